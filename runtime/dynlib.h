@@ -1,0 +1,40 @@
+/* Libraries found at run time: load one of several names, fill a table of its functions.
+ *
+ * One X-macro per library says which functions are wanted, and makes both the table's type and the
+ * list of names (the library's own headers give the types):
+ *
+ *     #define FOO_SYMBOLS(X) X(foo_open) X(foo_close)
+ *     typedef struct foo_api { FOO_SYMBOLS(F8_DYNLIB_FIELD) } foo_api;
+ *     static const char *const foo_names[] = {FOO_SYMBOLS(F8_DYNLIB_NAME)};
+ *     f8_dynlib_symbols(lib, foo_names, sizeof foo_names / sizeof *foo_names, &api, diag);
+ */
+#ifndef F8_DYNLIB_H
+#define F8_DYNLIB_H
+
+#include "ir/status.h"
+
+#define F8_DYNLIB_FIELD(symbol) __typeof__(&symbol) symbol;
+#define F8_DYNLIB_NAME(symbol) #symbol,
+
+/* A loaded library. It stays mapped until the process ends, even when closed: libraries with thread
+ * local state (OpenMP runtimes, LLVM) leave destructors behind that outlive the last user. */
+typedef struct f8_dynlib {
+    void *handle;
+    const char *name; /* the file name that was found; borrowed from f8_dynlib_open's list */
+} f8_dynlib;
+
+/* Load the first of `names` (NULL-terminated; sonames or paths; the strings outlive the library)
+ * that loads. `what` is for people: "oneDNN 2". F8_ERR_LIBRARY with every name tried and the
+ * loader's last reason. */
+f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag);
+void f8_dynlib_close(f8_dynlib *lib);
+
+/* The address of one symbol, or NULL. */
+void *f8_dynlib_find(const f8_dynlib *lib, const char *symbol);
+
+/* Fill `table`, a struct of `count` function pointers in the order of `names`. F8_ERR_LIBRARY names
+ * the first that is missing; the table is then unspecified. */
+f8_status f8_dynlib_symbols(const f8_dynlib *lib, const char *const *names, size_t count,
+                            void *table, f8_diag *diag);
+
+#endif

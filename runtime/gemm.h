@@ -1,0 +1,78 @@
+/* Matrix multiplication on the CPU, through oneDNN (loaded at run time, never linked).
+ *
+ *     C[m, n] = alpha * op(A)[m, k] x op(B)[k, n]   (+ C when accumulate)
+ *
+ * C is f32. A and B are f32, bf16, f8e4m3 or f8e5m2; narrow operands are decoded exactly, and an f32
+ * operand with `round` set is rounded to bf16 (to nearest, ties to even) element by element on the
+ * way in. All are row-major with a row stride. op(X) is X, or its transpose when trans is set: with
+ * trans_a the array holds [k, m], with trans_b [n, k].
+ *
+ * alpha is *a_scale * *b_scale (one f32 product), multiplied into the f32 accumulator and rounded
+ * once. Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles by shape, each
+ * tile is one single-threaded oneDNN call, so thread count and timing never show. */
+#ifndef F8_GEMM_H
+#define F8_GEMM_H
+
+#include "ir/status.h"
+#include "ir/type.h"
+#include "runtime/pool.h"
+
+/* Algorithm ids are recorded in plans: never renumber. X(enumerator, id, name, what it does) */
+#define F8_GEMM_ALGORITHMS(X)                                                       \
+    X(F8_GEMM_AUTO, 0, "auto", "the first row of the table this CPU and problem allow") \
+    X(F8_GEMM_ONEDNN_F32, 1, "onednn-f32", "operands decoded to f32, f32 multiply-add") \
+    X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, AMX, f32 accumulators")
+
+typedef enum f8_gemm_algorithm {
+#define X(e, id, name, what) e = id,
+    F8_GEMM_ALGORITHMS(X)
+#undef X
+} f8_gemm_algorithm;
+
+typedef struct f8_gemm_desc {
+    int64_t m, n, k;       /* >= 1 */
+    int64_t lda, ldb, ldc; /* row strides of the arrays as stored, in elements */
+    f8_dtype a, b;         /* F8_F32, F8_BF16, F8_E4M3 or F8_E5M2 */
+    bool trans_a, trans_b;
+    bool round_a, round_b; /* f32 operands only */
+    bool accumulate;       /* add to C instead of overwriting it */
+    bool has_alpha;        /* f8_gemm_run is given at least one scale */
+    uint32_t algorithm;    /* f8_gemm_algorithm; a plan records f8_gemm_choose's answer */
+} f8_gemm_desc;
+
+/* oneDNN, this CPU's row of the algorithm table, and a cache of prepared problems. One thread at a
+ * time for everything but f8_gemm_run. */
+typedef struct f8_gemm_lib f8_gemm_lib;
+
+/* F8_ERR_LIBRARY when oneDNN cannot be loaded (the message names what was looked for);
+ * F8_ERR_UNSUPPORTED when the CPU lacks AVX2 or FMA. The allocator (NULL: the default) is copied. */
+f8_status f8_gemm_lib_create(const f8_allocator *allocator, f8_gemm_lib **out, f8_diag *diag);
+void f8_gemm_lib_destroy(f8_gemm_lib *lib); /* after all of its gemms; may be NULL */
+/* "oneDNN 2.6.3 (avx512)", for doctor; owned by lib. */
+const char *f8_gemm_lib_describe(const f8_gemm_lib *lib);
+
+/* The algorithm that AUTO stands for on this CPU. */
+f8_gemm_algorithm f8_gemm_choose(const f8_gemm_lib *lib, const f8_gemm_desc *desc);
+const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is none */
+
+/* A problem made ready: primitives, tiles, workspace layout. Equal descs share one object: each
+ * successful prepare is paired with one release. */
+typedef struct f8_gemm f8_gemm;
+
+/* n_threads: the most threads a pool given to f8_gemm_run has. F8_ERR_INPUT for a bad desc,
+ * F8_ERR_UNSUPPORTED for an algorithm this CPU lacks, F8_ERR_LIBRARY when oneDNN refuses. */
+f8_status f8_gemm_prepare(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_threads, f8_gemm **out,
+                          f8_diag *diag);
+void f8_gemm_release(f8_gemm *gemm); /* may be NULL */
+
+size_t f8_gemm_workspace(const f8_gemm *gemm); /* bytes, 64-byte aligned */
+
+/* Multiply. a, b, c are as desc says, aligned to their element; c overlaps neither operand. a_scale
+ * and b_scale point to one f32 each or are NULL (taken as 1); both NULL when has_alpha is not set.
+ * workspace: f8_gemm_workspace bytes at 64-byte alignment that nobody else uses meanwhile. pool may
+ * be NULL. One run of a gemm at a time. F8_ERR_INPUT when the pool has too many threads,
+ * F8_ERR_LIBRARY when oneDNN fails. */
+f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
+                      const float *a_scale, const float *b_scale, void *workspace);
+
+#endif

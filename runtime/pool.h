@@ -1,0 +1,37 @@
+/* One thread pool: a run is a set of tasks with fixed boundaries; threads only pick tasks.
+ *
+ * The caller of f8_pool_run is thread 0, the pool owns n_threads - 1 more. Tasks are claimed from an
+ * atomic counter, a few at a time, so uneven tasks balance; which thread runs a task must not change
+ * a result, so a task may depend on its own number and never on the thread. A run allocates
+ * nothing. Idle threads spin briefly, then sleep. */
+#ifndef F8_POOL_H
+#define F8_POOL_H
+
+#include "ir/status.h"
+
+enum { F8_POOL_MAX_THREADS = 256 };
+
+/* Tasks [begin, end) of a run, by thread `thread` of [0, n_threads). */
+typedef void (*f8_pool_fn)(void *user, int thread, int64_t begin, int64_t end);
+
+typedef struct f8_pool_options {
+    int n_threads; /* 1..F8_POOL_MAX_THREADS; 0 means the CPUs this process may run on */
+    const f8_allocator *allocator; /* NULL means f8_default_allocator(); copied */
+} f8_pool_options;
+
+typedef struct f8_pool f8_pool;
+
+/* Start the threads. F8_ERR_INPUT for a thread count out of range, F8_ERR_MEMORY, or F8_ERR_IO when
+ * the system refuses a thread (those already started are ended again). */
+f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag *diag);
+/* End the threads; pool may be NULL. Not while a run is in progress. */
+void f8_pool_destroy(f8_pool *pool);
+
+int f8_pool_threads(const f8_pool *pool); /* 1 for NULL */
+
+/* Run fn over tasks [0, n_tasks) and return once all are done: all that tasks wrote is then visible
+ * to the caller. One run at a time, never from inside a task. A NULL pool runs everything on the
+ * caller as thread 0. */
+void f8_pool_run(f8_pool *pool, f8_pool_fn fn, void *user, int64_t n_tasks);
+
+#endif
