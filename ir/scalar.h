@@ -1,0 +1,112 @@
+/* Scalar arithmetic: the instruction set that kernels are written in, and the elementary functions
+ * and format conversions as programs of it.
+ *
+ * exp, tanh, a cast to E4M3, ... exist once, as a "scalar program" of primitive f32 and i32
+ * operations. The reference interpreter evaluates it, the emitters print it (vector LLVM IR, CUDA
+ * C), and since each primitive has one result on every machine, so has the function: no libm, no
+ * fast approximation of a target.
+ *
+ * Kinds: F is an f32, I is 32 bits (two's complement, wrapping), B is a truth value. Floats follow
+ * IEEE 754 with round to nearest even, subnormals kept. NaNs count by class: their sign and payload
+ * are not part of a result's meaning, and no program's other results depend on them.
+ *
+ * The table of operations and the programs are in ir/scalar.def. */
+#ifndef F8_SCALAR_H
+#define F8_SCALAR_H
+
+#include "ir/fp8.h"
+#include "ir/scalar.def"
+
+typedef enum f8_skind { F8_KIND_NONE, F8_KIND_F, F8_KIND_I, F8_KIND_B } f8_skind;
+
+typedef enum f8_sop {
+#define X(op, name, result, a, b, c, value) F8_S_##op,
+    F8_SCALAR_OPS(X)
+#undef X
+    F8_SOP_COUNT
+} f8_sop;
+
+typedef struct f8_sop_info {
+    const char *name;
+    uint8_t n_args;
+    uint8_t result, arg[3]; /* f8_skind */
+} f8_sop_info;
+
+const f8_sop_info *f8_scalar_op(f8_sop op);
+
+/* One instruction of a program. Values are numbered: the arguments first, then each instruction's
+ * result. a, b, c are value numbers (0 where unused); imm is the constant of CONST_F and CONST_I. */
+typedef struct f8_sinstr {
+    uint8_t op, a, b, c; /* op is an f8_sop */
+    union {
+        float f;
+        uint32_t u;
+    } imm;
+} f8_sinstr;
+
+enum { F8_SPROGRAM_MAX_VALUES = 64 };
+
+/* A program is a straight line, every operand defined before its use, every program has one
+ * argument. max_ulp is the largest error against the exact result, in units in the last place,
+ * which tests/check_scalar.c holds it to; 0 means exact. */
+typedef struct f8_sprogram {
+    const char *name;
+    uint8_t n_args;
+    uint8_t arg_kind, result_kind; /* f8_skind */
+    uint8_t n_instrs;
+    uint8_t result; /* value number */
+    float max_ulp;
+    const f8_sinstr *instrs;
+} f8_sprogram;
+
+/* F8_FN_EXP, F8_FN_ENCODE_BF16, ...: rows of F8_SCALAR_FNS. */
+typedef enum f8_sfn {
+#define X(fn, name, arg, result, max_ulp) F8_FN_##fn,
+    F8_SCALAR_FNS(X)
+#undef X
+    F8_SFN_COUNT
+} f8_sfn;
+
+/* Static data, never NULL. */
+const f8_sprogram *f8_scalar_program(f8_sfn fn);
+
+/* The program from a float dtype's encoding to F (DECODE_*), and from F to the encoding (ENCODE_*);
+ * F8_SFN_COUNT where there is none (f32 needs none, saturating bf16 and f16 do not exist). */
+f8_sfn f8_scalar_decode_fn(f8_dtype d);
+f8_sfn f8_scalar_encode_fn(f8_dtype d, bool saturate);
+
+/* out[i] = fn(in[i]) for i < n; floats are passed as their bits. in == out is allowed, any other
+ * overlap is not. The same bits on every machine. */
+void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
+float f8_scalar_f32(f8_sfn fn, float x); /* for F -> F */
+
+/* IEEE 754-2019 maximum and minimum: any NaN gives NaN, +0 > -0. */
+static inline float f8_maximum(float a, float b)
+{
+    if (a == b)
+        return f8_from_bits(f8_bits(a) & f8_bits(b)); /* differ only as +0 and -0 */
+    return a > b ? a : b > a ? b : a + b;
+}
+
+static inline float f8_minimum(float a, float b)
+{
+    if (a == b)
+        return f8_from_bits(f8_bits(a) | f8_bits(b));
+    return a < b ? a : b < a ? b : a + b;
+}
+
+/* amax, the largest |x|, as bits: integer order is magnitude order with NaN > Inf > finite, so no
+ * order of evaluation and no comparison can lose a NaN. Start from 0. */
+static inline uint32_t f8_amax_bits(uint32_t amax, float x)
+{
+    uint32_t u = f8_bits(x) & 0x7fffffffu;
+    return u > amax ? u : amax;
+}
+
+/* The f32 nearest to a * b + c, with one rounding, on every machine. */
+float f8_fma(float a, float b, float c);
+
+/* Towards zero; out of range saturates, NaN gives 0 (llvm.fptosi.sat, CUDA's cvt.rzi.s32.f32). */
+int32_t f8_f32_to_i32(float x);
+
+#endif
