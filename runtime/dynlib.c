@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* A table of function pointers is filled as an array of void *: POSIX makes them alike. */
-_Static_assert(sizeof(void *) == sizeof(void (*)(void)), "dlsym needs object and function pointers alike");
+_Static_assert(sizeof(void *) == sizeof(void (*)(void)), "dlsym returns function pointers");
 
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag)
 {
