@@ -1,0 +1,190 @@
+/* LLVM, loaded when the CPU target is asked for, and what the emitters share on top of it.
+ *
+ * The core library does not link LLVM: f8_llvm_load opens the shared library and fills one table of
+ * C API functions (F8_LLVM_API, the only list of them). Call through it: m->ll->BuildFAdd(m->b, ...).
+ *
+ * One f8_llvm serves any number of threads; one f8_llvm_module belongs to one thread at a time and has
+ * its own context, so modules compile in parallel.
+ *
+ *     f8_llvm *llvm;
+ *     f8_llvm_load(&llvm, &(f8_llvm_options){0}, diag);
+ *     f8_llvm_module *m;
+ *     f8_llvm_module_begin(&m, llvm, "kernel name", diag);
+ *     f8_ll_phase p;
+ *     f8_ll_phase_begin(m, &p, "k0_phase0");      // void k0_phase0(args, ints, begin, end, scratch)
+ *     ... build with m->ll->Build*(m->b, ...) and f8_ll_* ...
+ *     f8_ll_phase_end(m);
+ *     f8_llvm_module_compile(m, arena, &object, diag);   // ELF relocatable, for codegen/link.h
+ *     f8_llvm_module_end(m);
+ *     f8_llvm_free(llvm);
+ *
+ * Arithmetic is strict: no fast-math flag is ever set, nothing is contracted (never emit
+ * llvm.fmuladd; llvm.fma is a fused multiply-add on purpose), subnormals are kept. */
+#ifndef F8_CODEGEN_LLVM_H
+#define F8_CODEGEN_LLVM_H
+
+#include "codegen/llvm_api.h"
+#include "ir/status.h"
+
+/* ---- the library and the machine ---- */
+
+typedef struct f8_llvm_options {
+    const char *library;          /* path or soname of LLVM 19; NULL: the usual names, in order */
+    const char *cpu;              /* "native" (or NULL), or an LLVM CPU name such as "x86-64-v3" */
+    const f8_allocator *allocator; /* NULL: the default */
+} f8_llvm_options;
+
+typedef struct f8_llvm {
+    f8_llvm_api ll;
+    f8_allocator allocator;
+    LLVMTargetRef target;
+    char *triple, *cpu, *features; /* as given to LLVM; NUL-terminated */
+    char version[24];              /* "19.1.7" */
+    int lanes;                     /* f32 in the widest vector register: 16 (AVX-512) or 8 (AVX2) */
+    bool avx512;
+} f8_llvm;
+
+/* Open LLVM 19 and choose the machine. F8_ERR_LIBRARY when LLVM is missing, has another major version
+ * or lacks a function; F8_ERR_UNSUPPORTED when the CPU has no AVX2 with FMA. The shared library stays
+ * mapped when f8_llvm_free has released the handle (unloading LLVM under its static state is unsafe). */
+f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d);
+void f8_llvm_free(f8_llvm *llvm); /* NULL is fine */
+
+/* ---- one module ---- */
+
+typedef struct f8_llvm_module {
+    const f8_llvm_api *ll; /* the function table, &llvm->ll */
+    const f8_llvm *llvm;
+    LLVMContextRef context;
+    LLVMModuleRef module;
+    LLVMBuilderRef b;
+    LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr;
+    LLVMTypeRef phase_type; /* the kernel ABI: void(ptr args, ptr ints, i64, i64, ptr scratch) */
+    LLVMValueRef function;  /* the one being built */
+    int lanes;              /* vectors made by f8_ll_v*: llvm->lanes unless the emitter changes it */
+    char message[512];      /* the first error LLVM reported on this context */
+} f8_llvm_module;
+
+f8_status f8_llvm_module_begin(f8_llvm_module **out, const f8_llvm *llvm, const char *name, f8_diag *d);
+void f8_llvm_module_end(f8_llvm_module *m); /* NULL is fine */
+
+typedef struct f8_object {
+    const uint8_t *bytes;
+    size_t size;
+} f8_object;
+
+/* Verify, optimize (a light scalar pipeline: emitters write their vectors themselves) and emit an ELF
+ * relocatable into `arena`. A module that LLVM refuses is F8_ERR_INTERNAL with LLVM's words. */
+f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *out, f8_diag *d);
+
+/* The module's IR, or (after compile, from a fresh emission) its assembly, as text in the arena. */
+char *f8_llvm_module_text(f8_llvm_module *m, f8_arena *arena);
+char *f8_llvm_module_assembly(f8_llvm_module *m, f8_arena *arena);
+
+/* ---- functions ---- */
+
+/* A phase of a kernel, see the ABI in codegen/README.md: visible outside, tasks [begin, end). */
+typedef struct f8_ll_phase {
+    LLVMValueRef function, args, ints, begin, end, scratch;
+} f8_ll_phase;
+
+void f8_ll_phase_begin(f8_llvm_module *m, f8_ll_phase *p, const char *symbol);
+/* args[index], ints[index], loaded where the builder stands. */
+LLVMValueRef f8_ll_phase_arg(f8_llvm_module *m, const f8_ll_phase *p, int index);
+LLVMValueRef f8_ll_phase_int(f8_llvm_module *m, const f8_ll_phase *p, int index);
+void f8_ll_phase_end(f8_llvm_module *m); /* ret void */
+
+/* A function inside the module (internal linkage, not inlined), entered with the builder. */
+LLVMValueRef f8_ll_function_begin(f8_llvm_module *m, const char *name, LLVMTypeRef result,
+                                  const LLVMTypeRef *params, int count);
+LLVMValueRef f8_ll_param(f8_llvm_module *m, int index);
+LLVMValueRef f8_ll_call(f8_llvm_module *m, LLVMValueRef function, const LLVMValueRef *args, int count);
+/* Let LLVM inline this function everywhere. */
+void f8_ll_always_inline(f8_llvm_module *m, LLVMValueRef function);
+void f8_ll_noalias(f8_llvm_module *m, LLVMValueRef function, int param);
+
+/* ---- constants and types; the v forms are vectors of m->lanes ---- */
+
+LLVMValueRef f8_ll_i64(f8_llvm_module *m, int64_t v);
+LLVMValueRef f8_ll_i32(f8_llvm_module *m, int32_t v);
+LLVMValueRef f8_ll_f32(f8_llvm_module *m, float v); /* exact bits, NaN included */
+LLVMValueRef f8_ll_vi32(f8_llvm_module *m, int32_t v);
+LLVMValueRef f8_ll_vf32(f8_llvm_module *m, float v);
+LLVMTypeRef f8_ll_vtype(f8_llvm_module *m, LLVMTypeRef element);
+/* The splat of a constant over a type: returns the scalar itself when `like` is no vector. */
+LLVMValueRef f8_ll_const_like(f8_llvm_module *m, LLVMTypeRef like, LLVMValueRef scalar);
+LLVMValueRef f8_ll_splat(f8_llvm_module *m, LLVMValueRef scalar);
+LLVMValueRef f8_ll_iota(f8_llvm_module *m); /* <0, 1, ...> as i32 */
+
+/* ---- arithmetic: scalars or vectors alike ---- */
+
+LLVMValueRef f8_ll_fma(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+LLVMValueRef f8_ll_sqrt(f8_llvm_module *m, LLVMValueRef a);
+LLVMValueRef f8_ll_rint(f8_llvm_module *m, LLVMValueRef a); /* to nearest even, whatever MXCSR says */
+LLVMValueRef f8_ll_fabs(f8_llvm_module *m, LLVMValueRef a);
+/* IEEE-754 maximum/minimum: a NaN operand gives NaN, +0 > -0. */
+LLVMValueRef f8_ll_fmaximum(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef f8_ll_fminimum(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b);
+/* Any other intrinsic overloaded on the type of its operands alone, e.g. "llvm.umax". */
+LLVMValueRef f8_ll_intrinsic(f8_llvm_module *m, const char *name, LLVMValueRef *args, int count);
+LLVMValueRef f8_ll_bits(f8_llvm_module *m, LLVMValueRef f32);      /* f32 -> i32, same bits */
+LLVMValueRef f8_ll_from_bits(f8_llvm_module *m, LLVMValueRef i32); /* i32 -> f32, same bits */
+/* bf16 travels as i16. Rounding is to nearest even, a NaN keeps its sign and becomes quiet; done in
+ * integers because the machine's conversion (VCVTNEPS2BF16) flushes subnormals. */
+LLVMValueRef f8_ll_bf16_to_f32(f8_llvm_module *m, LLVMValueRef bits);
+LLVMValueRef f8_ll_f32_to_bf16(f8_llvm_module *m, LLVMValueRef f32);
+/* f16 as i16, exact or rounded to nearest even by the machine's F16C. */
+LLVMValueRef f8_ll_f16_to_f32(f8_llvm_module *m, LLVMValueRef bits);
+LLVMValueRef f8_ll_f32_to_f16(f8_llvm_module *m, LLVMValueRef f32);
+
+/* ---- memory: index counts elements (i64); alignment is that of the element ---- */
+
+LLVMValueRef f8_ll_at(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef base, LLVMValueRef index);
+LLVMValueRef f8_ll_load(f8_llvm_module *m, LLVMTypeRef type, LLVMValueRef pointer);
+void f8_ll_store(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer);
+/* Vectors: elements from `pointer` on; `mask` (from f8_ll_mask) may be NULL for all lanes. A masked
+ * load reads nothing outside the mask and gives `other` there (NULL: zeros). */
+LLVMValueRef f8_ll_vload(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef pointer,
+                         LLVMValueRef mask, LLVMValueRef other);
+void f8_ll_vstore(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask);
+/* <lane < count>: count i64, lanes beyond it are off. */
+LLVMValueRef f8_ll_mask(f8_llvm_module *m, LLVMValueRef count);
+/* Temporaries in the function's entry block (never inside a loop's body, where they would grow). */
+LLVMValueRef f8_ll_alloca(f8_llvm_module *m, LLVMTypeRef type, int64_t count, int align);
+
+/* ---- control ---- */
+
+enum { F8_LL_CARRY_MAX = 64 };
+
+/* for (index = begin; index < end; index += step), i64, with `count` values carried round:
+ *     f8_ll_loop_begin(m, &l, begin, end, step, init, count);
+ *     ... l.index, l.value[k] are this round's ...
+ *     f8_ll_loop_end(m, &l, next);
+ * and after it l.value[k] are the final ones. Loops nest; the body may end in another block. */
+typedef struct f8_ll_loop {
+    LLVMValueRef index, value[F8_LL_CARRY_MAX];
+    LLVMValueRef step;
+    LLVMBasicBlockRef head, exit;
+    int count;
+} f8_ll_loop;
+
+void f8_ll_loop_begin(f8_llvm_module *m, f8_ll_loop *l, LLVMValueRef begin, LLVMValueRef end,
+                      LLVMValueRef step, const LLVMValueRef *init, int count);
+void f8_ll_loop_end(f8_llvm_module *m, f8_ll_loop *l, const LLVMValueRef *next);
+
+/* if (condition) { ... } [else { ... }]; results through allocas or f8_ll_loop's carries, or
+ * f8_ll_select where both sides are cheap. */
+typedef struct f8_ll_if {
+    LLVMBasicBlockRef otherwise, exit;
+    bool has_else;
+} f8_ll_if;
+
+void f8_ll_if_begin(f8_llvm_module *m, f8_ll_if *i, LLVMValueRef condition);
+void f8_ll_if_else(f8_llvm_module *m, f8_ll_if *i);
+void f8_ll_if_end(f8_llvm_module *m, f8_ll_if *i);
+
+/* Integer helpers for indices: signed i64. */
+LLVMValueRef f8_ll_imin(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef f8_ll_imax(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b);
+
+#endif
