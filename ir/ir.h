@@ -1,0 +1,264 @@
+/* The graph IR: modules, functions, and a hash-consed SSA graph in an arena.
+ *
+ * A module declares dims, variables (parameters and states), recipes and an optimizer, and holds
+ * functions. A function is a pure graph from its input ports to its result ports; a port whose `var`
+ * is >= 0 reads or replaces that module variable, which is the only way state exists (rule 1).
+ *
+ * A node is {op, attributes, inputs, clone number}; making the same one twice gives the same ref.
+ * Ref 0 is "no node": builders return it on failure and accept it as an operand (the failure
+ * travels), and the graph's diag holds the first message, so that a pass may check once at its end.
+ * Refs grow monotonically and operands come before users: ascending refs are a topological order. */
+#ifndef F8_IR_H
+#define F8_IR_H
+
+#include "ir/status.h"
+#include "ir/type.h"
+
+/* ---- ops and attributes, from their tables ---- */
+
+typedef enum f8_op {
+    F8_OP_NONE,
+#define OP(ID, ...) F8_OP_##ID,
+#include "ir/ops.def"
+#undef OP
+    F8_OP_COUNT
+} f8_op;
+
+typedef enum f8_class {
+    F8_LEAF, F8_POINTWISE, F8_REDUCE, F8_SHAPE, F8_GEMM, F8_ATTENTION, F8_GATHER, F8_FP8, F8_COMPOSITE,
+} f8_class;
+
+typedef enum f8_attr_key {
+#define ATTR(ID, ...) ID,
+#include "ir/attrs.def"
+#undef ATTR
+    F8_A_COUNT
+} f8_attr_key;
+
+typedef enum f8_attr_kind {
+    F8_ATTR_INT, F8_ATTR_FLOAT, F8_ATTR_BOOL, F8_ATTR_DTYPE, F8_ATTR_STR, F8_ATTR_INTS,
+} f8_attr_kind;
+
+typedef struct f8_ints {
+    int32_t n;
+    int64_t v[F8_MAX_RANK];
+} f8_ints;
+
+/* An attribute's value: i for INT, BOOL and DTYPE, f for FLOAT, s (interned in the graph's module, never
+ * NULL) for STR, ints for INTS. */
+typedef struct f8_attr {
+    f8_attr_key key;
+    union {
+        int64_t i;
+        double f;
+        const char *s;
+        f8_ints ints;
+    };
+} f8_attr;
+
+enum { F8_MAX_ATTRS = 6, F8_MAX_RESULTS = 3 };
+
+typedef struct f8_op_info {
+    const char *name;
+    uint16_t min_in, max_in;
+    uint8_t results, n_attrs;
+    f8_class cls;
+    f8_attr attrs[F8_MAX_ATTRS]; /* keys with defaults, in table order */
+} f8_op_info;
+
+const f8_op_info *f8_op_facts(f8_op op);
+f8_op f8_op_by_name(const char *name, size_t length); /* F8_OP_NONE if there is none */
+const char *f8_attr_name(f8_attr_key key);
+f8_attr_kind f8_attr_kind_of(f8_attr_key key);
+f8_attr_key f8_attr_by_name(const char *name, size_t length); /* F8_A_COUNT if there is none */
+
+/* ---- graph ---- */
+
+typedef uint32_t f8_ref;
+
+typedef struct f8_node {
+    f8_op op;
+    uint32_t n_in;
+    uint32_t clone;      /* rematerialized or per-use copies differ here, so hash-consing keeps them apart */
+    uint32_t hash;
+    f8_type type;        /* of the first result; PROJECT nodes carry the others' types */
+    const f8_ref *in;
+    const f8_attr *attr; /* all of the op's attributes, in table order */
+} f8_node;
+
+typedef struct f8_module f8_module;
+
+typedef struct f8_graph {
+    f8_arena *arena;
+    f8_module *module;   /* for interning */
+    f8_diag *diag;       /* first failure */
+    f8_node *node;       /* [1, n_nodes) */
+    f8_loc *loc;         /* beside: where each node comes from in the source text */
+    const char **name;   /* beside: what people call it, or NULL */
+    uint32_t n_nodes;
+    size_t node_room, loc_room, name_room;
+    uint32_t *table;     /* hash-consing: open addressing of refs */
+    uint32_t table_size;
+    f8_loc at;           /* location given to nodes made from now on (set by parser and passes) */
+} f8_graph;
+
+f8_graph *f8_graph_create(f8_module *module, f8_diag *diag);
+
+static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
+{
+    return &g->node[r];
+}
+static inline const f8_type *f8_type_of(const f8_graph *g, f8_ref r)
+{
+    return &g->node[r].type;
+}
+
+/* Make (or find) a node. Attributes not given take their defaults; the type is inferred, and a shape
+ * or dtype error is reported with both operands' types and places. INPUT takes its type from
+ * f8_input instead. Returns 0 on failure. */
+f8_ref f8_make(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr);
+f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr,
+                     uint32_t clone);
+f8_ref f8_input(f8_graph *g, int64_t index, const f8_type *type);
+void f8_set_name(f8_graph *g, f8_ref r, const char *name); /* keeps an existing name */
+
+const f8_attr *f8_attr_get(const f8_graph *g, f8_ref r, f8_attr_key key); /* NULL if the op has no such key */
+int64_t f8_attr_i(const f8_graph *g, f8_ref r, f8_attr_key key);          /* 0 if absent */
+double f8_attr_f(const f8_graph *g, f8_ref r, f8_attr_key key);
+const char *f8_attr_s(const f8_graph *g, f8_ref r, f8_attr_key key);      /* "" if absent */
+f8_ints f8_attr_ints(const f8_graph *g, f8_ref r, f8_attr_key key);
+
+/* Attribute literals for f8_make. */
+#define F8_INT(k, v) ((f8_attr){.key = (k), .i = (v)})
+#define F8_FLOAT(k, v) ((f8_attr){.key = (k), .f = (v)})
+#define F8_STR(k, v) ((f8_attr){.key = (k), .s = (v)})
+#define F8_INTS(k, v) ((f8_attr){.key = (k), .ints = (v)})
+
+/* Short builders (ir/build.c). */
+f8_ref f8_const(f8_graph *g, double value);                 /* f32 [] */
+f8_ref f8_unary(f8_graph *g, f8_op op, f8_ref a);
+f8_ref f8_binary(f8_graph *g, f8_op op, f8_ref a, f8_ref b);
+f8_ref f8_select(f8_graph *g, f8_ref cond, f8_ref a, f8_ref b);
+f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to);         /* a itself when it has that dtype */
+f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis);
+f8_ref f8_sum_all(f8_graph *g, f8_ref a);                   /* last axis, then the vector: f32 [] */
+f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to); /* undo broadcasting: sum a down to shape `to` */
+f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of); /* a itself when the shape is the same */
+f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop);
+f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis);
+f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index);
+f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
+
+/* Internal to ir/: fills *out for a node about to be made; 0 or a status with the message in g->diag.
+ * f8_infer_result gives the type of result `index` of a multi-result op. */
+f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
+f8_status f8_infer_result(f8_graph *g, const f8_node *n, int64_t index, f8_type *out);
+
+/* ---- module ---- */
+
+typedef enum f8_var_kind { F8_VAR_PARAM, F8_VAR_STATE } f8_var_kind;
+typedef enum f8_init_kind { F8_INIT_ZEROS, F8_INIT_ONES, F8_INIT_CONST, F8_INIT_NORMAL, F8_INIT_UNIFORM } f8_init_kind;
+
+typedef struct f8_var {
+    const char *name;
+    f8_type type;
+    f8_var_kind kind;
+    f8_init_kind init;
+    double init_arg; /* the constant, the standard deviation, or the half width */
+    f8_loc loc;
+} f8_var;
+
+typedef struct f8_port {
+    const char *name;
+    f8_type type;
+    int32_t var; /* >= 0: the module variable read or replaced; -1: the caller's */
+    f8_ref ref;
+    f8_loc loc;
+} f8_port;
+
+typedef struct f8_func {
+    const char *name;
+    f8_graph *graph;
+    f8_port *in, *out;
+    size_t n_in, n_out, in_room, out_room;
+    struct f8_program *program; /* groups, order, places: ir/program.h; NULL before `group` */
+} f8_func;
+
+typedef struct f8_dim {
+    const char *name;
+    int64_t value;
+    f8_loc loc;
+} f8_dim;
+
+typedef struct f8_recipe_rule { /* recipe "h.*" = delayed */
+    const char *pattern, *recipe;
+    f8_loc loc;
+} f8_recipe_rule;
+
+/* optimizer adamw(lr = 6e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1,
+ *                 schedule = "cosine", warmup = 20, steps = 300, min_lr = 0.1)
+ * clip 0 = none; schedule "constant", "linear" or "cosine": warm up linearly over `warmup` steps, then
+ * fall to min_lr * lr at `steps`. weight_decay applies to parameters of rank >= 2. */
+typedef struct f8_optimizer {
+    bool declared;
+    double lr, beta1, beta2, eps, weight_decay, clip, min_lr;
+    int64_t warmup, steps;
+    const char *schedule;
+    f8_loc loc;
+} f8_optimizer;
+
+struct f8_module {
+    f8_arena *arena;
+    f8_diag *diag;
+    const char *name;
+    const char *file; /* for diagnostics */
+    f8_dim *dim;
+    size_t n_dims, dim_room;
+    f8_var *var;
+    size_t n_vars, var_room;
+    f8_func *func;
+    size_t n_funcs, func_room;
+    f8_recipe_rule *rule;
+    size_t n_rules, rule_room;
+    f8_optimizer optimizer;
+    int64_t accumulate; /* micro_steps per update that `train` runs; 1 by default */
+    struct f8_interner *strings;
+};
+
+f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, const char *file);
+const char *f8_intern(f8_module *m, const char *s); /* equal strings give equal pointers; NULL when out of memory */
+const char *f8_intern_n(f8_module *m, const char *s, size_t n);
+
+/* All return NULL/-1 and fill the diag when the name is taken, the type is invalid or memory runs out. */
+int32_t f8_module_var(f8_module *m, const f8_var *var);
+int32_t f8_module_find_var(const f8_module *m, const char *name);
+f8_func *f8_module_func(f8_module *m, const char *name); /* pointer valid until the next is added */
+f8_func *f8_module_find_func(const f8_module *m, const char *name);
+f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t var); /* adds the port */
+f8_ref f8_func_var(f8_func *f, int32_t var); /* the input port of that variable, added at first use */
+f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var);
+
+/* ---- whole-graph helpers ---- */
+
+/* Copy what `f`'s results need into a fresh graph through `map` (old ref -> new ref), dropping dead nodes.
+ * rewrite(user, g_new, f, old_ref, new_inputs) returns the replacement for one node, or 0 to copy it
+ * as it is. The way every rewriting pass works: no in-place mutation. Names and places carry over. */
+typedef f8_ref (*f8_rewrite_fn)(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in);
+f8_status f8_func_rewrite(f8_func *f, f8_rewrite_fn rewrite, void *user);
+
+/* Users of each node: CSR arrays in `arena`; start has n_nodes + 1 entries; results count as a use by ref 0. */
+typedef struct f8_uses {
+    uint32_t *start, *user;
+} f8_uses;
+f8_status f8_compute_uses(const f8_func *f, f8_arena *arena, f8_uses *out, f8_diag *diag);
+
+f8_status f8_verify(const f8_module *m, f8_diag *diag); /* every invariant above, every function */
+
+/* Print in the textual language (frontend/README.md has the grammar). Re-parsing it gives the identical module. */
+typedef struct f8_writer {
+    int (*write)(void *user, const char *text, size_t n); /* non-zero: stop, the writer failed */
+    void *user;
+} f8_writer;
+f8_status f8_print_module(const f8_module *m, const f8_writer *w);
+
+#endif

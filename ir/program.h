@@ -1,0 +1,67 @@
+/* A function on its way to a plan: its nodes in fused groups, in order, with places.
+ *
+ * Filled by passes/group.c, schedule.c and memory.c; read by codegen. View nodes (RESHAPE of a contiguous
+ * value, SLICE that is a strided view, PROJECT) belong to no group: they only have a place.
+ * Leaves belong to none either: CONST and IOTA are computed inside kernels (a CONST that must lie in
+ * memory and the ROPE tables get a place in F8_SPACE_CONST). */
+#ifndef F8_PROGRAM_H
+#define F8_PROGRAM_H
+
+#include "ir/ir.h"
+#include "ir/place.h"
+
+typedef enum f8_group_kind {
+    F8_GROUP_ROWS,           /* fused row programs: one kernel of one or more phases */
+    F8_GROUP_GEMM,           /* one MATMUL or SCALED_MATMUL */
+    F8_GROUP_ATTENTION,      /* one ATTENTION (o, lse) */
+    F8_GROUP_ATTENTION_GRAD, /* one ATTENTION_GRAD (dq, dk, dv) */
+    F8_GROUP_SCATTER,        /* one EMBEDDING_GRAD */
+    F8_GROUP_COPY,           /* one SHAPE node that moves bytes: TRANSPOSE, BROADCAST, CONCAT, ... */
+} f8_group_kind;
+
+/* One fused row program over the domain [rows, cols]. Every node in it, and every value it reads, has
+ * one of these shapes as a matrix:
+ *   FULL [rows, cols]   ROW [rows, 1]   COL [1, cols]   ONE [1, 1]
+ * or, only as a value read, a row-periodic one: rows' < rows, read at row (r / div) % mod (broadcasts of leading and
+ * middle axes). Reductions along the last axis stay inside (results ROW, usable by later nodes of the
+ * same phase). REDUCE_SUM along axis 0 ([rows, cols] -> [ceil(rows/64), cols] with block = 64, or
+ * rows <= 64 -> [1, cols]) may only be an output. Nodes ascend (topological). A node may stand in several
+ * phases or groups (cheap pointwise recomputed instead of stored); it is written by one only.
+ * A flat phase (no reductions, all values FULL or ONE) has rows = 1 and cols = all elements. */
+typedef struct f8_phase {
+    int64_t rows, cols;
+    f8_ref *node;
+    uint32_t n_nodes;
+} f8_phase;
+
+typedef struct f8_group {
+    f8_group_kind kind;
+    const char *name;    /* for listings: after its most telling node */
+    f8_phase *phase;
+    uint32_t n_phases;
+    f8_ref *in;          /* values read from memory that other groups, ports or constants provide */
+    f8_ref *out;         /* values written to memory (also those only a later phase of this group reads) */
+    uint32_t n_in, n_out;
+} f8_group;
+
+/* Copy value `from` to place `to` (same type, `to` contiguous) at the end of the function: results that could not be
+ * computed in place. */
+typedef struct f8_final_copy {
+    f8_ref from;
+    f8_place to;
+} f8_final_copy;
+
+typedef struct f8_program {
+    f8_group *group;
+    uint32_t n_groups;
+    uint32_t *order;       /* execution order: group indices */
+    f8_place *place;       /* by ref; space NONE for values that never lie in memory */
+    f8_final_copy *copy;
+    uint32_t n_copies;
+    int64_t arena_bytes;   /* peak of the arena as laid out */
+    int64_t lower_bound;   /* most bytes live at once in this order */
+    uint8_t *constants;    /* CONST space of this function: constants_bytes bytes */
+    int64_t constants_bytes;
+} f8_program;
+
+#endif

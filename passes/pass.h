@@ -1,0 +1,102 @@
+/* What every pass sees: the unit being compiled and the options that steer it.
+ *
+ * A pass is `f8_status f8_pass_<name>(f8_unit *u)`: one file, one public function. The order of all
+ * passes is the table in pipeline.c. Passes rewrite functions by copying the live graph
+ * (f8_func_rewrite), never in place, so dead nodes are gone after each. */
+#ifndef F8_PASS_H
+#define F8_PASS_H
+
+#include "ir/ir.h"
+
+/* ---- recipes: what the operands of a linear's GEMMs are ---- */
+
+typedef enum f8_scaling {
+    F8_SCALING_NONE,    /* not FP8: operands are `activation` dtype */
+    F8_SCALING_DELAYED, /* per tensor, from an amax history kept as state */
+    F8_SCALING_CURRENT, /* per tensor, from the tensor's own amax */
+    F8_SCALING_UNIT,    /* scale 1: a negative control for the tests */
+} f8_scaling;
+
+typedef struct f8_recipe {
+    const char *name;
+    f8_dtype activation;         /* F8_F32 or F8_BF16: the residual stream and all stored activations */
+    f8_scaling scaling;
+    f8_dtype forward, gradient;  /* formats of x and w, and of dy: E4M3 and E5M2 */
+    int64_t history;             /* delayed: steps of amax kept */
+    int64_t margin;              /* scale = max * 2^-margin / amax */
+    bool saturate;
+} f8_recipe;
+
+/* "f32", "bf16", "delayed", "current"; NULL for any other name. */
+const f8_recipe *f8_recipe_by_name(const char *name);
+/* The names above, comma separated, for messages. */
+const char *f8_recipe_names(void);
+
+/* ---- targets, as passes need to know them (codegen has the rest) ---- */
+
+typedef enum f8_target { F8_TARGET_CPU, F8_TARGET_REFERENCE } f8_target;
+
+/* ---- decisions: the trail `explain` prints ---- */
+
+typedef struct f8_decision {
+    const char *linear;  /* the linear's name */
+    const char *role;    /* fprop, dgrad or wgrad */
+    const char *a, *b;   /* operand formats, by dtype name */
+    const char *scaling; /* none, delayed, current */
+    const char *reason;
+    int64_t m, n, k;     /* of one GEMM */
+    int64_t count;       /* how many of it a step runs (a chunked head: one a chunk) */
+    bool fp8;
+} f8_decision;
+
+typedef struct f8_pass_time {
+    const char *name;
+    double seconds;
+    uint32_t nodes; /* over all functions, after it */
+} f8_pass_time;
+
+typedef struct f8_options {
+    f8_target target;
+    const f8_recipe *recipe; /* where no rule of the module says otherwise */
+    bool recipe_forced;      /* the command line's recipe also replaces `auto` in rules; bf16/f32 in rules stay */
+    bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
+    bool inference;          /* eval only: no backward, no optimizer */
+    double lr;               /* > 0 overrides the text's */
+    int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
+    const char *keep;        /* a name pattern: matching values become extra outputs of micro_step */
+    /* After each pass named here (NULL = none): print the module to print_to. */
+    const char *print_after;
+    f8_writer print_to;
+} f8_options;
+
+typedef struct f8_unit {
+    f8_module *module;
+    f8_options options;
+    f8_arena *arena; /* results live here */
+    f8_diag *diag;
+    f8_decision *decision;
+    size_t n_decisions, decision_room;
+    int64_t linears, fp8_gemms; /* found, planned for a micro_step */
+    f8_pass_time *time;
+    size_t n_times, time_room;
+} f8_unit;
+
+/* Run the whole pipeline over the module's `forward` function. */
+f8_status f8_run_passes(f8_unit *u);
+
+/* Whether `name` matches `pattern`: * any run of characters, ? one character. */
+bool f8_pattern_match(const char *pattern, const char *name);
+
+/* ---- the passes, in order (pipeline.c) ---- */
+f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
+f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, forward/backward pair */
+f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
+f8_status f8_pass_scaling(f8_unit *u);      /* FP8: amax, scales, quantize, scaled_matmul, histories */
+f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
+f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
+f8_status f8_pass_legalize(f8_unit *u);     /* what the target's kernels and GEMMs need */
+f8_status f8_pass_group(f8_unit *u);        /* fusion: func->program (ir/program.h) */
+f8_status f8_pass_schedule(f8_unit *u);     /* order of groups */
+f8_status f8_pass_memory(f8_unit *u);       /* places: offsets, views, in-place state */
+
+#endif

@@ -1,0 +1,84 @@
+/* The plan: what the runtime executes. Flat lists of steps over places, kernels as one blob, no graph.
+ *
+ * Plain data owned by one arena (the compile result's): it can be written to a file and mapped back.
+ * Nothing in a step is looked up by name; the executor resolves places to pointers once, when a
+ * program is created or a buffer is bound. */
+#ifndef F8_PLAN_H
+#define F8_PLAN_H
+
+#include "ir/place.h"
+#include "ir/type.h"
+#include "runtime/gemm.h"
+
+typedef enum f8_step_kind { F8_STEP_KERNEL, F8_STEP_GEMM, F8_STEP_COPY } f8_step_kind;
+
+typedef struct f8_arg {
+    f8_space space; /* NONE: a null pointer */
+    int32_t port;
+    int64_t offset; /* bytes */
+} f8_arg;
+
+typedef struct f8_step_phase {
+    uint64_t entry;   /* offset of the function in the blob */
+    int64_t n_tasks;
+    int64_t scratch;  /* bytes per thread */
+} f8_step_phase;
+
+enum { F8_COPY_RANK = F8_MAX_RANK };
+
+typedef struct f8_step {
+    f8_step_kind kind;
+    const char *name;
+    f8_arg *arg;      /* KERNEL: as the kernel wants; GEMM: a, b, c, a_scale, b_scale; COPY: from, to */
+    uint32_t n_args, n_ints, n_phases;
+    int64_t *ints;    /* KERNEL: run-time extents (the same array for every phase) */
+    f8_step_phase *phase;
+    f8_gemm_desc gemm;
+    struct {          /* COPY: to[i..] = from[i..] over `size`, strides in elements */
+        int32_t rank;
+        uint32_t element;
+        int64_t size[F8_COPY_RANK], from[F8_COPY_RANK], to[F8_COPY_RANK];
+    } copy;
+    int64_t bytes_read, bytes_written; /* of distinct inputs and outputs: for listings */
+    uint64_t hash;    /* KERNEL: of its description: equal kernels share code */
+    int64_t fp8;      /* GEMM: 1 when both operands are FP8 */
+} f8_step;
+
+typedef struct f8_plan_port {
+    const char *name;
+    f8_type type;
+    int32_t var; /* >= 0: index into the plan's variables; -1: the caller binds a buffer */
+} f8_plan_port;
+
+typedef struct f8_plan_func {
+    const char *name;
+    f8_step *step;
+    uint32_t n_steps;
+    f8_plan_port *in, *out;
+    uint32_t n_in, n_out;
+    int64_t arena_bytes, lower_bound;
+} f8_plan_func;
+
+typedef struct f8_plan_var {
+    const char *name;
+    f8_type type;
+    bool is_param;
+    int32_t init;    /* f8_init_kind of ir/ir.h */
+    double init_arg;
+    int64_t offset;  /* bytes into the state */
+} f8_plan_var;
+
+typedef struct f8_plan {
+    const char *module;
+    f8_plan_var *var;
+    uint32_t n_vars, n_funcs;
+    f8_plan_func *func;
+    int64_t state_bytes;
+    uint8_t *constants;
+    int64_t constants_bytes;
+    uint8_t *blob;
+    int64_t blob_bytes, blob_code_bytes; /* code first, page aligned, then constants */
+    uint32_t n_kernels;                  /* distinct kernels */
+} f8_plan;
+
+#endif
