@@ -29,7 +29,7 @@ typedef struct f8_recipe {
 
 /* "f32", "bf16", "delayed", "current"; NULL for any other name. */
 const f8_recipe *f8_recipe_by_name(const char *name);
-/* The names above, comma separated, for messages. */
+/* The names of all recipes, comma separated, for messages. */
 const char *f8_recipe_names(void);
 
 /* ---- targets, as passes need to know them (codegen has the rest) ---- */
@@ -49,6 +49,8 @@ typedef struct f8_decision {
     bool fp8;
 } f8_decision;
 
+enum { F8_MAX_PASSES = 32 };
+
 typedef struct f8_pass_time {
     const char *name;
     double seconds;
@@ -58,7 +60,6 @@ typedef struct f8_pass_time {
 typedef struct f8_options {
     f8_target target;
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
-    bool recipe_forced;      /* the command line's recipe also replaces `auto` in rules; bf16/f32 in rules stay */
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
     bool inference;          /* eval only: no backward, no optimizer */
     double lr;               /* > 0 overrides the text's */
@@ -77,12 +78,22 @@ typedef struct f8_unit {
     f8_decision *decision;
     size_t n_decisions, decision_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step */
-    f8_pass_time *time;
-    size_t n_times, time_room;
+    f8_pass_time time[F8_MAX_PASSES];
+    size_t n_times;
 } f8_unit;
+
+/* The recipe a linear gets, and why. Of the module's rules the last that matches wins; `auto` stands
+ * for the options' recipe. A high-precision recipe (f32, bf16) in the options overrides all rules. */
+typedef struct f8_choice {
+    const f8_recipe *recipe;
+    const char *reason;
+} f8_choice;
+f8_choice f8_recipe_for(const f8_unit *u, const char *linear);
 
 /* Run the whole pipeline over the module's `forward` function. */
 f8_status f8_run_passes(f8_unit *u);
+/* Names of the passes in order; NULL past the end. */
+const char *f8_pass_name(size_t index);
 
 /* Whether `name` matches `pattern`: * any run of characters, ? one character. */
 bool f8_pattern_match(const char *pattern, const char *name);
@@ -92,6 +103,7 @@ f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recip
 f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, forward/backward pair */
 f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
 f8_status f8_pass_scaling(f8_unit *u);      /* FP8: amax, scales, quantize, scaled_matmul, histories */
+f8_status f8_pass_split(f8_unit *u);        /* micro_step cut into the forward/backward pair */
 f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
 f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
 f8_status f8_pass_legalize(f8_unit *u);     /* what the target's kernels and GEMMs need */

@@ -1,0 +1,97 @@
+# fp8c. `make run` and `make check` install what is missing (.ci/packages), build and go.
+#
+#   make                 the library and build/fp8c
+#   make run             train a small GPT in FP8 beside BF16 on the CPU
+#   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
+#   make bench           figures, also to build/bench.jsonl
+#   make lint            clang-tidy           make install DESTDIR=... PREFIX=/usr/local
+#   VARIANT=debug|asan|tsan                   builds beside the release one, in build-VARIANT/
+
+VARIANT ?= release
+CC ?= gcc
+PREFIX ?= /usr/local
+LLVM_INCLUDE ?= /usr/lib/llvm-19/include
+
+BUILD := $(if $(filter release,$(VARIANT)),build,build-$(VARIANT))
+FLAGS_release := -O2
+FLAGS_debug := -O0
+FLAGS_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+FLAGS_tsan := -O1 -fsanitize=thread
+
+# No contraction: what is rounded is decided by the IR (rule 2).
+CFLAGS += -std=c17 -D_GNU_SOURCE -g -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden -fPIC \
+          $(FLAGS_$(VARIANT)) -I. -isystem $(LLVM_INCLUDE) -MMD -MP
+LDLIBS += -ldl -lm -lpthread
+
+VERSION_MAJOR := 0
+CLI := frontend/main.c $(wildcard frontend/cmd_*.c)
+LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c))
+TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
+BENCHES := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
+SHARED := $(wildcard tests/shared/*.c)
+
+object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+LIBRARY := $(BUILD)/libfp8c.a
+SO := $(BUILD)/libfp8c.so.$(VERSION_MAJOR)
+
+all: deps
+	@$(MAKE) --no-print-directory build
+build: $(BUILD)/fp8c $(SO)
+
+deps:
+	@.ci/install
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -c $< -o $@
+$(LIBRARY): $(call object,$(LIB))
+	@rm -f $@
+	@$(AR) rcs $@ $^
+$(SO): $(call object,$(LIB))
+	$(CC) $(CFLAGS) -shared -Wl,-soname,$(@F) -o $@ $^ $(LDLIBS)
+	@ln -sf $(@F) $(BUILD)/libfp8c.so
+$(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
+	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -o $@ $^ -lcheck $(LDLIBS) -ljansson
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LIBRARY)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+
+# The text trained on: this project's own sources and documents, which any clone has.
+TEXT := $(BUILD)/run.txt
+$(TEXT): $(wildcard README.md */README.md ir/*.[ch] passes/*.[ch] codegen/*.[ch] runtime/*.[ch] frontend/*.[ch])
+	@mkdir -p $(@D)
+	@cat $^ > $@
+
+run: deps
+	@$(MAKE) --no-print-directory build $(TEXT)
+	$(BUILD)/fp8c train frontend/models/gpt.f8 --data $(TEXT) --steps 300 --recipe delayed --compare bf16
+
+check: deps
+	@tests/run $(TESTS)
+
+check-build: build $(TESTS:%=$(BUILD)/tests/%)
+
+bench: deps
+	@$(MAKE) --no-print-directory build $(BENCHES:%=$(BUILD)/bench/%)
+	@bench/run $(BUILD)
+
+lint: deps
+	clang-tidy-19 --quiet $(LIB) $(CLI) -- -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
+	install $(BUILD)/fp8c $(DESTDIR)$(PREFIX)/bin
+	install $(SO) $(DESTDIR)$(PREFIX)/lib
+	ln -sf $(notdir $(SO)) $(DESTDIR)$(PREFIX)/lib/libfp8c.so
+	install -m 644 frontend/fp8c.h $(DESTDIR)$(PREFIX)/include
+	sed 's|@PREFIX@|$(PREFIX)|' frontend/fp8c.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fp8c.pc
+
+clean:
+	rm -rf build build-*
+
+.PHONY: all build deps run check check-build bench lint install clean
+.SECONDARY:
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
