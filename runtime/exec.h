@@ -1,0 +1,53 @@
+/* The executor: a plan with its memory, its threads and its libraries, ready to run.
+ *
+ * Creation does everything that can fail or take time: maps the blob, prepares the GEMMs, allocates
+ * every byte and resolves every place to a pointer. A run then only walks the steps: no allocation, no
+ * look-up, no environment. One thread at a time per executor. */
+#ifndef F8_EXEC_H
+#define F8_EXEC_H
+
+#include "runtime/plan.h"
+
+typedef struct f8_exec f8_exec;
+
+typedef struct f8_exec_options {
+    int n_threads;                 /* 1..256; 0 = the CPUs this process may run on */
+    const f8_allocator *allocator; /* NULL: the default; copied */
+    bool profile;                  /* note the time of each step: f8_exec_step_seconds */
+} f8_exec_options;
+
+/* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were wanted. */
+f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out, f8_diag *diag);
+void f8_exec_destroy(f8_exec *x); /* may be NULL */
+
+int f8_exec_threads(const f8_exec *x);
+
+/* Variables: contiguous, of the plan's type; the pointer stays valid for the executor's life. */
+void *f8_exec_var(f8_exec *x, uint32_t var);
+
+/* Give every variable its initial value, keyed by the seed and its name. */
+void f8_exec_init(f8_exec *x, uint64_t seed);
+
+/* Buffers of a function's ports that carry no variable. Each has one of the executor's own until the
+ * caller binds another (at least f8_type_bytes, 64-byte aligned, kept alive by the caller; NULL goes back to
+ * the executor's). */
+void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port);
+void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer);
+
+f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
+
+/* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for, and
+ * the most that was ever allocated through the executor's allocator for them. */
+int64_t f8_exec_planned_bytes(const f8_exec *x);
+int64_t f8_exec_peak_bytes(const f8_exec *x);
+
+/* GEMM calls made since creation, and those of them with both operands FP8. */
+typedef struct f8_exec_counts {
+    int64_t gemms, fp8_gemms, kernels;
+} f8_exec_counts;
+f8_exec_counts f8_exec_count(const f8_exec *x);
+
+/* With options.profile: seconds spent in a step over all runs so far. */
+double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step);
+
+#endif
