@@ -90,9 +90,7 @@ uint8_t f8_f32_to_e8m0(float x, bool saturate)
 
 static uint16_t encode_f16(float x, bool saturate)
 {
-    if (isnan(x))
-        return signbit(x) ? 0xfe00 : 0x7e00;
-    return (uint16_t)encode(&F16, x, saturate);
+    return isnan(x) ? 0x7e00 : (uint16_t)encode(&F16, x, saturate);
 }
 
 static uint16_t encode_bf16(float x, bool saturate)

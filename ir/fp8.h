@@ -13,8 +13,8 @@
  *
  * `saturate` is CUDA's SATFINITE: what overflows, Inf included, becomes the largest finite value of
  * its sign. Without it, what overflows becomes Inf, or NaN of its sign where the format has no Inf.
- * NaN always gives NaN: E4M3 and E5M2 0x7f (the sign is dropped), E8M0 0xff, f16 the sign and 0x7e00,
- * bf16 the input's upper half made quiet. */
+ * NaN always gives NaN: E4M3 and E5M2 0x7f, E8M0 0xff, f16 0x7e00 (the sign is dropped), bf16 the
+ * input's upper half made quiet. */
 #ifndef F8_FP8_H
 #define F8_FP8_H
 

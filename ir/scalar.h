@@ -17,7 +17,7 @@
 #include "ir/fp8.h"
 #include "ir/scalar.def"
 
-typedef enum f8_skind { F8_KIND_NONE, F8_KIND_F, F8_KIND_I, F8_KIND_B } f8_skind;
+typedef enum f8_skind { F8_KIND_N, F8_KIND_F, F8_KIND_I, F8_KIND_B } f8_skind;
 
 typedef enum f8_sop {
 #define X(op, name, result, a, b, c, value) F8_S_##op,
@@ -34,10 +34,11 @@ typedef struct f8_sop_info {
 
 const f8_sop_info *f8_scalar_op(f8_sop op);
 
-/* One instruction of a program. Values are numbered: the arguments first, then each instruction's
- * result. a, b, c are value numbers (0 where unused); imm is the constant of CONST_F and CONST_I. */
+/* One instruction of a program. Values are numbered: the argument is 0, then each instruction's
+ * result. arg holds value numbers (0 where unused); imm is the constant of CONST_F and CONST_I. */
 typedef struct f8_sinstr {
-    uint8_t op, a, b, c; /* op is an f8_sop */
+    uint8_t op; /* f8_sop */
+    uint8_t arg[3];
     union {
         float f;
         uint32_t u;
@@ -78,7 +79,14 @@ f8_sfn f8_scalar_encode_fn(f8_dtype d, bool saturate);
 /* out[i] = fn(in[i]) for i < n; floats are passed as their bits. in == out is allowed, any other
  * overlap is not. The same bits on every machine. */
 void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
+/* The same without the machine's fused multiply-add: slow, for testing that it is the same. */
+void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 float f8_scalar_f32(f8_sfn fn, float x); /* for F -> F */
+
+/* out[i] = op(a[i], b[i], c[i]) for i < n, one operation over arrays; a B is 0 or 1, arrays the
+ * operation does not take may be NULL, CONST_* are not allowed. out may be one of the inputs. */
+void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,
+                       uint32_t *out, size_t n);
 
 /* IEEE 754-2019 maximum and minimum: any NaN gives NaN, +0 > -0. */
 static inline float f8_maximum(float a, float b)
@@ -102,9 +110,6 @@ static inline uint32_t f8_amax_bits(uint32_t amax, float x)
     uint32_t u = f8_bits(x) & 0x7fffffffu;
     return u > amax ? u : amax;
 }
-
-/* The f32 nearest to a * b + c, with one rounding, on every machine. */
-float f8_fma(float a, float b, float c);
 
 /* Towards zero; out of range saturates, NaN gives 0 (llvm.fptosi.sat, CUDA's cvt.rzi.s32.f32). */
 int32_t f8_f32_to_i32(float x);
