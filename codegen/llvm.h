@@ -24,6 +24,7 @@
 #define F8_CODEGEN_LLVM_H
 
 #include "codegen/llvm_api.h"
+#include "ir/scalar.h"
 #include "ir/status.h"
 
 /* ---- the library and the machine ---- */
@@ -113,6 +114,8 @@ LLVMValueRef f8_ll_vf32(f8_llvm_module *m, float v);
 LLVMTypeRef f8_ll_vtype(f8_llvm_module *m, LLVMTypeRef element);
 /* The splat of a constant over a type: returns the scalar itself when `like` is no vector. */
 LLVMValueRef f8_ll_const_like(f8_llvm_module *m, LLVMTypeRef like, LLVMValueRef scalar);
+/* `element`, or a vector of it as wide as the vector type `like`. */
+LLVMTypeRef f8_ll_retype(f8_llvm_module *m, LLVMTypeRef element, LLVMTypeRef like);
 LLVMValueRef f8_ll_splat(f8_llvm_module *m, LLVMValueRef scalar);
 LLVMValueRef f8_ll_iota(f8_llvm_module *m); /* <0, 1, ...> as i32 */
 
@@ -127,8 +130,13 @@ LLVMValueRef f8_ll_fmaximum(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef f8_ll_fminimum(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b);
 /* Any other intrinsic overloaded on the type of its operands alone, e.g. "llvm.umax". */
 LLVMValueRef f8_ll_intrinsic(f8_llvm_module *m, const char *name, LLVMValueRef *args, int count);
+LLVMValueRef f8_ll_f32_to_i32(f8_llvm_module *m, LLVMValueRef a); /* saturating, NaN gives 0 */
 LLVMValueRef f8_ll_bits(f8_llvm_module *m, LLVMValueRef f32);      /* f32 -> i32, same bits */
 LLVMValueRef f8_ll_from_bits(f8_llvm_module *m, LLVMValueRef i32); /* i32 -> f32, same bits */
+/* A scalar program (exp, encode_e4m3, ...) applied to x, and one of its operations (b, c as its arity
+ * asks; none for the constants); truth values are i1. */
+LLVMValueRef f8_ll_scalar(f8_llvm_module *m, f8_sfn fn, LLVMValueRef x);
+LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 /* bf16 travels as i16. Rounding is to nearest even, a NaN keeps its sign and becomes quiet; done in
  * integers because the machine's conversion (VCVTNEPS2BF16) flushes subnormals. */
 LLVMValueRef f8_ll_bf16_to_f32(f8_llvm_module *m, LLVMValueRef bits);

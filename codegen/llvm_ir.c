@@ -138,8 +138,7 @@ static bool is_vector(f8_llvm_module *m, LLVMTypeRef type)
     return m->ll->GetTypeKind(type) == LLVMVectorTypeKind;
 }
 
-/* `element`, or a vector of it as wide as the vector `like`. */
-static LLVMTypeRef shaped(f8_llvm_module *m, LLVMTypeRef element, LLVMTypeRef like)
+LLVMTypeRef f8_ll_retype(f8_llvm_module *m, LLVMTypeRef element, LLVMTypeRef like)
 {
     return is_vector(m, like) ? m->ll->VectorType(element, m->ll->GetVectorSize(like)) : element;
 }
@@ -233,19 +232,25 @@ LLVMValueRef f8_ll_fminimum(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b)
     return f8_ll_intrinsic(m, "llvm.minimum", (LLVMValueRef[]){a, b}, 2);
 }
 
+LLVMValueRef f8_ll_f32_to_i32(f8_llvm_module *m, LLVMValueRef a)
+{
+    LLVMTypeRef from = m->ll->TypeOf(a), overload[] = {f8_ll_retype(m, m->i32, from), from};
+    return call_intrinsic(m, "llvm.fptosi.sat", overload, 2, &a, 1);
+}
+
 LLVMValueRef f8_ll_bits(f8_llvm_module *m, LLVMValueRef f32)
 {
-    return m->ll->BuildBitCast(m->b, f32, shaped(m, m->i32, m->ll->TypeOf(f32)), "");
+    return m->ll->BuildBitCast(m->b, f32, f8_ll_retype(m, m->i32, m->ll->TypeOf(f32)), "");
 }
 
 LLVMValueRef f8_ll_from_bits(f8_llvm_module *m, LLVMValueRef i32)
 {
-    return m->ll->BuildBitCast(m->b, i32, shaped(m, m->f32, m->ll->TypeOf(i32)), "");
+    return m->ll->BuildBitCast(m->b, i32, f8_ll_retype(m, m->f32, m->ll->TypeOf(i32)), "");
 }
 
 LLVMValueRef f8_ll_bf16_to_f32(f8_llvm_module *m, LLVMValueRef bits)
 {
-    LLVMTypeRef wide = shaped(m, m->i32, m->ll->TypeOf(bits));
+    LLVMTypeRef wide = f8_ll_retype(m, m->i32, m->ll->TypeOf(bits));
     LLVMValueRef x = m->ll->BuildZExt(m->b, bits, wide, "");
     x = m->ll->BuildShl(m->b, x, f8_ll_const_like(m, wide, f8_ll_i32(m, 16)), "");
     return f8_ll_from_bits(m, x);
@@ -265,23 +270,23 @@ LLVMValueRef f8_ll_f32_to_bf16(f8_llvm_module *m, LLVMValueRef f32)
     LLVMValueRef quiet = ll->BuildOr(m->b, high, K(0x40), "");
 #undef K
     LLVMValueRef r = ll->BuildSelect(m->b, nan, quiet, up, "");
-    return ll->BuildTrunc(m->b, r, shaped(m, m->i16, wide), "");
+    return ll->BuildTrunc(m->b, r, f8_ll_retype(m, m->i16, wide), "");
 }
 
 LLVMValueRef f8_ll_f16_to_f32(f8_llvm_module *m, LLVMValueRef bits)
 {
     LLVMTypeRef type = m->ll->TypeOf(bits);
-    LLVMTypeRef half = shaped(m, m->ll->HalfTypeInContext(m->context), type);
+    LLVMTypeRef half = f8_ll_retype(m, m->ll->HalfTypeInContext(m->context), type);
     LLVMValueRef h = m->ll->BuildBitCast(m->b, bits, half, "");
-    return m->ll->BuildFPExt(m->b, h, shaped(m, m->f32, type), "");
+    return m->ll->BuildFPExt(m->b, h, f8_ll_retype(m, m->f32, type), "");
 }
 
 LLVMValueRef f8_ll_f32_to_f16(f8_llvm_module *m, LLVMValueRef f32)
 {
     LLVMTypeRef type = m->ll->TypeOf(f32);
-    LLVMTypeRef half = shaped(m, m->ll->HalfTypeInContext(m->context), type);
+    LLVMTypeRef half = f8_ll_retype(m, m->ll->HalfTypeInContext(m->context), type);
     LLVMValueRef h = m->ll->BuildFPTrunc(m->b, f32, half, "");
-    return m->ll->BuildBitCast(m->b, h, shaped(m, m->i16, type), "");
+    return m->ll->BuildBitCast(m->b, h, f8_ll_retype(m, m->i16, type), "");
 }
 
 /* ---- memory ---- */
