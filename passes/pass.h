@@ -103,7 +103,6 @@ f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recip
 f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, forward/backward pair */
 f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
 f8_status f8_pass_scaling(f8_unit *u);      /* FP8: amax, scales, quantize, scaled_matmul, histories */
-f8_status f8_pass_split(f8_unit *u);        /* micro_step cut into the forward/backward pair */
 f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
 f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
 f8_status f8_pass_legalize(f8_unit *u);     /* what the target's kernels and GEMMs need */

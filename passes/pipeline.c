@@ -30,7 +30,6 @@ static const struct {
     {"autodiff",     f8_pass_autodiff,     LINEARS_NAMED,                ENTRY_POINTS,   0},
     {"chunk",        f8_pass_chunk,        ENTRY_POINTS,                 0,              0},
     {"scaling",      f8_pass_scaling,      ENTRY_POINTS | LINEARS_NAMED, RECIPE_APPLIED, 0},
-    {"split",        f8_pass_split,        RECIPE_APPLIED,               0,              0},
     {"decompose",    f8_pass_decompose,    RECIPE_APPLIED,               PRIMITIVE,      0},
     {"canonicalize", f8_pass_canonicalize, PRIMITIVE,                    0,              LEGAL},
     {"legalize",     f8_pass_legalize,     PRIMITIVE,                    LEGAL,          0},
