@@ -1,0 +1,275 @@
+/* fp8c: an embeddable FP8 tensor-op compiler and JIT. The one public header.
+ *
+ *     fp8c_context *ctx;
+ *     fp8c_module *module;
+ *     fp8c_program *program;
+ *     fp8c_context_create(NULL, &ctx);
+ *     if (fp8c_module_parse(ctx, text, size, "gpt.f8", NULL, 0, &module) != FP8C_OK)
+ *         fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+ *     fp8c_compile_options options = {.struct_size = sizeof options, .recipe = "delayed"};
+ *     fp8c_compile(module, &options, &program);
+ *     fp8c_program_initialize(program, 1);
+ *     int step = fp8c_program_function(program, "micro_step");
+ *     memcpy(fp8c_program_buffer(program, step, FP8C_INPUT, 0), tokens, bytes);
+ *     ...
+ *     fp8c_program_run(program, step);
+ *     fp8c_program_run(program, fp8c_program_function(program, "update"));
+ *     float loss = *(float *)fp8c_program_buffer(program, step, FP8C_OUTPUT, 0);
+ *     fp8c_program_destroy(program);
+ *     fp8c_module_destroy(module);
+ *     fp8c_context_destroy(ctx);
+ *
+ * Every call that can fail returns a status; fp8c_context_message then says what and where. Nothing
+ * here prints, exits or reads the environment. All destroy functions accept NULL.
+ *
+ * Ownership: a module and a program borrow their context and must be destroyed before it; a program
+ * is independent of the module it came from. Strings returned are owned by the object asked.
+ * Threads: a context and what was made from it belong to one thread at a time; different contexts
+ * may be used at once. */
+#ifndef FP8C_H
+#define FP8C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FP8C_VERSION_MAJOR 0
+#define FP8C_VERSION_MINOR 1
+#define FP8C_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define FP8C_API __attribute__((visibility("default")))
+#else
+#define FP8C_API
+#endif
+
+/* "0.1.0" of the library linked. */
+FP8C_API const char *fp8c_version(void);
+
+typedef enum fp8c_status {
+    FP8C_OK = 0,
+    FP8C_ERR_INPUT,       /* the text, graph, option or data given is wrong */
+    FP8C_ERR_UNSUPPORTED, /* well-formed, but this target or recipe can't have it */
+    FP8C_ERR_MEMORY,      /* an allocation failed */
+    FP8C_ERR_IO,          /* a file or the system failed */
+    FP8C_ERR_LIBRARY,     /* a component (LLVM, oneDNN) is missing or refused */
+    FP8C_ERR_INTERNAL,    /* a bug in fp8c */
+    FP8C_ERR_CANCELLED    /* a callback asked to stop */
+} fp8c_status;
+
+typedef enum fp8c_dtype {
+    FP8C_F32, FP8C_BF16, FP8C_F16, FP8C_I32, FP8C_BOOL, FP8C_F8E4M3, FP8C_F8E5M2, FP8C_F8E8M0
+} fp8c_dtype;
+
+enum { FP8C_MAX_RANK = 5 };
+
+typedef struct fp8c_type {
+    fp8c_dtype dtype;
+    int32_t rank; /* 0: a scalar */
+    int64_t dim[FP8C_MAX_RANK];
+} fp8c_type;
+
+FP8C_API const char *fp8c_dtype_name(fp8c_dtype dtype);
+FP8C_API int64_t fp8c_type_bytes(const fp8c_type *type);
+
+/* Receives text; returning non-zero makes the call fail with FP8C_ERR_IO. */
+typedef int (*fp8c_write_fn)(void *user, const char *text, size_t size);
+
+/* ---- context ---- */
+
+typedef struct fp8c_context fp8c_context;
+
+typedef struct fp8c_context_options {
+    size_t struct_size; /* sizeof(fp8c_context_options) */
+    /* The embedder's allocator; alloc returns memory aligned to `align` or NULL. All or none. */
+    void *(*alloc)(void *user, size_t size, size_t align);
+    void (*free)(void *user, void *ptr, size_t size);
+    void *allocator_user;
+} fp8c_context_options;
+
+FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
+FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
+
+/* The last failure: "file:line:column: error: message" with the line and a caret when there is a place in a
+ * text, else "error: message". "" when nothing failed yet. */
+FP8C_API const char *fp8c_context_message(const fp8c_context *ctx);
+
+/* ---- modules ---- */
+
+typedef struct fp8c_module fp8c_module;
+
+typedef struct fp8c_dim {
+    const char *name;
+    int64_t value;
+} fp8c_dim;
+
+/* Parse the textual IR (frontend/README.md has the grammar). `dims` replace values of `dim` lines. */
+FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, const char *file,
+                                       const fp8c_dim *dims, size_t n_dims, fp8c_module **out);
+FP8C_API void fp8c_module_destroy(fp8c_module *module);
+
+/* Print in canonical form: parsing it gives the identical module. */
+FP8C_API fp8c_status fp8c_module_print(const fp8c_module *module, fp8c_write_fn write, void *user);
+
+/* Totals over parameters. */
+FP8C_API int64_t fp8c_module_parameters(const fp8c_module *module, int64_t *elements);
+
+/* Micro-steps per update the module asks for; the optimizer's schedule length (0: none declared). */
+FP8C_API int64_t fp8c_module_accumulate(const fp8c_module *module);
+FP8C_API int64_t fp8c_module_optimizer_steps(const fp8c_module *module);
+
+/* ---- building a module without text: the same graph, node for node ---- */
+
+typedef uint32_t fp8c_value; /* of the function being built; 0 = failed */
+
+typedef enum fp8c_init {
+    FP8C_INIT_ZEROS, FP8C_INIT_ONES, FP8C_INIT_CONST, FP8C_INIT_NORMAL, FP8C_INIT_UNIFORM
+} fp8c_init;
+
+typedef enum fp8c_attr_kind {
+    FP8C_ATTR_INT, FP8C_ATTR_FLOAT, FP8C_ATTR_BOOL, FP8C_ATTR_DTYPE, FP8C_ATTR_STRING, FP8C_ATTR_INTS
+} fp8c_attr_kind;
+
+typedef struct fp8c_attr {
+    const char *name;
+    fp8c_attr_kind kind;
+    int64_t i;         /* INT, BOOL, DTYPE */
+    double f;          /* FLOAT */
+    const char *s;     /* STRING */
+    const int64_t *ints;
+    int32_t n_ints;    /* INTS */
+} fp8c_attr;
+
+FP8C_API fp8c_status fp8c_module_create(fp8c_context *ctx, const char *name, fp8c_module **out);
+FP8C_API fp8c_status fp8c_module_param(fp8c_module *module, const char *name, const fp8c_type *type,
+                                       fp8c_init init, double argument);
+/* Fields by name as in the text's `optimizer adamw {...}`. */
+FP8C_API fp8c_status fp8c_module_optimizer(fp8c_module *module, const fp8c_attr *fields, size_t n);
+FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern, const char *recipe);
+
+/* A function is built between begin and end; one at a time. */
+FP8C_API fp8c_status fp8c_func_begin(fp8c_module *module, const char *name);
+FP8C_API fp8c_value fp8c_func_input(fp8c_module *module, const char *name, const fp8c_type *type);
+FP8C_API fp8c_value fp8c_func_param(fp8c_module *module, const char *name); /* reads a parameter */
+FP8C_API fp8c_value fp8c_func_const(fp8c_module *module, double value);     /* f32 [] */
+FP8C_API fp8c_value fp8c_func_op(fp8c_module *module, const char *op, const fp8c_value *inputs,
+                                 size_t n_inputs, const fp8c_attr *attrs, size_t n_attrs);
+FP8C_API fp8c_status fp8c_func_result(fp8c_module *module, const char *name, fp8c_value value);
+/* Fails with the first failure since begin; the function's results are then undefined. */
+FP8C_API fp8c_status fp8c_func_end(fp8c_module *module);
+
+/* ---- compiling ---- */
+
+typedef struct fp8c_program fp8c_program;
+
+typedef struct fp8c_compile_options {
+    size_t struct_size;      /* sizeof(fp8c_compile_options) */
+    const char *target;      /* "cpu" (default) or "reference" */
+    const char *recipe;      /* "f32", "bf16" (default), "delayed", "current" */
+    int32_t threads;         /* 0: the CPUs this process may run on */
+    int32_t no_fuse;         /* one kernel per node: same bits, slower; for tests */
+    int32_t inference;       /* only `eval` */
+    int32_t profile;         /* note the time of every step */
+    double lr;               /* > 0: replaces the optimizer's */
+    int64_t optimizer_steps; /* > 0: replaces the schedule's length */
+    const char *keep;        /* name pattern: FP8 operands to give out of micro_step */
+    const char *print_after; /* a pass's name: print the module after it through `write` */
+    fp8c_write_fn write;
+    void *write_user;
+} fp8c_compile_options;
+
+/* options may be NULL. */
+FP8C_API fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options,
+                                  fp8c_program **out);
+FP8C_API void fp8c_program_destroy(fp8c_program *program);
+
+/* ---- running ---- */
+
+/* Give every variable its initial value (a function of seed and name alone), then run `prepare`, if
+ * the recipe has it. */
+FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
+
+/* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */
+FP8C_API int fp8c_program_function(const fp8c_program *program, const char *name);
+FP8C_API const char *fp8c_program_function_name(const fp8c_program *program, int function); /* NULL past the last */
+
+typedef enum fp8c_side { FP8C_INPUT = 0, FP8C_OUTPUT = 1 } fp8c_side;
+
+typedef struct fp8c_port {
+    const char *name;
+    fp8c_type type;
+    int32_t variable; /* >= 0: the port reads or replaces this variable; -1: the caller's buffer */
+} fp8c_port;
+
+/* Port `index` of a function; FP8C_ERR_INPUT past the last (no message is recorded: it ends loops). */
+FP8C_API fp8c_status fp8c_program_port(const fp8c_program *program, int function, fp8c_side side,
+                                       int index, fp8c_port *out);
+FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, fp8c_side side,
+                                    const char *name); /* -1: none */
+/* Its buffer: the program's own until another is bound (row-major, 64-byte aligned, the caller's to keep
+ * alive; NULL goes back to the program's own). */
+FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
+FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side, int index,
+                                       void *buffer);
+
+FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
+
+/* Variables: parameters and states. Valid for the program's life. */
+typedef struct fp8c_variable {
+    const char *name;
+    fp8c_type type;
+    int32_t is_param;
+    void *data;
+} fp8c_variable;
+FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8c_variable *out);
+
+/* ---- what was decided, and figures ---- */
+
+typedef struct fp8c_info {
+    double compile_seconds;
+    int64_t planned_bytes, peak_bytes;     /* known before the run; the most ever allocated */
+    int64_t arena_bytes, arena_lower_bound; /* of the hungriest function */
+    int64_t linears, fp8_gemms_planned;    /* fp8 GEMMs per micro_step */
+    int64_t gemms_executed, fp8_gemms_executed, kernels_executed; /* since creation */
+    int64_t distinct_kernels, code_bytes;
+    int32_t threads;
+} fp8c_info;
+FP8C_API void fp8c_program_info(const fp8c_program *program, fp8c_info *out);
+
+/* One line per GEMM of a linear. FP8C_ERR_INPUT past the last. */
+typedef struct fp8c_decision {
+    const char *linear, *role;   /* role: fprop, dgrad, wgrad */
+    const char *format_a, *format_b, *scaling, *reason;
+    int64_t m, n, k, count;
+    int32_t fp8;
+} fp8c_decision;
+FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int index, fp8c_decision *out);
+
+/* One step of a function's plan. */
+typedef struct fp8c_step {
+    const char *name, *kind; /* kind: kernel, gemm, copy */
+    int32_t phases;
+    uint64_t hash;           /* kernels: equal ones share code */
+    int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
+    double seconds;          /* with `profile`: over all runs */
+} fp8c_step;
+FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
+                                       fp8c_step *out);
+
+typedef struct fp8c_pass {
+    const char *name;
+    double seconds;
+    int64_t nodes;
+} fp8c_pass;
+FP8C_API fp8c_status fp8c_program_pass(const fp8c_program *program, int index, fp8c_pass *out);
+/* The passes of the pipeline in order, for --print-after; NULL past the last. */
+FP8C_API const char *fp8c_pass_name(int index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
