@@ -1,0 +1,152 @@
+/* Short builders over f8_make: see ir.h. Ref 0 in gives ref 0 out. */
+#include "ir/ir.h"
+
+f8_ref f8_const(f8_graph *g, double value)
+{
+    return f8_make(g, F8_OP_CONST, NULL, 0, &F8_FLOAT(F8_A_VALUE, value), 1);
+}
+
+f8_ref f8_unary(f8_graph *g, f8_op op, f8_ref a)
+{
+    return f8_make(g, op, &a, 1, NULL, 0);
+}
+
+f8_ref f8_binary(f8_graph *g, f8_op op, f8_ref a, f8_ref b)
+{
+    return f8_make(g, op, (f8_ref[]){a, b}, 2, NULL, 0);
+}
+
+f8_ref f8_select(f8_graph *g, f8_ref cond, f8_ref a, f8_ref b)
+{
+    return f8_make(g, F8_OP_SELECT, (f8_ref[]){cond, a, b}, 3, NULL, 0);
+}
+
+f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to)
+{
+    if (a && f8_type_of(g, a)->dtype == to)
+        return a;
+    return f8_make(g, F8_OP_CAST, &a, 1, &F8_INT(F8_A_TO, to), 1);
+}
+
+f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis)
+{
+    return f8_make(g, op, &a, 1, &F8_INT(F8_A_AXIS, axis), 1);
+}
+
+/* ---- shape ---- */
+
+static f8_ints shape_attr(const f8_type *t)
+{
+    f8_ints v = {.n = t->rank};
+    for (int i = 0; i < t->rank; i++)
+        v.v[i] = t->dim[i];
+    return v;
+}
+
+f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of)
+{
+    if (a && f8_type_same_shape(f8_type_of(g, a), shape_of))
+        return a;
+    return f8_make(g, F8_OP_RESHAPE, &a, 1, &F8_INTS(F8_A_SHAPE, shape_attr(shape_of)), 1);
+}
+
+f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of)
+{
+    if (a && f8_type_same_shape(f8_type_of(g, a), shape_of))
+        return a;
+    return f8_make(g, F8_OP_BROADCAST, &a, 1, &F8_INTS(F8_A_SHAPE, shape_attr(shape_of)), 1);
+}
+
+f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop)
+{
+    if (a) {
+        const f8_type *t = f8_type_of(g, a);
+        int64_t at = axis < 0 ? axis + t->rank : axis;
+        if (at >= 0 && at < t->rank && start == 0 && stop == t->dim[at])
+            return a;
+    }
+    f8_attr attr[] = {F8_INT(F8_A_AXIS, axis), F8_INT(F8_A_START, start), F8_INT(F8_A_STOP, stop)};
+    return f8_make(g, F8_OP_SLICE, &a, 1, attr, 3);
+}
+
+f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis)
+{
+    if (n == 1)
+        return in[0];
+    return f8_make(g, F8_OP_CONCAT, in, n, &F8_INT(F8_A_AXIS, axis), 1);
+}
+
+f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index)
+{
+    if (index == 0)
+        return a;
+    return f8_make(g, F8_OP_PROJECT, &a, 1, &F8_INT(F8_A_INDEX, index), 1);
+}
+
+/* ---- sums ---- */
+
+f8_ref f8_sum_all(f8_graph *g, f8_ref a)
+{
+    if (!a || f8_type_of(g, a)->rank == 0)
+        return a;
+    f8_type t = {.dtype = F8_F32, .rank = 1, .dim = {f8_type_rows(f8_type_of(g, a))}};
+    bool vector = f8_type_of(g, a)->rank == 1;
+    f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, a, -1); /* [.., 1] */
+    if (!vector)
+        sum = f8_reduce(g, F8_OP_REDUCE_SUM, f8_reshape(g, sum, &t), -1); /* [1] */
+    return f8_reshape(g, sum, &(f8_type){.dtype = F8_F32});
+}
+
+/* Sum over the axes of `t` marked in `summed` that lie before the last one, of a value whose last axis
+ * stays: bring them to the front (the only other axis that can be reduced) and sum that. */
+static f8_ref sum_leading(f8_graph *g, f8_ref a, const f8_type *t, const bool *summed)
+{
+    f8_ints perm = {.n = t->rank};
+    int64_t rows = 1, rest = 1;
+    int at = 0;
+    bool moved = false;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < t->rank; i++) {
+            if (summed[i] != (pass == 0))
+                continue;
+            *(pass == 0 ? &rows : &rest) *= t->dim[i];
+            moved |= at != i;
+            perm.v[at++] = i;
+        }
+    if (rows == 1)
+        return a;
+    if (moved)
+        a = f8_make(g, F8_OP_TRANSPOSE, &a, 1, &F8_INTS(F8_A_PERM, perm), 1);
+    f8_type matrix = {.dtype = F8_F32, .rank = 2, .dim = {rows, rest}};
+    return f8_reduce(g, F8_OP_REDUCE_SUM, f8_reshape(g, a, &matrix), 0); /* [1, rest] */
+}
+
+f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to)
+{
+    if (!a)
+        return 0;
+    f8_type t = *f8_type_of(g, a);
+    bool summed[F8_MAX_RANK] = {false};
+    for (int i = 0; i < t.rank; i++) {
+        int j = i - (t.rank - to->rank);
+        summed[i] = (j < 0 || to->dim[j] == 1) && t.dim[i] != 1;
+    }
+    if (f8_type_elements(to) == f8_type_elements(&t))
+        return f8_reshape(g, a, to);
+    if (f8_type_elements(to) == 1)
+        return f8_reshape(g, f8_sum_all(g, a), to);
+
+    /* The trailing axes that vanish become one last axis. */
+    int keep = t.rank;
+    int64_t inner = 1;
+    while (keep > 0 && (summed[keep - 1] || t.dim[keep - 1] == 1))
+        inner *= t.dim[--keep];
+    if (inner > 1) {
+        t.rank = (uint8_t)(keep + 1);
+        t.dim[keep] = inner;
+        a = f8_reduce(g, F8_OP_REDUCE_SUM, f8_reshape(g, a, &t), -1);
+        t.dim[keep] = 1;
+        summed[keep] = false;
+    }
+    return f8_reshape(g, sum_leading(g, a, &t, summed), to);
+}

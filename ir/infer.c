@@ -1,0 +1,450 @@
+/* Result types, I: the driver, messages, canonical attributes, leaves, pointwise ops, reductions and
+ * shapes. GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
+#include "ir/fp8.h"
+#include "ir/internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- messages ---- */
+
+/* "f32[8, 256] (from %x, line 12:3)" at buf + at; returns the new length, never beyond size. */
+static size_t describe(const f8_graph *g, f8_ref r, char *buf, size_t size, size_t at)
+{
+    char type[160], where[48] = "";
+    f8_loc loc = g->loc[r];
+    const char *name = g->name[r];
+    f8_op op = g->node[r].op;
+    bool var = op == F8_OP_INPUT && name && f8_module_find_var(g->module, name) >= 0;
+    if (loc.line)
+        snprintf(where, sizeof where, ", line %u:%u", loc.line, loc.column);
+    int n = snprintf(buf + at, size - at, "%s (from %s%s%s)",
+                     f8_type_print(&g->node[r].type, type, sizeof type), name && !var ? "%" : "",
+                     name ? name : f8_op_facts(op)->name, where);
+    at += n > 0 ? (size_t)n : 0;
+    return at < size ? at : size - 1;
+}
+
+f8_status f8_infer_fail(f8_graph *g, const f8_node *n, const char *roles, const char *fmt, ...)
+{
+    enum { SHOWN = 5 };
+    char text[896], what[256];
+    size_t at = 0;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    text[0] = 0;
+    for (uint32_t i = 0; i < n->n_in && i < SHOWN && at + 1 < sizeof text; i++) {
+        size_t role = roles ? strcspn(roles, " ") : 0;
+        int put = snprintf(text + at, sizeof text - at, "%s%.*s%s",
+                           i == 0 ? "" : i + 1 == n->n_in ? " and " : ", ", (int)role,
+                           role ? roles : "", role ? " " : "");
+        at += put > 0 ? (size_t)put : 0;
+        if (at + 1 < sizeof text)
+            at = describe(g, n->in[i], text, sizeof text, at);
+        if (roles)
+            roles += roles[role] ? role + 1 : role;
+    }
+    const char *more = n->n_in > SHOWN ? " and more" : "";
+    return f8_fail(g->diag, F8_ERR_INPUT, g->at, n->n_in ? "%s: %s%s: %s" : "%s%s%s: %s",
+                   f8_op_facts(n->op)->name, text, more, what);
+}
+
+static const char *dtype_list(unsigned mask, char *buf, size_t size)
+{
+    size_t at = 0;
+    buf[0] = 0;
+    for (int d = 0; d < F8_DTYPE_COUNT && at < size; d++)
+        if (mask & 1u << d)
+            at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? " or " : "", f8_dtype_name(d));
+    return buf;
+}
+
+f8_status f8_need_dtype(f8_graph *g, const f8_node *n, const char *roles, uint32_t i, unsigned mask)
+{
+    f8_dtype d = f8_in_type(g, n, i)->dtype;
+    char list[96];
+    if (mask & 1u << d)
+        return F8_OK;
+    const char *how = "";
+    if (d == F8_BF16 || d == F8_F16 || f8_dtype_is_fp8(d) || d == F8_E8M0)
+        how = "; cast it to f32 first";
+    return f8_infer_fail(g, n, roles, "operand %u must be %s, not %s%s", i + 1,
+                         dtype_list(mask, list, sizeof list), f8_dtype_name(d), how);
+}
+
+/* ---- canonical attributes ---- */
+
+static f8_attr *find_attr(f8_attr *attr, int n, f8_attr_key key)
+{
+    for (int i = 0; i < n; i++)
+        if (attr[i].key == key)
+            return &attr[i];
+    return NULL;
+}
+
+/* A literal as its dtype holds it: two spellings of one f32 make one node. */
+static double round_const(double v, f8_dtype to)
+{
+    return to == F8_F32 ? (double)(float)v : v;
+}
+
+void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t n_in, f8_attr *attr)
+{
+    int n = f8_op_facts(op)->n_attrs;
+    const f8_type *t = n_in ? &g->node[in[0]].type : NULL;
+    for (int i = 0; i < n; i++) {
+        f8_attr *a = &attr[i];
+        if (f8_attr_kind_of(a->key) == F8_ATTR_BOOL)
+            a->i = a->i != 0;
+        if (a->key == F8_A_AXIS && t && a->i < 0 && a->i >= -(int64_t)t->rank)
+            a->i += t->rank;
+        if (a->key == F8_A_PERM && t)
+            for (int k = 0; k < a->ints.n; k++)
+                if (a->ints.v[k] < 0 && a->ints.v[k] >= -(int64_t)t->rank)
+                    a->ints.v[k] += t->rank;
+    }
+    f8_attr *kv = find_attr(attr, n, F8_A_KV_HEADS), *heads = find_attr(attr, n, F8_A_HEADS);
+    if (kv && heads && kv->i == 0)
+        kv->i = heads->i;
+    f8_attr *group = find_attr(attr, n, F8_A_GROUP), *shift = find_attr(attr, n, F8_A_SHIFT);
+    if (group && group->i == 0)
+        group->i = f8_type_columns(t);
+    if (shift && group && group->i > 0)
+        shift->i = (shift->i % group->i + group->i) % group->i;
+    f8_attr *value = find_attr(attr, n, F8_A_VALUE), *to = find_attr(attr, n, F8_A_TO);
+    if (value && to)
+        value->f = round_const(value->f, (f8_dtype)to->i);
+}
+
+/* ---- driver ---- */
+
+typedef f8_status (*infer_fn)(f8_graph *g, const f8_node *n, f8_type *out);
+
+static const infer_fn rules[F8_OP_COUNT] = {
+#define OP(ID, name, lo, hi, results, CLS, rule, ...) [F8_OP_##ID] = f8_infer_##rule,
+#include "ir/ops.def"
+#undef OP
+};
+
+f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    f8_type t = {.dtype = F8_F32};
+    F8_TRY(rules[n->op](g, n, &t));
+    if (f8_type_bytes(&t) < 0)
+        return f8_infer_fail(g, n, NULL, "the result's size in bytes leaves 64 bits");
+    *out = t;
+    return F8_OK;
+}
+
+/* ---- leaves ---- */
+
+f8_status f8_infer_input(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    (void)g;
+    *out = n->type; /* the port's; f8_verify compares them */
+    return F8_OK;
+}
+
+f8_status f8_infer_const(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    double v = f8_node_attr(n, F8_A_VALUE)->f;
+    f8_dtype to = (f8_dtype)f8_node_attr(n, F8_A_TO)->i;
+    bool exact;
+    switch (to) {
+    case F8_F32:
+        exact = true;
+        break;
+    case F8_I32:
+        exact = v >= INT32_MIN && v <= INT32_MAX && v == floor(v);
+        break;
+    case F8_BOOL:
+        exact = v == 0 || v == 1;
+        break;
+    case F8_BF16:
+    case F8_F16:
+        exact = isnan(v) || (double)f8_decode(to, f8_encode(to, (float)v, false)) == v;
+        break;
+    default:
+        return f8_infer_fail(g, n, NULL, "a constant can't be %s", f8_dtype_name(to));
+    }
+    if (!exact)
+        return f8_infer_fail(g, n, NULL, "%g is no value of %s", v, f8_dtype_name(to));
+    *out = (f8_type){.dtype = to};
+    return F8_OK;
+}
+
+/* The attribute `shape` as a type. */
+static f8_status shape_of(f8_graph *g, const f8_node *n, f8_dtype dtype, f8_type *out)
+{
+    const f8_ints *s = &f8_node_attr(n, F8_A_SHAPE)->ints;
+    *out = (f8_type){.dtype = dtype, .rank = (uint8_t)s->n};
+    for (int i = 0; i < s->n; i++) {
+        if (s->v[i] < 1)
+            return f8_infer_fail(g, n, NULL, "size %lld of axis %d is not positive",
+                                 (long long)s->v[i], i);
+        out->dim[i] = s->v[i];
+    }
+    return F8_OK;
+}
+
+f8_status f8_infer_iota(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(shape_of(g, n, F8_I32, out));
+    if (f8_type_columns(out) > INT32_MAX)
+        return f8_infer_fail(g, n, NULL, "an axis of %lld does not fit i32",
+                             (long long)f8_type_columns(out));
+    return F8_OK;
+}
+
+f8_status f8_infer_iota_f32(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(shape_of(g, n, F8_F32, out));
+    if (out->rank != 2 || out->dim[1] % 2)
+        return f8_infer_fail(g, n, NULL, "the shape must be [T, D] with D even");
+    double base = f8_node_attr(n, F8_A_BASE)->f;
+    if (!(base > 0) || !isfinite(base))
+        return f8_infer_fail(g, n, NULL, "base %g is not positive", base);
+    return F8_OK;
+}
+
+/* ---- pointwise ---- */
+
+/* NumPy's broadcasting over all operands from `first` on; dtype is left alone. */
+static f8_status broadcast_shapes(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    out->rank = 0;
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (f8_in_type(g, n, i)->rank > out->rank)
+            out->rank = f8_in_type(g, n, i)->rank;
+    for (int d = 0; d < out->rank; d++)
+        out->dim[d] = 1;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_type *t = f8_in_type(g, n, i);
+        for (int d = 0; d < t->rank; d++) {
+            int64_t *have = &out->dim[d + out->rank - t->rank];
+            if (*have == 1)
+                *have = t->dim[d];
+            else if (t->dim[d] != 1 && t->dim[d] != *have)
+                return f8_infer_fail(g, n, NULL, "sizes %lld and %lld do not broadcast",
+                                     (long long)*have, (long long)t->dim[d]);
+        }
+    }
+    return F8_OK;
+}
+
+static f8_status need_same_dtype(f8_graph *g, const f8_node *n, uint32_t a, uint32_t b)
+{
+    f8_dtype x = f8_in_type(g, n, a)->dtype, y = f8_in_type(g, n, b)->dtype;
+    if (x == y)
+        return F8_OK;
+    return f8_infer_fail(g, n, NULL, "dtypes %s and %s differ; cast one", f8_dtype_name(x),
+                         f8_dtype_name(y));
+}
+
+static f8_status pointwise(f8_graph *g, const f8_node *n, unsigned mask, f8_dtype result,
+                           f8_type *out)
+{
+    for (uint32_t i = 0; i < n->n_in; i++)
+        F8_TRY(f8_need_dtype(g, n, NULL, i, mask));
+    for (uint32_t i = 1; i < n->n_in; i++)
+        F8_TRY(need_same_dtype(g, n, 0, i));
+    out->dtype = result;
+    return broadcast_shapes(g, n, out);
+}
+
+f8_status f8_infer_same1(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    unsigned mask = n->op == F8_OP_NEG || n->op == F8_OP_ABS ? F8_M_F32 | F8_M_I32 : F8_M_F32;
+    F8_TRY(pointwise(g, n, mask, f8_in_type(g, n, 0)->dtype, out));
+    if (n->op == F8_OP_SOFTMAX && out->rank == 0)
+        return f8_infer_fail(g, n, NULL, "a scalar has no last axis");
+    if (n->op == F8_OP_GELU) {
+        const char *how = f8_node_attr(n, F8_A_APPROXIMATE)->s;
+        if (strcmp(how, "tanh") && strcmp(how, "none"))
+            return f8_infer_fail(g, n, NULL, "approximate = \"%s\" is neither \"tanh\" nor \"none\"",
+                                 how);
+    }
+    return F8_OK;
+}
+
+f8_status f8_infer_same2(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    unsigned mask = n->op == F8_OP_DIV ? F8_M_F32 : F8_M_F32 | F8_M_I32;
+    return pointwise(g, n, mask, f8_in_type(g, n, 0)->dtype, out);
+}
+
+f8_status f8_infer_same3(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    return pointwise(g, n, F8_M_F32, F8_F32, out);
+}
+
+f8_status f8_infer_compare(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    return pointwise(g, n, F8_M_F32 | F8_M_I32, F8_BOOL, out);
+}
+
+f8_status f8_infer_logic(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    return pointwise(g, n, F8_M_BOOL, F8_BOOL, out);
+}
+
+f8_status f8_infer_predicate(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    return pointwise(g, n, F8_M_F32, F8_BOOL, out);
+}
+
+f8_status f8_infer_select(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(f8_need_dtype(g, n, "condition a b", 0, F8_M_BOOL));
+    F8_TRY(need_same_dtype(g, n, 1, 2));
+    out->dtype = f8_in_type(g, n, 1)->dtype;
+    return broadcast_shapes(g, n, out);
+}
+
+f8_status f8_infer_cast(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    f8_dtype to = (f8_dtype)f8_node_attr(n, F8_A_TO)->i, from = f8_in_type(g, n, 0)->dtype;
+    if (to == F8_BOOL)
+        return f8_infer_fail(g, n, NULL, "a cast to bool is a comparison: lt, le or eq");
+    if (to != F8_F32 && to != F8_BF16 && to != F8_F16 && to != F8_I32)
+        return f8_infer_fail(g, n, NULL, "a cast to %s needs a scale: use quantize",
+                             f8_dtype_name(to));
+    /* Two roundings in one node would hide one of them. */
+    if (from == F8_I32 && (to == F8_BF16 || to == F8_F16))
+        return f8_infer_fail(g, n, NULL, "a cast from i32 to %s rounds twice: cast to f32 first",
+                             f8_dtype_name(to));
+    *out = *f8_in_type(g, n, 0);
+    out->dtype = to;
+    return F8_OK;
+}
+
+/* ---- reductions ---- */
+
+f8_status f8_infer_reduce(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(f8_need_dtype(g, n, NULL, 0, F8_M_F32));
+    *out = *f8_in_type(g, n, 0);
+    int64_t axis = f8_node_attr(n, F8_A_AXIS)->i;
+    const f8_attr *block = f8_node_attr(n, F8_A_BLOCK);
+    if (axis < 0 || axis >= out->rank)
+        return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)axis);
+    if (axis != 0 && axis != out->rank - 1)
+        return f8_infer_fail(g, n, NULL, "axis %lld is neither the first nor the last: transpose",
+                             (long long)axis);
+    if (!block || block->i == 0) {
+        out->dim[axis] = 1;
+        return F8_OK;
+    }
+    if (block->i < 0 || axis != 0 || out->rank < 2)
+        return f8_infer_fail(g, n, NULL, "blocks of %lld: only rows, the first axis of at least two, "
+                             "come in blocks", (long long)block->i);
+    out->dim[0] = out->dim[0] / block->i + (out->dim[0] % block->i != 0);
+    return F8_OK;
+}
+
+/* ---- shape ---- */
+
+f8_status f8_infer_reshape(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_type *t = f8_in_type(g, n, 0);
+    char text[160];
+    F8_TRY(shape_of(g, n, t->dtype, out));
+    if (f8_type_elements(out) != f8_type_elements(t))
+        return f8_infer_fail(g, n, NULL, "%lld elements do not fill %s",
+                             (long long)f8_type_elements(t), f8_type_print(out, text, sizeof text));
+    return F8_OK;
+}
+
+f8_status f8_infer_transpose(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_type *t = f8_in_type(g, n, 0);
+    const f8_ints *perm = &f8_node_attr(n, F8_A_PERM)->ints;
+    unsigned seen = 0;
+    *out = *t;
+    bool ok = perm->n == t->rank;
+    for (int i = 0; ok && i < perm->n; i++) {
+        ok = perm->v[i] >= 0 && perm->v[i] < t->rank && !(seen & 1u << perm->v[i]);
+        if (ok) {
+            seen |= 1u << perm->v[i];
+            out->dim[i] = t->dim[perm->v[i]];
+        }
+    }
+    if (!ok)
+        return f8_infer_fail(g, n, NULL, "perm does not name each of the %d axes once", t->rank);
+    return F8_OK;
+}
+
+f8_status f8_infer_slice(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    *out = *f8_in_type(g, n, 0);
+    int64_t axis = f8_node_attr(n, F8_A_AXIS)->i;
+    int64_t start = f8_node_attr(n, F8_A_START)->i, stop = f8_node_attr(n, F8_A_STOP)->i;
+    if (axis < 0 || axis >= out->rank)
+        return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)axis);
+    if (start < 0 || stop > out->dim[axis] || start >= stop)
+        return f8_infer_fail(g, n, NULL, "[%lld, %lld) is no part of axis %lld of size %lld",
+                             (long long)start, (long long)stop, (long long)axis,
+                             (long long)out->dim[axis]);
+    out->dim[axis] = stop - start;
+    return F8_OK;
+}
+
+f8_status f8_infer_concat(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    *out = *f8_in_type(g, n, 0);
+    int64_t axis = f8_node_attr(n, F8_A_AXIS)->i;
+    if (axis < 0 || axis >= out->rank)
+        return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)axis);
+    for (uint32_t i = 1; i < n->n_in; i++) {
+        const f8_type *t = f8_in_type(g, n, i);
+        F8_TRY(need_same_dtype(g, n, 0, i));
+        bool ok = t->rank == out->rank;
+        for (int d = 0; ok && d < t->rank; d++)
+            ok = d == axis || t->dim[d] == out->dim[d];
+        if (!ok || __builtin_add_overflow(out->dim[axis], t->dim[axis], &out->dim[axis]))
+            return f8_infer_fail(g, n, NULL, "operand %u differs in more than axis %lld", i + 1,
+                                 (long long)axis);
+    }
+    return F8_OK;
+}
+
+f8_status f8_infer_broadcast(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_type *t = f8_in_type(g, n, 0);
+    char text[160];
+    F8_TRY(shape_of(g, n, t->dtype, out));
+    bool ok = t->rank <= out->rank;
+    for (int d = 0; ok && d < t->rank; d++)
+        ok = t->dim[d] == 1 || t->dim[d] == out->dim[d + out->rank - t->rank];
+    if (!ok)
+        return f8_infer_fail(g, n, NULL, "does not broadcast to %s",
+                             f8_type_print(out, text, sizeof text));
+    return F8_OK;
+}
+
+f8_status f8_infer_roll(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    *out = *f8_in_type(g, n, 0);
+    int64_t group = f8_node_attr(n, F8_A_GROUP)->i, columns = f8_type_columns(out);
+    if (out->rank == 0)
+        return f8_infer_fail(g, n, NULL, "a scalar has no last axis");
+    if (group < 1 || columns % group)
+        return f8_infer_fail(g, n, NULL, "groups of %lld do not divide %lld columns",
+                             (long long)group, (long long)columns);
+    return F8_OK;
+}
+
+f8_status f8_infer_project(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const f8_node *of = &g->node[n->in[0]];
+    int64_t index = f8_node_attr(n, F8_A_INDEX)->i;
+    int results = f8_op_facts(of->op)->results;
+    if (index < 1 || index >= results)
+        return f8_infer_fail(g, n, NULL, "%s has %d result%s: there is no result %lld",
+                             f8_op_facts(of->op)->name, results, results == 1 ? "" : "s",
+                             (long long)index);
+    return f8_infer_result(g, of, index, out);
+}

@@ -1,0 +1,335 @@
+/* Result types, II: GEMM, attention, gathers, FP8 and composites. See infer.c. */
+#include "ir/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { M_ANY_GEMM = F8_M_F32 | F8_M_BF16 | F8_M_FP8 };
+
+/* ---- GEMM ---- */
+
+/* The product of operands `ia` and `ib`, as matrices, transposed as the attributes say: f32. */
+static f8_status product(f8_graph *g, const f8_node *n, const char *roles, uint32_t ia, uint32_t ib,
+                         bool transpose_a, bool transpose_b, f8_type *out)
+{
+    const f8_type *a = f8_in_type(g, n, ia), *b = f8_in_type(g, n, ib);
+    if (a->rank < 1 + (int)transpose_a || b->rank < 2)
+        return f8_infer_fail(g, n, roles, "both must be matrices, [.., rows, columns]");
+    int64_t k = transpose_a ? f8_type_rows(a) : f8_type_columns(a);
+    int64_t kb = transpose_b ? f8_type_columns(b) : f8_type_rows(b);
+    int64_t columns = transpose_b ? f8_type_rows(b) : f8_type_columns(b);
+    if (k != kb)
+        return f8_infer_fail(g, n, roles, "inner sizes %lld and %lld differ", (long long)k,
+                             (long long)kb);
+    *out = *a;
+    out->dtype = F8_F32;
+    if (transpose_a) {
+        out->rank = 2;
+        out->dim[0] = f8_type_columns(a);
+    }
+    out->dim[out->rank - 1] = columns;
+    return F8_OK;
+}
+
+static f8_status need_acc(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
+                          const f8_type *out)
+{
+    char text[160];
+    if (i >= n->n_in || f8_type_equal(f8_in_type(g, n, i), out))
+        return F8_OK;
+    return f8_infer_fail(g, n, roles, "acc must be the result's %s",
+                         f8_type_print(out, text, sizeof text));
+}
+
+f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "a b acc";
+    f8_dtype a = f8_in_type(g, n, 0)->dtype, b = f8_in_type(g, n, 1)->dtype;
+    F8_TRY(f8_need_dtype(g, n, roles, 0, M_ANY_GEMM));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, M_ANY_GEMM));
+    if (a != b && !(f8_dtype_is_fp8(a) && f8_dtype_is_fp8(b)) )
+        return f8_infer_fail(g, n, roles, "dtypes %s and %s differ; cast one", f8_dtype_name(a),
+                             f8_dtype_name(b));
+    if (a == F8_E5M2 && b == F8_E5M2)
+        return f8_infer_fail(g, n, roles, "no hardware multiplies f8e5m2 by f8e5m2");
+    if ((f8_node_attr(n, F8_A_ROUND_A)->i && a != F8_F32) ||
+        (f8_node_attr(n, F8_A_ROUND_B)->i && b != F8_F32))
+        return f8_infer_fail(g, n, roles, "only an f32 operand can be rounded on the way in");
+    F8_TRY(product(g, n, roles, 0, 1, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
+                   f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
+    return need_acc(g, n, roles, 2, out);
+}
+
+static f8_status need_scalar(f8_graph *g, const f8_node *n, const char *roles, uint32_t i)
+{
+    F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
+    if (f8_in_type(g, n, i)->rank)
+        return f8_infer_fail(g, n, roles, "operand %u must be a scalar, f32[]", i + 1);
+    return F8_OK;
+}
+
+f8_status f8_infer_scaled_matmul(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "qa a_inv qb b_inv acc";
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_FP8));
+    F8_TRY(f8_need_dtype(g, n, roles, 2, F8_M_FP8));
+    F8_TRY(need_scalar(g, n, roles, 1));
+    F8_TRY(need_scalar(g, n, roles, 3));
+    if (f8_in_type(g, n, 0)->dtype == F8_E5M2 && f8_in_type(g, n, 2)->dtype == F8_E5M2)
+        return f8_infer_fail(g, n, roles, "no hardware multiplies f8e5m2 by f8e5m2");
+    F8_TRY(product(g, n, roles, 0, 2, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
+                   f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
+    return need_acc(g, n, roles, 4, out);
+}
+
+/* Operand `i` must be a vector of `size` elements, f32. */
+static f8_status need_vector(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
+                             int64_t size)
+{
+    const f8_type *t = f8_in_type(g, n, i);
+    F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
+    if (t->rank != 1 || t->dim[0] != size)
+        return f8_infer_fail(g, n, roles, "operand %u must be f32[%lld]", i + 1, (long long)size);
+    return F8_OK;
+}
+
+f8_status f8_infer_linear(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "x w bias";
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
+    if (f8_in_type(g, n, 1)->rank != 2)
+        return f8_infer_fail(g, n, roles, "w must be a matrix");
+    F8_TRY(product(g, n, roles, 0, 1, false, f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
+    return n->n_in == 3 ? need_vector(g, n, roles, 2, f8_type_columns(out)) : F8_OK;
+}
+
+/* ---- attention ---- */
+
+/* The checks of q, k and v. */
+static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
+{
+    const f8_type *q = f8_in_type(g, n, 0), *k = f8_in_type(g, n, 1), *v = f8_in_type(g, n, 2);
+    int64_t heads = f8_node_attr(n, F8_A_HEADS)->i, kv_heads = f8_node_attr(n, F8_A_KV_HEADS)->i;
+    double scale = f8_node_attr(n, F8_A_SCALE)->f;
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | F8_M_BF16));
+    if (q->dtype != k->dtype || q->dtype != v->dtype)
+        return f8_infer_fail(g, n, roles, "dtypes %s, %s and %s differ", f8_dtype_name(q->dtype),
+                             f8_dtype_name(k->dtype), f8_dtype_name(v->dtype));
+    if (q->rank != 3 || k->rank != 3)
+        return f8_infer_fail(g, n, roles, "each must be [batch, positions, heads * size]");
+    if (heads < 1 || q->dim[2] % heads)
+        return f8_infer_fail(g, n, roles, "%lld heads do not divide %lld columns", (long long)heads,
+                             (long long)q->dim[2]);
+    if (kv_heads < 1 || heads % kv_heads)
+        return f8_infer_fail(g, n, roles, "kv_heads = %lld does not divide heads = %lld",
+                             (long long)kv_heads, (long long)heads);
+    if (!f8_type_same_shape(k, v) || k->dim[0] != q->dim[0] || k->dim[1] != q->dim[1] ||
+        k->dim[2] != q->dim[2] / heads * kv_heads)
+        return f8_infer_fail(g, n, roles, "k and v must both be [%lld, %lld, %lld]",
+                             (long long)q->dim[0], (long long)q->dim[1],
+                             (long long)(q->dim[2] / heads * kv_heads));
+    if (!isfinite(scale) || scale < 0)
+        return f8_infer_fail(g, n, roles, "scale = %g is no scale", scale);
+    return F8_OK;
+}
+
+static f8_type lse_type(f8_graph *g, const f8_node *n)
+{
+    const f8_type *q = f8_in_type(g, n, 0);
+    return (f8_type){.dtype = F8_F32, .rank = 3,
+                     .dim = {q->dim[0], f8_node_attr(n, F8_A_HEADS)->i, q->dim[1]}};
+}
+
+f8_status f8_infer_attention(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(heads_ok(g, n, "q k v"));
+    *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}
+
+f8_status f8_infer_attention_grad(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "q k v o lse do";
+    F8_TRY(heads_ok(g, n, roles));
+    *out = *f8_in_type(g, n, 0);
+    f8_type lse = lse_type(g, n);
+    if (!f8_type_equal(f8_in_type(g, n, 3), out) || !f8_type_equal(f8_in_type(g, n, 5), out) ||
+        !f8_type_equal(f8_in_type(g, n, 4), &lse))
+        return f8_infer_fail(g, n, roles,
+                             "o and do must be as q, lse f32[batch, heads, positions]");
+    return F8_OK;
+}
+
+f8_status f8_infer_result(f8_graph *g, const f8_node *n, int64_t index, f8_type *out)
+{
+    if (index == 0)
+        return f8_infer(g, n, out);
+    if (n->op == F8_OP_ATTENTION && index == 1) {
+        *out = lse_type(g, n);
+        return F8_OK;
+    }
+    if (n->op == F8_OP_ATTENTION_GRAD && index < 3) {
+        *out = *f8_in_type(g, n, (uint32_t)index); /* dk as k, dv as v */
+        return F8_OK;
+    }
+    return f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s has no result %lld",
+                   f8_op_facts(n->op)->name, (long long)index);
+}
+
+/* ---- gather ---- */
+
+/* table [V, C] and ids [..] give [.., C]. */
+static f8_status rows_by_id(f8_graph *g, const f8_node *n, const char *roles, f8_type *out)
+{
+    const f8_type *table = f8_in_type(g, n, 0), *ids = f8_in_type(g, n, 1);
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32));
+    if (table->rank != 2 || ids->rank >= F8_MAX_RANK)
+        return f8_infer_fail(g, n, roles, "the table must be [V, C], the ids of at most %d axes",
+                             F8_MAX_RANK - 1);
+    *out = *ids;
+    out->dtype = F8_F32;
+    out->dim[out->rank++] = table->dim[1];
+    return F8_OK;
+}
+
+f8_status f8_infer_embedding(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    return rows_by_id(g, n, "table ids", out);
+}
+
+f8_status f8_infer_embedding_grad(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "acc ids dy";
+    f8_type dy;
+    char text[160];
+    F8_TRY(rows_by_id(g, n, roles, &dy));
+    if (!f8_type_equal(f8_in_type(g, n, 2), &dy))
+        return f8_infer_fail(g, n, roles, "dy must be %s", f8_type_print(&dy, text, sizeof text));
+    *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}
+
+/* ---- FP8 ---- */
+
+static f8_status need_format(f8_graph *g, const f8_node *n, f8_dtype *format)
+{
+    *format = (f8_dtype)f8_node_attr(n, F8_A_FORMAT)->i;
+    if (f8_dtype_is_fp8(*format))
+        return F8_OK;
+    return f8_infer_fail(g, n, NULL, "format = %s is neither f8e4m3 nor f8e5m2",
+                         f8_dtype_name(*format));
+}
+
+f8_status f8_infer_amax(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(f8_need_dtype(g, n, NULL, 0, F8_M_F32 | F8_M_BF16));
+    const char *granularity = f8_node_attr(n, F8_A_GRANULARITY)->s;
+    if (strcmp(granularity, "tensor"))
+        return f8_infer_fail(g, n, NULL, "granularity \"%s\" is not known: only \"tensor\" is",
+                             granularity);
+    *out = (f8_type){.dtype = F8_F32};
+    return F8_OK;
+}
+
+f8_status f8_infer_fp8_scale(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "amax previous";
+    f8_dtype format;
+    F8_TRY(need_format(g, n, &format));
+    for (uint32_t i = 0; i < n->n_in; i++)
+        F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
+    *out = *f8_in_type(g, n, 0);
+    if (n->n_in == 2 && !f8_type_equal(f8_in_type(g, n, 1), out))
+        return f8_infer_fail(g, n, roles, "shapes differ");
+    return F8_OK;
+}
+
+f8_status f8_infer_quantize(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "x scale";
+    f8_dtype format;
+    F8_TRY(need_format(g, n, &format));
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | F8_M_BF16));
+    F8_TRY(need_scalar(g, n, roles, 1));
+    *out = *f8_in_type(g, n, 0);
+    out->dtype = format;
+    return F8_OK;
+}
+
+f8_status f8_infer_history_push(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "history amax";
+    const f8_type *h = f8_in_type(g, n, 0);
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
+    f8_type row = *h;
+    if (h->rank > 0)
+        row.rank--;
+    if (h->rank == 0 || !f8_type_same_shape(&row, f8_in_type(g, n, 1)))
+        return f8_infer_fail(g, n, roles, "the amax must have the history's axes but the last");
+    *out = *h;
+    return F8_OK;
+}
+
+/* ---- composites ---- */
+
+f8_status f8_infer_norm(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "x weight bias";
+    double eps = f8_node_attr(n, F8_A_EPS)->f;
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
+    *out = *f8_in_type(g, n, 0);
+    if (out->rank == 0)
+        return f8_infer_fail(g, n, roles, "a scalar has no last axis");
+    for (uint32_t i = 1; i < n->n_in; i++)
+        F8_TRY(need_vector(g, n, roles, i, f8_type_columns(out)));
+    if (!isfinite(eps) || eps < 0)
+        return f8_infer_fail(g, n, roles, "eps = %g is negative or no number", eps);
+    return F8_OK;
+}
+
+f8_status f8_infer_rope(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(f8_need_dtype(g, n, NULL, 0, F8_M_F32));
+    *out = *f8_in_type(g, n, 0);
+    int64_t heads = f8_node_attr(n, F8_A_HEADS)->i, columns = f8_type_columns(out);
+    double base = f8_node_attr(n, F8_A_BASE)->f;
+    if (out->rank < 2)
+        return f8_infer_fail(g, n, NULL, "must be [.., positions, heads * size]");
+    if (heads < 1 || columns % heads || columns / heads % 2)
+        return f8_infer_fail(g, n, NULL, "%lld columns are not %lld heads of even size",
+                             (long long)columns, (long long)heads);
+    if (!(base > 0) || !isfinite(base))
+        return f8_infer_fail(g, n, NULL, "base = %g is not positive", base);
+    return F8_OK;
+}
+
+static f8_status targets_ok(f8_graph *g, const f8_node *n, const char *roles)
+{
+    f8_type rows = *f8_in_type(g, n, 0);
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_I32));
+    if (rows.rank > 0)
+        rows.rank--;
+    if (f8_in_type(g, n, 0)->rank == 0 || !f8_type_same_shape(&rows, f8_in_type(g, n, 1)))
+        return f8_infer_fail(g, n, roles, "the targets must have the logits' axes but the last");
+    return F8_OK;
+}
+
+f8_status f8_infer_cross_entropy(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    F8_TRY(targets_ok(g, n, "logits targets"));
+    *out = (f8_type){.dtype = F8_F32};
+    return F8_OK;
+}
+
+f8_status f8_infer_cross_entropy_grad(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "logits targets dy";
+    F8_TRY(targets_ok(g, n, roles));
+    F8_TRY(need_scalar(g, n, roles, 2));
+    *out = *f8_in_type(g, n, 0);
+    return F8_OK;
+}

@@ -1,0 +1,319 @@
+/* Modules: variables, functions, interned strings. See ir.h; rewriting is in rewrite.c. */
+#include "ir/internal.h"
+
+#include <string.h>
+
+/* ---- interning ---- */
+
+typedef struct interned {
+    const char *s;
+    uint32_t hash;
+    int32_t var; /* index of the variable of that name, or -1 */
+} interned;
+
+struct f8_interner {
+    interned *entry; /* open addressing, at most half full */
+    uint32_t size, used;
+};
+
+enum { STRINGS_FIRST = 256 };
+
+static uint32_t hash_bytes(const char *s, size_t n)
+{
+    uint32_t h = 0x811c9dc5u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)s[i]) * 0x01000193u;
+    return h ^ h >> 15;
+}
+
+/* The entry of `s`, or the free one where it belongs. */
+static interned *find_entry(struct f8_interner *t, const char *s, size_t n, uint32_t hash)
+{
+    uint32_t i = hash & (t->size - 1);
+    for (;; i = (i + 1) & (t->size - 1)) {
+        interned *e = &t->entry[i];
+        if (!e->s || (e->hash == hash && !strncmp(e->s, s, n) && !e->s[n]))
+            return e;
+    }
+}
+
+static bool grow_strings(f8_module *m)
+{
+    struct f8_interner *t = m->strings;
+    struct f8_interner bigger = {.size = t->size * 2, .used = t->used};
+    bigger.entry = F8_NEW_ARRAY(m->arena, interned, bigger.size);
+    if (!bigger.entry)
+        return false;
+    for (uint32_t i = 0; i < t->size; i++)
+        if (t->entry[i].s)
+            *find_entry(&bigger, t->entry[i].s, strlen(t->entry[i].s), t->entry[i].hash) = t->entry[i];
+    *t = bigger;
+    return true;
+}
+
+static interned *intern_entry(f8_module *m, const char *s, size_t n)
+{
+    struct f8_interner *t = m->strings;
+    if (2 * t->used >= t->size && !grow_strings(m))
+        return NULL;
+    uint32_t hash = hash_bytes(s, n);
+    interned *e = find_entry(t, s, n, hash);
+    if (e->s)
+        return e;
+    const char *copy = f8_arena_strndup(m->arena, s, n);
+    if (!copy)
+        return NULL;
+    *e = (interned){copy, hash, -1};
+    t->used++;
+    return e;
+}
+
+const char *f8_intern_n(f8_module *m, const char *s, size_t n)
+{
+    const char *end = memchr(s, 0, n); /* a string ends at its first NUL */
+    interned *e = intern_entry(m, s, end ? (size_t)(end - s) : n);
+    return e ? e->s : NULL;
+}
+
+const char *f8_intern(f8_module *m, const char *s)
+{
+    return f8_intern_n(m, s, strlen(s));
+}
+
+const char *f8_intern_find(const f8_module *m, const char *s, size_t n)
+{
+    return find_entry(m->strings, s, n, hash_bytes(s, n))->s;
+}
+
+/* ---- module ---- */
+
+f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, const char *file)
+{
+    f8_module *m = F8_NEW(arena, f8_module);
+    struct f8_interner *t = F8_NEW(arena, struct f8_interner);
+    interned *entry = F8_NEW_ARRAY(arena, interned, STRINGS_FIRST);
+    if (!m || !t || !entry) {
+        f8_arena_status(arena, diag);
+        return NULL;
+    }
+    *t = (struct f8_interner){entry, STRINGS_FIRST, 0};
+    *m = (f8_module){.arena = arena, .diag = diag, .strings = t, .accumulate = 1};
+    m->name = f8_intern(m, name ? name : "module");
+    m->file = f8_intern(m, file ? file : "");
+    m->optimizer.schedule = f8_intern(m, "constant");
+    if (!m->name || !m->file || !m->optimizer.schedule) {
+        f8_arena_status(arena, diag);
+        return NULL;
+    }
+    return m;
+}
+
+bool f8_name_ok(const char *name)
+{
+    if (!name || !*name)
+        return false;
+    for (const char *p = name; *p; p++) {
+        bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
+        if (!letter && !(*p >= '0' && *p <= '9') && !strchr("_.-", *p))
+            return false;
+    }
+    return true;
+}
+
+/* ---- variables ---- */
+
+static f8_status check_var(const f8_module *m, const f8_var *v)
+{
+    if (!f8_name_ok(v->name))
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
+                       "'%s' is no name: letters, digits, '_', '.' and '-' make one",
+                       v->name ? v->name : "");
+    int32_t other = f8_module_find_var(m, v->name);
+    if (other >= 0)
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s' is already declared, at %u:%u", v->name,
+                       m->var[other].loc.line, m->var[other].loc.column);
+    if ((unsigned)v->type.dtype >= F8_DTYPE_COUNT || v->type.rank > F8_MAX_RANK)
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': at most %d axes", v->name, F8_MAX_RANK);
+    for (int i = 0; i < v->type.rank; i++)
+        if (v->type.dim[i] < 1)
+            return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': size %lld of axis %d is not positive",
+                           v->name, (long long)v->type.dim[i], i);
+    if (f8_type_bytes(&v->type) < 0)
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': its size in bytes leaves 64 bits", v->name);
+    bool random = v->init == F8_INIT_NORMAL || v->init == F8_INIT_UNIFORM;
+    if (random && v->type.dtype != F8_F32)
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': only f32 can be initialized at random, not %s",
+                       v->name, f8_dtype_name(v->type.dtype));
+    return F8_OK;
+}
+
+int32_t f8_module_var(f8_module *m, const f8_var *var)
+{
+    if (check_var(m, var) != F8_OK)
+        return -1;
+    f8_var *grown = f8_arena_grow(m->arena, m->var, m->n_vars, &m->var_room, m->n_vars + 1, sizeof *m->var);
+    interned *e = intern_entry(m, var->name, strlen(var->name));
+    if (grown)
+        m->var = grown;
+    if (!grown || !e) {
+        f8_arena_status(m->arena, m->diag);
+        return -1;
+    }
+    e->var = (int32_t)m->n_vars;
+    f8_var *v = &m->var[m->n_vars++];
+    *v = *var;
+    v->name = e->s;
+    return e->var;
+}
+
+int32_t f8_module_find_var(const f8_module *m, const char *name)
+{
+    size_t n = strlen(name);
+    const interned *e = find_entry(m->strings, name, n, hash_bytes(name, n));
+    return e->s ? e->var : -1;
+}
+
+/* ---- functions ---- */
+
+f8_func *f8_module_func(f8_module *m, const char *name)
+{
+    if (!f8_name_ok(name) || f8_module_find_func(m, name)) {
+        f8_fail(m->diag, F8_ERR_INPUT, F8_NOWHERE,
+                f8_name_ok(name) ? "function '%s' is already defined" : "'%s' is no function name",
+                name ? name : "");
+        return NULL;
+    }
+    f8_func *grown = f8_arena_grow(m->arena, m->func, m->n_funcs, &m->func_room, m->n_funcs + 1,
+                                   sizeof *m->func);
+    const char *own = f8_intern(m, name);
+    if (grown)
+        m->func = grown;
+    if (!grown || !own) {
+        f8_arena_status(m->arena, m->diag);
+        return NULL;
+    }
+    f8_graph *g = f8_graph_create(m, m->diag);
+    if (!g)
+        return NULL;
+    f8_func *f = &m->func[m->n_funcs++];
+    *f = (f8_func){.name = own, .graph = g};
+    return f;
+}
+
+f8_func *f8_module_find_func(const f8_module *m, const char *name)
+{
+    for (size_t i = 0; i < m->n_funcs; i++)
+        if (!strcmp(m->func[i].name, name))
+            return &m->func[i];
+    return NULL;
+}
+
+/* ---- ports ---- */
+
+/* The port of that (interned) name among the caller's, or of that variable. */
+static f8_port *find_port(f8_port *port, size_t n, const char *name, int32_t var)
+{
+    for (size_t i = 0; i < n; i++)
+        if (port[i].var == var && (var >= 0 || port[i].name == name))
+            return &port[i];
+    return NULL;
+}
+
+/* The name a port gets: the variable's own, or `name` interned; NULL with the diag filled. */
+static const char *port_name(f8_func *f, const char *name, int32_t var)
+{
+    f8_graph *g = f->graph;
+    f8_module *m = g->module;
+    if (var >= 0 && (size_t)var >= m->n_vars) {
+        f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: there is no variable %d", f->name, (int)var);
+        return NULL;
+    }
+    if (var >= 0)
+        return m->var[var].name;
+    if (!f8_name_ok(name)) {
+        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is no name for an input or a result", f->name,
+                name ? name : "");
+        return NULL;
+    }
+    const char *own = f8_intern(m, name);
+    if (!own)
+        f8_arena_status(m->arena, g->diag);
+    return own;
+}
+
+static bool add_port(f8_graph *g, f8_port **port, size_t *n, size_t *room, f8_port p)
+{
+    f8_port *grown = f8_arena_grow(g->arena, *port, *n, room, *n + 1, sizeof p);
+    if (!grown) {
+        f8_arena_status(g->arena, g->diag);
+        return false;
+    }
+    *port = grown;
+    grown[(*n)++] = p;
+    return true;
+}
+
+static bool input_type_ok(f8_func *f, const char *name, const f8_type *type, int32_t var)
+{
+    f8_graph *g = f->graph;
+    if (var >= 0 && !f8_type_equal(&g->module->var[var].type, type)) {
+        f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: input '%s' is not of its variable's type", f->name, name);
+        return false;
+    }
+    bool ok = type->rank <= F8_MAX_RANK && (unsigned)type->dtype < F8_DTYPE_COUNT;
+    for (int i = 0; ok && i < type->rank; i++)
+        ok = type->dim[i] >= 1;
+    if (ok && f8_type_bytes(type) >= 0)
+        return true;
+    f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: input '%s' has no valid shape", f->name, name);
+    return false;
+}
+
+f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t var)
+{
+    f8_graph *g = f->graph;
+    const char *own = port_name(f, name, var);
+    if (!own || !input_type_ok(f, own, type, var))
+        return 0;
+    if (find_port(f->in, f->n_in, own, var)) {
+        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: there already is an input '%s'", f->name, own);
+        return 0;
+    }
+    f8_ref r = f8_input(g, (int64_t)f->n_in, type);
+    f8_set_name(g, r, own);
+    f8_port p = {.name = own, .type = *type, .var = var, .ref = r, .loc = g->at};
+    if (!r || !add_port(g, &f->in, &f->n_in, &f->in_room, p))
+        return 0;
+    return r;
+}
+
+f8_ref f8_func_var(f8_func *f, int32_t var)
+{
+    const f8_port *p = var >= 0 ? find_port(f->in, f->n_in, NULL, var) : NULL;
+    if (p)
+        return p->ref;
+    const char *name = port_name(f, NULL, var);
+    return name ? f8_func_input(f, name, &f->graph->module->var[var].type, var) : 0;
+}
+
+f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var)
+{
+    f8_graph *g = f->graph;
+    const char *own = port_name(f, name, var);
+    if (!own)
+        return g->diag->status;
+    if (!ref || ref >= g->n_nodes)
+        return f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: result '%s' is no node", f->name, own);
+    if (find_port(f->out, f->n_out, own, var))
+        return f8_fail(g->diag, F8_ERR_INPUT, g->at,
+                       var >= 0 ? "%s: '%s' is replaced twice" : "%s: there already is a result '%s'",
+                       f->name, own);
+    const f8_type *type = f8_type_of(g, ref);
+    char was[160], is[160];
+    if (var >= 0 && !f8_type_equal(type, &g->module->var[var].type))
+        return f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is %s and can't be replaced by %s", f->name, own,
+                       f8_type_print(&g->module->var[var].type, was, sizeof was),
+                       f8_type_print(type, is, sizeof is));
+    f8_port p = {.name = own, .type = *type, .var = var, .ref = ref, .loc = g->at};
+    return add_port(g, &f->out, &f->n_out, &f->out_room, p) ? F8_OK : g->diag->status;
+}

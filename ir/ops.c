@@ -1,0 +1,93 @@
+/* The facts of ops and attributes, from ops.def and attrs.def: see ir.h. */
+#include "ir/ir.h"
+
+#include <string.h>
+
+/* ---- attributes ---- */
+
+static const struct {
+    const char *name;
+    f8_attr_kind kind;
+} attr_facts[] = {
+#define ATTR(ID, name, KIND) [ID] = {name, F8_ATTR_##KIND},
+#include "ir/attrs.def"
+#undef ATTR
+};
+
+/* KIND_F8_A_AXIS and so on: the kinds again, as constants the table of defaults can choose by. */
+enum {
+#define ATTR(ID, name, KIND) KIND_##ID = F8_ATTR_##KIND,
+#include "ir/attrs.def"
+#undef ATTR
+};
+
+const char *f8_attr_name(f8_attr_key key)
+{
+    return attr_facts[key].name;
+}
+
+f8_attr_kind f8_attr_kind_of(f8_attr_key key)
+{
+    return attr_facts[key].kind;
+}
+
+f8_attr_key f8_attr_by_name(const char *name, size_t length)
+{
+    for (int k = 0; k < F8_A_COUNT; k++)
+        if (strlen(attr_facts[k].name) == length && !memcmp(attr_facts[k].name, name, length))
+            return (f8_attr_key)k;
+    return F8_A_COUNT;
+}
+
+/* ---- ops ---- */
+
+/* How many attributes each op takes: A(...) A(...) becomes 0 + 1 + 1. */
+#define NOATTRS
+#define A(key, value) +1
+enum {
+#define OP(ID, name, lo, hi, results, CLS, infer, vjp, ATTRS) N_ATTRS_##ID = 0 ATTRS,
+#include "ir/ops.def"
+#undef OP
+};
+#undef A
+
+/* A default is an int, a double or a string in the table; the attribute's kind says which member of the
+ * union it goes to. Every branch must compile for every default, hence NUMBER and TEXT. */
+#define NUMBER(v) _Generic((v), char *: 0, void *: 0, default: (v))
+#define TEXT(v) _Generic((v), char *: (v), default: "")
+#define CHOOSE __builtin_choose_expr
+#define KIND_IS(k, kind) ((int)KIND_##k == (int)F8_ATTR_##kind)
+#define A(k, v)                                                                      \
+    CHOOSE(KIND_IS(k, FLOAT), ((f8_attr){.key = k, .f = (double)NUMBER(v)}),         \
+           CHOOSE(KIND_IS(k, STR), ((f8_attr){.key = k, .s = TEXT(v)}),              \
+                  CHOOSE(KIND_IS(k, INTS), ((f8_attr){.key = k, .ints = {.n = 0}}),  \
+                         ((f8_attr){.key = k, .i = (int64_t)NUMBER(v)})))),
+
+static const f8_op_info ops[F8_OP_COUNT] = {
+    [F8_OP_NONE] = {.name = "none"},
+#define OP(ID, n, lo, hi, r, CLS, infer, vjp, ATTRS)                                          \
+    [F8_OP_##ID] = {.name = n, .min_in = lo, .max_in = hi, .results = r,                      \
+                    .n_attrs = N_ATTRS_##ID, .cls = F8_##CLS, .attrs = {ATTRS}},
+#include "ir/ops.def"
+#undef OP
+};
+
+#define OP(ID, n, lo, hi, r, ...)                                             \
+    _Static_assert((int)N_ATTRS_##ID <= (int)F8_MAX_ATTRS, n ": attributes");  \
+    _Static_assert(r >= 1 && r <= F8_MAX_RESULTS, n ": results");             \
+    _Static_assert(lo <= hi, n ": arity");
+#include "ir/ops.def"
+#undef OP
+
+const f8_op_info *f8_op_facts(f8_op op)
+{
+    return &ops[op];
+}
+
+f8_op f8_op_by_name(const char *name, size_t length)
+{
+    for (int op = F8_OP_NONE + 1; op < F8_OP_COUNT; op++)
+        if (strlen(ops[op].name) == length && !memcmp(ops[op].name, name, length))
+            return (f8_op)op;
+    return F8_OP_NONE;
+}
