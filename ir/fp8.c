@@ -80,12 +80,13 @@ uint8_t f8_f32_to_e8m0(float x, bool saturate)
 {
     if (isnan(x))
         return 0xff;
-    if (isinf(x))
+    double a = fabs((double)x);
+    if (a <= 0x1p-127)
+        return 0x00;
+    if (a > 0x1p127)
         return saturate ? 0xfe : 0xff;
-    for (int code = 0; code < 0xff; code++)
-        if (fabs((double)x) <= ldexp(1, code - 127))
-            return (uint8_t)code;
-    return saturate ? 0xfe : 0xff;
+    int e = ilogb(a); /* 2^e <= a < 2^(e + 1) */
+    return (uint8_t)(e + 127 + (a > ldexp(1, e)));
 }
 
 static uint16_t encode_f16(float x, bool saturate)
