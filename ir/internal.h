@@ -54,7 +54,7 @@ enum {
 
 /* The interner's copy of `s`, or NULL if it has none. */
 const char *f8_intern_find(const f8_module *m, const char *s, size_t n);
-/* Letters, digits, _ . - only, and not empty. */
+/* A letter or _, then letters, digits, _ and . : what the textual language can spell. */
 bool f8_name_ok(const char *name);
 
 #endif

@@ -110,11 +110,11 @@ f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, co
 
 bool f8_name_ok(const char *name)
 {
-    if (!name || !*name)
+    if (!name || !*name || (*name >= '0' && *name <= '9') || *name == '.')
         return false;
     for (const char *p = name; *p; p++) {
         bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
-        if (!letter && !(*p >= '0' && *p <= '9') && !strchr("_.-", *p))
+        if (!letter && !(*p >= '0' && *p <= '9') && *p != '_' && *p != '.')
             return false;
     }
     return true;
@@ -126,7 +126,7 @@ static f8_status check_var(const f8_module *m, const f8_var *v)
 {
     if (!f8_name_ok(v->name))
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
-                       "'%s' is no name: letters, digits, '_', '.' and '-' make one",
+                       "'%s' is no name: a letter or '_', then letters, digits, '_' and '.'",
                        v->name ? v->name : "");
     int32_t other = f8_module_find_var(m, v->name);
     if (other >= 0)
