@@ -16,7 +16,8 @@ typedef enum f8_group_kind {
     F8_GROUP_ATTENTION,      /* one ATTENTION (o, lse) */
     F8_GROUP_ATTENTION_GRAD, /* one ATTENTION_GRAD (dq, dk, dv) */
     F8_GROUP_SCATTER,        /* one EMBEDDING_GRAD */
-    F8_GROUP_COPY,           /* one SHAPE node that moves bytes: TRANSPOSE, BROADCAST, CONCAT, ... */
+    F8_GROUP_COPY,           /* one SHAPE node that moves bytes: TRANSPOSE, BROADCAST, CONCAT, ...; CONCAT
+                              * inputs whose place already is their part of the result need no copy */
 } f8_group_kind;
 
 /* One fused row program over the domain [rows, cols]. Every node in it, and every value it reads, has
@@ -27,11 +28,19 @@ typedef enum f8_group_kind {
  * same phase). REDUCE_SUM along axis 0 ([rows, cols] -> [ceil(rows/64), cols] with block = 64, or
  * rows <= 64 -> [1, cols]) may only be an output. Nodes ascend (topological). A node may stand in several
  * phases or groups (cheap pointwise recomputed instead of stored); it is written by one only.
- * A flat phase (no reductions, all values FULL or ONE) has rows = 1 and cols = all elements. */
+ * A flat phase (no reductions, all values FULL or ONE) has rows = 1 and cols = all elements.
+ *
+ * An operand of a node in a phase is computed in the phase if it stands in `node`; CONST and IOTA are
+ * computed on the spot when they have no place; anything else is read at its place. A RESHAPE in
+ * `node` is its operand under another type (same matrix, so no code). COL and ONE nodes are never
+ * written by a phase of more than one row. Within one phase a FULL output may share its place with a
+ * FULL input read at the same index only (in-place update): load before you store, element by element. */
 typedef struct f8_phase {
     int64_t rows, cols;
     f8_ref *node;
     uint32_t n_nodes;
+    f8_ref *out;         /* those of `node` that this phase writes to memory */
+    uint32_t n_out;
 } f8_phase;
 
 typedef struct f8_group {
@@ -51,6 +60,8 @@ typedef struct f8_final_copy {
     f8_place to;
 } f8_final_copy;
 
+/* Multi-result groups: `out` holds the op's own ref, then its PROJECT nodes, all of which exist. A GEMM's or
+ * SCATTER's acc either has the result's place (accumulate in place) or must be copied there first. */
 typedef struct f8_program {
     f8_group *group;
     uint32_t n_groups;
@@ -63,5 +74,18 @@ typedef struct f8_program {
     uint8_t *constants;    /* CONST space of this function: constants_bytes bytes */
     int64_t constants_bytes;
 } f8_program;
+
+/* Where each module variable lies in the state: offsets[i] for variable i (64-byte aligned, in order of
+ * declaration; offsets may be NULL); returns the bytes of all. */
+int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
+
+/* Bytes that group `i` moves: its distinct inputs and outputs, each once. */
+typedef struct f8_traffic {
+    int64_t read, written;
+} f8_traffic;
+f8_traffic f8_group_traffic(const f8_func *f, uint32_t i);
+
+/* Groups in order, their phases, nodes and places, one line each, for people. */
+f8_status f8_program_print(const f8_func *f, const f8_writer *w);
 
 #endif
