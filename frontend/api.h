@@ -1,0 +1,31 @@
+/* The objects behind the opaque handles of fp8c.h. Internal to frontend/. */
+#ifndef F8_API_H
+#define F8_API_H
+
+#include "frontend/fp8c.h"
+#include "ir/ir.h"
+
+struct fp8c_context {
+    f8_allocator allocator;
+    f8_diag diag;        /* of the call in progress */
+    char message[4096];  /* rendered, of the last that failed */
+};
+
+struct fp8c_module {
+    fp8c_context *ctx;
+    f8_arena arena;
+    f8_module *ir;
+    char *text;          /* the source, for messages; NULL when built by calls */
+    size_t text_size;
+    size_t building;     /* index of the function being built + 1; 0 = none */
+};
+
+/* Start a call: forget the diag of the one before. */
+f8_diag *f8_api_begin(fp8c_context *ctx);
+/* End a failed call: render the diag against the text it points into (may be NULL) and give the status. */
+fp8c_status f8_api_fail(fp8c_context *ctx, f8_status status, const char *text, size_t size);
+
+f8_type f8_api_type_in(const fp8c_type *t);
+fp8c_type f8_api_type_out(const f8_type *t);
+
+#endif

@@ -1,0 +1,220 @@
+/* Contexts, and modules from text: see fp8c.h. */
+#include "frontend/api.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/diag.h"
+#include "frontend/parse.h"
+
+#define SAME(a, b) _Static_assert((int)(a) == (int)(b), "fp8c.h and ir/ disagree")
+SAME(FP8C_OK, F8_OK);
+SAME(FP8C_ERR_INPUT, F8_ERR_INPUT);
+SAME(FP8C_ERR_UNSUPPORTED, F8_ERR_UNSUPPORTED);
+SAME(FP8C_ERR_MEMORY, F8_ERR_MEMORY);
+SAME(FP8C_ERR_IO, F8_ERR_IO);
+SAME(FP8C_ERR_LIBRARY, F8_ERR_LIBRARY);
+SAME(FP8C_ERR_INTERNAL, F8_ERR_INTERNAL);
+SAME(FP8C_ERR_CANCELLED, F8_ERR_CANCELLED);
+SAME(FP8C_F32, F8_F32);
+SAME(FP8C_BF16, F8_BF16);
+SAME(FP8C_F16, F8_F16);
+SAME(FP8C_I32, F8_I32);
+SAME(FP8C_BOOL, F8_BOOL);
+SAME(FP8C_F8E4M3, F8_E4M3);
+SAME(FP8C_F8E5M2, F8_E5M2);
+SAME(FP8C_F8E8M0, F8_E8M0);
+SAME(FP8C_MAX_RANK, F8_MAX_RANK);
+
+/* ---- small shared pieces ---- */
+
+f8_diag *f8_api_begin(fp8c_context *ctx)
+{
+    ctx->diag = (f8_diag){.status = F8_OK};
+    return &ctx->diag;
+}
+
+fp8c_status f8_api_fail(fp8c_context *ctx, f8_status status, const char *text, size_t size)
+{
+    if (ctx->diag.status == F8_OK) /* a failure that left no words */
+        f8_fail(&ctx->diag, status, F8_NOWHERE, "failed without a message (status %d)", (int)status);
+    f8_diag_render(&ctx->diag, text, size, ctx->message, sizeof ctx->message);
+    size_t n = strlen(ctx->message);
+    while (n > 0 && ctx->message[n - 1] == '\n')
+        ctx->message[--n] = 0;
+    return (fp8c_status)status;
+}
+
+f8_type f8_api_type_in(const fp8c_type *t)
+{
+    f8_type out = {.dtype = (f8_dtype)t->dtype, .rank = (uint8_t)t->rank};
+    for (int i = 0; i < t->rank && i < F8_MAX_RANK; i++)
+        out.dim[i] = t->dim[i];
+    return out;
+}
+
+fp8c_type f8_api_type_out(const f8_type *t)
+{
+    fp8c_type out = {.dtype = (fp8c_dtype)t->dtype, .rank = t->rank};
+    for (int i = 0; i < t->rank; i++)
+        out.dim[i] = t->dim[i];
+    return out;
+}
+
+#define TEXT(x) #x
+#define VERSION(a, b, c) TEXT(a) "." TEXT(b) "." TEXT(c)
+
+const char *fp8c_version(void)
+{
+    return VERSION(FP8C_VERSION_MAJOR, FP8C_VERSION_MINOR, FP8C_VERSION_PATCH);
+}
+
+const char *fp8c_dtype_name(fp8c_dtype dtype)
+{
+    return (unsigned)dtype < F8_DTYPE_COUNT ? f8_dtype_name((f8_dtype)dtype) : "?";
+}
+
+int64_t fp8c_type_bytes(const fp8c_type *type)
+{
+    const f8_type t = f8_api_type_in(type);
+    return f8_type_bytes(&t);
+}
+
+/* ---- context ---- */
+
+fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out)
+{
+    *out = NULL;
+    f8_allocator allocator = f8_default_allocator();
+    if (options && options->alloc) {
+        if (!options->free)
+            return FP8C_ERR_INPUT;
+        allocator = (f8_allocator){options->alloc, options->free, options->allocator_user};
+    }
+    fp8c_context *ctx = allocator.alloc(allocator.user, sizeof *ctx, 16);
+    if (!ctx)
+        return FP8C_ERR_MEMORY;
+    *ctx = (fp8c_context){.allocator = allocator};
+    *out = ctx;
+    return FP8C_OK;
+}
+
+void fp8c_context_destroy(fp8c_context *ctx)
+{
+    if (!ctx)
+        return;
+    const f8_allocator allocator = ctx->allocator;
+    allocator.free(allocator.user, ctx, sizeof *ctx);
+}
+
+const char *fp8c_context_message(const fp8c_context *ctx)
+{
+    return ctx ? ctx->message : "no context";
+}
+
+/* ---- modules ---- */
+
+static fp8c_module *new_module(fp8c_context *ctx)
+{
+    fp8c_module *m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
+    if (!m) {
+        f8_fail(&ctx->diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *m);
+        return NULL;
+    }
+    *m = (fp8c_module){.ctx = ctx};
+    f8_arena_init(&m->arena, &ctx->allocator);
+    return m;
+}
+
+fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, const char *file,
+                              const fp8c_dim *dims, size_t n_dims, fp8c_module **out)
+{
+    *out = NULL;
+    f8_diag *diag = f8_api_begin(ctx);
+    fp8c_module *m = new_module(ctx);
+    if (!m)
+        return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
+    f8_status status = F8_OK;
+    f8_dim_override *overrides = F8_NEW_ARRAY(&m->arena, f8_dim_override, n_dims);
+    char *own_file = f8_arena_strdup(&m->arena, file);
+    m->text = f8_arena_strndup(&m->arena, text, size);
+    m->text_size = size;
+    if (!overrides || !own_file || !m->text) {
+        status = f8_arena_status(&m->arena, diag);
+    } else {
+        for (size_t i = 0; i < n_dims; i++)
+            overrides[i] = (f8_dim_override){dims[i].name, dims[i].value};
+        diag->file = own_file;
+        status = f8_parse(m->text, size, own_file, overrides, n_dims, &m->arena, diag, &m->ir);
+    }
+    if (status != F8_OK) {
+        f8_api_fail(ctx, status, m->text, size);
+        fp8c_module_destroy(m);
+        return (fp8c_status)status;
+    }
+    *out = m;
+    return FP8C_OK;
+}
+
+fp8c_status fp8c_module_create(fp8c_context *ctx, const char *name, fp8c_module **out)
+{
+    *out = NULL;
+    f8_diag *diag = f8_api_begin(ctx);
+    fp8c_module *m = new_module(ctx);
+    if (!m)
+        return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
+    m->ir = f8_module_create(&m->arena, diag, name, "");
+    if (!m->ir) {
+        const f8_status status = diag->status != F8_OK ? diag->status : F8_ERR_MEMORY;
+        f8_api_fail(ctx, status, NULL, 0);
+        fp8c_module_destroy(m);
+        return (fp8c_status)status;
+    }
+    *out = m;
+    return FP8C_OK;
+}
+
+void fp8c_module_destroy(fp8c_module *m)
+{
+    if (!m)
+        return;
+    f8_arena_end(&m->arena);
+    const f8_allocator allocator = m->ctx->allocator;
+    allocator.free(allocator.user, m, sizeof *m);
+}
+
+fp8c_status fp8c_module_print(const fp8c_module *m, fp8c_write_fn write, void *user)
+{
+    f8_api_begin(m->ctx);
+    const f8_writer writer = {write, user};
+    const f8_status status = f8_print_module(m->ir, &writer);
+    if (status != F8_OK) {
+        f8_fail(&m->ctx->diag, status, F8_NOWHERE, "the module could not be written");
+        return f8_api_fail(m->ctx, status, NULL, 0);
+    }
+    return FP8C_OK;
+}
+
+int64_t fp8c_module_parameters(const fp8c_module *m, int64_t *elements)
+{
+    int64_t count = 0, total = 0;
+    for (size_t i = 0; i < m->ir->n_vars; i++) {
+        if (m->ir->var[i].kind != F8_VAR_PARAM)
+            continue;
+        count++;
+        total += f8_type_elements(&m->ir->var[i].type);
+    }
+    if (elements)
+        *elements = total;
+    return count;
+}
+
+int64_t fp8c_module_accumulate(const fp8c_module *m)
+{
+    return m->ir->accumulate;
+}
+
+int64_t fp8c_module_optimizer_steps(const fp8c_module *m)
+{
+    return m->ir->optimizer.declared ? m->ir->optimizer.steps : 0;
+}
