@@ -1,0 +1,318 @@
+/* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list.
+ *
+ * eval and micro_step are copies of the forward; the forward/backward pair is one differentiated graph
+ * cut in two: values of the forward part that the backward part reads become results of `forward` and
+ * inputs of `backward`. What costs next to nothing (casts up, views, whatever depends on parameters alone)
+ * is computed again instead of saved. */
+#include "passes/autodiff.h"
+#include "passes/copy.h"
+#include "passes/formulas.h"
+
+/* ---- states of training ---- */
+
+static int32_t add_state(f8_unit *u, const char *prefix, const char *name, const f8_type *type)
+{
+    const char *full = f8_arena_printf(u->arena, "%s%s", prefix, name);
+    f8_var v = {.name = full, .type = *type, .kind = F8_VAR_STATE, .init = F8_INIT_ZEROS};
+    if (!full) {
+        f8_arena_status(u->arena, u->diag);
+        return -1;
+    }
+    v.type.dtype = F8_F32;
+    return f8_module_var(u->module, &v);
+}
+
+static f8_status make_states(f8_unit *u, f8_training *t)
+{
+    f8_module *m = u->module;
+    size_t declared = m->n_vars;
+    const f8_type scalar = {.dtype = F8_F32};
+    int32_t *index = F8_NEW_ARRAY(u->arena, int32_t, 4 * declared);
+    if (!index)
+        return f8_arena_status(u->arena, u->diag);
+    *t = (f8_training){.param = index, .grad = index + declared, .m = index + 2 * declared,
+                       .v = index + 3 * declared};
+    for (size_t i = 0; i < declared; i++)
+        if (m->var[i].kind == F8_VAR_PARAM)
+            t->param[t->n++] = (int32_t)i;
+    for (size_t i = 0; i < t->n; i++) {
+        f8_var v = m->var[t->param[i]];
+        if (v.type.dtype != F8_F32)
+            return f8_fail(u->diag, F8_ERR_UNSUPPORTED, v.loc, "parameter '%s' is %s; only f32 can be trained",
+                           v.name, f8_dtype_name(v.type.dtype));
+        t->grad[i] = add_state(u, "grad.", v.name, &v.type);
+        if (m->optimizer.declared) {
+            t->m[i] = add_state(u, "opt.m.", v.name, &v.type);
+            t->v[i] = add_state(u, "opt.v.", v.name, &v.type);
+        }
+    }
+    t->micro_steps = add_state(u, "opt.", "micro_steps", &scalar);
+    if (m->optimizer.declared)
+        t->step = add_state(u, "opt.", "step", &scalar);
+    return u->diag->status;
+}
+
+/* ---- eval and micro_step ---- */
+
+static f8_func *new_func(f8_unit *u, const f8_func *original, const char *name, f8_ref **map)
+{
+    f8_func *f = f8_module_func(u->module, name);
+    *map = F8_NEW_ARRAY(u->arena, f8_ref, original->graph->n_nodes);
+    if (!*map) {
+        f8_arena_status(u->arena, u->diag);
+        return NULL;
+    }
+    return f && f8_copy_body(original, f, *map, u->arena) == F8_OK ? f : NULL;
+}
+
+static bool is_scalar_loss(const f8_type *t)
+{
+    return t->dtype == F8_F32 && t->rank == 0;
+}
+
+/* The first result of a training forward is the loss; others, and an inference forward's, keep their names. */
+static f8_status build_eval(f8_unit *u, const f8_func *original)
+{
+    f8_ref *map;
+    f8_func *f = new_func(u, original, "eval", &map);
+    if (!f)
+        return u->diag->status;
+    for (size_t i = 0; i < original->n_out; i++) {
+        const f8_port *p = &original->out[i];
+        F8_TRY(f8_func_result(f, i == 0 && is_scalar_loss(&p->type) ? "loss" : p->name, map[p->ref], -1));
+    }
+    return F8_OK;
+}
+
+static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_training *t)
+{
+    f8_ref *map;
+    f8_func *f = new_func(u, original, "micro_step", &map);
+    if (!f)
+        return u->diag->status;
+    f8_graph *g = f->graph;
+    f8_ref loss = map[original->out[0].ref];
+    f8_gradient *d;
+    size_t n;
+    F8_TRY(f8_func_result(f, "loss", loss, -1));
+    F8_TRY(f8_differentiate(u, f, loss, f8_const(g, 1), &d, &n));
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+        while (k < t->n && t->param[k] != d[i].param)
+            k++;
+        if (k == t->n || d[i].n == 0)
+            continue;
+        f8_ref sum = f8_accumulate(g, f8_func_var(f, t->grad[k]), &d[i]);
+        F8_TRY(f8_func_result(f, NULL, sum, t->grad[k]));
+    }
+    f8_ref steps = f8_binary(g, F8_OP_ADD, f8_func_var(f, t->micro_steps), f8_const(g, 1));
+    return f8_func_result(f, NULL, steps, t->micro_steps);
+}
+
+/* ---- forward and backward ---- */
+
+typedef struct cut {
+    f8_unit *u;
+    f8_func joint;
+    f8_ref n_forward;  /* nodes of the joint graph that are the forward's: [1, n_forward) */
+    bool *stable;      /* by ref: depends on parameters and constants alone */
+    bool *needed;      /* by backward */
+    f8_gradient *grad;
+    f8_ref *result;    /* by entry of grad */
+    size_t n_grads;
+} cut;
+
+static const f8_port *port_of(const f8_func *f, f8_ref r)
+{
+    for (size_t i = 0; i < f->n_in; i++)
+        if (f->in[i].ref == r)
+            return &f->in[i];
+    return NULL;
+}
+
+static bool is_saved(const cut *c, f8_ref r)
+{
+    const f8_graph *g = c->joint.graph;
+    const f8_node *n = f8_at(g, r);
+    if (r >= c->n_forward || c->stable[r] || n->op == F8_OP_INPUT)
+        return false;
+    switch (n->op) {
+    case F8_OP_RESHAPE:
+    case F8_OP_SLICE:
+    case F8_OP_BROADCAST:
+        return false;
+    case F8_OP_CAST:
+        return f8_dtype_size(n->type.dtype) < f8_dtype_size(f8_type_of(g, n->in[0])->dtype);
+    default:
+        return true;
+    }
+}
+
+/* A further result of an op can only be taken where the op is: give the forward part all of them. */
+static void project_results(f8_graph *g)
+{
+    for (f8_ref r = 1, n = g->n_nodes; r < n; r++)
+        for (int i = 1; i < f8_op_facts(f8_at(g, r)->op)->results; i++)
+            f8_project(g, r, i);
+}
+
+static f8_status build_joint(cut *c, const f8_func *original)
+{
+    f8_unit *u = c->u;
+    f8_ref *map = F8_NEW_ARRAY(u->arena, f8_ref, original->graph->n_nodes);
+    c->joint = (f8_func){.name = "joint", .graph = f8_graph_create(u->module, u->diag)};
+    if (!map || !c->joint.graph)
+        return f8_arena_status(u->arena, u->diag);
+    F8_TRY(f8_copy_body(original, &c->joint, map, u->arena));
+    f8_graph *g = c->joint.graph;
+    project_results(g);
+    c->n_forward = g->n_nodes;
+    f8_ref loss = map[original->out[0].ref];
+    F8_TRY(f8_func_result(&c->joint, "loss", loss, -1));
+    f8_ref seed = f8_func_input(&c->joint, "dloss", f8_type_of(g, loss), -1);
+    if (!seed)
+        return u->diag->status;
+    F8_TRY(f8_differentiate(u, &c->joint, loss, seed, &c->grad, &c->n_grads));
+    c->result = F8_NEW_ARRAY(u->arena, f8_ref, c->n_grads);
+    if (!c->result)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < c->n_grads; i++) {
+        c->result[i] = f8_accumulate(g, 0, &c->grad[i]);
+        if (!c->result[i])
+            c->result[i] = f8_zeros(g, &u->module->var[c->grad[i].param].type);
+    }
+    return u->diag->status;
+}
+
+static f8_status find_needed(cut *c)
+{
+    const f8_graph *g = c->joint.graph;
+    c->stable = F8_NEW_ARRAY(c->u->arena, bool, g->n_nodes);
+    c->needed = F8_NEW_ARRAY(c->u->arena, bool, g->n_nodes);
+    if (!c->stable || !c->needed)
+        return f8_arena_status(c->u->arena, c->u->diag);
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        const f8_node *n = f8_at(g, r);
+        c->stable[r] = n->op != F8_OP_INPUT || port_of(&c->joint, r)->var >= 0;
+        for (uint32_t i = 0; i < n->n_in; i++)
+            c->stable[r] &= c->stable[n->in[i]];
+    }
+    for (size_t i = 0; i < c->n_grads; i++)
+        c->needed[c->result[i]] = true;
+    for (f8_ref r = g->n_nodes; r-- > 1;) {
+        const f8_node *n = f8_at(g, r);
+        for (uint32_t i = 0; c->needed[r] && !is_saved(c, r) && i < n->n_in; i++)
+            c->needed[n->in[i]] = true;
+    }
+    return F8_OK;
+}
+
+static const char *saved_name(const cut *c, int64_t k)
+{
+    const char *name = f8_arena_printf(c->u->arena, "saved.%lld", (long long)k);
+    return name ? name : "";
+}
+
+static f8_status build_forward(cut *c, const f8_func *original)
+{
+    f8_ref *map;
+    f8_func *f = new_func(c->u, original, "forward", &map);
+    if (!f)
+        return c->u->diag->status;
+    /* The joint graph began the same way, so refs below n_forward mean the same in both. */
+    project_results(f->graph);
+    F8_TRY(f8_func_result(f, "loss", map[original->out[0].ref], -1));
+    int64_t k = 0;
+    for (f8_ref r = 1; r < c->n_forward; r++)
+        if (c->needed[r] && is_saved(c, r))
+            F8_TRY(f8_func_result(f, saved_name(c, k++), r, -1));
+    return F8_OK;
+}
+
+static f8_ref backward_node(cut *c, f8_func *f, f8_ref r, const f8_ref *map, f8_ref *buffer, int64_t *k)
+{
+    const f8_graph *g = c->joint.graph;
+    const f8_node *n = f8_at(g, r);
+    f->graph->at = g->loc[r];
+    if (is_saved(c, r)) {
+        f8_ref in = f8_func_input(f, saved_name(c, (*k)++), &n->type, -1);
+        return in;
+    }
+    if (n->op != F8_OP_INPUT)
+        return f8_copy_node(f->graph, g, r, f8_map_operands(g, r, map, buffer));
+    const f8_port *p = port_of(&c->joint, r);
+    return p->var >= 0 ? f8_func_var(f, p->var) : f8_func_input(f, p->name, &p->type, -1);
+}
+
+static f8_status build_backward(cut *c)
+{
+    f8_unit *u = c->u;
+    const f8_graph *g = c->joint.graph;
+    f8_func *f = f8_module_func(u->module, "backward");
+    f8_ref *map = F8_NEW_ARRAY(u->arena, f8_ref, g->n_nodes);
+    f8_ref *buffer = F8_NEW_ARRAY(u->arena, f8_ref, f8_widest(g));
+    if (!f || !map || !buffer)
+        return f8_arena_status(u->arena, u->diag);
+    int64_t k = 0;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (c->needed[r] && !(map[r] = backward_node(c, f, r, map, buffer, &k)))
+            return u->diag->status;
+    for (size_t i = 0; i < c->n_grads; i++)
+        F8_TRY(f8_func_result(f, u->module->var[c->grad[i].param].name, map[c->result[i]], -1));
+    return F8_OK;
+}
+
+static f8_status build_pair(f8_unit *u, const f8_func *original)
+{
+    cut c = {.u = u};
+    F8_TRY(build_joint(&c, original));
+    F8_TRY(find_needed(&c));
+    F8_TRY(build_forward(&c, original));
+    return build_backward(&c);
+}
+
+/* ---- the pass ---- */
+
+/* Take `forward` out of the module; its graph lives on in the arena. */
+static f8_status take_forward(f8_module *m, f8_func *out)
+{
+    f8_func *f = f8_module_find_func(m, "forward");
+    if (!f)
+        return f8_fail(m->diag, F8_ERR_INPUT, F8_NOWHERE, "the module has no function 'forward'");
+    *out = *f;
+    for (f8_func *end = m->func + --m->n_funcs; f < end; f++)
+        *f = f[1];
+    return F8_OK;
+}
+
+/* eval                inputs as forward -> loss; no state changes
+ * micro_step          inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1
+ * update              (if an optimizer is declared) -> grad_norm, lr, skipped; see optimizer.c
+ * forward, backward   for frameworks that own their optimizer: forward gives loss and saved.K; backward takes
+ *                     saved.K, dloss and those inputs of forward it reads, and gives gradients by parameter name
+ * Under options.inference only eval, and forward's results may be anything. */
+f8_status f8_pass_autodiff(f8_unit *u)
+{
+    f8_module *m = u->module;
+    f8_func original;
+    F8_TRY(take_forward(m, &original));
+    F8_TRY(build_eval(u, &original));
+    if (u->options.inference)
+        return F8_OK;
+    char type[160];
+    if (original.n_out < 1 || !is_scalar_loss(&original.out[0].type))
+        return f8_fail(u->diag, F8_ERR_INPUT, original.n_out ? original.out[0].loc : F8_NOWHERE,
+                       "to train, 'forward' must return the loss, f32[], as its first result%s%s",
+                       original.n_out ? ", not " : "",
+                       original.n_out ? f8_type_print(&original.out[0].type, type, sizeof type) : "");
+    f8_training t;
+    F8_TRY(make_states(u, &t));
+    F8_TRY(build_micro_step(u, &original, &t));
+    if (m->optimizer.declared) {
+        f8_func *update = f8_module_func(m, "update");
+        if (!update)
+            return u->diag->status;
+        F8_TRY(f8_build_update(u, update, &t));
+    }
+    return build_pair(u, &original);
+}

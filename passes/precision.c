@@ -1,0 +1,206 @@
+/* Precision: which dtype every value of `forward` has, and linears as named GEMMs.
+ *
+ * The text is f32 throughout. Under a recipe whose activations are bf16, each op computes in f32 on
+ * operands cast up, and its result is rounded by a cast to bf16. What stays f32:
+ *   - scalars and row statistics (last axis 1), operand 0 of cross_entropy, and the function's results;
+ *   - what an explicit `cast` in the text asks for.
+ * Ops that only move elements stay in their operand's dtype (moving is exact), and attention takes and
+ * gives bf16. `linear` becomes matmul {role = "fprop", name} (+ bias), its operands rounded to the
+ * dtype of its recipe; a linear is known by that name from here on (recipe patterns, FP8 state, explain).
+ *
+ * This runs before autodiff, so that the rounding of gradients falls out of the derivative of `cast`;
+ * the other order would need a second set of rules for where gradients are rounded.
+ *
+ * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
+#include "passes/formulas.h"
+#include "passes/pass.h"
+
+#include <string.h>
+
+typedef struct precision {
+    const f8_unit *u;
+    f8_dtype dtype;       /* of activations */
+    const f8_func *f;
+    bool *wide;           /* by old ref: stays f32 */
+    const char **taken;   /* names of linears so far */
+    size_t n_taken, taken_room;
+    int64_t anonymous;
+} precision;
+
+/* ---- names of linears ---- */
+
+/* The parameter a weight comes from, through casts and views, or NULL. */
+static const char *parameter_of(const precision *p, f8_ref w)
+{
+    const f8_graph *g = p->f->graph;
+    while (f8_at(g, w)->n_in == 1)
+        w = f8_at(g, w)->in[0];
+    for (size_t i = 0; i < p->f->n_in; i++)
+        if (p->f->in[i].ref == w && p->f->in[i].var >= 0)
+            return p->f->in[i].name;
+    return NULL;
+}
+
+static bool is_taken(const precision *p, const char *name)
+{
+    for (size_t i = 0; i < p->n_taken; i++)
+        if (!strcmp(p->taken[i], name))
+            return true;
+    return false;
+}
+
+/* `name`, or name.2, name.3, ... where several linears share a weight: each has its own operands, so its own
+ * scales. NULL when out of memory. */
+static const char *unique_name(precision *p, const char *name)
+{
+    f8_arena *arena = p->u->arena;
+    const char *chosen = name;
+    for (int k = 2; chosen && is_taken(p, chosen); k++)
+        chosen = f8_arena_printf(arena, "%s.%d", name, k);
+    const char **grown = f8_arena_grow(arena, p->taken, p->n_taken, &p->taken_room, p->n_taken + 1,
+                                       sizeof *p->taken);
+    if (!chosen || !grown)
+        return NULL;
+    p->taken = grown;
+    return p->taken[p->n_taken++] = chosen;
+}
+
+static const char *linear_name(precision *p, const f8_graph *from, f8_ref linear)
+{
+    const char *name = f8_attr_s(from, linear, F8_A_NAME);
+    if (!*name) {
+        static const char suffix[] = ".weight";
+        const char *param = parameter_of(p, f8_at(from, linear)->in[1]);
+        size_t n = param ? strlen(param) : 0, m = sizeof suffix - 1;
+        if (!param)
+            name = f8_arena_printf(p->u->arena, "linear.%lld", (long long)p->anonymous++);
+        else if (n > m && !strcmp(param + n - m, suffix))
+            name = f8_arena_strndup(p->u->arena, param, n - m);
+        else
+            name = param;
+    }
+    return name ? unique_name(p, name) : NULL;
+}
+
+/* ---- one node ---- */
+
+static f8_ref narrow(const precision *p, f8_graph *g, f8_ref y, bool wide)
+{
+    if (!y || wide)
+        return y;
+    const f8_type *t = f8_type_of(g, y);
+    bool statistic = t->rank == 0 || t->dim[t->rank - 1] == 1;
+    return t->dtype == F8_F32 && !statistic ? f8_cast(g, y, p->dtype) : y;
+}
+
+static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const char *name = linear_name(p, from, old);
+    if (!name) {
+        f8_arena_status(p->u->arena, g->diag);
+        return 0;
+    }
+    f8_dtype dtype = f8_recipe_for(p->u, name).recipe->activation;
+    f8_ref y = f8_linear(g, f8_fold_cast(g, in[0], dtype), f8_fold_cast(g, in[1], dtype), 0,
+                         f8_attr_i(from, old, F8_A_TRANSPOSE_B), name);
+    const char *full = f8_arena_printf(p->u->arena, "%s.fprop", name);
+    f8_set_name(g, y, full ? full : "");
+    if (f8_at(from, old)->n_in > 2)
+        y = f8_binary(g, F8_OP_ADD, y, f8_cast(g, in[2], F8_F32));
+    return narrow(p, g, y, p->wide[old]);
+}
+
+/* The op on float operands cast to `operands`. */
+static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in, f8_dtype operands)
+{
+    const f8_node *n = f8_at(from, old);
+    f8_ref *cast = F8_NEW_ARRAY(g->arena, f8_ref, n->n_in);
+    if (!cast) {
+        f8_arena_status(g->arena, g->diag);
+        return 0;
+    }
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        f8_dtype was = f8_type_of(g, in[i])->dtype;
+        cast[i] = was == F8_F32 || was == F8_BF16 ? f8_fold_cast(g, in[i], operands) : in[i];
+    }
+    return f8_make_clone(g, n->op, cast, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);
+}
+
+/* Moving elements is exact in any dtype; several operands must agree on one. */
+static f8_ref move(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const f8_node *n = f8_at(from, old);
+    for (uint32_t i = 1; i < n->n_in; i++)
+        if (f8_type_of(g, in[i])->dtype != f8_type_of(g, in[0])->dtype)
+            return remake(g, from, old, in, p->dtype);
+    return 0;
+}
+
+static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    precision *p = user;
+    const f8_node *n = f8_at(from, old);
+    if (n->op == F8_OP_LINEAR)
+        return lower_linear(p, to, from, old, in);
+    if (p->dtype == F8_F32)
+        return 0;
+    switch (f8_op_facts(n->op)->cls) {
+    case F8_LEAF:
+        return 0;
+    case F8_SHAPE:
+        return move(p, to, from, old, in);
+    case F8_ATTENTION:
+        return remake(to, from, old, in, p->dtype);
+    default:
+        break;
+    }
+    if (n->op == F8_OP_CAST)
+        return remake(to, from, old, in, F8_F32);
+    f8_dtype operands = n->op == F8_OP_MATMUL && n->n_in == 2 ? p->dtype : F8_F32;
+    return narrow(p, to, remake(to, from, old, in, operands), p->wide[old]);
+}
+
+/* ---- the pass ---- */
+
+/* Marks what stays f32, where it is computed: moving ops in between are looked through. */
+static void mark_wide(const f8_graph *g, f8_ref r, bool *wide)
+{
+    wide[r] = true;
+    while (f8_op_facts(f8_at(g, r)->op)->cls == F8_SHAPE && f8_at(g, r)->n_in == 1) {
+        r = f8_at(g, r)->in[0];
+        wide[r] = true;
+    }
+}
+
+f8_status f8_pass_precision(f8_unit *u)
+{
+    f8_func *f = f8_module_find_func(u->module, "forward");
+    if (!f)
+        return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE, "the module has no function 'forward'");
+    const f8_graph *g = f->graph;
+    precision p = {.u = u, .dtype = u->options.recipe->activation};
+    f8_func before = *f;
+    f8_port *ports = F8_NEW_ARRAY(u->arena, f8_port, f->n_in);
+    f8_type *results = F8_NEW_ARRAY(u->arena, f8_type, f->n_out);
+    p.wide = F8_NEW_ARRAY(u->arena, bool, g->n_nodes);
+    if (!ports || !results || !p.wide)
+        return f8_arena_status(u->arena, u->diag);
+    /* Rewriting renumbers the ports in place, and names are found through the old ones. */
+    if (f->n_in)
+        memcpy(ports, f->in, f->n_in * sizeof *ports);
+    before.in = ports;
+    p.f = &before;
+    for (size_t i = 0; i < f->n_out; i++) {
+        results[i] = f->out[i].type;
+        mark_wide(g, f->out[i].ref, p.wide);
+    }
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (f8_at(g, r)->op == F8_OP_CROSS_ENTROPY)
+            mark_wide(g, f8_at(g, r)->in[0], p.wide);
+    F8_TRY(f8_func_rewrite(f, rewrite, &p));
+    for (size_t i = 0; i < f->n_out; i++) {
+        f->out[i].ref = f8_cast(f->graph, f->out[i].ref, results[i].dtype);
+        f->out[i].type = results[i];
+    }
+    return u->diag->status;
+}
