@@ -1,0 +1,456 @@
+/* The printer: canonical text, which frontend/parse*.c reads back to the same module.
+ *
+ * Canonical means: dims as resolved, shapes as numbers, one statement a node in the order of the graph,
+ * attributes only where they differ from what leaving them out gives, functions' variables by their
+ * bare names. A node keeps its source name where that is unique in the function (and is a letter or '_'
+ * followed by letters, digits, '_' and '.'), else it is numbered %1, %2, ... in order of printing.
+ * Unnamed finite f32 constants stand where they are used. `cast#2(%x)` is clone number 2 of a node.
+ * Doubles and constants print with the fewest digits that read back the same, whatever the locale.
+ *
+ * Text goes out through a buffer; the first failure of the writer stops everything. */
+#include "ir/internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER = 4096, LINE = 96 };
+
+typedef struct printer {
+    const f8_writer *w;
+    const f8_module *m;
+    f8_arena scratch;
+    bool failed;
+    size_t used, column; /* bytes in the buffer; bytes of the line so far */
+    char buffer[BUFFER];
+    /* of the function being printed */
+    const f8_func *f;
+    const char **label; /* by ref: the name it prints under, or NULL */
+    uint32_t *number;   /* by ref: N of %N, or 0 */
+} printer;
+
+/* ---- text ---- */
+
+static void flush(printer *p)
+{
+    if (!p->failed && p->used && p->w->write(p->w->user, p->buffer, p->used))
+        p->failed = true;
+    p->used = 0;
+}
+
+static void put_n(printer *p, const char *text, size_t n)
+{
+    while (n && !p->failed) {
+        size_t part = n < BUFFER - p->used ? n : BUFFER - p->used;
+        memcpy(p->buffer + p->used, text, part);
+        p->used += part;
+        p->column += part;
+        text += part;
+        n -= part;
+        if (p->used == BUFFER)
+            flush(p);
+    }
+}
+
+static void put(printer *p, const char *text)
+{
+    put_n(p, text, strlen(text));
+}
+
+static void put_line_end(printer *p)
+{
+    put(p, "\n");
+    p->column = 0;
+}
+
+static void put_int(printer *p, int64_t v)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    put(p, text);
+}
+
+static void put_string(printer *p, const char *s)
+{
+    put(p, "\"");
+    for (; *s; s++) {
+        if (*s == '\n' || *s == '\t') {
+            put(p, *s == '\n' ? "\\n" : "\\t");
+            continue;
+        }
+        if (strchr("\"\\{}", *s))
+            put(p, "\\");
+        put_n(p, s, 1);
+    }
+    put(p, "\"");
+}
+
+/* ---- numbers ---- */
+
+/* snprintf and strtod both follow the locale, so they agree; then whatever it uses as the decimal point
+ * (several bytes, perhaps) becomes a point. */
+static void fix_point(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        if (strchr("0123456789+-e", *from))
+            *to++ = *from;
+        else if (to == text || to[-1] != '.')
+            *to++ = '.';
+    }
+    *to = 0;
+}
+
+/* `as_float`: enough digits for the f32 it is. */
+static void put_number(printer *p, double v, bool as_float)
+{
+    char text[64];
+    if (isnan(v)) {
+        put(p, "nan");
+        return;
+    }
+    if (isinf(v)) {
+        put(p, v < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (int digits = as_float ? 6 : 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        double back = strtod(text, NULL);
+        if (as_float ? (float)back == (float)v : back == v)
+            break;
+    }
+    fix_point(text);
+    put(p, text);
+}
+
+/* ---- declarations ---- */
+
+static void put_type(printer *p, const f8_type *t)
+{
+    char text[160];
+    put(p, f8_type_print(t, text, sizeof text));
+}
+
+static void put_dims(printer *p)
+{
+    const f8_module *m = p->m;
+    for (size_t i = 0; i < m->n_dims; i++) {
+        put(p, i ? ", " : "dim ");
+        put(p, m->dim[i].name);
+        put(p, " = ");
+        put_int(p, m->dim[i].value);
+    }
+    if (m->n_dims)
+        put_line_end(p);
+}
+
+static void put_var(printer *p, const f8_var *v)
+{
+    static const char *const init[] = {
+        [F8_INIT_ZEROS] = "zeros",   [F8_INIT_ONES] = "ones",       [F8_INIT_CONST] = "const",
+        [F8_INIT_NORMAL] = "normal", [F8_INIT_UNIFORM] = "uniform",
+    };
+    put(p, v->kind == F8_VAR_PARAM ? "param " : "state ");
+    put(p, v->name);
+    put(p, ": ");
+    put_type(p, &v->type);
+    put(p, " ");
+    put(p, init[v->init]);
+    if (v->init >= F8_INIT_CONST) {
+        put(p, "(");
+        put_number(p, v->init_arg, false);
+        put(p, ")");
+    }
+    put_line_end(p);
+}
+
+static void put_optimizer(printer *p)
+{
+    const f8_optimizer *o = &p->m->optimizer;
+    const struct {
+        const char *name;
+        double value;
+    } reals[] = {{"lr", o->lr},
+                 {"beta1", o->beta1},
+                 {"beta2", o->beta2},
+                 {"eps", o->eps},
+                 {"weight_decay", o->weight_decay},
+                 {"clip", o->clip},
+                 {"min_lr", o->min_lr}};
+    put(p, "optimizer adamw {");
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        put(p, reals[i].name);
+        put(p, " = ");
+        put_number(p, reals[i].value, false);
+        put(p, ", ");
+    }
+    put(p, "warmup = ");
+    put_int(p, o->warmup);
+    put(p, ", steps = ");
+    put_int(p, o->steps);
+    put(p, ", schedule = ");
+    put_string(p, o->schedule);
+    put(p, "}");
+    put_line_end(p);
+}
+
+static void put_rules(printer *p)
+{
+    for (size_t i = 0; i < p->m->n_rules; i++) {
+        put(p, "recipe ");
+        put_string(p, p->m->rule[i].pattern);
+        put(p, " = ");
+        put(p, p->m->rule[i].recipe);
+        put_line_end(p);
+    }
+}
+
+/* ---- names of values ---- */
+
+typedef struct named {
+    const char *name; /* interned: equal strings are equal pointers */
+    f8_ref ref;       /* 0: a port has the name */
+} named;
+
+static int by_name(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)((const named *)a)->name, y = (uintptr_t)((const named *)b)->name;
+    return x < y ? -1 : x > y;
+}
+
+/* label[r] = name for nodes whose name nothing else in the function has. */
+static bool label_nodes(printer *p)
+{
+    const f8_graph *g = p->f->graph;
+    size_t n = 0;
+    named *list = F8_NEW_ARRAY(&p->scratch, named, g->n_nodes + p->f->n_in);
+    if (!list)
+        return false;
+    for (size_t i = 0; i < p->f->n_in; i++)
+        if (p->f->in[i].var < 0)
+            list[n++] = (named){p->f->in[i].name, 0};
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (g->node[r].op != F8_OP_INPUT && f8_name_ok(g->name[r]))
+            list[n++] = (named){g->name[r], r};
+    qsort(list, n, sizeof *list, by_name);
+    for (size_t i = 0; i < n; i++) {
+        bool alone = (i == 0 || list[i - 1].name != list[i].name) &&
+                     (i + 1 == n || list[i + 1].name != list[i].name);
+        if (alone && list[i].ref)
+            p->label[list[i].ref] = list[i].name;
+    }
+    return true;
+}
+
+/* A constant that stands where it is used instead of having a statement. */
+static bool is_inline(const printer *p, f8_ref r)
+{
+    const f8_node *n = &p->f->graph->node[r];
+    return n->op == F8_OP_CONST && !p->label[r] && n->clone == 0 && n->type.dtype == F8_F32 &&
+           isfinite(f8_node_attr(n, F8_A_VALUE)->f);
+}
+
+static bool name_values(printer *p)
+{
+    const f8_graph *g = p->f->graph;
+    uint32_t next = 0;
+    p->label = F8_NEW_ARRAY(&p->scratch, const char *, g->n_nodes);
+    p->number = F8_NEW_ARRAY(&p->scratch, uint32_t, g->n_nodes);
+    if (!p->label || !p->number || !label_nodes(p))
+        return false;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (g->node[r].op != F8_OP_INPUT && !p->label[r] && !is_inline(p, r))
+            p->number[r] = ++next;
+    return true;
+}
+
+static void put_value(printer *p, f8_ref r)
+{
+    const f8_graph *g = p->f->graph;
+    if (g->node[r].op == F8_OP_INPUT) {
+        const f8_port *port = &p->f->in[f8_attr_i(g, r, F8_A_INDEX)];
+        put(p, port->var < 0 ? "%" : "");
+        put(p, port->name);
+    } else if (p->label[r]) {
+        put(p, "%");
+        put(p, p->label[r]);
+    } else if (p->number[r]) {
+        put(p, "%");
+        put_int(p, p->number[r]);
+    } else {
+        put_number(p, f8_attr_f(g, r, F8_A_VALUE), true);
+    }
+}
+
+/* ---- statements ---- */
+
+static void put_attr_value(printer *p, const f8_node *n, const f8_attr *a)
+{
+    switch (f8_attr_kind_of(a->key)) {
+    case F8_ATTR_INT:
+        put_int(p, a->i);
+        break;
+    case F8_ATTR_FLOAT:
+        put_number(p, a->f, n->op == F8_OP_CONST && n->type.dtype == F8_F32);
+        break;
+    case F8_ATTR_BOOL:
+        put(p, a->i ? "true" : "false");
+        break;
+    case F8_ATTR_DTYPE:
+        put(p, f8_dtype_name((f8_dtype)a->i));
+        break;
+    case F8_ATTR_STR:
+        put_string(p, a->s);
+        break;
+    case F8_ATTR_INTS:
+        put(p, "[");
+        for (int i = 0; i < a->ints.n; i++) {
+            put(p, i ? ", " : "");
+            put_int(p, a->ints.v[i]);
+        }
+        put(p, "]");
+        break;
+    }
+}
+
+/* Whether leaving attribute `i` out gives the value it has: the default, in canonical form. */
+static bool is_default(const printer *p, const f8_node *n, int i)
+{
+    const f8_op_info *info = f8_op_facts(n->op);
+    f8_attr attr[F8_MAX_ATTRS];
+    memcpy(attr, n->attr, info->n_attrs * sizeof *attr);
+    attr[i] = info->attrs[i];
+    f8_canonical_attrs(p->f->graph, n->op, n->in, n->n_in, attr);
+    return f8_attr_equal(&attr[i], &n->attr[i]);
+}
+
+static void put_attrs(printer *p, const f8_node *n)
+{
+    bool any = false;
+    for (int i = 0; i < f8_op_facts(n->op)->n_attrs; i++) {
+        if (is_default(p, n, i))
+            continue;
+        put(p, any ? ", " : " {");
+        put(p, f8_attr_name(n->attr[i].key));
+        put(p, " = ");
+        put_attr_value(p, n, &n->attr[i]);
+        any = true;
+    }
+    if (any)
+        put(p, "}");
+}
+
+static void put_node(printer *p, f8_ref r)
+{
+    const f8_node *n = &p->f->graph->node[r];
+    if (n->op == F8_OP_INPUT || is_inline(p, r))
+        return;
+    put(p, "  ");
+    put_value(p, r);
+    put(p, " = ");
+    put(p, f8_op_facts(n->op)->name);
+    if (n->clone) {
+        put(p, "#");
+        put_int(p, n->clone);
+    }
+    put(p, "(");
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        put(p, i ? ", " : "");
+        put_value(p, n->in[i]);
+    }
+    put(p, ")");
+    put_attrs(p, n);
+    put_line_end(p);
+}
+
+/* ---- functions ---- */
+
+/* Ports of the caller, in parentheses: the variables' are implied by what the body names. */
+static void put_ports(printer *p, const f8_port *port, size_t n)
+{
+    bool any = false;
+    put(p, "(");
+    for (size_t i = 0; i < n; i++) {
+        if (port[i].var >= 0)
+            continue;
+        put(p, any ? ", %" : "%");
+        put(p, port[i].name);
+        put(p, ": ");
+        put_type(p, &port[i].type);
+        any = true;
+    }
+    put(p, ")");
+}
+
+static void put_return(printer *p)
+{
+    put(p, "  return");
+    for (size_t i = 0; i < p->f->n_out; i++) {
+        const f8_port *port = &p->f->out[i];
+        if (i)
+            put(p, ",");
+        if (p->column > LINE) { /* an update returns hundreds of variables */
+            put_line_end(p);
+            put(p, "        ");
+        }
+        put(p, " ");
+        if (port->var >= 0) {
+            put(p, port->name);
+            put(p, " <- ");
+        }
+        put_value(p, port->ref);
+    }
+    put_line_end(p);
+}
+
+static bool put_func(printer *p, const f8_func *f)
+{
+    p->f = f;
+    if (!name_values(p))
+        return false;
+    put_line_end(p);
+    put(p, "func ");
+    put(p, f->name);
+    put_ports(p, f->in, f->n_in);
+    put(p, " -> ");
+    put_ports(p, f->out, f->n_out);
+    put(p, " {");
+    put_line_end(p);
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+        put_node(p, r);
+    put_return(p);
+    put(p, "}");
+    put_line_end(p);
+    return true;
+}
+
+f8_status f8_print_module(const f8_module *m, const f8_writer *w)
+{
+    printer p;
+    p.w = w;
+    p.m = m;
+    p.failed = false;
+    p.used = p.column = 0;
+    f8_arena_init(&p.scratch, &m->arena->allocator);
+    put(&p, "module ");
+    put(&p, m->name);
+    put_line_end(&p);
+    put_dims(&p);
+    for (size_t i = 0; i < m->n_vars; i++)
+        put_var(&p, &m->var[i]);
+    if (m->optimizer.declared)
+        put_optimizer(&p);
+    if (m->accumulate != 1) {
+        put(&p, "accumulate ");
+        put_int(&p, m->accumulate);
+        put_line_end(&p);
+    }
+    put_rules(&p);
+    bool memory = true;
+    for (size_t i = 0; memory && i < m->n_funcs; i++)
+        memory = put_func(&p, &m->func[i]);
+    flush(&p);
+    f8_arena_end(&p.scratch);
+    return !memory ? F8_ERR_MEMORY : p.failed ? F8_ERR_IO : F8_OK;
+}
