@@ -1,9 +1,9 @@
-/* Scalar programs: the tables, made of ir/scalar.def, and an evaluator that runs one instruction over
- * a block of elements at a time.
+/* Scalar programs: the tables, made of ir/scalar.def, and an evaluator that runs one instruction
+ * over a block of elements at a time.
  *
  * Without a fused multiply-add instruction fmaf is a slow call, so on x86-64 the evaluator exists
- * twice: for AVX2 + FMA, chosen at run time, and for any machine. fma is correctly rounded in both and
- * nothing else may be fused (-ffp-contract=off), so both give the same bits. */
+ * twice: for AVX2 + FMA, chosen at run time, and for any machine. fma is correctly rounded in both
+ * and nothing else may be fused (-ffp-contract=off), so both give the same bits. */
 #include "ir/scalar.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
     return &ops[op];
 }
 
-/* ---- programs ---------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* One function for each program, so that the names of its values, which become an enum of their
  * numbers, stay its own. The argument x is value 0. */
@@ -50,7 +50,7 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
             .max_ulp = ulp,                                                                        \
             .instrs = instrs,                                                                      \
         };                                                                                         \
-        _Static_assert((int)n_values_ <= (int)F8_SPROGRAM_MAX_VALUES, "raise the maximum");         \
+        _Static_assert((int)n_values_ <= (int)F8_SPROGRAM_MAX_VALUES, "raise it");                  \
         return &program;                                                                           \
     }
 F8_SCALAR_FNS(X)
@@ -91,7 +91,7 @@ f8_sfn f8_scalar_encode_fn(f8_dtype d, bool saturate)
     }
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 enum { BLOCK = 64 };
 

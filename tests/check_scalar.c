@@ -48,7 +48,7 @@ START_TEST(well_formed)
 }
 END_TEST
 
-/* ---- conversions ------------------------------------------------------------------------------- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 
 /* 64 inputs for each upper half of an f32: exact, ties and their neighbours in every format. */
 static uint32_t structured(uint32_t upper, uint32_t k)
@@ -118,7 +118,7 @@ START_TEST(round_bf16_matches)
 }
 END_TEST
 
-/* ---- functions --------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
 static double sigmoid(double x)
 {
@@ -281,7 +281,7 @@ START_TEST(shape)
 }
 END_TEST
 
-/* ---- the evaluator ----------------------------------------------------------------------------- */
+/* ---- the evaluator --------------------------------------------------------------------------- */
 
 START_TEST(portable_is_the_same)
 {
