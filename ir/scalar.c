@@ -50,7 +50,7 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
             .max_ulp = ulp,                                                                        \
             .instrs = instrs,                                                                      \
         };                                                                                         \
-        _Static_assert((int)n_values_ <= (int)F8_SPROGRAM_MAX_VALUES, "raise it");                  \
+        _Static_assert((int)n_values_ <= (int)F8_SPROGRAM_MAX_VALUES, "raise it");                 \
         return &program;                                                                           \
     }
 F8_SCALAR_FNS(X)
