@@ -1,0 +1,182 @@
+/* Decoding and storing with AVX2: see gemm_simd.h. The same steps as gemm_avx512.c, where they are
+ * explained; tails go through the scalar definitions. */
+#include "runtime/gemm_simd.h"
+
+#if defined(__x86_64__)
+#include "ir/fp8.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define AVX2 __attribute__((target("avx2,f16c")))
+
+/* ---- eight elements of each source, and one ---- */
+
+AVX2 static inline __m256 load_f32(const void *src, int64_t i)
+{
+    return _mm256_loadu_ps((const float *)src + i);
+}
+
+AVX2 static inline __m256 load_round(const void *src, int64_t i)
+{
+    __m256 f = load_f32(src, i);
+    __m256i x = _mm256_castps_si256(f);
+    __m256 nan = _mm256_cmp_ps(f, f, _CMP_UNORD_Q);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
+    __m256i y = _mm256_add_epi32(_mm256_add_epi32(x, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x400000));
+    y = _mm256_blendv_epi8(y, quiet, _mm256_castps_si256(nan));
+    return _mm256_castsi256_ps(_mm256_and_si256(y, _mm256_set1_epi32((int)0xffff0000u)));
+}
+
+AVX2 static inline __m256 load_bf16(const void *src, int64_t i)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)((const uint16_t *)src + i));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+
+AVX2 static inline __m256 load_e4m3(const void *src, int64_t i)
+{
+    __m128i raw = _mm_loadl_epi64((const __m128i *)((const uint8_t *)src + i));
+    __m256i x = _mm256_cvtepu8_epi32(raw);
+    __m256i magnitude = _mm256_and_si256(x, _mm256_set1_epi32(0x7f));
+    __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(x, magnitude), 24);
+    __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), magnitude);
+    __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
+    __m256i y = _mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23));
+    y = _mm256_add_epi32(y, _mm256_and_si256(tiny, _mm256_set1_epi32(1 << 23)));
+    __m256 correction = _mm256_and_ps(_mm256_castsi256_ps(tiny), _mm256_set1_ps(0x1p-6f));
+    y = _mm256_castps_si256(_mm256_sub_ps(_mm256_castsi256_ps(y), correction));
+    y = _mm256_blendv_epi8(y, _mm256_set1_epi32(0x7fc00000), nan);
+    return _mm256_castsi256_ps(_mm256_or_si256(y, sign));
+}
+
+AVX2 static inline __m256 load_e5m2(const void *src, int64_t i)
+{
+    __m128i raw = _mm_loadl_epi64((const __m128i *)((const uint8_t *)src + i));
+    return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(raw), 8));
+}
+
+static inline float one_f32(const void *src, int64_t i)
+{
+    return ((const float *)src)[i];
+}
+
+static inline float one_round(const void *src, int64_t i)
+{
+    return f8_round_bf16(((const float *)src)[i]);
+}
+
+static inline float one_bf16(const void *src, int64_t i)
+{
+    return f8_bf16_to_f32(((const uint16_t *)src)[i]);
+}
+
+static inline float one_e4m3(const void *src, int64_t i)
+{
+    return f8_e4m3_to_f32(((const uint8_t *)src)[i]);
+}
+
+static inline float one_e5m2(const void *src, int64_t i)
+{
+    return f8_e5m2_to_f32(((const uint8_t *)src)[i]);
+}
+
+/* ---- rows ---- */
+
+#define X(e, bytes, suffix)                                                 \
+    AVX2 static void decode_##suffix(float *dst, const void *src, int64_t n) \
+    {                                                                       \
+        int64_t i = 0;                                                      \
+        for (; i + 8 <= n; i += 8)                                          \
+            _mm256_storeu_ps(dst + i, load_##suffix(src, i));               \
+        for (; i < n; i++)                                                  \
+            dst[i] = one_##suffix(src, i);                                  \
+    }
+F8_GEMM_SOURCES(X)
+#undef X
+
+AVX2 static void store(float *c, const float *t, float alpha, int64_t n)
+{
+    __m256 scale = _mm256_set1_ps(alpha);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(c + i, _mm256_mul_ps(scale, _mm256_loadu_ps(t + i)));
+    for (; i < n; i++)
+        c[i] = alpha * t[i];
+}
+
+AVX2 static void add(float *c, const float *t, float alpha, int64_t n)
+{
+    __m256 scale = _mm256_set1_ps(alpha);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(t + i));
+        _mm256_storeu_ps(c + i, _mm256_add_ps(_mm256_loadu_ps(c + i), scaled));
+    }
+    for (; i < n; i++) {
+        float scaled = alpha * t[i];
+        c[i] = c[i] + scaled;
+    }
+}
+
+/* ---- transpose, 8 x 8 at a time ---- */
+
+AVX2 static inline void transpose_8(float *dst, int64_t ld_dst, const float *src, int64_t ld_src)
+{
+    __m256 r[8], t[8];
+    for (int i = 0; i < 8; i++)
+        r[i] = _mm256_loadu_ps(src + i * ld_src);
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(dst + i * ld_dst, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+        _mm256_storeu_ps(dst + (i + 4) * ld_dst, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+}
+
+AVX2 static void transpose(float *dst, int64_t ld_dst, const float *src, int64_t ld_src,
+                           int64_t rows, int64_t cols)
+{
+    int64_t r8 = rows / 8 * 8, c8 = cols / 8 * 8;
+    for (int64_t c = 0; c < c8; c += 8)
+        for (int64_t r = 0; r < r8; r += 8)
+            transpose_8(dst + c * ld_dst + r, ld_dst, src + r * ld_src + c, ld_src);
+    for (int64_t c = 0; c < cols; c++)
+        for (int64_t r = c < c8 ? r8 : 0; r < rows; r++)
+            dst[c * ld_dst + r] = src[r * ld_src + c];
+}
+
+const f8_gemm_simd *f8_gemm_simd_avx2(void)
+{
+    static const f8_gemm_simd table = {
+        .name = "avx2",
+        .decode =
+            {
+#define X(e, bytes, suffix) [e] = decode_##suffix,
+                F8_GEMM_SOURCES(X)
+#undef X
+            },
+        .transpose = transpose,
+        .store = store,
+        .add = add,
+    };
+    return &table;
+}
+
+#else
+
+const f8_gemm_simd *f8_gemm_simd_avx2(void)
+{
+    return 0;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* Decoding and storing with AVX-512: see gemm_simd.h. Tails are masked, never read or written. */
+#include "runtime/gemm_simd.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+
+AVX512 static inline __mmask16 first(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+
+/* ---- one vector of each source ---- */
+
+AVX512 static inline __m512 load_f32(const void *src, int64_t i, __mmask16 m)
+{
+    return _mm512_maskz_loadu_ps(m, (const float *)src + i);
+}
+
+/* Add just under half of the last kept bit, plus that bit: ties go to even. NaNs are kept, made
+ * quiet, since the carry could otherwise turn one into Inf. */
+AVX512 static inline __m512 load_round(const void *src, int64_t i, __mmask16 m)
+{
+    __m512i x = _mm512_maskz_loadu_epi32(m, (const float *)src + i);
+    __mmask16 nan = _mm512_cmp_ps_mask(_mm512_castsi512_ps(x), _mm512_castsi512_ps(x), _CMP_UNORD_Q);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
+    __m512i y = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
+    y = _mm512_mask_or_epi32(y, nan, x, _mm512_set1_epi32(0x400000));
+    return _mm512_castsi512_ps(_mm512_and_si512(y, _mm512_set1_epi32((int)0xffff0000u)));
+}
+
+AVX512 static inline __m512 load_bf16(const void *src, int64_t i, __mmask16 m)
+{
+    __m256i x = _mm256_maskz_loadu_epi16(m, (const uint16_t *)src + i);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+/* Exponent and mantissa shifted into an f32's place need 120 added to the exponent. Subnormals would
+ * be f32 subnormals there (slow, and 0 has no exponent): with 121 they are 2^-6 * (1 + m/8), from
+ * which 2^-6 is subtracted exactly. */
+AVX512 static inline __m512 load_e4m3(const void *src, int64_t i, __mmask16 m)
+{
+    __m512i x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(m, (const uint8_t *)src + i));
+    __m512i magnitude = _mm512_and_si512(x, _mm512_set1_epi32(0x7f));
+    __m512i sign = _mm512_slli_epi32(_mm512_xor_si512(x, magnitude), 24);
+    __mmask16 tiny = _mm512_testn_epi32_mask(x, _mm512_set1_epi32(0x78));
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f));
+    __m512i y = _mm512_add_epi32(_mm512_slli_epi32(magnitude, 20), _mm512_set1_epi32(120 << 23));
+    y = _mm512_mask_add_epi32(y, tiny, y, _mm512_set1_epi32(1 << 23));
+    __m512 f = _mm512_castsi512_ps(y);
+    f = _mm512_mask_sub_ps(f, tiny, f, _mm512_set1_ps(0x1p-6f));
+    y = _mm512_mask_mov_epi32(_mm512_castps_si512(f), nan, _mm512_set1_epi32(0x7fc00000));
+    return _mm512_castsi512_ps(_mm512_or_si512(y, sign));
+}
+
+/* E5M2 is the upper half of an f16. */
+AVX512 static inline __m512 load_e5m2(const void *src, int64_t i, __mmask16 m)
+{
+    __m128i x = _mm_maskz_loadu_epi8(m, (const uint8_t *)src + i);
+    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(x), 8));
+}
+
+/* ---- rows ---- */
+
+#define X(e, bytes, suffix)                                                         \
+    AVX512 static void decode_##suffix(float *dst, const void *src, int64_t n)      \
+    {                                                                               \
+        int64_t i = 0;                                                              \
+        for (; i + 16 <= n; i += 16)                                                \
+            _mm512_storeu_ps(dst + i, load_##suffix(src, i, (__mmask16)0xffff));    \
+        if (i < n)                                                                  \
+            _mm512_mask_storeu_ps(dst + i, first(n - i), load_##suffix(src, i, first(n - i))); \
+    }
+F8_GEMM_SOURCES(X)
+#undef X
+
+AVX512 static void store(float *c, const float *t, float alpha, int64_t n)
+{
+    __m512 scale = _mm512_set1_ps(alpha);
+    for (int64_t i = 0; i < n; i += 16) {
+        __mmask16 m = first(n - i);
+        _mm512_mask_storeu_ps(c + i, m, _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i)));
+    }
+}
+
+AVX512 static void add(float *c, const float *t, float alpha, int64_t n)
+{
+    __m512 scale = _mm512_set1_ps(alpha);
+    for (int64_t i = 0; i < n; i += 16) {
+        __mmask16 m = first(n - i);
+        __m512 scaled = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i));
+        _mm512_mask_storeu_ps(c + i, m, _mm512_add_ps(_mm512_maskz_loadu_ps(m, c + i), scaled));
+    }
+}
+
+/* ---- 16 x 16 transpose in registers ---- */
+
+AVX512 static inline void transpose_16(__m512 r[16])
+{
+    __m512 t[16];
+    for (int i = 0; i < 16; i += 2) { /* pairs of rows: 32-bit elements interleaved */
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) { /* fours: 4 x 4 transposed within each 128-bit lane */
+        r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
+        r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
+        r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
+        r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
+    }
+    for (int i = 0; i < 4; i++) { /* then the 4 x 4 of lanes: r[i + 4 g] lane l holds column 4 l + i of rows 4 g.. */
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+AVX512 static void transpose(float *dst, int64_t ld_dst, const float *src, int64_t ld_src,
+                             int64_t rows, int64_t cols)
+{
+    __m512 r[16];
+    __mmask16 wide = first(rows);
+    for (int64_t c = 0; c < cols; c += 16) {
+        int64_t n = cols - c < 16 ? cols - c : 16;
+        __mmask16 m = first(n);
+        for (int i = 0; i < 16; i++)
+            r[i] = i < rows ? _mm512_maskz_loadu_ps(m, src + i * ld_src + c) : _mm512_setzero_ps();
+        transpose_16(r);
+        for (int i = 0; i < 16; i++)
+            if (i < n)
+                _mm512_mask_storeu_ps(dst + (c + i) * ld_dst, wide, r[i]);
+    }
+}
+
+const f8_gemm_simd *f8_gemm_simd_avx512(void)
+{
+    static const f8_gemm_simd table = {
+        .name = "avx512",
+        .decode =
+            {
+#define X(e, bytes, suffix) [e] = decode_##suffix,
+                F8_GEMM_SOURCES(X)
+#undef X
+            },
+        .transpose = transpose,
+        .store = store,
+        .add = add,
+    };
+    return &table;
+}
+
+#else
+
+const f8_gemm_simd *f8_gemm_simd_avx512(void)
+{
+    return 0;
+}
+
+#endif

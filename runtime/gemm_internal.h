@@ -1,0 +1,83 @@
+/* A prepared GEMM: how C is cut, what is packed when, where it lies. Shared by gemm.c (prepare) and
+ * gemm_run.c (run).
+ *
+ * C is cut into tiles of m.block x n.block and k into chunks of k.block: one oneDNN call each, into a
+ * dense T that is then stored or added to C. All of that depends on the shape alone.
+ *
+ * The operand on C's shorter side is *shared*: packed once into the workspace, `round` chunks of k
+ * at a time, before the tiles of those chunks run. The other is the *panel*: each task packs one
+ * block of it into its thread's scratch (sized for L2) and multiplies it with a group of the shared
+ * operand's blocks. An operand that already has the form of a tile is used in place. */
+#ifndef F8_GEMM_INTERNAL_H
+#define F8_GEMM_INTERNAL_H
+
+#include "runtime/gemm.h"
+#include "runtime/gemm_onednn.h"
+#include "runtime/gemm_simd.h"
+
+/* An axis cut into `count` blocks of `block`, the last one maybe shorter. */
+typedef struct f8_gemm_axis {
+    int64_t size, block, count;
+} f8_gemm_axis;
+
+static inline int64_t f8_axis_start(const f8_gemm_axis *x, int64_t i)
+{
+    return i * x->block;
+}
+
+static inline int64_t f8_axis_length(const f8_gemm_axis *x, int64_t i)
+{
+    return i == x->count - 1 ? x->size - i * x->block : x->block;
+}
+
+/* Is block i the shorter last one? Indexes f8_gemm.tile. */
+static inline int f8_axis_tail(const f8_gemm_axis *x, int64_t i)
+{
+    return f8_axis_length(x, i) != x->block;
+}
+
+struct f8_gemm_lib {
+    f8_allocator allocator;
+    f8_onednn *dnn;
+    const f8_gemm_simd *simd;
+    struct f8_gemm *gemms; /* the cache, a list */
+    char description[64];
+};
+
+struct f8_gemm {
+    f8_gemm_lib *lib;
+    struct f8_gemm *next;
+    int refs;
+    f8_gemm_desc desc; /* with its algorithm chosen; the cache's key with n_threads */
+    int n_threads;
+
+    bool bf16; /* panels hold bf16, else f32 */
+    f8_gemm_source source_a, source_b;
+    f8_gemm_axis m, n, k;
+    int64_t round;   /* chunks of k packed at a time */
+    bool share_a;    /* A is the shared operand, B the panel; else the other way round */
+    bool in_place_a; /* A needs no packing */
+    int64_t groups;  /* the shared operand's blocks are dealt to this many tasks per panel */
+    f8_onednn_tile *tile[2][2][2]; /* [m tail][n tail][k tail]; NULL where there is none */
+
+    /* Workspace: shared operand, then per thread {panel, T, oneDNN's scratchpad}; all bytes. */
+    size_t shared_bytes, panel_bytes, t_bytes, thread_bytes;
+};
+
+/* Sizes of blocks as they lie in memory: bf16 panels are padded with zeros. */
+static inline int64_t f8_gemm_padded_k(const f8_gemm *g, int64_t k)
+{
+    return g->bf16 ? (k + 31) / 32 * 32 : k;
+}
+
+static inline int64_t f8_gemm_padded_n(const f8_gemm *g, int64_t n)
+{
+    return g->bf16 ? (n + 63) / 64 * 64 : n;
+}
+
+static inline size_t f8_gemm_element_bytes(const f8_gemm *g)
+{
+    return g->bf16 ? 2 : 4;
+}
+
+#endif

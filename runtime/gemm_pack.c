@@ -1,0 +1,140 @@
+/* Blocks of an operand into panels: see gemm_simd.h.
+ *
+ * A transposed operand is decoded a strip at a time into a buffer that stays in L1 and transposed
+ * from there in registers, so each stored element is read once, in order. */
+#include "runtime/gemm_simd.h"
+
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+enum {
+    STRIP = 256, /* stored columns decoded at a time: 16 KiB with 16 stored rows */
+    STRIP_LD = STRIP + 16, /* off the power of two, or the 16 rows would share cache sets */
+    PAIR_COLS = 64,
+    PAIR_ROWS = 32,
+};
+
+int f8_gemm_source_bytes(f8_gemm_source s)
+{
+    static const uint8_t bytes[] = {
+#define X(e, bytes, suffix) bytes,
+        F8_GEMM_SOURCES(X)
+#undef X
+    };
+    return bytes[s];
+}
+
+static const void *element(const f8_gemm_operand *x, int64_t stored_row, int64_t stored_col)
+{
+    int64_t index = stored_row * x->ld + stored_col;
+    return (const char *)x->base + index * f8_gemm_source_bytes(x->source);
+}
+
+/* dst[r][c] = X[col + c][row + r] for c < cols <= F8_TRANSPOSE_ROWS */
+static void pack_transposed(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row,
+                            int64_t col, int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
+{
+    if (x->source == F8_SRC_F32) {
+        simd->transpose(dst, ld_dst, element(x, col, row), x->ld, cols, rows);
+        return;
+    }
+    _Alignas(64) float strip[F8_TRANSPOSE_ROWS * STRIP_LD];
+    for (int64_t r = 0; r < rows; r += STRIP) {
+        int64_t n = rows - r < STRIP ? rows - r : STRIP;
+        for (int64_t c = 0; c < cols; c++)
+            simd->decode[x->source](strip + c * STRIP_LD, element(x, col + c, row + r), n);
+        simd->transpose(dst + r * ld_dst, ld_dst, strip, STRIP_LD, cols, n);
+    }
+}
+
+void f8_gemm_pack(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
+                  int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
+{
+    if (!x->trans) {
+        for (int64_t r = 0; r < rows; r++)
+            simd->decode[x->source](dst + r * ld_dst, element(x, row + r, col), cols);
+        return;
+    }
+    for (int64_t c = 0; c < cols; c += F8_TRANSPOSE_ROWS) {
+        int64_t n = cols - c < F8_TRANSPOSE_ROWS ? cols - c : F8_TRANSPOSE_ROWS;
+        pack_transposed(simd, x, row, col + c, rows, n, dst + c, ld_dst);
+    }
+}
+
+/* ---- bf16 panels: the upper halves of exact f32 values ---- */
+
+static uint32_t upper(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u >> 16;
+}
+
+void f8_gemm_pack_bf16(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
+                       int64_t rows, int64_t cols, uint16_t *dst, int64_t ld_dst)
+{
+    _Alignas(64) float block[F8_TRANSPOSE_ROWS * STRIP];
+    for (int64_t r = 0; r < rows; r += F8_TRANSPOSE_ROWS) {
+        int64_t nr = rows - r < F8_TRANSPOSE_ROWS ? rows - r : F8_TRANSPOSE_ROWS;
+        for (int64_t c = 0; c < cols; c += STRIP) {
+            int64_t nc = cols - c < STRIP ? cols - c : STRIP;
+            f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, STRIP);
+            for (int64_t i = 0; i < nr; i++)
+                for (int64_t j = 0; j < nc; j++)
+                    dst[(r + i) * ld_dst + c + j] = (uint16_t)upper(block[i * STRIP + j]);
+        }
+        for (int64_t i = 0; i < nr && cols < ld_dst; i++)
+            memset(dst + (r + i) * ld_dst + cols, 0, (size_t)(ld_dst - cols) * sizeof *dst);
+    }
+}
+
+void f8_gemm_pack_pairs(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row,
+                        int64_t col, int64_t rows, int64_t cols, uint16_t *dst)
+{
+    _Alignas(64) float block[PAIR_ROWS * PAIR_COLS];
+    for (int64_t c = 0; c < cols; c += PAIR_COLS) {
+        int64_t nc = cols - c < PAIR_COLS ? cols - c : PAIR_COLS;
+        for (int64_t r = 0; r < rows; r += PAIR_ROWS, dst += PAIR_ROWS * PAIR_COLS) {
+            int64_t nr = rows - r < PAIR_ROWS ? rows - r : PAIR_ROWS;
+            if (nr < PAIR_ROWS || nc < PAIR_COLS)
+                memset(block, 0, sizeof block);
+            f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, PAIR_COLS);
+            for (int i = 0; i < PAIR_ROWS / 2; i++) {
+                const float *even = block + 2 * i * PAIR_COLS, *odd = even + PAIR_COLS;
+                uint16_t *out = dst + 2 * i * PAIR_COLS;
+                for (int j = 0; j < PAIR_COLS; j++) {
+                    uint32_t pair = upper(odd[j]) << 16 | upper(even[j]);
+                    memcpy(out + 2 * j, &pair, sizeof pair);
+                }
+            }
+        }
+    }
+}
+
+/* ---- which table ---- */
+
+const f8_gemm_simd *f8_gemm_simd_choose(const char **missing)
+{
+    *missing = "";
+#if defined(__x86_64__)
+    unsigned a, b, c = 0, d;
+    __cpuid(1, a, b, c, d);
+    __builtin_cpu_init(); /* asks the operating system as well: registers it doesn't save don't count */
+    if (!__builtin_cpu_supports("avx2"))
+        *missing = "AVX2";
+    else if (!__builtin_cpu_supports("fma"))
+        *missing = "FMA";
+    else if (!(c & bit_F16C))
+        *missing = "F16C";
+    else if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return f8_gemm_simd_avx512();
+    else
+        return f8_gemm_simd_avx2();
+#else
+    *missing = "x86-64";
+#endif
+    return NULL;
+}
