@@ -47,7 +47,10 @@ f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     f8_dtype a = f8_in_type(g, n, 0)->dtype, b = f8_in_type(g, n, 1)->dtype;
     F8_TRY(f8_need_dtype(g, n, roles, 0, M_ANY_GEMM));
     F8_TRY(f8_need_dtype(g, n, roles, 1, M_ANY_GEMM));
-    if (a != b && !(f8_dtype_is_fp8(a) && f8_dtype_is_fp8(b)) )
+    /* what the multiplication sees: an f32 operand may be rounded on the way in */
+    f8_dtype as = f8_node_attr(n, F8_A_ROUND_A)->i ? F8_BF16 : a;
+    f8_dtype bs = f8_node_attr(n, F8_A_ROUND_B)->i ? F8_BF16 : b;
+    if (as != bs && !(f8_dtype_is_fp8(a) && f8_dtype_is_fp8(b)))
         return f8_infer_fail(g, n, roles, "dtypes %s and %s differ; cast one", f8_dtype_name(a),
                              f8_dtype_name(b));
     if (a == F8_E5M2 && b == F8_E5M2)
