@@ -1,0 +1,289 @@
+/* GEMM throughput on GPT-2 124M's shapes: oneDNN's own threading on f32 operands that were decoded
+ * beforehand (timed as its matmul primitive and as its sgemm), against our tiles on f32, bf16 and FP8
+ * operands, decoding included. The contestants of a shape take turns, so that a busy machine
+ * disturbs all of them alike; the best time of each counts.
+ *
+ *     bench_gemm [threads [repetitions [part of a shape's name]]]
+ *
+ * This program links nothing but what the library does: oneDNN is loaded here as well. */
+#include "runtime/dynlib.h"
+#include "runtime/gemm.h"
+
+#include <math.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SYMBOLS(X)                      \
+    X(dnnl_engine_create)               \
+    X(dnnl_stream_create)               \
+    X(dnnl_stream_wait)                 \
+    X(dnnl_memory_desc_init_by_strides) \
+    X(dnnl_memory_create)               \
+    X(dnnl_matmul_desc_init)            \
+    X(dnnl_post_ops_create)             \
+    X(dnnl_post_ops_append_sum)         \
+    X(dnnl_primitive_attr_create)       \
+    X(dnnl_primitive_attr_set_post_ops) \
+    X(dnnl_primitive_desc_create)       \
+    X(dnnl_primitive_create)            \
+    X(dnnl_primitive_execute)           \
+    X(dnnl_sgemm)
+
+typedef struct dnnl_table {
+    SYMBOLS(F8_DYNLIB_FIELD)
+} dnnl_table;
+
+static const char *const names[] = {SYMBOLS(F8_DYNLIB_NAME)};
+static const char *const files[] = {"libdnnl.so.2", NULL};
+
+/* The embedder's own problem sizes: {name, m, n, k, trans_a, trans_b, accumulate} */
+typedef struct shape {
+    const char *name;
+    int64_t m, n, k;
+    bool trans_a, trans_b, accumulate;
+} shape;
+
+static const shape shapes[] = {
+    {"fprop qkv", 1024, 2304, 768, false, false, false},
+    {"fprop proj", 1024, 768, 768, false, false, false},
+    {"fprop fc", 1024, 3072, 768, false, false, false},
+    {"fprop fc2", 1024, 768, 3072, false, false, false},
+    {"dgrad qkv", 1024, 768, 2304, false, true, false},
+    {"dgrad proj", 1024, 768, 768, false, true, false},
+    {"dgrad fc", 1024, 768, 3072, false, true, false},
+    {"dgrad fc2", 1024, 3072, 768, false, true, false},
+    {"wgrad qkv", 768, 2304, 1024, true, false, true},
+    {"wgrad proj", 768, 768, 1024, true, false, true},
+    {"wgrad fc", 768, 3072, 1024, true, false, true},
+    {"wgrad fc2", 3072, 768, 1024, true, false, true},
+    {"head fprop", 256, 50257, 768, false, true, false},
+    {"head dgrad", 256, 768, 50257, false, false, false},
+    {"head wgrad", 50257, 768, 256, true, false, true},
+};
+
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, MAX_ROWS = 8 };
+
+typedef struct bench {
+    dnnl_table dnnl;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    f8_gemm_lib *lib;
+    f8_pool *pool;
+    int threads;
+    const shape *s;
+    int64_t lda, ldb;
+    void *a, *b; /* large enough for f32 */
+    float *c;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t memory[3];
+    f8_gemm *gemm;
+    void *workspace;
+} bench;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "bench_gemm: %s failed\n", what);
+    exit(1);
+}
+
+/* ---- contestants ---- */
+
+static void make_primitive(bench *x)
+{
+    const shape *s = x->s;
+    const dnnl_table *f = &x->dnnl;
+    dnnl_dims_t da = {s->m, s->k}, db = {s->k, s->n}, dc = {s->m, s->n};
+    dnnl_dims_t sa = {s->trans_a ? 1 : x->lda, s->trans_a ? x->lda : 1};
+    dnnl_dims_t sb = {s->trans_b ? 1 : x->ldb, s->trans_b ? x->ldb : 1}, sc = {s->n, 1};
+    dnnl_memory_desc_t a, b, c;
+    dnnl_matmul_desc_t op;
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t post;
+    dnnl_primitive_desc_t pd;
+    f->dnnl_memory_desc_init_by_strides(&a, 2, da, dnnl_f32, sa);
+    f->dnnl_memory_desc_init_by_strides(&b, 2, db, dnnl_f32, sb);
+    f->dnnl_memory_desc_init_by_strides(&c, 2, dc, dnnl_f32, sc);
+    f->dnnl_matmul_desc_init(&op, &a, &b, NULL, &c);
+    f->dnnl_primitive_attr_create(&attr);
+    if (s->accumulate) {
+        f->dnnl_post_ops_create(&post);
+        f->dnnl_post_ops_append_sum(post, 1.0f);
+        f->dnnl_primitive_attr_set_post_ops(attr, post);
+    }
+    must(f->dnnl_primitive_desc_create(&pd, &op, attr, x->engine, NULL) == dnnl_success, "matmul");
+    must(f->dnnl_primitive_create(&x->primitive, pd) == dnnl_success, "matmul");
+    f->dnnl_memory_create(&x->memory[0], &a, x->engine, x->a);
+    f->dnnl_memory_create(&x->memory[1], &b, x->engine, x->b);
+    f->dnnl_memory_create(&x->memory[2], &c, x->engine, x->c);
+}
+
+static void run_primitive(bench *x)
+{
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, x->memory[0]},
+                              {DNNL_ARG_WEIGHTS, x->memory[1]},
+                              {DNNL_ARG_DST, x->memory[2]}};
+    x->dnnl.dnnl_primitive_execute(x->primitive, x->stream, 3, args);
+    x->dnnl.dnnl_stream_wait(x->stream);
+}
+
+static void run_sgemm(bench *x)
+{
+    const shape *s = x->s;
+    x->dnnl.dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, s->n, s->k, 1.0f, x->a,
+                       x->lda, x->b, x->ldb, s->accumulate ? 1.0f : 0.0f, x->c, s->n);
+}
+
+static void make_ours(bench *x, f8_dtype a, f8_dtype b, bool alpha)
+{
+    const shape *s = x->s;
+    f8_gemm_desc d = {.m = s->m, .n = s->n, .k = s->k, .lda = x->lda, .ldb = x->ldb, .ldc = s->n,
+                      .a = a, .b = b, .trans_a = s->trans_a, .trans_b = s->trans_b,
+                      .accumulate = s->accumulate, .has_alpha = alpha};
+    f8_diag diag = {0};
+    must(f8_gemm_prepare(x->lib, &d, x->threads, &x->gemm, &diag) == F8_OK, diag.text);
+    x->workspace = aligned_alloc(64, f8_gemm_workspace(x->gemm) + 64);
+}
+
+static void run_ours(bench *x)
+{
+    must(f8_gemm_run(x->gemm, x->pool, x->a, x->b, x->c, NULL, NULL, x->workspace) == F8_OK, "run");
+}
+
+/* ---- one shape ---- */
+
+static const struct {
+    const char *name;
+    f8_dtype a, b;
+    bool alpha;
+} ours[] = {
+    {"f32", F8_F32, F8_F32, false},
+    {"bf16", F8_BF16, F8_BF16, false},
+    {"e4m3", F8_E4M3, F8_E4M3, true},
+    {"e5m2", F8_E5M2, F8_E4M3, true},
+};
+
+enum { N_OURS = sizeof ours / sizeof *ours, N_ALL = N_OURS + 2 };
+
+/* Small normal values in every dtype: a product's speed must not depend on them. */
+static void fill(void *data, size_t n, f8_dtype dtype)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t r = (uint32_t)i * 2654435761u >> 8;
+        float x = (float)(r % 255 + 1) / 256.0f;
+        if (dtype == F8_F32)
+            ((float *)data)[i] = x;
+        else if (dtype == F8_BF16)
+            ((uint16_t *)data)[i] = (uint16_t)(0x3f00u + r % 128);
+        else
+            ((uint8_t *)data)[i] = (uint8_t)(0x30u + r % 8);
+    }
+}
+
+static void time_shape(bench *x, int repetitions, double best[N_ALL])
+{
+    const shape *s = x->s;
+    x->lda = s->trans_a ? s->m : s->k;
+    x->ldb = s->trans_b ? s->k : s->n;
+    size_t na = (size_t)(s->m * s->k), nb = (size_t)(s->n * s->k), nc = (size_t)(s->m * s->n);
+    x->a = aligned_alloc(64, na * 4 / 64 * 64 + 64);
+    x->b = aligned_alloc(64, nb * 4 / 64 * 64 + 64);
+    x->c = aligned_alloc(64, nc * 4 / 64 * 64 + 64);
+    must(x->a && x->b && x->c, "memory");
+    make_primitive(x);
+    for (int i = 0; i < N_ALL; i++)
+        best[i] = INFINITY;
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < N_ALL; i++) {
+            f8_dtype a = i < 2 ? F8_F32 : ours[i - 2].a, b = i < 2 ? F8_F32 : ours[i - 2].b;
+            fill(x->a, na, a);
+            fill(x->b, nb, b);
+            fill(x->c, nc, F8_F32);
+            if (i >= 2)
+                make_ours(x, a, b, ours[i - 2].alpha);
+            void (*run)(bench *) = i == 0 ? run_primitive : i == 1 ? run_sgemm : run_ours;
+            for (int r = 0; r <= repetitions; r++) {
+                double t = now();
+                run(x);
+                t = now() - t;
+                if (r > 0 && t < best[i])
+                    best[i] = t;
+            }
+            if (i >= 2) {
+                free(x->workspace);
+                f8_gemm_release(x->gemm);
+            }
+        }
+    free(x->a);
+    free(x->b);
+    free(x->c);
+}
+
+static void print_shape(const shape *s, const double best[N_ALL], double log_ratio[N_OURS])
+{
+    double flop = 2e-9 * (double)s->m * (double)s->n * (double)s->k;
+    double base = best[0] < best[1] ? best[0] : best[1];
+    printf("%-10s %5d x %5d x %5d  %6.1f %6.1f |", s->name, (int)s->m, (int)s->n, (int)s->k,
+           flop / best[0], flop / best[1]);
+    for (int i = 0; i < N_OURS; i++) {
+        printf(" %6.1f (%.2f)", flop / best[2 + i], base / best[2 + i]);
+        log_ratio[i] += log(base / best[2 + i]);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    bench x = {.threads = argc > 1 ? atoi(argv[1]) : 2};
+    int repetitions = argc > 2 ? atoi(argv[2]) : 5, n = 0;
+    f8_dynlib dnnl;
+    f8_diag diag = {0};
+    f8_pool_options options = {.n_threads = x.threads};
+    must(f8_dynlib_open("oneDNN 2", files, &dnnl, &diag) == F8_OK, diag.text);
+    must(f8_dynlib_symbols(&dnnl, names, sizeof names / sizeof *names, &x.dnnl, &diag) == F8_OK,
+         diag.text);
+    must(f8_pool_create(&options, &x.pool, &diag) == F8_OK, diag.text);
+    must(f8_gemm_lib_create(NULL, &x.lib, &diag) == F8_OK, diag.text);
+    void *symbol = f8_dynlib_find(&dnnl, "omp_set_num_threads");
+    void (*set_threads)(int);
+    memcpy(&set_threads, &symbol, sizeof symbol);
+    must(symbol != NULL, "omp_set_num_threads");
+    set_threads(x.threads);
+    must(x.dnnl.dnnl_engine_create(&x.engine, dnnl_cpu, 0) == dnnl_success, "engine");
+    x.dnnl.dnnl_stream_create(&x.stream, x.engine, dnnl_stream_default_flags);
+
+    double best[N_ALL], log_ratio[N_OURS] = {0};
+    printf("%s, %d threads; GFLOP/s (ratio to the better of oneDNN's matmul and sgemm on f32)\n",
+           f8_gemm_lib_describe(x.lib), x.threads);
+    printf("%-33s  %6s %6s |", "       m, n, k", "matmul", "sgemm");
+    for (int i = 0; i < N_OURS; i++)
+        printf(" %6s       ", ours[i].name);
+    printf("\n");
+    for (int i = 0; i < N_SHAPES; i++) {
+        if (argc > 3 && !strstr(shapes[i].name, argv[3]))
+            continue;
+        x.s = &shapes[i];
+        time_shape(&x, repetitions, best);
+        print_shape(x.s, best, log_ratio);
+        n++;
+    }
+    printf("geometric mean of the ratios:");
+    for (int i = 0; i < N_OURS && n; i++)
+        printf(" %s %.3f", ours[i].name, exp(log_ratio[i] / n));
+    printf("\n");
+    f8_gemm_lib_destroy(x.lib);
+    f8_pool_destroy(x.pool);
+    return 0;
+}
