@@ -102,7 +102,7 @@ typedef struct f8_graph {
     f8_loc at;           /* location given to nodes made from now on (set by parser and passes) */
 } f8_graph;
 
-f8_graph *f8_graph_create(f8_module *module, f8_diag *diag);
+f8_graph *f8_graph_create(f8_module *module, f8_diag *diag); /* diag is never NULL */
 
 static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
 {
@@ -113,8 +113,9 @@ static inline const f8_type *f8_type_of(const f8_graph *g, f8_ref r)
     return &g->node[r].type;
 }
 
-/* Make (or find) a node. Attributes not given take their defaults; the type is inferred, and a shape
- * or dtype error is reported with both operands' types and places. INPUT takes its type from
+/* Make (or find) a node. Attributes not given take their defaults and all are brought to one canonical form
+ * (axes count from the front, kv_heads is filled in, ...), so that equal nodes are one. The type is inferred;
+ * a shape or dtype error is reported with the operands' types and places. INPUT takes its type from
  * f8_input instead. Returns 0 on failure. */
 f8_ref f8_make(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr);
 f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr,
@@ -229,7 +230,9 @@ f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, co
 const char *f8_intern(f8_module *m, const char *s); /* equal strings give equal pointers; NULL when out of memory */
 const char *f8_intern_n(f8_module *m, const char *s, size_t n);
 
-/* All return NULL/-1 and fill the diag when the name is taken, the type is invalid or memory runs out. */
+/* All return NULL/-1 and fill the diag when the name is taken, the type is invalid or memory runs out.
+ * Names are a letter or '_', then letters, digits, '_' and '.'. Ports of the caller (var < 0) and ports of variables
+ * do not share names: an input %x may stand beside a variable x. */
 int32_t f8_module_var(f8_module *m, const f8_var *var);
 int32_t f8_module_find_var(const f8_module *m, const char *name);
 f8_func *f8_module_func(f8_module *m, const char *name); /* pointer valid until the next is added */
@@ -240,13 +243,17 @@ f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var);
 
 /* ---- whole-graph helpers ---- */
 
-/* Copy what `f`'s results need into a fresh graph through `map` (old ref -> new ref), dropping dead nodes.
- * rewrite(user, g_new, f, old_ref, new_inputs) returns the replacement for one node, or 0 to copy it
- * as it is. The way every rewriting pass works: no in-place mutation. Names and places carry over. */
+/* Copy what `f`'s results need into a fresh graph, dropping dead nodes; input ports all stay, in place.
+ * rewrite(user, to, from, old, in) returns the replacement for node `old` of `from`, whose operands' new
+ * refs are in[], or 0 to copy it as it is; it is called in ascending order, for live nodes that are no
+ * INPUT. Names and places carry over. The way every rewriting pass works: no in-place mutation.
+ * During the call f->graph is already `to`: the callback may add ports to f (f8_func_var,
+ * f8_func_result), not functions to the module. On failure f keeps its old graph and ports. */
 typedef f8_ref (*f8_rewrite_fn)(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in);
 f8_status f8_func_rewrite(f8_func *f, f8_rewrite_fn rewrite, void *user);
 
-/* Users of each node: CSR arrays in `arena`; start has n_nodes + 1 entries; results count as a use by ref 0. */
+/* Users of each node r: user[start[r]] to user[start[r + 1] - 1], in `arena`. One entry an operand
+ * (add(x, x) is listed twice), ascending; then one entry 0 for each result port it feeds. */
 typedef struct f8_uses {
     uint32_t *start, *user;
 } f8_uses;
