@@ -1,0 +1,280 @@
+/* Modules and declarations: see parse.h and parser.h. */
+#include "frontend/parse.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "frontend/parser.h"
+#include "passes/pass.h"
+
+const f8_parse_limits f8_default_parse_limits = {
+    .nodes = 1000000,
+    .declarations = 65536,
+    .unrolled = (uint64_t)1 << 28,
+    .depth = 200,
+};
+
+static f8_status parse_item(f8_parser *p);
+
+/* ---- dims ---- */
+
+static const f8_dim_override *find_override(f8_parser *p, const char *name)
+{
+    const f8_dim_override *found = NULL;
+    for (size_t i = 0; i < p->n_overrides; i++)
+        if (!strcmp(p->override[i].name, name)) {
+            found = &p->override[i]; /* the last one counts */
+            p->override_used[i] = true;
+        }
+    return found;
+}
+
+static f8_status add_dim(f8_parser *p, const char *name, int64_t value, f8_loc loc)
+{
+    f8_module *m = p->m;
+    uint32_t other = f8_p_map_get(&p->dims, name);
+    if (other)
+        return f8_p_fail(p, loc, "dim '%s' is already declared, at %u:%u", name, m->dim[other - 1].loc.line,
+                         m->dim[other - 1].loc.column);
+    f8_dim *grown = f8_arena_grow(m->arena, m->dim, m->n_dims, &m->dim_room, m->n_dims + 1, sizeof *grown);
+    if (!grown)
+        return f8_p_memory(p);
+    m->dim = grown;
+    grown[m->n_dims++] = (f8_dim){name, value, loc};
+    return f8_p_map_set(p, &p->dims, name, (uint32_t)m->n_dims);
+}
+
+/* binding = NAME ["=" expr] */
+static f8_status parse_binding(f8_parser *p)
+{
+    const char *name;
+    int64_t value = 0;
+    f8_loc loc = p->tok.loc;
+    F8_TRY(f8_p_count_declaration(p, loc));
+    F8_TRY(f8_p_plain_name(p, "a dim's name", &name));
+    f8_loc value_loc = loc;
+    bool bound = f8_p_at(p, '=');
+    if (bound) {
+        F8_TRY(f8_p_advance(p));
+        value_loc = p->tok.loc;
+        F8_TRY(f8_p_int(p, &value));
+    }
+    const f8_dim_override *override = find_override(p, name);
+    if (!override && !bound)
+        return f8_p_fail(p, loc, "dim '%s' has no value: write '%s = N' or give -D %s=N", name, name, name);
+    if (override && override->value <= 0)
+        return f8_p_fail(p, loc, "dim '%s' is %lld (by -D): it must be positive", name,
+                         (long long)override->value);
+    if (!override && value <= 0)
+        return f8_p_fail(p, value_loc, "dim '%s' is %lld: it must be positive", name, (long long)value);
+    return add_dim(p, name, override ? override->value : value, loc);
+}
+
+/* dim = "dim" binding {"," binding} */
+static f8_status parse_dim(f8_parser *p)
+{
+    do {
+        F8_TRY(f8_p_advance(p));
+        F8_TRY(parse_binding(p));
+    } while (f8_p_at(p, ','));
+    return F8_OK;
+}
+
+static f8_status check_overrides(f8_parser *p)
+{
+    for (size_t i = 0; i < p->n_overrides; i++)
+        if (!p->override_used[i])
+            return f8_p_fail(p, F8_NOWHERE, "-D %s=%lld: the module '%s' has no dim of that name",
+                             p->override[i].name, (long long)p->override[i].value, p->m->name);
+    return F8_OK;
+}
+
+/* ---- params and states ---- */
+
+static const struct {
+    const char *name;
+    f8_init_kind kind;
+    bool takes_number;
+} inits[] = {
+    {"zeros", F8_INIT_ZEROS, false},  {"ones", F8_INIT_ONES, false},       {"const", F8_INIT_CONST, true},
+    {"normal", F8_INIT_NORMAL, true}, {"uniform", F8_INIT_UNIFORM, true},
+};
+
+enum { N_INITS = sizeof inits / sizeof inits[0] };
+
+static const char *init_name(const void *user, size_t i)
+{
+    (void)user;
+    return inits[i].name;
+}
+
+/* init = "zeros" | "ones" | ("const" | "normal" | "uniform") "(" real ")" */
+static f8_status parse_init(f8_parser *p, f8_var *v)
+{
+    size_t i = 0;
+    char hint[80], found[160];
+    if (p->tok.kind != F8_T_NAME)
+        return f8_p_unexpected(p, "an initializer: zeros, ones, const(x), normal(deviation) or uniform(half width)");
+    while (i < N_INITS && !f8_p_at_word(p, inits[i].name))
+        i++;
+    if (i == N_INITS)
+        return f8_p_fail(p, p->tok.loc, "there is no initializer %s%s", f8_lex_quote(&p->tok, found, sizeof found),
+                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, N_INITS, hint, sizeof hint));
+    F8_TRY(f8_p_advance(p));
+    v->init = inits[i].kind;
+    if (!inits[i].takes_number)
+        return F8_OK;
+    F8_TRY(f8_p_expect(p, '(', "'(' and a number"));
+    f8_loc loc = p->tok.loc;
+    F8_TRY(f8_p_real(p, &v->init_arg));
+    if (v->init != F8_INIT_CONST && !(v->init_arg >= 0 && isfinite(v->init_arg)))
+        return f8_p_fail(p, loc, "%s(%g): the width must be finite and not negative", inits[i].name, v->init_arg);
+    return f8_p_expect(p, ')', "')'");
+}
+
+/* param = ("param" | "state") NAME ":" type init */
+static f8_status parse_param(f8_parser *p, f8_var_kind kind)
+{
+    F8_TRY(f8_p_advance(p));
+    f8_var v = {.kind = kind, .loc = p->tok.loc};
+    F8_TRY(f8_p_count_declaration(p, v.loc));
+    F8_TRY(f8_p_name(p, kind == F8_VAR_PARAM ? "the param's name" : "the state's name", &v.name));
+    int32_t other = f8_module_find_var(p->m, v.name);
+    if (other >= 0)
+        return f8_p_fail(p, v.loc, "'%s' is already declared, at %u:%u", v.name, p->m->var[other].loc.line,
+                         p->m->var[other].loc.column);
+    F8_TRY(f8_p_expect(p, ':', "':' and a type"));
+    F8_TRY(f8_p_type(p, &v.type));
+    F8_TRY(parse_init(p, &v));
+    return f8_module_var(p->m, &v) >= 0 ? F8_OK : p->diag->status;
+}
+
+/* ---- recipes and accumulation ---- */
+
+/* recipe = "recipe" STRING "=" NAME */
+static f8_status parse_recipe(f8_parser *p)
+{
+    f8_module *m = p->m;
+    F8_TRY(f8_p_advance(p));
+    f8_recipe_rule rule = {.loc = p->tok.loc};
+    F8_TRY(f8_p_count_declaration(p, rule.loc));
+    F8_TRY(f8_p_string(p, "a pattern of names, as \"h.*\"", &rule.pattern));
+    F8_TRY(f8_p_expect(p, '=', "'=' and a recipe"));
+    f8_loc loc = p->tok.loc;
+    F8_TRY(f8_p_plain_name(p, "a recipe's name", &rule.recipe));
+    if (!f8_is_rule_recipe(rule.recipe))
+        return f8_p_fail(p, loc, "there is no recipe '%.60s'; there are: %s, auto", rule.recipe, f8_recipe_names());
+    f8_recipe_rule *grown = f8_arena_grow(m->arena, m->rule, m->n_rules, &m->rule_room, m->n_rules + 1,
+                                          sizeof *grown);
+    if (!grown)
+        return f8_p_memory(p);
+    m->rule = grown;
+    grown[m->n_rules++] = rule;
+    return F8_OK;
+}
+
+/* accumulate = "accumulate" expr */
+static f8_status parse_accumulate(f8_parser *p)
+{
+    if (p->accumulate_seen)
+        return f8_p_fail(p, p->tok.loc, "'accumulate' is already declared, at %u:%u", p->accumulate_loc.line,
+                         p->accumulate_loc.column);
+    p->accumulate_seen = true;
+    p->accumulate_loc = p->tok.loc;
+    F8_TRY(f8_p_advance(p));
+    return f8_p_count(p, "the number of micro-steps", &p->m->accumulate);
+}
+
+/* ---- modules ---- */
+
+/* repeat = "repeat" NAME "<" expr "{" {item} "}" of params, states, recipes and repeats */
+static f8_status parse_repeated_items(f8_parser *p)
+{
+    f8_repeat r;
+    bool more;
+    F8_TRY(f8_p_repeat_head(p, &r));
+    F8_TRY(f8_p_repeat_open(p, &r));
+    for (;;) {
+        F8_TRY(f8_p_repeat_next(p, &r, &more));
+        if (!more)
+            break;
+        while (!f8_p_at(p, '}') && p->tok.kind != F8_T_END)
+            F8_TRY(parse_item(p));
+    }
+    return f8_p_repeat_close(p, &r);
+}
+
+/* item = dim | param | repeat | func | recipe | optimizer | accumulate */
+static f8_status parse_item(f8_parser *p)
+{
+    static const struct {
+        const char *word;
+        f8_status (*parse)(f8_parser *p);
+    } once[] = {
+        {"dim", parse_dim}, {"func", f8_p_func}, {"optimizer", f8_p_optimizer}, {"accumulate", parse_accumulate},
+    };
+    if (f8_p_at_word(p, "param"))
+        return parse_param(p, F8_VAR_PARAM);
+    if (f8_p_at_word(p, "state"))
+        return parse_param(p, F8_VAR_STATE);
+    if (f8_p_at_word(p, "repeat"))
+        return parse_repeated_items(p);
+    if (f8_p_at_word(p, "recipe"))
+        return parse_recipe(p);
+    if (p->n_loops > 0)
+        return f8_p_unexpected(p, "param, state, recipe, repeat or '}'");
+    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
+        if (f8_p_at_word(p, once[i].word))
+            return once[i].parse(p);
+    return f8_p_unexpected(p, "dim, param, state, repeat, func, recipe, optimizer or accumulate");
+}
+
+/* module = "module" NAME {item} */
+static f8_status parse_module(f8_parser *p, const char *file)
+{
+    F8_TRY(f8_p_advance(p));
+    if (!f8_p_at_word(p, "module"))
+        return f8_p_unexpected(p, "'module NAME'");
+    F8_TRY(f8_p_advance(p));
+    if (p->tok.kind != F8_T_NAME)
+        return f8_p_unexpected(p, "the module's name");
+    if (memchr(p->tok.text, '{', p->tok.length))
+        return f8_p_fail(p, p->tok.loc, "a module's name can't have braces");
+    char name[F8_MAX_NAME + 1] = {0};
+    memcpy(name, p->tok.text, p->tok.length);
+    p->m = f8_module_create(p->arena, p->diag, name, file);
+    if (!p->m)
+        return p->diag->status;
+    F8_TRY(f8_p_advance(p));
+    while (p->tok.kind != F8_T_END)
+        F8_TRY(parse_item(p));
+    F8_TRY(check_overrides(p));
+    return f8_check_recipe_rules(p->m, p->diag);
+}
+
+f8_status f8_parse_limited(const char *text, size_t n, const char *file, const f8_dim_override *overrides,
+                           size_t n_overrides, const f8_parse_limits *limits, f8_arena *arena, f8_diag *diag,
+                           f8_module **out)
+{
+    f8_diag own = {0};
+    f8_parser p = {.diag = diag ? diag : &own, .arena = arena, .limits = limits, .override = overrides,
+                   .n_overrides = n_overrides};
+    *out = NULL;
+    if (!p.diag->file)
+        p.diag->file = file;
+    F8_TRY(f8_lex_check_text(text, n, p.diag));
+    f8_arena_init(&p.scratch, &arena->allocator);
+    p.lex = f8_lex_begin(text, n);
+    p.override_used = F8_NEW_ARRAY(&p.scratch, bool, n_overrides);
+    f8_status s = p.override_used ? parse_module(&p, file) : f8_p_memory(&p);
+    f8_arena_end(&p.scratch);
+    if (s == F8_OK)
+        *out = p.m;
+    return s;
+}
+
+f8_status f8_parse(const char *text, size_t n, const char *file, const f8_dim_override *overrides,
+                   size_t n_overrides, f8_arena *arena, f8_diag *diag, f8_module **out)
+{
+    return f8_parse_limited(text, n, file, overrides, n_overrides, &f8_default_parse_limits, arena, diag, out);
+}
