@@ -1,0 +1,228 @@
+/* Legalize: rewrite what the CPU's kernels and GEMMs can't take as it stands. No bit changes.
+ *
+ *   matmul(a, cast(param, bf16))      rounds the f32 parameter on the way in: no copy of a weight exists
+ *   reduce over the first axis        of a matrix only, in blocks of 64 rows (the canonical order, ir/README.md)
+ *   reduce over one element           is that element
+ *   reshape, where rows change        narrow values only: cast(reshape(x), narrow) = reshape(cast(x, narrow)),
+ *                                     reshape(cast(x, wide)) = cast(reshape(x), wide)
+ *   broadcast no row program reads    an explicit broadcast
+ *   result that is an input           a copy, so that state and ports never alias
+ *
+ * The reference target interprets any node, so only the rest of the compiler needs this. */
+#include "passes/pass.h"
+#include "passes/rows.h"
+
+enum { BLOCK = 64, COPY_CLONE = 0x6c67 };
+
+static f8_attr shape_attr(const f8_type *t)
+{
+    f8_ints v = {.n = t->rank};
+    for (int i = 0; i < t->rank; i++)
+        v.v[i] = t->dim[i];
+    return F8_INTS(F8_A_SHAPE, v);
+}
+
+/* The same value in storage of its own; the clone number keeps it from being taken for a no-op. */
+static f8_ref copied(f8_graph *g, f8_ref r)
+{
+    return f8_make_clone(g, F8_OP_BROADCAST, &r, 1, (f8_attr[]){shape_attr(f8_type_of(g, r))}, 1,
+                         COPY_CLONE);
+}
+
+/* The node under views (all of which are RESHAPE or SLICE). */
+static f8_ref below_views(const f8_graph *g, f8_ref r)
+{
+    while (g->node[r].op == F8_OP_RESHAPE || g->node[r].op == F8_OP_SLICE)
+        r = g->node[r].in[0];
+    return r;
+}
+
+/* Whether a value may lie with gaps between its rows. */
+static bool has_gaps(const f8_graph *g, f8_ref r)
+{
+    for (; g->node[r].op == F8_OP_RESHAPE || g->node[r].op == F8_OP_SLICE; r = g->node[r].in[0])
+        if (g->node[r].op == F8_OP_SLICE && f8_type_rows(&g->node[r].type) > 1)
+            return true;
+    return false;
+}
+
+/* ---- reductions ---- */
+
+static f8_ref reduce(f8_graph *g, f8_op op, f8_ref x, int64_t axis, int64_t block)
+{
+    const f8_attr attr[] = {F8_INT(F8_A_AXIS, axis), F8_INT(F8_A_BLOCK, block)};
+    return f8_make(g, op, &x, 1, attr, op == F8_OP_REDUCE_SUM ? 2 : 1);
+}
+
+/* x [R, C] summed over its rows: blocks of 64, then the blocks' sums by the same rule. */
+static f8_ref sum_rows(f8_graph *g, f8_ref x)
+{
+    while (x && f8_type_rows(f8_type_of(g, x)) > BLOCK)
+        x = reduce(g, F8_OP_REDUCE_SUM, x, 0, BLOCK);
+    return x ? reduce(g, F8_OP_REDUCE_SUM, x, 0, 0) : 0;
+}
+
+/* Maxima depend on no order, so rows become columns. */
+static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
+{
+    const f8_ints perm = {2, {1, 0}};
+    return reduce(g, op, f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1), -1, 0);
+}
+
+static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref x)
+{
+    const f8_op op = from->node[old].op;
+    const f8_type out = from->node[old].type, in = *f8_type_of(g, x);
+    const int64_t axis = f8_attr_i(from, old, F8_A_AXIS);
+    if (in.rank == 0 || f8_attr_i(from, old, F8_A_BLOCK))
+        return 0;
+    const int at = (int)(axis < 0 ? axis + in.rank : axis);
+    if (in.dim[at] == 1)
+        return op == F8_OP_REDUCE_AMAX ? f8_unary(g, F8_OP_ABS, x) : x;
+    if (at == in.rank - 1)
+        return 0;
+    const f8_type matrix = {.dtype = in.dtype, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
+    x = f8_reshape(g, x, &matrix);
+    x = op == F8_OP_REDUCE_SUM ? sum_rows(g, x) : max_rows(g, op, x);
+    return f8_reshape(g, x, &out);
+}
+
+/* ---- shapes ---- */
+
+static bool same_matrix(const f8_type *a, const f8_type *b)
+{
+    return f8_type_rows(a) == f8_type_rows(b) && f8_type_columns(a) == f8_type_columns(b);
+}
+
+/* Whether r is a reshape that regroups rows and columns: only a value in memory can be read so. */
+static bool regroups(const f8_graph *g, f8_ref r)
+{
+    const f8_node *n = f8_at(g, r);
+    return n->op == F8_OP_RESHAPE && !same_matrix(&n->type, f8_type_of(g, n->in[0]));
+}
+
+/* Regroup the narrower side of a cast, so that what must lie in memory is narrow. */
+static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
+{
+    const f8_node *below = f8_at(g, in[0]);
+    if (n->op == F8_OP_RESHAPE && below->op == F8_OP_CAST && !same_matrix(&n->type, &below->type) &&
+        f8_dtype_size(f8_type_of(g, below->in[0])->dtype) < f8_dtype_size(below->type.dtype))
+        return f8_cast(g, f8_reshape(g, below->in[0], &n->type), below->type.dtype);
+    if (!regroups(g, in[0]) || f8_dtype_size(n->type.dtype) >= f8_dtype_size(below->type.dtype))
+        return 0;
+    if (n->op == F8_OP_CAST)
+        return f8_reshape(g, f8_cast(g, below->in[0], n->type.dtype), &n->type);
+    if (n->op == F8_OP_QUANTIZE && f8_type_elements(f8_type_of(g, in[1])) == 1) {
+        const f8_ref q = f8_make_clone(g, n->op, (f8_ref[]){below->in[0], in[1]}, 2, n->attr,
+                                       f8_op_facts(n->op)->n_attrs, n->clone);
+        return q ? f8_reshape(g, q, &n->type) : 0;
+    }
+    return 0;
+}
+
+/* The node with explicit broadcasts for operands that no row program could read; 0 if there are none. */
+static f8_ref broadcast_operands(f8_graph *g, const f8_node *n, const f8_ref *in)
+{
+    f8_ref wide[3];
+    bool any = false;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_type *t = f8_type_of(g, in[i]);
+        const bool none = f8_read_of(&n->type, t).kind == F8_READ_NONE;
+        wide[i] = none ? f8_broadcast(g, in[i], &n->type) : in[i];
+        any |= none;
+    }
+    if (!any)
+        return 0;
+    return f8_make_clone(g, n->op, wide, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);
+}
+
+/* ---- matrix multiplications ---- */
+
+/* The f32 parameter that `r` rounds to bf16; 0 if it does not. */
+static f8_ref rounded_parameter(const f8_func *f, const f8_graph *g, f8_ref r)
+{
+    const f8_node *n = f8_at(g, r);
+    if (n->op != F8_OP_CAST || n->type.dtype != F8_BF16 || f8_type_of(g, n->in[0])->dtype != F8_F32)
+        return 0;
+    const f8_ref leaf = below_views(g, n->in[0]);
+    if (g->node[leaf].op != F8_OP_INPUT)
+        return 0;
+    const int64_t port = f8_attr_i(g, leaf, F8_A_INDEX);
+    return f->in[port].var >= 0 ? n->in[0] : 0;
+}
+
+static f8_ref round_operands(const f8_func *f, f8_graph *g, const f8_node *n, const f8_ref *in)
+{
+    f8_attr attr[F8_MAX_ATTRS];
+    f8_ref operand[3] = {in[0], in[1], n->n_in > 2 ? in[2] : 0};
+    const int n_attrs = f8_op_facts(n->op)->n_attrs;
+    bool any = false;
+    for (int i = 0; i < n_attrs; i++) {
+        attr[i] = n->attr[i];
+        const int side = attr[i].key == F8_A_ROUND_A ? 0 : attr[i].key == F8_A_ROUND_B ? 1 : -1;
+        const f8_ref param = side >= 0 ? rounded_parameter(f, g, in[side]) : 0;
+        if (!param)
+            continue;
+        attr[i].i = 1;
+        operand[side] = param;
+        any = true;
+    }
+    return any ? f8_make_clone(g, n->op, operand, (int)n->n_in, attr, n_attrs, n->clone) : 0;
+}
+
+/* ---- the pass ---- */
+
+typedef struct legalizer {
+    const f8_unit *unit;
+    const f8_func *func;
+} legalizer;
+
+static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const legalizer *l = user;
+    const f8_node *n = f8_at(from, old);
+    if (f8_is_reduce(n->op))
+        return legal_reduce(to, from, old, in[0]);
+    if (n->op == F8_OP_MATMUL)
+        return l->unit->options.no_fuse ? 0 : round_operands(l->func, to, n, in);
+    if (n->op == F8_OP_EMBEDDING && has_gaps(to, in[1]))
+        return f8_make(to, n->op, (f8_ref[]){in[0], copied(to, in[1])}, 2, NULL, 0);
+    if (n->op == F8_OP_EMBEDDING_GRAD && has_gaps(to, in[1]))
+        return f8_make(to, n->op, (f8_ref[]){in[0], copied(to, in[1]), in[2]}, 3, NULL, 0);
+    if (n->op == F8_OP_RESHAPE || n->op == F8_OP_CAST || n->op == F8_OP_QUANTIZE) {
+        const f8_ref r = narrow_first(to, n, in);
+        if (r || to->diag->status != F8_OK)
+            return r;
+    }
+    if (f8_op_facts(n->op)->cls == F8_POINTWISE || n->op == F8_OP_QUANTIZE)
+        return broadcast_operands(to, n, in);
+    return 0;
+}
+
+/* Results must be computed: one that is an input, a constant or a view of one is copied, except a
+ * variable that stays what it was. */
+static f8_status own_results(f8_func *f)
+{
+    f8_graph *g = f->graph;
+    for (size_t i = 0; i < f->n_out; i++) {
+        f8_port *p = &f->out[i];
+        const f8_ref base = below_views(g, p->ref);
+        const f8_port *in = f8_input_port(f, p->ref);
+        if (f8_op_facts(g->node[base].op)->cls != F8_LEAF || (in && in->var >= 0 && in->var == p->var))
+            continue;
+        p->ref = copied(g, p->ref);
+    }
+    return g->diag->status;
+}
+
+f8_status f8_pass_legalize(f8_unit *u)
+{
+    if (u->options.target == F8_TARGET_REFERENCE)
+        return F8_OK;
+    for (size_t i = 0; i < u->module->n_funcs; i++) {
+        f8_func *f = &u->module->func[i];
+        F8_TRY(f8_func_rewrite(f, legal, &(legalizer){u, f}));
+        F8_TRY(own_results(f));
+    }
+    return F8_OK;
+}
