@@ -218,3 +218,11 @@ int64_t fp8c_module_optimizer_steps(const fp8c_module *m)
 {
     return m->ir->optimizer.declared ? m->ir->optimizer.steps : 0;
 }
+
+int64_t fp8c_module_dim(const fp8c_module *m, const char *name)
+{
+    for (size_t i = 0; i < m->ir->n_dims; i++)
+        if (!strcmp(m->ir->dim[i].name, name))
+            return m->ir->dim[i].value;
+    return -1;
+}

@@ -117,6 +117,9 @@ FP8C_API fp8c_status fp8c_module_print(const fp8c_module *module, fp8c_write_fn 
 /* Totals over parameters. */
 FP8C_API int64_t fp8c_module_parameters(const fp8c_module *module, int64_t *elements);
 
+/* The value of a dim, or -1 when the module declares none of that name. */
+FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
+
 /* Micro-steps per update the module asks for; the optimizer's schedule length (0: none declared). */
 FP8C_API int64_t fp8c_module_accumulate(const fp8c_module *module);
 FP8C_API int64_t fp8c_module_optimizer_steps(const fp8c_module *module);

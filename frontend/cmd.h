@@ -1,0 +1,83 @@
+/* The command line: its one option table, and what sub-commands share. Uses only fp8c.h. */
+#ifndef F8_CMD_H
+#define F8_CMD_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "frontend/fp8c.h"
+
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_MAX_DIMS = 32 };
+
+/* Which sub-commands take an option. */
+enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_ALL = 15 };
+
+/* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
+ * kinds: TEXT const char *, COUNT int64_t >= 1, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N */
+#define CLI_OPTIONS(OPTION)                                                                             \
+    OPTION(recipe, "--recipe", "NAME", TEXT, ON_PRINT | ON_TRAIN | ON_EXPLAIN,                          \
+           "f32, bf16, delayed or current (default bf16)")                                              \
+    OPTION(target, "--target", "NAME", TEXT, ON_PRINT | ON_TRAIN | ON_EXPLAIN,                          \
+           "cpu (default) or reference")                                                                \
+    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN, "the text to train on; its last tenth is held out")  \
+    OPTION(steps, "--steps", "N", COUNT, ON_TRAIN, "optimizer steps (default 100); the schedule's length") \
+    OPTION(compare, "--compare", "RECIPE", TEXT, ON_TRAIN, "train again under this recipe, side by side") \
+    OPTION(seed, "--seed", "S", SEED, ON_TRAIN, "of initial values and batches (default 1)")            \
+    OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
+    OPTION(threads, "--threads", "N", COUNT, ON_TRAIN | ON_EXPLAIN, "1 to 256 (default: all CPUs)")     \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN, "JSON Lines; - is stdout")              \
+    OPTION(save, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end")       \
+    OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
+    OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")          \
+    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_PRINT | ON_TRAIN | ON_EXPLAIN,                          \
+           "one kernel per node: same bits, slower")                                                    \
+    OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
+    OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
+
+typedef const char *cli_TEXT;
+typedef int64_t cli_COUNT;
+typedef double cli_NUMBER;
+typedef uint64_t cli_SEED;
+typedef bool cli_FLAG;
+typedef struct cli_DIM {
+    fp8c_dim dim[CLI_MAX_DIMS];
+    size_t n;
+} cli_DIM;
+
+typedef struct cli {
+    const char *command, *file;
+#define OPTION(field, name, argument, kind, on, help) cli_##kind field;
+    CLI_OPTIONS(OPTION)
+#undef OPTION
+} cli;
+
+/* ---- sub-commands: exit codes ---- */
+int cmd_check(const cli *c);
+int cmd_print(const cli *c);
+int cmd_train(const cli *c);
+int cmd_explain(const cli *c);
+
+/* ---- shared (cmd_common.c) ---- */
+
+/* Read a whole file; NULL with a message on stderr. The caller frees. */
+char *cli_read_file(const char *path, size_t *size);
+/* Context and parsed module of c->file, or a message on stderr and false. */
+bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
+/* Print the context's message on stderr and give CLI_FAILED. */
+int cli_fail(const fp8c_context *ctx);
+fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
+int cli_write_stdout(void *user, const char *text, size_t size);
+
+/* JSON Lines. path NULL: nothing is written and every call succeeds. A failed write is remembered;
+ * close reports it on stderr and returns false. */
+typedef struct cli_json {
+    FILE *file;
+    const char *path;
+    bool failed;
+} cli_json;
+bool cli_json_open(cli_json *j, const char *path);
+void cli_json_record(cli_json *j, json_t *record); /* takes the reference; NULL counts as a failure */
+bool cli_json_close(cli_json *j);
+
+#endif

@@ -1,0 +1,117 @@
+/* What sub-commands share: files, modules, JSON Lines. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cmd.h"
+
+char *cli_read_file(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
+        return NULL;
+    }
+    char *text = NULL;
+    size_t used = 0, room = 0;
+    for (;;) {
+        if (used == room) {
+            room = room ? room * 2 : 1 << 16;
+            char *grown = realloc(text, room);
+            if (!grown) {
+                fprintf(stderr, "%s: error: out of memory: %zu bytes were wanted\n", path, room);
+                goto fail;
+            }
+            text = grown;
+        }
+        const size_t n = fread(text + used, 1, room - used, f);
+        used += n;
+        if (n == 0)
+            break;
+    }
+    if (ferror(f)) {
+        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
+        goto fail;
+    }
+    fclose(f);
+    *size = used;
+    return text;
+fail:
+    fclose(f);
+    free(text);
+    return NULL;
+}
+
+int cli_fail(const fp8c_context *ctx)
+{
+    fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+    return CLI_FAILED;
+}
+
+bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
+{
+    *ctx = NULL;
+    *module = NULL;
+    size_t size;
+    char *text = cli_read_file(c->file, &size);
+    if (!text)
+        return false;
+    bool ok = fp8c_context_create(NULL, ctx) == FP8C_OK;
+    if (!ok)
+        fprintf(stderr, "error: out of memory\n");
+    if (ok && fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK) {
+        cli_fail(*ctx);
+        fp8c_context_destroy(*ctx);
+        *ctx = NULL;
+        ok = false;
+    }
+    free(text);
+    return ok;
+}
+
+fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
+{
+    return (fp8c_compile_options){
+        .struct_size = sizeof(fp8c_compile_options), .target = c->target, .recipe = recipe,
+        .threads = (int32_t)c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
+    };
+}
+
+int cli_write_stdout(void *user, const char *text, size_t size)
+{
+    (void)user;
+    return fwrite(text, 1, size, stdout) != size;
+}
+
+/* ---- JSON Lines ---- */
+
+bool cli_json_open(cli_json *j, const char *path)
+{
+    *j = (cli_json){.path = path};
+    if (!path)
+        return true;
+    j->file = strcmp(path, "-") ? fopen(path, "w") : stdout;
+    if (!j->file)
+        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
+    return j->file != NULL;
+}
+
+void cli_json_record(cli_json *j, json_t *record)
+{
+    if (j->file && !j->failed)
+        j->failed = !record || json_dumpf(record, j->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
+                    fputc('\n', j->file) == EOF || fflush(j->file);
+    json_decref(record);
+}
+
+bool cli_json_close(cli_json *j)
+{
+    if (!j->file)
+        return true;
+    if (j->file == stdout ? fflush(stdout) : fclose(j->file))
+        j->failed = true;
+    j->file = NULL;
+    if (j->failed)
+        fprintf(stderr, "%s: error: the JSON records could not be written: %s\n", j->path, strerror(errno));
+    return !j->failed;
+}

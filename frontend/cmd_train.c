@@ -1,0 +1,343 @@
+/* fp8c train: train a language model on the bytes of a text, alone or beside another recipe. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "frontend/cmd.h"
+
+enum { EVAL_BATCHES = 16, TAIL = 20, BAR = 24 };
+
+/* ---- the data ---- */
+
+/* Bytes of a text, the last tenth held out, cut into windows of T + 1. */
+typedef struct corpus {
+    unsigned char *bytes;
+    size_t size, train; /* [0, train) to train on, the rest held out */
+    int64_t B, T;
+    double unigram; /* entropy of single bytes, in nats: what a model that ignores order can reach */
+} corpus;
+
+static double unigram_entropy(const corpus *c)
+{
+    double count[256] = {0}, h = 0;
+    for (size_t i = 0; i < c->size; i++)
+        count[c->bytes[i]]++;
+    for (int i = 0; i < 256; i++)
+        if (count[i] > 0)
+            h -= count[i] / (double)c->size * log(count[i] / (double)c->size);
+    return h;
+}
+
+static bool load_corpus(corpus *c, const char *path, const fp8c_port *tokens, int64_t vocabulary)
+{
+    *c = (corpus){0};
+    if (tokens->type.rank != 2 || tokens->type.dtype != FP8C_I32) {
+        fprintf(stderr, "error: input 'tokens' must be i32[B, T]\n");
+        return false;
+    }
+    c->B = tokens->type.dim[0];
+    c->T = tokens->type.dim[1];
+    c->bytes = (unsigned char *)cli_read_file(path, &c->size);
+    if (!c->bytes)
+        return false;
+    c->train = c->size - c->size / 10;
+    const size_t window = (size_t)c->T + 1;
+    if (c->train < window || c->size - c->train < window) {
+        fprintf(stderr,
+                "%s: error: %zu bytes are too few: a sequence has %zu, and a tenth of the text is held "
+                "out, so at least %zu are needed\n", path, c->size, window, 10 * window);
+        return false;
+    }
+    for (size_t i = 0; i < c->size; i++)
+        if (c->bytes[i] >= vocabulary) {
+            fprintf(stderr, "%s: error: byte %d at offset %zu is not below the vocabulary's size %" PRId64 "\n",
+                    path, c->bytes[i], i, vocabulary);
+            return false;
+        }
+    c->unigram = unigram_entropy(c);
+    return true;
+}
+
+static uint64_t mix(uint64_t x) /* splitmix64 */
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static void fill_window(const corpus *c, size_t at, int64_t row, int32_t *tokens, int32_t *targets)
+{
+    for (int64_t t = 0; t < c->T; t++) {
+        tokens[row * c->T + t] = c->bytes[at + (size_t)t];
+        targets[row * c->T + t] = c->bytes[at + (size_t)t + 1];
+    }
+}
+
+/* ---- one run ---- */
+
+typedef struct result {
+    const char *recipe;
+    double final_loss, heldout_loss, tokens_per_second;
+    fp8c_info info;
+    int64_t micro_steps, fp8_gemms; /* fp8_gemms: executed by the last micro-step */
+} result;
+
+typedef struct run {
+    const cli *c;
+    fp8c_context *ctx;
+    fp8c_program *program;
+    const corpus *corpus;
+    cli_json *json;
+    int step, update, eval;
+    int64_t accumulate;
+    result *out;
+} run;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *buffer(const run *r, int function, fp8c_side side, const char *name)
+{
+    return fp8c_program_buffer(r->program, function, side,
+                               fp8c_program_find_port(r->program, function, side, name));
+}
+
+static bool find_functions(run *r)
+{
+    static const char *const needed[] = {"micro_step", "update", "eval"};
+    int *const index[] = {&r->step, &r->update, &r->eval};
+    for (int i = 0; i < 3; i++) {
+        *index[i] = fp8c_program_function(r->program, needed[i]);
+        if (*index[i] < 0) {
+            fprintf(stderr, "%s: error: the module gives no '%s'%s\n", r->c->file, needed[i],
+                    i == 1 ? ": it declares no optimizer" : "");
+            return false;
+        }
+    }
+    return true;
+}
+
+static void progress(const run *r, int64_t step, double loss, double seconds)
+{
+    const double rate = (double)(step * r->accumulate * r->corpus->B * r->corpus->T) / seconds;
+    const double left = seconds / (double)step * (double)(r->c->steps - step);
+    char bar[BAR + 1];
+    for (int i = 0; i < BAR; i++)
+        bar[i] = i < BAR * step / r->c->steps ? '#' : '.';
+    bar[BAR] = 0;
+    fprintf(stderr, "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %.0f s left \033[K%s",
+            r->out->recipe, bar, step, r->c->steps, loss, rate, left, step == r->c->steps ? "\n" : "");
+}
+
+/* One optimizer step: `accumulate` micro-steps on random windows, then update. */
+static fp8c_status train_step(run *r, int64_t step, double *loss)
+{
+    int32_t *tokens = buffer(r, r->step, FP8C_INPUT, "tokens");
+    int32_t *targets = buffer(r, r->step, FP8C_INPUT, "targets");
+    const float *value = buffer(r, r->step, FP8C_OUTPUT, "loss");
+    const uint64_t places = r->corpus->train - (size_t)r->corpus->T;
+    *loss = 0;
+    for (int64_t a = 0; a < r->accumulate; a++) {
+        for (int64_t b = 0; b < r->corpus->B; b++) {
+            const uint64_t draw = (uint64_t)((step * r->accumulate + a) * r->corpus->B + b);
+            fill_window(r->corpus, mix(mix(r->c->seed) + draw) % places, b, tokens, targets);
+        }
+        fp8c_info before, after;
+        fp8c_program_info(r->program, &before);
+        const fp8c_status status = fp8c_program_run(r->program, r->step);
+        if (status != FP8C_OK)
+            return status;
+        fp8c_program_info(r->program, &after);
+        r->out->fp8_gemms = after.fp8_gemms_executed - before.fp8_gemms_executed;
+        *loss += (double)*value / (double)r->accumulate;
+    }
+    return fp8c_program_run(r->program, r->update);
+}
+
+static fp8c_status held_out(run *r)
+{
+    int32_t *tokens = buffer(r, r->eval, FP8C_INPUT, "tokens");
+    int32_t *targets = buffer(r, r->eval, FP8C_INPUT, "targets");
+    const float *value = buffer(r, r->eval, FP8C_OUTPUT, "loss");
+    const corpus *c = r->corpus;
+    const size_t windows = (c->size - c->train - 1) / (size_t)c->T;
+    double sum = 0;
+    int64_t batches = 0;
+    for (size_t at = 0; batches < EVAL_BATCHES && (batches == 0 || at + (size_t)c->B <= windows); batches++) {
+        for (int64_t b = 0; b < c->B; b++, at++)
+            fill_window(c, c->train + at % windows * (size_t)c->T, b, tokens, targets);
+        const fp8c_status status = fp8c_program_run(r->program, r->eval);
+        if (status != FP8C_OK)
+            return status;
+        sum += *value;
+    }
+    r->out->heldout_loss = sum / (double)batches;
+    return FP8C_OK;
+}
+
+static void summary(run *r)
+{
+    const result *o = r->out;
+    cli_json_record(r->json, json_pack("{ss ss sI sf sf sf sf sI sI sI sI sf sI}", "event", "summary",
+                                       "recipe", o->recipe, "steps", (json_int_t)r->c->steps,
+                                       "final_loss", o->final_loss, "heldout_loss", o->heldout_loss,
+                                       "unigram_entropy", r->corpus->unigram, "compile_seconds",
+                                       o->info.compile_seconds, "peak_bytes",
+                                       (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
+                                       (json_int_t)o->info.planned_bytes, "fp8_gemms_planned",
+                                       (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
+                                       (json_int_t)o->fp8_gemms, "tokens_per_second",
+                                       o->tokens_per_second, "seed", (json_int_t)r->c->seed));
+}
+
+static fp8c_status train(run *r)
+{
+    const bool terminal = isatty(STDERR_FILENO);
+    const int64_t tokens = r->accumulate * r->corpus->B * r->corpus->T;
+    const int64_t tail = r->c->steps < TAIL ? r->c->steps : TAIL;
+    double last = 0, tail_sum = 0;
+    const double start = now();
+    for (int64_t step = 0; step < r->c->steps; step++) {
+        double loss;
+        const double begin = now();
+        const fp8c_status status = train_step(r, step, &loss);
+        if (status != FP8C_OK)
+            return status;
+        const double end = now();
+        if (step >= r->c->steps - tail)
+            tail_sum += loss;
+        cli_json_record(r->json, json_pack("{ss ss sI sf sf}", "event", "step", "recipe", r->out->recipe,
+                                           "step", (json_int_t)(step + 1), "loss", loss,
+                                           "tokens_per_second", (double)tokens / (end - begin)));
+        if (terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
+            progress(r, step + 1, loss, end - start);
+            last = end;
+        }
+    }
+    r->out->final_loss = tail_sum / (double)tail;
+    r->out->tokens_per_second = (double)(tokens * r->c->steps) / (now() - start);
+    const fp8c_status status = held_out(r);
+    fp8c_program_info(r->program, &r->out->info);
+    if (status == FP8C_OK)
+        summary(r);
+    return status;
+}
+
+/* ---- after a run ---- */
+
+static bool save_state(const run *r)
+{
+    FILE *f = fopen(r->c->save, "wb");
+    bool ok = f != NULL;
+    fp8c_variable v;
+    for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++) {
+        const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
+        ok = fwrite(v.data, 1, bytes, f) == bytes;
+    }
+    if (f && fclose(f))
+        ok = false;
+    if (!ok)
+        perror(r->c->save);
+    return ok;
+}
+
+static void print_profile(const run *r)
+{
+    fp8c_step s;
+    for (int f = 0; fp8c_program_function_name(r->program, f); f++)
+        for (int i = 0; fp8c_program_step(r->program, f, i, &s) == FP8C_OK; i++)
+            if (s.seconds > 0)
+                printf("profile %s %s %s %.6f s %.3f GB/s\n", fp8c_program_function_name(r->program, f),
+                       s.kind, s.name, s.seconds / (double)r->c->steps,
+                       (double)(s.bytes_read + s.bytes_written) * (double)r->c->steps / s.seconds / 1e9);
+}
+
+/* Non-finite losses are shown as they are: a diverged run must look like one. */
+static void print_table(const result *results, int n, const corpus *c)
+{
+    printf("%-10s %11s %11s %10s %10s %12s %9s  %s\n", "recipe", "final loss", "held out", "gap",
+           "tokens/s", "peak memory", "compile", "FP8 GEMMs a step (planned)");
+    for (int i = 0; i < n; i++) {
+        const result *o = &results[i];
+        char gap[24] = "-";
+        if (i == 0 && n > 1)
+            snprintf(gap, sizeof gap, "%+.3f%%", 100 * (o->final_loss / results[1].final_loss - 1));
+        printf("%-10s %11.4f %11.4f %10s %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", o->recipe,
+               o->final_loss, o->heldout_loss, gap, o->tokens_per_second,
+               (double)o->info.peak_bytes / (1 << 20), o->info.compile_seconds, o->fp8_gemms,
+               o->info.fp8_gemms_planned);
+    }
+    printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's unigram entropy "
+           "is %.4f\n", TAIL, c->unigram);
+}
+
+/* ---- the command ---- */
+
+static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, corpus *corpus,
+                        cli_json *json, result *out)
+{
+    fp8c_compile_options options = cli_compile_options(c, out->recipe);
+    options.optimizer_steps = c->steps;
+    run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json, .out = out,
+             .accumulate = fp8c_module_accumulate(module)};
+    if (fp8c_compile(module, &options, &r.program) != FP8C_OK)
+        return cli_fail(ctx);
+    int code = CLI_FAILED;
+    fp8c_port tokens;
+    if (!find_functions(&r))
+        goto end;
+    const int port = fp8c_program_find_port(r.program, r.step, FP8C_INPUT, "tokens");
+    if (port < 0 || fp8c_program_find_port(r.program, r.step, FP8C_INPUT, "targets") < 0) {
+        fprintf(stderr, "%s: error: train needs `forward(%%tokens, %%targets)`\n", c->file);
+        goto end;
+    }
+    fp8c_program_port(r.program, r.step, FP8C_INPUT, port, &tokens);
+    const int64_t vocabulary = fp8c_module_dim(module, "V");
+    if (!corpus->bytes && !load_corpus(corpus, c->data, &tokens, vocabulary > 0 ? vocabulary : 256))
+        goto end;
+    if (fp8c_program_initialize(r.program, c->seed) != FP8C_OK || train(&r) != FP8C_OK) {
+        cli_fail(ctx);
+        goto end;
+    }
+    if (c->profile)
+        print_profile(&r);
+    code = c->save && !save_state(&r) ? CLI_FAILED : CLI_DONE;
+end:
+    fp8c_program_destroy(r.program);
+    return code;
+}
+
+int cmd_train(const cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (!c->data) {
+        fprintf(stderr, "fp8c train: --data FILE is needed; see fp8c train --help\n");
+        return CLI_USAGE;
+    }
+    if (!cli_load(c, &ctx, &module))
+        return CLI_FAILED;
+    cli_json json;
+    corpus corpus = {0};
+    result results[2] = {{.recipe = c->recipe}, {.recipe = c->compare}};
+    const int n = c->compare ? 2 : 1;
+    int code = cli_json_open(&json, c->json) ? CLI_DONE : CLI_FAILED;
+    for (int i = 0; i < n && code == CLI_DONE; i++)
+        code = train_recipe(c, ctx, module, &corpus, &json, &results[i]);
+    if (!cli_json_close(&json))
+        code = CLI_FAILED;
+    if (code == CLI_DONE && !(c->json && !strcmp(c->json, "-")))
+        print_table(results, n, &corpus);
+    free(corpus.bytes);
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    return code;
+}

@@ -1,0 +1,185 @@
+/* fp8c: the command line. Parses options by the table in cmd.h and calls a sub-command. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cmd.h"
+
+static const struct {
+    const char *name;
+    int bit;
+    int (*run)(const cli *c);
+    const char *help;
+} commands[] = {
+    {"check", ON_CHECK, cmd_check, "parse and verify a module"},
+    {"print", ON_PRINT, cmd_print, "print a module in canonical form, or what a pass made of it"},
+    {"train", ON_TRAIN, cmd_train, "train a language model on the bytes of a text"},
+    {"explain", ON_EXPLAIN, cmd_explain, "what was decided for each GEMM, and the kernels"},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+/* ---- help ---- */
+
+static void help_all(FILE *to)
+{
+    fputs("usage: fp8c COMMAND FILE.f8 [OPTION ...]\n\n", to);
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
+    fputs("\n`fp8c COMMAND --help` lists its options. `fp8c --version` prints the version.\n", to);
+}
+
+static void help_command(int command)
+{
+    printf("usage: fp8c %s FILE.f8 [OPTION ...]\n%s\n\n", commands[command].name, commands[command].help);
+#define OPTION(field, name, argument, kind, on, help)                                        \
+    if ((on) & commands[command].bit) {                                                      \
+        char left[40];                                                                       \
+        const char *arg = argument;                                                          \
+        snprintf(left, sizeof left, "%s%s%s", name, arg ? " " : "", arg ? arg : "");          \
+        printf("  %-20s %s\n", left, help);                                                  \
+    }
+    CLI_OPTIONS(OPTION)
+#undef OPTION
+}
+
+/* ---- option values: false when the text is no such value ---- */
+
+static bool set_TEXT(cli_TEXT *to, const char *text)
+{
+    *to = text;
+    return *text != 0;
+}
+
+static bool set_COUNT(cli_COUNT *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    *to = strtoll(text, &end, 10);
+    return !errno && end != text && !*end && *to >= 1;
+}
+
+static bool set_SEED(cli_SEED *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    *to = strtoull(text, &end, 10);
+    return !errno && end != text && !*end && *text != '-';
+}
+
+static bool set_NUMBER(cli_NUMBER *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    *to = strtod(text, &end);
+    return !errno && end != text && !*end && *to > 0 && *to < 1e30;
+}
+
+static bool set_FLAG(cli_FLAG *to, const char *text)
+{
+    (void)text;
+    return *to = true;
+}
+
+/* NAME=N; the name is cut out of argv in place. */
+static bool set_DIM(cli_DIM *to, char *text)
+{
+    char *equals = strchr(text, '='), *end;
+    if (!equals || equals == text || to->n == CLI_MAX_DIMS)
+        return false;
+    errno = 0;
+    const int64_t value = strtoll(equals + 1, &end, 10);
+    if (errno || end == equals + 1 || *end)
+        return false;
+    *equals = 0;
+    to->dim[to->n++] = (fp8c_dim){text, value};
+    return true;
+}
+
+/* ---- parsing ---- */
+
+static int usage(const char *command, const char *what, const char *word)
+{
+    fprintf(stderr, "fp8c%s%s: %s '%s'; see fp8c %s%s--help\n", command ? " " : "", command ? command : "",
+            what, word, command ? command : "", command ? " " : "");
+    return CLI_USAGE;
+}
+
+/* One option at argv[*i]; advances over its argument. */
+static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
+{
+    char *word = argv[*i];
+#define OPTION(field, name, argument, kind, on, help)                                        \
+    if (((on) & bit) && !strncmp(word, name, strlen(name))) {                                \
+        char *rest = word + strlen(name), *value = NULL;                                     \
+        const char *arg = argument;                                                          \
+        const bool is_short = name[1] != '-';                                                \
+        if (!arg && !*rest)                                                                  \
+            value = word;                                                                    \
+        else if (arg && !*rest && *i + 1 < argc)                                             \
+            value = argv[++*i];                                                              \
+        else if (arg && (*rest == '=' || (is_short && *rest)))                               \
+            value = rest + (*rest == '=');                                                   \
+        else if (arg && !*rest)                                                              \
+            return usage(c->command, "an argument is missing for", word);                    \
+        if (value)                                                                           \
+            return set_##kind(&c->field, value) ? CLI_DONE                                   \
+                                                : usage(c->command, "bad value for " name ":", value); \
+    }
+    CLI_OPTIONS(OPTION)
+#undef OPTION
+    return usage(c->command, "no such option", word);
+}
+
+static int parse_command(cli *c, int command, char **argv, int argc)
+{
+    c->command = commands[command].name;
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            help_command(command);
+            return -1;
+        }
+        if (argv[i][0] == '-' && argv[i][1]) {
+            const int status = parse_option(c, commands[command].bit, argv, argc, &i);
+            if (status != CLI_DONE)
+                return status;
+        } else if (c->file) {
+            return usage(c->command, "one file only; what is", argv[i]);
+        } else {
+            c->file = argv[i];
+        }
+    }
+    return c->file ? CLI_DONE : usage(c->command, "no file given", "FILE.f8");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help_all(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        help_all(stdout);
+        return CLI_DONE;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("fp8c %s\n", fp8c_version());
+        return CLI_DONE;
+    }
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i].name))
+            continue;
+        cli c = {.recipe = "bf16", .seed = 1, .steps = 100};
+        int status = parse_command(&c, i, argv, argc);
+        if (status == CLI_DONE)
+            status = commands[i].run(&c);
+        if (status < 0)
+            status = CLI_DONE;
+        if (fflush(stdout) && status == CLI_DONE) {
+            fprintf(stderr, "error: stdout: %s\n", strerror(errno));
+            status = CLI_FAILED;
+        }
+        return status;
+    }
+    return usage(NULL, "no such command", argv[1]);
+}
