@@ -63,9 +63,10 @@ typedef enum f8_kop {
 typedef struct f8_kinstr {
     uint8_t op;      /* f8_kop */
     uint8_t sub;     /* SCALAR: f8_sop; CALL: f8_sfn */
-    uint8_t kind;    /* f8_skind; NONE for COLSUM and STORE */
+    uint8_t kind;    /* f8_skind; N for COLSUM and STORE */
     uint8_t ext;     /* f8_extent of the value; STORE: of its buffer */
-    int32_t stage;   /* first stage that can know it; roots: the stage they happen in */
+    int32_t stage;   /* roots: the stage they happen in; else the first that can know the value. A row
+                      * reduction of stage s is known from s + 1 (f8_kinstr_known) */
     int32_t near;    /* slot, or -1 */
     int32_t buffer;  /* LOAD, STORE, COLSUM; else -1 */
     uint32_t a, b, c; /* operands: instruction numbers, below this one */
@@ -118,12 +119,19 @@ f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase, f
                           f8_kernel **out, f8_binding *bound, f8_diag *d);
 
 /* needed[i] (n_instrs entries) is set for every instruction that the column loop of `stage` evaluates,
- * roots included; a near value of an earlier stage is set (it is loaded) but not followed. Instructions
- * without a column extent are never set: they are computed outside the loop. Returns how many. */
+ * roots included; a near value of an earlier stage is set (it is loaded) but not followed. Values
+ * without a column extent are not set: they are computed outside the loop. Returns how many: 0 when
+ * the stage has no column loop. */
 uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed);
 
 /* Operands of an instruction, 0 to 3. */
 int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3]);
+/* SUM, MAX and AMAX. */
+bool f8_kinstr_reduces(const f8_kinstr *i);
+/* The first stage in which the value can be used. */
+int32_t f8_kinstr_known(const f8_kinstr *i);
+/* Happens in a column loop for its own sake: a reduction, COLSUM, or a store to columns. */
+bool f8_kinstr_is_root(const f8_kinstr *i);
 
 /* Fill text and hash; f8_kernel_lower does it. */
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d);

@@ -1,0 +1,472 @@
+/* Instructions, buffers and stages of a kernel description under construction. */
+#include "codegen/kernel_build.h"
+
+#include <string.h>
+
+uint32_t f8_kb_fail(f8_kb *b, f8_ref at, const char *what)
+{
+    if (b->status != F8_OK)
+        return 0;
+    const char *op = at ? f8_op_facts(f8_at(b->graph, at)->op)->name : "";
+    char type[160] = "";
+    if (at)
+        f8_type_print(f8_type_of(b->graph, at), type, sizeof type);
+    b->status = f8_fail(b->diag, F8_ERR_INTERNAL, at ? b->graph->loc[at] : F8_NOWHERE,
+                        "kernel '%s' (phase %u, %lld x %lld) of '%s': %s %s %%%u", b->group->name,
+                        b->phase_index, (long long)b->phase->rows, (long long)b->phase->cols,
+                        b->func->name, what, op, at);
+    if (at && b->diag && b->diag->status == b->status && type[0]) {
+        const size_t n = strlen(b->diag->text), m = strlen(type);
+        if (n + m + 2 < sizeof b->diag->text) {
+            b->diag->text[n] = ' ';
+            memcpy(b->diag->text + n + 1, type, m + 1);
+        }
+    }
+    return 0;
+}
+
+static void out_of_memory(f8_kb *b)
+{
+    if (b->status == F8_OK)
+        b->status = f8_arena_status(b->arena, b->diag);
+}
+
+/* ---- instructions ---- */
+
+static bool same_instr(const f8_kinstr *x, const f8_kinstr *y)
+{
+    return x->op == y->op && x->sub == y->sub && x->a == y->a && x->b == y->b && x->c == y->c &&
+           x->imm == y->imm && x->buffer == y->buffer && x->shift == y->shift && x->group == y->group;
+}
+
+/* Kind of the value, by the operation. */
+static uint8_t kind_of(const f8_kb *b, const f8_kinstr *i)
+{
+    switch ((f8_kop)i->op) {
+    case F8_K_SCALAR: return f8_scalar_op(i->sub)->result;
+    case F8_K_CALL: return f8_scalar_program(i->sub)->result_kind;
+    case F8_K_INDEX: return F8_KIND_I;
+    case F8_K_ROLL: return b->k->instr[i->a].kind;
+    case F8_K_SUM: case F8_K_MAX: case F8_K_AMAX: return F8_KIND_F;
+    case F8_K_LOAD:
+        switch (b->k->buffer[i->buffer].dtype) {
+        case F8_F32: case F8_BF16: return F8_KIND_F;
+        case F8_BOOL: return F8_KIND_B;
+        default: return F8_KIND_I;
+        }
+    default: return F8_KIND_N;
+    }
+}
+
+/* Extent and stage: what the operands have, and what the operation adds. */
+static void place_instr(f8_kb *b, f8_kinstr *i)
+{
+    uint32_t operand[3];
+    const int count = f8_kinstr_operands(i, operand);
+    for (int o = 0; o < count; o++) {
+        const f8_kinstr *x = &b->k->instr[operand[o]];
+        i->ext |= x->ext;
+        if (f8_kinstr_known(x) > i->stage)
+            i->stage = f8_kinstr_known(x);
+    }
+    if (i->op == F8_K_INDEX)
+        i->ext = F8_EXT_COL;
+    if (i->op == F8_K_ROLL)
+        i->stage++;
+    if (f8_kinstr_reduces(i))
+        i->ext = F8_EXT_ROW;
+    if (i->buffer >= 0)
+        i->ext = b->k->buffer[i->buffer].ext;
+    /* a sum is per row of its block, whatever its operand varies over */
+    if (i->op == F8_K_COLSUM)
+        i->ext = F8_EXT_FULL;
+}
+
+uint32_t f8_kb_emit(f8_kb *b, f8_kinstr i)
+{
+    f8_kernel *k = b->k;
+    if (b->status != F8_OK)
+        return 0;
+    if (i.op != F8_K_STORE && i.op != F8_K_COLSUM)
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (same_instr(&k->instr[n], &i))
+                return n;
+    f8_kinstr *grown = f8_arena_grow(b->arena, k->instr, k->n_instrs, &b->instr_room,
+                                     k->n_instrs + 1, sizeof *grown);
+    if (!grown) {
+        out_of_memory(b);
+        return 0;
+    }
+    k->instr = grown;
+    i.kind = kind_of(b, &i);
+    i.near = -1;
+    place_instr(b, &i);
+    k->instr[k->n_instrs] = i;
+    return k->n_instrs++;
+}
+
+uint32_t f8_kb_op(f8_kb *b, f8_sop op, uint32_t x, uint32_t y, uint32_t z)
+{
+    const int n = f8_scalar_op(op)->n_args;
+    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_SCALAR, .sub = (uint8_t)op, .buffer = -1,
+                                     .a = n > 0 ? x : 0, .b = n > 1 ? y : 0, .c = n > 2 ? z : 0});
+}
+
+uint32_t f8_kb_call(f8_kb *b, f8_sfn fn, uint32_t x)
+{
+    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_CALL, .sub = (uint8_t)fn, .buffer = -1, .a = x});
+}
+
+uint32_t f8_kb_f32(f8_kb *b, float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_SCALAR, .sub = F8_S_CONST_F, .buffer = -1,
+                                     .imm = bits});
+}
+
+uint32_t f8_kb_i32(f8_kb *b, uint32_t v)
+{
+    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_SCALAR, .sub = F8_S_CONST_I, .buffer = -1, .imm = v});
+}
+
+/* ---- run-time integers, maps, buffers ---- */
+
+static int32_t new_int(f8_kb *b, int64_t v)
+{
+    int64_t *grown = f8_arena_grow(b->arena, b->bound->ints, b->k->n_ints, &b->ints_room,
+                                   b->k->n_ints + 1, sizeof *grown);
+    if (!grown) {
+        out_of_memory(b);
+        return 0;
+    }
+    b->bound->ints = grown;
+    grown[b->k->n_ints] = v;
+    return (int32_t)b->k->n_ints++;
+}
+
+void f8_kb_begin(f8_kb *b)
+{
+    new_int(b, b->k->flat ? b->cols : b->rows);
+}
+
+/* Buffers with equal maps share the two integers, so that a printer divides once. */
+static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
+{
+    f8_kernel *k = b->k;
+    for (uint32_t i = 0; i < k->n_maps; i++)
+        if (b->bound->ints[k->map[i].div] == div && b->bound->ints[k->map[i].mod] == mod)
+            return (int32_t)i;
+    f8_kmap *grown = f8_arena_grow(b->arena, k->map, k->n_maps, &b->map_room, k->n_maps + 1,
+                                   sizeof *grown);
+    if (!grown) {
+        out_of_memory(b);
+        return -1;
+    }
+    k->map = grown;
+    const f8_kmap map = {new_int(b, div), new_int(b, mod)};
+    k->map[k->n_maps] = map;
+    return (int32_t)k->n_maps++;
+}
+
+/* Rows of a value of `rows` rows, read by a consumer of type `to`: the consumer's leading axes are
+ * ones in the value but for one run of equal ones, so row r of the consumer reads
+ * (r / div) % mod. Axes are aligned from the right. */
+static bool periodic(const f8_type *from, const f8_type *to, int64_t rows, int64_t *div, int64_t *mod)
+{
+    *div = *mod = 1;
+    int part = 0; /* 0: trailing ones, 1: the run, 2: leading ones */
+    for (int axis = to->rank - 2; axis >= 0; axis--) {
+        const int mine = axis - to->rank + from->rank;
+        const int64_t n = to->dim[axis], have = mine >= 0 ? from->dim[mine] : 1;
+        if (n == 1 && have == 1)
+            continue;
+        if (have != 1 && (have != n || part == 2))
+            return false;
+        if (have == 1)
+            part = part == 1 ? 2 : part;
+        else
+            part = 1;
+        if (part == 0)
+            *div *= n;
+        if (part == 1)
+            *mod *= n;
+    }
+    return *mod == rows;
+}
+
+static int32_t add_buffer(f8_kb *b, const f8_kbuffer *buffer, f8_ref ref, const f8_place *place)
+{
+    f8_kernel *k = b->k;
+    f8_kbuffer *buffers = f8_arena_grow(b->arena, k->buffer, k->n_buffers, &b->buffer_room,
+                                        k->n_buffers + 1, sizeof *buffers);
+    f8_ref *values = f8_arena_grow(b->arena, b->bound->value, k->n_buffers, &b->value_room,
+                                   k->n_buffers + 1, sizeof *values);
+    f8_place *places = f8_arena_grow(b->arena, b->bound->place, k->n_buffers, &b->place_room,
+                                     k->n_buffers + 1, sizeof *places);
+    if (!buffers || !values || !places) {
+        out_of_memory(b);
+        return 0;
+    }
+    k->buffer = buffers;
+    b->bound->value = values;
+    b->bound->place = places;
+    buffers[k->n_buffers] = *buffer;
+    values[k->n_buffers] = ref;
+    places[k->n_buffers] = *place;
+    return (int32_t)k->n_buffers++;
+}
+
+static bool same_place(const f8_place *x, const f8_place *y)
+{
+    return x->space == y->space && x->port == y->port && x->offset == y->offset &&
+           x->stride == y->stride;
+}
+
+/* A read buffer that already stands for the same memory, read the same way. */
+static int32_t find_buffer(const f8_kb *b, const f8_kbuffer *want, const f8_place *place,
+                           int64_t stride, int64_t div, int64_t mod)
+{
+    const int64_t *ints = b->bound->ints;
+    for (uint32_t i = 0; i < b->k->n_buffers; i++) {
+        const f8_kbuffer *have = &b->k->buffer[i];
+        if (have->write || have->ids >= 0 || have->dtype != want->dtype || have->ext != want->ext ||
+            !same_place(&b->bound->place[i], place))
+            continue;
+        if (have->stride >= 0 && ints[have->stride] != stride)
+            continue;
+        if (have->map < 0 ? mod == 0
+                          : ints[b->k->map[have->map].div] == div &&
+                                ints[b->k->map[have->map].mod] == mod)
+            return (int32_t)i;
+    }
+    return -1;
+}
+
+static bool contiguous(const f8_type *t, const f8_place *p)
+{
+    return f8_type_rows(t) <= 1 || p->stride == f8_type_columns(t);
+}
+
+int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
+{
+    const f8_type *t = f8_type_of(b->graph, ref);
+    const f8_place *place = &b->program->place[ref];
+    const int64_t r = f8_type_rows(t), c = f8_type_columns(t), all = f8_type_elements(t);
+    f8_kbuffer buffer = {.dtype = t->dtype, .write = write, .stride = -1, .map = -1, .ids = -1,
+                         .limit = -1};
+    int64_t stride = place->stride, div = 1, mod = 0;
+    if (place->space == F8_SPACE_NONE) {
+        f8_kb_fail(b, ref, "a value without a place:");
+        return 0;
+    }
+    if (all == 1) {
+        buffer.ext = F8_EXT_ONE;
+    } else if (b->k->flat) {
+        buffer.ext = F8_EXT_FULL;
+    } else if (r == b->rows && c == b->cols) {
+        buffer.ext = (r > 1 ? F8_EXT_ROW : 0) | (c > 1 ? F8_EXT_COL : 0);
+    } else if (all == b->rows * b->cols && contiguous(t, place)) {
+        /* the same elements under another split of rows and columns */
+        buffer.ext = (b->rows > 1 ? F8_EXT_ROW : 0) | (b->cols > 1 ? F8_EXT_COL : 0);
+        stride = b->cols;
+    } else if (c == b->cols || c == 1) {
+        buffer.ext = (r > 1 ? F8_EXT_ROW : 0) | (c > 1 ? F8_EXT_COL : 0);
+        if (r > 1 && r != b->rows) {
+            if (write || !reader || !periodic(t, reader, r, &div, &mod))
+                f8_kb_fail(b, ref, "rows that no map reads:");
+        }
+    } else if (all == b->rows && contiguous(t, place)) {
+        buffer.ext = F8_EXT_ROW; /* one element a row, whatever its shape */
+        stride = 1;
+    } else {
+        f8_kb_fail(b, ref, "a shape outside the domain:");
+    }
+    if (b->status != F8_OK)
+        return 0;
+    if (!write) {
+        const int32_t found = find_buffer(b, &buffer, place, stride, div, mod);
+        if (found >= 0)
+            return found;
+    }
+    if ((buffer.ext & F8_EXT_ROW) && !b->k->flat) {
+        buffer.stride = new_int(b, stride);
+        if (mod)
+            buffer.map = new_map(b, div, mod);
+    }
+    *(write ? &b->bound->bytes_written : &b->bound->bytes_read) += f8_type_bytes(t);
+    return add_buffer(b, &buffer, ref, place);
+}
+
+int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer)
+{
+    f8_kbuffer out = *buffer;
+    out.stride = new_int(b, b->program->place[ref].stride);
+    b->bound->bytes_written += f8_type_bytes(f8_type_of(b->graph, ref));
+    return add_buffer(b, &out, ref, &b->program->place[ref]);
+}
+
+int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids)
+{
+    const f8_type *t = f8_type_of(b->graph, table), *ids_type = f8_type_of(b->graph, ids);
+    const f8_place *place = &b->program->place[table], *ids_place = &b->program->place[ids];
+    if (place->space == F8_SPACE_NONE || ids_place->space == F8_SPACE_NONE ||
+        !contiguous(ids_type, ids_place) || f8_type_elements(ids_type) != b->rows ||
+        f8_type_columns(t) != b->cols || b->k->flat) {
+        f8_kb_fail(b, table, "a gather outside the domain:");
+        return 0;
+    }
+    f8_kbuffer list = {.dtype = F8_I32, .ext = F8_EXT_ROW, .map = -1, .ids = -1, .limit = -1};
+    list.stride = new_int(b, 1);
+    f8_kbuffer rows = {.dtype = t->dtype, .ext = F8_EXT_FULL, .map = -1};
+    rows.ids = add_buffer(b, &list, ids, ids_place);
+    rows.stride = new_int(b, place->stride);
+    rows.limit = new_int(b, f8_type_rows(t));
+    b->bound->bytes_read += 4 * b->rows + b->rows * b->cols * (int64_t)f8_dtype_size(t->dtype);
+    return add_buffer(b, &rows, table, place);
+}
+
+/* ---- stages ---- */
+
+/* The bytes a value covers, from its first to its last element. */
+static int64_t span(const f8_type *t, const f8_place *p)
+{
+    const int64_t size = (int64_t)f8_dtype_size(t->dtype), rows = f8_type_rows(t);
+    return ((rows > 0 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) * size;
+}
+
+static bool overlaps(const f8_kb *b, int32_t x, int32_t y)
+{
+    const f8_place *p = &b->bound->place[x], *q = &b->bound->place[y];
+    if (p->space != q->space || p->port != q->port)
+        return false;
+    return p->offset < q->offset + span(f8_type_of(b->graph, b->bound->value[y]), q) &&
+           q->offset < p->offset + span(f8_type_of(b->graph, b->bound->value[x]), p);
+}
+
+/* A store over memory that a load of this kernel may read again waits for the last stage. A rolled
+ * load reads other columns than the store writes, so there in-place is wrong in any stage. */
+static void delay_stores(f8_kb *b)
+{
+    f8_kernel *k = b->k;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        f8_kinstr *s = &k->instr[n];
+        if (s->op != F8_K_STORE || !(s->ext & F8_EXT_COL))
+            continue;
+        for (uint32_t i = 0; i < k->n_instrs; i++) {
+            const f8_kinstr *l = &k->instr[i];
+            if (l->op != F8_K_LOAD || !overlaps(b, s->buffer, l->buffer))
+                continue;
+            s->stage = (int32_t)k->n_stages - 1;
+            if (l->group && same_place(&b->bound->place[s->buffer], &b->bound->place[l->buffer]))
+                f8_kb_fail(b, b->bound->value[s->buffer], "rolled in place:");
+        }
+    }
+}
+
+enum { CHEAP = 8, CHEAP_LOADS = 2 };
+
+typedef struct price {
+    int ops, loads;
+} price;
+
+static int own_cost(const f8_kinstr *i)
+{
+    switch ((f8_kop)i->op) {
+    case F8_K_LOAD: return i->group ? 4 : 1;
+    case F8_K_CALL: return f8_scalar_program(i->sub)->n_instrs;
+    case F8_K_SCALAR:
+        switch ((f8_sop)i->sub) {
+        case F8_S_CONST_F: case F8_S_CONST_I: return 0;
+        case F8_S_FDIV: case F8_S_FSQRT: return 8;
+        case F8_S_FMAX: case F8_S_FMIN: return 4;
+        default: return 1;
+        }
+    default: return 1;
+    }
+}
+
+/* What computing the value again in a later stage takes, counted as a tree. */
+static price price_of(const f8_kernel *k, const price *known, uint32_t n)
+{
+    const f8_kinstr *i = &k->instr[n];
+    price p = {0, 0};
+    if (!(i->ext & F8_EXT_COL))
+        return p; /* in a register already */
+    p.ops = own_cost(i);
+    p.loads = i->op == F8_K_LOAD;
+    uint32_t operand[3];
+    const int count = f8_kinstr_operands(i, operand);
+    for (int o = 0; o < count; o++) {
+        p.ops += known[operand[o]].ops;
+        p.loads += known[operand[o]].loads;
+    }
+    if (p.ops > 1000)
+        p.ops = 1000;
+    if (p.loads > 1000)
+        p.loads = 1000;
+    return p;
+}
+
+/* A value is first computed in the first stage that needs it, not in the first that could. */
+static void sink(f8_kernel *k, bool *needed, bool *sunk)
+{
+    for (uint32_t stage = 0; stage < k->n_stages; stage++) {
+        f8_kernel_needed(k, stage, needed);
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (needed[n] && !sunk[n]) {
+                sunk[n] = true;
+                if (!f8_kinstr_is_root(&k->instr[n]))
+                    k->instr[n].stage = (int32_t)stage;
+            }
+    }
+}
+
+/* Walk what each stage needs; a dear value of an earlier stage gets a slot, a cheap one is followed. */
+static void choose_near(f8_kb *b)
+{
+    f8_kernel *k = b->k;
+    price *cost = F8_NEW_ARRAY(b->arena, price, k->n_instrs + 1);
+    bool *needed = F8_NEW_ARRAY(b->arena, bool, k->n_instrs + 1);
+    bool *sunk = F8_NEW_ARRAY(b->arena, bool, k->n_instrs + 1);
+    if (!cost || !needed || !sunk) {
+        out_of_memory(b);
+        return;
+    }
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        cost[n] = price_of(k, cost, n);
+        if (k->instr[n].op == F8_K_ROLL && k->instr[k->instr[n].a].near < 0)
+            k->instr[k->instr[n].a].near = (int32_t)k->n_near++;
+    }
+    sink(k, needed, sunk);
+    /* last stage first: a value kept for a late stage adds a root to its own, earlier one */
+    for (int32_t stage = (int32_t)k->n_stages - 1; stage > 0; stage--)
+        for (bool again = true; again;) {
+            again = false;
+            f8_kernel_needed(k, (uint32_t)stage, needed);
+            for (uint32_t n = k->n_instrs; n-- > 0 && !again;) {
+                f8_kinstr *i = &k->instr[n];
+                if (!needed[n] || f8_kinstr_known(i) >= stage || i->near >= 0 ||
+                    f8_kinstr_is_root(i) || i->kind == F8_KIND_B ||
+                    (cost[n].ops <= CHEAP && cost[n].loads <= CHEAP_LOADS))
+                    continue;
+                i->near = (int32_t)k->n_near++;
+                again = true;
+            }
+        }
+}
+
+void f8_kb_finish(f8_kb *b)
+{
+    f8_kernel *k = b->k;
+    if (b->status != F8_OK)
+        return;
+    k->n_stages = 1;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        if ((uint32_t)f8_kinstr_known(&k->instr[n]) >= k->n_stages)
+            k->n_stages = (uint32_t)f8_kinstr_known(&k->instr[n]) + 1;
+        k->n_colsums += k->instr[n].op == F8_K_COLSUM;
+    }
+    delay_stores(b);
+    choose_near(b);
+}

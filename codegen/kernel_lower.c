@@ -1,0 +1,481 @@
+/* From the nodes of one phase to a kernel description: each node becomes a few instructions, each
+ * value the phase does not compute becomes a load. */
+#include "codegen/kernel_build.h"
+
+#include <string.h>
+
+static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader);
+
+/* ---- what is known about values ---- */
+
+static bool in_phase(const f8_kb *b, f8_ref ref)
+{
+    const f8_phase *p = b->phase;
+    uint32_t low = 0, high = p->n_nodes;
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+        if (p->node[mid] < ref)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < p->n_nodes && p->node[low] == ref;
+}
+
+static bool is_view(f8_op op)
+{
+    return op == F8_OP_RESHAPE || op == F8_OP_BROADCAST;
+}
+
+/* The value behind views that are no memory of their own, or whose source this phase computes. */
+static f8_ref source_of(const f8_kb *b, f8_ref ref)
+{
+    for (;;) {
+        const f8_node *n = f8_at(b->graph, ref);
+        if (in_phase(b, ref) || !is_view(n->op))
+            return ref;
+        f8_ref deep = n->in[0];
+        while (is_view(f8_at(b->graph, deep)->op) && !in_phase(b, deep))
+            deep = f8_at(b->graph, deep)->in[0];
+        if (b->program->place[ref].space != F8_SPACE_NONE && !in_phase(b, deep))
+            return ref;
+        ref = n->in[0];
+    }
+}
+
+static void remember(f8_kb *b, f8_ref ref, uint32_t instr)
+{
+    f8_kb_entry *grown = f8_arena_grow(b->arena, b->entry, b->n_entries, &b->entry_room,
+                                       b->n_entries + 1, sizeof *grown);
+    if (!grown) {
+        if (b->status == F8_OK)
+            b->status = f8_arena_status(b->arena, b->diag);
+        return;
+    }
+    b->entry = grown;
+    b->entry[b->n_entries++] = (f8_kb_entry){ref, instr};
+}
+
+static uint32_t computed(f8_kb *b, f8_ref ref)
+{
+    for (uint32_t i = b->n_entries; i-- > 0;)
+        if (b->entry[i].ref == ref)
+            return b->entry[i].instr;
+    return f8_kb_fail(b, ref, "used before it is computed:");
+}
+
+/* ---- operands ---- */
+
+static uint32_t constant(f8_kb *b, f8_ref ref)
+{
+    const double v = f8_attr_f(b->graph, ref, F8_A_VALUE);
+    switch (f8_type_of(b->graph, ref)->dtype) {
+    case F8_F32: return f8_kb_f32(b, (float)v);
+    case F8_BF16: return f8_kb_f32(b, f8_scalar_f32(F8_FN_ROUND_BF16, (float)v));
+    case F8_I32: return f8_kb_i32(b, (uint32_t)(int32_t)v);
+    case F8_BOOL:
+        return f8_kb_op(b, F8_S_IEQ, f8_kb_i32(b, v != 0), f8_kb_i32(b, 1), 0);
+    default: return f8_kb_fail(b, ref, "a constant of this dtype:");
+    }
+}
+
+static uint32_t load(f8_kb *b, f8_ref ref, const f8_type *reader, int64_t shift, int64_t group)
+{
+    const int32_t buffer = f8_kb_buffer(b, ref, reader, false);
+    if (b->status != F8_OK)
+        return 0;
+    f8_kinstr i = {.op = F8_K_LOAD, .buffer = buffer};
+    if (b->k->buffer[buffer].ext & F8_EXT_COL) {
+        i.shift = shift;
+        i.group = group;
+    }
+    return f8_kb_emit(b, i);
+}
+
+/* Operand `ref` of a node of type `reader`, as the instruction that holds it. */
+static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader)
+{
+    /* a broadcast of leading axes says where its rows go: the outermost view's shape is the reader */
+    const f8_ref from = source_of(b, ref);
+    if (in_phase(b, from))
+        return computed(b, from);
+    switch (f8_at(b->graph, from)->op) {
+    case F8_OP_CONST: return constant(b, from);
+    case F8_OP_IOTA:
+        return f8_type_columns(f8_type_of(b->graph, from)) == 1
+                   ? f8_kb_i32(b, 0)
+                   : f8_kb_emit(b, (f8_kinstr){.op = F8_K_INDEX, .buffer = -1});
+    default: return load(b, from, reader, 0, 0);
+    }
+}
+
+/* The same as an F: f16, FP8 and E8M0 encodings are decoded. */
+static uint32_t value_f(f8_kb *b, f8_ref ref, const f8_type *reader)
+{
+    const f8_dtype t = f8_type_of(b->graph, ref)->dtype;
+    const uint32_t v = value(b, ref, reader);
+    return t == F8_F32 || t == F8_BF16 ? v : f8_kb_call(b, f8_scalar_decode_fn(t), v);
+}
+
+/* An F as a value of dtype `to`, in the form that values of it are held in. */
+static uint32_t rounded(f8_kb *b, uint32_t v, f8_dtype to, bool saturate)
+{
+    if (to == F8_F32)
+        return v;
+    return f8_kb_call(b, to == F8_BF16 ? F8_FN_ROUND_BF16 : f8_scalar_encode_fn(to, saturate), v);
+}
+
+/* ---- nodes ---- */
+
+static bool is_int(f8_dtype t)
+{
+    return t == F8_I32;
+}
+
+static uint32_t not_(f8_kb *b, uint32_t v)
+{
+    return f8_kb_op(b, F8_S_BNOT, v, 0, 0);
+}
+
+static uint32_t lower_cast(f8_kb *b, const f8_node *n, f8_ref in)
+{
+    const f8_dtype from = f8_type_of(b->graph, in)->dtype, to = n->type.dtype;
+    uint32_t v;
+    if (from == to)
+        return value(b, in, &n->type);
+    switch (from) {
+    case F8_I32:
+        v = value(b, in, &n->type);
+        if (to == F8_BOOL)
+            return not_(b, f8_kb_op(b, F8_S_IEQ, v, f8_kb_i32(b, 0), 0));
+        v = f8_kb_op(b, F8_S_I2F, v, 0, 0);
+        break;
+    case F8_BOOL:
+        v = value(b, in, &n->type);
+        if (to == F8_I32)
+            return f8_kb_op(b, F8_S_SEL_I, v, f8_kb_i32(b, 1), f8_kb_i32(b, 0));
+        v = f8_kb_op(b, F8_S_SEL_F, v, f8_kb_f32(b, 1), f8_kb_f32(b, 0));
+        break;
+    default: v = value_f(b, in, &n->type); break;
+    }
+    if (to == F8_BOOL)
+        return not_(b, f8_kb_op(b, F8_S_FEQ, v, f8_kb_f32(b, 0), 0));
+    if (to == F8_I32)
+        return f8_kb_op(b, F8_S_F2I, v, 0, 0);
+    return rounded(b, v, to, false);
+}
+
+/* ADD .. FMA, comparisons, NEG, ABS: f32, or the i32 form. */
+static uint32_t lower_arithmetic(f8_kb *b, const f8_node *n)
+{
+    const f8_type *t = &n->type;
+    const bool ints = is_int(f8_type_of(b->graph, n->in[0])->dtype);
+    uint32_t v[3] = {0};
+    for (uint32_t i = 0; i < n->n_in && i < 3; i++)
+        v[i] = ints ? value(b, n->in[i], t) : value_f(b, n->in[i], t);
+#define PICK(f, i) f8_kb_op(b, ints ? (i) : (f), v[0], v[1], v[2])
+    switch (n->op) {
+    case F8_OP_ADD: return PICK(F8_S_FADD, F8_S_IADD);
+    case F8_OP_SUB: return PICK(F8_S_FSUB, F8_S_ISUB);
+    case F8_OP_MUL: return PICK(F8_S_FMUL, F8_S_IMUL);
+    case F8_OP_DIV: return PICK(F8_S_FDIV, F8_S_FDIV);
+    case F8_OP_FMA: return PICK(F8_S_FMA, F8_S_FMA);
+    case F8_OP_MAX: return PICK(F8_S_FMAX, F8_S_ISMAX);
+    case F8_OP_MIN: return PICK(F8_S_FMIN, F8_S_ISMIN);
+    case F8_OP_LT: return PICK(F8_S_FLT, F8_S_ILT);
+    case F8_OP_EQ: return PICK(F8_S_FEQ, F8_S_IEQ);
+    case F8_OP_LE:
+        return ints ? not_(b, f8_kb_op(b, F8_S_ILT, v[1], v[0], 0))
+                    : f8_kb_op(b, F8_S_FLE, v[0], v[1], 0);
+    case F8_OP_NEG:
+        return ints ? f8_kb_op(b, F8_S_ISUB, f8_kb_i32(b, 0), v[0], 0)
+                    : f8_kb_op(b, F8_S_FNEG, v[0], 0, 0);
+    case F8_OP_ABS:
+        return ints ? f8_kb_op(b, F8_S_ISMAX, v[0], f8_kb_op(b, F8_S_ISUB, f8_kb_i32(b, 0), v[0], 0), 0)
+                    : f8_kb_op(b, F8_S_FABS, v[0], 0, 0);
+    default: return f8_kb_fail(b, 0, "no such arithmetic");
+    }
+#undef PICK
+}
+
+/* bool operands of EQ are compared as truth values */
+static uint32_t lower_logic(f8_kb *b, const f8_node *n)
+{
+    const uint32_t x = value(b, n->in[0], &n->type);
+    if (n->op == F8_OP_NOT)
+        return not_(b, x);
+    const uint32_t y = value(b, n->in[1], &n->type);
+    if (n->op == F8_OP_AND)
+        return f8_kb_op(b, F8_S_BAND, x, y, 0);
+    if (n->op == F8_OP_OR)
+        return f8_kb_op(b, F8_S_BOR, x, y, 0);
+    const uint32_t both = f8_kb_op(b, F8_S_BAND, x, y, 0);
+    return f8_kb_op(b, F8_S_BOR, both, f8_kb_op(b, F8_S_BAND, not_(b, x), not_(b, y), 0), 0);
+}
+
+static uint32_t lower_select(f8_kb *b, const f8_node *n)
+{
+    const uint32_t c = value(b, n->in[0], &n->type), x = value(b, n->in[1], &n->type),
+                   y = value(b, n->in[2], &n->type);
+    switch (n->type.dtype) {
+    case F8_F32: case F8_BF16: return f8_kb_op(b, F8_S_SEL_F, c, x, y);
+    case F8_BOOL:
+        return f8_kb_op(b, F8_S_BOR, f8_kb_op(b, F8_S_BAND, c, x, 0),
+                        f8_kb_op(b, F8_S_BAND, not_(b, c), y, 0), 0);
+    default: return f8_kb_op(b, F8_S_SEL_I, c, x, y);
+    }
+}
+
+static uint32_t lower_function(f8_kb *b, const f8_node *n)
+{
+    const uint32_t x = value_f(b, n->in[0], &n->type);
+    switch (n->op) {
+    case F8_OP_SQRT: return f8_kb_op(b, F8_S_FSQRT, x, 0, 0);
+    case F8_OP_RSQRT:
+        return f8_kb_op(b, F8_S_FDIV, f8_kb_f32(b, 1), f8_kb_op(b, F8_S_FSQRT, x, 0, 0), 0);
+    case F8_OP_FLOOR: return f8_kb_op(b, F8_S_FFLOOR, x, 0, 0);
+    case F8_OP_EXP: return f8_kb_call(b, F8_FN_EXP, x);
+    case F8_OP_LOG: return f8_kb_call(b, F8_FN_LOG, x);
+    case F8_OP_TANH: return f8_kb_call(b, F8_FN_TANH, x);
+    case F8_OP_ERF: return f8_kb_call(b, F8_FN_ERF, x);
+    case F8_OP_SIN: return f8_kb_call(b, F8_FN_SIN, x);
+    case F8_OP_COS: return f8_kb_call(b, F8_FN_COS, x);
+    case F8_OP_SIGMOID: return f8_kb_call(b, F8_FN_SIGMOID, x);
+    case F8_OP_ISFINITE: {
+        const uint32_t bits = f8_kb_op(b, F8_S_BITS_F2I, x, 0, 0);
+        const uint32_t size = f8_kb_op(b, F8_S_IAND, bits, f8_kb_i32(b, 0x7fffffffu), 0);
+        return f8_kb_op(b, F8_S_IULT, size, f8_kb_i32(b, 0x7f800000u), 0);
+    }
+    default: return f8_kb_fail(b, 0, "no such function");
+    }
+}
+
+static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
+{
+    const int64_t cols = f8_type_columns(&n->type);
+    int64_t group = f8_attr_i(b->graph, self, F8_A_GROUP);
+    int64_t shift = f8_attr_i(b->graph, self, F8_A_SHIFT);
+    if (group <= 0)
+        group = cols;
+    if (b->cols % group)
+        return f8_kb_fail(b, self, "groups of columns that the domain splits:");
+    shift = ((shift % group) + group) % group;
+    const f8_ref x = source_of(b, n->in[0]);
+    if (!in_phase(b, x))
+        return load(b, x, &n->type, shift, group);
+    const f8_node *inner = f8_at(b->graph, x);
+    const f8_ref stored = inner->op == F8_OP_CAST ? source_of(b, inner->in[0]) : 0;
+    if (stored && !in_phase(b, stored) && inner->type.dtype == F8_F32 &&
+        f8_type_of(b->graph, stored)->dtype == F8_BF16)
+        return load(b, stored, &n->type, shift, group); /* the roll of what is stored, widened */
+    const uint32_t v = computed(b, x);
+    if (b->status != F8_OK || !(b->k->instr[v].ext & F8_EXT_COL))
+        return v;
+    if (b->k->instr[v].kind == F8_KIND_B)
+        return f8_kb_fail(b, self, "a rolled truth value:");
+    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_ROLL, .a = v, .buffer = -1, .shift = shift,
+                                     .group = group});
+}
+
+static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
+{
+    const f8_type *from = f8_type_of(b->graph, n->in[0]);
+    int64_t axis = f8_attr_i(b->graph, self, F8_A_AXIS);
+    if (axis < 0)
+        axis += from->rank;
+    const uint32_t x = value_f(b, n->in[0], from);
+    if (b->status != F8_OK)
+        return 0;
+    if (axis == from->rank - 1) {
+        if (b->cols == 1) /* one element: itself */
+            return n->op == F8_OP_REDUCE_AMAX ? f8_kb_op(b, F8_S_FABS, x, 0, 0) : x;
+        const f8_kop op = n->op == F8_OP_REDUCE_SUM   ? F8_K_SUM
+                          : n->op == F8_OP_REDUCE_MAX ? F8_K_MAX
+                                                      : F8_K_AMAX;
+        return f8_kb_emit(b, (f8_kinstr){.op = (uint8_t)op, .a = x, .buffer = -1});
+    }
+    const int64_t blocks = (b->rows + F8_COLSUM_BLOCK - 1) / F8_COLSUM_BLOCK;
+    const f8_place *place = &b->program->place[self];
+    if (n->op != F8_OP_REDUCE_SUM || f8_type_elements(&n->type) != blocks * b->cols ||
+        place->space == F8_SPACE_NONE || b->k->flat)
+        return f8_kb_fail(b, self, "a column reduction that is no sum of 64-row blocks:");
+    return x; /* the COLSUM is emitted with the stores */
+}
+
+static bool is_column_sum(const f8_kb *b, f8_ref ref)
+{
+    const f8_node *n = f8_at(b->graph, ref);
+    if (n->op != F8_OP_REDUCE_SUM)
+        return false;
+    const int64_t axis = f8_attr_i(b->graph, ref, F8_A_AXIS);
+    const int rank = f8_type_of(b->graph, n->in[0])->rank;
+    return axis != -1 && axis != rank - 1;
+}
+
+static uint32_t lower_node(f8_kb *b, f8_ref ref)
+{
+    const f8_node *n = f8_at(b->graph, ref);
+    const f8_type *t = &n->type;
+    switch (n->op) {
+    case F8_OP_CAST: return lower_cast(b, n, n->in[0]);
+    case F8_OP_SELECT: return lower_select(b, n);
+    case F8_OP_AND: case F8_OP_OR: case F8_OP_NOT: return lower_logic(b, n);
+    case F8_OP_SQRT: case F8_OP_RSQRT: case F8_OP_FLOOR: case F8_OP_EXP: case F8_OP_LOG:
+    case F8_OP_TANH: case F8_OP_ERF: case F8_OP_SIN: case F8_OP_COS: case F8_OP_SIGMOID:
+        return rounded(b, lower_function(b, n), t->dtype, false);
+    case F8_OP_ISFINITE: return lower_function(b, n);
+    case F8_OP_LT: case F8_OP_LE: return lower_arithmetic(b, n);
+    case F8_OP_EQ:
+        return f8_type_of(b->graph, n->in[0])->dtype == F8_BOOL ? lower_logic(b, n)
+                                                                : lower_arithmetic(b, n);
+    case F8_OP_ADD: case F8_OP_SUB: case F8_OP_MUL: case F8_OP_DIV: case F8_OP_MAX: case F8_OP_MIN:
+    case F8_OP_FMA: case F8_OP_NEG: case F8_OP_ABS: {
+        const uint32_t v = lower_arithmetic(b, n);
+        return is_int(t->dtype) ? v : rounded(b, v, t->dtype, false);
+    }
+    case F8_OP_QUANTIZE: {
+        const uint32_t x = value_f(b, n->in[0], t), s = value_f(b, n->in[1], t);
+        return rounded(b, f8_kb_op(b, F8_S_FMUL, x, s, 0), t->dtype,
+                       f8_attr_i(b->graph, ref, F8_A_SATURATE) != 0);
+    }
+    case F8_OP_REDUCE_SUM: case F8_OP_REDUCE_MAX: case F8_OP_REDUCE_AMAX:
+        return lower_reduce(b, n, ref);
+    case F8_OP_ROLL: return lower_roll(b, n, ref);
+    case F8_OP_RESHAPE: case F8_OP_BROADCAST: return value(b, n->in[0], t);
+    case F8_OP_EMBEDDING: {
+        const int32_t rows = f8_kb_gather(b, n->in[0], n->in[1]);
+        return f8_kb_emit(b, (f8_kinstr){.op = F8_K_LOAD, .buffer = rows});
+    }
+    default: return f8_kb_fail(b, ref, "no kernel computes");
+    }
+}
+
+/* ---- the phase ---- */
+
+static bool in_list(const f8_ref *list, uint32_t n, f8_ref ref)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == ref)
+            return true;
+    return false;
+}
+
+/* Of the phases of a group that compute a value, the first writes it. */
+static bool writes(const f8_kb *b, f8_ref ref)
+{
+    if (!in_list(b->group->out, b->group->n_out, ref))
+        return false;
+    for (uint32_t p = 0; p < b->phase_index; p++)
+        if (in_list(b->group->phase[p].node, b->group->phase[p].n_nodes, ref))
+            return false;
+    return true;
+}
+
+static void store(f8_kb *b, f8_ref ref)
+{
+    uint32_t v = computed(b, ref);
+    if (b->status != F8_OK)
+        return;
+    const bool columns = is_column_sum(b, ref);
+    f8_kbuffer out = {.dtype = F8_F32, .ext = F8_EXT_FULL, .write = true, .stride = -1, .map = -1,
+                      .ids = -1, .limit = -1};
+    int32_t buffer;
+    if (columns) {
+        buffer = f8_kb_partials(b, ref, &out);
+    } else {
+        buffer = f8_kb_buffer(b, ref, NULL, true);
+        /* a one-element value may be held as a row's: its row 0 is the one */
+        const int extra = b->status == F8_OK
+                              ? b->k->instr[v].ext & ~b->k->buffer[buffer].ext & ~F8_EXT_ROW
+                              : 0;
+        if (extra)
+            f8_kb_fail(b, ref, "a store smaller than its value:");
+    }
+    f8_kb_emit(b, (f8_kinstr){.op = columns ? F8_K_COLSUM : F8_K_STORE, .a = v, .buffer = buffer});
+}
+
+/* Whether one loop over all elements does: only elementwise nodes, only whole contiguous values and
+ * single elements. */
+static bool flat_value(const f8_kb *b, f8_ref ref, int64_t all)
+{
+    const f8_ref from = source_of(b, ref);
+    const f8_type *t = f8_type_of(b->graph, from);
+    const f8_op op = f8_at(b->graph, from)->op;
+    if (f8_type_elements(t) == 1)
+        return true;
+    if (op == F8_OP_IOTA || f8_type_elements(t) != all ||
+        f8_type_elements(f8_type_of(b->graph, ref)) != all)
+        return false;
+    const f8_place *p = &b->program->place[from];
+    return p->space == F8_SPACE_NONE || f8_type_rows(t) == 1 || p->stride == f8_type_columns(t);
+}
+
+static bool is_flat(const f8_kb *b)
+{
+    const int64_t all = b->rows * b->cols;
+    if (all <= 1)
+        return false;
+    for (uint32_t i = 0; i < b->phase->n_nodes; i++) {
+        const f8_ref ref = b->phase->node[i];
+        const f8_node *n = f8_at(b->graph, ref);
+        const f8_class cls = f8_op_facts(n->op)->cls;
+        if (cls != F8_POINTWISE && n->op != F8_OP_QUANTIZE && !is_view(n->op))
+            return false;
+        if (!flat_value(b, ref, all))
+            return false;
+        for (uint32_t o = 0; o < n->n_in; o++)
+            if (!flat_value(b, n->in[o], all))
+                return false;
+    }
+    return true;
+}
+
+/* A phase laid out as one flat row whose values turn out strided, or that needs column numbers, runs over
+ * its values' own rows and columns. */
+static void choose_domain(f8_kb *b)
+{
+    b->rows = b->phase->rows;
+    b->cols = b->phase->cols;
+    b->k->flat = is_flat(b);
+    if (b->k->flat) {
+        b->cols *= b->rows;
+        b->rows = 1;
+        return;
+    }
+    if (b->rows == 1 && b->cols > 1) {
+        const int64_t all = b->cols;
+        for (uint32_t i = 0; i < b->phase->n_nodes; i++) {
+            const f8_type *t = f8_type_of(b->graph, b->phase->node[i]);
+            if (f8_type_elements(t) == all && f8_type_rows(t) > 1) {
+                b->rows = f8_type_rows(t);
+                b->cols = f8_type_columns(t);
+                return;
+            }
+        }
+    }
+}
+
+f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase, f8_arena *arena,
+                          f8_kernel **out, f8_binding *bound, f8_diag *d)
+{
+    f8_kernel *k = F8_NEW(arena, f8_kernel);
+    if (!k)
+        return f8_arena_status(arena, d);
+    *bound = (f8_binding){0};
+    f8_kb b = {.func = f, .graph = f->graph, .program = f->program, .group = g,
+               .phase = &g->phase[phase], .phase_index = phase, .arena = arena, .diag = d, .k = k,
+               .bound = bound};
+    choose_domain(&b);
+    f8_kb_begin(&b);
+    for (uint32_t i = 0; i < b.phase->n_nodes && b.status == F8_OK; i++)
+        remember(&b, b.phase->node[i], lower_node(&b, b.phase->node[i]));
+    for (uint32_t i = 0; i < b.phase->n_nodes && b.status == F8_OK; i++)
+        if (writes(&b, b.phase->node[i]))
+            store(&b, b.phase->node[i]);
+    f8_kb_finish(&b);
+    if (b.status != F8_OK)
+        return b.status;
+    k->cols = k->flat ? 0 : b.cols;
+    *out = k;
+    return f8_kernel_print(k, arena, d);
+}
