@@ -54,7 +54,7 @@ $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -o $@ $^ -lcheck $(LDLIBS) -ljansson
+	$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LIBRARY)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
