@@ -84,6 +84,13 @@ char *f8_llvm_module_assembly(f8_llvm_module *m, f8_arena *arena);
 
 /* ---- functions ---- */
 
+/* What the plan needs to know of a phase an emitter made. */
+typedef struct f8_cpu_phase {
+    char symbol[96];
+    int64_t n_tasks;
+    int64_t scratch; /* bytes per thread, 64-byte aligned */
+} f8_cpu_phase;
+
 /* A phase of a kernel, see the ABI in codegen/README.md: visible outside, tasks [begin, end). */
 typedef struct f8_ll_phase {
     LLVMValueRef function, args, ints, begin, end, scratch;

@@ -1,0 +1,480 @@
+/* Attention on the CPU: checks, what both directions share, and the forward kernel (cpu_attention.h).
+ *
+ * Forward is one phase; a task is 4 blocks of 48 queries of one head. It walks the blocks of keys once,
+ * converting each to f32 for all its queries:
+ *     s[key][query] = k q^T;  m, l, alpha, p = online softmax down the keys;  o = o * alpha + p^T v
+ * Everything of an inner step lies in L1 and L2. */
+#include "codegen/cpu_attention_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- shared parts ---- */
+
+LLVMValueRef f8_att_mul(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildNSWMul(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+LLVMValueRef f8_att_add(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildNSWAdd(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+LLVMValueRef f8_att_div(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildUDiv(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+LLVMValueRef f8_att_rem(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildURem(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+int64_t f8_att_room(f8_att *a, int64_t count)
+{
+    int64_t at = a->scratch;
+    a->scratch += (count * 4 + 63) / 64 * 64;
+    return at;
+}
+
+LLVMValueRef f8_att_floats(f8_att *a, LLVMValueRef scratch, int64_t offset)
+{
+    return f8_ll_at(a->m, a->m->i8, scratch, f8_ll_i64(a->m, offset));
+}
+
+LLVMValueRef f8_att_slice(f8_att *a, LLVMValueRef base, LLVMValueRef index, int64_t stride,
+                          int64_t offset)
+{
+    return f8_ll_at(a->m, a->m->f32, base, f8_att_add(a, f8_att_mul(a, index, stride), offset));
+}
+
+void f8_att_fill(f8_att *a, LLVMValueRef at, LLVMValueRef count, float value)
+{
+    f8_llvm_module *m = a->m;
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), count, f8_ll_i64(m, F8_MK_LANES), NULL, 0);
+    f8_ll_vstore(m, f8_ll_vf32(m, value), f8_ll_at(m, m->f32, at, l.index), NULL);
+    f8_ll_loop_end(m, &l, NULL);
+}
+
+LLVMValueRef f8_att_token(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
+                          LLVMValueRef token, LLVMValueRef head)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->T), token, "");
+    LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, stride),
+                                         f8_att_mul(a, head, a->desc->D), "");
+    return f8_ll_at(m, a->element, base, at);
+}
+
+LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
+                        LLVMValueRef token)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->H), head, "");
+    LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, a->desc->T), token, "");
+    return f8_ll_at(m, m->f32, base, at);
+}
+
+LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block)
+{
+    return f8_att_mul(a, block, F8_ATT_BLOCK);
+}
+
+LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef left = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, a->desc->T), f8_att_start(a, block), "");
+    return f8_ll_imin(m, left, f8_ll_i64(m, F8_ATT_BLOCK));
+}
+
+LLVMValueRef f8_att_visible(f8_att *a, int group, LLVMValueRef key, LLVMValueRef count)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef query = m->ll->BuildAdd(m->b, f8_ll_iota(m), f8_ll_vi32(m, group * F8_MK_LANES), "");
+    key = f8_ll_splat(m, m->ll->BuildTrunc(m->b, key, m->i32, ""));
+    count = f8_ll_splat(m, m->ll->BuildTrunc(m->b, count, m->i32, ""));
+    LLVMValueRef seen = m->ll->BuildICmp(m->b, LLVMIntSGE, query, key, "");
+    LLVMValueRef there = m->ll->BuildICmp(m->b, LLVMIntSLT, query, count, "");
+    return m->ll->BuildAnd(m->b, seen, there, "");
+}
+
+/* ---- products ---- */
+
+static int columns_of(const f8_att *a, f8_att_product kind)
+{
+    return kind == F8_ATT_SCORES ? F8_ATT_GROUPS : (int)(a->padded / F8_MK_LANES);
+}
+
+void f8_att_make_product(f8_att *a, f8_att_product kind)
+{
+    const int64_t block = F8_ATT_BLOCK, row = a->padded;
+    const f8_mk_gemm shape[F8_ATT_PRODUCTS] = {
+        [F8_ATT_SCORES] = {F8_MK_FULL, F8_MK_ZERO, 0, row, 1, block, block},
+        [F8_ATT_OUT] = {F8_MK_FULL, F8_MK_SCALE, 0, 1, block, row, row},
+        [F8_ATT_OUT_DIAG] = {F8_MK_UPTO, F8_MK_SCALE, 0, 1, block, row, row},
+        [F8_ATT_DQ] = {F8_MK_FULL, F8_MK_ADD, 0, 1, block, row, row},
+        [F8_ATT_DQ_DIAG] = {F8_MK_UPTO, F8_MK_ADD, 0, 1, block, row, row},
+        [F8_ATT_DKV] = {F8_MK_FULL, F8_MK_ADD, 0, block, 1, row, row},
+        [F8_ATT_DKV_DIAG] = {F8_MK_FROM, F8_MK_ADD, 0, block, 1, row, row},
+    };
+    static const char *const names[F8_ATT_PRODUCTS] = {"scores", "out", "out_diag", "dq", "dq_diag",
+                                                       "dkv", "dkv_diag"};
+    for (int left = columns_of(a, kind), w; left; left -= w) {
+        w = f8_mk_width(a->m, left);
+        if (a->product[kind][w])
+            continue;
+        char name[160];
+        snprintf(name, sizeof name, "%s_%s%d", a->symbol, names[kind], w);
+        f8_mk_gemm g = shape[kind];
+        g.width = w;
+        a->product[kind][w] = f8_mk_gemm_function(a->m, name, &g);
+    }
+}
+
+void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left, LLVMValueRef right,
+                 LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor)
+{
+    f8_llvm_module *m = a->m;
+    int columns = columns_of(a, kind);
+    for (int at = 0, w; at < columns; at += w) {
+        w = f8_mk_width(m, columns - at);
+        LLVMValueRef skip = f8_ll_i64(m, at * F8_MK_LANES);
+        LLVMValueRef args[] = {f8_ll_at(m, m->f32, c, skip), left, f8_ll_at(m, m->f32, right, skip),
+                               rows, depth, factor ? factor : left};
+        f8_ll_call(m, a->product[kind][w], args, 6);
+    }
+}
+
+LLVMValueRef f8_att_make_pack(f8_att *a, const char *what, int64_t stride)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%s_pack_%s", a->symbol, what);
+    return f8_mk_pack_function(a->m, name, a->desc->dtype, a->desc->D, stride);
+}
+
+LLVMValueRef f8_att_make_store(f8_att *a, const char *what, int64_t stride)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%s_store_%s", a->symbol, what);
+    return f8_mk_store_function(a->m, name, a->desc->dtype, a->desc->D, stride);
+}
+
+/* ---- the forward kernel ---- */
+
+/* Running statistics of a block of queries, f32[48] each: largest score, sum, rescaling factor. */
+enum { STAT_MAX = 0, STAT_SUM = F8_ATT_BLOCK, STAT_ALPHA = 2 * F8_ATT_BLOCK, STATS = 3 * F8_ATT_BLOCK };
+
+typedef struct forward {
+    f8_att *a;
+    LLVMValueRef pack_q, pack_k, pack_v, store, softmax[2], finish; /* softmax: [on the diagonal] */
+    int64_t q, qt, k, v, s, o, stats;                               /* offsets in scratch */
+    LLVMValueRef args[5], scratch;
+    LLVMValueRef batch, head, kv_head, first, count; /* of the task: its first block, how many */
+} forward;
+
+static LLVMValueRef load16(f8_att *a, LLVMValueRef base, int64_t offset)
+{
+    f8_llvm_module *m = a->m;
+    return f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL, NULL);
+}
+
+static void store16(f8_att *a, LLVMValueRef value, LLVMValueRef base, int64_t offset)
+{
+    f8_llvm_module *m = a->m;
+    f8_ll_vstore(m, value, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL);
+}
+
+/* max[group] = largest of max[group] and scale * s[key][group], key < keys. A NaN score may lose here;
+ * it comes back as its own exponential. */
+static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef count, bool diag,
+                        LLVMValueRef *max)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef scale = f8_ll_vf32(m, a->desc->scale), next[F8_ATT_GROUPS];
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), keys, f8_ll_i64(m, 1), max, F8_ATT_GROUPS);
+    LLVMValueRef row = f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0);
+    for (int g = 0; g < F8_ATT_GROUPS; g++) {
+        LLVMValueRef x = m->ll->BuildFMul(m->b, load16(a, row, g * F8_MK_LANES), scale, "");
+        if (diag)
+            x = m->ll->BuildSelect(m->b, f8_att_visible(a, g, l.index, count), x,
+                                   f8_ll_vf32(m, -INFINITY), "");
+        LLVMValueRef more = m->ll->BuildFCmp(m->b, LLVMRealOGT, x, l.value[g], "");
+        next[g] = m->ll->BuildSelect(m->b, more, x, l.value[g], "");
+    }
+    f8_ll_loop_end(m, &l, next);
+    for (int g = 0; g < F8_ATT_GROUPS; g++)
+        max[g] = l.value[g];
+}
+
+/* s = exp(scale * s - max), summed down the keys into sum. */
+static void exponentials(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef count, bool diag,
+                         const LLVMValueRef *max, LLVMValueRef *sum)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef scale = f8_ll_vf32(m, a->desc->scale), next[F8_ATT_GROUPS], minus[F8_ATT_GROUPS];
+    for (int g = 0; g < F8_ATT_GROUPS; g++) {
+        sum[g] = f8_ll_vf32(m, 0.0f);
+        minus[g] = m->ll->BuildFNeg(m->b, max[g], "");
+    }
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), keys, f8_ll_i64(m, 1), sum, F8_ATT_GROUPS);
+    LLVMValueRef row = f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0);
+    for (int g = 0; g < F8_ATT_GROUPS; g++) {
+        LLVMValueRef x = f8_ll_fma(m, load16(a, row, g * F8_MK_LANES), scale, minus[g]);
+        LLVMValueRef p = f8_ll_scalar(m, F8_FN_EXP, x);
+        if (diag)
+            p = m->ll->BuildSelect(m->b, f8_att_visible(a, g, l.index, count), p,
+                                   f8_ll_vf32(m, 0.0f), "");
+        store16(a, p, row, g * F8_MK_LANES);
+        next[g] = m->ll->BuildFAdd(m->b, l.value[g], p, "");
+    }
+    f8_ll_loop_end(m, &l, next);
+    for (int g = 0; g < F8_ATT_GROUPS; g++)
+        sum[g] = l.value[g];
+}
+
+/* void(ptr s, ptr stats, i64 keys, i64 queries): s[key][query] becomes p, stats are updated. */
+static LLVMValueRef make_softmax(f8_att *a, bool diag)
+{
+    f8_llvm_module *m = a->m;
+    char name[160];
+    snprintf(name, sizeof name, "%s_softmax%s", a->symbol, diag ? "_diag" : "");
+    LLVMTypeRef params[] = {m->ptr, m->ptr, m->i64, m->i64};
+    LLVMValueRef f = f8_ll_function_begin(m, name, m->void_, params, 4);
+    LLVMValueRef s = f8_ll_param(m, 0), stats = f8_ll_param(m, 1), keys = f8_ll_param(m, 2);
+    LLVMValueRef count = f8_ll_param(m, 3);
+    LLVMValueRef max[F8_ATT_GROUPS], safe[F8_ATT_GROUPS], sum[F8_ATT_GROUPS];
+    for (int g = 0; g < F8_ATT_GROUPS; g++)
+        max[g] = load16(a, stats, STAT_MAX + g * F8_MK_LANES);
+    running_max(a, s, keys, count, diag, max);
+    /* while all scores so far are -Inf, -Inf - -Inf must not make a NaN that stays */
+    LLVMValueRef none = f8_ll_vf32(m, -INFINITY), zero = f8_ll_vf32(m, 0.0f);
+    for (int g = 0; g < F8_ATT_GROUPS; g++)
+        safe[g] = m->ll->BuildSelect(
+            m->b, m->ll->BuildFCmp(m->b, LLVMRealOEQ, max[g], none, ""), zero, max[g], "");
+    exponentials(a, s, keys, count, diag, safe, sum);
+    for (int g = 0; g < F8_ATT_GROUPS; g++) {
+        int64_t at = g * F8_MK_LANES;
+        LLVMValueRef old = load16(a, stats, STAT_MAX + at);
+        LLVMValueRef alpha =
+            f8_ll_scalar(m, F8_FN_EXP, m->ll->BuildFSub(m->b, old, safe[g], ""));
+        store16(a, max[g], stats, STAT_MAX + at);
+        store16(a, alpha, stats, STAT_ALPHA + at);
+        store16(a, f8_ll_fma(m, load16(a, stats, STAT_SUM + at), alpha, sum[g]), stats, STAT_SUM + at);
+    }
+    m->ll->BuildRetVoid(m->b);
+    return f;
+}
+
+/* void(ptr stats, ptr lse, i64 queries): lse = max + log(sum), alpha = 1 / sum. */
+static LLVMValueRef make_finish(f8_att *a)
+{
+    f8_llvm_module *m = a->m;
+    char name[160];
+    snprintf(name, sizeof name, "%s_finish", a->symbol);
+    LLVMTypeRef params[] = {m->ptr, m->ptr, m->i64};
+    LLVMValueRef f = f8_ll_function_begin(m, name, m->void_, params, 3);
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_param(m, 2), f8_ll_i64(m, F8_MK_LANES), NULL, 0);
+    LLVMValueRef stats = f8_ll_at(m, m->f32, f8_ll_param(m, 0), l.index);
+    LLVMValueRef sum = load16(a, stats, STAT_SUM);
+    LLVMValueRef log = f8_ll_scalar(m, F8_FN_LOG, sum);
+    LLVMValueRef lse = m->ll->BuildFAdd(m->b, load16(a, stats, STAT_MAX), log, "");
+    store16(a, m->ll->BuildFDiv(m->b, f8_ll_vf32(m, 1.0f), sum, ""), stats, STAT_ALPHA);
+    LLVMValueRef left = m->ll->BuildNSWSub(m->b, f8_ll_param(m, 2), l.index, "");
+    f8_ll_vstore(m, lse, f8_ll_at(m, m->f32, f8_ll_param(m, 1), l.index), f8_ll_mask(m, left));
+    f8_ll_loop_end(m, &l, NULL);
+    m->ll->BuildRetVoid(m->b);
+    return f;
+}
+
+static void load_queries(forward *w)
+{
+    f8_att *a = w->a;
+    f8_llvm_module *m = a->m;
+    const int64_t area = F8_ATT_BLOCK * a->padded;
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), w->count, f8_ll_i64(m, 1), NULL, 0);
+    LLVMValueRef block = m->ll->BuildNSWAdd(m->b, w->first, l.index, "");
+    LLVMValueRef from = f8_att_token(a, w->args[0], a->desc->stride.q, w->batch,
+                                     f8_att_start(a, block), w->head);
+    LLVMValueRef q = f8_att_floats(a, w->scratch, w->q);
+    f8_ll_call(m, w->pack_q, (LLVMValueRef[]){q, from, f8_att_count(a, block)}, 3);
+    LLVMValueRef qt = f8_att_slice(a, f8_att_floats(a, w->scratch, w->qt), l.index, area, 0);
+    f8_ll_call(m, a->transpose, (LLVMValueRef[]){qt, q}, 2);
+    LLVMValueRef o = f8_att_slice(a, f8_att_floats(a, w->scratch, w->o), l.index, area, 0);
+    LLVMValueRef stats = f8_att_slice(a, f8_att_floats(a, w->scratch, w->stats), l.index, STATS, 0);
+    f8_att_fill(a, o, f8_ll_i64(m, area), 0.0f);
+    f8_att_fill(a, stats, f8_ll_i64(m, F8_ATT_BLOCK), -INFINITY);
+    f8_att_fill(a, f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_SUM)), f8_ll_i64(m, F8_ATT_BLOCK), 0.0f);
+    f8_ll_loop_end(m, &l, NULL);
+}
+
+/* One block of queries (the task's i-th) meets one block of keys. */
+static void forward_step(forward *w, LLVMValueRef i, LLVMValueRef key_block, bool diag)
+{
+    f8_att *a = w->a;
+    f8_llvm_module *m = a->m;
+    const int64_t area = F8_ATT_BLOCK * a->padded;
+    LLVMValueRef block = m->ll->BuildNSWAdd(m->b, w->first, i, "");
+    LLVMValueRef queries = f8_att_count(a, block), keys = f8_att_count(a, key_block);
+    LLVMValueRef s = f8_att_floats(a, w->scratch, w->s);
+    LLVMValueRef stats = f8_att_slice(a, f8_att_floats(a, w->scratch, w->stats), i, STATS, 0);
+    LLVMValueRef qt = f8_att_slice(a, f8_att_floats(a, w->scratch, w->qt), i, area, 0);
+    LLVMValueRef o = f8_att_slice(a, f8_att_floats(a, w->scratch, w->o), i, area, 0);
+    f8_att_call(a, F8_ATT_SCORES, s, f8_att_floats(a, w->scratch, w->k), qt, keys,
+                f8_ll_i64(m, a->desc->D), NULL);
+    f8_ll_call(m, w->softmax[diag], (LLVMValueRef[]){s, stats, keys, queries}, 4);
+    f8_att_call(a, diag ? F8_ATT_OUT_DIAG : F8_ATT_OUT, o, s, f8_att_floats(a, w->scratch, w->v),
+                queries, keys, f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_ALPHA)));
+}
+
+static void forward_keys(forward *w)
+{
+    f8_att *a = w->a;
+    f8_llvm_module *m = a->m;
+    LLVMValueRef end = f8_ll_i64(m, a->blocks), zero = f8_ll_i64(m, 0), one = f8_ll_i64(m, 1);
+    if (a->desc->causal)
+        end = m->ll->BuildNSWAdd(m->b, w->first, w->count, "");
+    f8_ll_loop j, i;
+    f8_ll_loop_begin(m, &j, zero, end, one, NULL, 0);
+    LLVMValueRef start = f8_att_start(a, j.index), keys = f8_att_count(a, j.index), from = zero;
+    LLVMValueRef k = f8_att_token(a, w->args[1], a->desc->stride.k, w->batch, start, w->kv_head);
+    LLVMValueRef v = f8_att_token(a, w->args[2], a->desc->stride.v, w->batch, start, w->kv_head);
+    f8_ll_call(m, w->pack_k, (LLVMValueRef[]){f8_att_floats(a, w->scratch, w->k), k, keys}, 3);
+    f8_ll_call(m, w->pack_v, (LLVMValueRef[]){f8_att_floats(a, w->scratch, w->v), v, keys}, 3);
+    LLVMValueRef ahead = m->ll->BuildNSWSub(m->b, j.index, w->first, "");
+    if (a->desc->causal) { /* the block on the diagonal, then those after it */
+        f8_ll_if on;
+        f8_ll_if_begin(m, &on, m->ll->BuildICmp(m->b, LLVMIntSGE, ahead, zero, ""));
+        forward_step(w, ahead, j.index, true);
+        f8_ll_if_end(m, &on);
+        from = f8_ll_imax(m, f8_att_add(a, ahead, 1), zero);
+    }
+    f8_ll_loop_begin(m, &i, from, w->count, one, NULL, 0);
+    forward_step(w, i.index, j.index, false);
+    f8_ll_loop_end(m, &i, NULL);
+    f8_ll_loop_end(m, &j, NULL);
+}
+
+static void store_outputs(forward *w)
+{
+    f8_att *a = w->a;
+    f8_llvm_module *m = a->m;
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), w->count, f8_ll_i64(m, 1), NULL, 0);
+    LLVMValueRef block = m->ll->BuildNSWAdd(m->b, w->first, l.index, "");
+    LLVMValueRef start = f8_att_start(a, block), count = f8_att_count(a, block);
+    LLVMValueRef stats = f8_att_slice(a, f8_att_floats(a, w->scratch, w->stats), l.index, STATS, 0);
+    LLVMValueRef lse = f8_att_lse(a, w->args[4], w->batch, w->head, start);
+    f8_ll_call(m, w->finish, (LLVMValueRef[]){stats, lse, count}, 3);
+    LLVMValueRef o = f8_att_slice(a, f8_att_floats(a, w->scratch, w->o), l.index,
+                                  F8_ATT_BLOCK * a->padded, 0);
+    LLVMValueRef to = f8_att_token(a, w->args[3], a->desc->stride.o, w->batch, start, w->head);
+    LLVMValueRef factor = f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_ALPHA));
+    f8_ll_call(m, w->store, (LLVMValueRef[]){to, o, count, factor}, 4);
+    f8_ll_loop_end(m, &l, NULL);
+}
+
+void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
+{
+    f8_llvm_module *m = a->m;
+    const f8_attention_desc *d = a->desc;
+    const int64_t area = F8_ATT_BLOCK * a->padded, supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
+    f8_att_make_product(a, F8_ATT_SCORES);
+    f8_att_make_product(a, F8_ATT_OUT);
+    if (d->causal)
+        f8_att_make_product(a, F8_ATT_OUT_DIAG);
+    forward w = {.a = a,
+                 .pack_q = f8_att_make_pack(a, "q", d->stride.q),
+                 .pack_k = f8_att_make_pack(a, "k", d->stride.k),
+                 .pack_v = f8_att_make_pack(a, "v", d->stride.v),
+                 .store = f8_att_make_store(a, "o", d->stride.o),
+                 .softmax = {make_softmax(a, false), d->causal ? make_softmax(a, true) : NULL},
+                 .finish = make_finish(a),
+                 .q = f8_att_room(a, area), .k = f8_att_room(a, area), .v = f8_att_room(a, area),
+                 .s = f8_att_room(a, F8_ATT_BLOCK * F8_ATT_BLOCK),
+                 .qt = f8_att_room(a, area * F8_ATT_SUPER), .o = f8_att_room(a, area * F8_ATT_SUPER),
+                 .stats = f8_att_room(a, STATS * F8_ATT_SUPER)};
+    f8_ll_phase p;
+    f8_ll_phase_begin(m, &p, phases[0].symbol);
+    for (int i = 0; i < 5; i++)
+        w.args[i] = f8_ll_phase_arg(m, &p, i);
+    w.scratch = p.scratch;
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, p.begin, p.end, f8_ll_i64(m, 1), NULL, 0);
+    /* the last queries have the most keys: they go first, so that threads finish together */
+    LLVMValueRef from_last = f8_att_div(a, l.index, d->B * d->H), pair = f8_att_rem(a, l.index, d->B * d->H);
+    LLVMValueRef super = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, supers - 1), from_last, "");
+    w.batch = f8_att_div(a, pair, d->H);
+    w.head = f8_att_rem(a, pair, d->H);
+    w.kv_head = f8_att_div(a, w.head, d->H / d->Hkv);
+    w.first = f8_att_mul(a, super, F8_ATT_SUPER);
+    w.count = f8_ll_imin(m, f8_ll_i64(m, F8_ATT_SUPER),
+                         m->ll->BuildNSWSub(m->b, f8_ll_i64(m, a->blocks), w.first, ""));
+    load_queries(&w);
+    forward_keys(&w);
+    store_outputs(&w);
+    f8_ll_loop_end(m, &l, NULL);
+    f8_ll_phase_end(m);
+    phases[0].n_tasks = d->B * d->H * supers;
+    phases[0].scratch = a->scratch;
+    *n_phases = 1;
+}
+
+/* ---- the entry ---- */
+
+static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
+{
+    if (x->dtype != F8_F32 && x->dtype != F8_BF16)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention on the CPU takes f32 or bf16, not %s",
+                       f8_dtype_name(x->dtype));
+    if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->H % x->Hkv)
+        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
+                       "attention: batch %lld, tokens %lld, heads %lld, key heads %lld can't be",
+                       (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->Hkv);
+    if (x->D < 1 || x->D > 512)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "attention on the CPU takes heads of 1 to 512 elements, not %lld",
+                       (long long)x->D);
+    const int64_t q = x->H * x->D, kv = x->Hkv * x->D;
+    bool ok = x->stride.q >= q && x->stride.k >= kv && x->stride.v >= kv && x->stride.o >= q;
+    if (backward)
+        ok = ok && x->stride.dout >= q && x->stride.dq >= q && x->stride.dk >= kv && x->stride.dv >= kv;
+    if (!ok)
+        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE, "attention: a token stride is shorter than its heads");
+    return F8_OK;
+}
+
+f8_status f8_cpu_attention_emit(f8_llvm_module *m, const f8_attention_desc *desc, bool backward,
+                                const char *symbol, f8_cpu_phase *phases, int *n_phases, f8_diag *d)
+{
+    F8_TRY(check(desc, backward, d));
+    f8_att a = {.m = m, .desc = desc, .symbol = symbol,
+                .blocks = (desc->T + F8_ATT_BLOCK - 1) / F8_ATT_BLOCK,
+                .padded = (desc->D + F8_MK_LANES - 1) / F8_MK_LANES * F8_MK_LANES,
+                .element = desc->dtype == F8_BF16 ? m->i16 : m->f32};
+    for (int i = 0; i < F8_ATTENTION_MAX_PHASES; i++) {
+        phases[i] = (f8_cpu_phase){0};
+        int n = snprintf(phases[i].symbol, sizeof phases[i].symbol, "%s_%d", symbol, i);
+        if (n < 0 || (size_t)n >= sizeof phases[i].symbol)
+            return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "attention: symbol '%s' is too long", symbol);
+    }
+    const int lanes = m->lanes;
+    m->lanes = F8_MK_LANES;
+    char name[160];
+    snprintf(name, sizeof name, "%s_transpose", symbol);
+    a.transpose = f8_mk_transpose_function(m, name, a.padded);
+    (backward ? f8_att_backward : f8_att_forward)(&a, phases, n_phases);
+    m->lanes = lanes;
+    return F8_OK;
+}
+
+double f8_attention_flops(const f8_attention_desc *x, bool backward)
+{
+    double pairs = x->causal ? (double)x->T * (double)(x->T + 1) / 2 : (double)x->T * (double)x->T;
+    return (backward ? 5 : 2) * 2.0 * pairs * (double)x->D * (double)x->H * (double)x->B;
+}

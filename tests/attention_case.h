@@ -1,0 +1,53 @@
+/* One attention problem for tests and the benchmark: tensors (perhaps views with gaps), the compiled
+ * kernel, running its tasks, and a plain double-precision reference with error bounds. */
+#ifndef F8_TESTS_ATTENTION_CASE_H
+#define F8_TESTS_ATTENTION_CASE_H
+
+#include "codegen/cpu_attention.h"
+#include "codegen/link.h"
+#include "runtime/blob.h"
+
+enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_COUNT };
+
+typedef struct att_tensor {
+    uint8_t *memory, *base; /* base is past a margin; memory has the canary wherever no element lies */
+    size_t bytes;           /* of memory */
+    int64_t stride, heads;
+    double *value, *bound;  /* the reference [b][t][head][d] (lse: [b][h][t]) and what it may be off by */
+} att_tensor;
+
+typedef struct att_case {
+    f8_attention_desc desc;
+    att_tensor t[T_COUNT];
+    f8_link_image image[2]; /* forward, backward */
+    f8_blob blob[2];
+    f8_cpu_phase phase[2][F8_ATTENTION_MAX_PHASES];
+    int n_phases[2];
+    double compile_seconds[2];
+    f8_arena arena;
+} att_case;
+
+/* gap: elements between tokens beyond the heads. Strides in `desc` are set here. Exits with a
+ * message when something fails: it is a test's or a benchmark's helper. */
+void att_make(att_case *c, const f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
+              uint64_t seed);
+void att_free(att_case *c);
+
+double att_get(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d);
+void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d, double x);
+
+/* Run all tasks of a direction: on `parts` pieces of the task range, in descending order if `reverse`.
+ * Scratch is checked for writes beyond its size. */
+void att_run(att_case *c, bool backward, int parts, bool reverse);
+/* Run one phase's tasks [begin, end) with the caller's scratch. */
+void att_tasks(const att_case *c, bool backward, int phase, int64_t begin, int64_t end, void *scratch);
+
+void att_clear(att_case *c, int tensor); /* back to the canary */
+/* Elements outside the tensor still hold the canary. */
+bool att_canary(const att_case *c, int tensor);
+
+/* Fill value and bound of o and lse; then (from what o and lse of the case hold) dq, dk, dv. */
+void att_reference_forward(att_case *c);
+void att_reference_backward(att_case *c);
+
+#endif
