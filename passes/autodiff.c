@@ -6,9 +6,9 @@
  * Contributions to one value are added in f32, in ascending order of the users that made them, and
  * rounded once if the value is narrower. Two kinds of contribution are not just added:
  *   - slices that tile a value (q, k and v of one projection) give one concat, not padded zeros;
- *   - a parameter's contributions stay apart, so that each product can accumulate into the gradient that
- *     is kept as state. They are f32 and never rounded, also through the parameter's cast to bf16, and come in
- *     the order the backward pass makes them: a tied embedding's head first, its scatter last.
+ *   - a parameter's join a running sum at once, in the order the backward pass makes them (a tied
+ *     embedding's head first, its scatter last), so that the products accumulate into the gradient that is
+ *     kept as state. They are f32 and never rounded, also through the parameter's cast to bf16.
  */
 #include "passes/autodiff.h"
 
@@ -28,9 +28,14 @@ typedef struct contribution {
 
 typedef struct tape {
     f8_unit *u;
+    f8_func *f;
     f8_graph *g;
+    const int32_t *state_of;
     f8_ref n;            /* nodes of the forward part: [1, n) */
-    bool *needs, *param; /* by ref: depends on a parameter; is one */
+    bool *needs;         /* by ref: depends on a parameter */
+    f8_ref *param;       /* by ref: the parameter that it is, or is the cast of; 0 for others */
+    int32_t *var;        /* by ref of a parameter */
+    f8_ref *sum;         /* by ref of a parameter */
     contribution **to;   /* by ref: list, ascending users */
     contribution *part;  /* scratch: one list as an array */
     size_t part_room;
@@ -41,9 +46,34 @@ static f8_status no_memory(tape *t)
     return f8_arena_status(t->u->arena, t->u->diag);
 }
 
+/* acc + part; a product or scatter is made anew with acc as its operand (the one without it dies). */
+static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part)
+{
+    if (!acc || !part)
+        return part;
+    const f8_node n = *f8_at(g, part);
+    const char *name = g->name[part];
+    int n_attrs = f8_op_facts(n.op)->n_attrs;
+    if (n.op == F8_OP_MATMUL && n.n_in == 2)
+        acc = f8_make(g, n.op, (f8_ref[]){n.in[0], n.in[1], acc}, 3, n.attr, n_attrs);
+    else if (n.op == F8_OP_EMBEDDING_GRAD)
+        acc = f8_make(g, n.op, (f8_ref[]){acc, n.in[1], n.in[2]}, 3, n.attr, n_attrs);
+    else
+        acc = f8_binary(g, F8_OP_ADD, acc, part);
+    f8_set_name(g, acc, name);
+    return acc;
+}
+
 /* Users are visited in descending order, so putting each at the front leaves the list ascending. */
 static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
 {
+    f8_ref p = t->param[r];
+    if (p && f8_at(t->g, user)->op != F8_OP_SLICE) {
+        if (!t->sum[p] && t->state_of)
+            t->sum[p] = f8_func_var(t->f, t->state_of[t->var[p]]);
+        t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32));
+        return t->u->diag->status;
+    }
     contribution *c = F8_NEW(t->u->arena, contribution);
     if (!c)
         return no_memory(t);
@@ -52,23 +82,38 @@ static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
     return F8_OK;
 }
 
-static f8_status setup(tape *t, const f8_func *f)
+static bool is_param(const f8_module *m, const f8_port *p)
+{
+    return p->var >= 0 && m->var[p->var].kind == F8_VAR_PARAM && f8_dtype_is_float(p->type.dtype);
+}
+
+static f8_status setup(tape *t)
 {
     const f8_graph *g = t->g;
+    f8_arena *arena = t->u->arena;
     t->n = g->n_nodes;
-    t->needs = F8_NEW_ARRAY(t->u->arena, bool, t->n);
-    t->param = F8_NEW_ARRAY(t->u->arena, bool, t->n);
-    t->to = F8_NEW_ARRAY(t->u->arena, contribution *, t->n);
-    if (!t->needs || !t->param || !t->to)
+    t->needs = F8_NEW_ARRAY(arena, bool, t->n);
+    t->param = F8_NEW_ARRAY(arena, f8_ref, t->n);
+    t->var = F8_NEW_ARRAY(arena, int32_t, t->n);
+    t->sum = F8_NEW_ARRAY(arena, f8_ref, t->n);
+    t->to = F8_NEW_ARRAY(arena, contribution *, t->n);
+    if (!t->needs || !t->param || !t->var || !t->sum || !t->to)
         return no_memory(t);
-    for (size_t i = 0; i < f->n_in; i++) {
-        const f8_port *p = &f->in[i];
-        if (p->var >= 0 && t->u->module->var[p->var].kind == F8_VAR_PARAM && f8_dtype_is_float(p->type.dtype))
-            t->needs[p->ref] = t->param[p->ref] = true;
+    for (size_t i = 0; i < t->f->n_in; i++) {
+        const f8_port *p = &t->f->in[i];
+        if (!is_param(t->u->module, p))
+            continue;
+        t->needs[p->ref] = true;
+        t->param[p->ref] = p->ref;
+        t->var[p->ref] = p->var;
     }
-    for (f8_ref r = 1; r < t->n; r++)
-        for (uint32_t i = 0; i < f8_at(g, r)->n_in; i++)
-            t->needs[r] |= t->needs[f8_at(g, r)->in[i]];
+    for (f8_ref r = 1; r < t->n; r++) {
+        const f8_node *n = f8_at(g, r);
+        for (uint32_t i = 0; i < n->n_in; i++)
+            t->needs[r] |= t->needs[n->in[i]];
+        if (n->op == F8_OP_CAST && f8_dtype_is_float(n->type.dtype))
+            t->param[r] = t->param[n->in[0]];
+    }
     return F8_OK;
 }
 
@@ -182,18 +227,22 @@ static f8_status finish(tape *t, f8_ref r, f8_ref *out)
 
 /* ---- walking back ---- */
 
+/* What a parameter (or its cast) got from slices of it; all else is in the sum already. */
+static f8_status join_sum(tape *t, f8_ref r)
+{
+    size_t n;
+    F8_TRY(collect(t, r, &n));
+    for (size_t i = 0; i < n; i++)
+        F8_TRY(contribute(t, t->param[r], t->part[i].d, 0));
+    return F8_OK;
+}
+
 static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
 {
     f8_graph *g = t->g;
     const f8_node n = *f8_at(g, r); /* its operands stay where they are while the graph grows */
-    if (n.op == F8_OP_CAST && t->param[n.in[0]]) {
-        /* A weight's gradient passes its rounding untouched, part by part. */
-        size_t count;
-        F8_TRY(collect(t, r, &count));
-        for (size_t i = count; i-- > 0;)
-            F8_TRY(contribute(t, n.in[0], t->part[i].d, r));
-        return F8_OK;
-    }
+    if (t->param[r])
+        return join_sum(t, r);
     f8_ref dy = 0;
     F8_TRY(finish(t, r, &dy));
     if (n.op == F8_OP_SLICE)
@@ -206,63 +255,27 @@ static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
     return t->u->diag->status;
 }
 
-static f8_status take_gradient(tape *t, const f8_port *p, f8_gradient *d)
+f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed, const int32_t *state_of,
+                           f8_gradient **out, size_t *n_out)
 {
-    size_t n = 0;
-    d->param = p->var;
-    if (t->to[p->ref])
-        F8_TRY(collect(t, p->ref, &n));
-    d->part = F8_NEW_ARRAY(t->u->arena, f8_ref, n);
-    if (!d->part)
-        return no_memory(t);
-    for (size_t i = 0; i < n; i++)
-        d->part[i] = f8_fold_cast(t->g, t->part[n - 1 - i].d, F8_F32);
-    d->n = n;
-    return F8_OK;
-}
-
-f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed, f8_gradient **out, size_t *n_out)
-{
-    tape t = {.u = u, .g = f->graph};
-    F8_TRY(setup(&t, f));
+    tape t = {.u = u, .f = f, .g = f->graph, .state_of = state_of};
+    size_t n = 0, n_ports = f->n_in;
+    F8_TRY(setup(&t));
     f8_ref *dx = F8_NEW_ARRAY(u->arena, f8_ref, f8_widest(t.g));
-    f8_gradient *d = F8_NEW_ARRAY(u->arena, f8_gradient, f->n_in);
+    f8_gradient *d = F8_NEW_ARRAY(u->arena, f8_gradient, n_ports);
     if (!dx || !d)
         return no_memory(&t);
     F8_TRY(contribute(&t, loss, seed, 0));
     for (f8_ref r = t.n; r-- > 1;) {
         t.g->at = t.g->loc[r];
-        if (t.needs[r] && t.to[r] && !t.param[r])
+        if (t.needs[r] && t.to[r])
             F8_TRY(visit(&t, r, dx));
     }
-    size_t n = 0;
-    for (size_t i = 0; i < f->n_in; i++)
-        if (t.param[f->in[i].ref])
-            F8_TRY(take_gradient(&t, &f->in[i], &d[n++]));
     t.g->at = F8_NOWHERE;
+    for (size_t i = 0; i < n_ports; i++)
+        if (is_param(u->module, &f->in[i]))
+            d[n++] = (f8_gradient){f->in[i].var, t.sum[f->in[i].ref]};
     *out = d;
     *n_out = n;
     return u->diag->status;
-}
-
-f8_ref f8_accumulate(f8_graph *g, f8_ref acc, const f8_gradient *d)
-{
-    for (size_t i = 0; i < d->n; i++) {
-        f8_ref part = d->part[i];
-        if (!acc || !part) {
-            acc = part;
-            continue;
-        }
-        const f8_node n = *f8_at(g, part);
-        const char *name = g->name[part];
-        int n_attrs = f8_op_facts(n.op)->n_attrs;
-        if (n.op == F8_OP_MATMUL && n.n_in == 2)
-            acc = f8_make(g, n.op, (f8_ref[]){n.in[0], n.in[1], acc}, 3, n.attr, n_attrs);
-        else if (n.op == F8_OP_EMBEDDING_GRAD)
-            acc = f8_make(g, n.op, (f8_ref[]){acc, n.in[1], n.in[2]}, 3, n.attr, n_attrs);
-        else
-            acc = f8_binary(g, F8_OP_ADD, acc, part);
-        f8_set_name(g, acc, name);
-    }
-    return acc;
 }

@@ -94,17 +94,16 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     f8_ref loss = map[original->out[0].ref];
     f8_gradient *d;
     size_t n;
+    int32_t *state_of = F8_NEW_ARRAY(u->arena, int32_t, u->module->n_vars);
+    if (!state_of)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < t->n; i++)
+        state_of[t->param[i]] = t->grad[i];
     F8_TRY(f8_func_result(f, "loss", loss, -1));
-    F8_TRY(f8_differentiate(u, f, loss, f8_const(g, 1), &d, &n));
-    for (size_t i = 0; i < n; i++) {
-        size_t k = 0;
-        while (k < t->n && t->param[k] != d[i].param)
-            k++;
-        if (k == t->n || d[i].n == 0)
-            continue;
-        f8_ref sum = f8_accumulate(g, f8_func_var(f, t->grad[k]), &d[i]);
-        F8_TRY(f8_func_result(f, NULL, sum, t->grad[k]));
-    }
+    F8_TRY(f8_differentiate(u, f, loss, f8_const(g, 1), state_of, &d, &n));
+    for (size_t i = 0; i < n; i++)
+        if (d[i].sum)
+            F8_TRY(f8_func_result(f, NULL, d[i].sum, state_of[d[i].param]));
     f8_ref steps = f8_binary(g, F8_OP_ADD, f8_func_var(f, t->micro_steps), f8_const(g, 1));
     return f8_func_result(f, NULL, steps, t->micro_steps);
 }
@@ -118,7 +117,6 @@ typedef struct cut {
     bool *stable;      /* by ref: depends on parameters and constants alone */
     bool *needed;      /* by backward */
     f8_gradient *grad;
-    f8_ref *result;    /* by entry of grad */
     size_t n_grads;
 } cut;
 
@@ -172,15 +170,10 @@ static f8_status build_joint(cut *c, const f8_func *original)
     f8_ref seed = f8_func_input(&c->joint, "dloss", f8_type_of(g, loss), -1);
     if (!seed)
         return u->diag->status;
-    F8_TRY(f8_differentiate(u, &c->joint, loss, seed, &c->grad, &c->n_grads));
-    c->result = F8_NEW_ARRAY(u->arena, f8_ref, c->n_grads);
-    if (!c->result)
-        return f8_arena_status(u->arena, u->diag);
-    for (size_t i = 0; i < c->n_grads; i++) {
-        c->result[i] = f8_accumulate(g, 0, &c->grad[i]);
-        if (!c->result[i])
-            c->result[i] = f8_zeros(g, &u->module->var[c->grad[i].param].type);
-    }
+    F8_TRY(f8_differentiate(u, &c->joint, loss, seed, NULL, &c->grad, &c->n_grads));
+    for (size_t i = 0; i < c->n_grads; i++)
+        if (!c->grad[i].sum)
+            c->grad[i].sum = f8_zeros(g, &u->module->var[c->grad[i].param].type);
     return u->diag->status;
 }
 
@@ -198,7 +191,7 @@ static f8_status find_needed(cut *c)
             c->stable[r] &= c->stable[n->in[i]];
     }
     for (size_t i = 0; i < c->n_grads; i++)
-        c->needed[c->result[i]] = true;
+        c->needed[c->grad[i].sum] = true;
     for (f8_ref r = g->n_nodes; r-- > 1;) {
         const f8_node *n = f8_at(g, r);
         for (uint32_t i = 0; c->needed[r] && !is_saved(c, r) && i < n->n_in; i++)
@@ -258,7 +251,7 @@ static f8_status build_backward(cut *c)
         if (c->needed[r] && !(map[r] = backward_node(c, f, r, map, buffer, &k)))
             return u->diag->status;
     for (size_t i = 0; i < c->n_grads; i++)
-        F8_TRY(f8_func_result(f, u->module->var[c->grad[i].param].name, map[c->result[i]], -1));
+        F8_TRY(f8_func_result(f, u->module->var[c->grad[i].param].name, map[c->grad[i].sum], -1));
     return F8_OK;
 }
 
@@ -314,5 +307,8 @@ f8_status f8_pass_autodiff(f8_unit *u)
             return u->diag->status;
         F8_TRY(f8_build_update(u, update, &t));
     }
-    return build_pair(u, &original);
+    F8_TRY(build_pair(u, &original));
+    for (size_t i = 0; i < m->n_funcs; i++)
+        F8_TRY(f8_func_rewrite(&m->func[i], NULL, NULL)); /* drops what rules made in vain */
+    return F8_OK;
 }

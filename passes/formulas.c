@@ -165,8 +165,9 @@ f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse)
 {
     if (!x)
         return 0;
-    f8_type flat = *f8_type_of(g, x), split = flat;
+    f8_type flat = *f8_type_of(g, x);
     int64_t size = f8_type_columns(&flat) / heads, time = flat.dim[flat.rank - 2];
+    int64_t batch = f8_type_rows(&flat) / time;
     /* Roll what is stored: a roll reads other columns, so a kernel can't roll what it only computes. */
     const f8_node *n = f8_at(g, x);
     f8_ref stored = n->op == F8_OP_CAST ? n->in[0] : x;
@@ -174,10 +175,7 @@ f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse)
     f8_ref rolled = f8_cast(g, f8_make(g, F8_OP_ROLL, &stored, 1, roll, 2), F8_F32);
 
     /* Heads get an axis of their own, over which the tables [T, 1, D] broadcast. */
-    split.dtype = F8_F32;
-    split.rank++;
-    split.dim[split.rank - 2] = heads;
-    split.dim[split.rank - 1] = size;
+    f8_type split = {.dtype = F8_F32, .rank = 4, .dim = {batch, time, heads, size}};
     int64_t table[] = {time, 1, size};
     f8_attr attr[] = {F8_INTS(F8_A_SHAPE, ((f8_ints){2, {time, size}})), F8_FLOAT(F8_A_BASE, base)};
     f8_ref cosine = f8_reshape_to(g, f8_make(g, F8_OP_ROPE_COS, NULL, 0, attr, 2), 3, table);

@@ -137,6 +137,16 @@ static f8_status store(const update *s, int32_t var, f8_ref value, f8_ref old)
     return value ? f8_func_result(s->f, NULL, value, var) : s->u->diag->status;
 }
 
+/* Zeros that no other state shares: each is written in its place, beside what else is updated there. */
+static f8_ref own_zeros(f8_graph *g, const f8_type *type, uint32_t clone)
+{
+    f8_ref zero = f8_const(g, 0);
+    f8_ints shape = {.n = type->rank};
+    for (int i = 0; i < type->rank; i++)
+        shape.v[i] = type->dim[i];
+    return f8_make_clone(g, F8_OP_BROADCAST, &zero, 1, &F8_INTS(F8_A_SHAPE, shape), 1, clone);
+}
+
 static f8_status update_param(const update *s, size_t i)
 {
     f8_graph *g = s->g;
@@ -153,7 +163,7 @@ static f8_status update_param(const update *s, size_t i)
     F8_TRY(store(s, t->param[i], new_p, p));
     F8_TRY(store(s, t->m[i], new_m, m));
     F8_TRY(store(s, t->v[i], new_v, v));
-    return store(s, t->grad[i], f8_zeros(g, &type), 0);
+    return store(s, t->grad[i], own_zeros(g, &type, (uint32_t)i + 1), 0);
 }
 
 /* ---- the function ---- */

@@ -65,6 +65,10 @@ RULE(matmul)
     f8_ref a = n.in[0], b = n.in[1];
     f8_type at = *f8_type_of(g, a), bt = *f8_type_of(g, b);
     f8_ref d_a = f8_fold_cast(g, dy, at.dtype), d_b = f8_fold_cast(g, dy, bt.dtype);
+    if (at.rank == 1) { /* a row vector: as a matrix of one row */
+        a = f8_reshape_to(g, a, 2, (int64_t[]){1, at.dim[0]});
+        d_a = f8_reshape_to(g, d_a, 2, (int64_t[]){1, n.type.dim[0]});
+    }
     f8_ref da = ta ? product(g, b, tb, d_b, true, name, to_a) : product(g, d_b, false, b, !tb, name, to_a);
     f8_ref db = tb ? product(g, d_a, true, a, ta, name, to_b) : product(g, a, !ta, d_a, false, name, to_b);
     if (!da || !db)

@@ -1,0 +1,287 @@
+/* Chunk: the head and its cross-entropy, some rows at a time, so that whole logits never exist.
+ *
+ * logits = matmul(x, w) -> cross_entropy, and in micro_step cross_entropy_grad -> dgrad and wgrad, become per
+ * chunk of rows: slices of x and targets, the matmul, losses, the logits' gradient, a piece of dx, and one more term
+ * in dw's chain of accumulators. Nothing of a chunk is read by the next but that sum, so their order in
+ * the graph, chunk after chunk, is the order that needs one chunk's logits at a time.
+ *
+ * Row losses are gathered and summed as the whole's would be: the loss does not depend on the chunks (dw
+ * does: its sum over rows is cut at their bounds). The rows of a chunk depend on shapes alone.
+ *
+ * Only this exact pattern is rewritten: logits that anyone else reads, or that were changed on the way
+ * (a bias, soft-capping), stay whole. The forward/backward pair is left alone: a framework hands the
+ * loss's gradient in between, so logits would have to be saved or computed again.
+ *
+ * Requires: entry points. Breaks: nothing. */
+#include "passes/copy.h"
+#include "passes/formulas.h"
+#include "passes/pass.h"
+
+#include <string.h>
+
+enum { WHOLE_BYTES = 4 << 20, CHUNK_BYTES = 64 << 20, CHUNK_MIN = 16 };
+
+/* The pattern, as refs of the old graph; 0 where absent. */
+typedef struct head {
+    f8_ref logits, loss;   /* matmul(x, w), cross_entropy */
+    f8_ref grad, rounded;  /* cross_entropy_grad; the one cast of it to the GEMMs' dtype */
+    f8_ref dgrad, dx;      /* matmul; it, or the one cast that reads it */
+    f8_ref wgrad;          /* matmul */
+} head;
+
+typedef struct chunker {
+    f8_unit *u;
+    f8_func *f;
+    const f8_graph *from;
+    f8_graph *to;
+    f8_uses uses;
+    f8_ref *map;
+} chunker;
+
+/* Rows of a chunk of [rows, columns] f32 logits: all of them when they are few bytes, else a power of two. */
+static int64_t chunk_rows(int64_t rows, int64_t columns)
+{
+    if (rows * columns * 4 <= WHOLE_BYTES)
+        return rows;
+    int64_t size = CHUNK_MIN;
+    while (size * 2 <= rows && size * 2 * columns * 4 <= CHUNK_BYTES)
+        size *= 2;
+    return size < rows ? size : rows;
+}
+
+/* ---- finding the pattern ---- */
+
+static uint32_t n_uses(const chunker *c, f8_ref r)
+{
+    return c->uses.start[r + 1] - c->uses.start[r];
+}
+
+static f8_ref use(const chunker *c, f8_ref r, uint32_t i)
+{
+    return c->uses.user[c->uses.start[r] + i];
+}
+
+static bool has_role(const f8_graph *g, f8_ref r, const char *role)
+{
+    return f8_at(g, r)->op == F8_OP_MATMUL && !strcmp(f8_attr_s(g, r, F8_A_ROLE), role);
+}
+
+/* The readers of the logits' gradient: at most one dgrad and one wgrad. */
+static bool match_backward(const chunker *c, head *h)
+{
+    const f8_graph *g = c->from;
+    h->rounded = h->grad;
+    if (n_uses(c, h->grad) == 1 && f8_at(g, use(c, h->grad, 0))->op == F8_OP_CAST)
+        h->rounded = use(c, h->grad, 0);
+    for (uint32_t i = 0; i < n_uses(c, h->rounded); i++) {
+        f8_ref r = use(c, h->rounded, i);
+        if (r && !h->dgrad && has_role(g, r, "dgrad") && f8_at(g, r)->in[0] == h->rounded)
+            h->dgrad = h->dx = r;
+        else if (r && !h->wgrad && has_role(g, r, "wgrad"))
+            h->wgrad = r;
+        else
+            return false;
+    }
+    if (h->dgrad && n_uses(c, h->dgrad) == 1 && f8_at(g, use(c, h->dgrad, 0))->op == F8_OP_CAST)
+        h->dx = use(c, h->dgrad, 0);
+    return true;
+}
+
+static bool match(const chunker *c, f8_ref logits, head *h)
+{
+    const f8_graph *g = c->from;
+    *h = (head){.logits = logits};
+    if (f8_at(g, logits)->op != F8_OP_MATMUL || f8_at(g, logits)->n_in != 2 ||
+        f8_attr_i(g, logits, F8_A_TRANSPOSE_A))
+        return false;
+    const f8_type *t = f8_type_of(g, logits);
+    if (chunk_rows(f8_type_rows(t), f8_type_columns(t)) == f8_type_rows(t))
+        return false;
+    for (uint32_t i = 0; i < n_uses(c, logits); i++) {
+        f8_ref r = use(c, logits, i);
+        f8_op op = f8_at(g, r)->op;
+        if (op == F8_OP_CROSS_ENTROPY && !h->loss)
+            h->loss = r;
+        else if (op == F8_OP_CROSS_ENTROPY_GRAD && !h->grad)
+            h->grad = r;
+        else
+            return false;
+    }
+    if (!h->loss || (h->grad && !match_backward(c, h)))
+        return false;
+    /* Everything is made where the later of loss and grad stands: nobody may need the loss before. */
+    for (uint32_t i = 0; h->grad && i < n_uses(c, h->loss); i++)
+        if (use(c, h->loss, i) && use(c, h->loss, i) < h->grad)
+            return false;
+    return !h->grad || f8_at(g, h->grad)->in[1] == f8_at(g, h->loss)->in[1];
+}
+
+/* ---- rewriting ---- */
+
+static f8_ref mapped(const chunker *c, f8_ref r, uint32_t i)
+{
+    return c->map[f8_at(c->from, r)->in[i]];
+}
+
+/* MATMUL with the attributes and (for the n-th chunk) the name of old node `as`. */
+static f8_ref product(const chunker *c, f8_ref as, int chunk, f8_ref a, f8_ref b, f8_ref acc)
+{
+    const f8_node *n = f8_at(c->from, as);
+    f8_ref r = f8_make(c->to, F8_OP_MATMUL, (f8_ref[]){a, b, acc}, acc ? 3 : 2, n->attr,
+                       f8_op_facts(n->op)->n_attrs);
+    if (c->from->name[as]) {
+        const char *name = f8_arena_printf(c->u->arena, "%s.%d", c->from->name[as], chunk);
+        f8_set_name(c->to, r, name ? name : "");
+    }
+    return r;
+}
+
+static f8_ref as_matrix(f8_graph *g, f8_ref x)
+{
+    if (!x)
+        return 0;
+    const f8_type *t = f8_type_of(g, x);
+    return f8_reshape_to(g, x, 2, (int64_t[]){f8_type_rows(t), f8_type_columns(t)});
+}
+
+typedef struct pieces {
+    f8_ref *loss, *dx;
+    f8_ref dw;
+    int n;
+} pieces;
+
+static void make_chunk(const chunker *c, const head *h, pieces *p, f8_ref x, f8_ref targets, f8_ref scale)
+{
+    f8_graph *g = c->to;
+    f8_ref logits = product(c, h->logits, p->n, x, mapped(c, h->logits, 1), 0);
+    p->loss[p->n] = f8_ce_losses(g, logits, targets);
+    if (h->grad) {
+        f8_ref d = f8_ce_grad(g, logits, targets, scale);
+        d = f8_cast(g, d, f8_type_of(c->from, h->rounded)->dtype);
+        if (h->dgrad)
+            p->dx[p->n] = f8_cast(g, product(c, h->dgrad, p->n, d, mapped(c, h->dgrad, 1), 0),
+                                  f8_type_of(c->from, h->dx)->dtype);
+        if (h->wgrad) {
+            bool x_first = f8_at(c->from, h->wgrad)->in[0] != h->rounded;
+            p->dw = product(c, h->wgrad, p->n, x_first ? x : d, x_first ? d : x, p->dw);
+        }
+    }
+    p->n++;
+}
+
+/* dw's running sum can start the chain if it exists before the chunks do, as a state's input does. */
+static f8_ref starting_sum(const chunker *c, const head *h)
+{
+    return h->wgrad && f8_at(c->from, h->wgrad)->n_in > 2 ? mapped(c, h->wgrad, 2) : 0;
+}
+
+static f8_status make_chunks(chunker *c, const head *h)
+{
+    f8_graph *g = c->to;
+    f8_ref x = as_matrix(g, mapped(c, h->logits, 0)), targets = mapped(c, h->loss, 1);
+    int64_t rows = f8_type_rows(f8_type_of(g, x)), columns = f8_type_columns(f8_type_of(c->from, h->logits));
+    int64_t size = chunk_rows(rows, columns), count = (rows + size - 1) / size;
+    pieces p = {.loss = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
+                .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count), .dw = starting_sum(c, h)};
+    if (!p.loss || !p.dx)
+        return f8_arena_status(c->u->arena, c->u->diag);
+    f8_ref scale = h->grad ? f8_binary(g, F8_OP_DIV, mapped(c, h->grad, 2), f8_const(g, (double)rows)) : 0;
+    targets = f8_reshape_to(g, targets, 1, &rows);
+    for (int64_t at = 0; at < rows; at += size) {
+        int64_t end = at + size < rows ? at + size : rows;
+        make_chunk(c, h, &p, f8_slice(g, x, 0, at, end), f8_slice(g, targets, 0, at, end), scale);
+    }
+    c->map[h->loss] = f8_ce_mean(g, f8_concat(g, p.loss, p.n, 0));
+    if (h->dx)
+        c->map[h->dx] = f8_reshape(g, f8_concat(g, p.dx, p.n, 0), f8_type_of(c->from, h->dx));
+    if (h->wgrad)
+        c->map[h->wgrad] = p.dw;
+    return c->u->diag->status;
+}
+
+/* dw's chain goes on from a sum that must be copied by the time the chunks are made. */
+static bool sum_is_ready(const chunker *c, const head *h, f8_ref place)
+{
+    return !h->wgrad || f8_at(c->from, h->wgrad)->n_in < 3 || f8_at(c->from, h->wgrad)->in[2] < place;
+}
+
+static f8_status copy_ports(chunker *c)
+{
+    for (size_t i = 0; i < c->f->n_in; i++) {
+        f8_port *p = &c->f->in[i];
+        c->to->at = c->from->loc[p->ref];
+        f8_ref r = f8_input(c->to, (int64_t)i, &p->type);
+        f8_set_name(c->to, r, c->from->name[p->ref]);
+        c->map[p->ref] = r;
+    }
+    return c->u->diag->status;
+}
+
+/* f8_func_rewrite does not fit: a chunk is made of the operands of several nodes. */
+static f8_status rebuild(chunker *c, const head *h)
+{
+    const f8_graph *g = c->from;
+    f8_ref place = h->loss > h->grad ? h->loss : h->grad;
+    f8_ref *buffer = F8_NEW_ARRAY(c->u->arena, f8_ref, f8_widest(g));
+    f8_ref *root = F8_NEW_ARRAY(c->u->arena, f8_ref, c->f->n_out);
+    c->map = F8_NEW_ARRAY(c->u->arena, f8_ref, g->n_nodes);
+    c->to = f8_graph_create(c->u->module, c->u->diag);
+    if (!buffer || !root || !c->map || !c->to)
+        return f8_arena_status(c->u->arena, c->u->diag);
+    for (size_t i = 0; i < c->f->n_out; i++)
+        root[i] = c->f->out[i].ref;
+    bool *live = f8_live_nodes(g, root, c->f->n_out, c->u->arena);
+    if (!live)
+        return f8_arena_status(c->u->arena, c->u->diag);
+    F8_TRY(copy_ports(c));
+    const f8_ref gone[] = {h->logits, h->loss, h->grad, h->rounded, h->dgrad, h->dx, h->wgrad};
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        bool skip = !live[r] || f8_at(g, r)->op == F8_OP_INPUT;
+        for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++)
+            skip |= gone[i] == r;
+        c->to->at = g->loc[r];
+        if (r == place)
+            F8_TRY(make_chunks(c, h));
+        if (!skip && !(c->map[r] = f8_copy_node(c->to, g, r, f8_map_operands(g, r, c->map, buffer))))
+            return c->u->diag->status;
+    }
+    c->to->at = F8_NOWHERE;
+    for (size_t i = 0; i < c->f->n_in; i++)
+        c->f->in[i].ref = c->map[c->f->in[i].ref];
+    for (size_t i = 0; i < c->f->n_out; i++)
+        c->f->out[i].ref = c->map[c->f->out[i].ref];
+    c->f->graph = c->to;
+    return c->u->diag->status;
+}
+
+/* The first head of f that is worth it, rewritten; *found says whether there was one. */
+static f8_status chunk_one(f8_unit *u, f8_func *f, bool *found)
+{
+    chunker c = {.u = u, .f = f, .from = f->graph};
+    head h;
+    F8_TRY(f8_compute_uses(f, u->arena, &c.uses, u->diag));
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
+        if (f8_at(f->graph, r)->op != F8_OP_CROSS_ENTROPY || !match(&c, f8_at(f->graph, r)->in[0], &h))
+            continue;
+        if (!sum_is_ready(&c, &h, h.loss > h.grad ? h.loss : h.grad))
+            continue;
+        *found = true;
+        return rebuild(&c, &h);
+    }
+    return F8_OK;
+}
+
+f8_status f8_pass_chunk(f8_unit *u)
+{
+    static const char *const names[] = {"eval", "micro_step"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        f8_func *f = f8_module_find_func(u->module, names[i]);
+        bool found = f != NULL;
+        while (found) {
+            F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* dead users would hide the pattern */
+            found = false;
+            F8_TRY(chunk_one(u, f, &found));
+        }
+    }
+    return F8_OK;
+}
