@@ -1,0 +1,26 @@
+/* Rope tables: see rope.h. libm's double functions are within an ulp, so that the f32 they round to is
+ * the nearest one but for about one case in 2^28; all targets of a process share the result. */
+#include "ir/rope.h"
+
+#include <math.h>
+
+double f8_rope_angle(int64_t t, int64_t i, int64_t size, double base)
+{
+    return (double)t * pow(base, -2.0 * (double)i / (double)size);
+}
+
+double f8_rope_entry(f8_op op, int64_t t, int64_t d, int64_t size, double base)
+{
+    const int64_t half = size / 2;
+    const double angle = f8_rope_angle(t, d % half, size, base);
+    if (op == F8_OP_ROPE_COS)
+        return cos(angle);
+    return d < half ? -sin(angle) : sin(angle);
+}
+
+void f8_rope_table(f8_op op, int64_t rows, int64_t size, double base, float *out)
+{
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t d = 0; d < size; d++)
+            out[t * size + d] = (float)f8_rope_entry(op, t, d, size, base);
+}
