@@ -1,0 +1,215 @@
+/* FP8 truth: is a run that calls itself FP8 really one, and a good one?
+ *
+ * The loss of a short run hardly tells (almost any broken recipe trains), so the gates look at what was
+ * executed, on a small GPT after WARM steps:
+ *   count   FP8 GEMMs executed in a step = planned = 3 for each linear not excluded by name
+ *   sqnr    each quantized operand, read back from an executed step, against what was quantized:
+ *           x and w at least 25 dB, dy at least 19 dB (torchao's gate for a cast, and E5M2's one bit less)
+ *   range   the largest code of each operand uses the format's range: at least 1/8 of its maximum. Delayed
+ *           scales lag by a step and a fresh history starts empty, hence no more than that. SQNR
+ *           alone cannot see a scale that is too small by a power of two: it only moves
+ *           exponents until values underflow.
+ * Each negative control is a recipe broken on purpose; the test names the gates that must catch it. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir/fp8.h"
+#include "tests/shared/compile.h"
+
+enum { WARM = 24 };
+
+typedef struct gates {
+    double worst_forward, worst_gradient, least_range; /* dB, dB, share of the format's maximum */
+    int64_t linears, planned, executed, operands;
+    float loss;
+} gates;
+
+static char *text;
+static size_t text_size;
+
+static void setup(void)
+{
+    text = f8_test_text(&text_size);
+    ck_assert_ptr_nonnull(text);
+}
+
+static void teardown(void)
+{
+    free(text);
+}
+
+static const void *output(f8_compiled *c, int func, const char *name, f8_type *type)
+{
+    const int i = f8_compiled_output(c, func, name);
+    ck_assert_msg(i >= 0, "no output %s", name);
+    *type = c->plan.func[func].out[i].type;
+    return f8_exec_port(c->exec, (uint32_t)func, true, (uint32_t)i);
+}
+
+/* One operand: 20 log10(|x| / |x - q scale_inv|), and the largest |q| over the format's maximum. */
+static void measure_operand(f8_compiled *c, int func, const char *name, gates *g)
+{
+    char part[128];
+    f8_type qt, xt, st;
+    snprintf(part, sizeof part, "%s.q", name);
+    const uint8_t *q = output(c, func, part, &qt);
+    snprintf(part, sizeof part, "%s.scale_inv", name);
+    const float inv = *(const float *)output(c, func, part, &st);
+    const float *x = output(c, func, name, &xt);
+    double signal = 0, noise = 0, largest = 0;
+    for (int64_t i = 0; i < f8_type_elements(&xt); i++) {
+        const double code = f8_decode(qt.dtype, q[i]), e = (double)x[i] - code * (double)inv;
+        signal += (double)x[i] * (double)x[i];
+        noise += e * e;
+        largest = fmax(largest, fabs(code));
+    }
+    const double db = 10 * log10(signal / noise), range = largest / (double)f8_dtype_max(qt.dtype);
+    const char *dot = strrchr(name, '.');
+    double *worst = !strcmp(dot, ".dy") ? &g->worst_gradient : &g->worst_forward;
+    if (!(db >= *worst))
+        *worst = db;
+    if (!(range >= g->least_range))
+        g->least_range = range;
+    g->operands++;
+}
+
+static gates run(f8_recipe recipe)
+{
+    f8_compiled c;
+    const f8_compile_setup s = {.file = "frontend/models/gpt.f8", .dims = "B=4 T=64 L=2", .recipe = recipe,
+                                .keep = "*", .threads = 2};
+    gates g = {.worst_forward = INFINITY, .worst_gradient = INFINITY, .least_range = INFINITY};
+    ck_assert_msg(f8_compile_model(&c, &s), "%s", c.diag.text);
+    for (uint64_t i = 0; i < WARM; i++) {
+        const int64_t before = f8_exec_count(c.exec).fp8_gemms;
+        g.loss = f8_compiled_step(&c, text, text_size, i);
+        g.executed = f8_exec_count(c.exec).fp8_gemms - before;
+    }
+    ck_assert_msg(isfinite(g.loss), "loss %g: %s", (double)g.loss, c.diag.text);
+    g.planned = c.unit.fp8_gemms;
+    g.linears = c.unit.linears;
+    const int step = f8_compiled_func(&c, "micro_step");
+    const f8_plan_func *f = &c.plan.func[step];
+    for (uint32_t i = 0; i < f->n_out; i++) {
+        const size_t n = strlen(f->out[i].name);
+        if (n < 2 || strcmp(f->out[i].name + n - 2, ".q"))
+            continue;
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)(n - 2), f->out[i].name);
+        measure_operand(&c, step, name, &g);
+    }
+    f8_compiled_end(&c);
+    return g;
+}
+
+static bool count_gate(const gates *g)
+{
+    return g->executed == g->planned && g->planned == 3 * (g->linears - 1); /* lm_head is excluded */
+}
+
+static bool sqnr_gate(const gates *g)
+{
+    return g->operands == 3 * (g->linears - 1) && g->worst_forward >= 25 && g->worst_gradient >= 19;
+}
+
+static bool range_gate(const gates *g)
+{
+    return g->least_range >= 0.125;
+}
+
+#define SHOW(g)                                                                                       \
+    "x, w: %.1f dB; dy: %.1f dB; range %.3f; FP8 GEMMs %lld of %lld planned, %lld linears",          \
+        (g).worst_forward, (g).worst_gradient, (g).least_range, (long long)(g).executed,              \
+        (long long)(g).planned, (long long)(g).linears
+
+/* ---- recipes as shipped pass every gate ---- */
+
+static void check_good(const char *name)
+{
+    const gates g = run(*f8_recipe_by_name(name));
+    ck_assert_msg(count_gate(&g) && sqnr_gate(&g) && range_gate(&g), SHOW(g));
+}
+
+START_TEST(delayed_passes)
+{
+    check_good("delayed");
+}
+END_TEST
+
+START_TEST(current_passes)
+{
+    check_good("current");
+}
+END_TEST
+
+/* ---- negative controls ---- */
+
+START_TEST(no_scaling_is_caught)
+{
+    f8_recipe r = *f8_recipe_by_name("current");
+    r.scaling = F8_SCALING_UNIT;
+    const gates g = run(r);
+    ck_assert_msg(!sqnr_gate(&g), SHOW(g));
+}
+END_TEST
+
+START_TEST(e5m2_everywhere_is_caught)
+{
+    f8_recipe r = *f8_recipe_by_name("current");
+    r.gradient = F8_E4M3; /* E5M2 x E5M2 is no GEMM: the other operand must differ */
+    r.forward = F8_E5M2;
+    const gates g = run(r);
+    ck_assert_msg(!sqnr_gate(&g), SHOW(g));
+}
+END_TEST
+
+START_TEST(scale_256_times_too_small_is_caught)
+{
+    f8_recipe r = *f8_recipe_by_name("delayed");
+    r.margin = 8;
+    const gates g = run(r);
+    ck_assert_msg(!sqnr_gate(&g) || !range_gate(&g), SHOW(g));
+}
+END_TEST
+
+START_TEST(saturating_scale_is_caught)
+{
+    f8_recipe r = *f8_recipe_by_name("delayed");
+    r.margin = -4;
+    const gates g = run(r);
+    ck_assert_msg(!sqnr_gate(&g), SHOW(g));
+}
+END_TEST
+
+START_TEST(skipped_quantization_is_caught)
+{
+    const gates g = run(*f8_recipe_by_name("bf16"));
+    ck_assert_msg(!count_gate(&g) && !sqnr_gate(&g), SHOW(g));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("recipes");
+    TCase *good = tcase_create("shipped"), *bad = tcase_create("negative controls");
+    tcase_add_checked_fixture(good, setup, teardown);
+    tcase_add_checked_fixture(bad, setup, teardown);
+    tcase_set_timeout(good, 120);
+    tcase_set_timeout(bad, 120);
+    tcase_add_test(good, delayed_passes);
+    tcase_add_test(good, current_passes);
+    tcase_add_test(bad, no_scaling_is_caught);
+    tcase_add_test(bad, e5m2_everywhere_is_caught);
+    tcase_add_test(bad, scale_256_times_too_small_is_caught);
+    tcase_add_test(bad, saturating_scale_is_caught);
+    tcase_add_test(bad, skipped_quantization_is_caught);
+    suite_add_tcase(s, good);
+    suite_add_tcase(s, bad);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

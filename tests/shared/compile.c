@@ -1,0 +1,145 @@
+/* See compile.h. */
+#include "tests/shared/compile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/build.h"
+#include "frontend/parse.h"
+
+char *f8_test_read(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    fseek(f, 0, SEEK_END);
+    const long n = ftell(f);
+    rewind(f);
+    char *text = malloc((size_t)n + 1);
+    *size = text ? fread(text, 1, (size_t)n, f) : 0;
+    fclose(f);
+    return text;
+}
+
+char *f8_test_text(size_t *size)
+{
+    char *text = f8_test_read("../shared/data/tinyshakespeare.txt", size);
+    if (text)
+        return text;
+    static const char *const own[] = {"ir/graph.c", "ir/infer.c", "passes/scaling.c", "runtime/exec.c",
+                                      "frontend/cmd_train.c", "frontend/program.c", "ir/module.c"};
+    text = NULL;
+    *size = 0;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        size_t n;
+        char *part = f8_test_read(own[i], &n);
+        if (!part)
+            continue;
+        text = realloc(text, *size + n);
+        memcpy(text + *size, part, n);
+        *size += n;
+        free(part);
+    }
+    return text;
+}
+
+static size_t parse_dims(const char *text, char *buf, f8_dim_override *out)
+{
+    size_t n = 0;
+    strcpy(buf, text);
+    for (char *word = strtok(buf, " "); word; word = strtok(NULL, " ")) {
+        char *equals = strchr(word, '=');
+        *equals = 0;
+        out[n++] = (f8_dim_override){word, atoll(equals + 1)};
+    }
+    return n;
+}
+
+bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
+{
+    *c = (f8_compiled){0};
+    f8_arena_init(&c->arena, NULL);
+    char buf[256] = "";
+    f8_dim_override dims[16];
+    const size_t n_dims = setup->dims ? parse_dims(setup->dims, buf, dims) : 0;
+    size_t size = 0;
+    char *text = f8_test_read(setup->file, &size);
+    if (!text) {
+        f8_fail(&c->diag, F8_ERR_IO, F8_NOWHERE, "cannot read %s", setup->file);
+        return false;
+    }
+    c->unit = (f8_unit){.arena = &c->arena, .diag = &c->diag};
+    f8_recipe *recipe = F8_NEW(&c->arena, f8_recipe);
+    *recipe = setup->recipe;
+    c->unit.options.recipe = recipe;
+    c->unit.options.keep = setup->keep;
+    c->unit.options.no_fuse = setup->no_fuse;
+    const bool ok =
+        f8_parse(text, size, setup->file, dims, n_dims, &c->arena, &c->diag, &c->unit.module) == F8_OK &&
+        f8_run_passes(&c->unit) == F8_OK &&
+        f8_build_plan(c->unit.module, &(f8_build_options){0}, &c->arena, &c->plan, &c->diag) == F8_OK &&
+        f8_exec_create(&c->plan, &(f8_exec_options){.n_threads = setup->threads}, &c->exec, &c->diag) == F8_OK;
+    free(text);
+    if (!ok)
+        return false;
+    f8_exec_init(c->exec, 1);
+    const int prepare = f8_compiled_func(c, "prepare");
+    return prepare < 0 || f8_exec_run(c->exec, (uint32_t)prepare, &c->diag) == F8_OK;
+}
+
+void f8_compiled_end(f8_compiled *c)
+{
+    f8_exec_destroy(c->exec);
+    f8_arena_end(&c->arena);
+}
+
+int f8_compiled_func(const f8_compiled *c, const char *name)
+{
+    for (uint32_t i = 0; i < c->plan.n_funcs; i++)
+        if (!strcmp(c->plan.func[i].name, name))
+            return (int)i;
+    return -1;
+}
+
+int f8_compiled_output(const f8_compiled *c, int func, const char *name)
+{
+    const f8_plan_func *f = &c->plan.func[func];
+    for (uint32_t i = 0; i < f->n_out; i++)
+        if (!strcmp(f->out[i].name, name))
+            return (int)i;
+    return -1;
+}
+
+void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, uint64_t seed)
+{
+    const f8_plan_func *f = &c->plan.func[func];
+    for (uint32_t i = 0; i < f->n_in; i++) {
+        const bool targets = !strcmp(f->in[i].name, "targets");
+        if (!targets && strcmp(f->in[i].name, "tokens"))
+            continue;
+        int32_t *to = f8_exec_port(c->exec, (uint32_t)func, false, i);
+        const int64_t B = f->in[i].type.dim[0], T = f->in[i].type.dim[1];
+        uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
+        for (int64_t b = 0; b < B; b++) {
+            x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+            const size_t at = (size_t)(x >> 33) % (size - (size_t)T - 1);
+            for (int64_t t = 0; t < T; t++)
+                to[b * T + t] = (unsigned char)text[at + (size_t)t + targets];
+        }
+    }
+}
+
+float f8_compiled_step(f8_compiled *c, const char *text, size_t size, uint64_t seed)
+{
+    const int step = f8_compiled_func(c, "micro_step"), update = f8_compiled_func(c, "update");
+    if (step < 0 || update < 0)
+        return NAN;
+    f8_compiled_batch(c, step, text, size, seed);
+    if (f8_exec_run(c->exec, (uint32_t)step, &c->diag) != F8_OK ||
+        f8_exec_run(c->exec, (uint32_t)update, &c->diag) != F8_OK)
+        return NAN;
+    const int loss = f8_compiled_output(c, step, "loss");
+    return *(const float *)f8_exec_port(c->exec, (uint32_t)step, true, (uint32_t)loss);
+}

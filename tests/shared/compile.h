@@ -1,0 +1,44 @@
+/* Compile and run a model with options the public API does not offer: a recipe made by the test. */
+#ifndef F8_TEST_COMPILE_H
+#define F8_TEST_COMPILE_H
+
+#include "passes/pass.h"
+#include "runtime/exec.h"
+
+typedef struct f8_compiled {
+    f8_arena arena;
+    f8_diag diag;
+    f8_unit unit;
+    f8_plan plan;
+    f8_exec *exec;
+} f8_compiled;
+
+typedef struct f8_compile_setup {
+    const char *file;    /* a model, relative to the project's root */
+    const char *dims;    /* "B=4 T=64": replaces dims */
+    f8_recipe recipe;
+    const char *keep;
+    int threads;
+    bool no_fuse;
+} f8_compile_setup;
+
+/* false with the message in c->diag; end it either way. */
+bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup);
+void f8_compiled_end(f8_compiled *c);
+
+/* Index of a function, or of an output port of it; -1 if there is none. */
+int f8_compiled_func(const f8_compiled *c, const char *name);
+int f8_compiled_output(const f8_compiled *c, int func, const char *name);
+
+/* Fill micro_step's (or eval's) tokens and targets from the bytes of a text, by seed. */
+void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, uint64_t seed);
+
+/* One micro_step and update; the loss. NaN when a run failed (c->diag says why). */
+float f8_compiled_step(f8_compiled *c, const char *text, size_t size, uint64_t seed);
+
+/* A text to train on: tinyshakespeare where it lies beside the project, else the project's own sources.
+ * The caller frees. */
+char *f8_test_text(size_t *size);
+char *f8_test_read(const char *path, size_t *size); /* NULL when it can't be read */
+
+#endif
