@@ -210,36 +210,38 @@ static void put_rules(printer *p)
 
 typedef struct named {
     const char *name; /* interned: equal strings are equal pointers */
-    f8_ref ref;       /* 0: a port has the name */
+    f8_ref ref;       /* 0: a port or several nodes have the name */
 } named;
 
-static int by_name(const void *a, const void *b)
+/* Enter a name into the open-addressing table of `mask` + 1 entries. */
+static void enter_name(named *table, size_t mask, const char *name, f8_ref ref)
 {
-    uintptr_t x = (uintptr_t)((const named *)a)->name, y = (uintptr_t)((const named *)b)->name;
-    return x < y ? -1 : x > y;
+    size_t i = (size_t)((uintptr_t)name * 0x9e3779b97f4a7c15u >> 20) & mask;
+    while (table[i].name && table[i].name != name)
+        i = (i + 1) & mask;
+    table[i].ref = table[i].name ? 0 : ref;
+    table[i].name = name;
 }
 
 /* label[r] = name for nodes whose name nothing else in the function has. */
 static bool label_nodes(printer *p)
 {
     const f8_graph *g = p->f->graph;
-    size_t n = 0;
-    named *list = F8_NEW_ARRAY(&p->scratch, named, g->n_nodes + p->f->n_in);
-    if (!list)
+    size_t size = 64;
+    while (size < 2 * (g->n_nodes + p->f->n_in))
+        size *= 2;
+    named *table = F8_NEW_ARRAY(&p->scratch, named, size);
+    if (!table)
         return false;
     for (size_t i = 0; i < p->f->n_in; i++)
         if (p->f->in[i].var < 0)
-            list[n++] = (named){p->f->in[i].name, 0};
+            enter_name(table, size - 1, p->f->in[i].name, 0);
     for (f8_ref r = 1; r < g->n_nodes; r++)
         if (g->node[r].op != F8_OP_INPUT && f8_name_ok(g->name[r]))
-            list[n++] = (named){g->name[r], r};
-    qsort(list, n, sizeof *list, by_name);
-    for (size_t i = 0; i < n; i++) {
-        bool alone = (i == 0 || list[i - 1].name != list[i].name) &&
-                     (i + 1 == n || list[i + 1].name != list[i].name);
-        if (alone && list[i].ref)
-            p->label[list[i].ref] = list[i].name;
-    }
+            enter_name(table, size - 1, g->name[r], r);
+    for (size_t i = 0; i < size; i++)
+        if (table[i].ref)
+            p->label[table[i].ref] = table[i].name;
     return true;
 }
 
