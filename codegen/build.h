@@ -1,0 +1,43 @@
+/* From a module whose functions are grouped, ordered and placed to a plan: kernels are described,
+ * equal ones are compiled once, their code is linked into one blob, and every group becomes a step.
+ *
+ *     f8_build_plan(module, &(f8_build_options){0}, &arena, &plan, diag);
+ *
+ * Functions without a program (the text's own `forward`) are not in the plan. The same module and CPU
+ * give the same plan, byte for byte, whatever `threads` is. */
+#ifndef F8_CODEGEN_BUILD_H
+#define F8_CODEGEN_BUILD_H
+
+#include "ir/program.h"
+#include "runtime/plan.h"
+
+typedef struct f8_build_kernel {
+    const char *name;  /* of the first group that needs it */
+    const char *text;  /* its description */
+    uint64_t hash;
+    uint32_t launches; /* steps that run it, over all functions */
+    double seconds;    /* to print and compile it */
+} f8_build_kernel;
+
+typedef struct f8_build_stats {
+    f8_build_kernel *kernel; /* in the build's arena */
+    uint32_t n_kernels;
+    double describe, compile, link; /* seconds; compile is elapsed time over all threads */
+    int64_t code_bytes;
+} f8_build_stats;
+
+typedef struct f8_build_options {
+    const char *cpu;          /* NULL or "native": this machine; else an LLVM CPU name */
+    const char *llvm;         /* path of LLVM's library; NULL: the usual names */
+    int threads;              /* that compile; 0: 2 */
+    const f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
+    const f8_allocator *allocator; /* for memory that ends with the call; from several threads; NULL: the default */
+    f8_build_stats *stats;    /* filled when not NULL */
+} f8_build_options;
+
+/* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM; F8_ERR_INTERNAL for a program that breaks the
+ * rules of ir/program.h; F8_ERR_UNSUPPORTED for what no kernel can do. */
+f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
+                        f8_plan *plan, f8_diag *d);
+
+#endif
