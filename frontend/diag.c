@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Source columns shown before and after the place. */
-enum { BEFORE = 60, AFTER = 40, TAB = 4 };
+/* Lines up to WHOLE bytes are shown whole, of longer ones what is AROUND the place. */
+enum { WHOLE = 120, AROUND = 60, TAB = 4 };
 
 /* ---- a buffer that counts past its end ---- */
 
@@ -100,10 +100,10 @@ static void put_source(out *o, f8_loc loc, const char *line, size_t length)
     size_t place = loc.column ? loc.column - 1 : 0;
     if (place > length)
         place = length;
-    size_t from = place > BEFORE ? place - BEFORE : 0;
+    size_t from = length > WHOLE && place > AROUND ? place - AROUND : 0;
     while (from > 0 && from < place && ((unsigned char)line[from] & 0xC0) == 0x80)
         from++; /* not into the middle of a character */
-    size_t to = length - place > AFTER ? place + AFTER : length;
+    size_t to = length > WHOLE && length - place > AROUND ? place + AROUND : length;
     size_t columns = 0, caret = 0;
     char gutter[32];
     snprintf(gutter, sizeof gutter, "%5u | ", loc.line);

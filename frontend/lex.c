@@ -184,7 +184,7 @@ static bool lex_clone(f8_lexer *l, f8_token *t)
         return false;
     for (p++; p < l->end && is_digit(*p);)
         p++;
-    if (p == l->at + 1 || p == l->end || *p != '(' || p - l->at > 11)
+    if (p == l->at + 1 || p == l->end || *p != '(' || p - l->at > 20)
         return false;
     t->loc = f8_lex_place(l);
     take(l, t, F8_T_CLONE, l->at + 1, p, p);

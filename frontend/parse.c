@@ -119,7 +119,7 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
         i++;
     if (i == N_INITS)
         return f8_p_fail(p, p->tok.loc, "there is no initializer %s%s", f8_lex_quote(&p->tok, found, sizeof found),
-                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, N_INITS, hint, sizeof hint));
+                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, N_INITS, "", hint, sizeof hint));
     F8_TRY(f8_p_advance(p));
     v->init = inits[i].kind;
     if (!inits[i].takes_number)

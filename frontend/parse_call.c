@@ -22,7 +22,7 @@ static f8_status parse_value(f8_parser *p, f8_operand *o)
     uint32_t found = f8_p_map_get(&p->values, name);
     if (!found)
         return f8_p_fail(p, loc, "'%%%s' is not defined here%s", name,
-                         f8_p_suggest(name, strlen(name), binding_name, p, p->n_bindings, hint, sizeof hint));
+                         f8_p_suggest(name, strlen(name), binding_name, p, p->n_bindings, "%", hint, sizeof hint));
     *o = p->binding[found - 1].value;
     o->loc = loc;
     return F8_OK;
@@ -46,7 +46,7 @@ static f8_status parse_variable(f8_parser *p, f8_operand *o)
     if (f8_p_map_get(&p->values, name))
         return f8_p_fail(p, o->loc, "there is no param or state '%s' (did you mean '%%%s'?)", name, name);
     char hint[80];
-    f8_p_suggest(name, strlen(name), var_name, p->m, p->m->n_vars, hint, sizeof hint);
+    f8_p_suggest(name, strlen(name), var_name, p->m, p->m->n_vars, "", hint, sizeof hint);
     return f8_p_fail(p, o->loc, "there is no param or state '%s'%s", name, hint);
 }
 
@@ -185,7 +185,7 @@ static f8_status parse_op(f8_parser *p, f8_op *op)
     if (*op != F8_OP_NONE && *op != F8_OP_INPUT)
         return f8_p_advance(p);
     char hint[80], found[160];
-    f8_p_suggest(p->tok.text, p->tok.length, op_name, NULL, F8_OP_COUNT - 1, hint, sizeof hint);
+    f8_p_suggest(p->tok.text, p->tok.length, op_name, NULL, F8_OP_COUNT - 1, "", hint, sizeof hint);
     return f8_p_fail(p, p->tok.loc, "there is no op %s%s", f8_lex_quote(&p->tok, found, sizeof found), hint);
 }
 
@@ -199,16 +199,22 @@ static f8_status parse_clone(f8_parser *p, uint32_t *clone)
     return f8_p_advance(p);
 }
 
+enum { MAX_OPERANDS = 1024 };
+
+#define OP(ID, n, lo, hi, ...) _Static_assert(hi <= MAX_OPERANDS, n ": more operands than a call can hold");
+#include "ir/ops.def"
+#undef OP
+
 /* operands = "(" [operand {"," operand}] ")", pushed on the operand stack */
-static f8_status parse_operands(f8_parser *p, const f8_op_info *info)
+static f8_status parse_operands(f8_parser *p)
 {
     F8_TRY(f8_p_expect(p, '(', "'('"));
     size_t base = p->n_operands;
     while (!f8_p_at(p, ')')) {
         if (p->n_operands > base)
             F8_TRY(f8_p_expect(p, ',', "',' or ')'"));
-        if (p->n_operands - base > info->max_in)
-            break; /* one too many is enough for f8_make to say so; no limit on text that follows */
+        if (p->n_operands - base == MAX_OPERANDS)
+            return f8_p_fail(p, p->tok.loc, "more than %d operands", MAX_OPERANDS);
         f8_operand o;
         F8_TRY(f8_p_operand(p, &o));
         f8_operand *stack = f8_arena_grow(&p->scratch, p->operand, p->n_operands, &p->operand_room,
@@ -218,14 +224,8 @@ static f8_status parse_operands(f8_parser *p, const f8_op_info *info)
         p->operand = stack;
         stack[p->n_operands++] = o;
     }
-    return f8_p_at(p, ')') ? f8_p_advance(p) : F8_OK;
+    return f8_p_advance(p);
 }
-
-enum { MAX_OPERANDS = 1025 };
-
-#define OP(ID, n, lo, hi, ...) _Static_assert(hi < MAX_OPERANDS, n ": more operands than a call can hold");
-#include "ir/ops.def"
-#undef OP
 
 /* Not inlined into parse_call: its array would multiply by the depth of nesting. */
 static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, size_t base, const f8_attr *attr,
@@ -252,11 +252,10 @@ static f8_status parse_call(f8_parser *p, f8_ref *ref)
     if (p->tok.kind == F8_T_CLONE)
         F8_TRY(parse_clone(p, &clone));
     size_t base = p->n_operands;
-    F8_TRY(parse_operands(p, f8_op_facts(op)));
+    F8_TRY(parse_operands(p));
     f8_attr attr[F8_MAX_ATTRS];
     int n_attrs = 0;
-    if (p->n_operands - base <= f8_op_facts(op)->max_in)
-        F8_TRY(parse_attrs(p, f8_op_facts(op), attr, &n_attrs));
+    F8_TRY(parse_attrs(p, f8_op_facts(op), attr, &n_attrs));
     F8_TRY(make_call(p, op, base, attr, n_attrs, clone, loc, ref));
     p->depth--;
     return F8_OK;

@@ -3,6 +3,7 @@
  * One grammar serves integers and reals; where it stands decides which. In integers `/` truncates and every
  * overflow is an error; in reals everything is a double, so 1/2 is 0.5. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/parser.h"
@@ -38,7 +39,7 @@ static f8_status named_value(f8_parser *p, int64_t *value)
         return f8_p_advance(p);
     }
     char hint[80], found[160];
-    f8_p_suggest(t.text, t.length, dim_name, p->m, p->m->n_dims, hint, sizeof hint);
+    f8_p_suggest(t.text, t.length, dim_name, p->m, p->m->n_dims, "", hint, sizeof hint);
     return f8_p_fail(p, t.loc, "%s is no dim or repeat variable%s", f8_lex_quote(&t, found, sizeof found), hint);
 }
 
@@ -220,12 +221,6 @@ f8_status f8_p_count(f8_parser *p, const char *what, int64_t *value)
 
 /* ---- types ---- */
 
-static const char *dtype_name(const void *user, size_t i)
-{
-    (void)user;
-    return f8_dtype_name((f8_dtype)i);
-}
-
 /* dtype = "f32" | "bf16" | "f16" | "i32" | "bool" | "f8e4m3" | "f8e5m2" | "f8e8m0" */
 f8_status f8_p_dtype(f8_parser *p, f8_dtype *dtype)
 {
@@ -234,9 +229,13 @@ f8_status f8_p_dtype(f8_parser *p, f8_dtype *dtype)
     *dtype = f8_dtype_by_name(p->tok.text, p->tok.length);
     if (*dtype != F8_DTYPE_COUNT)
         return f8_p_advance(p);
-    char hint[80], found[160];
-    f8_p_suggest(p->tok.text, p->tok.length, dtype_name, NULL, F8_DTYPE_COUNT, hint, sizeof hint);
-    return f8_p_fail(p, p->tok.loc, "there is no type %s%s", f8_lex_quote(&p->tok, found, sizeof found), hint);
+    char found[160], list[128] = "";
+    for (int d = 0; d < F8_DTYPE_COUNT; d++) {
+        size_t at = strlen(list);
+        snprintf(list + at, sizeof list - at, "%s%s", d ? ", " : "", f8_dtype_name((f8_dtype)d));
+    }
+    return f8_p_fail(p, p->tok.loc, "there is no type %s; there are: %s",
+                     f8_lex_quote(&p->tok, found, sizeof found), list);
 }
 
 /* type = dtype "[" [expr {"," expr}] "]" */

@@ -8,11 +8,14 @@ static f8_status parse_statements(f8_parser *p, size_t from, size_t to);
 
 /* ---- scopes ---- */
 
-static f8_status bind(f8_parser *p, const char *name, const f8_operand *value, f8_loc loc, bool carried)
+static f8_status bind(f8_parser *p, const char *name, const f8_operand *value, f8_loc loc)
 {
     uint32_t other = f8_p_map_get(&p->values, name);
     if (other) {
         f8_loc first = p->binding[other - 1].loc;
+        if (p->binding[other - 1].kind == F8_CARRIED_OUTSIDE)
+            return f8_p_fail(p, loc, "'%%%s' is carried by an outer repeat, at %u:%u: carry it through this one "
+                                     "under another name", name, first.line, first.column);
         return f8_p_fail(p, loc, "'%%%s' is already defined, at %u:%u", name, first.line, first.column);
     }
     f8_binding *grown = f8_arena_grow(&p->scratch, p->binding, p->n_bindings, &p->binding_room,
@@ -20,7 +23,7 @@ static f8_status bind(f8_parser *p, const char *name, const f8_operand *value, f
     if (!grown)
         return f8_p_memory(p);
     p->binding = grown;
-    grown[p->n_bindings++] = (f8_binding){.name = name, .value = *value, .loc = loc, .carried = carried};
+    grown[p->n_bindings++] = (f8_binding){.name = name, .value = *value, .loc = loc};
     return f8_p_map_set(p, &p->values, name, (uint32_t)p->n_bindings);
 }
 
@@ -54,8 +57,8 @@ static f8_status parse_assignment(f8_parser *p)
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_value_name(p, "a statement: '%name = ...', 'repeat' or 'return'", &name));
     uint32_t other = f8_p_map_get(&p->values, name);
-    if (other && !p->binding[other - 1].carried) /* said before the right-hand side is read */
-        return bind(p, name, &value, loc, false);
+    if (other && p->binding[other - 1].kind != F8_CARRIED) /* said before the right-hand side is read */
+        return bind(p, name, &value, loc);
     F8_TRY(f8_p_expect(p, '=', "'='"));
     const f8_ref fresh = p->f->graph->n_nodes;
     F8_TRY(f8_p_operand(p, &value));
@@ -64,7 +67,7 @@ static f8_status parse_assignment(f8_parser *p)
         (value.ref >= fresh || f8_at(p->f->graph, value.ref)->op != F8_OP_CONST))
         name_node(p, value.ref, name);
     if (!other)
-        return bind(p, name, &value, loc, false);
+        return bind(p, name, &value, loc);
     p->binding[other - 1].value = value;
     p->binding[other - 1].assigned = true;
     return F8_OK;
@@ -91,15 +94,15 @@ static f8_status parse_carry(f8_parser *p, size_t *first)
         F8_TRY(f8_p_operand(p, &value[n++]));
     } while (f8_p_at(p, ','));
     for (int i = 0; i < n; i++)
-        F8_TRY(bind(p, name[i], &value[i], loc[i], true));
+        F8_TRY(bind(p, name[i], &value[i], loc[i]));
     return F8_OK;
 }
 
 /* Outer carried values can be read in an inner repeat but not assigned: its own head would not say so. */
-static void set_carried(f8_parser *p, size_t from, size_t to, bool carried)
+static void set_carried(f8_parser *p, size_t from, size_t to, int kind)
 {
     for (size_t i = from; i < to; i++)
-        p->binding[i].carried = carried;
+        p->binding[i].kind = kind;
 }
 
 static f8_status check_carried(f8_parser *p, size_t from, size_t to)
@@ -122,7 +125,8 @@ static f8_status parse_repeat(f8_parser *p, size_t outer_from, size_t outer_to)
     F8_TRY(f8_p_repeat_head(p, &r));
     F8_TRY(parse_carry(p, &first));
     size_t mark = p->n_bindings;
-    set_carried(p, outer_from, outer_to, false);
+    set_carried(p, outer_from, outer_to, F8_CARRIED_OUTSIDE);
+    set_carried(p, first, mark, F8_CARRIED);
     F8_TRY(f8_p_repeat_open(p, &r));
     for (;;) {
         F8_TRY(f8_p_repeat_next(p, &r, &more));
@@ -136,8 +140,8 @@ static f8_status parse_repeat(f8_parser *p, size_t outer_from, size_t outer_to)
             return f8_p_unexpected(p, "a statement or '}'");
         F8_TRY(check_carried(p, first, mark));
     }
-    set_carried(p, first, mark, false);
-    set_carried(p, outer_from, outer_to, true);
+    set_carried(p, first, mark, F8_FIXED);
+    set_carried(p, outer_from, outer_to, F8_CARRIED);
     return f8_p_repeat_close(p, &r);
 }
 
@@ -185,7 +189,7 @@ static f8_status parse_inputs(f8_parser *p)
         f8_loc loc = p->tok.loc;
         F8_TRY(parse_port(p, &name, &type));
         f8_operand value = {.kind = F8_OPERAND_REF};
-        F8_TRY(bind(p, name, &value, loc, false));
+        F8_TRY(bind(p, name, &value, loc));
         p->f->graph->at = loc;
         f8_ref ref = f8_func_input(p->f, name, &type, -1);
         if (!ref)

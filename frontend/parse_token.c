@@ -245,9 +245,9 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
 }
 
 const char *f8_p_suggest(const char *name, size_t length, const char *(*candidate)(const void *, size_t),
-                         const void *user, size_t n, char *buf, size_t size)
+                         const void *user, size_t n, const char *prefix, char *buf, size_t size)
 {
-    size_t best = length / 3 + 1 < 3 ? length / 3 + 2 : 4; /* strictly fewer edits than this */
+    size_t best = length < 8 ? (length + 1) / 3 + 1 : 4; /* strictly fewer edits than this */
     const char *found = NULL;
     if (n > 1000)
         n = 1000;
@@ -264,6 +264,6 @@ const char *f8_p_suggest(const char *name, size_t length, const char *(*candidat
     }
     buf[0] = 0;
     if (found)
-        snprintf(buf, size, " (did you mean '%s'?)", found);
+        snprintf(buf, size, " (did you mean '%s%s'?)", prefix, found);
     return buf;
 }

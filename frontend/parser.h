@@ -32,8 +32,8 @@ typedef struct f8_binding {
     const char *name; /* interned */
     f8_operand value;
     f8_loc loc;       /* of the definition */
-    bool carried;     /* may be assigned again */
-    bool assigned;    /* was, in this iteration */
+    enum { F8_FIXED, F8_CARRIED, F8_CARRIED_OUTSIDE } kind; /* only F8_CARRIED may be assigned again */
+    bool assigned; /* was, in this iteration */
 } f8_binding;
 
 typedef struct f8_loop {
@@ -95,9 +95,9 @@ f8_status f8_p_value_name(f8_parser *p, const char *what, const char **name);
 uint32_t f8_p_map_get(const f8_name_map *map, const char *name);
 f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value);
 
-/* The closest of `n` candidates to `name` as " (did you mean 'x'?)", or "": for messages. */
+/* The closest of `n` candidates to `name` as " (did you mean 'PREFIXx'?)", or "": for messages. */
 const char *f8_p_suggest(const char *name, size_t length, const char *(*candidate)(const void *, size_t),
-                         const void *user, size_t n, char *buf, size_t size);
+                         const void *user, size_t n, const char *prefix, char *buf, size_t size);
 
 /* ---- parse_expr.c: numbers and types ---- */
 
