@@ -97,8 +97,8 @@ f8_ref f8_sum_all(f8_graph *g, f8_ref a)
     return f8_reshape(g, sum, &(f8_type){.dtype = F8_F32});
 }
 
-/* Sum over the axes of `t` marked in `summed` that lie before the last one, of a value whose last axis
- * stays: bring them to the front (the only other axis that can be reduced) and sum that. */
+/* Sum over the axes of `t` marked in `summed` that lie before the last one, of a value whose last
+ * axis stays: bring them to the front (the only other axis that can be reduced) and sum that. */
 static f8_ref sum_leading(f8_graph *g, f8_ref a, const f8_type *t, const bool *summed)
 {
     f8_ints perm = {.n = t->rank};

@@ -1,7 +1,7 @@
 /* The graph: nodes in ascending order, hash-consed at construction. See ir.h.
  *
- * The table is open addressing with linear probing over refs, at most half full. A node is looked up
- * before its type is inferred, so making the same thing twice costs one hash. */
+ * The table is open addressing with linear probing over refs, at most half full. A node is looked
+ * up before its type is inferred, so making the same thing twice costs one hash. */
 #include "ir/internal.h"
 
 #include <string.h>
@@ -245,8 +245,8 @@ static bool operands_ok(f8_graph *g, f8_op op, const f8_ref *in, int n_in)
     return true;
 }
 
-f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr,
-                     uint32_t clone)
+f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr,
+                     int n_attr, uint32_t clone)
 {
     if (op <= F8_OP_NONE || op >= F8_OP_COUNT || op == F8_OP_INPUT) {
         f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "this op can't be made by f8_make");

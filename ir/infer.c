@@ -1,5 +1,5 @@
-/* Result types, I: the driver, messages, canonical attributes, leaves, pointwise ops, reductions and
- * shapes. GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
+/* Result types, I: the driver, messages, canonical attributes, leaves, pointwise ops, reductions
+ * and shapes. GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
 #include "ir/fp8.h"
 #include "ir/internal.h"
 
@@ -39,8 +39,10 @@ f8_status f8_infer_fail(f8_graph *g, const f8_node *n, const char *roles, const 
     for (uint32_t i = 0; i < n->n_in && i < SHOWN && at + 1 < sizeof text; i++) {
         size_t role = roles ? strcspn(roles, " ") : 0;
         int put = snprintf(text + at, sizeof text - at, "%s%.*s%s",
-                           i == 0 ? "" : i + 1 == n->n_in ? " and " : ", ", (int)role,
-                           role ? roles : "", role ? " " : "");
+                           i == 0             ? ""
+                           : i + 1 == n->n_in ? " and "
+                                              : ", ",
+                           (int)role, role ? roles : "", role ? " " : "");
         at += put > 0 ? (size_t)put : 0;
         if (at + 1 < sizeof text)
             at = describe(g, n->in[i], text, sizeof text, at);
@@ -264,8 +266,8 @@ f8_status f8_infer_same1(f8_graph *g, const f8_node *n, f8_type *out)
     if (n->op == F8_OP_GELU) {
         const char *how = f8_node_attr(n, F8_A_APPROXIMATE)->s;
         if (strcmp(how, "tanh") && strcmp(how, "none"))
-            return f8_infer_fail(g, n, NULL, "approximate = \"%s\" is neither \"tanh\" nor \"none\"",
-                                 how);
+            return f8_infer_fail(g, n, NULL,
+                                 "approximate = \"%s\" is neither \"tanh\" nor \"none\"", how);
     }
     return F8_OK;
 }
@@ -339,8 +341,10 @@ f8_status f8_infer_reduce(f8_graph *g, const f8_node *n, f8_type *out)
         return F8_OK;
     }
     if (block->i < 0 || axis != 0 || out->rank < 2)
-        return f8_infer_fail(g, n, NULL, "blocks of %lld: only rows, the first axis of at least two, "
-                             "come in blocks", (long long)block->i);
+        return f8_infer_fail(g, n, NULL,
+                             "blocks of %lld: only rows, the first axis of at least two, "
+                             "come in blocks",
+                             (long long)block->i);
     out->dim[0] = out->dim[0] / block->i + (out->dim[0] % block->i != 0);
     return F8_OK;
 }

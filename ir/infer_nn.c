@@ -140,8 +140,8 @@ static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
 static f8_type lse_type(f8_graph *g, const f8_node *n)
 {
     const f8_type *q = f8_in_type(g, n, 0);
-    return (f8_type){.dtype = F8_F32, .rank = 3,
-                     .dim = {q->dim[0], f8_node_attr(n, F8_A_HEADS)->i, q->dim[1]}};
+    return (f8_type){
+        .dtype = F8_F32, .rank = 3, .dim = {q->dim[0], f8_node_attr(n, F8_A_HEADS)->i, q->dim[1]}};
 }
 
 f8_status f8_infer_attention(f8_graph *g, const f8_node *n, f8_type *out)

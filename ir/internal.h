@@ -6,7 +6,8 @@
 
 /* ---- graph.c ---- */
 
-/* The hash and identity of a node: op, clone number, operands, attributes (an INPUT: its index only). */
+/* The hash and identity of a node: op, clone number, operands, attributes (an INPUT: its index
+ * only). */
 uint32_t f8_node_hash(const f8_node *n);
 bool f8_node_equal(const f8_node *a, const f8_node *b);
 /* The node equal to `n` (whose hash is set), or 0. */
@@ -16,13 +17,14 @@ bool f8_attr_equal(const f8_attr *a, const f8_attr *b);
 
 /* ---- infer.c ---- */
 
-/* Bring attributes to the one form that hashing and printing see: axes counted from the front, 0 or 1
- * for booleans, kv_heads and roll's group filled in, constants rounded to their dtype. What is out of
- * range stays as it is, for f8_infer to refuse. */
-void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t n_in, f8_attr *attr);
+/* Bring attributes to the one form that hashing and printing see: axes counted from the front, 0 or
+ * 1 for booleans, kv_heads and roll's group filled in, constants rounded to their dtype. What is
+ * out of range stays as it is, for f8_infer to refuse. */
+void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t n_in,
+                        f8_attr *attr);
 
-/* Fails with "op: x f32[8] (from %h, line 3:7) and w f32[9] (from wte, line 1:1): message" at g->at.
- * `roles` names the operands, separated by spaces, or is NULL. */
+/* Fails with "op: x f32[8] (from %h, line 3:7) and w f32[9] (from wte, line 1:1): message" at
+ * g->at. `roles` names the operands, separated by spaces, or is NULL. */
 f8_status f8_infer_fail(f8_graph *g, const f8_node *n, const char *roles, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -35,7 +37,8 @@ static inline const f8_type *f8_in_type(const f8_graph *g, const f8_node *n, uin
 const f8_attr *f8_node_attr(const f8_node *n, f8_attr_key key);
 
 /* Operand `i` must have one of the dtypes in `mask` (1u << dtype, or'd). */
-f8_status f8_need_dtype(f8_graph *g, const f8_node *n, const char *roles, uint32_t i, unsigned mask);
+f8_status f8_need_dtype(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
+                        unsigned mask);
 enum {
     F8_M_F32 = 1 << F8_F32,
     F8_M_BF16 = 1 << F8_BF16,
@@ -45,7 +48,7 @@ enum {
 };
 
 /* One function per infer rule in ops.def, in infer.c or infer_nn.c. */
-#define OP(ID, name, lo, hi, results, CLS, rule, ...) \
+#define OP(ID, name, lo, hi, results, CLS, rule, ...)                                              \
     f8_status f8_infer_##rule(f8_graph *g, const f8_node *n, f8_type *out);
 #include "ir/ops.def"
 #undef OP

@@ -46,7 +46,8 @@ static bool grow_strings(f8_module *m)
         return false;
     for (uint32_t i = 0; i < t->size; i++)
         if (t->entry[i].s)
-            *find_entry(&bigger, t->entry[i].s, strlen(t->entry[i].s), t->entry[i].hash) = t->entry[i];
+            *find_entry(&bigger, t->entry[i].s, strlen(t->entry[i].s), t->entry[i].hash) =
+                t->entry[i];
     *t = bigger;
     return true;
 }
@@ -133,17 +134,21 @@ static f8_status check_var(const f8_module *m, const f8_var *v)
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s' is already declared, at %u:%u", v->name,
                        m->var[other].loc.line, m->var[other].loc.column);
     if ((unsigned)v->type.dtype >= F8_DTYPE_COUNT || v->type.rank > F8_MAX_RANK)
-        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': at most %d axes", v->name, F8_MAX_RANK);
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': at most %d axes", v->name,
+                       F8_MAX_RANK);
     for (int i = 0; i < v->type.rank; i++)
         if (v->type.dim[i] < 1)
-            return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': size %lld of axis %d is not positive",
-                           v->name, (long long)v->type.dim[i], i);
+            return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
+                           "'%s': size %lld of axis %d is not positive", v->name,
+                           (long long)v->type.dim[i], i);
     if (f8_type_bytes(&v->type) < 0)
-        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': its size in bytes leaves 64 bits", v->name);
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': its size in bytes leaves 64 bits",
+                       v->name);
     bool random = v->init == F8_INIT_NORMAL || v->init == F8_INIT_UNIFORM;
     if (random && v->type.dtype != F8_F32)
-        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': only f32 can be initialized at random, not %s",
-                       v->name, f8_dtype_name(v->type.dtype));
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
+                       "'%s': only f32 can be initialized at random, not %s", v->name,
+                       f8_dtype_name(v->type.dtype));
     return F8_OK;
 }
 
@@ -151,7 +156,8 @@ int32_t f8_module_var(f8_module *m, const f8_var *var)
 {
     if (check_var(m, var) != F8_OK)
         return -1;
-    f8_var *grown = f8_arena_grow(m->arena, m->var, m->n_vars, &m->var_room, m->n_vars + 1, sizeof *m->var);
+    f8_var *grown =
+        f8_arena_grow(m->arena, m->var, m->n_vars, &m->var_room, m->n_vars + 1, sizeof *m->var);
     interned *e = intern_entry(m, var->name, strlen(var->name));
     if (grown)
         m->var = grown;
@@ -231,8 +237,8 @@ static const char *port_name(f8_func *f, const char *name, int32_t var)
     if (var >= 0)
         return m->var[var].name;
     if (!f8_name_ok(name)) {
-        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is no name for an input or a result", f->name,
-                name ? name : "");
+        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is no name for an input or a result",
+                f->name, name ? name : "");
         return NULL;
     }
     const char *own = f8_intern(m, name);
@@ -257,7 +263,8 @@ static bool input_type_ok(f8_func *f, const char *name, const f8_type *type, int
 {
     f8_graph *g = f->graph;
     if (var >= 0 && !f8_type_equal(&g->module->var[var].type, type)) {
-        f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: input '%s' is not of its variable's type", f->name, name);
+        f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: input '%s' is not of its variable's type",
+                f->name, name);
         return false;
     }
     bool ok = type->rank <= F8_MAX_RANK && (unsigned)type->dtype < F8_DTYPE_COUNT;
@@ -306,13 +313,14 @@ f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var)
         return f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: result '%s' is no node", f->name, own);
     if (find_port(f->out, f->n_out, own, var))
         return f8_fail(g->diag, F8_ERR_INPUT, g->at,
-                       var >= 0 ? "%s: '%s' is replaced twice" : "%s: there already is a result '%s'",
+                       var >= 0 ? "%s: '%s' is replaced twice"
+                                : "%s: there already is a result '%s'",
                        f->name, own);
     const f8_type *type = f8_type_of(g, ref);
     char was[160], is[160];
     if (var >= 0 && !f8_type_equal(type, &g->module->var[var].type))
-        return f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is %s and can't be replaced by %s", f->name, own,
-                       f8_type_print(&g->module->var[var].type, was, sizeof was),
+        return f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is %s and can't be replaced by %s",
+                       f->name, own, f8_type_print(&g->module->var[var].type, was, sizeof was),
                        f8_type_print(type, is, sizeof is));
     f8_port p = {.name = own, .type = *type, .var = var, .ref = ref, .loc = g->at};
     return add_port(g, &f->out, &f->n_out, &f->out_room, p) ? F8_OK : g->diag->status;

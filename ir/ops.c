@@ -51,8 +51,8 @@ enum {
 };
 #undef A
 
-/* A default is an int, a double or a string in the table; the attribute's kind says which member of the
- * union it goes to. Every branch must compile for every default, hence NUMBER and TEXT. */
+/* A default is an int, a double or a string in the table; the attribute's kind says which member of
+ * the union it goes to. Every branch must compile for every default, hence NUMBER and TEXT. */
 #define NUMBER(v) _Generic((v), char *: 0, void *: 0, default: (v))
 #define TEXT(v) _Generic((v), char *: (v), default: "")
 #define CHOOSE __builtin_choose_expr

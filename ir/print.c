@@ -1,11 +1,12 @@
 /* The printer: canonical text, which frontend/parse*.c reads back to the same module.
  *
- * Canonical means: dims as resolved, shapes as numbers, one statement a node in the order of the graph,
- * attributes only where they differ from what leaving them out gives, functions' variables by their
- * bare names. A node keeps its source name where that is unique in the function (and is a letter or '_'
- * followed by letters, digits, '_' and '.'), else it is numbered %1, %2, ... in order of printing.
- * Unnamed finite f32 constants stand where they are used. `cast#2(%x)` is clone number 2 of a node.
- * Doubles and constants print with the fewest digits that read back the same, whatever the locale.
+ * Canonical means: dims as resolved, shapes as numbers, one statement a node in the order of the
+ * graph, attributes only where they differ from what leaving them out gives, functions' variables
+ * by their bare names. A node keeps its source name where that is unique in the function (and is a
+ * letter or '_' followed by letters, digits, '_' and '.'), else it is numbered %1, %2, ... in order
+ * of printing. Unnamed finite f32 constants stand where they are used. `cast#2(%x)` is clone number
+ * 2 of a node. Doubles and constants print with the fewest digits that read back the same, whatever
+ * the locale.
  *
  * Text goes out through a buffer; the first failure of the writer stops everything. */
 #include "ir/internal.h"
@@ -88,8 +89,8 @@ static void put_string(printer *p, const char *s)
 
 /* ---- numbers ---- */
 
-/* snprintf and strtod both follow the locale, so they agree; then whatever it uses as the decimal point
- * (several bytes, perhaps) becomes a point. */
+/* snprintf and strtod both follow the locale, so they agree; then whatever it uses as the decimal
+ * point (several bytes, perhaps) becomes a point. */
 static void fix_point(char *text)
 {
     char *to = text;

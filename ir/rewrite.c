@@ -83,9 +83,10 @@ static f8_status copy_node(rewriter *w, f8_ref r, f8_rewrite_fn rewrite, void *u
     if (diag->status != F8_OK)
         return diag->status;
     if (!made) {
-        /* the callback may have used the scratch's values, never changed them; made again as it was */
-        made = f8_make_clone(w->to, n->op, w->in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                             n->clone);
+        /* the callback may have used the scratch's values, never changed them; made again as it was
+         */
+        made = f8_make_clone(w->to, n->op, w->in, (int)n->n_in, n->attr,
+                             f8_op_facts(n->op)->n_attrs, n->clone);
         if (!made)
             return diag->status;
     }
@@ -94,7 +95,8 @@ static f8_status copy_node(rewriter *w, f8_ref r, f8_rewrite_fn rewrite, void *u
     return diag->status;
 }
 
-static f8_status copy_graph(rewriter *w, f8_func *f, size_t n_out, f8_rewrite_fn rewrite, void *user)
+static f8_status copy_graph(rewriter *w, f8_func *f, size_t n_out, f8_rewrite_fn rewrite,
+                            void *user)
 {
     F8_TRY(copy_inputs(w, f));
     for (f8_ref r = 1; r < w->from->n_nodes; r++)

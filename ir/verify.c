@@ -1,7 +1,7 @@
 /* The verifier: every invariant that ir.h states, checked over the whole module.
  *
- * It trusts pointers, not values: a pass that writes a wrong type, operand, attribute or port is found
- * here, at the pass that did it. Types are checked by inferring them again. */
+ * It trusts pointers, not values: a pass that writes a wrong type, operand, attribute or port is
+ * found here, at the pass that did it. Types are checked by inferring them again. */
 #include "ir/internal.h"
 
 #include <string.h>
@@ -17,8 +17,8 @@ static f8_status bad_node(const verifier *v, f8_ref r, const char *what)
 {
     const f8_node *n = &v->view.node[r];
     const char *op = n->op > F8_OP_NONE && n->op < F8_OP_COUNT ? f8_op_facts(n->op)->name : "?";
-    return f8_fail(v->diag, F8_ERR_INTERNAL, v->view.loc[r], "verify: %s, node %u (%s): %s", v->f->name, r,
-                   op, what);
+    return f8_fail(v->diag, F8_ERR_INTERNAL, v->view.loc[r], "verify: %s, node %u (%s): %s",
+                   v->f->name, r, op, what);
 }
 
 /* ---- nodes ---- */
@@ -157,8 +157,8 @@ static f8_status check_func(verifier *v, uint8_t *marks)
 {
     const f8_graph *g = v->f->graph;
     if (!f8_name_ok(v->f->name) || f8_module_find_func(v->m, v->f->name) != v->f)
-        return f8_fail(v->diag, F8_ERR_INTERNAL, F8_NOWHERE, "verify: function '%s': its name is taken",
-                       v->f->name);
+        return f8_fail(v->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                       "verify: function '%s': its name is taken", v->f->name);
     v->view = *g;
     v->view.diag = v->diag;
     for (f8_ref r = 1; r < g->n_nodes; r++)

@@ -1,4 +1,5 @@
-/* Type inference: every rule, what it gives and what it refuses, with the message's text. One row a case. */
+/* Type inference: every rule, what it gives and what it refuses, with the message's text. One row a
+ * case. */
 #include "ir/ir.h"
 
 #include <check.h>
@@ -14,13 +15,36 @@ typedef struct row {
 } row;
 
 /* Plain initializers, which f8_attr's own literals are not. */
-#define AI(k, v) {.key = F8_A_##k, .i = (v)}
-#define AF(k, v) {.key = F8_A_##k, .f = (v)}
-#define AS(k, v) {.key = F8_A_##k, .s = (v)}
-#define AV(k, ...) {.key = F8_A_##k, .ints = {COUNT(__VA_ARGS__, 5, 4, 3, 2, 1), {__VA_ARGS__}}}
+#define AI(k, v)                                                                                   \
+    {                                                                                              \
+        .key = F8_A_##k, .i = (v)                                                                  \
+    }
+#define AF(k, v)                                                                                   \
+    {                                                                                              \
+        .key = F8_A_##k, .f = (v)                                                                  \
+    }
+#define AS(k, v)                                                                                   \
+    {                                                                                              \
+        .key = F8_A_##k, .s = (v)                                                                  \
+    }
+#define AV(k, ...)                                                                                 \
+    {                                                                                              \
+        .key = F8_A_##k, .ints = { COUNT(__VA_ARGS__, 5, 4, 3, 2, 1), {__VA_ARGS__} }              \
+    }
 #define COUNT(a, b, c, d, e, n, ...) n
-#define ATTRS(...) {__VA_ARGS__, {.key = F8_A_COUNT}}
-#define NONE {{.key = F8_A_COUNT}}
+#define ATTRS(...)                                                                                 \
+    {                                                                                              \
+        __VA_ARGS__,                                                                               \
+        {                                                                                          \
+            .key = F8_A_COUNT                                                                      \
+        }                                                                                          \
+    }
+#define NONE                                                                                       \
+    {                                                                                              \
+        {                                                                                          \
+            .key = F8_A_COUNT                                                                      \
+        }                                                                                          \
+    }
 
 static const row leaves[] = {
     {F8_OP_CONST, "", "f32[]", ATTRS(AF(VALUE, 0.1))},
@@ -54,17 +78,21 @@ static const row pointwise[] = {
     {F8_OP_MUL, "f32[] f32[2,3,4,5,6]", "f32[2, 3, 4, 5, 6]", NONE},
     {F8_OP_ADD, "i32[3] i32[3]", "i32[3]", NONE},
     {F8_OP_ADD, "f32[8] f32[3]",
-     "!add: f32[8] (from %x0, line 1:1) and f32[3] (from %x1, line 2:2): sizes 8 and 3 do not broadcast",
+     "!add: f32[8] (from %x0, line 1:1) and f32[3] (from %x1, line 2:2): sizes 8 and 3 do not "
+     "broadcast",
      NONE},
     {F8_OP_ADD, "f32[8] i32[8]", "!dtypes f32 and i32 differ; cast one", NONE},
-    {F8_OP_ADD, "bf16[8] bf16[8]", "!operand 1 must be f32 or i32, not bf16; cast it to f32 first", NONE},
-    {F8_OP_MUL, "f32[8] f8e4m3[8]", "!operand 2 must be f32 or i32, not f8e4m3; cast it to f32 first", NONE},
+    {F8_OP_ADD, "bf16[8] bf16[8]", "!operand 1 must be f32 or i32, not bf16; cast it to f32 first",
+     NONE},
+    {F8_OP_MUL, "f32[8] f8e4m3[8]",
+     "!operand 2 must be f32 or i32, not f8e4m3; cast it to f32 first", NONE},
     {F8_OP_DIV, "i32[8] i32[8]", "!operand 1 must be f32, not i32", NONE},
     {F8_OP_FMA, "f32[8,1] f32[4] f32[]", "f32[8, 4]", NONE},
     {F8_OP_FMA, "i32[8] i32[8] i32[8]", "!must be f32, not i32", NONE},
     {F8_OP_NEG, "i32[2]", "i32[2]", NONE},
     {F8_OP_EXP, "f32[2]", "f32[2]", NONE},
-    {F8_OP_EXP, "i32[2]", "!exp: i32[2] (from %x0, line 1:1): operand 1 must be f32, not i32", NONE},
+    {F8_OP_EXP, "i32[2]", "!exp: i32[2] (from %x0, line 1:1): operand 1 must be f32, not i32",
+     NONE},
     {F8_OP_LT, "f32[8,1] f32[4]", "bool[8, 4]", NONE},
     {F8_OP_EQ, "i32[8] i32[]", "bool[8]", NONE},
     {F8_OP_LE, "bool[8] bool[8]", "!must be f32 or i32, not bool", NONE},
@@ -85,7 +113,8 @@ static const row pointwise[] = {
 static const row reductions[] = {
     {F8_OP_REDUCE_SUM, "f32[2,3,4]", "f32[2, 3, 1]", NONE},
     {F8_OP_REDUCE_SUM, "f32[2,3,4]", "f32[1, 3, 4]", ATTRS(AI(AXIS, 0))},
-    {F8_OP_REDUCE_SUM, "f32[2,3,4]", "!axis 1 is neither the first nor the last", ATTRS(AI(AXIS, 1))},
+    {F8_OP_REDUCE_SUM, "f32[2,3,4]", "!axis 1 is neither the first nor the last",
+     ATTRS(AI(AXIS, 1))},
     {F8_OP_REDUCE_SUM, "f32[2,3]", "!there is no axis 2", ATTRS(AI(AXIS, 2))},
     {F8_OP_REDUCE_SUM, "f32[2,3]", "!there is no axis -3", ATTRS(AI(AXIS, -3))},
     {F8_OP_REDUCE_SUM, "f32[]", "!there is no axis -1", NONE},
@@ -99,16 +128,18 @@ static const row reductions[] = {
 
 static const row shapes[] = {
     {F8_OP_RESHAPE, "bf16[2,3,4]", "bf16[6, 4]", ATTRS(AV(SHAPE, 6, 4))},
-    {F8_OP_RESHAPE, "f32[6]", "!reshape: f32[6] (from %x0, line 1:1): 6 elements do not fill f32[4]",
-     ATTRS(AV(SHAPE, 4))},
+    {F8_OP_RESHAPE, "f32[6]",
+     "!reshape: f32[6] (from %x0, line 1:1): 6 elements do not fill f32[4]", ATTRS(AV(SHAPE, 4))},
     {F8_OP_RESHAPE, "f32[6]", "!size -1 of axis 0 is not positive", ATTRS(AV(SHAPE, -1))},
     {F8_OP_TRANSPOSE, "f32[2,3,4]", "f32[4, 2, 3]", ATTRS(AV(PERM, 2, 0, 1))},
     {F8_OP_TRANSPOSE, "f32[2,3,4]", "f32[4, 2, 3]", ATTRS(AV(PERM, -1, 0, 1))},
-    {F8_OP_TRANSPOSE, "f32[2,3]", "!perm does not name each of the 2 axes once", ATTRS(AV(PERM, 0, 0))},
+    {F8_OP_TRANSPOSE, "f32[2,3]", "!perm does not name each of the 2 axes once",
+     ATTRS(AV(PERM, 0, 0))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm does not name", ATTRS(AV(PERM, 0, 2))},
     {F8_OP_TRANSPOSE, "f32[2,3]", "!perm does not name", ATTRS(AV(PERM, 0))},
     {F8_OP_SLICE, "f32[8,6]", "f32[8, 2]", ATTRS(AI(START, 1), AI(STOP, 3))},
-    {F8_OP_SLICE, "f32[8,6]", "!slice: f32[8, 6] (from %x0, line 1:1): [1, 7) is no part of axis 1 of size 6",
+    {F8_OP_SLICE, "f32[8,6]",
+     "!slice: f32[8, 6] (from %x0, line 1:1): [1, 7) is no part of axis 1 of size 6",
      ATTRS(AI(START, 1), AI(STOP, 7))},
     {F8_OP_SLICE, "f32[8]", "!is no part", ATTRS(AI(START, 3), AI(STOP, 3))},
     {F8_OP_SLICE, "f32[8]", "!is no part", ATTRS(AI(START, -1), AI(STOP, 3))},
@@ -135,51 +166,63 @@ static const row gemms[] = {
     {F8_OP_MATMUL, "f32[2,4,6] f32[5,6] f32[2,4,5]", "f32[2, 4, 5]", ATTRS(AI(TRANSPOSE_B, 1))},
     {F8_OP_MATMUL, "f32[4] f32[4,5]", "f32[5]", NONE},
     {F8_OP_MATMUL, "f32[8,256] f32[128,3]",
-     "!matmul: a f32[8, 256] (from %x0, line 1:1) and b f32[128, 3] (from %x1, line 2:2): inner sizes 256 and "
+     "!matmul: a f32[8, 256] (from %x0, line 1:1) and b f32[128, 3] (from %x1, line 2:2): inner "
+     "sizes 256 and "
      "128 differ",
      NONE},
     {F8_OP_MATMUL, "f32[4,6] f32[5,6] f32[4,4]",
-     "!, b f32[5, 6] (from %x1, line 2:2) and acc f32[4, 4] (from %x2, line 3:3): acc must be the result's f32[4, 5]",
+     "!, b f32[5, 6] (from %x1, line 2:2) and acc f32[4, 4] (from %x2, line 3:3): acc must be the "
+     "result's f32[4, 5]",
      ATTRS(AI(TRANSPOSE_B, 1))},
     {F8_OP_MATMUL, "f32[4,4] f32[4,4] bf16[4,4]", "!acc must be the result's f32[4, 4]", NONE},
     {F8_OP_MATMUL, "f32[4,4] bf16[4,4]", "!dtypes f32 and bf16 differ; cast one", NONE},
     {F8_OP_MATMUL, "f8e5m2[4,4] f8e5m2[4,4]", "!no hardware multiplies f8e5m2 by f8e5m2", NONE},
-    {F8_OP_MATMUL, "f16[4,4] f16[4,4]", "!operand 1 must be f32 or bf16 or f8e4m3 or f8e5m2, not f16", NONE},
+    {F8_OP_MATMUL, "f16[4,4] f16[4,4]",
+     "!operand 1 must be f32 or bf16 or f8e4m3 or f8e5m2, not f16", NONE},
     {F8_OP_MATMUL, "f32[4,4] f32[4]", "!both must be matrices", NONE},
     {F8_OP_MATMUL, "f32[] f32[4,4]", "!both must be matrices", NONE},
     {F8_OP_MATMUL, "f32[4,4] f32[4,4]", "f32[4, 4]", ATTRS(AI(ROUND_A, 1), AI(ROUND_B, 1))},
-    {F8_OP_MATMUL, "bf16[4,4] bf16[4,4]", "!only an f32 operand can be rounded", ATTRS(AI(ROUND_B, 1))},
+    {F8_OP_MATMUL, "bf16[4,4] bf16[4,4]", "!only an f32 operand can be rounded",
+     ATTRS(AI(ROUND_B, 1))},
     {F8_OP_SCALED_MATMUL, "f8e4m3[2,3,4] f32[] f8e4m3[4,5] f32[]", "f32[2, 3, 5]", NONE},
     {F8_OP_SCALED_MATMUL, "f8e4m3[3,4] f32[] f8e5m2[3,5] f32[] f32[4,5]", "f32[4, 5]",
      ATTRS(AI(TRANSPOSE_A, 1))},
     {F8_OP_SCALED_MATMUL, "f8e5m2[3,4] f32[] f8e5m2[4,5] f32[]", "!no hardware", NONE},
-    {F8_OP_SCALED_MATMUL, "f8e4m3[3,4] f32[1] f8e4m3[4,5] f32[]", "!operand 2 must be a scalar, f32[]", NONE},
-    {F8_OP_SCALED_MATMUL, "bf16[3,4] f32[] f8e4m3[4,5] f32[]", "!operand 1 must be f8e4m3 or f8e5m2, not bf16",
-     NONE},
-    {F8_OP_SCALED_MATMUL, "f8e4m3[3,4] f32[] f8e4m3[4,5] f32[] f32[3,4]", "!acc must be the result's f32[3, 5]",
-     NONE},
+    {F8_OP_SCALED_MATMUL, "f8e4m3[3,4] f32[1] f8e4m3[4,5] f32[]",
+     "!operand 2 must be a scalar, f32[]", NONE},
+    {F8_OP_SCALED_MATMUL, "bf16[3,4] f32[] f8e4m3[4,5] f32[]",
+     "!operand 1 must be f8e4m3 or f8e5m2, not bf16", NONE},
+    {F8_OP_SCALED_MATMUL, "f8e4m3[3,4] f32[] f8e4m3[4,5] f32[] f32[3,4]",
+     "!acc must be the result's f32[3, 5]", NONE},
     {F8_OP_LINEAR, "f32[2,3,4] f32[4,5] f32[5]", "f32[2, 3, 5]", NONE},
     {F8_OP_LINEAR, "f32[2,3,4] f32[5,4]", "f32[2, 3, 5]", ATTRS(AI(TRANSPOSE_B, 1))},
-    {F8_OP_LINEAR, "f32[2,3] f32[4,5]", "!linear: x f32[2, 3] (from %x0, line 1:1) and w f32[4, 5]", NONE},
+    {F8_OP_LINEAR, "f32[2,3] f32[4,5]", "!linear: x f32[2, 3] (from %x0, line 1:1) and w f32[4, 5]",
+     NONE},
     {F8_OP_LINEAR, "f32[2,4] f32[4,5] f32[4]", "!operand 3 must be f32[5]", NONE},
     {F8_OP_LINEAR, "f32[2,4] f32[1,4,5]", "!w must be a matrix", NONE},
-    {F8_OP_LINEAR, "bf16[2,4] f32[4,5]", "!operand 1 must be f32, not bf16; cast it to f32 first", NONE},
+    {F8_OP_LINEAR, "bf16[2,4] f32[4,5]", "!operand 1 must be f32, not bf16; cast it to f32 first",
+     NONE},
 };
 
 static const row attentions[] = {
-    {F8_OP_ATTENTION, "bf16[2,5,8] bf16[2,5,4] bf16[2,5,4]", "bf16[2, 5, 8]", ATTRS(AI(HEADS, 4), AI(KV_HEADS, 2))},
+    {F8_OP_ATTENTION, "bf16[2,5,8] bf16[2,5,4] bf16[2,5,4]", "bf16[2, 5, 8]",
+     ATTRS(AI(HEADS, 4), AI(KV_HEADS, 2))},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "f32[2, 5, 8]", ATTRS(AI(HEADS, 2))},
-    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] bf16[2,5,8]", "!dtypes f32, f32 and bf16 differ", NONE},
-    {F8_OP_ATTENTION, "f32[5,8] f32[5,8] f32[5,8]", "!each must be [batch, positions, heads * size]", NONE},
-    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!3 heads do not divide 8 columns", ATTRS(AI(HEADS, 3))},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] bf16[2,5,8]", "!dtypes f32, f32 and bf16 differ",
+     NONE},
+    {F8_OP_ATTENTION, "f32[5,8] f32[5,8] f32[5,8]",
+     "!each must be [batch, positions, heads * size]", NONE},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!3 heads do not divide 8 columns",
+     ATTRS(AI(HEADS, 3))},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!kv_heads = 3 does not divide heads = 4",
      ATTRS(AI(HEADS, 4), AI(KV_HEADS, 3))},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!k and v must both be [2, 5, 4]",
      ATTRS(AI(HEADS, 4), AI(KV_HEADS, 2))},
     {F8_OP_ATTENTION, "f32[2,5,8] f32[2,6,8] f32[2,6,8]", "!k and v must both be [2, 5, 8]", NONE},
-    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!scale = -1 is no scale", ATTRS(AF(SCALE, -1))},
-    {F8_OP_ATTENTION_GRAD, "f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,2,5] f32[2,5,8]", "f32[2, 5, 8]",
-     ATTRS(AI(HEADS, 2))},
+    {F8_OP_ATTENTION, "f32[2,5,8] f32[2,5,8] f32[2,5,8]", "!scale = -1 is no scale",
+     ATTRS(AF(SCALE, -1))},
+    {F8_OP_ATTENTION_GRAD, "f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,2,5] f32[2,5,8]",
+     "f32[2, 5, 8]", ATTRS(AI(HEADS, 2))},
     {F8_OP_ATTENTION_GRAD, "f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5,8] f32[2,5] f32[2,5,8]",
      "!o and do must be as q, lse f32[batch, heads, positions]", ATTRS(AI(HEADS, 2))},
 };
@@ -195,14 +238,17 @@ static const row gathers[] = {
     {F8_OP_AMAX, "f32[2,3]", "!granularity \"row\" is not known", ATTRS(AS(GRANULARITY, "row"))},
     {F8_OP_FP8_SCALE, "f32[]", "f32[]", NONE},
     {F8_OP_FP8_SCALE, "f32[7] f32[7]", "f32[7]", ATTRS(AI(FORMAT, F8_E5M2))},
-    {F8_OP_FP8_SCALE, "f32[7] f32[6]", "!fp8_scale: amax f32[7] (from %x0, line 1:1) and previous f32[6]", NONE},
-    {F8_OP_FP8_SCALE, "f32[]", "!format = bf16 is neither f8e4m3 nor f8e5m2", ATTRS(AI(FORMAT, F8_BF16))},
+    {F8_OP_FP8_SCALE, "f32[7] f32[6]",
+     "!fp8_scale: amax f32[7] (from %x0, line 1:1) and previous f32[6]", NONE},
+    {F8_OP_FP8_SCALE, "f32[]", "!format = bf16 is neither f8e4m3 nor f8e5m2",
+     ATTRS(AI(FORMAT, F8_BF16))},
     {F8_OP_QUANTIZE, "bf16[2,3] f32[]", "f8e5m2[2, 3]", ATTRS(AI(FORMAT, F8_E5M2))},
     {F8_OP_QUANTIZE, "f32[2,3] f32[2,1]", "!operand 2 must be a scalar", NONE},
     {F8_OP_QUANTIZE, "i32[2,3] f32[]", "!operand 1 must be f32 or bf16, not i32", NONE},
     {F8_OP_QUANTIZE, "f32[2] f32[]", "!format = f8e8m0 is neither", ATTRS(AI(FORMAT, F8_E8M0))},
     {F8_OP_HISTORY_PUSH, "f32[3,16] f32[3]", "f32[3, 16]", NONE},
-    {F8_OP_HISTORY_PUSH, "f32[3,16] f32[16]", "!the amax must have the history's axes but the last", NONE},
+    {F8_OP_HISTORY_PUSH, "f32[3,16] f32[16]", "!the amax must have the history's axes but the last",
+     NONE},
 };
 
 static const row composites[] = {
@@ -220,7 +266,8 @@ static const row composites[] = {
     {F8_OP_ROPE, "f32[8]", "!must be [.., positions, heads * size]", NONE},
     {F8_OP_ROPE, "f32[2,8]", "!base = 0 is not positive", ATTRS(AF(BASE, 0))},
     {F8_OP_CROSS_ENTROPY, "f32[2,3,50] i32[2,3]", "f32[]", NONE},
-    {F8_OP_CROSS_ENTROPY, "f32[2,3,50] i32[6]", "!the targets must have the logits' axes but the last", NONE},
+    {F8_OP_CROSS_ENTROPY, "f32[2,3,50] i32[6]",
+     "!the targets must have the logits' axes but the last", NONE},
     {F8_OP_CROSS_ENTROPY, "f32[] i32[]", "!the targets must have", NONE},
     {F8_OP_CROSS_ENTROPY_GRAD, "f32[6,50] i32[6] f32[]", "f32[6, 50]", NONE},
     {F8_OP_CROSS_ENTROPY_GRAD, "f32[6,50] i32[6] f32[6]", "!operand 3 must be a scalar", NONE},
@@ -282,12 +329,12 @@ static void run_row(const row *c, int index)
     f8_arena_end(&arena);
 }
 
-#define TABLE(name)                                                  \
-    START_TEST(infer_##name)                                         \
-    {                                                                \
-        for (size_t i = 0; i < sizeof name / sizeof name[0]; i++)    \
-            run_row(&name[i], (int)i);                               \
-    }                                                                \
+#define TABLE(name)                                                                                \
+    START_TEST(infer_##name)                                                                       \
+    {                                                                                              \
+        for (size_t i = 0; i < sizeof name / sizeof name[0]; i++)                                  \
+            run_row(&name[i], (int)i);                                                             \
+    }                                                                                              \
     END_TEST
 
 TABLE(leaves)
@@ -320,7 +367,8 @@ START_TEST(infer_results_and_names)
     ck_assert_uint_eq(f8_project(g, o, 0), o);
     f8_ref grad[] = {in[0], in[1], in[2], o, lse, o};
     f8_ref d = f8_make(g, F8_OP_ATTENTION_GRAD, grad, 6, heads, 2);
-    ck_assert_str_eq(f8_type_print(f8_type_of(g, f8_project(g, d, 2)), text, sizeof text), "bf16[2, 5, 4]");
+    ck_assert_str_eq(f8_type_print(f8_type_of(g, f8_project(g, d, 2)), text, sizeof text),
+                     "bf16[2, 5, 4]");
     ck_assert_int_eq(diag.status, F8_OK);
     ck_assert_uint_eq(f8_project(g, o, 2), 0);
     ck_assert_ptr_nonnull(strstr(diag.text, "attention has 2 results: there is no result 2"));
@@ -331,8 +379,9 @@ START_TEST(infer_results_and_names)
     g->at = (f8_loc){14, 2};
     f8_ref e = f8_unary(g, F8_OP_EXP, f8_const(g, 1));
     ck_assert_uint_eq(f8_binary(g, F8_OP_MATMUL, w, e), 0);
-    ck_assert_str_eq(diag.text, "matmul: a f32[7, 3] (from wte, line 12:5) and b f32[] (from exp, line 14:2): "
-                                "both must be matrices, [.., rows, columns]");
+    ck_assert_str_eq(diag.text,
+                     "matmul: a f32[7, 3] (from wte, line 12:5) and b f32[] (from exp, line 14:2): "
+                     "both must be matrices, [.., rows, columns]");
     f8_arena_end(&arena);
 }
 END_TEST

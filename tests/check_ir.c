@@ -41,7 +41,10 @@ static f8_ref input(const char *name, int64_t rows, int64_t columns)
 
 static int32_t variable(const char *name, int64_t rows, int64_t columns)
 {
-    f8_var v = {.name = name, .type = type2(F8_F32, rows, columns), .init = F8_INIT_NORMAL, .init_arg = 0.02};
+    f8_var v = {.name = name,
+                .type = type2(F8_F32, rows, columns),
+                .init = F8_INIT_NORMAL,
+                .init_arg = 0.02};
     return f8_module_var(m, &v);
 }
 
@@ -88,10 +91,13 @@ START_TEST(equal_nodes_are_one)
     ck_assert_uint_eq(f8_const(g, 0.1), f8_const(g, (double)0.1f)); /* one f32 */
     ck_assert_uint_ne(f8_const(g, 0.0), f8_const(g, -0.0));
     ck_assert_uint_eq(f8_const(g, NAN), f8_const(g, NAN));
-    f8_attr roll[] = {F8_INT(F8_A_SHIFT, -1)}, same[] = {F8_INT(F8_A_GROUP, 8), F8_INT(F8_A_SHIFT, 7)};
-    ck_assert_uint_eq(f8_make(g, F8_OP_ROLL, &x, 1, roll, 1), f8_make(g, F8_OP_ROLL, &x, 1, same, 2));
+    f8_attr roll[] = {F8_INT(F8_A_SHIFT, -1)},
+            same[] = {F8_INT(F8_A_GROUP, 8), F8_INT(F8_A_SHIFT, 7)};
+    ck_assert_uint_eq(f8_make(g, F8_OP_ROLL, &x, 1, roll, 1),
+                      f8_make(g, F8_OP_ROLL, &x, 1, same, 2));
     char name[] = "head", again[] = "head"; /* strings count, not their addresses */
-    f8_attr a = F8_STR(F8_A_NAME, name), b = F8_STR(F8_A_NAME, again), c = F8_STR(F8_A_NAME, "tail");
+    f8_attr a = F8_STR(F8_A_NAME, name), b = F8_STR(F8_A_NAME, again),
+            c = F8_STR(F8_A_NAME, "tail");
     f8_ref w = f8_make(g, F8_OP_TRANSPOSE, &y, 1, &F8_INTS(F8_A_PERM, ((f8_ints){2, {1, 0}})), 1);
     f8_ref p = f8_make(g, F8_OP_MATMUL, (f8_ref[]){x, w}, 2, &a, 1);
     ck_assert_uint_eq(f8_make(g, F8_OP_MATMUL, (f8_ref[]){x, w}, 2, &b, 1), p);
@@ -147,13 +153,18 @@ END_TEST
 START_TEST(sums_undo_broadcasting)
 {
     static const f8_type from[] = {
-        {.rank = 3, .dim = {2, 3, 4}}, {.rank = 1, .dim = {4}}, {.rank = 0}, {.rank = 4, .dim = {2, 1, 3, 1}},
+        {.rank = 3, .dim = {2, 3, 4}},
+        {.rank = 1, .dim = {4}},
+        {.rank = 0},
+        {.rank = 4, .dim = {2, 1, 3, 1}},
     };
     static const f8_type to[] = {
-        {.rank = 3, .dim = {2, 3, 4}}, {.rank = 3, .dim = {2, 3, 1}}, {.rank = 3, .dim = {2, 1, 4}},
-        {.rank = 3, .dim = {1, 3, 4}}, {.rank = 3, .dim = {1, 1, 4}}, {.rank = 3, .dim = {2, 1, 1}},
-        {.rank = 3, .dim = {1, 3, 1}}, {.rank = 2, .dim = {3, 4}},    {.rank = 2, .dim = {3, 1}},
-        {.rank = 1, .dim = {4}},       {.rank = 1, .dim = {1}},       {.rank = 0},
+        {.rank = 3, .dim = {2, 3, 4}},    {.rank = 3, .dim = {2, 3, 1}},
+        {.rank = 3, .dim = {2, 1, 4}},    {.rank = 3, .dim = {1, 3, 4}},
+        {.rank = 3, .dim = {1, 1, 4}},    {.rank = 3, .dim = {2, 1, 1}},
+        {.rank = 3, .dim = {1, 3, 1}},    {.rank = 2, .dim = {3, 4}},
+        {.rank = 2, .dim = {3, 1}},       {.rank = 1, .dim = {4}},
+        {.rank = 1, .dim = {1}},          {.rank = 0},
         {.rank = 4, .dim = {2, 1, 1, 1}},
     };
     int done = 0;
@@ -302,7 +313,8 @@ static f8_ref to_add(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
 {
     if (f8_at(from, old)->op != F8_OP_MUL)
         return 0;
-    return f8_binary(to, F8_OP_ADD, f8_unary(to, F8_OP_EXP, in[0]), f8_func_var(f, *(int32_t *)user));
+    return f8_binary(to, F8_OP_ADD, f8_unary(to, F8_OP_EXP, in[0]),
+                     f8_func_var(f, *(int32_t *)user));
 }
 
 START_TEST(rewrite_replaces)
@@ -324,7 +336,8 @@ START_TEST(rewrite_replaces)
 }
 END_TEST
 
-static f8_ref to_nonsense(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+static f8_ref to_nonsense(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
+                          const f8_ref *in)
 {
     if (f8_at(from, old)->op != F8_OP_MUL)
         return 0;
@@ -461,7 +474,8 @@ START_TEST(verify_catches_projections)
 {
     f8_type t = {.dtype = F8_F32, .rank = 3, .dim = {1, 2, 4}};
     f8_ref q = f8_func_input(f, "q", &t, -1);
-    f8_ref o = f8_make(g, F8_OP_ATTENTION, (f8_ref[]){q, q, q}, 3, NULL, 0), lse = f8_project(g, o, 1);
+    f8_ref o = f8_make(g, F8_OP_ATTENTION, (f8_ref[]){q, q, q}, 3, NULL, 0),
+           lse = f8_project(g, o, 1);
     f8_func_result(f, "lse", lse, -1);
     ck_assert_int_eq(f8_verify(m, &diag), F8_OK);
     node(lse)->in = &q;
@@ -565,8 +579,8 @@ START_TEST(memory_runs_out_by_bytes)
         user.left = 0;
         f8_status status = exercise(&a, 4, &d);
         done = status == F8_OK;
-        ck_assert_msg(status == d.status && (done || status == F8_ERR_MEMORY), "%zu bytes: %s", room,
-                      d.text);
+        ck_assert_msg(status == d.status && (done || status == F8_ERR_MEMORY), "%zu bytes: %s",
+                      room, d.text);
         f8_arena_end(&a);
     }
     ck_assert(done);

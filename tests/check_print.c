@@ -41,7 +41,10 @@ static f8_ref input(const char *name, int64_t rows, int64_t columns)
 
 static int32_t variable(const char *name, int64_t rows, int64_t columns)
 {
-    f8_var v = {.name = name, .type = type2(F8_F32, rows, columns), .init = F8_INIT_NORMAL, .init_arg = 0.02};
+    f8_var v = {.name = name,
+                .type = type2(F8_F32, rows, columns),
+                .init = F8_INIT_NORMAL,
+                .init_arg = 0.02};
     return f8_module_var(m, &v);
 }
 
@@ -79,8 +82,16 @@ START_TEST(print_declarations)
     m->rule = rules;
     m->n_rules = 2;
     m->accumulate = 4;
-    m->optimizer = (f8_optimizer){.declared = true, .lr = 6e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                                  .weight_decay = 0.1, .clip = 1, .min_lr = 0.1, .warmup = 20, .steps = 300,
+    m->optimizer = (f8_optimizer){.declared = true,
+                                  .lr = 6e-4,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .eps = 1e-8,
+                                  .weight_decay = 0.1,
+                                  .clip = 1,
+                                  .min_lr = 0.1,
+                                  .warmup = 20,
+                                  .steps = 300,
                                   .schedule = "cosine"};
     variable("wte", 256, 64);
     f8_var v[] = {
@@ -91,23 +102,24 @@ START_TEST(print_declarations)
     };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         ck_assert_int_ge(f8_module_var(m, &v[i]), 0);
-    ck_assert_str_eq(printed(&out),
-                     "module test\n"
-                     "dim B = 8, T = 256\n"
-                     "param wte: f32[256, 64] normal(0.02)\n"
-                     "param b: f32[3] ones\n"
-                     "state c: f32[] const(0.3333333333333333)\n"
-                     "param u: f32[3] uniform(0.5)\n"
-                     "state ids: i32[] zeros\n"
-                     "optimizer adamw {lr = 0.0006, beta1 = 0.9, beta2 = 0.95, eps = 1e-08, weight_decay = 0.1, "
-                     "clip = 1, min_lr = 0.1, warmup = 20, steps = 300, schedule = \"cosine\"}\n"
-                     "accumulate 4\n"
-                     "recipe \"h.*\" = delayed\n"
-                     "recipe \"a\\\"b\\\\\\{c\\}\" = bf16\n"
-                     "\n"
-                     "func forward() -> () {\n"
-                     "  return\n"
-                     "}\n");
+    ck_assert_str_eq(
+        printed(&out),
+        "module test\n"
+        "dim B = 8, T = 256\n"
+        "param wte: f32[256, 64] normal(0.02)\n"
+        "param b: f32[3] ones\n"
+        "state c: f32[] const(0.3333333333333333)\n"
+        "param u: f32[3] uniform(0.5)\n"
+        "state ids: i32[] zeros\n"
+        "optimizer adamw {lr = 0.0006, beta1 = 0.9, beta2 = 0.95, eps = 1e-08, weight_decay = 0.1, "
+        "clip = 1, min_lr = 0.1, warmup = 20, steps = 300, schedule = \"cosine\"}\n"
+        "accumulate 4\n"
+        "recipe \"h.*\" = delayed\n"
+        "recipe \"a\\\"b\\\\\\{c\\}\" = bf16\n"
+        "\n"
+        "func forward() -> () {\n"
+        "  return\n"
+        "}\n");
 }
 END_TEST
 
@@ -117,15 +129,18 @@ START_TEST(print_function)
     f8_ref x = input("x", 4, 8);
     f8_ref s = f8_binary(g, F8_OP_ADD, x, f8_const(g, 0.1));
     f8_set_name(g, s, "s");
-    f8_ref a = f8_unary(g, F8_OP_EXP, s), b = f8_unary(g, F8_OP_LOG, s), c = f8_unary(g, F8_OP_NEG, a);
+    f8_ref a = f8_unary(g, F8_OP_EXP, s), b = f8_unary(g, F8_OP_LOG, s),
+           c = f8_unary(g, F8_OP_NEG, a);
     f8_set_name(g, a, "twice"); /* not unique: numbered */
     f8_set_name(g, b, "twice");
     f8_set_name(g, c, "x"); /* a port's */
-    f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_B, 1), F8_STR(F8_A_NAME, "h.0"), F8_STR(F8_A_ROLE, "fprop")};
+    f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_B, 1), F8_STR(F8_A_NAME, "h.0"),
+                      F8_STR(F8_A_ROLE, "fprop")};
     f8_ref p = f8_make(g, F8_OP_MATMUL, (f8_ref[]){c, f8_func_var(f, w)}, 2, attr, 3);
     f8_ref h = f8_make_clone(g, F8_OP_CAST, &p, 1, &F8_INT(F8_A_TO, F8_BF16), 1, 2);
     f8_ref i = f8_make(g, F8_OP_IOTA, NULL, 0, &F8_INTS(F8_A_SHAPE, ((f8_ints){2, {4, 8}})), 1);
-    f8_ref e = f8_make(g, F8_OP_CONST, NULL, 0, (f8_attr[]){F8_FLOAT(F8_A_VALUE, 3), F8_INT(F8_A_TO, F8_I32)}, 2);
+    f8_ref e = f8_make(g, F8_OP_CONST, NULL, 0,
+                       (f8_attr[]){F8_FLOAT(F8_A_VALUE, 3), F8_INT(F8_A_TO, F8_I32)}, 2);
     f8_ref big = f8_const(g, INFINITY);
     f8_ref cond = f8_binary(g, F8_OP_LT, i, e);
     f8_ref y = f8_select(g, cond, b, big);
@@ -136,25 +151,27 @@ START_TEST(print_function)
     f8_func_result(f, NULL, nw, w);
     f8_func_result(f, "k", f8_const(g, 7), -1);
     ck_assert_int_eq(diag.status, F8_OK);
-    ck_assert_str_eq(printed(&out), "module test\n"
-                                    "param h.0.w: f32[8, 8] normal(0.02)\n"
-                                    "\n"
-                                    "func forward(%x: f32[4, 8]) -> (%y: f32[1, 8], %h: bf16[4, 8], %k: f32[]) {\n"
-                                    "  %s = add(%x, 0.1)\n"
-                                    "  %1 = exp(%s)\n"
-                                    "  %2 = log(%s)\n"
-                                    "  %3 = neg(%1)\n"
-                                    "  %4 = matmul(%3, h.0.w) {transpose_b = true, name = \"h.0\", role = \"fprop\"}\n"
-                                    "  %5 = cast#2(%4) {to = bf16}\n"
-                                    "  %6 = iota() {shape = [4, 8]}\n"
-                                    "  %7 = const() {value = 3, to = i32}\n"
-                                    "  %8 = const() {value = inf}\n"
-                                    "  %9 = lt(%6, %7)\n"
-                                    "  %10 = select(%9, %2, %8)\n"
-                                    "  %11 = reduce_sum(%10) {axis = 0}\n"
-                                    "  %12 = mul(h.0.w, -2.5)\n"
-                                    "  return %11, %5, h.0.w <- %12, 7\n"
-                                    "}\n");
+    ck_assert_str_eq(
+        printed(&out),
+        "module test\n"
+        "param h.0.w: f32[8, 8] normal(0.02)\n"
+        "\n"
+        "func forward(%x: f32[4, 8]) -> (%y: f32[1, 8], %h: bf16[4, 8], %k: f32[]) {\n"
+        "  %s = add(%x, 0.1)\n"
+        "  %1 = exp(%s)\n"
+        "  %2 = log(%s)\n"
+        "  %3 = neg(%1)\n"
+        "  %4 = matmul(%3, h.0.w) {transpose_b = true, name = \"h.0\", role = \"fprop\"}\n"
+        "  %5 = cast#2(%4) {to = bf16}\n"
+        "  %6 = iota() {shape = [4, 8]}\n"
+        "  %7 = const() {value = 3, to = i32}\n"
+        "  %8 = const() {value = inf}\n"
+        "  %9 = lt(%6, %7)\n"
+        "  %10 = select(%9, %2, %8)\n"
+        "  %11 = reduce_sum(%10) {axis = 0}\n"
+        "  %12 = mul(h.0.w, -2.5)\n"
+        "  return %11, %5, h.0.w <- %12, 7\n"
+        "}\n");
 }
 END_TEST
 
