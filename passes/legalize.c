@@ -199,8 +199,14 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
     return 0;
 }
 
-/* Results must be computed: one that is an input, a constant or a view of one is copied, except a
- * variable that stays what it was. */
+/* Whether r is a constant spread out, such as a gradient set to zero. */
+static bool is_fill(const f8_graph *g, f8_ref r)
+{
+    return g->node[r].op == F8_OP_BROADCAST && g->node[g->node[r].in[0]].op == F8_OP_CONST;
+}
+
+/* Results must be computed, and each into its own storage: one that is an input, a constant or a view of one
+ * is copied (but for a variable that stays what it was), and no two share a fill. */
 static f8_status own_results(f8_func *f)
 {
     f8_graph *g = f->graph;
@@ -208,9 +214,14 @@ static f8_status own_results(f8_func *f)
         f8_port *p = &f->out[i];
         const f8_ref base = below_views(g, p->ref);
         const f8_port *in = f8_input_port(f, p->ref);
-        if (f8_op_facts(g->node[base].op)->cls != F8_LEAF || (in && in->var >= 0 && in->var == p->var))
+        if (in && in->var >= 0 && in->var == p->var)
             continue;
-        p->ref = copied(g, p->ref);
+        if (is_fill(g, p->ref))
+            p->ref = f8_make_clone(g, F8_OP_BROADCAST, g->node[p->ref].in, 1,
+                                   (f8_attr[]){shape_attr(f8_type_of(g, p->ref))}, 1,
+                                   COPY_CLONE + (uint32_t)i);
+        else if (f8_op_facts(g->node[base].op)->cls == F8_LEAF)
+            p->ref = copied(g, p->ref);
     }
     return g->diag->status;
 }

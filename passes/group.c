@@ -1,0 +1,50 @@
+/* Group: which nodes share a kernel.
+ *
+ * Pointwise ops, reductions, quantization and gathers become row programs; a GEMM, an attention, a
+ * scatter, a copy is a group of its own; views are nobody's work. The three steps are in group_analyze.c
+ * (when and where can each value be computed, and what is worth storing), group_parts.c (what each phase
+ * computes) and group_kernels.c (which phases share a kernel).
+ *
+ * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question is
+ * costly, the answer depends on the order of asking, and equal layers come out unequal.
+ *
+ * Requires legalize. Gives func->program with groups, without order or places. */
+#include "passes/group.h"
+
+/* Every result of an op with several has a node, so that each has a place. */
+static f8_status add_projections(f8_graph *g)
+{
+    const uint32_t n = g->n_nodes;
+    for (f8_ref r = 1; r < n; r++)
+        for (int i = 1; i < f8_op_facts(g->node[r].op)->results; i++)
+            if (!f8_project(g, r, i))
+                return g->diag->status;
+    return F8_OK;
+}
+
+static f8_status group_function(f8_unit *u, f8_func *f)
+{
+    F8_TRY(add_projections(f->graph));
+    f8_grouping s = {.unit = u, .func = f, .g = f->graph};
+    f8_arena_init(&s.scratch, &u->arena->allocator);
+    s.view = f8_views(s.g, &s.scratch);
+    s.node = F8_NEW_ARRAY(&s.scratch, f8_group_node, s.g->n_nodes);
+    f8_status status = f8_arena_status(&s.scratch, u->diag);
+    if (status == F8_OK)
+        status = f8_group_analyze(&s);
+    if (status == F8_OK)
+        status = f8_group_parts(&s);
+    if (status == F8_OK)
+        status = f8_group_kernels(&s);
+    if (status == F8_OK)
+        status = f8_group_emit(&s);
+    f8_arena_end(&s.scratch);
+    return status;
+}
+
+f8_status f8_pass_group(f8_unit *u)
+{
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        F8_TRY(group_function(u, &u->module->func[i]));
+    return F8_OK;
+}

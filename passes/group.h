@@ -1,0 +1,98 @@
+/* Private to passes/group*.c: what grouping knows of each node, and the parts kernels are made of. */
+#ifndef F8_GROUP_H
+#define F8_GROUP_H
+
+#include "passes/pass.h"
+#include "passes/rows.h"
+
+typedef enum f8_group_role {
+    F8_ROLE_CALC,   /* CONST, IOTA: computed wherever needed */
+    F8_ROLE_MEMORY, /* lies in memory before the function starts */
+    F8_ROLE_VIEW,   /* another value's storage under another type */
+    F8_ROLE_ALIAS,  /* a RESHAPE that changes no matrix, of a value inside kernels */
+    F8_ROLE_FUSED,  /* computed in row programs */
+    F8_ROLE_WHOLE,  /* a group of its own: GEMM, attention, scatter, copy */
+    F8_ROLE_PROJECT /* a further result of a WHOLE */
+} f8_group_role;
+
+enum { F8_MAX_SOURCES = 6 };
+
+/* What a later phase reads to have a value: the value itself (v[0] == it), or what it recomputes the
+ * value from. */
+typedef struct f8_sources {
+    uint32_t n;
+    f8_ref v[F8_MAX_SOURCES];
+    double cost; /* bytes, written and read once */
+    double work; /* operations an element, where recomputed */
+} f8_sources;
+
+/* When a value can be computed: `level` counts the GEMMs and other whole groups on the longest path
+ * from the inputs, `stage` the barriers between phases since. */
+typedef uint64_t f8_when;
+#define F8_WHEN(level, stage) ((f8_when)(level) << 32 | (stage))
+#define F8_LEVEL(when) ((uint32_t)((when) >> 32))
+
+typedef struct f8_group_node {
+    f8_group_role role;
+    bool live;
+    bool must;          /* something can only read it from memory */
+    bool stored;        /* will be written to memory */
+    int64_t rows, cols; /* FUSED, ALIAS: the domain it is computed in */
+    f8_when when;
+    f8_sources sources;
+    uint32_t part;      /* FUSED, stored: the part that writes it, + 1 */
+} f8_group_node;
+
+/* A phase in the making: connected nodes of one domain and one moment. */
+typedef struct f8_part {
+    f8_when when;
+    int64_t rows, cols;
+    f8_ref *node, *out;
+    uint32_t n_nodes, n_out;
+    uint32_t kernel; /* index into the kernels */
+} f8_part;
+
+typedef struct f8_kernel_plan {
+    uint32_t *part;
+    uint32_t n_parts;
+    size_t part_room;
+    uint32_t n_nodes;
+} f8_kernel_plan;
+
+typedef struct f8_grouping {
+    f8_unit *unit;
+    f8_func *func;
+    f8_graph *g;
+    f8_arena scratch;
+    f8_view *view;
+    f8_group_node *node;
+    f8_part *part;
+    size_t n_parts, part_room;
+    f8_kernel_plan *kernel;
+    size_t n_kernels, kernel_room;
+} f8_grouping;
+
+/* group_analyze.c: roles, what must be stored, domains, moments and sources. */
+f8_status f8_group_analyze(f8_grouping *s);
+/* group_parts.c: what each moment's domain computes, split into connected parts. */
+f8_status f8_group_parts(f8_grouping *s);
+/* group_kernels.c: parts into kernels, and everything into func->program. */
+f8_status f8_group_kernels(f8_grouping *s);
+f8_status f8_group_emit(f8_grouping *s);
+
+/* Whether operand `i` of `n` is read from memory whatever computed it. */
+bool f8_group_memory_edge(const f8_grouping *s, f8_ref n, uint32_t i);
+
+static inline bool f8_group_computed(const f8_group_node *n)
+{
+    return n->role == F8_ROLE_FUSED || n->role == F8_ROLE_ALIAS;
+}
+
+/* Whether an operand of user `n` is computed in the same phase when both are at home. */
+static inline bool f8_group_same_home(const f8_grouping *s, f8_ref a, f8_ref b)
+{
+    const f8_group_node *x = &s->node[a], *y = &s->node[b];
+    return x->when == y->when && x->rows == y->rows && x->cols == y->cols;
+}
+
+#endif

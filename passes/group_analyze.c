@@ -1,0 +1,325 @@
+/* Grouping, first half: when and over which domain each value can be computed, and which values to
+ * store.
+ *
+ * A moment is (level, stage). Values of one level never wait for each other through a GEMM, so any
+ * of them may share a kernel without a cycle; values of one moment and one domain may share a phase.
+ * That makes legality a matter of numbering, with no search for cycles.
+ *
+ * A value used at a later moment is either stored, or recomputed there from what is stored anyway
+ * (its sources): an f32 copy of a bf16 activation, a normalized row, a derivative of GELU. Both ways
+ * give the same bits, so the choice is by bytes: written and read once against what recomputing reads. */
+#include "passes/group.h"
+
+/* ---- roles ---- */
+
+static f8_group_role role_of(const f8_grouping *s, f8_ref r)
+{
+    const f8_graph *g = s->g;
+    const f8_node *n = f8_at(g, r);
+    switch (n->op) {
+    case F8_OP_CONST:
+    case F8_OP_IOTA:
+        return F8_ROLE_CALC;
+    case F8_OP_INPUT:
+    case F8_OP_ROPE_COS:
+    case F8_OP_ROPE_SIN:
+        return F8_ROLE_MEMORY;
+    case F8_OP_PROJECT:
+        return F8_ROLE_PROJECT;
+    case F8_OP_SLICE:
+        return s->view[r].base == r ? F8_ROLE_WHOLE : F8_ROLE_VIEW;
+    case F8_OP_RESHAPE: {
+        const f8_type *from = f8_type_of(g, n->in[0]);
+        const f8_group_role in = s->node[n->in[0]].role;
+        const bool same = f8_type_rows(from) == f8_type_rows(&n->type) &&
+                          f8_type_columns(from) == f8_type_columns(&n->type);
+        if (s->view[r].base == r)
+            return F8_ROLE_WHOLE;
+        return same && !s->unit->options.no_fuse &&
+                       (in == F8_ROLE_FUSED || in == F8_ROLE_ALIAS || in == F8_ROLE_CALC)
+                   ? F8_ROLE_ALIAS
+                   : F8_ROLE_VIEW;
+    }
+    case F8_OP_BROADCAST:
+        return f8_read_of(&n->type, f8_type_of(g, n->in[0])).kind == F8_READ_NONE ? F8_ROLE_WHOLE
+                                                                                  : F8_ROLE_FUSED;
+    case F8_OP_MATMUL:
+    case F8_OP_SCALED_MATMUL:
+    case F8_OP_ATTENTION:
+    case F8_OP_ATTENTION_GRAD:
+    case F8_OP_EMBEDDING_GRAD:
+    case F8_OP_TRANSPOSE:
+    case F8_OP_CONCAT:
+        return F8_ROLE_WHOLE;
+    default:
+        return F8_ROLE_FUSED;
+    }
+}
+
+bool f8_group_memory_edge(const f8_grouping *s, f8_ref r, uint32_t i)
+{
+    const f8_node *n = f8_at(s->g, r);
+    if (s->node[r].role == F8_ROLE_WHOLE || s->node[r].role == F8_ROLE_VIEW)
+        return true;
+    if (n->op == F8_OP_EMBEDDING || n->op == F8_OP_ROLL)
+        return true;
+    if (f8_is_reduce(n->op) || n->op == F8_OP_RESHAPE || s->g->node[n->in[i]].op == F8_OP_IOTA)
+        return false;
+    return f8_read_of(&n->type, f8_type_of(s->g, n->in[i])).kind == F8_READ_PERIODIC;
+}
+
+/* ---- what must be stored ---- */
+
+static void need_in_memory(f8_grouping *s, f8_ref r)
+{
+    s->node[s->view[r].base].must = true;
+}
+
+static void mark_needs(f8_grouping *s)
+{
+    const f8_func *f = s->func;
+    for (size_t i = 0; i < f->n_out; i++) {
+        s->node[f->out[i].ref].live = true;
+        need_in_memory(s, f->out[i].ref);
+    }
+    for (f8_ref r = s->g->n_nodes - 1; r > 0; r--) {
+        const f8_node *n = f8_at(s->g, r);
+        if (!s->node[r].live)
+            continue;
+        if (f8_is_column_reduce(s->g, r) ||
+            (s->unit->options.no_fuse && s->node[r].role == F8_ROLE_FUSED))
+            s->node[r].must = true;
+        for (uint32_t i = 0; i < n->n_in; i++) {
+            s->node[n->in[i]].live = true;
+            if (n->op != F8_OP_PROJECT && f8_group_memory_edge(s, r, i))
+                need_in_memory(s, n->in[i]);
+        }
+    }
+}
+
+/* ---- domains and moments ---- */
+
+static f8_when after(const f8_grouping *s, f8_ref base)
+{
+    const f8_group_node *n = &s->node[base];
+    switch (n->role) {
+    case F8_ROLE_FUSED:
+        return n->when + 1;
+    case F8_ROLE_WHOLE:
+        return F8_WHEN(F8_LEVEL(n->when) + 1, 0);
+    case F8_ROLE_PROJECT:
+        return F8_WHEN(F8_LEVEL(s->node[s->g->node[base].in[0]].when) + 1, 0);
+    default:
+        return 0;
+    }
+}
+
+static f8_when later(f8_when a, f8_when b)
+{
+    return a > b ? a : b;
+}
+
+/* The first moment at which r, over its domain, has operand i. */
+static f8_when operand_when(const f8_grouping *s, f8_ref r, uint32_t i)
+{
+    const f8_ref o = s->g->node[r].in[i];
+    const f8_group_node *n = &s->node[r], *p = &s->node[o];
+    if (p->role == F8_ROLE_CALC)
+        return 0;
+    if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i))
+        return after(s, s->view[o].base);
+    if (n->rows == p->rows && n->cols == p->cols && !f8_is_column_reduce(s->g, s->view[o].base))
+        return p->when;
+    f8_when when = 0;
+    for (uint32_t k = 0; k < p->sources.n; k++)
+        when = later(when, after(s, s->view[p->sources.v[k]].base));
+    return when;
+}
+
+static f8_when operands_when(const f8_grouping *s, f8_ref r)
+{
+    f8_when when = 0;
+    for (uint32_t i = 0; i < s->g->node[r].n_in; i++)
+        when = later(when, operand_when(s, r, i));
+    return when;
+}
+
+/* A row statistic [R, 1] belongs to the phase that computes what it is made of: the latest operand
+ * that is a statistic of the same rows. */
+static f8_ref statistic_operand(const f8_grouping *s, f8_ref r)
+{
+    const f8_node *n = f8_at(s->g, r);
+    const int64_t rows = f8_type_rows(&n->type);
+    f8_ref best = 0;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_ref o = n->in[i];
+        const f8_group_node *p = &s->node[o];
+        const f8_type *t = f8_type_of(s->g, o);
+        if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i) || p->rows != rows ||
+            f8_type_columns(t) != 1 || f8_type_rows(t) != rows ||
+            f8_is_column_reduce(s->g, s->view[o].base))
+            continue;
+        if (!best || p->when > s->node[best].when)
+            best = o;
+    }
+    return best;
+}
+
+static void place_in_time(f8_grouping *s, f8_ref r)
+{
+    const f8_node *n = f8_at(s->g, r);
+    f8_group_node *p = &s->node[r];
+    const f8_type *shape = f8_is_reduce(n->op) ? f8_type_of(s->g, n->in[0]) : &n->type;
+    p->rows = f8_type_rows(shape);
+    p->cols = f8_type_columns(shape);
+    if (p->cols == 1 && !s->unit->options.no_fuse) {
+        const f8_ref o = statistic_operand(s, r);
+        if (o) {
+            p->cols = s->node[o].cols;
+            p->when = operands_when(s, r);
+            if (p->when == s->node[o].when)
+                return;
+            p->cols = 1; /* it waits for something else: no need to redo the rows */
+        }
+    }
+    p->when = operands_when(s, r);
+}
+
+/* ---- sources ---- */
+
+static double bytes_of(const f8_grouping *s, f8_ref r)
+{
+    return (double)f8_type_bytes(f8_type_of(s->g, r));
+}
+
+/* What having `r` in memory costs: read once, and written once unless it is there anyway. */
+static double memory_cost(const f8_grouping *s, f8_ref r)
+{
+    const f8_group_node *base = &s->node[s->view[r].base];
+    return bytes_of(s, r) * (base->role == F8_ROLE_FUSED && !base->must ? 2 : 1);
+}
+
+static double op_work(f8_op op)
+{
+    switch (op) {
+    case F8_OP_EXP: case F8_OP_LOG: case F8_OP_TANH: case F8_OP_ERF: case F8_OP_SIN: case F8_OP_COS:
+    case F8_OP_SIGMOID:
+        return 10;
+    case F8_OP_DIV: case F8_OP_SQRT: case F8_OP_RSQRT:
+        return 3;
+    case F8_OP_RESHAPE: case F8_OP_BROADCAST:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+static bool add_source(f8_sources *set, f8_ref r)
+{
+    for (uint32_t i = 0; i < set->n; i++)
+        if (set->v[i] == r)
+            return true;
+    if (set->n == F8_MAX_SOURCES)
+        return false;
+    set->v[set->n++] = r;
+    return true;
+}
+
+static bool recomputable(const f8_grouping *s, f8_ref r)
+{
+    const f8_op op = s->g->node[r].op;
+    if (s->unit->options.no_fuse || f8_is_column_reduce(s->g, r))
+        return false;
+    return f8_op_facts(op)->cls == F8_POINTWISE || op == F8_OP_ROLL || op == F8_OP_BROADCAST;
+}
+
+/* What recomputing r reads. False when that is too much to follow. */
+static bool collect(const f8_grouping *s, f8_ref r, f8_sources *set)
+{
+    const f8_node *n = f8_at(s->g, r);
+    set->work = op_work(n->op);
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_ref o = n->in[i];
+        const f8_group_node *p = &s->node[o];
+        if (p->role == F8_ROLE_CALC)
+            continue;
+        if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i)) {
+            if (!add_source(set, o))
+                return false;
+            continue;
+        }
+        for (uint32_t k = 0; k < p->sources.n; k++)
+            if (!add_source(set, p->sources.v[k]))
+                return false;
+        if (p->sources.n != 1 || p->sources.v[0] != o)
+            set->work += p->sources.work;
+    }
+    for (uint32_t k = 0; k < set->n; k++)
+        set->cost += memory_cost(s, set->v[k]);
+    return true;
+}
+
+static void choose_sources(f8_grouping *s, f8_ref r)
+{
+    enum { WORK_MAX = 64 };
+    const double bytes_per_op = 0.02; /* what an operation weighs against memory traffic */
+    f8_sources made = {0};
+    f8_sources *kept = &s->node[r].sources;
+    *kept = (f8_sources){.n = 1, .v = {r}, .cost = memory_cost(s, r)};
+    if (!recomputable(s, r) || !collect(s, r, &made))
+        return;
+    if (made.work > WORK_MAX)
+        made.work = WORK_MAX;
+    made.cost += made.work * bytes_per_op * (double)f8_type_elements(f8_type_of(s->g, r));
+    if (made.cost < kept->cost)
+        *kept = made;
+}
+
+/* ---- the whole ---- */
+
+static void analyze_node(f8_grouping *s, f8_ref r)
+{
+    const f8_node *n = f8_at(s->g, r);
+    f8_group_node *p = &s->node[r];
+    if (p->role == F8_ROLE_FUSED) {
+        place_in_time(s, r);
+        choose_sources(s, r);
+    } else if (p->role == F8_ROLE_ALIAS) {
+        const f8_group_node *in = &s->node[n->in[0]];
+        p->rows = f8_type_rows(&n->type);
+        p->cols = f8_type_columns(&n->type);
+        if (in->role != F8_ROLE_CALC) {
+            p->rows = in->rows;
+            p->cols = in->cols;
+            p->when = in->when;
+            p->sources = in->sources;
+        }
+    } else if (p->role == F8_ROLE_WHOLE) {
+        for (uint32_t i = 0; i < n->n_in; i++) {
+            const f8_ref base = s->view[n->in[i]].base;
+            const f8_when when = s->node[base].role == F8_ROLE_FUSED ? s->node[base].when : after(s, base);
+            p->when = later(p->when, F8_WHEN(F8_LEVEL(when), 0));
+        }
+    }
+}
+
+f8_status f8_group_analyze(f8_grouping *s)
+{
+    for (f8_ref r = 1; r < s->g->n_nodes; r++) {
+        s->node[r].role = role_of(s, r);
+        if (f8_op_facts(s->g->node[r].op)->cls == F8_COMPOSITE)
+            return f8_fail(s->unit->diag, F8_ERR_INTERNAL, s->g->loc[r], "group: '%s' was not decomposed",
+                           f8_op_facts(s->g->node[r].op)->name);
+    }
+    mark_needs(s);
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        if (s->node[r].live) {
+            analyze_node(s, r);
+            s->node[r].stored = s->node[r].must && s->node[r].role == F8_ROLE_FUSED;
+        }
+    if (s->unit->options.no_fuse) /* one node, one moment */
+        for (f8_ref r = 1; r < s->g->n_nodes; r++)
+            if (s->node[r].role == F8_ROLE_FUSED)
+                s->node[r].when = F8_WHEN(0, r);
+    return F8_OK;
+}
