@@ -1,7 +1,7 @@
 /* Attention kernels: against a double-precision reference with derived error bounds, over shapes with
  * ragged ends, grouped heads and strided views; the same bits however tasks are split; nothing
  * written outside; NaN and Inf where they belong and nowhere else. */
-#include "tests/attention_case.h"
+#include "tests/shared/attention_case.h"
 
 #include <check.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Attention problems for tests: see attention_case.h. */
-#include "tests/attention_case.h"
+#include "tests/shared/attention_case.h"
 
 #include "ir/fp8.h"
 
@@ -205,6 +205,28 @@ void att_run(att_case *c, bool backward, int parts, bool reverse)
 #define UNIT 0x1p-24
 #define SLACK 1.01
 
+/* Read a tensor the reference starts from into its value array. */
+static void read_values(att_case *c, int tensor)
+{
+    const f8_attention_desc *x = &c->desc;
+    double *to = c->t[tensor].value;
+    if (tensor == T_LSE) {
+        for (int64_t n = 0; n < x->B * x->H * x->T; n++)
+            to[n] = att_get(c, tensor, n / x->T / x->H, n % x->T, n / x->T % x->H, 0);
+        return;
+    }
+    for (int64_t n = 0; n < x->B * x->T; n++)
+        for (int64_t h = 0; h < c->t[tensor].heads; h++)
+            for (int64_t d = 0; d < x->D; d++)
+                *to++ = att_get(c, tensor, n / x->T, n % x->T, h, d);
+}
+
+/* The D values of a token's head. */
+static const double *vector(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head)
+{
+    return c->t[tensor].value + ((b * c->desc.T + t) * c->t[tensor].heads + head) * c->desc.D;
+}
+
 typedef struct row {
     double *s, *p, *es; /* per key: scaled score, exp(s - lse), error of s */
     int64_t keys;
@@ -224,9 +246,10 @@ static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
     r->keys = x->causal ? i + 1 : x->T;
     double max = -INFINITY;
     for (int64_t j = 0; j < r->keys; j++) {
+        const double *q = vector(c, T_Q, b, i, h), *k = vector(c, T_K, b, j, g);
         double dot = 0, abs = 0;
         for (int64_t d = 0; d < x->D; d++) {
-            double a = att_get(c, T_Q, b, i, h, d) * att_get(c, T_K, b, j, g, d);
+            double a = q[d] * k[d];
             dot += a;
             abs += fabs(a);
         }
@@ -258,18 +281,21 @@ void att_reference_forward(att_case *c)
 {
     const f8_attention_desc *x = &c->desc;
     row r = new_row(c);
+    read_values(c, T_Q), read_values(c, T_K), read_values(c, T_V);
     for (int64_t n = 0; n < x->B * x->H * x->T; n++) {
         int64_t i = n % x->T, h = n / x->T % x->H, b = n / x->T / x->H, g = h / (x->H / x->Hkv);
         scores(c, &r, b, i, h);
         double worst = 0, chain = UNIT * (double)(r.keys + 8 + 3 * (r.keys / 48));
-        for (int64_t j = 0; j < r.keys; j++)
+        for (int64_t j = 0; j < r.keys; j++) {
             worst = fmax(worst, r.es[j]);
+            r.p[j] = exp(r.s[j] - r.lse);
+        }
         c->t[T_LSE].value[n] = r.lse;
         c->t[T_LSE].bound[n] = SLACK * (worst + chain + UNIT * (4 + 4 * fabs(r.lse)));
         for (int64_t d = 0; d < x->D; d++) {
             double o = 0, abs = 0;
             for (int64_t j = 0; j < r.keys; j++) {
-                double pv = exp(r.s[j] - r.lse) * att_get(c, T_V, b, j, g, d);
+                double pv = r.p[j] * vector(c, T_V, b, j, g)[d];
                 o += pv;
                 abs += fabs(pv);
             }
@@ -282,9 +308,8 @@ void att_reference_forward(att_case *c)
 }
 
 /* value += x, bound += e */
-static void add(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d, double x, double e)
+static void add(att_case *c, int tensor, int64_t at, double x, double e)
 {
-    int64_t at = ((b * c->desc.T + t) * c->t[tensor].heads + head) * c->desc.D + d;
     c->t[tensor].value[at] += x;
     c->t[tensor].bound[at] += e;
 }
@@ -292,31 +317,32 @@ static void add(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int
 static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
 {
     const f8_attention_desc *x = &c->desc;
-    int64_t g = h / (x->H / x->Hkv);
-    double scale = (double)x->scale, lse = att_get(c, T_LSE, b, i, h, 0), delta = 0, delta_abs = 0;
+    const int64_t D = x->D, g = h / (x->H / x->Hkv);
+    const double *q = vector(c, T_Q, b, i, h), *o = vector(c, T_O, b, i, h);
+    const double *dout = vector(c, T_DO, b, i, h);
+    double scale = (double)x->scale, lse = c->t[T_LSE].value[(b * x->H + h) * x->T + i];
+    double delta = 0, delta_abs = 0;
     /* the longest chain an element of dq, dk or dv sums in */
     double chain = UNIT * ((double)(x->T * (x->H / x->Hkv)) + 4);
-    for (int64_t d = 0; d < x->D; d++) {
-        double a = att_get(c, T_DO, b, i, h, d) * att_get(c, T_O, b, i, h, d);
-        delta += a;
-        delta_abs += fabs(a);
+    for (int64_t d = 0; d < D; d++) {
+        delta += dout[d] * o[d];
+        delta_abs += fabs(dout[d] * o[d]);
     }
     for (int64_t j = 0; j < r->keys; j++) {
+        const double *k = vector(c, T_K, b, j, g), *v = vector(c, T_V, b, j, g);
         double p = exp(r->s[j] - lse), dp = 0, dp_abs = 0;
         double ep = r->es[j] + UNIT * 2 * fabs(lse);
-        for (int64_t d = 0; d < x->D; d++) {
-            double a = att_get(c, T_DO, b, i, h, d) * att_get(c, T_V, b, j, g, d);
-            dp += a;
-            dp_abs += fabs(a);
+        for (int64_t d = 0; d < D; d++) {
+            dp += dout[d] * v[d];
+            dp_abs += fabs(dout[d] * v[d]);
         }
         double ds = p * (dp - delta);
-        double eds = fabs(ds) * (ep + 2 * UNIT) + p * UNIT * (double)x->D * (dp_abs + delta_abs);
-        for (int64_t d = 0; d < x->D; d++) {
-            double q = att_get(c, T_Q, b, i, h, d), k = att_get(c, T_K, b, j, g, d);
-            double dout = att_get(c, T_DO, b, i, h, d);
-            add(c, T_DV, b, j, g, d, p * dout, fabs(p * dout) * (ep + chain));
-            add(c, T_DK, b, j, g, d, scale * ds * q, scale * fabs(q) * (eds + chain * fabs(ds)));
-            add(c, T_DQ, b, i, h, d, scale * ds * k, scale * fabs(k) * (eds + chain * fabs(ds)));
+        double eds = fabs(ds) * (ep + 2 * UNIT) + p * UNIT * (double)D * (dp_abs + delta_abs);
+        const int64_t key = ((b * x->T + j) * x->Hkv + g) * D, query = ((b * x->T + i) * x->H + h) * D;
+        for (int64_t d = 0; d < D; d++) {
+            add(c, T_DV, key + d, p * dout[d], fabs(p * dout[d]) * (ep + chain));
+            add(c, T_DK, key + d, scale * ds * q[d], scale * fabs(q[d]) * (eds + chain * fabs(ds)));
+            add(c, T_DQ, query + d, scale * ds * k[d], scale * fabs(k[d]) * (eds + chain * fabs(ds)));
         }
     }
 }
@@ -325,6 +351,8 @@ void att_reference_backward(att_case *c)
 {
     const f8_attention_desc *x = &c->desc;
     row r = new_row(c);
+    for (int tensor = T_Q; tensor <= T_DO; tensor++)
+        read_values(c, tensor);
     for (int tensor = T_DQ; tensor <= T_DV; tensor++) {
         size_t n = (size_t)(x->B * x->T * c->t[tensor].heads * x->D) * sizeof(double);
         memset(c->t[tensor].value, 0, n);
