@@ -8,7 +8,9 @@
 #   VARIANT=debug|asan|tsan                   builds beside the release one, in build-VARIANT/
 
 VARIANT ?= release
-CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 PREFIX ?= /usr/local
 LLVM_INCLUDE ?= /usr/lib/llvm-19/include
 
@@ -43,21 +45,26 @@ deps:
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -c $< -o $@
+	@echo "  cc   $<"
+	@$(CC) $(CFLAGS) -c $< -o $@
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^
 $(SO): $(call object,$(LIB))
-	$(CC) $(CFLAGS) -shared -Wl,-soname,$(@F) -o $@ $^ $(LDLIBS)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -shared -Wl,-soname,$(@F) -o $@ $^ $(LDLIBS)
 	@ln -sf $(@F) $(BUILD)/libfp8c.so
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
 # The text trained on: this project's own sources and documents, which any clone has.
 TEXT := $(BUILD)/run.txt

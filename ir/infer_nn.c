@@ -53,8 +53,6 @@ f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     if (as != bs && !(f8_dtype_is_fp8(a) && f8_dtype_is_fp8(b)))
         return f8_infer_fail(g, n, roles, "dtypes %s and %s differ; cast one", f8_dtype_name(a),
                              f8_dtype_name(b));
-    if (a == F8_E5M2 && b == F8_E5M2)
-        return f8_infer_fail(g, n, roles, "no hardware multiplies f8e5m2 by f8e5m2");
     if ((f8_node_attr(n, F8_A_ROUND_A)->i && a != F8_F32) ||
         (f8_node_attr(n, F8_A_ROUND_B)->i && b != F8_F32))
         return f8_infer_fail(g, n, roles, "only an f32 operand can be rounded on the way in");
@@ -78,8 +76,6 @@ f8_status f8_infer_scaled_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     F8_TRY(f8_need_dtype(g, n, roles, 2, F8_M_FP8));
     F8_TRY(need_scalar(g, n, roles, 1));
     F8_TRY(need_scalar(g, n, roles, 3));
-    if (f8_in_type(g, n, 0)->dtype == F8_E5M2 && f8_in_type(g, n, 2)->dtype == F8_E5M2)
-        return f8_infer_fail(g, n, roles, "no hardware multiplies f8e5m2 by f8e5m2");
     F8_TRY(product(g, n, roles, 0, 2, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
                    f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
     return need_acc(g, n, roles, 4, out);
