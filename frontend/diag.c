@@ -66,8 +66,8 @@ static bool find_line(const char *text, size_t n, uint32_t line, const char **st
     return true;
 }
 
-/* Writes one character of the source so that it is safe on a terminal; returns the bytes taken and adds
- * the columns it covers. */
+/* Writes one character of the source so that it is safe on a terminal; returns the bytes taken
+ * and adds the columns it covers. */
 static size_t put_source_char(out *o, const char *s, size_t n, size_t *columns)
 {
     unsigned char c = (unsigned char)s[0];

@@ -9,15 +9,15 @@
 
 #include "ir/status.h"
 
-/* Renders `d` into buf (always terminated, cut short when it does not fit); returns the length it would
- * have had, as snprintf does. `text` of n bytes is the source d->loc points into, or NULL. The message
- * line is followed by the source line and a caret where the place is known: tabs become spaces, long
- * lines are clipped around the column, and bytes that are no printable text are shown as <XX>. Ends with
- * a newline. */
+/* Renders `d` into buf (always terminated, cut short when it does not fit); returns the length
+ * it would have had, as snprintf does. `text` of n bytes is the source d->loc points into, or
+ * NULL. The message line is followed by the source line and a caret where the place is known:
+ * tabs become spaces, long lines are clipped around the column, and bytes that are no printable
+ * text are shown as <XX>. Ends with a newline. */
 size_t f8_diag_render(const f8_diag *d, const char *text, size_t n, char *buf, size_t size);
 
-/* Length in bytes of the well-formed UTF-8 sequence at text[0..n), or 0 if there is none. NUL counts as
- * malformed: no text file holds one. */
+/* Length in bytes of the well-formed UTF-8 sequence at text[0..n), or 0 if there is none. NUL
+ * counts as malformed: no text file holds one. */
 size_t f8_utf8_length(const char *text, size_t n);
 
 #endif

@@ -28,7 +28,8 @@ static bool is_name_char(char c)
 f8_status f8_lex_check_text(const char *text, size_t n, f8_diag *d)
 {
     if (n >= (size_t)1 << 30)
-        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE, "the text has %zu bytes; the limit is 1 GiB", n);
+        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE, "the text has %zu bytes; the limit is 1 GiB",
+                       n);
     uint32_t line = 1;
     size_t line_start = 0;
     bool blank = true;
@@ -37,8 +38,10 @@ f8_status f8_lex_check_text(const char *text, size_t n, f8_diag *d)
         size_t length = c >= 0x01 && c < 0x80 ? 1 : f8_utf8_length(text + i, n - i);
         if (length == 0) {
             f8_loc loc = {line, (uint32_t)(i - line_start) + 1};
-            return f8_fail(d, F8_ERR_INPUT, loc, c ? "byte 0x%02X is not UTF-8: this is no text file"
-                                                   : "a NUL byte (0x%02X): this is no text file", c);
+            return f8_fail(d, F8_ERR_INPUT, loc,
+                           c ? "byte 0x%02X is not UTF-8: this is no text file"
+                             : "a NUL byte (0x%02X): this is no text file",
+                           c);
         }
         if (c == '\n') {
             line++;
@@ -49,7 +52,8 @@ f8_status f8_lex_check_text(const char *text, size_t n, f8_diag *d)
         i += length;
     }
     if (blank)
-        return f8_fail(d, F8_ERR_INPUT, (f8_loc){1, 1}, "the file is empty; a module begins with 'module NAME'");
+        return f8_fail(d, F8_ERR_INPUT, (f8_loc){1, 1},
+                       "the file is empty; a module begins with 'module NAME'");
     return F8_OK;
 }
 
@@ -89,8 +93,8 @@ static void skip_blank(f8_lexer *l)
     }
 }
 
-static f8_status take(f8_lexer *l, f8_token *t, f8_token_kind kind, const char *from, const char *to,
-                      const char *resume)
+static f8_status take(f8_lexer *l, f8_token *t, f8_token_kind kind, const char *from,
+                      const char *to, const char *resume)
 {
     t->kind = kind;
     t->text = from;
@@ -99,8 +103,8 @@ static f8_status take(f8_lexer *l, f8_token *t, f8_token_kind kind, const char *
     return F8_OK;
 }
 
-/* name = (letter | "_") {letter | digit | "_" | "." | "{" expr "}"}, a brace only right after "." "_" or "}":
- * `h.{l}.w` is one name, `L {` and `L{` are a name and a block. */
+/* name = (letter | "_") {letter | digit | "_" | "." | "{" expr "}"}, a brace only right after
+ * "." "_" or "}": `h.{l}.w` is one name, `L {` and `L{` are a name and a block. */
 static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
 {
     const char *p = l->at, *limit = l->end - p > F8_MAX_NAME ? p + F8_MAX_NAME : l->end;
@@ -109,7 +113,8 @@ static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
             while (p < limit && *p != '}' && *p != '\n')
                 p++;
             if (p == l->end || *p == '\n')
-                return f8_fail(d, F8_ERR_INPUT, t->loc, "a '{' in a name is never closed on its line");
+                return f8_fail(d, F8_ERR_INPUT, t->loc,
+                               "a '{' in a name is never closed on its line");
         } else if (!is_name_char(*p)) {
             break;
         }
@@ -121,8 +126,8 @@ static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
     return take(l, t, F8_T_NAME, l->at, p, p);
 }
 
-/* value = "%" (letter | digit | "_") {letter | digit | "_" | "."}. `T %H` comes out as a name and a value; where an
- * operator may stand the parser takes the token apart again. */
+/* value = "%" (letter | digit | "_") {letter | digit | "_" | "."}. `T %H` comes out as a name
+ * and a value; where an operator may stand the parser takes the token apart again. */
 static f8_status lex_value(f8_lexer *l, f8_token *t, f8_diag *d)
 {
     const char *p = l->at + 1, *limit = l->end - p > F8_MAX_NAME ? p + F8_MAX_NAME : l->end;
@@ -242,8 +247,8 @@ f8_status f8_lex_float(const f8_token *t, double *value, f8_diag *d)
 {
     char digits[128];
     if (t->length >= sizeof digits)
-        return f8_fail(d, F8_ERR_INPUT, t->loc, "a number of %zu characters; the limit is %zu", t->length,
-                       sizeof digits - 1);
+        return f8_fail(d, F8_ERR_INPUT, t->loc, "a number of %zu characters; the limit is %zu",
+                       t->length, sizeof digits - 1);
     memcpy(digits, t->text, t->length);
     digits[t->length] = 0;
     /* The embedder's locale may write a decimal comma. */
@@ -260,8 +265,8 @@ f8_status f8_lex_float(const f8_token *t, double *value, f8_diag *d)
 
 const char *f8_lex_quote(const f8_token *t, char *buf, size_t size)
 {
-    static const char *const prefix[] = {[F8_T_VALUE] = "%", [F8_T_STRING] = "\"", [F8_T_CLONE] = "#",
-                                         [F8_T_PUNCT] = ""};
+    static const char *const prefix[] = {
+        [F8_T_VALUE] = "%", [F8_T_STRING] = "\"", [F8_T_CLONE] = "#", [F8_T_PUNCT] = ""};
     if (t->kind == F8_T_END) {
         snprintf(buf, size, "the end of the text");
         return buf;
@@ -274,6 +279,7 @@ const char *f8_lex_quote(const f8_token *t, char *buf, size_t size)
         more = "...";
     }
     const char *before = prefix[t->kind] ? prefix[t->kind] : "";
-    snprintf(buf, size, "'%s%.*s%s%s'", before, (int)n, t->text, more, t->kind == F8_T_STRING ? "\"" : "");
+    snprintf(buf, size, "'%s%.*s%s%s'", before, (int)n, t->text, more,
+             t->kind == F8_T_STRING ? "\"" : "");
     return buf;
 }

@@ -33,13 +33,14 @@ typedef struct f8_lexer {
 
 enum { F8_MAX_NAME = 512, F8_MAX_STRING = 1024 }; /* bytes of one name, one string */
 
-/* Checks that text[0..n) is UTF-8 without NUL bytes, not empty and below 1 GiB; F8_ERR_INPUT with the
- * place otherwise. */
+/* Checks that text[0..n) is UTF-8 without NUL bytes, not empty and below 1 GiB; F8_ERR_INPUT
+ * with the place otherwise. */
 f8_status f8_lex_check_text(const char *text, size_t n, f8_diag *d);
 
 f8_lexer f8_lex_begin(const char *text, size_t n);
 
-/* The next token into *t. F8_ERR_INPUT for a character, number, name or string that can't be one. */
+/* The next token into *t. F8_ERR_INPUT for a character, number, name or string that can't be
+ * one. */
 f8_status f8_lex_next(f8_lexer *l, f8_token *t, f8_diag *d);
 
 /* Where the lexer stands. */

@@ -71,8 +71,10 @@ static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
     while (i < N_FIELDS && !f8_p_at_word(p, fields[i].name))
         i++;
     if (i == N_FIELDS)
-        return f8_p_fail(p, p->tok.loc, "adamw has no field %s%s", f8_lex_quote(&p->tok, found, sizeof found),
-                         f8_p_suggest(p->tok.text, p->tok.length, field_name, NULL, N_FIELDS, "", hint, sizeof hint));
+        return f8_p_fail(p, p->tok.loc, "adamw has no field %s%s",
+                         f8_lex_quote(&p->tok, found, sizeof found),
+                         f8_p_suggest(p->tok.text, p->tok.length, field_name, NULL, N_FIELDS, "",
+                                      hint, sizeof hint));
     if (*seen & 1u << i)
         return f8_p_fail(p, p->tok.loc, "field '%s' is given twice", fields[i].name);
     *seen |= 1u << i;

@@ -34,9 +34,10 @@ static f8_status add_dim(f8_parser *p, const char *name, int64_t value, f8_loc l
     f8_module *m = p->m;
     uint32_t other = f8_p_map_get(&p->dims, name);
     if (other)
-        return f8_p_fail(p, loc, "dim '%s' is already declared, at %u:%u", name, m->dim[other - 1].loc.line,
-                         m->dim[other - 1].loc.column);
-    f8_dim *grown = f8_arena_grow(m->arena, m->dim, m->n_dims, &m->dim_room, m->n_dims + 1, sizeof *grown);
+        return f8_p_fail(p, loc, "dim '%s' is already declared, at %u:%u", name,
+                         m->dim[other - 1].loc.line, m->dim[other - 1].loc.column);
+    f8_dim *grown =
+        f8_arena_grow(m->arena, m->dim, m->n_dims, &m->dim_room, m->n_dims + 1, sizeof *grown);
     if (!grown)
         return f8_p_memory(p);
     m->dim = grown;
@@ -61,12 +62,14 @@ static f8_status parse_binding(f8_parser *p)
     }
     const f8_dim_override *override = find_override(p, name);
     if (!override && !bound)
-        return f8_p_fail(p, loc, "dim '%s' has no value: write '%s = N' or give -D %s=N", name, name, name);
+        return f8_p_fail(p, loc, "dim '%s' has no value: write '%s = N' or give -D %s=N", name,
+                         name, name);
     if (override && override->value <= 0)
         return f8_p_fail(p, loc, "dim '%s' is %lld (by -D): it must be positive", name,
                          (long long)override->value);
     if (!override && value <= 0)
-        return f8_p_fail(p, value_loc, "dim '%s' is %lld: it must be positive", name, (long long)value);
+        return f8_p_fail(p, value_loc, "dim '%s' is %lld: it must be positive", name,
+                         (long long)value);
     return add_dim(p, name, override ? override->value : value, loc);
 }
 
@@ -96,8 +99,9 @@ static const struct {
     f8_init_kind kind;
     bool takes_number;
 } inits[] = {
-    {"zeros", F8_INIT_ZEROS, false},  {"ones", F8_INIT_ONES, false},       {"const", F8_INIT_CONST, true},
-    {"normal", F8_INIT_NORMAL, true}, {"uniform", F8_INIT_UNIFORM, true},
+    {"zeros", F8_INIT_ZEROS, false},    {"ones", F8_INIT_ONES, false},
+    {"const", F8_INIT_CONST, true},     {"normal", F8_INIT_NORMAL, true},
+    {"uniform", F8_INIT_UNIFORM, true},
 };
 
 enum { N_INITS = sizeof inits / sizeof inits[0] };
@@ -114,12 +118,15 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
     size_t i = 0;
     char hint[80], found[160];
     if (p->tok.kind != F8_T_NAME)
-        return f8_p_unexpected(p, "an initializer: zeros, ones, const(x), normal(deviation) or uniform(half width)");
+        return f8_p_unexpected(
+            p, "an initializer: zeros, ones, const(x), normal(deviation) or uniform(half width)");
     while (i < N_INITS && !f8_p_at_word(p, inits[i].name))
         i++;
     if (i == N_INITS)
-        return f8_p_fail(p, p->tok.loc, "there is no initializer %s%s", f8_lex_quote(&p->tok, found, sizeof found),
-                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, N_INITS, "", hint, sizeof hint));
+        return f8_p_fail(p, p->tok.loc, "there is no initializer %s%s",
+                         f8_lex_quote(&p->tok, found, sizeof found),
+                         f8_p_suggest(p->tok.text, p->tok.length, init_name, NULL, N_INITS, "",
+                                      hint, sizeof hint));
     F8_TRY(f8_p_advance(p));
     v->init = inits[i].kind;
     if (!inits[i].takes_number)
@@ -128,7 +135,8 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_real(p, &v->init_arg));
     if (v->init != F8_INIT_CONST && !(v->init_arg >= 0 && isfinite(v->init_arg)))
-        return f8_p_fail(p, loc, "%s(%g): the width must be finite and not negative", inits[i].name, v->init_arg);
+        return f8_p_fail(p, loc, "%s(%g): the width must be finite and not negative", inits[i].name,
+                         v->init_arg);
     return f8_p_expect(p, ')', "')'");
 }
 
@@ -141,8 +149,8 @@ static f8_status parse_param(f8_parser *p, f8_var_kind kind)
     F8_TRY(f8_p_name(p, kind == F8_VAR_PARAM ? "the param's name" : "the state's name", &v.name));
     int32_t other = f8_module_find_var(p->m, v.name);
     if (other >= 0)
-        return f8_p_fail(p, v.loc, "'%s' is already declared, at %u:%u", v.name, p->m->var[other].loc.line,
-                         p->m->var[other].loc.column);
+        return f8_p_fail(p, v.loc, "'%s' is already declared, at %u:%u", v.name,
+                         p->m->var[other].loc.line, p->m->var[other].loc.column);
     F8_TRY(f8_p_expect(p, ':', "':' and a type"));
     F8_TRY(f8_p_type(p, &v.type));
     F8_TRY(parse_init(p, &v));
@@ -163,9 +171,10 @@ static f8_status parse_recipe(f8_parser *p)
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_plain_name(p, "a recipe's name", &rule.recipe));
     if (!f8_is_rule_recipe(rule.recipe))
-        return f8_p_fail(p, loc, "there is no recipe '%.60s'; there are: %s, auto", rule.recipe, f8_recipe_names());
-    f8_recipe_rule *grown = f8_arena_grow(m->arena, m->rule, m->n_rules, &m->rule_room, m->n_rules + 1,
-                                          sizeof *grown);
+        return f8_p_fail(p, loc, "there is no recipe '%.60s'; there are: %s, auto", rule.recipe,
+                         f8_recipe_names());
+    f8_recipe_rule *grown =
+        f8_arena_grow(m->arena, m->rule, m->n_rules, &m->rule_room, m->n_rules + 1, sizeof *grown);
     if (!grown)
         return f8_p_memory(p);
     m->rule = grown;
@@ -177,8 +186,8 @@ static f8_status parse_recipe(f8_parser *p)
 static f8_status parse_accumulate(f8_parser *p)
 {
     if (p->accumulate_seen)
-        return f8_p_fail(p, p->tok.loc, "'accumulate' is already declared, at %u:%u", p->accumulate_loc.line,
-                         p->accumulate_loc.column);
+        return f8_p_fail(p, p->tok.loc, "'accumulate' is already declared, at %u:%u",
+                         p->accumulate_loc.line, p->accumulate_loc.column);
     p->accumulate_seen = true;
     p->accumulate_loc = p->tok.loc;
     F8_TRY(f8_p_advance(p));
@@ -211,7 +220,10 @@ static f8_status parse_item(f8_parser *p)
         const char *word;
         f8_status (*parse)(f8_parser *p);
     } once[] = {
-        {"dim", parse_dim}, {"func", f8_p_func}, {"optimizer", f8_p_optimizer}, {"accumulate", parse_accumulate},
+        {"dim", parse_dim},
+        {"func", f8_p_func},
+        {"optimizer", f8_p_optimizer},
+        {"accumulate", parse_accumulate},
     };
     if (f8_p_at_word(p, "param"))
         return parse_param(p, F8_VAR_PARAM);
@@ -252,12 +264,16 @@ static f8_status parse_module(f8_parser *p, const char *file)
     return f8_check_recipe_rules(p->m, p->diag);
 }
 
-f8_status f8_parse_limited(const char *text, size_t n, const char *file, const f8_dim_override *overrides,
-                           size_t n_overrides, const f8_parse_limits *limits, f8_arena *arena, f8_diag *diag,
+f8_status f8_parse_limited(const char *text, size_t n, const char *file,
+                           const f8_dim_override *overrides, size_t n_overrides,
+                           const f8_parse_limits *limits, f8_arena *arena, f8_diag *diag,
                            f8_module **out)
 {
     f8_diag own = {0};
-    f8_parser p = {.diag = diag ? diag : &own, .arena = arena, .limits = limits, .override = overrides,
+    f8_parser p = {.diag = diag ? diag : &own,
+                   .arena = arena,
+                   .limits = limits,
+                   .override = overrides,
                    .n_overrides = n_overrides};
     *out = NULL;
     if (!p.diag->file)
@@ -276,5 +292,6 @@ f8_status f8_parse_limited(const char *text, size_t n, const char *file, const f
 f8_status f8_parse(const char *text, size_t n, const char *file, const f8_dim_override *overrides,
                    size_t n_overrides, f8_arena *arena, f8_diag *diag, f8_module **out)
 {
-    return f8_parse_limited(text, n, file, overrides, n_overrides, &f8_default_parse_limits, arena, diag, out);
+    return f8_parse_limited(text, n, file, overrides, n_overrides, &f8_default_parse_limits, arena,
+                            diag, out);
 }

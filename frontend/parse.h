@@ -20,22 +20,23 @@ typedef struct f8_parse_limits {
 
 extern const f8_parse_limits f8_default_parse_limits;
 
-/* Parses text[0..n) into *out, which lives in `arena`. `file` (borrowed by the module and by diag) is for
- * messages. Every override must name a dim. Checks everything that the text alone can be wrong about,
- * recipe patterns included. On failure *out is NULL and diag holds the message and its place:
- * F8_ERR_INPUT for the text's faults, F8_ERR_MEMORY. Reads nothing but its arguments; any number of
- * threads may parse at once. */
+/* Parses text[0..n) into *out, which lives in `arena`. `file` (borrowed by the module and by
+ * diag) is for messages. Every override must name a dim. Checks everything that the text alone
+ * can be wrong about, recipe patterns included. On failure *out is NULL and diag holds the
+ * message and its place: F8_ERR_INPUT for the text's faults, F8_ERR_MEMORY. Reads nothing but
+ * its arguments; any number of threads may parse at once. */
 f8_status f8_parse(const char *text, size_t n, const char *file, const f8_dim_override *overrides,
                    size_t n_overrides, f8_arena *arena, f8_diag *diag, f8_module **out);
-f8_status f8_parse_limited(const char *text, size_t n, const char *file, const f8_dim_override *overrides,
-                           size_t n_overrides, const f8_parse_limits *limits, f8_arena *arena, f8_diag *diag,
+f8_status f8_parse_limited(const char *text, size_t n, const char *file,
+                           const f8_dim_override *overrides, size_t n_overrides,
+                           const f8_parse_limits *limits, f8_arena *arena, f8_diag *diag,
                            f8_module **out);
 
 /* ---- recipe rules: frontend/recipes.c ---- */
 
-/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if empty, the
- * name of its weight less a trailing ".weight". Copied into buf, cut to size; NULL if `r` is no linear
- * or has no name. */
+/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
+ * empty, the name of its weight less a trailing ".weight". Copied into buf, cut to size; NULL if
+ * `r` is no linear or has no name. */
 const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 
 /* Whether `name` may stand after `recipe "..." =`: a recipe, or `auto`. */

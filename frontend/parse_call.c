@@ -22,7 +22,8 @@ static f8_status parse_value(f8_parser *p, f8_operand *o)
     uint32_t found = f8_p_map_get(&p->values, name);
     if (!found)
         return f8_p_fail(p, loc, "'%%%s' is not defined here%s", name,
-                         f8_p_suggest(name, strlen(name), binding_name, p, p->n_bindings, "%", hint, sizeof hint));
+                         f8_p_suggest(name, strlen(name), binding_name, p, p->n_bindings, "%", hint,
+                                      sizeof hint));
     *o = p->binding[found - 1].value;
     o->loc = loc;
     return F8_OK;
@@ -44,7 +45,8 @@ static f8_status parse_variable(f8_parser *p, f8_operand *o)
     if (o->var >= 0)
         return F8_OK;
     if (f8_p_map_get(&p->values, name))
-        return f8_p_fail(p, o->loc, "there is no param or state '%s' (did you mean '%%%s'?)", name, name);
+        return f8_p_fail(p, o->loc, "there is no param or state '%s' (did you mean '%%%s'?)", name,
+                         name);
     char hint[80];
     f8_p_suggest(name, strlen(name), var_name, p->m, p->m->n_vars, "", hint, sizeof hint);
     return f8_p_fail(p, o->loc, "there is no param or state '%s'%s", name, hint);
@@ -97,14 +99,13 @@ static f8_status parse_ints(f8_parser *p, f8_ints *v)
     return f8_p_advance(p);
 }
 
-/* attribute value = expr | real expr | "true" | "false" | dtype | STRING | ints, as the key has it */
+/* attribute value = expr | real expr | "true" | "false" | dtype | STRING | ints, as the key has
+ * it */
 static f8_status parse_attr_value(f8_parser *p, f8_attr *a)
 {
     switch (f8_attr_kind_of(a->key)) {
-    case F8_ATTR_INT:
-        return f8_p_int(p, &a->i);
-    case F8_ATTR_FLOAT:
-        return f8_p_real(p, &a->f);
+    case F8_ATTR_INT: return f8_p_int(p, &a->i);
+    case F8_ATTR_FLOAT: return f8_p_real(p, &a->f);
     case F8_ATTR_BOOL:
         a->i = f8_p_at_word(p, "true");
         if (!a->i && !f8_p_at_word(p, "false"))
@@ -116,10 +117,8 @@ static f8_status parse_attr_value(f8_parser *p, f8_attr *a)
         a->i = dtype;
         return F8_OK;
     }
-    case F8_ATTR_STR:
-        return f8_p_string(p, "a string", &a->s);
-    case F8_ATTR_INTS:
-        return parse_ints(p, &a->ints);
+    case F8_ATTR_STR: return f8_p_string(p, "a string", &a->s);
+    case F8_ATTR_INTS: return parse_ints(p, &a->ints);
     }
     return F8_OK;
 }
@@ -129,11 +128,13 @@ static f8_status unknown_attr(f8_parser *p, const f8_op_info *info)
     char found[160], list[256] = "";
     f8_lex_quote(&p->tok, found, sizeof found);
     if (info->n_attrs == 0)
-        return f8_p_fail(p, p->tok.loc, "%s takes no attributes, so not %s either", info->name, found);
+        return f8_p_fail(p, p->tok.loc, "%s takes no attributes, so not %s either", info->name,
+                         found);
     for (int i = 0, at = 0; i < info->n_attrs && at < (int)sizeof list; i++)
         at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", i ? ", " : "",
                        f8_attr_name(info->attrs[i].key));
-    return f8_p_fail(p, p->tok.loc, "%s has no attribute %s; it takes: %s", info->name, found, list);
+    return f8_p_fail(p, p->tok.loc, "%s has no attribute %s; it takes: %s", info->name, found,
+                     list);
 }
 
 /* attribute = NAME "=" value */
@@ -186,7 +187,8 @@ static f8_status parse_op(f8_parser *p, f8_op *op)
         return f8_p_advance(p);
     char hint[80], found[160];
     f8_p_suggest(p->tok.text, p->tok.length, op_name, NULL, F8_OP_COUNT - 1, "", hint, sizeof hint);
-    return f8_p_fail(p, p->tok.loc, "there is no op %s%s", f8_lex_quote(&p->tok, found, sizeof found), hint);
+    return f8_p_fail(p, p->tok.loc, "there is no op %s%s",
+                     f8_lex_quote(&p->tok, found, sizeof found), hint);
 }
 
 static f8_status parse_clone(f8_parser *p, uint32_t *clone)
@@ -201,7 +203,8 @@ static f8_status parse_clone(f8_parser *p, uint32_t *clone)
 
 enum { MAX_OPERANDS = 1024 };
 
-#define OP(ID, n, lo, hi, ...) _Static_assert(hi <= MAX_OPERANDS, n ": more operands than a call can hold");
+#define OP(ID, n, lo, hi, ...)                                                                     \
+    _Static_assert(hi <= MAX_OPERANDS, n ": more operands than a call can hold");
 #include "ir/ops.def"
 #undef OP
 
@@ -228,8 +231,9 @@ static f8_status parse_operands(f8_parser *p)
 }
 
 /* Not inlined into parse_call: its array would multiply by the depth of nesting. */
-static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, size_t base, const f8_attr *attr,
-                                                     int n_attrs, uint32_t clone, f8_loc loc, f8_ref *ref)
+static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, size_t base,
+                                                     const f8_attr *attr, int n_attrs,
+                                                     uint32_t clone, f8_loc loc, f8_ref *ref)
 {
     f8_ref in[MAX_OPERANDS];
     size_t n = p->n_operands - base;
@@ -279,7 +283,8 @@ f8_status f8_p_operand(f8_parser *p, f8_operand *o)
         return parse_value(p, o);
     if (p->tok.kind == F8_T_NAME)
         return is_call(p) ? parse_call(p, &o->ref) : parse_variable(p, o);
-    if (p->tok.kind != F8_T_INT && p->tok.kind != F8_T_FLOAT && !f8_p_at(p, '-') && !f8_p_at(p, '('))
+    if (p->tok.kind != F8_T_INT && p->tok.kind != F8_T_FLOAT && !f8_p_at(p, '-') &&
+        !f8_p_at(p, '('))
         return f8_p_unexpected(p, "an operand");
     o->kind = F8_OPERAND_CONST;
     return f8_p_real(p, &o->value);

@@ -1,7 +1,7 @@
 /* Numbers and types: see parser.h.
  *
- * One grammar serves integers and reals; where it stands decides which. In integers `/` truncates and every
- * overflow is an error; in reals everything is a double, so 1/2 is 0.5. */
+ * One grammar serves integers and reals; where it stands decides which. In integers `/`
+ * truncates and every overflow is an error; in reals everything is a double, so 1/2 is 0.5. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +40,8 @@ static f8_status named_value(f8_parser *p, int64_t *value)
     }
     char hint[80], found[160];
     f8_p_suggest(t.text, t.length, dim_name, p->m, p->m->n_dims, "", hint, sizeof hint);
-    return f8_p_fail(p, t.loc, "%s is no dim or repeat variable%s", f8_lex_quote(&t, found, sizeof found), hint);
+    return f8_p_fail(p, t.loc, "%s is no dim or repeat variable%s",
+                     f8_lex_quote(&t, found, sizeof found), hint);
 }
 
 /* function = "sqrt" "(" sum ")" | "inf" | "nan": reals only. */
@@ -129,7 +130,12 @@ static f8_status apply(f8_parser *p, bool real, char op, f8_loc loc, number *a, 
     if ((op == '/' || op == '%') && (real ? b->d == 0 : b->i == 0))
         return f8_p_fail(p, loc, "division by zero");
     if (real) {
-        a->d = op == '+' ? a->d + b->d : op == '-' ? a->d - b->d : op == '*' ? a->d * b->d : a->d / b->d;
+        switch (op) {
+        case '+': a->d += b->d; break;
+        case '-': a->d -= b->d; break;
+        case '*': a->d *= b->d; break;
+        default: a->d /= b->d;
+        }
         return F8_OK;
     }
     bool bad = false;
@@ -145,8 +151,8 @@ static f8_status apply(f8_parser *p, bool real, char op, f8_loc loc, number *a, 
     return bad ? overflow(p, loc) : F8_OK;
 }
 
-/* Takes one of `ops` if it stands here, else leaves *op 0. The lexer reads the `%H` of `T %H` as a value;
- * after an operand only the operator can be meant. */
+/* Takes one of `ops` if it stands here, else leaves *op 0. The lexer reads the `%H` of `T %H` as
+ * a value; after an operand only the operator can be meant. */
 static f8_status take_operator(f8_parser *p, const char *ops, char *op, f8_loc *loc)
 {
     *op = 0;
@@ -255,7 +261,8 @@ f8_status f8_p_type(f8_parser *p, f8_type *type)
     }
     if (f8_type_bytes(type) < 0) {
         char text[160];
-        return f8_p_fail(p, loc, "the size of %s overflows", f8_type_print(type, text, sizeof text));
+        return f8_p_fail(p, loc, "the size of %s overflows",
+                         f8_type_print(type, text, sizeof text));
     }
     return f8_p_advance(p);
 }

@@ -14,9 +14,12 @@ static f8_status bind(f8_parser *p, const char *name, const f8_operand *value, f
     if (other) {
         f8_loc first = p->binding[other - 1].loc;
         if (p->binding[other - 1].kind == F8_CARRIED_OUTSIDE)
-            return f8_p_fail(p, loc, "'%%%s' is carried by an outer repeat, at %u:%u: carry it through this one "
-                                     "under another name", name, first.line, first.column);
-        return f8_p_fail(p, loc, "'%%%s' is already defined, at %u:%u", name, first.line, first.column);
+            return f8_p_fail(p, loc,
+                             "'%%%s' is carried by an outer repeat, at %u:%u: carry it through "
+                             "this one under another name",
+                             name, first.line, first.column);
+        return f8_p_fail(p, loc, "'%%%s' is already defined, at %u:%u", name, first.line,
+                         first.column);
     }
     f8_binding *grown = f8_arena_grow(&p->scratch, p->binding, p->n_bindings, &p->binding_room,
                                       p->n_bindings + 1, sizeof *grown);
@@ -36,8 +39,9 @@ static f8_status leave_scope(f8_parser *p, size_t mark)
 
 /* ---- statements ---- */
 
-/* What messages and `keep` patterns call a node: the value's name, and in a repeat its variables' values
- * (%n in iteration 3 is n.3). Numbers, as canonical text has them, are no names. */
+/* What messages and `keep` patterns call a node: the value's name, and in a repeat its
+ * variables' values (%n in iteration 3 is n.3). Numbers, as canonical text has them, are no
+ * names. */
 static void name_node(f8_parser *p, f8_ref ref, const char *name)
 {
     char text[F8_MAX_NAME];
@@ -57,7 +61,8 @@ static f8_status parse_assignment(f8_parser *p)
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_value_name(p, "a statement: '%name = ...', 'repeat' or 'return'", &name));
     uint32_t other = f8_p_map_get(&p->values, name);
-    if (other && p->binding[other - 1].kind != F8_CARRIED) /* said before the right-hand side is read */
+    /* Said before the right-hand side is read. */
+    if (other && p->binding[other - 1].kind != F8_CARRIED)
         return bind(p, name, &value, loc);
     F8_TRY(f8_p_expect(p, '=', "'='"));
     const f8_ref fresh = p->f->graph->n_nodes;
@@ -73,7 +78,8 @@ static f8_status parse_assignment(f8_parser *p)
     return F8_OK;
 }
 
-/* carry = "carry" VALUE "=" operand {"," VALUE "=" operand}. All initial values are read before a name is bound. */
+/* carry = "carry" VALUE "=" operand {"," VALUE "=" operand}. All initial values are read before
+ * a name is bound. */
 static f8_status parse_carry(f8_parser *p, size_t *first)
 {
     enum { MOST = 32 };
@@ -98,7 +104,8 @@ static f8_status parse_carry(f8_parser *p, size_t *first)
     return F8_OK;
 }
 
-/* Outer carried values can be read in an inner repeat but not assigned: its own head would not say so. */
+/* Outer carried values can be read in an inner repeat but not assigned: its own head would not
+ * say so. */
 static void set_carried(f8_parser *p, size_t from, size_t to, int kind)
 {
     for (size_t i = from; i < to; i++)
@@ -110,7 +117,8 @@ static f8_status check_carried(f8_parser *p, size_t from, size_t to)
     for (size_t i = from; i < to; i++) {
         f8_binding *b = &p->binding[i];
         if (!b->assigned)
-            return f8_p_fail(p, b->loc, "'%%%s' is carried, but the repeat's body never assigns it", b->name);
+            return f8_p_fail(p, b->loc, "'%%%s' is carried, but the repeat's body never assigns it",
+                             b->name);
         b->assigned = false;
     }
     return F8_OK;
@@ -145,7 +153,8 @@ static f8_status parse_repeat(f8_parser *p, size_t outer_from, size_t outer_to)
     return f8_p_repeat_close(p, &r);
 }
 
-/* statement = assignment | repeat; the carried values of the repeat around are bindings [from, to) */
+/* statement = assignment | repeat; the carried values of the repeat around are bindings [from,
+ * to) */
 static f8_status parse_statements(f8_parser *p, size_t from, size_t to)
 {
     while (!f8_p_at(p, '}') && p->tok.kind != F8_T_END) {
@@ -223,8 +232,8 @@ static f8_status parse_results(f8_parser *p, declared **list)
 
 /* ---- results ---- */
 
-static f8_status check_result(f8_parser *p, f8_loc loc, f8_ref ref, const f8_type *wanted, const char *what,
-                              const char *name, f8_loc declared_at)
+static f8_status check_result(f8_parser *p, f8_loc loc, f8_ref ref, const f8_type *wanted,
+                              const char *what, const char *name, f8_loc declared_at)
 {
     char is[160], was[160];
     const f8_type *type = f8_type_of(p->f->graph, ref);
@@ -297,7 +306,8 @@ static f8_status parse_return(f8_parser *p, declared *list, f8_loc open)
     }
     if (!list)
         return F8_OK;
-    return f8_p_fail(p, loc, "'%s' returns fewer values than it declares: the one at %u:%u is missing",
+    return f8_p_fail(p, loc,
+                     "'%s' returns fewer values than it declares: the one at %u:%u is missing",
                      p->f->name, list->loc.line, list->loc.column);
 }
 
@@ -312,7 +322,8 @@ static f8_status begin_func(f8_parser *p)
     const f8_func *other = f8_module_find_func(p->m, name);
     if (other) {
         f8_loc first = p->func_loc[other - p->m->func];
-        return f8_p_fail(p, loc, "function '%s' is already defined, at %u:%u", name, first.line, first.column);
+        return f8_p_fail(p, loc, "function '%s' is already defined, at %u:%u", name, first.line,
+                         first.column);
     }
     f8_loc *grown = f8_arena_grow(&p->scratch, p->func_loc, p->m->n_funcs, &p->func_loc_room,
                                   p->m->n_funcs + 1, sizeof *grown);

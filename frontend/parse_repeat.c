@@ -69,8 +69,9 @@ f8_status f8_p_repeat_next(f8_parser *p, f8_repeat *r, bool *more)
     if (r->i > 0) {
         p->unrolled += (uint64_t)(p->lex.at - r->start.at) + ITERATION_COST;
         if (p->unrolled > p->limits->unrolled)
-            return f8_p_fail(p, r->loc, "the repeats around here unroll to too much text: more than %llu bytes",
-                             (unsigned long long)p->limits->unrolled);
+            return f8_p_fail(
+                p, r->loc, "the repeats around here unroll to too much text: more than %llu bytes",
+                (unsigned long long)p->limits->unrolled);
         p->lex = r->start;
         p->tok = r->first;
     }

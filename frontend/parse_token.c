@@ -80,13 +80,15 @@ typedef struct text_buffer {
 static f8_status append(f8_parser *p, text_buffer *b, f8_loc loc, const char *s, size_t n)
 {
     if (n > sizeof b->text - b->n)
-        return f8_p_fail(p, loc, "longer than %zu bytes once its braces are replaced", sizeof b->text);
+        return f8_p_fail(p, loc, "longer than %zu bytes once its braces are replaced",
+                         sizeof b->text);
     memcpy(b->text + b->n, s, n);
     b->n += n;
     return F8_OK;
 }
 
-/* Evaluates the {expr} at text[at] of token `t`, which the current token is; *at moves past its "}". */
+/* Evaluates the {expr} at text[at] of token `t`, which the current token is; *at moves past its
+ * "}". */
 static f8_status append_expr(f8_parser *p, const f8_token *t, size_t *at, text_buffer *b)
 {
     f8_lexer lex = p->lex;
@@ -158,7 +160,8 @@ f8_status f8_p_string(f8_parser *p, const char *what, const char **text)
         static const char escapes[] = "\"\\{}nt", meanings[] = "\"\\{}\n\t";
         const char *e = t.text[i + 1] ? strchr(escapes, t.text[i + 1]) : NULL;
         if (!e)
-            return f8_p_fail(p, t.loc, "an unknown escape in a string; there are \\\" \\\\ \\{ \\} \\n \\t");
+            return f8_p_fail(p, t.loc,
+                             "an unknown escape in a string; there are \\\" \\\\ \\{ \\} \\n \\t");
         F8_TRY(append(p, &b, t.loc, &meanings[e - escapes], 1));
         i += 2;
     }
@@ -176,7 +179,8 @@ f8_status f8_p_value_name(f8_parser *p, const char *what, const char **name)
 
 /* ---- name maps ---- */
 
-/* Keys are interned, so their addresses are their identity. A value taken back stays as a key with 0. */
+/* Keys are interned, so their addresses are their identity. A value taken back stays as a key
+ * with 0. */
 static uint32_t map_slot(const f8_name_map *map, const char *name)
 {
     uint64_t h = (uint64_t)(uintptr_t)name * 0x9E3779B97F4A7C15u;
@@ -244,8 +248,9 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
     return row[m];
 }
 
-const char *f8_p_suggest(const char *name, size_t length, const char *(*candidate)(const void *, size_t),
-                         const void *user, size_t n, const char *prefix, char *buf, size_t size)
+const char *f8_p_suggest(const char *name, size_t length,
+                         const char *(*candidate)(const void *, size_t), const void *user, size_t n,
+                         const char *prefix, char *buf, size_t size)
 {
     size_t best = length < 8 ? (length + 1) / 3 + 1 : 4; /* strictly fewer edits than this */
     const char *found = NULL;

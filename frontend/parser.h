@@ -1,7 +1,8 @@
 /* Internal to the parser's files: its state, and what they need from each other.
  *
- * Recursive descent, one token of look-ahead, one rule of the grammar a function. `repeat` is unrolled by
- * reading its body again, so the text needs no tree: values go straight into the graph. */
+ * Recursive descent, one token of look-ahead, one rule of the grammar a function. `repeat` is
+ * unrolled by reading its body again, so the text needs no tree: values go straight into the
+ * graph. */
 #ifndef F8_PARSER_H
 #define F8_PARSER_H
 
@@ -17,8 +18,8 @@ typedef struct f8_name_map {
     uint32_t size, used;
 } f8_name_map;
 
-/* An operand read but not yet a node. Variables and constants become nodes only when the call they stand
- * in is made, so that `f(w, g(%x))` and its canonical form number their nodes alike. */
+/* An operand read but not yet a node. Variables and constants become nodes only when the call
+ * they stand in is made, so that `f(w, g(%x))` and its canonical form number their nodes alike. */
 typedef struct f8_operand {
     enum { F8_OPERAND_REF, F8_OPERAND_VAR, F8_OPERAND_CONST } kind;
     f8_ref ref;
@@ -27,12 +28,13 @@ typedef struct f8_operand {
     f8_loc loc;
 } f8_operand;
 
-/* A name visible now. `%w = wte` and `%half = 0.5` stay operands: they are no nodes until a call uses them. */
+/* A name visible now. `%w = wte` and `%half = 0.5` stay operands: they are no nodes until a call
+ * uses them. */
 typedef struct f8_binding {
     const char *name; /* interned */
     f8_operand value;
-    f8_loc loc;       /* of the definition */
-    enum { F8_FIXED, F8_CARRIED, F8_CARRIED_OUTSIDE } kind; /* only F8_CARRIED may be assigned again */
+    f8_loc loc; /* of the definition */
+    enum { F8_FIXED, F8_CARRIED, F8_CARRIED_OUTSIDE } kind; /* only F8_CARRIED may change */
     bool assigned; /* was, in this iteration */
 } f8_binding;
 
@@ -46,22 +48,22 @@ typedef struct f8_parser {
     f8_lexer lex;
     f8_token tok; /* the next one to be taken */
     f8_diag *diag;
-    f8_arena *arena;     /* of the module */
-    f8_arena scratch;    /* ends with the parse */
+    f8_arena *arena;  /* of the module */
+    f8_arena scratch; /* ends with the parse */
     const f8_parse_limits *limits;
     f8_module *m;
-    f8_func *f;          /* being parsed, or NULL */
+    f8_func *f; /* being parsed, or NULL */
     const f8_dim_override *override;
     size_t n_overrides;
     bool *override_used;
     f8_name_map dims, values; /* to indices + 1 of m->dim and of binding */
-    f8_binding *binding; /* those in scope, oldest first */
+    f8_binding *binding;      /* those in scope, oldest first */
     size_t n_bindings, binding_room;
     f8_operand *operand; /* a stack: the operands of the calls being read */
     size_t n_operands, operand_room;
     f8_loop loop[F8_MAX_LOOPS]; /* repeats around this place */
     uint32_t n_loops;
-    f8_loc *func_loc;    /* beside m->func */
+    f8_loc *func_loc; /* beside m->func */
     size_t func_loc_room;
     uint32_t depth, declarations;
     uint64_t nodes_before; /* of the functions before this one */
@@ -72,7 +74,8 @@ typedef struct f8_parser {
 
 /* ---- parse_token.c: tokens, names, scopes ---- */
 
-f8_status f8_p_fail(f8_parser *p, f8_loc loc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+f8_status f8_p_fail(f8_parser *p, f8_loc loc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 f8_status f8_p_memory(f8_parser *p); /* the arena's failure, for the diag */
 f8_status f8_p_advance(f8_parser *p);
 bool f8_p_at(const f8_parser *p, char punct);
@@ -96,13 +99,15 @@ uint32_t f8_p_map_get(const f8_name_map *map, const char *name);
 f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value);
 
 /* The closest of `n` candidates to `name` as " (did you mean 'PREFIXx'?)", or "": for messages. */
-const char *f8_p_suggest(const char *name, size_t length, const char *(*candidate)(const void *, size_t),
-                         const void *user, size_t n, const char *prefix, char *buf, size_t size);
+const char *f8_p_suggest(const char *name, size_t length,
+                         const char *(*candidate)(const void *, size_t), const void *user, size_t n,
+                         const char *prefix, char *buf, size_t size);
 
 /* ---- parse_expr.c: numbers and types ---- */
 
-f8_status f8_p_int(f8_parser *p, int64_t *value);  /* 64-bit integers of ints, dims and repeat variables */
-f8_status f8_p_real(f8_parser *p, double *value);  /* the same in double, with sqrt(), inf and nan */
+/* 64-bit integers of ints, dims and repeat variables; the same in double, with sqrt(), inf, nan. */
+f8_status f8_p_int(f8_parser *p, int64_t *value);
+f8_status f8_p_real(f8_parser *p, double *value);
 f8_status f8_p_count(f8_parser *p, const char *what, int64_t *value); /* an integer above zero */
 f8_status f8_p_dtype(f8_parser *p, f8_dtype *dtype);
 f8_status f8_p_type(f8_parser *p, f8_type *type);
@@ -115,8 +120,9 @@ f8_status f8_p_value(f8_parser *p, f8_ref *ref);
 
 /* ---- parse_repeat.c: shared by declarations and statements ---- */
 
-/* repeat = "repeat" NAME "<" expr [carry] "{" body "}". head takes all before carry; open takes "{"; then as
- * long as `next` sets *more the caller reads the body up to its "}"; close takes that. */
+/* repeat = "repeat" NAME "<" expr [carry] "{" body "}". head takes all before carry; open takes
+ * "{"; then as long as `next` sets *more the caller reads the body up to its "}"; close takes
+ * that. */
 typedef struct f8_repeat {
     f8_loc loc, open;
     const char *name;

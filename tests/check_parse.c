@@ -1,8 +1,8 @@
-/* The textual language: every message for bad input with its place, canonical text, round trips of the
- * models, and inputs built to hurt (huge lines, deep nesting, no memory).
+/* The textual language: every message for bad input with its place, canonical text, round trips
+ * of the models, and inputs built to hurt (huge lines, deep nesting, no memory).
  *
- * tests/bad/NAME.f8 begins with `# error: LINE:COLUMN: MESSAGE` and, where it needs one, `# -D NAME=N`.
- * tests/golden/NAME.f8 ends with the text it prints as, each line behind `#>`. */
+ * tests/bad/NAME.f8 begins with `# error: LINE:COLUMN: MESSAGE` and, where it needs one, `# -D
+ * NAME=N`. tests/golden/NAME.f8 ends with the text it prints as, each line behind `#>`. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@ typedef struct parsed {
     char message[4096]; /* rendered, if it failed */
 } parsed;
 
-static void parse_with(parsed *p, const char *text, size_t n, const char *file, const f8_dim_override *d,
-                       size_t n_d)
+static void parse_with(parsed *p, const char *text, size_t n, const char *file,
+                       const f8_dim_override *d, size_t n_d)
 {
     memset(p, 0, sizeof *p);
     f8_arena_init(&p->arena, NULL);
@@ -85,7 +85,8 @@ static void place_and_text(const f8_diag *d, char got[1200])
 static void bad_file(const char *path, char *text, size_t n)
 {
     f8_dim_override d = {0};
-    char name[64], want[1200] = "1:1: the file is empty; a module begins with 'module NAME'", got[1200];
+    char name[64], got[1200];
+    char want[1200] = "1:1: the file is empty; a module begins with 'module NAME'";
     if (n > 0)
         ck_assert_msg(sscanf(text, "# error: %1199[^\n]", want) == 1, "%s says no error", path);
     const char *given = strstr(text, "\n# -D ");
@@ -193,18 +194,24 @@ static const struct {
 } lines[] = {
     {"module ", "a", "", "1:8: a name longer than 511 bytes"},
     {"module t\nparam w: f32[", "9", "", "2:14: an integer beyond 64 bits"},
-    {"module t\nparam w: f32[] const(", "9", "", "2:22: a number of 100000000 characters; the limit is 127"},
+    {"module t\nparam w: f32[] const(", "9", "",
+     "2:22: a number of 100000000 characters; the limit is 127"},
     {"module t\nrecipe \"", "*", "", "2:8: a string longer than 1023 bytes"},
     {"module t\ndim A = 1", " + 1", " + x", "2:100000013: 'x' is no dim or repeat variable"},
-    {"module t # ", "x", "\nend", "2:1: expected dim, param, state, repeat, func, recipe, optimizer or "
-                                  "accumulate, found 'end'"},
-    {"module t\n", " ", "end", "2:100000001: expected dim, param, state, repeat, func, recipe, optimizer or "
-                               "accumulate, found 'end'"},
+    {"module t # ", "x", "\nend",
+     "2:1: expected dim, param, state, repeat, func, recipe, optimizer or "
+     "accumulate, found 'end'"},
+    {"module t\n", " ", "end",
+     "2:100000001: expected dim, param, state, repeat, func, recipe, optimizer or "
+     "accumulate, found 'end'"},
     {"module t\ndim A = ", "(", "", "2:209: nested deeper than 200 levels"},
     {"module t\ndim A = ", "-", "", "2:209: nested deeper than 200 levels"},
-    {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "neg(", "", "2:837: nested deeper than 200 levels"},
-    {"module t\nfunc f(%x: f32[]) -> f32[] { return concat(", "%x,", "", "2:3116: more than 1024 operands"},
-    {"module t\nfunc f(%x: f32[]) -> f32[] {", "%y=%x ", "", "2:35: '%y' is already defined, at 2:29"},
+    {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "neg(", "",
+     "2:837: nested deeper than 200 levels"},
+    {"module t\nfunc f(%x: f32[]) -> f32[] { return concat(", "%x,", "",
+     "2:3116: more than 1024 operands"},
+    {"module t\nfunc f(%x: f32[]) -> f32[] {", "%y=%x ", "",
+     "2:35: '%y' is already defined, at 2:29"},
     {"module t ", "accumulate 1 ", "", "1:23: 'accumulate' is already declared, at 1:10"},
 };
 
@@ -212,7 +219,8 @@ START_TEST(line_of_100_megabytes)
 {
     const size_t n_line = 100 * 1000 * 1000;
     const char *before = lines[_i].before, *after = lines[_i].after;
-    size_t n = strlen(before), unit = strlen(lines[_i].repeated), total = n + n_line + strlen(after);
+    size_t n = strlen(before), unit = strlen(lines[_i].repeated);
+    const size_t total = n + n_line + strlen(after);
     char *text = malloc(total + 1);
     ck_assert(text);
     memcpy(text, before, n);
@@ -241,9 +249,12 @@ static const struct {
     {"module t\ndim A = ", "(", "1", ")", "nested deeper than 200 levels"},
     {"module t\nparam w: f32[] normal(", "sqrt(", "1", ")", "nested deeper than 200 levels"},
     {"module t\n", "repeat i < 2 { ", "", "}", "'i' is already the variable of the repeat at 2:1"},
-    {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "abs(", "%x", ")", "nested deeper than 200 levels"},
-    {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "add(%x, ", "%x", ")", "nested deeper than 200 levels"},
-    {"module t\nfunc f(%x: f32[]) -> f32[] { ", "repeat i < 0 { ", "", "}", "ends without a 'return'"},
+    {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "abs(", "%x", ")",
+     "nested deeper than 200 levels"},
+    {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "add(%x, ", "%x", ")",
+     "nested deeper than 200 levels"},
+    {"module t\nfunc f(%x: f32[]) -> f32[] { ", "repeat i < 0 { ", "", "}",
+     "ends without a 'return'"},
 };
 
 START_TEST(nesting_10000_deep)
@@ -313,7 +324,8 @@ static void round_trip(const char *path, const parsed *p, bool exact)
     rt_text first = rt_print(p->m);
     parsed again;
     parse_with(&again, first.text, first.n, "printed", NULL, 0);
-    ck_assert_msg(again.status == F8_OK, "%s: printed text does not parse: %s", path, again.message);
+    ck_assert_msg(again.status == F8_OK, "%s: printed text does not parse: %s", path,
+                  again.message);
     ck_assert_msg(rt_same_module(p->m, again.m, exact), "%s: another graph after printing", path);
     rt_text second = rt_print(again.m);
     ck_assert_msg(first.n == second.n && !memcmp(first.text, second.text, first.n),
@@ -356,7 +368,8 @@ static void model_file(const char *path, char *text, size_t n)
     const f8_func *f = f8_module_find_func(p.m, "forward");
     ck_assert(f);
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
-        ck_assert_msg(f->graph->loc[r].line > 5 && f->graph->loc[r].column > 2, "%s: node %u", path, r);
+        ck_assert_msg(f->graph->loc[r].line > 5 && f->graph->loc[r].column > 2, "%s: node %u", path,
+                      r);
     f8_arena_end(&p.arena);
 }
 
@@ -385,10 +398,14 @@ START_TEST(gpt2_is_gpt2)
     static const struct {
         const char *name;
         int64_t rows, columns; /* columns 0: a vector */
-    } some[] = {{"wte.weight", 50257, 768},        {"wpe.weight", 1024, 768},
-                {"h.0.attn.c_attn.weight", 768, 2304}, {"h.11.attn.c_proj.weight", 768, 768},
-                {"h.5.mlp.c_fc.weight", 768, 3072},    {"h.5.mlp.c_proj.weight", 3072, 768},
-                {"h.11.ln_2.bias", 768, 0},            {"ln_f.weight", 768, 0}};
+    } some[] = {{"wte.weight", 50257, 768},
+                {"wpe.weight", 1024, 768},
+                {"h.0.attn.c_attn.weight", 768, 2304},
+                {"h.11.attn.c_proj.weight", 768, 768},
+                {"h.5.mlp.c_fc.weight", 768, 3072},
+                {"h.5.mlp.c_proj.weight", 3072, 768},
+                {"h.11.ln_2.bias", 768, 0},
+                {"ln_f.weight", 768, 0}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         int32_t v = f8_module_find_var(p.m, some[i].name);
         ck_assert_msg(v >= 0, "%s", some[i].name);
@@ -436,8 +453,8 @@ START_TEST(overrides)
 }
 END_TEST
 
-/* The same text with any byte changed, dropped or the end cut off: a message or a module that prints and
- * parses again, and never anything else. Seeded; the fuzz target goes further. */
+/* The same text with any byte changed, dropped or the end cut off: a message or a module that
+ * prints and parses again, and never anything else. Seeded; the fuzz target goes further. */
 START_TEST(mutations)
 {
     size_t n;

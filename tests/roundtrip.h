@@ -1,5 +1,5 @@
-/* Whether two modules are the same, node by node, and printing a module to memory: for tests of the parser
- * and printer, and for the fuzz target. */
+/* Whether two modules are the same, node by node, and printing a module to memory: for tests of
+ * the parser and printer, and for the fuzz target. */
 #ifndef F8_TESTS_ROUNDTRIP_H
 #define F8_TESTS_ROUNDTRIP_H
 
@@ -44,7 +44,8 @@ static inline bool rt_same_attr(const f8_attr *a, const f8_attr *b)
     switch (f8_attr_kind_of(a->key)) {
     case F8_ATTR_FLOAT: return !memcmp(&a->f, &b->f, sizeof a->f) || (a->f != a->f && b->f != b->f);
     case F8_ATTR_STR: return !strcmp(a->s, b->s);
-    case F8_ATTR_INTS: return a->ints.n == b->ints.n && !memcmp(a->ints.v, b->ints.v, (size_t)a->ints.n * 8);
+    case F8_ATTR_INTS:
+        return a->ints.n == b->ints.n && !memcmp(a->ints.v, b->ints.v, (size_t)a->ints.n * 8);
     default: return a->i == b->i;
     }
 }
@@ -58,7 +59,8 @@ static inline bool rt_same_port(const f8_port *a, const f8_port *b)
 static inline bool rt_same_node(const f8_func *fa, f8_ref ra, const f8_func *fb, f8_ref rb)
 {
     const f8_node *a = f8_at(fa->graph, ra), *b = f8_at(fb->graph, rb);
-    if (a->op != b->op || a->clone != b->clone || a->n_in != b->n_in || !f8_type_equal(&a->type, &b->type))
+    if (a->op != b->op || a->clone != b->clone || a->n_in != b->n_in ||
+        !f8_type_equal(&a->type, &b->type))
         return false;
     if (a->op == F8_OP_INPUT)
         return rt_same_port(&fa->in[f8_attr_i(fa->graph, ra, F8_A_INDEX)],
@@ -69,12 +71,14 @@ static inline bool rt_same_node(const f8_func *fa, f8_ref ra, const f8_func *fb,
     return true;
 }
 
-/* Whether the live graphs of two functions are the same; with `exact`, also every ref and every port. */
+/* Whether the live graphs of two functions are the same; with `exact`, also every ref and every
+ * port. */
 static inline bool rt_same_func(const f8_func *fa, const f8_func *fb, bool exact)
 {
     bool same = !strcmp(fa->name, fb->name) && fa->n_out == fb->n_out &&
                 (!exact || (fa->n_in == fb->n_in && fa->graph->n_nodes == fb->graph->n_nodes));
-    f8_ref *to = calloc(fa->graph->n_nodes, sizeof *to), *from = calloc(fb->graph->n_nodes, sizeof *from);
+    f8_ref *to = calloc(fa->graph->n_nodes, sizeof *to),
+           *from = calloc(fb->graph->n_nodes, sizeof *from);
     if (!to || !from)
         abort();
     for (size_t i = 0; same && i < fa->n_out; i++) {
@@ -83,7 +87,8 @@ static inline bool rt_same_func(const f8_func *fa, const f8_func *fb, bool exact
     }
     for (size_t i = 0; same && exact && i < fa->n_in; i++)
         same = rt_same_port(&fa->in[i], &fb->in[i]) && fa->in[i].ref == fb->in[i].ref;
-    /* Users come after their operands, so going down every live node is paired before it is seen. */
+    /* Users come after their operands, so going down every live node is paired before it is
+     * seen. */
     for (f8_ref r = fa->graph->n_nodes; same && --r > 0;) {
         if (exact)
             to[r] = r;
