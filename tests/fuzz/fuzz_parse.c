@@ -1,0 +1,57 @@
+/* Fuzz target of the textual language: any bytes give a message or a module; a module passes the
+ * verifier, and its text parses again to the same module and prints the same.
+ *
+ * usage (libFuzzer): fuzz_parse -max_total_time=60 CORPUS tests/golden frontend/models tests/bad */
+#include <stdio.h>
+
+#include "frontend/diag.h"
+#include "tests/roundtrip.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Small enough that no input is slow. */
+static const f8_parse_limits limits = {
+    .nodes = 5000, .declarations = 500, .unrolled = 1 << 16, .depth = 50};
+/* What a module printed in full may need. */
+static const f8_parse_limits wide = {
+    .nodes = 10000, .declarations = 2000, .unrolled = 1 << 16, .depth = 50};
+
+static void require(bool ok, const char *what, const f8_diag *d, const rt_text *t)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "%s: %u:%u: %s\n%s\n", what, d->loc.line, d->loc.column, d->text,
+            t && t->text ? t->text : "");
+    abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    f8_arena arena;
+    f8_diag diag = {0};
+    f8_module *first, *second;
+    f8_dim_override override = {"B", 2};
+    bool overridden = size > 0 && data[size - 1] == 'B';
+    f8_arena_init(&arena, NULL);
+    f8_status s = f8_parse_limited((const char *)data, size, "fuzz.f8", &override, overridden,
+                                   &limits, &arena, &diag, &first);
+    if (s != F8_OK) {
+        char message[512];
+        require(s == F8_ERR_INPUT && diag.status == s && diag.text[0],
+                "a failure without a message", &diag, NULL);
+        f8_diag_render(&diag, (const char *)data, size, message, sizeof message);
+    } else {
+        require(f8_verify(first, &diag) == F8_OK, "the verifier refuses what was parsed", &diag,
+                NULL);
+        rt_text a = rt_print(first);
+        s = f8_parse_limited(a.text, a.n, "printed", NULL, 0, &wide, &arena, &diag, &second);
+        require(s == F8_OK, "printed text does not parse", &diag, &a);
+        rt_text b = rt_print(second);
+        require(a.n == b.n && !memcmp(a.text, b.text, a.n), "printing again differs", &diag, &b);
+        require(rt_same_module(first, second, false), "another graph after printing", &diag, &a);
+        free(a.text);
+        free(b.text);
+    }
+    f8_arena_end(&arena);
+    return 0;
+}
