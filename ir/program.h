@@ -79,9 +79,10 @@ typedef struct f8_program {
  * declaration; offsets may be NULL); returns the bytes of all. */
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
 
-/* Bytes that group `i` moves: its distinct inputs and outputs, each once. */
+/* Bytes that group `i` moves: what each of its phases reads and writes, a value once per phase; and the
+ * bytes of its distinct inputs and outputs, the least that any kernel computing the same could move. */
 typedef struct f8_traffic {
-    int64_t read, written;
+    int64_t read, written, distinct;
 } f8_traffic;
 f8_traffic f8_group_traffic(const f8_func *f, uint32_t i);
 

@@ -1,0 +1,258 @@
+/* Sharing storage: parts inside concatenations, results in place, accumulators: see storage.h. */
+#include "passes/storage.h"
+
+/* ---- units ---- */
+
+static void own_unit(f8_storage *s, f8_ref r)
+{
+    f8_base *b = &s->base[r];
+    b->root = r;
+    b->offset = b->next = b->inside = 0;
+    b->stride = f8_type_columns(f8_type_of(s->g, r));
+    b->place = (f8_place){.space = F8_SPACE_NONE};
+    b->start = UINT32_MAX;
+    b->end = 0;
+}
+
+/* Move root `r` and all in its unit to `offset` of the unit of `to`. */
+static void move_unit(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
+{
+    const f8_ref root = s->base[to].root;
+    f8_ref last = r;
+    for (f8_ref m = r; m; m = s->base[m].next) {
+        s->base[m].root = root;
+        s->base[m].offset += offset;
+        last = m;
+    }
+    s->base[last].next = s->base[root].next;
+    s->base[root].next = r;
+}
+
+/* ---- concatenations ---- */
+
+/* Whether the group that writes r can write rows with gaps between them. */
+static bool writes_gaps(const f8_storage *s, f8_ref r)
+{
+    const f8_group *group = &s->program->group[s->base[r].def];
+    if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_ATTENTION ||
+        group->kind == F8_GROUP_ATTENTION_GRAD)
+        return true;
+    if (group->kind != F8_GROUP_ROWS || f8_is_column_reduce(s->g, r))
+        return false;
+    for (uint32_t i = 0; i < group->n_phases; i++)
+        for (uint32_t k = 0; k < group->phase[i].n_out; k++)
+            if (group->phase[i].out[k] == r)
+                return group->phase[i].rows == f8_type_rows(f8_type_of(s->g, r)) &&
+                       group->phase[i].cols == f8_type_columns(f8_type_of(s->g, r));
+    return false;
+}
+
+/* Place operand `part` of concatenation c at `offset` elements of it, if it can be computed there. */
+static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, bool columns)
+{
+    const f8_ref r = s->view[part].base;
+    f8_base *b = &s->base[r], *whole = &s->base[c];
+    const f8_type *t = f8_type_of(s->g, r);
+    const bool gaps = (columns && f8_type_rows(t) > 1) ||
+                      whole->stride != f8_type_columns(f8_type_of(s->g, c));
+    if (b->def == F8_NO_GROUP || b->root != r || b->next ||
+        f8_type_elements(t) != f8_type_elements(f8_type_of(s->g, part)))
+        return;
+    if (gaps && (b->n_readers != 1 || !writes_gaps(s, r) ||
+                 f8_type_columns(t) != f8_type_columns(f8_type_of(s->g, part))))
+        return;
+    for (uint32_t i = 0; i < b->n_readers; i++)
+        if (b->reader[i].group == F8_NO_GROUP)
+            return; /* a result of its own */
+    if (gaps)
+        b->stride = whole->stride;
+    b->inside = c;
+    move_unit(s, r, c, whole->offset + offset);
+}
+
+/* Users have higher refs, so the outermost concatenation is seen first, and a part that is itself a
+ * concatenation is still without parts when it is placed. */
+static void share_concat(f8_storage *s, f8_ref c)
+{
+    const f8_node *n = f8_at(s->g, c);
+    const int rank = n->type.rank;
+    int64_t axis = f8_attr_i(s->g, c, F8_A_AXIS);
+    axis += axis < 0 ? rank : 0;
+    int64_t outer = 1, at = 0;
+    for (int i = 0; i < axis; i++)
+        outer *= n->type.dim[i];
+    const bool columns = axis == rank - 1 && outer > 1;
+    if (!columns && outer > 1)
+        return;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_type *t = f8_type_of(s->g, n->in[i]);
+        /* whole rows are whole->stride apart, columns next to each other */
+        const int64_t step = columns ? f8_type_columns(t)
+                             : axis == rank - 1 ? f8_type_elements(t)
+                                                : f8_type_rows(t) * s->base[c].stride;
+        bool once = true;
+        for (uint32_t k = 0; k < n->n_in; k++)
+            once &= k == i || s->view[n->in[k]].base != s->view[n->in[i]].base;
+        if (once)
+            put_inside(s, c, n->in[i], at, columns);
+        at += step;
+    }
+}
+
+/* ---- writing over a state ---- */
+
+/* First and last + 1 element of root storage that rows of `t` at offset touch. */
+static void range_of(const f8_type *t, int64_t offset, int64_t stride, int64_t *low, int64_t *high)
+{
+    *low = offset;
+    *high = offset + (f8_type_rows(t) - 1) * stride + f8_type_columns(t);
+}
+
+/* Whether every element of concatenation c is computed in place, so that it writes nothing itself. */
+static bool writes_nothing(const f8_storage *s, f8_ref c)
+{
+    const f8_node *n = f8_at(s->g, c);
+    if (n->op != F8_OP_CONCAT)
+        return false;
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (s->base[s->view[n->in[i]].base].inside != c)
+            return false;
+    return true;
+}
+
+bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref member)
+{
+    const f8_base *b = &s->base[member], *from = &s->base[old];
+    int64_t low, high, read_low, read_high;
+    range_of(f8_type_of(s->g, member), b->offset, b->stride, &low, &high);
+    if (writes_nothing(s, member))
+        return true;
+    for (uint32_t i = 0; i < from->n_readers; i++) {
+        const f8_reader *reader = &from->reader[i];
+        const f8_view *v = &s->view[reader->ref];
+        range_of(f8_type_of(s->g, reader->ref), v->offset, v->stride, &read_low, &read_high);
+        if (read_high <= low || high <= read_low)
+            continue;
+        if (reader->group == F8_NO_GROUP)
+            return false;
+        if (position[reader->group] < position[b->def])
+            continue;
+        if (position[reader->group] > position[b->def] || read_low != low || read_high != high ||
+            !f8_storage_group_may_overwrite(s, reader->group, old, member))
+            return false;
+    }
+    return true;
+}
+
+static bool unit_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref first)
+{
+    for (f8_ref m = first; m; m = s->base[m].next)
+        if (!f8_storage_write_is_safe(s, position, old, m))
+            return false;
+    return true;
+}
+
+static f8_ref input_of_var(const f8_storage *s, int32_t var)
+{
+    for (size_t i = 0; i < s->func->n_in; i++)
+        if (s->func->in[i].var == var)
+            return s->func->in[i].ref;
+    return 0;
+}
+
+/* ---- results ---- */
+
+static void share_result(f8_storage *s, const uint32_t *position, size_t index, const f8_ref *input)
+{
+    const f8_port *p = &s->func->out[index];
+    const f8_view *v = &s->view[p->ref];
+    f8_base *b = &s->base[v->base];
+    const f8_type *t = f8_type_of(s->g, v->base);
+    if (b->def == F8_NO_GROUP || b->root != v->base || b->place.space != F8_SPACE_NONE ||
+        v->offset != 0 || f8_type_elements(t) != f8_type_elements(&p->type) ||
+        !f8_view_contiguous(v, &p->type))
+        return;
+    if (p->var < 0) {
+        b->place = (f8_place){.space = F8_SPACE_OUTPUT, .port = (int32_t)index};
+        return;
+    }
+    const f8_ref old = input[p->var];
+    if (old && !unit_is_safe(s, position, old, v->base))
+        return;
+    b->place = (f8_place){.space = F8_SPACE_STATE, .port = p->var, .offset = s->var_offset[p->var]};
+}
+
+/* ---- accumulators ---- */
+
+static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r, const f8_ref *input)
+{
+    const f8_ref operand = f8_accumulator(s->g, r);
+    const f8_ref acc = operand ? s->view[operand].base : 0;
+    const f8_base *to = &s->base[r];
+    f8_base *b = &s->base[acc];
+    if (!acc || b->def == F8_NO_GROUP || b->root != acc || b->place.space != F8_SPACE_NONE ||
+        to->root == acc || to->stride != f8_type_columns(f8_type_of(s->g, r)) ||
+        f8_type_elements(f8_type_of(s->g, acc)) != f8_type_elements(f8_type_of(s->g, r)))
+        return;
+    for (uint32_t i = 0; i < b->n_readers; i++) {
+        const uint32_t group = b->reader[i].group;
+        if (group == F8_NO_GROUP || position[group] > position[to->def] ||
+            (group == to->def && !f8_storage_group_may_overwrite(s, group, acc, r)))
+            return;
+    }
+    const f8_place *place = &s->base[to->root].place;
+    if (place->space == F8_SPACE_STATE) {
+        const f8_ref old = input[place->port];
+        if (b->next) /* parts of a concatenation would need their own look */
+            return;
+        b->offset = to->offset;
+        const bool safe = !old || f8_storage_write_is_safe(s, position, old, acc);
+        b->offset = 0;
+        if (!safe)
+            return;
+    }
+    move_unit(s, acc, r, to->offset);
+}
+
+/* ---- lifetimes ---- */
+
+static void live_ranges(f8_storage *s, const uint32_t *position)
+{
+    const uint32_t at_end = s->program->n_groups;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++) {
+        const f8_base *b = &s->base[r];
+        if (b->def == F8_NO_GROUP)
+            continue;
+        f8_base *root = &s->base[b->root];
+        const uint32_t made = position[b->def];
+        root->start = made < root->start ? made : root->start;
+        root->end = made > root->end ? made : root->end;
+        for (uint32_t i = 0; i < b->n_readers; i++) {
+            const uint32_t group = b->reader[i].group;
+            const uint32_t at = group == F8_NO_GROUP ? at_end : position[group];
+            root->end = at > root->end ? at : root->end;
+        }
+    }
+}
+
+f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
+{
+    f8_ref *input = F8_NEW_ARRAY(s->scratch, f8_ref, s->g->module->n_vars);
+    F8_TRY(f8_arena_status(s->scratch, s->diag));
+    for (size_t i = 0; i < s->g->module->n_vars; i++)
+        input[i] = input_of_var(s, (int32_t)i);
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        own_unit(s, r);
+    for (f8_ref r = s->g->n_nodes - 1; r > 0; r--)
+        if (s->g->node[r].op == F8_OP_CONCAT && s->base[r].def != F8_NO_GROUP)
+            share_concat(s, r);
+    for (size_t i = 0; i < s->func->n_out; i++)
+        share_result(s, position, i, input);
+    for (uint32_t i = s->program->n_groups; i-- > 0;) {
+        const f8_group *group = &s->program->group[i];
+        if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_SCATTER)
+            share_accumulator(s, position, group->out[0], input);
+    }
+    live_ranges(s, position);
+    return F8_OK;
+}
