@@ -215,8 +215,10 @@ static f8_status finish(tape *t, f8_ref r, f8_ref *out)
     size_t n;
     F8_TRY(collect(t, r, &n));
     f8_ref sum = t->part[0].d;
-    for (size_t i = 1; i < n; i++)
-        sum = f8_binary(g, F8_OP_ADD, f8_fold_cast(g, sum, F8_F32), f8_fold_cast(g, t->part[i].d, F8_F32));
+    for (size_t i = 1; i < n; i++) {
+        f8_ref so_far = f8_fold_cast(g, sum, F8_F32), next = f8_fold_cast(g, t->part[i].d, F8_F32);
+        sum = f8_binary(g, F8_OP_ADD, so_far, next);
+    }
     *out = f8_fold_cast(g, sum, f8_type_of(g, r)->dtype);
     if (g->name[r]) {
         const char *name = f8_arena_printf(t->u->arena, "d.%s", g->name[r]);

@@ -67,40 +67,42 @@ static bool is_value(const made *m, uint32_t i, float c)
     return is_const(m->g, m->in[i], &v) && f8_bits(v) == f8_bits(c);
 }
 
-static bool fold(f8_op op, float a, float b, float c, float *y)
+/* The op's value as every target computes it; NaN for one that is not folded. */
+static float folded(f8_op op, float a, float b, float c)
 {
     switch (op) {
-    case F8_OP_ADD:     *y = a + b; return true;
-    case F8_OP_SUB:     *y = a - b; return true;
-    case F8_OP_MUL:     *y = a * b; return true;
-    case F8_OP_DIV:     *y = a / b; return true;
-    case F8_OP_MAX:     *y = f8_maximum(a, b); return true;
-    case F8_OP_MIN:     *y = f8_minimum(a, b); return true;
-    case F8_OP_FMA:     *y = fmaf(a, b, c); return true;
-    case F8_OP_NEG:     *y = -a; return true;
-    case F8_OP_ABS:     *y = fabsf(a); return true;
-    case F8_OP_SQRT:    *y = sqrtf(a); return true;
-    case F8_OP_RSQRT:   *y = 1.0f / sqrtf(a); return true;
-    case F8_OP_FLOOR:   *y = floorf(a); return true;
-    case F8_OP_EXP:     *y = f8_scalar_f32(F8_FN_EXP, a); return true;
-    case F8_OP_LOG:     *y = f8_scalar_f32(F8_FN_LOG, a); return true;
-    case F8_OP_TANH:    *y = f8_scalar_f32(F8_FN_TANH, a); return true;
-    case F8_OP_ERF:     *y = f8_scalar_f32(F8_FN_ERF, a); return true;
-    case F8_OP_SIN:     *y = f8_scalar_f32(F8_FN_SIN, a); return true;
-    case F8_OP_COS:     *y = f8_scalar_f32(F8_FN_COS, a); return true;
-    case F8_OP_SIGMOID: *y = f8_scalar_f32(F8_FN_SIGMOID, a); return true;
-    default:            return false;
+    case F8_OP_ADD: return a + b;
+    case F8_OP_SUB: return a - b;
+    case F8_OP_MUL: return a * b;
+    case F8_OP_DIV: return a / b;
+    case F8_OP_MAX: return f8_maximum(a, b);
+    case F8_OP_MIN: return f8_minimum(a, b);
+    case F8_OP_FMA: return fmaf(a, b, c);
+    case F8_OP_NEG: return -a;
+    case F8_OP_ABS: return fabsf(a);
+    case F8_OP_SQRT: return sqrtf(a);
+    case F8_OP_RSQRT: return 1.0f / sqrtf(a);
+    case F8_OP_FLOOR: return floorf(a);
+    case F8_OP_EXP: return f8_scalar_f32(F8_FN_EXP, a);
+    case F8_OP_LOG: return f8_scalar_f32(F8_FN_LOG, a);
+    case F8_OP_TANH: return f8_scalar_f32(F8_FN_TANH, a);
+    case F8_OP_ERF: return f8_scalar_f32(F8_FN_ERF, a);
+    case F8_OP_SIN: return f8_scalar_f32(F8_FN_SIN, a);
+    case F8_OP_COS: return f8_scalar_f32(F8_FN_COS, a);
+    case F8_OP_SIGMOID: return f8_scalar_f32(F8_FN_SIGMOID, a);
+    default: return NAN;
     }
 }
 
 /* Finite results only: a text has no way to write the others. */
 static f8_ref fold_constants(const made *m)
 {
-    float v[3] = {0}, y;
+    float v[3] = {0};
     for (uint32_t i = 0; i < m->n->n_in; i++)
         if (i >= 3 || !is_const(m->g, m->in[i], &v[i]))
             return 0;
-    return fold(m->n->op, v[0], v[1], v[2], &y) && isfinite(y) ? f8_const(m->g, (double)y) : 0;
+    float y = folded(m->n->op, v[0], v[1], v[2]);
+    return isfinite(y) ? f8_const(m->g, (double)y) : 0;
 }
 
 /* ---- pointwise ---- */

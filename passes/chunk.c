@@ -189,7 +189,8 @@ static f8_status make_chunks(chunker *c, const head *h)
     targets = f8_reshape_to(g, targets, 1, &rows);
     for (int64_t at = 0; at < rows; at += size) {
         int64_t end = at + size < rows ? at + size : rows;
-        make_chunk(c, h, &p, f8_slice(g, x, 0, at, end), f8_slice(g, targets, 0, at, end), scale);
+        f8_ref rows_x = f8_slice(g, x, 0, at, end), rows_targets = f8_slice(g, targets, 0, at, end);
+        make_chunk(c, h, &p, rows_x, rows_targets, scale);
     }
     c->map[h->loss] = f8_ce_mean(g, f8_concat(g, p.loss, p.n, 0));
     if (h->dx)

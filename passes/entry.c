@@ -104,7 +104,8 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     for (size_t i = 0; i < n; i++)
         if (d[i].sum)
             F8_TRY(f8_func_result(f, NULL, d[i].sum, state_of[d[i].param]));
-    f8_ref steps = f8_binary(g, F8_OP_ADD, f8_func_var(f, t->micro_steps), f8_const(g, 1));
+    f8_ref steps = f8_func_var(f, t->micro_steps);
+    steps = f8_binary(g, F8_OP_ADD, steps, f8_const(g, 1));
     return f8_func_result(f, NULL, steps, t->micro_steps);
 }
 

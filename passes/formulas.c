@@ -126,8 +126,8 @@ static const double inv_sqrt_2pi = 0.39894228040143267794;
 static f8_ref gelu_gate(f8_graph *g, f8_ref x, bool tanh_form, f8_ref *t)
 {
     if (tanh_form) {
-        f8_ref x2 = f8_binary(g, F8_OP_MUL, x, x);
-        f8_ref poly = f8_binary(g, F8_OP_ADD, f8_const(g, 1), f8_mul_const(g, x2, gelu_cubic));
+        f8_ref cubic = f8_mul_const(g, f8_binary(g, F8_OP_MUL, x, x), gelu_cubic);
+        f8_ref poly = f8_binary(g, F8_OP_ADD, f8_const(g, 1), cubic);
         f8_ref u = f8_binary(g, F8_OP_MUL, f8_mul_const(g, x, sqrt_2_over_pi), poly);
         *t = f8_unary(g, F8_OP_TANH, u);
     } else {
@@ -210,8 +210,9 @@ static f8_ref row_lse(f8_graph *g, f8_ref x)
 
 f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets)
 {
-    f8_ref picked = f8_select(g, target_hit(g, logits, targets), logits, f8_const(g, 0));
-    return f8_binary(g, F8_OP_SUB, row_lse(g, logits), f8_row_sum(g, picked));
+    f8_ref hit = target_hit(g, logits, targets), lse = row_lse(g, logits);
+    f8_ref picked = f8_row_sum(g, f8_select(g, hit, logits, f8_const(g, 0)));
+    return f8_binary(g, F8_OP_SUB, lse, picked);
 }
 
 f8_ref f8_ce_mean(f8_graph *g, f8_ref losses)
@@ -226,8 +227,9 @@ f8_ref f8_ce_mean(f8_graph *g, f8_ref losses)
 f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref scale)
 {
     f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, logits, row_lse(g, logits)));
-    f8_ref hit = f8_select(g, target_hit(g, logits, targets), f8_const(g, 1), f8_const(g, 0));
-    return f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, hit), scale);
+    f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
+    f8_ref onehot = f8_select(g, target_hit(g, logits, targets), one, zero);
+    return f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, onehot), scale);
 }
 
 /* ---- linear ---- */
@@ -259,8 +261,9 @@ f8_ref f8_scale_of_amax(f8_graph *g, f8_ref amax, f8_ref previous, f8_dtype form
     double top = ldexp(format == F8_E5M2 ? 57344 : 448, (int)-margin);
     f8_ref scale = f8_binary(g, F8_OP_DIV, f8_const(g, top), amax);
     scale = f8_binary(g, F8_OP_MIN, scale, f8_const(g, FLT_MAX));
-    f8_ref usable = f8_binary(g, F8_OP_AND, f8_unary(g, F8_OP_ISFINITE, amax),
-                              f8_binary(g, F8_OP_LT, f8_const(g, 0), amax));
+    f8_ref finite = f8_unary(g, F8_OP_ISFINITE, amax);
+    f8_ref positive = f8_binary(g, F8_OP_LT, f8_const(g, 0), amax);
+    f8_ref usable = f8_binary(g, F8_OP_AND, finite, positive);
     return f8_select(g, usable, scale, previous ? previous : f8_const(g, 1));
 }
 

@@ -70,18 +70,21 @@ static f8_ref learning_rate(const update *s, f8_ref t)
     f8_ref one = f8_const(g, 1), factor = one;
     if (strcmp(o->schedule, "constant")) {
         int64_t length = o->steps > o->warmup ? o->steps - o->warmup : 1;
-        f8_ref p = divide(g, sub(g, t, f8_const(g, (double)o->warmup)), f8_const(g, (double)length));
-        p = f8_binary(g, F8_OP_MAX, f8_binary(g, F8_OP_MIN, p, one), f8_const(g, 0));
+        f8_ref zero = f8_const(g, 0), past = sub(g, t, f8_const(g, (double)o->warmup));
+        f8_ref p = divide(g, past, f8_const(g, (double)length));
+        p = f8_binary(g, F8_OP_MAX, f8_binary(g, F8_OP_MIN, p, one), zero);
         f8_ref shape = sub(g, one, p);
         if (!strcmp(o->schedule, "cosine")) {
             f8_ref cosine = f8_unary(g, F8_OP_COS, f8_mul_const(g, p, 3.14159265358979323846));
             shape = f8_mul_const(g, add(g, one, cosine), 0.5);
         }
-        factor = add(g, f8_const(g, o->min_lr), f8_mul_const(g, shape, 1 - o->min_lr));
+        shape = f8_mul_const(g, shape, 1 - o->min_lr);
+        factor = add(g, f8_const(g, o->min_lr), shape);
     }
     if (o->warmup > 0) {
         f8_ref warmup = f8_const(g, (double)o->warmup);
-        factor = f8_select(g, f8_binary(g, F8_OP_LT, t, warmup), divide(g, t, warmup), factor);
+        f8_ref warming = f8_binary(g, F8_OP_LT, t, warmup);
+        factor = f8_select(g, warming, divide(g, t, warmup), factor);
     }
     return f8_mul_const(g, factor, o->lr);
 }
@@ -147,6 +150,13 @@ static f8_ref own_zeros(f8_graph *g, const f8_type *type, uint32_t clone)
     return f8_make_clone(g, F8_OP_BROADCAST, &zero, 1, &F8_INTS(F8_A_SHAPE, shape), 1, clone);
 }
 
+/* beta * old + (1 - beta) * seen */
+static f8_ref decayed(f8_graph *g, f8_ref old, f8_ref seen, double beta)
+{
+    f8_ref kept = f8_mul_const(g, old, beta), added = f8_mul_const(g, seen, 1 - beta);
+    return add(g, kept, added);
+}
+
 static f8_status update_param(const update *s, size_t i)
 {
     f8_graph *g = s->g;
@@ -155,9 +165,10 @@ static f8_status update_param(const update *s, size_t i)
     f8_type type = s->u->module->var[t->param[i]].type;
     f8_ref p = f8_func_var(s->f, t->param[i]), m = f8_func_var(s->f, t->m[i]), v = f8_func_var(s->f, t->v[i]);
     f8_ref grad = mul(g, f8_func_var(s->f, t->grad[i]), s->coef);
-    f8_ref new_m = add(g, f8_mul_const(g, m, o->beta1), f8_mul_const(g, grad, 1 - o->beta1));
-    f8_ref new_v = add(g, f8_mul_const(g, v, o->beta2), f8_mul_const(g, mul(g, grad, grad), 1 - o->beta2));
-    f8_ref root = add(g, divide(g, f8_unary(g, F8_OP_SQRT, new_v), s->root2), f8_const(g, o->eps));
+    f8_ref new_m = decayed(g, m, grad, o->beta1);
+    f8_ref new_v = decayed(g, v, mul(g, grad, grad), o->beta2);
+    f8_ref root = divide(g, f8_unary(g, F8_OP_SQRT, new_v), s->root2);
+    root = add(g, root, f8_const(g, o->eps));
     f8_ref kept = type.rank >= 2 && o->weight_decay != 0 ? mul(g, p, s->keep) : p;
     f8_ref new_p = sub(g, kept, mul(g, s->step_size, divide(g, new_m, root)));
     F8_TRY(store(s, t->param[i], new_p, p));
@@ -178,7 +189,8 @@ static f8_status scalars(update *s)
     s->ok = f8_unary(g, F8_OP_ISFINITE, norm);
     s->coef = divide(g, one, micro);
     if (o->clip > 0) {
-        f8_ref ratio = divide(g, f8_const(g, o->clip), add(g, norm, f8_const(g, 1e-6)));
+        f8_ref bound = f8_const(g, o->clip), safe = add(g, norm, f8_const(g, 1e-6));
+        f8_ref ratio = divide(g, bound, safe);
         s->coef = mul(g, f8_binary(g, F8_OP_MIN, one, ratio), s->coef);
     }
     f8_ref lr = learning_rate(s, t);

@@ -101,8 +101,8 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
         return 0;
     }
     f8_dtype dtype = f8_recipe_for(p->u, name).recipe->activation;
-    f8_ref y = f8_linear(g, f8_fold_cast(g, in[0], dtype), f8_fold_cast(g, in[1], dtype), 0,
-                         f8_attr_i(from, old, F8_A_TRANSPOSE_B), name);
+    f8_ref x = f8_fold_cast(g, in[0], dtype), w = f8_fold_cast(g, in[1], dtype);
+    f8_ref y = f8_linear(g, x, w, 0, f8_attr_i(from, old, F8_A_TRANSPOSE_B), name);
     const char *full = f8_arena_printf(p->u->arena, "%s.fprop", name);
     f8_set_name(g, y, full ? full : "");
     if (f8_at(from, old)->n_in > 2)

@@ -95,8 +95,8 @@ RULE(neg)
 /* 0 at 0 */
 RULE(abs)
 {
-    f8_ref x = X0, zero = f8_const(g, 0);
-    f8_ref negative = f8_select(g, f8_binary(g, F8_OP_LT, x, zero), neg(g, dy), zero);
+    f8_ref x = X0, zero = f8_const(g, 0), minus = neg(g, dy);
+    f8_ref negative = f8_select(g, f8_binary(g, F8_OP_LT, x, zero), minus, zero);
     give(g, y, dx, 0, f8_select(g, f8_binary(g, F8_OP_LT, zero, x), dy, negative));
 }
 
@@ -116,7 +116,8 @@ RULE(sqrt) /* 1 / (2 y) */
 
 RULE(rsqrt) /* -y^3 / 2 */
 {
-    give(g, y, dx, 0, mul(g, f8_mul_const(g, dy, -0.5), mul(g, y, mul(g, y, y))));
+    f8_ref half = f8_mul_const(g, dy, -0.5);
+    give(g, y, dx, 0, mul(g, half, mul(g, y, mul(g, y, y))));
 }
 
 RULE(exp)
@@ -131,7 +132,8 @@ RULE(log)
 
 RULE(tanh) /* 1 - y^2 */
 {
-    give(g, y, dx, 0, mul(g, dy, f8_binary(g, F8_OP_SUB, f8_const(g, 1), mul(g, y, y))));
+    f8_ref square = mul(g, y, y);
+    give(g, y, dx, 0, mul(g, dy, f8_binary(g, F8_OP_SUB, f8_const(g, 1), square)));
 }
 
 RULE(erf) /* 2 / sqrt(pi) exp(-x^2) */

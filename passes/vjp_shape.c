@@ -107,7 +107,8 @@ RULE(mean)
 RULE(reduce_max)
 {
     f8_ref x = f8_at(g, y)->in[0];
-    f8_ref hit = f8_select(g, f8_binary(g, F8_OP_EQ, x, y), f8_const(g, 1), f8_const(g, 0));
+    f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
+    f8_ref hit = f8_select(g, f8_binary(g, F8_OP_EQ, x, y), one, zero);
     f8_ref count = f8_reduce(g, F8_OP_REDUCE_SUM, hit, f8_attr_i(g, y, F8_A_AXIS));
     dx[0] = f8_binary(g, F8_OP_MUL, hit, f8_binary(g, F8_OP_DIV, dy, count));
 }

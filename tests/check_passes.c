@@ -1,0 +1,288 @@
+/* precision, chunk, decompose and canonicalize: what they make of small texts, printed; and in double, that
+ * what they make has the same value. */
+#include "tests/shared/unit.h"
+
+#include <check.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The printed body without the indentation and the "return": one line each, joined by "; ". */
+static const char *body(test_unit *t, const char *func)
+{
+    const char *text = test_print(t, func);
+    char *out = f8_arena_array(&t->arena, strlen(text) * 2 + 1, 1), *to = out;
+    for (const char *p = text; *p; p++) {
+        if (*p == '\n')
+            to += sprintf(to, "; ");
+        else if (*p != ' ' || (p > text && p[-1] != '\n' && p[-1] != ' '))
+            *to++ = *p;
+    }
+    while (to > out && (to[-1] == ' ' || to[-1] == ';'))
+        *--to = 0;
+    return out;
+}
+
+/* ---- precision ---- */
+
+static const struct {
+    const char *recipe, *text, *body;
+} precisions[] = {
+    /* each op computes in f32 and rounds; an explicit name wins over the weight's */
+    {"bf16",
+     "param w: f32[4, 5] zeros\nparam b: f32[5] zeros\n"
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return tanh(linear(%x, w, b) {name = \"head\"})\n}\n",
+     "%1 = cast(%x) {to = bf16}; %2 = cast(w) {to = bf16}; "
+     "%head.fprop = matmul(%1, %2) {name = \"head\", role = \"fprop\"}; %3 = add(%head.fprop, b); "
+     "%4 = cast(%3) {to = bf16}; %5 = cast(%4); %6 = tanh(%5); return %6"},
+    {"f32",
+     "param fc.weight: f32[4, 5] zeros\n"
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return exp(linear(%x, fc.weight))\n}\n",
+     "%fc.fprop = matmul(%x, fc.weight) {name = \"fc\", role = \"fprop\"}; %1 = exp(%fc.fprop); return %1"},
+    /* two linears on one weight have their own names */
+    {"f32",
+     "param w: f32[4, 4] zeros\nfunc forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n"
+     "  return linear(linear(%x, w), w)\n}\n",
+     "%w.fprop = matmul(%x, w) {name = \"w\", role = \"fprop\"}; "
+     "%w.2.fprop = matmul(%w.fprop, w) {name = \"w.2\", role = \"fprop\"}; return %w.2.fprop"},
+    /* logits and row statistics stay f32; moving keeps the dtype */
+    {"bf16",
+     "param w: f32[4, 6] zeros\nfunc forward(%x: f32[3, 4], %t: i32[3]) -> (%y: f32[]) {\n"
+     "  %h = mul(%x, reduce_max(%x))\n  %s = slice(%h) {start = 0, stop = 4}\n"
+     "  return cross_entropy(linear(%s, w), %t)\n}\n",
+     "%1 = reduce_max(%x); %2 = mul(%x, %1); %h = cast(%2) {to = bf16}; %s = slice(%h) {stop = 4}; "
+     "%3 = cast(w) {to = bf16}; %w.fprop = matmul(%s, %3) {name = \"w\", role = \"fprop\"}; %4 = cross_entropy(%w.fprop, %t); return %4"},
+    /* attention takes and gives bf16; a cast in the text is kept as asked */
+    {"bf16",
+     "func forward(%x: f32[1, 3, 4], %i: i32[3, 1]) -> (%y: f32[1, 3, 4]) {\n"
+     "  return mul(attention(%x, %x, %x), cast(%i) {to = f32})\n}\n",
+     "%1 = cast(%x) {to = bf16}; %2 = attention(%1, %1, %1); %3 = cast(%i); %4 = cast(%2); "
+     "%5 = mul(%4, %3); return %5"},
+};
+
+START_TEST(precision_of_values)
+{
+    test_unit t;
+    char text[1024];
+    snprintf(text, sizeof text, "module m\n%s", precisions[_i].text);
+    test_unit_parse(&t, text, precisions[_i].recipe);
+    test_pass(&t, f8_pass_precision);
+    ck_assert_str_eq(body(&t, "forward"), precisions[_i].body);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- canonicalize ---- */
+
+/* `expr` over x f32[4, 6], y f32[4, 6] and i i32[4], and what is left of it. */
+static const struct {
+    const char *expr, *type, *body;
+} canonical[] = {
+    {"cast(cast(%x) {to = f32}) {to = f32}", "f32[4, 6]", "return %x"},
+    {"cast(cast(cast(%x) {to = bf16}) {to = f32}) {to = bf16}", "bf16[4, 6]",
+     "%1 = cast(%x) {to = bf16}; return %1"},
+    {"cast(cast(%x) {to = bf16}) {to = f32}", "f32[4, 6]",
+     "%1 = cast(%x) {to = bf16}; %2 = cast(%1); return %2"},
+    {"mul(%x, 1)", "f32[4, 6]", "return %x"},
+    {"mul(1, div(%x, 1))", "f32[4, 6]", "return %x"},
+    {"add(%x, -0.0)", "f32[4, 6]", "return %x"},
+    {"add(%x, 0)", "f32[4, 6]", "%1 = add(%x, 0); return %1"}, /* -0 + 0 is 0 */
+    {"sub(%x, 0)", "f32[4, 6]", "return %x"},
+    {"neg(neg(%x))", "f32[4, 6]", "return %x"},
+    {"select(lt(%x, %y), %y, %y)", "f32[4, 6]", "return %y"},
+    {"mul(%x, add(mul(2, 3), exp(0)))", "f32[4, 6]", "%1 = mul(%x, 7); return %1"},
+    {"mul(%x, div(1, 0))", "f32[4, 6]", "%1 = div(1, 0); %2 = mul(%x, %1); return %2"}, /* Inf can't be written */
+    {"reshape(reshape(%x) {shape = [24]}) {shape = [6, 4]}", "f32[6, 4]",
+     "%1 = reshape(%x) {shape = [6, 4]}; return %1"},
+    {"reshape(reshape(%x) {shape = [24]}) {shape = [4, 6]}", "f32[4, 6]", "return %x"},
+    {"transpose(transpose(%x) {perm = [1, 0]}) {perm = [1, 0]}", "f32[4, 6]", "return %x"},
+    {"slice(%x) {start = 0, stop = 6}", "f32[4, 6]", "return %x"},
+    {"slice(slice(%x) {start = 1, stop = 5}) {start = 1, stop = 3}", "f32[4, 2]",
+     "%1 = slice(%x) {start = 2, stop = 4}; return %1"},
+    {"slice(concat(%x, %y)) {start = 6, stop = 12}", "f32[4, 6]", "return %y"},
+    {"slice(concat(%x, %y)) {start = 5, stop = 12}", "f32[4, 7]",
+     "%1 = concat(%x, %y); %2 = slice(%1) {start = 5, stop = 12}; return %2"},
+    {"concat(slice(%x) {start = 0, stop = 2}, slice(%x) {start = 2, stop = 6})", "f32[4, 6]", "return %x"},
+    {"concat(slice(%x) {start = 1, stop = 2}, slice(%x) {start = 2, stop = 6})", "f32[4, 5]",
+     "%1 = slice(%x) {start = 1, stop = 6}; return %1"},
+    {"add(%x, broadcast(reduce_max(%y)) {shape = [4, 6]})", "f32[4, 6]",
+     "%1 = reduce_max(%y); %2 = add(%x, %1); return %2"},
+    {"broadcast(broadcast(reduce_max(%y)) {shape = [4, 6]}) {shape = [2, 4, 6]}", "f32[2, 4, 6]",
+     "%1 = reduce_max(%y); %2 = broadcast(%1) {shape = [2, 4, 6]}; return %2"},
+    {"reduce_sum(reduce_max(%x))", "f32[4, 1]", "%1 = reduce_max(%x); return %1"},
+    {"roll(%x) {shift = 6}", "f32[4, 6]", "return %x"},
+};
+
+START_TEST(canonical_forms)
+{
+    test_unit t;
+    char text[512];
+    snprintf(text, sizeof text,
+             "module m\nfunc forward(%%x: f32[4, 6], %%y: f32[4, 6]) -> (%%r: %s) {\n  return %s\n}\n",
+             canonical[_i].type, canonical[_i].expr);
+    test_unit_parse(&t, text, "f32");
+    test_pass(&t, f8_pass_canonicalize);
+    ck_assert_msg(!strcmp(body(&t, "forward"), canonical[_i].body), "%s\ngives %s\nnot   %s",
+                  canonical[_i].expr, body(&t, "forward"), canonical[_i].body);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- decompose ---- */
+
+START_TEST(composites_vanish)
+{
+    test_unit t;
+    test_unit_parse(&t,
+                    "module m\nparam w: f32[8] zeros\nparam b: f32[8] zeros\nstate h: f32[3] zeros\n"
+                    "func forward(%x: f32[4, 8], %t: i32[4]) -> (%loss: f32[], %s: f32[], %p: f32[3]) {\n"
+                    "  %n = rmsnorm(layernorm(%x, w, b), w)\n"
+                    "  %a = softmax(rope(silu(gelu(%n))) {heads = 2})\n"
+                    "  %m = amax(%a)\n"
+                    "  return cross_entropy(add(%a, mean(%a)), %t), fp8_scale(%m), history_push(h, %m)\n}\n",
+                    "f32");
+    test_pass(&t, f8_pass_decompose);
+    const f8_graph *g = test_func(&t, "forward")->graph;
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        ck_assert_int_ne(f8_op_facts(f8_at(g, r)->op)->cls, F8_COMPOSITE);
+        ck_assert_int_ne(f8_op_facts(f8_at(g, r)->op)->cls, F8_FP8);
+    }
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Forward's and backward's row statistics are one node: what autodiff of bf16 layernorm and gelu leaves. */
+START_TEST(statistics_are_shared)
+{
+    test_unit t;
+    test_unit_parse(&t,
+                    "module m\nparam w: f32[8] zeros\nparam b: f32[8] zeros\nfunc forward(%x: f32[4, 8], %t: i32[4]) -> (%loss: "
+                    "f32[]) {\n  return cross_entropy(layernorm(mul(%x, w), w, b), %t)\n}\n", "f32");
+    test_pass(&t, f8_pass_precision);
+    test_pass(&t, f8_pass_autodiff);
+    test_pass(&t, f8_pass_decompose);
+    const f8_func *step = test_func(&t, "micro_step");
+    ck_assert_int_eq(test_count(step, F8_OP_RSQRT, NULL), 1);
+    ck_assert_int_eq(test_count(step, F8_OP_LOG, NULL), 1);
+    ck_assert_int_eq(test_count(step, F8_OP_REDUCE_MAX, NULL), 1);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* fp8_scale: (max * 2^-margin) / amax, and what becomes of amax that can't be divided by. */
+START_TEST(scale_of_amax)
+{
+    static const struct {
+        double amax, e4m3, e5m2, kept;
+    } rows[] = {
+        {448, 1, 32, 32},     {2, 224, 7168, 7168}, {0, 1, 1, 5},
+        {INFINITY, 1, 1, 5},  {NAN, 1, 1, 5},       {1e-45, FLT_MAX, FLT_MAX, FLT_MAX},
+    };
+    test_unit t;
+    test_unit_parse(&t,
+                    "module m\nfunc forward(%a: f32[], %p: f32[]) -> (%x: f32[], %y: f32[], %z: f32[]) {\n"
+                    "  return fp8_scale(%a) {format = f8e4m3, margin = 0}, fp8_scale(%a) {format = f8e5m2, margin = 2},\n"
+                    "         fp8_scale(%a, %p) {format = f8e5m2, margin = 2}\n}\n", "f32");
+    test_pass(&t, f8_pass_decompose);
+    test_values in = {.t = &t}, out = {.t = &t};
+    const f8_type scalar = {.dtype = F8_F32};
+    *(double *)test_value(&in, "a", &scalar) = rows[_i].amax;
+    *(double *)test_value(&in, "p", &scalar) = 5;
+    test_run_f64(test_func(&t, "forward"), &in, &out);
+    ck_assert_double_eq(*test_f64(&out, "x"), rows[_i].e4m3);
+    ck_assert_double_eq(*test_f64(&out, "y"), rows[_i].e5m2);
+    ck_assert_double_eq(*test_f64(&out, "z"), rows[_i].kept);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- chunk ---- */
+
+/* 2 * 48 rows of 30000 classes: 11 MB of logits, in chunks of 64 and 32 rows. */
+static const char head[] =
+    "module m\ndim B = 2, T = 48, C = 3, V = 30000\n"
+    "param w: f32[V, C] normal(0.02)\n"
+    "func forward(%x: f32[B, T, C], %ids: i32[B, T], %targets: i32[B, T]) -> (%loss: f32[]) {\n"
+    "  %h = tanh(add(%x, embedding(w, %ids)))\n"
+    "  return cross_entropy(linear(%h, w) {transpose_b = true, name = \"head\"}, %targets)\n}\n";
+
+static void start_head(test_unit *t, const char *recipe)
+{
+    test_unit_parse(t, head, recipe);
+    test_pass(t, f8_pass_precision);
+    test_pass(t, f8_pass_autodiff);
+}
+
+START_TEST(chunks_of_rows)
+{
+    test_unit t;
+    start_head(&t, _i ? "bf16" : "f32");
+    test_pass(&t, f8_pass_chunk);
+    const f8_func *step = test_func(&t, "micro_step"), *eval = test_func(&t, "eval");
+    ck_assert_int_eq(test_count(eval, F8_OP_MATMUL, "fprop"), 2);
+    ck_assert_int_eq(test_count(step, F8_OP_MATMUL, "fprop"), 2);
+    ck_assert_int_eq(test_count(step, F8_OP_MATMUL, "dgrad"), 2);
+    ck_assert_int_eq(test_count(step, F8_OP_MATMUL, "wgrad"), 2);
+    ck_assert_int_eq(test_count(step, F8_OP_CROSS_ENTROPY, NULL), 0);
+    const f8_graph *g = step->graph;
+    f8_ref fprop[2];
+    int n = 0;
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        ck_assert_int_lt(f8_type_rows(f8_type_of(g, r)) * f8_type_columns(f8_type_of(g, r)), 96 * 30000);
+        if (f8_at(g, r)->op == F8_OP_MATMUL && !strcmp(f8_attr_s(g, r, F8_A_ROLE), "fprop"))
+            fprop[n++] = r;
+        /* chunk after chunk: the first wgrad stands before the second's logits */
+        if (f8_at(g, r)->op == F8_OP_MATMUL && !strcmp(f8_attr_s(g, r, F8_A_ROLE), "wgrad") && n == 1)
+            ck_assert_str_eq(g->name[f8_at(g, r)->in[2]], "grad.w");
+    }
+    ck_assert_int_eq(n, 2);
+    ck_assert_int_eq(f8_type_rows(f8_type_of(g, fprop[0])), 64);
+    ck_assert_int_eq(f8_type_rows(f8_type_of(g, fprop[1])), 32);
+    test_unit_end(&t);
+}
+END_TEST
+
+START_TEST(chunked_values)
+{
+    test_unit whole, parts;
+    start_head(&whole, "f32");
+    start_head(&parts, "f32");
+    test_pass(&parts, f8_pass_chunk);
+    test_values in = {.t = &whole}, a = {.t = &whole}, b = {.t = &parts};
+    test_run_f64(test_func(&whole, "micro_step"), &in, &a);
+    test_run_f64(test_func(&parts, "micro_step"), &in, &b);
+    ck_assert_int_eq(a.n, b.n);
+    for (int k = 0; k < a.n; k++) {
+        ck_assert_str_eq(a.name[k], b.name[k]);
+        for (int64_t i = 0; i < f8_type_elements(&a.type[k]); i++) {
+            double x = ((double *)a.data[k])[i], y = ((double *)b.data[k])[i];
+            ck_assert_msg(fabs(x - y) <= 1e-12 * (1 + fabs(x)), "%s[%lld]: %.17g and %.17g", a.name[k],
+                          (long long)i, x, y);
+        }
+    }
+    test_unit_end(&whole);
+    test_unit_end(&parts);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("passes");
+    TCase *t = tcase_create("rewrites");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, precision_of_values, 0, (int)(sizeof precisions / sizeof precisions[0]));
+    tcase_add_loop_test(t, canonical_forms, 0, (int)(sizeof canonical / sizeof canonical[0]));
+    tcase_add_test(t, composites_vanish);
+    tcase_add_test(t, statistics_are_shared);
+    tcase_add_loop_test(t, scale_of_amax, 0, 6);
+    tcase_add_loop_test(t, chunks_of_rows, 0, 2);
+    tcase_add_test(t, chunked_values);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
