@@ -439,6 +439,22 @@ START_TEST(linear_names)
 }
 END_TEST
 
+/* What the README shows is the language. */
+START_TEST(readme_example)
+{
+    size_t n;
+    char *text = read_file("frontend/README.md", &n);
+    char *from = strstr(text, "```\nmodule "), *to = from ? strstr(from + 4, "```") : NULL;
+    ck_assert(to != NULL);
+    parsed p;
+    parse_with(&p, from + 4, (size_t)(to - from) - 4, "README.md", NULL, 0);
+    ck_assert_msg(p.status == F8_OK, "%s", p.message);
+    round_trip("README.md", &p, true);
+    f8_arena_end(&p.arena);
+    free(text);
+}
+END_TEST
+
 START_TEST(overrides)
 {
     const char *text = "module t\ndim B, T = 8, C = 2 * T\nparam w: f32[B, T, C] zeros\n";
@@ -500,6 +516,7 @@ int main(void)
     tcase_add_test(good, models);
     tcase_add_test(good, gpt2_is_gpt2);
     tcase_add_test(good, linear_names);
+    tcase_add_test(good, readme_example);
     tcase_add_test(good, overrides);
     tcase_add_test(good, mutations);
     suite_add_tcase(s, bad);

@@ -1,7 +1,8 @@
 /* Fuzz target of the textual language: any bytes give a message or a module; a module passes the
  * verifier, and its text parses again to the same module and prints the same.
  *
- * usage (libFuzzer): fuzz_parse -max_total_time=60 CORPUS tests/golden frontend/models tests/bad */
+ * usage: fuzz_parse -max_total_time=60 -timeout=5 -dict=tests/fuzz/parse.dict CORPUS tests/golden tests/bad \
+ *                   frontend/models, where CORPUS is a folder of its own for what it finds. */
 #include <stdio.h>
 
 #include "frontend/diag.h"
