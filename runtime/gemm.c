@@ -175,7 +175,7 @@ enum {
     M_BLOCK = 128,
     N_BLOCK = 128,
     K_BLOCK = 1024,           /* with N_BLOCK f32 columns: a panel of 512 KiB */
-    TASKS_PER_THREAD = 8,     /* per round, where there are tiles enough */
+    PACK_COST = 24,           /* packing an element costs what multiplying it so often does */
     SHARED_BUDGET = 16 << 20, /* bytes of shared operand, if more than one chunk */
 };
 
@@ -213,6 +213,26 @@ static bool usable_in_place(const f8_gemm *g)
            f8_gemm_padded_k(g, k) == k;
 }
 
+/* How many tasks share a panel's work, each packing the panel for itself: the least estimated time
+ * of a round, in rows (columns) of the shared operand, with half a task for uneven threads. This only
+ * decides who packs what how often, so it may depend on the thread count. */
+static int64_t choose_groups(const f8_gemm *g)
+{
+    const f8_gemm_axis *panels = g->share_a ? &g->n : &g->m, *shared = g->share_a ? &g->m : &g->n;
+    int64_t best = 1;
+    double least = 0;
+    for (int64_t groups = 1; groups <= shared->count && groups <= 2 * g->n_threads; groups++) {
+        int64_t turns = (panels->count * groups + g->n_threads - 1) / g->n_threads;
+        int64_t blocks = (shared->count + groups - 1) / groups;
+        double time = ((double)turns + 0.5) * (double)(blocks * shared->block + PACK_COST);
+        if (groups > 1 && time >= least)
+            continue;
+        least = time;
+        best = groups;
+    }
+    return best;
+}
+
 static void choose_blocks(f8_gemm *g)
 {
     const f8_gemm_desc *d = &g->desc;
@@ -225,11 +245,7 @@ static void choose_blocks(f8_gemm *g)
     g->share_a = d->m <= d->n;
     g->in_place_a = usable_in_place(g);
 
-    /* Grouping only decides who packs a panel how often, so it may depend on the thread count. */
-    int64_t panels = g->share_a ? g->n.count : g->m.count;
-    int64_t blocks = g->share_a ? g->m.count : g->n.count;
-    int64_t wanted = ((int64_t)g->n_threads * TASKS_PER_THREAD + panels - 1) / panels;
-    g->groups = wanted < blocks ? wanted : blocks;
+    g->groups = choose_groups(g);
 }
 
 static size_t align64(size_t bytes)

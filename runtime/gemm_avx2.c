@@ -37,18 +37,13 @@ AVX2 static inline __m256 load_bf16(const void *src, int64_t i)
 
 AVX2 static inline __m256 load_e4m3(const void *src, int64_t i)
 {
-    __m128i raw = _mm_loadl_epi64((const __m128i *)((const uint8_t *)src + i));
-    __m256i x = _mm256_cvtepu8_epi32(raw);
-    __m256i magnitude = _mm256_and_si256(x, _mm256_set1_epi32(0x7f));
-    __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(x, magnitude), 24);
-    __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), magnitude);
-    __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
-    __m256i y = _mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23));
-    y = _mm256_add_epi32(y, _mm256_and_si256(tiny, _mm256_set1_epi32(1 << 23)));
-    __m256 correction = _mm256_and_ps(_mm256_castsi256_ps(tiny), _mm256_set1_ps(0x1p-6f));
-    y = _mm256_castps_si256(_mm256_sub_ps(_mm256_castsi256_ps(y), correction));
-    y = _mm256_blendv_epi8(y, _mm256_set1_epi32(0x7fc00000), nan);
-    return _mm256_castsi256_ps(_mm256_or_si256(y, sign));
+    __m128i codes = _mm_loadl_epi64((const __m128i *)((const uint8_t *)src + i));
+    __m128i x = _mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7);
+    __m128i ones = _mm_set1_epi16(0x3f80);
+    __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(x, ones), ones);
+    x = _mm_and_si128(x, _mm_set1_epi16((short)0xbf80));
+    x = _mm_or_si128(x, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(x), _mm256_set1_ps(256.0f));
 }
 
 AVX2 static inline __m256 load_e5m2(const void *src, int64_t i)
@@ -82,62 +77,73 @@ static inline float one_e5m2(const void *src, int64_t i)
     return f8_e5m2_to_f32(((const uint8_t *)src)[i]);
 }
 
-/* ---- rows ---- */
+/* ---- blocks ---- */
 
-#define X(e, bytes, suffix)                                                 \
-    AVX2 static void decode_##suffix(float *dst, const void *src, int64_t n) \
-    {                                                                       \
-        int64_t i = 0;                                                      \
-        for (; i + 8 <= n; i += 8)                                          \
-            _mm256_storeu_ps(dst + i, load_##suffix(src, i));               \
-        for (; i < n; i++)                                                  \
-            dst[i] = one_##suffix(src, i);                                  \
+#define X(e, bytes, suffix)                                                             \
+    AVX2 static void decode_##suffix(float *dst, int64_t ld_dst, const void *src,       \
+                                     int64_t ld_src, int64_t rows, int64_t cols)        \
+    {                                                                                   \
+        for (int64_t r = 0; r < rows; r++, dst += ld_dst) {                             \
+            int64_t from = r * ld_src, c = 0;                                           \
+            for (; c + 8 <= cols; c += 8)                                               \
+                _mm256_storeu_ps(dst + c, load_##suffix(src, from + c));                \
+            for (; c < cols; c++)                                                       \
+                dst[c] = one_##suffix(src, from + c);                                   \
+        }                                                                               \
     }
 F8_GEMM_SOURCES(X)
 #undef X
 
-AVX2 static void store(float *c, const float *t, float alpha, int64_t n)
+AVX2 static void store(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
+                       int64_t rows, int64_t cols)
 {
     __m256 scale = _mm256_set1_ps(alpha);
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(c + i, _mm256_mul_ps(scale, _mm256_loadu_ps(t + i)));
-    for (; i < n; i++)
-        c[i] = alpha * t[i];
+    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt) {
+        int64_t i = 0;
+        for (; i + 8 <= cols; i += 8)
+            _mm256_storeu_ps(c + i, _mm256_mul_ps(scale, _mm256_loadu_ps(t + i)));
+        for (; i < cols; i++)
+            c[i] = alpha * t[i];
+    }
 }
 
-AVX2 static void add(float *c, const float *t, float alpha, int64_t n)
+AVX2 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
+                     int64_t rows, int64_t cols)
 {
     __m256 scale = _mm256_set1_ps(alpha);
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(t + i));
-        _mm256_storeu_ps(c + i, _mm256_add_ps(_mm256_loadu_ps(c + i), scaled));
-    }
-    for (; i < n; i++) {
-        float scaled = alpha * t[i];
-        c[i] = c[i] + scaled;
+    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt) {
+        int64_t i = 0;
+        for (; i + 8 <= cols; i += 8) {
+            __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(t + i));
+            _mm256_storeu_ps(c + i, _mm256_add_ps(_mm256_loadu_ps(c + i), scaled));
+        }
+        for (; i < cols; i++) {
+            float scaled = alpha * t[i];
+            c[i] = c[i] + scaled;
+        }
     }
 }
 
 /* ---- transpose, 8 x 8 at a time ---- */
 
+#define UNROLL _Pragma("GCC unroll 8")
+
 AVX2 static inline void transpose_8(float *dst, int64_t ld_dst, const float *src, int64_t ld_src)
 {
     __m256 r[8], t[8];
-    for (int i = 0; i < 8; i++)
+    UNROLL for (int i = 0; i < 8; i++)
         r[i] = _mm256_loadu_ps(src + i * ld_src);
-    for (int i = 0; i < 8; i += 2) {
+    UNROLL for (int i = 0; i < 8; i += 2) {
         t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
     }
-    for (int i = 0; i < 8; i += 4) {
+    UNROLL for (int i = 0; i < 8; i += 4) {
         r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
         r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
         r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
         r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
     }
-    for (int i = 0; i < 4; i++) {
+    UNROLL for (int i = 0; i < 4; i++) {
         _mm256_storeu_ps(dst + i * ld_dst, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
         _mm256_storeu_ps(dst + (i + 4) * ld_dst, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }

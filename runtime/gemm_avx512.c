@@ -36,22 +36,18 @@ AVX512 static inline __m512 load_bf16(const void *src, int64_t i, __mmask16 m)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-/* Exponent and mantissa shifted into an f32's place need 120 added to the exponent. Subnormals would
- * be f32 subnormals there (slow, and 0 has no exponent): with 121 they are 2^-6 * (1 + m/8), from
- * which 2^-6 is subtracted exactly. */
+/* E4M3's exponent and mantissa, moved to those of an f16, stand for the value times 2^-8, subnormals
+ * included; only NaN (all ones) has to be put in. Sign extension brings the sign to bit 15 and, in the
+ * way, to bit 14. */
 AVX512 static inline __m512 load_e4m3(const void *src, int64_t i, __mmask16 m)
 {
-    __m512i x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(m, (const uint8_t *)src + i));
-    __m512i magnitude = _mm512_and_si512(x, _mm512_set1_epi32(0x7f));
-    __m512i sign = _mm512_slli_epi32(_mm512_xor_si512(x, magnitude), 24);
-    __mmask16 tiny = _mm512_testn_epi32_mask(x, _mm512_set1_epi32(0x78));
-    __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f));
-    __m512i y = _mm512_add_epi32(_mm512_slli_epi32(magnitude, 20), _mm512_set1_epi32(120 << 23));
-    y = _mm512_mask_add_epi32(y, tiny, y, _mm512_set1_epi32(1 << 23));
-    __m512 f = _mm512_castsi512_ps(y);
-    f = _mm512_mask_sub_ps(f, tiny, f, _mm512_set1_ps(0x1p-6f));
-    y = _mm512_mask_mov_epi32(_mm512_castps_si512(f), nan, _mm512_set1_epi32(0x7fc00000));
-    return _mm512_castsi512_ps(_mm512_or_si512(y, sign));
+    __m128i codes = _mm_maskz_loadu_epi8(m, (const uint8_t *)src + i);
+    __m256i x = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+    __m256i ones = _mm256_set1_epi16(0x3f80);
+    __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, ones), ones);
+    x = _mm256_and_si256(x, _mm256_set1_epi16((short)0xbf80));
+    x = _mm256_mask_mov_epi16(x, nan, _mm256_set1_epi16(0x7e00));
+    return _mm512_mul_ps(_mm512_cvtph_ps(x), _mm512_set1_ps(256.0f));
 }
 
 /* E5M2 is the upper half of an f16. */
@@ -61,61 +57,83 @@ AVX512 static inline __m512 load_e5m2(const void *src, int64_t i, __mmask16 m)
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(x), 8));
 }
 
-/* ---- rows ---- */
+/* ---- blocks ---- */
 
-#define X(e, bytes, suffix)                                                         \
-    AVX512 static void decode_##suffix(float *dst, const void *src, int64_t n)      \
-    {                                                                               \
-        int64_t i = 0;                                                              \
-        for (; i + 16 <= n; i += 16)                                                \
-            _mm512_storeu_ps(dst + i, load_##suffix(src, i, (__mmask16)0xffff));    \
-        if (i < n)                                                                  \
-            _mm512_mask_storeu_ps(dst + i, first(n - i), load_##suffix(src, i, first(n - i))); \
+#define X(e, bytes, suffix)                                                                   \
+    AVX512 static void decode_##suffix(float *dst, int64_t ld_dst, const void *src,           \
+                                       int64_t ld_src, int64_t rows, int64_t cols)            \
+    {                                                                                         \
+        int64_t whole = cols / 16 * 16;                                                       \
+        __mmask16 tail = first(cols - whole);                                                 \
+        for (int64_t r = 0; r < rows; r++, dst += ld_dst) {                                   \
+            int64_t from = r * ld_src;                                                        \
+            for (int64_t c = 0; c < whole; c += 16)                                           \
+                _mm512_storeu_ps(dst + c, load_##suffix(src, from + c, (__mmask16)0xffff));   \
+            if (tail)                                                                         \
+                _mm512_mask_storeu_ps(dst + whole, tail, load_##suffix(src, from + whole, tail)); \
+        }                                                                                     \
     }
 F8_GEMM_SOURCES(X)
 #undef X
 
-AVX512 static void store(float *c, const float *t, float alpha, int64_t n)
+AVX512 static void store(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
+                         int64_t rows, int64_t cols)
 {
     __m512 scale = _mm512_set1_ps(alpha);
-    for (int64_t i = 0; i < n; i += 16) {
-        __mmask16 m = first(n - i);
-        _mm512_mask_storeu_ps(c + i, m, _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i)));
-    }
+    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt)
+        for (int64_t i = 0; i < cols; i += 16) {
+            __mmask16 m = first(cols - i);
+            _mm512_mask_storeu_ps(c + i, m, _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i)));
+        }
 }
 
-AVX512 static void add(float *c, const float *t, float alpha, int64_t n)
+AVX512 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
+                       int64_t rows, int64_t cols)
 {
     __m512 scale = _mm512_set1_ps(alpha);
-    for (int64_t i = 0; i < n; i += 16) {
-        __mmask16 m = first(n - i);
-        __m512 scaled = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i));
-        _mm512_mask_storeu_ps(c + i, m, _mm512_add_ps(_mm512_maskz_loadu_ps(m, c + i), scaled));
-    }
+    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt)
+        for (int64_t i = 0; i < cols; i += 16) {
+            __mmask16 m = first(cols - i);
+            __m512 scaled = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i));
+            _mm512_mask_storeu_ps(c + i, m, _mm512_add_ps(_mm512_maskz_loadu_ps(m, c + i), scaled));
+        }
 }
 
-/* ---- 16 x 16 transpose in registers ---- */
+/* ---- 16 x 16 transpose in registers ----
+ * Loops over registers must be unrolled, or the registers live in memory. */
 
-AVX512 static inline void transpose_16(__m512 r[16])
+#define UNROLL _Pragma("GCC unroll 16")
+
+AVX512 static inline __m512 pairs_lo(__m512 x, __m512 y)
+{
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(x), _mm512_castps_pd(y)));
+}
+
+AVX512 static inline __m512 pairs_hi(__m512 x, __m512 y)
+{
+    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(x), _mm512_castps_pd(y)));
+}
+
+AVX512 static inline __attribute__((always_inline)) void transpose_16(__m512 r[16])
 {
     __m512 t[16];
-    for (int i = 0; i < 16; i += 2) { /* pairs of rows: 32-bit elements interleaved */
+    UNROLL for (int i = 0; i < 16; i += 2) { /* two rows interleaved */
         t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
     }
-    for (int i = 0; i < 16; i += 4) { /* fours: 4 x 4 transposed within each 128-bit lane */
-        r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-        r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i]), _mm512_castps_pd(t[i + 2])));
-        r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
-        r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(t[i + 1]), _mm512_castps_pd(t[i + 3])));
+    UNROLL for (int i = 0; i < 16; i += 4) { /* 4 x 4 transposed within each 128-bit lane */
+        r[i] = pairs_lo(t[i], t[i + 2]);
+        r[i + 1] = pairs_hi(t[i], t[i + 2]);
+        r[i + 2] = pairs_lo(t[i + 1], t[i + 3]);
+        r[i + 3] = pairs_hi(t[i + 1], t[i + 3]);
     }
-    for (int i = 0; i < 4; i++) { /* then the 4 x 4 of lanes: r[i + 4 g] lane l holds column 4 l + i of rows 4 g.. */
+    UNROLL for (int i = 0; i < 4; i++) { /* then the lanes: r[4 g + i] lane l is column 4 l + i */
         t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
         t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
         t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
         t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
     }
-    for (int i = 0; i < 4; i++) {
+    UNROLL for (int i = 0; i < 4; i++) {
         r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
         r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
         r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
@@ -127,16 +145,23 @@ AVX512 static void transpose(float *dst, int64_t ld_dst, const float *src, int64
                              int64_t rows, int64_t cols)
 {
     __m512 r[16];
-    __mmask16 wide = first(rows);
-    for (int64_t c = 0; c < cols; c += 16) {
+    int64_t c = 0;
+    if (rows == 16)
+        for (; c + 16 <= cols; c += 16) {
+            UNROLL for (int i = 0; i < 16; i++)
+                r[i] = _mm512_loadu_ps(src + i * ld_src + c);
+            transpose_16(r);
+            UNROLL for (int i = 0; i < 16; i++)
+                _mm512_storeu_ps(dst + (c + i) * ld_dst, r[i]);
+        }
+    for (; c < cols; c += 16) {
         int64_t n = cols - c < 16 ? cols - c : 16;
-        __mmask16 m = first(n);
         for (int i = 0; i < 16; i++)
-            r[i] = i < rows ? _mm512_maskz_loadu_ps(m, src + i * ld_src + c) : _mm512_setzero_ps();
+            r[i] = i < rows ? _mm512_maskz_loadu_ps(first(n), src + i * ld_src + c)
+                            : _mm512_setzero_ps();
         transpose_16(r);
-        for (int i = 0; i < 16; i++)
-            if (i < n)
-                _mm512_mask_storeu_ps(dst + (c + i) * ld_dst, wide, r[i]);
+        for (int i = 0; i < n; i++)
+            _mm512_mask_storeu_ps(dst + (c + i) * ld_dst, first(rows), r[i]);
     }
 }
 

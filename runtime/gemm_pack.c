@@ -10,7 +10,7 @@
 #endif
 
 enum {
-    STRIP = 256, /* stored columns decoded at a time: 16 KiB with 16 stored rows */
+    STRIP = 64, /* stored columns decoded at a time: with the rows of a panel they go to, in L1 */
     STRIP_LD = STRIP + 16, /* off the power of two, or the 16 rows would share cache sets */
     PAIR_COLS = 64,
     PAIR_ROWS = 32,
@@ -32,35 +32,32 @@ static const void *element(const f8_gemm_operand *x, int64_t stored_row, int64_t
     return (const char *)x->base + index * f8_gemm_source_bytes(x->source);
 }
 
-/* dst[r][c] = X[col + c][row + r] for c < cols <= F8_TRANSPOSE_ROWS */
-static void pack_transposed(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row,
-                            int64_t col, int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
+/* dst[r][c] = X[col + c][row + r] for r < rows <= STRIP, c < cols <= F8_TRANSPOSE_ROWS */
+static void pack_strip(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
+                       int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
 {
     if (x->source == F8_SRC_F32) {
         simd->transpose(dst, ld_dst, element(x, col, row), x->ld, cols, rows);
         return;
     }
     _Alignas(64) float strip[F8_TRANSPOSE_ROWS * STRIP_LD];
-    for (int64_t r = 0; r < rows; r += STRIP) {
-        int64_t n = rows - r < STRIP ? rows - r : STRIP;
-        for (int64_t c = 0; c < cols; c++)
-            simd->decode[x->source](strip + c * STRIP_LD, element(x, col + c, row + r), n);
-        simd->transpose(dst + r * ld_dst, ld_dst, strip, STRIP_LD, cols, n);
-    }
+    simd->decode[x->source](strip, STRIP_LD, element(x, col, row), x->ld, cols, rows);
+    simd->transpose(dst, ld_dst, strip, STRIP_LD, cols, rows);
 }
 
 void f8_gemm_pack(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
                   int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
 {
     if (!x->trans) {
-        for (int64_t r = 0; r < rows; r++)
-            simd->decode[x->source](dst + r * ld_dst, element(x, row + r, col), cols);
+        simd->decode[x->source](dst, ld_dst, element(x, row, col), x->ld, rows, cols);
         return;
     }
-    for (int64_t c = 0; c < cols; c += F8_TRANSPOSE_ROWS) {
-        int64_t n = cols - c < F8_TRANSPOSE_ROWS ? cols - c : F8_TRANSPOSE_ROWS;
-        pack_transposed(simd, x, row, col + c, rows, n, dst + c, ld_dst);
-    }
+    for (int64_t r = 0; r < rows; r += STRIP)
+        for (int64_t c = 0; c < cols; c += F8_TRANSPOSE_ROWS) {
+            int64_t nr = rows - r < STRIP ? rows - r : STRIP;
+            int64_t nc = cols - c < F8_TRANSPOSE_ROWS ? cols - c : F8_TRANSPOSE_ROWS;
+            pack_strip(simd, x, row + r, col + c, nr, nc, dst + r * ld_dst + c, ld_dst);
+        }
 }
 
 /* ---- bf16 panels: the upper halves of exact f32 values ---- */
@@ -75,15 +72,15 @@ static uint32_t upper(float x)
 void f8_gemm_pack_bf16(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
                        int64_t rows, int64_t cols, uint16_t *dst, int64_t ld_dst)
 {
-    _Alignas(64) float block[F8_TRANSPOSE_ROWS * STRIP];
-    for (int64_t r = 0; r < rows; r += F8_TRANSPOSE_ROWS) {
-        int64_t nr = rows - r < F8_TRANSPOSE_ROWS ? rows - r : F8_TRANSPOSE_ROWS;
-        for (int64_t c = 0; c < cols; c += STRIP) {
-            int64_t nc = cols - c < STRIP ? cols - c : STRIP;
-            f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, STRIP);
+    _Alignas(64) float block[PAIR_ROWS * PAIR_COLS];
+    for (int64_t r = 0; r < rows; r += PAIR_ROWS) {
+        int64_t nr = rows - r < PAIR_ROWS ? rows - r : PAIR_ROWS;
+        for (int64_t c = 0; c < cols; c += PAIR_COLS) {
+            int64_t nc = cols - c < PAIR_COLS ? cols - c : PAIR_COLS;
+            f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, PAIR_COLS);
             for (int64_t i = 0; i < nr; i++)
                 for (int64_t j = 0; j < nc; j++)
-                    dst[(r + i) * ld_dst + c + j] = (uint16_t)upper(block[i * STRIP + j]);
+                    dst[(r + i) * ld_dst + c + j] = (uint16_t)upper(block[i * PAIR_COLS + j]);
         }
         for (int64_t i = 0; i < nr && cols < ld_dst; i++)
             memset(dst + (r + i) * ld_dst + cols, 0, (size_t)(ld_dst - cols) * sizeof *dst);

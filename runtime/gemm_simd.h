@@ -27,14 +27,18 @@ enum { F8_TRANSPOSE_ROWS = 16 };
 
 typedef struct f8_gemm_simd {
     const char *name;
-    /* dst[i] = value of src[i]; F8_SRC_ROUND rounds f32 to bf16, to nearest, ties to even. */
-    void (*decode[F8_SRC_COUNT])(float *dst, const void *src, int64_t n);
-    /* dst[c][r] = src[r][c] for r < rows <= F8_TRANSPOSE_ROWS, c < cols; strides in elements. */
+    /* dst[r][c] = value of src[r][c]; F8_SRC_ROUND rounds f32 to bf16, to nearest, ties to even.
+     * Strides in elements, here and below. */
+    void (*decode[F8_SRC_COUNT])(float *dst, int64_t ld_dst, const void *src, int64_t ld_src,
+                                 int64_t rows, int64_t cols);
+    /* dst[c][r] = src[r][c] for r < rows <= F8_TRANSPOSE_ROWS, c < cols. */
     void (*transpose)(float *dst, int64_t ld_dst, const float *src, int64_t ld_src, int64_t rows,
                       int64_t cols);
-    /* c[i] = alpha * t[i], or c[i] + alpha * t[i]: two roundings, never one. */
-    void (*store)(float *c, const float *t, float alpha, int64_t n);
-    void (*add)(float *c, const float *t, float alpha, int64_t n);
+    /* c[r][i] = alpha * t[r][i], or c[r][i] + alpha * t[r][i]: two roundings, never one. */
+    void (*store)(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,
+                  int64_t cols);
+    void (*add)(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,
+                int64_t cols);
 } f8_gemm_simd;
 
 /* The best table for this CPU; NULL when it lacks what the least needs, with the missing features'
