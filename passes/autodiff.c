@@ -1,15 +1,15 @@
 /* Reverse-mode differentiation; the pass itself, f8_pass_autodiff, is in entry.c.
  *
  * Nodes are visited in descending order; each one's cotangent is finished from what its users
- * contributed, then its rule (vjp.h) contributes to its operands. All of it is plain nodes; that the backward of a row statistic is the forward's own node is hash-consing's work.
+ * contributed, then its rule (vjp.h) contributes to its operands. All of it is plain nodes; that
+ * the backward of a row statistic is the forward's own node is hash-consing's work.
  *
  * Contributions to one value are added in f32, in ascending order of the users that made them, and
  * rounded once if the value is narrower. Two kinds of contribution are not just added:
  *   - slices that tile a value (q, k and v of one projection) give one concat, not padded zeros;
  *   - a parameter's join a running sum at once, in the order the backward pass makes them (a tied
- *     embedding's head first, its scatter last), so that the products accumulate into the gradient that is
- *     kept as state. They are f32 and never rounded, also through the parameter's cast to bf16.
- */
+ *     embedding's head first, its scatter last), so that products accumulate into the gradient kept
+ *     as state. They are f32 and never rounded, also through the parameter's cast to bf16. */
 #include "passes/autodiff.h"
 
 #include "passes/copy.h"
@@ -31,13 +31,13 @@ typedef struct tape {
     f8_func *f;
     f8_graph *g;
     const int32_t *state_of;
-    f8_ref n;            /* nodes of the forward part: [1, n) */
-    bool *needs;         /* by ref: depends on a parameter */
-    f8_ref *param;       /* by ref: the parameter that it is, or is the cast of; 0 for others */
-    int32_t *var;        /* by ref of a parameter */
-    f8_ref *sum;         /* by ref of a parameter */
-    contribution **to;   /* by ref: list, ascending users */
-    contribution *part;  /* scratch: one list as an array */
+    f8_ref n;           /* nodes of the forward part: [1, n) */
+    bool *needs;        /* by ref: depends on a parameter */
+    f8_ref *param;      /* by ref: the parameter that it is, or is the cast of; 0 for others */
+    int32_t *var;       /* by ref of a parameter */
+    f8_ref *sum;        /* by ref of a parameter */
+    contribution **to;  /* by ref: list, ascending users */
+    contribution *part; /* scratch: one list as an array */
     size_t part_room;
 } tape;
 
@@ -46,7 +46,7 @@ static f8_status no_memory(tape *t)
     return f8_arena_status(t->u->arena, t->u->diag);
 }
 
-/* acc + part; a product or scatter is made anew with acc as its operand (the one without it dies). */
+/* acc + part; a product or scatter is made anew with acc as its operand (the old one dies). */
 static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part)
 {
     if (!acc || !part)
@@ -129,7 +129,8 @@ static f8_status list_to_array(tape *t, const contribution *list, size_t *n)
 {
     *n = 0;
     for (const contribution *c = list; c; c = c->next) {
-        contribution *grown = f8_arena_grow(t->u->arena, t->part, *n, &t->part_room, *n + 1, sizeof *grown);
+        contribution *grown =
+            f8_arena_grow(t->u->arena, t->part, *n, &t->part_room, *n + 1, sizeof *grown);
         if (!grown)
             return no_memory(t);
         t->part = grown;
@@ -152,8 +153,8 @@ static size_t slice_from(const tape *t, size_t n, int64_t axis, int64_t start)
 
 enum { MAX_TILES = 64 };
 
-/* If slices of `axis` among the n parts tile [0, size) exactly, put one concat in place of the first and drop
- * the others: the new n. */
+/* If slices of `axis` among the n parts tile [0, size) exactly, put one concat in place of the
+ * first and drop the others: the new n. */
 static size_t join_slices(tape *t, size_t n, int64_t axis, int64_t size)
 {
     f8_ref piece[MAX_TILES];
@@ -257,8 +258,8 @@ static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
     return t->u->diag->status;
 }
 
-f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed, const int32_t *state_of,
-                           f8_gradient **out, size_t *n_out)
+f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed,
+                           const int32_t *state_of, f8_gradient **out, size_t *n_out)
 {
     tape t = {.u = u, .f = f, .g = f->graph, .state_of = state_of};
     size_t n = 0, n_ports = f->n_in;

@@ -1,8 +1,8 @@
 /* Canonicalize: local rewrites that keep every bit, until none applies.
  *
- * Rules are data: one row per op, tried on a node whose operands are already rewritten. A rule must hold
- * for every input, NaN, Inf and -0 included (NaNs by class); so x * 1 and x + (-0) go, x + 0 stays
- * (it turns -0 into 0), and constants are folded by the functions the targets use. Common
+ * Rules are data: one row per op, tried on a node whose operands are already rewritten. A rule must
+ * hold for every input, NaN, Inf and -0 included (NaNs by class); so x * 1 and x + (-0) go, x + 0
+ * stays (it turns -0 into 0), and constants are folded by the functions the targets use. Common
  * subexpressions and dead nodes need no rule: hash-consing and f8_func_rewrite take care of them.
  *
  * Requires: nothing. Breaks: nothing; a fixed number of rounds bounds the time (each makes a graph
@@ -145,8 +145,8 @@ static f8_ref select_same(const made *m)
     return m->in[1] == m->in[2] ? only(m, 1) : 0;
 }
 
-/* Pointwise ops broadcast by themselves; the materialized broadcast goes if another operand still gives
- * the result its shape. */
+/* Pointwise ops broadcast by themselves; the materialized broadcast goes if another operand still
+ * gives the result its shape. */
 static f8_ref broadcast_operand(const made *m)
 {
     f8_ref in[3];
@@ -155,7 +155,8 @@ static f8_ref broadcast_operand(const made *m)
         in[i] = m->in[i];
         bool shaped = false;
         for (uint32_t k = 0; k < m->n->n_in; k++)
-            shaped |= k != i && f8_type_same_shape(f8_type_of(m->g, k < i ? in[k] : m->in[k]), &m->n->type);
+            shaped |= k != i &&
+                      f8_type_same_shape(f8_type_of(m->g, k < i ? in[k] : m->in[k]), &m->n->type);
         if (op_of(m, i) == F8_OP_BROADCAST && shaped) {
             in[i] = operand(m, i)->in[0];
             changed = true;
@@ -163,8 +164,8 @@ static f8_ref broadcast_operand(const made *m)
     }
     if (!changed)
         return 0;
-    return f8_make_clone(m->g, m->n->op, in, (int)m->n->n_in, m->n->attr, f8_op_facts(m->n->op)->n_attrs,
-                         m->n->clone);
+    return f8_make_clone(m->g, m->n->op, in, (int)m->n->n_in, m->n->attr,
+                         f8_op_facts(m->n->op)->n_attrs, m->n->clone);
 }
 
 static f8_ref cast_back(const made *m)
@@ -252,7 +253,8 @@ static f8_ref concat_of_slices(const made *m)
         return m->in[0];
     for (uint32_t i = 0; i < m->n->n_in; i++) {
         const f8_node *s = operand(m, i);
-        if (s->op != F8_OP_SLICE || axis_of(g, m->in[i], rank) != axis || (whole && s->in[0] != whole))
+        if (s->op != F8_OP_SLICE || axis_of(g, m->in[i], rank) != axis ||
+            (whole && s->in[0] != whole))
             return 0;
         if (whole && f8_attr_i(g, m->in[i], F8_A_START) != stop)
             return 0;
@@ -264,7 +266,7 @@ static f8_ref concat_of_slices(const made *m)
     return f8_slice(g, whole, axis, start, stop);
 }
 
-static f8_ref skip_broadcast(const made *m) /* broadcast(broadcast x), same rank: x's axes already line up */
+static f8_ref skip_broadcast(const made *m) /* broadcast(broadcast x) */
 {
     const f8_node *b = operand(m, 0);
     if (b->op != F8_OP_BROADCAST)

@@ -1,16 +1,18 @@
 /* Chunk: the head and its cross-entropy, some rows at a time, so that whole logits never exist.
  *
- * logits = matmul(x, w) -> cross_entropy, and in micro_step cross_entropy_grad -> dgrad and wgrad, become per
- * chunk of rows: slices of x and targets, the matmul, losses, the logits' gradient, a piece of dx, and one more term
- * in dw's chain of accumulators. Nothing of a chunk is read by the next but that sum, so their order in
- * the graph, chunk after chunk, is the order that needs one chunk's logits at a time.
+ * logits = matmul(x, w) -> cross_entropy, and in micro_step cross_entropy_grad -> dgrad and wgrad,
+ * become per chunk of rows: slices of x and targets, the matmul, losses, the logits' gradient, a
+ * piece of dx, and one more term in dw's chain of accumulators. Nothing of a chunk is read by the
+ * next but that sum, so their order in the graph, chunk after chunk, is the order that needs one
+ * chunk's logits at a time.
  *
- * Row losses are gathered and summed as the whole's would be: the loss does not depend on the chunks (dw
- * does: its sum over rows is cut at their bounds). The rows of a chunk depend on shapes alone.
+ * Row losses are gathered and summed as the whole's would be: the loss does not depend on the
+ * chunks (dw does: its sum over rows is cut at their bounds). The rows of a chunk depend on shapes
+ * alone.
  *
- * Only this exact pattern is rewritten: logits that anyone else reads, or that were changed on the way
- * (a bias, soft-capping), stay whole. The forward/backward pair is left alone: a framework hands the
- * loss's gradient in between, so logits would have to be saved or computed again.
+ * Only this exact pattern is rewritten: logits that anyone else reads, or that were changed on the
+ * way (a bias, soft-capping), stay whole. The forward/backward pair is left alone: a framework
+ * hands the loss's gradient in between, so logits would have to be saved or computed again.
  *
  * Requires: entry points. Breaks: nothing. */
 #include "passes/copy.h"
@@ -23,10 +25,10 @@ enum { WHOLE_BYTES = 4 << 20, CHUNK_BYTES = 64 << 20, CHUNK_MIN = 16 };
 
 /* The pattern, as refs of the old graph; 0 where absent. */
 typedef struct head {
-    f8_ref logits, loss;   /* matmul(x, w), cross_entropy */
-    f8_ref grad, rounded;  /* cross_entropy_grad; the one cast of it to the GEMMs' dtype */
-    f8_ref dgrad, dx;      /* matmul; it, or the one cast that reads it */
-    f8_ref wgrad;          /* matmul */
+    f8_ref logits, loss;  /* matmul(x, w), cross_entropy */
+    f8_ref grad, rounded; /* cross_entropy_grad; the one cast of it to the GEMMs' dtype */
+    f8_ref dgrad, dx;     /* matmul; it, or the one cast that reads it */
+    f8_ref wgrad;         /* matmul */
 } head;
 
 typedef struct chunker {
@@ -38,7 +40,8 @@ typedef struct chunker {
     f8_ref *map;
 } chunker;
 
-/* Rows of a chunk of [rows, columns] f32 logits: all of them when they are few bytes, else a power of two. */
+/* Rows of a chunk of [rows, columns] f32 logits: all of them when they are few bytes, else a power
+ * of two. */
 static int64_t chunk_rows(int64_t rows, int64_t columns)
 {
     if (rows * columns * 4 <= WHOLE_BYTES)
@@ -109,7 +112,7 @@ static bool match(const chunker *c, f8_ref logits, head *h)
     }
     if (!h->loss || (h->grad && !match_backward(c, h)))
         return false;
-    /* Everything is made where the later of loss and grad stands: nobody may need the loss before. */
+    /* All is made where the later of loss and grad stands: nobody may need the loss before. */
     for (uint32_t i = 0; h->grad && i < n_uses(c, h->loss); i++)
         if (use(c, h->loss, i) && use(c, h->loss, i) < h->grad)
             return false;
@@ -150,7 +153,8 @@ typedef struct pieces {
     int n;
 } pieces;
 
-static void make_chunk(const chunker *c, const head *h, pieces *p, f8_ref x, f8_ref targets, f8_ref scale)
+static void make_chunk(const chunker *c, const head *h, pieces *p, f8_ref x, f8_ref targets,
+                       f8_ref scale)
 {
     f8_graph *g = c->to;
     f8_ref logits = product(c, h->logits, p->n, x, mapped(c, h->logits, 1), 0);
@@ -169,7 +173,7 @@ static void make_chunk(const chunker *c, const head *h, pieces *p, f8_ref x, f8_
     p->n++;
 }
 
-/* dw's running sum can start the chain if it exists before the chunks do, as a state's input does. */
+/* dw's running sum starts the chain; sum_is_ready says that it exists by then. */
 static f8_ref starting_sum(const chunker *c, const head *h)
 {
     return h->wgrad && f8_at(c->from, h->wgrad)->n_in > 2 ? mapped(c, h->wgrad, 2) : 0;
@@ -179,13 +183,16 @@ static f8_status make_chunks(chunker *c, const head *h)
 {
     f8_graph *g = c->to;
     f8_ref x = as_matrix(g, mapped(c, h->logits, 0)), targets = mapped(c, h->loss, 1);
-    int64_t rows = f8_type_rows(f8_type_of(g, x)), columns = f8_type_columns(f8_type_of(c->from, h->logits));
+    int64_t rows = f8_type_rows(f8_type_of(g, x));
+    int64_t columns = f8_type_columns(f8_type_of(c->from, h->logits));
     int64_t size = chunk_rows(rows, columns), count = (rows + size - 1) / size;
     pieces p = {.loss = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
-                .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count), .dw = starting_sum(c, h)};
+                .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
+                .dw = starting_sum(c, h)};
     if (!p.loss || !p.dx)
         return f8_arena_status(c->u->arena, c->u->diag);
-    f8_ref scale = h->grad ? f8_binary(g, F8_OP_DIV, mapped(c, h->grad, 2), f8_const(g, (double)rows)) : 0;
+    f8_ref scale =
+        h->grad ? f8_binary(g, F8_OP_DIV, mapped(c, h->grad, 2), f8_const(g, (double)rows)) : 0;
     targets = f8_reshape_to(g, targets, 1, &rows);
     for (int64_t at = 0; at < rows; at += size) {
         int64_t end = at + size < rows ? at + size : rows;
@@ -203,7 +210,8 @@ static f8_status make_chunks(chunker *c, const head *h)
 /* dw's chain goes on from a sum that must be copied by the time the chunks are made. */
 static bool sum_is_ready(const chunker *c, const head *h, f8_ref place)
 {
-    return !h->wgrad || f8_at(c->from, h->wgrad)->n_in < 3 || f8_at(c->from, h->wgrad)->in[2] < place;
+    return !h->wgrad || f8_at(c->from, h->wgrad)->n_in < 3 ||
+           f8_at(c->from, h->wgrad)->in[2] < place;
 }
 
 static f8_status copy_ports(chunker *c)
@@ -243,7 +251,8 @@ static f8_status rebuild(chunker *c, const head *h)
         c->to->at = g->loc[r];
         if (r == place)
             F8_TRY(make_chunks(c, h));
-        if (!skip && !(c->map[r] = f8_copy_node(c->to, g, r, f8_map_operands(g, r, c->map, buffer))))
+        if (!skip &&
+            !(c->map[r] = f8_copy_node(c->to, g, r, f8_map_operands(g, r, c->map, buffer))))
             return c->u->diag->status;
     }
     c->to->at = F8_NOWHERE;
@@ -262,7 +271,8 @@ static f8_status chunk_one(f8_unit *u, f8_func *f, bool *found)
     head h;
     F8_TRY(f8_compute_uses(f, u->arena, &c.uses, u->diag));
     for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
-        if (f8_at(f->graph, r)->op != F8_OP_CROSS_ENTROPY || !match(&c, f8_at(f->graph, r)->in[0], &h))
+        if (f8_at(f->graph, r)->op != F8_OP_CROSS_ENTROPY ||
+            !match(&c, f8_at(f->graph, r)->in[0], &h))
             continue;
         if (!sum_is_ready(&c, &h, h.loss > h.grad ? h.loss : h.grad))
             continue;

@@ -6,7 +6,8 @@ f8_ref f8_copy_node(f8_graph *to, const f8_graph *from, f8_ref r, const f8_ref *
     const f8_node *n = f8_at(from, r);
     f8_loc at = to->at;
     to->at = from->loc[r];
-    f8_ref copy = f8_make_clone(to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);
+    f8_ref copy =
+        f8_make_clone(to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);
     to->at = at;
     if (copy && from->name[r])
         f8_set_name(to, copy, from->name[r]);
@@ -60,7 +61,8 @@ f8_status f8_copy_body(const f8_func *from, f8_func *to, f8_ref *map, f8_arena *
     for (size_t i = 0; i < from->n_in; i++) {
         const f8_port *p = &from->in[i];
         to->graph->at = p->loc;
-        map[p->ref] = p->var >= 0 ? f8_func_var(to, p->var) : f8_func_input(to, p->name, &p->type, -1);
+        map[p->ref] =
+            p->var >= 0 ? f8_func_var(to, p->var) : f8_func_input(to, p->name, &p->type, -1);
         if (!map[p->ref])
             return g->diag->status;
         if (g->name[p->ref])

@@ -1,5 +1,5 @@
 /* Copying nodes from one graph into another: what passes that build new functions share.
- * (f8_func_rewrite is the way to rewrite one function; this is for entry points made from another.) */
+ * (f8_func_rewrite is the way to rewrite one function; this is for making others from it.) */
 #ifndef F8_COPY_H
 #define F8_COPY_H
 
@@ -13,7 +13,8 @@ const f8_ref *f8_map_operands(const f8_graph *from, f8_ref r, const f8_ref *map,
 uint32_t f8_widest(const f8_graph *g); /* the most operands of any node, at least 1 */
 
 /* Give `to` all input ports of `from`, in order, then copy what from's results need. map has
- * from->graph->n_nodes entries and receives each copied node's new ref; result ports are the caller's. */
+ * from->graph->n_nodes entries and receives each copied node's new ref; result ports are the
+ * caller's. */
 f8_status f8_copy_body(const f8_func *from, f8_func *to, f8_ref *map, f8_arena *arena);
 
 /* live[r] for every node that the roots need (themselves included); NULL when out of memory. */

@@ -1,7 +1,7 @@
 /* Decompose: composites to primitives, by the formulas in formulas.c.
  *
- * Derivatives were made from the same formulas, so a statistic that forward and backward share becomes
- * one node here. Everything is f32; autodiff and precision already placed the roundings.
+ * Derivatives were made from the same formulas, so a statistic that forward and backward share
+ * becomes one node here. Everything is f32; autodiff and precision already placed the roundings.
  *
  * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left. */
 #include "passes/formulas.h"
@@ -21,8 +21,8 @@ static f8_ref amax(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
     const char *granularity = f8_attr_s(from, old, F8_A_GRANULARITY);
     if (!strcmp(granularity, "tensor"))
         return f8_amax_tensor(to, x);
-    f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old], "amax of granularity '%s'; there is 'tensor'",
-            granularity);
+    f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+            "amax of granularity '%s'; there is 'tensor'", granularity);
     return 0;
 }
 
@@ -33,7 +33,8 @@ static f8_ref fp8_scale(f8_graph *to, const f8_graph *from, f8_ref old, const f8
         return 0;
     }
     return f8_scale_of_amax(to, in[0], f8_at(from, old)->n_in > 1 ? in[1] : 0,
-                            (f8_dtype)f8_attr_i(from, old, F8_A_FORMAT), f8_attr_i(from, old, F8_A_MARGIN));
+                            (f8_dtype)f8_attr_i(from, old, F8_A_FORMAT),
+                            f8_attr_i(from, old, F8_A_MARGIN));
 }
 
 static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
@@ -45,33 +46,21 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_LINEAR:
         return f8_linear(to, in[0], in[1], n->n_in > 2 ? in[2] : 0,
                          f8_attr_i(from, old, F8_A_TRANSPOSE_B), f8_attr_s(from, old, F8_A_NAME));
-    case F8_OP_LAYERNORM:
-        return f8_layernorm(to, in[0], in[1], in[2], eps);
-    case F8_OP_RMSNORM:
-        return f8_rmsnorm(to, in[0], in[1], eps);
-    case F8_OP_SOFTMAX:
-        return f8_softmax(to, in[0]);
-    case F8_OP_GELU:
-        return f8_gelu(to, in[0], f8_attr_s(from, old, F8_A_APPROXIMATE)[0] == 't');
-    case F8_OP_SILU:
-        return f8_silu(to, in[0]);
+    case F8_OP_LAYERNORM: return f8_layernorm(to, in[0], in[1], in[2], eps);
+    case F8_OP_RMSNORM: return f8_rmsnorm(to, in[0], in[1], eps);
+    case F8_OP_SOFTMAX: return f8_softmax(to, in[0]);
+    case F8_OP_GELU: return f8_gelu(to, in[0], f8_attr_s(from, old, F8_A_APPROXIMATE)[0] == 't');
+    case F8_OP_SILU: return f8_silu(to, in[0]);
     case F8_OP_ROPE:
         return f8_rope(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_attr_f(from, old, F8_A_BASE),
                        f8_attr_i(from, old, F8_A_INVERSE));
-    case F8_OP_CROSS_ENTROPY:
-        return f8_ce_mean(to, f8_ce_losses(to, in[0], in[1]));
-    case F8_OP_CROSS_ENTROPY_GRAD:
-        return cross_entropy_grad(to, in[0], in[1], in[2]);
-    case F8_OP_MEAN:
-        return f8_mean(to, in[0], f8_attr_i(from, old, F8_A_AXIS));
-    case F8_OP_AMAX:
-        return amax(to, from, old, in[0]);
-    case F8_OP_FP8_SCALE:
-        return fp8_scale(to, from, old, in);
-    case F8_OP_HISTORY_PUSH:
-        return f8_history_pushed(to, in[0], in[1]);
-    default:
-        return 0;
+    case F8_OP_CROSS_ENTROPY: return f8_ce_mean(to, f8_ce_losses(to, in[0], in[1]));
+    case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, in[0], in[1], in[2]);
+    case F8_OP_MEAN: return f8_mean(to, in[0], f8_attr_i(from, old, F8_A_AXIS));
+    case F8_OP_AMAX: return amax(to, from, old, in[0]);
+    case F8_OP_FP8_SCALE: return fp8_scale(to, from, old, in);
+    case F8_OP_HISTORY_PUSH: return f8_history_pushed(to, in[0], in[1]);
+    default: return 0;
     }
 }
 

@@ -1,9 +1,9 @@
 /* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list.
  *
- * eval and micro_step are copies of the forward; the forward/backward pair is one differentiated graph
- * cut in two: values of the forward part that the backward part reads become results of `forward` and
- * inputs of `backward`. What costs next to nothing (casts up, views, whatever depends on parameters alone)
- * is computed again instead of saved. */
+ * eval and micro_step are copies of the forward; the forward/backward pair is one differentiated
+ * graph cut in two: values of the forward part that the backward part reads become results of
+ * `forward` and inputs of `backward`. What costs next to nothing (casts up, views, whatever depends
+ * on parameters alone) is computed again instead of saved. */
 #include "passes/autodiff.h"
 #include "passes/copy.h"
 #include "passes/formulas.h"
@@ -30,7 +30,9 @@ static f8_status make_states(f8_unit *u, f8_training *t)
     int32_t *index = F8_NEW_ARRAY(u->arena, int32_t, 4 * declared);
     if (!index)
         return f8_arena_status(u->arena, u->diag);
-    *t = (f8_training){.param = index, .grad = index + declared, .m = index + 2 * declared,
+    *t = (f8_training){.param = index,
+                       .grad = index + declared,
+                       .m = index + 2 * declared,
                        .v = index + 3 * declared};
     for (size_t i = 0; i < declared; i++)
         if (m->var[i].kind == F8_VAR_PARAM)
@@ -38,8 +40,9 @@ static f8_status make_states(f8_unit *u, f8_training *t)
     for (size_t i = 0; i < t->n; i++) {
         f8_var v = m->var[t->param[i]];
         if (v.type.dtype != F8_F32)
-            return f8_fail(u->diag, F8_ERR_UNSUPPORTED, v.loc, "parameter '%s' is %s; only f32 can be trained",
-                           v.name, f8_dtype_name(v.type.dtype));
+            return f8_fail(u->diag, F8_ERR_UNSUPPORTED, v.loc,
+                           "parameter '%s' is %s; only f32 can be trained", v.name,
+                           f8_dtype_name(v.type.dtype));
         t->grad[i] = add_state(u, "grad.", v.name, &v.type);
         if (m->optimizer.declared) {
             t->m[i] = add_state(u, "opt.m.", v.name, &v.type);
@@ -70,7 +73,8 @@ static bool is_scalar_loss(const f8_type *t)
     return t->dtype == F8_F32 && t->rank == 0;
 }
 
-/* The first result of a training forward is the loss; others, and an inference forward's, keep their names. */
+/* The first result of a training forward is the loss; others, and an inference forward's, keep
+ * their names. */
 static f8_status build_eval(f8_unit *u, const f8_func *original)
 {
     f8_ref *map;
@@ -79,7 +83,8 @@ static f8_status build_eval(f8_unit *u, const f8_func *original)
         return u->diag->status;
     for (size_t i = 0; i < original->n_out; i++) {
         const f8_port *p = &original->out[i];
-        F8_TRY(f8_func_result(f, i == 0 && is_scalar_loss(&p->type) ? "loss" : p->name, map[p->ref], -1));
+        F8_TRY(f8_func_result(f, i == 0 && is_scalar_loss(&p->type) ? "loss" : p->name, map[p->ref],
+                              -1));
     }
     return F8_OK;
 }
@@ -114,9 +119,9 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
 typedef struct cut {
     f8_unit *u;
     f8_func joint;
-    f8_ref n_forward;  /* nodes of the joint graph that are the forward's: [1, n_forward) */
-    bool *stable;      /* by ref: depends on parameters and constants alone */
-    bool *needed;      /* by backward */
+    f8_ref n_forward; /* nodes of the joint graph that are the forward's: [1, n_forward) */
+    bool *stable;     /* by ref: depends on parameters and constants alone */
+    bool *needed;     /* by backward */
     f8_gradient *grad;
     size_t n_grads;
 } cut;
@@ -138,16 +143,14 @@ static bool is_saved(const cut *c, f8_ref r)
     switch (n->op) {
     case F8_OP_RESHAPE:
     case F8_OP_SLICE:
-    case F8_OP_BROADCAST:
-        return false;
+    case F8_OP_BROADCAST: return false;
     case F8_OP_CAST:
         return f8_dtype_size(n->type.dtype) < f8_dtype_size(f8_type_of(g, n->in[0])->dtype);
-    default:
-        return true;
+    default: return true;
     }
 }
 
-/* A further result of an op can only be taken where the op is: give the forward part all of them. */
+/* A further result of an op can only be taken where the op is: forward gets all of them. */
 static void project_results(f8_graph *g)
 {
     for (f8_ref r = 1, n = g->n_nodes; r < n; r++)
@@ -223,7 +226,8 @@ static f8_status build_forward(cut *c, const f8_func *original)
     return F8_OK;
 }
 
-static f8_ref backward_node(cut *c, f8_func *f, f8_ref r, const f8_ref *map, f8_ref *buffer, int64_t *k)
+static f8_ref backward_node(cut *c, f8_func *f, f8_ref r, const f8_ref *map, f8_ref *buffer,
+                            int64_t *k)
 {
     const f8_graph *g = c->joint.graph;
     const f8_node *n = f8_at(g, r);
@@ -280,11 +284,12 @@ static f8_status take_forward(f8_module *m, f8_func *out)
 }
 
 /* eval                inputs as forward -> loss; no state changes
- * micro_step          inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1
- * update              (if an optimizer is declared) -> grad_norm, lr, skipped; see optimizer.c
- * forward, backward   for frameworks that own their optimizer: forward gives loss and saved.K; backward takes
- *                     saved.K, dloss and those inputs of forward it reads, and gives gradients by parameter name
- * Under options.inference only eval, and forward's results may be anything. */
+ * micro_step          inputs as forward -> loss; grad.P += dP for every parameter P,
+ * opt.micro_steps += 1 update              (if an optimizer is declared) -> grad_norm, lr, skipped;
+ * see optimizer.c forward, backward   for frameworks that own their optimizer: forward gives loss
+ * and saved.K; backward takes saved.K, dloss and those inputs of forward it reads, and gives
+ * gradients by parameter name Under options.inference only eval, and forward's results may be
+ * anything. */
 f8_status f8_pass_autodiff(f8_unit *u)
 {
     f8_module *m = u->module;
@@ -298,7 +303,8 @@ f8_status f8_pass_autodiff(f8_unit *u)
         return f8_fail(u->diag, F8_ERR_INPUT, original.n_out ? original.out[0].loc : F8_NOWHERE,
                        "to train, 'forward' must return the loss, f32[], as its first result%s%s",
                        original.n_out ? ", not " : "",
-                       original.n_out ? f8_type_print(&original.out[0].type, type, sizeof type) : "");
+                       original.n_out ? f8_type_print(&original.out[0].type, type, sizeof type)
+                                      : "");
     f8_training t;
     F8_TRY(make_states(u, &t));
     F8_TRY(build_micro_step(u, &original, &t));

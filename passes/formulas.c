@@ -122,7 +122,8 @@ static const double sqrt_2_over_pi = 0.79788456080286535588;
 static const double sqrt_half = 0.70710678118654752440;
 static const double inv_sqrt_2pi = 0.39894228040143267794;
 
-/* 0.5 * (1 + t), with t the tanh or erf that gates x in GELU (Hendrycks & Gimpel, arXiv 1606.08415). */
+/* 0.5 * (1 + t), with t the tanh or erf that gates x in GELU (Hendrycks & Gimpel, arXiv
+ * 1606.08415). */
 static f8_ref gelu_gate(f8_graph *g, f8_ref x, bool tanh_form, f8_ref *t)
 {
     if (tanh_form) {
@@ -168,7 +169,8 @@ f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse)
     f8_type flat = *f8_type_of(g, x);
     int64_t size = f8_type_columns(&flat) / heads, time = flat.dim[flat.rank - 2];
     int64_t batch = f8_type_rows(&flat) / time;
-    /* Roll what is stored: a roll reads other columns, so a kernel can't roll what it only computes. */
+    /* Roll what is stored: a roll reads other columns, so a kernel can't roll what it only
+     * computes. */
     const f8_node *n = f8_at(g, x);
     f8_ref stored = n->op == F8_OP_CAST ? n->in[0] : x;
     f8_attr roll[] = {F8_INT(F8_A_SHIFT, size / 2), F8_INT(F8_A_GROUP, size)};

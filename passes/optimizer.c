@@ -5,11 +5,13 @@
  *   m' = beta1 m + (1 - beta1) g,  v' = beta2 v + (1 - beta2) g^2            with g = coef G
  *   P' = P (1 - lr wd) - lr / (1 - beta1^t) * m' / (sqrt(v') / sqrt(1 - beta2^t) + eps)
  * (Loshchilov & Hutter, arXiv 1711.05101, in PyTorch's form; weight decay for rank >= 2 only.)
- * If norm is not finite, which includes an update without a micro-step (0 / 0), a select keeps P, m, v and
- * opt.step as they were and "skipped" is 1. grad.P and opt.micro_steps go to zero either way.
+ * If norm is not finite, which includes an update without a micro-step (0 / 0), a select keeps P,
+ * m, v and opt.step as they were and "skipped" is 1. grad.P and opt.micro_steps go to zero either
+ * way.
  *
- * G is read twice, scaled only where it is used: a scaled copy shared by norm and update would be stored.
- * New values are f's results of those variables; later passes find P' as the result port whose var is P. */
+ * G is read twice, scaled only where it is used: a scaled copy shared by norm and update would be
+ * stored. New values are f's results of those variables; later passes find P' as the result port
+ * whose var is P. */
 #include "passes/autodiff.h"
 
 #include <string.h>
@@ -21,8 +23,8 @@ typedef struct update {
     f8_func *f;
     f8_graph *g;
     const f8_training *t;
-    f8_optimizer o; /* the text's, with the options' overrides */
-    f8_ref ok;      /* the norm is finite */
+    f8_optimizer o;                      /* the text's, with the options' overrides */
+    f8_ref ok;                           /* the norm is finite */
     f8_ref coef, keep, step_size, root2; /* 1 - lr wd, lr / (1 - beta1^t), sqrt(1 - beta2^t) */
 } update;
 
@@ -54,15 +56,18 @@ static f8_status check(const f8_unit *u, const f8_optimizer *o)
                  !strcmp(o->schedule, "cosine");
     if (!known)
         return f8_fail(u->diag, F8_ERR_INPUT, o->loc,
-                       "there is no schedule '%s'; there are constant, linear and cosine", o->schedule);
+                       "there is no schedule '%s'; there are constant, linear and cosine",
+                       o->schedule);
     if (strcmp(o->schedule, "constant") && o->steps < 1)
-        return f8_fail(u->diag, F8_ERR_INPUT, o->loc, "schedule '%s' needs the number of steps", o->schedule);
+        return f8_fail(u->diag, F8_ERR_INPUT, o->loc, "schedule '%s' needs the number of steps",
+                       o->schedule);
     if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1)
         return f8_fail(u->diag, F8_ERR_INPUT, o->loc, "beta1 and beta2 must lie in [0, 1)");
     return F8_OK;
 }
 
-/* lr * (t / warmup) up to t = warmup, then lr * (min_lr + (1 - min_lr) * shape(p)) with p from 0 to 1 at `steps`. */
+/* lr * (t / warmup) up to t = warmup, then lr * (min_lr + (1 - min_lr) * shape(p)) with p from 0 to
+ * 1 at `steps`. */
 static f8_ref learning_rate(const update *s, f8_ref t)
 {
     f8_graph *g = s->g;
@@ -140,7 +145,8 @@ static f8_status store(const update *s, int32_t var, f8_ref value, f8_ref old)
     return value ? f8_func_result(s->f, NULL, value, var) : s->u->diag->status;
 }
 
-/* Zeros that no other state shares: each is written in its place, beside what else is updated there. */
+/* Zeros that no other state shares: each is written in its place, beside what else is updated
+ * there. */
 static f8_ref own_zeros(f8_graph *g, const f8_type *type, uint32_t clone)
 {
     f8_ref zero = f8_const(g, 0);
@@ -163,7 +169,8 @@ static f8_status update_param(const update *s, size_t i)
     const f8_optimizer *o = &s->o;
     const f8_training *t = s->t;
     f8_type type = s->u->module->var[t->param[i]].type;
-    f8_ref p = f8_func_var(s->f, t->param[i]), m = f8_func_var(s->f, t->m[i]), v = f8_func_var(s->f, t->v[i]);
+    f8_ref p = f8_func_var(s->f, t->param[i]), m = f8_func_var(s->f, t->m[i]),
+           v = f8_func_var(s->f, t->v[i]);
     f8_ref grad = mul(g, f8_func_var(s->f, t->grad[i]), s->coef);
     f8_ref new_m = decayed(g, m, grad, o->beta1);
     f8_ref new_v = decayed(g, v, mul(g, grad, grad), o->beta2);

@@ -2,14 +2,16 @@
  *
  * The text is f32 throughout. Under a recipe whose activations are bf16, each op computes in f32 on
  * operands cast up, and its result is rounded by a cast to bf16. What stays f32:
- *   - scalars and row statistics (last axis 1), operand 0 of cross_entropy, and the function's results;
+ *   - scalars and row statistics (last axis 1), operand 0 of cross_entropy, and the function's
+ * results;
  *   - what an explicit `cast` in the text asks for.
- * Ops that only move elements stay in their operand's dtype (moving is exact), and attention takes and
- * gives bf16. `linear` becomes matmul {role = "fprop", name} (+ bias), its operands rounded to the
- * dtype of its recipe; a linear is known by that name from here on (recipe patterns, FP8 state, explain).
+ * Ops that only move elements stay in their operand's dtype (moving is exact), and attention takes
+ * and gives bf16. `linear` becomes matmul {role = "fprop", name} (+ bias), its operands rounded to
+ * the dtype of its recipe; a linear is known by that name from here on (recipe patterns, FP8 state,
+ * explain).
  *
- * This runs before autodiff, so that the rounding of gradients falls out of the derivative of `cast`;
- * the other order would need a second set of rules for where gradients are rounded.
+ * This runs before autodiff, so that the rounding of gradients falls out of the derivative of
+ * `cast`; the other order would need a second set of rules for where gradients are rounded.
  *
  * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
 #include "passes/formulas.h"
@@ -19,10 +21,10 @@
 
 typedef struct precision {
     const f8_unit *u;
-    f8_dtype dtype;       /* of activations */
+    f8_dtype dtype; /* of activations */
     const f8_func *f;
-    bool *wide;           /* by old ref: stays f32 */
-    const char **taken;   /* names of linears so far */
+    bool *wide;         /* by old ref: stays f32 */
+    const char **taken; /* names of linears so far */
     size_t n_taken, taken_room;
     int64_t anonymous;
 } precision;
@@ -49,8 +51,8 @@ static bool is_taken(const precision *p, const char *name)
     return false;
 }
 
-/* `name`, or name.2, name.3, ... where several linears share a weight: each has its own operands, so its own
- * scales. NULL when out of memory. */
+/* `name`, or name.2, name.3, ... where several linears share a weight: each has its own operands,
+ * so its own scales. NULL when out of memory. */
 static const char *unique_name(precision *p, const char *name)
 {
     f8_arena *arena = p->u->arena;
@@ -93,7 +95,8 @@ static f8_ref narrow(const precision *p, f8_graph *g, f8_ref y, bool wide)
     return t->dtype == F8_F32 && !statistic ? f8_cast(g, y, p->dtype) : y;
 }
 
-static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in)
+static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                           const f8_ref *in)
 {
     const char *name = linear_name(p, from, old);
     if (!name) {
@@ -111,7 +114,8 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
 }
 
 /* The op on float operands cast to `operands`. */
-static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in, f8_dtype operands)
+static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
+                     f8_dtype operands)
 {
     const f8_node *n = f8_at(from, old);
     f8_ref *cast = F8_NEW_ARRAY(g->arena, f8_ref, n->n_in);
@@ -123,11 +127,13 @@ static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref
         f8_dtype was = f8_type_of(g, in[i])->dtype;
         cast[i] = was == F8_F32 || was == F8_BF16 ? f8_fold_cast(g, in[i], operands) : in[i];
     }
-    return f8_make_clone(g, n->op, cast, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);
+    return f8_make_clone(g, n->op, cast, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                         n->clone);
 }
 
 /* Moving elements is exact in any dtype; several operands must agree on one. */
-static f8_ref move(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in)
+static f8_ref move(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                   const f8_ref *in)
 {
     const f8_node *n = f8_at(from, old);
     for (uint32_t i = 1; i < n->n_in; i++)
@@ -145,14 +151,10 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     if (p->dtype == F8_F32)
         return 0;
     switch (f8_op_facts(n->op)->cls) {
-    case F8_LEAF:
-        return 0;
-    case F8_SHAPE:
-        return move(p, to, from, old, in);
-    case F8_ATTENTION:
-        return remake(to, from, old, in, p->dtype);
-    default:
-        break;
+    case F8_LEAF: return 0;
+    case F8_SHAPE: return move(p, to, from, old, in);
+    case F8_ATTENTION: return remake(to, from, old, in, p->dtype);
+    default: break;
     }
     if (n->op == F8_OP_CAST)
         return remake(to, from, old, in, F8_F32);

@@ -1,4 +1,4 @@
-/* The table of derivative rules, and the rules of casts, GEMMs, attention and gathers: see vjp.h. */
+/* The table of derivative rules; the rules of casts, GEMMs, attention and gathers: see vjp.h. */
 #include "passes/vjp.h"
 #include "passes/formulas.h"
 
@@ -38,10 +38,11 @@ RULE(cast)
 
 /* ---- GEMM ---- */
 
-static f8_ref product(f8_graph *g, f8_ref a, bool ta, f8_ref b, bool tb, const char *name, const char *role)
+static f8_ref product(f8_graph *g, f8_ref a, bool ta, f8_ref b, bool tb, const char *name,
+                      const char *role)
 {
-    f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_A, ta), F8_INT(F8_A_TRANSPOSE_B, tb), F8_STR(F8_A_NAME, name),
-                      F8_STR(F8_A_ROLE, role)};
+    f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_A, ta), F8_INT(F8_A_TRANSPOSE_B, tb),
+                      F8_STR(F8_A_NAME, name), F8_STR(F8_A_ROLE, role)};
     f8_ref r = f8_make(g, F8_OP_MATMUL, (f8_ref[]){a, b}, 2, attr, 4);
     if (r && *name) {
         const char *full = f8_arena_printf(g->arena, "%s.%s", name, role);
@@ -50,10 +51,9 @@ static f8_ref product(f8_graph *g, f8_ref a, bool ta, f8_ref b, bool tb, const c
     return r;
 }
 
-/* y = A @ B, A = a or a', B = b or b', as matrices. Each gradient is one product in its operand's own layout:
- *   a: dy @ B'   or (a transposed)  B @ dy'
- *   b: A' @ dy   or (b transposed)  dy' @ A
- * dy is rounded to the operands' dtype, as the operands were. The results are f32; autodiff rounds that
+/* y = A @ B, A = a or a', B = b or b', as matrices. Each gradient is one product in its operand's
+ * own layout: a: dy @ B'   or (a transposed)  B @ dy' b: A' @ dy   or (b transposed)  dy' @ A dy is
+ * rounded to the operands' dtype, as the operands were. The results are f32; autodiff rounds that
  * of an activation and keeps a weight's. An acc operand's derivative is dy. */
 RULE(matmul)
 {
@@ -69,8 +69,10 @@ RULE(matmul)
         a = f8_reshape_to(g, a, 2, (int64_t[]){1, at.dim[0]});
         d_a = f8_reshape_to(g, d_a, 2, (int64_t[]){1, n.type.dim[0]});
     }
-    f8_ref da = ta ? product(g, b, tb, d_b, true, name, to_a) : product(g, d_b, false, b, !tb, name, to_a);
-    f8_ref db = tb ? product(g, d_a, true, a, ta, name, to_b) : product(g, a, !ta, d_a, false, name, to_b);
+    f8_ref da =
+        ta ? product(g, b, tb, d_b, true, name, to_a) : product(g, d_b, false, b, !tb, name, to_a);
+    f8_ref db =
+        tb ? product(g, d_a, true, a, ta, name, to_b) : product(g, a, !ta, d_a, false, name, to_b);
     if (!da || !db)
         return;
     dx[0] = f8_reshape(g, da, &at);
@@ -81,8 +83,8 @@ RULE(matmul)
 
 /* ---- attention and gather ---- */
 
-/* attention_grad recomputes the probabilities from q, k and the saved log-sum-exp (Dao et al., arXiv
- * 2205.14135, section 3 and appendix B). */
+/* attention_grad recomputes the probabilities from q, k and the saved log-sum-exp (Dao et al.,
+ * arXiv 2205.14135, section 3 and appendix B). */
 RULE(attention)
 {
     f8_node n = *f8_at(g, y);

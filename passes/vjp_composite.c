@@ -1,5 +1,5 @@
-/* Derivatives of composites: known formulas, each one pass over the rows, that share the forward's row
- * statistics (formulas.h) instead of what the chain rule over primitives would give. */
+/* Derivatives of composites: known formulas, each one pass over the rows, that share the forward's
+ * row statistics (formulas.h) instead of what the chain rule over primitives would give. */
 #include "passes/formulas.h"
 #include "passes/vjp.h"
 
@@ -18,8 +18,9 @@ static f8_ref sub(f8_graph *g, f8_ref a, f8_ref b)
 /* ---- norms ---- */
 
 /* With h = dy * weight, the cotangent of xhat:
- *   layernorm dx = rstd * (h - mean(h) - xhat * mean(h * xhat))   (Ba et al., arXiv 1607.06450; the form
- *   of llm.c's layernorm_backward); rmsnorm the same less mean(h) (Zhang & Sennrich, arXiv 1910.07467). */
+ *   layernorm dx = rstd * (h - mean(h) - xhat * mean(h * xhat))   (Ba et al., arXiv 1607.06450; the
+ * form of llm.c's layernorm_backward); rmsnorm the same less mean(h) (Zhang & Sennrich, arXiv
+ * 1910.07467). */
 static f8_ref norm_dx(f8_graph *g, f8_ref h, const f8_norm *s)
 {
     f8_ref inner = s->mean ? sub(g, h, f8_row_mean(g, h)) : h;

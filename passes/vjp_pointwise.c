@@ -1,5 +1,5 @@
 /* Derivatives of pointwise ops. Operands broadcast, so every contribution is summed back to its
- * operand's shape. Where the result helps (exp, tanh, sqrt, ...) the rule is written with y itself. */
+ * operand's shape. Where the result helps (exp, tanh, sqrt, ...) the rule uses y itself. */
 #include "passes/formulas.h"
 #include "passes/vjp.h"
 

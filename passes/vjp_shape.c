@@ -25,7 +25,8 @@ RULE(transpose)
     dx[0] = f8_make(g, F8_OP_TRANSPOSE, &dy, 1, &F8_INTS(F8_A_PERM, back), 1);
 }
 
-f8_ref f8_vjp_pad(f8_graph *g, f8_ref dy, const f8_type *whole, int64_t axis, int64_t start, int64_t stop)
+f8_ref f8_vjp_pad(f8_graph *g, f8_ref dy, const f8_type *whole, int64_t axis, int64_t start,
+                  int64_t stop)
 {
     if (!dy)
         return 0;
@@ -75,17 +76,19 @@ RULE(roll)
     int64_t group = f8_attr_i(g, y, F8_A_GROUP), shift = f8_attr_i(g, y, F8_A_SHIFT);
     if (group == 0)
         group = f8_type_columns(&f8_at(g, y)->type);
-    f8_attr attr[] = {F8_INT(F8_A_SHIFT, (group - shift % group) % group), F8_INT(F8_A_GROUP, group)};
+    f8_attr attr[] = {F8_INT(F8_A_SHIFT, (group - shift % group) % group),
+                      F8_INT(F8_A_GROUP, group)};
     dx[0] = f8_make(g, F8_OP_ROLL, &dy, 1, attr, 2);
 }
 
-/* Reached only when somebody uses attention's log-sum-exp (or another second result) in the loss. */
+/* Reached only when the loss uses attention's log-sum-exp (or another second result). */
 RULE(project)
 {
     (void)dy;
     (void)dx;
     f8_fail(g->diag, F8_ERR_UNSUPPORTED, g->loc[y], "can't differentiate through result %lld of %s",
-            (long long)f8_attr_i(g, y, F8_A_INDEX), f8_op_facts(f8_at(g, f8_at(g, y)->in[0])->op)->name);
+            (long long)f8_attr_i(g, y, F8_A_INDEX),
+            f8_op_facts(f8_at(g, f8_at(g, y)->in[0])->op)->name);
 }
 
 /* ---- reductions ---- */

@@ -1,5 +1,5 @@
-/* Derivatives: every rule against central differences in double; then the entry points' structure, the
- * forward/backward pair against micro_step, and update against AdamW written out. */
+/* Derivatives: every rule against central differences in double; then the entry points' structure,
+ * the forward/backward pair against micro_step, and update against AdamW written out. */
 #include "tests/shared/unit.h"
 
 #include <check.h>
@@ -10,7 +10,7 @@
 
 /* ---- one rule at a time ---- */
 
-/* y = expr has shape `shape` of `n` elements; the loss is the sum of y * weights, weights random. */
+/* y = expr has shape `shape` of `n` elements; the loss is the sum of y * random weights. */
 typedef struct rule_case {
     const char *params, *inputs; /* declarations, "" for none; inputs end with a comma */
     const char *body, *shape;
@@ -22,11 +22,13 @@ static const rule_case cases[] = {
     {"param a: f32[3, 4] zeros\nparam b: f32[4] zeros", "", "%y = add(a, b)", "3, 4", 12},
     {"param a: f32[3, 4] zeros\nparam b: f32[3, 1] zeros", "", "%y = sub(a, b)", "3, 4", 12},
     {"param a: f32[3, 4] zeros\nparam b: f32[] zeros", "", "%y = mul(a, b)", "3, 4", 12},
-    {"param a: f32[3, 4] zeros\nparam b: f32[3, 4] zeros", "", "%y = div(a, add(mul(b, b), 1))", "3, 4", 12},
+    {"param a: f32[3, 4] zeros\nparam b: f32[3, 4] zeros", "", "%y = div(a, add(mul(b, b), 1))",
+     "3, 4", 12},
     {"param a: f32[2, 3, 4] zeros\nparam b: f32[3, 1] zeros", "", "%y = mul(a, b)", "2, 3, 4", 24},
     {"param a: f32[3, 4] zeros\nparam b: f32[3, 4] zeros", "", "%y = max(a, b)", "3, 4", 12},
     {"param a: f32[3, 4] zeros\nparam b: f32[3, 4] zeros", "", "%y = min(a, b)", "3, 4", 12},
-    {"param a: f32[3, 4] zeros\nparam b: f32[4] zeros\nparam c: f32[3, 1] zeros", "", "%y = fma(a, b, c)", "3, 4", 12},
+    {"param a: f32[3, 4] zeros\nparam b: f32[4] zeros\nparam c: f32[3, 1] zeros", "",
+     "%y = fma(a, b, c)", "3, 4", 12},
     {"param a: f32[5] zeros", "", "%y = neg(abs(a))", "5", 5},
     {"param a: f32[5] zeros", "", "%y = sqrt(add(mul(a, a), 0.5))", "5", 5},
     {"param a: f32[5] zeros", "", "%y = rsqrt(add(mul(a, a), 0.5))", "5", 5},
@@ -34,7 +36,8 @@ static const rule_case cases[] = {
     {"param a: f32[5] zeros", "", "%y = add(tanh(a), erf(a))", "5", 5},
     {"param a: f32[5] zeros", "", "%y = mul(sin(a), cos(a))", "5", 5},
     {"param a: f32[5] zeros", "", "%y = sigmoid(a)", "5", 5},
-    {"param a: f32[5] zeros\nparam b: f32[5] zeros", "", "%y = select(lt(a, b), mul(a, a), mul(b, 3))", "5", 5},
+    {"param a: f32[5] zeros\nparam b: f32[5] zeros", "",
+     "%y = select(lt(a, b), mul(a, a), mul(b, 3))", "5", 5},
     {"param a: f32[5] zeros", "", "%y = cast(cast(a) {to = bf16}) {to = f32}", "5", 5},
     /* reductions and shapes */
     {"param a: f32[3, 4] zeros", "", "%y = reduce_sum(mul(a, a))", "3, 1", 3},
@@ -45,40 +48,52 @@ static const rule_case cases[] = {
     {"param a: f32[2, 3, 4] zeros", "", "%y = transpose(a) {perm = [1, 2, 0]}", "3, 4, 2", 24},
     {"param a: f32[3, 4] zeros", "", "%y = slice(a) {axis = 0, start = 1, stop = 2}", "1, 4", 4},
     {"param a: f32[3, 8] zeros", "",
-     "%y = mul(slice(mul(a, a)) {start = 0, stop = 4}, slice(mul(a, a)) {start = 4, stop = 8})", "3, 4", 12},
-    {"param a: f32[3, 8] zeros", "", "%y = mul(slice(a) {start = 1, stop = 5}, slice(a) {start = 4, stop = 8})",
+     "%y = mul(slice(mul(a, a)) {start = 0, stop = 4}, slice(mul(a, a)) {start = 4, stop = 8})",
      "3, 4", 12},
-    {"param a: f32[3, 4] zeros\nparam b: f32[2, 4] zeros", "", "%y = concat(mul(a, a), b, a) {axis = 0}", "8, 4", 32},
+    {"param a: f32[3, 8] zeros", "",
+     "%y = mul(slice(a) {start = 1, stop = 5}, slice(a) {start = 4, stop = 8})", "3, 4", 12},
+    {"param a: f32[3, 4] zeros\nparam b: f32[2, 4] zeros", "",
+     "%y = concat(mul(a, a), b, a) {axis = 0}", "8, 4", 32},
     {"param a: f32[3, 1] zeros", "", "%y = broadcast(a) {shape = [2, 3, 4]}", "2, 3, 4", 24},
     {"param a: f32[3, 8] zeros", "", "%y = roll(a) {shift = 1, group = 4}", "3, 8", 24},
     /* products */
-    {"param a: f32[2, 3, 4] zeros\nparam b: f32[4, 5] zeros", "", "%y = matmul(a, b)", "2, 3, 5", 30},
-    {"param a: f32[3, 4] zeros\nparam b: f32[5, 4] zeros", "", "%y = matmul(a, b) {transpose_b = true}", "3, 5", 15},
-    {"param a: f32[4, 3] zeros\nparam b: f32[4, 5] zeros", "", "%y = matmul(a, b) {transpose_a = true}", "3, 5", 15},
+    {"param a: f32[2, 3, 4] zeros\nparam b: f32[4, 5] zeros", "", "%y = matmul(a, b)", "2, 3, 5",
+     30},
+    {"param a: f32[3, 4] zeros\nparam b: f32[5, 4] zeros", "",
+     "%y = matmul(a, b) {transpose_b = true}", "3, 5", 15},
+    {"param a: f32[4, 3] zeros\nparam b: f32[4, 5] zeros", "",
+     "%y = matmul(a, b) {transpose_a = true}", "3, 5", 15},
     {"param a: f32[4, 3] zeros\nparam b: f32[5, 4] zeros\nparam c: f32[3, 5] zeros", "",
      "%y = matmul(a, b, c) {transpose_a = true, transpose_b = true}", "3, 5", 15},
-    {"param x: f32[2, 3, 4] zeros\nparam w: f32[4, 5] zeros\nparam b: f32[5] zeros", "", "%y = linear(x, w, b)", "2, 3, 5", 30},
-    {"param x: f32[3, 4] zeros\nparam w: f32[5, 4] zeros", "", "%y = linear(x, w) {transpose_b = true}", "3, 5", 15},
+    {"param x: f32[2, 3, 4] zeros\nparam w: f32[4, 5] zeros\nparam b: f32[5] zeros", "",
+     "%y = linear(x, w, b)", "2, 3, 5", 30},
+    {"param x: f32[3, 4] zeros\nparam w: f32[5, 4] zeros", "",
+     "%y = linear(x, w) {transpose_b = true}", "3, 5", 15},
     {"param x: f32[4] zeros\nparam w: f32[4, 5] zeros", "", "%y = linear(x, w)", "5", 5},
     /* composites */
-    {"param x: f32[2, 3, 8] zeros\nparam w: f32[8] zeros\nparam b: f32[8] zeros", "", "%y = layernorm(x, w, b)", "2, 3, 8", 48},
+    {"param x: f32[2, 3, 8] zeros\nparam w: f32[8] zeros\nparam b: f32[8] zeros", "",
+     "%y = layernorm(x, w, b)", "2, 3, 8", 48},
     {"param x: f32[3, 8] zeros\nparam w: f32[8] zeros", "", "%y = rmsnorm(x, w)", "3, 8", 24},
     {"param x: f32[3, 8] zeros", "", "%y = softmax(mul(x, 3))", "3, 8", 24},
     {"param x: f32[3, 8] zeros", "", "%y = gelu(mul(x, 3)) {approximate = \"tanh\"}", "3, 8", 24},
     {"param x: f32[3, 8] zeros", "", "%y = gelu(mul(x, 3)) {approximate = \"none\"}", "3, 8", 24},
     {"param x: f32[3, 8] zeros", "", "%y = silu(mul(x, 3))", "3, 8", 24},
     {"param x: f32[2, 5, 12] zeros", "", "%y = rope(x) {heads = 3}", "2, 5, 12", 120},
-    {"param x: f32[5, 8] zeros", "", "%y = rope(x) {heads = 2, base = 100, inverse = true}", "5, 8", 40},
+    {"param x: f32[5, 8] zeros", "", "%y = rope(x) {heads = 2, base = 100, inverse = true}", "5, 8",
+     40},
     {"param x: f32[3, 8] zeros", "%t: i32[3],", "%y = cross_entropy(mul(x, 3), %t)", "", 1},
     {"param w: f32[4, 5] zeros", "%t: i32[2, 3],", "%y = embedding(w, %t)", "2, 3, 5", 30},
     {"param q: f32[2, 5, 8] zeros\nparam k: f32[2, 5, 8] zeros\nparam v: f32[2, 5, 8] zeros", "",
      "%y = attention(mul(q, 2), k, v) {heads = 2}", "2, 5, 8", 80},
     {"param q: f32[1, 5, 8] zeros\nparam k: f32[1, 5, 4] zeros\nparam v: f32[1, 5, 4] zeros", "",
-     "%y = attention(q, k, v) {heads = 4, kv_heads = 2, causal = false, scale = 0.7}", "1, 5, 8", 40},
+     "%y = attention(q, k, v) {heads = 4, kv_heads = 2, causal = false, scale = 0.7}", "1, 5, 8",
+     40},
     /* a tied weight, read four ways */
     {"param w: f32[4, 5] zeros", "%t: i32[3],",
-     "%e = embedding(w, %t)\n  %y = add(linear(gelu(%e), w) {transpose_b = true}, slice(reduce_sum(w) {axis = 0}) "
-     "{start = 0, stop = 4})", "3, 4", 12},
+     "%e = embedding(w, %t)\n  %y = add(linear(gelu(%e), w) {transpose_b = true}, "
+     "slice(reduce_sum(w) {axis = 0}) "
+     "{start = 0, stop = 4})",
+     "3, 4", 12},
 };
 
 enum { N_CASES = sizeof cases / sizeof cases[0] };
@@ -88,7 +103,8 @@ static void parse_case(test_unit *t, const rule_case *c)
     char text[2048];
     snprintf(text, sizeof text,
              "module m\n%s\nfunc forward(%s %%weights: f32[%s]) -> (%%loss: f32[]) {\n  %s\n"
-             "  %%f = reshape(mul(%%y, %%weights)) {shape = [%d]}\n  return reshape(reduce_sum(%%f)) {shape = []}\n}\n",
+             "  %%f = reshape(mul(%%y, %%weights)) {shape = [%d]}\n  return "
+             "reshape(reduce_sum(%%f)) {shape = []}\n}\n",
              c->params, c->inputs, c->shape, c->body, c->n);
     test_unit_parse(t, text, "f32");
 }
@@ -100,7 +116,8 @@ static double eval_loss(test_unit *t, test_values *in)
     return *test_f64(&out, "loss");
 }
 
-/* Central difference of the loss in element i of a value. With h = 1e-5 its own error is about 1e-10. */
+/* Central difference of the loss in element i of a value. With h = 1e-5 its own error is about
+ * 1e-10. */
 static double difference(test_unit *t, test_values *in, double *x, int64_t i)
 {
     const double h = 1e-5, was = x[i];
@@ -115,7 +132,8 @@ static double difference(test_unit *t, test_values *in, double *x, int64_t i)
 static void check_close(double got, double want, double tolerance, const char *what, int64_t i)
 {
     double bound = tolerance * (1 + fabs(want));
-    ck_assert_msg(fabs(got - want) <= bound, "%s[%lld]: %.12g, not %.12g", what, (long long)i, got, want);
+    ck_assert_msg(fabs(got - want) <= bound, "%s[%lld]: %.12g, not %.12g", what, (long long)i, got,
+                  want);
 }
 
 /* Every parameter's gradient in micro_step against differences of eval. */
@@ -123,7 +141,8 @@ static void check_gradients(test_unit *t, const char *what)
 {
     test_values in = {.t = t}, out = {.t = t};
     test_run_f64(test_func(t, "micro_step"), &in, &out);
-    check_close(*test_f64(&out, "opt.micro_steps"), *test_f64(&in, "opt.micro_steps") + 1, 1e-15, what, 0);
+    check_close(*test_f64(&out, "opt.micro_steps"), *test_f64(&in, "opt.micro_steps") + 1, 1e-15,
+                what, 0);
     const f8_module *m = t->unit.module;
     for (size_t v = 0; v < m->n_vars; v++) {
         if (m->var[v].kind != F8_VAR_PARAM)
@@ -162,7 +181,8 @@ START_TEST(rule_decomposed)
     ck_assert_int_eq(whole.n, parts.n);
     for (int k = 0; k < whole.n; k++)
         for (int64_t i = 0; i < f8_type_elements(&whole.type[k]); i++)
-            check_close(((double *)parts.data[k])[i], ((double *)whole.data[k])[i], 1e-12, cases[_i].body, i);
+            check_close(((double *)parts.data[k])[i], ((double *)whole.data[k])[i], 1e-12,
+                        cases[_i].body, i);
     test_unit_end(&t);
 }
 END_TEST
@@ -222,7 +242,8 @@ static const char gpt[] =
     "  %logits = linear(%x, wte) {transpose_b = true, name = \"lm_head\"}\n"
     "  return cross_entropy(%logits, %targets)\n"
     "}\n"
-    "optimizer adamw {lr = 0.01, beta1 = 0.8, beta2 = 0.9, eps = 1e-6, weight_decay = 0.1, clip = 0.5,\n"
+    "optimizer adamw {lr = 0.01, beta1 = 0.8, beta2 = 0.9, eps = 1e-6, weight_decay = 0.1, clip = "
+    "0.5,\n"
     "  schedule = \"cosine\", warmup = 4, steps = 20, min_lr = 0.1}\n";
 
 static void start(test_unit *t, const char *text, const char *recipe)
@@ -264,7 +285,7 @@ START_TEST(entry_points)
 }
 END_TEST
 
-/* Every wgrad adds to its gradient in place: the state is its acc operand, the tied embedding last. */
+/* Every wgrad's acc operand is its gradient's state; a tied embedding comes last. */
 START_TEST(gradients_accumulate)
 {
     test_unit t;
@@ -293,7 +314,8 @@ START_TEST(gradient_dtypes)
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         const f8_node *n = f8_at(g, r);
         if (n->op == F8_OP_MATMUL)
-            ck_assert(f8_type_of(g, n->in[0])->dtype == F8_BF16 && f8_type_of(g, n->in[1])->dtype == F8_BF16);
+            ck_assert(f8_type_of(g, n->in[0])->dtype == F8_BF16 &&
+                      f8_type_of(g, n->in[1])->dtype == F8_BF16);
         if (n->op == F8_OP_ATTENTION_GRAD)
             ck_assert_int_eq(n->type.dtype, F8_BF16);
         if (n->op == F8_OP_CAST && n->type.dtype == F8_BF16 && f8_at(g, n->in[0])->op == F8_OP_CAST)
@@ -317,7 +339,8 @@ START_TEST(whole_model_gradients)
             continue;
         double *sum = test_f64(&out, name), *before = test_f64(&in, name);
         for (int64_t i = 0; i < f8_type_elements(&m->var[v].type); i += 7)
-            check_close(sum[i] - before[i], difference(&t, &in, test_f64(&in, m->var[v].name), i), 1e-7, name, i);
+            check_close(sum[i] - before[i], difference(&t, &in, test_f64(&in, m->var[v].name), i),
+                        1e-7, name, i);
     }
     test_unit_end(&t);
 }
@@ -326,9 +349,11 @@ END_TEST
 START_TEST(inference_is_eval_alone)
 {
     test_unit t;
-    test_unit_parse(&t,
-                    "module m\nparam w: f32[4, 5] zeros\nfunc forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n"
-                    "  return linear(%x, w)\n}\n", "bf16");
+    test_unit_parse(
+        &t,
+        "module m\nparam w: f32[4, 5] zeros\nfunc forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n"
+        "  return linear(%x, w)\n}\n",
+        "bf16");
     t.unit.options.inference = true;
     test_pass(&t, f8_pass_precision);
     test_pass(&t, f8_pass_autodiff);
@@ -377,14 +402,16 @@ static adam reference_scalars(test_unit *t, test_values *in)
     const f8_optimizer *o = &m->optimizer;
     double sum = 0, step = *test_f64(in, "opt.step") + 1, n = *test_f64(in, "opt.micro_steps");
     for (int k = 0; k < in->n; k++)
-        for (int64_t i = 0; !strncmp(in->name[k], "grad.", 5) && i < f8_type_elements(&in->type[k]); i++)
+        for (int64_t i = 0; !strncmp(in->name[k], "grad.", 5) && i < f8_type_elements(&in->type[k]);
+             i++)
             sum += pow(((double *)in->data[k])[i] / n, 2);
     double p = fmin(1, fmax(0, (step - (double)o->warmup) / (double)(o->steps - o->warmup)));
     double shape = o->min_lr + (1 - o->min_lr) * 0.5 * (1 + cos(3.14159265358979323846 * p));
     return (adam){sqrt(sum), o->lr * (step < (double)o->warmup ? step / (double)o->warmup : shape)};
 }
 
-static void check_param(test_unit *t, test_values *in, test_values *out, const f8_var *var, const adam *a)
+static void check_param(test_unit *t, test_values *in, test_values *out, const f8_var *var,
+                        const adam *a)
 {
     const f8_optimizer *o = &t->unit.module->optimizer;
     const char *name = var->name;
@@ -395,7 +422,8 @@ static void check_param(test_unit *t, test_values *in, test_values *out, const f
     double *new_m = test_f64(out, f8_arena_printf(&t->arena, "opt.m.%s", name));
     double *zero = test_f64(out, f8_arena_printf(&t->arena, "grad.%s", name));
     double step = *test_f64(in, "opt.step") + 1, n = *test_f64(in, "opt.micro_steps");
-    double clip = fmin(1, o->clip / (a->norm + 1e-6)), decay = var->type.rank >= 2 ? o->weight_decay : 0;
+    double clip = fmin(1, o->clip / (a->norm + 1e-6)),
+           decay = var->type.rank >= 2 ? o->weight_decay : 0;
     for (int64_t i = 0; i < f8_type_elements(&var->type); i++) {
         double d = g[i] / n * clip, nm = o->beta1 * m[i] + (1 - o->beta1) * d;
         double nv = o->beta2 * v[i] + (1 - o->beta2) * d * d;
@@ -448,11 +476,14 @@ START_TEST(update_is_skipped)
     for (size_t i = 0; i < update->n_in; i++)
         test_value(&in, update->in[i].name, &update->in[i].type);
     *test_f64(&in, "opt.micro_steps") = _i == 2 ? 0 : 1;
-    test_f64(&in, "grad.h.0.qkv.weight")[5] = _i == 0 ? (double)NAN : _i == 1 ? (double)INFINITY : 0;
+    test_f64(&in, "grad.h.0.qkv.weight")[5] = _i == 0   ? (double)NAN
+                                              : _i == 1 ? (double)INFINITY
+                                                        : 0;
     test_run_f64(update, &in, &out);
     ck_assert_double_eq(*test_f64(&out, "skipped"), 1);
     for (int k = 0; k < out.n; k++) {
-        if (!strcmp(out.name[k], "lr") || !strcmp(out.name[k], "grad_norm") || !strcmp(out.name[k], "skipped"))
+        if (!strcmp(out.name[k], "lr") || !strcmp(out.name[k], "grad_norm") ||
+            !strcmp(out.name[k], "skipped"))
             continue;
         bool zeroed = !strncmp(out.name[k], "grad.", 5) || !strcmp(out.name[k], "opt.micro_steps");
         double *was = test_f64(&in, out.name[k]), *is = out.data[k];

@@ -1,5 +1,5 @@
-/* precision, chunk, decompose and canonicalize: what they make of small texts, printed; and in double, that
- * what they make has the same value. */
+/* precision, chunk, decompose and canonicalize: what they make of small texts, printed; and in
+ * double, that what they make has the same value. */
 #include "tests/shared/unit.h"
 
 #include <check.h>
@@ -33,14 +33,16 @@ static const struct {
     /* each op computes in f32 and rounds; an explicit name wins over the weight's */
     {"bf16",
      "param w: f32[4, 5] zeros\nparam b: f32[5] zeros\n"
-     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return tanh(linear(%x, w, b) {name = \"head\"})\n}\n",
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return tanh(linear(%x, w, b) {name = "
+     "\"head\"})\n}\n",
      "%1 = cast(%x) {to = bf16}; %2 = cast(w) {to = bf16}; "
      "%head.fprop = matmul(%1, %2) {name = \"head\", role = \"fprop\"}; %3 = add(%head.fprop, b); "
      "%4 = cast(%3) {to = bf16}; %5 = cast(%4); %6 = tanh(%5); return %6"},
     {"f32",
      "param fc.weight: f32[4, 5] zeros\n"
      "func forward(%x: f32[3, 4]) -> (%y: f32[3, 5]) {\n  return exp(linear(%x, fc.weight))\n}\n",
-     "%fc.fprop = matmul(%x, fc.weight) {name = \"fc\", role = \"fprop\"}; %1 = exp(%fc.fprop); return %1"},
+     "%fc.fprop = matmul(%x, fc.weight) {name = \"fc\", role = \"fprop\"}; %1 = exp(%fc.fprop); "
+     "return %1"},
     /* two linears on one weight have their own names */
     {"f32",
      "param w: f32[4, 4] zeros\nfunc forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n"
@@ -53,7 +55,8 @@ static const struct {
      "  %h = mul(%x, reduce_max(%x))\n  %s = slice(%h) {start = 0, stop = 4}\n"
      "  return cross_entropy(linear(%s, w), %t)\n}\n",
      "%1 = reduce_max(%x); %2 = mul(%x, %1); %h = cast(%2) {to = bf16}; %s = slice(%h) {stop = 4}; "
-     "%3 = cast(w) {to = bf16}; %w.fprop = matmul(%s, %3) {name = \"w\", role = \"fprop\"}; %4 = cross_entropy(%w.fprop, %t); return %4"},
+     "%3 = cast(w) {to = bf16}; %w.fprop = matmul(%s, %3) {name = \"w\", role = \"fprop\"}; %4 = "
+     "cross_entropy(%w.fprop, %t); return %4"},
     /* attention takes and gives bf16; a cast in the text is kept as asked */
     {"bf16",
      "func forward(%x: f32[1, 3, 4], %i: i32[3, 1]) -> (%y: f32[1, 3, 4]) {\n"
@@ -93,7 +96,8 @@ static const struct {
     {"neg(neg(%x))", "f32[4, 6]", "return %x"},
     {"select(lt(%x, %y), %y, %y)", "f32[4, 6]", "return %y"},
     {"mul(%x, add(mul(2, 3), exp(0)))", "f32[4, 6]", "%1 = mul(%x, 7); return %1"},
-    {"mul(%x, div(1, 0))", "f32[4, 6]", "%1 = div(1, 0); %2 = mul(%x, %1); return %2"}, /* Inf can't be written */
+    {"mul(%x, div(1, 0))", "f32[4, 6]",
+     "%1 = div(1, 0); %2 = mul(%x, %1); return %2"}, /* Inf can't be written */
     {"reshape(reshape(%x) {shape = [24]}) {shape = [6, 4]}", "f32[6, 4]",
      "%1 = reshape(%x) {shape = [6, 4]}; return %1"},
     {"reshape(reshape(%x) {shape = [24]}) {shape = [4, 6]}", "f32[4, 6]", "return %x"},
@@ -104,7 +108,8 @@ static const struct {
     {"slice(concat(%x, %y)) {start = 6, stop = 12}", "f32[4, 6]", "return %y"},
     {"slice(concat(%x, %y)) {start = 5, stop = 12}", "f32[4, 7]",
      "%1 = concat(%x, %y); %2 = slice(%1) {start = 5, stop = 12}; return %2"},
-    {"concat(slice(%x) {start = 0, stop = 2}, slice(%x) {start = 2, stop = 6})", "f32[4, 6]", "return %x"},
+    {"concat(slice(%x) {start = 0, stop = 2}, slice(%x) {start = 2, stop = 6})", "f32[4, 6]",
+     "return %x"},
     {"concat(slice(%x) {start = 1, stop = 2}, slice(%x) {start = 2, stop = 6})", "f32[4, 5]",
      "%1 = slice(%x) {start = 1, stop = 6}; return %1"},
     {"add(%x, broadcast(reduce_max(%y)) {shape = [4, 6]})", "f32[4, 6]",
@@ -119,9 +124,10 @@ START_TEST(canonical_forms)
 {
     test_unit t;
     char text[512];
-    snprintf(text, sizeof text,
-             "module m\nfunc forward(%%x: f32[4, 6], %%y: f32[4, 6]) -> (%%r: %s) {\n  return %s\n}\n",
-             canonical[_i].type, canonical[_i].expr);
+    snprintf(
+        text, sizeof text,
+        "module m\nfunc forward(%%x: f32[4, 6], %%y: f32[4, 6]) -> (%%r: %s) {\n  return %s\n}\n",
+        canonical[_i].type, canonical[_i].expr);
     test_unit_parse(&t, text, "f32");
     test_pass(&t, f8_pass_canonicalize);
     ck_assert_msg(!strcmp(body(&t, "forward"), canonical[_i].body), "%s\ngives %s\nnot   %s",
@@ -135,14 +141,15 @@ END_TEST
 START_TEST(composites_vanish)
 {
     test_unit t;
-    test_unit_parse(&t,
-                    "module m\nparam w: f32[8] zeros\nparam b: f32[8] zeros\nstate h: f32[3] zeros\n"
-                    "func forward(%x: f32[4, 8], %t: i32[4]) -> (%loss: f32[], %s: f32[], %p: f32[3]) {\n"
-                    "  %n = rmsnorm(layernorm(%x, w, b), w)\n"
-                    "  %a = softmax(rope(silu(gelu(%n))) {heads = 2})\n"
-                    "  %m = amax(%a)\n"
-                    "  return cross_entropy(add(%a, mean(%a)), %t), fp8_scale(%m), history_push(h, %m)\n}\n",
-                    "f32");
+    test_unit_parse(
+        &t,
+        "module m\nparam w: f32[8] zeros\nparam b: f32[8] zeros\nstate h: f32[3] zeros\n"
+        "func forward(%x: f32[4, 8], %t: i32[4]) -> (%loss: f32[], %s: f32[], %p: f32[3]) {\n"
+        "  %n = rmsnorm(layernorm(%x, w, b), w)\n"
+        "  %a = softmax(rope(silu(gelu(%n))) {heads = 2})\n"
+        "  %m = amax(%a)\n"
+        "  return cross_entropy(add(%a, mean(%a)), %t), fp8_scale(%m), history_push(h, %m)\n}\n",
+        "f32");
     test_pass(&t, f8_pass_decompose);
     const f8_graph *g = test_func(&t, "forward")->graph;
     for (f8_ref r = 1; r < g->n_nodes; r++) {
@@ -153,13 +160,16 @@ START_TEST(composites_vanish)
 }
 END_TEST
 
-/* Forward's and backward's row statistics are one node: what autodiff of bf16 layernorm and gelu leaves. */
+/* Forward's and backward's row statistics are one node: what autodiff of bf16 layernorm and gelu
+ * leaves. */
 START_TEST(statistics_are_shared)
 {
     test_unit t;
     test_unit_parse(&t,
-                    "module m\nparam w: f32[8] zeros\nparam b: f32[8] zeros\nfunc forward(%x: f32[4, 8], %t: i32[4]) -> (%loss: "
-                    "f32[]) {\n  return cross_entropy(layernorm(mul(%x, w), w, b), %t)\n}\n", "f32");
+                    "module m\nparam w: f32[8] zeros\nparam b: f32[8] zeros\nfunc forward(%x: "
+                    "f32[4, 8], %t: i32[4]) -> (%loss: "
+                    "f32[]) {\n  return cross_entropy(layernorm(mul(%x, w), w, b), %t)\n}\n",
+                    "f32");
     test_pass(&t, f8_pass_precision);
     test_pass(&t, f8_pass_autodiff);
     test_pass(&t, f8_pass_decompose);
@@ -177,14 +187,17 @@ START_TEST(scale_of_amax)
     static const struct {
         double amax, e4m3, e5m2, kept;
     } rows[] = {
-        {448, 1, 32, 32},     {2, 224, 7168, 7168}, {0, 1, 1, 5},
-        {INFINITY, 1, 1, 5},  {NAN, 1, 1, 5},       {1e-45, FLT_MAX, FLT_MAX, FLT_MAX},
+        {448, 1, 32, 32},    {2, 224, 7168, 7168}, {0, 1, 1, 5},
+        {INFINITY, 1, 1, 5}, {NAN, 1, 1, 5},       {1e-45, FLT_MAX, FLT_MAX, FLT_MAX},
     };
     test_unit t;
-    test_unit_parse(&t,
-                    "module m\nfunc forward(%a: f32[], %p: f32[]) -> (%x: f32[], %y: f32[], %z: f32[]) {\n"
-                    "  return fp8_scale(%a) {format = f8e4m3, margin = 0}, fp8_scale(%a) {format = f8e5m2, margin = 2},\n"
-                    "         fp8_scale(%a, %p) {format = f8e5m2, margin = 2}\n}\n", "f32");
+    test_unit_parse(
+        &t,
+        "module m\nfunc forward(%a: f32[], %p: f32[]) -> (%x: f32[], %y: f32[], %z: f32[]) {\n"
+        "  return fp8_scale(%a) {format = f8e4m3, margin = 0}, fp8_scale(%a) {format = f8e5m2, "
+        "margin = 2},\n"
+        "         fp8_scale(%a, %p) {format = f8e5m2, margin = 2}\n}\n",
+        "f32");
     test_pass(&t, f8_pass_decompose);
     test_values in = {.t = &t}, out = {.t = &t};
     const f8_type scalar = {.dtype = F8_F32};
@@ -230,11 +243,13 @@ START_TEST(chunks_of_rows)
     f8_ref fprop[2];
     int n = 0;
     for (f8_ref r = 1; r < g->n_nodes; r++) {
-        ck_assert_int_lt(f8_type_rows(f8_type_of(g, r)) * f8_type_columns(f8_type_of(g, r)), 96 * 30000);
+        ck_assert_int_lt(f8_type_rows(f8_type_of(g, r)) * f8_type_columns(f8_type_of(g, r)),
+                         96 * 30000);
         if (f8_at(g, r)->op == F8_OP_MATMUL && !strcmp(f8_attr_s(g, r, F8_A_ROLE), "fprop"))
             fprop[n++] = r;
         /* chunk after chunk: the first wgrad stands before the second's logits */
-        if (f8_at(g, r)->op == F8_OP_MATMUL && !strcmp(f8_attr_s(g, r, F8_A_ROLE), "wgrad") && n == 1)
+        if (f8_at(g, r)->op == F8_OP_MATMUL && !strcmp(f8_attr_s(g, r, F8_A_ROLE), "wgrad") &&
+            n == 1)
             ck_assert_str_eq(g->name[f8_at(g, r)->in[2]], "grad.w");
     }
     ck_assert_int_eq(n, 2);
@@ -258,8 +273,8 @@ START_TEST(chunked_values)
         ck_assert_str_eq(a.name[k], b.name[k]);
         for (int64_t i = 0; i < f8_type_elements(&a.type[k]); i++) {
             double x = ((double *)a.data[k])[i], y = ((double *)b.data[k])[i];
-            ck_assert_msg(fabs(x - y) <= 1e-12 * (1 + fabs(x)), "%s[%lld]: %.17g and %.17g", a.name[k],
-                          (long long)i, x, y);
+            ck_assert_msg(fabs(x - y) <= 1e-12 * (1 + fabs(x)), "%s[%lld]: %.17g and %.17g",
+                          a.name[k], (long long)i, x, y);
         }
     }
     test_unit_end(&whole);

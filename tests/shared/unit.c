@@ -33,8 +33,8 @@ f8_status test_pass_fails(test_unit *t, f8_status (*pass)(f8_unit *u))
 
 void test_pass(test_unit *t, f8_status (*pass)(f8_unit *u))
 {
-    ck_assert_msg(test_pass_fails(t, pass) == F8_OK, "%u:%u: %s", t->diag.loc.line, t->diag.loc.column,
-                  t->diag.text);
+    ck_assert_msg(test_pass_fails(t, pass) == F8_OK, "%u:%u: %s", t->diag.loc.line,
+                  t->diag.loc.column, t->diag.text);
 }
 
 const f8_func *test_func(const test_unit *t, const char *name)
@@ -80,7 +80,8 @@ int test_count(const f8_func *f, f8_op op, const char *role)
 {
     int n = 0;
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
-        n += f8_at(f->graph, r)->op == op && (!role || !strcmp(f8_attr_s(f->graph, r, F8_A_ROLE), role));
+        n += f8_at(f->graph, r)->op == op &&
+             (!role || !strcmp(f8_attr_s(f->graph, r, F8_A_ROLE), role));
     return n;
 }
 

@@ -35,7 +35,8 @@ typedef struct test_values {
     int n;
 } test_values;
 
-/* The buffer of that name, made (with seeded random numbers, ids in [0, id_limit) for i32) at first use. */
+/* The buffer of that name, made (with seeded random numbers, ids in [0, id_limit) for i32) at first
+ * use. */
 void *test_value(test_values *v, const char *name, const f8_type *type);
 double *test_f64(test_values *v, const char *name); /* must exist */
 
