@@ -3,6 +3,7 @@
  *   matmul(a, cast(param, bf16))      rounds the f32 parameter on the way in: no copy of a weight exists
  *   reduce over the first axis        of a matrix only, in blocks of 64 rows (the canonical order, ir/README.md)
  *   reduce over one element           is that element
+ *   transpose of axes of one element  a reshape
  *   reshape, where rows change        narrow values only: cast(reshape(x), narrow) = reshape(cast(x, narrow)),
  *                                     reshape(cast(x, wide)) = cast(reshape(x), wide)
  *   broadcast no row program reads    an explicit broadcast
@@ -101,6 +102,22 @@ static bool regroups(const f8_graph *g, f8_ref r)
     return n->op == F8_OP_RESHAPE && !same_matrix(&n->type, f8_type_of(g, n->in[0]));
 }
 
+/* A transpose that moves only axes of one element: a reshape. */
+static bool moves_nothing(const f8_graph *g, const f8_node *n, const f8_ref *in)
+{
+    const f8_type *t = f8_type_of(g, in[0]);
+    int64_t last = -1;
+    for (int i = 0; i < t->rank; i++) {
+        const int64_t axis = n->attr[0].ints.v[i];
+        if (t->dim[axis] == 1)
+            continue;
+        if (axis < last)
+            return false;
+        last = axis;
+    }
+    return true;
+}
+
 /* Regroup the narrower side of a cast, so that what must lie in memory is narrow. */
 static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
 {
@@ -189,6 +206,10 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
         return f8_make(to, n->op, (f8_ref[]){in[0], copied(to, in[1])}, 2, NULL, 0);
     if (n->op == F8_OP_EMBEDDING_GRAD && has_gaps(to, in[1]))
         return f8_make(to, n->op, (f8_ref[]){in[0], copied(to, in[1]), in[2]}, 3, NULL, 0);
+    if (n->op == F8_OP_TRANSPOSE && moves_nothing(to, n, in))
+        return f8_reshape(to, in[0], &n->type);
+    if (n->op == F8_OP_RESHAPE && f8_at(to, in[0])->op == F8_OP_RESHAPE)
+        return f8_reshape(to, f8_at(to, in[0])->in[0], &n->type);
     if (n->op == F8_OP_RESHAPE || n->op == F8_OP_CAST || n->op == F8_OP_QUANTIZE) {
         const f8_ref r = narrow_first(to, n, in);
         if (r || to->diag->status != F8_OK)
