@@ -318,7 +318,8 @@ int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids)
     }
     f8_kbuffer list = {.dtype = F8_I32, .ext = F8_EXT_ROW, .map = -1, .ids = -1, .limit = -1};
     list.stride = new_int(b, 1);
-    f8_kbuffer rows = {.dtype = t->dtype, .ext = F8_EXT_FULL, .map = -1};
+    f8_kbuffer rows = {.dtype = t->dtype, .map = -1};
+    rows.ext = F8_EXT_ROW | (b->cols > 1 ? F8_EXT_COL : 0);
     rows.ids = add_buffer(b, &list, ids, ids_place);
     rows.stride = new_int(b, place->stride);
     rows.limit = new_int(b, f8_type_rows(t));
