@@ -63,15 +63,17 @@ typedef struct scaler {
 
 /* ---- operands ---- */
 
-/* The value an operand is quantized from: before its cast to bf16, rows of it if it is a slice. */
+/* The value an operand is quantized from: before its cast to bf16, also under views of that. */
 static f8_ref source_of(f8_graph *g, f8_ref r)
 {
-    const f8_node *n = f8_at(g, r);
-    if (n->op == F8_OP_CAST && n->type.dtype == F8_BF16 && f8_type_of(g, n->in[0])->dtype == F8_F32)
-        return n->in[0];
-    if (n->op == F8_OP_SLICE) {
-        const f8_ref inner = source_of(g, n->in[0]);
-        if (inner != n->in[0])
+    const f8_node n = *f8_at(g, r); /* the graph may grow below */
+    if (n.op == F8_OP_CAST && n.type.dtype == F8_BF16 && f8_type_of(g, n.in[0])->dtype == F8_F32)
+        return n.in[0];
+    if (n.op == F8_OP_SLICE || n.op == F8_OP_RESHAPE) {
+        const f8_ref inner = source_of(g, n.in[0]);
+        if (inner != n.in[0] && n.op == F8_OP_RESHAPE)
+            return f8_reshape(g, inner, &n.type);
+        if (inner != n.in[0])
             return f8_slice(g, inner, f8_attr_i(g, r, F8_A_AXIS), f8_attr_i(g, r, F8_A_START),
                             f8_attr_i(g, r, F8_A_STOP));
     }

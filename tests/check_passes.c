@@ -282,6 +282,31 @@ START_TEST(chunked_values)
 }
 END_TEST
 
+/* An FP8 head in chunks: each operand is quantized from f32, never from its rounding to bf16. */
+START_TEST(chunks_are_quantized_once)
+{
+    test_unit t;
+    start_head(&t, "current");
+    test_pass(&t, f8_pass_chunk);
+    test_pass(&t, f8_pass_scaling);
+    const f8_func *step = test_func(&t, "micro_step");
+    const f8_graph *g = step->graph;
+    ck_assert_int_eq(test_count(step, F8_OP_SCALED_MATMUL, NULL), 6);
+    ck_assert_int_eq(test_count(step, F8_OP_QUANTIZE, NULL), 5); /* x and dy of two chunks, and w */
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        if (f8_at(g, r)->op != F8_OP_QUANTIZE)
+            continue;
+        for (f8_ref x = f8_at(g, r)->in[0];; x = f8_at(g, x)->in[0]) {
+            ck_assert_int_eq(f8_type_of(g, x)->dtype, F8_F32);
+            f8_op op = f8_at(g, x)->op;
+            if (op != F8_OP_CAST && op != F8_OP_SLICE && op != F8_OP_RESHAPE)
+                break;
+        }
+    }
+    test_unit_end(&t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("passes");
@@ -294,6 +319,7 @@ int main(void)
     tcase_add_loop_test(t, scale_of_amax, 0, 6);
     tcase_add_loop_test(t, chunks_of_rows, 0, 2);
     tcase_add_test(t, chunked_values);
+    tcase_add_test(t, chunks_are_quantized_once);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
