@@ -1,4 +1,4 @@
-/* Attention on the CPU: checks, what both directions share, and the forward kernel (cpu_attention.h).
+/* Attention on the CPU: checks and the forward kernel (cpu_attention.h).
  *
  * Forward is one phase; a task is 4 blocks of 48 queries of one head. It walks the blocks of keys once,
  * converting each to f32 for all its queries:
@@ -8,158 +8,6 @@
 
 #include <math.h>
 #include <stdio.h>
-
-/* ---- shared parts ---- */
-
-LLVMValueRef f8_att_mul(f8_att *a, LLVMValueRef x, int64_t y)
-{
-    return a->m->ll->BuildNSWMul(a->m->b, x, f8_ll_i64(a->m, y), "");
-}
-
-LLVMValueRef f8_att_add(f8_att *a, LLVMValueRef x, int64_t y)
-{
-    return a->m->ll->BuildNSWAdd(a->m->b, x, f8_ll_i64(a->m, y), "");
-}
-
-LLVMValueRef f8_att_div(f8_att *a, LLVMValueRef x, int64_t y)
-{
-    return a->m->ll->BuildUDiv(a->m->b, x, f8_ll_i64(a->m, y), "");
-}
-
-LLVMValueRef f8_att_rem(f8_att *a, LLVMValueRef x, int64_t y)
-{
-    return a->m->ll->BuildURem(a->m->b, x, f8_ll_i64(a->m, y), "");
-}
-
-int64_t f8_att_room(f8_att *a, int64_t count)
-{
-    int64_t at = a->scratch;
-    a->scratch += (count * 4 + 63) / 64 * 64;
-    return at;
-}
-
-LLVMValueRef f8_att_floats(f8_att *a, LLVMValueRef scratch, int64_t offset)
-{
-    return f8_ll_at(a->m, a->m->i8, scratch, f8_ll_i64(a->m, offset));
-}
-
-LLVMValueRef f8_att_slice(f8_att *a, LLVMValueRef base, LLVMValueRef index, int64_t stride,
-                          int64_t offset)
-{
-    return f8_ll_at(a->m, a->m->f32, base, f8_att_add(a, f8_att_mul(a, index, stride), offset));
-}
-
-void f8_att_fill(f8_att *a, LLVMValueRef at, LLVMValueRef count, float value)
-{
-    f8_llvm_module *m = a->m;
-    f8_ll_loop l;
-    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), count, f8_ll_i64(m, F8_MK_LANES), NULL, 0);
-    f8_ll_vstore(m, f8_ll_vf32(m, value), f8_ll_at(m, m->f32, at, l.index), NULL);
-    f8_ll_loop_end(m, &l, NULL);
-}
-
-LLVMValueRef f8_att_token(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
-                          LLVMValueRef token, LLVMValueRef head)
-{
-    f8_llvm_module *m = a->m;
-    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->T), token, "");
-    LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, stride),
-                                         f8_att_mul(a, head, a->desc->D), "");
-    return f8_ll_at(m, a->element, base, at);
-}
-
-LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
-                        LLVMValueRef token)
-{
-    f8_llvm_module *m = a->m;
-    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->H), head, "");
-    LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, a->desc->T), token, "");
-    return f8_ll_at(m, m->f32, base, at);
-}
-
-LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block)
-{
-    return f8_att_mul(a, block, F8_ATT_BLOCK);
-}
-
-LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block)
-{
-    f8_llvm_module *m = a->m;
-    LLVMValueRef left = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, a->desc->T), f8_att_start(a, block), "");
-    return f8_ll_imin(m, left, f8_ll_i64(m, F8_ATT_BLOCK));
-}
-
-LLVMValueRef f8_att_visible(f8_att *a, int group, LLVMValueRef key, LLVMValueRef count)
-{
-    f8_llvm_module *m = a->m;
-    LLVMValueRef query = m->ll->BuildAdd(m->b, f8_ll_iota(m), f8_ll_vi32(m, group * F8_MK_LANES), "");
-    key = f8_ll_splat(m, m->ll->BuildTrunc(m->b, key, m->i32, ""));
-    count = f8_ll_splat(m, m->ll->BuildTrunc(m->b, count, m->i32, ""));
-    LLVMValueRef seen = m->ll->BuildICmp(m->b, LLVMIntSGE, query, key, "");
-    LLVMValueRef there = m->ll->BuildICmp(m->b, LLVMIntSLT, query, count, "");
-    return m->ll->BuildAnd(m->b, seen, there, "");
-}
-
-/* ---- products ---- */
-
-static int columns_of(const f8_att *a, f8_att_product kind)
-{
-    return kind == F8_ATT_SCORES ? F8_ATT_GROUPS : (int)(a->padded / F8_MK_LANES);
-}
-
-void f8_att_make_product(f8_att *a, f8_att_product kind)
-{
-    const int64_t block = F8_ATT_BLOCK, row = a->padded;
-    const f8_mk_gemm shape[F8_ATT_PRODUCTS] = {
-        [F8_ATT_SCORES] = {F8_MK_FULL, F8_MK_ZERO, 0, row, 1, block, block},
-        [F8_ATT_OUT] = {F8_MK_FULL, F8_MK_SCALE, 0, 1, block, row, row},
-        [F8_ATT_OUT_DIAG] = {F8_MK_UPTO, F8_MK_SCALE, 0, 1, block, row, row},
-        [F8_ATT_DQ] = {F8_MK_FULL, F8_MK_ADD, 0, 1, block, row, row},
-        [F8_ATT_DQ_DIAG] = {F8_MK_UPTO, F8_MK_ADD, 0, 1, block, row, row},
-        [F8_ATT_DKV] = {F8_MK_FULL, F8_MK_ADD, 0, block, 1, row, row},
-        [F8_ATT_DKV_DIAG] = {F8_MK_FROM, F8_MK_ADD, 0, block, 1, row, row},
-    };
-    static const char *const names[F8_ATT_PRODUCTS] = {"scores", "out", "out_diag", "dq", "dq_diag",
-                                                       "dkv", "dkv_diag"};
-    for (int left = columns_of(a, kind), w; left; left -= w) {
-        w = f8_mk_width(a->m, left);
-        if (a->product[kind][w])
-            continue;
-        char name[160];
-        snprintf(name, sizeof name, "%s_%s%d", a->symbol, names[kind], w);
-        f8_mk_gemm g = shape[kind];
-        g.width = w;
-        a->product[kind][w] = f8_mk_gemm_function(a->m, name, &g);
-    }
-}
-
-void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left, LLVMValueRef right,
-                 LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor)
-{
-    f8_llvm_module *m = a->m;
-    int columns = columns_of(a, kind);
-    for (int at = 0, w; at < columns; at += w) {
-        w = f8_mk_width(m, columns - at);
-        LLVMValueRef skip = f8_ll_i64(m, at * F8_MK_LANES);
-        LLVMValueRef args[] = {f8_ll_at(m, m->f32, c, skip), left, f8_ll_at(m, m->f32, right, skip),
-                               rows, depth, factor ? factor : left};
-        f8_ll_call(m, a->product[kind][w], args, 6);
-    }
-}
-
-LLVMValueRef f8_att_make_pack(f8_att *a, const char *what, int64_t stride)
-{
-    char name[160];
-    snprintf(name, sizeof name, "%s_pack_%s", a->symbol, what);
-    return f8_mk_pack_function(a->m, name, a->desc->dtype, a->desc->D, stride);
-}
-
-LLVMValueRef f8_att_make_store(f8_att *a, const char *what, int64_t stride)
-{
-    char name[160];
-    snprintf(name, sizeof name, "%s_store_%s", a->symbol, what);
-    return f8_mk_store_function(a->m, name, a->desc->dtype, a->desc->D, stride);
-}
 
 /* ---- the forward kernel ---- */
 
@@ -325,8 +173,7 @@ static void forward_step(forward *w, LLVMValueRef i, LLVMValueRef key_block, boo
     LLVMValueRef stats = f8_att_slice(a, f8_att_floats(a, w->scratch, w->stats), i, STATS, 0);
     LLVMValueRef qt = f8_att_slice(a, f8_att_floats(a, w->scratch, w->qt), i, area, 0);
     LLVMValueRef o = f8_att_slice(a, f8_att_floats(a, w->scratch, w->o), i, area, 0);
-    f8_att_call(a, F8_ATT_SCORES, s, f8_att_floats(a, w->scratch, w->k), qt, keys,
-                f8_ll_i64(m, a->desc->D), NULL);
+    f8_att_scores(a, diag, s, f8_att_floats(a, w->scratch, w->k), qt, keys, queries);
     f8_ll_call(m, w->softmax[diag], (LLVMValueRef[]){s, stats, keys, queries}, 4);
     f8_att_call(a, diag ? F8_ATT_OUT_DIAG : F8_ATT_OUT, o, s, f8_att_floats(a, w->scratch, w->v),
                 queries, keys, f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_ALPHA)));
@@ -384,7 +231,7 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     f8_llvm_module *m = a->m;
     const f8_attention_desc *d = a->desc;
     const int64_t area = F8_ATT_BLOCK * a->padded, supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
-    f8_att_make_product(a, F8_ATT_SCORES);
+    f8_att_make_scores(a);
     f8_att_make_product(a, F8_ATT_OUT);
     if (d->causal)
         f8_att_make_product(a, F8_ATT_OUT_DIAG);

@@ -182,10 +182,10 @@ static void step(backward *w, LLVMValueRef i, LLVMValueRef j, bool diag)
     f8_att *a = w->a;
     f8_llvm_module *m = a->m;
     LLVMValueRef queries = f8_att_count(a, i), keys = f8_att_count(a, j);
-    LLVMValueRef s = room(w, w->s), dp = room(w, w->dp), depth = f8_ll_i64(m, a->desc->D);
+    LLVMValueRef s = room(w, w->s), dp = room(w, w->dp);
     LLVMValueRef k = key_part(w, w->k, j);
-    f8_att_call(a, F8_ATT_SCORES, s, k, room(w, w->qt), keys, depth, NULL);
-    f8_att_call(a, F8_ATT_SCORES, dp, key_part(w, w->v, j), room(w, w->dout_t), keys, depth, NULL);
+    f8_att_scores(a, diag, s, k, room(w, w->qt), keys, queries);
+    f8_att_scores(a, diag, dp, key_part(w, w->v, j), room(w, w->dout_t), keys, queries);
     f8_ll_call(m, w->ds[diag], (LLVMValueRef[]){s, dp, room(w, w->stats), keys, queries}, 5);
     if (w->dkv) {
         f8_att_product kind = diag ? F8_ATT_DKV_DIAG : F8_ATT_DKV;
@@ -341,7 +341,7 @@ static void emit_phase(backward *w, split how, const char *what, f8_cpu_phase *p
 void f8_att_backward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
 {
     const f8_attention_desc *d = a->desc;
-    f8_att_make_product(a, F8_ATT_SCORES);
+    f8_att_make_scores(a);
     f8_att_make_product(a, F8_ATT_DQ);
     f8_att_make_product(a, F8_ATT_DKV);
     if (d->causal) {

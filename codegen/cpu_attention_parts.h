@@ -14,7 +14,8 @@ enum {
 /* The products, by what they are for. Scores are kept transposed, s[key][query]: softmax is then
  * vertical, and only q (and do) need transposing, once for a block of queries. */
 typedef enum f8_att_product {
-    F8_ATT_SCORES,   /* s[key][query] = k[key][:] qt[:][query], and v with do transposed */
+    F8_ATT_SCORES,   /* s[key][query] = k[key][:] qt[:][query], and v with do transposed; called
+                        through f8_att_scores, which leaves out what no query sees */
     F8_ATT_OUT,      /* o[query][:] = o[query][:] * alpha[query] + s[:][query] v */
     F8_ATT_OUT_DIAG, /*   keys <= query */
     F8_ATT_DQ,       /* dq[query][:] += ds[:][query] k */
@@ -32,15 +33,22 @@ typedef struct f8_att {
     LLVMTypeRef element;        /* of dtype, as bits */
     int64_t scratch;            /* bytes given out so far */
     LLVMValueRef product[F8_ATT_PRODUCTS][5]; /* by width in vectors */
-    LLVMValueRef transpose;
+    LLVMValueRef transpose, scores[2]; /* scores: [on the diagonal] */
 } f8_att;
 
 /* Build the functions for a product, before any phase is entered. */
 void f8_att_make_product(f8_att *a, f8_att_product kind);
+void f8_att_make_scores(f8_att *a);
 LLVMValueRef f8_att_make_pack(f8_att *a, const char *name, int64_t stride);
 LLVMValueRef f8_att_make_store(f8_att *a, const char *name, int64_t stride);
 
-/* Call a product over all its columns (F8_ATT_SCORES: a block's; else padded). */
+/* s[key][query] of rows k and transposed q, where key < keys and query < queries, rounded up to whole
+ * tiles and vectors. On the diagonal, vectors of queries that all come before a key are left as
+ * they were. */
+void f8_att_scores(f8_att *a, bool diag, LLVMValueRef s, LLVMValueRef k, LLVMValueRef qt,
+                   LLVMValueRef keys, LLVMValueRef queries);
+
+/* Call a product (not F8_ATT_SCORES) over all padded columns. */
 void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left, LLVMValueRef right,
                  LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor);
 

@@ -9,7 +9,7 @@ enum { MAX_ROWS = 16 };
  * fit the registers (32 of 16 lanes, or 16 of 8), and divide F8_MK_BLOCK. */
 static int tile_rows(const f8_llvm_module *m, int width)
 {
-    static const int avx512[] = {0, 16, 12, 8, 6};
+    static const int avx512[] = {0, 16, 8, 8, 6};
     return m->llvm->avx512 ? avx512[width] : 6;
 }
 

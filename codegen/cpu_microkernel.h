@@ -12,7 +12,7 @@
 
 enum {
     F8_MK_LANES = 16,
-    F8_MK_BLOCK = 48, /* rows of a block: whole tiles of 6, 8, 12 and 16 rows, whole vectors */
+    F8_MK_BLOCK = 48, /* rows of a block: whole tiles of 6, 8 and 16 rows, whole vectors */
 };
 
 /* What of a block product c[row][:] = sum over depth of a[row][depth] * b[depth][:] is computed. The
