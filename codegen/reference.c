@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/fp8.h"
+#include "ir/scalar.h"
 
 /* ---- memory ---- */
 
@@ -60,6 +60,24 @@ static void free_temps(f8_interp *x)
     }
 }
 
+/* f16, FP8 and E8M0, block by block. */
+static void load_codes(const f8_rvalue *v, int64_t first, int64_t n, double *to)
+{
+    enum { BLOCK = 256 };
+    uint32_t word[BLOCK];
+    const bool narrow = f8_dtype_size(v->type.dtype) == 1;
+    for (; n > 0; first += BLOCK, to += BLOCK, n -= BLOCK) {
+        const int64_t count = n < BLOCK ? n : BLOCK;
+        for (int64_t i = 0; i < count; i++)
+            word[i] = narrow ? ((const uint8_t *)v->data)[first + i] : ((const uint16_t *)v->data)[first + i];
+        const bool few = count < 32; /* not worth the program's set-up */
+        if (!few)
+            f8_scalar_eval(f8_scalar_decode_fn(v->type.dtype), word, word, (size_t)count);
+        for (int64_t i = 0; i < count; i++)
+            to[i] = (double)(few ? f8_decode(v->type.dtype, word[i]) : f8_from_bits(word[i]));
+    }
+}
+
 void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64_t n, double *to)
 {
     const f8_dtype d = v->type.dtype;
@@ -77,18 +95,14 @@ void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64
             to[i] = (double)((const int32_t *)v->data)[first + i];
         break;
     case F8_BF16:
-    case F8_F16:
         for (int64_t i = 0; i < n; i++)
-            to[i] = (double)f8_decode(d, ((const uint16_t *)v->data)[first + i]);
+            to[i] = (double)f8_bf16_to_f32(((const uint16_t *)v->data)[first + i]);
         break;
     case F8_BOOL:
         for (int64_t i = 0; i < n; i++)
             to[i] = ((const uint8_t *)v->data)[first + i] != 0;
         break;
-    default:
-        for (int64_t i = 0; i < n; i++)
-            to[i] = (double)f8_decode(d, ((const uint8_t *)v->data)[first + i]);
-        break;
+    default: load_codes(v, first, n, to); break;
     }
 }
 

@@ -28,12 +28,17 @@ static void store_head(const heads *a, f8_rvalue *v, int64_t n_heads, int64_t b,
         f8_interp_store(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, from + t * a->D);
 }
 
+/* In four sums, so that additions need not wait for one another. */
 static double dot(const double *a, const double *b, int64_t n)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
+    double sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += a[i + k] * b[i + k];
+    for (; i < n; i++)
+        sum[0] += a[i] * b[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 static void add_scaled(double *to, double c, const double *from, int64_t n)
