@@ -15,6 +15,7 @@ struct fp8c_module {
     fp8c_context *ctx;
     f8_arena arena;
     f8_module *ir;
+    f8_diag diag;        /* the module's own: what went wrong while building outlives calls on others */
     char *text;          /* the source, for messages; NULL when built by calls */
     size_t text_size;
     size_t building;     /* index of the function being built + 1; 0 = none */
@@ -22,6 +23,8 @@ struct fp8c_module {
 
 /* Start a call: forget the diag of the one before. */
 f8_diag *f8_api_begin(fp8c_context *ctx);
+/* End a call on a module: its first failure, if any, becomes the context's message. */
+fp8c_status f8_api_done(fp8c_module *m, f8_status status);
 /* End a failed call: render the diag against the text it points into (may be NULL) and give the status. */
 fp8c_status f8_api_fail(fp8c_context *ctx, f8_status status, const char *text, size_t size);
 

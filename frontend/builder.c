@@ -6,19 +6,33 @@
 #include "frontend/parse.h"
 #include "passes/pass.h"
 
-static fp8c_status done(fp8c_module *m, f8_status status)
+/* Start a declaration: between func_begin and func_end the first failure stays. */
+static f8_diag *begin(fp8c_module *m)
 {
-    if (status == F8_OK)
-        status = m->ctx->diag.status;
-    return status == F8_OK ? FP8C_OK : f8_api_fail(m->ctx, status, NULL, 0);
+    f8_api_begin(m->ctx);
+    if (!m->building)
+        m->diag = (f8_diag){.status = F8_OK};
+    return &m->diag;
 }
 
 static f8_func *current(fp8c_module *m)
 {
     if (m->building)
         return &m->ir->func[m->building - 1];
-    f8_fail(&m->ctx->diag, F8_ERR_INPUT, F8_NOWHERE, "no function is being built: call fp8c_func_begin");
+    f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "no function is being built: call fp8c_func_begin");
     return NULL;
+}
+
+static bool type_ok(fp8c_module *m, const char *name, const fp8c_type *type)
+{
+    if (type->rank < 0 || type->rank > F8_MAX_RANK)
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': rank %d is not 0 to %d", name ? name : "",
+                (int)type->rank, F8_MAX_RANK);
+    else if ((unsigned)type->dtype >= F8_DTYPE_COUNT)
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': %d is no dtype", name ? name : "", (int)type->dtype);
+    else
+        return true;
+    return false;
 }
 
 /* ---- declarations ---- */
@@ -26,13 +40,15 @@ static f8_func *current(fp8c_module *m)
 fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type *type, fp8c_init init,
                               double argument)
 {
-    f8_api_begin(m->ctx);
-    if (type->rank < 0 || type->rank > F8_MAX_RANK)
-        return done(m, f8_fail(&m->ctx->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': rank %d is not 0 to %d",
-                               name, type->rank, F8_MAX_RANK));
+    f8_diag *diag = begin(m);
+    if (!type_ok(m, name, type))
+        return f8_api_done(m, diag->status);
+    if ((unsigned)init > FP8C_INIT_UNIFORM)
+        return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': %d is no way to initialize",
+                                      name ? name : "", (int)init));
     const f8_var var = {.name = name, .type = f8_api_type_in(type), .kind = F8_VAR_PARAM,
                         .init = (f8_init_kind)init, .init_arg = argument};
-    return done(m, f8_module_var(m->ir, &var) < 0 ? m->ctx->diag.status : F8_OK);
+    return f8_api_done(m, f8_module_var(m->ir, &var) < 0 ? diag->status : F8_OK);
 }
 
 static bool set_field(f8_module *m, f8_optimizer *o, const fp8c_attr *a)
@@ -51,7 +67,7 @@ static bool set_field(f8_module *m, f8_optimizer *o, const fp8c_attr *a)
             return a->kind != FP8C_ATTR_STRING;
         }
     if (!strcmp(a->name, "schedule") && a->kind == FP8C_ATTR_STRING)
-        return (o->schedule = f8_intern(m, a->s)) != NULL;
+        return a->s && (o->schedule = f8_intern(m, a->s)) != NULL;
     int64_t *integer = !strcmp(a->name, "warmup") ? &o->warmup : !strcmp(a->name, "steps") ? &o->steps : NULL;
     if (!integer || a->kind != FP8C_ATTR_INT)
         return false;
@@ -61,36 +77,38 @@ static bool set_field(f8_module *m, f8_optimizer *o, const fp8c_attr *a)
 
 fp8c_status fp8c_module_optimizer(fp8c_module *m, const fp8c_attr *fields, size_t n)
 {
-    f8_diag *diag = f8_api_begin(m->ctx);
+    f8_diag *diag = begin(m);
     f8_optimizer o = f8_optimizer_defaults();
     if (!o.schedule || !(o.schedule = f8_intern(m->ir, o.schedule)))
-        return done(m, F8_ERR_MEMORY);
+        return f8_api_done(m, F8_ERR_MEMORY);
     o.declared = true;
     for (size_t i = 0; i < n; i++)
         if (!set_field(m->ir, &o, &fields[i]))
-            return done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                   "optimizer adamw has no field '%s' of that kind", fields[i].name));
+            return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                          "optimizer adamw has no field '%s' of that kind",
+                                          fields[i].name));
     const f8_status status = f8_check_optimizer(&o, diag);
     if (status == F8_OK)
         m->ir->optimizer = o;
-    return done(m, status);
+    return f8_api_done(m, status);
 }
 
 fp8c_status fp8c_module_recipe(fp8c_module *m, const char *pattern, const char *recipe)
 {
-    f8_diag *diag = f8_api_begin(m->ctx);
+    f8_diag *diag = begin(m);
     f8_module *ir = m->ir;
     if (!f8_is_rule_recipe(recipe))
-        return done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' is no recipe: there are %s and auto",
-                               recipe, f8_recipe_names()));
+        return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                      "'%s' is no recipe: there are %s and auto", recipe,
+                                      f8_recipe_names()));
     f8_recipe_rule *grown =
         f8_arena_grow(&m->arena, ir->rule, ir->n_rules, &ir->rule_room, ir->n_rules + 1, sizeof *grown);
     if (!grown)
-        return done(m, f8_arena_status(&m->arena, diag));
+        return f8_api_done(m, f8_arena_status(&m->arena, diag));
     ir->rule = grown;
     const f8_recipe_rule rule = {f8_intern(ir, pattern), f8_intern(ir, recipe), F8_NOWHERE};
     if (!rule.pattern || !rule.recipe)
-        return done(m, f8_arena_status(&m->arena, diag));
+        return f8_api_done(m, f8_arena_status(&m->arena, diag));
     ir->rule[ir->n_rules++] = rule;
     return FP8C_OK;
 }
@@ -99,13 +117,14 @@ fp8c_status fp8c_module_recipe(fp8c_module *m, const char *pattern, const char *
 
 fp8c_status fp8c_func_begin(fp8c_module *m, const char *name)
 {
-    f8_diag *diag = f8_api_begin(m->ctx);
+    f8_diag *diag = begin(m);
     if (m->building)
-        return done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "function '%s' is still being built",
-                               m->ir->func[m->building - 1].name));
+        return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                      "function '%s' is still being built",
+                                      m->ir->func[m->building - 1].name));
     f8_func *f = f8_module_func(m->ir, name);
     if (!f)
-        return done(m, diag->status != F8_OK ? diag->status : F8_ERR_MEMORY);
+        return f8_api_done(m, diag->status != F8_OK ? diag->status : F8_ERR_MEMORY);
     m->building = (size_t)(f - m->ir->func) + 1;
     return FP8C_OK;
 }
@@ -115,11 +134,8 @@ fp8c_value fp8c_func_input(fp8c_module *m, const char *name, const fp8c_type *ty
     f8_func *f = current(m);
     if (!f)
         return 0;
-    if (type->rank < 0 || type->rank > F8_MAX_RANK) {
-        f8_fail(&m->ctx->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': rank %d is not 0 to %d", name, type->rank,
-                F8_MAX_RANK);
+    if (!type_ok(m, name, type))
         return 0;
-    }
     const f8_type t = f8_api_type_in(type);
     return f8_func_input(f, name, &t, -1);
 }
@@ -131,7 +147,7 @@ fp8c_value fp8c_func_param(fp8c_module *m, const char *name)
         return 0;
     const int32_t var = f8_module_find_var(m->ir, name);
     if (var < 0) {
-        f8_fail(&m->ctx->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' is no parameter of this module", name);
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' is no parameter of this module", name);
         return 0;
     }
     return f8_func_var(f, var);
@@ -156,9 +172,10 @@ static bool attr_in(fp8c_module *m, f8_op op, const fp8c_attr *a, f8_attr *out)
     bool takes = false;
     for (int i = 0; key < F8_A_COUNT && i < f8_op_facts(op)->n_attrs; i++)
         takes |= f8_op_facts(op)->attrs[i].key == key;
-    if (!takes || kinds[f8_attr_kind_of(key)] != a->kind || a->n_ints > F8_MAX_RANK) {
-        f8_fail(&m->ctx->diag, F8_ERR_INPUT, F8_NOWHERE, "%s: no attribute '%s' of that kind", op_name,
-                a->name);
+    const bool ints = a->kind == FP8C_ATTR_INTS;
+    if (!takes || kinds[f8_attr_kind_of(key)] != a->kind ||
+        (ints && (a->n_ints < 0 || a->n_ints > F8_MAX_RANK))) {
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "%s: no attribute '%s' of that kind", op_name, a->name);
         return false;
     }
     *out = (f8_attr){.key = key, .i = a->i};
@@ -166,7 +183,7 @@ static bool attr_in(fp8c_module *m, f8_op op, const fp8c_attr *a, f8_attr *out)
         out->f = a->f;
     else if (a->kind == FP8C_ATTR_STRING)
         out->s = a->s;
-    else if (a->kind == FP8C_ATTR_INTS) {
+    else if (ints && a->n_ints > 0) {
         out->ints = (f8_ints){.n = a->n_ints};
         memcpy(out->ints.v, a->ints, (size_t)a->n_ints * sizeof *a->ints);
     }
@@ -177,11 +194,11 @@ fp8c_value fp8c_func_op(fp8c_module *m, const char *op, const fp8c_value *inputs
                         const fp8c_attr *attrs, size_t n_attrs)
 {
     f8_func *f = current(m);
-    if (!f || m->ctx->diag.status != F8_OK)
+    if (!f || m->diag.status != F8_OK)
         return 0;
     const f8_op id = f8_op_by_name(op, strlen(op));
-    if (id == F8_OP_NONE || n_attrs > F8_MAX_ATTRS) {
-        f8_fail(&m->ctx->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': no such op, or too many attributes", op);
+    if (id == F8_OP_NONE || n_attrs > F8_MAX_ATTRS || n_inputs > INT32_MAX) {
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': no such op, or too many operands or attributes", op);
         return 0;
     }
     f8_attr attr[F8_MAX_ATTRS];
@@ -194,14 +211,16 @@ fp8c_value fp8c_func_op(fp8c_module *m, const char *op, const fp8c_value *inputs
 fp8c_status fp8c_func_result(fp8c_module *m, const char *name, fp8c_value value)
 {
     f8_func *f = current(m);
-    return done(m, f ? f8_func_result(f, name, value, -1) : F8_ERR_INPUT);
+    return f8_api_done(m, f ? f8_func_result(f, name, value, -1) : F8_ERR_INPUT);
 }
 
 fp8c_status fp8c_func_end(fp8c_module *m)
 {
     f8_func *f = current(m);
     m->building = 0;
-    if (f && m->ctx->diag.status == F8_OK && f->n_out == 0)
-        f8_fail(&m->ctx->diag, F8_ERR_INPUT, F8_NOWHERE, "function '%s' has no result", f->name);
-    return done(m, F8_OK);
+    if (f && m->diag.status == F8_OK && f->n_out == 0)
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "function '%s' has no result", f->name);
+    if (f && m->diag.status != F8_OK)
+        m->ir->n_funcs--; /* half a function is of no use, and its name is free for another try */
+    return f8_api_done(m, F8_OK);
 }

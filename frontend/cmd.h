@@ -14,7 +14,7 @@ enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_MAX_DIMS = 32 };
 enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_ALL = 15 };
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
- * kinds: TEXT const char *, COUNT int64_t >= 1, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N */
+ * kinds: TEXT const char *, COUNT int64_t >= 1, THREADS int32_t 1 to 256, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N */
 #define CLI_OPTIONS(OPTION)                                                                             \
     OPTION(recipe, "--recipe", "NAME", TEXT, ON_PRINT | ON_TRAIN | ON_EXPLAIN,                          \
            "f32, bf16, delayed or current (default bf16)")                                              \
@@ -25,7 +25,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_ALL = 15 };
     OPTION(compare, "--compare", "RECIPE", TEXT, ON_TRAIN, "train again under this recipe, side by side") \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN, "of initial values and batches (default 1)")            \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
-    OPTION(threads, "--threads", "N", COUNT, ON_TRAIN | ON_EXPLAIN, "1 to 256 (default: all CPUs)")     \
+    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN, "1 to 256 (default: all CPUs)")     \
     OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN, "JSON Lines; - is stdout")              \
     OPTION(save, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end")       \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
@@ -37,6 +37,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_ALL = 15 };
 
 typedef const char *cli_TEXT;
 typedef int64_t cli_COUNT;
+typedef int32_t cli_THREADS;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;
 typedef bool cli_FLAG;
@@ -75,9 +76,12 @@ typedef struct cli_json {
     FILE *file;
     const char *path;
     bool failed;
+    int error; /* errno of the write that failed */
 } cli_json;
 bool cli_json_open(cli_json *j, const char *path);
 void cli_json_record(cli_json *j, json_t *record); /* takes the reference; NULL counts as a failure */
 bool cli_json_close(cli_json *j);
+bool cli_json_to_stdout(const cli *c); /* then stdout carries nothing but records */
+json_t *cli_json_number(double x);     /* JSON knows no NaN and no infinity: they are null */
 
 #endif

@@ -1,5 +1,6 @@
 /* What sub-commands share: files, modules, JSON Lines. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +74,7 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
 {
     return (fp8c_compile_options){
         .struct_size = sizeof(fp8c_compile_options), .target = c->target, .recipe = recipe,
-        .threads = (int32_t)c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
+        .threads = c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
     };
 }
 
@@ -98,9 +99,12 @@ bool cli_json_open(cli_json *j, const char *path)
 
 void cli_json_record(cli_json *j, json_t *record)
 {
-    if (j->file && !j->failed)
+    if (j->file && !j->failed) {
+        errno = record ? 0 : ENOMEM;
         j->failed = !record || json_dumpf(record, j->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
                     fputc('\n', j->file) == EOF || fflush(j->file);
+        j->error = errno;
+    }
     json_decref(record);
 }
 
@@ -108,10 +112,23 @@ bool cli_json_close(cli_json *j)
 {
     if (!j->file)
         return true;
-    if (j->file == stdout ? fflush(stdout) : fclose(j->file))
+    if ((j->file == stdout ? fflush(stdout) : fclose(j->file)) && !j->failed) {
         j->failed = true;
+        j->error = errno;
+    }
     j->file = NULL;
     if (j->failed)
-        fprintf(stderr, "%s: error: the JSON records could not be written: %s\n", j->path, strerror(errno));
+        fprintf(stderr, "%s: error: the JSON records could not be written: %s\n", j->path,
+                j->error ? strerror(j->error) : "a value has no JSON form");
     return !j->failed;
+}
+
+bool cli_json_to_stdout(const cli *c)
+{
+    return c->json && !strcmp(c->json, "-");
+}
+
+json_t *cli_json_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
 }

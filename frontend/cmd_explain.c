@@ -1,64 +1,101 @@
 /* fp8c explain: what was decided for each GEMM of a linear, and the kernels. */
 #include <inttypes.h>
+#include <stdarg.h>
 
 #include "frontend/cmd.h"
 
-static void print_decisions(const fp8c_program *p, cli_json *json)
+/* `to` is where the table goes: nowhere when the records have stdout. */
+static void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(FILE *to, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (to)
+        vfprintf(to, format, args);
+    va_end(args);
+}
+
+static void print_decisions(const fp8c_program *p, FILE *to, cli_json *json)
 {
     fp8c_decision d;
-    printf("%-28s %-6s %-17s %-8s %-20s %s\n", "linear", "role", "formats", "scaling", "m x n x k",
-           "why");
+    say(to, "%-28s %-6s %-17s %-8s %-20s %s\n", "linear", "role", "formats", "scaling", "m x n x k",
+        "why");
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++) {
         char formats[40], size[64], times[24] = "";
         snprintf(formats, sizeof formats, "%s x %s", d.format_a, d.format_b);
         if (d.count > 1)
             snprintf(times, sizeof times, " (x%" PRId64 ")", d.count);
         snprintf(size, sizeof size, "%" PRId64 "x%" PRId64 "x%" PRId64 "%s", d.m, d.n, d.k, times);
-        printf("%-28s %-6s %-17s %-8s %-20s %s\n", d.linear, d.role, formats, d.scaling, size, d.reason);
-        cli_json_record(json, json_pack("{ss ss ss s[ss] ss ss sI sI sI sI sb}", "event", "decision",
-                                        "gemm", d.linear, "role", d.role, "format", d.format_a,
-                                        d.format_b, "scaling", d.scaling, "reason", d.reason, "m",
-                                        (json_int_t)d.m, "n", (json_int_t)d.n, "k", (json_int_t)d.k,
-                                        "count", (json_int_t)d.count, "fp8", (int)d.fp8));
+        say(to, "%-28s %-6s %-17s %-8s %-20s %s\n", d.linear, d.role, formats, d.scaling, size,
+            d.reason);
+        cli_json_record(json,
+                        json_pack("{ss ss ss s[ss] ss ss sI sI sI sI sb}", "event", "decision",
+                                  "gemm", d.linear, "role", d.role, "format", d.format_a,
+                                  d.format_b, "scaling", d.scaling, "reason", d.reason, "m",
+                                  (json_int_t)d.m, "n", (json_int_t)d.n, "k", (json_int_t)d.k,
+                                  "count", (json_int_t)d.count, "fp8", (int)d.fp8));
     }
 }
 
-static void print_steps(const fp8c_program *p, int function, cli_json *json)
+static void print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json)
 {
     fp8c_step s;
     int64_t kernels = 0, gemms = 0, bytes = 0;
-    printf("\n%s\n%-7s %-44s %6s %12s %12s  %s\n", fp8c_program_function_name(p, function), "kind", "name",
-           "phases", "read KiB", "written KiB", "code");
+    say(to, "\n%s\n%-7s %-44s %6s %12s %12s  %s\n", fp8c_program_function_name(p, function), "kind",
+        "name", "phases", "read KiB", "written KiB", "code");
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
         char code[24] = "";
         if (s.hash)
             snprintf(code, sizeof code, "%016" PRIx64, s.hash);
-        printf("%-7s %-44s %6d %12.1f %12.1f  %s\n", s.kind, s.name, s.phases, (double)s.bytes_read / 1024,
-               (double)s.bytes_written / 1024, code);
+        say(to, "%-7s %-44s %6d %12.1f %12.1f  %s\n", s.kind, s.name, s.phases,
+            (double)s.bytes_read / 1024, (double)s.bytes_written / 1024, code);
         kernels += s.kind[0] == 'k';
         gemms += s.kind[0] == 'g';
         bytes += s.kind[0] == 'g' ? 0 : s.bytes_read + s.bytes_written;
-        cli_json_record(json, json_pack("{ss ss ss ss si ss sI sI}", "event", "kernel", "function",
-                                        fp8c_program_function_name(p, function), "kind", s.kind, "name",
-                                        s.name, "phases", (int)s.phases, "hash", code, "bytes_read",
-                                        (json_int_t)s.bytes_read, "bytes_written",
-                                        (json_int_t)s.bytes_written));
+        cli_json_record(json,
+                        json_pack("{ss ss ss ss si ss sf sI sI}", "event", "kernel", "function",
+                                  fp8c_program_function_name(p, function), "kind", s.kind, "name",
+                                  s.name, "phases", (int)s.phases, "hash", code, "seconds",
+                                  s.seconds, "bytes_read", (json_int_t)s.bytes_read,
+                                  "bytes_written", (json_int_t)s.bytes_written));
     }
-    printf("%" PRId64 " kernels, %" PRId64 " GEMMs; kernels move %.1f MiB\n", kernels, gemms,
-           (double)bytes / (1 << 20));
+    say(to, "%" PRId64 " kernels, %" PRId64 " GEMMs; kernels move %.1f MiB\n", kernels, gemms,
+        (double)bytes / (1 << 20));
 }
 
-static void print_counts(const fp8c_program *p)
+/* 3 GEMMs per linear, less those kept out of FP8: the reasons stand in the lines above. */
+static int64_t count_excluded(const fp8c_program *p)
+{
+    fp8c_decision d;
+    int64_t n = 0;
+    for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)
+        n += !d.fp8;
+    return n;
+}
+
+static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
 {
     fp8c_info info;
     fp8c_program_info(p, &info);
-    printf("\n%" PRId64 " linears, %" PRId64 " FP8 GEMMs planned for a micro-step\n", info.linears,
-           info.fp8_gemms_planned);
-    printf("%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n", info.distinct_kernels,
-           (double)info.code_bytes / 1024, info.compile_seconds);
-    printf("memory: %.1f MiB planned, of it arena %.1f MiB (least possible in this order: %.1f MiB)\n",
-           (double)info.planned_bytes / (1 << 20), (double)info.arena_bytes / (1 << 20),
-           (double)info.arena_lower_bound / (1 << 20));
+    say(to,
+        "\n%" PRId64 " linears, %" PRId64 " FP8 GEMMs planned for a micro-step: 3 a linear, less %" PRId64
+        " excluded\n",
+        info.linears, info.fp8_gemms_planned, count_excluded(p));
+    say(to, "%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n",
+        info.distinct_kernels, (double)info.code_bytes / 1024, info.compile_seconds);
+    say(to, "memory: %.1f MiB planned, of it arena %.1f MiB (least possible in this order: %.1f MiB)\n",
+        (double)info.planned_bytes / (1 << 20), (double)info.arena_bytes / (1 << 20),
+        (double)info.arena_lower_bound / (1 << 20));
+    cli_json_record(json, json_pack("{ss sI sI sI sI sI sf sI sI sI}", "event", "plan", "linears",
+                                    (json_int_t)info.linears, "fp8_gemms_planned",
+                                    (json_int_t)info.fp8_gemms_planned, "gemms_excluded",
+                                    (json_int_t)count_excluded(p), "distinct_kernels",
+                                    (json_int_t)info.distinct_kernels, "code_bytes",
+                                    (json_int_t)info.code_bytes, "compile_seconds",
+                                    info.compile_seconds, "planned_peak_bytes",
+                                    (json_int_t)info.planned_bytes, "arena_bytes",
+                                    (json_int_t)info.arena_bytes, "arena_lower_bound",
+                                    (json_int_t)info.arena_lower_bound));
 }
 
 int cmd_explain(const cli *c)
@@ -77,10 +114,11 @@ int cmd_explain(const cli *c)
     fp8c_program *program;
     int code = CLI_DONE;
     if (fp8c_compile(module, &options, &program) == FP8C_OK) {
-        print_decisions(program, &json);
+        FILE *to = cli_json_to_stdout(c) ? NULL : stdout;
+        print_decisions(program, to, &json);
         for (int f = 0; c->kernels && fp8c_program_function_name(program, f); f++)
-            print_steps(program, f, &json);
-        print_counts(program);
+            print_steps(program, f, to, &json);
+        print_counts(program, to, &json);
     } else {
         code = cli_fail(ctx);
     }

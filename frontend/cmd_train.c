@@ -1,8 +1,10 @@
 /* fp8c train: train a language model on the bytes of a text, alone or beside another recipe. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,18 +33,15 @@ static double unigram_entropy(const corpus *c)
     return h;
 }
 
-static bool load_corpus(corpus *c, const char *path, const fp8c_port *tokens, int64_t vocabulary)
+/* Cut the bytes for a program's `tokens`, or say why that can't be. */
+static bool cut_corpus(corpus *c, const char *path, const fp8c_port *tokens, int64_t vocabulary)
 {
-    *c = (corpus){0};
     if (tokens->type.rank != 2 || tokens->type.dtype != FP8C_I32) {
         fprintf(stderr, "error: input 'tokens' must be i32[B, T]\n");
         return false;
     }
     c->B = tokens->type.dim[0];
     c->T = tokens->type.dim[1];
-    c->bytes = (unsigned char *)cli_read_file(path, &c->size);
-    if (!c->bytes)
-        return false;
     c->train = c->size - c->size / 10;
     const size_t window = (size_t)c->T + 1;
     if (c->train < window || c->size - c->train < window) {
@@ -186,10 +185,10 @@ static fp8c_status held_out(run *r)
 static void summary(run *r)
 {
     const result *o = r->out;
-    cli_json_record(r->json, json_pack("{ss ss sI sf sf sf sf sI sI sI sI sf sI}", "event", "summary",
+    cli_json_record(r->json, json_pack("{ss ss sI so so sf sf sI sI sI sI sf sI}", "event", "summary",
                                        "recipe", o->recipe, "steps", (json_int_t)r->c->steps,
-                                       "final_loss", o->final_loss, "heldout_loss", o->heldout_loss,
-                                       "unigram_entropy", r->corpus->unigram, "compile_seconds",
+                                       "final_loss", cli_json_number(o->final_loss), "heldout_loss",
+                                       cli_json_number(o->heldout_loss), "unigram_entropy", r->corpus->unigram, "compile_seconds",
                                        o->info.compile_seconds, "peak_bytes",
                                        (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
                                        (json_int_t)o->info.planned_bytes, "fp8_gemms_planned",
@@ -214,9 +213,11 @@ static fp8c_status train(run *r)
         const double end = now();
         if (step >= r->c->steps - tail)
             tail_sum += loss;
-        cli_json_record(r->json, json_pack("{ss ss sI sf sf}", "event", "step", "recipe", r->out->recipe,
-                                           "step", (json_int_t)(step + 1), "loss", loss,
+        cli_json_record(r->json, json_pack("{ss ss sI so sf}", "event", "step", "recipe", r->out->recipe,
+                                           "step", (json_int_t)(step + 1), "loss", cli_json_number(loss),
                                            "tokens_per_second", (double)tokens / (end - begin)));
+        if (r->json->failed) /* whoever reads the records won't learn how this ends */
+            return FP8C_ERR_IO;
         if (terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
             progress(r, step + 1, loss, end - start);
             last = end;
@@ -244,18 +245,23 @@ static bool save_state(const run *r)
     }
     if (f && fclose(f))
         ok = false;
-    if (!ok)
-        perror(r->c->save);
-    return ok;
+    if (ok)
+        return true;
+    fprintf(stderr, "%s: error: %s\n", r->c->save, strerror(errno));
+    struct stat s;
+    if (f && !stat(r->c->save, &s) && S_ISREG(s.st_mode))
+        unlink(r->c->save); /* half a state is worse than none */
+    return false;
 }
 
 static void print_profile(const run *r)
 {
+    FILE *to = cli_json_to_stdout(r->c) ? stderr : stdout;
     fp8c_step s;
     for (int f = 0; fp8c_program_function_name(r->program, f); f++)
         for (int i = 0; fp8c_program_step(r->program, f, i, &s) == FP8C_OK; i++)
             if (s.seconds > 0)
-                printf("profile %s %s %s %.6f s %.3f GB/s\n", fp8c_program_function_name(r->program, f),
+                fprintf(to, "profile %s %s %s %.6f s %.3f GB/s\n", fp8c_program_function_name(r->program, f),
                        s.kind, s.name, s.seconds / (double)r->c->steps,
                        (double)(s.bytes_read + s.bytes_written) * (double)r->c->steps / s.seconds / 1e9);
 }
@@ -301,10 +307,11 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     }
     fp8c_program_port(r.program, r.step, FP8C_INPUT, port, &tokens);
     const int64_t vocabulary = fp8c_module_dim(module, "V");
-    if (!corpus->bytes && !load_corpus(corpus, c->data, &tokens, vocabulary > 0 ? vocabulary : 256))
+    if (corpus->T == 0 && !cut_corpus(corpus, c->data, &tokens, vocabulary > 0 ? vocabulary : 256))
         goto end;
     if (fp8c_program_initialize(r.program, c->seed) != FP8C_OK || train(&r) != FP8C_OK) {
-        cli_fail(ctx);
+        if (!json->failed) /* that is said when the records are closed */
+            cli_fail(ctx);
         goto end;
     }
     if (c->profile)
@@ -315,6 +322,16 @@ end:
     return code;
 }
 
+static bool is_recipe(const char *name)
+{
+    const char *known;
+    for (int i = 0; (known = fp8c_recipe_name(i)); i++)
+        if (!strcmp(known, name))
+            return true;
+    fprintf(stderr, "error: there is no recipe '%s'\n", name);
+    return false;
+}
+
 int cmd_train(const cli *c)
 {
     fp8c_context *ctx;
@@ -323,18 +340,20 @@ int cmd_train(const cli *c)
         fprintf(stderr, "fp8c train: --data FILE is needed; see fp8c train --help\n");
         return CLI_USAGE;
     }
-    if (!cli_load(c, &ctx, &module))
+    /* What can be known to be wrong is said before the first run, not after it. */
+    if ((c->compare && !is_recipe(c->compare)) || !cli_load(c, &ctx, &module))
         return CLI_FAILED;
-    cli_json json;
+    cli_json json = {0};
     corpus corpus = {0};
     result results[2] = {{.recipe = c->recipe}, {.recipe = c->compare}};
     const int n = c->compare ? 2 : 1;
-    int code = cli_json_open(&json, c->json) ? CLI_DONE : CLI_FAILED;
+    corpus.bytes = (unsigned char *)cli_read_file(c->data, &corpus.size);
+    int code = corpus.bytes && cli_json_open(&json, c->json) ? CLI_DONE : CLI_FAILED;
     for (int i = 0; i < n && code == CLI_DONE; i++)
         code = train_recipe(c, ctx, module, &corpus, &json, &results[i]);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
-    if (code == CLI_DONE && !(c->json && !strcmp(c->json, "-")))
+    if (code == CLI_DONE && !cli_json_to_stdout(c))
         print_table(results, n, &corpus);
     free(corpus.bytes);
     fp8c_module_destroy(module);

@@ -45,8 +45,22 @@ fp8c_status f8_api_fail(fp8c_context *ctx, f8_status status, const char *text, s
     return (fp8c_status)status;
 }
 
+fp8c_status f8_api_done(fp8c_module *m, f8_status status)
+{
+    if (status == F8_OK)
+        status = m->diag.status;
+    if (status == F8_OK)
+        return FP8C_OK;
+    m->ctx->diag = m->diag;
+    return f8_api_fail(m->ctx, status, m->text, m->text_size);
+}
+
+/* A rank or dtype there is none of becomes one that every check of types refuses. */
 f8_type f8_api_type_in(const fp8c_type *t)
 {
+    const bool valid = t->rank >= 0 && t->rank <= F8_MAX_RANK && (unsigned)t->dtype < F8_DTYPE_COUNT;
+    if (!valid)
+        return (f8_type){.dtype = F8_F32, .rank = 1, .dim = {-1}};
     f8_type out = {.dtype = (f8_dtype)t->dtype, .rank = (uint8_t)t->rank};
     for (int i = 0; i < t->rank && i < F8_MAX_RANK; i++)
         out.dim[i] = t->dim[i];
@@ -77,7 +91,8 @@ const char *fp8c_dtype_name(fp8c_dtype dtype)
 int64_t fp8c_type_bytes(const fp8c_type *type)
 {
     const f8_type t = f8_api_type_in(type);
-    return f8_type_bytes(&t);
+    const int64_t bytes = f8_type_bytes(&t);
+    return bytes < 0 ? -1 : bytes;
 }
 
 /* ---- context ---- */
@@ -85,12 +100,13 @@ int64_t fp8c_type_bytes(const fp8c_type *type)
 fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out)
 {
     *out = NULL;
-    f8_allocator allocator = f8_default_allocator();
-    if (options && options->alloc) {
-        if (!options->free)
-            return FP8C_ERR_INPUT;
-        allocator = (f8_allocator){options->alloc, options->free, options->allocator_user};
-    }
+    fp8c_context_options own = {.struct_size = sizeof own};
+    if (options) /* an older or newer caller's struct: take what both know */
+        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
+    if (!own.alloc != !own.free)
+        return FP8C_ERR_INPUT;
+    const f8_allocator allocator =
+        own.alloc ? (f8_allocator){own.alloc, own.free, own.allocator_user} : f8_default_allocator();
     fp8c_context *ctx = allocator.alloc(allocator.user, sizeof *ctx, 16);
     if (!ctx)
         return FP8C_ERR_MEMORY;
@@ -119,6 +135,7 @@ static fp8c_module *new_module(fp8c_context *ctx)
     fp8c_module *m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
     if (!m) {
         f8_fail(&ctx->diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *m);
+        f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
         return NULL;
     }
     *m = (fp8c_module){.ctx = ctx};
@@ -126,52 +143,50 @@ static fp8c_module *new_module(fp8c_context *ctx)
     return m;
 }
 
+static f8_status parse_text(fp8c_module *m, const char *text, size_t size, const char *file,
+                            const fp8c_dim *dims, size_t n_dims)
+{
+    f8_dim_override *overrides = F8_NEW_ARRAY(&m->arena, f8_dim_override, n_dims);
+    char *own_file = f8_arena_strdup(&m->arena, file ? file : "<text>");
+    m->text = f8_arena_strndup(&m->arena, text ? text : "", text ? size : 0);
+    if (!overrides || !own_file || !m->text)
+        return f8_arena_status(&m->arena, &m->diag);
+    m->text_size = text ? size : 0;
+    for (size_t i = 0; i < n_dims; i++)
+        overrides[i] = (f8_dim_override){dims[i].name, dims[i].value};
+    m->diag.file = own_file;
+    return f8_parse(m->text, m->text_size, own_file, overrides, n_dims, &m->arena, &m->diag, &m->ir);
+}
+
+/* Hand a new module out, or destroy it with its message kept. */
+static fp8c_status give_module(fp8c_module *m, f8_status status, fp8c_module **out)
+{
+    const fp8c_status result = f8_api_done(m, status);
+    if (result == FP8C_OK)
+        *out = m;
+    else
+        fp8c_module_destroy(m);
+    return result;
+}
+
 fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, const char *file,
                               const fp8c_dim *dims, size_t n_dims, fp8c_module **out)
 {
     *out = NULL;
-    f8_diag *diag = f8_api_begin(ctx);
+    f8_api_begin(ctx);
     fp8c_module *m = new_module(ctx);
-    if (!m)
-        return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
-    f8_status status = F8_OK;
-    f8_dim_override *overrides = F8_NEW_ARRAY(&m->arena, f8_dim_override, n_dims);
-    char *own_file = f8_arena_strdup(&m->arena, file);
-    m->text = f8_arena_strndup(&m->arena, text, size);
-    m->text_size = size;
-    if (!overrides || !own_file || !m->text) {
-        status = f8_arena_status(&m->arena, diag);
-    } else {
-        for (size_t i = 0; i < n_dims; i++)
-            overrides[i] = (f8_dim_override){dims[i].name, dims[i].value};
-        diag->file = own_file;
-        status = f8_parse(m->text, size, own_file, overrides, n_dims, &m->arena, diag, &m->ir);
-    }
-    if (status != F8_OK) {
-        f8_api_fail(ctx, status, m->text, size);
-        fp8c_module_destroy(m);
-        return (fp8c_status)status;
-    }
-    *out = m;
-    return FP8C_OK;
+    return m ? give_module(m, parse_text(m, text, size, file, dims, n_dims), out) : FP8C_ERR_MEMORY;
 }
 
 fp8c_status fp8c_module_create(fp8c_context *ctx, const char *name, fp8c_module **out)
 {
     *out = NULL;
-    f8_diag *diag = f8_api_begin(ctx);
+    f8_api_begin(ctx);
     fp8c_module *m = new_module(ctx);
     if (!m)
-        return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
-    m->ir = f8_module_create(&m->arena, diag, name, "");
-    if (!m->ir) {
-        const f8_status status = diag->status != F8_OK ? diag->status : F8_ERR_MEMORY;
-        f8_api_fail(ctx, status, NULL, 0);
-        fp8c_module_destroy(m);
-        return (fp8c_status)status;
-    }
-    *out = m;
-    return FP8C_OK;
+        return FP8C_ERR_MEMORY;
+    m->ir = f8_module_create(&m->arena, &m->diag, name, "");
+    return give_module(m, m->ir ? F8_OK : F8_ERR_MEMORY, out);
 }
 
 void fp8c_module_destroy(fp8c_module *m)

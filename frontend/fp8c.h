@@ -161,7 +161,7 @@ FP8C_API fp8c_value fp8c_func_const(fp8c_module *module, double value);     /* f
 FP8C_API fp8c_value fp8c_func_op(fp8c_module *module, const char *op, const fp8c_value *inputs,
                                  size_t n_inputs, const fp8c_attr *attrs, size_t n_attrs);
 FP8C_API fp8c_status fp8c_func_result(fp8c_module *module, const char *name, fp8c_value value);
-/* Fails with the first failure since begin; the function's results are then undefined. */
+/* Fails with the first failure since begin; the function is then dropped from the module. */
 FP8C_API fp8c_status fp8c_func_end(fp8c_module *module);
 
 /* ---- compiling ---- */
@@ -270,6 +270,8 @@ typedef struct fp8c_pass {
 FP8C_API fp8c_status fp8c_program_pass(const fp8c_program *program, int index, fp8c_pass *out);
 /* The passes of the pipeline in order, for --print-after; NULL past the last. */
 FP8C_API const char *fp8c_pass_name(int index);
+/* The recipes `recipe` may name; NULL past the last. */
+FP8C_API const char *fp8c_recipe_name(int index);
 
 #ifdef __cplusplus
 }

@@ -59,12 +59,21 @@ static bool set_COUNT(cli_COUNT *to, const char *text)
     return !errno && end != text && !*end && *to >= 1;
 }
 
+static bool set_THREADS(cli_THREADS *to, const char *text)
+{
+    int64_t n;
+    if (!set_COUNT(&n, text) || n > 256)
+        return false;
+    *to = (int32_t)n;
+    return true;
+}
+
 static bool set_SEED(cli_SEED *to, const char *text)
 {
     char *end;
     errno = 0;
     *to = strtoull(text, &end, 10);
-    return !errno && end != text && !*end && *text != '-';
+    return !errno && end != text && !*end && *text != '-' && *to <= INT64_MAX; /* JSON writes it signed */
 }
 
 static bool set_NUMBER(cli_NUMBER *to, const char *text)
@@ -175,8 +184,9 @@ int main(int argc, char **argv)
             status = commands[i].run(&c);
         if (status < 0)
             status = CLI_DONE;
-        if (fflush(stdout) && status == CLI_DONE) {
-            fprintf(stderr, "error: stdout: %s\n", strerror(errno));
+        errno = 0;
+        if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
+            fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
             status = CLI_FAILED;
         }
         return status;

@@ -322,3 +322,8 @@ const char *fp8c_pass_name(int index)
 {
     return index < 0 ? NULL : f8_pass_name((size_t)index);
 }
+
+const char *fp8c_recipe_name(int index)
+{
+    return index < 0 ? NULL : f8_recipe_name((size_t)index);
+}

@@ -29,6 +29,8 @@ typedef struct f8_recipe {
 
 /* "f32", "bf16", "delayed", "current"; NULL for any other name. */
 const f8_recipe *f8_recipe_by_name(const char *name);
+/* The name of each in turn; NULL past the last. */
+const char *f8_recipe_name(size_t index);
 /* The names of all recipes, comma separated, for messages. */
 const char *f8_recipe_names(void);
 

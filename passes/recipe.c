@@ -22,6 +22,11 @@ const f8_recipe *f8_recipe_by_name(const char *name)
     return NULL;
 }
 
+const char *f8_recipe_name(size_t index)
+{
+    return index < N_RECIPES ? recipes[index].name : NULL;
+}
+
 const char *f8_recipe_names(void)
 {
     return "f32, bf16, delayed, current";
