@@ -120,8 +120,6 @@ static f8_status allocate(f8_exec *x, f8_diag *diag)
     F8_TRY(big_alloc(x, s.ports, "inputs and outputs", &x->ports, diag));
     F8_TRY(big_alloc(x, scratch, "kernel scratch", &x->scratch, diag));
     F8_TRY(big_alloc(x, s.workspace, "GEMM workspace", &x->workspace, diag));
-    if (x->state)
-        memset(x->state, 0, (size_t)x->plan->state_bytes);
     if (x->ports)
         memset(x->ports, 0, (size_t)s.ports);
     return F8_OK;
