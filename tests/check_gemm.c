@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ck_assert writes to a file each time: too slow for every element. */
+#define require(condition, ...)        \
+    do {                               \
+        if (!(condition))              \
+            ck_abort_msg(__VA_ARGS__); \
+    } while (0)
+
 static f8_gemm_lib *lib;
 static f8_pool *pools[4]; /* [threads]; [0] stays NULL */
 
@@ -128,7 +135,7 @@ static float *run(const problem *p, const f8_gemm_desc *desc, const void *a, con
     status = f8_gemm_run(gemm, pools[threads], a, b, c, scale, scale ? scale + 1 : NULL, ws + CANARY);
     ck_assert_int_eq(status, F8_OK);
     for (size_t i = 0; i < CANARY; i++)
-        ck_assert(ws[i] == 0xa5 && ws[CANARY + bytes + i] == 0xa5);
+        require(ws[i] == 0xa5 && ws[CANARY + bytes + i] == 0xa5, "written outside the workspace");
     free(ws);
     f8_gemm_release(gemm);
     return c;
@@ -158,12 +165,12 @@ static void check_values(const problem *p, const float *c)
         double bound = ((double)d->k * fabs(alpha) * magnitude +
                         chunks * (fabs(before) + 2 * fabs(alpha) * magnitude)) * 0x1p-24;
         double got = (double)c[i * d->ldc + j];
-        ck_assert_msg(fabs(got - want) <= bound, "[%d,%d]: %g, want %g +- %g", (int)i, (int)j, got,
-                      want, bound);
+        require(fabs(got - want) <= bound, "[%d,%d]: %g, want %g +- %g", (int)i, (int)j, got, want, bound);
     }
     for (int64_t i = 0; i < d->m; i++) /* between the rows of C nothing is touched */
-        ck_assert(memcmp(c + i * d->ldc + d->n, p->c0 + i * d->ldc + d->n,
-                         (size_t)(d->ldc - d->n) * sizeof *c) == 0);
+        require(memcmp(c + i * d->ldc + d->n, p->c0 + i * d->ldc + d->n,
+                       (size_t)(d->ldc - d->n) * sizeof *c) == 0,
+                "written between the rows of C");
 }
 
 /* The same bits with any number of threads, prepared for any number, again, and from operands
@@ -297,11 +304,11 @@ static void check_decoder(const f8_gemm_simd *simd, f8_gemm_source source, f8_dt
     for (int64_t length = n; length >= 0 && length > n - 40; length--) {
         got[length] = 12345.0f;
         simd->decode[source](got, length, data, length, 1, length);
-        ck_assert(got[length] == 12345.0f);
+        require(got[length] == 12345.0f, "%s source %d: too much written", simd->name, (int)source);
         for (int64_t i = 0; i < length; i++)
-            ck_assert_msg(f8_bits(got[i]) == f8_bits(want[i]) || (isnan(got[i]) && isnan(want[i])),
-                          "%s source %d element %d: %08x, want %08x", simd->name, (int)source, (int)i,
-                          f8_bits(got[i]), f8_bits(want[i]));
+            require(f8_bits(got[i]) == f8_bits(want[i]) || (isnan(got[i]) && isnan(want[i])),
+                    "%s source %d element %d: %08x, want %08x", simd->name, (int)source, (int)i,
+                    f8_bits(got[i]), f8_bits(want[i]));
     }
     free(got);
     free(want);
@@ -334,7 +341,8 @@ static void check_simd(const f8_gemm_simd *simd)
             simd->transpose(dst, 17, src, 40, rows, cols);
             for (int c = 0; c < 40; c++)
                 for (int r = 0; r < 17; r++)
-                    ck_assert(dst[c * 17 + r] == (r < rows && c < cols ? src[r * 40 + c] : -1));
+                    require(dst[c * 17 + r] == (r < rows && c < cols ? src[r * 40 + c] : -1),
+                            "%s transpose %d x %d: [%d][%d]", simd->name, rows, cols, c, r);
         }
 }
 
