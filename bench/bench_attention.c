@@ -1,6 +1,6 @@
-/* Time of the attention kernels on the CPU beside the machine's fused multiply-add peak, measured in turn
- * in the same run: milliseconds a layer, GFLOP/s (multiply-adds a causal mask leaves, doubled), share of
- * the peak. Records on stdout, text for people on stderr.
+/* Time of the attention kernels on the CPU beside the machine's fused multiply-add peak,
+ * measured in turn in the same run: milliseconds a layer, GFLOP/s (multiply-adds a causal mask
+ * leaves, doubled), share of the peak. Records on stdout, text for people on stderr.
  *
  *     bench_attention [-B n] [-T n] [-H n] [-K n] [-D n] [-t threads] [-f]
  *
@@ -132,13 +132,15 @@ static void report(const char *name, const job *j, double peak)
     printf("{\"event\": \"bench\", \"name\": \"attention_%s\", \"value\": %.4f, \"unit\": \"ms\", "
            "\"gflops\": %.1f, \"peak_share\": %.3f, \"compile_ms\": %.1f}\n", name, j->best * 1e3,
            rate * 1e-9, rate / peak, j->compile_seconds * 1e3);
-    fprintf(stderr, "%-9s %8.2f ms  %6.1f GFLOP/s  %4.0f%% of peak   compiled in %.0f ms, %zu bytes of "
-            "code, %d phase(s), %zu kB of scratch a thread\n", name, j->best * 1e3, rate * 1e-9,
-            100 * rate / peak, j->compile_seconds * 1e3, j->code_size, j->n_phases,
-            j->scratch_size / 1024);
+    fprintf(stderr,
+            "%-9s %8.2f ms  %6.1f GFLOP/s  %4.0f%% of peak   compiled in %.0f ms, %zu bytes of "
+            "code, %d phase(s), %zu kB of scratch a thread\n",
+            name, j->best * 1e3, rate * 1e-9, 100 * rate / peak, j->compile_seconds * 1e3,
+            j->code_size, j->n_phases, j->scratch_size / 1024);
 }
 
-/* Small values of mixed sign, sensible as bf16 and as f32; lse far above any score's sum is harmless. */
+/* Small values of mixed sign, sensible as bf16 and as f32; lse far above any score's sum is
+ * harmless. */
 static void fill(void *memory, size_t bytes)
 {
     uint32_t s = 1;
@@ -178,8 +180,8 @@ static bool bench(const f8_llvm *llvm, f8_pool *pool, const f8_attention_desc *x
                 time_once(&jobs[k], pool);
         double rate = peak->flops / peak->best;
         fprintf(stderr, "%s B=%d T=%d H=%d Hkv=%d D=%d causal, %zu threads, peak %.1f GFLOP/s\n",
-                f8_dtype_name(x->dtype), (int)x->B, (int)x->T, (int)x->H, (int)x->Hkv, (int)x->D, threads,
-                rate * 1e-9);
+                f8_dtype_name(x->dtype), (int)x->B, (int)x->T, (int)x->H, (int)x->Hkv, (int)x->D,
+                threads, rate * 1e-9);
         report("forward", &jobs[0], rate);
         report("backward", &jobs[1], rate);
         fprintf(stderr, "%-9s %8.2f ms\n", "layer", (jobs[0].best + jobs[1].best) * 1e3);

@@ -1,7 +1,7 @@
 /* Attention on the CPU: checks and the forward kernel (cpu_attention.h).
  *
- * Forward is one phase; a task is 4 blocks of 48 queries of one head. It walks the blocks of keys once,
- * converting each to f32 for all its queries:
+ * Forward is one phase; a task is 4 blocks of 48 queries of one head. It walks the blocks of
+ * keys once, converting each to f32 for all its queries:
  *     s[key][query] = k q^T;  m, l, alpha, p = online softmax down the keys;  o = o * alpha + p^T v
  * Everything of an inner step lies in L1 and L2. */
 #include "codegen/cpu_attention_parts.h"
@@ -12,7 +12,12 @@
 /* ---- the forward kernel ---- */
 
 /* Running statistics of a block of queries, f32[48] each: largest score, sum, rescaling factor. */
-enum { STAT_MAX = 0, STAT_SUM = F8_ATT_BLOCK, STAT_ALPHA = 2 * F8_ATT_BLOCK, STATS = 3 * F8_ATT_BLOCK };
+enum {
+    STAT_MAX = 0,
+    STAT_SUM = F8_ATT_BLOCK,
+    STAT_ALPHA = 2 * F8_ATT_BLOCK,
+    STATS = 3 * F8_ATT_BLOCK
+};
 
 typedef struct forward {
     f8_att *a;
@@ -34,8 +39,8 @@ static void store16(f8_att *a, LLVMValueRef value, LLVMValueRef base, int64_t of
     f8_ll_vstore(m, value, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL);
 }
 
-/* max[group] = largest of max[group] and scale * s[key][group], key < keys. A NaN score may lose here;
- * it comes back as its own exponential. */
+/* max[group] = largest of max[group] and scale * s[key][group], key < keys. A NaN score may lose
+ * here; it comes back as its own exponential. */
 static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef count, bool diag,
                         LLVMValueRef *max)
 {
@@ -58,8 +63,8 @@ static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueR
 }
 
 /* s = exp(scale * s - max), summed down the keys into sum. */
-static void exponentials(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef count, bool diag,
-                         const LLVMValueRef *max, LLVMValueRef *sum)
+static void exponentials(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef count,
+                         bool diag, const LLVMValueRef *max, LLVMValueRef *sum)
 {
     f8_llvm_module *m = a->m;
     LLVMValueRef scale = f8_ll_vf32(m, a->desc->scale), next[F8_ATT_GROUPS], minus[F8_ATT_GROUPS];
@@ -111,7 +116,8 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
             f8_ll_scalar(m, F8_FN_EXP, m->ll->BuildFSub(m->b, old, safe[g], ""));
         store16(a, max[g], stats, STAT_MAX + at);
         store16(a, alpha, stats, STAT_ALPHA + at);
-        store16(a, f8_ll_fma(m, load16(a, stats, STAT_SUM + at), alpha, sum[g]), stats, STAT_SUM + at);
+        store16(a, f8_ll_fma(m, load16(a, stats, STAT_SUM + at), alpha, sum[g]), stats,
+                STAT_SUM + at);
     }
     m->ll->BuildRetVoid(m->b);
     return f;
@@ -157,7 +163,8 @@ static void load_queries(forward *w)
     LLVMValueRef stats = f8_att_slice(a, f8_att_floats(a, w->scratch, w->stats), l.index, STATS, 0);
     f8_att_fill(a, o, f8_ll_i64(m, area), 0.0f);
     f8_att_fill(a, stats, f8_ll_i64(m, F8_ATT_BLOCK), -INFINITY);
-    f8_att_fill(a, f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_SUM)), f8_ll_i64(m, F8_ATT_BLOCK), 0.0f);
+    f8_att_fill(a, f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_SUM)), f8_ll_i64(m, F8_ATT_BLOCK),
+                0.0f);
     f8_ll_loop_end(m, &l, NULL);
 }
 
@@ -230,7 +237,8 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
 {
     f8_llvm_module *m = a->m;
     const f8_attention_desc *d = a->desc;
-    const int64_t area = F8_ATT_BLOCK * a->padded, supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
+    const int64_t area = F8_ATT_BLOCK * a->padded,
+                  supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
     f8_att_make_scores(a);
     f8_att_make_product(a, F8_ATT_OUT);
     if (d->causal)
@@ -242,9 +250,12 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
                  .store = f8_att_make_store(a, "o", d->stride.o),
                  .softmax = {make_softmax(a, false), d->causal ? make_softmax(a, true) : NULL},
                  .finish = make_finish(a),
-                 .q = f8_att_room(a, area), .k = f8_att_room(a, area), .v = f8_att_room(a, area),
+                 .q = f8_att_room(a, area),
+                 .k = f8_att_room(a, area),
+                 .v = f8_att_room(a, area),
                  .s = f8_att_room(a, F8_ATT_BLOCK * F8_ATT_BLOCK),
-                 .qt = f8_att_room(a, area * F8_ATT_SUPER), .o = f8_att_room(a, area * F8_ATT_SUPER),
+                 .qt = f8_att_room(a, area * F8_ATT_SUPER),
+                 .o = f8_att_room(a, area * F8_ATT_SUPER),
                  .stats = f8_att_room(a, STATS * F8_ATT_SUPER)};
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, phases[0].symbol);
@@ -254,7 +265,8 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, p.begin, p.end, f8_ll_i64(m, 1), NULL, 0);
     /* the last queries have the most keys: they go first, so that threads finish together */
-    LLVMValueRef from_last = f8_att_div(a, l.index, d->B * d->H), pair = f8_att_rem(a, l.index, d->B * d->H);
+    LLVMValueRef from_last = f8_att_div(a, l.index, d->B * d->H),
+                 pair = f8_att_rem(a, l.index, d->B * d->H);
     LLVMValueRef super = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, supers - 1), from_last, "");
     w.batch = f8_att_div(a, pair, d->H);
     w.head = f8_att_rem(a, pair, d->H);
@@ -277,8 +289,8 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
 static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
 {
     if (x->dtype != F8_F32 && x->dtype != F8_BF16)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention on the CPU takes f32 or bf16, not %s",
-                       f8_dtype_name(x->dtype));
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "attention on the CPU takes f32 or bf16, not %s", f8_dtype_name(x->dtype));
     if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->H % x->Hkv)
         return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
                        "attention: batch %lld, tokens %lld, heads %lld, key heads %lld can't be",
@@ -290,9 +302,11 @@ static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
     const int64_t q = x->H * x->D, kv = x->Hkv * x->D;
     bool ok = x->stride.q >= q && x->stride.k >= kv && x->stride.v >= kv && x->stride.o >= q;
     if (backward)
-        ok = ok && x->stride.dout >= q && x->stride.dq >= q && x->stride.dk >= kv && x->stride.dv >= kv;
+        ok = ok && x->stride.dout >= q && x->stride.dq >= q && x->stride.dk >= kv &&
+             x->stride.dv >= kv;
     if (!ok)
-        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE, "attention: a token stride is shorter than its heads");
+        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
+                       "attention: a token stride is shorter than its heads");
     return F8_OK;
 }
 
@@ -308,7 +322,8 @@ f8_status f8_cpu_attention_emit(f8_llvm_module *m, const f8_attention_desc *desc
         phases[i] = (f8_cpu_phase){0};
         int n = snprintf(phases[i].symbol, sizeof phases[i].symbol, "%s_%d", symbol, i);
         if (n < 0 || (size_t)n >= sizeof phases[i].symbol)
-            return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "attention: symbol '%s' is too long", symbol);
+            return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "attention: symbol '%s' is too long",
+                           symbol);
     }
     const int lanes = m->lanes;
     m->lanes = F8_MK_LANES;

@@ -4,10 +4,11 @@
  *     s[key][query] = k q^T         p = exp(scale * s - lse)
  *     dp = v do^T                   ds = p * (dp - delta), delta[query] = sum_d do * o
  *     dv += p do      dk += scale * ds q      dq += scale * ds^T k
- * Two splits into tasks give the same bits. With enough heads, one phase: a task is one key/value head
- * with all its queries, five products a pair of blocks, dk and dv of the whole head in scratch. With
- * few heads, two phases of finer tasks that compute s and dp twice: 4 blocks of queries (dq), then 4
- * blocks of keys (dk, dv). Which one follows from the shape alone.
+ * Two splits into tasks give the same bits. With enough heads, one phase: a task is one
+ * key/value head with all its queries, five products a pair of blocks, dk and dv of the whole
+ * head in scratch. With few heads, two phases of finer tasks that compute s and dp twice: 4
+ * blocks of queries (dq), then 4 blocks of keys (dk, dv). Which one follows from the shape
+ * alone.
  *
  * Orders: dq adds keys ascending, dk and dv add heads, then queries ascending. */
 #include "codegen/cpu_attention_parts.h"
@@ -79,7 +80,8 @@ static LLVMValueRef make_delta(backward *w)
     LLVMValueRef x = f8_att_slice(w->a, f8_ll_param(m, 1), l.index, F8_ATT_BLOCK, 0);
     LLVMValueRef y = f8_att_slice(w->a, f8_ll_param(m, 2), l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
-        sum[g] = f8_ll_fma(m, load16(w, x, g * F8_MK_LANES), load16(w, y, g * F8_MK_LANES), l.value[g]);
+        sum[g] =
+            f8_ll_fma(m, load16(w, x, g * F8_MK_LANES), load16(w, y, g * F8_MK_LANES), l.value[g]);
     f8_ll_loop_end(m, &l, sum);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         store16(w, l.value[g], f8_ll_param(m, 0), g * F8_MK_LANES);
@@ -87,8 +89,8 @@ static LLVMValueRef make_delta(backward *w)
     return f;
 }
 
-/* void(ptr s, ptr dp, ptr stats, i64 keys, i64 queries): s becomes p, dp becomes ds. On the diagonal
- * both are zero where the query may not see the key, or is none. */
+/* void(ptr s, ptr dp, ptr stats, i64 keys, i64 queries): s becomes p, dp becomes ds. On the
+ * diagonal both are zero where the query may not see the key, or is none. */
 static LLVMValueRef make_ds(backward *w, bool diag)
 {
     f8_llvm_module *m = w->a->m;
@@ -110,7 +112,8 @@ static LLVMValueRef make_ds(backward *w, bool diag)
     LLVMValueRef dp = f8_att_slice(w->a, f8_ll_param(m, 1), l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
         int64_t at = g * F8_MK_LANES;
-        LLVMValueRef p = f8_ll_scalar(m, F8_FN_EXP, f8_ll_fma(m, load16(w, s, at), scale, minus[g]));
+        LLVMValueRef p =
+            f8_ll_scalar(m, F8_FN_EXP, f8_ll_fma(m, load16(w, s, at), scale, minus[g]));
         LLVMValueRef ds = m->ll->BuildFSub(m->b, load16(w, dp, at), delta[g], "");
         ds = m->ll->BuildFMul(m->b, p, ds, "");
         if (diag) {
@@ -155,16 +158,19 @@ static void load_queries(backward *w, LLVMValueRef head, LLVMValueRef i)
     const struct {
         int arg;
         int64_t stride, rows, transposed;
-    } tensor[] = {{Q, a->desc->stride.q, w->q, w->qt},
-                  {DO, a->desc->stride.dout, w->dout, w->dout_t},
-                  {O, a->desc->stride.o, w->dq_acc, w->o}}; /* o's rows are needed for a moment only */
+    } tensor[] = {
+        {Q, a->desc->stride.q, w->q, w->qt},
+        {DO, a->desc->stride.dout, w->dout, w->dout_t},
+        {O, a->desc->stride.o, w->dq_acc, w->o}}; /* o's rows are needed for a moment only */
     for (int t = 0; t < 3; t++) {
-        LLVMValueRef from = f8_att_token(a, w->args[tensor[t].arg], tensor[t].stride, w->batch, start, head);
+        LLVMValueRef from =
+            f8_att_token(a, w->args[tensor[t].arg], tensor[t].stride, w->batch, start, head);
         LLVMValueRef rows = room(w, tensor[t].rows);
         f8_ll_call(m, w->pack[tensor[t].arg], (LLVMValueRef[]){rows, from, queries}, 3);
         f8_ll_call(m, a->transpose, (LLVMValueRef[]){room(w, tensor[t].transposed), rows}, 2);
     }
-    LLVMValueRef stats = room(w, w->stats), lse = f8_att_lse(a, w->args[LSE], w->batch, head, start);
+    LLVMValueRef stats = room(w, w->stats),
+                 lse = f8_att_lse(a, w->args[LSE], w->batch, head, start);
     LLVMValueRef delta = f8_ll_at(m, m->f32, stats, f8_ll_i64(m, STAT_DELTA));
     f8_ll_call(m, w->delta, (LLVMValueRef[]){delta, room(w, w->dout_t), room(w, w->o)}, 3);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
@@ -193,7 +199,8 @@ static void step(backward *w, LLVMValueRef i, LLVMValueRef j, bool diag)
         f8_att_call(a, kind, key_part(w, w->dk, j), dp, room(w, w->q), keys, queries, NULL);
     }
     if (w->dq)
-        f8_att_call(a, diag ? F8_ATT_DQ_DIAG : F8_ATT_DQ, room(w, w->dq_acc), dp, k, queries, keys, NULL);
+        f8_att_call(a, diag ? F8_ATT_DQ_DIAG : F8_ATT_DQ, room(w, w->dq_acc), dp, k, queries, keys,
+                    NULL);
 }
 
 static void store_block(backward *w, int arg, int64_t stride, LLVMValueRef head, LLVMValueRef block,
@@ -201,7 +208,8 @@ static void store_block(backward *w, int arg, int64_t stride, LLVMValueRef head,
 {
     f8_att *a = w->a;
     LLVMValueRef to = f8_att_token(a, w->args[arg], stride, w->batch, f8_att_start(a, block), head);
-    f8_ll_call(a->m, w->store[arg], (LLVMValueRef[]){to, from, f8_att_count(a, block), room(w, factor)}, 4);
+    f8_ll_call(a->m, w->store[arg],
+               (LLVMValueRef[]){to, from, f8_att_count(a, block), room(w, factor)}, 4);
 }
 
 static void query_block(backward *w, LLVMValueRef head, LLVMValueRef i)
@@ -234,7 +242,8 @@ static LLVMValueRef make_range(backward *w, const char *what)
     f8_llvm_module *m = a->m;
     char name[160];
     snprintf(name, sizeof name, "%s_%s", a->symbol, what);
-    LLVMTypeRef t[] = {m->ptr, m->ptr, m->i64, m->i64, m->i64, m->i64, m->i64, m->i64, m->i64, m->i64};
+    LLVMTypeRef t[] = {m->ptr, m->ptr, m->i64, m->i64, m->i64,
+                       m->i64, m->i64, m->i64, m->i64, m->i64};
     LLVMValueRef f = f8_ll_function_begin(m, name, m->void_, t, 10), one = f8_ll_i64(m, 1);
     LLVMValueRef *to[] = {&w->scratch, &w->batch, &w->kv_head, &w->head_begin, &w->head_end,
                           &w->q_begin, &w->q_end, &w->k_begin, &w->k_end};
@@ -253,8 +262,10 @@ static LLVMValueRef make_range(backward *w, const char *what)
     f8_ll_loop_end(m, &h, NULL);
     if (w->dkv) {
         f8_ll_loop_begin(m, &j, w->k_begin, w->k_end, one, NULL, 0);
-        store_block(w, DK, a->desc->stride.dk, w->kv_head, j.index, key_part(w, w->dk, j.index), w->scales);
-        store_block(w, DV, a->desc->stride.dv, w->kv_head, j.index, key_part(w, w->dv, j.index), w->ones);
+        store_block(w, DK, a->desc->stride.dk, w->kv_head, j.index, key_part(w, w->dk, j.index),
+                    w->scales);
+        store_block(w, DV, a->desc->stride.dv, w->kv_head, j.index, key_part(w, w->dv, j.index),
+                    w->ones);
         f8_ll_loop_end(m, &j, NULL);
     }
     m->ll->BuildRetVoid(m->b);
@@ -272,7 +283,8 @@ static void task_range(f8_att *a, split how, LLVMValueRef task, LLVMValueRef *r)
     const f8_attention_desc *d = a->desc;
     const int64_t group = d->H / d->Hkv, heads = how == QUERY_BLOCKS ? d->H : d->Hkv;
     const int64_t supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
-    LLVMValueRef pair = f8_att_rem(a, task, d->B * heads), super = f8_att_div(a, task, d->B * heads);
+    LLVMValueRef pair = f8_att_rem(a, task, d->B * heads),
+                 super = f8_att_div(a, task, d->B * heads);
     LLVMValueRef zero = f8_ll_i64(m, 0), all = f8_ll_i64(m, a->blocks);
     LLVMValueRef head = f8_att_rem(a, pair, heads);
     r[0] = f8_att_div(a, pair, heads);
@@ -307,7 +319,8 @@ static void emit_phase(backward *w, split how, const char *what, f8_cpu_phase *p
     f8_att *a = w->a;
     f8_llvm_module *m = a->m;
     const int64_t area = F8_ATT_BLOCK * a->padded;
-    const int64_t key_blocks = how == KEY_BLOCKS && a->blocks > F8_ATT_SUPER ? F8_ATT_SUPER : a->blocks;
+    const int64_t key_blocks =
+        how == KEY_BLOCKS && a->blocks > F8_ATT_SUPER ? F8_ATT_SUPER : a->blocks;
     w->dq = how != KEY_BLOCKS;
     w->dkv = how != QUERY_BLOCKS;
     a->scratch = 0;

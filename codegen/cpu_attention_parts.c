@@ -80,14 +80,16 @@ LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block)
 LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block)
 {
     f8_llvm_module *m = a->m;
-    LLVMValueRef left = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, a->desc->T), f8_att_start(a, block), "");
+    LLVMValueRef left =
+        m->ll->BuildNSWSub(m->b, f8_ll_i64(m, a->desc->T), f8_att_start(a, block), "");
     return f8_ll_imin(m, left, f8_ll_i64(m, F8_ATT_BLOCK));
 }
 
 LLVMValueRef f8_att_visible(f8_att *a, int group, LLVMValueRef key, LLVMValueRef count)
 {
     f8_llvm_module *m = a->m;
-    LLVMValueRef query = m->ll->BuildAdd(m->b, f8_ll_iota(m), f8_ll_vi32(m, group * F8_MK_LANES), "");
+    LLVMValueRef query =
+        m->ll->BuildAdd(m->b, f8_ll_iota(m), f8_ll_vi32(m, group * F8_MK_LANES), "");
     key = f8_ll_splat(m, m->ll->BuildTrunc(m->b, key, m->i32, ""));
     count = f8_ll_splat(m, m->ll->BuildTrunc(m->b, count, m->i32, ""));
     LLVMValueRef seen = m->ll->BuildICmp(m->b, LLVMIntSGE, query, key, "");
@@ -126,8 +128,9 @@ void f8_att_make_product(f8_att *a, f8_att_product kind)
     }
 }
 
-static void call_columns(f8_att *a, f8_att_product kind, int columns, LLVMValueRef c, LLVMValueRef left,
-                         LLVMValueRef right, LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor)
+static void call_columns(f8_att *a, f8_att_product kind, int columns, LLVMValueRef c,
+                         LLVMValueRef left, LLVMValueRef right, LLVMValueRef rows,
+                         LLVMValueRef depth, LLVMValueRef factor)
 {
     f8_llvm_module *m = a->m;
     for (int at = 0, w; at < columns; at += w) {
@@ -139,13 +142,14 @@ static void call_columns(f8_att *a, f8_att_product kind, int columns, LLVMValueR
     }
 }
 
-void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left, LLVMValueRef right,
-                 LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor)
+void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left,
+                 LLVMValueRef right, LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor)
 {
     call_columns(a, kind, (int)(a->padded / F8_MK_LANES), c, left, right, rows, depth, factor);
 }
 
-/* The vectors of queries one by one: from 16 c on, they see keys below 16 (c + 1) on the diagonal. */
+/* The vectors of queries one by one: from 16 c on, they see keys below 16 (c + 1) on the
+ * diagonal. */
 static void scores_by_vector(f8_att *a, bool diag, LLVMValueRef queries)
 {
     f8_llvm_module *m = a->m;

@@ -42,15 +42,15 @@ void f8_att_make_scores(f8_att *a);
 LLVMValueRef f8_att_make_pack(f8_att *a, const char *name, int64_t stride);
 LLVMValueRef f8_att_make_store(f8_att *a, const char *name, int64_t stride);
 
-/* s[key][query] of rows k and transposed q, where key < keys and query < queries, rounded up to whole
- * tiles and vectors. On the diagonal, vectors of queries that all come before a key are left as
- * they were. */
+/* s[key][query] of rows k and transposed q, where key < keys and query < queries, rounded up to
+ * whole tiles and vectors. On the diagonal, vectors of queries that all come before a key are
+ * left as they were. */
 void f8_att_scores(f8_att *a, bool diag, LLVMValueRef s, LLVMValueRef k, LLVMValueRef qt,
                    LLVMValueRef keys, LLVMValueRef queries);
 
 /* Call a product (not F8_ATT_SCORES) over all padded columns. */
-void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left, LLVMValueRef right,
-                 LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor);
+void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left,
+                 LLVMValueRef right, LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor);
 
 /* Room for `count` f32 in scratch: its byte offset. */
 int64_t f8_att_room(f8_att *a, int64_t count);
@@ -70,7 +70,8 @@ LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMVa
 LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block);
 LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block);
 
-/* Queries 16 group .. +15 of a block on the diagonal that may see key `key`: key <= query < count. */
+/* Queries 16 group .. +15 of a block on the diagonal that may see key `key`: key <= query <
+ * count. */
 LLVMValueRef f8_att_visible(f8_att *a, int group, LLVMValueRef key, LLVMValueRef count);
 
 /* Integer shorthands. */

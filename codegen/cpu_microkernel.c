@@ -30,8 +30,8 @@ typedef struct product {
 
 static LLVMValueRef vector_at(product *p, LLVMValueRef base, int64_t offset)
 {
-    return f8_ll_vload(p->m, p->m->f32, f8_ll_at(p->m, p->m->f32, base, f8_ll_i64(p->m, offset)), NULL,
-                       NULL);
+    return f8_ll_vload(p->m, p->m->f32, f8_ll_at(p->m, p->m->f32, base, f8_ll_i64(p->m, offset)),
+                       NULL, NULL);
 }
 
 /* acc[row][:] += a[row][depth] * b[depth][:] for rows [first, last) */
@@ -95,7 +95,8 @@ static void triangle(product *p, LLVMValueRef row0, LLVMValueRef *acc)
     }
 }
 
-static LLVMValueRef row_pointer(f8_llvm_module *m, LLVMValueRef base, LLVMValueRef row, int64_t stride)
+static LLVMValueRef row_pointer(f8_llvm_module *m, LLVMValueRef base, LLVMValueRef row,
+                                int64_t stride)
 {
     return f8_ll_at(m, m->f32, base, m->ll->BuildNSWMul(m->b, row, f8_ll_i64(m, stride), ""));
 }
@@ -126,7 +127,8 @@ LLVMValueRef f8_mk_gemm_function(f8_llvm_module *m, const char *name, const f8_m
     for (int r = 0; r < p.rows; r++)
         for (int w = 0; w < g->width; w++)
             f8_ll_vstore(m, acc[r * g->width + w],
-                         f8_ll_at(m, m->f32, p.c, f8_ll_i64(m, r * g->c_row + w * F8_MK_LANES)), NULL);
+                         f8_ll_at(m, m->f32, p.c, f8_ll_i64(m, r * g->c_row + w * F8_MK_LANES)),
+                         NULL);
     f8_ll_loop_end(m, &l, NULL);
     m->ll->BuildRetVoid(m->b);
     return f;
@@ -145,10 +147,9 @@ static LLVMValueRef chunk_mask(f8_llvm_module *m, int64_t columns, int64_t at)
     return columns - at >= F8_MK_LANES ? NULL : f8_ll_mask(m, f8_ll_i64(m, columns - at));
 }
 
-/* Call body for chunk by chunk of a row: straight code for a few, a loop for many would save code but
- * head sizes are at most a few vectors. */
-LLVMValueRef f8_mk_pack_function(f8_llvm_module *m, const char *name, f8_dtype dtype, int64_t columns,
-                                 int64_t stride)
+/* A row is straight code, vector by vector: heads are a few vectors long. */
+LLVMValueRef f8_mk_pack_function(f8_llvm_module *m, const char *name, f8_dtype dtype,
+                                 int64_t columns, int64_t stride)
 {
     LLVMTypeRef params[] = {m->ptr, m->ptr, m->i64};
     LLVMValueRef f = f8_ll_function_begin(m, name, m->void_, params, 3);
@@ -193,7 +194,8 @@ LLVMValueRef f8_mk_store_function(f8_llvm_module *m, const char *name, f8_dtype 
     LLVMValueRef factor = f8_ll_splat(
         m, f8_ll_load(m, m->f32, f8_ll_at(m, m->f32, f8_ll_param(m, 3), l.index)));
     for (int64_t c = 0; c < columns; c += F8_MK_LANES) {
-        LLVMValueRef x = f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, from, f8_ll_i64(m, c)), NULL, NULL);
+        LLVMValueRef x =
+            f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, from, f8_ll_i64(m, c)), NULL, NULL);
         x = m->ll->BuildFMul(m->b, x, factor, "");
         if (dtype == F8_BF16)
             x = f8_ll_f32_to_bf16(m, x);
@@ -206,8 +208,8 @@ LLVMValueRef f8_mk_store_function(f8_llvm_module *m, const char *name, f8_dtype 
 
 /* ---- transposition ---- */
 
-/* Swap the off-diagonal h x h quarters of every 2h x 2h square; for h = 8, 4, 2, 1 in turn that is the
- * transpose of the whole. */
+/* Swap the off-diagonal h x h quarters of every 2h x 2h square; for h = 8, 4, 2, 1 in turn that
+ * is the transpose of the whole. */
 static void swap_quarters(f8_llvm_module *m, LLVMValueRef *row, int h)
 {
     LLVMValueRef low[F8_MK_LANES], high[F8_MK_LANES];
@@ -239,7 +241,8 @@ LLVMValueRef f8_mk_transpose_function(f8_llvm_module *m, const char *name, int64
     from = f8_ll_at(m, m->f32, from, cols.index);
     to = f8_ll_at(m, m->f32, to, rows.index);
     for (int i = 0; i < F8_MK_LANES; i++)
-        row[i] = f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, from, f8_ll_i64(m, i * columns)), NULL, NULL);
+        row[i] = f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, from, f8_ll_i64(m, i * columns)), NULL,
+                             NULL);
     for (int h = F8_MK_LANES / 2; h; h /= 2)
         swap_quarters(m, row, h);
     for (int i = 0; i < F8_MK_LANES; i++)

@@ -1,8 +1,8 @@
 /* Small matrix kernels inside a module: register-blocked products, packing, storing.
  *
- * All work on f32 in scratch memory, in vectors of 16 whatever the machine (AVX2 holds one in two
- * registers), and each element of a result is one chain of fused multiply-adds in order of depth. So
- * the bits do not depend on tile sizes or on the machine's vector width.
+ * All work on f32 in scratch memory, in vectors of 16 whatever the machine (AVX2 holds one in
+ * two registers), and each element of a result is one chain of fused multiply-adds in order of
+ * depth. So the bits do not depend on tile sizes or on the machine's vector width.
  *
  * Each f8_mk_* makes one internal function of the module and returns it. */
 #ifndef F8_CODEGEN_CPU_MICROKERNEL_H
@@ -15,8 +15,9 @@ enum {
     F8_MK_BLOCK = 48, /* rows of a block: whole tiles of 6, 8 and 16 rows, whole vectors */
 };
 
-/* What of a block product c[row][:] = sum over depth of a[row][depth] * b[depth][:] is computed. The
- * triangles are exact, not masked: a factor outside them is never read, so its NaN can't leak. */
+/* What of a block product c[row][:] = sum over depth of a[row][depth] * b[depth][:] is computed.
+ * The triangles are exact, not masked: a factor outside them is never read, so its NaN can't
+ * leak. */
 typedef enum f8_mk_part {
     F8_MK_FULL,
     F8_MK_UPTO, /* depth <= row */
@@ -40,16 +41,18 @@ typedef struct f8_mk_gemm {
 /* The widest product this machine's registers hold well, at most `vectors`, splitting evenly. */
 int f8_mk_width(const f8_llvm_module *m, int vectors);
 
-/* void(ptr c, ptr a, ptr b, i64 rows, i64 depth, ptr factor): rows is rounded up to whole tiles, at most
- * F8_MK_BLOCK. factor, f32[rows], is read with F8_MK_SCALE only. */
+/* void(ptr c, ptr a, ptr b, i64 rows, i64 depth, ptr factor): rows is rounded up to whole tiles,
+ * at most F8_MK_BLOCK. factor, f32[rows], is read with F8_MK_SCALE only. */
 LLVMValueRef f8_mk_gemm_function(f8_llvm_module *m, const char *name, const f8_mk_gemm *g);
 
-/* void(ptr to, ptr from, i64 rows): to f32[48][columns rounded up to 16] = from dtype[rows][columns],
- * `stride` elements between its rows; zeros elsewhere. dtype is F32 or BF16. */
-LLVMValueRef f8_mk_pack_function(f8_llvm_module *m, const char *name, f8_dtype dtype, int64_t columns,
-                                 int64_t stride);
+/* void(ptr to, ptr from, i64 rows): to f32[48][columns rounded up to 16] = from
+ * dtype[rows][columns], `stride` elements between its rows; zeros elsewhere. dtype is F32 or
+ * BF16. */
+LLVMValueRef f8_mk_pack_function(f8_llvm_module *m, const char *name, f8_dtype dtype,
+                                 int64_t columns, int64_t stride);
 
-/* void(ptr to, ptr from): to f32[padded][48] = transpose of from f32[48][padded]; padded % 16 == 0. */
+/* void(ptr to, ptr from): to f32[padded][48] = transpose of from f32[48][padded]; padded % 16 ==
+ * 0. */
 LLVMValueRef f8_mk_transpose_function(f8_llvm_module *m, const char *name, int64_t padded);
 
 /* void(ptr to, ptr from, i64 rows, ptr factor): to dtype[rows][columns] = from f32[rows][padded] *

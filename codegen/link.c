@@ -35,7 +35,8 @@ typedef struct linker {
 
 static f8_status malformed(linker *k, const char *what)
 {
-    return f8_fail(k->d, F8_ERR_INTERNAL, F8_NOWHERE, "linking a kernel: malformed object: %s", what);
+    return f8_fail(k->d, F8_ERR_INTERNAL, F8_NOWHERE, "linking a kernel: malformed object: %s",
+                   what);
 }
 
 /* ---- reading ---- */

@@ -140,7 +140,8 @@ f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d
         x->ll.GetVersion(&major, &minor, &patch);
         snprintf(x->version, sizeof x->version, "%u.%u.%u", major, minor, patch);
         if (major != 19)
-            s = f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM %s was found, 19 is needed", x->version);
+            s = f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM %s was found, 19 is needed",
+                        x->version);
     }
     if (s == F8_OK) {
         register_target(&x->ll);
@@ -192,7 +193,8 @@ f8_status f8_llvm_module_begin(f8_llvm_module **out, const f8_llvm *x, const cha
     *out = NULL;
     f8_llvm_module *m = x->allocator.alloc(x->allocator.user, sizeof *m, sizeof(void *));
     if (!m)
-        return f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "no memory for a module (%zu bytes)", sizeof *m);
+        return f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "no memory for a module (%zu bytes)",
+                       sizeof *m);
     *m = (f8_llvm_module){.ll = ll, .llvm = x, .lanes = x->lanes};
     m->context = ll->ContextCreate();
     ll->ContextSetDiagnosticHandler(m->context, on_diagnostic, m);
@@ -225,9 +227,10 @@ void f8_llvm_module_end(f8_llvm_module *m)
     a->free(a->user, m, sizeof *m);
 }
 
-/* Emitters write vectors and unroll by hand, so the pipeline only cleans up after them: promotion of
- * allocas, common subexpressions, invariants out of loops, dead code. No vectorizer, and no loop-idiom
- * pass, which would make calls to memcpy and memset that the linker has nothing to bind to. */
+/* Emitters write vectors and unroll by hand, so the pipeline only cleans up after them:
+ * promotion of allocas, common subexpressions, invariants out of loops, dead code. No
+ * vectorizer, and no loop-idiom pass, which would make calls to memcpy and memset that the
+ * linker has nothing to bind to. */
 static const char pipeline[] =
     "always-inline,function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,"
     "loop-mssa(loop-rotate,licm),early-cse<memssa>,adce)";
@@ -246,13 +249,14 @@ static f8_status optimize(f8_llvm_module *m, LLVMTargetMachineRef machine, f8_di
     return s;
 }
 
-static f8_status emit(f8_llvm_module *m, LLVMTargetMachineRef machine, f8_arena *arena, f8_object *out,
-                      f8_diag *d)
+static f8_status emit(f8_llvm_module *m, LLVMTargetMachineRef machine, f8_arena *arena,
+                      f8_object *out, f8_diag *d)
 {
     const f8_llvm_api *ll = m->ll;
     char *message = NULL;
     LLVMMemoryBufferRef buffer = NULL;
-    if (ll->TargetMachineEmitToMemoryBuffer(machine, m->module, LLVMObjectFile, &message, &buffer)) {
+    if (ll->TargetMachineEmitToMemoryBuffer(machine, m->module, LLVMObjectFile, &message,
+                                            &buffer)) {
         f8_status s = f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "LLVM can't emit an object: %s",
                               message ? message : "?");
         ll->DisposeMessage(message);

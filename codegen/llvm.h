@@ -1,17 +1,18 @@
 /* LLVM, loaded when the CPU target is asked for, and what the emitters share on top of it.
  *
- * The core library does not link LLVM: f8_llvm_load opens the shared library and fills one table of
- * C API functions (F8_LLVM_API, the only list of them). Call through it: m->ll->BuildFAdd(m->b, ...).
+ * The core library does not link LLVM: f8_llvm_load opens the shared library and fills one table
+ * of C API functions (F8_LLVM_API, the only list of them). Call through it:
+ * m->ll->BuildFAdd(m->b, ...).
  *
- * One f8_llvm serves any number of threads; one f8_llvm_module belongs to one thread at a time and has
- * its own context, so modules compile in parallel.
+ * One f8_llvm serves any number of threads; one f8_llvm_module belongs to one thread at a time
+ * and has its own context, so modules compile in parallel.
  *
  *     f8_llvm *llvm;
  *     f8_llvm_load(&llvm, &(f8_llvm_options){0}, diag);
  *     f8_llvm_module *m;
  *     f8_llvm_module_begin(&m, llvm, "kernel name", diag);
  *     f8_ll_phase p;
- *     f8_ll_phase_begin(m, &p, "k0_phase0");      // void k0_phase0(args, ints, begin, end, scratch)
+ *     f8_ll_phase_begin(m, &p, "k0_phase0");     // void k0_phase0(args, ints, begin, end, scratch)
  *     ... build with m->ll->Build*(m->b, ...) and f8_ll_* ...
  *     f8_ll_phase_end(m);
  *     f8_llvm_module_compile(m, arena, &object, diag);   // ELF relocatable, for codegen/link.h
@@ -45,9 +46,10 @@ typedef struct f8_llvm {
     bool avx512;
 } f8_llvm;
 
-/* Open LLVM 19 and choose the machine. F8_ERR_LIBRARY when LLVM is missing, has another major version
- * or lacks a function; F8_ERR_UNSUPPORTED when the CPU has no AVX2 with FMA. The shared library stays
- * mapped when f8_llvm_free has released the handle (unloading LLVM under its static state is unsafe). */
+/* Open LLVM 19 and choose the machine. F8_ERR_LIBRARY when LLVM is missing, has another major
+ * version or lacks a function; F8_ERR_UNSUPPORTED when the CPU has no AVX2 with FMA. The shared
+ * library stays mapped when f8_llvm_free has released the handle (unloading LLVM under its
+ * static state is unsafe). */
 f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d);
 void f8_llvm_free(f8_llvm *llvm); /* NULL is fine */
 
@@ -62,11 +64,12 @@ typedef struct f8_llvm_module {
     LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr;
     LLVMTypeRef phase_type; /* the kernel ABI: void(ptr args, ptr ints, i64, i64, ptr scratch) */
     LLVMValueRef function;  /* the one being built */
-    int lanes;              /* vectors made by f8_ll_v*: llvm->lanes unless the emitter changes it */
+    int lanes; /* vectors made by f8_ll_v*: llvm->lanes unless the emitter changes it */
     char message[512];      /* the first error LLVM reported on this context */
 } f8_llvm_module;
 
-f8_status f8_llvm_module_begin(f8_llvm_module **out, const f8_llvm *llvm, const char *name, f8_diag *d);
+f8_status f8_llvm_module_begin(f8_llvm_module **out, const f8_llvm *llvm, const char *name,
+                               f8_diag *d);
 void f8_llvm_module_end(f8_llvm_module *m); /* NULL is fine */
 
 typedef struct f8_object {
@@ -74,8 +77,9 @@ typedef struct f8_object {
     size_t size;
 } f8_object;
 
-/* Verify, optimize (a light scalar pipeline: emitters write their vectors themselves) and emit an ELF
- * relocatable into `arena`. A module that LLVM refuses is F8_ERR_INTERNAL with LLVM's words. */
+/* Verify, optimize (a light scalar pipeline: emitters write their vectors themselves) and emit
+ * an ELF relocatable into `arena`. A module that LLVM refuses is F8_ERR_INTERNAL with LLVM's
+ * words. */
 f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *out, f8_diag *d);
 
 /* The module's IR, or (after compile, from a fresh emission) its assembly, as text in the arena. */
@@ -106,7 +110,8 @@ void f8_ll_phase_end(f8_llvm_module *m); /* ret void */
 LLVMValueRef f8_ll_function_begin(f8_llvm_module *m, const char *name, LLVMTypeRef result,
                                   const LLVMTypeRef *params, int count);
 LLVMValueRef f8_ll_param(f8_llvm_module *m, int index);
-LLVMValueRef f8_ll_call(f8_llvm_module *m, LLVMValueRef function, const LLVMValueRef *args, int count);
+LLVMValueRef f8_ll_call(f8_llvm_module *m, LLVMValueRef function, const LLVMValueRef *args,
+                        int count);
 /* Let LLVM inline this function everywhere. */
 void f8_ll_always_inline(f8_llvm_module *m, LLVMValueRef function);
 void f8_ll_noalias(f8_llvm_module *m, LLVMValueRef function, int param);
@@ -130,7 +135,7 @@ LLVMValueRef f8_ll_iota(f8_llvm_module *m); /* <0, 1, ...> as i32 */
 
 LLVMValueRef f8_ll_fma(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 LLVMValueRef f8_ll_sqrt(f8_llvm_module *m, LLVMValueRef a);
-LLVMValueRef f8_ll_rint(f8_llvm_module *m, LLVMValueRef a); /* to nearest even, whatever MXCSR says */
+LLVMValueRef f8_ll_rint(f8_llvm_module *m, LLVMValueRef a); /* nearest even, not by MXCSR */
 LLVMValueRef f8_ll_fabs(f8_llvm_module *m, LLVMValueRef a);
 /* IEEE-754 maximum/minimum: a NaN operand gives NaN, +0 > -0. */
 LLVMValueRef f8_ll_fmaximum(f8_llvm_module *m, LLVMValueRef a, LLVMValueRef b);
@@ -140,10 +145,11 @@ LLVMValueRef f8_ll_intrinsic(f8_llvm_module *m, const char *name, LLVMValueRef *
 LLVMValueRef f8_ll_f32_to_i32(f8_llvm_module *m, LLVMValueRef a); /* saturating, NaN gives 0 */
 LLVMValueRef f8_ll_bits(f8_llvm_module *m, LLVMValueRef f32);      /* f32 -> i32, same bits */
 LLVMValueRef f8_ll_from_bits(f8_llvm_module *m, LLVMValueRef i32); /* i32 -> f32, same bits */
-/* A scalar program (exp, encode_e4m3, ...) applied to x, and one of its operations (b, c as its arity
- * asks; none for the constants); truth values are i1. */
+/* A scalar program (exp, encode_e4m3, ...) applied to x, and one of its operations (b, c as its
+ * arity asks; none for the constants); truth values are i1. */
 LLVMValueRef f8_ll_scalar(f8_llvm_module *m, f8_sfn fn, LLVMValueRef x);
-LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRef b,
+                       LLVMValueRef c);
 /* bf16 travels as i16. Rounding is to nearest even, a NaN keeps its sign and becomes quiet; done in
  * integers because the machine's conversion (VCVTNEPS2BF16) flushes subnormals. */
 LLVMValueRef f8_ll_bf16_to_f32(f8_llvm_module *m, LLVMValueRef bits);
@@ -154,7 +160,8 @@ LLVMValueRef f8_ll_f32_to_f16(f8_llvm_module *m, LLVMValueRef f32);
 
 /* ---- memory: index counts elements (i64); alignment is that of the element ---- */
 
-LLVMValueRef f8_ll_at(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef base, LLVMValueRef index);
+LLVMValueRef f8_ll_at(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef base,
+                      LLVMValueRef index);
 LLVMValueRef f8_ll_load(f8_llvm_module *m, LLVMTypeRef type, LLVMValueRef pointer);
 void f8_ll_store(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer);
 /* Vectors: elements from `pointer` on; `mask` (from f8_ll_mask) may be NULL for all lanes. A masked

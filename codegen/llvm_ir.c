@@ -1,4 +1,5 @@
-/* Building IR: the constants, vectors, memory accesses and loops that all emitters share (llvm.h). */
+/* Building IR: the constants, vectors, memory accesses and loops that all emitters share
+ * (llvm.h). */
 #include "codegen/llvm.h"
 
 #include <stdio.h>
@@ -91,7 +92,8 @@ LLVMValueRef f8_ll_param(f8_llvm_module *m, int index)
     return m->ll->GetParam(m->function, (unsigned)index);
 }
 
-LLVMValueRef f8_ll_call(f8_llvm_module *m, LLVMValueRef function, const LLVMValueRef *args, int count)
+LLVMValueRef f8_ll_call(f8_llvm_module *m, LLVMValueRef function, const LLVMValueRef *args,
+                        int count)
 {
     return m->ll->BuildCall2(m->b, m->ll->GlobalGetValueType(function), function,
                              (LLVMValueRef *)args, (unsigned)count, "");

@@ -17,8 +17,8 @@ f8_status f8_blob_map(f8_blob *out, const void *bytes, size_t size, size_t code_
         return F8_OK;
     uint8_t *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
-        return f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "can't map %zu bytes for compiled code: %s", size,
-                       strerror(errno));
+        return f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "can't map %zu bytes for compiled code: %s",
+                       size, strerror(errno));
     memcpy(base, bytes, size);
     if ((code_size && mprotect(base, code_size, PROT_READ | PROT_EXEC)) ||
         (size > code_size && mprotect(base + code_size, size - code_size, PROT_READ))) {

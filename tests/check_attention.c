@@ -1,6 +1,6 @@
-/* Attention kernels: against a double-precision reference with derived error bounds, over shapes with
- * ragged ends, grouped heads and strided views; the same bits however tasks are split; nothing
- * written outside; NaN and Inf where they belong and nowhere else. */
+/* Attention kernels: against a double-precision reference with derived error bounds, over shapes
+ * with ragged ends, grouped heads and strided views; the same bits however tasks are split;
+ * nothing written outside; NaN and Inf where they belong and nowhere else. */
 #include "tests/shared/attention_case.h"
 
 #include <check.h>
@@ -24,8 +24,8 @@ static void unload(void)
 
 static const char *const names[] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
 
-static f8_attention_desc shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D,
-                               bool causal)
+static f8_attention_desc shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv,
+                               int64_t D, bool causal)
 {
     return (f8_attention_desc){.dtype = dtype, .B = B, .T = T, .H = H, .Hkv = Hkv, .D = D,
                                .causal = causal, .scale = 1.0f / sqrtf((float)D)};
@@ -34,8 +34,9 @@ static f8_attention_desc shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, 
 static const char *describe(const f8_attention_desc *d)
 {
     static char text[160];
-    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d %s", f8_dtype_name(d->dtype), (int)d->B,
-             (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D, d->causal ? "causal" : "full");
+    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d %s", f8_dtype_name(d->dtype),
+             (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D,
+             d->causal ? "causal" : "full");
     return text;
 }
 
@@ -51,10 +52,11 @@ static void compare(const att_case *c, int tensor)
                     int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
                                                  : ((b * d->T + i) * t->heads + h) * D + e;
                     double got = att_get(c, tensor, b, i, h, e), off = fabs(got - t->value[at]);
-                    ck_assert_msg(off <= t->bound[at],
-                                  "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",
-                                  describe(d), names[tensor], (int)b, (int)i, (int)h, (int)e, got,
-                                  t->value[at], off, t->bound[at]);
+                    ck_assert_msg(
+                        off <= t->bound[at],
+                        "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",
+                        describe(d), names[tensor], (int)b, (int)i, (int)h, (int)e, got,
+                        t->value[at], off, t->bound[at]);
                 }
     ck_assert_msg(att_canary(c, tensor), "%s: %s was written outside", describe(d), names[tensor]);
 }
@@ -88,7 +90,8 @@ START_TEST(chosen_shapes)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int k = 0; k < 4; k++) {
             const int64_t *s = shapes[i];
-            f8_attention_desc d = shape(k & 1 ? F8_BF16 : F8_F32, s[0], s[1], s[2], s[3], s[4], k & 2);
+            f8_attention_desc d =
+                shape(k & 1 ? F8_BF16 : F8_F32, s[0], s[1], s[2], s[3], s[4], k & 2);
             check_case(&d, (int64_t)(i % 3) * 5, i + 1);
         }
 }
@@ -113,7 +116,8 @@ START_TEST(splits_do_not_change_bits)
 {
     static const int64_t heads[] = {3, 9};
     for (int k = 0; k < 4; k++) {
-        f8_attention_desc d = shape(k & 1 ? F8_BF16 : F8_F32, 1, 300, heads[k >> 1], heads[k >> 1], 64, true);
+        f8_attention_desc d =
+            shape(k & 1 ? F8_BF16 : F8_F32, 1, 300, heads[k >> 1], heads[k >> 1], 64, true);
         att_case c;
         att_make(&c, llvm, &d, 3, 7);
         uint8_t *first[T_COUNT] = {0};
@@ -128,7 +132,8 @@ START_TEST(splits_do_not_change_bits)
                     first[t] = malloc(c.t[t].bytes);
                     memcpy(first[t], c.t[t].memory, c.t[t].bytes);
                 }
-                ck_assert_msg(!memcmp(first[t], c.t[t].memory, c.t[t].bytes), "%s differs", names[t]);
+                ck_assert_msg(!memcmp(first[t], c.t[t].memory, c.t[t].bytes), "%s differs",
+                              names[t]);
             }
         }
         for (int t = 0; t < T_COUNT; t++)
@@ -159,7 +164,8 @@ START_TEST(batch_does_not_change_bits)
         att_run(&b, backward, 1, false);
     }
     for (int t = 0; t < T_COUNT; t++)
-        ck_assert_msg(!memcmp(b.t[t].base + 5 * data[t], a.t[t].base, data[t]), "%s differs", names[t]);
+        ck_assert_msg(!memcmp(b.t[t].base + 5 * data[t], a.t[t].base, data[t]), "%s differs",
+                      names[t]);
     att_free(&a);
     att_free(&b);
 }
@@ -181,7 +187,8 @@ START_TEST(vector_width_does_not_change_bits)
             att_run(&b, backward, 1, false);
         }
         for (int t = 0; t < T_COUNT; t++)
-            ck_assert_msg(!memcmp(a.t[t].memory, b.t[t].memory, a.t[t].bytes), "%s differs", names[t]);
+            ck_assert_msg(!memcmp(a.t[t].memory, b.t[t].memory, a.t[t].bytes), "%s differs",
+                          names[t]);
         att_free(&a);
         att_free(&b);
     }
@@ -214,11 +221,14 @@ START_TEST(nan_stays_where_it_belongs)
         for (int64_t t = 0; t < T; t++) {
             bool hit = where[k] == T_Q ? t == AT : t >= AT;
             ck_assert(!row_is_nan(&c, T_O, t, 0) && !row_is_nan(&c, T_DK, t, 0));
-            ck_assert_msg(row_is_nan(&c, T_O, t, 1) == hit, "%s: o row %d", names[where[k]], (int)t);
-            ck_assert_msg(row_is_nan(&c, T_DQ, t, 1) == hit, "%s: dq row %d", names[where[k]], (int)t);
+            ck_assert_msg(row_is_nan(&c, T_O, t, 1) == hit, "%s: o row %d", names[where[k]],
+                          (int)t);
+            ck_assert_msg(row_is_nan(&c, T_DQ, t, 1) == hit, "%s: dq row %d", names[where[k]],
+                          (int)t);
             /* keys are read by the queries from AT (or at AT) on: every key up to them */
             bool key_hit = where[k] == T_Q ? t <= AT : true;
-            ck_assert_msg(row_is_nan(&c, T_DK, t, 1) == key_hit, "%s: dk row %d", names[where[k]], (int)t);
+            ck_assert_msg(row_is_nan(&c, T_DK, t, 1) == key_hit, "%s: dk row %d", names[where[k]],
+                          (int)t);
         }
         att_free(&c);
     }

@@ -117,9 +117,11 @@ START_TEST(objects_link_deterministically)
     f8_blob blob;
     ck_assert(f8_blob_map(&blob, image[0].bytes, image[0].size, image[0].code_size, &d) == F8_OK);
     float x = 1.0f, y = 0;
-    f8_blob_phase(&blob, f8_link_find(&image[0], "k_log")->offset)((void *[]){&x, &y}, NULL, 0, 1, NULL);
+    f8_blob_phase(&blob, f8_link_find(&image[0], "k_log")->offset)((void *[]){&x, &y}, NULL, 0, 1,
+                                                                   NULL);
     ck_assert(y == 0.0f && !signbit(y));
-    f8_blob_phase(&blob, f8_link_find(&image[0], "k_exp")->offset)((void *[]){&y, &y}, NULL, 0, 1, NULL);
+    f8_blob_phase(&blob, f8_link_find(&image[0], "k_exp")->offset)((void *[]){&y, &y}, NULL, 0, 1,
+                                                                   NULL);
     ck_assert(y == 1.0f);
     ck_assert(!f8_blob_phase(&blob, blob.code_size));
     f8_blob_unmap(&blob);
@@ -181,7 +183,8 @@ START_TEST(broken_ir_and_unknown_machines_are_errors)
 }
 END_TEST
 
-/* Every byte of an object changed in turn, and every prefix of it: an error or an image, no crash. */
+/* Every byte of an object changed in turn, and every prefix of it: an error or an image, no
+ * crash. */
 START_TEST(damaged_objects_do_not_crash)
 {
     f8_arena arena;

@@ -40,7 +40,8 @@ static size_t element_size(const att_case *c, int tensor)
     return tensor == T_LSE ? 4 : f8_dtype_size(c->desc.dtype);
 }
 
-static uint8_t *element(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d)
+static uint8_t *element(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head,
+                        int64_t d)
 {
     const f8_attention_desc *x = &c->desc;
     int64_t at = (b * x->T + t) * c->t[tensor].stride + head * x->D + d;
@@ -137,9 +138,9 @@ void att_make(att_case *c, const f8_llvm *llvm, const f8_attention_desc *desc, i
     f8_arena_init(&c->arena, NULL);
     for (int i = 0; i < T_COUNT; i++)
         make_tensor(c, i, gap);
-    int64_t *stride[] = {&c->desc.stride.q, &c->desc.stride.k, &c->desc.stride.v, &c->desc.stride.o, NULL,
-                         &c->desc.stride.dout, &c->desc.stride.dq, &c->desc.stride.dk,
-                         &c->desc.stride.dv};
+    int64_t *stride[] = {
+        &c->desc.stride.q,    &c->desc.stride.k,  &c->desc.stride.v,  &c->desc.stride.o, NULL,
+        &c->desc.stride.dout, &c->desc.stride.dq, &c->desc.stride.dk, &c->desc.stride.dv};
     for (int i = 0; i < T_COUNT; i++)
         if (stride[i])
             *stride[i] = c->t[i].stride;
@@ -167,7 +168,8 @@ void att_free(att_case *c)
     f8_arena_end(&c->arena);
 }
 
-void att_tasks(const att_case *c, bool backward, int phase, int64_t begin, int64_t end, void *scratch)
+void att_tasks(const att_case *c, bool backward, int phase, int64_t begin, int64_t end,
+               void *scratch)
 {
     void *args[T_COUNT];
     for (int i = 0; i < T_COUNT; i++)
@@ -200,8 +202,8 @@ void att_run(att_case *c, bool backward, int parts, bool reverse)
 /* ---- the reference ---- */
 
 /* Bounds are sums of worst cases, u = 2^-24 for each rounding of a chain in f32: a chain of n
- * multiply-adds is off by at most n u sum |a b| (a little more; the factor SLACK covers second-order
- * terms), exp by 2 ulp and by its argument's absolute error. */
+ * multiply-adds is off by at most n u sum |a b| (a little more; the factor SLACK covers
+ * second-order terms), exp by 2 ulp and by its argument's absolute error. */
 #define UNIT 0x1p-24
 #define SLACK 1.01
 
@@ -263,7 +265,8 @@ static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
         sum += exp(r->s[j] - max);
     r->lse = max + log(sum);
     for (int64_t j = 0; j < r->keys; j++)
-        r->es[j] += UNIT * (8 + 2 * fabs(r->s[j]) + 2 * fabs(max)); /* subtraction, exp, rescaling */
+        r->es[j] +=
+            UNIT * (8 + 2 * fabs(r->s[j]) + 2 * fabs(max)); /* subtraction, exp, rescaling */
 }
 
 static row new_row(const att_case *c)
@@ -338,11 +341,13 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
         }
         double ds = p * (dp - delta);
         double eds = fabs(ds) * (ep + 2 * UNIT) + p * UNIT * (double)D * (dp_abs + delta_abs);
-        const int64_t key = ((b * x->T + j) * x->Hkv + g) * D, query = ((b * x->T + i) * x->H + h) * D;
+        const int64_t key = ((b * x->T + j) * x->Hkv + g) * D,
+                      query = ((b * x->T + i) * x->H + h) * D;
         for (int64_t d = 0; d < D; d++) {
             add(c, T_DV, key + d, p * dout[d], fabs(p * dout[d]) * (ep + chain));
             add(c, T_DK, key + d, scale * ds * q[d], scale * fabs(q[d]) * (eds + chain * fabs(ds)));
-            add(c, T_DQ, query + d, scale * ds * k[d], scale * fabs(k[d]) * (eds + chain * fabs(ds)));
+            add(c, T_DQ, query + d, scale * ds * k[d],
+                scale * fabs(k[d]) * (eds + chain * fabs(ds)));
         }
     }
 }

@@ -1,5 +1,5 @@
-/* One attention problem for tests and the benchmark: tensors (perhaps views with gaps), the compiled
- * kernel, running its tasks, and a plain double-precision reference with error bounds. */
+/* One attention problem for tests and the benchmark: tensors (perhaps views with gaps), the
+ * compiled kernel, running its tasks, and a plain double-precision reference with error bounds. */
 #ifndef F8_TESTS_ATTENTION_CASE_H
 #define F8_TESTS_ATTENTION_CASE_H
 
@@ -10,10 +10,11 @@
 enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_COUNT };
 
 typedef struct att_tensor {
-    uint8_t *memory, *base; /* base is past a margin; memory has the canary wherever no element lies */
+    uint8_t *memory, *base; /* base: past a margin; the canary is wherever no element lies */
     size_t bytes;           /* of memory */
     int64_t stride, heads;
-    double *value, *bound;  /* the reference [b][t][head][d] (lse: [b][h][t]) and what it may be off by */
+    /* The reference [b][t][head][d] (lse: [b][h][t]) and what it may be off by. */
+    double *value, *bound;
 } att_tensor;
 
 typedef struct att_case {
@@ -36,11 +37,12 @@ void att_free(att_case *c);
 double att_get(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d);
 void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d, double x);
 
-/* Run all tasks of a direction: on `parts` pieces of the task range, in descending order if `reverse`.
- * Scratch is checked for writes beyond its size. */
+/* Run all tasks of a direction: on `parts` pieces of the task range, in descending order if
+ * `reverse`. Scratch is checked for writes beyond its size. */
 void att_run(att_case *c, bool backward, int parts, bool reverse);
 /* Run one phase's tasks [begin, end) with the caller's scratch. */
-void att_tasks(const att_case *c, bool backward, int phase, int64_t begin, int64_t end, void *scratch);
+void att_tasks(const att_case *c, bool backward, int phase, int64_t begin, int64_t end,
+               void *scratch);
 
 void att_clear(att_case *c, int tensor); /* back to the canary */
 /* Elements outside the tensor still hold the canary. */
