@@ -109,11 +109,22 @@ static uint32_t pass_of(const f8_storage *s, const f8_phase *p, uint32_t *pass, 
     return pass[i] = most;
 }
 
-/* Whether every read of `from` in this phase is of the element being written, and the write comes in
- * the last pass over the row. */
+/* Whether `n` reads operand k element by element as `t` is written: at the same row and column. */
+static bool reads_in_step(const f8_storage *s, const f8_node *n, uint32_t k, const f8_type *t)
+{
+    const f8_type *in = f8_type_of(s->g, n->in[k]);
+    return n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING &&
+           f8_type_rows(in) == f8_type_rows(t) && f8_type_columns(in) == f8_type_columns(t) &&
+           (f8_is_reduce(n->op) || f8_type_elements(&n->type) == f8_type_elements(t));
+}
+
+/* Whether every read of `from` in this phase is of the element being written. A kernel stores such values
+ * in its last pass over the row, where it loads before it stores; row statistics have no such
+ * care taken, so for them the value must be known in that pass only. */
 static bool phase_may_overwrite(const f8_storage *s, const f8_phase *p, f8_ref from, f8_ref to)
 {
     const f8_type *t = f8_type_of(s->g, to);
+    const bool full = f8_type_elements(t) == p->rows * p->cols;
     uint32_t *pass = F8_NEW_ARRAY(s->scratch, uint32_t, p->n_nodes);
     uint32_t last = 0, written = 0;
     bool reads = false;
@@ -122,23 +133,22 @@ static bool phase_may_overwrite(const f8_storage *s, const f8_phase *p, f8_ref f
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const f8_ref r = p->node[i];
         const f8_node *n = f8_at(s->g, r);
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            if (s->view[n->in[k]].base != from)
+                continue;
+            reads = true;
+            if (!reads_in_step(s, n, k, t))
+                return false;
+        }
+        if (full)
+            continue;
         const uint32_t at = pass_of(s, p, pass, i);
         last = at > last ? at : last;
         written = r == to ? at : written;
         if (f8_is_column_reduce(s->g, r))
             return false;
-        for (uint32_t k = 0; k < n->n_in; k++) {
-            if (s->view[n->in[k]].base != from)
-                continue;
-            const f8_type *in = f8_type_of(s->g, n->in[k]);
-            reads = true;
-            if (n->op == F8_OP_ROLL || n->op == F8_OP_EMBEDDING ||
-                f8_type_rows(in) != f8_type_rows(t) || f8_type_columns(in) != f8_type_columns(t) ||
-                f8_type_elements(&n->type) != f8_type_elements(t))
-                return false;
-        }
     }
-    return !reads || written == last;
+    return full || !reads || written == last;
 }
 
 static bool phase_reads(const f8_storage *s, const f8_phase *p, f8_ref base)

@@ -53,13 +53,14 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
     const f8_ref r = s->view[part].base;
     f8_base *b = &s->base[r], *whole = &s->base[c];
     const f8_type *t = f8_type_of(s->g, r);
-    const bool gaps = (columns && f8_type_rows(t) > 1) ||
+    const f8_type *seen = f8_type_of(s->g, part); /* what is concatenated; t is what is written */
+    const bool gaps = (columns && f8_type_rows(seen) > 1) ||
                       whole->stride != f8_type_columns(f8_type_of(s->g, c));
     if (b->def == F8_NO_GROUP || b->root != r || b->next ||
-        f8_type_elements(t) != f8_type_elements(f8_type_of(s->g, part)))
+        f8_type_elements(t) != f8_type_elements(seen))
         return;
     if (gaps && (b->n_readers != 1 || !writes_gaps(s, r) ||
-                 f8_type_columns(t) != f8_type_columns(f8_type_of(s->g, part))))
+                 f8_type_columns(t) != f8_type_columns(seen)))
         return;
     for (uint32_t i = 0; i < b->n_readers; i++)
         if (b->reader[i].group == F8_NO_GROUP)
