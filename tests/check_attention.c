@@ -90,6 +90,8 @@ START_TEST(chosen_shapes)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int k = 0; k < 4; k++) {
             const int64_t *s = shapes[i];
+            if (i >= 6 && (size_t)(k == 1 || k == 2) != i % 2)
+                continue; /* two of the four kinds, for time: each pair has both dtypes and masks */
             f8_attention_desc d =
                 shape(k & 1 ? F8_BF16 : F8_F32, s[0], s[1], s[2], s[3], s[4], k & 2);
             check_case(&d, (int64_t)(i % 3) * 5, i + 1);
