@@ -175,6 +175,8 @@ typedef struct fp8c_compile_options {
     int32_t threads;         /* 0: the CPUs this process may run on */
     int32_t no_fuse;         /* one kernel per node: same bits, slower; for tests */
     int32_t inference;       /* only `eval` */
+    int32_t pair;            /* also `forward` and `backward`: the caller owns the optimizer, and calls
+                                `update_scales` once a step under a recipe that has it */
     int32_t profile;         /* note the time of every step */
     double lr;               /* > 0: replaces the optimizer's */
     int64_t optimizer_steps; /* > 0: replaces the schedule's length */

@@ -84,6 +84,7 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     p->threads = o->threads;
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
+    out->pair = o->pair;
     out->lr = o->lr;
     out->optimizer_steps = o->optimizer_steps;
     out->keep = o->keep ? f8_arena_strdup(&p->arena, o->keep) : NULL;

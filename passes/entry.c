@@ -1,9 +1,5 @@
-/* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list.
- *
- * eval and micro_step are copies of the forward; the forward/backward pair is one differentiated
- * graph cut in two: values of the forward part that the backward part reads become results of
- * `forward` and inputs of `backward`. What costs next to nothing (casts up, views, whatever depends
- * on parameters alone) is computed again instead of saved. */
+/* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list. eval and
+ * micro_step are copies of the forward, the latter with its gradients. */
 #include "passes/autodiff.h"
 #include "passes/copy.h"
 #include "passes/formulas.h"
@@ -114,159 +110,30 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     return f8_func_result(f, NULL, steps, t->micro_steps);
 }
 
-/* ---- forward and backward ---- */
+/* ---- the joint function of forward and backward ---- */
 
-typedef struct cut {
-    f8_unit *u;
-    f8_func joint;
-    f8_ref n_forward; /* nodes of the joint graph that are the forward's: [1, n_forward) */
-    bool *stable;     /* by ref: depends on parameters and constants alone */
-    bool *needed;     /* by backward */
-    f8_gradient *grad;
-    size_t n_grads;
-} cut;
-
-static const f8_port *port_of(const f8_func *f, f8_ref r)
-{
-    for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].ref == r)
-            return &f->in[i];
-    return NULL;
-}
-
-static bool is_saved(const cut *c, f8_ref r)
-{
-    const f8_graph *g = c->joint.graph;
-    const f8_node *n = f8_at(g, r);
-    if (r >= c->n_forward || c->stable[r] || n->op == F8_OP_INPUT)
-        return false;
-    switch (n->op) {
-    case F8_OP_RESHAPE:
-    case F8_OP_SLICE:
-    case F8_OP_BROADCAST: return false;
-    case F8_OP_CAST:
-        return f8_dtype_size(n->type.dtype) < f8_dtype_size(f8_type_of(g, n->in[0])->dtype);
-    default: return true;
-    }
-}
-
-/* A further result of an op can only be taken where the op is: forward gets all of them. */
-static void project_results(f8_graph *g)
-{
-    for (f8_ref r = 1, n = g->n_nodes; r < n; r++)
-        for (int i = 1; i < f8_op_facts(f8_at(g, r)->op)->results; i++)
-            f8_project(g, r, i);
-}
-
-static f8_status build_joint(cut *c, const f8_func *original)
-{
-    f8_unit *u = c->u;
-    f8_ref *map = F8_NEW_ARRAY(u->arena, f8_ref, original->graph->n_nodes);
-    c->joint = (f8_func){.name = "joint", .graph = f8_graph_create(u->module, u->diag)};
-    if (!map || !c->joint.graph)
-        return f8_arena_status(u->arena, u->diag);
-    F8_TRY(f8_copy_body(original, &c->joint, map, u->arena));
-    f8_graph *g = c->joint.graph;
-    project_results(g);
-    c->n_forward = g->n_nodes;
-    f8_ref loss = map[original->out[0].ref];
-    F8_TRY(f8_func_result(&c->joint, "loss", loss, -1));
-    f8_ref seed = f8_func_input(&c->joint, "dloss", f8_type_of(g, loss), -1);
-    if (!seed)
-        return u->diag->status;
-    F8_TRY(f8_differentiate(u, &c->joint, loss, seed, NULL, &c->grad, &c->n_grads));
-    for (size_t i = 0; i < c->n_grads; i++)
-        if (!c->grad[i].sum)
-            c->grad[i].sum = f8_zeros(g, &u->module->var[c->grad[i].param].type);
-    return u->diag->status;
-}
-
-static f8_status find_needed(cut *c)
-{
-    const f8_graph *g = c->joint.graph;
-    c->stable = F8_NEW_ARRAY(c->u->arena, bool, g->n_nodes);
-    c->needed = F8_NEW_ARRAY(c->u->arena, bool, g->n_nodes);
-    if (!c->stable || !c->needed)
-        return f8_arena_status(c->u->arena, c->u->diag);
-    for (f8_ref r = 1; r < g->n_nodes; r++) {
-        const f8_node *n = f8_at(g, r);
-        c->stable[r] = n->op != F8_OP_INPUT || port_of(&c->joint, r)->var >= 0;
-        for (uint32_t i = 0; i < n->n_in; i++)
-            c->stable[r] &= c->stable[n->in[i]];
-    }
-    for (size_t i = 0; i < c->n_grads; i++)
-        c->needed[c->grad[i].sum] = true;
-    for (f8_ref r = g->n_nodes; r-- > 1;) {
-        const f8_node *n = f8_at(g, r);
-        for (uint32_t i = 0; c->needed[r] && !is_saved(c, r) && i < n->n_in; i++)
-            c->needed[n->in[i]] = true;
-    }
-    return F8_OK;
-}
-
-static const char *saved_name(const cut *c, int64_t k)
-{
-    const char *name = f8_arena_printf(c->u->arena, "saved.%lld", (long long)k);
-    return name ? name : "";
-}
-
-static f8_status build_forward(cut *c, const f8_func *original)
+/* Forward and backward in one: passes/split.c cuts it in two, once the scaling pass has made its
+ * operands FP8, so that the pair computes the very bits of micro_step. */
+static f8_status build_joint(f8_unit *u, const f8_func *original)
 {
     f8_ref *map;
-    f8_func *f = new_func(c->u, original, "forward", &map);
+    f8_func *f = new_func(u, original, "joint", &map);
     if (!f)
-        return c->u->diag->status;
-    /* The joint graph began the same way, so refs below n_forward mean the same in both. */
-    project_results(f->graph);
-    F8_TRY(f8_func_result(f, "loss", map[original->out[0].ref], -1));
-    int64_t k = 0;
-    for (f8_ref r = 1; r < c->n_forward; r++)
-        if (c->needed[r] && is_saved(c, r))
-            F8_TRY(f8_func_result(f, saved_name(c, k++), r, -1));
-    return F8_OK;
-}
-
-static f8_ref backward_node(cut *c, f8_func *f, f8_ref r, const f8_ref *map, f8_ref *buffer,
-                            int64_t *k)
-{
-    const f8_graph *g = c->joint.graph;
-    const f8_node *n = f8_at(g, r);
-    f->graph->at = g->loc[r];
-    if (is_saved(c, r)) {
-        f8_ref in = f8_func_input(f, saved_name(c, (*k)++), &n->type, -1);
-        return in;
+        return u->diag->status;
+    f8_graph *g = f->graph;
+    const f8_ref loss = map[original->out[0].ref];
+    F8_TRY(f8_func_result(f, "loss", loss, -1));
+    const f8_ref seed = f8_func_input(f, "dloss", f8_type_of(g, loss), -1);
+    if (!seed)
+        return u->diag->status;
+    f8_gradient *grad;
+    size_t n;
+    F8_TRY(f8_differentiate(u, f, loss, seed, NULL, &grad, &n));
+    for (size_t i = 0; i < n; i++) {
+        const f8_var *v = &u->module->var[grad[i].param];
+        F8_TRY(f8_func_result(f, v->name, grad[i].sum ? grad[i].sum : f8_zeros(g, &v->type), -1));
     }
-    if (n->op != F8_OP_INPUT)
-        return f8_copy_node(f->graph, g, r, f8_map_operands(g, r, map, buffer));
-    const f8_port *p = port_of(&c->joint, r);
-    return p->var >= 0 ? f8_func_var(f, p->var) : f8_func_input(f, p->name, &p->type, -1);
-}
-
-static f8_status build_backward(cut *c)
-{
-    f8_unit *u = c->u;
-    const f8_graph *g = c->joint.graph;
-    f8_func *f = f8_module_func(u->module, "backward");
-    f8_ref *map = F8_NEW_ARRAY(u->arena, f8_ref, g->n_nodes);
-    f8_ref *buffer = F8_NEW_ARRAY(u->arena, f8_ref, f8_widest(g));
-    if (!f || !map || !buffer)
-        return f8_arena_status(u->arena, u->diag);
-    int64_t k = 0;
-    for (f8_ref r = 1; r < g->n_nodes; r++)
-        if (c->needed[r] && !(map[r] = backward_node(c, f, r, map, buffer, &k)))
-            return u->diag->status;
-    for (size_t i = 0; i < c->n_grads; i++)
-        F8_TRY(f8_func_result(f, u->module->var[c->grad[i].param].name, map[c->grad[i].sum], -1));
     return F8_OK;
-}
-
-static f8_status build_pair(f8_unit *u, const f8_func *original)
-{
-    cut c = {.u = u};
-    F8_TRY(build_joint(&c, original));
-    F8_TRY(find_needed(&c));
-    F8_TRY(build_forward(&c, original));
-    return build_backward(&c);
 }
 
 /* ---- the pass ---- */
@@ -283,13 +150,12 @@ static f8_status take_forward(f8_module *m, f8_func *out)
     return F8_OK;
 }
 
-/* eval                inputs as forward -> loss; no state changes
- * micro_step          inputs as forward -> loss; grad.P += dP for every parameter P,
- * opt.micro_steps += 1 update              (if an optimizer is declared) -> grad_norm, lr, skipped;
- * see optimizer.c forward, backward   for frameworks that own their optimizer: forward gives loss
- * and saved.K; backward takes saved.K, dloss and those inputs of forward it reads, and gives
- * gradients by parameter name Under options.inference only eval, and forward's results may be
- * anything. */
+/* eval        inputs as forward -> loss; no state changes
+ * micro_step  inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1
+ * update      (if an optimizer is declared) -> grad_norm, lr, skipped; see optimizer.c
+ * joint       (if options.pair) inputs as forward, dloss -> loss, gradients by parameter name
+ *
+ * Under options.inference only eval, and forward's results may be anything. */
 f8_status f8_pass_autodiff(f8_unit *u)
 {
     f8_module *m = u->module;
@@ -314,7 +180,8 @@ f8_status f8_pass_autodiff(f8_unit *u)
             return u->diag->status;
         F8_TRY(f8_build_update(u, update, &t));
     }
-    F8_TRY(build_pair(u, &original));
+    if (u->options.pair)
+        F8_TRY(build_joint(u, &original));
     for (size_t i = 0; i < m->n_funcs; i++)
         F8_TRY(f8_func_rewrite(&m->func[i], NULL, NULL)); /* drops what rules made in vain */
     return F8_OK;

@@ -64,6 +64,7 @@ typedef struct f8_options {
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
     bool inference;          /* eval only: no backward, no optimizer */
+    bool pair;               /* also forward and backward, for frameworks that own their optimizer */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep;        /* a name pattern: matching values become extra outputs of micro_step */
@@ -102,9 +103,10 @@ bool f8_pattern_match(const char *pattern, const char *name);
 
 /* ---- the passes, in order (pipeline.c) ---- */
 f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
-f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, forward/backward pair */
+f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, joint */
 f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
 f8_status f8_pass_scaling(f8_unit *u);      /* FP8: amax, scales, quantize, scaled_matmul, histories */
+f8_status f8_pass_split(f8_unit *u);        /* joint -> forward and backward */
 f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
 f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
 f8_status f8_pass_legalize(f8_unit *u);     /* what the target's kernels and GEMMs need */

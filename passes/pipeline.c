@@ -32,6 +32,7 @@ static const struct {
     {"scaling",      f8_pass_scaling,      ENTRY_POINTS | LINEARS_NAMED, RECIPE_APPLIED, 0},
     {"decompose",    f8_pass_decompose,    RECIPE_APPLIED,               PRIMITIVE,      0},
     {"canonicalize", f8_pass_canonicalize, PRIMITIVE,                    0,              LEGAL},
+    {"split",        f8_pass_split,        PRIMITIVE,                    0,              0},
     {"legalize",     f8_pass_legalize,     PRIMITIVE,                    LEGAL,          0},
     {"group",        f8_pass_group,        LEGAL,                        GROUPED,        0},
     {"schedule",     f8_pass_schedule,     GROUPED,                      ORDERED,        0},

@@ -12,7 +12,8 @@
  *   fp8.scale [N]            what micro_step and eval quantize with
  *   fp8.amax [N]             the largest |x| seen by micro_steps since the last update
  *   fp8.amax_history [N, H]  of past updates, newest first
- * `update` pushes amax on the history, exactly once, and computes the next scales from its maximum. A
+ * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and backward)
+ * pushes amax on the history, exactly once, and computes the next scales from its maximum. A
  * weight changes only in update, so its amax is taken there, of the new value: its scale is never
  * stale. `prepare` does that for the initial weights, or weights just loaded.
  *
@@ -478,7 +479,8 @@ static f8_status apply(scaler *s, f8_func *f, bool is_step)
     }
     F8_TRY(rewrite(s, f));
     if (is_step) {
-        F8_TRY(keep(s, f));
+        if (!strcmp(f->name, "micro_step"))
+            F8_TRY(keep(s, f));
         if (s->n_slots)
             F8_TRY(observe(s, f));
     }
@@ -494,15 +496,21 @@ static f8_status scale_module(scaler *s)
     F8_TRY(find_slots(s, step));
     if (s->n_slots)
         F8_TRY(declare_state(s));
-    static const char *const with_linears[] = {"eval", "micro_step"};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const with_linears[] = {"eval", "micro_step", "joint"};
+    for (size_t i = 0; i < 3; i++) {
         f8_func *f = f8_module_find_func(m, with_linears[i]);
         if (f)
-            F8_TRY(apply(s, f, i == 1));
+            F8_TRY(apply(s, f, i > 0));
     }
     f8_func *update = f8_module_find_func(m, "update");
     if (s->n_slots && update)
         F8_TRY(finish_update(s, update));
+    if (s->n_slots && f8_module_find_func(m, "joint")) {
+        f8_func *scales_only = f8_module_func(m, "update_scales");
+        if (!scales_only)
+            return m->diag->status;
+        F8_TRY(finish_update(s, scales_only));
+    }
     if (s->n_slots)
         F8_TRY(make_prepare(s));
     return m->diag->status;

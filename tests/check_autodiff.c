@@ -192,8 +192,10 @@ START_TEST(rule_as_a_pair)
 {
     test_unit t;
     parse_case(&t, &cases[_i]);
+    t.unit.options.pair = true;
     test_pass(&t, f8_pass_precision);
     test_pass(&t, f8_pass_autodiff);
+    test_pass(&t, f8_pass_split);
     test_values in = {.t = &t}, step = {.t = &t}, saved = {.t = &t}, grads = {.t = &t};
     test_run_f64(test_func(&t, "micro_step"), &in, &step);
     test_run_f64(test_func(&t, "forward"), &in, &saved);
@@ -259,7 +261,7 @@ START_TEST(entry_points)
     start(&t, gpt, _i ? "bf16" : "f32");
     const f8_func *step = test_func(&t, "micro_step"), *eval = test_func(&t, "eval");
     const f8_func *update = test_func(&t, "update");
-    ck_assert_uint_eq(t.unit.module->n_funcs, 5);
+    ck_assert_uint_eq(t.unit.module->n_funcs, 3);
     ck_assert_uint_eq(eval->n_out, 1);
     ck_assert_str_eq(eval->out[0].name, "loss");
     ck_assert_int_eq(test_count(eval, F8_OP_MATMUL, "fprop"), 5);
