@@ -11,6 +11,8 @@
 
 enum { GUARD = 64, PATTERN = 0xA5 };
 
+const char *kc_cpu;
+
 void kc_begin(kcase *c)
 {
     memset(c, 0, sizeof *c);
@@ -106,11 +108,9 @@ static bool computes(f8_op op)
 
 static void add_phase(kcase *c, f8_group *g, int64_t rows, int64_t cols)
 {
-    f8_phase *grown = calloc(g->n_phases + 1, sizeof *grown);
-    f8_phase *phases = f8_arena_array(&c->arena, g->n_phases + 1, sizeof *grown);
+    f8_phase *phases = f8_arena_array(&c->arena, g->n_phases + 1, sizeof *phases);
     if (g->n_phases)
         memcpy(phases, g->phase, g->n_phases * sizeof *phases);
-    free(grown);
     g->phase = phases;
     f8_phase *p = &phases[g->n_phases++];
     *p = (f8_phase){.rows = rows, .cols = cols};
@@ -160,7 +160,7 @@ f8_status kc_build(kcase *c)
     for (uint32_t i = 0; i < c->program.n_groups; i++)
         c->program.order[i] = i;
     c->program.arena_bytes = c->bytes;
-    const f8_build_options o = {.stats = &c->stats};
+    const f8_build_options o = {.stats = &c->stats, .cpu = kc_cpu};
     F8_TRY(f8_build_plan(c->m, &o, &c->arena, &c->plan, &c->diag));
     return f8_blob_map(&c->blob, c->plan.blob, (size_t)c->plan.blob_bytes,
                        (size_t)c->plan.blob_code_bytes, &c->diag);

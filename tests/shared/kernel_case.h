@@ -39,8 +39,9 @@ typedef struct kcase {
     f8_build_stats stats;
     f8_blob blob;
     bool specials;              /* inputs hold NaN, infinities, zeros and subnormals too */
-    bool keep_running;          /* kc_check leaves plan, blob and memory for the caller */
 } kcase;
+
+extern const char *kc_cpu; /* what to compile for: NULL is this machine */
 
 void kc_begin(kcase *c);
 void kc_end(kcase *c);
