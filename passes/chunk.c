@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-enum { WHOLE_BYTES = 4 << 20, CHUNK_BYTES = 64 << 20, CHUNK_MIN = 16 };
+enum { WHOLE_BYTES = 4 << 20, CHUNK_BYTES = 64 << 20, CHUNK_MIN = 16, CHUNKS_MAX = 1024 };
 
 /* The pattern, as refs of the old graph; 0 where absent. */
 typedef struct head {
@@ -44,10 +44,12 @@ typedef struct chunker {
  * of two. */
 static int64_t chunk_rows(int64_t rows, int64_t columns)
 {
-    if (rows * columns * 4 <= WHOLE_BYTES)
+    if (rows <= WHOLE_BYTES / 4 / columns)
         return rows;
     int64_t size = CHUNK_MIN;
     while (size * 2 <= rows && size * 2 * columns * 4 <= CHUNK_BYTES)
+        size *= 2;
+    while ((rows - 1) / size >= CHUNKS_MAX)
         size *= 2;
     return size < rows ? size : rows;
 }

@@ -1,0 +1,415 @@
+/* The command line as a user meets it: usage, the models, what `print` and `explain` say, and bad
+ * input: one clear message with its place on stderr, exit code 1 (2: wrong usage), nothing half done.
+ * `train` is check_train.c's. */
+#include <check.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "frontend/fp8c.h"
+#include "tests/shared/cli.h"
+
+#define GPT "frontend/models/gpt.f8"
+#define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
+
+enum { TIMEOUT = 600 };
+
+static void ok(f8_cli_result r)
+{
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    ck_assert_str_eq(r.err, "");
+}
+
+/* Fails with `code`, says `message` somewhere on stderr, and nothing on stdout. */
+static void fails(f8_cli_result r, int code, const char *message)
+{
+    ck_assert_msg(r.code == code, "exit %d, not %d: %s", r.code, code, r.err);
+    ck_assert_msg(strstr(r.err, message) != NULL, "'%s' does not say '%s'", r.err, message);
+    ck_assert_str_eq(r.out, "");
+    ck_assert_msg(r.n_err < 5000 && r.n_err > 0 && r.err[r.n_err - 1] == '\n', "%s", r.err);
+}
+
+static void each_f8(const char *folder, void (*test)(const char *path))
+{
+    DIR *d = opendir(folder);
+    int count = 0;
+    ck_assert_msg(d != NULL, "%s is missing: run from the top of the tree", folder);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[512];
+        const char *dot = strrchr(e->d_name, '.');
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (!dot || strcmp(dot, ".f8"))
+            continue;
+        test(path);
+        count++;
+    }
+    closedir(d);
+    ck_assert_int_gt(count, 0);
+}
+
+/* ---- usage ---- */
+
+START_TEST(help_and_version)
+{
+    static const char *const commands[] = {"check", "print", "train", "explain"};
+    f8_cli_result r = F8_CLI("--version");
+    ok(r);
+    char version[64];
+    snprintf(version, sizeof version, "fp8c %s\n", fp8c_version());
+    ck_assert_str_eq(r.out, version);
+    r = F8_CLI("--help");
+    ok(r);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        ck_assert_msg(strstr(r.out, commands[i]) != NULL, "help is silent on %s", commands[i]);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        r = F8_CLI(commands[i], "--help");
+        ok(r);
+        ck_assert_ptr_nonnull(strstr(r.out, "usage: fp8c "));
+        ck_assert_ptr_nonnull(strstr(r.out, "-D NAME=N"));
+    }
+    ck_assert_ptr_nonnull(strstr(F8_CLI("train", "--help").out, "--save-state FILE"));
+    ck_assert_ptr_null(strstr(F8_CLI("check", "--help").out, "--save-state FILE"));
+}
+END_TEST
+
+START_TEST(wrong_usage)
+{
+    fails(F8_CLI(NULL), 2, "usage: fp8c");
+    fails(F8_CLI("chekc"), 2, "no such command 'chekc'");
+    fails(F8_CLI("check"), 2, "no file given");
+    fails(F8_CLI("check", GPT, GPT), 2, "one file only");
+    fails(F8_CLI("check", GPT, "--nope"), 2, "no such option '--nope'");
+    fails(F8_CLI("check", GPT, "--recipe", "bf16"), 2, "no such option '--recipe'");
+    fails(F8_CLI("print", GPT, "--recipes=x"), 2, "no such option");
+    fails(F8_CLI("print", GPT, "--no-fuse=1"), 2, "no such option");
+    fails(F8_CLI("print", GPT, "--recipe"), 2, "an argument is missing for '--recipe'");
+    fails(F8_CLI("print", GPT, "--recipe="), 2, "bad value for --recipe");
+    fails(F8_CLI("check", GPT, "-D"), 2, "an argument is missing for '-D'");
+    fails(F8_CLI("check", GPT, "-D", "B"), 2, "bad value for -D");
+    fails(F8_CLI("check", GPT, "-D", "B=x"), 2, "bad value for -D");
+    fails(F8_CLI("check", GPT, "-D", "=3"), 2, "bad value for -D");
+    fails(F8_CLI("check", GPT, "-D", "B=99999999999999999999"), 2, "bad value for -D");
+    fails(F8_CLI("train", GPT), 2, "--data FILE is needed");
+}
+END_TEST
+
+START_TEST(wrong_values)
+{
+    static const char *const bad[][2] = {
+        {"--threads", "0"}, {"--threads", "257"}, {"--threads", "4294967297"}, {"--threads", "-1"},
+        {"--threads", "2x"}, {"--steps", "0"}, {"--steps", "-3"}, {"--steps", ""},
+        {"--steps", "1e3"}, {"--seed", "-1"}, {"--seed", "x"}, {"--seed", "9223372036854775808"},
+        {"--lr", "0"}, {"--lr", "-1"}, {"--lr", "nan"}, {"--lr", "inf"}, {"--lr", "1,5"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "bad value for %s: '%s'", bad[i][0], bad[i][1]);
+        fails(F8_CLI("train", GPT, "--data", GPT, bad[i][0], bad[i][1]), 2, want);
+    }
+}
+END_TEST
+
+/* ---- check and print ---- */
+
+static void model_prints_the_same(const char *path)
+{
+    ok(F8_CLI("check", path));
+    f8_cli_result r = F8_CLI("print", path);
+    ok(r);
+    char *first = strdup(r.out);
+    r = F8_CLI("print", f8_cli_write("printed.f8", first, strlen(first)));
+    ok(r);
+    ck_assert_msg(!strcmp(first, r.out), "%s prints differently after parsing its print", path);
+    free(first);
+}
+
+START_TEST(models)
+{
+    each_f8("frontend/models", model_prints_the_same);
+    const f8_cli_result r = F8_CLI("check", GPT);
+    ck_assert_ptr_nonnull(strstr(r.out, GPT ": ok, 52 parameter tensors, "));
+}
+END_TEST
+
+START_TEST(dims_in_every_spelling)
+{
+    char *first = strdup(F8_CLI("print", GPT, "-D", "B=2").out);
+    ck_assert_ptr_nonnull(strstr(first, "i32[2, 128]"));
+    ck_assert_str_eq(first, F8_CLI("print", "-DB=2", GPT).out);
+    ck_assert_str_eq(first, F8_CLI("print", GPT, "-D=B=2").out);
+    free(first);
+}
+END_TEST
+
+/* Every pass of the pipeline can be printed, for each kind of recipe; what a pass leaves is a module. */
+START_TEST(print_after)
+{
+    static const char *const recipes[] = {"bf16", "delayed"};
+    const char *pass;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; (pass = fp8c_pass_name(i)); i++) {
+            f8_cli_result r =
+                F8_CLI("print", GPT, "--print-after", pass, "--recipe", recipes[k], SMALL);
+            ok(r);
+            ck_assert_msg(!strncmp(r.out, "module gpt\n", 11), "%s: %.200s", pass, r.out);
+            char *first = strdup(r.out);
+            r = F8_CLI("print", f8_cli_write("after.f8", first, strlen(first)));
+            ck_assert_msg(r.code == 0, "after %s: %s", pass, r.err);
+            ck_assert_msg(!strcmp(first, r.out), "after %s: prints differently", pass);
+            free(first);
+        }
+    fails(F8_CLI("print", GPT, "--print-after", "nonsense"), 1, "no pass 'nonsense'");
+}
+END_TEST
+
+/* ---- explain ---- */
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, word)); p += strlen(word))
+        n++;
+    return n;
+}
+
+/* Lines of the table for one GEMM role. */
+static int lines_of_role(const char *text, const char *role)
+{
+    char word[16];
+    snprintf(word, sizeof word, " %-6s ", role);
+    return count(text, word);
+}
+
+START_TEST(explain_recipes)
+{
+    /* linears of gpt.f8 with 2 blocks: 4 a block and the head, which the text keeps in bf16 */
+    static const struct {
+        const char *recipe;
+        int fp8, excluded;
+    } want[] = {{"f32", 0, 27}, {"bf16", 0, 27}, {"delayed", 24, 3}, {"current", 24, 3}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const f8_cli_result r =
+            F8_CLI("explain", GPT, "--recipe", want[i].recipe, SMALL, "-D", "L=2");
+        ok(r);
+        char counts[128];
+        snprintf(counts, sizeof counts,
+                 "9 linears, %d FP8 GEMMs planned for a micro-step: 3 a linear, less %d excluded",
+                 want[i].fp8, want[i].excluded);
+        ck_assert_msg(strstr(r.out, counts) != NULL, "%s", r.out);
+        ck_assert_int_eq(lines_of_role(r.out, "fprop"), 9);
+        ck_assert_int_eq(lines_of_role(r.out, "dgrad"), 9);
+        ck_assert_int_eq(lines_of_role(r.out, "wgrad"), 9);
+        ck_assert_int_eq(count(r.out, "f8e4m3 x f8e4m3"), want[i].fp8 / 3);
+        if (want[i].fp8)
+            ck_assert_int_eq(count(r.out, "recipe \"lm_head\" = bf16"), 3);
+    }
+}
+END_TEST
+
+static void has(const json_t *record, const char *field, json_type type)
+{
+    const json_t *v = json_object_get(record, field);
+    ck_assert_msg(v && (json_typeof(v) == type ||
+                        (type == JSON_TRUE && json_typeof(v) == JSON_FALSE)),
+                  "no '%s' of the right type in %s", field, json_dumps(record, JSON_COMPACT));
+}
+
+static void explained_record(const json_t *r, int counts[2])
+{
+    const char *event = json_string_value(json_object_get(r, "event"));
+    ck_assert_ptr_nonnull(event);
+    if (!strcmp(event, "decision")) {
+        static const char *const texts[] = {"gemm", "role", "scaling", "reason"};
+        for (int i = 0; i < 4; i++)
+            has(r, texts[i], JSON_STRING);
+        ck_assert_uint_eq(json_array_size(json_object_get(r, "format")), 2);
+        has(r, "m", JSON_INTEGER);
+        has(r, "fp8", JSON_TRUE);
+        counts[0]++;
+    } else if (!strcmp(event, "kernel")) {
+        has(r, "name", JSON_STRING);
+        has(r, "hash", JSON_STRING);
+        has(r, "seconds", JSON_REAL);
+        has(r, "bytes_read", JSON_INTEGER);
+        counts[1]++;
+    } else {
+        ck_assert_str_eq(event, "plan");
+        ck_assert_int_eq(json_integer_value(json_object_get(r, "linears")), 5);
+        ck_assert_int_eq(json_integer_value(json_object_get(r, "fp8_gemms_planned")), 12);
+        has(r, "planned_peak_bytes", JSON_INTEGER);
+    }
+}
+
+/* The records on stdout, with nothing between them. */
+START_TEST(explain_json)
+{
+    const f8_cli_result r =
+        F8_CLI("explain", GPT, "--recipe", "current", "--kernels", "--json", "-", SMALL);
+    int counts[2] = {0}, lines = 0;
+    ok(r);
+    for (char *save, *line = strtok_r(r.out, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        json_error_t error;
+        json_t *record = json_loads(line, 0, &error);
+        ck_assert_msg(record != NULL, "%s: %s", error.text, line);
+        explained_record(record, counts);
+        json_decref(record);
+        lines++;
+    }
+    ck_assert_int_eq(counts[0], 15);
+    ck_assert_int_gt(counts[1], 20);
+    ck_assert_int_eq(lines, counts[0] + counts[1] + 1);
+}
+END_TEST
+
+/* ---- bad input ---- */
+
+/* tests/bad/NAME.f8 begins with the error it must give: `# error: LINE:COLUMN: MESSAGE`, or
+ * without the place where there is none (a -D that names no dim). */
+static void bad_file(const char *path)
+{
+    size_t n;
+    char *text = f8_cli_read(path, &n), want[1500], message[1200], dim[80] = "";
+    int line = 1, column = 1;
+    bool place = true;
+    snprintf(message, sizeof message, "the file is empty; a module begins with 'module NAME'");
+    if (n > 0)
+        place = sscanf(text, "# error: %d:%d: %1199[^\n]", &line, &column, message) == 3;
+    ck_assert_msg(place || sscanf(text, "# error: %1199[^\n]", message) == 1, "%s says no error",
+                  path);
+    const char *given = strstr(text, "\n# -D ");
+    if (given)
+        sscanf(given, "\n# -D %79s", dim);
+    if (place)
+        snprintf(want, sizeof want, "%s:%d:%d: error: %s\n", path, line, column, message);
+    else
+        snprintf(want, sizeof want, "%s: error: %s\n", path, message);
+    const f8_cli_result r = *dim ? F8_CLI("check", path, "-D", dim) : F8_CLI("check", path);
+    fails(r, 1, want);
+    ck_assert_msg(r.err == strstr(r.err, want), "%s", r.err);
+    if (n > 0 && place) /* the line and a caret under the place */
+        ck_assert_msg(strstr(r.err, " | ") && strrchr(r.err, '^'), "%s: no caret: %s", path, r.err);
+    free(text);
+}
+
+START_TEST(bad_texts)
+{
+    each_f8("tests/bad", bad_file);
+}
+END_TEST
+
+START_TEST(huge_texts)
+{
+    const size_t size = (size_t)100 << 20;
+    char *text = malloc(size);
+    ck_assert_ptr_nonnull(text);
+    memset(text, 'a', size);
+    memcpy(text, "module t\n", 9);
+    fails(F8_CLI("check", f8_cli_write("line.f8", text, size)), 1, ":2:1: error: ");
+    memset(text + 9, '(', 10000);
+    memcpy(text + 9, "dim N = ", 8);
+    fails(F8_CLI("check", f8_cli_write("nested.f8", text, 10009)), 1, ":2:");
+    free(text);
+}
+END_TEST
+
+START_TEST(bad_files)
+{
+    fails(F8_CLI("check", "no/such.f8"), 1, "no/such.f8: error: No such file or directory");
+    fails(F8_CLI("check", "frontend"), 1, "frontend: error: Is a directory");
+    fails(F8_CLI("check", GPT, "-D", "Z=3"), 1, "error: ");
+    fails(F8_CLI("check", GPT, "-D", "B=0"), 1, "dim 'B' is 0 (by -D): it must be positive");
+    fails(F8_CLI("check", GPT, "-D", "B=-2"), 1, "dim 'B' is -2 (by -D): it must be positive");
+    fails(F8_CLI("explain", GPT, "--recipe", "fp4"), 1,
+          "no recipe 'fp4': there are f32, bf16, delayed, current");
+    fails(F8_CLI("explain", GPT, "--target", "tpu"), 1,
+          "no target 'tpu': there are cpu and reference");
+    fails(F8_CLI("explain", GPT, "--json", "no/such/file", SMALL), 1,
+          "no/such/file: error: No such file or directory");
+}
+END_TEST
+
+/* Not fails(): the table for people has gone out by the time the records can't. */
+START_TEST(full_disk)
+{
+    struct stat s;
+    if (stat("/dev/full", &s))
+        return;
+    f8_cli_result r = F8_CLI("explain", GPT, "--json", "/dev/full", SMALL);
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_str_eq(r.err, "/dev/full: error: the JSON records could not be written: "
+                            "No space left on device\n");
+}
+END_TEST
+
+/* ---- memory ---- */
+
+/* More than any machine has: refused with the bytes wanted, by the plan, not by the kernel's killer. */
+START_TEST(too_large_to_plan)
+{
+    f8_cli_result r = F8_CLI("explain", GPT, SMALL, "-D", "B=1000000", "-D", "C=1024");
+    ck_assert_msg(r.code == 1, "exit %d: %s", r.code, r.err);
+    const char *said = strstr(r.err, "out of memory: ");
+    long long bytes = 0;
+    ck_assert_msg(said && sscanf(said, "out of memory: %lld bytes were wanted", &bytes) == 1, "%s",
+                  r.err);
+    ck_assert_msg(bytes > 1000000LL * 32 * 1024, "%s", r.err);
+    r = F8_CLI("explain", GPT, "-D", "B=1000000000000000000");
+    ck_assert_msg(r.code == 1 && strstr(r.err, "error: "), "%s", r.err);
+}
+END_TEST
+
+START_TEST(little_memory)
+{
+    if (f8_cli_sanitized())
+        return;
+    static const char *const parse[] = {"check", GPT, NULL};
+    static const char *const compile[] = {"explain", GPT, "--threads", "1", NULL};
+    bool refused = false, done = false;
+    for (size_t mib = 4; mib <= 64; mib *= 2) {
+        const f8_cli_result r = f8_cli_run_within(mib << 20, parse);
+        ck_assert_msg(r.code <= 1 || r.code == 127, "%zu MiB: exit %d: %s", mib, r.code, r.err);
+        done |= r.code == 0;
+    }
+    ck_assert(done);
+    done = false;
+    for (size_t mib = 32; mib <= 2048; mib *= 2) {
+        const f8_cli_result r = f8_cli_run_within(mib << 20, compile);
+        ck_assert_msg(r.code <= 1, "%zu MiB: exit %d: %s", mib, r.code, r.err);
+        refused |= r.code == 1;
+        done |= r.code == 0;
+    }
+    ck_assert(refused && done);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cli");
+    TCase *t = tcase_create("cli");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
+    tcase_add_test(t, help_and_version);
+    tcase_add_test(t, wrong_usage);
+    tcase_add_test(t, wrong_values);
+    tcase_add_test(t, models);
+    tcase_add_test(t, dims_in_every_spelling);
+    tcase_add_test(t, print_after);
+    tcase_add_test(t, explain_recipes);
+    tcase_add_test(t, explain_json);
+    tcase_add_test(t, bad_texts);
+    tcase_add_test(t, huge_texts);
+    tcase_add_test(t, bad_files);
+    tcase_add_test(t, full_disk);
+    tcase_add_test(t, too_large_to_plan);
+    tcase_add_test(t, little_memory);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

@@ -1,0 +1,145 @@
+/* Running the fp8c binary: see cli.h. */
+#include "tests/shared/cli.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PATH_ROOM = 4096, MAX_ARGS = 64, ROTATING = 8 };
+
+static char folder[PATH_ROOM];
+static f8_cli_result last;
+
+bool f8_cli_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+/* ---- files ---- */
+
+void f8_cli_setup(void)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/fp8c-check-XXXXXX", base && *base ? base : "/tmp");
+    ck_assert_msg(mkdtemp(folder) != NULL, "no temporary folder: %s", folder);
+}
+
+void f8_cli_teardown(void)
+{
+    free(last.out);
+    free(last.err);
+    last = (f8_cli_result){0};
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            unlink(f8_cli_temp(e->d_name));
+    if (d)
+        closedir(d);
+    rmdir(folder);
+}
+
+const char *f8_cli_temp(const char *name)
+{
+    static char path[ROTATING][PATH_ROOM + 300];
+    static int next;
+    char *to = path[next++ % ROTATING];
+    snprintf(to, sizeof path[0], "%s/%s", folder, name);
+    return to;
+}
+
+const char *f8_cli_write(const char *name, const void *bytes, size_t n)
+{
+    const char *path = f8_cli_temp(name);
+    FILE *f = fopen(path, "wb");
+    ck_assert_msg(f && fwrite(bytes, 1, n, f) == n && !fclose(f), "can't write %s", path);
+    return path;
+}
+
+char *f8_cli_read(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    ck_assert_msg(f != NULL, "%s is missing", path);
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *text = malloc(*n + 1);
+    ck_assert_msg(text && fread(text, 1, *n, f) == *n, "can't read %s", path);
+    text[*n] = 0;
+    fclose(f);
+    return text;
+}
+
+/* ---- running ---- */
+
+/* This program is BUILD/tests/check_*: the binary is BUILD/fp8c. */
+static const char *binary(void)
+{
+    static char path[PATH_ROOM];
+    const char *given = getenv("FP8C");
+    if (given && *given)
+        return given;
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 8);
+    ck_assert(n > 0);
+    path[n] = 0;
+    for (int up = 0; up < 2; up++)
+        *strrchr(path, '/') = 0;
+    return strcat(path, "/fp8c");
+}
+
+static void child(size_t limit, char *const *argv, const char *out, const char *err)
+{
+    const int null = open("/dev/null", O_RDONLY);
+    const int o = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const int e = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const struct rlimit as = {limit, limit}, no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (null < 0 || o < 0 || e < 0 || dup2(null, 0) < 0 || dup2(o, 1) < 0 || dup2(e, 2) < 0 ||
+        (limit && setrlimit(RLIMIT_AS, &as)))
+        _exit(125);
+    execv(argv[0], argv);
+    _exit(126);
+}
+
+f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args)
+{
+    char *argv[MAX_ARGS] = {(char *)binary()};
+    int n = 0;
+    for (; args[n]; n++) {
+        ck_assert_int_lt(n, MAX_ARGS - 2);
+        argv[n + 1] = (char *)args[n];
+    }
+    char out[PATH_ROOM + 300], err[PATH_ROOM + 300];
+    snprintf(out, sizeof out, "%s", f8_cli_temp(".stdout"));
+    snprintf(err, sizeof err, "%s", f8_cli_temp(".stderr"));
+    fflush(NULL);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0)
+        child(bytes, argv, out, err);
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    free(last.out);
+    free(last.err);
+    last.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    last.out = f8_cli_read(out, &last.n_out);
+    last.err = f8_cli_read(err, &last.n_err);
+    ck_assert_msg(last.code < 125 || last.code > 126, "%s can't be run", argv[0]);
+    ck_assert_msg(!strstr(last.err, "Sanitizer") && !strstr(last.err, "runtime error:"), "%s",
+                  last.err);
+    return last;
+}
+
+f8_cli_result f8_cli_run(const char *const *args)
+{
+    return f8_cli_run_within(0, args);
+}

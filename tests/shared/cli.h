@@ -1,0 +1,34 @@
+/* Running the fp8c binary as a user does, with its output caught. Every function fails the running
+ * Check test on an error of its own. */
+#ifndef F8_TEST_CLI_H
+#define F8_TEST_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Valid until the next f8_cli call. code: the exit status, or 128 + the signal. A run that a
+ * sanitizer complains about fails the test. */
+typedef struct f8_cli_result {
+    int code;
+    char *out, *err;
+    size_t n_out, n_err;
+} f8_cli_result;
+
+/* $FP8C, else the fp8c of the build this test belongs to. */
+f8_cli_result f8_cli_run(const char *const *args);
+#define F8_CLI(...) f8_cli_run((const char *const[]){__VA_ARGS__, NULL})
+
+/* The same with the address space limited to so many bytes. */
+f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args);
+
+/* A folder of this test process, removed at its end; NAME inside it (in a few rotating buffers). */
+void f8_cli_setup(void);
+void f8_cli_teardown(void);
+const char *f8_cli_temp(const char *name);
+const char *f8_cli_write(const char *name, const void *bytes, size_t n); /* gives its path */
+char *f8_cli_read(const char *path, size_t *n); /* the caller frees; NUL-terminated */
+
+/* Whether this build has ASan or TSan: address-space limits don't go with them, and time is dear. */
+bool f8_cli_sanitized(void);
+
+#endif
