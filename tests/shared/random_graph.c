@@ -355,7 +355,8 @@ static void make_matmul(maker *k)
     f8_ref x = 0, w = new_input(k, &w_type, one_in(k, 2));
     for (int i = 0; i < 6 && !x; i++) {
         const f8_ref r = pick(k, F8_F32);
-        x = r && f8_type_columns(f8_type_of(g, r)) == k->c && f8_type_rows(f8_type_of(g, r)) == rows ? r : 0;
+        const f8_type *t = f8_type_of(g, r);
+        x = r && t->rank >= 2 && t->dim[t->rank - 1] == k->c && f8_type_rows(t) == rows ? r : 0;
     }
     x = x ? x : new_input(k, &x_type, false);
     if (one_in(k, 2)) {
