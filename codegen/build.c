@@ -1,4 +1,5 @@
-/* The build: variables, constants and ports of the plan, each function's groups as steps, then code. */
+/* The build: variables, constants and ports of the plan, each function's groups as steps, then
+ * code. */
 #include "codegen/build_parts.h"
 
 #include <string.h>
@@ -49,8 +50,8 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
             return F8_OK;
         }
     }
-    f8_build_unit *grown = f8_arena_grow(b->arena, b->unit, b->n_units, &b->unit_room, b->n_units + 1,
-                                         sizeof *grown);
+    f8_build_unit *grown =
+        f8_arena_grow(b->arena, b->unit, b->n_units, &b->unit_room, b->n_units + 1, sizeof *grown);
     if (!grown)
         return f8_arena_status(b->arena, b->diag);
     b->unit = grown;
@@ -62,7 +63,8 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
 
 /* ---- steps ---- */
 
-f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args, uint32_t n_ints)
+f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
+                       uint32_t n_ints)
 {
     f8_step *steps = f8_arena_grow(b->arena, b->out->step, b->out->n_steps, &b->step_room,
                                    b->out->n_steps + 1, sizeof *steps);
@@ -110,8 +112,8 @@ static f8_status patch_steps(f8_build *b)
             return f8_arena_status(b->arena, b->diag);
         s->n_phases = (uint32_t)u->n_phases;
         for (int n = 0; n < u->n_phases; n++)
-            s->phase[n] = (f8_step_phase){u->entry[n], p->n_tasks ? p->n_tasks : u->phase[n].n_tasks,
-                                          u->phase[n].scratch};
+            s->phase[n] = (f8_step_phase){
+                u->entry[n], p->n_tasks ? p->n_tasks : u->phase[n].n_tasks, u->phase[n].scratch};
     }
     return F8_OK;
 }
@@ -146,9 +148,12 @@ static f8_status build_vars(f8_build *b)
     plan->n_vars = (uint32_t)m->n_vars;
     for (size_t i = 0; i < m->n_vars; i++) {
         const f8_var *v = &m->var[i];
-        plan->var[i] = (f8_plan_var){.name = f8_arena_strdup(b->arena, v->name), .type = v->type,
-                                     .is_param = v->kind == F8_VAR_PARAM, .init = (int32_t)v->init,
-                                     .init_arg = v->init_arg, .offset = placed_at(m, (int32_t)i)};
+        plan->var[i] = (f8_plan_var){.name = f8_arena_strdup(b->arena, v->name),
+                                     .type = v->type,
+                                     .is_param = v->kind == F8_VAR_PARAM,
+                                     .init = (int32_t)v->init,
+                                     .init_arg = v->init_arg,
+                                     .offset = placed_at(m, (int32_t)i)};
         const int64_t end = plan->var[i].offset + align_up(f8_type_bytes(&v->type));
         if (plan->var[i].offset >= 0 && end > plan->state_bytes)
             plan->state_bytes = end;
@@ -169,7 +174,8 @@ static f8_status build_ports(f8_build *b, const f8_port *port, size_t n, f8_plan
         return f8_arena_status(b->arena, b->diag);
     *n_out = (uint32_t)n;
     for (size_t i = 0; i < n; i++)
-        (*out)[i] = (f8_plan_port){f8_arena_strdup(b->arena, port[i].name), port[i].type, port[i].var};
+        (*out)[i] =
+            (f8_plan_port){f8_arena_strdup(b->arena, port[i].name), port[i].type, port[i].var};
     return F8_OK;
 }
 
@@ -195,7 +201,8 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     b->out = out;
     b->step_room = 0;
     b->spare = 0;
-    *out = (f8_plan_func){.name = f8_arena_strdup(b->arena, f->name), .lower_bound = p->lower_bound};
+    *out =
+        (f8_plan_func){.name = f8_arena_strdup(b->arena, f->name), .lower_bound = p->lower_bound};
     F8_TRY(build_ports(b, f->in, f->n_in, &out->in, &out->n_in));
     F8_TRY(build_ports(b, f->out, f->n_out, &out->out, &out->n_out));
     if (p->constants_bytes)

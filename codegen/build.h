@@ -3,8 +3,8 @@
  *
  *     f8_build_plan(module, &(f8_build_options){0}, &arena, &plan, diag);
  *
- * Functions without a program (the text's own `forward`) are not in the plan. The same module and CPU
- * give the same plan, byte for byte, whatever `threads` is. */
+ * Functions without a program (the text's own `forward`) are not in the plan. The same module and
+ * CPU give the same plan, byte for byte, whatever `threads` is. */
 #ifndef F8_CODEGEN_BUILD_H
 #define F8_CODEGEN_BUILD_H
 
@@ -12,8 +12,8 @@
 #include "runtime/plan.h"
 
 typedef struct f8_build_kernel {
-    const char *name;  /* of the first group that needs it */
-    const char *text;  /* its description */
+    const char *name; /* of the first group that needs it */
+    const char *text; /* its description */
     uint64_t hash;
     uint32_t launches; /* steps that run it, over all functions */
     double seconds;    /* to print and compile it */
@@ -31,12 +31,13 @@ typedef struct f8_build_options {
     const char *llvm;         /* path of LLVM's library; NULL: the usual names */
     int threads;              /* that compile; 0: 2 */
     const f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
-    const f8_allocator *allocator; /* for memory that ends with the call; from several threads; NULL: the default */
-    f8_build_stats *stats;    /* filled when not NULL */
+    const f8_allocator *
+        allocator; /* for memory that ends with the call; from several threads; NULL: the default */
+    f8_build_stats *stats; /* filled when not NULL */
 } f8_build_options;
 
-/* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM; F8_ERR_INTERNAL for a program that breaks the
- * rules of ir/program.h; F8_ERR_UNSUPPORTED for what no kernel can do. */
+/* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM; F8_ERR_INTERNAL for a program that breaks
+ * the rules of ir/program.h; F8_ERR_UNSUPPORTED for what no kernel can do. */
 f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
                         f8_plan *plan, f8_diag *d);
 

@@ -41,12 +41,14 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static f8_status emit(f8_llvm_module *m, f8_build_unit *u, uint32_t number, f8_arena *arena, f8_diag *d)
+static f8_status emit(f8_llvm_module *m, f8_build_unit *u, uint32_t number, f8_arena *arena,
+                      f8_diag *d)
 {
     char symbol[32];
     snprintf(symbol, sizeof symbol, "k%u", number);
     if (u->kind == F8_UNIT_ATTENTION)
-        return f8_cpu_attention_emit(m, &u->attention, u->backward, symbol, u->phase, &u->n_phases, d);
+        return f8_cpu_attention_emit(m, &u->attention, u->backward, symbol, u->phase, &u->n_phases,
+                                     d);
     u->n_phases = 1;
     u->phase[0] = (f8_cpu_phase){0};
     memcpy(u->phase[0].symbol, symbol, sizeof symbol);

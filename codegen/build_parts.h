@@ -1,5 +1,5 @@
-/* The parts of building a plan. build.c: the order of things and the kernels' registry; build_steps.c:
- * groups to steps; build_compile.c: kernels to one blob. Internal to codegen. */
+/* The parts of building a plan. build.c: the order of things and the kernels' registry;
+ * build_steps.c: groups to steps; build_compile.c: kernels to one blob. Internal to codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 
@@ -15,12 +15,12 @@ typedef struct f8_build_unit {
     const char *name, *text;
     uint64_t hash;
     uint32_t launches;
-    const f8_kernel *kernel;        /* ROWS */
-    f8_attention_desc attention;    /* ATTENTION */
+    const f8_kernel *kernel;     /* ROWS */
+    f8_attention_desc attention; /* ATTENTION */
     bool backward;
-    f8_dtype dtype;                 /* SCATTER: of dy */
+    f8_dtype dtype; /* SCATTER: of dy */
     double seconds;
-    f8_cpu_phase phase[F8_ATTENTION_MAX_PHASES]; /* filled by compiling; ROWS: n_tasks is the launch's */
+    f8_cpu_phase phase[F8_ATTENTION_MAX_PHASES]; /* by compiling; ROWS: n_tasks is the launch's */
     int n_phases;
     uint64_t entry[F8_ATTENTION_MAX_PHASES]; /* filled by linking */
 } f8_build_unit;
@@ -51,14 +51,15 @@ typedef struct f8_build {
     int64_t spare;          /* arena bytes beyond the program's own, for results nobody reads */
 } f8_build;
 
-f8_status f8_build_kernels(f8_build *b);                           /* build_compile.c: fills plan->blob */
-f8_status f8_build_group(f8_build *b, const f8_group *g);           /* build_steps.c: appends steps */
+f8_status f8_build_kernels(f8_build *b);                  /* build_compile.c: fills plan->blob */
+f8_status f8_build_group(f8_build *b, const f8_group *g); /* build_steps.c: appends steps */
 f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c); /* build_steps.c */
 
 /* The unit with this text, registered if new; *index is its number. */
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index);
 /* A zeroed step at the end of the function's list, valid until the next. */
-f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args, uint32_t n_ints);
+f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
+                       uint32_t n_ints);
 f8_status f8_build_launch(f8_build *b, uint32_t unit, int64_t n_tasks); /* of the step made last */
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p);
 

@@ -47,8 +47,11 @@ static f8_status rows_step(f8_build *b, const f8_group *g, uint32_t phase)
     if (!k->n_instrs)
         return F8_OK;
     uint32_t unit;
-    const f8_build_unit u = {.kind = F8_UNIT_ROWS, .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
-                             .text = k->text, .hash = k->hash, .kernel = k};
+    const f8_build_unit u = {.kind = F8_UNIT_ROWS,
+                             .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
+                             .text = k->text,
+                             .hash = k->hash,
+                             .kernel = k};
     F8_TRY(f8_build_intern(b, &u, &unit));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, k->n_buffers, k->n_ints);
     if (!s)
@@ -89,7 +92,8 @@ static void merge_axes(copy_axes *c)
     for (int i = 0; i < c->rank; i++) {
         if (c->size[i] == 1)
             continue;
-        if (n && c->from[n - 1] == c->size[i] * c->from[i] && c->to[n - 1] == c->size[i] * c->to[i]) {
+        if (n && c->from[n - 1] == c->size[i] * c->from[i] &&
+            c->to[n - 1] == c->size[i] * c->to[i]) {
             c->size[n - 1] *= c->size[i];
             c->from[n - 1] = c->from[i];
             c->to[n - 1] = c->to[i];
@@ -135,7 +139,8 @@ static f8_status copy_value(f8_build *b, const char *name, f8_ref from, const f8
     const f8_place *p = place(b, from);
     if (p->space == F8_SPACE_NONE)
         return broken(b, from, "a copy of a value that lies nowhere");
-    const copy_axes axes = {2, {f8_type_rows(t), f8_type_columns(t)}, {p->stride, 1}, {to_stride, 1}};
+    const copy_axes axes = {
+        2, {f8_type_rows(t), f8_type_columns(t)}, {p->stride, 1}, {to_stride, 1}};
     return copy_step(b, name, p, to, t->dtype, axes);
 }
 
@@ -181,8 +186,10 @@ static f8_status reshape_step(f8_build *b, const f8_group *g, f8_ref r)
         return copy_value(b, g->name, x, p, f8_type_columns(from));
     if (!source && f8_type_columns(from) != f8_type_columns(to))
         return broken(b, r, "a reshape between two layouts with gaps");
-    const copy_axes axes = {2, {f8_type_rows(to), f8_type_columns(to)},
-                            {source ? f8_type_columns(to) : place(b, x)->stride, 1}, {p->stride, 1}};
+    const copy_axes axes = {2,
+                            {f8_type_rows(to), f8_type_columns(to)},
+                            {source ? f8_type_columns(to) : place(b, x)->stride, 1},
+                            {p->stride, 1}};
     return copy_step(b, g->name, place(b, x), p, to->dtype, axes);
 }
 
@@ -228,8 +235,11 @@ static f8_status copy_steps(f8_build *b, const f8_group *g)
         return broken(b, r, "a copy to nowhere");
     switch (f8_at(b->func->graph, r)->op) {
     case F8_OP_CONCAT: return concat_steps(b, g, r);
-    case F8_OP_RESHAPE: case F8_OP_PROJECT: return reshape_step(b, g, r);
-    case F8_OP_TRANSPOSE: case F8_OP_BROADCAST: case F8_OP_SLICE: return shape_step(b, g, r);
+    case F8_OP_RESHAPE:
+    case F8_OP_PROJECT: return reshape_step(b, g, r);
+    case F8_OP_TRANSPOSE:
+    case F8_OP_BROADCAST:
+    case F8_OP_SLICE: return shape_step(b, g, r);
     default: return broken(b, r, "no copy does this");
     }
 }
@@ -270,8 +280,13 @@ static f8_status gemm_step(f8_build *b, const f8_group *g)
         .trans_b = f8_attr_i(graph, r, F8_A_TRANSPOSE_B) != 0,
         .round_a = f8_attr_i(graph, r, F8_A_ROUND_A) != 0 && type(b, x)->dtype == F8_F32,
         .round_b = f8_attr_i(graph, r, F8_A_ROUND_B) != 0 && type(b, y)->dtype == F8_F32,
-        .a = type(b, x)->dtype, .b = type(b, y)->dtype, .accumulate = acc != 0, .has_alpha = scaled,
-        .lda = row_stride(b, x), .ldb = row_stride(b, y), .ldc = row_stride(b, r),
+        .a = type(b, x)->dtype,
+        .b = type(b, y)->dtype,
+        .accumulate = acc != 0,
+        .has_alpha = scaled,
+        .lda = row_stride(b, x),
+        .ldb = row_stride(b, y),
+        .ldc = row_stride(b, r),
         .algorithm = F8_GEMM_AUTO,
     };
     d.m = d.trans_a ? f8_type_columns(type(b, x)) : f8_type_rows(type(b, x));
@@ -330,7 +345,8 @@ static f8_status attention_desc(f8_build *b, f8_ref r, f8_attention_desc *d)
     const f8_graph *graph = b->func->graph;
     const f8_node *n = f8_at(graph, r);
     const f8_type *q = type(b, n->in[0]);
-    *d = (f8_attention_desc){.dtype = q->dtype, .H = f8_attr_i(graph, r, F8_A_HEADS),
+    *d = (f8_attention_desc){.dtype = q->dtype,
+                             .H = f8_attr_i(graph, r, F8_A_HEADS),
                              .Hkv = f8_attr_i(graph, r, F8_A_KV_HEADS),
                              .causal = f8_attr_i(graph, r, F8_A_CAUSAL) != 0,
                              .scale = (float)f8_attr_f(graph, r, F8_A_SCALE)};
@@ -357,10 +373,10 @@ static const char *attention_text(f8_build *b, const f8_attention_desc *d, bool 
                            "attention%s %s B %" PRId64 " T %" PRId64 " H %" PRId64 " Hkv %" PRId64
                            " D %" PRId64 "%s scale 0x%08" PRIx32 " strides %" PRId64 " %" PRId64
                            " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
-                           backward ? " grad" : "", f8_dtype_name(d->dtype), d->B, d->T, d->H, d->Hkv,
-                           d->D, d->causal ? " causal" : "", scale, d->stride.q, d->stride.k,
-                           d->stride.v, d->stride.o, d->stride.dout, d->stride.dq, d->stride.dk,
-                           d->stride.dv);
+                           backward ? " grad" : "", f8_dtype_name(d->dtype), d->B, d->T, d->H,
+                           d->Hkv, d->D, d->causal ? " causal" : "", scale, d->stride.q,
+                           d->stride.k, d->stride.v, d->stride.o, d->stride.dout, d->stride.dq,
+                           d->stride.dk, d->stride.dv);
 }
 
 static f8_status attention_step(f8_build *b, const f8_group *g)
@@ -386,8 +402,11 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
     for (int i = 0; i < count; i++)
         if (p[i].space == F8_SPACE_NONE)
             return broken(b, r, "an operand that lies nowhere");
-    f8_build_unit u = {.kind = F8_UNIT_ATTENTION, .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
-                       .text = attention_text(b, &d, backward), .attention = d, .backward = backward};
+    f8_build_unit u = {.kind = F8_UNIT_ATTENTION,
+                       .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
+                       .text = attention_text(b, &d, backward),
+                       .attention = d,
+                       .backward = backward};
     if (!u.text)
         return no_memory(b);
     u.hash = text_hash(u.text);
@@ -400,9 +419,10 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
         s->arg[i] = f8_build_arg(b, &p[i]);
     for (uint32_t i = 0; i < n->n_in; i++)
         s->bytes_read += f8_type_bytes(type(b, n->in[i]));
-    s->bytes_written = backward ? f8_type_bytes(type(b, n->in[0])) + f8_type_bytes(type(b, n->in[1])) +
-                                      f8_type_bytes(type(b, n->in[2]))
-                                : f8_type_bytes(&n->type) + 4 * d.B * d.H * d.T;
+    s->bytes_written = backward
+                           ? f8_type_bytes(type(b, n->in[0])) + f8_type_bytes(type(b, n->in[1])) +
+                                 f8_type_bytes(type(b, n->in[2]))
+                           : f8_type_bytes(&n->type) + 4 * d.B * d.H * d.T;
     return f8_build_launch(b, unit, 0);
 }
 
@@ -415,7 +435,8 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     const f8_ref ids = n->in[1], dy = n->in[2];
     const f8_type *t = type(b, dy);
     F8_TRY(bring(b, g, n->in[0], r));
-    f8_build_unit u = {.kind = F8_UNIT_SCATTER, .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
+    f8_build_unit u = {.kind = F8_UNIT_SCATTER,
+                       .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
                        .text = f8_arena_printf(b->arena, "scatter of %s", f8_dtype_name(t->dtype)),
                        .dtype = t->dtype};
     if (!u.text)
@@ -446,7 +467,8 @@ f8_status f8_build_group(f8_build *b, const f8_group *g)
             F8_TRY(rows_step(b, g, i));
         return F8_OK;
     case F8_GROUP_GEMM: return gemm_step(b, g);
-    case F8_GROUP_ATTENTION: case F8_GROUP_ATTENTION_GRAD: return attention_step(b, g);
+    case F8_GROUP_ATTENTION:
+    case F8_GROUP_ATTENTION_GRAD: return attention_step(b, g);
     case F8_GROUP_SCATTER: return scatter_step(b, g);
     case F8_GROUP_COPY: return copy_steps(b, g);
     }

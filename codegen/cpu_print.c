@@ -32,7 +32,8 @@ static LLVMTypeRef element_type(f8_llvm_module *m, f8_dtype t)
     switch (t) {
     case F8_F32: return m->f32;
     case F8_I32: return m->i32;
-    case F8_BF16: case F8_F16: return m->i16;
+    case F8_BF16:
+    case F8_F16: return m->i16;
     default: return m->i8;
     }
 }
@@ -48,7 +49,8 @@ static LLVMTypeRef as_wide(f8_llvm_module *m, LLVMTypeRef to, LLVMValueRef like)
 static LLVMValueRef widen(f8_llvm_module *m, f8_dtype t, LLVMValueRef raw)
 {
     switch (t) {
-    case F8_F32: case F8_I32: return raw;
+    case F8_F32:
+    case F8_I32: return raw;
     case F8_BF16: return f8_ll_bf16_to_f32(m, raw);
     case F8_BOOL:
         return m->ll->BuildICmp(m->b, LLVMIntNE, raw, m->ll->ConstNull(m->ll->TypeOf(raw)), "");
@@ -59,12 +61,14 @@ static LLVMValueRef widen(f8_llvm_module *m, f8_dtype t, LLVMValueRef raw)
 static LLVMValueRef narrow(f8_llvm_module *m, f8_dtype t, LLVMValueRef v)
 {
     switch (t) {
-    case F8_F32: case F8_I32: return v;
+    case F8_F32:
+    case F8_I32: return v;
     case F8_BF16: {
         /* the value is a bf16 already: its upper half is its encoding */
         LLVMValueRef bits = f8_ll_bits(m, v);
         LLVMValueRef by = f8_ll_const_like(m, m->ll->TypeOf(bits), f8_ll_i32(m, 16));
-        return m->ll->BuildTrunc(m->b, m->ll->BuildLShr(m->b, bits, by, ""), as_wide(m, m->i16, v), "");
+        return m->ll->BuildTrunc(m->b, m->ll->BuildLShr(m->b, bits, by, ""), as_wide(m, m->i16, v),
+                                 "");
     }
     case F8_F16: return m->ll->BuildTrunc(m->b, v, as_wide(m, m->i16, v), "");
     case F8_BOOL: return m->ll->BuildZExt(m->b, v, as_wide(m, m->i8, v), "");
@@ -229,7 +233,8 @@ static LLVMValueRef load_columns(f8_cpu_printer *p, const f8_kinstr *i)
     const f8_dtype t = p->k->buffer[i->buffer].dtype;
     LLVMValueRef v = widen(m, t, load_vector(p, i, element_type(m, t), p->pointer[i->buffer]));
     if (p->absent[i->buffer])
-        v = m->ll->BuildSelect(m->b, f8_ll_splat(m, p->absent[i->buffer]), f8_ll_vf32(m, NAN), v, "");
+        v = m->ll->BuildSelect(m->b, f8_ll_splat(m, p->absent[i->buffer]), f8_ll_vf32(m, NAN), v,
+                               "");
     return v;
 }
 
@@ -240,7 +245,8 @@ void f8_cpu_print_vector(f8_cpu_printer *p, uint32_t n)
     LLVMValueRef x[3] = {NULL};
     if (i->near >= 0 && f8_kinstr_known(i) < p->stage) {
         LLVMTypeRef word = word_type(m, i);
-        p->vector[n] = f8_ll_vload(m, word, f8_ll_at(m, word, near_slot(p, i), p->column), NULL, NULL);
+        p->vector[n] =
+            f8_ll_vload(m, word, f8_ll_at(m, word, near_slot(p, i), p->column), NULL, NULL);
         return;
     }
     uint32_t operand[3];

@@ -1,5 +1,5 @@
-/* Printing single instructions of a kernel description as LLVM IR: what cpu_rows.c's loops are filled
- * with. Internal to the CPU's printer. */
+/* Printing single instructions of a kernel description as LLVM IR: what cpu_rows.c's loops are
+ * filled with. Internal to the CPU's printer. */
 #ifndef F8_CODEGEN_CPU_PRINT_H
 #define F8_CODEGEN_CPU_PRINT_H
 
@@ -10,16 +10,17 @@ typedef struct f8_cpu_printer {
     f8_llvm_module *m;
     const f8_kernel *k;
     f8_ll_phase phase;
-    LLVMValueRef *base;    /* by buffer: its first element */
-    LLVMValueRef *pointer; /* by buffer: this row's first element (base where there is no row term) */
-    LLVMValueRef *absent;  /* by buffer: a gather's "no such row", i1; else NULL */
-    LLVMValueRef *ints;    /* by run-time integer */
-    LLVMValueRef *scalar;  /* by instruction: values without a column extent */
-    LLVMValueRef *vector;  /* by instruction: values at p->column, valid inside one body */
-    LLVMValueRef *colsum;  /* by instruction: a COLSUM's accumulator row in scratch */
-    bool *needed;          /* by instruction: what the current stage's loop evaluates */
-    LLVMValueRef lanes;    /* row sums' lanes in scratch */
-    int64_t near_row;      /* words of a near slot */
+    LLVMValueRef *base; /* by buffer: its first element */
+    LLVMValueRef
+        *pointer; /* by buffer: this row's first element (base where there is no row term) */
+    LLVMValueRef *absent;           /* by buffer: a gather's "no such row", i1; else NULL */
+    LLVMValueRef *ints;             /* by run-time integer */
+    LLVMValueRef *scalar;           /* by instruction: values without a column extent */
+    LLVMValueRef *vector;           /* by instruction: values at p->column, valid inside one body */
+    LLVMValueRef *colsum;           /* by instruction: a COLSUM's accumulator row in scratch */
+    bool *needed;                   /* by instruction: what the current stage's loop evaluates */
+    LLVMValueRef lanes;             /* row sums' lanes in scratch */
+    int64_t near_row;               /* words of a near slot */
     LLVMValueRef row, column, mask; /* mask NULL: all lanes */
     int32_t stage;
 } f8_cpu_printer;
@@ -32,8 +33,8 @@ void f8_cpu_row_pointers(f8_cpu_printer *p);
 void f8_cpu_print_scalar(f8_cpu_printer *p, uint32_t n); /* fills scalar[n] */
 void f8_cpu_store_scalar(f8_cpu_printer *p, uint32_t n);
 
-/* Fills vector[n]: from its near slot when an earlier stage made it, else computed (and kept, if this is
- * the stage that does). */
+/* Fills vector[n]: from its near slot when an earlier stage made it, else computed (and kept, if
+ * this is the stage that does). */
 void f8_cpu_print_vector(f8_cpu_printer *p, uint32_t n);
 void f8_cpu_store_vector(f8_cpu_printer *p, uint32_t n);
 /* vector[n], or a value without columns in all lanes. */

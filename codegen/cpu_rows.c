@@ -113,7 +113,8 @@ static LLVMValueRef finish_sum(f8_cpu_printer *p, uint32_t n)
     const int64_t used = lanes_used(p->k);
     int count = 0;
     for (int64_t i = 0; i < used; i += m->lanes)
-        v[count++] = f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, lanes, f8_ll_i64(m, i)), NULL, NULL);
+        v[count++] =
+            f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, lanes, f8_ll_i64(m, i)), NULL, NULL);
     for (int half = count / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             v[i] = m->ll->BuildFAdd(m->b, v[i], v[i + half], "");
@@ -191,8 +192,8 @@ static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
             f8_cpu_store_vector(p, n);
 }
 
-/* The column loop of one stage over [begin, end): whole vectors, then what is left, masked. `whole` is the
- * end of the whole vectors. */
+/* The column loop of one stage over [begin, end): whole vectors, then what is left, masked. `whole`
+ * is the end of the whole vectors. */
 static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef whole,
                         LLVMValueRef *carry, int carries)
 {
@@ -264,7 +265,8 @@ static void row_scalars(f8_cpu_printer *p, int32_t stage)
     f8_llvm_module *m = p->m;
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const f8_kinstr *i = &p->k->instr[n];
-        if (i->stage != stage || f8_kinstr_reduces(i) || f8_kinstr_is_root(i) || (i->ext & F8_EXT_COL))
+        if (i->stage != stage || f8_kinstr_reduces(i) || f8_kinstr_is_root(i) ||
+            (i->ext & F8_EXT_COL))
             continue;
         if (i->op == F8_K_STORE) {
             const f8_kinstr *from = &p->k->instr[i->a];
@@ -319,9 +321,10 @@ static void each_partial(f8_cpu_printer *p, LLVMValueRef task, bool start)
             continue;
         }
         LLVMValueRef stride = p->ints[k->buffer[i->buffer].stride];
-        LLVMValueRef out = f8_ll_at(m, m->f32, p->base[i->buffer],
-                                    m->ll->BuildMul(m->b, task, stride, ""));
-        f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, whole), f8_ll_i64(m, m->lanes), NULL, 0);
+        LLVMValueRef out =
+            f8_ll_at(m, m->f32, p->base[i->buffer], m->ll->BuildMul(m->b, task, stride, ""));
+        f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, whole), f8_ll_i64(m, m->lanes), NULL,
+                         0);
         f8_ll_vstore(m, f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, to, l.index), NULL, NULL),
                      f8_ll_at(m, m->f32, out, l.index), NULL);
         f8_ll_loop_end(m, &l, NULL);
@@ -410,8 +413,8 @@ static void lay_out_scratch(f8_cpu_printer *p)
     p->lanes = f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, at));
 }
 
-f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *symbol, f8_arena *arena,
-                           f8_diag *d)
+f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *symbol,
+                           f8_arena *arena, f8_diag *d)
 {
     f8_cpu_printer p = {.m = m, .k = k};
     f8_ll_phase_begin(m, &p.phase, symbol);

@@ -61,7 +61,8 @@ f8_status f8_cpu_scatter_emit(f8_llvm_module *m, f8_dtype dy, const char *symbol
     f8_ll_if_begin(m, &inside, ll->BuildICmp(m->b, LLVMIntULT, id, rows, ""));
     LLVMTypeRef narrow = dy == F8_BF16 ? m->i16 : m->f32;
     add_columns(m, dy, f8_ll_at(m, m->f32, table, ll->BuildMul(m->b, id, table_stride, "")),
-                f8_ll_at(m, narrow, grad, ll->BuildMul(m->b, l.index, grad_stride, "")), begin, end);
+                f8_ll_at(m, narrow, grad, ll->BuildMul(m->b, l.index, grad_stride, "")), begin,
+                end);
     f8_ll_if_end(m, &inside);
     f8_ll_loop_end(m, &l, NULL);
     f8_ll_phase_end(m);

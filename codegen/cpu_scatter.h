@@ -1,10 +1,11 @@
 /* The scatter kernel of the CPU: EMBEDDING_GRAD.
  *
- *     for n in order of position: table[ids[n], :] += dy[n, :]        ids outside [0, V) are skipped
+ *     for n in order of position: table[ids[n], :] += dy[n, :]        ids outside [0, V) are
+ * skipped
  *
- * args: table f32 [V, C], ids i32 [N], dy [N, C] (f32 or bf16); ints: N, V, C, row stride of table, of dy.
- * A task is a block of F8_SCATTER_COLUMNS columns over all positions, so tasks never meet and every
- * element's additions keep their order. */
+ * args: table f32 [V, C], ids i32 [N], dy [N, C] (f32 or bf16); ints: N, V, C, row stride of table,
+ * of dy. A task is a block of F8_SCATTER_COLUMNS columns over all positions, so tasks never meet
+ * and every element's additions keep their order. */
 #ifndef F8_CODEGEN_CPU_SCATTER_H
 #define F8_CODEGEN_CPU_SCATTER_H
 

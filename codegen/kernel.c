@@ -11,10 +11,17 @@ int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
     operand[1] = i->b;
     operand[2] = i->c;
     switch ((f8_kop)i->op) {
-    case F8_K_LOAD: case F8_K_INDEX: case F8_KOP_COUNT: return 0;
+    case F8_K_LOAD:
+    case F8_K_INDEX:
+    case F8_KOP_COUNT: return 0;
     case F8_K_SCALAR: return f8_scalar_op(i->sub)->n_args;
-    case F8_K_CALL: case F8_K_ROLL: case F8_K_SUM: case F8_K_MAX: case F8_K_AMAX:
-    case F8_K_COLSUM: case F8_K_STORE: return 1;
+    case F8_K_CALL:
+    case F8_K_ROLL:
+    case F8_K_SUM:
+    case F8_K_MAX:
+    case F8_K_AMAX:
+    case F8_K_COLSUM:
+    case F8_K_STORE: return 1;
     }
     return 0;
 }

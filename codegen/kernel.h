@@ -1,33 +1,36 @@
 /* Kernel descriptions: what a fused row program does, before any target prints it.
  *
- * A description is plain data: buffers, run-time integers and a straight line of SSA instructions over
- * a domain of rows x cols. It says what is computed, in which rounding and which reduction order, and
- * nothing about vectors, threads or registers: cpu_rows.c prints it as LLVM IR, a GPU printer prints
- * the same thing. Two phases whose descriptions print the same text are the same kernel and share one
- * compiled function; what may differ between them (rows, strides, pointers) is in the binding.
+ * A description is plain data: buffers, run-time integers and a straight line of SSA instructions
+ * over a domain of rows x cols. It says what is computed, in which rounding and which reduction
+ * order, and nothing about vectors, threads or registers: cpu_rows.c prints it as LLVM IR, a GPU
+ * printer prints the same thing. Two phases whose descriptions print the same text are the same
+ * kernel and share one compiled function; what may differ between them (rows, strides, pointers) is
+ * in the binding.
  *
  *     f8_kernel *k;
  *     f8_binding bound;
  *     f8_kernel_lower(func, group, phase, arena, &k, &bound, diag);
  *
- * Values. Every instruction has a kind (F f32, I 32 bits, B truth) and an extent: the axes it varies
- * over. A bf16 value is held as the F it equals (ROUND_BF16 made it); f16, FP8 and E8M0 values are held
- * as I, their encoding, and decoded by a CALL. Loads and stores only widen and narrow.
+ * Values. Every instruction has a kind (F f32, I 32 bits, B truth) and an extent: the axes it
+ * varies over. A bf16 value is held as the F it equals (ROUND_BF16 made it); f16, FP8 and E8M0
+ * values are held as I, their encoding, and decoded by a CALL. Loads and stores only widen and
+ * narrow.
  *
- * Stages. A row is visited n_stages times. Stage s may use row reductions of stages < s: instr.stage
- * says the first stage in which a value can be known. For one row:
- *     for s in 0..n_stages:
+ * Stages. A row is visited n_stages times. Stage s may use row reductions of stages < s;
+ * instr.stage is the first stage in which a value can be known. For one row:
+ *
+ *     for s in 0 .. n_stages:
  *         ROW instructions of stage s, once
  *         for each column: what the roots of stage s need (f8_kernel_needed)
- *         reductions of stage s are now complete
- * Roots are STOREs, reductions and near values, each in its stage. A value of an earlier stage that a
- * later one needs is either recomputed from its operands or, if `near` >= 0, was kept in that slot of
- * a per-row memory of cols 32-bit words (the `near` store is a root of its own stage).
- * Within one column all loads and near loads of a stage happen before its stores: a STORE may write
- * the memory a LOAD of the same row and column reads (in-place update).
+ *         row reductions of stage s are now complete
  *
- * Reductions (orders in ir/README.md): SUM in 256 lanes then a tree; MAX; AMAX, an unsigned max of the
- * bits without sign. COLSUM adds rows first to last within blocks of 64 rows and stores row
+ * Roots are STOREs, reductions and near values, each in its stage. A value of an earlier stage that
+ * a later one needs is either recomputed from its operands or, if `near` >= 0, was kept in that
+ * slot of a per-row memory of cols 32-bit words. Within one column all loads of a stage happen before
+ * its stores: a STORE may write the memory a LOAD of the same row and column reads (in place).
+ *
+ * Reductions (orders in ir/README.md): SUM in 256 lanes then a tree; MAX; AMAX, an unsigned max of
+ * the bits without sign. COLSUM adds rows first to last within blocks of 64 rows and stores row
  * (row / 64) of its buffer: a task of such a kernel is exactly one block. */
 #ifndef F8_CODEGEN_KERNEL_H
 #define F8_CODEGEN_KERNEL_H
@@ -38,19 +41,24 @@
 enum { F8_SUM_LANES = 256, F8_COLSUM_BLOCK = 64 };
 
 /* Which axes something varies over: bit 0 rows, bit 1 columns. */
-typedef enum f8_extent { F8_EXT_ONE = 0, F8_EXT_ROW = 1, F8_EXT_COL = 2, F8_EXT_FULL = 3 } f8_extent;
+typedef enum f8_extent {
+    F8_EXT_ONE = 0,
+    F8_EXT_ROW = 1,
+    F8_EXT_COL = 2,
+    F8_EXT_FULL = 3
+} f8_extent;
 
 /* X(op, name) */
-#define F8_KOPS(X)                                                                             \
-    X(LOAD, "load")     /* buffer at [row, column]; with group: column rolled, see f8_kinstr */ \
-    X(INDEX, "index")   /* I: the column's number */                                           \
-    X(SCALAR, "")       /* the f8_sop `sub` of a, b, c */                                      \
-    X(CALL, "call")     /* the scalar program `sub` (f8_sfn) of a */                           \
-    X(ROLL, "roll")     /* near value a (of an earlier stage), rolled */                       \
-    X(SUM, "sum")       /* F, over the row */                                                  \
-    X(MAX, "max")       /* F, over the row: IEEE maximum, -inf for nothing */                  \
-    X(AMAX, "amax")     /* F, over the row: max |x| on bits */                                 \
-    X(COLSUM, "colsum") /* F, a over the block's rows, to buffer */                            \
+#define F8_KOPS(X)                                                                                 \
+    X(LOAD, "load")     /* buffer at [row, column]; with group: column rolled, see f8_kinstr */    \
+    X(INDEX, "index")   /* I: the column's number */                                               \
+    X(SCALAR, "")       /* the f8_sop `sub` of a, b, c */                                          \
+    X(CALL, "call")     /* the scalar program `sub` (f8_sfn) of a */                               \
+    X(ROLL, "roll")     /* near value a (of an earlier stage), rolled */                           \
+    X(SUM, "sum")       /* F, over the row */                                                      \
+    X(MAX, "max")       /* F, over the row: IEEE maximum, -inf for nothing */                      \
+    X(AMAX, "amax")     /* F, over the row: max |x| on bits */                                     \
+    X(COLSUM, "colsum") /* F, a over the block's rows, to buffer */                                \
     X(STORE, "store")   /* a to buffer */
 
 typedef enum f8_kop {
@@ -61,18 +69,18 @@ typedef enum f8_kop {
 } f8_kop;
 
 typedef struct f8_kinstr {
-    uint8_t op;      /* f8_kop */
-    uint8_t sub;     /* SCALAR: f8_sop; CALL: f8_sfn */
-    uint8_t kind;    /* f8_skind; N for COLSUM and STORE */
-    uint8_t ext;     /* f8_extent of the value; STORE: of its buffer */
-    int32_t stage;   /* roots: the stage they happen in; else the first that can know the value. A row
-                      * reduction of stage s is known from s + 1 (f8_kinstr_known) */
-    int32_t near;    /* slot, or -1 */
-    int32_t buffer;  /* LOAD, STORE, COLSUM; else -1 */
-    uint32_t a, b, c; /* operands: instruction numbers, below this one */
-    uint32_t imm;    /* CONST_F, CONST_I */
-    int64_t shift, group; /* LOAD, ROLL: column c reads g + ((c - g - shift) mod group), g = c - c mod group;
-                           * group 0: column c itself */
+    uint8_t op;    /* f8_kop */
+    uint8_t sub;   /* SCALAR: f8_sop; CALL: f8_sfn */
+    uint8_t kind;  /* f8_skind; N for COLSUM and STORE */
+    uint8_t ext;   /* f8_extent of the value; STORE: of its buffer */
+    int32_t stage; /* roots: the stage they happen in; else the first that can know the value. A row
+                    * reduction of stage s is known from s + 1 (f8_kinstr_known) */
+    int32_t near;  /* slot, or -1 */
+    int32_t buffer;       /* LOAD, STORE, COLSUM; else -1 */
+    uint32_t a, b, c;     /* operands: instruction numbers, below this one */
+    uint32_t imm;         /* CONST_F, CONST_I */
+    int64_t shift, group; /* LOAD, ROLL: column c reads g + ((c - g - shift) mod group), g = c - c
+                           * mod group; group 0: column c itself */
 } f8_kinstr;
 
 /* args[i] is buffer i. Element [row, column] of a buffer lies at
@@ -81,12 +89,12 @@ typedef struct f8_kinstr {
  * [0, limit) reads as NaN. */
 typedef struct f8_kbuffer {
     f8_dtype dtype;
-    uint8_t ext;      /* f8_extent */
+    uint8_t ext; /* f8_extent */
     bool write;
-    int32_t stride;   /* index of the run-time integer, or -1 when there is no row term */
-    int32_t map;      /* index into f8_kernel.map, or -1 */
-    int32_t ids;      /* the i32 buffer of a gather (ids[row], contiguous), or -1 */
-    int32_t limit;    /* gather: index of the run-time integer */
+    int32_t stride; /* index of the run-time integer, or -1 when there is no row term */
+    int32_t map;    /* index into f8_kernel.map, or -1 */
+    int32_t ids;    /* the i32 buffer of a gather (ids[row], contiguous), or -1 */
+    int32_t limit;  /* gather: index of the run-time integer */
 } f8_kbuffer;
 
 typedef struct f8_kmap {
@@ -94,8 +102,8 @@ typedef struct f8_kmap {
 } f8_kmap;
 
 typedef struct f8_kernel {
-    bool flat;       /* one row whose length is ints[0]; else ints[0] is the number of rows */
-    int64_t cols;    /* 0 when flat */
+    bool flat;    /* one row whose length is ints[0]; else ints[0] is the number of rows */
+    int64_t cols; /* 0 when flat */
     f8_kbuffer *buffer;
     f8_kmap *map;
     f8_kinstr *instr;
@@ -107,21 +115,21 @@ typedef struct f8_kernel {
 
 /* What one launch of a kernel is given. */
 typedef struct f8_binding {
-    f8_ref *value;   /* by buffer */
-    f8_place *place; /* by buffer */
-    int64_t *ints;   /* n_ints */
+    f8_ref *value;                     /* by buffer */
+    f8_place *place;                   /* by buffer */
+    int64_t *ints;                     /* n_ints */
     int64_t bytes_read, bytes_written; /* of distinct values */
 } f8_binding;
 
-/* Describe phase `phase` of a ROWS group. Values of the group's `out` that this phase is the first to
- * compute are stored. F8_ERR_INTERNAL when the phase breaks the rules of ir/program.h. */
+/* Describe phase `phase` of a ROWS group. Values of the group's `out` that this phase is the first
+ * to compute are stored. F8_ERR_INTERNAL when the phase breaks the rules of ir/program.h. */
 f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase, f8_arena *arena,
                           f8_kernel **out, f8_binding *bound, f8_diag *d);
 
-/* needed[i] (n_instrs entries) is set for every instruction that the column loop of `stage` evaluates,
- * roots included; a near value of an earlier stage is set (it is loaded) but not followed. Values
- * without a column extent are not set: they are computed outside the loop. Returns how many: 0 when
- * the stage has no column loop. */
+/* needed[i] (n_instrs entries) is set for every instruction that the column loop of `stage`
+ * evaluates, roots included; a near value of an earlier stage is set (it is loaded) but not
+ * followed. Values without a column extent are not set: they are computed outside the loop. Returns
+ * how many: 0 when the stage has no column loop. */
 uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed);
 
 /* Operands of an instruction, 0 to 3. */

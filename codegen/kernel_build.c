@@ -36,7 +36,8 @@ static void out_of_memory(f8_kb *b)
 static bool same_instr(const f8_kinstr *x, const f8_kinstr *y)
 {
     return x->op == y->op && x->sub == y->sub && x->a == y->a && x->b == y->b && x->c == y->c &&
-           x->imm == y->imm && x->buffer == y->buffer && x->shift == y->shift && x->group == y->group;
+           x->imm == y->imm && x->buffer == y->buffer && x->shift == y->shift &&
+           x->group == y->group;
 }
 
 /* Kind of the value, by the operation. */
@@ -47,10 +48,13 @@ static uint8_t kind_of(const f8_kb *b, const f8_kinstr *i)
     case F8_K_CALL: return f8_scalar_program(i->sub)->result_kind;
     case F8_K_INDEX: return F8_KIND_I;
     case F8_K_ROLL: return b->k->instr[i->a].kind;
-    case F8_K_SUM: case F8_K_MAX: case F8_K_AMAX: return F8_KIND_F;
+    case F8_K_SUM:
+    case F8_K_MAX:
+    case F8_K_AMAX: return F8_KIND_F;
     case F8_K_LOAD:
         switch (b->k->buffer[i->buffer].dtype) {
-        case F8_F32: case F8_BF16: return F8_KIND_F;
+        case F8_F32:
+        case F8_BF16: return F8_KIND_F;
         case F8_BOOL: return F8_KIND_B;
         default: return F8_KIND_I;
         }
@@ -108,8 +112,12 @@ uint32_t f8_kb_emit(f8_kb *b, f8_kinstr i)
 uint32_t f8_kb_op(f8_kb *b, f8_sop op, uint32_t x, uint32_t y, uint32_t z)
 {
     const int n = f8_scalar_op(op)->n_args;
-    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_SCALAR, .sub = (uint8_t)op, .buffer = -1,
-                                     .a = n > 0 ? x : 0, .b = n > 1 ? y : 0, .c = n > 2 ? z : 0});
+    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_SCALAR,
+                                     .sub = (uint8_t)op,
+                                     .buffer = -1,
+                                     .a = n > 0 ? x : 0,
+                                     .b = n > 1 ? y : 0,
+                                     .c = n > 2 ? z : 0});
 }
 
 uint32_t f8_kb_call(f8_kb *b, f8_sfn fn, uint32_t x)
@@ -121,13 +129,14 @@ uint32_t f8_kb_f32(f8_kb *b, float v)
 {
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
-    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_SCALAR, .sub = F8_S_CONST_F, .buffer = -1,
-                                     .imm = bits});
+    return f8_kb_emit(
+        b, (f8_kinstr){.op = F8_K_SCALAR, .sub = F8_S_CONST_F, .buffer = -1, .imm = bits});
 }
 
 uint32_t f8_kb_i32(f8_kb *b, uint32_t v)
 {
-    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_SCALAR, .sub = F8_S_CONST_I, .buffer = -1, .imm = v});
+    return f8_kb_emit(b,
+                      (f8_kinstr){.op = F8_K_SCALAR, .sub = F8_S_CONST_I, .buffer = -1, .imm = v});
 }
 
 /* ---- run-time integers, maps, buffers ---- */
@@ -157,8 +166,8 @@ static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
     for (uint32_t i = 0; i < k->n_maps; i++)
         if (b->bound->ints[k->map[i].div] == div && b->bound->ints[k->map[i].mod] == mod)
             return (int32_t)i;
-    f8_kmap *grown = f8_arena_grow(b->arena, k->map, k->n_maps, &b->map_room, k->n_maps + 1,
-                                   sizeof *grown);
+    f8_kmap *grown =
+        f8_arena_grow(b->arena, k->map, k->n_maps, &b->map_room, k->n_maps + 1, sizeof *grown);
     if (!grown) {
         out_of_memory(b);
         return -1;
@@ -172,7 +181,8 @@ static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
 /* Rows of a value of `rows` rows, read by a consumer of type `to`: the consumer's leading axes are
  * ones in the value but for one run of equal ones, so row r of the consumer reads
  * (r / div) % mod. Axes are aligned from the right. */
-static bool periodic(const f8_type *from, const f8_type *to, int64_t rows, int64_t *div, int64_t *mod)
+static bool periodic(const f8_type *from, const f8_type *to, int64_t rows, int64_t *div,
+                     int64_t *mod)
 {
     *div = *mod = 1;
     int part = 0; /* 0: trailing ones, 1: the run, 2: leading ones */
@@ -235,9 +245,9 @@ static int32_t find_buffer(const f8_kb *b, const f8_kbuffer *want, const f8_plac
             continue;
         if (have->stride >= 0 && ints[have->stride] != stride)
             continue;
-        if (have->map < 0 ? mod == 0
-                          : ints[b->k->map[have->map].div] == div &&
-                                ints[b->k->map[have->map].mod] == mod)
+        if (have->map < 0
+                ? mod == 0
+                : ints[b->k->map[have->map].div] == div && ints[b->k->map[have->map].mod] == mod)
             return (int32_t)i;
     }
     return -1;
@@ -253,8 +263,8 @@ int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
     const f8_type *t = f8_type_of(b->graph, ref);
     const f8_place *place = &b->program->place[ref];
     const int64_t r = f8_type_rows(t), c = f8_type_columns(t), all = f8_type_elements(t);
-    f8_kbuffer buffer = {.dtype = t->dtype, .write = write, .stride = -1, .map = -1, .ids = -1,
-                         .limit = -1};
+    f8_kbuffer buffer = {
+        .dtype = t->dtype, .write = write, .stride = -1, .map = -1, .ids = -1, .limit = -1};
     int64_t stride = place->stride, div = 1, mod = 0;
     if (place->space == F8_SPACE_NONE) {
         f8_kb_fail(b, ref, "a value without a place:");
@@ -378,9 +388,12 @@ static int own_cost(const f8_kinstr *i)
     case F8_K_CALL: return f8_scalar_program(i->sub)->n_instrs;
     case F8_K_SCALAR:
         switch ((f8_sop)i->sub) {
-        case F8_S_CONST_F: case F8_S_CONST_I: return 0;
-        case F8_S_FDIV: case F8_S_FSQRT: return 8;
-        case F8_S_FMAX: case F8_S_FMIN: return 4;
+        case F8_S_CONST_F:
+        case F8_S_CONST_I: return 0;
+        case F8_S_FDIV:
+        case F8_S_FSQRT: return 8;
+        case F8_S_FMAX:
+        case F8_S_FMIN: return 4;
         default: return 1;
         }
     default: return 1;
@@ -423,7 +436,8 @@ static void sink(f8_kernel *k, bool *needed, bool *sunk)
     }
 }
 
-/* Walk what each stage needs; a dear value of an earlier stage gets a slot, a cheap one is followed. */
+/* Walk what each stage needs; a dear value of an earlier stage gets a slot, a cheap one is
+ * followed. */
 static void choose_near(f8_kb *b)
 {
     f8_kernel *k = b->k;

@@ -42,7 +42,8 @@ uint32_t f8_kb_call(f8_kb *b, f8_sfn fn, uint32_t x);
 uint32_t f8_kb_f32(f8_kb *b, float v);
 uint32_t f8_kb_i32(f8_kb *b, uint32_t v);
 
-/* The buffer of value `ref` at `place`; `reader` is the type it is broadcast to (NULL for stores). */
+/* The buffer of value `ref` at `place`; `reader` is the type it is broadcast to (NULL for stores).
+ */
 int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write);
 /* The partial sums that a column reduction writes, [ceil(rows / 64), cols]. */
 int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer);

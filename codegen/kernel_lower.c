@@ -73,8 +73,7 @@ static uint32_t constant(f8_kb *b, f8_ref ref)
     case F8_F32: return f8_kb_f32(b, (float)v);
     case F8_BF16: return f8_kb_f32(b, f8_scalar_f32(F8_FN_ROUND_BF16, (float)v));
     case F8_I32: return f8_kb_i32(b, (uint32_t)(int32_t)v);
-    case F8_BOOL:
-        return f8_kb_op(b, F8_S_IEQ, f8_kb_i32(b, v != 0), f8_kb_i32(b, 1), 0);
+    case F8_BOOL: return f8_kb_op(b, F8_S_IEQ, f8_kb_i32(b, v != 0), f8_kb_i32(b, 1), 0);
     default: return f8_kb_fail(b, ref, "a constant of this dtype:");
     }
 }
@@ -95,7 +94,6 @@ static uint32_t load(f8_kb *b, f8_ref ref, const f8_type *reader, int64_t shift,
 /* Operand `ref` of a node of type `reader`, as the instruction that holds it. */
 static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader)
 {
-    /* a broadcast of leading axes says where its rows go: the outermost view's shape is the reader */
     const f8_ref from = source_of(b, ref);
     if (in_phase(b, from))
         return computed(b, from);
@@ -191,7 +189,8 @@ static uint32_t lower_arithmetic(f8_kb *b, const f8_node *n)
         return ints ? f8_kb_op(b, F8_S_ISUB, f8_kb_i32(b, 0), v[0], 0)
                     : f8_kb_op(b, F8_S_FNEG, v[0], 0, 0);
     case F8_OP_ABS:
-        return ints ? f8_kb_op(b, F8_S_ISMAX, v[0], f8_kb_op(b, F8_S_ISUB, f8_kb_i32(b, 0), v[0], 0), 0)
+        return ints ? f8_kb_op(b, F8_S_ISMAX, v[0],
+                               f8_kb_op(b, F8_S_ISUB, f8_kb_i32(b, 0), v[0], 0), 0)
                     : f8_kb_op(b, F8_S_FABS, v[0], 0, 0);
     default: return f8_kb_fail(b, 0, "no such arithmetic");
     }
@@ -218,7 +217,8 @@ static uint32_t lower_select(f8_kb *b, const f8_node *n)
     const uint32_t c = value(b, n->in[0], &n->type), x = value(b, n->in[1], &n->type),
                    y = value(b, n->in[2], &n->type);
     switch (n->type.dtype) {
-    case F8_F32: case F8_BF16: return f8_kb_op(b, F8_S_SEL_F, c, x, y);
+    case F8_F32:
+    case F8_BF16: return f8_kb_op(b, F8_S_SEL_F, c, x, y);
     case F8_BOOL:
         return f8_kb_op(b, F8_S_BOR, f8_kb_op(b, F8_S_BAND, c, x, 0),
                         f8_kb_op(b, F8_S_BAND, not_(b, c), y, 0), 0);
@@ -273,8 +273,8 @@ static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
         return v;
     if (b->k->instr[v].kind == F8_KIND_B)
         return f8_kb_fail(b, self, "a rolled truth value:");
-    return f8_kb_emit(b, (f8_kinstr){.op = F8_K_ROLL, .a = v, .buffer = -1, .shift = shift,
-                                     .group = group});
+    return f8_kb_emit(
+        b, (f8_kinstr){.op = F8_K_ROLL, .a = v, .buffer = -1, .shift = shift, .group = group});
 }
 
 static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
@@ -319,17 +319,34 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
     switch (n->op) {
     case F8_OP_CAST: return lower_cast(b, n, n->in[0]);
     case F8_OP_SELECT: return lower_select(b, n);
-    case F8_OP_AND: case F8_OP_OR: case F8_OP_NOT: return lower_logic(b, n);
-    case F8_OP_SQRT: case F8_OP_RSQRT: case F8_OP_FLOOR: case F8_OP_EXP: case F8_OP_LOG:
-    case F8_OP_TANH: case F8_OP_ERF: case F8_OP_SIN: case F8_OP_COS: case F8_OP_SIGMOID:
-        return rounded(b, lower_function(b, n), t->dtype, false);
+    case F8_OP_AND:
+    case F8_OP_OR:
+    case F8_OP_NOT: return lower_logic(b, n);
+    case F8_OP_SQRT:
+    case F8_OP_RSQRT:
+    case F8_OP_FLOOR:
+    case F8_OP_EXP:
+    case F8_OP_LOG:
+    case F8_OP_TANH:
+    case F8_OP_ERF:
+    case F8_OP_SIN:
+    case F8_OP_COS:
+    case F8_OP_SIGMOID: return rounded(b, lower_function(b, n), t->dtype, false);
     case F8_OP_ISFINITE: return lower_function(b, n);
-    case F8_OP_LT: case F8_OP_LE: return lower_arithmetic(b, n);
+    case F8_OP_LT:
+    case F8_OP_LE: return lower_arithmetic(b, n);
     case F8_OP_EQ:
         return f8_type_of(b->graph, n->in[0])->dtype == F8_BOOL ? lower_logic(b, n)
                                                                 : lower_arithmetic(b, n);
-    case F8_OP_ADD: case F8_OP_SUB: case F8_OP_MUL: case F8_OP_DIV: case F8_OP_MAX: case F8_OP_MIN:
-    case F8_OP_FMA: case F8_OP_NEG: case F8_OP_ABS: {
+    case F8_OP_ADD:
+    case F8_OP_SUB:
+    case F8_OP_MUL:
+    case F8_OP_DIV:
+    case F8_OP_MAX:
+    case F8_OP_MIN:
+    case F8_OP_FMA:
+    case F8_OP_NEG:
+    case F8_OP_ABS: {
         const uint32_t v = lower_arithmetic(b, n);
         return is_int(t->dtype) ? v : rounded(b, v, t->dtype, false);
     }
@@ -338,10 +355,12 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
         return rounded(b, f8_kb_op(b, F8_S_FMUL, x, s, 0), t->dtype,
                        f8_attr_i(b->graph, ref, F8_A_SATURATE) != 0);
     }
-    case F8_OP_REDUCE_SUM: case F8_OP_REDUCE_MAX: case F8_OP_REDUCE_AMAX:
-        return lower_reduce(b, n, ref);
+    case F8_OP_REDUCE_SUM:
+    case F8_OP_REDUCE_MAX:
+    case F8_OP_REDUCE_AMAX: return lower_reduce(b, n, ref);
     case F8_OP_ROLL: return lower_roll(b, n, ref);
-    case F8_OP_RESHAPE: case F8_OP_BROADCAST: return value(b, n->in[0], t);
+    case F8_OP_RESHAPE:
+    case F8_OP_BROADCAST: return value(b, n->in[0], t);
     case F8_OP_EMBEDDING: {
         const int32_t rows = f8_kb_gather(b, n->in[0], n->in[1]);
         return f8_kb_emit(b, (f8_kinstr){.op = F8_K_LOAD, .buffer = rows});
@@ -377,17 +396,21 @@ static void store(f8_kb *b, f8_ref ref)
     if (b->status != F8_OK)
         return;
     const bool columns = is_column_sum(b, ref);
-    f8_kbuffer out = {.dtype = F8_F32, .ext = F8_EXT_FULL, .write = true, .stride = -1, .map = -1,
-                      .ids = -1, .limit = -1};
+    f8_kbuffer out = {.dtype = F8_F32,
+                      .ext = F8_EXT_FULL,
+                      .write = true,
+                      .stride = -1,
+                      .map = -1,
+                      .ids = -1,
+                      .limit = -1};
     int32_t buffer;
     if (columns) {
         buffer = f8_kb_partials(b, ref, &out);
     } else {
         buffer = f8_kb_buffer(b, ref, NULL, true);
         /* a one-element value may be held as a row's: its row 0 is the one */
-        const int extra = b->status == F8_OK
-                              ? b->k->instr[v].ext & ~b->k->buffer[buffer].ext & ~F8_EXT_ROW
-                              : 0;
+        const int extra =
+            b->status == F8_OK ? b->k->instr[v].ext & ~b->k->buffer[buffer].ext & ~F8_EXT_ROW : 0;
         if (extra)
             f8_kb_fail(b, ref, "a store smaller than its value:");
     }
@@ -430,8 +453,8 @@ static bool is_flat(const f8_kb *b)
     return true;
 }
 
-/* A phase laid out as one flat row whose values turn out strided, or that needs column numbers, runs over
- * its values' own rows and columns. */
+/* A phase laid out as one flat row whose values turn out strided, or that needs column numbers,
+ * runs over its values' own rows and columns. */
 static void choose_domain(f8_kb *b)
 {
     b->rows = b->phase->rows;
@@ -462,8 +485,15 @@ f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase, f
     if (!k)
         return f8_arena_status(arena, d);
     *bound = (f8_binding){0};
-    f8_kb b = {.func = f, .graph = f->graph, .program = f->program, .group = g,
-               .phase = &g->phase[phase], .phase_index = phase, .arena = arena, .diag = d, .k = k,
+    f8_kb b = {.func = f,
+               .graph = f->graph,
+               .program = f->program,
+               .group = g,
+               .phase = &g->phase[phase],
+               .phase_index = phase,
+               .arena = arena,
+               .diag = d,
+               .k = k,
                .bound = bound};
     choose_domain(&b);
     f8_kb_begin(&b);

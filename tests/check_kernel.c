@@ -12,7 +12,8 @@ enum { N_RAGGED = sizeof ragged / sizeof *ragged };
 static f8_ref row_mean(kcase *c, f8_ref x)
 {
     const int64_t n = f8_type_columns(f8_type_of(c->g, x));
-    return f8_binary(c->g, F8_OP_DIV, f8_reduce(c->g, F8_OP_REDUCE_SUM, x, -1), f8_const(c->g, (double)n));
+    return f8_binary(c->g, F8_OP_DIV, f8_reduce(c->g, F8_OP_REDUCE_SUM, x, -1),
+                     f8_const(c->g, (double)n));
 }
 
 /* y = (x - mean) * rstd * w + b, rounded to bf16; statistics are results too */
@@ -54,14 +55,15 @@ START_TEST(norm_rows_f32)
 }
 END_TEST
 
-/* Every pointwise op on f32, specials included, over one flat loop and over rows with broadcasts. */
+/* Every pointwise op on f32, specials included, over one flat loop and over rows with broadcasts.
+ */
 START_TEST(pointwise_f32)
 {
-    static const f8_op unary[] = {F8_OP_NEG, F8_OP_ABS, F8_OP_SQRT, F8_OP_RSQRT, F8_OP_EXP, F8_OP_LOG,
-                                  F8_OP_TANH, F8_OP_ERF, F8_OP_SIN, F8_OP_COS, F8_OP_SIGMOID,
-                                  F8_OP_FLOOR, F8_OP_ISFINITE};
-    static const f8_op binary[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_DIV, F8_OP_MAX, F8_OP_MIN,
-                                   F8_OP_LT, F8_OP_LE, F8_OP_EQ};
+    static const f8_op unary[] = {F8_OP_NEG,     F8_OP_ABS,   F8_OP_SQRT,    F8_OP_RSQRT, F8_OP_EXP,
+                                  F8_OP_LOG,     F8_OP_TANH,  F8_OP_ERF,     F8_OP_SIN,   F8_OP_COS,
+                                  F8_OP_SIGMOID, F8_OP_FLOOR, F8_OP_ISFINITE};
+    static const f8_op binary[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_DIV, F8_OP_MAX,
+                                   F8_OP_MIN, F8_OP_LT,  F8_OP_LE,  F8_OP_EQ};
     kcase c;
     kc_begin(&c);
     c.specials = true;
@@ -89,8 +91,8 @@ END_TEST
 
 START_TEST(ints_and_truth)
 {
-    static const f8_op ops[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_MAX, F8_OP_MIN, F8_OP_LT,
-                                F8_OP_LE, F8_OP_EQ};
+    static const f8_op ops[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_MAX,
+                                F8_OP_MIN, F8_OP_LT,  F8_OP_LE,  F8_OP_EQ};
     kcase c;
     kc_begin(&c);
     const int cols = ragged[_i], rows = 4;
@@ -184,7 +186,8 @@ START_TEST(column_sums)
         kcase c;
         kc_begin(&c);
         const int cols = ragged[_i], rows = heights[i];
-        const f8_ref x = kc_input(&c, F8_BF16, 2, rows, cols), y = kc_input(&c, F8_F32, 2, rows, cols);
+        const f8_ref x = kc_input(&c, F8_BF16, 2, rows, cols),
+                     y = kc_input(&c, F8_F32, 2, rows, cols);
         const f8_ref f = f8_cast(c.g, x, F8_F32), xy = f8_binary(c.g, F8_OP_MUL, f, y);
         const f8_ref rs = f8_reduce(c.g, F8_OP_REDUCE_SUM, xy, -1);
         const f8_ref z = f8_binary(c.g, F8_OP_MUL, xy, rs);
@@ -207,7 +210,8 @@ START_TEST(column_sums)
 }
 END_TEST
 
-/* Leading and middle axes broadcast: tables [T, 1, D] over [B, T, H, D], and [B, 1, C] over [B, T, C]. */
+/* Leading and middle axes broadcast: tables [T, 1, D] over [B, T, H, D], and [B, 1, C] over [B, T,
+ * C]. */
 START_TEST(periodic_rows)
 {
     kcase c;
@@ -236,7 +240,8 @@ START_TEST(rolls)
         const f8_attr attr[] = {F8_INT(F8_A_SHIFT, shift), F8_INT(F8_A_GROUP, group)};
         const f8_ref stored = f8_cast(c.g, f8_make(c.g, F8_OP_ROLL, &x, 1, attr, 2), F8_F32);
         const f8_ref product = f8_binary(c.g, F8_OP_MUL, y, f8_cast(c.g, x, F8_F32));
-        kc_out(&c, f8_binary(c.g, F8_OP_ADD, stored, f8_make(c.g, F8_OP_ROLL, &product, 1, attr, 2)));
+        kc_out(&c,
+               f8_binary(c.g, F8_OP_ADD, stored, f8_make(c.g, F8_OP_ROLL, &product, 1, attr, 2)));
     }
     kc_phase(&c, 5, cols);
     kc_check(&c);
@@ -255,7 +260,8 @@ START_TEST(embeddings)
     const f8_ref e = f8_make(c.g, F8_OP_EMBEDDING, (f8_ref[]){table, ids}, 2, NULL, 0);
     kc_out(&c, f8_cast(c.g, f8_binary(c.g, F8_OP_ADD, e, pos), F8_BF16));
     kc_phase(&c, 15, cols);
-    kc_single(&c, F8_GROUP_SCATTER, f8_make(c.g, F8_OP_EMBEDDING_GRAD, (f8_ref[]){acc, ids, dy}, 3, NULL, 0));
+    kc_single(&c, F8_GROUP_SCATTER,
+              f8_make(c.g, F8_OP_EMBEDDING_GRAD, (f8_ref[]){acc, ids, dy}, 3, NULL, 0));
     kc_check(&c);
     kc_end(&c);
 }
@@ -278,7 +284,8 @@ START_TEST(targets)
     c.place[target].stride = 1;
     const f8_ref hit = f8_binary(g, F8_OP_EQ, index, target);
     const f8_ref e = f8_unary(g, F8_OP_EXP, x), sum = f8_reduce(g, F8_OP_REDUCE_SUM, e, -1);
-    const f8_ref grad = f8_binary(g, F8_OP_SUB, f8_binary(g, F8_OP_DIV, e, sum), f8_cast(g, hit, F8_F32));
+    const f8_ref grad =
+        f8_binary(g, F8_OP_SUB, f8_binary(g, F8_OP_DIV, e, sum), f8_cast(g, hit, F8_F32));
     kc_out(&c, grad);
     kc_out(&c, f8_reduce(g, F8_OP_REDUCE_SUM, f8_select(g, hit, x, f8_const(g, 0)), -1));
     kc_phase(&c, 4, cols);
@@ -321,9 +328,12 @@ START_TEST(copies)
     const int d = ragged[_i];
     const f8_ref x = kc_input(&c, F8_BF16, 4, 2, 3, 4, d), y = kc_input(&c, F8_F32, 2, 1, d),
                  a = kc_input(&c, F8_F32, 2, 5, d), b = kc_input(&c, F8_F32, 2, 5, 3);
-    kc_single(&c, F8_GROUP_COPY, shape_op(&c, F8_OP_TRANSPOSE, x, F8_A_PERM, 4, (int64_t[]){0, 2, 1, 3}));
-    kc_single(&c, F8_GROUP_COPY, shape_op(&c, F8_OP_TRANSPOSE, x, F8_A_PERM, 4, (int64_t[]){3, 2, 0, 1}));
-    kc_single(&c, F8_GROUP_COPY, shape_op(&c, F8_OP_BROADCAST, y, F8_A_SHAPE, 3, (int64_t[]){2, 3, d}));
+    kc_single(&c, F8_GROUP_COPY,
+              shape_op(&c, F8_OP_TRANSPOSE, x, F8_A_PERM, 4, (int64_t[]){0, 2, 1, 3}));
+    kc_single(&c, F8_GROUP_COPY,
+              shape_op(&c, F8_OP_TRANSPOSE, x, F8_A_PERM, 4, (int64_t[]){3, 2, 0, 1}));
+    kc_single(&c, F8_GROUP_COPY,
+              shape_op(&c, F8_OP_BROADCAST, y, F8_A_SHAPE, 3, (int64_t[]){2, 3, d}));
     kc_single(&c, F8_GROUP_COPY, f8_concat(c.g, (f8_ref[]){a, b, a}, 3, 1));
     const f8_ref joined = f8_concat(c.g, (f8_ref[]){a, a}, 2, 0);
     kc_single(&c, F8_GROUP_COPY, joined);
@@ -379,6 +389,34 @@ START_TEST(shared_kernels)
     layernorm(&c, F8_F32, 4, 48);
     kc_check(&c);
     ck_assert_uint_eq(c.stats.n_kernels, 3);
+    kc_end(&c);
+}
+END_TEST
+
+/* The example of codegen/README.md. */
+START_TEST(description)
+{
+    static const char text[] = "kernel rows x 1000 {\n"
+                               "  buffer 0: read bf16 full stride i1\n"
+                               "  buffer 1: write f32 full stride i2\n"
+                               "  %0.0 F full = load buffer 0\n"
+                               "  %1.0 F row = max %0\n"
+                               "  %2.1 F full = fsub %0 %1\n"
+                               "  %3.1 F full = call exp %2 near 0\n"
+                               "  %4.1 F row = sum %3\n"
+                               "  %5.2 F full = fdiv %3 %4\n"
+                               "  %6.2 - full = store %5 buffer 1\n"
+                               "}\n";
+    kcase c;
+    kc_begin(&c);
+    f8_graph *g = c.g;
+    const f8_ref x = f8_cast(g, kc_input(&c, F8_BF16, 2, 4, 1000), F8_F32);
+    const f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
+    const f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top));
+    kc_out(&c, f8_binary(g, F8_OP_DIV, e, f8_reduce(g, F8_OP_REDUCE_SUM, e, -1)));
+    kc_phase(&c, 4, 1000);
+    kc_check(&c);
+    ck_assert_str_eq(c.stats.kernel[0].text, text);
     kc_end(&c);
 }
 END_TEST
@@ -464,6 +502,7 @@ static Suite *suite(void)
     tcase_add_loop_test(rows, copies, 0, N_RAGGED);
     tcase_add_loop_test(rows, views, 0, N_RAGGED);
     tcase_add_test(rows, shared_kernels);
+    tcase_add_test(rows, description);
     tcase_add_test(rows, long_rows);
     tcase_add_test(rows, small_shapes);
     suite_add_tcase(s, rows);

@@ -27,18 +27,18 @@ typedef struct kcase {
     f8_graph *g;
     f8_program program;
     f8_group group[KC_GROUPS];
-    f8_ref first;               /* nodes from here on belong to the next phase */
+    f8_ref first; /* nodes from here on belong to the next phase */
     f8_ref out[KC_LIST], input[KC_LIST];
     uint32_t n_out, outs_used, n_input;
     f8_place place[4 * KC_LIST];
-    uint32_t **value;           /* by ref, after kc_evaluate: held forms (f32 bits, i32, 0/1, encodings) */
+    uint32_t **value; /* by ref, after kc_evaluate: held forms (f32 bits, i32, 0/1, encodings) */
     uint8_t *memory;
     int64_t bytes;
     uint64_t seed;
     f8_plan plan;
     f8_build_stats stats;
     f8_blob blob;
-    bool specials;              /* inputs hold NaN, infinities, zeros and subnormals too */
+    bool specials; /* inputs hold NaN, infinities, zeros and subnormals too */
 } kcase;
 
 extern const char *kc_cpu; /* what to compile for: NULL is this machine */
@@ -54,13 +54,13 @@ void kc_place_in(kcase *c, f8_ref r, f8_ref host, int64_t offset, int64_t stride
 void kc_alias(kcase *c, f8_ref r, f8_ref host); /* the same place: in-place update */
 
 void kc_out(kcase *c, f8_ref r); /* written by the next phase; placed if it has no place yet */
-void kc_phase(kcase *c, int64_t rows, int64_t cols);       /* a group of one phase */
-void kc_next_phase(kcase *c, int64_t rows, int64_t cols);  /* a further phase of the last group */
-void kc_single(kcase *c, f8_group_kind kind, f8_ref r);    /* COPY, SCATTER, ... */
+void kc_phase(kcase *c, int64_t rows, int64_t cols);      /* a group of one phase */
+void kc_next_phase(kcase *c, int64_t rows, int64_t cols); /* a further phase of the last group */
+void kc_single(kcase *c, f8_group_kind kind, f8_ref r);   /* COPY, SCATTER, ... */
 
 f8_status kc_build(kcase *c);
 void kc_evaluate(kcase *c);
-void kc_fill(kcase *c);                     /* inputs to memory, the rest to a guard pattern */
+void kc_fill(kcase *c); /* inputs to memory, the rest to a guard pattern */
 void kc_run(kcase *c, int64_t tasks_a_call, bool backwards);
 void kc_compare(kcase *c, const char *what);
 void kc_check(kcase *c);

@@ -1,5 +1,5 @@
-/* Ops as their definitions say, with C's own arithmetic and the scalar programs. Values are arrays of
- * 32-bit words: f32 bits (also for bf16), i32, 0 or 1, encodings of narrower floats. */
+/* Ops as their definitions say, with C's own arithmetic and the scalar programs. Values are arrays
+ * of 32-bit words: f32 bits (also for bf16), i32, 0 or 1, encodings of narrower floats. */
 #include "tests/shared/kernel_eval.h"
 
 #include "ir/scalar.h"
@@ -48,8 +48,8 @@ static uint32_t next_random(uint64_t *s)
 
 static uint32_t random_word(kcase *c, f8_dtype t)
 {
-    static const uint32_t odd[] = {0x7fc00000, 0x7f800000, 0xff800000, 0x80000000, 0, 1, 0x80000001,
-                                   0x00400000, 0x7f7fffff, 0x3f800000};
+    static const uint32_t odd[] = {0x7fc00000, 0x7f800000, 0xff800000, 0x80000000, 0,
+                                   1,          0x80000001, 0x00400000, 0x7f7fffff, 0x3f800000};
     const uint32_t r = next_random(&c->seed);
     if (t == F8_I32)
         return r % 2001 - 1000u;
@@ -75,8 +75,10 @@ void ke_fill_input(kcase *c, f8_ref r, int64_t limit)
     const int64_t n = f8_type_elements(t);
     c->value[r] = calloc((size_t)n, sizeof **c->value);
     for (int64_t i = 0; i < n; i++)
-        c->value[r][i] = limit ? (uint32_t)(int32_t)((int64_t)(next_random(&c->seed) % (uint64_t)(limit + 2)) - 1)
-                               : random_word(c, t->dtype);
+        c->value[r][i] =
+            limit
+                ? (uint32_t)(int32_t)((int64_t)(next_random(&c->seed) % (uint64_t)(limit + 2)) - 1)
+                : random_word(c, t->dtype);
 }
 
 /* ---- memory ---- */
@@ -157,7 +159,9 @@ static uint32_t cast(f8_dtype from, f8_dtype to, uint32_t u)
 {
     if (from == to)
         return u;
-    const float f = from == F8_I32 ? (float)(int32_t)u : from == F8_BOOL ? (float)u : decoded(from, u);
+    const float f = from == F8_I32    ? (float)(int32_t)u
+                    : from == F8_BOOL ? (float)u
+                                      : decoded(from, u);
     if (to == F8_I32)
         return from == F8_BOOL ? u : (uint32_t)f8_f32_to_i32(f);
     if (to == F8_BOOL)
@@ -268,7 +272,8 @@ static void reduce(kcase *c, f8_ref r, uint32_t *out)
 {
     const f8_node *n = f8_at(c->g, r);
     const f8_type *t = f8_type_of(c->g, n->in[0]);
-    const int64_t axis = f8_attr_i(c->g, r, F8_A_AXIS), cols = f8_type_columns(t), rows = f8_type_rows(t);
+    const int64_t axis = f8_attr_i(c->g, r, F8_A_AXIS), cols = f8_type_columns(t),
+                  rows = f8_type_rows(t);
     uint32_t *x = calloc((size_t)(rows * cols), sizeof *x);
     for (int64_t i = 0; i < rows * cols; i++)
         x[i] = f8_bits(decoded(t->dtype, c->value[n->in[0]][i]));
@@ -365,10 +370,11 @@ static void leaf(kcase *c, f8_ref r, uint32_t *out)
 {
     const f8_node *n = f8_at(c->g, r);
     for (int64_t i = 0; i < f8_type_elements(&n->type); i++)
-        out[i] = n->op == F8_OP_IOTA           ? (uint32_t)(i % f8_type_columns(&n->type))
-                 : n->type.dtype == F8_I32     ? (uint32_t)(int32_t)f8_attr_f(c->g, r, F8_A_VALUE)
-                 : n->type.dtype == F8_BOOL    ? f8_attr_f(c->g, r, F8_A_VALUE) != 0
-                                               : encoded(n->type.dtype, (float)f8_attr_f(c->g, r, F8_A_VALUE), false);
+        out[i] = n->op == F8_OP_IOTA       ? (uint32_t)(i % f8_type_columns(&n->type))
+                 : n->type.dtype == F8_I32 ? (uint32_t)(int32_t)f8_attr_f(c->g, r, F8_A_VALUE)
+                 : n->type.dtype == F8_BOOL
+                     ? f8_attr_f(c->g, r, F8_A_VALUE) != 0
+                     : encoded(n->type.dtype, (float)f8_attr_f(c->g, r, F8_A_VALUE), false);
 }
 
 static void evaluate(kcase *c, f8_ref r)
