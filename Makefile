@@ -62,6 +62,11 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
+# As an embedder sees it: the public header and the shared library.
+$(BUILD)/tests/check_api $(BUILD)/tests/check_builder: $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -o $@ $< $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"

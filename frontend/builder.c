@@ -19,6 +19,7 @@ static f8_func *current(fp8c_module *m)
 {
     if (m->building)
         return &m->ir->func[m->building - 1];
+    m->diag = (f8_diag){.status = F8_OK};
     f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "no function is being built: call fp8c_func_begin");
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* The command line as a user meets it: usage, the models, what `print` and `explain` say, and bad
- * input: one clear message with its place on stderr, exit code 1 (2: wrong usage), nothing half done.
- * `train` is check_train.c's. */
+ * input: one clear message with its place on stderr, exit code 1 (2: wrong usage), nothing half
+ * done. `train` is check_train.c's. */
 #include <check.h>
 #include <dirent.h>
 #include <jansson.h>
@@ -100,10 +100,12 @@ END_TEST
 START_TEST(wrong_values)
 {
     static const char *const bad[][2] = {
-        {"--threads", "0"}, {"--threads", "257"}, {"--threads", "4294967297"}, {"--threads", "-1"},
-        {"--threads", "2x"}, {"--steps", "0"}, {"--steps", "-3"}, {"--steps", ""},
-        {"--steps", "1e3"}, {"--seed", "-1"}, {"--seed", "x"}, {"--seed", "9223372036854775808"},
-        {"--lr", "0"}, {"--lr", "-1"}, {"--lr", "nan"}, {"--lr", "inf"}, {"--lr", "1,5"},
+        {"--threads", "0"},  {"--threads", "257"}, {"--threads", "4294967297"},
+        {"--threads", "-1"}, {"--threads", "2x"},  {"--steps", "0"},
+        {"--steps", "-3"},   {"--steps", ""},      {"--steps", "1e3"},
+        {"--seed", "-1"},    {"--seed", "x"},      {"--seed", "9223372036854775808"},
+        {"--lr", "0"},       {"--lr", "-1"},       {"--lr", "nan"},
+        {"--lr", "inf"},     {"--lr", "1,5"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char want[64];
@@ -145,7 +147,8 @@ START_TEST(dims_in_every_spelling)
 }
 END_TEST
 
-/* Every pass of the pipeline can be printed, for each kind of recipe; what a pass leaves is a module. */
+/* Every pass of the pipeline can be printed, for each kind of recipe; what a pass leaves is a
+ * module. */
 START_TEST(print_after)
 {
     static const char *const recipes[] = {"bf16", "delayed"};
@@ -213,9 +216,9 @@ END_TEST
 static void has(const json_t *record, const char *field, json_type type)
 {
     const json_t *v = json_object_get(record, field);
-    ck_assert_msg(v && (json_typeof(v) == type ||
-                        (type == JSON_TRUE && json_typeof(v) == JSON_FALSE)),
-                  "no '%s' of the right type in %s", field, json_dumps(record, JSON_COMPACT));
+    ck_assert_msg(
+        v && (json_typeof(v) == type || (type == JSON_TRUE && json_typeof(v) == JSON_FALSE)),
+        "no '%s' of the right type in %s", field, json_dumps(record, JSON_COMPACT));
 }
 
 static void explained_record(const json_t *r, int counts[2])
@@ -251,7 +254,8 @@ START_TEST(explain_json)
         F8_CLI("explain", GPT, "--recipe", "current", "--kernels", "--json", "-", SMALL);
     int counts[2] = {0}, lines = 0;
     ok(r);
-    for (char *save, *line = strtok_r(r.out, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *save, *line = strtok_r(r.out, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
         json_error_t error;
         json_t *record = json_loads(line, 0, &error);
         ck_assert_msg(record != NULL, "%s: %s", error.text, line);
@@ -347,7 +351,8 @@ END_TEST
 
 /* ---- memory ---- */
 
-/* More than any machine has: refused with the bytes wanted, by the plan, not by the kernel's killer. */
+/* More than any machine has: refused with the bytes wanted, by the plan, not by the kernel's
+ * killer. */
 START_TEST(too_large_to_plan)
 {
     f8_cli_result r = F8_CLI("explain", GPT, SMALL, "-D", "B=1000000", "-D", "C=1024");

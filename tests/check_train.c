@@ -1,6 +1,6 @@
 /* `fp8c train` end to end on a GPT small enough for many runs: its records are the contract others
- * read, its bits depend on nothing but the module, the recipe, the seed and the text, and what is wrong
- * with the data is said before anything is written. */
+ * read, its bits depend on nothing but the module, the recipe, the seed and the text, and what is
+ * wrong with the data is said before anything is written. */
 #include <check.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -20,7 +20,8 @@ enum { TIMEOUT = 900, STEPS = 4, TEXT = 6000, LINEARS = 4 };
 /* Words in an order fixed by a multiplication: more to learn than noise, less than a language. */
 static const char *make_text(void)
 {
-    static const char *const words[] = {"scale ", "tensor ", "graph\n", "of ", "the ", "eight ", "bits "};
+    static const char *const words[] = {"scale ", "tensor ", "graph\n", "of ",
+                                        "the ",   "eight ",  "bits "};
     char text[TEXT + 16];
     size_t n = 0;
     for (unsigned x = 1; n < TEXT; x = x * 1103515245u + 12345u)
@@ -62,7 +63,8 @@ static void read_step(run *r, const json_t *record)
 
 static void read_records(run *r, char *text)
 {
-    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *save, *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
         json_t *record = json_loads(line, 0, NULL);
         ck_assert_msg(record != NULL, "no JSON: %s", line);
         const char *event = json_string_value(json_object_get(record, "event"));
@@ -127,7 +129,8 @@ START_TEST(records)
         ck_assert_int_eq(number(r.summary, "fp8_gemms_planned"), want[i].fp8);
         ck_assert_int_eq(number(r.summary, "fp8_gemms_executed"), want[i].fp8);
         ck_assert_double_gt(number(r.summary, "peak_bytes"), 1 << 16);
-        ck_assert_double_eq(number(r.summary, "peak_bytes"), number(r.summary, "planned_peak_bytes"));
+        ck_assert_double_eq(number(r.summary, "peak_bytes"),
+                            number(r.summary, "planned_peak_bytes"));
         ck_assert_double_gt(number(r.summary, "unigram_entropy"), 2);
         ck_assert_double_eq_tol(r.loss[0], log(256), 0.1); /* untrained: every byte alike */
         ck_assert_double_lt(r.heldout_loss, r.loss[0]);
@@ -168,7 +171,8 @@ START_TEST(divergence)
     f8_cli_result r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "4", SMALL, "--lr",
                              "1e20", "--json", "-");
     ck_assert_msg(r.code == 0, "%s", r.err);
-    for (char *save, *line = strtok_r(r.out, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *save, *line = strtok_r(r.out, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
         json_t *record = json_loads(line, 0, NULL);
         ck_assert_msg(record != NULL, "no JSON: %s", line);
         json_decref(record);
@@ -182,11 +186,10 @@ static void same(const run *a, const run *b, const char *recipe, const char *wha
 {
     for (int i = 0; i < STEPS; i++)
         ck_assert_msg(!memcmp(&a->loss[i], &b->loss[i], sizeof(double)),
-                      "%s, %s: loss of step %d is %.17g, was %.17g", recipe, what, i + 1, b->loss[i],
-                      a->loss[i]);
+                      "%s, %s: loss of step %d is %.17g, was %.17g", recipe, what, i + 1,
+                      b->loss[i], a->loss[i]);
     ck_assert_msg(a->heldout_loss == b->heldout_loss, "%s, %s: held-out loss", recipe, what);
-    ck_assert_msg(a->state_bytes == b->state_bytes &&
-                      !memcmp(a->state, b->state, a->state_bytes),
+    ck_assert_msg(a->state_bytes == b->state_bytes && !memcmp(a->state, b->state, a->state_bytes),
                   "%s, %s: the state differs", recipe, what);
 }
 
@@ -194,8 +197,11 @@ static void same(const run *a, const run *b, const char *recipe, const char *wha
 START_TEST(same_bits)
 {
     static const char *const recipes[] = {"delayed", "f32", "bf16", "current"};
-    static const char *const variants[][2] = {
-        {NULL, NULL}, {"--threads", "1"}, {"--threads", "2"}, {"--threads", "3"}, {"--no-fuse", NULL}};
+    static const char *const variants[][2] = {{NULL, NULL},
+                                              {"--threads", "1"},
+                                              {"--threads", "2"},
+                                              {"--threads", "3"},
+                                              {"--no-fuse", NULL}};
     const int n = f8_cli_sanitized() ? 1 : 4;
     for (int i = 0; i < n; i++) {
         run first = train(recipes[i], NULL, NULL, NULL);
@@ -245,8 +251,8 @@ END_TEST
 static void refused(const char *data, const char *a, const char *b, const char *message)
 {
     const char *json = f8_cli_temp("unwritten.json"), *state = f8_cli_temp("unwritten.state");
-    const f8_cli_result r = F8_CLI("train", GPT, "--data", data, SMALL, "--save-state", state, "--json",
-                                   json, a, b);
+    const f8_cli_result r =
+        F8_CLI("train", GPT, "--data", data, SMALL, "--save-state", state, "--json", json, a, b);
     ck_assert_msg(r.code == 1 && strstr(r.err, message), "exit %d: %s", r.code, r.err);
     ck_assert_str_eq(r.out, "");
     struct stat s;
@@ -259,16 +265,18 @@ START_TEST(bad_data)
     refused("no/such/text", NULL, NULL, "no/such/text: error: No such file or directory");
     refused("frontend", NULL, NULL, "frontend: error: Is a directory");
     refused(f8_cli_write("empty", "", 0), NULL, NULL, "empty: error: 0 bytes are too few");
-    refused(f8_cli_write("short", "To be, or not to be", 19), NULL, NULL,
-            "short: error: 19 bytes are too few: a sequence has 33, and a tenth of the text is held "
-            "out, so at least 330 are needed");
+    refused(
+        f8_cli_write("short", "To be, or not to be", 19), NULL, NULL,
+        "short: error: 19 bytes are too few: a sequence has 33, and a tenth of the text is held "
+        "out, so at least 330 are needed");
     char text[400];
     memset(text, 'a', sizeof text);
     refused(f8_cli_write("329", text, 329), NULL, NULL, "329 bytes are too few");
     refused(f8_cli_write("byte", text, 400), "-D", "V=64",
             "byte: error: byte 97 at offset 0 is not below the vocabulary's size 64");
     ck_assert_int_eq(
-        F8_CLI("train", GPT, "--data", f8_cli_write("330", text, 330), "--steps", "1", SMALL).code, 0);
+        F8_CLI("train", GPT, "--data", f8_cli_write("330", text, 330), "--steps", "1", SMALL).code,
+        0);
 }
 END_TEST
 
@@ -310,13 +318,14 @@ START_TEST(full_disk)
     struct stat s;
     if (stat("/dev/full", &s))
         return;
-    f8_cli_result r =
-        F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL, "--json", "/dev/full");
+    f8_cli_result r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL,
+                             "--json", "/dev/full");
     ck_assert_int_eq(r.code, 1);
     ck_assert_str_eq(r.err, "/dev/full: error: the JSON records could not be written: "
                             "No space left on device\n");
     ck_assert_str_eq(r.out, "");
-    r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1", SMALL, "--save-state", "/dev/full");
+    r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1", SMALL, "--save-state",
+               "/dev/full");
     ck_assert_int_eq(r.code, 1);
     ck_assert_str_eq(r.err, "/dev/full: error: No space left on device\n");
     ck_assert(!stat("/dev/full", &s));

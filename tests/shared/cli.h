@@ -28,7 +28,8 @@ const char *f8_cli_temp(const char *name);
 const char *f8_cli_write(const char *name, const void *bytes, size_t n); /* gives its path */
 char *f8_cli_read(const char *path, size_t *n); /* the caller frees; NUL-terminated */
 
-/* Whether this build has ASan or TSan: address-space limits don't go with them, and time is dear. */
+/* Whether this build has ASan or TSan: address-space limits don't go with them, and time is dear.
+ */
 bool f8_cli_sanitized(void);
 
 #endif

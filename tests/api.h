@@ -1,0 +1,109 @@
+/* What the tests of the public API share: a small model, and calls that must succeed. Includes
+ * fp8c.h alone; the programs that include this link the shared library, as an embedder would. */
+#ifndef TEST_API_H
+#define TEST_API_H
+
+#include <check.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "frontend/fp8c.h"
+
+enum { TIMEOUT = 900, V = 16, C = 32, ROWS = 8 };
+
+/* A language model without attention: quick to compile, and has every entry point. */
+static const char model[] __attribute__((unused)) =
+    "module tiny\n"
+    "param wte: f32[16, 32] normal(0.5)\n"
+    "param fc.weight: f32[32, 32] normal(0.1)\n"
+    "param fc.bias: f32[32] zeros\n"
+    "func forward(%tokens: i32[8], %targets: i32[8]) -> (%loss: f32[]) {\n"
+    "  return cross_entropy(linear(gelu(linear(embedding(wte, %tokens), fc.weight, fc.bias)) "
+    "{approximate = \"tanh\"}, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
+    "}\n"
+    "optimizer adamw {lr = 0.05, clip = 1}\n"
+    "recipe \"fc\" = auto\n"
+    "recipe \"head\" = bf16\n";
+
+static inline fp8c_context *new_context(void)
+{
+    fp8c_context *ctx;
+    ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
+    ck_assert_str_eq(fp8c_context_message(ctx), "");
+    return ctx;
+}
+
+static inline fp8c_module *parse(fp8c_context *ctx, const char *text)
+{
+    fp8c_module *m;
+    ck_assert_msg(fp8c_module_parse(ctx, text, strlen(text), "tiny.f8", NULL, 0, &m) == FP8C_OK,
+                  "%s", fp8c_context_message(ctx));
+    return m;
+}
+
+static inline fp8c_program *compile(fp8c_context *ctx, const fp8c_module *m,
+                                    const fp8c_compile_options *o)
+{
+    fp8c_program *p;
+    ck_assert_msg(fp8c_compile(m, o, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    return p;
+}
+
+static inline fp8c_compile_options recipe(const char *name)
+{
+    return (fp8c_compile_options){
+        .struct_size = sizeof(fp8c_compile_options), .recipe = name, .threads = 1};
+}
+
+static inline void said(const fp8c_context *ctx, const char *words)
+{
+    ck_assert_msg(strstr(fp8c_context_message(ctx), words) != NULL, "'%s' does not say '%s'",
+                  fp8c_context_message(ctx), words);
+}
+
+/* Fill tokens and targets of micro_step; false when a port is missing. */
+static inline void fill_batch(fp8c_program *p, int step)
+{
+    static const char *const names[] = {"tokens", "targets"};
+    for (int k = 0; k < 2; k++) {
+        int32_t *ids = fp8c_program_buffer(p, step, FP8C_INPUT,
+                                           fp8c_program_find_port(p, step, FP8C_INPUT, names[k]));
+        ck_assert_ptr_nonnull(ids);
+        for (int i = 0; i < ROWS; i++)
+            ids[i] = (3 * i + 5 * k) % V;
+    }
+}
+
+static inline float train_step(fp8c_program *p)
+{
+    const int step = fp8c_program_function(p, "micro_step");
+    fill_batch(p, step);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "update")), FP8C_OK);
+    const int loss = fp8c_program_find_port(p, step, FP8C_OUTPUT, "loss");
+    return *(float *)fp8c_program_buffer(p, step, FP8C_OUTPUT, loss);
+}
+
+typedef struct printed {
+    char text[8192];
+    size_t n;
+} printed;
+
+static inline int collect(void *user, const char *text, size_t size)
+{
+    printed *p = user;
+    if (p->n + size >= sizeof p->text)
+        return 1;
+    memcpy(p->text + p->n, text, size);
+    p->n += size;
+    p->text[p->n] = 0;
+    return 0;
+}
+
+static inline int refuse(void *user, const char *text, size_t size)
+{
+    (void)user, (void)text, (void)size;
+    return 1;
+}
+
+#endif

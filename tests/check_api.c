@@ -1,0 +1,387 @@
+/* The public API: the header's own example, programs and their ports, memory that runs out at any
+ * allocation, and contexts on several threads at once. Building and misuse are check_builder.c's.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/api.h"
+
+/* ---- the header's example ---- */
+
+/* As it stands in fp8c.h, line by line; the test below compares. */
+static float header_example(const char *text, size_t size, const int32_t *tokens, size_t bytes)
+{
+    /* example */
+    fp8c_context *ctx;
+    fp8c_module *module;
+    fp8c_program *program;
+    fp8c_context_create(NULL, &ctx);
+    if (fp8c_module_parse(ctx, text, size, "gpt.f8", NULL, 0, &module) != FP8C_OK)
+        fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+    fp8c_compile_options options = {.struct_size = sizeof options, .recipe = "delayed"};
+    fp8c_compile(module, &options, &program);
+    fp8c_program_initialize(program, 1);
+    int step = fp8c_program_function(program, "micro_step");
+    memcpy(fp8c_program_buffer(program, step, FP8C_INPUT, 0), tokens, bytes);
+    fp8c_program_run(program, step);
+    fp8c_program_run(program, fp8c_program_function(program, "update"));
+    float loss = *(float *)fp8c_program_buffer(program, step, FP8C_OUTPUT, 0);
+    fp8c_program_destroy(program);
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    /* end of example */
+    return loss;
+}
+
+/* The next line of the example in a file, less what is before it; NULL at the end. */
+static const char *example_line(FILE *f, const char *prefix, const char *end, char *line, int room)
+{
+    const size_t n = strlen(prefix);
+    while (fgets(line, room, f) && !strstr(line, end)) {
+        if (strncmp(line, prefix, n) || !strncmp(line + n, "...", 3))
+            continue;
+        line[strcspn(line, "\n")] = 0;
+        return line + n;
+    }
+    return NULL;
+}
+
+START_TEST(example)
+{
+    int32_t tokens[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const float loss = header_example(model, strlen(model), tokens, sizeof tokens);
+    ck_assert_msg(loss > 0 && loss < 20, "%g", (double)loss);
+    FILE *header = fopen("frontend/fp8c.h", "r"), *here = fopen("tests/check_api.c", "r");
+    ck_assert_msg(header && here, "run from the top of the tree");
+    char a[256], b[256];
+    while (fgets(b, sizeof b, here) && strcmp(b, "    /* example */\n"))
+        ;
+    for (int n = 0;; n++) {
+        const char *wanted = example_line(header, " *     ", "#ifndef", a, sizeof a);
+        const char *is = example_line(here, "    ", "/* end of example", b, sizeof b);
+        if (!wanted && !is && n > 15)
+            break;
+        ck_assert_msg(wanted && is && !strcmp(wanted, is), "%s\n%s", wanted, is);
+    }
+    fclose(header);
+    fclose(here);
+}
+END_TEST
+
+/* ---- programs ---- */
+
+/* Every index past the last ends a loop, with no message and no crash. */
+START_TEST(walking)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    const fp8c_compile_options o = recipe("delayed");
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_module_destroy(m); /* a program is independent of its module */
+    fp8c_port port;
+    fp8c_variable v;
+    fp8c_decision d;
+    fp8c_step s;
+    fp8c_pass pass;
+    fp8c_info info;
+    int functions = 0, variables = 0, params = 0, decisions = 0, fp8 = 0;
+    for (; fp8c_program_function_name(p, functions); functions++) {
+        ck_assert_int_eq(fp8c_program_function(p, fp8c_program_function_name(p, functions)),
+                         functions);
+        for (int side = 0; side < 2; side++)
+            for (int i = 0; fp8c_program_port(p, functions, side, i, &port) == FP8C_OK; i++) {
+                ck_assert_int_eq(fp8c_program_find_port(p, functions, side, port.name), i);
+                const void *buffer = fp8c_program_buffer(p, functions, side, i);
+                ck_assert_msg(buffer && (uintptr_t)buffer % 64 == 0, "%s", port.name);
+            }
+        for (int i = 0; fp8c_program_step(p, functions, i, &s) == FP8C_OK; i++)
+            ck_assert(s.name && s.kind && s.bytes_read >= 0);
+    }
+    for (; fp8c_program_variable(p, variables, &v) == FP8C_OK; variables++) {
+        ck_assert(v.name && v.data && fp8c_type_bytes(&v.type) > 0);
+        params += v.is_param;
+    }
+    for (; fp8c_program_decision(p, decisions, &d) == FP8C_OK; decisions++)
+        fp8 += d.fp8 ? (int)d.count : 0;
+    fp8c_program_info(p, &info);
+    ck_assert_int_ge(functions, 3);
+    ck_assert_int_eq(params, 3);
+    ck_assert_int_gt(variables, 9); /* two moments each, and the histories */
+    ck_assert_int_eq(decisions, 6);
+    ck_assert_int_eq(fp8, 3);
+    ck_assert_int_eq(info.fp8_gemms_planned, 3);
+    ck_assert_int_eq(info.linears, 2);
+    ck_assert_int_eq(info.threads, 1);
+    ck_assert_int_eq(fp8c_program_pass(p, 0, &pass), FP8C_OK);
+    ck_assert_str_eq(pass.name, fp8c_pass_name(0));
+    ck_assert_int_eq(fp8c_program_pass(p, 1000, &pass), FP8C_ERR_INPUT);
+    ck_assert_ptr_null(fp8c_pass_name(1000));
+    ck_assert_ptr_null(fp8c_pass_name(-1));
+    ck_assert_ptr_null(fp8c_recipe_name(-1));
+    ck_assert_ptr_null(fp8c_program_buffer(p, -1, FP8C_INPUT, 0));
+    ck_assert_ptr_null(fp8c_program_buffer(p, 0, FP8C_INPUT, 1000));
+    ck_assert_ptr_null(fp8c_program_function_name(p, 1000));
+    ck_assert_int_eq(fp8c_program_run(p, 1000), FP8C_ERR_INPUT);
+    said(ctx, "no function 1000");
+    ck_assert_int_eq(fp8c_program_variable(p, -1, &v), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_step(p, 0, -1, &s), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_decision(p, -1, &d), FP8C_ERR_INPUT);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+START_TEST(figures)
+{
+    static const char *const recipes[] = {"bf16", "delayed"};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    for (int i = 0; i < 2; i++) {
+        fp8c_compile_options o = recipe(recipes[i]);
+        o.profile = 1;
+        fp8c_program *p = compile(ctx, m, &o);
+        ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+        fp8c_info before, after;
+        fp8c_program_info(p, &before);
+        const float first = train_step(p);
+        fp8c_program_info(p, &after);
+        ck_assert_int_eq(after.fp8_gemms_executed - before.fp8_gemms_executed, 3 * i);
+        ck_assert_int_eq(after.gemms_executed - before.gemms_executed, 6);
+        ck_assert_int_eq(after.peak_bytes, after.planned_bytes);
+        float last = first;
+        for (int k = 0; k < 30; k++)
+            last = train_step(p);
+        ck_assert_msg(last < first / 2, "%s: %g after %g", recipes[i], (double)last, (double)first);
+        fp8c_program_destroy(p);
+    }
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static void bind_on(const char *target)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("bf16");
+    o.target = target;
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_program_initialize(p, 1);
+    const int step = fp8c_program_function(p, "micro_step");
+    const int tokens = fp8c_program_find_port(p, step, FP8C_INPUT, "tokens");
+    const int wte = fp8c_program_find_port(p, step, FP8C_INPUT, "wte");
+    const int loss = fp8c_program_find_port(p, step, FP8C_OUTPUT, "loss");
+    static _Alignas(64) int32_t mine[ROWS + 16];
+    static _Alignas(64) float out[16];
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, tokens, (char *)mine + 4),
+                     FP8C_ERR_INPUT);
+    said(ctx, "the buffer for 'tokens' is not 64-byte aligned");
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, wte, mine), FP8C_ERR_INPUT);
+    said(ctx, "port 'wte' carries a variable");
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, 99, mine), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_bind(p, 99, FP8C_INPUT, 0, mine), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, -1, mine), FP8C_ERR_INPUT);
+    said(ctx, "no such port");
+
+    fill_batch(p, step);
+    void *own = fp8c_program_buffer(p, step, FP8C_INPUT, tokens);
+    const float *own_loss = fp8c_program_buffer(p, step, FP8C_OUTPUT, loss);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+    const float before = *own_loss;
+    memcpy(mine, own, ROWS * sizeof *mine);
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, tokens, mine), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_OUTPUT, loss, out), FP8C_OK);
+    ck_assert_ptr_eq(fp8c_program_buffer(p, step, FP8C_INPUT, tokens), mine);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+    ck_assert_mem_eq(&out[0], &before, sizeof before);
+    mine[0] = V; /* an id outside the table is no crash: it shows as NaN */
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+    ck_assert(isnan(out[0]));
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, tokens, NULL), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_OUTPUT, loss, NULL), FP8C_OK);
+    ck_assert_ptr_eq(fp8c_program_buffer(p, step, FP8C_INPUT, tokens), own);
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+    ck_assert_mem_eq(own_loss, &before, sizeof before);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+
+START_TEST(binding)
+{
+    bind_on("cpu");
+    bind_on("reference");
+}
+END_TEST
+
+/* ---- memory ---- */
+
+/* Counts what is out, fails the `fail_at`th allocation, and notes calls from another thread. */
+typedef struct counting {
+    long n, fail_at, live;
+    size_t bytes;
+    pthread_t owner;
+    bool foreign;
+} counting;
+
+static void *count_alloc(void *user, size_t size, size_t align)
+{
+    counting *c = user;
+    c->foreign |= !pthread_equal(c->owner, pthread_self());
+    if (++c->n == c->fail_at)
+        return NULL;
+    const size_t a = align < sizeof(void *) ? sizeof(void *) : align;
+    void *p = aligned_alloc(a, (size + a - 1) / a * a);
+    if (p) {
+        memset(p, 0xa5, size); /* nobody may count on zeros */
+        c->live++;
+        c->bytes += size;
+    }
+    return p;
+}
+
+static void count_free(void *user, void *ptr, size_t size)
+{
+    counting *c = user;
+    c->foreign |= !pthread_equal(c->owner, pthread_self());
+    if (ptr) {
+        c->live--;
+        c->bytes -= size;
+    }
+    free(ptr);
+}
+
+/* Parse, compile, initialize, one step, destroy; the first failure. */
+static fp8c_status whole_life(counting *c, const char *target, char *message, size_t room)
+{
+    const fp8c_context_options o = {sizeof o, count_alloc, count_free, c};
+    fp8c_compile_options options = recipe("delayed");
+    options.target = target;
+    options.threads = 2;
+    fp8c_context *ctx;
+    fp8c_module *m = NULL;
+    fp8c_program *p = NULL;
+    fp8c_status status = fp8c_context_create(&o, &ctx);
+    snprintf(message, room, "context");
+    if (status != FP8C_OK)
+        return status;
+    status = fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m);
+    if (status == FP8C_OK)
+        status = fp8c_compile(m, &options, &p);
+    if (status == FP8C_OK)
+        status = fp8c_program_initialize(p, 1);
+    if (status == FP8C_OK) {
+        const int step = fp8c_program_function(p, "micro_step");
+        fill_batch(p, step);
+        status = fp8c_program_run(p, step);
+    }
+    snprintf(message, room, "%s", fp8c_context_message(ctx));
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    return status;
+}
+
+/* Whichever allocation fails, the call says so with the bytes wanted, and nothing leaks. */
+static void fail_each_on(const char *target)
+{
+    char message[4096];
+    counting all = {.owner = pthread_self()};
+    ck_assert_msg(whole_life(&all, target, message, sizeof message) == FP8C_OK, "%s", message);
+    ck_assert(all.live == 0 && all.bytes == 0 && !all.foreign && all.n > 5);
+    for (long k = 1; k <= all.n; k++) {
+        counting c = {.fail_at = k, .owner = all.owner};
+        const fp8c_status status = whole_life(&c, target, message, sizeof message);
+        ck_assert_msg(status == FP8C_ERR_MEMORY, "%s, allocation %ld of %ld: status %d: %s", target,
+                      k, all.n, (int)status, message);
+        ck_assert_msg(k == 1 || (strstr(message, "wanted") && strstr(message, " bytes")),
+                      "allocation %ld: %s", k, message);
+        ck_assert_msg(c.live == 0 && c.bytes == 0, "allocation %ld leaks %ld", k, c.live);
+    }
+}
+
+START_TEST(memory_cpu)
+{
+    fail_each_on("cpu");
+}
+END_TEST
+
+START_TEST(memory_reference)
+{
+    fail_each_on("reference");
+}
+END_TEST
+
+/* ---- threads ---- */
+
+typedef struct worker {
+    const char *recipe;
+    int32_t threads;
+    float loss[4];
+    bool ok;
+} worker;
+
+/* No Check assertions: they belong to the test's own thread. */
+static void *work(void *user)
+{
+    worker *w = user;
+    fp8c_context *ctx = NULL;
+    fp8c_module *m = NULL;
+    fp8c_program *p = NULL;
+    fp8c_compile_options o = recipe(w->recipe);
+    o.threads = w->threads;
+    w->ok = fp8c_context_create(NULL, &ctx) == FP8C_OK &&
+            fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m) == FP8C_OK &&
+            fp8c_compile(m, &o, &p) == FP8C_OK && fp8c_program_initialize(p, 3) == FP8C_OK;
+    for (int i = 0; w->ok && i < 4; i++)
+        w->loss[i] = train_step(p);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    if (ctx)
+        fp8c_context_destroy(ctx);
+    return NULL;
+}
+
+START_TEST(two_contexts_at_once)
+{
+    worker alone[2] = {{.recipe = "delayed", .threads = 1}, {.recipe = "bf16", .threads = 1}};
+    worker many[4] = {{.recipe = "delayed", .threads = 2},
+                      {.recipe = "bf16", .threads = 2},
+                      {.recipe = "delayed", .threads = 1},
+                      {.recipe = "bf16", .threads = 3}};
+    pthread_t thread[4];
+    for (int i = 0; i < 2; i++)
+        work(&alone[i]);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, work, &many[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < 4; i++) {
+        ck_assert(many[i].ok && alone[i % 2].ok);
+        ck_assert_mem_eq(many[i].loss, alone[i % 2].loss, sizeof alone[0].loss);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("api");
+    TCase *t = tcase_create("api");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_test(t, example);
+    tcase_add_test(t, walking);
+    tcase_add_test(t, figures);
+    tcase_add_test(t, binding);
+    tcase_add_test(t, memory_cpu);
+    tcase_add_test(t, memory_reference);
+    tcase_add_test(t, two_contexts_at_once);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

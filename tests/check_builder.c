@@ -1,0 +1,286 @@
+/* Modules through the public API: calls build what text builds; failures say what and where, and
+ * leave everything usable. */
+#include <stddef.h>
+
+#include "tests/api.h"
+
+/* ---- text and calls build the same ---- */
+
+static const fp8c_type ids = {FP8C_I32, 1, {ROWS}};
+
+static void declare(fp8c_module *m)
+{
+    const fp8c_type wte = {FP8C_F32, 2, {V, C}}, fc = {FP8C_F32, 2, {C, C}},
+                    bias = {FP8C_F32, 1, {C}};
+    const fp8c_attr fields[] = {{.name = "lr", .kind = FP8C_ATTR_FLOAT, .f = 0.05},
+                                {.name = "clip", .kind = FP8C_ATTR_INT, .i = 1}};
+    ck_assert_int_eq(fp8c_module_param(m, "wte", &wte, FP8C_INIT_NORMAL, 0.5), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_param(m, "fc.weight", &fc, FP8C_INIT_NORMAL, 0.1), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_param(m, "fc.bias", &bias, FP8C_INIT_ZEROS, 0), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_optimizer(m, fields, 2), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_recipe(m, "fc", "auto"), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_recipe(m, "head", "bf16"), FP8C_OK);
+}
+
+static fp8c_value name_value(fp8c_module *m, const char *op, const fp8c_value *in, size_t n,
+                             const fp8c_attr *attrs, size_t n_attrs)
+{
+    const fp8c_value v = fp8c_func_op(m, op, in, n, attrs, n_attrs);
+    ck_assert_uint_ne(v, 0);
+    return v;
+}
+
+static fp8c_module *build(fp8c_context *ctx)
+{
+    fp8c_module *m;
+    ck_assert_int_eq(fp8c_module_create(ctx, "tiny", &m), FP8C_OK);
+    declare(m);
+    ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
+    const fp8c_value tokens = fp8c_func_input(m, "tokens", &ids),
+                     targets = fp8c_func_input(m, "targets", &ids);
+    const fp8c_value wte = fp8c_func_param(m, "wte");
+    const fp8c_value x = name_value(m, "embedding", (fp8c_value[]){wte, tokens}, 2, NULL, 0);
+    const fp8c_value w = fp8c_func_param(m, "fc.weight"), b = fp8c_func_param(m, "fc.bias");
+    const fp8c_value y = name_value(m, "linear", (fp8c_value[]){x, w, b}, 3, NULL, 0);
+    const fp8c_attr tanh_form = {.name = "approximate", .kind = FP8C_ATTR_STRING, .s = "tanh"};
+    const fp8c_value h = name_value(m, "gelu", &y, 1, &tanh_form, 1);
+    const fp8c_attr head[] = {{.name = "transpose_b", .kind = FP8C_ATTR_BOOL, .i = 1},
+                              {.name = "name", .kind = FP8C_ATTR_STRING, .s = "head"}};
+    const fp8c_value logits = name_value(m, "linear", (fp8c_value[]){h, wte}, 2, head, 2);
+    const fp8c_value loss =
+        name_value(m, "cross_entropy", (fp8c_value[]){logits, targets}, 2, NULL, 0);
+    ck_assert_int_eq(fp8c_func_result(m, "loss", loss), FP8C_OK);
+    ck_assert_msg(fp8c_func_end(m) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    return m;
+}
+
+START_TEST(builder)
+{
+    static printed from_calls, from_text;
+    fp8c_context *ctx = new_context();
+    fp8c_module *built = build(ctx), *parsed = parse(ctx, model);
+    ck_assert_int_eq(fp8c_module_print(built, collect, &from_calls), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_print(parsed, collect, &from_text), FP8C_OK);
+    ck_assert_str_eq(from_calls.text, from_text.text);
+    fp8c_compile_options o = recipe("delayed");
+    fp8c_program *a = compile(ctx, built, &o), *b = compile(ctx, parsed, &o);
+    fp8c_program_initialize(a, 7);
+    fp8c_program_initialize(b, 7);
+    for (int i = 0; i < 3; i++) {
+        const float la = train_step(a), lb = train_step(b);
+        ck_assert_mem_eq(&la, &lb, sizeof la);
+    }
+    fp8c_program_destroy(a);
+    fp8c_program_destroy(b);
+    fp8c_module_destroy(built);
+    fp8c_module_destroy(parsed);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* A failure while building stays until func_end says it, whatever is called in between. */
+START_TEST(builder_failures)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m, *other;
+    const fp8c_type t = {FP8C_F32, 2, {4, 4}}, flat = {FP8C_F32, 1, {3}};
+    const fp8c_type bad_rank = {FP8C_F32, 9, {0}}, bad_dtype = {(fp8c_dtype)77, 1, {4}};
+    ck_assert_int_eq(fp8c_module_create(ctx, "m", &m), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_param(m, "w", &bad_rank, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
+    said(ctx, "'w': rank 9 is not 0 to 5");
+    ck_assert_int_eq(fp8c_module_param(m, "w", &bad_dtype, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
+    said(ctx, "'w': 77 is no dtype");
+    ck_assert_int_eq(fp8c_module_param(m, "w", &t, (fp8c_init)9, 0), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_module_recipe(m, "*", "fp4"), FP8C_ERR_INPUT);
+    said(ctx, "'fp4' is no recipe: there are f32, bf16, delayed, current and auto");
+    const fp8c_attr unknown = {.name = "momentum", .kind = FP8C_ATTR_FLOAT};
+    ck_assert_int_eq(fp8c_module_optimizer(m, &unknown, 1), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
+    said(ctx, "no function is being built");
+    ck_assert_uint_eq(fp8c_func_const(m, 1), 0);
+
+    ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
+    const fp8c_value x = fp8c_func_input(m, "x", &t), y = fp8c_func_input(m, "y", &flat);
+    ck_assert(x && y);
+    ck_assert_uint_eq(fp8c_func_op(m, "add", (fp8c_value[]){x, y}, 2, NULL, 0), 0);
+    ck_assert_int_eq(fp8c_module_create(ctx, "other", &other), FP8C_OK); /* forgets nothing */
+    ck_assert_int_eq(fp8c_module_param(m, "v", &t, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
+    said(ctx, "do not broadcast");
+
+    /* the function is gone, the module is whole */
+    ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
+    ck_assert_int_eq(fp8c_func_begin(m, "second"), FP8C_ERR_INPUT);
+    said(ctx, "'forward' is still being built");
+    ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
+    fp8c_program *p;
+    ck_assert_int_eq(fp8c_compile(m, NULL, &p), FP8C_ERR_INPUT);
+    ck_assert_ptr_null(p);
+    said(ctx, "has no function 'forward'");
+    fp8c_module_destroy(other);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+START_TEST(builder_operands)
+{
+    fp8c_context *ctx = new_context();
+    const fp8c_type t = {FP8C_F32, 2, {4, 4}};
+    const int64_t axes[9] = {0};
+    const fp8c_attr bad[] = {
+        {.name = "nonsense", .kind = FP8C_ATTR_INT},
+        {.name = "axis", .kind = FP8C_ATTR_STRING, .s = "x"},
+        {.name = "axis", .kind = FP8C_ATTR_INT, .i = 17},
+        {.name = "perm", .kind = FP8C_ATTR_INTS, .ints = axes, .n_ints = 9},
+        {.name = "perm", .kind = FP8C_ATTR_INTS, .ints = axes, .n_ints = -1},
+        {.name = "shape", .kind = FP8C_ATTR_INTS, .ints = axes, .n_ints = 5},
+    };
+    static const char *const ops[] = {"sum", "sum", "sum", "transpose", "transpose", "reshape"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad + 3; i++) {
+        fp8c_module *m;
+        ck_assert_int_eq(fp8c_module_create(ctx, "m", &m), FP8C_OK);
+        ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
+        const fp8c_value x = fp8c_func_input(m, "x", &t), none = 0, wild = 4711;
+        if (i < sizeof bad / sizeof *bad)
+            ck_assert_msg(!fp8c_func_op(m, ops[i], &x, 1, &bad[i], 1), "%zu", i);
+        else if (i == sizeof bad / sizeof *bad)
+            ck_assert_uint_eq(fp8c_func_op(m, "exp", &none, 1, NULL, 0), 0);
+        else if (i == sizeof bad / sizeof *bad + 1)
+            ck_assert_uint_eq(fp8c_func_op(m, "exp", &wild, 1, NULL, 0), 0);
+        else
+            ck_assert_int_ne(fp8c_func_result(m, "y", wild), FP8C_OK);
+        ck_assert_int_ne(fp8c_func_end(m), FP8C_OK);
+        ck_assert_str_ne(fp8c_context_message(ctx), "");
+        fp8c_module_destroy(m);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* ---- messages, options, misuse ---- */
+
+START_TEST(messages)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = (fp8c_module *)ctx;
+    static const char text[] =
+        "module t\nparam w: f32[2] zeros\nfunc forward(%x: f32[3]) -> (%y: f32[3]) {\n"
+        "  return add(%x, w)\n}\n";
+    ck_assert_int_eq(fp8c_module_parse(ctx, text, strlen(text), "dir/t.f8", NULL, 0, &m),
+                     FP8C_ERR_INPUT);
+    ck_assert_ptr_null(m);
+    const char *said_now = fp8c_context_message(ctx);
+    ck_assert_msg(!strncmp(said_now, "dir/t.f8:4:10: error: add: f32[3]", 33), "%s", said_now);
+    said(ctx, "    4 |   return add(%x, w)\n      |          ^");
+    ck_assert_int_ne(said_now[strlen(said_now) - 1], '\n');
+    ck_assert_int_eq(fp8c_module_parse(ctx, NULL, 0, NULL, NULL, 0, &m), FP8C_ERR_INPUT);
+    said(ctx, "the file is empty");
+    const fp8c_dim dims[] = {{"Q", 3}};
+    ck_assert_int_eq(fp8c_module_parse(ctx, model, strlen(model), "t", dims, 1, &m),
+                     FP8C_ERR_INPUT);
+    said(ctx, "no dim of that name");
+    fp8c_module *good = parse(ctx, model); /* a failure leaves the context usable */
+    ck_assert_int_eq(fp8c_module_print(good, refuse, NULL), FP8C_ERR_IO);
+    int64_t elements;
+    ck_assert_int_eq(fp8c_module_parameters(good, &elements), 3);
+    ck_assert_int_eq(elements, V * C + C * C + C);
+    ck_assert_int_eq(fp8c_module_dim(good, "B"), -1);
+    ck_assert_int_eq(fp8c_module_accumulate(good), 1);
+    fp8c_module_destroy(good);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+START_TEST(destroy_null)
+{
+    fp8c_context_destroy(NULL);
+    fp8c_module_destroy(NULL);
+    fp8c_program_destroy(NULL);
+    ck_assert_str_ne(fp8c_context_message(NULL), "");
+    fp8c_context_options o = {.struct_size = sizeof o,
+                              .alloc = (void *(*)(void *, size_t, size_t))1};
+    fp8c_context *ctx;
+    ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_ERR_INPUT); /* all or none */
+    ck_assert_ptr_null(ctx);
+    o = (fp8c_context_options){.struct_size = sizeof(size_t),
+                               .alloc = o.alloc}; /* an older caller's */
+    ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+START_TEST(compile_options)
+{
+    static const struct {
+        fp8c_compile_options o;
+        const char *message;
+    } bad[] = {
+        {{.recipe = "fp4"}, "no recipe 'fp4'"},
+        {{.target = "tpu"}, "no target 'tpu'"},
+        {{.threads = -1}, "threads: -1 is not 0 to 256"},
+        {{.threads = 257}, "threads: 257 is not 0 to 256"},
+        {{.print_after = "nonsense", .write = refuse}, "no pass 'nonsense'"},
+        {{.print_after = "autodiff"}, "print_after needs `write`"},
+    };
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_program *p;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fp8c_compile_options o = bad[i].o;
+        o.struct_size = sizeof o;
+        ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_INPUT);
+        ck_assert_ptr_null(p);
+        said(ctx, bad[i].message);
+    }
+    fp8c_compile_options o = recipe("bf16");
+    o.print_after = "autodiff";
+    o.write = refuse;
+    ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_IO);
+    /* an older caller's struct ends before `recipe`: what lies there is not read */
+    o = recipe("fp4");
+    o.struct_size = offsetof(fp8c_compile_options, recipe);
+    p = compile(ctx, m, &o);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+START_TEST(inference)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("bf16");
+    o.inference = 1;
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_ge(fp8c_program_function(p, "eval"), 0);
+    ck_assert_int_eq(fp8c_program_function(p, "micro_step"), -1);
+    ck_assert_int_eq(fp8c_program_function(p, "update"), -1);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("builder");
+    TCase *t = tcase_create("builder");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_test(t, builder);
+    tcase_add_test(t, builder_failures);
+    tcase_add_test(t, builder_operands);
+    tcase_add_test(t, messages);
+    tcase_add_test(t, destroy_null);
+    tcase_add_test(t, compile_options);
+    tcase_add_test(t, inference);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
