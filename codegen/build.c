@@ -120,32 +120,18 @@ static f8_status patch_steps(f8_build *b)
 
 /* ---- variables, ports, constants ---- */
 
-/* Where the memory pass put a variable, -1 if no function touches it. */
-static int64_t placed_at(const f8_module *m, int32_t var)
-{
-    for (size_t n = 0; n < m->n_funcs; n++) {
-        const f8_func *f = &m->func[n];
-        if (!f->program)
-            continue;
-        for (size_t i = 0; i < f->n_in; i++)
-            if (f->in[i].var == var && f->in[i].ref &&
-                f->program->place[f->in[i].ref].space == F8_SPACE_STATE)
-                return f->program->place[f->in[i].ref].offset;
-        for (size_t i = 0; i < f->n_out; i++)
-            if (f->out[i].var == var && f->program->place[f->out[i].ref].space == F8_SPACE_STATE)
-                return f->program->place[f->out[i].ref].offset;
-    }
-    return -1;
-}
-
+/* Where the memory pass lays them out: a place cannot tell, since a value may be copied to its variable at the
+ * function's end. */
 static f8_status build_vars(f8_build *b)
 {
     const f8_module *m = b->module;
     f8_plan *plan = b->plan;
+    int64_t *offset = F8_NEW_ARRAY(b->arena, int64_t, m->n_vars + 1);
     plan->var = F8_NEW_ARRAY(b->arena, f8_plan_var, m->n_vars + 1);
-    if (!plan->var)
+    if (!plan->var || !offset)
         return f8_arena_status(b->arena, b->diag);
     plan->n_vars = (uint32_t)m->n_vars;
+    plan->state_bytes = f8_module_layout(m, offset);
     for (size_t i = 0; i < m->n_vars; i++) {
         const f8_var *v = &m->var[i];
         plan->var[i] = (f8_plan_var){.name = f8_arena_strdup(b->arena, v->name),
@@ -153,16 +139,8 @@ static f8_status build_vars(f8_build *b)
                                      .is_param = v->kind == F8_VAR_PARAM,
                                      .init = (int32_t)v->init,
                                      .init_arg = v->init_arg,
-                                     .offset = placed_at(m, (int32_t)i)};
-        const int64_t end = plan->var[i].offset + align_up(f8_type_bytes(&v->type));
-        if (plan->var[i].offset >= 0 && end > plan->state_bytes)
-            plan->state_bytes = end;
+                                     .offset = offset[i]};
     }
-    for (size_t i = 0; i < m->n_vars; i++) /* kept, though no function reads it */
-        if (plan->var[i].offset < 0) {
-            plan->var[i].offset = plan->state_bytes;
-            plan->state_bytes += align_up(f8_type_bytes(&plan->var[i].type));
-        }
     return F8_OK;
 }
 
