@@ -379,9 +379,12 @@ static bool in_list(const f8_ref *list, uint32_t n, f8_ref ref)
     return false;
 }
 
-/* Of the phases of a group that compute a value, the first writes it. */
+/* A phase says which values it writes; where it does not, of the phases of a group that compute a value
+ * the first writes it. */
 static bool writes(const f8_kb *b, f8_ref ref)
 {
+    if (b->phase->n_out > 0)
+        return in_list(b->phase->out, b->phase->n_out, ref);
     if (!in_list(b->group->out, b->group->n_out, ref))
         return false;
     for (uint32_t p = 0; p < b->phase_index; p++)
