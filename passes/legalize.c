@@ -255,6 +255,7 @@ f8_status f8_pass_legalize(f8_unit *u)
         f8_func *f = &u->module->func[i];
         F8_TRY(f8_func_rewrite(f, legal, &(legalizer){u, f}));
         F8_TRY(own_results(f));
+        F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* casts of parameters are dead now */
     }
     return F8_OK;
 }

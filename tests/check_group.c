@@ -1,0 +1,320 @@
+/* legalize and group: which nodes share a kernel, what is stored between kernels, and the figures the
+ * project promises of a GPT layer. */
+#include "tests/shared/compile.h"
+#include "tests/shared/program_check.h"
+#include "tests/shared/unit.h"
+
+#include "frontend/parse.h"
+#include "ir/program.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- setting up ---- */
+
+static void place(test_unit *t)
+{
+    test_pass(t, f8_pass_canonicalize);
+    test_pass(t, f8_pass_legalize);
+    test_pass(t, f8_pass_group);
+    test_pass(t, f8_pass_schedule);
+    test_pass(t, f8_pass_memory);
+    for (size_t i = 0; i < t->unit.module->n_funcs; i++)
+        ck_assert_msg(f8_program_check(&t->unit.module->func[i], &t->diag) == F8_OK, "%s", t->diag.text);
+}
+
+static void parse(test_unit *t, const char *text)
+{
+    char whole[2048];
+    snprintf(whole, sizeof whole, "module m\n%s", text);
+    test_unit_parse(t, whole, "f32");
+}
+
+/* A function of primitives, placed. */
+static const f8_program *placed(test_unit *t, const char *text)
+{
+    parse(t, text);
+    place(t);
+    return t->unit.module->func[0].program;
+}
+
+/* A whole model through all passes. */
+static void model(test_unit *t, const char *file, const char *recipe, int64_t layers, bool no_fuse)
+{
+    size_t size;
+    char *text = f8_test_read(file, &size);
+    ck_assert_ptr_nonnull(text);
+    *t = (test_unit){0};
+    f8_arena_init(&t->arena, NULL);
+    f8_module *m = NULL;
+    const f8_dim_override depth = {"L", layers};
+    f8_parse(text, size, file, &depth, layers > 0, &t->arena, &t->diag, &m);
+    ck_assert_msg(m, "%s", t->diag.text);
+    t->unit = (f8_unit){.module = m, .arena = &t->arena, .diag = &t->diag};
+    t->unit.options.recipe = f8_recipe_by_name(recipe);
+    t->unit.options.no_fuse = no_fuse;
+    ck_assert_msg(f8_run_passes(&t->unit) == F8_OK, "%s", t->diag.text);
+    free(text);
+}
+
+static int count(const f8_program *p, f8_group_kind kind)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        n += p->group[i].kind == kind;
+    return n;
+}
+
+static const f8_group *only_rows(const f8_program *p)
+{
+    const f8_group *found = NULL;
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        if (p->group[i].kind == F8_GROUP_ROWS) {
+            ck_assert_ptr_null(found);
+            found = &p->group[i];
+        }
+    ck_assert_ptr_nonnull(found);
+    return found;
+}
+
+/* ---- what shares a kernel ---- */
+
+START_TEST(one_row_program)
+{
+    test_unit t;
+    const f8_program *p = placed(&t,
+                                 "func forward(%x: f32[30, 20], %w: f32[20]) -> (%y: f32[30, 20]) {\n"
+                                 "  %m = reduce_sum(%x)\n  %c = sub(%x, %m)\n  %v = reduce_sum(mul(%c, %c))\n"
+                                 "  return mul(mul(%c, rsqrt(%v)), %w)\n}\n");
+    const f8_group *g = only_rows(p);
+    ck_assert_uint_eq(g->n_phases, 1);
+    ck_assert_int_eq(g->phase[0].rows, 30);
+    ck_assert_int_eq(g->phase[0].cols, 20);
+    ck_assert_uint_eq(g->n_in, 2);
+    ck_assert_uint_eq(g->n_out, 1);
+    test_unit_end(&t);
+}
+END_TEST
+
+START_TEST(elementwise_is_flat)
+{
+    test_unit t;
+    const f8_program *p = placed(&t, "func forward(%x: f32[30, 20]) -> (%y: f32[30, 20]) {\n"
+                                     "  return tanh(add(%x, 1))\n}\n");
+    ck_assert_int_eq(only_rows(p)->phase[0].rows, 1);
+    ck_assert_int_eq(only_rows(p)->phase[0].cols, 600);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* A column sum ends in further phases of its kernel: blocks of 64 rows, then the blocks. */
+START_TEST(column_sum_is_phases)
+{
+    test_unit t;
+    const f8_program *p = placed(&t, "func forward(%x: f32[300, 20]) -> (%y: f32[300, 20], %s: f32[1, 20]) {\n"
+                                     "  %t = tanh(%x)\n  return %t, reduce_sum(%t) {axis = 0}\n}\n");
+    const f8_group *g = only_rows(p);
+    ck_assert_uint_eq(g->n_phases, 2);
+    ck_assert_int_eq(g->phase[0].rows, 300);
+    ck_assert_int_eq(g->phase[1].rows, 5);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Current scaling: amax of the rows, of the rows' maxima, then the second visit, in one kernel. */
+START_TEST(second_visit_is_a_phase)
+{
+    test_unit t;
+    parse(&t,
+                    "func forward(%x: f32[30, 20]) -> (%q: f8e4m3[30, 20]) {\n"
+                    "  %t = tanh(%x)\n  return quantize(%t, fp8_scale(amax(%t)))\n}\n");
+    test_pass(&t, f8_pass_decompose);
+    place(&t);
+    const f8_group *g = only_rows(t.unit.module->func[0].program);
+    ck_assert_uint_eq(g->n_phases, 3);
+    ck_assert_int_eq(g->phase[1].cols, 30);
+    /* tanh is computed again: only the row maxima, the scale and the codes are written */
+    ck_assert_uint_eq(g->n_out, 3);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* A value computed before a GEMM and used after it too: either side of the GEMM is a kernel. */
+START_TEST(nothing_fuses_around_a_gemm)
+{
+    test_unit t;
+    const f8_program *p = placed(&t, "func forward(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[30, 20]) {\n"
+                                     "  %t = tanh(%x)\n  return add(%t, matmul(%t, %w))\n}\n");
+    ck_assert_int_eq(count(p, F8_GROUP_ROWS), 2);
+    ck_assert_int_eq(count(p, F8_GROUP_GEMM), 1);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* What crosses a GEMM is the narrow value; its f32 copy is made again by each reader. */
+START_TEST(narrow_values_cross)
+{
+    test_unit t;
+    const f8_program *p =
+        placed(&t, "func forward(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[30, 20]) {\n"
+                   "  %h = cast(tanh(%x)) {to = bf16}\n  %wide = cast(%h) {to = f32}\n"
+                   "  %z = mul(%wide, %wide)\n  return add(mul(%wide, 0.5), matmul(%z, %w))\n}\n");
+    const f8_func *f = &t.unit.module->func[0];
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        for (uint32_t k = 0; k < p->group[i].n_out; k++) {
+            const f8_node *n = f8_at(f->graph, p->group[i].out[k]);
+            ck_assert(n->op != F8_OP_CAST || n->type.dtype == F8_BF16);
+        }
+    test_unit_end(&t);
+}
+END_TEST
+
+START_TEST(unfused_is_one_node_each)
+{
+    test_unit t;
+    parse(&t,
+                    "func forward(%x: f32[300, 20], %w: f32[20]) -> (%y: f32[1, 20]) {\n"
+                    "  %m = reduce_sum(%x)\n  %c = mul(sub(%x, %m), %w)\n  return reduce_sum(%c) {axis = 0}\n}\n");
+    t.unit.options.no_fuse = true;
+    place(&t);
+    const f8_program *p = t.unit.module->func[0].program;
+    ck_assert_int_eq(count(p, F8_GROUP_ROWS), 5);
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        ck_assert_uint_eq(p->group[i].n_phases, 1);
+        ck_assert_uint_eq(p->group[i].phase[0].n_nodes, 1);
+    }
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- legalize ---- */
+
+START_TEST(weights_are_rounded_on_the_way_in)
+{
+    test_unit t;
+    parse(&t,
+                    "param w: f32[20, 8] zeros\n"
+                    "func forward(%x: f32[30, 20]) -> (%y: f32[30, 8]) {\n"
+                    "  return matmul(cast(%x) {to = bf16}, cast(w) {to = bf16})\n}\n");
+    test_pass(&t, f8_pass_legalize);
+    ck_assert_str_eq(test_print(&t, "forward"),
+                     "  %1 = cast(%x) {to = bf16}\n  %2 = matmul(%1, w) {round_b = true}\n  return %2\n");
+    test_unit_end(&t);
+}
+END_TEST
+
+static const struct {
+    const char *in, *out;
+} rewrites[] = {
+    {"reduce_sum(%x) {axis = 0}", /* in blocks of 64 rows, and the blocks' sums in blocks */
+     "  %1 = reshape(%x) {shape = [5000, 6]}\n  %2 = reduce_sum(%1) {axis = 0, block = 64}\n"
+     "  %3 = reduce_sum(%2) {axis = 0, block = 64}\n  %4 = reduce_sum(%3) {axis = 0}\n"
+     "  %5 = reshape(%4) {shape = [1, 2, 3]}\n  return %5\n"},
+    {"reduce_sum(exp(slice(%x) {axis = 0, start = 3, stop = 4})) {axis = 0}", /* one element sums to itself */
+     "  %1 = slice(%x) {axis = 0, start = 3, stop = 4}\n  %2 = exp(%1)\n  return %2\n"},
+    {"transpose(reduce_sum(%x)) {perm = [0, 2, 1]}", /* moves an axis of one element */
+     "  %1 = reduce_sum(%x)\n  %2 = reshape(%1) {shape = [5000, 1, 2]}\n  return %2\n"},
+};
+
+START_TEST(rewritten)
+{
+    test_unit t;
+    char text[512];
+    const char *shapes[] = {"1, 2, 3", "1, 2, 3", "5000, 1, 2"};
+    snprintf(text, sizeof text, "func forward(%%x: f32[5000, 2, 3]) -> (%%y: f32[%s]) {\n  return %s\n}\n",
+             shapes[_i], rewrites[_i].in);
+    parse(&t, text);
+    test_pass(&t, f8_pass_legalize);
+    ck_assert_str_eq(test_print(&t, "forward"), rewrites[_i].out);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- models ---- */
+
+static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
+static const char *const models[] = {"frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8",
+                                     "frontend/models/llama_block.f8"};
+
+START_TEST(models_are_sound)
+{
+    test_unit t;
+    model(&t, models[_i % 3], recipes[_i / 3 % 4], 0, _i >= 12);
+    for (size_t i = 0; i < t.unit.module->n_funcs; i++)
+        ck_assert_msg(f8_program_check(&t.unit.module->func[i], &t.diag) == F8_OK, "%s", t.diag.text);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Kernels of the training step, GEMMs and copies that are none aside. */
+static int kernels(const f8_program *p)
+{
+    return count(p, F8_GROUP_ROWS) + count(p, F8_GROUP_ATTENTION) + count(p, F8_GROUP_ATTENTION_GRAD);
+}
+
+/* One layer more, forward and backward, is at most 16 kernels more; no concatenation copies. */
+START_TEST(kernels_of_a_layer)
+{
+    test_unit t;
+    int n[2];
+    for (int i = 0; i < 2; i++) {
+        model(&t, models[_i % 2], recipes[_i / 2], 3 + i, false);
+        n[i] = kernels(test_func(&t, "micro_step")->program);
+        test_unit_end(&t);
+    }
+    ck_assert_int_gt(n[1] - n[0], 0);
+    ck_assert_int_le(n[1] - n[0], 16);
+}
+END_TEST
+
+START_TEST(bytes_of_a_layer)
+{
+    int64_t moved[2] = {0}, least[2] = {0};
+    test_unit t;
+    for (int i = 0; i < 2; i++) {
+        model(&t, models[_i % 2], recipes[_i / 2], 3 + i, false);
+        const f8_func *f = test_func(&t, "micro_step");
+        for (uint32_t k = 0; k < f->program->n_groups; k++) {
+            const f8_group_kind kind = f->program->group[k].kind;
+            if (kind == F8_GROUP_GEMM || kind == F8_GROUP_COPY || kind == F8_GROUP_SCATTER)
+                continue;
+            const f8_traffic b = f8_group_traffic(f, k);
+            moved[i] += b.read + b.written;
+            least[i] += b.distinct;
+        }
+        test_unit_end(&t);
+    }
+    /* Current scaling visits every operand twice: once for amax, once with the scale. */
+    const int64_t tenths = strcmp(recipes[_i / 2], "current") ? 13 : 15;
+    ck_assert_int_le(10 * (moved[1] - moved[0]), tenths * (least[1] - least[0]));
+}
+END_TEST
+
+/* ---- main ---- */
+
+int main(void)
+{
+    Suite *s = suite_create("group");
+    TCase *t = tcase_create("group");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, one_row_program);
+    tcase_add_test(t, elementwise_is_flat);
+    tcase_add_test(t, column_sum_is_phases);
+    tcase_add_test(t, second_visit_is_a_phase);
+    tcase_add_test(t, nothing_fuses_around_a_gemm);
+    tcase_add_test(t, narrow_values_cross);
+    tcase_add_test(t, unfused_is_one_node_each);
+    tcase_add_test(t, weights_are_rounded_on_the_way_in);
+    tcase_add_loop_test(t, rewritten, 0, 3);
+    tcase_add_loop_test(t, models_are_sound, 0, 24);
+    tcase_add_loop_test(t, kernels_of_a_layer, 0, 8);
+    tcase_add_loop_test(t, bytes_of_a_layer, 0, 8);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
