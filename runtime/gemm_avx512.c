@@ -114,55 +114,44 @@ AVX512 static inline __m512 pairs_hi(__m512 x, __m512 y)
     return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(x), _mm512_castps_pd(y)));
 }
 
-AVX512 static inline __attribute__((always_inline)) void transpose_16(__m512 r[16])
+/* Lanes of 4 columns, gathered from rows row, row + 4, row + 8 and row + 12: loading them with a
+ * masked broadcast does half of the transpose without the one port that shuffles. */
+AVX512 static inline __attribute__((always_inline)) __m512 gather_lanes(const float *src, int64_t ld)
 {
-    __m512 t[16];
-    UNROLL for (int i = 0; i < 16; i += 2) { /* two rows interleaved */
-        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    }
-    UNROLL for (int i = 0; i < 16; i += 4) { /* 4 x 4 transposed within each 128-bit lane */
-        r[i] = pairs_lo(t[i], t[i + 2]);
-        r[i + 1] = pairs_hi(t[i], t[i + 2]);
-        r[i + 2] = pairs_lo(t[i + 1], t[i + 3]);
-        r[i + 3] = pairs_hi(t[i + 1], t[i + 3]);
-    }
-    UNROLL for (int i = 0; i < 4; i++) { /* then the lanes: r[4 g + i] lane l is column 4 l + i */
-        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    UNROLL for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-    }
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(src));
+    v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(src + 4 * ld));
+    v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(src + 8 * ld));
+    return _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(src + 12 * ld));
+}
+
+/* dst[c][0..16) = src[0..16)[c] for c < 4 */
+AVX512 static inline __attribute__((always_inline)) void transpose_16x4(float *dst, int64_t ld_dst,
+                                                                        const float *src,
+                                                                        int64_t ld_src)
+{
+    __m512 r[4], t[4];
+    UNROLL for (int i = 0; i < 4; i++)
+        r[i] = gather_lanes(src + i * ld_src, ld_src);
+    t[0] = _mm512_unpacklo_ps(r[0], r[1]);
+    t[1] = _mm512_unpackhi_ps(r[0], r[1]);
+    t[2] = _mm512_unpacklo_ps(r[2], r[3]);
+    t[3] = _mm512_unpackhi_ps(r[2], r[3]);
+    _mm512_storeu_ps(dst, pairs_lo(t[0], t[2]));
+    _mm512_storeu_ps(dst + ld_dst, pairs_hi(t[0], t[2]));
+    _mm512_storeu_ps(dst + 2 * ld_dst, pairs_lo(t[1], t[3]));
+    _mm512_storeu_ps(dst + 3 * ld_dst, pairs_hi(t[1], t[3]));
 }
 
 AVX512 static void transpose(float *dst, int64_t ld_dst, const float *src, int64_t ld_src,
                              int64_t rows, int64_t cols)
 {
-    __m512 r[16];
     int64_t c = 0;
     if (rows == 16)
-        for (; c + 16 <= cols; c += 16) {
-            UNROLL for (int i = 0; i < 16; i++)
-                r[i] = _mm512_loadu_ps(src + i * ld_src + c);
-            transpose_16(r);
-            UNROLL for (int i = 0; i < 16; i++)
-                _mm512_storeu_ps(dst + (c + i) * ld_dst, r[i]);
-        }
-    for (; c < cols; c += 16) {
-        int64_t n = cols - c < 16 ? cols - c : 16;
-        for (int i = 0; i < 16; i++)
-            r[i] = i < rows ? _mm512_maskz_loadu_ps(first(n), src + i * ld_src + c)
-                            : _mm512_setzero_ps();
-        transpose_16(r);
-        for (int i = 0; i < n; i++)
-            _mm512_mask_storeu_ps(dst + (c + i) * ld_dst, first(rows), r[i]);
-    }
+        for (; c + 4 <= cols; c += 4)
+            transpose_16x4(dst + c * ld_dst, ld_dst, src + c, ld_src);
+    for (; c < cols; c++)
+        for (int64_t r = 0; r < rows; r++)
+            dst[c * ld_dst + r] = src[r * ld_src + c];
 }
 
 const f8_gemm_simd *f8_gemm_simd_avx512(void)

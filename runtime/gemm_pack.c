@@ -32,6 +32,11 @@ static const void *element(const f8_gemm_operand *x, int64_t stored_row, int64_t
     return (const char *)x->base + index * f8_gemm_source_bytes(x->source);
 }
 
+static int64_t at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
 /* dst[r][c] = X[col + c][row + r] for r < rows <= STRIP, c < cols <= F8_TRANSPOSE_ROWS */
 static void pack_strip(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
                        int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
@@ -45,19 +50,23 @@ static void pack_strip(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64
     simd->transpose(dst, ld_dst, strip, STRIP_LD, cols, rows);
 }
 
+static void pack_transposed(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row,
+                            int64_t col, int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
+{
+    for (int64_t r = 0; r < rows; r += STRIP)
+        for (int64_t c = 0; c < cols; c += F8_TRANSPOSE_ROWS) {
+            pack_strip(simd, x, row + r, col + c, at_most(rows - r, STRIP),
+                       at_most(cols - c, F8_TRANSPOSE_ROWS), dst + r * ld_dst + c, ld_dst);
+        }
+}
+
 void f8_gemm_pack(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
                   int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
 {
-    if (!x->trans) {
+    if (x->trans)
+        pack_transposed(simd, x, row, col, rows, cols, dst, ld_dst);
+    else
         simd->decode[x->source](dst, ld_dst, element(x, row, col), x->ld, rows, cols);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r += STRIP)
-        for (int64_t c = 0; c < cols; c += F8_TRANSPOSE_ROWS) {
-            int64_t nr = rows - r < STRIP ? rows - r : STRIP;
-            int64_t nc = cols - c < F8_TRANSPOSE_ROWS ? cols - c : F8_TRANSPOSE_ROWS;
-            pack_strip(simd, x, row + r, col + c, nr, nc, dst + r * ld_dst + c, ld_dst);
-        }
 }
 
 /* ---- bf16 panels: the upper halves of exact f32 values ---- */
@@ -74,9 +83,9 @@ void f8_gemm_pack_bf16(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64
 {
     _Alignas(64) float block[PAIR_ROWS * PAIR_COLS];
     for (int64_t r = 0; r < rows; r += PAIR_ROWS) {
-        int64_t nr = rows - r < PAIR_ROWS ? rows - r : PAIR_ROWS;
+        int64_t nr = at_most(rows - r, PAIR_ROWS);
         for (int64_t c = 0; c < cols; c += PAIR_COLS) {
-            int64_t nc = cols - c < PAIR_COLS ? cols - c : PAIR_COLS;
+            int64_t nc = at_most(cols - c, PAIR_COLS);
             f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, PAIR_COLS);
             for (int64_t i = 0; i < nr; i++)
                 for (int64_t j = 0; j < nc; j++)
@@ -92,9 +101,9 @@ void f8_gemm_pack_pairs(const f8_gemm_simd *simd, const f8_gemm_operand *x, int6
 {
     _Alignas(64) float block[PAIR_ROWS * PAIR_COLS];
     for (int64_t c = 0; c < cols; c += PAIR_COLS) {
-        int64_t nc = cols - c < PAIR_COLS ? cols - c : PAIR_COLS;
+        int64_t nc = at_most(cols - c, PAIR_COLS);
         for (int64_t r = 0; r < rows; r += PAIR_ROWS, dst += PAIR_ROWS * PAIR_COLS) {
-            int64_t nr = rows - r < PAIR_ROWS ? rows - r : PAIR_ROWS;
+            int64_t nr = at_most(rows - r, PAIR_ROWS);
             if (nr < PAIR_ROWS || nc < PAIR_COLS)
                 memset(block, 0, sizeof block);
             f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, PAIR_COLS);

@@ -119,14 +119,6 @@ static void pack_shared_b(void *user, int thread, int64_t begin, int64_t end)
 
 /* ---- tiles ---- */
 
-/* Ask for C's lines now: they arrive while the tile is computed. */
-static void prefetch_c(const float *c, int64_t ldc, int64_t rows, int64_t cols)
-{
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < cols; i += 16)
-            __builtin_prefetch(c + r * ldc + i, 1, 2);
-}
-
 /* One oneDNN call into T, then T into C. */
 static f8_status run_tile(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
                           const char *a, const char *b)
@@ -141,7 +133,6 @@ static f8_status run_tile(const run_state *s, int thread, int64_t m, int64_t n, 
     int64_t ldt = f8_gemm_padded_n(g, cols), ldc = g->desc.ldc;
     float *c = s->c + f8_axis_start(&g->m, m) * ldc + f8_axis_start(&g->n, n);
     const f8_gemm_simd *simd = g->lib->simd;
-    prefetch_c(c, ldc, rows, cols);
     F8_TRY(f8_onednn_tile_run(tile, thread, a, b, t, scratch));
     if (g->desc.accumulate || k > 0)
         simd->add(c, ldc, t, ldt, s->alpha, rows, cols);
