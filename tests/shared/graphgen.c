@@ -8,7 +8,7 @@
 
 #include "ir/fp8.h"
 
-enum { MAX_VALUES = 1024, MAX_SHAPES = 16, MAX_ELEMENTS = 70000, MAX_STATES = 6 };
+enum { MAX_VALUES = 1024, MAX_SHAPES = 16, MAX_ELEMENTS = 70000, MAX_STATES = 64 };
 
 typedef struct gen {
     uint64_t random;
@@ -21,6 +21,7 @@ typedef struct gen {
     int n_shapes;
     int n_inputs;
     bool gemms;
+    f8_ref next[MAX_STATES]; /* by state: what was made to replace it (an accumulation into it), or 0 */
 } gen;
 
 /* ---- numbers ---- */
@@ -112,6 +113,28 @@ static f8_ref find(gen *t, f8_dtype d, test_fn test, const void *arg)
             return r;
     }
     return 0;
+}
+
+/* A state of its own, read. */
+static f8_ref state(gen *t, f8_type type, f8_dtype d)
+{
+    char name[16];
+    if (t->m->n_vars >= MAX_STATES)
+        return input(t, type, d, "x");
+    snprintf(name, sizeof name, "s%d", (int)t->m->n_vars);
+    f8_var v = {.name = name, .type = type, .kind = F8_VAR_STATE};
+    v.type.dtype = d;
+    const int32_t var = f8_module_var(t->m, &v);
+    return add(t, f8_func_var(t->f, var));
+}
+
+/* r accumulates into acc: if that is a state, r is likely to replace it. */
+static void accumulates(gen *t, f8_ref acc, f8_ref r)
+{
+    const f8_node *n = f8_at(t->g, acc);
+    const f8_port *p = n->op == F8_OP_INPUT ? &t->f->in[f8_attr_i(t->g, acc, F8_A_INDEX)] : NULL;
+    if (r && p && p->var >= 0 && p->var < MAX_STATES)
+        t->next[p->var] = r;
 }
 
 static f8_ref some(gen *t, f8_dtype d)
@@ -410,11 +433,13 @@ static void gather(gen *t)
 {
     const int64_t rows = 3 + below(t, 10), cols = PICK(t, sizes) % 130 + 1, count = 1 + below(t, 80);
     const f8_ref ids = input(t, chance(t, 2) ? shape(1, count, 0, 0) : shape(2, 2, count, 0), F8_I32, "ids");
-    const f8_ref table = input(t, shape(2, rows, cols, 0), F8_F32, "x");
+    const f8_type size = shape(2, rows, cols, 0);
+    const f8_ref table = chance(t, 2) ? state(t, size, F8_F32) : input(t, size, F8_F32, "x");
     const f8_ref y = add(t, f8_binary(t->g, F8_OP_EMBEDDING, table, ids));
     if (chance(t, 2)) {
         const f8_ref dy = chance(t, 2) ? y : add(t, f8_unary(t->g, F8_OP_TANH, y));
-        add(t, f8_make(t->g, F8_OP_EMBEDDING_GRAD, (f8_ref[]){table, ids, dy}, 3, NULL, 0));
+        const f8_ref acc = chance(t, 2) ? table : state(t, size, F8_F32);
+        accumulates(t, acc, add(t, f8_make(t->g, F8_OP_EMBEDDING_GRAD, (f8_ref[]){acc, ids, dy}, 3, NULL, 0)));
     }
 }
 
@@ -442,9 +467,12 @@ static void product(gen *t)
     const f8_ref a = some_matrix(t, da);
     const f8_type s = *f8_type_of(t->g, a);
     const int64_t k = ta ? f8_type_rows(&s) : f8_type_columns(&s), n = 1 + PICK(t, sizes) % 270;
-    f8_ref b = input(t, tb ? shape(2, n, k, 0) : shape(2, k, n, 0), db == F8_BF16 && chance(t, 2) ? F8_F32 : db, "x");
-    if (dtype_of(t, b) != db) /* a parameter rounded on its way in */
-        b = add(t, f8_cast(t->g, b, db));
+    const f8_type size = tb ? shape(2, n, k, 0) : shape(2, k, n, 0);
+    f8_ref b;
+    if (db == F8_BF16 && chance(t, 2)) /* a parameter rounded on its way in */
+        b = f8_cast(t->g, state(t, size, F8_F32), db);
+    else
+        b = input(t, size, db, "x");
     f8_ref in[5] = {a, b}, inverse[2];
     if (scaled) {
         for (int i = 0; i < 2; i++)
@@ -459,9 +487,11 @@ static void product(gen *t)
         if (ta)
             out = shape(2, f8_type_columns(&s), 0, 0);
         out.dim[out.rank - 1] = n;
-        in[n_in++] = input(t, out, F8_F32, "soft");
+        in[n_in++] = chance(t, 2) ? state(t, out, F8_F32) : input(t, out, F8_F32, "soft");
     }
-    add(t, f8_make(t->g, op, in, n_in, attr, 2));
+    const f8_ref y = add(t, f8_make(t->g, op, in, n_in, attr, 2));
+    if (n_in % 2)
+        accumulates(t, in[n_in - 1], y);
 }
 
 /* Operands stay small: tanh of values, in bf16 or f32. */
@@ -497,9 +527,10 @@ static void composite(gen *t)
     f8_graph *g = t->g;
     const f8_ref a = some_tensor(t, F8_F32);
     const f8_type s = *f8_type_of(g, a);
-    f8_type vector = shape(1, f8_type_columns(&s), 0, 0), rows = s;
+    const f8_type vector = shape(1, f8_type_columns(&s), 0, 0);
+    f8_type rows = s;
     rows.rank--;
-    switch (below(t, 7)) {
+    switch (below(t, 8)) {
     case 0: {
         const f8_ref w = input(t, vector, F8_F32, "x"), b = input(t, vector, F8_F32, "x");
         add(t, f8_make(g, F8_OP_LAYERNORM, (f8_ref[]){a, w, b}, 3, NULL, 0));
@@ -518,12 +549,14 @@ static void composite(gen *t)
             add(t, f8_make(g, F8_OP_CROSS_ENTROPY_GRAD, (f8_ref[]){a, targets, loss}, 3, NULL, 0));
         break;
     }
-    default:
-        if (s.rank >= 2 && f8_type_columns(&s) % 2 == 0) {
-            const int64_t heads = f8_type_columns(&s) % 4 == 0 ? 1 + below(t, 2) : 1;
-            const f8_attr attr[] = {F8_INT(F8_A_HEADS, heads), F8_INT(F8_A_INVERSE, chance(t, 3))};
-            add(t, f8_make(g, F8_OP_ROPE, &a, 1, attr, 2));
-        }
+    default: {
+        const int64_t heads = 1 + below(t, 3);
+        const bool fits = s.rank >= 2 && f8_type_columns(&s) % (2 * heads) == 0;
+        const f8_ref x = fits ? a : input(t, shape(3, 1 + below(t, 3), 1 + below(t, 70), heads * 2 * (1 + below(t, 20))),
+                                          F8_F32, "x");
+        const f8_attr attr[] = {F8_INT(F8_A_HEADS, heads), F8_INT(F8_A_INVERSE, chance(t, 3))};
+        add(t, f8_make(g, F8_OP_ROPE, &x, 1, attr, 2));
+    }
     }
 }
 
@@ -532,14 +565,9 @@ static void composite(gen *t)
 static void make_states(gen *t)
 {
     static const f8_dtype dtypes[] = {F8_F32, F8_F32, F8_F32, F8_F32, F8_BF16, F8_I32};
-    const int n = 1 + below(t, MAX_STATES - 1);
-    for (int i = 0; i < n; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "s%d", i);
-        f8_var v = {.name = name, .type = t->shape[below(t, t->n_shapes)], .kind = F8_VAR_STATE};
-        v.type.dtype = PICK(t, dtypes);
-        f8_module_var(t->m, &v);
-    }
+    const int n = 1 + below(t, 5);
+    for (int i = 0; i < n; i++)
+        state(t, t->shape[below(t, t->n_shapes)], PICK(t, dtypes));
 }
 
 static void read_state(gen *t)
@@ -556,7 +584,7 @@ static bool same_type(const gen *t, f8_ref r, const void *arg)
 static void write_state(gen *t, int32_t var)
 {
     const f8_type type = t->m->var[var].type;
-    f8_ref r = chance(t, 4) ? 0 : find(t, type.dtype, same_type, &type);
+    f8_ref r = chance(t, 4) ? 0 : t->next[var] ? t->next[var] : find(t, type.dtype, same_type, &type);
     if (!r && type.dtype == F8_F32 && !chance(t, 3))
         r = f8_binary(t->g, F8_OP_ADD, f8_func_var(t->f, var), f8_const(t->g, 0.25));
     if (r)
@@ -567,7 +595,7 @@ static void write_state(gen *t, int32_t var)
 
 static void step(gen *t)
 {
-    switch (below(t, t->gemms ? 34 : 31)) {
+    switch (below(t, t->gemms ? 36 : 32)) {
     case 0: case 1: case 2: case 3: unary(t); break;
     case 4: case 5: case 6: case 7: case 8: binary(t); break;
     case 9: case 10: ternary(t); break;
@@ -586,9 +614,9 @@ static void step(gen *t)
     case 26: broadcast(t); break;
     case 27: roll(t); break;
     case 28: gather(t); break;
-    case 29: composite(t); break;
-    case 30: read_state(t); break;
-    case 31: case 32: product(t); break;
+    case 29: case 30: composite(t); break;
+    case 31: read_state(t); break;
+    case 32: case 33: case 34: product(t); break;
     default: attention(t); break;
     }
 }
@@ -626,7 +654,7 @@ int graphgen_steps(uint64_t seed)
 {
     uint64_t s = seed ^ 0x5bd1e995;
     const uint64_t x = graphgen_next(&s);
-    return 2 + (int)(x % 14);
+    return 2 + (int)(x % 22);
 }
 
 f8_module *graphgen_make(const graphgen_options *o, f8_arena *arena, f8_diag *diag)
