@@ -82,16 +82,20 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     return s;
 }
 
-f8_status f8_build_launch(f8_build *b, uint32_t unit, int64_t n_tasks)
+f8_status f8_build_launch(f8_build *b, uint32_t unit, int64_t n_tasks, uint32_t first_arg,
+                          uint32_t first_int)
 {
     f8_build_patch *grown = f8_arena_grow(b->arena, b->patch, b->n_patches, &b->patch_room,
                                           b->n_patches + 1, sizeof *grown);
     if (!grown)
         return f8_arena_status(b->arena, b->diag);
     b->patch = grown;
-    b->patch[b->n_patches++] = (f8_build_patch){b->out_index, b->out->n_steps - 1, unit, n_tasks};
+    b->patch[b->n_patches++] = (f8_build_patch){.func = b->out_index, .step = b->out->n_steps - 1,
+                                                .unit = unit, .first_arg = first_arg,
+                                                .first_int = first_int, .n_tasks = n_tasks};
     b->unit[unit].launches++;
-    b->out->step[b->out->n_steps - 1].hash = b->unit[unit].hash;
+    uint64_t *hash = &b->out->step[b->out->n_steps - 1].hash;
+    *hash = *hash * 0x100000001b3u ^ b->unit[unit].hash; /* of its launches, in order */
     return F8_OK;
 }
 
@@ -101,19 +105,34 @@ f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
     return (f8_arg){p->space, p->port, p->offset + base};
 }
 
+/* The launches [first, end) of one step: their phases in a row. */
+static f8_status patch_step(f8_build *b, uint32_t first, uint32_t end)
+{
+    const f8_build_patch *p = &b->patch[first];
+    f8_step *s = &b->plan->func[p->func].step[p->step];
+    int total = 0;
+    for (uint32_t i = first; i < end; i++)
+        total += b->unit[b->patch[i].unit].n_phases;
+    s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, (size_t)total);
+    if (!s->phase)
+        return f8_arena_status(b->arena, b->diag);
+    for (; p < &b->patch[end]; p++) {
+        const f8_build_unit *u = &b->unit[p->unit];
+        for (int n = 0; n < u->n_phases; n++)
+            s->phase[s->n_phases++] = (f8_step_phase){
+                .entry = u->entry[n], .n_tasks = p->n_tasks ? p->n_tasks : u->phase[n].n_tasks,
+                .scratch = u->phase[n].scratch, .first_arg = p->first_arg, .first_int = p->first_int};
+    }
+    return F8_OK;
+}
+
 static f8_status patch_steps(f8_build *b)
 {
-    for (uint32_t i = 0; i < b->n_patches; i++) {
-        const f8_build_patch *p = &b->patch[i];
-        const f8_build_unit *u = &b->unit[p->unit];
-        f8_step *s = &b->plan->func[p->func].step[p->step];
-        s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, (size_t)u->n_phases);
-        if (!s->phase)
-            return f8_arena_status(b->arena, b->diag);
-        s->n_phases = (uint32_t)u->n_phases;
-        for (int n = 0; n < u->n_phases; n++)
-            s->phase[n] = (f8_step_phase){
-                u->entry[n], p->n_tasks ? p->n_tasks : u->phase[n].n_tasks, u->phase[n].scratch};
+    for (uint32_t first = 0, end; first < b->n_patches; first = end) {
+        for (end = first + 1; end < b->n_patches && b->patch[end].func == b->patch[first].func &&
+                              b->patch[end].step == b->patch[first].step;)
+            end++;
+        F8_TRY(patch_step(b, first, end));
     }
     return F8_OK;
 }

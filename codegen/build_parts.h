@@ -28,6 +28,7 @@ typedef struct f8_build_unit {
 /* A kernel step whose entries are known only once its unit is linked. */
 typedef struct f8_build_patch {
     uint32_t func, step, unit;
+    uint32_t first_arg, first_int;
     int64_t n_tasks; /* 0: the unit's own */
 } f8_build_patch;
 
@@ -60,7 +61,10 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
 /* A zeroed step at the end of the function's list, valid until the next. */
 f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
                        uint32_t n_ints);
-f8_status f8_build_launch(f8_build *b, uint32_t unit, int64_t n_tasks); /* of the step made last */
+/* A launch of the step made last, whose arguments start at first_arg and first_int of the step's. A
+ * step's launches run in the order they are made, with a barrier between. */
+f8_status f8_build_launch(f8_build *b, uint32_t unit, int64_t n_tasks, uint32_t first_arg,
+                          uint32_t first_int);
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p);
 
 #endif

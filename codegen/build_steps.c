@@ -39,29 +39,42 @@ static uint64_t text_hash(const char *s)
 
 /* ---- row programs ---- */
 
-static f8_status rows_step(f8_build *b, const f8_group *g, uint32_t phase)
+/* One kernel: its phases lowered, then one step with all their arguments in a row. */
+static f8_status rows_step(f8_build *b, const f8_group *g)
 {
-    f8_kernel *k;
-    f8_binding bound;
-    F8_TRY(f8_kernel_lower(b->func, g, phase, b->arena, &k, &bound, b->diag));
-    if (!k->n_instrs)
+    f8_kernel **k = F8_NEW_ARRAY(b->arena, f8_kernel *, g->n_phases);
+    f8_binding *bound = F8_NEW_ARRAY(b->arena, f8_binding, g->n_phases);
+    uint32_t n_args = 0, n_ints = 0;
+    if (!k || !bound)
+        return no_memory(b);
+    for (uint32_t i = 0; i < g->n_phases; i++) {
+        F8_TRY(f8_kernel_lower(b->func, g, i, b->arena, &k[i], &bound[i], b->diag));
+        n_args += k[i]->n_buffers;
+        n_ints += k[i]->n_ints;
+    }
+    if (!n_args)
         return F8_OK;
-    uint32_t unit;
-    const f8_build_unit u = {.kind = F8_UNIT_ROWS,
-                             .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
-                             .text = k->text,
-                             .hash = k->hash,
-                             .kernel = k};
-    F8_TRY(f8_build_intern(b, &u, &unit));
-    f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, k->n_buffers, k->n_ints);
+    f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, n_args, n_ints);
     if (!s)
         return no_memory(b);
-    for (uint32_t i = 0; i < k->n_buffers; i++)
-        s->arg[i] = f8_build_arg(b, &bound.place[i]);
-    memcpy(s->ints, bound.ints, k->n_ints * sizeof *s->ints);
-    s->bytes_read = bound.bytes_read;
-    s->bytes_written = bound.bytes_written;
-    return f8_build_launch(b, unit, f8_cpu_rows_tasks(k, bound.ints[0]));
+    n_args = n_ints = 0;
+    for (uint32_t i = 0; i < g->n_phases; i++) {
+        if (!k[i]->n_instrs)
+            continue;
+        uint32_t unit;
+        const f8_build_unit u = {.kind = F8_UNIT_ROWS, .text = k[i]->text, .hash = k[i]->hash, .kernel = k[i],
+                                 .name = f8_arena_strdup(b->arena, g->name ? g->name : "")};
+        F8_TRY(f8_build_intern(b, &u, &unit));
+        for (uint32_t j = 0; j < k[i]->n_buffers; j++)
+            s->arg[n_args + j] = f8_build_arg(b, &bound[i].place[j]);
+        memcpy(s->ints + n_ints, bound[i].ints, k[i]->n_ints * sizeof *s->ints);
+        s->bytes_read += bound[i].bytes_read;
+        s->bytes_written += bound[i].bytes_written;
+        F8_TRY(f8_build_launch(b, unit, f8_cpu_rows_tasks(k[i], bound[i].ints[0]), n_args, n_ints));
+        n_args += k[i]->n_buffers;
+        n_ints += k[i]->n_ints;
+    }
+    return F8_OK;
 }
 
 /* ---- copies ---- */
@@ -423,7 +436,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
                            ? f8_type_bytes(type(b, n->in[0])) + f8_type_bytes(type(b, n->in[1])) +
                                  f8_type_bytes(type(b, n->in[2]))
                            : f8_type_bytes(&n->type) + 4 * d.B * d.H * d.T;
-    return f8_build_launch(b, unit, 0);
+    return f8_build_launch(b, unit, 0, 0, 0);
 }
 
 /* ---- scatter ---- */
@@ -456,16 +469,13 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     memcpy(s->ints, ints, sizeof ints);
     s->bytes_read = 4 * count + f8_type_bytes(t) + 4 * count * columns;
     s->bytes_written = 4 * count * columns;
-    return f8_build_launch(b, unit, f8_cpu_scatter_tasks(columns));
+    return f8_build_launch(b, unit, f8_cpu_scatter_tasks(columns), 0, 0);
 }
 
 f8_status f8_build_group(f8_build *b, const f8_group *g)
 {
     switch (g->kind) {
-    case F8_GROUP_ROWS:
-        for (uint32_t i = 0; i < g->n_phases; i++)
-            F8_TRY(rows_step(b, g, i));
-        return F8_OK;
+    case F8_GROUP_ROWS: return rows_step(b, g);
     case F8_GROUP_GEMM: return gemm_step(b, g);
     case F8_GROUP_ATTENTION:
     case F8_GROUP_ATTENTION_GRAD: return attention_step(b, g);

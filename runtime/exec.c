@@ -312,8 +312,10 @@ static f8_status run_step(f8_exec *x, const live_step *l)
     switch (s->kind) {
     case F8_STEP_KERNEL:
         for (uint32_t p = 0; p < s->n_phases; p++) {
-            phase_job job = {l->entry[p], l->arg, s->ints, x->scratch, x->scratch_stride};
-            f8_pool_run(x->pool, phase_tasks, &job, s->phase[p].n_tasks);
+            const f8_step_phase *phase = &s->phase[p];
+            phase_job job = {l->entry[p], l->arg + phase->first_arg, s->ints + phase->first_int,
+                             x->scratch, x->scratch_stride};
+            f8_pool_run(x->pool, phase_tasks, &job, phase->n_tasks);
         }
         x->count.kernels++;
         return F8_OK;

@@ -22,6 +22,7 @@ typedef struct f8_step_phase {
     uint64_t entry;   /* offset of the function in the blob */
     int64_t n_tasks;
     int64_t scratch;  /* bytes per thread */
+    uint32_t first_arg, first_int; /* this phase's arguments, within the step's */
 } f8_step_phase;
 
 enum { F8_COPY_RANK = F8_MAX_RANK };
@@ -31,7 +32,7 @@ typedef struct f8_step {
     const char *name;
     f8_arg *arg;      /* KERNEL: as the kernel wants; GEMM: a, b, c, a_scale, b_scale; COPY: from, to */
     uint32_t n_args, n_ints, n_phases;
-    int64_t *ints;    /* KERNEL: run-time extents (the same array for every phase) */
+    int64_t *ints;    /* KERNEL: run-time extents, phase by phase as arg */
     f8_step_phase *phase;
     f8_gemm_desc gemm;
     struct {          /* COPY: to[i..] = from[i..] over `size`, strides in elements */

@@ -106,7 +106,8 @@ START_TEST(counts)
     for (uint32_t f = 0; f < b.plan.n_funcs; f++)
         for (uint32_t i = 0; i < b.plan.func[f].n_steps; i++) {
             const f8_step *s = &b.plan.func[f].step[i];
-            kernels += s->kind == F8_STEP_KERNEL;
+            /* one launch a phase, but for attention, which is one launch of one or two phases */
+            kernels += s->n_phases;
             fp8 += s->fp8 != 0;
             ck_assert_int_gt(s->bytes_written, 0);
             for (uint32_t k = 0; k < s->n_phases; k++) {
@@ -114,7 +115,8 @@ START_TEST(counts)
                 ck_assert_int_gt(s->phase[k].n_tasks, 0);
             }
         }
-    ck_assert_uint_eq(launches, kernels);
+    ck_assert_uint_le(launches, kernels);
+    ck_assert_uint_gt(2 * launches, kernels);
     ck_assert_uint_gt(fp8, 0);
     ck_assert_uint_eq(b.plan.n_kernels, b.stats.n_kernels);
     ck_assert_uint_eq(b.plan.n_vars, b.unit.module->n_vars);
