@@ -29,6 +29,7 @@ static f8_status group_function(f8_unit *u, f8_func *f)
     f8_arena_init(&s.scratch, &u->arena->allocator);
     s.view = f8_views(s.g, &s.scratch);
     s.node = F8_NEW_ARRAY(&s.scratch, f8_group_node, s.g->n_nodes);
+    s.result = f8_arena_array(&s.scratch, s.g->n_nodes, sizeof *s.result);
     f8_status status = f8_arena_status(&s.scratch, u->diag);
     if (status == F8_OK)
         status = f8_group_analyze(&s);

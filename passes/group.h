@@ -66,6 +66,7 @@ typedef struct f8_grouping {
     f8_arena scratch;
     f8_view *view;
     f8_group_node *node;
+    const f8_port **result; /* by ref: the port it is the value of, for names */
     f8_part *part;
     size_t n_parts, part_room;
     f8_kernel_plan *kernel;

@@ -261,13 +261,15 @@ static bool collect(const f8_grouping *s, f8_ref r, f8_sources *set)
 
 static void choose_sources(f8_grouping *s, f8_ref r)
 {
-    enum { WORK_MAX = 64 };
+    enum { WORK_MAX = 64, SCALAR_WORK_MAX = 4 };
     const double bytes_per_op = 0.02; /* what an operation weighs against memory traffic */
     f8_sources made = {0};
     f8_sources *kept = &s->node[r].sources;
     *kept = (f8_sources){.n = 1, .v = {r}, .cost = memory_cost(s, r)};
     if (!recomputable(s, r) || !collect(s, r, &made))
         return;
+    if (f8_type_elements(f8_type_of(s->g, r)) == 1 && made.work > SCALAR_WORK_MAX)
+        return; /* all bytes are few: keep the code short */
     if (made.work > WORK_MAX)
         made.work = WORK_MAX;
     made.cost += made.work * bytes_per_op * (double)f8_type_elements(f8_type_of(s->g, r));
@@ -307,9 +309,11 @@ f8_status f8_group_analyze(f8_grouping *s)
 {
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         s->node[r].role = role_of(s, r);
-        if (f8_op_facts(s->g->node[r].op)->cls == F8_COMPOSITE)
+        const f8_op op = s->g->node[r].op;
+        if (f8_op_facts(op)->cls == F8_COMPOSITE || op == F8_OP_AMAX || op == F8_OP_FP8_SCALE ||
+            op == F8_OP_HISTORY_PUSH)
             return f8_fail(s->unit->diag, F8_ERR_INTERNAL, s->g->loc[r], "group: '%s' was not decomposed",
-                           f8_op_facts(s->g->node[r].op)->name);
+                           f8_op_facts(op)->name);
     }
     mark_needs(s);
     for (f8_ref r = 1; r < s->g->n_nodes; r++)

@@ -10,7 +10,35 @@
 
 enum { MAX_PHASES = 16, MAX_KERNEL_NODES = 2048 };
 
-/* ---- parts into kernels ---- */
+/* ---- small helpers ---- */
+
+static int by_ref(const void *a, const void *b)
+{
+    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* sorted[0, n) + more[0, m), without duplicates, sorted, in the unit's arena. */
+static f8_ref *united(f8_arena *arena, const f8_ref *some, uint32_t n, const f8_ref *more, uint32_t m,
+                      uint32_t *total)
+{
+    f8_ref *all = F8_NEW_ARRAY(arena, f8_ref, (size_t)n + m);
+    if (!all)
+        return NULL;
+    if (n)
+        memcpy(all, some, n * sizeof *all);
+    if (m)
+        memcpy(all + n, more, m * sizeof *all);
+    qsort(all, n + m, sizeof *all, by_ref);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n + m; i++)
+        if (kept == 0 || all[kept - 1] != all[i])
+            all[kept++] = all[i];
+    *total = kept;
+    return all;
+}
+
+/* ---- kernels ---- */
 
 static f8_status new_kernel(f8_grouping *s, uint32_t *index)
 {
@@ -81,6 +109,73 @@ static bool may_join(const f8_grouping *s, uint32_t kernel, const f8_part *p)
            k->n_nodes + p->n_nodes <= MAX_KERNEL_NODES;
 }
 
+/* ---- fills ---- */
+
+/* Whether part p does nothing but set a variable to a constant; its input port's ref if so. */
+static f8_ref filled_variable(const f8_grouping *s, const f8_part *p, const uint32_t *uses)
+{
+    const f8_func *f = s->func;
+    const f8_ref out = p->out[0];
+    if (p->n_out != 1 || s->node[out].sources.n != 0 || uses[out] != 1)
+        return 0;
+    for (size_t i = 0; i < f->n_out; i++) {
+        if (f->out[i].ref != out || f->out[i].var < 0)
+            continue;
+        for (size_t k = 0; k < f->n_in; k++)
+            if (f->in[k].var == f->out[i].var)
+                return f->in[k].ref;
+    }
+    return 0;
+}
+
+/* The last part over domain [rows, cols] that reads each input, + 1. */
+static void note_readers(const f8_grouping *s, uint32_t *reader)
+{
+    for (uint32_t i = 0; i < s->n_parts; i++)
+        for (uint32_t j = 0; j < s->part[i].n_nodes; j++) {
+            const f8_node *n = f8_at(s->g, s->part[i].node[j]);
+            for (uint32_t k = 0; k < n->n_in; k++) {
+                const f8_ref base = s->view[n->in[k]].base;
+                if (s->g->node[base].op == F8_OP_INPUT &&
+                    (!reader[base] || s->part[i].when >= s->part[reader[base] - 1].when))
+                    reader[base] = i + 1;
+            }
+        }
+}
+
+/* A gradient is set to zero by the kernel that reads it last: its memory is at hand there. */
+static f8_status merge_fills(f8_grouping *s)
+{
+    uint32_t *reader = F8_NEW_ARRAY(&s->scratch, uint32_t, s->g->n_nodes);
+    uint32_t *uses = F8_NEW_ARRAY(&s->scratch, uint32_t, s->g->n_nodes);
+    F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
+    note_readers(s, reader);
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        for (uint32_t i = 0; i < s->g->node[r].n_in; i++)
+            uses[s->g->node[r].in[i]]++;
+    for (size_t i = 0; i < s->func->n_out; i++)
+        uses[s->func->out[i].ref]++;
+    size_t kept = 0;
+    for (uint32_t i = 0; i < s->n_parts; i++) {
+        f8_part *p = &s->part[i];
+        const f8_ref variable = filled_variable(s, p, uses);
+        f8_part *to = variable && reader[variable] ? &s->part[reader[variable] - 1] : NULL;
+        if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0)
+            continue;
+        to->node = united(&s->scratch, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
+        to->out = united(&s->scratch, to->out, to->n_out, p->out, 1, &to->n_out);
+        F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
+        p->n_nodes = 0; /* gone */
+    }
+    for (size_t i = 0; i < s->n_parts; i++)
+        if (s->part[i].n_nodes > 0)
+            s->part[kept++] = s->part[i];
+    s->n_parts = kept;
+    return F8_OK;
+}
+
+/* ---- parts into kernels, in order ---- */
+
 static int by_moment(const void *a, const void *b)
 {
     const f8_part *x = a, *y = b;
@@ -91,6 +186,8 @@ static int by_moment(const void *a, const void *b)
 
 f8_status f8_group_kernels(f8_grouping *s)
 {
+    if (!s->unit->options.no_fuse)
+        F8_TRY(merge_fills(s));
     qsort(s->part, s->n_parts, sizeof *s->part, by_moment);
     for (uint32_t i = 0; i < s->n_parts; i++)
         for (uint32_t k = 0; k < s->part[i].n_out; k++)
@@ -115,32 +212,6 @@ f8_status f8_group_kernels(f8_grouping *s)
 }
 
 /* ---- phases ---- */
-
-static int by_ref(const void *a, const void *b)
-{
-    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* sorted[0, n) + more[0, m), without duplicates, sorted, in the unit's arena. */
-static f8_ref *united(f8_arena *arena, const f8_ref *some, uint32_t n, const f8_ref *more, uint32_t m,
-                      uint32_t *total)
-{
-    f8_ref *all = F8_NEW_ARRAY(arena, f8_ref, (size_t)n + m);
-    if (!all)
-        return NULL;
-    if (n)
-        memcpy(all, some, n * sizeof *all);
-    if (m)
-        memcpy(all + n, more, m * sizeof *all);
-    qsort(all, n + m, sizeof *all, by_ref);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n + m; i++)
-        if (kept == 0 || all[kept - 1] != all[i])
-            all[kept++] = all[i];
-    *total = kept;
-    return all;
-}
 
 /* Whether a value may be placed inside a wider one, with gaps between its rows. */
 static bool may_have_gaps(const f8_grouping *s, const uint8_t *in_columns, f8_ref r)
@@ -170,14 +241,14 @@ static bool is_flat(const f8_grouping *s, const uint8_t *in_columns, const f8_ph
     return true;
 }
 
-static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *p)
+/* `before` is the part that the group's last phase was made of, or NULL. */
+static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *before, const f8_part *p)
 {
     f8_arena *arena = s->unit->arena;
-    f8_phase *last = group->n_phases ? &group->phase[group->n_phases - 1] : NULL;
     /* Parts of one cell that ended up in one kernel are one phase. */
-    const bool same = last && last->rows == p->rows && last->cols == p->cols && last->n_out &&
-                      s->node[last->out[0]].when == p->when;
-    f8_phase *to = same ? last : &group->phase[group->n_phases++];
+    const bool same = before && before->when == p->when && before->rows == p->rows &&
+                      before->cols == p->cols;
+    f8_phase *to = &group->phase[same ? group->n_phases - 1 : group->n_phases++];
     to->rows = p->rows;
     to->cols = p->cols;
     to->node = united(arena, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
@@ -203,18 +274,39 @@ static f8_ref *listed(f8_arena *arena, const f8_ref *list, uint32_t n)
     return copy;
 }
 
-/* Whether something of the name would tell a reader more than an op does. */
+static const char *named_output(const f8_grouping *s, const f8_group *group)
+{
+    for (uint32_t i = 0; i < group->n_out; i++)
+        if (s->g->name[group->out[i]])
+            return s->g->name[group->out[i]];
+    return NULL;
+}
+
+/* The variable that a kernel gives its next value: the parameter, if there are several. */
+static const char *replaced_variable(const f8_grouping *s, const f8_group *group)
+{
+    const f8_port *best = NULL;
+    for (uint32_t i = 0; i < group->n_out; i++) {
+        const f8_port *p = s->result[group->out[i]];
+        if (p && p->var >= 0 &&
+            (!best || s->g->module->var[p->var].kind == F8_VAR_PARAM))
+            best = p;
+    }
+    return best ? best->name : NULL;
+}
+
+/* What a reader of listings wants to know: the value made, the variable replaced, or else the op at the
+ * end and something it works on. */
 static const char *name_of(const f8_grouping *s, const f8_group *group)
 {
-    const f8_graph *g = s->g;
-    const f8_phase *first = &group->phase[0];
-    for (uint32_t i = 0; i < group->n_out; i++)
-        if (g->name[group->out[i]])
-            return g->name[group->out[i]];
-    for (uint32_t i = first->n_nodes; i-- > 0;)
-        if (g->name[first->node[i]])
-            return g->name[first->node[i]];
-    return f8_op_facts(g->node[group->out[0]].op)->name;
+    const char *name = named_output(s, group);
+    if (name || (name = replaced_variable(s, group)))
+        return name;
+    const char *op = f8_op_facts(s->g->node[group->out[0]].op)->name;
+    for (uint32_t i = 0; i < group->n_in; i++)
+        if (s->g->name[group->in[i]])
+            return f8_arena_printf(s->unit->arena, "%s of %s", op, s->g->name[group->in[i]]);
+    return op;
 }
 
 static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *group, uint32_t number)
@@ -225,7 +317,8 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
     *group = (f8_group){.kind = F8_GROUP_ROWS, .phase = F8_NEW_ARRAY(arena, f8_phase, k->n_parts)};
     F8_TRY(f8_arena_status(arena, s->unit->diag));
     for (uint32_t i = 0; i < k->n_parts; i++)
-        F8_TRY(add_phase(s, group, &s->part[k->part[i]]));
+        F8_TRY(add_phase(s, group, i > 0 ? &s->part[k->part[i - 1]] : NULL,
+                         &s->part[k->part[i]]));
     for (uint32_t i = 0; i < group->n_phases; i++) {
         f8_phase *p = &group->phase[i];
         for (uint32_t j = 0; j < p->n_out; j++) {
@@ -299,7 +392,7 @@ static f8_status emit_whole(emitter *e, f8_ref r, f8_group *group, uint32_t numb
     if (*linear)
         group->name = *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;
     else
-        group->name = s->g->name[r] ? s->g->name[r] : f8_op_facts(n->op)->name;
+        group->name = name_of(s, group);
     return f8_arena_status(arena, s->unit->diag);
 }
 
@@ -339,6 +432,8 @@ f8_status f8_group_emit(f8_grouping *s)
     f8_arena *arena = s->unit->arena;
     emitter e;
     F8_TRY(setup_emitter(&e, s));
+    for (size_t i = 0; i < s->func->n_out; i++)
+        s->result[s->view[s->func->out[i].ref].base] = &s->func->out[i];
     size_t room = s->n_kernels;
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
         room += s->node[r].live && s->node[r].role == F8_ROLE_WHOLE;
