@@ -5,11 +5,11 @@
 #   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
 #   make bench           figures, also to build/bench.jsonl
 #   make lint            clang-tidy           make install DESTDIR=... PREFIX=/usr/local
-#   VARIANT=debug|asan|tsan                   builds beside the release one, in build-VARIANT/
+#   VARIANT=debug|asan|tsan|fuzz              builds beside the release one, in build-VARIANT/
 
 VARIANT ?= release
 ifeq ($(origin CC),default)
-CC := gcc
+CC := $(if $(filter fuzz,$(VARIANT)),clang-19,gcc)
 endif
 PREFIX ?= /usr/local
 LLVM_INCLUDE ?= /usr/lib/llvm-19/include
@@ -19,6 +19,10 @@ FLAGS_release := -O2
 FLAGS_debug := -O0
 FLAGS_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -fsanitize=thread
+FLAGS_fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+# gcc's range analysis warns of nothing real in instrumented code.
+FLAGS_asan += -Wno-format-truncation -Wno-maybe-uninitialized
+FLAGS_tsan += -Wno-format-truncation -Wno-maybe-uninitialized
 
 # No contraction: what is rounded is decided by the IR (rule 2).
 CFLAGS += -std=c17 -D_GNU_SOURCE -g -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden -fPIC \
@@ -31,6 +35,9 @@ LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c 
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
 SHARED := $(wildcard tests/shared/*.c)
+# The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
+API := $(addprefix frontend/,context.c builder.c program.c instance.c)
+LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c
 PEERS := $(filter-out bench/bench_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -67,6 +74,9 @@ $(BUILD)/tests/check_api $(BUILD)/tests/check_builder: $(BUILD)/tests/%: $(BUILD
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $< $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
+$(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
