@@ -1,12 +1,12 @@
 /* Group: which nodes share a kernel.
  *
  * Pointwise ops, reductions, quantization and gathers become row programs; a GEMM, an attention, a
- * scatter, a copy is a group of its own; views are nobody's work. The three steps are in group_analyze.c
- * (when and where can each value be computed, and what is worth storing), group_parts.c (what each phase
- * computes) and group_kernels.c (which phases share a kernel).
+ * scatter, a copy is a group of its own; views are nobody's work. The three steps are in
+ * group_analyze.c (when and where can each value be computed, and what is worth storing),
+ * group_parts.c (what each phase computes) and group_kernels.c (which phases share a kernel).
  *
- * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question is
- * costly, the answer depends on the order of asking, and equal layers come out unequal.
+ * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question
+ * is costly, the answer depends on the order of asking, and equal layers come out unequal.
  *
  * Requires legalize. Gives func->program with groups, without order or places. */
 #include "passes/group.h"

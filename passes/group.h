@@ -1,4 +1,5 @@
-/* Private to passes/group*.c: what grouping knows of each node, and the parts kernels are made of. */
+/* Private to passes/group*.c: what grouping knows of each node, and the parts kernels are made of.
+ */
 #ifndef F8_GROUP_H
 #define F8_GROUP_H
 
@@ -17,8 +18,8 @@ typedef enum f8_group_role {
 
 enum { F8_MAX_SOURCES = 6 };
 
-/* What a later phase reads to have a value: the value itself (v[0] == it), or what it recomputes the
- * value from. */
+/* What a later phase reads to have a value: the value itself (v[0] == it), or what it recomputes
+ * the value from. */
 typedef struct f8_sources {
     uint32_t n;
     f8_ref v[F8_MAX_SOURCES];
@@ -40,7 +41,7 @@ typedef struct f8_group_node {
     int64_t rows, cols; /* FUSED, ALIAS: the domain it is computed in */
     f8_when when;
     f8_sources sources;
-    uint32_t part;      /* FUSED, stored: the part that writes it, + 1 */
+    uint32_t part; /* FUSED, stored: the part that writes it, + 1 */
 } f8_group_node;
 
 /* A phase in the making: connected nodes of one domain and one moment. */

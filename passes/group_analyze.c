@@ -2,12 +2,13 @@
  * store.
  *
  * A moment is (level, stage). Values of one level never wait for each other through a GEMM, so any
- * of them may share a kernel without a cycle; values of one moment and one domain may share a phase.
- * That makes legality a matter of numbering, with no search for cycles.
+ * of them may share a kernel without a cycle; values of one moment and one domain may share a
+ * phase. That makes legality a matter of numbering, with no search for cycles.
  *
  * A value used at a later moment is either stored, or recomputed there from what is stored anyway
- * (its sources): an f32 copy of a bf16 activation, a normalized row, a derivative of GELU. Both ways
- * give the same bits, so the choice is by bytes: written and read once against what recomputing reads. */
+ * (its sources): an f32 copy of a bf16 activation, a normalized row, a derivative of GELU. Both
+ * ways give the same bits, so the choice is by bytes: written and read once against what
+ * recomputing reads. */
 #include "passes/group.h"
 
 /* ---- roles ---- */
@@ -18,16 +19,12 @@ static f8_group_role role_of(const f8_grouping *s, f8_ref r)
     const f8_node *n = f8_at(g, r);
     switch (n->op) {
     case F8_OP_CONST:
-    case F8_OP_IOTA:
-        return F8_ROLE_CALC;
+    case F8_OP_IOTA: return F8_ROLE_CALC;
     case F8_OP_INPUT:
     case F8_OP_ROPE_COS:
-    case F8_OP_ROPE_SIN:
-        return F8_ROLE_MEMORY;
-    case F8_OP_PROJECT:
-        return F8_ROLE_PROJECT;
-    case F8_OP_SLICE:
-        return s->view[r].base == r ? F8_ROLE_WHOLE : F8_ROLE_VIEW;
+    case F8_OP_ROPE_SIN: return F8_ROLE_MEMORY;
+    case F8_OP_PROJECT: return F8_ROLE_PROJECT;
+    case F8_OP_SLICE: return s->view[r].base == r ? F8_ROLE_WHOLE : F8_ROLE_VIEW;
     case F8_OP_RESHAPE: {
         const f8_type *from = f8_type_of(g, n->in[0]);
         const f8_group_role in = s->node[n->in[0]].role;
@@ -49,10 +46,8 @@ static f8_group_role role_of(const f8_grouping *s, f8_ref r)
     case F8_OP_ATTENTION_GRAD:
     case F8_OP_EMBEDDING_GRAD:
     case F8_OP_TRANSPOSE:
-    case F8_OP_CONCAT:
-        return F8_ROLE_WHOLE;
-    default:
-        return F8_ROLE_FUSED;
+    case F8_OP_CONCAT: return F8_ROLE_WHOLE;
+    default: return F8_ROLE_FUSED;
     }
 }
 
@@ -103,14 +98,10 @@ static f8_when after(const f8_grouping *s, f8_ref base)
 {
     const f8_group_node *n = &s->node[base];
     switch (n->role) {
-    case F8_ROLE_FUSED:
-        return n->when + 1;
-    case F8_ROLE_WHOLE:
-        return F8_WHEN(F8_LEVEL(n->when) + 1, 0);
-    case F8_ROLE_PROJECT:
-        return F8_WHEN(F8_LEVEL(s->node[s->g->node[base].in[0]].when) + 1, 0);
-    default:
-        return 0;
+    case F8_ROLE_FUSED: return n->when + 1;
+    case F8_ROLE_WHOLE: return F8_WHEN(F8_LEVEL(n->when) + 1, 0);
+    case F8_ROLE_PROJECT: return F8_WHEN(F8_LEVEL(s->node[s->g->node[base].in[0]].when) + 1, 0);
+    default: return 0;
     }
 }
 
@@ -202,15 +193,19 @@ static double memory_cost(const f8_grouping *s, f8_ref r)
 static double op_work(f8_op op)
 {
     switch (op) {
-    case F8_OP_EXP: case F8_OP_LOG: case F8_OP_TANH: case F8_OP_ERF: case F8_OP_SIN: case F8_OP_COS:
-    case F8_OP_SIGMOID:
-        return 10;
-    case F8_OP_DIV: case F8_OP_SQRT: case F8_OP_RSQRT:
-        return 3;
-    case F8_OP_RESHAPE: case F8_OP_BROADCAST:
-        return 0;
-    default:
-        return 1;
+    case F8_OP_EXP:
+    case F8_OP_LOG:
+    case F8_OP_TANH:
+    case F8_OP_ERF:
+    case F8_OP_SIN:
+    case F8_OP_COS:
+    case F8_OP_SIGMOID: return 10;
+    case F8_OP_DIV:
+    case F8_OP_SQRT:
+    case F8_OP_RSQRT: return 3;
+    case F8_OP_RESHAPE:
+    case F8_OP_BROADCAST: return 0;
+    default: return 1;
     }
 }
 
@@ -299,7 +294,8 @@ static void analyze_node(f8_grouping *s, f8_ref r)
     } else if (p->role == F8_ROLE_WHOLE) {
         for (uint32_t i = 0; i < n->n_in; i++) {
             const f8_ref base = s->view[n->in[i]].base;
-            const f8_when when = s->node[base].role == F8_ROLE_FUSED ? s->node[base].when : after(s, base);
+            const f8_when when =
+                s->node[base].role == F8_ROLE_FUSED ? s->node[base].when : after(s, base);
             p->when = later(p->when, F8_WHEN(F8_LEVEL(when), 0));
         }
     }
@@ -312,8 +308,8 @@ f8_status f8_group_analyze(f8_grouping *s)
         const f8_op op = s->g->node[r].op;
         if (f8_op_facts(op)->cls == F8_COMPOSITE || op == F8_OP_AMAX || op == F8_OP_FP8_SCALE ||
             op == F8_OP_HISTORY_PUSH)
-            return f8_fail(s->unit->diag, F8_ERR_INTERNAL, s->g->loc[r], "group: '%s' was not decomposed",
-                           f8_op_facts(op)->name);
+            return f8_fail(s->unit->diag, F8_ERR_INTERNAL, s->g->loc[r],
+                           "group: '%s' was not decomposed", f8_op_facts(op)->name);
     }
     mark_needs(s);
     for (f8_ref r = 1; r < s->g->n_nodes; r++)

@@ -1,8 +1,8 @@
 /* Grouping, the end: parts into kernels, and kernels and whole groups into func->program.
  *
- * A part joins the kernel of the one kernel of its level that it reads from, as a further phase behind a
- * barrier: the end of a column sum, amax to scale to the second visit. With two or more it starts a
- * kernel of its own, so the merge can never close a cycle and equal layers stay equal. */
+ * A part joins the kernel of the one kernel of its level that it reads from, as a further phase
+ * behind a barrier: the end of a column sum, amax to scale to the second visit. With two or more it
+ * starts a kernel of its own, so the merge can never close a cycle and equal layers stay equal. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@ static int by_ref(const void *a, const void *b)
 }
 
 /* sorted[0, n) + more[0, m), without duplicates, sorted, in the unit's arena. */
-static f8_ref *united(f8_arena *arena, const f8_ref *some, uint32_t n, const f8_ref *more, uint32_t m,
-                      uint32_t *total)
+static f8_ref *united(f8_arena *arena, const f8_ref *some, uint32_t n, const f8_ref *more,
+                      uint32_t m, uint32_t *total)
 {
     f8_ref *all = F8_NEW_ARRAY(arena, f8_ref, (size_t)n + m);
     if (!all)
@@ -220,15 +220,16 @@ static bool may_have_gaps(const f8_grouping *s, const uint8_t *in_columns, f8_re
     return in_columns[v->base] || !f8_view_contiguous(v, f8_type_of(s->g, r));
 }
 
-/* Whether a phase is elementwise on contiguous values alone, so that rows need not be kept apart. */
+/* Whether a phase is elementwise on contiguous values alone, so that rows need not be kept apart.
+ */
 static bool is_flat(const f8_grouping *s, const uint8_t *in_columns, const f8_phase *p)
 {
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const f8_ref r = p->node[i];
         const f8_node *n = f8_at(s->g, r);
         const bool one = f8_type_elements(&n->type) == 1;
-        if (f8_is_reduce(n->op) || n->op == F8_OP_ROLL || n->op == F8_OP_EMBEDDING || in_columns[r] ||
-            (!one && f8_type_elements(&n->type) != p->rows * p->cols))
+        if (f8_is_reduce(n->op) || n->op == F8_OP_ROLL || n->op == F8_OP_EMBEDDING ||
+            in_columns[r] || (!one && f8_type_elements(&n->type) != p->rows * p->cols))
             return false;
         for (uint32_t k = 0; k < n->n_in; k++) {
             const f8_ref o = n->in[k];
@@ -246,8 +247,8 @@ static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *befor
 {
     f8_arena *arena = s->unit->arena;
     /* Parts of one cell that ended up in one kernel are one phase. */
-    const bool same = before && before->when == p->when && before->rows == p->rows &&
-                      before->cols == p->cols;
+    const bool same =
+        before && before->when == p->when && before->rows == p->rows && before->cols == p->cols;
     f8_phase *to = &group->phase[same ? group->n_phases - 1 : group->n_phases++];
     to->rows = p->rows;
     to->cols = p->cols;
@@ -260,9 +261,9 @@ static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *befor
 
 typedef struct emitter {
     f8_grouping *s;
-    uint32_t *seen;      /* by ref: number of the last group that listed it */
-    uint8_t *in_columns; /* by ref: an operand of a concatenation of columns */
-    f8_ref *list;        /* scratch */
+    uint32_t *seen;                   /* by ref: number of the last group that listed it */
+    uint8_t *in_columns;              /* by ref: an operand of a concatenation of columns */
+    f8_ref *list;                     /* scratch */
     f8_ref (*result)[F8_MAX_RESULTS]; /* by ref: PROJECT nodes */
 } emitter;
 
@@ -288,15 +289,14 @@ static const char *replaced_variable(const f8_grouping *s, const f8_group *group
     const f8_port *best = NULL;
     for (uint32_t i = 0; i < group->n_out; i++) {
         const f8_port *p = s->result[group->out[i]];
-        if (p && p->var >= 0 &&
-            (!best || s->g->module->var[p->var].kind == F8_VAR_PARAM))
+        if (p && p->var >= 0 && (!best || s->g->module->var[p->var].kind == F8_VAR_PARAM))
             best = p;
     }
     return best ? best->name : NULL;
 }
 
-/* What a reader of listings wants to know: the value made, the variable replaced, or else the op at the
- * end and something it works on. */
+/* What a reader of listings wants to know: the value made, the variable replaced, or else the op at
+ * the end and something it works on. */
 static const char *name_of(const f8_grouping *s, const f8_group *group)
 {
     const char *name = named_output(s, group);
@@ -317,8 +317,7 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
     *group = (f8_group){.kind = F8_GROUP_ROWS, .phase = F8_NEW_ARRAY(arena, f8_phase, k->n_parts)};
     F8_TRY(f8_arena_status(arena, s->unit->diag));
     for (uint32_t i = 0; i < k->n_parts; i++)
-        F8_TRY(add_phase(s, group, i > 0 ? &s->part[k->part[i - 1]] : NULL,
-                         &s->part[k->part[i]]));
+        F8_TRY(add_phase(s, group, i > 0 ? &s->part[k->part[i - 1]] : NULL, &s->part[k->part[i]]));
     for (uint32_t i = 0; i < group->n_phases; i++) {
         f8_phase *p = &group->phase[i];
         for (uint32_t j = 0; j < p->n_out; j++) {
@@ -356,16 +355,11 @@ static f8_group_kind whole_kind(f8_op op)
 {
     switch (op) {
     case F8_OP_MATMUL:
-    case F8_OP_SCALED_MATMUL:
-        return F8_GROUP_GEMM;
-    case F8_OP_ATTENTION:
-        return F8_GROUP_ATTENTION;
-    case F8_OP_ATTENTION_GRAD:
-        return F8_GROUP_ATTENTION_GRAD;
-    case F8_OP_EMBEDDING_GRAD:
-        return F8_GROUP_SCATTER;
-    default:
-        return F8_GROUP_COPY;
+    case F8_OP_SCALED_MATMUL: return F8_GROUP_GEMM;
+    case F8_OP_ATTENTION: return F8_GROUP_ATTENTION;
+    case F8_OP_ATTENTION_GRAD: return F8_GROUP_ATTENTION_GRAD;
+    case F8_OP_EMBEDDING_GRAD: return F8_GROUP_SCATTER;
+    default: return F8_GROUP_COPY;
     }
 }
 

@@ -1,8 +1,9 @@
-/* Grouping, second half: what each cell (one moment, one domain) computes, split into connected parts.
+/* Grouping, second half: what each cell (one moment, one domain) computes, split into connected
+ * parts.
  *
  * Cells are visited from the last moment to the first, so that all demands on a cell are known when
- * its turn comes: a demand for a value not at home in a cell becomes a read of a stored value, and a
- * demand on the cell that stores it, or a copy of the nodes that recompute it. */
+ * its turn comes: a demand for a value not at home in a cell becomes a read of a stored value, and
+ * a demand on the cell that stores it, or a copy of the nodes that recompute it. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -11,16 +12,17 @@
 /* One cell under construction. Arrays by ref are shared by all cells and told apart by stamps. */
 typedef struct cell {
     f8_grouping *s;
-    f8_ref home;         /* any node at home here: its domain and moment */
+    f8_ref home; /* any node at home here: its domain and moment */
     uint32_t id;
-    uint32_t *stamp;     /* by ref: == id when the node is computed in this cell */
-    uint32_t *slot;      /* by ref: index into node[] */
-    uint32_t *read_stamp, *read_slot; /* by ref: the first node that reads this stored value in full */
-    f8_ref *node;        /* computed here; then sorted */
+    uint32_t *stamp; /* by ref: == id when the node is computed in this cell */
+    uint32_t *slot;  /* by ref: index into node[] */
+    uint32_t *read_stamp,
+        *read_slot; /* by ref: the first node that reads this stored value in full */
+    f8_ref *node;   /* computed here; then sorted */
     uint32_t n_nodes;
-    uint32_t *leader;    /* by slot: union-find */
+    uint32_t *leader; /* by slot: union-find */
     f8_ref *stack;
-    uint8_t *seen;       /* by slot */
+    uint8_t *seen; /* by slot */
 } cell;
 
 /* ---- what the cell computes ---- */
@@ -32,7 +34,8 @@ static bool stored_source(const f8_grouping *s, f8_ref o)
     return s->node[base].role == F8_ROLE_FUSED && from->n == 1 && from->v[0] == base;
 }
 
-/* Whether operand i of r, computed in this cell, is computed here too; if not it is read from memory. */
+/* Whether operand i of r, computed in this cell, is computed here too; if not it is read from
+ * memory. */
 static bool computed_here(const cell *c, f8_ref r, uint32_t i)
 {
     const f8_grouping *s = c->s;
@@ -254,7 +257,8 @@ f8_status f8_group_parts(f8_grouping *s)
     for (uint32_t i = 0, end; i < n; i = end) {
         uint32_t n_home = 0;
         for (end = i; end < n && key[end].when == key[i].when && key[end].rows == key[i].rows &&
-                      key[end].cols == key[i].cols; end++)
+                      key[end].cols == key[i].cols;
+             end++)
             home[n_home++] = key[end].ref;
         c.home = home[0];
         c.id++;

@@ -1,13 +1,12 @@
 /* Legalize: rewrite what the CPU's kernels and GEMMs can't take as it stands. No bit changes.
  *
- *   matmul(a, cast(param, bf16))      rounds the f32 parameter on the way in: no copy of a weight exists
- *   reduce over the first axis        of a matrix only, in blocks of 64 rows (the canonical order, ir/README.md)
- *   reduce over one element           is that element
- *   transpose of axes of one element  a reshape
- *   reshape, where rows change        narrow values only: cast(reshape(x), narrow) = reshape(cast(x, narrow)),
- *                                     reshape(cast(x, wide)) = cast(reshape(x), wide)
- *   broadcast no row program reads    an explicit broadcast
- *   result that is an input           a copy, so that state and ports never alias
+ *   matmul(a, cast(param, bf16))      rounds the f32 parameter on the way in: no copy of a weight
+ * exists reduce over the first axis        of a matrix only, in blocks of 64 rows (the canonical
+ * order, ir/README.md) reduce over one element           is that element transpose of axes of one
+ * element  a reshape reshape, where rows change        narrow values only: cast(reshape(x), narrow)
+ * = reshape(cast(x, narrow)), reshape(cast(x, wide)) = cast(reshape(x), wide) broadcast no row
+ * program reads    an explicit broadcast result that is an input           a copy, so that state
+ * and ports never alias
  *
  * The reference target interprets any node, so only the rest of the compiler needs this. */
 #include "passes/pass.h"
@@ -82,7 +81,8 @@ static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref
         return op == F8_OP_REDUCE_AMAX ? f8_unary(g, F8_OP_ABS, x) : x;
     if (at == in.rank - 1)
         return 0;
-    const f8_type matrix = {.dtype = in.dtype, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
+    const f8_type matrix = {
+        .dtype = in.dtype, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
     x = f8_reshape(g, x, &matrix);
     x = op == F8_OP_REDUCE_SUM ? sum_rows(g, x) : max_rows(g, op, x);
     return f8_reshape(g, x, &out);
@@ -137,7 +137,8 @@ static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
     return 0;
 }
 
-/* The node with explicit broadcasts for operands that no row program could read; 0 if there are none. */
+/* The node with explicit broadcasts for operands that no row program could read; 0 if there are
+ * none. */
 static f8_ref broadcast_operands(f8_graph *g, const f8_node *n, const f8_ref *in)
 {
     f8_ref wide[3];
@@ -150,7 +151,8 @@ static f8_ref broadcast_operands(f8_graph *g, const f8_node *n, const f8_ref *in
     }
     if (!any)
         return 0;
-    return f8_make_clone(g, n->op, wide, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);
+    return f8_make_clone(g, n->op, wide, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                         n->clone);
 }
 
 /* ---- matrix multiplications ---- */
@@ -226,8 +228,8 @@ static bool is_fill(const f8_graph *g, f8_ref r)
     return g->node[r].op == F8_OP_BROADCAST && g->node[g->node[r].in[0]].op == F8_OP_CONST;
 }
 
-/* Results must be computed, and each into its own storage: one that is an input, a constant or a view of one
- * is copied (but for a variable that stays what it was), and no two share a fill. */
+/* Results must be computed, and each into its own storage: one that is an input, a constant or a
+ * view of one is copied (but for a variable that stays what it was), and no two share a fill. */
 static f8_status own_results(f8_func *f)
 {
     f8_graph *g = f->graph;

@@ -1,9 +1,9 @@
 /* Memory: where every value lies.
  *
- * storage_share.c decides who shares whose storage under the order that schedule chose; what is left
- * are units with one lifetime each, packed into the arena by pack.c. Then views follow their bases.
- * Results that could not be computed in place (somebody still reads the old state afterwards) are
- * copied at the end.
+ * storage_share.c decides who shares whose storage under the order that schedule chose; what is
+ * left are units with one lifetime each, packed into the arena by pack.c. Then views follow their
+ * bases. Results that could not be computed in place (somebody still reads the old state
+ * afterwards) are copied at the end.
  *
  * Requires schedule. Gives program->place, copy, arena_bytes, lower_bound and constants. */
 #include "ir/fp8.h"
@@ -30,15 +30,9 @@ static void write_const(f8_dtype dtype, double value, uint8_t *to)
     const float f = (float)value;
     const int32_t i = (int32_t)(dtype == F8_I32 ? value : 0);
     switch (dtype) {
-    case F8_F32:
-        memcpy(to, &f, sizeof f);
-        break;
-    case F8_I32:
-        memcpy(to, &i, sizeof i);
-        break;
-    case F8_BOOL:
-        *to = value != 0;
-        break;
+    case F8_F32: memcpy(to, &f, sizeof f); break;
+    case F8_I32: memcpy(to, &i, sizeof i); break;
+    case F8_BOOL: *to = value != 0; break;
     default: {
         const uint32_t code = f8_encode(dtype, f, false);
         for (size_t k = 0; k < f8_dtype_size(dtype); k++)
@@ -147,9 +141,9 @@ static f8_status final_copies(f8_storage *s, f8_arena *arena)
     for (size_t i = 0; i < s->func->n_out; i++) {
         const f8_port *port = &s->func->out[i];
         const int64_t stride = f8_type_columns(&port->type);
-        const f8_place to =
-            port->var >= 0 ? (f8_place){F8_SPACE_STATE, -1, s->var_offset[port->var], stride}
-                           : (f8_place){F8_SPACE_OUTPUT, (int32_t)i, 0, stride};
+        const f8_place to = port->var >= 0
+                                ? (f8_place){F8_SPACE_STATE, -1, s->var_offset[port->var], stride}
+                                : (f8_place){F8_SPACE_OUTPUT, (int32_t)i, 0, stride};
         if (!same_place(&p->place[port->ref], &to))
             p->copy[p->n_copies++] = (f8_final_copy){port->ref, to};
     }

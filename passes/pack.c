@@ -1,8 +1,9 @@
 /* Packing lifetimes into one arena: see pack.h.
  *
- * Blocks are placed one by one, each at the lowest gap between the placed blocks it overlaps in time.
- * How well that does depends on the order of placing, and no order is best for all graphs (the problem
- * is NP-hard), so a few are tried: by size, by lifetime, by their product, by start. */
+ * Blocks are placed one by one, each at the lowest gap between the placed blocks it overlaps in
+ * time. How well that does depends on the order of placing, and no order is best for all graphs
+ * (the problem is NP-hard), so a few are tried: by size, by lifetime, by their product, by start.
+ */
 #include "passes/pack.h"
 
 #include <stdlib.h>
@@ -106,9 +107,11 @@ static int64_t place_all(f8_block *block, uint32_t n, bool tight, shelf *s)
     return top;
 }
 
-int64_t f8_pack(f8_block *block, uint32_t n, uint32_t positions, f8_arena *scratch, int64_t *lower_bound)
+int64_t f8_pack(f8_block *block, uint32_t n, uint32_t positions, f8_arena *scratch,
+                int64_t *lower_bound)
 {
-    static int (*const order[])(const void *, const void *) = {by_bytes, by_area, by_length, by_start};
+    static int (*const order[])(const void *, const void *) = {by_bytes, by_area, by_length,
+                                                               by_start};
     int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)positions + 2);
     f8_block *best = F8_NEW_ARRAY(scratch, f8_block, n);
     shelf s = {.at = f8_arena_array(scratch, n, sizeof *s.at)};

@@ -8,13 +8,14 @@
 typedef struct f8_block {
     int64_t bytes;
     uint32_t start, end;
-    uint32_t id;     /* the caller's */
-    int64_t offset;  /* result */
+    uint32_t id;    /* the caller's */
+    int64_t offset; /* result */
 } f8_block;
 
-/* Give each block an offset such that blocks alive at the same position never overlap. Returns the bytes
- * of the arena, or -1 when out of memory; *lower_bound is the most bytes alive at one position of
- * [0, positions). Deterministic; the blocks' order changes. */
-int64_t f8_pack(f8_block *block, uint32_t n, uint32_t positions, f8_arena *scratch, int64_t *lower_bound);
+/* Give each block an offset such that blocks alive at the same position never overlap. Returns the
+ * bytes of the arena, or -1 when out of memory; *lower_bound is the most bytes alive at one
+ * position of [0, positions). Deterministic; the blocks' order changes. */
+int64_t f8_pack(f8_block *block, uint32_t n, uint32_t positions, f8_arena *scratch,
+                int64_t *lower_bound);
 
 #endif

@@ -1,4 +1,5 @@
-/* Programs for people: groups in order, what their phases compute, where values lie, bytes moved. */
+/* Programs for people: groups in order, what their phases compute, where values lie, bytes moved.
+ */
 #include "passes/rows.h"
 
 #include <inttypes.h>
@@ -149,7 +150,8 @@ static void put_node(printer *p, const f8_phase *phase, f8_ref r)
 
 static void put_group(printer *p, uint32_t position, uint32_t index)
 {
-    static const char *const kind[] = {"rows", "gemm", "attention", "attention_grad", "scatter", "copy"};
+    static const char *const kind[] = {"rows",           "gemm",    "attention",
+                                       "attention_grad", "scatter", "copy"};
     const f8_group *group = &p->f->program->group[index];
     put(p, "  [%u] %s %s", position, kind[group->kind], group->name);
     if (p->f->program->place) {
@@ -183,15 +185,18 @@ f8_status f8_program_print(const f8_func *f, const f8_writer *w)
         return F8_OK;
     put(&p, "program %s: %u groups", f->name, program->n_groups);
     if (program->place)
-        put(&p, ", arena %" PRId64 " bytes (lower bound %" PRId64 "), constants %" PRId64 ", %u copies",
-            program->arena_bytes, program->lower_bound, program->constants_bytes, program->n_copies);
+        put(&p,
+            ", arena %" PRId64 " bytes (lower bound %" PRId64 "), constants %" PRId64 ", %u copies",
+            program->arena_bytes, program->lower_bound, program->constants_bytes,
+            program->n_copies);
     put(&p, "\n");
     for (uint32_t i = 0; i < program->n_groups; i++)
         put_group(&p, i, program->order ? program->order[i] : i);
     for (uint32_t i = 0; i < program->n_copies; i++) {
         put(&p, "  copy ");
         put_value(&p, program->copy[i].from);
-        put(&p, " to %s+%" PRId64 "\n", program->copy[i].to.space == F8_SPACE_STATE ? "state" : "output",
+        put(&p, " to %s+%" PRId64 "\n",
+            program->copy[i].to.space == F8_SPACE_STATE ? "state" : "output",
             program->copy[i].to.offset);
     }
     return p.failed ? f8_fail(f->graph->diag, F8_ERR_IO, F8_NOWHERE, "writing failed") : F8_OK;

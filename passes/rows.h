@@ -42,7 +42,8 @@ static inline bool f8_view_contiguous(const f8_view *v, const f8_type *t)
 /* The module variable or caller's port an INPUT node reads; NULL for other nodes. */
 const f8_port *f8_input_port(const f8_func *f, f8_ref r);
 
-/* A sum, maximum or amax along the first axis of a matrix ([R, C] -> [.., C]); the others reduce rows. */
+/* A sum, maximum or amax along the first axis of a matrix ([R, C] -> [.., C]); the others reduce
+ * rows. */
 bool f8_is_column_reduce(const f8_graph *g, f8_ref r);
 
 static inline bool f8_is_reduce(f8_op op)

@@ -1,11 +1,11 @@
 /* Schedule: the order of groups.
  *
- * Data decides most of it. Beyond that, whoever reads a state's old value, or an accumulator's, goes
- * before the group that overwrites it (write-after-read) as long as that closes no cycle; where it would,
- * memory keeps the values apart. Then two orders are made and the one that needs less memory is
- * taken: that of the text, and one that at each step prefers a group that frees at least as much
- * as it allocates. The second runs a chunk of the head to its end before the next chunk's logits
- * appear, and a weight's gradient as soon as it can let go of its activation.
+ * Data decides most of it. Beyond that, whoever reads a state's old value, or an accumulator's,
+ * goes before the group that overwrites it (write-after-read) as long as that closes no cycle;
+ * where it would, memory keeps the values apart. Then two orders are made and the one that needs
+ * less memory is taken: that of the text, and one that at each step prefers a group that frees at
+ * least as much as it allocates. The second runs a chunk of the head to its end before the next
+ * chunk's logits appear, and a weight's gradient as soon as it can let go of its activation.
  *
  * Requires group. Gives program->order. */
 #include "passes/storage.h"
@@ -152,11 +152,11 @@ typedef struct unit {
 
 typedef struct play {
     scheduler *s;
-    unit *unit;              /* by root ref */
-    f8_ref **touched;        /* by group: roots it writes or reads, once each event */
+    unit *unit;       /* by root ref */
+    f8_ref **touched; /* by group: roots it writes or reads, once each event */
     uint32_t *n_touched;
     uint32_t *ready, n_ready;
-    uint32_t *waits;         /* by group: edges still unmet */
+    uint32_t *waits; /* by group: edges still unmet */
     int64_t live, peak;
 } play;
 
@@ -239,7 +239,8 @@ static uint32_t choose(play *p, bool thrifty)
         if (!thrifty)
             continue;
         const int64_t change = growth(p, p->ready[i], &allocated);
-        if (change < least || (change == least && best != UINT32_MAX && p->ready[i] < p->ready[best])) {
+        if (change < least ||
+            (change == least && best != UINT32_MAX && p->ready[i] < p->ready[best])) {
             least = change;
             best = i;
         }
@@ -285,8 +286,8 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
     play p;
     F8_TRY(setup_play(&p, s));
     if (make_order(&p, false, order) < 0)
-        return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE, "schedule: the groups of '%s' form a cycle",
-                       s->storage.func->name);
+        return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                       "schedule: the groups of '%s' form a cycle", s->storage.func->name);
     for (uint32_t i = 0; i < n; i++)
         position[order[i]] = i;
     F8_TRY(f8_storage_share(&s->storage, position));

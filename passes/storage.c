@@ -7,14 +7,10 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     switch (n->op) {
-    case F8_OP_MATMUL:
-        return n->n_in > 2 ? n->in[2] : 0;
-    case F8_OP_SCALED_MATMUL:
-        return n->n_in > 4 ? n->in[4] : 0;
-    case F8_OP_EMBEDDING_GRAD:
-        return n->in[0];
-    default:
-        return 0;
+    case F8_OP_MATMUL: return n->n_in > 2 ? n->in[2] : 0;
+    case F8_OP_SCALED_MATMUL: return n->n_in > 4 ? n->in[4] : 0;
+    case F8_OP_EMBEDDING_GRAD: return n->in[0];
+    default: return 0;
     }
 }
 
@@ -24,7 +20,8 @@ int64_t f8_module_layout(const f8_module *m, int64_t *offsets)
     for (size_t i = 0; i < m->n_vars; i++) {
         if (offsets)
             offsets[i] = at;
-        at += (f8_type_bytes(&m->var[i].type) + F8_ARENA_ALIGN - 1) / F8_ARENA_ALIGN * F8_ARENA_ALIGN;
+        at +=
+            (f8_type_bytes(&m->var[i].type) + F8_ARENA_ALIGN - 1) / F8_ARENA_ALIGN * F8_ARENA_ALIGN;
     }
     return at;
 }
@@ -63,7 +60,8 @@ static void add_read(f8_storage *s, f8_ref r, uint32_t group)
 
 f8_status f8_storage_build(f8_storage *s, const f8_func *f, f8_arena *scratch, f8_diag *diag)
 {
-    *s = (f8_storage){.func = f, .g = f->graph, .program = f->program, .diag = diag, .scratch = scratch};
+    *s = (f8_storage){
+        .func = f, .g = f->graph, .program = f->program, .diag = diag, .scratch = scratch};
     s->view = f8_views(s->g, scratch);
     s->base = F8_NEW_ARRAY(scratch, f8_base, s->g->n_nodes);
     s->var_offset = F8_NEW_ARRAY(scratch, int64_t, s->g->module->n_vars);
@@ -113,14 +111,14 @@ static uint32_t pass_of(const f8_storage *s, const f8_phase *p, uint32_t *pass, 
 static bool reads_in_step(const f8_storage *s, const f8_node *n, uint32_t k, const f8_type *t)
 {
     const f8_type *in = f8_type_of(s->g, n->in[k]);
-    return n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING &&
-           f8_type_rows(in) == f8_type_rows(t) && f8_type_columns(in) == f8_type_columns(t) &&
+    return n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING && f8_type_rows(in) == f8_type_rows(t) &&
+           f8_type_columns(in) == f8_type_columns(t) &&
            (f8_is_reduce(n->op) || f8_type_elements(&n->type) == f8_type_elements(t));
 }
 
-/* Whether every read of `from` in this phase is of the element being written. A kernel stores such values
- * in its last pass over the row, where it loads before it stores; row statistics have no such
- * care taken, so for them the value must be known in that pass only. */
+/* Whether every read of `from` in this phase is of the element being written. A kernel stores such
+ * values in its last pass over the row, where it loads before it stores; row statistics have no
+ * such care taken, so for them the value must be known in that pass only. */
 static bool phase_may_overwrite(const f8_storage *s, const f8_phase *p, f8_ref from, f8_ref to)
 {
     const f8_type *t = f8_type_of(s->g, to);

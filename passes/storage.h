@@ -1,8 +1,8 @@
 /* Who shares whose storage: what schedule and memory both need to know.
  *
- * A base is a value with storage of its own (rows.h has the views of it). Bases share a unit of storage
- * where one is a part of a concatenation, or where one is overwritten by another: a state by its next value, an
- * accumulator by the GEMM or scatter that adds to it. */
+ * A base is a value with storage of its own (rows.h has the views of it). Bases share a unit of
+ * storage where one is a part of a concatenation, or where one is overwritten by another: a state
+ * by its next value, an accumulator by the GEMM or scatter that adds to it. */
 #ifndef F8_STORAGE_H
 #define F8_STORAGE_H
 
@@ -18,18 +18,18 @@ typedef struct f8_reader {
 } f8_reader;
 
 typedef struct f8_base {
-    uint32_t def;            /* the group that writes it, or F8_NO_GROUP */
+    uint32_t def; /* the group that writes it, or F8_NO_GROUP */
     uint32_t n_readers;
     f8_reader *reader;
-    bool read, lies;         /* read by somebody; lies in memory at all */
+    bool read, lies; /* read by somebody; lies in memory at all */
     /* Where: `offset` elements into the unit of `root` (itself for a root), rows `stride` apart. */
     f8_ref root;
     int64_t offset, stride;
-    f8_ref inside;           /* the concatenation it is a part of, or 0 */
-    f8_ref next;             /* the next base of the same unit, from the root on; 0 ends */
+    f8_ref inside; /* the concatenation it is a part of, or 0 */
+    f8_ref next;   /* the next base of the same unit, from the root on; 0 ends */
     /* Of roots: a fixed place, or the arena (space NONE until packed). */
     f8_place place;
-    uint32_t start, end;     /* positions in the order, inclusive */
+    uint32_t start, end; /* positions in the order, inclusive */
 } f8_base;
 
 typedef struct f8_storage {
@@ -39,23 +39,25 @@ typedef struct f8_storage {
     f8_diag *diag;
     f8_arena *scratch;
     f8_view *view;
-    f8_base *base;           /* by ref; meaningful where view[r].base == r */
+    f8_base *base; /* by ref; meaningful where view[r].base == r */
     int64_t *var_offset;
 } f8_storage;
 
 /* Views, definitions and readers of func->program; arrays in `scratch`. */
 f8_status f8_storage_build(f8_storage *s, const f8_func *f, f8_arena *scratch, f8_diag *diag);
 
-/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end. */
+/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end.
+ */
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
 
 /* Whether `group` may write base `to` over base `from`, which it reads: never another element of
  * `from` after its place is written. Both cover the same bytes. */
 bool f8_storage_group_may_overwrite(const f8_storage *s, uint32_t group, f8_ref from, f8_ref to);
 
-/* Whether the writes of `member`, which lies in the storage of variable input `old`, come after every read
- * of what they overwrite. */
-bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref member);
+/* Whether the writes of `member`, which lies in the storage of variable input `old`, come after
+ * every read of what they overwrite. */
+bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
+                              f8_ref member);
 
 /* The accumulator operand of a MATMUL, SCALED_MATMUL or EMBEDDING_GRAD node, or 0. */
 f8_ref f8_accumulator(const f8_graph *g, f8_ref r);

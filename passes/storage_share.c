@@ -47,7 +47,8 @@ static bool writes_gaps(const f8_storage *s, f8_ref r)
     return false;
 }
 
-/* Place operand `part` of concatenation c at `offset` elements of it, if it can be computed there. */
+/* Place operand `part` of concatenation c at `offset` elements of it, if it can be computed there.
+ */
 static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, bool columns)
 {
     const f8_ref r = s->view[part].base;
@@ -59,8 +60,8 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
     if (b->def == F8_NO_GROUP || b->root != r || b->next ||
         f8_type_elements(t) != f8_type_elements(seen))
         return;
-    if (gaps && (b->n_readers != 1 || !writes_gaps(s, r) ||
-                 f8_type_columns(t) != f8_type_columns(seen)))
+    if (gaps &&
+        (b->n_readers != 1 || !writes_gaps(s, r) || f8_type_columns(t) != f8_type_columns(seen)))
         return;
     for (uint32_t i = 0; i < b->n_readers; i++)
         if (b->reader[i].group == F8_NO_GROUP)
@@ -88,7 +89,7 @@ static void share_concat(f8_storage *s, f8_ref c)
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_type *t = f8_type_of(s->g, n->in[i]);
         /* whole rows are whole->stride apart, columns next to each other */
-        const int64_t step = columns ? f8_type_columns(t)
+        const int64_t step = columns            ? f8_type_columns(t)
                              : axis == rank - 1 ? f8_type_elements(t)
                                                 : f8_type_rows(t) * s->base[c].stride;
         bool once = true;
@@ -109,7 +110,8 @@ static void range_of(const f8_type *t, int64_t offset, int64_t stride, int64_t *
     *high = offset + (f8_type_rows(t) - 1) * stride + f8_type_columns(t);
 }
 
-/* Whether every element of concatenation c is computed in place, so that it writes nothing itself. */
+/* Whether every element of concatenation c is computed in place, so that it writes nothing itself.
+ */
 static bool writes_nothing(const f8_storage *s, f8_ref c)
 {
     const f8_node *n = f8_at(s->g, c);
@@ -121,7 +123,8 @@ static bool writes_nothing(const f8_storage *s, f8_ref c)
     return true;
 }
 
-bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref member)
+bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
+                              f8_ref member)
 {
     const f8_base *b = &s->base[member], *from = &s->base[old];
     int64_t low, high, read_low, read_high;
@@ -185,7 +188,8 @@ static void share_result(f8_storage *s, const uint32_t *position, size_t index, 
 
 /* ---- accumulators ---- */
 
-static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r, const f8_ref *input)
+static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
+                              const f8_ref *input)
 {
     const f8_ref operand = f8_accumulator(s->g, r);
     const f8_ref acc = operand ? s->view[operand].base : 0;

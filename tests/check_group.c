@@ -1,5 +1,5 @@
-/* legalize and group: which nodes share a kernel, what is stored between kernels, and the figures the
- * project promises of a GPT layer. */
+/* legalize and group: which nodes share a kernel, what is stored between kernels, and the figures
+ * the project promises of a GPT layer. */
 #include "tests/shared/compile.h"
 #include "tests/shared/program_check.h"
 #include "tests/shared/unit.h"
@@ -22,7 +22,8 @@ static void place(test_unit *t)
     test_pass(t, f8_pass_schedule);
     test_pass(t, f8_pass_memory);
     for (size_t i = 0; i < t->unit.module->n_funcs; i++)
-        ck_assert_msg(f8_program_check(&t->unit.module->func[i], &t->diag) == F8_OK, "%s", t->diag.text);
+        ck_assert_msg(f8_program_check(&t->unit.module->func[i], &t->diag) == F8_OK, "%s",
+                      t->diag.text);
 }
 
 static void parse(test_unit *t, const char *text)
@@ -84,10 +85,10 @@ static const f8_group *only_rows(const f8_program *p)
 START_TEST(one_row_program)
 {
     test_unit t;
-    const f8_program *p = placed(&t,
-                                 "func forward(%x: f32[30, 20], %w: f32[20]) -> (%y: f32[30, 20]) {\n"
-                                 "  %m = reduce_sum(%x)\n  %c = sub(%x, %m)\n  %v = reduce_sum(mul(%c, %c))\n"
-                                 "  return mul(mul(%c, rsqrt(%v)), %w)\n}\n");
+    const f8_program *p =
+        placed(&t, "func forward(%x: f32[30, 20], %w: f32[20]) -> (%y: f32[30, 20]) {\n"
+                   "  %m = reduce_sum(%x)\n  %c = sub(%x, %m)\n  %v = reduce_sum(mul(%c, %c))\n"
+                   "  return mul(mul(%c, rsqrt(%v)), %w)\n}\n");
     const f8_group *g = only_rows(p);
     ck_assert_uint_eq(g->n_phases, 1);
     ck_assert_int_eq(g->phase[0].rows, 30);
@@ -113,8 +114,9 @@ END_TEST
 START_TEST(column_sum_is_phases)
 {
     test_unit t;
-    const f8_program *p = placed(&t, "func forward(%x: f32[300, 20]) -> (%y: f32[300, 20], %s: f32[1, 20]) {\n"
-                                     "  %t = tanh(%x)\n  return %t, reduce_sum(%t) {axis = 0}\n}\n");
+    const f8_program *p =
+        placed(&t, "func forward(%x: f32[300, 20]) -> (%y: f32[300, 20], %s: f32[1, 20]) {\n"
+                   "  %t = tanh(%x)\n  return %t, reduce_sum(%t) {axis = 0}\n}\n");
     const f8_group *g = only_rows(p);
     ck_assert_uint_eq(g->n_phases, 2);
     ck_assert_int_eq(g->phase[0].rows, 300);
@@ -127,9 +129,8 @@ END_TEST
 START_TEST(second_visit_is_a_phase)
 {
     test_unit t;
-    parse(&t,
-                    "func forward(%x: f32[30, 20]) -> (%q: f8e4m3[30, 20]) {\n"
-                    "  %t = tanh(%x)\n  return quantize(%t, fp8_scale(amax(%t)))\n}\n");
+    parse(&t, "func forward(%x: f32[30, 20]) -> (%q: f8e4m3[30, 20]) {\n"
+              "  %t = tanh(%x)\n  return quantize(%t, fp8_scale(amax(%t)))\n}\n");
     test_pass(&t, f8_pass_decompose);
     place(&t);
     const f8_group *g = only_rows(t.unit.module->func[0].program);
@@ -145,8 +146,9 @@ END_TEST
 START_TEST(nothing_fuses_around_a_gemm)
 {
     test_unit t;
-    const f8_program *p = placed(&t, "func forward(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[30, 20]) {\n"
-                                     "  %t = tanh(%x)\n  return add(%t, matmul(%t, %w))\n}\n");
+    const f8_program *p =
+        placed(&t, "func forward(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[30, 20]) {\n"
+                   "  %t = tanh(%x)\n  return add(%t, matmul(%t, %w))\n}\n");
     ck_assert_int_eq(count(p, F8_GROUP_ROWS), 2);
     ck_assert_int_eq(count(p, F8_GROUP_GEMM), 1);
     test_unit_end(&t);
@@ -174,9 +176,9 @@ END_TEST
 START_TEST(unfused_is_one_node_each)
 {
     test_unit t;
-    parse(&t,
-                    "func forward(%x: f32[300, 20], %w: f32[20]) -> (%y: f32[1, 20]) {\n"
-                    "  %m = reduce_sum(%x)\n  %c = mul(sub(%x, %m), %w)\n  return reduce_sum(%c) {axis = 0}\n}\n");
+    parse(&t, "func forward(%x: f32[300, 20], %w: f32[20]) -> (%y: f32[1, 20]) {\n"
+              "  %m = reduce_sum(%x)\n  %c = mul(sub(%x, %m), %w)\n  return reduce_sum(%c) {axis = "
+              "0}\n}\n");
     t.unit.options.no_fuse = true;
     place(&t);
     const f8_program *p = t.unit.module->func[0].program;
@@ -194,13 +196,13 @@ END_TEST
 START_TEST(weights_are_rounded_on_the_way_in)
 {
     test_unit t;
-    parse(&t,
-                    "param w: f32[20, 8] zeros\n"
-                    "func forward(%x: f32[30, 20]) -> (%y: f32[30, 8]) {\n"
-                    "  return matmul(cast(%x) {to = bf16}, cast(w) {to = bf16})\n}\n");
+    parse(&t, "param w: f32[20, 8] zeros\n"
+              "func forward(%x: f32[30, 20]) -> (%y: f32[30, 8]) {\n"
+              "  return matmul(cast(%x) {to = bf16}, cast(w) {to = bf16})\n}\n");
     test_pass(&t, f8_pass_legalize);
-    ck_assert_str_eq(test_print(&t, "forward"),
-                     "  %1 = cast(%x) {to = bf16}\n  %2 = matmul(%1, w) {round_b = true}\n  return %2\n");
+    ck_assert_str_eq(
+        test_print(&t, "forward"),
+        "  %1 = cast(%x) {to = bf16}\n  %2 = matmul(%1, w) {round_b = true}\n  return %2\n");
     test_unit_end(&t);
 }
 END_TEST
@@ -212,7 +214,8 @@ static const struct {
      "  %1 = reshape(%x) {shape = [5000, 6]}\n  %2 = reduce_sum(%1) {axis = 0, block = 64}\n"
      "  %3 = reduce_sum(%2) {axis = 0, block = 64}\n  %4 = reduce_sum(%3) {axis = 0}\n"
      "  %5 = reshape(%4) {shape = [1, 2, 3]}\n  return %5\n"},
-    {"reduce_sum(exp(slice(%x) {axis = 0, start = 3, stop = 4})) {axis = 0}", /* one element sums to itself */
+    {"reduce_sum(exp(slice(%x) {axis = 0, start = 3, stop = 4})) {axis = 0}", /* one element sums to
+                                                                                 itself */
      "  %1 = slice(%x) {axis = 0, start = 3, stop = 4}\n  %2 = exp(%1)\n  return %2\n"},
     {"transpose(reduce_sum(%x)) {perm = [0, 2, 1]}", /* moves an axis of one element */
      "  %1 = reduce_sum(%x)\n  %2 = reshape(%1) {shape = [5000, 1, 2]}\n  return %2\n"},
@@ -223,8 +226,9 @@ START_TEST(rewritten)
     test_unit t;
     char text[512];
     const char *shapes[] = {"1, 2, 3", "1, 2, 3", "5000, 1, 2"};
-    snprintf(text, sizeof text, "func forward(%%x: f32[5000, 2, 3]) -> (%%y: f32[%s]) {\n  return %s\n}\n",
-             shapes[_i], rewrites[_i].in);
+    snprintf(text, sizeof text,
+             "func forward(%%x: f32[5000, 2, 3]) -> (%%y: f32[%s]) {\n  return %s\n}\n", shapes[_i],
+             rewrites[_i].in);
     parse(&t, text);
     test_pass(&t, f8_pass_legalize);
     ck_assert_str_eq(test_print(&t, "forward"), rewrites[_i].out);
@@ -243,7 +247,8 @@ START_TEST(models_are_sound)
     test_unit t;
     model(&t, models[_i % 3], recipes[_i / 3 % 4], 0, _i >= 12);
     for (size_t i = 0; i < t.unit.module->n_funcs; i++)
-        ck_assert_msg(f8_program_check(&t.unit.module->func[i], &t.diag) == F8_OK, "%s", t.diag.text);
+        ck_assert_msg(f8_program_check(&t.unit.module->func[i], &t.diag) == F8_OK, "%s",
+                      t.diag.text);
     test_unit_end(&t);
 }
 END_TEST
@@ -251,7 +256,8 @@ END_TEST
 /* Kernels of the training step, GEMMs and copies that are none aside. */
 static int kernels(const f8_program *p)
 {
-    return count(p, F8_GROUP_ROWS) + count(p, F8_GROUP_ATTENTION) + count(p, F8_GROUP_ATTENTION_GRAD);
+    return count(p, F8_GROUP_ROWS) + count(p, F8_GROUP_ATTENTION) +
+           count(p, F8_GROUP_ATTENTION_GRAD);
 }
 
 /* One layer more, forward and backward, is at most 16 kernels more; no concatenation copies. */

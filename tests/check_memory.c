@@ -1,5 +1,5 @@
-/* schedule and memory: orders, places in state, sharing of storage, packing; and the judge that the other
- * tests trust, shown to catch faults. */
+/* schedule and memory: orders, places in state, sharing of storage, packing; and the judge that the
+ * other tests trust, shown to catch faults. */
 #include "tests/shared/compile.h"
 #include "tests/shared/program_check.h"
 #include "tests/shared/random_graph.h"
@@ -59,15 +59,17 @@ static void begin(built *b)
 
 static int32_t state(built *b, const char *name, int64_t rows, int64_t cols)
 {
-    return f8_module_var(b->m, &(f8_var){.name = name, .type = {F8_F32, 2, {rows, cols}}, .kind = F8_VAR_STATE});
+    return f8_module_var(
+        b->m, &(f8_var){.name = name, .type = {F8_F32, 2, {rows, cols}}, .kind = F8_VAR_STATE});
 }
 
 static void finish(built *b)
 {
-    static f8_status (*const pass[])(f8_unit *) = {f8_pass_legalize, f8_pass_group, f8_pass_schedule,
-                                                   f8_pass_memory};
+    static f8_status (*const pass[])(f8_unit *) = {f8_pass_legalize, f8_pass_group,
+                                                   f8_pass_schedule, f8_pass_memory};
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++)
-        ck_assert_msg(pass[i](&b->unit) == F8_OK && f8_verify(b->m, &b->diag) == F8_OK, "%s", b->diag.text);
+        ck_assert_msg(pass[i](&b->unit) == F8_OK && f8_verify(b->m, &b->diag) == F8_OK, "%s",
+                      b->diag.text);
     ck_assert_msg(f8_program_check(b->f, &b->diag) == F8_OK, "%s", b->diag.text);
 }
 
@@ -96,8 +98,9 @@ START_TEST(moved_not_in_place)
     const int32_t v = state(&b, "s", 20, 20);
     const f8_ref s = f8_func_var(b.f, v);
     const f8_ints perm = {2, {1, 0}};
-    const f8_ref moved = _i ? f8_make(b.f->graph, F8_OP_TRANSPOSE, &s, 1, &F8_INTS(F8_A_PERM, perm), 1)
-                            : f8_make(b.f->graph, F8_OP_ROLL, &s, 1, &F8_INT(F8_A_SHIFT, 1), 1);
+    const f8_ref moved =
+        _i ? f8_make(b.f->graph, F8_OP_TRANSPOSE, &s, 1, &F8_INTS(F8_A_PERM, perm), 1)
+           : f8_make(b.f->graph, F8_OP_ROLL, &s, 1, &F8_INT(F8_A_SHIFT, 1), 1);
     f8_func_result(b.f, "s", moved, v);
     finish(&b);
     ck_assert_uint_eq(b.f->program->n_copies, 1);
@@ -163,7 +166,8 @@ START_TEST(accumulated_in_place)
     const f8_ref x = f8_func_input(b.f, "x", &(f8_type){F8_F32, 2, {20, 20}}, -1);
     f8_ref sum = f8_func_var(b.f, v);
     for (int i = 0; i < 3; i++)
-        sum = f8_make(g, F8_OP_MATMUL, (f8_ref[]){x, i % 2 ? x : f8_unary(g, F8_OP_EXP, x), sum}, 3, NULL, 0);
+        sum = f8_make(g, F8_OP_MATMUL, (f8_ref[]){x, i % 2 ? x : f8_unary(g, F8_OP_EXP, x), sum}, 3,
+                      NULL, 0);
     f8_func_result(b.f, "grad", sum, v);
     finish(&b);
     for (f8_ref r = 1; r < b.f->graph->n_nodes; r++)
@@ -183,7 +187,8 @@ START_TEST(parts_of_a_state)
     const f8_ref s = f8_func_var(b.f, v);
     f8_ref part[3];
     for (int64_t i = 0; i < 3; i++)
-        part[i] = f8_unary(g, (f8_op[]){F8_OP_TANH, F8_OP_EXP, F8_OP_ABS}[i], f8_slice(g, s, 0, i, i + 1));
+        part[i] = f8_unary(g, (f8_op[]){F8_OP_TANH, F8_OP_EXP, F8_OP_ABS}[i],
+                           f8_slice(g, s, 0, i, i + 1));
     f8_func_result(b.f, "amax", f8_concat(g, part, 3, 0), v);
     finish(&b);
     ck_assert_int_eq(place_of(b.f, "amax").space, F8_SPACE_STATE);
@@ -192,8 +197,8 @@ START_TEST(parts_of_a_state)
 }
 END_TEST
 
-/* The parts, rotated. In one kernel that is fine: it loads each column of all three before it stores. In
- * three GEMMs, whichever writes first destroys what another has yet to read. */
+/* The parts, rotated. In one kernel that is fine: it loads each column of all three before it
+ * stores. In three GEMMs, whichever writes first destroys what another has yet to read. */
 START_TEST(rotated_parts_of_a_state)
 {
     built b;
@@ -205,7 +210,8 @@ START_TEST(rotated_parts_of_a_state)
     f8_ref part[3];
     for (int64_t i = 0; i < 3; i++) {
         const f8_ref next = f8_slice(g, s, 0, (i + 1) % 3, (i + 1) % 3 + 1);
-        part[i] = _i ? f8_make(g, F8_OP_MATMUL, (f8_ref[]){next, w}, 2, NULL, 0) : f8_unary(g, F8_OP_TANH, next);
+        part[i] = _i ? f8_make(g, F8_OP_MATMUL, (f8_ref[]){next, w}, 2, NULL, 0)
+                     : f8_unary(g, F8_OP_TANH, next);
     }
     f8_func_result(b.f, "s", f8_concat(g, part, 3, 0), v);
     finish(&b);
@@ -219,14 +225,15 @@ END_TEST
 START_TEST(slices_and_concatenations_are_views)
 {
     test_unit t;
-    const f8_func *f =
-        placed(&t, "func forward(%x: f32[30, 60], %w: f32[60, 60]) -> (%y: f32[30, 60]) {\n"
-                   "  %h = matmul(%x, %w)\n"
-                   "  %a = matmul(slice(%h) {start = 0, stop = 20}, slice(%w) {axis = 0, start = 0, stop = 20})\n"
-                   "  %b = slice(%a) {start = 0, stop = 30}\n"
-                   "  %v = slice(slice(%w) {start = 0, stop = 30}) {axis = 0, start = 20, stop = 40}\n"
-                   "  %c = matmul(slice(%h) {start = 20, stop = 40}, %v)\n"
-                   "  return concat(%b, %c)\n}\n");
+    const f8_func *f = placed(
+        &t, "func forward(%x: f32[30, 60], %w: f32[60, 60]) -> (%y: f32[30, 60]) {\n"
+            "  %h = matmul(%x, %w)\n"
+            "  %a = matmul(slice(%h) {start = 0, stop = 20}, slice(%w) {axis = 0, start = 0, stop "
+            "= 20})\n"
+            "  %b = slice(%a) {start = 0, stop = 30}\n"
+            "  %v = slice(slice(%w) {start = 0, stop = 30}) {axis = 0, start = 20, stop = 40}\n"
+            "  %c = matmul(slice(%h) {start = 20, stop = 40}, %v)\n"
+            "  return concat(%b, %c)\n}\n");
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
         if (f8_at(f->graph, r)->op == F8_OP_SLICE)
             ck_assert_int_ne(f->program->place[r].space, F8_SPACE_NONE);
@@ -244,8 +251,9 @@ END_TEST
 
 static f8_func *two_kernels(test_unit *t)
 {
-    return placed(t, "func forward(%x: f32[30, 30]) -> (%y: f32[30, 30]) {\n"
-                     "  %a = matmul(exp(%x), %x)\n  %b = matmul(tanh(%a), %a)\n  return add(%b, %a)\n}\n");
+    return placed(
+        t, "func forward(%x: f32[30, 30]) -> (%y: f32[30, 30]) {\n"
+           "  %a = matmul(exp(%x), %x)\n  %b = matmul(tanh(%a), %a)\n  return add(%b, %a)\n}\n");
 }
 
 START_TEST(judge_sees_shared_bytes)
@@ -306,7 +314,8 @@ START_TEST(packed_blocks_are_apart)
     for (uint32_t i = 0; i < N; i++)
         for (uint32_t k = 0; k < i; k++)
             if (b[i].start <= b[k].end && b[k].start <= b[i].end)
-                ck_assert(b[i].offset + b[i].bytes <= b[k].offset || b[k].offset + b[k].bytes <= b[i].offset);
+                ck_assert(b[i].offset + b[i].bytes <= b[k].offset ||
+                          b[k].offset + b[k].bytes <= b[i].offset);
     f8_arena_end(&arena);
 }
 END_TEST

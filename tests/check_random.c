@@ -1,8 +1,8 @@
 /* The CPU target against the reference interpreter on random functions, op by op.
  *
- * What a library computes (matmul, attention) depends on its algorithm, so those results are read back
- * from the target, held to a tolerance against the reference on the target's own inputs, and taken as
- * they are from there on. Everything else must be equal to the last bit, NaNs by class. */
+ * What a library computes (matmul, attention) depends on its algorithm, so those results are read
+ * back from the target, held to a tolerance against the reference on the target's own inputs, and
+ * taken as they are from there on. Everything else must be equal to the last bit, NaNs by class. */
 #include "tests/shared/program_check.h"
 #include "tests/shared/random_graph.h"
 
@@ -25,7 +25,7 @@ enum { FUNCS = 10 }; /* compiled together */
 typedef struct oracle {
     f8_arena arena;
     const f8_func *f;
-    void **value;  /* by ref: the first result */
+    void **value; /* by ref: the first result */
     void *(*further)[F8_MAX_RESULTS];
     uint64_t seed;
 } oracle;
@@ -74,7 +74,8 @@ static void *magnitudes(oracle *o, const f8_type *t, const void *data)
     return copy;
 }
 
-/* Any order of adding k + 1 products in f32 errs by at most (k + 1) 2^-23 of the sum of their magnitudes. */
+/* Any order of adding k + 1 products in f32 errs by at most (k + 1) 2^-23 of the sum of their
+ * magnitudes. */
 static void expect_near_matmul(oracle *o, f8_ref r, const void *want, const void *got)
 {
     const f8_graph *g = o->f->graph;
@@ -91,14 +92,16 @@ static void expect_near_matmul(oracle *o, f8_ref r, const void *want, const void
         const double w = (double)decoded(&n->type, want, i), t = (double)decoded(&n->type, got, i);
         const double bound = (double)(k + 2) * 0x1p-23 * (double)decoded(&n->type, sum, i) + 1e-37;
         if (isfinite(bound) && isfinite(w))
-            ck_assert_msg(fabs(w - t) <= bound, "seed %llu: matmul %%%u[%lld] of k %lld: %a, not %a",
+            ck_assert_msg(fabs(w - t) <= bound,
+                          "seed %llu: matmul %%%u[%lld] of k %lld: %a, not %a",
                           (unsigned long long)o->seed, r, (long long)i, (long long)k, t, w);
     }
 }
 
-/* Rows of attention are averages: errors are small against the largest value. tests/check_attention.c is
- * strict. */
-static void expect_near(const oracle *o, f8_ref r, const f8_type *t, const void *want, const void *got)
+/* Rows of attention are averages: errors are small against the largest value.
+ * tests/check_attention.c is strict. */
+static void expect_near(const oracle *o, f8_ref r, const f8_type *t, const void *want,
+                        const void *got)
 {
     double most = 0;
     for (int64_t i = 0; i < f8_type_elements(t); i++)
@@ -167,7 +170,8 @@ static void evaluate(oracle *o, f8_ref r, void *const *out)
         o->further[r][i] = buffer(o, &t);
     }
     o->value[r] = o->further[r][0];
-    ck_assert_msg(f8_reference_node(g, r, in, o->further[r], NULL, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_msg(f8_reference_node(g, r, in, o->further[r], NULL, &diag) == F8_OK, "%s",
+                  diag.text);
     if (is_library(n->op))
         take_results(o, r, out, o->further[r]);
 }
@@ -205,28 +209,30 @@ static f8_module *make_module(batch *b, const f8_random_options *options)
     for (int i = 0; i < FUNCS; i++) {
         char name[16];
         snprintf(name, sizeof name, "f%d", i);
-        ck_assert_msg(f8_random_func(m, f8_intern(m, name), b->seed + (uint64_t)i, options), "seed %llu: %s",
-                      (unsigned long long)b->seed + (uint64_t)i, b->diag.text);
+        ck_assert_msg(f8_random_func(m, f8_intern(m, name), b->seed + (uint64_t)i, options),
+                      "seed %llu: %s", (unsigned long long)b->seed + (uint64_t)i, b->diag.text);
     }
     return m;
 }
 
 static void compile(batch *b, bool no_fuse, int threads)
 {
-    static f8_status (*const pass[])(f8_unit *) = {f8_pass_canonicalize, f8_pass_legalize, f8_pass_group,
-                                                   f8_pass_schedule, f8_pass_memory};
+    static f8_status (*const pass[])(f8_unit *) = {f8_pass_canonicalize, f8_pass_legalize,
+                                                   f8_pass_group, f8_pass_schedule, f8_pass_memory};
     f8_unit u = {.arena = &b->arena, .diag = &b->diag, .module = b->compiled};
     u.options.no_fuse = no_fuse;
     u.options.recipe = f8_recipe_by_name("f32");
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++)
-        ck_assert_msg(pass[i](&u) == F8_OK && f8_verify(b->compiled, &b->diag) == F8_OK, "seed %llu: %s",
-                      (unsigned long long)b->seed, b->diag.text);
+        ck_assert_msg(pass[i](&u) == F8_OK && f8_verify(b->compiled, &b->diag) == F8_OK,
+                      "seed %llu: %s", (unsigned long long)b->seed, b->diag.text);
     for (size_t i = 0; i < b->compiled->n_funcs; i++)
         ck_assert_msg(f8_program_check(&b->compiled->func[i], &b->diag) == F8_OK, "seed %llu: %s",
                       (unsigned long long)b->seed + i, b->diag.text);
-    ck_assert_msg(f8_build_plan(b->compiled, &(f8_build_options){0}, &b->arena, &b->plan, &b->diag) == F8_OK,
-                  "seed %llu: %s", (unsigned long long)b->seed, b->diag.text);
-    ck_assert_msg(f8_exec_create(&b->plan, &(f8_exec_options){.n_threads = threads}, &b->exec, &b->diag) == F8_OK,
+    ck_assert_msg(
+        f8_build_plan(b->compiled, &(f8_build_options){0}, &b->arena, &b->plan, &b->diag) == F8_OK,
+        "seed %llu: %s", (unsigned long long)b->seed, b->diag.text);
+    ck_assert_msg(f8_exec_create(&b->plan, &(f8_exec_options){.n_threads = threads}, &b->exec,
+                                 &b->diag) == F8_OK,
                   "%s", b->diag.text);
     f8_exec_init(b->exec, 1);
 }
@@ -244,7 +250,8 @@ static void run_function(batch *b, uint32_t index)
     const f8_plan_func *pf = &b->plan.func[index];
     const f8_func *f = f8_module_find_func(b->plain, pf->name);
     f8_random rng = {b->seed * 31 + index};
-    void **in = f8_arena_array(&b->arena, f->n_in, sizeof *in), **out = f8_arena_array(&b->arena, f->n_out, sizeof *out);
+    void **in = f8_arena_array(&b->arena, f->n_in, sizeof *in),
+         **out = f8_arena_array(&b->arena, f->n_out, sizeof *out);
     for (uint32_t i = 0; i < pf->n_in; i++) {
         void *to = pf->in[i].var >= 0 ? f8_exec_var(b->exec, (uint32_t)pf->in[i].var)
                                       : f8_exec_port(b->exec, index, false, i);
@@ -280,13 +287,15 @@ END_TEST
 
 START_TEST(kernels_and_libraries)
 {
-    run_batch(100000 + (uint64_t)_i * FUNCS, &(f8_random_options){.libraries = true}, false, 1 + _i % 3);
+    run_batch(100000 + (uint64_t)_i * FUNCS, &(f8_random_options){.libraries = true}, false,
+              1 + _i % 3);
 }
 END_TEST
 
 START_TEST(large)
 {
-    run_batch(200000 + (uint64_t)_i * FUNCS, &(f8_random_options){.nodes = 80, .libraries = true}, false, 2);
+    run_batch(200000 + (uint64_t)_i * FUNCS, &(f8_random_options){.nodes = 80, .libraries = true},
+              false, 2);
 }
 END_TEST
 

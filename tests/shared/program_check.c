@@ -32,8 +32,9 @@ typedef struct judge {
 
 static f8_status fault(judge *j, f8_ref r, const char *what, f8_ref other)
 {
-    return f8_fail(j->diag, F8_ERR_INTERNAL, F8_NOWHERE, "%s: %%%u (%s %s): %s (%%%u)", j->f->name, r,
-                   f8_op_facts(j->g->node[r].op)->name, j->g->name[r] ? j->g->name[r] : "", what, other);
+    return f8_fail(j->diag, F8_ERR_INTERNAL, F8_NOWHERE, "%s: %%%u (%s %s): %s (%%%u)", j->f->name,
+                   r, f8_op_facts(j->g->node[r].op)->name, j->g->name[r] ? j->g->name[r] : "", what,
+                   other);
 }
 
 /* ---- regions ---- */
@@ -42,7 +43,8 @@ static region region_of(const judge *j, f8_ref r, const f8_place *at)
 {
     const f8_type *t = f8_type_of(j->g, r);
     const int64_t size = (int64_t)f8_dtype_size(t->dtype);
-    region a = {at->space, at->port, at->offset, at->stride * size, f8_type_columns(t) * size, f8_type_rows(t)};
+    region a = {at->space,      at->port, at->offset, at->stride * size, f8_type_columns(t) * size,
+                f8_type_rows(t)};
     if (at->space == F8_SPACE_ARENA || at->space == F8_SPACE_STATE || at->space == F8_SPACE_CONST)
         a.port = -1;
     if (a.rows == 1 || a.step == a.bytes) {
@@ -90,7 +92,8 @@ static void unflatten(const f8_type *t, int64_t flat, int64_t *index)
     }
 }
 
-/* Element `flat` of view r as an element of the value below it that has been written; *r moves there. */
+/* Element `flat` of view r as an element of the value below it that has been written; *r moves
+ * there. */
 static int64_t element_below(const judge *j, f8_ref *r, int64_t flat)
 {
     while (j->written[*r] < 0) {
@@ -123,7 +126,9 @@ static f8_status check_view(judge *j, f8_ref r, f8_ref *base)
 {
     const int64_t n = f8_type_elements(f8_type_of(j->g, r));
     for (int i = 0; i < 24; i++) {
-        const int64_t flat = i == 0 ? 0 : i == 1 ? n - 1 : (int64_t)((uint64_t)i * 0x9e3779b97f4a7c15u >> 20) % n;
+        const int64_t flat = i == 0   ? 0
+                             : i == 1 ? n - 1
+                                      : (int64_t)((uint64_t)i * 0x9e3779b97f4a7c15u >> 20) % n;
         f8_ref below = r;
         const int64_t element = element_below(j, &below, flat);
         if (element < 0)
@@ -251,11 +256,13 @@ static bool may_share_moment(const judge *j, const reading *by, f8_ref read, con
         return false;
     const region a = region_of(j, read, &j->p->place[read]);
     return same_region(&a, &w->at) && n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING &&
-           f8_dtype_size(f8_type_of(j->g, read)->dtype) == f8_dtype_size(f8_type_of(j->g, w->value)->dtype);
+           f8_dtype_size(f8_type_of(j->g, read)->dtype) ==
+               f8_dtype_size(f8_type_of(j->g, w->value)->dtype);
 }
 
 /* What is at `at` at the time must be what `value` put there. */
-static f8_status check_intact(judge *j, f8_ref value, const region *at, f8_ref read, const reading *by)
+static f8_status check_intact(judge *j, f8_ref value, const region *at, f8_ref read,
+                              const reading *by)
 {
     const int64_t since = j->written[value];
     if (since >= by->time)
@@ -401,7 +408,8 @@ static f8_status check_results(judge *j)
         if (port->var >= 0 ? at->space != F8_SPACE_STATE
                            : at->space != F8_SPACE_OUTPUT || at->port != (int32_t)i || at->offset)
             return fault(j, port->ref, "is a result that does not lie where it belongs", 0);
-        const f8_status s = check_read(j, port->ref, &(reading){j->end + PHASES, NULL, NULL, port->ref, 0});
+        const f8_status s =
+            check_read(j, port->ref, &(reading){j->end + PHASES, NULL, NULL, port->ref, 0});
         if (s != F8_OK)
             return s;
     }
@@ -418,7 +426,8 @@ static f8_status check_bounds(judge *j)
             return fault(j, j->event[i].value, "is written where nothing may be", 0);
     }
     if (j->p->lower_bound > j->p->arena_bytes)
-        return f8_fail(j->diag, F8_ERR_INTERNAL, F8_NOWHERE, "%s: the arena is below its lower bound", j->f->name);
+        return f8_fail(j->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                       "%s: the arena is below its lower bound", j->f->name);
     return F8_OK;
 }
 

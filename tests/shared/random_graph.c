@@ -23,8 +23,8 @@ int64_t f8_random_below(f8_random *r, int64_t n)
 
 static float number(f8_random *r)
 {
-    static const uint32_t special[] = {0, 0x80000000u, 0x7f800000u, 0xff800000u, 0x7fc00000u, 1, 0x00400000u,
-                                       0x7f7fffffu, 0x3f800000u, 0x43e80000u};
+    static const uint32_t special[] = {0, 0x80000000u, 0x7f800000u, 0xff800000u, 0x7fc00000u,
+                                       1, 0x00400000u, 0x7f7fffffu, 0x3f800000u, 0x43e80000u};
     if (f8_random_below(r, 400) == 0)
         return f8_from_bits(special[f8_random_below(r, sizeof special / sizeof *special)]);
     const float unit = (float)(int32_t)f8_random_bits(r) * 0x1p-31f;
@@ -62,8 +62,8 @@ typedef struct maker {
     const char *name;
     f8_ref pool[POOL];
     int n_pool, n_names;
-    int64_t b, t, c; /* the extents of this function */
-    f8_ref ids;      /* i32 [b, t] */
+    int64_t b, t, c;    /* the extents of this function */
+    f8_ref ids;         /* i32 [b, t] */
     f8_ref whole[POOL]; /* matmuls and attentions */
     int n_whole;
 } maker;
@@ -112,7 +112,8 @@ static f8_type some_shape(maker *k)
     }
 }
 
-/* A value of that dtype (F8_DTYPE_COUNT: any), recent ones more often; 0 if a few tries find none. */
+/* A value of that dtype (F8_DTYPE_COUNT: any), recent ones more often; 0 if a few tries find none.
+ */
 static f8_ref pick(maker *k, f8_dtype dtype)
 {
     for (int i = 0; i < 12; i++) {
@@ -152,7 +153,8 @@ static f8_ref partner(maker *k, f8_ref a)
         const f8_ref r = pick(k, F8_F32);
         if (!r || !broadcasts(f8_type_of(k->g, a), f8_type_of(k->g, r)))
             continue;
-        const int64_t x = f8_type_elements(f8_type_of(k->g, a)), y = f8_type_elements(f8_type_of(k->g, r));
+        const int64_t x = f8_type_elements(f8_type_of(k->g, a)),
+                      y = f8_type_elements(f8_type_of(k->g, r));
         if (x * y <= 4000000 || x == 1 || y == 1)
             return r;
     }
@@ -163,26 +165,25 @@ static f8_ref partner(maker *k, f8_ref a)
 
 static void make_pointwise(maker *k)
 {
-    static const f8_op unary[] = {F8_OP_NEG, F8_OP_ABS, F8_OP_SQRT, F8_OP_RSQRT, F8_OP_EXP, F8_OP_LOG,
-                                  F8_OP_TANH, F8_OP_ERF, F8_OP_SIN, F8_OP_COS, F8_OP_SIGMOID, F8_OP_FLOOR};
-    static const f8_op binary[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_DIV, F8_OP_MAX, F8_OP_MIN};
+    static const f8_op unary[] = {F8_OP_NEG, F8_OP_ABS, F8_OP_SQRT,    F8_OP_RSQRT,
+                                  F8_OP_EXP, F8_OP_LOG, F8_OP_TANH,    F8_OP_ERF,
+                                  F8_OP_SIN, F8_OP_COS, F8_OP_SIGMOID, F8_OP_FLOOR};
+    static const f8_op binary[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL,
+                                   F8_OP_DIV, F8_OP_MAX, F8_OP_MIN};
     static const f8_op compare[] = {F8_OP_LT, F8_OP_LE, F8_OP_EQ};
     f8_graph *g = k->g;
     const f8_ref a = pick_f32(k), b = partner(k, a);
     switch (below(k, 8)) {
-    case 0:
-        keep(k, f8_unary(g, unary[below(k, 12)], a));
-        break;
+    case 0: keep(k, f8_unary(g, unary[below(k, 12)], a)); break;
     case 1: {
         const f8_ref sum = f8_binary(g, F8_OP_MUL, a, b), c = partner(k, sum);
         keep(k, f8_make(g, F8_OP_FMA, (f8_ref[]){a, b, c}, 3, NULL, 0));
         break;
     }
-    case 2:
-        keep(k, f8_binary(g, compare[below(k, 3)], a, b));
-        break;
+    case 2: keep(k, f8_binary(g, compare[below(k, 3)], a, b)); break;
     case 3: {
-        const f8_ref truth = one_in(k, 3) ? f8_unary(g, F8_OP_ISFINITE, a) : f8_binary(g, F8_OP_LT, a, b);
+        const f8_ref truth =
+            one_in(k, 3) ? f8_unary(g, F8_OP_ISFINITE, a) : f8_binary(g, F8_OP_LT, a, b);
         keep(k, f8_select(g, truth, a, b));
         break;
     }
@@ -191,8 +192,7 @@ static void make_pointwise(maker *k)
         keep(k, f8_binary(g, one_in(k, 2) ? F8_OP_AND : F8_OP_OR, p, f8_unary(g, F8_OP_NOT, q)));
         break;
     }
-    default:
-        keep(k, f8_binary(g, binary[below(k, 6)], a, b));
+    default: keep(k, f8_binary(g, binary[below(k, 6)], a, b));
     }
 }
 
@@ -203,7 +203,8 @@ static void make_rounding(maker *k)
     if (one_in(k, 3)) {
         const f8_attr attr[] = {F8_INT(F8_A_FORMAT, one_in(k, 2) ? F8_E4M3 : F8_E5M2),
                                 F8_INT(F8_A_SATURATE, one_in(k, 2))};
-        f8_ref s = one_in(k, 2) ? f8_const(g, 0.75) : f8_reshape(g, f8_sum_all(g, a), &(f8_type){.dtype = F8_F32});
+        f8_ref s = one_in(k, 2) ? f8_const(g, 0.75)
+                                : f8_reshape(g, f8_sum_all(g, a), &(f8_type){.dtype = F8_F32});
         keep(k, f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){a, s}, 2, attr, 2));
     } else {
         keep(k, f8_cast(g, a, one_in(k, 4) ? F8_F16 : F8_BF16));
@@ -271,7 +272,10 @@ static void make_slice(maker *k, f8_ref a)
     if (one_in(k, 2)) /* put together again, each part computed anew */
         keep(k, f8_concat(k->g, (f8_ref[]){high, low}, 2, axis));
     else if (t->dtype == F8_F32)
-        keep(k, f8_concat(k->g, (f8_ref[]){f8_unary(k->g, F8_OP_NEG, low), f8_unary(k->g, F8_OP_ABS, high)}, 2, axis));
+        keep(k,
+             f8_concat(k->g,
+                       (f8_ref[]){f8_unary(k->g, F8_OP_NEG, low), f8_unary(k->g, F8_OP_ABS, high)},
+                       2, axis));
 }
 
 static void make_moved(maker *k)
@@ -282,9 +286,7 @@ static void make_moved(maker *k)
     if (t.rank == 0)
         return;
     switch (below(k, 5)) {
-    case 0:
-        make_reshape(k, a);
-        break;
+    case 0: make_reshape(k, a); break;
     case 1: {
         f8_ints perm = {.n = t.rank};
         for (int i = 0; i < t.rank; i++)
@@ -297,8 +299,9 @@ static void make_moved(maker *k)
     }
     case 2: {
         const int64_t group = f8_type_columns(&t);
-        const f8_attr attr[] = {F8_INT(F8_A_SHIFT, below(k, group)),
-                                F8_INT(F8_A_GROUP, group % 2 == 0 && one_in(k, 2) ? group / 2 : group)};
+        const f8_attr attr[] = {
+            F8_INT(F8_A_SHIFT, below(k, group)),
+            F8_INT(F8_A_GROUP, group % 2 == 0 && one_in(k, 2) ? group / 2 : group)};
         keep(k, f8_make(g, F8_OP_ROLL, &a, 1, attr, 2));
         break;
     }
@@ -310,8 +313,7 @@ static void make_moved(maker *k)
         keep(k, f8_broadcast(g, a, &to));
         break;
     }
-    default:
-        make_slice(k, a);
+    default: make_slice(k, a);
     }
 }
 
@@ -320,8 +322,11 @@ static f8_ref new_input(maker *k, const f8_type *t, bool state)
     const char *name = fresh_name(k, state ? "s" : "x");
     if (!state)
         return f8_func_input(k->f, name, t, -1);
-    const f8_var var = {.name = name, .type = *t, .kind = one_in(k, 2) ? F8_VAR_PARAM : F8_VAR_STATE,
-                        .init = F8_INIT_NORMAL, .init_arg = 1};
+    const f8_var var = {.name = name,
+                        .type = *t,
+                        .kind = one_in(k, 2) ? F8_VAR_PARAM : F8_VAR_STATE,
+                        .init = F8_INIT_NORMAL,
+                        .init_arg = 1};
     const int32_t v = f8_module_var(k->m, &var);
     return v < 0 ? 0 : f8_func_var(k->f, v);
 }
@@ -368,7 +373,8 @@ static void make_matmul(maker *k)
     if (y && one_in(k, 2)) { /* a weight gradient, accumulated */
         const f8_ref dy = f8_cast(g, f8_unary(g, F8_OP_SIGMOID, y), f8_type_of(g, x)->dtype);
         const f8_ref acc = new_input(k, &w_type, true);
-        note_whole(k, f8_make(g, F8_OP_MATMUL, (f8_ref[]){x, dy, acc}, 3, &F8_INT(F8_A_TRANSPOSE_A, 1), 1));
+        note_whole(k, f8_make(g, F8_OP_MATMUL, (f8_ref[]){x, dy, acc}, 3,
+                              &F8_INT(F8_A_TRANSPOSE_A, 1), 1));
     }
 }
 
@@ -377,7 +383,8 @@ static void make_attention(maker *k)
     f8_graph *g = k->g;
     const int64_t heads = 1 + below(k, 3), size = 8 * (1 + below(k, 3));
     const f8_type t = shape(F8_F32, 3, k->b, k->t, 3 * heads * size);
-    const f8_ref x = f8_cast(g, f8_unary(g, F8_OP_TANH, new_input(k, &t, false)), one_in(k, 2) ? F8_F32 : F8_BF16);
+    const f8_ref x = f8_cast(g, f8_unary(g, F8_OP_TANH, new_input(k, &t, false)),
+                             one_in(k, 2) ? F8_F32 : F8_BF16);
     f8_ref in[6];
     for (int i = 0; i < 3; i++)
         in[i] = f8_slice(g, x, -1, i * heads * size, (i + 1) * heads * size);
@@ -452,7 +459,8 @@ static void make_node(maker *k, bool libraries)
     }
 }
 
-f8_func *f8_random_func(f8_module *m, const char *name, uint64_t seed, const f8_random_options *options)
+f8_func *f8_random_func(f8_module *m, const char *name, uint64_t seed,
+                        const f8_random_options *options)
 {
     static const int64_t columns[] = {1, 2, 3, 5, 8, 16, 17, 31, 64, 70, 130, 256, 300, 515};
     static const int64_t times[] = {1, 2, 3, 7, 16, 33, 64, 65, 70, 131};
