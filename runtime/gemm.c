@@ -237,6 +237,7 @@ static void choose_blocks(f8_gemm *g)
 {
     const f8_gemm_desc *d = &g->desc;
     g->bf16 = d->algorithm == F8_GEMM_ONEDNN_BF16;
+    g->through_t = g->bf16 || (d->has_alpha && d->accumulate);
     g->source_a = source_of(d->a, d->round_a);
     g->source_b = source_of(d->b, d->round_b);
     g->m = cut(d->m, M_BLOCK, 16);
@@ -263,7 +264,7 @@ static void choose_workspace(f8_gemm *g)
     bool shared = !(g->share_a && g->in_place_a), panel = g->share_a || !g->in_place_a;
     g->shared_bytes = shared ? align64(chunk * (size_t)g->round) : 0;
     g->panel_bytes = panel ? align64(element * k * (g->share_a ? n : (size_t)g->m.block)) : 0;
-    g->t_bytes = align64(sizeof(float) * (size_t)g->m.block * n);
+    g->t_bytes = g->through_t ? align64(sizeof(float) * (size_t)g->m.block * n) : 0;
     size_t scratch = 0;
     for (int i = 0; i < 8; i++) {
         const f8_onednn_tile *tile = g->tile[i >> 2][i >> 1 & 1][i & 1];
@@ -286,7 +287,7 @@ static int64_t axis_length(const f8_gemm_axis *x, int tail)
 
 static f8_status create_tiles(f8_gemm *g, f8_diag *diag)
 {
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8 && g->bf16; i++) {
         int m = i >> 2, n = i >> 1 & 1, k = i & 1;
         if (!axis_has(&g->m, m) || !axis_has(&g->n, n) || !axis_has(&g->k, k))
             continue;
@@ -294,7 +295,6 @@ static f8_status create_tiles(f8_gemm *g, f8_diag *diag)
             .m = axis_length(&g->m, m),
             .n = f8_gemm_padded_n(g, axis_length(&g->n, n)),
             .k = f8_gemm_padded_k(g, axis_length(&g->k, k)),
-            .bf16 = g->bf16,
         };
         F8_TRY(f8_onednn_tile_create(g->lib->dnn, &shape, g->n_threads, &g->tile[m][n][k], diag));
     }

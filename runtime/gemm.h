@@ -7,9 +7,13 @@
  * way in. All are row-major with a row stride. op(X) is X, or its transpose when trans is set: with
  * trans_a the array holds [k, m], with trans_b [n, k].
  *
- * alpha is *a_scale * *b_scale (one f32 product), multiplied into the f32 accumulator and rounded
- * once. Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles by shape, each
- * tile is one single-threaded oneDNN call, so thread count and timing never show. */
+ * alpha is *a_scale * *b_scale (one f32 product). It multiplies the finished f32 sum over k, with one
+ * rounding; when accumulating, or in bf16, the sum of each chunk of k (a thousand or so), which is then
+ * added to C. Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles and k into
+ * chunks by shape, each a single-threaded oneDNN call, so thread count and timing never show.
+ *
+ * Operands are packed through the workspace; a run allocates nothing itself, oneDNN does inside (see
+ * gemm_onednn.h). */
 #ifndef F8_GEMM_H
 #define F8_GEMM_H
 

@@ -1,8 +1,7 @@
-/* Tiles by oneDNN's matmul primitive: see gemm_onednn.h.
+/* Tiles by oneDNN: loading it, holding it to one thread, sgemm and matmul. See gemm_onednn.h.
  *
- * The matmul primitive, not dnnl_sgemm: it takes its scratchpad from us and is as fast on dense
- * tiles, where sgemm allocates its packing buffers on every call. What is left of allocation in a
- * run is the small argument map inside dnnl_primitive_execute, which oneDNN 2 cannot avoid. */
+ * matmul takes its scratchpad from us; what is left of allocation in its run is the small argument
+ * map inside dnnl_primitive_execute, which oneDNN 2 cannot avoid. */
 #include "runtime/gemm_onednn.h"
 
 #include "runtime/dynlib.h"
@@ -18,6 +17,7 @@
     X(dnnl_engine_destroy)                     \
     X(dnnl_stream_create)                      \
     X(dnnl_stream_destroy)                     \
+    X(dnnl_sgemm)                              \
     X(dnnl_memory_desc_init_by_strides)        \
     X(dnnl_memory_desc_init_by_tag)            \
     X(dnnl_memory_desc_get_size)               \
@@ -28,7 +28,6 @@
     X(dnnl_primitive_attr_create)              \
     X(dnnl_primitive_attr_destroy)             \
     X(dnnl_primitive_attr_set_scratchpad_mode) \
-    X(dnnl_primitive_attr_set_fpmath_mode)     \
     X(dnnl_primitive_desc_create)              \
     X(dnnl_primitive_desc_destroy)             \
     X(dnnl_primitive_desc_query)               \
@@ -124,6 +123,49 @@ static f8_status open_library(f8_onednn *dnn, f8_diag *diag)
     return F8_OK;
 }
 
+/* ---- one thread ---- */
+
+f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn)
+{
+    f8_onednn_threads threads = {{0}};
+    for (int i = 0; i < dnn->n_openmp; i++) {
+        threads.saved[i] = dnn->openmp[i].get();
+        if (threads.saved[i] != 1)
+            dnn->openmp[i].set(1);
+    }
+    return threads;
+}
+
+void f8_onednn_leave(const f8_onednn *dnn, f8_onednn_threads threads)
+{
+    for (int i = 0; i < dnn->n_openmp; i++)
+        if (threads.saved[i] != 1)
+            dnn->openmp[i].set(threads.saved[i]);
+}
+
+/* ---- f32 ---- */
+
+f8_status f8_onednn_sgemm(const f8_onednn *dnn, int64_t m, int64_t n, int64_t k, const float *a,
+                          int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
+{
+    dnnl_status_t status =
+        dnn->api.dnnl_sgemm('N', 'N', m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc);
+    return status == dnnl_success ? F8_OK : F8_ERR_LIBRARY;
+}
+
+/* oneDNN generates its kernels when they are first used: before the first step, then. */
+static void warm_up(const f8_onednn *dnn)
+{
+    enum { SIZE = 64 };
+    static const float zeros[SIZE * SIZE];
+    float c[SIZE * SIZE];
+    f8_onednn_threads threads = f8_onednn_enter(dnn);
+    f8_onednn_sgemm(dnn, SIZE, SIZE, SIZE, zeros, SIZE, zeros, SIZE, false, c, SIZE);
+    f8_onednn_leave(dnn, threads);
+}
+
+/* ---- the handle ---- */
+
 f8_status f8_onednn_create(const f8_allocator *allocator, f8_onednn **out, f8_diag *diag)
 {
     *out = NULL;
@@ -136,6 +178,7 @@ f8_status f8_onednn_create(const f8_allocator *allocator, f8_onednn **out, f8_di
         f8_onednn_destroy(dnn);
         return status;
     }
+    warm_up(dnn);
     *out = dnn;
     return F8_OK;
 }
@@ -173,25 +216,7 @@ bool f8_onednn_has_amx_bf16(const f8_onednn *dnn)
     return has_isa(dnn, dnnl_cpu_isa_avx512_core_amx);
 }
 
-f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn)
-{
-    f8_onednn_threads threads = {{0}};
-    for (int i = 0; i < dnn->n_openmp; i++) {
-        threads.saved[i] = dnn->openmp[i].get();
-        if (threads.saved[i] != 1)
-            dnn->openmp[i].set(1);
-    }
-    return threads;
-}
-
-void f8_onednn_leave(const f8_onednn *dnn, f8_onednn_threads threads)
-{
-    for (int i = 0; i < dnn->n_openmp; i++)
-        if (threads.saved[i] != 1)
-            dnn->openmp[i].set(threads.saved[i]);
-}
-
-/* ---- tiles ---- */
+/* ---- bf16 tiles ---- */
 
 typedef struct tile_descs {
     dnnl_memory_desc_t a, b, t;
@@ -199,19 +224,17 @@ typedef struct tile_descs {
 
 static dnnl_status_t describe_tile(const onednn_api *api, const f8_onednn_shape *s, tile_descs *d)
 {
-    dnnl_data_type_t type = s->bf16 ? dnnl_bf16 : dnnl_f32;
     dnnl_dims_t da = {s->m, s->k}, db = {s->k, s->n}, dt = {s->m, s->n};
-    dnnl_dims_t sa = {s->k, 1}, sb = {s->n, 1}, st = {s->n, 1};
-    dnnl_status_t status = api->dnnl_memory_desc_init_by_strides(&d->a, 2, da, type, sa);
+    dnnl_dims_t sa = {s->k, 1}, st = {s->n, 1};
+    dnnl_status_t status = api->dnnl_memory_desc_init_by_strides(&d->a, 2, da, dnnl_bf16, sa);
     if (status == dnnl_success)
-        status = s->bf16 ? api->dnnl_memory_desc_init_by_tag(&d->b, 2, db, type, dnnl_BA16a64b2a)
-                         : api->dnnl_memory_desc_init_by_strides(&d->b, 2, db, type, sb);
+        status = api->dnnl_memory_desc_init_by_tag(&d->b, 2, db, dnnl_bf16, dnnl_BA16a64b2a);
     if (status == dnnl_success)
         status = api->dnnl_memory_desc_init_by_strides(&d->t, 2, dt, dnnl_f32, st);
     return status;
 }
 
-/* The descriptor with our scratchpad, and f32 math whatever the environment's default is. */
+/* The descriptor, with our scratchpad. */
 static dnnl_status_t create_pd(f8_onednn_tile *tile, const tile_descs *d)
 {
     const onednn_api *api = &tile->dnn->api;
@@ -222,8 +245,6 @@ static dnnl_status_t create_pd(f8_onednn_tile *tile, const tile_descs *d)
         status = api->dnnl_primitive_attr_create(&attr);
     if (status == dnnl_success)
         status = api->dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success)
-        status = api->dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict);
     if (status == dnnl_success)
         status = api->dnnl_primitive_desc_create(&tile->pd, &op, attr, tile->dnn->engine, NULL);
     if (attr)
@@ -282,9 +303,8 @@ f8_status f8_onednn_tile_create(f8_onednn *dnn, const f8_onednn_shape *shape, in
     if (status != dnnl_success) {
         f8_onednn_tile_destroy(tile);
         return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
-                       "oneDNN refused a %s tile of %lld x %lld x %lld (status %d)",
-                       shape->bf16 ? "bf16" : "f32", (long long)shape->m, (long long)shape->n,
-                       (long long)shape->k, (int)status);
+                       "oneDNN refused a bf16 tile of %lld x %lld x %lld (status %d)",
+                       (long long)shape->m, (long long)shape->n, (long long)shape->k, (int)status);
     }
     *out = tile;
     return F8_OK;

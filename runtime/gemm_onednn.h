@@ -1,8 +1,13 @@
-/* oneDNN 2 as gemm.c sees it: single-threaded multiplications of dense tiles.
+/* oneDNN 2 as gemm.c sees it: single-threaded multiplications of tiles.
+ *
+ * f32 tiles go to dnnl_sgemm, straight into C; bf16 tiles to the matmul primitive, which wants a
+ * dense result. Both were measured for f32 on GPT-2's shapes (Sapphire Rapids, one thread): sgemm
+ * into C is 3-6% faster than matmul into a dense T that is copied to C (T's copy is 3% of it; matmul
+ * into a strided C is sgemm underneath). Its price: it allocates its packing buffers in each call.
  *
  * oneDNN runs on OpenMP, which would start a team inside each of our threads. A primitive keeps the
- * thread count of the thread that created it, and the rest asks OpenMP while running, so both
- * happen between f8_onednn_enter and f8_onednn_leave, which set the calling thread's own OpenMP
+ * thread count of the thread that created it, and sgemm asks OpenMP while running, so both happen
+ * between f8_onednn_enter and f8_onednn_leave, which set the calling thread's own OpenMP
  * thread count to 1 and put it back. */
 #ifndef F8_GEMM_ONEDNN_H
 #define F8_GEMM_ONEDNN_H
@@ -29,11 +34,15 @@ typedef struct f8_onednn_threads {
 f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn);
 void f8_onednn_leave(const f8_onednn *dnn, f8_onednn_threads threads);
 
-/* T[m, n] = A[m, k] x B[k, n]: T f32 and A dense row-major; B dense row-major (f32) or, when bf16
- * (A too), in the layout of f8_gemm_pack_pairs, n then a multiple of 64 and k of 32. */
+/* C[m, n] = A[m, k] x B[k, n], or added to C: f32, row-major with row strides, between enter and leave.
+ * F8_ERR_LIBRARY when oneDNN fails (its memory, mostly). */
+f8_status f8_onednn_sgemm(const f8_onednn *dnn, int64_t m, int64_t n, int64_t k, const float *a,
+                          int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
+
+/* T[m, n] = A[m, k] x B[k, n]: T f32 and A bf16, both dense row-major; B bf16 in the layout of
+ * f8_gemm_pack_pairs. n is a multiple of 64, k of 32. */
 typedef struct f8_onednn_shape {
     int64_t m, n, k;
-    bool bf16;
 } f8_onednn_shape;
 
 typedef struct f8_onednn_tile f8_onednn_tile;

@@ -119,26 +119,70 @@ static void pack_shared_b(void *user, int thread, int64_t begin, int64_t end)
 
 /* ---- tiles ---- */
 
-/* One oneDNN call into T, then T into C. */
-static f8_status run_tile(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
-                          const char *a, const char *b)
+/* Where a tile's parts lie. */
+typedef struct tile_place {
+    int64_t rows, cols, length; /* of k */
+    float *c, *t;
+    int64_t ldc, ldt;
+    char *scratch; /* oneDNN's */
+} tile_place;
+
+static tile_place place_tile(const run_state *s, int thread, int64_t m, int64_t n, int64_t k)
 {
     const f8_gemm *g = s->g;
     char *mine = s->threads + (size_t)thread * g->thread_bytes;
-    float *t = (float *)(void *)(mine + g->panel_bytes);
-    char *scratch = mine + g->panel_bytes + g->t_bytes;
+    int64_t ldc = g->desc.ldc, cols = f8_axis_length(&g->n, n);
+    return (tile_place){
+        .rows = f8_axis_length(&g->m, m),
+        .cols = cols,
+        .length = f8_axis_length(&g->k, k),
+        .c = s->c + f8_axis_start(&g->m, m) * ldc + f8_axis_start(&g->n, n),
+        .t = (float *)(void *)(mine + g->panel_bytes),
+        .ldc = ldc,
+        .ldt = f8_gemm_padded_n(g, cols),
+        .scratch = mine + g->panel_bytes + g->t_bytes,
+    };
+}
+
+/* In T, then scaled and stored or added to C. */
+static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
+                               const char *a, const char *b)
+{
+    const f8_gemm *g = s->g;
+    const f8_gemm_simd *simd = g->lib->simd;
+    tile_place p = place_tile(s, thread, m, n, k);
     f8_onednn_tile *tile =
         g->tile[f8_axis_tail(&g->m, m)][f8_axis_tail(&g->n, n)][f8_axis_tail(&g->k, k)];
-    int64_t rows = f8_axis_length(&g->m, m), cols = f8_axis_length(&g->n, n);
-    int64_t ldt = f8_gemm_padded_n(g, cols), ldc = g->desc.ldc;
-    float *c = s->c + f8_axis_start(&g->m, m) * ldc + f8_axis_start(&g->n, n);
-    const f8_gemm_simd *simd = g->lib->simd;
-    F8_TRY(f8_onednn_tile_run(tile, thread, a, b, t, scratch));
-    if (g->desc.accumulate || k > 0)
-        simd->add(c, ldc, t, ldt, s->alpha, rows, cols);
+    if (g->bf16)
+        F8_TRY(f8_onednn_tile_run(tile, thread, a, b, p.t, p.scratch));
     else
-        simd->store(c, ldc, t, ldt, s->alpha, rows, cols);
+        F8_TRY(f8_onednn_sgemm(g->lib->dnn, p.rows, p.cols, p.length, (const float *)(const void *)a,
+                               p.length, (const float *)(const void *)b, p.cols, false, p.t, p.ldt));
+    if (g->desc.accumulate || k > 0)
+        simd->add(p.c, p.ldc, p.t, p.ldt, s->alpha, p.rows, p.cols);
+    else
+        simd->store(p.c, p.ldc, p.t, p.ldt, s->alpha, p.rows, p.cols);
     return F8_OK;
+}
+
+/* In C itself, scaled once its last chunk of k is in. */
+static f8_status run_in_c(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
+                          const char *a, const char *b)
+{
+    const f8_gemm *g = s->g;
+    tile_place p = place_tile(s, thread, m, n, k);
+    F8_TRY(f8_onednn_sgemm(g->lib->dnn, p.rows, p.cols, p.length, (const float *)(const void *)a,
+                           p.length, (const float *)(const void *)b, p.cols,
+                           g->desc.accumulate || k > 0, p.c, p.ldc));
+    if (g->desc.has_alpha && k == g->k.count - 1)
+        g->lib->simd->store(p.c, p.ldc, p.c, p.ldc, s->alpha, p.rows, p.cols);
+    return F8_OK;
+}
+
+static f8_status run_tile(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
+                          const char *a, const char *b)
+{
+    return (s->g->through_t ? run_through_t : run_in_c)(s, thread, m, n, k, a, b);
 }
 
 /* Panel n of B against blocks [begin, end) of A. */

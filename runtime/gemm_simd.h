@@ -34,7 +34,7 @@ typedef struct f8_gemm_simd {
     /* dst[c][r] = src[r][c] for r < rows <= F8_TRANSPOSE_ROWS, c < cols. */
     void (*transpose)(float *dst, int64_t ld_dst, const float *src, int64_t ld_src, int64_t rows,
                       int64_t cols);
-    /* c[r][i] = alpha * t[r][i], or c[r][i] + alpha * t[r][i]: two roundings, never one. */
+    /* c[r][i] = alpha * t[r][i] (t may be c), or c[r][i] + alpha * t[r][i], in two roundings. */
     void (*store)(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,
                   int64_t cols);
     void (*add)(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,

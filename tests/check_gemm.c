@@ -131,6 +131,9 @@ static float *run(const problem *p, const f8_gemm_desc *desc, const void *a, con
     memset(ws, 0xa5, bytes + 2 * CANARY);
     float *c = malloc(p->c_count * sizeof *c);
     memcpy(c, p->c0, p->c_count * sizeof *c);
+    if (!desc->accumulate) /* then what C held must not show */
+        for (int64_t i = 0; i < desc->m; i++)
+            memset(c + i * desc->ldc, 0xff, (size_t)desc->n * sizeof *c);
     const float *scale = desc->has_alpha ? p->scale : NULL;
     status = f8_gemm_run(gemm, pools[threads], a, b, c, scale, scale ? scale + 1 : NULL, ws + CANARY);
     ck_assert_int_eq(status, F8_OK);
