@@ -1,11 +1,12 @@
 /* Inside the reference interpreter: values, and the evaluators that reference.c dispatches to.
  *
- * Values are contiguous and row-major. In `wide` mode (f8_reference_run_f64) every f32, bf16 and f16
- * value is an array of double and nothing rounds; else each value has its own dtype and every
+ * Values are contiguous and row-major. In `wide` mode (f8_reference_run_f64) every f32, bf16 and
+ * f16 value is an array of double and nothing rounds; else each value has its own dtype and every
  * operation goes through the scalar programs (ir/scalar.h).
  *
- * Evaluators write an `out` whose type and memory are given. The first failure stays in `status`; after
- * it evaluators do nothing and f8_interp_* functions that return values return NULL, which they accept. */
+ * Evaluators write an `out` whose type and memory are given. The first failure stays in `status`;
+ * after it evaluators do nothing and f8_interp_* functions that return values return NULL, which
+ * they accept. */
 #ifndef F8_INTERP_H
 #define F8_INTERP_H
 
@@ -23,7 +24,7 @@ typedef struct f8_interp {
     f8_diag *diag;
     f8_status status;
     bool wide;
-    f8_loc at; /* of the node being evaluated */
+    f8_loc at;                       /* of the node being evaluated */
     f8_rvalue temp[F8_INTERP_TEMPS]; /* of the composite being evaluated */
     int n_temps;
 } f8_interp;
@@ -37,10 +38,12 @@ void f8_interp_free(f8_interp *x, void *data, size_t bytes);
 f8_rvalue *f8_interp_temp(f8_interp *x, const f8_type *type);
 /* Elements [first, first + n) as double, whatever the dtype; back again with one rounding. */
 void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64_t n, double *to);
-void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n, const double *from);
+void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
+                     const double *from);
 
 /* ---- reference_pointwise.c: CLASS POINTWISE; operands broadcast to out's shape ---- */
-void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in, f8_rvalue *out);
+void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
+                         f8_rvalue *out);
 /* encode(v * scale) for `quantize`; scale is one element. */
 void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale, bool saturate,
                         f8_rvalue *out);
@@ -51,13 +54,14 @@ void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const
 
 /* ---- reference_shape.c: CLASS LEAF but INPUT, SHAPE and GATHER ---- */
 void f8_interp_leaf(f8_interp *x, const f8_graph *g, f8_ref r, f8_rvalue *out);
-void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in, f8_rvalue *out);
+void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                     f8_rvalue *out);
 void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rvalue *out);
 
 /* ---- reference_gemm.c: sums in double, rounded once ---- */
 typedef struct f8_interp_gemm {
-    const f8_rvalue *a, *b, *acc;          /* acc may be NULL */
-    const f8_rvalue *a_scale, *b_scale;    /* one element each, or NULL */
+    const f8_rvalue *a, *b, *acc;       /* acc may be NULL */
+    const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
     bool transpose_a, transpose_b, round_a, round_b;
 } f8_interp_gemm;
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);

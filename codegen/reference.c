@@ -1,5 +1,5 @@
-/* The reference interpreter: walks the live nodes in order, evaluates each by its class, frees each value
- * after its last use. See reference.h; the evaluators are in reference_*.c. */
+/* The reference interpreter: walks the live nodes in order, evaluates each by its class, frees each
+ * value after its last use. See reference.h; the evaluators are in reference_*.c. */
 #include "codegen/reference.h"
 
 #include <string.h>
@@ -30,7 +30,8 @@ void *f8_interp_alloc(f8_interp *x, size_t bytes)
         return NULL;
     void *p = x->allocator->alloc(x->allocator->user, bytes ? bytes : 1, 64);
     if (!p)
-        x->status = f8_fail(x->diag, F8_ERR_MEMORY, x->at, "out of memory: %zu bytes were wanted", bytes);
+        x->status =
+            f8_fail(x->diag, F8_ERR_MEMORY, x->at, "out of memory: %zu bytes were wanted", bytes);
     return p;
 }
 
@@ -69,7 +70,8 @@ static void load_codes(const f8_rvalue *v, int64_t first, int64_t n, double *to)
     for (; n > 0; first += BLOCK, to += BLOCK, n -= BLOCK) {
         const int64_t count = n < BLOCK ? n : BLOCK;
         for (int64_t i = 0; i < count; i++)
-            word[i] = narrow ? ((const uint8_t *)v->data)[first + i] : ((const uint16_t *)v->data)[first + i];
+            word[i] = narrow ? ((const uint8_t *)v->data)[first + i]
+                             : ((const uint16_t *)v->data)[first + i];
         const bool few = count < 32; /* not worth the program's set-up */
         if (!few)
             f8_scalar_eval(f8_scalar_decode_fn(v->type.dtype), word, word, (size_t)count);
@@ -129,8 +131,12 @@ void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
         case F8_I32: ((int32_t *)v->data)[first + i] = to_i32(from[i]); break;
         case F8_BOOL: ((uint8_t *)v->data)[first + i] = from[i] != 0; break;
         case F8_BF16:
-        case F8_F16: ((uint16_t *)v->data)[first + i] = (uint16_t)f8_encode(d, (float)from[i], false); break;
-        default: ((uint8_t *)v->data)[first + i] = (uint8_t)f8_encode(d, (float)from[i], false); break;
+        case F8_F16:
+            ((uint16_t *)v->data)[first + i] = (uint16_t)f8_encode(d, (float)from[i], false);
+            break;
+        default:
+            ((uint8_t *)v->data)[first + i] = (uint8_t)f8_encode(d, (float)from[i], false);
+            break;
         }
     }
 }
@@ -145,11 +151,13 @@ static f8_type result_type(const f8_graph *g, f8_ref r, int i)
         return n->type;
     if (n->op == F8_OP_ATTENTION_GRAD)
         return *f8_type_of(g, n->in[i]);
-    return (f8_type){.dtype = F8_F32, .rank = 3,
+    return (f8_type){.dtype = F8_F32,
+                     .rank = 3,
                      .dim = {n->type.dim[0], f8_attr_i(g, r, F8_A_HEADS), n->type.dim[1]}};
 }
 
-static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in, f8_rvalue *out)
+static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                        f8_rvalue *out)
 {
     const bool scaled = f8_at(g, r)->op == F8_OP_SCALED_MATMUL;
     const uint32_t n_in = f8_at(g, r)->n_in, at = scaled ? 4 : 2;
@@ -174,7 +182,8 @@ static bool holds_fp8(const f8_type *t)
 }
 
 /* out[0..results of the op) */
-static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in, f8_rvalue *out)
+static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                      f8_rvalue *out)
 {
     const f8_node *n = f8_at(g, r);
     if (x->status != F8_OK)
@@ -183,15 +192,16 @@ static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue
     for (uint32_t i = 0; i < n->n_in; i++)
         fp8 |= holds_fp8(&in[i]->type);
     if (x->wide && fp8) {
-        x->status = f8_fail(x->diag, F8_ERR_UNSUPPORTED, x->at, "%s: no FP8 values in double precision",
-                            f8_op_facts(n->op)->name);
+        x->status = f8_fail(x->diag, F8_ERR_UNSUPPORTED, x->at,
+                            "%s: no FP8 values in double precision", f8_op_facts(n->op)->name);
         return;
     }
     switch (f8_op_facts(n->op)->cls) {
     case F8_LEAF: f8_interp_leaf(x, g, r, out); break;
     case F8_POINTWISE: f8_interp_pointwise(x, n->op, in, (int)n->n_in, out); break;
     case F8_REDUCE:
-        f8_interp_reduce(x, n->op, f8_attr_i(g, r, F8_A_AXIS), f8_attr_i(g, r, F8_A_BLOCK), in[0], out);
+        f8_interp_reduce(x, n->op, f8_attr_i(g, r, F8_A_AXIS), f8_attr_i(g, r, F8_A_BLOCK), in[0],
+                         out);
         break;
     case F8_SHAPE: f8_interp_shape(x, g, r, in, out); break;
     case F8_GEMM: eval_matmul(x, g, r, in, out); break;
@@ -218,7 +228,7 @@ typedef struct run {
     const f8_graph *g;
     f8_arena arena;
     f8_rvalue (*value)[F8_MAX_RESULTS];
-    uint32_t *last;   /* the last user, or n_nodes for results; 0 = dead */
+    uint32_t *last;            /* the last user, or n_nodes for results; 0 = dead */
     uint32_t *expiring, *next; /* lists of the values whose last user a node is */
     const f8_rvalue **in;
     size_t in_room;
@@ -307,7 +317,8 @@ static void write_results(run *s, void *const *out)
 static f8_status run_all(run *s, const void *const *in, void *const *out)
 {
     F8_TRY(plan_lifetimes(s));
-    for (size_t i = 0; i < s->f->n_in; i++) /* inputs are only read: the cast is for the shared type */
+    for (size_t i = 0; i < s->f->n_in;
+         i++) /* inputs are only read: the cast is for the shared type */
         s->value[s->f->in[i].ref][0] = (f8_rvalue){s->f->in[i].type, (void *)(uintptr_t)in[i]};
     for (f8_ref r = 1; r < s->g->n_nodes && s->x.status == F8_OK; r++)
         if (s->last[r] && f8_at(s->g, r)->op != F8_OP_INPUT)
@@ -343,8 +354,8 @@ f8_status f8_reference_run_f64(const f8_func *f, const void *const *in, void *co
     return interpret(f, in, out, allocator, true, diag);
 }
 
-f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value, void *const *result,
-                            const f8_allocator *allocator, f8_diag *diag)
+f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *value,
+                            void *const *result, const f8_allocator *allocator, f8_diag *diag)
 {
     const f8_allocator own = allocator ? *allocator : f8_default_allocator();
     const f8_node *n = f8_at(g, r);

@@ -1,7 +1,7 @@
-/* The reference interpreter: attention and its gradient, entirely in double, rounded once on the way
- * out. For every head (batch b, head h, its key head h / (heads / kv_heads)):
- *     s = scale q k^T (masked to keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v
- *     dv = p^T do,  dp = do v^T,  ds = p (dp - sum(do o)),  dq = scale ds k,  dk = scale ds^T q */
+/* The reference interpreter: attention and its gradient, entirely in double, rounded once on the
+ * way out. For every head (batch b, head h, its key head h / (heads / kv_heads)): s = scale q k^T
+ * (masked to keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v dv = p^T
+ * do,  dp = do v^T,  ds = p (dp - sum(do o)),  dq = scale ds k,  dk = scale ds^T q */
 #include <math.h>
 #include <string.h>
 
@@ -16,13 +16,15 @@ typedef struct heads {
 } heads;
 
 /* Head h of v [B, T, n_heads * D] into to [T, D], and back. */
-static void load_head(const heads *a, const f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h, double *to)
+static void load_head(const heads *a, const f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
+                      double *to)
 {
     for (int64_t t = 0; t < a->T; t++)
         f8_interp_load(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, to + t * a->D);
 }
 
-static void store_head(const heads *a, f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h, const double *from)
+static void store_head(const heads *a, f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
+                       const double *from)
 {
     for (int64_t t = 0; t < a->T; t++)
         f8_interp_store(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, from + t * a->D);
@@ -54,8 +56,8 @@ static int64_t seen(const heads *a, int64_t i)
 }
 
 /* o [T, D] and lse [T] of one head; p [T] is scratch. NaN anywhere in a row makes the row NaN. */
-static void forward_head(const heads *a, const double *q, const double *k, const double *v, double *p,
-                         double *o, double *lse)
+static void forward_head(const heads *a, const double *q, const double *k, const double *v,
+                         double *p, double *o, double *lse)
 {
     const int64_t D = a->D;
     memset(o, 0, (size_t)(a->T * D) * sizeof *o);
@@ -97,7 +99,8 @@ static void backward_head(const heads *a, const gradient *g)
 
 /* ---- all heads ---- */
 
-static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out, double *room)
+static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out,
+                    double *room)
 {
     const int64_t n = a->T * a->D;
     double *q = room, *k = q + n, *v = k + n, *o = v + n, *lse = o + n, *p = lse + a->T;
@@ -113,7 +116,8 @@ static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f
         }
 }
 
-static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out, double *room)
+static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out,
+                     double *room)
 {
     const int64_t n = a->T * a->D, group = a->H / a->KH;
     double *q = room, *k = q + n, *v = k + n, *o = v + n, *d_o = o + n, *dq = d_o + n, *dk = dq + n,
@@ -144,8 +148,12 @@ void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     if (x->status != F8_OK)
         return;
     const f8_type *q = &in[0]->type;
-    heads a = {.x = x, .T = q->dim[1], .H = f8_attr_i(g, r, F8_A_HEADS), .KH = f8_attr_i(g, r, F8_A_KV_HEADS),
-               .scale = f8_attr_f(g, r, F8_A_SCALE), .causal = f8_attr_i(g, r, F8_A_CAUSAL)};
+    heads a = {.x = x,
+               .T = q->dim[1],
+               .H = f8_attr_i(g, r, F8_A_HEADS),
+               .KH = f8_attr_i(g, r, F8_A_KV_HEADS),
+               .scale = f8_attr_f(g, r, F8_A_SCALE),
+               .causal = f8_attr_i(g, r, F8_A_CAUSAL)};
     a.D = q->dim[2] / a.H;
     if (a.scale == 0)
         a.scale = 1 / sqrt((double)a.D);

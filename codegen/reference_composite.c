@@ -1,7 +1,8 @@
 /* The reference interpreter: composites and FP8 scales, when a graph still holds them.
  *
  * Each is the expression that passes/formulas.c builds, evaluated array by array with the
- * primitives' own evaluators: so a graph gives the same bits before and after decompose (tested). */
+ * primitives' own evaluators: so a graph gives the same bits before and after decompose (tested).
+ */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -91,7 +92,8 @@ static value mean(f8_interp *x, value a, int64_t axis)
 {
     if (!a)
         return NULL;
-    return two(x, F8_OP_DIV, reduce(x, F8_OP_REDUCE_SUM, a, axis), constant(x, (double)a->type.dim[axis]));
+    return two(x, F8_OP_DIV, reduce(x, F8_OP_REDUCE_SUM, a, axis),
+               constant(x, (double)a->type.dim[axis]));
 }
 
 static value row_mean(f8_interp *x, value a)
@@ -170,7 +172,8 @@ static value gelu(f8_interp *x, value a, bool tanh_form)
 /* The table [T, 1, D], or [T, D] rolled operands: everything as [batch, T, heads, D]. */
 static value rope_table(f8_interp *x, f8_op op, int64_t time, int64_t size, double base)
 {
-    f8_rvalue *out = f8_interp_temp(x, &(f8_type){.dtype = F8_F32, .rank = 3, .dim = {time, 1, size}});
+    f8_rvalue *out =
+        f8_interp_temp(x, &(f8_type){.dtype = F8_F32, .rank = 3, .dim = {time, 1, size}});
     for (int64_t i = 0; out && i < time * size; i++) {
         const double v = f8_rope_entry(op, i / size, i % size, size, base);
         f8_interp_store(x, out, i, 1, &v);
@@ -246,7 +249,8 @@ static value linear(f8_interp *x, const value *in, bool bias, bool transpose_b, 
 {
     f8_rvalue *y = f8_interp_temp(x, type);
     if (y)
-        f8_interp_matmul(x, &(f8_interp_gemm){.a = in[0], .b = in[1], .transpose_b = transpose_b}, y);
+        f8_interp_matmul(x, &(f8_interp_gemm){.a = in[0], .b = in[1], .transpose_b = transpose_b},
+                         y);
     return bias ? two(x, F8_OP_ADD, y, in[2]) : y;
 }
 
@@ -282,7 +286,8 @@ static void history_push(const f8_interp *x, value history, value newest, f8_rva
     for (int64_t i = 0; i < rows; i++) {
         uint8_t *to = (uint8_t *)out->data + (size_t)(i * n) * size;
         memcpy(to, (const uint8_t *)newest->data + (size_t)i * size, size);
-        memcpy(to + size, (const uint8_t *)history->data + (size_t)(i * n) * size, (size_t)(n - 1) * size);
+        memcpy(to + size, (const uint8_t *)history->data + (size_t)(i * n) * size,
+               (size_t)(n - 1) * size);
     }
 }
 
@@ -297,7 +302,9 @@ void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     if (x->status != F8_OK)
         return;
     switch (n->op) {
-    case F8_OP_LINEAR: y = linear(x, in, n->n_in > 2, f8_attr_i(g, r, F8_A_TRANSPOSE_B), &out->type); break;
+    case F8_OP_LINEAR:
+        y = linear(x, in, n->n_in > 2, f8_attr_i(g, r, F8_A_TRANSPOSE_B), &out->type);
+        break;
     case F8_OP_LAYERNORM: y = layernorm(x, in, eps); break;
     case F8_OP_RMSNORM: y = rmsnorm(x, in, eps); break;
     case F8_OP_SOFTMAX: y = softmax(x, in[0]); break;
@@ -314,7 +321,8 @@ void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     case F8_OP_FP8_SCALE: y = fp8_scale(x, g, r, in[0], n->n_in > 1 ? in[1] : NULL); break;
     case F8_OP_HISTORY_PUSH: history_push(x, in[0], in[1], out); return;
     default:
-        x->status = f8_fail(x->diag, F8_ERR_INTERNAL, x->at, "reference: no %s", f8_op_facts(n->op)->name);
+        x->status =
+            f8_fail(x->diag, F8_ERR_INTERNAL, x->at, "reference: no %s", f8_op_facts(n->op)->name);
         return;
     }
     give(x, y, out);

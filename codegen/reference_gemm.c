@@ -1,8 +1,9 @@
 /* The reference interpreter: matrix products. Sums run over k from first to last in double and are
  * rounded once; products of two f32 are exact in double, so fused or not the bits are the same.
  *
- * B is brought into panels of 8 columns and A into slivers of 4 rows, both as doubles, so that the inner
- * loop keeps a 4 x 8 tile in registers; a plain triple loop would take minutes for a training step. */
+ * B is brought into panels of 8 columns and A into slivers of 4 rows, both as doubles, so that the
+ * inner loop keeps a 4 x 8 tile in registers; a plain triple loop would take minutes for a training
+ * step. */
 #include <string.h>
 
 #include "codegen/interp.h"
@@ -11,14 +12,15 @@
 enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
 
 _Static_assert(TILE_M == 4 && TILE_N == 2 * LANES, "the tile below is written out");
-/* 4 doubles: one register of AVX2, two of SSE2; may alias double, needs no more than its alignment. */
+/* 4 doubles: one register of AVX2, two of SSE2; may alias double, needs no more than its alignment.
+ */
 typedef double lanes
     __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
 
 /* ---- the tile ---- */
 
-/* acc[m][n] = sum over k of a[k][m] * b[k][n]. Every sum has a name and the body is a macro, not an inlined
- * function: else gcc keeps the sums in memory, at half the speed. */
+/* acc[m][n] = sum over k of a[k][m] * b[k][n]. Every sum has a name and the body is a macro, not an
+ * inlined function: else gcc keeps the sums in memory, at half the speed. */
 #define TILE_BODY                                                                                  \
     lanes s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};  \
     for (int64_t i = 0; i < k; i++, a += TILE_M, b += TILE_N) {                                    \
@@ -41,7 +43,8 @@ static void tile_plain(const double *a, const double *b, int64_t k, lanes *acc)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void tile_avx2(const double *a, const double *b, int64_t k, lanes *acc)
+__attribute__((target("avx2"))) static void tile_avx2(const double *a, const double *b, int64_t k,
+                                                      lanes *acc)
 {
     TILE_BODY
 }
@@ -76,9 +79,10 @@ static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
             to[i] = (double)f8_round_bf16((float)to[i]);
 }
 
-/* packed[j][i] = element (outer + i, j) of the matrix (transposed: (j, outer + i) as stored), i < n,
- * j < k; zeros up to `width`. */
-static void pack(const matrix *m, int64_t outer, int64_t n, int64_t k, int64_t width, bool by_rows, double *to)
+/* packed[j][i] = element (outer + i, j) of the matrix (transposed: (j, outer + i) as stored), i <
+ * n, j < k; zeros up to `width`. */
+static void pack(const matrix *m, int64_t outer, int64_t n, int64_t k, int64_t width, bool by_rows,
+                 double *to)
 {
     double run[RUN];
     if (n < width)
@@ -110,7 +114,8 @@ typedef struct product {
     double alpha;
 } product;
 
-static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int64_t cols, const double *tile)
+static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                   const double *tile)
 {
     for (int64_t i = 0; i < rows; i++) {
         double sum[TILE_N], acc[TILE_N] = {0};
@@ -118,7 +123,8 @@ static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int
         if (p->m->acc)
             f8_interp_load(p->x, p->m->acc, at, cols, acc);
         for (int64_t c = 0; c < cols; c++)
-            sum[c] = p->m->acc ? acc[c] + p->alpha * tile[i * TILE_N + c] : p->alpha * tile[i * TILE_N + c];
+            sum[c] = p->m->acc ? acc[c] + p->alpha * tile[i * TILE_N + c]
+                               : p->alpha * tile[i * TILE_N + c];
         f8_interp_store(p->x, p->out, at, cols, sum);
     }
 }
@@ -135,7 +141,8 @@ static void multiply(const product *p, double *a, double *b)
     for (int64_t panel = 0; panel < p->cols; panel += PANEL) {
         const int64_t width = least(PANEL, p->cols - panel);
         for (int64_t c = 0; c < width; c += TILE_N)
-            pack(&p->b, panel + c, least(TILE_N, width - c), p->k, TILE_N, p->b.transpose, b + c * p->k);
+            pack(&p->b, panel + c, least(TILE_N, width - c), p->k, TILE_N, p->b.transpose,
+                 b + c * p->k);
         for (int64_t row = 0; row < p->rows; row += TILE_M) {
             const int64_t rows = least(TILE_M, p->rows - row);
             pack(&p->a, row, rows, p->k, TILE_M, !p->a.transpose, a);
@@ -153,11 +160,15 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
         return;
     const f8_type *a = &m->a->type, *b = &m->b->type;
     product p = {
-        .x = x, .m = m, .out = out, .alpha = 1,
+        .x = x,
+        .m = m,
+        .out = out,
+        .alpha = 1,
         .a = {x, m->a, f8_type_columns(a), m->transpose_a, m->round_a},
         .b = {x, m->b, f8_type_columns(b), m->transpose_b, m->round_b},
         .k = m->transpose_a ? f8_type_rows(a) : f8_type_columns(a),
-        .cols = f8_type_columns(&out->type), .rows = f8_type_rows(&out->type),
+        .cols = f8_type_columns(&out->type),
+        .rows = f8_type_rows(&out->type),
     };
     if (m->a_scale) /* one f32 factor, as the GEMM gets it */
         p.alpha = (double)(*(const float *)m->a_scale->data * *(const float *)m->b_scale->data);

@@ -1,8 +1,9 @@
 /* The reference interpreter: pointwise ops, casts and quantize, with broadcasting.
  *
- * Operands are brought into blocks of 32-bit words (floats as their bits, truth values as 0 or 1) and
- * go through f8_scalar_op_eval and f8_scalar_eval, the one definition of every function; in wide mode
- * blocks are doubles and the functions are libm's. Integer arithmetic is the first way in both. */
+ * Operands are brought into blocks of 32-bit words (floats as their bits, truth values as 0 or 1)
+ * and go through f8_scalar_op_eval and f8_scalar_eval, the one definition of every function; in
+ * wide mode blocks are doubles and the functions are libm's. Integer arithmetic is the first way in
+ * both. */
 #include <math.h>
 #include <string.h>
 
@@ -13,8 +14,8 @@ enum { BLOCK = 1024, MAX_OPERANDS = 3 };
 
 /* ---- walking a broadcast ---- */
 
-/* Axes of out, size-1 axes dropped and neighbours joined where every operand allows it: operand k moves
- * by stride[k][d] elements along axis d, and along the last axis by 1 or 0. */
+/* Axes of out, size-1 axes dropped and neighbours joined where every operand allows it: operand k
+ * moves by stride[k][d] elements along axis d, and along the last axis by 1 or 0. */
 typedef struct walk {
     int rank, n_in;
     int64_t dim[F8_MAX_RANK], stride[MAX_OPERANDS][F8_MAX_RANK];
@@ -71,8 +72,10 @@ static bool walk_next(walk *w)
 
 /* ---- narrow values as words ---- */
 
-/* n elements from `at` on; with stride 0, the same one n times. Returns buf or the value's own memory. */
-static const uint32_t *load_words(const f8_rvalue *v, int64_t at, int64_t stride, int64_t n, uint32_t *buf)
+/* n elements from `at` on; with stride 0, the same one n times. Returns buf or the value's own
+ * memory. */
+static const uint32_t *load_words(const f8_rvalue *v, int64_t at, int64_t stride, int64_t n,
+                                  uint32_t *buf)
 {
     const size_t size = f8_dtype_size(v->type.dtype);
     if (size == 4 && stride)
@@ -125,7 +128,8 @@ static void call(f8_sfn fn, const words *w)
 }
 
 /* out = op(constant, a) or op(a, constant) in which a may be out. */
-static void with_constant(f8_sop op, bool first, uint32_t constant, const uint32_t *a, const words *w)
+static void with_constant(f8_sop op, bool first, uint32_t constant, const uint32_t *a,
+                          const words *w)
 {
     uint32_t c[BLOCK];
     fill(c, constant, w->n);
@@ -201,7 +205,8 @@ static void decode(f8_dtype d, const words *w)
 
 static void eval_cast(f8_dtype from, f8_dtype to, const words *w)
 {
-    const bool from_int = from == F8_I32 || from == F8_BOOL; /* a bool's 0 and 1 are integers already */
+    const bool from_int =
+        from == F8_I32 || from == F8_BOOL; /* a bool's 0 and 1 are integers already */
     decode(from, w);
     if (to == F8_I32) {
         if (!from_int)
@@ -302,7 +307,8 @@ static double eval_double(f8_op op, double a, double b, double c)
     }
 }
 
-static void run_doubles(const f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in, f8_rvalue *out)
+static void run_doubles(const f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
+                        f8_rvalue *out)
 {
     double buf[MAX_OPERANDS][BLOCK], result[BLOCK];
     walk w;
@@ -327,7 +333,8 @@ static void run_doubles(const f8_interp *x, f8_op op, const f8_rvalue *const *in
 
 /* ---- the two entries ---- */
 
-void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in, f8_rvalue *out)
+void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
+                         f8_rvalue *out)
 {
     if (x->status != F8_OK)
         return;

@@ -1,5 +1,5 @@
-/* The reference interpreter: reductions, in the orders that ir/README.md fixes. In wide mode sums are
- * plain sums of doubles, from first to last. */
+/* The reference interpreter: reductions, in the orders that ir/README.md fixes. In wide mode sums
+ * are plain sums of doubles, from first to last. */
 #include <math.h>
 #include <string.h>
 
@@ -87,8 +87,9 @@ static void max_columns(f8_op op, const float *v, int64_t rows, int64_t n, float
         out[c] = op == F8_OP_REDUCE_MAX ? -INFINITY : 0;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < n; c++)
-            out[c] = op == F8_OP_REDUCE_MAX ? f8_maximum(out[c], v[r * n + c])
-                                            : f8_from_bits(f8_amax_bits(f8_bits(out[c]), v[r * n + c]));
+            out[c] = op == F8_OP_REDUCE_MAX
+                         ? f8_maximum(out[c], v[r * n + c])
+                         : f8_from_bits(f8_amax_bits(f8_bits(out[c]), v[r * n + c]));
 }
 
 /* ---- double ---- */
@@ -103,8 +104,8 @@ static double join(f8_op op, double a, double b)
 }
 
 /* v as [outer, block.., inner]: elements `inner` apart are joined, `count` of them. */
-static void reduce_doubles(f8_op op, const double *v, int64_t rows, int64_t n, int64_t block, bool columns,
-                           double *out)
+static void reduce_doubles(f8_op op, const double *v, int64_t rows, int64_t n, int64_t block,
+                           bool columns, double *out)
 {
     const double start = op == F8_OP_REDUCE_MAX ? -INFINITY : 0;
     const int64_t results = columns ? (rows + block - 1) / block * n : rows;

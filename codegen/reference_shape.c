@@ -39,7 +39,7 @@ void f8_interp_leaf(f8_interp *x, const f8_graph *g, f8_ref r, f8_rvalue *out)
 
 typedef struct mover {
     int rank;
-    size_t size; /* of an element */
+    size_t size;                                                  /* of an element */
     int64_t dim[F8_MAX_RANK], to[F8_MAX_RANK], from[F8_MAX_RANK]; /* strides in elements */
 } mover;
 
@@ -105,7 +105,8 @@ static void broadcast(f8_interp *x, const f8_rvalue *in, f8_rvalue *out)
     gather_strided(x, in, 0, from, out);
 }
 
-static void concat(f8_interp *x, int64_t axis, const f8_rvalue *const *in, uint32_t n, f8_rvalue *out)
+static void concat(f8_interp *x, int64_t axis, const f8_rvalue *const *in, uint32_t n,
+                   f8_rvalue *out)
 {
     mover m = {.rank = out->type.rank, .size = f8_interp_element(x, out->type.dtype)};
     uint8_t *to = out->data;
@@ -133,7 +134,8 @@ static void roll(f8_interp *x, int64_t shift, int64_t group, const f8_rvalue *in
     }
 }
 
-void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in, f8_rvalue *out)
+void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                     f8_rvalue *out)
 {
     const f8_node *n = f8_at(g, r);
     int64_t own[F8_MAX_RANK];
@@ -141,11 +143,14 @@ void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue 
     switch (n->op) {
     case F8_OP_TRANSPOSE: transpose(x, f8_attr_ints(g, r, F8_A_PERM), in[0], out); break;
     case F8_OP_SLICE:
-        gather_strided(x, in[0], f8_attr_i(g, r, F8_A_START) * own[f8_attr_i(g, r, F8_A_AXIS)], own, out);
+        gather_strided(x, in[0], f8_attr_i(g, r, F8_A_START) * own[f8_attr_i(g, r, F8_A_AXIS)], own,
+                       out);
         break;
     case F8_OP_CONCAT: concat(x, f8_attr_i(g, r, F8_A_AXIS), in, n->n_in, out); break;
     case F8_OP_BROADCAST: broadcast(x, in[0], out); break;
-    case F8_OP_ROLL: roll(x, f8_attr_i(g, r, F8_A_SHIFT), f8_attr_i(g, r, F8_A_GROUP), in[0], out); break;
+    case F8_OP_ROLL:
+        roll(x, f8_attr_i(g, r, F8_A_SHIFT), f8_attr_i(g, r, F8_A_GROUP), in[0], out);
+        break;
     default: /* RESHAPE; PROJECT, whose operand is given as the result it names */
         memcpy(out->data, in[0]->data, f8_interp_bytes(x, &out->type));
     }
@@ -176,7 +181,8 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
         const bool inside = ids[i] >= 0 && ids[i] < rows;
         if (op == F8_OP_EMBEDDING_GRAD) {
             if (inside) /* in order of position */
-                add_row(x, to + (size_t)ids[i] * row, (const uint8_t *)in[2]->data + (size_t)i * row, n);
+                add_row(x, to + (size_t)ids[i] * row,
+                        (const uint8_t *)in[2]->data + (size_t)i * row, n);
         } else if (inside) {
             memcpy(to + (size_t)i * row, (const uint8_t *)in[0]->data + (size_t)ids[i] * row, row);
         } else {

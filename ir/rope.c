@@ -1,5 +1,5 @@
-/* Rope tables: see rope.h. libm's double functions are within an ulp, so that the f32 they round to is
- * the nearest one but for about one case in 2^28; all targets of a process share the result. */
+/* Rope tables: see rope.h. libm's double functions are within an ulp, so that the f32 they round to
+ * is the nearest one but for about one case in 2^28; all targets of a process share the result. */
 #include "ir/rope.h"
 
 #include <math.h>

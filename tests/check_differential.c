@@ -1,17 +1,16 @@
 /* The CPU target against the reference interpreter, on random graphs (tests/shared/graphgen.h).
  *
- * Each graph is compiled twice, fused and not, and both must agree with each other bit for bit, and with
- * the interpreter bit for bit (NaNs by class) but for products and attention. Those are cut: the target's
- * own results of them are fed to the interpreter, so everything after them is still compared exactly, and
- * each of them is evaluated alone on the operands the target saw and compared within a bound derived
- * below. States are carried over two runs; a share of the graphs runs on 1, 2 and 3 threads.
+ * Each graph is compiled twice, fused and not, and both must agree with each other bit for bit, and
+ * with the interpreter bit for bit (NaNs by class) but for products and attention. Those are cut:
+ * the target's own results of them are fed to the interpreter, so everything after them is still
+ * compared exactly, and each of them is evaluated alone on the operands the target saw and compared
+ * within a derived bound (tests/shared/compare.c). States are carried over two runs; a share of the
+ * graphs runs on 1, 2 and 3 threads.
  *
  *   FP8C_GRAPHS=N     how many graphs (1000)      FP8C_SEED=S     only the graph of seed S
  *
  * A failure is shrunk (fewer steps, then fewer results) and printed as text with its seed. */
 #include <check.h>
-#include <float.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +20,12 @@
 
 #include "codegen/build.h"
 #include "codegen/reference.h"
-#include "ir/fp8.h"
 #include "passes/pass.h"
 #include "runtime/exec.h"
+#include "tests/shared/compare.h"
 #include "tests/shared/graphgen.h"
 
-enum { RUNS = 2, MESSAGE = 2048 };
+enum { RUNS = 2, MESSAGE = F8_MESSAGE };
 
 /* ---- one graph, compiled ---- */
 
@@ -55,7 +54,9 @@ static f8_status expose_cuts(f8_func *f)
         for (uint32_t i = 0; live[r] && i < f8_at(f->graph, r)->n_in; i++)
             live[f8_at(f->graph, r)->in[i]] = 1;
     for (f8_ref r = 1; r < n; r++) {
-        const int results = live[r] && is_cut(f8_at(f->graph, r)->op) ? f8_op_facts(f8_at(f->graph, r)->op)->results : 0;
+        const int results = live[r] && is_cut(f8_at(f->graph, r)->op)
+                                ? f8_op_facts(f8_at(f->graph, r)->op)->results
+                                : 0;
         for (int k = 0; k < results; k++) {
             const f8_ref result = f8_project(f->graph, r, k);
             bool already = false;
@@ -88,8 +89,9 @@ static f8_status run_passes(f8_unit *u, const char **at)
     static const struct {
         const char *name;
         f8_status (*run)(f8_unit *u);
-    } passes[] = {{"decompose", f8_pass_decompose}, {"canonicalize", f8_pass_canonicalize}, {"legalize", f8_pass_legalize},
-                  {"group", f8_pass_group}, {"schedule", f8_pass_schedule}, {"memory", f8_pass_memory}};
+    } passes[] = {{"decompose", f8_pass_decompose}, {"canonicalize", f8_pass_canonicalize},
+                  {"legalize", f8_pass_legalize},   {"group", f8_pass_group},
+                  {"schedule", f8_pass_schedule},   {"memory", f8_pass_memory}};
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
         *at = passes[i].name;
         F8_TRY(passes[i].run(u));
@@ -108,198 +110,16 @@ static bool compile(target *t, const graphgen_options *o, bool no_fuse, int thre
     const char *at = "generator";
     if (t->unit.module && run_passes(&t->unit, &at) == F8_OK) {
         at = "build";
-        if (f8_build_plan(t->unit.module, &(f8_build_options){.threads = 1}, &t->arena, &t->plan, &t->diag) == F8_OK) {
+        if (f8_build_plan(t->unit.module, &(f8_build_options){.threads = 1}, &t->arena, &t->plan,
+                          &t->diag) == F8_OK) {
             at = "exec";
-            if (f8_exec_create(&t->plan, &(f8_exec_options){.n_threads = threads}, &t->exec, &t->diag) == F8_OK)
+            if (f8_exec_create(&t->plan, &(f8_exec_options){.n_threads = threads}, &t->exec,
+                               &t->diag) == F8_OK)
                 return true;
         }
     }
     snprintf(message, MESSAGE, "%s, %s: %s", no_fuse ? "not fused" : "fused", at, t->diag.text);
     return false;
-}
-
-/* ---- comparing ---- */
-
-static bool is_nan(f8_dtype d, uint32_t bits)
-{
-    return f8_dtype_is_float(d) && isnan(f8_decode(d, bits));
-}
-
-static uint32_t element(const void *data, size_t size, int64_t i)
-{
-    return size == 4 ? ((const uint32_t *)data)[i] : size == 2 ? ((const uint16_t *)data)[i] : ((const uint8_t *)data)[i];
-}
-
-static bool same_bits(const char *what, const char *port, const f8_type *type, const void *got, const void *want,
-                      char *message)
-{
-    const size_t size = f8_dtype_size(type->dtype);
-    const int64_t n = f8_type_elements(type);
-    if (!memcmp(got, want, (size_t)n * size))
-        return true;
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t a = element(got, size, i), b = element(want, size, i);
-        if (a == b || (is_nan(type->dtype, a) && is_nan(type->dtype, b)))
-            continue;
-        const bool f = f8_dtype_is_float(type->dtype);
-        char text[160];
-        snprintf(message, MESSAGE, "%s: %s[%lld] of %s is %#x (%g), not %#x (%g)", what, port, (long long)i,
-                 f8_type_print(type, text, sizeof text), a, f ? (double)f8_decode(type->dtype, a) : (double)(int32_t)a, b,
-                 f ? (double)f8_decode(type->dtype, b) : (double)(int32_t)b);
-        return false;
-    }
-    return true;
-}
-
-/* ---- products and attention alone ---- */
-
-static const double U = 0x1p-24; /* half an ulp of 1 in f32 */
-
-static double *as_doubles(const f8_type *t, const void *data)
-{
-    const int64_t n = f8_type_elements(t);
-    double *d = malloc((size_t)n * sizeof *d);
-    for (int64_t i = 0; i < n; i++)
-        d[i] = (double)f8_decode(t->dtype, element(data, f8_dtype_size(t->dtype), i));
-    return d;
-}
-
-/* |x| elementwise, in the same dtype. */
-static void *absolute(const f8_type *t, const void *data)
-{
-    const size_t size = f8_dtype_size(t->dtype), bytes = (size_t)f8_type_bytes(t);
-    uint8_t *copy = malloc(bytes);
-    memcpy(copy, data, bytes);
-    for (size_t i = size - 1; i < bytes; i += size)
-        copy[i] &= 0x7f;
-    return copy;
-}
-
-static double largest(const f8_type *t, const void *data)
-{
-    double *d = as_doubles(t, data), top = 0;
-    for (int64_t i = 0; i < f8_type_elements(t); i++)
-        top = fabs(d[i]) > top || isnan(d[i]) ? fabs(d[i]) : top;
-    free(d);
-    return top;
-}
-
-typedef struct node_check {
-    const f8_graph *g;
-    f8_ref r;
-    const void *const *operand; /* as the target saw them */
-    const void *const *result;  /* the target's */
-    char *message;
-} node_check;
-
-static bool close_to(const node_check *c, const f8_type *t, int which, const void *want, const double *bound)
-{
-    double *got = as_doubles(t, c->result[which]), *exact = as_doubles(t, want);
-    bool ok = true;
-    for (int64_t i = 0; ok && i < f8_type_elements(t); i++) {
-        const double allowed = bound[i], off = fabs(got[i] - exact[i]);
-        if (isnan(allowed)) /* an operand is NaN, or Inf meets zero */
-            ok = isnan(got[i]) && isnan(exact[i]);
-        else if (allowed < FLT_MAX / 4) /* else it may overflow on the way */
-            ok = off <= allowed;
-        if (!ok)
-            snprintf(c->message, MESSAGE, "node %u (%s), result %d[%lld]: %.9g, not %.9g; allowed %g", c->r,
-                     f8_op_facts(f8_at(c->g, c->r)->op)->name, which, (long long)i, got[i], exact[i], allowed);
-    }
-    free(got);
-    free(exact);
-    return ok;
-}
-
-/* A sum of k products in f32, in any order and grouping, errs by at most (k + 1) u S, S the sum of their
- * magnitudes (Higham, Accuracy and Stability, 3.1), alpha and acc by 3 more roundings; what a machine that
- * flushes subnormals loses is at most 2^-126 for each product, and as much times the other operand for each
- * factor. S is the same op on |operands|. */
-static bool check_product(const node_check *c)
-{
-    const f8_node *n = f8_at(c->g, c->r);
-    const f8_type *t = &n->type;
-    const int64_t count = f8_type_elements(t);
-    void *abs[5], *want = malloc((size_t)count * 4), *sums = malloc((size_t)count * 4);
-    double *bound = malloc((size_t)count * sizeof *bound), factors = 1;
-    for (uint32_t i = 0; i < n->n_in; i++) {
-        const f8_type *a = f8_type_of(c->g, n->in[i]);
-        abs[i] = absolute(a, c->operand[i]);
-        factors += largest(a, c->operand[i]);
-    }
-    f8_diag diag = {0};
-    bool ok = f8_reference_node(c->g, c->r, c->operand, &want, NULL, &diag) == F8_OK &&
-              f8_reference_node(c->g, c->r, (const void *const *)abs, &sums, NULL, &diag) == F8_OK;
-    const f8_type *a = f8_type_of(c->g, n->in[0]);
-    const double k = (double)(f8_attr_i(c->g, c->r, F8_A_TRANSPOSE_A) ? f8_type_rows(a) : f8_type_columns(a));
-    for (int64_t i = 0; i < count; i++)
-        bound[i] = (k + 4) * U * (double)((float *)sums)[i] + (isfinite(factors) ? k * factors * 0x1p-126 : 0);
-    if (!ok)
-        snprintf(c->message, MESSAGE, "reference: %s", diag.text);
-    ok = ok && close_to(c, t, 0, want, bound);
-    for (uint32_t i = 0; i < n->n_in; i++)
-        free(abs[i]);
-    free(want);
-    free(sums);
-    free(bound);
-    return ok;
-}
-
-/* With A the largest score's magnitude: a score errs by e = (D + 3) u A, its exponential by e and 2 u (A + 1)
- * for the rounded difference and exp itself, a sum of T by T u: p is off by a factor of at most
- * w = 2 (e + 2 u (A + 1)) + (T + 4) u. Then o by w and T u of max|v|; lse by e + T u + 2 u |lse|; the
- * gradients by the same through their sums. Coarse: tests/check_attention.c has the fine bounds. */
-static bool check_attention(const node_check *c)
-{
-    const f8_node *n = f8_at(c->g, c->r);
-    const f8_type *q = f8_type_of(c->g, n->in[0]);
-    const bool grad = n->op == F8_OP_ATTENTION_GRAD;
-    const int64_t H = f8_attr_i(c->g, c->r, F8_A_HEADS), D = q->dim[2] / H, T = q->dim[1];
-    const double group = (double)(H / f8_attr_i(c->g, c->r, F8_A_KV_HEADS)), attr = f8_attr_f(c->g, c->r, F8_A_SCALE);
-    const double scale = attr != 0 ? attr : 1 / sqrt((double)D), Dd = (double)D, Td = (double)T;
-    double top[6];
-    for (uint32_t i = 0; i < n->n_in; i++)
-        top[i] = largest(f8_type_of(c->g, n->in[i]), c->operand[i]);
-    const double A = scale * Dd * top[0] * top[1], e = (Dd + 3) * U * A;
-    const double w = 2 * (e + 2 * U * (A + 1)) + (Td + 4) * U;
-    const double ds = grad ? Dd * top[5] * (top[2] + top[3]) : 0; /* |dp - delta| */
-    const double off[2][3] = {
-        {(w + Td * U) * top[2], e + (Td + 4) * U + 2 * U * (A + log(Td) + 1), 0},
-        {scale * top[1] * ds * (w + (2 * Dd + Td + 8) * U), scale * top[0] * ds * Td * group * (w + (2 * Dd + Td * group + 8) * U),
-         top[5] * Td * group * (w + (Td * group + 4) * U)},
-    };
-    bool ok = true;
-    void *want[3] = {0};
-    double *bound[3] = {0};
-    f8_diag diag = {0};
-    f8_type type[3];
-    const int results = f8_op_facts(n->op)->results;
-    for (int k = 0; k < results; k++) {
-        type[k] = n->type;
-        if (k && grad)
-            type[k] = *f8_type_of(c->g, n->in[k]);
-        else if (k)
-            type[k] = (f8_type){.dtype = F8_F32, .rank = 3, .dim = {q->dim[0], H, T}};
-        want[k] = malloc((size_t)f8_type_bytes(&type[k]));
-        bound[k] = malloc((size_t)f8_type_elements(&type[k]) * sizeof(double));
-    }
-    if (f8_reference_node(c->g, c->r, c->operand, want, NULL, &diag) != F8_OK) {
-        snprintf(c->message, MESSAGE, "reference: %s", diag.text);
-        ok = false;
-    }
-    for (int k = 0; k < results && ok; k++) {
-        double *exact = as_doubles(&type[k], want[k]);
-        for (int64_t i = 0; i < f8_type_elements(&type[k]); i++) /* bf16: either neighbour */
-            bound[k][i] = off[grad][k] + (type[k].dtype == F8_BF16 ? 0x1p-7 : 2 * U) * fabs(exact[i]) + 1e-37;
-        free(exact);
-        if (A < 40) /* else nothing is left of the bound */
-            ok = close_to(c, &type[k], k, want[k], bound[k]);
-    }
-    for (int k = 0; k < 3; k++) {
-        free(want[k]);
-        free(bound[k]);
-    }
-    return ok;
 }
 
 /* ---- the reference's version: products and attention are inputs, their operands results ---- */
@@ -340,7 +160,8 @@ static bool oracle_make(oracle *o, const graphgen_options *options, char *messag
     f8_arena_init(&o->arena, NULL);
     o->whole = make_module(options, &o->arena, &o->diag);
     o->cut = make_module(options, &o->arena, &o->diag);
-    if (!o->whole || !o->cut || f8_func_rewrite(&o->cut->func[0], cut_node, &o->cut->func[0]) != F8_OK ||
+    if (!o->whole || !o->cut ||
+        f8_func_rewrite(&o->cut->func[0], cut_node, &o->cut->func[0]) != F8_OK ||
         f8_verify(o->cut, &o->diag) != F8_OK) {
         snprintf(message, MESSAGE, "cutting: %s", o->diag.text);
         return false;
@@ -357,7 +178,8 @@ static bool oracle_make(oracle *o, const graphgen_options *options, char *messag
 
 static void *target_result(const target *t, const f8_func *f, size_t i)
 {
-    return f->out[i].var >= 0 ? f8_exec_var(t->exec, (uint32_t)f->out[i].var) : f8_exec_port(t->exec, 0, true, (uint32_t)i);
+    return f->out[i].var >= 0 ? f8_exec_var(t->exec, (uint32_t)f->out[i].var)
+                              : f8_exec_port(t->exec, 0, true, (uint32_t)i);
 }
 
 /* The target's buffer of result `index` of node `r`. */
@@ -377,21 +199,22 @@ static bool check_cuts(const oracle *o, const target *t, char *message)
     const f8_graph *g = o->whole->func[0].graph;
     for (size_t i = 0; i < f->n_out; i++) {
         unsigned r;
-        if (sscanf(f->out[i].name, "arg.%u.0", &r) != 1 || strcmp(strrchr(f->out[i].name, '.'), ".0"))
+        if (sscanf(f->out[i].name, "arg.%u.0", &r) != 1 ||
+            strcmp(strrchr(f->out[i].name, '.'), ".0"))
             continue; /* operand 0 of a node: the others follow */
         const f8_node *n = f8_at(g, r);
         const void *result[3];
         for (int k = 0; k < f8_op_facts(n->op)->results; k++)
             result[k] = cut_result(o, t, r, k);
-        const node_check c = {g, r, (const void *const *)&o->out[i], result, message};
-        if (!(f8_op_facts(n->op)->cls == F8_GEMM ? check_product(&c) : check_attention(&c)))
+        if (!f8_check_node(
+                &(f8_node_check){g, r, (const void *const *)&o->out[i], result, message}))
             return false;
     }
     return true;
 }
 
-/* Run the interpreter from the values that the target started from (o->in holds inputs and states) and
- * the cuts it computed; compare everything. */
+/* Run the interpreter from the values that the target started from (o->in holds inputs and states)
+ * and the cuts it computed; compare everything. */
 static bool check_against_oracle(oracle *o, const target *t, char *message)
 {
     const f8_func *f = &o->cut->func[0];
@@ -406,8 +229,8 @@ static bool check_against_oracle(oracle *o, const target *t, char *message)
         return false;
     }
     for (size_t i = 0; i < o->whole->func[0].n_out; i++)
-        if (!same_bits("against the reference", f->out[i].name, &f->out[i].type, target_result(t, &o->whole->func[0], i),
-                       o->out[i], message))
+        if (!f8_same_bits("against the reference", f->out[i].name, &f->out[i].type,
+                          target_result(t, &o->whole->func[0], i), o->out[i], message))
             return false;
     return check_cuts(o, t, message);
 }
@@ -419,7 +242,8 @@ static void fill(const target *t, const f8_module *m, uint64_t seed)
     const f8_func *f = &m->func[0];
     for (size_t i = 0; i < f->n_in; i++)
         if (f->in[i].var < 0)
-            graphgen_fill(seed, f->in[i].name, &f->in[i].type, f8_exec_port(t->exec, 0, false, (uint32_t)i));
+            graphgen_fill(seed, f->in[i].name, &f->in[i].type,
+                          f8_exec_port(t->exec, 0, false, (uint32_t)i));
     for (uint32_t v = 0; v < m->n_vars; v++)
         graphgen_fill(seed, m->var[v].name, &m->var[v].type, f8_exec_var(t->exec, v));
 }
@@ -428,20 +252,23 @@ static void snapshot(oracle *o, const target *t)
 {
     const f8_func *f = &o->cut->func[0];
     for (size_t i = 0; i < o->whole->func[0].n_in; i++)
-        memcpy(o->in[i], f->in[i].var >= 0 ? f8_exec_var(t->exec, (uint32_t)f->in[i].var)
-                                           : f8_exec_port(t->exec, 0, false, (uint32_t)i),
+        memcpy(o->in[i],
+               f->in[i].var >= 0 ? f8_exec_var(t->exec, (uint32_t)f->in[i].var)
+                                 : f8_exec_port(t->exec, 0, false, (uint32_t)i),
                (size_t)f8_type_bytes(&f->in[i].type));
 }
 
-static bool same_results(const char *what, const oracle *o, const target *a, const target *b, char *message)
+static bool same_results(const char *what, const oracle *o, const target *a, const target *b,
+                         char *message)
 {
     const f8_func *f = &o->whole->func[0];
     for (size_t i = 0; i < f->n_out; i++)
-        if (!same_bits(what, f->out[i].name, &f->out[i].type, target_result(a, f, i), target_result(b, f, i), message))
+        if (!f8_same_bits(what, f->out[i].name, &f->out[i].type, target_result(a, f, i),
+                          target_result(b, f, i), message))
             return false;
     for (uint32_t v = 0; v < o->whole->n_vars; v++)
-        if (!same_bits(what, o->whole->var[v].name, &o->whole->var[v].type, f8_exec_var(a->exec, v),
-                       f8_exec_var(b->exec, v), message))
+        if (!f8_same_bits(what, o->whole->var[v].name, &o->whole->var[v].type,
+                          f8_exec_var(a->exec, v), f8_exec_var(b->exec, v), message))
             return false;
     return true;
 }
@@ -454,13 +281,15 @@ static bool run(target *t, char *message)
     return false;
 }
 
-static bool check_runs(oracle *o, target *fused, target *other, const char *what, uint64_t seed, char *message)
+static bool check_runs(oracle *o, target *fused, target *other, const char *what, uint64_t seed,
+                       char *message)
 {
     fill(fused, o->whole, seed);
     fill(other, o->whole, seed);
     for (int i = 0; i < RUNS; i++) {
         snapshot(o, fused);
-        if (!run(fused, message) || !run(other, message) || !check_against_oracle(o, fused, message) ||
+        if (!run(fused, message) || !run(other, message) ||
+            !check_against_oracle(o, fused, message) ||
             !same_results(what, o, other, fused, message))
             return false;
     }
@@ -472,7 +301,8 @@ static bool check_threads(const oracle *o, target *fused, uint64_t seed, char *m
     for (int threads = 1; threads <= 3; threads++) {
         target t = *fused;
         t.exec = NULL;
-        if (f8_exec_create(&t.plan, &(f8_exec_options){.n_threads = threads}, &t.exec, &t.diag) != F8_OK) {
+        if (f8_exec_create(&t.plan, &(f8_exec_options){.n_threads = threads}, &t.exec, &t.diag) !=
+            F8_OK) {
             snprintf(message, MESSAGE, "exec: %s", t.diag.text);
             return false;
         }
@@ -493,7 +323,8 @@ static bool check_graph(const graphgen_options *options, char *message)
     oracle o;
     target fused = {0}, single = {0};
     const uint64_t seed = options->seed;
-    bool ok = oracle_make(&o, options, message) && compile(&fused, options, false, 1 + (int)(seed % 2), message) &&
+    bool ok = oracle_make(&o, options, message) &&
+              compile(&fused, options, false, 1 + (int)(seed % 2), message) &&
               compile(&single, options, true, 1, message) &&
               check_runs(&o, &fused, &single, "not fused", seed, message) &&
               (seed % 8 != 0 || check_threads(&o, &fused, seed, message));
@@ -554,7 +385,8 @@ static void shrink(graphgen_options options)
         const size_t before = m->func[0].n_out;
         drop[i] = 1;
         m = graphgen_make(&options, &arena, &diag);
-        if (!m || m->func[0].n_out == 0 || (m->func[0].n_out < before && survives(&options, message))) {
+        if (!m || m->func[0].n_out == 0 ||
+            (m->func[0].n_out < before && survives(&options, message))) {
             drop[i] = 0;
             m = graphgen_make(&options, &arena, &diag);
         } else if (m->func[0].n_out < before) {
@@ -636,7 +468,10 @@ static progress run_all(uint64_t first, uint64_t end)
 START_TEST(targets_agree)
 {
     const char *count = getenv("FP8C_GRAPHS"), *seed = getenv("FP8C_SEED");
-    const uint64_t first = seed ? strtoull(seed, NULL, 0) : 1, n = seed ? 1 : count ? strtoull(count, NULL, 0) : 1000;
+    const uint64_t first = seed ? strtoull(seed, NULL, 0) : 1, n = seed ? 1
+                                                                   : count
+                                                                       ? strtoull(count, NULL, 0)
+                                                                       : 1000;
     const progress p = run_all(first, first + n);
     for (int i = 0; i < p.n_failed && i < REPORTED; i++)
         shrink((graphgen_options){.seed = p.failed[i], .gemms = true});

@@ -1,17 +1,17 @@
 /* Gradients of every differentiable op against central differences, everything in double.
  *
  * Each case declares parameters and an expression y of them; the loss is the sum of y times fixed
- * random weights. What micro_step adds to grad.P (by f8_reference_run_f64) is compared with differences
- * of eval, before and after the passes that lower it, under the f32 and the bf16 recipe (casts do not
- * round in double, so they must not show). The table is held against ops.def: an op with a derivative
- * and no case fails.
+ * random weights. What micro_step adds to grad.P (by f8_reference_run_f64) is compared with
+ * differences of eval, before and after the passes that lower it, under the f32 and the bf16 recipe
+ * (casts do not round in double, so they must not show). The table is held against ops.def: an op
+ * with a derivative and no case fails.
  *
  * Tolerance. A central difference D(h) errs by c h^2 + O(h^4), so D(h) - D(h/2) = 3/4 c h^2 bounds
- * the error c h^2 / 4 of D(h/2) with a factor 3 to spare. Rounding of the loss adds eps S / h, where S is a
- * bound of what was summed; 64 covers the few roundings of each term. Constants of formulas (sqrt(2/pi),
- * 3 c, ...) are f32 in the graph, each off by up to 2^-24, so an analytic gradient may be off by a few times
- * that of the largest one: 8. The sum of these must itself stay below 1e-5 of the largest gradient, or the
- * case proves nothing (a kink within h, say). */
+ * the error c h^2 / 4 of D(h/2) with a factor 3 to spare. Rounding of the loss adds eps S / h,
+ * where S is a bound of what was summed; 64 covers the few roundings of each term. Constants of
+ * formulas (sqrt(2/pi), 3 c, ...) are f32 in the graph, each off by up to 2^-24, so an analytic
+ * gradient may be off by a few times that of the largest one: 8. The sum of these must itself stay
+ * below 1e-5 of the largest gradient, or the case proves nothing (a kink within h, say). */
 #include "tests/shared/unit.h"
 
 #include <check.h>
@@ -69,11 +69,14 @@ static const gradient_case cases[] = {
     {F8_OP_TRANSPOSE, "a: 2, 3, 4", "", "transpose(mul(a, a)) {perm = [1, 2, 0]}"},
     {F8_OP_TRANSPOSE, "a: 3, 4; b: 4, 3", "", "mul(transpose(a) {perm = [1, 0]}, b)"},
     {F8_OP_SLICE, "a: 3, 4", "", "slice(mul(a, a)) {axis = 0, start = 1, stop = 2}"},
-    {F8_OP_SLICE, "a: 3, 9", "", "%s = mul(a, a)\n  %y = fma(slice(%s) {start = 0, stop = 3}, "
-                                 "slice(%s) {start = 3, stop = 6}, slice(%s) {start = 6, stop = 9})"}, /* tile */
-    {F8_OP_SLICE, "a: 3, 8", "", "mul(slice(a) {start = 1, stop = 5}, slice(a) {start = 4, stop = 8})"},
-    {F8_OP_SLICE, "a: 2, 6, 3", "", "mul(slice(a) {axis = 1, start = 2, stop = 5}, slice(a) {axis = 1, "
-                                    "start = 0, stop = 3})"},
+    {F8_OP_SLICE, "a: 3, 9", "",
+     "%s = mul(a, a)\n  %y = fma(slice(%s) {start = 0, stop = 3}, "
+     "slice(%s) {start = 3, stop = 6}, slice(%s) {start = 6, stop = 9})"}, /* tile */
+    {F8_OP_SLICE, "a: 3, 8", "",
+     "mul(slice(a) {start = 1, stop = 5}, slice(a) {start = 4, stop = 8})"},
+    {F8_OP_SLICE, "a: 2, 6, 3", "",
+     "mul(slice(a) {axis = 1, start = 2, stop = 5}, slice(a) {axis = 1, "
+     "start = 0, stop = 3})"},
     {F8_OP_CONCAT, "a: 3, 4; b: 2, 4", "", "concat(mul(a, a), b, a) {axis = 0}"},
     {F8_OP_CONCAT, "a: 2, 3; b: 2, 1; c: 2, 4", "", "concat(mul(a, a), b, mul(c, c))"},
     {F8_OP_BROADCAST, "a: 3, 1", "", "mul(broadcast(a) {shape = [2, 3, 4]}, a)"},
@@ -82,15 +85,19 @@ static const gradient_case cases[] = {
     {F8_OP_MATMUL, "a: 2, 3, 4; b: 4, 5", "", "matmul(a, b)"},
     {F8_OP_MATMUL, "a: 3, 4; b: 5, 4", "", "matmul(a, b) {transpose_b = true}"},
     {F8_OP_MATMUL, "a: 4, 3; b: 4, 5", "", "matmul(mul(a, a), b) {transpose_a = true}"},
-    {F8_OP_MATMUL, "a: 4, 3; b: 5, 4; c: 3, 5", "", "matmul(a, mul(b, b), mul(c, c)) {transpose_a = true, "
-                                                    "transpose_b = true}"},
+    {F8_OP_MATMUL, "a: 4, 3; b: 5, 4; c: 3, 5", "",
+     "matmul(a, mul(b, b), mul(c, c)) {transpose_a = true, "
+     "transpose_b = true}"},
     {F8_OP_MATMUL, "a: 4; b: 4, 5", "", "matmul(a, b)"},
-    {F8_OP_ATTENTION, "q: 2, 5, 8; k: 2, 5, 8; v: 2, 5, 8", "", "attention(mul(q, 2), k, v) {heads = 2}"},
+    {F8_OP_ATTENTION, "q: 2, 5, 8; k: 2, 5, 8; v: 2, 5, 8", "",
+     "attention(mul(q, 2), k, v) {heads = 2}"},
     {F8_OP_ATTENTION, "q: 1, 5, 8; k: 1, 5, 4; v: 1, 5, 4", "",
      "attention(q, k, v) {heads = 4, kv_heads = 2, causal = false, scale = 0.7}"},
-    {F8_OP_ATTENTION, "q: 1, 4, 6; k: 1, 4, 2; v: 1, 4, 2", "", "attention(q, k, v) {heads = 3, kv_heads = 1}"},
+    {F8_OP_ATTENTION, "q: 1, 4, 6; k: 1, 4, 2; v: 1, 4, 2", "",
+     "attention(q, k, v) {heads = 3, kv_heads = 1}"},
     {F8_OP_ATTENTION, "x: 1, 4, 6", "", "attention(x, mul(x, x), x) {heads = 1, causal = false}"},
-    {F8_OP_EMBEDDING, "w: 5, 3", "%t: i32[2, 4]", "mul(embedding(w, %t), embedding(w, %t))"}, /* 8 ids of 3 */
+    {F8_OP_EMBEDDING, "w: 5, 3", "%t: i32[2, 4]",
+     "mul(embedding(w, %t), embedding(w, %t))"}, /* 8 ids of 3 */
     {F8_OP_LINEAR, "x: 2, 3, 4; w: 4, 5; b: 5", "", "linear(x, w, b)"},
     {F8_OP_LINEAR, "x: 3, 4; w: 4, 5", "", "linear(mul(x, x), w)"},
     {F8_OP_LINEAR, "x: 3, 4; w: 5, 4; b: 5", "", "linear(x, w, b) {transpose_b = true}"},
@@ -107,7 +114,8 @@ static const gradient_case cases[] = {
     {F8_OP_ROPE, "x: 2, 5, 12", "", "mul(rope(x) {heads = 3}, x)"},
     {F8_OP_ROPE, "x: 5, 8", "", "mul(rope(x) {heads = 2, base = 100, inverse = true}, x)"},
     {F8_OP_CROSS_ENTROPY, "x: 3, 8", "%t: i32[3]", "cross_entropy(mul(x, 3), %t)"},
-    {F8_OP_CROSS_ENTROPY, "x: 2, 3, 5; w: 5, 7", "%t: i32[2, 3]", "cross_entropy(linear(x, w), %t)"},
+    {F8_OP_CROSS_ENTROPY, "x: 2, 3, 5; w: 5, 7", "%t: i32[2, 3]",
+     "cross_entropy(linear(x, w), %t)"},
     {F8_OP_MEAN, "a: 3, 4", "", "mul(mean(mul(a, a)), a)"},
     {F8_OP_MEAN, "a: 3, 4", "", "mean(mul(a, a)) {axis = 0}"},
 };
@@ -126,8 +134,9 @@ static void parse_case(test_unit *t, const gradient_case *c, const char *recipe)
         sprintf(params + strlen(params), "param %s: f32[%s] zeros\n", p, colon + 1);
     }
     const bool lines = strchr(c->body, '\n') != NULL;
-    snprintf(text, sizeof text, "module m\n%sfunc forward(%s) -> (%%loss: f32[]) {\n  %s%s\n  return 0\n}\n",
-             params, c->inputs, lines ? "" : "%y = ", c->body);
+    snprintf(text, sizeof text,
+             "module m\n%sfunc forward(%s) -> (%%loss: f32[]) {\n  %s%s\n  return 0\n}\n", params,
+             c->inputs, lines ? "" : "%y = ", c->body);
     test_unit_parse(t, text, recipe);
 }
 
@@ -214,8 +223,8 @@ static int measure(test_unit *t, test_values *in, wanted *w)
     return n;
 }
 
-static void compare(test_unit *t, const gradient_case *c, test_values *in, const wanted *w, int n_wanted,
-                    const char *stage)
+static void compare(test_unit *t, const gradient_case *c, test_values *in, const wanted *w,
+                    int n_wanted, const char *stage)
 {
     test_values out = {.t = t};
     test_run_f64(test_func(t, "micro_step"), in, &out);
@@ -229,9 +238,10 @@ static void compare(test_unit *t, const gradient_case *c, test_values *in, const
         for (int64_t i = 0; i < w[k].n; i++) {
             const double got = after[i] - before[i], off = fabs(got - w[k].d[i].value);
             const double bound = w[k].d[i].error + 8 * 0x1p-24 * largest;
-            ck_assert_msg(bound < 1e-5 * (1 + largest), "%s: d/d%s[%lld] can't be told: %g", c->body, w[k].name,
-                          (long long)i, bound);
-            ck_assert_msg(off <= bound, "%s, %s: d/d%s[%lld] is %.12g, differences give %.12g, allowed %g",
+            ck_assert_msg(bound < 1e-5 * (1 + largest), "%s: d/d%s[%lld] can't be told: %g",
+                          c->body, w[k].name, (long long)i, bound);
+            ck_assert_msg(off <= bound,
+                          "%s, %s: d/d%s[%lld] is %.12g, differences give %.12g, allowed %g",
                           c->body, stage, w[k].name, (long long)i, got, w[k].d[i].value, bound);
         }
     }

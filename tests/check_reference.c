@@ -1,5 +1,4 @@
-/* The reference interpreter against plain definitions written out here; its memory; and that the passes
- * which promise to keep every bit do so, on random graphs. */
+/* The reference interpreter against plain definitions written out here, and its memory. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,8 +8,6 @@
 #include "codegen/reference.h"
 #include "frontend/parse.h"
 #include "ir/scalar.h"
-#include "passes/pass.h"
-#include "tests/roundtrip.h"
 #include "tests/shared/graphgen.h"
 
 /* ---- functions from text ---- */
@@ -41,8 +38,9 @@ static void start(fixture *x, const char *body)
 
 static void go(fixture *x)
 {
-    ck_assert_msg(f8_reference_run(x->f, (const void *const *)x->in, x->out, NULL, &x->diag) == F8_OK, "%s",
-                  x->diag.text);
+    ck_assert_msg(f8_reference_run(x->f, (const void *const *)x->in, x->out, NULL, &x->diag) ==
+                      F8_OK,
+                  "%s", x->diag.text);
 }
 
 static void finish(fixture *x)
@@ -55,14 +53,16 @@ static bool same(float a, float b)
     return f8_bits(a) == f8_bits(b) || (isnan(a) && isnan(b));
 }
 
-#define ASSERT_SAME(a, b) ck_assert_msg(same((a), (b)), "%s: %.9g is not %.9g", #a, (double)(a), (double)(b))
+#define ASSERT_SAME(a, b)                                                                          \
+    ck_assert_msg(same((a), (b)), "%s: %.9g is not %.9g", #a, (double)(a), (double)(b))
 
 /* ---- pointwise ---- */
 
 START_TEST(broadcasting)
 {
     fixture x;
-    start(&x, "func f(%x: f32[2, 1, 3], %soft: f32[4, 1], %x2: f32[]) -> (%y: f32[2, 4, 3], %z: bool[2, 4, 3], %w: "
+    start(&x, "func f(%x: f32[2, 1, 3], %soft: f32[4, 1], %x2: f32[]) -> (%y: f32[2, 4, 3], %z: "
+              "bool[2, 4, 3], %w: "
               "f32[2, 4, 3]) {\n  return sub(%x, %soft), lt(%soft, %x), fma(%x, %soft, %x2)\n}");
     go(&x);
     const float *a = x.in[0], *b = x.in[1], *c = x.in[2];
@@ -76,17 +76,20 @@ START_TEST(broadcasting)
 }
 END_TEST
 
-static const float specials[] = {0.0f,  -0.0f,  1,     -1,   INFINITY, -INFINITY, NAN,    1e-40f,
-                                 -1e-45f, 3e38f, -3e38f, 2.5f, -2.5f, 88, -100, 0.3f};
+static const float specials[] = {0.0f,    -0.0f, 1,      -1,   INFINITY, -INFINITY, NAN,  1e-40f,
+                                 -1e-45f, 3e38f, -3e38f, 2.5f, -2.5f,    88,        -100, 0.3f};
 enum { N_SPECIALS = sizeof specials / sizeof specials[0] };
 
 /* Every pair of special values through two-operand ops. */
 START_TEST(special_values)
 {
     fixture x;
-    start(&x, "func f(%a: f32[16, 1], %b: f32[16]) -> (%r1: f32[16, 16], %r2: f32[16, 16], %r3: f32[16, 16], %r4: f32[16, "
-              "16], %r5: bool[16, 16], %r6: bool[16, 1], %r7: f32[16, 1], %r8: i32[16, 1], %r9: f32[16, 1]) {\n"
-              "  return add(%a, %b), div(%a, %b), max(%a, %b), min(%a, %b), le(%a, %b), isfinite(%a), rsqrt(%a), "
+    start(&x, "func f(%a: f32[16, 1], %b: f32[16]) -> (%r1: f32[16, 16], %r2: f32[16, 16], %r3: "
+              "f32[16, 16], %r4: f32[16, "
+              "16], %r5: bool[16, 16], %r6: bool[16, 1], %r7: f32[16, 1], %r8: i32[16, 1], %r9: "
+              "f32[16, 1]) {\n"
+              "  return add(%a, %b), div(%a, %b), max(%a, %b), min(%a, %b), le(%a, %b), "
+              "isfinite(%a), rsqrt(%a), "
               "cast(%a) {to = i32}, exp(%a)\n}");
     memcpy(x.in[0], specials, sizeof specials);
     memcpy(x.in[1], specials, sizeof specials);
@@ -113,8 +116,10 @@ END_TEST
 START_TEST(integers_wrap)
 {
     fixture x;
-    start(&x, "func f(%a: i32[5], %b: i32[5]) -> (%r1: i32[5], %r2: i32[5], %r3: i32[5], %r4: i32[5], %r5: bool[5], %r6: "
-              "f32[5]) {\n  return add(%a, %b), mul(%a, %b), neg(%a), abs(%a), le(%a, %b), cast(%a) {to = f32}\n}");
+    start(&x, "func f(%a: i32[5], %b: i32[5]) -> (%r1: i32[5], %r2: i32[5], %r3: i32[5], %r4: "
+              "i32[5], %r5: bool[5], %r6: "
+              "f32[5]) {\n  return add(%a, %b), mul(%a, %b), neg(%a), abs(%a), le(%a, %b), "
+              "cast(%a) {to = f32}\n}");
     const int32_t a[] = {INT32_MAX, INT32_MIN, -7, 0, 123456789}, b[] = {1, -1, 3, 0, 987654321};
     memcpy(x.in[0], a, sizeof a);
     memcpy(x.in[1], b, sizeof b);
@@ -136,9 +141,12 @@ END_TEST
 START_TEST(codecs)
 {
     fixture x;
-    start(&x, "func f(%x: bf16[256, 256], %s: f32[]) -> (%r1: f32[256, 256], %r2: f16[256, 256], %r3: f8e4m3[256, 256], %r4: "
-              "f8e5m2[256, 256], %r5: bf16[256, 256]) {\n  return cast(%x), cast(%x) {to = f16}, quantize(%x, %s), "
-              "quantize(%x, %s) {format = f8e5m2, saturate = false}, cast(mul(cast(%x), 1.001)) {to = bf16}\n}");
+    start(&x, "func f(%x: bf16[256, 256], %s: f32[]) -> (%r1: f32[256, 256], %r2: f16[256, 256], "
+              "%r3: f8e4m3[256, 256], %r4: "
+              "f8e5m2[256, 256], %r5: bf16[256, 256]) {\n  return cast(%x), cast(%x) {to = f16}, "
+              "quantize(%x, %s), "
+              "quantize(%x, %s) {format = f8e5m2, saturate = false}, cast(mul(cast(%x), 1.001)) "
+              "{to = bf16}\n}");
     for (int i = 0; i < 65536; i++)
         ((uint16_t *)x.in[0])[i] = (uint16_t)i;
     *(float *)x.in[1] = 0.75f;
@@ -147,8 +155,10 @@ START_TEST(codecs)
         const float v = f8_bf16_to_f32((uint16_t)i);
         ASSERT_SAME(((float *)x.out[0])[i], v);
         ASSERT_SAME(f8_f16_to_f32(((uint16_t *)x.out[1])[i]), f8_f16_to_f32(f8_f32_to_f16(v)));
-        ASSERT_SAME(f8_e4m3_to_f32(((uint8_t *)x.out[2])[i]), f8_e4m3_to_f32(f8_f32_to_e4m3(v * 0.75f, true)));
-        ASSERT_SAME(f8_e5m2_to_f32(((uint8_t *)x.out[3])[i]), f8_e5m2_to_f32(f8_f32_to_e5m2(v * 0.75f, false)));
+        ASSERT_SAME(f8_e4m3_to_f32(((uint8_t *)x.out[2])[i]),
+                    f8_e4m3_to_f32(f8_f32_to_e4m3(v * 0.75f, true)));
+        ASSERT_SAME(f8_e5m2_to_f32(((uint8_t *)x.out[3])[i]),
+                    f8_e5m2_to_f32(f8_f32_to_e5m2(v * 0.75f, false)));
         ASSERT_SAME(f8_bf16_to_f32(((uint16_t *)x.out[4])[i]), f8_round_bf16(v * 1.001f));
     }
     finish(&x);
@@ -157,7 +167,8 @@ END_TEST
 
 /* ---- reductions ---- */
 
-static const int lengths[] = {1, 2, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300, 511, 512, 513, 1000, 4100};
+static const int lengths[] = {1,   2,   3,   63,  64,  65,  127, 128,  129,
+                              255, 256, 257, 300, 511, 512, 513, 1000, 4100};
 enum { N_LENGTHS = sizeof lengths / sizeof lengths[0] };
 
 /* ir/README.md, word by word. */
@@ -198,9 +209,12 @@ START_TEST(canonical_sums)
     char text[512];
     const int n = lengths[_i], blocks = (n + 63) / 64;
     snprintf(text, sizeof text,
-             "func f(%%soft: f32[3, %d], %%soft2: f32[%d, 3]) -> (%%r1: f32[3, 1], %%r2: f32[1, 3], %%r3: f32[%d, 3], %%r4: "
-             "f32[3, 1], %%r5: f32[1, 3]) {\n  return reduce_sum(%%soft), reduce_sum(%%soft2) {axis = 0}, "
-             "reduce_sum(%%soft2) {axis = 0, block = 64}, reduce_max(%%soft), reduce_amax(%%soft2) {axis = 0}\n}",
+             "func f(%%soft: f32[3, %d], %%soft2: f32[%d, 3]) -> (%%r1: f32[3, 1], %%r2: f32[1, "
+             "3], %%r3: f32[%d, 3], %%r4: "
+             "f32[3, 1], %%r5: f32[1, 3]) {\n  return reduce_sum(%%soft), reduce_sum(%%soft2) "
+             "{axis = 0}, "
+             "reduce_sum(%%soft2) {axis = 0, block = 64}, reduce_max(%%soft), reduce_amax(%%soft2) "
+             "{axis = 0}\n}",
              n, n, blocks);
     start(&x, text);
     go(&x);
@@ -227,7 +241,8 @@ END_TEST
 START_TEST(nothing_is_laundered)
 {
     fixture x;
-    start(&x, "func f(%x: f32[2, 300]) -> (%r1: f32[2, 1], %r2: f32[2, 1], %r3: f32[], %r4: f32[1, 300]) {\n"
+    start(&x, "func f(%x: f32[2, 300]) -> (%r1: f32[2, 1], %r2: f32[2, 1], %r3: f32[], %r4: f32[1, "
+              "300]) {\n"
               "  return reduce_max(%x), reduce_amax(%x), amax(%x), reduce_max(%x) {axis = 0}\n}");
     float *v = x.in[0];
     for (int at = 0; at < 300; at += 13) {
@@ -252,9 +267,12 @@ END_TEST
 START_TEST(shapes)
 {
     fixture x;
-    start(&x, "func f(%x: i32[2, 3, 4], %x2: i32[2, 3, 1]) -> (%r1: i32[4, 2, 3], %r2: i32[2, 2, 4], %r3: i32[2, 3, 5], %r4: "
-              "i32[5, 2, 3, 4], %r5: i32[2, 3, 4], %r6: i32[6, 4]) {\n  return transpose(%x) {perm = [2, 0, 1]}, slice(%x) "
-              "{axis = 1, start = 1, stop = 3}, concat(%x2, %x), broadcast(%x) {shape = [5, 2, 3, 4]}, roll(%x) {shift = "
+    start(&x, "func f(%x: i32[2, 3, 4], %x2: i32[2, 3, 1]) -> (%r1: i32[4, 2, 3], %r2: i32[2, 2, "
+              "4], %r3: i32[2, 3, 5], %r4: "
+              "i32[5, 2, 3, 4], %r5: i32[2, 3, 4], %r6: i32[6, 4]) {\n  return transpose(%x) {perm "
+              "= [2, 0, 1]}, slice(%x) "
+              "{axis = 1, start = 1, stop = 3}, concat(%x2, %x), broadcast(%x) {shape = [5, 2, 3, "
+              "4]}, roll(%x) {shift = "
               "1, group = 2}, reshape(%x) {shape = [6, 4]}\n}");
     go(&x);
     const int32_t *a = x.in[0], *b = x.in[1];
@@ -276,7 +294,8 @@ END_TEST
 START_TEST(gathers)
 {
     fixture x;
-    start(&x, "func f(%soft: f32[3, 5], %ids: i32[6], %soft2: f32[6, 5]) -> (%r1: f32[6, 5], %r2: f32[3, 5]) {\n"
+    start(&x, "func f(%soft: f32[3, 5], %ids: i32[6], %soft2: f32[6, 5]) -> (%r1: f32[6, 5], %r2: "
+              "f32[3, 5]) {\n"
               "  return embedding(%soft, %ids), embedding_grad(%soft, %ids, %soft2)\n}");
     const int32_t ids[] = {2, 0, 2, -1, 3, 2};
     memcpy(x.in[1], ids, sizeof ids);
@@ -289,7 +308,8 @@ START_TEST(gathers)
     for (int c = 0; c < 5; c++) {
         ASSERT_SAME(((float *)x.out[1])[c], table[c] + dy[5 + c]);
         ASSERT_SAME(((float *)x.out[1])[5 + c], table[5 + c]);
-        ASSERT_SAME(((float *)x.out[1])[10 + c], ((table[10 + c] + dy[c]) + dy[10 + c]) + dy[25 + c]);
+        ASSERT_SAME(((float *)x.out[1])[10 + c],
+                    ((table[10 + c] + dy[c]) + dy[10 + c]) + dy[25 + c]);
     }
     finish(&x);
 }
@@ -317,7 +337,8 @@ START_TEST(products)
     fixture x;
     char text[512];
     snprintf(text, sizeof text,
-             "func f(%%soft: %s[%d, %d], %%soft2: %s[%d, %d], %%soft3: f32[%d, %d]) -> (%%y: f32[%d, %d]) {\n"
+             "func f(%%soft: %s[%d, %d], %%soft2: %s[%d, %d], %%soft3: f32[%d, %d]) -> (%%y: "
+             "f32[%d, %d]) {\n"
              "  return matmul(%%soft, %%soft2%s) {transpose_a = %s, transpose_b = %s}\n}",
              dtypes[d].a, ta ? K : M, ta ? M : K, dtypes[d].b, tb ? N : K, tb ? K : N, M, N, M, N,
              acc ? ", %soft3" : "", ta ? "true" : "false", tb ? "true" : "false");
@@ -340,8 +361,10 @@ END_TEST
 START_TEST(scaled_and_rounded_products)
 {
     fixture x;
-    start(&x, "func f(%soft: f8e4m3[3, 9], %soft2: f8e4m3[9, 2], %s: f32[], %t: f32[], %soft3: f32[3, 9], %soft4: bf16[9, "
-              "2]) -> (%y: f32[3, 2], %z: f32[3, 2]) {\n  return scaled_matmul(%soft, %s, %soft2, %t), matmul(%soft3, "
+    start(&x, "func f(%soft: f8e4m3[3, 9], %soft2: f8e4m3[9, 2], %s: f32[], %t: f32[], %soft3: "
+              "f32[3, 9], %soft4: bf16[9, "
+              "2]) -> (%y: f32[3, 2], %z: f32[3, 2]) {\n  return scaled_matmul(%soft, %s, %soft2, "
+              "%t), matmul(%soft3, "
               "%soft4) {round_a = true}\n}");
     *(float *)x.in[2] = 0.3f;
     *(float *)x.in[3] = 7.1f;
@@ -350,7 +373,8 @@ START_TEST(scaled_and_rounded_products)
         double sum = 0, rounded = 0;
         for (int k = 0; k < 9; k++) {
             sum += get(F8_E4M3, x.in[0], i / 2 * 9 + k) * get(F8_E4M3, x.in[1], k * 2 + i % 2);
-            rounded += (double)f8_round_bf16(((float *)x.in[4])[i / 2 * 9 + k]) * get(F8_BF16, x.in[5], k * 2 + i % 2);
+            rounded += (double)f8_round_bf16(((float *)x.in[4])[i / 2 * 9 + k]) *
+                       get(F8_BF16, x.in[5], k * 2 + i % 2);
         }
         ASSERT_SAME(((float *)x.out[0])[i], (float)((double)(0.3f * 7.1f) * sum));
         ASSERT_SAME(((float *)x.out[1])[i], (float)rounded);
@@ -364,11 +388,14 @@ START_TEST(attention)
 {
     enum { T = 5, H = 4, KH = 2, D = 3 };
     fixture x;
-    start(&x, "func f(%soft: f32[2, 5, 12], %soft2: f32[2, 5, 6], %soft3: f32[2, 5, 6]) -> (%o: f32[2, 5, 12], %lse: f32[2, "
-              "4, 5]) {\n  %o = attention(%soft, %soft2, %soft3) {heads = 4, kv_heads = 2}\n  return %o, project(%o)\n}");
+    start(&x, "func f(%soft: f32[2, 5, 12], %soft2: f32[2, 5, 6], %soft3: f32[2, 5, 6]) -> (%o: "
+              "f32[2, 5, 12], %lse: f32[2, "
+              "4, 5]) {\n  %o = attention(%soft, %soft2, %soft3) {heads = 4, kv_heads = 2}\n  "
+              "return %o, project(%o)\n}");
     const float *q = x.in[0], *v = x.in[2];
     float *k = x.in[1];
-    k[(1 * T + 4) * KH * D] = NAN; /* the last key of batch 1, head 0: seen by the last query alone */
+    k[(1 * T + 4) * KH * D] =
+        NAN; /* the last key of batch 1, head 0: seen by the last query alone */
     go(&x);
     for (int b = 0; b < 2; b++)
         for (int h = 0; h < H; h++)
@@ -377,7 +404,8 @@ START_TEST(attention)
                 for (int j = 0; j <= i; j++) {
                     double dot = 0;
                     for (int d = 0; d < D; d++)
-                        dot += (double)q[((b * T + i) * H + h) * D + d] * (double)k[((b * T + j) * KH + h / 2) * D + d];
+                        dot += (double)q[((b * T + i) * H + h) * D + d] *
+                               (double)k[((b * T + j) * KH + h / 2) * D + d];
                     sum += s[j] = exp(dot / sqrt(D));
                 }
                 const double lse = log(sum), got = (double)((float *)x.out[1])[(b * H + h) * T + i];
@@ -421,11 +449,14 @@ END_TEST
 START_TEST(double_precision)
 {
     fixture x;
-    start(&x, "func f(%a: f32[2], %i: i32[2]) -> (%y: f32[2], %z: bf16[2], %n: i32[2], %s: f32[1]) {\n"
-              "  %b = cast(%a) {to = bf16}\n  return exp(cast(%b)), %b, add(%i, cast(%a) {to = i32}), reduce_sum(%a)\n}");
+    start(&x,
+          "func f(%a: f32[2], %i: i32[2]) -> (%y: f32[2], %z: bf16[2], %n: i32[2], %s: f32[1]) {\n"
+          "  %b = cast(%a) {to = bf16}\n  return exp(cast(%b)), %b, add(%i, cast(%a) {to = i32}), "
+          "reduce_sum(%a)\n}");
     memcpy(x.in[0], (double[]){1.0 / 3, 2.7}, 16);
     memcpy(x.in[1], (int32_t[]){INT32_MAX, 5}, 8);
-    ck_assert_int_eq(f8_reference_run_f64(x.f, (const void *const *)x.in, x.out, NULL, &x.diag), F8_OK);
+    ck_assert_int_eq(f8_reference_run_f64(x.f, (const void *const *)x.in, x.out, NULL, &x.diag),
+                     F8_OK);
     ck_assert_double_eq(((double *)x.out[0])[0], exp(1.0 / 3)); /* the cast to bf16 did not round */
     ck_assert_double_eq(((double *)x.out[1])[1], 2.7);
     ck_assert_int_eq(((int32_t *)x.out[2])[0], INT32_MAX);
@@ -433,7 +464,8 @@ START_TEST(double_precision)
     ck_assert_double_eq(*(double *)x.out[3], 1.0 / 3 + 2.7);
     finish(&x);
     start(&x, "func f(%a: f32[2]) -> (%y: f32[2]) {\n  return cast(quantize(%a, 1))\n}");
-    ck_assert_int_eq(f8_reference_run_f64(x.f, (const void *const *)x.in, x.out, NULL, &x.diag), F8_ERR_UNSUPPORTED);
+    ck_assert_int_eq(f8_reference_run_f64(x.f, (const void *const *)x.in, x.out, NULL, &x.diag),
+                     F8_ERR_UNSUPPORTED);
     ck_assert_str_eq(x.diag.text, "quantize: no FP8 values in double precision");
     finish(&x);
 }
@@ -463,8 +495,10 @@ static void meter_free(void *user, void *p, size_t size)
 START_TEST(memory)
 {
     fixture x;
-    start(&x, "func f(%soft: f32[100, 100]) -> (%y: f32[100, 1]) {\n  repeat i < 20 carry %x = %soft {\n"
-              "    %x = softmax(matmul(%x, %x))\n  }\n  return reduce_sum(%x)\n}");
+    start(
+        &x,
+        "func f(%soft: f32[100, 100]) -> (%y: f32[100, 1]) {\n  repeat i < 20 carry %x = %soft {\n"
+        "    %x = softmax(matmul(%x, %x))\n  }\n  return reduce_sum(%x)\n}");
     meter m = {.fail_at = -1};
     const f8_allocator a = {meter_alloc, meter_free, &m};
     ck_assert_int_eq(f8_reference_run(x.f, (const void *const *)x.in, x.out, &a, &x.diag), F8_OK);
@@ -474,94 +508,11 @@ START_TEST(memory)
     for (int64_t i = 0; i < count; i += 1 + i / 7) {
         f8_diag diag = {0};
         m = (meter){.fail_at = i};
-        ck_assert_int_eq(f8_reference_run(x.f, (const void *const *)x.in, x.out, &a, &diag), F8_ERR_MEMORY);
+        ck_assert_int_eq(f8_reference_run(x.f, (const void *const *)x.in, x.out, &a, &diag),
+                         F8_ERR_MEMORY);
         ck_assert_int_eq(m.live, 0);
     }
     finish(&x);
-}
-END_TEST
-
-/* ---- random graphs ---- */
-
-enum { GRAPHS = 400 };
-
-static void run_random(f8_module *m, uint64_t seed, void **out)
-{
-    const f8_func *f = &m->func[0];
-    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
-    for (size_t i = 0; i < f->n_in; i++) {
-        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
-        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
-    }
-    for (size_t i = 0; i < f->n_out; i++)
-        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
-    f8_diag diag = {0};
-    ck_assert_msg(f8_reference_run(f, (const void *const *)in, out, NULL, &diag) == F8_OK, "seed %llu: %s",
-                  (unsigned long long)seed, diag.text);
-}
-
-/* NaNs by class. */
-static bool same_values(const f8_type *t, const void *a, const void *b)
-{
-    const size_t size = f8_dtype_size(t->dtype);
-    for (int64_t i = 0; i < f8_type_elements(t); i++) {
-        uint32_t x = 0, y = 0;
-        memcpy(&x, (const uint8_t *)a + (size_t)i * size, size);
-        memcpy(&y, (const uint8_t *)b + (size_t)i * size, size);
-        if (x != y && !(f8_dtype_is_float(t->dtype) && isnan(f8_decode(t->dtype, x)) && isnan(f8_decode(t->dtype, y))))
-            return false;
-    }
-    return true;
-}
-
-/* decompose, canonicalize and legalize keep every bit: composites are what they decompose to. */
-START_TEST(passes_keep_bits)
-{
-    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize, f8_pass_legalize};
-    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
-        f8_arena arena;
-        f8_diag diag = {0};
-        f8_arena_init(&arena, NULL);
-        f8_module *m = graphgen_make(&(graphgen_options){.seed = seed, .gemms = true}, &arena, &diag);
-        ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
-        void *before[GRAPHGEN_MAX_RESULTS], *after[GRAPHGEN_MAX_RESULTS];
-        run_random(m, seed, before);
-        f8_unit u = {.module = m, .arena = &arena, .diag = &diag};
-        for (int p = 0; p < 3; p++) {
-            ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
-            run_random(m, seed, after);
-            for (size_t i = 0; i < m->func[0].n_out; i++)
-                ck_assert_msg(same_values(&m->func[0].out[i].type, before[i], after[i]), "seed %llu: pass %d changes %s",
-                              (unsigned long long)seed, p, m->func[0].out[i].name);
-        }
-        f8_arena_end(&arena);
-    }
-}
-END_TEST
-
-START_TEST(random_graphs_print_and_parse)
-{
-    int count[F8_OP_COUNT] = {0};
-    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
-        f8_arena arena;
-        f8_diag diag = {0};
-        f8_module *again = NULL;
-        f8_arena_init(&arena, NULL);
-        f8_module *m = graphgen_make(&(graphgen_options){.seed = seed, .gemms = true}, &arena, &diag);
-        ck_assert(m && f8_func_rewrite(&m->func[0], NULL, NULL) == F8_OK);
-        rt_text text = rt_print(m);
-        f8_parse(text.text, text.n, "again", NULL, 0, &arena, &diag, &again);
-        ck_assert_msg(again && rt_same_module(m, again, false), "seed %llu: %s\n%s", (unsigned long long)seed, diag.text,
-                      text.text);
-        free(text.text);
-        for (f8_ref r = 1; r < m->func[0].graph->n_nodes; r++)
-            count[f8_at(m->func[0].graph, r)->op]++;
-        f8_arena_end(&arena);
-    }
-    /* All ops occur, but for linear, which is a matmul before a plan is made, and tables that rope makes. */
-    for (int op = F8_OP_INPUT; op < F8_OP_COUNT; op++)
-        if (op != F8_OP_LINEAR && op != F8_OP_ROPE_COS && op != F8_OP_ROPE_SIN)
-            ck_assert_msg(count[op] >= 5, "%s occurs %d times", f8_op_facts((f8_op)op)->name, count[op]);
 }
 END_TEST
 
@@ -584,8 +535,6 @@ int main(void)
     tcase_add_test(t, results_over_inputs);
     tcase_add_test(t, double_precision);
     tcase_add_test(t, memory);
-    tcase_add_test(t, passes_keep_bits);
-    tcase_add_test(t, random_graphs_print_and_parse);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -1,8 +1,8 @@
 /* Random graphs: modules of one function "f" over states s0, s1, ..., made of a seed alone.
  *
- * Every op that a compiled function may hold can occur, on ragged shapes; every graph is valid. A graph
- * grows step by step and its first steps do not depend on how many follow, so a failure shrinks by taking
- * fewer steps and then by leaving results out. */
+ * Every op that a compiled function may hold can occur, on ragged shapes; every graph is valid. A
+ * graph grows step by step and its first steps do not depend on how many follow, so a failure
+ * shrinks by taking fewer steps and then by leaving results out. */
 #ifndef F8_TESTS_GRAPHGEN_H
 #define F8_TESTS_GRAPHGEN_H
 
@@ -21,9 +21,9 @@ typedef struct graphgen_options {
 f8_module *graphgen_make(const graphgen_options *o, f8_arena *arena, f8_diag *diag);
 int graphgen_steps(uint64_t seed); /* that the seed says */
 
-/* Values for a port of that name and type: a function of seed and name. Zeros of both signs, subnormals, huge
- * values, infinities and NaN occur, in some tensors and sparsely. Names that begin with "ids" are
- * row numbers, mostly inside the small tables; "soft" stays within +-2. */
+/* Values for a port of that name and type: a function of seed and name. Zeros of both signs,
+ * subnormals, huge values, infinities and NaN occur, in some tensors and sparsely. Names that begin
+ * with "ids" are row numbers, mostly inside the small tables; "soft" stays within +-2. */
 void graphgen_fill(uint64_t seed, const char *name, const f8_type *type, void *to);
 
 /* The next number of a sequence (splitmix64). */

@@ -1,0 +1,102 @@
+/* Random graphs through the interpreter: the passes that promise to keep every bit do, and what is
+ * printed parses to the same module. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/reference.h"
+#include "passes/pass.h"
+#include "tests/roundtrip.h"
+#include "tests/shared/compare.h"
+#include "tests/shared/graphgen.h"
+
+enum { GRAPHS = 400 };
+
+static void run_random(f8_module *m, uint64_t seed, void **out)
+{
+    const f8_func *f = &m->func[0];
+    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
+    for (size_t i = 0; i < f->n_in; i++) {
+        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
+        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
+    }
+    for (size_t i = 0; i < f->n_out; i++)
+        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
+    f8_diag diag = {0};
+    ck_assert_msg(f8_reference_run(f, (const void *const *)in, out, NULL, &diag) == F8_OK,
+                  "seed %llu: %s", (unsigned long long)seed, diag.text);
+}
+
+/* decompose, canonicalize and legalize keep every bit: composites are what they decompose to. */
+START_TEST(passes_keep_bits)
+{
+    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize,
+                                                      f8_pass_legalize};
+    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
+        f8_arena arena;
+        f8_diag diag = {0};
+        f8_arena_init(&arena, NULL);
+        f8_module *m =
+            graphgen_make(&(graphgen_options){.seed = seed, .gemms = true}, &arena, &diag);
+        ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
+        void *before[GRAPHGEN_MAX_RESULTS], *after[GRAPHGEN_MAX_RESULTS];
+        run_random(m, seed, before);
+        f8_unit u = {.module = m, .arena = &arena, .diag = &diag};
+        for (int p = 0; p < 3; p++) {
+            ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed,
+                          diag.text);
+            run_random(m, seed, after);
+            char message[F8_MESSAGE];
+            for (size_t i = 0; i < m->func[0].n_out; i++)
+                ck_assert_msg(f8_same_bits("after a pass", m->func[0].out[i].name,
+                                           &m->func[0].out[i].type, after[i], before[i], message),
+                              "seed %llu, pass %d, %s", (unsigned long long)seed, p, message);
+        }
+        f8_arena_end(&arena);
+    }
+}
+END_TEST
+
+START_TEST(random_graphs_print_and_parse)
+{
+    int count[F8_OP_COUNT] = {0};
+    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
+        f8_arena arena;
+        f8_diag diag = {0};
+        f8_module *again = NULL;
+        f8_arena_init(&arena, NULL);
+        f8_module *m =
+            graphgen_make(&(graphgen_options){.seed = seed, .gemms = true}, &arena, &diag);
+        ck_assert(m && f8_func_rewrite(&m->func[0], NULL, NULL) == F8_OK);
+        rt_text text = rt_print(m);
+        f8_parse(text.text, text.n, "again", NULL, 0, &arena, &diag, &again);
+        ck_assert_msg(again && rt_same_module(m, again, false), "seed %llu: %s\n%s",
+                      (unsigned long long)seed, diag.text, text.text);
+        free(text.text);
+        for (f8_ref r = 1; r < m->func[0].graph->n_nodes; r++)
+            count[f8_at(m->func[0].graph, r)->op]++;
+        f8_arena_end(&arena);
+    }
+    /* All ops occur, but for linear, which is a matmul before a plan is made, and tables that rope
+     * makes. */
+    for (int op = F8_OP_INPUT; op < F8_OP_COUNT; op++)
+        if (op != F8_OP_LINEAR && op != F8_OP_ROPE_COS && op != F8_OP_ROPE_SIN)
+            ck_assert_msg(count[op] >= 5, "%s occurs %d times", f8_op_facts((f8_op)op)->name,
+                          count[op]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("random graphs");
+    TCase *t = tcase_create("random graphs");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, passes_keep_bits);
+    tcase_add_test(t, random_graphs_print_and_parse);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,205 @@
+/* Comparing a target with the reference: see compare.h. */
+#include "tests/shared/compare.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/reference.h"
+#include "ir/fp8.h"
+
+/* ---- bits ---- */
+
+static bool is_nan(f8_dtype d, uint32_t bits)
+{
+    return f8_dtype_is_float(d) && isnan(f8_decode(d, bits));
+}
+
+static uint32_t element(const void *data, size_t size, int64_t i)
+{
+    return size == 4   ? ((const uint32_t *)data)[i]
+           : size == 2 ? ((const uint16_t *)data)[i]
+                       : ((const uint8_t *)data)[i];
+}
+
+bool f8_same_bits(const char *what, const char *port, const f8_type *type, const void *got,
+                  const void *want, char *message)
+{
+    const size_t size = f8_dtype_size(type->dtype);
+    const int64_t n = f8_type_elements(type);
+    if (!memcmp(got, want, (size_t)n * size))
+        return true;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t a = element(got, size, i), b = element(want, size, i);
+        if (a == b || (is_nan(type->dtype, a) && is_nan(type->dtype, b)))
+            continue;
+        const bool f = f8_dtype_is_float(type->dtype);
+        char text[160];
+        snprintf(message, F8_MESSAGE, "%s: %s[%lld] of %s is %#x (%g), not %#x (%g)", what, port,
+                 (long long)i, f8_type_print(type, text, sizeof text), a,
+                 f ? (double)f8_decode(type->dtype, a) : (double)(int32_t)a, b,
+                 f ? (double)f8_decode(type->dtype, b) : (double)(int32_t)b);
+        return false;
+    }
+    return true;
+}
+
+/* ---- products and attention alone ---- */
+
+static const double U = 0x1p-24; /* half an ulp of 1 in f32 */
+
+static double *as_doubles(const f8_type *t, const void *data)
+{
+    const int64_t n = f8_type_elements(t);
+    double *d = malloc((size_t)n * sizeof *d);
+    for (int64_t i = 0; i < n; i++)
+        d[i] = (double)f8_decode(t->dtype, element(data, f8_dtype_size(t->dtype), i));
+    return d;
+}
+
+/* |x| elementwise, in the same dtype. */
+static void *absolute(const f8_type *t, const void *data)
+{
+    const size_t size = f8_dtype_size(t->dtype), bytes = (size_t)f8_type_bytes(t);
+    uint8_t *copy = malloc(bytes);
+    memcpy(copy, data, bytes);
+    for (size_t i = size - 1; i < bytes; i += size)
+        copy[i] &= 0x7f;
+    return copy;
+}
+
+static double largest(const f8_type *t, const void *data)
+{
+    double *d = as_doubles(t, data), top = 0;
+    for (int64_t i = 0; i < f8_type_elements(t); i++)
+        top = fabs(d[i]) > top || isnan(d[i]) ? fabs(d[i]) : top;
+    free(d);
+    return top;
+}
+
+static bool close_to(const f8_node_check *c, const f8_type *t, int which, const void *want,
+                     const double *bound)
+{
+    double *got = as_doubles(t, c->result[which]), *exact = as_doubles(t, want);
+    bool ok = true;
+    for (int64_t i = 0; ok && i < f8_type_elements(t); i++) {
+        const double allowed = bound[i], off = fabs(got[i] - exact[i]);
+        if (isnan(allowed)) /* an operand is NaN, or Inf meets zero */
+            ok = isnan(got[i]) && isnan(exact[i]);
+        else if (allowed < FLT_MAX / 4) /* else it may overflow on the way */
+            ok = off <= allowed;
+        if (!ok)
+            snprintf(c->message, F8_MESSAGE,
+                     "node %u (%s), result %d[%lld]: %.9g, not %.9g; allowed %g", c->r,
+                     f8_op_facts(f8_at(c->g, c->r)->op)->name, which, (long long)i, got[i],
+                     exact[i], allowed);
+    }
+    free(got);
+    free(exact);
+    return ok;
+}
+
+/* A sum of k products in f32, in any order and grouping, errs by at most (k + 1) u S, S the sum of
+ * their magnitudes (Higham, Accuracy and Stability, 3.1), alpha and acc by 3 more roundings; what a
+ * machine that flushes subnormals loses is at most 2^-126 for each product, and as much times the
+ * other operand for each factor. S is the same op on |operands|. */
+static bool check_product(const f8_node_check *c)
+{
+    const f8_node *n = f8_at(c->g, c->r);
+    const f8_type *t = &n->type;
+    const int64_t count = f8_type_elements(t);
+    void *abs[5], *want = malloc((size_t)count * 4), *sums = malloc((size_t)count * 4);
+    double *bound = malloc((size_t)count * sizeof *bound), factors = 1;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_type *a = f8_type_of(c->g, n->in[i]);
+        abs[i] = absolute(a, c->operand[i]);
+        factors += largest(a, c->operand[i]);
+    }
+    f8_diag diag = {0};
+    bool ok = f8_reference_node(c->g, c->r, c->operand, &want, NULL, &diag) == F8_OK &&
+              f8_reference_node(c->g, c->r, (const void *const *)abs, &sums, NULL, &diag) == F8_OK;
+    const f8_type *a = f8_type_of(c->g, n->in[0]);
+    const double k =
+        (double)(f8_attr_i(c->g, c->r, F8_A_TRANSPOSE_A) ? f8_type_rows(a) : f8_type_columns(a));
+    for (int64_t i = 0; i < count; i++)
+        bound[i] = (k + 4) * U * (double)((float *)sums)[i] +
+                   (isfinite(factors) ? k * factors * 0x1p-126 : 0);
+    if (!ok)
+        snprintf(c->message, F8_MESSAGE, "reference: %s", diag.text);
+    ok = ok && close_to(c, t, 0, want, bound);
+    for (uint32_t i = 0; i < n->n_in; i++)
+        free(abs[i]);
+    free(want);
+    free(sums);
+    free(bound);
+    return ok;
+}
+
+/* With A the largest score's magnitude: a score errs by e = (D + 3) u A, its exponential by e and 2
+ * u (A + 1) for the rounded difference and exp itself, a sum of T by T u: p is off by a factor of
+ * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. Then o by w and T u of max|v|; lse by e + T u + 2 u
+ * |lse|; the gradients by the same through their sums. Coarse: tests/check_attention.c has the fine
+ * bounds. */
+static bool check_attention(const f8_node_check *c)
+{
+    const f8_node *n = f8_at(c->g, c->r);
+    const f8_type *q = f8_type_of(c->g, n->in[0]);
+    const bool grad = n->op == F8_OP_ATTENTION_GRAD;
+    const int64_t H = f8_attr_i(c->g, c->r, F8_A_HEADS), D = q->dim[2] / H, T = q->dim[1];
+    const double group = (double)(H / f8_attr_i(c->g, c->r, F8_A_KV_HEADS)),
+                 attr = f8_attr_f(c->g, c->r, F8_A_SCALE);
+    const double scale = attr != 0 ? attr : 1 / sqrt((double)D), Dd = (double)D, Td = (double)T;
+    double top[6];
+    for (uint32_t i = 0; i < n->n_in; i++)
+        top[i] = largest(f8_type_of(c->g, n->in[i]), c->operand[i]);
+    const double A = scale * Dd * top[0] * top[1], e = (Dd + 3) * U * A;
+    const double w = 2 * (e + 2 * U * (A + 1)) + (Td + 4) * U;
+    const double ds = grad ? Dd * top[5] * (top[2] + top[3]) : 0; /* |dp - delta| */
+    const double off[2][3] = {
+        {(w + Td * U) * top[2], e + (Td + 4) * U + 2 * U * (A + log(Td) + 1), 0},
+        {scale * top[1] * ds * (w + (2 * Dd + Td + 8) * U),
+         scale * top[0] * ds * Td * group * (w + (2 * Dd + Td * group + 8) * U),
+         top[5] * Td * group * (w + (Td * group + 4) * U)},
+    };
+    bool ok = true;
+    void *want[3] = {0};
+    double *bound[3] = {0};
+    f8_diag diag = {0};
+    f8_type type[3];
+    const int results = f8_op_facts(n->op)->results;
+    for (int k = 0; k < results; k++) {
+        type[k] = n->type;
+        if (k && grad)
+            type[k] = *f8_type_of(c->g, n->in[k]);
+        else if (k)
+            type[k] = (f8_type){.dtype = F8_F32, .rank = 3, .dim = {q->dim[0], H, T}};
+        want[k] = malloc((size_t)f8_type_bytes(&type[k]));
+        bound[k] = malloc((size_t)f8_type_elements(&type[k]) * sizeof(double));
+    }
+    if (f8_reference_node(c->g, c->r, c->operand, want, NULL, &diag) != F8_OK) {
+        snprintf(c->message, F8_MESSAGE, "reference: %s", diag.text);
+        ok = false;
+    }
+    for (int k = 0; k < results && ok; k++) {
+        double *exact = as_doubles(&type[k], want[k]);
+        for (int64_t i = 0; i < f8_type_elements(&type[k]); i++) /* bf16: either neighbour */
+            bound[k][i] =
+                off[grad][k] + (type[k].dtype == F8_BF16 ? 0x1p-7 : 2 * U) * fabs(exact[i]) + 1e-37;
+        free(exact);
+        if (A < 40) /* else nothing is left of the bound */
+            ok = close_to(c, &type[k], k, want[k], bound[k]);
+    }
+    for (int k = 0; k < 3; k++) {
+        free(want[k]);
+        free(bound[k]);
+    }
+    return ok;
+}
+
+bool f8_check_node(const f8_node_check *c)
+{
+    const f8_class cls = f8_op_facts(f8_at(c->g, c->r)->op)->cls;
+    return cls == F8_GEMM ? check_product(c) : check_attention(c);
+}
