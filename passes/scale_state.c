@@ -1,0 +1,190 @@
+/* The variables that scales are kept in, and the functions that renew them: see scaling.c's head. */
+#include "passes/scaling.h"
+
+#include <string.h>
+
+/* ---- declarations ---- */
+
+static int32_t add_state(f8_scaler *s, const char *name, f8_type type, f8_init_kind init)
+{
+    return f8_module_var(s->u->module, &(f8_var){.name = f8_intern(s->u->module, name), .type = type,
+                                                 .kind = F8_VAR_STATE, .init = init});
+}
+
+/* Slots are numbered format by format, so that one fp8_scale serves a run of them. */
+static int64_t number(f8_slots *t)
+{
+    int64_t next = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < t->n; i++)
+            if ((t->slot[i].format == F8_E4M3) == (pass == 0))
+                t->slot[i].index = next++;
+    return next;
+}
+
+f8_status f8_scale_declare(f8_scaler *s)
+{
+    const int64_t n = number(&s->delayed), weights = number(&s->weights);
+    if (n) {
+        const int64_t history = s->delayed.slot[0].recipe->history;
+        s->var_scale = add_state(s, "fp8.scale", (f8_type){F8_F32, 1, {n}}, F8_INIT_ONES);
+        s->var_amax = add_state(s, "fp8.amax", (f8_type){F8_F32, 1, {n}}, F8_INIT_ZEROS);
+        s->var_history = add_state(s, "fp8.amax_history", (f8_type){F8_F32, 2, {n, history}}, F8_INIT_ZEROS);
+    }
+    if (weights)
+        s->var_weights = add_state(s, "fp8.weight_amax", (f8_type){F8_F32, 1, {weights}}, F8_INIT_ZEROS);
+    return s->u->diag->status;
+}
+
+f8_ref f8_scale_port(const f8_scaler *s, int32_t var)
+{
+    for (size_t i = 0; i < s->func->n_in; i++)
+        if (s->func->in[i].var == var)
+            return s->func->in[i].ref;
+    return 0;
+}
+
+/* ---- vectors over slots ---- */
+
+/* [n] from per-slot scalars by index; `missing` where there is none. */
+static f8_ref slot_vector(f8_scaler *s, f8_graph *g, const f8_ref *by_index, size_t n)
+{
+    const f8_type one = {.dtype = F8_F32, .rank = 1, .dim = {1}};
+    const f8_ref missing = f8_const(g, 0);
+    f8_ref *piece = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
+    if (!piece)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        piece[i] = f8_reshape(g, by_index[i] ? by_index[i] : missing, &one);
+    return f8_concat(g, piece, (int)n, 0);
+}
+
+f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
+{
+    if (!s->delayed.n)
+        return F8_OK;
+    f8_graph *g = f->graph;
+    f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
+    if (!amax)
+        return f8_arena_status(&s->scratch, s->u->diag);
+    for (size_t i = 0; i < s->n_operands; i++)
+        if (s->operand[i].slot >= 0)
+            amax[s->delayed.slot[s->operand[i].slot].index] = s->operand[i].amax;
+    const f8_ref now = slot_vector(s, g, amax, s->delayed.n);
+    const f8_ref before = f8_func_var(f, s->var_amax);
+    return f8_func_result(f, "fp8.amax", f8_binary(g, F8_OP_MAX, before, now), s->var_amax);
+}
+
+/* amax of each slot's parameter as function `f` leaves it (its result) or, unchanged, finds it; 0 for
+ * slots that are none. */
+static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
+{
+    f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, t->n);
+    if (!amax)
+        return 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const f8_slot *slot = &t->slot[i];
+        if (slot->param < 0)
+            continue;
+        f8_ref value = f8_func_var(f, slot->param);
+        for (size_t k = 0; k < f->n_out; k++)
+            if (f->out[k].var == slot->param)
+                value = f->out[k].ref;
+        amax[slot->index] = f8_make(f->graph, F8_OP_AMAX, &value, 1, NULL, 0);
+    }
+    return slot_vector(s, f->graph, amax, t->n);
+}
+
+/* ---- scales ---- */
+
+/* Scales from the largest amax of each slot's history; a slot that has seen nothing keeps `previous`. */
+static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref amax, f8_ref previous)
+{
+    int64_t n_forward = 0;
+    const f8_recipe *recipe = s->delayed.slot[0].recipe;
+    f8_dtype format[2] = {F8_E4M3, F8_E5M2};
+    for (size_t i = 0; i < s->delayed.n; i++)
+        n_forward += s->delayed.slot[i].format == F8_E4M3;
+    const int64_t bound[3] = {0, n_forward, (int64_t)s->delayed.n};
+    f8_ref part[2];
+    int n = 0;
+    for (int i = 0; i < 2; i++) {
+        if (bound[i] == bound[i + 1])
+            continue;
+        const f8_ref in[] = {f8_slice(g, amax, 0, bound[i], bound[i + 1]),
+                             f8_slice(g, previous, 0, bound[i], bound[i + 1])};
+        const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format[i]), F8_INT(F8_A_MARGIN, recipe->margin)};
+        part[n++] = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 2);
+    }
+    return n == 1 ? part[0] : f8_concat(g, part, 2, 0);
+}
+
+static f8_ref history_max(f8_graph *g, f8_ref history, int64_t n)
+{
+    const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {n}};
+    return f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, history, -1), &vector);
+}
+
+/* ---- update, update_scales, prepare ---- */
+
+/* Histories pushed once, next scales; a skipped update (non-finite gradients) keeps all but forgets the
+ * amax that came with them. */
+static f8_status push_histories(f8_scaler *s, f8_func *f)
+{
+    f8_graph *g = f->graph;
+    const f8_ref scale = f8_func_var(f, s->var_scale), seen = f8_func_var(f, s->var_amax);
+    const f8_ref history = f8_func_var(f, s->var_history);
+    const f8_ref amax = f8_binary(g, F8_OP_MAX, seen, param_amax(s, f, &s->delayed));
+    const f8_ref pushed = f8_make(g, F8_OP_HISTORY_PUSH, (f8_ref[]){history, amax}, 2, NULL, 0);
+    const f8_ref next = scales(s, g, history_max(g, pushed, (int64_t)s->delayed.n), scale);
+    f8_ref new_history = pushed, new_scale = next;
+    for (size_t i = 0; i < f->n_out; i++)
+        if (!strcmp(f->out[i].name, "skipped")) {
+            const f8_ref applied = f8_binary(g, F8_OP_EQ, f->out[i].ref, f8_const(g, 0));
+            new_history = f8_select(g, applied, pushed, history);
+            new_scale = f8_select(g, applied, next, scale);
+        }
+    F8_TRY(f8_func_result(f, "fp8.scale", new_scale, s->var_scale));
+    F8_TRY(f8_func_result(f, "fp8.amax_history", new_history, s->var_history));
+    const f8_ref zeros = f8_broadcast(g, f8_const(g, 0), &s->u->module->var[s->var_amax].type);
+    return f8_func_result(f, "fp8.amax", zeros, s->var_amax);
+}
+
+/* What a step that changed the parameters leaves behind. */
+static f8_status renew(f8_scaler *s, const char *name, bool make)
+{
+    f8_func *f = make ? f8_module_func(s->u->module, name) : f8_module_find_func(s->u->module, name);
+    if (!f)
+        return s->u->diag->status; /* no optimizer is declared: no update */
+    if (s->delayed.n)
+        F8_TRY(push_histories(s, f));
+    if (!s->weights.n)
+        return s->u->diag->status;
+    return f8_func_result(f, "fp8.weight_amax", param_amax(s, f, &s->weights), s->var_weights);
+}
+
+/* The scales of weights that no update has seen yet: initial ones, or just loaded. */
+static f8_status make_prepare(f8_scaler *s)
+{
+    f8_func *f = f8_module_func(s->u->module, "prepare");
+    if (!f)
+        return s->u->diag->status;
+    if (s->delayed.n) {
+        const f8_ref scale = f8_func_var(f, s->var_scale);
+        const f8_ref next = scales(s, f->graph, param_amax(s, f, &s->delayed), scale);
+        F8_TRY(f8_func_result(f, "fp8.scale", next, s->var_scale));
+    }
+    if (!s->weights.n)
+        return s->u->diag->status;
+    return f8_func_result(f, "fp8.weight_amax", param_amax(s, f, &s->weights), s->var_weights);
+}
+
+f8_status f8_scale_functions(f8_scaler *s)
+{
+    if (!s->delayed.n && !s->weights.n)
+        return F8_OK;
+    F8_TRY(renew(s, "update", false));
+    if (f8_module_find_func(s->u->module, "joint"))
+        F8_TRY(renew(s, "update_scales", true));
+    return make_prepare(s);
+}

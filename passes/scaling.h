@@ -1,0 +1,62 @@
+/* What the two files of the scaling pass share: scaling.c (operands and matmuls) and scale_state.c (the
+ * variables that scales are kept in, and the functions that renew them). */
+#ifndef F8_SCALING_H
+#define F8_SCALING_H
+
+#include "passes/pass.h"
+
+typedef enum f8_operand { F8_OPERAND_X, F8_OPERAND_W, F8_OPERAND_DY, F8_OPERANDS } f8_operand;
+
+extern const char *const f8_operand_name[F8_OPERANDS]; /* "x", "w", "dy" */
+
+/* An operand whose scale comes from a variable. Ordinal: which of the linear's operands of this kind (a
+ * chunked head has one x and one dy per chunk). */
+typedef struct f8_slot {
+    const char *linear;
+    f8_operand kind;
+    int ordinal;
+    const f8_recipe *recipe;
+    f8_dtype format;
+    int64_t index; /* in the vectors */
+    int32_t param; /* the variable it is, or -1 for a value computed in the step */
+} f8_slot;
+
+typedef struct f8_slots {
+    f8_slot *slot;
+    size_t n, room;
+} f8_slots;
+
+/* A quantized operand of the function being rewritten. */
+typedef struct f8_quantized {
+    const char *linear;
+    f8_operand kind;
+    int ordinal;
+    f8_ref source, q, scale_inv, amax;
+    int64_t slot; /* index into `delayed`, or -1 */
+} f8_quantized;
+
+typedef struct f8_scaler {
+    f8_unit *u;
+    f8_arena scratch;
+    f8_slots delayed; /* in fp8.scale, fp8.amax, fp8.amax_history */
+    f8_slots weights; /* of current scaling, in fp8.weight_amax */
+    f8_quantized *operand; /* of the current function */
+    size_t n_operands, operand_room;
+    f8_func *func;
+    bool scan, record; /* scan: only find slots; record: write the decision trail */
+    int32_t var_scale, var_amax, var_history, var_weights;
+    f8_status status;
+} f8_scaler;
+
+/* scale_state.c */
+
+/* Number the slots and declare the variables that hold them; nothing when there is none. */
+f8_status f8_scale_declare(f8_scaler *s);
+/* The port of a variable that f8_func_var added to the function being rewritten: its new ref. */
+f8_ref f8_scale_port(const f8_scaler *s, int32_t var);
+/* After rewriting a function that computes gradients: fp8.amax <- max(fp8.amax, this step's). */
+f8_status f8_scale_observe(f8_scaler *s, f8_func *f);
+/* Make or extend update, update_scales and prepare. */
+f8_status f8_scale_functions(f8_scaler *s);
+
+#endif
