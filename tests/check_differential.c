@@ -7,7 +7,7 @@
  * within a derived bound (tests/shared/compare.c). States are carried over two runs; a share of the
  * graphs runs on 1, 2 and 3 threads.
  *
- *   FP8C_GRAPHS=N     how many graphs (1000)      FP8C_SEED=S     only the graph of seed S
+ *   FP8C_GRAPHS=N   how many graphs (1000, or 1 with a seed)      FP8C_SEED=S   the first one's seed
  *
  * A failure is shrunk (fewer steps, then fewer results) and printed as text with its seed. */
 #include <check.h>
@@ -468,10 +468,8 @@ static progress run_all(uint64_t first, uint64_t end)
 START_TEST(targets_agree)
 {
     const char *count = getenv("FP8C_GRAPHS"), *seed = getenv("FP8C_SEED");
-    const uint64_t first = seed ? strtoull(seed, NULL, 0) : 1, n = seed ? 1
-                                                                   : count
-                                                                       ? strtoull(count, NULL, 0)
-                                                                       : 1000;
+    const uint64_t first = seed ? strtoull(seed, NULL, 0) : 1;
+    const uint64_t n = count ? strtoull(count, NULL, 0) : seed ? 1 : 1000;
     const progress p = run_all(first, first + n);
     for (int i = 0; i < p.n_failed && i < REPORTED; i++)
         shrink((graphgen_options){.seed = p.failed[i], .gemms = true});
