@@ -173,8 +173,8 @@ static f8_status check_desc(const f8_gemm_desc *d, int n_threads, f8_diag *diag)
 
 enum {
     M_BLOCK = 128,
-    N_BLOCK = 128,
-    K_BLOCK = 1024,           /* with N_BLOCK f32 columns: a panel of 512 KiB */
+    N_BLOCK = 192,            /* whole steps of sgemm's kernel (48) and of bf16's blocks (64) */
+    K_BLOCK = 1024,           /* with N_BLOCK f32 columns: a panel of 768 KiB */
     PACK_COST = 24,           /* packing an element costs what multiplying it so often does */
     SHARED_BUDGET = 16 << 20, /* bytes of shared operand, if more than one chunk */
 };
@@ -241,7 +241,7 @@ static void choose_blocks(f8_gemm *g)
     g->source_a = source_of(d->a, d->round_a);
     g->source_b = source_of(d->b, d->round_b);
     g->m = cut(d->m, M_BLOCK, 16);
-    g->n = cut(d->n, N_BLOCK, 64);
+    g->n = cut(d->n, N_BLOCK, g->bf16 ? 64 : 48);
     g->k = cut(d->k, K_BLOCK, 32);
     g->share_a = d->m <= d->n;
     g->in_place_a = usable_in_place(g);
