@@ -176,7 +176,7 @@ enum {
     N_BLOCK = 192,            /* whole steps of sgemm's kernel (48) and of bf16's blocks (64) */
     K_BLOCK = 1024,           /* with N_BLOCK f32 columns: a panel of 768 KiB */
     PACK_COST = 24,           /* packing an element costs what multiplying it so often does */
-    SHARED_BUDGET = 16 << 20, /* bytes of shared operand, if more than one chunk */
+    SHARED_BUDGET = 2 << 20,  /* bytes of shared operand, if more than one chunk: about an L2 */
 };
 
 /* As even as blocks that are a multiple of `multiple` and at most `most` can be. */
