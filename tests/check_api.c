@@ -377,8 +377,11 @@ int main(void)
     tcase_add_test(t, binding);
     tcase_add_test(t, memory_cpu);
     tcase_add_test(t, memory_reference);
-    tcase_add_test(t, two_contexts_at_once);
     suite_add_tcase(s, t);
+    TCase *threads = tcase_create("threads"); /* a case of its own: TSan runs it alone */
+    tcase_set_timeout(threads, TIMEOUT);
+    tcase_add_test(threads, two_contexts_at_once);
+    suite_add_tcase(s, threads);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     const int failed = srunner_ntests_failed(r);
