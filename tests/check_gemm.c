@@ -438,6 +438,54 @@ START_TEST(bad_input)
 }
 END_TEST
 
+/* An allocator that gives out so many blocks and counts those that live. */
+typedef struct rationed {
+    int left, live;
+} rationed;
+
+static void *rationed_alloc(void *user, size_t size, size_t align)
+{
+    rationed *r = user;
+    if (r->left-- <= 0)
+        return NULL;
+    r->live++;
+    return aligned_alloc(align < 16 ? 16 : align, (size + 63) / 64 * 64);
+}
+
+static void rationed_free(void *user, void *ptr, size_t size)
+{
+    (void)size;
+    ((rationed *)user)->live--;
+    free(ptr);
+}
+
+START_TEST(out_of_memory)
+{
+    f8_gemm_desc d = {.m = 200, .n = 200, .k = 64, .lda = 64, .ldb = 200, .ldc = 200,
+                      .a = F8_BF16, .b = F8_BF16};
+    f8_gemm *probe;
+    d.algorithm = F8_GEMM_ONEDNN_BF16;
+    if (f8_gemm_prepare(lib, &d, 2, &probe, NULL) == F8_OK)
+        f8_gemm_release(probe);
+    else
+        d.algorithm = F8_GEMM_ONEDNN_F32;
+    f8_status status = F8_ERR_MEMORY;
+    for (int ration = 0; status != F8_OK; ration++) {
+        rationed r = {.left = ration};
+        f8_allocator al = {rationed_alloc, rationed_free, &r};
+        f8_gemm_lib *small = NULL;
+        f8_gemm *gemm = NULL;
+        status = f8_gemm_lib_create(&al, &small, NULL);
+        if (status == F8_OK)
+            status = f8_gemm_prepare(small, &d, 2, &gemm, NULL);
+        ck_assert(status == F8_OK || status == F8_ERR_MEMORY);
+        f8_gemm_release(gemm);
+        f8_gemm_lib_destroy(small);
+        ck_assert_int_eq(r.live, 0);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gemm");
@@ -452,6 +500,7 @@ int main(void)
     tcase_add_test(tc, special_values);
     tcase_add_test(tc, equal_descs_share);
     tcase_add_test(tc, bad_input);
+    tcase_add_test(tc, out_of_memory);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
