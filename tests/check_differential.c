@@ -7,7 +7,8 @@
  * within a derived bound (tests/shared/compare.c). States are carried over two runs; a share of the
  * graphs runs on 1, 2 and 3 threads.
  *
- *   FP8C_GRAPHS=N   how many graphs (1000, or 1 with a seed)      FP8C_SEED=S   the first one's seed
+ *   FP8C_SEED=S     begin with that seed
+ *   FP8C_GRAPHS=N   how many graphs: 1000, or 1 with a seed
  *
  * A failure is shrunk (fewer steps, then fewer results) and printed as text with its seed. */
 #include <check.h>
