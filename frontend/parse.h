@@ -34,11 +34,6 @@ f8_status f8_parse_limited(const char *text, size_t n, const char *file,
 
 /* ---- recipe rules: frontend/recipes.c ---- */
 
-/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
- * empty, the name of its weight less a trailing ".weight". Copied into buf, cut to size; NULL if
- * `r` is no linear or has no name. */
-const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
-
 /* Whether `name` may stand after `recipe "..." =`: a recipe, or `auto`. */
 bool f8_is_rule_recipe(const char *name);
 

@@ -73,6 +73,12 @@ typedef struct f8_options {
     f8_writer print_to;
 } f8_options;
 
+/* A linear as precision named it. Linears that share a weight share its name, which recipe rules match,
+ * and are numbered: w, w.2, w.3. */
+typedef struct f8_linear_name_pair {
+    const char *name, *shared;
+} f8_linear_name_pair;
+
 typedef struct f8_unit {
     f8_module *module;
     f8_options options;
@@ -80,6 +86,8 @@ typedef struct f8_unit {
     f8_diag *diag;
     f8_decision *decision;
     size_t n_decisions, decision_room;
+    f8_linear_name_pair *named; /* by precision */
+    size_t n_named, named_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
@@ -92,6 +100,11 @@ typedef struct f8_choice {
     const char *reason;
 } f8_choice;
 f8_choice f8_recipe_for(const f8_unit *u, const char *linear);
+
+/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
+ * empty, that of the parameter its weight comes from, through casts and views, less a trailing
+ * ".weight". Copied into buf, cut to size; NULL if `r` is no linear or has no name. */
+const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 
 /* Run the whole pipeline over the module's `forward` function. */
 f8_status f8_run_passes(f8_unit *u);

@@ -20,68 +20,46 @@
 #include <string.h>
 
 typedef struct precision {
-    const f8_unit *u;
+    f8_unit *u;
     f8_dtype dtype; /* of activations */
     const f8_func *f;
     bool *wide;         /* by old ref: stays f32 */
-    const char **taken; /* names of linears so far */
-    size_t n_taken, taken_room;
     int64_t anonymous;
 } precision;
 
 /* ---- names of linears ---- */
 
-/* The parameter a weight comes from, through casts and views, or NULL. */
-static const char *parameter_of(const precision *p, f8_ref w)
+static bool is_taken(const f8_unit *u, const char *name)
 {
-    const f8_graph *g = p->f->graph;
-    while (f8_at(g, w)->n_in == 1)
-        w = f8_at(g, w)->in[0];
-    for (size_t i = 0; i < p->f->n_in; i++)
-        if (p->f->in[i].ref == w && p->f->in[i].var >= 0)
-            return p->f->in[i].name;
-    return NULL;
-}
-
-static bool is_taken(const precision *p, const char *name)
-{
-    for (size_t i = 0; i < p->n_taken; i++)
-        if (!strcmp(p->taken[i], name))
+    for (size_t i = 0; i < u->n_named; i++)
+        if (!strcmp(u->named[i].name, name))
             return true;
     return false;
 }
 
-/* `name`, or name.2, name.3, ... where several linears share a weight: each has its own operands,
- * so its own scales. NULL when out of memory. */
-static const char *unique_name(precision *p, const char *name)
+/* `shared`, or shared.2, shared.3, ... where several linears share a weight: each has its own
+ * operands, so its own scales. NULL when out of memory. */
+static const char *unique_name(f8_unit *u, const char *shared)
 {
-    f8_arena *arena = p->u->arena;
-    const char *chosen = name;
-    for (int k = 2; chosen && is_taken(p, chosen); k++)
-        chosen = f8_arena_printf(arena, "%s.%d", name, k);
-    const char **grown = f8_arena_grow(arena, p->taken, p->n_taken, &p->taken_room, p->n_taken + 1,
-                                       sizeof *p->taken);
+    const char *chosen = shared;
+    for (int k = 2; chosen && is_taken(u, chosen); k++)
+        chosen = f8_arena_printf(u->arena, "%s.%d", shared, k);
+    f8_linear_name_pair *grown = f8_arena_grow(u->arena, u->named, u->n_named, &u->named_room,
+                                               u->n_named + 1, sizeof *grown);
     if (!chosen || !grown)
         return NULL;
-    p->taken = grown;
-    return p->taken[p->n_taken++] = chosen;
+    u->named = grown;
+    u->named[u->n_named++] = (f8_linear_name_pair){chosen, shared};
+    return chosen;
 }
 
-static const char *linear_name(precision *p, const f8_graph *from, f8_ref linear)
+static const char *linear_name(precision *p, f8_ref linear)
 {
-    const char *name = f8_attr_s(from, linear, F8_A_NAME);
-    if (!*name) {
-        static const char suffix[] = ".weight";
-        const char *param = parameter_of(p, f8_at(from, linear)->in[1]);
-        size_t n = param ? strlen(param) : 0, m = sizeof suffix - 1;
-        if (!param)
-            name = f8_arena_printf(p->u->arena, "linear.%lld", (long long)p->anonymous++);
-        else if (n > m && !strcmp(param + n - m, suffix))
-            name = f8_arena_strndup(p->u->arena, param, n - m);
-        else
-            name = param;
-    }
-    return name ? unique_name(p, name) : NULL;
+    char buf[1024];
+    const char *name = f8_linear_name(p->f, linear, buf, sizeof buf);
+    name = name ? f8_arena_strdup(p->u->arena, name)
+                : f8_arena_printf(p->u->arena, "linear.%lld", (long long)p->anonymous++);
+    return name ? unique_name(p->u, name) : NULL;
 }
 
 /* ---- one node ---- */
@@ -98,7 +76,7 @@ static f8_ref narrow(const precision *p, f8_graph *g, f8_ref y, bool wide)
 static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
                            const f8_ref *in)
 {
-    const char *name = linear_name(p, from, old);
+    const char *name = linear_name(p, old);
     if (!name) {
         f8_arena_status(p->u->arena, g->diag);
         return 0;

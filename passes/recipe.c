@@ -1,6 +1,7 @@
 /* The named recipes, and which one a linear gets. */
 #include "passes/pass.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* margin 0, history 16: shorter histories than Transformer Engine's 1024 adapt faster and cost less
@@ -54,6 +55,52 @@ bool f8_pattern_match(const char *pattern, const char *name)
     return !*pattern;
 }
 
+/* ---- names of linears ---- */
+
+/* The parameter a weight comes from, through casts and views, or NULL. */
+static const char *parameter_of(const f8_func *f, f8_ref w)
+{
+    const f8_graph *g = f->graph;
+    while (f8_at(g, w)->n_in == 1)
+        w = f8_at(g, w)->in[0];
+    for (size_t i = 0; i < f->n_in; i++)
+        if (f->in[i].ref == w && f->in[i].var >= 0)
+            return f->in[i].name;
+    return NULL;
+}
+
+const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size)
+{
+    static const char suffix[] = ".weight";
+    const f8_node *n = f8_at(f->graph, r);
+    if (n->op != F8_OP_LINEAR && n->op != F8_OP_MATMUL && n->op != F8_OP_SCALED_MATMUL)
+        return NULL;
+    const char *name = f8_attr_s(f->graph, r, F8_A_NAME);
+    if (*name) {
+        snprintf(buf, size, "%s", name);
+        return buf;
+    }
+    name = n->op == F8_OP_LINEAR ? parameter_of(f, n->in[1]) : NULL;
+    if (!name)
+        return NULL;
+    size_t length = strlen(name), cut = sizeof suffix - 1;
+    if (length > cut && !strcmp(name + length - cut, suffix))
+        length -= cut;
+    snprintf(buf, size, "%.*s", (int)length, name);
+    return buf;
+}
+
+/* What rules match: the name before linears that share it were numbered. */
+static const char *shared_name(const f8_unit *u, const char *linear)
+{
+    for (size_t i = 0; i < u->n_named; i++)
+        if (!strcmp(u->named[i].name, linear))
+            return u->named[i].shared;
+    return linear;
+}
+
+/* ---- choosing ---- */
+
 f8_choice f8_recipe_for(const f8_unit *u, const char *linear)
 {
     const f8_recipe *global = u->options.recipe;
@@ -61,8 +108,9 @@ f8_choice f8_recipe_for(const f8_unit *u, const char *linear)
     if (global->scaling == F8_SCALING_NONE)
         return choice; /* a high-precision run is so everywhere: it is what FP8 is compared with */
     const f8_module *m = u->module;
+    const char *name = shared_name(u, linear);
     for (size_t i = 0; i < m->n_rules; i++) {
-        if (!f8_pattern_match(m->rule[i].pattern, linear))
+        if (!f8_pattern_match(m->rule[i].pattern, name))
             continue;
         const f8_recipe *named = f8_recipe_by_name(m->rule[i].recipe);
         choice.recipe = named ? named : global; /* `auto` */

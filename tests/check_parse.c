@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "frontend/diag.h"
+#include "passes/pass.h"
 #include "tests/roundtrip.h"
 
 typedef struct parsed {

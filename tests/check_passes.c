@@ -77,6 +77,28 @@ START_TEST(precision_of_values)
 }
 END_TEST
 
+/* Linears that share a weight are told apart by number, and one rule speaks for all of them; a weight that
+ * is a view of a parameter has the parameter's name. */
+START_TEST(rules_of_shared_weights)
+{
+    static const char text[] =
+        "module m\nparam a.weight: f32[4, 4] ones\nparam b: f32[16] ones\n"
+        "func forward(%x: f32[4, 4]) -> (%y: f32[4, 4]) {\n"
+        "  %h = linear(tanh(linear(%x, a.weight)), a.weight) {transpose_b = true}\n"
+        "  return linear(%h, reshape(b) {shape = [4, 4]})\n}\n"
+        "recipe \"a\" = bf16\nrecipe \"b\" = current\n";
+    static const struct {
+        const char *linear, *recipe;
+    } wanted[] = {{"a", "bf16"}, {"a.2", "bf16"}, {"b", "current"}};
+    test_unit t;
+    test_unit_parse(&t, text, "delayed");
+    test_pass(&t, f8_pass_precision);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        ck_assert_str_eq(f8_recipe_for(&t.unit, wanted[i].linear).recipe->name, wanted[i].recipe);
+    test_unit_end(&t);
+}
+END_TEST
+
 /* ---- canonicalize ---- */
 
 /* `expr` over x f32[4, 6], y f32[4, 6] and i i32[4], and what is left of it. */
@@ -313,6 +335,7 @@ int main(void)
     TCase *t = tcase_create("rewrites");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, precision_of_values, 0, (int)(sizeof precisions / sizeof precisions[0]));
+    tcase_add_test(t, rules_of_shared_weights);
     tcase_add_loop_test(t, canonical_forms, 0, (int)(sizeof canonical / sizeof canonical[0]));
     tcase_add_test(t, composites_vanish);
     tcase_add_test(t, statistics_are_shared);
