@@ -1,0 +1,273 @@
+/* What a training step keeps, through the public API alone: the variables of FP8 scaling after each of its
+ * functions, under accumulation and after a step that is skipped; and that the forward/backward pair
+ * computes the bits of micro_step. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/api.h"
+
+enum { HISTORY = 16 };
+
+static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
+
+static fp8c_variable variable(fp8c_program *p, const char *name)
+{
+    fp8c_variable v;
+    for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
+        if (!strcmp(v.name, name))
+            return v;
+    ck_abort_msg("no variable %s", name);
+}
+
+static int64_t count(const fp8c_variable *v)
+{
+    int64_t n = 1;
+    for (int i = 0; i < v->type.rank; i++)
+        n *= v->type.dim[i];
+    return n;
+}
+
+static float *copy_of(fp8c_program *p, const char *name)
+{
+    const fp8c_variable v = variable(p, name);
+    const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
+    return memcpy(malloc(bytes), v.data, bytes);
+}
+
+static float largest(fp8c_program *p, const char *name)
+{
+    const fp8c_variable v = variable(p, name);
+    float most = 0;
+    for (int64_t i = 0; i < count(&v); i++)
+        most = fmaxf(most, fabsf(((const float *)v.data)[i]));
+    return most;
+}
+
+static void run(fp8c_program *p, const char *name)
+{
+    const int function = fp8c_program_function(p, name);
+    ck_assert_msg(function >= 0, "no function %s", name);
+    ck_assert_int_eq(fp8c_program_run(p, function), FP8C_OK);
+}
+
+static fp8c_program *start(fp8c_context **ctx, const char *name, int pair)
+{
+    *ctx = new_context();
+    fp8c_module *m = parse(*ctx, model);
+    fp8c_compile_options o = recipe(name);
+    o.pair = pair;
+    fp8c_program *p = compile(*ctx, m, &o);
+    fp8c_module_destroy(m);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    return p;
+}
+
+static void stop(fp8c_context *ctx, fp8c_program *p)
+{
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+
+/* ---- delayed scaling ---- */
+
+/* The model's one FP8 linear has three operands: slots 0 and 1 (x and w, E4M3), slot 2 (dy, E5M2). */
+static void check_pushed(fp8c_program *p, const float *before, const float *seen)
+{
+    const float *now = variable(p, "fp8.amax_history").data, *scale = variable(p, "fp8.scale").data;
+    int weights = 0;
+    for (int slot = 0; slot < 3; slot++) {
+        const float *row = now + slot * HISTORY, *was = before + slot * HISTORY;
+        ck_assert_msg(!memcmp(row + 1, was, (HISTORY - 1) * sizeof *row), "slot %d: not one step older",
+                      slot);
+        if (seen[slot] == 0) { /* a weight: of the value that update leaves */
+            ck_assert_float_eq(row[0], largest(p, "fc.weight"));
+            weights++;
+        } else {
+            ck_assert_float_eq(row[0], seen[slot]);
+        }
+        float most = 0;
+        for (int i = 0; i < HISTORY; i++)
+            most = fmaxf(most, row[i]);
+        ck_assert_float_eq(scale[slot], (slot < 2 ? 448.0f : 57344.0f) / most);
+    }
+    ck_assert_int_eq(weights, 1);
+}
+
+static void micro_step(fp8c_program *p, int shift)
+{
+    const int step = fp8c_program_function(p, "micro_step");
+    fill_batch(p, step);
+    int32_t *tokens = fp8c_program_buffer(p, step, FP8C_INPUT, 0);
+    for (int i = 0; i < ROWS; i++)
+        tokens[i] = (tokens[i] + shift) % V;
+    run(p, "micro_step");
+}
+
+/* However many micro-steps an update follows, it pushes the largest amax of them, once. */
+START_TEST(histories_are_pushed_once)
+{
+    fp8c_context *ctx;
+    fp8c_program *p = start(&ctx, "delayed", 0);
+    ck_assert_int_eq(count(&(fp8c_variable[]){variable(p, "fp8.amax_history")}[0]), 3 * HISTORY);
+    for (int step = 0; step < HISTORY + 3; step++) {
+        float *before = copy_of(p, "fp8.amax_history"), *scale = copy_of(p, "fp8.scale"), most[3] = {0};
+        for (int k = 0; k < 1 + step % 3; k++) {
+            micro_step(p, step + 2 * k);
+            const float *seen = variable(p, "fp8.amax").data;
+            for (int slot = 0; slot < 3; slot++) {
+                ck_assert_float_ge(seen[slot], most[slot]);
+                most[slot] = seen[slot];
+            }
+        }
+        run(p, "eval");
+        ck_assert(!memcmp(before, variable(p, "fp8.amax_history").data, 3 * HISTORY * sizeof *before));
+        ck_assert(!memcmp(scale, variable(p, "fp8.scale").data, sizeof most));
+        ck_assert(!memcmp(most, variable(p, "fp8.amax").data, sizeof most));
+        run(p, "update");
+        check_pushed(p, before, most);
+        ck_assert_float_eq(largest(p, "fp8.amax"), 0);
+        free(before);
+        free(scale);
+    }
+    stop(ctx, p);
+}
+END_TEST
+
+/* A gradient that is not finite: parameters, moments, scales and histories stay, what came with it is
+ * forgotten, and training goes on. */
+START_TEST(skipped_updates)
+{
+    static const char *const kept[] = {"wte", "fc.weight", "fc.bias", "opt.m.fc.weight", "opt.v.wte",
+                                       "opt.step", "fp8.scale", "fp8.amax_history"};
+    enum { KEPT = sizeof kept / sizeof kept[0] };
+    fp8c_context *ctx;
+    fp8c_program *p = start(&ctx, "delayed", 0);
+    train_step(p);
+    micro_step(p, 0);
+    ((float *)variable(p, "grad.fc.bias").data)[3] = _i ? INFINITY : NAN;
+    float *before[KEPT];
+    for (int i = 0; i < KEPT; i++)
+        before[i] = copy_of(p, kept[i]);
+    run(p, "update");
+    for (int i = 0; i < KEPT; i++) {
+        const fp8c_variable v = variable(p, kept[i]);
+        ck_assert_msg(!memcmp(before[i], v.data, (size_t)fp8c_type_bytes(&v.type)), "%s", kept[i]);
+        free(before[i]);
+    }
+    ck_assert_float_eq(largest(p, "fp8.amax"), 0);
+    ck_assert_float_eq(largest(p, "grad.fc.bias"), 0);
+    float *weight = copy_of(p, "fc.weight");
+    ck_assert(isfinite(train_step(p)));
+    ck_assert(memcmp(weight, variable(p, "fc.weight").data, C * C * sizeof *weight));
+    free(weight);
+    stop(ctx, p);
+}
+END_TEST
+
+/* A weight's amax is never stale: of the initial value after initialize, of the new one after update. */
+START_TEST(weights_are_current)
+{
+    fp8c_context *ctx;
+    fp8c_program *p = start(&ctx, recipes[_i], 0);
+    for (int step = 0; step < 3; step++) {
+        const float amax = largest(p, "fc.weight");
+        if (_i == 3) {
+            ck_assert_float_eq(*(float *)variable(p, "fp8.weight_amax").data, amax);
+        } else if (step == 0) {
+            const float *scale = variable(p, "fp8.scale").data;
+            ck_assert(scale[0] == 448 / amax || scale[1] == 448 / amax);
+        }
+        train_step(p);
+    }
+    stop(ctx, p);
+}
+END_TEST
+
+/* ---- the pair ---- */
+
+static void *port(fp8c_program *p, int function, fp8c_side side, const char *name)
+{
+    void *buffer =
+        fp8c_program_buffer(p, function, side, fp8c_program_find_port(p, function, side, name));
+    ck_assert_msg(buffer != NULL, "no port %s", name);
+    return buffer;
+}
+
+/* forward, what it saved to backward, backward. */
+static void run_pair(fp8c_program *p)
+{
+    const int forward = fp8c_program_function(p, "forward");
+    const int backward = fp8c_program_function(p, "backward");
+    fp8c_port in;
+    fill_batch(p, forward);
+    run(p, "forward");
+    for (int i = 0; fp8c_program_port(p, backward, FP8C_INPUT, i, &in) == FP8C_OK; i++) {
+        if (in.variable >= 0)
+            continue;
+        void *to = fp8c_program_buffer(p, backward, FP8C_INPUT, i);
+        if (!strcmp(in.name, "dloss"))
+            *(float *)to = 1;
+        else if (fp8c_program_find_port(p, forward, FP8C_OUTPUT, in.name) >= 0)
+            memcpy(to, port(p, forward, FP8C_OUTPUT, in.name), (size_t)fp8c_type_bytes(&in.type));
+        else
+            memcpy(to, port(p, forward, FP8C_INPUT, in.name), (size_t)fp8c_type_bytes(&in.type));
+    }
+    run(p, "backward");
+}
+
+/* From equal states, the pair's loss and gradients are micro_step's; twice, so that scales are not the
+ * first ones. */
+START_TEST(pair_is_micro_step)
+{
+    static const char *const params[] = {"wte", "fc.weight", "fc.bias"};
+    fp8c_context *ctx;
+    fp8c_program *p = start(&ctx, recipes[_i], 1);
+    const int forward = fp8c_program_function(p, "forward"), step = fp8c_program_function(p, "micro_step");
+    const int backward = fp8c_program_function(p, "backward");
+    for (int round = 0; round < 3; round++) {
+        float *amax = _i == 2 ? copy_of(p, "fp8.amax") : NULL;
+        run_pair(p);
+        if (amax) { /* what the pair saw, micro_step sees again */
+            float *seen = copy_of(p, "fp8.amax");
+            ck_assert(memcmp(seen, amax, 3 * sizeof *amax));
+            memcpy(variable(p, "fp8.amax").data, amax, 3 * sizeof *amax);
+            free(amax);
+            amax = seen;
+        }
+        fill_batch(p, step);
+        run(p, "micro_step");
+        if (amax)
+            ck_assert(!memcmp(amax, variable(p, "fp8.amax").data, 3 * sizeof *amax));
+        free(amax);
+        ck_assert(!memcmp(port(p, forward, FP8C_OUTPUT, "loss"), port(p, step, FP8C_OUTPUT, "loss"),
+                          sizeof(float)));
+        for (int i = 0; i < 3; i++) {
+            char name[64] = "grad.";
+            const fp8c_variable sum = variable(p, strcat(name, params[i]));
+            ck_assert_msg(!memcmp(sum.data, port(p, backward, FP8C_OUTPUT, params[i]),
+                                  (size_t)fp8c_type_bytes(&sum.type)),
+                          "%s, round %d: %s", recipes[_i], round, params[i]);
+            ck_assert(largest(p, name) > 0);
+        }
+        run(p, "update");
+    }
+    stop(ctx, p);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("states");
+    TCase *t = tcase_create("scaling");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_test(t, histories_are_pushed_once);
+    tcase_add_loop_test(t, skipped_updates, 0, 2);
+    tcase_add_loop_test(t, weights_are_current, 2, 4);
+    tcase_add_loop_test(t, pair_is_micro_step, 0, 4);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
