@@ -196,7 +196,7 @@ static float column_sum(const float *v, int rows, int stride)
             sum += v[r * stride];
         return sum;
     }
-    float part[128];
+    float part[128] = {0}; /* gcc does not see that rows > 64 */
     int n = 0;
     for (int first = 0; first < rows; first += 64)
         part[n++] = column_sum(v + first * stride, rows - first < 64 ? rows - first : 64, stride);
