@@ -1,6 +1,6 @@
 /* GEMM throughput on GPT-2 124M's shapes: oneDNN's own threading on f32 operands that were decoded
- * beforehand (timed as its matmul primitive and as its sgemm), against our tiles on f32, bf16 and FP8
- * operands, decoding included. The contestants of a shape take turns, so that a busy machine
+ * beforehand (timed as its matmul primitive and as its sgemm), against our tiles on f32, bf16 and
+ * FP8 operands, decoding included. The contestants of a shape take turns, so that a busy machine
  * disturbs all of them alike; the best time of each counts.
  *
  *     bench_gemm [threads [repetitions [part of a shape's name]]]
@@ -40,7 +40,7 @@ typedef struct dnnl_table {
 static const char *const names[] = {SYMBOLS(F8_DYNLIB_NAME)};
 static const char *const files[] = {"libdnnl.so.2", NULL};
 
-/* The embedder's own problem sizes: {name, m, n, k, trans_a, trans_b, accumulate} */
+/* C[m, n] = op(A) x op(B), with k terms each. */
 typedef struct shape {
     const char *name;
     int64_t m, n, k;
@@ -161,9 +161,18 @@ static void run_sgemm(bench *x)
 static void make_ours(bench *x, f8_dtype a, f8_dtype b, bool alpha)
 {
     const shape *s = x->s;
-    f8_gemm_desc d = {.m = s->m, .n = s->n, .k = s->k, .lda = x->lda, .ldb = x->ldb, .ldc = s->n,
-                      .a = a, .b = b, .trans_a = s->trans_a, .trans_b = s->trans_b,
-                      .accumulate = s->accumulate, .has_alpha = alpha};
+    f8_gemm_desc d = {.m = s->m,
+                      .n = s->n,
+                      .k = s->k,
+                      .lda = x->lda,
+                      .ldb = x->ldb,
+                      .ldc = s->n,
+                      .a = a,
+                      .b = b,
+                      .trans_a = s->trans_a,
+                      .trans_b = s->trans_b,
+                      .accumulate = s->accumulate,
+                      .has_alpha = alpha};
     f8_diag diag = {0};
     must(f8_gemm_prepare(x->lib, &d, x->threads, &x->gemm, &diag) == F8_OK, diag.text);
     x->workspace = buffer(f8_gemm_workspace(x->gemm) + 64);

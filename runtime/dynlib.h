@@ -14,7 +14,7 @@
 #include "ir/status.h"
 
 #define F8_DYNLIB_FIELD(symbol) __typeof__(&symbol) symbol;
-#define F8_DYNLIB_NAME(symbol) #symbol,
+#define F8_DYNLIB_NAME(symbol)  #symbol,
 
 /* A loaded library. It stays mapped until the process ends, even when closed: libraries with thread
  * local state (OpenMP runtimes, LLVM) leave destructors behind that outlive the last user. */

@@ -11,7 +11,6 @@
 
 typedef struct algorithm {
     uint32_t id;
-    const char *name;
     bool (*possible)(const f8_gemm_lib *lib, const f8_gemm_desc *desc);
     bool (*automatic)(const f8_gemm_lib *lib, const f8_gemm_desc *desc);
 } algorithm;
@@ -40,8 +39,8 @@ static bool always(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
 }
 
 static const algorithm algorithms[] = {
-    {F8_GEMM_ONEDNN_BF16, "onednn-bf16", bf16_possible, bf16_automatic},
-    {F8_GEMM_ONEDNN_F32, "onednn-f32", always, always},
+    {F8_GEMM_ONEDNN_BF16, bf16_possible, bf16_automatic},
+    {F8_GEMM_ONEDNN_F32, always, always},
 };
 
 enum { N_ALGORITHMS = sizeof algorithms / sizeof *algorithms };
@@ -107,7 +106,8 @@ f8_status f8_gemm_lib_create(const f8_allocator *allocator, f8_gemm_lib **out, f
     f8_allocator al = allocator ? *allocator : f8_default_allocator();
     f8_gemm_lib *lib = al.alloc(al.user, sizeof *lib, _Alignof(f8_gemm_lib));
     if (!lib)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "GEMM library wanted %zu bytes", sizeof *lib);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "GEMM library wanted %zu bytes",
+                       sizeof *lib);
     *lib = (f8_gemm_lib){.allocator = al};
     f8_status status = open_lib(lib, diag);
     if (status != F8_OK) {
@@ -155,7 +155,8 @@ static f8_status check_operand(char which, f8_dtype dtype, bool round, int64_t r
 
 static f8_status check_desc(const f8_gemm_desc *d, int n_threads, f8_diag *diag)
 {
-    if (d->m < 1 || d->n < 1 || d->k < 1 || d->m > INT32_MAX || d->n > INT32_MAX || d->k > INT32_MAX)
+    if (d->m < 1 || d->n < 1 || d->k < 1 || d->m > INT32_MAX || d->n > INT32_MAX ||
+        d->k > INT32_MAX)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "GEMM of m=%lld n=%lld k=%lld: each must be 1 to 2^31 - 1", (long long)d->m,
                        (long long)d->n, (long long)d->k);
@@ -173,10 +174,10 @@ static f8_status check_desc(const f8_gemm_desc *d, int n_threads, f8_diag *diag)
 
 enum {
     M_BLOCK = 128,
-    N_BLOCK = 192,            /* whole steps of sgemm's kernel (48) and of bf16's blocks (64) */
-    K_BLOCK = 1024,           /* with N_BLOCK f32 columns: a panel of 768 KiB */
-    PACK_COST = 24,           /* packing an element costs what multiplying it so often does */
-    SHARED_BUDGET = 2 << 20,  /* bytes of shared operand, if more than one chunk: about an L2 */
+    N_BLOCK = 192,           /* whole steps of sgemm's kernel (48) and of bf16's blocks (64) */
+    K_BLOCK = 1024,          /* with N_BLOCK f32 columns: a panel of 768 KiB */
+    PACK_COST = 24,          /* packing an element costs what multiplying it so often does */
+    SHARED_BUDGET = 2 << 20, /* bytes of shared operand, if more than one chunk: about an L2 */
 };
 
 /* As even as blocks that are a multiple of `multiple` and at most `most` can be. */
@@ -214,8 +215,8 @@ static bool usable_in_place(const f8_gemm *g)
 }
 
 /* How many tasks share a panel's work, each packing the panel for itself: the least estimated time
- * of a round, in rows (columns) of the shared operand, with half a task for uneven threads. This only
- * decides who packs what how often, so it may depend on the thread count. */
+ * of a round, in rows (columns) of the shared operand, with half a task for uneven threads. This
+ * only decides who packs what how often, so it may depend on the thread count. */
 static int64_t choose_groups(const f8_gemm *g)
 {
     const f8_gemm_axis *panels = g->share_a ? &g->n : &g->m, *shared = g->share_a ? &g->m : &g->n;

@@ -2,18 +2,19 @@
  *
  *     C[m, n] = alpha * op(A)[m, k] x op(B)[k, n]   (+ C when accumulate)
  *
- * C is f32. A and B are f32, bf16, f8e4m3 or f8e5m2; narrow operands are decoded exactly, and an f32
- * operand with `round` set is rounded to bf16 (to nearest, ties to even) element by element on the
- * way in. All are row-major with a row stride. op(X) is X, or its transpose when trans is set: with
- * trans_a the array holds [k, m], with trans_b [n, k].
+ * C is f32. A and B are f32, bf16, f8e4m3 or f8e5m2; narrow operands are decoded exactly, and an
+ * f32 operand with `round` set is rounded to bf16 (to nearest, ties to even) element by element on
+ * the way in. All are row-major with a row stride. op(X) is X, or its transpose when trans is set:
+ * with trans_a the array holds [k, m], with trans_b [n, k].
  *
- * alpha is *a_scale * *b_scale (one f32 product). It multiplies the finished f32 sum over k, with one
- * rounding; when accumulating, or in bf16, the sum of each chunk of k (a thousand or so), which is then
- * added to C. Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles and k into
- * chunks by shape, each a single-threaded oneDNN call, so thread count and timing never show.
+ * alpha is *a_scale * *b_scale (one f32 product). It multiplies the finished f32 sum over k, with
+ * one rounding; when accumulating, or in bf16, the sum of each chunk of k (a thousand or so), which
+ * is then added to C. Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles
+ * and k into chunks by shape, each a single-threaded oneDNN call, so thread count and timing never
+ * show.
  *
- * Operands are packed through the workspace; a run allocates nothing itself, oneDNN does inside (see
- * gemm_onednn.h). */
+ * Operands are packed through the workspace; a run allocates nothing itself, oneDNN does inside
+ * (see gemm_onednn.h). */
 #ifndef F8_GEMM_H
 #define F8_GEMM_H
 
@@ -22,7 +23,7 @@
 #include "runtime/pool.h"
 
 /* Algorithm ids are recorded in plans: never renumber. X(enumerator, id, name, what it does) */
-#define F8_GEMM_ALGORITHMS(X)                                                       \
+#define F8_GEMM_ALGORITHMS(X)                                                           \
     X(F8_GEMM_AUTO, 0, "auto", "the first row of the table this CPU and problem allow") \
     X(F8_GEMM_ONEDNN_F32, 1, "onednn-f32", "operands decoded to f32, f32 multiply-add") \
     X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, AMX, f32 accumulators")
@@ -49,7 +50,8 @@ typedef struct f8_gemm_desc {
 typedef struct f8_gemm_lib f8_gemm_lib;
 
 /* F8_ERR_LIBRARY when oneDNN cannot be loaded (the message names what was looked for);
- * F8_ERR_UNSUPPORTED when the CPU lacks AVX2 or FMA. The allocator (NULL: the default) is copied. */
+ * F8_ERR_UNSUPPORTED when the CPU lacks AVX2 or FMA. The allocator (NULL: the default) is copied.
+ */
 f8_status f8_gemm_lib_create(const f8_allocator *allocator, f8_gemm_lib **out, f8_diag *diag);
 void f8_gemm_lib_destroy(f8_gemm_lib *lib); /* after all of its gemms; may be NULL */
 /* "oneDNN 2.6.3 (avx512)", for doctor; owned by lib. */

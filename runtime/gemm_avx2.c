@@ -79,17 +79,17 @@ static inline float one_e5m2(const void *src, int64_t i)
 
 /* ---- blocks ---- */
 
-#define X(e, bytes, suffix)                                                             \
-    AVX2 static void decode_##suffix(float *dst, int64_t ld_dst, const void *src,       \
-                                     int64_t ld_src, int64_t rows, int64_t cols)        \
-    {                                                                                   \
-        for (int64_t r = 0; r < rows; r++, dst += ld_dst) {                             \
-            int64_t from = r * ld_src, c = 0;                                           \
-            for (; c + 8 <= cols; c += 8)                                               \
-                _mm256_storeu_ps(dst + c, load_##suffix(src, from + c));                \
-            for (; c < cols; c++)                                                       \
-                dst[c] = one_##suffix(src, from + c);                                   \
-        }                                                                               \
+#define X(e, bytes, suffix)                                                                       \
+    AVX2 static void decode_##suffix(float *dst, int64_t ld_dst, const void *src, int64_t ld_src, \
+                                     int64_t rows, int64_t cols)                                  \
+    {                                                                                             \
+        for (int64_t r = 0; r < rows; r++, dst += ld_dst) {                                       \
+            int64_t from = r * ld_src, c = 0;                                                     \
+            for (; c + 8 <= cols; c += 8)                                                         \
+                _mm256_storeu_ps(dst + c, load_##suffix(src, from + c));                          \
+            for (; c < cols; c++)                                                                 \
+                dst[c] = one_##suffix(src, from + c);                                             \
+        }                                                                                         \
     }
 F8_GEMM_SOURCES(X)
 #undef X
@@ -107,8 +107,8 @@ AVX2 static void store(float *c, int64_t ldc, const float *t, int64_t ldt, float
     }
 }
 
-AVX2 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
-                     int64_t rows, int64_t cols)
+AVX2 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,
+                     int64_t cols)
 {
     __m256 scale = _mm256_set1_ps(alpha);
     for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt) {
@@ -131,19 +131,21 @@ AVX2 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, float a
 AVX2 static inline void transpose_8(float *dst, int64_t ld_dst, const float *src, int64_t ld_src)
 {
     __m256 r[8], t[8];
-    UNROLL for (int i = 0; i < 8; i++)
-        r[i] = _mm256_loadu_ps(src + i * ld_src);
-    UNROLL for (int i = 0; i < 8; i += 2) {
+    UNROLL for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + i * ld_src);
+    UNROLL for (int i = 0; i < 8; i += 2)
+    {
         t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
     }
-    UNROLL for (int i = 0; i < 8; i += 4) {
+    UNROLL for (int i = 0; i < 8; i += 4)
+    {
         r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
         r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
         r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
         r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
     }
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL for (int i = 0; i < 4; i++)
+    {
         _mm256_storeu_ps(dst + i * ld_dst, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
         _mm256_storeu_ps(dst + (i + 4) * ld_dst, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }

@@ -23,7 +23,8 @@ AVX512 static inline __m512 load_f32(const void *src, int64_t i, __mmask16 m)
 AVX512 static inline __m512 load_round(const void *src, int64_t i, __mmask16 m)
 {
     __m512i x = _mm512_maskz_loadu_epi32(m, (const float *)src + i);
-    __mmask16 nan = _mm512_cmp_ps_mask(_mm512_castsi512_ps(x), _mm512_castsi512_ps(x), _CMP_UNORD_Q);
+    __mmask16 nan =
+        _mm512_cmp_ps_mask(_mm512_castsi512_ps(x), _mm512_castsi512_ps(x), _CMP_UNORD_Q);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
     __m512i y = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
     y = _mm512_mask_or_epi32(y, nan, x, _mm512_set1_epi32(0x400000));
@@ -36,9 +37,9 @@ AVX512 static inline __m512 load_bf16(const void *src, int64_t i, __mmask16 m)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-/* E4M3's exponent and mantissa, moved to those of an f16, stand for the value times 2^-8, subnormals
- * included; only NaN (all ones) has to be put in. Sign extension brings the sign to bit 15 and, in the
- * way, to bit 14. */
+/* E4M3's exponent and mantissa, moved to those of an f16, stand for the value times 2^-8,
+ * subnormals included; only NaN (all ones) has to be put in. Sign extension brings the sign to bit
+ * 15 and, in the way, to bit 14. */
 AVX512 static inline __m512 load_e4m3(const void *src, int64_t i, __mmask16 m)
 {
     __m128i codes = _mm_maskz_loadu_epi8(m, (const uint8_t *)src + i);
@@ -59,19 +60,19 @@ AVX512 static inline __m512 load_e5m2(const void *src, int64_t i, __mmask16 m)
 
 /* ---- blocks ---- */
 
-#define X(e, bytes, suffix)                                                                   \
-    AVX512 static void decode_##suffix(float *dst, int64_t ld_dst, const void *src,           \
-                                       int64_t ld_src, int64_t rows, int64_t cols)            \
-    {                                                                                         \
-        int64_t whole = cols / 16 * 16;                                                       \
-        __mmask16 tail = first(cols - whole);                                                 \
-        for (int64_t r = 0; r < rows; r++, dst += ld_dst) {                                   \
-            int64_t from = r * ld_src;                                                        \
-            for (int64_t c = 0; c < whole; c += 16)                                           \
-                _mm512_storeu_ps(dst + c, load_##suffix(src, from + c, (__mmask16)0xffff));   \
-            if (tail)                                                                         \
+#define X(e, bytes, suffix)                                                                       \
+    AVX512 static void decode_##suffix(float *dst, int64_t ld_dst, const void *src,               \
+                                       int64_t ld_src, int64_t rows, int64_t cols)                \
+    {                                                                                             \
+        int64_t whole = cols / 16 * 16;                                                           \
+        __mmask16 tail = first(cols - whole);                                                     \
+        for (int64_t r = 0; r < rows; r++, dst += ld_dst) {                                       \
+            int64_t from = r * ld_src;                                                            \
+            for (int64_t c = 0; c < whole; c += 16)                                               \
+                _mm512_storeu_ps(dst + c, load_##suffix(src, from + c, (__mmask16)0xffff));       \
+            if (tail)                                                                             \
                 _mm512_mask_storeu_ps(dst + whole, tail, load_##suffix(src, from + whole, tail)); \
-        }                                                                                     \
+        }                                                                                         \
     }
 F8_GEMM_SOURCES(X)
 #undef X
@@ -116,7 +117,8 @@ AVX512 static inline __m512 pairs_hi(__m512 x, __m512 y)
 
 /* Lanes of 4 columns, gathered from rows row, row + 4, row + 8 and row + 12: loading them with a
  * masked broadcast does half of the transpose without the one port that shuffles. */
-AVX512 static inline __attribute__((always_inline)) __m512 gather_lanes(const float *src, int64_t ld)
+AVX512 static inline __attribute__((always_inline)) __m512 gather_lanes(const float *src,
+                                                                        int64_t ld)
 {
     __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(src));
     v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(src + 4 * ld));
@@ -125,13 +127,11 @@ AVX512 static inline __attribute__((always_inline)) __m512 gather_lanes(const fl
 }
 
 /* dst[c][0..16) = src[0..16)[c] for c < 4 */
-AVX512 static inline __attribute__((always_inline)) void transpose_16x4(float *dst, int64_t ld_dst,
-                                                                        const float *src,
-                                                                        int64_t ld_src)
+AVX512 static inline __attribute__((always_inline)) void
+transpose_16x4(float *dst, int64_t ld_dst, const float *src, int64_t ld_src)
 {
     __m512 r[4], t[4];
-    UNROLL for (int i = 0; i < 4; i++)
-        r[i] = gather_lanes(src + i * ld_src, ld_src);
+    UNROLL for (int i = 0; i < 4; i++) r[i] = gather_lanes(src + i * ld_src, ld_src);
     t[0] = _mm512_unpacklo_ps(r[0], r[1]);
     t[1] = _mm512_unpackhi_ps(r[0], r[1]);
     t[2] = _mm512_unpacklo_ps(r[2], r[3]);

@@ -1,9 +1,9 @@
 /* A prepared GEMM: how C is cut, what is packed when, where it lies. Shared by gemm.c (prepare) and
  * gemm_run.c (run).
  *
- * C is cut into tiles of m.block x n.block and k into chunks of k.block: one oneDNN call each. All of
- * that depends on the shape alone. f32 tiles are computed in place in C; what has to be scaled before
- * it is added, and all bf16 tiles, go by way of a dense T.
+ * C is cut into tiles of m.block x n.block and k into chunks of k.block: one oneDNN call each. All
+ * of that depends on the shape alone. f32 tiles are computed in place in C; what has to be scaled
+ * before it is added, and all bf16 tiles, go by way of a dense T.
  *
  * The operand on C's shorter side is *shared*: packed once into the workspace, `round` chunks of k
  * at a time, before the tiles of those chunks run. The other is the *panel*: each task packs one
@@ -52,7 +52,7 @@ struct f8_gemm {
     f8_gemm_desc desc; /* with its algorithm chosen; the cache's key with n_threads */
     int n_threads;
 
-    bool bf16;    /* panels hold bf16, else f32 */
+    bool bf16;      /* panels hold bf16, else f32 */
     bool through_t; /* tiles are computed in T, else in C */
     f8_gemm_source source_a, source_b;
     f8_gemm_axis m, n, k;

@@ -76,9 +76,9 @@ struct f8_onednn_tile {
 
 /* ---- the library ---- */
 
-/* oneDNN calls the OpenMP runtime the loader bound it to: one in the global scope (the embedder's own,
- * LLVM's for instance, which stands in for GNU's) before the one it was linked with. Which of the two
- * can't be asked, so both are told. */
+/* oneDNN calls the OpenMP runtime the loader bound it to: one in the global scope (the embedder's
+ * own, LLVM's for instance, which stands in for GNU's) before the one it was linked with. Which of
+ * the two can't be asked, so both are told. */
 static f8_status find_openmp(f8_onednn *dnn, f8_diag *diag)
 {
     unsigned runtime = dnn->api.dnnl_version()->cpu_runtime;
@@ -113,8 +113,9 @@ static f8_status open_library(f8_onednn *dnn, f8_diag *diag)
                              &dnn->api, diag));
     const dnnl_version_t *v = dnn->api.dnnl_version();
     if (v->major != 2 || v->minor < 5)
-        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "%s is oneDNN %d.%d: 2.5 or later 2.x needed",
-                       dnn->lib.name, v->major, v->minor);
+        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
+                       "%s is oneDNN %d.%d: 2.5 or later 2.x needed", dnn->lib.name, v->major,
+                       v->minor);
     F8_TRY(find_openmp(dnn, diag));
     dnnl_status_t status = dnn->api.dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);
     if (status != dnnl_success)

@@ -2,8 +2,9 @@
  *
  * f32 tiles go to dnnl_sgemm, straight into C; bf16 tiles to the matmul primitive, which wants a
  * dense result. Both were measured for f32 on GPT-2's shapes (Sapphire Rapids, one thread): sgemm
- * into C is 3-6% faster than matmul into a dense T that is copied to C (T's copy is 3% of it; matmul
- * into a strided C is sgemm underneath). Its price: it allocates its packing buffers in each call.
+ * into C is 3-6% faster than matmul into a dense T that is copied to C (T's copy is 3% of it;
+ * matmul into a strided C is sgemm underneath). Its price: it allocates its packing buffers in each
+ * call.
  *
  * oneDNN runs on OpenMP, which would start a team inside each of our threads. A primitive keeps the
  * thread count of the thread that created it, and sgemm asks OpenMP while running, so both happen
@@ -34,10 +35,11 @@ typedef struct f8_onednn_threads {
 f8_onednn_threads f8_onednn_enter(const f8_onednn *dnn);
 void f8_onednn_leave(const f8_onednn *dnn, f8_onednn_threads threads);
 
-/* C[m, n] = A[m, k] x B[k, n], or added to C: f32, row-major with row strides, between enter and leave.
- * F8_ERR_LIBRARY when oneDNN fails (its memory, mostly). */
+/* C[m, n] = A[m, k] x B[k, n], or added to C: f32, row-major with row strides, between enter and
+ * leave. F8_ERR_LIBRARY when oneDNN fails (its memory, mostly). */
 f8_status f8_onednn_sgemm(const f8_onednn *dnn, int64_t m, int64_t n, int64_t k, const float *a,
-                          int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
+                          int64_t lda, const float *b, int64_t ldb, bool add, float *c,
+                          int64_t ldc);
 
 /* T[m, n] = A[m, k] x B[k, n]: T f32 and A bf16, both dense row-major; B bf16 in the layout of
  * f8_gemm_pack_pairs. n is a multiple of 64, k of 32. */
@@ -50,8 +52,8 @@ typedef struct f8_onednn_tile f8_onednn_tile;
 /* Between enter and leave. F8_ERR_LIBRARY says which shape was refused. */
 f8_status f8_onednn_tile_create(f8_onednn *dnn, const f8_onednn_shape *shape, int n_threads,
                                 f8_onednn_tile **out, f8_diag *diag);
-void f8_onednn_tile_destroy(f8_onednn_tile *tile); /* may be NULL */
-size_t f8_onednn_tile_scratch(const f8_onednn_tile *tile); /* bytes, 64-byte aligned */
+void f8_onednn_tile_destroy(f8_onednn_tile *tile);           /* may be NULL */
+size_t f8_onednn_tile_scratch(const f8_onednn_tile *tile);   /* bytes, 64-byte aligned */
 const char *f8_onednn_tile_name(const f8_onednn_tile *tile); /* oneDNN's name of what it picked */
 
 /* Multiply, between enter and leave, as thread `thread` of n_threads: different threads may run the

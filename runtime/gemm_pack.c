@@ -127,7 +127,8 @@ const f8_gemm_simd *f8_gemm_simd_choose(const char **missing)
 #if defined(__x86_64__)
     unsigned a, b, c = 0, d;
     __cpuid(1, a, b, c, d);
-    __builtin_cpu_init(); /* asks the operating system as well: registers it doesn't save don't count */
+    __builtin_cpu_init(); /* asks the operating system as well: registers it doesn't save don't
+                             count */
     if (!__builtin_cpu_supports("avx2"))
         *missing = "AVX2";
     else if (!__builtin_cpu_supports("fma"))

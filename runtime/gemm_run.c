@@ -1,9 +1,9 @@
 /* Running a prepared GEMM: see gemm_internal.h for the plan this follows.
  *
- * For each round of k chunks: pack the shared operand (tasks over its blocks), then the tiles (tasks
- * over panel x group). A task packs its panel for one chunk, multiplies it with the blocks of its
- * group, and goes on to the next chunk, so C's elements are added up in the order of k whoever runs
- * the task. */
+ * For each round of k chunks: pack the shared operand (tasks over its blocks), then the tiles
+ * (tasks over panel x group). A task packs its panel for one chunk, multiplies it with the blocks
+ * of its group, and goes on to the next chunk, so C's elements are added up in the order of k
+ * whoever runs the task. */
 #include "runtime/gemm_internal.h"
 
 #include <stdatomic.h>
@@ -156,8 +156,9 @@ static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_
     if (g->bf16)
         F8_TRY(f8_onednn_tile_run(tile, thread, a, b, p.t, p.scratch));
     else
-        F8_TRY(f8_onednn_sgemm(g->lib->dnn, p.rows, p.cols, p.length, (const float *)(const void *)a,
-                               p.length, (const float *)(const void *)b, p.cols, false, p.t, p.ldt));
+        F8_TRY(f8_onednn_sgemm(g->lib->dnn, p.rows, p.cols, p.length,
+                               (const float *)(const void *)a, p.length,
+                               (const float *)(const void *)b, p.cols, false, p.t, p.ldt));
     if (g->desc.accumulate || k > 0)
         simd->add(p.c, p.ldc, p.t, p.ldt, s->alpha, p.rows, p.cols);
     else
@@ -193,7 +194,8 @@ static f8_status run_panel_b(const run_state *s, int thread, int64_t n, int64_t 
     for (int64_t k = s->first; k < s->first + s->count; k++) {
         pack_b(s, k, n, panel);
         for (int64_t m = begin; m < end; m++) {
-            const char *a = g->in_place_a ? in_place_a(s, m) : shared_a(s, f8_axis_start(&g->m, m), k);
+            const char *a =
+                g->in_place_a ? in_place_a(s, m) : shared_a(s, f8_axis_start(&g->m, m), k);
             F8_TRY(run_tile(s, thread, m, n, k, a, panel));
         }
     }

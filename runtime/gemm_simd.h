@@ -20,7 +20,7 @@ typedef enum f8_gemm_source {
 #define X(e, bytes, suffix) e,
     F8_GEMM_SOURCES(X)
 #undef X
-    F8_SRC_COUNT
+        F8_SRC_COUNT
 } f8_gemm_source;
 
 enum { F8_TRANSPOSE_ROWS = 16 };

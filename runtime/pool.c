@@ -1,10 +1,10 @@
 /* The thread pool: see pool.h.
  *
  * A run is one 64-bit word, the cursor: generation << 32 | chunks not yet claimed. A claim is a
- * compare-and-swap from the word seen, so it succeeds only while that very run has work left, and the
- * run cannot end (nor its fields change) before the claimed chunk is done. That is why a thread that
- * wakes late needs no barrier of its own: the caller waits for chunks, never for threads, and a
- * short run on a busy machine costs no context switch. The obvious fetch-and-add would let a late
+ * compare-and-swap from the word seen, so it succeeds only while that very run has work left, and
+ * the run cannot end (nor its fields change) before the claimed chunk is done. That is why a thread
+ * that wakes late needs no barrier of its own: the caller waits for chunks, never for threads, and
+ * a short run on a busy machine costs no context switch. The obvious fetch-and-add would let a late
  * thread take a chunk of the next run with the fields of the last. */
 #include "runtime/pool.h"
 

@@ -1,8 +1,8 @@
 /* One thread pool: a run is a set of tasks with fixed boundaries; threads only pick tasks.
  *
- * The caller of f8_pool_run is thread 0, the pool owns n_threads - 1 more. Tasks are claimed from an
- * atomic counter, a few at a time, so uneven tasks balance; which thread runs a task must not change
- * a result, so a task may depend on its own number and never on the thread. A run allocates
+ * The caller of f8_pool_run is thread 0, the pool owns n_threads - 1 more. Tasks are claimed from
+ * an atomic counter, a few at a time, so uneven tasks balance; which thread runs a task must not
+ * change a result, so a task may depend on its own number and never on the thread. A run allocates
  * nothing. Idle threads spin briefly, then sleep. */
 #ifndef F8_POOL_H
 #define F8_POOL_H

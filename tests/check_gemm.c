@@ -48,7 +48,8 @@ static uint32_t random_bits(void)
 
 static float random_float(void)
 {
-    return (float)((int)(random_bits() % 4001) - 2000) / 1024.0f + (float)(random_bits() % 999) * 0x1p-24f;
+    return (float)((int)(random_bits() % 4001) - 2000) / 1024.0f +
+           (float)(random_bits() % 999) * 0x1p-24f;
 }
 
 /* Finite random codes of a dtype, with subnormals among them. */
@@ -61,7 +62,8 @@ static void fill(f8_dtype dtype, void *data, size_t n)
         else if (dtype == F8_BF16)
             ((uint16_t *)data)[i] = f8_f32_to_bf16(x);
         else {
-            uint8_t code = (uint8_t)(random_bits() % 4 ? f8_encode(dtype, x, true) : random_bits() % 8);
+            uint8_t code =
+                (uint8_t)(random_bits() % 4 ? f8_encode(dtype, x, true) : random_bits() % 8);
             ((uint8_t *)data)[i] = code;
         }
     }
@@ -135,7 +137,8 @@ static float *run(const problem *p, const f8_gemm_desc *desc, const void *a, con
         for (int64_t i = 0; i < desc->m; i++)
             memset(c + i * desc->ldc, 0xff, (size_t)desc->n * sizeof *c);
     const float *scale = desc->has_alpha ? p->scale : NULL;
-    status = f8_gemm_run(gemm, pools[threads], a, b, c, scale, scale ? scale + 1 : NULL, ws + CANARY);
+    status =
+        f8_gemm_run(gemm, pools[threads], a, b, c, scale, scale ? scale + 1 : NULL, ws + CANARY);
     ck_assert_int_eq(status, F8_OK);
     for (size_t i = 0; i < CANARY; i++)
         require(ws[i] == 0xa5 && ws[CANARY + bytes + i] == 0xa5, "written outside the workspace");
@@ -166,9 +169,11 @@ static void check_values(const problem *p, const float *c)
         double before = d->accumulate ? (double)p->c0[i * d->ldc + j] : 0.0;
         double want = before + alpha * sum, chunks = (double)(d->k / 512 + 2);
         double bound = ((double)d->k * fabs(alpha) * magnitude +
-                        chunks * (fabs(before) + 2 * fabs(alpha) * magnitude)) * 0x1p-24;
+                        chunks * (fabs(before) + 2 * fabs(alpha) * magnitude)) *
+                       0x1p-24;
         double got = (double)c[i * d->ldc + j];
-        require(fabs(got - want) <= bound, "[%d,%d]: %g, want %g +- %g", (int)i, (int)j, got, want, bound);
+        require(fabs(got - want) <= bound, "[%d,%d]: %g, want %g +- %g", (int)i, (int)j, got, want,
+                bound);
     }
     for (int64_t i = 0; i < d->m; i++) /* between the rows of C nothing is touched */
         require(memcmp(c + i * d->ldc + d->n, p->c0 + i * d->ldc + d->n,
@@ -210,9 +215,10 @@ static void check_problem(f8_gemm_desc desc)
 /* ---- tests ---- */
 
 static const int64_t shapes[][3] = {
-    {1, 1, 1},     {1, 1, 300},    {1, 300, 1},     {300, 1, 1},    {3, 256, 1000}, {256, 3, 1000},
-    {5, 7, 1},     {1, 513, 129},  {513, 1, 129},   {64, 64, 64},   {16, 1000, 33}, {130, 257, 1025},
-    {257, 130, 70}, {300, 200, 2100}, {40, 513, 3000}, {600, 50, 1024}, {128, 128, 1024},
+    {1, 1, 1},       {1, 1, 300},      {1, 300, 1},    {300, 1, 1},      {3, 256, 1000},
+    {256, 3, 1000},  {5, 7, 1},        {1, 513, 129},  {513, 1, 129},    {64, 64, 64},
+    {16, 1000, 33},  {130, 257, 1025}, {257, 130, 70}, {300, 200, 2100}, {40, 513, 3000},
+    {600, 50, 1024}, {128, 128, 1024},
 };
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -251,8 +257,14 @@ END_TEST
 
 START_TEST(weight_gradient)
 {
-    f8_gemm_desc d = {.m = 192, .n = 320, .k = 1024, .a = F8_E4M3, .b = F8_E5M2, .trans_a = true,
-                      .accumulate = true, .has_alpha = true};
+    f8_gemm_desc d = {.m = 192,
+                      .n = 320,
+                      .k = 1024,
+                      .a = F8_E4M3,
+                      .b = F8_E5M2,
+                      .trans_a = true,
+                      .accumulate = true,
+                      .has_alpha = true};
     set_strides(&d, 0);
     check_problem(d);
     d.m = 320, d.n = 192, d.a = F8_BF16, d.b = F8_BF16, d.has_alpha = false;
@@ -264,7 +276,8 @@ END_TEST
 /* More k than is packed at a time, either side shared. */
 START_TEST(several_rounds)
 {
-    f8_gemm_desc d = {.m = 256, .n = 260, .k = 20000, .a = F8_BF16, .b = F8_E4M3, .has_alpha = true};
+    f8_gemm_desc d = {
+        .m = 256, .n = 260, .k = 20000, .a = F8_BF16, .b = F8_E4M3, .has_alpha = true};
     set_strides(&d, 0);
     check_problem(d);
     d.m = 270, d.accumulate = d.trans_b = d.trans_a = true;
@@ -275,8 +288,8 @@ END_TEST
 
 START_TEST(bf16_algorithm)
 {
-    f8_gemm_desc d = {.m = 70, .n = 150, .k = 1100, .a = F8_BF16, .b = F8_E4M3,
-                      .algorithm = F8_GEMM_ONEDNN_BF16};
+    f8_gemm_desc d = {
+        .m = 70, .n = 150, .k = 1100, .a = F8_BF16, .b = F8_E4M3, .algorithm = F8_GEMM_ONEDNN_BF16};
     set_strides(&d, 3);
     f8_gemm *gemm;
     f8_diag diag = {0};
@@ -365,10 +378,10 @@ START_TEST(special_values)
     f8_gemm_desc d = {.m = 4, .n = 64, .k = 32, .a = F8_E5M2, .b = F8_E4M3};
     set_strides(&d, 0);
     problem p = problem_make(d);
-    memset(p.b, 0x38, p.b_count);         /* ones */
-    ((uint8_t *)p.a)[0 * 32 + 3] = 0x7c;  /* Inf */
-    ((uint8_t *)p.a)[1 * 32 + 4] = 0x7d;  /* NaN */
-    ((uint8_t *)p.b)[5 * 64 + 9] = 0xff;  /* NaN */
+    memset(p.b, 0x38, p.b_count);        /* ones */
+    ((uint8_t *)p.a)[0 * 32 + 3] = 0x7c; /* Inf */
+    ((uint8_t *)p.a)[1 * 32 + 4] = 0x7d; /* NaN */
+    ((uint8_t *)p.b)[5 * 64 + 9] = 0xff; /* NaN */
     float *c = run(&p, &d, p.a, p.b, 1, 0);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 64; j++) {
@@ -461,8 +474,8 @@ static void rationed_free(void *user, void *ptr, size_t size)
 
 START_TEST(out_of_memory)
 {
-    f8_gemm_desc d = {.m = 200, .n = 200, .k = 64, .lda = 64, .ldb = 200, .ldc = 200,
-                      .a = F8_BF16, .b = F8_BF16};
+    f8_gemm_desc d = {
+        .m = 200, .n = 200, .k = 64, .lda = 64, .ldb = 200, .ldc = 200, .a = F8_BF16, .b = F8_BF16};
     f8_gemm *probe;
     d.algorithm = F8_GEMM_ONEDNN_BF16;
     if (f8_gemm_prepare(lib, &d, 2, &probe, NULL) == F8_OK)

@@ -1,4 +1,5 @@
-/* The thread pool: every task once, uneven tasks, many short runs, the floating-point mode, limits. */
+/* The thread pool: every task once, uneven tasks, many short runs, the floating-point mode, limits.
+ */
 #include "runtime/pool.h"
 
 #include <check.h>
