@@ -18,6 +18,9 @@
  * stale. `prepare` does that for the initial weights, or weights just loaded. Current scaling keeps its
  * weights' amax the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
+ * Saturation is for values that a late scale makes too large, not for Inf: where a step sees an operand's
+ * amax, an Inf or NaN there makes scale_inv NaN, so the loss shows it and the update is skipped.
+ *
  * Why not hang the histories on the layers and update them as a side effect of the forward: recompute
  * and accumulation would then update them twice or not at all (Transformer Engine #1190). */
 #include "passes/scaling.h"
@@ -112,7 +115,7 @@ static void name_operand(f8_graph *g, f8_arena *a, f8_ref r, const f8_quantized 
         f8_set_name(g, r, f8_intern(g->module, name));
 }
 
-/* The scale of an operand, f32 []; sets q->amax where the step itself takes it. 0 on failure. */
+/* The scale of an operand, f32 []; sets q->amax where it is known in the step. 0 on failure. */
 static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x, const f8_recipe *recipe,
                        f8_dtype format)
 {
@@ -137,6 +140,7 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x, con
     } else {
         amax = f8_make(g, F8_OP_AMAX, &x, 1, NULL, 0);
     }
+    q->amax = amax;
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_MARGIN, recipe->margin)};
     return f8_make(g, F8_OP_FP8_SCALE, &amax, 1, attr, 2);
 }
@@ -151,6 +155,10 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q, const f
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_SATURATE, recipe->saturate)};
     q->q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, scale}, 2, attr, 2);
     q->scale_inv = f8_binary(g, F8_OP_DIV, f8_const(g, 1), scale);
+    /* Saturation would make an Inf the format's maximum, and the step would go on as if nothing were
+     * wrong. Inf - Inf is NaN, which every product then is; any other amax adds 0. */
+    if (q->amax)
+        q->scale_inv = f8_binary(g, F8_OP_ADD, q->scale_inv, f8_binary(g, F8_OP_SUB, q->amax, q->amax));
     name_operand(g, &s->scratch, q->q, q, ".q");
     name_operand(g, &s->scratch, scale, q, ".scale");
 }

@@ -164,6 +164,39 @@ START_TEST(skipped_updates)
 }
 END_TEST
 
+/* An Inf that is quantized shows in the loss, as it does in high precision: it does not become the
+ * format's largest number. The update is skipped, and training goes on. */
+START_TEST(infinity_is_not_saturated)
+{
+    static const char text[] =
+        "module inf\nparam wte: f32[16, 32] normal(0.5)\nparam fc.weight: f32[32, 32] normal(0.1)\n"
+        "param head.weight: f32[32, 16] normal(0.1)\n"
+        "func forward(%tokens: i32[8], %targets: i32[8]) -> (%loss: f32[]) {\n"
+        "  %h = tanh(linear(embedding(wte, %tokens), fc.weight))\n"
+        "  return cross_entropy(linear(%h, head.weight), %targets)\n}\n"
+        "optimizer adamw {lr = 0.05, clip = 1}\nrecipe \"head\" = bf16\n";
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, text);
+    const fp8c_compile_options o = recipe(recipes[_i]);
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    train_step(p);
+    float *wte = copy_of(p, "wte"), *weight = copy_of(p, "fc.weight");
+    float *row = (float *)variable(p, "wte").data + 3 * C; /* tokens[1] is 3 */
+    row[1] = INFINITY;
+    row[2] = -INFINITY;
+    ck_assert(isnan(train_step(p)));
+    ck_assert(!memcmp(weight, variable(p, "fc.weight").data, C * C * sizeof *weight));
+    memcpy(variable(p, "wte").data, wte, V * C * sizeof *wte);
+    ck_assert(isfinite(train_step(p)));
+    ck_assert(memcmp(weight, variable(p, "fc.weight").data, C * C * sizeof *weight));
+    free(wte);
+    free(weight);
+    fp8c_module_destroy(m);
+    stop(ctx, p);
+}
+END_TEST
+
 /* A weight's amax is never stale: of the initial value after initialize, of the new one after update. */
 START_TEST(weights_are_current)
 {
@@ -262,6 +295,7 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, histories_are_pushed_once);
     tcase_add_loop_test(t, skipped_updates, 0, 2);
+    tcase_add_loop_test(t, infinity_is_not_saturated, 0, 4);
     tcase_add_loop_test(t, weights_are_current, 2, 4);
     tcase_add_loop_test(t, pair_is_micro_step, 0, 4);
     suite_add_tcase(s, t);
