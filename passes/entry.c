@@ -85,6 +85,22 @@ static f8_status build_eval(f8_unit *u, const f8_func *original)
     return F8_OK;
 }
 
+/* The states that the forward replaces are replaced by each of its runs with gradients. */
+static f8_status replace_states(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map)
+{
+    for (size_t i = 0; i < original->n_out; i++) {
+        const f8_port *p = &original->out[i];
+        if (p->var < 0)
+            continue;
+        const f8_var *v = &u->module->var[p->var];
+        if (v->kind == F8_VAR_PARAM)
+            return f8_fail(u->diag, F8_ERR_INPUT, p->loc,
+                           "'forward' replaces parameter '%s', which is for 'update' to do", v->name);
+        F8_TRY(f8_func_result(f, p->name, map[p->ref], p->var));
+    }
+    return F8_OK;
+}
+
 static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_training *t)
 {
     f8_ref *map;
@@ -105,6 +121,7 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     for (size_t i = 0; i < n; i++)
         if (d[i].sum)
             F8_TRY(f8_func_result(f, NULL, d[i].sum, state_of[d[i].param]));
+    F8_TRY(replace_states(u, f, original, map));
     f8_ref steps = f8_func_var(f, t->micro_steps);
     steps = f8_binary(g, F8_OP_ADD, steps, f8_const(g, 1));
     return f8_func_result(f, NULL, steps, t->micro_steps);
@@ -133,7 +150,7 @@ static f8_status build_joint(f8_unit *u, const f8_func *original)
         const f8_var *v = &u->module->var[grad[i].param];
         F8_TRY(f8_func_result(f, v->name, grad[i].sum ? grad[i].sum : f8_zeros(g, &v->type), -1));
     }
-    return F8_OK;
+    return replace_states(u, f, original, map);
 }
 
 /* ---- the pass ---- */
@@ -151,7 +168,8 @@ static f8_status take_forward(f8_module *m, f8_func *out)
 }
 
 /* eval        inputs as forward -> loss; no state changes
- * micro_step  inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1
+ * micro_step  inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1, and
+ *             the states that forward replaces; its further results are eval's alone
  * update      (if an optimizer is declared) -> grad_norm, lr, skipped; see optimizer.c
  * joint       (if options.pair) inputs as forward, dloss -> loss, gradients by parameter name
  *

@@ -288,6 +288,36 @@ START_TEST(pair_is_micro_step)
 }
 END_TEST
 
+/* ---- a state of the model's own ---- */
+
+/* What forward replaces, micro_step replaces, and eval does not. */
+START_TEST(states_of_the_model)
+{
+    static const char text[] =
+        "module counting\nparam w: f32[16, 16] normal(0.5)\nstate seen: f32[] zeros\n"
+        "func forward(%tokens: i32[8], %targets: i32[8]) -> (%loss: f32[], %sums: f32[1, 16]) {\n"
+        "  %h = embedding(w, %tokens)\n"
+        "  return cross_entropy(%h, %targets), reduce_sum(w) {axis = 0}, seen <- add(seen, 1)\n}\n"
+        "optimizer adamw {lr = 0.05}\n";
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, text);
+    fp8c_compile_options o = recipe("bf16");
+    o.pair = 1;
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    for (int i = 0; i < 3; i++) {
+        run(p, "eval");
+        ck_assert_float_eq(*(float *)variable(p, "seen").data, (float)i);
+        train_step(p);
+        ck_assert_float_eq(*(float *)variable(p, "seen").data, (float)i + 1);
+    }
+    run_pair(p);
+    ck_assert_float_eq(*(float *)variable(p, "seen").data, 4);
+    fp8c_module_destroy(m);
+    stop(ctx, p);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("states");
@@ -297,6 +327,7 @@ int main(void)
     tcase_add_loop_test(t, skipped_updates, 0, 2);
     tcase_add_loop_test(t, infinity_is_not_saturated, 0, 4);
     tcase_add_loop_test(t, weights_are_current, 2, 4);
+    tcase_add_test(t, states_of_the_model);
     tcase_add_loop_test(t, pair_is_micro_step, 0, 4);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
