@@ -26,7 +26,7 @@ enum { WARM = 24 };
 
 typedef struct gates {
     double worst_forward, worst_gradient, least_range; /* dB, dB, share of the format's maximum */
-    int64_t linears, planned, executed, operands;
+    int64_t linears, planned, executed, operands, other_format;
     float loss;
 } gates;
 
@@ -77,6 +77,7 @@ static void measure_operand(f8_compiled *c, int func, const char *name, gates *g
     if (!(range >= g->least_range))
         g->least_range = range;
     g->operands++;
+    g->other_format += qt.dtype != (strcmp(dot, ".dy") ? F8_E4M3 : F8_E5M2);
 }
 
 static gates run(f8_recipe recipe)
@@ -138,6 +139,7 @@ static void check_good(const char *name)
     printf(SHOW(g));
     printf("\n");
     ck_assert_msg(count_gate(&g) && sqnr_gate(&g) && range_gate(&g), SHOW(g));
+    ck_assert_int_eq(g.other_format, 0); /* E4M3 would pass where E5M2 was asked for */
 }
 
 START_TEST(delayed_passes)
