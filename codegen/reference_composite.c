@@ -219,6 +219,17 @@ static value target_hit(f8_interp *x, value logits, value targets)
     return test(x, F8_OP_EQ, index, reshape(x, targets, rows.rank, rows.dim));
 }
 
+/* 1 where a row's target is a class, else 0: see passes/formulas.c. */
+static value target_is_class(f8_interp *x, value logits, value targets)
+{
+    f8_type rows = logits->type;
+    rows.dim[rows.rank - 1] = 1;
+    value target = to_f32(x, reshape(x, targets, rows.rank, rows.dim));
+    value above = test(x, F8_OP_LT, constant(x, -1), target);
+    value below = test(x, F8_OP_LT, target, constant(x, (double)f8_type_columns(&logits->type)));
+    return select_(x, test(x, F8_OP_AND, above, below), constant(x, 1), constant(x, 0));
+}
+
 static value row_lse(f8_interp *x, value logits)
 {
     value top = reduce_row(x, F8_OP_REDUCE_MAX, logits);
@@ -231,6 +242,7 @@ static value cross_entropy(f8_interp *x, value logits, value targets)
     const int64_t rows = f8_type_rows(&logits->type);
     value picked = select_(x, target_hit(x, logits, targets), logits, constant(x, 0));
     value losses = two(x, F8_OP_SUB, row_lse(x, logits), reduce_row(x, F8_OP_REDUCE_SUM, picked));
+    losses = two(x, F8_OP_DIV, losses, target_is_class(x, logits, targets));
     value sum = reduce_row(x, F8_OP_REDUCE_SUM, reshape(x, losses, 1, &rows));
     return two(x, F8_OP_DIV, sum, constant(x, (double)rows));
 }
@@ -240,7 +252,9 @@ static value cross_entropy_grad(f8_interp *x, value logits, value targets, value
     const double rows = (double)f8_type_rows(&logits->type);
     value p = one(x, F8_OP_EXP, two(x, F8_OP_SUB, logits, row_lse(x, logits)));
     value hit = select_(x, target_hit(x, logits, targets), constant(x, 1), constant(x, 0));
-    return two(x, F8_OP_MUL, two(x, F8_OP_SUB, p, hit), two(x, F8_OP_DIV, dy, constant(x, rows)));
+    value scale = two(x, F8_OP_DIV, dy, constant(x, rows));
+    scale = two(x, F8_OP_DIV, scale, target_is_class(x, logits, targets));
+    return two(x, F8_OP_MUL, two(x, F8_OP_SUB, p, hit), scale);
 }
 
 /* ---- linear ---- */

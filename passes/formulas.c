@@ -203,6 +203,22 @@ static f8_ref target_hit(f8_graph *g, f8_ref logits, f8_ref targets)
     return f8_binary(g, F8_OP_EQ, index, f8_reshape(g, targets, &rows));
 }
 
+/* f32 [.., 1]: 1 where a row's target is a class, else 0. What is divided by it stays as it is or
+ * is finite no longer: a target that is none shows in the loss, and the update is skipped. */
+static f8_ref target_is_class(f8_graph *g, f8_ref logits, f8_ref targets)
+{
+    if (!logits || !targets)
+        return 0;
+    f8_type rows = *f8_type_of(g, logits);
+    f8_ref classes = f8_const(g, (double)f8_type_columns(&rows));
+    rows.dim[rows.rank - 1] = 1;
+    f8_ref target = f8_cast(g, f8_reshape(g, targets, &rows), F8_F32);
+    f8_ref above = f8_binary(g, F8_OP_LT, f8_const(g, -1), target);
+    f8_ref below = f8_binary(g, F8_OP_LT, target, classes);
+    f8_ref both = f8_binary(g, F8_OP_AND, above, below);
+    return f8_select(g, both, f8_const(g, 1), f8_const(g, 0));
+}
+
 static f8_ref row_lse(f8_graph *g, f8_ref x)
 {
     f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
@@ -214,7 +230,8 @@ f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets)
 {
     f8_ref hit = target_hit(g, logits, targets), lse = row_lse(g, logits);
     f8_ref picked = f8_row_sum(g, f8_select(g, hit, logits, f8_const(g, 0)));
-    return f8_binary(g, F8_OP_SUB, lse, picked);
+    return f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_SUB, lse, picked),
+                     target_is_class(g, logits, targets));
 }
 
 f8_ref f8_ce_mean(f8_graph *g, f8_ref losses)
@@ -231,6 +248,7 @@ f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref scale)
     f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, logits, row_lse(g, logits)));
     f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
     f8_ref onehot = f8_select(g, target_hit(g, logits, targets), one, zero);
+    scale = f8_binary(g, F8_OP_DIV, scale, target_is_class(g, logits, targets));
     return f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, onehot), scale);
 }
 

@@ -197,6 +197,35 @@ START_TEST(infinity_is_not_saturated)
 }
 END_TEST
 
+/* An id that is no row of the table, a target that is no class: the loss is not finite, and the update is
+ * skipped. */
+START_TEST(ids_out_of_range)
+{
+    static const int32_t wrong[] = {V, -1, -100, INT32_MAX, INT32_MIN};
+    static const char *const target[] = {"cpu", "reference"};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("bf16");
+    o.target = target[_i];
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_module_destroy(m);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    const int step = fp8c_program_function(p, "micro_step");
+    const float *loss = fp8c_program_buffer(p, step, FP8C_OUTPUT, 0);
+    for (int i = 0; i < 10; i++) {
+        float *weight = copy_of(p, "fc.weight");
+        fill_batch(p, step);
+        ((int32_t *)fp8c_program_buffer(p, step, FP8C_INPUT, i % 2))[5] = wrong[i / 2];
+        run(p, "micro_step");
+        ck_assert_msg(!isfinite(*loss), "%d at input %d: %g", wrong[i / 2], i % 2, (double)*loss);
+        run(p, "update");
+        ck_assert(!memcmp(weight, variable(p, "fc.weight").data, C * C * sizeof *weight));
+        free(weight);
+    }
+    stop(ctx, p);
+}
+END_TEST
+
 /* A weight's amax is never stale: of the initial value after initialize, of the new one after update. */
 START_TEST(weights_are_current)
 {
@@ -326,6 +355,7 @@ int main(void)
     tcase_add_test(t, histories_are_pushed_once);
     tcase_add_loop_test(t, skipped_updates, 0, 2);
     tcase_add_loop_test(t, infinity_is_not_saturated, 0, 4);
+    tcase_add_loop_test(t, ids_out_of_range, 0, 2);
     tcase_add_loop_test(t, weights_are_current, 2, 4);
     tcase_add_test(t, states_of_the_model);
     tcase_add_loop_test(t, pair_is_micro_step, 0, 4);
