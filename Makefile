@@ -102,6 +102,7 @@ bench: deps
 	@bench/run $(BUILD)
 
 lint: deps
+	@command -v clang-tidy-19 >/dev/null || { echo "make lint needs the package clang-tidy-19"; exit 1; }
 	clang-tidy-19 --quiet $(LIB) $(CLI) -- -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
 
 install: build

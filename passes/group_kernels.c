@@ -188,7 +188,8 @@ f8_status f8_group_kernels(f8_grouping *s)
 {
     if (!s->unit->options.no_fuse)
         F8_TRY(merge_fills(s));
-    qsort(s->part, s->n_parts, sizeof *s->part, by_moment);
+    if (s->n_parts > 0) /* qsort takes no NULL */
+        qsort(s->part, s->n_parts, sizeof *s->part, by_moment);
     for (uint32_t i = 0; i < s->n_parts; i++)
         for (uint32_t k = 0; k < s->part[i].n_out; k++)
             s->node[s->part[i].out[k]].part = i + 1;
