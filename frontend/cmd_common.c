@@ -27,7 +27,7 @@ char *cli_read_file(const char *path, size_t *size)
         }
         const size_t n = fread(text + used, 1, room - used, f);
         used += n;
-        if (n == 0 || feof(f))
+        if (n == 0 || feof(f) || ferror(f))
             break;
     }
     if (ferror(f)) {
