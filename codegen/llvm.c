@@ -30,7 +30,7 @@ static f8_status load_api(f8_llvm_api *ll, const char *library, f8_diag *d)
     return s;
 }
 
-/* LLVM's registry of targets is process-wide and its registration is not thread-safe. The once flag
+/* LLVM's registry of targets is process-wide and its registration is not thread-safe. This lock
  * guards that state of LLVM's; nothing of fp8c's own depends on it. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -194,7 +194,8 @@ FP8C_API void fp8c_program_destroy(fp8c_program *program);
 /* ---- running ---- */
 
 /* Give every variable its initial value (a function of seed and name alone), then run `prepare`, if
- * the recipe has it. */
+ * the recipe has it. Needed before the first run; whoever then writes parameters of its own through
+ * fp8c_program_variable runs `prepare` again. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */

@@ -17,6 +17,7 @@ struct fp8c_program {
     f8_instance instance;
     double compile_seconds;
     int32_t threads;
+    bool initialized; /* variables hold values */
 };
 
 static double seconds_now(void)
@@ -182,7 +183,9 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
 {
     f8_diag *diag = f8_api_begin(p->ctx);
     f8_status status = F8_ERR_INPUT;
-    if (get_func(p, function))
+    if (get_func(p, function) && !p->initialized)
+        f8_fail(diag, status, F8_NOWHERE, "the variables have no values: call fp8c_program_initialize");
+    else if (get_func(p, function))
         status = f8_instance_run(&p->instance, (uint32_t)function, diag);
     else
         f8_fail(diag, status, F8_NOWHERE, "the program has no function %d", function);
@@ -193,6 +196,7 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
 {
     f8_api_begin(p->ctx);
     f8_instance_init(&p->instance, seed);
+    p->initialized = true;
     const int prepare = fp8c_program_function(p, "prepare");
     return prepare < 0 ? FP8C_OK : fp8c_program_run(p, prepare);
 }
@@ -237,10 +241,11 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
     f8_diag *diag = f8_api_begin(p->ctx);
     const f8_port *port = get_port(p, function, side, index);
     f8_status status = F8_OK;
-    if (!port || port->var >= 0)
+    if (!port || port->var >= 0 || (side != FP8C_INPUT && side != FP8C_OUTPUT))
         status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                         port ? "port '%s' carries a variable: use fp8c_program_variable" : "no such port%s",
-                         port ? port->name : "");
+                         port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_variable"
+                                                : "no such port%s",
+                         port && port->var >= 0 ? port->name : "");
     else if ((uintptr_t)buffer % 64)
         status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the buffer for '%s' is not 64-byte aligned",
                          port->name);

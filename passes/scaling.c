@@ -14,8 +14,8 @@
  *   fp8.amax_history [N, H]  of past updates, newest first
  * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and backward)
  * pushes amax on the history, exactly once, and computes the next scales from its maximum. A
- * weight changes only in update, so its amax is taken there, of the new value: its scale is never
- * stale. `prepare` does that for the initial weights, or weights just loaded. Current scaling keeps its
+ * weight that is a bare parameter changes only in update, so its amax is taken there, of the new value:
+ * its scale is never stale. (One computed from a parameter counts as a value of the step, like x.) `prepare` does that for the initial weights, or weights just loaded. Current scaling keeps its
  * weights' amax the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
  * Saturation is for values that a late scale makes too large, not for Inf: where a step sees an operand's
