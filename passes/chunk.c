@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-enum { WHOLE_BYTES = 4 << 20, CHUNK_BYTES = 64 << 20, CHUNK_MIN = 16, CHUNKS_MAX = 1024 };
+enum { WHOLE_BYTES = 4 << 20, CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNKS_MAX = 1024 };
 
 /* The pattern, as refs of the old graph; 0 where absent. */
 typedef struct head {

@@ -24,7 +24,9 @@
 enum {
     CACHE_LINE = 64,
     CHUNKS_PER_THREAD = 16, /* finer when there are few tasks: 1 task a chunk up to this many */
-    SPINS = 1000,           /* pauses before sleeping: some tens of microseconds */
+    /* Pauses before sleeping: some hundreds of microseconds. A step of a program often leaves threads
+     * idle for less, and waking one costs as much as a small kernel. */
+    SPINS = 10000,
 };
 
 typedef struct worker {
