@@ -169,8 +169,10 @@ static void bind_on(const char *target)
     fp8c_compile_options o = recipe("bf16");
     o.target = target;
     fp8c_program *p = compile(ctx, m, &o);
-    fp8c_program_initialize(p, 1);
     const int step = fp8c_program_function(p, "micro_step");
+    ck_assert_int_eq(fp8c_program_run(p, step), FP8C_ERR_INPUT); /* nothing has a value yet */
+    ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "fp8c_program_initialize"));
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     const int tokens = fp8c_program_find_port(p, step, FP8C_INPUT, "tokens");
     const int wte = fp8c_program_find_port(p, step, FP8C_INPUT, "wte");
     const int loss = fp8c_program_find_port(p, step, FP8C_OUTPUT, "loss");
@@ -183,6 +185,7 @@ static void bind_on(const char *target)
     said(ctx, "port 'wte' carries a variable");
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, 99, mine), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_bind(p, 99, FP8C_INPUT, 0, mine), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_bind(p, step, (fp8c_side)7, tokens, mine), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, -1, mine), FP8C_ERR_INPUT);
     said(ctx, "no such port");
 
