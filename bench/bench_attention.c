@@ -198,6 +198,11 @@ int main(int argc, char **argv)
 {
     f8_attention_desc x = {.dtype = F8_BF16, .B = 1, .T = 1024, .H = 12, .D = 64, .causal = true};
     int threads = 0, option;
+    if (argc > 1 && !strcmp(argv[1], "--json")) { /* stdout has nothing but records anyway */
+        argv[1] = argv[0];
+        argc--;
+        argv++;
+    }
     while ((option = getopt(argc, argv, "B:T:H:K:D:t:f")) != -1)
         switch (option) {
         case 'B': x.B = atoll(optarg); break;

@@ -267,6 +267,9 @@ static void print_shape(const shape *s, const double best[N_ALL], double log_rat
 
 int main(int argc, char **argv)
 {
+    const bool json = argc > 1 && !strcmp(argv[1], "--json");
+    argc -= json;
+    argv += json;
     bench x = {.threads = argc > 1 ? atoi(argv[1]) : 2};
     int repetitions = argc > 2 ? atoi(argv[2]) : 5, n = 0;
     f8_dynlib dnnl;
@@ -304,6 +307,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_OURS && n; i++)
         printf(" %s %.3f", ours[i].name, exp(log_ratio[i] / n));
     printf("\n");
+    for (int i = 0; json && i < N_OURS && n; i++)
+        printf("{\"event\":\"bench\",\"name\":\"gemm_over_onednn_%s\",\"value\":%.4g,\"unit\":\"ratio\"}\n",
+               ours[i].name, exp(log_ratio[i] / n));
     f8_gemm_lib_destroy(x.lib);
     f8_pool_destroy(x.pool);
     return 0;

@@ -165,6 +165,19 @@ START_TEST(json_alone_on_stdout)
 }
 END_TEST
 
+/* On a terminal a bar with the loss, the rate and the time left, redrawn in its line. */
+START_TEST(progress_on_a_terminal)
+{
+    const char *const args[] = {"train", GPT, "--data", make_text(), "--steps", "4", SMALL, NULL};
+    const f8_cli_result r = f8_cli_run_on_terminal(args);
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    const char *end = strstr(r.err, "[########################] 4/4  loss ");
+    ck_assert_msg(end && strstr(end, " tokens/s  0 s left") && r.err[0] == '\r', "%s", r.err);
+    ck_assert_ptr_eq(strchr(r.err, '\n'), r.err + r.n_err - 1);
+    ck_assert_ptr_nonnull(strstr(r.out, "losses in nats per byte"));
+}
+END_TEST
+
 /* A run that diverges looks like one: valid records, and a table. */
 START_TEST(divergence)
 {
@@ -341,6 +354,7 @@ int main(void)
     tcase_add_test(t, records);
     tcase_add_test(t, compare);
     tcase_add_test(t, json_alone_on_stdout);
+    tcase_add_test(t, progress_on_a_terminal);
     tcase_add_test(t, divergence);
     tcase_add_test(t, same_bits);
     tcase_add_test(t, seed_and_rate_matter);

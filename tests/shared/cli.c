@@ -151,6 +151,48 @@ f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args)
     return last;
 }
 
+/* What the process writes is small against a terminal's buffer only if somebody reads on: the
+ * reader is this process, until the last writer is gone. */
+static size_t read_terminal(int terminal, char *text, size_t room)
+{
+    size_t n = 0;
+    ssize_t got;
+    while (n + 1 < room && (got = read(terminal, text + n, room - n - 1)) > 0)
+        n += (size_t)got;
+    text[n] = 0;
+    return n;
+}
+
+f8_cli_result f8_cli_run_on_terminal(const char *const *args)
+{
+    enum { ROOM = 1 << 20 };
+    char *argv[MAX_ARGS] = {(char *)binary()}, *err = malloc(ROOM), out[PATH_ROOM + 300];
+    for (int n = 0; args[n]; n++)
+        argv[n + 1] = (char *)args[n];
+    snprintf(out, sizeof out, "%s", f8_cli_temp(".stdout"));
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert(err && terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal));
+    char *name = ptsname(terminal);
+    fflush(NULL);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        close(terminal);
+        child(0, argv, out, name);
+    }
+    int status;
+    const size_t n = read_terminal(terminal, err, ROOM);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    close(terminal);
+    free(last.out);
+    free(last.err);
+    last = (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                           .err = err,
+                           .n_err = n};
+    last.out = f8_cli_read(out, &last.n_out);
+    return last;
+}
+
 f8_cli_result f8_cli_run(const char *const *args)
 {
     return f8_cli_run_within(0, args);

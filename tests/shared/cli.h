@@ -21,6 +21,9 @@ f8_cli_result f8_cli_run(const char *const *args);
 /* The same with the address space limited to so many bytes. */
 f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args);
 
+/* The same with a terminal as stderr (whose line ends are \r\n). */
+f8_cli_result f8_cli_run_on_terminal(const char *const *args);
+
 /* A folder of this test process, removed at its end; NAME inside it (in a few rotating buffers). */
 void f8_cli_setup(void);
 void f8_cli_teardown(void);
