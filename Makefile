@@ -55,6 +55,7 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc   $<"
 	@$(CC) $(CFLAGS) -c $< -o $@
+$(BUILD)/obj/codegen/cuda_header.o: codegen/fp8c.cuh
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^

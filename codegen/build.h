@@ -9,6 +9,7 @@
 #define F8_CODEGEN_BUILD_H
 
 #include "ir/program.h"
+#include "ir/target.h"
 #include "runtime/plan.h"
 
 typedef struct f8_build_kernel {
@@ -27,6 +28,7 @@ typedef struct f8_build_stats {
 } f8_build_stats;
 
 typedef struct f8_build_options {
+    const f8_target *target;  /* NULL: the CPU */
     const char *cpu;          /* NULL or "native": this machine; else an LLVM CPU name */
     const char *llvm;         /* path of LLVM's library; NULL: the usual names */
     int threads;              /* that compile; 0: 2 */

@@ -95,6 +95,7 @@ typedef struct f8_kbuffer {
     int32_t map;    /* index into f8_kernel.map, or -1 */
     int32_t ids;    /* the i32 buffer of a gather (ids[row], contiguous), or -1 */
     int32_t limit;  /* gather: index of the run-time integer */
+    bool transposed; /* write only: element [row, column] lies at base + column * stride + row */
 } f8_kbuffer;
 
 typedef struct f8_kmap {

@@ -74,7 +74,7 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     const char *target = o->target ? o->target : "cpu", *recipe = o->recipe ? o->recipe : "bf16";
     if (strcmp(target, "cpu") && strcmp(target, "reference"))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are cpu and reference", target);
-    out->target = strcmp(target, "cpu") ? F8_TARGET_REFERENCE : F8_TARGET_CPU;
+    out->target = f8_target_by_name(target);
     out->recipe = f8_recipe_by_name(recipe);
     if (!out->recipe)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no recipe '%s': there are %s", recipe,
@@ -108,7 +108,7 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
     F8_TRY(read_options(p, o, diag));
     F8_TRY(clone_module(source, &p->arena, diag, &p->unit.module));
     F8_TRY(f8_run_passes(&p->unit));
-    const bool cpu = p->unit.options.target == F8_TARGET_CPU;
+    const bool cpu = p->unit.options.target->kind == F8_TARGET_CPU;
     if (cpu)
         F8_TRY(f8_build_plan(p->unit.module, &(f8_build_options){.cpu = NULL}, &p->arena, &p->plan, diag));
     const f8_exec_options run = {.n_threads = p->threads, .allocator = &p->ctx->allocator,

@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-enum { WHOLE_BYTES = 4 << 20, CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNKS_MAX = 1024 };
+enum { WHOLE_BYTES = 4 << 20, CHUNK_MIN = 16, CHUNKS_MAX = 1024 };
 
 /* The pattern, as refs of the old graph; 0 where absent. */
 typedef struct head {
@@ -42,12 +42,12 @@ typedef struct chunker {
 
 /* Rows of a chunk of [rows, columns] f32 logits: all of them when they are few bytes, else a power
  * of two. */
-static int64_t chunk_rows(int64_t rows, int64_t columns)
+static int64_t chunk_rows(const chunker *c, int64_t rows, int64_t columns)
 {
     if (rows <= WHOLE_BYTES / 4 / columns)
         return rows;
     int64_t size = CHUNK_MIN;
-    while (size * 2 <= rows && size * 2 * columns * 4 <= CHUNK_BYTES)
+    while (size * 2 <= rows && size * 2 * columns * 4 <= c->u->options.target->head_bytes)
         size *= 2;
     while ((rows - 1) / size >= CHUNKS_MAX)
         size *= 2;
@@ -100,7 +100,7 @@ static bool match(const chunker *c, f8_ref logits, head *h)
         f8_attr_i(g, logits, F8_A_TRANSPOSE_A))
         return false;
     const f8_type *t = f8_type_of(g, logits);
-    if (chunk_rows(f8_type_rows(t), f8_type_columns(t)) == f8_type_rows(t))
+    if (chunk_rows(c, f8_type_rows(t), f8_type_columns(t)) == f8_type_rows(t))
         return false;
     for (uint32_t i = 0; i < n_uses(c, logits); i++) {
         f8_ref r = use(c, logits, i);
@@ -187,7 +187,7 @@ static f8_status make_chunks(chunker *c, const head *h)
     f8_ref x = as_matrix(g, mapped(c, h->logits, 0)), targets = mapped(c, h->loss, 1);
     int64_t rows = f8_type_rows(f8_type_of(g, x));
     int64_t columns = f8_type_columns(f8_type_of(c->from, h->logits));
-    int64_t size = chunk_rows(rows, columns), count = (rows + size - 1) / size;
+    int64_t size = chunk_rows(c, rows, columns), count = (rows + size - 1) / size;
     pieces p = {.loss = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
                 .dx = F8_NEW_ARRAY(c->u->arena, f8_ref, (size_t)count),
                 .dw = starting_sum(c, h)};

@@ -251,7 +251,7 @@ static f8_status own_results(f8_func *f)
 
 f8_status f8_pass_legalize(f8_unit *u)
 {
-    if (u->options.target == F8_TARGET_REFERENCE)
+    if (u->options.target->kind == F8_TARGET_REFERENCE)
         return F8_OK;
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         f8_func *f = &u->module->func[i];

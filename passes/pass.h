@@ -7,6 +7,7 @@
 #define F8_PASS_H
 
 #include "ir/ir.h"
+#include "ir/target.h"
 
 /* ---- recipes: what the operands of a linear's GEMMs are ---- */
 
@@ -34,10 +35,6 @@ const char *f8_recipe_name(size_t index);
 /* The names of all recipes, comma separated, for messages. */
 const char *f8_recipe_names(void);
 
-/* ---- targets, as passes need to know them (codegen has the rest) ---- */
-
-typedef enum f8_target { F8_TARGET_CPU, F8_TARGET_REFERENCE } f8_target;
-
 /* ---- decisions: the trail `explain` prints ---- */
 
 typedef struct f8_decision {
@@ -60,7 +57,7 @@ typedef struct f8_pass_time {
 } f8_pass_time;
 
 typedef struct f8_options {
-    f8_target target;
+    const f8_target *target; /* NULL: the CPU */
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
     bool inference;          /* eval only: no backward, no optimizer */

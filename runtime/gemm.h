@@ -26,7 +26,8 @@
 #define F8_GEMM_ALGORITHMS(X)                                                           \
     X(F8_GEMM_AUTO, 0, "auto", "the first row of the table this CPU and problem allow") \
     X(F8_GEMM_ONEDNN_F32, 1, "onednn-f32", "operands decoded to f32, f32 multiply-add") \
-    X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, AMX, f32 accumulators")
+    X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, AMX, f32 accumulators") \
+    X(F8_GEMM_CUBLASLT, 16, "cublaslt", "cuBLASLt's first heuristic answer that is deterministic")
 
 typedef enum f8_gemm_algorithm {
 #define X(e, id, name, what) e = id,
@@ -38,10 +39,12 @@ typedef struct f8_gemm_desc {
     int64_t m, n, k;       /* >= 1 */
     int64_t lda, ldb, ldc; /* row strides of the arrays as stored, in elements */
     f8_dtype a, b;         /* F8_F32, F8_BF16, F8_E4M3 or F8_E5M2 */
+    f8_dtype c;            /* F8_F32; F8_BF16 (CUDA only): rounded once from the f32 sum */
     bool trans_a, trans_b;
     bool round_a, round_b; /* f32 operands only */
     bool accumulate;       /* add to C instead of overwriting it */
     bool has_alpha;        /* f8_gemm_run is given at least one scale */
+    bool fast_accumulate;  /* FP8 on CUDA: partial sums need not be promoted to f32 on the way */
     uint32_t algorithm;    /* f8_gemm_algorithm; a plan records f8_gemm_choose's answer */
 } f8_gemm_desc;
 

@@ -18,11 +18,27 @@ typedef struct f8_arg {
     int64_t offset; /* bytes */
 } f8_arg;
 
+/* How a phase is launched on CUDA. Its parameters are one block of 64-bit words, by value:
+ *     one instance:  its n_args pointers, then its n_ints integers
+ *     multi:         n_instances, then so for each instance in turn
+ * An instance's last integer is its number of tasks; when multi, the running total of tasks up to and
+ * with it. Blocks take tasks blockIdx, blockIdx + gridDim, ...: any grid gives the same bits. */
+typedef struct f8_launch {
+    const char *symbol; /* of the kernel in plan->image[image]; NULL on the CPU */
+    uint32_t image;
+    uint32_t threads;     /* a block, one-dimensional */
+    uint32_t shared;      /* bytes of dynamic shared memory */
+    uint32_t n_instances; /* at least 1 */
+    uint32_t n_args, n_ints; /* of one instance */
+    bool multi;           /* a multi-tensor kernel: many tensors of one shape of work in one launch */
+} f8_launch;
+
 typedef struct f8_step_phase {
-    uint64_t entry;   /* offset of the function in the blob */
+    uint64_t entry;   /* CPU: offset of the function in the blob */
     int64_t n_tasks;
-    int64_t scratch;  /* bytes per thread */
+    int64_t scratch;  /* CPU: bytes per thread */
     uint32_t first_arg, first_int; /* this phase's arguments, within the step's */
+    f8_launch launch; /* CUDA */
 } f8_step_phase;
 
 enum { F8_COPY_RANK = F8_MAX_RANK };
@@ -69,8 +85,15 @@ typedef struct f8_plan_var {
     int64_t offset;  /* bytes into the state */
 } f8_plan_var;
 
+/* Compiled kernels of a CUDA target: a cubin. */
+typedef struct f8_image {
+    uint8_t *bytes;
+    int64_t size;
+} f8_image;
+
 typedef struct f8_plan {
     const char *module;
+    const char *target; /* "cpu", "sm_90a" */
     f8_plan_var *var;
     uint32_t n_vars, n_funcs;
     f8_plan_func *func;
@@ -79,7 +102,10 @@ typedef struct f8_plan {
     int64_t constants_bytes;
     uint8_t *blob;
     int64_t blob_bytes, blob_code_bytes; /* code first, page aligned, then constants */
+    f8_image *image;                     /* CUDA */
+    uint32_t n_images;
     uint32_t n_kernels;                  /* distinct kernels */
+    int64_t gemm_workspace;              /* CUDA: bytes every GEMM may use */
 } f8_plan;
 
 #endif

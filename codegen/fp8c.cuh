@@ -1,0 +1,149 @@
+/* The one header of generated CUDA kernels, handed to NVRTC in memory: all that is not plain C++.
+ * Nothing of the toolkit is included. Every inline PTX of the project is here, so that another header
+ * with the same names can stand in for it; a kernel uses no CUDA built-in by any other way.
+ *
+ * Compile with -fmad=false: a * b + c is two roundings unless f8_fma says otherwise. */
+#ifndef FP8C_CUH
+#define FP8C_CUH
+
+typedef unsigned char f8_u8;
+typedef unsigned short f8_u16;
+typedef unsigned int f8_u32;
+typedef int f8_i32;
+typedef unsigned long long f8_u64;
+typedef long long f8_i64;
+
+/* What one 16, 8 or 4-byte access moves. */
+struct __align__(16) f8_x4 { f8_u32 v[4]; };
+struct __align__(8) f8_x2 { f8_u32 v[2]; };
+
+#define F8_DEV static __device__ __forceinline__
+
+/* A kernel NAME whose parameters are one struct NAME_params `p`, by value, of 64-bit words only. Its
+ * blocks have exactly THREADS threads, one-dimensional. */
+#define F8_KERNEL(NAME, THREADS, MIN_BLOCKS)                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)             \
+        NAME(const __grid_constant__ NAME##_params p)
+
+/* Inside a kernel's body, before anything else: an array in shared memory, 128-byte aligned; and the
+ * dynamic shared memory as bytes. */
+#define F8_SHARED(TYPE, NAME, COUNT) __shared__ __align__(128) TYPE NAME[COUNT]
+#define F8_SHARED_DYNAMIC(NAME) extern __shared__ __align__(128) f8_u8 NAME[]
+
+/* ---- where we are ---- */
+
+F8_DEV int f8_thread() { return (int)threadIdx.x; }
+F8_DEV int f8_threads() { return (int)blockDim.x; }
+F8_DEV f8_i64 f8_block() { return (f8_i64)blockIdx.x; }
+F8_DEV f8_i64 f8_blocks() { return (f8_i64)gridDim.x; }
+
+/* ---- together ---- */
+
+F8_DEV void f8_sync() { __syncthreads(); }       /* all threads of the block */
+F8_DEV void f8_sync_warp() { __syncwarp(); }     /* the warp; all 32 threads call it */
+F8_DEV f8_u32 f8_shfl_xor(f8_u32 x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+F8_DEV float f8_shfl_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+F8_DEV f8_u32 f8_shfl(f8_u32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+F8_DEV float f8_shfl(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+
+/* ---- scalar operations: those of ir/scalar.def that C++ has no operator for ---- */
+
+F8_DEV float f8_from_bits(f8_u32 u) { return __uint_as_float(u); }
+F8_DEV f8_u32 f8_bits(float x) { return __float_as_uint(x); }
+F8_DEV float f8_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+F8_DEV float f8_div(float a, float b) { return __fdiv_rn(a, b); }
+F8_DEV float f8_sqrt(float a) { return __fsqrt_rn(a); }
+F8_DEV float f8_rint(float a) { return rintf(a); }
+F8_DEV float f8_floor(float a) { return floorf(a); }
+F8_DEV float f8_abs(float a) { return f8_from_bits(f8_bits(a) & 0x7fffffffu); }
+/* IEEE 754-2019 maximum and minimum: any NaN gives NaN, +0 > -0. */
+F8_DEV float f8_maximum(float a, float b)
+{
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+F8_DEV float f8_minimum(float a, float b)
+{
+    float r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+/* Towards zero; out of range saturates, NaN gives 0. */
+F8_DEV f8_i32 f8_to_i32(float x) { return __float2int_rz(x); }
+F8_DEV float f8_from_i32(f8_i32 x) { return __int2float_rn(x); }
+
+/* ---- conversions: the hardware's, equal to the programs of ir/scalar.def (NaNs by class) ---- */
+
+/* Two at a time, x0 in the low half of the result. Round to nearest even. */
+F8_DEV f8_u32 f8_bf16x2(float x0, float x1)
+{
+    f8_u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x1), "f"(x0));
+    return r;
+}
+F8_DEV f8_u32 f8_f16x2(float x0, float x1)
+{
+    f8_u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x1), "f"(x0));
+    return r;
+}
+/* Saturating: what overflows, Inf too, becomes the largest finite; NaN stays NaN. */
+F8_DEV f8_u32 f8_e4m3x2_sat(float x0, float x1)
+{
+    f8_u16 r;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(x1), "f"(x0));
+    return r;
+}
+F8_DEV f8_u32 f8_e5m2x2_sat(float x0, float x1)
+{
+    f8_u16 r;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(x1), "f"(x0));
+    return r;
+}
+F8_DEV float f8_from_bf16(f8_u32 code) { return f8_from_bits(code << 16); }
+F8_DEV float f8_from_f16(f8_u32 code)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((f8_u16)code));
+    return r;
+}
+
+/* ---- tiles: tensor cores and asynchronous copies ---- */
+
+/* d[16 x 8] += a[16 x 16] b[16 x 8]: bf16 operands, f32 sums, in the register layout of PTX's
+ * mma.m16n8k16. */
+F8_DEV void f8_mma_bf16(float d[4], const f8_u32 a[4], const f8_u32 b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/* Four 8 x 8 matrices of 16-bit elements from shared memory: thread 8 i + j of the warp gives the
+ * address of row j of matrix i (16-byte aligned). The second form transposes each. */
+F8_DEV void f8_ldmatrix_x4(f8_u32 r[4], const void *row)
+{
+    const f8_u32 at = (f8_u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+F8_DEV void f8_ldmatrix_x4_trans(f8_u32 r[4], const void *row)
+{
+    const f8_u32 at = (f8_u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+/* 16 bytes from global to shared memory, or zeros when not `valid` (global is then not read). */
+F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
+{
+    const f8_u32 at = (f8_u32)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(at), "l"(global), "r"(valid ? 16 : 0) : "memory");
+}
+/* Close a group of copies; wait until at most N groups of this thread are under way. A thread sees
+ * other threads' copies after their wait and an f8_sync. */
+F8_DEV void f8_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> F8_DEV void f8_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+#endif

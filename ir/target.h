@@ -1,0 +1,39 @@
+/* Targets, as far as passes and kernel descriptions must know them: one row of facts each.
+ *
+ * A name "cuda" (the device present) is no row: whoever can ask the device turns its compute
+ * capability into a row's name with f8_target_for_sm. */
+#ifndef F8_TARGET_H
+#define F8_TARGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum f8_target_kind {
+    F8_TARGET_CPU,
+    F8_TARGET_REFERENCE, /* interprets nodes one by one */
+    F8_TARGET_CUDA
+} f8_target_kind;
+
+typedef struct f8_target {
+    const char *name; /* "cpu", "reference", "sm_90a" */
+    f8_target_kind kind;
+    int sm;                   /* CUDA: compute capability * 10, 90 */
+    bool gemm_rounds;         /* GEMMs round f32 operands to bf16 on the way in */
+    bool gemm_bf16;           /* GEMMs may write bf16, rounded once from the f32 sum */
+    bool fp8_tn;              /* FP8 GEMMs want k to be the contiguous axis of both operands */
+    bool transposed_stores;   /* row programs can write a result's transpose as well */
+    int32_t fp8_multiple;     /* m, n and k of an FP8 GEMM are multiples of this */
+    int32_t row_bytes;        /* rows of arena matrices that GEMMs read begin at multiples of this */
+    int64_t near_columns;     /* row kernels may keep values near for rows of at most this many columns */
+    int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
+} f8_target;
+
+/* NULL for an unknown name. */
+const f8_target *f8_target_by_name(const char *name);
+/* The row for a device of this compute capability (90: 9.0); NULL when there is none. */
+const f8_target *f8_target_for_sm(int sm);
+/* Each in turn; NULL past the last. */
+const f8_target *f8_target_at(size_t index);
+
+#endif

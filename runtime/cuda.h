@@ -1,0 +1,60 @@
+/* The GPU's libraries, found at run time, and one device of theirs.
+ *
+ * Each library is looked for in this order, by soname:
+ *   1. the folder in FP8C_CUDA_PATH (the folder itself, its lib64, its lib); when it is set, nowhere else
+ *   2. CUDA_HOME and CUDA_PATH: lib64, lib
+ *   3. the loader's own path
+ *   4. /usr/local/cuda, then /usr/local/cuda-*: lib64, lib
+ *   5. Python wheels: nvidia/<name>/lib and nvidia/cu13/lib in the site-packages of VIRTUAL_ENV, of the user
+ *      and of the system
+ * The environment is read when the object is created, never later. */
+#ifndef F8_CUDA_H
+#define F8_CUDA_H
+
+#include "ir/status.h"
+#include "ir/target.h"
+
+typedef struct f8_cuda f8_cuda;
+
+/* The environment as the context read it; strings are copied. All NULL: nothing was set. */
+typedef struct f8_cuda_paths {
+    const char *fp8c_cuda_path, *cuda_home, *cuda_path, *virtual_env, *home;
+} f8_cuda_paths;
+f8_cuda_paths f8_cuda_paths_from_environment(void); /* borrowed from the environment */
+
+/* Nothing is loaded yet. */
+f8_status f8_cuda_create(const f8_cuda_paths *paths, const f8_allocator *allocator, f8_cuda **out,
+                         f8_diag *diag);
+void f8_cuda_destroy(f8_cuda *cuda); /* may be NULL; after all that uses it */
+
+/* Load the driver and take device `ordinal` (its primary context). Done once; later calls return the first
+ * answer. F8_ERR_LIBRARY names the library and every place looked at, or the driver's own error. */
+f8_status f8_cuda_device(f8_cuda *cuda, int ordinal, f8_diag *diag);
+
+typedef struct f8_cuda_facts {
+    char name[128];
+    int sm;               /* 90 */
+    int driver;           /* 13000: the CUDA version the driver takes */
+    int multiprocessors;
+    int64_t memory, memory_free; /* bytes */
+    int shared_per_block; /* most dynamic shared memory a block may have */
+} f8_cuda_facts;
+f8_status f8_cuda_device_facts(f8_cuda *cuda, f8_cuda_facts *out, f8_diag *diag); /* after f8_cuda_device */
+
+/* ---- NVRTC: needs no device ---- */
+
+/* Compile one text. `arch` is "sm_90a". cubin, ptx (either may be NULL) and log are the arena's. On
+ * F8_ERR_INTERNAL (the text does not compile) log has the compiler's messages; log also has ptxas' report
+ * (registers, spills, stack) of every kernel. May be called from several threads at once. */
+typedef struct f8_nvrtc_result {
+    uint8_t *cubin;
+    size_t cubin_size;
+    char *ptx, *log;
+} f8_nvrtc_result;
+f8_status f8_cuda_compile(f8_cuda *cuda, const char *text, const char *name, const char *header,
+                          const char *header_name, const char *arch, bool want_ptx, f8_arena *arena,
+                          f8_nvrtc_result *out, f8_diag *diag);
+/* Load NVRTC (f8_cuda_compile does it too): its version, 13000. */
+f8_status f8_cuda_nvrtc(f8_cuda *cuda, int *version, f8_diag *diag);
+
+#endif
