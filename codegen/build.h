@@ -20,9 +20,17 @@ typedef struct f8_build_kernel {
     double seconds;    /* to print and compile it */
 } f8_build_kernel;
 
+/* CUDA: what one image of the plan was made from, in the build's arena. */
+typedef struct f8_build_image {
+    const char *cuda; /* the text given to NVRTC */
+    const char *ptx;  /* NULL unless options.want_ptx */
+    const char *log;  /* the compiler's messages and ptxas' report */
+} f8_build_image;
+
 typedef struct f8_build_stats {
     f8_build_kernel *kernel; /* in the build's arena */
     uint32_t n_kernels;
+    f8_build_image *image; /* CUDA: plan->n_images of them */
     double describe, compile, link; /* seconds; compile is elapsed time over all threads */
     int64_t code_bytes;
 } f8_build_stats;
@@ -35,6 +43,8 @@ typedef struct f8_build_options {
     const f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
     const f8_allocator *
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */
+    struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda.h): whose NVRTC compiles; needs no device */
+    bool want_ptx;         /* CUDA: keep the PTX, in stats->image */
     f8_build_stats *stats; /* filled when not NULL */
 } f8_build_options;
 
