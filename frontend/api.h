@@ -4,12 +4,26 @@
 
 #include "frontend/fp8c.h"
 #include "ir/ir.h"
+#include "runtime/cuda.h"
+
+/* The GPU's libraries and one device of theirs, made when a program first needs them. */
+typedef struct f8_context_gpu {
+    struct f8_context_gpu *next;
+    f8_cuda *cuda;
+    int ordinal;
+} f8_context_gpu;
 
 struct fp8c_context {
     f8_allocator allocator;
+    size_t size;         /* of this object with the strings of `paths` behind it */
+    f8_cuda_paths paths; /* the environment as it was, or the options in its place */
+    f8_context_gpu *gpu;
     f8_diag diag;        /* of the call in progress */
     char message[4096];  /* rendered, of the last that failed */
 };
+
+/* The libraries for device `ordinal`, which need not be there; the context's. */
+f8_status f8_api_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag);
 
 struct fp8c_module {
     fp8c_context *ctx;

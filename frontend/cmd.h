@@ -11,26 +11,29 @@
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_MAX_DIMS = 32 };
 
 /* Which sub-commands take an option. */
-enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_ALL = 15 };
+enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_ALL = 31 };
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
- * kinds: TEXT const char *, COUNT int64_t >= 1, THREADS int32_t 1 to 256, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N */
+ * kinds: TEXT const char *, COUNT int64_t >= 1, THREADS int32_t 1 to 256, ORDINAL int32_t >= 0, NUMBER double > 0,
+ * SEED uint64_t, FLAG bool, DIM NAME=N */
 #define CLI_OPTIONS(OPTION)                                                                             \
-    OPTION(recipe, "--recipe", "NAME", TEXT, ON_PRINT | ON_TRAIN | ON_EXPLAIN,                          \
+    OPTION(recipe, "--recipe", "NAME", TEXT, ON_ALL,                                                    \
            "f32, bf16, delayed or current (default bf16)")                                              \
-    OPTION(target, "--target", "NAME", TEXT, ON_PRINT | ON_TRAIN | ON_EXPLAIN,                          \
-           "cpu (default) or reference")                                                                \
+    OPTION(target, "--target", "NAME", TEXT, ON_ALL,                                                    \
+           "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
+    OPTION(device, "--device", "N", ORDINAL, ON_ALL, "which GPU (default 0)")                           \
     OPTION(data, "--data", "FILE", TEXT, ON_TRAIN, "the text to train on; its last tenth is held out")  \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN, "optimizer steps (default 100); the schedule's length") \
     OPTION(compare, "--compare", "RECIPE", TEXT, ON_TRAIN, "train again under this recipe, side by side") \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN, "of initial values and batches (default 1)")            \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
-    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN, "1 to 256 (default: all CPUs)")     \
+    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE,        \
+           "1 to 256 (default: all CPUs)")     \
     OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN, "JSON Lines; - is stdout")              \
     OPTION(save, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end")       \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")          \
-    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_PRINT | ON_TRAIN | ON_EXPLAIN,                          \
+    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE,             \
            "one kernel per node: same bits, slower")                                                    \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
@@ -38,6 +41,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_ALL = 15 };
 typedef const char *cli_TEXT;
 typedef int64_t cli_COUNT;
 typedef int32_t cli_THREADS;
+typedef int32_t cli_ORDINAL;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;
 typedef bool cli_FLAG;
@@ -67,7 +71,10 @@ char *cli_read_file(const char *path, size_t *size);
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
 /* Print the context's message on stderr and give CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
+/* For runs: a CUDA target takes its device. */
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
+/* For listings: a CUDA target named by its architecture needs no device. */
+fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
 int cli_write_stdout(void *user, const char *text, size_t size);
 
 /* JSON Lines. path NULL: nothing is written and every call succeeds. A failed write is remembered;

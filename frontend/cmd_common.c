@@ -75,7 +75,15 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
     return (fp8c_compile_options){
         .struct_size = sizeof(fp8c_compile_options), .target = c->target, .recipe = recipe,
         .threads = c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
+        .device = c->device,
     };
+}
+
+fp8c_compile_options cli_listing_options(const cli *c, const char *recipe)
+{
+    fp8c_compile_options options = cli_compile_options(c, recipe);
+    options.no_device = 1;
+    return options;
 }
 
 int cli_write_stdout(void *user, const char *text, size_t size)

@@ -78,15 +78,16 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
     fp8c_info info;
     fp8c_program_info(p, &info);
     say(to,
-        "\n%" PRId64 " linears, %" PRId64 " FP8 GEMMs planned for a micro-step: 3 a linear, less %" PRId64
+        "\ntarget %s: %" PRId64 " linears, %" PRId64 " FP8 GEMMs planned for a micro-step: 3 a linear, less %" PRId64
         " excluded\n",
-        info.linears, info.fp8_gemms_planned, count_excluded(p));
+        fp8c_program_target(p), info.linears, info.fp8_gemms_planned, count_excluded(p));
     say(to, "%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n",
         info.distinct_kernels, (double)info.code_bytes / 1024, info.compile_seconds);
     say(to, "memory: %.1f MiB planned, of it arena %.1f MiB (least possible in this order: %.1f MiB)\n",
         (double)info.planned_bytes / (1 << 20), (double)info.arena_bytes / (1 << 20),
         (double)info.arena_lower_bound / (1 << 20));
-    cli_json_record(json, json_pack("{ss sI sI sI sI sI sf sI sI sI}", "event", "plan", "linears",
+    cli_json_record(json, json_pack("{ss ss sI sI sI sI sI sf sI sI sI}", "event", "plan", "target",
+                                    fp8c_program_target(p), "linears",
                                     (json_int_t)info.linears, "fp8_gemms_planned",
                                     (json_int_t)info.fp8_gemms_planned, "gemms_excluded",
                                     (json_int_t)count_excluded(p), "distinct_kernels",
@@ -110,7 +111,7 @@ int cmd_explain(const cli *c)
         fp8c_context_destroy(ctx);
         return CLI_FAILED;
     }
-    const fp8c_compile_options options = cli_compile_options(c, c->recipe);
+    const fp8c_compile_options options = cli_listing_options(c, c->recipe);
     fp8c_program *program;
     int code = CLI_DONE;
     if (fp8c_compile(module, &options, &program) == FP8C_OK) {

@@ -11,10 +11,18 @@ int cmd_check(const cli *c)
         return CLI_FAILED;
     int64_t elements;
     const int64_t tensors = fp8c_module_parameters(module, &elements);
-    printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors, elements);
+    int code = CLI_DONE;
+    if (c->target) { /* also whether that target can have it */
+        const fp8c_compile_options options = cli_listing_options(c, c->recipe);
+        fp8c_program *program;
+        code = fp8c_compile(module, &options, &program) == FP8C_OK ? CLI_DONE : cli_fail(ctx);
+        fp8c_program_destroy(program);
+    }
+    if (code == CLI_DONE)
+        printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors, elements);
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);
-    return CLI_DONE;
+    return code;
 }
 
 int cmd_print(const cli *c)
@@ -25,7 +33,7 @@ int cmd_print(const cli *c)
         return CLI_FAILED;
     fp8c_status status;
     if (c->print_after) {
-        fp8c_compile_options options = cli_compile_options(c, c->recipe);
+        fp8c_compile_options options = cli_listing_options(c, c->recipe);
         options.print_after = c->print_after;
         options.write = cli_write_stdout;
         fp8c_program *program;

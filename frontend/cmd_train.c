@@ -82,6 +82,8 @@ typedef struct result {
     const char *recipe;
     double final_loss, heldout_loss, tokens_per_second;
     fp8c_info info;
+    char target[24];
+    fp8c_device device;             /* name "" when there is none */
     int64_t micro_steps, fp8_gemms; /* fp8_gemms: executed by the last micro-step */
 } result;
 
@@ -185,8 +187,10 @@ static fp8c_status held_out(run *r)
 static void summary(run *r)
 {
     const result *o = r->out;
-    cli_json_record(r->json, json_pack("{ss ss sI so so sf sf sI sI sI sI sf sI}", "event", "summary",
-                                       "recipe", o->recipe, "steps", (json_int_t)r->c->steps,
+    cli_json_record(r->json, json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sf sI}", "event", "summary",
+                                       "recipe", o->recipe, "target", o->target, "device",
+                                       *o->device.name ? o->device.name : NULL,
+                                       "steps", (json_int_t)r->c->steps,
                                        "final_loss", cli_json_number(o->final_loss), "heldout_loss",
                                        cli_json_number(o->heldout_loss), "unigram_entropy", r->corpus->unigram, "compile_seconds",
                                        o->info.compile_seconds, "peak_bytes",
@@ -237,17 +241,23 @@ static fp8c_status train(run *r)
 static bool save_state(const run *r)
 {
     FILE *f = fopen(r->c->save, "wb");
-    bool ok = f != NULL;
+    bool ok = f != NULL, read = true;
     fp8c_variable v;
     for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++) {
         const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
-        ok = fwrite(v.data, 1, bytes, f) == bytes;
+        void *copy = malloc(bytes);
+        ok = copy && (read = fp8c_program_read(r->program, i, copy) == FP8C_OK) &&
+             fwrite(copy, 1, bytes, f) == bytes;
+        free(copy);
     }
     if (f && fclose(f))
         ok = false;
     if (ok)
         return true;
-    fprintf(stderr, "%s: error: %s\n", r->c->save, strerror(errno));
+    if (read)
+        fprintf(stderr, "%s: error: %s\n", r->c->save, strerror(errno));
+    else
+        cli_fail(r->ctx);
     struct stat s;
     if (f && !stat(r->c->save, &s) && S_ISREG(s.st_mode))
         unlink(r->c->save); /* half a state is worse than none */
@@ -281,6 +291,10 @@ static void print_table(const result *results, int n, const corpus *c)
                (double)o->info.peak_bytes / (1 << 20), o->info.compile_seconds, o->fp8_gemms,
                o->info.fp8_gemms_planned);
     }
+    const fp8c_device *d = &results[0].device;
+    if (*d->name)
+        printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
+               d->multiprocessors, (double)d->memory / (1 << 30));
     printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's unigram entropy "
            "is %.4f\n", TAIL, c->unigram);
 }
@@ -296,6 +310,9 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
              .accumulate = fp8c_module_accumulate(module)};
     if (fp8c_compile(module, &options, &r.program) != FP8C_OK)
         return cli_fail(ctx);
+    snprintf(out->target, sizeof out->target, "%s", fp8c_program_target(r.program));
+    out->device.struct_size = sizeof out->device;
+    fp8c_program_device(r.program, &out->device); /* a failure: there is none */
     int code = CLI_FAILED;
     fp8c_port tokens;
     if (!find_functions(&r))

@@ -95,6 +95,59 @@ int64_t fp8c_type_bytes(const fp8c_type *type)
     return bytes < 0 ? -1 : bytes;
 }
 
+/* ---- where the GPU's libraries lie ---- */
+
+enum { N_PATHS = sizeof(f8_cuda_paths) / sizeof(const char *) };
+
+/* The strings of `paths` in a row, to walk over. */
+static const char **each_path(f8_cuda_paths *paths)
+{
+    _Static_assert(sizeof(f8_cuda_paths) == 5 * sizeof(const char *), "a path without an option");
+    return (const char **)paths;
+}
+
+/* NULL: what the environment says; "": nothing. */
+static void replace_path(const char **path, const char *option)
+{
+    if (option)
+        *path = *option ? option : NULL;
+}
+
+static f8_cuda_paths read_paths(const fp8c_context_options *o)
+{
+    f8_cuda_paths paths = f8_cuda_paths_from_environment();
+    replace_path(&paths.fp8c_cuda_path, o->gpu_library_path);
+    replace_path(&paths.cuda_home, o->cuda_home);
+    replace_path(&paths.cuda_path, o->cuda_path);
+    replace_path(&paths.virtual_env, o->python_env);
+    replace_path(&paths.home, o->home);
+    return paths;
+}
+
+static size_t paths_size(const f8_cuda_paths *paths)
+{
+    f8_cuda_paths own = *paths;
+    size_t n = 0;
+    for (int i = 0; i < N_PATHS; i++)
+        n += each_path(&own)[i] ? strlen(each_path(&own)[i]) + 1 : 0;
+    return n;
+}
+
+/* Into the room behind the context. */
+static void copy_paths(fp8c_context *ctx, const f8_cuda_paths *paths)
+{
+    char *to = (char *)(ctx + 1);
+    ctx->paths = *paths;
+    for (int i = 0; i < N_PATHS; i++) {
+        const char **path = &each_path(&ctx->paths)[i];
+        if (!*path)
+            continue;
+        const size_t n = strlen(*path) + 1;
+        *path = memcpy(to, *path, n);
+        to += n;
+    }
+}
+
 /* ---- context ---- */
 
 fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out)
@@ -107,10 +160,13 @@ fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_contex
         return FP8C_ERR_INPUT;
     const f8_allocator allocator =
         own.alloc ? (f8_allocator){own.alloc, own.free, own.allocator_user} : f8_default_allocator();
-    fp8c_context *ctx = allocator.alloc(allocator.user, sizeof *ctx, 16);
+    const f8_cuda_paths paths = read_paths(&own);
+    const size_t size = sizeof(fp8c_context) + paths_size(&paths);
+    fp8c_context *ctx = allocator.alloc(allocator.user, size, 16);
     if (!ctx)
         return FP8C_ERR_MEMORY;
-    *ctx = (fp8c_context){.allocator = allocator};
+    *ctx = (fp8c_context){.allocator = allocator, .size = size};
+    copy_paths(ctx, &paths);
     *out = ctx;
     return FP8C_OK;
 }
@@ -120,7 +176,35 @@ void fp8c_context_destroy(fp8c_context *ctx)
     if (!ctx)
         return;
     const f8_allocator allocator = ctx->allocator;
-    allocator.free(allocator.user, ctx, sizeof *ctx);
+    for (f8_context_gpu *g = ctx->gpu, *next; g; g = next) {
+        next = g->next;
+        f8_cuda_destroy(g->cuda);
+        allocator.free(allocator.user, g, sizeof *g);
+    }
+    allocator.free(allocator.user, ctx, ctx->size);
+}
+
+f8_status f8_api_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag)
+{
+    f8_context_gpu *g = ctx->gpu;
+    while (g && g->ordinal != ordinal)
+        g = g->next;
+    if (!g) {
+        g = ctx->allocator.alloc(ctx->allocator.user, sizeof *g, 16);
+        if (!g)
+            return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                           sizeof *g);
+        *g = (f8_context_gpu){.ordinal = ordinal};
+        const f8_status status = f8_cuda_create(&ctx->paths, &ctx->allocator, &g->cuda, diag);
+        if (status != F8_OK) {
+            ctx->allocator.free(ctx->allocator.user, g, sizeof *g);
+            return status;
+        }
+        g->next = ctx->gpu;
+        ctx->gpu = g;
+    }
+    *out = g->cuda;
+    return F8_OK;
 }
 
 const char *fp8c_context_message(const fp8c_context *ctx)

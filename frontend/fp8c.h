@@ -20,12 +20,18 @@
  *     fp8c_context_destroy(ctx);
  *
  * Every call that can fail returns a status; fp8c_context_message then says what and where. Nothing
- * here prints, exits or reads the environment. All destroy functions accept NULL.
+ * here prints or exits. The environment is read once, when a context is created, and only for where the
+ * GPU's libraries lie; the context's options stand in for each of its variables. All destroy functions
+ * accept NULL.
  *
  * Ownership: a module and a program borrow their context and must be destroyed before it; a program
  * is independent of the module it came from. Strings returned are owned by the object asked.
  * Threads: a context and what was made from it belong to one thread at a time; different contexts
- * may be used at once. */
+ * may be used at once, also with one GPU.
+ *
+ * GPUs: a program for a CUDA target keeps its variables in the device's memory, so `data` of a variable
+ * is NULL there: fp8c_program_read and fp8c_program_write copy them, on every target. The buffers of
+ * ports are host memory on every target. */
 #ifndef FP8C_H
 #define FP8C_H
 
@@ -55,7 +61,7 @@ typedef enum fp8c_status {
     FP8C_ERR_UNSUPPORTED, /* well-formed, but this target or recipe can't have it */
     FP8C_ERR_MEMORY,      /* an allocation failed */
     FP8C_ERR_IO,          /* a file or the system failed */
-    FP8C_ERR_LIBRARY,     /* a component (LLVM, oneDNN) is missing or refused */
+    FP8C_ERR_LIBRARY,     /* a component (LLVM, oneDNN, the GPU's driver) is missing or refused */
     FP8C_ERR_INTERNAL,    /* a bug in fp8c */
     FP8C_ERR_CANCELLED    /* a callback asked to stop */
 } fp8c_status;
@@ -88,6 +94,13 @@ typedef struct fp8c_context_options {
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;
+    /* Where the GPU's libraries lie, each in place of an environment variable: NULL takes the variable,
+     * "" leaves it unset. Copied. Nothing is looked for before a CUDA target is compiled for. */
+    const char *gpu_library_path; /* FP8C_CUDA_PATH: this folder and no other */
+    const char *cuda_home;        /* CUDA_HOME: a toolkit's folder */
+    const char *cuda_path;        /* CUDA_PATH: another */
+    const char *python_env;       /* VIRTUAL_ENV: where Python wheels carry them */
+    const char *home;             /* HOME: for the user's own wheels */
 } fp8c_context_options;
 
 FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
@@ -170,7 +183,8 @@ typedef struct fp8c_program fp8c_program;
 
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
-    const char *target;      /* "cpu" (default) or "reference" */
+    const char *target;      /* fp8c_target_name: "cpu" (default), "reference", "cuda" (the GPU
+                                present), or its architecture: "sm_89", "sm_90a", "sm_100a", "sm_120a" */
     const char *recipe;      /* "f32", "bf16" (default), "delayed", "current" */
     int32_t threads;         /* 0: the CPUs this process may run on */
     int32_t no_fuse;         /* one kernel per node: same bits, slower; for tests */
@@ -184,7 +198,21 @@ typedef struct fp8c_compile_options {
     const char *print_after; /* a pass's name: print the module after it through `write` */
     fp8c_write_fn write;
     void *write_user;
+    /* CUDA targets only: */
+    int32_t no_device;       /* compile alone, so that no GPU need be there ("cuda" still asks one what
+                                it is): there are listings and figures, but no memory and no runs */
+    int32_t device;          /* the GPU's ordinal, as the driver counts */
+    int32_t listings;        /* keep what fp8c_program_image gives */
+    void *stream;            /* the embedder's CUstream: runs are enqueued there, fp8c_program_wait waits.
+                                NULL: a stream of the program's own, and a run returns when it is done */
+    /* The embedder's device memory, 256-byte aligned, or NULL; both or none. free is given the size. */
+    void *(*device_alloc)(void *user, size_t size);
+    void (*device_free)(void *user, void *ptr, size_t size);
+    void *device_user;
 } fp8c_compile_options;
+
+/* The targets `target` may name; NULL past the last. */
+FP8C_API const char *fp8c_target_name(int index);
 
 /* options may be NULL. */
 FP8C_API fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options,
@@ -194,8 +222,8 @@ FP8C_API void fp8c_program_destroy(fp8c_program *program);
 /* ---- running ---- */
 
 /* Give every variable its initial value (a function of seed and name alone), then run `prepare`, if
- * the recipe has it. Needed before the first run; whoever then writes parameters of its own through
- * fp8c_program_variable runs `prepare` again. */
+ * the recipe has it. Needed before the first run; whoever then writes parameters of its own runs
+ * `prepare` again. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */
@@ -216,21 +244,31 @@ FP8C_API fp8c_status fp8c_program_port(const fp8c_program *program, int function
 FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, fp8c_side side,
                                     const char *name); /* -1: none */
 /* Its buffer: the program's own until another is bound (row-major, 64-byte aligned, the caller's to keep
- * alive; NULL goes back to the program's own). */
+ * alive; NULL goes back to the program's own). On a GPU the program's own is pinned host memory: a run
+ * copies inputs in and outputs out; host memory bound is copied likewise, device memory is used in place.
+ * NULL from fp8c_program_buffer: there is no such port, or the program was compiled with no_device. */
 FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
 FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side, int index,
                                        void *buffer);
 
+/* With the embedder's stream it only enqueues: buffers are the run's until fp8c_program_wait or whatever
+ * else waits for the stream. After a failure on a GPU every later run fails too, and says so. */
 FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
+/* Wait for the runs enqueued so far and report what failed in them. Nothing to do on the CPU. */
+FP8C_API fp8c_status fp8c_program_wait(fp8c_program *program);
 
 /* Variables: parameters and states. Valid for the program's life. */
 typedef struct fp8c_variable {
     const char *name;
     fp8c_type type;
     int32_t is_param;
-    void *data;
+    void *data; /* NULL on a GPU: use read and write */
 } fp8c_variable;
 FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8c_variable *out);
+/* Copy a whole variable, contiguous, fp8c_type_bytes of its type, out of or into the program. Both wait for
+ * the runs before them. */
+FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
+FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
 
 /* ---- what was decided, and figures ---- */
 
@@ -244,6 +282,20 @@ typedef struct fp8c_info {
     int32_t threads;
 } fp8c_info;
 FP8C_API void fp8c_program_info(const fp8c_program *program, fp8c_info *out);
+/* The target compiled for, "cuda" resolved: "cpu", "sm_90a". */
+FP8C_API const char *fp8c_program_target(const fp8c_program *program);
+
+/* The GPU a program runs on. */
+typedef struct fp8c_device {
+    size_t struct_size;         /* sizeof(fp8c_device), set by the caller */
+    char name[128];
+    int32_t compute_capability; /* times 10: 90 */
+    int32_t driver;             /* the CUDA version it takes: 13000 */
+    int32_t multiprocessors;
+    int64_t memory, memory_free; /* bytes; free: now */
+} fp8c_device;
+/* FP8C_ERR_INPUT when it runs on none. */
+FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out);
 
 /* One line per GEMM of a linear. FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_decision {
@@ -264,6 +316,15 @@ typedef struct fp8c_step {
 } fp8c_step;
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
+
+/* What the kernels of one image (a cubin) of a CUDA target were made from; with `listings`.
+ * FP8C_ERR_INPUT past the last. */
+typedef struct fp8c_image {
+    const char *cuda, *ptx, *log; /* log: the compiler's messages, registers and spills by kernel */
+    const void *cubin;
+    size_t cubin_size;
+} fp8c_image;
+FP8C_API fp8c_status fp8c_program_image(const fp8c_program *program, int index, fp8c_image *out);
 
 typedef struct fp8c_pass {
     const char *name;

@@ -1,10 +1,174 @@
 /* Instances: see instance.h. */
 #include "frontend/instance.h"
 
+#include <string.h>
+
 #include "codegen/reference.h"
 #include "runtime/copy.h"
 
-/* ---- the reference target's memory ---- */
+static f8_status created(f8_instance *i, const f8_instance_kind *kind, f8_status status)
+{
+    i->kind = kind;
+    if (status != F8_OK)
+        f8_instance_destroy(i);
+    return status;
+}
+
+void f8_instance_destroy(f8_instance *i)
+{
+    if (i->kind)
+        i->kind->destroy(i);
+    *i = (f8_instance){0};
+}
+
+/* ---- what targets with variables in host memory share ---- */
+
+static f8_status host_read(f8_instance *i, uint32_t var, void *to, f8_diag *diag)
+{
+    (void)diag;
+    memcpy(to, i->kind->var(i, var), (size_t)f8_type_bytes(&i->module->var[var].type));
+    return F8_OK;
+}
+
+static f8_status host_write(f8_instance *i, uint32_t var, const void *from, f8_diag *diag)
+{
+    (void)diag;
+    memcpy(i->kind->var(i, var), from, (size_t)f8_type_bytes(&i->module->var[var].type));
+    return F8_OK;
+}
+
+static f8_status host_wait(f8_instance *i, f8_diag *diag)
+{
+    (void)i, (void)diag;
+    return F8_OK;
+}
+
+/* ---- the CPU ---- */
+
+static void cpu_destroy(f8_instance *i)
+{
+    f8_exec_destroy(i->cpu);
+}
+
+static void *cpu_var(f8_instance *i, uint32_t var)
+{
+    return f8_exec_var(i->cpu, var);
+}
+
+static f8_status cpu_init(f8_instance *i, uint64_t seed, f8_diag *diag)
+{
+    (void)diag;
+    f8_exec_init(i->cpu, seed);
+    return F8_OK;
+}
+
+static void *cpu_port(f8_instance *i, uint32_t func, int side, uint32_t port)
+{
+    return f8_exec_port(i->cpu, func, side, port);
+}
+
+static f8_status cpu_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer, f8_diag *diag)
+{
+    (void)diag;
+    f8_exec_bind(i->cpu, func, side, port, buffer);
+    return F8_OK;
+}
+
+static f8_status cpu_run(f8_instance *i, uint32_t func, f8_diag *diag)
+{
+    return f8_exec_run(i->cpu, func, diag);
+}
+
+static void cpu_info(const f8_instance *i, f8_instance_info *out)
+{
+    *out = (f8_instance_info){f8_exec_planned_bytes(i->cpu), f8_exec_peak_bytes(i->cpu),
+                              f8_exec_count(i->cpu), f8_exec_threads(i->cpu)};
+}
+
+static double cpu_seconds(const f8_instance *i, uint32_t func, uint32_t step)
+{
+    return f8_exec_step_seconds(i->cpu, func, step);
+}
+
+f8_status f8_instance_create_cpu(f8_instance *i, const f8_module *module, const f8_plan *plan,
+                                 const f8_exec_options *options, f8_diag *diag)
+{
+    static const f8_instance_kind kind = {cpu_destroy, cpu_var, host_read, host_write, cpu_init, cpu_port,
+                                          cpu_bind,    cpu_run, host_wait, cpu_info,   cpu_seconds};
+    *i = (f8_instance){.module = module};
+    return created(i, &kind, f8_exec_create(plan, options, &i->cpu, diag));
+}
+
+/* ---- a GPU ---- */
+
+static void cuda_destroy(f8_instance *i)
+{
+    f8_cuda_exec_destroy(i->cuda);
+}
+
+static void *cuda_var(f8_instance *i, uint32_t var)
+{
+    (void)i, (void)var;
+    return NULL;
+}
+
+static f8_status cuda_read(f8_instance *i, uint32_t var, void *to, f8_diag *diag)
+{
+    return f8_cuda_exec_read(i->cuda, var, to, diag);
+}
+
+static f8_status cuda_write(f8_instance *i, uint32_t var, const void *from, f8_diag *diag)
+{
+    return f8_cuda_exec_write(i->cuda, var, from, diag);
+}
+
+static f8_status cuda_init(f8_instance *i, uint64_t seed, f8_diag *diag)
+{
+    return f8_cuda_exec_init(i->cuda, seed, diag);
+}
+
+static void *cuda_port(f8_instance *i, uint32_t func, int side, uint32_t port)
+{
+    return f8_cuda_exec_port(i->cuda, func, side, port);
+}
+
+static f8_status cuda_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,
+                           f8_diag *diag)
+{
+    return f8_cuda_exec_bind(i->cuda, func, side, port, buffer, diag);
+}
+
+static f8_status cuda_run(f8_instance *i, uint32_t func, f8_diag *diag)
+{
+    return f8_cuda_exec_run(i->cuda, func, diag);
+}
+
+static f8_status cuda_wait(f8_instance *i, f8_diag *diag)
+{
+    return f8_cuda_exec_wait(i->cuda, diag);
+}
+
+static void cuda_info(const f8_instance *i, f8_instance_info *out)
+{
+    *out = (f8_instance_info){f8_cuda_exec_planned_bytes(i->cuda), f8_cuda_exec_peak_bytes(i->cuda),
+                              f8_cuda_exec_count(i->cuda), 1};
+}
+
+static double cuda_seconds(const f8_instance *i, uint32_t func, uint32_t step)
+{
+    return f8_cuda_exec_step_seconds(i->cuda, func, step);
+}
+
+f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const f8_plan *plan,
+                                  f8_cuda *cuda, const f8_cuda_exec_options *options, f8_diag *diag)
+{
+    static const f8_instance_kind kind = {cuda_destroy, cuda_var, cuda_read, cuda_write, cuda_init, cuda_port,
+                                          cuda_bind,    cuda_run, cuda_wait, cuda_info,  cuda_seconds};
+    *i = (f8_instance){.module = module};
+    return created(i, &kind, f8_cuda_exec_create(plan, cuda, options, &i->cuda, diag));
+}
+
+/* ---- the reference interpreter ---- */
 
 static f8_status reference_ports(f8_instance *i, uint32_t func)
 {
@@ -27,7 +191,7 @@ static f8_status reference_ports(f8_instance *i, uint32_t func)
     return F8_OK;
 }
 
-static f8_status reference_create(f8_instance *i, f8_diag *diag)
+static f8_status reference_allocate(f8_instance *i, f8_diag *diag)
 {
     const f8_module *m = i->module;
     i->var = F8_NEW_ARRAY(&i->memory, void *, m->n_vars);
@@ -43,66 +207,66 @@ static f8_status reference_create(f8_instance *i, f8_diag *diag)
     return f8_arena_status(&i->memory, diag);
 }
 
-/* ---- life ---- */
-
-f8_status f8_instance_create(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                             const f8_exec_options *options, f8_diag *diag)
+static void reference_destroy(f8_instance *i)
 {
-    *i = (f8_instance){.module = module,
-                       .allocator = options->allocator ? *options->allocator : f8_default_allocator()};
-    f8_arena_init(&i->memory, &i->allocator);
-    const f8_status status =
-        plan ? f8_exec_create(plan, options, &i->exec, diag) : reference_create(i, diag);
-    if (status != F8_OK)
-        f8_instance_destroy(i);
-    return status;
-}
-
-void f8_instance_destroy(f8_instance *i)
-{
-    f8_exec_destroy(i->exec);
-    i->exec = NULL;
     f8_arena_end(&i->memory);
 }
 
-/* ---- buffers ---- */
-
-void *f8_instance_var(f8_instance *i, uint32_t var)
+static void *reference_var(f8_instance *i, uint32_t var)
 {
-    return i->exec ? f8_exec_var(i->exec, var) : i->var[var];
+    return i->var[var];
 }
 
-void *f8_instance_port(f8_instance *i, uint32_t func, int side, uint32_t port)
+static f8_status reference_init(f8_instance *i, uint64_t seed, f8_diag *diag)
 {
-    return i->exec ? f8_exec_port(i->exec, func, side, port) : i->bound[side][func][port];
-}
-
-void f8_instance_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer)
-{
-    if (i->exec)
-        f8_exec_bind(i->exec, func, side, port, buffer);
-    else
-        i->bound[side][func][port] = buffer ? buffer : i->own[side][func][port];
-}
-
-void f8_instance_init(f8_instance *i, uint64_t seed)
-{
-    if (i->exec) {
-        f8_exec_init(i->exec, seed);
-        return;
-    }
+    (void)diag;
     for (size_t v = 0; v < i->module->n_vars; v++) {
         const f8_var *var = &i->module->var[v];
         const f8_plan_var p = {.name = var->name, .type = var->type, .init = (int32_t)var->init,
                                .init_arg = var->init_arg};
         f8_init_var(&p, seed, NULL, i->var[v]);
     }
+    return F8_OK;
 }
 
-f8_status f8_instance_run(f8_instance *i, uint32_t func, f8_diag *diag)
+static void *reference_port(f8_instance *i, uint32_t func, int side, uint32_t port)
 {
-    if (i->exec)
-        return f8_exec_run(i->exec, func, diag);
+    return i->bound[side][func][port];
+}
+
+static f8_status reference_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,
+                                f8_diag *diag)
+{
+    (void)diag;
+    i->bound[side][func][port] = buffer ? buffer : i->own[side][func][port];
+    return F8_OK;
+}
+
+static f8_status reference_run(f8_instance *i, uint32_t func, f8_diag *diag)
+{
     return f8_reference_run(&i->module->func[func], (const void *const *)i->bound[0][func],
                             (void *const *)i->bound[1][func], &i->allocator, diag);
+}
+
+static void reference_info(const f8_instance *i, f8_instance_info *out)
+{
+    (void)i;
+    *out = (f8_instance_info){.threads = 1};
+}
+
+static double reference_seconds(const f8_instance *i, uint32_t func, uint32_t step)
+{
+    (void)i, (void)func, (void)step;
+    return 0;
+}
+
+f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module,
+                                       const f8_allocator *allocator, f8_diag *diag)
+{
+    static const f8_instance_kind kind = {
+        reference_destroy, reference_var, host_read,      host_write,       reference_init,
+        reference_port,    reference_bind, reference_run, host_wait, reference_info, reference_seconds};
+    *i = (f8_instance){.module = module, .allocator = *allocator};
+    f8_arena_init(&i->memory, allocator);
+    return created(i, &kind, reference_allocate(i, diag));
 }

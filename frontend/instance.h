@@ -1,30 +1,55 @@
 /* A compiled module with memory, whatever its target: what a program runs on.
  *
- * Two kinds: `cpu` is an executor over a plan; `reference` interprets the module's functions. */
+ * Three kinds behind one table of functions: the CPU's executor and the GPU's, each over a plan, and the
+ * reference interpreter over the module's functions. */
 #ifndef F8_INSTANCE_H
 #define F8_INSTANCE_H
 
 #include "ir/ir.h"
+#include "runtime/cuda_exec.h"
 #include "runtime/exec.h"
 
-typedef struct f8_instance {
+typedef struct f8_instance f8_instance;
+
+typedef struct f8_instance_info {
+    int64_t planned_bytes, peak_bytes;
+    f8_exec_counts count;
+    int threads;
+} f8_instance_info;
+
+/* diag is filled where a status is returned. */
+typedef struct f8_instance_kind {
+    void (*destroy)(f8_instance *i);
+    void *(*var)(f8_instance *i, uint32_t var); /* NULL: not in host memory */
+    f8_status (*read)(f8_instance *i, uint32_t var, void *to, f8_diag *diag);
+    f8_status (*write)(f8_instance *i, uint32_t var, const void *from, f8_diag *diag);
+    f8_status (*init)(f8_instance *i, uint64_t seed, f8_diag *diag);
+    void *(*port)(f8_instance *i, uint32_t func, int side, uint32_t port);
+    f8_status (*bind)(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer, f8_diag *diag);
+    f8_status (*run)(f8_instance *i, uint32_t func, f8_diag *diag);
+    f8_status (*wait)(f8_instance *i, f8_diag *diag);
+    void (*info)(const f8_instance *i, f8_instance_info *out);
+    double (*step_seconds)(const f8_instance *i, uint32_t func, uint32_t step);
+} f8_instance_kind;
+
+struct f8_instance {
+    const f8_instance_kind *kind; /* NULL: not created */
     const f8_module *module; /* after the passes: names and types of ports and variables */
     f8_allocator allocator;
-    f8_exec *exec;           /* cpu; NULL for reference */
-    f8_arena memory;         /* reference: everything below */
+    f8_exec *cpu;
+    f8_cuda_exec *cuda;
+    f8_arena memory; /* reference: everything below */
     void **var;
     void ***own[2], ***bound[2]; /* [side][function][port] */
-} f8_instance;
+};
 
-/* plan NULL: reference. Both are borrowed. */
-f8_status f8_instance_create(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                             const f8_exec_options *options, f8_diag *diag);
-void f8_instance_destroy(f8_instance *i);
-
-void *f8_instance_var(f8_instance *i, uint32_t var);
-void *f8_instance_port(f8_instance *i, uint32_t func, int side, uint32_t port);
-void f8_instance_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer);
-void f8_instance_init(f8_instance *i, uint64_t seed);
-f8_status f8_instance_run(f8_instance *i, uint32_t func, f8_diag *diag);
+/* All borrow what they are given. After a failure there is nothing to destroy. */
+f8_status f8_instance_create_cpu(f8_instance *i, const f8_module *module, const f8_plan *plan,
+                                 const f8_exec_options *options, f8_diag *diag);
+f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const f8_plan *plan,
+                                  f8_cuda *cuda, const f8_cuda_exec_options *options, f8_diag *diag);
+f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module,
+                                       const f8_allocator *allocator, f8_diag *diag);
+void f8_instance_destroy(f8_instance *i); /* also one never created */
 
 #endif

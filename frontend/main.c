@@ -68,6 +68,15 @@ static bool set_THREADS(cli_THREADS *to, const char *text)
     return true;
 }
 
+static bool set_ORDINAL(cli_ORDINAL *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    const long n = strtol(text, &end, 10);
+    *to = (int32_t)n;
+    return !errno && end != text && !*end && n >= 0 && n <= INT32_MAX;
+}
+
 static bool set_SEED(cli_SEED *to, const char *text)
 {
     char *end;

@@ -1,0 +1,232 @@
+/* Compiling a module: options, passes, plan, and what the program runs on. See fp8c.h. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "frontend/parse.h"
+#include "frontend/program.h"
+#include "passes/copy.h"
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A copy that passes may rewrite, so that one module compiles many times. */
+static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag, f8_module **out)
+{
+    f8_module *c = f8_module_create(arena, diag, m->name, m->file);
+    if (!c)
+        return diag->status;
+    *out = c;
+    for (size_t i = 0; i < m->n_vars; i++)
+        if (f8_module_var(c, &m->var[i]) < 0)
+            return diag->status;
+    c->rule = F8_NEW_ARRAY(arena, f8_recipe_rule, m->n_rules);
+    c->dim = F8_NEW_ARRAY(arena, f8_dim, m->n_dims);
+    if (!c->rule || !c->dim)
+        return f8_arena_status(arena, diag);
+    for (; c->n_rules < m->n_rules; c->n_rules++) {
+        const f8_recipe_rule *r = &m->rule[c->n_rules];
+        c->rule[c->n_rules] = (f8_recipe_rule){f8_intern(c, r->pattern), f8_intern(c, r->recipe), r->loc};
+    }
+    for (; c->n_dims < m->n_dims; c->n_dims++)
+        c->dim[c->n_dims] = (f8_dim){f8_intern(c, m->dim[c->n_dims].name), m->dim[c->n_dims].value,
+                                     m->dim[c->n_dims].loc};
+    c->rule_room = c->n_rules;
+    c->dim_room = c->n_dims;
+    c->accumulate = m->accumulate;
+    c->optimizer = m->optimizer;
+    c->optimizer.schedule = f8_intern(c, m->optimizer.schedule ? m->optimizer.schedule : "constant");
+    for (size_t i = 0; i < m->n_funcs; i++) {
+        const f8_func *from = &m->func[i];
+        f8_func *to = f8_module_func(c, from->name);
+        f8_ref *map = F8_NEW_ARRAY(arena, f8_ref, from->graph->n_nodes);
+        if (!to || !map)
+            return diag->status != F8_OK ? diag->status : f8_arena_status(arena, diag);
+        F8_TRY(f8_copy_body(from, to, map, arena));
+        for (size_t k = 0; k < from->n_out; k++)
+            F8_TRY(f8_func_result(to, from->out[k].name, map[from->out[k].ref], from->out[k].var));
+    }
+    return f8_arena_status(arena, diag);
+}
+
+/* ---- the target ---- */
+
+/* What the GPU present is, and whether it can run `wanted` (NULL: whatever it is). */
+static f8_status ask_device(fp8c_program *p, int ordinal, const f8_target *wanted, const f8_target **out,
+                            f8_diag *diag)
+{
+    f8_cuda_facts facts;
+    F8_TRY(f8_cuda_device(p->cuda, ordinal, diag));
+    F8_TRY(f8_cuda_device_facts(p->cuda, &facts, diag));
+    *out = f8_target_for_sm(facts.sm);
+    if (!*out) {
+        char names[256] = "";
+        for (size_t i = 0, n = 0; f8_target_at(i) && n < sizeof names; i++)
+            if (f8_target_at(i)->kind == F8_TARGET_CUDA)
+                n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", f8_target_at(i)->name);
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "device %d, %s, has compute capability %d.%d: there are targets for %s only", ordinal,
+                       facts.name, facts.sm / 10, facts.sm % 10, names);
+    }
+    if (wanted && wanted != *out)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "code for %s can't run on device %d, %s, which is %s (no_device compiles without one)",
+                       wanted->name, ordinal, facts.name, (*out)->name);
+    return F8_OK;
+}
+
+static f8_status no_target(const char *name, f8_diag *diag)
+{
+    char names[256] = "";
+    for (size_t i = 0, n = 0; fp8c_target_name((int)i) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", fp8c_target_name((int)i));
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are %s", name, names);
+}
+
+/* The row of the target asked for; for a CUDA one also p->cuda. */
+static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+{
+    const char *name = o->target ? o->target : "cpu";
+    const f8_target *t = f8_target_by_name(name);
+    const bool present = !strcmp(name, "cuda");
+    if (!t && !present)
+        return no_target(name, diag);
+    p->unit.options.target = t;
+    if (t && t->kind != F8_TARGET_CUDA)
+        return F8_OK;
+    if (o->device < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device: %d is no ordinal", o->device);
+    if (!o->device_alloc != !o->device_free)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
+    F8_TRY(f8_api_gpu(p->ctx, o->device, &p->cuda, diag));
+    return present || !o->no_device ? ask_device(p, o->device, t, &p->unit.options.target, diag) : F8_OK;
+}
+
+const char *fp8c_target_name(int index)
+{
+    const f8_target *t = index < 0 ? NULL : f8_target_at((size_t)index);
+    if (t)
+        return t->name;
+    return index > 0 && f8_target_at((size_t)index - 1) ? "cuda" : NULL;
+}
+
+/* ---- compiling ---- */
+
+static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+{
+    f8_options *out = &p->unit.options;
+    const char *recipe = o->recipe ? o->recipe : "bf16";
+    out->recipe = f8_recipe_by_name(recipe);
+    if (!out->recipe)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no recipe '%s': there are %s", recipe,
+                       f8_recipe_names());
+    if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
+                       F8_POOL_MAX_THREADS);
+    p->threads = o->threads;
+    p->listings = o->listings;
+    out->no_fuse = o->no_fuse;
+    out->inference = o->inference;
+    out->pair = o->pair;
+    out->lr = o->lr;
+    out->optimizer_steps = o->optimizer_steps;
+    out->keep = o->keep ? f8_arena_strdup(&p->arena, o->keep) : NULL;
+    out->print_after = o->print_after;
+    out->print_to = (f8_writer){o->write, o->write_user};
+    if (!o->print_after)
+        return F8_OK;
+    for (size_t i = 0; f8_pass_name(i); i++)
+        if (!strcmp(f8_pass_name(i), o->print_after))
+            return o->write ? F8_OK
+                            : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "print_after needs `write`");
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no pass '%s'", o->print_after);
+}
+
+static f8_status build_plan(fp8c_program *p, f8_diag *diag)
+{
+    f8_build_options build = {.target = p->unit.options.target, .cuda = p->cuda,
+                              .want_ptx = p->listings};
+    if (p->cuda) { /* on the CPU `threads` is of runs, and the count of compiling ones its own */
+        build.threads = p->threads;
+        build.stats = &p->stats;
+    }
+    return f8_build_plan(p->unit.module, &build, &p->arena, &p->plan, diag);
+}
+
+static f8_status create_instance(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+{
+    const f8_allocator *allocator = &p->ctx->allocator;
+    const f8_target_kind kind = p->unit.options.target->kind;
+    if (kind == F8_TARGET_REFERENCE)
+        return f8_instance_create_reference(&p->instance, p->unit.module, allocator, diag);
+    if (kind == F8_TARGET_CPU) {
+        const f8_exec_options run = {.n_threads = p->threads, .allocator = allocator, .profile = o->profile};
+        return f8_instance_create_cpu(&p->instance, p->unit.module, &p->plan, &run, diag);
+    }
+    if (o->no_device)
+        return F8_OK;
+    const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
+                                      .device_free = o->device_free, .device_user = o->device_user,
+                                      .stream = o->stream, .profile = o->profile};
+    return f8_instance_create_cuda(&p->instance, p->unit.module, &p->plan, p->cuda, &run, diag);
+}
+
+static f8_status build_program(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
+                               f8_diag *diag)
+{
+    const double start = seconds_now();
+    p->unit = (f8_unit){.arena = &p->arena, .diag = diag};
+    F8_TRY(choose_target(p, o, diag));
+    F8_TRY(read_options(p, o, diag));
+    F8_TRY(clone_module(source, &p->arena, diag, &p->unit.module));
+    F8_TRY(f8_run_passes(&p->unit));
+    if (p->unit.options.target->kind != F8_TARGET_REFERENCE)
+        F8_TRY(build_plan(p, diag));
+    F8_TRY(create_instance(p, o, diag));
+    p->compile_seconds = seconds_now() - start;
+    return F8_OK;
+}
+
+fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options, fp8c_program **out)
+{
+    *out = NULL;
+    fp8c_context *ctx = module->ctx;
+    f8_diag *diag = f8_api_begin(ctx);
+    diag->file = module->ir->file;
+    fp8c_compile_options own = {.struct_size = sizeof own};
+    if (options) /* an older or newer caller's struct: take what both know */
+        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
+    fp8c_program *p = ctx->allocator.alloc(ctx->allocator.user, sizeof *p, 64);
+    if (!p) {
+        f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *p);
+        return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
+    }
+    *p = (fp8c_program){.ctx = ctx};
+    f8_arena_init(&p->arena, &ctx->allocator);
+    f8_status status = module->building
+                           ? f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
+                           : f8_check_recipe_rules(module->ir, diag);
+    if (status == F8_OK)
+        status = build_program(p, module->ir, &own, diag);
+    if (status != F8_OK) {
+        f8_api_fail(ctx, status, module->text, module->text_size);
+        fp8c_program_destroy(p);
+        return (fp8c_status)status;
+    }
+    *out = p;
+    return FP8C_OK;
+}
+
+void fp8c_program_destroy(fp8c_program *p)
+{
+    if (!p)
+        return;
+    f8_instance_destroy(&p->instance);
+    f8_arena_end(&p->arena);
+    const f8_allocator allocator = p->ctx->allocator;
+    allocator.free(allocator.user, p, sizeof *p);
+}

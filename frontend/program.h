@@ -1,0 +1,24 @@
+/* A program: the compiled module, its plan, and the instance it runs on. Internal to frontend/. */
+#ifndef F8_PROGRAM_HANDLE_H
+#define F8_PROGRAM_HANDLE_H
+
+#include "codegen/build.h"
+#include "frontend/api.h"
+#include "frontend/instance.h"
+#include "passes/pass.h"
+
+struct fp8c_program {
+    fp8c_context *ctx;
+    f8_arena arena; /* the compiled module and its plan */
+    f8_unit unit;
+    f8_plan plan;   /* not filled for the reference target */
+    f8_build_stats stats;
+    f8_cuda *cuda;  /* CUDA targets: the context's */
+    bool listings;
+    f8_instance instance; /* kind NULL: compiled with no_device */
+    double compile_seconds;
+    int32_t threads;
+    bool initialized; /* variables hold values */
+};
+
+#endif
