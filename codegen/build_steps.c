@@ -48,7 +48,7 @@ static f8_status rows_step(f8_build *b, const f8_group *g)
     if (!k || !bound)
         return no_memory(b);
     for (uint32_t i = 0; i < g->n_phases; i++) {
-        F8_TRY(f8_kernel_lower(b->func, g, i, b->arena, &k[i], &bound[i], b->diag));
+        F8_TRY(f8_kernel_lower(b->func, g, i, NULL, b->arena, &k[i], &bound[i], b->diag));
         n_args += k[i]->n_buffers;
         n_ints += k[i]->n_ints;
     }

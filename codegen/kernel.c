@@ -104,6 +104,8 @@ static void put_buffers(printer *p, const f8_kernel *k)
             ext_name(b->ext));
         if (b->stride >= 0)
             put(p, " stride i%d", b->stride);
+        if (b->transposed)
+            put(p, " transposed");
         if (b->map >= 0)
             put(p, " row / i%d %% i%d", k->map[b->map].div, k->map[b->map].mod);
         if (b->ids >= 0)

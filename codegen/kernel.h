@@ -9,7 +9,7 @@
  *
  *     f8_kernel *k;
  *     f8_binding bound;
- *     f8_kernel_lower(func, group, phase, arena, &k, &bound, diag);
+ *     f8_kernel_lower(func, group, phase, target, arena, &k, &bound, diag);
  *
  * Values. Every instruction has a kind (F f32, I 32 bits, B truth) and an extent: the axes it
  * varies over. A bf16 value is held as the F it equals (ROUND_BF16 made it); f16, FP8 and E8M0
@@ -37,6 +37,7 @@
 
 #include "ir/program.h"
 #include "ir/scalar.h"
+#include "ir/target.h"
 
 enum { F8_SUM_LANES = 256, F8_COLSUM_BLOCK = 64 };
 
@@ -95,7 +96,9 @@ typedef struct f8_kbuffer {
     int32_t map;    /* index into f8_kernel.map, or -1 */
     int32_t ids;    /* the i32 buffer of a gather (ids[row], contiguous), or -1 */
     int32_t limit;  /* gather: index of the run-time integer */
-    bool transposed; /* write only: element [row, column] lies at base + column * stride + row */
+    /* Write only, ext FULL: element [row, column] lies at base + column * stride + row; nothing that
+     * the kernel reads overlaps it. */
+    bool transposed;
 } f8_kbuffer;
 
 typedef struct f8_kmap {
@@ -122,10 +125,14 @@ typedef struct f8_binding {
     int64_t bytes_read, bytes_written; /* of distinct values */
 } f8_binding;
 
-/* Describe phase `phase` of a ROWS group. Values of the group's `out` that this phase is the first
- * to compute are stored. F8_ERR_INTERNAL when the phase breaks the rules of ir/program.h. */
-f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase, f8_arena *arena,
-                          f8_kernel **out, f8_binding *bound, f8_diag *d);
+/* Describe phase `phase` of a ROWS group for `target` (NULL: the CPU). Values of the group's `out`
+ * that this phase is the first to compute are stored. Rows of more than target->near_columns columns
+ * keep nothing near but what a ROLL reads: what a later stage needs is computed again. (Grouping has
+ * no ROLL of a computed value; only descriptions made otherwise do.) F8_ERR_INTERNAL when the phase
+ * breaks the rules of ir/program.h or has a TRANSPOSE that the target's kernels can't store. */
+f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
+                          const f8_target *target, f8_arena *arena, f8_kernel **out,
+                          f8_binding *bound, f8_diag *d);
 
 /* needed[i] (n_instrs entries) is set for every instruction that the column loop of `stage`
  * evaluates, roots included; a near value of an earlier stage is set (it is loaded) but not

@@ -308,6 +308,22 @@ int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
     return add_buffer(b, &buffer, ref, place);
 }
 
+int32_t f8_kb_transposed(f8_kb *b, f8_ref ref)
+{
+    const f8_type *t = f8_type_of(b->graph, ref);
+    const f8_place *place = &b->program->place[ref];
+    if (!b->target->transposed_stores || place->space == F8_SPACE_NONE || b->k->flat ||
+        f8_type_rows(t) != b->cols || f8_type_columns(t) != b->rows) {
+        f8_kb_fail(b, ref, "a transpose that no store of this kernel writes:");
+        return 0;
+    }
+    f8_kbuffer buffer = {.dtype = t->dtype, .ext = F8_EXT_FULL, .write = true, .map = -1, .ids = -1,
+                         .limit = -1, .transposed = true};
+    buffer.stride = new_int(b, place->stride);
+    b->bound->bytes_written += f8_type_bytes(t);
+    return add_buffer(b, &buffer, ref, place);
+}
+
 int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer)
 {
     f8_kbuffer out = *buffer;
@@ -369,6 +385,8 @@ static void delay_stores(f8_kb *b)
             if (l->op != F8_K_LOAD || !overlaps(b, s->buffer, l->buffer))
                 continue;
             s->stage = (int32_t)k->n_stages - 1;
+            if (k->buffer[s->buffer].transposed)
+                f8_kb_fail(b, b->bound->value[s->buffer], "transposed in place:");
             if (l->group && same_place(&b->bound->place[s->buffer], &b->bound->place[l->buffer]))
                 f8_kb_fail(b, b->bound->value[s->buffer], "rolled in place:");
         }
@@ -454,6 +472,8 @@ static void choose_near(f8_kb *b)
             k->instr[k->instr[n].a].near = (int32_t)k->n_near++;
     }
     sink(k, needed, sunk);
+    if (b->cols > b->target->near_columns)
+        return;
     /* last stage first: a value kept for a late stage adds a root to its own, earlier one */
     for (int32_t stage = (int32_t)k->n_stages - 1; stage > 0; stage--)
         for (bool again = true; again;) {

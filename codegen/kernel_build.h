@@ -17,6 +17,7 @@ typedef struct f8_kb {
     const f8_program *program;
     const f8_group *group;
     const f8_phase *phase;
+    const f8_target *target;
     uint32_t phase_index;
     int64_t rows, cols; /* the domain; flat: 1 x elements */
     f8_arena *arena;
@@ -45,6 +46,8 @@ uint32_t f8_kb_i32(f8_kb *b, uint32_t v);
 /* The buffer of value `ref` at `place`; `reader` is the type it is broadcast to (NULL for stores).
  */
 int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write);
+/* Where `ref`, a TRANSPOSE of the whole domain, is stored. */
+int32_t f8_kb_transposed(f8_kb *b, f8_ref ref);
 /* The partial sums that a column reduction writes, [ceil(rows / 64), cols]. */
 int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer);
 /* Rows of `table` picked by `ids`. */

@@ -360,7 +360,8 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
     case F8_OP_REDUCE_AMAX: return lower_reduce(b, n, ref);
     case F8_OP_ROLL: return lower_roll(b, n, ref);
     case F8_OP_RESHAPE:
-    case F8_OP_BROADCAST: return value(b, n->in[0], t);
+    case F8_OP_BROADCAST:
+    case F8_OP_TRANSPOSE: return value(b, n->in[0], t); /* TRANSPOSE: only its store differs */
     case F8_OP_EMBEDDING: {
         const int32_t rows = f8_kb_gather(b, n->in[0], n->in[1]);
         return f8_kb_emit(b, (f8_kinstr){.op = F8_K_LOAD, .buffer = rows});
@@ -409,6 +410,8 @@ static void store(f8_kb *b, f8_ref ref)
     int32_t buffer;
     if (columns) {
         buffer = f8_kb_partials(b, ref, &out);
+    } else if (f8_at(b->graph, ref)->op == F8_OP_TRANSPOSE) {
+        buffer = f8_kb_transposed(b, ref);
     } else {
         buffer = f8_kb_buffer(b, ref, NULL, true);
         /* a one-element value may be held as a row's: its row 0 is the one */
@@ -481,8 +484,9 @@ static void choose_domain(f8_kb *b)
     }
 }
 
-f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase, f8_arena *arena,
-                          f8_kernel **out, f8_binding *bound, f8_diag *d)
+f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
+                          const f8_target *target, f8_arena *arena, f8_kernel **out,
+                          f8_binding *bound, f8_diag *d)
 {
     f8_kernel *k = F8_NEW(arena, f8_kernel);
     if (!k)
@@ -493,6 +497,7 @@ f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase, f
                .program = f->program,
                .group = g,
                .phase = &g->phase[phase],
+               .target = target ? target : f8_target_by_name("cpu"),
                .phase_index = phase,
                .arena = arena,
                .diag = d,

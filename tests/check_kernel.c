@@ -1,5 +1,6 @@
 /* Kernels: described, printed, compiled, run, and compared bit by bit with a naive evaluation, over
  * ragged sizes, all dtypes and any split into tasks. */
+#include "codegen/kernel.h"
 #include "tests/shared/kernel_case.h"
 
 #include <check.h>
@@ -456,6 +457,99 @@ START_TEST(small_shapes)
 }
 END_TEST
 
+/* ---- descriptions for other targets ---- */
+
+static f8_ref transposed(kcase *c, f8_ref x)
+{
+    const f8_ints perm = {2, {1, 0}};
+    return f8_make(c->g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
+}
+
+/* Codes and their transpose from one read, beside row statistics, column sums and a padded row
+ * stride; every dtype that is stored. */
+START_TEST(transposed_stores)
+{
+    static const int heights[] = {2, 63, 64, 65, 130};
+    for (int i = 0; i < 5; i++) {
+        kcase c;
+        kc_begin(&c);
+        c.seed = (uint64_t)(5 * _i + i + 1);
+        c.specials = i & 1;
+        f8_graph *g = c.g;
+        const int cols = ragged[_i], rows = heights[i];
+        const f8_ref x0 = kc_input(&c, F8_BF16, 2, rows, cols), s = kc_input(&c, F8_F32, 0),
+                     room = kc_input(&c, F8_E5M2, 2, cols, rows + 13);
+        c.n_input--; /* only room, for rows `rows + 13` apart */
+        const f8_ref x = f8_cast(g, x0, F8_F32), sum = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1);
+        const f8_ref y = f8_binary(g, F8_OP_MUL, f8_unary(g, F8_OP_TANH, x), sum);
+        kc_out(&c, f8_reduce(g, F8_OP_REDUCE_AMAX, y, -1));
+        kc_out(&c, y);
+        kc_out(&c, transposed(&c, y));
+        for (int format = F8_E4M3; format <= F8_E5M2; format++) {
+            const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_SATURATE, i & 1)};
+            const f8_ref q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){y, s}, 2, attr, 2);
+            const f8_ref t = transposed(&c, q);
+            if (format == F8_E5M2) /* the transpose alone */
+                kc_place_in(&c, t, room, 0, rows + 13);
+            else
+                kc_out(&c, q);
+            kc_out(&c, t);
+        }
+        kc_out(&c, transposed(&c, f8_cast(g, y, F8_BF16)));
+        kc_out(&c, column_sum(&c, y, rows > 64 ? 64 : 0));
+        kc_phase(&c, rows, cols);
+        kc_check_described(&c, f8_target_by_name("sm_90a"));
+        kc_end(&c);
+    }
+}
+END_TEST
+
+/* Nothing is kept near in rows wider than the target keeps; the results are the same. */
+START_TEST(near_only_where_rows_fit)
+{
+    f8_target narrow = *f8_target_by_name("sm_90a");
+    for (int wide = 0; wide < 2; wide++) {
+        kcase c;
+        kc_begin(&c);
+        f8_graph *g = c.g;
+        const f8_ref x = f8_cast(g, kc_input(&c, F8_BF16, 2, 3, 1000), F8_F32);
+        const f8_ref e = f8_unary(g, F8_OP_EXP, x);
+        kc_out(&c, f8_binary(g, F8_OP_DIV, e, f8_reduce(g, F8_OP_REDUCE_SUM, e, -1)));
+        kc_phase(&c, 3, 1000);
+        narrow.near_columns = wide ? 999 : 1000;
+        f8_kernel *k;
+        f8_binding bound;
+        ck_assert(f8_kernel_lower(c.f, &c.group[0], 0, &narrow, &c.arena, &k, &bound, &c.diag) ==
+                  F8_OK);
+        ck_assert_uint_eq(k->n_near, wide ? 0 : 1);
+        kc_check_described(&c, &narrow);
+        kc_end(&c);
+    }
+}
+END_TEST
+
+/* The CPU's kernels store no transposes: lowering says so. In place it is refused everywhere. */
+START_TEST(refused_transposes)
+{
+    kcase c;
+    kc_begin(&c);
+    const f8_ref x = kc_input(&c, F8_F32, 2, 6, 6), t = transposed(&c, f8_unary(c.g, F8_OP_ABS, x));
+    kc_out(&c, t);
+    kc_phase(&c, 6, 6);
+    f8_kernel *k;
+    f8_binding bound;
+    ck_assert(f8_kernel_lower(c.f, &c.group[0], 0, NULL, &c.arena, &k, &bound, &c.diag) ==
+              F8_ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(c.diag.text, "no store of this kernel"));
+    c.diag = (f8_diag){0};
+    kc_alias(&c, t, x);
+    ck_assert(f8_kernel_lower(c.f, &c.group[0], 0, f8_target_by_name("sm_90a"), &c.arena, &k,
+                              &bound, &c.diag) == F8_ERR_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(c.diag.text, "transposed in place"));
+    kc_end(&c);
+}
+END_TEST
+
 /* The widest vectors of this machine, then 8 lanes: the same bits. */
 static void eight_lanes(void)
 {
@@ -501,6 +595,9 @@ static Suite *suite(void)
     tcase_add_loop_test(rows, in_place, 0, N_RAGGED);
     tcase_add_loop_test(rows, copies, 0, N_RAGGED);
     tcase_add_loop_test(rows, views, 0, N_RAGGED);
+    tcase_add_loop_test(rows, transposed_stores, 1, N_RAGGED);
+    tcase_add_test(rows, near_only_where_rows_fit);
+    tcase_add_test(rows, refused_transposes);
     tcase_add_test(rows, shared_kernels);
     tcase_add_test(rows, description);
     tcase_add_test(rows, long_rows);

@@ -1,7 +1,9 @@
 /* Kernel tests' plumbing: see kernel_case.h. The naive evaluator is in kernel_eval.c. */
 #include "tests/shared/kernel_case.h"
+#include "tests/shared/kernel_desc.h"
 #include "tests/shared/kernel_eval.h"
 
+#include "codegen/kernel.h"
 #include "runtime/copy.h"
 
 #include <check.h>
@@ -173,7 +175,7 @@ void kc_evaluate(kcase *c)
 
 void kc_fill(kcase *c)
 {
-    const size_t bytes = (size_t)c->plan.func[0].arena_bytes;
+    const size_t bytes = (size_t)(c->plan.func ? c->plan.func[0].arena_bytes : c->bytes);
     if (!c->memory)
         ck_assert(!posix_memalign((void **)&c->memory, 64, bytes + GUARD));
     memset(c->memory, PATTERN, bytes);
@@ -239,4 +241,20 @@ void kc_check(kcase *c)
     kc_compare(c, "in one call");
     kc_run(c, 1, true);
     kc_compare(c, "task by task, backwards");
+}
+
+void kc_check_described(kcase *c, const f8_target *target)
+{
+    kc_evaluate(c);
+    kc_fill(c);
+    for (uint32_t i = 0; i < c->program.n_groups; i++)
+        for (uint32_t p = 0; p < c->group[i].n_phases; p++) {
+            f8_kernel *k;
+            f8_binding bound;
+            ck_assert_msg(f8_kernel_lower(c->f, &c->group[i], p, target, &c->arena, &k, &bound,
+                                          &c->diag) == F8_OK,
+                          "%s", c->diag.text);
+            kd_run(k, &bound, c->memory, NULL);
+        }
+    kc_compare(c, "described");
 }
