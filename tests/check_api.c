@@ -260,7 +260,8 @@ static void count_free(void *user, void *ptr, size_t size)
 /* Parse, compile, initialize, one step, destroy; the first failure. */
 static fp8c_status whole_life(counting *c, const char *target, char *message, size_t room)
 {
-    const fp8c_context_options o = {sizeof o, count_alloc, count_free, c};
+    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
+                                    .allocator_user = c};
     fp8c_compile_options options = recipe("delayed");
     options.target = target;
     options.threads = 2;
