@@ -65,6 +65,7 @@ int cmd_explain(const cli *c);
 
 /* ---- shared (cmd_common.c) ---- */
 
+extern const char cli_default_recipe[]; /* what c->recipe points to when none was given */
 /* Read a whole file; NULL with a message on stderr. The caller frees. */
 char *cli_read_file(const char *path, size_t *size);
 /* Context and parsed module of c->file, or a message on stderr and false. */

@@ -6,6 +6,8 @@
 
 #include "frontend/cmd.h"
 
+const char cli_default_recipe[] = "bf16";
+
 char *cli_read_file(const char *path, size_t *size)
 {
     FILE *f = fopen(path, "rb");

@@ -12,7 +12,7 @@ int cmd_check(const cli *c)
     int64_t elements;
     const int64_t tensors = fp8c_module_parameters(module, &elements);
     int code = CLI_DONE;
-    if (c->target) { /* also whether that target can have it */
+    if (c->target || c->recipe != cli_default_recipe) { /* also whether they can have it */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
         fp8c_program *program;
         code = fp8c_compile(module, &options, &program) == FP8C_OK ? CLI_DONE : cli_fail(ctx);

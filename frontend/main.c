@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(argv[1], commands[i].name))
             continue;
-        cli c = {.recipe = "bf16", .seed = 1, .steps = 100};
+        cli c = {.recipe = cli_default_recipe, .seed = 1, .steps = 100};
         int status = parse_command(&c, i, argv, argc);
         if (status == CLI_DONE)
             status = commands[i].run(&c);

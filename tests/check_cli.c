@@ -83,7 +83,7 @@ START_TEST(wrong_usage)
     fails(F8_CLI("check"), 2, "no file given");
     fails(F8_CLI("check", GPT, GPT), 2, "one file only");
     fails(F8_CLI("check", GPT, "--nope"), 2, "no such option '--nope'");
-    fails(F8_CLI("check", GPT, "--recipe", "bf16"), 2, "no such option '--recipe'");
+    fails(F8_CLI("check", GPT, "--steps", "1"), 2, "no such option '--steps'");
     fails(F8_CLI("print", GPT, "--recipes=x"), 2, "no such option");
     fails(F8_CLI("print", GPT, "--no-fuse=1"), 2, "no such option");
     fails(F8_CLI("print", GPT, "--recipe"), 2, "an argument is missing for '--recipe'");
@@ -105,7 +105,8 @@ START_TEST(wrong_values)
         {"--steps", "-3"},   {"--steps", ""},      {"--steps", "1e3"},
         {"--seed", "-1"},    {"--seed", "x"},      {"--seed", "9223372036854775808"},
         {"--lr", "0"},       {"--lr", "-1"},       {"--lr", "nan"},
-        {"--lr", "inf"},     {"--lr", "1,5"},
+        {"--lr", "inf"},     {"--lr", "1,5"},      {"--device", "-1"},
+        {"--device", "x"},   {"--device", "2147483648"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char want[64];
@@ -134,6 +135,8 @@ START_TEST(models)
     each_f8("frontend/models", model_prints_the_same);
     const f8_cli_result r = F8_CLI("check", GPT);
     ck_assert_ptr_nonnull(strstr(r.out, GPT ": ok, 52 parameter tensors, "));
+    ok(F8_CLI("check", GPT, "--target", "cpu", "--recipe", "delayed", SMALL));
+    fails(F8_CLI("check", GPT, "--recipe", "fp4"), 1, "no recipe 'fp4'");
 }
 END_TEST
 
@@ -330,7 +333,7 @@ START_TEST(bad_files)
     fails(F8_CLI("explain", GPT, "--recipe", "fp4"), 1,
           "no recipe 'fp4': there are f32, bf16, delayed, current");
     fails(F8_CLI("explain", GPT, "--target", "tpu"), 1,
-          "no target 'tpu': there are cpu and reference");
+          "no target 'tpu': there are cpu, reference, sm_89, sm_90a, sm_100a, sm_120a, cuda");
     fails(F8_CLI("explain", GPT, "--json", "no/such/file", SMALL), 1,
           "no/such/file: error: No such file or directory");
 }
