@@ -57,4 +57,16 @@ f8_status f8_cuda_compile(f8_cuda *cuda, const char *text, const char *name, con
 /* Load NVRTC (f8_cuda_compile does it too): its version, 13000. */
 f8_status f8_cuda_nvrtc(f8_cuda *cuda, int *version, f8_diag *diag);
 
+/* ---- what is here: for doctor and for the message of `--target cuda` ---- */
+
+typedef struct f8_cuda_library {
+    const char *name;    /* "NVRTC" */
+    const char *path;    /* the file, or NULL: not loaded */
+    const char *version; /* "13.0", or NULL: unknown */
+    const char *why;     /* when not usable: the whole message, with every place looked at; else NULL */
+} f8_cuda_library;
+
+/* Library i, loading it; false past the last. Strings are the object's. Needs no device. */
+bool f8_cuda_describe(f8_cuda *cuda, int i, f8_cuda_library *out);
+
 #endif

@@ -27,6 +27,14 @@ typedef struct f8_dynlib {
  * that loads. `what` is for people: "oneDNN 2". F8_ERR_LIBRARY with every name tried and the
  * loader's last reason. */
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag);
+
+/* The same over a list of folders (NULL-terminated), each with every name in turn. A folder may be a
+ * glob(3) pattern: then its matches, the last in alphabetical order first; "" is the loader's own path.
+ * out->name is the file's full path. On F8_ERR_LIBRARY *why is the whole message, however long: the
+ * names, every folder as given, and why a file that was there did not load. Both are the arena's. */
+f8_status f8_dynlib_search(const char *what, const char *const *names, const char *const *folders,
+                           f8_arena *arena, f8_dynlib *out, const char **why, f8_diag *diag);
+
 void f8_dynlib_close(f8_dynlib *lib);
 
 /* The address of one symbol, or NULL. */
