@@ -7,7 +7,7 @@
 
 enum { ALIGN = 64 };
 
-static double now(void)
+double f8_build_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -38,14 +38,25 @@ static f8_status grow_table(f8_build *b)
     return F8_OK;
 }
 
+static uint64_t text_hash(const char *s)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *s; s++)
+        h = (h ^ (uint8_t)*s) * 1099511628211u;
+    return h;
+}
+
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index)
 {
+    if (!unit->text || !unit->name)
+        return f8_arena_status(b->arena, b->diag);
     if (2 * (b->n_units + 1) > b->table_size)
         F8_TRY(grow_table(b));
-    uint32_t at = (uint32_t)unit->hash & (b->table_size - 1);
+    const uint64_t hash = unit->hash ? unit->hash : text_hash(unit->text);
+    uint32_t at = (uint32_t)hash & (b->table_size - 1);
     for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
         const uint32_t i = b->table[at] - 1;
-        if (b->unit[i].hash == unit->hash && !strcmp(b->unit[i].text, unit->text)) {
+        if (b->unit[i].hash == hash && !strcmp(b->unit[i].text, unit->text)) {
             *index = i;
             return F8_OK;
         }
@@ -56,6 +67,7 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
         return f8_arena_status(b->arena, b->diag);
     b->unit = grown;
     b->unit[b->n_units] = *unit;
+    b->unit[b->n_units].hash = hash;
     b->table[at] = b->n_units + 1;
     *index = b->n_units++;
     return F8_OK;
@@ -66,36 +78,74 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
 f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
                        uint32_t n_ints)
 {
-    f8_step *steps = f8_arena_grow(b->arena, b->out->step, b->out->n_steps, &b->step_room,
-                                   b->out->n_steps + 1, sizeof *steps);
-    if (!steps)
+    f8_plan_func *f = b->out;
+    f8_step *steps =
+        f8_arena_grow(b->arena, f->step, f->n_steps, &b->step_room, f->n_steps + 1, sizeof *steps);
+    f8_build_draft *drafts = f8_arena_grow(b->arena, b->draft, f->n_steps, &b->draft_room,
+                                           f->n_steps + 1, sizeof *drafts);
+    if (!steps || !drafts)
         return NULL;
-    b->out->step = steps;
-    f8_step *s = &steps[b->out->n_steps];
+    f->step = steps;
+    b->draft = drafts;
+    f8_step *s = &steps[f->n_steps];
+    drafts[f->n_steps] = (f8_build_draft){0};
     *s = (f8_step){.kind = kind, .n_args = n_args, .n_ints = n_ints};
     s->name = f8_arena_strdup(b->arena, name ? name : "");
     s->arg = F8_NEW_ARRAY(b->arena, f8_arg, n_args + 1);
     s->ints = F8_NEW_ARRAY(b->arena, int64_t, n_ints + 1);
     if (!s->name || !s->arg || !s->ints)
         return NULL;
-    b->out->n_steps++;
+    f->n_steps++;
     return s;
 }
 
-f8_status f8_build_launch(f8_build *b, uint32_t unit, int64_t n_tasks, uint32_t first_arg,
-                          uint32_t first_int)
+f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks)
 {
-    f8_build_patch *grown = f8_arena_grow(b->arena, b->patch, b->n_patches, &b->patch_room,
-                                          b->n_patches + 1, sizeof *grown);
+    f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
+    f8_build_launch *grown = f8_arena_grow(b->arena, draft->launch, draft->n_launches,
+                                           &draft->launch_room, draft->n_launches + 1, sizeof *grown);
+    int64_t *tasks = F8_NEW_ARRAY(b->arena, int64_t, 1);
+    if (!grown || !tasks)
+        return f8_arena_status(b->arena, b->diag);
+    draft->launch = grown;
+    *tasks = n_tasks;
+    f8_build_launch *l = &grown[draft->n_launches++];
+    *l = *launch;
+    l->n_instances = 1;
+    l->n_tasks = tasks;
+    uint64_t *hash = &b->out->step[b->out->n_steps - 1].hash;
+    *hash = *hash * 0x100000001b3u ^ b->unit[l->unit].hash; /* of its launches, in order */
+    return F8_OK;
+}
+
+int64_t f8_build_span(const f8_type *t, const f8_place *p)
+{
+    const int64_t rows = f8_type_rows(t);
+    return ((rows > 1 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) *
+           (int64_t)f8_dtype_size(t->dtype);
+}
+
+f8_status f8_build_touch(f8_build *b, const f8_place *p, int64_t bytes, bool write)
+{
+    f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
+    f8_build_access *grown = f8_arena_grow(b->arena, draft->access, draft->n_accesses,
+                                           &draft->access_room, draft->n_accesses + 1, sizeof *grown);
     if (!grown)
         return f8_arena_status(b->arena, b->diag);
-    b->patch = grown;
-    b->patch[b->n_patches++] = (f8_build_patch){.func = b->out_index, .step = b->out->n_steps - 1,
-                                                .unit = unit, .first_arg = first_arg,
-                                                .first_int = first_int, .n_tasks = n_tasks};
-    b->unit[unit].launches++;
-    uint64_t *hash = &b->out->step[b->out->n_steps - 1].hash;
-    *hash = *hash * 0x100000001b3u ^ b->unit[unit].hash; /* of its launches, in order */
+    draft->access = grown;
+    f8_build_access a = {p->space, p->port, p->offset, p->offset + bytes, write};
+    if (p->space == F8_SPACE_INPUT || p->space == F8_SPACE_OUTPUT) {
+        const f8_plan_func *f = b->out;
+        const int32_t var = p->space == F8_SPACE_INPUT ? f->in[p->port].var : f->out[p->port].var;
+        if (var >= 0) {
+            a.space = F8_SPACE_STATE;
+            a.begin += b->plan->var[var].offset;
+            a.end += b->plan->var[var].offset;
+        }
+    }
+    if (a.space != F8_SPACE_INPUT && a.space != F8_SPACE_OUTPUT)
+        a.port = -1;
+    grown[draft->n_accesses++] = a;
     return F8_OK;
 }
 
@@ -105,35 +155,22 @@ f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
     return (f8_arg){p->space, p->port, p->offset + base};
 }
 
-/* The launches [first, end) of one step: their phases in a row. */
-static f8_status patch_step(f8_build *b, uint32_t first, uint32_t end)
+f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
 {
-    const f8_build_patch *p = &b->patch[first];
-    f8_step *s = &b->plan->func[p->func].step[p->step];
-    int total = 0;
-    for (uint32_t i = first; i < end; i++)
-        total += b->unit[b->patch[i].unit].n_phases;
-    s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, (size_t)total);
-    if (!s->phase)
-        return f8_arena_status(b->arena, b->diag);
-    for (; p < &b->patch[end]; p++) {
-        const f8_build_unit *u = &b->unit[p->unit];
-        for (int n = 0; n < u->n_phases; n++)
-            s->phase[s->n_phases++] = (f8_step_phase){
-                .entry = u->entry[n], .n_tasks = p->n_tasks ? p->n_tasks : u->phase[n].n_tasks,
-                .scratch = u->phase[n].scratch, .first_arg = p->first_arg, .first_int = p->first_int};
-    }
-    return F8_OK;
+    const int64_t base = align_up(b->func->program->arena_bytes);
+    const f8_place p = {F8_SPACE_ARENA, -1, base + b->scratch, stride};
+    b->scratch += align_up(bytes);
+    if (b->scratch > b->most_scratch)
+        b->most_scratch = b->scratch;
+    return p;
 }
 
-static f8_status patch_steps(f8_build *b)
+static f8_status finish_steps(f8_build *b)
 {
-    for (uint32_t first = 0, end; first < b->n_patches; first = end) {
-        for (end = first + 1; end < b->n_patches && b->patch[end].func == b->patch[first].func &&
-                              b->patch[end].step == b->patch[first].step;)
-            end++;
-        F8_TRY(patch_step(b, first, end));
-    }
+    for (uint32_t f = 0; f < b->plan->n_funcs; f++)
+        for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
+            if (b->drafts[f][i].n_launches)
+                F8_TRY(b->target->finish(b, &b->plan->func[f].step[i], &b->drafts[f][i]));
     return F8_OK;
 }
 
@@ -196,19 +233,28 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     f8_plan_func *out = &b->plan->func[b->out_index];
     b->func = f;
     b->out = out;
-    b->step_room = 0;
-    b->spare = 0;
+    b->draft = NULL;
+    b->step_room = b->draft_room = 0;
+    b->most_scratch = 0;
     *out =
         (f8_plan_func){.name = f8_arena_strdup(b->arena, f->name), .lower_bound = p->lower_bound};
     F8_TRY(build_ports(b, f->in, f->n_in, &out->in, &out->n_in));
     F8_TRY(build_ports(b, f->out, f->n_out, &out->out, &out->n_out));
     if (p->constants_bytes)
         memcpy(b->plan->constants + b->constants_base, p->constants, (size_t)p->constants_bytes);
-    for (uint32_t i = 0; i < p->n_groups; i++)
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        b->scratch = 0;
         F8_TRY(f8_build_group(b, &p->group[p->order[i]]));
+    }
     for (uint32_t i = 0; i < p->n_copies; i++)
         F8_TRY(f8_build_final_copy(b, &p->copy[i]));
-    out->arena_bytes = b->spare ? align_up(p->arena_bytes) + b->spare : p->arena_bytes;
+    if (b->target->most_instances)
+        F8_TRY(f8_build_merge(b));
+    b->drafts[b->out_index] = b->draft;
+    for (uint32_t i = 0; i < out->n_steps; i++)
+        for (uint32_t k = 0; k < b->draft[i].n_launches; k++)
+            b->unit[b->draft[i].launch[k].unit].launches++;
+    out->arena_bytes = b->most_scratch ? align_up(p->arena_bytes) + b->most_scratch : p->arena_bytes;
     b->constants_base += align_up(p->constants_bytes);
     return F8_OK;
 }
@@ -217,7 +263,8 @@ static f8_status build_funcs(f8_build *b)
 {
     const f8_module *m = b->module;
     b->plan->func = F8_NEW_ARRAY(b->arena, f8_plan_func, m->n_funcs + 1);
-    if (!b->plan->func)
+    b->drafts = F8_NEW_ARRAY(b->arena, f8_build_draft *, m->n_funcs + 1);
+    if (!b->plan->func || !b->drafts)
         return f8_arena_status(b->arena, b->diag);
     for (size_t i = 0; i < m->n_funcs; i++) {
         if (!m->func[i].program)
@@ -229,36 +276,39 @@ static f8_status build_funcs(f8_build *b)
     return F8_OK;
 }
 
-static f8_status fill_stats(const f8_build *b, f8_build_stats *s)
+static const f8_build_target *target_of(const f8_target *t)
 {
-    s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, b->n_units + 1);
-    if (!s->kernel)
-        return f8_arena_status(b->arena, b->diag);
-    s->n_kernels = b->n_units;
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        const f8_build_unit *u = &b->unit[i];
-        s->kernel[i] = (f8_build_kernel){u->name, u->text, u->hash, u->launches, u->seconds};
+    switch (t->kind) {
+    case F8_TARGET_CPU: return &f8_build_cpu;
+    case F8_TARGET_CUDA: return NULL;
+    case F8_TARGET_REFERENCE: break;
     }
-    s->code_bytes = b->plan->blob_code_bytes;
-    return F8_OK;
+    return NULL;
 }
 
 f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
                         f8_plan *plan, f8_diag *d)
 {
-    f8_build b = {.module = m, .options = options, .arena = arena, .diag = d, .plan = plan};
-    *plan = (f8_plan){.module = f8_arena_strdup(arena, m->name)};
-    const double start = now();
+    const f8_target *facts = options->target ? options->target : f8_target_by_name("cpu");
+    f8_build b = {.module = m, .options = options, .target = target_of(facts), .facts = facts,
+                  .arena = arena, .diag = d, .plan = plan};
+    *plan = (f8_plan){.module = f8_arena_strdup(arena, m->name),
+                      .target = f8_arena_strdup(arena, facts->name)};
+    if (!b.target)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "there are no plans for target '%s'",
+                       facts->name);
+    const double start = f8_build_now();
+    if (b.target->begin)
+        F8_TRY(b.target->begin(&b));
     F8_TRY(build_vars(&b));
     F8_TRY(build_constants(&b));
     F8_TRY(build_funcs(&b));
     if (options->stats)
-        *options->stats = (f8_build_stats){.describe = now() - start};
+        *options->stats = (f8_build_stats){.describe = f8_build_now() - start};
     if (b.n_units)
-        F8_TRY(f8_build_kernels(&b));
-    plan->n_kernels = b.n_units;
-    F8_TRY(patch_steps(&b));
+        F8_TRY(b.target->compile(&b));
+    F8_TRY(finish_steps(&b));
     if (options->stats)
-        F8_TRY(fill_stats(&b, options->stats));
+        F8_TRY(b.target->fill_stats(&b, options->stats));
     return arena->failed ? f8_arena_status(arena, d) : F8_OK;
 }

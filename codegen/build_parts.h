@@ -1,5 +1,6 @@
-/* The parts of building a plan. build.c: the order of things and the kernels' registry;
- * build_steps.c: groups to steps; build_compile.c: kernels to one blob. Internal to codegen. */
+/* The parts of building a plan. build.c: the order of things and the kernels' registry; build_steps.c,
+ * build_gemm.c, build_copy.c: groups to steps; build_merge.c: many steps to one; build_cpu.c and
+ * cuda_build.c: the two targets. Internal to codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 
@@ -7,64 +8,153 @@
 #include "codegen/cpu_attention.h"
 #include "codegen/kernel.h"
 
-typedef enum f8_unit_kind { F8_UNIT_ROWS, F8_UNIT_ATTENTION, F8_UNIT_SCATTER } f8_unit_kind;
+typedef enum f8_unit_kind {
+    F8_UNIT_ROWS,
+    F8_UNIT_ATTENTION,
+    F8_UNIT_SCATTER,
+    F8_UNIT_COPY, /* on targets whose steps copy only what is contiguous */
+} f8_unit_kind;
 
 /* One distinct kernel. Two with the same text are the same. */
 typedef struct f8_build_unit {
     f8_unit_kind kind;
     const char *name, *text;
+    f8_loc loc; /* in the module's text: of the first group that needs it */
     uint64_t hash;
     uint32_t launches;
     const f8_kernel *kernel;     /* ROWS */
     f8_attention_desc attention; /* ATTENTION */
     bool backward;
     f8_dtype dtype; /* SCATTER: of dy */
+    const struct f8_copy_desc *copy; /* COPY (codegen/cuda_copy.h) */
     double seconds;
-    f8_cpu_phase phase[F8_ATTENTION_MAX_PHASES]; /* by compiling; ROWS: n_tasks is the launch's */
+    /* the CPU's, by compiling and linking; ROWS: n_tasks is the launch's */
+    f8_cpu_phase phase[F8_ATTENTION_MAX_PHASES];
+    uint64_t entry[F8_ATTENTION_MAX_PHASES];
     int n_phases;
-    uint64_t entry[F8_ATTENTION_MAX_PHASES]; /* filled by linking */
+    struct f8_cuda_code *cuda[2]; /* CUDA's (codegen/cuda_build.h): one instance, multi-tensor */
 } f8_build_unit;
 
-/* A kernel step whose entries are known only once its unit is linked. */
-typedef struct f8_build_patch {
-    uint32_t func, step, unit;
-    uint32_t first_arg, first_int;
-    int64_t n_tasks; /* 0: the unit's own */
-} f8_build_patch;
+/* A launch of a unit, by a step whose code is known only once all is compiled. */
+typedef struct f8_build_launch {
+    uint32_t unit;
+    uint32_t first_arg, first_int; /* within the step's; of its first instance */
+    uint32_t n_args, n_ints;       /* of one instance */
+    uint32_t n_instances;          /* instances follow one another in the step's args and ints */
+    int64_t *n_tasks;              /* by instance; 0: the unit's own */
+} f8_build_launch;
 
-typedef struct f8_build {
+/* Memory that a step reads or writes: bytes [begin, end). */
+typedef struct f8_build_access {
+    f8_space space; /* never INPUT or OUTPUT of a variable: that is STATE */
+    int32_t port;
+    int64_t begin, end;
+    bool write;
+} f8_build_access;
+
+/* What is known of a step beside the step itself, until code exists. */
+typedef struct f8_build_draft {
+    f8_build_launch *launch; /* in the order they run, a barrier between */
+    f8_build_access *access;
+    uint32_t n_launches, n_accesses;
+    size_t launch_room, access_room;
+} f8_build_draft;
+
+typedef struct f8_build f8_build;
+
+typedef struct f8_copy_axes { /* to[i..] = from[i..] over size, strides in elements */
+    int32_t rank;
+    int64_t element; /* bytes */
+    int64_t size[F8_COPY_RANK], from[F8_COPY_RANK], to[F8_COPY_RANK];
+} f8_copy_axes;
+
+typedef struct f8_copy_kernel { /* what copies so; args: from, to */
+    f8_build_unit unit;
+    int64_t ints[3 * F8_COPY_RANK];
+    uint32_t n_ints;
+    int64_t n_tasks;
+} f8_copy_kernel;
+
+/* What differs between targets. */
+typedef struct f8_build_target {
+    bool split_phases; /* each phase of a row program is a step of its own */
+    /* Before anything: what the target needs to be there. */
+    f8_status (*begin)(f8_build *b);
+    int64_t (*rows_tasks)(const f8_build *b, const f8_kernel *k, int64_t extent);
+    int64_t (*scatter_tasks)(int64_t positions, int64_t columns);
+    /* Refuse what the target can't do. NULL: compiling says so. */
+    f8_status (*check_attention)(f8_build *b, f8_ref r, const f8_attention_desc *d);
+    /* Bytes of arena the kernel is given, as its last argument. NULL: no such argument. */
+    int64_t (*attention_workspace)(const f8_attention_desc *d, bool backward);
+    /* Choose the algorithm, or refuse with the linear's name. */
+    f8_status (*gemm)(f8_build *b, f8_ref r, f8_gemm_desc *d);
+    /* A unit for a copy that is not contiguous, with its run-time integers. NULL: COPY steps do it. */
+    f8_status (*copy)(f8_build *b, const f8_place *from, const f8_place *to, const f8_copy_axes *axes,
+                      f8_copy_kernel *out);
+    /* The most instances of this kernel in one launch. NULL: 1. */
+    uint32_t (*most_instances)(const f8_kernel *k);
+    f8_status (*compile)(f8_build *b); /* all units */
+    /* Fill a step's phases, once compiled. */
+    f8_status (*finish)(f8_build *b, f8_step *s, const f8_build_draft *draft);
+    f8_status (*fill_stats)(f8_build *b, f8_build_stats *stats);
+} f8_build_target;
+
+extern const f8_build_target f8_build_cpu, f8_build_cuda;
+
+struct f8_build {
     const f8_module *module;
     const f8_build_options *options;
-    f8_arena *arena; /* the plan's */
+    const f8_build_target *target;
+    const f8_target *facts; /* the target's row */
+    f8_arena *arena;        /* the plan's */
     f8_diag *diag;
     f8_plan *plan;
     f8_build_unit *unit;
-    f8_build_patch *patch;
-    uint32_t n_units, n_patches;
+    uint32_t n_units;
     uint32_t *table; /* units by hash: open addressing of index + 1 */
     uint32_t table_size;
-    size_t unit_room, patch_room, step_room;
+    size_t unit_room, step_room, draft_room;
+    f8_build_draft **drafts; /* by function of the plan: its steps' */
+    f8_build_image *image;   /* CUDA: plan->n_images of them */
     /* the function being built */
     const f8_func *func;
     f8_plan_func *out;
+    f8_build_draft *draft; /* by step */
     uint32_t out_index;
     int64_t constants_base; /* of this function, in the plan's constants */
-    int64_t spare;          /* arena bytes beyond the program's own, for results nobody reads */
-} f8_build;
+    int64_t scratch;        /* arena bytes beyond the program's own that the step being built uses */
+    int64_t most_scratch;   /* of any step */
+};
 
-f8_status f8_build_kernels(f8_build *b);                  /* build_compile.c: fills plan->blob */
-f8_status f8_build_group(f8_build *b, const f8_group *g); /* build_steps.c: appends steps */
-f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c); /* build_steps.c */
+f8_status f8_build_group(f8_build *b, const f8_group *g);           /* build_steps.c: appends steps */
+f8_status f8_build_gemm(f8_build *b, const f8_group *g);            /* build_gemm.c */
+f8_status f8_build_copies(f8_build *b, const f8_group *g);          /* build_copy.c */
+f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c); /* build_copy.c */
+/* Before something adds to `to`: bring the accumulator there, unless it lies there already. */
+f8_status f8_build_bring(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to);
+/* Join steps of the function just built that run the same kernel on memory apart: build_merge.c. */
+f8_status f8_build_merge(f8_build *b);
 
-/* The unit with this text, registered if new; *index is its number. */
+/* The unit with this text, registered if new; *index is its number. Fills the hash. */
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index);
 /* A zeroed step at the end of the function's list, valid until the next. */
 f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
                        uint32_t n_ints);
-/* A launch of the step made last, whose arguments start at first_arg and first_int of the step's. A
- * step's launches run in the order they are made, with a barrier between. */
-f8_status f8_build_launch(f8_build *b, uint32_t unit, int64_t n_tasks, uint32_t first_arg,
-                          uint32_t first_int);
+/* A launch of the step made last. A step's launches run in the order they are made. */
+f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks);
+/* The step made last reads or writes this many bytes from `p` on. */
+f8_status f8_build_touch(f8_build *b, const f8_place *p, int64_t bytes, bool write);
+/* From a value's first byte to its last. */
+int64_t f8_build_span(const f8_type *t, const f8_place *p);
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p);
+/* Arena that only the step being built uses. */
+f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride);
+
+/* Short forms for the function being built. */
+const f8_place *f8_build_place(const f8_build *b, f8_ref r);
+const f8_type *f8_build_type(const f8_build *b, f8_ref r);
+f8_ref f8_build_only_node(const f8_group *g); /* of a group that is no row program */
+f8_status f8_build_broken(f8_build *b, f8_ref at, const char *what);
+double f8_build_now(void); /* seconds, for statistics */
 
 #endif
