@@ -41,6 +41,19 @@ static f8_status need_acc(f8_graph *g, const f8_node *n, const char *roles, uint
                          f8_type_print(out, text, sizeof text));
 }
 
+/* The result's dtype; operand `acc` is the accumulator, if there is one. */
+static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint32_t acc,
+                         f8_type *out)
+{
+    const f8_dtype to = (f8_dtype)f8_node_attr(n, F8_A_TO)->i;
+    if (to != F8_F32 && to != F8_BF16)
+        return f8_infer_fail(g, n, roles, "the result is f32 or bf16, not %s", f8_dtype_name(to));
+    if (to != F8_F32 && n->n_in > acc)
+        return f8_infer_fail(g, n, roles, "what is added to acc is f32: no 'to'");
+    out->dtype = to;
+    return F8_OK;
+}
+
 f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = "a b acc";
@@ -58,7 +71,8 @@ f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
         return f8_infer_fail(g, n, roles, "only an f32 operand can be rounded on the way in");
     F8_TRY(product(g, n, roles, 0, 1, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
                    f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
-    return need_acc(g, n, roles, 2, out);
+    F8_TRY(need_acc(g, n, roles, 2, out));
+    return rounded(g, n, roles, 2, out);
 }
 
 static f8_status need_scalar(f8_graph *g, const f8_node *n, const char *roles, uint32_t i)
@@ -78,7 +92,8 @@ f8_status f8_infer_scaled_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     F8_TRY(need_scalar(g, n, roles, 3));
     F8_TRY(product(g, n, roles, 0, 2, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
                    f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
-    return need_acc(g, n, roles, 4, out);
+    F8_TRY(need_acc(g, n, roles, 4, out));
+    return rounded(g, n, roles, 4, out);
 }
 
 /* Operand `i` must be a vector of `size` elements, f32. */

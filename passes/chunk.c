@@ -47,7 +47,7 @@ static int64_t chunk_rows(const chunker *c, int64_t rows, int64_t columns)
     if (rows <= WHOLE_BYTES / 4 / columns)
         return rows;
     int64_t size = CHUNK_MIN;
-    while (size * 2 <= rows && size * 2 * columns * 4 <= c->u->options.target->head_bytes)
+    while (size * 2 <= rows && size * 2 * columns * 4 <= f8_unit_target(c->u)->head_bytes)
         size *= 2;
     while ((rows - 1) / size >= CHUNKS_MAX)
         size *= 2;

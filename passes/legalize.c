@@ -1,15 +1,17 @@
-/* Legalize: rewrite what the CPU's kernels and GEMMs can't take as it stands. No bit changes.
+/* Legalize: rewrite what the target's kernels and GEMMs can't take as it stands. No bit changes.
  *
- *   matmul(a, cast(param, bf16))      rounds the f32 parameter on the way in: no copy of a weight
- * exists reduce over the first axis        of a matrix only, in blocks of 64 rows (the canonical
- * order, ir/README.md) reduce over one element           is that element transpose of axes of one
- * element  a reshape reshape, where rows change        narrow values only: cast(reshape(x), narrow)
- * = reshape(cast(x, narrow)), reshape(cast(x, wide)) = cast(reshape(x), wide) broadcast no row
- * program reads    an explicit broadcast result that is an input           a copy, so that state
- * and ports never alias
+ *   products                          legalize_gemm.c
+ *   reduce over the first axis        of a matrix only, in blocks of 64 rows (ir/README.md)
+ *   reduce over one element           is that element
+ *   transpose of axes of one element  a reshape
+ *   reshape, where rows change        of narrow values only: cast(reshape(x), narrow) =
+ *                                     reshape(cast(x, narrow)), reshape(cast(x, wide)) =
+ *                                     cast(reshape(x), wide)
+ *   broadcast no row program reads    an explicit broadcast
+ *   result that is an input           a copy, so that state and ports never alias
  *
  * The reference target interprets any node, so only the rest of the compiler needs this. */
-#include "passes/pass.h"
+#include "passes/legalize.h"
 #include "passes/rows.h"
 
 enum { BLOCK = 64, COPY_CLONE = 0x6c67 };
@@ -29,8 +31,7 @@ static f8_ref copied(f8_graph *g, f8_ref r)
                          COPY_CLONE);
 }
 
-/* The node under views (all of which are RESHAPE or SLICE). */
-static f8_ref below_views(const f8_graph *g, f8_ref r)
+f8_ref f8_below_views(const f8_graph *g, f8_ref r)
 {
     while (g->node[r].op == F8_OP_RESHAPE || g->node[r].op == F8_OP_SLICE)
         r = g->node[r].in[0];
@@ -155,55 +156,21 @@ static f8_ref broadcast_operands(f8_graph *g, const f8_node *n, const f8_ref *in
                          n->clone);
 }
 
-/* ---- matrix multiplications ---- */
-
-/* The f32 parameter that `r` rounds to bf16; 0 if it does not. */
-static f8_ref rounded_parameter(const f8_func *f, const f8_graph *g, f8_ref r)
-{
-    const f8_node *n = f8_at(g, r);
-    if (n->op != F8_OP_CAST || n->type.dtype != F8_BF16 || f8_type_of(g, n->in[0])->dtype != F8_F32)
-        return 0;
-    const f8_ref leaf = below_views(g, n->in[0]);
-    if (g->node[leaf].op != F8_OP_INPUT)
-        return 0;
-    const int64_t port = f8_attr_i(g, leaf, F8_A_INDEX);
-    return f->in[port].var >= 0 ? n->in[0] : 0;
-}
-
-static f8_ref round_operands(const f8_func *f, f8_graph *g, const f8_node *n, const f8_ref *in)
-{
-    f8_attr attr[F8_MAX_ATTRS];
-    f8_ref operand[3] = {in[0], in[1], n->n_in > 2 ? in[2] : 0};
-    const int n_attrs = f8_op_facts(n->op)->n_attrs;
-    bool any = false;
-    for (int i = 0; i < n_attrs; i++) {
-        attr[i] = n->attr[i];
-        const int side = attr[i].key == F8_A_ROUND_A ? 0 : attr[i].key == F8_A_ROUND_B ? 1 : -1;
-        const f8_ref param = side >= 0 ? rounded_parameter(f, g, in[side]) : 0;
-        if (!param)
-            continue;
-        attr[i].i = 1;
-        operand[side] = param;
-        any = true;
-    }
-    return any ? f8_make_clone(g, n->op, operand, (int)n->n_in, attr, n_attrs, n->clone) : 0;
-}
-
 /* ---- the pass ---- */
-
-typedef struct legalizer {
-    const f8_unit *unit;
-    const f8_func *func;
-} legalizer;
 
 static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
-    const legalizer *l = user;
+    const f8_legalizer *l = user;
     const f8_node *n = f8_at(from, old);
     if (f8_is_reduce(n->op))
         return legal_reduce(to, from, old, in[0]);
-    if (n->op == F8_OP_MATMUL)
-        return l->unit->options.no_fuse ? 0 : round_operands(l->func, to, n, in);
+    if (f8_op_facts(n->op)->cls == F8_GEMM)
+        return f8_legal_gemm(l, to, from, old, in);
+    if (n->op == F8_OP_CAST) {
+        const f8_ref r = f8_legal_gemm_rounded(l, to, from, old, in);
+        if (r || to->diag->status != F8_OK)
+            return r;
+    }
     if (n->op == F8_OP_EMBEDDING && has_gaps(to, in[1]))
         return f8_make(to, n->op, (f8_ref[]){in[0], copied(to, in[1])}, 2, NULL, 0);
     if (n->op == F8_OP_EMBEDDING_GRAD && has_gaps(to, in[1]))
@@ -235,7 +202,7 @@ static f8_status own_results(f8_func *f)
     f8_graph *g = f->graph;
     for (size_t i = 0; i < f->n_out; i++) {
         f8_port *p = &f->out[i];
-        const f8_ref base = below_views(g, p->ref);
+        const f8_ref base = f8_below_views(g, p->ref);
         const f8_port *in = f8_input_port(f, p->ref);
         if (in && in->var >= 0 && in->var == p->var)
             continue;
@@ -249,15 +216,26 @@ static f8_status own_results(f8_func *f)
     return g->diag->status;
 }
 
+static f8_status legalize_function(f8_unit *u, f8_func *f)
+{
+    f8_arena scratch;
+    f8_legalizer l = {.unit = u, .target = f8_unit_target(u), .func = f};
+    F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* a dead user is none */
+    f8_arena_init(&scratch, &u->arena->allocator);
+    f8_status status = f8_compute_uses(f, &scratch, &l.uses, u->diag);
+    if (status == F8_OK)
+        status = f8_func_rewrite(f, legal, &l);
+    f8_arena_end(&scratch);
+    F8_TRY(status);
+    F8_TRY(own_results(f));
+    return f8_func_rewrite(f, NULL, NULL); /* casts that nobody needs are dead now */
+}
+
 f8_status f8_pass_legalize(f8_unit *u)
 {
-    if (u->options.target->kind == F8_TARGET_REFERENCE)
+    if (f8_unit_target(u)->kind == F8_TARGET_REFERENCE)
         return F8_OK;
-    for (size_t i = 0; i < u->module->n_funcs; i++) {
-        f8_func *f = &u->module->func[i];
-        F8_TRY(f8_func_rewrite(f, legal, &(legalizer){u, f}));
-        F8_TRY(own_results(f));
-        F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* casts of parameters are dead now */
-    }
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        F8_TRY(legalize_function(u, &u->module->func[i]));
     return F8_OK;
 }

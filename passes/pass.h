@@ -105,6 +105,8 @@ const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 
 /* Run the whole pipeline over the module's `forward` function. */
 f8_status f8_run_passes(f8_unit *u);
+/* The target passes work for: the options', or the CPU. */
+const f8_target *f8_unit_target(const f8_unit *u);
 /* Names of the passes in order; NULL past the end. */
 const char *f8_pass_name(size_t index);
 

@@ -48,6 +48,11 @@ const char *f8_pass_name(size_t index)
     return index < N_PASSES ? passes[index].name : NULL;
 }
 
+const f8_target *f8_unit_target(const f8_unit *u)
+{
+    return u->options.target ? u->options.target : f8_target_by_name("cpu");
+}
+
 static double seconds_now(void)
 {
     struct timespec t;
@@ -66,7 +71,7 @@ static uint32_t count_nodes(const f8_module *m)
 /* The reference target interprets nodes one by one: it needs no kernels, so nothing after this. */
 static bool ends_here(const f8_unit *u, size_t next)
 {
-    return u->options.target->kind == F8_TARGET_REFERENCE && passes[next].gives == GROUPED;
+    return f8_unit_target(u)->kind == F8_TARGET_REFERENCE && passes[next].gives == GROUPED;
 }
 
 static f8_status run_one(f8_unit *u, size_t i)
@@ -89,8 +94,6 @@ static f8_status run_one(f8_unit *u, size_t i)
 f8_status f8_run_passes(f8_unit *u)
 {
     unsigned facts = 0;
-    if (!u->options.target)
-        u->options.target = f8_target_by_name("cpu");
     if (!f8_module_find_func(u->module, "forward"))
         return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE, "module '%s' has no function 'forward'",
                        u->module->name);

@@ -188,19 +188,43 @@ static f8_quantized *get_operand(f8_scaler *s, f8_graph *g, const char *linear, 
 
 /* ---- the decision trail ---- */
 
+/* Sizes of a MATMUL. */
+static void sizes_of(const f8_graph *g, f8_ref r, int64_t *m, int64_t *n, int64_t *k)
+{
+    const bool ta = f8_attr_i(g, r, F8_A_TRANSPOSE_A), tb = f8_attr_i(g, r, F8_A_TRANSPOSE_B);
+    const f8_type *a = f8_type_of(g, f8_at(g, r)->in[0]), *b = f8_type_of(g, f8_at(g, r)->in[1]);
+    *m = ta ? f8_type_columns(a) : f8_type_rows(a);
+    *k = ta ? f8_type_rows(a) : f8_type_columns(a);
+    *n = tb ? f8_type_rows(b) : f8_type_columns(b);
+}
+
+/* Whether the target has an FP8 GEMM of these sizes; nothing falls back to another recipe by itself. */
+static bool has_gemm(f8_scaler *s, const f8_graph *g, f8_ref r)
+{
+    const f8_target *t = f8_unit_target(s->u);
+    const char *linear = f8_attr_s(g, r, F8_A_NAME), *role = f8_attr_s(g, r, F8_A_ROLE);
+    int64_t m, n, k;
+    sizes_of(g, r, &m, &n, &k);
+    if (m % t->fp8_multiple == 0 && n % t->fp8_multiple == 0 && k % t->fp8_multiple == 0)
+        return true;
+    s->status = f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, g->loc[r],
+                        "'%s', %s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but this one "
+                        "has m = %lld, n = %lld, k = %lld; write recipe \"%s\" = bf16",
+                        linear, role, t->name, t->fp8_multiple, (long long)m, (long long)n, (long long)k,
+                        linear);
+    return false;
+}
+
 static void decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_choice *choice)
 {
     f8_unit *u = s->u;
     const f8_node *n = f8_at(g, old);
     const char *linear = f8_attr_s(g, old, F8_A_NAME), *role = f8_attr_s(g, old, F8_A_ROLE);
-    const bool ta = f8_attr_i(g, old, F8_A_TRANSPOSE_A), tb = f8_attr_i(g, old, F8_A_TRANSPOSE_B);
     const f8_type *a = f8_type_of(g, n->in[0]), *b = f8_type_of(g, n->in[1]);
     const f8_recipe *r = choice->recipe;
     const bool fp8 = r->scaling != F8_SCALING_NONE;
     f8_decision d = {.linear = linear, .role = role, .reason = choice->reason, .count = 1, .fp8 = fp8};
-    d.m = ta ? f8_type_columns(a) : f8_type_rows(a);
-    d.k = ta ? f8_type_rows(a) : f8_type_columns(a);
-    d.n = tb ? f8_type_rows(b) : f8_type_columns(b);
+    sizes_of(g, old, &d.m, &d.n, &d.k);
     const bool dy_a = !strcmp(role, "dgrad");
     d.a = f8_dtype_name(!fp8 ? a->dtype : dy_a ? r->gradient : r->forward);
     d.b = f8_dtype_name(!fp8 ? b->dtype : !strcmp(role, "wgrad") ? r->gradient : r->forward);
@@ -239,7 +263,7 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
     const f8_choice choice = f8_recipe_for(s->u, linear);
     if (s->record)
         decide(s, from, old, &choice);
-    if (choice.recipe->scaling == F8_SCALING_NONE)
+    if (choice.recipe->scaling == F8_SCALING_NONE || !has_gemm(s, from, old))
         return 0;
     f8_operand ka = F8_OPERAND_X, kb = F8_OPERAND_W;
     if (!strcmp(role, "dgrad")) {
@@ -263,8 +287,9 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
         F8_INT(F8_A_TRANSPOSE_A, f8_attr_i(from, old, F8_A_TRANSPOSE_A)),
         F8_INT(F8_A_TRANSPOSE_B, f8_attr_i(from, old, F8_A_TRANSPOSE_B)),
         F8_STR(F8_A_NAME, linear), F8_STR(F8_A_ROLE, role),
+        F8_INT(F8_A_TO, f8_attr_i(from, old, F8_A_TO)),
     };
-    return f8_make(to, F8_OP_SCALED_MATMUL, operands, n->n_in > 2 ? 5 : 4, attr, 4);
+    return f8_make(to, F8_OP_SCALED_MATMUL, operands, n->n_in > 2 ? 5 : 4, attr, 5);
 }
 
 /* ---- keep: operands read back by tests and tools ---- */

@@ -1,0 +1,24 @@
+/* Private to passes/legalize*.c. */
+#ifndef F8_LEGALIZE_H
+#define F8_LEGALIZE_H
+
+#include "passes/pass.h"
+
+typedef struct f8_legalizer {
+    const f8_unit *unit;
+    const f8_target *target;
+    const f8_func *func;
+    f8_uses uses; /* of the graph being rewritten */
+} f8_legalizer;
+
+/* legalize_gemm.c: node `old` (a MATMUL or SCALED_MATMUL; a CAST to bf16) as the target's GEMMs can
+ * take it; 0 to leave it as it is. */
+f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
+                     const f8_ref *in);
+f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
+                             const f8_ref *in);
+
+/* The node under views (all of which are RESHAPE or SLICE). */
+f8_ref f8_below_views(const f8_graph *g, f8_ref r);
+
+#endif
