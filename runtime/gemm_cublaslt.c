@@ -1,0 +1,257 @@
+/* GEMMs on cuBLASLt: see gemm_cublaslt.h. */
+#include "runtime/gemm_cublaslt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/cuda_internal.h"
+
+enum { CANDIDATES = 16 };
+
+struct f8_cublaslt_gemm {
+    f8_cublaslt_gemm *next;
+    f8_gemm_desc desc;
+    int alignment;
+    int64_t workspace; /* bytes allowed */
+    cublasLtMatmulDesc_t matmul;
+    cublasLtMatrixLayout_t a, b, c; /* cuBLASLt's: its A is our B */
+    cublasLtMatmulAlgo_t algo;
+    size_t used; /* workspace bytes the algorithm needs */
+    char text[160];
+};
+
+static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
+{
+    return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
+           x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->c == y->c && x->trans_a == y->trans_a &&
+           x->trans_b == y->trans_b && x->accumulate == y->accumulate && x->has_alpha == y->has_alpha &&
+           x->fast_accumulate == y->fast_accumulate;
+}
+
+static cudaDataType data_type(f8_dtype d)
+{
+    switch (d) {
+    case F8_BF16: return CUDA_R_16BF;
+    case F8_E4M3: return CUDA_R_8F_E4M3;
+    case F8_E5M2: return CUDA_R_8F_E5M2;
+    default: return CUDA_R_32F; /* f8_cublaslt_supports let nothing else through */
+    }
+}
+
+/* ---- descriptors ---- */
+
+#define LT(call, ...) \
+    F8_TRY(f8_cublaslt_check(cuda, cuda->lt.call(__VA_ARGS__), diag, #call " of '%s'", what))
+
+static f8_status set_attribute(f8_cuda *cuda, f8_cublaslt_gemm *g, int which, const void *value,
+                               size_t bytes, const char *what, f8_diag *diag)
+{
+    LT(cublasLtMatmulDescSetAttribute, g->matmul, which, value, bytes);
+    return F8_OK;
+}
+
+/* A row-major [rows, columns] is a column-major [columns, rows] of the same stride. */
+static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtype type, int64_t rows,
+                             int64_t columns, int64_t stride, const char *what, f8_diag *diag)
+{
+    LT(cublasLtMatrixLayoutCreate, out, data_type(type), (uint64_t)columns, (uint64_t)rows, stride);
+    return F8_OK;
+}
+
+static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a_scale, const void *b_scale,
+                            const char *what, f8_diag *diag)
+{
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b_scale, sizeof b_scale, what, diag));
+    return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scale, sizeof a_scale, what, diag);
+}
+
+static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    const f8_gemm_desc *d = &g->desc;
+    const int32_t op_a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t op_b = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    LT(cublasLtMatmulDescCreate, &g->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a, what, diag));
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b, what, diag));
+    if (f8_dtype_is_fp8(d->a)) {
+        const int8_t fast = d->fast_accumulate;
+        F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast, what, diag));
+    }
+    /* The heuristic may ask whether there are scales; it does not read them. */
+    if (d->has_alpha)
+        F8_TRY(set_scales(cuda, g, (void *)256, (void *)256, what, diag));
+    F8_TRY(make_layout(cuda, &g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, what,
+                       diag));
+    F8_TRY(make_layout(cuda, &g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, what,
+                       diag));
+    return make_layout(cuda, &g->c, d->c, d->m, d->n, d->ldc, what, diag);
+}
+
+/* ---- choosing the algorithm ---- */
+
+static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, cublasLtMatmulPreference_t p, const char *what,
+                     cublasLtMatmulHeuristicResult_t *result, int *n, f8_diag *diag)
+{
+    static const int alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint64_t workspace = (uint64_t)g->workspace;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->alignment;
+    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+       sizeof workspace);
+    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+       sizeof schemes);
+    for (int i = 0; i < 4; i++)
+        LT(cublasLtMatmulPreferenceSetAttribute, p, alignments[i], &align, sizeof align);
+    /* "Not supported" is how the heuristic says that it knows none. */
+    const cublasStatus_t s = cuda->lt.cublasLtMatmulAlgoGetHeuristic(
+        cuda->handle, g->matmul, g->a, g->b, g->c, g->c, p, CANDIDATES, result, n);
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
+        *n = 0;
+        return F8_OK;
+    }
+    return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoGetHeuristic of '%s'", what);
+}
+
+typedef struct algo_config {
+    int32_t id, split_k;
+    uint32_t tile, stages, scheme;
+} algo_config;
+
+static f8_status read_config(f8_cuda *cuda, const cublasLtMatmulAlgo_t *algo, algo_config *c,
+                             const char *what, f8_diag *diag)
+{
+    const struct {
+        int which;
+        void *to;
+    } field[] = {{CUBLASLT_ALGO_CONFIG_ID, &c->id},
+                 {CUBLASLT_ALGO_CONFIG_TILE_ID, &c->tile},
+                 {CUBLASLT_ALGO_CONFIG_STAGES_ID, &c->stages},
+                 {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &c->split_k},
+                 {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &c->scheme}};
+    size_t written = 0;
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        LT(cublasLtMatmulAlgoConfigGetAttribute, algo, field[i].which, field[i].to, sizeof(int32_t),
+           &written);
+    return F8_OK;
+}
+
+/* "In place" adds parts to C in the order they arrive; "output type" rounds each part to C's type. */
+static bool deterministic(const algo_config *c)
+{
+    return c->scheme == CUBLASLT_REDUCTION_SCHEME_NONE || c->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
+    memset(result, 0, sizeof result);
+    cublasLtMatmulPreference_t p = NULL;
+    int n = 0;
+    LT(cublasLtMatmulPreferenceCreate, &p);
+    const f8_status status = ask(cuda, g, p, what, result, &n, diag);
+    cuda->lt.cublasLtMatmulPreferenceDestroy(p);
+    F8_TRY(status);
+    for (int i = 0; i < n && i < CANDIDATES; i++) {
+        algo_config c = {0};
+        if (result[i].state != CUBLAS_STATUS_SUCCESS || result[i].workspaceSize > (size_t)g->workspace)
+            continue;
+        F8_TRY(read_config(cuda, &result[i].algo, &c, what, diag));
+        if (!deterministic(&c))
+            continue;
+        g->algo = result[i].algo;
+        g->used = result[i].workspaceSize;
+        snprintf(g->text, sizeof g->text,
+                 "algorithm %d, tile %u, stages %u, split-k %d, reduction %s, workspace %zu bytes", c.id,
+                 c.tile, c.stages, c.split_k,
+                 c.scheme == CUBLASLT_REDUCTION_SCHEME_NONE ? "none" : "f32 in workspace", g->used);
+        return F8_OK;
+    }
+    const f8_gemm_desc *d = &g->desc;
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "cuBLASLt %s has no deterministic algorithm for '%s' (%lld x %lld x %lld, %s x %s -> %s, "
+                   "%lld bytes of workspace; it proposed %d)",
+                   cuda->library[F8_CUDA_CUBLASLT].version, what, (long long)d->m, (long long)d->n,
+                   (long long)d->k, f8_dtype_name(d->a), f8_dtype_name(d->b), f8_dtype_name(d->c),
+                   (long long)g->workspace, n);
+}
+
+/* ---- life ---- */
+
+static void destroy(f8_cuda *cuda, f8_cublaslt_gemm *g, const f8_allocator *allocator)
+{
+    const cublasLtMatrixLayout_t layout[] = {g->a, g->b, g->c};
+    for (int i = 0; i < 3; i++)
+        if (layout[i])
+            cuda->lt.cublasLtMatrixLayoutDestroy(layout[i]);
+    if (g->matmul)
+        cuda->lt.cublasLtMatmulDescDestroy(g->matmul);
+    allocator->free(allocator->user, g, sizeof *g);
+}
+
+static f8_status make(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    const f8_target *target = f8_target_for_sm(cuda->facts.sm);
+    if (!target)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no target of ours is an sm_%d", cuda->facts.sm);
+    F8_TRY(f8_cublaslt_supports(target, &g->desc, diag));
+    F8_TRY(f8_cuda_cublaslt(cuda, diag));
+    F8_TRY(f8_cuda_enter(cuda, diag));
+    f8_status status = describe_problem(cuda, g, what, diag);
+    if (status == F8_OK)
+        status = choose(cuda, g, what, diag);
+    f8_cuda_leave(cuda);
+    return status;
+}
+
+f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
+                              const f8_gemm_desc *desc, int alignment, int64_t workspace, const char *what,
+                              f8_cublaslt_gemm **out, f8_diag *diag)
+{
+    *out = NULL;
+    for (f8_cublaslt_gemm *g = *list; g; g = g->next)
+        if (same_problem(&g->desc, desc) && g->alignment == alignment && g->workspace == workspace) {
+            *out = g;
+            return F8_OK;
+        }
+    f8_cublaslt_gemm *g = allocator->alloc(allocator->user, sizeof *g, _Alignof(f8_cublaslt_gemm));
+    if (!g)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *g);
+    *g = (f8_cublaslt_gemm){.desc = *desc, .alignment = alignment, .workspace = workspace};
+    const f8_status status = make(cuda, g, what, diag);
+    if (status != F8_OK) {
+        destroy(cuda, g, allocator);
+        return status;
+    }
+    g->next = *list;
+    *list = *out = g;
+    return F8_OK;
+}
+
+void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator)
+{
+    while (*list) {
+        f8_cublaslt_gemm *g = *list;
+        *list = g->next;
+        destroy(cuda, g, allocator);
+    }
+}
+
+const char *f8_cublaslt_describe(const f8_cublaslt_gemm *g)
+{
+    return g->text;
+}
+
+/* ---- running ---- */
+
+f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a, const void *b, void *c,
+                          const void *a_scale, const void *b_scale, void *workspace, void *stream,
+                          const char *what, f8_diag *diag)
+{
+    const float alpha = 1.0f, beta = g->desc.accumulate ? 1.0f : 0.0f;
+    if (g->desc.has_alpha)
+        F8_TRY(set_scales(cuda, g, a_scale, b_scale, what, diag));
+    LT(cublasLtMatmul, cuda->handle, g->matmul, &alpha, b, g->a, a, g->b, &beta, c, g->c, c, g->c, &g->algo,
+       workspace, (size_t)g->workspace, stream);
+    return F8_OK;
+}

@@ -1,0 +1,75 @@
+/* What cuBLASLt can multiply, told before anything runs: see gemm_cublaslt.h. The rules are those of
+ * its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
+#include "runtime/gemm_cublaslt.h"
+
+#define REFUSE(...) return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, __VA_ARGS__)
+
+static f8_status check_shape(const f8_gemm_desc *d, f8_diag *diag)
+{
+    const int64_t columns_a = d->trans_a ? d->m : d->k, columns_b = d->trans_b ? d->k : d->n;
+    if (d->m < 1 || d->n < 1 || d->k < 1)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "GEMM of m = %lld, n = %lld, k = %lld",
+                       (long long)d->m, (long long)d->n, (long long)d->k);
+    if (d->lda < columns_a || d->ldb < columns_b || d->ldc < d->n)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "GEMM's row strides %lld, %lld, %lld are less than its columns %lld, %lld, %lld",
+                       (long long)d->lda, (long long)d->ldb, (long long)d->ldc, (long long)columns_a,
+                       (long long)columns_b, (long long)d->n);
+    if (d->m > INT32_MAX || d->n > INT32_MAX || d->k > INT32_MAX)
+        REFUSE("cuBLASLt takes extents up to 2^31 - 1; this GEMM has m = %lld, n = %lld, k = %lld",
+               (long long)d->m, (long long)d->n, (long long)d->k);
+    return F8_OK;
+}
+
+static f8_status check_fp8(const f8_target *t, const f8_gemm_desc *d, f8_diag *diag)
+{
+    const int64_t multiple = t->fp8_multiple;
+    const struct {
+        const char *name;
+        int64_t value;
+    } extent[] = {{"m", d->m}, {"n", d->n}, {"k", d->k}, {"lda", d->lda}, {"ldb", d->ldb}};
+    if (t->sm < 89)
+        REFUSE("%s has no FP8 tensor cores", t->name);
+    if (d->a == F8_E5M2 && d->b == F8_E5M2)
+        REFUSE("cuBLASLt has no FP8 GEMM of two f8e5m2 operands; one must be f8e4m3");
+    for (int i = 0; i < 5; i++)
+        if (extent[i].value % multiple)
+            REFUSE("an FP8 GEMM's %s must be a multiple of %lld on %s; it is %lld", extent[i].name,
+                   (long long)multiple, t->name, (long long)extent[i].value);
+    if (d->ldc * (int64_t)f8_dtype_size(d->c) % 16)
+        REFUSE("rows of an FP8 GEMM's result must begin at multiples of 16 bytes; ldc is %lld of %s",
+               (long long)d->ldc, f8_dtype_name(d->c));
+    if (t->fp8_tn && (d->trans_a || !d->trans_b))
+        REFUSE("FP8 GEMMs on %s need k as the contiguous axis of both operands (trans_a = false, "
+               "trans_b = true); this one has trans_a = %s, trans_b = %s",
+               t->name, d->trans_a ? "true" : "false", d->trans_b ? "true" : "false");
+    return F8_OK;
+}
+
+static f8_status check_types(const f8_gemm_desc *d, bool fp8, f8_diag *diag)
+{
+    if (!fp8 && (d->a != d->b || (d->a != F8_F32 && d->a != F8_BF16)))
+        REFUSE("cuBLASLt has no GEMM of %s x %s: operands are both f32, both bf16 or both FP8",
+               f8_dtype_name(d->a), f8_dtype_name(d->b));
+    if (d->c != F8_F32 && (d->c != F8_BF16 || d->a == F8_F32))
+        REFUSE("a GEMM of %s x %s can't write %s: %s", f8_dtype_name(d->a), f8_dtype_name(d->b),
+               f8_dtype_name(d->c), d->a == F8_F32 ? "only f32" : "only f32 and bf16");
+    if ((d->round_a || d->round_b))
+        REFUSE("cuBLASLt does not round f32 operands to bf16 on the way in: cast them before");
+    if (d->has_alpha && !fp8)
+        REFUSE("scales are multiplied in by FP8 GEMMs only; this one is of %s x %s", f8_dtype_name(d->a),
+               f8_dtype_name(d->b));
+    return F8_OK;
+}
+
+f8_status f8_cublaslt_supports(const f8_target *target, const f8_gemm_desc *d, f8_diag *diag)
+{
+    if (target->kind != F8_TARGET_CUDA)
+        REFUSE("cuBLASLt runs on CUDA targets; this is for %s", target->name);
+    if (d->algorithm != F8_GEMM_AUTO && d->algorithm != F8_GEMM_CUBLASLT)
+        REFUSE("GEMM algorithm %s is not one of cuBLASLt's", f8_gemm_algorithm_name(d->algorithm));
+    F8_TRY(check_shape(d, diag));
+    const bool fp8 = f8_dtype_is_fp8(d->a) && f8_dtype_is_fp8(d->b);
+    F8_TRY(check_types(d, fp8, diag));
+    return fp8 ? check_fp8(target, d, diag) : F8_OK;
+}
