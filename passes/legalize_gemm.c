@@ -4,7 +4,7 @@
  *                         no rounded copy of a weight exists; elsewhere roundings are casts
  *   target->gemm_bf16     cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}: the
  *                         f32 result never lies in memory; elsewhere `to` is a cast
- *   target->fp8_tn        scaled_matmul has k as the contiguous axis of both operands: transposed codes.
+ *   target->fp8_tn        a product of FP8 codes has k as the contiguous axis of both operands: transposed codes.
  *                         The scale is one number for the tensor, so the transpose's codes are the codes'
  *                         transpose, and hash-consing makes one of a transpose wanted twice */
 #include "passes/legalize.h"
@@ -62,6 +62,30 @@ static f8_ref exchanged(f8_graph *g, f8_ref r)
     return turned;
 }
 
+/* Whether the target has this FP8 GEMM at all; else the message is written. A linear's sizes were
+ * checked where its recipe was chosen (scaling), so this is for products written as such. */
+static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old)
+{
+    const f8_node *n = f8_at(from, old);
+    const f8_target *t = l->target;
+    const f8_type *a = f8_type_of(from, n->in[0]),
+                  *b = f8_type_of(from, n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1]);
+    const int64_t size[] = {f8_type_rows(a), f8_type_columns(a), f8_type_rows(b), f8_type_columns(b)};
+    const int64_t by = t->fp8_multiple;
+    if (t->kind != F8_TARGET_CUDA)
+        return true;
+    if (a->dtype == F8_E5M2 && b->dtype == F8_E5M2)
+        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+                "%s: no GEMM of %s multiplies f8e5m2 by f8e5m2", f8_op_facts(n->op)->name, t->name);
+    else if (size[0] % by || size[1] % by || size[2] % by || size[3] % by)
+        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+                "%s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but the operands are "
+                "[%lld, %lld] and [%lld, %lld]",
+                f8_op_facts(n->op)->name, t->name, t->fp8_multiple, (long long)size[0],
+                (long long)size[1], (long long)size[2], (long long)size[3]);
+    return to->diag->status == F8_OK;
+}
+
 /* ---- one product ---- */
 
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
@@ -73,6 +97,9 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
     f8_ref operand[5] = {0};
     f8_attr attr[F8_MAX_ATTRS];
     bool changed = false, narrow = false;
+    const bool fp8 = f8_dtype_is_fp8(f8_type_of(from, n->in[0])->dtype);
+    if (fp8 && !has_fp8_gemm(l, to, from, old))
+        return 0;
     for (uint32_t i = 0; i < n->n_in; i++)
         operand[i] = in[i];
     for (int i = 0; i < n_attrs; i++) {
@@ -83,7 +110,7 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
         case F8_A_TRANSPOSE_A:
         case F8_A_TRANSPOSE_B: {
             const bool second = attr[i].key == F8_A_TRANSPOSE_B;
-            if (!scaled || !l->target->fp8_tn || (attr[i].i != 0) == second)
+            if (!fp8 || !l->target->fp8_tn || (attr[i].i != 0) == second)
                 break;
             attr[i].i = second;
             operand[second ? b : 0] = exchanged(to, operand[second ? b : 0]);

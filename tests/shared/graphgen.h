@@ -15,6 +15,8 @@ typedef struct graphgen_options {
     int steps;           /* at most; 0: what the seed says */
     const uint8_t *drop; /* by result, [GRAPHGEN_MAX_RESULTS]: leave it out; NULL: none */
     bool gemms;          /* with matmul, scaled_matmul, attention and attention_grad */
+    bool aligned_fp8;    /* FP8 GEMMs of sizes that are multiples of 16 only, more of them, as linears
+                          * have them: codes used twice, transposed, results rounded to bf16 */
 } graphgen_options;
 
 /* NULL with the message in diag. */

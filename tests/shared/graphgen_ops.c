@@ -300,6 +300,10 @@ static void product(f8_gen *t)
                             : da;
     const bool ta = f8_gen_chance(t, 3), tb = f8_gen_chance(t, 2),
                scaled = f8_dtype_is_fp8(da) && f8_gen_chance(t, 2);
+    if (t->aligned_fp8 && f8_dtype_is_fp8(da)) {
+        f8_gen_linear(t);
+        return;
+    }
     const f8_ref a = some_matrix(t, da);
     const f8_type s = *f8_type_of(t->g, a);
     const int64_t k = ta ? f8_type_rows(&s) : f8_type_columns(&s), n = 1 + f8_gen_size(t) % 270;
@@ -419,6 +423,10 @@ static void read_state(f8_gen *t)
 
 void f8_gen_step(f8_gen *t)
 {
+    if (t->aligned_fp8 && f8_gen_chance(t, 6)) {
+        f8_gen_linear(t);
+        return;
+    }
     switch (f8_gen_below(t, t->gemms ? 36 : 32)) {
     case 0:
     case 1:

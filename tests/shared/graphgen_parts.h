@@ -16,7 +16,7 @@ typedef struct f8_gen {
     f8_type shape[F8_GEN_SHAPES]; /* dtype unused */
     int n_shapes;
     int n_inputs;
-    bool gemms;
+    bool gemms, aligned_fp8;
     f8_ref next[F8_GEN_STATES]; /* by state: what was made to replace it (an accumulation into it),
                                    or 0 */
 } f8_gen;
@@ -50,6 +50,7 @@ f8_ref f8_gen_tensor(f8_gen *t, f8_dtype d);
 /* What broadcasts with `type`: a value, a constant or a new input. */
 f8_ref f8_gen_partner(f8_gen *t, const f8_type *type, f8_dtype d);
 
-void f8_gen_step(f8_gen *t); /* graphgen_ops.c */
+void f8_gen_step(f8_gen *t);   /* graphgen_ops.c */
+void f8_gen_linear(f8_gen *t); /* graphgen_fp8.c */
 
 #endif

@@ -1,0 +1,262 @@
+/* What passes do for CUDA targets: TN operands of FP8 GEMMs, GEMM results in bf16, transposes made by
+ * the kernels that compute the codes, padded rows; and that none of it changes a bit. */
+#include "tests/shared/compare.h"
+#include "tests/shared/compile.h"
+#include "tests/shared/graphgen.h"
+#include "tests/shared/program_check.h"
+#include "tests/shared/unit.h"
+
+#include "codegen/reference.h"
+#include "frontend/parse.h"
+#include "ir/program.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const targets[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
+static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
+static const char *const models[] = {"frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8",
+                                     "frontend/models/llama_block.f8"};
+
+/* ---- products ---- */
+
+static void legalize(test_unit *t, const char *target, const char *text)
+{
+    char whole[2048];
+    snprintf(whole, sizeof whole, "module m\n%s", text);
+    test_unit_parse(t, whole, "f32");
+    t->unit.options.target = f8_target_by_name(target);
+    test_pass(t, f8_pass_legalize);
+}
+
+static const struct {
+    const char *target, *text, *body;
+} products[] = {
+    /* a weight's rounding is a kernel of its own */
+    {"sm_90a",
+     "param w: f32[20, 8] zeros\nfunc forward(%x: bf16[30, 20]) -> (%y: f32[30, 8]) {\n"
+     "  return matmul(%x, cast(w) {to = bf16})\n}\n",
+     "  %1 = cast(w) {to = bf16}\n  %2 = matmul(%x, %1)\n  return %2\n"},
+    {"sm_90a",
+     "param w: f32[20, 8] zeros\nfunc forward(%x: bf16[30, 20]) -> (%y: f32[30, 8]) {\n"
+     "  return matmul(%x, w) {round_b = true}\n}\n",
+     "  %1 = cast(w) {to = bf16}\n  %2 = matmul(%x, %1)\n  return %2\n"},
+    /* a result rounded at once, also under a reshape */
+    {"sm_90a",
+     "func forward(%x: bf16[30, 20], %w: bf16[20, 8]) -> (%y: bf16[3, 10, 8]) {\n"
+     "  return cast(reshape(matmul(%x, %w)) {shape = [3, 10, 8]}) {to = bf16}\n}\n",
+     "  %1 = matmul(%x, %w) {to = bf16}\n  %2 = reshape(%1) {shape = [3, 10, 8]}\n  return %2\n"},
+    /* not where the f32 sum is wanted too, or is added to */
+    {"sm_90a",
+     "func forward(%x: bf16[30, 20], %w: bf16[20, 8]) -> (%y: bf16[30, 8], %z: f32[30, 8]) {\n"
+     "  %p = matmul(%x, %w)\n  return cast(%p) {to = bf16}, %p\n}\n",
+     "  %p = matmul(%x, %w)\n  %1 = cast(%p) {to = bf16}\n  return %1, %p\n"},
+    {"sm_90a",
+     "func forward(%x: bf16[30, 20], %w: bf16[20, 8], %a: f32[30, 8]) -> (%y: bf16[30, 8]) {\n"
+     "  return cast(matmul(%x, %w, %a)) {to = bf16}\n}\n",
+     "  %1 = matmul(%x, %w, %a)\n  %2 = cast(%1) {to = bf16}\n  return %2\n"},
+    {"sm_90a",
+     "func forward(%x: bf16[30, 20], %w: bf16[20, 8], %a: f32[8]) -> (%y: bf16[30, 8]) {\n"
+     "  return cast(add(matmul(%x, %w), %a)) {to = bf16}\n}\n",
+     "  %1 = matmul(%x, %w)\n  %2 = add(%1, %a)\n  %3 = cast(%2) {to = bf16}\n  return %3\n"},
+    /* the CPU's GEMM gives f32 only */
+    {"cpu",
+     "func forward(%x: bf16[30, 20], %w: bf16[20, 8]) -> (%y: bf16[30, 8]) {\n"
+     "  return matmul(%x, %w) {to = bf16}\n}\n",
+     "  %1 = matmul(%x, %w)\n  %2 = cast(%1) {to = bf16}\n  return %2\n"},
+    /* k contiguous on both sides; a transpose wanted twice is one node */
+    {"sm_90a",
+     "func forward(%a: f8e4m3[2, 16, 32], %b: f8e4m3[32, 48], %c: f8e5m2[32, 16], %s: f32[]) -> "
+     "(%x: f32[2, 16, 48], %y: f32[32, 16]) {\n"
+     "  return scaled_matmul(%a, %s, %b, %s), scaled_matmul(%a, %s, %c, %s) {transpose_a = true}\n}\n",
+     "  %b.t = transpose(%b) {perm = [1, 0]}\n"
+     "  %1 = scaled_matmul(%a, %s, %b.t, %s) {transpose_b = true}\n"
+     "  %2 = reshape(%a) {shape = [32, 32]}\n  %a.t = transpose(%2) {perm = [1, 0]}\n"
+     "  %c.t = transpose(%c) {perm = [1, 0]}\n"
+     "  %3 = scaled_matmul(%a.t, %s, %c.t, %s) {transpose_b = true}\n  return %1, %3\n"},
+    {"sm_89",
+     "func forward(%a: f8e4m3[16, 16], %s: f32[]) -> (%x: bf16[16, 16], %y: f32[16, 16]) {\n"
+     "  return scaled_matmul(%a, %s, %a, %s) {to = bf16}, scaled_matmul(%a, %s, %a, %s) "
+     "{transpose_a = true, transpose_b = true}\n}\n",
+     "  %a.t = transpose(%a) {perm = [1, 0]}\n"
+     "  %1 = scaled_matmul(%a, %s, %a.t, %s) {transpose_b = true, to = bf16}\n"
+     "  %2 = scaled_matmul(%a.t, %s, %a, %s) {transpose_b = true}\n  return %1, %2\n"},
+    {"sm_100a",
+     "func forward(%a: f8e4m3[16, 32], %b: f8e4m3[32, 48], %s: f32[]) -> (%x: f32[16, 48]) {\n"
+     "  return scaled_matmul(%a, %s, %b, %s)\n}\n",
+     "  %1 = scaled_matmul(%a, %s, %b, %s)\n  return %1\n"},
+};
+enum { N_PRODUCTS = sizeof products / sizeof *products };
+
+START_TEST(products_as_the_target_takes_them)
+{
+    test_unit t;
+    legalize(&t, products[_i].target, products[_i].text);
+    ck_assert_str_eq(test_print(&t, "forward"), products[_i].body);
+    test_unit_end(&t);
+}
+END_TEST
+
+static const struct {
+    const char *text, *message;
+} refused[] = {
+    {"func forward(%a: f8e4m3[16, 40], %b: f8e4m3[40, 48], %s: f32[]) -> (%x: f32[16, 48]) {\n"
+     "  return scaled_matmul(%a, %s, %b, %s)\n}\n",
+     "scaled_matmul: FP8 GEMMs of sm_90a have m, n and k that are multiples of 16, but the operands "
+     "are [16, 40] and [40, 48]"},
+    {"func forward(%a: f8e5m2[16, 32], %b: f8e5m2[32, 48]) -> (%x: f32[16, 48]) {\n"
+     "  return matmul(%a, %b)\n}\n",
+     "matmul: no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
+};
+
+START_TEST(refused_products)
+{
+    test_unit t;
+    char whole[2048];
+    snprintf(whole, sizeof whole, "module m\n%s", refused[_i].text);
+    test_unit_parse(&t, whole, "f32");
+    t.unit.options.target = f8_target_by_name("sm_90a");
+    ck_assert_int_eq(test_pass_fails(&t, f8_pass_legalize), F8_ERR_UNSUPPORTED);
+    ck_assert_str_eq(t.diag.text, refused[_i].message);
+    ck_assert_uint_eq(t.diag.loc.line, 3);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* A linear of other sizes: refused where its recipe is chosen, by name and place, with what to write.
+ * What it says to write works. */
+START_TEST(refused_linear)
+{
+    static const char text[] =
+        "module m\nparam fc.weight: f32[32, 40] normal(0.02)\nparam head.weight: f32[40, 16] normal(0.02)\n"
+        "func forward(%x: f32[48, 32]) -> (%loss: f32[]) {\n"
+        "  %h = linear(%x, fc.weight)\n"
+        "  return reshape(reduce_sum(reduce_sum(linear(tanh(%h), head.weight)) {axis = 0})) {shape = []}\n}\n";
+    static const char message[] =
+        "'fc', fprop: FP8 GEMMs of sm_90a have m, n and k that are multiples of 16, but this one has m = "
+        "48, n = 40, k = 32; write recipe \"fc\" = bf16";
+    for (int written = 0; written < 2; written++) {
+        test_unit t;
+        char whole[2048];
+        snprintf(whole, sizeof whole, "%s%s", text,
+                 written ? "recipe \"*\" = auto\nrecipe \"fc\" = bf16\nrecipe \"head\" = bf16\n" : "");
+        test_unit_parse(&t, whole, "delayed");
+        t.unit.options.target = f8_target_by_name("sm_90a");
+        const f8_status status = f8_run_passes(&t.unit);
+        ck_assert_msg(status == (written ? F8_OK : F8_ERR_UNSUPPORTED), "%s", t.diag.text);
+        if (!written) {
+            ck_assert_str_eq(t.diag.text, message);
+            ck_assert_uint_eq(t.diag.loc.line, 5);
+        }
+        test_unit_end(&t);
+    }
+}
+END_TEST
+
+/* ---- random graphs ---- */
+
+enum { GRAPHS = 150 };
+
+static f8_module *random_module(f8_unit *u, uint64_t seed, f8_arena *arena, f8_diag *diag)
+{
+    f8_arena_init(arena, NULL);
+    *diag = (f8_diag){0};
+    f8_module *m = graphgen_make(
+        &(graphgen_options){.seed = seed, .gemms = true, .aligned_fp8 = true}, arena, diag);
+    ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag->text);
+    *u = (f8_unit){.module = m, .arena = arena, .diag = diag};
+    return m;
+}
+
+static void run_random(f8_module *m, uint64_t seed, void **out)
+{
+    const f8_func *f = &m->func[0];
+    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
+    for (size_t i = 0; i < f->n_in; i++) {
+        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
+        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
+    }
+    for (size_t i = 0; i < f->n_out; i++)
+        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
+    f8_diag diag = {0};
+    ck_assert_msg(f8_reference_run(f, (const void *const *)in, out, NULL, &diag) == F8_OK,
+                  "seed %llu: %s", (unsigned long long)seed, diag.text);
+}
+
+static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize,
+                                                  f8_pass_legalize,  f8_pass_group,
+                                                  f8_pass_schedule,  f8_pass_memory};
+
+static void run_passes(f8_unit *u, uint64_t seed, int from, int to)
+{
+    for (int p = from; p < to; p++)
+        ck_assert_msg(passes[p](u) == F8_OK && f8_verify(u->module, u->diag) == F8_OK,
+                      "seed %llu, pass %d, %s: %s", (unsigned long long)seed, p,
+                      f8_unit_target(u)->name, u->diag->text);
+}
+
+/* Legalized for a GPU, for the CPU, or not at all: the same bits. Rounding a result at once is rounding
+ * it, and the reference's sums don't depend on how operands lie. Then the GPU's program is sound. */
+START_TEST(random_graphs_keep_bits)
+{
+    int rounded = 0, transposed = 0;
+    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
+        f8_arena arena[2];
+        f8_diag diag[2];
+        f8_unit u[2];
+        void *out[3][GRAPHGEN_MAX_RESULTS];
+        char message[F8_MESSAGE];
+        for (int i = 0; i < 2; i++) {
+            random_module(&u[i], seed, &arena[i], &diag[i]);
+            u[i].options.target = f8_target_by_name(i ? targets[(seed + (uint64_t)_i) % 4] : "cpu");
+            if (i == 0)
+                run_random(u[i].module, seed, out[2]);
+            run_passes(&u[i], seed, 0, 3);
+            run_random(u[i].module, seed, out[i]);
+        }
+        const f8_func *f = &u[1].module->func[0];
+        for (size_t i = 0; i < f->n_out; i++)
+            for (int k = 0; k < 3; k += 2)
+                ck_assert_msg(f8_same_bits("for a GPU", f->out[i].name, &f->out[i].type, out[1][i],
+                                           out[k][i], message),
+                              "seed %llu, against %d, %s", (unsigned long long)seed, k, message);
+        run_passes(&u[1], seed, 3, 6);
+        ck_assert_msg(f8_program_check(f, &diag[1]) == F8_OK, "seed %llu: %s",
+                      (unsigned long long)seed, diag[1].text);
+        for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+            rounded += f8_op_facts(f8_at(f->graph, r)->op)->cls == F8_GEMM &&
+                       f8_type_of(f->graph, r)->dtype == F8_BF16;
+        for (uint32_t i = 0; i < f->program->n_groups; i++)
+            for (uint32_t p = 0; p < f->program->group[i].n_phases; p++)
+                for (uint32_t k = 0; k < f->program->group[i].phase[p].n_out; k++)
+                    transposed += f8_at(f->graph, f->program->group[i].phase[p].out[k])->op ==
+                                  F8_OP_TRANSPOSE;
+        for (int i = 0; i < 2; i++)
+            f8_arena_end(&arena[i]);
+    }
+    ck_assert_int_gt(rounded, 50);
+    ck_assert_int_gt(transposed, 100);
+}
+END_TEST
+
+/* ---- main ---- */
+
+int main(void)
+{
+    (void)targets, (void)recipes, (void)models;
+    Suite *s = suite_create("cuda passes");
+    TCase *t = tcase_create("cuda passes");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, products_as_the_target_takes_them, 0, N_PRODUCTS);
+    tcase_add_loop_test(t, refused_products, 0, 2);
+    tcase_add_test(t, refused_linear);
+    tcase_add_loop_test(t, random_graphs_keep_bits, 0, 2);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
