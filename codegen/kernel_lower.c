@@ -22,6 +22,14 @@ static bool in_phase(const f8_kb *b, f8_ref ref)
     return low < p->n_nodes && p->node[low] == ref;
 }
 
+static bool in_list(const f8_ref *list, uint32_t n, f8_ref ref)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == ref)
+            return true;
+    return false;
+}
+
 static bool is_view(f8_op op)
 {
     return op == F8_OP_RESHAPE || op == F8_OP_BROADCAST;
@@ -250,6 +258,15 @@ static uint32_t lower_function(f8_kb *b, const f8_node *n)
     }
 }
 
+/* Whether a value this phase computes was stored by an earlier phase or group, to be read from there. */
+static bool stored_before(const f8_kb *b, f8_ref ref)
+{
+    for (uint32_t p = 0; p < b->phase_index; p++)
+        if (in_list(b->group->phase[p].out, b->group->phase[p].n_out, ref))
+            return true;
+    return in_list(b->group->in, b->group->n_in, ref);
+}
+
 static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
 {
     const int64_t cols = f8_type_columns(&n->type);
@@ -261,7 +278,7 @@ static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
         return f8_kb_fail(b, self, "groups of columns that the domain splits:");
     shift = ((shift % group) + group) % group;
     const f8_ref x = source_of(b, n->in[0]);
-    if (!in_phase(b, x))
+    if (!in_phase(b, x) || stored_before(b, x))
         return load(b, x, &n->type, shift, group);
     const f8_node *inner = f8_at(b->graph, x);
     const f8_ref stored = inner->op == F8_OP_CAST ? source_of(b, inner->in[0]) : 0;
@@ -371,14 +388,6 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
 }
 
 /* ---- the phase ---- */
-
-static bool in_list(const f8_ref *list, uint32_t n, f8_ref ref)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == ref)
-            return true;
-    return false;
-}
 
 /* A phase says which values it writes; where it does not, of the phases of a group that compute a value
  * the first writes it. */

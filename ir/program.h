@@ -28,7 +28,9 @@ typedef enum f8_group_kind {
  * same phase). REDUCE_SUM along axis 0 ([rows, cols] -> [ceil(rows/64), cols] with block = 64, or
  * rows <= 64 -> [1, cols]) may only be an output. Nodes ascend (topological). A node may stand in several
  * phases or groups (cheap pointwise recomputed instead of stored); it is written by one only.
- * A flat phase (no reductions, all values FULL or ONE) has rows = 1 and cols = all elements.
+ * Where the target stores transposes (ir/target.h), a TRANSPOSE of a FULL value, [rows, cols] to [cols, rows],
+ * may stand in a phase, only as an `out`: the domain stays its operand's, nothing in the phase uses it.
+ * A flat phase (no reductions, no transposes, all values FULL or ONE) has rows = 1 and cols = all elements.
  *
  * An operand of a node in a phase is computed in the phase if it stands in `node`; CONST and IOTA are
  * computed on the spot when they have no place; anything else is read at its place. A RESHAPE in

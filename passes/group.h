@@ -90,6 +90,13 @@ static inline bool f8_group_computed(const f8_group_node *n)
     return n->role == F8_ROLE_FUSED || n->role == F8_ROLE_ALIAS;
 }
 
+/* Whether a FUSED node is only ever an output of its phase: a column sum, whose blocks are other rows,
+ * and a transpose, whose rows are the phase's columns. */
+static inline bool f8_group_output_only(const f8_grouping *s, f8_ref r)
+{
+    return f8_is_column_reduce(s->g, r) || s->g->node[r].op == F8_OP_TRANSPOSE;
+}
+
 /* Whether an operand of user `n` is computed in the same phase when both are at home. */
 static inline bool f8_group_same_home(const f8_grouping *s, f8_ref a, f8_ref b)
 {

@@ -13,6 +13,19 @@
 
 /* ---- roles ---- */
 
+/* Whether the phase that computes its operand stores a transpose's elements too, instead of a copy of
+ * its own. */
+static bool stored_transposed(const f8_grouping *s, f8_ref r)
+{
+    if (!f8_unit_target(s->unit)->transposed_stores || s->unit->options.no_fuse ||
+        !f8_is_matrix_transpose(s->g, r))
+        return false;
+    const f8_ref o = s->g->node[r].in[0], base = s->view[o].base;
+    const f8_group_role role = s->node[o].role;
+    return (role == F8_ROLE_FUSED || role == F8_ROLE_ALIAS) &&
+           s->node[base].role == F8_ROLE_FUSED && !f8_group_output_only(s, base);
+}
+
 static f8_group_role role_of(const f8_grouping *s, f8_ref r)
 {
     const f8_graph *g = s->g;
@@ -45,8 +58,8 @@ static f8_group_role role_of(const f8_grouping *s, f8_ref r)
     case F8_OP_ATTENTION:
     case F8_OP_ATTENTION_GRAD:
     case F8_OP_EMBEDDING_GRAD:
-    case F8_OP_TRANSPOSE:
     case F8_OP_CONCAT: return F8_ROLE_WHOLE;
+    case F8_OP_TRANSPOSE: return stored_transposed(s, r) ? F8_ROLE_FUSED : F8_ROLE_WHOLE;
     default: return F8_ROLE_FUSED;
     }
 }
@@ -58,7 +71,7 @@ bool f8_group_memory_edge(const f8_grouping *s, f8_ref r, uint32_t i)
         return true;
     if (n->op == F8_OP_EMBEDDING || n->op == F8_OP_ROLL)
         return true;
-    if (f8_is_reduce(n->op) || n->op == F8_OP_RESHAPE || s->g->node[n->in[i]].op == F8_OP_IOTA)
+    if (f8_is_reduce(n->op) || n->op == F8_OP_RESHAPE || n->op == F8_OP_TRANSPOSE || s->g->node[n->in[i]].op == F8_OP_IOTA)
         return false;
     return f8_read_of(&n->type, f8_type_of(s->g, n->in[i])).kind == F8_READ_PERIODIC;
 }
@@ -81,7 +94,7 @@ static void mark_needs(f8_grouping *s)
         const f8_node *n = f8_at(s->g, r);
         if (!s->node[r].live)
             continue;
-        if (f8_is_column_reduce(s->g, r) ||
+        if ((s->node[r].role == F8_ROLE_FUSED && f8_group_output_only(s, r)) ||
             (s->unit->options.no_fuse && s->node[r].role == F8_ROLE_FUSED))
             s->node[r].must = true;
         for (uint32_t i = 0; i < n->n_in; i++) {
@@ -119,7 +132,7 @@ static f8_when operand_when(const f8_grouping *s, f8_ref r, uint32_t i)
         return 0;
     if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i))
         return after(s, s->view[o].base);
-    if (n->rows == p->rows && n->cols == p->cols && !f8_is_column_reduce(s->g, s->view[o].base))
+    if (n->rows == p->rows && n->cols == p->cols && !f8_group_output_only(s, s->view[o].base))
         return p->when;
     f8_when when = 0;
     for (uint32_t k = 0; k < p->sources.n; k++)
@@ -148,7 +161,7 @@ static f8_ref statistic_operand(const f8_grouping *s, f8_ref r)
         const f8_type *t = f8_type_of(s->g, o);
         if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i) || p->rows != rows ||
             f8_type_columns(t) != 1 || f8_type_rows(t) != rows ||
-            f8_is_column_reduce(s->g, s->view[o].base))
+            f8_group_output_only(s, s->view[o].base))
             continue;
         if (!best || p->when > s->node[best].when)
             best = o;
@@ -160,7 +173,8 @@ static void place_in_time(f8_grouping *s, f8_ref r)
 {
     const f8_node *n = f8_at(s->g, r);
     f8_group_node *p = &s->node[r];
-    const f8_type *shape = f8_is_reduce(n->op) ? f8_type_of(s->g, n->in[0]) : &n->type;
+    const bool other = f8_is_reduce(n->op) || n->op == F8_OP_TRANSPOSE; /* than its result's shape */
+    const f8_type *shape = other ? f8_type_of(s->g, n->in[0]) : &n->type;
     p->rows = f8_type_rows(shape);
     p->cols = f8_type_columns(shape);
     if (p->cols == 1 && !s->unit->options.no_fuse) {
@@ -223,7 +237,7 @@ static bool add_source(f8_sources *set, f8_ref r)
 static bool recomputable(const f8_grouping *s, f8_ref r)
 {
     const f8_op op = s->g->node[r].op;
-    if (s->unit->options.no_fuse || f8_is_column_reduce(s->g, r))
+    if (s->unit->options.no_fuse || f8_group_output_only(s, r))
         return false;
     return f8_op_facts(op)->cls == F8_POINTWISE || op == F8_OP_ROLL || op == F8_OP_BROADCAST;
 }

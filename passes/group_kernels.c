@@ -230,7 +230,7 @@ static bool is_flat(const f8_grouping *s, const uint8_t *in_columns, const f8_ph
         const f8_node *n = f8_at(s->g, r);
         const bool one = f8_type_elements(&n->type) == 1;
         if (f8_is_reduce(n->op) || n->op == F8_OP_ROLL || n->op == F8_OP_EMBEDDING ||
-            in_columns[r] || (!one && f8_type_elements(&n->type) != p->rows * p->cols))
+            n->op == F8_OP_TRANSPOSE || in_columns[r] || (!one && f8_type_elements(&n->type) != p->rows * p->cols))
             return false;
         for (uint32_t k = 0; k < n->n_in; k++) {
             const f8_ref o = n->in[k];
@@ -338,8 +338,10 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
             for (uint32_t m = 0; m < s->g->node[p->node[j]].n_in; m++) {
                 const f8_ref o = s->g->node[p->node[j]].in[m], base = s->view[o].base;
                 const bool calc = s->node[base].role == F8_ROLE_CALC && !s->node[base].must;
-                if (calc || e->seen[o] == number || e->seen[base] == number ||
-                    holds(p->node, p->n_nodes, o))
+                /* some reads are of memory even where the phase computes the value again */
+                const bool here = holds(p->node, p->n_nodes, o) &&
+                                  !f8_group_memory_edge(s, p->node[j], m);
+                if (calc || e->seen[o] == number || e->seen[base] == number || here)
                     continue;
                 e->seen[o] = number;
                 e->list[n_in++] = o;

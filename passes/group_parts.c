@@ -42,7 +42,7 @@ static bool computed_here(const cell *c, f8_ref r, uint32_t i)
     const f8_ref o = s->g->node[r].in[i];
     if (!f8_group_computed(&s->node[o]) || f8_group_memory_edge(s, r, i))
         return false;
-    if (f8_group_same_home(s, o, c->home) && !f8_is_column_reduce(s->g, s->view[o].base))
+    if (f8_group_same_home(s, o, c->home) && !f8_group_output_only(s, s->view[o].base))
         return true;
     return !stored_source(s, o);
 }

@@ -122,3 +122,10 @@ bool f8_is_column_reduce(const f8_graph *g, f8_ref r)
     const int rank = f8_type_of(g, n->in[0])->rank;
     return rank > 1 && (axis == 0 || axis == -rank);
 }
+
+bool f8_is_matrix_transpose(const f8_graph *g, f8_ref r)
+{
+    const f8_node *n = f8_at(g, r);
+    return n->op == F8_OP_TRANSPOSE && n->type.rank == 2 && n->type.dim[0] > 1 &&
+           n->type.dim[1] > 1 && f8_attr_ints(g, r, F8_A_PERM).v[0] == 1;
+}

@@ -46,6 +46,9 @@ const f8_port *f8_input_port(const f8_func *f, f8_ref r);
  * rows. */
 bool f8_is_column_reduce(const f8_graph *g, f8_ref r);
 
+/* A TRANSPOSE of a matrix: rows and columns exchanged, both more than one. */
+bool f8_is_matrix_transpose(const f8_graph *g, f8_ref r);
+
 static inline bool f8_is_reduce(f8_op op)
 {
     return op == F8_OP_REDUCE_SUM || op == F8_OP_REDUCE_MAX || op == F8_OP_REDUCE_AMAX;

@@ -169,8 +169,8 @@ bool f8_storage_group_may_overwrite(const f8_storage *s, uint32_t index, f8_ref 
             uses += s->view[n->in[i]].base == from;
         return acc && s->view[acc].base == from && uses == 1;
     }
-    if (group->kind != F8_GROUP_ROWS)
-        return false;
+    if (group->kind != F8_GROUP_ROWS || s->g->node[to].op == F8_OP_TRANSPOSE)
+        return false; /* a transpose is written at other rows and columns than are read */
     bool written = false;
     for (uint32_t i = 0; i < group->n_phases; i++) {
         const f8_phase *p = &group->phase[i];

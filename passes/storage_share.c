@@ -42,8 +42,9 @@ static bool writes_gaps(const f8_storage *s, f8_ref r)
     for (uint32_t i = 0; i < group->n_phases; i++)
         for (uint32_t k = 0; k < group->phase[i].n_out; k++)
             if (group->phase[i].out[k] == r)
-                return group->phase[i].rows == f8_type_rows(f8_type_of(s->g, r)) &&
-                       group->phase[i].cols == f8_type_columns(f8_type_of(s->g, r));
+                return s->g->node[r].op == F8_OP_TRANSPOSE ||
+                       (group->phase[i].rows == f8_type_rows(f8_type_of(s->g, r)) &&
+                        group->phase[i].cols == f8_type_columns(f8_type_of(s->g, r)));
     return false;
 }
 

@@ -255,7 +255,7 @@ static bool may_share_moment(const judge *j, const reading *by, f8_ref read, con
     if (!by->phase)
         return false;
     const region a = region_of(j, read, &j->p->place[read]);
-    return same_region(&a, &w->at) && n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING &&
+    return same_region(&a, &w->at) && j->g->node[w->value].op != F8_OP_TRANSPOSE && n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING &&
            f8_dtype_size(f8_type_of(j->g, read)->dtype) ==
                f8_dtype_size(f8_type_of(j->g, w->value)->dtype);
 }
@@ -329,6 +329,11 @@ static f8_status check_shape(judge *j, const f8_phase *p, f8_ref r)
                       (p->rows == 1 && all == p->cols);
     const f8_op op = j->g->node[r].op;
     const bool sums = op == F8_OP_REDUCE_SUM && cols == p->cols && rows == (p->rows + 63) / 64;
+    if (op == F8_OP_TRANSPOSE)
+        return rows == p->cols && cols == p->rows && p->rows > 1 && p->cols > 1 &&
+                       in_list(p->out, p->n_out, r)
+                   ? F8_OK
+                   : fault(j, r, "is a transpose of something else than its phase's domain", 0);
     if (!fits && !sums)
         return fault(j, r, "does not fit its phase", 0);
     if (in_list(p->out, p->n_out, r) && p->rows > 1 && rows == 1 && !sums)
@@ -350,6 +355,8 @@ static f8_status check_phase(judge *j, const f8_group *group, const f8_phase *p,
             const f8_ref o = j->g->node[r].in[k];
             const f8_op op = j->g->node[o].op;
             if (in_list(p->node, p->n_nodes, o)) {
+                if (op == F8_OP_TRANSPOSE)
+                    return fault(j, o, "is a transpose used in its own phase", r);
                 if (op == F8_OP_REDUCE_SUM && f8_type_rows(f8_type_of(j->g, o)) != p->rows)
                     return fault(j, o, "is a column sum used in its own phase", r);
                 continue;
