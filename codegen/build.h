@@ -8,6 +8,7 @@
 #ifndef F8_CODEGEN_BUILD_H
 #define F8_CODEGEN_BUILD_H
 
+#include "codegen/cuda_report.h"
 #include "ir/program.h"
 #include "ir/target.h"
 #include "runtime/plan.h"
@@ -18,6 +19,13 @@ typedef struct f8_build_kernel {
     uint64_t hash;
     uint32_t launches; /* steps that run it, over all functions */
     double seconds;    /* to print and compile it */
+    /* CUDA: one entry for each __global__ function */
+    const char *symbol, *cuda; /* its CUDA C, which attention's kernels share */
+    uint32_t image;            /* index of the plan's */
+    uint32_t threads, shared;  /* of a block; bytes of dynamic shared memory */
+    bool multi;                /* many tensors in one launch */
+    bool reported;             /* the compiler's log has: */
+    f8_cuda_report report;
 } f8_build_kernel;
 
 /* CUDA: what one image of the plan was made from, in the build's arena. */
@@ -30,7 +38,8 @@ typedef struct f8_build_image {
 typedef struct f8_build_stats {
     f8_build_kernel *kernel; /* in the build's arena */
     uint32_t n_kernels;
-    f8_build_image *image; /* CUDA: plan->n_images of them */
+    f8_build_image *image; /* CUDA */
+    uint32_t n_images;     /* the plan's, or with text_only what it would have */
     double describe, compile, link; /* seconds; compile is elapsed time over all threads */
     int64_t code_bytes;
 } f8_build_stats;
@@ -44,12 +53,14 @@ typedef struct f8_build_options {
     const f8_allocator *
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */
     struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda.h): whose NVRTC compiles; needs no device */
-    bool want_ptx;         /* CUDA: keep the PTX, in stats->image */
+    bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
+    bool text_only;        /* CUDA: stop at CUDA C, which needs no NVRTC; the plan has no images */
     f8_build_stats *stats; /* filled when not NULL */
 } f8_build_options;
 
-/* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM; F8_ERR_INTERNAL for a program that breaks
- * the rules of ir/program.h; F8_ERR_UNSUPPORTED for what no kernel can do. */
+/* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM or NVRTC; F8_ERR_INTERNAL for a program that
+ * breaks the rules of ir/program.h or a kernel that does not compile; F8_ERR_UNSUPPORTED for what the
+ * target can't do; F8_ERR_INPUT for a CUDA target without options.cuda. */
 f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
                         f8_plan *plan, f8_diag *d);
 

@@ -115,7 +115,8 @@ struct f8_build {
     uint32_t table_size;
     size_t unit_room, step_room, draft_room;
     f8_build_draft **drafts; /* by function of the plan: its steps' */
-    f8_build_image *image;   /* CUDA: plan->n_images of them */
+    f8_build_image *image;   /* CUDA: the plan's, or what they would be made from */
+    uint32_t n_images;
     /* the function being built */
     const f8_func *func;
     f8_plan_func *out;

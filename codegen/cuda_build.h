@@ -1,0 +1,24 @@
+/* Building plans for CUDA: units become CUDA C, batches of them cubins. cuda_build.c: the target's part of
+ * steps; cuda_build_units.c: text and compiling. Internal to codegen. */
+#ifndef F8_CODEGEN_CUDA_BUILD_H
+#define F8_CODEGEN_CUDA_BUILD_H
+
+#include "codegen/build_parts.h"
+#include "codegen/cuda.h"
+
+/* One form of a unit, for one tensor or for many, as code. */
+typedef struct f8_cuda_code {
+    uint32_t unit;
+    bool multi;
+    uint32_t launches;
+    uint32_t image;
+    const char *text;
+    uint32_t line, lines; /* in the image's text: its first line, from 1 */
+    f8_cuda_attention parts; /* its kernels; tasks: attention's alone */
+    double seconds;
+} f8_cuda_code;
+
+/* All forms that some step launches, in order of units: emitted, then compiled. */
+f8_status f8_cuda_build_units(f8_build *b);
+
+#endif

@@ -1,0 +1,307 @@
+/* Units to CUDA C and cubins: see cuda_build.h.
+ *
+ * Texts are made in order, on one thread. A batch is a run of them, fixed by their sizes before any
+ * compiler starts, and images come in batch order, so the plan's bytes depend neither on the number of
+ * threads nor on timing. */
+#include "codegen/cuda_build.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/cuda_copy.h"
+#include "codegen/cuda_scatter.h"
+#include "runtime/cuda.h"
+
+enum { MOST_THREADS = 16, BATCH_CHARACTERS = 40000, HEADER_LINES = 1 };
+
+static const char header_line[] = "#include \"fp8c.cuh\"\n";
+
+/* Which codes an image is made of, and what came of compiling it. */
+typedef struct batch {
+    uint32_t begin, end;
+    char *text;
+    f8_nvrtc_result result;
+    double seconds;
+} batch;
+
+typedef struct pool {
+    f8_build *b;
+    f8_cuda_code **code;
+    uint32_t n_codes;
+    batch *batch;
+    uint32_t n_batches;
+    atomic_uint next;
+    atomic_bool failed;
+} pool;
+
+typedef struct worker {
+    pool *p;
+    f8_arena arena; /* results, until they are the plan's */
+    f8_diag diag;
+    f8_status status;
+    uint32_t failed; /* the batch that did */
+    pthread_t thread;
+    bool started;
+} worker;
+
+/* ---- texts ---- */
+
+/* A name in a comment: nothing that could end it. */
+static void add_comment(f8_text *t, const f8_build_unit *u, bool multi)
+{
+    f8_text_add(t, "\n/* ");
+    for (const char *s = u->name; *s; s++)
+        f8_text_add(t, "%c", *s == '*' || *s == '/' || *s == '\\' || *s < ' ' ? ' ' : *s);
+    f8_text_add(t, "%s */\n", multi ? ": many tensors" : "");
+}
+
+static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *code, const char *symbol,
+                           f8_text *t, f8_diag *d)
+{
+    code->parts.n = 1;
+    switch (u->kind) {
+    case F8_UNIT_ROWS:
+        return f8_cuda_rows_emit(t, b->facts, u->kernel, code->multi, symbol, &code->parts.launch[0], d);
+    case F8_UNIT_ATTENTION:
+        return f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts, d);
+    case F8_UNIT_SCATTER:
+        return f8_cuda_scatter_emit(t, u->dtype, symbol, &code->parts.launch[0], d);
+    case F8_UNIT_COPY: f8_cuda_copy_emit(t, u->copy, symbol, &code->parts.launch[0]); return F8_OK;
+    }
+    return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a unit of an unknown kind");
+}
+
+static f8_status emit(f8_build *b, uint32_t unit, bool multi)
+{
+    f8_build_unit *u = &b->unit[unit];
+    f8_cuda_code *code = F8_NEW(b->arena, f8_cuda_code);
+    f8_text t = {.arena = b->arena};
+    f8_diag why = {0};
+    char symbol[32];
+    if (!code)
+        return f8_arena_status(b->arena, b->diag);
+    u->cuda[multi] = code;
+    code->unit = unit;
+    code->multi = multi;
+    snprintf(symbol, sizeof symbol, "k%u%s", unit, multi ? "m" : "");
+    add_comment(&t, u, multi);
+    const f8_status s = emit_unit(b, u, code, symbol, &t, &why);
+    if (s != F8_OK)
+        return f8_fail(b->diag, s, u->loc, "kernel '%s': %s", u->name, why.text);
+    F8_TRY(f8_arena_status(b->arena, b->diag));
+    code->text = t.s;
+    for (const char *c = t.s; *c; c++)
+        code->lines += *c == '\n';
+    return F8_OK;
+}
+
+/* The forms that steps launch, and how often. */
+static f8_status emit_all(f8_build *b, pool *p)
+{
+    for (uint32_t f = 0; f < b->plan->n_funcs; f++)
+        for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
+            for (uint32_t k = 0; k < b->drafts[f][i].n_launches; k++) {
+                const f8_build_launch *l = &b->drafts[f][i].launch[k];
+                const bool multi = l->n_instances > 1;
+                if (!b->unit[l->unit].cuda[multi])
+                    F8_TRY(emit(b, l->unit, multi));
+                b->unit[l->unit].cuda[multi]->launches++;
+            }
+    p->code = F8_NEW_ARRAY(b->arena, f8_cuda_code *, 2 * b->n_units + 1);
+    p->batch = F8_NEW_ARRAY(b->arena, batch, 2 * b->n_units + 1);
+    if (!p->code || !p->batch)
+        return f8_arena_status(b->arena, b->diag);
+    for (uint32_t i = 0; i < b->n_units; i++)
+        for (int form = 0; form < 2; form++)
+            if (b->unit[i].cuda[form])
+                p->code[p->n_codes++] = b->unit[i].cuda[form];
+    for (uint32_t i = 0; i < p->n_codes; i++)
+        b->plan->n_kernels += (uint32_t)p->code[i]->parts.n;
+    return F8_OK;
+}
+
+static f8_status make_batch(pool *p, uint32_t begin, uint32_t end)
+{
+    f8_build *b = p->b;
+    batch *a = &p->batch[p->n_batches];
+    f8_text t = {.arena = b->arena};
+    uint32_t line = HEADER_LINES + 1;
+    *a = (batch){.begin = begin, .end = end};
+    f8_text_add(&t, "%s", header_line);
+    for (uint32_t i = begin; i < end; i++) {
+        p->code[i]->image = p->n_batches;
+        p->code[i]->line = line;
+        line += p->code[i]->lines;
+        f8_text_add(&t, "%s", p->code[i]->text);
+    }
+    a->text = t.s;
+    p->n_batches++;
+    return f8_arena_status(b->arena, b->diag);
+}
+
+static f8_status make_batches(pool *p)
+{
+    size_t size = 0;
+    uint32_t begin = 0;
+    for (uint32_t i = 0; i < p->n_codes; i++) {
+        const size_t n = strlen(p->code[i]->text);
+        if (i > begin && size + n > BATCH_CHARACTERS && !p->b->options->want_ptx) {
+            F8_TRY(make_batch(p, begin, i));
+            begin = i;
+            size = 0;
+        }
+        size += n;
+    }
+    return make_batch(p, begin, p->n_codes);
+}
+
+/* ---- compiling ---- */
+
+static f8_status compile_batch(worker *w, uint32_t index)
+{
+    const f8_build *b = w->p->b;
+    batch *a = &w->p->batch[index];
+    const double start = f8_build_now();
+    char name[32];
+    snprintf(name, sizeof name, "fp8c_%u.cu", index);
+    const f8_status s =
+        f8_cuda_compile(b->options->cuda, a->text, name, f8_cuda_header, "fp8c.cuh", b->facts->name,
+                        b->options->want_ptx, &w->arena, &a->result, &w->diag);
+    a->seconds = f8_build_now() - start;
+    return s;
+}
+
+static void *work(void *user)
+{
+    worker *w = user;
+    while (!atomic_load(&w->p->failed)) {
+        const uint32_t index = atomic_fetch_add(&w->p->next, 1);
+        if (index >= w->p->n_batches)
+            break;
+        w->status = compile_batch(w, index);
+        w->failed = index;
+        if (w->status != F8_OK)
+            atomic_store(&w->p->failed, true);
+    }
+    return NULL;
+}
+
+/* The kernel whose text has this place of the compiler's first error, or that ptxas names. */
+static const f8_cuda_code *culprit(const pool *p, const batch *a, const char *log)
+{
+    const char *error = log ? strstr(log, "error") : NULL;
+    if (!error)
+        return p->code[a->begin];
+    const char *line = error;
+    while (line > log && line[-1] != '\n')
+        line--;
+    const char *open = strchr(line, '(');
+    const long at = open && open < error && strncmp(line, "fp8c_", 5) == 0 ? strtol(open + 1, NULL, 10) : 0;
+    for (uint32_t i = a->begin; i < a->end; i++)
+        if (at >= p->code[i]->line && at < (long)(p->code[i]->line + p->code[i]->lines))
+            return p->code[i];
+    for (uint32_t i = a->end; i-- > a->begin;)
+        if (strstr(line, p->code[i]->parts.launch[0].symbol))
+            return p->code[i];
+    return p->code[a->begin];
+}
+
+static f8_status failure(pool *p, const worker *w)
+{
+    f8_build *b = p->b;
+    const batch *a = &p->batch[w->failed];
+    if (w->status != F8_ERR_INTERNAL)
+        return f8_fail(b->diag, w->status, w->diag.loc, "%s", w->diag.text);
+    const f8_cuda_code *code = culprit(p, a, a->result.log);
+    const f8_build_unit *u = &b->unit[code->unit];
+    return f8_fail(b->diag, w->status, u->loc, "kernel '%s' (%s): %s", u->name,
+                   code->parts.launch[0].symbol, w->diag.text);
+}
+
+/* The first worker is this thread; others that can't be started leave it their share. */
+static f8_status run_workers(pool *p, worker *w, int n)
+{
+    for (int i = 1; i < n; i++)
+        w[i].started = pthread_create(&w[i].thread, NULL, work, &w[i]) == 0;
+    work(&w[0]);
+    for (int i = 1; i < n; i++)
+        if (w[i].started)
+            pthread_join(w[i].thread, NULL);
+    const worker *first = NULL; /* of those that failed, the one with the lowest batch */
+    for (int i = 0; i < n; i++)
+        if (w[i].status != F8_OK && (!first || w[i].failed < first->failed))
+            first = &w[i];
+    return first ? failure(p, first) : F8_OK;
+}
+
+static f8_status take_image(f8_build *b, const batch *a, f8_image *to, f8_build_image *info)
+{
+    to->size = (int64_t)a->result.cubin_size;
+    to->bytes = f8_arena_array(b->arena, a->result.cubin_size, 1);
+    info->log = f8_arena_strdup(b->arena, a->result.log ? a->result.log : "");
+    if (a->result.ptx)
+        info->ptx = f8_arena_strdup(b->arena, a->result.ptx);
+    if (!to->bytes || !info->log || (a->result.ptx && !info->ptx))
+        return f8_arena_status(b->arena, b->diag);
+    memcpy(to->bytes, a->result.cubin, a->result.cubin_size);
+    return F8_OK;
+}
+
+static f8_status take_images(pool *p)
+{
+    f8_build *b = p->b;
+    b->plan->image = F8_NEW_ARRAY(b->arena, f8_image, p->n_batches);
+    if (!b->plan->image)
+        return f8_arena_status(b->arena, b->diag);
+    for (uint32_t i = 0; i < p->n_batches; i++) {
+        F8_TRY(take_image(b, &p->batch[i], &b->plan->image[i], &b->image[i]));
+        for (uint32_t k = p->batch[i].begin; k < p->batch[i].end; k++) /* compiled as one */
+            p->code[k]->seconds = p->batch[i].seconds / (p->batch[i].end - p->batch[i].begin);
+    }
+    b->plan->n_images = p->n_batches;
+    return F8_OK;
+}
+
+static f8_status compile_all(pool *p)
+{
+    f8_build *b = p->b;
+    F8_TRY(f8_cuda_nvrtc(b->options->cuda, &(int){0}, b->diag)); /* loaded once, before threads */
+    int n = b->options->threads > 0 ? b->options->threads : 2;
+    n = n > MOST_THREADS ? MOST_THREADS : n;
+    worker w[MOST_THREADS];
+    memset(w, 0, sizeof w);
+    for (int i = 0; i < n; i++) {
+        w[i].p = p;
+        f8_arena_init(&w[i].arena, b->options->allocator);
+    }
+    f8_status s = run_workers(p, w, n);
+    if (s == F8_OK)
+        s = take_images(p);
+    for (int i = 0; i < n; i++)
+        f8_arena_end(&w[i].arena);
+    return s;
+}
+
+f8_status f8_cuda_build_units(f8_build *b)
+{
+    pool p = {.b = b};
+    const double start = f8_build_now();
+    F8_TRY(emit_all(b, &p));
+    if (!p.n_codes)
+        return F8_OK;
+    F8_TRY(make_batches(&p));
+    b->n_images = p.n_batches;
+    b->image = F8_NEW_ARRAY(b->arena, f8_build_image, p.n_batches);
+    if (!b->image)
+        return f8_arena_status(b->arena, b->diag);
+    for (uint32_t i = 0; i < p.n_batches; i++)
+        b->image[i].cuda = p.batch[i].text;
+    if (!b->options->text_only)
+        F8_TRY(compile_all(&p));
+    if (b->options->stats)
+        b->options->stats->compile = f8_build_now() - start;
+    return F8_OK;
+}
