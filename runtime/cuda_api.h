@@ -50,8 +50,7 @@
     X(CU_MEMORYTYPE_UNIFIED, 4)                               \
     X(CU_STREAM_NON_BLOCKING, 1)                              \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                 \
-    X(CU_STREAM_CAPTURE_STATUS_NONE, 0)                       \
-    X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                     \
+    X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                      \
     X(CU_EVENT_DEFAULT, 0)
 
 #define F8_NVRTC_VALUES(X)          \

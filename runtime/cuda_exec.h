@@ -18,7 +18,8 @@ typedef struct f8_cuda_exec_options {
     void (*device_free)(void *user, void *ptr, size_t bytes);
     void *device_user;
     void *stream;   /* the embedder's CUstream: runs are then only enqueued; NULL: our own, runs wait */
-    bool profile;   /* time each step, without a graph: f8_cuda_exec_step_seconds */
+    bool profile;   /* time each step, without a graph: f8_cuda_exec_step_seconds. Runs then wait */
+    bool blocking;  /* wait after each step, without a graph: a fault on the device then names its step */
 } f8_cuda_exec_options;
 
 /* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED when the plan is for another
@@ -36,7 +37,9 @@ f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag);
 
 /* Ports that carry no variable have pinned host memory of the executor's own; a run copies inputs to the
  * device before its steps and outputs back after. Another host buffer, or device memory (used in place,
- * not copied), may be bound; NULL goes back to the executor's own. */
+ * not copied, 16-byte aligned), may be bound; NULL goes back to the executor's own. With the embedder's
+ * stream host buffers are in use until f8_cuda_exec_wait. Port: the buffer bound now; of a port that
+ * carries a variable, the variable's device memory. */
 void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port);
 f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port, void *buffer,
                             f8_diag *diag);
@@ -50,5 +53,7 @@ int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x); /* of device memory *
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x);
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x);
 double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step);
+/* What cuBLASLt runs for a GEMM step (f8_cublaslt_describe), the executor's; NULL for other steps. */
+const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step);
 
 #endif

@@ -41,7 +41,7 @@ static cudaDataType data_type(f8_dtype d)
 /* ---- descriptors ---- */
 
 #define LT(call, ...) \
-    F8_TRY(f8_cublaslt_check(cuda, cuda->lt.call(__VA_ARGS__), diag, #call " of '%s'", what))
+    F8_TRY(f8_cublaslt_check(cuda, cuda->lt.call(__VA_ARGS__), diag, #call " of %s", what))
 
 static f8_status set_attribute(f8_cuda *cuda, f8_cublaslt_gemm *g, int which, const void *value,
                                size_t bytes, const char *what, f8_diag *diag)
@@ -110,7 +110,7 @@ static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, cublasLtMatmulPreferenc
         *n = 0;
         return F8_OK;
     }
-    return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoGetHeuristic of '%s'", what);
+    return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoGetHeuristic of %s", what);
 }
 
 typedef struct algo_config {
@@ -169,7 +169,7 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
     }
     const f8_gemm_desc *d = &g->desc;
     return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "cuBLASLt %s has no deterministic algorithm for '%s' (%lld x %lld x %lld, %s x %s -> %s, "
+                   "cuBLASLt %s has no deterministic algorithm for %s (%lld x %lld x %lld, %s x %s -> %s, "
                    "%lld bytes of workspace; it proposed %d)",
                    cuda->library[F8_CUDA_CUBLASLT].version, what, (long long)d->m, (long long)d->n,
                    (long long)d->k, f8_dtype_name(d->a), f8_dtype_name(d->b), f8_dtype_name(d->c),
@@ -194,7 +194,10 @@ static f8_status make(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_d
     const f8_target *target = f8_target_for_sm(cuda->facts.sm);
     if (!target)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no target of ours is an sm_%d", cuda->facts.sm);
-    F8_TRY(f8_cublaslt_supports(target, &g->desc, diag));
+    f8_diag why = {0};
+    const f8_status supported = f8_cublaslt_supports(target, &g->desc, &why);
+    if (supported != F8_OK)
+        return f8_fail(diag, supported, F8_NOWHERE, "%s: %s", what, why.text);
     F8_TRY(f8_cuda_cublaslt(cuda, diag));
     F8_TRY(f8_cuda_enter(cuda, diag));
     f8_status status = describe_problem(cuda, g, what, diag);

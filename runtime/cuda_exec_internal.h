@@ -1,0 +1,78 @@
+/* Inside the CUDA executor: resolved steps, ports, memory. */
+#ifndef F8_CUDA_EXEC_INTERNAL_H
+#define F8_CUDA_EXEC_INTERNAL_H
+
+#include "runtime/cuda_exec.h"
+#include "runtime/cuda_internal.h"
+#include "runtime/gemm_cublaslt.h"
+
+enum { F8_CUDA_ALIGN = 256, F8_CUDA_MAX_BUFFERS = 8 };
+
+/* One launch, with its block of parameters as the kernel reads it (f8_launch in plan.h). */
+typedef struct f8_live_phase {
+    const f8_step_phase *phase;
+    CUfunction function;
+    unsigned grid; /* 0: nothing to do */
+    uint64_t *words;
+    void *params[1]; /* words */
+} f8_live_phase;
+
+typedef struct f8_live_step {
+    const f8_step *step;
+    CUdeviceptr *arg; /* GEMM, COPY */
+    f8_live_phase *phase;
+    f8_cublaslt_gemm *gemm;
+    size_t bytes; /* COPY */
+    double seconds;
+} f8_live_step;
+
+typedef struct f8_live_port {
+    size_t bytes;
+    CUdeviceptr own_device, device; /* what the steps read or write */
+    void *own_host, *host;          /* what is copied to or from there; host NULL: nothing */
+} f8_live_port;
+
+typedef struct f8_live_func {
+    const f8_plan_func *func;
+    f8_live_step *step;
+    f8_live_port *port[2]; /* [input, output][port] */
+    CUgraphExec graph;     /* NULL: not captured yet, or addresses have changed since */
+    CUevent *event;        /* profile: n_steps + 1 */
+    f8_exec_counts count;  /* of one run */
+} f8_live_func;
+
+struct f8_cuda_exec {
+    const f8_plan *plan;
+    f8_cuda *cuda;
+    f8_cuda_exec_options options;
+    f8_allocator allocator;
+    f8_arena memory; /* the executor's own small structures */
+    f8_live_func *func;
+    CUmodule *module;
+    f8_cublaslt_gemm *gemms;
+    CUstream own, stream; /* own: for capture; stream: where everything runs */
+    CUdeviceptr state, arena, constants, ports, workspace;
+    void *pinned;
+    struct {
+        CUdeviceptr p;
+        size_t bytes;
+    } buffer[F8_CUDA_MAX_BUFFERS];
+    int n_buffers;
+    int64_t planned, bytes, peak;
+    f8_exec_counts count;
+    f8_diag failure; /* status F8_OK until a run fails on the device */
+};
+
+/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve. */
+f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
+f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
+void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f);
+
+/* cuda_exec_run.c: forget the captured graph. */
+void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);
+
+/* Enqueue a copy and wait, in the executor's stream. */
+f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
+                              const char *what, f8_diag *diag);
+
+#endif
