@@ -56,6 +56,7 @@ $(BUILD)/obj/%.o: %.c
 	@echo "  cc   $<"
 	@$(CC) $(CFLAGS) -c $< -o $@
 $(BUILD)/obj/codegen/cuda_header.o: codegen/fp8c.cuh
+$(BUILD)/obj/codegen/cuda_attention_text.o: $(wildcard codegen/cuda_attention*.cuh)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^

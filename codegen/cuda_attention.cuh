@@ -1,0 +1,394 @@
+/* Attention kernels, what all of them share: given to the compiler once, before the first of them.
+ *
+ * A block of warps keeps rows of one side (queries, or keys) and walks tiles of columns of the other. A
+ * warp has MT pieces of 16 rows; fragments are those of mma.m16n8k16. In shared memory a row of a tile
+ * holds DP elements (D rounded up to 16, zeros beyond D) and 8 more, which puts the eight rows that one
+ * ldmatrix reads into different banks.
+ *
+ * S is a struct of constants, written out for each kernel (cuda_attention.c). */
+#ifndef F8_ATTENTION
+#define F8_ATTENTION
+
+/* ---- scalars ---- */
+
+/* 2^x = 2^n 2^f, n = rint(x), |f| <= 1/2. Adding 1.5 * 2^23 + 127 leaves n's biased exponent in the low
+ * bits. 2^0 is exactly 1; below 2^-126.5 the result is 0; NaN stays NaN. Above 2^127.5, with FROM_LSE
+ * only, it is Inf: without it x is at most a rounding error above 0. FINE: relative error 2^-22, else
+ * 2^-20 (minimax fits of our own, the constant term fixed, and roundings). */
+template <bool FINE, bool FROM_LSE> F8_DEV float f8_att_exp2(float x)
+{
+    const float magic = 12583039.0f;
+    x = f8_maximum(x, -127.0f);
+    if (FROM_LSE)
+        x = f8_minimum(x, 128.0f);
+    const float t = x + magic;
+    const float f = x - (t - magic);
+    float y;
+    if (FINE) {
+        y = f8_fma(0x1.4b0c96p-13f, f, 0x1.5fa788p-10f);
+        y = f8_fma(y, f, 0x1.3b222ep-7f);
+        y = f8_fma(y, f, 0x1.c6adc4p-5f);
+        y = f8_fma(y, f, 0x1.ebfbe6p-3f);
+        y = f8_fma(y, f, 0x1.62e432p-1f);
+    } else {
+        y = f8_fma(0x1.23a992p-10f, f, 0x1.3cbedap-7f);
+        y = f8_fma(y, f, 0x1.c7430ep-5f);
+        y = f8_fma(y, f, 0x1.ebfa4ep-3f);
+        y = f8_fma(y, f, 0x1.62e39ep-1f);
+    }
+    return f8_fma(y, f, 1.0f) * f8_from_bits(f8_bits(t) << 23);
+}
+
+/* log of a sum of exponentials: 0, or at least 2^-126; or NaN or Inf. With m in [sqrt(1/2), sqrt(2)) and
+ * r = (m - 1) / (m + 1), log m = 2 atanh r, its series up to r^11. */
+F8_DEV float f8_att_log(float x)
+{
+    const float infinity = f8_from_bits(0x7f800000u);
+    if (!(x > 0.0f && x < infinity))
+        return x == 0.0f ? -infinity : x;
+    const f8_i32 e = (f8_i32)(f8_bits(x) - 0x3f3504f3u) >> 23;
+    const float m = f8_from_bits(f8_bits(x) - ((f8_u32)e << 23));
+    const float r = f8_div(m - 1.0f, m + 1.0f), z = r * r;
+    float y = f8_fma(z, 2.0f / 11.0f, 2.0f / 9.0f);
+    y = f8_fma(y, z, 2.0f / 7.0f);
+    y = f8_fma(y, z, 2.0f / 5.0f);
+    y = f8_fma(y, z, 2.0f / 3.0f);
+    y = f8_fma(y * z, r, 2.0f * r);
+    return f8_fma(f8_from_i32(e), 0x1.62e430p-1f, y);
+}
+
+/* ---- where things lie ---- */
+
+template <class S> F8_DEV constexpr int f8_att_pitch() { return S::DP + 8; }
+
+/* Whether every row of a tensor can be read in 16-byte pieces; `stride` is a constant of the text. */
+template <class S> F8_DEV bool f8_att_aligned(const f8_u16 *base, f8_i64 stride)
+{
+    return S::D % 8 == 0 && stride % 8 == 0 && ((f8_u64)base & 15) == 0;
+}
+
+/* Rows first .. first + ROWS - 1 of a head, whose row 0 is at `from`, into a tile; rows from T on and
+ * columns from D on are zeros. Asynchronous when aligned, else element by element. */
+template <class S, int ROWS>
+F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first, bool aligned)
+{
+    /* LANES threads to a row, a power of two, and STEP rows at once */
+    constexpr int LANES = S::DP <= 16 ? 2 : S::DP <= 32 ? 4 : S::DP <= 64 ? 8 : 16;
+    constexpr int STEP = S::WARPS * 32 / LANES;
+    const int row0 = f8_thread() / LANES, d = f8_thread() % LANES * 8;
+    if (d >= S::DP || row0 >= ROWS)
+        return;
+    const f8_u16 *at = from + (first + row0) * stride + d;
+    to += row0 * f8_att_pitch<S>() + d;
+    if (aligned) {
+#pragma unroll
+        for (int row = 0; row < ROWS; row += STEP) {
+            const bool valid = first + row0 + row < S::T && d < S::D;
+            f8_copy_async16(to + row * f8_att_pitch<S>(), valid ? at + row * stride : from, valid);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int row = 0; row < ROWS; row += STEP) {
+        f8_x4 piece;
+        const bool valid = first + row0 + row < S::T;
+#pragma unroll
+        for (int e = 0; e < 8; e += 2) {
+            const f8_u32 low = valid && d + e < S::D ? at[row * stride + e] : 0;
+            const f8_u32 high = valid && d + e + 1 < S::D ? at[row * stride + e + 1] : 0;
+            piece.v[e / 2] = low | high << 16;
+        }
+        *(f8_x4 *)(to + row * f8_att_pitch<S>()) = piece;
+    }
+}
+
+/* A warp's rows of results, times factor[piece][half], rounded to bf16. */
+template <class S, int MT>
+F8_DEV void f8_att_store(f8_u16 *to, f8_i64 stride, int row0, const float (&x)[MT][S::DP / 8][4],
+                         const float (&factor)[MT][2])
+{
+    const int lane = f8_thread() % 32;
+    const bool pairs = S::D % 2 == 0 && stride % 2 == 0 && ((f8_u64)to & 3) == 0;
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = row0 + mt * 16 + half * 8 + lane / 4;
+            if (row >= S::T)
+                continue;
+            f8_u16 *out = to + row * stride;
+#pragma unroll
+            for (int n = 0; n < S::DP / 8; n++) {
+                const int d = n * 8 + lane % 4 * 2;
+                const f8_u32 word = f8_bf16x2(x[mt][n][half * 2] * factor[mt][half],
+                                              x[mt][n][half * 2 + 1] * factor[mt][half]);
+                if (pairs && d < S::D) {
+                    *(f8_u32 *)(out + d) = word;
+                } else if (!pairs) {
+                    if (d < S::D)
+                        out[d] = (f8_u16)word;
+                    if (d + 1 < S::D)
+                        out[d + 1] = (f8_u16)(word >> 16);
+                }
+            }
+        }
+}
+
+/* ---- fragments and products ---- */
+
+/* Fragment A: 16 rows x 16 columns of a tile. */
+template <class S> F8_DEV void f8_att_rows(f8_u32 a[4], const f8_u16 *tile)
+{
+    const int lane = f8_thread() % 32;
+    f8_ldmatrix_x4(a, tile + lane % 16 * f8_att_pitch<S>() + lane / 16 * 8);
+}
+
+/* acc = A B^T over D: A is MT * 16 rows at `a`, B is NT * 8 rows at `b`. With HOLD, A's fragments come
+ * from registers. */
+template <class S, int MT, int NT, bool HOLD>
+F8_DEV void f8_att_scores(float (&acc)[MT][NT][4], const f8_u16 *a, const f8_u16 *b,
+                          const f8_u32 (&held)[HOLD ? MT : 1][HOLD ? S::DP / 16 : 1][4])
+{
+    const int lane = f8_thread() % 32;
+    const f8_u16 *at = b + (lane / 16 * 8 + lane % 8) * f8_att_pitch<S>() + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                acc[mt][n][e] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < S::DP / 16; k++) {
+        f8_u32 rows[MT][4];
+#pragma unroll
+        for (int mt = 0; mt < MT; mt++) {
+            if (HOLD) {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    rows[mt][e] = held[HOLD ? mt : 0][HOLD ? k : 0][e];
+            } else {
+                f8_att_rows<S>(rows[mt], a + mt * 16 * f8_att_pitch<S>() + k * 16);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < NT; n += 2) {
+            f8_u32 x[4];
+            f8_ldmatrix_x4(x, at + n * 8 * f8_att_pitch<S>() + k * 16);
+#pragma unroll
+            for (int mt = 0; mt < MT; mt++) {
+                f8_mma_bf16(acc[mt][n], rows[mt], x);
+                f8_mma_bf16(acc[mt][n + 1], rows[mt], x + 2);
+            }
+        }
+    }
+}
+
+/* Results as the left side of the next product: rounded to bf16, 16 columns a fragment. */
+template <int MT, int NT>
+F8_DEV void f8_att_left(f8_u32 (&a)[MT][NT / 2][4], const float (&x)[MT][NT][4])
+{
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            a[mt][n / 2][n % 2 * 2] = f8_bf16x2(x[mt][n][0], x[mt][n][1]);
+            a[mt][n / 2][n % 2 * 2 + 1] = f8_bf16x2(x[mt][n][2], x[mt][n][3]);
+        }
+}
+
+/* Fragment B, and the one of the next 8 columns: 16 rows x 16 columns of a tile, rows being summed over. */
+template <class S> F8_DEV void f8_att_columns(f8_u32 b[4], const f8_u16 *tile)
+{
+    const int lane = f8_thread() % 32;
+    f8_ldmatrix_x4_trans(b, tile + lane % 16 * f8_att_pitch<S>() + lane / 16 * 8);
+}
+
+/* out += A B: A as fragments of NT * 8 columns, B is as many rows at `b`. */
+template <class S, int MT, int NT>
+F8_DEV void f8_att_add(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT / 2][4],
+                       const f8_u16 *b)
+{
+#pragma unroll
+    for (int k = 0; k < NT / 2; k++)
+#pragma unroll
+        for (int n = 0; n < S::DP / 8; n += 2) {
+            f8_u32 x[4];
+            f8_att_columns<S>(x, b + k * 16 * f8_att_pitch<S>() + n * 8);
+#pragma unroll
+            for (int mt = 0; mt < MT; mt++) {
+                f8_mma_bf16(out[mt][n], a[mt][k], x);
+                f8_mma_bf16(out[mt][n + 1], a[mt][k], x + 2);
+            }
+        }
+}
+
+/* ---- the diagonal ---- */
+
+/* Whether a row may see a column: keys up to the query. */
+template <class S> F8_DEV bool f8_att_visible(int row, int column)
+{
+    if (column >= S::T)
+        return false;
+    return !S::CAUSAL || (S::ROWS_ARE_KEYS ? column >= row : column <= row);
+}
+
+/* Rows [row0, row0 + rows) against columns [col0, col0 + cols): 0 none sees any, 1 some do, 2 all. */
+template <class S> F8_DEV int f8_att_seen(int row0, int rows, int col0, int cols)
+{
+    if (row0 >= S::T || col0 >= S::T)
+        return 0;
+    const bool inside = col0 + cols <= S::T;
+    if (!S::CAUSAL)
+        return inside ? 2 : 1;
+    const bool none = S::ROWS_ARE_KEYS ? col0 + cols <= row0 : col0 >= row0 + rows;
+    const bool all = S::ROWS_ARE_KEYS ? col0 >= row0 + rows - 1 : col0 + cols - 1 <= row0;
+    return none ? 0 : all && inside ? 2 : 1;
+}
+
+/* The halves of x that are Inf or NaN, as a mask. */
+F8_DEV f8_u32 f8_att_special(f8_u32 x)
+{
+    return ((x & 0x7f80u) == 0x7f80u ? 0xffffu : 0u) |
+           ((x & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
+}
+
+/* What marks a half in the sums below: of the right side Inf +-1, NaN 2^14; of the left side, where its
+ * row sees its column, a positive or negative number +-1, what has no finite product (0, Inf, NaN) 2^14. */
+F8_DEV f8_u32 f8_att_mark_right(f8_u32 half)
+{
+    if ((half & 0x7f80u) != 0x7f80u)
+        return 0;
+    return half & 0x7fu ? 0x4680u : (half & 0x8000u) | 0x3f80u;
+}
+F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible)
+{
+    if (!visible)
+        return 0;
+    const f8_u32 size = half & 0x7fffu;
+    return size == 0 || size >= 0x7f80u ? 0x4680u : (half & 0x8000u) | 0x3f80u;
+}
+
+/* out += the Inf and NaN terms of a 16 x 16 block on the diagonal: with `count` the sum of |left right|
+ * of the marks and `sum` that of left right, n infinite terms of one sign give sum = +-n. */
+template <class S>
+F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b)
+{
+    const int lane = f8_thread() % 32;
+    const float infinity = f8_from_bits(0x7f800000u), nan = f8_from_bits(0x7fc00000u);
+    f8_u32 left[4], left_size[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const int row = lane / 4 + e % 2 * 8, column = lane % 4 * 2 + e / 2 * 8;
+        const bool low = S::ROWS_ARE_KEYS ? column >= row : column <= row;
+        const bool high = S::ROWS_ARE_KEYS ? column + 1 >= row : column + 1 <= row;
+        left[e] = f8_att_mark_left(a[e] & 0xffffu, low) | f8_att_mark_left(a[e] >> 16, high) << 16;
+        left_size[e] = left[e] & 0x7fff7fffu;
+    }
+#pragma unroll
+    for (int n = 0; n < S::DP / 8; n += 2) {
+        f8_u32 x[4];
+        f8_att_columns<S>(x, b + n * 8);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            f8_u32 right[2], size[2];
+            float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, count[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const f8_u32 u = x[half * 2 + e];
+                right[e] = f8_att_mark_right(u & 0xffffu) | f8_att_mark_right(u >> 16) << 16;
+                size[e] = right[e] & 0x7fff7fffu;
+            }
+            f8_mma_bf16(sum, left, right);
+            f8_mma_bf16(count, left_size, size);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float term = sum[e] == count[e] ? infinity : -infinity;
+                if (count[e] >= 16384.0f || (sum[e] != count[e] && sum[e] != -count[e]))
+                    term = nan;
+                if (count[e] > 0.0f)
+                    out[n + half][e] += term;
+            }
+        }
+    }
+}
+
+/* out += A B for one piece of 16 rows and the 16 columns on the diagonal with them. What a row may not
+ * see has 0 in A; so that 0 * Inf or 0 * NaN adds nothing, they are left out of B first, and where there
+ * were any they are added to the rows that do see them. The warp does this together. */
+template <class S>
+F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b)
+{
+    f8_u32 any = 0;
+#pragma unroll
+    for (int n = 0; n < S::DP / 8; n += 2) {
+        f8_u32 x[4];
+        f8_att_columns<S>(x, b + n * 8);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const f8_u32 special = f8_att_special(x[e]);
+            any |= special;
+            x[e] &= ~special;
+        }
+        f8_mma_bf16(out[n], a, x);
+        f8_mma_bf16(out[n + 1], a, x + 2);
+    }
+#pragma unroll
+    for (int mask = 1; mask < 32; mask *= 2)
+        any |= f8_shfl_xor(any, mask);
+    if (any)
+        f8_att_add_special<S>(out, a, b);
+}
+
+/* out += A B where, if `masked`, not every row sees every column: 16 x 16 blocks that none sees are left
+ * out, those on the diagonal come last. */
+template <class S, int MT, int NT>
+F8_DEV void f8_att_add_seen(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT / 2][4],
+                            const f8_u16 *b, bool masked, int row0, int col0)
+{
+    if (!S::CAUSAL || !masked) {
+        f8_att_add<S, MT, NT>(out, a, b);
+        return;
+    }
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++) {
+        const int row = row0 + mt * 16;
+        f8_u32 diagonal[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int k = 0; k < NT / 2; k++) {
+            const int column = col0 + k * 16;
+            if (row == column) {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    diagonal[e] = a[mt][k][e];
+            } else if (f8_att_seen<S>(row, 16, column, 16)) {
+#pragma unroll
+                for (int n = 0; n < S::DP / 8; n += 2) {
+                    f8_u32 x[4];
+                    f8_att_columns<S>(x, b + k * 16 * f8_att_pitch<S>() + n * 8);
+                    f8_mma_bf16(out[mt][n], a[mt][k], x);
+                    f8_mma_bf16(out[mt][n + 1], a[mt][k], x + 2);
+                }
+            }
+        }
+        if (row >= col0 && row < col0 + NT * 8)
+            f8_att_add_diagonal<S>(out[mt], diagonal, b + (row - col0) * f8_att_pitch<S>());
+    }
+}
+
+/* ---- tasks ---- */
+
+/* Task -> a block of rows of one head of one sequence; the longest first when causal: late queries see
+ * more keys, early keys are seen by more queries. */
+struct f8_att_task {
+    int batch, head, first;
+};
+template <class S, int HEADS, int BLOCK> F8_DEV f8_att_task f8_att_find(f8_i64 task)
+{
+    constexpr int BLOCKS = (S::T + BLOCK - 1) / BLOCK;
+    const int pair = (int)(task % (S::B * HEADS)), rank = (int)(task / (S::B * HEADS));
+    const int block = S::CAUSAL && !S::ROWS_ARE_KEYS ? BLOCKS - 1 - rank : rank;
+    return {pair / HEADS, pair % HEADS, block * BLOCK};
+}
+
+#endif

@@ -1,0 +1,1 @@
+/* Backward kernels: to come. */

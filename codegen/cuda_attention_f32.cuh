@@ -1,0 +1,1 @@
+/* f32 kernels: to come. */
