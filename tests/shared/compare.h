@@ -11,11 +11,19 @@ enum { F8_MESSAGE = 2048 };
 bool f8_same_bits(const char *what, const char *port, const f8_type *type, const void *got,
                   const void *want, char *message);
 
-/* One matmul, scaled_matmul, attention or attention_grad on its own: the operands as the target saw
- * them, and what it made of them. */
+/* How a target sums products, and what it rounds inside attention. */
+typedef enum f8_sums {
+    F8_SUMS_F32,      /* f32 throughout, in any order */
+    F8_SUMS_EMULATED, /* the same, but attention's probabilities and their gradients are bf16 */
+    F8_SUMS_GPU       /* so too; sums are cut off, not rounded, and FP8 ones keep few bits */
+} f8_sums;
+
+/* One matmul, scaled_matmul, attention or attention_grad, or a cast of a product to bf16, on its own:
+ * the operands (of the product) as the target saw them, and what it made of them. */
 typedef struct f8_node_check {
     const f8_graph *g;
     f8_ref r;
+    f8_sums sums;
     const void *const *operand;
     const void *const *result;
     char *message;
