@@ -116,7 +116,7 @@ static f8_place place_of(const f8_storage *s, f8_ref r)
     f8_place place = s->base[b->root].place;
     if (place.space == F8_SPACE_NONE || (b->def == F8_NO_GROUP && b->place.space == F8_SPACE_NONE))
         return (f8_place){.space = F8_SPACE_NONE};
-    /* A base with gaps between its rows has one reader, which sees it as it is. */
+    /* Who reads a base with gaps between its rows sees its own rows and columns. */
     const int64_t size = (int64_t)f8_dtype_size(f8_type_of(s->g, r)->dtype);
     const bool gaps = b->stride != f8_type_columns(f8_type_of(s->g, v->base));
     place.offset += (b->offset + v->offset) * size;
@@ -155,7 +155,7 @@ static f8_status final_copies(f8_storage *s, f8_arena *arena)
 static f8_status place_function(f8_storage *s, f8_unit *u, f8_func *f)
 {
     f8_program *p = f->program;
-    F8_TRY(f8_storage_build(s, f, s->scratch, u->diag));
+    F8_TRY(f8_storage_build(s, f, f8_unit_target(u), s->scratch, u->diag));
     uint32_t *position = F8_NEW_ARRAY(s->scratch, uint32_t, p->n_groups);
     p->place = F8_NEW_ARRAY(u->arena, f8_place, f->graph->n_nodes);
     F8_TRY(f8_arena_status(u->arena, u->diag));

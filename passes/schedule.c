@@ -302,7 +302,7 @@ static f8_status schedule_function(f8_unit *u, f8_func *f)
     scheduler s = {.program = f->program, .diag = u->diag};
     const size_t n = f->program->n_groups;
     f8_arena_init(&s.scratch, &u->arena->allocator);
-    f8_status status = f8_storage_build(&s.storage, f, &s.scratch, u->diag);
+    f8_status status = f8_storage_build(&s.storage, f, f8_unit_target(u), &s.scratch, u->diag);
     s.next = F8_NEW_ARRAY(&s.scratch, edges, n);
     s.n_before = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     s.stamp = F8_NEW_ARRAY(&s.scratch, uint32_t, n);

@@ -28,7 +28,11 @@ int64_t f8_module_layout(const f8_module *m, int64_t *offsets)
 
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root)
 {
-    const int64_t bytes = f8_type_bytes(f8_type_of(s->g, root));
+    const f8_type *t = f8_type_of(s->g, root);
+    const int64_t stride = s->base[root].stride;
+    const int64_t bytes = stride > f8_type_columns(t)
+                              ? f8_type_rows(t) * stride * (int64_t)f8_dtype_size(t->dtype)
+                              : f8_type_bytes(t);
     return (bytes + F8_ARENA_ALIGN - 1) / F8_ARENA_ALIGN * F8_ARENA_ALIGN;
 }
 
@@ -58,10 +62,15 @@ static void add_read(f8_storage *s, f8_ref r, uint32_t group)
     b->reader[b->n_readers++] = (f8_reader){group, r};
 }
 
-f8_status f8_storage_build(f8_storage *s, const f8_func *f, f8_arena *scratch, f8_diag *diag)
+f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *target,
+                           f8_arena *scratch, f8_diag *diag)
 {
-    *s = (f8_storage){
-        .func = f, .g = f->graph, .program = f->program, .diag = diag, .scratch = scratch};
+    *s = (f8_storage){.func = f,
+                      .g = f->graph,
+                      .target = target,
+                      .program = f->program,
+                      .diag = diag,
+                      .scratch = scratch};
     s->view = f8_views(s->g, scratch);
     s->base = F8_NEW_ARRAY(scratch, f8_base, s->g->n_nodes);
     s->var_offset = F8_NEW_ARRAY(scratch, int64_t, s->g->module->n_vars);

@@ -35,6 +35,7 @@ typedef struct f8_base {
 typedef struct f8_storage {
     const f8_func *func;
     const f8_graph *g;
+    const f8_target *target;
     f8_program *program;
     f8_diag *diag;
     f8_arena *scratch;
@@ -44,10 +45,12 @@ typedef struct f8_storage {
 } f8_storage;
 
 /* Views, definitions and readers of func->program; arrays in `scratch`. */
-f8_status f8_storage_build(f8_storage *s, const f8_func *f, f8_arena *scratch, f8_diag *diag);
+f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *target,
+                           f8_arena *scratch, f8_diag *diag);
 
-/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end.
- */
+/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end. What
+ * GEMMs read or write and nothing else holds in shape gets rows that begin at multiples of
+ * target->row_bytes. */
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
 
 /* Whether `group` may write base `to` over base `from`, which it reads: never another element of
@@ -62,7 +65,7 @@ bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_
 /* The accumulator operand of a MATMUL, SCALED_MATMUL or EMBEDDING_GRAD node, or 0. */
 f8_ref f8_accumulator(const f8_graph *g, f8_ref r);
 
-/* Bytes of a root, rounded up to the arena's alignment. */
+/* Bytes of a root, gaps between its rows included, rounded up to the arena's alignment. */
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root);
 
 enum { F8_ARENA_ALIGN = 64 };

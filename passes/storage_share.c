@@ -220,6 +220,67 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
     move_unit(s, acc, r, to->offset);
 }
 
+/* ---- rows that begin where GEMMs like them to ---- */
+
+static bool same_matrix(const f8_type *a, const f8_type *b)
+{
+    return f8_type_rows(a) == f8_type_rows(b) && f8_type_columns(a) == f8_type_columns(b);
+}
+
+/* Whether a row program reads base r row by row, as it is, wherever it does. */
+static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
+{
+    const f8_type *t = f8_type_of(s->g, r);
+    for (uint32_t i = 0; i < group->n_phases; i++) {
+        const f8_phase *p = &group->phase[i];
+        for (uint32_t k = 0; k < p->n_nodes; k++) {
+            const f8_node *n = f8_at(s->g, p->node[k]);
+            for (uint32_t o = 0; o < n->n_in; o++)
+                if (s->view[n->in[o]].base == r &&
+                    (p->rows != f8_type_rows(t) || p->cols != f8_type_columns(t)))
+                    return false;
+        }
+    }
+    return true;
+}
+
+/* Whether a group reads base r, under the view `seen`, whatever lies between its rows. */
+static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref seen)
+{
+    if (index == F8_NO_GROUP || !same_matrix(f8_type_of(s->g, seen), f8_type_of(s->g, r)) ||
+        s->view[seen].offset != 0)
+        return false;
+    const f8_group *group = &s->program->group[index];
+    if (group->kind == F8_GROUP_ROWS)
+        return rows_read_gaps(s, group, r);
+    const f8_ref acc = f8_accumulator(s->g, group->out[0]);
+    return group->kind == F8_GROUP_GEMM && (!acc || s->view[acc].base != r);
+}
+
+/* The row stride of base r, padded if a GEMM reads or writes it and everybody can take the gaps. A GEMM
+ * that adds to its result works in the place of what it adds to. */
+static int64_t padded_stride(const f8_storage *s, f8_ref r)
+{
+    const f8_base *b = &s->base[r];
+    const f8_type *t = f8_type_of(s->g, r);
+    const int64_t by = s->target->row_bytes, size = (int64_t)f8_dtype_size(t->dtype);
+    const int64_t bytes = f8_type_columns(t) * size, wide = (bytes + by - 1) / by * by;
+    if (wide == bytes || wide % size || f8_type_rows(t) == 1 || b->def == F8_NO_GROUP ||
+        b->root != r || b->next || b->place.space != F8_SPACE_NONE ||
+        b->stride != f8_type_columns(t) || !writes_gaps(s, r) || f8_accumulator(s->g, r))
+        return b->stride;
+    const f8_group *def = &s->program->group[b->def];
+    bool gemm = def->kind == F8_GROUP_GEMM;
+    if (def->kind == F8_GROUP_ROWS && !rows_read_gaps(s, def, r)) /* a later phase */
+        return b->stride;
+    for (uint32_t i = 0; i < b->n_readers; i++) {
+        if (!reads_gaps(s, b->reader[i].group, r, b->reader[i].ref))
+            return b->stride;
+        gemm |= s->program->group[b->reader[i].group].kind == F8_GROUP_GEMM;
+    }
+    return gemm ? wide / size : b->stride;
+}
+
 /* ---- lifetimes ---- */
 
 static void live_ranges(f8_storage *s, const uint32_t *position)
@@ -259,6 +320,8 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
         if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_SCATTER)
             share_accumulator(s, position, group->out[0], input);
     }
+    for (f8_ref r = 1; r < s->g->n_nodes && s->target->row_bytes > 1; r++)
+        s->base[r].stride = padded_stride(s, r);
     live_ranges(s, position);
     return F8_OK;
 }
