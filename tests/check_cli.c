@@ -135,6 +135,8 @@ START_TEST(models)
     each_f8("frontend/models", model_prints_the_same);
     const f8_cli_result r = F8_CLI("check", GPT);
     ck_assert_ptr_nonnull(strstr(r.out, GPT ": ok, 52 parameter tensors, "));
+    ck_assert_ptr_nonnull(strstr(F8_CLI("check", "frontend/models/mpt_1b.f8").out,
+                                 ": ok, 292 parameter tensors, 1315950592 parameters"));
     ok(F8_CLI("check", GPT, "--target", "cpu", "--recipe", "delayed", SMALL));
     fails(F8_CLI("check", GPT, "--recipe", "fp4"), 1, "no recipe 'fp4'");
 }

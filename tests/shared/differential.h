@@ -20,7 +20,7 @@
 #include "tests/shared/compare.h"
 
 typedef struct f8_differential {
-    const char *target; /* "cpu", or of CUDA: then a device or the emulator is there */
+    const char *target; /* "cpu", or "cuda": the device present, or the emulator's */
     uint64_t graphs;    /* unless FP8C_GRAPHS says */
     f8_sums sums;       /* how its products and attention sum */
     bool emulated;

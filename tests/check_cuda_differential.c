@@ -1,0 +1,33 @@
+/* A CUDA target against the reference interpreter, on random graphs: tests/shared/differential.h. In the
+ * emulator, or with FP8C_TEST_GPU on the GPU that is there. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "tests/shared/differential.h"
+#include "tests/shared/gpu.h"
+
+START_TEST(targets_agree)
+{
+    const bool emulated = f8_test_gpu_emulated();
+    const f8_differential d = {.target = "cuda", .graphs = emulated ? 60 : 300, .emulated = emulated,
+                               .sums = emulated ? F8_SUMS_EMULATED : F8_SUMS_GPU};
+    uint64_t n;
+    const int failed = f8_differential_run(&d, &n);
+    ck_assert_msg(failed == 0, "%d of %llu graphs failed", failed, (unsigned long long)n);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda differential");
+    TCase *t = tcase_create("cuda differential");
+    tcase_set_timeout(t, 3000);
+    tcase_add_test(t, targets_agree);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_set_fork_status(r, CK_NOFORK);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
