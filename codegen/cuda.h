@@ -34,6 +34,8 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
                             const char *symbol, f8_cuda_launch *out, f8_diag *d);
 /* Tasks of a launch over `extent` rows (flat: elements). */
 int64_t f8_cuda_rows_tasks(const f8_target *target, const f8_kernel *k, int64_t extent);
+/* The most instances that one launch of the multi-tensor form takes. */
+uint32_t f8_cuda_rows_most_instances(const f8_kernel *k);
 
 /* Attention (cuda_attention.c): one or more kernels launched one after the other, SYMBOL_0, SYMBOL_1,
  * ...; out[i] and tasks[i] for each, *n of them, at most F8_CUDA_ATTENTION_PHASES. Every one gets all

@@ -23,6 +23,8 @@ typedef struct f8_arg {
  *     multi:         n_instances, then so for each instance in turn
  * An instance's last integer is its number of tasks; when multi, the running total of tasks up to and
  * with it. Blocks take tasks blockIdx, blockIdx + gridDim, ...: any grid gives the same bits. */
+enum { F8_MULTI_WORDS = 512 }; /* room of a multi kernel's parameters, used or not: 4096 bytes */
+
 typedef struct f8_launch {
     const char *symbol; /* of the kernel in plan->image[image]; NULL on the CPU */
     uint32_t image;
