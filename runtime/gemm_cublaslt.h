@@ -24,8 +24,8 @@ typedef struct f8_cublaslt_gemm f8_cublaslt_gemm;
 /* After f8_cuda_device. alignment: bytes that every operand's address is a multiple of, 16 at best;
  * workspace: bytes a run may use. Equal problems of one list share one object: *list is the owner's,
  * NULL at first, and given to f8_cublaslt_release_all once. F8_ERR_UNSUPPORTED when cuBLASLt has no
- * deterministic algorithm; F8_ERR_LIBRARY with the failing call. `what`
- * names the step in messages: "'fc' in micro_step". */
+ * deterministic algorithm; F8_ERR_LIBRARY with the failing call. `what` names the step in messages:
+ * "'fc' in micro_step". */
 f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
                               const f8_gemm_desc *desc, int alignment, int64_t workspace, const char *what,
                               f8_cublaslt_gemm **out, f8_diag *diag);

@@ -1,0 +1,568 @@
+/* The GPU's libraries without a GPU: our declarations against the toolkit's, where libraries are looked
+ * for and what is said when they are not there, NVRTC, what cuBLASLt can do. Needs a C compiler; what
+ * needs the toolkit says so and is left out where there is none. */
+#include "codegen/cuda.h"
+#include "runtime/cuda.h"
+#include "runtime/gemm_cublaslt.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char temp[64]; /* a folder of this test's own */
+
+static void make_temp(void)
+{
+    snprintf(temp, sizeof temp, "/tmp/fp8c-XXXXXX");
+    ck_assert(mkdtemp(temp) != NULL);
+}
+
+static void remove_temp(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", temp);
+    ck_assert(system(command) == 0);
+}
+
+__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
+{
+    char command[2048];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    ck_assert(n > 0 && n < (int)sizeof command);
+    return system(command);
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", temp, name);
+    FILE *f = fopen(path, "w");
+    ck_assert(f != NULL);
+    fputs(text, f);
+    ck_assert(fclose(f) == 0);
+}
+
+static f8_cuda *create(const f8_cuda_paths *paths)
+{
+    f8_diag d = {0};
+    f8_cuda *c = NULL;
+    ck_assert_msg(f8_cuda_create(paths, NULL, &c, &d) == F8_OK, "%s", d.text);
+    return c;
+}
+
+static const char *below(const char *folder)
+{
+    static char path[8][256];
+    static int next;
+    char *p = path[next++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", temp, folder);
+    return p;
+}
+
+static void contains(const char *text, const char *part)
+{
+    ck_assert_msg(text && strstr(text, part), "'%s' is not in: %s", part, text ? text : "(none)");
+}
+
+/* ---- declarations ---- */
+
+static const char agreement[] =
+    "#include <cuda.h>\n#include <nvrtc.h>\n#include <cublasLt.h>\n#ifdef NCCL\n#include <nccl.h>\n"
+    "#else\ntypedef int ncclResult_t;\n#endif\n"
+    "#define F8_CUDA_API_TOOLKIT\n#include \"runtime/cuda_api.h\"\n"
+    "#define V(n, v) _Static_assert((int)(n) == (v), #n);\n"
+    "F8_CUDA_VALUES(V) F8_NVRTC_VALUES(V) F8_CUBLASLT_VALUES(V)\n"
+    "#define P(r, n, p) _Static_assert(__builtin_types_compatible_p(__typeof__(&n), r(*) p), #n);\n"
+    "F8_CUDA_SYMBOLS(P) F8_NVRTC_SYMBOLS(P) F8_CUBLASLT_SYMBOLS(P)\n"
+    "#ifdef NCCL\nF8_NCCL_SYMBOLS(P)\n#endif\n"
+    "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
+    "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n"
+    "_Static_assert(sizeof(CUdeviceptr) == 8 && sizeof(CUresult) == sizeof(int), \"\");\n"
+    "_Static_assert(sizeof(cublasStatus_t) == sizeof(int) && sizeof(cudaDataType) == sizeof(int), \"\");\n";
+
+static const char own_sizes[] = "#include \"runtime/cuda_api.h\"\n"
+                                "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
+                                "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n";
+
+START_TEST(declarations_agree_with_the_toolkit)
+{
+    const char *home = getenv("CUDA_HOME");
+    char include[512];
+    snprintf(include, sizeof include, "%s/include", home && *home ? home : "/usr/local/cuda");
+    char header[600];
+    snprintf(header, sizeof header, "%s/cublasLt.h", include);
+    if (access(header, R_OK) != 0) {
+        printf("note: no toolkit headers in %s: our declarations are not compared\n", include);
+        return;
+    }
+    write_file("agree.c", agreement);
+    write_file("own.c", own_sizes);
+    const char *sizes = "-DALGO=64 -DRESULT=96";
+    snprintf(header, sizeof header, "%s/nccl.h", include);
+    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s/agree.c", sizes,
+                    access(header, R_OK) == 0 ? "-DNCCL" : "", include, temp) == 0);
+    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s -I. %s/own.c", sizes, temp) == 0);
+    /* The comparison itself can fail. */
+    ck_assert(shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s/agree.c 2>/dev/null",
+                    include, temp) != 0);
+}
+END_TEST
+
+/* ---- where libraries are looked for ---- */
+
+/* A library of all the functions of one table, which answer 0, but for those in `extra`. */
+static const char stand_in[] =
+    "#include \"runtime/cuda_api.h\"\n"
+    "#define F(r, n, p) __attribute__((weak)) r n p { return (r)0; }\nTABLE(F)\n";
+
+static void make_library(const char *folder, const char *soname, const char *table, const char *extra)
+{
+    ck_assert(shell("mkdir -p '%s/%s'", temp, folder) == 0);
+    write_file("stand_in.c", stand_in);
+    write_file("extra.c", extra);
+    ck_assert(shell("cc -std=gnu17 -w -shared -fPIC -I. -DTABLE=%s -o '%s/%s/%s' %s/stand_in.c %s/extra.c",
+                    table, temp, folder, soname, temp, temp) == 0);
+}
+
+static void make_nvrtc(const char *folder, const char *soname, int major)
+{
+    char extra[128];
+    snprintf(extra, sizeof extra, "int nvrtcVersion(int *a, int *b) { *a = %d; *b = 0; return 0; }\n", major);
+    make_library(folder, soname, "F8_NVRTC_SYMBOLS", extra);
+}
+
+static void make_driver(const char *folder, int version, int init)
+{
+    char extra[160];
+    snprintf(extra, sizeof extra,
+             "int cuDriverGetVersion(int *v) { *v = %d; return 0; }\nint cuInit(unsigned f) { return %d; }\n",
+             version, init);
+    make_library(folder, "libcuda.so.1", "F8_CUDA_SYMBOLS", extra);
+}
+
+static int nvrtc_major(const f8_cuda_paths *paths)
+{
+    f8_diag d = {0};
+    f8_cuda *c = create(paths);
+    int version = 0;
+    ck_assert_msg(f8_cuda_nvrtc(c, &version, &d) == F8_OK, "%s", d.text);
+    f8_cuda_destroy(c);
+    return version / 1000;
+}
+
+START_TEST(search_order)
+{
+    make_nvrtc("own/lib64", "libnvrtc.so.12", 1);
+    make_nvrtc("home/lib64", "libnvrtc.so.12", 2);
+    make_nvrtc("path/lib", "libnvrtc.so.12", 3);
+    make_nvrtc("path/lib", "libnvrtc.so.13", 4);
+    f8_cuda_paths p = {below("own"), below("home"), below("path"), NULL, NULL};
+    ck_assert_int_eq(nvrtc_major(&p), 1);
+    p.fp8c_cuda_path = "";
+    ck_assert_int_eq(nvrtc_major(&p), 2);
+    p.cuda_home = below("nothing");
+    ck_assert_int_eq(nvrtc_major(&p), 4); /* within one folder the newest */
+    make_nvrtc("own", "libnvrtc.so.12", 5);
+    p.fp8c_cuda_path = below("own");
+    ck_assert_int_eq(nvrtc_major(&p), 5); /* the folder itself before its lib64 */
+}
+END_TEST
+
+/* Wheels come last, so a library that no machine has elsewhere stands for all: a driver. */
+START_TEST(wheels)
+{
+    const char *folder[] = {"venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib",
+                            "user/.local/lib/python3.12/site-packages/nvidia/cu13/lib"};
+    for (int i = 0; i < 2; i++) {
+        make_library(folder[i], "libnvidia-ml.so.1", "F8_NVML_SYMBOLS", "");
+        const f8_cuda_paths p = {.virtual_env = i ? NULL : below("venv"), .home = i ? below("user") : NULL};
+        f8_cuda *c = create(&p);
+        f8_cuda_library l;
+        int found = 0;
+        for (int k = 0; f8_cuda_describe(c, k, &l); k++)
+            if (!strcmp(l.name, "NVML")) {
+                found = 1;
+                ck_assert_msg(l.path != NULL, "%s", l.why);
+                if (!strstr(l.path, temp))
+                    printf("note: NVML is installed here (%s): wheels' folders come after it\n", l.path);
+            }
+        ck_assert(found);
+        f8_cuda_destroy(c);
+    }
+}
+END_TEST
+
+START_TEST(nowhere_else)
+{
+    f8_diag d = {0};
+    f8_cuda_paths p = {.fp8c_cuda_path = below("empty"), .cuda_home = below("home")};
+    make_nvrtc("home/lib64", "libnvrtc.so.13", 13);
+    f8_cuda *c = create(&p);
+    int version;
+    ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
+    char want[512];
+    snprintf(want, sizeof want,
+             "can't load NVRTC (libnvrtc.so.13, libnvrtc.so.12): looked in %s/empty, %s/empty/lib64, "
+             "%s/empty/lib",
+             temp, temp, temp);
+    ck_assert_str_eq(d.text, want);
+    f8_diag again = {0};
+    ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &again), F8_ERR_LIBRARY);
+    ck_assert_str_eq(again.text, want);
+    f8_cuda_destroy(c);
+}
+END_TEST
+
+/* The whole list is in the message; and where that is longer than a message, describe has it all. */
+START_TEST(every_place_is_named)
+{
+    char deep[900];
+    memset(deep, 'd', sizeof deep - 1);
+    deep[0] = '/';
+    deep[sizeof deep - 1] = '\0';
+    const f8_cuda_paths p = {.cuda_home = "/first", .cuda_path = deep, .virtual_env = "/v", .home = "/h"};
+    f8_cuda *c = create(&p);
+    f8_cuda_library l;
+    int checked = 0;
+    for (int i = 0; f8_cuda_describe(c, i, &l); i++) {
+        ck_assert(l.name && (l.path || l.why));
+        if (l.path)
+            continue;
+        checked++;
+        contains(l.why, "/first/lib64, /first/lib, /ddd");
+        contains(l.why, "the loader's path, /usr/local/cuda/lib64, /usr/local/cuda/lib, /usr/local/cuda-*/lib64");
+        contains(l.why, "/v/lib/python3*/site-packages/nvidia/*/lib, "
+                        "/h/.local/lib/python3*/site-packages/nvidia/*/lib");
+        contains(l.why, "/usr/lib/python3*/dist-packages/nvidia/*/lib");
+    }
+    if (!checked)
+        printf("note: every library is installed here: no message was made\n");
+    f8_cuda_destroy(c);
+}
+END_TEST
+
+START_TEST(a_file_that_does_not_load)
+{
+    f8_diag d = {0};
+    ck_assert(shell("mkdir -p %s/bad/lib64", temp) == 0);
+    write_file("bad/libnvrtc.so.13", "no library");
+    const f8_cuda_paths p = {.fp8c_cuda_path = below("bad")};
+    f8_cuda *c = create(&p);
+    int version;
+    ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
+    contains(d.text, "/bad/lib; ");
+    contains(d.text, "/bad/libnvrtc.so.13 does not load (");
+    f8_cuda_destroy(c);
+    /* It does not stand in the way of one that does. */
+    make_nvrtc("bad/lib64", "libnvrtc.so.12", 12);
+    ck_assert_int_eq(nvrtc_major(&p), 12);
+}
+END_TEST
+
+START_TEST(a_library_that_lacks_a_function)
+{
+    f8_diag d = {0};
+    make_library("lacks", "libnvrtc.so.13", "F8_NCCL_SYMBOLS", "");
+    const f8_cuda_paths p = {.fp8c_cuda_path = below("lacks")};
+    f8_cuda *c = create(&p);
+    int version;
+    ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
+    contains(d.text, "lacks/libnvrtc.so.13 has no symbol nvrtcGetErrorString");
+    f8_cuda_destroy(c);
+}
+END_TEST
+
+/* ---- drivers that are of no use ---- */
+
+static void device_fails(const char *folder, f8_status status, const char *const *parts)
+{
+    const f8_cuda_paths p = {.fp8c_cuda_path = below(folder)};
+    f8_cuda *c = create(&p);
+    for (int times = 0; times < 2; times++) { /* the first answer is every later one */
+        f8_diag d = {0};
+        ck_assert_int_eq(f8_cuda_device(c, 0, &d), status);
+        for (int i = 0; parts[i]; i++)
+            contains(d.text, parts[i]);
+    }
+    f8_cuda_facts facts;
+    f8_diag d = {0};
+    ck_assert_int_eq(f8_cuda_device_facts(c, &facts, &d), F8_ERR_INPUT);
+    f8_cuda_destroy(c);
+}
+
+START_TEST(no_driver)
+{
+    device_fails("none", F8_ERR_LIBRARY,
+                 (const char *[]){"can't load the CUDA driver (libcuda.so.1): looked in ", "/none/lib64", NULL});
+}
+END_TEST
+
+START_TEST(driver_too_old)
+{
+    make_driver("old", 12080, 0);
+    make_nvrtc("old", "libnvrtc.so.13", 13);
+    device_fails("old", F8_ERR_LIBRARY,
+                 (const char *[]){"the driver is too old: it serves CUDA 12.8, but the NVRTC found is 13.0",
+                                  "update the driver", "libraries of CUDA 12", NULL});
+}
+END_TEST
+
+START_TEST(driver_without_device)
+{
+    make_driver("bare", 13000, 100); /* CUDA_ERROR_NO_DEVICE */
+    device_fails("bare", F8_ERR_LIBRARY, (const char *[]){"no CUDA device: the driver (CUDA 13.0", "no GPU", NULL});
+    make_driver("broken", 13000, 999);
+    device_fails("broken", F8_ERR_LIBRARY, (const char *[]){"cuInit: CUDA error 999", NULL});
+    make_driver("zero", 13000, 0); /* cuDeviceGetCount leaves 0 */
+    device_fails("zero", F8_ERR_LIBRARY, (const char *[]){"no CUDA device", NULL});
+}
+END_TEST
+
+/* ---- NVRTC, the real one ---- */
+
+static const char text[] = "#include \"fp8c.cuh\"\n"
+                           "struct k_params { float *y; const float *x; f8_i64 n, tasks; };\n"
+                           "F8_KERNEL(k, 128, 1)\n{\n"
+                           "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
+                           "        const f8_i64 i = task * 128 + f8_thread();\n"
+                           "        if (i < p.n)\n"
+                           "            p.y[i] = p.x[i] * p.x[i] + 1.0f / p.x[i];\n"
+                           "    }\n}\n";
+
+static f8_cuda *real_nvrtc(void)
+{
+    const f8_cuda_paths p = {.cuda_home = getenv("CUDA_HOME"), .cuda_path = getenv("CUDA_PATH")};
+    f8_cuda *c = create(&p);
+    int version;
+    f8_diag d = {0};
+    if (f8_cuda_nvrtc(c, &version, &d) == F8_OK)
+        return c;
+    printf("note: no NVRTC here, nothing is compiled: %s\n", d.text);
+    f8_cuda_destroy(c);
+    return NULL;
+}
+
+START_TEST(nvrtc_compiles_for_every_target)
+{
+    f8_cuda *c = real_nvrtc();
+    for (size_t i = 0; c && f8_target_at(i); i++) {
+        const f8_target *t = f8_target_at(i);
+        if (t->kind != F8_TARGET_CUDA)
+            continue;
+        f8_arena a;
+        f8_arena_init(&a, NULL);
+        f8_diag d = {0};
+        f8_nvrtc_result r;
+        ck_assert_msg(f8_cuda_compile(c, text, "k.cu", f8_cuda_header, "fp8c.cuh", t->name, true, &a, &r,
+                                      &d) == F8_OK,
+                      "%s: %s", t->name, d.text);
+        ck_assert(r.cubin_size > 4 && !memcmp(r.cubin, "\177ELF", 4));
+        contains(r.log, "registers");
+        contains(r.log, "0 bytes spill stores");
+        char line[40];
+        snprintf(line, sizeof line, ".target %s", t->name);
+        contains(r.ptx, line);
+        /* As the flags want it: no contraction, IEEE division, no flushing of denormals. */
+        contains(r.ptx, "mul.rn.f32");
+        contains(r.ptx, "add.rn.f32");
+        ck_assert(!strstr(r.ptx, "fma.rn.f32") && !strstr(r.ptx, "ftz"));
+        ck_assert(strstr(r.ptx, "div.rn.f32") || strstr(r.ptx, "rcp.rn.f32"));
+        f8_arena_end(&a);
+    }
+    f8_cuda_destroy(c);
+}
+END_TEST
+
+START_TEST(nvrtc_says_what_is_wrong)
+{
+    f8_cuda *c = real_nvrtc();
+    f8_arena a;
+    f8_arena_init(&a, NULL);
+    f8_nvrtc_result r;
+    f8_diag d = {0}, unknown = {0};
+    if (c) {
+        ck_assert_int_eq(f8_cuda_compile(c, "int x;\n/* gelu of line 7 */ int y = z;\n", "unit.cu", NULL, NULL,
+                                         "sm_90a", false, &a, &r, &d),
+                         F8_ERR_INTERNAL);
+        contains(d.text, "kernel text 'unit.cu' does not compile for sm_90a:\nunit.cu(2): error:");
+        contains(d.text, "/* gelu of line 7 */ int y = z;"); /* the line itself */
+        contains(r.log, "unit.cu(2): error:");
+        ck_assert(!r.cubin);
+        ck_assert_int_eq(f8_cuda_compile(c, text, "k.cu", f8_cuda_header, "fp8c.cuh", "sm_20", false, &a, &r,
+                                         &unknown),
+                         F8_ERR_UNSUPPORTED);
+        contains(unknown.text, "can't compile for sm_20; it knows sm_");
+    }
+    f8_arena_end(&a);
+    f8_cuda_destroy(c);
+}
+END_TEST
+
+typedef struct job {
+    f8_cuda *cuda;
+    f8_arena arena;
+    f8_nvrtc_result result;
+    f8_status status;
+} job;
+
+static void *compile_one(void *user)
+{
+    job *j = user;
+    f8_arena_init(&j->arena, NULL);
+    j->status = f8_cuda_compile(j->cuda, text, "k.cu", f8_cuda_header, "fp8c.cuh", "sm_90a", false, &j->arena,
+                                &j->result, NULL);
+    return NULL;
+}
+
+/* Loading is under way in all of them at once; the code is the same. */
+START_TEST(nvrtc_from_several_threads)
+{
+    enum { N = 4 };
+    const f8_cuda_paths p = {.cuda_home = getenv("CUDA_HOME"), .cuda_path = getenv("CUDA_PATH")};
+    f8_cuda *c = real_nvrtc();
+    if (!c)
+        return;
+    f8_cuda_destroy(c);
+    c = create(&p);
+    job j[N];
+    pthread_t thread[N];
+    for (int i = 0; i < N; i++) {
+        j[i] = (job){.cuda = c};
+        ck_assert(pthread_create(&thread[i], NULL, compile_one, &j[i]) == 0);
+    }
+    for (int i = 0; i < N; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < N; i++) {
+        ck_assert_int_eq(j[i].status, F8_OK);
+        ck_assert(j[i].result.cubin_size == j[0].result.cubin_size &&
+                  !memcmp(j[i].result.cubin, j[0].result.cubin, j[0].result.cubin_size));
+    }
+    for (int i = 0; i < N; i++)
+        f8_arena_end(&j[i].arena);
+    f8_cuda_destroy(c);
+}
+END_TEST
+
+/* ---- what cuBLASLt can do ---- */
+
+#define SIZES(M, N, K, LDA, LDB, LDC) .m = M, .n = N, .k = K, .lda = LDA, .ldb = LDB, .ldc = LDC
+#define TYPES(A, B, C)                .a = F8_##A, .b = F8_##B, .c = F8_##C
+#define FP8_SIZES                     SIZES(32, 48, 64, 64, 64, 48), .has_alpha = true
+#define SMALL                         SIZES(3, 5, 7, 7, 5, 5)
+#define NO                            F8_ERR_UNSUPPORTED
+#define CAN                           NULL, F8_OK
+
+static const struct {
+    const char *target;
+    f8_gemm_desc desc;
+    const char *why; /* NULL: it can */
+    f8_status status;
+} can[] = {
+    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, BF16), .trans_b = true}, CAN},
+    {"sm_89", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_b = true, .accumulate = true}, CAN},
+    {"sm_120a", {FP8_SIZES, TYPES(E5M2, E4M3, F32), .trans_b = true, .fast_accumulate = true}, CAN},
+    {"sm_90a", {FP8_SIZES, TYPES(E5M2, E5M2, F32), .trans_b = true}, "two f8e5m2 operands", NO},
+    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, "k as the contiguous axis of both", NO},
+    {"sm_90a",
+     {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true},
+     "this one has trans_a = true, trans_b = true",
+     NO},
+    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, CAN},
+    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true}, CAN},
+    {"sm_90a",
+     {SIZES(33, 48, 64, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "m must be a multiple of 16 on sm_90a; it is 33",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 40, 64, 64, 64, 40), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "n must be a multiple of 16 on sm_90a; it is 40",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 56, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "k must be a multiple of 16 on sm_90a; it is 56",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 64, 72, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "lda must be a multiple of 16 on sm_90a; it is 72",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 64, 64, 72, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "ldb must be a multiple of 16 on sm_90a; it is 72",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 64, 64, 64, 50), TYPES(E4M3, E4M3, BF16), .trans_b = true},
+     "ldc is 50 of bf16",
+     NO},
+    {"sm_90a", {FP8_SIZES, TYPES(E4M3, BF16, F32), .trans_b = true}, "f8e4m3 x bf16", NO},
+    {"sm_90a",
+     {FP8_SIZES, TYPES(E4M3, E4M3, E4M3), .trans_b = true},
+     "can't write f8e4m3: only f32 and bf16",
+     NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32)}, CAN},
+    {"sm_90a", {SMALL, TYPES(BF16, BF16, BF16)}, CAN},
+    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .accumulate = true}, CAN},
+    {"sm_90a", {SMALL, TYPES(F32, F32, BF16)}, "can't write bf16: only f32", NO},
+    {"sm_90a", {SMALL, TYPES(F32, BF16, F32)}, "f32 x bf16", NO},
+    {"sm_90a", {SMALL, TYPES(F16, F16, F32)}, "f16 x f16", NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
+    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .round_a = true}, "does not round", NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .algorithm = F8_GEMM_ONEDNN_F32}, "onednn-f32", NO},
+    {"sm_90a",
+     {SIZES(3, 5, 7, 6, 5, 5), TYPES(F32, F32, F32)},
+     "row strides 6, 5, 5 are less than its columns 7, 5, 5",
+     F8_ERR_INPUT},
+    {"sm_90a", {SIZES(0, 5, 7, 7, 5, 5), TYPES(F32, F32, F32)}, "m = 0", F8_ERR_INPUT},
+    {"sm_90a", {SIZES(1, 1, 1l << 31, 1l << 31, 1, 1), TYPES(F32, F32, F32)}, "2^31 - 1", NO},
+    {"cpu", {SMALL, TYPES(F32, F32, F32)}, "this is for cpu", NO},
+};
+
+START_TEST(cublaslt_supports)
+{
+    f8_diag d = {0};
+    const f8_status status = f8_cublaslt_supports(f8_target_by_name(can[_i].target), &can[_i].desc, &d);
+    ck_assert_msg(status == can[_i].status, "case %d: %s", _i, d.text);
+    if (can[_i].why)
+        contains(d.text, can[_i].why);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_libraries");
+    TCase *t = tcase_create("libraries");
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, make_temp, remove_temp);
+    tcase_add_test(t, declarations_agree_with_the_toolkit);
+    tcase_add_test(t, search_order);
+    tcase_add_test(t, wheels);
+    tcase_add_test(t, nowhere_else);
+    tcase_add_test(t, every_place_is_named);
+    tcase_add_test(t, a_file_that_does_not_load);
+    tcase_add_test(t, a_library_that_lacks_a_function);
+    tcase_add_test(t, no_driver);
+    tcase_add_test(t, driver_too_old);
+    tcase_add_test(t, driver_without_device);
+    suite_add_tcase(s, t);
+    t = tcase_create("nvrtc");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, nvrtc_compiles_for_every_target);
+    tcase_add_test(t, nvrtc_says_what_is_wrong);
+    tcase_add_test(t, nvrtc_from_several_threads);
+    suite_add_tcase(s, t);
+    t = tcase_create("cublaslt");
+    tcase_add_loop_test(t, cublaslt_supports, 0, sizeof can / sizeof *can);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
