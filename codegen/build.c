@@ -125,7 +125,7 @@ int64_t f8_build_span(const f8_type *t, const f8_place *p)
            (int64_t)f8_dtype_size(t->dtype);
 }
 
-f8_status f8_build_touch(f8_build *b, const f8_place *p, int64_t bytes, bool write)
+static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, bool write, bool whole)
 {
     f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
     f8_build_access *grown = f8_arena_grow(b->arena, draft->access, draft->n_accesses,
@@ -133,7 +133,7 @@ f8_status f8_build_touch(f8_build *b, const f8_place *p, int64_t bytes, bool wri
     if (!grown)
         return f8_arena_status(b->arena, b->diag);
     draft->access = grown;
-    f8_build_access a = {p->space, p->port, p->offset, p->offset + bytes, write};
+    f8_build_access a = {p->space, p->port, p->offset, p->offset + bytes, write, whole, 0};
     if (p->space == F8_SPACE_INPUT || p->space == F8_SPACE_OUTPUT) {
         const f8_plan_func *f = b->out;
         const int32_t var = p->space == F8_SPACE_INPUT ? f->in[p->port].var : f->out[p->port].var;
@@ -147,6 +147,17 @@ f8_status f8_build_touch(f8_build *b, const f8_place *p, int64_t bytes, bool wri
         a.port = -1;
     grown[draft->n_accesses++] = a;
     return F8_OK;
+}
+
+f8_status f8_build_touch(f8_build *b, const f8_place *p, const f8_type *t, bool write)
+{
+    const int64_t bytes = f8_build_span(t, p);
+    return touch(b, p, bytes, write, bytes == f8_type_bytes(t));
+}
+
+f8_status f8_build_touch_some(f8_build *b, const f8_place *p, int64_t bytes, bool write)
+{
+    return touch(b, p, bytes, write, false);
 }
 
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
@@ -163,6 +174,11 @@ f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
     if (b->scratch > b->most_scratch)
         b->most_scratch = b->scratch;
     return p;
+}
+
+int64_t f8_build_renamed_base(const f8_build *b)
+{
+    return align_up(b->func->program->arena_bytes) + b->most_scratch;
 }
 
 static f8_status finish_steps(f8_build *b)
@@ -235,7 +251,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     b->out = out;
     b->draft = NULL;
     b->step_room = b->draft_room = 0;
-    b->most_scratch = 0;
+    b->most_scratch = b->renamed = 0;
     *out =
         (f8_plan_func){.name = f8_arena_strdup(b->arena, f->name), .lower_bound = p->lower_bound};
     F8_TRY(build_ports(b, f->in, f->n_in, &out->in, &out->n_in));
@@ -254,7 +270,9 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     for (uint32_t i = 0; i < out->n_steps; i++)
         for (uint32_t k = 0; k < b->draft[i].n_launches; k++)
             b->unit[b->draft[i].launch[k].unit].launches++;
-    out->arena_bytes = b->most_scratch ? align_up(p->arena_bytes) + b->most_scratch : p->arena_bytes;
+    out->arena_bytes = p->arena_bytes;
+    if (b->most_scratch + b->renamed)
+        out->arena_bytes = align_up(p->arena_bytes) + b->most_scratch + b->renamed;
     b->constants_base += align_up(p->constants_bytes);
     return F8_OK;
 }

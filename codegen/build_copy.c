@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+/* Where strided copies are kernels, so are contiguous ones of at most this many bytes: many of them are
+ * one launch (build_merge.c). */
+enum { SMALL_COPY = 1 << 16 };
+
 /* Elements between neighbours along each axis of a value that lies at `p`. */
 static void axis_strides(const f8_type *t, const f8_place *p, int64_t *stride)
 {
@@ -94,7 +98,8 @@ static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_pla
 {
     axes.element = (int64_t)f8_dtype_size(f8_build_type(b, r)->dtype);
     merge_axes(&axes);
-    if (contiguous(&axes) || !b->target->copy) {
+    const bool run = contiguous(&axes);
+    if (!b->target->copy || (run && axes.size[0] * axes.element > SMALL_COPY)) {
         if (!plain_copy(b, name, &axes))
             return f8_arena_status(b->arena, b->diag);
     } else {
@@ -108,8 +113,10 @@ static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_pla
         s->bytes_written *= axes.size[i];
         s->bytes_read *= axes.from[i] ? axes.size[i] : 1;
     }
-    F8_TRY(f8_build_touch(b, from, extent(&axes, axes.from), false));
-    return f8_build_touch(b, to, extent(&axes, axes.to), true);
+    F8_TRY(f8_build_touch_some(b, from, extent(&axes, axes.from), false));
+    F8_TRY(f8_build_touch_some(b, to, extent(&axes, axes.to), true));
+    b->draft[b->out->n_steps - 1].access[1].whole = run;
+    return F8_OK;
 }
 
 /* A value to another place, both as matrices. */

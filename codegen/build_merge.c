@@ -3,13 +3,19 @@
  * An optimizer has one small kernel per parameter, and a launch costs more than such a kernel. A step may
  * join an earlier one of its kernel when nothing between them, nor the one joined, touches memory that it
  * writes, or writes memory that it touches: it then runs earlier and beside other instances, and no value
- * can tell. Row kernels only, of one launch each; each instance does what its own launch did. */
+ * can tell. Row and copy kernels only, of one launch each; each instance does what its own launch did.
+ *
+ * It is done twice: first on copies of the lists, as if every temporary (build_rename.c) had memory of its
+ * own, which shows the temporaries that must; then in earnest. */
 #include "codegen/build_parts.h"
 
 #include <string.h>
 
+/* Marked temporaries are taken to have memory of their own. */
 static bool overlap(const f8_build_access *x, const f8_build_access *y)
 {
+    if (x->temp || y->temp)
+        return (x->write || y->write) && x->temp == y->temp;
     return (x->write || y->write) && x->space == y->space && x->port == y->port &&
            x->begin < y->end && y->begin < x->end;
 }
@@ -23,23 +29,20 @@ static bool conflict(const f8_build_draft *x, const f8_build_draft *y)
     return false;
 }
 
-static bool mergeable(const f8_build *b, const f8_build_draft *d)
-{
-    return d->n_launches == 1 && b->unit[d->launch->unit].kind == F8_UNIT_ROWS;
-}
-
 /* Which of the steps [0, n) step `at` may join; n when there is none. */
 static uint32_t host_of(const f8_build *b, uint32_t n, uint32_t at)
 {
     const f8_build_draft *mine = &b->draft[at];
-    if (!mergeable(b, mine))
+    if (!f8_build_simple(b, mine))
         return n;
-    const uint32_t most = b->target->most_instances(b->unit[mine->launch->unit].kernel);
+    const uint32_t most = b->target->most_instances(&b->unit[mine->launch->unit]);
+    if (most < 2)
+        return n;
     for (uint32_t i = n; i-- > 0;) {
         const f8_build_draft *d = &b->draft[i];
         if (conflict(d, mine))
             return n;
-        if (mergeable(b, d) && d->launch->unit == mine->launch->unit && d->launch->n_instances < most)
+        if (f8_build_simple(b, d) && d->launch->unit == mine->launch->unit && d->launch->n_instances < most)
             return i;
     }
     return n;
@@ -93,7 +96,7 @@ static f8_status rename_merged(f8_build *b, f8_step *s, uint32_t n_instances)
     return s->name ? F8_OK : f8_arena_status(b->arena, b->diag);
 }
 
-f8_status f8_build_merge(f8_build *b)
+static f8_status merge(f8_build *b)
 {
     f8_plan_func *f = b->out;
     rooms *room = F8_NEW_ARRAY(b->arena, rooms, f->n_steps + 1);
@@ -110,8 +113,53 @@ f8_status f8_build_merge(f8_build *b)
         b->draft[n++] = b->draft[i];
     }
     f->n_steps = n;
-    for (uint32_t i = 0; i < n; i++)
+    return F8_OK;
+}
+
+/* Merge copies of the lists; chosen[i] is set for every temporary of a merged step. */
+static f8_status rehearse(f8_build *b, bool *chosen)
+{
+    f8_plan_func *f = b->out;
+    const f8_plan_func saved = *f;
+    f8_build_draft *drafts = b->draft;
+    f->step = F8_NEW_ARRAY(b->arena, f8_step, f->n_steps + 1);
+    b->draft = F8_NEW_ARRAY(b->arena, f8_build_draft, f->n_steps + 1);
+    f8_build_launch *launch = F8_NEW_ARRAY(b->arena, f8_build_launch, f->n_steps + 1);
+    if (!f->step || !b->draft || !launch)
+        return f8_arena_status(b->arena, b->diag);
+    for (uint32_t i = 0; i < f->n_steps; i++) {
+        f->step[i] = saved.step[i];
+        b->draft[i] = drafts[i];
+        if (drafts[i].n_launches != 1)
+            continue;
+        launch[i] = *drafts[i].launch;
+        b->draft[i].launch = &launch[i];
+    }
+    F8_TRY(merge(b));
+    for (uint32_t i = 0; i < f->n_steps; i++) {
+        const f8_build_draft *d = &b->draft[i];
+        for (uint32_t k = 0; k < d->n_accesses; k++)
+            if (d->access[k].temp && d->launch->n_instances > 1)
+                chosen[d->access[k].temp - 1] = true;
+    }
+    *f = saved;
+    b->draft = drafts;
+    return F8_OK;
+}
+
+f8_status f8_build_merge(f8_build *b)
+{
+    f8_build_temp *temp;
+    uint32_t n;
+    F8_TRY(f8_build_find_temps(b, &temp, &n));
+    bool *chosen = F8_NEW_ARRAY(b->arena, bool, n + 1);
+    if (!chosen)
+        return f8_arena_status(b->arena, b->diag);
+    F8_TRY(rehearse(b, chosen));
+    f8_build_place_temps(b, temp, n, chosen);
+    F8_TRY(merge(b));
+    for (uint32_t i = 0; i < b->out->n_steps; i++)
         if (b->draft[i].n_launches == 1)
-            F8_TRY(rename_merged(b, &f->step[i], b->draft[i].launch->n_instances));
+            F8_TRY(rename_merged(b, &b->out->step[i], b->draft[i].launch->n_instances));
     return F8_OK;
 }

@@ -1,6 +1,6 @@
 /* The parts of building a plan. build.c: the order of things and the kernels' registry; build_steps.c,
- * build_gemm.c, build_copy.c: groups to steps; build_merge.c: many steps to one; build_cpu.c and
- * cuda_build.c: the two targets. Internal to codegen. */
+ * build_gemm.c, build_copy.c: groups to steps; build_merge.c, build_rename.c: many steps to one; build_cpu.c
+ * and cuda_build.c: the two targets. Internal to codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 
@@ -50,6 +50,8 @@ typedef struct f8_build_access {
     int32_t port;
     int64_t begin, end;
     bool write;
+    bool whole;    /* every byte of it */
+    uint32_t temp; /* the temporary value it is all or a part of, + 1 (build_rename.c); 0: none */
 } f8_build_access;
 
 /* What is known of a step beside the step itself, until code exists. */
@@ -91,8 +93,8 @@ typedef struct f8_build_target {
     /* A unit for a copy that is not contiguous, with its run-time integers. NULL: COPY steps do it. */
     f8_status (*copy)(f8_build *b, const f8_place *from, const f8_place *to, const f8_copy_axes *axes,
                       f8_copy_kernel *out);
-    /* The most instances of this kernel in one launch. NULL: 1. */
-    uint32_t (*most_instances)(const f8_kernel *k);
+    /* The most instances of this unit in one launch. NULL: 1. */
+    uint32_t (*most_instances)(const f8_build_unit *u);
     f8_status (*compile)(f8_build *b); /* all units */
     /* Fill a step's phases, once compiled. */
     f8_status (*finish)(f8_build *b, f8_step *s, const f8_build_draft *draft);
@@ -125,6 +127,7 @@ struct f8_build {
     int64_t constants_base; /* of this function, in the plan's constants */
     int64_t scratch;        /* arena bytes beyond the program's own that the step being built uses */
     int64_t most_scratch;   /* of any step */
+    int64_t renamed;        /* bytes of temporaries beyond these */
 };
 
 f8_status f8_build_group(f8_build *b, const f8_group *g);           /* build_steps.c: appends steps */
@@ -136,6 +139,19 @@ f8_status f8_build_bring(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to);
 /* Join steps of the function just built that run the same kernel on memory apart: build_merge.c. */
 f8_status f8_build_merge(f8_build *b);
 
+/* A small value of the function's own, written by one step and read by some, in memory that others use
+ * before and after it. */
+typedef struct f8_build_temp {
+    int64_t begin, end; /* in the arena */
+    int64_t to;         /* once placed: where it lies instead; -1: stays */
+} f8_build_temp;
+/* build_rename.c: mark the accesses of such values, one entry for each; then move those with `chosen` set
+ * to memory of their own, as far as there is room for them, and clear the marks. */
+f8_status f8_build_find_temps(f8_build *b, f8_build_temp **out, uint32_t *n);
+void f8_build_place_temps(f8_build *b, f8_build_temp *temp, uint32_t n, const bool *chosen);
+/* An access's position is also its argument's: one launch of a row or copy kernel. */
+bool f8_build_simple(const f8_build *b, const f8_build_draft *d);
+
 /* The unit with this text, registered if new; *index is its number. Fills the hash. */
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index);
 /* A zeroed step at the end of the function's list, valid until the next. */
@@ -143,11 +159,14 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
                        uint32_t n_ints);
 /* A launch of the step made last. A step's launches run in the order they are made. */
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks);
-/* The step made last reads or writes this many bytes from `p` on. */
-f8_status f8_build_touch(f8_build *b, const f8_place *p, int64_t bytes, bool write);
+/* The step made last reads or writes a value of type `t` at `p`; or some of `bytes` bytes from p on. */
+f8_status f8_build_touch(f8_build *b, const f8_place *p, const f8_type *t, bool write);
+f8_status f8_build_touch_some(f8_build *b, const f8_place *p, int64_t bytes, bool write);
 /* From a value's first byte to its last. */
 int64_t f8_build_span(const f8_type *t, const f8_place *p);
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p);
+/* Where the arena's part for renamed temporaries begins: all steps of the function are built. */
+int64_t f8_build_renamed_base(const f8_build *b);
 /* Arena that only the step being built uses. */
 f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride);
 

@@ -66,9 +66,8 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
     F8_TRY(f8_build_intern(b, &u, &launch.unit));
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];
-        const int64_t span = f8_build_span(f8_build_type(b, bound->value[j]), p);
         s->arg[first_arg + j] = f8_build_arg(b, p);
-        F8_TRY(f8_build_touch(b, p, span, k->buffer[j].write));
+        F8_TRY(f8_build_touch(b, p, f8_build_type(b, bound->value[j]), k->buffer[j].write));
     }
     memcpy(s->ints + first_int, bound->ints, k->n_ints * sizeof *s->ints);
     s->bytes_read += bound->bytes_read;
@@ -241,7 +240,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
     for (uint32_t i = 0; i < v.n; i++) {
         s->arg[i] = f8_build_arg(b, &v.place[i]);
         if (v.bytes[i])
-            F8_TRY(f8_build_touch(b, &v.place[i], v.bytes[i], i >= v.first_result));
+            F8_TRY(f8_build_touch_some(b, &v.place[i], v.bytes[i], i >= v.first_result));
     }
     for (uint32_t i = 0; i < n->n_in; i++)
         s->bytes_read += f8_type_bytes(f8_build_type(b, n->in[i]));
@@ -275,7 +274,7 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     for (uint32_t i = 0; i < 3; i++) {
         const f8_place *p = f8_build_place(b, value[i]);
         s->arg[i] = f8_build_arg(b, p);
-        F8_TRY(f8_build_touch(b, p, f8_build_span(f8_build_type(b, value[i]), p), i == 0));
+        F8_TRY(f8_build_touch_some(b, p, f8_build_span(f8_build_type(b, value[i]), p), i == 0));
     }
     const int64_t count = f8_type_elements(ids), columns = f8_type_columns(&n->type);
     const int64_t ints[F8_SCATTER_INTS] = {count, f8_type_rows(&n->type), columns,

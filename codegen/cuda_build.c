@@ -8,7 +8,7 @@
 #include "codegen/cuda_scatter.h"
 #include "runtime/gemm_cublaslt.h"
 
-enum { ALIGN = 16, PARAM_WORDS = 512 /* 4096 bytes: what every driver takes */ };
+enum { ALIGN = 16 };
 
 static f8_status begin(f8_build *b)
 {
@@ -68,9 +68,13 @@ static f8_status copy(f8_build *b, const f8_place *from, const f8_place *to, con
     return F8_OK;
 }
 
-static uint32_t most_instances(const f8_kernel *k)
+static uint32_t most_instances(const f8_build_unit *u)
 {
-    return (PARAM_WORDS - 1) / (k->n_buffers + k->n_ints + 1);
+    switch (u->kind) {
+    case F8_UNIT_ROWS: return f8_cuda_rows_most_instances(u->kernel);
+    case F8_UNIT_COPY: return f8_cuda_copy_most_instances(u->copy);
+    default: return 1;
+    }
 }
 
 /* ---- steps ---- */

@@ -69,7 +69,9 @@ static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *co
         return f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts, d);
     case F8_UNIT_SCATTER:
         return f8_cuda_scatter_emit(t, u->dtype, symbol, &code->parts.launch[0], d);
-    case F8_UNIT_COPY: f8_cuda_copy_emit(t, u->copy, symbol, &code->parts.launch[0]); return F8_OK;
+    case F8_UNIT_COPY:
+        f8_cuda_copy_emit(t, u->copy, code->multi, symbol, &code->parts.launch[0]);
+        return F8_OK;
     }
     return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a unit of an unknown kind");
 }

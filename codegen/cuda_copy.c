@@ -5,6 +5,8 @@
 
 enum { THREADS = 256, EACH = 4, VECTOR_BYTES = 16 };
 
+enum { RUN_WORDS = 4 }; /* of an instance: from, to, count, tasks */
+
 /* ---- choosing ---- */
 
 /* The widest access, in bytes, that these offsets and strides allow. */
@@ -22,6 +24,18 @@ static void add_axis(f8_copy_kernel *out, int64_t size, int64_t from, int64_t to
     out->ints[out->n_ints++] = size;
     out->ints[out->n_ints++] = from;
     out->ints[out->n_ints++] = to;
+}
+
+/* ints: the count of accesses */
+static void describe_run(const f8_copy_axes *a, int64_t from_offset, int64_t to_offset, f8_copy_desc *d,
+                         f8_copy_kernel *out)
+{
+    const int64_t bytes[] = {from_offset, to_offset, a->size[0] * a->element};
+    const int64_t access = widest(4, bytes, 3); /* few kinds: what is alike becomes one launch */
+    out->n_ints = 1;
+    out->ints[0] = bytes[2] / access;
+    out->n_tasks = (out->ints[0] + THREADS * EACH - 1) / (THREADS * EACH);
+    *d = (f8_copy_desc){.kind = F8_COPY_RUN, .element = (int)access};
 }
 
 /* ints: the count of accesses, then size, from and to of every axis, in accesses */
@@ -52,7 +66,7 @@ static void describe_strided(const f8_copy_axes *a, int64_t from_offset, int64_t
     }
     out->ints[0] = count;
     out->n_tasks = (count + THREADS * EACH - 1) / (THREADS * EACH);
-    *d = (f8_copy_desc){.element = (int)access, .rank = a->rank, .wide = count > INT32_MAX / 2};
+    *d = (f8_copy_desc){.kind = F8_COPY_STRIDED, .element = (int)access, .rank = a->rank, .wide = count > INT32_MAX / 2};
 }
 
 static int tile_of(int element)
@@ -77,7 +91,7 @@ static void describe_transpose(const f8_copy_axes *a, int i, int64_t from_offset
                                f8_copy_desc *d, f8_copy_kernel *out)
 {
     const int j = a->rank - 1, tile = tile_of((int)a->element);
-    *d = (f8_copy_desc){.transpose = true,
+    *d = (f8_copy_desc){.kind = F8_COPY_TRANSPOSE,
                         .element = (int)a->element,
                         .rank = a->rank - 2,
                         .from_vector = vector_of(a, a->from, i, from_offset),
@@ -99,6 +113,10 @@ void f8_cuda_copy_describe(const f8_copy_axes *a, int64_t from_offset, int64_t t
                            f8_copy_desc *desc, f8_copy_kernel *out)
 {
     const int last = a->rank - 1;
+    if (last == 0 && a->from[0] == 1 && a->to[0] == 1) {
+        describe_run(a, from_offset, to_offset, desc, out);
+        return;
+    }
     int along = -1; /* the axis along which `from` runs on */
     for (int i = 0; i < a->rank; i++)
         if (a->from[i] == 1 && a->size[i] >= 8)
@@ -111,10 +129,20 @@ void f8_cuda_copy_describe(const f8_copy_axes *a, int64_t from_offset, int64_t t
 
 const char *f8_cuda_copy_text(f8_arena *arena, const f8_copy_desc *d)
 {
-    if (d->transpose)
-        return f8_arena_printf(arena, "transpose of %d bytes, vectors %d and %d, %d axes outside", d->element,
-                               d->from_vector, d->to_vector, d->rank);
-    return f8_arena_printf(arena, "copy of %d bytes, %d axes%s", d->element, d->rank, d->wide ? ", wide" : "");
+    switch (d->kind) {
+    case F8_COPY_RUN: return f8_arena_printf(arena, "copy of runs of %d bytes", d->element);
+    case F8_COPY_STRIDED:
+        return f8_arena_printf(arena, "copy of %d bytes, %d axes%s", d->element, d->rank,
+                               d->wide ? ", wide" : "");
+    case F8_COPY_TRANSPOSE: break;
+    }
+    return f8_arena_printf(arena, "transpose of %d bytes, vectors %d and %d, %d axes outside", d->element,
+                           d->from_vector, d->to_vector, d->rank);
+}
+
+uint32_t f8_cuda_copy_most_instances(const f8_copy_desc *d)
+{
+    return d->kind == F8_COPY_RUN ? (F8_MULTI_WORDS - 1) / RUN_WORDS : 1;
 }
 
 /* ---- text ---- */
@@ -128,6 +156,39 @@ static const char *access_type(int bytes)
     case 2: return "f8_u16";
     default: return "f8_u8";
     }
+}
+
+static void emit_run(f8_text *t, const f8_copy_desc *d, bool multi, const char *symbol)
+{
+    const char *type = access_type(d->element);
+    f8_text_add(t, "struct %s_%s {\n    const %s *from;\n    %s *to;\n    f8_i64 count, tasks;\n};\n", symbol,
+                multi ? "instance" : "params", type, type);
+    if (multi)
+        f8_text_add(t,
+                    "struct %s_params {\n    f8_i64 n;\n    %s_instance at[%u];\n};\n"
+                    "F8_KERNEL(%s, %d, 4)\n{\n"
+                    "    int which = 0;\n"
+                    "    for (f8_i64 at = f8_block(); at < p.at[p.n - 1].tasks; at += f8_blocks()) {\n"
+                    "        while (at >= p.at[which].tasks)\n"
+                    "            which++;\n"
+                    "        const %s_instance &a = p.at[which];\n"
+                    "        const f8_i64 task = which ? at - p.at[which - 1].tasks : at;\n",
+                    symbol, symbol, f8_cuda_copy_most_instances(d), symbol, THREADS, symbol);
+    else
+        f8_text_add(t,
+                    "F8_KERNEL(%s, %d, 4)\n{\n"
+                    "    const %s_params &a = p;\n"
+                    "    for (f8_i64 task = f8_block(); task < a.tasks; task += f8_blocks()) {\n",
+                    symbol, THREADS, symbol);
+    f8_text_add(t,
+                "#pragma unroll\n"
+                "        for (int e = 0; e < %d; e++) {\n"
+                "            const f8_i64 i = task * %d + e * %d + f8_thread();\n"
+                "            if (i < a.count)\n"
+                "                a.to[i] = a.from[i];\n"
+                "        }\n"
+                "    }\n}\n",
+                EACH, THREADS * EACH, THREADS);
 }
 
 static void emit_strided(f8_text *t, const f8_copy_desc *d, const char *symbol)
@@ -261,13 +322,23 @@ static void emit_transpose(f8_text *t, const f8_copy_desc *d, const char *symbol
     f8_text_add(t, "        f8_sync();\n    }\n}\n");
 }
 
-void f8_cuda_copy_emit(f8_text *t, const f8_copy_desc *d, const char *symbol, f8_cuda_launch *out)
+void f8_cuda_copy_emit(f8_text *t, const f8_copy_desc *d, bool multi, const char *symbol,
+                       f8_cuda_launch *out)
 {
     *out = (f8_cuda_launch){.threads = THREADS, .n_args = 2};
     snprintf(out->symbol, sizeof out->symbol, "%s", symbol);
-    out->n_ints = (uint32_t)((d->transpose ? 4 : 1) + 3 * d->rank);
-    if (d->transpose)
-        emit_transpose(t, d, symbol);
-    else
+    switch (d->kind) {
+    case F8_COPY_RUN:
+        out->n_ints = 1;
+        emit_run(t, d, multi, symbol);
+        break;
+    case F8_COPY_STRIDED:
+        out->n_ints = (uint32_t)(1 + 3 * d->rank);
         emit_strided(t, d, symbol);
+        break;
+    case F8_COPY_TRANSPOSE:
+        out->n_ints = (uint32_t)(4 + 3 * d->rank);
+        emit_transpose(t, d, symbol);
+        break;
+    }
 }
