@@ -1,0 +1,301 @@
+/* Row programs: what their generated kernels share (codegen/cuda_print.h). Plain C++ over fp8c.cuh. */
+
+#ifdef __CUDACC_RTC__
+#pragma nv_diag_suppress 177 /* a kernel need not use all that is set out for it */
+#endif
+#define F8_UNROLL _Pragma("unroll")
+
+/* ---- vectors of V elements of S bytes, as the 32-bit words they fill ---- */
+
+template <int S> F8_DEV f8_u32 f8_element(const f8_u8 *p)
+{
+    if constexpr (S == 4)
+        return *(const f8_u32 *)p;
+    else if constexpr (S == 2)
+        return *(const f8_u16 *)p;
+    else
+        return *p;
+}
+
+template <int S> F8_DEV void f8_set_element(f8_u8 *p, f8_u32 x)
+{
+    if constexpr (S == 4)
+        *(f8_u32 *)p = x;
+    else if constexpr (S == 2)
+        *(f8_u16 *)p = (f8_u16)x;
+    else
+        *p = (f8_u8)x;
+}
+
+/* The first n of V elements at `from`, zeros for the rest. `wide`: `from` is aligned to V elements. */
+template <int S, int V> F8_DEV void f8_get(f8_u32 *w, const void *from, bool wide, int n)
+{
+    constexpr int bytes = S * V;
+    const f8_u8 *p = (const f8_u8 *)from;
+    if (wide && n >= V) {
+        if constexpr (bytes % 16 == 0) {
+            F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
+                const f8_x4 x = ((const f8_x4 *)p)[i];
+                F8_UNROLL for (int k = 0; k < 4; k++)
+                    w[4 * i + k] = x.v[k];
+            }
+        } else if constexpr (bytes == 8) {
+            const f8_x2 x = *(const f8_x2 *)p;
+            w[0] = x.v[0];
+            w[1] = x.v[1];
+        } else {
+            w[0] = f8_element<bytes>(p);
+        }
+        return;
+    }
+    F8_UNROLL for (int i = 0; i < (bytes + 3) / 4; i++)
+        w[i] = 0;
+    F8_UNROLL for (int e = 0; e < V; e++)
+        if (e < n)
+            w[e * S / 4] |= f8_element<S>(p + e * S) << (e * S % 4 * 8);
+}
+
+template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w, bool wide, int n)
+{
+    constexpr int bytes = S * V;
+    f8_u8 *p = (f8_u8 *)to;
+    if (wide && n >= V) {
+        if constexpr (bytes % 16 == 0) {
+            F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
+                f8_x4 x;
+                F8_UNROLL for (int k = 0; k < 4; k++)
+                    x.v[k] = w[4 * i + k];
+                ((f8_x4 *)p)[i] = x;
+            }
+        } else if constexpr (bytes == 8) {
+            f8_x2 x;
+            x.v[0] = w[0];
+            x.v[1] = w[1];
+            *(f8_x2 *)p = x;
+        } else {
+            f8_set_element<bytes>(p, w[0]);
+        }
+        return;
+    }
+    F8_UNROLL for (int e = 0; e < V; e++)
+        if (e < n)
+            f8_set_element<S>(p + e * S, w[e * S / 4] >> (e * S % 4 * 8));
+}
+
+/* Column c of a row rolled by `shift` within groups. */
+F8_DEV int f8_rolled(int c, int shift, int group)
+{
+    const int within = c % group, from = within - shift;
+    return c - within + (from < 0 ? from + group : from);
+}
+
+/* As f8_get, each element from its rolled column. */
+template <int S, int V>
+F8_DEV void f8_get_rolled(f8_u32 *w, const void *row, int c, int n, int shift, int group)
+{
+    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+        w[i] = 0;
+    F8_UNROLL for (int e = 0; e < V; e++)
+        if (e < n)
+            w[e * S / 4] |= f8_element<S>((const f8_u8 *)row + f8_rolled(c + e, shift, group) * S)
+                            << (e * S % 4 * 8);
+}
+
+/* The row of a buffer whose rows repeat. */
+F8_DEV f8_i64 f8_period(f8_i64 row, f8_i64 div, f8_i64 mod)
+{
+    if (((row | div | mod) >> 32) == 0)
+        return (f8_i64)((f8_u32)row / (f8_u32)div % (f8_u32)mod);
+    return row / div % mod;
+}
+
+/* Element e of such words. */
+F8_DEV float f8_f32_of(const f8_u32 *w, int e) { return f8_from_bits(w[e]); }
+F8_DEV float f8_bf16_of(const f8_u32 *w, int e)
+{
+    return f8_from_bits(e % 2 ? w[e / 2] & 0xffff0000u : w[e / 2] << 16);
+}
+F8_DEV f8_u32 f8_half_of(const f8_u32 *w, int e) { return w[e / 2] >> (e % 2 * 16) & 0xffffu; }
+F8_DEV f8_u32 f8_byte_of(const f8_u32 *w, int e) { return w[e / 4] >> (e % 4 * 8) & 0xffu; }
+
+/* ---- words of V values, converted two at a time ---- */
+
+F8_DEV float f8_round_bf16(float x) { return f8_from_bits(f8_bf16x2(0.0f, x)); }
+
+template <int V> F8_DEV void f8_pack_f32(f8_u32 *w, const float *y)
+{
+    F8_UNROLL for (int e = 0; e < V; e++)
+        w[e] = f8_bits(y[e]);
+}
+template <int V> F8_DEV void f8_pack_word(f8_u32 *w, const f8_u32 *y)
+{
+    F8_UNROLL for (int e = 0; e < V; e++)
+        w[e] = y[e];
+}
+template <int V> F8_DEV void f8_pack_half(f8_u32 *w, const f8_u32 *y)
+{
+    F8_UNROLL for (int e = 0; e < V; e += 2)
+        w[e / 2] = e + 1 < V ? (y[e] & 0xffffu) | y[e + 1] << 16 : y[e];
+}
+template <int V> F8_DEV void f8_pack_byte(f8_u32 *w, const f8_u32 *y)
+{
+    F8_UNROLL for (int i = 0; i < (V + 3) / 4; i++)
+        w[i] = 0;
+    F8_UNROLL for (int e = 0; e < V; e++)
+        w[e / 4] |= (y[e] & 0xffu) << (e % 4 * 8);
+}
+template <int V> F8_DEV void f8_pack_bf16(f8_u32 *w, const float *y)
+{
+    F8_UNROLL for (int e = 0; e < V; e += 2)
+        w[e / 2] = f8_bf16x2(y[e], e + 1 < V ? y[e + 1] : 0.0f);
+}
+template <int V> F8_DEV void f8_pack_f16(f8_u32 *w, const float *y)
+{
+    F8_UNROLL for (int e = 0; e < V; e += 2)
+        w[e / 2] = f8_f16x2(y[e], e + 1 < V ? y[e + 1] : 0.0f);
+}
+template <int V> F8_DEV void f8_pack_e4m3(f8_u32 *w, const float *y)
+{
+    F8_UNROLL for (int i = 0; i < (V + 3) / 4; i++)
+        w[i] = 0;
+    F8_UNROLL for (int e = 0; e < V; e += 2)
+        w[e / 4] |= f8_e4m3x2_sat(y[e], e + 1 < V ? y[e + 1] : 0.0f) << (e % 4 * 8);
+}
+template <int V> F8_DEV void f8_pack_e5m2(f8_u32 *w, const float *y)
+{
+    F8_UNROLL for (int i = 0; i < (V + 3) / 4; i++)
+        w[i] = 0;
+    F8_UNROLL for (int e = 0; e < V; e += 2)
+        w[e / 4] |= f8_e5m2x2_sat(y[e], e + 1 < V ? y[e + 1] : 0.0f) << (e % 4 * 8);
+}
+
+/* ---- rows shared by G neighbouring threads of a warp; all 32 threads call these together ---- */
+
+/* Of two lanes' halves a thread keeps one and gets the partner's part of it. */
+template <int N> F8_DEV void f8_halve(float *s, bool upper, int distance)
+{
+    F8_UNROLL for (int j = 0; j < N; j++) {
+        const float keep = upper ? s[j + N] : s[j], give = upper ? s[j] : s[j + N];
+        s[j] = keep + f8_shfl_xor(give, distance);
+    }
+}
+
+/* The sum of 8 * G lanes, 8 neighbouring ones in each thread, by the tree of ir/README.md: lanes 4 * G
+ * apart are added first, neighbours last. The first additions split a thread's lanes with its partner,
+ * so that no sum is made twice. All threads get the same result. */
+template <int G> F8_DEV float f8_sum(float *s)
+{
+    const int t = f8_thread();
+    if constexpr (G >= 2)
+        f8_halve<4>(s, t & G / 2, G / 2);
+    if constexpr (G >= 4)
+        f8_halve<2>(s, t & G / 4, G / 4);
+    if constexpr (G >= 8)
+        f8_halve<1>(s, t & G / 8, G / 8);
+    if constexpr (G >= 16)
+        s[0] = s[0] + f8_shfl_xor(s[0], G / 16);
+    if constexpr (G >= 32)
+        s[0] = s[0] + f8_shfl_xor(s[0], G / 32);
+    /* lanes 4, 2 and 1 apart: in partners where they were split, else in the thread */
+    constexpr int held = G >= 8 ? 1 : G >= 4 ? 2 : G >= 2 ? 4 : 8;
+    F8_UNROLL for (int j = 0; j < (G >= 2 ? held : 4); j++)
+        s[j] = s[j] + (G >= 2 ? f8_shfl_xor(s[j], G >= 2 ? G / 2 : 1) : s[(j + 4) % 8]);
+    F8_UNROLL for (int j = 0; j < (G >= 4 ? held : 2); j++)
+        s[j] = s[j] + (G >= 4 ? f8_shfl_xor(s[j], G >= 4 ? G / 4 : 1) : s[j + 2]);
+    if constexpr (G >= 8)
+        return s[0] + f8_shfl_xor(s[0], G / 8);
+    else
+        return s[0] + s[1];
+}
+
+template <int G> F8_DEV float f8_max(float m)
+{
+    F8_UNROLL for (int h = G / 2; h > 0; h /= 2)
+        m = f8_maximum(m, f8_shfl_xor(m, h));
+    return m;
+}
+
+F8_DEV f8_u32 f8_larger(f8_u32 a, f8_u32 b) { return a > b ? a : b; }
+template <int G> F8_DEV f8_u32 f8_amax(f8_u32 m)
+{
+    F8_UNROLL for (int h = G / 2; h > 0; h /= 2)
+        m = f8_larger(m, f8_shfl_xor(m, h));
+    return m;
+}
+
+/* ---- rows shared by a block of T threads, 256 / T lanes each: through shared memory, which takes the
+ * lanes of a sum and the maxima of its warps. Another f8_sync lies before each second use of it. ---- */
+
+template <int T> F8_DEV void f8_block_give(float *lanes, const float *s)
+{
+    F8_UNROLL for (int e = 0; e < 256 / T; e++)
+        lanes[f8_thread() * (256 / T) + e] = s[e];
+}
+F8_DEV float f8_block_sum(const float *lanes)
+{
+    float s[8];
+    F8_UNROLL for (int e = 0; e < 8; e++)
+        s[e] = lanes[f8_thread() % 32 * 8 + e];
+    return f8_sum<32>(s);
+}
+/* m is of the whole warp already. */
+F8_DEV void f8_block_give(float *lanes, float m)
+{
+    if (f8_thread() % 32 == 0)
+        lanes[f8_thread() / 32] = m;
+}
+template <int T> F8_DEV float f8_block_max(const float *lanes)
+{
+    float m = lanes[0];
+    F8_UNROLL for (int w = 1; w < T / 32; w++)
+        m = f8_maximum(m, lanes[w]);
+    return m;
+}
+template <int T> F8_DEV f8_u32 f8_block_amax(const float *lanes)
+{
+    f8_u32 m = f8_bits(lanes[0]);
+    F8_UNROLL for (int w = 1; w < T / 32; w++)
+        m = f8_larger(m, f8_bits(lanes[w]));
+    return m;
+}
+
+/* ---- tiles of `rows` x W values in shared memory, written by rows and read by columns ---- */
+
+/* A column's values, first row to last, added to a sum. */
+template <int R, int W> F8_DEV float f8_column_sum(const float *tile, int rows, int column, float sum)
+{
+    if (rows == R) {
+        F8_UNROLL for (int r = 0; r < R; r++)
+            sum = sum + tile[r * W + column];
+        return sum;
+    }
+    for (int r = 0; r < rows; r++)
+        sum = sum + tile[r * W + column];
+    return sum;
+}
+
+/* A column's R elements of S bytes to contiguous memory: 16 or 8 bytes at a time where `wide` (`to` is
+ * aligned to 16) and all rows are there. */
+template <int S, int R, int W>
+F8_DEV void f8_column_store(f8_u8 *to, const f8_u8 *tile, int rows, int column, bool wide)
+{
+    constexpr int chunk = R * S < 16 ? R * S : 16, words = chunk / 4;
+    if constexpr (chunk >= 8) {
+        if (wide && rows == R) {
+            F8_UNROLL for (int at = 0; at < R * S; at += chunk) {
+                f8_u32 w[words];
+                F8_UNROLL for (int i = 0; i < words; i++)
+                    w[i] = 0;
+                F8_UNROLL for (int b = 0; b < chunk; b += S)
+                    w[b / 4] |= f8_element<S>(tile + ((at + b) / S * W + column) * S) << (b % 4 * 8);
+                if constexpr (words == 4)
+                    *(f8_x4 *)(to + at) = f8_x4{{w[0], w[1], w[2], w[3]}};
+                else
+                    *(f8_x2 *)(to + at) = f8_x2{{w[0], w[1]}};
+            }
+            return;
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        f8_set_element<S>(to + r * S, f8_element<S>(tile + (r * W + column) * S));
+}

@@ -1,0 +1,227 @@
+/* How a row program's work is laid over threads: see cuda_print.h. All of it follows from the
+ * description and the target, so equal descriptions are equal kernels; results depend on none of it. */
+#include "codegen/cuda_print.h"
+
+enum {
+    LANES = F8_SUM_LANES,
+    LANE_VECTOR = 8,     /* lanes a thread has when a warp shares a row */
+    POINT_THREADS = 256, /* of a block */
+    ROW_THREADS = 256,
+    STAGED_THREADS = 512,
+    WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
+    NEAR_REGISTERS = 64,
+    FLIGHT_BYTES = 64, /* loads a thread should have under way */
+    FLIGHT_COLUMNS = 16,
+    SHARED_SMALL = 96 << 10, /* of the 99 KiB a block may have on sm_89 and sm_120; the rest is static */
+    SHARED_LARGE = 220 << 10 /* of the 227 KiB on sm_90 and sm_100 */
+};
+
+static int64_t shared_most(const f8_target *target)
+{
+    return target->sm == 90 || target->sm == 100 ? SHARED_LARGE : SHARED_SMALL;
+}
+
+static int power_of_two(int64_t n)
+{
+    int p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+static bool has(const f8_kernel *k, f8_kop op)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == op)
+            return true;
+    return false;
+}
+
+static bool reduces(const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_reduces(&k->instr[n]))
+            return true;
+    return false;
+}
+
+static bool transposes(const f8_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].transposed)
+            return true;
+    return false;
+}
+
+/* Something happens for each column, not only for each row. */
+static bool has_columns(const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_root(&k->instr[n]))
+            return true;
+    return false;
+}
+
+/* No buffer has a row term: the kernel is for one row. */
+static bool one_row(const f8_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].ext & F8_EXT_ROW)
+            return false;
+    return true;
+}
+
+/* Bytes that one column of all loads takes, and the size of the narrowest element. */
+static int column_bytes(const f8_kernel *k, int *narrowest)
+{
+    int all = 0;
+    *narrowest = 4;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if ((i->op != F8_K_LOAD && i->op != F8_K_STORE) || !(i->ext & F8_EXT_COL))
+            continue;
+        const int bytes = f8_cuda_bytes(k->buffer[i->buffer].dtype);
+        *narrowest = bytes < *narrowest ? bytes : *narrowest;
+        all += i->op == F8_K_LOAD ? bytes : 0;
+    }
+    return all;
+}
+
+/* ---- elementwise ---- */
+
+static void points(const f8_kernel *k, f8_cuda_layout *l)
+{
+    int narrowest;
+    const int bytes = column_bytes(k, &narrowest);
+    l->points = l->whole = true;
+    l->threads = l->columns || !one_row(k) ? POINT_THREADS : F8_CUDA_WARP;
+    l->vector = narrowest == 4 ? 4 : 8;
+    l->sets = l->vectors = l->group = l->rows = l->task_rows = 1;
+    if (k->flat) {
+        l->vectors = 0;
+        while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
+            l->sets *= 2;
+        return;
+    }
+    if (!l->columns) {
+        l->vector = 1;
+        return;
+    }
+    while (l->vector > 1 && (l->vector > k->cols || (k->cols % l->vector && k->cols < 64)))
+        l->vector /= 2;
+    l->vectors = (k->cols + l->vector - 1) / l->vector;
+}
+
+/* ---- rows by groups of threads ---- */
+
+/* Wide rows, and kernels for one row, get more threads a row. */
+static int group_of(const f8_kernel *k, bool staged)
+{
+    if (k->cols <= LANES)
+        return power_of_two((k->cols + LANE_VECTOR - 1) / LANE_VECTOR);
+    if (staged)
+        return F8_CUDA_WARP;
+    if (one_row(k) && k->cols >= 512)
+        return LANES;
+    const int64_t share = k->n_stages > 1 && k->n_near ? 1024 : 2048;
+    int group = F8_CUDA_WARP;
+    while (group < LANES &&
+           (k->cols > share * (group / F8_CUDA_WARP) ||
+            (k->n_near && k->n_near * ((k->cols + group - 1) / group) > NEAR_REGISTERS)))
+        group *= 2;
+    return group;
+}
+
+static bool is_rolled(const f8_kernel *k, int32_t slot)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_ROLL && k->instr[k->instr[n].a].near == slot)
+            return true;
+    return false;
+}
+
+/* What is kept, and where: rolled values in shared memory, as other threads read them; others in
+ * registers while there are enough. */
+static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int64_t words = l->vectors * l->vector;
+    int64_t registers = 0;
+    l->near_words = 0;
+    for (int32_t s = 0; s < (int32_t)k->n_near && s < F8_CUDA_NEAR_MAX; s++) {
+        l->near[s] = F8_CUDA_AGAIN;
+        if (is_rolled(k, s)) {
+            l->near[s] = F8_CUDA_SHARED;
+            l->near_at[s] = l->near_words;
+            l->near_words += words * l->group;
+        } else if (l->whole && registers + words <= NEAR_REGISTERS) {
+            l->near[s] = F8_CUDA_REGISTERS;
+            registers += words;
+        }
+    }
+}
+
+static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t column = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if (i->op == F8_K_COLSUM || (i->op == F8_K_STORE && k->buffer[i->buffer].transposed))
+            column += i->op == F8_K_COLSUM ? 4 : f8_cuda_bytes(k->buffer[i->buffer].dtype);
+    }
+    return column * l->rows * l->group * l->vector;
+}
+
+static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
+{
+    l->threads = threads;
+    l->rows = threads / l->group;
+    l->task_rows = k->n_colsums ? F8_COLSUM_BLOCK : l->rows;
+    l->tile_at = l->rows * l->near_words * 4;
+    l->shared = l->tile_at + (l->staged ? tile_bytes(k, l) : 0);
+}
+
+static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
+{
+    l->group = group_of(k, l->staged);
+    l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
+    l->split = l->staged && !reduces(k) && !has(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
+    l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
+    const int64_t step = l->group * l->vector;
+    l->vectors = (l->cols + step - 1) / step;
+    l->whole = l->vectors * l->vector <= WHOLE_COLUMNS;
+    l->sets = l->whole ? (int)l->vectors : FLIGHT_COLUMNS / l->vector;
+    choose_near(k, l);
+    int threads = l->staged ? STAGED_THREADS : ROW_THREADS;
+    if (l->group > F8_CUDA_WARP)
+        threads = l->group;
+    else if (one_row(k))
+        threads = F8_CUDA_WARP;
+    if (l->staged && threads > F8_COLSUM_BLOCK * l->group)
+        threads = F8_COLSUM_BLOCK * l->group;
+    if (threads < F8_CUDA_WARP)
+        threads = F8_CUDA_WARP;
+    const int least = l->group > F8_CUDA_WARP ? l->group : F8_CUDA_WARP;
+    rows_of_block(k, l, threads);
+    while (l->shared > shared_most(target) && threads > least)
+        rows_of_block(k, l, threads /= 2);
+    if (l->shared > shared_most(target))
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "rows of %lld columns with rolled values: %lld bytes of shared memory a block, %s has %lld",
+                       (long long)k->cols, (long long)l->shared, target->name,
+                       (long long)shared_most(target));
+    return F8_OK;
+}
+
+f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
+{
+    *l = (f8_cuda_layout){.cols = k->cols, .min_blocks = 1, .columns = has_columns(k)};
+    if (k->n_near > F8_CUDA_NEAR_MAX || k->cols > INT32_MAX / 4)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "a kernel of %u values kept near, %lld columns",
+                       k->n_near, (long long)k->cols);
+    l->staged = k->n_colsums > 0 || transposes(k);
+    if (!reduces(k) && !l->staged && !has(k, F8_K_ROLL)) {
+        points(k, l);
+        return F8_OK;
+    }
+    return by_rows(target, k, l, d);
+}
