@@ -204,8 +204,8 @@ f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_a
     static const phase_kind phases[2][F8_CUDA_ATTENTION_PHASES] = {{FORWARD}, {PREPARE, KEYS, QUERIES}};
     F8_TRY(f8_cuda_attention_supports(target, x, d));
     F8_TRY(check_strides(x, backward, d));
-    if (backward || x->dtype == F8_F32)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention on CUDA: bf16 forward only so far");
+    if (x->dtype == F8_F32)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention on CUDA: bf16 only so far");
     *out = (f8_cuda_attention){.n = backward ? 3 : 1};
     f8_text_add(t, "%s", f8_cuda_attention_common);
     if (x->dtype == F8_F32)

@@ -41,7 +41,7 @@ template <bool FINE, bool FROM_LSE> F8_DEV float f8_att_exp2(float x)
 
 /* log of a sum of exponentials: 0, or at least 2^-126; or NaN or Inf. With m in [sqrt(1/2), sqrt(2)) and
  * r = (m - 1) / (m + 1), log m = 2 atanh r, its series up to r^11. */
-F8_DEV float f8_att_log(float x)
+template <class S> F8_DEV float f8_att_log(float x)
 {
     const float infinity = f8_from_bits(0x7f800000u);
     if (!(x > 0.0f && x < infinity))
@@ -100,6 +100,17 @@ F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first
         }
         *(f8_x4 *)(to + row * f8_att_pitch<S>()) = piece;
     }
+}
+
+template <class S, int MT> F8_DEV void f8_att_zero(float (&x)[MT][S::DP / 8][4])
+{
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int n = 0; n < S::DP / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                x[mt][n][e] = 0.0f;
 }
 
 /* A warp's rows of results, times factor[piece][half], rounded to bf16. */
@@ -244,6 +255,36 @@ template <class S> F8_DEV int f8_att_seen(int row0, int rows, int col0, int cols
     const bool none = S::ROWS_ARE_KEYS ? col0 + cols <= row0 : col0 >= row0 + rows;
     const bool all = S::ROWS_ARE_KEYS ? col0 >= row0 + rows - 1 : col0 + cols - 1 <= row0;
     return none ? 0 : all && inside ? 2 : 1;
+}
+
+/* Scores with the sign of `scale`, so that a positive factor gives x in units of log2. */
+template <class S, int MT, int NT> F8_DEV void f8_att_sign(float (&s)[MT][NT][4])
+{
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[mt][n][e] = S::NEGATIVE ? -s[mt][n][e] : s[mt][n][e];
+}
+
+/* x = value where a row may not see a column. */
+template <class S, int MT, int NT>
+F8_DEV void f8_att_mask(float (&x)[MT][NT][4], float value, int row0, int col0)
+{
+    const int lane = f8_thread() % 32;
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int row = row0 + mt * 16 + lane / 4 + e / 2 * 8;
+                const int column = col0 + n * 8 + lane % 4 * 2 + e % 2;
+                if (!f8_att_visible<S>(row, column))
+                    x[mt][n][e] = value;
+            }
 }
 
 /* The halves of x that are Inf or NaN, as a mask. */

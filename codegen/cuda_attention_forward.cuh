@@ -54,32 +54,11 @@ F8_DEV void f8_att_forward_tile(f8_att_running<S> &r, const f8_u16 *q, const f8_
                                 const f8_u32 (&held)[HOLD ? S::MT : 1][HOLD ? S::DP / 16 : 1][4])
 {
     constexpr int MT = S::MT, NT = S::COLS / 8;
-    const int lane = f8_thread() % 32;
-    const float none = -f8_from_bits(0x7f800000u);
     float s[MT][NT][4];
     f8_att_scores<S, MT, NT, HOLD>(s, q, k, held);
-    if (S::NEGATIVE) {
-#pragma unroll
-        for (int mt = 0; mt < MT; mt++)
-#pragma unroll
-            for (int n = 0; n < NT; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    s[mt][n][e] = -s[mt][n][e];
-    }
-    if (masked) {
-#pragma unroll
-        for (int mt = 0; mt < MT; mt++)
-#pragma unroll
-            for (int n = 0; n < NT; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const int row = row0 + mt * 16 + lane / 4 + e / 2 * 8;
-                    const int column = col0 + n * 8 + lane % 4 * 2 + e % 2;
-                    if (!f8_att_visible<S>(row, column))
-                        s[mt][n][e] = none;
-                }
-    }
+    f8_att_sign<S, MT, NT>(s);
+    if (masked)
+        f8_att_mask<S, MT, NT>(s, -f8_from_bits(0x7f800000u), row0, col0);
     f8_att_softmax<S>(r, s);
     f8_u32 p[MT][NT / 2][4];
     f8_att_left<MT, NT>(p, s);
@@ -100,7 +79,7 @@ F8_DEV void f8_att_forward_end(f8_att_running<S> &r, const P &p, const f8_att_ta
             sum += f8_shfl_xor(sum, 2);
             const int row = row0 + mt * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && row < S::T)
-                lse[row] = f8_fma(r.top[mt][half], 0x1.62e430p-1f, f8_att_log(sum));
+                lse[row] = f8_fma(r.top[mt][half], 0x1.62e430p-1f, f8_att_log<S>(sum));
             r.sum[mt][half] = f8_div(1.0f, sum);
         }
     f8_att_store<S, S::MT>(p.o + (f8_i64)t.batch * S::T * S::STRIDE_O + t.head * S::D, S::STRIDE_O,
@@ -129,15 +108,11 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
         f8_att_load<S, S::COLS>(vs, v, S::STRIDE_V, 0, v_aligned);
         f8_copy_commit();
         f8_att_running<S> r;
+        f8_att_zero<S, MT>(r.o);
 #pragma unroll
         for (int mt = 0; mt < MT; mt++) {
             r.top[mt][0] = r.top[mt][1] = -f8_from_bits(0x7f800000u);
             r.sum[mt][0] = r.sum[mt][1] = 0.0f;
-#pragma unroll
-            for (int n = 0; n < S::DP / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    r.o[mt][n][e] = 0.0f;
         }
         f8_u32 held[HOLD ? MT : 1][HOLD ? S::DP / 16 : 1][4];
 #pragma unroll 1

@@ -349,9 +349,9 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
                       query = ((b * x->T + i) * x->H + h) * D;
         for (int64_t d = 0; d < D; d++) {
             add(c, T_DV, key + d, p * dout[d], fabs(p * dout[d]) * (ep + chain));
-            add(c, T_DK, key + d, scale * ds * q[d], scale * fabs(q[d]) * (eds + chain * fabs(ds)));
+            add(c, T_DK, key + d, scale * ds * q[d], fabs(scale * q[d]) * (eds + chain * fabs(ds)));
             add(c, T_DQ, query + d, scale * ds * k[d],
-                scale * fabs(k[d]) * (eds + chain * fabs(ds)));
+                fabs(scale * k[d]) * (eds + chain * fabs(ds)));
         }
     }
 }

@@ -17,7 +17,7 @@ typedef struct att_tensor {
     double *value, *bound;
 } att_tensor;
 
-/* What the arithmetic is allowed: relative errors of p and ds as they enter a product (bf16: 2^-9), of a
+/* What the arithmetic is allowed: relative errors of p and ds as they enter a product (bf16: 2^-8), of a
  * product's sum for each term, of exp. */
 typedef struct att_errors {
     double left, term, exp;
