@@ -298,7 +298,7 @@ static const f8_build_target *target_of(const f8_target *t)
 {
     switch (t->kind) {
     case F8_TARGET_CPU: return &f8_build_cpu;
-    case F8_TARGET_CUDA: return NULL;
+    case F8_TARGET_CUDA: return &f8_build_cuda;
     case F8_TARGET_REFERENCE: break;
     }
     return NULL;

@@ -20,7 +20,8 @@ typedef struct f8_build_kernel {
     uint32_t launches; /* steps that run it, over all functions */
     double seconds;    /* to print and compile it */
     /* CUDA: one entry for each __global__ function */
-    const char *symbol, *cuda; /* its CUDA C, which attention's kernels share */
+    const char *symbol;
+    const char *cuda;          /* its part of the image's text */
     uint32_t image;            /* index of the plan's */
     uint32_t threads, shared;  /* of a block; bytes of dynamic shared memory */
     bool multi;                /* many tensors in one launch */
@@ -54,6 +55,7 @@ typedef struct f8_build_options {
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */
     struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda.h): whose NVRTC compiles; needs no device */
     bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
+    uint32_t batch;        /* CUDA: kernels compiled together as one image; 0: by length of text */
     bool text_only;        /* CUDA: stop at CUDA C, which needs no NVRTC; the plan has no images */
     f8_build_stats *stats; /* filled when not NULL */
 } f8_build_options;

@@ -12,8 +12,10 @@ typedef struct f8_cuda_code {
     bool multi;
     uint32_t launches;
     uint32_t image;
-    const char *text;
-    uint32_t line, lines; /* in the image's text: its first line, from 1 */
+    size_t begin, end;    /* of its part of the image's text, */
+    uint32_t line, lines; /* and its first line, from 1 */
+    const char *text;     /* a copy of that part, for statistics; functions shared with kernels before
+                           * it in the image are not in it */
     f8_cuda_attention parts; /* its kernels; tasks: attention's alone */
     double seconds;
 } f8_cuda_code;

@@ -1,10 +1,12 @@
 /* Units to CUDA C and cubins: see cuda_build.h.
  *
- * Texts are made in order, on one thread. A batch is a run of them, fixed by their sizes before any
- * compiler starts, and images come in batch order, so the plan's bytes depend neither on the number of
- * threads nor on timing. */
+ * Texts are made in order, on one thread. A batch is a run of them, full when its text has a certain
+ * length, and images come in batch order, so the plan's bytes depend neither on the number of threads nor
+ * on timing. Kernels of one text share the functions they need. A kernel's symbol is its description's
+ * hash: equal kernels have equal text, whatever plan they are in. */
 #include "codegen/cuda_build.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,14 +17,12 @@
 #include "codegen/cuda_scatter.h"
 #include "runtime/cuda.h"
 
-enum { MOST_THREADS = 16, BATCH_CHARACTERS = 40000, HEADER_LINES = 1 };
-
-static const char header_line[] = "#include \"fp8c.cuh\"\n";
+enum { MOST_THREADS = 16, BATCH_CHARACTERS = 40000 };
 
 /* Which codes an image is made of, and what came of compiling it. */
 typedef struct batch {
     uint32_t begin, end;
-    char *text;
+    f8_text text;
     f8_nvrtc_result result;
     double seconds;
 } batch;
@@ -76,88 +76,89 @@ static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *co
     return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a unit of an unknown kind");
 }
 
-static f8_status emit(f8_build *b, uint32_t unit, bool multi)
+static void make_symbol(const f8_build_unit *u, bool multi, char *to, size_t room)
 {
-    f8_build_unit *u = &b->unit[unit];
-    f8_cuda_code *code = F8_NEW(b->arena, f8_cuda_code);
-    f8_text t = {.arena = b->arena};
+    static const char *const kinds[] = {[F8_UNIT_ROWS] = "rows", [F8_UNIT_ATTENTION] = "attention",
+                                        [F8_UNIT_SCATTER] = "scatter", [F8_UNIT_COPY] = "copy"};
+    snprintf(to, room, "%s_%016" PRIx64 "%s", kinds[u->kind], u->hash, multi ? "_m" : "");
+}
+
+static uint32_t lines_of(const char *s)
+{
+    uint32_t n = 0;
+    for (; s && *s; s++)
+        n += *s == '\n';
+    return n;
+}
+
+/* Add a code to the text of its batch. */
+static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
+{
+    const f8_build_unit *u = &b->unit[code->unit];
     f8_diag why = {0};
-    char symbol[32];
-    if (!code)
-        return f8_arena_status(b->arena, b->diag);
-    u->cuda[multi] = code;
-    code->unit = unit;
-    code->multi = multi;
-    snprintf(symbol, sizeof symbol, "k%u%s", unit, multi ? "m" : "");
-    add_comment(&t, u, multi);
-    const f8_status s = emit_unit(b, u, code, symbol, &t, &why);
+    char symbol[40];
+    make_symbol(u, code->multi, symbol, sizeof symbol);
+    if (!t->n)
+        f8_text_add(t, "#include \"fp8c.cuh\"\n");
+    code->begin = t->n;
+    code->line = lines_of(t->s) + 1;
+    add_comment(t, u, code->multi);
+    const f8_status s = emit_unit(b, u, code, symbol, t, &why);
     if (s != F8_OK)
         return f8_fail(b->diag, s, u->loc, "kernel '%s': %s", u->name, why.text);
     F8_TRY(f8_arena_status(b->arena, b->diag));
-    code->text = t.s;
-    for (const char *c = t.s; *c; c++)
-        code->lines += *c == '\n';
+    code->end = t->n;
+    code->lines = lines_of(t->s + code->begin);
+    b->plan->n_kernels += (uint32_t)code->parts.n;
     return F8_OK;
 }
 
-/* The forms that steps launch, and how often. */
-static f8_status emit_all(f8_build *b, pool *p)
+static bool is_full(const f8_build *b, const batch *a)
 {
+    const uint32_t most = b->options->batch;
+    if (b->options->want_ptx)
+        return false;
+    return most ? a->end - a->begin >= most : a->text.n >= BATCH_CHARACTERS;
+}
+
+static f8_status emit_all(pool *p)
+{
+    f8_build *b = p->b;
+    for (uint32_t i = 0; i < p->n_codes; i++) {
+        batch *a = &p->batch[p->n_batches];
+        if (a->end == 0)
+            *a = (batch){.begin = i, .end = i, .text = {.arena = b->arena}};
+        p->code[i]->image = p->n_batches;
+        F8_TRY(emit(b, p->code[i], &a->text));
+        a->end = i + 1;
+        if (is_full(b, a) || i + 1 == p->n_codes)
+            p->n_batches++;
+    }
+    return F8_OK;
+}
+
+/* The forms that steps launch, and how often, in order of units. */
+static f8_status list_codes(pool *p)
+{
+    f8_build *b = p->b;
+    p->code = F8_NEW_ARRAY(b->arena, f8_cuda_code *, 2 * b->n_units + 1);
+    p->batch = F8_NEW_ARRAY(b->arena, batch, 2 * b->n_units + 1);
+    f8_cuda_code *code = F8_NEW_ARRAY(b->arena, f8_cuda_code, 2 * b->n_units + 1);
+    if (!p->code || !p->batch || !code)
+        return f8_arena_status(b->arena, b->diag);
     for (uint32_t f = 0; f < b->plan->n_funcs; f++)
         for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
             for (uint32_t k = 0; k < b->drafts[f][i].n_launches; k++) {
                 const f8_build_launch *l = &b->drafts[f][i].launch[k];
                 const bool multi = l->n_instances > 1;
-                if (!b->unit[l->unit].cuda[multi])
-                    F8_TRY(emit(b, l->unit, multi));
-                b->unit[l->unit].cuda[multi]->launches++;
+                f8_cuda_code *c = &code[2 * l->unit + multi];
+                *c = (f8_cuda_code){.unit = l->unit, .multi = multi, .launches = c->launches + 1};
+                b->unit[l->unit].cuda[multi] = c;
             }
-    p->code = F8_NEW_ARRAY(b->arena, f8_cuda_code *, 2 * b->n_units + 1);
-    p->batch = F8_NEW_ARRAY(b->arena, batch, 2 * b->n_units + 1);
-    if (!p->code || !p->batch)
-        return f8_arena_status(b->arena, b->diag);
-    for (uint32_t i = 0; i < b->n_units; i++)
-        for (int form = 0; form < 2; form++)
-            if (b->unit[i].cuda[form])
-                p->code[p->n_codes++] = b->unit[i].cuda[form];
-    for (uint32_t i = 0; i < p->n_codes; i++)
-        b->plan->n_kernels += (uint32_t)p->code[i]->parts.n;
+    for (uint32_t i = 0; i < 2 * b->n_units; i++)
+        if (code[i].launches)
+            p->code[p->n_codes++] = &code[i];
     return F8_OK;
-}
-
-static f8_status make_batch(pool *p, uint32_t begin, uint32_t end)
-{
-    f8_build *b = p->b;
-    batch *a = &p->batch[p->n_batches];
-    f8_text t = {.arena = b->arena};
-    uint32_t line = HEADER_LINES + 1;
-    *a = (batch){.begin = begin, .end = end};
-    f8_text_add(&t, "%s", header_line);
-    for (uint32_t i = begin; i < end; i++) {
-        p->code[i]->image = p->n_batches;
-        p->code[i]->line = line;
-        line += p->code[i]->lines;
-        f8_text_add(&t, "%s", p->code[i]->text);
-    }
-    a->text = t.s;
-    p->n_batches++;
-    return f8_arena_status(b->arena, b->diag);
-}
-
-static f8_status make_batches(pool *p)
-{
-    size_t size = 0;
-    uint32_t begin = 0;
-    for (uint32_t i = 0; i < p->n_codes; i++) {
-        const size_t n = strlen(p->code[i]->text);
-        if (i > begin && size + n > BATCH_CHARACTERS && !p->b->options->want_ptx) {
-            F8_TRY(make_batch(p, begin, i));
-            begin = i;
-            size = 0;
-        }
-        size += n;
-    }
-    return make_batch(p, begin, p->n_codes);
 }
 
 /* ---- compiling ---- */
@@ -170,7 +171,7 @@ static f8_status compile_batch(worker *w, uint32_t index)
     char name[32];
     snprintf(name, sizeof name, "fp8c_%u.cu", index);
     const f8_status s =
-        f8_cuda_compile(b->options->cuda, a->text, name, f8_cuda_header, "fp8c.cuh", b->facts->name,
+        f8_cuda_compile(b->options->cuda, a->text.s, name, f8_cuda_header, "fp8c.cuh", b->facts->name,
                         b->options->want_ptx, &w->arena, &a->result, &w->diag);
     a->seconds = f8_build_now() - start;
     return s;
@@ -287,21 +288,31 @@ static f8_status compile_all(pool *p)
     return s;
 }
 
+/* What the images were made from, for listings. */
+static f8_status keep_texts(pool *p)
+{
+    f8_build *b = p->b;
+    b->n_images = p->n_batches;
+    b->image = F8_NEW_ARRAY(b->arena, f8_build_image, p->n_batches);
+    if (!b->image)
+        return f8_arena_status(b->arena, b->diag);
+    for (uint32_t i = 0; i < p->n_batches; i++)
+        b->image[i].cuda = p->batch[i].text.s;
+    for (uint32_t i = 0; i < p->n_codes && b->options->stats; i++) {
+        f8_cuda_code *c = p->code[i];
+        c->text = f8_arena_strndup(b->arena, p->batch[c->image].text.s + c->begin, c->end - c->begin);
+    }
+    return f8_arena_status(b->arena, b->diag);
+}
+
 f8_status f8_cuda_build_units(f8_build *b)
 {
     pool p = {.b = b};
     const double start = f8_build_now();
-    F8_TRY(emit_all(b, &p));
-    if (!p.n_codes)
-        return F8_OK;
-    F8_TRY(make_batches(&p));
-    b->n_images = p.n_batches;
-    b->image = F8_NEW_ARRAY(b->arena, f8_build_image, p.n_batches);
-    if (!b->image)
-        return f8_arena_status(b->arena, b->diag);
-    for (uint32_t i = 0; i < p.n_batches; i++)
-        b->image[i].cuda = p.batch[i].text;
-    if (!b->options->text_only)
+    F8_TRY(list_codes(&p));
+    F8_TRY(emit_all(&p));
+    F8_TRY(keep_texts(&p));
+    if (p.n_codes && !b->options->text_only)
         F8_TRY(compile_all(&p));
     if (b->options->stats)
         b->options->stats->compile = f8_build_now() - start;
