@@ -78,7 +78,7 @@ static uint32_t shared_of(const f8_attention_desc *x, phase_kind kind, const sha
     if (kind == PREPARE)
         return 0;
     if (x->dtype == F8_F32)
-        return (uint32_t)(2 * F32_COLS * (x->D + 3) / 4 * 4 * 4);
+        return (uint32_t)(2 * F32_COLS * ((x->D + 3) / 4 * 4) * 4);
     const int pitch = (padded_d(x) + PAD) * 2, rows = rows_of(x, kind, s);
     const int stats = kind == KEYS ? 2 * 2 * s->cols * 4 : 0;
     return (uint32_t)((kind == FORWARD ? 1 : 2) * rows * pitch + 4 * s->cols * pitch + stats);
@@ -204,8 +204,6 @@ f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_a
     static const phase_kind phases[2][F8_CUDA_ATTENTION_PHASES] = {{FORWARD}, {PREPARE, KEYS, QUERIES}};
     F8_TRY(f8_cuda_attention_supports(target, x, d));
     F8_TRY(check_strides(x, backward, d));
-    if (x->dtype == F8_F32)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention on CUDA: bf16 only so far");
     *out = (f8_cuda_attention){.n = backward ? 3 : 1};
     f8_text_add(t, "%s", f8_cuda_attention_common);
     if (x->dtype == F8_F32)

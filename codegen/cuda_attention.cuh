@@ -288,7 +288,7 @@ F8_DEV void f8_att_mask(float (&x)[MT][NT][4], float value, int row0, int col0)
 }
 
 /* The halves of x that are Inf or NaN, as a mask. */
-F8_DEV f8_u32 f8_att_special(f8_u32 x)
+template <class S> F8_DEV f8_u32 f8_att_special(f8_u32 x)
 {
     return ((x & 0x7f80u) == 0x7f80u ? 0xffffu : 0u) |
            ((x & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
@@ -296,13 +296,13 @@ F8_DEV f8_u32 f8_att_special(f8_u32 x)
 
 /* What marks a half in the sums below: of the right side Inf +-1, NaN 2^14; of the left side, where its
  * row sees its column, a positive or negative number +-1, what has no finite product (0, Inf, NaN) 2^14. */
-F8_DEV f8_u32 f8_att_mark_right(f8_u32 half)
+template <class S> F8_DEV f8_u32 f8_att_mark_right(f8_u32 half)
 {
     if ((half & 0x7f80u) != 0x7f80u)
         return 0;
     return half & 0x7fu ? 0x4680u : (half & 0x8000u) | 0x3f80u;
 }
-F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible)
+template <class S> F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible)
 {
     if (!visible)
         return 0;
@@ -323,7 +323,7 @@ F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4],
         const int row = lane / 4 + e % 2 * 8, column = lane % 4 * 2 + e / 2 * 8;
         const bool low = S::ROWS_ARE_KEYS ? column >= row : column <= row;
         const bool high = S::ROWS_ARE_KEYS ? column + 1 >= row : column + 1 <= row;
-        left[e] = f8_att_mark_left(a[e] & 0xffffu, low) | f8_att_mark_left(a[e] >> 16, high) << 16;
+        left[e] = f8_att_mark_left<S>(a[e] & 0xffffu, low) | f8_att_mark_left<S>(a[e] >> 16, high) << 16;
         left_size[e] = left[e] & 0x7fff7fffu;
     }
 #pragma unroll
@@ -337,7 +337,7 @@ F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4],
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const f8_u32 u = x[half * 2 + e];
-                right[e] = f8_att_mark_right(u & 0xffffu) | f8_att_mark_right(u >> 16) << 16;
+                right[e] = f8_att_mark_right<S>(u & 0xffffu) | f8_att_mark_right<S>(u >> 16) << 16;
                 size[e] = right[e] & 0x7fff7fffu;
             }
             f8_mma_bf16(sum, left, right);
@@ -367,7 +367,7 @@ F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4]
         f8_att_columns<S>(x, b + n * 8);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const f8_u32 special = f8_att_special(x[e]);
+            const f8_u32 special = f8_att_special<S>(x[e]);
             any |= special;
             x[e] &= ~special;
         }
