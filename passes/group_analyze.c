@@ -13,17 +13,12 @@
 
 /* ---- roles ---- */
 
-/* Whether the phase that computes its operand stores a transpose's elements too, instead of a copy of
- * its own. */
+/* Whether a row program stores a transpose's elements: the one that computes its operand over the same
+ * rows and columns, if there is one, and else one that reads it. */
 static bool stored_transposed(const f8_grouping *s, f8_ref r)
 {
-    if (!f8_unit_target(s->unit)->transposed_stores || s->unit->options.no_fuse ||
-        !f8_is_matrix_transpose(s->g, r))
-        return false;
-    const f8_ref o = s->g->node[r].in[0], base = s->view[o].base;
-    const f8_group_role role = s->node[o].role;
-    return (role == F8_ROLE_FUSED || role == F8_ROLE_ALIAS) &&
-           s->node[base].role == F8_ROLE_FUSED && !f8_group_output_only(s, base);
+    return f8_unit_target(s->unit)->transposed_stores && !s->unit->options.no_fuse &&
+           f8_is_matrix_transpose(s->g, r);
 }
 
 static f8_group_role role_of(const f8_grouping *s, f8_ref r)

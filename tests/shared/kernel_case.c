@@ -254,7 +254,7 @@ void kc_check_described(kcase *c, const f8_target *target)
             ck_assert_msg(f8_kernel_lower(c->f, &c->group[i], p, target, &c->arena, &k, &bound,
                                           &c->diag) == F8_OK,
                           "%s", c->diag.text);
-            kd_run(k, &bound, c->memory, NULL);
+            kd_run(k, &bound, &(kd_memory){.arena = c->memory});
         }
     kc_compare(c, "described");
 }

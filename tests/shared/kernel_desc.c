@@ -9,8 +9,7 @@
 typedef struct machine {
     const f8_kernel *k;
     const f8_binding *bound;
-    uint8_t *memory;
-    const uint8_t *constants;
+    const kd_memory *memory;
     int64_t rows, cols;
     uint32_t *value; /* by instruction: of this row and column */
     uint32_t *near;  /* [n_near, cols] */
@@ -19,12 +18,17 @@ typedef struct machine {
     bool *needed;
 } machine;
 
-static uint8_t *base_of(const machine *m, int32_t buffer)
+uint8_t *kd_at(const kd_memory *m, const f8_place *p)
 {
-    const f8_place *p = &m->bound->place[buffer];
-    ck_assert(p->space == F8_SPACE_ARENA || p->space == F8_SPACE_CONST);
-    return p->space == F8_SPACE_ARENA ? m->memory + p->offset
-                                      : (uint8_t *)m->constants + p->offset;
+    switch (p->space) {
+    case F8_SPACE_ARENA: return m->arena + p->offset;
+    case F8_SPACE_STATE: return m->state + p->offset;
+    case F8_SPACE_CONST: return (uint8_t *)m->constants + p->offset;
+    case F8_SPACE_INPUT: return (uint8_t *)m->in[p->port] + p->offset;
+    case F8_SPACE_OUTPUT: return (uint8_t *)m->out[p->port] + p->offset;
+    case F8_SPACE_NONE: break;
+    }
+    ck_abort_msg("a value without a place");
 }
 
 /* Element [row, col] of a buffer; NULL: a gather's id is outside its table. */
@@ -44,7 +48,7 @@ static uint8_t *element(const machine *m, int32_t buffer, int64_t row, int64_t c
     row = b->ext & F8_EXT_ROW ? row : 0;
     col = b->ext & F8_EXT_COL ? col : 0;
     const int64_t at = b->transposed ? col * stride + row : row * stride + col;
-    return base_of(m, buffer) + at * (int64_t)f8_dtype_size(b->dtype);
+    return kd_at(m->memory, &m->bound->place[buffer]) + at * (int64_t)f8_dtype_size(b->dtype);
 }
 
 static uint32_t load(const machine *m, const f8_kinstr *i, int64_t row, int64_t col)
@@ -172,9 +176,9 @@ static void row_stage(machine *m, uint32_t stage, int64_t row)
             m->value[n] = k->instr[n].op == F8_K_SUM ? sum_of(m, n) : m->best[n];
 }
 
-void kd_run(const f8_kernel *k, const f8_binding *bound, uint8_t *memory, const uint8_t *constants)
+void kd_run(const f8_kernel *k, const f8_binding *bound, const kd_memory *memory)
 {
-    machine m = {.k = k, .bound = bound, .memory = memory, .constants = constants};
+    machine m = {.k = k, .bound = bound, .memory = memory};
     m.rows = k->flat ? 1 : bound->ints[0];
     m.cols = k->flat ? bound->ints[0] : k->cols;
     m.value = calloc(k->n_instrs + 1u, sizeof *m.value);

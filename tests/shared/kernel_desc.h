@@ -5,7 +5,16 @@
 
 #include "codegen/kernel.h"
 
-/* Run k as bound: arena places lie in `memory`, constants in `constants` (may be NULL). */
-void kd_run(const f8_kernel *k, const f8_binding *bound, uint8_t *memory, const uint8_t *constants);
+/* Where places lie; what a kernel doesn't use may be NULL. */
+typedef struct kd_memory {
+    uint8_t *arena, *state;
+    const uint8_t *constants;
+    const void *const *in; /* by port */
+    void *const *out;
+} kd_memory;
+uint8_t *kd_at(const kd_memory *m, const f8_place *p);
+
+/* Run k as bound. */
+void kd_run(const f8_kernel *k, const f8_binding *bound, const kd_memory *memory);
 
 #endif
