@@ -56,6 +56,7 @@ $(BUILD)/obj/%.o: %.c
 	@echo "  cc   $<"
 	@$(CC) $(CFLAGS) -c $< -o $@
 $(BUILD)/obj/codegen/cuda_header.o: codegen/fp8c.cuh
+$(BUILD)/obj/codegen/cuda_print.o: codegen/cuda_rows.cuh
 $(BUILD)/obj/codegen/cuda_attention_text.o: $(wildcard codegen/cuda_attention*.cuh)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
@@ -84,6 +85,24 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
+# Stand-ins for the driver, NVRTC and cuBLASLt (tests/emulator/README.md): the same plain build for every
+# VARIANT, since fibers and handled faults are nothing for sanitizers.
+EMULATOR := build/emulator
+EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -Wall -Wextra -Werror -fvisibility=hidden -fPIC -I. -MMD -MP
+EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13)
+emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
+$(EMULATOR)/libcuda.so.1: $(call emulated,block device fiber memory module stream warp)
+$(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile)
+$(EMULATOR)/obj/%.o: tests/emulator/%.c
+	@mkdir -p $(@D)
+	@echo "  cc   $<"
+	@$(CC) $(EMULATOR_FLAGS) $(EMULATOR_FLAGS_$*) -c $< -o $@
+$(EMULATOR)/obj/nvrtc_compile.o: tests/emulator/fp8c.cuh tests/emulator/image.h
+$(EMULATOR_LIBRARIES):
+	@echo "  link $@"
+	@$(CC) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -o $@ $(filter %.o,$^) -ldl -lm -lpthread
+emulator $(EMULATOR): $(EMULATOR_LIBRARIES)
+
 # The text trained on: this project's own sources and documents, which any clone has.
 TEXT := $(BUILD)/run.txt
 $(TEXT): $(wildcard README.md */README.md ir/*.[ch] passes/*.[ch] codegen/*.[ch] runtime/*.[ch] frontend/*.[ch])
@@ -97,7 +116,7 @@ run: deps
 check: deps
 	@tests/run $(TESTS)
 
-check-build: build $(TESTS:%=$(BUILD)/tests/%)
+check-build: build emulator $(TESTS:%=$(BUILD)/tests/%)
 
 bench: deps
 	@$(MAKE) --no-print-directory build $(BENCHES:%=$(BUILD)/bench/%)
@@ -118,6 +137,6 @@ install: build
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build bench lint install clean
+.PHONY: all build deps run check check-build bench lint install clean emulator $(EMULATOR)
 .SECONDARY:
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

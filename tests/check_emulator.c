@@ -1,0 +1,806 @@
+/* The emulator itself: kernels written by hand, what it must compute and what it must catch. GEMMs are in
+ * check_emulator_gemm.c. Sums and products are chosen exact in f32 where no tolerance is named. */
+#include "tests/shared/emulator.h"
+
+#include "codegen/cuda.h"
+#include "ir/fp8.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static emu e;
+
+static void setup(void)
+{
+    emu_open(&e);
+}
+
+static void teardown(void)
+{
+    emu_close(&e);
+}
+
+/* ---- what it computes ---- */
+
+static const char add_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct add_params { const float *a, *b; float *c; f8_i64 n, tasks; };\n"
+    "F8_KERNEL(add, 64, 1)\n"
+    "{\n"
+    "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
+    "        const f8_i64 i = task * f8_threads() + f8_thread();\n"
+    "        if (i < p.n)\n"
+    "            p.c[i] = p.a[i] + p.b[i];\n"
+    "    }\n"
+    "}\n";
+
+START_TEST(vector_add)
+{
+    enum { N = 1000 };
+    float a[N], b[N], c[N];
+    for (int i = 0; i < N; i++) {
+        a[i] = (float)i;
+        b[i] = (float)(3 * i);
+    }
+    struct {
+        CUdeviceptr a, b, c;
+        int64_t n, tasks;
+    } p = {emu_upload(&e, a, sizeof a), emu_upload(&e, b, sizeof b), emu_alloc(&e, sizeof c), N,
+           (N + 63) / 64};
+    ck_assert_int_eq(emu_run(&e, add_text, "add", 3, 64, 0, &p), 0);
+    emu_download(&e, c, p.c, sizeof c);
+    for (int i = 0; i < N; i++)
+        ck_assert_msg(c[i] == (float)(4 * i), "%d: %g", i, c[i]);
+}
+END_TEST
+
+/* A tree in shared memory: every level needs its barrier. */
+static const char reduce_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct reduce_params { const f8_u32 *x; f8_u32 *sum; f8_i64 tasks; };\n"
+    "F8_KERNEL(reduce, 256, 1)\n"
+    "{\n"
+    "    F8_SHARED(f8_u32, part, 256);\n"
+    "    const int t = f8_thread();\n"
+    "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
+    "        part[t] = p.x[task * 256 + t];\n"
+    "        f8_sync();\n"
+    "        for (int half = 128; half; half /= 2) {\n"
+    "            if (t < half)\n"
+    "                part[t] += part[t + half];\n"
+    "            BARRIER;\n"
+    "        }\n"
+    "        if (t == 0)\n"
+    "            p.sum[task] = part[0];\n"
+    "        f8_sync();\n"
+    "    }\n"
+    "}\n";
+
+/* How many of `tasks` sums are wrong. */
+static int reduce_wrong(const char *barrier, int grid)
+{
+    enum { TASKS = 7 };
+    uint32_t x[TASKS * 256], sum[TASKS], state = 12345;
+    char text[2048];
+    snprintf(text, sizeof text, "#define BARRIER %s\n%s", barrier, reduce_text);
+    for (int i = 0; i < TASKS * 256; i++)
+        x[i] = state = state * 1664525u + 1013904223u;
+    struct {
+        CUdeviceptr x, sum;
+        int64_t tasks;
+    } p = {emu_upload(&e, x, sizeof x), emu_alloc(&e, sizeof sum), TASKS};
+    ck_assert_int_eq(emu_run(&e, text, "reduce", grid, 256, 0, &p), 0);
+    emu_download(&e, sum, p.sum, sizeof sum);
+    int wrong = 0;
+    for (int t = 0; t < TASKS; t++) {
+        uint32_t want = 0;
+        for (int i = 0; i < 256; i++)
+            want += x[t * 256 + i];
+        wrong += sum[t] != want;
+    }
+    return wrong;
+}
+
+START_TEST(block_reduction)
+{
+    for (int grid = 1; grid < 9; grid += 3)
+        ck_assert_int_eq(reduce_wrong("f8_sync()", grid), 0);
+    setenv("FP8C_EMULATOR_SEED", "7", 1);
+    ck_assert_int_eq(reduce_wrong("f8_sync()", 4), 0);
+}
+END_TEST
+
+/* Without the barrier the order decides: a random one must show it. */
+START_TEST(missing_barrier)
+{
+    setenv("FP8C_EMULATOR_SEED", "1", 1);
+    ck_assert_int_gt(reduce_wrong("(void)0", 7), 0);
+}
+END_TEST
+
+static const char shuffle_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct shuffle_params { f8_u32 *out; float *sum; };\n"
+    "F8_KERNEL(shuffle, 64, 1)\n"
+    "{\n"
+    "    const int t = f8_thread();\n"
+    "    p.out[t] = f8_shfl((f8_u32)(100 + t), (t * 5 + 3) & 31);\n"
+    "    float x = (float)t;\n"
+    "    for (int m = 16; m; m /= 2)\n"
+    "        x += f8_shfl_xor(x, m);\n"
+    "    p.sum[t] = x;\n"
+    "}\n";
+
+START_TEST(shuffles)
+{
+    uint32_t out[64];
+    float sum[64];
+    struct {
+        CUdeviceptr out, sum;
+    } p = {emu_alloc(&e, sizeof out), emu_alloc(&e, sizeof sum)};
+    if (_i)
+        setenv("FP8C_EMULATOR_SEED", "3", 1);
+    ck_assert_int_eq(emu_run(&e, shuffle_text, "shuffle", 1, 64, 0, &p), 0);
+    emu_download(&e, out, p.out, sizeof out);
+    emu_download(&e, sum, p.sum, sizeof sum);
+    for (int t = 0; t < 64; t++) {
+        const int warp = t / 32 * 32;
+        ck_assert_uint_eq(out[t], (unsigned)(100 + warp + ((t * 5 + 3) & 31)));
+        ck_assert(sum[t] == (float)(31 * 16 + 32 * warp));
+    }
+}
+END_TEST
+
+/* One 16 x 16 by 16 x 8 product from shared memory, through ldmatrix and through registers alone. */
+static const char mma_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct mma_params { const f8_u32 *a, *b; float *d; f8_i64 by_ldmatrix; };\n"
+    "F8_KERNEL(mma, 32, 1)\n"
+    "{\n"
+    "    F8_SHARED(f8_u32, a, 16 * 8);\n" /* [16][16] bf16 */
+    "    F8_SHARED(f8_u32, b, 16 * 8);\n" /* [16 k][16 n] bf16: of n the first 8 count */
+    "    const int l = f8_thread(), g = l / 4, t = l % 4;\n"
+    "    for (int i = l; i < 128; i += 32) {\n"
+    "        a[i] = p.a[i];\n"
+    "        b[i] = p.b[i];\n"
+    "    }\n"
+    "    f8_sync();\n"
+    "    f8_u32 ra[4], rb[4];\n"
+    "    const f8_u16 *b16 = (const f8_u16 *)b;\n"
+    "    if (p.by_ldmatrix) {\n"
+    "        f8_ldmatrix_x4(ra, a + (l % 16) * 8 + l / 16 * 4);\n"
+    "        f8_ldmatrix_x4_trans(rb, b + (l % 16) * 8 + l / 16 * 4);\n"
+    "    } else {\n"
+    "        ra[0] = a[g * 8 + t];\n"
+    "        ra[1] = a[(g + 8) * 8 + t];\n"
+    "        ra[2] = a[g * 8 + t + 4];\n"
+    "        ra[3] = a[(g + 8) * 8 + t + 4];\n"
+    "        for (int i = 0; i < 2; i++)\n"
+    "            rb[i] = b16[(2 * t + 8 * i) * 16 + g] | (f8_u32)b16[(2 * t + 8 * i + 1) * 16 + g] << 16;\n"
+    "    }\n"
+    "    float d[4] = {1.0f, 2.0f, 3.0f, 4.0f};\n"
+    "    f8_mma_bf16(d, ra, rb);\n"
+    "    for (int i = 0; i < 4; i++)\n"
+    "        p.d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];\n"
+    "}\n";
+
+START_TEST(matrix_product)
+{
+    uint16_t a[16][16], b[16][16];
+    float d[16][8];
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            a[i][j] = f8_f32_to_bf16((float)((i * 7 + j * 3) % 11 - 5));
+            b[i][j] = f8_f32_to_bf16((float)((i * 5 + j * 2) % 13 - 6));
+        }
+    struct {
+        CUdeviceptr a, b, d;
+        int64_t by_ldmatrix;
+    } p = {emu_upload(&e, a, sizeof a), emu_upload(&e, b, sizeof b), emu_alloc(&e, sizeof d), _i};
+    ck_assert_int_eq(emu_run(&e, mma_text, "mma", 1, 32, 0, &p), 0);
+    emu_download(&e, d, p.d, sizeof d);
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 8; j++) {
+            float want = (float)(1 + j % 2 + i / 8 * 2);
+            for (int k = 0; k < 16; k++)
+                want += f8_bf16_to_f32(a[i][k]) * f8_bf16_to_f32(b[k][j]);
+            ck_assert_msg(d[i][j] == want, "[%d, %d]: %g, not %g", i, j, d[i][j], want);
+        }
+}
+END_TEST
+
+/* 32 threads copy 16 bytes each, in two groups; the last `PENDING` groups are not waited for. */
+static const char copy_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct copy_params { const f8_x4 *in; f8_x4 *out; };\n"
+    "F8_KERNEL(copy, 32, 1)\n"
+    "{\n"
+    "    F8_SHARED_DYNAMIC(bytes);\n"
+    "    f8_x4 *near = (f8_x4 *)bytes;\n"
+    "    const int t = f8_thread();\n"
+    "    f8_copy_async16(near + t, p.in + t, t != 5);\n"
+    "    f8_copy_commit();\n"
+    "    f8_copy_async16(near + 32 + t, p.in + 32 + t, true);\n"
+    "    f8_copy_commit();\n"
+    "    f8_copy_wait<PENDING>();\n"
+    "    f8_sync();\n"
+    "    p.out[t] = near[31 - t];\n"
+    "    p.out[32 + t] = near[32 + 31 - t];\n"
+    "}\n";
+
+/* Whether the first and the second group were right. */
+static void copy_right(int pending, bool right[2])
+{
+    uint32_t in[64][4], out[64][4];
+    char text[2048];
+    snprintf(text, sizeof text, "#define PENDING %d\n%s", pending, copy_text);
+    for (uint32_t i = 0; i < 64; i++)
+        for (uint32_t j = 0; j < 4; j++)
+            in[i][j] = i * 4 + j + 1;
+    struct {
+        CUdeviceptr in, out;
+    } p = {emu_upload(&e, in, sizeof in), emu_alloc(&e, sizeof out)};
+    ck_assert_int_eq(emu_run(&e, text, "copy", 1, 32, 64 * 16, &p), 0);
+    emu_download(&e, out, p.out, sizeof out);
+    right[0] = right[1] = true;
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < 4; j++) {
+            const uint32_t from = (uint32_t)(i / 32 * 32 + 31 - i % 32);
+            right[i / 32] = right[i / 32] && out[i][j] == (from == 5 ? 0 : in[from][j]);
+        }
+}
+
+START_TEST(async_copies)
+{
+    bool right[2];
+    copy_right(0, right);
+    ck_assert(right[0] && right[1]);
+    setenv("FP8C_EMULATOR_SEED", "5", 1);
+    copy_right(0, right);
+    ck_assert(right[0] && right[1]);
+}
+END_TEST
+
+START_TEST(missing_wait)
+{
+    bool right[2];
+    copy_right(1, right);
+    ck_assert(right[0] && !right[1]);
+    copy_right(2, right);
+    ck_assert(!right[0] && !right[1]);
+}
+END_TEST
+
+/* ---- conversions and arithmetic against the codec ---- */
+
+static const char convert_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct convert_params { const float *x; f8_u32 *out; f8_i64 n; };\n"
+    "F8_KERNEL(convert, 128, 1)\n"
+    "{\n"
+    "    for (f8_i64 i = f8_block() * 128 + f8_thread(); i < p.n; i += f8_blocks() * 128) {\n"
+    "        const float x = p.x[i], y = p.x[(i + 1) % p.n];\n"
+    "        f8_u32 *o = p.out + i * 12;\n"
+    "        o[0] = f8_e4m3x2_sat(x, y);\n"
+    "        o[1] = f8_e5m2x2_sat(x, y);\n"
+    "        o[2] = f8_bf16x2(x, y);\n"
+    "        o[3] = f8_f16x2(x, y);\n"
+    "        o[4] = f8_bits(f8_from_f16((f8_u32)i & 0xffffu));\n"
+    "        o[5] = f8_bits(f8_from_bf16((f8_u32)i & 0xffffu));\n"
+    "        o[6] = f8_bits(f8_maximum(x, y));\n"
+    "        o[7] = f8_bits(f8_minimum(x, y));\n"
+    "        o[8] = (f8_u32)f8_to_i32(x);\n"
+    "        o[9] = f8_bits(f8_fma(x, y, x));\n"
+    "        o[10] = f8_bits(x * y + x);\n"
+    "        o[11] = f8_bits(f8_rint(x)) ^ f8_bits(f8_floor(y)) ^ f8_bits(f8_div(x, y)) ^ f8_bits(f8_sqrt(x));\n"
+    "    }\n"
+    "}\n";
+
+static uint32_t nan_class(uint32_t u)
+{
+    return (u & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : u;
+}
+
+static uint32_t half_class(uint32_t u, uint32_t inf)
+{
+    return (u & 0x7fffu) > inf ? 0x7fffu : u;
+}
+
+static float maximum(float x, float y)
+{
+    if (isnan(x) || isnan(y))
+        return NAN;
+    return x == y ? (signbit(x) ? y : x) : fmaxf(x, y);
+}
+
+static float minimum(float x, float y)
+{
+    if (isnan(x) || isnan(y))
+        return NAN;
+    return x == y ? (signbit(x) ? x : y) : fminf(x, y);
+}
+
+static int32_t to_i32(float x)
+{
+    if (isnan(x))
+        return 0;
+    return x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)x;
+}
+
+/* NaN of e4m3 and e5m2 may carry a sign. */
+static uint32_t fp8_class(uint32_t u)
+{
+    return (u & 0x7fu) == 0x7fu ? 0x7fu : u;
+}
+
+START_TEST(conversions)
+{
+    enum { N = 1 << 17 };
+    float *x = malloc(N * sizeof *x);
+    uint32_t *out = malloc((size_t)N * 12 * 4), state = 99;
+    for (uint32_t i = 0; i < N; i++) {
+        /* Any bits; and near the formats' own ranges. */
+        state = state * 1664525u + 1013904223u;
+        x[i] = f8_from_bits(i % 2 ? state : (state & 0x807fffffu) | (100u + (state >> 8) % 50u) << 23);
+        if (i % 8 == 0) /* ties */
+            x[i] = f8_from_bits(f8_bits(x[i]) & 0xfff80000u);
+    }
+    struct {
+        CUdeviceptr x, out;
+        int64_t n;
+    } p = {emu_upload(&e, x, N * sizeof *x), emu_alloc(&e, (size_t)N * 12 * 4), N};
+    ck_assert_int_eq(emu_run(&e, convert_text, "convert", 4, 128, 0, &p), 0);
+    emu_download(&e, out, p.out, (size_t)N * 12 * 4);
+    for (uint32_t i = 0; i < N; i++) {
+        const float a = x[i], b = x[(i + 1) % N];
+        const uint32_t *o = out + (size_t)i * 12;
+        const uint32_t got[14] = {
+            fp8_class(o[0] & 0xff), fp8_class(o[0] >> 8), fp8_class(o[1] & 0xff), fp8_class(o[1] >> 8),
+            half_class(o[2] & 0xffff, 0x7f80), half_class(o[2] >> 16, 0x7f80),
+            half_class(o[3] & 0xffff, 0x7c00), half_class(o[3] >> 16, 0x7c00), nan_class(o[4]),
+            nan_class(o[5]), nan_class(o[6]), nan_class(o[7]), o[8], nan_class(o[9])};
+        const uint32_t want[14] = {
+            fp8_class(f8_f32_to_e4m3(a, true)), fp8_class(f8_f32_to_e4m3(b, true)),
+            fp8_class(f8_f32_to_e5m2(a, true)), fp8_class(f8_f32_to_e5m2(b, true)),
+            half_class(f8_f32_to_bf16(a), 0x7f80), half_class(f8_f32_to_bf16(b), 0x7f80),
+            half_class(f8_f32_to_f16(a), 0x7c00), half_class(f8_f32_to_f16(b), 0x7c00),
+            nan_class(f8_bits(f8_f16_to_f32((uint16_t)i))),
+            nan_class(f8_bits(f8_bf16_to_f32((uint16_t)i))), nan_class(f8_bits(maximum(a, b))),
+            nan_class(f8_bits(minimum(a, b))), (uint32_t)to_i32(a), nan_class(f8_bits(fmaf(a, b, a)))};
+        for (int j = 0; j < 14; j++)
+            ck_assert_msg(got[j] == want[j], "%d of (%a, %a): %x, not %x", j, a, b, got[j], want[j]);
+        const float product = a * b;
+        ck_assert_uint_eq(nan_class(o[10]), nan_class(f8_bits(product + a)));
+        const float parts[4] = {rintf(a), floorf(b), a / b, sqrtf(a)};
+        if (!isnan(parts[0]) && !isnan(parts[1]) && !isnan(parts[2]) && !isnan(parts[3]))
+            ck_assert_uint_eq(o[11], f8_bits(parts[0]) ^ f8_bits(parts[1]) ^ f8_bits(parts[2]) ^
+                                         f8_bits(parts[3]));
+    }
+    free(x);
+    free(out);
+}
+END_TEST
+
+/* ---- what it catches ---- */
+
+/* The body of kernel k, of 64 threads, with a u32 array p.out of 64; the error that the launch ends in. */
+static int body(const char *text, size_t dynamic)
+{
+    char whole[2048];
+    snprintf(whole, sizeof whole,
+             "#include \"fp8c.cuh\"\n"
+             "struct k_params { f8_u32 *out; };\n"
+             "F8_KERNEL(k, 64, 1)\n{\n    const int t = f8_thread();\n    %s\n}\n",
+             text);
+    struct {
+        CUdeviceptr out;
+    } p = {emu_alloc(&e, 64 * 4)};
+    return emu_run(&e, whole, "k", 2, 64, dynamic, &p);
+}
+
+static const struct {
+    const char *text;
+    int error;
+} caught[] = {
+    {"p.out[t] = 1;", CUDA_SUCCESS},
+    {"if (t != 40) f8_sync();", CUDA_ERROR_LAUNCH_FAILED},
+    {"if (t < 32) f8_sync(); else f8_sync_warp();", CUDA_ERROR_LAUNCH_FAILED},
+    {"if (t != 3) p.out[t] = f8_shfl_xor((f8_u32)t, 1);", CUDA_ERROR_LAUNCH_FAILED},
+    {"if (t % 2) f8_sync_warp(); else p.out[t] = f8_shfl((f8_u32)t, 1);", CUDA_ERROR_LAUNCH_FAILED},
+    {"p.out[1024 + t] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
+    {"f8_u32 *q = 0; if (t == 7) q[p.out[0] & 1] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
+    {"f8_x4 x = {{1, 2, 3, 4}}; if (t == 9) *(f8_x4 *)(p.out + 1) = x;", CUDA_ERROR_MISALIGNED_ADDRESS},
+    {"F8_SHARED(f8_u32, s, 64); s[t] = 1; f8_sync(); s[64 + (t == 3)] = 2;", CUDA_ERROR_ILLEGAL_ADDRESS},
+    {"F8_SHARED(f8_x2, s, 32); f8_u32 r[4]; f8_ldmatrix_x4(r, s + 1); p.out[t] = r[0];",
+     CUDA_ERROR_MISALIGNED_ADDRESS},
+    {"f8_u32 r[4]; f8_ldmatrix_x4(r, p.out); p.out[t] = r[0];", CUDA_ERROR_ILLEGAL_ADDRESS},
+    {"p.out[t] = 1 / (int)(f8_thread() - t);", CUDA_ERROR_LAUNCH_FAILED},
+    /* A stack that overflows. */
+    {"volatile f8_u32 far[200000]; far[0] = 1; far[199999] = far[0]; p.out[t] = far[199999];",
+     CUDA_ERROR_ILLEGAL_ADDRESS},
+};
+
+START_TEST(mistakes)
+{
+    if (_i >= (int)(sizeof caught / sizeof *caught))
+        setenv("FP8C_EMULATOR_SEED", "11", 1);
+    const int i = _i % (int)(sizeof caught / sizeof *caught);
+    const int got = body(caught[i].text, 0);
+    ck_assert_msg(got == caught[i].error, "%s: %d, not %d", caught[i].text, got, caught[i].error);
+    /* The error sticks until the context goes. */
+    size_t free_bytes, total;
+    ck_assert_int_eq(e.cu.cuMemGetInfo_v2(&free_bytes, &total), caught[i].error);
+    emu_close(&e);
+    emu_open(&e);
+    ck_assert_int_eq(body("p.out[t] = 1;", 0), 0);
+}
+END_TEST
+
+START_TEST(fresh_memory_is_poison)
+{
+    uint32_t out[64];
+    struct {
+        CUdeviceptr out;
+    } p = {emu_alloc(&e, sizeof out)};
+    emu_download(&e, out, p.out, sizeof out);
+    ck_assert(isnan(f8_from_bits(out[17])));
+    ck_assert_int_eq(emu_run(&e,
+                             "#include \"fp8c.cuh\"\n"
+                             "struct k_params { f8_u32 *out; };\n"
+                             "F8_KERNEL(k, 64, 1) {\n"
+                             "    F8_SHARED(f8_u32, s, 64);\n"
+                             "    F8_SHARED_DYNAMIC(more);\n"
+                             "    const int t = f8_thread();\n"
+                             "    p.out[t] = t < 32 ? s[t] : ((f8_u32 *)more)[t];\n"
+                             "    s[t] = 0;\n" /* of the first block: not there for the second */
+                             "    ((f8_u32 *)more)[t] = 0;\n"
+                             "}\n",
+                             "k", 2, 64, 256, &p),
+                     0);
+    emu_download(&e, out, p.out, sizeof out);
+    for (int i = 0; i < 64; i++)
+        ck_assert(isnan(f8_from_bits(out[i])));
+}
+END_TEST
+
+/* ---- launches ---- */
+
+START_TEST(launch_limits)
+{
+    CUmodule module;
+    CUfunction f;
+    int value;
+    struct {
+        CUdeviceptr a, b, c;
+        int64_t n, tasks;
+    } p = {0, 0, 0, 0, 0};
+    void *params[] = {&p};
+    emu_load(&e, add_text, "add", &module, &f);
+    ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, e.stream, params, NULL),
+                     CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 49153, e.stream, params, NULL),
+                     CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                             227 * 1024 + 1),
+                     CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(
+        e.cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 227 * 1024), 0);
+    ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 227 * 1024, e.stream, params, NULL), 0);
+    ck_assert_int_eq(e.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, f, 64, 100 * 1024), 0);
+    ck_assert_int_eq(value, 2);
+    ck_assert_int_eq(e.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, f, 64, 0), 0);
+    ck_assert_int_eq(value, 16); /* registers */
+    emu_load(&e, "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n"
+                 "F8_KERNEL(k, 32, 1) { F8_SHARED(float, a, 100); F8_SHARED(f8_u8, b, 1); a[0] = b[0]; }\n"
+                 "struct j_params { f8_u64 x; };\n"
+                 "F8_KERNEL(j, 32, 1) { F8_SHARED(float, a, 10); a[0] = 1; }\n",
+             "k", &module, &f);
+    ck_assert_int_eq(e.cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f), 0);
+    ck_assert_int_eq(value, 512 + 128);
+    ck_assert_int_eq(e.cu.cuModuleGetFunction(&f, module, "j"), 0);
+    ck_assert_int_eq(e.cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f), 0);
+    ck_assert_int_eq(value, 128);
+    ck_assert_int_eq(e.cu.cuModuleGetFunction(&f, module, "i"), CUDA_ERROR_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(architectures)
+{
+    static const struct {
+        const char *arch, *sm;
+        int error;
+    } row[] = {{"sm_90a", "90", 0},
+               {"sm_90", "100", CUDA_ERROR_NO_BINARY_FOR_GPU},
+               {"sm_89", "89", 0},
+               {"sm_90a", "89", CUDA_ERROR_NO_BINARY_FOR_GPU},
+               {"sm_100a", "100", 0},
+               {"sm_120a", "120", 0},
+               {"sm_120a", "100", CUDA_ERROR_NO_BINARY_FOR_GPU}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        CUmodule module = NULL;
+        char *cubin = emu_compile(&e, add_text, row[i].arch, NULL);
+        setenv("FP8C_EMULATOR_SM", row[i].sm, 1);
+        ck_assert_msg(e.cu.cuModuleLoadData(&module, cubin) == row[i].error, "%s", row[i].arch);
+        free(cubin);
+    }
+    setenv("FP8C_EMULATOR_SM", "90", 1);
+    setenv("FP8C_EMULATOR_DRIVER", "12080", 1);
+    char *cubin = emu_compile(&e, add_text, "sm_90a", NULL);
+    CUmodule module = NULL;
+    ck_assert_int_eq(e.cu.cuModuleLoadData(&module, cubin), CUDA_ERROR_INVALID_IMAGE);
+    unsetenv("FP8C_EMULATOR_DRIVER");
+    cubin[200] ^= 1;
+    ck_assert_int_eq(e.cu.cuModuleLoadData(&module, cubin), CUDA_ERROR_INVALID_IMAGE);
+    ck_assert_int_eq(e.cu.cuModuleLoadData(&module, "\177ELF, and what else a real one has, at length"),
+                     CUDA_ERROR_INVALID_IMAGE);
+    free(cubin);
+}
+END_TEST
+
+/* ---- NVRTC ---- */
+
+static int compile_with(const char *const *options, int n, const char *text, char *log, size_t room)
+{
+    nvrtcProgram p;
+    size_t bytes = 0;
+    const char *header = "", *name = "fp8c.cuh";
+    ck_assert_int_eq(e.rtc.nvrtcCreateProgram(&p, text, "it.cu", 1, &header, &name), 0);
+    const int r = e.rtc.nvrtcCompileProgram(p, n, options);
+    ck_assert_int_eq(e.rtc.nvrtcGetProgramLogSize(p, &bytes), 0);
+    ck_assert_uint_le(bytes, room);
+    ck_assert_int_eq(e.rtc.nvrtcGetProgramLog(p, log), 0);
+    if (r) {
+        size_t none;
+        ck_assert_int_eq(e.rtc.nvrtcGetCUBINSize(p, &none), NVRTC_ERROR_INVALID_PROGRAM);
+    }
+    e.rtc.nvrtcDestroyProgram(&p);
+    return r;
+}
+
+START_TEST(compile_options)
+{
+    static char log[65536];
+    const char *options[] = {"--gpu-architecture=sm_90a", "--fmad=false", "--ftz=false"};
+    ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), 0);
+    ck_assert_ptr_nonnull(strstr(log, "Compiling entry function 'add' for 'sm_90a'"));
+    ck_assert_ptr_nonnull(strstr(log, "0 bytes spill stores"));
+    ck_assert_ptr_nonnull(strstr(log, "emulated"));
+    ck_assert_int_eq(compile_with(options, 1, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+    ck_assert_ptr_nonnull(strstr(log, "--fmad=false"));
+    options[2] = "--use_fast_math";
+    ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+    options[2] = "--ftz=true";
+    ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+    options[2] = "--ftz=false";
+    static const char *const unknown[] = {"sm_60", "sm_90b", "sm_89a", "compute_90", "sm_"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        char arch[64];
+        snprintf(arch, sizeof arch, "--gpu-architecture=%s", unknown[i]);
+        options[0] = arch;
+        ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+    }
+}
+END_TEST
+
+START_TEST(compile_errors)
+{
+    static char log[65536];
+    const char *options[] = {"--gpu-architecture=sm_90a", "--fmad=false"};
+    static const char *const wrong[] = {
+        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { undeclared(); }\n",
+        /* What only the toolkit has, or only the host. */
+        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { __syncthreads(); }\n",
+        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { threadIdx.x; }\n",
+        "#include \"fp8c.cuh\"\n\n\n#include <stdio.h>\n",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ck_assert_int_eq(compile_with(options, 2, wrong[i], log, sizeof log), NVRTC_ERROR_COMPILATION);
+        ck_assert_msg(strstr(log, "it.cu:4") != NULL, "%s", log);
+    }
+}
+END_TEST
+
+/* ---- streams, graphs, memory, failures on request ---- */
+
+START_TEST(graphs)
+{
+    enum { N = 64 };
+    float a[N], b[N], c[N];
+    for (int i = 0; i < N; i++) {
+        a[i] = (float)i;
+        b[i] = 1;
+    }
+    CUmodule module;
+    CUfunction f;
+    emu_load(&e, add_text, "add", &module, &f);
+    struct {
+        CUdeviceptr a, b, c;
+        int64_t n, tasks;
+    } p = {emu_alloc(&e, sizeof a), emu_upload(&e, b, sizeof b), emu_alloc(&e, sizeof c), N, 1};
+    void *params[] = {&p};
+    CUgraph graph;
+    CUgraphExec exec;
+    float *host;
+    ck_assert_int_eq(e.cu.cuMemAllocHost_v2((void **)&host, 2 * sizeof a), 0);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(p.a, host, sizeof a, e.stream), 0);
+    ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, e.stream, params, NULL), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(host + N, p.c, sizeof c, e.stream), 0);
+    p.n = 0; /* parameters were copied */
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), 0);
+    ck_assert(isnan(host[N]));
+    ck_assert_int_eq(e.cu.cuGraphInstantiateWithFlags(&exec, graph, 0), 0);
+    ck_assert_int_eq(e.cu.cuGraphDestroy(graph), 0);
+    for (int run = 0; run < 3; run++) {
+        for (int i = 0; i < N; i++)
+            host[i] = a[i] + (float)run;
+        ck_assert_int_eq(e.cu.cuGraphLaunch(exec, e.stream), 0);
+        ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), 0);
+        for (int i = 0; i < N; i++)
+            ck_assert(host[N + i] == (float)(i + run + 1));
+    }
+    ck_assert_int_eq(e.cu.cuGraphExecDestroy(exec), 0);
+    ck_assert_int_eq(e.cu.cuGraphLaunch(exec, e.stream), CUDA_ERROR_INVALID_HANDLE);
+    ck_assert_int_eq(e.cu.cuMemFreeHost(host), 0);
+}
+END_TEST
+
+START_TEST(capture_forbids)
+{
+    CUgraph graph;
+    CUdeviceptr more;
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&more, 16), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&more, 16), 0);
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), 0);
+    ck_assert_int_eq(e.cu.cuGraphDestroy(graph), 0);
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(memory)
+{
+    CUdeviceptr p, q;
+    size_t free_bytes, total;
+    unsigned type;
+    uint8_t byte = 0;
+    setenv("FP8C_EMULATOR_MEMORY", "1000000", 1);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&p, 600000), 0);
+    ck_assert_uint_eq(p % 256, 0);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&q, 600000), CUDA_ERROR_OUT_OF_MEMORY);
+    ck_assert_int_eq(e.cu.cuMemGetInfo_v2(&free_bytes, &total), 0);
+    ck_assert_uint_eq(total, 1000000);
+    ck_assert_uint_eq(free_bytes, 1000000 - (600000 + 255) / 256 * 256);
+    ck_assert_int_eq(e.cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p + 599999), 0);
+    ck_assert_uint_eq(type, CU_MEMORYTYPE_DEVICE);
+    ck_assert_int_eq(e.cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                (CUdeviceptr)(uintptr_t)&byte),
+                     CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&byte, p + 599999, 1, e.stream), 0);
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&byte, p + 600000, 1, e.stream), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(p + 599999, &byte, 2, e.stream), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuMemFree_v2(p + 16), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuMemFree_v2(p), 0);
+    ck_assert_int_eq(e.cu.cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&q, 600000), 0);
+    ck_assert_uint_ne(p, q); /* an address is never used again */
+    ck_assert_int_eq(e.count("allocation"), 1);
+}
+END_TEST
+
+START_TEST(failures_on_request)
+{
+    CUdeviceptr p;
+    size_t a, b;
+    setenv("FP8C_EMULATOR_FAIL", "cuMemAlloc:2", 1);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&p, 16), 0);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&p, 16), CUDA_ERROR_OUT_OF_MEMORY);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&p, 16), 0);
+    setenv("FP8C_EMULATOR_FAIL", "nvrtcCompileProgram", 1);
+    const char *options[] = {"--gpu-architecture=sm_90a", "--fmad=false"};
+    static char log[65536];
+    ck_assert_int_eq(compile_with(options, 2, add_text, log, sizeof log), NVRTC_ERROR_INTERNAL_ERROR);
+    setenv("FP8C_EMULATOR_FAIL", "cuStreamSynchronize:1:700", 1); /* a device in trouble: it sticks */
+    ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+    unsetenv("FP8C_EMULATOR_FAIL");
+    ck_assert_int_eq(e.cu.cuMemGetInfo_v2(&a, &b), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
+START_TEST(no_device)
+{
+    emu_close(&e);
+    setenv("FP8C_EMULATOR_DEVICES", "0", 1);
+    ck_assert_int_eq(e.cu.cuInit(0), CUDA_ERROR_NO_DEVICE);
+    unsetenv("FP8C_EMULATOR_DEVICES");
+    setenv("FP8C_EMULATOR_DRIVER", "12020", 1);
+    int version;
+    ck_assert_int_eq(e.cu.cuDriverGetVersion(&version), 0);
+    ck_assert_int_eq(version, 12020);
+    emu_open(&e);
+}
+END_TEST
+
+/* ---- the two headers ---- */
+
+/* The names a header defines for kernels: NAME( after F8_DEV, and #define F8_... of those. */
+static size_t declared(const char *text, const char *names[], size_t room)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, "F8_DEV ")) != NULL; at++) {
+        const char *end = strchr(at, '(');
+        const char *name = end;
+        while (name > at && (name[-1] == '_' || (name[-1] >= '0' && name[-1] <= '9') ||
+                             (name[-1] >= 'a' && name[-1] <= 'z')))
+            name--;
+        if (strncmp(name, "f8_", 3) == 0 && strncmp(name, "f8_emu_", 7) != 0 && n < room)
+            names[n++] = name;
+    }
+    return n;
+}
+
+static size_t name_length(const char *name)
+{
+    return strcspn(name, "(");
+}
+
+START_TEST(headers_agree)
+{
+    const char *real[128], *ours[128];
+    char *text = emu_read_file("tests/emulator/fp8c.cuh");
+    const size_t n_real = declared(f8_cuda_header, real, 128), n_ours = declared(text, ours, 128);
+    ck_assert_uint_gt(n_real, 20);
+    for (size_t i = 0; i < n_real; i++) {
+        bool found = false;
+        for (size_t j = 0; j < n_ours; j++)
+            found = found || (name_length(real[i]) == name_length(ours[j]) &&
+                              strncmp(real[i], ours[j], name_length(real[i])) == 0);
+        ck_assert_msg(found, "%.*s is not in the emulator's header", (int)name_length(real[i]), real[i]);
+    }
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("emulator");
+    TCase *tc = tcase_create("emulator");
+    suite_add_tcase(suite, tc);
+    tcase_set_timeout(tc, 120);
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, vector_add);
+    tcase_add_test(tc, block_reduction);
+    tcase_add_test(tc, missing_barrier);
+    tcase_add_loop_test(tc, shuffles, 0, 2);
+    tcase_add_loop_test(tc, matrix_product, 0, 2);
+    tcase_add_test(tc, async_copies);
+    tcase_add_test(tc, missing_wait);
+    tcase_add_test(tc, conversions);
+    tcase_add_loop_test(tc, mistakes, 0, 2 * (int)(sizeof caught / sizeof *caught));
+    tcase_add_test(tc, fresh_memory_is_poison);
+    tcase_add_test(tc, launch_limits);
+    tcase_add_test(tc, architectures);
+    tcase_add_test(tc, compile_options);
+    tcase_add_test(tc, compile_errors);
+    tcase_add_test(tc, graphs);
+    tcase_add_test(tc, capture_forbids);
+    tcase_add_test(tc, memory);
+    tcase_add_test(tc, failures_on_request);
+    tcase_add_test(tc, no_device);
+    tcase_add_test(tc, headers_agree);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

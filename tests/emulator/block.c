@@ -1,0 +1,528 @@
+/* See block.h. Three sets of threads: those that can run (a mask per warp), those at f8_sync (a count),
+ * those at a warp's operation (a mask per warp). When none can run and some have not ended, they wait
+ * for one that never comes. */
+#include "tests/emulator/block.h"
+
+#include "tests/emulator/common.h"
+#include "tests/emulator/fiber.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <xmmintrin.h>
+
+enum { MAX_WARPS = F8_EMU_MAX_THREADS / F8_EMU_WARP, PAGE = 4096, POISON = 0xff, CANARY = 0xcb };
+
+typedef struct copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+    uint32_t group;
+} copy;
+
+typedef struct thread {
+    void *sp;    /* where it waits; NULL: not begun */
+    void *stack; /* the end of its stack, while begun */
+    copy *copy;
+    uint32_t n_copies, room, group;
+} thread;
+
+typedef struct warp {
+    uint32_t runnable, at_op, at_sync;
+    f8_emu_lane lane[F8_EMU_WARP];
+} warp;
+
+static struct block {
+    f8_emu_context context;
+    const f8_emu_launch *launch;
+    thread thread[F8_EMU_MAX_THREADS];
+    warp warp[MAX_WARPS];
+    uint32_t n_warps, warps_runnable; /* a mask */
+    uint32_t n_ended, n_at_sync;
+    thread *running;
+    void *host;     /* where the launch waits for the block */
+    int failure;    /* CUDA_ERROR_* */
+    uint64_t random;
+    uint8_t *memory;            /* shared memory: F8_EMU_MAX_SHARED, then a page nobody may touch */
+    uint8_t *stacks;            /* each with such a page below it */
+    void *free_stack[F8_EMU_MAX_THREADS];
+    int n_free;
+    pthread_t owner;            /* of the launch under way */
+    bool inside;
+} B;
+
+/* ---- order ---- */
+
+static uint32_t draw(uint32_t below)
+{
+    B.random ^= B.random << 13;
+    B.random ^= B.random >> 7;
+    B.random ^= B.random << 17;
+    return (uint32_t)((B.random >> 32) * below >> 32);
+}
+
+/* One of the bits of a mask that is not 0: the first, or any. */
+static int choose(uint32_t mask)
+{
+    if (B.launch->seed)
+        for (uint32_t skip = draw((uint32_t)__builtin_popcount(mask)); skip; skip--)
+            mask &= mask - 1;
+    return __builtin_ctz(mask);
+}
+
+static thread *next(void)
+{
+    if (!B.warps_runnable)
+        return NULL;
+    /* In order: the running thread's warp goes on as long as it can. */
+    int w = (int)(B.running - B.thread) / F8_EMU_WARP;
+    if (B.launch->seed || !(B.warps_runnable >> w & 1))
+        w = choose(B.warps_runnable);
+    return &B.thread[w * F8_EMU_WARP + choose(B.warp[w].runnable)];
+}
+
+static void set_runnable(int w, uint32_t mask)
+{
+    B.warp[w].runnable = mask;
+    if (mask)
+        B.warps_runnable |= 1u << w;
+    else
+        B.warps_runnable &= ~(1u << w);
+}
+
+/* ---- switching ---- */
+
+static void give_up(int failure)
+{
+    B.failure = failure;
+    void *here;
+    f8_emu_switch(&here, B.host);
+}
+
+static const char *op_name(f8_emu_op op)
+{
+    static const char *const name[] = {"nothing",      "f8_sync_warp",   "f8_shfl",
+                                       "f8_shfl_xor",  "f8_mma_bf16",    "f8_ldmatrix_x4",
+                                       "f8_ldmatrix_x4_trans"};
+    return name[op];
+}
+
+static void report_stuck(void)
+{
+    uint32_t at_op = 0;
+    const char *op = "";
+    for (uint32_t w = 0; w < B.n_warps; w++)
+        if (B.warp[w].at_op) {
+            at_op += (uint32_t)__builtin_popcount(B.warp[w].at_op);
+            op = op_name(B.warp[w].lane[__builtin_ctz(B.warp[w].at_op)].op);
+        }
+    f8_emu_note("%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at a warp's operation %s: "
+                "none can go on", B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_op,
+                op);
+}
+
+static void thread_main(void);
+
+/* Go on with t. Comes back when somebody goes on with the running thread. */
+static void go(thread *t)
+{
+    thread *from = B.running;
+    if (t == from)
+        return;
+    if (!t) {
+        report_stuck();
+        give_up(CUDA_ERROR_LAUNCH_FAILED);
+    }
+    if (!t->sp) {
+        t->stack = B.free_stack[--B.n_free];
+        t->sp = f8_emu_fiber_start(t->stack, thread_main);
+    }
+    B.running = t;
+    B.context.thread = (int)(t - B.thread);
+    f8_emu_switch(&from->sp, t->sp);
+}
+
+/* A fiber's life: its own thread, then any that has not begun. */
+static void thread_main(void)
+{
+    for (;;) {
+        thread *t = B.running;
+        B.launch->kernel->run(B.launch->params);
+        const int i = (int)(t - B.thread), w = i / F8_EMU_WARP;
+        set_runnable(w, B.warp[w].runnable & ~(1u << i % F8_EMU_WARP));
+        t->n_copies = 0;
+        B.n_ended++;
+        thread *to = next();
+        if (to && !to->sp) {
+            to->stack = t->stack;
+            to->sp = t; /* begun */
+            B.running = to;
+            B.context.thread = (int)(to - B.thread);
+            continue;
+        }
+        if (!to && B.n_ended == (uint32_t)B.context.threads)
+            give_up(0);
+        B.free_stack[B.n_free++] = t->stack;
+        go(to);
+    }
+}
+
+/* ---- what threads do together ---- */
+
+static void block_sync(void)
+{
+    const int i = (int)(B.running - B.thread), w = i / F8_EMU_WARP;
+    B.warp[w].at_sync |= 1u << i % F8_EMU_WARP;
+    set_runnable(w, B.warp[w].runnable & ~(1u << i % F8_EMU_WARP));
+    if (++B.n_at_sync == (uint32_t)B.context.threads) {
+        B.n_at_sync = 0;
+        for (uint32_t v = 0; v < B.n_warps; v++) {
+            set_runnable((int)v, B.warp[v].at_sync);
+            B.warp[v].at_sync = 0;
+        }
+        if (!B.launch->seed)
+            return;
+    }
+    go(next());
+}
+
+/* The running thread's lane, to be filled before meet(). */
+static f8_emu_lane *my_lane(f8_emu_op op)
+{
+    const int i = (int)(B.running - B.thread);
+    f8_emu_lane *lane = &B.warp[i / F8_EMU_WARP].lane[i % F8_EMU_WARP];
+    lane->op = op;
+    return lane;
+}
+
+static void meet(void)
+{
+    const int i = (int)(B.running - B.thread), w = i / F8_EMU_WARP;
+    warp *p = &B.warp[w];
+    p->at_op |= 1u << i % F8_EMU_WARP;
+    set_runnable(w, p->runnable & ~(1u << i % F8_EMU_WARP));
+    if (p->at_op == UINT32_MAX) {
+        for (int l = 1; l < F8_EMU_WARP; l++)
+            if (p->lane[l].op != p->lane[0].op) {
+                f8_emu_note("%s, block %lld: lane 0 of warp %d is at %s, lane %d at %s",
+                            B.launch->kernel->name, B.context.block, w, op_name(p->lane[0].op), l,
+                            op_name(p->lane[l].op));
+                give_up(CUDA_ERROR_LAUNCH_FAILED);
+            }
+        f8_emu_warp_op(p->lane);
+        p->at_op = 0;
+        set_runnable(w, UINT32_MAX);
+        if (!B.launch->seed)
+            return;
+    }
+    go(next());
+}
+
+static void sync_warp(void)
+{
+    my_lane(F8_EMU_OP_SYNC);
+    meet();
+}
+
+static unsigned shuffle(f8_emu_op op, unsigned x, int lane)
+{
+    f8_emu_lane *l = my_lane(op);
+    l->value = x;
+    l->lane = lane;
+    meet();
+    return l->value;
+}
+
+static unsigned shfl(unsigned x, int lane)
+{
+    return shuffle(F8_EMU_OP_SHFL, x, lane);
+}
+
+static unsigned shfl_xor(unsigned x, int mask)
+{
+    return shuffle(F8_EMU_OP_SHFL_XOR, x, mask);
+}
+
+static void mma_bf16(float *d, const unsigned *a, const unsigned *b)
+{
+    f8_emu_lane *l = my_lane(F8_EMU_OP_MMA_BF16);
+    l->out = d;
+    l->in[0] = a;
+    l->in[1] = b;
+    meet();
+}
+
+/* 16 aligned bytes of this block's shared memory, or the launch fails. */
+static void check_shared(const void *p, const char *what)
+{
+    const uint8_t *at = p, *end = B.memory + F8_EMU_MAX_SHARED;
+    const size_t bytes = (size_t)(end - B.context.shared);
+    if ((size_t)(at - B.context.shared) > bytes - 16) {
+        f8_emu_note("%s, block %lld: %s at an address that is not shared memory",
+                    B.launch->kernel->name, B.context.block, what);
+        give_up(CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    if ((uintptr_t)p % 16) {
+        f8_emu_note("%s, block %lld: %s at a misaligned address", B.launch->kernel->name,
+                    B.context.block, what);
+        give_up(CUDA_ERROR_MISALIGNED_ADDRESS);
+    }
+}
+
+static void ldmatrix(unsigned *r, const void *row, int transpose)
+{
+    check_shared(row, "ldmatrix");
+    f8_emu_lane *l = my_lane(transpose ? F8_EMU_OP_LDMATRIX_TRANS : F8_EMU_OP_LDMATRIX);
+    l->out = r;
+    l->in[0] = row;
+    meet();
+}
+
+/* ---- asynchronous copies ---- */
+
+static void land(const copy *c)
+{
+    if (c->from)
+        memcpy(c->to, c->from, 16);
+    else
+        memset(c->to, 0, 16);
+}
+
+static void copy16(void *shared, const void *global, int valid)
+{
+    thread *t = B.running;
+    check_shared(shared, "an asynchronous copy");
+    if (valid && (uintptr_t)global % 16) {
+        f8_emu_note("%s, block %lld: an asynchronous copy from a misaligned address",
+                    B.launch->kernel->name, B.context.block);
+        give_up(CUDA_ERROR_MISALIGNED_ADDRESS);
+    }
+    const copy c = {shared, valid ? global : NULL, t->group};
+    if (B.launch->seed && draw(2)) {
+        land(&c);
+        return;
+    }
+    if (t->n_copies == t->room) {
+        t->room = t->room ? 2 * t->room : 16;
+        t->copy = realloc(t->copy, t->room * sizeof *t->copy);
+        if (!t->copy)
+            give_up(CUDA_ERROR_LAUNCH_FAILED);
+    }
+    t->copy[t->n_copies++] = c;
+}
+
+static void copy_commit(void)
+{
+    B.running->group++;
+}
+
+static void copy_wait(int groups)
+{
+    thread *t = B.running;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < t->n_copies; i++) {
+        /* Groups count from 0; `group` is the open one, which no wait covers. */
+        if (t->copy[i].group + (uint32_t)groups < t->group)
+            land(&t->copy[i]);
+        else
+            t->copy[kept++] = t->copy[i];
+    }
+    t->n_copies = kept;
+}
+
+/* ---- faults ---- */
+
+static struct sigaction before[NSIG];
+static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
+enum { N_FAULTS = sizeof faults / sizeof *faults };
+
+static void on_fault(int signal, siginfo_t *info, void *context)
+{
+    if (!B.inside || !pthread_equal(B.owner, pthread_self())) {
+        sigaction(signal, &before[signal], NULL); /* not ours: let it happen again */
+        return;
+    }
+    ucontext_t *u = context;
+    const char *what = "touched an address that is not its own";
+    B.failure = CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (signal == SIGILL || signal == SIGTRAP) {
+        what = "made a misaligned access";
+        B.failure = CUDA_ERROR_MISALIGNED_ADDRESS;
+    } else if (signal == SIGFPE) {
+        what = "divided by zero";
+        B.failure = CUDA_ERROR_LAUNCH_FAILED;
+    }
+    f8_emu_note("%s, block %lld, thread %d %s (%p)", B.launch->kernel->name, B.context.block,
+                B.context.thread, what, info->si_addr);
+    u->uc_mcontext.gregs[REG_RSP] = (greg_t)(uintptr_t)B.host;
+    u->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)f8_emu_resume;
+}
+
+/* Handlers run on a stack of their own: a fiber's may be what overflowed. */
+static void catch_faults(stack_t *stack_before)
+{
+    static uint8_t handler_stack[64 * 1024];
+    const stack_t stack = {.ss_sp = handler_stack, .ss_size = sizeof handler_stack};
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigaltstack(&stack, stack_before);
+    for (int i = 0; i < N_FAULTS; i++)
+        sigaction(faults[i], &action, &before[faults[i]]);
+}
+
+static void release_faults(const stack_t *stack_before)
+{
+    for (int i = 0; i < N_FAULTS; i++)
+        sigaction(faults[i], &before[faults[i]], NULL);
+    sigaltstack(stack_before, NULL);
+}
+
+/* ---- blocks ---- */
+
+static bool reserve(void)
+{
+    const f8_emu_context functions = {.sync = block_sync,
+                                      .sync_warp = sync_warp,
+                                      .shfl = shfl,
+                                      .shfl_xor = shfl_xor,
+                                      .mma_bf16 = mma_bf16,
+                                      .ldmatrix = ldmatrix,
+                                      .copy16 = copy16,
+                                      .copy_commit = copy_commit,
+                                      .copy_wait = copy_wait};
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    const size_t stacks = (size_t)F8_EMU_MAX_THREADS * (F8_EMU_STACK + PAGE);
+    if (B.memory)
+        return true;
+    uint8_t *memory = mmap(NULL, F8_EMU_MAX_SHARED + PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+    B.stacks = mmap(NULL, stacks, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (memory == MAP_FAILED || B.stacks == MAP_FAILED)
+        return false;
+    mprotect(memory + F8_EMU_MAX_SHARED, PAGE, PROT_NONE);
+    for (int i = 0; i < F8_EMU_MAX_THREADS; i++)
+        mprotect(B.stacks + (size_t)i * (F8_EMU_STACK + PAGE), PAGE, PROT_NONE);
+    B.context = functions;
+    B.memory = memory;
+    return true;
+}
+
+/* Dynamic shared memory ends where the forbidden page begins (but for its alignment); static arrays lie
+ * below it, redzones around each. */
+static void place_shared(void)
+{
+    const f8_emu_launch *l = B.launch;
+    B.context.dynamic = B.memory + F8_EMU_MAX_SHARED - (l->dynamic_bytes + 127) / 128 * 128;
+    B.context.shared = B.context.dynamic - l->static_bytes;
+}
+
+static void fill_shared(void)
+{
+    const f8_emu_launch *l = B.launch;
+    memset(B.context.shared, CANARY, (size_t)(B.memory + F8_EMU_MAX_SHARED - B.context.shared));
+    memset(B.context.dynamic, POISON, l->dynamic_bytes);
+    for (f8_emu_array *const *a = l->array; a < l->array_end; a++)
+        if (strcmp((*a)->body, l->kernel->body) == 0)
+            memset(B.context.shared + (*a)->offset, POISON, (*a)->bytes);
+}
+
+static bool is_canary(const uint8_t *from, const uint8_t *to)
+{
+    while (from < to && *from == CANARY)
+        from++;
+    return from >= to;
+}
+
+static void check_redzones(void)
+{
+    const f8_emu_launch *l = B.launch;
+    bool good = is_canary(B.context.dynamic + l->dynamic_bytes, B.memory + F8_EMU_MAX_SHARED);
+    const uint8_t *at = B.context.shared;
+    for (f8_emu_array *const *a = l->array; a < l->array_end; a++) /* in the order of their offsets */
+        if (strcmp((*a)->body, l->kernel->body) == 0) {
+            good = good && is_canary(at, B.context.shared + (*a)->offset);
+            at = B.context.shared + (*a)->offset + (*a)->bytes;
+        }
+    if (good && is_canary(at, B.context.dynamic))
+        return;
+    f8_emu_note("%s, block %lld wrote past an array in shared memory", l->kernel->name,
+                B.context.block);
+    B.failure = CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static void run_block(int64_t block)
+{
+    const uint32_t threads = B.launch->threads;
+    B.context.block = block;
+    B.context.threads = (int)threads;
+    B.n_warps = (threads + F8_EMU_WARP - 1) / F8_EMU_WARP;
+    B.n_ended = B.n_at_sync = 0;
+    for (uint32_t i = 0; i < threads; i++) {
+        B.thread[i].sp = NULL;
+        B.thread[i].n_copies = 0;
+    }
+    for (uint32_t w = 0; w < B.n_warps; w++) {
+        const uint32_t lanes = threads - w * F8_EMU_WARP;
+        B.warp[w].at_op = B.warp[w].at_sync = 0;
+        set_runnable((int)w, lanes >= F8_EMU_WARP ? UINT32_MAX : (1u << lanes) - 1);
+    }
+    B.n_free = 0;
+    for (uint32_t i = threads; i-- > 0;)
+        B.free_stack[B.n_free++] = B.stacks + (size_t)(i + 1) * (F8_EMU_STACK + PAGE);
+    fill_shared();
+    B.running = &B.thread[0];
+    thread *first = next();
+    first->stack = B.free_stack[--B.n_free];
+    first->sp = f8_emu_fiber_start(first->stack, thread_main);
+    B.running = first;
+    B.context.thread = (int)(first - B.thread);
+    f8_emu_switch(&B.host, first->sp);
+    if (!B.failure)
+        check_redzones();
+}
+
+/* For an order of n blocks that needs no memory: i -> (step i + at) mod n, step prime to n. */
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    while (b) {
+        const uint64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+int f8_emu_run(const f8_emu_launch *launch)
+{
+    if (!reserve())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const unsigned mode = _mm_getcsr();
+    stack_t stack_before;
+    B.launch = launch;
+    B.failure = 0;
+    B.random = launch->seed ? launch->seed * 0x9e3779b97f4a7c15u | 1 : 1;
+    B.context.blocks = launch->blocks;
+    *launch->context = &B.context;
+    place_shared();
+    uint64_t step = 1, at = 0;
+    if (launch->seed) {
+        const uint32_t n = (uint32_t)launch->blocks;
+        do
+            step = draw(n) + 1;
+        while (gcd(step, n) != 1);
+        at = draw(n);
+    }
+    B.owner = pthread_self();
+    B.inside = true;
+    catch_faults(&stack_before);
+    _mm_setcsr(0x1f80); /* the default: to nearest, subnormals kept, no traps */
+    for (int64_t i = 0; i < launch->blocks && !B.failure; i++) {
+        run_block((int64_t)at);
+        at = (at + step) % (uint64_t)launch->blocks;
+    }
+    _mm_setcsr(mode);
+    release_faults(&stack_before);
+    B.inside = false;
+    return B.failure;
+}

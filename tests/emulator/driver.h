@@ -1,0 +1,125 @@
+/* The driver stand-in's own objects and the way every call of it begins. */
+#ifndef F8_EMU_DRIVER_H
+#define F8_EMU_DRIVER_H
+
+#include "tests/emulator/block.h"
+#include "tests/emulator/common.h"
+
+/* ---- exported: what runtime/cuda_api.h lists, and some more of the real driver's ---- */
+
+#define F8_EMU_MORE_SYMBOLS(X)                                                                     \
+    X(CUresult, cuCtxSetCurrent, (CUcontext context))                                              \
+    X(CUresult, cuCtxSynchronize, (void))                                                          \
+    X(CUresult, cuDevicePrimaryCtxReset_v2, (CUdevice device))                                     \
+    X(CUresult, cuMemHostAlloc, (void **ptr, size_t bytes, unsigned flags))                        \
+    X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                 \
+    X(CUresult, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                       \
+    X(CUresult, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream s))      \
+    X(CUresult, cuStreamQuery, (CUstream s))                                                       \
+    X(CUresult, cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus *status))                  \
+    X(CUresult, cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, void *result_info))        \
+    X(CUresult, cuEventSynchronize, (CUevent event))                                               \
+    X(CUresult, cuEventQuery, (CUevent event))                                                     \
+    X(CUresult, cuModuleLoadDataEx,                                                                \
+      (CUmodule *module, const void *image, unsigned n, int *option, void **value))                \
+    X(CUresult, cuGetProcAddress_v2,                                                               \
+      (const char *symbol, void **function, int version, uint64_t flags, int *status))
+
+#pragma GCC visibility push(default)
+F8_CUDA_SYMBOLS(F8_EMU_PROTOTYPE)
+F8_EMU_MORE_SYMBOLS(F8_EMU_PROTOTYPE)
+
+/* Not of the real driver. How many there are of "allocation", "byte" (of device memory), "pinned",
+ * "module", "stream", "event", "graph", "graph_exec", "context", and how many "launch"es there have
+ * been in this process; -1 for another name. */
+int64_t f8_emulator_count(const char *what);
+
+/* For the other stand-ins: do `work` on a copy of `bytes` bytes of data, in the order of the stream (now,
+ * or whenever a graph that is being captured is launched). `work` gives a CUDA_ERROR_* that then sticks.
+ * The answer is a CUresult too. */
+CUresult f8_emulator_enqueue(CUstream s, int (*work)(const void *data), const void *data, size_t bytes);
+/* Whether [p, p + bytes) is device memory of one allocation. */
+int f8_emulator_is_device(const void *p, size_t bytes);
+int f8_emulator_sm(void);
+#pragma GCC visibility pop
+
+/* ---- the device ---- */
+
+typedef struct f8_emu_device {
+    int sm;
+    int optin, per_sm; /* bytes of shared memory: most of a block, all of a multiprocessor */
+    int threads, blocks; /* of a multiprocessor */
+} f8_emu_device;
+enum { F8_EMU_MULTIPROCESSORS = 5, F8_EMU_SHARED_DEFAULT = 48 * 1024, F8_EMU_SHARED_RESERVED = 1024 };
+
+const f8_emu_device *f8_emu_device_now(void); /* as FP8C_EMULATOR_SM says; NULL: unknown */
+
+/* ---- calls ---- */
+
+typedef enum f8_emu_need {
+    F8_EMU_NO_CONTEXT,
+    F8_EMU_CONTEXT,  /* a current one without an error that stuck */
+    F8_EMU_UNSAFE,   /* and no capture under way: such a call would break it */
+} f8_emu_need;
+
+/* Takes the one lock; every function of the driver begins so:  F8_EMU_ENTER(F8_EMU_CONTEXT); */
+#define F8_EMU_ENTER(need)                                                                       \
+    __attribute__((cleanup(f8_emu_leave))) const CUresult entered_ = f8_emu_enter(__func__, need); \
+    if (entered_)                                                                                \
+        return entered_
+CUresult f8_emu_enter(const char *function, f8_emu_need need);
+void f8_emu_leave(const CUresult *entered);
+
+/* From now on every call that needs a context gives this error. */
+void f8_emu_stick(int error);
+int f8_emu_stuck(void); /* that error, or 0 */
+
+/* ---- objects: live in lists, so that a stale handle is found out ---- */
+
+typedef enum f8_emu_kind {
+    F8_EMU_MODULE,
+    F8_EMU_STREAM,
+    F8_EMU_EVENT,
+    F8_EMU_GRAPH,
+    F8_EMU_GRAPH_EXEC,
+    F8_EMU_KINDS
+} f8_emu_kind;
+
+typedef struct f8_emu_object {
+    struct f8_emu_object *next;
+    f8_emu_kind kind;
+} f8_emu_object;
+
+void *f8_emu_object_new(f8_emu_kind kind, size_t bytes); /* zeroed; begins with an f8_emu_object */
+bool f8_emu_object_lives(const void *object, f8_emu_kind kind);
+void f8_emu_object_free(void *object);
+/* The first of a kind that `test` answers non-NULL for. */
+f8_emu_object *f8_emu_object_find(f8_emu_kind kind, f8_emu_object *(*test)(f8_emu_object *, void *),
+                                  void *user);
+void f8_emu_objects_free(void); /* all, when the context goes */
+void f8_emu_module_close(void *module);
+void f8_emu_graph_clear(void *graph); /* a graph's or a graph_exec's nodes; a stream's capture */
+bool f8_emu_captures(void);           /* whether any stream captures; if so it is broken now */
+
+/* ---- memory (memory.c) ---- */
+
+void f8_emu_memory_free_all(void);
+int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes); /* all of it in one allocation */
+int64_t f8_emu_memory_count(const char *what);
+
+/* ---- launches (module.c) ---- */
+
+/* A kernel with its parameters copied; run later as often as wanted. */
+typedef struct f8_emu_kernel_call {
+    CUfunction function;
+    uint32_t blocks, threads, shared;
+    void *params; /* owned */
+} f8_emu_kernel_call;
+int f8_emu_kernel_run(const f8_emu_kernel_call *call); /* CUDA_ERROR_* */
+size_t f8_emu_kernel_params(const f8_emu_kernel_call *call); /* bytes */
+int64_t f8_emu_launches(void);
+
+/* The stream's queue: run now, or keep for the graph. Takes over call->params. */
+CUresult f8_emu_enqueue_kernel(CUstream s, const f8_emu_kernel_call *call);
+
+#endif

@@ -1,0 +1,23 @@
+/* The NVRTC stand-in: a text is compiled for the host, with our fp8c.cuh in place of the one given. */
+#ifndef F8_EMU_NVRTC_H
+#define F8_EMU_NVRTC_H
+
+#include "tests/emulator/common.h"
+#include "tests/emulator/image.h"
+
+enum { F8_EMU_TOOLKIT_MAJOR = 13, F8_EMU_TOOLKIT_MINOR = 0 };
+
+typedef struct f8_emu_bytes {
+    char *p; /* malloc's; NUL-terminated beyond n */
+    size_t n;
+} f8_emu_bytes;
+
+/* A whole file; p is NULL if it can't be read. */
+f8_emu_bytes f8_emu_read_file(const char *path);
+
+/* Compile `text` (called `name` in messages) to a shared object, or take an equal one's from the cache.
+ * NVRTC_SUCCESS with `object`; NVRTC_ERROR_COMPILATION with the compiler's messages in `log`. */
+nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header, f8_emu_bytes *object,
+                           f8_emu_bytes *log);
+
+#endif

@@ -1,0 +1,290 @@
+/* Text to shared object: a C++ compiler in a folder of its own, and a cache of what it made.
+ *
+ * The cache lies beside the library (build/emulator/cache). A file's name is the hash of all that it
+ * depends on: text, headers, options, the compiler's own file. Files appear whole, by rename, so any
+ * number of processes may share it; the least recently used go when there are too many. */
+#include "tests/emulator/nvrtc.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The stand-in headers, in this library: the files themselves. */
+extern const char f8_emu_header[], f8_emu_image_header[];
+__asm__(".section .rodata\n"
+        ".global f8_emu_header\n"
+        ".hidden f8_emu_header\n"
+        "f8_emu_header:\n"
+        ".incbin \"tests/emulator/fp8c.cuh\"\n"
+        ".byte 0\n"
+        ".global f8_emu_image_header\n"
+        ".hidden f8_emu_image_header\n"
+        "f8_emu_image_header:\n"
+        ".incbin \"tests/emulator/image.h\"\n"
+        ".byte 0\n"
+        ".previous\n");
+
+extern char **environ;
+
+enum { FOLDER_ROOM = 512, PATH_ROOM = 1024, MOST_CACHED = 4096 };
+
+/* What matters: no contraction, no vectors of the host's that change a result (there are none: every
+ * operation is IEEE's), a trap at a misaligned access, no header but ours. */
+static const char *const fixed_options[] = {
+    "-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-nostdinc", "-nostdinc++",
+    "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno",
+    "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
+    "-fsanitize=alignment", "-nostartfiles", "-nostdlib++"};
+enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
+
+/* ---- files ---- */
+
+f8_emu_bytes f8_emu_read_file(const char *path)
+{
+    f8_emu_bytes b = {NULL, 0};
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return b;
+    struct stat st;
+    if (fstat(fileno(f), &st) == 0)
+        b.p = malloc((size_t)st.st_size + 1);
+    if (b.p) {
+        b.n = fread(b.p, 1, (size_t)st.st_size, f);
+        b.p[b.n] = '\0';
+    }
+    fclose(f);
+    return b;
+}
+
+static bool write_file(const char *path, const char *before, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f)
+        return false;
+    const bool good = fputs(before, f) >= 0 && fputs(text, f) >= 0;
+    return fclose(f) == 0 && good;
+}
+
+/* ---- the compiler ---- */
+
+typedef struct compiler {
+    char path[PATH_ROOM];
+    bool clang;
+    uint64_t identity; /* of its file */
+} compiler;
+
+static bool find_in_path(const char *name, compiler *c)
+{
+    const char *path = getenv("PATH");
+    struct stat st;
+    while (path && *path) {
+        const size_t n = strcspn(path, ":");
+        snprintf(c->path, sizeof c->path, "%.*s/%s", (int)n, path, name);
+        if (access(c->path, X_OK) == 0 && stat(c->path, &st) == 0) {
+            const int64_t facts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+            c->clang = strstr(name, "clang") != NULL;
+            c->identity = f8_emu_hash(f8_emu_hash(0, c->path, strlen(c->path)), facts, sizeof facts);
+            return true;
+        }
+        path += n + (path[n] == ':');
+    }
+    return false;
+}
+
+static bool find_compiler(compiler *c)
+{
+    const char *asked = getenv("FP8C_EMULATOR_CXX");
+    if (asked && *asked)
+        return find_in_path(asked, c);
+    return find_in_path("clang++-19", c) || find_in_path("clang++", c) || find_in_path("g++", c);
+}
+
+/* All options, for this compiler and this CPU. */
+static size_t options(const compiler *c, const char **out)
+{
+    size_t n = 0;
+    for (; n < N_FIXED; n++)
+        out[n] = fixed_options[n];
+    out[n++] = c->clang ? "-fsanitize-trap=alignment" : "-fsanitize-undefined-trap-on-error";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        out[n++] = "-mavx2";
+        out[n++] = "-mfma";
+    }
+    return n;
+}
+
+static bool run_compiler(const compiler *c, const char *folder, const char *object, const char *log)
+{
+    const char *argv[N_FIXED + 16];
+    char include[PATH_ROOM], source[PATH_ROOM];
+    snprintf(include, sizeof include, "-I%s", folder);
+    snprintf(source, sizeof source, "%s/text.cpp", folder);
+    argv[0] = c->path;
+    size_t n = 1 + options(c, argv + 1);
+    argv[n++] = include;
+    argv[n++] = "-o";
+    argv[n++] = object;
+    argv[n++] = source;
+    argv[n++] = "-lm";
+    argv[n] = NULL;
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int status = 1;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (posix_spawn(&pid, c->path, &files, NULL, (char **)(uintptr_t)argv, environ) == 0)
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+    posix_spawn_file_actions_destroy(&files);
+    return status == 0;
+}
+
+/* ---- the cache ---- */
+
+static bool cache_folder(char out[FOLDER_ROOM])
+{
+    Dl_info self;
+    if (!dladdr((void *)(uintptr_t)&f8_emu_compile, &self))
+        return false;
+    const char *slash = strrchr(self.dli_fname, '/');
+    const int n = snprintf(out, FOLDER_ROOM, "%.*s/cache", slash ? (int)(slash - self.dli_fname) : 1,
+                           slash ? self.dli_fname : ".");
+    return n < FOLDER_ROOM && (mkdir(out, 0777) == 0 || errno == EEXIST);
+}
+
+/* Now and then: files beyond the most that are kept, oldest use first. A file that somebody else has just
+ * opened or removed does no harm. */
+static void prune(const char *folder)
+{
+    struct dirent **entry;
+    const int n = scandir(folder, &entry, NULL, alphasort);
+    time_t newest_to_go = 0;
+    char path[PATH_ROOM];
+    struct stat st;
+    if (n > MOST_CACHED) { /* the first of the names are a fair sample: they are hashes */
+        for (int i = 0; i < 64; i++) {
+            snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name);
+            if (stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                (!newest_to_go || st.st_mtime < newest_to_go))
+                newest_to_go = st.st_mtime;
+        }
+        newest_to_go += 24 * 3600;
+    }
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name);
+        if (newest_to_go && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime < newest_to_go)
+            unlink(path);
+        free(entry[i]);
+    }
+    if (n >= 0)
+        free(entry);
+}
+
+static uint64_t key_of(const compiler *c, const char *text, const char *name)
+{
+    const char *option[N_FIXED + 8];
+    const size_t n = options(c, option);
+    uint64_t key = f8_emu_hash(c->identity, text, strlen(text));
+    key = f8_emu_hash(key, name, strlen(name));
+    key = f8_emu_hash(key, f8_emu_header, strlen(f8_emu_header));
+    key = f8_emu_hash(key, f8_emu_image_header, strlen(f8_emu_image_header));
+    for (size_t i = 0; i < n; i++)
+        key = f8_emu_hash(key, option[i], strlen(option[i]));
+    return key;
+}
+
+/* ---- compiling ---- */
+
+static nvrtcResult compile_in(const compiler *c, const char *folder, const char *text, const char *name,
+                              bool has_header, f8_emu_bytes *object, f8_emu_bytes *log)
+{
+    char path[PATH_ROOM], messages[PATH_ROOM], line[PATH_ROOM];
+    snprintf(path, sizeof path, "%s/fp8c.cuh", folder);
+    if (has_header && !write_file(path, "", f8_emu_header))
+        return NVRTC_ERROR_INTERNAL_ERROR;
+    snprintf(path, sizeof path, "%s/image.h", folder);
+    if (!write_file(path, "", f8_emu_image_header))
+        return NVRTC_ERROR_INTERNAL_ERROR;
+    snprintf(path, sizeof path, "%s/text.cpp", folder);
+    snprintf(line, sizeof line, "#line 1 \"%s\"\n", name);
+    if (!write_file(path, line, text))
+        return NVRTC_ERROR_INTERNAL_ERROR;
+    snprintf(path, sizeof path, "%s/object", folder);
+    snprintf(messages, sizeof messages, "%s/messages", folder);
+    const bool good = run_compiler(c, folder, path, messages);
+    *log = f8_emu_read_file(messages);
+    if (!good)
+        return NVRTC_ERROR_COMPILATION;
+    *object = f8_emu_read_file(path);
+    return object->p && object->n ? NVRTC_SUCCESS : NVRTC_ERROR_INTERNAL_ERROR;
+}
+
+static void remove_folder(const char *folder)
+{
+    static const char *const name[] = {"fp8c.cuh", "image.h", "text.cpp", "object", "messages"};
+    char path[PATH_ROOM];
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, name[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+/* Into the cache under its final name at once. */
+static void publish(const char *cache, const char *cached, const f8_emu_bytes *object)
+{
+    char path[PATH_ROOM];
+    snprintf(path, sizeof path, "%s/new.XXXXXX", cache);
+    const int fd = mkstemp(path);
+    if (fd < 0)
+        return;
+    const bool good = write(fd, object->p, object->n) == (ssize_t)object->n;
+    close(fd);
+    if (!good || rename(path, cached) != 0)
+        unlink(path);
+}
+
+nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header, f8_emu_bytes *object,
+                           f8_emu_bytes *log)
+{
+    char cache[FOLDER_ROOM], cached[PATH_ROOM] = "", folder[FOLDER_ROOM];
+    const char *temporary = getenv("TMPDIR");
+    compiler c;
+    if (!find_compiler(&c)) {
+        log->p = strdup("emulated NVRTC: no C++ compiler (clang++-19, clang++, g++) in PATH\n");
+        log->n = log->p ? strlen(log->p) : 0;
+        return NVRTC_ERROR_INTERNAL_ERROR;
+    }
+    const uint64_t key = key_of(&c, text, name);
+    if (has_header && cache_folder(cache)) {
+        snprintf(cached, sizeof cached, "%s/%016llx", cache, (unsigned long long)key);
+        *object = f8_emu_read_file(cached);
+        if (object->p && object->n) {
+            utimensat(AT_FDCWD, cached, NULL, 0);
+            return NVRTC_SUCCESS;
+        }
+        free(object->p);
+    }
+    snprintf(folder, sizeof folder, "%s/fp8c-emulator-XXXXXX",
+             temporary && *temporary ? temporary : "/tmp");
+    if (!mkdtemp(folder))
+        return NVRTC_ERROR_INTERNAL_ERROR;
+    const nvrtcResult r = compile_in(&c, folder, text, name, has_header, object, log);
+    remove_folder(folder);
+    if (r == NVRTC_SUCCESS && cached[0]) {
+        publish(cache, cached, object);
+        if (key % 64 == 0)
+            prune(cache);
+    }
+    return r;
+}

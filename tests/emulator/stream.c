@@ -1,0 +1,488 @@
+/* Streams, events and graphs. A stream that does not capture does everything at once, on the calling
+ * thread; an error of a kernel is not the launch's answer but that of the calls after it, as on a
+ * device. A capturing stream keeps what it is given; launching the graph does it in order. */
+#include "tests/emulator/driver.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef enum work_kind { WORK_KERNEL, WORK_COPY, WORK_SET, WORK_CALL, WORK_EVENT } work_kind;
+
+typedef struct work {
+    work_kind kind;
+    f8_emu_kernel_call kernel;
+    struct {
+        void *to;
+        const void *from;
+        size_t bytes;
+        unsigned value;
+        int width; /* bytes of `value` */
+    } move;
+    int (*call)(const void *data);
+    void *data; /* owned: CALL */
+    CUevent event;
+} work;
+
+struct CUgraph_st {
+    f8_emu_object object;
+    work *work;
+    size_t n, room;
+};
+
+/* Before its own fields the same as a graph: f8_emu_graph_clear takes all three. */
+struct CUgraphExec_st {
+    struct CUgraph_st graph;
+};
+
+struct CUstream_st {
+    struct CUgraph_st captured;
+    int status, mode; /* CUstreamCaptureStatus, CUstreamCaptureMode */
+    pthread_t owner;  /* who began the capture */
+};
+
+struct CUevent_st {
+    f8_emu_object object;
+    struct timespec at;
+    bool recorded;
+};
+
+/* ---- work ---- */
+
+static void work_free(work *w)
+{
+    free(w->kernel.params);
+    free(w->data);
+}
+
+void f8_emu_graph_clear(void *graph)
+{
+    struct CUgraph_st *g = graph;
+    for (size_t i = 0; i < g->n; i++)
+        work_free(&g->work[i]);
+    free(g->work);
+    g->work = NULL;
+    g->n = g->room = 0;
+}
+
+static bool append(struct CUgraph_st *g, const work *w)
+{
+    if (g->n == g->room) {
+        const size_t room = g->room ? 2 * g->room : 16;
+        work *grown = realloc(g->work, room * sizeof *grown);
+        if (!grown)
+            return false;
+        g->work = grown;
+        g->room = room;
+    }
+    g->work[g->n++] = *w;
+    return true;
+}
+
+static bool append_copy(struct CUgraph_st *g, const work *from)
+{
+    work w = *from;
+    const size_t params = w.kind == WORK_KERNEL ? f8_emu_kernel_params(&w.kernel) : 0;
+    if (w.kernel.params)
+        w.kernel.params = malloc(params);
+    if (w.data)
+        w.data = malloc(w.move.bytes);
+    if ((from->kernel.params && !w.kernel.params) || (from->data && !w.data) || !append(g, &w)) {
+        work_free(&w);
+        return false;
+    }
+    if (w.kernel.params)
+        memcpy(w.kernel.params, from->kernel.params, params);
+    if (w.data)
+        memcpy(w.data, from->data, w.move.bytes);
+    return true;
+}
+
+static void set_memory(const work *w)
+{
+    uint8_t *to = w->move.to;
+    if (w->move.width == 1) {
+        memset(to, (int)w->move.value, w->move.bytes);
+        return;
+    }
+    for (size_t i = 0; i < w->move.bytes; i += 4)
+        memcpy(to + i, &w->move.value, 4);
+}
+
+static void perform(const work *w)
+{
+    int error = 0;
+    if (f8_emu_stuck())
+        return;
+    switch (w->kind) {
+    case WORK_KERNEL: error = f8_emu_kernel_run(&w->kernel); break;
+    case WORK_COPY: memmove(w->move.to, w->move.from, w->move.bytes); break;
+    case WORK_SET: set_memory(w); break;
+    case WORK_CALL: error = w->call(w->data); break;
+    case WORK_EVENT:
+        clock_gettime(CLOCK_MONOTONIC, &w->event->at);
+        w->event->recorded = true;
+        break;
+    }
+    if (error)
+        f8_emu_stick(error);
+}
+
+static bool capturing(CUstream s)
+{
+    return s && s->status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool is_stream(CUstream s)
+{
+    return !s || f8_emu_object_lives(s, F8_EMU_STREAM);
+}
+
+/* Takes over what the work owns, also on failure. The default stream waits for all others. */
+static CUresult enqueue(CUstream s, work *w)
+{
+    CUresult r = CUDA_SUCCESS;
+    if (!is_stream(s))
+        r = CUDA_ERROR_INVALID_HANDLE;
+    else if (!s && f8_emu_captures())
+        r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    else if (capturing(s) && s->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (capturing(s)) {
+        if (append(&s->captured, w))
+            return CUDA_SUCCESS;
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        perform(w);
+    }
+    work_free(w);
+    return r;
+}
+
+CUresult f8_emu_enqueue_kernel(CUstream s, const f8_emu_kernel_call *call)
+{
+    work w = {.kind = WORK_KERNEL, .kernel = *call};
+    return enqueue(s, &w);
+}
+
+CUresult f8_emulator_enqueue(CUstream s, int (*call)(const void *data), const void *data, size_t bytes)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    work w = {.kind = WORK_CALL, .call = call, .data = malloc(bytes), .move.bytes = bytes};
+    if (!w.data)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(w.data, data, bytes);
+    return enqueue(s, &w);
+}
+
+int f8_emulator_is_device(const void *p, size_t bytes)
+{
+    F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
+    return f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)p, bytes);
+}
+
+/* ---- copies ---- */
+
+/* device: which of the two ends must be device memory. */
+static CUresult copy(CUstream s, void *to, bool to_device, const void *from, bool from_device,
+                     size_t bytes)
+{
+    if (!bytes)
+        return CUDA_SUCCESS;
+    if ((to_device && !f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)to, bytes)) ||
+        (from_device && !f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)from, bytes)) || !to || !from)
+        return CUDA_ERROR_INVALID_VALUE;
+    work w = {.kind = WORK_COPY, .move = {.to = to, .from = from, .bytes = bytes}};
+    return enqueue(s, &w);
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return copy(s, (void *)(uintptr_t)to, true, from, false, bytes);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return copy(s, to, false, (const void *)(uintptr_t)from, true, bytes);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return copy(s, (void *)(uintptr_t)to, true, (const void *)(uintptr_t)from, true, bytes);
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return copy(NULL, (void *)(uintptr_t)to, true, from, false, bytes);
+}
+
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return copy(NULL, to, false, (const void *)(uintptr_t)from, true, bytes);
+}
+
+static CUresult set(CUstream s, CUdeviceptr to, unsigned value, int width, size_t count)
+{
+    const size_t bytes = count * (size_t)width;
+    if (!bytes)
+        return CUDA_SUCCESS;
+    if (!f8_emu_memory_is_device(to, bytes) || to % (unsigned)width)
+        return CUDA_ERROR_INVALID_VALUE;
+    work w = {.kind = WORK_SET, .move = {(void *)(uintptr_t)to, NULL, bytes, value, width}};
+    return enqueue(s, &w);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return set(s, to, value, 1, bytes);
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return set(s, to, value, 4, count);
+}
+
+/* ---- streams ---- */
+
+CUresult cuStreamCreate(CUstream *s, unsigned flags)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (flags > CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    *s = f8_emu_object_new(F8_EMU_STREAM, sizeof **s);
+    return *s ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuStreamDestroy_v2(CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(s, F8_EMU_STREAM))
+        return CUDA_ERROR_INVALID_HANDLE;
+    f8_emu_object_free(s);
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_for(CUstream s)
+{
+    if (!is_stream(s))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!s && f8_emu_captures())
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (!capturing(s))
+        return CUDA_SUCCESS;
+    s->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult cuStreamSynchronize(CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return wait_for(s);
+}
+
+CUresult cuStreamQuery(CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    return wait_for(s);
+}
+
+/* ---- capture ---- */
+
+static f8_emu_object *capture_of(f8_emu_object *o, void *user)
+{
+    CUstream s = (CUstream)o;
+    const bool counts = capturing(s) && s->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+                        (s->mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ||
+                         pthread_equal(s->owner, pthread_self()));
+    (void)user;
+    return counts ? o : NULL;
+}
+
+bool f8_emu_captures(void)
+{
+    CUstream s = (CUstream)f8_emu_object_find(F8_EMU_STREAM, capture_of, NULL);
+    if (s)
+        s->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    return s != NULL;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!s)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!is_stream(s))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (capturing(s) || mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    s->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    s->mode = mode;
+    s->owner = pthread_self();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    *graph = NULL;
+    if (!s || !is_stream(s))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!capturing(s))
+        return CUDA_ERROR_INVALID_VALUE;
+    const bool good = s->status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    struct CUgraph_st *g = good ? f8_emu_object_new(F8_EMU_GRAPH, sizeof *g) : NULL;
+    s->status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!g) {
+        f8_emu_graph_clear(&s->captured);
+        return good ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    g->work = s->captured.work;
+    g->n = s->captured.n;
+    g->room = s->captured.room;
+    s->captured.work = NULL;
+    s->captured.n = s->captured.room = 0;
+    *graph = g;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!is_stream(s))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *status = s ? s->status : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+/* ---- graphs ---- */
+
+static bool copy_graph(struct CUgraph_st *to, const struct CUgraph_st *from)
+{
+    for (size_t i = 0; i < from->n; i++)
+        if (!append_copy(to, &from->work[i]))
+            return false;
+    return true;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    F8_EMU_ENTER(F8_EMU_UNSAFE);
+    if (!f8_emu_object_lives(graph, F8_EMU_GRAPH))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (flags)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    *exec = f8_emu_object_new(F8_EMU_GRAPH_EXEC, sizeof **exec);
+    if (!*exec)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (copy_graph(&(*exec)->graph, graph))
+        return CUDA_SUCCESS;
+    f8_emu_object_free(*exec);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Only parameters may differ: the same kinds of work in the same order, the same kernels. */
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *result_info)
+{
+    F8_EMU_ENTER(F8_EMU_UNSAFE);
+    (void)result_info;
+    if (!f8_emu_object_lives(exec, F8_EMU_GRAPH_EXEC) || !f8_emu_object_lives(graph, F8_EMU_GRAPH))
+        return CUDA_ERROR_INVALID_HANDLE;
+    bool same = exec->graph.n == graph->n;
+    for (size_t i = 0; same && i < graph->n; i++)
+        same = exec->graph.work[i].kind == graph->work[i].kind &&
+               exec->graph.work[i].kernel.function == graph->work[i].kernel.function;
+    if (!same)
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    f8_emu_graph_clear(&exec->graph);
+    return copy_graph(&exec->graph, graph) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(exec, F8_EMU_GRAPH_EXEC) || !is_stream(s))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (capturing(s))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* it would become a child graph */
+    for (size_t i = 0; i < exec->graph.n; i++)
+        perform(&exec->graph.work[i]);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(exec, F8_EMU_GRAPH_EXEC))
+        return CUDA_ERROR_INVALID_HANDLE;
+    f8_emu_object_free(exec);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(graph, F8_EMU_GRAPH))
+        return CUDA_ERROR_INVALID_HANDLE;
+    f8_emu_object_free(graph);
+    return CUDA_SUCCESS;
+}
+
+/* ---- events ---- */
+
+CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (flags > 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    *event = f8_emu_object_new(F8_EMU_EVENT, sizeof **event);
+    return *event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuEventDestroy_v2(CUevent event)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(event, F8_EMU_EVENT))
+        return CUDA_ERROR_INVALID_HANDLE;
+    f8_emu_object_free(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream s)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(event, F8_EMU_EVENT))
+        return CUDA_ERROR_INVALID_HANDLE;
+    work w = {.kind = WORK_EVENT, .event = event};
+    return enqueue(s, &w);
+}
+
+CUresult cuEventSynchronize(CUevent event)
+{
+    F8_EMU_ENTER(F8_EMU_UNSAFE);
+    return f8_emu_object_lives(event, F8_EMU_EVENT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuEventQuery(CUevent event)
+{
+    F8_EMU_ENTER(F8_EMU_UNSAFE);
+    return f8_emu_object_lives(event, F8_EMU_EVENT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    if (!f8_emu_object_lives(start, F8_EMU_EVENT) || !f8_emu_object_lives(end, F8_EMU_EVENT) ||
+        !start->recorded || !end->recorded)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *milliseconds = (float)(end->at.tv_sec - start->at.tv_sec) * 1e3f +
+                    (float)(end->at.tv_nsec - start->at.tv_nsec) * 1e-6f;
+    return CUDA_SUCCESS;
+}
