@@ -264,6 +264,15 @@ static bool save_state(const run *r)
     return false;
 }
 
+static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
+{
+    const char *algorithm = fp8c_program_algorithm(r->program, function, index);
+    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n", fp8c_program_function_name(r->program, function),
+            s->kind, s->name, s->seconds / (double)r->c->steps,
+            (double)(s->bytes_read + s->bytes_written) * (double)r->c->steps / s->seconds / 1e9,
+            algorithm ? " " : "", algorithm ? algorithm : "");
+}
+
 static void print_profile(const run *r)
 {
     FILE *to = cli_json_to_stdout(r->c) ? stderr : stdout;
@@ -271,9 +280,7 @@ static void print_profile(const run *r)
     for (int f = 0; fp8c_program_function_name(r->program, f); f++)
         for (int i = 0; fp8c_program_step(r->program, f, i, &s) == FP8C_OK; i++)
             if (s.seconds > 0)
-                fprintf(to, "profile %s %s %s %.6f s %.3f GB/s\n", fp8c_program_function_name(r->program, f),
-                       s.kind, s.name, s.seconds / (double)r->c->steps,
-                       (double)(s.bytes_read + s.bytes_written) * (double)r->c->steps / s.seconds / 1e9);
+                print_step(to, r, f, i, &s);
 }
 
 /* Non-finite losses are shown as they are: a diverged run must look like one. */

@@ -37,6 +37,12 @@ static f8_status host_write(f8_instance *i, uint32_t var, const void *from, f8_d
     return F8_OK;
 }
 
+static const char *no_algorithm(const f8_instance *i, uint32_t func, uint32_t step)
+{
+    (void)i, (void)func, (void)step;
+    return NULL;
+}
+
 static f8_status host_wait(f8_instance *i, f8_diag *diag)
 {
     (void)i, (void)diag;
@@ -94,7 +100,7 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_module *module, const 
                                  const f8_exec_options *options, f8_diag *diag)
 {
     static const f8_instance_kind kind = {cpu_destroy, cpu_var, host_read, host_write, cpu_init, cpu_port,
-                                          cpu_bind,    cpu_run, host_wait, cpu_info,   cpu_seconds};
+                                          cpu_bind,    cpu_run, host_wait, cpu_info,   cpu_seconds, no_algorithm};
     *i = (f8_instance){.module = module};
     return created(i, &kind, f8_exec_create(plan, options, &i->cpu, diag));
 }
@@ -159,11 +165,17 @@ static double cuda_seconds(const f8_instance *i, uint32_t func, uint32_t step)
     return f8_cuda_exec_step_seconds(i->cuda, func, step);
 }
 
+static const char *cuda_algorithm(const f8_instance *i, uint32_t func, uint32_t step)
+{
+    return f8_cuda_exec_step_algorithm(i->cuda, func, step);
+}
+
 f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const f8_plan *plan,
                                   f8_cuda *cuda, const f8_cuda_exec_options *options, f8_diag *diag)
 {
     static const f8_instance_kind kind = {cuda_destroy, cuda_var, cuda_read, cuda_write, cuda_init, cuda_port,
-                                          cuda_bind,    cuda_run, cuda_wait, cuda_info,  cuda_seconds};
+                                          cuda_bind,    cuda_run, cuda_wait, cuda_info,  cuda_seconds,
+                                          cuda_algorithm};
     *i = (f8_instance){.module = module};
     return created(i, &kind, f8_cuda_exec_create(plan, cuda, options, &i->cuda, diag));
 }
@@ -265,7 +277,7 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module,
 {
     static const f8_instance_kind kind = {
         reference_destroy, reference_var, host_read,      host_write,       reference_init,
-        reference_port,    reference_bind, reference_run, host_wait, reference_info, reference_seconds};
+        reference_port,    reference_bind, reference_run, host_wait, reference_info, reference_seconds, no_algorithm};
     *i = (f8_instance){.module = module, .allocator = *allocator};
     f8_arena_init(&i->memory, allocator);
     return created(i, &kind, reference_allocate(i, diag));

@@ -30,6 +30,7 @@ typedef struct f8_instance_kind {
     f8_status (*wait)(f8_instance *i, f8_diag *diag);
     void (*info)(const f8_instance *i, f8_instance_info *out);
     double (*step_seconds)(const f8_instance *i, uint32_t func, uint32_t step);
+    const char *(*algorithm)(const f8_instance *i, uint32_t func, uint32_t step); /* NULL: not known */
 } f8_instance_kind;
 
 struct f8_instance {

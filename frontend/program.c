@@ -187,6 +187,14 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
         }
 }
 
+const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)
+{
+    fp8c_step s;
+    if (!p->instance.kind || fp8c_program_step(p, function, index, &s) != FP8C_OK)
+        return NULL;
+    return p->instance.kind->algorithm(&p->instance, (uint32_t)function, (uint32_t)index);
+}
+
 const char *fp8c_program_target(const fp8c_program *p)
 {
     return p->unit.options.target->name;
