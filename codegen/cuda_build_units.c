@@ -17,7 +17,7 @@
 #include "codegen/cuda_scatter.h"
 #include "runtime/cuda.h"
 
-enum { MOST_THREADS = 16, BATCH_CHARACTERS = 40000 };
+enum { MOST_THREADS = 16, BATCH_CHARACTERS = 24000 };
 
 /* Which codes an image is made of, and what came of compiling it. */
 typedef struct batch {
@@ -32,6 +32,7 @@ typedef struct pool {
     f8_cuda_code **code;
     uint32_t n_codes;
     batch *batch;
+    uint32_t *order; /* in which batches are taken up: what takes longest first */
     uint32_t n_batches;
     atomic_uint next;
     atomic_bool failed;
@@ -113,12 +114,23 @@ static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
     return F8_OK;
 }
 
-static bool is_full(const f8_build *b, const batch *a)
+static bool is_long(const pool *p, uint32_t code)
 {
-    const uint32_t most = b->options->batch;
-    if (b->options->want_ptx)
+    return p->b->unit[p->code[code]->unit].kind == F8_UNIT_ATTENTION;
+}
+
+/* Whether code `next` is of another batch than `a`. Attention takes the compiler a second or two: it is a
+ * batch of its own. */
+static bool is_full(const pool *p, const batch *a, uint32_t next)
+{
+    const f8_build_options *o = p->b->options;
+    if (next == p->n_codes)
+        return true;
+    if (o->want_ptx)
         return false;
-    return most ? a->end - a->begin >= most : a->text.n >= BATCH_CHARACTERS;
+    if (is_long(p, next) || is_long(p, next - 1))
+        return true;
+    return o->batch ? a->end - a->begin >= o->batch : a->text.n >= BATCH_CHARACTERS;
 }
 
 static f8_status emit_all(pool *p)
@@ -131,9 +143,14 @@ static f8_status emit_all(pool *p)
         p->code[i]->image = p->n_batches;
         F8_TRY(emit(b, p->code[i], &a->text));
         a->end = i + 1;
-        if (is_full(b, a) || i + 1 == p->n_codes)
+        if (is_full(p, a, i + 1))
             p->n_batches++;
     }
+    uint32_t n = 0;
+    for (int turn = 0; turn < 2; turn++)
+        for (uint32_t i = 0; i < p->n_batches; i++)
+            if (is_long(p, p->batch[i].begin) == (turn == 0))
+                p->order[n++] = i;
     return F8_OK;
 }
 
@@ -143,8 +160,9 @@ static f8_status list_codes(pool *p)
     f8_build *b = p->b;
     p->code = F8_NEW_ARRAY(b->arena, f8_cuda_code *, 2 * b->n_units + 1);
     p->batch = F8_NEW_ARRAY(b->arena, batch, 2 * b->n_units + 1);
+    p->order = F8_NEW_ARRAY(b->arena, uint32_t, 2 * b->n_units + 1);
     f8_cuda_code *code = F8_NEW_ARRAY(b->arena, f8_cuda_code, 2 * b->n_units + 1);
-    if (!p->code || !p->batch || !code)
+    if (!p->code || !p->batch || !p->order || !code)
         return f8_arena_status(b->arena, b->diag);
     for (uint32_t f = 0; f < b->plan->n_funcs; f++)
         for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
@@ -181,9 +199,10 @@ static void *work(void *user)
 {
     worker *w = user;
     while (!atomic_load(&w->p->failed)) {
-        const uint32_t index = atomic_fetch_add(&w->p->next, 1);
-        if (index >= w->p->n_batches)
+        const uint32_t turn = atomic_fetch_add(&w->p->next, 1);
+        if (turn >= w->p->n_batches)
             break;
+        const uint32_t index = w->p->order[turn];
         w->status = compile_batch(w, index);
         w->failed = index;
         if (w->status != F8_OK)
