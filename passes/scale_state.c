@@ -11,13 +11,15 @@ static int32_t add_state(f8_scaler *s, const char *name, f8_type type, f8_init_k
                                                  .kind = F8_VAR_STATE, .init = init});
 }
 
-/* Slots are numbered format by format, so that one fp8_scale serves a run of them. */
+/* Slots are numbered format by format, so that one fp8_scale serves a run of them, and within a format
+ * values of the step before parameters, so that what a function has no amax for are runs of slots too. */
 static int64_t number(f8_slots *t)
 {
     int64_t next = 0;
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 4; pass++)
         for (size_t i = 0; i < t->n; i++)
-            if ((t->slot[i].format == F8_E4M3) == (pass == 0))
+            if ((t->slot[i].format == F8_E4M3) == (pass < 2) &&
+                (t->slot[i].param < 0) == (pass % 2 == 0))
                 t->slot[i].index = next++;
     return next;
 }
@@ -46,17 +48,23 @@ f8_ref f8_scale_port(const f8_scaler *s, int32_t var)
 
 /* ---- vectors over slots ---- */
 
-/* [n] from per-slot scalars by index; `missing` where there is none. */
+/* [n] from per-slot scalars by index; 0 where there is none. */
 static f8_ref slot_vector(f8_scaler *s, f8_graph *g, const f8_ref *by_index, size_t n)
 {
     const f8_type one = {.dtype = F8_F32, .rank = 1, .dim = {1}};
-    const f8_ref missing = f8_const(g, 0);
     f8_ref *piece = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     if (!piece)
         return 0;
-    for (size_t i = 0; i < n; i++)
-        piece[i] = f8_reshape(g, by_index[i] ? by_index[i] : missing, &one);
-    return f8_concat(g, piece, (int)n, 0);
+    int pieces = 0;
+    for (size_t i = 0, end; i < n; i = end) {
+        f8_type run = one;
+        for (end = i + 1; end < n && !by_index[i] && !by_index[end];)
+            end++;
+        run.dim[0] = (int64_t)(end - i);
+        piece[pieces++] = by_index[i] ? f8_reshape(g, by_index[i], &one)
+                                      : f8_broadcast(g, f8_const(g, 0), &run);
+    }
+    return pieces == 1 ? piece[0] : f8_concat(g, piece, pieces, 0);
 }
 
 f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
