@@ -177,6 +177,8 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
         out->fp8_gemms_executed = run.count.fp8_gemms;
         out->kernels_executed = run.count.kernels;
         out->threads = run.threads;
+    } else {
+        out->planned_bytes = f8_cuda_exec_plan_bytes(&p->plan);
     }
     for (uint32_t i = 0; i < p->plan.n_images; i++)
         out->code_bytes += p->plan.image[i].size;

@@ -160,15 +160,26 @@ static void place_ports(f8_cuda_exec *x)
 
 /* ---- creation ---- */
 
-static f8_status allocate(f8_cuda_exec *x, f8_diag *diag)
+static int64_t largest_arena(const f8_plan *plan)
 {
-    const f8_plan *plan = x->plan;
-    const int64_t ports = all_ports(plan);
     int64_t arena = 0;
     for (uint32_t f = 0; f < plan->n_funcs; f++)
         if (plan->func[f].arena_bytes > arena)
             arena = plan->func[f].arena_bytes;
-    x->planned = plan->state_bytes + arena + plan->constants_bytes + ports + plan->gemm_workspace;
+    return arena;
+}
+
+int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan)
+{
+    return plan->state_bytes + largest_arena(plan) + plan->constants_bytes + all_ports(plan) +
+           plan->gemm_workspace;
+}
+
+static f8_status allocate(f8_cuda_exec *x, f8_diag *diag)
+{
+    const f8_plan *plan = x->plan;
+    const int64_t ports = all_ports(plan), arena = largest_arena(plan);
+    x->planned = f8_cuda_exec_plan_bytes(plan);
     F8_TRY(device_alloc(x, plan->state_bytes, "variables", &x->state, diag));
     F8_TRY(device_alloc(x, arena, "the arena", &x->arena, diag));
     F8_TRY(device_alloc(x, plan->constants_bytes, "constants", &x->constants, diag));

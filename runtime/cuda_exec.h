@@ -49,6 +49,7 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag);
 
+int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan); /* what an executor of it would plan */
 int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x); /* of device memory */
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x);
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x);

@@ -148,6 +148,12 @@ START_TEST(figures)
     char arch[16];
     snprintf(arch, sizeof arch, "sm_%d", device.compute_capability);
     ck_assert_msg(!strncmp(fp8c_program_target(l.p), arch, strlen(arch)), "%s", fp8c_program_target(l.p));
+    fp8c_compile_options without = o;
+    without.no_device = 1;
+    fp8c_program *listed = compile(l.ctx, l.m, &without);
+    fp8c_program_info(listed, &before);
+    ck_assert_int_eq(before.planned_bytes, after.planned_bytes);
+    fp8c_program_destroy(listed);
     float last = first;
     for (int k = 0; k < 30; k++)
         last = train_step(l.p);
