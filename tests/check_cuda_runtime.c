@@ -1,0 +1,231 @@
+/* The executor on a device: plans made by hand, run in every mode. On a GPU (FP8C_TEST_GPU) or on the
+ * emulator. */
+#include "runtime/cuda_internal.h"
+#include "tests/shared/cuda_bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bench b; /* a process is one test */
+static model m;
+
+START_TEST(runs)
+{
+    bench_open(&b);
+    const f8_cuda_exec_options mode[] = {{0}, {.profile = true}, {.blocking = true}};
+    for (int k = 0; k < 3; k++) {
+        f8_cuda_exec *x = bench_create(&b, mode[k]);
+        OK(f8_cuda_exec_init(x, 7, diag));
+        model_init(&m, &b, 7);
+        model_check_state(&m, x);
+        for (int round = 0; round < 4; round++)
+            model_run(&m, x, round);
+        model_check_state(&m, x);
+        OK(f8_cuda_exec_run(x, NOTHING, diag));
+        const f8_exec_counts n = f8_cuda_exec_count(x);
+        ck_assert_int_eq(n.kernels, 16);
+        ck_assert_int_eq(n.gemms, 0);
+        ck_assert_int_eq(f8_cuda_exec_planned_bytes(x), 8192 + REVERSED * 4 + 8192 + 256 + 2 * 4096);
+        ck_assert_int_eq(f8_cuda_exec_peak_bytes(x), f8_cuda_exec_planned_bytes(x));
+        for (uint32_t i = 0; i < 5; i++)
+            ck_assert(mode[k].profile ? f8_cuda_exec_step_seconds(x, STEP, i) >= 0
+                                      : f8_cuda_exec_step_seconds(x, STEP, i) == 0);
+        ck_assert(!f8_cuda_exec_step_algorithm(x, STEP, 0));
+        if (b.device.count) /* captured once, launched four times; the empty function not at all */
+            ck_assert_int_eq(b.device.count("graph_exec"), k == 0);
+        f8_cuda_exec_destroy(x);
+    }
+    bench_close(&b);
+}
+END_TEST
+
+START_TEST(written_variables)
+{
+    bench_open(&b);
+    f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){0});
+    model_init(&m, &b, 3);
+    for (int i = 0; i < REVERSED; i++)
+        m.u[i] = (float)i;
+    OK(f8_cuda_exec_write(x, W, m.w, diag));
+    OK(f8_cuda_exec_write(x, V, m.v, diag));
+    OK(f8_cuda_exec_write(x, U, m.u, diag));
+    model_check_state(&m, x);
+    model_run(&m, x, 1);
+    model_check_state(&m, x);
+    f8_cuda_exec_destroy(x);
+    bench_close(&b);
+}
+END_TEST
+
+/* Host buffers change nothing on the device; device memory is used in place. */
+START_TEST(rebinding)
+{
+    bench_open(&b);
+    f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){0});
+    f8_cuda *c = b.device.cuda;
+    OK(f8_cuda_exec_init(x, 1, diag));
+    model_init(&m, &b, 1);
+    model_run(&m, x, 0);
+    static float host_x[N], host_y[N];
+    OK(f8_cuda_exec_bind(x, STEP, false, 0, host_x, diag));
+    OK(f8_cuda_exec_bind(x, STEP, true, 0, host_y, diag));
+    ck_assert(f8_cuda_exec_port(x, STEP, true, 0) == host_y);
+    model_input(&m, 5);
+    memcpy(host_x, m.x, sizeof host_x);
+    OK(f8_cuda_exec_run(x, STEP, diag));
+    model_step(&m);
+    ck_assert(!memcmp(host_y, m.y, sizeof host_y));
+
+    CUdeviceptr there = 0;
+    OK(f8_cuda_enter(c, diag));
+    ck_assert_int_eq(c->cu.cuMemAlloc_v2(&there, 2 * BYTES), CUDA_SUCCESS);
+    f8_cuda_leave(c);
+    void *in = (void *)(uintptr_t)there, *out = (void *)(uintptr_t)(there + BYTES);
+    OK(f8_cuda_exec_bind(x, STEP, true, 0, in, diag)); /* the output's place is the next run's input */
+    OK(f8_cuda_exec_run(x, STEP, diag));
+    model_step(&m);
+    memcpy(m.x, m.y, sizeof m.x);
+    OK(f8_cuda_exec_bind(x, STEP, false, 0, in, diag));
+    OK(f8_cuda_exec_bind(x, STEP, true, 0, out, diag));
+    ck_assert(f8_cuda_exec_port(x, STEP, true, 0) == out);
+    OK(f8_cuda_exec_run(x, STEP, diag));
+    model_step(&m);
+    OK(f8_cuda_exec_bind(x, STEP, false, 0, out, diag));
+    memcpy(m.x, m.y, sizeof m.x);
+    OK(f8_cuda_exec_bind(x, STEP, true, 0, host_y, diag));
+    OK(f8_cuda_exec_run(x, STEP, diag));
+    model_step(&m);
+    ck_assert(!memcmp(host_y, m.y, sizeof host_y));
+    if (b.device.count)
+        ck_assert_int_eq(b.device.count("graph_exec"), 1);
+
+    OK(f8_cuda_exec_bind(x, STEP, false, 0, NULL, diag));
+    OK(f8_cuda_exec_bind(x, STEP, true, 0, NULL, diag));
+    model_run(&m, x, 2);
+    f8_diag d = {0}, e = {0};
+    ck_assert_int_eq(f8_cuda_exec_bind(x, STEP, false, 0, (char *)in + 4, &d), F8_ERR_INPUT);
+    contains(d.text, "port 'x' of step must be 16-byte aligned");
+    ck_assert_int_eq(f8_cuda_exec_bind(x, STEP, true, 1, host_y, &e), F8_ERR_INPUT);
+    contains(e.text, "port 'w' of step carries variable 'w'");
+    model_run(&m, x, 3); /* neither was a failure of the device */
+    f8_cuda_exec_destroy(x);
+    OK(f8_cuda_enter(c, diag));
+    c->cu.cuMemFree_v2(there);
+    f8_cuda_leave(c);
+    bench_close(&b);
+}
+END_TEST
+
+/* ---- the embedder's memory, stream and context ---- */
+
+typedef struct embedder {
+    f8_cuda *cuda;
+    int blocks, fail_at, calls;
+    size_t bytes, shift;
+} embedder;
+
+static void *embedder_alloc(void *user, size_t bytes)
+{
+    embedder *e = user;
+    CUdeviceptr p = 0;
+    if (++e->calls == e->fail_at || e->cuda->cu.cuMemAlloc_v2(&p, bytes + e->shift) != CUDA_SUCCESS)
+        return NULL;
+    e->blocks++;
+    e->bytes += bytes;
+    return (void *)(uintptr_t)(p + e->shift);
+}
+
+static void embedder_free(void *user, void *ptr, size_t bytes)
+{
+    embedder *e = user;
+    e->cuda->cu.cuMemFree_v2((CUdeviceptr)(uintptr_t)ptr - e->shift);
+    e->blocks--;
+    e->bytes -= bytes;
+}
+
+START_TEST(embedders_memory)
+{
+    bench_open(&b);
+    embedder e = {.cuda = b.device.cuda};
+    f8_cuda_exec_options o = {.device_alloc = embedder_alloc, .device_free = embedder_free, .device_user = &e};
+    f8_cuda_exec *x = bench_create(&b, o);
+    ck_assert_int_eq((int64_t)e.bytes, f8_cuda_exec_planned_bytes(x));
+    OK(f8_cuda_exec_init(x, 9, diag));
+    model_init(&m, &b, 9);
+    model_run(&m, x, 0);
+    model_run(&m, x, 1);
+    model_check_state(&m, x);
+    f8_cuda_exec_destroy(x);
+    ck_assert(e.blocks == 0 && e.bytes == 0);
+
+    const int allocations = e.calls;
+    for (int k = 1; k <= allocations; k++) {
+        e = (embedder){.cuda = b.device.cuda, .fail_at = k};
+        f8_diag d = {0};
+        ck_assert_int_eq(f8_cuda_exec_create(&b.plan, b.device.cuda, &o, &x, &d), F8_ERR_MEMORY);
+        contains(d.text, "out of device memory: ");
+        ck_assert(e.blocks == 0 && !x);
+    }
+    e = (embedder){.cuda = b.device.cuda, .shift = 64};
+    f8_diag d = {0}, one = {0};
+    ck_assert_int_eq(f8_cuda_exec_create(&b.plan, b.device.cuda, &o, &x, &d), F8_ERR_INPUT);
+    contains(d.text, "is not 256-byte aligned");
+    ck_assert(e.blocks == 0);
+    o.device_free = NULL;
+    ck_assert_int_eq(f8_cuda_exec_create(&b.plan, b.device.cuda, &o, &x, &one), F8_ERR_INPUT);
+    bench_close(&b);
+}
+END_TEST
+
+START_TEST(embedders_stream_and_context)
+{
+    bench_open(&b);
+    f8_cuda *c = b.device.cuda;
+    CUstream stream = NULL;
+    CUcontext current = (CUcontext)&stream;
+    OK(f8_cuda_enter(c, diag));
+    ck_assert_int_eq(c->cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    f8_cuda_leave(c);
+    f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){.stream = stream});
+    OK(f8_cuda_exec_init(x, 2, diag));
+    model_init(&m, &b, 2);
+    model_input(&m, 0);
+    memcpy(f8_cuda_exec_port(x, STEP, false, 0), m.x, BYTES);
+    for (int k = 0; k < 3; k++) { /* enqueued one after the other, nobody waits */
+        OK(f8_cuda_exec_run(x, STEP, diag));
+        model_step(&m);
+    }
+    OK(f8_cuda_exec_wait(x, diag));
+    ck_assert(!memcmp(f8_cuda_exec_port(x, STEP, true, 0), m.y, BYTES));
+    model_check_state(&m, x);
+    /* No call of ours left a context current. */
+    ck_assert_int_eq(c->cu.cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    ck_assert(current == NULL);
+    f8_cuda_exec_destroy(x);
+    ck_assert_int_eq(c->cu.cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    ck_assert(current == NULL);
+    OK(f8_cuda_enter(c, diag));
+    c->cu.cuStreamDestroy_v2(stream);
+    f8_cuda_leave(c);
+    bench_close(&b);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_runtime");
+    TCase *t = tcase_create("device");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, runs);
+    tcase_add_test(t, written_variables);
+    tcase_add_test(t, rebinding);
+    tcase_add_test(t, embedders_memory);
+    tcase_add_test(t, embedders_stream_and_context);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,29 @@
+/* The device that tests of the CUDA runtime run on (tests/shared/gpu.h says which), what the emulator says of
+ * leaks, failures on request, and a host allocator that counts. */
+#ifndef F8_TESTS_CUDA_DEVICE_H
+#define F8_TESTS_CUDA_DEVICE_H
+
+#include "runtime/cuda.h"
+
+typedef struct cuda_device {
+    f8_cuda *cuda;
+    f8_cuda_facts facts;
+    const f8_target *target;
+    int64_t (*count)(const char *what); /* the emulator's; NULL on a GPU */
+} cuda_device;
+
+/* Fails the test when there is none: make build/emulator, or run where there is a GPU. */
+void cuda_device_open(cuda_device *d);
+/* Asserts that the emulator holds nothing any more. */
+void cuda_device_close(cuda_device *d);
+
+/* The emulator's next call number n of `function` fails; NULL: none does. */
+void cuda_device_fail(const char *function, int n);
+
+/* An allocator that counts, and that fails at the n-th call when `fail` is n > 0. */
+typedef struct counting {
+    int64_t blocks, bytes, calls, fail;
+} counting;
+f8_allocator counting_allocator(counting *c);
+
+#endif
