@@ -348,7 +348,8 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     ucontext_t *u = context;
     const char *what = "touched an address that is not its own";
     B.failure = CUDA_ERROR_ILLEGAL_ADDRESS;
-    if (signal == SIGILL || signal == SIGTRAP) {
+    /* A trap of the compiler's check, or of an instruction that wants alignment (it names no address). */
+    if (signal == SIGILL || signal == SIGTRAP || (signal == SIGSEGV && info->si_code == SI_KERNEL)) {
         what = "made a misaligned access";
         B.failure = CUDA_ERROR_MISALIGNED_ADDRESS;
     } else if (signal == SIGFPE) {

@@ -13,8 +13,30 @@ typedef int f8_i32;
 typedef unsigned long long f8_u64;
 typedef long long f8_i64;
 
-struct alignas(16) f8_x4 { f8_u32 v[4]; };
-struct alignas(8) f8_x2 { f8_u32 v[2]; };
+/* A member that lies where its owner begins and traps if that is misaligned: compilers check single
+ * accesses (-fsanitize=alignment) but not copies of a struct. */
+template <int BYTES> struct f8_emu_aligned {
+    constexpr f8_emu_aligned() {}
+    f8_emu_aligned(const f8_emu_aligned &from)
+    {
+        check(this);
+        check(&from);
+    }
+    f8_emu_aligned &operator=(const f8_emu_aligned &from)
+    {
+        check(this);
+        check(&from);
+        return *this;
+    }
+    static void check(const void *p)
+    {
+        if ((f8_u64)p % BYTES)
+            __builtin_trap();
+    }
+};
+struct alignas(16) f8_x4 { f8_u32 v[4]; [[no_unique_address]] f8_emu_aligned<16> f8_emu; };
+struct alignas(8) f8_x2 { f8_u32 v[2]; [[no_unique_address]] f8_emu_aligned<8> f8_emu; };
+static_assert(sizeof(f8_x4) == 16 && sizeof(f8_x2) == 8, "what one access moves");
 
 #define F8_DEV static inline __attribute__((always_inline, unused))
 

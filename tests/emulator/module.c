@@ -19,6 +19,7 @@ struct CUfunc_st {
 struct CUmod_st {
     f8_emu_object object;
     void *library;
+    int fd; /* of the file in memory: kept, since the loader knows libraries by path, /proc/self/fd/N */
     const f8_emu_image *image;
     struct CUfunc_st *function;
     size_t n_functions;
@@ -62,9 +63,8 @@ static CUresult check_cubin(const f8_emu_cubin *cubin)
 }
 
 /* A file in memory, so that each load is a library of its own. */
-static void *load(const f8_emu_cubin *cubin)
+static void *load(const f8_emu_cubin *cubin, int fd)
 {
-    const int fd = memfd_create("module", MFD_CLOEXEC);
     const char *bytes = (const char *)(cubin + 1);
     size_t left = cubin->size;
     void *library = NULL;
@@ -82,8 +82,6 @@ static void *load(const f8_emu_cubin *cubin)
         if (!library)
             f8_emu_note("%s", dlerror());
     }
-    if (fd >= 0)
-        close(fd);
     return library;
 }
 
@@ -127,7 +125,8 @@ static CUresult load_module(CUmodule *out, const void *bytes)
     struct CUmod_st *m = f8_emu_object_new(F8_EMU_MODULE, sizeof *m);
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    m->library = load(cubin);
+    m->fd = memfd_create("module", MFD_CLOEXEC);
+    m->library = load(cubin, m->fd);
     m->image = m->library ? dlsym(m->library, "f8_emu_image_of_text") : NULL;
     const size_t n = m->image ? (size_t)(m->image->kernel_end - m->image->kernel) : 0;
     m->function = calloc(n + 1, sizeof *m->function);
@@ -166,6 +165,8 @@ void f8_emu_module_close(void *module)
     struct CUmod_st *m = module;
     if (m->library)
         dlclose(m->library);
+    if (m->fd >= 0)
+        close(m->fd);
     free(m->function);
 }
 

@@ -42,7 +42,7 @@ static const char *const fixed_options[] = {
     "-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-nostdinc", "-nostdinc++",
     "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno",
     "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
-    "-fsanitize=alignment", "-nostartfiles", "-nostdlib++"};
+    "-fsanitize=alignment", "-fstack-clash-protection", "-nostartfiles", "-nostdlib++"};
 enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 
 /* ---- files ---- */
