@@ -1,0 +1,580 @@
+/* Attention kernels of the CUDA target: every shape compiles for every architecture without spills; on
+ * the device there is (the emulator, or a GPU) against a double-precision reference with derived error
+ * bounds, over ragged ends, grouped heads, views and alignments; the same bits whatever the grid; NaN and
+ * Inf where they belong and nowhere else. */
+#include "codegen/cuda.h"
+#include "runtime/cuda_internal.h"
+#include "tests/shared/attention_case.h"
+#include "tests/shared/gpu.h"
+
+#include <check.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static f8_cuda *cuda;
+static const f8_target *target;
+
+#define OK(call)                                                      \
+    do {                                                              \
+        f8_diag diag_ = {0};                                          \
+        f8_diag *const d = &diag_;                                    \
+        ck_assert_msg((call) == F8_OK, "%s: %s", #call, diag_.text);  \
+    } while (0)
+#define CU(call) ck_assert_int_eq(cuda->cu.call, CUDA_SUCCESS)
+
+static void load(void)
+{
+    f8_test_gpu_emulated();
+    const f8_cuda_paths paths = f8_cuda_paths_from_environment();
+    f8_cuda_facts facts;
+    OK(f8_cuda_create(&paths, NULL, &cuda, d));
+    OK(f8_cuda_device(cuda, 0, d));
+    OK(f8_cuda_device_facts(cuda, &facts, d));
+    target = f8_target_for_sm(facts.sm);
+    ck_assert_ptr_nonnull(target);
+}
+
+static void unload(void)
+{
+    f8_cuda_destroy(cuda);
+}
+
+static f8_attention_desc shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv,
+                               int64_t D, bool causal)
+{
+    return (f8_attention_desc){.dtype = dtype, .B = B, .T = T, .H = H, .Hkv = Hkv, .D = D,
+                               .causal = causal, .scale = 1.0f / sqrtf((float)D)};
+}
+
+static const char *describe(const f8_attention_desc *d)
+{
+    static char text[160];
+    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d stride=%d %s", f8_dtype_name(d->dtype),
+             (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D, (int)d->stride.q,
+             d->causal ? "causal" : "full");
+    return text;
+}
+
+/* ---- running on the device ---- */
+
+typedef struct kernels {
+    f8_cuda_attention attention;
+    CUmodule module;
+    CUfunction function[F8_CUDA_ATTENTION_PHASES];
+} kernels;
+
+static char *text_of(f8_arena *arena, const f8_target *to, const f8_attention_desc *desc, bool backward,
+                     f8_cuda_attention *out)
+{
+    f8_text t = {.arena = arena};
+    f8_text_add(&t, "#include \"fp8c.cuh\"\n");
+    OK(f8_cuda_attention_emit(&t, to, desc, backward, "att", out, d));
+    ck_assert(f8_arena_status(arena, NULL) == F8_OK);
+    return t.s;
+}
+
+static void build(kernels *k, const f8_attention_desc *desc, bool backward)
+{
+    f8_arena arena;
+    f8_arena_init(&arena, NULL);
+    const char *text = text_of(&arena, target, desc, backward, &k->attention);
+    f8_nvrtc_result r;
+    f8_diag d = {0};
+    ck_assert_msg(f8_cuda_compile(cuda, text, "attention", f8_cuda_header, "fp8c.cuh", target->name,
+                                  false, &arena, &r, &d) == F8_OK,
+                  "%s\n%s", d.text, r.log);
+    OK(f8_cuda_enter(cuda, d));
+    CU(cuModuleLoadData(&k->module, r.cubin));
+    for (int i = 0; i < k->attention.n; i++) {
+        const f8_cuda_launch *l = &k->attention.launch[i];
+        CU(cuModuleGetFunction(&k->function[i], k->module, l->symbol));
+        CU(cuFuncSetAttribute(k->function[i], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                              (int)l->shared));
+    }
+    f8_cuda_leave(cuda);
+    f8_arena_end(&arena);
+}
+
+static void drop(kernels *k)
+{
+    OK(f8_cuda_enter(cuda, d));
+    CU(cuModuleUnload(k->module));
+    f8_cuda_leave(cuda);
+}
+
+/* Run one direction on `grid` blocks (0: one a task); tensors lie `shift` bytes past an aligned place. */
+static void run(att_case *c, const kernels *k, bool backward, unsigned grid, size_t shift)
+{
+    enum { SPACE = T_COUNT };
+    static const int order[2][T_COUNT] = {
+        {T_Q, T_K, T_V, T_O, T_LSE}, {T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV}};
+    const int n = backward ? T_COUNT : 5;
+    const size_t space = (size_t)f8_cuda_attention_workspace(&c->desc, backward);
+    CUdeviceptr at[T_COUNT + 1] = {0};
+    OK(f8_cuda_enter(cuda, d));
+    for (int i = 0; i < n; i++) {
+        const att_tensor *t = &c->t[order[backward][i]];
+        const size_t by = order[backward][i] == T_LSE ? 0 : shift;
+        CU(cuMemAlloc_v2(&at[i], t->bytes + by));
+        CU(cuMemcpyHtoDAsync_v2(at[i] + by, t->memory, t->bytes, NULL));
+    }
+    if (space) {
+        CU(cuMemAlloc_v2(&at[SPACE], space));
+        CU(cuMemsetD8Async(at[SPACE], 0xff, space, NULL)); /* NaNs: nothing left over may be read */
+    }
+    for (int i = 0; i < k->attention.n; i++) {
+        const f8_cuda_launch *l = &k->attention.launch[i];
+        uint64_t params[T_COUNT + 2];
+        ck_assert_int_eq(l->n_args, n + 1);
+        ck_assert_int_eq(l->n_ints, 0);
+        for (int j = 0; j < n; j++) {
+            const att_tensor *t = &c->t[order[backward][j]];
+            params[j] = at[j] + (size_t)(t->base - t->memory) +
+                        (order[backward][j] == T_LSE ? 0 : shift);
+        }
+        params[n] = at[SPACE];
+        params[n + 1] = (uint64_t)k->attention.tasks[i];
+        void *args[] = {params};
+        CU(cuLaunchKernel(k->function[i], grid ? grid : (unsigned)k->attention.tasks[i], 1, 1, l->threads,
+                          1, 1, l->shared, NULL, args, NULL));
+    }
+    CU(cuStreamSynchronize(NULL));
+    for (int i = 0; i < n; i++) {
+        const att_tensor *t = &c->t[order[backward][i]];
+        const size_t by = order[backward][i] == T_LSE ? 0 : shift;
+        CU(cuMemcpyDtoHAsync_v2(t->memory, at[i] + by, t->bytes, NULL));
+        CU(cuMemFree_v2(at[i]));
+    }
+    if (space)
+        CU(cuMemFree_v2(at[SPACE]));
+    f8_cuda_leave(cuda);
+}
+
+/* ---- numbers ---- */
+
+static const char *const names[] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
+
+/* What codegen/cuda_attention.c promises. bf16: p and ds are rounded to bf16 (2^-8); a tensor core may cut
+ * two bits off each addition where f32 rounds (2^-22 a term); exp2 is off by 2^-20 and rounds its argument
+ * like exp. f32: multiply-adds and a quad's additions, exp2 off by 2^-22. */
+static void make(att_case *c, const f8_attention_desc *d, int64_t gap, uint64_t seed)
+{
+    att_make(c, NULL, d, gap, seed);
+    c->errors = d->dtype == F8_BF16
+                    ? (att_errors){.left = 0x1p-8, .term = 0x1p-22, .exp = 0x1p-20 + 4 * 0x1p-24}
+                    : (att_errors){.left = 0, .term = 0x1p-23, .exp = 0x1p-22 + 4 * 0x1p-24};
+}
+
+static void compare(const att_case *c, int tensor)
+{
+    const f8_attention_desc *d = &c->desc;
+    const att_tensor *t = &c->t[tensor];
+    int64_t D = tensor == T_LSE ? 1 : d->D;
+    for (int64_t b = 0; b < d->B; b++)
+        for (int64_t i = 0; i < d->T; i++)
+            for (int64_t h = 0; h < t->heads; h++)
+                for (int64_t e = 0; e < D; e++) {
+                    int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
+                                                 : ((b * d->T + i) * t->heads + h) * D + e;
+                    double got = att_get(c, tensor, b, i, h, e), off = fabs(got - t->value[at]);
+                    ck_assert_msg(
+                        off <= t->bound[at],
+                        "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",
+                        describe(d), names[tensor], (int)b, (int)i, (int)h, (int)e, got,
+                        t->value[at], off, t->bound[at]);
+                }
+    ck_assert_msg(att_canary(c, tensor), "%s: %s was written outside", describe(d), names[tensor]);
+}
+
+static void check_case(const f8_attention_desc *desc, int64_t gap, size_t shift, uint64_t seed)
+{
+    att_case c;
+    kernels k;
+    make(&c, desc, gap, seed);
+    build(&k, &c.desc, false);
+    run(&c, &k, false, 0, shift);
+    drop(&k);
+    att_reference_forward(&c);
+    compare(&c, T_O);
+    compare(&c, T_LSE);
+    build(&k, &c.desc, true);
+    run(&c, &k, true, 0, shift);
+    drop(&k);
+    att_reference_backward(&c);
+    for (int t = T_DQ; t <= T_DV; t++)
+        compare(&c, t);
+    for (int t = T_Q; t <= T_DO; t++)
+        ck_assert(att_canary(&c, t));
+    att_free(&c);
+}
+
+START_TEST(chosen_shapes)
+{
+    static const struct {
+        int dtype, T, H, Hkv, D, causal, gap, shift; /* gap in elements, shift in bytes */
+    } cases[] = {
+        {F8_BF16, 1, 4, 4, 64, 1, 0, 0},      {F8_BF16, 5, 4, 1, 4, 1, 0, 0},
+        {F8_BF16, 64, 2, 1, 32, 0, 0, 0},     {F8_BF16, 65, 4, 2, 16, 1, 8, 0},
+        {F8_BF16, 130, 2, 1, 64, 1, 256, 16}, /* a packed [B, T, 3C] has such strides */
+        {F8_BF16, 130, 1, 1, 80, 0, 0, 2},    {F8_BF16, 65, 4, 1, 128, 1, 0, 0},
+        {F8_BF16, 130, 1, 1, 128, 0, 8, 0},   {F8_BF16, 70, 2, 2, 17, 1, 3, 2},
+        {F8_BF16, 130, 2, 1, 24, 1, 0, 4},    {F8_F32, 1, 2, 1, 64, 1, 0, 0},
+        {F8_F32, 65, 4, 2, 16, 1, 3, 4},      {F8_F32, 33, 2, 2, 5, 0, 0, 0},
+        {F8_F32, 64, 2, 1, 128, 1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        f8_attention_desc d = shape(cases[i].dtype, 1 + i % 2, cases[i].T, cases[i].H, cases[i].Hkv,
+                                    cases[i].D, cases[i].causal);
+        check_case(&d, cases[i].gap, (size_t)cases[i].shift, i + 1);
+    }
+}
+END_TEST
+
+/* Whatever the grid, and in whatever order blocks and warps run. */
+START_TEST(grids_and_orders_do_not_change_bits)
+{
+    for (int k = 0; k < 3; k++) {
+        const f8_attention_desc d = shape(k == 2 ? F8_F32 : F8_BF16, 2, 140, 4, 2, k ? 32 : 80, k != 1);
+        uint8_t *first[T_COUNT] = {0};
+        att_case c;
+        kernels forward, backward;
+        make(&c, &d, 8, 7);
+        build(&forward, &c.desc, false);
+        build(&backward, &c.desc, true);
+        for (int i = 0; i < 4; i++) {
+            static const char *const seeds[] = {"0", "1", "77", "1234567"};
+            static const unsigned grids[] = {0, 0, 1, 5};
+            setenv("FP8C_EMULATOR_SEED", seeds[i], 1);
+            for (int t = T_O; t < T_COUNT; t++)
+                if (t != T_DO)
+                    att_clear(&c, t);
+            run(&c, &forward, false, grids[i], 0);
+            run(&c, &backward, true, grids[i], 0);
+            for (int t = T_O; t < T_COUNT; t++) {
+                if (!first[t]) {
+                    first[t] = malloc(c.t[t].bytes);
+                    memcpy(first[t], c.t[t].memory, c.t[t].bytes);
+                }
+                ck_assert_msg(!memcmp(first[t], c.t[t].memory, c.t[t].bytes), "%s: %s differs",
+                              describe(&c.desc), names[t]);
+            }
+        }
+        unsetenv("FP8C_EMULATOR_SEED");
+        for (int t = 0; t < T_COUNT; t++)
+            free(first[t]);
+        drop(&forward);
+        drop(&backward);
+        att_free(&c);
+    }
+}
+END_TEST
+
+/* Aligned or not, rows are read another way: the same bits. */
+START_TEST(alignment_does_not_change_bits)
+{
+    const f8_attention_desc d = shape(F8_BF16, 1, 70, 2, 1, 64, true);
+    att_case c[2];
+    for (int i = 0; i < 2; i++) {
+        kernels k;
+        make(&c[i], &d, 8, 7);
+        for (int backward = 0; backward < 2; backward++) {
+            build(&k, &c[i].desc, backward);
+            run(&c[i], &k, backward, 0, i ? 2 : 0);
+            drop(&k);
+        }
+    }
+    for (int t = 0; t < T_COUNT; t++)
+        ck_assert_msg(!memcmp(c[0].t[t].memory, c[1].t[t].memory, c[0].t[t].bytes), "%s differs",
+                      names[t]);
+    att_free(&c[0]);
+    att_free(&c[1]);
+}
+END_TEST
+
+/* ---- NaN and Inf ---- */
+
+static bool row_is_nan(const att_case *c, int tensor, int64_t t, int64_t h)
+{
+    int nans = 0;
+    for (int64_t e = 0; e < c->desc.D; e++)
+        nans += isnan(att_get(c, tensor, 0, t, h, e)) != 0;
+    ck_assert_msg(nans == 0 || nans == c->desc.D, "%s row %d is partly NaN", names[tensor], (int)t);
+    return nans != 0;
+}
+
+static void both(att_case *c)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        kernels k;
+        build(&k, &c->desc, backward);
+        run(c, &k, backward, 0, 0);
+        drop(&k);
+    }
+}
+
+/* Causal, NaN at token 60 of one tensor (in the middle of a block on the diagonal): exactly the rows that
+ * depend on it are NaN. */
+START_TEST(nan_stays_where_it_belongs)
+{
+    enum { AT = 60, T = 130 };
+    static const int where[] = {T_Q, T_K, T_V, T_DO};
+    for (int k = 0; k < 8; k++) {
+        const int bad = where[k % 4];
+        const f8_attention_desc d = shape(k < 4 ? F8_BF16 : F8_F32, 1, T, 2, 2, 32, true);
+        att_case c;
+        make(&c, &d, 0, 11);
+        for (int64_t e = 0; e < d.D; e++)
+            att_put(&c, bad, 0, AT, 1, e, NAN);
+        both(&c);
+        for (int64_t t = 0; t < T; t++) {
+            /* of o (query t), of dq, of dk and dv (key t) */
+            const bool o = bad == T_DO ? false : bad == T_Q ? t == AT : t >= AT;
+            const bool dq = bad == T_DO ? t == AT : o;
+            const bool dk = bad == T_K || bad == T_V || t <= AT;
+            const bool dv = bad == T_K || (bad != T_V && t <= AT);
+            const bool want[] = {o, dq, dk, dv};
+            static const int tensor[] = {T_O, T_DQ, T_DK, T_DV};
+            for (int i = 0; i < 4; i++) {
+                ck_assert_msg(!row_is_nan(&c, tensor[i], t, 0), "%s: row %d of the other head",
+                              names[tensor[i]], (int)t);
+                ck_assert_msg(row_is_nan(&c, tensor[i], t, 1) == want[i], "NaN in %s: %s row %d",
+                              names[bad], names[tensor[i]], (int)t);
+            }
+        }
+        att_free(&c);
+    }
+}
+END_TEST
+
+START_TEST(infinite_scores)
+{
+    enum { T = 100 };
+    for (int k = 0; k < 2; k++) {
+        const f8_attention_desc d = shape(k ? F8_F32 : F8_BF16, 1, T, 1, 1, 16, true);
+        att_case c;
+        make(&c, &d, 0, 5);
+        for (int64_t t = 0; t < T; t++)
+            for (int64_t e = 0; e < d.D; e++)
+                att_put(&c, T_Q, 0, t, 0, e, 1.0);
+        att_put(&c, T_K, 0, 0, 0, 3, -INFINITY); /* its score is -Inf: weight 0 */
+        att_put(&c, T_K, 0, 70, 0, 3, INFINITY); /* +Inf: no softmax from here on */
+        both(&c);
+        ck_assert(row_is_nan(&c, T_O, 0, 0)); /* only -Inf to see */
+        ck_assert(att_get(&c, T_LSE, 0, 0, 0, 0) == -(double)INFINITY);
+        for (int64_t t = 1; t < T; t++)
+            ck_assert_msg(row_is_nan(&c, T_O, t, 0) == (t >= 70), "row %d", (int)t);
+        for (int64_t e = 0; e < d.D; e++) /* row 1 sees key 1 alone */
+            ck_assert(att_get(&c, T_O, 0, 1, 0, e) == att_get(&c, T_V, 0, 1, 0, e));
+        att_free(&c);
+    }
+}
+END_TEST
+
+/* Inf in v and do goes where a sum of products takes it, also on the diagonal, and meets its opposite as
+ * NaN. */
+START_TEST(infinite_values)
+{
+    enum { T = 100, PLUS = 53, MINUS = 57 };
+    for (int k = 0; k < 2; k++) {
+        const f8_attention_desc d = shape(k ? F8_F32 : F8_BF16, 1, T, 1, 1, 16, true);
+        att_case c;
+        make(&c, &d, 0, 5);
+        for (int tensor = T_V; tensor <= T_DO; tensor += T_DO - T_V) {
+            att_put(&c, tensor, 0, PLUS, 0, 3, INFINITY);
+            att_put(&c, tensor, 0, MINUS, 0, 3, -INFINITY);
+            att_put(&c, tensor, 0, MINUS, 0, 9, -INFINITY);
+        }
+        both(&c);
+        for (int64_t t = 0; t < T; t++)
+            for (int64_t e = 0; e < d.D; e++) {
+                const double o = att_get(&c, T_O, 0, t, 0, e), dv = att_get(&c, T_DV, 0, t, 0, e);
+                const bool plus = e == 3, minus = e == 3 || e == 9;
+                const int o_signs = (plus && t >= PLUS) | (minus && t >= MINUS) << 1;
+                const int dv_signs = (plus && t <= PLUS) | (minus && t <= MINUS) << 1;
+                const double got[] = {o, dv};
+                const int signs[] = {o_signs, dv_signs};
+                for (int i = 0; i < 2; i++) {
+                    const bool right = signs[i] == 0   ? isfinite(got[i])
+                                       : signs[i] == 3 ? isnan(got[i])
+                                                       : got[i] == (signs[i] == 1 ? INFINITY : -INFINITY);
+                    ck_assert_msg(right, "%s[%d][%d] is %g", i ? "dv" : "o", (int)t, (int)e, got[i]);
+                }
+            }
+        att_free(&c);
+    }
+}
+END_TEST
+
+/* ---- what is compiled, and what is refused ---- */
+
+typedef struct compile_job {
+    f8_attention_desc desc;
+    const char *target;
+    bool backward;
+} compile_job;
+
+typedef struct compiler {
+    f8_cuda *nvrtc;
+    const compile_job *job;
+    int first, n;
+    char failure[4096];
+} compiler;
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+/* Every second job from `first` on. */
+static void *compile_jobs(void *argument)
+{
+    compiler *c = argument;
+    for (int i = c->first; i < c->n && !c->failure[0]; i += 2) {
+        const compile_job *j = &c->job[i];
+        f8_arena arena;
+        f8_arena_init(&arena, NULL);
+        f8_text t = {.arena = &arena};
+        f8_cuda_attention a = {0};
+        f8_nvrtc_result r = {0};
+        f8_diag d = {0};
+        f8_text_add(&t, "#include \"fp8c.cuh\"\n");
+        if (f8_cuda_attention_emit(&t, f8_target_by_name(j->target), &j->desc, j->backward, "att", &a, &d) ||
+            f8_cuda_compile(c->nvrtc, t.s, "attention", f8_cuda_header, "fp8c.cuh", j->target, false, &arena,
+                            &r, &d) ||
+            count(r.log, "bytes stack frame") != a.n ||
+            count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") != a.n ||
+            count(r.log, "warning"))
+            snprintf(c->failure, sizeof c->failure, "%s: %s: %s\n%s", j->target, describe(&j->desc), d.text,
+                     r.log ? r.log : "");
+        f8_arena_end(&arena);
+    }
+    return NULL;
+}
+
+static void set_strides(f8_attention_desc *x, int64_t gap)
+{
+    const int64_t q = x->H * x->D + gap, kv = x->Hkv * x->D + gap;
+    x->stride.q = x->stride.o = x->stride.dout = x->stride.dq = q;
+    x->stride.k = x->stride.v = x->stride.dk = x->stride.dv = kv;
+}
+
+/* With the real NVRTC, where there is one: for every architecture, no spills, no local memory, nothing to
+ * warn of. */
+START_TEST(compiles_without_spills)
+{
+    f8_cuda_paths paths = f8_cuda_paths_from_environment();
+    paths.fp8c_cuda_path = NULL;
+    f8_cuda *nvrtc;
+    f8_diag diag = {0};
+    compile_job jobs[64];
+    int n = 0;
+    OK(f8_cuda_create(&paths, NULL, &nvrtc, d));
+    if (f8_cuda_nvrtc(nvrtc, NULL, &diag) != F8_OK) {
+        printf("not compiled for GPUs: %s\n", diag.text);
+        f8_cuda_destroy(nvrtc);
+        return;
+    }
+    const f8_target *t;
+    for (size_t i = 0; (t = f8_target_at(i)); i++)
+        for (int k = 0; t->kind == F8_TARGET_CUDA && k < 6; k++) {
+            static const int heads[] = {64, 128, 64};
+            f8_attention_desc d = shape(k < 4 ? F8_BF16 : F8_F32, 8, 2048, 12, 4, heads[k / 2], true);
+            set_strides(&d, 0);
+            jobs[n++] = (compile_job){d, t->name, k % 2};
+        }
+    compiler c[2];
+    pthread_t thread;
+    for (int i = 0; i < 2; i++)
+        c[i] = (compiler){.nvrtc = nvrtc, .job = jobs, .first = i, .n = n};
+    ck_assert_int_eq(pthread_create(&thread, NULL, compile_jobs, &c[1]), 0);
+    compile_jobs(&c[0]);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(!c[i].failure[0], "%s", c[i].failure);
+    f8_cuda_destroy(nvrtc);
+}
+END_TEST
+
+/* A block's shared memory (227 KiB on 9.0 and 10.0, 99 KiB on 8.9 and 12.0) holds every shape. */
+START_TEST(shared_memory_fits)
+{
+    const f8_target *t;
+    for (size_t i = 0; (t = f8_target_at(i)); i++)
+        for (int64_t D = 1; t->kind == F8_TARGET_CUDA && D <= 128; D++)
+            for (int k = 0; k < 4; k++) {
+                f8_attention_desc d = shape(k & 1 ? F8_BF16 : F8_F32, 1, 200, 2, 1, D, true);
+                set_strides(&d, 0);
+                f8_arena arena;
+                f8_cuda_attention a;
+                f8_arena_init(&arena, NULL);
+                text_of(&arena, t, &d, k >> 1, &a);
+                const uint32_t most = t->sm == 90 || t->sm == 100 ? 227 * 1024 : 99 * 1024;
+                for (int j = 0; j < a.n; j++)
+                    ck_assert_msg(a.launch[j].shared <= most, "%s: %s: %u bytes", t->name, describe(&d),
+                                  a.launch[j].shared);
+                f8_arena_end(&arena);
+            }
+}
+END_TEST
+
+static void refused(f8_attention_desc x, bool backward, f8_status status, const char *why)
+{
+    f8_arena arena;
+    f8_diag d = {0};
+    f8_cuda_attention a;
+    f8_arena_init(&arena, NULL);
+    f8_text t = {.arena = &arena};
+    ck_assert_int_eq(f8_cuda_attention_emit(&t, f8_target_by_name("sm_90a"), &x, backward, "x", &a, &d),
+                     status);
+    ck_assert_msg(strstr(d.text, why) != NULL, "%s", d.text);
+    f8_arena_end(&arena);
+}
+
+START_TEST(impossible_shapes_are_refused)
+{
+    f8_attention_desc x = shape(F8_F16, 1, 8, 1, 1, 16, true);
+    refused(x, false, F8_ERR_UNSUPPORTED, "f16");
+    refused(shape(F8_BF16, 1, 8, 3, 2, 16, true), false, F8_ERR_INPUT, "kv heads");
+    refused(shape(F8_BF16, 1, 8, 2, 2, 129, true), false, F8_ERR_UNSUPPORTED, "128");
+    refused(shape(F8_BF16, 1 << 20, 1 << 20, 64, 2, 64, true), false, F8_ERR_UNSUPPORTED, "too many");
+    refused(shape(F8_BF16, 1, 8, 2, 2, 16, true), true, F8_ERR_INPUT, "stride");
+    x = shape(F8_BF16, 1, 8, 2, 2, 16, true);
+    x.scale = 0;
+    refused(x, false, F8_ERR_UNSUPPORTED, "scale");
+    f8_diag d = {0};
+    x.scale = 1;
+    ck_assert_int_eq(f8_cuda_attention_supports(f8_target_by_name("cpu"), &x, &d), F8_ERR_UNSUPPORTED);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_attention");
+    TCase *t = tcase_create("device");
+    tcase_set_timeout(t, 600);
+    tcase_add_unchecked_fixture(t, load, unload);
+    tcase_add_test(t, chosen_shapes);
+    tcase_add_test(t, grids_and_orders_do_not_change_bits);
+    tcase_add_test(t, alignment_does_not_change_bits);
+    tcase_add_test(t, nan_stays_where_it_belongs);
+    tcase_add_test(t, infinite_scores);
+    tcase_add_test(t, infinite_values);
+    suite_add_tcase(s, t);
+    t = tcase_create("text");
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, compiles_without_spills);
+    tcase_add_test(t, shared_memory_fits);
+    tcase_add_test(t, impossible_shapes_are_refused);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
