@@ -7,6 +7,7 @@
 #include "tests/shared/program_run.h"
 #include "tests/shared/unit.h"
 
+#include "codegen/kernel.h"
 #include "codegen/reference.h"
 #include "frontend/parse.h"
 #include "ir/program.h"
@@ -383,6 +384,28 @@ static void check_copies(const f8_func *f)
     }
 }
 
+/* Every row program has a description; wide rows keep nothing near and nothing computed is rolled. */
+static void check_kernels(const f8_func *f, const f8_target *target, f8_arena *arena)
+{
+    for (uint32_t i = 0; i < f->program->n_groups; i++) {
+        const f8_group *group = &f->program->group[i];
+        for (uint32_t p = 0; group->kind == F8_GROUP_ROWS && p < group->n_phases; p++) {
+            f8_kernel *k;
+            f8_binding bound;
+            f8_diag diag = {0};
+            ck_assert_msg(f8_kernel_lower(f, group, p, target, arena, &k, &bound, &diag) == F8_OK,
+                          "%s", diag.text);
+            ck_assert_msg(k->cols <= target->near_columns || k->n_near == 0, "%s", k->text);
+            for (uint32_t n = 0; n < k->n_instrs; n++)
+                ck_assert_msg(k->instr[n].op != F8_K_ROLL, "%s", k->text);
+            for (uint32_t b = 0; b < k->n_buffers; b++)
+                ck_assert_msg(!k->buffer[b].transposed ||
+                                  f8_at(f->graph, bound.value[b])->op == F8_OP_TRANSPOSE,
+                              "%s", k->text);
+        }
+    }
+}
+
 START_TEST(models_as_the_target_takes_them)
 {
     const char *target = targets[_i % 4], *recipe = recipes[_i / 4 % 4], *file = models[_i / 16];
@@ -393,6 +416,7 @@ START_TEST(models_as_the_target_takes_them)
         const f8_func *f = &t.unit.module->func[i];
         ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
         check_copies(f);
+        check_kernels(f, t.unit.options.target, &t.arena);
         for (uint32_t k = 0; k < f->program->n_groups; k++)
             if (f->program->group[k].kind == F8_GROUP_GEMM) {
                 const f8_ref r = f->program->group[k].out[0];
