@@ -29,7 +29,9 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
     OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE,        \
            "1 to 256 (default: all CPUs)")     \
-    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN, "JSON Lines; - is stdout")              \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE, "JSON Lines; - is stdout") \
+    OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE, "cuda, ptx, cubin or report (default report)")     \
+    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE, "where to; default: stdout")                         \
     OPTION(save, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end")       \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")          \
@@ -62,6 +64,7 @@ int cmd_check(const cli *c);
 int cmd_print(const cli *c);
 int cmd_train(const cli *c);
 int cmd_explain(const cli *c);
+int cmd_compile(const cli *c);
 
 /* ---- shared (cmd_common.c) ---- */
 

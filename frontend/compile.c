@@ -103,7 +103,7 @@ static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f
     if (!o->device_alloc != !o->device_free)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
     F8_TRY(f8_api_gpu(p->ctx, o->device, &p->cuda, diag));
-    return present || !o->no_device ? ask_device(p, o->device, t, &p->unit.options.target, diag) : F8_OK;
+    return present || !(o->no_device || o->text_only) ? ask_device(p, o->device, t, &p->unit.options.target, diag) : F8_OK;
 }
 
 const char *fp8c_target_name(int index)
@@ -128,7 +128,8 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);
     p->threads = o->threads;
-    p->listings = o->listings;
+    p->listings = o->listings || o->text_only;
+    p->text_only = o->text_only;
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
     out->pair = o->pair;
@@ -149,7 +150,7 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
 static f8_status build_plan(fp8c_program *p, f8_diag *diag)
 {
     f8_build_options build = {.target = p->unit.options.target, .cuda = p->cuda,
-                              .want_ptx = p->listings};
+                              .want_ptx = p->listings, .text_only = p->text_only};
     if (p->cuda) { /* on the CPU `threads` is of runs, and the count of compiling ones its own */
         build.threads = p->threads;
         build.stats = &p->stats;
@@ -167,7 +168,7 @@ static f8_status create_instance(fp8c_program *p, const fp8c_compile_options *o,
         const f8_exec_options run = {.n_threads = p->threads, .allocator = allocator, .profile = o->profile};
         return f8_instance_create_cpu(&p->instance, p->unit.module, &p->plan, &run, diag);
     }
-    if (o->no_device)
+    if (o->no_device || o->text_only)
         return F8_OK;
     const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
                                       .device_free = o->device_free, .device_user = o->device_user,

@@ -202,7 +202,8 @@ typedef struct fp8c_compile_options {
     int32_t no_device;       /* compile alone, so that no GPU need be there ("cuda" still asks one what
                                 it is): there are listings and figures, but no memory and no runs */
     int32_t device;          /* the GPU's ordinal, as the driver counts */
-    int32_t listings;        /* keep what fp8c_program_image gives */
+    int32_t listings;        /* keep what fp8c_program_image gives; all kernels are then one image */
+    int32_t text_only;       /* stop at CUDA C, which needs no NVRTC; implies no_device and listings */
     void *stream;            /* the embedder's CUstream: runs are enqueued there, fp8c_program_wait waits.
                                 NULL: a stream of the program's own, and a run returns when it is done */
     /* The embedder's device memory, 256-byte aligned, or NULL; both or none. free is given the size. */
@@ -324,10 +325,23 @@ FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int fun
  * FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_image {
     const char *cuda, *ptx, *log; /* log: the compiler's messages, registers and spills by kernel */
-    const void *cubin;
+    const void *cubin;            /* with text_only: NULL, as ptx and log */
     size_t cubin_size;
 } fp8c_image;
 FP8C_API fp8c_status fp8c_program_image(const fp8c_program *program, int index, fp8c_image *out);
+
+/* A kernel of a CUDA target: a __global__ function. With text_only the compiler has said nothing yet, and
+ * `registers` is 0. FP8C_ERR_INPUT past the last. */
+typedef struct fp8c_kernel {
+    const char *name, *symbol; /* of the first step that runs it; in its image */
+    uint64_t hash;             /* of its description */
+    int32_t image, launches;   /* launches: over all functions */
+    int32_t threads, multi;    /* of a block; many tensors in one launch */
+    int64_t registers, stack, spill_stores, spill_loads; /* of a thread; the last three in bytes */
+    int64_t shared, shared_dynamic;                      /* bytes of a block */
+    double seconds;            /* its share of its image's compilation */
+} fp8c_kernel;
+FP8C_API fp8c_status fp8c_program_kernel(const fp8c_program *program, int index, fp8c_kernel *out);
 
 typedef struct fp8c_pass {
     const char *name;

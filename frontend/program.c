@@ -222,11 +222,36 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 
 fp8c_status fp8c_program_image(const fp8c_program *p, int index, fp8c_image *out)
 {
-    if (!p->listings || !p->stats.image || index < 0 || (uint32_t)index >= p->plan.n_images)
+    if (!p->listings || !p->stats.image || index < 0 || (uint32_t)index >= p->stats.n_images)
         return FP8C_ERR_INPUT;
     const f8_build_image *from = &p->stats.image[index];
-    *out = (fp8c_image){from->cuda, from->ptx, from->log, p->plan.image[index].bytes,
-                        (size_t)p->plan.image[index].size};
+    *out = (fp8c_image){.cuda = from->cuda, .ptx = from->ptx, .log = from->log};
+    if ((uint32_t)index < p->plan.n_images) {
+        out->cubin = p->plan.image[index].bytes;
+        out->cubin_size = (size_t)p->plan.image[index].size;
+    }
+    return FP8C_OK;
+}
+
+fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *out)
+{
+    if (!p->cuda || index < 0 || (uint32_t)index >= p->stats.n_kernels)
+        return FP8C_ERR_INPUT;
+    const f8_build_kernel *k = &p->stats.kernel[index];
+    *out = (fp8c_kernel){.name = k->name,
+                         .symbol = k->symbol,
+                         .hash = k->hash,
+                         .image = (int32_t)k->image,
+                         .launches = (int32_t)k->launches,
+                         .threads = (int32_t)k->threads,
+                         .multi = k->multi,
+                         .registers = k->report.registers,
+                         .stack = k->report.stack,
+                         .spill_stores = k->report.spill_stores,
+                         .spill_loads = k->report.spill_loads,
+                         .shared = k->report.shared,
+                         .shared_dynamic = k->shared,
+                         .seconds = k->seconds};
     return FP8C_OK;
 }
 
