@@ -13,13 +13,15 @@ f8_status f8_cuda_create(const f8_cuda_paths *paths, const f8_allocator *allocat
     const f8_allocator a = allocator ? *allocator : f8_default_allocator();
     f8_cuda *c = a.alloc(a.user, sizeof *c, 16);
     if (!c)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *c);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *c);
     *c = (f8_cuda){.allocator = a};
     f8_arena_init(&c->memory, &c->allocator);
     c->folders = f8_cuda_folders(paths, &c->memory);
     if (!c->folders || pthread_mutex_init(&c->lock, NULL) != 0) {
-        const f8_status status = c->folders ? f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "can't make a mutex")
-                                            : f8_arena_status(&c->memory, diag);
+        const f8_status status = c->folders
+                                     ? f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "can't make a mutex")
+                                     : f8_arena_status(&c->memory, diag);
         f8_arena_end(&c->memory);
         a.free(a.user, c, sizeof *c);
         return status;
@@ -32,7 +34,8 @@ void f8_cuda_destroy(f8_cuda *c)
 {
     if (!c)
         return;
-    /* Results are of no use here: after a lost device every call fails, and there is nothing to undo. */
+    /* Results are of no use here: after a lost device every call fails, and there is nothing to
+     * undo. */
     if (c->handle && f8_cuda_enter(c, NULL) == F8_OK) {
         c->lt.cublasLtDestroy(c->handle);
         f8_cuda_leave(c);
@@ -70,13 +73,15 @@ f8_status f8_cuda_check(const f8_cuda *c, CUresult result, f8_diag *diag, const 
         text = "the driver has no text for it";
     va_list args;
     va_start(args, call);
-    const f8_status status = call_failed(
-        diag, result == CUDA_ERROR_OUT_OF_MEMORY ? F8_ERR_MEMORY : F8_ERR_LIBRARY, call, args, name, text);
+    const f8_status status =
+        call_failed(diag, result == CUDA_ERROR_OUT_OF_MEMORY ? F8_ERR_MEMORY : F8_ERR_LIBRARY, call,
+                    args, name, text);
     va_end(args);
     return status;
 }
 
-f8_status f8_cublaslt_check(const f8_cuda *c, cublasStatus_t result, f8_diag *diag, const char *call, ...)
+f8_status f8_cublaslt_check(const f8_cuda *c, cublasStatus_t result, f8_diag *diag,
+                            const char *call, ...)
 {
     if (result == CUBLAS_STATUS_SUCCESS)
         return F8_OK;
@@ -85,8 +90,8 @@ f8_status f8_cublaslt_check(const f8_cuda *c, cublasStatus_t result, f8_diag *di
     va_list args;
     va_start(args, call);
     const f8_status status =
-        call_failed(diag, result == CUBLAS_STATUS_ALLOC_FAILED ? F8_ERR_MEMORY : F8_ERR_LIBRARY, call,
-                    args, name ? name : "unknown status", text ? text : "no text for it");
+        call_failed(diag, result == CUBLAS_STATUS_ALLOC_FAILED ? F8_ERR_MEMORY : F8_ERR_LIBRARY,
+                    call, args, name ? name : "unknown status", text ? text : "no text for it");
     va_end(args);
     return status;
 }
@@ -130,7 +135,7 @@ static const struct {
 static f8_status symbols(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
 {
     const f8_dynlib *file = &c->library[id].file;
-#define FILL(which, table) \
+#define FILL(which, table)                                                                         \
     f8_dynlib_symbols(file, which##_names, sizeof which##_names / sizeof *which##_names, table, d)
     switch (id) {
     case F8_CUDA_DRIVER: return FILL(F8_CUDA_SYMBOLS, &c->cu);
@@ -178,7 +183,8 @@ static f8_status version(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
     case F8_CUDA_NVML: {
         const f8_nvml_return r = c->nvml.nvmlInit_v2();
         if (r != 0)
-            return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "nvmlInit_v2: %s", c->nvml.nvmlErrorString(r));
+            return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "nvmlInit_v2: %s",
+                           c->nvml.nvmlErrorString(r));
         if (c->nvml.nvmlSystemGetDriverVersion(text, (unsigned)room) != 0)
             text[0] = '\0';
         c->nvml.nvmlShutdown();
@@ -203,8 +209,9 @@ static f8_status load(f8_cuda *c, f8_cuda_library_id id, f8_diag *diag)
         if (status == F8_OK)
             status = version(c, id, &d);
         if (status != F8_OK && !why)
-            why = f8_arena_printf(&c->memory, "%s (%s): %s", libraries[id].name,
-                                  c->library[id].file.name ? c->library[id].file.name : "?", d.text);
+            why =
+                f8_arena_printf(&c->memory, "%s (%s): %s", libraries[id].name,
+                                c->library[id].file.name ? c->library[id].file.name : "?", d.text);
         remember(c, once, status, why, &d);
     }
     return answer(once, diag);
@@ -247,11 +254,12 @@ static f8_status driver_serves(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
 {
     if (load(c, id, NULL) != F8_OK || c->library[id].major <= c->library[F8_CUDA_DRIVER].major)
         return F8_OK; /* a library that is missing says so when it is asked for */
-    return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE,
-                   "the driver is too old: it serves CUDA %s, but the %s found is %s (%s); update the "
-                   "driver, or point FP8C_CUDA_PATH at libraries of CUDA %d",
-                   c->library[F8_CUDA_DRIVER].version, libraries[id].name, c->library[id].version,
-                   c->library[id].file.name, c->library[F8_CUDA_DRIVER].major);
+    return f8_fail(
+        d, F8_ERR_LIBRARY, F8_NOWHERE,
+        "the driver is too old: it serves CUDA %s, but the %s found is %s (%s); update the "
+        "driver, or point FP8C_CUDA_PATH at libraries of CUDA %d",
+        c->library[F8_CUDA_DRIVER].version, libraries[id].name, c->library[id].version,
+        c->library[id].file.name, c->library[F8_CUDA_DRIVER].major);
 }
 
 static f8_status read_facts(f8_cuda *c, f8_diag *d)
@@ -266,11 +274,12 @@ static f8_status read_facts(f8_cuda *c, f8_diag *d)
         {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &c->facts.shared_per_block},
     };
     for (size_t i = 0; i < sizeof attribute / sizeof *attribute; i++)
-        F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGetAttribute(attribute[i].to, attribute[i].which, c->device),
-                             d, "cuDeviceGetAttribute"));
+        F8_TRY(f8_cuda_check(
+            c, c->cu.cuDeviceGetAttribute(attribute[i].to, attribute[i].which, c->device), d,
+            "cuDeviceGetAttribute"));
     c->facts.sm = major * 10 + minor;
-    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGetName(c->facts.name, sizeof c->facts.name, c->device), d,
-                         "cuDeviceGetName"));
+    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGetName(c->facts.name, sizeof c->facts.name, c->device),
+                         d, "cuDeviceGetName"));
     size_t bytes = 0;
     F8_TRY(f8_cuda_check(c, c->cu.cuDeviceTotalMem_v2(&bytes, c->device), d, "cuDeviceTotalMem"));
     c->facts.memory = (int64_t)bytes;
@@ -293,9 +302,10 @@ static f8_status take_device(f8_cuda *c, int ordinal, f8_diag *d)
                        "no CUDA device: the driver (CUDA %s, %s) is here but sees no GPU",
                        c->library[F8_CUDA_DRIVER].version, c->library[F8_CUDA_DRIVER].file.name);
     if (ordinal < 0 || ordinal >= count)
-        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE, "no CUDA device %d: the driver sees %d, from 0 on",
-                       ordinal, count);
-    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGet(&c->device, ordinal), d, "cuDeviceGet of device %d", ordinal));
+        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
+                       "no CUDA device %d: the driver sees %d, from 0 on", ordinal, count);
+    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGet(&c->device, ordinal), d, "cuDeviceGet of device %d",
+                         ordinal));
     F8_TRY(read_facts(c, d));
     CUcontext context = NULL;
     F8_TRY(f8_cuda_check(c, c->cu.cuDevicePrimaryCtxRetain(&context, c->device), d,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CU(what, call, ...) \
+#define CU(what, call, ...)                                                                        \
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
 
 static int64_t round_up(int64_t n)
@@ -36,9 +36,10 @@ static void name_biggest(const f8_plan *plan, char *text, size_t room)
         if (best == UINT32_MAX)
             return;
         char type[160];
-        const int n = snprintf(text + used, room - used, "%s%s %s (%lld)",
-                               k ? ", " : "; the biggest variables are ", plan->var[best].name,
-                               f8_type_print(&plan->var[best].type, type, sizeof type), (long long)most);
+        const int n =
+            snprintf(text + used, room - used, "%s%s %s (%lld)",
+                     k ? ", " : "; the biggest variables are ", plan->var[best].name,
+                     f8_type_print(&plan->var[best].type, type, sizeof type), (long long)most);
         if (n < 0 || (size_t)n >= room - used) {
             text[used] = '\0'; /* whole entries only */
             return;
@@ -57,8 +58,8 @@ static f8_status out_of_memory(f8_cuda_exec *x, size_t bytes, const char *what, 
     if (x->cuda->cu.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS)
         snprintf(left, sizeof left, "%zu of the device's %zu are free", free_bytes, total);
     return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
-                   "out of device memory: %zu bytes were wanted for %s (%lld in all), %s%s", bytes, what,
-                   (long long)x->planned, left, biggest);
+                   "out of device memory: %zu bytes were wanted for %s (%lld in all), %s%s", bytes,
+                   what, (long long)x->planned, left, biggest);
 }
 
 static f8_status device_alloc(f8_cuda_exec *x, int64_t wanted, const char *what, CUdeviceptr *out,
@@ -83,7 +84,8 @@ static f8_status device_alloc(f8_cuda_exec *x, int64_t wanted, const char *what,
     x->buffer[x->n_buffers++].bytes = bytes;
     if (p % F8_CUDA_ALIGN)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "device memory for %s is not %d-byte aligned as it must be", what, F8_CUDA_ALIGN);
+                       "device memory for %s is not %d-byte aligned as it must be", what,
+                       F8_CUDA_ALIGN);
     x->bytes += wanted;
     if (x->bytes > x->peak)
         x->peak = x->bytes;
@@ -203,8 +205,9 @@ static f8_status load_images(f8_cuda_exec *x, f8_diag *diag)
     x->module = F8_NEW_ARRAY(&x->memory, CUmodule, plan->n_images);
     F8_TRY(f8_arena_status(&x->memory, diag));
     for (uint32_t i = 0; i < plan->n_images; i++)
-        F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuModuleLoadData(&x->module[i], plan->image[i].bytes), diag,
-                             "cuModuleLoadData of image %u (%lld bytes)", i, (long long)plan->image[i].size));
+        F8_TRY(f8_cuda_check(
+            x->cuda, x->cuda->cu.cuModuleLoadData(&x->module[i], plan->image[i].bytes), diag,
+            "cuModuleLoadData of image %u (%lld bytes)", i, (long long)plan->image[i].size));
     return F8_OK;
 }
 
@@ -244,8 +247,9 @@ static f8_status check_target(const f8_cuda_exec *x, f8_diag *diag)
     if (t && t->kind == F8_TARGET_CUDA && t->sm == x->cuda->facts.sm)
         return F8_OK;
     return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "the plan is for %s; the device, %s, has compute capability %d.%d", x->plan->target,
-                   x->cuda->facts.name, x->cuda->facts.sm / 10, x->cuda->facts.sm % 10);
+                   "the plan is for %s; the device, %s, has compute capability %d.%d",
+                   x->plan->target, x->cuda->facts.name, x->cuda->facts.sm / 10,
+                   x->cuda->facts.sm % 10);
 }
 
 static f8_status exec_build(f8_cuda_exec *x, f8_diag *diag)
@@ -261,18 +265,22 @@ static f8_status exec_build(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda, const f8_cuda_exec_options *options,
-                              f8_cuda_exec **out, f8_diag *diag)
+f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
+                              const f8_cuda_exec_options *options, f8_cuda_exec **out,
+                              f8_diag *diag)
 {
     *out = NULL;
     if (!cuda->context)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no CUDA device was taken");
     if (!options->device_alloc != !options->device_free)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
-    const f8_allocator allocator = options->allocator ? *options->allocator : f8_default_allocator();
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "device_alloc and device_free: both or none");
+    const f8_allocator allocator =
+        options->allocator ? *options->allocator : f8_default_allocator();
     f8_cuda_exec *x = allocator.alloc(allocator.user, sizeof *x, 16);
     if (!x)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *x);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *x);
     *x = (f8_cuda_exec){.plan = plan, .cuda = cuda, .options = *options, .allocator = allocator};
     f8_arena_init(&x->memory, &x->allocator);
     f8_status status = check_target(x, diag);
@@ -300,8 +308,8 @@ static void destroy_func(f8_cuda_exec *x, f8_live_func *f)
             x->cuda->cu.cuEventDestroy_v2(f->event[i]);
 }
 
-/* What the calls answer is not looked at: after a lost device they all fail, and the driver has freed
- * everything itself. */
+/* What the calls answer is not looked at: after a lost device they all fail, and the driver has
+ * freed everything itself. */
 void f8_cuda_exec_destroy(f8_cuda_exec *x)
 {
     if (!x)

@@ -63,7 +63,8 @@ struct f8_cuda_exec {
     f8_diag failure; /* status F8_OK until a run fails on the device */
 };
 
-/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve. */
+/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve.
+ */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f);

@@ -5,13 +5,13 @@
 
 #include "runtime/copy.h"
 
-#define CU_IN(what, call, ...) \
+#define CU_IN(what, call, ...)                                                                     \
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
 
 /* ---- failures ---- */
 
-/* A call failed that leaves nobody knowing what the device has done: the first message is the reason of
- * every later refusal. */
+/* A call failed that leaves nobody knowing what the device has done: the first message is the
+ * reason of every later refusal. */
 static f8_status poison(f8_cuda_exec *x, f8_status status, const f8_diag *d, f8_diag *diag)
 {
     if (status == F8_OK)
@@ -24,9 +24,10 @@ static f8_status usable(const f8_cuda_exec *x, f8_diag *diag)
 {
     if (x->failure.status == F8_OK)
         return F8_OK;
-    return f8_fail(diag, x->failure.status, F8_NOWHERE,
-                   "the program failed on the device before and can't be used any more; then it was: %.700s",
-                   x->failure.text);
+    return f8_fail(
+        diag, x->failure.status, F8_NOWHERE,
+        "the program failed on the device before and can't be used any more; then it was: %.700s",
+        x->failure.text);
 }
 
 /* ---- steps ---- */
@@ -40,17 +41,17 @@ static f8_status launch_phases(f8_cuda_exec *x, const f8_live_func *f, const f8_
             continue;
         const f8_launch *launch = &phase->phase->launch;
         F8_TRY(f8_cuda_check(x->cuda,
-                             x->cuda->cu.cuLaunchKernel(phase->function, phase->grid, 1, 1, launch->threads, 1,
-                                                        1, launch->shared, stream, (void **)phase->params,
-                                                        NULL),
-                             diag, "cuLaunchKernel of '%s' (kernel %s) in %s", l->step->name, launch->symbol,
-                             f->func->name));
+                             x->cuda->cu.cuLaunchKernel(phase->function, phase->grid, 1, 1,
+                                                        launch->threads, 1, 1, launch->shared,
+                                                        stream, (void **)phase->params, NULL),
+                             diag, "cuLaunchKernel of '%s' (kernel %s) in %s", l->step->name,
+                             launch->symbol, f->func->name));
     }
     return F8_OK;
 }
 
-static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l, CUstream stream,
-                              f8_diag *diag)
+static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
+                              CUstream stream, f8_diag *diag)
 {
     const CUdeviceptr *arg = l->arg;
     const f8_step *s = l->step;
@@ -66,14 +67,16 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, const f8_l
     case F8_STEP_COPY:
         if (l->bytes == 0)
             return F8_OK;
-        return f8_cuda_check(x->cuda, x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream), diag,
-                             "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
+        return f8_cuda_check(x->cuda,
+                             x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream),
+                             diag, "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
     }
 #undef AT
     return F8_ERR_INTERNAL;
 }
 
-static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream stream, f8_diag *diag)
+static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream stream,
+                               f8_diag *diag)
 {
     for (uint32_t i = 0; i < f->func->n_steps; i++)
         F8_TRY(enqueue_step(x, f, &f->step[i], stream, diag));
@@ -92,7 +95,8 @@ static f8_status run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
             CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
         if (x->options.blocking)
             F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
-                                 "cuStreamSynchronize after '%s' in %s", f->step[i].step->name, name));
+                                 "cuStreamSynchronize after '%s' in %s", f->step[i].step->name,
+                                 name));
     }
     return F8_OK;
 }
@@ -116,19 +120,21 @@ void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f)
     f->graph = NULL;
 }
 
-/* Captured in a stream of our own: the embedder's may be one that can't be captured. Relaxed mode: what
- * else this process does meanwhile is none of our business, and our steps only launch. */
+/* Captured in a stream of our own: the embedder's may be one that can't be captured. Relaxed mode:
+ * what else this process does meanwhile is none of our business, and our steps only launch. */
 static f8_status capture(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     CUgraph graph = NULL;
     CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
     f8_status status = enqueue_steps(x, f, x->own, diag);
-    const CUresult end = x->cuda->cu.cuStreamEndCapture(x->own, &graph); /* in any case: it ends the mode */
+    const CUresult end =
+        x->cuda->cu.cuStreamEndCapture(x->own, &graph); /* in any case: it ends the mode */
     if (status == F8_OK)
         status = f8_cuda_check(x->cuda, end, diag, "cuStreamEndCapture of %s", f->func->name);
     if (status == F8_OK)
-        status = f8_cuda_check(x->cuda, x->cuda->cu.cuGraphInstantiateWithFlags(&f->graph, graph, 0), diag,
-                               "cuGraphInstantiate of %s", f->func->name);
+        status =
+            f8_cuda_check(x->cuda, x->cuda->cu.cuGraphInstantiateWithFlags(&f->graph, graph, 0),
+                          diag, "cuGraphInstantiate of %s", f->func->name);
     if (graph)
         x->cuda->cu.cuGraphDestroy(graph);
     return status;
@@ -154,10 +160,12 @@ static f8_status copy_ports(f8_cuda_exec *x, f8_live_func *f, int side, f8_diag 
         if (!p->host || p->bytes == 0)
             continue;
         const char *name = side ? f->func->out[k].name : f->func->in[k].name;
-        const CUresult r = side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->device, p->bytes, x->stream)
-                                : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->device, p->host, p->bytes, x->stream);
+        const CUresult r =
+            side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->device, p->bytes, x->stream)
+                 : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->device, p->host, p->bytes, x->stream);
         F8_TRY(f8_cuda_check(x->cuda, r, diag, "%s of '%s' in %s",
-                             side ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", name, f->func->name));
+                             side ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", name,
+                             f->func->name));
     }
     return F8_OK;
 }
@@ -208,8 +216,8 @@ f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag)
 
 /* ---- variables ---- */
 
-static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t bytes, const char *what,
-                          f8_diag *diag)
+static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t bytes,
+                          const char *what, f8_diag *diag)
 {
     CU_IN(what, cuMemcpyDtoHAsync_v2, to, from, bytes, x->stream);
     CU_IN(what, cuStreamSynchronize, x->stream);
@@ -286,11 +294,12 @@ static f8_status is_device_memory(f8_cuda_exec *x, const void *buffer, bool *dev
                                                          (CUdeviceptr)(uintptr_t)buffer);
     f8_cuda_leave(x->cuda);
     *device = r == CUDA_SUCCESS && (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED);
-    return r == CUDA_ERROR_INVALID_VALUE ? F8_OK : f8_cuda_check(x->cuda, r, diag, "cuPointerGetAttribute");
+    return r == CUDA_ERROR_INVALID_VALUE ? F8_OK
+                                         : f8_cuda_check(x->cuda, r, diag, "cuPointerGetAttribute");
 }
 
-f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port, void *buffer,
-                            f8_diag *diag)
+f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port,
+                            void *buffer, f8_diag *diag)
 {
     f8_live_func *f = &x->func[func];
     f8_live_port *p = &f->port[output][port];
@@ -298,8 +307,8 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
     F8_TRY(usable(x, diag));
     if (plan->var >= 0)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "port '%s' of %s carries variable '%s'; no buffer can be bound to it", plan->name,
-                       f->func->name, x->plan->var[plan->var].name);
+                       "port '%s' of %s carries variable '%s'; no buffer can be bound to it",
+                       plan->name, f->func->name, x->plan->var[plan->var].name);
     bool device = false;
     if (buffer)
         F8_TRY(is_device_memory(x, buffer, &device, diag));

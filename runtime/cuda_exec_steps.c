@@ -3,27 +3,29 @@
 
 #include <stdio.h>
 
-#define CU(call, ...)                                                                                 \
-    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of '%s' in %s",         \
+#define CU(call, ...)                                                                              \
+    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of '%s' in %s",     \
                          s->name, func->name))
 
 /* ---- kernels ---- */
 
 static f8_status broken(const f8_plan_func *func, const f8_step *s, const char *why, f8_diag *diag)
 {
-    return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "step '%s' of %s: %s", s->name, func->name, why);
+    return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "step '%s' of %s: %s", s->name, func->name,
+                   why);
 }
 
 /* The most blocks that are resident at once; the rest of the tasks go round. */
-static f8_status choose_grid(f8_cuda_exec *x, const f8_plan_func *func, const f8_step *s, f8_live_phase *l,
-                             f8_diag *diag)
+static f8_status choose_grid(f8_cuda_exec *x, const f8_plan_func *func, const f8_step *s,
+                             f8_live_phase *l, f8_diag *diag)
 {
     const f8_launch *launch = &l->phase->launch;
     int shared = 0, blocks = 0;
     if (launch->shared > (uint32_t)x->cuda->facts.shared_per_block)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "kernel '%s' of '%s' wants %u bytes of shared memory; the device has %d for a block",
-                       launch->symbol, s->name, launch->shared, x->cuda->facts.shared_per_block);
+        return f8_fail(
+            diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "kernel '%s' of '%s' wants %u bytes of shared memory; the device has %d for a block",
+            launch->symbol, s->name, launch->shared, x->cuda->facts.shared_per_block);
     CU(cuFuncGetAttribute, &shared, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, l->function);
     if (launch->shared > (uint32_t)shared)
         CU(cuFuncSetAttribute, l->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -31,24 +33,26 @@ static f8_status choose_grid(f8_cuda_exec *x, const f8_plan_func *func, const f8
     CU(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, l->function, (int)launch->threads,
        launch->shared);
     if (blocks < 1)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "kernel '%s' of '%s' (%u threads, %u bytes of shared memory) fits no multiprocessor",
-                       launch->symbol, s->name, launch->threads, launch->shared);
+        return f8_fail(
+            diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "kernel '%s' of '%s' (%u threads, %u bytes of shared memory) fits no multiprocessor",
+            launch->symbol, s->name, launch->threads, launch->shared);
     const int64_t most = (int64_t)blocks * x->cuda->facts.multiprocessors;
     l->grid = (unsigned)(l->phase->n_tasks < most ? l->phase->n_tasks : most);
     return F8_OK;
 }
 
-static f8_status make_phase(f8_cuda_exec *x, const f8_plan_func *func, const f8_step *s, f8_live_phase *l,
-                            const f8_step_phase *phase, f8_diag *diag)
+static f8_status make_phase(f8_cuda_exec *x, const f8_plan_func *func, const f8_step *s,
+                            f8_live_phase *l, const f8_step_phase *phase, f8_diag *diag)
 {
     const f8_launch *launch = &phase->launch;
     const uint64_t n = launch->n_instances;
     l->phase = phase;
-    if (!launch->symbol || launch->image >= x->plan->n_images || n < 1 || (n > 1 && !launch->multi) ||
-        phase->n_tasks < 0)
+    if (!launch->symbol || launch->image >= x->plan->n_images || n < 1 ||
+        (n > 1 && !launch->multi) || phase->n_tasks < 0)
         return broken(func, s, "its launch is broken", diag);
-    if (phase->first_arg + n * launch->n_args > s->n_args || phase->first_int + n * launch->n_ints > s->n_ints)
+    if (phase->first_arg + n * launch->n_args > s->n_args ||
+        phase->first_int + n * launch->n_ints > s->n_ints)
         return broken(func, s, "its launch takes more arguments than it has", diag);
     l->words = F8_NEW_ARRAY(&x->memory, uint64_t, 1 + n * (launch->n_args + launch->n_ints));
     l->params[0] = l->words;
@@ -90,7 +94,8 @@ static void count_step(f8_live_func *f, const f8_step *s)
     f->count.fp8_gemms += s->kind == F8_STEP_GEMM ? s->fp8 : 0;
 }
 
-static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, const f8_step *s, f8_diag *diag)
+static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, const f8_step *s,
+                           f8_diag *diag)
 {
     l->step = s;
     l->arg = F8_NEW_ARRAY(&x->memory, CUdeviceptr, s->n_args);
@@ -114,8 +119,8 @@ f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     return F8_OK;
 }
 
-/* Bytes that all three operands' addresses are multiples of. Spaces begin at 256, bound ports at 16, and
- * places keep what their shapes give: no address decides an algorithm. */
+/* Bytes that all three operands' addresses are multiples of. Spaces begin at 256, bound ports at
+ * 16, and places keep what their shapes give: no address decides an algorithm. */
 static int gemm_alignment(const f8_step *s)
 {
     int64_t low = 16;
@@ -134,8 +139,8 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
                 continue;
             snprintf(what, sizeof what, "'%s' in %s", l->step->name, x->plan->func[k].name);
             F8_TRY(f8_cublaslt_prepare(x->cuda, &x->gemms, &x->allocator, &l->step->gemm,
-                                       gemm_alignment(l->step), x->plan->gemm_workspace, what, &l->gemm,
-                                       diag));
+                                       gemm_alignment(l->step), x->plan->gemm_workspace, what,
+                                       &l->gemm, diag));
         }
     return F8_OK;
 }
@@ -156,7 +161,8 @@ static CUdeviceptr resolve(const f8_cuda_exec *x, const f8_live_func *f, const f
     return 0;
 }
 
-static void resolve_phase(const f8_cuda_exec *x, const f8_live_func *f, const f8_step *s, f8_live_phase *l)
+static void resolve_phase(const f8_cuda_exec *x, const f8_live_func *f, const f8_step *s,
+                          f8_live_phase *l)
 {
     const f8_launch *launch = &l->phase->launch;
     const f8_arg *arg = s->arg + l->phase->first_arg;

@@ -9,18 +9,18 @@
 #include "runtime/dynlib.h"
 
 /* X(enumerator, name for people, sonames): newest first. */
-#define F8_CUDA_LIBRARIES(X)                                                      \
-    X(F8_CUDA_DRIVER, "the CUDA driver", "libcuda.so.1")                          \
-    X(F8_CUDA_NVRTC, "NVRTC", "libnvrtc.so.13", "libnvrtc.so.12")                 \
-    X(F8_CUDA_CUBLASLT, "cuBLASLt", "libcublasLt.so.13", "libcublasLt.so.12")     \
-    X(F8_CUDA_NCCL, "NCCL", "libnccl.so.2")                                       \
+#define F8_CUDA_LIBRARIES(X)                                                                       \
+    X(F8_CUDA_DRIVER, "the CUDA driver", "libcuda.so.1")                                           \
+    X(F8_CUDA_NVRTC, "NVRTC", "libnvrtc.so.13", "libnvrtc.so.12")                                  \
+    X(F8_CUDA_CUBLASLT, "cuBLASLt", "libcublasLt.so.13", "libcublasLt.so.12")                      \
+    X(F8_CUDA_NCCL, "NCCL", "libnccl.so.2")                                                        \
     X(F8_CUDA_NVML, "NVML", "libnvidia-ml.so.1")
 
 typedef enum f8_cuda_library_id {
 #define X(e, name, ...) e,
     F8_CUDA_LIBRARIES(X)
 #undef X
-    F8_CUDA_N_LIBRARIES
+        F8_CUDA_N_LIBRARIES
 } f8_cuda_library_id;
 
 /* A piece that is made ready once: its first answer is every later one. */
@@ -64,15 +64,15 @@ f8_status f8_cuda_load(f8_cuda *cuda, f8_cuda_library_id id, f8_diag *diag);
 /* cuBLASLt with its handle; after f8_cuda_device. */
 f8_status f8_cuda_cublaslt(f8_cuda *cuda, f8_diag *diag);
 
-/* F8_OK, or F8_ERR_LIBRARY (out of memory: F8_ERR_MEMORY) with "CALL: NAME (text)". `call` may say of
- * what: "cuLaunchKernel of 'ln_1' in micro_step". */
+/* F8_OK, or F8_ERR_LIBRARY (out of memory: F8_ERR_MEMORY) with "CALL: NAME (text)". `call` may say
+ * of what: "cuLaunchKernel of 'ln_1' in micro_step". */
 f8_status f8_cuda_check(const f8_cuda *cuda, CUresult result, f8_diag *diag, const char *call, ...)
     __attribute__((format(printf, 4, 5)));
-f8_status f8_cublaslt_check(const f8_cuda *cuda, cublasStatus_t result, f8_diag *diag, const char *call, ...)
-    __attribute__((format(printf, 4, 5)));
+f8_status f8_cublaslt_check(const f8_cuda *cuda, cublasStatus_t result, f8_diag *diag,
+                            const char *call, ...) __attribute__((format(printf, 4, 5)));
 
-/* Make the device's context current, and give back the thread's own. Every call that needs a context
- * stands between the two, so an embedder's context is untouched. */
+/* Make the device's context current, and give back the thread's own. Every call that needs a
+ * context stands between the two, so an embedder's context is untouched. */
 f8_status f8_cuda_enter(f8_cuda *cuda, f8_diag *diag);
 void f8_cuda_leave(f8_cuda *cuda);
 

@@ -48,8 +48,8 @@ const char *const *f8_cuda_folders(const f8_cuda_paths *p, f8_arena *arena)
         add(&l, "", "");
         add_toolkit(&l, "/usr/local/cuda");
         add_toolkit(&l, "/usr/local/cuda-*");
-        /* Wheels put their files into nvidia/<name>/lib; of CUDA 13 on all share nvidia/cu13/lib, which
-         * the same pattern finds. */
+        /* Wheels put their files into nvidia/<name>/lib; of CUDA 13 on all share nvidia/cu13/lib,
+         * which the same pattern finds. */
         if (given(p->virtual_env))
             add(&l, p->virtual_env, "/lib/python3*/site-packages/nvidia/*/lib");
         if (given(p->home))

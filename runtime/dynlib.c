@@ -46,14 +46,14 @@ static bool try_load(search *s, const char *file)
     if (!handle) {
         const char *reason = dlerror();
         const size_t n = strlen(file);
-        /* That a bare name is nowhere on the loader's path is no news; a dependency that is missing is,
-         * and there the reason begins with the dependency's name. */
+        /* That a bare name is nowhere on the loader's path is no news; a dependency that is missing
+         * is, and there the reason begins with the dependency's name. */
         const bool absent = !strchr(file, '/') && reason && !strncmp(reason, file, n) &&
                             strstr(reason, "cannot open shared object file");
         if (!absent)
-            s->refused = f8_arena_printf(s->arena, "%s; %s does not load (%s)",
-                                         s->refused ? s->refused : "", file,
-                                         reason ? reason : "no reason given");
+            s->refused =
+                f8_arena_printf(s->arena, "%s; %s does not load (%s)", s->refused ? s->refused : "",
+                                file, reason ? reason : "no reason given");
         return false;
     }
     const struct link_map *map = NULL;

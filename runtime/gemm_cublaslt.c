@@ -23,9 +23,9 @@ struct f8_cublaslt_gemm {
 static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
 {
     return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
-           x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->c == y->c && x->trans_a == y->trans_a &&
-           x->trans_b == y->trans_b && x->accumulate == y->accumulate && x->has_alpha == y->has_alpha &&
-           x->fast_accumulate == y->fast_accumulate;
+           x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->c == y->c &&
+           x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->accumulate == y->accumulate &&
+           x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate;
 }
 
 static cudaDataType data_type(f8_dtype d)
@@ -40,7 +40,7 @@ static cudaDataType data_type(f8_dtype d)
 
 /* ---- descriptors ---- */
 
-#define LT(call, ...) \
+#define LT(call, ...)                                                                              \
     F8_TRY(f8_cublaslt_check(cuda, cuda->lt.call(__VA_ARGS__), diag, #call " of %s", what))
 
 static f8_status set_attribute(f8_cuda *cuda, f8_cublaslt_gemm *g, int which, const void *value,
@@ -51,21 +51,25 @@ static f8_status set_attribute(f8_cuda *cuda, f8_cublaslt_gemm *g, int which, co
 }
 
 /* A row-major [rows, columns] is a column-major [columns, rows] of the same stride. */
-static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtype type, int64_t rows,
-                             int64_t columns, int64_t stride, const char *what, f8_diag *diag)
+static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtype type,
+                             int64_t rows, int64_t columns, int64_t stride, const char *what,
+                             f8_diag *diag)
 {
     LT(cublasLtMatrixLayoutCreate, out, data_type(type), (uint64_t)columns, (uint64_t)rows, stride);
     return F8_OK;
 }
 
-static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a_scale, const void *b_scale,
-                            const char *what, f8_diag *diag)
+static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a_scale,
+                            const void *b_scale, const char *what, f8_diag *diag)
 {
-    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b_scale, sizeof b_scale, what, diag));
-    return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scale, sizeof a_scale, what, diag);
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b_scale, sizeof b_scale,
+                         what, diag));
+    return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scale, sizeof a_scale,
+                         what, diag);
 }
 
-static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what,
+                                  f8_diag *diag)
 {
     const f8_gemm_desc *d = &g->desc;
     const int32_t op_a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -75,32 +79,34 @@ static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char
     F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b, what, diag));
     if (f8_dtype_is_fp8(d->a)) {
         const int8_t fast = d->fast_accumulate;
-        F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast, what, diag));
+        F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast, what,
+                             diag));
     }
     /* The heuristic may ask whether there are scales; it does not read them. */
     if (d->has_alpha)
         F8_TRY(set_scales(cuda, g, (void *)256, (void *)256, what, diag));
-    F8_TRY(make_layout(cuda, &g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, what,
-                       diag));
-    F8_TRY(make_layout(cuda, &g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, what,
-                       diag));
+    F8_TRY(make_layout(cuda, &g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n,
+                       d->ldb, what, diag));
+    F8_TRY(make_layout(cuda, &g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k,
+                       d->lda, what, diag));
     return make_layout(cuda, &g->c, d->c, d->m, d->n, d->ldc, what, diag);
 }
 
 /* ---- choosing the algorithm ---- */
 
-static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, cublasLtMatmulPreference_t p, const char *what,
-                     cublasLtMatmulHeuristicResult_t *result, int *n, f8_diag *diag)
+static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, cublasLtMatmulPreference_t p,
+                     const char *what, cublasLtMatmulHeuristicResult_t *result, int *n,
+                     f8_diag *diag)
 {
     static const int alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = (uint64_t)g->workspace;
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->alignment;
-    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-       sizeof workspace);
-    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
-       sizeof schemes);
+    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+       &workspace, sizeof workspace);
+    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+       &schemes, sizeof schemes);
     for (int i = 0; i < 4; i++)
         LT(cublasLtMatmulPreferenceSetAttribute, p, alignments[i], &align, sizeof align);
     /* "Not supported" is how the heuristic says that it knows none. */
@@ -136,10 +142,12 @@ static f8_status read_config(f8_cuda *cuda, const cublasLtMatmulAlgo_t *algo, al
     return F8_OK;
 }
 
-/* "In place" adds parts to C in the order they arrive; "output type" rounds each part to C's type. */
+/* "In place" adds parts to C in the order they arrive; "output type" rounds each part to C's type.
+ */
 static bool deterministic(const algo_config *c)
 {
-    return c->scheme == CUBLASLT_REDUCTION_SCHEME_NONE || c->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    return c->scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
+           c->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
 static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
@@ -154,7 +162,8 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
     F8_TRY(status);
     for (int i = 0; i < n && i < CANDIDATES; i++) {
         algo_config c = {0};
-        if (result[i].state != CUBLAS_STATUS_SUCCESS || result[i].workspaceSize > (size_t)g->workspace)
+        if (result[i].state != CUBLAS_STATUS_SUCCESS ||
+            result[i].workspaceSize > (size_t)g->workspace)
             continue;
         F8_TRY(read_config(cuda, &result[i].algo, &c, what, diag));
         if (!deterministic(&c))
@@ -162,18 +171,19 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
         g->algo = result[i].algo;
         g->used = result[i].workspaceSize;
         snprintf(g->text, sizeof g->text,
-                 "algorithm %d, tile %u, stages %u, split-k %d, reduction %s, workspace %zu bytes", c.id,
-                 c.tile, c.stages, c.split_k,
+                 "algorithm %d, tile %u, stages %u, split-k %d, reduction %s, workspace %zu bytes",
+                 c.id, c.tile, c.stages, c.split_k,
                  c.scheme == CUBLASLT_REDUCTION_SCHEME_NONE ? "none" : "f32 in workspace", g->used);
         return F8_OK;
     }
     const f8_gemm_desc *d = &g->desc;
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "cuBLASLt %s has no deterministic algorithm for %s (%lld x %lld x %lld, %s x %s -> %s, "
-                   "%lld bytes of workspace; it proposed %d)",
-                   cuda->library[F8_CUDA_CUBLASLT].version, what, (long long)d->m, (long long)d->n,
-                   (long long)d->k, f8_dtype_name(d->a), f8_dtype_name(d->b), f8_dtype_name(d->c),
-                   (long long)g->workspace, n);
+    return f8_fail(
+        diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+        "cuBLASLt %s has no deterministic algorithm for %s (%lld x %lld x %lld, %s x %s -> %s, "
+        "%lld bytes of workspace; it proposed %d)",
+        cuda->library[F8_CUDA_CUBLASLT].version, what, (long long)d->m, (long long)d->n,
+        (long long)d->k, f8_dtype_name(d->a), f8_dtype_name(d->b), f8_dtype_name(d->c),
+        (long long)g->workspace, n);
 }
 
 /* ---- life ---- */
@@ -193,7 +203,8 @@ static f8_status make(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_d
 {
     const f8_target *target = f8_target_for_sm(cuda->facts.sm);
     if (!target)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no target of ours is an sm_%d", cuda->facts.sm);
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no target of ours is an sm_%d",
+                       cuda->facts.sm);
     f8_diag why = {0};
     const f8_status supported = f8_cublaslt_supports(target, &g->desc, &why);
     if (supported != F8_OK)
@@ -208,18 +219,20 @@ static f8_status make(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_d
 }
 
 f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
-                              const f8_gemm_desc *desc, int alignment, int64_t workspace, const char *what,
-                              f8_cublaslt_gemm **out, f8_diag *diag)
+                              const f8_gemm_desc *desc, int alignment, int64_t workspace,
+                              const char *what, f8_cublaslt_gemm **out, f8_diag *diag)
 {
     *out = NULL;
     for (f8_cublaslt_gemm *g = *list; g; g = g->next)
-        if (same_problem(&g->desc, desc) && g->alignment == alignment && g->workspace == workspace) {
+        if (same_problem(&g->desc, desc) && g->alignment == alignment &&
+            g->workspace == workspace) {
             *out = g;
             return F8_OK;
         }
     f8_cublaslt_gemm *g = allocator->alloc(allocator->user, sizeof *g, _Alignof(f8_cublaslt_gemm));
     if (!g)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *g);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *g);
     *g = (f8_cublaslt_gemm){.desc = *desc, .alignment = alignment, .workspace = workspace};
     const f8_status status = make(cuda, g, what, diag);
     if (status != F8_OK) {
@@ -254,7 +267,7 @@ f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a, con
     const float alpha = 1.0f, beta = g->desc.accumulate ? 1.0f : 0.0f;
     if (g->desc.has_alpha)
         F8_TRY(set_scales(cuda, g, a_scale, b_scale, what, diag));
-    LT(cublasLtMatmul, cuda->handle, g->matmul, &alpha, b, g->a, a, g->b, &beta, c, g->c, c, g->c, &g->algo,
-       workspace, (size_t)g->workspace, stream);
+    LT(cublasLtMatmul, cuda->handle, g->matmul, &alpha, b, g->a, a, g->b, &beta, c, g->c, c, g->c,
+       &g->algo, workspace, (size_t)g->workspace, stream);
     return F8_OK;
 }

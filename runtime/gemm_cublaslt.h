@@ -1,12 +1,14 @@
 /* Matrix multiplication on NVIDIA GPUs, through cuBLASLt: runtime/gemm.h's f8_gemm_desc.
  *
- * Ours is row-major, cuBLASLt's column-major: C = A B is handed over as C^T = B^T A^T, operands swapped,
- * nothing moved. Sums are f32 (never TF32). FP8 operands are multiplied by their scales by the library;
- * bf16 and f32 ones take none. C is rounded once, from the f32 sum with the old C added.
+ * Ours is row-major, cuBLASLt's column-major: C = A B is handed over as C^T = B^T A^T, operands
+ * swapped, nothing moved. Sums are f32 (never TF32). FP8 operands are multiplied by their scales by
+ * the library; bf16 and f32 ones take none. C is rounded once, from the f32 sum with the old C
+ * added.
  *
- * The algorithm is the first of cuBLASLt's heuristic answers that is deterministic: either k is not split
- * or its parts are stored in f32 in the workspace and summed by a second kernel. It depends on desc,
- * device, library version and workspace size, and never on addresses beyond their alignment. */
+ * The algorithm is the first of cuBLASLt's heuristic answers that is deterministic: either k is not
+ * split or its parts are stored in f32 in the workspace and summed by a second kernel. It depends
+ * on desc, device, library version and workspace size, and never on addresses beyond their
+ * alignment. */
 #ifndef F8_GEMM_CUBLASLT_H
 #define F8_GEMM_CUBLASLT_H
 
@@ -14,30 +16,32 @@
 #include "runtime/cuda.h"
 #include "runtime/gemm.h"
 
-/* What cuBLASLt can do, as far as it is documented: needs no library and no device. F8_ERR_UNSUPPORTED
- * with the reason; F8_ERR_INPUT for a desc that contradicts itself. */
+/* What cuBLASLt can do, as far as it is documented: needs no library and no device.
+ * F8_ERR_UNSUPPORTED with the reason; F8_ERR_INPUT for a desc that contradicts itself. */
 f8_status f8_cublaslt_supports(const f8_target *target, const f8_gemm_desc *desc, f8_diag *diag);
 
 /* A problem made ready: descriptors and the chosen algorithm. */
 typedef struct f8_cublaslt_gemm f8_cublaslt_gemm;
 
 /* After f8_cuda_device. alignment: bytes that every operand's address is a multiple of, 16 at best;
- * workspace: bytes a run may use. Equal problems of one list share one object: *list is the owner's,
- * NULL at first, and given to f8_cublaslt_release_all once. F8_ERR_UNSUPPORTED when cuBLASLt has no
- * deterministic algorithm; F8_ERR_LIBRARY with the failing call. `what` names the step in messages:
+ * workspace: bytes a run may use. Equal problems of one list share one object: *list is the
+ * owner's, NULL at first, and given to f8_cublaslt_release_all once. F8_ERR_UNSUPPORTED when
+ * cuBLASLt has no deterministic algorithm; F8_ERR_LIBRARY with the failing call. `what` names the
+ * step in messages:
  * "'fc' in micro_step". */
 f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
-                              const f8_gemm_desc *desc, int alignment, int64_t workspace, const char *what,
-                              f8_cublaslt_gemm **out, f8_diag *diag);
+                              const f8_gemm_desc *desc, int alignment, int64_t workspace,
+                              const char *what, f8_cublaslt_gemm **out, f8_diag *diag);
 void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator);
 
 /* "algorithm 66, tile 15, stages 35, split-k 1, reduction none, workspace 0 bytes" */
 const char *f8_cublaslt_describe(const f8_cublaslt_gemm *gemm);
 
-/* Enqueue. All pointers are the device's; a_scale and b_scale are NULL (taken as 1) or FP8's factors.
- * workspace is 256-byte aligned, of the size given to prepare. The device's context is current. */
-f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *gemm, const void *a, const void *b, void *c,
-                          const void *a_scale, const void *b_scale, void *workspace, void *stream,
-                          const char *what, f8_diag *diag);
+/* Enqueue. All pointers are the device's; a_scale and b_scale are NULL (taken as 1) or FP8's
+ * factors. workspace is 256-byte aligned, of the size given to prepare. The device's context is
+ * current. */
+f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *gemm, const void *a, const void *b,
+                          void *c, const void *a_scale, const void *b_scale, void *workspace,
+                          void *stream, const char *what, f8_diag *diag);
 
 #endif

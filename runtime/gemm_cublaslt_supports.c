@@ -1,5 +1,5 @@
-/* What cuBLASLt can multiply, told before anything runs: see gemm_cublaslt.h. The rules are those of
- * its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
+/* What cuBLASLt can multiply, told before anything runs: see gemm_cublaslt.h. The rules are those
+ * of its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
 #include "runtime/gemm_cublaslt.h"
 
 #define REFUSE(...) return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, __VA_ARGS__)
@@ -11,10 +11,11 @@ static f8_status check_shape(const f8_gemm_desc *d, f8_diag *diag)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "GEMM of m = %lld, n = %lld, k = %lld",
                        (long long)d->m, (long long)d->n, (long long)d->k);
     if (d->lda < columns_a || d->ldb < columns_b || d->ldc < d->n)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "GEMM's row strides %lld, %lld, %lld are less than its columns %lld, %lld, %lld",
-                       (long long)d->lda, (long long)d->ldb, (long long)d->ldc, (long long)columns_a,
-                       (long long)columns_b, (long long)d->n);
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "GEMM's row strides %lld, %lld, %lld are less than its columns %lld, %lld, %lld",
+            (long long)d->lda, (long long)d->ldb, (long long)d->ldc, (long long)columns_a,
+            (long long)columns_b, (long long)d->n);
     if (d->m > INT32_MAX || d->n > INT32_MAX || d->k > INT32_MAX)
         REFUSE("cuBLASLt takes extents up to 2^31 - 1; this GEMM has m = %lld, n = %lld, k = %lld",
                (long long)d->m, (long long)d->n, (long long)d->k);
@@ -37,8 +38,9 @@ static f8_status check_fp8(const f8_target *t, const f8_gemm_desc *d, f8_diag *d
             REFUSE("an FP8 GEMM's %s must be a multiple of %lld on %s; it is %lld", extent[i].name,
                    (long long)multiple, t->name, (long long)extent[i].value);
     if (d->ldc * (int64_t)f8_dtype_size(d->c) % 16)
-        REFUSE("rows of an FP8 GEMM's result must begin at multiples of 16 bytes; ldc is %lld of %s",
-               (long long)d->ldc, f8_dtype_name(d->c));
+        REFUSE(
+            "rows of an FP8 GEMM's result must begin at multiples of 16 bytes; ldc is %lld of %s",
+            (long long)d->ldc, f8_dtype_name(d->c));
     if (t->fp8_tn && (d->trans_a || !d->trans_b))
         REFUSE("FP8 GEMMs on %s need k as the contiguous axis of both operands (trans_a = false, "
                "trans_b = true); this one has trans_a = %s, trans_b = %s",
@@ -57,8 +59,8 @@ static f8_status check_types(const f8_gemm_desc *d, bool fp8, f8_diag *diag)
     if ((d->round_a || d->round_b))
         REFUSE("cuBLASLt does not round f32 operands to bf16 on the way in: cast them before");
     if (d->has_alpha && !fp8)
-        REFUSE("scales are multiplied in by FP8 GEMMs only; this one is of %s x %s", f8_dtype_name(d->a),
-               f8_dtype_name(d->b));
+        REFUSE("scales are multiplied in by FP8 GEMMs only; this one is of %s x %s",
+               f8_dtype_name(d->a), f8_dtype_name(d->b));
     return F8_OK;
 }
 

@@ -1,9 +1,8 @@
-/* The GPU's libraries without a GPU: our declarations against the toolkit's, where libraries are looked
- * for and what is said when they are not there, NVRTC, what cuBLASLt can do. Needs a C compiler; what
- * needs the toolkit says so and is left out where there is none. */
+/* The GPU's libraries without a GPU: our declarations against the toolkit's, where libraries are
+ * looked for and what is said when they are not there, NVRTC. Needs a C
+ * compiler; what needs the toolkit says so and is left out where there is none. */
 #include "codegen/cuda.h"
 #include "runtime/cuda.h"
-#include "runtime/gemm_cublaslt.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -85,11 +84,13 @@ static const char agreement[] =
     "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
     "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n"
     "_Static_assert(sizeof(CUdeviceptr) == 8 && sizeof(CUresult) == sizeof(int), \"\");\n"
-    "_Static_assert(sizeof(cublasStatus_t) == sizeof(int) && sizeof(cudaDataType) == sizeof(int), \"\");\n";
+    "_Static_assert(sizeof(cublasStatus_t) == sizeof(int) && sizeof(cudaDataType) == sizeof(int), "
+    "\"\");\n";
 
-static const char own_sizes[] = "#include \"runtime/cuda_api.h\"\n"
-                                "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
-                                "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n";
+static const char own_sizes[] =
+    "#include \"runtime/cuda_api.h\"\n"
+    "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
+    "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n";
 
 START_TEST(declarations_agree_with_the_toolkit)
 {
@@ -110,8 +111,9 @@ START_TEST(declarations_agree_with_the_toolkit)
                     access(header, R_OK) == 0 ? "-DNCCL" : "", include, temp) == 0);
     ck_assert(shell("cc -std=gnu17 -fsyntax-only %s -I. %s/own.c", sizes, temp) == 0);
     /* The comparison itself can fail. */
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s/agree.c 2>/dev/null",
-                    include, temp) != 0);
+    ck_assert(
+        shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s/agree.c 2>/dev/null",
+              include, temp) != 0);
 }
 END_TEST
 
@@ -122,19 +124,23 @@ static const char stand_in[] =
     "#include \"runtime/cuda_api.h\"\n"
     "#define F(r, n, p) __attribute__((weak)) r n p { return (r)0; }\nTABLE(F)\n";
 
-static void make_library(const char *folder, const char *soname, const char *table, const char *extra)
+static void make_library(const char *folder, const char *soname, const char *table,
+                         const char *extra)
 {
     ck_assert(shell("mkdir -p '%s/%s'", temp, folder) == 0);
     write_file("stand_in.c", stand_in);
     write_file("extra.c", extra);
-    ck_assert(shell("cc -std=gnu17 -w -shared -fPIC -I. -DTABLE=%s -o '%s/%s/%s' %s/stand_in.c %s/extra.c",
-                    table, temp, folder, soname, temp, temp) == 0);
+    ck_assert(
+        shell(
+            "cc -std=gnu17 -w -shared -fPIC -I. -DTABLE=%s -o '%s/%s/%s' %s/stand_in.c %s/extra.c",
+            table, temp, folder, soname, temp, temp) == 0);
 }
 
 static void make_nvrtc(const char *folder, const char *soname, int major)
 {
     char extra[128];
-    snprintf(extra, sizeof extra, "int nvrtcVersion(int *a, int *b) { *a = %d; *b = 0; return 0; }\n", major);
+    snprintf(extra, sizeof extra,
+             "int nvrtcVersion(int *a, int *b) { *a = %d; *b = 0; return 0; }\n", major);
     make_library(folder, soname, "F8_NVRTC_SYMBOLS", extra);
 }
 
@@ -142,7 +148,8 @@ static void make_driver(const char *folder, int version, int init)
 {
     char extra[160];
     snprintf(extra, sizeof extra,
-             "int cuDriverGetVersion(int *v) { *v = %d; return 0; }\nint cuInit(unsigned f) { return %d; }\n",
+             "int cuDriverGetVersion(int *v) { *v = %d; return 0; }\nint cuInit(unsigned f) { "
+             "return %d; }\n",
              version, init);
     make_library(folder, "libcuda.so.1", "F8_CUDA_SYMBOLS", extra);
 }
@@ -182,7 +189,8 @@ START_TEST(wheels)
                             "user/.local/lib/python3.12/site-packages/nvidia/cu13/lib"};
     for (int i = 0; i < 2; i++) {
         make_library(folder[i], "libnvidia-ml.so.1", "F8_NVML_SYMBOLS", "");
-        const f8_cuda_paths p = {.virtual_env = i ? NULL : below("venv"), .home = i ? below("user") : NULL};
+        const f8_cuda_paths p = {.virtual_env = i ? NULL : below("venv"),
+                                 .home = i ? below("user") : NULL};
         f8_cuda *c = create(&p);
         f8_cuda_library l;
         int found = 0;
@@ -191,7 +199,8 @@ START_TEST(wheels)
                 found = 1;
                 ck_assert_msg(l.path != NULL, "%s", l.why);
                 if (!strstr(l.path, temp))
-                    printf("note: NVML is installed here (%s): wheels' folders come after it\n", l.path);
+                    printf("note: NVML is installed here (%s): wheels' folders come after it\n",
+                           l.path);
             }
         ck_assert(found);
         f8_cuda_destroy(c);
@@ -208,10 +217,11 @@ START_TEST(nowhere_else)
     int version;
     ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
     char want[512];
-    snprintf(want, sizeof want,
-             "can't load NVRTC (libnvrtc.so.13, libnvrtc.so.12): looked in %s/empty, %s/empty/lib64, "
-             "%s/empty/lib",
-             temp, temp, temp);
+    snprintf(
+        want, sizeof want,
+        "can't load NVRTC (libnvrtc.so.13, libnvrtc.so.12): looked in %s/empty, %s/empty/lib64, "
+        "%s/empty/lib",
+        temp, temp, temp);
     ck_assert_str_eq(d.text, want);
     f8_diag again = {0};
     ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &again), F8_ERR_LIBRARY);
@@ -220,14 +230,16 @@ START_TEST(nowhere_else)
 }
 END_TEST
 
-/* The whole list is in the message; and where that is longer than a message, describe has it all. */
+/* The whole list is in the message; and where that is longer than a message, describe has it all.
+ */
 START_TEST(every_place_is_named)
 {
     char deep[900];
     memset(deep, 'd', sizeof deep - 1);
     deep[0] = '/';
     deep[sizeof deep - 1] = '\0';
-    const f8_cuda_paths p = {.cuda_home = "/first", .cuda_path = deep, .virtual_env = "/v", .home = "/h"};
+    const f8_cuda_paths p = {
+        .cuda_home = "/first", .cuda_path = deep, .virtual_env = "/v", .home = "/h"};
     f8_cuda *c = create(&p);
     f8_cuda_library l;
     int checked = 0;
@@ -237,7 +249,8 @@ START_TEST(every_place_is_named)
             continue;
         checked++;
         contains(l.why, "/first/lib64, /first/lib, /ddd");
-        contains(l.why, "the loader's path, /usr/local/cuda/lib64, /usr/local/cuda/lib, /usr/local/cuda-*/lib64");
+        contains(l.why, "the loader's path, /usr/local/cuda/lib64, /usr/local/cuda/lib, "
+                        "/usr/local/cuda-*/lib64");
         contains(l.why, "/v/lib/python3*/site-packages/nvidia/*/lib, "
                         "/h/.local/lib/python3*/site-packages/nvidia/*/lib");
         contains(l.why, "/usr/lib/python3*/dist-packages/nvidia/*/lib");
@@ -300,7 +313,8 @@ static void device_fails(const char *folder, f8_status status, const char *const
 START_TEST(no_driver)
 {
     device_fails("none", F8_ERR_LIBRARY,
-                 (const char *[]){"can't load the CUDA driver (libcuda.so.1): looked in ", "/none/lib64", NULL});
+                 (const char *[]){"can't load the CUDA driver (libcuda.so.1): looked in ",
+                                  "/none/lib64", NULL});
 }
 END_TEST
 
@@ -308,16 +322,18 @@ START_TEST(driver_too_old)
 {
     make_driver("old", 12080, 0);
     make_nvrtc("old", "libnvrtc.so.13", 13);
-    device_fails("old", F8_ERR_LIBRARY,
-                 (const char *[]){"the driver is too old: it serves CUDA 12.8, but the NVRTC found is 13.0",
-                                  "update the driver", "libraries of CUDA 12", NULL});
+    device_fails(
+        "old", F8_ERR_LIBRARY,
+        (const char *[]){"the driver is too old: it serves CUDA 12.8, but the NVRTC found is 13.0",
+                         "update the driver", "libraries of CUDA 12", NULL});
 }
 END_TEST
 
 START_TEST(driver_without_device)
 {
     make_driver("bare", 13000, 100); /* CUDA_ERROR_NO_DEVICE */
-    device_fails("bare", F8_ERR_LIBRARY, (const char *[]){"no CUDA device: the driver (CUDA 13.0", "no GPU", NULL});
+    device_fails("bare", F8_ERR_LIBRARY,
+                 (const char *[]){"no CUDA device: the driver (CUDA 13.0", "no GPU", NULL});
     make_driver("broken", 13000, 999);
     device_fails("broken", F8_ERR_LIBRARY, (const char *[]){"cuInit: CUDA error 999", NULL});
     make_driver("zero", 13000, 0); /* cuDeviceGetCount leaves 0 */
@@ -327,14 +343,15 @@ END_TEST
 
 /* ---- NVRTC, the real one ---- */
 
-static const char text[] = "#include \"fp8c.cuh\"\n"
-                           "struct k_params { float *y; const float *x; f8_i64 n, tasks; };\n"
-                           "F8_KERNEL(k, 128, 1)\n{\n"
-                           "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
-                           "        const f8_i64 i = task * 128 + f8_thread();\n"
-                           "        if (i < p.n)\n"
-                           "            p.y[i] = p.x[i] * p.x[i] + 1.0f / p.x[i];\n"
-                           "    }\n}\n";
+static const char text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct k_params { float *y; const float *x; f8_i64 n, tasks; };\n"
+    "F8_KERNEL(k, 128, 1)\n{\n"
+    "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
+    "        const f8_i64 i = task * 128 + f8_thread();\n"
+    "        if (i < p.n)\n"
+    "            p.y[i] = p.x[i] * p.x[i] + 1.0f / p.x[i];\n"
+    "    }\n}\n";
 
 static f8_cuda *real_nvrtc(void)
 {
@@ -360,8 +377,8 @@ START_TEST(nvrtc_compiles_for_every_target)
         f8_arena_init(&a, NULL);
         f8_diag d = {0};
         f8_nvrtc_result r;
-        ck_assert_msg(f8_cuda_compile(c, text, "k.cu", f8_cuda_header, "fp8c.cuh", t->name, true, &a, &r,
-                                      &d) == F8_OK,
+        ck_assert_msg(f8_cuda_compile(c, text, "k.cu", f8_cuda_header, "fp8c.cuh", t->name, true,
+                                      &a, &r, &d) == F8_OK,
                       "%s: %s", t->name, d.text);
         ck_assert(r.cubin_size > 4 && !memcmp(r.cubin, "\177ELF", 4));
         contains(r.log, "registers");
@@ -388,15 +405,15 @@ START_TEST(nvrtc_says_what_is_wrong)
     f8_nvrtc_result r;
     f8_diag d = {0}, unknown = {0};
     if (c) {
-        ck_assert_int_eq(f8_cuda_compile(c, "int x;\n/* gelu of line 7 */ int y = z;\n", "unit.cu", NULL, NULL,
-                                         "sm_90a", false, &a, &r, &d),
+        ck_assert_int_eq(f8_cuda_compile(c, "int x;\n/* gelu of line 7 */ int y = z;\n", "unit.cu",
+                                         NULL, NULL, "sm_90a", false, &a, &r, &d),
                          F8_ERR_INTERNAL);
         contains(d.text, "kernel text 'unit.cu' does not compile for sm_90a:\nunit.cu(2): error:");
         contains(d.text, "/* gelu of line 7 */ int y = z;"); /* the line itself */
         contains(r.log, "unit.cu(2): error:");
         ck_assert(!r.cubin);
-        ck_assert_int_eq(f8_cuda_compile(c, text, "k.cu", f8_cuda_header, "fp8c.cuh", "sm_20", false, &a, &r,
-                                         &unknown),
+        ck_assert_int_eq(f8_cuda_compile(c, text, "k.cu", f8_cuda_header, "fp8c.cuh", "sm_20",
+                                         false, &a, &r, &unknown),
                          F8_ERR_UNSUPPORTED);
         contains(unknown.text, "can't compile for sm_20; it knows sm_");
     }
@@ -416,8 +433,8 @@ static void *compile_one(void *user)
 {
     job *j = user;
     f8_arena_init(&j->arena, NULL);
-    j->status = f8_cuda_compile(j->cuda, text, "k.cu", f8_cuda_header, "fp8c.cuh", "sm_90a", false, &j->arena,
-                                &j->result, NULL);
+    j->status = f8_cuda_compile(j->cuda, text, "k.cu", f8_cuda_header, "fp8c.cuh", "sm_90a", false,
+                                &j->arena, &j->result, NULL);
     return NULL;
 }
 
@@ -450,90 +467,6 @@ START_TEST(nvrtc_from_several_threads)
 }
 END_TEST
 
-/* ---- what cuBLASLt can do ---- */
-
-#define SIZES(M, N, K, LDA, LDB, LDC) .m = M, .n = N, .k = K, .lda = LDA, .ldb = LDB, .ldc = LDC
-#define TYPES(A, B, C)                .a = F8_##A, .b = F8_##B, .c = F8_##C
-#define FP8_SIZES                     SIZES(32, 48, 64, 64, 64, 48), .has_alpha = true
-#define SMALL                         SIZES(3, 5, 7, 7, 5, 5)
-#define NO                            F8_ERR_UNSUPPORTED
-#define CAN                           NULL, F8_OK
-
-static const struct {
-    const char *target;
-    f8_gemm_desc desc;
-    const char *why; /* NULL: it can */
-    f8_status status;
-} can[] = {
-    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, BF16), .trans_b = true}, CAN},
-    {"sm_89", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_b = true, .accumulate = true}, CAN},
-    {"sm_120a", {FP8_SIZES, TYPES(E5M2, E4M3, F32), .trans_b = true, .fast_accumulate = true}, CAN},
-    {"sm_90a", {FP8_SIZES, TYPES(E5M2, E5M2, F32), .trans_b = true}, "two f8e5m2 operands", NO},
-    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, "k as the contiguous axis of both", NO},
-    {"sm_90a",
-     {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true},
-     "this one has trans_a = true, trans_b = true",
-     NO},
-    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, CAN},
-    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true}, CAN},
-    {"sm_90a",
-     {SIZES(33, 48, 64, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "m must be a multiple of 16 on sm_90a; it is 33",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 40, 64, 64, 64, 40), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "n must be a multiple of 16 on sm_90a; it is 40",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 56, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "k must be a multiple of 16 on sm_90a; it is 56",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 64, 72, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "lda must be a multiple of 16 on sm_90a; it is 72",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 64, 64, 72, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
-     "ldb must be a multiple of 16 on sm_90a; it is 72",
-     NO},
-    {"sm_90a",
-     {SIZES(32, 48, 64, 64, 64, 50), TYPES(E4M3, E4M3, BF16), .trans_b = true},
-     "ldc is 50 of bf16",
-     NO},
-    {"sm_90a", {FP8_SIZES, TYPES(E4M3, BF16, F32), .trans_b = true}, "f8e4m3 x bf16", NO},
-    {"sm_90a",
-     {FP8_SIZES, TYPES(E4M3, E4M3, E4M3), .trans_b = true},
-     "can't write f8e4m3: only f32 and bf16",
-     NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32)}, CAN},
-    {"sm_90a", {SMALL, TYPES(BF16, BF16, BF16)}, CAN},
-    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .accumulate = true}, CAN},
-    {"sm_90a", {SMALL, TYPES(F32, F32, BF16)}, "can't write bf16: only f32", NO},
-    {"sm_90a", {SMALL, TYPES(F32, BF16, F32)}, "f32 x bf16", NO},
-    {"sm_90a", {SMALL, TYPES(F16, F16, F32)}, "f16 x f16", NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
-    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .round_a = true}, "does not round", NO},
-    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .algorithm = F8_GEMM_ONEDNN_F32}, "onednn-f32", NO},
-    {"sm_90a",
-     {SIZES(3, 5, 7, 6, 5, 5), TYPES(F32, F32, F32)},
-     "row strides 6, 5, 5 are less than its columns 7, 5, 5",
-     F8_ERR_INPUT},
-    {"sm_90a", {SIZES(0, 5, 7, 7, 5, 5), TYPES(F32, F32, F32)}, "m = 0", F8_ERR_INPUT},
-    {"sm_90a", {SIZES(1, 1, 1l << 31, 1l << 31, 1, 1), TYPES(F32, F32, F32)}, "2^31 - 1", NO},
-    {"cpu", {SMALL, TYPES(F32, F32, F32)}, "this is for cpu", NO},
-};
-
-START_TEST(cublaslt_supports)
-{
-    f8_diag d = {0};
-    const f8_status status = f8_cublaslt_supports(f8_target_by_name(can[_i].target), &can[_i].desc, &d);
-    ck_assert_msg(status == can[_i].status, "case %d: %s", _i, d.text);
-    if (can[_i].why)
-        contains(d.text, can[_i].why);
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("cuda_libraries");
@@ -556,9 +489,6 @@ int main(void)
     tcase_add_test(t, nvrtc_compiles_for_every_target);
     tcase_add_test(t, nvrtc_says_what_is_wrong);
     tcase_add_test(t, nvrtc_from_several_threads);
-    suite_add_tcase(s, t);
-    t = tcase_create("cublaslt");
-    tcase_add_loop_test(t, cublaslt_supports, 0, sizeof can / sizeof *can);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

@@ -1,5 +1,5 @@
-/* The executor on a device: plans made by hand, run in every mode. On a GPU (FP8C_TEST_GPU) or on the
- * emulator. */
+/* The executor on a device: plans made by hand, run in every mode. On a GPU (FP8C_TEST_GPU) or on
+ * the emulator. */
 #include "runtime/cuda_internal.h"
 #include "tests/shared/cuda_bench.h"
 
@@ -26,7 +26,8 @@ START_TEST(runs)
         const f8_exec_counts n = f8_cuda_exec_count(x);
         ck_assert_int_eq(n.kernels, 16);
         ck_assert_int_eq(n.gemms, 0);
-        ck_assert_int_eq(f8_cuda_exec_planned_bytes(x), 8192 + REVERSED * 4 + 8192 + 256 + 2 * 4096);
+        ck_assert_int_eq(f8_cuda_exec_planned_bytes(x),
+                         8192 + REVERSED * 4 + 8192 + 256 + 2 * 4096);
         ck_assert_int_eq(f8_cuda_exec_peak_bytes(x), f8_cuda_exec_planned_bytes(x));
         for (uint32_t i = 0; i < 5; i++)
             ck_assert(mode[k].profile ? f8_cuda_exec_step_seconds(x, STEP, i) >= 0
@@ -82,7 +83,8 @@ START_TEST(rebinding)
     ck_assert_int_eq(c->cu.cuMemAlloc_v2(&there, 2 * BYTES), CUDA_SUCCESS);
     f8_cuda_leave(c);
     void *in = (void *)(uintptr_t)there, *out = (void *)(uintptr_t)(there + BYTES);
-    OK(f8_cuda_exec_bind(x, STEP, true, 0, in, diag)); /* the output's place is the next run's input */
+    OK(f8_cuda_exec_bind(x, STEP, true, 0, in,
+                         diag)); /* the output's place is the next run's input */
     OK(f8_cuda_exec_run(x, STEP, diag));
     model_step(&m);
     memcpy(m.x, m.y, sizeof m.x);
@@ -148,7 +150,8 @@ START_TEST(embedders_memory)
 {
     bench_open(&b);
     embedder e = {.cuda = b.device.cuda};
-    f8_cuda_exec_options o = {.device_alloc = embedder_alloc, .device_free = embedder_free, .device_user = &e};
+    f8_cuda_exec_options o = {
+        .device_alloc = embedder_alloc, .device_free = embedder_free, .device_user = &e};
     f8_cuda_exec *x = bench_create(&b, o);
     ck_assert_int_eq((int64_t)e.bytes, f8_cuda_exec_planned_bytes(x));
     OK(f8_cuda_exec_init(x, 9, diag));

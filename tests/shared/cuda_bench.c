@@ -32,7 +32,8 @@ static const char text[] =
     "        for (; task >= p.one[k].end; k++) begin = p.one[k].end;\n"
     "        const f8_i64 i = (task - begin) * 64 + f8_thread();\n"
     "        if (i < p.one[k].n) p.one[k].x[i] += (float)p.one[k].value;\n    }\n}\n"
-    /* one block turns round 16 K elements kept in 64 KiB of shared memory, more than is had unasked */
+    /* one block turns round 16 K elements kept in 64 KiB of shared memory, more than is had unasked
+     */
     "struct turn_params { float *x; f8_i64 n, tasks; };\n"
     "F8_KERNEL(turn, 64, 1)\n{\n    F8_SHARED_DYNAMIC(bytes);\n    float *near = (float *)bytes;\n"
     "    " TASKS " {\n        f8_sync();\n"
@@ -57,7 +58,10 @@ static int64_t tasks_of(int64_t n)
 static f8_step_phase launch(const char *symbol, int64_t tasks, uint32_t n_args, uint32_t n_ints)
 {
     return (f8_step_phase){.n_tasks = tasks,
-                           .launch = {.symbol = symbol, .threads = THREADS, .n_instances = 1, .n_args = n_args,
+                           .launch = {.symbol = symbol,
+                                      .threads = THREADS,
+                                      .n_instances = 1,
+                                      .n_args = n_args,
                                       .n_ints = n_ints}};
 }
 
@@ -77,8 +81,14 @@ static void make_steps(bench *b)
     f8_arg *a = b->arg;
     int64_t *i = b->ints;
     b->phase[0] = launch("twice", tasks, 2, 2);
-    b->step[0] = (f8_step){.kind = F8_STEP_KERNEL, .name = "double", .arg = a, .n_args = 2, .ints = i, .n_ints = 2,
-                           .n_phases = 1, .phase = &b->phase[0]};
+    b->step[0] = (f8_step){.kind = F8_STEP_KERNEL,
+                           .name = "double",
+                           .arg = a,
+                           .n_args = 2,
+                           .ints = i,
+                           .n_ints = 2,
+                           .n_phases = 1,
+                           .phase = &b->phase[0]};
     a[0] = at(F8_SPACE_ARENA, 0), a[1] = at(F8_SPACE_INPUT, 0);
     i[0] = N, i[1] = tasks;
     a += 2, i += 2;
@@ -92,8 +102,14 @@ static void make_steps(bench *b)
     a[0] = at(F8_SPACE_ARENA, 0), a[1] = at(F8_SPACE_ARENA, 4096);
     a += 2;
     b->phase[1] = launch("sum", tasks, 4, 2);
-    b->step[2] = (f8_step){.kind = F8_STEP_KERNEL, .name = "total", .arg = a, .n_args = 4, .ints = i, .n_ints = 2,
-                           .n_phases = 1, .phase = &b->phase[1]};
+    b->step[2] = (f8_step){.kind = F8_STEP_KERNEL,
+                           .name = "total",
+                           .arg = a,
+                           .n_args = 4,
+                           .ints = i,
+                           .n_ints = 2,
+                           .n_phases = 1,
+                           .phase = &b->phase[1]};
     a[0] = at(F8_SPACE_OUTPUT, 0), a[1] = at(F8_SPACE_ARENA, 4096);
     a[2] = at(F8_SPACE_STATE, b->var[W].offset), a[3] = at(F8_SPACE_CONST, 0);
     i[0] = N, i[1] = tasks;
@@ -101,8 +117,14 @@ static void make_steps(bench *b)
     b->phase[2] = launch("bump", tasks + tasks_of(7), 1, 3);
     b->phase[2].launch.n_instances = 2;
     b->phase[2].launch.multi = true;
-    b->step[3] = (f8_step){.kind = F8_STEP_KERNEL, .name = "bump", .arg = a, .n_args = 2, .ints = i, .n_ints = 6,
-                           .n_phases = 1, .phase = &b->phase[2]};
+    b->step[3] = (f8_step){.kind = F8_STEP_KERNEL,
+                           .name = "bump",
+                           .arg = a,
+                           .n_args = 2,
+                           .ints = i,
+                           .n_ints = 6,
+                           .n_phases = 1,
+                           .phase = &b->phase[2]};
     a[0] = at(F8_SPACE_STATE, b->var[W].offset), a[1] = at(F8_SPACE_STATE, b->var[V].offset);
     i[0] = N, i[1] = 1, i[2] = tasks, i[3] = 7, i[4] = 3, i[5] = tasks + tasks_of(7);
     a += 2, i += 6;
@@ -114,12 +136,24 @@ static void make_steps(bench *b)
         a[k] = at(F8_SPACE_STATE, b->var[U].offset);
         i[2 * k] = k ? N : REVERSED, i[2 * k + 1] = 1;
     }
-    b->step[4] = (f8_step){.kind = F8_STEP_KERNEL, .name = "turn", .arg = a, .n_args = 2, .ints = i, .n_ints = 4,
-                           .n_phases = 2, .phase = &b->phase[3]};
+    b->step[4] = (f8_step){.kind = F8_STEP_KERNEL,
+                           .name = "turn",
+                           .arg = a,
+                           .n_args = 2,
+                           .ints = i,
+                           .n_ints = 4,
+                           .n_phases = 2,
+                           .phase = &b->phase[3]};
     a += 2, i += 4;
     b->phase[5] = launch("fault", 1, 1, 1);
-    b->fault[0] = (f8_step){.kind = F8_STEP_KERNEL, .name = "bad store", .arg = a, .n_args = 1, .ints = i,
-                            .n_ints = 1, .n_phases = 1, .phase = &b->phase[5]};
+    b->fault[0] = (f8_step){.kind = F8_STEP_KERNEL,
+                            .name = "bad store",
+                            .arg = a,
+                            .n_args = 1,
+                            .ints = i,
+                            .n_ints = 1,
+                            .n_phases = 1,
+                            .phase = &b->phase[5]};
     a[0] = at(F8_SPACE_NONE, 0);
     i[0] = 1;
 }
@@ -129,20 +163,36 @@ void bench_make_plan(bench *b)
     const f8_type row = {F8_F32, 1, {N}};
     b->var[W] = (f8_plan_var){.name = "w", .type = row, .init = 3, .init_arg = 0.5, .offset = 0};
     b->var[V] = (f8_plan_var){.name = "v", .type = {F8_F32, 1, {7}}, .init = 1, .offset = 4096};
-    b->var[U] = (f8_plan_var){.name = "u", .type = {F8_F32, 2, {16, REVERSED / 16}}, .init = 3, .init_arg = 1,
+    b->var[U] = (f8_plan_var){.name = "u",
+                              .type = {F8_F32, 2, {16, REVERSED / 16}},
+                              .init = 3,
+                              .init_arg = 1,
                               .offset = 8192};
     b->in[0] = (f8_plan_port){"x", row, -1};
     b->out[0] = (f8_plan_port){"y", row, -1};
     b->out[1] = (f8_plan_port){"w", row, W};
     make_steps(b);
-    b->func[STEP] = (f8_plan_func){.name = "step", .step = b->step, .n_steps = 5, .in = b->in, .out = b->out,
-                                   .n_in = 1, .n_out = 2, .arena_bytes = 8192};
+    b->func[STEP] = (f8_plan_func){.name = "step",
+                                   .step = b->step,
+                                   .n_steps = 5,
+                                   .in = b->in,
+                                   .out = b->out,
+                                   .n_in = 1,
+                                   .n_out = 2,
+                                   .arena_bytes = 8192};
     b->func[FAULT] = (f8_plan_func){.name = "faulty", .step = b->fault, .n_steps = 1};
     b->func[NOTHING] = (f8_plan_func){.name = "nothing"};
-    b->plan = (f8_plan){.module = "check", .target = b->device.target->name, .var = b->var, .n_vars = 3,
-                        .func = b->func, .n_funcs = 3, .state_bytes = 8192 + REVERSED * 4,
-                        .constants = (uint8_t *)(uintptr_t)constants, .constants_bytes = sizeof constants,
-                        .image = &b->image, .n_images = 1};
+    b->plan = (f8_plan){.module = "check",
+                        .target = b->device.target->name,
+                        .var = b->var,
+                        .n_vars = 3,
+                        .func = b->func,
+                        .n_funcs = 3,
+                        .state_bytes = 8192 + REVERSED * 4,
+                        .constants = (uint8_t *)(uintptr_t)constants,
+                        .constants_bytes = sizeof constants,
+                        .image = &b->image,
+                        .n_images = 1};
 }
 
 void bench_open(bench *b)

@@ -1,5 +1,5 @@
-/* A plan made by hand for tests of the CUDA executor: kernels written as CUDA text, every kind of step but
- * GEMMs; and the same by plain loops. */
+/* A plan made by hand for tests of the CUDA executor: kernels written as CUDA text, every kind of
+ * step but GEMMs; and the same by plain loops. */
 #ifndef F8_TESTS_CUDA_BENCH_H
 #define F8_TESTS_CUDA_BENCH_H
 
@@ -52,11 +52,11 @@ void model_run(model *m, f8_cuda_exec *x, int round);
 
 /* ---- asserting ---- */
 
-#define OK(expr)                                              \
-    do {                                                      \
-        f8_diag d_ = {0};                                     \
-        f8_diag *diag = &d_;                                  \
-        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text); \
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        f8_diag d_ = {0};                                                                          \
+        f8_diag *diag = &d_;                                                                       \
+        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
     } while (0)
 
 void contains(const char *text, const char *part);

@@ -35,8 +35,8 @@ void cuda_device_close(cuda_device *d)
     cuda_device_fail(NULL, 0);
     f8_cuda_destroy(d->cuda);
     for (size_t i = 0; d->count && i < sizeof kinds / sizeof *kinds; i++)
-        ck_assert_msg(d->count(kinds[i]) == 0, "%lld of kind %s are left", (long long)d->count(kinds[i]),
-                      kinds[i]);
+        ck_assert_msg(d->count(kinds[i]) == 0, "%lld of kind %s are left",
+                      (long long)d->count(kinds[i]), kinds[i]);
 }
 
 void cuda_device_fail(const char *function, int n)

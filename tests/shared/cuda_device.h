@@ -1,5 +1,5 @@
-/* The device that tests of the CUDA runtime run on (tests/shared/gpu.h says which), what the emulator says of
- * leaks, failures on request, and a host allocator that counts. */
+/* The device that tests of the CUDA runtime run on (tests/shared/gpu.h says which), what the
+ * emulator says of leaks, failures on request, and a host allocator that counts. */
 #ifndef F8_TESTS_CUDA_DEVICE_H
 #define F8_TESTS_CUDA_DEVICE_H
 

@@ -1,0 +1,420 @@
+/* GEMMs on cuBLASLt against plain loops: every dtype, transposition and stride. On a GPU
+ * (FP8C_TEST_GPU) or on the emulator; only the emulator's calls fail on request.
+ *
+ * Bounds. Against a sum in double precision, with S the sum of the absolute products (scales
+ * multiplied in) and the absolute old C: any order of k products and k + 3 additions and scalings,
+ * each rounded to 24 bits or, on tensor cores, cut off there, is within S (2k + 4) 2^-23. Tensor
+ * cores of Hopper add FP8 products with 13 bits below the largest of 32: there within S (k / 32 +
+ * 2) 2^-12. A bf16 result adds one rounding, |C| 2^-8 at most. */
+#include "codegen/cuda.h"
+#include "ir/fp8.h"
+#include "ir/scalar.h"
+#include "runtime/cuda_exec.h"
+#include "runtime/gemm_cublaslt.h"
+#include "tests/shared/cuda_device.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { A, B, C, C2, SA, SB, SC, N_VARS };
+enum { ROOM = 64 * 1024 }; /* bytes of each variable */
+
+typedef struct gemm_case {
+    int m, n, k, pad; /* pad: columns that rows have to spare */
+    f8_dtype a, b, c;
+    bool trans_a, trans_b, accumulate, alpha, fast;
+    int shift; /* bytes that c begins past a multiple of 256 */
+} gemm_case;
+
+#define T true
+#define F false
+static const gemm_case cases[] = {
+    {5, 7, 3, 0, F8_F32, F8_F32, F8_F32, F, F, F, F, F, 0},
+    {5, 7, 3, 1, F8_F32, F8_F32, F8_F32, T, F, F, F, F, 4},
+    {17, 9, 33, 3, F8_F32, F8_F32, F8_F32, F, T, T, F, F, 0},
+    {16, 32, 24, 4, F8_F32, F8_F32, F8_F32, T, T, F, F, F, 0},
+    {1, 64, 40, 0, F8_F32, F8_F32, F8_F32, F, F, T, F, F, 0},
+    {64, 1, 40, 0, F8_F32, F8_F32, F8_F32, F, T, F, F, F, 0},
+    {16, 24, 32, 0, F8_BF16, F8_BF16, F8_F32, F, F, F, F, F, 0},
+    {16, 24, 32, 8, F8_BF16, F8_BF16, F8_BF16, F, T, F, F, F, 0},
+    {24, 16, 40, 8, F8_BF16, F8_BF16, F8_F32, T, F, T, F, F, 0},
+    {24, 16, 40, 0, F8_BF16, F8_BF16, F8_BF16, T, T, T, F, F, 0},
+    {13, 11, 21, 1, F8_BF16, F8_BF16, F8_BF16, F, F, F, F, F, 2},
+    {32, 48, 64, 0, F8_E4M3, F8_E4M3, F8_F32, F, T, F, T, F, 0},
+    {32, 48, 64, 16, F8_E4M3, F8_E4M3, F8_BF16, F, T, F, T, T, 0},
+    {48, 32, 80, 0, F8_E5M2, F8_E4M3, F8_F32, F, T, T, T, F, 0},
+    {16, 16, 16, 0, F8_E4M3, F8_E5M2, F8_BF16, F, T, F, F, F, 0},
+    {32, 48, 64, 0, F8_E4M3, F8_E4M3, F8_F32, F, F, F, T, F, 0}, /* not on targets with fp8_tn */
+    {32, 48, 64, 0, F8_E5M2, F8_E4M3, F8_F32, T, T, F, T, F, 0},
+};
+
+static struct {
+    cuda_device device;
+    counting host;
+    f8_allocator allocator;
+    f8_plan plan;
+    f8_plan_var var[N_VARS];
+    f8_plan_func func;
+    f8_step step[2];
+    f8_arg arg[2][5];
+    uint8_t data[N_VARS][ROOM];
+} g;
+
+static const float scale_a = 0.37f, scale_b = 2.9f, scale_c = -1.25f;
+
+/* ---- the plan: c = a b; and once more into c2, with another scale of b ---- */
+
+static f8_gemm_desc describe(const gemm_case *c)
+{
+    return (f8_gemm_desc){.m = c->m,
+                          .n = c->n,
+                          .k = c->k,
+                          .lda = (c->trans_a ? c->m : c->k) + c->pad,
+                          .ldb = (c->trans_b ? c->k : c->n) + c->pad,
+                          .ldc = c->n + c->pad,
+                          .a = c->a,
+                          .b = c->b,
+                          .c = c->c,
+                          .trans_a = c->trans_a,
+                          .trans_b = c->trans_b,
+                          .accumulate = c->accumulate,
+                          .has_alpha = c->alpha,
+                          .fast_accumulate = c->fast,
+                          .algorithm = F8_GEMM_CUBLASLT};
+}
+
+static void make_plan(const gemm_case *c)
+{
+    static const char *const names[] = {"a", "b", "c", "c2", "sa", "sb", "sc"};
+    for (int v = 0; v < N_VARS; v++) /* bytes, whatever they hold */
+        g.var[v] = (f8_plan_var){
+            .name = names[v], .type = {F8_BOOL, 1, {ROOM}}, .offset = (int64_t)v * ROOM};
+    for (int i = 0; i < 2; i++) {
+        const int at[] = {A, B, i ? C2 : C, SA, i ? SC : SB};
+        g.step[i] = (f8_step){.kind = F8_STEP_GEMM,
+                              .name = i ? "second" : "first",
+                              .arg = g.arg[i],
+                              .n_args = 5,
+                              .gemm = describe(c),
+                              .fp8 = f8_dtype_is_fp8(c->a)};
+        for (int k = 0; k < 5; k++)
+            g.arg[i][k] = (f8_arg){.space = k < 3 || c->alpha ? F8_SPACE_STATE : F8_SPACE_NONE,
+                                   .offset = (int64_t)at[k] * ROOM + (k == 2 ? c->shift : 0)};
+    }
+    g.func = (f8_plan_func){.name = "multiply", .step = g.step, .n_steps = 2};
+    g.plan = (f8_plan){.module = "check",
+                       .target = g.device.target->name,
+                       .var = g.var,
+                       .n_vars = N_VARS,
+                       .func = &g.func,
+                       .n_funcs = 1,
+                       .state_bytes = (int64_t)N_VARS * ROOM,
+                       .gemm_workspace = 4 << 20};
+}
+
+static float decode(f8_dtype type, const uint8_t *p, int64_t i)
+{
+    uint32_t bits = 0;
+    const size_t size = f8_dtype_size(type);
+    memcpy(&bits, p + (size_t)i * size, size);
+    return f8_decode(type, bits);
+}
+
+static void fill(f8_dtype type, uint8_t *p, int64_t count, uint32_t *seed)
+{
+    const size_t size = f8_dtype_size(type);
+    ck_assert((size_t)count * size + 256 <= ROOM);
+    for (int64_t i = 0; i < count; i++) {
+        *seed = *seed * 1664525u + 1013904223u;
+        const uint32_t bits = f8_encode(type, (float)(int32_t)*seed * 0x1p-31f * 3.0f, true);
+        memcpy(p + (size_t)i * size, &bits, size);
+    }
+}
+
+static void make_data(const gemm_case *c)
+{
+    const f8_gemm_desc d = describe(c);
+    uint32_t seed = 12345u + (uint32_t)(c - cases);
+    memset(g.data, 0, sizeof g.data);
+    fill(c->a, g.data[A], d.lda * (c->trans_a ? c->k : c->m), &seed);
+    fill(c->b, g.data[B], d.ldb * (c->trans_b ? c->n : c->k), &seed);
+    fill(c->c, g.data[C] + c->shift, d.ldc * c->m, &seed);
+    memcpy(g.data[C2], g.data[C], ROOM);
+    memcpy(g.data[SA], &scale_a, 4);
+    memcpy(g.data[SB], &scale_b, 4);
+    memcpy(g.data[SC], &scale_c, 4);
+}
+
+/* ---- against plain loops ---- */
+
+static void check_result(const gemm_case *c, const uint8_t *before, const uint8_t *after,
+                         double scale)
+{
+    const f8_gemm_desc d = describe(c);
+    const double unit = f8_dtype_is_fp8(c->a) && !g.device.count ? (c->k / 32 + 2) * 0x1p-12
+                                                                 : (2 * c->k + 4) * 0x1p-23;
+    const size_t size = f8_dtype_size(c->c);
+    for (int i = 0; i < c->m; i++)
+        for (int j = 0; j < d.ldc; j++) {
+            const int64_t at = i * d.ldc + j;
+            if (j >= c->n) { /* past the row: not touched */
+                ck_assert(!memcmp(before + (size_t)at * size, after + (size_t)at * size, size));
+                continue;
+            }
+            const double old = c->accumulate ? (double)decode(c->c, before, at) : 0;
+            double sum = 0, absolute = fabs(old);
+            for (int k = 0; k < c->k; k++) {
+                const float x = decode(c->a, g.data[A], c->trans_a ? k * d.lda + i : i * d.lda + k);
+                const float y = decode(c->b, g.data[B], c->trans_b ? j * d.ldb + k : k * d.ldb + j);
+                sum += (double)x * (double)y;
+                absolute += fabs((double)x * (double)y * scale);
+            }
+            const double want = sum * scale + old, got = (double)decode(c->c, after, at);
+            const double bound = absolute * unit + (c->c == F8_BF16 ? fabs(want) * 0x1p-8 : 0);
+            ck_assert_msg(fabs(got - want) <= bound,
+                          "case %td [%d, %d]: %.9g, not %.9g within %.3g", c - cases, i, j, got,
+                          want, bound);
+        }
+}
+
+static void open_device(void)
+{
+    cuda_device_open(&g.device);
+    g.allocator = counting_allocator(&g.host);
+}
+
+static void close_device(void)
+{
+    ck_assert_int_eq(g.host.blocks, 0);
+    cuda_device_close(&g.device);
+}
+
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        f8_diag d_ = {0};                                                                          \
+        f8_diag *diag = &d_;                                                                       \
+        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
+    } while (0)
+
+static void write_all(f8_cuda_exec *x)
+{
+    for (uint32_t v = 0; v < N_VARS; v++)
+        OK(f8_cuda_exec_write(x, v, g.data[v], diag));
+}
+
+START_TEST(multiplies)
+{
+    const gemm_case *c = &cases[_i];
+    static uint8_t after[2][ROOM], again[2][ROOM];
+    open_device();
+    make_plan(c);
+    const f8_gemm_desc desc = describe(c);
+    f8_diag why = {0};
+    const f8_cuda_exec_options o = {.allocator = &g.allocator};
+    f8_cuda_exec *x = NULL;
+    if (f8_dtype_is_fp8(c->a) && g.device.target->fp8_tn && (c->trans_a || !c->trans_b)) {
+        ck_assert_int_eq(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, &why),
+                         F8_ERR_UNSUPPORTED);
+        ck_assert_msg(strstr(why.text, "'first' in multiply: FP8 GEMMs on ") &&
+                          strstr(why.text, "contiguous"),
+                      "%s", why.text);
+        close_device();
+        return;
+    }
+    make_data(c);
+    OK(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, diag));
+    const char *text = f8_cuda_exec_step_algorithm(x, 0, 0);
+    ck_assert_msg(text && strstr(text, "algorithm ") && strstr(text, "reduction "), "%s",
+                  text ? text : "none");
+    ck_assert_str_eq(text, f8_cuda_exec_step_algorithm(x, 0, 1));
+    for (int round = 0; round < 2;
+         round++) { /* the graph again, from the same values: the same bits */
+        write_all(x);
+        OK(f8_cuda_exec_run(x, 0, diag));
+        OK(f8_cuda_exec_read(x, C, round ? again[0] : after[0], diag));
+        OK(f8_cuda_exec_read(x, C2, round ? again[1] : after[1], diag));
+    }
+    ck_assert(!memcmp(after, again, sizeof after));
+    const double first = c->alpha ? (double)scale_a * (double)scale_b : 1;
+    const double second = c->alpha ? (double)scale_a * (double)scale_c : 1;
+    check_result(c, g.data[C] + c->shift, after[0] + c->shift, first);
+    check_result(c, g.data[C2] + c->shift, after[1] + c->shift, second);
+    ck_assert(!memcmp(g.data[C], after[0], (size_t)c->shift));
+    const size_t end = (size_t)c->shift + (size_t)(desc.ldc * c->m) * f8_dtype_size(c->c);
+    ck_assert(!memcmp(g.data[C] + end, after[0] + end, ROOM - end));
+    const f8_exec_counts n = f8_cuda_exec_count(x);
+    ck_assert_int_eq(n.gemms, 4);
+    ck_assert_int_eq(n.fp8_gemms, f8_dtype_is_fp8(c->a) ? 4 : 0);
+    ck_assert_int_eq(n.kernels, 0);
+    f8_cuda_exec_destroy(x);
+    close_device();
+}
+END_TEST
+
+/* ---- emulator only: every call fails once ---- */
+
+static const char *const failing[] = {
+    "cublasLtMatmulDescCreate",
+    "cublasLtMatmulDescSetAttribute",
+    "cublasLtMatrixLayoutCreate",
+    "cublasLtMatmulPreferenceCreate",
+    "cublasLtMatmulPreferenceSetAttribute",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmulAlgoConfigGetAttribute",
+    "cublasLtMatmul",
+};
+
+START_TEST(every_call_can_fail)
+{
+    open_device();
+    const gemm_case *c = &cases[11];
+    make_plan(c);
+    make_data(c);
+    if (!g.device.count)
+        printf("note: on a GPU no call is made to fail\n");
+    for (int n = 1; n <= 3 && g.device.count; n++) {
+        const f8_cuda_exec_options o = {.allocator = &g.allocator};
+        f8_cuda_exec *x = NULL;
+        f8_diag d = {0};
+        cuda_device_fail(failing[_i], n);
+        f8_status status = f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, &d);
+        if (status == F8_OK)
+            status = f8_cuda_exec_run(x, 0, &d);
+        f8_cuda_exec_destroy(x);
+        cuda_device_fail(NULL, 0);
+        ck_assert_msg(n > 1 || status == F8_ERR_LIBRARY || status == F8_ERR_MEMORY, "%s: status %d",
+                      failing[_i], status);
+        if (status != F8_OK)
+            ck_assert_msg(strstr(d.text, failing[_i]) &&
+                              strstr(d.text, "in multiply: CUBLAS_STATUS_"),
+                          "%s", d.text);
+        ck_assert_int_eq(g.host.blocks, 0);
+    }
+    close_device();
+}
+END_TEST
+
+/* The handle is made once; that it could not be is said every time. */
+START_TEST(no_handle)
+{
+    open_device();
+    make_plan(&cases[0]);
+    const f8_cuda_exec_options o = {.allocator = &g.allocator};
+    if (!g.device.count)
+        printf("note: on a GPU no call is made to fail\n");
+    cuda_device_fail("cublasLtCreate", 1);
+    for (int k = 0; k < 2 && g.device.count; k++) {
+        f8_cuda_exec *x = NULL;
+        f8_diag d = {0};
+        const f8_status status = f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, &d);
+        ck_assert_msg((status == F8_ERR_LIBRARY || status == F8_ERR_MEMORY) && !x, "%s", d.text);
+        ck_assert_msg(strstr(d.text, "cublasLtCreate: CUBLAS_STATUS_") != NULL, "%s", d.text);
+    }
+    close_device();
+}
+END_TEST
+
+/* ---- what cuBLASLt can do ---- */
+
+#define SIZES(M, N, K, LDA, LDB, LDC) .m = M, .n = N, .k = K, .lda = LDA, .ldb = LDB, .ldc = LDC
+#define TYPES(A, B, C) .a = F8_##A, .b = F8_##B, .c = F8_##C
+#define FP8_SIZES SIZES(32, 48, 64, 64, 64, 48), .has_alpha = true
+#define SMALL SIZES(3, 5, 7, 7, 5, 5)
+#define NO F8_ERR_UNSUPPORTED
+#define CAN NULL, F8_OK
+
+static const struct {
+    const char *target;
+    f8_gemm_desc desc;
+    const char *why; /* NULL: it can */
+    f8_status status;
+} can[] = {
+    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, BF16), .trans_b = true}, CAN},
+    {"sm_89", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_b = true, .accumulate = true}, CAN},
+    {"sm_120a", {FP8_SIZES, TYPES(E5M2, E4M3, F32), .trans_b = true, .fast_accumulate = true}, CAN},
+    {"sm_90a", {FP8_SIZES, TYPES(E5M2, E5M2, F32), .trans_b = true}, "two f8e5m2 operands", NO},
+    {"sm_90a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, "k as the contiguous axis of both", NO},
+    {"sm_90a",
+     {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true},
+     "this one has trans_a = true, trans_b = true",
+     NO},
+    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32)}, CAN},
+    {"sm_100a", {FP8_SIZES, TYPES(E4M3, E4M3, F32), .trans_a = true, .trans_b = true}, CAN},
+    {"sm_90a",
+     {SIZES(33, 48, 64, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "m must be a multiple of 16 on sm_90a; it is 33",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 40, 64, 64, 64, 40), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "n must be a multiple of 16 on sm_90a; it is 40",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 56, 64, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "k must be a multiple of 16 on sm_90a; it is 56",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 64, 72, 64, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "lda must be a multiple of 16 on sm_90a; it is 72",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 64, 64, 72, 48), TYPES(E4M3, E4M3, F32), .trans_b = true},
+     "ldb must be a multiple of 16 on sm_90a; it is 72",
+     NO},
+    {"sm_90a",
+     {SIZES(32, 48, 64, 64, 64, 50), TYPES(E4M3, E4M3, BF16), .trans_b = true},
+     "ldc is 50 of bf16",
+     NO},
+    {"sm_90a", {FP8_SIZES, TYPES(E4M3, BF16, F32), .trans_b = true}, "f8e4m3 x bf16", NO},
+    {"sm_90a",
+     {FP8_SIZES, TYPES(E4M3, E4M3, E4M3), .trans_b = true},
+     "can't write f8e4m3: only f32 and bf16",
+     NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32)}, CAN},
+    {"sm_90a", {SMALL, TYPES(BF16, BF16, BF16)}, CAN},
+    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .accumulate = true}, CAN},
+    {"sm_90a", {SMALL, TYPES(F32, F32, BF16)}, "can't write bf16: only f32", NO},
+    {"sm_90a", {SMALL, TYPES(F32, BF16, F32)}, "f32 x bf16", NO},
+    {"sm_90a", {SMALL, TYPES(F16, F16, F32)}, "f16 x f16", NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
+    {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .has_alpha = true}, "by FP8 GEMMs only", NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .round_a = true}, "does not round", NO},
+    {"sm_90a", {SMALL, TYPES(F32, F32, F32), .algorithm = F8_GEMM_ONEDNN_F32}, "onednn-f32", NO},
+    {"sm_90a",
+     {SIZES(3, 5, 7, 6, 5, 5), TYPES(F32, F32, F32)},
+     "row strides 6, 5, 5 are less than its columns 7, 5, 5",
+     F8_ERR_INPUT},
+    {"sm_90a", {SIZES(0, 5, 7, 7, 5, 5), TYPES(F32, F32, F32)}, "m = 0", F8_ERR_INPUT},
+    {"sm_90a", {SIZES(1, 1, 1l << 31, 1l << 31, 1, 1), TYPES(F32, F32, F32)}, "2^31 - 1", NO},
+    {"cpu", {SMALL, TYPES(F32, F32, F32)}, "this is for cpu", NO},
+};
+
+START_TEST(cublaslt_supports)
+{
+    f8_diag d = {0};
+    const f8_status status =
+        f8_cublaslt_supports(f8_target_by_name(can[_i].target), &can[_i].desc, &d);
+    ck_assert_msg(status == can[_i].status, "case %d: %s", _i, d.text);
+    if (can[_i].why)
+        ck_assert_msg(strstr(d.text, can[_i].why) != NULL, "case %d: %s", _i, d.text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_gemm");
+    TCase *t = tcase_create("gemm");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, multiplies, 0, sizeof cases / sizeof *cases);
+    tcase_add_loop_test(t, every_call_can_fail, 0, sizeof failing / sizeof *failing);
+    tcase_add_test(t, no_handle);
+    tcase_add_loop_test(t, cublaslt_supports, 0, sizeof can / sizeof *can);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
