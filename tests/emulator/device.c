@@ -36,7 +36,8 @@ struct CUctx_st {
 };
 enum { MAX_CURRENT = 64 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: work in a stream may ask something of the driver. */
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static bool initialized;
 static struct CUctx_st primary;
 static f8_emu_object *objects;

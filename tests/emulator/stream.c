@@ -178,8 +178,10 @@ CUresult f8_emulator_enqueue(CUstream s, int (*call)(const void *data), const vo
 
 int f8_emulator_is_device(const void *p, size_t bytes)
 {
-    F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
-    return f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)p, bytes);
+    const CUresult entered = f8_emu_enter(__func__, F8_EMU_NO_CONTEXT);
+    const int is = !entered && f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)p, bytes);
+    f8_emu_leave(&entered);
+    return is;
 }
 
 /* ---- copies ---- */

@@ -1,0 +1,499 @@
+/* cuBLASLt's functions, as many as are used, and its limits as documented for cublasLtMatmul: what the
+ * real one refuses is refused here, by the same status. Where its answer depends on the kernels it
+ * happens to have, this one has none. */
+#include "tests/emulator/common.h"
+#include "tests/emulator/gemm.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC visibility push(default)
+F8_CUBLASLT_SYMBOLS(F8_EMU_PROTOTYPE)
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t which, const void *value,
+                                                size_t bytes);
+#pragma GCC visibility pop
+
+enum { VERSION = 130100, MAGIC = 0x66386c74, ALIGNED = 16 };
+
+struct cublasLtContext {
+    uint64_t magic;
+};
+
+struct f8_emu_matmul {
+    int compute, scale_type, trans_a, trans_b, epilogue, fast, bias_type, mode_a, mode_b;
+    const float *scale_a, *scale_b;
+    const void *bias;
+};
+
+struct f8_emu_layout {
+    int type;
+    int64_t rows, columns, stride;
+};
+
+struct f8_emu_preference {
+    uint64_t workspace;
+    uint32_t schemes, alignment[4];
+};
+
+/* ---- the driver that this belongs to ---- */
+
+typedef struct driver {
+    CUresult (*enqueue)(CUstream, int (*)(const void *), const void *, size_t);
+    int (*is_device)(const void *, size_t);
+    int (*sm)(void);
+    CUresult (*current)(CUcontext *);
+} driver;
+
+static bool find_driver(driver *d)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!lib)
+        return false;
+    *(void **)&d->enqueue = dlsym(lib, "f8_emulator_enqueue");
+    *(void **)&d->is_device = dlsym(lib, "f8_emulator_is_device");
+    *(void **)&d->sm = dlsym(lib, "f8_emulator_sm");
+    *(void **)&d->current = dlsym(lib, "cuCtxGetCurrent");
+    dlclose(lib);
+    return d->enqueue && d->is_device && d->sm && d->current;
+}
+
+/* ---- how each call begins ---- */
+
+static cublasStatus_t fails(const char *function)
+{
+    int code = CUBLAS_STATUS_INTERNAL_ERROR;
+    return f8_emu_fails(function, &code) ? code : CUBLAS_STATUS_SUCCESS;
+}
+#define F8_EMU_MAY_FAIL()                              \
+    do {                                               \
+        const cublasStatus_t asked_ = fails(__func__); \
+        if (asked_)                                    \
+            return asked_;                             \
+    } while (0)
+
+size_t cublasLtGetVersion(void)
+{
+    return VERSION;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+#define ROW(name, value) \
+    case name: return #name;
+        F8_EMU_CUBLAS_STATUSES(ROW)
+#undef ROW
+    default: return "CUBLAS_STATUS unknown";
+    }
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return cublasLtGetStatusName(status);
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    F8_EMU_MAY_FAIL();
+    driver d;
+    CUcontext context = NULL;
+    if (!find_driver(&d) || d.current(&context) || !context)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    *handle = malloc(sizeof **handle);
+    if (!*handle)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    (*handle)->magic = MAGIC;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    F8_EMU_MAY_FAIL();
+    if (!handle || handle->magic != MAGIC)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->magic = 0;
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- descriptors ---- */
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType scale_type)
+{
+    F8_EMU_MAY_FAIL();
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    (*out)->compute = compute;
+    (*out)->scale_type = scale_type;
+    (*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    (*out)->bias_type = -1; /* D's */
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    free(desc);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                              cublasLtMatmulDescAttributes_t which, const void *value,
+                                              size_t bytes)
+{
+    F8_EMU_MAY_FAIL();
+    const struct {
+        int which;
+        void *to;
+        size_t bytes;
+    } field[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &d->trans_a, 4},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &d->trans_b, 4},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue, 4},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, sizeof d->bias},
+        {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &d->bias_type, 4},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &d->scale_a, sizeof d->scale_a},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &d->scale_b, sizeof d->scale_b},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &d->mode_a, 4},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &d->mode_b, 4},
+        {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &d->fast, 1},
+    };
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        if (field[i].which == which) {
+            if (!value || bytes != field[i].bytes)
+                return CUBLAS_STATUS_INVALID_VALUE;
+            memcpy(field[i].to, value, bytes);
+            return CUBLAS_STATUS_SUCCESS;
+        }
+    f8_emu_note("cublasLtMatmulDescSetAttribute: attribute %d is not emulated", which);
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t stride)
+{
+    F8_EMU_MAY_FAIL();
+    *out = malloc(sizeof **out);
+    if (!*out)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    **out = (struct f8_emu_layout){type, (int64_t)rows, (int64_t)columns, stride};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    free(layout);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Column-major and single, and nothing else. */
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t which, const void *value,
+                                                size_t bytes)
+{
+    F8_EMU_MAY_FAIL();
+    int32_t x;
+    if (!layout || !value || bytes != sizeof x)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(&x, value, sizeof x);
+    const bool usual = (which == CUBLASLT_MATRIX_LAYOUT_ORDER && x == 0) ||
+                       (which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && x == 1);
+    return usual ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    F8_EMU_MAY_FAIL();
+    *out = malloc(sizeof **out);
+    if (!*out)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    **out = (struct f8_emu_preference){0, 7, {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    free(preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t which,
+                                                    const void *value, size_t bytes)
+{
+    F8_EMU_MAY_FAIL();
+    void *to = NULL;
+    size_t wanted = 4;
+    if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        to = &p->workspace;
+        wanted = 8;
+    } else if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+        to = &p->schemes;
+    } else if (which >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+               which <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) {
+        to = &p->alignment[which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
+    }
+    if (!to || !value || bytes != wanted)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- limits ---- */
+
+typedef struct problem {
+    const struct f8_emu_matmul *desc;
+    const struct f8_emu_layout *a, *b, *c, *d;
+    int sm;
+    int64_t m, n, k;
+} problem;
+
+static bool is_fp8(int type)
+{
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+static cublasStatus_t refuse(const char *why)
+{
+    f8_emu_note("cuBLASLt: %s", why);
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/* The extents; they must agree. */
+static cublasStatus_t shape(problem *p)
+{
+    const bool ta = p->desc->trans_a == CUBLAS_OP_T, tb = p->desc->trans_b == CUBLAS_OP_T;
+    p->m = ta ? p->a->columns : p->a->rows;
+    p->k = ta ? p->a->rows : p->a->columns;
+    p->n = tb ? p->b->rows : p->b->columns;
+    const bool good = p->k == (tb ? p->b->columns : p->b->rows) && p->c->rows == p->m &&
+                      p->c->columns == p->n && p->d->rows == p->m && p->d->columns == p->n &&
+                      p->a->stride >= p->a->rows && p->b->stride >= p->b->rows &&
+                      p->c->stride >= p->m && p->d->stride >= p->m && p->m > 0 && p->n > 0 && p->k > 0;
+    return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t check_scales(const problem *p, bool fp8)
+{
+    const struct f8_emu_matmul *d = p->desc;
+    if (!fp8)
+        return d->scale_a || d->scale_b ? refuse("scales of operands that are not FP8")
+                                        : CUBLAS_STATUS_SUCCESS;
+    if (d->mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && d->mode_b == d->mode_a)
+        return CUBLAS_STATUS_SUCCESS;
+    if (d->mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && d->mode_b == d->mode_a)
+        return p->sm == 90 ? CUBLAS_STATUS_SUCCESS : refuse("outer-vector scales are sm_90's");
+    return refuse("this scale mode is not emulated");
+}
+
+static cublasStatus_t check_fp8(const problem *p)
+{
+    const struct f8_emu_matmul *d = p->desc;
+    if (p->sm < 89)
+        return refuse("FP8 before sm_89");
+    if (!is_fp8(p->a->type) || !is_fp8(p->b->type))
+        return refuse("one operand FP8, the other not");
+    if (p->a->type == CUDA_R_8F_E5M2 && p->b->type == CUDA_R_8F_E5M2)
+        return refuse("E5M2 by E5M2");
+    if (p->sm / 10 != 10 && (d->trans_a != CUBLAS_OP_T || d->trans_b != CUBLAS_OP_N))
+        return refuse("FP8 here is TN only");
+    if (p->m % ALIGNED || p->n % ALIGNED || p->k % ALIGNED || p->a->stride % ALIGNED ||
+        p->b->stride % ALIGNED)
+        return refuse("an FP8 extent or stride that is no multiple of 16");
+    if (p->d->stride * f8_emu_element(p->d->type) % ALIGNED ||
+        p->c->stride * f8_emu_element(p->c->type) % ALIGNED)
+        return refuse("columns of C or D that begin at no multiple of 16 bytes");
+    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && d->bias_type != CUDA_R_16BF &&
+        (d->bias_type != -1 || p->d->type != CUDA_R_16BF))
+        return refuse("an FP8 GEMM's bias is bf16");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* What no algorithm does. */
+static cublasStatus_t check(const problem *p)
+{
+    const struct f8_emu_matmul *d = p->desc;
+    const bool fp8 = is_fp8(p->a->type) || is_fp8(p->b->type);
+    if (d->compute != CUBLAS_COMPUTE_32F || d->scale_type != CUDA_R_32F)
+        return refuse("only 32F compute and scale types are emulated");
+    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->epilogue != CUBLASLT_EPILOGUE_BIAS)
+        return refuse("this epilogue is not emulated");
+    if (p->d->type != CUDA_R_32F && p->d->type != CUDA_R_16BF)
+        return refuse("this type of D is not emulated");
+    if (p->c->type != p->d->type)
+        return refuse("C and D of two types");
+    const cublasStatus_t scales = check_scales(p, fp8);
+    if (scales)
+        return scales;
+    if (fp8)
+        return check_fp8(p);
+    if (p->a->type != p->b->type || (p->a->type != CUDA_R_16BF && p->a->type != CUDA_R_32F))
+        return refuse("operands of these types");
+    if (p->a->type == CUDA_R_32F && p->d->type != CUDA_R_32F)
+        return refuse("f32 operands, D not f32");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- algorithms ---- */
+
+/* Three are proposed when the preference lets them: one that splits k and adds in place (the first, as
+ * it may be on a device), one that splits k in the workspace, one that does not split. data[]: */
+enum { ALGO_MAGIC, ALGO_ID, ALGO_SCHEME, ALGO_SPLIT, ALGO_WORKSPACE, ALGO_ALIGNMENT };
+
+static cublasLtMatmulHeuristicResult_t propose(int id, int scheme, int split, size_t workspace,
+                                               uint32_t alignment)
+{
+    cublasLtMatmulHeuristicResult_t r = {.workspaceSize = workspace, .wavesCount = 1.0f};
+    r.algo.data[ALGO_MAGIC] = MAGIC;
+    r.algo.data[ALGO_ID] = (uint64_t)id;
+    r.algo.data[ALGO_SCHEME] = (uint64_t)scheme;
+    r.algo.data[ALGO_SPLIT] = (uint64_t)split;
+    r.algo.data[ALGO_WORKSPACE] = workspace;
+    r.algo.data[ALGO_ALIGNMENT] = alignment;
+    return r;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    F8_EMU_MAY_FAIL();
+    driver here;
+    if (!handle || handle->magic != MAGIC || !find_driver(&here))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (wanted < 1 || !results || !found)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    problem p = {desc, a, b, c, d, here.sm(), 0, 0, 0};
+    *found = 0;
+    cublasStatus_t s = shape(&p);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = check(&p);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return s;
+    uint32_t alignment = 256;
+    for (int i = 0; i < 4; i++)
+        if (preference->alignment[i] < alignment)
+            alignment = preference->alignment[i];
+    if (is_fp8(a->type) && alignment < ALIGNED)
+        return refuse("FP8 with pointers that need not be 16-byte aligned");
+    const size_t partial = 2 * (size_t)(p.m * p.n) * 4;
+    int n = 0;
+    if (preference->schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE)
+        results[n++] = propose(66, CUBLASLT_REDUCTION_SCHEME_INPLACE, 2, 0, alignment);
+    if (n < wanted && (preference->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) &&
+        p.k >= 4 * p.m && p.k >= 4 * p.n && partial <= preference->workspace)
+        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2, partial, alignment);
+    if (n < wanted)
+        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_NONE, 1, 0, alignment);
+    *found = n;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which,
+                                                    void *value, size_t bytes, size_t *written)
+{
+    F8_EMU_MAY_FAIL();
+    int32_t x;
+    if (!algo || algo->data[ALGO_MAGIC] != MAGIC || bytes != sizeof x)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    switch (which) {
+    case CUBLASLT_ALGO_CONFIG_ID: x = (int32_t)algo->data[ALGO_ID]; break;
+    case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: x = (int32_t)algo->data[ALGO_SPLIT]; break;
+    case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: x = (int32_t)algo->data[ALGO_SCHEME]; break;
+    case CUBLASLT_ALGO_CONFIG_TILE_ID: x = 20; break;
+    case CUBLASLT_ALGO_CONFIG_STAGES_ID: x = 8; break;
+    default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(value, &x, sizeof x);
+    if (written)
+        *written = sizeof x;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- multiplying ---- */
+
+static bool is_matrix(const driver *d, const f8_emu_matrix *x, int64_t rows, int64_t columns)
+{
+    const size_t element = (size_t)f8_emu_element(x->type);
+    return d->is_device(x->p, (size_t)((columns - 1) * x->stride + rows) * element);
+}
+
+/* Work of a stream: an f8_emu_gemm. A pointer that is not the device's is found out here, as there. */
+static int multiply(const void *data)
+{
+    f8_emu_gemm g;
+    driver d;
+    memcpy(&g, data, sizeof g);
+    if (!find_driver(&d))
+        return CUDA_ERROR_UNKNOWN;
+    const bool good =
+        is_matrix(&d, &g.a, g.a.transposed ? g.k : g.m, g.a.transposed ? g.m : g.k) &&
+        is_matrix(&d, &g.b, g.b.transposed ? g.n : g.k, g.b.transposed ? g.k : g.n) &&
+        is_matrix(&d, &g.d, g.m, g.n) && (g.beta == 0.0f || is_matrix(&d, &g.c, g.m, g.n)) &&
+        (!g.a.scale || d.is_device(g.a.scale, (size_t)(g.a.scale_each ? g.m : 1) * 4)) &&
+        (!g.b.scale || d.is_device(g.b.scale, (size_t)(g.b.scale_each ? g.n : 1) * 4)) &&
+        (!g.bias || d.is_device(g.bias, (size_t)g.m * (size_t)f8_emu_element(g.bias_type)));
+    if (!good) {
+        f8_emu_note("cublasLtMatmul: an operand is not in device memory");
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    return f8_emu_gemm_run(&g) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool aligned(const void *p, uint64_t bytes)
+{
+    return (uintptr_t)p % bytes == 0;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
+                              cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t layout_c, void *d, cublasLtMatrixLayout_t layout_d,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+                              cudaStream_t s)
+{
+    F8_EMU_MAY_FAIL();
+    driver here;
+    if (!handle || handle->magic != MAGIC || !find_driver(&here))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    problem p = {desc, layout_a, layout_b, layout_c, layout_d, here.sm(), 0, 0, 0};
+    cublasStatus_t r = shape(&p);
+    if (r == CUBLAS_STATUS_SUCCESS)
+        r = check(&p);
+    if (r != CUBLAS_STATUS_SUCCESS)
+        return r;
+    /* Without an algorithm the library asks its heuristic itself: nothing of ours does so. */
+    if (!alpha || !beta || !a || !b || !d || !algo || algo->data[ALGO_MAGIC] != MAGIC)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    const uint64_t alignment = algo->data[ALGO_ALIGNMENT];
+    if (!aligned(a, alignment) || !aligned(b, alignment) || !aligned(c, alignment) ||
+        !aligned(d, alignment) || (workspace && !aligned(workspace, 256)))
+        return refuse("a pointer less aligned than the preference said");
+    if (algo->data[ALGO_WORKSPACE] > workspace_bytes ||
+        (algo->data[ALGO_WORKSPACE] && !here.is_device(workspace, algo->data[ALGO_WORKSPACE])))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    const bool each = desc->mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    f8_emu_gemm g = {
+        .m = p.m,
+        .n = p.n,
+        .k = p.k,
+        .a = {(void *)(uintptr_t)a, layout_a->type, layout_a->stride, desc->trans_a == CUBLAS_OP_T,
+              desc->scale_a, each},
+        .b = {(void *)(uintptr_t)b, layout_b->type, layout_b->stride, desc->trans_b == CUBLAS_OP_T,
+              desc->scale_b, each},
+        .c = {(void *)(uintptr_t)c, layout_c->type, layout_c->stride, false, NULL, false},
+        .d = {d, layout_d->type, layout_d->stride, false, NULL, false},
+        .bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS ? desc->bias : NULL,
+        .bias_type = desc->bias_type == -1 ? layout_d->type : desc->bias_type,
+        .alpha = *(const float *)alpha,
+        .beta = *(const float *)beta,
+    };
+    return here.enqueue(s, multiply, &g, sizeof g) == CUDA_SUCCESS ? CUBLAS_STATUS_SUCCESS
+                                                                   : CUBLAS_STATUS_EXECUTION_FAILED;
+}

@@ -1,0 +1,166 @@
+/* See gemm.h. Panels of A (ROWS high) and of B (COLUMNS wide) are decoded to f32, DEPTH of k at a time; one
+ * block of ROWS x COLUMNS is summed in registers. Compiled with contraction: how products and sums round
+ * together is the library's own affair. */
+#include "tests/emulator/gemm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 16, COLUMNS = 6, DEPTH = 256, WIDTH = 768 };
+
+typedef float lanes __attribute__((vector_size(ROWS * sizeof(float))));
+
+int f8_emu_element(int type)
+{
+    switch (type) {
+    case CUDA_R_32F: return 4;
+    case CUDA_R_16BF: return 2;
+    case CUDA_R_8F_E4M3:
+    case CUDA_R_8F_E5M2: return 1;
+    default: return 0;
+    }
+}
+
+/* ---- decoding ---- */
+
+static float bits(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+static float decode_fp8(uint32_t code, int mantissa, int bias, uint32_t first_special)
+{
+    const uint32_t rest = code & 0x7f, exponent = rest >> mantissa;
+    const float sign = code & 0x80 ? -1.0f : 1.0f;
+    if (rest >= first_special) /* E4M3: 0x7f is NaN; E5M2: 0x7c is Inf, beyond are NaNs */
+        return bits((code & 0x80) << 24 | 0x7f800000u | (rest == 0x7c ? 0u : 0x400000u));
+    const uint32_t fraction = rest & ((1u << mantissa) - 1);
+    const float one = bits((uint32_t)(127 - bias + (exponent ? (int)exponent : 1)) << 23);
+    const float value = (float)fraction / (float)(1 << mantissa) + (exponent ? 1.0f : 0.0f);
+    return sign * value * one;
+}
+
+static float fp8_table[2][256];
+
+static void fill_tables(void)
+{
+    for (uint32_t code = 0; code < 256; code++) {
+        fp8_table[0][code] = decode_fp8(code, 3, 7, 0x7f);
+        fp8_table[1][code] = decode_fp8(code, 2, 15, 0x7c);
+    }
+}
+
+static float load(const void *p, int type, int64_t i)
+{
+    float x;
+    switch (type) {
+    case CUDA_R_32F: memcpy(&x, (const char *)p + i * 4, 4); return x;
+    case CUDA_R_16BF: return bits((uint32_t)((const uint16_t *)p)[i] << 16);
+    case CUDA_R_8F_E4M3: return fp8_table[0][((const uint8_t *)p)[i]];
+    default: return fp8_table[1][((const uint8_t *)p)[i]];
+    }
+}
+
+static uint16_t to_bf16(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return x != x ? 0x7fff : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* ---- packing: panel after panel of [k][high], zeros beyond the matrix ---- */
+
+/* `count` vectors along the panel from `first`; at[i, k] = vector first + i, element k0 + k. */
+static void pack(const f8_emu_matrix *x, bool k_contiguous, int64_t first, int64_t count, int64_t k0,
+                 int64_t depth, int high, float *to)
+{
+    const int64_t step_i = k_contiguous ? x->stride : 1, step_k = k_contiguous ? 1 : x->stride;
+    for (int64_t panel = 0; panel < count; panel += high)
+        for (int64_t k = 0; k < depth; k++)
+            for (int i = 0; i < high; i++, to++)
+                *to = panel + i < count
+                          ? load(x->p, x->type, (first + panel + i) * step_i + (k0 + k) * step_k)
+                          : 0.0f;
+}
+
+/* sum[j][i] += sum over k of a[k][i] b[k][j] */
+__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"))) static void
+block(const float *a, const float *b, int64_t depth, float *sum)
+{
+    lanes s[COLUMNS];
+    memcpy(s, sum, sizeof s);
+    for (int64_t k = 0; k < depth; k++, a += ROWS, b += COLUMNS) {
+        lanes column;
+        memcpy(&column, a, sizeof column);
+        for (int j = 0; j < COLUMNS; j++)
+            s[j] += column * b[j];
+    }
+    memcpy(sum, s, sizeof s);
+}
+
+/* ---- the result ---- */
+
+static float scale_of(const f8_emu_matrix *x, int64_t i)
+{
+    return x->scale ? x->scale[x->scale_each ? i : 0] : 1.0f;
+}
+
+/* A block of sums to D, its upper left corner at [i0, j0]. */
+static void finish(const f8_emu_gemm *g, const float *sum, int64_t i0, int64_t j0)
+{
+    for (int64_t j = j0; j < j0 + COLUMNS && j < g->n; j++)
+        for (int64_t i = i0; i < i0 + ROWS && i < g->m; i++) {
+            const float scale = g->alpha * (scale_of(&g->a, i) * scale_of(&g->b, j));
+            float x = scale * sum[(j - j0) * ROWS + (i - i0)];
+            if (g->beta != 0.0f)
+                x += g->beta * load(g->c.p, g->c.type, j * g->c.stride + i);
+            if (g->bias)
+                x += load(g->bias, g->bias_type, i);
+            const int64_t at = j * g->d.stride + i;
+            if (g->d.type == CUDA_R_32F)
+                ((float *)g->d.p)[at] = x;
+            else
+                ((uint16_t *)g->d.p)[at] = to_bf16(x);
+        }
+}
+
+static int64_t up(int64_t x, int64_t multiple)
+{
+    return (x + multiple - 1) / multiple * multiple;
+}
+
+/* All of k for `width` columns from j0: sums stay in `sums`, block after block, until k is done. */
+static void strip(const f8_emu_gemm *g, int64_t j0, int64_t width, float *a, float *b, float *sums)
+{
+    const int64_t blocks_m = up(g->m, ROWS) / ROWS, blocks_n = up(width, COLUMNS) / COLUMNS;
+    memset(sums, 0, (size_t)(blocks_m * blocks_n * ROWS * COLUMNS) * sizeof *sums);
+    for (int64_t k0 = 0; k0 < g->k; k0 += DEPTH) {
+        const int64_t depth = g->k - k0 < DEPTH ? g->k - k0 : DEPTH;
+        pack(&g->b, !g->b.transposed, j0, width, k0, depth, COLUMNS, b);
+        for (int64_t i = 0; i < blocks_m; i++) {
+            const int64_t height = g->m - i * ROWS < ROWS ? g->m - i * ROWS : ROWS;
+            pack(&g->a, g->a.transposed, i * ROWS, height, k0, depth, ROWS, a);
+            for (int64_t j = 0; j < blocks_n; j++)
+                block(a, b + j * COLUMNS * depth, depth, sums + (i * blocks_n + j) * ROWS * COLUMNS);
+        }
+    }
+    for (int64_t i = 0; i < blocks_m; i++)
+        for (int64_t j = 0; j < blocks_n; j++)
+            finish(g, sums + (i * blocks_n + j) * ROWS * COLUMNS, i * ROWS, j0 + j * COLUMNS);
+}
+
+bool f8_emu_gemm_run(const f8_emu_gemm *g)
+{
+    const int64_t width = g->n < WIDTH ? up(g->n, COLUMNS) : WIDTH;
+    const size_t panels = (size_t)DEPTH * (size_t)(ROWS + width);
+    float *work = malloc((panels + (size_t)(up(g->m, ROWS) * width)) * sizeof *work);
+    if (!work)
+        return false;
+    fill_tables();
+    for (int64_t j = 0; j < g->n; j += WIDTH)
+        strip(g, j, g->n - j < WIDTH ? g->n - j : WIDTH, work, work + DEPTH * ROWS, work + panels);
+    free(work);
+    return true;
+}
