@@ -48,14 +48,38 @@ static f8_ref source_of(f8_graph *g, f8_ref r)
     return r;
 }
 
-static f8_quantized *find_operand(f8_scaler *s, const char *linear, f8_operand kind, f8_ref source)
+/* Linears of one recipe that read one value (q, k and v of attention) share its codes: their amaxes are
+ * the same, so slots of their own would hold the same scales, and the same codes would be made again. */
+static f8_quantized *find_operand(f8_scaler *s, const char *linear, f8_operand kind, f8_ref source,
+                                  const f8_recipe *recipe)
 {
     for (size_t i = 0; i < s->n_operands; i++) {
         f8_quantized *q = &s->operand[i];
-        if (q->linear == linear && q->kind == kind && q->source == source)
+        const bool shared = kind != F8_OPERAND_DY && q->recipe == recipe;
+        if ((q->linear == linear || shared) && q->kind == kind && q->source == source)
             return q;
     }
     return NULL;
+}
+
+static bool is_input(const f8_scaler *s, const char *linear, f8_ref source)
+{
+    for (size_t i = 0; i < s->n_inputs; i++)
+        if (s->input[i].linear == linear && s->input[i].source == source)
+            return true;
+    return false;
+}
+
+static void note_input(f8_scaler *s, const char *linear, f8_ref source)
+{
+    f8_linear_input *grown = f8_arena_grow(&s->scratch, s->input, s->n_inputs, &s->input_room,
+                                           s->n_inputs + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return;
+    }
+    s->input = grown;
+    s->input[s->n_inputs++] = (f8_linear_input){linear, source};
 }
 
 static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
@@ -167,7 +191,9 @@ static f8_quantized *get_operand(f8_scaler *s, f8_graph *g, const char *linear, 
                               const f8_recipe *recipe)
 {
     const f8_ref source = source_of(g, r);
-    f8_quantized *q = find_operand(s, linear, kind, source);
+    if (kind == F8_OPERAND_X && !is_input(s, linear, source))
+        note_input(s, linear, source);
+    f8_quantized *q = find_operand(s, linear, kind, source, recipe);
     if (q)
         return q;
     f8_quantized *grown = f8_arena_grow(&s->scratch, s->operand, s->n_operands, &s->operand_room,
@@ -181,7 +207,8 @@ static f8_quantized *get_operand(f8_scaler *s, f8_graph *g, const char *linear, 
     for (size_t i = 0; i < s->n_operands; i++)
         ordinal += s->operand[i].linear == linear && s->operand[i].kind == kind;
     q = &s->operand[s->n_operands++];
-    *q = (f8_quantized){.linear = linear, .kind = kind, .ordinal = ordinal, .source = source};
+    *q = (f8_quantized){
+        .linear = linear, .recipe = recipe, .kind = kind, .ordinal = ordinal, .source = source};
     quantize_operand(s, g, q, recipe, kind == F8_OPERAND_DY ? recipe->gradient : recipe->forward);
     return q;
 }
@@ -270,7 +297,7 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
         ka = F8_OPERAND_DY;
     } else if (!strcmp(role, "wgrad")) {
         /* Which operand is x: the one fprop quantized. */
-        const bool a_is_x = find_operand(s, linear, F8_OPERAND_X, source_of(to, in[0]));
+        const bool a_is_x = is_input(s, linear, source_of(to, in[0]));
         ka = a_is_x ? F8_OPERAND_X : F8_OPERAND_DY;
         kb = a_is_x ? F8_OPERAND_DY : F8_OPERAND_X;
     }
@@ -322,7 +349,7 @@ static f8_status keep(f8_scaler *s, f8_func *f)
 static f8_status rewrite(f8_scaler *s, f8_func *f)
 {
     s->func = f;
-    s->n_operands = 0;
+    s->n_operands = s->n_inputs = 0;
     F8_TRY(f8_func_rewrite(f, scale_matmul, s));
     return s->status;
 }

@@ -26,14 +26,21 @@ typedef struct f8_slots {
     size_t n, room;
 } f8_slots;
 
-/* A quantized operand of the function being rewritten. */
+/* A quantized operand of the function being rewritten; `linear` is the first that has it. */
 typedef struct f8_quantized {
     const char *linear;
+    const f8_recipe *recipe;
     f8_operand kind;
     int ordinal;
     f8_ref source, q, scale_inv, amax;
     int64_t slot; /* index into `delayed`, or -1 */
 } f8_quantized;
+
+/* What a linear's fprop reads: tells its x from its dy in wgrad. */
+typedef struct f8_linear_input {
+    const char *linear;
+    f8_ref source;
+} f8_linear_input;
 
 typedef struct f8_scaler {
     f8_unit *u;
@@ -41,7 +48,8 @@ typedef struct f8_scaler {
     f8_slots delayed; /* in fp8.scale, fp8.amax, fp8.amax_history */
     f8_slots weights; /* of current scaling, in fp8.weight_amax */
     f8_quantized *operand; /* of the current function */
-    size_t n_operands, operand_room;
+    f8_linear_input *input; /* of the current function */
+    size_t n_operands, operand_room, n_inputs, input_room;
     f8_func *func;
     bool scan, record; /* scan: only find slots; record: write the decision trail */
     int32_t var_scale, var_amax, var_history, var_weights;

@@ -329,6 +329,40 @@ START_TEST(chunks_are_quantized_once)
 }
 END_TEST
 
+/* Linears that read one value under one recipe share its codes and its slot; under another recipe they
+ * have their own. In wgrad x keeps x's format and dy dy's. */
+START_TEST(codes_of_a_shared_value)
+{
+    static const char text[] =
+        "module m\nparam q.weight: f32[16, 32] normal(0.02)\nparam k.weight: f32[32, 16] normal(0.02)\n"
+        "param v.weight: f32[16, 32] normal(0.02)\nfunc forward(%x: f32[48, 16]) -> (%loss: f32[]) {\n"
+        "  %h = tanh(%x)\n  %q = linear(%h, q.weight)\n"
+        "  %k = linear(%h, k.weight) {transpose_b = true}\n  %v = linear(%h, v.weight)\n"
+        "  return reshape(reduce_sum(reduce_sum(mul(mul(%q, %k), %v)) {axis = 0})) {shape = []}\n}\n";
+    char whole[1024];
+    test_unit t;
+    snprintf(whole, sizeof whole, "%s%s", text, _i ? "recipe \"*\" = auto\nrecipe \"v\" = current\n" : "");
+    test_unit_parse(&t, whole, "delayed");
+    test_pass(&t, f8_pass_precision);
+    test_pass(&t, f8_pass_autodiff);
+    test_pass(&t, f8_pass_scaling);
+    const f8_func *step = test_func(&t, "micro_step");
+    ck_assert_int_eq(test_count(step, F8_OP_SCALED_MATMUL, NULL), 6); /* x is an input: no dgrad */
+    ck_assert_int_eq(test_count(step, F8_OP_QUANTIZE, NULL), _i ? 8 : 7); /* x, three weights, three dy */
+    const int32_t scale = f8_module_find_var(t.unit.module, "fp8.scale");
+    ck_assert_int_ge(scale, 0);
+    ck_assert_int_eq(t.unit.module->var[scale].type.dim[0], _i ? 5 : 7);
+    const f8_graph *g = step->graph;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (!strcmp(f8_attr_s(g, r, F8_A_ROLE), "wgrad")) {
+            const f8_dtype a = f8_type_of(g, f8_at(g, r)->in[0])->dtype,
+                           b = f8_type_of(g, f8_at(g, r)->in[2])->dtype;
+            ck_assert_int_ne(a, b);
+        }
+    test_unit_end(&t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("passes");
@@ -343,6 +377,7 @@ int main(void)
     tcase_add_loop_test(t, chunks_of_rows, 0, 2);
     tcase_add_test(t, chunked_values);
     tcase_add_test(t, chunks_are_quantized_once);
+    tcase_add_loop_test(t, codes_of_a_shared_value, 0, 2);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
