@@ -105,6 +105,8 @@ $(EMULATOR_LIBRARIES):
 	@echo "  link $@"
 	@$(CC) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -o $@ $(filter %.o,$^) -ldl -lm -lpthread
 emulator $(EMULATOR): $(EMULATOR_LIBRARIES)
+	@mkdir -p $(BUILD)
+	@[ -e $(BUILD)/emulator ] || ln -s ../$(EMULATOR) $(BUILD)/emulator
 
 # The text trained on: this project's own sources and documents, which any clone has.
 TEXT := $(BUILD)/run.txt

@@ -35,6 +35,13 @@ void emu_open(emu *e)
     ck_assert_int_eq(e->cu.cuStreamCreate(&e->stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
 }
 
+void emu_open_gemm(f8_cublaslt_api *lt)
+{
+    static const char *const names[] = {F8_CUBLASLT_SYMBOLS(F8_CUDA_API_NAME)};
+    void *lib;
+    fill(lt, names, sizeof names / sizeof *names, "build/emulator/libcublasLt.so.13", &lib);
+}
+
 void emu_close(emu *e)
 {
     CUcontext context;

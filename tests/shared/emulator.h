@@ -17,6 +17,9 @@ typedef struct emu {
 void emu_open(emu *e);
 void emu_close(emu *e); /* everything on the device goes */
 
+/* cuBLASLt too. */
+void emu_open_gemm(f8_cublaslt_api *lt);
+
 /* Device memory, fresh or with these bytes; gone with the context. */
 CUdeviceptr emu_alloc(emu *e, size_t bytes);
 CUdeviceptr emu_upload(emu *e, const void *from, size_t bytes);
