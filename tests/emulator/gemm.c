@@ -85,19 +85,33 @@ static void pack(const f8_emu_matrix *x, bool k_contiguous, int64_t first, int64
                           : 0.0f;
 }
 
-/* sum[j][i] += sum over k of a[k][i] b[k][j] */
-__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default"))) static void
-block(const float *a, const float *b, int64_t depth, float *sum)
-{
-    lanes s[COLUMNS];
-    memcpy(s, sum, sizeof s);
-    for (int64_t k = 0; k < depth; k++, a += ROWS, b += COLUMNS) {
-        lanes column;
-        memcpy(&column, a, sizeof column);
-        for (int j = 0; j < COLUMNS; j++)
-            s[j] += column * b[j];
+/* sum[j][i] += sum over k of a[k][i] b[k][j], for one CPU: written out thrice, since gcc splits vectors
+ * before it makes a function's clones. */
+#define BLOCK(name, cpu)                                                                              \
+    __attribute__((target(cpu))) static void name(const float *a, const float *b, int64_t depth,      \
+                                                  float *sum)                                         \
+    {                                                                                                 \
+        lanes s[COLUMNS];                                                                             \
+        memcpy(s, sum, sizeof s);                                                                     \
+        for (int64_t k = 0; k < depth; k++, a += ROWS, b += COLUMNS) {                                \
+            lanes column;                                                                             \
+            memcpy(&column, a, sizeof column);                                                        \
+            for (int j = 0; j < COLUMNS; j++)                                                         \
+                s[j] += column * b[j];                                                                \
+        }                                                                                             \
+        memcpy(sum, s, sizeof s);                                                                     \
     }
-    memcpy(sum, s, sizeof s);
+BLOCK(block_avx512, "avx512f")
+BLOCK(block_avx2, "avx2,fma")
+BLOCK(block_any, "sse2")
+
+typedef void block_function(const float *a, const float *b, int64_t depth, float *sum);
+
+static block_function *choose_block(void)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        return block_avx512;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? block_avx2 : block_any;
 }
 
 /* ---- the result ---- */
@@ -134,6 +148,7 @@ static int64_t up(int64_t x, int64_t multiple)
 /* All of k for `width` columns from j0: sums stay in `sums`, block after block, until k is done. */
 static void strip(const f8_emu_gemm *g, int64_t j0, int64_t width, float *a, float *b, float *sums)
 {
+    block_function *block = choose_block();
     const int64_t blocks_m = up(g->m, ROWS) / ROWS, blocks_n = up(width, COLUMNS) / COLUMNS;
     memset(sums, 0, (size_t)(blocks_m * blocks_n * ROWS * COLUMNS) * sizeof *sums);
     for (int64_t k0 = 0; k0 < g->k; k0 += DEPTH) {
