@@ -159,7 +159,12 @@ END_TEST
 
 /* ---- running programs ---- */
 
-enum { GRAPHS = 150 };
+/* FP8C_GRAPHS: how many random graphs. */
+static uint64_t graphs(void)
+{
+    const char *n = getenv("FP8C_GRAPHS");
+    return n ? strtoull(n, NULL, 10) : 150;
+}
 
 static f8_module *random_module(f8_unit *u, uint64_t seed, f8_arena *arena, f8_diag *diag)
 {
@@ -281,7 +286,7 @@ END_TEST
 START_TEST(random_graphs_keep_bits)
 {
     int rounded = 0, transposed = 0, padded = 0;
-    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
+    for (uint64_t seed = 1; seed <= graphs(); seed++) {
         f8_arena arena[2];
         f8_diag diag[2];
         f8_unit u[2];
@@ -321,9 +326,9 @@ START_TEST(random_graphs_keep_bits)
         for (int i = 0; i < 2; i++)
             f8_arena_end(&arena[i]);
     }
-    ck_assert_int_gt(rounded, 50);
-    ck_assert_int_gt(transposed, 100);
-    ck_assert_int_gt(padded, 0);
+    ck_assert_uint_gt(3 * (uint64_t)rounded, graphs());
+    ck_assert_uint_gt(3 * (uint64_t)transposed, 2 * graphs());
+    ck_assert(padded > 0 || graphs() < 100);
 }
 END_TEST
 
@@ -462,7 +467,7 @@ int main(void)
 {
     Suite *s = suite_create("cuda passes");
     TCase *t = tcase_create("cuda passes");
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 120 + (double)graphs());
     tcase_add_loop_test(t, products_as_the_target_takes_them, 0, N_PRODUCTS);
     tcase_add_loop_test(t, refused_products, 0, 2);
     tcase_add_test(t, refused_linear);

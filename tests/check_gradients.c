@@ -89,6 +89,8 @@ static const gradient_case cases[] = {
      "matmul(a, mul(b, b), mul(c, c)) {transpose_a = true, "
      "transpose_b = true}"},
     {F8_OP_MATMUL, "a: 4; b: 4, 5", "", "matmul(a, b)"},
+    {F8_OP_MATMUL, "a: 3, 4; b: 4, 5", "",
+     "mul(cast(matmul(mul(a, a), b) {to = bf16}) {to = f32}, 0.7)"},
     {F8_OP_ATTENTION, "q: 2, 5, 8; k: 2, 5, 8; v: 2, 5, 8", "",
      "attention(mul(q, 2), k, v) {heads = 2}"},
     {F8_OP_ATTENTION, "q: 1, 5, 8; k: 1, 5, 4; v: 1, 5, 4", "",

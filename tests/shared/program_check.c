@@ -180,11 +180,19 @@ static f8_place part_place(const judge *j, f8_ref c, uint32_t which)
     return p;
 }
 
+/* The value that was written, under reshapes that see it as `r`. */
+static f8_ref written_as(const judge *j, f8_ref r)
+{
+    while (j->written[r] < 0 && f8_at(j->g, r)->op == F8_OP_RESHAPE)
+        r = f8_at(j->g, r)->in[0];
+    return r;
+}
+
 static bool is_inside(const judge *j, f8_ref c, uint32_t i)
 {
     const f8_ref r = f8_at(j->g, c)->in[i];
     const f8_place want = part_place(j, c, i);
-    if (want.space == F8_SPACE_NONE || j->written[r] <= 0)
+    if (want.space == F8_SPACE_NONE || j->written[written_as(j, r)] <= 0)
         return false;
     const region a = region_of(j, r, &want), b = region_of(j, r, &j->p->place[r]);
     return same_region(&a, &b);
@@ -255,7 +263,8 @@ static bool may_share_moment(const judge *j, const reading *by, f8_ref read, con
     if (!by->phase)
         return false;
     const region a = region_of(j, read, &j->p->place[read]);
-    return same_region(&a, &w->at) && j->g->node[w->value].op != F8_OP_TRANSPOSE && n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING &&
+    return same_region(&a, &w->at) && j->g->node[w->value].op != F8_OP_TRANSPOSE &&
+           n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING &&
            f8_dtype_size(f8_type_of(j->g, read)->dtype) ==
                f8_dtype_size(f8_type_of(j->g, w->value)->dtype);
 }
@@ -290,7 +299,8 @@ static f8_status check_content(judge *j, f8_ref value, f8_ref read, const readin
     for (uint32_t i = 0; i < n->n_in; i++) {
         f8_status s;
         if (is_inside(j, value, i)) {
-            s = check_content(j, n->in[i], n->in[i], by);
+            const f8_ref part = written_as(j, n->in[i]);
+            s = check_content(j, part, part, by);
         } else {
             f8_place place = part_place(j, value, i);
             const f8_ref part = place.space ? n->in[i] : value;
