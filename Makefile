@@ -85,16 +85,17 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
-# Stand-ins for the driver, NVRTC and cuBLASLt (tests/emulator/README.md): the same plain build for every
+# Stand-ins for the driver, NVRTC, cuBLASLt and cuDNN (tests/emulator/README.md): the same plain build for every
 # VARIANT, since fibers and handled faults are nothing for sanitizers.
 EMULATOR := build/emulator
 EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra -Werror -fvisibility=hidden -fPIC -I. \
                   -MMD -MP
-EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13)
+EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9)
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
 $(EMULATOR)/libcuda.so.1: $(call emulated,block device fiber memory module stream warp)
 $(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile)
 $(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt gemm)
+$(EMULATOR)/libcudnn.so.9: $(call emulated,cudnn/descriptor cudnn/engine cudnn/evaluate)
 EMULATOR_FLAGS_gemm := -O3 -ffp-contract=fast
 $(EMULATOR)/obj/%.o: tests/emulator/%.c
 	@mkdir -p $(@D)

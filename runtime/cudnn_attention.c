@@ -341,6 +341,8 @@ static f8_status choose_engine(f8_cudnn_attention *a, int64_t limit, f8_diag *di
         f8_status s = take_engine(a, &list[i], limit, &d);
         if (s == F8_OK)
             return F8_OK;
+        if (s != F8_ERR_UNSUPPORTED) /* something broke: no reason to take another's bits */
+            return f8_fail(diag, s, F8_NOWHERE, "%s", d.text);
         if (!first.status)
             first = d;
         a->plan = NULL;
