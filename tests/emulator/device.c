@@ -177,6 +177,12 @@ static int n_devices(void)
     return f8_emu_setting("FP8C_EMULATOR_DEVICES", 1) > 0 ? 1 : 0;
 }
 
+static int multiprocessors(void)
+{
+    const int64_t n = f8_emu_setting("FP8C_EMULATOR_MULTIPROCESSORS", F8_EMU_MULTIPROCESSORS);
+    return n >= 1 && n <= 1024 ? (int)n : F8_EMU_MULTIPROCESSORS;
+}
+
 CUresult cuInit(unsigned flags)
 {
     F8_EMU_ENTER(F8_EMU_NO_CONTEXT);
@@ -245,7 +251,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice dev
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: *value = INT32_MAX; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *value = F8_EMU_SHARED_DEFAULT; break;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *value = F8_EMU_WARP; break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = F8_EMU_MULTIPROCESSORS; break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = multiprocessors(); break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = d->threads; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = d->sm / 10; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = d->sm % 10; break;

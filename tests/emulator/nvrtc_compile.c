@@ -39,10 +39,10 @@ enum { FOLDER_ROOM = 512, PATH_ROOM = 1024, MOST_CACHED = 4096 };
 /* What matters: no contraction, no vectors of the host's that change a result (there are none: every
  * operation is IEEE's), a trap at a misaligned access, no header but ours. */
 static const char *const fixed_options[] = {
-    "-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-nostdinc", "-nostdinc++",
+    "-x", "c++", "-std=c++17", "-w", "-fPIC", "-shared", "-nostdinc", "-nostdinc++",
     "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno",
     "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
-    "-fsanitize=alignment", "-fstack-clash-protection", "-nostartfiles", "-nostdlib++"};
+    "-fsanitize=alignment", "-fstack-clash-protection", "-nostartfiles"};
 enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 
 /* ---- files ---- */
@@ -113,6 +113,11 @@ static size_t options(const compiler *c, const char **out)
     size_t n = 0;
     for (; n < N_FIXED; n++)
         out[n] = fixed_options[n];
+    static const char *const level[] = {"-O0", "-O1", "-O2"};
+    const int64_t asked = f8_emu_setting("FP8C_EMULATOR_OPTIMIZE", 1);
+    out[n++] = level[asked >= 0 && asked <= 2 ? asked : 1];
+    if (c->clang)
+        out[n++] = "-nostdlib++";
     out[n++] = c->clang ? "-fsanitize-trap=alignment" : "-fsanitize-undefined-trap-on-error";
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         out[n++] = "-mavx2";
