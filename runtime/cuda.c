@@ -257,7 +257,7 @@ static f8_status driver_serves(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
     return f8_fail(
         d, F8_ERR_LIBRARY, F8_NOWHERE,
         "the driver is too old: it serves CUDA %s, but the %s found is %s (%s); update the "
-        "driver, or point FP8C_CUDA_PATH at libraries of CUDA %d",
+        "driver, or point CUDA_HOME at a toolkit of CUDA %d",
         c->library[F8_CUDA_DRIVER].version, libraries[id].name, c->library[id].version,
         c->library[id].file.name, c->library[F8_CUDA_DRIVER].major);
 }

@@ -150,6 +150,16 @@ static bool deterministic(const algo_config *c)
            c->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
+static const char *scheme_name(uint32_t scheme)
+{
+    switch (scheme) {
+    case CUBLASLT_REDUCTION_SCHEME_NONE: return "none";
+    case CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: return "f32 in workspace";
+    case CUBLASLT_REDUCTION_SCHEME_INPLACE: return "in place";
+    default: return "in the result's type";
+    }
+}
+
 static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
 {
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
@@ -172,8 +182,7 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
         g->used = result[i].workspaceSize;
         snprintf(g->text, sizeof g->text,
                  "algorithm %d, tile %u, stages %u, split-k %d, reduction %s, workspace %zu bytes",
-                 c.id, c.tile, c.stages, c.split_k,
-                 c.scheme == CUBLASLT_REDUCTION_SCHEME_NONE ? "none" : "f32 in workspace", g->used);
+                 c.id, c.tile, c.stages, c.split_k, scheme_name(c.scheme), g->used);
         return F8_OK;
     }
     const f8_gemm_desc *d = &g->desc;

@@ -325,7 +325,17 @@ START_TEST(driver_too_old)
     device_fails(
         "old", F8_ERR_LIBRARY,
         (const char *[]){"the driver is too old: it serves CUDA 12.8, but the NVRTC found is 13.0",
-                         "update the driver", "libraries of CUDA 12", NULL});
+                         "update the driver", "point CUDA_HOME at a toolkit of CUDA 12", NULL});
+    /* cuBLASLt is asked too: its major version is CUDA's. */
+    make_driver("half", 12080, 0);
+    make_library("half", "libcublasLt.so.13", "F8_CUBLASLT_SYMBOLS",
+                 "#include <stddef.h>\nsize_t cublasLtGetVersion(void) { return 130100; }\n");
+    device_fails("half", F8_ERR_LIBRARY,
+                 (const char *[]){"it serves CUDA 12.8, but the cuBLASLt found is 13.1.0", NULL});
+    /* A minor version behind is no reason. */
+    make_driver("minor", 12040, 100);
+    make_nvrtc("minor", "libnvrtc.so.12", 12);
+    device_fails("minor", F8_ERR_LIBRARY, (const char *[]){"no CUDA device", NULL});
 }
 END_TEST
 
