@@ -21,7 +21,6 @@ struct f8_cudnn_attention {
         kept[MAX_DESCRIPTORS]; /* the graph's and the engine's; the plan may refer to them */
     int n_kept;
     f8_cudnn_ref tensor[F8_CUDNN_MAX_TENSORS], operations, plan; /* among the kept */
-    f8_cudnn_ref pack;
     f8_cudnn_engine engine;
     int64_t plan_workspace;
     float value[F8_CUDNN_FIXED]; /* of the graph's host scalars */
@@ -397,7 +396,6 @@ void f8_cudnn_attention_destroy(f8_cudnn_attention *a)
 {
     if (!a)
         return;
-    f8_cudnn_destroy(a->c, &a->pack);
     while (a->n_kept)
         f8_cudnn_destroy(a->c, &a->kept[--a->n_kept]);
     f8_allocator al = a->allocator;
@@ -425,17 +423,17 @@ void f8_cudnn_attention_text(const f8_cudnn_attention *a, char text[F8_CUDNN_TEX
                       (long long)a->engine.knob[i].value);
 }
 
-f8_status f8_cudnn_attention_bind(f8_cudnn_attention *a, void *const *pointers, void *workspace,
-                                  f8_diag *diag)
+f8_status f8_cudnn_attention_bind(const f8_cudnn_attention *a, void *const *pointers,
+                                  void *workspace, f8_cudnn_ref *out, f8_diag *diag)
 {
-    const f8_cudnn *c = a->c;
     int64_t id[F8_CUDNN_FIXED], n = 0;
     void *at[F8_CUDNN_FIXED];
+    *out = NULL;
     for (int i = 0; i < F8_CUDNN_FIXED; i++) {
         const f8_cudnn_tensor *t = &a->graph.tensor[i];
         if (!t->used)
             continue;
-        void *p = t->value              ? (void *)&a->value[i]
+        void *p = t->value              ? (void *)(uintptr_t)&a->value[i]
                   : i == F8_CUDNN_DELTA ? (char *)workspace + aligned(a->plan_workspace)
                                         : pointers[i];
         if (!t->value && (!p || (uintptr_t)p % 16))
@@ -447,24 +445,24 @@ f8_status f8_cudnn_attention_bind(f8_cudnn_attention *a, void *const *pointers, 
     if ((uintptr_t)workspace % ALIGN || (!workspace && f8_cudnn_attention_workspace(a)))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "cuDNN attention: the workspace is not 256-byte aligned");
-    f8_cudnn_destroy(c, &a->pack);
     const f8_cudnn_attribute pack[] = {
         {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, id},
         {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, at},
         ATTRIBUTE(VARIANT_PACK_WORKSPACE, VOID_PTR, workspace)};
-    return f8_cudnn_make(c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "the arguments", 3, pack,
-                         &a->pack, diag);
+    return f8_cudnn_make(a->c, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "the arguments", 3, pack, out,
+                         diag);
 }
 
-f8_status f8_cudnn_attention_run(f8_cudnn_attention *a, void *stream, f8_diag *diag)
+f8_status f8_cudnn_attention_run(const f8_cudnn_attention *a, f8_cudnn_ref arguments, void *stream,
+                                 f8_diag *diag)
 {
     const f8_cudnn *c = a->c;
-    if (!c->handle || !a->pack)
+    if (!c->handle || !arguments)
         return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
                        "cuDNN attention: run before start and bind");
     int rc = c->api.cudnnSetStream(c->handle, stream);
     if (rc)
         return f8_cudnn_refused(c, rc, "cudnnSetStream", diag);
-    rc = c->api.cudnnBackendExecute(c->handle, a->plan, a->pack);
+    rc = c->api.cudnnBackendExecute(c->handle, a->plan, arguments);
     return rc ? f8_cudnn_refused(c, rc, "cudnnBackendExecute", diag) : F8_OK;
 }

@@ -61,12 +61,15 @@ const f8_cudnn_engine *f8_cudnn_attention_engine(const f8_cudnn_attention *a);
 enum { F8_CUDNN_TEXT = 256 };
 void f8_cudnn_attention_text(const f8_cudnn_attention *a, char text[F8_CUDNN_TEXT]);
 
-/* Set the memory runs use: device pointers q, k, v, o, lse (and do, dq, dk, dv: nine for backward),
- * the tensors' bases 16-byte aligned, and the workspace, 256-byte aligned. F8_ERR_INPUT,
- * F8_ERR_LIBRARY. */
-f8_status f8_cudnn_attention_bind(f8_cudnn_attention *a, void *const *pointers, void *workspace,
-                                  f8_diag *diag);
-/* Enqueue on a CUstream, which may be capturing; after a bind. F8_ERR_LIBRARY. */
-f8_status f8_cudnn_attention_run(f8_cudnn_attention *a, void *stream, f8_diag *diag);
+/* The arguments of runs, one of these for each place a prepared problem is used in: device pointers
+ * q, k, v, o, lse (and do, dq, dk, dv: nine for backward), the tensors' bases 16-byte aligned, and
+ * the workspace, 256-byte aligned. f8_cudnn_destroy ends it, before the problem. F8_ERR_INPUT,
+ * F8_ERR_LIBRARY; *out is NULL then. */
+f8_status f8_cudnn_attention_bind(const f8_cudnn_attention *a, void *const *pointers,
+                                  void *workspace, f8_cudnn_ref *out, f8_diag *diag);
+/* Enqueue on a CUstream, which may be capturing: problem and arguments then live as long as the
+ * graph. F8_ERR_LIBRARY. */
+f8_status f8_cudnn_attention_run(const f8_cudnn_attention *a, f8_cudnn_ref arguments, void *stream,
+                                 f8_diag *diag);
 
 #endif

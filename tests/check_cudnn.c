@@ -76,13 +76,16 @@ static void run(cudnn_case *c, bool backward)
 {
     f8_diag d = {0};
     void *pointers[CASE_TENSORS];
+    f8_cudnn_ref arguments;
     f8_cudnn_attention *a = prepare(&c->desc, backward, NULL);
     void *workspace = cudnn_case_room(c, f8_cudnn_attention_workspace(a));
     cudnn_case_pointers(c, pointers);
-    ck_assert_msg(f8_cudnn_attention_bind(a, pointers, workspace, &d) == F8_OK, "%s", d.text);
-    ck_assert_msg(f8_cudnn_attention_run(a, NULL, &d) == F8_OK, "%s", d.text);
+    ck_assert_msg(f8_cudnn_attention_bind(a, pointers, workspace, &arguments, &d) == F8_OK, "%s",
+                  d.text);
+    ck_assert_msg(f8_cudnn_attention_run(a, arguments, NULL, &d) == F8_OK, "%s", d.text);
     cudnn_case_fetch(c);
     cudnn_case_release(c, workspace);
+    f8_cudnn_destroy(&cudnn, &arguments);
     f8_cudnn_attention_destroy(a);
 }
 
@@ -152,11 +155,13 @@ START_TEST(same_bits_every_time)
     cudnn_case_make(&c, &device, &x, 8, 5);
     f8_cudnn_attention *a[2] = {prepare(&c.desc, false, NULL), prepare(&c.desc, true, NULL)};
     void *pointers[CASE_TENSORS], *room[2];
+    f8_cudnn_ref arguments[2];
     uint8_t *first[CASE_TENSORS] = {0};
     cudnn_case_pointers(&c, pointers);
     for (int k = 0; k < 2; k++) {
         room[k] = cudnn_case_room(&c, f8_cudnn_attention_workspace(a[k]));
-        ck_assert_int_eq(f8_cudnn_attention_bind(a[k], pointers, room[k], &d), F8_OK);
+        ck_assert_int_eq(f8_cudnn_attention_bind(a[k], pointers, room[k], &arguments[k], &d),
+                         F8_OK);
     }
     const f8_cuda_api *cu = &device.cuda->cu;
     CUstream s;
@@ -165,7 +170,7 @@ START_TEST(same_bits_every_time)
     ck_assert_int_eq(cu->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING), 0);
     ck_assert_int_eq(cu->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
     for (int k = 0; k < 2; k++)
-        ck_assert_msg(f8_cudnn_attention_run(a[k], s, &d) == F8_OK, "%s", d.text);
+        ck_assert_msg(f8_cudnn_attention_run(a[k], arguments[k], s, &d) == F8_OK, "%s", d.text);
     ck_assert_int_eq(cu->cuStreamEndCapture(s, &graph), 0);
     ck_assert_int_eq(cu->cuGraphInstantiateWithFlags(&exec, graph, 0), 0);
     for (int round = 0; round < 4; round++) {
@@ -173,7 +178,7 @@ START_TEST(same_bits_every_time)
         for (int i = 0; i < 5; i++)
             cudnn_case_clear(&c, results[i]);
         for (int k = 0; round < 2 && k < 2; k++)
-            ck_assert_int_eq(f8_cudnn_attention_run(a[k], s, &d), F8_OK);
+            ck_assert_int_eq(f8_cudnn_attention_run(a[k], arguments[k], s, &d), F8_OK);
         if (round >= 2)
             ck_assert_int_eq(cu->cuGraphLaunch(exec, s), 0);
         ck_assert_int_eq(cu->cuStreamSynchronize(s), 0);
@@ -190,6 +195,7 @@ START_TEST(same_bits_every_time)
     cu->cuGraphDestroy(graph);
     cu->cuStreamDestroy_v2(s);
     for (int k = 0; k < 2; k++) {
+        f8_cudnn_destroy(&cudnn, &arguments[k]);
         f8_cudnn_attention_destroy(a[k]);
         cudnn_case_release(&c, room[k]);
     }
@@ -321,7 +327,8 @@ START_TEST(arguments_are_checked)
     f8_cudnn_attention *a = prepare(&c.desc, false, NULL);
     void *pointers[CASE_TENSORS], *room = cudnn_case_room(&c, 4096);
     cudnn_case_pointers(&c, pointers);
-    ck_assert_int_eq(f8_cudnn_attention_run(a, NULL, &d), F8_ERR_INTERNAL);
+    f8_cudnn_ref arguments;
+    ck_assert_int_eq(f8_cudnn_attention_run(a, NULL, NULL, &d), F8_ERR_INTERNAL);
     contains(d.text, "before start and bind");
     for (int bad = 0; bad < 3; bad++) {
         void *p[CASE_TENSORS];
@@ -329,8 +336,10 @@ START_TEST(arguments_are_checked)
         if (bad < 2)
             p[F8_CUDNN_V] = bad ? (char *)p[F8_CUDNN_V] + 2 : NULL;
         d = (f8_diag){0};
-        ck_assert_int_eq(f8_cudnn_attention_bind(a, p, (char *)room + (bad == 2 ? 16 : 0), &d),
-                         F8_ERR_INPUT);
+        ck_assert_int_eq(
+            f8_cudnn_attention_bind(a, p, (char *)room + (bad == 2 ? 16 : 0), &arguments, &d),
+            F8_ERR_INPUT);
+        ck_assert_ptr_null(arguments);
         contains(d.text, bad == 2 ? "256-byte aligned" : "argument 2 is not 16-byte aligned");
     }
     f8_cudnn_attention_destroy(a);
@@ -401,15 +410,17 @@ START_TEST(running_may_fail)
     f8_cudnn_attention *a = prepare(&c.desc, false, NULL);
     void *pointers[CASE_TENSORS], *room = cudnn_case_room(&c, 4096);
     cudnn_case_pointers(&c, pointers);
-    ck_assert_int_eq(f8_cudnn_attention_bind(a, pointers, room, &d), F8_OK);
+    f8_cudnn_ref arguments;
+    ck_assert_int_eq(f8_cudnn_attention_bind(a, pointers, room, &arguments, &d), F8_OK);
     for (int i = 0; i < 2; i++) {
         d = (f8_diag){0};
         cuda_device_fail(functions[i], 1);
-        ck_assert_int_eq(f8_cudnn_attention_run(a, NULL, &d), F8_ERR_LIBRARY);
+        ck_assert_int_eq(f8_cudnn_attention_run(a, arguments, NULL, &d), F8_ERR_LIBRARY);
         contains(d.text, functions[i]);
     }
     cuda_device_fail(NULL, 0);
-    ck_assert_int_eq(f8_cudnn_attention_run(a, NULL, &d), F8_OK);
+    ck_assert_int_eq(f8_cudnn_attention_run(a, arguments, NULL, &d), F8_OK);
+    f8_cudnn_destroy(&cudnn, &arguments);
     f8_cudnn_attention_destroy(a);
     cudnn_case_release(&c, room);
     cudnn_case_free(&c);
