@@ -59,6 +59,10 @@ template <class S> F8_DEV float f8_att_log(float x)
 
 /* ---- where things lie ---- */
 
+/* f8_thread(), called by a warp together. What follows from it can't be computed earlier than here: rare
+ * branches use it, so that nothing of theirs stays in registers through the loops around them. */
+F8_DEV int f8_att_thread_here() { return (int)f8_shfl((f8_u32)f8_thread(), f8_thread() % 32); }
+
 template <class S> F8_DEV constexpr int f8_att_pitch() { return S::DP + 8; }
 
 /* Whether every row of a tensor can be read in 16-byte pieces; `stride` is a constant of the text. */
@@ -72,33 +76,29 @@ template <class S> F8_DEV bool f8_att_aligned(const f8_u16 *base, f8_i64 stride)
 template <class S, int ROWS>
 F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first, bool aligned)
 {
+    constexpr int THREADS = S::WARPS * 32;
+    const int thread = f8_att_thread_here();
+    if (!aligned) {
+#pragma unroll 4
+        for (int at = thread; at < ROWS * S::DP; at += THREADS) {
+            const int row = at / S::DP, d = at % S::DP;
+            const bool valid = first + row < S::T && d < S::D;
+            to[row * f8_att_pitch<S>() + d] = valid ? from[(first + row) * stride + d] : 0;
+        }
+        return;
+    }
     /* LANES threads to a row, a power of two, and STEP rows at once */
     constexpr int LANES = S::DP <= 16 ? 2 : S::DP <= 32 ? 4 : S::DP <= 64 ? 8 : 16;
-    constexpr int STEP = S::WARPS * 32 / LANES;
-    const int row0 = f8_thread() / LANES, d = f8_thread() % LANES * 8;
+    constexpr int STEP = THREADS / LANES;
+    const int row0 = thread / LANES, d = thread % LANES * 8;
     if (d >= S::DP || row0 >= ROWS)
         return;
     const f8_u16 *at = from + (first + row0) * stride + d;
     to += row0 * f8_att_pitch<S>() + d;
-    if (aligned) {
 #pragma unroll
-        for (int row = 0; row < ROWS; row += STEP) {
-            const bool valid = first + row0 + row < S::T && d < S::D;
-            f8_copy_async16(to + row * f8_att_pitch<S>(), valid ? at + row * stride : from, valid);
-        }
-        return;
-    }
-#pragma unroll 1
     for (int row = 0; row < ROWS; row += STEP) {
-        f8_x4 piece;
-        const bool valid = first + row0 + row < S::T;
-#pragma unroll
-        for (int e = 0; e < 8; e += 2) {
-            const f8_u32 low = valid && d + e < S::D ? at[row * stride + e] : 0;
-            const f8_u32 high = valid && d + e + 1 < S::D ? at[row * stride + e + 1] : 0;
-            piece.v[e / 2] = low | high << 16;
-        }
-        *(f8_x4 *)(to + row * f8_att_pitch<S>()) = piece;
+        const bool valid = first + row0 + row < S::T && d < S::D;
+        f8_copy_async16(to + row * f8_att_pitch<S>(), valid ? at + row * stride : from, valid);
     }
 }
 
@@ -273,7 +273,7 @@ template <class S, int MT, int NT> F8_DEV void f8_att_sign(float (&s)[MT][NT][4]
 template <class S, int MT, int NT>
 F8_DEV void f8_att_mask(float (&x)[MT][NT][4], float value, int row0, int col0)
 {
-    const int lane = f8_thread() % 32;
+    const int lane = f8_att_thread_here() % 32;
 #pragma unroll
     for (int mt = 0; mt < MT; mt++)
 #pragma unroll
@@ -294,62 +294,56 @@ template <class S> F8_DEV f8_u32 f8_att_special(f8_u32 x)
            ((x & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
 }
 
-/* What marks a half in the sums below: of the right side Inf +-1, NaN 2^14; of the left side, where its
- * row sees its column, a positive or negative number +-1, what has no finite product (0, Inf, NaN) 2^14. */
-template <class S> F8_DEV f8_u32 f8_att_mark_right(f8_u32 half)
+/* Marks for the sum below, by the sign of the left side's numbers. Of the left side, where its row sees its
+ * column: a number of that sign 1; what has no finite product (0, Inf, NaN) 2^14. Of the right side: an Inf
+ * whose product is +Inf 1, -Inf 64; NaN 2^14. */
+template <class S> F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible, f8_u32 sign)
+{
+    const f8_u32 size = half & 0x7fffu;
+    if (!visible)
+        return 0;
+    return size == 0 || size >= 0x7f80u ? 0x4680u : (half & 0x8000u) == sign ? 0x3f80u : 0;
+}
+template <class S> F8_DEV f8_u32 f8_att_mark_right(f8_u32 half, f8_u32 sign)
 {
     if ((half & 0x7f80u) != 0x7f80u)
         return 0;
-    return half & 0x7fu ? 0x4680u : (half & 0x8000u) | 0x3f80u;
-}
-template <class S> F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible)
-{
-    if (!visible)
-        return 0;
-    const f8_u32 size = half & 0x7fffu;
-    return size == 0 || size >= 0x7f80u ? 0x4680u : (half & 0x8000u) | 0x3f80u;
+    return half & 0x7fu ? 0x4680u : (half & 0x8000u) == sign ? 0x3f80u : 0x4280u;
 }
 
-/* out += the Inf and NaN terms of a 16 x 16 block on the diagonal: with `count` the sum of |left right|
- * of the marks and `sum` that of left right, n infinite terms of one sign give sum = +-n. */
+/* out += the Inf and NaN terms of a 16 x 16 block on the diagonal: a sum of marks' products is at least 2^14
+ * where there is a NaN, else the count of +Inf and 64 times that of -Inf. Rare, and written to need few
+ * registers: everything is made where it is used. */
 template <class S>
 F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b)
 {
-    const int lane = f8_thread() % 32;
-    const float infinity = f8_from_bits(0x7f800000u), nan = f8_from_bits(0x7fc00000u);
-    f8_u32 left[4], left_size[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const int row = lane / 4 + e % 2 * 8, column = lane % 4 * 2 + e / 2 * 8;
-        const bool low = S::ROWS_ARE_KEYS ? column >= row : column <= row;
-        const bool high = S::ROWS_ARE_KEYS ? column + 1 >= row : column + 1 <= row;
-        left[e] = f8_att_mark_left<S>(a[e] & 0xffffu, low) | f8_att_mark_left<S>(a[e] >> 16, high) << 16;
-        left_size[e] = left[e] & 0x7fff7fffu;
-    }
-#pragma unroll
-    for (int n = 0; n < S::DP / 8; n += 2) {
-        f8_u32 x[4];
-        f8_att_columns<S>(x, b + n * 8);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            f8_u32 right[2], size[2];
-            float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f}, count[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const f8_u32 u = x[half * 2 + e];
-                right[e] = f8_att_mark_right<S>(u & 0xffffu) | f8_att_mark_right<S>(u >> 16) << 16;
-                size[e] = right[e] & 0x7fff7fffu;
-            }
-            f8_mma_bf16(sum, left, right);
-            f8_mma_bf16(count, left_size, size);
+    for (int n = 0; n < S::DP / 8; n++) {
+        float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+        for (f8_u32 sign = 0; sign <= 0x8000u; sign += 0x8000u) {
+            const int lane = f8_att_thread_here() % 32;
+            f8_u32 x[4], left[4];
+            f8_att_columns<S>(x, b + n / 2 * 16);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                float term = sum[e] == count[e] ? infinity : -infinity;
-                if (count[e] >= 16384.0f || (sum[e] != count[e] && sum[e] != -count[e]))
-                    term = nan;
-                if (count[e] > 0.0f)
-                    out[n + half][e] += term;
+                const int row = lane / 4 + e % 2 * 8, column = lane % 4 * 2 + e / 2 * 8;
+                const bool low = S::ROWS_ARE_KEYS ? column >= row : column <= row;
+                const bool high = S::ROWS_ARE_KEYS ? column + 1 >= row : column + 1 <= row;
+                left[e] = f8_att_mark_left<S>(a[e] & 0xffffu, low, sign) |
+                          f8_att_mark_left<S>(a[e] >> 16, high, sign) << 16;
+                x[e] = f8_att_mark_right<S>(x[e] & 0xffffu, sign) |
+                       f8_att_mark_right<S>(x[e] >> 16, sign) << 16;
             }
+            f8_mma_bf16(sum, left, x + n % 2 * 2);
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const f8_i32 count = f8_to_i32(sum[e]), plus = count & 63;
+            f8_u32 term = count == plus ? 0x7f800000u : 0xff800000u;
+            if (count >= 16384 || (plus && count > plus))
+                term = 0x7fc00000u;
+            out[n][e] += count ? f8_from_bits(term) : -0.0f;
         }
     }
 }
@@ -381,16 +375,12 @@ F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4]
         f8_att_add_special<S>(out, a, b);
 }
 
-/* out += A B where, if `masked`, not every row sees every column: 16 x 16 blocks that none sees are left
- * out, those on the diagonal come last. */
+/* out += A B where not every row sees every column: 16 x 16 blocks that none sees are left out, those on
+ * the diagonal come last. */
 template <class S, int MT, int NT>
-F8_DEV void f8_att_add_seen(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT / 2][4],
-                            const f8_u16 *b, bool masked, int row0, int col0)
+F8_DEV void f8_att_add_masked(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT / 2][4],
+                              const f8_u16 *b, int row0, int col0)
 {
-    if (!S::CAUSAL || !masked) {
-        f8_att_add<S, MT, NT>(out, a, b);
-        return;
-    }
 #pragma unroll
     for (int mt = 0; mt < MT; mt++) {
         const int row = row0 + mt * 16;
@@ -415,6 +405,19 @@ F8_DEV void f8_att_add_seen(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT
         if (row >= col0 && row < col0 + NT * 8)
             f8_att_add_diagonal<S>(out[mt], diagonal, b + (row - col0) * f8_att_pitch<S>());
     }
+}
+
+template <class S, int MT, int NT>
+F8_DEV void f8_att_add_seen(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT / 2][4],
+                            const f8_u16 *b, bool masked, int row0, int col0)
+{
+    if constexpr (S::CAUSAL) {
+        if (masked) {
+            f8_att_add_masked<S, MT, NT>(out, a, b, row0, col0);
+            return;
+        }
+    }
+    f8_att_add<S, MT, NT>(out, a, b);
 }
 
 /* ---- tasks ---- */
