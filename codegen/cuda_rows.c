@@ -422,12 +422,12 @@ static void print_kernel(f8_cuda_printer *p, const char *symbol)
     f8_cuda_rows_shared(p);
     if (p->multi) {
         f8_cuda_line(p, "int which = 0;");
-        f8_cuda_open(p, "for (f8_i64 at = f8_block(); at < p.at[p.n - 1].tasks; at += f8_blocks())");
-        f8_cuda_open(p, "while (at >= p.at[which].tasks)");
+        f8_cuda_open(p, "for (f8_i64 i = f8_block(); i < p.at[p.n - 1].tasks; i += f8_blocks())");
+        f8_cuda_open(p, "while (i >= p.at[which].tasks)");
         f8_cuda_line(p, "which++;");
         f8_cuda_close(p);
         f8_cuda_line(p, "const %s_instance &a = p.at[which];", symbol);
-        f8_cuda_line(p, "const f8_i64 task = which ? at - p.at[which - 1].tasks : at;");
+        f8_cuda_line(p, "const f8_i64 task = which ? i - p.at[which - 1].tasks : i;");
         print_once(p);
     } else {
         f8_cuda_line(p, "const %s_params &a = p;", symbol);
