@@ -54,7 +54,9 @@ static f8_status make_phase(f8_cuda_exec *x, const f8_plan_func *func, const f8_
     if (phase->first_arg + n * launch->n_args > s->n_args ||
         phase->first_int + n * launch->n_ints > s->n_ints)
         return broken(func, s, "its launch takes more arguments than it has", diag);
-    l->words = F8_NEW_ARRAY(&x->memory, uint64_t, 1 + n * (launch->n_args + launch->n_ints));
+    const uint64_t used = 1 + n * (launch->n_args + launch->n_ints);
+    /* the driver copies the whole of a kernel's parameters, used or not */
+    l->words = F8_NEW_ARRAY(&x->memory, uint64_t, used < F8_MULTI_WORDS ? F8_MULTI_WORDS : used);
     l->params[0] = l->words;
     F8_TRY(f8_arena_status(&x->memory, diag));
     CU(cuModuleGetFunction, &l->function, x->module[launch->image], launch->symbol);
