@@ -258,7 +258,7 @@ static uint32_t lower_function(f8_kb *b, const f8_node *n)
     }
 }
 
-/* Whether a value this phase computes was stored by an earlier phase or group, to be read from there. */
+/* Whether a value this phase computes was stored by an earlier phase or group, to be read there. */
 static bool stored_before(const f8_kb *b, f8_ref ref)
 {
     for (uint32_t p = 0; p < b->phase_index; p++)

@@ -13,8 +13,8 @@
 
 /* ---- roles ---- */
 
-/* Whether a row program stores a transpose's elements: the one that computes its operand over the same
- * rows and columns, if there is one, and else one that reads it. */
+/* Whether a row program stores a transpose's elements: the one that computes its operand over the
+ * same rows and columns, if there is one, and else one that reads it. */
 static bool stored_transposed(const f8_grouping *s, f8_ref r)
 {
     return f8_unit_target(s->unit)->transposed_stores && !s->unit->options.no_fuse &&
@@ -66,7 +66,8 @@ bool f8_group_memory_edge(const f8_grouping *s, f8_ref r, uint32_t i)
         return true;
     if (n->op == F8_OP_EMBEDDING || n->op == F8_OP_ROLL)
         return true;
-    if (f8_is_reduce(n->op) || n->op == F8_OP_RESHAPE || n->op == F8_OP_TRANSPOSE || s->g->node[n->in[i]].op == F8_OP_IOTA)
+    if (f8_is_reduce(n->op) || n->op == F8_OP_RESHAPE || n->op == F8_OP_TRANSPOSE ||
+        s->g->node[n->in[i]].op == F8_OP_IOTA)
         return false;
     return f8_read_of(&n->type, f8_type_of(s->g, n->in[i])).kind == F8_READ_PERIODIC;
 }
@@ -168,7 +169,8 @@ static void place_in_time(f8_grouping *s, f8_ref r)
 {
     const f8_node *n = f8_at(s->g, r);
     f8_group_node *p = &s->node[r];
-    const bool other = f8_is_reduce(n->op) || n->op == F8_OP_TRANSPOSE; /* than its result's shape */
+    /* what is computed over its operand's shape, not its own */
+    const bool other = f8_is_reduce(n->op) || n->op == F8_OP_TRANSPOSE;
     const f8_type *shape = other ? f8_type_of(s->g, n->in[0]) : &n->type;
     p->rows = f8_type_rows(shape);
     p->cols = f8_type_columns(shape);

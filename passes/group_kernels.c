@@ -230,7 +230,8 @@ static bool is_flat(const f8_grouping *s, const uint8_t *in_columns, const f8_ph
         const f8_node *n = f8_at(s->g, r);
         const bool one = f8_type_elements(&n->type) == 1;
         if (f8_is_reduce(n->op) || n->op == F8_OP_ROLL || n->op == F8_OP_EMBEDDING ||
-            n->op == F8_OP_TRANSPOSE || in_columns[r] || (!one && f8_type_elements(&n->type) != p->rows * p->cols))
+            n->op == F8_OP_TRANSPOSE || in_columns[r] ||
+            (!one && f8_type_elements(&n->type) != p->rows * p->cols))
             return false;
         for (uint32_t k = 0; k < n->n_in; k++) {
             const f8_ref o = n->in[k];
