@@ -45,6 +45,13 @@ typedef struct f8_build_stats {
     int64_t code_bytes;
 } f8_build_stats;
 
+/* Who does attention. A number that is not the table's own is the algorithm's id. */
+typedef enum f8_attention_algorithm {
+    F8_ATTENTION_TABLE, /* as codegen/cuda_attention_choice.c says */
+    F8_ATTENTION_OWN,   /* our kernels */
+    F8_ATTENTION_CUDNN,
+} f8_attention_algorithm;
+
 typedef struct f8_build_options {
     const f8_target *target;  /* NULL: the CPU */
     const char *cpu;          /* NULL or "native": this machine; else an LLVM CPU name */
@@ -54,6 +61,7 @@ typedef struct f8_build_options {
     const f8_allocator *
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */
     struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda.h): whose NVRTC compiles; needs no device */
+    f8_attention_algorithm attention; /* CUDA; one that can't be had is an error */
     bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
     uint32_t batch;        /* CUDA: kernels compiled together as one image; 0: by length of text */
     bool text_only;        /* CUDA: stop at CUDA C, which needs no NVRTC; the plan has no images */

@@ -86,6 +86,11 @@ typedef struct f8_build_target {
     int64_t (*scatter_tasks)(int64_t positions, int64_t columns);
     /* Refuse what the target can't do. NULL: compiling says so. */
     f8_status (*check_attention)(f8_build *b, f8_ref r, const f8_attention_desc *d);
+    /* Whether a library does it, by the options or the table. NULL: never. */
+    bool (*attention_by_library)(const f8_build *b, const f8_attention_desc *d, bool backward);
+    /* The library's problem, or refuse. */
+    f8_status (*library_attention)(f8_build *b, f8_ref r, const f8_attention_desc *d, bool backward,
+                                   f8_cudnn_attention_desc *out);
     /* Bytes of arena the kernel is given, as its last argument. NULL: no such argument. */
     int64_t (*attention_workspace)(const f8_attention_desc *d, bool backward);
     /* Choose the algorithm, or refuse with the linear's name. */

@@ -182,7 +182,8 @@ typedef struct attention_values {
     uint32_t n, first_result;
 } attention_values;
 
-static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, attention_values *v)
+static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, bool library,
+                                  attention_values *v)
 {
     const f8_node *n = f8_at(b->func->graph, r);
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
@@ -206,7 +207,7 @@ static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, a
     for (uint32_t i = 0; i < v->n; i++)
         if (v->place[i].space == F8_SPACE_NONE)
             return f8_build_broken(b, r, "an operand that lies nowhere");
-    if (b->target->attention_workspace) {
+    if (b->target->attention_workspace && !library) {
         const int64_t bytes = b->target->attention_workspace(d, backward);
         if (bytes)
             v->place[v->n] = f8_build_scratch(b, bytes, bytes);
@@ -215,17 +216,52 @@ static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, a
     return F8_OK;
 }
 
+/* What the step just made reads and writes. */
+static f8_status attention_traffic(f8_build *b, f8_ref r, f8_step *s, const f8_attention_desc *d,
+                                   const attention_values *v)
+{
+    const f8_node *n = f8_at(b->func->graph, r);
+    for (uint32_t i = 0; i < v->n; i++) {
+        s->arg[i] = f8_build_arg(b, &v->place[i]);
+        if (v->bytes[i])
+            F8_TRY(f8_build_touch_some(b, &v->place[i], v->bytes[i], i >= v->first_result));
+    }
+    for (uint32_t i = 0; i < n->n_in; i++)
+        s->bytes_read += f8_type_bytes(f8_build_type(b, n->in[i]));
+    s->bytes_written = f8_type_bytes(&n->type) + 4 * d->B * d->H * d->T;
+    if (n->op == F8_OP_ATTENTION_GRAD)
+        s->bytes_written = f8_type_bytes(f8_build_type(b, n->in[0])) +
+                           f8_type_bytes(f8_build_type(b, n->in[1])) +
+                           f8_type_bytes(f8_build_type(b, n->in[2]));
+    return F8_OK;
+}
+
 static f8_status attention_step(f8_build *b, const f8_group *g)
 {
     const f8_ref r = f8_build_only_node(g);
-    const f8_node *n = f8_at(b->func->graph, r);
-    const bool backward = n->op == F8_OP_ATTENTION_GRAD;
+    const bool backward = f8_at(b->func->graph, r)->op == F8_OP_ATTENTION_GRAD;
     f8_attention_desc d;
     attention_values v = {.n = 0};
     F8_TRY(attention_desc(b, r, &d));
-    if (b->target->check_attention)
+    const bool library =
+        b->target->attention_by_library && b->target->attention_by_library(b, &d, backward);
+    if (b->target->check_attention && !library)
         F8_TRY(b->target->check_attention(b, r, &d));
-    F8_TRY(attention_places(b, r, &d, &v));
+    F8_TRY(attention_places(b, r, &d, library, &v));
+    if (library) {
+        f8_cudnn_attention_desc problem;
+        F8_TRY(b->target->library_attention(b, r, &d, backward, &problem));
+        for (uint32_t i = 0; i < v.n; i++)
+            if (v.place[i].offset % 16)
+                return f8_fail(b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
+                               "attention of '%s': cuDNN wants every operand at a multiple of 16 bytes",
+                               b->func->name);
+        f8_step *by_library = f8_build_step(b, F8_STEP_ATTENTION, g->name, v.n, 0);
+        if (!by_library)
+            return no_memory(b);
+        by_library->attention = problem;
+        return attention_traffic(b, r, by_library, &d, &v);
+    }
     const f8_build_unit u = {.kind = F8_UNIT_ATTENTION,
                              .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
                              .text = attention_text(b, &d, backward),
@@ -237,18 +273,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, v.n, 0);
     if (!s)
         return no_memory(b);
-    for (uint32_t i = 0; i < v.n; i++) {
-        s->arg[i] = f8_build_arg(b, &v.place[i]);
-        if (v.bytes[i])
-            F8_TRY(f8_build_touch_some(b, &v.place[i], v.bytes[i], i >= v.first_result));
-    }
-    for (uint32_t i = 0; i < n->n_in; i++)
-        s->bytes_read += f8_type_bytes(f8_build_type(b, n->in[i]));
-    s->bytes_written = f8_type_bytes(&n->type) + 4 * d.B * d.H * d.T;
-    if (backward)
-        s->bytes_written = f8_type_bytes(f8_build_type(b, n->in[0])) +
-                           f8_type_bytes(f8_build_type(b, n->in[1])) +
-                           f8_type_bytes(f8_build_type(b, n->in[2]));
+    F8_TRY(attention_traffic(b, r, s, &d, &v));
     return f8_build_add_launch(b, &launch, 0);
 }
 

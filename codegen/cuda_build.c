@@ -1,4 +1,5 @@
 /* The CUDA target's part of building a plan: see cuda_build.h and build_parts.h. */
+#include "codegen/cuda_attention_choice.h"
 #include "codegen/cuda_build.h"
 
 #include <string.h>
@@ -40,6 +41,23 @@ static f8_status check_attention(f8_build *b, f8_ref r, const f8_attention_desc 
 {
     f8_diag why = {0};
     return f8_cuda_attention_supports(b->facts, d, &why) == F8_OK ? F8_OK : refuse(b, r, "attention", &why);
+}
+
+static bool attention_by_library(const f8_build *b, const f8_attention_desc *d, bool backward)
+{
+    f8_attention_algorithm a = b->options->attention;
+    if (a == F8_ATTENTION_TABLE)
+        a = f8_cuda_attention_choose(b->facts, d, backward);
+    return a == F8_ATTENTION_CUDNN;
+}
+
+static f8_status library_attention(f8_build *b, f8_ref r, const f8_attention_desc *d, bool backward,
+                                   f8_cudnn_attention_desc *out)
+{
+    f8_diag why = {0};
+    return f8_cuda_attention_by_cudnn(b->facts, d, backward, out, &why) == F8_OK
+               ? F8_OK
+               : refuse(b, r, "attention", &why);
 }
 
 static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
@@ -179,6 +197,8 @@ const f8_build_target f8_build_cuda = {
     .rows_tasks = rows_tasks,
     .scatter_tasks = scatter_tasks,
     .check_attention = check_attention,
+    .attention_by_library = attention_by_library,
+    .library_attention = library_attention,
     .attention_workspace = f8_cuda_attention_workspace,
     .gemm = choose_gemm,
     .copy = copy,

@@ -181,11 +181,11 @@ static f8_status allocate(f8_cuda_exec *x, f8_diag *diag)
 {
     const f8_plan *plan = x->plan;
     const int64_t ports = all_ports(plan), arena = largest_arena(plan);
-    x->planned = f8_cuda_exec_plan_bytes(plan);
+    x->planned = f8_cuda_exec_plan_bytes(plan) - plan->gemm_workspace + x->workspace_bytes;
     F8_TRY(device_alloc(x, plan->state_bytes, "variables", &x->state, diag));
     F8_TRY(device_alloc(x, arena, "the arena", &x->arena, diag));
     F8_TRY(device_alloc(x, plan->constants_bytes, "constants", &x->constants, diag));
-    F8_TRY(device_alloc(x, plan->gemm_workspace, "GEMM workspace", &x->workspace, diag));
+    F8_TRY(device_alloc(x, x->workspace_bytes, "workspace", &x->workspace, diag));
     F8_TRY(device_alloc(x, ports, "inputs and outputs", &x->ports, diag));
     if (plan->constants_bytes)
         F8_TRY(f8_cuda_exec_upload(x, x->constants, plan->constants, (size_t)plan->constants_bytes,
@@ -259,6 +259,7 @@ static f8_status exec_build(f8_cuda_exec *x, f8_diag *diag)
     F8_TRY(load_images(x, diag));
     F8_TRY(make_funcs(x, diag));
     F8_TRY(f8_cuda_exec_prepare_gemms(x, diag));
+    F8_TRY(f8_cuda_exec_prepare_attentions(x, diag));
     F8_TRY(allocate(x, diag));
     for (uint32_t i = 0; i < x->plan->n_funcs; i++)
         f8_cuda_exec_resolve(x, &x->func[i]);
@@ -320,6 +321,7 @@ void f8_cuda_exec_destroy(f8_cuda_exec *x)
         cu->cuStreamSynchronize(x->stream);
     for (uint32_t i = 0; x->func && i < x->plan->n_funcs; i++)
         destroy_func(x, &x->func[i]);
+    f8_cuda_exec_release_attentions(x);
     f8_cublaslt_release_all(x->cuda, &x->gemms, &x->allocator);
     for (uint32_t i = 0; x->module && i < x->plan->n_images; i++)
         if (x->module[i])

@@ -4,6 +4,7 @@
 
 #include "runtime/cuda_exec.h"
 #include "runtime/cuda_internal.h"
+#include "runtime/cudnn_attention.h"
 #include "runtime/gemm_cublaslt.h"
 
 enum { F8_CUDA_ALIGN = 256, F8_CUDA_MAX_BUFFERS = 8 };
@@ -17,11 +18,21 @@ typedef struct f8_live_phase {
     void *params[1]; /* words */
 } f8_live_phase;
 
+/* One attention problem, prepared once for all steps that have it. */
+typedef struct f8_live_attention {
+    struct f8_live_attention *next;
+    f8_cudnn_attention *problem;
+    f8_cudnn_attention_desc desc;
+    char text[F8_CUDNN_TEXT];
+} f8_live_attention;
+
 typedef struct f8_live_step {
     const f8_step *step;
-    CUdeviceptr *arg; /* GEMM, COPY */
+    CUdeviceptr *arg; /* GEMM, COPY, ATTENTION */
     f8_live_phase *phase;
     f8_cublaslt_gemm *gemm;
+    f8_live_attention *attention;
+    f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
     size_t bytes; /* COPY */
     double seconds;
 } f8_live_step;
@@ -50,6 +61,9 @@ struct f8_cuda_exec {
     f8_live_func *func;
     CUmodule *module;
     f8_cublaslt_gemm *gemms;
+    f8_live_attention *attentions;
+    f8_cudnn cudnn; /* open when there are any */
+    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn */
     CUstream own, stream; /* own: for capture; stream: where everything runs */
     CUdeviceptr state, arena, constants, ports, workspace;
     void *pinned;
@@ -68,6 +82,12 @@ struct f8_cuda_exec {
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f);
+
+/* cuda_exec_attention.c */
+f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);
+f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
+                                     CUstream stream, f8_diag *diag);
+void f8_cuda_exec_release_attentions(f8_cuda_exec *x);
 
 /* cuda_exec_run.c: forget the captured graph. */
 void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);

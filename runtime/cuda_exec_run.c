@@ -50,7 +50,7 @@ static f8_status launch_phases(f8_cuda_exec *x, const f8_live_func *f, const f8_
     return F8_OK;
 }
 
-static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
+static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
                               CUstream stream, f8_diag *diag)
 {
     const CUdeviceptr *arg = l->arg;
@@ -64,6 +64,7 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, const f8_l
         return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
                                (void *)(uintptr_t)x->workspace, stream, what, diag);
     }
+    case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
         if (l->bytes == 0)
             return F8_OK;
@@ -343,5 +344,5 @@ double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t 
 const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step)
 {
     const f8_live_step *l = &x->func[func].step[step];
-    return l->gemm ? f8_cublaslt_describe(l->gemm) : NULL;
+    return l->gemm ? f8_cublaslt_describe(l->gemm) : l->attention ? l->attention->text : NULL;
 }

@@ -106,6 +106,10 @@ static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, co
     count_step(f, s);
     if (s->kind == F8_STEP_COPY)
         return make_copy(l, f->func, diag);
+    if (s->kind == F8_STEP_ATTENTION)
+        return s->n_args >= (s->attention.backward ? 9u : 5u)
+                   ? F8_OK
+                   : broken(f->func, s, "attention has five arguments, backward nine", diag);
     if (s->kind == F8_STEP_GEMM)
         return s->n_args >= 5 ? F8_OK : broken(f->func, s, "a GEMM has five arguments", diag);
     for (uint32_t p = 0; p < s->n_phases; p++)
@@ -186,6 +190,7 @@ void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f)
         f8_live_step *l = &f->step[i];
         for (uint32_t k = 0; k < l->step->n_args; k++)
             l->arg[k] = resolve(x, f, &l->step->arg[k]);
+        f8_cudnn_destroy(&x->cudnn, &l->arguments);
         for (uint32_t p = 0; p < l->step->n_phases && l->step->kind == F8_STEP_KERNEL; p++)
             resolve_phase(x, f, l->step, &l->phase[p]);
     }

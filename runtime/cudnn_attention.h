@@ -67,8 +67,8 @@ void f8_cudnn_attention_text(const f8_cudnn_attention *a, char text[F8_CUDNN_TEX
  * F8_ERR_LIBRARY; *out is NULL then. */
 f8_status f8_cudnn_attention_bind(const f8_cudnn_attention *a, void *const *pointers,
                                   void *workspace, f8_cudnn_ref *out, f8_diag *diag);
-/* Enqueue on a CUstream, which may be capturing: problem and arguments then live as long as the
- * graph. F8_ERR_LIBRARY. */
+/* Enqueue on a CUstream, which may be capturing: the problem then lives as long as the graph.
+ * F8_ERR_LIBRARY. */
 f8_status f8_cudnn_attention_run(const f8_cudnn_attention *a, f8_cudnn_ref arguments, void *stream,
                                  f8_diag *diag);
 

@@ -327,6 +327,7 @@ static f8_status run_step(f8_exec *x, const live_step *l)
     case F8_STEP_COPY:
         f8_copy_run(s, x->pool, l->arg[0], l->arg[1]);
         return F8_OK;
+    case F8_STEP_ATTENTION: break; /* of CUDA plans */
     }
     return F8_ERR_INTERNAL;
 }

@@ -8,9 +8,11 @@
 
 #include "ir/place.h"
 #include "ir/type.h"
+#include "runtime/cudnn_graph.h"
 #include "runtime/gemm.h"
 
-typedef enum f8_step_kind { F8_STEP_KERNEL, F8_STEP_GEMM, F8_STEP_COPY } f8_step_kind;
+/* ATTENTION: by cuDNN, on CUDA. Attention by our own kernels is a KERNEL. */
+typedef enum f8_step_kind { F8_STEP_KERNEL, F8_STEP_GEMM, F8_STEP_COPY, F8_STEP_ATTENTION } f8_step_kind;
 
 typedef struct f8_arg {
     f8_space space; /* NONE: a null pointer */
@@ -48,11 +50,13 @@ enum { F8_COPY_RANK = F8_MAX_RANK };
 typedef struct f8_step {
     f8_step_kind kind;
     const char *name;
-    f8_arg *arg;      /* KERNEL: as the kernel wants; GEMM: a, b, c, a_scale, b_scale; COPY: from, to */
+    f8_arg *arg;      /* KERNEL: as the kernel wants; GEMM: a, b, c, a_scale, b_scale; COPY: from, to;
+                       * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv */
     uint32_t n_args, n_ints, n_phases;
     int64_t *ints;    /* KERNEL: run-time extents, phase by phase as arg */
     f8_step_phase *phase;
     f8_gemm_desc gemm;
+    f8_cudnn_attention_desc attention;
     struct {          /* COPY: to[i..] = from[i..] over `size`, strides in elements */
         int32_t rank;
         uint32_t element;
