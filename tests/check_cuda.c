@@ -66,33 +66,37 @@ static double gap(const trained *a, const trained *b)
     return most;
 }
 
-/* What parts a CUDA target from the CPU's: the order of GEMMs' sums, and attention's probabilities and
- * their gradients in bf16. That is one place where the bf16 recipe rounds, of the dozen a block in which
- * it parts from the f32 recipe; so the losses of the two targets part by less than those of these two
- * recipes, on the CPU, over the same steps. Under FP8 a code may fall to either side where its input
- * differs: fewer codes than all, which is what parts the recipe from bf16. */
+/* A CUDA target parts from the CPU's by the order of GEMMs' sums, and by attention's probabilities and
+ * their gradients in bf16. However small that is, roundings fall to the other side, and after a few steps
+ * the rounding errors of the two targets have little to do with each other: each is as far from f32 as
+ * the recipe is, and the way from one to the other leads past f32. How far the recipe is we see on the
+ * CPU: once for the CPU, and twice for the GPU, which rounds in one place more. What each op computes
+ * check_cuda_differential.c bounds far closer. */
 START_TEST(losses)
 {
     const f8_api_setup f32 = setup(peer, "f32");
-    trained before = train(&f32, STEPS);
+    trained exact = train(&f32, STEPS), cpu[3], gpu[3];
     for (int i = 0; i < 3; i++) {
         const f8_api_setup here = setup("cuda", recipes[i]), there = setup(peer, recipes[i]);
-        trained gpu = train(&here, STEPS), cpu = train(&there, STEPS);
-        const double allowed = gap(&cpu, &before), off = gap(&gpu, &cpu);
+        gpu[i] = train(&here, STEPS);
+        cpu[i] = train(&there, STEPS);
+        const double allowed = 3 * gap(&cpu[i], &exact), off = gap(&gpu[i], &cpu[i]);
         printf("%s: losses part by %.2e of %.2e allowed; %.4f to %.4f\n", recipes[i], off, allowed,
-               (double)gpu.loss[0], (double)gpu.loss[STEPS - 1]);
+               (double)gpu[i].loss[0], (double)gpu[i].loss[STEPS - 1]);
         ck_assert_msg(allowed > 0 && off <= allowed, "%s: losses part by %g, %g are allowed", recipes[i], off,
                       allowed);
-        ck_assert_msg(gpu.loss[STEPS - 1] < gpu.loss[0] - 0.1f, "%s learns nothing: %g after %g", recipes[i],
-                      (double)gpu.loss[STEPS - 1], (double)gpu.loss[0]);
-        ck_assert_uint_eq(gpu.bytes, cpu.bytes);
-        ck_assert_int_eq(gpu.info.fp8_gemms_executed, STEPS * gpu.info.fp8_gemms_planned);
-        ck_assert_int_eq(gpu.info.fp8_gemms_planned, i ? 3 * 8 : 0); /* 4 linears a block; the head is bf16 */
-        free(before.state);
-        before = cpu;
-        free(gpu.state);
+        ck_assert_msg(!i || gap(&gpu[i], &gpu[0]) > 0, "%s trains as bf16 does", recipes[i]);
+        ck_assert_msg(gpu[i].loss[STEPS - 1] < gpu[i].loss[0] - 0.1f, "%s learns nothing: %g after %g",
+                      recipes[i], (double)gpu[i].loss[STEPS - 1], (double)gpu[i].loss[0]);
+        ck_assert_uint_eq(gpu[i].bytes, cpu[i].bytes);
+        ck_assert_int_eq(gpu[i].info.fp8_gemms_executed, STEPS * gpu[i].info.fp8_gemms_planned);
+        ck_assert_int_eq(gpu[i].info.fp8_gemms_planned, i ? 3 * 8 : 0); /* 4 linears a block; the head is bf16 */
     }
-    free(before.state);
+    for (int i = 0; i < 3; i++) {
+        free(gpu[i].state);
+        free(cpu[i].state);
+    }
+    free(exact.state);
 }
 END_TEST
 
