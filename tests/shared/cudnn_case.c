@@ -307,6 +307,11 @@ void cudnn_case_backward(cudnn_case *c)
     const size_t n_part = (size_t)(2 * x->T * x->D);
     row r = new_row(c);
     double *part = must(malloc(n_part * sizeof *part));
+    for (int t = F8_CUDNN_DQ; t <= F8_CUDNN_DV; t++) {
+        const size_t size = (size_t)(x->B * x->T * c->t[t].heads * x->D) * sizeof(double);
+        memset(c->t[t].value, 0, size);
+        memset(c->t[t].bound, 0, size);
+    }
     for (int64_t n = 0; n < x->B * x->H; n++) {
         const int64_t b = n / x->H, h = n % x->H;
         memset(part, 0, n_part * sizeof *part);
