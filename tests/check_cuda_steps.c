@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { TIMEOUT = 600, ROOM = 1 << 20, BASE = 4096 };
 
@@ -341,10 +343,10 @@ typedef struct program {
     f8_diag diag;
     f8_unit unit;
     f8_plan plan;
-    uint32_t update;
+    f8_build_stats stats;
 } program;
 
-static void build(program *p, const char *recipe, const f8_target *target)
+static f8_status try_build(program *p, const char *recipe, const f8_target *target, bool text_only)
 {
     static const f8_dim_override dims[] = {{"B", 2}, {"T", 32}, {"C", 64}, {"H", 2}, {"L", 3}, {"V", 256}};
     *p = (program){0};
@@ -364,9 +366,15 @@ static void build(program *p, const char *recipe, const f8_target *target)
     for (size_t i = 0; s == F8_OK && i < p->unit.module->n_funcs; i++)
         if (strcmp(p->unit.module->func[i].name, "update"))
             p->unit.module->func[i].program = NULL;
-    const f8_build_options o = {.target = target, .cuda = device.cuda};
-    if (s == F8_OK)
-        s = f8_build_plan(p->unit.module, &o, &p->arena, &p->plan, &p->diag);
+    ck_assert_msg(s == F8_OK, "%s", p->diag.text);
+    const f8_build_options o = {.target = target, .cuda = device.cuda, .text_only = text_only,
+                                .stats = &p->stats};
+    return f8_build_plan(p->unit.module, &o, &p->arena, &p->plan, &p->diag);
+}
+
+static void build(program *p, const char *recipe, const f8_target *target)
+{
+    const f8_status s = try_build(p, recipe, target, false);
     ck_assert_msg(s == F8_OK, "%s", p->diag.text);
     ck_assert_uint_eq(p->plan.n_funcs, 1);
     ck_assert_str_eq(p->plan.func[0].name, "update");
@@ -399,6 +407,13 @@ static void run_both(program *cpu, program *gpu)
     for (int step = 0; step < 2; step++) {
         OK(f8_exec_run(x, 0, diag));
         OK(f8_cuda_exec_run(y, 0, diag));
+        for (uint32_t i = 0; i < cpu->plan.func[0].n_out; i++) { /* the gradients' norm */
+            const f8_plan_port *port = &cpu->plan.func[0].out[i];
+            if (port->var < 0)
+                ck_assert_msg(!memcmp(f8_exec_port(x, 0, true, i), f8_cuda_exec_port(y, 0, true, i),
+                                      (size_t)f8_type_bytes(&port->type)),
+                              "'%s' differs in step %d", port->name, step);
+        }
     }
     for (uint32_t v = 0; v < cpu->plan.n_vars; v++) {
         const int64_t bytes = f8_type_bytes(&cpu->plan.var[v].type);
@@ -430,6 +445,63 @@ START_TEST(update_like_the_cpu)
 }
 END_TEST
 
+/* ---- a kernel that does not compile ---- */
+
+static int line_of(const char *text, const char *what)
+{
+    const char *end = strstr(text, what);
+    ck_assert_ptr_nonnull(end);
+    int n = 1;
+    for (; text < end; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* A compiler that finds an error in one line, whatever it is given. */
+static void make_compiler(const char *folder, int line)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/c++", folder);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "#!/bin/sh\necho 'fp8c_0.cu(%d): error: a made-up one'\nexit 1\n", line);
+    ck_assert_int_eq(fclose(f), 0);
+    ck_assert_int_eq(chmod(path, 0700), 0);
+}
+
+START_TEST(culprit_is_named)
+{
+    program p;
+    char folder[] = "/tmp/check_cuda_steps.XXXXXX", path[64], kernel[64];
+    if (!device.count) /* on a GPU the compiler is NVRTC, which we can't make fail */
+        return;
+    ck_assert_int_eq(try_build(&p, "bf16", device.target, true), F8_OK);
+    ck_assert_uint_gt(p.stats.n_kernels, 3);
+    const f8_build_kernel *k = &p.stats.kernel[2];
+    ck_assert_uint_eq(k->image, 0);
+    snprintf(kernel, sizeof kernel, "F8_KERNEL(%s,", k->symbol);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_compiler(folder, line_of(p.stats.image[0].cuda, kernel));
+    char *old = strdup(getenv("PATH"));
+    setenv("PATH", folder, 1);
+    setenv("FP8C_EMULATOR_CXX", "c++", 1);
+    program q;
+    const f8_status s = try_build(&q, "bf16", device.target, false);
+    unsetenv("FP8C_EMULATOR_CXX");
+    setenv("PATH", old, 1);
+    free(old);
+    snprintf(path, sizeof path, "%s/c++", folder);
+    unlink(path);
+    rmdir(folder);
+    ck_assert_int_eq(s, F8_ERR_INTERNAL);
+    ck_assert_msg(strstr(q.diag.text, k->name) && strstr(q.diag.text, k->symbol) &&
+                      strstr(q.diag.text, "a made-up one"),
+                  "%s", q.diag.text);
+    f8_arena_end(&p.arena);
+    f8_arena_end(&q.arena);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cuda_steps");
@@ -441,6 +513,7 @@ int main(void)
     tcase_add_test(t, scatter_in_order);
     tcase_add_test(t, scatter_of_other_types);
     tcase_add_loop_test(t, update_like_the_cpu, 0, 3);
+    tcase_add_test(t, culprit_is_named);
     suite_add_tcase(s, t);
     SRunner *run = srunner_create(s);
     srunner_run_all(run, CK_NORMAL);
