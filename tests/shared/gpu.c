@@ -8,27 +8,20 @@
 
 enum { PATH_ROOM = 4096 };
 
-const char *f8_test_build(void)
-{
-    static char path[PATH_ROOM];
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0)
-        return "build";
-    path[n] = 0;
-    for (int up = 0; up < 2; up++) { /* BUILD/tests/check_x */
-        char *slash = strrchr(path, '/');
-        if (slash)
-            *slash = 0;
-    }
-    return path;
-}
-
+/* This program is TOP/BUILD/tests/check_x; the emulator, one for all variants, TOP/build/emulator. */
 bool f8_test_gpu_emulated(void)
 {
     if (getenv("FP8C_TEST_GPU"))
         return false;
-    char path[PATH_ROOM + 16];
-    snprintf(path, sizeof path, "%s/emulator", f8_test_build());
+    char path[PATH_ROOM + 24];
+    const ssize_t n = readlink("/proc/self/exe", path, PATH_ROOM);
+    path[n > 0 ? n : 0] = 0;
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(path, '/');
+        if (slash)
+            *slash = 0;
+    }
+    strcat(path, "/build/emulator");
     setenv("FP8C_CUDA_PATH", path, 0);
     return true;
 }
