@@ -1,4 +1,5 @@
-/* The CUDA executor's attention steps, which cuDNN does: found and prepared only when a plan has any. */
+/* The CUDA executor's attention steps, which cuDNN does: found and prepared only when a plan has
+ * any. */
 #include "runtime/cuda_exec_internal.h"
 
 #include <string.h>

@@ -2,12 +2,12 @@
  * library's order of things (set, finalize, read), engines with notes and settings, and plans that
  * compute their graph operation by operation on the stream of the driver's stand-in.
  *
- * It knows nothing of attention: what a graph means is what its operations mean. As fused kernels do,
- * a matmul takes operands that never reach memory in bf16. Its list of engines begins with one that
- * is not deterministic and one that refuses every plan, so that a careless choice shows.
+ * It knows nothing of attention: what a graph means is what its operations mean. As fused kernels
+ * do, a matmul takes operands that never reach memory in bf16. Its list of engines begins with one
+ * that is not deterministic and one that refuses every plan, so that a careless choice shows.
  *
- * FP8C_EMULATOR_FAIL=<function>[:n[:code]] makes the n-th call of a function fail, as in tests/emulator;
- * FP8C_EMULATOR_CUDNN is the version it says it is (91900). */
+ * FP8C_EMULATOR_FAIL=<function>[:n[:code]] makes the n-th call of a function fail, as in
+ * tests/emulator; FP8C_EMULATOR_CUDNN is the version it says it is (91900). */
 #ifndef F8_EMU_CUDNN_H
 #define F8_EMU_CUDNN_H
 
@@ -45,7 +45,7 @@ typedef struct descriptor {
 int emu_refuse(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool emu_lives(const void *d, int type); /* a finalized descriptor of this type */
 const attribute *emu_find(const descriptor *d, int name);
-int emu_int(const descriptor *d, int name);          /* of an attribute that is there */
+int emu_int(const descriptor *d, int name); /* of an attribute that is there */
 int64_t emu_long(const descriptor *d, int name);
 bool emu_bool(const descriptor *d, int name);
 descriptor *emu_part(const descriptor *d, int name); /* NULL: not set */
