@@ -371,11 +371,16 @@ static bool overlaps(const f8_kb *b, int32_t x, int32_t y)
            q->offset < p->offset + span(f8_type_of(b->graph, b->bound->value[x]), p);
 }
 
-/* A store over memory that a load of this kernel may read again waits for the last stage. A rolled
- * load reads other columns than the store writes, so there in-place is wrong in any stage. */
+/* A store over memory that a load of this kernel may read again waits for the last stage that visits
+ * columns. A rolled load reads other columns than the store writes, so there in-place is wrong in any
+ * stage. */
 static void delay_stores(f8_kb *b)
 {
     f8_kernel *k = b->k;
+    int32_t last = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage > last)
+            last = k->instr[n].stage;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         f8_kinstr *s = &k->instr[n];
         if (s->op != F8_K_STORE || !(s->ext & F8_EXT_COL))
@@ -384,7 +389,7 @@ static void delay_stores(f8_kb *b)
             const f8_kinstr *l = &k->instr[i];
             if (l->op != F8_K_LOAD || !overlaps(b, s->buffer, l->buffer))
                 continue;
-            s->stage = (int32_t)k->n_stages - 1;
+            s->stage = last;
             if (k->buffer[s->buffer].transposed)
                 f8_kb_fail(b, b->bound->value[s->buffer], "transposed in place:");
             if (l->group && same_place(&b->bound->place[s->buffer], &b->bound->place[l->buffer]))
