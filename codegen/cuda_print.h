@@ -60,6 +60,7 @@ typedef struct f8_cuda_printer {
     int32_t stage;
     bool *needed;     /* by instruction: what this stage's column loop evaluates */
     uint8_t *raw;     /* by instruction: F8_CUDA_RAW_* of a LOAD */
+    bool *touched;    /* by instruction: a LOAD that an earlier stage has done */
     uint32_t *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
     const char **put; /* by instruction: the function a STORE writes with */
 } f8_cuda_printer;

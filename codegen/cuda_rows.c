@@ -15,6 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Registers for loads under way together; rows hand in hand have 128 a thread in all. */
+enum { EARLY_WORDS = 48, EARLY_WORDS_STAGED = 32 };
+
 /* ---- parameters ---- */
 
 static uint32_t instance_words(const f8_kernel *k)
@@ -264,26 +267,65 @@ void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n)
     f8_cuda_line(p, "f8_u32 w%u[%d][%d];", n, p->l.sets, words);
 }
 
-/* All loads of this stage's vectors, before anything is stored. */
+/* A load that may be under way with those of the thread's other vectors. Others find their line in a
+ * cache, and would only take registers. */
+static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    return i->ext == F8_EXT_FULL && !i->group && !p->touched[n];
+}
+
+/* Whether LOAD n is done for all vectors before anything else: what stays for the row, what reads other
+ * columns, and first touches while there are registers. */
+static bool is_early(const f8_cuda_printer *p, uint32_t n)
+{
+    int words = 0;
+    if (p->l.points || p->raw[n] || p->k->instr[n].group)
+        return true;
+    for (uint32_t i = 0; i <= n; i++)
+        if (is_due(p, i) && (p->raw[i] || is_first_touch(p, i)))
+            words += p->l.sets * words_of(p, p->k->buffer[p->k->instr[i].buffer].dtype);
+    return is_first_touch(p, n) && words <= (p->l.staged ? EARLY_WORDS_STAGED : EARLY_WORDS);
+}
+
+static void print_loads(f8_cuda_printer *p, bool early)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        if (!is_due(p, n) || is_early(p, n) != early)
+            continue;
+        if (!early)
+            f8_cuda_rows_declare_words(p, n);
+        print_load(p, n);
+    }
+}
+
+/* Loads of this stage's vectors, before anything is stored. */
 void f8_cuda_rows_loads(f8_cuda_printer *p)
 {
     bool any = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        any |= is_due(p, n);
-        if (is_due(p, n) && !p->raw[n])
+        const bool due = is_due(p, n) && is_early(p, n);
+        any |= due;
+        if (due && !p->raw[n])
             f8_cuda_rows_declare_words(p, n);
     }
     if (!any)
         return;
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
+    print_loads(p, true);
+    f8_cuda_close(p);
+}
+
+void f8_cuda_rows_late_loads(f8_cuda_printer *p)
+{
+    print_loads(p, false);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (is_due(p, n)) {
-            print_load(p, n);
+            p->touched[n] = true;
             if (p->raw[n])
                 p->raw[n] = F8_CUDA_RAW_LOADED;
         }
-    f8_cuda_close(p);
 }
 
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n)
@@ -342,6 +384,7 @@ static void print_points_body(f8_cuda_printer *p)
     f8_cuda_rows_loads(p);
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
+    f8_cuda_rows_late_loads(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_open(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
     f8_cuda_rows_elements(p);
@@ -471,6 +514,7 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     F8_TRY(f8_cuda_rows_layout(target, k, &p.l, d));
     p.needed = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.raw = F8_NEW_ARRAY(t->arena, uint8_t, k->n_instrs + 1);
+    p.touched = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.source = F8_NEW_ARRAY(t->arena, uint32_t, k->n_instrs + 1);
     p.put = F8_NEW_ARRAY(t->arena, const char *, k->n_instrs + 1);
     if (t->arena->failed)

@@ -10,7 +10,8 @@
 
 void f8_cuda_rows_u(f8_cuda_printer *p);     /* opens the loop over a thread's vectors */
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
-void f8_cuda_rows_loads(f8_cuda_printer *p); /* all the stage's */
+void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before anything else */
+void f8_cuda_rows_late_loads(f8_cuda_printer *p); /* for one vector, before its arithmetic */
 void f8_cuda_rows_declare_taken(f8_cuda_printer *p);
 void f8_cuda_rows_elements(f8_cuda_printer *p);
 /* `live`: a condition under which the row is stored, or NULL. */

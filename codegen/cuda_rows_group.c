@@ -13,7 +13,8 @@
 
 #include <stdio.h>
 
-enum { RAW_WORDS = 32 }; /* of registers for loads kept over stages */
+/* Registers for loads kept over stages; rows hand in hand have 128 a thread in all. */
+enum { RAW_WORDS = 32, RAW_WORDS_STAGED = 16 };
 
 static int step_of(const f8_cuda_printer *p)
 {
@@ -108,12 +109,12 @@ static void keep_words(f8_cuda_printer *p)
         const f8_kinstr *i = &k->instr[n];
         int uses = 0;
         p->raw[n] = 0;
-        if (i->op != F8_K_LOAD || !(i->ext & F8_EXT_COL) || !p->l.whole)
+        if (i->op != F8_K_LOAD || i->ext != F8_EXT_FULL || !p->l.whole)
             continue;
         for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
             uses += f8_cuda_needed(p, stage) && p->needed[n] && !f8_cuda_is_kept(p, n);
         const int own = p->l.sets * ((f8_cuda_bytes(k->buffer[i->buffer].dtype) * p->l.vector + 3) / 4);
-        if (uses > 1 && words + own <= RAW_WORDS) {
+        if (uses > 1 && words + own <= (p->l.staged ? RAW_WORDS_STAGED : RAW_WORDS)) {
             words += own;
             p->raw[n] = F8_CUDA_RAW_KEPT;
         }
@@ -442,6 +443,7 @@ static void print_vectors(f8_cuda_printer *p)
     f8_cuda_rows_loads(p);
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
+    f8_cuda_rows_late_loads(p);
     f8_cuda_rows_declare_taken(p);
     if (ragged && !parts)
         f8_cuda_line(p, "const bool in = n > 0;");

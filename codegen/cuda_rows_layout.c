@@ -11,7 +11,8 @@ enum {
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
     FLIGHT_BYTES = 64, /* loads a thread should have under way */
-    FLIGHT_COLUMNS = 16,
+    ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
+    ROW_FLIGHT_COLUMNS = 16,
     SHARED_SMALL = 96 << 10, /* of the 99 KiB a block may have on sm_89 and sm_120; the rest is static */
     SHARED_LARGE = 220 << 10 /* of the 227 KiB on sm_90 and sm_100 */
 };
@@ -132,6 +133,29 @@ static int group_of(const f8_kernel *k, bool staged)
     return group;
 }
 
+/* Stages that visit columns. */
+static int column_stages(const f8_kernel *k)
+{
+    int count = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage) {
+                count++;
+                break;
+            }
+    return count;
+}
+
+/* Vectors whose loads are under way together, where they need not all be. */
+static int sets_of(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int narrowest, sets = 1;
+    const int bytes = column_bytes(k, &narrowest);
+    while (2 * sets * l->vector <= ROW_FLIGHT_COLUMNS && 2 * sets * l->vector * bytes <= ROW_FLIGHT_BYTES)
+        sets *= 2;
+    return sets;
+}
+
 static bool is_rolled(const f8_kernel *k, int32_t slot)
 {
     for (uint32_t n = 0; n < k->n_instrs; n++)
@@ -188,8 +212,10 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
     const int64_t step = l->group * l->vector;
     l->vectors = (l->cols + step - 1) / step;
-    l->whole = l->vectors * l->vector <= WHOLE_COLUMNS;
-    l->sets = l->whole ? (int)l->vectors : FLIGHT_COLUMNS / l->vector;
+    l->sets = (int)(l->vectors < sets_of(k, l) ? l->vectors : sets_of(k, l));
+    if (l->vectors * l->vector <= WHOLE_COLUMNS && (l->staged || column_stages(k) > 1))
+        l->sets = (int)l->vectors;
+    l->whole = l->sets == l->vectors;
     choose_near(k, l);
     int threads = l->staged ? STAGED_THREADS : ROW_THREADS;
     if (l->group > F8_CUDA_WARP)
