@@ -72,7 +72,7 @@ typedef struct f8_copy_axes { /* to[i..] = from[i..] over size, strides in eleme
 
 typedef struct f8_copy_kernel { /* what copies so; args: from, to */
     f8_build_unit unit;
-    int64_t ints[3 * F8_COPY_RANK];
+    int64_t ints[3 * F8_COPY_RANK + 4]; /* three an axis, and up to four of its own */
     uint32_t n_ints;
     int64_t n_tasks;
 } f8_copy_kernel;
