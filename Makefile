@@ -4,6 +4,8 @@
 #   make run             train a small GPT in FP8 beside BF16 on the CPU
 #   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
 #   make bench           figures, also to build/bench.jsonl
+#   make check-gpu       tests on the GPU of this machine     make bench-gpu    figures of it, and PyTorch's
+#   make gpu             only what those two run, into build-gpu/: to carry to where the GPU is
 #   make lint            clang-tidy           make install DESTDIR=... PREFIX=/usr/local
 #   VARIANT=debug|asan|tsan|fuzz              builds beside the release one, in build-VARIANT/
 
@@ -33,12 +35,12 @@ VERSION_MAJOR := 0
 CLI := frontend/main.c $(wildcard frontend/cmd_*.c)
 LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c))
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
-BENCHES := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
+BENCHES := $(filter-out bench_gpu,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
 API := $(addprefix frontend/,context.c builder.c compile.c program.c instance.c)
 LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c
-PEERS := $(filter-out bench/bench_%,$(wildcard bench/*.c))
+PEERS := $(filter-out bench/bench_% bench/gpu_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIBRARY := $(BUILD)/libfp8c.a
@@ -128,6 +130,27 @@ bench: deps
 	@$(MAKE) --no-print-directory build $(BENCHES:%=$(BUILD)/bench/%)
 	@bench/run $(BUILD)
 
+# A folder to carry to a machine with a GPU, where nothing of ours is installed: programs stripped, what
+# Debian's packages give linked in. tests/gpu and bench/gpu run it there.
+GPU := build-gpu
+GPU_STATIC := -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
+GPU_TESTS := $(filter-out check_cuda_passes,$(patsubst tests/%.c,%,$(wildcard tests/check_cud*.c)))
+GPU_PROGRAMS := $(GPU)/fp8c $(GPU)/bench/bench_gpu $(GPU_TESTS:%=$(GPU)/tests/%)
+$(GPU)/fp8c: $(call object,$(CLI)) $(LIBRARY)
+$(GPU_TESTS:%=$(GPU)/tests/%): $(GPU)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
+$(GPU)/bench/bench_gpu: $(call object,bench/bench_gpu.c bench/gpu_device.c) $(LIBRARY)
+$(GPU_PROGRAMS): $(GPU)/%:
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -s -o $@ $^ $(GPU_STATIC) $(LDLIBS)
+gpu: $(GPU_PROGRAMS)
+check-gpu: deps
+	@$(MAKE) --no-print-directory gpu
+	@tests/gpu $(GPU)
+bench-gpu: deps
+	@$(MAKE) --no-print-directory gpu
+	@bench/gpu $(GPU)
+
 lint: deps
 	@command -v clang-tidy-19 >/dev/null || { echo "make lint needs the package clang-tidy-19"; exit 1; }
 	clang-tidy-19 --quiet $(LIB) $(CLI) -- -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
@@ -143,6 +166,6 @@ install: build
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build bench lint install clean emulator $(EMULATOR)
+.PHONY: all build deps run check check-build bench lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)
