@@ -1,0 +1,159 @@
+/* fp8c compile, as a user runs it: texts need no library, code and reports need NVRTC (where there is none
+ * the tests of them say so), and what can't be asked for together is refused. */
+#include <check.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/shared/cli.h"
+
+#define MODEL "frontend/models/gpt.f8"
+#define SMALL "-D", "L=1", "--threads", "2"
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what))
+        n++;
+    return n;
+}
+
+START_TEST(wrong_options)
+{
+    static const struct {
+        const char *args[8], *message;
+    } wrong[] = {
+        {{"compile", MODEL}, "--target must name a GPU"},
+        {{"compile", MODEL, "--target", "cpu"}, "--target must name a GPU"},
+        {{"compile", MODEL, "--target", "sm_90a", "--emit", "sass"}, "cuda, ptx, cubin or report"},
+        {{"compile", MODEL, "--target=sm_90a", "--emit=cuda", "--json=-"}, "--json goes with --emit report"},
+        {{"compile", MODEL, "--target=sm_90a", "--json=-", "-o", "x"}, "two places"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const f8_cli_result r = f8_cli_run(wrong[i].args);
+        ck_assert_int_eq(r.code, 2);
+        ck_assert_uint_eq(r.n_out, 0);
+        ck_assert_msg(strstr(r.err, wrong[i].message) != NULL, "%s", r.err);
+    }
+    const f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_70");
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_ptr_nonnull(strstr(r.err, "sm_70"));
+}
+END_TEST
+
+START_TEST(texts_need_no_library)
+{
+    setenv("FP8C_CUDA_PATH", "/no/such/folder", 1);
+    f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", SMALL);
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    ck_assert_int_eq(count(r.out, "#include"), 1);
+    ck_assert_ptr_nonnull(strstr(r.out, "#include \"fp8c.cuh\"\n"));
+    const int kernels = count(r.out, "\nF8_KERNEL(");
+    ck_assert_int_gt(kernels, 30);
+    ck_assert_int_gt(count(r.out, "F8_KERNEL(attention_"), 1);
+    const char *path = f8_cli_temp("kernels.cu");
+    char *first = strdup(r.out);
+    r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", "-o", path, SMALL);
+    ck_assert_int_eq(r.code, 0);
+    ck_assert_uint_eq(r.n_out, 0);
+    size_t n;
+    char *text = f8_cli_read(path, &n);
+    ck_assert_str_eq(text, first);
+    free(text);
+    free(first);
+    static const char *const compiled[] = {"ptx", "cubin", "report"};
+    for (int i = 0; i < 3; i++) {
+        r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", compiled[i], SMALL);
+        ck_assert_int_eq(r.code, 1);
+        ck_assert_uint_eq(r.n_out, 0);
+        ck_assert_msg(strstr(r.err, "nvrtc") && strstr(r.err, "/no/such/folder"), "%s", r.err);
+    }
+    unsetenv("FP8C_CUDA_PATH");
+}
+END_TEST
+
+START_TEST(nowhere_to_write)
+{
+    const f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", "-o",
+                                   "/no/such/folder/kernels.cu", SMALL);
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_ptr_nonnull(strstr(r.err, "/no/such/folder/kernels.cu"));
+}
+END_TEST
+
+/* Whether NVRTC was found; its absence is said. */
+static bool compiled(const f8_cli_result *r)
+{
+    if (r->code == 0)
+        return true;
+    ck_assert_int_eq(r->code, 1);
+    ck_assert_msg(strstr(r->err, "nvrtc") != NULL, "%s", r->err);
+    printf("nothing is compiled: %s", r->err);
+    return false;
+}
+
+START_TEST(code)
+{
+    f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_89", "--emit", "cubin", SMALL);
+    if (!compiled(&r))
+        return;
+    ck_assert_uint_gt(r.n_out, 1000);
+    ck_assert(!memcmp(r.out, "\x7f" "ELF", 4));
+    ck_assert_int_eq(count(r.out + 4, "\x7f" "ELF"), 0); /* one image */
+    r = F8_CLI("compile", MODEL, "--target", "sm_89", "--emit", "ptx", SMALL);
+    ck_assert_int_eq(r.code, 0);
+    ck_assert_int_eq(count(r.out, ".target sm_89"), 1);
+    ck_assert_int_gt(count(r.out, ".visible .entry"), 30);
+}
+END_TEST
+
+START_TEST(report)
+{
+    const f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--json", "-", SMALL);
+    if (!compiled(&r))
+        return;
+    int kernels = 0, total = 0;
+    json_int_t launches = 0;
+    for (char *line = strtok(r.out, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *record = json_loads(line, 0, NULL);
+        ck_assert_msg(record != NULL, "%s", line);
+        const char *event = json_string_value(json_object_get(record, "event"));
+        ck_assert_ptr_nonnull(event);
+        if (!strcmp(event, "kernel")) {
+            kernels++;
+            launches += json_integer_value(json_object_get(record, "launches"));
+            ck_assert_int_gt(json_integer_value(json_object_get(record, "registers")), 0);
+            ck_assert_int_gt(json_integer_value(json_object_get(record, "threads")), 0);
+            ck_assert_ptr_nonnull(json_string_value(json_object_get(record, "symbol")));
+        } else {
+            ck_assert_str_eq(event, "kernels");
+            ck_assert_str_eq(json_string_value(json_object_get(record, "target")), "sm_90a");
+            total = (int)json_integer_value(json_object_get(record, "distinct_kernels"));
+            ck_assert_int_eq(json_integer_value(json_object_get(record, "launches")), launches);
+        }
+        json_decref(record);
+    }
+    ck_assert_int_gt(kernels, 30);
+    ck_assert_int_eq(kernels, total);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_compile");
+    TCase *t = tcase_create("compile");
+    tcase_set_timeout(t, 600);
+    tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
+    tcase_add_test(t, wrong_options);
+    tcase_add_test(t, texts_need_no_library);
+    tcase_add_test(t, nowhere_to_write);
+    tcase_add_test(t, code);
+    tcase_add_test(t, report);
+    suite_add_tcase(s, t);
+    SRunner *run = srunner_create(s);
+    srunner_run_all(run, CK_NORMAL);
+    const int failed = srunner_ntests_failed(run);
+    srunner_free(run);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
