@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""The models of bench_gpu in plain PyTorch: torch.compile, autocast to bf16, f32 parameters, fused AdamW.
+
+The same sizes, batch, data and optimizer as frontend/models/gpt2_124m.f8 and mpt_1b.f8 with bench_gpu's
+batches; the median of the rounds, after a few steps that are not counted. Writes the records that
+bench/README.md describes, one JSON object a line.
+
+usage: gpu_torch.py [--rounds N] gpt2|mpt ...
+"""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+SIZES = {
+    "gpt2": dict(name="gpt2_124m", B=16, T=1024, C=768, H=12, L=12, V=50257, gelu="tanh", lr=6e-4),
+    "mpt": dict(name="mpt_1b", B=8, T=2048, C=2048, H=16, L=24, V=50368, gelu="none", lr=2e-4),
+}
+PARAMETERS = {"gpt2": 124439808, "mpt": 1315950592}
+
+
+class Block(nn.Module):
+    def __init__(self, C, H, gelu):
+        super().__init__()
+        self.H, self.gelu = H, gelu
+        self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
+        self.qkv, self.proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
+        self.up, self.down = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = self.qkv(self.ln_1(x)).view(B, T, 3, self.H, C // self.H).permute(2, 0, 3, 1, 4)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(a.transpose(1, 2).reshape(B, T, C))
+        return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate=self.gelu))
+
+
+class Model(nn.Module):
+    def __init__(self, B, T, C, H, L, V, gelu, **_):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(V, C), nn.Parameter(torch.empty(T, C))
+        self.blocks = nn.ModuleList(Block(C, H, gelu) for _ in range(L))
+        self.ln_f = nn.LayerNorm(C)
+        for name, p in self.named_parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02 / (2 * L) ** 0.5 if "proj" in name or "down" in name else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(p)
+
+    def forward(self, tokens, targets):
+        x = self.wte(tokens) + self.wpe
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
+
+
+def batch(number, B, T, V):
+    """bench_gpu.c's fill_batch."""
+    words, mask = min(V, 8192), (1 << 64) - 1
+    rows = []
+    for b in range(B):
+        x, before, last, row = ((number * 1000003 + b) * 0x9E3779B97F4A7C15 + 1) & mask, 0, 1, []
+        for _ in range(T + 1):
+            x ^= (x << 13) & mask
+            x ^= x >> 7
+            x ^= (x << 17) & mask
+            row.append(last)
+            before, last = last, (before * 7 + last * 3 + 11) % words if x % 8 else x // 8 % words
+        rows.append(row)
+    ids = torch.tensor(rows, device="cuda")
+    return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+
+def report(name, value, unit):
+    print(json.dumps({"event": "bench", "name": name, "value": value, "unit": unit}), flush=True)
+
+
+def bench(which, rounds):
+    s = SIZES[which]
+    torch.manual_seed(1)
+    torch.cuda.reset_peak_memory_stats()
+    with torch.device("cuda"):
+        model = Model(**s)
+    parameters = sum(p.numel() for p in model.parameters())
+    assert parameters == PARAMETERS[which], f"{parameters} parameters, not {PARAMETERS[which]}"
+    decay = [p for p in model.parameters() if p.dim() > 1]
+    rest = [p for p in model.parameters() if p.dim() <= 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+        lr=s["lr"], betas=(0.9, 0.95), eps=1e-8, fused=True)
+    compiled = torch.compile(model)
+    tokens, targets = batch(0, s["B"], s["T"], s["V"])
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = compiled(tokens, targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    start = time.perf_counter()
+    for _ in range(5):
+        loss = step()
+    torch.cuda.synchronize()
+    warm = time.perf_counter() - start
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        loss = step()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    assert torch.isfinite(loss), "the loss is not finite"
+    middle = statistics.median(seconds)
+    report(f"{s['name']}_torch_tokens_per_second_bf16", s["B"] * s["T"] / middle, "tokens/s")
+    report(f"{s['name']}_torch_step_bf16", middle * 1e3, "ms")
+    report(f"{s['name']}_torch_peak_memory_bf16", torch.cuda.max_memory_allocated() / 2**30, "GiB")
+    report(f"{s['name']}_torch_warm_up_seconds", warm, "s")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--rounds", type=int, default=10)
+    p.add_argument("models", nargs="+", choices=sorted(SIZES))
+    args = p.parse_args()
+    torch.set_float32_matmul_precision("high")
+    for which in args.models:
+        bench(which, args.rounds)
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
