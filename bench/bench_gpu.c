@@ -236,24 +236,28 @@ static void bench_steps(bench *x, const model *m)
 }
 
 /* Attention computes more than it moves, and is no measure of bandwidth. */
-static bool is_attention(const fp8c_step *s)
+static bool is_attention(const run *r, int function, int step)
 {
-    return strstr(s->name, "attention") != NULL;
+    const f8_step *s = &r->program->plan.func[function].step[step];
+    return s->n_phases && s->phase[0].launch.symbol && !strncmp(s->phase[0].launch.symbol, "attention", 9);
 }
 
 typedef struct traffic {
     double bytes, seconds, large_bytes, large_seconds;
 } traffic;
 
-static void add_step(bench *x, const char *recipe, const char *function, const fp8c_step *s, int runs,
+static void add_step(bench *x, const run *r, const char *recipe, int function, int step, int runs,
                      traffic *sum)
 {
+    fp8c_step of, *s = &of;
+    fp8c_program_step(r->program, function, step, s);
+    const char *where = function == r->step ? "micro_step" : "update";
     const double bytes = (double)(s->bytes_read + s->bytes_written), seconds = s->seconds / runs;
     if (s->kind[0] != 'k' || seconds <= 0)
         return;
-    report(x, bytes / seconds / x->copy, "of copy bandwidth", "kernel_%s_%s_%s", recipe, function, s->name);
-    report(x, seconds * 1e6, "us", "kernel_time_%s_%s_%s", recipe, function, s->name);
-    if (is_attention(s))
+    report(x, bytes / seconds / x->copy, "of copy bandwidth", "kernel_%s_%s_%s", recipe, where, s->name);
+    report(x, seconds * 1e6, "us", "kernel_time_%s_%s_%s", recipe, where, s->name);
+    if (is_attention(r, function, step))
         return;
     sum->bytes += bytes;
     sum->seconds += seconds;
@@ -277,7 +281,7 @@ static void bench_kernels(bench *x)
         fp8c_step s;
         for (int f = 0; f < 2; f++)
             for (int k = 0; fp8c_program_step(r.program, functions[f], k, &s) == FP8C_OK; k++)
-                add_step(x, recipes[i], f ? "update" : "micro_step", &s, runs, &sum);
+                add_step(x, &r, recipes[i], functions[f], k, runs, &sum);
         report(x, sum.bytes / sum.seconds / x->copy, "of copy bandwidth", "kernels_over_copy_%s", recipes[i]);
         if (sum.large_seconds > 0)
             report(x, sum.large_bytes / sum.large_seconds / x->copy, "of copy bandwidth",
