@@ -61,7 +61,10 @@ template <class S> F8_DEV float f8_att_log(float x)
 
 /* f8_thread(), called by a warp together. What follows from it can't be computed earlier than here: rare
  * branches use it, so that nothing of theirs stays in registers through the loops around them. */
-F8_DEV int f8_att_thread_here() { return (int)f8_shfl((f8_u32)f8_thread(), f8_thread() % 32); }
+template <class S> F8_DEV int f8_att_thread_here()
+{
+    return (int)f8_shfl((f8_u32)f8_thread(), f8_thread() % 32);
+}
 
 template <class S> F8_DEV constexpr int f8_att_pitch() { return S::DP + 8; }
 
@@ -77,7 +80,7 @@ template <class S, int ROWS>
 F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first, bool aligned)
 {
     constexpr int THREADS = S::WARPS * 32;
-    const int thread = f8_att_thread_here();
+    const int thread = f8_att_thread_here<S>();
     if (!aligned) {
 #pragma unroll 4
         for (int at = thread; at < ROWS * S::DP; at += THREADS) {
@@ -273,7 +276,7 @@ template <class S, int MT, int NT> F8_DEV void f8_att_sign(float (&s)[MT][NT][4]
 template <class S, int MT, int NT>
 F8_DEV void f8_att_mask(float (&x)[MT][NT][4], float value, int row0, int col0)
 {
-    const int lane = f8_att_thread_here() % 32;
+    const int lane = f8_att_thread_here<S>() % 32;
 #pragma unroll
     for (int mt = 0; mt < MT; mt++)
 #pragma unroll
@@ -294,49 +297,45 @@ template <class S> F8_DEV f8_u32 f8_att_special(f8_u32 x)
            ((x & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
 }
 
-/* Marks for the sum below, by the sign of the left side's numbers. Of the left side, where its row sees its
- * column: a number of that sign 1; what has no finite product (0, Inf, NaN) 2^14. Of the right side: an Inf
- * whose product is +Inf 1, -Inf 64; NaN 2^14. */
-template <class S> F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible, f8_u32 sign)
+/* Marks for the sum below. Of the left side, where its row sees its column: a positive number 1, what has no
+ * finite product 2^14; p is not negative, and ds beside an Inf is 0 or NaN, as the score has met it too. Of
+ * the right side: +Inf 1, -Inf 64, NaN 2^14. */
+template <class S> F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible)
 {
-    const f8_u32 size = half & 0x7fffu;
-    if (!visible)
-        return 0;
-    return size == 0 || size >= 0x7f80u ? 0x4680u : (half & 0x8000u) == sign ? 0x3f80u : 0;
+    return !visible ? 0 : half - 1 < 0x7f7fu ? 0x3f80u : 0x4680u;
 }
-template <class S> F8_DEV f8_u32 f8_att_mark_right(f8_u32 half, f8_u32 sign)
+template <class S> F8_DEV f8_u32 f8_att_mark_right(f8_u32 half)
 {
     if ((half & 0x7f80u) != 0x7f80u)
         return 0;
-    return half & 0x7fu ? 0x4680u : (half & 0x8000u) == sign ? 0x3f80u : 0x4280u;
+    return half & 0x7fu ? 0x4680u : half & 0x8000u ? 0x4280u : 0x3f80u;
 }
 
 /* out += the Inf and NaN terms of a 16 x 16 block on the diagonal: a sum of marks' products is at least 2^14
- * where there is a NaN, else the count of +Inf and 64 times that of -Inf. Rare, and written to need few
- * registers: everything is made where it is used. */
+ * where there is a NaN, else the count of +Inf and 64 times that of -Inf. `where`: bit i for columns 16 i on,
+ * the same in the whole warp. Rare, and written to need few registers. */
 template <class S>
-F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b)
+F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b,
+                               f8_u32 where)
 {
 #pragma unroll
     for (int n = 0; n < S::DP / 8; n++) {
+        if (!(where >> n / 2 & 1))
+            continue;
+        const int lane = f8_att_thread_here<S>() % 32;
         float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 1
-        for (f8_u32 sign = 0; sign <= 0x8000u; sign += 0x8000u) {
-            const int lane = f8_att_thread_here() % 32;
-            f8_u32 x[4], left[4];
-            f8_att_columns<S>(x, b + n / 2 * 16);
+        f8_u32 x[4], left[4];
+        f8_att_columns<S>(x, b + n / 2 * 16);
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const int row = lane / 4 + e % 2 * 8, column = lane % 4 * 2 + e / 2 * 8;
-                const bool low = S::ROWS_ARE_KEYS ? column >= row : column <= row;
-                const bool high = S::ROWS_ARE_KEYS ? column + 1 >= row : column + 1 <= row;
-                left[e] = f8_att_mark_left<S>(a[e] & 0xffffu, low, sign) |
-                          f8_att_mark_left<S>(a[e] >> 16, high, sign) << 16;
-                x[e] = f8_att_mark_right<S>(x[e] & 0xffffu, sign) |
-                       f8_att_mark_right<S>(x[e] >> 16, sign) << 16;
-            }
-            f8_mma_bf16(sum, left, x + n % 2 * 2);
+        for (int e = 0; e < 4; e++) {
+            const int row = lane / 4 + e % 2 * 8, column = lane % 4 * 2 + e / 2 * 8;
+            const bool low = S::ROWS_ARE_KEYS ? column >= row : column <= row;
+            const bool high = S::ROWS_ARE_KEYS ? column + 1 >= row : column + 1 <= row;
+            left[e] = f8_att_mark_left<S>(a[e] & 0xffffu, low) |
+                      f8_att_mark_left<S>(a[e] >> 16, high) << 16;
+            x[e] = f8_att_mark_right<S>(x[e] & 0xffffu) | f8_att_mark_right<S>(x[e] >> 16) << 16;
         }
+        f8_mma_bf16(sum, left, x + n % 2 * 2);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const f8_i32 count = f8_to_i32(sum[e]), plus = count & 63;
@@ -354,7 +353,7 @@ F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4],
 template <class S>
 F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b)
 {
-    f8_u32 any = 0;
+    f8_u32 where = 0;
 #pragma unroll
     for (int n = 0; n < S::DP / 8; n += 2) {
         f8_u32 x[4];
@@ -362,7 +361,7 @@ F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4]
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const f8_u32 special = f8_att_special<S>(x[e]);
-            any |= special;
+            where |= special ? 1u << n / 2 : 0;
             x[e] &= ~special;
         }
         f8_mma_bf16(out[n], a, x);
@@ -370,9 +369,9 @@ F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4]
     }
 #pragma unroll
     for (int mask = 1; mask < 32; mask *= 2)
-        any |= f8_shfl_xor(any, mask);
-    if (any)
-        f8_att_add_special<S>(out, a, b);
+        where |= f8_shfl_xor(where, mask);
+    if (where)
+        f8_att_add_special<S>(out, a, b, where);
 }
 
 /* out += A B where not every row sees every column: 16 x 16 blocks that none sees are left out, those on
