@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Where strided copies are kernels, so are contiguous ones of at most this many bytes: many of them are
- * one launch (build_merge.c). */
+/* Where strided copies are kernels, so are contiguous ones of at most this many bytes: many of them
+ * are one launch (build_merge.c). */
 enum { SMALL_COPY = 1 << 16 };
 
 /* Elements between neighbours along each axis of a value that lies at `p`. */
@@ -170,16 +170,18 @@ static f8_status reshape_step(f8_build *b, const f8_group *g, f8_ref r)
     const f8_type *from = f8_build_type(b, x), *to = f8_build_type(b, r);
     const f8_place *p = f8_build_place(b, r);
     /* one side may have gaps between rows; the other is then written in its rows */
-    const bool source = f8_type_rows(from) == 1 || f8_build_place(b, x)->stride == f8_type_columns(from);
+    const bool source =
+        f8_type_rows(from) == 1 || f8_build_place(b, x)->stride == f8_type_columns(from);
     const bool target = f8_type_rows(to) == 1 || p->stride == f8_type_columns(to);
     if (target)
         return copy_value(b, g->name, x, p, f8_type_columns(from));
     if (!source && f8_type_columns(from) != f8_type_columns(to))
         return f8_build_broken(b, r, "a reshape between two layouts with gaps");
-    const f8_copy_axes axes = {.rank = 2,
-                               .size = {f8_type_rows(to), f8_type_columns(to)},
-                               .from = {source ? f8_type_columns(to) : f8_build_place(b, x)->stride, 1},
-                               .to = {p->stride, 1}};
+    const f8_copy_axes axes = {
+        .rank = 2,
+        .size = {f8_type_rows(to), f8_type_columns(to)},
+        .from = {source ? f8_type_columns(to) : f8_build_place(b, x)->stride, 1},
+        .to = {p->stride, 1}};
     return copy_step(b, g->name, r, f8_build_place(b, x), p, axes);
 }
 

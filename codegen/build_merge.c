@@ -1,12 +1,13 @@
 /* Multi-tensor launches: steps of one function that run the same kernel become one.
  *
- * An optimizer has one small kernel per parameter, and a launch costs more than such a kernel. A step may
- * join an earlier one of its kernel when nothing between them, nor the one joined, touches memory that it
- * writes, or writes memory that it touches: it then runs earlier and beside other instances, and no value
- * can tell. Row and copy kernels only, of one launch each; each instance does what its own launch did.
+ * An optimizer has one small kernel per parameter, and a launch costs more than such a kernel. A
+ * step may join an earlier one of its kernel when nothing between them, nor the one joined, touches
+ * memory that it writes, or writes memory that it touches: it then runs earlier and beside other
+ * instances, and no value can tell. Row and copy kernels only, of one launch each; each instance
+ * does what its own launch did.
  *
- * It is done twice: first on copies of the lists, as if every temporary (build_rename.c) had memory of its
- * own, which shows the temporaries that must; then in earnest. */
+ * It is done twice: first on copies of the lists, as if every temporary (build_rename.c) had memory
+ * of its own, which shows the temporaries that must; then in earnest. */
 #include "codegen/build_parts.h"
 
 #include <string.h>
@@ -42,7 +43,8 @@ static uint32_t host_of(const f8_build *b, uint32_t n, uint32_t at)
         const f8_build_draft *d = &b->draft[i];
         if (conflict(d, mine))
             return n;
-        if (f8_build_simple(b, d) && d->launch->unit == mine->launch->unit && d->launch->n_instances < most)
+        if (f8_build_simple(b, d) && d->launch->unit == mine->launch->unit &&
+            d->launch->n_instances < most)
             return i;
     }
     return n;
@@ -77,8 +79,8 @@ static f8_status join(f8_build *b, uint32_t host, uint32_t guest, rooms *r)
         !append(b->arena, &s->ints, s->n_ints, &r->ints, t->ints, t->n_ints, sizeof *s->ints) ||
         !append(b->arena, &d->access, d->n_accesses, &r->access, e->access, e->n_accesses,
                 sizeof *d->access) ||
-        !append(b->arena, &d->launch->n_tasks, d->launch->n_instances, &r->tasks, e->launch->n_tasks, 1,
-                sizeof *d->launch->n_tasks))
+        !append(b->arena, &d->launch->n_tasks, d->launch->n_instances, &r->tasks,
+                e->launch->n_tasks, 1, sizeof *d->launch->n_tasks))
         return f8_arena_status(b->arena, b->diag);
     s->n_args += t->n_args;
     s->n_ints += t->n_ints;

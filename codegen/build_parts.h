@@ -1,6 +1,6 @@
-/* The parts of building a plan. build.c: the order of things and the kernels' registry; build_steps.c,
- * build_gemm.c, build_copy.c: groups to steps; build_merge.c, build_rename.c: many steps to one; build_cpu.c
- * and cuda_build.c: the two targets. Internal to codegen. */
+/* The parts of building a plan. build.c: the order of things and the kernels' registry;
+ * build_steps.c, build_gemm.c, build_copy.c: groups to steps; build_merge.c, build_rename.c: many
+ * steps to one; build_cpu.c and cuda_build.c: the two targets. Internal to codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 
@@ -25,7 +25,7 @@ typedef struct f8_build_unit {
     const f8_kernel *kernel;     /* ROWS */
     f8_attention_desc attention; /* ATTENTION */
     bool backward;
-    f8_dtype dtype; /* SCATTER: of dy */
+    f8_dtype dtype;                  /* SCATTER: of dy */
     const struct f8_copy_desc *copy; /* COPY (codegen/cuda_copy.h) */
     double seconds;
     /* the CPU's, by compiling and linking; ROWS: n_tasks is the launch's */
@@ -95,9 +95,10 @@ typedef struct f8_build_target {
     int64_t (*attention_workspace)(const f8_attention_desc *d, bool backward);
     /* Choose the algorithm, or refuse with the linear's name. */
     f8_status (*gemm)(f8_build *b, f8_ref r, f8_gemm_desc *d);
-    /* A unit for a copy that is not contiguous, with its run-time integers. NULL: COPY steps do it. */
-    f8_status (*copy)(f8_build *b, const f8_place *from, const f8_place *to, const f8_copy_axes *axes,
-                      f8_copy_kernel *out);
+    /* A unit for a copy that is not contiguous, with its run-time integers. NULL: COPY steps do it.
+     */
+    f8_status (*copy)(f8_build *b, const f8_place *from, const f8_place *to,
+                      const f8_copy_axes *axes, f8_copy_kernel *out);
     /* The most instances of this unit in one launch. NULL: 1. */
     uint32_t (*most_instances)(const f8_build_unit *u);
     f8_status (*compile)(f8_build *b); /* all units */
@@ -130,28 +131,28 @@ struct f8_build {
     f8_build_draft *draft; /* by step */
     uint32_t out_index;
     int64_t constants_base; /* of this function, in the plan's constants */
-    int64_t scratch;        /* arena bytes beyond the program's own that the step being built uses */
-    int64_t most_scratch;   /* of any step */
-    int64_t renamed;        /* bytes of temporaries beyond these */
+    int64_t scratch;      /* arena bytes beyond the program's own that the step being built uses */
+    int64_t most_scratch; /* of any step */
+    int64_t renamed;      /* bytes of temporaries beyond these */
 };
 
-f8_status f8_build_group(f8_build *b, const f8_group *g);           /* build_steps.c: appends steps */
-f8_status f8_build_gemm(f8_build *b, const f8_group *g);            /* build_gemm.c */
-f8_status f8_build_copies(f8_build *b, const f8_group *g);          /* build_copy.c */
+f8_status f8_build_group(f8_build *b, const f8_group *g);  /* build_steps.c: appends steps */
+f8_status f8_build_gemm(f8_build *b, const f8_group *g);   /* build_gemm.c */
+f8_status f8_build_copies(f8_build *b, const f8_group *g); /* build_copy.c */
 f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c); /* build_copy.c */
 /* Before something adds to `to`: bring the accumulator there, unless it lies there already. */
 f8_status f8_build_bring(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to);
 /* Join steps of the function just built that run the same kernel on memory apart: build_merge.c. */
 f8_status f8_build_merge(f8_build *b);
 
-/* A small value of the function's own, written by one step and read by some, in memory that others use
- * before and after it. */
+/* A small value of the function's own, written by one step and read by some, in memory that others
+ * use before and after it. */
 typedef struct f8_build_temp {
     int64_t begin, end; /* in the arena */
     int64_t to;         /* once placed: where it lies instead; -1: stays */
 } f8_build_temp;
-/* build_rename.c: mark the accesses of such values, one entry for each; then move those with `chosen` set
- * to memory of their own, as far as there is room for them, and clear the marks. */
+/* build_rename.c: mark the accesses of such values, one entry for each; then move those with
+ * `chosen` set to memory of their own, as far as there is room for them, and clear the marks. */
 f8_status f8_build_find_temps(f8_build *b, f8_build_temp **out, uint32_t *n);
 void f8_build_place_temps(f8_build *b, f8_build_temp *temp, uint32_t n, const bool *chosen);
 /* An access's position is also its argument's: one launch of a row or copy kernel. */
@@ -164,7 +165,8 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
                        uint32_t n_ints);
 /* A launch of the step made last. A step's launches run in the order they are made. */
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks);
-/* The step made last reads or writes a value of type `t` at `p`; or some of `bytes` bytes from p on. */
+/* The step made last reads or writes a value of type `t` at `p`; or some of `bytes` bytes from p
+ * on. */
 f8_status f8_build_touch(f8_build *b, const f8_place *p, const f8_type *t, bool write);
 f8_status f8_build_touch_some(f8_build *b, const f8_place *p, int64_t bytes, bool write);
 /* From a value's first byte to its last. */

@@ -1,9 +1,10 @@
 /* Temporaries with memory of their own, so that more steps can be one (build_merge.c).
  *
- * The memory pass lets small values share bytes one after the other: the row sums of one parameter's
- * gradient lie where the next one's will. In order that costs nothing; but steps that share bytes can't
- * run beside each other. A value that one step writes whole, and that only row and copy kernels read
- * until other values are written over its bytes, may lie anywhere. Which do is the merging's choice. */
+ * The memory pass lets small values share bytes one after the other: the row sums of one
+ * parameter's gradient lie where the next one's will. In order that costs nothing; but steps that
+ * share bytes can't run beside each other. A value that one step writes whole, and that only row
+ * and copy kernels read until other values are written over its bytes, may lie anywhere. Which do
+ * is the merging's choice. */
 #include "codegen/build_parts.h"
 
 enum { ALIGN = 64, MOST_BYTES = 256 << 10, MOST_IN_ALL = 8 << 20 };
@@ -60,8 +61,8 @@ static bool written_by(const f8_build *b, uint32_t step, span *live)
     return true;
 }
 
-/* Whether the value that step `from` writes to these bytes is a temporary; its reads are then marked when
- * `mark` is not 0. */
+/* Whether the value that step `from` writes to these bytes is a temporary; its reads are then
+ * marked when `mark` is not 0. */
 static bool follow(f8_build *b, uint32_t from, span live, uint32_t mark)
 {
     for (uint32_t s = from + 1; s < b->out->n_steps && live.begin < live.end; s++)

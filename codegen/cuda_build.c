@@ -33,14 +33,15 @@ static int64_t scatter_tasks(int64_t positions, int64_t columns)
 /* A failure that knows no place: say where in the text, and what for. */
 static f8_status refuse(f8_build *b, f8_ref r, const char *what, const f8_diag *why)
 {
-    return f8_fail(b->diag, why->status, b->func->graph->loc[r], "%s of '%s' on %s: %s", what, b->func->name,
-                   b->facts->name, why->text);
+    return f8_fail(b->diag, why->status, b->func->graph->loc[r], "%s of '%s' on %s: %s", what,
+                   b->func->name, b->facts->name, why->text);
 }
 
 static f8_status check_attention(f8_build *b, f8_ref r, const f8_attention_desc *d)
 {
     f8_diag why = {0};
-    return f8_cuda_attention_supports(b->facts, d, &why) == F8_OK ? F8_OK : refuse(b, r, "attention", &why);
+    return f8_cuda_attention_supports(b->facts, d, &why) == F8_OK ? F8_OK
+                                                                  : refuse(b, r, "attention", &why);
 }
 
 static bool attention_by_library(const f8_build *b, const f8_attention_desc *d, bool backward)
@@ -65,17 +66,19 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
     const char *role = f8_attr_s(b->func->graph, r, F8_A_ROLE);
     f8_diag why = {0};
     d->algorithm = F8_GEMM_CUBLASLT;
-    d->fast_accumulate = f8_dtype_is_fp8(d->a) && f8_dtype_is_fp8(d->b) && role && !strcmp(role, "fprop");
+    d->fast_accumulate =
+        f8_dtype_is_fp8(d->a) && f8_dtype_is_fp8(d->b) && role && !strcmp(role, "fprop");
     b->plan->gemm_workspace = (int64_t)(b->facts->sm >= 90 ? 32 : 4) << 20;
     if (f8_cublaslt_supports(b->facts, d, &why) == F8_OK)
         return F8_OK;
     const char *name = f8_attr_s(b->func->graph, r, F8_A_NAME);
-    const char *what = name && *name ? f8_arena_printf(b->arena, "%s of '%s'", role, name) : "a matmul";
+    const char *what =
+        name && *name ? f8_arena_printf(b->arena, "%s of '%s'", role, name) : "a matmul";
     return refuse(b, r, what ? what : "a matmul", &why);
 }
 
-static f8_status copy(f8_build *b, const f8_place *from, const f8_place *to, const f8_copy_axes *axes,
-                      f8_copy_kernel *out)
+static f8_status copy(f8_build *b, const f8_place *from, const f8_place *to,
+                      const f8_copy_axes *axes, f8_copy_kernel *out)
 {
     f8_copy_desc *d = F8_NEW(b->arena, f8_copy_desc);
     if (!d)
@@ -98,7 +101,8 @@ static uint32_t most_instances(const f8_build_unit *u)
 /* ---- steps ---- */
 
 /* Integers of a launch: its instances', each with its tasks (a running total) at the end. */
-static int64_t fill_ints(const f8_build_launch *l, const int64_t *from, int64_t own_tasks, int64_t *to)
+static int64_t fill_ints(const f8_build_launch *l, const int64_t *from, int64_t own_tasks,
+                         int64_t *to)
 {
     int64_t total = 0;
     for (uint32_t i = 0; i < l->n_instances; i++) {
@@ -110,14 +114,15 @@ static int64_t fill_ints(const f8_build_launch *l, const int64_t *from, int64_t 
     return total;
 }
 
-static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda_code *code, int part,
-                            const int64_t *from, f8_step *s)
+static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda_code *code,
+                            int part, const int64_t *from, f8_step *s)
 {
     const f8_cuda_launch *kernel = &code->parts.launch[part];
     f8_step_phase *p = &s->phase[s->n_phases++];
     if (kernel->n_args != l->n_args || kernel->n_ints != l->n_ints)
-        return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE, "kernel '%s' takes %u + %u parameters, not %u + %u",
-                       kernel->symbol, kernel->n_args, kernel->n_ints, l->n_args, l->n_ints);
+        return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                       "kernel '%s' takes %u + %u parameters, not %u + %u", kernel->symbol,
+                       kernel->n_args, kernel->n_ints, l->n_args, l->n_ints);
     p->first_arg = l->first_arg;
     p->first_int = s->n_ints;
     p->n_tasks = fill_ints(l, from + l->first_int, code->parts.tasks[part], s->ints + s->n_ints);
@@ -163,10 +168,17 @@ static void fill_kernel(const f8_build *b, const f8_cuda_code *code, int part, f
 {
     const f8_build_unit *u = &b->unit[code->unit];
     const f8_cuda_launch *l = &code->parts.launch[part];
-    *k = (f8_build_kernel){.name = u->name, .text = u->text, .hash = u->hash, .launches = code->launches,
-                           .seconds = code->seconds / code->parts.n, .cuda = code->text,
-                           .symbol = l->symbol, .image = code->image, .threads = l->threads,
-                           .shared = l->shared, .multi = code->multi};
+    *k = (f8_build_kernel){.name = u->name,
+                           .text = u->text,
+                           .hash = u->hash,
+                           .launches = code->launches,
+                           .seconds = code->seconds / code->parts.n,
+                           .cuda = code->text,
+                           .symbol = l->symbol,
+                           .image = code->image,
+                           .threads = l->threads,
+                           .shared = l->shared,
+                           .multi = code->multi};
     if (code->image < b->plan->n_images)
         k->reported = f8_cuda_report_read(b->image[code->image].log, l->symbol, &k->report);
 }
@@ -182,7 +194,8 @@ static f8_status fill_stats(f8_build *b, f8_build_stats *s)
         return f8_arena_status(b->arena, b->diag);
     for (uint32_t i = 0; i < b->n_units; i++)
         for (int form = 0; form < 2; form++)
-            for (int part = 0; b->unit[i].cuda[form] && part < b->unit[i].cuda[form]->parts.n; part++)
+            for (int part = 0; b->unit[i].cuda[form] && part < b->unit[i].cuda[form]->parts.n;
+                 part++)
                 fill_kernel(b, b->unit[i].cuda[form], part, &s->kernel[s->n_kernels++]);
     s->image = b->image;
     s->n_images = b->n_images;

@@ -1,5 +1,5 @@
-/* Building plans for CUDA: units become CUDA C, batches of them cubins. cuda_build.c: the target's part of
- * steps; cuda_build_units.c: text and compiling. Internal to codegen. */
+/* Building plans for CUDA: units become CUDA C, batches of them cubins. cuda_build.c: the target's
+ * part of steps; cuda_build_units.c: text and compiling. Internal to codegen. */
 #ifndef F8_CODEGEN_CUDA_BUILD_H
 #define F8_CODEGEN_CUDA_BUILD_H
 
@@ -14,8 +14,8 @@ typedef struct f8_cuda_code {
     uint32_t image;
     size_t begin, end;    /* of its part of the image's text, */
     uint32_t line, lines; /* and its first line, from 1 */
-    const char *text;     /* a copy of that part, for statistics; functions shared with kernels before
-                           * it in the image are not in it */
+    const char *text; /* a copy of that part, for statistics; functions shared with kernels before
+                       * it in the image are not in it */
     f8_cuda_attention parts; /* its kernels; tasks: attention's alone */
     double seconds;
 } f8_cuda_code;

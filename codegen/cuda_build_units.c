@@ -1,9 +1,9 @@
 /* Units to CUDA C and cubins: see cuda_build.h.
  *
- * Texts are made in order, on one thread. A batch is a run of them, full when its text has a certain
- * length, and images come in batch order, so the plan's bytes depend neither on the number of threads nor
- * on timing. Kernels of one text share the functions they need. A kernel's symbol is its description's
- * hash: equal kernels have equal text, whatever plan they are in. */
+ * Texts are made in order, on one thread. A batch is a run of them, full when its text has a
+ * certain length, and images come in batch order, so the plan's bytes depend neither on the number
+ * of threads nor on timing. Kernels of one text share the functions they need. A kernel's symbol is
+ * its description's hash: equal kernels have equal text, whatever plan they are in. */
 #include "codegen/cuda_build.h"
 
 #include <inttypes.h>
@@ -59,15 +59,17 @@ static void add_comment(f8_text *t, const f8_build_unit *u, bool multi)
     f8_text_add(t, "%s */\n", multi ? ": many tensors" : "");
 }
 
-static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *code, const char *symbol,
-                           f8_text *t, f8_diag *d)
+static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *code,
+                           const char *symbol, f8_text *t, f8_diag *d)
 {
     code->parts.n = 1;
     switch (u->kind) {
     case F8_UNIT_ROWS:
-        return f8_cuda_rows_emit(t, b->facts, u->kernel, code->multi, symbol, &code->parts.launch[0], d);
+        return f8_cuda_rows_emit(t, b->facts, u->kernel, code->multi, symbol,
+                                 &code->parts.launch[0], d);
     case F8_UNIT_ATTENTION:
-        return f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts, d);
+        return f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts,
+                                      d);
     case F8_UNIT_SCATTER:
         return f8_cuda_scatter_emit(t, u->dtype, symbol, &code->parts.launch[0], d);
     case F8_UNIT_COPY:
@@ -79,8 +81,10 @@ static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *co
 
 static void make_symbol(const f8_build_unit *u, bool multi, char *to, size_t room)
 {
-    static const char *const kinds[] = {[F8_UNIT_ROWS] = "rows", [F8_UNIT_ATTENTION] = "attention",
-                                        [F8_UNIT_SCATTER] = "scatter", [F8_UNIT_COPY] = "copy"};
+    static const char *const kinds[] = {[F8_UNIT_ROWS] = "rows",
+                                        [F8_UNIT_ATTENTION] = "attention",
+                                        [F8_UNIT_SCATTER] = "scatter",
+                                        [F8_UNIT_COPY] = "copy"};
     snprintf(to, room, "%s_%016" PRIx64 "%s", kinds[u->kind], u->hash, multi ? "_m" : "");
 }
 
@@ -119,8 +123,8 @@ static bool is_long(const pool *p, uint32_t code)
     return p->b->unit[p->code[code]->unit].kind == F8_UNIT_ATTENTION;
 }
 
-/* Whether code `next` is of another batch than `a`. Attention takes the compiler a second or two: it is a
- * batch of its own. */
+/* Whether code `next` is of another batch than `a`. Attention takes the compiler a second or two:
+ * it is a batch of its own. */
 static bool is_full(const pool *p, const batch *a, uint32_t next)
 {
     const f8_build_options *o = p->b->options;
@@ -189,8 +193,8 @@ static f8_status compile_batch(worker *w, uint32_t index)
     char name[32];
     snprintf(name, sizeof name, "fp8c_%u.cu", index);
     const f8_status s =
-        f8_cuda_compile(b->options->cuda, a->text.s, name, f8_cuda_header, "fp8c.cuh", b->facts->name,
-                        b->options->want_ptx, &w->arena, &a->result, &w->diag);
+        f8_cuda_compile(b->options->cuda, a->text.s, name, f8_cuda_header, "fp8c.cuh",
+                        b->facts->name, b->options->want_ptx, &w->arena, &a->result, &w->diag);
     a->seconds = f8_build_now() - start;
     return s;
 }
@@ -221,7 +225,8 @@ static const f8_cuda_code *culprit(const pool *p, const batch *a, const char *lo
     while (line > log && line[-1] != '\n')
         line--;
     const char *open = strchr(line, '(');
-    const long at = open && open < error && strncmp(line, "fp8c_", 5) == 0 ? strtol(open + 1, NULL, 10) : 0;
+    const long at =
+        open && open < error && strncmp(line, "fp8c_", 5) == 0 ? strtol(open + 1, NULL, 10) : 0;
     for (uint32_t i = a->begin; i < a->end; i++)
         if (at >= p->code[i]->line && at < (long)(p->code[i]->line + p->code[i]->lines))
             return p->code[i];
@@ -319,7 +324,8 @@ static f8_status keep_texts(pool *p)
         b->image[i].cuda = p->batch[i].text.s;
     for (uint32_t i = 0; i < p->n_codes && b->options->stats; i++) {
         f8_cuda_code *c = p->code[i];
-        c->text = f8_arena_strndup(b->arena, p->batch[c->image].text.s + c->begin, c->end - c->begin);
+        c->text =
+            f8_arena_strndup(b->arena, p->batch[c->image].text.s + c->begin, c->end - c->begin);
     }
     return f8_arena_status(b->arena, b->diag);
 }

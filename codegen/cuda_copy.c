@@ -27,8 +27,8 @@ static void add_axis(f8_copy_kernel *out, int64_t size, int64_t from, int64_t to
 }
 
 /* ints: the count of accesses */
-static void describe_run(const f8_copy_axes *a, int64_t from_offset, int64_t to_offset, f8_copy_desc *d,
-                         f8_copy_kernel *out)
+static void describe_run(const f8_copy_axes *a, int64_t from_offset, int64_t to_offset,
+                         f8_copy_desc *d, f8_copy_kernel *out)
 {
     const int64_t bytes[] = {from_offset, to_offset, a->size[0] * a->element};
     const int64_t access = widest(4, bytes, 3); /* few kinds: what is alike becomes one launch */
@@ -66,7 +66,10 @@ static void describe_strided(const f8_copy_axes *a, int64_t from_offset, int64_t
     }
     out->ints[0] = count;
     out->n_tasks = (count + THREADS * EACH - 1) / (THREADS * EACH);
-    *d = (f8_copy_desc){.kind = F8_COPY_STRIDED, .element = (int)access, .rank = a->rank, .wide = count > INT32_MAX / 2};
+    *d = (f8_copy_desc){.kind = F8_COPY_STRIDED,
+                        .element = (int)access,
+                        .rank = a->rank,
+                        .wide = count > INT32_MAX / 2};
 }
 
 static int tile_of(int element)
@@ -85,8 +88,8 @@ static int vector_of(const f8_copy_axes *a, const int64_t *stride, int axis, int
     return widest(VECTOR_BYTES, bytes, n) == VECTOR_BYTES ? (int)(VECTOR_BYTES / a->element) : 1;
 }
 
-/* ints: sizes of axis i (along which `from` runs on) and of j (`to` does), from's stride of j, to's of i,
- * then size, from and to of every other axis */
+/* ints: sizes of axis i (along which `from` runs on) and of j (`to` does), from's stride of j, to's
+ * of i, then size, from and to of every other axis */
 static void describe_transpose(const f8_copy_axes *a, int i, int64_t from_offset, int64_t to_offset,
                                f8_copy_desc *d, f8_copy_kernel *out)
 {
@@ -96,7 +99,8 @@ static void describe_transpose(const f8_copy_axes *a, int i, int64_t from_offset
                         .rank = a->rank - 2,
                         .from_vector = vector_of(a, a->from, i, from_offset),
                         .to_vector = vector_of(a, a->to, j, to_offset)};
-    const int64_t tiles_i = (a->size[i] + tile - 1) / tile, tiles_j = (a->size[j] + tile - 1) / tile;
+    const int64_t tiles_i = (a->size[i] + tile - 1) / tile,
+                  tiles_j = (a->size[j] + tile - 1) / tile;
     const int64_t first[] = {a->size[i], a->size[j], a->from[j], a->to[i]};
     for (out->n_ints = 0; out->n_ints < 4; out->n_ints++)
         out->ints[out->n_ints] = first[out->n_ints];
@@ -136,8 +140,8 @@ const char *f8_cuda_copy_text(f8_arena *arena, const f8_copy_desc *d)
                                d->wide ? ", wide" : "");
     case F8_COPY_TRANSPOSE: break;
     }
-    return f8_arena_printf(arena, "transpose of %d bytes, vectors %d and %d, %d axes outside", d->element,
-                           d->from_vector, d->to_vector, d->rank);
+    return f8_arena_printf(arena, "transpose of %d bytes, vectors %d and %d, %d axes outside",
+                           d->element, d->from_vector, d->to_vector, d->rank);
 }
 
 uint32_t f8_cuda_copy_most_instances(const f8_copy_desc *d)
@@ -161,19 +165,21 @@ static const char *access_type(int bytes)
 static void emit_run(f8_text *t, const f8_copy_desc *d, bool multi, const char *symbol)
 {
     const char *type = access_type(d->element);
-    f8_text_add(t, "struct %s_%s {\n    const %s *from;\n    %s *to;\n    f8_i64 count, tasks;\n};\n", symbol,
-                multi ? "instance" : "params", type, type);
+    f8_text_add(t,
+                "struct %s_%s {\n    const %s *from;\n    %s *to;\n    f8_i64 count, tasks;\n};\n",
+                symbol, multi ? "instance" : "params", type, type);
     if (multi)
-        f8_text_add(t,
-                    "struct %s_params {\n    f8_i64 n;\n    %s_instance at[%u];\n};\n"
-                    "F8_KERNEL(%s, %d, 4)\n{\n"
-                    "    int which = 0;\n"
-                    "    for (f8_i64 at = f8_block(); at < p.at[p.n - 1].tasks; at += f8_blocks()) {\n"
-                    "        while (at >= p.at[which].tasks)\n"
-                    "            which++;\n"
-                    "        const %s_instance &a = p.at[which];\n"
-                    "        const f8_i64 task = which ? at - p.at[which - 1].tasks : at;\n",
-                    symbol, symbol, f8_cuda_copy_most_instances(d), symbol, THREADS, symbol);
+        f8_text_add(
+            t,
+            "struct %s_params {\n    f8_i64 n;\n    %s_instance at[%u];\n};\n"
+            "F8_KERNEL(%s, %d, 4)\n{\n"
+            "    int which = 0;\n"
+            "    for (f8_i64 at = f8_block(); at < p.at[p.n - 1].tasks; at += f8_blocks()) {\n"
+            "        while (at >= p.at[which].tasks)\n"
+            "            which++;\n"
+            "        const %s_instance &a = p.at[which];\n"
+            "        const f8_i64 task = which ? at - p.at[which - 1].tasks : at;\n",
+            symbol, symbol, f8_cuda_copy_most_instances(d), symbol, THREADS, symbol);
     else
         f8_text_add(t,
                     "F8_KERNEL(%s, %d, 4)\n{\n"
@@ -194,7 +200,8 @@ static void emit_run(f8_text *t, const f8_copy_desc *d, bool multi, const char *
 static void emit_strided(f8_text *t, const f8_copy_desc *d, const char *symbol)
 {
     const char *type = access_type(d->element), *index = d->wide ? "f8_i64" : "f8_u32";
-    f8_text_add(t, "struct %s_params {\n    const %s *from;\n    %s *to;\n    f8_i64 count", symbol, type, type);
+    f8_text_add(t, "struct %s_params {\n    const %s *from;\n    %s *to;\n    f8_i64 count", symbol,
+                type, type);
     for (int i = 0; i < d->rank; i++)
         f8_text_add(t, ", size%d, from%d, to%d", i, i, i);
     f8_text_add(t,
@@ -212,8 +219,8 @@ static void emit_strided(f8_text *t, const f8_copy_desc *d, const char *symbol)
                 "            to[e] = -1;\n"
                 "            if (at < count) {\n"
                 "                to[e] = 0;\n",
-                symbol, THREADS, index, index, index, index, THREADS * EACH, type, EACH, EACH, EACH, index,
-                THREADS);
+                symbol, THREADS, index, index, index, index, THREADS * EACH, type, EACH, EACH, EACH,
+                index, THREADS);
     for (int i = d->rank - 1; i > 0; i--)
         f8_text_add(t,
                     "                next = at / (%s)p.size%d;\n"
@@ -236,8 +243,8 @@ static void emit_strided(f8_text *t, const f8_copy_desc *d, const char *symbol)
                 EACH);
 }
 
-/* Where in its tile this access lies: `wide` accesses along the axis that runs on, two of them side by side
- * in one warp when writing, so that a warp fills sectors and reads few banks twice. */
+/* Where in its tile this access lies: `wide` accesses along the axis that runs on, two of them side
+ * by side in one warp when writing, so that a warp fills sectors and reads few banks twice. */
 static void emit_load(f8_text *t, const f8_copy_desc *d, int tile, int pitch)
 {
     const int v = d->from_vector, across = tile / v;
@@ -250,11 +257,14 @@ static void emit_load(f8_text *t, const f8_copy_desc *d, int tile, int pitch)
     if (v > 1)
         f8_text_add(t,
                     "                *(f8_x4 *)(tile + j * %d + i) =\n"
-                    "                    *(const f8_x4 *)(p.from + from + (i0 + i) + (j0 + j) * p.from_j);\n",
+                    "                    *(const f8_x4 *)(p.from + from + (i0 + i) + (j0 + j) * "
+                    "p.from_j);\n",
                     pitch);
     else
-        f8_text_add(t, "                tile[j * %d + i] = p.from[from + (i0 + i) + (j0 + j) * p.from_j];\n",
-                    pitch);
+        f8_text_add(
+            t,
+            "                tile[j * %d + i] = p.from[from + (i0 + i) + (j0 + j) * p.from_j];\n",
+            pitch);
     f8_text_add(t, "        }\n");
 }
 
@@ -271,29 +281,32 @@ static void emit_store(f8_text *t, const f8_copy_desc *d, int tile, int pitch)
                     tile * tile, THREADS, tile, tile, pitch);
         return;
     }
-    f8_text_add(t,
-                "        for (int e = f8_thread(); e < %d; e += %d) {\n"
-                "            const int i = e / 2 %% %d, j = (e / %d * 2 + e %% 2) * %d;\n"
-                "            f8_x4 x;\n"
-                "#pragma unroll\n"
-                "            for (int w = 0; w < 4; w++) {\n"
-                "                x.v[w] = 0;\n"
-                "#pragma unroll\n"
-                "                for (int b = 0; b < %d; b++)\n"
-                "                    x.v[w] |= (f8_u32)tile[(j + w * %d + b) * %d + i] << (b * %d);\n"
-                "            }\n"
-                "            if (i0 + i < p.size_i && j0 + j < p.size_j)\n"
-                "                *(f8_x4 *)(p.to + to + (i0 + i) * p.to_i + (j0 + j)) = x;\n"
-                "        }\n",
-                across * tile, THREADS, tile, 2 * tile, v, per_word, per_word, pitch,
-                per_word == 1 ? 0 : 8 * d->element);
+    f8_text_add(
+        t,
+        "        for (int e = f8_thread(); e < %d; e += %d) {\n"
+        "            const int i = e / 2 %% %d, j = (e / %d * 2 + e %% 2) * %d;\n"
+        "            f8_x4 x;\n"
+        "#pragma unroll\n"
+        "            for (int w = 0; w < 4; w++) {\n"
+        "                x.v[w] = 0;\n"
+        "#pragma unroll\n"
+        "                for (int b = 0; b < %d; b++)\n"
+        "                    x.v[w] |= (f8_u32)tile[(j + w * %d + b) * %d + i] << (b * %d);\n"
+        "            }\n"
+        "            if (i0 + i < p.size_i && j0 + j < p.size_j)\n"
+        "                *(f8_x4 *)(p.to + to + (i0 + i) * p.to_i + (j0 + j)) = x;\n"
+        "        }\n",
+        across * tile, THREADS, tile, 2 * tile, v, per_word, per_word, pitch,
+        per_word == 1 ? 0 : 8 * d->element);
 }
 
 static void emit_transpose(f8_text *t, const f8_copy_desc *d, const char *symbol)
 {
     const char *type = access_type(d->element);
     const int tile = tile_of(d->element), pitch = tile + VECTOR_BYTES / d->element;
-    f8_text_add(t, "struct %s_params {\n    const %s *from;\n    %s *to;\n    f8_i64 size_i, size_j, from_j, to_i",
+    f8_text_add(t,
+                "struct %s_params {\n    const %s *from;\n    %s *to;\n    f8_i64 size_i, size_j, "
+                "from_j, to_i",
                 symbol, type, type);
     for (int i = 0; i < d->rank; i++)
         f8_text_add(t, ", size%d, from%d, to%d", i, i, i);

@@ -5,8 +5,8 @@
  *         0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
  *     ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem
  *
- * and "Function properties" of functions it calls before or after its own. Words are looked for, not
- * columns; what a later compiler adds between them is passed over. */
+ * and "Function properties" of functions it calls before or after its own. Words are looked for,
+ * not columns; what a later compiler adds between them is passed over. */
 #include "codegen/cuda_report.h"
 
 #include <ctype.h>

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 typedef struct f8_cuda_report {
-    int64_t registers;                 /* of a thread */
-    int64_t shared;                    /* bytes of a block, without dynamic ones */
-    int64_t stack;                     /* bytes of a thread: its kernel's and of functions not inlined */
+    int64_t registers; /* of a thread */
+    int64_t shared;    /* bytes of a block, without dynamic ones */
+    int64_t stack;     /* bytes of a thread: its kernel's and of functions not inlined */
     int64_t spill_stores, spill_loads; /* bytes */
 } f8_cuda_report;
 

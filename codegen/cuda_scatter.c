@@ -24,8 +24,8 @@ static const char text[] =
     "/* row[] += dy[list[0], ], dy[list[1], ], ... one after the other */\n"
     "F8_DEV void @_add(const @_params &p, float *row, const f8_u32 *list, int n)\n"
     "{\n"
-    "    const bool vectors = p.columns % 4 == 0 && p.dy_stride % 4 == 0 && (f8_u64)row % 16 == 0 &&\n"
-    "                         (f8_u64)p.dy % sizeof(@_dy4) == 0;\n"
+    "    const bool vectors = p.columns % 4 == 0 && p.dy_stride % 4 == 0 &&\n"
+    "                         (f8_u64)row % 16 == 0 && (f8_u64)p.dy % sizeof(@_dy4) == 0;\n"
     "    for (f8_i64 c = 4 * f8_thread(); vectors && c < p.columns; c += 4 * f8_threads()) {\n"
     "        f8_x4 sum = *(f8_x4 *)(row + c);\n"
     "        int i = 0;\n"
@@ -133,8 +133,10 @@ static const char bf16[] =
     "F8_DEV void @_add4(f8_x4 &sum, const f8_x2 &x)\n"
     "{\n"
     "#pragma unroll\n"
-    "    for (int k = 0; k < 4; k++)\n"
-    "        sum.v[k] = f8_bits(f8_from_bits(sum.v[k]) + f8_from_bf16(x.v[k / 2] >> 16 * (k % 2) & 0xffff));\n"
+    "    for (int k = 0; k < 4; k++) {\n"
+    "        const float y = f8_from_bf16(x.v[k / 2] >> 16 * (k % 2) & 0xffff);\n"
+    "        sum.v[k] = f8_bits(f8_from_bits(sum.v[k]) + y);\n"
+    "    }\n"
     "}\n";
 
 static const char f32[] =

@@ -1,5 +1,5 @@
-/* fp8c compile: the kernels of a CUDA target as CUDA C, PTX, machine code, or a report on them. No GPU need
- * be there. */
+/* fp8c compile: the kernels of a CUDA target as CUDA C, PTX, machine code, or a report on them. No
+ * GPU need be there. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -47,23 +47,26 @@ static void print_kernels(const fp8c_program *p, FILE *to, cli_json *json)
 {
     fp8c_kernel k;
     if (to)
-        fprintf(to, "%-29s %8s %7s %9s %8s %8s %6s %6s  %s\n", "kernel", "launches", "threads", "registers",
-                "shared", "dynamic", "stack", "spills", "name");
+        fprintf(to, "%-29s %8s %7s %9s %8s %8s %6s %6s  %s\n", "kernel", "launches", "threads",
+                "registers", "shared", "dynamic", "stack", "spills", "name");
     for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++) {
         char hash[24];
         snprintf(hash, sizeof hash, "%016" PRIx64, k.hash);
         if (to)
-            fprintf(to, "%-29s %8d %7d %9" PRId64 " %8" PRId64 " %8" PRId64 " %6" PRId64 " %6" PRId64 "  %s\n",
-                    k.symbol, k.launches, k.threads, k.registers, k.shared, k.shared_dynamic, k.stack,
-                    k.spill_stores + k.spill_loads, k.name);
-        cli_json_record(
-            json, json_pack("{ss ss ss ss sf si si si sb sI sI sI sI sI sI}", "event", "kernel", "name", k.name,
-                            "symbol", k.symbol, "hash", hash, "seconds", k.seconds, "image", (int)k.image,
-                            "launches", (int)k.launches, "threads", (int)k.threads, "multi", (int)k.multi,
-                            "registers", (json_int_t)k.registers, "shared", (json_int_t)k.shared,
-                            "shared_dynamic", (json_int_t)k.shared_dynamic, "stack", (json_int_t)k.stack,
-                            "spill_stores", (json_int_t)k.spill_stores, "spill_loads",
-                            (json_int_t)k.spill_loads));
+            fprintf(to,
+                    "%-29s %8d %7d %9" PRId64 " %8" PRId64 " %8" PRId64 " %6" PRId64 " %6" PRId64
+                    "  %s\n",
+                    k.symbol, k.launches, k.threads, k.registers, k.shared, k.shared_dynamic,
+                    k.stack, k.spill_stores + k.spill_loads, k.name);
+        cli_json_record(json, json_pack("{ss ss ss ss sf si si si sb sI sI sI sI sI sI}", "event",
+                                        "kernel", "name", k.name, "symbol", k.symbol, "hash", hash,
+                                        "seconds", k.seconds, "image", (int)k.image, "launches",
+                                        (int)k.launches, "threads", (int)k.threads, "multi",
+                                        (int)k.multi, "registers", (json_int_t)k.registers,
+                                        "shared", (json_int_t)k.shared, "shared_dynamic",
+                                        (json_int_t)k.shared_dynamic, "stack", (json_int_t)k.stack,
+                                        "spill_stores", (json_int_t)k.spill_stores, "spill_loads",
+                                        (json_int_t)k.spill_loads));
     }
 }
 
@@ -76,12 +79,14 @@ static void print_summary(const fp8c_program *p, FILE *to, cli_json *json)
     for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++)
         launches += k.launches;
     if (to)
-        fprintf(to, "\ntarget %s: %" PRId64 " distinct kernels for %" PRId64
-                    " launches, %.1f KiB of code; compiled in %.2f s\n",
-                fp8c_program_target(p), info.distinct_kernels, launches, (double)info.code_bytes / 1024,
-                info.compile_seconds);
-    cli_json_record(json, json_pack("{ss ss sI sI sI sf}", "event", "kernels", "target", fp8c_program_target(p),
-                                    "distinct_kernels", (json_int_t)info.distinct_kernels, "launches",
+        fprintf(to,
+                "\ntarget %s: %" PRId64 " distinct kernels for %" PRId64
+                " launches, %.1f KiB of code; compiled in %.2f s\n",
+                fp8c_program_target(p), info.distinct_kernels, launches,
+                (double)info.code_bytes / 1024, info.compile_seconds);
+    cli_json_record(json, json_pack("{ss ss sI sI sI sf}", "event", "kernels", "target",
+                                    fp8c_program_target(p), "distinct_kernels",
+                                    (json_int_t)info.distinct_kernels, "launches",
                                     (json_int_t)launches, "code_bytes", (json_int_t)info.code_bytes,
                                     "compile_seconds", info.compile_seconds));
 }
@@ -140,7 +145,8 @@ int cmd_compile(const cli *c)
         fp8c_compile_options options = cli_listing_options(c, c->recipe);
         options.text_only = emit_of(c) == EMIT_CUDA;
         options.listings = emit_of(c) != EMIT_REPORT;
-        code = fp8c_compile(module, &options, &program) == FP8C_OK ? put(c, program, &json) : cli_fail(ctx);
+        code = fp8c_compile(module, &options, &program) == FP8C_OK ? put(c, program, &json)
+                                                                   : cli_fail(ctx);
         fp8c_program_destroy(program);
         if (!cli_json_close(&json))
             code = CLI_FAILED;

@@ -1,5 +1,5 @@
-/* fp8c compile, as a user runs it: texts need no library, code and reports need NVRTC (where there is none
- * the tests of them say so), and what can't be asked for together is refused. */
+/* fp8c compile, as a user runs it: texts need no library, code and reports need NVRTC (where there
+ * is none the tests of them say so), and what can't be asked for together is refused. */
 #include <check.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -27,7 +27,8 @@ START_TEST(wrong_options)
         {{"compile", MODEL}, "--target must name a GPU"},
         {{"compile", MODEL, "--target", "cpu"}, "--target must name a GPU"},
         {{"compile", MODEL, "--target", "sm_90a", "--emit", "sass"}, "cuda, ptx, cubin or report"},
-        {{"compile", MODEL, "--target=sm_90a", "--emit=cuda", "--json=-"}, "--json goes with --emit report"},
+        {{"compile", MODEL, "--target=sm_90a", "--emit=cuda", "--json=-"},
+         "--json goes with --emit report"},
         {{"compile", MODEL, "--target=sm_90a", "--json=-", "-o", "x"}, "two places"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -99,8 +100,13 @@ START_TEST(code)
     if (!compiled(&r))
         return;
     ck_assert_uint_gt(r.n_out, 1000);
-    ck_assert(!memcmp(r.out, "\x7f" "ELF", 4));
-    ck_assert_int_eq(count(r.out + 4, "\x7f" "ELF"), 0); /* one image */
+    ck_assert(!memcmp(r.out,
+                      "\x7f"
+                      "ELF",
+                      4));
+    ck_assert_int_eq(count(r.out + 4, "\x7f"
+                                      "ELF"),
+                     0); /* one image */
     r = F8_CLI("compile", MODEL, "--target", "sm_89", "--emit", "ptx", SMALL);
     ck_assert_int_eq(r.code, 0);
     ck_assert_int_eq(count(r.out, ".target sm_89"), 1);

@@ -1,0 +1,227 @@
+/* Merged launches, on the emulator (or with FP8C_TEST_GPU on a GPU): the whole `update` of a model,
+ * where most launches are multi-tensor and temporaries have moved, bit for bit with the CPU target;
+ * and a kernel that does not compile is named. */
+#include "codegen/build.h"
+#include "frontend/parse.h"
+#include "passes/pass.h"
+#include "runtime/cuda_exec.h"
+#include "tests/shared/compile.h"
+#include "tests/shared/cuda_device.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TIMEOUT = 600, ROOM = 1 << 20 };
+
+static cuda_device device;
+static uint8_t after[ROOM];
+
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        f8_diag d_ = {0};                                                                          \
+        f8_diag *const diag = &d_;                                                                 \
+        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
+    } while (0)
+
+static void open_device(void)
+{
+    cuda_device_open(&device);
+}
+
+static void close_device(void)
+{
+    cuda_device_close(&device);
+}
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+typedef struct program {
+    f8_arena arena;
+    f8_diag diag;
+    f8_unit unit;
+    f8_plan plan;
+    f8_build_stats stats;
+} program;
+
+static f8_status try_build(program *p, const char *recipe, const f8_target *target, bool text_only)
+{
+    static const f8_dim_override dims[] = {{"B", 2}, {"T", 32}, {"C", 64},
+                                           {"H", 2}, {"L", 3},  {"V", 256}};
+    *p = (program){0};
+    f8_arena_init(&p->arena, NULL);
+    size_t size;
+    char *text = f8_test_read("frontend/models/gpt.f8", &size);
+    ck_assert_ptr_nonnull(text);
+    p->unit = (f8_unit){.arena = &p->arena, .diag = &p->diag};
+    p->unit.options.recipe = f8_recipe_by_name(recipe);
+    p->unit.options.target = target;
+    f8_status s = f8_parse(text, size, "gpt.f8", dims, sizeof dims / sizeof *dims, &p->arena,
+                           &p->diag, &p->unit.module);
+    free(text);
+    if (s == F8_OK)
+        s = f8_run_passes(&p->unit);
+    /* `update` alone: what else there is would only be compiled */
+    for (size_t i = 0; s == F8_OK && i < p->unit.module->n_funcs; i++)
+        if (strcmp(p->unit.module->func[i].name, "update"))
+            p->unit.module->func[i].program = NULL;
+    ck_assert_msg(s == F8_OK, "%s", p->diag.text);
+    const f8_build_options o = {
+        .target = target, .cuda = device.cuda, .text_only = text_only, .stats = &p->stats};
+    return f8_build_plan(p->unit.module, &o, &p->arena, &p->plan, &p->diag);
+}
+
+static void build(program *p, const char *recipe, const f8_target *target)
+{
+    const f8_status s = try_build(p, recipe, target, false);
+    ck_assert_msg(s == F8_OK, "%s", p->diag.text);
+    ck_assert_uint_eq(p->plan.n_funcs, 1);
+    ck_assert_str_eq(p->plan.func[0].name, "update");
+}
+
+/* Gradients, moments and histories that nothing has left at zero; counters as they are. */
+static void fill_variable(const f8_plan_var *v, float *x, uint32_t *seed)
+{
+    const int64_t n = f8_type_elements(&v->type);
+    for (int64_t i = 0; !v->is_param && v->type.dtype == F8_F32 && n > 1 && i < n; i++)
+        x[i] = (float)(next(seed) % 1000 + 1) * 1e-5f;
+}
+
+static void run_both(program *cpu, program *gpu)
+{
+    f8_exec *x;
+    f8_cuda_exec *y;
+    uint32_t seed = 5;
+    const f8_exec_options on_cpu = {.n_threads = 2};
+    const f8_cuda_exec_options on_gpu = {0};
+    OK(f8_exec_create(&cpu->plan, &on_cpu, &x, diag));
+    OK(f8_cuda_exec_create(&gpu->plan, device.cuda, &on_gpu, &y, diag));
+    f8_exec_init(x, 1);
+    ck_assert_uint_eq(cpu->plan.n_vars, gpu->plan.n_vars);
+    for (uint32_t v = 0; v < cpu->plan.n_vars; v++) {
+        ck_assert_str_eq(cpu->plan.var[v].name, gpu->plan.var[v].name);
+        fill_variable(&cpu->plan.var[v], f8_exec_var(x, v), &seed);
+        OK(f8_cuda_exec_write(y, v, f8_exec_var(x, v), diag));
+    }
+    for (int step = 0; step < 2; step++) {
+        OK(f8_exec_run(x, 0, diag));
+        OK(f8_cuda_exec_run(y, 0, diag));
+        for (uint32_t i = 0; i < cpu->plan.func[0].n_out; i++) { /* the gradients' norm */
+            const f8_plan_port *port = &cpu->plan.func[0].out[i];
+            if (port->var < 0)
+                ck_assert_msg(!memcmp(f8_exec_port(x, 0, true, i), f8_cuda_exec_port(y, 0, true, i),
+                                      (size_t)f8_type_bytes(&port->type)),
+                              "'%s' differs in step %d", port->name, step);
+        }
+    }
+    for (uint32_t v = 0; v < cpu->plan.n_vars; v++) {
+        const int64_t bytes = f8_type_bytes(&cpu->plan.var[v].type);
+        ck_assert_int_le(bytes, ROOM);
+        OK(f8_cuda_exec_read(y, v, after, diag));
+        ck_assert_msg(!memcmp(after, f8_exec_var(x, v), (size_t)bytes), "'%s' differs",
+                      cpu->plan.var[v].name);
+    }
+    f8_exec_destroy(x);
+    f8_cuda_exec_destroy(y);
+}
+
+/* Blocks in order, and in two random ones, on the emulator. */
+static const char *const orders[] = {"0", "7", "12345"};
+static const char *const recipes[] = {"bf16", "delayed", "current"};
+
+START_TEST(update_like_the_cpu)
+{
+    program cpu, gpu;
+    uint32_t instances = 0;
+    build(&cpu, recipes[_i], f8_target_by_name("cpu"));
+    build(&gpu, recipes[_i], device.target);
+    for (uint32_t i = 0; i < gpu.plan.func[0].n_steps; i++)
+        for (uint32_t k = 0; k < gpu.plan.func[0].step[i].n_phases; k++)
+            instances += gpu.plan.func[0].step[i].phase[k].launch.n_instances;
+    ck_assert_uint_gt(instances, 3 * gpu.plan.func[0].n_steps);
+    setenv("FP8C_EMULATOR_SEED", orders[_i], 1);
+    run_both(&cpu, &gpu);
+    f8_arena_end(&cpu.arena);
+    f8_arena_end(&gpu.arena);
+}
+END_TEST
+
+/* ---- a kernel that does not compile ---- */
+
+static int line_of(const char *text, const char *what)
+{
+    const char *end = strstr(text, what);
+    ck_assert_ptr_nonnull(end);
+    int n = 1;
+    for (; text < end; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* A compiler that finds an error in one line, whatever it is given. */
+static void make_compiler(const char *folder, int line)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/c++", folder);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "#!/bin/sh\necho 'fp8c_0.cu(%d): error: a made-up one'\nexit 1\n", line);
+    ck_assert_int_eq(fclose(f), 0);
+    ck_assert_int_eq(chmod(path, 0700), 0);
+}
+
+START_TEST(culprit_is_named)
+{
+    program p;
+    char folder[] = "/tmp/check_cuda_update.XXXXXX", path[64], kernel[64];
+    if (!device.count) /* on a GPU the compiler is NVRTC, which we can't make fail */
+        return;
+    ck_assert_int_eq(try_build(&p, "bf16", device.target, true), F8_OK);
+    ck_assert_uint_gt(p.stats.n_kernels, 3);
+    const f8_build_kernel *k = &p.stats.kernel[2];
+    ck_assert_uint_eq(k->image, 0);
+    snprintf(kernel, sizeof kernel, "F8_KERNEL(%s,", k->symbol);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_compiler(folder, line_of(p.stats.image[0].cuda, kernel));
+    char *old = strdup(getenv("PATH"));
+    setenv("PATH", folder, 1);
+    setenv("FP8C_EMULATOR_CXX", "c++", 1);
+    program q;
+    const f8_status s = try_build(&q, "bf16", device.target, false);
+    unsetenv("FP8C_EMULATOR_CXX");
+    setenv("PATH", old, 1);
+    free(old);
+    snprintf(path, sizeof path, "%s/c++", folder);
+    unlink(path);
+    rmdir(folder);
+    ck_assert_int_eq(s, F8_ERR_INTERNAL);
+    ck_assert_msg(strstr(q.diag.text, k->name) && strstr(q.diag.text, k->symbol) &&
+                      strstr(q.diag.text, "a made-up one"),
+                  "%s", q.diag.text);
+    f8_arena_end(&p.arena);
+    f8_arena_end(&q.arena);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_update");
+    TCase *t = tcase_create("update");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_checked_fixture(t, open_device, close_device);
+    tcase_add_loop_test(t, update_like_the_cpu, 0, 3);
+    tcase_add_test(t, culprit_is_named);
+    suite_add_tcase(s, t);
+    SRunner *run = srunner_create(s);
+    srunner_run_all(run, CK_NORMAL);
+    const int failed = srunner_ntests_failed(run);
+    srunner_free(run);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
