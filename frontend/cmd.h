@@ -21,6 +21,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "f32, bf16, delayed or current (default bf16)")                                              \
     OPTION(target, "--target", "NAME", TEXT, ON_ALL,                                                    \
            "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
+    OPTION(attention, "--attention", "NAME", TEXT, ON_ALL, "on a GPU: table (default), own or cudnn")   \
     OPTION(device, "--device", "N", ORDINAL, ON_ALL, "which GPU (default 0)")                           \
     OPTION(data, "--data", "FILE", TEXT, ON_TRAIN, "the text to train on; its last tenth is held out")  \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN, "optimizer steps (default 100); the schedule's length") \

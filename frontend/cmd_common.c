@@ -77,7 +77,7 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
     return (fp8c_compile_options){
         .struct_size = sizeof(fp8c_compile_options), .target = c->target, .recipe = recipe,
         .threads = c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
-        .device = c->device,
+        .device = c->device, .attention = c->attention,
     };
 }
 

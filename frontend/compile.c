@@ -116,6 +116,20 @@ const char *fp8c_target_name(int index)
 
 /* ---- compiling ---- */
 
+static f8_status read_attention(fp8c_program *p, const char *name, f8_diag *diag)
+{
+    static const char *const names[] = {
+        [F8_ATTENTION_TABLE] = "table", [F8_ATTENTION_OWN] = "own", [F8_ATTENTION_CUDNN] = "cudnn"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!name || !strcmp(name, names[i])) {
+            p->attention = (f8_attention_algorithm)i;
+            return p->attention != F8_ATTENTION_CUDNN || p->cuda
+                       ? F8_OK
+                       : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention by cuDNN is for CUDA targets");
+        }
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no attention '%s': there are table, own and cudnn", name);
+}
+
 static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
 {
     f8_options *out = &p->unit.options;
@@ -127,6 +141,7 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);
+    F8_TRY(read_attention(p, o->attention, diag));
     p->threads = o->threads;
     p->listings = o->listings || o->text_only;
     p->text_only = o->text_only;
@@ -150,7 +165,7 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
 static f8_status build_plan(fp8c_program *p, f8_diag *diag)
 {
     f8_build_options build = {.target = p->unit.options.target, .cuda = p->cuda,
-                              .want_ptx = p->listings, .text_only = p->text_only};
+                              .attention = p->attention, .want_ptx = p->listings, .text_only = p->text_only};
     if (p->cuda) { /* on the CPU `threads` is of runs, and the count of compiling ones its own */
         build.threads = p->threads;
         build.stats = &p->stats;

@@ -210,6 +210,8 @@ typedef struct fp8c_compile_options {
     void *(*device_alloc)(void *user, size_t size);
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
+    const char *attention;   /* who does it: "table" (default), "own", our kernels, or "cudnn"; one that
+                                can't be had is an error */
 } fp8c_compile_options;
 
 /* The targets `target` may name; NULL past the last. */
@@ -309,7 +311,7 @@ FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int inde
 
 /* One step of a function's plan. */
 typedef struct fp8c_step {
-    const char *name, *kind; /* kind: kernel, gemm, copy */
+    const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library) */
     int32_t phases;
     uint64_t hash;           /* kernels: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */

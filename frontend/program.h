@@ -15,6 +15,7 @@ struct fp8c_program {
     f8_build_stats stats;
     f8_cuda *cuda;  /* CUDA targets: the context's */
     bool listings, text_only;
+    f8_attention_algorithm attention;
     f8_instance instance; /* kind NULL: compiled with no_device */
     double compile_seconds;
     int32_t threads;

@@ -328,6 +328,14 @@ START_TEST(command_line)
     ck_assert_msg(r.code == 0, "%s", r.err);
     r = F8_CLI("print", GPT, "--target", "sm_120a", "--print-after", "legalize", "--recipe", "delayed", SMALL);
     ck_assert_msg(r.code == 0 && strstr(r.out, "scaled_matmul"), "%s", r.err);
+    /* by cuDNN, where it is: a step of its own */
+    r = F8_CLI("explain", GPT, "--target", "sm_90a", "--attention", "cudnn", "--kernels", SMALL);
+    ck_assert_msg(emulated ? r.code == 0 && strstr(r.out, "\nattention ")
+                           : r.code == 0 || strstr(r.err, "cuDNN"), "%s%s", r.err, r.out);
+    r = F8_CLI("explain", GPT, "--target", "cpu", "--attention", "cudnn");
+    ck_assert(r.code == 1 && strstr(r.err, "attention by cuDNN is for CUDA targets"));
+    r = F8_CLI("explain", GPT, "--target", "sm_90a", "--attention", "mine");
+    ck_assert(r.code == 1 && strstr(r.err, "no attention 'mine': there are table, own and cudnn"));
     r = F8_CLI("check", GPT, "--target", "cuda", "--device", "63");
     ck_assert_msg(r.code == 1 && strstr(r.err, "no CUDA device 63"), "%s", r.err);
 }
