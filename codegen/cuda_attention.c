@@ -1,16 +1,18 @@
-/* Attention on CUDA (cuda.h): the algorithm is text (cuda_attention*.cuh), templates over a struct of
- * constants; here the constants are chosen and written out, and each kernel is named.
+/* Attention on CUDA (cuda.h): the algorithm is text (cuda_attention*.cuh), templates over a struct
+ * of constants; here the constants are chosen and written out, and each kernel is named.
  *
- * bf16 runs on tensor cores. Products are sums in f32 of bf16 operands, in the order of the hardware; P
- * and dS are rounded to bf16 before they enter a product, everything else stays in f32 and is rounded
- * once, on the way out. lse is f32. f32 uses plain multiply-adds in order of d, of keys and of queries.
+ * bf16 runs on tensor cores. Products are sums in f32 of bf16 operands, in the order of the
+ * hardware; P and dS are rounded to bf16 before they enter a product, everything else stays in f32
+ * and is rounded once, on the way out. lse is f32. f32 uses plain multiply-adds in order of d, of
+ * keys and of queries.
  *
- * A query's NaN or Inf reaches its own row and the keys it sees, a key's or value's the queries that see
- * it, and nothing else: also within the 16 x 16 blocks on the diagonal, where 0 * NaN is kept out
- * (f8_att_add_diagonal). There alone a product of two numbers that are both not finite is NaN.
+ * A query's NaN or Inf reaches its own row and the keys it sees, a key's or value's the queries
+ * that see it, and nothing else: also within the 16 x 16 blocks on the diagonal, where 0 * NaN is
+ * kept out (f8_att_add_diagonal).
  *
- * Backward: delta and lse in units of log2 go to the workspace (_0), then dk and dv by blocks of keys, the
- * query heads of the group and their queries in order (_1), then dq by blocks of queries (_2). */
+ * Backward: delta and lse in units of log2 go to the workspace (_0), then dk and dv by blocks of
+ * keys, the query heads of the group and their queries in order (_1), then dq by blocks of queries
+ * (_2). The workspace is 16-byte aligned; tensors need no more than their element's alignment. */
 #include "codegen/cuda.h"
 #include "codegen/cuda_attention_parts.h"
 
@@ -20,15 +22,16 @@
 enum {
     ROWS_MULTIPLE = 128, /* workspace rows of a head: a multiple of every tile */
     PREPARE_ROWS = 32,   /* of a task of the first backward kernel */
-    F32_ROWS = 32, F32_COLS = 16,
+    F32_ROWS = 32,
+    F32_COLS = 16,
     MAX_D = 128,
-    PAD = 8,             /* elements between rows of a tile in shared memory */
+    PAD = 8, /* elements between rows of a tile in shared memory */
 };
 
 typedef enum phase_kind { FORWARD, PREPARE, KEYS, QUERIES } phase_kind;
 
-/* The shape of one kernel: warps, pieces of 16 rows a warp has, columns of a tile, columns a warp takes at
- * once (backward), row fragments kept in registers (forward). */
+/* The shape of one kernel: warps, pieces of 16 rows a warp has, columns of a tile, columns a warp
+ * takes at once (backward), row fragments kept in registers (forward). */
 typedef struct shape {
     int warps, pieces, cols, sub;
     bool hold;
@@ -97,19 +100,23 @@ static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind ki
 {
     const float factor = (float)(fabs((double)x->scale) * 1.4426950408889634);
     f8_text_add(t, "\nstruct %s_shape {\n", symbol);
-    f8_text_add(t, "    static constexpr int B = %lld, T = %lld, H = %lld, HKV = %lld, D = %lld, DP = %d;\n",
-                (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->Hkv,
-                (long long)x->D, padded_d(x));
+    f8_text_add(
+        t,
+        "    static constexpr int B = %lld, T = %lld, H = %lld, HKV = %lld, D = %lld, DP = %d;\n",
+        (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->Hkv, (long long)x->D,
+        padded_d(x));
     f8_text_add(t, "    static constexpr int TP = %lld, ROWS = %d;\n", (long long)padded_rows(x),
                 rows_of(x, kind, s));
     f8_text_add(t, "    static constexpr int WARPS = %d, MT = %d, COLS = %d, SUB = %d;\n", s->warps,
                 s->pieces, s->cols, s->sub);
-    f8_text_add(t, "    static constexpr bool CAUSAL = %d, ROWS_ARE_KEYS = %d, HOLD = %d, NEGATIVE = %d;\n",
-                x->causal, kind == KEYS, s->hold, x->scale < 0);
+    f8_text_add(
+        t, "    static constexpr bool CAUSAL = %d, ROWS_ARE_KEYS = %d, HOLD = %d, NEGATIVE = %d;\n",
+        x->causal, kind == KEYS, s->hold, x->scale < 0);
     /* scores in units of log2 are FACTOR times the product's, its sign changed when NEGATIVE */
     f8_text_add(t, "    static constexpr float SCALE = %af, FACTOR = %af;\n", (double)x->scale,
                 (double)factor);
-    f8_text_add(t, "    static constexpr f8_i64 STRIDE_Q = %lld, STRIDE_K = %lld, STRIDE_V = %lld, ",
+    f8_text_add(t,
+                "    static constexpr f8_i64 STRIDE_Q = %lld, STRIDE_K = %lld, STRIDE_V = %lld, ",
                 (long long)x->stride.q, (long long)x->stride.k, (long long)x->stride.v);
     f8_text_add(t, "STRIDE_O = %lld,\n        STRIDE_DO = %lld, STRIDE_DQ = %lld, ",
                 (long long)x->stride.o, (long long)x->stride.dout, (long long)x->stride.dq);
@@ -117,8 +124,8 @@ static void emit_constants(f8_text *t, const f8_attention_desc *x, phase_kind ki
                 (long long)x->stride.dv);
 }
 
-static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_desc *x, phase_kind kind,
-                        const char *symbol, f8_cuda_launch *launch, int64_t *tasks)
+static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_desc *x,
+                        phase_kind kind, const char *symbol, f8_cuda_launch *launch, int64_t *tasks)
 {
     static const char *const body[] = {"forward", "prepare", "keys", "queries"};
     const shape s = shape_of(target, x, kind);
@@ -133,16 +140,19 @@ static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_
     emit_constants(t, x, kind, &s, symbol);
     f8_text_add(t, "struct %s_params {\n    const %s *q, *k, *v;\n", symbol, type);
     if (backward)
-        f8_text_add(t, "    const %s *o;\n    const float *lse;\n    const %s *dout;\n    %s *dq, *dk, *dv;\n",
-                    type, type, type);
+        f8_text_add(
+            t,
+            "    const %s *o;\n    const float *lse;\n    const %s *dout;\n    %s *dq, *dk, *dv;\n",
+            type, type, type);
     else
         f8_text_add(t, "    %s *o;\n    float *lse;\n", type);
     f8_text_add(t, "    float *workspace;\n    f8_i64 tasks;\n};\n");
     f8_text_add(t, "F8_KERNEL(%s, %u, 2)\n{\n", symbol, launch->threads);
     if (launch->shared)
         f8_text_add(t, "    F8_SHARED_DYNAMIC(room);\n");
-    f8_text_add(t, "    f8_att_%s%s<%s_shape>(p%s);\n}\n", x->dtype == F8_F32 && kind != PREPARE ? "f32_" : "",
-                body[kind], symbol, launch->shared ? ", room" : "");
+    f8_text_add(t, "    f8_att_%s%s<%s_shape>(p%s);\n}\n",
+                x->dtype == F8_F32 && kind != PREPARE ? "f32_" : "", body[kind], symbol,
+                launch->shared ? ", room" : "");
 }
 
 /* ---- the interface ---- */
@@ -160,23 +170,26 @@ static f8_status check_sizes(const f8_attention_desc *x, f8_diag *d)
     /* rows, blocks and heads are 32-bit integers in the kernels */
     if (x->T > INT32_MAX / 2 || x->B > INT32_MAX / x->H ||
         x->B * x->H > INT32_MAX / (padded_rows(x) / PREPARE_ROWS))
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "attention on CUDA: %lld sequences of %lld tokens and %lld heads are too many",
-                       (long long)x->B, (long long)x->T, (long long)x->H);
+        return f8_fail(
+            d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "attention on CUDA: %lld sequences of %lld tokens and %lld heads are too many",
+            (long long)x->B, (long long)x->T, (long long)x->H);
     if (!isfinite(x->scale) || !(fabsf(x->scale) >= 0x1p-100f && fabsf(x->scale) <= 0x1p100f))
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "attention on CUDA takes scales of 2^-100 to 2^100, not %g", (double)x->scale);
+                       "attention on CUDA takes scales of 2^-100 to 2^100, not %g",
+                       (double)x->scale);
     return F8_OK;
 }
 
-f8_status f8_cuda_attention_supports(const f8_target *target, const f8_attention_desc *x, f8_diag *d)
+f8_status f8_cuda_attention_supports(const f8_target *target, const f8_attention_desc *x,
+                                     f8_diag *d)
 {
     if (target->kind != F8_TARGET_CUDA)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention on CUDA: %s is no CUDA target",
                        target->name);
     if (x->dtype != F8_F32 && x->dtype != F8_BF16)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention on CUDA takes f32 and bf16, not %s",
-                       f8_dtype_name(x->dtype));
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "attention on CUDA takes f32 and bf16, not %s", f8_dtype_name(x->dtype));
     return check_sizes(x, d);
 }
 
@@ -199,9 +212,11 @@ int64_t f8_cuda_attention_workspace(const f8_attention_desc *x, bool backward)
 }
 
 f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_attention_desc *x,
-                                 bool backward, const char *symbol, f8_cuda_attention *out, f8_diag *d)
+                                 bool backward, const char *symbol, f8_cuda_attention *out,
+                                 f8_diag *d)
 {
-    static const phase_kind phases[2][F8_CUDA_ATTENTION_PHASES] = {{FORWARD}, {PREPARE, KEYS, QUERIES}};
+    static const phase_kind phases[2][F8_CUDA_ATTENTION_PHASES] = {{FORWARD},
+                                                                   {PREPARE, KEYS, QUERIES}};
     F8_TRY(f8_cuda_attention_supports(target, x, d));
     F8_TRY(check_strides(x, backward, d));
     *out = (f8_cuda_attention){.n = backward ? 3 : 1};
@@ -216,7 +231,8 @@ f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_a
         char name[sizeof out->launch[i].symbol];
         const int n = snprintf(name, sizeof name, "%s_%d", symbol, i);
         if (n < 0 || (size_t)n >= sizeof name)
-            return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "attention: symbol '%s' is too long", symbol);
+            return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "attention: symbol '%s' is too long",
+                           symbol);
         emit_kernel(t, target, x, phases[backward][i], name, &out->launch[i], &out->tasks[i]);
     }
     return F8_OK;

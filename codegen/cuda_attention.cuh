@@ -1,9 +1,9 @@
 /* Attention kernels, what all of them share: given to the compiler once, before the first of them.
  *
- * A block of warps keeps rows of one side (queries, or keys) and walks tiles of columns of the other. A
- * warp has MT pieces of 16 rows; fragments are those of mma.m16n8k16. In shared memory a row of a tile
- * holds DP elements (D rounded up to 16, zeros beyond D) and 8 more, which puts the eight rows that one
- * ldmatrix reads into different banks.
+ * A block of warps keeps rows of one side (queries, or keys) and walks tiles of columns of the
+ * other. A warp has MT pieces of 16 rows; fragments are those of mma.m16n8k16. In shared memory a
+ * row of a tile holds DP elements (D rounded up to 16, zeros beyond D) and 8 more, which puts the
+ * eight rows that one ldmatrix reads into different banks.
  *
  * S is a struct of constants, written out for each kernel (cuda_attention.c). */
 #ifndef F8_ATTENTION
@@ -11,10 +11,10 @@
 
 /* ---- scalars ---- */
 
-/* 2^x = 2^n 2^f, n = rint(x), |f| <= 1/2. Adding 1.5 * 2^23 + 127 leaves n's biased exponent in the low
- * bits. 2^0 is exactly 1; below 2^-126.5 the result is 0; NaN stays NaN. Above 2^127.5, with FROM_LSE
- * only, it is Inf: without it x is at most a rounding error above 0. FINE: relative error 2^-22, else
- * 2^-20 (minimax fits of our own, the constant term fixed, and roundings). */
+/* 2^x = 2^n 2^f, n = rint(x), |f| <= 1/2. Adding 1.5 * 2^23 + 127 leaves n's biased exponent in the
+ * low bits. 2^0 is exactly 1; below 2^-126.5 the result is 0; NaN stays NaN. Above 2^127.5, with
+ * FROM_LSE only, it is Inf: without it x is at most a rounding error above 0. FINE: relative error
+ * 2^-22, else 2^-20 (minimax fits of our own, the constant term fixed, and roundings). */
 template <bool FINE, bool FROM_LSE> F8_DEV float f8_att_exp2(float x)
 {
     const float magic = 12583039.0f;
@@ -39,8 +39,8 @@ template <bool FINE, bool FROM_LSE> F8_DEV float f8_att_exp2(float x)
     return f8_fma(y, f, 1.0f) * f8_from_bits(f8_bits(t) << 23);
 }
 
-/* log of a sum of exponentials: 0, or at least 2^-126; or NaN or Inf. With m in [sqrt(1/2), sqrt(2)) and
- * r = (m - 1) / (m + 1), log m = 2 atanh r, its series up to r^11. */
+/* log of a sum of exponentials: 0, or at least 2^-126; or NaN or Inf. With m in [sqrt(1/2),
+ * sqrt(2)) and r = (m - 1) / (m + 1), log m = 2 atanh r, its series up to r^11. */
 template <class S> F8_DEV float f8_att_log(float x)
 {
     const float infinity = f8_from_bits(0x7f800000u);
@@ -59,23 +59,26 @@ template <class S> F8_DEV float f8_att_log(float x)
 
 /* ---- where things lie ---- */
 
-/* f8_thread(), called by a warp together. What follows from it can't be computed earlier than here: rare
- * branches use it, so that nothing of theirs stays in registers through the loops around them. */
+/* f8_thread(), called by a warp together. What follows from it can't be computed earlier than here:
+ * rare branches use it, so that nothing of theirs stays in registers in the loops around them. */
 template <class S> F8_DEV int f8_att_thread_here()
 {
     return (int)f8_shfl((f8_u32)f8_thread(), f8_thread() % 32);
 }
 
-template <class S> F8_DEV constexpr int f8_att_pitch() { return S::DP + 8; }
+template <class S> F8_DEV constexpr int f8_att_pitch()
+{
+    return S::DP + 8;
+}
 
-/* Whether every row of a tensor can be read in 16-byte pieces; `stride` is a constant of the text. */
+/* Whether every row of a tensor can be read in 16-byte pieces; `stride` is a constant. */
 template <class S> F8_DEV bool f8_att_aligned(const f8_u16 *base, f8_i64 stride)
 {
     return S::D % 8 == 0 && stride % 8 == 0 && ((f8_u64)base & 15) == 0;
 }
 
-/* Rows first .. first + ROWS - 1 of a head, whose row 0 is at `from`, into a tile; rows from T on and
- * columns from D on are zeros. Asynchronous when aligned, else element by element. */
+/* Rows first .. first + ROWS - 1 of a head, whose row 0 is at `from`, into a tile; rows from T on
+ * and columns from D on are zeros. Asynchronous when aligned, else element by element. */
 template <class S, int ROWS>
 F8_DEV void f8_att_load(f8_u16 *to, const f8_u16 *from, f8_i64 stride, int first, bool aligned)
 {
@@ -157,8 +160,8 @@ template <class S> F8_DEV void f8_att_rows(f8_u32 a[4], const f8_u16 *tile)
     f8_ldmatrix_x4(a, tile + lane % 16 * f8_att_pitch<S>() + lane / 16 * 8);
 }
 
-/* acc = A B^T over D: A is MT * 16 rows at `a`, B is NT * 8 rows at `b`. With HOLD, A's fragments come
- * from registers. */
+/* acc = A B^T over D: A is MT * 16 rows at `a`, B is NT * 8 rows at `b`. With HOLD, A's fragments
+ * come from registers. */
 template <class S, int MT, int NT, bool HOLD>
 F8_DEV void f8_att_scores(float (&acc)[MT][NT][4], const f8_u16 *a, const f8_u16 *b,
                           const f8_u32 (&held)[HOLD ? MT : 1][HOLD ? S::DP / 16 : 1][4])
@@ -211,7 +214,8 @@ F8_DEV void f8_att_left(f8_u32 (&a)[MT][NT / 2][4], const float (&x)[MT][NT][4])
         }
 }
 
-/* Fragment B, and the one of the next 8 columns: 16 rows x 16 columns of a tile, rows being summed over. */
+/* Fragment B, and the one of the next 8 columns: 16 rows x 16 columns of a tile, rows being summed
+ * over. */
 template <class S> F8_DEV void f8_att_columns(f8_u32 b[4], const f8_u16 *tile)
 {
     const int lane = f8_thread() % 32;
@@ -247,7 +251,7 @@ template <class S> F8_DEV bool f8_att_visible(int row, int column)
     return !S::CAUSAL || (S::ROWS_ARE_KEYS ? column >= row : column <= row);
 }
 
-/* Rows [row0, row0 + rows) against columns [col0, col0 + cols): 0 none sees any, 1 some do, 2 all. */
+/* Rows [row0, row0 + rows) against columns [col0, col0 + cols): 0 none sees any, 1 some, 2 all. */
 template <class S> F8_DEV int f8_att_seen(int row0, int rows, int col0, int cols)
 {
     if (row0 >= S::T || col0 >= S::T)
@@ -297,9 +301,9 @@ template <class S> F8_DEV f8_u32 f8_att_special(f8_u32 x)
            ((x & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
 }
 
-/* Marks for the sum below. Of the left side, where its row sees its column: a positive number 1, what has no
- * finite product 2^14; p is not negative, and ds beside an Inf is 0 or NaN, as the score has met it too. Of
- * the right side: +Inf 1, -Inf 64, NaN 2^14. */
+/* Marks for the sum below. Of the left side, where its row sees its column: a positive number 1,
+ * what has no finite product 2^14; p is not negative, and ds beside an Inf is 0 or NaN, as the
+ * score has met it too. Of the right side: +Inf 1, -Inf 64, NaN 2^14. */
 template <class S> F8_DEV f8_u32 f8_att_mark_left(f8_u32 half, bool visible)
 {
     return !visible ? 0 : half - 1 < 0x7f7fu ? 0x3f80u : 0x4680u;
@@ -311,9 +315,9 @@ template <class S> F8_DEV f8_u32 f8_att_mark_right(f8_u32 half)
     return half & 0x7fu ? 0x4680u : half & 0x8000u ? 0x4280u : 0x3f80u;
 }
 
-/* out += the Inf and NaN terms of a 16 x 16 block on the diagonal: a sum of marks' products is at least 2^14
- * where there is a NaN, else the count of +Inf and 64 times that of -Inf. `where`: bit i for columns 16 i on,
- * the same in the whole warp. Rare, and written to need few registers. */
+/* out += the Inf and NaN terms of a 16 x 16 block on the diagonal: a sum of marks' products is at
+ * least 2^14 where there is a NaN, else the count of +Inf and 64 times that of -Inf. `where`: bit i
+ * for columns 16 i on, the same in the whole warp. Rare, and written to need few registers. */
 template <class S>
 F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b,
                                f8_u32 where)
@@ -347,9 +351,9 @@ F8_DEV void f8_att_add_special(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4],
     }
 }
 
-/* out += A B for one piece of 16 rows and the 16 columns on the diagonal with them. What a row may not
- * see has 0 in A; so that 0 * Inf or 0 * NaN adds nothing, they are left out of B first, and where there
- * were any they are added to the rows that do see them. The warp does this together. */
+/* out += A B for one piece of 16 rows and the 16 columns on the diagonal with them. What a row may
+ * not see has 0 in A; so that 0 * Inf or 0 * NaN adds nothing, they are left out of B first, and
+ * where there were any they are added to the rows that do see them. The warp does this together. */
 template <class S>
 F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4], const f8_u16 *b)
 {
@@ -374,8 +378,8 @@ F8_DEV void f8_att_add_diagonal(float (&out)[S::DP / 8][4], const f8_u32 (&a)[4]
         f8_att_add_special<S>(out, a, b, where);
 }
 
-/* out += A B where not every row sees every column: 16 x 16 blocks that none sees are left out, those on
- * the diagonal come last. */
+/* out += A B where not every row sees every column: 16 x 16 blocks that none sees are left out,
+ * those on the diagonal come last. */
 template <class S, int MT, int NT>
 F8_DEV void f8_att_add_masked(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT][NT / 2][4],
                               const f8_u16 *b, int row0, int col0)
@@ -421,8 +425,8 @@ F8_DEV void f8_att_add_seen(float (&out)[MT][S::DP / 8][4], const f8_u32 (&a)[MT
 
 /* ---- tasks ---- */
 
-/* Task -> a block of rows of one head of one sequence; the longest first when causal: late queries see
- * more keys, early keys are seen by more queries. */
+/* Task -> a block of rows of one head of one sequence; the longest first when causal: late queries
+ * see more keys, early keys are seen by more queries. */
 struct f8_att_task {
     int batch, head, first;
 };

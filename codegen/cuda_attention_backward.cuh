@@ -1,7 +1,8 @@
 /* Attention backward. With x = s * scale * log2(e) and p = exp2(x - lse2) recomputed:
- *     dp = do v^T    ds = p * (dp - delta)    dv = p^T do    dk = scale * ds^T q    dq = scale * ds k
- * `workspace` is f32[2][B * H][TP]: lse in units of log2 (lse2), delta = sum of do * o; rows from T on
- * are 0. dk and dv are summed over the query heads of their group, then queries, in order; dq over keys. */
+ *     dp = do v^T    ds = p * (dp - delta)    dv = p^T do    dk = scale * ds^T q    dq = scale * ds
+ * k `workspace` is f32[2][B * H][TP]: lse in units of log2 (lse2), delta = sum of do * o; rows from
+ * T on are 0. dk and dv are summed over the query heads of their group, then queries, in order; dq
+ * over keys. */
 #ifndef F8_ATTENTION_BACKWARD
 #define F8_ATTENTION_BACKWARD
 
@@ -36,7 +37,8 @@ template <class S, class P> F8_DEV void f8_att_prepare(const P &p)
                     const f8_x4 a = *(const f8_x4 *)(x + d), b = *(const f8_x4 *)(y + d);
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
-                        sum = f8_fma(f8_from_bf16(b.v[e] & 0xffffu), f8_from_bf16(a.v[e] & 0xffffu), sum);
+                        sum = f8_fma(f8_from_bf16(b.v[e] & 0xffffu), f8_from_bf16(a.v[e] & 0xffffu),
+                                     sum);
                         sum = f8_fma(f8_from_bf16(b.v[e] >> 16), f8_from_bf16(a.v[e] >> 16), sum);
                     }
                 } else {
@@ -60,19 +62,20 @@ template <class S, class P> F8_DEV void f8_att_prepare(const P &p)
 
 /* One tile of queries of one head comes: q, do, lse2 and delta. */
 template <class S, class P>
-F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col0, f8_u16 *q, f8_u16 *dout,
-                             float *stats, bool q_aligned, bool do_aligned)
+F8_DEV void f8_att_keys_load(const P &p, const f8_att_task &t, int head, int col0, f8_u16 *q,
+                             f8_u16 *dout, float *stats, bool q_aligned, bool do_aligned)
 {
     const f8_i64 batch = (f8_i64)t.batch * S::T;
-    f8_att_load<S, S::COLS>(q, p.q + batch * S::STRIDE_Q + head * S::D, S::STRIDE_Q, col0, q_aligned);
+    f8_att_load<S, S::COLS>(q, p.q + batch * S::STRIDE_Q + head * S::D, S::STRIDE_Q, col0,
+                            q_aligned);
     f8_att_load<S, S::COLS>(dout, p.dout + batch * S::STRIDE_DO + head * S::D, S::STRIDE_DO, col0,
                             do_aligned);
     const int which = f8_thread() / (S::COLS / 4), at = f8_thread() % (S::COLS / 4) * 4;
     if (which < 2)
-        f8_copy_async16(stats + which * S::COLS + at,
-                        p.workspace + ((f8_i64)which * S::B * S::H + t.batch * S::H + head) * S::TP +
-                            col0 + at,
-                        true);
+        f8_copy_async16(
+            stats + which * S::COLS + at,
+            p.workspace + ((f8_i64)which * S::B * S::H + t.batch * S::H + head) * S::TP + col0 + at,
+            true);
     f8_copy_commit();
 }
 
@@ -95,8 +98,8 @@ F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT
         for (int mt = 0; mt < MT; mt++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s[mt][n][e] = f8_att_exp2<false, true>(
-                    f8_fma(s[mt][n][e], S::FACTOR, -own[n * 8 + e % 2]));
+                s[mt][n][e] =
+                    f8_att_exp2<false, true>(f8_fma(s[mt][n][e], S::FACTOR, -own[n * 8 + e % 2]));
     if (masked)
         f8_att_mask<S, MT, NT>(s, 0.0f, row0, col0);
     f8_att_left<MT, NT>(left, s);
@@ -116,8 +119,8 @@ F8_DEV void f8_att_keys_step(float (&dk)[S::MT][S::DP / 8][4], float (&dv)[S::MT
 }
 
 template <class S, int MT>
-F8_DEV void f8_att_store_scaled(f8_u16 *to, f8_i64 stride, int row0, const float (&x)[MT][S::DP / 8][4],
-                                float by)
+F8_DEV void f8_att_store_scaled(f8_u16 *to, f8_i64 stride, int row0,
+                                const float (&x)[MT][S::DP / 8][4], float by)
 {
     float factor[MT][2];
 #pragma unroll
@@ -130,7 +133,8 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
 {
     constexpr int MT = S::MT, BLOCK = S::WARPS * MT * 16, PITCH = S::DP + 8, TILE = S::COLS * PITCH;
     constexpr int GROUP = S::H / S::HKV, TILES = (S::T + S::COLS - 1) / S::COLS;
-    f8_u16 *ks = (f8_u16 *)room, *vs = ks + BLOCK * PITCH, *qs = vs + BLOCK * PITCH, *dos = qs + 2 * TILE;
+    f8_u16 *ks = (f8_u16 *)room, *vs = ks + BLOCK * PITCH, *qs = vs + BLOCK * PITCH,
+           *dos = qs + 2 * TILE;
     float *stats = (float *)(dos + 2 * TILE);
     const bool q_aligned = f8_att_aligned<S>(p.q, S::STRIDE_Q);
     const bool do_aligned = f8_att_aligned<S>(p.dout, S::STRIDE_DO);
@@ -143,7 +147,8 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
                               f8_att_aligned<S>(p.k, S::STRIDE_K));
         f8_att_load<S, BLOCK>(vs, p.v + batch * S::STRIDE_V + t.head * S::D, S::STRIDE_V, t.first,
                               f8_att_aligned<S>(p.v, S::STRIDE_V));
-        f8_att_keys_load<S>(p, t, t.head * GROUP, begin * S::COLS, qs, dos, stats, q_aligned, do_aligned);
+        f8_att_keys_load<S>(p, t, t.head * GROUP, begin * S::COLS, qs, dos, stats, q_aligned,
+                            do_aligned);
         float dk[MT][S::DP / 8][4], dv[MT][S::DP / 8][4];
         f8_att_zero<S, MT>(dk);
         f8_att_zero<S, MT>(dv);
@@ -158,22 +163,22 @@ template <class S, class P> F8_DEV void f8_att_keys(const P &p, f8_u8 *room)
             f8_sync();
             if (i + 1 < GROUP * (TILES - begin))
                 f8_att_keys_load<S>(p, t, head, tile * S::COLS, qs + (1 - stage) * TILE,
-                                    dos + (1 - stage) * TILE, stats + (1 - stage) * 2 * S::COLS, q_aligned,
-                                    do_aligned);
+                                    dos + (1 - stage) * TILE, stats + (1 - stage) * 2 * S::COLS,
+                                    q_aligned, do_aligned);
 #pragma unroll 1
             for (int c = 0; c < S::COLS; c += S::SUB) {
                 const int seen = f8_att_seen<S>(row0, MT * 16, col0 + c, S::SUB);
                 const int at = stage * TILE + c * PITCH;
                 if (seen)
-                    f8_att_keys_step<S>(dk, dv, ks + warp * MT * 16 * PITCH, vs + warp * MT * 16 * PITCH,
-                                        qs + at, dos + at, stats + stage * 2 * S::COLS + c, seen == 1,
-                                        row0, col0 + c);
+                    f8_att_keys_step<S>(dk, dv, ks + warp * MT * 16 * PITCH,
+                                        vs + warp * MT * 16 * PITCH, qs + at, dos + at,
+                                        stats + stage * 2 * S::COLS + c, seen == 1, row0, col0 + c);
             }
         }
-        f8_att_store_scaled<S, MT>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row0, dk,
-                                   S::SCALE);
-        f8_att_store_scaled<S, MT>(p.dv + batch * S::STRIDE_DV + t.head * S::D, S::STRIDE_DV, row0, dv,
-                                   1.0f);
+        f8_att_store_scaled<S, MT>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row0,
+                                   dk, S::SCALE);
+        f8_att_store_scaled<S, MT>(p.dv + batch * S::STRIDE_DV + t.head * S::D, S::STRIDE_DV, row0,
+                                   dv, 1.0f);
         f8_sync();
     }
 }
@@ -211,7 +216,8 @@ F8_DEV void f8_att_queries_step(float (&dq)[S::MT][S::DP / 8][4], const float (&
 template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
 {
     constexpr int MT = S::MT, BLOCK = S::WARPS * MT * 16, PITCH = S::DP + 8, TILE = S::COLS * PITCH;
-    f8_u16 *qs = (f8_u16 *)room, *dos = qs + BLOCK * PITCH, *ks = dos + BLOCK * PITCH, *vs = ks + 2 * TILE;
+    f8_u16 *qs = (f8_u16 *)room, *dos = qs + BLOCK * PITCH, *ks = dos + BLOCK * PITCH,
+           *vs = ks + 2 * TILE;
     const bool k_aligned = f8_att_aligned<S>(p.k, S::STRIDE_K);
     const bool v_aligned = f8_att_aligned<S>(p.v, S::STRIDE_V);
     const int warp = f8_thread() / 32, lane = f8_thread() % 32;
@@ -221,17 +227,19 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
         const int last = t.first + BLOCK < S::T ? t.first + BLOCK : S::T;
         const int tiles = ((S::CAUSAL ? last : S::T) + S::COLS - 1) / S::COLS;
         const f8_i64 batch = (f8_i64)t.batch * S::T;
-        const f8_u16 *k = p.k + batch * S::STRIDE_K + kv * S::D, *v = p.v + batch * S::STRIDE_V + kv * S::D;
+        const f8_u16 *k = p.k + batch * S::STRIDE_K + kv * S::D,
+                     *v = p.v + batch * S::STRIDE_V + kv * S::D;
         f8_att_load<S, BLOCK>(qs, p.q + batch * S::STRIDE_Q + t.head * S::D, S::STRIDE_Q, t.first,
                               f8_att_aligned<S>(p.q, S::STRIDE_Q));
-        f8_att_load<S, BLOCK>(dos, p.dout + batch * S::STRIDE_DO + t.head * S::D, S::STRIDE_DO, t.first,
-                              f8_att_aligned<S>(p.dout, S::STRIDE_DO));
+        f8_att_load<S, BLOCK>(dos, p.dout + batch * S::STRIDE_DO + t.head * S::D, S::STRIDE_DO,
+                              t.first, f8_att_aligned<S>(p.dout, S::STRIDE_DO));
         f8_att_load<S, S::COLS>(ks, k, S::STRIDE_K, 0, k_aligned);
         f8_att_load<S, S::COLS>(vs, v, S::STRIDE_V, 0, v_aligned);
         f8_copy_commit();
         float dq[MT][S::DP / 8][4], lse2[MT][2], delta[MT][2];
         f8_att_zero<S, MT>(dq);
-        const float *stats = p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row0 + lane / 4;
+        const float *stats =
+            p.workspace + (f8_i64)(t.batch * S::H + t.head) * S::TP + row0 + lane / 4;
 #pragma unroll
         for (int mt = 0; mt < MT; mt++)
 #pragma unroll
@@ -245,8 +253,10 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
             f8_copy_wait<0>();
             f8_sync();
             if (tile + 1 < tiles) {
-                f8_att_load<S, S::COLS>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS, k_aligned);
-                f8_att_load<S, S::COLS>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS, v_aligned);
+                f8_att_load<S, S::COLS>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
+                                        k_aligned);
+                f8_att_load<S, S::COLS>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
+                                        v_aligned);
                 f8_copy_commit();
             }
 #pragma unroll 1
@@ -258,8 +268,8 @@ template <class S, class P> F8_DEV void f8_att_queries(const P &p, f8_u8 *room)
                                            vs + stage + c * PITCH, seen == 1, row0, col0 + c);
             }
         }
-        f8_att_store_scaled<S, MT>(p.dq + batch * S::STRIDE_DQ + t.head * S::D, S::STRIDE_DQ, row0, dq,
-                                   S::SCALE);
+        f8_att_store_scaled<S, MT>(p.dq + batch * S::STRIDE_DQ + t.head * S::D, S::STRIDE_DQ, row0,
+                                   dq, S::SCALE);
         f8_sync();
     }
 }

@@ -1,16 +1,20 @@
-/* Attention in f32, without tensor cores: four lanes (a quad) to a row, each with every fourth element of
- * it in registers; columns come through shared memory a tile at a time, and a quad takes them one by one.
- * Simple before fast: f32 is the recipe of comparisons. What a row may not see is not touched. */
+/* Attention in f32, without tensor cores: four lanes (a quad) to a row, each with every fourth
+ * element of it in registers; columns come through shared memory a tile at a time, and a quad takes
+ * them one by one. Simple before fast: f32 is the recipe of comparisons. What a row may not see is
+ * not touched. */
 #ifndef F8_ATTENTION_F32
 #define F8_ATTENTION_F32
 
 /* Elements d = 4 i + lane of a row that a lane holds. */
-template <class S> F8_DEV constexpr int f8_att_f32_own() { return (S::D + 3) / 4; }
+template <class S> F8_DEV constexpr int f8_att_f32_own()
+{
+    return (S::D + 3) / 4;
+}
 
 /* COLS rows of two tensors from row `first` on, zeros beyond T and D; everyone waits for it. */
 template <class S>
-F8_DEV void f8_att_f32_tile(float *to, const float *a, f8_i64 stride_a, const float *b, f8_i64 stride_b,
-                            int first)
+F8_DEV void f8_att_f32_tile(float *to, const float *a, f8_i64 stride_a, const float *b,
+                            f8_i64 stride_b, int first)
 {
     constexpr int PITCH = 4 * f8_att_f32_own<S>();
     f8_sync();
@@ -25,7 +29,8 @@ F8_DEV void f8_att_f32_tile(float *to, const float *a, f8_i64 stride_a, const fl
 }
 
 template <class S>
-F8_DEV void f8_att_f32_row(float (&x)[f8_att_f32_own<S>()], const float *from, f8_i64 stride, int row)
+F8_DEV void f8_att_f32_row(float (&x)[f8_att_f32_own<S>()], const float *from, f8_i64 stride,
+                           int row)
 {
 #pragma unroll
     for (int i = 0; i < f8_att_f32_own<S>(); i++) {
@@ -35,8 +40,8 @@ F8_DEV void f8_att_f32_row(float (&x)[f8_att_f32_own<S>()], const float *from, f
 }
 
 template <class S>
-F8_DEV void f8_att_f32_store(float *to, f8_i64 stride, int row, const float (&x)[f8_att_f32_own<S>()],
-                             float by)
+F8_DEV void f8_att_f32_store(float *to, f8_i64 stride, int row,
+                             const float (&x)[f8_att_f32_own<S>()], float by)
 {
 #pragma unroll
     for (int i = 0; i < f8_att_f32_own<S>(); i++) {
@@ -47,7 +52,8 @@ F8_DEV void f8_att_f32_store(float *to, f8_i64 stride, int row, const float (&x)
 }
 
 /* The dot product of the quad's row and one row of a tile, in all four lanes. */
-template <class S> F8_DEV float f8_att_f32_dot(const float (&x)[f8_att_f32_own<S>()], const float *y)
+template <class S>
+F8_DEV float f8_att_f32_dot(const float (&x)[f8_att_f32_own<S>()], const float *y)
 {
     float sum = 0.0f;
 #pragma unroll
@@ -170,8 +176,10 @@ template <class S, class P> F8_DEV void f8_att_f32_keys(const P &p, f8_u8 *room)
                 }
             }
         }
-        f8_att_f32_store<S>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row, dk, S::SCALE);
-        f8_att_f32_store<S>(p.dv + batch * S::STRIDE_DV + t.head * S::D, S::STRIDE_DV, row, dv, 1.0f);
+        f8_att_f32_store<S>(p.dk + batch * S::STRIDE_DK + t.head * S::D, S::STRIDE_DK, row, dk,
+                            S::SCALE);
+        f8_att_f32_store<S>(p.dv + batch * S::STRIDE_DV + t.head * S::D, S::STRIDE_DV, row, dv,
+                            1.0f);
     }
 }
 
@@ -196,14 +204,14 @@ template <class S, class P> F8_DEV void f8_att_f32_queries(const P &p, f8_u8 *ro
                                p.v + batch * S::STRIDE_V + kv * S::D, S::STRIDE_V, col0);
 #pragma unroll 1
             for (int j = 0; j < S::COLS; j++) {
-                const float x =
-                    f8_att_f32_weight<S>(f8_att_f32_score<S>(q, ks + j * PITCH), lse2);
+                const float x = f8_att_f32_weight<S>(f8_att_f32_score<S>(q, ks + j * PITCH), lse2);
                 const float dp = f8_att_f32_dot<S>(dout, vs + j * PITCH);
                 if (f8_att_visible<S>(row, col0 + j))
                     f8_att_f32_add<S>(dq, x * (dp - delta), ks + j * PITCH);
             }
         }
-        f8_att_f32_store<S>(p.dq + batch * S::STRIDE_DQ + t.head * S::D, S::STRIDE_DQ, row, dq, S::SCALE);
+        f8_att_f32_store<S>(p.dq + batch * S::STRIDE_DQ + t.head * S::D, S::STRIDE_DQ, row, dq,
+                            S::SCALE);
     }
 }
 

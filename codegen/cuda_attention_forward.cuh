@@ -1,9 +1,11 @@
-/* Attention forward: rows are queries, columns keys; one pass over the keys with the running maximum and
- * sum of each row (FlashAttention-2). Scores stay in units of log2: x = s * scale * log2(e). */
+/* Attention forward: rows are queries, columns keys; one pass over the keys with the running
+ * maximum and sum of each row (FlashAttention-2). Scores stay in units of log2: x = s * scale *
+ * log2(e). */
 #ifndef F8_ATTENTION_FORWARD
 #define F8_ATTENTION_FORWARD
 
-/* Of a warp's rows: o, and by [piece][half] the largest x so far and the thread's part of the sum. */
+/* Of a warp's rows: o, and by [piece][half] the largest x so far and the thread's part of the sum.
+ */
 template <class S> struct f8_att_running {
     float o[S::MT][S::DP / 8][4], top[S::MT][2], sum[S::MT][2];
 };
@@ -39,8 +41,7 @@ F8_DEV void f8_att_softmax(f8_att_running<S> &r, float (&s)[S::MT][S::COLS / 8][
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int e = half * 2; e < half * 2 + 2; e++) {
-                    s[mt][n][e] =
-                        f8_att_exp2<false, false>(f8_fma(s[mt][n][e], S::FACTOR, -safe));
+                    s[mt][n][e] = f8_att_exp2<false, false>(f8_fma(s[mt][n][e], S::FACTOR, -safe));
                     sum += s[mt][n][e];
                 }
             r.sum[mt][half] = sum;
@@ -122,8 +123,10 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
             f8_copy_wait<0>();
             f8_sync();
             if (tile + 1 < tiles) {
-                f8_att_load<S, S::COLS>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS, k_aligned);
-                f8_att_load<S, S::COLS>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS, v_aligned);
+                f8_att_load<S, S::COLS>(ks + (TILE - stage), k, S::STRIDE_K, col0 + S::COLS,
+                                        k_aligned);
+                f8_att_load<S, S::COLS>(vs + (TILE - stage), v, S::STRIDE_V, col0 + S::COLS,
+                                        v_aligned);
                 f8_copy_commit();
             }
             if (HOLD && tile == 0) {
@@ -135,7 +138,8 @@ template <class S, class P> F8_DEV void f8_att_forward(const P &p, f8_u8 *room)
             }
             const int seen = f8_att_seen<S>(row0, MT * 16, col0, S::COLS);
             if (seen)
-                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, seen == 1, row0, col0, held);
+                f8_att_forward_tile<S, HOLD>(r, own, ks + stage, vs + stage, seen == 1, row0, col0,
+                                             held);
         }
         f8_att_forward_end<S>(r, p, t, row0);
         f8_sync();

@@ -1,5 +1,5 @@
-/* The text that attention kernels are made of; for cuda_attention*.c only. Each is NUL-terminated and
- * guards itself against being given twice. */
+/* The text that attention kernels are made of; for cuda_attention*.c only. Each is NUL-terminated
+ * and guards itself against being given twice. */
 #ifndef F8_CODEGEN_CUDA_ATTENTION_PARTS_H
 #define F8_CODEGEN_CUDA_ATTENTION_PARTS_H
 

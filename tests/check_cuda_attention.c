@@ -1,7 +1,7 @@
-/* Attention kernels of the CUDA target: every shape compiles for every architecture without spills; on
- * the device there is (the emulator, or a GPU) against a double-precision reference with derived error
- * bounds, over ragged ends, grouped heads, views and alignments; the same bits whatever the grid; NaN and
- * Inf where they belong and nowhere else. */
+/* Attention kernels of the CUDA target: every shape compiles for every architecture without spills;
+ * on the device there is (the emulator, or a GPU) against a double-precision reference with derived
+ * error bounds, over ragged ends, grouped heads, views and alignments; the same bits whatever the
+ * grid; NaN and Inf where they belong and nowhere else. */
 #include "codegen/cuda.h"
 #include "runtime/cuda_internal.h"
 #include "tests/shared/attention_case.h"
@@ -17,11 +17,11 @@
 static f8_cuda *cuda;
 static const f8_target *target;
 
-#define OK(call)                                                      \
-    do {                                                              \
-        f8_diag diag_ = {0};                                          \
-        f8_diag *const d = &diag_;                                    \
-        ck_assert_msg((call) == F8_OK, "%s: %s", #call, diag_.text);  \
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        f8_diag diag_ = {0};                                                                       \
+        f8_diag *const d = &diag_;                                                                 \
+        ck_assert_msg((call) == F8_OK, "%s: %s", #call, diag_.text);                               \
     } while (0)
 #define CU(call) ck_assert_int_eq(cuda->cu.call, CUDA_SUCCESS)
 
@@ -45,16 +45,22 @@ static void unload(void)
 static f8_attention_desc shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv,
                                int64_t D, bool causal)
 {
-    return (f8_attention_desc){.dtype = dtype, .B = B, .T = T, .H = H, .Hkv = Hkv, .D = D,
-                               .causal = causal, .scale = 1.0f / sqrtf((float)D)};
+    return (f8_attention_desc){.dtype = dtype,
+                               .B = B,
+                               .T = T,
+                               .H = H,
+                               .Hkv = Hkv,
+                               .D = D,
+                               .causal = causal,
+                               .scale = 1.0f / sqrtf((float)D)};
 }
 
 static const char *describe(const f8_attention_desc *d)
 {
     static char text[160];
-    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d stride=%d %s", f8_dtype_name(d->dtype),
-             (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D, (int)d->stride.q,
-             d->causal ? "causal" : "full");
+    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d stride=%d %s",
+             f8_dtype_name(d->dtype), (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D,
+             (int)d->stride.q, d->causal ? "causal" : "full");
     return text;
 }
 
@@ -66,8 +72,8 @@ typedef struct kernels {
     CUfunction function[F8_CUDA_ATTENTION_PHASES];
 } kernels;
 
-static char *text_of(f8_arena *arena, const f8_target *to, const f8_attention_desc *desc, bool backward,
-                     f8_cuda_attention *out)
+static char *text_of(f8_arena *arena, const f8_target *to, const f8_attention_desc *desc,
+                     bool backward, f8_cuda_attention *out)
 {
     f8_text t = {.arena = arena};
     f8_text_add(&t, "#include \"fp8c.cuh\"\n");
@@ -105,12 +111,13 @@ static void drop(kernels *k)
     f8_cuda_leave(cuda);
 }
 
-/* Run one direction on `grid` blocks (0: one a task); tensors lie `shift` bytes past an aligned place. */
+/* Run one direction on `grid` blocks (0: one a task); tensors lie `shift` bytes past an aligned
+ * place. */
 static void run(att_case *c, const kernels *k, bool backward, unsigned grid, size_t shift)
 {
     enum { SPACE = T_COUNT };
-    static const int order[2][T_COUNT] = {
-        {T_Q, T_K, T_V, T_O, T_LSE}, {T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV}};
+    static const int order[2][T_COUNT] = {{T_Q, T_K, T_V, T_O, T_LSE},
+                                          {T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV}};
     const int n = backward ? T_COUNT : 5;
     const size_t space = (size_t)f8_cuda_attention_workspace(&c->desc, backward);
     CUdeviceptr at[T_COUNT + 1] = {0};
@@ -132,14 +139,14 @@ static void run(att_case *c, const kernels *k, bool backward, unsigned grid, siz
         ck_assert_int_eq(l->n_ints, 0);
         for (int j = 0; j < n; j++) {
             const att_tensor *t = &c->t[order[backward][j]];
-            params[j] = at[j] + (size_t)(t->base - t->memory) +
-                        (order[backward][j] == T_LSE ? 0 : shift);
+            params[j] =
+                at[j] + (size_t)(t->base - t->memory) + (order[backward][j] == T_LSE ? 0 : shift);
         }
         params[n] = at[SPACE];
         params[n + 1] = (uint64_t)k->attention.tasks[i];
         void *args[] = {params};
-        CU(cuLaunchKernel(k->function[i], grid ? grid : (unsigned)k->attention.tasks[i], 1, 1, l->threads,
-                          1, 1, l->shared, NULL, args, NULL));
+        CU(cuLaunchKernel(k->function[i], grid ? grid : (unsigned)k->attention.tasks[i], 1, 1,
+                          l->threads, 1, 1, l->shared, NULL, args, NULL));
     }
     CU(cuStreamSynchronize(NULL));
     for (int i = 0; i < n; i++) {
@@ -157,9 +164,9 @@ static void run(att_case *c, const kernels *k, bool backward, unsigned grid, siz
 
 static const char *const names[] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
 
-/* What codegen/cuda_attention.c promises. bf16: p and ds are rounded to bf16 (2^-8); a tensor core may cut
- * two bits off each addition where f32 rounds (2^-22 a term); exp2 is off by 2^-20 and rounds its argument
- * like exp. f32: multiply-adds and a quad's additions, exp2 off by 2^-22. */
+/* What codegen/cuda_attention.c promises. bf16: p and ds are rounded to bf16 (2^-8); a tensor core
+ * may cut two bits off each addition where f32 rounds (2^-22 a term); exp2 is off by 2^-20 and
+ * rounds its argument like exp. f32: multiply-adds and a quad's additions, exp2 off by 2^-22. */
 static void make(att_case *c, const f8_attention_desc *d, int64_t gap, uint64_t seed)
 {
     att_make(c, NULL, d, gap, seed);
@@ -237,7 +244,8 @@ END_TEST
 START_TEST(grids_and_orders_do_not_change_bits)
 {
     for (int k = 0; k < 3; k++) {
-        const f8_attention_desc d = shape(k == 2 ? F8_F32 : F8_BF16, 2, 140, 4, 2, k ? 32 : 80, k != 1);
+        const f8_attention_desc d =
+            shape(k == 2 ? F8_F32 : F8_BF16, 2, 140, 4, 2, k ? 32 : 80, k != 1);
         uint8_t *first[T_COUNT] = {0};
         att_case c;
         kernels forward, backward;
@@ -317,8 +325,8 @@ static void both(att_case *c, kernels k[2], bool first)
     }
 }
 
-/* Causal, NaN at token 60 of one tensor (in the middle of a block on the diagonal): exactly the rows that
- * depend on it are NaN. */
+/* Causal, NaN at token 60 of one tensor (in the middle of a block on the diagonal): exactly the
+ * rows that depend on it are NaN. */
 START_TEST(nan_stays_where_it_belongs)
 {
     enum { AT = 60, T = 130 };
@@ -378,8 +386,8 @@ static bool is_sum(double x, int signs)
     return signs == 3 ? isnan(x) : x == (signs == 1 ? INFINITY : -INFINITY);
 }
 
-/* Inf in v and do goes where a sum of products takes it, also on the diagonal, and meets its opposite as
- * NaN. */
+/* Inf in v and do goes where a sum of products takes it, also on the diagonal, and meets its
+ * opposite as NaN. */
 static void infinite_values(att_case *c, kernels k[2])
 {
     enum { PLUS = 53, MINUS = 57 };
@@ -394,8 +402,8 @@ static void infinite_values(att_case *c, kernels k[2])
         for (int64_t e = 0; e < c->desc.D; e++) {
             const double o = att_get(c, T_O, 0, t, 0, e), dv = att_get(c, T_DV, 0, t, 0, e);
             const bool plus = e == 3, minus = e == 3 || e == 9;
-            ck_assert_msg(is_sum(o, (plus && t >= PLUS) | (minus && t >= MINUS) << 1), "o[%d][%d] is %g",
-                          (int)t, (int)e, o);
+            ck_assert_msg(is_sum(o, (plus && t >= PLUS) | (minus && t >= MINUS) << 1),
+                          "o[%d][%d] is %g", (int)t, (int)e, o);
             ck_assert_msg(is_sum(dv, (plus && t <= PLUS) | (minus && t <= MINUS) << 1),
                           "dv[%d][%d] is %g", (int)t, (int)e, dv);
         }
@@ -454,14 +462,16 @@ static void *compile_jobs(void *argument)
         f8_nvrtc_result r = {0};
         f8_diag d = {0};
         f8_text_add(&t, "#include \"fp8c.cuh\"\n");
-        if (f8_cuda_attention_emit(&t, f8_target_by_name(j->target), &j->desc, j->backward, "att", &a, &d) ||
-            f8_cuda_compile(c->nvrtc, t.s, "attention", f8_cuda_header, "fp8c.cuh", j->target, false, &arena,
-                            &r, &d) ||
+        if (f8_cuda_attention_emit(&t, f8_target_by_name(j->target), &j->desc, j->backward, "att",
+                                   &a, &d) ||
+            f8_cuda_compile(c->nvrtc, t.s, "attention", f8_cuda_header, "fp8c.cuh", j->target,
+                            false, &arena, &r, &d) ||
             count(r.log, "bytes stack frame") != a.n ||
-            count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") != a.n ||
+            count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
+                a.n ||
             count(r.log, "warning"))
-            snprintf(c->failure, sizeof c->failure, "%s: %s: %s\n%s", j->target, describe(&j->desc), d.text,
-                     r.log ? r.log : "");
+            snprintf(c->failure, sizeof c->failure, "%s: %s: %s\n%s", j->target, describe(&j->desc),
+                     d.text, r.log ? r.log : "");
         f8_arena_end(&arena);
     }
     return NULL;
@@ -474,8 +484,8 @@ static void set_strides(f8_attention_desc *x, int64_t gap)
     x->stride.k = x->stride.v = x->stride.dk = x->stride.dv = kv;
 }
 
-/* With the real NVRTC, where there is one: for every architecture, no spills, no local memory, nothing to
- * warn of. */
+/* With the real NVRTC, where there is one: for every architecture, no spills, no local memory,
+ * nothing to warn of. */
 START_TEST(compiles_without_spills)
 {
     f8_cuda_paths paths = f8_cuda_paths_from_environment();
@@ -495,7 +505,8 @@ START_TEST(compiles_without_spills)
     for (size_t i = 0; (t = f8_target_at(i)); i++)
         for (int k = 0; t->kind == F8_TARGET_CUDA && k < 6; k++) {
             static const int heads[] = {64, 128, 64};
-            f8_attention_desc d = shape(k < 4 ? F8_BF16 : F8_F32, 8, 2048, 12, 4, heads[k / 2], true);
+            f8_attention_desc d =
+                shape(k < 4 ? F8_BF16 : F8_F32, 8, 2048, 12, 4, heads[k / 2], true);
             set_strides(&d, 0);
             jobs[n++] = (compile_job){d, t->name, k % 2};
         }
@@ -527,8 +538,8 @@ START_TEST(shared_memory_fits)
                 text_of(&arena, t, &d, k >> 1, &a);
                 const uint32_t most = t->sm == 90 || t->sm == 100 ? 227 * 1024 : 99 * 1024;
                 for (int j = 0; j < a.n; j++)
-                    ck_assert_msg(a.launch[j].shared <= most, "%s: %s: %u bytes", t->name, describe(&d),
-                                  a.launch[j].shared);
+                    ck_assert_msg(a.launch[j].shared <= most, "%s: %s: %u bytes", t->name,
+                                  describe(&d), a.launch[j].shared);
                 f8_arena_end(&arena);
             }
 }
@@ -541,8 +552,8 @@ static void refused(f8_attention_desc x, bool backward, f8_status status, const 
     f8_cuda_attention a;
     f8_arena_init(&arena, NULL);
     f8_text t = {.arena = &arena};
-    ck_assert_int_eq(f8_cuda_attention_emit(&t, f8_target_by_name("sm_90a"), &x, backward, "x", &a, &d),
-                     status);
+    ck_assert_int_eq(
+        f8_cuda_attention_emit(&t, f8_target_by_name("sm_90a"), &x, backward, "x", &a, &d), status);
     ck_assert_msg(strstr(d.text, why) != NULL, "%s", d.text);
     f8_arena_end(&arena);
 }
@@ -553,14 +564,16 @@ START_TEST(impossible_shapes_are_refused)
     refused(x, false, F8_ERR_UNSUPPORTED, "f16");
     refused(shape(F8_BF16, 1, 8, 3, 2, 16, true), false, F8_ERR_INPUT, "kv heads");
     refused(shape(F8_BF16, 1, 8, 2, 2, 129, true), false, F8_ERR_UNSUPPORTED, "128");
-    refused(shape(F8_BF16, 1 << 20, 1 << 20, 64, 2, 64, true), false, F8_ERR_UNSUPPORTED, "too many");
+    refused(shape(F8_BF16, 1 << 20, 1 << 20, 64, 2, 64, true), false, F8_ERR_UNSUPPORTED,
+            "too many");
     refused(shape(F8_BF16, 1, 8, 2, 2, 16, true), true, F8_ERR_INPUT, "stride");
     x = shape(F8_BF16, 1, 8, 2, 2, 16, true);
     x.scale = 0;
     refused(x, false, F8_ERR_UNSUPPORTED, "scale");
     f8_diag d = {0};
     x.scale = 1;
-    ck_assert_int_eq(f8_cuda_attention_supports(f8_target_by_name("cpu"), &x, &d), F8_ERR_UNSUPPORTED);
+    ck_assert_int_eq(f8_cuda_attention_supports(f8_target_by_name("cpu"), &x, &d),
+                     F8_ERR_UNSUPPORTED);
 }
 END_TEST
 

@@ -208,8 +208,8 @@ void att_run(att_case *c, bool backward, int parts, bool reverse)
 
 /* Bounds are sums of worst cases, u = 2^-24 for each rounding of a chain in f32: a chain of n
  * multiply-adds is off by at most n u sum |a b| (a little more; the factor SLACK covers
- * second-order terms), exp by 2 ulp and by its argument's absolute error. A target may be allowed more
- * (att_errors). */
+ * second-order terms), exp by 2 ulp and by its argument's absolute error. A target may be allowed
+ * more (att_errors). */
 
 /* Read a tensor the reference starts from into its value array. */
 static void read_values(att_case *c, int tensor)
@@ -344,7 +344,8 @@ static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
             dp_abs += fabs(dout[d] * v[d]);
         }
         double ds = p * (dp - delta);
-        double eds = fabs(ds) * (ep + 2 * UNIT) + p * c->errors.term * (double)D * (dp_abs + delta_abs);
+        double eds =
+            fabs(ds) * (ep + 2 * UNIT) + p * c->errors.term * (double)D * (dp_abs + delta_abs);
         const int64_t key = ((b * x->T + j) * x->Hkv + g) * D,
                       query = ((b * x->T + i) * x->H + h) * D;
         for (int64_t d = 0; d < D; d++) {

@@ -17,8 +17,8 @@ typedef struct att_tensor {
     double *value, *bound;
 } att_tensor;
 
-/* What the arithmetic is allowed: relative errors of p and ds as they enter a product (bf16: 2^-8), of a
- * product's sum for each term, of exp. */
+/* What the arithmetic is allowed: relative errors of p and ds as they enter a product (bf16: 2^-8),
+ * of a product's sum for each term, of exp. */
 typedef struct att_errors {
     double left, term, exp;
 } att_errors;
@@ -35,8 +35,9 @@ typedef struct att_case {
     f8_arena arena;
 } att_case;
 
-/* gap: elements between tokens beyond the heads. Strides in `desc` are set here. Nothing is compiled
- * when llvm is NULL. Exits with a message when something fails: it is a test's or a benchmark's helper. */
+/* gap: elements between tokens beyond the heads. Strides in `desc` are set here. Nothing is
+ * compiled when llvm is NULL. Exits with a message when something fails: it is a test's or a
+ * benchmark's helper. */
 void att_make(att_case *c, const f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
               uint64_t seed);
 void att_free(att_case *c);
