@@ -36,8 +36,8 @@ bool f8_emu_fails(const char *function, int *code)
     const size_t n = spec ? strcspn(spec, ":") : 0;
     if (n && is_named(function, spec, n)) {
         char *end = NULL;
-        const int64_t wanted = spec[n] ? strtoll(spec + n + 1, &end, 10) : 1;
-        fails = ++calls == wanted;
+        const int64_t given = spec[n] ? strtoll(spec + n + 1, &end, 10) : 1;
+        fails = ++calls == (given ? given : 1); /* "name::code": the first */
         if (fails && end && *end == ':')
             *code = (int)strtol(end + 1, NULL, 10);
     }
