@@ -239,19 +239,35 @@ static bool is_column_load(const f8_kinstr *i)
     return i->op == F8_K_LOAD && (i->ext & F8_EXT_COL);
 }
 
-static void print_load(f8_cuda_printer *p, uint32_t n)
+/* Rows whose columns are no multiple of the vector are often loaded and stored in parts. */
+static const char *in_parts(const f8_cuda_printer *p)
+{
+    return !p->k->flat && p->k->cols % p->l.vector ? "ragged" : "some";
+}
+
+/* Elements of a rolled load whose vectors don't stay whole come one by one. */
+static bool is_scattered(const f8_cuda_printer *p, const f8_kinstr *i)
+{
+    return i->group && (i->group % p->l.vector || i->shift % p->l.vector);
+}
+
+static void print_load(f8_cuda_printer *p, uint32_t n, bool parts)
 {
     const f8_kinstr *i = &p->k->instr[n];
     const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype), v = p->l.vector;
     const long long shift = (long long)i->shift, group = (long long)i->group;
-    if (!i->group)
-        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], q%d + c, wide, n);", bytes, v, n, i->buffer);
-    else if (i->group % v == 0 && i->shift % v == 0) /* vectors stay whole */
-        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], q%d + f8_rolled((int)c, %lld, %lld), wide, n);", bytes, v,
-                     n, i->buffer, shift, group);
-    else
+    char at[96] = "c";
+    if (is_scattered(p, i)) {
         f8_cuda_line(p, "f8_get_rolled<%d, %d>(w%u[u], q%d, (int)c, n, %lld, %lld);", bytes, v, n,
                      i->buffer, shift, group);
+        return;
+    }
+    if (i->group)
+        snprintf(at, sizeof at, "f8_rolled((int)c, %lld, %lld)", shift, group);
+    if (parts)
+        f8_cuda_line(p, "f8_get_%s<%d, %d>(w%u[u], q%d + %s, n);", in_parts(p), bytes, v, n, i->buffer, at);
+    else
+        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], q%d + %s);", bytes, v, n, i->buffer, at);
 }
 
 /* A LOAD that this stage has to do. */
@@ -290,13 +306,26 @@ static bool is_early(const f8_cuda_printer *p, uint32_t n)
 
 static void print_loads(f8_cuda_printer *p, bool early)
 {
+    bool any = false, due[2] = {false, false};
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         if (!is_due(p, n) || is_early(p, n) != early)
             continue;
+        due[is_scattered(p, &p->k->instr[n])] = any = true;
         if (!early)
             f8_cuda_rows_declare_words(p, n);
-        print_load(p, n);
     }
+    for (int scattered = 0; scattered < 2 && any; scattered++)
+        for (int parts = 0; parts < (scattered ? 1 : 2) && due[scattered]; parts++) {
+            if (scattered)
+                f8_cuda_scope(p);
+            else
+                f8_cuda_open(p, parts ? "else" : "if (wide && n >= %d)", p->l.vector);
+            for (uint32_t n = 0; n < p->k->n_instrs; n++)
+                if (is_due(p, n) && is_early(p, n) == early &&
+                    is_scattered(p, &p->k->instr[n]) == (scattered == 1))
+                    print_load(p, n, parts);
+            f8_cuda_close(p);
+        }
 }
 
 /* Loads of this stage's vectors, before anything is stored. */
@@ -355,24 +384,53 @@ void f8_cuda_rows_elements(f8_cuda_printer *p)
             f8_cuda_line(p, "y%u[e] = %s;", n, f8_cuda_value(p, p->source[n]).s);
 }
 
-/* Stores of one vector along its row. */
-void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live)
+/* A store of this stage along rows: of values that all rows have in common, or of their own. */
+static bool is_along_row(const f8_cuda_printer *p, uint32_t n, bool same)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    return f8_cuda_rows_takes(p, n) && i->op == F8_K_STORE && !p->k->buffer[i->buffer].transposed &&
+           (i->ext == F8_EXT_COL && !p->k->flat) == same;
+}
+
+static void print_puts(f8_cuda_printer *p, bool same, const char *parts)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const f8_kinstr *i = &p->k->instr[n];
-        if (!f8_cuda_rows_takes(p, n) || i->op != F8_K_STORE || p->k->buffer[i->buffer].transposed)
+        if (!is_along_row(p, n, same))
             continue;
-        const f8_dtype t = p->k->buffer[i->buffer].dtype;
-        const bool first = i->ext == F8_EXT_COL && !p->k->flat; /* the same in every row */
-        if (live || first)
-            f8_cuda_open(p, "if (%s%s%s)", live ? live : "", live && first ? " && " : "",
-                         first ? "row == 0" : "");
+        const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype);
+        if (parts)
+            f8_cuda_line(p, "f8_put_%s<%d, %d>(q%d + c, x%u, n);", parts, bytes, p->l.vector, i->buffer, n);
         else
-            f8_cuda_scope(p);
-        f8_cuda_line(p, "f8_u32 x[%d];", words_of(p, t));
-        f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", p->put[n], p->l.vector, n);
-        f8_cuda_line(p, "f8_put<%d, %d>(q%d + c, x, wide, n);", f8_cuda_bytes(t), p->l.vector, i->buffer);
+            f8_cuda_line(p, "f8_put<%d, %d>(q%d + c, x%u);", bytes, p->l.vector, i->buffer, n);
+    }
+}
+
+/* Stores of one vector along its row. */
+void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live)
+{
+    for (int same = 0; same < 2; same++) {
+        bool any = false;
+        for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+            if (!is_along_row(p, n, same))
+                continue;
+            any = true;
+            f8_cuda_line(p, "f8_u32 x%u[%d];", n, words_of(p, p->k->buffer[p->k->instr[n].buffer].dtype));
+            f8_cuda_line(p, "f8_pack_%s<%d>(x%u, y%u);", p->put[n], p->l.vector, n, n);
+        }
+        if (!any)
+            continue;
+        if (live || same)
+            f8_cuda_open(p, "if (%s%s%s)", live ? live : "", live && same ? " && " : "",
+                         same ? "row == 0" : "");
+        f8_cuda_open(p, "if (wide && n >= %d)", p->l.vector);
+        print_puts(p, same, NULL);
         f8_cuda_close(p);
+        f8_cuda_open(p, "else");
+        print_puts(p, same, in_parts(p));
+        f8_cuda_close(p);
+        if (live || same)
+            f8_cuda_close(p);
     }
 }
 

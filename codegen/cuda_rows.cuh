@@ -4,6 +4,7 @@
 #pragma nv_diag_suppress 177 /* a kernel need not use all that is set out for it */
 #endif
 #define F8_UNROLL _Pragma("unroll")
+#define F8_ROLLED _Pragma("unroll 1")
 
 /* ---- vectors of V elements of S bytes, as the 32-bit words they fill ---- */
 
@@ -27,59 +28,95 @@ template <int S> F8_DEV void f8_set_element(f8_u8 *p, f8_u32 x)
         *p = (f8_u8)x;
 }
 
-/* The first n of V elements at `from`, zeros for the rest. `wide`: `from` is aligned to V elements. */
-template <int S, int V> F8_DEV void f8_get(f8_u32 *w, const void *from, bool wide, int n)
+/* One element more at the bottom of V: the others move up by one. And the lowest one off. */
+template <int S, int V> F8_DEV void f8_push_element(f8_u32 *w, f8_u32 x)
+{
+    constexpr int words = (S * V + 3) / 4;
+    F8_UNROLL for (int i = words - 1; i > 0; i--)
+        w[i] = S == 4 ? w[i - 1] : w[i] << (S * 8 % 32) | w[i - 1] >> (32 - S * 8) % 32;
+    w[0] = S == 4 ? x : w[0] << (S * 8 % 32) | x;
+}
+template <int S, int V> F8_DEV f8_u32 f8_pop_element(f8_u32 *w)
+{
+    constexpr int words = (S * V + 3) / 4;
+    const f8_u32 x = w[0];
+    F8_UNROLL for (int i = 0; i < words - 1; i++)
+        w[i] = S == 4 ? w[i + 1] : w[i] >> (S * 8 % 32) | w[i + 1] << (32 - S * 8) % 32;
+    w[words - 1] = S == 4 ? 0 : w[words - 1] >> (S * 8 % 32);
+    return x;
+}
+
+/* V elements at an address aligned to all of them, or to 16 bytes if that is less. */
+template <int S, int V> F8_DEV void f8_get(f8_u32 *w, const void *from)
 {
     constexpr int bytes = S * V;
     const f8_u8 *p = (const f8_u8 *)from;
-    if (wide && n >= V) {
-        if constexpr (bytes % 16 == 0) {
-            F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
-                const f8_x4 x = ((const f8_x4 *)p)[i];
-                F8_UNROLL for (int k = 0; k < 4; k++)
-                    w[4 * i + k] = x.v[k];
-            }
-        } else if constexpr (bytes == 8) {
-            const f8_x2 x = *(const f8_x2 *)p;
-            w[0] = x.v[0];
-            w[1] = x.v[1];
-        } else {
-            w[0] = f8_element<bytes>(p);
+    if constexpr (bytes % 16 == 0) {
+        F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
+            const f8_x4 x = ((const f8_x4 *)p)[i];
+            F8_UNROLL for (int k = 0; k < 4; k++)
+                w[4 * i + k] = x.v[k];
         }
-        return;
+    } else if constexpr (bytes == 8) {
+        const f8_x2 x = *(const f8_x2 *)p;
+        w[0] = x.v[0];
+        w[1] = x.v[1];
+    } else {
+        w[0] = f8_element<bytes>(p);
     }
-    F8_UNROLL for (int i = 0; i < (bytes + 3) / 4; i++)
-        w[i] = 0;
-    F8_UNROLL for (int e = 0; e < V; e++)
-        if (e < n)
-            w[e * S / 4] |= f8_element<S>(p + e * S) << (e * S % 4 * 8);
 }
-
-template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w, bool wide, int n)
+template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w)
 {
     constexpr int bytes = S * V;
     f8_u8 *p = (f8_u8 *)to;
-    if (wide && n >= V) {
-        if constexpr (bytes % 16 == 0) {
-            F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
-                f8_x4 x;
-                F8_UNROLL for (int k = 0; k < 4; k++)
-                    x.v[k] = w[4 * i + k];
-                ((f8_x4 *)p)[i] = x;
-            }
-        } else if constexpr (bytes == 8) {
-            f8_x2 x;
-            x.v[0] = w[0];
-            x.v[1] = w[1];
-            *(f8_x2 *)p = x;
-        } else {
-            f8_set_element<bytes>(p, w[0]);
+    if constexpr (bytes % 16 == 0) {
+        F8_UNROLL for (int i = 0; i < bytes / 16; i++) {
+            f8_x4 x;
+            F8_UNROLL for (int k = 0; k < 4; k++)
+                x.v[k] = w[4 * i + k];
+            ((f8_x4 *)p)[i] = x;
         }
-        return;
+    } else if constexpr (bytes == 8) {
+        f8_x2 x;
+        x.v[0] = w[0];
+        x.v[1] = w[1];
+        *(f8_x2 *)p = x;
+    } else {
+        f8_set_element<bytes>(p, w[0]);
     }
+}
+
+/* The first n of V elements anywhere, zeros for the rest: for what is rare, so small code in a loop. */
+template <int S, int V> F8_DEV void f8_get_some(f8_u32 *w, const void *from, int n)
+{
+    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+        w[i] = 0;
+    F8_ROLLED for (int e = (n < V ? n : V) - 1; e >= 0; e--)
+        f8_push_element<S, V>(w, f8_element<S>((const f8_u8 *)from + e * S));
+}
+template <int S, int V> F8_DEV void f8_put_some(void *to, const f8_u32 *w, int n)
+{
+    f8_u32 x[(S * V + 3) / 4];
+    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+        x[i] = w[i];
+    F8_ROLLED for (int e = 0; e < (n < V ? n : V); e++)
+        f8_set_element<S>((f8_u8 *)to + e * S, f8_pop_element<S, V>(x));
+}
+
+/* The same where rows are ragged and it is not rare: one by one, but all at once. */
+template <int S, int V> F8_DEV void f8_get_ragged(f8_u32 *w, const void *from, int n)
+{
+    F8_UNROLL for (int i = 0; i < (S * V + 3) / 4; i++)
+        w[i] = 0;
     F8_UNROLL for (int e = 0; e < V; e++)
         if (e < n)
-            f8_set_element<S>(p + e * S, w[e * S / 4] >> (e * S % 4 * 8));
+            w[e * S / 4] |= f8_element<S>((const f8_u8 *)from + e * S) << (e * S % 4 * 8);
+}
+template <int S, int V> F8_DEV void f8_put_ragged(void *to, const f8_u32 *w, int n)
+{
+    F8_UNROLL for (int e = 0; e < V; e++)
+        if (e < n)
+            f8_set_element<S>((f8_u8 *)to + e * S, w[e * S / 4] >> (e * S % 4 * 8));
 }
 
 /* Column c of a row rolled by `shift` within groups. */
@@ -89,7 +126,7 @@ F8_DEV int f8_rolled(int c, int shift, int group)
     return c - within + (from < 0 ? from + group : from);
 }
 
-/* As f8_get, each element from its rolled column. */
+/* As f8_get_ragged, each element from its rolled column. */
 template <int S, int V>
 F8_DEV void f8_get_rolled(f8_u32 *w, const void *row, int c, int n, int shift, int group)
 {
@@ -261,16 +298,13 @@ template <int T> F8_DEV f8_u32 f8_block_amax(const float *lanes)
 
 /* ---- tiles of `rows` x W values in shared memory, written by rows and read by columns ---- */
 
-/* A column's values, first row to last, added to a sum. */
+/* A column's values, first row to last of `rows`, added to a sum. */
 template <int R, int W> F8_DEV float f8_column_sum(const float *tile, int rows, int column, float sum)
 {
-    if (rows == R) {
-        F8_UNROLL for (int r = 0; r < R; r++)
-            sum = sum + tile[r * W + column];
-        return sum;
+    F8_UNROLL for (int r = 0; r < R; r++) {
+        const float next = sum + tile[r * W + column];
+        sum = r < rows ? next : sum;
     }
-    for (int r = 0; r < rows; r++)
-        sum = sum + tile[r * W + column];
     return sum;
 }
 
@@ -296,6 +330,6 @@ F8_DEV void f8_column_store(f8_u8 *to, const f8_u8 *tile, int rows, int column, 
             return;
         }
     }
-    for (int r = 0; r < rows; r++)
+    F8_ROLLED for (int r = 0; r < rows; r++)
         f8_set_element<S>(to + r * S, f8_element<S>(tile + (r * W + column) * S));
 }

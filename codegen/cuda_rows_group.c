@@ -278,8 +278,8 @@ static void fill_tiles(f8_cuda_printer *p)
         f8_cuda_scope(p);
         f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
         f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", sum ? "f32" : p->put[n], p->l.vector, n);
-        f8_cuda_line(p, "f8_put<%d, %d>(memory + %lld + f8_thread() * %d, x, true, %d);", bytes,
-                     p->l.vector, (long long)tile_of(p, n), bytes * p->l.vector, p->l.vector);
+        f8_cuda_line(p, "f8_put<%d, %d>(memory + %lld + f8_thread() * %d, x);", bytes, p->l.vector,
+                     (long long)tile_of(p, n), bytes * p->l.vector);
         f8_cuda_close(p);
     }
 }
