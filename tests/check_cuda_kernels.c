@@ -52,7 +52,7 @@ typedef struct texts {
     uint64_t compiler; /* hash of what compiles: NVRTC's version, its options, the header */
     atomic_uint next, before;
     pthread_mutex_t lock;
-    char failure[2048]; /* the first */
+    char failure[8192];
 } texts;
 
 static bool known(const texts *all, const char *cuda, const char *arch)
@@ -99,12 +99,13 @@ static void collect(texts *all, const char *model, const char *recipe, const cha
     cuda_plan_end(&b);
 }
 
+/* All that fail are named; the first with what the compiler says. */
 static bool note(texts *all, const text *t, const char *what, const char *more)
 {
     pthread_mutex_lock(&all->lock);
-    if (!all->failure[0])
-        snprintf(all->failure, sizeof all->failure, "%s (%s): %s\n%s", t->from, t->symbol[0], what,
-                 more);
+    const size_t n = strlen(all->failure);
+    snprintf(all->failure + n, sizeof all->failure - n, "%s (%s): %s\n%s", t->from, t->symbol[0],
+             what, n ? "" : more);
     pthread_mutex_unlock(&all->lock);
     return false;
 }
@@ -190,7 +191,7 @@ static void compile_text(texts *all, const text *t)
 static void *compile_some(void *user)
 {
     texts *all = user;
-    for (uint32_t i; (i = atomic_fetch_add(&all->next, 1)) < all->n && !all->failure[0];)
+    for (uint32_t i; (i = atomic_fetch_add(&all->next, 1)) < all->n;)
         compile_text(all, &all->t[i]);
     return NULL;
 }
