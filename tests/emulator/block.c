@@ -4,15 +4,12 @@
 #include "tests/emulator/block.h"
 
 #include "tests/emulator/common.h"
+#include "tests/emulator/fault.h"
 #include "tests/emulator/fiber.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <xmmintrin.h>
 
 enum { MAX_WARPS = F8_EMU_MAX_THREADS / F8_EMU_WARP, PAGE = 4096, POISON = 0xff, CANARY = 0xcb };
@@ -50,8 +47,6 @@ static struct block {
     uint8_t *stacks;            /* each with such a page below it */
     void *free_stack[F8_EMU_MAX_THREADS];
     int n_free;
-    pthread_t owner;            /* of the launch under way */
-    bool inside;
 } B;
 
 /* ---- order ---- */
@@ -119,9 +114,9 @@ static void report_stuck(void)
             at_op += (uint32_t)__builtin_popcount(B.warp[w].at_op);
             op = op_name(B.warp[w].lane[__builtin_ctz(B.warp[w].at_op)].op);
         }
-    f8_emu_note("%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at a warp's operation %s: "
-                "none can go on", B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_op,
-                op);
+    f8_emu_note("%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at a warp's operation "
+                "%s: none can go on",
+                B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_op, op);
 }
 
 static void thread_main(void);
@@ -335,49 +330,11 @@ static void copy_wait(int groups)
 
 /* ---- faults ---- */
 
-static struct sigaction before[NSIG];
-static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
-enum { N_FAULTS = sizeof faults / sizeof *faults };
-
-static void on_fault(int signal, siginfo_t *info, void *context)
+static void on_fault(int error, const char *what, const void *address)
 {
-    if (!B.inside || !pthread_equal(B.owner, pthread_self())) {
-        sigaction(signal, &before[signal], NULL); /* not ours: let it happen again */
-        return;
-    }
-    ucontext_t *u = context;
-    const char *what = "touched an address that is not its own";
-    B.failure = CUDA_ERROR_ILLEGAL_ADDRESS;
-    /* A trap of the compiler's check, or of an instruction that wants alignment (it names no address). */
-    if (signal == SIGILL || signal == SIGTRAP || (signal == SIGSEGV && info->si_code == SI_KERNEL)) {
-        what = "made a misaligned access";
-        B.failure = CUDA_ERROR_MISALIGNED_ADDRESS;
-    } else if (signal == SIGFPE) {
-        what = "divided by zero";
-        B.failure = CUDA_ERROR_LAUNCH_FAILED;
-    }
     f8_emu_note("%s, block %lld, thread %d %s (%p)", B.launch->kernel->name, B.context.block,
-                B.context.thread, what, info->si_addr);
-    u->uc_mcontext.gregs[REG_RSP] = (greg_t)(uintptr_t)B.host;
-    u->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)f8_emu_resume;
-}
-
-/* Handlers run on a stack of their own: a fiber's may be what overflowed. */
-static void catch_faults(stack_t *stack_before)
-{
-    static uint8_t handler_stack[64 * 1024];
-    const stack_t stack = {.ss_sp = handler_stack, .ss_size = sizeof handler_stack};
-    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    sigaltstack(&stack, stack_before);
-    for (int i = 0; i < N_FAULTS; i++)
-        sigaction(faults[i], &action, &before[faults[i]]);
-}
-
-static void release_faults(const stack_t *stack_before)
-{
-    for (int i = 0; i < N_FAULTS; i++)
-        sigaction(faults[i], &before[faults[i]], NULL);
-    sigaltstack(stack_before, NULL);
+                B.context.thread, what, address);
+    B.failure = error;
 }
 
 /* ---- blocks ---- */
@@ -499,7 +456,6 @@ int f8_emu_run(const f8_emu_launch *launch)
     if (!reserve())
         return CUDA_ERROR_OUT_OF_MEMORY;
     const unsigned mode = _mm_getcsr();
-    stack_t stack_before;
     B.launch = launch;
     B.failure = 0;
     B.random = launch->seed ? launch->seed * 0x9e3779b97f4a7c15u | 1 : 1;
@@ -514,16 +470,13 @@ int f8_emu_run(const f8_emu_launch *launch)
         while (gcd(step, n) != 1);
         at = draw(n);
     }
-    B.owner = pthread_self();
-    B.inside = true;
-    catch_faults(&stack_before);
+    f8_emu_faults_catch(&B.host, on_fault);
     _mm_setcsr(0x1f80); /* the default: to nearest, subnormals kept, no traps */
     for (int64_t i = 0; i < launch->blocks && !B.failure; i++) {
         run_block((int64_t)at);
         at = (at + step) % (uint64_t)launch->blocks;
     }
     _mm_setcsr(mode);
-    release_faults(&stack_before);
-    B.inside = false;
+    f8_emu_faults_release();
     return B.failure;
 }
