@@ -37,11 +37,12 @@ typedef struct driver {
 static driver open_driver(void)
 {
     driver d = {0};
-    char path[4096] = "libcuda.so.1";
+    char path[4096];
     const char *folder = getenv("FP8C_CUDA_PATH");
-    if (folder && emulated)
-        snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
+    snprintf(path, sizeof path, "%s/libcuda.so.1", folder ? folder : "");
     d.library = dlopen(path, RTLD_NOW);
+    if (!d.library)
+        d.library = dlopen("libcuda.so.1", RTLD_NOW);
     ck_assert_msg(d.library != NULL, "%s", dlerror());
 #define SYMBOL(name)                                             \
     *(void **)&d.name = dlsym(d.library, #name);                 \
