@@ -27,6 +27,7 @@ typedef struct f8_cuda_launch {
     char symbol[40];
     uint32_t threads, shared; /* f8_launch */
     uint32_t n_args, n_ints;  /* of an instance, the count of tasks not counted */
+    int64_t max_blocks;       /* f8_launch; 0: what is resident at once */
 } f8_cuda_launch;
 
 /* Row programs (cuda_rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason. */

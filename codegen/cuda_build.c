@@ -134,7 +134,8 @@ static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda
                             .n_instances = l->n_instances,
                             .n_args = l->n_args,
                             .n_ints = l->n_ints + 1,
-                            .multi = code->multi};
+                            .multi = code->multi,
+                            .max_blocks = kernel->max_blocks};
     return F8_OK;
 }
 

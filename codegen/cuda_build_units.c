@@ -68,8 +68,11 @@ static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *co
         return f8_cuda_rows_emit(t, b->facts, u->kernel, code->multi, symbol,
                                  &code->parts.launch[0], d);
     case F8_UNIT_ATTENTION:
-        return f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts,
-                                      d);
+        F8_TRY(f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts,
+                                      d));
+        for (int i = 0; i < code->parts.n; i++) /* tasks are sorted, the heaviest first */
+            code->parts.launch[i].max_blocks = -1;
+        return F8_OK;
     case F8_UNIT_SCATTER:
         return f8_cuda_scatter_emit(t, u->dtype, symbol, &code->parts.launch[0], d);
     case F8_UNIT_COPY:

@@ -15,7 +15,15 @@ static f8_status broken(const f8_plan_func *func, const f8_step *s, const char *
                    why);
 }
 
-/* The most blocks that are resident at once; the rest of the tasks go round. */
+/* Blocks for `tasks` tasks where `resident` run at once: see f8_launch.max_blocks. */
+static unsigned grid_of(int64_t tasks, int64_t resident, int64_t max_blocks)
+{
+    int64_t most = max_blocks < 0 ? INT32_MAX : resident; /* the driver takes no larger grid */
+    if (max_blocks > 0 && max_blocks < most)
+        most = max_blocks;
+    return (unsigned)(tasks < most ? tasks : most);
+}
+
 static f8_status choose_grid(f8_cuda_exec *x, const f8_plan_func *func, const f8_step *s,
                              f8_live_phase *l, f8_diag *diag)
 {
@@ -37,8 +45,8 @@ static f8_status choose_grid(f8_cuda_exec *x, const f8_plan_func *func, const f8
             diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
             "kernel '%s' of '%s' (%u threads, %u bytes of shared memory) fits no multiprocessor",
             launch->symbol, s->name, launch->threads, launch->shared);
-    const int64_t most = (int64_t)blocks * x->cuda->facts.multiprocessors;
-    l->grid = (unsigned)(l->phase->n_tasks < most ? l->phase->n_tasks : most);
+    l->grid = grid_of(l->phase->n_tasks, (int64_t)blocks * x->cuda->facts.multiprocessors,
+                      launch->max_blocks);
     return F8_OK;
 }
 

@@ -35,6 +35,11 @@ typedef struct f8_launch {
     uint32_t n_instances; /* at least 1 */
     uint32_t n_args, n_ints; /* of one instance */
     bool multi;           /* a multi-tensor kernel: many tensors of one shape of work in one launch */
+    /* 0: as many blocks as are resident at once, the rest of the tasks go round. < 0: a block for each
+     * task, handed out in order as others end: for tasks that differ in weight. > 0: resident blocks,
+     * but no more than this: kernels whose rows should stay in a cache from visit to visit. Never more
+     * than tasks. */
+    int64_t max_blocks;
 } f8_launch;
 
 typedef struct f8_step_phase {
