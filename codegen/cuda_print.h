@@ -1,15 +1,16 @@
-/* Printing kernel descriptions as CUDA C: how a kernel's work is laid over threads, and the pieces its
- * loops are filled with. Internal to the printer of row programs (cuda_rows.c).
+/* Printing kernel descriptions as CUDA C: how a kernel's work is laid over threads, and the pieces
+ * its loops are filled with. Internal to the printer of row programs (cuda_rows.c).
  *
  * A thread works on vectors of `vector` neighbouring columns. Where rows are reduced (or rolled, or
  * summed over columns), `group` threads share a row: thread t of them has the columns whose number
- * modulo group * vector is vector * t and up, in `vectors` vectors; group * vector is 256 for all but
- * narrow rows, so a thread's columns are always the same lanes of a sum. Elsewhere every thread takes
- * any vector of the domain.
+ * modulo group * vector is vector * t and up, in `vectors` vectors; group * vector is 256 for all
+ * but narrow rows, so a thread's columns are always the same lanes of a sum. Elsewhere every thread
+ * takes any vector of the domain.
  *
  *     v7    the value of instruction 7          w2[u]  what was loaded of buffer 2, as 32-bit words
  *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum
- *     i1    run-time integer 1                  k0     near slot 0         y7  what store 7 writes */
+ *     i1    run-time integer 1                  k0     near slot 0         y7  what store 7 writes
+ */
 #ifndef F8_CODEGEN_CUDA_PRINT_H
 #define F8_CODEGEN_CUDA_PRINT_H
 
@@ -22,33 +23,36 @@ enum {
     F8_CUDA_SPLIT = 256        /* columns of a task where rows are split */
 };
 
-/* How a value kept near is kept. AGAIN: it isn't, it is computed again, which gives the same bits. */
+/* How a value kept near is kept. AGAIN: it isn't, it is computed again, which gives the same bits.
+ */
 typedef enum f8_cuda_near { F8_CUDA_AGAIN, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f8_cuda_near;
 
 typedef struct f8_cuda_layout {
-    bool points;     /* elementwise: every thread takes any vector of any row; else rows by groups */
-    bool columns;    /* there is something to do for each column */
-    bool staged;     /* column sums or transposed stores: through tiles in shared memory */
-    bool split;      /* staged: a task has F8_CUDA_SPLIT columns, for no row is reduced */
-    bool whole;      /* a thread's vectors of a row are all in registers at once: sets == vectors */
-    int vector;      /* columns a thread takes at once: 1, 2, 4 or 8 */
-    int sets;        /* vectors whose loads are under way together */
-    int group;       /* threads of a row */
-    int threads;     /* of a block */
-    int rows;        /* of a block at once: threads / group */
-    int task_rows;   /* of a task: `rows`, or F8_COLSUM_BLOCK with column sums */
-    int min_blocks;  /* of a multiprocessor */
+    bool points;    /* elementwise: every thread takes any vector of any row; else rows by groups */
+    bool columns;   /* there is something to do for each column */
+    bool staged;    /* column sums or transposed stores: through tiles in shared memory */
+    bool split;     /* staged: a task has F8_CUDA_SPLIT columns, for no row is reduced */
+    bool whole;     /* a thread's vectors of a row are all in registers at once: sets == vectors */
+    int vector;     /* columns a thread takes at once: 1, 2, 4 or 8 */
+    int sets;       /* vectors whose loads are under way together */
+    int group;      /* threads of a row */
+    int threads;    /* of a block */
+    int rows;       /* of a block at once: threads / group */
+    int task_rows;  /* of a task: `rows`, or F8_COLSUM_BLOCK with column sums */
+    int min_blocks; /* of a multiprocessor */
     int64_t vectors; /* of a thread in a row; points: of a row (0: flat) */
     int64_t cols;    /* of a task */
     f8_cuda_near near[F8_CUDA_NEAR_MAX];
     int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row */
     int64_t near_words;                /* of shared memory a row needs */
-    int64_t tile_at;                   /* staged: byte offset of the tile in dynamic shared memory */
-    int64_t shared;                    /* bytes of dynamic shared memory */
+    int64_t tile_at; /* staged: byte offset of the tile in dynamic shared memory */
+    int64_t shared;  /* bytes of dynamic shared memory */
 } f8_cuda_layout;
 
-/* A function of the description and the target alone. F8_ERR_UNSUPPORTED when shared memory won't do. */
-f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d);
+/* A function of the description and the target alone. F8_ERR_UNSUPPORTED when shared memory won't
+ * do. */
+f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
+                              f8_diag *d);
 
 typedef struct f8_cuda_printer {
     f8_text *t;
@@ -58,10 +62,11 @@ typedef struct f8_cuda_printer {
     bool multi;
     int indent;
     int32_t stage;
-    bool *needed;     /* by instruction: what this stage's column loop evaluates */
-    uint8_t *raw;     /* by instruction: F8_CUDA_RAW_* of a LOAD */
-    bool *touched;    /* by instruction: a LOAD that an earlier stage has done */
-    uint32_t *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
+    bool *needed;  /* by instruction: what this stage's column loop evaluates */
+    uint8_t *raw;  /* by instruction: F8_CUDA_RAW_* of a LOAD */
+    bool *touched; /* by instruction: a LOAD that an earlier stage has done */
+    uint32_t
+        *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
     const char **put; /* by instruction: the function a STORE writes with */
 } f8_cuda_printer;
 
@@ -75,9 +80,11 @@ typedef struct f8_cuda_name {
 /* ---- text ---- */
 
 /* One line, indented. */
-void f8_cuda_line(f8_cuda_printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void f8_cuda_line(f8_cuda_printer *p, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* A line that opens a block, or "{" alone, and the one that closes it. */
-void f8_cuda_open(f8_cuda_printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void f8_cuda_open(f8_cuda_printer *p, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void f8_cuda_scope(f8_cuda_printer *p);
 void f8_cuda_close(f8_cuda_printer *p);
 
@@ -94,7 +101,8 @@ void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n);
 /* The same inside the loops over vectors u and elements e at column c. */
 void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);
 
-/* Which instruction a STORE reads and with what function it writes: conversions are packed into it. */
+/* Which instruction a STORE reads and with what function it writes: conversions are packed into it.
+ */
 void f8_cuda_store_plan(f8_cuda_printer *p);
 /* needed[] for `stage`; how many. */
 uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage);

@@ -1,14 +1,15 @@
-/* Row programs as CUDA C, the parts of the printer: cuda_rows.c (tasks, elementwise kernels, pointers,
- * vectors) and cuda_rows_group.c (rows shared by groups of threads: stages, reductions, column sums and
- * transposed stores). Internal to the two. */
+/* Row programs as CUDA C, the parts of the printer: cuda_rows.c (tasks, elementwise kernels,
+ * pointers), cuda_rows_vector.c (loads, arithmetic and stores of a vector of columns) and
+ * cuda_rows_group.c (rows shared by groups of threads: stages, reductions, column sums and
+ * transposed stores). Internal to the three. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
 #include "codegen/cuda_print.h"
 
-/* ---- cuda_rows.c: one vector of columns ---- */
+/* ---- cuda_rows_vector.c ---- */
 
-void f8_cuda_rows_u(f8_cuda_printer *p);     /* opens the loop over a thread's vectors */
+void f8_cuda_rows_u(f8_cuda_printer *p); /* opens the loop over a thread's vectors */
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
 void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before anything else */
 void f8_cuda_rows_late_loads(f8_cuda_printer *p); /* for one vector, before its arithmetic */
@@ -16,8 +17,6 @@ void f8_cuda_rows_declare_taken(f8_cuda_printer *p);
 void f8_cuda_rows_elements(f8_cuda_printer *p);
 /* `live`: a condition under which the row is stored, or NULL. */
 void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live);
-/* Stores of the row's own values by the thread of which `chosen` is true. */
-void f8_cuda_rows_row_stores(f8_cuda_printer *p, const char *chosen);
 /* A STORE to columns or a COLSUM of this stage: its elements are gathered in y<n>. */
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
 
@@ -25,9 +24,9 @@ bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
 
 /* c, the vector's first column, and n, how many columns there are from it on. */
 void f8_cuda_rows_column(f8_cuda_printer *p);
-void f8_cuda_rows_shared(f8_cuda_printer *p);   /* shared memory of the kernel */
-void f8_cuda_rows_task(f8_cuda_printer *p);     /* `block` of rows and `begin` column of a task */
-void f8_cuda_rows_begin(f8_cuda_printer *p);    /* what a row keeps */
+void f8_cuda_rows_shared(f8_cuda_printer *p); /* shared memory of the kernel */
+void f8_cuda_rows_task(f8_cuda_printer *p);   /* `block` of rows and `begin` column of a task */
+void f8_cuda_rows_begin(f8_cuda_printer *p);  /* what a row keeps */
 void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage);
 void f8_cuda_rows_end(f8_cuda_printer *p);      /* of a row */
 void f8_cuda_rows_task_end(f8_cuda_printer *p); /* column sums to memory */

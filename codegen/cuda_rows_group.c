@@ -1,14 +1,15 @@
 /* Rows shared by groups of threads: see cuda_rows.h and cuda_print.h.
  *
- * A warp or part of one has a row and reduces it by shuffles; a whole block has a wide row and reduces
- * it through shared memory. Either way a thread's columns modulo 256 are fixed lanes of the sum, which
- * it adds to in order of columns, and the lanes are joined by the one tree of ir/README.md.
+ * A warp or part of one has a row and reduces it by shuffles; a whole block has a wide row and
+ * reduces it through shared memory. Either way a thread's columns modulo 256 are fixed lanes of the
+ * sum, which it adds to in order of columns, and the lanes are joined by the one tree of
+ * ir/README.md.
  *
- * Column sums and transposed stores are staged. The rows of a block go hand in hand: for each vector all
- * of them put their values into a tile, one row each; then every thread takes columns of the tile and
- * adds a column's rows first to last, or stores them side by side. With column sums a task is 64 rows and
- * a thread keeps its columns' sums over the batches of the task: in registers where a row's vectors are
- * unrolled, else in the result itself, which no other thread touches. */
+ * Column sums and transposed stores are staged. The rows of a block go hand in hand: for each
+ * vector all of them put their values into a tile, one row each; then every thread takes columns of
+ * the tile and adds a column's rows first to last, or stores them side by side. With column sums a
+ * task is 64 rows and a thread keeps its columns' sums over the batches of the task: in registers
+ * where a row's vectors are unrolled, else in the result itself, which no other thread touches. */
 #include "codegen/cuda_rows.h"
 
 #include <stdio.h>
@@ -37,7 +38,8 @@ void f8_cuda_rows_column(f8_cuda_printer *p)
     const f8_cuda_layout *l = &p->l;
     const int v = l->vector;
     if (p->k->flat) {
-        f8_cuda_line(p, "const f8_i64 c = ((task * %d + u) * %d + f8_thread()) * %d;", l->sets, l->threads, v);
+        f8_cuda_line(p, "const f8_i64 c = ((task * %d + u) * %d + f8_thread()) * %d;", l->sets,
+                     l->threads, v);
         f8_cuda_line(p, "const int n = (int)(a.i0 - c < %d ? a.i0 - c : %d);", v, v);
         return;
     }
@@ -89,8 +91,9 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
     f8_cuda_line(p, "const int lane = f8_thread() %% %d;", l->group);
     for (uint32_t s = 0; s < p->k->n_near; s++)
         if (l->near[s] == F8_CUDA_SHARED)
-            f8_cuda_line(p, "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;", s,
-                         l->group, (long long)l->near_words, (long long)l->near_at[s]);
+            f8_cuda_line(p,
+                         "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;",
+                         s, l->group, (long long)l->near_words, (long long)l->near_at[s]);
 }
 
 static void print_sync(f8_cuda_printer *p)
@@ -113,7 +116,8 @@ static void keep_words(f8_cuda_printer *p)
             continue;
         for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
             uses += f8_cuda_needed(p, stage) && p->needed[n] && !f8_cuda_is_kept(p, n);
-        const int own = p->l.sets * ((f8_cuda_bytes(k->buffer[i->buffer].dtype) * p->l.vector + 3) / 4);
+        const int own =
+            p->l.sets * ((f8_cuda_bytes(k->buffer[i->buffer].dtype) * p->l.vector + 3) / 4);
         if (uses > 1 && words + own <= (p->l.staged ? RAW_WORDS_STAGED : RAW_WORDS)) {
             words += own;
             p->raw[n] = F8_CUDA_RAW_KEPT;
@@ -173,10 +177,11 @@ static void reduce_element(f8_cuda_printer *p, uint32_t n, bool in)
     const f8_kinstr *i = &p->k->instr[n];
     const f8_cuda_name v = f8_cuda_value(p, i->a);
     if (i->op == F8_K_SUM)
-        f8_cuda_line(p, in ? "s%u[e] = s%u[e] + (in ? %s : -0.0f);" : "s%u[e] = s%u[e] + %s;", n, n, v.s);
+        f8_cuda_line(p, in ? "s%u[e] = s%u[e] + (in ? %s : -0.0f);" : "s%u[e] = s%u[e] + %s;", n, n,
+                     v.s);
     else if (i->op == F8_K_MAX)
-        f8_cuda_line(p, in ? "m%u = in ? f8_maximum(m%u, %s) : m%u;" : "m%u = f8_maximum(m%u, %s);", n, n,
-                     v.s, n);
+        f8_cuda_line(p, in ? "m%u = in ? f8_maximum(m%u, %s) : m%u;" : "m%u = f8_maximum(m%u, %s);",
+                     n, n, v.s, n);
     else
         f8_cuda_line(p,
                      in ? "m%u = in ? f8_larger(m%u, f8_bits(f8_abs(%s))) : m%u;"
@@ -212,14 +217,15 @@ static void finish_in_block(f8_cuda_printer *p)
             else if (pass == 0 && i->op == F8_K_MAX)
                 f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n);
             else if (pass == 0)
-                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at, n);
+                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at,
+                             n);
             else if (i->op == F8_K_SUM)
                 f8_cuda_line(p, "const float v%u = f8_block_sum(lanes + %d);", n, at);
             else if (i->op == F8_K_MAX)
                 f8_cuda_line(p, "const float v%u = f8_block_max<%d>(lanes + %d);", n, threads, at);
             else
-                f8_cuda_line(p, "const float v%u = f8_from_bits(f8_block_amax<%d>(lanes + %d));", n, threads,
-                             at);
+                f8_cuda_line(p, "const float v%u = f8_from_bits(f8_block_amax<%d>(lanes + %d));", n,
+                             threads, at);
             at += F8_SUM_LANES;
         }
         if (pass == 0)
@@ -341,14 +347,14 @@ static void add_columns(f8_cuda_printer *p)
     f8_cuda_line(p, "const float *const tile = (const float *)(memory + %lld) + x / %d * %d;",
                  (long long)sums_tile(p), w, w * rows);
     if (p->l.whole) {
-        f8_cuda_line(p, "t%d[u][j] = f8_column_sum<%d, %d>(tile, rows, x %% %d, t%d[u][j]);", p->stage, rows,
-                     w, w, p->stage);
+        f8_cuda_line(p, "t%d[u][j] = f8_column_sum<%d, %d>(tile, rows, x %% %d, t%d[u][j]);",
+                     p->stage, rows, w, w, p->stage);
     } else {
         column_of_pair(p);
         print_sum_pointer(p, p->stage);
         f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
-        f8_cuda_line(p, "    to[column] = f8_column_sum<%d, %d>(tile, rows, x %% %d, %s);", rows, w, w,
-                     p->l.task_rows > rows ? "batch ? to[column] : -0.0f" : "-0.0f");
+        f8_cuda_line(p, "    to[column] = f8_column_sum<%d, %d>(tile, rows, x %% %d, %s);", rows, w,
+                     w, p->l.task_rows > rows ? "batch ? to[column] : -0.0f" : "-0.0f");
     }
     close_pairs(p);
 }
@@ -377,7 +383,8 @@ static void print_tiles(f8_cuda_printer *p)
 {
     bool any = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        any |= f8_cuda_rows_takes(p, n) && (p->k->instr[n].op == F8_K_COLSUM || is_transposed(p, n));
+        any |=
+            f8_cuda_rows_takes(p, n) && (p->k->instr[n].op == F8_K_COLSUM || is_transposed(p, n));
     if (!any)
         return;
     fill_tiles(p);
@@ -394,7 +401,8 @@ void f8_cuda_rows_task(f8_cuda_printer *p)
     const long long blocks = (long long)((p->k->cols + p->l.cols - 1) / p->l.cols);
     if (p->l.split) {
         f8_cuda_line(p, "const f8_i64 block = task / %lld;", blocks);
-        f8_cuda_line(p, "const int begin = (int)(task - block * %lld) * %lld;", blocks, (long long)p->l.cols);
+        f8_cuda_line(p, "const int begin = (int)(task - block * %lld) * %lld;", blocks,
+                     (long long)p->l.cols);
     } else {
         f8_cuda_line(p, "const f8_i64 block = task;");
     }

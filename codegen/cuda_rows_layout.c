@@ -1,5 +1,6 @@
 /* How a row program's work is laid over threads: see cuda_print.h. All of it follows from the
- * description and the target, so equal descriptions are equal kernels; results depend on none of it. */
+ * description and the target, so equal descriptions are equal kernels; results depend on none of
+ * it. */
 #include "codegen/cuda_print.h"
 
 enum {
@@ -8,12 +9,15 @@ enum {
     POINT_THREADS = 256, /* of a block */
     ROW_THREADS = 256,
     STAGED_THREADS = 512,
+    STAGED_REGISTERS = 88,
+    BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
-    FLIGHT_BYTES = 64, /* loads a thread should have under way */
+    FLIGHT_BYTES = 64,      /* loads a thread should have under way */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
-    SHARED_SMALL = 96 << 10, /* of the 99 KiB a block may have on sm_89 and sm_120; the rest is static */
+    SHARED_SMALL =
+        96 << 10, /* of the 99 KiB a block may have on sm_89 and sm_120; the rest is static */
     SHARED_LARGE = 220 << 10 /* of the 227 KiB on sm_90 and sm_100 */
 };
 
@@ -151,7 +155,8 @@ static int sets_of(const f8_kernel *k, const f8_cuda_layout *l)
 {
     int narrowest, sets = 1;
     const int bytes = column_bytes(k, &narrowest);
-    while (2 * sets * l->vector <= ROW_FLIGHT_COLUMNS && 2 * sets * l->vector * bytes <= ROW_FLIGHT_BYTES)
+    while (2 * sets * l->vector <= ROW_FLIGHT_COLUMNS &&
+           2 * sets * l->vector * bytes <= ROW_FLIGHT_BYTES)
         sets *= 2;
     return sets;
 }
@@ -204,6 +209,24 @@ static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
     l->shared = l->tile_at + (l->staged ? tile_bytes(k, l) : 0);
 }
 
+/* About how many registers a thread of a staged kernel takes: addresses and what is under way,
+ * values kept, lanes of sums, and what a stage's stores and column sums gather. */
+static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t kept = 0, most = 0;
+    for (uint32_t s = 0; s < k->n_near; s++)
+        kept += l->near[s] == F8_CUDA_REGISTERS ? l->vectors * l->vector : 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
+        int64_t gathered = 0;
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage)
+                gathered +=
+                    k->instr[n].op == F8_K_MAX || k->instr[n].op == F8_K_AMAX ? 1 : l->vector;
+        most = gathered > most ? gathered : most;
+    }
+    return (int)(STAGED_REGISTERS + kept + most);
+}
+
 static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
 {
     l->group = group_of(k, l->staged);
@@ -218,6 +241,8 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     l->whole = l->sets == l->vectors;
     choose_near(k, l);
     int threads = l->staged ? STAGED_THREADS : ROW_THREADS;
+    while (l->staged && threads > ROW_THREADS && registers_of(k, l) * threads > BLOCK_REGISTERS)
+        threads /= 2;
     if (l->group > F8_CUDA_WARP)
         threads = l->group;
     else if (one_row(k))
@@ -232,18 +257,21 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
         rows_of_block(k, l, threads /= 2);
     if (l->shared > shared_most(target))
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "rows of %lld columns with rolled values: %lld bytes of shared memory a block, %s has %lld",
+                       "rows of %lld columns with rolled values: %lld bytes of shared memory a "
+                       "block, %s has %lld",
                        (long long)k->cols, (long long)l->shared, target->name,
                        (long long)shared_most(target));
     return F8_OK;
 }
 
-f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
+f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
+                              f8_diag *d)
 {
     *l = (f8_cuda_layout){.cols = k->cols, .min_blocks = 1, .columns = has_columns(k)};
     if (k->n_near > F8_CUDA_NEAR_MAX || k->cols > INT32_MAX / 4)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "a kernel of %u values kept near, %lld columns",
-                       k->n_near, (long long)k->cols);
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "a kernel of %u values kept near, %lld columns", k->n_near,
+                       (long long)k->cols);
     l->staged = k->n_colsums > 0 || transposes(k);
     if (!reduces(k) && !l->staged && !has(k, F8_K_ROLL)) {
         points(k, l);

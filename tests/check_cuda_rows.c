@@ -1,7 +1,8 @@
-/* Row programs on a CUDA device (the emulator, or with FP8C_TEST_GPU the GPU that is there), bit by bit
- * against the naive evaluator of kernel_eval.c: ragged shapes, all dtypes, aligned or not, any grid, in
- * the emulator any order of blocks and warps, one launch a tensor or many. And by the real NVRTC, where
- * it is found: no spills, no local memory, 16-byte accesses, on all four architectures. */
+/* Row programs on a CUDA device (the emulator, or with FP8C_TEST_GPU the GPU that is there), bit by
+ * bit against the naive evaluator of kernel_eval.c: ragged shapes, all dtypes, aligned or not, any
+ * grid, in the emulator any order of blocks and warps, one launch a tensor or many. And by the real
+ * NVRTC, where it is found: no spills, no local memory, 16-byte accesses, on all four
+ * architectures. */
 #include "codegen/cuda.h"
 #include "runtime/cuda_internal.h"
 #include "tests/shared/gpu.h"
@@ -17,11 +18,11 @@ enum { MAX_KERNELS = 128, ROOM = 64 };
 static f8_cuda *cuda, *toolkit; /* the device's; the real NVRTC's, NULL where there is none */
 static const f8_target *target;
 
-#define OK(call)                                                     \
-    do {                                                             \
-        f8_diag diag_ = {0};                                         \
-        f8_diag *const d = &diag_;                                   \
-        ck_assert_msg((call) == F8_OK, "%s: %s", #call, diag_.text); \
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        f8_diag diag_ = {0};                                                                       \
+        f8_diag *const d = &diag_;                                                                 \
+        ck_assert_msg((call) == F8_OK, "%s: %s", #call, diag_.text);                               \
     } while (0)
 #define CU(call) ck_assert_int_eq(cuda->cu.call, CUDA_SUCCESS)
 
@@ -35,7 +36,6 @@ static void load(void)
     OK(f8_cuda_device_facts(cuda, &facts, d));
     target = f8_target_for_sm(facts.sm);
     ck_assert_ptr_nonnull(target);
-    (void)toolkit;
 }
 
 static void unload(void)
@@ -96,8 +96,8 @@ static void compile(job *j)
     f8_arena_init(&arena, NULL);
     f8_nvrtc_result r;
     f8_diag d = {0};
-    ck_assert_msg(f8_cuda_compile(cuda, j->text, "rows", f8_cuda_header, "fp8c.cuh", target->name, false, &arena,
-                                  &r, &d) == F8_OK,
+    ck_assert_msg(f8_cuda_compile(cuda, j->text, "rows", f8_cuda_header, "fp8c.cuh", target->name,
+                                  false, &arena, &r, &d) == F8_OK,
                   "%s\n%s", d.text, r.log);
     OK(f8_cuda_enter(cuda, d));
     CU(cuModuleLoadData(&j->module, r.cubin));
@@ -125,7 +125,8 @@ static int64_t fill_words(const one_launch *r, CUdeviceptr base, uint64_t *word)
     return f8_cuda_rows_tasks(target, r->k, r->bound.ints[0]);
 }
 
-static void start(const job *j, const f8_cuda_launch *l, uint64_t *params, int64_t tasks, unsigned grid)
+static void start(const job *j, const f8_cuda_launch *l, uint64_t *params, int64_t tasks,
+                  unsigned grid)
 {
     void *list[] = {params};
     const unsigned blocks = grid && grid < tasks ? grid : (unsigned)tasks;
@@ -133,7 +134,8 @@ static void start(const job *j, const f8_cuda_launch *l, uint64_t *params, int64
     CU(cuLaunchKernel(function(j, l), blocks, 1, 1, l->threads, 1, 1, l->shared, NULL, list, NULL));
 }
 
-/* Launches in order, on `grid` blocks (0: one a task); `many`: neighbours of one kernel as one launch. */
+/* Launches in order, on `grid` blocks (0: one a task); `many`: neighbours of one kernel as one
+ * launch. */
 static void launch_all(const job *j, CUdeviceptr base, unsigned grid, bool many)
 {
     for (int i = 0; i < j->n_runs;) {
@@ -149,7 +151,8 @@ static void launch_all(const job *j, CUdeviceptr base, unsigned grid, bool many)
         const uint32_t words = r->k->n_buffers + r->k->n_ints + 1;
         int64_t tasks = 0;
         uint32_t n = 0;
-        while (i < j->n_runs && j->run[i].kernel == r->kernel && n < f8_cuda_rows_most_instances(r->k)) {
+        while (i < j->n_runs && j->run[i].kernel == r->kernel &&
+               n < f8_cuda_rows_most_instances(r->k)) {
             tasks += fill_words(&j->run[i++], base, params + 1 + n * words);
             params[++n * words] = (uint64_t)tasks;
         }
@@ -213,7 +216,8 @@ enum { N_WIDTHS = sizeof widths / sizeof *widths };
 static f8_ref mean_of(kcase *c, f8_ref x)
 {
     const int64_t n = f8_type_columns(f8_type_of(c->g, x));
-    return f8_binary(c->g, F8_OP_DIV, f8_reduce(c->g, F8_OP_REDUCE_SUM, x, -1), f8_const(c->g, (double)n));
+    return f8_binary(c->g, F8_OP_DIV, f8_reduce(c->g, F8_OP_REDUCE_SUM, x, -1),
+                     f8_const(c->g, (double)n));
 }
 
 static f8_ref column_sum(kcase *c, f8_ref x)
@@ -241,10 +245,12 @@ static void layernorm(kcase *c, f8_dtype t, int rows, int cols)
     f8_graph *g = c->g;
     const f8_ref x0 = kc_input(c, t, 2, rows, cols), w = kc_input(c, F8_F32, 1, cols),
                  b = kc_input(c, F8_F32, 1, cols), scale = kc_input(c, F8_F32, 0);
-    const f8_ref x = f8_cast(g, x0, F8_F32), mean = mean_of(c, x), off = f8_binary(g, F8_OP_SUB, x, mean);
+    const f8_ref x = f8_cast(g, x0, F8_F32), mean = mean_of(c, x),
+                 off = f8_binary(g, F8_OP_SUB, x, mean);
     const f8_ref var = mean_of(c, f8_binary(g, F8_OP_MUL, off, off));
     const f8_ref rstd = f8_unary(g, F8_OP_RSQRT, f8_binary(g, F8_OP_ADD, var, f8_const(g, 1e-5)));
-    const f8_ref y = f8_binary(g, F8_OP_ADD, f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_MUL, off, rstd), w), b);
+    const f8_ref y =
+        f8_binary(g, F8_OP_ADD, f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_MUL, off, rstd), w), b);
     kc_out(c, f8_cast(g, y, F8_BF16));
     kc_out(c, mean);
     kc_out(c, rstd);
@@ -286,9 +292,11 @@ START_TEST(softmaxes)
     f8_graph *g = c.g;
     for (int i = 0; i < N_WIDTHS; i += 2) {
         const int cols = widths[i + _i], rows = 6;
-        const f8_ref x = kc_input(&c, F8_F32, 2, rows, cols), top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
+        const f8_ref x = kc_input(&c, F8_F32, 2, rows, cols),
+                     top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
         const f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top));
-        const f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, e, -1), y = f8_binary(g, F8_OP_DIV, e, sum);
+        const f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, e, -1),
+                     y = f8_binary(g, F8_OP_DIV, e, sum);
         kc_out(&c, y);
         kc_out(&c, f8_reduce(g, F8_OP_REDUCE_AMAX, y, -1));
         kc_out(&c, f8_binary(g, F8_OP_ADD, f8_unary(g, F8_OP_LOG, sum), top));
@@ -390,7 +398,9 @@ START_TEST(dtypes)
             kc_out(&c, q);
             kc_out(&c, f8_cast(c.g, q, F8_F32));
             const f8_op op = sat ? F8_OP_ADD : F8_OP_SUB;
-            kc_out(&c, quantize(&c, f8_binary(c.g, op, wide, f8_binary(c.g, op, row, f8_const(c.g, t))), s, t, sat));
+            kc_out(&c,
+                   quantize(&c, f8_binary(c.g, op, wide, f8_binary(c.g, op, row, f8_const(c.g, t))),
+                            s, t, sat));
         }
         kc_phase(&c, rows, cols);
     }
@@ -399,16 +409,18 @@ START_TEST(dtypes)
 }
 END_TEST
 
-/* Gradient of a norm: row sums, sums over columns of values of both stages, codes along rows and down
- * columns, amax; with sums and without, transposed and not. */
+/* Gradient of a norm: row sums, sums over columns of values of both stages, codes along rows and
+ * down columns, amax; with sums and without, transposed and not. */
 static void backward(kcase *c, int rows, int cols, bool sums, bool codes, bool reduce)
 {
     f8_graph *g = c->g;
     const f8_ref x = kc_input(c, F8_BF16, 2, rows, cols), dy = kc_input(c, F8_F32, 2, rows, cols),
                  w = kc_input(c, F8_F32, 1, cols), scale = kc_input(c, F8_F32, 0);
-    const f8_ref xf = f8_cast(g, x, F8_F32), dyw = f8_binary(g, F8_OP_MUL, f8_unary(g, F8_OP_TANH, dy), w);
+    const f8_ref xf = f8_cast(g, x, F8_F32),
+                 dyw = f8_binary(g, F8_OP_MUL, f8_unary(g, F8_OP_TANH, dy), w);
     const f8_ref t = f8_binary(g, F8_OP_MUL, dyw, xf);
-    const f8_ref dx = reduce ? f8_binary(g, F8_OP_SUB, dyw, f8_binary(g, F8_OP_MUL, xf, mean_of(c, t))) : t;
+    const f8_ref dx =
+        reduce ? f8_binary(g, F8_OP_SUB, dyw, f8_binary(g, F8_OP_MUL, xf, mean_of(c, t))) : t;
     kc_out(c, f8_cast(g, dx, F8_BF16));
     if (reduce && cols > 1)
         kc_out(c, f8_reduce(g, F8_OP_REDUCE_AMAX, dx, -1));
@@ -459,9 +471,10 @@ START_TEST(transposes)
     for (int i = 0; i < 4; i++)
         for (int w = 4; w < N_WIDTHS; w += 4) {
             const f8_ref x = kc_input(&c, types[i], 2, heights[(i + w / 4) % 4], widths[w]);
-            const f8_ref y = i == 3 ? quantize(&c, f8_cast(c.g, x, F8_F32), f8_const(c.g, 3), F8_E4M3, false)
-                             : i    ? f8_cast(c.g, f8_unary(c.g, F8_OP_NEG, f8_cast(c.g, x, F8_F32)), types[i])
-                                    : f8_unary(c.g, F8_OP_NEG, x);
+            const f8_ref y =
+                i == 3 ? quantize(&c, f8_cast(c.g, x, F8_F32), f8_const(c.g, 3), F8_E4M3, false)
+                : i    ? f8_cast(c.g, f8_unary(c.g, F8_OP_NEG, f8_cast(c.g, x, F8_F32)), types[i])
+                       : f8_unary(c.g, F8_OP_NEG, x);
             kc_out(&c, transposed(&c, y));
             kc_phase(&c, heights[(i + w / 4) % 4], widths[w]);
         }
@@ -476,8 +489,10 @@ START_TEST(periodic_rows)
     kc_begin(&c);
     for (int i = 0; i < N_WIDTHS; i += 3) {
         const int d = widths[i];
-        const f8_ref x = kc_input(&c, F8_F32, 4, 2, 5, 3, d), table = kc_input(&c, F8_F32, 3, 5, 1, d),
-                     batch = kc_input(&c, F8_F32, 4, 2, 1, 1, d), head = kc_input(&c, F8_F32, 2, 3, 1),
+        const f8_ref x = kc_input(&c, F8_F32, 4, 2, 5, 3, d),
+                     table = kc_input(&c, F8_F32, 3, 5, 1, d),
+                     batch = kc_input(&c, F8_F32, 4, 2, 1, 1, d),
+                     head = kc_input(&c, F8_F32, 2, 3, 1),
                      time = kc_input(&c, F8_F32, 4, 1, 5, 3, d);
         f8_ref y = f8_binary(c.g, F8_OP_MUL, x, table);
         y = f8_binary(c.g, F8_OP_ADD, y, head);
@@ -506,7 +521,8 @@ START_TEST(rolls)
             const f8_ref product = f8_binary(c.g, F8_OP_MUL, y, f8_cast(c.g, x, F8_F32));
             kc_out(&c, stored);
             if (_i)
-                kc_out(&c, f8_binary(c.g, F8_OP_ADD, stored, f8_make(c.g, F8_OP_ROLL, &product, 1, attr, 2)));
+                kc_out(&c, f8_binary(c.g, F8_OP_ADD, stored,
+                                     f8_make(c.g, F8_OP_ROLL, &product, 1, attr, 2)));
         }
         kc_phase(&c, 19, cols);
     }
@@ -550,7 +566,8 @@ START_TEST(targets)
         c.place[to].stride = 1;
         const f8_ref hit = f8_binary(g, F8_OP_EQ, index, to);
         const f8_ref e = f8_unary(g, F8_OP_EXP, x), sum = f8_reduce(g, F8_OP_REDUCE_SUM, e, -1);
-        kc_out(&c, f8_binary(g, F8_OP_SUB, f8_binary(g, F8_OP_DIV, e, sum), f8_cast(g, hit, F8_F32)));
+        kc_out(&c,
+               f8_binary(g, F8_OP_SUB, f8_binary(g, F8_OP_DIV, e, sum), f8_cast(g, hit, F8_F32)));
         kc_out(&c, f8_reduce(g, F8_OP_REDUCE_SUM, f8_select(g, hit, x, f8_const(g, 0)), -1));
         kc_phase(&c, 4, cols);
     }
@@ -569,7 +586,8 @@ START_TEST(in_place)
         const int cols = widths[i];
         const f8_ref x = kc_input(&c, F8_F32, 2, 21, cols), y = kc_input(&c, F8_F32, 2, 21, cols),
                      r = kc_input(&c, F8_F32, 2, 21, 1), z = kc_input(&c, F8_F32, 2, 21, cols);
-        const f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1), early = f8_binary(g, F8_OP_ADD, x, y);
+        const f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1),
+                     early = f8_binary(g, F8_OP_ADD, x, y);
         const f8_ref late = f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, x, sum), y);
         const f8_ref rows = f8_binary(g, F8_OP_MUL, r, sum);
         kc_alias(&c, early, x);
@@ -596,7 +614,8 @@ START_TEST(views)
     kc_begin(&c);
     for (int i = _i; i <= _i; i++) {
         const int cols = widths[i];
-        const f8_ref wide = kc_input(&c, F8_BF16, 2, 6, 3 * cols), z = kc_input(&c, F8_F32, 2, 6, cols);
+        const f8_ref wide = kc_input(&c, F8_BF16, 2, 6, 3 * cols),
+                     z = kc_input(&c, F8_F32, 2, 6, cols);
         const f8_ref x = f8_slice(c.g, wide, 1, cols, 2 * cols);
         kc_place_in(&c, x, wide, cols, 3 * cols);
         const f8_ref y = f8_binary(c.g, F8_OP_MUL, f8_cast(c.g, x, F8_F32), z);
@@ -619,14 +638,18 @@ START_TEST(many_tensors)
     kc_begin(&c);
     f8_graph *g = c.g;
     for (int i = 0; i < 10; i++) {
-        const f8_ref w = kc_input(&c, F8_F32, 1, sizes[i] + 1), m = kc_input(&c, F8_F32, 1, sizes[i] + 1),
+        const f8_ref w = kc_input(&c, F8_F32, 1, sizes[i] + 1),
+                     m = kc_input(&c, F8_F32, 1, sizes[i] + 1),
                      dw = kc_input(&c, F8_F32, 1, sizes[i] + 1), rate = kc_input(&c, F8_F32, 0),
                      go = kc_input(&c, F8_BOOL, 0);
-        const f8_ref next = f8_binary(g, F8_OP_ADD, f8_binary(g, F8_OP_MUL, m, f8_const(g, 0.9)), dw);
-        const f8_ref step = f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_MUL, next, rate),
-                                      f8_binary(g, F8_OP_ADD, f8_unary(g, F8_OP_SQRT, f8_unary(g, F8_OP_ABS, m)),
-                                                f8_const(g, 1e-8)));
-        const f8_ref w1 = f8_select(g, go, f8_binary(g, F8_OP_SUB, w, step), w), m1 = f8_select(g, go, next, m);
+        const f8_ref next =
+            f8_binary(g, F8_OP_ADD, f8_binary(g, F8_OP_MUL, m, f8_const(g, 0.9)), dw);
+        const f8_ref step =
+            f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_MUL, next, rate),
+                      f8_binary(g, F8_OP_ADD, f8_unary(g, F8_OP_SQRT, f8_unary(g, F8_OP_ABS, m)),
+                                f8_const(g, 1e-8)));
+        const f8_ref w1 = f8_select(g, go, f8_binary(g, F8_OP_SUB, w, step), w),
+                     m1 = f8_select(g, go, next, m);
         kc_alias(&c, w1, w);
         kc_alias(&c, m1, m);
         kc_out(&c, w1);
@@ -686,6 +709,136 @@ START_TEST(small_shapes)
 }
 END_TEST
 
+/* ---- the real compiler ---- */
+
+/* NVRTC wherever it is but in the emulator's folder. */
+static void load_toolkit(void)
+{
+    f8_diag d = {0};
+    int version;
+    f8_cuda_paths paths = f8_cuda_paths_from_environment();
+    paths.fp8c_cuda_path = NULL;
+    OK(f8_cuda_create(&paths, NULL, &toolkit, d));
+    if (f8_cuda_nvrtc(toolkit, &version, &d) == F8_OK)
+        return;
+    fprintf(stderr, "check_cuda_rows: without NVRTC its tests are left out: %s\n", d.text);
+    f8_cuda_destroy(toolkit);
+    toolkit = NULL;
+}
+
+static void unload_toolkit(void)
+{
+    f8_cuda_destroy(toolkit);
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+/* Every kernel of the case for every CUDA target: nothing in local memory. `vectors`: the least
+ * number of 16-byte loads and stores in a kernel's PTX. */
+static void check_compiled(kcase *c, int vectors)
+{
+    static job j;
+    for (size_t i = 0; f8_target_at(i); i++) {
+        const f8_target *to = f8_target_at(i);
+        f8_arena arena;
+        f8_nvrtc_result r;
+        f8_diag d = {0};
+        if (to->kind != F8_TARGET_CUDA)
+            continue;
+        f8_arena_init(&arena, NULL);
+        j = (job){.c = c};
+        describe(&j, to);
+        ck_assert_msg(f8_cuda_compile(toolkit, j.text, "rows", f8_cuda_header, "fp8c.cuh", to->name,
+                                      true, &arena, &r, &d) == F8_OK,
+                      "%s: %s\n%s", to->name, d.text, r.log);
+        const int clean =
+            count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
+        ck_assert_msg(clean == 2 * j.n_kernels && count(r.log, "stack frame") == clean,
+                      "%s: local memory\n%s", to->name, r.log);
+        ck_assert_msg(!strstr(r.ptx, "ld.local") && !strstr(r.ptx, "st.local"), "%s: local memory",
+                      to->name);
+        for (char *entry = strstr(r.ptx, ".entry"); entry && vectors;) {
+            char *next = strstr(entry + 1, ".entry");
+            if (next)
+                *next = 0;
+            ck_assert_msg(count(entry, "ld.global.v4") >= vectors &&
+                              count(entry, "st.global.v4") >= vectors,
+                          "%s: no 16-byte accesses\n%s", to->name, entry);
+            entry = next;
+            if (entry)
+                *entry = '.';
+        }
+        f8_arena_end(&arena);
+    }
+}
+
+START_TEST(compiled_norms)
+{
+    static const int wide[] = {128, 384, 768, 1024, 1600, 2048, 4096, 5120, 8192, 11008};
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    layernorm(&c, F8_BF16, 100, wide[_i]);
+    check_compiled(&c, wide[_i] > 1024 ? 0 : 1); /* wider rows have narrower vectors */
+    kc_end(&c);
+}
+END_TEST
+
+START_TEST(compiled_columns)
+{
+    static const int wide[] = {128, 768, 1024, 2048, 3072, 8192};
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    backward(&c, 100, wide[_i], true, true, true);
+    backward(&c, 100, wide[_i], true, false, true);
+    backward(&c, 100, wide[_i], false, true, true);
+    backward(&c, 100, wide[_i], true, true, false);
+    check_compiled(&c, 1);
+    kc_end(&c);
+}
+END_TEST
+
+/* Ragged rows; a softmax over a vocabulary; flat kernels of several dtypes. */
+START_TEST(compiled_others)
+{
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    layernorm(&c, F8_F32, 9, 77);
+    layernorm(&c, F8_BF16, 9, 1001);
+    backward(&c, 100, 999, true, true, true);
+    f8_graph *g = c.g;
+    const f8_ref x = kc_input(&c, F8_F32, 2, 4, 50257), top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
+    const f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top));
+    kc_out(&c,
+           f8_cast(g, f8_binary(g, F8_OP_DIV, e, f8_reduce(g, F8_OP_REDUCE_SUM, e, -1)), F8_BF16));
+    kc_phase(&c, 4, 50257);
+    check_compiled(&c, 0);
+    kc_end(&c);
+    kc_begin(&c);
+    g = c.g;
+    const f8_ref y = kc_input(&c, F8_F32, 1, 4096), b = kc_input(&c, F8_BF16, 1, 4096);
+    kc_out(&c, f8_unary(g, F8_OP_TANH, y));
+    kc_phase(&c, 1, 4096);
+    kc_out(&c, f8_cast(g, f8_unary(g, F8_OP_SIGMOID, f8_cast(g, b, F8_F32)), F8_BF16));
+    kc_phase(&c, 1, 4096);
+    kc_out(&c, f8_cast(g, f8_unary(g, F8_OP_ERF, y), F8_BF16));
+    kc_phase(&c, 1, 4096);
+    check_compiled(&c, 1);
+    kc_end(&c);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("cuda rows");
@@ -712,6 +865,13 @@ static Suite *suite(void)
     tcase_add_test(device, many_rows);
     tcase_add_test(device, small_shapes);
     suite_add_tcase(s, device);
+    TCase *compiler = tcase_create("compiler");
+    tcase_set_timeout(compiler, 300);
+    tcase_add_unchecked_fixture(compiler, load_toolkit, unload_toolkit);
+    tcase_add_loop_test(compiler, compiled_norms, 0, 10);
+    tcase_add_loop_test(compiler, compiled_columns, 0, 6);
+    tcase_add_test(compiler, compiled_others);
+    suite_add_tcase(s, compiler);
     return s;
 }
 
