@@ -119,6 +119,133 @@ START_TEST(rebinding)
 }
 END_TEST
 
+/* ---- launches, as the driver is asked for them ---- */
+
+static struct {
+    CUresult (*next)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     CUstream, void **, void **);
+    unsigned grid[8];
+    CUfunction function[8];
+    const uint64_t *words[8];
+    int n;
+} seen;
+
+static CUresult see(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                    unsigned block_y, unsigned block_z, unsigned shared, CUstream s, void **params,
+                    void **extra)
+{
+    if (seen.n < 8) {
+        seen.grid[seen.n] = grid_x;
+        seen.function[seen.n] = f;
+        seen.words[seen.n] = params[0];
+    }
+    seen.n++;
+    return seen.next(f, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, s, params, extra);
+}
+
+static void see_launches(bool on)
+{
+    f8_cuda_api *cu = &b.device.cuda->cu;
+    if (on)
+        seen.next = cu->cuLaunchKernel;
+    seen.n = 0;
+    cu->cuLaunchKernel = on ? see : seen.next;
+}
+
+static int64_t resident_blocks(CUfunction f, const f8_launch *l)
+{
+    int blocks = 0;
+    OK(f8_cuda_enter(b.device.cuda, diag));
+    ck_assert_int_eq(b.device.cuda->cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                         &blocks, f, (int)l->threads, l->shared),
+                     CUDA_SUCCESS);
+    f8_cuda_leave(b.device.cuda);
+    return (int64_t)blocks * b.device.facts.multiprocessors;
+}
+
+static int64_t least(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+
+/* The first kernel is given more tasks than blocks are resident on any device: those past its elements
+ * have nothing to do. */
+enum { MANY = 9, TASKS_OF_MANY = 1 << 14 };
+
+START_TEST(every_size_of_grid)
+{
+    static const int64_t sizes[] = {0, -1, 1, MANY, (int64_t)1 << 40};
+    bench_open(&b);
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        bench_make_plan(&b);
+        b.phase[0].n_tasks = b.step[0].ints[1] = TASKS_OF_MANY;
+        for (int p = 0; p < 5; p++)
+            b.phase[p].launch.max_blocks = sizes[k];
+        f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){.blocking = true});
+        OK(f8_cuda_exec_init(x, 11, diag));
+        model_init(&m, &b, 11);
+        see_launches(true);
+        model_run(&m, x, 0);
+        const int n = seen.n;
+        see_launches(false);
+        model_check_state(&m, x);
+        ck_assert_int_eq(n, 5);
+        for (int p = 0; p < n; p++) {
+            const int64_t tasks = b.phase[p].n_tasks;
+            const int64_t resident = resident_blocks(seen.function[p], &b.phase[p].launch);
+            ck_assert_int_gt(p == 0 ? TASKS_OF_MANY : INT64_MAX, resident);
+            ck_assert_int_eq(seen.grid[p], sizes[k] < 0    ? tasks
+                                           : sizes[k] == 0 ? least(tasks, resident)
+                                                           : least(tasks, least(resident, sizes[k])));
+        }
+        f8_cuda_exec_destroy(x);
+    }
+    bench_close(&b);
+}
+END_TEST
+
+/* Blocks that hold what was there before: what follows a block of parameters is not zero by chance. */
+static void *dirty_alloc(void *user, size_t size, size_t align)
+{
+    const f8_allocator *a = user;
+    void *p = a->alloc(a->user, size, align);
+    return p ? memset(p, 0xa5, size) : NULL;
+}
+
+static void dirty_free(void *user, void *ptr, size_t size)
+{
+    const f8_allocator *a = user;
+    a->free(a->user, ptr, size);
+}
+
+/* A multi-tensor kernel declares room for as many instances as any launch of it may have, and the driver
+ * copies all of it: what a launch leaves unused must be the block's own, all zeros. */
+START_TEST(room_for_parameters)
+{
+    bench_open(&b);
+    f8_cuda_exec *x;
+    const f8_allocator dirty = {dirty_alloc, dirty_free, &b.allocator};
+    const f8_cuda_exec_options o = {.blocking = true, .allocator = &dirty};
+    OK(f8_cuda_exec_create(&b.plan, b.device.cuda, &o, &x, diag));
+    OK(f8_cuda_exec_init(x, 4, diag));
+    model_init(&m, &b, 4);
+    see_launches(true);
+    model_run(&m, x, 0);
+    ck_assert_int_eq(seen.n, 5);
+    for (int p = 0; p < 5; p++) {
+        const f8_launch *l = &b.phase[p].launch;
+        const uint32_t used = l->n_instances * (l->n_args + l->n_ints) + l->multi;
+        for (uint32_t i = used; l->multi && i < F8_MULTI_WORDS; i++)
+            ck_assert_msg(seen.words[p][i] == 0, "word %u of '%s', which uses %u, is %#llx", i,
+                          l->symbol, used, (unsigned long long)seen.words[p][i]);
+    }
+    ck_assert(b.phase[2].launch.multi);
+    see_launches(false);
+    f8_cuda_exec_destroy(x);
+    bench_close(&b);
+}
+END_TEST
+
 /* ---- the embedder's memory, stream and context ---- */
 
 typedef struct embedder {
@@ -223,6 +350,8 @@ int main(void)
     tcase_add_test(t, runs);
     tcase_add_test(t, written_variables);
     tcase_add_test(t, rebinding);
+    tcase_add_test(t, every_size_of_grid);
+    tcase_add_test(t, room_for_parameters);
     tcase_add_test(t, embedders_memory);
     tcase_add_test(t, embedders_stream_and_context);
     suite_add_tcase(s, t);

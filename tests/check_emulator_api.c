@@ -4,9 +4,13 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static emu e;
 
@@ -70,6 +74,58 @@ START_TEST(launch_limits)
     ck_assert_int_eq(e.cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f), 0);
     ck_assert_int_eq(value, 128);
     ck_assert_int_eq(e.cu.cuModuleGetFunction(&f, module, "i"), CUDA_ERROR_NOT_FOUND);
+}
+END_TEST
+
+/* A block of parameters of which the kernel reads less than it declares: the driver copies all of it, at
+ * once. Where the block's memory ends before its type does, that is a fault. */
+static const char roomy_text[] = "#include \"fp8c.cuh\"\n"
+                                 "struct roomy_params { f8_i64 n; float *x; f8_i64 unused[254]; };\n"
+                                 "F8_KERNEL(roomy, 32, 1)\n"
+                                 "{\n"
+                                 "    if (f8_thread() == 0)\n"
+                                 "        p.x[0] = (float)p.n;\n"
+                                 "}\n";
+enum { ROOMY_BYTES = 256 * 8 };
+
+/* In a process of its own, the parameters being the last `room` bytes before memory that nobody may read:
+ * whether it comes through. */
+static bool launch_survives(CUfunction f, CUdeviceptr x, size_t room)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *base = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert(base != MAP_FAILED && page >= ROOMY_BYTES);
+    ck_assert_int_eq(mprotect(base + page, page, PROT_NONE), 0);
+    char *p = base + page - room;
+    memcpy(p, &(int64_t){5}, 8);
+    memcpy(p + 8, &x, sizeof x);
+    void *params[] = {p};
+    fflush(NULL);
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) /* a sanitizer's report of what is meant to happen */
+            _exit(3);
+        _exit(e.cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, e.stream, params, NULL) != CUDA_SUCCESS);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    munmap(base, 2 * page);
+    ck_assert_msg(!WIFEXITED(status) || WEXITSTATUS(status) != 3, "no /dev/null");
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+START_TEST(parameters_are_read_whole)
+{
+    CUmodule module;
+    CUfunction f;
+    CUdeviceptr x;
+    emu_load(&e, roomy_text, "roomy", &module, &f);
+    ck_assert_int_eq(e.cu.cuMemAlloc_v2(&x, 256), 0);
+    ck_assert(launch_survives(f, x, ROOMY_BYTES));
+    ck_assert(!launch_survives(f, x, ROOMY_BYTES - 8));
+    ck_assert(!launch_survives(f, x, 16)); /* all that the kernel looks at */
+    ck_assert_int_eq(e.cu.cuMemFree_v2(x), 0);
 }
 END_TEST
 
@@ -305,6 +361,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, launch_limits);
+    tcase_add_test(tc, parameters_are_read_whole);
     tcase_add_test(tc, architectures);
     tcase_add_test(tc, compile_options);
     tcase_add_test(tc, compile_errors);
