@@ -121,8 +121,8 @@ static int put(const cli *c, const fp8c_program *p, cli_json *json)
     } else if (ok) {
         ok = write_image(p, kind, to);
     }
-    if (to && to != stdout)
-        ok = (fclose(to) == 0) && ok;
+    if (c->output)
+        ok = to && fclose(to) == 0 && ok;
     else
         ok = ok && !ferror(stdout);
     if (!ok)
