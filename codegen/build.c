@@ -125,7 +125,7 @@ int64_t f8_build_span(const f8_type *t, const f8_place *p)
            (int64_t)f8_dtype_size(t->dtype);
 }
 
-static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, bool write, bool whole)
+static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
     f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
     f8_build_access *grown = f8_arena_grow(b->arena, draft->access, draft->n_accesses,
@@ -133,7 +133,10 @@ static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, bool write
     if (!grown)
         return f8_arena_status(b->arena, b->diag);
     draft->access = grown;
-    f8_build_access a = {p->space, p->port, p->offset, p->offset + bytes, write, whole, 0};
+    a.space = p->space;
+    a.port = p->port;
+    a.begin = p->offset;
+    a.end = p->offset + bytes;
     if (p->space == F8_SPACE_INPUT || p->space == F8_SPACE_OUTPUT) {
         const f8_plan_func *f = b->out;
         const int32_t var = p->space == F8_SPACE_INPUT ? f->in[p->port].var : f->out[p->port].var;
@@ -149,15 +152,33 @@ static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, bool write
     return F8_OK;
 }
 
-f8_status f8_build_touch(f8_build *b, const f8_place *p, const f8_type *t, bool write)
+static f8_build_access rows_at(const f8_place *p, f8_ref r, const f8_type *t, bool write)
 {
-    const int64_t bytes = f8_build_span(t, p);
-    return touch(b, p, bytes, write, bytes == f8_type_bytes(t));
+    const int64_t size = (int64_t)f8_dtype_size(t->dtype);
+    return (f8_build_access){.write = write,
+                             .value = r,
+                             .width = f8_type_columns(t) * size,
+                             .pitch = f8_type_rows(t) > 1 ? p->stride * size : 0};
 }
 
-f8_status f8_build_touch_some(f8_build *b, const f8_place *p, int64_t bytes, bool write)
+f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
 {
-    return touch(b, p, bytes, write, false);
+    const f8_type *t = f8_build_type(b, r);
+    const int64_t bytes = f8_build_span(t, p);
+    f8_build_access a = rows_at(p, r, t, write);
+    a.whole = bytes == f8_type_bytes(t);
+    return touch(b, p, bytes, a);
+}
+
+f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
+                              bool write)
+{
+    return touch(b, p, f8_build_span(t, p), rows_at(p, r, t, write));
+}
+
+f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)
+{
+    return touch(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
 }
 
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
@@ -266,6 +287,8 @@ static f8_status build_func(f8_build *b, const f8_func *f)
         F8_TRY(f8_build_final_copy(b, &p->copy[i]));
     if (b->target->most_instances)
         F8_TRY(f8_build_merge(b));
+    if (b->target->check_steps)
+        F8_TRY(b->target->check_steps(b));
     b->drafts[b->out_index] = b->draft;
     for (uint32_t i = 0; i < out->n_steps; i++)
         for (uint32_t k = 0; k < b->draft[i].n_launches; k++)

@@ -113,8 +113,8 @@ static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_pla
         s->bytes_written *= axes.size[i];
         s->bytes_read *= axes.from[i] ? axes.size[i] : 1;
     }
-    F8_TRY(f8_build_touch_some(b, from, extent(&axes, axes.from), false));
-    F8_TRY(f8_build_touch_some(b, to, extent(&axes, axes.to), true));
+    F8_TRY(f8_build_touch_some(b, from, r, extent(&axes, axes.from), false));
+    F8_TRY(f8_build_touch_some(b, to, r, extent(&axes, axes.to), true));
     b->draft[b->out->n_steps - 1].access[1].whole = run;
     return F8_OK;
 }

@@ -51,7 +51,7 @@ static f8_status operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, bool
     if (p->space == F8_SPACE_NONE)
         return f8_build_broken(b, r, "an operand or result of a GEMM that lies nowhere");
     s->arg[index] = f8_build_arg(b, p);
-    return f8_build_touch(b, p, f8_build_type(b, r), write);
+    return f8_build_touch(b, p, r, write);
 }
 
 f8_status f8_build_gemm(f8_build *b, const f8_group *g)

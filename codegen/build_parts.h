@@ -52,6 +52,9 @@ typedef struct f8_build_access {
     bool write;
     bool whole;    /* every byte of it */
     uint32_t temp; /* the temporary value it is all or a part of, + 1 (build_rename.c); 0: none */
+    f8_ref value;  /* for messages; 0: not known */
+    /* What of these bytes it touches: `width` at a time, `pitch` from one to the next (0: there is one) */
+    int64_t width, pitch;
 } f8_build_access;
 
 /* What is known of a step beside the step itself, until code exists. */
@@ -99,6 +102,9 @@ typedef struct f8_build_target {
      */
     f8_status (*copy)(f8_build *b, const f8_place *from, const f8_place *to,
                       const f8_copy_axes *axes, f8_copy_kernel *out);
+    /* Refuse steps of the function just built that would not do in any order of their tasks what
+     * they do in order. NULL: they run in order. */
+    f8_status (*check_steps)(f8_build *b);
     /* The most instances of this unit in one launch. NULL: 1. */
     uint32_t (*most_instances)(const f8_build_unit *u);
     f8_status (*compile)(f8_build *b); /* all units */
@@ -165,10 +171,12 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
                        uint32_t n_ints);
 /* A launch of the step made last. A step's launches run in the order they are made. */
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks);
-/* The step made last reads or writes a value of type `t` at `p`; or some of `bytes` bytes from p
- * on. */
-f8_status f8_build_touch(f8_build *b, const f8_place *p, const f8_type *t, bool write);
-f8_status f8_build_touch_some(f8_build *b, const f8_place *p, int64_t bytes, bool write);
+/* The step made last reads or writes value `r` at `p`; or some of a result of it that has type `t`,
+ * or of `bytes` bytes from p on (r may be 0). */
+f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write);
+f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
+                              bool write);
+f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write);
 /* From a value's first byte to its last. */
 int64_t f8_build_span(const f8_type *t, const f8_place *p);
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p);

@@ -67,7 +67,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];
         s->arg[first_arg + j] = f8_build_arg(b, p);
-        F8_TRY(f8_build_touch(b, p, f8_build_type(b, bound->value[j]), k->buffer[j].write));
+        F8_TRY(f8_build_touch(b, p, bound->value[j], k->buffer[j].write));
     }
     memcpy(s->ints + first_int, bound->ints, k->n_ints * sizeof *s->ints);
     s->bytes_read += bound->bytes_read;
@@ -178,8 +178,9 @@ static const char *attention_text(f8_build *b, const f8_attention_desc *d, bool 
 /* Operands, then results, then room to work in. */
 typedef struct attention_values {
     f8_place place[10];
-    int64_t bytes[10];
-    uint32_t n, first_result;
+    f8_type type[10];
+    int64_t workspace; /* bytes */
+    uint32_t n, first_result, n_typed; /* the room has no type */
 } attention_values;
 
 static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, bool library,
@@ -189,14 +190,11 @@ static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, b
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
     for (; v->n < n->n_in; v->n++) {
         v->place[v->n] = *f8_build_place(b, n->in[v->n]);
-        v->bytes[v->n] = f8_build_span(f8_build_type(b, n->in[v->n]), &v->place[v->n]);
+        v->type[v->n] = *f8_build_type(b, n->in[v->n]);
     }
     v->first_result = v->n;
-    for (int64_t i = 0; i < (backward ? 3 : 2); i++, v->n++) {
-        f8_type t;
-        v->place[v->n] = result_place(b, r, i, &t);
-        v->bytes[v->n] = f8_build_span(&t, &v->place[v->n]);
-    }
+    for (int64_t i = 0; i < (backward ? 3 : 2); i++, v->n++)
+        v->place[v->n] = result_place(b, r, i, &v->type[v->n]);
     d->stride.o = v->place[3].stride;
     if (backward) {
         d->stride.dout = v->place[5].stride;
@@ -204,14 +202,15 @@ static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, b
         d->stride.dk = v->place[7].stride;
         d->stride.dv = v->place[8].stride;
     }
+    v->n_typed = v->n;
     for (uint32_t i = 0; i < v->n; i++)
         if (v->place[i].space == F8_SPACE_NONE)
             return f8_build_broken(b, r, "an operand that lies nowhere");
     if (b->target->attention_workspace && !library) {
-        const int64_t bytes = b->target->attention_workspace(d, backward);
-        if (bytes)
-            v->place[v->n] = f8_build_scratch(b, bytes, bytes);
-        v->bytes[v->n++] = bytes;
+        v->workspace = b->target->attention_workspace(d, backward);
+        if (v->workspace)
+            v->place[v->n] = f8_build_scratch(b, v->workspace, v->workspace);
+        v->n++;
     }
     return F8_OK;
 }
@@ -223,8 +222,11 @@ static f8_status attention_traffic(f8_build *b, f8_ref r, f8_step *s, const f8_a
     const f8_node *n = f8_at(b->func->graph, r);
     for (uint32_t i = 0; i < v->n; i++) {
         s->arg[i] = f8_build_arg(b, &v->place[i]);
-        if (v->bytes[i])
-            F8_TRY(f8_build_touch_some(b, &v->place[i], v->bytes[i], i >= v->first_result));
+        const bool result = i >= v->first_result;
+        if (i < v->n_typed)
+            F8_TRY(f8_build_touch_part(b, &v->place[i], result ? r : n->in[i], &v->type[i], result));
+        else if (v->workspace)
+            F8_TRY(f8_build_touch_some(b, &v->place[i], 0, v->workspace, true));
     }
     for (uint32_t i = 0; i < n->n_in; i++)
         s->bytes_read += f8_type_bytes(f8_build_type(b, n->in[i]));
@@ -299,7 +301,7 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     for (uint32_t i = 0; i < 3; i++) {
         const f8_place *p = f8_build_place(b, value[i]);
         s->arg[i] = f8_build_arg(b, p);
-        F8_TRY(f8_build_touch_some(b, p, f8_build_span(f8_build_type(b, value[i]), p), i == 0));
+        F8_TRY(f8_build_touch_part(b, p, value[i], f8_build_type(b, value[i]), i == 0));
     }
     const int64_t count = f8_type_elements(ids), columns = f8_type_columns(&n->type);
     const int64_t ints[F8_SCATTER_INTS] = {count, f8_type_rows(&n->type), columns,

@@ -216,6 +216,7 @@ const f8_build_target f8_build_cuda = {
     .attention_workspace = f8_cuda_attention_workspace,
     .gemm = choose_gemm,
     .copy = copy,
+    .check_steps = f8_cuda_check_steps,
     .most_instances = most_instances,
     .compile = f8_cuda_build_units,
     .finish = finish,
