@@ -582,7 +582,8 @@ int main(void)
     Suite *s = suite_create("cuda_attention");
     TCase *t = tcase_create("device");
     tcase_set_timeout(t, 600);
-    tcase_add_unchecked_fixture(t, load, unload);
+    /* in the tests' own processes: the stand-ins and the real NVRTC stay apart */
+    tcase_add_checked_fixture(t, load, unload);
     tcase_add_test(t, chosen_shapes);
     tcase_add_test(t, grids_and_orders_do_not_change_bits);
     tcase_add_test(t, alignment_does_not_change_bits);
