@@ -285,7 +285,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     }
     for (uint32_t i = 0; i < p->n_copies; i++)
         F8_TRY(f8_build_final_copy(b, &p->copy[i]));
-    if (b->target->most_instances)
+    if (b->target->most_instances && !b->options->unmerged)
         F8_TRY(f8_build_merge(b));
     if (b->target->check_steps)
         F8_TRY(b->target->check_steps(b));
@@ -345,7 +345,8 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     F8_TRY(build_constants(&b));
     F8_TRY(build_funcs(&b));
     if (options->stats)
-        *options->stats = (f8_build_stats){.describe = f8_build_now() - start};
+        *options->stats =
+            (f8_build_stats){.describe = f8_build_now() - start, .drafts = b.drafts};
     if (b.n_units)
         F8_TRY(b.target->compile(&b));
     F8_TRY(finish_steps(&b));

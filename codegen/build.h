@@ -41,6 +41,7 @@ typedef struct f8_build_stats {
     uint32_t n_kernels;
     f8_build_image *image; /* CUDA */
     uint32_t n_images;     /* the plan's, or with text_only what it would have */
+    struct f8_build_draft **drafts; /* for tests: by function and step (codegen/build_parts.h) */
     double describe, compile, link; /* seconds; compile is elapsed time over all threads */
     int64_t code_bytes;
 } f8_build_stats;
@@ -65,6 +66,7 @@ typedef struct f8_build_options {
     bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
     uint32_t batch;        /* CUDA: kernels compiled together as one image; 0: by length of text */
     bool text_only;        /* CUDA: stop at CUDA C, which needs no NVRTC; the plan has no images */
+    bool unmerged;         /* CUDA, for tests: a launch for every step, in the program's order */
     f8_build_stats *stats; /* filled when not NULL */
 } f8_build_options;
 

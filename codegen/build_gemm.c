@@ -71,6 +71,7 @@ f8_status f8_build_gemm(f8_build *b, const f8_group *g)
     F8_TRY(operand(b, s, 0, o.a, false));
     F8_TRY(operand(b, s, 1, o.b, false));
     F8_TRY(operand(b, s, 2, r, true));
+    b->draft[b->out->n_steps - 1].access[2].adds = o.acc != 0;
     F8_TRY(operand(b, s, 3, o.a_scale, false));
     F8_TRY(operand(b, s, 4, o.b_scale, false));
     s->bytes_written = f8_type_bytes(&n->type);

@@ -1,6 +1,6 @@
 /* The parts of building a plan. build.c: the order of things and the kernels' registry;
- * build_steps.c, build_gemm.c, build_copy.c: groups to steps; build_merge.c, build_rename.c: many
- * steps to one; build_cpu.c and cuda_build.c: the two targets. Internal to codegen. */
+ * build_steps.c, build_gemm.c, build_copy.c: groups to steps; build_merge.c: many steps to one;
+ * build_cpu.c and cuda_build.c: the two targets. Internal to codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 
@@ -51,9 +51,11 @@ typedef struct f8_build_access {
     int64_t begin, end;
     bool write;
     bool whole;    /* every byte of it */
-    uint32_t temp; /* the temporary value it is all or a part of, + 1 (build_rename.c); 0: none */
+    bool adds;     /* writes to what is there, which it so reads */
+    uint32_t temp; /* the temporary it is all or a part of, + 1 (build_rename.c); 0: none */
     f8_ref value;  /* for messages; 0: not known */
-    /* What of these bytes it touches: `width` at a time, `pitch` from one to the next (0: there is one) */
+    /* What of these bytes it touches: `width` at a time, `pitch` from one to the next (0: there is
+     * one). */
     int64_t width, pitch;
 } f8_build_access;
 
@@ -61,7 +63,8 @@ typedef struct f8_build_access {
 typedef struct f8_build_draft {
     f8_build_launch *launch; /* in the order they run, a barrier between */
     f8_build_access *access;
-    uint32_t n_launches, n_accesses;
+    uint32_t *origin; /* by instance: its step's index before any were merged */
+    uint32_t n_launches, n_accesses, n_origins;
     size_t launch_room, access_room;
 } f8_build_draft;
 
@@ -148,21 +151,8 @@ f8_status f8_build_copies(f8_build *b, const f8_group *g); /* build_copy.c */
 f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c); /* build_copy.c */
 /* Before something adds to `to`: bring the accumulator there, unless it lies there already. */
 f8_status f8_build_bring(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to);
-/* Join steps of the function just built that run the same kernel on memory apart: build_merge.c. */
+/* Steps of the function just built that run the same kernel become one where no value can tell. */
 f8_status f8_build_merge(f8_build *b);
-
-/* A small value of the function's own, written by one step and read by some, in memory that others
- * use before and after it. */
-typedef struct f8_build_temp {
-    int64_t begin, end; /* in the arena */
-    int64_t to;         /* once placed: where it lies instead; -1: stays */
-} f8_build_temp;
-/* build_rename.c: mark the accesses of such values, one entry for each; then move those with
- * `chosen` set to memory of their own, as far as there is room for them, and clear the marks. */
-f8_status f8_build_find_temps(f8_build *b, f8_build_temp **out, uint32_t *n);
-void f8_build_place_temps(f8_build *b, f8_build_temp *temp, uint32_t n, const bool *chosen);
-/* An access's position is also its argument's: one launch of a row or copy kernel. */
-bool f8_build_simple(const f8_build *b, const f8_build_draft *d);
 
 /* The unit with this text, registered if new; *index is its number. Fills the hash. */
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index);

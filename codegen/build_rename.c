@@ -2,12 +2,15 @@
  *
  * The memory pass lets small values share bytes one after the other: the row sums of one
  * parameter's gradient lie where the next one's will. In order that costs nothing; but steps that
- * share bytes can't run beside each other. A value that one step writes whole, and that only row
- * and copy kernels read until other values are written over its bytes, may lie anywhere. Which do
- * is the merging's choice. */
-#include "codegen/build_parts.h"
+ * share bytes can't run beside each other, nor one after its successor. A value that one step
+ * writes whole, and that only row and copy kernels read until other values are written over its
+ * bytes, may lie anywhere. Which do is the merging's choice. */
+#include "codegen/build_merge.h"
 
-enum { ALIGN = 64, MOST_BYTES = 256 << 10, MOST_IN_ALL = 8 << 20 };
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64, MOST_BYTES = 4 << 20 };
 
 bool f8_build_simple(const f8_build *b, const f8_build_draft *d)
 {
@@ -17,98 +20,172 @@ bool f8_build_simple(const f8_build *b, const f8_build_draft *d)
     return kind == F8_UNIT_ROWS || kind == F8_UNIT_COPY;
 }
 
-/* The bytes that still hold the value. */
-typedef struct span {
+/* ---- which there are ---- */
+
+/* What one access writes to the arena, and whether it is a temporary, as far as is known. */
+typedef struct value {
     int64_t begin, end;
-} span;
+    bool is_temp;
+    uint32_t number; /* among temporaries, + 1 */
+} value;
 
-static bool touches(const f8_build_access *a, const span *s)
+/* Pieces are marked with the value that was written last, + 1, and with those that a write with
+ * gaps may have left in part. While it goes on, an access's temp is its value, + 1. */
+typedef struct finder {
+    f8_build *b;
+    f8_bytes bytes;
+    value *value;
+    size_t n, room;
+} finder;
+
+static void stays(finder *f, uint32_t mark)
 {
-    return a->space == F8_SPACE_ARENA && a->begin < s->end && s->begin < a->end;
+    if (mark)
+        f->value[mark - 1].is_temp = false;
 }
 
-/* A later step may read some of the value's bytes. With `mark` not 0 the reads are marked. */
-static bool read_by(f8_build *b, uint32_t step, const span *live, uint32_t mark)
+/* A read of bytes of one value, and of nothing else, moves with it. */
+static bool read_arena(finder *f, f8_build_access *a, bool simple)
 {
-    f8_build_draft *d = &b->draft[step];
-    for (uint32_t i = 0; i < d->n_accesses; i++) {
-        f8_build_access *a = &d->access[i];
-        if (a->write || !touches(a, live))
-            continue;
-        if (a->begin < live->begin || a->end > live->end || !f8_build_simple(b, d))
-            return false;
-        if (mark)
-            a->temp = mark;
+    size_t first, end;
+    if (!f8_bytes_cut(&f->bytes, a, &first, &end))
+        return false;
+    bool one = simple && first < end;
+    for (size_t i = first; i < end; i++)
+        one = one && !f->bytes.piece[i].others &&
+              f->bytes.piece[i].writer == f->bytes.piece[first].writer;
+    if (one) {
+        a->temp = f->bytes.piece[first].writer;
+        return true;
+    }
+    for (size_t i = first; i < end; i++) {
+        stays(f, f->bytes.piece[i].writer);
+        for (uint32_t k = f->bytes.piece[i].others; k; k = f->bytes.other[k].next)
+            stays(f, f->bytes.other[k].mark);
     }
     return true;
 }
 
-/* And it may write other values over a part of them, or all. */
-static bool written_by(const f8_build *b, uint32_t step, span *live)
+static bool write_arena(finder *f, f8_build_access *a, bool simple)
 {
-    const f8_build_draft *d = &b->draft[step];
-    for (uint32_t i = 0; i < d->n_accesses; i++) {
-        const f8_build_access *a = &d->access[i];
-        if (!a->write || !touches(a, live))
-            continue;
-        if (!a->whole || (a->begin > live->begin && a->end < live->end))
+    size_t first, end;
+    value *grown = f8_arena_grow(f->bytes.arena, f->value, f->n, &f->room, f->n + 1, sizeof *grown);
+    if (!grown || !f8_bytes_cut(&f->bytes, a, &first, &end))
+        return false;
+    f->value = grown;
+    grown[f->n++] = (value){.begin = a->begin, .end = a->end,
+                            .is_temp = simple && a->whole && a->end - a->begin <= MOST_BYTES};
+    a->temp = (uint32_t)f->n;
+    if (a->whole) {
+        f8_bytes_replace(&f->bytes, first, end, a->temp);
+        return true;
+    }
+    for (size_t i = first; i < end; i++) {
+        const uint32_t before = f->bytes.piece[i].writer;
+        if (before && !f8_bytes_add_other(&f->bytes, i, before))
             return false;
-        if (a->begin <= live->begin)
-            live->begin = a->end;
-        else
-            live->end = a->begin;
+        f->bytes.piece[i].writer = a->temp;
     }
     return true;
 }
 
-/* Whether the value that step `from` writes to these bytes is a temporary; its reads are then
- * marked when `mark` is not 0. */
-static bool follow(f8_build *b, uint32_t from, span live, uint32_t mark)
+static bool visit(finder *f, f8_build_draft *d)
 {
-    for (uint32_t s = from + 1; s < b->out->n_steps && live.begin < live.end; s++)
-        if (!read_by(b, s, &live, mark) || !written_by(b, s, &live))
-            return false;
-    return true;
-}
-
-f8_status f8_build_find_temps(f8_build *b, f8_build_temp **out, uint32_t *n)
-{
-    size_t room = 0;
-    *out = NULL;
-    *n = 0;
-    for (uint32_t s = 0; s < b->out->n_steps; s++) {
-        f8_build_draft *d = &b->draft[s];
-        if (!f8_build_simple(b, d))
-            continue;
+    const bool simple = f8_build_simple(f->b, d);
+    for (int write = 0; write < 2; write++) /* what a step reads was there before what it writes */
         for (uint32_t i = 0; i < d->n_accesses; i++) {
             f8_build_access *a = &d->access[i];
-            const span live = {a->begin, a->end};
-            if (!a->write || !a->whole || a->space != F8_SPACE_ARENA ||
-                live.end - live.begin > MOST_BYTES || !follow(b, s, live, 0))
+            if (a->space != F8_SPACE_ARENA || a->write != write)
                 continue;
-            f8_build_temp *grown = f8_arena_grow(b->arena, *out, *n, &room, *n + 1, sizeof *grown);
-            if (!grown)
-                return f8_arena_status(b->arena, b->diag);
-            *out = grown;
-            grown[(*n)++] = (f8_build_temp){.begin = live.begin, .end = live.end};
-            a->temp = *n;
-            follow(b, s, live, *n);
+            if (a->adds && !read_arena(f, a, false))
+                return false;
+            if (!(write ? write_arena : read_arena)(f, a, simple))
+                return false;
         }
+    return true;
+}
+
+f8_status f8_build_find_temps(f8_build *b, f8_arena *tmp, f8_build_temp **out, uint32_t *n)
+{
+    finder f = {.b = b, .bytes = {.arena = tmp}};
+    for (uint32_t s = 0; s < b->out->n_steps; s++)
+        if (!visit(&f, &b->draft[s]))
+            return f8_arena_status(tmp, b->diag);
+    *n = 0;
+    if (!(*out = F8_NEW_ARRAY(tmp, f8_build_temp, f.n + 1)))
+        return f8_arena_status(tmp, b->diag);
+    for (size_t i = 0; i < f.n; i++) {
+        value *v = &f.value[i];
+        if (!v->is_temp)
+            continue;
+        (*out)[*n] = (f8_build_temp){.begin = v->begin, .end = v->end, .to = -1};
+        v->number = ++*n;
+    }
+    for (uint32_t s = 0; s < b->out->n_steps; s++)
+        for (uint32_t i = 0; i < b->draft[s].n_accesses; i++) {
+            f8_build_access *a = &b->draft[s].access[i];
+            a->temp = a->temp ? f.value[a->temp - 1].number : 0;
+        }
+    return F8_OK;
+}
+
+/* ---- where they lie ---- */
+
+static int64_t room_of(const f8_build_temp *t)
+{
+    return (t->end - t->begin + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int by_first(const void *x, const void *y)
+{
+    const f8_build_temp *a, *b;
+    memcpy(&a, x, sizeof a);
+    memcpy(&b, y, sizeof b);
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    return a < b ? -1 : a > b; /* of one array */
+}
+
+/* The lowest bytes that are free: `live` are placed, needed, and in order of their bytes. */
+static void place(f8_build_temp **live, size_t *n, f8_build_temp *t, int64_t base)
+{
+    size_t kept = 0, at;
+    for (size_t i = 0; i < *n; i++)
+        if (live[i]->last >= t->first)
+            live[kept++] = live[i];
+    t->to = base;
+    for (at = 0; at < kept && t->to + room_of(t) > live[at]->to; at++)
+        t->to = live[at]->to + room_of(live[at]);
+    memmove(live + at + 1, live + at, (kept - at) * sizeof *live);
+    live[at] = t;
+    *n = kept + 1;
+}
+
+f8_status f8_build_place_temps(f8_arena *tmp, f8_build_temp *temp, uint32_t n, int64_t base,
+                               int64_t *bytes, f8_diag *d)
+{
+    f8_build_temp **order = F8_NEW_ARRAY(tmp, f8_build_temp *, n + 1);
+    f8_build_temp **live = F8_NEW_ARRAY(tmp, f8_build_temp *, n + 1);
+    size_t n_order = 0, n_live = 0;
+    *bytes = 0;
+    if (!order || !live)
+        return f8_arena_status(tmp, d);
+    for (uint32_t i = 0; i < n; i++) {
+        temp[i].to = -1;
+        if (temp[i].own)
+            order[n_order++] = &temp[i];
+    }
+    qsort(order, n_order, sizeof *order, by_first);
+    for (size_t i = 0; i < n_order; i++) {
+        place(live, &n_live, order[i], base);
+        if (order[i]->to + room_of(order[i]) - base > *bytes)
+            *bytes = order[i]->to + room_of(order[i]) - base;
     }
     return F8_OK;
 }
 
-void f8_build_place_temps(f8_build *b, f8_build_temp *temp, uint32_t n, const bool *chosen)
+void f8_build_move_temps(f8_build *b, const f8_build_temp *temp)
 {
-    const int64_t base = f8_build_renamed_base(b);
-    for (uint32_t i = 0; i < n; i++) {
-        const int64_t bytes = (temp[i].end - temp[i].begin + ALIGN - 1) / ALIGN * ALIGN;
-        temp[i].to = -1;
-        if (!chosen[i] || b->renamed + bytes > MOST_IN_ALL)
-            continue;
-        temp[i].to = base + b->renamed;
-        b->renamed += bytes;
-    }
     for (uint32_t s = 0; s < b->out->n_steps; s++)
         for (uint32_t i = 0; i < b->draft[s].n_accesses; i++) {
             f8_build_access *a = &b->draft[s].access[i];

@@ -1,0 +1,385 @@
+/* Merged launches of the CUDA target, without a GPU: every model's plan beside the one with a launch
+ * for every step. Each step is in the merged plan once, with its own integers. Run over bytes, in
+ * either order, every read sees what the same writes left there, byte for byte, and so does whoever
+ * reads variables and results at the end; the instances of a launch touch memory apart. And the same
+ * for random lists of steps on little memory, where nearly all conflict. */
+#include "codegen/build_parts.h"
+#include "tests/shared/cuda_plan.h"
+
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a machine of bytes ---- */
+
+/* Where bytes come from: so many bytes into what access `access` of step `step` wrote; or, with
+ * step -1, that lay there at first. */
+typedef struct source {
+    int64_t step, access, offset;
+} source;
+
+typedef struct run {
+    int space, port;
+    int64_t begin, end;
+    source from;
+} run;
+
+/* Runs of bytes, not sorted; none overlap. What is in none lies there as it did at first. */
+typedef struct memory {
+    run *run;
+    size_t n, room;
+} memory;
+
+static void add_run(memory *m, run r)
+{
+    if (r.begin >= r.end)
+        return;
+    if (m->n == m->room) {
+        m->room = m->room ? 2 * m->room : 256;
+        m->run = realloc(m->run, m->room * sizeof *m->run);
+        ck_assert_ptr_nonnull(m->run);
+    }
+    m->run[m->n++] = r;
+}
+
+static bool meets(const run *r, const f8_build_access *a)
+{
+    return r->space == (int)a->space && r->port == a->port && r->begin < a->end &&
+           a->begin < r->end;
+}
+
+static void write_bytes(memory *m, const f8_build_access *a, source from)
+{
+    for (size_t i = m->n; i-- > 0;) {
+        if (!meets(&m->run[i], a))
+            continue;
+        run left = m->run[i], right = m->run[i];
+        m->run[i] = m->run[--m->n];
+        left.end = a->begin;
+        right.begin = a->end;
+        right.from.offset += right.begin - left.begin;
+        add_run(m, left);
+        add_run(m, right);
+    }
+    add_run(m, (run){(int)a->space, a->port, a->begin, a->end, from});
+}
+
+static int by_begin(const void *x, const void *y)
+{
+    const run *a = x, *b = y;
+    return a->begin < b->begin ? -1 : a->begin > b->begin;
+}
+
+/* What an access reads, in order, as offsets into it. Neighbours that come from neighbours are one;
+ * arena that nothing wrote is not there, whatever its address. */
+static memory read_bytes(const memory *m, const f8_build_access *a)
+{
+    memory parts = {0}, all = {0};
+    for (size_t i = 0; i < m->n; i++) {
+        run r = m->run[i];
+        if (!meets(&r, a))
+            continue;
+        if (r.begin < a->begin) {
+            r.from.offset += a->begin - r.begin;
+            r.begin = a->begin;
+        }
+        r.end = r.end < a->end ? r.end : a->end;
+        r.begin -= a->begin;
+        r.end -= a->begin;
+        add_run(&parts, r);
+    }
+    if (parts.n)
+        qsort(parts.run, parts.n, sizeof *parts.run, by_begin);
+    int64_t at = 0;
+    const bool kept = a->space != F8_SPACE_ARENA;
+    for (size_t i = 0; i <= parts.n; i++) {
+        const int64_t next = i < parts.n ? parts.run[i].begin : a->end - a->begin;
+        if (kept)
+            add_run(&all, (run){0, 0, at, next, {-1, a->port, a->begin + at}});
+        if (i == parts.n)
+            break;
+        at = parts.run[i].end;
+        run *last = all.n ? &all.run[all.n - 1] : NULL;
+        const source from = parts.run[i].from;
+        if (last && last->end == next && last->from.step == from.step &&
+            last->from.access == from.access &&
+            last->from.offset + last->end - last->begin == from.offset)
+            last->end = at;
+        else
+            add_run(&all, (run){0, 0, next, at, from});
+    }
+    free(parts.run);
+    return all;
+}
+
+/* ---- plans ---- */
+
+/* A list of launches, each of instances, each of a step of the list before merging. */
+typedef struct instance {
+    uint32_t origin;
+    uint32_t n_accesses;
+    f8_build_access *access; /* by the plan's arguments where a step has launches of one kernel */
+} instance;
+
+typedef struct list {
+    instance *instance; /* in order */
+    uint32_t *launch;   /* by instance */
+    uint32_t n;
+} list;
+
+/* Where the argument points, as accesses have it. */
+static void point_at(const f8_plan *plan, const f8_plan_func *f, const f8_arg *arg,
+                     f8_build_access *a)
+{
+    const int64_t bytes = a->end - a->begin;
+    f8_build_access to = *a;
+    int32_t var = -1;
+    if (arg->space == F8_SPACE_CONST) /* never written, and functions share the space */
+        return;
+    to.space = arg->space;
+    to.port = arg->port;
+    to.begin = arg->offset;
+    if (arg->space == F8_SPACE_INPUT || arg->space == F8_SPACE_OUTPUT)
+        var = arg->space == F8_SPACE_INPUT ? f->in[arg->port].var : f->out[arg->port].var;
+    if (var >= 0) {
+        to.space = F8_SPACE_STATE;
+        to.begin += plan->var[var].offset;
+    }
+    if (to.space != F8_SPACE_INPUT && to.space != F8_SPACE_OUTPUT)
+        to.port = -1;
+    to.end = to.begin + bytes;
+    *a = to;
+}
+
+/* Of a step of the merged plan: from its arguments, and what is known of the steps it was made of. */
+static void add_step(list *l, const f8_plan *plan, const f8_plan_func *f, uint32_t step,
+                     const f8_build_draft *d, const f8_build_draft *unmerged, f8_arena *arena)
+{
+    const f8_step *s = &f->step[step];
+    for (uint32_t i = 0; i < d->n_origins; i++) {
+        instance *to = &l->instance[l->n];
+        const f8_build_draft *from = &unmerged[d->origin[i]];
+        *to = (instance){.origin = d->origin[i], .n_accesses = from->n_accesses};
+        to->access = F8_NEW_ARRAY(arena, f8_build_access, from->n_accesses + 1);
+        ck_assert_ptr_nonnull(to->access);
+        memcpy(to->access, from->access, from->n_accesses * sizeof *to->access);
+        /* the arguments of GEMMs and attention, which aren't moved, are not all accesses */
+        if (s->n_phases == 1 && s->n_args == d->n_origins * from->n_accesses)
+            for (uint32_t k = 0; k < from->n_accesses; k++)
+                point_at(plan, f, &s->arg[i * from->n_accesses + k], &to->access[k]);
+        l->launch[l->n++] = step;
+    }
+}
+
+static list list_of(const cuda_plan *p, uint32_t func, const f8_build_draft *unmerged, uint32_t n,
+                    f8_arena *arena)
+{
+    list l = {.instance = F8_NEW_ARRAY(arena, instance, n + 1),
+              .launch = F8_NEW_ARRAY(arena, uint32_t, n + 1)};
+    const f8_plan_func *f = &p->plan.func[func];
+    uint32_t instances = 0;
+    ck_assert(l.instance && l.launch);
+    for (uint32_t i = 0; i < f->n_steps; i++)
+        instances += p->stats.drafts[func][i].n_origins;
+    ck_assert_uint_eq(instances, n);
+    for (uint32_t i = 0; i < f->n_steps; i++)
+        add_step(&l, &p->plan, f, i, &p->stats.drafts[func][i], unmerged, arena);
+    return l;
+}
+
+/* The list before merging, as its drafts have it. */
+static list list_before(const f8_build_draft *d, uint32_t n, f8_arena *arena)
+{
+    list l = {.instance = F8_NEW_ARRAY(arena, instance, n + 1),
+              .launch = F8_NEW_ARRAY(arena, uint32_t, n + 1),
+              .n = n};
+    ck_assert(l.instance && l.launch);
+    for (uint32_t i = 0; i < n; i++) {
+        l.instance[i] = (instance){i, d[i].n_accesses, d[i].access};
+        l.launch[i] = i;
+    }
+    return l;
+}
+
+/* ---- what is asserted ---- */
+
+/* reads[step][access] of a list run in order; what is there at the end is memory's. */
+static memory **run_list(const list *l, memory *at_end, f8_arena *arena)
+{
+    memory **reads = F8_NEW_ARRAY(arena, memory *, l->n + 1);
+    ck_assert_ptr_nonnull(reads);
+    for (uint32_t i = 0; i < l->n; i++) {
+        const instance *x = &l->instance[i];
+        ck_assert_uint_lt(x->origin, l->n);
+        ck_assert_msg(!reads[x->origin], "step %u is there twice", x->origin);
+        reads[x->origin] = F8_NEW_ARRAY(arena, memory, x->n_accesses + 1);
+        ck_assert_ptr_nonnull(reads[x->origin]);
+        for (uint32_t k = 0; k < x->n_accesses; k++)
+            if (!x->access[k].write || x->access[k].adds)
+                reads[x->origin][k] = read_bytes(at_end, &x->access[k]);
+        for (uint32_t k = 0; k < x->n_accesses; k++)
+            if (x->access[k].write)
+                write_bytes(at_end, &x->access[k], (source){x->origin, k, 0});
+    }
+    return reads;
+}
+
+static void same_bytes(const memory *x, const memory *y, const char *what, uint32_t step,
+                       uint32_t access)
+{
+    const bool same_n = x->n == y->n;
+    for (size_t i = 0; same_n && i < x->n; i++) {
+        const run *a = &x->run[i], *b = &y->run[i];
+        ck_assert_msg(a->begin == b->begin && a->end == b->end && a->from.step == b->from.step &&
+                          a->from.access == b->from.access && a->from.offset == b->from.offset,
+                      "%s: access %u of step %u sees other bytes: of step %d, not of %d", what,
+                      access, step, (int)b->from.step, (int)a->from.step);
+    }
+    ck_assert_msg(same_n, "%s: access %u of step %u sees bytes of %zu writes, not of %zu", what,
+                  access, step, y->n, x->n);
+}
+
+/* Variables and results, whoever looks at them. */
+static void same_end(const memory *x, const memory *y, const char *what)
+{
+    for (size_t i = 0; i < x->n; i++) {
+        const run *r = &x->run[i];
+        if (r->space == F8_SPACE_ARENA)
+            continue;
+        const f8_build_access all = {.space = (f8_space)r->space, .port = r->port,
+                                     .begin = r->begin, .end = r->end};
+        memory a = read_bytes(x, &all), b = read_bytes(y, &all);
+        same_bytes(&a, &b, what, UINT32_MAX, 0);
+        free(a.run);
+        free(b.run);
+    }
+}
+
+static void same_run(const list *before, const list *after, const char *what, f8_arena *arena)
+{
+    memory x = {0}, y = {0};
+    ck_assert_uint_eq(before->n, after->n);
+    memory **a = run_list(before, &x, arena), **b = run_list(after, &y, arena);
+    for (uint32_t s = 0; s < before->n; s++)
+        for (uint32_t k = 0; k < before->instance[s].n_accesses; k++) {
+            same_bytes(&a[s][k], &b[s][k], what, s, k);
+            free(a[s][k].run);
+            free(b[s][k].run);
+        }
+    same_end(&x, &y, what);
+    same_end(&y, &x, what);
+    free(x.run);
+    free(y.run);
+}
+
+static void apart(const instance *x, const instance *y, const char *what)
+{
+    for (uint32_t i = 0; i < x->n_accesses; i++)
+        for (uint32_t k = 0; k < y->n_accesses; k++) {
+            const f8_build_access *a = &x->access[i], *b = &y->access[k];
+            ck_assert_msg(!(a->write || b->write) || a->space != b->space || a->port != b->port ||
+                              a->begin >= b->end || b->begin >= a->end,
+                          "%s: steps %u and %u are one launch and share bytes %" PRId64
+                          " to %" PRId64,
+                          what, x->origin, y->origin, a->begin, a->end);
+        }
+}
+
+static void instances_apart(const list *l, const char *what)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        for (uint32_t k = i + 1; k < l->n && l->launch[k] == l->launch[i]; k++)
+            apart(&l->instance[i], &l->instance[k], what);
+}
+
+/* Integers and tasks, instance by instance; the names' kernels. */
+static void same_launches(const cuda_plan *before, const cuda_plan *after, uint32_t func)
+{
+    const f8_plan_func *f = &after->plan.func[func], *g = &before->plan.func[func];
+    for (uint32_t s = 0; s < f->n_steps; s++) {
+        const f8_build_draft *d = &after->stats.drafts[func][s];
+        const f8_step *x = &f->step[s];
+        if (d->n_origins < 2)
+            continue;
+        const f8_launch *l = &x->phase[0].launch;
+        ck_assert_uint_eq(x->n_phases, 1);
+        ck_assert_uint_eq(l->n_instances, d->n_origins);
+        int64_t total = 0, read = 0, written = 0;
+        for (uint32_t i = 0; i < d->n_origins; i++) {
+            const f8_step *y = &g->step[d->origin[i]];
+            const int64_t *ints = x->ints + (size_t)i * l->n_ints;
+            ck_assert_uint_eq(y->hash, x->hash);
+            ck_assert_uint_eq(y->phase[0].launch.n_ints, l->n_ints);
+            ck_assert_uint_eq(y->n_args, l->n_args);
+            ck_assert(!memcmp(ints, y->ints, (l->n_ints - 1) * sizeof *ints));
+            total += y->phase[0].n_tasks;
+            ck_assert_int_eq(ints[l->n_ints - 1], total);
+            read += y->bytes_read;
+            written += y->bytes_written;
+        }
+        ck_assert_int_eq(x->phase[0].n_tasks, total);
+        ck_assert_int_eq(x->bytes_read, read);
+        ck_assert_int_eq(x->bytes_written, written);
+    }
+}
+
+static void within_arena(const list *l, int64_t bytes)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        for (uint32_t k = 0; k < l->instance[i].n_accesses; k++)
+            if (l->instance[i].access[k].space == F8_SPACE_ARENA)
+                ck_assert_int_le(l->instance[i].access[k].end, bytes);
+}
+
+/* ---- models ---- */
+
+static const char *const models[] = {"gpt", "gpt2_124m", "mpt_1b", "llama_block"};
+static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
+enum { N_RECIPES = 4, N_MODELS = 4 };
+
+START_TEST(models_see_the_same)
+{
+    const char *model = models[_i / N_RECIPES], *recipe = recipes[_i % N_RECIPES];
+    const char *arch = _i % 2 ? "sm_90a" : "sm_89";
+    cuda_plan before, after;
+    char what[128];
+    cuda_plan_build(&before, model, NULL, recipe, arch,
+                    (f8_build_options){.text_only = true, .unmerged = true});
+    ck_assert_msg(before.status == F8_OK, "%s", before.diag.text);
+    cuda_plan_build(&after, model, NULL, recipe, arch, (f8_build_options){.text_only = true});
+    ck_assert_msg(after.status == F8_OK, "%s", after.diag.text);
+    ck_assert_uint_eq(before.plan.n_funcs, after.plan.n_funcs);
+    for (uint32_t f = 0; f < after.plan.n_funcs; f++) {
+        const f8_plan_func *x = &before.plan.func[f], *y = &after.plan.func[f];
+        f8_arena arena;
+        f8_arena_init(&arena, NULL);
+        snprintf(what, sizeof what, "%s, %s, %s", model, recipe, y->name);
+        const f8_build_draft *unmerged = before.stats.drafts[f];
+        const list a = list_before(unmerged, x->n_steps, &arena);
+        const list b = list_of(&after, f, unmerged, x->n_steps, &arena);
+        same_run(&a, &b, what, &arena);
+        instances_apart(&b, what);
+        within_arena(&b, y->arena_bytes);
+        same_launches(&before, &after, f);
+        f8_arena_end(&arena);
+    }
+    cuda_plan_end(&before);
+    cuda_plan_end(&after);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_merge");
+    TCase *t = tcase_create("merge");
+    tcase_set_timeout(t, 600);
+    tcase_add_loop_test(t, models_see_the_same, 0, N_MODELS * N_RECIPES);
+    suite_add_tcase(s, t);
+    SRunner *run = srunner_create(s);
+    srunner_run_all(run, CK_NORMAL);
+    const int failed = srunner_ntests_failed(run);
+    srunner_free(run);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
