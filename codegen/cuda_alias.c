@@ -1,11 +1,11 @@
-/* Memory that a launch writes while other tasks of it still run. Tasks come in any order and side by
- * side, so what one writes no other may read or write:
+/* Memory that a launch writes while other tasks of it still run. Tasks come in any order and side
+ * by side, so what one writes no other may read or write:
  *
  *     between instances of a multi-tensor launch: never
- *     elementwise: a value that each element of the domain reads and writes at its own place, both ways
- *         at one address with one stride
- *     a value of the rows, in the same way, where all of a row is one block's work (or one thread's)
- *     otherwise: only when the launch has a single task, whose threads wait for each other
+ *     elementwise: a value that each element of the domain reads and writes at its own place, both
+ * ways at one address with one stride a value of the rows, in the same way, where all of a row is
+ * one block's work (or one thread's) otherwise: only when the launch has a single task, whose
+ * threads wait for each other
  *
  * The memory pass shares storage by the same rules without knowing of tasks; nothing but this knows
  * both. What is no row program, a GEMM or a copy, shares nothing at all. */

@@ -122,17 +122,17 @@ END_TEST
 /* ---- launches, as the driver is asked for them ---- */
 
 static struct {
-    CUresult (*next)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                     CUstream, void **, void **);
+    CUresult (*next)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     unsigned, CUstream, void **, void **);
     unsigned grid[8];
     CUfunction function[8];
     const uint64_t *words[8];
     int n;
 } seen;
 
-static CUresult see(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                    unsigned block_y, unsigned block_z, unsigned shared, CUstream s, void **params,
-                    void **extra)
+static CUresult see(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                    CUstream s, void **params, void **extra)
 {
     if (seen.n < 8) {
         seen.grid[seen.n] = grid_x;
@@ -140,7 +140,8 @@ static CUresult see(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned gri
         seen.words[seen.n] = params[0];
     }
     seen.n++;
-    return seen.next(f, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, s, params, extra);
+    return seen.next(f, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, s, params,
+                     extra);
 }
 
 static void see_launches(bool on)
@@ -168,8 +169,8 @@ static int64_t least(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* The first kernel is given more tasks than blocks are resident on any device: those past its elements
- * have nothing to do. */
+/* The first kernel is given more tasks than blocks are resident on any device: those past its
+ * elements have nothing to do. */
 enum { MANY = 9, TASKS_OF_MANY = 1 << 14 };
 
 START_TEST(every_size_of_grid)
@@ -194,9 +195,10 @@ START_TEST(every_size_of_grid)
             const int64_t tasks = b.phase[p].n_tasks;
             const int64_t resident = resident_blocks(seen.function[p], &b.phase[p].launch);
             ck_assert_int_gt(p == 0 ? TASKS_OF_MANY : INT64_MAX, resident);
-            ck_assert_int_eq(seen.grid[p], sizes[k] < 0    ? tasks
-                                           : sizes[k] == 0 ? least(tasks, resident)
-                                                           : least(tasks, least(resident, sizes[k])));
+            ck_assert_int_eq(seen.grid[p], sizes[k] < 0 ? tasks
+                                           : sizes[k] == 0
+                                               ? least(tasks, resident)
+                                               : least(tasks, least(resident, sizes[k])));
         }
         f8_cuda_exec_destroy(x);
     }
@@ -204,7 +206,8 @@ START_TEST(every_size_of_grid)
 }
 END_TEST
 
-/* Blocks that hold what was there before: what follows a block of parameters is not zero by chance. */
+/* Blocks that hold what was there before: what follows a block of parameters is not zero by chance.
+ */
 static void *dirty_alloc(void *user, size_t size, size_t align)
 {
     const f8_allocator *a = user;
@@ -218,8 +221,8 @@ static void dirty_free(void *user, void *ptr, size_t size)
     a->free(a->user, ptr, size);
 }
 
-/* A multi-tensor kernel declares room for as many instances as any launch of it may have, and the driver
- * copies all of it: what a launch leaves unused must be the block's own, all zeros. */
+/* A multi-tensor kernel declares room for as many instances as any launch of it may have, and the
+ * driver copies all of it: what a launch leaves unused must be the block's own, all zeros. */
 START_TEST(room_for_parameters)
 {
     bench_open(&b);
