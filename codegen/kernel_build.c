@@ -178,8 +178,8 @@ static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
     return (int32_t)k->n_maps++;
 }
 
-/* Rows of a value of `rows` rows, read by a consumer of type `to`: the consumer's leading axes are
- * ones in the value but for one run of equal ones, so row r of the consumer reads
+/* Rows of a value of `rows` rows, read by a consumer of type `to`, whose rows are the domain's: its
+ * leading axes are ones in the value but for one run of equal ones, so row r of the consumer reads
  * (r / div) % mod. Axes are aligned from the right. */
 static bool periodic(const f8_type *from, const f8_type *to, int64_t rows, int64_t *div,
                      int64_t *mod)
@@ -283,7 +283,8 @@ int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
     } else if (c == b->cols || c == 1) {
         buffer.ext = (r > 1 ? F8_EXT_ROW : 0) | (c > 1 ? F8_EXT_COL : 0);
         if (r > 1 && r != b->rows) {
-            if (write || !reader || !periodic(t, reader, r, &div, &mod))
+            if (write || !reader || f8_type_rows(reader) != b->rows ||
+                !periodic(t, reader, r, &div, &mod))
                 f8_kb_fail(b, ref, "rows that no map reads:");
         }
     } else if (all == b->rows && contiguous(t, place)) {

@@ -35,20 +35,30 @@ static bool is_view(f8_op op)
     return op == F8_OP_RESHAPE || op == F8_OP_BROADCAST;
 }
 
-/* The value behind views that are no memory of their own, or whose source this phase computes. */
-static f8_ref source_of(const f8_kb *b, f8_ref ref)
+/* Whether this phase computes, row for row, what the view `ref` shows. A reshape to other rows and
+ * columns shows it elsewhere. */
+static bool shows_computed(const f8_kb *b, f8_ref ref)
 {
-    for (;;) {
+    while (is_view(f8_at(b->graph, ref)->op) && !in_phase(b, ref)) {
         const f8_node *n = f8_at(b->graph, ref);
-        if (in_phase(b, ref) || !is_view(n->op))
-            return ref;
-        f8_ref deep = n->in[0];
-        while (is_view(f8_at(b->graph, deep)->op) && !in_phase(b, deep))
-            deep = f8_at(b->graph, deep)->in[0];
-        if (b->program->place[ref].space != F8_SPACE_NONE && !in_phase(b, deep))
-            return ref;
+        const f8_type *from = f8_type_of(b->graph, n->in[0]);
+        if (n->op == F8_OP_RESHAPE && (f8_type_rows(from) != f8_type_rows(&n->type) ||
+                                       f8_type_columns(from) != f8_type_columns(&n->type)))
+            return false;
         ref = n->in[0];
     }
+    return in_phase(b, ref);
+}
+
+/* The value behind views that are no memory of their own, or that show what this phase computes. */
+static f8_ref source_of(const f8_kb *b, f8_ref ref)
+{
+    while (is_view(f8_at(b->graph, ref)->op) && !in_phase(b, ref)) {
+        if (b->program->place[ref].space != F8_SPACE_NONE && !shows_computed(b, ref))
+            return ref;
+        ref = f8_at(b->graph, ref)->in[0];
+    }
+    return ref;
 }
 
 static void remember(f8_kb *b, f8_ref ref, uint32_t instr)
@@ -103,6 +113,8 @@ static uint32_t load(f8_kb *b, f8_ref ref, const f8_type *reader, int64_t shift,
 static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader)
 {
     const f8_ref from = source_of(b, ref);
+    if (in_phase(b, from) && !b->k->flat && !shows_computed(b, ref))
+        return f8_kb_fail(b, ref, "other rows and columns of what is computed here:");
     if (in_phase(b, from))
         return computed(b, from);
     switch (f8_at(b->graph, from)->op) {
@@ -484,7 +496,8 @@ static void choose_domain(f8_kb *b)
         const int64_t all = b->cols;
         for (uint32_t i = 0; i < b->phase->n_nodes; i++) {
             const f8_type *t = f8_type_of(b->graph, b->phase->node[i]);
-            if (f8_type_elements(t) == all && f8_type_rows(t) > 1) {
+            const bool turned = f8_at(b->graph, b->phase->node[i])->op == F8_OP_TRANSPOSE;
+            if (f8_type_elements(t) == all && f8_type_rows(t) > 1 && !turned) {
                 b->rows = f8_type_rows(t);
                 b->cols = f8_type_columns(t);
                 return;

@@ -63,11 +63,16 @@ static f8_ref sum_rows(f8_graph *g, f8_ref x)
     return x ? reduce(g, F8_OP_REDUCE_SUM, x, 0, 0) : 0;
 }
 
-/* Maxima depend on no order, so rows become columns. */
+/* Maxima depend on no order, so rows become columns: one column by a reshape, which moves nothing. */
 static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
 {
     const f8_ints perm = {2, {1, 0}};
-    return reduce(g, op, f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1), -1, 0);
+    const f8_type t = *f8_type_of(g, x),
+                  row = {.dtype = t.dtype, .rank = 2, .dim = {t.dim[1], t.dim[0]}};
+    const f8_ref turned =
+        row.dim[0] == 1 ? f8_reshape(g, x, &row)
+                        : f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
+    return reduce(g, op, turned, -1, 0);
 }
 
 static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref x)

@@ -219,10 +219,10 @@ START_TEST(periodic_rows)
     kc_begin(&c);
     const int d = ragged[_i];
     const f8_ref x = kc_input(&c, F8_F32, 4, 2, 5, 3, d), table = kc_input(&c, F8_F32, 3, 5, 1, d),
-                 batch = kc_input(&c, F8_BF16, 4, 2, 1, 1, d), head = kc_input(&c, F8_F32, 2, 3, 1),
+                 batch = kc_input(&c, F8_F32, 4, 2, 1, 1, d), head = kc_input(&c, F8_F32, 2, 3, 1),
                  time = kc_input(&c, F8_F32, 4, 1, 5, 3, d);
     f8_ref y = f8_binary(c.g, F8_OP_MUL, x, table);
-    y = f8_binary(c.g, F8_OP_ADD, y, f8_cast(c.g, batch, F8_F32) ? head : 0);
+    y = f8_make(c.g, F8_OP_FMA, (f8_ref[]){y, batch, head}, 3, NULL, 0);
     kc_out(&c, f8_binary(c.g, F8_OP_SUB, y, time));
     kc_phase(&c, 30, d);
     kc_check(&c);
@@ -550,6 +550,84 @@ START_TEST(refused_transposes)
 }
 END_TEST
 
+/* Values of other rows than the phase's are read in it, never made (ir/program.h): over [30, 7] a cast of
+ * [2, 1, 1, 7] has no rows of its own that a map could give. */
+START_TEST(refused_rows)
+{
+    kcase c;
+    kc_begin(&c);
+    const f8_ref x = kc_input(&c, F8_F32, 4, 2, 5, 3, 7), a = kc_input(&c, F8_BF16, 4, 2, 1, 1, 7);
+    kc_out(&c, f8_binary(c.g, F8_OP_MUL, x, f8_cast(c.g, a, F8_F32)));
+    kc_phase(&c, 30, 7);
+    const f8_target *const target[] = {NULL, f8_target_by_name("sm_90a")};
+    for (int i = 0; i < 2; i++) {
+        f8_kernel *k;
+        f8_binding bound;
+        c.diag = (f8_diag){0};
+        ck_assert(f8_kernel_lower(c.f, &c.group[0], 0, target[i], &c.arena, &k, &bound, &c.diag) ==
+                  F8_ERR_INTERNAL);
+        ck_assert_ptr_nonnull(strstr(c.diag.text, "rows that no map reads"));
+    }
+    kc_end(&c);
+}
+END_TEST
+
+/* A vector made in the phase, and the same one read along the rows: a reshape of other rows and columns is
+ * read where it lies. One that lies nowhere is refused. */
+START_TEST(vector_along_both)
+{
+    for (int placed = 0; placed < 2; placed++) {
+        kcase c;
+        kc_begin(&c);
+        f8_graph *g = c.g;
+        const int n = ragged[_i];
+        const f8_ref a = kc_input(&c, F8_BF16, 1, n), x = kc_input(&c, F8_F32, 2, n, n);
+        const f8_ref v = f8_unary(g, F8_OP_NEG, f8_cast(g, a, F8_F32));
+        const f8_type tall = {.dtype = F8_F32, .rank = 2, .dim = {n, 1}};
+        kc_out(&c, v);
+        kc_phase(&c, 1, n);
+        const f8_ref along = f8_reshape(g, v, &tall);
+        const f8_ref y = f8_make(g, F8_OP_FMA, (f8_ref[]){x, v, along}, 3, NULL, 0);
+        if (placed)
+            kc_place_in(&c, along, v, 0, 1);
+        kc_out(&c, y);
+        kc_phase(&c, n, n);
+        /* the phase makes the vector again, as grouping has cheap values made again */
+        f8_phase *p = &c.group[1].phase[0];
+        f8_ref node[] = {f8_at(g, v)->in[0], v, y};
+        p->node = node;
+        p->n_nodes = 3;
+        f8_kernel *k;
+        f8_binding bound;
+        if (placed) {
+            kc_check(&c);
+        } else if (n > 1) {
+            ck_assert(f8_kernel_lower(c.f, &c.group[1], 0, NULL, &c.arena, &k, &bound, &c.diag) ==
+                      F8_ERR_INTERNAL);
+            ck_assert_ptr_nonnull(strstr(c.diag.text, "other rows and columns"));
+        }
+        kc_end(&c);
+    }
+}
+END_TEST
+
+/* Transposes of one row or column, which legalize makes reshapes: stores like others. */
+START_TEST(transposed_vectors)
+{
+    for (int tall = 0; tall < 2; tall++) {
+        kcase c;
+        kc_begin(&c);
+        const int n = ragged[_i], rows = tall ? n : 1, cols = tall ? 1 : n;
+        const f8_ref y = f8_unary(c.g, F8_OP_TANH, kc_input(&c, F8_F32, 2, rows, cols));
+        kc_out(&c, y);
+        kc_out(&c, transposed(&c, y));
+        kc_phase(&c, rows, cols);
+        kc_check_described(&c, f8_target_by_name("sm_90a"));
+        kc_end(&c);
+    }
+}
+END_TEST
+
 /* The widest vectors of this machine, then 8 lanes: the same bits. */
 static void eight_lanes(void)
 {
@@ -598,6 +676,9 @@ static Suite *suite(void)
     tcase_add_loop_test(rows, transposed_stores, 1, N_RAGGED);
     tcase_add_test(rows, near_only_where_rows_fit);
     tcase_add_test(rows, refused_transposes);
+    tcase_add_loop_test(rows, transposed_vectors, 0, N_RAGGED);
+    tcase_add_test(rows, refused_rows);
+    tcase_add_loop_test(rows, vector_along_both, 0, 9);
     tcase_add_test(rows, shared_kernels);
     tcase_add_test(rows, description);
     tcase_add_test(rows, long_rows);
