@@ -25,7 +25,7 @@
  * its operands, which may still be in cache. */
 enum { SMALL_STEP = 8 << 20 };
 /* Bytes of temporaries: a part of the program's own, or what is little anywhere. */
-enum { BUDGET_PART = 64, BUDGET_LEAST = 8 << 20, ATTEMPTS = 8 };
+enum { BUDGET_PART = 128, BUDGET_LEAST = 8 << 20, ATTEMPTS = 8 };
 
 typedef struct merger {
     f8_build *b;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, MOST_BYTES = 4 << 20 };
+enum { ALIGN = 64, MOST_BYTES = 4 << 20, MOST_ROWS = 8 };
 
 bool f8_build_simple(const f8_build *b, const f8_build_draft *d)
 {
@@ -24,7 +24,7 @@ bool f8_build_simple(const f8_build *b, const f8_build_draft *d)
 
 /* What one access writes to the arena, and whether it is a temporary, as far as is known. */
 typedef struct value {
-    int64_t begin, end;
+    int64_t begin, end, width, pitch; /* as the access's */
     bool is_temp;
     uint32_t number; /* among temporaries, + 1 */
 } value;
@@ -38,10 +38,45 @@ typedef struct finder {
     size_t n, room;
 } finder;
 
-static void stays(finder *f, uint32_t mark)
+/* Writes with gaps, of one pitch, that leave each other's bytes alone. */
+typedef struct rows {
+    int64_t pitch, width; /* of all of them together */
+    const value *of[MOST_ROWS];
+    int n;
+} rows;
+
+/* With this value, and those before it, all of a piece is written: q, k and v in turn, say. */
+static bool covers(rows *r, const f8_bytes_piece *p, const value *v)
 {
-    if (mark)
+    if (!v->pitch)
+        return false;
+    if ((p->begin - v->begin) % v->pitch + p->end - p->begin <= v->width)
+        return true;
+    if ((r->pitch && r->pitch != v->pitch) || r->n == MOST_ROWS)
+        return false;
+    for (int i = 0; i < r->n; i++) {
+        const value *w = r->of[i];
+        const int64_t ahead = ((v->begin - w->begin) % v->pitch + v->pitch) % v->pitch;
+        if (ahead < w->width || ahead + v->width > v->pitch)
+            return false;
+    }
+    r->of[r->n++] = v;
+    r->pitch = v->pitch;
+    r->width += v->width;
+    return r->width == r->pitch;
+}
+
+/* Bytes are read that more than one value may have left there, from the newest on. */
+static void stay(finder *f, const f8_bytes_piece *p)
+{
+    rows r = {0};
+    uint32_t mark = p->writer;
+    for (uint32_t k = p->others; mark; k = f->bytes.other[k].next) {
         f->value[mark - 1].is_temp = false;
+        if (!k || covers(&r, p, &f->value[mark - 1]))
+            return;
+        mark = f->bytes.other[k].mark;
+    }
 }
 
 /* A read of bytes of one value, and of nothing else, moves with it. */
@@ -58,11 +93,8 @@ static bool read_arena(finder *f, f8_build_access *a, bool simple)
         a->temp = f->bytes.piece[first].writer;
         return true;
     }
-    for (size_t i = first; i < end; i++) {
-        stays(f, f->bytes.piece[i].writer);
-        for (uint32_t k = f->bytes.piece[i].others; k; k = f->bytes.other[k].next)
-            stays(f, f->bytes.other[k].mark);
-    }
+    for (size_t i = first; i < end; i++)
+        stay(f, &f->bytes.piece[i]);
     return true;
 }
 
@@ -73,7 +105,8 @@ static bool write_arena(finder *f, f8_build_access *a, bool simple)
     if (!grown || !f8_bytes_cut(&f->bytes, a, &first, &end))
         return false;
     f->value = grown;
-    grown[f->n++] = (value){.begin = a->begin, .end = a->end,
+    grown[f->n++] = (value){.begin = a->begin, .end = a->end, .width = a->width,
+                            .pitch = a->adds ? 0 : a->pitch,
                             .is_temp = simple && a->whole && a->end - a->begin <= MOST_BYTES};
     a->temp = (uint32_t)f->n;
     if (a->whole) {

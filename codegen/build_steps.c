@@ -303,6 +303,7 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
         s->arg[i] = f8_build_arg(b, p);
         F8_TRY(f8_build_touch_part(b, p, value[i], f8_build_type(b, value[i]), i == 0));
     }
+    b->draft[b->out->n_steps - 1].access[0].adds = true;
     const int64_t count = f8_type_elements(ids), columns = f8_type_columns(&n->type);
     const int64_t ints[F8_SCATTER_INTS] = {count, f8_type_rows(&n->type), columns,
                                            f8_build_place(b, r)->stride,
