@@ -115,7 +115,8 @@ typedef struct progress {
 static graphgen_options graph_of(const f8_differential *d, uint64_t seed)
 {
     return (graphgen_options){.seed = seed, .gemms = true,
-                              .aligned_fp8 = strcmp(d->target, "cpu") != 0};
+                              .aligned_fp8 = strcmp(d->target, "cpu") != 0,
+                              .broadcasts = seed % 4 == 0};
 }
 
 static void note_failure(progress *p, uint64_t seed)

@@ -17,6 +17,8 @@ typedef struct graphgen_options {
     bool gemms;          /* with matmul, scaled_matmul, attention and attention_grad */
     bool aligned_fp8;    /* FP8 GEMMs of sizes that are multiples of 16 only, more of them, as linears
                           * have them: codes used twice, transposed, results rounded to bf16 */
+    bool broadcasts;     /* more values that are processed at a small shape and then spread over leading,
+                          * middle and last axes */
 } graphgen_options;
 
 /* NULL with the message in diag. */

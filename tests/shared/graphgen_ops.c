@@ -427,6 +427,10 @@ void f8_gen_step(f8_gen *t)
         f8_gen_linear(t);
         return;
     }
+    if (t->broadcasts && f8_gen_chance(t, 4)) {
+        f8_gen_spread(t);
+        return;
+    }
     switch (f8_gen_below(t, t->gemms ? 36 : 32)) {
     case 0:
     case 1:

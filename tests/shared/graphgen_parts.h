@@ -16,7 +16,7 @@ typedef struct f8_gen {
     f8_type shape[F8_GEN_SHAPES]; /* dtype unused */
     int n_shapes;
     int n_inputs;
-    bool gemms, aligned_fp8;
+    bool gemms, aligned_fp8, broadcasts;
     f8_ref next[F8_GEN_STATES]; /* by state: what was made to replace it (an accumulation into it),
                                    or 0 */
 } f8_gen;
@@ -52,5 +52,6 @@ f8_ref f8_gen_partner(f8_gen *t, const f8_type *type, f8_dtype d);
 
 void f8_gen_step(f8_gen *t);   /* graphgen_ops.c */
 void f8_gen_linear(f8_gen *t); /* graphgen_fp8.c */
+void f8_gen_spread(f8_gen *t); /* graphgen_spread.c */
 
 #endif
