@@ -66,6 +66,23 @@ static void write_bytes(memory *m, const f8_build_access *a, source from)
     add_run(m, (run){(int)a->space, a->port, a->begin, a->end, from});
 }
 
+enum { MOST_ROWS = 64 };
+
+/* Row by row where it has gaps, but for many rows: then as if it had none. */
+static void write_access(memory *m, const f8_build_access *a, source from)
+{
+    if (a->whole || !a->pitch || (a->end - a->begin) / a->pitch > MOST_ROWS) {
+        write_bytes(m, a, from);
+        return;
+    }
+    f8_build_access row = *a;
+    for (; row.begin < a->end; row.begin += a->pitch) {
+        row.end = row.begin + a->width;
+        from.offset = row.begin - a->begin;
+        write_bytes(m, &row, from);
+    }
+}
+
 static int by_begin(const void *x, const void *y)
 {
     const run *a = x, *b = y;
@@ -221,7 +238,7 @@ static memory **run_list(const list *l, memory *at_end, f8_arena *arena)
                 reads[x->origin][k] = read_bytes(at_end, &x->access[k]);
         for (uint32_t k = 0; k < x->n_accesses; k++)
             if (x->access[k].write)
-                write_bytes(at_end, &x->access[k], (source){x->origin, k, 0});
+                write_access(at_end, &x->access[k], (source){x->origin, k, 0});
     }
     return reads;
 }
@@ -370,12 +387,159 @@ START_TEST(models_see_the_same)
 }
 END_TEST
 
+/* ---- random lists ---- */
+
+enum { N_SEEDS = 400, N_SLOTS = 24, N_UNITS = 4, MOST_STEPS = 90, BIG = 9 << 20 };
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+static uint32_t few_instances(const f8_build_unit *u)
+{
+    return u->kind == F8_UNIT_ROWS ? 7 : 1;
+}
+
+/* Slots of memory: whole ones, or every other half of some. */
+static f8_build_access random_access(uint32_t *seed, int64_t slot, bool write)
+{
+    const uint32_t first = next(seed) % N_SLOTS, most = N_SLOTS - first;
+    const int64_t n = 1 + next(seed) % (most < 4 ? most : 4);
+    f8_build_access a = {.space = next(seed) % 5 ? F8_SPACE_ARENA : F8_SPACE_STATE,
+                         .port = -1, .begin = first * slot, .end = (first + n) * slot,
+                         .write = write, .whole = write, .width = n * slot};
+    if (write && next(seed) % 4 == 0) { /* rows; what is between them may be another's */
+        const int64_t at = next(seed) % 2 ? slot / 2 : 0;
+        a.whole = false;
+        a.width = slot / 2;
+        a.pitch = slot;
+        a.begin += at;
+        a.end += at - slot / 2;
+    } else if (write && next(seed) % 8 == 0) {
+        a.adds = true;
+    }
+    return a;
+}
+
+static bool share(const f8_build_access *a, const f8_build_access *b)
+{
+    return a->space == b->space && a->begin < b->end && b->begin < a->end;
+}
+
+/* So many reads and writes as the unit has, writes apart from each other. Kernels of rows add to
+ * nothing. */
+static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *s,
+                        f8_build_draft *d)
+{
+    const uint32_t unit = next(seed) % N_UNITS;
+    const uint32_t n_reads = unit % 3, n = n_reads + 1 + unit % 2;
+    d->access = F8_NEW_ARRAY(arena, f8_build_access, n);
+    d->launch = F8_NEW(arena, f8_build_launch);
+    s->arg = F8_NEW_ARRAY(arena, f8_arg, n);
+    int64_t *tasks = F8_NEW(arena, int64_t);
+    ck_assert(d->access && d->launch && s->arg && tasks);
+    *tasks = 1;
+    while (d->n_accesses < n) {
+        f8_build_access a = random_access(seed, slot, d->n_accesses >= n_reads);
+        a.adds = a.adds && unit == 0;
+        if (d->n_accesses > n_reads && share(&a, &d->access[n_reads]))
+            continue;
+        s->arg[d->n_accesses] = (f8_arg){a.space, a.port, a.begin};
+        d->access[d->n_accesses++] = a;
+    }
+    s->name = "a step";
+    s->n_args = d->n_accesses;
+    s->bytes_written = next(seed) % 6 ? 1 : BIG;
+    *d->launch = (f8_build_launch){.unit = unit, .n_args = s->n_args, .n_instances = 1,
+                                   .n_tasks = tasks};
+    d->n_launches = 1;
+}
+
+/* From drafts alone, which the arguments must agree with. */
+static list list_after(const f8_build *b, uint32_t n, f8_arena *arena)
+{
+    list l = {.instance = F8_NEW_ARRAY(arena, instance, n + 1),
+              .launch = F8_NEW_ARRAY(arena, uint32_t, n + 1)};
+    ck_assert(l.instance && l.launch);
+    for (uint32_t s = 0; s < b->out->n_steps; s++) {
+        const f8_build_draft *d = &b->draft[s];
+        const uint32_t each = d->n_accesses / d->n_origins;
+        for (uint32_t i = 0; i < d->n_accesses; i++)
+            ck_assert_int_eq(b->out->step[s].arg[i].offset, d->access[i].begin);
+        for (uint32_t i = 0; i < d->n_origins; i++, l.n++) {
+            ck_assert_uint_lt(l.n, n);
+            l.instance[l.n] = (instance){d->origin[i], each, d->access + i * each};
+            l.launch[l.n] = s;
+        }
+    }
+    return l;
+}
+
+static void random_list(uint32_t seed, uint32_t *launches, uint32_t *steps, int64_t *renamed)
+{
+    f8_arena arena;
+    f8_diag diag = {0};
+    f8_arena_init(&arena, NULL);
+    uint32_t at = seed;
+    const int64_t slot = seed % 2 ? 64 : 1 << 19; /* the large ones don't all fit the budget */
+    const uint32_t n = 2 + next(&at) % MOST_STEPS;
+    f8_step *step = F8_NEW_ARRAY(&arena, f8_step, n);
+    f8_build_draft *draft = F8_NEW_ARRAY(&arena, f8_build_draft, n);
+    ck_assert(step && draft);
+    for (uint32_t i = 0; i < n; i++)
+        random_step(&arena, &at, slot, &step[i], &draft[i]);
+    const f8_build_target target = {.most_instances = few_instances};
+    const f8_build_options options = {0};
+    f8_build_unit unit[N_UNITS] = {{.kind = F8_UNIT_ATTENTION}};
+    f8_program program = {.arena_bytes = N_SLOTS * slot};
+    const f8_func func = {.program = &program};
+    f8_plan_func out = {.step = step, .n_steps = n};
+    f8_build b = {.target = &target, .options = &options, .unit = unit, .n_units = N_UNITS,
+                  .func = &func, .out = &out, .draft = draft, .arena = &arena, .diag = &diag};
+    char what[32];
+    snprintf(what, sizeof what, "seed %u", seed);
+    /* merging marks what it is given; the list as it was */
+    f8_build_draft *was = F8_NEW_ARRAY(&arena, f8_build_draft, n);
+    ck_assert_ptr_nonnull(was);
+    for (uint32_t i = 0; i < n; i++) {
+        was[i] = draft[i];
+        was[i].access = F8_NEW_ARRAY(&arena, f8_build_access, draft[i].n_accesses + 1);
+        ck_assert_ptr_nonnull(was[i].access);
+        memcpy(was[i].access, draft[i].access, draft[i].n_accesses * sizeof *was[i].access);
+    }
+    ck_assert_msg(f8_build_merge(&b) == F8_OK, "%s: %s", what, diag.text);
+    const list before = list_before(was, n, &arena), after = list_after(&b, n, &arena);
+    same_run(&before, &after, what, &arena);
+    instances_apart(&after, what);
+    within_arena(&after, program.arena_bytes + b.renamed);
+    ck_assert_int_le(b.renamed, 8 << 20);
+    *launches += out.n_steps;
+    *steps += n;
+    *renamed += b.renamed;
+    f8_arena_end(&arena);
+}
+
+START_TEST(random_lists_see_the_same)
+{
+    uint32_t launches = 0, steps = 0;
+    int64_t renamed = 0;
+    for (uint32_t seed = 1; seed <= N_SEEDS; seed++)
+        random_list(seed, &launches, &steps, &renamed);
+    printf("random lists, seeds 1 to %d: %u steps in %u launches\n", N_SEEDS, steps, launches);
+    ck_assert_uint_lt(launches, steps - steps / 10);
+    ck_assert_int_gt(renamed, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cuda_merge");
     TCase *t = tcase_create("merge");
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, models_see_the_same, 0, N_MODELS * N_RECIPES);
+    tcase_add_test(t, random_lists_see_the_same);
     suite_add_tcase(s, t);
     SRunner *run = srunner_create(s);
     srunner_run_all(run, CK_NORMAL);
