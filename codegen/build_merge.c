@@ -8,10 +8,10 @@
  *
  * What must come before what is read off the bytes that steps touch: a read after what wrote them,
  * a write after what read or wrote them before. A temporary (build_rename.c) that is given bytes of
- * its own has but its writer and its readers, and that is what frees most steps. Then, twice greedy:
- * from the end, small steps go as late as they may, a chain of finishing kernels to its last layer;
- * from the start, launches go as early as they may. Order is given by `at`: a launch runs where its
- * host, one of its steps, stood.
+ * its own has but its writer and its readers, and that is what frees most steps. Then, twice
+ * greedy: from the end, small steps go as late as they may, a chain of finishing kernels to its
+ * last layer; from the start, launches go as early as they may. Order is given by `at`: a launch
+ * runs where its host, one of its steps, stood.
  *
  * Bytes that are needed for longer are bytes of the arena. A step moves only as far as they stay
  * within a budget, which is why a long chain becomes a launch every so many layers. It is done
@@ -374,7 +374,8 @@ static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_build_dr
     s->bytes_read += t->bytes_read;
     s->bytes_written += t->bytes_written;
     if (!s->name)
-        s->name = f8_arena_printf(m->b->arena, "%s and %u more", t->name, m->count[m->at[from]] - 1);
+        s->name =
+            f8_arena_printf(m->b->arena, "%s and %u more", t->name, m->count[m->at[from]] - 1);
 }
 
 static f8_status rewrite(merger *m)
@@ -443,8 +444,8 @@ static f8_status merge(merger *m)
      * time there is nothing. */
     for (int k = 0; k <= ATTEMPTS; k++) {
         for (uint32_t i = 0; i < m->n_temps; i++)
-            m->temp[i].own = chosen[i] && k < ATTEMPTS &&
-                             m->temp[i].end - m->temp[i].begin <= budget >> k;
+            m->temp[i].own =
+                chosen[i] && k < ATTEMPTS && m->temp[i].end - m->temp[i].begin <= budget >> k;
         F8_TRY(arrange(m, budget / ATTEMPTS * (ATTEMPTS - k)));
         F8_TRY(f8_build_place_temps(m->tmp, m->temp, m->n_temps, f8_build_renamed_base(b),
                                     &b->renamed, b->diag));

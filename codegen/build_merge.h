@@ -39,10 +39,10 @@ bool f8_bytes_add_other(f8_bytes *m, size_t piece, uint32_t mark);
 /* A small value of the function's own, written whole by one step and read by some, all of them row
  * or copy kernels, in memory that others use before and after it. */
 typedef struct f8_build_temp {
-    int64_t begin, end;     /* in the arena */
-    int64_t to;             /* where it lies instead; -1: stays */
-    uint32_t first, last;   /* steps from which and up to which its bytes must hold it */
-    bool own;               /* is to have bytes of its own */
+    int64_t begin, end;   /* in the arena */
+    int64_t to;           /* where it lies instead; -1: stays */
+    uint32_t first, last; /* steps from which and up to which its bytes must hold it */
+    bool own;             /* is to have bytes of its own */
 } f8_build_temp;
 
 /* Mark the accesses of such values (f8_build_access.temp), and list them. `tmp`: for the list. */

@@ -105,7 +105,9 @@ static bool write_arena(finder *f, f8_build_access *a, bool simple)
     if (!grown || !f8_bytes_cut(&f->bytes, a, &first, &end))
         return false;
     f->value = grown;
-    grown[f->n++] = (value){.begin = a->begin, .end = a->end, .width = a->width,
+    grown[f->n++] = (value){.begin = a->begin,
+                            .end = a->end,
+                            .width = a->width,
                             .pitch = a->adds ? 0 : a->pitch,
                             .is_temp = simple && a->whole && a->end - a->begin <= MOST_BYTES};
     a->temp = (uint32_t)f->n;

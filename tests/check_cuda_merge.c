@@ -1,8 +1,8 @@
-/* Merged launches of the CUDA target, without a GPU: every model's plan beside the one with a launch
- * for every step. Each step is in the merged plan once, with its own integers. Run over bytes, in
- * either order, every read sees what the same writes left there, byte for byte, and so does whoever
- * reads variables and results at the end; the instances of a launch touch memory apart. And the same
- * for random lists of steps on little memory, where nearly all conflict. */
+/* Merged launches of the CUDA target, without a GPU: every model's plan beside the one with a
+ * launch for every step. Each step is in the merged plan once, with its own integers. Run over
+ * bytes, in either order, every read sees what the same writes left there, byte for byte, and so
+ * does whoever reads variables and results at the end; the instances of a launch touch memory
+ * apart. And the same for random lists of steps on little memory, where nearly all conflict. */
 #include "codegen/build_parts.h"
 #include "tests/shared/cuda_plan.h"
 
@@ -170,7 +170,8 @@ static void point_at(const f8_plan *plan, const f8_plan_func *f, const f8_arg *a
     *a = to;
 }
 
-/* Of a step of the merged plan: from its arguments, and what is known of the steps it was made of. */
+/* Of a step of the merged plan: from its arguments, and what is known of the steps it was made of.
+ */
 static void add_step(list *l, const f8_plan *plan, const f8_plan_func *f, uint32_t step,
                      const f8_build_draft *d, const f8_build_draft *unmerged, f8_arena *arena)
 {
@@ -265,8 +266,8 @@ static void same_end(const memory *x, const memory *y, const char *what)
         const run *r = &x->run[i];
         if (r->space == F8_SPACE_ARENA)
             continue;
-        const f8_build_access all = {.space = (f8_space)r->space, .port = r->port,
-                                     .begin = r->begin, .end = r->end};
+        const f8_build_access all = {
+            .space = (f8_space)r->space, .port = r->port, .begin = r->begin, .end = r->end};
         memory a = read_bytes(x, &all), b = read_bytes(y, &all);
         same_bytes(&a, &b, what, UINT32_MAX, 0);
         free(a.run);
@@ -408,8 +409,12 @@ static f8_build_access random_access(uint32_t *seed, int64_t slot, bool write)
     const uint32_t first = next(seed) % N_SLOTS, most = N_SLOTS - first;
     const int64_t n = 1 + next(seed) % (most < 4 ? most : 4);
     f8_build_access a = {.space = next(seed) % 5 ? F8_SPACE_ARENA : F8_SPACE_STATE,
-                         .port = -1, .begin = first * slot, .end = (first + n) * slot,
-                         .write = write, .whole = write, .width = n * slot};
+                         .port = -1,
+                         .begin = first * slot,
+                         .end = (first + n) * slot,
+                         .write = write,
+                         .whole = write,
+                         .width = n * slot};
     if (write && next(seed) % 4 == 0) { /* rows; what is between them may be another's */
         const int64_t at = next(seed) % 2 ? slot / 2 : 0;
         a.whole = false;
@@ -452,8 +457,8 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     s->name = "a step";
     s->n_args = d->n_accesses;
     s->bytes_written = next(seed) % 6 ? 1 : BIG;
-    *d->launch = (f8_build_launch){.unit = unit, .n_args = s->n_args, .n_instances = 1,
-                                   .n_tasks = tasks};
+    *d->launch =
+        (f8_build_launch){.unit = unit, .n_args = s->n_args, .n_instances = 1, .n_tasks = tasks};
     d->n_launches = 1;
 }
 
@@ -496,8 +501,15 @@ static void random_list(uint32_t seed, uint32_t *launches, uint32_t *steps, int6
     f8_program program = {.arena_bytes = N_SLOTS * slot};
     const f8_func func = {.program = &program};
     f8_plan_func out = {.step = step, .n_steps = n};
-    f8_build b = {.target = &target, .options = &options, .unit = unit, .n_units = N_UNITS,
-                  .func = &func, .out = &out, .draft = draft, .arena = &arena, .diag = &diag};
+    f8_build b = {.target = &target,
+                  .options = &options,
+                  .unit = unit,
+                  .n_units = N_UNITS,
+                  .func = &func,
+                  .out = &out,
+                  .draft = draft,
+                  .arena = &arena,
+                  .diag = &diag};
     char what[32];
     snprintf(what, sizeof what, "seed %u", seed);
     /* merging marks what it is given; the list as it was */

@@ -1,6 +1,7 @@
 /* Merged launches, on the emulator (or with FP8C_TEST_GPU on a GPU): the whole `update` of a model,
  * where most launches are multi-tensor and temporaries have moved, bit for bit with the CPU target;
- * and a kernel that does not compile is named. */
+ * `micro_step`, whose small steps have moved too, bit for bit with a launch for every step; and a
+ * kernel that does not compile is named. */
 #include "codegen/build.h"
 #include "frontend/parse.h"
 #include "passes/pass.h"
@@ -51,7 +52,8 @@ typedef struct program {
     f8_build_stats stats;
 } program;
 
-static f8_status try_build(program *p, const char *recipe, const f8_target *target, bool text_only)
+static f8_status try_build(program *p, const char *func, const char *recipe,
+                           const f8_target *target, f8_build_options o)
 {
     static const f8_dim_override dims[] = {{"B", 2}, {"T", 32}, {"C", 64},
                                            {"H", 2}, {"L", 3},  {"V", 256}};
@@ -68,22 +70,25 @@ static f8_status try_build(program *p, const char *recipe, const f8_target *targ
     free(text);
     if (s == F8_OK)
         s = f8_run_passes(&p->unit);
-    /* `update` alone: what else there is would only be compiled */
+    /* it alone: what else there is would only be compiled */
     for (size_t i = 0; s == F8_OK && i < p->unit.module->n_funcs; i++)
-        if (strcmp(p->unit.module->func[i].name, "update"))
+        if (strcmp(p->unit.module->func[i].name, func))
             p->unit.module->func[i].program = NULL;
     ck_assert_msg(s == F8_OK, "%s", p->diag.text);
-    const f8_build_options o = {
-        .target = target, .cuda = device.cuda, .text_only = text_only, .stats = &p->stats};
+    o.target = target;
+    o.cuda = device.cuda;
+    o.stats = &p->stats;
     return f8_build_plan(p->unit.module, &o, &p->arena, &p->plan, &p->diag);
 }
 
-static void build(program *p, const char *recipe, const f8_target *target)
+static void build(program *p, const char *func, const char *recipe, const f8_target *target,
+                  bool unmerged)
 {
-    const f8_status s = try_build(p, recipe, target, false);
+    const f8_status s =
+        try_build(p, func, recipe, target, (f8_build_options){.unmerged = unmerged});
     ck_assert_msg(s == F8_OK, "%s", p->diag.text);
     ck_assert_uint_eq(p->plan.n_funcs, 1);
-    ck_assert_str_eq(p->plan.func[0].name, "update");
+    ck_assert_str_eq(p->plan.func[0].name, func);
 }
 
 /* Gradients, moments and histories that nothing has left at zero; counters as they are. */
@@ -140,8 +145,8 @@ START_TEST(update_like_the_cpu)
 {
     program cpu, gpu;
     uint32_t instances = 0;
-    build(&cpu, recipes[_i], f8_target_by_name("cpu"));
-    build(&gpu, recipes[_i], device.target);
+    build(&cpu, "update", recipes[_i], f8_target_by_name("cpu"), false);
+    build(&gpu, "update", recipes[_i], device.target, false);
     for (uint32_t i = 0; i < gpu.plan.func[0].n_steps; i++)
         for (uint32_t k = 0; k < gpu.plan.func[0].step[i].n_phases; k++)
             instances += gpu.plan.func[0].step[i].phase[k].launch.n_instances;
@@ -150,6 +155,76 @@ START_TEST(update_like_the_cpu)
     run_both(&cpu, &gpu);
     f8_arena_end(&cpu.arena);
     f8_arena_end(&gpu.arena);
+}
+END_TEST
+
+/* ---- forward and backward ---- */
+
+/* What the executor's own buffers of inputs hold: token ids, below V. */
+static void fill_inputs(const f8_plan_func *f, f8_cuda_exec *x)
+{
+    uint32_t seed = 11;
+    for (uint32_t i = 0; i < f->n_in; i++) {
+        int32_t *ids = f->in[i].var < 0 ? f8_cuda_exec_port(x, 0, false, i) : NULL;
+        for (int64_t k = 0; ids && k < f8_type_elements(&f->in[i].type); k++)
+            ids[k] = (int32_t)(next(&seed) % 256);
+    }
+}
+
+static void same_variables(const program *a, f8_cuda_exec *x, f8_cuda_exec *y)
+{
+    static uint8_t before[ROOM];
+    uint32_t written = 0;
+    for (uint32_t v = 0; v < a->plan.n_vars; v++) {
+        const int64_t bytes = f8_type_bytes(&a->plan.var[v].type);
+        ck_assert_int_le(bytes, ROOM);
+        OK(f8_cuda_exec_read(x, v, before, diag));
+        OK(f8_cuda_exec_read(y, v, after, diag));
+        ck_assert_msg(!memcmp(before, after, (size_t)bytes), "'%s' differs", a->plan.var[v].name);
+        for (int64_t i = 0; i < bytes; i++)
+            if (!a->plan.var[v].is_param && before[i]) {
+                written++;
+                break;
+            }
+    }
+    ck_assert_uint_gt(written, 10); /* gradients, of three blocks */
+}
+
+static f8_cuda_exec *run_twice(const program *p)
+{
+    f8_cuda_exec *x;
+    const f8_cuda_exec_options o = {0};
+    OK(f8_cuda_exec_create(&p->plan, device.cuda, &o, &x, diag));
+    OK(f8_cuda_exec_init(x, 1, diag));
+    fill_inputs(&p->plan.func[0], x);
+    for (int i = 0; i < 2; i++)
+        OK(f8_cuda_exec_run(x, 0, diag));
+    return x;
+}
+
+START_TEST(micro_step_like_unmerged)
+{
+    program apart, merged;
+    build(&apart, "micro_step", recipes[_i], device.target, true);
+    build(&merged, "micro_step", recipes[_i], device.target, false);
+    const f8_plan_func *f = &apart.plan.func[0], *g = &merged.plan.func[0];
+    printf("micro_step, %s: %u steps, %u merged\n", recipes[_i], f->n_steps, g->n_steps);
+    ck_assert_uint_lt(g->n_steps, f->n_steps);
+    setenv("FP8C_EMULATOR_SEED", "0", 1);
+    f8_cuda_exec *x = run_twice(&apart);
+    setenv("FP8C_EMULATOR_SEED", orders[_i], 1);
+    f8_cuda_exec *y = run_twice(&merged);
+    for (uint32_t i = 0; i < f->n_out; i++) /* the loss */
+        if (f->out[i].var < 0)
+            ck_assert_msg(!memcmp(f8_cuda_exec_port(x, 0, true, i),
+                                  f8_cuda_exec_port(y, 0, true, i),
+                                  (size_t)f8_type_bytes(&f->out[i].type)),
+                          "'%s' differs", f->out[i].name);
+    same_variables(&apart, x, y);
+    f8_cuda_exec_destroy(x);
+    f8_cuda_exec_destroy(y);
+    f8_arena_end(&apart.arena);
+    f8_arena_end(&merged.arena);
 }
 END_TEST
 
@@ -183,7 +258,7 @@ START_TEST(culprit_is_named)
     char folder[] = "/tmp/check_cuda_update.XXXXXX", path[64], kernel[64];
     if (!device.count) /* on a GPU the compiler is NVRTC, which we can't make fail */
         return;
-    ck_assert_int_eq(try_build(&p, "bf16", device.target, true), F8_OK);
+    ck_assert_int_eq(try_build(&p, "update", "bf16", device.target, (f8_build_options){.text_only = true}), F8_OK);
     ck_assert_uint_gt(p.stats.n_kernels, 3);
     const f8_build_kernel *k = &p.stats.kernel[2];
     ck_assert_uint_eq(k->image, 0);
@@ -194,7 +269,7 @@ START_TEST(culprit_is_named)
     setenv("PATH", folder, 1);
     setenv("FP8C_EMULATOR_CXX", "c++", 1);
     program q;
-    const f8_status s = try_build(&q, "bf16", device.target, false);
+    const f8_status s = try_build(&q, "update", "bf16", device.target, (f8_build_options){0});
     unsetenv("FP8C_EMULATOR_CXX");
     setenv("PATH", old, 1);
     free(old);
@@ -217,6 +292,7 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, open_device, close_device);
     tcase_add_loop_test(t, update_like_the_cpu, 0, 3);
+    tcase_add_loop_test(t, micro_step_like_unmerged, 0, 3);
     tcase_add_test(t, culprit_is_named);
     suite_add_tcase(s, t);
     SRunner *run = srunner_create(s);
