@@ -3,7 +3,8 @@
  *   target->gemm_rounds   matmul(a, cast(param, bf16)) rounds the f32 parameter on the way in, so that
  *                         no rounded copy of a weight exists; elsewhere roundings are casts
  *   target->gemm_bf16     cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}: the
- *                         f32 result never lies in memory; elsewhere `to` is a cast
+ *                         f32 result never lies in memory; elsewhere, and with f32 operands, `to`
+ *                         is a cast
  *   target->fp8_tn        a product of FP8 codes has k as the contiguous axis of both operands: transposed codes.
  *                         The scale is one number for the tensor, so the transpose's codes are the codes'
  *                         transpose, and hash-consing makes one of a transpose wanted twice */
@@ -86,6 +87,12 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
     return to->diag->status == F8_OK;
 }
 
+/* Whether the target's GEMM of operands of this dtype can write bf16: cuBLASLt's of f32 writes f32 only. */
+static bool writes_bf16(const f8_legalizer *l, f8_dtype operand)
+{
+    return l->target->gemm_bf16 && operand != F8_F32;
+}
+
 /* ---- one product ---- */
 
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
@@ -118,7 +125,8 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
             break;
         }
         case F8_A_TO:
-            narrow = attr[i].i != F8_F32 && !l->target->gemm_bf16;
+            narrow = attr[i].i != F8_F32 &&
+                     !writes_bf16(l, operand[0] ? f8_type_of(to, operand[0])->dtype : F8_F32);
             if (narrow)
                 attr[i].i = F8_F32;
             changed |= narrow;
@@ -149,7 +157,7 @@ f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph
 {
     const f8_node *n = f8_at(from, old);
     f8_ref r = n->in[0], made = in[0];
-    if (!l->target->gemm_bf16 || l->unit->options.no_fuse || n->type.dtype != F8_BF16)
+    if (l->unit->options.no_fuse || n->type.dtype != F8_BF16)
         return 0;
     while (from->node[r].op == F8_OP_RESHAPE && used_once(l, r))
         r = from->node[r].in[0];
@@ -157,7 +165,7 @@ f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph
         made = to->node[made].in[0];
     const f8_node product = *f8_at(to, made); /* the graph grows below */
     if (!is_product(f8_at(from, r)) || !used_once(l, r) || !is_product(&product) ||
-        product.type.dtype != F8_F32)
+        product.type.dtype != F8_F32 || !writes_bf16(l, f8_type_of(to, product.in[0])->dtype))
         return 0;
     f8_attr attr[F8_MAX_ATTRS];
     const int n_attrs = f8_op_facts(product.op)->n_attrs;

@@ -63,6 +63,17 @@ static const struct {
      "func forward(%x: bf16[30, 20], %w: bf16[20, 8], %a: f32[8]) -> (%y: bf16[30, 8]) {\n"
      "  return cast(add(matmul(%x, %w), %a)) {to = bf16}\n}\n",
      "  %1 = matmul(%x, %w)\n  %2 = add(%1, %a)\n  %3 = cast(%2) {to = bf16}\n  return %3\n"},
+    /* nor of f32 operands: such a GEMM gives f32 only */
+    {"sm_90a",
+     "func forward(%x: f32[30, 20], %w: f32[20, 8]) -> (%y: bf16[30, 8], %z: bf16[30, 8]) {\n"
+     "  return cast(matmul(%x, %w)) {to = bf16}, matmul(%x, %w) {to = bf16}\n}\n",
+     "  %1 = matmul(%x, %w)\n  %2 = cast(%1) {to = bf16}\n  return %2, %2\n"},
+    /* but of those that it rounds itself */
+    {"sm_90a",
+     "func forward(%x: f32[30, 20], %w: f32[20, 8]) -> (%y: bf16[30, 8]) {\n"
+     "  return cast(matmul(%x, %w) {round_a = true, round_b = true}) {to = bf16}\n}\n",
+     "  %1 = cast(%x) {to = bf16}\n  %2 = cast(%w) {to = bf16}\n"
+     "  %3 = matmul(%1, %2) {to = bf16}\n  return %3\n"},
     /* the CPU's GEMM gives f32 only */
     {"cpu",
      "func forward(%x: bf16[30, 20], %w: bf16[20, 8]) -> (%y: bf16[30, 8]) {\n"
