@@ -443,8 +443,9 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     d->access = F8_NEW_ARRAY(arena, f8_build_access, n);
     d->launch = F8_NEW(arena, f8_build_launch);
     s->arg = F8_NEW_ARRAY(arena, f8_arg, n);
+    s->ints = F8_NEW_ARRAY(arena, int64_t, 1); /* of none */
     int64_t *tasks = F8_NEW(arena, int64_t);
-    ck_assert(d->access && d->launch && s->arg && tasks);
+    ck_assert(d->access && d->launch && s->arg && s->ints && tasks);
     *tasks = 1;
     while (d->n_accesses < n) {
         f8_build_access a = random_access(seed, slot, d->n_accesses >= n_reads);
