@@ -206,6 +206,7 @@ int main(void)
     tcase_add_loop_test(t, every_bit, 0, N_TEXTS);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
+    srunner_set_fork_status(r, CK_NOFORK); /* one check for leaks, as in check_differential */
     srunner_run_all(r, CK_ENV);
     const int failed = srunner_ntests_failed(r);
     srunner_free(r);
