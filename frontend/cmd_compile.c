@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "frontend/cmd.h"
@@ -93,7 +94,7 @@ static void print_summary(const fp8c_program *p, FILE *to, cli_json *json)
 
 /* ---- texts and code ---- */
 
-static bool write_image(const fp8c_program *p, emit_kind kind, FILE *to)
+static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
 {
     fp8c_image image;
     for (int i = 0; fp8c_program_image(p, i, &image) == FP8C_OK; i++) {
@@ -104,30 +105,42 @@ static bool write_image(const fp8c_program *p, emit_kind kind, FILE *to)
             size = image.cubin_size;
         }
         if (size && fwrite(from, 1, size, to) != size)
-            return false;
+            return;
     }
-    return true;
+}
+
+/* A write that failed is found here, also an early one that fclose would pass over. */
+static bool finish_file(FILE *to)
+{
+    const bool whole = !fflush(to) && !ferror(to);
+    const int error = errno;
+    const bool closed = to == stdout || !fclose(to);
+    if (!whole)
+        errno = error;
+    return whole && closed;
 }
 
 static int put(const cli *c, const fp8c_program *p, cli_json *json)
 {
     FILE *to = c->output ? fopen(c->output, "wb") : stdout;
-    bool ok = to != NULL;
     const emit_kind kind = emit_of(c);
-    if (ok && kind == EMIT_REPORT) {
+    if (to)
+        errno = 0; /* the first write that fails says why */
+    if (to && kind == EMIT_REPORT) {
         FILE *table = cli_json_to_stdout(c) ? NULL : to;
         print_kernels(p, table, json);
         print_summary(p, table, json);
-    } else if (ok) {
-        ok = write_image(p, kind, to);
+    } else if (to) {
+        write_image(p, kind, to);
     }
-    if (c->output)
-        ok = to && fclose(to) == 0 && ok;
-    else
-        ok = ok && !ferror(stdout);
-    if (!ok)
-        fprintf(stderr, "%s: error: %s\n", c->output ? c->output : "stdout", strerror(errno));
-    return ok ? CLI_DONE : CLI_FAILED;
+    if (to && finish_file(to))
+        return CLI_DONE;
+    fprintf(stderr, "%s: error: %s\n", c->output ? c->output : "stdout",
+            errno ? strerror(errno) : "not all was written");
+    struct stat s;
+    if (to && c->output && !stat(c->output, &s) && S_ISREG(s.st_mode))
+        unlink(c->output); /* half a text compiles to something else, if at all */
+    return CLI_FAILED;
 }
 
 int cmd_compile(const cli *c)

@@ -12,7 +12,7 @@ int cmd_check(const cli *c)
     int64_t elements;
     const int64_t tensors = fp8c_module_parameters(module, &elements);
     int code = CLI_DONE;
-    if (c->target || c->recipe != cli_default_recipe) { /* also whether they can have it */
+    if (c->target || c->attention || c->recipe != cli_default_recipe) { /* also whether they can have it */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
         fp8c_program *program;
         code = fp8c_compile(module, &options, &program) == FP8C_OK ? CLI_DONE : cli_fail(ctx);
@@ -34,6 +34,7 @@ int cmd_print(const cli *c)
     fp8c_status status;
     if (c->print_after) {
         fp8c_compile_options options = cli_listing_options(c, c->recipe);
+        options.text_only = 1; /* what passes make needs no compiler */
         options.print_after = c->print_after;
         options.write = cli_write_stdout;
         fp8c_program *program;

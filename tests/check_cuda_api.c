@@ -337,6 +337,8 @@ START_TEST(command_line)
     ck_assert(r.code == 1 && strstr(r.err, "attention by cuDNN is for CUDA targets"));
     r = F8_CLI("explain", GPT, "--target", "sm_90a", "--attention", "mine");
     ck_assert(r.code == 1 && strstr(r.err, "no attention 'mine': there are table, own and cudnn"));
+    r = F8_CLI("check", GPT, "--attention", "mine");
+    ck_assert(r.code == 1 && strstr(r.err, "no attention 'mine'"));
     r = F8_CLI("check", GPT, "--target", "cuda", "--device", "63");
     ck_assert_msg(r.code == 1 && strstr(r.err, "no CUDA device 63"), "%s", r.err);
 }

@@ -2,14 +2,18 @@
  * is none the tests of them say so), and what can't be asked for together is refused. */
 #include <check.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "tests/shared/cli.h"
 
 #define MODEL "frontend/models/gpt.f8"
-#define SMALL "-D", "L=1", "--threads", "2"
+#define SMALL_DIMS "-D", "L=1"
+#define SMALL SMALL_DIMS, "--threads", "2"
 
 static int count(const char *text, const char *what)
 {
@@ -70,6 +74,8 @@ START_TEST(texts_need_no_library)
         ck_assert_uint_eq(r.n_out, 0);
         ck_assert_msg(strstr(r.err, "nvrtc") && strstr(r.err, "/no/such/folder"), "%s", r.err);
     }
+    r = F8_CLI("print", MODEL, "--target", "sm_90a", "--print-after", "legalize", SMALL_DIMS);
+    ck_assert_msg(r.code == 0 && strstr(r.out, "func micro_step"), "%s", r.err);
     unsetenv("FP8C_CUDA_PATH");
 }
 END_TEST
@@ -80,6 +86,29 @@ START_TEST(nowhere_to_write)
                                    "/no/such/folder/kernels.cu", SMALL);
     ck_assert_int_eq(r.code, 1);
     ck_assert_ptr_nonnull(strstr(r.err, "/no/such/folder/kernels.cu"));
+}
+END_TEST
+
+/* A disk that fills up on the way leaves no part of a text behind. */
+START_TEST(no_half_file)
+{
+    const char *path = f8_cli_temp("half.cu");
+    struct rlimit before, little;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    little = before;
+    little.rlim_cur = 16384;
+    signal(SIGXFSZ, SIG_IGN); /* as the command inherits it: writing fails */
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
+    f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", "-o", path, SMALL);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_msg(strstr(r.err, "half.cu: error: File too large") != NULL, "%s", r.err);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", "-o", "/dev/full", SMALL);
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_msg(strstr(r.err, "/dev/full: error: No space left on device") != NULL, "%s", r.err);
+    ck_assert_int_eq(access("/dev/full", F_OK), 0);
 }
 END_TEST
 
@@ -154,6 +183,7 @@ int main(void)
     tcase_add_test(t, wrong_options);
     tcase_add_test(t, texts_need_no_library);
     tcase_add_test(t, nowhere_to_write);
+    tcase_add_test(t, no_half_file);
     tcase_add_test(t, code);
     tcase_add_test(t, report);
     suite_add_tcase(s, t);
