@@ -4,8 +4,8 @@
  * A thread works on vectors of `vector` neighbouring columns. Where rows are reduced (or rolled, or
  * summed over columns), `group` threads share a row: thread t of them has the columns whose number
  * modulo group * vector is vector * t and up, in `vectors` vectors; group * vector is 256 for all
- * but narrow rows, so a thread's columns are always the same lanes of a sum. Elsewhere every thread
- * takes any vector of the domain.
+ * but narrow rows, so a thread's columns are always the same lanes of a sum (where it is 1024, what
+ * is summed is handed to the lane's thread). Elsewhere every thread takes any vector of the domain.
  *
  *     v7    the value of instruction 7          w2[u]  what was loaded of buffer 2, as 32-bit words
  *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum
@@ -45,8 +45,10 @@ typedef struct f8_cuda_layout {
     f8_cuda_near near[F8_CUDA_NEAR_MAX];
     int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row */
     int64_t near_words;                /* of shared memory a row needs */
-    int64_t tile_at; /* staged: byte offset of the tile in dynamic shared memory */
+    int64_t tile_at; /* staged: byte offset of the tile in dynamic shared memory; hand_words: there */
+    int64_t hand_words; /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
     int64_t shared;  /* bytes of dynamic shared memory */
+    int64_t max_blocks; /* f8_launch */
 } f8_cuda_layout;
 
 /* A function of the description and the target alone. F8_ERR_UNSUPPORTED when shared memory won't
@@ -54,12 +56,16 @@ typedef struct f8_cuda_layout {
 f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
                               f8_diag *d);
 
+/* Staged: bytes from a row to the next in a tile of elements of so many. Bytes that are read in squares
+ * have rows a few banks apart. */
+int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes);
+
 typedef struct f8_cuda_printer {
     f8_text *t;
     const f8_kernel *k;
     f8_cuda_layout l;
     f8_arena *arena;
-    bool multi;
+    bool multi, inside; /* inside: this loop's vectors are aligned, and within their row */
     int indent;
     int32_t stage;
     bool *needed;  /* by instruction: what this stage's column loop evaluates */

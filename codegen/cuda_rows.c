@@ -371,7 +371,8 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     *out = (f8_cuda_launch){.threads = (uint32_t)p.l.threads,
                             .shared = (uint32_t)p.l.shared,
                             .n_args = k->n_buffers,
-                            .n_ints = k->n_ints};
+                            .n_ints = k->n_ints,
+                            .max_blocks = p.l.max_blocks};
     snprintf(out->symbol, sizeof out->symbol, "%s", symbol);
     return f8_arena_status(t->arena, d);
 }

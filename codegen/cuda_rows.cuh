@@ -308,20 +308,21 @@ template <int R, int W> F8_DEV float f8_column_sum(const float *tile, int rows, 
     return sum;
 }
 
-/* A column's R elements of S bytes to contiguous memory: 16 or 8 bytes at a time where `wide` (`to` is
- * aligned to 16) and all rows are there. */
-template <int S, int R, int W>
+/* A column's R elements of S bytes, P bytes from row to row, to contiguous memory: 16 or 8 bytes at a
+ * time where `wide` (`to` is aligned to 16) and all rows are there. Single bytes, which come here
+ * when they are few or not aligned, one by one. */
+template <int S, int R, int P>
 F8_DEV void f8_column_store(f8_u8 *to, const f8_u8 *tile, int rows, int column, bool wide)
 {
     constexpr int chunk = R * S < 16 ? R * S : 16, words = chunk / 4;
-    if constexpr (chunk >= 8) {
+    if constexpr (S > 1 && chunk >= 8) {
         if (wide && rows == R) {
             F8_UNROLL for (int at = 0; at < R * S; at += chunk) {
                 f8_u32 w[words];
                 F8_UNROLL for (int i = 0; i < words; i++)
                     w[i] = 0;
                 F8_UNROLL for (int b = 0; b < chunk; b += S)
-                    w[b / 4] |= f8_element<S>(tile + ((at + b) / S * W + column) * S) << (b % 4 * 8);
+                    w[b / 4] |= f8_element<S>(tile + (at + b) / S * P + column * S) << (b % 4 * 8);
                 if constexpr (words == 4)
                     *(f8_x4 *)(to + at) = f8_x4{{w[0], w[1], w[2], w[3]}};
                 else
@@ -331,5 +332,25 @@ F8_DEV void f8_column_store(f8_u8 *to, const f8_u8 *tile, int rows, int column, 
         }
     }
     F8_ROLLED for (int r = 0; r < rows; r++)
-        f8_set_element<S>(to + r * S, f8_element<S>(tile + (r * W + column) * S));
+        f8_set_element<S>(to + r * S, f8_element<S>(tile + r * P + column * S));
+}
+
+/* 4 rows of 4 columns, bytes, of a tile with P bytes a row, to four columns `stride` apart of which
+ * `columns` are there: 4 bytes each, aligned. */
+template <int P>
+F8_DEV void f8_square_store(f8_u8 *to, f8_i64 stride, const f8_u8 *tile, int row, int column, int columns)
+{
+    f8_u32 w[4];
+    F8_UNROLL for (int i = 0; i < 4; i++)
+        w[i] = *(const f8_u32 *)(tile + (row + i) * P + column);
+    F8_UNROLL for (int half = 0; half < 2; half++) {
+        const f8_u32 pairs = half ? 0x7362u : 0x5140u;
+        const f8_u32 upper = f8_bytes(w[0], w[1], pairs), lower = f8_bytes(w[2], w[3], pairs);
+        if (2 * half < columns)
+            *(f8_u32 *)to = f8_bytes(upper, lower, 0x5410u);
+        to += stride;
+        if (2 * half + 1 < columns)
+            *(f8_u32 *)to = f8_bytes(upper, lower, 0x7632u);
+        to += stride;
+    }
 }

@@ -1,7 +1,7 @@
 /* Row programs as CUDA C, the parts of the printer: cuda_rows.c (tasks, elementwise kernels,
- * pointers), cuda_rows_vector.c (loads, arithmetic and stores of a vector of columns) and
- * cuda_rows_group.c (rows shared by groups of threads: stages, reductions, column sums and
- * transposed stores). Internal to the three. */
+ * pointers), cuda_rows_vector.c (loads, arithmetic and stores of a vector of columns),
+ * cuda_rows_group.c (rows shared by groups of threads: stages, column sums and transposed stores)
+ * and cuda_rows_reduce.c (their reductions). Internal to the four. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
@@ -30,5 +30,18 @@ void f8_cuda_rows_begin(f8_cuda_printer *p);  /* what a row keeps */
 void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage);
 void f8_cuda_rows_end(f8_cuda_printer *p);      /* of a row */
 void f8_cuda_rows_task_end(f8_cuda_printer *p); /* column sums to memory */
+
+/* ---- cuda_rows_reduce.c: the reductions of the current stage ---- */
+
+bool f8_cuda_rows_stage_reduces(const f8_kernel *k, int32_t stage);
+/* Reductions before this stage: in shared memory each has a part of its own. */
+int f8_cuda_rows_reduced_before(const f8_kernel *k, int32_t stage);
+void f8_cuda_rows_reduce_begin(f8_cuda_printer *p);
+void f8_cuda_rows_declare_handed(f8_cuda_printer *p); /* g<n>, inside the loop over u */
+/* One element more; `in`: unless it lies past the row's end. */
+void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in);
+void f8_cuda_rows_hand(f8_cuda_printer *p);       /* after a vector's elements */
+void f8_cuda_rows_add_handed(f8_cuda_printer *p); /* after the loop over u */
+void f8_cuda_rows_reduce_end(f8_cuda_printer *p); /* results in v<n> */
 
 #endif

@@ -1,10 +1,5 @@
 /* Rows shared by groups of threads: see cuda_rows.h and cuda_print.h.
  *
- * A warp or part of one has a row and reduces it by shuffles; a whole block has a wide row and
- * reduces it through shared memory. Either way a thread's columns modulo 256 are fixed lanes of the
- * sum, which it adds to in order of columns, and the lanes are joined by the one tree of
- * ir/README.md.
- *
  * Column sums and transposed stores are staged. The rows of a block go hand in hand: for each
  * vector all of them put their values into a tile, one row each; then every thread takes columns of
  * the tile and adds a column's rows first to last, or stores them side by side. With column sums a
@@ -30,7 +25,7 @@ static bool is_alone(const f8_cuda_printer *p)
 /* Some vectors lie past the row's end, wholly or in part. */
 static bool is_ragged(const f8_cuda_printer *p)
 {
-    return p->k->cols % (step_of(p) * p->l.sets) != 0;
+    return !p->inside && p->k->cols % (step_of(p) * p->l.sets) != 0;
 }
 
 void f8_cuda_rows_column(f8_cuda_printer *p)
@@ -56,23 +51,6 @@ void f8_cuda_rows_column(f8_cuda_printer *p)
 
 /* ---- shared memory ---- */
 
-static bool stage_reduces(const f8_kernel *k, int32_t stage)
-{
-    for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (f8_kinstr_reduces(&k->instr[n]) && k->instr[n].stage == stage)
-            return true;
-    return false;
-}
-
-/* Reductions through shared memory before this stage: each stage's have a part of their own. */
-static int reduced_before(const f8_kernel *k, int32_t stage)
-{
-    int n = 0;
-    for (uint32_t i = 0; i < k->n_instrs; i++)
-        n += f8_kinstr_reduces(&k->instr[i]) && k->instr[i].stage < stage;
-    return n;
-}
-
 static bool keeps_shared(const f8_cuda_printer *p)
 {
     return p->l.near_words > 0;
@@ -83,7 +61,7 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
     const f8_cuda_layout *l = &p->l;
     if (l->points)
         return;
-    const int reductions = reduced_before(p->k, (int32_t)p->k->n_stages);
+    const int reductions = f8_cuda_rows_reduced_before(p->k, (int32_t)p->k->n_stages);
     if (is_alone(p) && reductions)
         f8_cuda_line(p, "F8_SHARED(float, lanes, %d);", reductions * F8_SUM_LANES);
     if (l->shared)
@@ -146,91 +124,9 @@ void f8_cuda_rows_end(f8_cuda_printer *p)
 {
     int stages = 0;
     for (int32_t stage = 0; stage < (int32_t)p->k->n_stages; stage++)
-        stages += stage_reduces(p->k, stage);
+        stages += f8_cuda_rows_stage_reduces(p->k, stage);
     if (is_alone(p) && stages == 1) /* with more, another stage's lies between two rows' */
         f8_cuda_line(p, "f8_sync();");
-}
-
-/* ---- reductions ---- */
-
-static void start_reductions(f8_cuda_printer *p)
-{
-    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        const f8_kinstr *i = &p->k->instr[n];
-        if (!p->needed[n] || !f8_kinstr_reduces(i) || i->stage != p->stage)
-            continue;
-        if (i->op == F8_K_SUM) {
-            f8_cuda_line(p, "float s%u[%d];", n, p->l.vector);
-            f8_cuda_line(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
-            f8_cuda_line(p, "    s%u[e] = -0.0f;", n);
-        } else if (i->op == F8_K_MAX) {
-            f8_cuda_line(p, "float m%u = f8_from_bits(0xff800000u);", n);
-        } else {
-            f8_cuda_line(p, "f8_u32 m%u = 0;", n);
-        }
-    }
-}
-
-/* One element more, unless it lies past the row's end: -0.0 is the identity of addition. */
-static void reduce_element(f8_cuda_printer *p, uint32_t n, bool in)
-{
-    const f8_kinstr *i = &p->k->instr[n];
-    const f8_cuda_name v = f8_cuda_value(p, i->a);
-    if (i->op == F8_K_SUM)
-        f8_cuda_line(p, in ? "s%u[e] = s%u[e] + (in ? %s : -0.0f);" : "s%u[e] = s%u[e] + %s;", n, n,
-                     v.s);
-    else if (i->op == F8_K_MAX)
-        f8_cuda_line(p, in ? "m%u = in ? f8_maximum(m%u, %s) : m%u;" : "m%u = f8_maximum(m%u, %s);",
-                     n, n, v.s, n);
-    else
-        f8_cuda_line(p,
-                     in ? "m%u = in ? f8_larger(m%u, f8_bits(f8_abs(%s))) : m%u;"
-                        : "m%u = f8_larger(m%u, f8_bits(f8_abs(%s)));",
-                     n, n, v.s, n);
-}
-
-static void finish_in_warp(f8_cuda_printer *p)
-{
-    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        const f8_kinstr *i = &p->k->instr[n];
-        if (!p->needed[n] || !f8_kinstr_reduces(i) || i->stage != p->stage)
-            continue;
-        if (i->op == F8_K_SUM)
-            f8_cuda_line(p, "const float v%u = f8_sum<%d>(s%u);", n, p->l.group, n);
-        else if (i->op == F8_K_MAX)
-            f8_cuda_line(p, "const float v%u = f8_max<%d>(m%u);", n, p->l.group, n);
-        else
-            f8_cuda_line(p, "const float v%u = f8_from_bits(f8_amax<%d>(m%u));", n, p->l.group, n);
-    }
-}
-
-static void finish_in_block(f8_cuda_printer *p)
-{
-    const int threads = p->l.threads, base = reduced_before(p->k, p->stage) * F8_SUM_LANES;
-    for (int pass = 0, at = base; pass < 2; pass++, at = base) {
-        for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-            const f8_kinstr *i = &p->k->instr[n];
-            if (!p->needed[n] || !f8_kinstr_reduces(i) || i->stage != p->stage)
-                continue;
-            if (pass == 0 && i->op == F8_K_SUM)
-                f8_cuda_line(p, "f8_block_give<%d>(lanes + %d, s%u);", threads, at, n);
-            else if (pass == 0 && i->op == F8_K_MAX)
-                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n);
-            else if (pass == 0)
-                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at,
-                             n);
-            else if (i->op == F8_K_SUM)
-                f8_cuda_line(p, "const float v%u = f8_block_sum(lanes + %d);", n, at);
-            else if (i->op == F8_K_MAX)
-                f8_cuda_line(p, "const float v%u = f8_block_max<%d>(lanes + %d);", n, threads, at);
-            else
-                f8_cuda_line(p, "const float v%u = f8_from_bits(f8_block_amax<%d>(lanes + %d));", n,
-                             threads, at);
-            at += F8_SUM_LANES;
-        }
-        if (pass == 0)
-            f8_cuda_line(p, "f8_sync();");
-    }
 }
 
 /* ---- tiles ---- */
@@ -259,16 +155,15 @@ static int sums_a_thread(const f8_cuda_printer *p, int count)
 /* Where instruction n's tile lies, in bytes: sums of the stage first. */
 static int64_t tile_of(const f8_cuda_printer *p, uint32_t n)
 {
-    const int64_t elements = (int64_t)p->l.rows * step_of(p);
     int64_t at = p->l.tile_at;
     const bool sum = p->k->instr[n].op == F8_K_COLSUM;
     for (uint32_t i = 0; i < p->k->n_instrs; i++) {
+        const f8_kinstr *k = &p->k->instr[i];
         if (!f8_cuda_rows_takes(p, i))
             continue;
-        if (p->k->instr[i].op == F8_K_COLSUM)
-            at += !sum || i < n ? 4 * elements : 0;
-        else if (is_transposed(p, i) && !sum && i < n)
-            at += f8_cuda_bytes(p->k->buffer[p->k->instr[i].buffer].dtype) * elements;
+        if (k->op == F8_K_COLSUM ? !sum || i < n : is_transposed(p, i) && !sum && i < n)
+            at +=
+                p->l.rows * f8_cuda_tile_pitch(&p->l, f8_cuda_bytes(p->k->buffer[k->buffer].dtype));
     }
     return at;
 }
@@ -284,8 +179,9 @@ static void fill_tiles(f8_cuda_printer *p)
         f8_cuda_scope(p);
         f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
         f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", sum ? "f32" : p->put[n], p->l.vector, n);
-        f8_cuda_line(p, "f8_put<%d, %d>(memory + %lld + f8_thread() * %d, x);", bytes, p->l.vector,
-                     (long long)tile_of(p, n), bytes * p->l.vector);
+        f8_cuda_line(p, "f8_put<%d, %d>(memory + %lld + f8_thread() / %d * %lld + lane * %d, x);",
+                     bytes, p->l.vector, (long long)tile_of(p, n), p->l.group,
+                     (long long)f8_cuda_tile_pitch(&p->l, bytes), bytes * p->l.vector);
         f8_cuda_close(p);
     }
 }
@@ -359,23 +255,56 @@ static void add_columns(f8_cuda_printer *p)
     close_pairs(p);
 }
 
+/* Column by column. */
+static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
+{
+    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
+    const int w = step_of(p);
+    f8_cuda_open(p, "F8_ROLLED for (int x = f8_thread(); x < %d; x += %d)", w, p->l.threads);
+    column_of_pair(p);
+    f8_cuda_line(p, "f8_u8 *const to = (f8_u8 *)(a.b%d + column * a.i%d + first);", b, stride);
+    f8_cuda_line(p, "const bool tall = (((f8_u64)to | (f8_u64)(a.i%d * %d)) & 15) == 0;", stride,
+                 bytes);
+    f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
+    f8_cuda_line(p, "    f8_column_store<%d, %d, %lld>(to, memory + %lld, rows, x, tall);", bytes,
+                 p->l.rows, (long long)f8_cuda_tile_pitch(&p->l, bytes), (long long)tile_of(p, n));
+    f8_cuda_close(p);
+}
+
+/* Bytes, in squares of 4 x 4: those of the same columns are neighbours, so that they write a column
+ * together. */
+static void print_square_loop(f8_cuda_printer *p, uint32_t n)
+{
+    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
+    const int down = p->l.rows / 4, squares = step_of(p) / 4 * down;
+    f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", squares, p->l.threads);
+    f8_cuda_line(p, "const int x = y / %d * 4;", down);
+    column_of_pair(p);
+    f8_cuda_line(p, "f8_square_store<%lld>(a.b%d + column * a.i%d + first + y %% %d * 4, a.i%d,",
+                 (long long)f8_cuda_tile_pitch(&p->l, 1), b, stride, down, stride);
+    f8_cuda_line(p, "    memory + %lld, y %% %d * 4, x, %lld - column);", (long long)tile_of(p, n),
+                 down, (long long)p->k->cols);
+    f8_cuda_close(p);
+}
+
 static void store_columns(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         if (!f8_cuda_rows_takes(p, n) || !is_transposed(p, n))
             continue;
         const int32_t b = p->k->instr[n].buffer;
-        const int bytes = f8_cuda_bytes(p->k->buffer[b].dtype), w = step_of(p);
-        f8_cuda_open(p, "for (int x = f8_thread(); x < %d; x += %d)", w, p->l.threads);
-        column_of_pair(p);
-        f8_cuda_line(p, "f8_u8 *const to = (f8_u8 *)(a.b%d + column * a.i%d + first);", b,
-                     p->k->buffer[b].stride);
-        f8_cuda_line(p, "const bool tall = (((f8_u64)to | (f8_u64)(a.i%d * %d)) & 15) == 0;",
-                     p->k->buffer[b].stride, bytes);
-        f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
-        f8_cuda_line(p, "    f8_column_store<%d, %d, %d>(to, memory + %lld, rows, x, tall);", bytes,
-                     p->l.rows, w, (long long)tile_of(p, n));
-        f8_cuda_close(p);
+        const int bytes = f8_cuda_bytes(p->k->buffer[b].dtype);
+        if (bytes == 1 && p->l.rows % 4 == 0) {
+            f8_cuda_open(p, "if (rows == %d && (((f8_u64)a.b%d | (f8_u64)a.i%d) & 3) == 0)",
+                         p->l.rows, b, p->k->buffer[b].stride);
+            print_square_loop(p, n);
+            f8_cuda_close(p);
+            f8_cuda_open(p, "else");
+            print_column_loop(p, n, bytes);
+            f8_cuda_close(p);
+        } else {
+            print_column_loop(p, n, bytes);
+        }
     }
 }
 
@@ -446,26 +375,53 @@ static bool stage_rolls(const f8_cuda_printer *p)
 
 static void print_vectors(f8_cuda_printer *p)
 {
-    const bool ragged = is_ragged(p) && stage_reduces(p->k, p->stage);
+    const bool ragged = is_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
     const bool parts = p->k->cols % p->l.vector != 0;
     f8_cuda_rows_loads(p);
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
     f8_cuda_rows_late_loads(p);
     f8_cuda_rows_declare_taken(p);
+    f8_cuda_rows_declare_handed(p);
     if (ragged && !parts)
         f8_cuda_line(p, "const bool in = n > 0;");
     f8_cuda_open(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
     if (ragged && parts)
         f8_cuda_line(p, "const bool in = e < n;");
     f8_cuda_rows_elements(p);
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (p->needed[n] && f8_kinstr_reduces(&p->k->instr[n]) && p->k->instr[n].stage == p->stage)
-            reduce_element(p, n, ragged);
+    f8_cuda_rows_reduce(p, ragged);
     f8_cuda_close(p);
+    f8_cuda_rows_hand(p);
     f8_cuda_rows_stores(p, is_alone(p) ? NULL : "live");
     print_tiles(p);
     f8_cuda_close(p);
+    f8_cuda_rows_add_handed(p);
+}
+
+/* The vectors of a row that are not in registers at once. Most need no test of bounds and alignment
+ * and have a loop without; what is left, or the whole of a row that is not aligned, comes after. */
+static void print_wide_row(f8_cuda_printer *p)
+{
+    const int sets = p->l.sets, each = step_of(p) * sets;
+    const long long cols = p->l.cols, most = cols / each * each;
+    if (p->l.staged) { /* all rows of the block are in the same columns */
+        f8_cuda_open(p, "for (int at = 0; at < %lld; at += %d)", cols, each);
+        print_vectors(p);
+        f8_cuda_close(p);
+        return;
+    }
+    f8_cuda_line(p, "const int most%d = wide ? %lld : 0;", p->stage, most);
+    f8_cuda_open(p, "F8_ROLLED for (int at = 0; at < most%d; at += %d)", p->stage, each);
+    p->inside = true;
+    print_vectors(p);
+    p->inside = false;
+    f8_cuda_close(p);
+    p->l.sets = 1;
+    f8_cuda_open(p, "F8_ROLLED for (int at = most%d; at < %lld; at += %d)", p->stage, cols,
+                 step_of(p));
+    print_vectors(p);
+    f8_cuda_close(p);
+    p->l.sets = sets;
 }
 
 void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage)
@@ -475,18 +431,14 @@ void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage)
     f8_cuda_line(p, "/* stage %d */", stage);
     if (stage_rolls(p))
         print_sync(p);
-    start_reductions(p);
-    if (p->l.whole)
+    f8_cuda_rows_reduce_begin(p);
+    if (p->l.whole) {
         f8_cuda_scope(p);
-    else
-        f8_cuda_open(p, "for (int at = 0; at < %lld; at += %d)", (long long)p->l.cols,
-                     step_of(p) * p->l.sets);
-    print_vectors(p);
-    f8_cuda_close(p);
-    if (!stage_reduces(p->k, stage))
-        return;
-    if (is_alone(p))
-        finish_in_block(p);
-    else
-        finish_in_warp(p);
+        print_vectors(p);
+        f8_cuda_close(p);
+    } else {
+        print_wide_row(p);
+    }
+    if (f8_cuda_rows_stage_reduces(p->k, stage))
+        f8_cuda_rows_reduce_end(p);
 }

@@ -5,11 +5,17 @@
 
 enum {
     LANES = F8_SUM_LANES,
-    LANE_VECTOR = 8,     /* lanes a thread has when a warp shares a row */
+    LANE_VECTOR = 8, /* lanes a thread has when a warp shares a row */
+    HAND_VECTOR = 4, /* columns a thread of 256 has at once, what is summed being handed on */
+    HAND_BYTES = 64 << 10,
     POINT_THREADS = 256, /* of a block */
     ROW_THREADS = 256,
     STAGED_THREADS = 512,
     STAGED_REGISTERS = 88,
+    STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
+    STAGED_KEPT = 48,        /* values of a row that fit in 64 registers */
+    STAGED_COLUMNS = 24,     /* columns under way at once */
+    STAGED_INSTRS = 24,      /* and instructions beside column sums */
     BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
@@ -189,15 +195,39 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
     }
 }
 
+int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
+{
+    const int64_t row = (int64_t)bytes * l->group * l->vector;
+    return bytes > 1 || l->rows % 4 ? row : row + (l->rows == 8 ? 16 : 8);
+}
+
 static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
 {
-    int64_t column = 0;
+    int64_t all = 0;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const f8_kinstr *i = &k->instr[n];
         if (i->op == F8_K_COLSUM || (i->op == F8_K_STORE && k->buffer[i->buffer].transposed))
-            column += i->op == F8_K_COLSUM ? 4 : f8_cuda_bytes(k->buffer[i->buffer].dtype);
+            all += l->rows * f8_cuda_tile_pitch(l, f8_cuda_bytes(k->buffer[i->buffer].dtype));
     }
-    return column * l->rows * l->group * l->vector;
+    return all;
+}
+
+/* Values to be summed in the stage with the most sums. */
+static int most_sums(const f8_kernel *k)
+{
+    int most = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
+        int count = 0;
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            count += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+static int64_t hand_bytes(const f8_cuda_layout *l)
+{
+    return l->hand_words * 4 * (l->whole ? 1 : 2);
 }
 
 static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
@@ -206,7 +236,7 @@ static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
     l->rows = threads / l->group;
     l->task_rows = k->n_colsums ? F8_COLSUM_BLOCK : l->rows;
     l->tile_at = l->rows * l->near_words * 4;
-    l->shared = l->tile_at + (l->staged ? tile_bytes(k, l) : 0);
+    l->shared = l->tile_at + (l->staged ? tile_bytes(k, l) : hand_bytes(l));
 }
 
 /* About how many registers a thread of a staged kernel takes: addresses and what is under way,
@@ -227,18 +257,82 @@ static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
     return (int)(STAGED_REGISTERS + kept + most);
 }
 
-static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
+/* The vectors of a row, for l->group and l->vector. */
+static void vectors_of(const f8_kernel *k, f8_cuda_layout *l)
 {
-    l->group = group_of(k, l->staged);
-    l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
-    l->split = l->staged && !reduces(k) && !has(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
-    l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
     const int64_t step = l->group * l->vector;
     l->vectors = (l->cols + step - 1) / step;
     l->sets = (int)(l->vectors < sets_of(k, l) ? l->vectors : sets_of(k, l));
     if (l->vectors * l->vector <= WHOLE_COLUMNS && (l->staged || column_stages(k) > 1))
         l->sets = (int)l->vectors;
     l->whole = l->sets == l->vectors;
+}
+
+/* Columns of the widest rows in vectors, where a thread has but one lane of sums. */
+static void widen(const f8_kernel *k, f8_cuda_layout *l)
+{
+    if (l->group < LANES || l->staged || one_row(k))
+        return;
+    l->vector = HAND_VECTOR;
+    vectors_of(k, l);
+    l->hand_words = (int64_t)most_sums(k) * l->group * l->vector * l->sets;
+    if (hand_bytes(l) <= HAND_BYTES)
+        return;
+    l->hand_words = 0;
+    l->vector = 1;
+    vectors_of(k, l);
+}
+
+/* A row that is visited several times should still be in the second level of cache: about half of
+ * it, as each half of the device has its own copy. Not for rows so wide that too few threads would
+ * wait for memory. */
+static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    static const struct {
+        int sm, multiprocessors;
+        int64_t bytes;
+    } device[] = {
+        {89, 142, 24 << 20}, {90, 132, 25 << 20}, {100, 148, 60 << 20}, {120, 188, 48 << 20}};
+    int64_t row = 0;
+    if (l->whole || l->staged || column_stages(k) < 2)
+        return 0;
+    for (uint32_t i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].ext == F8_EXT_FULL && !k->buffer[i].write)
+            row += k->cols * f8_cuda_bytes(k->buffer[i].dtype);
+    for (size_t i = 0; i < sizeof device / sizeof *device; i++) {
+        const int64_t least = (int64_t)device[i].multiprocessors * ROW_THREADS / l->threads;
+        const int64_t blocks = row ? device[i].bytes / (row * l->rows) : 0;
+        if (device[i].sm == target->sm && row)
+            return blocks > least ? blocks : least;
+    }
+    return 0;
+}
+
+/* Blocks of a staged kernel that should be resident, 1024 threads in all, so that some work while
+ * others wait at a barrier: 64 registers a thread. Too few where column sums stay in registers, or
+ * join long arithmetic. */
+static int staged_blocks(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    const int blocks = STAGED_RESIDENT / l->threads;
+    int64_t kept = 0;
+    for (uint32_t s = 0; s < k->n_near; s++)
+        kept += l->near[s] == F8_CUDA_REGISTERS ? l->vectors * l->vector : 0;
+    if (!l->staged || kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS ||
+        l->shared * blocks > shared_most(target))
+        return 1;
+    if (k->n_colsums && (l->whole || k->n_colsums > 1 || k->n_instrs > STAGED_INSTRS))
+        return 1;
+    return blocks;
+}
+
+static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
+{
+    l->split = l->staged && !reduces(k) && !has(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
+    l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
+    l->group = group_of(k, l->staged);
+    l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
+    vectors_of(k, l);
+    widen(k, l);
     choose_near(k, l);
     int threads = l->staged ? STAGED_THREADS : ROW_THREADS;
     while (l->staged && threads > ROW_THREADS && registers_of(k, l) * threads > BLOCK_REGISTERS)
@@ -261,6 +355,8 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
                        "block, %s has %lld",
                        (long long)k->cols, (long long)l->shared, target->name,
                        (long long)shared_most(target));
+    l->min_blocks = staged_blocks(target, k, l);
+    l->max_blocks = blocks_in_cache(target, k, l);
     return F8_OK;
 }
 

@@ -74,11 +74,11 @@ void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n)
 }
 
 /* A load that may be under way with those of the thread's other vectors. Others find their line in
- * a cache, and would only take registers. */
+ * a near cache, and would only take registers; not so in wide rows. */
 static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    return i->ext == F8_EXT_FULL && !i->group && !p->touched[n];
+    return i->ext == F8_EXT_FULL && !i->group && (!p->touched[n] || !(p->l.whole || p->l.staged));
 }
 
 /* Whether LOAD n is done for all vectors before anything else: what stays for the row, what reads
@@ -105,8 +105,8 @@ static void print_loads(f8_cuda_printer *p, bool early)
             f8_cuda_rows_declare_words(p, n);
     }
     for (int scattered = 0; scattered < 2 && any; scattered++)
-        for (int parts = 0; parts < (scattered ? 1 : 2) && due[scattered]; parts++) {
-            if (scattered)
+        for (int parts = 0; parts < (scattered || p->inside ? 1 : 2) && due[scattered]; parts++) {
+            if (scattered || p->inside)
                 f8_cuda_scope(p);
             else
                 f8_cuda_open(p, parts ? "else" : "if (wide && n >= %d)", p->l.vector);
@@ -216,12 +216,16 @@ void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live)
         if (live || same)
             f8_cuda_open(p, "if (%s%s%s)", live ? live : "", live && same ? " && " : "",
                          same ? "row == 0" : "");
-        f8_cuda_open(p, "if (wide && n >= %d)", p->l.vector);
-        print_puts(p, same, NULL);
-        f8_cuda_close(p);
-        f8_cuda_open(p, "else");
-        print_puts(p, same, in_parts(p));
-        f8_cuda_close(p);
+        if (p->inside) {
+            print_puts(p, same, NULL);
+        } else {
+            f8_cuda_open(p, "if (wide && n >= %d)", p->l.vector);
+            print_puts(p, same, NULL);
+            f8_cuda_close(p);
+            f8_cuda_open(p, "else");
+            print_puts(p, same, in_parts(p));
+            f8_cuda_close(p);
+        }
         if (live || same)
             f8_cuda_close(p);
     }

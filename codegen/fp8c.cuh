@@ -69,6 +69,8 @@ F8_DEV float f8_minimum(float a, float b)
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
     return r;
 }
+/* Byte i is byte (selector >> 4 i) & 7 of a (0 to 3) and b (4 to 7). */
+F8_DEV f8_u32 f8_bytes(f8_u32 a, f8_u32 b, f8_u32 selector) { return __byte_perm(a, b, selector); }
 /* Towards zero; out of range saturates, NaN gives 0. */
 F8_DEV f8_i32 f8_to_i32(float x) { return __float2int_rz(x); }
 F8_DEV float f8_from_i32(f8_i32 x) { return __int2float_rn(x); }

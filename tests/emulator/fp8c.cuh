@@ -118,6 +118,14 @@ F8_DEV float f8_minimum(float a, float b)
         return f8_from_bits(f8_bits(a) | f8_bits(b));
     return a < b ? a : b;
 }
+F8_DEV f8_u32 f8_bytes(f8_u32 a, f8_u32 b, f8_u32 selector)
+{
+    const f8_u64 bytes = (f8_u64)b << 32 | a;
+    f8_u32 r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (f8_u32)(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return r;
+}
 F8_DEV f8_i32 f8_to_i32(float x)
 {
     if (x != x)
