@@ -24,8 +24,8 @@ static f8_attr shape_attr(const f8_type *t)
     return F8_INTS(F8_A_SHAPE, v);
 }
 
-/* The same value in storage of its own; the clone number keeps it from being taken for a no-op. */
-static f8_ref copied(f8_graph *g, f8_ref r)
+/* The clone number keeps it from being taken for a no-op. */
+f8_ref f8_legal_copy(f8_graph *g, f8_ref r)
 {
     return f8_make_clone(g, F8_OP_BROADCAST, &r, 1, (f8_attr[]){shape_attr(f8_type_of(g, r))}, 1,
                          COPY_CLONE);
@@ -177,9 +177,9 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
             return r;
     }
     if (n->op == F8_OP_EMBEDDING && has_gaps(to, in[1]))
-        return f8_make(to, n->op, (f8_ref[]){in[0], copied(to, in[1])}, 2, NULL, 0);
+        return f8_make(to, n->op, (f8_ref[]){in[0], f8_legal_copy(to, in[1])}, 2, NULL, 0);
     if (n->op == F8_OP_EMBEDDING_GRAD && has_gaps(to, in[1]))
-        return f8_make(to, n->op, (f8_ref[]){in[0], copied(to, in[1]), in[2]}, 3, NULL, 0);
+        return f8_make(to, n->op, (f8_ref[]){in[0], f8_legal_copy(to, in[1]), in[2]}, 3, NULL, 0);
     if (n->op == F8_OP_TRANSPOSE && moves_nothing(to, n, in))
         return f8_reshape(to, in[0], &n->type);
     if (n->op == F8_OP_RESHAPE && f8_at(to, in[0])->op == F8_OP_RESHAPE)
@@ -216,7 +216,7 @@ static f8_status own_results(f8_func *f)
                                    (f8_attr[]){shape_attr(f8_type_of(g, p->ref))}, 1,
                                    COPY_CLONE + (uint32_t)i);
         else if (f8_op_facts(g->node[base].op)->cls == F8_LEAF)
-            p->ref = copied(g, p->ref);
+            p->ref = f8_legal_copy(g, p->ref);
     }
     return g->diag->status;
 }

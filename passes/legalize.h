@@ -21,4 +21,7 @@ f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph
 /* The node under views (all of which are RESHAPE or SLICE). */
 f8_ref f8_below_views(const f8_graph *g, f8_ref r);
 
+/* The same value in storage of its own. */
+f8_ref f8_legal_copy(f8_graph *g, f8_ref r);
+
 #endif

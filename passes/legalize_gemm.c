@@ -7,7 +7,8 @@
  *                         is a cast
  *   target->fp8_tn        a product of FP8 codes has k as the contiguous axis of both operands: transposed codes.
  *                         The scale is one number for the tensor, so the transpose's codes are the codes'
- *                         transpose, and hash-consing makes one of a transpose wanted twice */
+ *                         transpose, and hash-consing makes one of a transpose wanted twice
+ *   target->fp8_multiple  a part of a tensor of codes whose first byte or rows are not so aligned is copied */
 #include "passes/legalize.h"
 
 /* ---- roundings on the way in ---- */
@@ -61,6 +62,25 @@ static f8_ref exchanged(f8_graph *g, f8_ref r)
         f8_set_name(g, turned, full ? full : "");
     }
     return turned;
+}
+
+/* Whether r is a view that begins, or whose rows begin, where no FP8 GEMM can read them. Rows that storage
+ * pads begin at multiples anyway, so this may ask for a copy too many, never for one too few. */
+static bool is_misaligned(const f8_legalizer *l, const f8_graph *g, f8_ref r)
+{
+    const int64_t by = l->target->fp8_multiple;
+    for (; g->node[r].op == F8_OP_RESHAPE || g->node[r].op == F8_OP_SLICE; r = g->node[r].in[0]) {
+        if (g->node[r].op != F8_OP_SLICE)
+            continue;
+        const f8_type *t = f8_type_of(g, g->node[r].in[0]);
+        const int64_t axis = f8_attr_i(g, r, F8_A_AXIS), at = axis < 0 ? axis + t->rank : axis;
+        int64_t offset = f8_attr_i(g, r, F8_A_START) * (int64_t)f8_dtype_size(t->dtype);
+        for (int64_t i = at + 1; i < t->rank; i++)
+            offset *= t->dim[i];
+        if (offset % by || (at == t->rank - 1 && f8_type_columns(t) % by))
+            return true;
+    }
+    return false;
 }
 
 /* Whether the target has this FP8 GEMM at all; else the message is written. A linear's sizes were
@@ -134,6 +154,11 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
         default: break;
         }
     }
+    for (int i = 0; fp8 && l->target->kind == F8_TARGET_CUDA && i < 2; i++)
+        if (is_misaligned(l, to, operand[i * b])) {
+            operand[i * b] = f8_legal_copy(to, operand[i * b]);
+            changed = true;
+        }
     if (!changed)
         return 0;
     const f8_ref r = f8_make_clone(to, n->op, operand, (int)n->n_in, attr, n_attrs, n->clone);

@@ -96,6 +96,21 @@ static const struct {
      "  %a.t = transpose(%a) {perm = [1, 0]}\n"
      "  %1 = scaled_matmul(%a, %s, %a.t, %s) {transpose_b = true, to = bf16}\n"
      "  %2 = scaled_matmul(%a.t, %s, %a, %s) {transpose_b = true}\n  return %1, %2\n"},
+    /* a part that begins at no multiple of 16 bytes, or whose rows don't, is copied */
+    {"sm_90a",
+     "func forward(%a: f8e4m3[16, 48], %b: f8e4m3[16, 40], %s: f32[]) -> "
+     "(%x: f32[16, 16], %y: f32[16, 16]) {\n"
+     "  %a1 = slice(%a) {axis = 1, start = 16, stop = 48}\n"
+     "  %a2 = slice(%a) {axis = 1, start = 3, stop = 35}\n"
+     "  %b1 = slice(%b) {axis = 1, stop = 32}\n"
+     "  return scaled_matmul(%a1, %s, %a2, %s) {transpose_b = true}, "
+     "scaled_matmul(%a1, %s, %b1, %s) {transpose_b = true}\n}\n",
+     "  %a1 = slice(%a) {start = 16, stop = 48}\n"
+     "  %a2 = slice(%a) {start = 3, stop = 35}\n  %b1 = slice(%b) {stop = 32}\n"
+     "  %1 = broadcast#27751(%a2) {shape = [16, 32]}\n"
+     "  %2 = scaled_matmul(%a1, %s, %1, %s) {transpose_b = true}\n"
+     "  %3 = broadcast#27751(%b1) {shape = [16, 32]}\n"
+     "  %4 = scaled_matmul(%a1, %s, %3, %s) {transpose_b = true}\n  return %2, %4\n"},
     {"sm_100a",
      "func forward(%a: f8e4m3[16, 32], %b: f8e4m3[32, 48], %s: f32[]) -> (%x: f32[16, 48]) {\n"
      "  return scaled_matmul(%a, %s, %b, %s)\n}\n",
