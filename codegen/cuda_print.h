@@ -18,9 +18,8 @@
 
 enum {
     F8_CUDA_WARP = 32,
-    F8_CUDA_NEAR_MAX = 64,     /* more slots than this are computed again */
-    F8_CUDA_PARAM_WORDS = 512, /* 4096 bytes of parameters: what every driver takes */
-    F8_CUDA_SPLIT = 256        /* columns of a task where rows are split */
+    F8_CUDA_NEAR_MAX = 64, /* more slots than this are computed again */
+    F8_CUDA_SPLIT = 256    /* columns of a task where rows are split */
 };
 
 /* How a value kept near is kept. AGAIN: it isn't, it is computed again, which gives the same bits.

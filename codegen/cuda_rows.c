@@ -12,6 +12,8 @@
  * nothing likewise around all tasks: in place, all threads have then read it. */
 #include "codegen/cuda_rows.h"
 
+#include "runtime/plan.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +26,7 @@ static uint32_t instance_words(const f8_kernel *k)
 
 uint32_t f8_cuda_rows_most_instances(const f8_kernel *k)
 {
-    return (F8_CUDA_PARAM_WORDS - 1) / instance_words(k);
+    return (F8_MULTI_WORDS - 1) / instance_words(k);
 }
 
 static void print_params(f8_cuda_printer *p, const char *symbol)
@@ -349,10 +351,10 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
                             const char *symbol, f8_cuda_launch *out, f8_diag *d)
 {
     f8_cuda_printer p = {.t = t, .k = k, .arena = t->arena, .multi = multi};
-    if (instance_words(k) + multi > F8_CUDA_PARAM_WORDS)
+    if (instance_words(k) + multi > F8_MULTI_WORDS)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a kernel of %u buffers and %u integers: a launch takes %d in all",
-                       k->n_buffers, k->n_ints, F8_CUDA_PARAM_WORDS - 1);
+                       k->n_buffers, k->n_ints, F8_MULTI_WORDS - 1);
     F8_TRY(f8_cuda_rows_layout(target, k, &p.l, d));
     p.needed = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.raw = F8_NEW_ARRAY(t->arena, uint8_t, k->n_instrs + 1);
