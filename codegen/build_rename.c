@@ -173,9 +173,7 @@ static int64_t room_of(const f8_build_temp *t)
 
 static int by_first(const void *x, const void *y)
 {
-    const f8_build_temp *a, *b;
-    memcpy(&a, x, sizeof a);
-    memcpy(&b, y, sizeof b);
+    const f8_build_temp *a = *(f8_build_temp *const *)x, *b = *(f8_build_temp *const *)y;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
     return a < b ? -1 : a > b; /* of one array */

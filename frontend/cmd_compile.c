@@ -110,11 +110,11 @@ static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
 }
 
 /* A write that failed is found here, also an early one that fclose would pass over. */
-static bool finish_file(FILE *to)
+static bool finish_file(FILE *to, bool close)
 {
     const bool whole = !fflush(to) && !ferror(to);
     const int error = errno;
-    const bool closed = to == stdout || !fclose(to);
+    const bool closed = !close || !fclose(to);
     if (!whole)
         errno = error;
     return whole && closed;
@@ -133,7 +133,7 @@ static int put(const cli *c, const fp8c_program *p, cli_json *json)
     } else if (to) {
         write_image(p, kind, to);
     }
-    if (to && finish_file(to))
+    if (to && finish_file(to, c->output != NULL))
         return CLI_DONE;
     fprintf(stderr, "%s: error: %s\n", c->output ? c->output : "stdout",
             errno ? strerror(errno) : "not all was written");
