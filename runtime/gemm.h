@@ -11,7 +11,7 @@
  * one rounding; when accumulating, or in bf16, the sum of each chunk of k (a thousand or so), which
  * is then added to C. Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles
  * and k into chunks by shape, each a single-threaded oneDNN call, so thread count and timing never
- * show.
+ * show. Where the algorithm is onednn-bf16, a subnormal factor counts as zero: AMX multiplies so.
  *
  * Operands are packed through the workspace; a run allocates nothing itself, oneDNN does inside
  * (see gemm_onednn.h). */
