@@ -55,6 +55,20 @@ static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag
 
 /* ---- the target ---- */
 
+/* The names of all targets, or of those for a device, into `names`, which is returned. */
+static const char *list_targets(char *names, size_t size, bool devices)
+{
+    size_t n = 0;
+    const char *name;
+    names[0] = 0;
+    for (int i = 0; (name = fp8c_target_name(i)) && n < size; i++) {
+        const f8_target *t = f8_target_by_name(name);
+        if (!devices || (t && t->kind == F8_TARGET_CUDA))
+            n += (size_t)snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
+    }
+    return names;
+}
+
 /* What the GPU present is, and whether it can run `wanted` (NULL: whatever it is). */
 static f8_status ask_device(fp8c_program *p, int ordinal, const f8_target *wanted, const f8_target **out,
                             f8_diag *diag)
@@ -64,13 +78,10 @@ static f8_status ask_device(fp8c_program *p, int ordinal, const f8_target *wante
     F8_TRY(f8_cuda_device_facts(p->cuda, &facts, diag));
     *out = f8_target_for_sm(facts.sm);
     if (!*out) {
-        char names[256] = "";
-        for (size_t i = 0, n = 0; f8_target_at(i) && n < sizeof names; i++)
-            if (f8_target_at(i)->kind == F8_TARGET_CUDA)
-                n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", f8_target_at(i)->name);
+        char names[256];
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "device %d, %s, has compute capability %d.%d: there are targets for %s only", ordinal,
-                       facts.name, facts.sm / 10, facts.sm % 10, names);
+                       facts.name, facts.sm / 10, facts.sm % 10, list_targets(names, sizeof names, true));
     }
     if (wanted && wanted != *out)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
@@ -79,22 +90,16 @@ static f8_status ask_device(fp8c_program *p, int ordinal, const f8_target *wante
     return F8_OK;
 }
 
-static f8_status no_target(const char *name, f8_diag *diag)
-{
-    char names[256] = "";
-    for (size_t i = 0, n = 0; fp8c_target_name((int)i) && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", fp8c_target_name((int)i));
-    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are %s", name, names);
-}
-
 /* The row of the target asked for; for a CUDA one also p->cuda. */
 static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
 {
     const char *name = o->target ? o->target : "cpu";
     const f8_target *t = f8_target_by_name(name);
     const bool present = !strcmp(name, "cuda");
+    char names[256];
     if (!t && !present)
-        return no_target(name, diag);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are %s", name,
+                       list_targets(names, sizeof names, false));
     p->unit.options.target = t;
     if (t && t->kind != F8_TARGET_CUDA)
         return F8_OK;

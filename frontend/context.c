@@ -133,7 +133,8 @@ static size_t paths_size(const f8_cuda_paths *paths)
     return n;
 }
 
-/* Into the room behind the context. */
+/* Into the room behind the context: with a second allocation, its failure would have no context to keep
+ * its message in. */
 static void copy_paths(fp8c_context *ctx, const f8_cuda_paths *paths)
 {
     char *to = (char *)(ctx + 1);

@@ -99,8 +99,20 @@ static double cpu_seconds(const f8_instance *i, uint32_t func, uint32_t step)
 f8_status f8_instance_create_cpu(f8_instance *i, const f8_module *module, const f8_plan *plan,
                                  const f8_exec_options *options, f8_diag *diag)
 {
-    static const f8_instance_kind kind = {cpu_destroy, cpu_var, host_read, host_write, cpu_init, cpu_port,
-                                          cpu_bind,    cpu_run, host_wait, cpu_info,   cpu_seconds, no_algorithm};
+    static const f8_instance_kind kind = {
+        .destroy = cpu_destroy,
+        .var = cpu_var,
+        .read = host_read,
+        .write = host_write,
+        .init = cpu_init,
+        .port = cpu_port,
+        .bind = cpu_bind,
+        .run = cpu_run,
+        .wait = host_wait,
+        .info = cpu_info,
+        .step_seconds = cpu_seconds,
+        .algorithm = no_algorithm,
+    };
     *i = (f8_instance){.module = module};
     return created(i, &kind, f8_exec_create(plan, options, &i->cpu, diag));
 }
@@ -173,9 +185,20 @@ static const char *cuda_algorithm(const f8_instance *i, uint32_t func, uint32_t 
 f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const f8_plan *plan,
                                   f8_cuda *cuda, const f8_cuda_exec_options *options, f8_diag *diag)
 {
-    static const f8_instance_kind kind = {cuda_destroy, cuda_var, cuda_read, cuda_write, cuda_init, cuda_port,
-                                          cuda_bind,    cuda_run, cuda_wait, cuda_info,  cuda_seconds,
-                                          cuda_algorithm};
+    static const f8_instance_kind kind = {
+        .destroy = cuda_destroy,
+        .var = cuda_var,
+        .read = cuda_read,
+        .write = cuda_write,
+        .init = cuda_init,
+        .port = cuda_port,
+        .bind = cuda_bind,
+        .run = cuda_run,
+        .wait = cuda_wait,
+        .info = cuda_info,
+        .step_seconds = cuda_seconds,
+        .algorithm = cuda_algorithm,
+    };
     *i = (f8_instance){.module = module};
     return created(i, &kind, f8_cuda_exec_create(plan, cuda, options, &i->cuda, diag));
 }
@@ -276,8 +299,19 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module,
                                        const f8_allocator *allocator, f8_diag *diag)
 {
     static const f8_instance_kind kind = {
-        reference_destroy, reference_var, host_read,      host_write,       reference_init,
-        reference_port,    reference_bind, reference_run, host_wait, reference_info, reference_seconds, no_algorithm};
+        .destroy = reference_destroy,
+        .var = reference_var,
+        .read = host_read,
+        .write = host_write,
+        .init = reference_init,
+        .port = reference_port,
+        .bind = reference_bind,
+        .run = reference_run,
+        .wait = host_wait,
+        .info = reference_info,
+        .step_seconds = reference_seconds,
+        .algorithm = no_algorithm,
+    };
     *i = (f8_instance){.module = module, .allocator = *allocator};
     f8_arena_init(&i->memory, allocator);
     return created(i, &kind, reference_allocate(i, diag));
