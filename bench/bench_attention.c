@@ -7,6 +7,7 @@
  * -K key/value heads, -f f32 instead of bf16. The default is one layer of GPT-2 124M. */
 #include "codegen/cpu_attention.h"
 #include "codegen/link.h"
+#include "ir/clock.h"
 #include "runtime/blob.h"
 #include "runtime/pool.h"
 
@@ -14,15 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- the peak: chains of fused multiply-adds, compiled as the kernels are ---- */
 
@@ -91,13 +84,13 @@ static bool make_attention(job *j, const f8_llvm *llvm, const f8_attention_desc 
     f8_llvm_module *m;
     f8_object o;
     f8_link_image image;
-    double start = seconds();
+    double start = f8_seconds_now();
     if (f8_llvm_module_begin(&m, llvm, "attention", d) ||
         f8_cpu_attention_emit(m, x, backward, "attention", j->phase, &j->n_phases, d) ||
         f8_llvm_module_compile(m, &arena, &o, d) || f8_link(&o, 1, &arena, &image, d) ||
         f8_blob_map(&j->blob, image.bytes, image.size, image.code_size, d))
         return false;
-    j->compile_seconds = seconds() - start;
+    j->compile_seconds = f8_seconds_now() - start;
     j->code_size = image.code_size;
     j->flops = f8_attention_flops(x, backward);
     for (int p = 0; p < j->n_phases; p++) {
@@ -118,12 +111,12 @@ static void run_tasks(void *user, int thread, int64_t begin, int64_t end)
 
 static void time_once(job *j, f8_pool *pool)
 {
-    double start = seconds();
+    double start = f8_seconds_now();
     if (!j->n_phases)
         f8_pool_run(pool, run_peak, j, f8_pool_threads(pool));
     for (j->running = 0; j->running < j->n_phases; j->running++)
         f8_pool_run(pool, run_tasks, j, j->phase[j->running].n_tasks);
-    j->best = fmin(j->best, seconds() - start);
+    j->best = fmin(j->best, f8_seconds_now() - start);
 }
 
 static void report(const char *name, const job *j, double peak)
@@ -174,8 +167,8 @@ static bool bench(const f8_llvm *llvm, f8_pool *pool, const f8_attention_desc *x
         for (int k = 0; k < 3; k++)
             for (int i = 0; i < TENSORS; i++)
                 jobs[k].args[i] = memory + bytes * (size_t)i, jobs[k].scratch = room;
-        double start = seconds();
-        for (int i = 0; i < 10 || seconds() - start < 3.0; i++)
+        double start = f8_seconds_now();
+        for (int i = 0; i < 10 || f8_seconds_now() - start < 3.0; i++)
             for (int k = 0; k < 3; k++)
                 time_once(&jobs[k], pool);
         double rate = peak->flops / peak->best;

@@ -1,18 +1,11 @@
 /* Compiling a module: options, passes, plan, and what the program runs on. See fp8c.h. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "frontend/parse.h"
 #include "frontend/program.h"
+#include "ir/clock.h"
 #include "passes/copy.h"
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A copy that passes may rewrite, so that one module compiles many times. */
 static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag, f8_module **out)
@@ -199,7 +192,7 @@ static f8_status create_instance(fp8c_program *p, const fp8c_compile_options *o,
 static f8_status build_program(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
                                f8_diag *diag)
 {
-    const double start = seconds_now();
+    const double start = f8_seconds_now();
     p->unit = (f8_unit){.arena = &p->arena, .diag = diag};
     F8_TRY(choose_target(p, o, diag));
     F8_TRY(read_options(p, o, diag));
@@ -208,7 +201,7 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
     if (p->unit.options.target->kind != F8_TARGET_REFERENCE)
         F8_TRY(build_plan(p, diag));
     F8_TRY(create_instance(p, o, diag));
-    p->compile_seconds = seconds_now() - start;
+    p->compile_seconds = f8_seconds_now() - start;
     return F8_OK;
 }
 

@@ -6,7 +6,8 @@
 #include "passes/pass.h"
 
 #include <string.h>
-#include <time.h>
+
+#include "ir/clock.h"
 
 /* ---- facts about a unit that passes establish or break ---- */
 
@@ -53,13 +54,6 @@ const f8_target *f8_unit_target(const f8_unit *u)
     return u->options.target ? u->options.target : f8_target_by_name("cpu");
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static uint32_t count_nodes(const f8_module *m)
 {
     uint32_t n = 0;
@@ -76,11 +70,11 @@ static bool ends_here(const f8_unit *u, size_t next)
 
 static f8_status run_one(f8_unit *u, size_t i)
 {
-    const double start = seconds_now();
+    const double start = f8_seconds_now();
     F8_TRY(passes[i].run(u));
     F8_TRY(f8_arena_status(u->arena, u->diag));
     F8_TRY(f8_arena_status(u->module->arena, u->diag));
-    const double end = seconds_now();
+    const double end = f8_seconds_now();
     F8_TRY(f8_verify(u->module, u->diag));
     if (u->n_times < F8_MAX_PASSES)
         u->time[u->n_times++] =

@@ -3,8 +3,8 @@
 
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "ir/clock.h"
 #include "runtime/blob.h"
 #include "runtime/copy.h"
 
@@ -332,25 +332,18 @@ static f8_status run_step(f8_exec *x, const live_step *l)
     return F8_ERR_INTERNAL;
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
 {
     live_func *f = &x->func[func];
     const uint32_t n = x->plan->func[func].n_steps;
     for (uint32_t i = 0; i < n; i++) {
-        const double start = x->profile ? seconds_now() : 0;
+        const double start = x->profile ? f8_seconds_now() : 0;
         const f8_status status = run_step(x, &f->step[i]);
         if (status != F8_OK)
             return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed", f->step[i].step->name,
                            x->plan->func[func].name);
         if (x->profile)
-            f->step[i].seconds += seconds_now() - start;
+            f->step[i].seconds += f8_seconds_now() - start;
     }
     return F8_OK;
 }
