@@ -3,16 +3,10 @@
 #include "codegen/build_parts.h"
 
 #include <string.h>
-#include <time.h>
+
+#include "ir/clock.h"
 
 enum { ALIGN = 64 };
-
-double f8_build_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int64_t align_up(int64_t n)
 {
@@ -338,7 +332,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     if (!b.target)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "there are no plans for target '%s'",
                        facts->name);
-    const double start = f8_build_now();
+    const double start = f8_seconds_now();
     if (b.target->begin)
         F8_TRY(b.target->begin(&b));
     F8_TRY(build_vars(&b));
@@ -346,7 +340,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     F8_TRY(build_funcs(&b));
     if (options->stats)
         *options->stats =
-            (f8_build_stats){.describe = f8_build_now() - start, .drafts = b.drafts};
+            (f8_build_stats){.describe = f8_seconds_now() - start, .drafts = b.drafts};
     if (b.n_units)
         F8_TRY(b.target->compile(&b));
     F8_TRY(finish_steps(&b));

@@ -4,34 +4,23 @@
  * order, so the blob's bytes depend neither on threads nor on timing. */
 #include "codegen/build_parts.h"
 
+#include "codegen/build_threads.h"
 #include "codegen/cpu_rows.h"
 #include "codegen/cpu_scatter.h"
 #include "codegen/link.h"
+#include "ir/clock.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 4, MOST_THREADS = 16 };
+enum { BATCH = 4 };
 
-typedef struct pool {
+typedef struct compilation {
     f8_build *b;
     const f8_llvm *llvm;
     f8_object *object; /* by batch */
     uint32_t n_batches;
-    atomic_uint next;
-    atomic_bool failed;
-} pool;
-
-typedef struct worker {
-    pool *p;
-    f8_arena arena; /* its objects, until linked */
-    f8_diag diag;
-    f8_status status;
-    pthread_t thread;
-    bool started;
-} worker;
+} compilation;
 
 static f8_status emit(f8_llvm_module *m, f8_build_unit *u, uint32_t number, f8_arena *arena,
                       f8_diag *d)
@@ -50,59 +39,31 @@ static f8_status emit(f8_llvm_module *m, f8_build_unit *u, uint32_t number, f8_a
     return f8_cpu_rows_emit(m, u->kernel, symbol, arena, d);
 }
 
-static f8_status compile_batch(worker *w, uint32_t batch)
+static f8_status compile_batch(void *user, uint32_t batch, f8_arena *arena, f8_diag *d)
 {
-    f8_build *b = w->p->b;
+    const compilation *c = user;
+    f8_build *b = c->b;
     const uint32_t begin = batch * BATCH;
     const uint32_t end = begin + BATCH < b->n_units ? begin + BATCH : b->n_units;
-    const double start = f8_build_now();
+    const double start = f8_seconds_now();
     f8_llvm_module *m;
-    F8_TRY(f8_llvm_module_begin(&m, w->p->llvm, "fp8c", &w->diag));
+    F8_TRY(f8_llvm_module_begin(&m, c->llvm, "fp8c", d));
     f8_status s = F8_OK;
     for (uint32_t i = begin; i < end && s == F8_OK; i++)
-        s = emit(m, &b->unit[i], i, &w->arena, &w->diag);
+        s = emit(m, &b->unit[i], i, arena, d);
     if (s == F8_OK)
-        s = f8_llvm_module_compile(m, &w->arena, &w->p->object[batch], &w->diag);
+        s = f8_llvm_module_compile(m, arena, &c->object[batch], d);
     f8_llvm_module_end(m);
     for (uint32_t i = begin; i < end; i++) /* LLVM compiles a module as one */
-        b->unit[i].seconds = (f8_build_now() - start) / (end - begin);
+        b->unit[i].seconds = (f8_seconds_now() - start) / (end - begin);
     return s;
 }
 
-static void *work(void *user)
+static f8_status link_blob(compilation *c)
 {
-    worker *w = user;
-    while (!atomic_load(&w->p->failed)) {
-        const uint32_t batch = atomic_fetch_add(&w->p->next, 1);
-        if (batch >= w->p->n_batches)
-            break;
-        w->status = compile_batch(w, batch);
-        if (w->status != F8_OK)
-            atomic_store(&w->p->failed, true);
-    }
-    return NULL;
-}
-
-/* The first worker is this thread; others that can't be started leave it their share. */
-static f8_status run_workers(pool *p, worker *w, int n)
-{
-    for (int i = 1; i < n; i++)
-        w[i].started = pthread_create(&w[i].thread, NULL, work, &w[i]) == 0;
-    work(&w[0]);
-    for (int i = 1; i < n; i++)
-        if (w[i].started)
-            pthread_join(w[i].thread, NULL);
-    for (int i = 0; i < n; i++)
-        if (w[i].status != F8_OK)
-            return f8_fail(p->b->diag, w[i].status, w[i].diag.loc, "%s", w[i].diag.text);
-    return F8_OK;
-}
-
-static f8_status link_blob(pool *p)
-{
-    f8_build *b = p->b;
+    f8_build *b = c->b;
     f8_link_image image;
-    F8_TRY(f8_link(p->object, p->n_batches, b->arena, &image, b->diag));
+    F8_TRY(f8_link(c->object, c->n_batches, b->arena, &image, b->diag));
     b->plan->blob = image.bytes;
     b->plan->blob_bytes = (int64_t)image.size;
     b->plan->blob_code_bytes = (int64_t)image.code_size;
@@ -117,34 +78,36 @@ static f8_status link_blob(pool *p)
     return F8_OK;
 }
 
+static f8_status compile_all(compilation *c)
+{
+    f8_build *b = c->b;
+    f8_build_stats *stats = b->options->stats;
+    f8_build_threads t = {.compile = compile_batch, .user = c, .n_batches = c->n_batches};
+    c->object = F8_NEW_ARRAY(b->arena, f8_object, c->n_batches);
+    if (!c->object)
+        return f8_arena_status(b->arena, b->diag);
+    f8_status s = f8_build_threads_run(&t, b->options, &(uint32_t){0}, b->diag);
+    const double compiled = f8_seconds_now();
+    if (s == F8_OK)
+        s = link_blob(c);
+    if (s == F8_OK && stats)
+        stats->link = f8_seconds_now() - compiled;
+    f8_build_threads_end(&t);
+    return s;
+}
+
 static f8_status compile(f8_build *b)
 {
     const f8_build_options *o = b->options;
     f8_llvm *llvm;
-    const double start = f8_build_now();
+    const double start = f8_seconds_now();
     const f8_llvm_options lo = {.library = o->llvm, .cpu = o->cpu, .allocator = o->allocator};
     F8_TRY(f8_llvm_load(&llvm, &lo, b->diag));
-    pool p = {.b = b, .llvm = llvm, .n_batches = (b->n_units + BATCH - 1) / BATCH};
-    p.object = F8_NEW_ARRAY(b->arena, f8_object, p.n_batches);
-    int n = o->threads > 0 ? o->threads : 2;
-    n = n > MOST_THREADS ? MOST_THREADS : n;
-    worker w[MOST_THREADS];
-    memset(w, 0, sizeof w);
-    for (int i = 0; i < n; i++) {
-        w[i].p = &p;
-        f8_arena_init(&w[i].arena, o->allocator);
-    }
-    f8_status s = p.object ? run_workers(&p, w, n) : f8_arena_status(b->arena, b->diag);
-    const double compiled = f8_build_now();
-    if (s == F8_OK)
-        s = link_blob(&p);
-    if (s == F8_OK && o->stats) {
-        o->stats->compile = compiled - start;
-        o->stats->link = f8_build_now() - compiled;
-    }
+    compilation c = {.b = b, .llvm = llvm, .n_batches = (b->n_units + BATCH - 1) / BATCH};
+    const f8_status s = compile_all(&c);
+    if (s == F8_OK && o->stats)
+        o->stats->compile = f8_seconds_now() - start - o->stats->link;
     b->plan->n_kernels = b->n_units;
-    for (int i = 0; i < n; i++)
-        f8_arena_end(&w[i].arena);
     f8_llvm_free(llvm);
     return s;
 }

@@ -180,6 +180,5 @@ const f8_place *f8_build_place(const f8_build *b, f8_ref r);
 const f8_type *f8_build_type(const f8_build *b, f8_ref r);
 f8_ref f8_build_only_node(const f8_group *g); /* of a group that is no row program */
 f8_status f8_build_broken(f8_build *b, f8_ref at, const char *what);
-double f8_build_now(void); /* seconds, for statistics */
 
 #endif

@@ -7,17 +7,17 @@
 #include "codegen/cuda_build.h"
 
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/build_threads.h"
 #include "codegen/cuda_copy.h"
 #include "codegen/cuda_scatter.h"
+#include "ir/clock.h"
 #include "runtime/cuda.h"
 
-enum { MOST_THREADS = 16, BATCH_CHARACTERS = 24000 };
+enum { BATCH_CHARACTERS = 24000 };
 
 /* Which codes an image is made of, and what came of compiling it. */
 typedef struct batch {
@@ -27,26 +27,14 @@ typedef struct batch {
     double seconds;
 } batch;
 
-typedef struct pool {
+typedef struct compilation {
     f8_build *b;
     f8_cuda_code **code;
     uint32_t n_codes;
     batch *batch;
     uint32_t *order; /* in which batches are taken up: what takes longest first */
     uint32_t n_batches;
-    atomic_uint next;
-    atomic_bool failed;
-} pool;
-
-typedef struct worker {
-    pool *p;
-    f8_arena arena; /* results, until they are the plan's */
-    f8_diag diag;
-    f8_status status;
-    uint32_t failed; /* the batch that did */
-    pthread_t thread;
-    bool started;
-} worker;
+} compilation;
 
 /* ---- texts ---- */
 
@@ -121,14 +109,14 @@ static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
     return F8_OK;
 }
 
-static bool is_long(const pool *p, uint32_t code)
+static bool is_long(const compilation *p, uint32_t code)
 {
     return p->b->unit[p->code[code]->unit].kind == F8_UNIT_ATTENTION;
 }
 
 /* Whether code `next` is of another batch than `a`. Attention takes the compiler a second or two:
  * it is a batch of its own. */
-static bool is_full(const pool *p, const batch *a, uint32_t next)
+static bool is_full(const compilation *p, const batch *a, uint32_t next)
 {
     const f8_build_options *o = p->b->options;
     if (next == p->n_codes)
@@ -140,7 +128,7 @@ static bool is_full(const pool *p, const batch *a, uint32_t next)
     return o->batch ? a->end - a->begin >= o->batch : a->text.n >= BATCH_CHARACTERS;
 }
 
-static f8_status emit_all(pool *p)
+static f8_status emit_all(compilation *p)
 {
     f8_build *b = p->b;
     for (uint32_t i = 0; i < p->n_codes; i++) {
@@ -162,7 +150,7 @@ static f8_status emit_all(pool *p)
 }
 
 /* The forms that steps launch, and how often, in order of units. */
-static f8_status list_codes(pool *p)
+static f8_status list_codes(compilation *p)
 {
     f8_build *b = p->b;
     p->code = F8_NEW_ARRAY(b->arena, f8_cuda_code *, 2 * b->n_units + 1);
@@ -188,38 +176,23 @@ static f8_status list_codes(pool *p)
 
 /* ---- compiling ---- */
 
-static f8_status compile_batch(worker *w, uint32_t index)
+static f8_status compile_batch(void *user, uint32_t index, f8_arena *arena, f8_diag *d)
 {
-    const f8_build *b = w->p->b;
-    batch *a = &w->p->batch[index];
-    const double start = f8_build_now();
+    const compilation *p = user;
+    const f8_build *b = p->b;
+    batch *a = &p->batch[index];
+    const double start = f8_seconds_now();
     char name[32];
     snprintf(name, sizeof name, "fp8c_%u.cu", index);
     const f8_status s =
         f8_cuda_compile(b->options->cuda, a->text.s, name, f8_cuda_header, "fp8c.cuh",
-                        b->facts->name, b->options->want_ptx, &w->arena, &a->result, &w->diag);
-    a->seconds = f8_build_now() - start;
+                        b->facts->name, b->options->want_ptx, arena, &a->result, d);
+    a->seconds = f8_seconds_now() - start;
     return s;
 }
 
-static void *work(void *user)
-{
-    worker *w = user;
-    while (!atomic_load(&w->p->failed)) {
-        const uint32_t turn = atomic_fetch_add(&w->p->next, 1);
-        if (turn >= w->p->n_batches)
-            break;
-        const uint32_t index = w->p->order[turn];
-        w->status = compile_batch(w, index);
-        w->failed = index;
-        if (w->status != F8_OK)
-            atomic_store(&w->p->failed, true);
-    }
-    return NULL;
-}
-
 /* The kernel whose text has this place of the compiler's first error, or that ptxas names. */
-static const f8_cuda_code *culprit(const pool *p, const batch *a, const char *log)
+static const f8_cuda_code *culprit(const compilation *p, const batch *a, const char *log)
 {
     const char *error = log ? strstr(log, "error") : NULL;
     if (!error)
@@ -239,32 +212,16 @@ static const f8_cuda_code *culprit(const pool *p, const batch *a, const char *lo
     return p->code[a->begin];
 }
 
-static f8_status failure(pool *p, const worker *w)
+static f8_status failure(const compilation *p, uint32_t index, const f8_diag *why)
 {
     f8_build *b = p->b;
-    const batch *a = &p->batch[w->failed];
-    if (w->status != F8_ERR_INTERNAL)
-        return f8_fail(b->diag, w->status, w->diag.loc, "%s", w->diag.text);
+    const batch *a = &p->batch[index];
+    if (why->status != F8_ERR_INTERNAL)
+        return f8_fail(b->diag, why->status, why->loc, "%s", why->text);
     const f8_cuda_code *code = culprit(p, a, a->result.log);
     const f8_build_unit *u = &b->unit[code->unit];
-    return f8_fail(b->diag, w->status, u->loc, "kernel '%s' (%s): %s", u->name,
-                   code->parts.launch[0].symbol, w->diag.text);
-}
-
-/* The first worker is this thread; others that can't be started leave it their share. */
-static f8_status run_workers(pool *p, worker *w, int n)
-{
-    for (int i = 1; i < n; i++)
-        w[i].started = pthread_create(&w[i].thread, NULL, work, &w[i]) == 0;
-    work(&w[0]);
-    for (int i = 1; i < n; i++)
-        if (w[i].started)
-            pthread_join(w[i].thread, NULL);
-    const worker *first = NULL; /* of those that failed, the one with the lowest batch */
-    for (int i = 0; i < n; i++)
-        if (w[i].status != F8_OK && (!first || w[i].failed < first->failed))
-            first = &w[i];
-    return first ? failure(p, first) : F8_OK;
+    return f8_fail(b->diag, why->status, u->loc, "kernel '%s' (%s): %s", u->name,
+                   code->parts.launch[0].symbol, why->text);
 }
 
 static f8_status take_image(f8_build *b, const batch *a, f8_image *to, f8_build_image *info)
@@ -280,7 +237,7 @@ static f8_status take_image(f8_build *b, const batch *a, f8_image *to, f8_build_
     return F8_OK;
 }
 
-static f8_status take_images(pool *p)
+static f8_status take_images(compilation *p)
 {
     f8_build *b = p->b;
     b->plan->image = F8_NEW_ARRAY(b->arena, f8_image, p->n_batches);
@@ -295,28 +252,22 @@ static f8_status take_images(pool *p)
     return F8_OK;
 }
 
-static f8_status compile_all(pool *p)
+static f8_status compile_all(compilation *p)
 {
     f8_build *b = p->b;
     F8_TRY(f8_cuda_nvrtc(b->options->cuda, &(int){0}, b->diag)); /* loaded once, before threads */
-    int n = b->options->threads > 0 ? b->options->threads : 2;
-    n = n > MOST_THREADS ? MOST_THREADS : n;
-    worker w[MOST_THREADS];
-    memset(w, 0, sizeof w);
-    for (int i = 0; i < n; i++) {
-        w[i].p = p;
-        f8_arena_init(&w[i].arena, b->options->allocator);
-    }
-    f8_status s = run_workers(p, w, n);
-    if (s == F8_OK)
-        s = take_images(p);
-    for (int i = 0; i < n; i++)
-        f8_arena_end(&w[i].arena);
+    f8_build_threads t = {
+        .compile = compile_batch, .user = p, .n_batches = p->n_batches, .order = p->order};
+    f8_diag why = {0};
+    uint32_t failed = 0;
+    f8_status s = f8_build_threads_run(&t, b->options, &failed, &why);
+    s = s == F8_OK ? take_images(p) : failure(p, failed, &why);
+    f8_build_threads_end(&t);
     return s;
 }
 
 /* What the images were made from, for listings. */
-static f8_status keep_texts(pool *p)
+static f8_status keep_texts(compilation *p)
 {
     f8_build *b = p->b;
     b->n_images = p->n_batches;
@@ -335,14 +286,14 @@ static f8_status keep_texts(pool *p)
 
 f8_status f8_cuda_build_units(f8_build *b)
 {
-    pool p = {.b = b};
-    const double start = f8_build_now();
+    compilation p = {.b = b};
+    const double start = f8_seconds_now();
     F8_TRY(list_codes(&p));
     F8_TRY(emit_all(&p));
     F8_TRY(keep_texts(&p));
     if (p.n_codes && !b->options->text_only)
         F8_TRY(compile_all(&p));
     if (b->options->stats)
-        b->options->stats->compile = f8_build_now() - start;
+        b->options->stats->compile = f8_seconds_now() - start;
     return F8_OK;
 }
