@@ -53,7 +53,7 @@ static void count_read(f8_storage *s, f8_ref r, uint32_t group)
     (void)group;
     f8_base *b = &s->base[s->view[r].base];
     b->n_readers++;
-    b->read = b->lies = true;
+    b->read = true;
 }
 
 static void add_read(f8_storage *s, f8_ref r, uint32_t group)
@@ -79,11 +79,8 @@ f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *tar
     for (f8_ref r = 0; r < s->g->n_nodes; r++)
         s->base[r].def = F8_NO_GROUP;
     for (uint32_t i = 0; i < s->program->n_groups; i++)
-        for (uint32_t k = 0; k < s->program->group[i].n_out; k++) {
-            f8_base *b = &s->base[s->program->group[i].out[k]];
-            b->def = i;
-            b->lies = true;
-        }
+        for (uint32_t k = 0; k < s->program->group[i].n_out; k++)
+            s->base[s->program->group[i].out[k]].def = i;
     each_read(s, count_read);
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         f8_base *b = &s->base[r];

@@ -21,7 +21,7 @@ typedef struct f8_base {
     uint32_t def; /* the group that writes it, or F8_NO_GROUP */
     uint32_t n_readers;
     f8_reader *reader;
-    bool read, lies; /* read by somebody; lies in memory at all */
+    bool read; /* by somebody */
     /* Where: `offset` elements into the unit of `root` (itself for a root), rows `stride` apart. */
     f8_ref root;
     int64_t offset, stride;
