@@ -31,6 +31,7 @@ typedef struct f8_live_step {
     CUdeviceptr *arg; /* GEMM, COPY, ATTENTION */
     f8_live_phase *phase;
     f8_cublaslt_gemm *gemm;
+    const char *what; /* GEMM: its name in messages */
     f8_live_attention *attention;
     f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
     size_t bytes; /* COPY */

@@ -1,8 +1,6 @@
 /* Running on a GPU: transfers, graphs, variables and ports. See cuda_exec.h. */
 #include "runtime/cuda_exec_internal.h"
 
-#include <stdio.h>
-
 #include "runtime/copy.h"
 
 #define CU_IN(what, call, ...)                                                                     \
@@ -58,12 +56,9 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
 #define AT(i) (void *)(uintptr_t)arg[i]
     switch (s->kind) {
     case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
-    case F8_STEP_GEMM: {
-        char what[160];
-        snprintf(what, sizeof what, "'%s' in %s", s->name, f->func->name);
+    case F8_STEP_GEMM:
         return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
-                               (void *)(uintptr_t)x->workspace, stream, what, diag);
-    }
+                               (void *)(uintptr_t)x->workspace, stream, l->what, diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
         if (l->bytes == 0)

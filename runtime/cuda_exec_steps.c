@@ -1,8 +1,6 @@
 /* The CUDA executor's steps: functions of the images, grids, blocks of parameters, GEMMs. */
 #include "runtime/cuda_exec_internal.h"
 
-#include <stdio.h>
-
 #define CU(call, ...)                                                                              \
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of '%s' in %s",     \
                          s->name, func->name))
@@ -148,12 +146,13 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
     for (uint32_t k = 0; k < x->plan->n_funcs; k++)
         for (uint32_t i = 0; i < x->plan->func[k].n_steps; i++) {
             f8_live_step *l = &x->func[k].step[i];
-            char what[160];
             if (l->step->kind != F8_STEP_GEMM)
                 continue;
-            snprintf(what, sizeof what, "'%s' in %s", l->step->name, x->plan->func[k].name);
+            l->what =
+                f8_arena_printf(&x->memory, "'%s' in %s", l->step->name, x->plan->func[k].name);
+            F8_TRY(f8_arena_status(&x->memory, diag));
             F8_TRY(f8_cublaslt_prepare(x->cuda, &x->gemms, &x->allocator, &l->step->gemm,
-                                       gemm_alignment(l->step), x->plan->gemm_workspace, what,
+                                       gemm_alignment(l->step), x->plan->gemm_workspace, l->what,
                                        &l->gemm, diag));
         }
     return F8_OK;
