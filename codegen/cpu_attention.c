@@ -286,19 +286,19 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
 
 /* ---- the entry ---- */
 
-static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
+f8_status f8_attention_check_sizes(const f8_attention_desc *x, f8_diag *d)
 {
-    if (x->dtype != F8_F32 && x->dtype != F8_BF16)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "attention on the CPU takes f32 or bf16, not %s", f8_dtype_name(x->dtype));
-    if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->H % x->Hkv)
+    if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
         return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: batch %lld, tokens %lld, heads %lld, key heads %lld can't be",
-                       (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->Hkv);
-    if (x->D < 1 || x->D > 512)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "attention on the CPU takes heads of 1 to 512 elements, not %lld",
-                       (long long)x->D);
+                       "attention: batch %lld, tokens %lld, heads %lld of %lld elements, kv heads "
+                       "%lld can't be",
+                       (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->D,
+                       (long long)x->Hkv);
+    return F8_OK;
+}
+
+f8_status f8_attention_check_strides(const f8_attention_desc *x, bool backward, f8_diag *d)
+{
     const int64_t q = x->H * x->D, kv = x->Hkv * x->D;
     bool ok = x->stride.q >= q && x->stride.k >= kv && x->stride.v >= kv && x->stride.o >= q;
     if (backward)
@@ -308,6 +308,19 @@ static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
         return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
                        "attention: a token stride is shorter than its heads");
     return F8_OK;
+}
+
+static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
+{
+    if (x->dtype != F8_F32 && x->dtype != F8_BF16)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "attention on the CPU takes f32 or bf16, not %s", f8_dtype_name(x->dtype));
+    F8_TRY(f8_attention_check_sizes(x, d));
+    if (x->D > 512)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "attention on the CPU takes heads of 1 to 512 elements, not %lld",
+                       (long long)x->D);
+    return f8_attention_check_strides(x, backward, d);
 }
 
 f8_status f8_cpu_attention_emit(f8_llvm_module *m, const f8_attention_desc *desc, bool backward,

@@ -159,9 +159,7 @@ static void emit_kernel(f8_text *t, const f8_target *target, const f8_attention_
 
 static f8_status check_sizes(const f8_attention_desc *x, f8_diag *d)
 {
-    if (x->B < 1 || x->T < 1 || x->D < 1 || x->Hkv < 1 || x->H < 1 || x->H % x->Hkv)
-        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: sizes must be positive and heads a multiple of kv heads");
+    F8_TRY(f8_attention_check_sizes(x, d));
     if (x->D > MAX_D)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "attention on CUDA takes heads of 1 to %d elements, not %lld: gradients of "
@@ -193,19 +191,6 @@ f8_status f8_cuda_attention_supports(const f8_target *target, const f8_attention
     return check_sizes(x, d);
 }
 
-static f8_status check_strides(const f8_attention_desc *x, bool backward, f8_diag *d)
-{
-    const int64_t q = x->H * x->D, kv = x->Hkv * x->D;
-    bool ok = x->stride.q >= q && x->stride.k >= kv && x->stride.v >= kv && x->stride.o >= q;
-    if (backward)
-        ok = ok && x->stride.dout >= q && x->stride.dq >= q && x->stride.dk >= kv &&
-             x->stride.dv >= kv;
-    if (!ok)
-        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: a token stride is shorter than its heads");
-    return F8_OK;
-}
-
 int64_t f8_cuda_attention_workspace(const f8_attention_desc *x, bool backward)
 {
     return backward ? 2 * 4 * x->B * x->H * padded_rows(x) : 0;
@@ -218,7 +203,7 @@ f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_a
     static const phase_kind phases[2][F8_CUDA_ATTENTION_PHASES] = {{FORWARD},
                                                                    {PREPARE, KEYS, QUERIES}};
     F8_TRY(f8_cuda_attention_supports(target, x, d));
-    F8_TRY(check_strides(x, backward, d));
+    F8_TRY(f8_attention_check_strides(x, backward, d));
     *out = (f8_cuda_attention){.n = backward ? 3 : 1};
     f8_text_add(t, "%s", f8_cuda_attention_common);
     if (x->dtype == F8_F32)
