@@ -138,7 +138,7 @@ GPU_TESTS := $(filter-out check_cuda_passes,$(patsubst tests/%.c,%,$(wildcard te
 GPU_PROGRAMS := $(GPU)/fp8c $(GPU)/bench/bench_gpu $(GPU_TESTS:%=$(GPU)/tests/%)
 $(GPU)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 $(GPU_TESTS:%=$(GPU)/tests/%): $(GPU)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
-$(GPU)/bench/bench_gpu: $(call object,bench/bench_gpu.c bench/gpu_device.c) $(LIBRARY)
+$(GPU)/bench/bench_gpu: $(call object,bench/bench_gpu.c bench/gpu_device.c bench/figures.c) $(LIBRARY)
 $(GPU_PROGRAMS): $(GPU)/%:
 	@mkdir -p $(@D)
 	@echo "  link $@"

@@ -11,14 +11,14 @@
  * --tiny takes models that the emulator can run: it is how this program is tested; its figures mean
  * nothing. Rounds of a step and of the GEMMs alone take turns. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/figures.h"
 #include "bench/gpu_device.h"
 #include "frontend/program.h"
+#include "ir/clock.h"
 
 typedef struct bench {
     bool json, tiny;
@@ -30,37 +30,6 @@ typedef struct bench {
 } bench;
 
 static const char *const recipes[] = {"bf16", "delayed"};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "bench_gpu: %s\n", what);
-    exit(1);
-}
-
-static void report(const bench *x, double value, const char *unit, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static void report(const bench *x, double value, const char *unit, const char *format, ...)
-{
-    char name[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(name, sizeof name, format, args);
-    va_end(args);
-    if (x->json)
-        printf("{\"event\":\"bench\",\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\"}\n", name, value, unit);
-    else
-        printf("%-64s %12.5g %s\n", name, value, unit);
-    fflush(stdout);
-}
 
 /* ---- models ---- */
 
@@ -89,19 +58,6 @@ typedef struct run {
     int step, update;
     int64_t B, T, C, L, V;
 } run;
-
-static char *read_file(const char *path, size_t *size)
-{
-    FILE *f = fopen(path, "rb");
-    must(f != NULL, path);
-    fseek(f, 0, SEEK_END);
-    *size = (size_t)ftell(f);
-    rewind(f);
-    char *text = malloc(*size);
-    must(text && fread(text, 1, *size, f) == *size, path);
-    fclose(f);
-    return text;
-}
 
 static run open_run(const bench *x, const model *m, const char *target, const char *recipe, bool profile)
 {
@@ -164,11 +120,11 @@ static void fill_batch(const run *r, uint64_t number)
 
 static double run_step(const run *r)
 {
-    const double start = now();
+    const double start = f8_seconds_now();
     must(fp8c_program_run(r->program, r->step) == FP8C_OK && fp8c_program_run(r->program, r->update) == FP8C_OK &&
              fp8c_program_wait(r->program) == FP8C_OK,
          fp8c_context_message(r->ctx));
-    return now() - start;
+    return f8_seconds_now() - start;
 }
 
 static float read_loss(const run *r)
@@ -196,10 +152,10 @@ static void measure_peaks(bench *x)
         return;
     x->copy = gpu_copy_bandwidth(&x->gpu, x->tiny ? 1 << 20 : 1 << 30, 20);
     x->peak = gpu_gemm_peak(&x->gpu, x->tiny ? 64 : 8192, F8_BF16, x->tiny ? 2 : 20);
-    report(x, x->copy / 1e9, "GB/s", "device_copy_bandwidth");
-    report(x, x->peak / 1e12, "TFLOP/s", "bf16_gemm_peak");
-    report(x, gpu_gemm_peak(&x->gpu, x->tiny ? 64 : 8192, F8_E4M3, x->tiny ? 2 : 20) / 1e12, "TFLOP/s",
-           "fp8_gemm_peak");
+    report(x->json, x->copy / 1e9, "GB/s", "device_copy_bandwidth");
+    report(x->json, x->peak / 1e12, "TFLOP/s", "bf16_gemm_peak");
+    report(x->json, gpu_gemm_peak(&x->gpu, x->tiny ? 64 : 8192, F8_E4M3, x->tiny ? 2 : 20) / 1e12,
+           "TFLOP/s", "fp8_gemm_peak");
 }
 
 static void bench_steps(bench *x, const model *m)
@@ -221,14 +177,19 @@ static void bench_steps(bench *x, const model *m)
             alone[k] = gpu_gemms_run(gemms);
             ratio[k] = step[k] / alone[k];
         }
-        const double seconds = gpu_median(step, x->rounds), operations = count_operations(&r);
-        report(x, (double)(r.B * r.T) / seconds, "tokens/s", "%s_tokens_per_second_%s", m->name, recipes[i]);
-        report(x, operations / seconds / x->peak, "of the bf16 peak of the run", "%s_mfu_%s", m->name, recipes[i]);
-        report(x, gpu_median(ratio, x->rounds), "ratio", "%s_step_over_gemms_%s", m->name, recipes[i]);
-        report(x, seconds * 1e3, "ms", "%s_step_%s", m->name, recipes[i]);
-        report(x, gpu_median(alone, x->rounds) * 1e3, "ms", "%s_gemms_alone_%s", m->name, recipes[i]);
-        report(x, (double)info.peak_bytes / (1 << 30), "GiB", "%s_peak_memory_%s", m->name, recipes[i]);
-        report(x, info.compile_seconds, "s", "%s_compile_seconds_%s", m->name, recipes[i]);
+        const double seconds = median(step, x->rounds), operations = count_operations(&r);
+        report(x->json, (double)(r.B * r.T) / seconds, "tokens/s", "%s_tokens_per_second_%s",
+               m->name, recipes[i]);
+        report(x->json, operations / seconds / x->peak, "of the bf16 peak of the run", "%s_mfu_%s",
+               m->name, recipes[i]);
+        report(x->json, median(ratio, x->rounds), "ratio", "%s_step_over_gemms_%s", m->name,
+               recipes[i]);
+        report(x->json, seconds * 1e3, "ms", "%s_step_%s", m->name, recipes[i]);
+        report(x->json, median(alone, x->rounds) * 1e3, "ms", "%s_gemms_alone_%s", m->name,
+               recipes[i]);
+        report(x->json, (double)info.peak_bytes / (1 << 30), "GiB", "%s_peak_memory_%s", m->name,
+               recipes[i]);
+        report(x->json, info.compile_seconds, "s", "%s_compile_seconds_%s", m->name, recipes[i]);
         must(isfinite(read_loss(&r)), "the loss is not finite");
         gpu_gemms_free(gemms);
         close_run(&r);
@@ -255,8 +216,9 @@ static void add_step(bench *x, const run *r, const char *recipe, int function, i
     const double bytes = (double)(s->bytes_read + s->bytes_written), seconds = s->seconds / runs;
     if (s->kind[0] != 'k' || seconds <= 0)
         return;
-    report(x, bytes / seconds / x->copy, "of copy bandwidth", "kernel_%s_%s_%s", recipe, where, s->name);
-    report(x, seconds * 1e6, "us", "kernel_time_%s_%s_%s", recipe, where, s->name);
+    report(x->json, bytes / seconds / x->copy, "of copy bandwidth", "kernel_%s_%s_%s", recipe,
+           where, s->name);
+    report(x->json, seconds * 1e6, "us", "kernel_time_%s_%s_%s", recipe, where, s->name);
     if (is_attention(r, function, step))
         return;
     sum->bytes += bytes;
@@ -282,9 +244,10 @@ static void bench_kernels(bench *x)
         for (int f = 0; f < 2; f++)
             for (int k = 0; fp8c_program_step(r.program, functions[f], k, &s) == FP8C_OK; k++)
                 add_step(x, &r, recipes[i], functions[f], k, runs, &sum);
-        report(x, sum.bytes / sum.seconds / x->copy, "of copy bandwidth", "kernels_over_copy_%s", recipes[i]);
+        report(x->json, sum.bytes / sum.seconds / x->copy, "of copy bandwidth",
+               "kernels_over_copy_%s", recipes[i]);
         if (sum.large_seconds > 0)
-            report(x, sum.large_bytes / sum.large_seconds / x->copy, "of copy bandwidth",
+            report(x->json, sum.large_bytes / sum.large_seconds / x->copy, "of copy bandwidth",
                    "large_kernels_over_copy_%s", recipes[i]);
         close_run(&r);
     }
@@ -299,19 +262,10 @@ static double peer_loss(const char *text, const char *recipe, int64_t step)
     return at ? strtod(at + strlen(name), NULL) : NAN;
 }
 
-static char *read_peer(const char *path)
-{
-    size_t size;
-    char *text = read_file(path, &size);
-    char *ended = realloc(text, size + 1);
-    must(ended != NULL, "memory");
-    ended[size] = 0;
-    return ended;
-}
-
 static void bench_losses(bench *x, const char *target)
 {
-    char *peer = x->peer ? read_peer(x->peer) : NULL;
+    size_t size;
+    char *peer = x->peer ? read_file(x->peer, &size) : NULL;
     for (int i = 0; i < 2; i++) {
         run r = open_run(x, &gpt2_single, target, recipes[i], false);
         double tail = 0, most = 0;
@@ -320,7 +274,7 @@ static void bench_losses(bench *x, const char *target)
             fill_batch(&r, (uint64_t)step);
             run_step(&r);
             const double loss = (double)read_loss(&r), other = peer_loss(peer, recipes[i], step);
-            report(x, loss, "nats", "gpt2_124m_loss_%s_%lld", recipes[i], (long long)step);
+            report(x->json, loss, "nats", "gpt2_124m_loss_%s_%lld", recipes[i], (long long)step);
             if (step > x->steps - 20) {
                 tail += loss;
                 in_tail++;
@@ -330,10 +284,11 @@ static void bench_losses(bench *x, const char *target)
                 compared++;
             }
         }
-        report(x, tail / (double)in_tail, "nats", "gpt2_124m_final_loss_%s_%s", target, recipes[i]);
+        report(x->json, tail / (double)in_tail, "nats", "gpt2_124m_final_loss_%s_%s", target,
+               recipes[i]);
         if (peer) {
             must(compared == x->steps, "the peer's file lacks steps");
-            report(x, most, "of the loss", "gpt2_124m_loss_most_apart_%s", recipes[i]);
+            report(x->json, most, "of the loss", "gpt2_124m_loss_most_apart_%s", recipes[i]);
         }
         close_run(&r);
     }

@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bench/figures.h"
 #include "bench/peer_onednn.h"
 #include "frontend/fp8c.h"
+#include "ir/clock.h"
 #include "runtime/gemm.h"
 
 enum { MAX_SHAPES = 64, MAX_ROUNDS = 32, N_RECIPES = 3 };
@@ -45,44 +46,7 @@ typedef struct bench {
     fp8c_program *program[N_RECIPES];
 } bench;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "bench_step: %s\n", what);
-    exit(1);
-}
-
-static void report(const bench *x, const char *name, double value, const char *unit)
-{
-    if (x->json)
-        printf("{\"event\":\"bench\",\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\"}\n", name, value, unit);
-    else
-        printf("%-32s %12.4g %s\n", name, value, unit);
-    fflush(stdout);
-}
-
 /* ---- the programs ---- */
-
-static char *read_file(const char *path, size_t *size)
-{
-    FILE *f = fopen(path, "rb");
-    must(f != NULL, path);
-    fseek(f, 0, SEEK_END);
-    *size = (size_t)ftell(f);
-    rewind(f);
-    char *text = malloc(*size);
-    must(text && fread(text, 1, *size, f) == *size, path);
-    fclose(f);
-    return text;
-}
 
 static void make_programs(bench *x)
 {
@@ -108,9 +72,7 @@ static void make_programs(bench *x)
         }
         fp8c_info info;
         fp8c_program_info(x->program[i], &info);
-        char name[64];
-        snprintf(name, sizeof name, "compile_seconds_%s", recipes[i]);
-        report(x, name, info.compile_seconds, "s");
+        report(x->json, info.compile_seconds, "s", "compile_seconds_%s", recipes[i]);
     }
     fp8c_module_destroy(module);
     free(text);
@@ -119,11 +81,11 @@ static void make_programs(bench *x)
 static double run_step(const bench *x, int recipe)
 {
     fp8c_program *p = x->program[recipe];
-    const double start = now();
+    const double start = f8_seconds_now();
     must(fp8c_program_run(p, fp8c_program_function(p, "micro_step")) == FP8C_OK &&
              fp8c_program_run(p, fp8c_program_function(p, "update")) == FP8C_OK,
          fp8c_context_message(x->ctx));
-    return now() - start;
+    return f8_seconds_now() - start;
 }
 
 /* ---- the GEMMs alone ---- */
@@ -180,14 +142,14 @@ static double time_gemm(const bench *x, const shape *s, int contestant)
 {
     double best = INFINITY;
     for (int i = 0; i < 2; i++) {
-        const double start = now();
+        const double start = f8_seconds_now();
         if (contestant == 0)
             peer_gemm_matmul(s->peer);
         else if (contestant == 1)
             peer_gemm_sgemm(s->peer);
         else
             must(f8_gemm_run(s->tiles, x->pool, x->a, x->b, x->c, NULL, NULL, s->workspace) == F8_OK, "gemm");
-        best = fmin(best, now() - start);
+        best = fmin(best, f8_seconds_now() - start);
     }
     return best;
 }
@@ -207,18 +169,6 @@ static double run_gemms(const bench *x, double *peak)
 }
 
 /* ---- rounds ---- */
-
-static int compare(const void *a, const void *b)
-{
-    const double d = *(const double *)a - *(const double *)b;
-    return (d > 0) - (d < 0);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, compare);
-    return v[n / 2];
-}
 
 int main(int argc, char **argv)
 {
@@ -246,15 +196,13 @@ int main(int argc, char **argv)
                     step[1][r], step[2][r]);
     }
     for (int i = 0; i < N_RECIPES; i++) {
-        char name[64];
         const double seconds = median(step[i], x.rounds);
-        report(&x, ratio_name[i], median(ratio[i], x.rounds), "ratio");
-        snprintf(name, sizeof name, "gpt2_124m_tokens_per_second_%s", recipes[i]);
-        report(&x, name, 1024 / seconds, "tokens/s");
-        snprintf(name, sizeof name, "gpt2_124m_share_of_gemm_peak_%s", recipes[i]);
-        report(&x, name, x.flop / seconds / (peak * 1e9), "of the best f32 GEMM of the run");
+        report(x.json, median(ratio[i], x.rounds), "ratio", "%s", ratio_name[i]);
+        report(x.json, 1024 / seconds, "tokens/s", "gpt2_124m_tokens_per_second_%s", recipes[i]);
+        report(x.json, x.flop / seconds / (peak * 1e9), "of the best f32 GEMM of the run",
+               "gpt2_124m_share_of_gemm_peak_%s", recipes[i]);
     }
-    report(&x, "gpt2_124m_gemms_alone", median(gemms, x.rounds), "s");
-    report(&x, "f32_gemm_peak", peak, "GFLOP/s");
+    report(x.json, median(gemms, x.rounds), "s", "gpt2_124m_gemms_alone");
+    report(x.json, peak, "GFLOP/s", "f32_gemm_peak");
     return 0;
 }

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/figures.h"
 #include "runtime/gemm_cublaslt.h"
 
-static void must(f8_status status, const f8_diag *diag, const char *what)
+static void check(f8_status status, const f8_diag *diag, const char *what)
 {
     if (status == F8_OK)
         return;
@@ -15,11 +16,11 @@ static void must(f8_status status, const f8_diag *diag, const char *what)
     exit(1);
 }
 
-#define CU(g, call, ...)                                                                         \
-    do {                                                                                         \
-        f8_diag cu_diag_ = {0};                                                                  \
-        must(f8_cuda_check((g)->cuda, (g)->cuda->cu.call(__VA_ARGS__), &cu_diag_, #call), &cu_diag_, \
-             "device");                                                                          \
+#define CU(g, call, ...)                                                                           \
+    do {                                                                                           \
+        f8_diag cu_diag_ = {0};                                                                    \
+        check(f8_cuda_check((g)->cuda, (g)->cuda->cu.call(__VA_ARGS__), &cu_diag_, #call),         \
+              &cu_diag_, "device");                                                                \
     } while (0)
 
 /* ---- the device ---- */
@@ -29,15 +30,15 @@ gpu_device gpu_open(void)
     gpu_device g = {0};
     f8_diag diag = {0};
     const f8_cuda_paths paths = f8_cuda_paths_from_environment();
-    must(f8_cuda_create(&paths, NULL, &g.cuda, &diag), &diag, "device");
-    must(f8_cuda_device(g.cuda, 0, &diag), &diag, "device");
-    must(f8_cuda_device_facts(g.cuda, &g.facts, &diag), &diag, "device");
+    check(f8_cuda_create(&paths, NULL, &g.cuda, &diag), &diag, "device");
+    check(f8_cuda_device(g.cuda, 0, &diag), &diag, "device");
+    check(f8_cuda_device_facts(g.cuda, &g.facts, &diag), &diag, "device");
     g.target = f8_target_for_sm(g.facts.sm);
     if (!g.target) {
         fprintf(stderr, "device: there is no target for %s\n", g.facts.name);
         exit(1);
     }
-    must(f8_cuda_enter(g.cuda, &diag), &diag, "device");
+    check(f8_cuda_enter(g.cuda, &diag), &diag, "device");
     CU(&g, cuStreamCreate, &g.stream, CU_STREAM_NON_BLOCKING);
     CU(&g, cuEventCreate, &g.start, CU_EVENT_DEFAULT);
     CU(&g, cuEventCreate, &g.end, CU_EVENT_DEFAULT);
@@ -111,18 +112,6 @@ static double seconds_between(gpu_device *g)
     return (double)ms * 1e-3;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double d = *(const double *)a - *(const double *)b;
-    return (d > 0) - (d < 0);
-}
-
-double gpu_median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, compare);
-    return values[n / 2];
-}
-
 /* ---- copies ---- */
 
 double gpu_copy_bandwidth(gpu_device *g, size_t bytes, int runs)
@@ -156,8 +145,9 @@ double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
     const f8_allocator allocator = f8_default_allocator();
     f8_cublaslt_gemm *list = NULL, *gemm;
     f8_diag diag = {0};
-    must(f8_cublaslt_prepare(g->cuda, &list, &allocator, &desc, 16, WORKSPACE, "the peak", &gemm, &diag), &diag,
-         "GEMM");
+    check(f8_cublaslt_prepare(g->cuda, &list, &allocator, &desc, 16, WORKSPACE, "the peak", &gemm,
+                              &diag),
+          &diag, "GEMM");
     const CUdeviceptr a = gpu_numbers(g, bytes, dtype), b = gpu_numbers(g, bytes, dtype),
                       c = allocate(g, (size_t)(n * n) * 2), workspace = allocate(g, WORKSPACE),
                       scale = allocate(g, 256);
@@ -165,10 +155,11 @@ double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
     double seconds[GPU_MOST_RUNS];
     for (int i = 0; i < 2 * runs; i++) {
         CU(g, cuEventRecord, g->start, g->stream);
-        must(f8_cublaslt_run(g->cuda, gemm, (void *)(uintptr_t)a, (void *)(uintptr_t)b, (void *)(uintptr_t)c,
-                             fp8 ? (void *)(uintptr_t)scale : NULL, fp8 ? (void *)(uintptr_t)scale : NULL,
-                             (void *)(uintptr_t)workspace, g->stream, "the peak", &diag),
-             &diag, "GEMM");
+        check(f8_cublaslt_run(g->cuda, gemm, (void *)(uintptr_t)a, (void *)(uintptr_t)b,
+                              (void *)(uintptr_t)c, fp8 ? (void *)(uintptr_t)scale : NULL,
+                              fp8 ? (void *)(uintptr_t)scale : NULL, (void *)(uintptr_t)workspace,
+                              g->stream, "the peak", &diag),
+              &diag, "GEMM");
         CU(g, cuEventRecord, g->end, g->stream);
         seconds[i % runs] = seconds_between(g);
     }
@@ -177,7 +168,7 @@ double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
     const CUdeviceptr all[] = {a, b, c, workspace, scale};
     for (int i = 0; i < 5; i++)
         gpu_free(g, all[i]);
-    return 2.0 * (double)n * (double)n * (double)n / gpu_median(seconds, runs);
+    return 2.0 * (double)n * (double)n * (double)n / median(seconds, runs);
 }
 
 /* By operand: buffers shared by all GEMMs of one dtype there. */
@@ -240,9 +231,9 @@ gpu_gemms *gpu_gemms_make(gpu_device *g, const f8_plan *plan, uint32_t func)
     for (uint32_t i = 0; i < f->n_steps; i++) {
         if (f->step[i].kind != F8_STEP_GEMM)
             continue;
-        must(f8_cublaslt_prepare(g->cuda, &m->list, &m->allocator, &f->step[i].gemm, 16, m->workspace_bytes,
-                                 f->step[i].name, &m->gemm[m->n], &diag),
-             &diag, "GEMMs alone");
+        check(f8_cublaslt_prepare(g->cuda, &m->list, &m->allocator, &f->step[i].gemm, 16,
+                                  m->workspace_bytes, f->step[i].name, &m->gemm[m->n], &diag),
+              &diag, "GEMMs alone");
         m->step[m->n++] = &f->step[i];
     }
     allocate_operands(m);
@@ -256,10 +247,11 @@ double gpu_gemms_run(gpu_gemms *m)
     for (int i = 0; i < m->n; i++) {
         const f8_gemm_desc *d = &m->step[i]->gemm;
         void *scale = d->has_alpha ? (void *)(uintptr_t)m->scale : NULL;
-        must(f8_cublaslt_run(m->g->cuda, m->gemm[i], (void *)(uintptr_t)m->operand[0][d->a],
-                             (void *)(uintptr_t)m->operand[1][d->b], (void *)(uintptr_t)m->c, scale, scale,
-                             (void *)(uintptr_t)m->workspace, m->g->stream, m->step[i]->name, &diag),
-             &diag, "GEMMs alone");
+        check(f8_cublaslt_run(m->g->cuda, m->gemm[i], (void *)(uintptr_t)m->operand[0][d->a],
+                              (void *)(uintptr_t)m->operand[1][d->b], (void *)(uintptr_t)m->c,
+                              scale, scale, (void *)(uintptr_t)m->workspace, m->g->stream,
+                              m->step[i]->name, &diag),
+              &diag, "GEMMs alone");
     }
     CU(m->g, cuEventRecord, m->g->end, m->g->stream);
     return seconds_between(m->g);

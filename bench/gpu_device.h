@@ -40,6 +40,4 @@ double gpu_gemms_run(gpu_gemms *m); /* seconds */
 int gpu_gemms_count(const gpu_gemms *m);
 void gpu_gemms_free(gpu_gemms *m);
 
-double gpu_median(double *values, int n); /* sorts them */
-
 #endif

@@ -1,0 +1,21 @@
+/* What benchmarks say and how: their records, medians, and the end when something is amiss. */
+#ifndef BENCH_FIGURES_H
+#define BENCH_FIGURES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Unless ok: the program's name and `what` on stderr, and the end of the process. */
+void must(bool ok, const char *what);
+
+/* One figure on stdout: a line for people, or a record of bench.jsonl. */
+void report(bool json, double value, const char *unit, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The upper one of two in the middle. Sorts the values. */
+double median(double *values, int n);
+
+/* All of a file, with a NUL after its last byte; the caller's to free. */
+char *read_file(const char *path, size_t *size);
+
+#endif
