@@ -21,18 +21,18 @@ struct cublasLtContext {
     uint64_t magic;
 };
 
-struct f8_emu_matmul {
+struct f8_cublaslt_matmul_desc {
     int compute, scale_type, trans_a, trans_b, epilogue, fast, bias_type, mode_a, mode_b;
     const float *scale_a, *scale_b;
     const void *bias;
 };
 
-struct f8_emu_layout {
+struct f8_cublaslt_layout {
     int type;
     int64_t rows, columns, stride;
 };
 
-struct f8_emu_preference {
+struct f8_cublaslt_preference {
     uint64_t workspace;
     uint32_t schemes, alignment[4];
 };
@@ -80,13 +80,18 @@ size_t cublasLtGetVersion(void)
 
 const char *cublasLtGetStatusName(cublasStatus_t status)
 {
-    switch (status) {
-#define ROW(name, value) \
-    case name: return #name;
-        F8_EMU_CUBLAS_STATUSES(ROW)
+    static const struct {
+        const char *name;
+        int value;
+    } values[] = {
+#define ROW(name, value) {#name, value},
+        F8_CUBLASLT_VALUES(ROW)
 #undef ROW
-    default: return "CUBLAS_STATUS unknown";
-    }
+    };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (values[i].value == status && strncmp(values[i].name, "CUBLAS_STATUS_", 14) == 0)
+            return values[i].name;
+    return "CUBLAS_STATUS unknown";
 }
 
 const char *cublasLtGetStatusString(cublasStatus_t status)
@@ -179,7 +184,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
     *out = malloc(sizeof **out);
     if (!*out)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    **out = (struct f8_emu_layout){type, (int64_t)rows, (int64_t)columns, stride};
+    **out = (struct f8_cublaslt_layout){type, (int64_t)rows, (int64_t)columns, stride};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -210,7 +215,7 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
     *out = malloc(sizeof **out);
     if (!*out)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    **out = (struct f8_emu_preference){0, 7, {256, 256, 256, 256}};
+    **out = (struct f8_cublaslt_preference){0, 7, {256, 256, 256, 256}};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -245,8 +250,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 /* ---- limits ---- */
 
 typedef struct problem {
-    const struct f8_emu_matmul *desc;
-    const struct f8_emu_layout *a, *b, *c, *d;
+    const struct f8_cublaslt_matmul_desc *desc;
+    const struct f8_cublaslt_layout *a, *b, *c, *d;
     int sm;
     int64_t m, n, k;
 } problem;
@@ -278,7 +283,7 @@ static cublasStatus_t shape(problem *p)
 
 static cublasStatus_t check_scales(const problem *p, bool fp8)
 {
-    const struct f8_emu_matmul *d = p->desc;
+    const struct f8_cublaslt_matmul_desc *d = p->desc;
     if (!fp8)
         return d->scale_a || d->scale_b ? refuse("scales of operands that are not FP8")
                                         : CUBLAS_STATUS_SUCCESS;
@@ -291,7 +296,7 @@ static cublasStatus_t check_scales(const problem *p, bool fp8)
 
 static cublasStatus_t check_fp8(const problem *p)
 {
-    const struct f8_emu_matmul *d = p->desc;
+    const struct f8_cublaslt_matmul_desc *d = p->desc;
     if (p->sm < 89)
         return refuse("FP8 before sm_89");
     if (!is_fp8(p->a->type) || !is_fp8(p->b->type))
@@ -315,7 +320,7 @@ static cublasStatus_t check_fp8(const problem *p)
 /* What no algorithm does. */
 static cublasStatus_t check(const problem *p)
 {
-    const struct f8_emu_matmul *d = p->desc;
+    const struct f8_cublaslt_matmul_desc *d = p->desc;
     const bool fp8 = is_fp8(p->a->type) || is_fp8(p->b->type);
     if (d->compute != CUBLAS_COMPUTE_32F || d->scale_type != CUDA_R_32F)
         return refuse("only 32F compute and scale types are emulated");

@@ -147,6 +147,14 @@ void f8_emu_object_free(void *object)
     free(o);
 }
 
+CUresult f8_emu_object_destroy(void *object, f8_emu_kind kind)
+{
+    if (!f8_emu_object_lives(object, kind))
+        return CUDA_ERROR_INVALID_HANDLE;
+    f8_emu_object_free(object);
+    return CUDA_SUCCESS;
+}
+
 void f8_emu_objects_free(void)
 {
     while (objects)
@@ -356,18 +364,18 @@ CUresult cuCtxSynchronize(void)
 
 static const struct {
     const char *name;
-    int code;
-} errors[] = {
+    int value;
+} values[] = {
 #define ROW(name, value) {#name, value},
-    F8_EMU_ERRORS(ROW)
+    F8_CUDA_VALUES(ROW) F8_EMU_CUDA_VALUES(ROW)
 #undef ROW
 };
 
 static const char *error_name(CUresult error)
 {
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
-        if (errors[i].code == error)
-            return errors[i].name;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (values[i].value == error && strncmp(values[i].name, "CUDA_", 5) == 0)
+            return values[i].name;
     return NULL;
 }
 

@@ -93,6 +93,8 @@ typedef struct f8_emu_object {
 void *f8_emu_object_new(f8_emu_kind kind, size_t bytes); /* zeroed; begins with an f8_emu_object */
 bool f8_emu_object_lives(const void *object, f8_emu_kind kind);
 void f8_emu_object_free(void *object);
+/* The answer of a call that destroys: CUDA_ERROR_INVALID_HANDLE unless the object lives. */
+CUresult f8_emu_object_destroy(void *object, f8_emu_kind kind);
 /* The first of a kind that `test` answers non-NULL for. */
 f8_emu_object *f8_emu_object_find(f8_emu_kind kind, f8_emu_object *(*test)(f8_emu_object *, void *),
                                   void *user);

@@ -173,10 +173,7 @@ void f8_emu_module_close(void *module)
 CUresult cuModuleUnload(CUmodule module)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
-    if (!f8_emu_object_lives(module, F8_EMU_MODULE))
-        return CUDA_ERROR_INVALID_HANDLE;
-    f8_emu_object_free(module);
-    return CUDA_SUCCESS;
+    return f8_emu_object_destroy(module, F8_EMU_MODULE);
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)

@@ -266,10 +266,7 @@ CUresult cuStreamCreate(CUstream *s, unsigned flags)
 CUresult cuStreamDestroy_v2(CUstream s)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    if (!f8_emu_object_lives(s, F8_EMU_STREAM))
-        return CUDA_ERROR_INVALID_HANDLE;
-    f8_emu_object_free(s);
-    return CUDA_SUCCESS;
+    return f8_emu_object_destroy(s, F8_EMU_STREAM);
 }
 
 static CUresult wait_for(CUstream s)
@@ -422,19 +419,13 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    if (!f8_emu_object_lives(exec, F8_EMU_GRAPH_EXEC))
-        return CUDA_ERROR_INVALID_HANDLE;
-    f8_emu_object_free(exec);
-    return CUDA_SUCCESS;
+    return f8_emu_object_destroy(exec, F8_EMU_GRAPH_EXEC);
 }
 
 CUresult cuGraphDestroy(CUgraph graph)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    if (!f8_emu_object_lives(graph, F8_EMU_GRAPH))
-        return CUDA_ERROR_INVALID_HANDLE;
-    f8_emu_object_free(graph);
-    return CUDA_SUCCESS;
+    return f8_emu_object_destroy(graph, F8_EMU_GRAPH);
 }
 
 /* ---- events ---- */
@@ -451,10 +442,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 CUresult cuEventDestroy_v2(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    if (!f8_emu_object_lives(event, F8_EMU_EVENT))
-        return CUDA_ERROR_INVALID_HANDLE;
-    f8_emu_object_free(event);
-    return CUDA_SUCCESS;
+    return f8_emu_object_destroy(event, F8_EMU_EVENT);
 }
 
 CUresult cuEventRecord(CUevent event, CUstream s)
