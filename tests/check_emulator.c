@@ -25,18 +25,6 @@ static void teardown(void)
 
 /* ---- what it computes ---- */
 
-static const char add_text[] =
-    "#include \"fp8c.cuh\"\n"
-    "struct add_params { const float *a, *b; float *c; f8_i64 n, tasks; };\n"
-    "F8_KERNEL(add, 64, 1)\n"
-    "{\n"
-    "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
-    "        const f8_i64 i = task * f8_threads() + f8_thread();\n"
-    "        if (i < p.n)\n"
-    "            p.c[i] = p.a[i] + p.b[i];\n"
-    "    }\n"
-    "}\n";
-
 START_TEST(vector_add)
 {
     enum { N = 1000 };
@@ -50,7 +38,7 @@ START_TEST(vector_add)
         int64_t n, tasks;
     } p = {emu_upload(&e, a, sizeof a), emu_upload(&e, b, sizeof b), emu_alloc(&e, sizeof c), N,
            (N + 63) / 64};
-    ck_assert_int_eq(emu_run(&e, add_text, "add", 3, 64, 0, &p), 0);
+    ck_assert_int_eq(emu_run(&e, emu_add_text, "add", 3, 64, 0, &p), 0);
     emu_download(&e, c, p.c, sizeof c);
     for (int i = 0; i < N; i++)
         ck_assert_msg(c[i] == (float)(4 * i), "%d: %g", i, c[i]);

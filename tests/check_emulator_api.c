@@ -24,18 +24,6 @@ static void teardown(void)
     emu_close(&e);
 }
 
-static const char add_text[] =
-    "#include \"fp8c.cuh\"\n"
-    "struct add_params { const float *a, *b; float *c; f8_i64 n, tasks; };\n"
-    "F8_KERNEL(add, 64, 1)\n"
-    "{\n"
-    "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
-    "        const f8_i64 i = task * f8_threads() + f8_thread();\n"
-    "        if (i < p.n)\n"
-    "            p.c[i] = p.a[i] + p.b[i];\n"
-    "    }\n"
-    "}\n";
-
 /* ---- launches ---- */
 
 START_TEST(launch_limits)
@@ -48,7 +36,7 @@ START_TEST(launch_limits)
         int64_t n, tasks;
     } p = {0, 0, 0, 0, 0};
     void *params[] = {&p};
-    emu_load(&e, add_text, "add", &module, &f);
+    emu_load(&e, emu_add_text, "add", &module, &f);
     ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, e.stream, params, NULL),
                      CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 49153, e.stream, params, NULL),
@@ -143,14 +131,14 @@ START_TEST(architectures)
                {"sm_120a", "100", CUDA_ERROR_NO_BINARY_FOR_GPU}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         CUmodule module = NULL;
-        char *cubin = emu_compile(&e, add_text, row[i].arch, NULL);
+        char *cubin = emu_compile(&e, emu_add_text, row[i].arch, NULL);
         setenv("FP8C_EMULATOR_SM", row[i].sm, 1);
         ck_assert_msg(e.cu.cuModuleLoadData(&module, cubin) == row[i].error, "%s", row[i].arch);
         free(cubin);
     }
     setenv("FP8C_EMULATOR_SM", "90", 1);
     setenv("FP8C_EMULATOR_DRIVER", "12080", 1);
-    char *cubin = emu_compile(&e, add_text, "sm_90a", NULL);
+    char *cubin = emu_compile(&e, emu_add_text, "sm_90a", NULL);
     CUmodule module = NULL;
     ck_assert_int_eq(e.cu.cuModuleLoadData(&module, cubin), CUDA_ERROR_INVALID_IMAGE);
     unsetenv("FP8C_EMULATOR_DRIVER");
@@ -186,23 +174,27 @@ START_TEST(compile_options)
 {
     static char log[65536];
     const char *options[] = {"--gpu-architecture=sm_90a", "--fmad=false", "--ftz=false"};
-    ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), 0);
+    ck_assert_int_eq(compile_with(options, 3, emu_add_text, log, sizeof log), 0);
     ck_assert_ptr_nonnull(strstr(log, "Compiling entry function 'add' for 'sm_90a'"));
     ck_assert_ptr_nonnull(strstr(log, "0 bytes spill stores"));
     ck_assert_ptr_nonnull(strstr(log, "emulated"));
-    ck_assert_int_eq(compile_with(options, 1, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+    ck_assert_int_eq(compile_with(options, 1, emu_add_text, log, sizeof log),
+                     NVRTC_ERROR_INVALID_OPTION);
     ck_assert_ptr_nonnull(strstr(log, "--fmad=false"));
     options[2] = "--use_fast_math";
-    ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+    ck_assert_int_eq(compile_with(options, 3, emu_add_text, log, sizeof log),
+                     NVRTC_ERROR_INVALID_OPTION);
     options[2] = "--ftz=true";
-    ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+    ck_assert_int_eq(compile_with(options, 3, emu_add_text, log, sizeof log),
+                     NVRTC_ERROR_INVALID_OPTION);
     options[2] = "--ftz=false";
     static const char *const unknown[] = {"sm_60", "sm_90b", "sm_89a", "compute_90", "sm_"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         char arch[64];
         snprintf(arch, sizeof arch, "--gpu-architecture=%s", unknown[i]);
         options[0] = arch;
-        ck_assert_int_eq(compile_with(options, 3, add_text, log, sizeof log), NVRTC_ERROR_INVALID_OPTION);
+        ck_assert_int_eq(compile_with(options, 3, emu_add_text, log, sizeof log),
+                         NVRTC_ERROR_INVALID_OPTION);
     }
 }
 END_TEST
@@ -237,7 +229,7 @@ START_TEST(graphs)
     }
     CUmodule module;
     CUfunction f;
-    emu_load(&e, add_text, "add", &module, &f);
+    emu_load(&e, emu_add_text, "add", &module, &f);
     struct {
         CUdeviceptr a, b, c;
         int64_t n, tasks;
@@ -331,7 +323,8 @@ START_TEST(failures_on_request)
     setenv("FP8C_EMULATOR_FAIL", "nvrtcCompileProgram", 1);
     const char *options[] = {"--gpu-architecture=sm_90a", "--fmad=false"};
     static char log[65536];
-    ck_assert_int_eq(compile_with(options, 2, add_text, log, sizeof log), NVRTC_ERROR_INTERNAL_ERROR);
+    ck_assert_int_eq(compile_with(options, 2, emu_add_text, log, sizeof log),
+                     NVRTC_ERROR_INTERNAL_ERROR);
     setenv("FP8C_EMULATOR_FAIL", "cuStreamSynchronize:1:700", 1); /* a device in trouble: it sticks */
     ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     unsetenv("FP8C_EMULATOR_FAIL");

@@ -7,6 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char emu_add_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct add_params { const float *a, *b; float *c; f8_i64 n, tasks; };\n"
+    "F8_KERNEL(add, 64, 1)\n"
+    "{\n"
+    "    for (f8_i64 task = f8_block(); task < p.tasks; task += f8_blocks()) {\n"
+    "        const f8_i64 i = task * f8_threads() + f8_thread();\n"
+    "        if (i < p.n)\n"
+    "            p.c[i] = p.a[i] + p.b[i];\n"
+    "    }\n"
+    "}\n";
+
 static void fill(void *table, const char *const *names, size_t n, const char *path, void **library)
 {
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);

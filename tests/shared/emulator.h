@@ -1,6 +1,5 @@
-/* The emulator's libraries (tests/emulator/), loaded and called directly: for tests of itself and of single
- * kernels. Includes the types of tests/emulator/api.h, so not runtime/cuda_api.h's own. A failure that a
- * test did not ask for fails the running Check test. */
+/* The emulator's libraries (tests/emulator/), loaded and called directly: for tests of itself and
+ * of single kernels. A failure that a test did not ask for fails the running Check test. */
 #ifndef F8_TESTS_EMULATOR_H
 #define F8_TESTS_EMULATOR_H
 
@@ -32,6 +31,10 @@ void emu_load(emu *e, const char *text, const char *name, CUmodule *module, CUfu
 /* All that, launched and waited for: the error the launch ended in. */
 int emu_run(emu *e, const char *text, const char *name, int grid, int threads, size_t shared,
             void *params);
+
+/* Kernel "add" of 64 threads, c = a + b. Its parameters, as the host sees them:
+ * struct { CUdeviceptr a, b, c; int64_t n, tasks; }. */
+extern const char emu_add_text[];
 
 char *emu_read_file(const char *path); /* a text; the caller frees */
 
