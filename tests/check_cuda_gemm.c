@@ -192,13 +192,6 @@ static void close_device(void)
     cuda_device_close(&g.device);
 }
 
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        f8_diag d_ = {0};                                                                          \
-        f8_diag *diag = &d_;                                                                       \
-        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
-    } while (0)
-
 static void write_all(f8_cuda_exec *x)
 {
     for (uint32_t v = 0; v < N_VARS; v++)

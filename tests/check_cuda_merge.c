@@ -5,6 +5,7 @@
  * apart. And the same for random lists of steps on little memory, where nearly all conflict. */
 #include "codegen/build_parts.h"
 #include "tests/shared/cuda_plan.h"
+#include "tests/shared/random.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -392,12 +393,6 @@ END_TEST
 
 enum { N_SEEDS = 400, N_SLOTS = 24, N_UNITS = 4, MOST_STEPS = 90, BIG = 9 << 20 };
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
 static uint32_t few_instances(const f8_build_unit *u)
 {
     return u->kind == F8_UNIT_ROWS ? 7 : 1;
@@ -406,23 +401,23 @@ static uint32_t few_instances(const f8_build_unit *u)
 /* Slots of memory: whole ones, or every other half of some. */
 static f8_build_access random_access(uint32_t *seed, int64_t slot, bool write)
 {
-    const uint32_t first = next(seed) % N_SLOTS, most = N_SLOTS - first;
-    const int64_t n = 1 + next(seed) % (most < 4 ? most : 4);
-    f8_build_access a = {.space = next(seed) % 5 ? F8_SPACE_ARENA : F8_SPACE_STATE,
+    const uint32_t first = test_random(seed) % N_SLOTS, most = N_SLOTS - first;
+    const int64_t n = 1 + test_random(seed) % (most < 4 ? most : 4);
+    f8_build_access a = {.space = test_random(seed) % 5 ? F8_SPACE_ARENA : F8_SPACE_STATE,
                          .port = -1,
                          .begin = first * slot,
                          .end = (first + n) * slot,
                          .write = write,
                          .whole = write,
                          .width = n * slot};
-    if (write && next(seed) % 4 == 0) { /* rows; what is between them may be another's */
-        const int64_t at = next(seed) % 2 ? slot / 2 : 0;
+    if (write && test_random(seed) % 4 == 0) { /* rows; what is between them may be another's */
+        const int64_t at = test_random(seed) % 2 ? slot / 2 : 0;
         a.whole = false;
         a.width = slot / 2;
         a.pitch = slot;
         a.begin += at;
         a.end += at - slot / 2;
-    } else if (write && next(seed) % 8 == 0) {
+    } else if (write && test_random(seed) % 8 == 0) {
         a.adds = true;
     }
     return a;
@@ -438,7 +433,7 @@ static bool share(const f8_build_access *a, const f8_build_access *b)
 static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *s,
                         f8_build_draft *d)
 {
-    const uint32_t unit = next(seed) % N_UNITS;
+    const uint32_t unit = test_random(seed) % N_UNITS;
     const uint32_t n_reads = unit % 3, n = n_reads + 1 + unit % 2;
     d->access = F8_NEW_ARRAY(arena, f8_build_access, n);
     d->launch = F8_NEW(arena, f8_build_launch);
@@ -457,7 +452,7 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     }
     s->name = "a step";
     s->n_args = d->n_accesses;
-    s->bytes_written = next(seed) % 6 ? 1 : BIG;
+    s->bytes_written = test_random(seed) % 6 ? 1 : BIG;
     *d->launch =
         (f8_build_launch){.unit = unit, .n_args = s->n_args, .n_instances = 1, .n_tasks = tasks};
     d->n_launches = 1;
@@ -490,7 +485,7 @@ static void random_list(uint32_t seed, uint32_t *launches, uint32_t *steps, int6
     f8_arena_init(&arena, NULL);
     uint32_t at = seed;
     const int64_t slot = seed % 2 ? 64 : 1 << 19; /* the large ones don't all fit the budget */
-    const uint32_t n = 2 + next(&at) % MOST_STEPS;
+    const uint32_t n = 2 + test_random(&at) % MOST_STEPS;
     f8_step *step = F8_NEW_ARRAY(&arena, f8_step, n);
     f8_build_draft *draft = F8_NEW_ARRAY(&arena, f8_build_draft, n);
     ck_assert(step && draft);

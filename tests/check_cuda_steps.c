@@ -5,6 +5,7 @@
 #include "codegen/cuda_scatter.h"
 #include "runtime/cuda_exec.h"
 #include "tests/shared/cuda_device.h"
+#include "tests/shared/random.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -16,13 +17,6 @@ enum { TIMEOUT = 600, ROOM = 1 << 20, BASE = 4096 };
 static cuda_device device;
 static uint8_t before[3][ROOM], after[ROOM], want[ROOM];
 
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        f8_diag d_ = {0};                                                                          \
-        f8_diag *const diag = &d_;                                                                 \
-        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
-    } while (0)
-
 static void open_device(void)
 {
     cuda_device_open(&device);
@@ -33,16 +27,10 @@ static void close_device(void)
     cuda_device_close(&device);
 }
 
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
 static void fill(uint8_t *p, uint32_t seed)
 {
     for (int i = 0; i < ROOM; i++)
-        p[i] = (uint8_t)next(&seed);
+        p[i] = (uint8_t)test_random(&seed);
 }
 
 /* ---- one step on the device ---- */
@@ -299,20 +287,20 @@ static void fill_scatter(const scatter_case *c, uint32_t seed)
 {
     const int64_t stride = c->columns + c->dy_gap;
     for (int64_t i = 0; i < c->n * stride + c->shift; i++) {
-        const float x = (float)((int)(next(&seed) % 20001) - 10000) * 1e-3f;
+        const float x = (float)((int)(test_random(&seed) % 20001) - 10000) * 1e-3f;
         if (c->dy == F8_F32)
             memcpy(before[0] + BASE + i * 4, &x, 4);
         else
             memcpy(before[0] + BASE + i * 2, (const uint8_t *)&x + 2, 2);
     }
     for (int64_t i = 0; i < c->rows * (c->columns + c->table_gap); i++) {
-        const float x = (float)(next(&seed) % 1000) * 1e-2f;
+        const float x = (float)(test_random(&seed) % 1000) * 1e-2f;
         memcpy(before[1] + BASE + i * 4, &x, 4);
     }
     for (int i = 0; i < c->n; i++) {
-        int32_t id = (int32_t)(next(&seed) % (uint32_t)c->rows);
-        if (c->outside && next(&seed) % 5 == 0)
-            id = next(&seed) % 2 ? -1 : c->rows;
+        int32_t id = (int32_t)(test_random(&seed) % (uint32_t)c->rows);
+        if (c->outside && test_random(&seed) % 5 == 0)
+            id = test_random(&seed) % 2 ? -1 : c->rows;
         memcpy(before[2] + BASE + i * 4, &id, 4);
     }
 }

@@ -8,6 +8,7 @@
 #include "runtime/cuda_exec.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_device.h"
+#include "tests/shared/random.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -21,13 +22,6 @@ enum { TIMEOUT = 600, ROOM = 1 << 20 };
 static cuda_device device;
 static uint8_t after[ROOM];
 
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        f8_diag d_ = {0};                                                                          \
-        f8_diag *const diag = &d_;                                                                 \
-        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
-    } while (0)
-
 static void open_device(void)
 {
     cuda_device_open(&device);
@@ -36,12 +30,6 @@ static void open_device(void)
 static void close_device(void)
 {
     cuda_device_close(&device);
-}
-
-static uint32_t next(uint32_t *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
 }
 
 typedef struct program {
@@ -96,7 +84,7 @@ static void fill_variable(const f8_plan_var *v, float *x, uint32_t *seed)
 {
     const int64_t n = f8_type_elements(&v->type);
     for (int64_t i = 0; !v->is_param && v->type.dtype == F8_F32 && n > 1 && i < n; i++)
-        x[i] = (float)(next(seed) % 1000 + 1) * 1e-5f;
+        x[i] = (float)(test_random(seed) % 1000 + 1) * 1e-5f;
 }
 
 static void run_both(program *cpu, program *gpu)
@@ -167,7 +155,7 @@ static void fill_inputs(const f8_plan_func *f, f8_cuda_exec *x)
     for (uint32_t i = 0; i < f->n_in; i++) {
         int32_t *ids = f->in[i].var < 0 ? f8_cuda_exec_port(x, 0, false, i) : NULL;
         for (int64_t k = 0; ids && k < f8_type_elements(&f->in[i].type); k++)
-            ids[k] = (int32_t)(next(&seed) % 256);
+            ids[k] = (int32_t)(test_random(&seed) % 256);
     }
 }
 

@@ -33,8 +33,6 @@ static void contains(const char *text, const char *part)
     ck_assert_msg(strstr(text, part), "'%s' is not in: %s", part, text);
 }
 
-#define OK(expr, d) ck_assert_msg((expr) == F8_OK, #expr ": %s", (d).text)
-
 /* ---- steps by hand ---- */
 
 enum { N_STEPS = 3 }; /* forward, forward once more, backward */
@@ -90,13 +88,12 @@ static void make_plan(hand *h, const cudnn_case *c)
 
 static void bind_all(f8_cuda_exec *x, const cudnn_case *c)
 {
-    f8_diag d = {0};
     void *pointers[CASE_TENSORS];
     cudnn_case_pointers(c, pointers);
     for (uint32_t i = 0; i < 4; i++)
-        OK(f8_cuda_exec_bind(x, 0, false, i, pointers[ins[i]], &d), d);
+        OK(f8_cuda_exec_bind(x, 0, false, i, pointers[ins[i]], diag));
     for (uint32_t i = 0; i < 5; i++)
-        OK(f8_cuda_exec_bind(x, 0, true, i, pointers[outs[i]], &d), d);
+        OK(f8_cuda_exec_bind(x, 0, true, i, pointers[outs[i]], diag));
 }
 
 static f8_cudnn_attention_desc shape(int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D)
@@ -117,7 +114,6 @@ static void check_all(cudnn_case *c)
 /* _i: by a graph, step by step with times, waiting after each step. */
 START_TEST(steps_by_hand)
 {
-    f8_diag d = {0};
     cudnn_case c[2];
     const f8_cudnn_attention_desc x = shape(2, 66, 4, 2, 64);
     for (int k = 0; k < 2; k++)
@@ -129,7 +125,7 @@ START_TEST(steps_by_hand)
     f8_cuda_exec *e;
     const f8_cuda_exec_options o = {
         .allocator = &allocator, .profile = _i == 1, .blocking = _i == 2};
-    OK(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, &d), d);
+    OK(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, diag));
     contains(f8_cuda_exec_step_algorithm(e, 0, 0), "cudnn 9.");
     contains(f8_cuda_exec_step_algorithm(e, 0, 2), "engine");
     ck_assert_int_ge(f8_cuda_exec_planned_bytes(e), 2 * 4 * 66 * 4); /* the workspace is in it */
@@ -140,7 +136,7 @@ START_TEST(steps_by_hand)
             cudnn_case_clear(now, outs[i]);
         bind_all(e, now);
         const int64_t calls = host.calls;
-        OK(f8_cuda_exec_run(e, 0, &d), d);
+        OK(f8_cuda_exec_run(e, 0, diag));
         ck_assert_int_eq(host.calls, calls);
         check_all(now);
     }
@@ -187,7 +183,7 @@ START_TEST(what_cannot_run_says_so)
         make_plan(&h, &c);
         d = (f8_diag){0};
         cuda_device_fail(NULL, 0);
-        OK(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, &d), d);
+        OK(f8_cuda_exec_create(&h.plan, device.cuda, &o, &e, diag));
         cuda_device_fail("cudnnBackendExecute", 2);
         ck_assert_int_eq(f8_cuda_exec_run(e, 0, &d), F8_ERR_LIBRARY);
         contains(d.text, "attention 'attn' in attend: cuDNN: cudnnBackendExecute");
@@ -282,10 +278,9 @@ static float loss_of(f8_attention_algorithm algorithm, char *text, size_t size)
     build(&m, device.target->name, "bf16",
           (f8_build_options){.cuda = device.cuda, .attention = algorithm});
     ck_assert_msg(m.status == F8_OK, "%s", m.diag.text);
-    f8_diag d = {0};
     f8_cuda_exec *e;
-    OK(f8_cuda_exec_create(&m.plan, device.cuda, &(f8_cuda_exec_options){0}, &e, &d), d);
-    OK(f8_cuda_exec_init(e, 1, &d), d);
+    OK(f8_cuda_exec_create(&m.plan, device.cuda, &(f8_cuda_exec_options){0}, &e, diag));
+    OK(f8_cuda_exec_init(e, 1, diag));
     float loss = NAN;
     for (int step = 0; step < 3; step++) /* two updates by gradients that went through attention */
         for (uint32_t f = 0; f < m.plan.n_funcs; f++) {
@@ -299,7 +294,7 @@ static float loss_of(f8_attention_algorithm algorithm, char *text, size_t size)
                         (unsigned char)text[((size_t)n + 77u * (size_t)step +
                                              !strcmp(func->in[i].name, "targets")) %
                                             size];
-            OK(f8_cuda_exec_run(e, f, &d), d);
+            OK(f8_cuda_exec_run(e, f, diag));
             for (uint32_t i = 0; micro && i < func->n_out; i++)
                 if (!strcmp(func->out[i].name, "loss"))
                     memcpy(&loss, f8_cuda_exec_port(e, f, true, i), sizeof loss);

@@ -52,13 +52,6 @@ void model_run(model *m, f8_cuda_exec *x, int round);
 
 /* ---- asserting ---- */
 
-#define OK(expr)                                                                                   \
-    do {                                                                                           \
-        f8_diag d_ = {0};                                                                          \
-        f8_diag *diag = &d_;                                                                       \
-        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
-    } while (0)
-
 void contains(const char *text, const char *part);
 
 #endif

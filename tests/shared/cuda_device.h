@@ -1,9 +1,12 @@
 /* The device that tests of the CUDA runtime run on (tests/shared/gpu.h says which), what the
- * emulator says of leaks, failures on request, and a host allocator that counts. */
+ * emulator says of leaks, failures on request, calls that must succeed, and a host allocator that
+ * counts. */
 #ifndef F8_TESTS_CUDA_DEVICE_H
 #define F8_TESTS_CUDA_DEVICE_H
 
 #include "runtime/cuda.h"
+
+#include <check.h>
 
 typedef struct cuda_device {
     f8_cuda *cuda;
@@ -19,6 +22,14 @@ void cuda_device_close(cuda_device *d);
 
 /* The emulator's next call number n of `function` fails; NULL: none does. */
 void cuda_device_fail(const char *function, int n);
+
+/* A call with `diag` in it for the f8_diag that the message is read from. */
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        f8_diag d_ = {0};                                                                          \
+        f8_diag *const diag = &d_;                                                                 \
+        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);                                     \
+    } while (0)
 
 /* An allocator that counts, and that fails at the n-th call when `fail` is n > 0. */
 typedef struct counting {
