@@ -1,10 +1,15 @@
-/* What the tests of the public API share: a small model, and calls that must succeed. Includes
- * fp8c.h alone; the programs that include this link the shared library, as an embedder would. */
+/* What the tests of the public API share: a small model, calls that must succeed, and a whole life
+ * on an allocator that counts and fails. Includes fp8c.h alone; the programs that include this link
+ * the shared library, as an embedder would. */
 #ifndef TEST_API_H
 #define TEST_API_H
 
 #include <check.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/fp8c.h"
@@ -104,6 +109,81 @@ static inline int refuse(void *user, const char *text, size_t size)
 {
     (void)user, (void)text, (void)size;
     return 1;
+}
+
+/* ---- an allocator that counts ---- */
+
+/* Counts what is out, fails the `fail_at`th allocation, and notes calls from a thread that is not
+ * `owner` (they count too). */
+typedef struct counting {
+    long n, fail_at, live;
+    size_t bytes;
+    pthread_t owner;
+    bool foreign;
+} counting;
+
+static inline void note_thread(counting *c)
+{
+    if (!pthread_equal(c->owner, pthread_self()))
+        __atomic_store_n(&c->foreign, true, __ATOMIC_SEQ_CST);
+}
+
+static inline void *count_alloc(void *user, size_t size, size_t align)
+{
+    counting *c = user;
+    note_thread(c);
+    if (__atomic_add_fetch(&c->n, 1, __ATOMIC_SEQ_CST) == c->fail_at)
+        return NULL;
+    const size_t a = align < sizeof(void *) ? sizeof(void *) : align;
+    void *p = aligned_alloc(a, (size + a - 1) / a * a);
+    if (p) {
+        memset(p, 0xa5, size); /* nobody may count on zeros */
+        __atomic_add_fetch(&c->live, 1, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&c->bytes, size, __ATOMIC_SEQ_CST);
+    }
+    return p;
+}
+
+static inline void count_free(void *user, void *ptr, size_t size)
+{
+    counting *c = user;
+    note_thread(c);
+    if (ptr) {
+        __atomic_sub_fetch(&c->live, 1, __ATOMIC_SEQ_CST);
+        __atomic_sub_fetch(&c->bytes, size, __ATOMIC_SEQ_CST);
+    }
+    free(ptr);
+}
+
+/* Parse, compile, initialize, one step, destroy; the first failure, and the context's message in
+ * `room` bytes. */
+static inline fp8c_status whole_life(counting *c, const fp8c_compile_options *options,
+                                     char *message, size_t room)
+{
+    const fp8c_context_options o = {
+        .struct_size = sizeof o, .alloc = count_alloc, .free = count_free, .allocator_user = c};
+    fp8c_context *ctx;
+    fp8c_module *m = NULL;
+    fp8c_program *p = NULL;
+    fp8c_status status = fp8c_context_create(&o, &ctx);
+    snprintf(message, room, "context");
+    if (status != FP8C_OK)
+        return status;
+    status = fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m);
+    if (status == FP8C_OK)
+        status = fp8c_compile(m, options, &p);
+    if (status == FP8C_OK)
+        status = fp8c_program_initialize(p, 1);
+    if (status == FP8C_OK) {
+        const int step = fp8c_program_function(p, "micro_step");
+        fill_batch(p, step);
+        status = fp8c_program_run(p, step);
+    }
+    snprintf(message, room, "%s", fp8c_context_message(ctx));
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    return status;
 }
 
 #endif

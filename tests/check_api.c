@@ -222,83 +222,19 @@ END_TEST
 
 /* ---- memory ---- */
 
-/* Counts what is out, fails the `fail_at`th allocation, and notes calls from another thread. */
-typedef struct counting {
-    long n, fail_at, live;
-    size_t bytes;
-    pthread_t owner;
-    bool foreign;
-} counting;
-
-static void *count_alloc(void *user, size_t size, size_t align)
-{
-    counting *c = user;
-    c->foreign |= !pthread_equal(c->owner, pthread_self());
-    if (++c->n == c->fail_at)
-        return NULL;
-    const size_t a = align < sizeof(void *) ? sizeof(void *) : align;
-    void *p = aligned_alloc(a, (size + a - 1) / a * a);
-    if (p) {
-        memset(p, 0xa5, size); /* nobody may count on zeros */
-        c->live++;
-        c->bytes += size;
-    }
-    return p;
-}
-
-static void count_free(void *user, void *ptr, size_t size)
-{
-    counting *c = user;
-    c->foreign |= !pthread_equal(c->owner, pthread_self());
-    if (ptr) {
-        c->live--;
-        c->bytes -= size;
-    }
-    free(ptr);
-}
-
-/* Parse, compile, initialize, one step, destroy; the first failure. */
-static fp8c_status whole_life(counting *c, const char *target, char *message, size_t room)
-{
-    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                    .allocator_user = c};
-    fp8c_compile_options options = recipe("delayed");
-    options.target = target;
-    options.threads = 2;
-    fp8c_context *ctx;
-    fp8c_module *m = NULL;
-    fp8c_program *p = NULL;
-    fp8c_status status = fp8c_context_create(&o, &ctx);
-    snprintf(message, room, "context");
-    if (status != FP8C_OK)
-        return status;
-    status = fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m);
-    if (status == FP8C_OK)
-        status = fp8c_compile(m, &options, &p);
-    if (status == FP8C_OK)
-        status = fp8c_program_initialize(p, 1);
-    if (status == FP8C_OK) {
-        const int step = fp8c_program_function(p, "micro_step");
-        fill_batch(p, step);
-        status = fp8c_program_run(p, step);
-    }
-    snprintf(message, room, "%s", fp8c_context_message(ctx));
-    fp8c_program_destroy(p);
-    fp8c_module_destroy(m);
-    fp8c_context_destroy(ctx);
-    return status;
-}
-
 /* Whichever allocation fails, the call says so with the bytes wanted, and nothing leaks. */
 static void fail_each_on(const char *target)
 {
     char message[4096];
+    fp8c_compile_options options = recipe("delayed");
+    options.target = target;
+    options.threads = 2;
     counting all = {.owner = pthread_self()};
-    ck_assert_msg(whole_life(&all, target, message, sizeof message) == FP8C_OK, "%s", message);
+    ck_assert_msg(whole_life(&all, &options, message, sizeof message) == FP8C_OK, "%s", message);
     ck_assert(all.live == 0 && all.bytes == 0 && !all.foreign && all.n > 5);
     for (long k = 1; k <= all.n; k++) {
         counting c = {.fail_at = k, .owner = all.owner};
-        const fp8c_status status = whole_life(&c, target, message, sizeof message);
+        const fp8c_status status = whole_life(&c, &options, message, sizeof message);
         ck_assert_msg(status == FP8C_ERR_MEMORY, "%s, allocation %ld of %ld: status %d: %s", target,
                       k, all.n, (int)status, message);
         ck_assert_msg(k == 1 || (strstr(message, "wanted") && strstr(message, " bytes")),

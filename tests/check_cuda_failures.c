@@ -239,69 +239,17 @@ END_TEST
 
 /* ---- host memory ---- */
 
-typedef struct counting {
-    long n, fail_at, live;
-} counting;
-
-static void *count_alloc(void *user, size_t size, size_t align)
-{
-    counting *c = user;
-    if (__atomic_add_fetch(&c->n, 1, __ATOMIC_SEQ_CST) == c->fail_at)
-        return NULL;
-    const size_t a = align < sizeof(void *) ? sizeof(void *) : align;
-    void *p = aligned_alloc(a, (size + a - 1) / a * a);
-    if (p)
-        __atomic_add_fetch(&c->live, 1, __ATOMIC_SEQ_CST);
-    return p;
-}
-
-static void count_free(void *user, void *ptr, size_t size)
-{
-    (void)size;
-    if (ptr)
-        __atomic_sub_fetch(&((counting *)user)->live, 1, __ATOMIC_SEQ_CST);
-    free(ptr);
-}
-
-static fp8c_status whole_life(counting *c, char *message)
-{
-    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                    .allocator_user = c};
-    const fp8c_compile_options options = on("cuda");
-    fp8c_context *ctx;
-    fp8c_module *m = NULL;
-    fp8c_program *p = NULL;
-    fp8c_status status = fp8c_context_create(&o, &ctx);
-    snprintf(message, RECORDED, "context");
-    if (status != FP8C_OK)
-        return status;
-    status = fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &m);
-    if (status == FP8C_OK)
-        status = fp8c_compile(m, &options, &p);
-    if (status == FP8C_OK)
-        status = fp8c_program_initialize(p, 1);
-    if (status == FP8C_OK) {
-        const int step = fp8c_program_function(p, "micro_step");
-        fill_batch(p, step);
-        status = fp8c_program_run(p, step);
-    }
-    snprintf(message, RECORDED, "%s", fp8c_context_message(ctx));
-    fp8c_program_destroy(p);
-    fp8c_module_destroy(m);
-    fp8c_context_destroy(ctx);
-    return status;
-}
-
 /* A share of all allocations, the first and the last among them; check_api.c fails every one on the CPU. */
 START_TEST(host_memory)
 {
     char message[RECORDED];
-    counting all = {0};
-    ck_assert_msg(whole_life(&all, message) == FP8C_OK, "%s", message);
+    const fp8c_compile_options options = on("cuda");
+    counting all = {.owner = pthread_self()};
+    ck_assert_msg(whole_life(&all, &options, message, sizeof message) == FP8C_OK, "%s", message);
     ck_assert_int_eq(all.live, 0);
     for (long i = 0; i <= 24; i++) {
-        counting c = {.fail_at = 1 + (all.n - 1) * i / 24};
-        const fp8c_status status = whole_life(&c, message);
+        counting c = {.fail_at = 1 + (all.n - 1) * i / 24, .owner = all.owner};
+        const fp8c_status status = whole_life(&c, &options, message, sizeof message);
         ck_assert_msg(status == FP8C_ERR_MEMORY, "allocation %ld of %ld: status %d: %s", c.fail_at, all.n,
                       (int)status, message);
         ck_assert_msg(c.live == 0, "allocation %ld leaks %ld", c.fail_at, c.live);
