@@ -22,57 +22,18 @@ static void unload(void)
     f8_llvm_free(llvm);
 }
 
-static const char *const names[] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
-
-static f8_attention_desc shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv,
-                               int64_t D, bool causal)
-{
-    return (f8_attention_desc){.dtype = dtype, .B = B, .T = T, .H = H, .Hkv = Hkv, .D = D,
-                               .causal = causal, .scale = 1.0f / sqrtf((float)D)};
-}
-
-static const char *describe(const f8_attention_desc *d)
-{
-    static char text[160];
-    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d %s", f8_dtype_name(d->dtype),
-             (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D,
-             d->causal ? "causal" : "full");
-    return text;
-}
-
-static void compare(const att_case *c, int tensor)
-{
-    const f8_attention_desc *d = &c->desc;
-    const att_tensor *t = &c->t[tensor];
-    int64_t D = tensor == T_LSE ? 1 : d->D;
-    for (int64_t b = 0; b < d->B; b++)
-        for (int64_t i = 0; i < d->T; i++)
-            for (int64_t h = 0; h < t->heads; h++)
-                for (int64_t e = 0; e < D; e++) {
-                    int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
-                                                 : ((b * d->T + i) * t->heads + h) * D + e;
-                    double got = att_get(c, tensor, b, i, h, e), off = fabs(got - t->value[at]);
-                    ck_assert_msg(
-                        off <= t->bound[at],
-                        "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",
-                        describe(d), names[tensor], (int)b, (int)i, (int)h, (int)e, got,
-                        t->value[at], off, t->bound[at]);
-                }
-    ck_assert_msg(att_canary(c, tensor), "%s: %s was written outside", describe(d), names[tensor]);
-}
-
 static void check_case(const f8_attention_desc *d, int64_t gap, uint64_t seed)
 {
     att_case c;
     att_make(&c, llvm, d, gap, seed);
     att_run(&c, false, 1, false);
     att_reference_forward(&c);
-    compare(&c, T_O);
-    compare(&c, T_LSE);
+    att_check(&c, T_O);
+    att_check(&c, T_LSE);
     att_run(&c, true, 1, false);
     att_reference_backward(&c);
     for (int t = T_DQ; t <= T_DV; t++)
-        compare(&c, t);
+        att_check(&c, t);
     for (int t = T_Q; t <= T_V; t++)
         ck_assert(att_canary(&c, t));
     att_free(&c);
@@ -93,7 +54,7 @@ START_TEST(chosen_shapes)
             if (i >= 6 && (size_t)(k == 1 || k == 2) != i % 2)
                 continue; /* two of the four kinds, for time: each pair has both dtypes and masks */
             f8_attention_desc d =
-                shape(k & 1 ? F8_BF16 : F8_F32, s[0], s[1], s[2], s[3], s[4], k & 2);
+                att_shape(k & 1 ? F8_BF16 : F8_F32, s[0], s[1], s[2], s[3], s[4], k & 2);
             check_case(&d, (int64_t)(i % 3) * 5, i + 1);
         }
 }
@@ -105,8 +66,9 @@ START_TEST(random_shapes)
     for (int i = 0; i < 24; i++) {
         int64_t group = 1 + rand_r(&seed) % 3, kv = 1 + rand_r(&seed) % 4;
         int64_t T = 1 + rand_r(&seed) % 220, D = 1 + rand_r(&seed) % 100;
-        f8_attention_desc d = shape(rand_r(&seed) & 64 ? F8_BF16 : F8_F32, 1 + rand_r(&seed) % 2, T,
-                                    group * kv, kv, D, rand_r(&seed) & 64);
+        f8_attention_desc d =
+            att_shape(rand_r(&seed) & 64 ? F8_BF16 : F8_F32, 1 + rand_r(&seed) % 2, T, group * kv,
+                      kv, D, rand_r(&seed) & 64);
         d.scale *= (float)(1 + rand_r(&seed) % 3) * 0.5f;
         check_case(&d, rand_r(&seed) % 40, (uint64_t)i + 100);
     }
@@ -119,7 +81,7 @@ START_TEST(splits_do_not_change_bits)
     static const int64_t heads[] = {3, 9};
     for (int k = 0; k < 4; k++) {
         f8_attention_desc d =
-            shape(k & 1 ? F8_BF16 : F8_F32, 1, 300, heads[k >> 1], heads[k >> 1], 64, true);
+            att_shape(k & 1 ? F8_BF16 : F8_F32, 1, 300, heads[k >> 1], heads[k >> 1], 64, true);
         att_case c;
         att_make(&c, llvm, &d, 3, 7);
         uint8_t *first[T_COUNT] = {0};
@@ -135,7 +97,7 @@ START_TEST(splits_do_not_change_bits)
                     memcpy(first[t], c.t[t].memory, c.t[t].bytes);
                 }
                 ck_assert_msg(!memcmp(first[t], c.t[t].memory, c.t[t].bytes), "%s differs",
-                              names[t]);
+                              att_name[t]);
             }
         }
         for (int t = 0; t < T_COUNT; t++)
@@ -148,7 +110,7 @@ END_TEST
 /* One sequence alone (two phases) and among eight (one phase): the same bits. */
 START_TEST(batch_does_not_change_bits)
 {
-    f8_attention_desc one = shape(F8_BF16, 1, 210, 4, 2, 32, true), many = one;
+    f8_attention_desc one = att_shape(F8_BF16, 1, 210, 4, 2, 32, true), many = one;
     many.B = 8;
     att_case a, b;
     att_make(&a, llvm, &one, 0, 3);
@@ -167,7 +129,7 @@ START_TEST(batch_does_not_change_bits)
     }
     for (int t = 0; t < T_COUNT; t++)
         ck_assert_msg(!memcmp(b.t[t].base + 5 * data[t], a.t[t].base, data[t]), "%s differs",
-                      names[t]);
+                      att_name[t]);
     att_free(&a);
     att_free(&b);
 }
@@ -180,7 +142,8 @@ START_TEST(vector_width_does_not_change_bits)
     f8_llvm *narrow;
     ck_assert(f8_llvm_load(&narrow, &(f8_llvm_options){.cpu = "x86-64-v3"}, &diag) == F8_OK);
     for (int k = 0; k < 4; k++) {
-        f8_attention_desc d = shape(k & 1 ? F8_BF16 : F8_F32, 1, 150, 2, 1, k & 2 ? 64 : 43, true);
+        f8_attention_desc d =
+            att_shape(k & 1 ? F8_BF16 : F8_F32, 1, 150, 2, 1, k & 2 ? 64 : 43, true);
         att_case a, b;
         att_make(&a, llvm, &d, 3, 7);
         att_make(&b, narrow, &d, 3, 7);
@@ -190,7 +153,7 @@ START_TEST(vector_width_does_not_change_bits)
         }
         for (int t = 0; t < T_COUNT; t++)
             ck_assert_msg(!memcmp(a.t[t].memory, b.t[t].memory, a.t[t].bytes), "%s differs",
-                          names[t]);
+                          att_name[t]);
         att_free(&a);
         att_free(&b);
     }
@@ -198,22 +161,13 @@ START_TEST(vector_width_does_not_change_bits)
 }
 END_TEST
 
-static bool row_is_nan(const att_case *c, int tensor, int64_t t, int64_t h)
-{
-    int nans = 0;
-    for (int64_t e = 0; e < c->desc.D; e++)
-        nans += isnan(att_get(c, tensor, 0, t, h, e)) != 0;
-    ck_assert_msg(nans == 0 || nans == c->desc.D, "%s row %d is partly NaN", names[tensor], (int)t);
-    return nans != 0;
-}
-
 /* Causal, NaN at token 60 of one tensor: exactly the rows that depend on it are NaN. */
 START_TEST(nan_stays_where_it_belongs)
 {
     enum { AT = 60, T = 130 };
     static const int where[] = {T_Q, T_K, T_V};
     for (int k = 0; k < 3; k++) {
-        f8_attention_desc d = shape(F8_BF16, 1, T, 2, 2, 64, true);
+        f8_attention_desc d = att_shape(F8_BF16, 1, T, 2, 2, 64, true);
         att_case c;
         att_make(&c, llvm, &d, 0, 11);
         for (int64_t e = 0; e < d.D; e++)
@@ -222,15 +176,15 @@ START_TEST(nan_stays_where_it_belongs)
         att_run(&c, true, 1, false);
         for (int64_t t = 0; t < T; t++) {
             bool hit = where[k] == T_Q ? t == AT : t >= AT;
-            ck_assert(!row_is_nan(&c, T_O, t, 0) && !row_is_nan(&c, T_DK, t, 0));
-            ck_assert_msg(row_is_nan(&c, T_O, t, 1) == hit, "%s: o row %d", names[where[k]],
+            ck_assert(!att_row_is_nan(&c, T_O, t, 0) && !att_row_is_nan(&c, T_DK, t, 0));
+            ck_assert_msg(att_row_is_nan(&c, T_O, t, 1) == hit, "%s: o row %d", att_name[where[k]],
                           (int)t);
-            ck_assert_msg(row_is_nan(&c, T_DQ, t, 1) == hit, "%s: dq row %d", names[where[k]],
-                          (int)t);
+            ck_assert_msg(att_row_is_nan(&c, T_DQ, t, 1) == hit, "%s: dq row %d",
+                          att_name[where[k]], (int)t);
             /* keys are read by the queries from AT (or at AT) on: every key up to them */
             bool key_hit = where[k] == T_Q ? t <= AT : true;
-            ck_assert_msg(row_is_nan(&c, T_DK, t, 1) == key_hit, "%s: dk row %d", names[where[k]],
-                          (int)t);
+            ck_assert_msg(att_row_is_nan(&c, T_DK, t, 1) == key_hit, "%s: dk row %d",
+                          att_name[where[k]], (int)t);
         }
         att_free(&c);
     }
@@ -239,22 +193,12 @@ END_TEST
 
 START_TEST(infinite_scores)
 {
-    enum { T = 100 };
-    f8_attention_desc d = shape(F8_F32, 1, T, 1, 1, 16, true);
+    f8_attention_desc d = att_shape(F8_F32, 1, 100, 1, 1, 16, true);
     att_case c;
     att_make(&c, llvm, &d, 0, 5);
-    for (int64_t t = 0; t < T; t++)
-        for (int64_t e = 0; e < d.D; e++)
-            att_put(&c, T_Q, 0, t, 0, e, 1.0);
-    att_put(&c, T_K, 0, 0, 0, 3, -INFINITY); /* its score is -Inf: weight 0 */
-    att_put(&c, T_K, 0, 70, 0, 3, INFINITY); /* +Inf: no softmax from here on */
+    att_put_infinite_scores(&c);
     att_run(&c, false, 1, false);
-    ck_assert(row_is_nan(&c, T_O, 0, 0)); /* only -Inf to see */
-    ck_assert(att_get(&c, T_LSE, 0, 0, 0, 0) == -(double)INFINITY);
-    for (int64_t t = 1; t < T; t++)
-        ck_assert_msg(row_is_nan(&c, T_O, t, 0) == (t >= 70), "row %d", (int)t);
-    for (int64_t e = 0; e < d.D; e++) /* row 1 sees key 1 alone */
-        ck_assert(att_get(&c, T_O, 0, 1, 0, e) == att_get(&c, T_V, 0, 1, 0, e));
+    att_check_infinite_scores(&c);
     att_free(&c);
 }
 END_TEST
@@ -266,17 +210,21 @@ START_TEST(impossible_shapes_are_refused)
     f8_cpu_phase phases[F8_ATTENTION_MAX_PHASES];
     int n;
     ck_assert(f8_llvm_module_begin(&m, llvm, "x", &d) == F8_OK);
-    f8_attention_desc x = shape(F8_F16, 1, 8, 1, 1, 16, true);
+    f8_attention_desc x = att_shape(F8_F16, 1, 8, 1, 1, 16, true);
     ck_assert(f8_cpu_attention_emit(m, &x, false, "x", phases, &n, &d) == F8_ERR_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(d.text, "f16"));
     d = (f8_diag){0};
-    x = shape(F8_F32, 1, 8, 3, 2, 16, true);
+    x = att_shape(F8_F32, 1, 8, 3, 2, 16, true);
     ck_assert(f8_cpu_attention_emit(m, &x, false, "x", phases, &n, &d) == F8_ERR_INPUT);
     d = (f8_diag){0};
-    x = shape(F8_F32, 1, 8, 2, 2, 600, true);
+    x = att_shape(F8_F32, 1, 8, 2, 2, 16, true);
+    x.D = 0;
+    ck_assert(f8_cpu_attention_emit(m, &x, false, "x", phases, &n, &d) == F8_ERR_INPUT);
+    d = (f8_diag){0};
+    x = att_shape(F8_F32, 1, 8, 2, 2, 600, true);
     ck_assert(f8_cpu_attention_emit(m, &x, false, "x", phases, &n, &d) == F8_ERR_UNSUPPORTED);
     d = (f8_diag){0};
-    x = shape(F8_F32, 1, 8, 2, 2, 16, true);
+    x = att_shape(F8_F32, 1, 8, 2, 2, 16, true);
     ck_assert(f8_cpu_attention_emit(m, &x, true, "x", phases, &n, &d) == F8_ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(d.text, "stride"));
     f8_llvm_module_end(m);

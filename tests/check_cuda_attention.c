@@ -5,7 +5,7 @@
 #include "codegen/cuda.h"
 #include "runtime/cuda_internal.h"
 #include "tests/shared/attention_case.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/cuda_device.h"
 
 #include <check.h>
 #include <math.h>
@@ -14,54 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static f8_cuda *cuda;
-static const f8_target *target;
+static cuda_device device;
 
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        f8_diag diag_ = {0};                                                                       \
-        f8_diag *const d = &diag_;                                                                 \
-        ck_assert_msg((call) == F8_OK, "%s: %s", #call, diag_.text);                               \
-    } while (0)
-#define CU(call) ck_assert_int_eq(cuda->cu.call, CUDA_SUCCESS)
+#define CU(call) ck_assert_int_eq(device.cuda->cu.call, CUDA_SUCCESS)
 
 static void load(void)
 {
-    f8_test_gpu_emulated();
-    const f8_cuda_paths paths = f8_cuda_paths_from_environment();
-    f8_cuda_facts facts;
-    OK(f8_cuda_create(&paths, NULL, &cuda, d));
-    OK(f8_cuda_device(cuda, 0, d));
-    OK(f8_cuda_device_facts(cuda, &facts, d));
-    target = f8_target_for_sm(facts.sm);
-    ck_assert_ptr_nonnull(target);
+    cuda_device_open(&device);
 }
 
 static void unload(void)
 {
-    f8_cuda_destroy(cuda);
-}
-
-static f8_attention_desc shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv,
-                               int64_t D, bool causal)
-{
-    return (f8_attention_desc){.dtype = dtype,
-                               .B = B,
-                               .T = T,
-                               .H = H,
-                               .Hkv = Hkv,
-                               .D = D,
-                               .causal = causal,
-                               .scale = 1.0f / sqrtf((float)D)};
-}
-
-static const char *describe(const f8_attention_desc *d)
-{
-    static char text[160];
-    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d stride=%d %s",
-             f8_dtype_name(d->dtype), (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D,
-             (int)d->stride.q, d->causal ? "causal" : "full");
-    return text;
+    cuda_device_close(&device);
 }
 
 /* ---- running on the device ---- */
@@ -77,7 +41,7 @@ static char *text_of(f8_arena *arena, const f8_target *to, const f8_attention_de
 {
     f8_text t = {.arena = arena};
     f8_text_add(&t, "#include \"fp8c.cuh\"\n");
-    OK(f8_cuda_attention_emit(&t, to, desc, backward, "att", out, d));
+    OK(f8_cuda_attention_emit(&t, to, desc, backward, "att", out, diag));
     ck_assert(f8_arena_status(arena, NULL) == F8_OK);
     return t.s;
 }
@@ -86,13 +50,13 @@ static void build(kernels *k, const f8_attention_desc *desc, bool backward)
 {
     f8_arena arena;
     f8_arena_init(&arena, NULL);
-    const char *text = text_of(&arena, target, desc, backward, &k->attention);
+    const char *text = text_of(&arena, device.target, desc, backward, &k->attention);
     f8_nvrtc_result r;
     f8_diag d = {0};
-    ck_assert_msg(f8_cuda_compile(cuda, text, "attention", f8_cuda_header, "fp8c.cuh", target->name,
-                                  false, &arena, &r, &d) == F8_OK,
+    ck_assert_msg(f8_cuda_compile(device.cuda, text, "attention", f8_cuda_header, "fp8c.cuh",
+                                  device.target->name, false, &arena, &r, &d) == F8_OK,
                   "%s\n%s", d.text, r.log);
-    OK(f8_cuda_enter(cuda, d));
+    OK(f8_cuda_enter(device.cuda, diag));
     CU(cuModuleLoadData(&k->module, r.cubin));
     for (int i = 0; i < k->attention.n; i++) {
         const f8_cuda_launch *l = &k->attention.launch[i];
@@ -100,15 +64,15 @@ static void build(kernels *k, const f8_attention_desc *desc, bool backward)
         CU(cuFuncSetAttribute(k->function[i], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                               (int)l->shared));
     }
-    f8_cuda_leave(cuda);
+    f8_cuda_leave(device.cuda);
     f8_arena_end(&arena);
 }
 
 static void drop(kernels *k)
 {
-    OK(f8_cuda_enter(cuda, d));
+    OK(f8_cuda_enter(device.cuda, diag));
     CU(cuModuleUnload(k->module));
-    f8_cuda_leave(cuda);
+    f8_cuda_leave(device.cuda);
 }
 
 /* Run one direction on `grid` blocks (0: one a task); tensors lie `shift` bytes past an aligned
@@ -121,7 +85,7 @@ static void run(att_case *c, const kernels *k, bool backward, unsigned grid, siz
     const int n = backward ? T_COUNT : 5;
     const size_t space = (size_t)f8_cuda_attention_workspace(&c->desc, backward);
     CUdeviceptr at[T_COUNT + 1] = {0};
-    OK(f8_cuda_enter(cuda, d));
+    OK(f8_cuda_enter(device.cuda, diag));
     for (int i = 0; i < n; i++) {
         const att_tensor *t = &c->t[order[backward][i]];
         const size_t by = order[backward][i] == T_LSE ? 0 : shift;
@@ -157,12 +121,10 @@ static void run(att_case *c, const kernels *k, bool backward, unsigned grid, siz
     }
     if (space)
         CU(cuMemFree_v2(at[SPACE]));
-    f8_cuda_leave(cuda);
+    f8_cuda_leave(device.cuda);
 }
 
 /* ---- numbers ---- */
-
-static const char *const names[] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
 
 /* What codegen/cuda_attention.c promises. bf16: p and ds are rounded to bf16 (2^-8); a tensor core
  * may cut two bits off each addition where f32 rounds (2^-22 a term); exp2 is off by 2^-20 and
@@ -175,27 +137,6 @@ static void make(att_case *c, const f8_attention_desc *d, int64_t gap, uint64_t 
                     : (att_errors){.left = 0, .term = 0x1p-23, .exp = 0x1p-22 + 4 * 0x1p-24};
 }
 
-static void compare(const att_case *c, int tensor)
-{
-    const f8_attention_desc *d = &c->desc;
-    const att_tensor *t = &c->t[tensor];
-    int64_t D = tensor == T_LSE ? 1 : d->D;
-    for (int64_t b = 0; b < d->B; b++)
-        for (int64_t i = 0; i < d->T; i++)
-            for (int64_t h = 0; h < t->heads; h++)
-                for (int64_t e = 0; e < D; e++) {
-                    int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
-                                                 : ((b * d->T + i) * t->heads + h) * D + e;
-                    double got = att_get(c, tensor, b, i, h, e), off = fabs(got - t->value[at]);
-                    ck_assert_msg(
-                        off <= t->bound[at],
-                        "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",
-                        describe(d), names[tensor], (int)b, (int)i, (int)h, (int)e, got,
-                        t->value[at], off, t->bound[at]);
-                }
-    ck_assert_msg(att_canary(c, tensor), "%s: %s was written outside", describe(d), names[tensor]);
-}
-
 static void check_case(const f8_attention_desc *desc, int64_t gap, size_t shift, uint64_t seed)
 {
     att_case c;
@@ -205,14 +146,14 @@ static void check_case(const f8_attention_desc *desc, int64_t gap, size_t shift,
     run(&c, &k, false, 0, shift);
     drop(&k);
     att_reference_forward(&c);
-    compare(&c, T_O);
-    compare(&c, T_LSE);
+    att_check(&c, T_O);
+    att_check(&c, T_LSE);
     build(&k, &c.desc, true);
     run(&c, &k, true, 0, shift);
     drop(&k);
     att_reference_backward(&c);
     for (int t = T_DQ; t <= T_DV; t++)
-        compare(&c, t);
+        att_check(&c, t);
     for (int t = T_Q; t <= T_DO; t++)
         ck_assert(att_canary(&c, t));
     att_free(&c);
@@ -233,8 +174,8 @@ START_TEST(chosen_shapes)
         {F8_F32, 64, 2, 1, 128, 1, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        f8_attention_desc d = shape(cases[i].dtype, 1 + i % 2, cases[i].T, cases[i].H, cases[i].Hkv,
-                                    cases[i].D, cases[i].causal);
+        f8_attention_desc d = att_shape(cases[i].dtype, 1 + i % 2, cases[i].T, cases[i].H,
+                                        cases[i].Hkv, cases[i].D, cases[i].causal);
         check_case(&d, cases[i].gap, (size_t)cases[i].shift, i + 1);
     }
 }
@@ -245,7 +186,7 @@ START_TEST(grids_and_orders_do_not_change_bits)
 {
     for (int k = 0; k < 3; k++) {
         const f8_attention_desc d =
-            shape(k == 2 ? F8_F32 : F8_BF16, 2, 140, 4, 2, k ? 32 : 80, k != 1);
+            att_shape(k == 2 ? F8_F32 : F8_BF16, 2, 140, 4, 2, k ? 32 : 80, k != 1);
         uint8_t *first[T_COUNT] = {0};
         att_case c;
         kernels forward, backward;
@@ -267,7 +208,7 @@ START_TEST(grids_and_orders_do_not_change_bits)
                     memcpy(first[t], c.t[t].memory, c.t[t].bytes);
                 }
                 ck_assert_msg(!memcmp(first[t], c.t[t].memory, c.t[t].bytes), "%s: %s differs",
-                              describe(&c.desc), names[t]);
+                              att_describe(&c.desc), att_name[t]);
             }
         }
         unsetenv("FP8C_EMULATOR_SEED");
@@ -283,7 +224,7 @@ END_TEST
 /* Aligned or not, rows are read another way: the same bits. */
 START_TEST(alignment_does_not_change_bits)
 {
-    const f8_attention_desc d = shape(F8_BF16, 1, 70, 2, 1, 64, true);
+    const f8_attention_desc d = att_shape(F8_BF16, 1, 70, 2, 1, 64, true);
     att_case c[2];
     kernels k[2];
     for (int i = 0; i < 2; i++) {
@@ -296,7 +237,7 @@ START_TEST(alignment_does_not_change_bits)
     }
     for (int t = 0; t < T_COUNT; t++)
         ck_assert_msg(!memcmp(c[0].t[t].memory, c[1].t[t].memory, c[0].t[t].bytes), "%s differs",
-                      names[t]);
+                      att_name[t]);
     for (int i = 0; i < 2; i++) {
         drop(&k[i]);
         att_free(&c[i]);
@@ -305,15 +246,6 @@ START_TEST(alignment_does_not_change_bits)
 END_TEST
 
 /* ---- NaN and Inf ---- */
-
-static bool row_is_nan(const att_case *c, int tensor, int64_t t, int64_t h)
-{
-    int nans = 0;
-    for (int64_t e = 0; e < c->desc.D; e++)
-        nans += isnan(att_get(c, tensor, 0, t, h, e)) != 0;
-    ck_assert_msg(nans == 0 || nans == c->desc.D, "%s row %d is partly NaN", names[tensor], (int)t);
-    return nans != 0;
-}
 
 /* Forward and backward: `k` is built for the first case and serves all of its shape. */
 static void both(att_case *c, kernels k[2], bool first)
@@ -334,7 +266,7 @@ START_TEST(nan_stays_where_it_belongs)
     kernels built[2];
     for (int k = 0; k < 8; k++) {
         const int bad = where[k % 4];
-        const f8_attention_desc d = shape(k < 4 ? F8_BF16 : F8_F32, 1, T, 2, 2, 32, true);
+        const f8_attention_desc d = att_shape(k < 4 ? F8_BF16 : F8_F32, 1, T, 2, 2, 32, true);
         att_case c;
         make(&c, &d, 0, 11);
         for (int64_t e = 0; e < d.D; e++)
@@ -349,10 +281,10 @@ START_TEST(nan_stays_where_it_belongs)
             const bool want[] = {o, dq, dk, dv};
             static const int tensor[] = {T_O, T_DQ, T_DK, T_DV};
             for (int i = 0; i < 4; i++) {
-                ck_assert_msg(!row_is_nan(&c, tensor[i], t, 0), "%s: row %d of the other head",
-                              names[tensor[i]], (int)t);
-                ck_assert_msg(row_is_nan(&c, tensor[i], t, 1) == want[i], "NaN in %s: %s row %d",
-                              names[bad], names[tensor[i]], (int)t);
+                ck_assert_msg(!att_row_is_nan(&c, tensor[i], t, 0), "%s: row %d of the other head",
+                              att_name[tensor[i]], (int)t);
+                ck_assert_msg(att_row_is_nan(&c, tensor[i], t, 1) == want[i],
+                              "NaN in %s: %s row %d", att_name[bad], att_name[tensor[i]], (int)t);
             }
         }
         att_free(&c);
@@ -364,18 +296,9 @@ END_TEST
 
 static void infinite_scores(att_case *c, kernels k[2])
 {
-    for (int64_t t = 0; t < c->desc.T; t++)
-        for (int64_t e = 0; e < c->desc.D; e++)
-            att_put(c, T_Q, 0, t, 0, e, 1.0);
-    att_put(c, T_K, 0, 0, 0, 3, -INFINITY); /* its score is -Inf: weight 0 */
-    att_put(c, T_K, 0, 70, 0, 3, INFINITY); /* +Inf: no softmax from here on */
+    att_put_infinite_scores(c);
     both(c, k, true);
-    ck_assert(row_is_nan(c, T_O, 0, 0)); /* only -Inf to see */
-    ck_assert(att_get(c, T_LSE, 0, 0, 0, 0) == -(double)INFINITY);
-    for (int64_t t = 1; t < c->desc.T; t++)
-        ck_assert_msg(row_is_nan(c, T_O, t, 0) == (t >= 70), "row %d", (int)t);
-    for (int64_t e = 0; e < c->desc.D; e++) /* row 1 sees key 1 alone */
-        ck_assert(att_get(c, T_O, 0, 1, 0, e) == att_get(c, T_V, 0, 1, 0, e));
+    att_check_infinite_scores(c);
 }
 
 /* signs: bit 0 for a term +Inf, bit 1 for one -Inf. */
@@ -412,7 +335,7 @@ static void infinite_values(att_case *c, kernels k[2])
 START_TEST(infinities)
 {
     for (int i = 0; i < 2; i++) {
-        const f8_attention_desc d = shape(i ? F8_F32 : F8_BF16, 1, 100, 1, 1, 16, true);
+        const f8_attention_desc d = att_shape(i ? F8_F32 : F8_BF16, 1, 100, 1, 1, 16, true);
         kernels k[2];
         for (int values = 0; values < 2; values++) {
             att_case c;
@@ -470,8 +393,8 @@ static void *compile_jobs(void *argument)
             count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
                 a.n ||
             count(r.log, "warning"))
-            snprintf(c->failure, sizeof c->failure, "%s: %s: %s\n%s", j->target, describe(&j->desc),
-                     d.text, r.log ? r.log : "");
+            snprintf(c->failure, sizeof c->failure, "%s: %s: %s\n%s", j->target,
+                     att_describe(&j->desc), d.text, r.log ? r.log : "");
         f8_arena_end(&arena);
     }
     return NULL;
@@ -494,7 +417,7 @@ START_TEST(compiles_without_spills)
     f8_diag diag = {0};
     compile_job jobs[64];
     int n = 0;
-    OK(f8_cuda_create(&paths, NULL, &nvrtc, d));
+    OK(f8_cuda_create(&paths, NULL, &nvrtc, diag));
     int version;
     if (f8_cuda_nvrtc(nvrtc, &version, &diag) != F8_OK) {
         printf("not compiled for GPUs: %s\n", diag.text);
@@ -506,7 +429,7 @@ START_TEST(compiles_without_spills)
         for (int k = 0; t->kind == F8_TARGET_CUDA && k < 6; k++) {
             static const int heads[] = {64, 128, 64};
             f8_attention_desc d =
-                shape(k < 4 ? F8_BF16 : F8_F32, 8, 2048, 12, 4, heads[k / 2], true);
+                att_shape(k < 4 ? F8_BF16 : F8_F32, 8, 2048, 12, 4, heads[k / 2], true);
             set_strides(&d, 0);
             jobs[n++] = (compile_job){d, t->name, k % 2};
         }
@@ -530,7 +453,7 @@ START_TEST(shared_memory_fits)
     for (size_t i = 0; (t = f8_target_at(i)); i++)
         for (int64_t D = 1; t->kind == F8_TARGET_CUDA && D <= 128; D++)
             for (int k = 0; k < 4; k++) {
-                f8_attention_desc d = shape(k & 1 ? F8_BF16 : F8_F32, 1, 200, 2, 1, D, true);
+                f8_attention_desc d = att_shape(k & 1 ? F8_BF16 : F8_F32, 1, 200, 2, 1, D, true);
                 set_strides(&d, 0);
                 f8_arena arena;
                 f8_cuda_attention a;
@@ -539,7 +462,7 @@ START_TEST(shared_memory_fits)
                 const uint32_t most = t->sm == 90 || t->sm == 100 ? 227 * 1024 : 99 * 1024;
                 for (int j = 0; j < a.n; j++)
                     ck_assert_msg(a.launch[j].shared <= most, "%s: %s: %u bytes", t->name,
-                                  describe(&d), a.launch[j].shared);
+                                  att_describe(&d), a.launch[j].shared);
                 f8_arena_end(&arena);
             }
 }
@@ -560,16 +483,19 @@ static void refused(f8_attention_desc x, bool backward, f8_status status, const 
 
 START_TEST(impossible_shapes_are_refused)
 {
-    f8_attention_desc x = shape(F8_F16, 1, 8, 1, 1, 16, true);
+    f8_attention_desc x = att_shape(F8_F16, 1, 8, 1, 1, 16, true);
     refused(x, false, F8_ERR_UNSUPPORTED, "f16");
-    refused(shape(F8_BF16, 1, 8, 3, 2, 16, true), false, F8_ERR_INPUT, "kv heads");
-    refused(shape(F8_BF16, 1, 8, 2, 2, 129, true), false, F8_ERR_UNSUPPORTED, "128");
-    refused(shape(F8_BF16, 1 << 20, 1 << 20, 64, 2, 64, true), false, F8_ERR_UNSUPPORTED,
+    refused(att_shape(F8_BF16, 1, 8, 3, 2, 16, true), false, F8_ERR_INPUT, "kv heads");
+    refused(att_shape(F8_BF16, 1, 8, 2, 2, 129, true), false, F8_ERR_UNSUPPORTED, "128");
+    refused(att_shape(F8_BF16, 1 << 20, 1 << 20, 64, 2, 64, true), false, F8_ERR_UNSUPPORTED,
             "too many");
-    refused(shape(F8_BF16, 1, 8, 2, 2, 16, true), true, F8_ERR_INPUT, "stride");
-    x = shape(F8_BF16, 1, 8, 2, 2, 16, true);
+    refused(att_shape(F8_BF16, 1, 8, 2, 2, 16, true), true, F8_ERR_INPUT, "stride");
+    x = att_shape(F8_BF16, 1, 8, 2, 2, 16, true);
     x.scale = 0;
     refused(x, false, F8_ERR_UNSUPPORTED, "scale");
+    x = att_shape(F8_BF16, 1, 8, 2, 2, 16, true);
+    x.D = 0;
+    refused(x, false, F8_ERR_INPUT, "2 of 0 elements");
     f8_diag d = {0};
     x.scale = 1;
     ck_assert_int_eq(f8_cuda_attention_supports(f8_target_by_name("cpu"), &x, &d),

@@ -3,6 +3,7 @@
 
 #include "ir/fp8.h"
 
+#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,30 @@ enum { MARGIN = 256, CANARY = 0x5a };
 
 #define UNIT 0x1p-24 /* of f32 */
 #define SLACK 1.01
+
+const char *const att_name[T_COUNT] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
+
+f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D,
+                            bool causal)
+{
+    return (f8_attention_desc){.dtype = dtype,
+                               .B = B,
+                               .T = T,
+                               .H = H,
+                               .Hkv = Hkv,
+                               .D = D,
+                               .causal = causal,
+                               .scale = 1.0f / sqrtf((float)D)};
+}
+
+const char *att_describe(const f8_attention_desc *d)
+{
+    static _Thread_local char text[160];
+    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d stride=%d %s",
+             f8_dtype_name(d->dtype), (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D,
+             (int)d->stride.q, d->causal ? "causal" : "full");
+    return text;
+}
 
 static void *must(void *p)
 {
@@ -378,4 +403,59 @@ void att_reference_backward(att_case *c)
             c->t[tensor].bound[n] =
                 SLACK * c->t[tensor].bound[n] + output_rounding(c, c->t[tensor].value[n]);
     free_row(&r);
+}
+
+/* ---- asserting ---- */
+
+void att_check(const att_case *c, int tensor)
+{
+    const f8_attention_desc *d = &c->desc;
+    const att_tensor *t = &c->t[tensor];
+    int64_t D = tensor == T_LSE ? 1 : d->D;
+    for (int64_t b = 0; b < d->B; b++)
+        for (int64_t i = 0; i < d->T; i++)
+            for (int64_t h = 0; h < t->heads; h++)
+                for (int64_t e = 0; e < D; e++) {
+                    int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
+                                                 : ((b * d->T + i) * t->heads + h) * D + e;
+                    double got = att_get(c, tensor, b, i, h, e), off = fabs(got - t->value[at]);
+                    ck_assert_msg(
+                        off <= t->bound[at],
+                        "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",
+                        att_describe(d), att_name[tensor], (int)b, (int)i, (int)h, (int)e, got,
+                        t->value[at], off, t->bound[at]);
+                }
+    ck_assert_msg(att_canary(c, tensor), "%s: %s was written outside", att_describe(d),
+                  att_name[tensor]);
+}
+
+bool att_row_is_nan(const att_case *c, int tensor, int64_t t, int64_t h)
+{
+    int nans = 0;
+    for (int64_t e = 0; e < c->desc.D; e++)
+        nans += isnan(att_get(c, tensor, 0, t, h, e)) != 0;
+    ck_assert_msg(nans == 0 || nans == c->desc.D, "%s row %d is partly NaN", att_name[tensor],
+                  (int)t);
+    return nans != 0;
+}
+
+enum { INFINITE_KEY = 70 };
+
+void att_put_infinite_scores(att_case *c)
+{
+    for (int64_t t = 0; t < c->desc.T; t++)
+        for (int64_t e = 0; e < c->desc.D; e++)
+            att_put(c, T_Q, 0, t, 0, e, 1.0);
+    att_put(c, T_K, 0, 0, 0, 3, -INFINITY);           /* its score is -Inf: weight 0 */
+    att_put(c, T_K, 0, INFINITE_KEY, 0, 3, INFINITY); /* +Inf: no softmax from here on */
+}
+
+void att_check_infinite_scores(const att_case *c)
+{
+    ck_assert(att_row_is_nan(c, T_O, 0, 0)); /* only -Inf to see */
+    ck_assert(att_get(c, T_LSE, 0, 0, 0, 0) == -(double)INFINITY);
+    for (int64_t t = 1; t < c->desc.T; t++)
+        ck_assert_msg(att_row_is_nan(c, T_O, t, 0) == (t >= INFINITE_KEY), "row %d", (int)t);
+    for (int64_t e = 0; e < c->desc.D; e++) /* row 1 sees key 1 alone */
+        ck_assert(att_get(c, T_O, 0, 1, 0, e) == att_get(c, T_V, 0, 1, 0, e));
 }

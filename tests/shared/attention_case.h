@@ -1,5 +1,6 @@
-/* One attention problem for tests and the benchmark: tensors (perhaps views with gaps), the
- * compiled kernel, running its tasks, and a plain double-precision reference with error bounds. */
+/* One attention problem for tests: tensors (perhaps views with gaps), the compiled kernel, running
+ * its tasks, a plain double-precision reference with error bounds, and what of it any target's
+ * kernels are held to: functions named att_check fail the running Check test. */
 #ifndef F8_TESTS_ATTENTION_CASE_H
 #define F8_TESTS_ATTENTION_CASE_H
 
@@ -8,6 +9,7 @@
 #include "runtime/blob.h"
 
 enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_COUNT };
+extern const char *const att_name[T_COUNT]; /* "q", "k"... */
 
 typedef struct att_tensor {
     uint8_t *memory, *base; /* base: past a margin; the canary is wherever no element lies */
@@ -35,9 +37,14 @@ typedef struct att_case {
     f8_arena arena;
 } att_case;
 
+/* Scale 1 / sqrt(D), no strides yet. */
+f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D,
+                            bool causal);
+/* For messages; good until this thread's next call. */
+const char *att_describe(const f8_attention_desc *d);
+
 /* gap: elements between tokens beyond the heads. Strides in `desc` are set here. Nothing is
- * compiled when llvm is NULL. Exits with a message when something fails: it is a test's or a
- * benchmark's helper. */
+ * compiled when llvm is NULL. Exits with a message when something fails. */
 void att_make(att_case *c, const f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
               uint64_t seed);
 void att_free(att_case *c);
@@ -59,5 +66,15 @@ bool att_canary(const att_case *c, int tensor);
 /* Fill value and bound of o and lse; then (from what o and lse of the case hold) dq, dk, dv. */
 void att_reference_forward(att_case *c);
 void att_reference_backward(att_case *c);
+
+/* A result is within the bounds of the reference, and nothing around it was written. */
+void att_check(const att_case *c, int tensor);
+/* Whether head h of token t of the first sequence is NaN: all of its elements, or none. */
+bool att_row_is_nan(const att_case *c, int tensor, int64_t t, int64_t h);
+
+/* For a causal shape of one head and more than 70 tokens: key 0 scores -Inf, key 70 +Inf; and what
+ * forward must make of it. */
+void att_put_infinite_scores(att_case *c);
+void att_check_infinite_scores(const att_case *c);
 
 #endif
