@@ -1,7 +1,7 @@
 /* Kernels: described, printed, compiled, run, and compared bit by bit with a naive evaluation, over
  * ragged sizes, all dtypes and any split into tasks. */
 #include "codegen/kernel.h"
-#include "tests/shared/kernel_case.h"
+#include "tests/shared/kernel_bodies.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -10,36 +10,11 @@
 static const int ragged[] = {1, 2, 7, 15, 16, 17, 31, 33, 64, 255, 256, 257, 300, 1000};
 enum { N_RAGGED = sizeof ragged / sizeof *ragged };
 
-static f8_ref row_mean(kcase *c, f8_ref x)
-{
-    const int64_t n = f8_type_columns(f8_type_of(c->g, x));
-    return f8_binary(c->g, F8_OP_DIV, f8_reduce(c->g, F8_OP_REDUCE_SUM, x, -1),
-                     f8_const(c->g, (double)n));
-}
-
-/* y = (x - mean) * rstd * w + b, rounded to bf16; statistics are results too */
-static void layernorm(kcase *c, f8_dtype t, int rows, int cols)
-{
-    const f8_ref x0 = kc_input(c, t, 2, rows, cols), w = kc_input(c, F8_F32, 1, cols),
-                 bias = kc_input(c, F8_F32, 1, cols);
-    f8_graph *g = c->g;
-    const f8_ref x = f8_cast(g, x0, F8_F32);
-    const f8_ref mean = row_mean(c, x), off = f8_binary(g, F8_OP_SUB, x, mean);
-    const f8_ref var = row_mean(c, f8_binary(g, F8_OP_MUL, off, off));
-    const f8_ref rstd = f8_unary(g, F8_OP_RSQRT, f8_binary(g, F8_OP_ADD, var, f8_const(g, 1e-5)));
-    const f8_ref xhat = f8_binary(g, F8_OP_MUL, off, rstd);
-    const f8_ref y = f8_binary(g, F8_OP_ADD, f8_binary(g, F8_OP_MUL, xhat, w), bias);
-    kc_out(c, f8_cast(g, y, F8_BF16));
-    kc_out(c, mean);
-    kc_out(c, rstd);
-    kc_phase(c, rows, cols);
-}
-
 START_TEST(norm_rows)
 {
     kcase c;
     kc_begin(&c);
-    layernorm(&c, F8_BF16, 70, ragged[_i]);
+    kc_layernorm(&c, F8_BF16, 70, ragged[_i], false);
     kc_check(&c);
     kc_end(&c);
 }
@@ -50,41 +25,18 @@ START_TEST(norm_rows_f32)
     kcase c;
     kc_begin(&c);
     c.specials = true;
-    layernorm(&c, F8_F32, 5, ragged[_i]);
+    kc_layernorm(&c, F8_F32, 5, ragged[_i], false);
     kc_check(&c);
     kc_end(&c);
 }
 END_TEST
 
-/* Every pointwise op on f32, specials included, over one flat loop and over rows with broadcasts.
- */
 START_TEST(pointwise_f32)
 {
-    static const f8_op unary[] = {F8_OP_NEG,     F8_OP_ABS,   F8_OP_SQRT,    F8_OP_RSQRT, F8_OP_EXP,
-                                  F8_OP_LOG,     F8_OP_TANH,  F8_OP_ERF,     F8_OP_SIN,   F8_OP_COS,
-                                  F8_OP_SIGMOID, F8_OP_FLOOR, F8_OP_ISFINITE};
-    static const f8_op binary[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_DIV, F8_OP_MAX,
-                                   F8_OP_MIN, F8_OP_LT,  F8_OP_LE,  F8_OP_EQ};
     kcase c;
     kc_begin(&c);
     c.specials = true;
-    const int cols = ragged[_i], rows = 9;
-    const f8_ref x = kc_input(&c, F8_F32, 2, rows, cols), y = kc_input(&c, F8_F32, 2, rows, cols);
-    const f8_ref row = kc_input(&c, F8_F32, 2, rows, 1), col = kc_input(&c, F8_F32, 1, cols),
-                 one = kc_input(&c, F8_F32, 0);
-    const f8_ref other[] = {y, row, col, one};
-    for (size_t i = 0; i < sizeof unary / sizeof *unary; i++)
-        kc_out(&c, f8_unary(c.g, unary[i], x));
-    kc_phase(&c, 1, (int64_t)rows * cols);
-    for (int k = 0; k < 4; k++) {
-        for (size_t i = 0; i < sizeof binary / sizeof *binary; i++) {
-            kc_out(&c, f8_binary(c.g, binary[i], x, other[k]));
-            if (k)
-                kc_out(&c, f8_binary(c.g, binary[i], other[k], x));
-        }
-        kc_out(&c, f8_make(c.g, F8_OP_FMA, (f8_ref[]){x, other[k], y}, 3, NULL, 0));
-        kc_phase(&c, rows, cols);
-    }
+    kc_pointwise(&c, 9, ragged[_i]);
     kc_check(&c);
     kc_end(&c);
 }
@@ -92,93 +44,40 @@ END_TEST
 
 START_TEST(ints_and_truth)
 {
-    static const f8_op ops[] = {F8_OP_ADD, F8_OP_SUB, F8_OP_MUL, F8_OP_MAX,
-                                F8_OP_MIN, F8_OP_LT,  F8_OP_LE,  F8_OP_EQ};
     kcase c;
     kc_begin(&c);
-    const int cols = ragged[_i], rows = 4;
-    f8_graph *g = c.g;
-    const f8_ref x = kc_input(&c, F8_I32, 2, rows, cols), y = kc_input(&c, F8_I32, 2, rows, 1);
-    const f8_ref p = kc_input(&c, F8_BOOL, 2, rows, cols), q = kc_input(&c, F8_BOOL, 1, cols);
-    const f8_ref f = kc_input(&c, F8_F32, 2, rows, cols);
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-        kc_out(&c, f8_binary(g, ops[i], x, y));
-    kc_out(&c, f8_unary(g, F8_OP_NEG, x));
-    kc_out(&c, f8_unary(g, F8_OP_ABS, x));
-    const f8_ref both = f8_binary(g, F8_OP_AND, p, q);
-    kc_out(&c, both);
-    kc_out(&c, f8_binary(g, F8_OP_OR, p, f8_unary(g, F8_OP_NOT, q)));
-    kc_out(&c, f8_select(g, both, x, y));
-    kc_out(&c, f8_select(g, p, f, f8_const(g, -0.5)));
-    kc_out(&c, f8_cast(g, p, F8_F32));
-    kc_out(&c, f8_cast(g, p, F8_I32));
-    kc_out(&c, f8_cast(g, x, F8_F32));
-    kc_out(&c, f8_cast(g, f, F8_I32));
-    kc_phase(&c, rows, cols);
+    kc_ints_and_truth(&c, 4, ragged[_i]);
     kc_check(&c);
     kc_end(&c);
 }
 END_TEST
 
-/* Every dtype in, as f32, out again. */
 START_TEST(dtypes)
 {
-    static const f8_dtype types[] = {F8_BF16, F8_F16, F8_E4M3, F8_E5M2};
     kcase c;
     kc_begin(&c);
     c.specials = true;
     const int cols = ragged[_i], rows = 3;
     const f8_ref s = kc_input(&c, F8_F32, 0), wide = kc_input(&c, F8_F32, 2, rows, cols);
-    for (int i = 0; i < 4; i++) {
-        const f8_ref x = kc_input(&c, types[i], 2, rows, cols);
-        const f8_ref f = f8_binary(c.g, F8_OP_MUL, f8_cast(c.g, x, F8_F32), s);
-        kc_out(&c, f);
-        if (i < 2) {
-            kc_out(&c, f8_cast(c.g, f, types[i]));
-            kc_out(&c, f8_cast(c.g, f8_cast(c.g, wide, types[i]), F8_F32));
-        }
-        kc_phase(&c, rows, cols);
-    }
-    for (int sat = 0; sat < 2; sat++)
-        for (int t = F8_E4M3; t <= F8_E5M2; t++) {
-            const f8_attr attr[] = {F8_INT(F8_A_FORMAT, t), F8_INT(F8_A_SATURATE, sat)};
-            const f8_ref q = f8_make(c.g, F8_OP_QUANTIZE, (f8_ref[]){wide, s}, 2, attr, 2);
-            kc_out(&c, q);
-            kc_out(&c, f8_cast(c.g, q, F8_F32));
-        }
+    kc_narrow(&c, s, wide);
+    kc_codes(&c, s, wide, false);
+    kc_codes(&c, s, wide, true);
     kc_phase(&c, rows, cols);
     kc_check(&c);
     kc_end(&c);
 }
 END_TEST
 
-/* Softmax: maximum, exp kept near, sum, division; and amax of the result. */
 START_TEST(softmax_rows)
 {
     kcase c;
     kc_begin(&c);
     c.specials = _i & 1;
-    const int cols = ragged[_i], rows = 6;
-    f8_graph *g = c.g;
-    const f8_ref x = kc_input(&c, F8_F32, 2, rows, cols);
-    const f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
-    const f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top));
-    const f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, e, -1);
-    const f8_ref y = f8_binary(g, F8_OP_DIV, e, sum);
-    kc_out(&c, y);
-    kc_out(&c, f8_reduce(g, F8_OP_REDUCE_AMAX, y, -1));
-    kc_out(&c, f8_binary(g, F8_OP_ADD, f8_unary(g, F8_OP_LOG, sum), top));
-    kc_phase(&c, rows, cols);
+    kc_softmax(&c, 6, ragged[_i]);
     kc_check(&c);
     kc_end(&c);
 }
 END_TEST
-
-static f8_ref column_sum(kcase *c, f8_ref x, int64_t block)
-{
-    const f8_attr attr[] = {F8_INT(F8_A_AXIS, 0), F8_INT(F8_A_BLOCK, block)};
-    return f8_make(c->g, F8_OP_REDUCE_SUM, &x, 1, attr, 2);
-}
 
 START_TEST(column_sums)
 {
@@ -192,16 +91,15 @@ START_TEST(column_sums)
         const f8_ref f = f8_cast(c.g, x, F8_F32), xy = f8_binary(c.g, F8_OP_MUL, f, y);
         const f8_ref rs = f8_reduce(c.g, F8_OP_REDUCE_SUM, xy, -1);
         const f8_ref z = f8_binary(c.g, F8_OP_MUL, xy, rs);
-        const int64_t block = rows > 64 ? 64 : 0;
         if (rows > 1) {
-            f8_ref a = column_sum(&c, f, block), b = column_sum(&c, z, block);
+            const f8_ref a = kc_column_sum(&c, f), b = kc_column_sum(&c, z);
             kc_out(&c, a);
             kc_out(&c, b);
             kc_out(&c, z);
             kc_phase(&c, rows, cols);
-            if (block) {
-                kc_out(&c, column_sum(&c, a, 0));
-                kc_out(&c, column_sum(&c, b, 0));
+            if (rows > F8_COLSUM_BLOCK) {
+                kc_out(&c, kc_column_sum(&c, a));
+                kc_out(&c, kc_column_sum(&c, b));
                 kc_next_phase(&c, f8_type_rows(f8_type_of(c.g, a)), cols);
             }
             kc_check(&c);
@@ -211,20 +109,11 @@ START_TEST(column_sums)
 }
 END_TEST
 
-/* Leading and middle axes broadcast: tables [T, 1, D] over [B, T, H, D], and [B, 1, C] over [B, T,
- * C]. */
 START_TEST(periodic_rows)
 {
     kcase c;
     kc_begin(&c);
-    const int d = ragged[_i];
-    const f8_ref x = kc_input(&c, F8_F32, 4, 2, 5, 3, d), table = kc_input(&c, F8_F32, 3, 5, 1, d),
-                 batch = kc_input(&c, F8_F32, 4, 2, 1, 1, d), head = kc_input(&c, F8_F32, 2, 3, 1),
-                 time = kc_input(&c, F8_F32, 4, 1, 5, 3, d);
-    f8_ref y = f8_binary(c.g, F8_OP_MUL, x, table);
-    y = f8_make(c.g, F8_OP_FMA, (f8_ref[]){y, batch, head}, 3, NULL, 0);
-    kc_out(&c, f8_binary(c.g, F8_OP_SUB, y, time));
-    kc_phase(&c, 30, d);
+    kc_periodic(&c, ragged[_i], true);
     kc_check(&c);
     kc_end(&c);
 }
@@ -238,11 +127,9 @@ START_TEST(rolls)
     const int group = groups[_i], cols = 3 * group;
     const f8_ref x = kc_input(&c, F8_BF16, 2, 5, cols), y = kc_input(&c, F8_F32, 2, 5, cols);
     for (int shift = -1; shift <= group; shift += group / 2 > 0 ? group / 2 : 1) {
-        const f8_attr attr[] = {F8_INT(F8_A_SHIFT, shift), F8_INT(F8_A_GROUP, group)};
-        const f8_ref stored = f8_cast(c.g, f8_make(c.g, F8_OP_ROLL, &x, 1, attr, 2), F8_F32);
+        const f8_ref stored = f8_cast(c.g, kc_roll(&c, x, shift, group), F8_F32);
         const f8_ref product = f8_binary(c.g, F8_OP_MUL, y, f8_cast(c.g, x, F8_F32));
-        kc_out(&c,
-               f8_binary(c.g, F8_OP_ADD, stored, f8_make(c.g, F8_OP_ROLL, &product, 1, attr, 2)));
+        kc_out(&c, f8_binary(c.g, F8_OP_ADD, stored, kc_roll(&c, product, shift, group)));
     }
     kc_phase(&c, 5, cols);
     kc_check(&c);
@@ -255,12 +142,8 @@ START_TEST(embeddings)
     kcase c;
     kc_begin(&c);
     const int cols = ragged[_i];
-    const f8_ref table = kc_input(&c, F8_F32, 2, 11, cols), ids = kc_ids(&c, 11, 2, 3, 5),
-                 pos = kc_input(&c, F8_F32, 2, 5, cols), acc = kc_input(&c, F8_F32, 2, 11, cols),
+    const f8_ref ids = kc_embedding(&c, cols), acc = kc_input(&c, F8_F32, 2, 11, cols),
                  dy = kc_input(&c, F8_F32, 3, 3, 5, cols);
-    const f8_ref e = f8_make(c.g, F8_OP_EMBEDDING, (f8_ref[]){table, ids}, 2, NULL, 0);
-    kc_out(&c, f8_cast(c.g, f8_binary(c.g, F8_OP_ADD, e, pos), F8_BF16));
-    kc_phase(&c, 15, cols);
     kc_single(&c, F8_GROUP_SCATTER,
               f8_make(c.g, F8_OP_EMBEDDING_GRAD, (f8_ref[]){acc, ids, dy}, 3, NULL, 0));
     kc_check(&c);
@@ -268,28 +151,11 @@ START_TEST(embeddings)
 }
 END_TEST
 
-/* Cross-entropy: the column's number against the row's target. */
 START_TEST(targets)
 {
     kcase c;
     kc_begin(&c);
-    const int cols = ragged[_i];
-    f8_graph *g = c.g;
-    const f8_ref x = kc_input(&c, F8_F32, 2, 4, cols), ids = kc_ids(&c, cols, 1, 4);
-    const f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {cols}}));
-    const f8_ref index = f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1);
-    const f8_type column = {.dtype = F8_I32, .rank = 2, .dim = {4, 1}};
-    const f8_ref target = f8_reshape(g, ids, &column);
-    if (target != ids)
-        kc_alias(&c, target, ids);
-    c.place[target].stride = 1;
-    const f8_ref hit = f8_binary(g, F8_OP_EQ, index, target);
-    const f8_ref e = f8_unary(g, F8_OP_EXP, x), sum = f8_reduce(g, F8_OP_REDUCE_SUM, e, -1);
-    const f8_ref grad =
-        f8_binary(g, F8_OP_SUB, f8_binary(g, F8_OP_DIV, e, sum), f8_cast(g, hit, F8_F32));
-    kc_out(&c, grad);
-    kc_out(&c, f8_reduce(g, F8_OP_REDUCE_SUM, f8_select(g, hit, x, f8_const(g, 0)), -1));
-    kc_phase(&c, 4, cols);
+    kc_targets(&c, ragged[_i]);
     kc_check(&c);
     kc_end(&c);
 }
@@ -299,16 +165,7 @@ START_TEST(in_place)
 {
     kcase c;
     kc_begin(&c);
-    const int cols = ragged[_i];
-    f8_graph *g = c.g;
-    const f8_ref x = kc_input(&c, F8_F32, 2, 5, cols), y = kc_input(&c, F8_F32, 2, 5, cols);
-    const f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, x, -1), early = f8_binary(g, F8_OP_ADD, x, y);
-    const f8_ref late = f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, x, sum), y);
-    kc_alias(&c, early, x);
-    kc_alias(&c, late, y);
-    kc_out(&c, early);
-    kc_out(&c, late);
-    kc_phase(&c, 5, cols);
+    kc_in_place(&c, 5, ragged[_i]);
     kc_check(&c);
     kc_end(&c);
 }
@@ -344,21 +201,13 @@ START_TEST(copies)
 }
 END_TEST
 
-/* Strided views: columns of a wider value, in and out, also where the phase was taken for flat. */
+/* Strided views, and a reshape of what lies beside them. */
 START_TEST(views)
 {
     kcase c;
     kc_begin(&c);
     const int cols = ragged[_i];
-    const f8_ref wide = kc_input(&c, F8_BF16, 2, 6, 3 * cols), z = kc_input(&c, F8_F32, 2, 6, cols);
-    const f8_ref x = f8_slice(c.g, wide, 1, cols, 2 * cols);
-    kc_place_in(&c, x, wide, cols, 3 * cols);
-    const f8_ref y = f8_binary(c.g, F8_OP_MUL, f8_cast(c.g, x, F8_F32), z);
-    const f8_ref host = kc_input(&c, F8_F32, 2, 6, 4 * cols);
-    kc_place_in(&c, y, host, 2 * cols, 4 * cols);
-    c.n_input--; /* the host is only room */
-    kc_out(&c, y);
-    kc_phase(&c, 1, 6 * (int64_t)cols);
+    const f8_ref z = kc_views(&c, cols);
     const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {6 * cols}};
     const f8_ref flat = f8_reshape(c.g, z, &vector);
     kc_alias(&c, flat, z);
@@ -375,7 +224,7 @@ START_TEST(shared_kernels)
     kcase c;
     kc_begin(&c);
     for (int rows = 3; rows < 200; rows += 60)
-        layernorm(&c, F8_BF16, rows, 48);
+        kc_layernorm(&c, F8_BF16, rows, 48, false);
     for (int cols = 10; cols < 40000; cols *= 3) {
         const f8_ref x = kc_input(&c, F8_F32, 2, 2, cols);
         kc_out(&c, f8_binary(c.g, F8_OP_MUL, x, x));
@@ -385,9 +234,9 @@ START_TEST(shared_kernels)
     ck_assert_uint_eq(c.stats.n_kernels, 2);
     kc_end(&c);
     kc_begin(&c);
-    layernorm(&c, F8_BF16, 4, 48);
-    layernorm(&c, F8_BF16, 4, 49);
-    layernorm(&c, F8_F32, 4, 48);
+    kc_layernorm(&c, F8_BF16, 4, 48, false);
+    kc_layernorm(&c, F8_BF16, 4, 49, false);
+    kc_layernorm(&c, F8_F32, 4, 48, false);
     kc_check(&c);
     ck_assert_uint_eq(c.stats.n_kernels, 3);
     kc_end(&c);
@@ -413,7 +262,7 @@ START_TEST(description)
     f8_graph *g = c.g;
     const f8_ref x = f8_cast(g, kc_input(&c, F8_BF16, 2, 4, 1000), F8_F32);
     const f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
-    const f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top));
+    const f8_ref e = kc_exp_off(&c, x, top);
     kc_out(&c, f8_binary(g, F8_OP_DIV, e, f8_reduce(g, F8_OP_REDUCE_SUM, e, -1)));
     kc_phase(&c, 4, 1000);
     kc_check(&c);
@@ -426,44 +275,23 @@ START_TEST(long_rows)
 {
     kcase c;
     kc_begin(&c);
-    layernorm(&c, F8_F32, 3, 50257);
+    kc_layernorm(&c, F8_F32, 3, 50257, false);
     kc_check(&c);
     kc_end(&c);
 }
 END_TEST
 
-/* Scalars, [R, 1] columns and values of one element. */
 START_TEST(small_shapes)
 {
     kcase c;
     kc_begin(&c);
-    f8_graph *g = c.g;
-    const f8_ref a = kc_input(&c, F8_F32, 0), b = kc_input(&c, F8_F32, 1, 1),
-                 v = kc_input(&c, F8_F32, 2, 77, 1), w = kc_input(&c, F8_F32, 1, 77);
-    kc_out(&c, f8_binary(g, F8_OP_ADD, a, a));
-    kc_phase(&c, 1, 1);
-    kc_out(&c, f8_binary(g, F8_OP_MUL, b, a));
-    kc_phase(&c, 1, 1);
-    kc_out(&c, f8_binary(g, F8_OP_MUL, v, a));
-    kc_phase(&c, 77, 1);
-    kc_out(&c, f8_reduce(g, F8_OP_REDUCE_SUM, w, -1));
-    kc_out(&c, f8_reduce(g, F8_OP_REDUCE_AMAX, w, -1));
-    kc_phase(&c, 1, 77);
-    const f8_type zeros = {.dtype = F8_F32, .rank = 2, .dim = {9, 5}};
-    kc_out(&c, f8_broadcast(g, f8_const(g, 0), &zeros));
-    kc_phase(&c, 1, 45);
+    kc_small_shapes(&c, false);
     kc_check(&c);
     kc_end(&c);
 }
 END_TEST
 
 /* ---- descriptions for other targets ---- */
-
-static f8_ref transposed(kcase *c, f8_ref x)
-{
-    const f8_ints perm = {2, {1, 0}};
-    return f8_make(c->g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
-}
 
 /* Codes and their transpose from one read, beside row statistics, column sums and a padded row
  * stride; every dtype that is stored. */
@@ -484,19 +312,17 @@ START_TEST(transposed_stores)
         const f8_ref y = f8_binary(g, F8_OP_MUL, f8_unary(g, F8_OP_TANH, x), sum);
         kc_out(&c, f8_reduce(g, F8_OP_REDUCE_AMAX, y, -1));
         kc_out(&c, y);
-        kc_out(&c, transposed(&c, y));
-        for (int format = F8_E4M3; format <= F8_E5M2; format++) {
-            const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_SATURATE, i & 1)};
-            const f8_ref q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){y, s}, 2, attr, 2);
-            const f8_ref t = transposed(&c, q);
+        kc_out(&c, kc_transposed(&c, y));
+        for (f8_dtype format = F8_E4M3; format <= F8_E5M2; format++) {
+            const f8_ref q = kc_quantize(&c, y, s, format, i & 1), t = kc_transposed(&c, q);
             if (format == F8_E5M2) /* the transpose alone */
                 kc_place_in(&c, t, room, 0, rows + 13);
             else
                 kc_out(&c, q);
             kc_out(&c, t);
         }
-        kc_out(&c, transposed(&c, f8_cast(g, y, F8_BF16)));
-        kc_out(&c, column_sum(&c, y, rows > 64 ? 64 : 0));
+        kc_out(&c, kc_transposed(&c, f8_cast(g, y, F8_BF16)));
+        kc_out(&c, kc_column_sum(&c, y));
         kc_phase(&c, rows, cols);
         kc_check_described(&c, f8_target_by_name("sm_90a"));
         kc_end(&c);
@@ -533,7 +359,8 @@ START_TEST(refused_transposes)
 {
     kcase c;
     kc_begin(&c);
-    const f8_ref x = kc_input(&c, F8_F32, 2, 6, 6), t = transposed(&c, f8_unary(c.g, F8_OP_ABS, x));
+    const f8_ref x = kc_input(&c, F8_F32, 2, 6, 6),
+                 t = kc_transposed(&c, f8_unary(c.g, F8_OP_ABS, x));
     kc_out(&c, t);
     kc_phase(&c, 6, 6);
     f8_kernel *k;
@@ -620,7 +447,7 @@ START_TEST(transposed_vectors)
         const int n = ragged[_i], rows = tall ? n : 1, cols = tall ? 1 : n;
         const f8_ref y = f8_unary(c.g, F8_OP_TANH, kc_input(&c, F8_F32, 2, rows, cols));
         kc_out(&c, y);
-        kc_out(&c, transposed(&c, y));
+        kc_out(&c, kc_transposed(&c, y));
         kc_phase(&c, rows, cols);
         kc_check_described(&c, f8_target_by_name("sm_90a"));
         kc_end(&c);

@@ -1,0 +1,156 @@
+/* The text of row programs, compiled by the real NVRTC where it is found: no spills, no local
+ * memory, 16-byte accesses, for all CUDA targets. What they compute: check_cuda_rows.c. */
+#include "codegen/cuda.h"
+#include "tests/shared/cuda_plan.h"
+#include "tests/shared/kernel_bodies.h"
+#include "tests/shared/kernel_device.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static f8_cuda *toolkit; /* NULL: there is no NVRTC */
+
+/* NVRTC wherever it is but in the emulator's folder. */
+static void load_toolkit(void)
+{
+    unsetenv("FP8C_CUDA_PATH");
+    if (cuda_plan_compiler(&toolkit))
+        return;
+    f8_cuda_destroy(toolkit);
+    toolkit = NULL;
+}
+
+static void unload_toolkit(void)
+{
+    f8_cuda_destroy(toolkit);
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+/* Every kernel of the case for every CUDA target: nothing in local memory. `vectors`: the least
+ * number of 16-byte loads and stores in a kernel's PTX. */
+static void check_compiled(kcase *c, int vectors)
+{
+    for (size_t i = 0; f8_target_at(i); i++) {
+        const f8_target *to = f8_target_at(i);
+        f8_arena arena;
+        f8_nvrtc_result r;
+        f8_diag d = {0};
+        if (to->kind != F8_TARGET_CUDA)
+            continue;
+        f8_arena_init(&arena, NULL);
+        int n_kernels;
+        const char *text = kc_cuda_text(c, to, &n_kernels);
+        ck_assert_msg(f8_cuda_compile(toolkit, text, "rows", f8_cuda_header, "fp8c.cuh", to->name,
+                                      true, &arena, &r, &d) == F8_OK,
+                      "%s: %s\n%s", to->name, d.text, r.log);
+        const int clean =
+            count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
+        ck_assert_msg(clean == 2 * n_kernels && count(r.log, "stack frame") == clean,
+                      "%s: local memory\n%s", to->name, r.log);
+        ck_assert_msg(!strstr(r.ptx, "ld.local") && !strstr(r.ptx, "st.local"), "%s: local memory",
+                      to->name);
+        for (char *entry = strstr(r.ptx, ".entry"); entry && vectors;) {
+            char *next = strstr(entry + 1, ".entry");
+            if (next)
+                *next = 0;
+            ck_assert_msg(count(entry, "ld.global.v4") >= vectors &&
+                              count(entry, "st.global.v4") >= vectors,
+                          "%s: no 16-byte accesses\n%s", to->name, entry);
+            entry = next;
+            if (entry)
+                *entry = '.';
+        }
+        f8_arena_end(&arena);
+    }
+}
+
+START_TEST(compiled_norms)
+{
+    static const int wide[] = {128, 768, 1024, 1600, 4096, 11008};
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    kc_layernorm(&c, F8_BF16, 100, wide[_i], true);
+    check_compiled(&c, wide[_i] > 1024 ? 0 : 1); /* wider rows have narrower vectors */
+    kc_end(&c);
+}
+END_TEST
+
+START_TEST(compiled_columns)
+{
+    static const int wide[] = {128, 1024, 3072};
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    kc_norm_backward(&c, 100, wide[_i], true, true, true);
+    kc_norm_backward(&c, 100, wide[_i], true, false, true);
+    kc_norm_backward(&c, 100, wide[_i], false, true, true);
+    kc_norm_backward(&c, 100, wide[_i], true, true, false);
+    check_compiled(&c, 1);
+    kc_end(&c);
+}
+END_TEST
+
+/* Ragged rows; a softmax over a vocabulary; flat kernels of several dtypes. */
+START_TEST(compiled_others)
+{
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    kc_layernorm(&c, F8_F32, 9, 77, true);
+    kc_layernorm(&c, F8_BF16, 9, 1001, true);
+    kc_norm_backward(&c, 100, 999, true, true, true);
+    f8_graph *g = c.g;
+    const f8_ref x = kc_input(&c, F8_F32, 2, 4, 50257), top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
+    const f8_ref e = kc_exp_off(&c, x, top);
+    kc_out(&c,
+           f8_cast(g, f8_binary(g, F8_OP_DIV, e, f8_reduce(g, F8_OP_REDUCE_SUM, e, -1)), F8_BF16));
+    kc_phase(&c, 4, 50257);
+    check_compiled(&c, 0);
+    kc_end(&c);
+    kc_begin(&c);
+    g = c.g;
+    const f8_ref y = kc_input(&c, F8_F32, 1, 4096), b = kc_input(&c, F8_BF16, 1, 4096);
+    kc_out(&c, f8_unary(g, F8_OP_TANH, y));
+    kc_phase(&c, 1, 4096);
+    kc_out(&c, f8_cast(g, f8_unary(g, F8_OP_SIGMOID, f8_cast(g, b, F8_F32)), F8_BF16));
+    kc_phase(&c, 1, 4096);
+    kc_out(&c, f8_cast(g, f8_unary(g, F8_OP_ERF, y), F8_BF16));
+    kc_phase(&c, 1, 4096);
+    check_compiled(&c, 1);
+    kc_end(&c);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("cuda rows text");
+    TCase *compiler = tcase_create("compiler");
+    tcase_set_timeout(compiler, 300);
+    tcase_add_unchecked_fixture(compiler, load_toolkit, unload_toolkit);
+    tcase_add_loop_test(compiler, compiled_norms, 0, 6);
+    tcase_add_loop_test(compiler, compiled_columns, 0, 3);
+    tcase_add_test(compiler, compiled_others);
+    suite_add_tcase(s, compiler);
+    return s;
+}
+
+int main(void)
+{
+    SRunner *r = srunner_create(suite());
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
