@@ -272,6 +272,10 @@ FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8
  * the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
+/* What element `index` along a state's first axis stands for: of FP8 scales and amaxes an operand of a
+ * linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). These names, not the indices, are the same
+ * in a program that trains and one for inference. NULL past the last, and for other variables. */
+FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
 
 /* ---- what was decided, and figures ---- */
 

@@ -161,6 +161,16 @@ fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
     return copy_variable(p, variable, NULL, from);
 }
 
+const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
+{
+    for (size_t i = 0; i < p->unit.n_elements; i++) {
+        const f8_elements *e = &p->unit.elements[i];
+        if (e->var == variable)
+            return index >= 0 && index < e->n ? e->name[index] : NULL;
+    }
+    return NULL;
+}
+
 /* ---- decisions and figures ---- */
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)

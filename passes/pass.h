@@ -76,6 +76,14 @@ typedef struct f8_linear_name_pair {
     const char *name, *shared;
 } f8_linear_name_pair;
 
+/* What the elements along a state's first axis stand for: operands of linears, "LINEAR.x". A program
+ * for inference has fewer of them than one that trains, in an order of its own. */
+typedef struct f8_elements {
+    int32_t var;
+    int64_t n;
+    const char *const *name;
+} f8_elements;
+
 typedef struct f8_unit {
     f8_module *module;
     f8_options options;
@@ -85,6 +93,8 @@ typedef struct f8_unit {
     size_t n_decisions, decision_room;
     f8_linear_name_pair *named; /* by precision */
     size_t n_named, named_room;
+    f8_elements *elements; /* by scaling */
+    size_t n_elements, elements_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;

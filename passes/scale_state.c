@@ -1,6 +1,7 @@
 /* The variables that scales are kept in, and the functions that renew them: see scaling.c's head. */
 #include "passes/scaling.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- declarations ---- */
@@ -24,6 +25,29 @@ static int64_t number(f8_slots *t)
     return next;
 }
 
+/* Note what the elements of the variables are, for whoever carries scales from one program to another. */
+static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *var, size_t n)
+{
+    f8_unit *u = s->u;
+    const char **name = F8_NEW_ARRAY(u->arena, const char *, t->n);
+    f8_elements *grown = f8_arena_grow(u->arena, u->elements, u->n_elements, &u->elements_room,
+                                       u->n_elements + n, sizeof *grown);
+    if (!name || !grown)
+        return f8_arena_status(u->arena, u->diag);
+    u->elements = grown;
+    for (size_t i = 0; i < t->n; i++) {
+        const f8_slot *slot = &t->slot[i];
+        char ordinal[16] = "";
+        if (slot->ordinal)
+            snprintf(ordinal, sizeof ordinal, ".%d", slot->ordinal);
+        name[slot->index] = f8_arena_printf(u->arena, "%s.%s%s", slot->linear,
+                                            f8_operand_name[slot->kind], ordinal);
+    }
+    for (size_t i = 0; i < n; i++)
+        u->elements[u->n_elements++] = (f8_elements){var[i], (int64_t)t->n, name};
+    return f8_arena_status(u->arena, u->diag);
+}
+
 f8_status f8_scale_declare(f8_scaler *s)
 {
     const int64_t n = number(&s->delayed), weights = number(&s->weights);
@@ -32,9 +56,12 @@ f8_status f8_scale_declare(f8_scaler *s)
         s->var_scale = add_state(s, "fp8.scale", (f8_type){F8_F32, 1, {n}}, F8_INIT_ONES);
         s->var_amax = add_state(s, "fp8.amax", (f8_type){F8_F32, 1, {n}}, F8_INIT_ZEROS);
         s->var_history = add_state(s, "fp8.amax_history", (f8_type){F8_F32, 2, {n, history}}, F8_INIT_ZEROS);
+        F8_TRY(name_elements(s, &s->delayed, (int32_t[]){s->var_scale, s->var_amax, s->var_history}, 3));
     }
-    if (weights)
+    if (weights) {
         s->var_weights = add_state(s, "fp8.weight_amax", (f8_type){F8_F32, 1, {weights}}, F8_INIT_ZEROS);
+        F8_TRY(name_elements(s, &s->weights, &s->var_weights, 1));
+    }
     return s->u->diag->status;
 }
 

@@ -245,6 +245,51 @@ START_TEST(weights_are_current)
 }
 END_TEST
 
+static int32_t index_of(fp8c_program *p, const char *name)
+{
+    fp8c_variable v;
+    int32_t i = 0;
+    while (fp8c_program_variable(p, i, &v) == FP8C_OK && strcmp(v.name, name))
+        i++;
+    return i;
+}
+
+/* Scales say whose they are: the names of a program for inference are a part of those of one that trains,
+ * a weight's scale stands under its name in both, and other variables have none. */
+START_TEST(scales_have_names)
+{
+    static const char *const state[] = {[2] = "fp8.scale", [3] = "fp8.weight_amax"};
+    fp8c_context *ctx;
+    fp8c_program *p = start(&ctx, recipes[_i], 0), *serving;
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe(recipes[_i]);
+    o.inference = 1;
+    serving = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(serving, 1), FP8C_OK);
+    const int32_t all = index_of(p, state[_i]), some = index_of(serving, state[_i]);
+    const char *name;
+    int64_t n = 0, weights = 0;
+    for (; (name = fp8c_program_element(serving, some, n)); n++) {
+        const float *mine = variable(serving, state[_i]).data, *whole = variable(p, state[_i]).data;
+        int64_t k = 0;
+        while (fp8c_program_element(p, all, k) && strcmp(fp8c_program_element(p, all, k), name))
+            k++;
+        ck_assert_msg(fp8c_program_element(p, all, k) != NULL, "no %s where it trains", name);
+        ck_assert_float_eq(mine[n], whole[k]);
+        weights += !strcmp(name, "fc.w") && mine[n] != 1 && mine[n] != 0;
+    }
+    ck_assert_int_eq(n, count(&(fp8c_variable[]){variable(serving, state[_i])}[0]));
+    ck_assert_int_eq(n, _i == 2 ? 2 : 1);
+    ck_assert_int_eq(weights, 1);
+    ck_assert_ptr_null(fp8c_program_element(p, all, -1));
+    ck_assert_ptr_null(fp8c_program_element(p, index_of(p, "wte"), 0));
+    ck_assert_ptr_null(fp8c_program_element(p, -1, 0));
+    fp8c_program_destroy(serving);
+    fp8c_module_destroy(m);
+    stop(ctx, p);
+}
+END_TEST
+
 /* ---- the pair ---- */
 
 static void *port(fp8c_program *p, int function, fp8c_side side, const char *name)
@@ -357,6 +402,7 @@ int main(void)
     tcase_add_loop_test(t, infinity_is_not_saturated, 0, 4);
     tcase_add_loop_test(t, ids_out_of_range, 0, 2);
     tcase_add_loop_test(t, weights_are_current, 2, 4);
+    tcase_add_loop_test(t, scales_have_names, 2, 4);
     tcase_add_test(t, states_of_the_model);
     tcase_add_loop_test(t, pair_is_micro_step, 0, 4);
     suite_add_tcase(s, t);
