@@ -37,6 +37,11 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
         .ldb = row_stride(b, o->b),
         .ldc = row_stride(b, r),
     };
+    if (d.has_alpha) { /* inference checked the texts */
+        f8_granularity_parse(f8_attr_s(graph, r, F8_A_SCALE_A), &d.scale_a);
+        f8_granularity_parse(f8_attr_s(graph, r, F8_A_SCALE_B), &d.scale_b);
+        d.scale = f8_build_type(b, o->a_scale)->dtype;
+    }
     d.m = d.trans_a ? f8_type_columns(x) : f8_type_rows(x);
     d.k = d.trans_a ? f8_type_rows(x) : f8_type_columns(x);
     d.n = d.trans_b ? f8_type_rows(y) : f8_type_columns(y);
@@ -76,6 +81,9 @@ f8_status f8_build_gemm(f8_build *b, const f8_group *g)
     F8_TRY(operand(b, s, 4, o.b_scale, false));
     s->bytes_written = f8_type_bytes(&n->type);
     s->bytes_read = f8_type_bytes(f8_build_type(b, o.a)) + f8_type_bytes(f8_build_type(b, o.b)) +
-                    (o.a_scale ? 8 : 0) + (o.acc ? s->bytes_written : 0);
+                    (o.a_scale ? f8_type_bytes(f8_build_type(b, o.a_scale)) +
+                                     f8_type_bytes(f8_build_type(b, o.b_scale))
+                               : 0) +
+                    (o.acc ? s->bytes_written : 0);
     return F8_OK;
 }

@@ -10,6 +10,7 @@
 #ifndef F8_INTERP_H
 #define F8_INTERP_H
 
+#include "ir/granularity.h"
 #include "ir/ir.h"
 
 typedef struct f8_rvalue {
@@ -44,9 +45,13 @@ void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
 /* ---- reference_pointwise.c: CLASS POINTWISE; operands broadcast to out's shape ---- */
 void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
                          f8_rvalue *out);
-/* encode(v * scale) for `quantize`; scale is one element. */
-void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale, bool saturate,
-                        f8_rvalue *out);
+/* encode(v * scale) for `quantize`; its granularity is "broadcast" or blocks. */
+void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale,
+                        const char *granularity, bool saturate, f8_rvalue *out);
+/* `scale` (f32 or E8M0), one number for each block of a value of type `like`, spread over its elements: f32,
+ * alive until the node is evaluated. NULL after a failure. */
+const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
+                                  const f8_type *like);
 
 /* ---- reference_reduce.c: canonical orders (ir/README.md) ---- */
 void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const f8_rvalue *in,
@@ -62,6 +67,8 @@ void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rva
 typedef struct f8_interp_gemm {
     const f8_rvalue *a, *b, *acc;       /* acc may be NULL */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
+    /* Else, as f32 of the operands' shapes; or NULL. */
+    const f8_rvalue *a_spread, *b_spread;
     bool transpose_a, transpose_b, round_a, round_b;
 } f8_interp_gemm;
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);

@@ -254,6 +254,12 @@ static uint32_t lower_function(f8_kb *b, const f8_node *n)
     case F8_OP_RSQRT:
         return f8_kb_op(b, F8_S_FDIV, f8_kb_f32(b, 1), f8_kb_op(b, F8_S_FSQRT, x, 0, 0), 0);
     case F8_OP_FLOOR: return f8_kb_op(b, F8_S_FFLOOR, x, 0, 0);
+    case F8_OP_POW2_FLOOR: {
+        const uint32_t bits = f8_kb_op(b, F8_S_BITS_F2I, x, 0, 0);
+        const uint32_t power = f8_kb_op(b, F8_S_IAND, bits, f8_kb_i32(b, 0xff800000u), 0);
+        return f8_kb_op(b, F8_S_SEL_F, f8_kb_op(b, F8_S_ISNAN, x, 0, 0), x,
+                        f8_kb_op(b, F8_S_BITS_I2F, power, 0, 0));
+    }
     case F8_OP_EXP: return f8_kb_call(b, F8_FN_EXP, x);
     case F8_OP_LOG: return f8_kb_call(b, F8_FN_LOG, x);
     case F8_OP_TANH: return f8_kb_call(b, F8_FN_TANH, x);
@@ -354,6 +360,7 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
     case F8_OP_SQRT:
     case F8_OP_RSQRT:
     case F8_OP_FLOOR:
+    case F8_OP_POW2_FLOOR:
     case F8_OP_EXP:
     case F8_OP_LOG:
     case F8_OP_TANH:

@@ -156,24 +156,40 @@ static f8_type result_type(const f8_graph *g, f8_ref r, int i)
                      .dim = {n->type.dim[0], f8_attr_i(g, r, F8_A_HEADS), n->type.dim[1]}};
 }
 
+/* Scales that are not one for each operand: spread over the operands' elements. */
+static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                          f8_interp_gemm *m)
+{
+    f8_granularity a = f8_per_tensor, b = f8_per_tensor;
+    f8_granularity_parse(f8_attr_s(g, r, F8_A_SCALE_A), &a); /* inference has checked them */
+    f8_granularity_parse(f8_attr_s(g, r, F8_A_SCALE_B), &b);
+    if (in[1]->type.dtype == F8_F32 && f8_granularity_equal(a, f8_per_tensor) &&
+        f8_granularity_equal(b, f8_per_tensor)) {
+        m->a_scale = in[1];
+        m->b_scale = in[3];
+        return;
+    }
+    m->a_spread = f8_interp_spread(x, in[1], a, &in[0]->type);
+    m->b_spread = f8_interp_spread(x, in[3], b, &in[2]->type);
+}
+
 static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                         f8_rvalue *out)
 {
     const bool scaled = f8_at(g, r)->op == F8_OP_SCALED_MATMUL;
     const uint32_t n_in = f8_at(g, r)->n_in, at = scaled ? 4 : 2;
-    f8_interp_matmul(x,
-                     &(f8_interp_gemm){
-                         .a = in[0],
-                         .b = in[scaled ? 2 : 1],
-                         .acc = n_in > at ? in[at] : NULL,
-                         .a_scale = scaled ? in[1] : NULL,
-                         .b_scale = scaled ? in[3] : NULL,
-                         .transpose_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A),
-                         .transpose_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B),
-                         .round_a = f8_attr_i(g, r, F8_A_ROUND_A),
-                         .round_b = f8_attr_i(g, r, F8_A_ROUND_B),
-                     },
-                     out);
+    f8_interp_gemm m = {
+        .a = in[0],
+        .b = in[scaled ? 2 : 1],
+        .acc = n_in > at ? in[at] : NULL,
+        .transpose_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A),
+        .transpose_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B),
+        .round_a = f8_attr_i(g, r, F8_A_ROUND_A),
+        .round_b = f8_attr_i(g, r, F8_A_ROUND_B),
+    };
+    if (scaled)
+        spread_scales(x, g, r, in, &m);
+    f8_interp_matmul(x, &m, out);
 }
 
 static bool holds_fp8(const f8_type *t)
@@ -209,7 +225,8 @@ static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue
     case F8_GATHER: f8_interp_gather(x, n->op, in, out); break;
     case F8_FP8:
         if (n->op == F8_OP_QUANTIZE) {
-            f8_interp_quantize(x, in[0], in[1], f8_attr_i(g, r, F8_A_SATURATE), out);
+            f8_interp_quantize(x, in[0], in[1], f8_attr_s(g, r, F8_A_GRANULARITY),
+                               f8_attr_i(g, r, F8_A_SATURATE), out);
             break;
         }
         f8_interp_composite(x, g, r, in, out);

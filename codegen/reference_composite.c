@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "codegen/interp.h"
+#include "ir/fp8.h"
 #include "ir/rope.h"
+#include "ir/scalar.h"
 
 typedef const f8_rvalue *value; /* NULL after a failure */
 
@@ -270,23 +272,41 @@ static value linear(f8_interp *x, const value *in, bool bias, bool transpose_b, 
 
 /* ---- FP8 scales ---- */
 
-/* No order shows in a maximum of bit patterns: the tensor is one row. */
-static value amax(f8_interp *x, value a)
+/* No order shows in a maximum of bit patterns: element after element into its block's. */
+static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
 {
-    const int64_t all = f8_type_elements(&a->type);
-    return reduce_row(x, F8_OP_REDUCE_AMAX, reshape(x, to_f32(x, a), 1, &all));
+    f8_granularity grain = f8_per_tensor;
+    f8_granularity_parse(f8_attr_s(g, r, F8_A_GRANULARITY), &grain);
+    a = to_f32(x, a);
+    f8_rvalue *out = a ? f8_interp_temp(x, f8_type_of(g, r)) : NULL;
+    if (!out)
+        return NULL;
+    const int64_t rows = f8_type_rows(&a->type), cols = f8_type_columns(&a->type);
+    const int64_t stride = f8_granularity_columns(grain, &a->type);
+    memset(out->data, 0, f8_interp_bytes(x, &out->type));
+    for (int64_t i = 0; i < rows * cols; i++) {
+        const int64_t to = f8_granularity_block(grain.rows, i / cols) * stride +
+                           f8_granularity_block(grain.cols, i % cols);
+        if (x->wide) {
+            const double v = fabs(((const double *)a->data)[i]);
+            double *m = &((double *)out->data)[to];
+            *m = isnan(*m) || v <= *m ? *m : v;
+        } else {
+            float *m = &((float *)out->data)[to];
+            *m = f8_from_bits(f8_amax_bits(f8_bits(*m), ((const float *)a->data)[i]));
+        }
+    }
+    return out;
 }
 
 static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value previous)
 {
     const bool wide_range = f8_attr_i(g, r, F8_A_FORMAT) == F8_E5M2;
     const double top = ldexp(wide_range ? 57344 : 448, (int)-f8_attr_i(g, r, F8_A_MARGIN));
-    if (f8_attr_i(g, r, F8_A_POW2)) {
-        x->status = f8_fail(x->diag, F8_ERR_UNSUPPORTED, x->at, "fp8_scale with pow2");
-        return NULL;
-    }
     value scale = two(x, F8_OP_DIV, constant(x, top), a);
     scale = two(x, F8_OP_MIN, scale, constant(x, FLT_MAX));
+    if (f8_attr_i(g, r, F8_A_POW2))
+        scale = one(x, F8_OP_POW2_FLOOR, scale);
     value usable = test(x, F8_OP_AND, pointwise(x, F8_OP_ISFINITE, F8_BOOL, a, NULL, NULL),
                         test(x, F8_OP_LT, constant(x, 0), a));
     return select_(x, usable, scale, previous ? previous : constant(x, 1));
@@ -331,7 +351,7 @@ void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rva
     case F8_OP_CROSS_ENTROPY: y = cross_entropy(x, in[0], in[1]); break;
     case F8_OP_CROSS_ENTROPY_GRAD: y = cross_entropy_grad(x, in[0], in[1], in[2]); break;
     case F8_OP_MEAN: y = mean(x, in[0], f8_attr_i(g, r, F8_A_AXIS)); break;
-    case F8_OP_AMAX: y = amax(x, in[0]); break;
+    case F8_OP_AMAX: y = amax(x, g, r, in[0]); break;
     case F8_OP_FP8_SCALE: y = fp8_scale(x, g, r, in[0], n->n_in > 1 ? in[1] : NULL); break;
     case F8_OP_HISTORY_PUSH: history_push(x, in[0], in[1], out); return;
     default:

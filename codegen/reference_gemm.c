@@ -65,7 +65,7 @@ static tile_fn pick_tile(void)
 
 typedef struct matrix {
     const f8_interp *x;
-    const f8_rvalue *v;
+    const f8_rvalue *v, *scale; /* scale: f32, by element, or NULL */
     int64_t stride; /* columns as stored */
     bool transpose, round;
 } matrix;
@@ -74,6 +74,9 @@ typedef struct matrix {
 static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
 {
     f8_interp_load(m->x, m->v, first, n, to);
+    if (m->scale)
+        for (int64_t i = 0; i < n; i++)
+            to[i] *= (double)((const float *)m->scale->data)[first + i];
     if (m->round && !m->x->wide)
         for (int64_t i = 0; i < n; i++)
             to[i] = (double)f8_round_bf16((float)to[i]);
@@ -164,8 +167,8 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
         .m = m,
         .out = out,
         .alpha = 1,
-        .a = {x, m->a, f8_type_columns(a), m->transpose_a, m->round_a},
-        .b = {x, m->b, f8_type_columns(b), m->transpose_b, m->round_b},
+        .a = {x, m->a, m->a_spread, f8_type_columns(a), m->transpose_a, m->round_a},
+        .b = {x, m->b, m->b_spread, f8_type_columns(b), m->transpose_b, m->round_b},
         .k = m->transpose_a ? f8_type_rows(a) : f8_type_columns(a),
         .cols = f8_type_columns(&out->type),
         .rows = f8_type_rows(&out->type),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "codegen/interp.h"
+#include "ir/fp8.h"
 #include "ir/scalar.h"
 
 enum { BLOCK = 1024, MAX_OPERANDS = 3 };
@@ -176,6 +177,10 @@ static void eval_floats(f8_op op, const words *w)
         with_constant(F8_S_FDIV, true, f8_bits(1.0f), w->out, w);
         break;
     case F8_OP_FLOOR: apply(F8_S_FFLOOR, w); break;
+    case F8_OP_POW2_FLOOR:
+        for (size_t i = 0; i < w->n; i++)
+            w->out[i] = f8_pow2_floor_bits(w->in[0][i]);
+        break;
     case F8_OP_LT: apply(F8_S_FLT, w); break;
     case F8_OP_LE: apply(F8_S_FLE, w); break;
     case F8_OP_EQ: apply(F8_S_FEQ, w); break;
@@ -295,6 +300,7 @@ static double eval_double(f8_op op, double a, double b, double c)
     case F8_OP_COS: return cos(a);
     case F8_OP_SIGMOID: return 1 / (1 + exp(-a));
     case F8_OP_FLOOR: return floor(a);
+    case F8_OP_POW2_FLOOR: return a == 0 || !isfinite(a) ? a : copysign(ldexp(1, ilogb(a)), a);
     case F8_OP_LT: return a < b;
     case F8_OP_LE: return a <= b;
     case F8_OP_EQ: return a == b;
@@ -347,21 +353,54 @@ void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int
         run_words(op, in, n_in, out);
 }
 
-void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale, bool saturate,
-                        f8_rvalue *out)
+/* `scale`, one number a block, as f32 of the shape of `like`. */
+const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
+                                  const f8_type *like)
 {
+    f8_type t = *like;
+    t.dtype = F8_F32;
+    f8_rvalue *out = f8_interp_temp(x, &t);
+    if (!out)
+        return NULL;
+    const int64_t rows = f8_type_rows(like), cols = f8_type_columns(like);
+    const int64_t stride = f8_granularity_columns(grain, like);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) {
+            const int64_t at = f8_granularity_block(grain.rows, r) * stride +
+                               f8_granularity_block(grain.cols, c);
+            ((float *)out->data)[r * cols + c] =
+                scale->type.dtype == F8_F32 ? ((const float *)scale->data)[at]
+                                            : f8_decode(scale->type.dtype, ((const uint8_t *)scale->data)[at]);
+        }
+    return out;
+}
+
+void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale,
+                        const char *granularity, bool saturate, f8_rvalue *out)
+{
+    uint32_t buf[2][BLOCK];
+    f8_granularity grain;
+    if (x->status == F8_OK && f8_granularity_parse(granularity, &grain))
+        scale = f8_interp_spread(x, scale, grain, &v->type);
     if (x->status != F8_OK)
         return;
-    uint32_t buf[BLOCK], s[BLOCK];
-    const int64_t all = f8_type_elements(&v->type);
+    const f8_rvalue *const in[] = {v, scale};
     const f8_sfn encode = f8_scalar_encode_fn(out->type.dtype, saturate);
-    fill(s, *(const uint32_t *)scale->data, BLOCK);
-    for (int64_t first = 0; first < all; first += BLOCK) {
-        const int64_t n = all - first < BLOCK ? all - first : BLOCK;
-        const uint32_t *in = load_words(v, first, 1, n, buf);
-        decode(v->type.dtype, &(words){{in}, buf, (size_t)n});
-        f8_scalar_op_eval(F8_S_FMUL, buf, s, NULL, buf, (size_t)n);
-        f8_scalar_eval(encode, buf, buf, (size_t)n);
-        store_words(out, first, n, buf);
-    }
+    walk w;
+    walk_start(&w, &out->type, in, 2);
+    const int64_t length = w.dim[w.rank - 1];
+    do {
+        for (int64_t first = 0; first < length; first += BLOCK) {
+            const int64_t n = length - first < BLOCK ? length - first : BLOCK;
+            const uint32_t *part[2];
+            for (int k = 0; k < 2; k++) {
+                const int64_t stride = w.stride[k][w.rank - 1];
+                part[k] = load_words(in[k], w.at[k] + first * stride, stride, n, buf[k]);
+            }
+            decode(v->type.dtype, &(words){{part[0]}, buf[0], (size_t)n});
+            f8_scalar_op_eval(F8_S_FMUL, buf[0], part[1], NULL, buf[0], (size_t)n);
+            f8_scalar_eval(encode, buf[0], buf[0], (size_t)n);
+            store_words(out, w.done + first, n, buf[0]);
+        }
+    } while (walk_next(&w));
 }

@@ -81,15 +81,17 @@ static void sum_columns(f8_interp *x, const float *v, int64_t rows, int64_t n, f
     f8_interp_free(x, sums, bytes);
 }
 
-static void max_columns(f8_op op, const float *v, int64_t rows, int64_t n, float *out)
+/* Each block of `block` rows of v [rows, n] into a row of out. */
+static void max_columns(f8_op op, const float *v, int64_t rows, int64_t n, int64_t block, float *out)
 {
-    for (int64_t c = 0; c < n; c++)
-        out[c] = op == F8_OP_REDUCE_MAX ? -INFINITY : 0;
+    for (int64_t i = 0; i < (rows + block - 1) / block * n; i++)
+        out[i] = op == F8_OP_REDUCE_MAX ? -INFINITY : 0;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < n; c++)
-            out[c] = op == F8_OP_REDUCE_MAX
-                         ? f8_maximum(out[c], v[r * n + c])
-                         : f8_from_bits(f8_amax_bits(f8_bits(out[c]), v[r * n + c]));
+        for (int64_t c = 0; c < n; c++) {
+            float *to = &out[r / block * n + c];
+            *to = op == F8_OP_REDUCE_MAX ? f8_maximum(*to, v[r * n + c])
+                                         : f8_from_bits(f8_amax_bits(f8_bits(*to), v[r * n + c]));
+        }
 }
 
 /* ---- double ---- */
@@ -134,7 +136,7 @@ void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const
     else if (!columns)
         reduce_rows(op, in->data, rows, n, out->data);
     else if (op != F8_OP_REDUCE_SUM)
-        max_columns(op, in->data, rows, n, out->data);
+        max_columns(op, in->data, rows, n, block > 0 ? block : rows, out->data);
     else if (block > 0)
         sum_blocks(in->data, rows, n, block, out->data);
     else

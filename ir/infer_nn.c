@@ -1,4 +1,5 @@
 /* Result types, II: GEMM, attention, gathers, FP8 and composites. See infer.c. */
+#include "ir/granularity.h"
 #include "ir/internal.h"
 
 #include <math.h>
@@ -75,23 +76,63 @@ f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     return rounded(g, n, roles, 2, out);
 }
 
+/* Operand `i` must have type `t`. */
+static f8_status need_type(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
+                           const f8_type *t)
+{
+    char text[160];
+    if (f8_type_equal(f8_in_type(g, n, i), t))
+        return F8_OK;
+    return f8_infer_fail(g, n, roles, "operand %u must be %s", i + 1,
+                         f8_type_print(t, text, sizeof text));
+}
+
 static f8_status need_scalar(f8_graph *g, const f8_node *n, const char *roles, uint32_t i)
 {
-    F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
-    if (f8_in_type(g, n, i)->rank)
-        return f8_infer_fail(g, n, roles, "operand %u must be a scalar, f32[]", i + 1);
-    return F8_OK;
+    return need_type(g, n, roles, i, &(f8_type){.dtype = F8_F32});
+}
+
+static f8_status granularity_of(f8_graph *g, const f8_node *n, f8_attr_key key, f8_granularity *out)
+{
+    const char *text = f8_node_attr(n, key)->s;
+    if (f8_granularity_parse(text, out))
+        return F8_OK;
+    return f8_infer_fail(g, n, NULL,
+                         "%s = \"%.60s\" is none of tensor, row, column and block(ROWS,COLUMNS)",
+                         f8_attr_name(key), text);
+}
+
+/* Operand `iq` of a scaled_matmul and the scales after it; k is the axis it sums over. */
+static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uint32_t iq,
+                           f8_attr_key key, bool k_is_rows)
+{
+    f8_granularity s;
+    F8_TRY(granularity_of(g, n, key, &s));
+    const int64_t along_k = k_is_rows ? s.rows : s.cols, across = k_is_rows ? s.cols : s.rows;
+    if (along_k == 1 || (along_k && !across))
+        return f8_infer_fail(g, n, roles,
+                             "%s = \"%s\": a product's scales are one for the tensor, one for each row "
+                             "of its result, or one for each block along k",
+                             f8_attr_name(key), f8_node_attr(n, key)->s);
+    const f8_dtype dtype = f8_in_type(g, n, iq + 1)->dtype;
+    if (dtype != F8_F32 && dtype != F8_E8M0)
+        return f8_infer_fail(g, n, roles, "operand %u must be f32 or f8e8m0, not %s", iq + 2,
+                             f8_dtype_name(dtype));
+    const f8_type want = f8_granularity_type(s, f8_in_type(g, n, iq), dtype);
+    return need_type(g, n, roles, iq + 1, &want);
 }
 
 f8_status f8_infer_scaled_matmul(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = "qa a_inv qb b_inv acc";
+    const bool ta = f8_node_attr(n, F8_A_TRANSPOSE_A)->i, tb = f8_node_attr(n, F8_A_TRANSPOSE_B)->i;
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_FP8));
     F8_TRY(f8_need_dtype(g, n, roles, 2, F8_M_FP8));
-    F8_TRY(need_scalar(g, n, roles, 1));
-    F8_TRY(need_scalar(g, n, roles, 3));
-    F8_TRY(product(g, n, roles, 0, 2, f8_node_attr(n, F8_A_TRANSPOSE_A)->i,
-                   f8_node_attr(n, F8_A_TRANSPOSE_B)->i, out));
+    F8_TRY(product(g, n, roles, 0, 2, ta, tb, out));
+    F8_TRY(scales_ok(g, n, roles, 0, F8_A_SCALE_A, ta));
+    F8_TRY(scales_ok(g, n, roles, 2, F8_A_SCALE_B, !tb));
+    if (f8_in_type(g, n, 1)->dtype != f8_in_type(g, n, 3)->dtype)
+        return f8_infer_fail(g, n, roles, "scales of two dtypes");
     F8_TRY(need_acc(g, n, roles, 4, out));
     return rounded(g, n, roles, 4, out);
 }
@@ -227,23 +268,23 @@ f8_status f8_infer_embedding_grad(f8_graph *g, const f8_node *n, f8_type *out)
 
 /* ---- FP8 ---- */
 
-static f8_status need_format(f8_graph *g, const f8_node *n, f8_dtype *format)
+static f8_status need_format(f8_graph *g, const f8_node *n, bool or_e8m0, f8_dtype *format)
 {
     *format = (f8_dtype)f8_node_attr(n, F8_A_FORMAT)->i;
-    if (f8_dtype_is_fp8(*format))
+    if (f8_dtype_is_fp8(*format) || (or_e8m0 && *format == F8_E8M0))
         return F8_OK;
-    return f8_infer_fail(g, n, NULL, "format = %s is neither f8e4m3 nor f8e5m2",
-                         f8_dtype_name(*format));
+    return f8_infer_fail(g, n, NULL, "format = %s is neither f8e4m3 nor f8e5m2%s",
+                         f8_dtype_name(*format), or_e8m0 ? " nor f8e8m0" : "");
 }
 
 f8_status f8_infer_amax(f8_graph *g, const f8_node *n, f8_type *out)
 {
+    f8_granularity s;
     F8_TRY(f8_need_dtype(g, n, NULL, 0, F8_M_F32 | F8_M_BF16));
-    const char *granularity = f8_node_attr(n, F8_A_GRANULARITY)->s;
-    if (strcmp(granularity, "tensor"))
-        return f8_infer_fail(g, n, NULL, "granularity \"%s\" is not known: only \"tensor\" is",
-                             granularity);
-    *out = (f8_type){.dtype = F8_F32};
+    F8_TRY(granularity_of(g, n, F8_A_GRANULARITY, &s));
+    if (!f8_in_type(g, n, 0)->rank && (s.rows || s.cols))
+        return f8_infer_fail(g, n, NULL, "a scalar has no rows and columns");
+    *out = f8_granularity_type(s, f8_in_type(g, n, 0), F8_F32);
     return F8_OK;
 }
 
@@ -251,7 +292,7 @@ f8_status f8_infer_fp8_scale(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = "amax previous";
     f8_dtype format;
-    F8_TRY(need_format(g, n, &format));
+    F8_TRY(need_format(g, n, false, &format));
     for (uint32_t i = 0; i < n->n_in; i++)
         F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
     *out = *f8_in_type(g, n, 0);
@@ -263,13 +304,26 @@ f8_status f8_infer_fp8_scale(f8_graph *g, const f8_node *n, f8_type *out)
 f8_status f8_infer_quantize(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const char *roles = "x scale";
+    const f8_type *x = f8_in_type(g, n, 0), *s = f8_in_type(g, n, 1);
     f8_dtype format;
-    F8_TRY(need_format(g, n, &format));
+    f8_granularity grain;
+    F8_TRY(need_format(g, n, true, &format));
     F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | F8_M_BF16));
-    F8_TRY(need_scalar(g, n, roles, 1));
-    *out = *f8_in_type(g, n, 0);
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
+    *out = *x;
     out->dtype = format;
-    return F8_OK;
+    if (strcmp(f8_node_attr(n, F8_A_GRANULARITY)->s, "broadcast")) {
+        F8_TRY(granularity_of(g, n, F8_A_GRANULARITY, &grain));
+        if (!f8_granularity_has_blocks(grain) || !x->rank)
+            return f8_infer_fail(g, n, roles, "only block(ROWS,COLUMNS) of a matrix needs a granularity: "
+                                              "other scales broadcast");
+        const f8_type want = f8_granularity_type(grain, x, F8_F32);
+        return need_type(g, n, roles, 1, &want);
+    }
+    bool fits = s->rank <= x->rank;
+    for (int i = 1; fits && i <= s->rank; i++)
+        fits = s->dim[s->rank - i] == 1 || s->dim[s->rank - i] == x->dim[x->rank - i];
+    return fits ? F8_OK : f8_infer_fail(g, n, roles, "the scale does not broadcast to x");
 }
 
 f8_status f8_infer_history_push(f8_graph *g, const f8_node *n, f8_type *out)

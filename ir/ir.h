@@ -56,7 +56,7 @@ typedef struct f8_attr {
     };
 } f8_attr;
 
-enum { F8_MAX_ATTRS = 7, F8_MAX_RESULTS = 3 };
+enum { F8_MAX_ATTRS = 8, F8_MAX_RESULTS = 3 };
 
 typedef struct f8_op_info {
     const char *name;

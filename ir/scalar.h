@@ -111,6 +111,12 @@ static inline uint32_t f8_amax_bits(uint32_t amax, float x)
     return u > amax ? u : amax;
 }
 
+/* pow2_floor: the sign and exponent of x alone; NaN stays what it is. */
+static inline uint32_t f8_pow2_floor_bits(uint32_t u)
+{
+    return (u & 0x7fffffffu) > 0x7f800000u ? u : u & 0xff800000u;
+}
+
 /* Towards zero; out of range saturates, NaN gives 0 (llvm.fptosi.sat, CUDA's cvt.rzi.s32.f32). */
 int32_t f8_f32_to_i32(float x);
 

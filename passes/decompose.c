@@ -3,7 +3,8 @@
  * Derivatives were made from the same formulas, so a statistic that forward and backward share
  * becomes one node here. Everything is f32; autodiff and precision already placed the roundings.
  *
- * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left. */
+ * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left, and no quantize by blocks. */
+#include "passes/blocks.h"
 #include "passes/formulas.h"
 #include "passes/pass.h"
 
@@ -18,23 +19,20 @@ static f8_ref cross_entropy_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_
 
 static f8_ref amax(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
 {
-    const char *granularity = f8_attr_s(from, old, F8_A_GRANULARITY);
-    if (!strcmp(granularity, "tensor"))
-        return f8_amax_tensor(to, x);
-    f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
-            "amax of granularity '%s'; there is 'tensor'", granularity);
-    return 0;
+    f8_granularity grain = f8_per_tensor;
+    f8_granularity_parse(f8_attr_s(from, old, F8_A_GRANULARITY), &grain); /* inference checked it */
+    return f8_amax_of(to, x, grain);
 }
 
-static f8_ref fp8_scale(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+/* One scale for each block; 0 where the scale broadcasts: that is a primitive. */
+static f8_ref quantize(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
-    if (f8_attr_i(from, old, F8_A_POW2)) {
-        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old], "fp8_scale with pow2");
+    f8_granularity grain;
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_attr_i(from, old, F8_A_FORMAT)),
+                            F8_INT(F8_A_SATURATE, f8_attr_i(from, old, F8_A_SATURATE))};
+    if (!f8_granularity_parse(f8_attr_s(from, old, F8_A_GRANULARITY), &grain))
         return 0;
-    }
-    return f8_scale_of_amax(to, in[0], f8_at(from, old)->n_in > 1 ? in[1] : 0,
-                            (f8_dtype)f8_attr_i(from, old, F8_A_FORMAT),
-                            f8_attr_i(from, old, F8_A_MARGIN));
+    return f8_quantize_blocks(to, in[0], in[1], grain, attr);
 }
 
 static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
@@ -58,7 +56,11 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_CROSS_ENTROPY_GRAD: return cross_entropy_grad(to, in[0], in[1], in[2]);
     case F8_OP_MEAN: return f8_mean(to, in[0], f8_attr_i(from, old, F8_A_AXIS));
     case F8_OP_AMAX: return amax(to, from, old, in[0]);
-    case F8_OP_FP8_SCALE: return fp8_scale(to, from, old, in);
+    case F8_OP_FP8_SCALE:
+        return f8_scale_of_amax(to, in[0], n->n_in > 1 ? in[1] : 0,
+                                (f8_dtype)f8_attr_i(from, old, F8_A_FORMAT),
+                                f8_attr_i(from, old, F8_A_MARGIN), f8_attr_i(from, old, F8_A_POW2));
+    case F8_OP_QUANTIZE: return quantize(to, from, old, in);
     case F8_OP_HISTORY_PUSH: return f8_history_pushed(to, in[0], in[1]);
     default: return 0;
     }

@@ -280,11 +280,14 @@ f8_ref f8_amax_tensor(f8_graph *g, f8_ref x)
     return f8_reshape_to(g, rows, 0, NULL);
 }
 
-f8_ref f8_scale_of_amax(f8_graph *g, f8_ref amax, f8_ref previous, f8_dtype format, int64_t margin)
+f8_ref f8_scale_of_amax(f8_graph *g, f8_ref amax, f8_ref previous, f8_dtype format, int64_t margin,
+                        bool pow2)
 {
     double top = ldexp(format == F8_E5M2 ? 57344 : 448, (int)-margin);
     f8_ref scale = f8_binary(g, F8_OP_DIV, f8_const(g, top), amax);
     scale = f8_binary(g, F8_OP_MIN, scale, f8_const(g, FLT_MAX));
+    if (pow2)
+        scale = f8_unary(g, F8_OP_POW2_FLOOR, scale);
     f8_ref finite = f8_unary(g, F8_OP_ISFINITE, amax);
     f8_ref positive = f8_binary(g, F8_OP_LT, f8_const(g, 0), amax);
     f8_ref usable = f8_binary(g, F8_OP_AND, finite, positive);

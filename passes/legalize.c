@@ -52,7 +52,7 @@ static bool has_gaps(const f8_graph *g, f8_ref r)
 static f8_ref reduce(f8_graph *g, f8_op op, f8_ref x, int64_t axis, int64_t block)
 {
     const f8_attr attr[] = {F8_INT(F8_A_AXIS, axis), F8_INT(F8_A_BLOCK, block)};
-    return f8_make(g, op, &x, 1, attr, op == F8_OP_REDUCE_SUM ? 2 : 1);
+    return f8_make(g, op, &x, 1, attr, op == F8_OP_REDUCE_MAX ? 1 : 2);
 }
 
 /* x [R, C] summed over its rows: blocks of 64, then the blocks' sums by the same rule. */
@@ -75,13 +75,40 @@ static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
     return reduce(g, op, turned, -1, 0);
 }
 
+/* amax in blocks of rows, [R, C] to [blocks, C]: rows become columns, in which a block is a row. */
+static f8_ref amax_blocks(f8_graph *g, f8_ref x, int64_t block)
+{
+    if (!x)
+        return 0;
+    const f8_type t = *f8_type_of(g, x);
+    const int64_t rows = t.dim[0], cols = t.dim[1], first = rows <= block ? rows : rows / block * block;
+    if (first < rows) {
+        const f8_ref part[] = {amax_blocks(g, f8_slice(g, x, 0, 0, first), block),
+                               amax_blocks(g, f8_slice(g, x, 0, first, rows), block)};
+        return f8_concat(g, part, 2, 0);
+    }
+    if (rows <= block)
+        return max_rows(g, F8_OP_REDUCE_AMAX, x);
+    const f8_ints perm = {2, {1, 0}};
+    const f8_type runs = {.dtype = t.dtype, .rank = 3, .dim = {cols, rows / block, block}},
+                  table = {.dtype = t.dtype, .rank = 2, .dim = {cols, rows / block}};
+    x = f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
+    x = f8_reshape(g, reduce(g, F8_OP_REDUCE_AMAX, f8_reshape(g, x, &runs), -1, 0), &table);
+    return f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
+}
+
 static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref x)
 {
     const f8_op op = from->node[old].op;
     const f8_type out = from->node[old].type, in = *f8_type_of(g, x);
     const int64_t axis = f8_attr_i(from, old, F8_A_AXIS);
-    if (in.rank == 0 || f8_attr_i(from, old, F8_A_BLOCK))
+    const int64_t block = f8_attr_i(from, old, F8_A_BLOCK);
+    if (in.rank == 0 || (block && op == F8_OP_REDUCE_SUM))
         return 0;
+    if (block) {
+        const f8_type m = {.dtype = F8_F32, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
+        return f8_reshape(g, amax_blocks(g, f8_reshape(g, x, &m), block), &out);
+    }
     const int at = (int)(axis < 0 ? axis + in.rank : axis);
     if (in.dim[at] == 1)
         return op == F8_OP_REDUCE_AMAX ? f8_unary(g, F8_OP_ABS, x) : x;

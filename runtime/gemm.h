@@ -18,6 +18,7 @@
 #ifndef F8_GEMM_H
 #define F8_GEMM_H
 
+#include "ir/granularity.h"
 #include "ir/status.h"
 #include "ir/type.h"
 #include "runtime/pool.h"
@@ -44,6 +45,10 @@ typedef struct f8_gemm_desc {
     bool round_a, round_b; /* f32 operands only */
     bool accumulate;       /* add to C instead of overwriting it */
     bool has_alpha;        /* f8_gemm_run is given at least one scale */
+    /* With has_alpha: what each scale covers of the array as stored (blocks along k only), and what they
+     * are, F8_F32 or F8_E8M0. The arrays of scales are contiguous, row-major, as ir/granularity.h has them. */
+    f8_granularity scale_a, scale_b;
+    f8_dtype scale;
     bool fast_accumulate;  /* FP8 on CUDA: partial sums need not be promoted to f32 on the way */
     uint32_t algorithm;    /* f8_gemm_algorithm; a plan records f8_gemm_choose's answer */
 } f8_gemm_desc;

@@ -1,0 +1,14 @@
+/* amax and quantize by blocks (ir/granularity.h), in primitives: see blocks.c. */
+#ifndef F8_BLOCKS_H
+#define F8_BLOCKS_H
+
+#include "ir/granularity.h"
+#include "ir/ir.h"
+
+/* amax of x (f32 or bf16) in each block: f8_granularity_type's shape, f32. */
+f8_ref f8_amax_of(f8_graph *g, f8_ref x, f8_granularity grain);
+
+/* encode(x * s): s has a number for each block. `attr` are quantize's format and saturate. */
+f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain, const f8_attr attr[2]);
+
+#endif
