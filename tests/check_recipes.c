@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/fp8.h"
 #include "tests/shared/compile.h"
 
 enum { WARM = 24 };
@@ -44,40 +43,20 @@ static void teardown(void)
     free(text);
 }
 
-static const void *output(f8_compiled *c, int func, const char *name, f8_type *type)
+static void measure_operand(const char *name, const f8_operand_view *v, gates *g)
 {
-    const int i = f8_compiled_output(c, func, name);
-    ck_assert_msg(i >= 0, "no output %s", name);
-    *type = c->plan.func[func].out[i].type;
-    return f8_exec_port(c->exec, (uint32_t)func, true, (uint32_t)i);
-}
-
-/* One operand: 20 log10(|x| / |x - q scale_inv|), and the largest |q| over the format's maximum. */
-static void measure_operand(f8_compiled *c, int func, const char *name, gates *g)
-{
-    char part[160];
-    f8_type qt, xt, st;
-    snprintf(part, sizeof part, "%s.q", name);
-    const uint8_t *q = output(c, func, part, &qt);
-    snprintf(part, sizeof part, "%s.scale_inv", name);
-    const float inv = *(const float *)output(c, func, part, &st);
-    const float *x = output(c, func, name, &xt);
-    double signal = 0, noise = 0, largest = 0;
-    for (int64_t i = 0; i < f8_type_elements(&xt); i++) {
-        const double code = f8_decode(qt.dtype, q[i]), e = (double)x[i] - code * (double)inv;
-        signal += (double)x[i] * (double)x[i];
-        noise += e * e;
-        largest = fmax(largest, fabs(code));
-    }
-    const double db = 10 * log10(signal / noise), range = largest / (double)f8_dtype_max(qt.dtype);
-    const char *dot = strrchr(name, '.');
-    double *worst = !strcmp(dot, ".dy") ? &g->worst_gradient : &g->worst_forward;
-    if (!(db >= *worst))
-        *worst = db;
-    if (!(range >= g->least_range))
-        g->least_range = range;
+    f8_operand_error e;
+    ck_assert_msg(f8_operand_measure(v, &e), "%s: scales of an odd shape", name);
+    f8_operand_name_parts parts;
+    ck_assert_msg(f8_operand_name_split(name, &parts), "%s is no operand's name", name);
+    const bool gradient = !strcmp(parts.kind, "dy");
+    double *worst = gradient ? &g->worst_gradient : &g->worst_forward;
+    if (!(e.sqnr >= *worst))
+        *worst = e.sqnr;
+    if (!(e.range >= g->least_range))
+        g->least_range = e.range;
     g->operands++;
-    g->other_format += qt.dtype != (strcmp(dot, ".dy") ? F8_E4M3 : F8_E5M2);
+    g->other_format += e.format != (gradient ? F8_E5M2 : F8_E4M3);
 }
 
 static gates run(f8_recipe recipe)
@@ -96,15 +75,11 @@ static gates run(f8_recipe recipe)
     g.planned = c.unit.fp8_gemms;
     g.linears = c.unit.linears;
     const int step = f8_compiled_func(&c, "micro_step");
-    const f8_plan_func *f = &c.plan.func[step];
-    for (uint32_t i = 0; i < f->n_out; i++) {
-        const size_t n = strlen(f->out[i].name);
-        if (n < 2 || strcmp(f->out[i].name + n - 2, ".q"))
-            continue;
-        char name[128];
-        snprintf(name, sizeof name, "%.*s", (int)(n - 2), f->out[i].name);
-        measure_operand(&c, step, name, &g);
-    }
+    char name[128];
+    f8_operand_view v;
+    for (uint32_t i = 0; i < c.plan.func[step].n_out; i++)
+        if (f8_compiled_operand(&c, step, i, name, sizeof name, &v))
+            measure_operand(name, &v, &g);
     f8_compiled_end(&c);
     return g;
 }

@@ -112,6 +112,31 @@ int f8_compiled_output(const f8_compiled *c, int func, const char *name)
     return -1;
 }
 
+static const void *output(const f8_compiled *c, int func, const char *name, f8_type *type)
+{
+    const int i = f8_compiled_output(c, func, name);
+    if (i < 0)
+        return NULL;
+    *type = c->plan.func[func].out[i].type;
+    return f8_exec_port(c->exec, (uint32_t)func, true, (uint32_t)i);
+}
+
+bool f8_compiled_operand(const f8_compiled *c, int func, uint32_t port, char *name, size_t size,
+                         f8_operand_view *out)
+{
+    const char *codes = c->plan.func[func].out[port].name;
+    const size_t n = strlen(codes);
+    char part[256];
+    if (n < 2 || strcmp(codes + n - 2, ".q"))
+        return false;
+    snprintf(name, size, "%.*s", (int)(n - 2), codes);
+    snprintf(part, sizeof part, "%s.scale_inv", name);
+    out->q = output(c, func, codes, &out->q_type);
+    out->scale_inv = output(c, func, part, &out->scale_type);
+    out->x = output(c, func, name, &out->x_type);
+    return out->q && out->scale_inv && out->x;
+}
+
 void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, uint64_t seed)
 {
     const f8_plan_func *f = &c->plan.func[func];

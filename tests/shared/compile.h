@@ -4,6 +4,7 @@
 
 #include "passes/pass.h"
 #include "runtime/exec.h"
+#include "tests/shared/operand.h"
 
 typedef struct f8_compiled {
     f8_arena arena;
@@ -29,6 +30,11 @@ void f8_compiled_end(f8_compiled *c);
 /* Index of a function, or of an output port of it; -1 if there is none. */
 int f8_compiled_func(const f8_compiled *c, const char *name);
 int f8_compiled_output(const f8_compiled *c, int func, const char *name);
+
+/* The operand whose codes are output `port` of a function: its name (up to size bytes) and where it lies since the
+ * last run. False when that output is something else. */
+bool f8_compiled_operand(const f8_compiled *c, int func, uint32_t port, char *name, size_t size,
+                         f8_operand_view *out);
 
 /* Fill micro_step's (or eval's) tokens and targets from the bytes of a text, by seed. */
 void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, uint64_t seed);
