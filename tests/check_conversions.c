@@ -1,6 +1,7 @@
-/* E4M3, E5M2 and BF16 conversions of all 65,536 bf16 values in three places: the codec (ir/fp8.c), the
- * compiled kernels and the reference interpreter, bit for bit. The codec itself is held to the golden
- * vectors and an independent oracle in check_fp8.c. NaNs included: a conversion says which NaN it gives. */
+/* E4M3, E5M2, E8M0 and BF16 conversions of all 65,536 bf16 values in three places: the codec (ir/fp8.c),
+ * the compiled kernels and the reference interpreter, bit for bit. The codec itself is held to the golden
+ * vectors in check_fp8.c and to an independent oracle in check_codecs.c. NaNs included: a conversion says
+ * which NaN it gives. */
 #include <check.h>
 #include <string.h>
 
@@ -10,12 +11,13 @@
 #include "passes/pass.h"
 #include "runtime/exec.h"
 
-enum { N = 65536, OUTPUTS = 10 };
+enum { N = 65536, WAYS = 6, SCALED = 2 * WAYS, WIDENED, OUTPUTS };
 
 static const struct {
     f8_dtype format;
     bool saturate;
-} ways[4] = {{F8_E4M3, true}, {F8_E4M3, false}, {F8_E5M2, true}, {F8_E5M2, false}};
+} ways[WAYS] = {{F8_E4M3, true},  {F8_E4M3, false}, {F8_E5M2, true},
+                {F8_E5M2, false}, {F8_E8M0, true},  {F8_E8M0, false}};
 
 /* x bf16[256, 256] -> each way's codes and those decoded, x times a number that needs rounding as
  * bf16, and x widened. */
@@ -25,7 +27,7 @@ static f8_func *make(f8_module *m)
     f8_graph *g = f->graph;
     const f8_type t = {F8_BF16, 2, {256, 256}};
     const f8_ref x = f8_cast(g, f8_func_input(f, "x", &t, -1), F8_F32), one = f8_const(g, 1);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < WAYS; i++) {
         const f8_attr attr[] = {F8_INT(F8_A_FORMAT, ways[i].format), F8_INT(F8_A_SATURATE, ways[i].saturate)};
         const f8_ref q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, one}, 2, attr, 2);
         char name[16] = {'q', (char)('0' + i)}, decoded[16] = {'d', (char)('0' + i)};
@@ -42,7 +44,7 @@ static void check_all(const uint16_t *x, void *const *out)
 {
     for (uint32_t i = 0; i < N; i++) {
         const float value = f8_bf16_to_f32(x[i]);
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < WAYS; k++) {
             const uint8_t code = (uint8_t)f8_encode(ways[k].format, value, ways[k].saturate);
             ck_assert_msg(((uint8_t *)out[2 * k])[i] == code, "way %d of bf16 %04x: %02x, not %02x", k, i,
                           ((uint8_t *)out[2 * k])[i], code);
@@ -52,11 +54,11 @@ static void check_all(const uint16_t *x, void *const *out)
                           "code %02x of way %d: %08x, not %08x", code, k, got, want);
         }
         if (value != value) { /* arithmetic may give any NaN */
-            ck_assert_uint_gt(((uint16_t *)out[8])[i] & 0x7fff, 0x7f80);
+            ck_assert_uint_gt(((uint16_t *)out[SCALED])[i] & 0x7fff, 0x7f80);
             continue;
         }
-        ck_assert_uint_eq(((uint16_t *)out[8])[i], f8_f32_to_bf16(value * 1.00537109375f));
-        ck_assert_uint_eq(((uint32_t *)out[9])[i], f8_bits(value));
+        ck_assert_uint_eq(((uint16_t *)out[SCALED])[i], f8_f32_to_bf16(value * 1.00537109375f));
+        ck_assert_uint_eq(((uint32_t *)out[WIDENED])[i], f8_bits(value));
     }
 }
 
