@@ -33,6 +33,7 @@ LDLIBS += -ldl -lm -lpthread
 
 VERSION_MAJOR := 0
 CLI := frontend/main.c $(wildcard frontend/cmd_*.c)
+SAFETENSORS := $(wildcard frontend/cmd_safetensors*.c)
 LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c))
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(filter-out bench_gpu,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
@@ -74,6 +75,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
+$(BUILD)/tests/check_safetensors $(BUILD)/fuzz_safetensors: $(call object,$(SAFETENSORS))
 # As an embedder sees it: the public header and the shared library.
 $(BUILD)/tests/check_api $(BUILD)/tests/check_builder: $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
 	@mkdir -p $(@D)
@@ -81,7 +83,7 @@ $(BUILD)/tests/check_api $(BUILD)/tests/check_builder: $(BUILD)/tests/%: $(BUILD
 	@$(CC) $(CFLAGS) -o $@ $< $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+	@$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS) -ljansson
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
