@@ -84,7 +84,7 @@ bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
     free(text);
     if (!ok)
         return false;
-    f8_exec_init(c->exec, 1);
+    f8_exec_init(c->exec, setup->seed ? setup->seed : 1);
     const int prepare = f8_compiled_func(c, "prepare");
     return prepare < 0 || f8_exec_run(c->exec, (uint32_t)prepare, &c->diag) == F8_OK;
 }

@@ -21,6 +21,7 @@ typedef struct f8_compile_setup {
     const char *keep;
     int threads;
     bool no_fuse;
+    uint64_t seed; /* of initial values; 0 is 1 */
 } f8_compile_setup;
 
 /* false with the message in c->diag; end it either way. */
@@ -31,8 +32,8 @@ void f8_compiled_end(f8_compiled *c);
 int f8_compiled_func(const f8_compiled *c, const char *name);
 int f8_compiled_output(const f8_compiled *c, int func, const char *name);
 
-/* The operand whose codes are output `port` of a function: its name (up to size bytes) and where it lies since the
- * last run. False when that output is something else. */
+/* The operand whose codes are output `port` of a function: its name (up to size bytes) and where it
+ * lies since the last run. False when that output is something else. */
 bool f8_compiled_operand(const f8_compiled *c, int func, uint32_t port, char *name, size_t size,
                          f8_operand_view *out);
 

@@ -6,9 +6,9 @@
 
 #include "ir/fp8.h"
 
-/* How many indices of an axis one scale covers, from how many there are of both; 0: it can't be told. At most one
- * answer but for those that mean the same, since n blocks of 32 are at most 32 n long and n of 128
- * more than 128 (n - 1). */
+/* How many indices of an axis one scale covers, from how many there are of both; 0: it can't be
+ * told. At most one answer but for those that mean the same, since n blocks of 32 are at most 32 n
+ * long and n of 128 more than 128 (n - 1). */
 static int64_t block_of(int64_t length, int64_t scales)
 {
     static const int64_t sizes[] = {1, 32, 128};
@@ -31,8 +31,10 @@ bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out)
 {
     const int64_t rows = f8_type_rows(&v->x_type), columns = f8_type_columns(&v->x_type);
     const int64_t across = f8_type_columns(&v->scale_type);
-    const int64_t tall = block_of(rows, f8_type_rows(&v->scale_type)), wide = block_of(columns, across);
-    if (!tall || !wide || rows != f8_type_rows(&v->q_type) || columns != f8_type_columns(&v->q_type))
+    const int64_t tall = block_of(rows, f8_type_rows(&v->scale_type)),
+                  wide = block_of(columns, across);
+    if (!tall || !wide || rows != f8_type_rows(&v->q_type) ||
+        columns != f8_type_columns(&v->q_type))
         return false;
     const double most = (double)f8_dtype_max(v->q_type.dtype), n = (double)rows * (double)columns;
     double signal = 0, noise = 0, largest = 0;
@@ -49,8 +51,10 @@ bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out)
             over += fabs(x) > most * inv;
         }
     *out = (f8_operand_error){.sqnr = noise == 0 ? (double)INFINITY : 10 * log10(signal / noise),
-                              .underflow = (double)lost / n, .overflow = (double)over / n,
-                              .range = largest / most, .format = v->q_type.dtype};
+                              .underflow = (double)lost / n,
+                              .overflow = (double)over / n,
+                              .range = largest / most,
+                              .format = v->q_type.dtype};
     return true;
 }
 
@@ -61,7 +65,8 @@ static const char *cut_word(const char *name, size_t *length, const char *const 
 {
     for (; *words; words++) {
         const size_t n = strlen(*words);
-        if (*length > n + 1 && name[*length - n - 1] == '.' && !memcmp(name + *length - n, *words, n)) {
+        if (*length > n + 1 && name[*length - n - 1] == '.' &&
+            !memcmp(name + *length - n, *words, n)) {
             *length -= n + 1;
             return *words;
         }
@@ -71,11 +76,13 @@ static const char *cut_word(const char *name, size_t *length, const char *const 
 
 bool f8_operand_name_split(const char *name, f8_operand_name_parts *out)
 {
-    static const char *const kinds[] = {"x", "w", "dy", NULL}, *const roles[] = {"fprop", "dgrad", "wgrad", NULL};
+    static const char *const kinds[] = {"x", "w", "dy", NULL};
+    static const char *const roles[] = {"fprop", "dgrad", "wgrad", NULL};
     size_t length = strlen(name), digits = 0;
     while (digits < length && name[length - digits - 1] >= '0' && name[length - digits - 1] <= '9')
         digits++;
-    if (digits > 0 && length > digits && name[length - digits - 1] == '.') /* the second of a kind: x.1 */
+    if (digits > 0 && length > digits &&
+        name[length - digits - 1] == '.') /* the second of a kind: x.1 */
         length -= digits + 1;
     out->role = cut_word(name, &length, roles);
     out->kind = cut_word(name, &length, kinds);

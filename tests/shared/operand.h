@@ -1,5 +1,5 @@
-/* How well an operand of a GEMM was quantized: what was read back of an executed step (`keep`) against the value
- * that was quantized. Tests and bench/bench_recipes.c use the same measure. */
+/* How well an operand of a GEMM was quantized: what was read back of an executed step (`keep`)
+ * against the value that was quantized. Tests and bench/bench_recipes.c use the same measure. */
 #ifndef F8_TEST_OPERAND_H
 #define F8_TEST_OPERAND_H
 
@@ -7,8 +7,8 @@
 
 #include "ir/type.h"
 
-/* A kept operand: x [R, C] in f32 (leading axes flattened), its codes, and 1 / scale for each block of
- * them, f32 or f8e8m0, laid out as `amax` of that granularity gives it (ir/granularity.h). */
+/* A kept operand: x [R, C] in f32 (leading axes flattened), its codes, and 1 / scale for each block
+ * of them, f32 or f8e8m0, laid out as `amax` of that granularity gives it (ir/granularity.h). */
 typedef struct f8_operand_view {
     f8_type x_type, q_type, scale_type;
     const float *x;
@@ -17,22 +17,24 @@ typedef struct f8_operand_view {
 } f8_operand_view;
 
 typedef struct f8_operand_error {
-    double sqnr;      /* dB: 10 log10(sum x^2 / sum (x - q scale_inv)^2); +inf when nothing is lost */
+    double sqnr; /* dB: 10 log10(sum x^2 / sum (x - q scale_inv)^2); +inf when nothing is lost */
     double underflow; /* share of the elements that are not 0 and have a code that is */
     double overflow;  /* share with |x| > the format's maximum * scale_inv */
     double range;     /* the largest |q| over the format's maximum */
     f8_dtype format;
 } f8_operand_error;
 
-/* False when the shapes are no operand's: codes unlike x, or a grid of scales that fits no block of 1, 32 or
- * 128 rows or columns, or all. */
+/* False when the shapes are no operand's: codes unlike x, or a grid of scales that fits no block of
+ * 1, 32 or 128 rows or columns, or all. */
 bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out);
 
-/* What an operand's name in a program says, "LINEAR.KIND" and what the compiler adds to tell apart. */
+/* What an operand's name in a program says, "LINEAR.KIND" and what the compiler adds to tell apart.
+ */
 typedef struct f8_operand_name_parts {
     int linear;       /* length of the linear's name */
     const char *kind; /* "x", "w", "dy" */
-    const char *role; /* "fprop", "dgrad", "wgrad"; NULL: every GEMM of the linear that has this operand */
+    const char
+        *role; /* "fprop", "dgrad", "wgrad"; NULL: every GEMM of the linear that has this operand */
 } f8_operand_name_parts;
 
 /* False for a name that is no operand's. */
