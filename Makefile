@@ -3,6 +3,7 @@
 #   make                 the library and build/fp8c
 #   make run             train a small GPT in FP8 beside BF16 on the CPU
 #   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
+#   make check-codecs    conversions to FP8 of all 2^32 f32, beside ml_dtypes and CUDA's header: a quarter of an hour
 #   make bench           figures, also to build/bench.jsonl
 #   make check-gpu       tests on the GPU of this machine     make bench-gpu    figures of it, and PyTorch's
 #   make gpu             only what those two run, into build-gpu/: to carry to where the GPU is
@@ -15,6 +16,8 @@ CC := $(if $(filter fuzz,$(VARIANT)),clang-19,gcc)
 endif
 PREFIX ?= /usr/local
 LLVM_INCLUDE ?= /usr/lib/llvm-19/include
+# Only a test looks there, for what CUDA's own conversions give: cuda_fp8.h may be missing.
+CUDA_INCLUDE ?= /usr/local/cuda/include
 
 BUILD := $(if $(filter release,$(VARIANT)),build,build-$(VARIANT))
 FLAGS_release := -O2
@@ -40,7 +43,7 @@ BENCHES := $(filter-out bench_gpu,$(patsubst bench/%.c,%,$(wildcard bench/bench_
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
 API := $(addprefix frontend/,context.c builder.c compile.c program.c instance.c)
-LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c
+LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c passes/rules.c
 PEERS := $(filter-out bench/bench_% bench/gpu_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -81,6 +84,12 @@ $(BUILD)/tests/check_api $(BUILD)/tests/check_builder: $(BUILD)/tests/%: $(BUILD
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $< $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
+$(BUILD)/obj/tests/check_codecs_header.o: CFLAGS += -isystem $(CUDA_INCLUDE)
+# For tests/peers/codecs.py.
+$(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/fp8.c)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -shared -o $@ $^ -lm
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS) -ljansson
@@ -128,6 +137,12 @@ check: deps
 
 check-build: build emulator $(TESTS:%=$(BUILD)/tests/%)
 
+CODECS := check_codecs check_cuda_codecs check_codecs_header
+check-codecs: deps
+	@$(MAKE) --no-print-directory emulator $(CODECS:%=$(BUILD)/tests/%)
+	@for t in $(CODECS); do FP8C_CODECS=all $(BUILD)/tests/$$t || exit 1; done
+	@FP8C_CODECS=all tests/peers/run $(BUILD) --install
+
 bench: deps
 	@$(MAKE) --no-print-directory build $(BENCHES:%=$(BUILD)/bench/%)
 	@bench/run $(BUILD)
@@ -168,6 +183,6 @@ install: build
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build bench lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build deps run check check-build check-codecs bench lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

@@ -14,7 +14,12 @@
  * `saturate` is CUDA's SATFINITE: what overflows, Inf included, becomes the largest finite value of
  * its sign. Without it, what overflows becomes Inf, or NaN of its sign where the format has no Inf.
  * NaN always gives NaN: E4M3 and E5M2 0x7f, E8M0 0xff, f16 0x7e00 (the sign is dropped), bf16 the
- * input's upper half made quiet. */
+ * input's upper half made quiet.
+ *
+ * Zeros keep their sign, and so does what rounds to zero; E8M0 has neither sign nor zero: both give
+ * 0x00, 2^-127. A subnormal f32 is a value like any other, nothing is flushed: E4M3, E5M2 and f16
+ * round it to the zero of its sign, bf16 to a multiple of 2^-133, E8M0 gives 0x00 up to 2^-127 and
+ * 0x01 above. Decoded, Inf and zero have their sign, and a NaN is a NaN. */
 #ifndef F8_FP8_H
 #define F8_FP8_H
 

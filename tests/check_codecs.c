@@ -3,17 +3,12 @@
  * (ir/scalar.def) and what the CPU target compiles of these. Over 2^24 structured inputs, every
  * bf16 value among them; over all 2^32 with FP8C_CODECS=all, as `make check-codecs` does. */
 #include <check.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "codegen/build.h"
 #include "ir/scalar.h"
 #include "runtime/exec.h"
 #include "tests/shared/codec_func.h"
+#include "tests/shared/codec_run.h"
 
 /* ---- the oracle itself ---- */
 
@@ -45,7 +40,7 @@ START_TEST(oracle_has_published_values)
 END_TEST
 
 /* What lies at the border of two codes, on both sides, is among the structured inputs: see lower()
- * in codec_oracle.c. And decoding gives the values that the borders were made from. */
+ * in codec_inputs.c. And decoding gives the values that the borders were made from. */
 START_TEST(borders_and_values)
 {
     codec_oracle o;
@@ -61,88 +56,37 @@ START_TEST(borders_and_values)
 }
 END_TEST
 
-/* ---- the codec and the scalar programs: a chunk at a time, on every CPU ---- */
+/* ---- the codec and the scalar programs ---- */
 
-typedef struct job {
-    const codec_way *way;
-    bool program;
-    codec_oracle oracle;
-    atomic_uint next;
-} job;
-
-typedef struct worker {
-    job *job;
-    codec_tally tally;
-    uint32_t in[CODEC_CHUNK], wide[CODEC_CHUNK];
-    uint8_t got[CODEC_CHUNK], want[CODEC_CHUNK];
-} worker;
-
-static void encode(worker *w)
+static void program(const codec_way *way, const uint32_t *in, uint8_t *code)
 {
-    const codec_way *way = w->job->way;
-    if (!w->job->program) {
-        for (size_t i = 0; i < CODEC_CHUNK; i++)
-            w->got[i] = (uint8_t)f8_encode(way->format, f8_from_bits(w->in[i]), way->saturate);
-        return;
+    enum { PART = 4096 };
+    uint32_t wide[PART];
+    const f8_sfn fn = f8_scalar_encode_fn(way->format, way->saturate);
+    for (size_t begin = 0; begin < CODEC_CHUNK; begin += PART) {
+        f8_scalar_eval(fn, in + begin, wide, PART);
+        for (size_t i = 0; i < PART; i++)
+            code[begin + i] = (uint8_t)wide[i];
     }
-    f8_scalar_eval(f8_scalar_encode_fn(way->format, way->saturate), w->in, w->wide, CODEC_CHUNK);
-    for (size_t i = 0; i < CODEC_CHUNK; i++)
-        w->got[i] = (uint8_t)w->wide[i];
 }
 
-static void *work(void *p)
+START_TEST(codecs)
 {
-    worker *w = p;
-    for (uint32_t chunk; (chunk = atomic_fetch_add(&w->job->next, 1)) < codec_chunks();) {
-        codec_inputs(chunk, w->in);
-        codec_oracle_codes(&w->job->oracle, w->in, CODEC_CHUNK, w->want);
-        encode(w);
-        codec_tally_codes(&w->tally, w->in, w->got, w->want, CODEC_CHUNK);
-    }
-    return NULL;
-}
-
-static void check_way(const codec_way *way, bool program)
-{
-    enum { MOST = 64 };
-    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    const int n = cpus < 1 ? 1 : cpus > MOST ? MOST : (int)cpus;
-    job j = {.way = way, .program = program};
-    codec_oracle_make(&j.oracle, way);
-    pthread_t thread[MOST];
-    worker *w = calloc((size_t)n, sizeof *w);
-    ck_assert_ptr_nonnull(w);
-    for (int i = 0; i < n; i++) {
-        w[i].job = &j;
-        ck_assert(!pthread_create(&thread[i], NULL, work, &w[i]));
-    }
-    codec_tally all = {0};
-    for (int i = 0; i < n; i++) {
-        ck_assert(!pthread_join(thread[i], NULL));
-        codec_tally_add(&all, &w[i].tally);
-    }
-    free(w);
-    codec_tally_check(&all, program ? "scalar program" : "codec", way->name);
-}
-
-START_TEST(codec)
-{
-    check_way(&codec_ways[_i], false);
+    codec_compare("codec", &codec_ways[_i], codec_of_ir, codec_of_oracle);
 }
 END_TEST
 
 START_TEST(programs)
 {
-    check_way(&codec_ways[_i], true);
+    codec_compare("scalar program", &codec_ways[_i], program, codec_of_oracle);
 }
 END_TEST
 
 /* ---- kernels ---- */
 
-START_TEST(compiled)
+START_TEST(kernels)
 {
     static uint8_t want[CODEC_CHUNK];
-    static codec_oracle oracle[CODEC_WAYS];
     codec_tally tally[CODEC_WAYS] = {0};
     f8_arena arena;
     f8_diag diag = {0};
@@ -154,39 +98,30 @@ START_TEST(compiled)
     ck_assert_msg(f8_build_plan(u.module, &(f8_build_options){0}, &arena, &plan, &diag) == F8_OK &&
                       f8_exec_create(&plan, &(f8_exec_options){0}, &exec, &diag) == F8_OK,
                   "%s", diag.text);
-    for (int i = 0; i < CODEC_WAYS; i++)
-        codec_oracle_make(&oracle[i], &codec_ways[i]);
     uint32_t *in = f8_exec_port(exec, 0, false, 0);
     for (uint32_t chunk = 0; chunk < codec_chunks(); chunk++) {
         codec_inputs(chunk, in);
         ck_assert_msg(f8_exec_run(exec, 0, &diag) == F8_OK, "%s", diag.text);
         for (uint32_t i = 0; i < CODEC_WAYS; i++) {
-            codec_oracle_codes(&oracle[i], in, CODEC_CHUNK, want);
-            codec_tally_codes(&tally[i], in, f8_exec_port(exec, 0, true, i), want, CODEC_CHUNK);
+            codec_of_oracle(&codec_ways[i], in, want);
+            codec_tally_add(&tally[i], in, f8_exec_port(exec, 0, true, i), want, CODEC_CHUNK);
         }
     }
     f8_exec_destroy(exec);
     f8_arena_end(&arena);
     for (int i = 0; i < CODEC_WAYS; i++)
-        codec_tally_check(&tally[i], "cpu kernel", codec_ways[i].name);
+        codec_tally_check(&tally[i], "cpu kernel", &codec_ways[i]);
 }
 END_TEST
 
 int main(void)
 {
-    printf("seed %u\n", codec_seed);
     Suite *s = suite_create("codecs");
     TCase *t = tcase_create("codecs");
-    tcase_set_timeout(t, codec_chunks() > 16 ? 0 : 120);
     tcase_add_test(t, oracle_has_published_values);
     tcase_add_loop_test(t, borders_and_values, 0, CODEC_WAYS);
-    tcase_add_loop_test(t, codec, 0, CODEC_WAYS);
+    tcase_add_loop_test(t, codecs, 0, CODEC_WAYS);
     tcase_add_loop_test(t, programs, 0, CODEC_WAYS);
-    tcase_add_test(t, compiled);
-    suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    tcase_add_test(t, kernels);
+    return codec_main(s, t);
 }

@@ -2,13 +2,12 @@
  * with FP8C_TEST_GPU on a GPU, where the hardware's own conversions run), against the oracle of
  * shared/codec_oracle.h: 2^24 structured inputs, or all 2^32 with FP8C_CODECS=all. On a GPU NaNs
  * count by class; PTX promises no more. */
-#include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "codegen/build.h"
 #include "runtime/cuda_exec.h"
 #include "tests/shared/codec_func.h"
+#include "tests/shared/codec_run.h"
 #include "tests/shared/cuda_device.h"
 
 static bool is_nan(f8_dtype format, uint8_t code)
@@ -31,7 +30,6 @@ static void same_class(f8_dtype format, const uint8_t *got, uint8_t *want)
 START_TEST(kernels)
 {
     static uint8_t want[CODEC_CHUNK];
-    static codec_oracle oracle[CODEC_WAYS];
     codec_tally tally[CODEC_WAYS] = {0};
     cuda_device device;
     cuda_device_open(&device);
@@ -46,40 +44,31 @@ START_TEST(kernels)
     OK(f8_build_plan(u.module, &(f8_build_options){.target = device.target, .cuda = device.cuda},
                      &arena, &plan, diag));
     OK(f8_cuda_exec_create(&plan, device.cuda, &(f8_cuda_exec_options){0}, &exec, diag));
-    for (int i = 0; i < CODEC_WAYS; i++)
-        codec_oracle_make(&oracle[i], &codec_ways[i]);
     uint32_t *in = f8_cuda_exec_port(exec, 0, false, 0);
     for (uint32_t chunk = 0; chunk < codec_chunks(); chunk++) {
         codec_inputs(chunk, in);
         OK(f8_cuda_exec_run(exec, 0, diag));
         for (uint32_t i = 0; i < CODEC_WAYS; i++) {
             const uint8_t *got = f8_cuda_exec_port(exec, 0, true, i);
-            codec_oracle_codes(&oracle[i], in, CODEC_CHUNK, want);
+            codec_of_oracle(&codec_ways[i], in, want);
             if (!device.count) /* no emulator */
                 same_class(codec_ways[i].format, got, want);
-            codec_tally_codes(&tally[i], in, got, want, CODEC_CHUNK);
+            codec_tally_add(&tally[i], in, got, want, CODEC_CHUNK);
         }
     }
     f8_cuda_exec_destroy(exec);
     f8_arena_end(&arena);
     cuda_device_close(&device);
     for (int i = 0; i < CODEC_WAYS; i++)
-        codec_tally_check(&tally[i], "cuda kernel", codec_ways[i].name);
+        codec_tally_check(&tally[i], "cuda kernel", &codec_ways[i]);
 }
 END_TEST
 
 int main(void)
 {
-    printf("seed %u\n", codec_seed);
     setenv("FP8C_EMULATOR_OPTIMIZE", "2", 0); /* much work in one kernel */
     Suite *s = suite_create("cuda codecs");
     TCase *t = tcase_create("cuda codecs");
-    tcase_set_timeout(t, codec_chunks() > 16 ? 0 : 120);
     tcase_add_test(t, kernels);
-    suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return codec_main(s, t);
 }

@@ -1,5 +1,6 @@
-/* The number formats: published golden vectors, every code decoded, and every encoder against an
- * oracle that knows nothing of bits: the nearest of all representable values, found by search. */
+/* The number formats: published golden vectors, the edges, every code decoded, and every encoder
+ * against an oracle that knows nothing of bits: the nearest of all representable values, found by
+ * search. For FP8 and E8M0 check_codecs.c goes further, as far as all inputs. */
 #include "ir/fp8.h"
 
 #include <check.h>
@@ -82,6 +83,51 @@ START_TEST(golden_e8m0)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ck_assert_msg(f8_f32_to_e8m0(rows[i].in, true) == rows[i].sat, "sat %a", rows[i].in);
         ck_assert_msg(f8_f32_to_e8m0(rows[i].in, false) == rows[i].plain, "%a", rows[i].in);
+    }
+}
+END_TEST
+
+/* What ir/fp8.h says of zeros, subnormal inputs, Inf and NaN, in every format; code_2_127 and _133
+ * are those of 2^-127 and 2^-133. */
+START_TEST(edges)
+{
+    static const struct {
+        f8_dtype dtype;
+        uint32_t sign, sat_inf, inf, nan, code_2_127, code_2_133;
+    } formats[] = {
+        {F8_E4M3, 0x80, 0x7e, 0x7f, 0x7f, 0, 0},
+        {F8_E5M2, 0x80, 0x7b, 0x7c, 0x7f, 0, 0},
+        {F8_F16, 0x8000, 0x7bff, 0x7c00, 0x7e00, 0, 0},
+        {F8_BF16, 0x8000, 0x7f7f, 0x7f80, 0, 0x40, 1}, /* NaN: below */
+        {F8_E8M0, 0, 0xfe, 0xff, 0xff, 0, 0},
+    };
+    static const uint32_t nans[] = {0x7f800001, 0x7fa00000, 0x7fbfffff, 0x7fc00000, 0x7fffffff};
+    const f8_dtype d = formats[_i].dtype;
+    for (int k = 0; k < 4; k++) {
+        const bool saturate = k & 1;
+        const uint32_t side = k & 2 ? 0x80000000 : 0, sign = k & 2 ? formats[_i].sign : 0;
+        const struct {
+            uint32_t in, out;
+        } rows[] = {
+            {0, 0}, /* the zeros */
+            {1, 0},
+            {0x00008000, 0}, /* 2^-134: a tie of bf16 */
+            {0x00010000, formats[_i].code_2_133},
+            {0x00400000, formats[_i].code_2_127},
+            {0x00400001, d == F8_E8M0 ? 1 : formats[_i].code_2_127},
+            {0x007fffff, d == F8_E8M0 ? 1 : d == F8_BF16 ? 0x80 : 0}, /* the largest subnormal */
+            {0x7f800000, saturate ? formats[_i].sat_inf : formats[_i].inf},
+        };
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            const uint32_t got = f8_encode(d, f8_from_bits(rows[i].in | side), saturate);
+            ck_assert_msg(got == (rows[i].out | sign), "%s of %08x: %x", f8_dtype_name(d),
+                          rows[i].in | side, got);
+        }
+        for (size_t i = 0; i < sizeof nans / sizeof *nans; i++) {
+            const uint32_t in = nans[i] | side, got = f8_encode(d, f8_from_bits(in), saturate);
+            ck_assert_uint_eq(got, d == F8_BF16 ? in >> 16 | 0x40 : formats[_i].nan);
+            ck_assert(isnan(f8_decode(d, got)));
+        }
     }
 }
 END_TEST
@@ -226,6 +272,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, golden_vectors);
     tcase_add_test(t, golden_e8m0);
+    tcase_add_loop_test(t, edges, 0, 5);
     tcase_add_loop_test(t, encode_is_nearest, 0, N_ORACLES);
     tcase_add_loop_test(t, decode_every_code, 0, N_ORACLES);
     tcase_add_test(t, e8m0_every_code);

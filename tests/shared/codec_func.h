@@ -4,6 +4,7 @@
 #define F8_TESTS_CODEC_FUNC_H
 
 #include "passes/pass.h"
+#include "tests/shared/codec_inputs.h"
 #include "tests/shared/codec_oracle.h"
 
 /* x f32[CODEC_CHUNK] as a matrix -> result i in the format of codec_ways[i]. A module of its own in

@@ -2,9 +2,6 @@
 #include "tests/shared/codec_oracle.h"
 
 #include <check.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const codec_way codec_ways[CODEC_WAYS] = {
@@ -114,78 +111,4 @@ void codec_oracle_codes(const codec_oracle *o, const uint32_t *in, size_t n, uin
         for (; i < n && in[i] >= first && in[i] < end; i++)
             code[i] = o->code[lo];
     }
-}
-
-/* ---- inputs ---- */
-
-const uint32_t codec_seed = 20260801;
-
-static bool all(void)
-{
-    const char *s = getenv("FP8C_CODECS");
-    return s && !strcmp(s, "all");
-}
-
-uint32_t codec_chunks(void)
-{
-    return all() ? 1u << 12 : 1u << 4;
-}
-
-static uint32_t mix(uint32_t x)
-{
-    x = (x ^ x >> 16) * 0x7feb352du;
-    x = (x ^ x >> 15) * 0x846ca68bu;
-    return x ^ x >> 16;
-}
-
-/* The k-th lower half of 256: 2^p - 2 to 2^p + 2 for p = 1 to 16, modulo 2^16; then one out of each
- * of 176 parts of 372. */
-static uint32_t lower(uint32_t upper, uint32_t k)
-{
-    enum { NEAR = 5 * 16, PART = 0x10000 / (256 - NEAR) };
-    if (k < NEAR)
-        return ((2u << k / 5) + k % 5 - 2) & 0xffff;
-    return (k - NEAR) * PART + mix(upper << 8 ^ k ^ codec_seed) % PART;
-}
-
-void codec_inputs(uint32_t chunk, uint32_t *in)
-{
-    const uint32_t base = chunk * CODEC_CHUNK;
-    const bool every = all();
-    for (uint32_t i = 0; i < CODEC_CHUNK; i++) {
-        const uint32_t upper = (base + i) >> 8;
-        in[i] = every ? base + i : upper << 16 | lower(upper, (base + i) & 0xff);
-    }
-}
-
-/* ---- comparing ---- */
-
-void codec_tally_codes(codec_tally *t, const uint32_t *in, const uint8_t *got, const uint8_t *want,
-                       size_t n)
-{
-    t->inputs += n;
-    if (!memcmp(got, want, n))
-        return;
-    for (size_t i = 0; i < n; i++) {
-        if (got[i] == want[i])
-            continue;
-        if (!t->wrong++)
-            t->bits = in[i], t->got = got[i], t->want = want[i];
-    }
-}
-
-void codec_tally_add(codec_tally *t, const codec_tally *more)
-{
-    const codec_tally first = t->wrong ? *t : *more;
-    *t = (codec_tally){t->inputs + more->inputs, t->wrong + more->wrong, first.bits, first.got,
-                       first.want};
-}
-
-void codec_tally_check(const codec_tally *t, const char *who, const char *way)
-{
-    printf("%s, %s: %" PRIu64 " inputs, %" PRIu64 " wrong\n", who, way, t->inputs, t->wrong);
-    fflush(stdout);
-    ck_assert_uint_eq(t->inputs, (uint64_t)codec_chunks() * CODEC_CHUNK);
-    ck_assert_msg(!t->wrong, "%s, %s: %08x gives %02x, not %02x", who, way, t->bits, t->got,
-                  t->want);
 }

@@ -35,33 +35,4 @@ void codec_oracle_make(codec_oracle *o, const codec_way *way);
 /* code[i] for the f32 whose bits are in[i]. Quick where neighbours are in one run. */
 void codec_oracle_codes(const codec_oracle *o, const uint32_t *in, size_t n, uint8_t *code);
 
-/* ---- the inputs ---- */
-
-enum { CODEC_CHUNK = 1 << 20 };
-
-/* All 2^32 with FP8C_CODECS=all in the environment, else 2^24 structured ones: for each upper half
- * of an f32 (sign, exponent, seven bits of mantissa: a bf16 value) 256 lower halves. These are 0,
- * every power of two, what lies at most two ulp beside them and beside the next upper half, then
- * others spread over all 2^16 by `codec_seed`. Every border between two codes is an upper half with
- * 0 or 1 below it, so all ties and their neighbours, all bf16 values, subnormals, infinities and
- * NaNs with many payloads are among them. */
-uint32_t codec_chunks(void);
-void codec_inputs(uint32_t chunk, uint32_t *in); /* CODEC_CHUNK bit patterns */
-extern const uint32_t codec_seed;
-
-/* ---- comparing ---- */
-
-typedef struct codec_tally {
-    uint64_t inputs, wrong;
-    uint32_t bits; /* the first wrong one */
-    uint8_t got, want;
-} codec_tally;
-
-void codec_tally_codes(codec_tally *t, const uint32_t *in, const uint8_t *got, const uint8_t *want,
-                       size_t n);
-void codec_tally_add(codec_tally *t, const codec_tally *more);
-/* Prints a line; fails the running Check test unless every input of the set was seen and none is
- * wrong. */
-void codec_tally_check(const codec_tally *t, const char *who, const char *way);
-
 #endif
