@@ -2,6 +2,7 @@
 #include "tests/shared/operand.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "ir/fp8.h"
@@ -60,32 +61,55 @@ bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out)
 
 /* ---- names ---- */
 
-/* Which of `words` ends name[0, *length), behind a dot: cut off, or NULL. */
-static const char *cut_word(const char *name, size_t *length, const char *const *words)
+/* The last part between dots of name[0, length), which is cut off. */
+static const char *cut_part(const char *name, size_t *length, size_t *part)
 {
-    for (; *words; words++) {
-        const size_t n = strlen(*words);
-        if (*length > n + 1 && name[*length - n - 1] == '.' &&
-            !memcmp(name + *length - n, *words, n)) {
-            *length -= n + 1;
-            return *words;
-        }
-    }
-    return NULL;
+    size_t at = *length;
+    while (at > 0 && name[at - 1] != '.')
+        at--;
+    *part = *length - at;
+    *length = at > 0 ? at - 1 : 0;
+    return name + at;
+}
+
+static bool is_word(const char *part, size_t length, const char *word)
+{
+    return length == strlen(word) && !memcmp(part, word, length);
+}
+
+/* 'c' for scales along rows (the sum is over columns), 'r' along columns, 't' tiles, 0: no
+ * granularity. */
+static char sum_of(const char *part, size_t length)
+{
+    long long rows, columns;
+    int end = 0;
+    if (is_word(part, length, "row"))
+        return 'c';
+    if (is_word(part, length, "column"))
+        return 'r';
+    if (sscanf(part, "%lldx%lld%n", &rows, &columns, &end) != 2 || (size_t)end != length)
+        return 0;
+    return rows == 1 ? 'c' : columns == 1 ? 'r' : 't';
 }
 
 bool f8_operand_name_split(const char *name, f8_operand_name_parts *out)
 {
-    static const char *const kinds[] = {"x", "w", "dy", NULL};
-    static const char *const roles[] = {"fprop", "dgrad", "wgrad", NULL};
-    size_t length = strlen(name), digits = 0;
-    while (digits < length && name[length - digits - 1] >= '0' && name[length - digits - 1] <= '9')
-        digits++;
-    if (digits > 0 && length > digits &&
-        name[length - digits - 1] == '.') /* the second of a kind: x.1 */
-        length -= digits + 1;
-    out->role = cut_word(name, &length, roles);
-    out->kind = cut_word(name, &length, kinds);
-    out->linear = (int)length;
+    static const char *const kinds[] = {"x", "w", "dy"};
+    size_t length = strlen(name), n;
+    const char *part = cut_part(name, &length, &n);
+    const char sum = sum_of(part, n);
+    if (sum)
+        part = cut_part(name, &length, &n);
+    if (n > 0 && strspn(part, "0123456789") >= n)
+        part = cut_part(name, &length, &n);
+    *out = (f8_operand_name_parts){.linear = (int)length};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (length > 0 && is_word(part, n, kinds[i]))
+            out->kind = kinds[i];
+    if (out->kind && *out->kind != 'w')
+        out->role = sum == 'r'          ? "wgrad"
+                    : sum != 'c'        ? NULL
+                    : *out->kind == 'x' ? "fprop"
+                                        : "dgrad";
     return out->kind != NULL;
 }

@@ -28,13 +28,13 @@ typedef struct f8_operand_error {
  * 1, 32 or 128 rows or columns, or all. */
 bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out);
 
-/* What an operand's name in a program says, "LINEAR.KIND" and what the compiler adds to tell apart.
- */
+/* What an operand's name in a program says: "LINEAR.KIND", then ".N" for another of its kind, then
+ * ".row", ".column" or ".RxC" where it is not the tensor that has one scale. */
 typedef struct f8_operand_name_parts {
     int linear;       /* length of the linear's name */
     const char *kind; /* "x", "w", "dy" */
-    const char
-        *role; /* "fprop", "dgrad", "wgrad"; NULL: every GEMM of the linear that has this operand */
+    const char *role; /* of x and dy, by the axis that is summed over: "fprop", "dgrad", "wgrad";
+                         NULL: of both GEMMs that have this operand, or of w */
 } f8_operand_name_parts;
 
 /* False for a name that is no operand's. */
