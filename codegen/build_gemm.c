@@ -41,6 +41,7 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
         f8_granularity_parse(f8_attr_s(graph, r, F8_A_SCALE_A), &d.scale_a);
         f8_granularity_parse(f8_attr_s(graph, r, F8_A_SCALE_B), &d.scale_b);
         d.scale = f8_build_type(b, o->a_scale)->dtype;
+        f8_scale_layout_parse(f8_attr_s(graph, r, F8_A_SCALE_LAYOUT), &d.scale_layout);
     }
     d.m = d.trans_a ? f8_type_columns(x) : f8_type_rows(x);
     d.k = d.trans_a ? f8_type_rows(x) : f8_type_columns(x);

@@ -6,6 +6,7 @@
 
 #include "codegen/interp.h"
 #include "ir/scalar.h"
+#include "ir/scale_layout.h"
 
 /* ---- memory ---- */
 
@@ -156,12 +157,44 @@ static f8_type result_type(const f8_graph *g, f8_ref r, int i)
                      .dim = {n->type.dim[0], f8_attr_i(g, r, F8_A_HEADS), n->type.dim[1]}};
 }
 
+/* Scales in a library's layout as the grid that they are of. */
+static const f8_rvalue *grid_of(f8_interp *x, const f8_rvalue *scale, f8_scale_layout layout,
+                                const f8_scales *s, const f8_type *codes)
+{
+    if (layout == F8_SCALES_GRID)
+        return scale;
+    f8_type t;
+    f8_scale_layout_type(F8_SCALES_GRID, s, codes, &t);
+    f8_rvalue *grid = f8_interp_temp(x, &t);
+    const size_t size = f8_dtype_size(s->dtype);
+    const int64_t across = s->k_is_rows ? f8_type_columns(codes) : f8_type_rows(codes);
+    const int64_t along = s->k_is_rows ? f8_type_rows(codes) : f8_type_columns(codes);
+    for (int64_t o = 0; grid && o < across; o++)
+        for (int64_t k = 0; k < along; k++) {
+            const size_t to = (size_t)f8_scale_layout_at(F8_SCALES_GRID, s, codes, o, k);
+            const size_t from = (size_t)f8_scale_layout_at(layout, s, codes, o, k);
+            memcpy((char *)grid->data + to * size, (const char *)scale->data + from * size, size);
+        }
+    return grid;
+}
+
+static const f8_rvalue *spread(f8_interp *x, const f8_graph *g, f8_ref r, f8_attr_key key,
+                               bool k_is_rows, const f8_rvalue *codes, const f8_rvalue *scale)
+{
+    f8_scales s = {.dtype = scale->type.dtype, .k_is_rows = k_is_rows};
+    f8_scale_layout layout = F8_SCALES_GRID;
+    f8_granularity_parse(f8_attr_s(g, r, key), &s.grain); /* inference has checked them */
+    f8_scale_layout_parse(f8_attr_s(g, r, F8_A_SCALE_LAYOUT), &layout);
+    const f8_rvalue *grid = grid_of(x, scale, layout, &s, &codes->type);
+    return grid ? f8_interp_spread(x, grid, s.grain, &codes->type) : NULL;
+}
+
 /* Scales that are not one for each operand: spread over the operands' elements. */
 static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                           f8_interp_gemm *m)
 {
     f8_granularity a = f8_per_tensor, b = f8_per_tensor;
-    f8_granularity_parse(f8_attr_s(g, r, F8_A_SCALE_A), &a); /* inference has checked them */
+    f8_granularity_parse(f8_attr_s(g, r, F8_A_SCALE_A), &a);
     f8_granularity_parse(f8_attr_s(g, r, F8_A_SCALE_B), &b);
     if (in[1]->type.dtype == F8_F32 && f8_granularity_equal(a, f8_per_tensor) &&
         f8_granularity_equal(b, f8_per_tensor)) {
@@ -169,8 +202,8 @@ static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rv
         m->b_scale = in[3];
         return;
     }
-    m->a_spread = f8_interp_spread(x, in[1], a, &in[0]->type);
-    m->b_spread = f8_interp_spread(x, in[3], b, &in[2]->type);
+    m->a_spread = spread(x, g, r, F8_A_SCALE_A, m->transpose_a, in[0], in[1]);
+    m->b_spread = spread(x, g, r, F8_A_SCALE_B, !m->transpose_b, in[2], in[3]);
 }
 
 static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,

@@ -1,6 +1,6 @@
 /* Result types, II: GEMM, attention, gathers, FP8 and composites. See infer.c. */
-#include "ir/granularity.h"
 #include "ir/internal.h"
+#include "ir/scale_layout.h"
 
 #include <math.h>
 #include <string.h>
@@ -118,7 +118,16 @@ static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uin
     if (dtype != F8_F32 && dtype != F8_E8M0)
         return f8_infer_fail(g, n, roles, "operand %u must be f32 or f8e8m0, not %s", iq + 2,
                              f8_dtype_name(dtype));
-    const f8_type want = f8_granularity_type(s, f8_in_type(g, n, iq), dtype);
+    const f8_scales scales = {.grain = s, .dtype = dtype, .k_is_rows = k_is_rows};
+    f8_scale_layout layout;
+    f8_type want;
+    const char *text = f8_node_attr(n, F8_A_SCALE_LAYOUT)->s;
+    if (!f8_scale_layout_parse(text, &layout))
+        return f8_infer_fail(g, n, NULL, "scale_layout = \"%.60s\" is neither grid nor cublaslt", text);
+    if (!f8_scale_layout_type(layout, &scales, f8_in_type(g, n, iq), &want))
+        return f8_infer_fail(g, n, roles,
+                             "%s = \"%s\": scale_layout = \"cublaslt\" has f8e8m0 scales of runs along k only",
+                             f8_attr_name(key), f8_node_attr(n, key)->s);
     return need_type(g, n, roles, iq + 1, &want);
 }
 

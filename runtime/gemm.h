@@ -18,7 +18,7 @@
 #ifndef F8_GEMM_H
 #define F8_GEMM_H
 
-#include "ir/granularity.h"
+#include "ir/scale_layout.h"
 #include "ir/status.h"
 #include "ir/type.h"
 #include "runtime/pool.h"
@@ -49,6 +49,7 @@ typedef struct f8_gemm_desc {
      * are, F8_F32 or F8_E8M0. The arrays of scales are contiguous, row-major, as ir/granularity.h has them. */
     f8_granularity scale_a, scale_b;
     f8_dtype scale;
+    f8_scale_layout scale_layout; /* of both: on CUDA what cuBLASLt reads; the CPU takes the grid */
     bool fast_accumulate;  /* FP8 on CUDA: partial sums need not be promoted to f32 on the way */
     uint32_t algorithm;    /* f8_gemm_algorithm; a plan records f8_gemm_choose's answer */
 } f8_gemm_desc;

@@ -1,0 +1,49 @@
+/* How the scales of a product's operand lie in memory: `scale_layout` of scaled_matmul.
+ *
+ * `grid` is row-major, as ir/granularity.h has it, over the operand as it is stored. `cublaslt` is
+ * what cuBLASLt reads (its documentation of CUDA 13, "Scaling factors layouts" and "1D Block
+ * Scaling Factors Layout"), which is told by the product's axes, not the array's: with L blocks
+ * along k and O rows (of A) or columns (of B) of the result,
+ *
+ *     one, or one for each of O           as the grid has them
+ *     f32, runs of b along k              [L, O]
+ *     f32, tiles of b along k and c of O  [ceil(O / c), L rounded up to 4]; the rest is not read
+ *     E8M0, runs of b along k             tiles of 128 of O by 4 blocks, all of those of a row of
+ * tiles one after the other: [ceil(O / 128), ceil(L / 4), 32, 4, 4], element [o / 128, l / 4, o %
+ * 32, o / 32 % 4, l % 4]; the rest is zero
+ *
+ * Both are contiguous. */
+#ifndef F8_SCALE_LAYOUT_H
+#define F8_SCALE_LAYOUT_H
+
+#include "ir/granularity.h"
+
+typedef enum f8_scale_layout { F8_SCALES_GRID, F8_SCALES_CUBLASLT } f8_scale_layout;
+
+enum { F8_SCALE_TILE = 128, F8_SCALE_TILE_K = 4 }; /* of E8M0 */
+
+/* False for a text that is neither "grid" nor "cublaslt". */
+bool f8_scale_layout_parse(const char *text, f8_scale_layout *out);
+const char *f8_scale_layout_name(f8_scale_layout layout);
+
+/* The scales of one operand of a product. */
+typedef struct f8_scales {
+    f8_granularity grain; /* over the codes as stored: not blocks but along k */
+    f8_dtype dtype;       /* F8_F32 or F8_E8M0 */
+    bool k_is_rows;       /* the product sums over the rows of the codes */
+} f8_scales;
+
+/* What one scale covers along k and across it, as f8_granularity's rows and cols: 0 is all. */
+int64_t f8_scales_along_k(const f8_scales *s);
+int64_t f8_scales_across(const f8_scales *s);
+
+/* The type of the array of scales of codes of type `codes`. False where the layout has none: E8M0
+ * scales that are not runs along k. */
+bool f8_scale_layout_type(f8_scale_layout layout, const f8_scales *s, const f8_type *codes,
+                          f8_type *out);
+
+/* Which element of that array scales element (outer, k) of the operand. */
+int64_t f8_scale_layout_at(f8_scale_layout layout, const f8_scales *s, const f8_type *codes,
+                           int64_t outer, int64_t k);
+
+#endif
