@@ -262,6 +262,10 @@ static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue
                                f8_attr_i(g, r, F8_A_SATURATE), out);
             break;
         }
+        if (n->op == F8_OP_DEQUANTIZE) {
+            f8_interp_dequantize(x, in[0], in[1], f8_attr_s(g, r, F8_A_GRANULARITY), out);
+            break;
+        }
         f8_interp_composite(x, g, r, in, out);
         break;
     case F8_COMPOSITE: f8_interp_composite(x, g, r, in, out); break;

@@ -404,3 +404,27 @@ void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale
         }
     } while (walk_next(&w));
 }
+
+void f8_interp_dequantize(f8_interp *x, const f8_rvalue *q, const f8_rvalue *scale,
+                          const char *granularity, f8_rvalue *out)
+{
+    f8_granularity grain;
+    f8_type wide = q->type;
+    wide.dtype = F8_F32;
+    f8_rvalue *decoded = x->status == F8_OK ? f8_interp_temp(x, &wide) : NULL;
+    if (!decoded)
+        return;
+    f8_interp_pointwise(x, F8_OP_CAST, &q, 1, decoded);
+    if (f8_granularity_parse(granularity, &grain)) {
+        scale = f8_interp_spread(x, scale, grain, &q->type);
+    } else if (scale->type.dtype != F8_F32) {
+        f8_type t = scale->type;
+        t.dtype = F8_F32;
+        f8_rvalue *s = f8_interp_temp(x, &t);
+        if (s)
+            f8_interp_pointwise(x, F8_OP_CAST, &scale, 1, s);
+        scale = s;
+    }
+    if (scale)
+        f8_interp_pointwise(x, F8_OP_MUL, (const f8_rvalue *[]){decoded, scale}, 2, out);
+}

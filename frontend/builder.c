@@ -98,20 +98,26 @@ fp8c_status fp8c_module_recipe(fp8c_module *m, const char *pattern, const char *
 {
     f8_diag *diag = begin(m);
     f8_module *ir = m->ir;
-    if (!f8_is_rule_recipe(recipe))
-        return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                      "'%s' is no recipe: there are %s and auto", recipe,
-                                      f8_recipe_names()));
-    f8_recipe_rule *grown =
-        f8_arena_grow(&m->arena, ir->rule, ir->n_rules, &ir->rule_room, ir->n_rules + 1, sizeof *grown);
-    if (!grown)
-        return f8_api_done(m, f8_arena_status(&m->arena, diag));
-    ir->rule = grown;
-    const f8_recipe_rule rule = {f8_intern(ir, pattern), f8_intern(ir, recipe), F8_NOWHERE};
+    f8_recipe parsed;
+    char text[F8_RECIPE_TEXT];
+    if (f8_recipe_parse(recipe, F8_NOWHERE, &parsed, diag) != F8_OK)
+        return f8_api_done(m, diag->status);
+    const f8_recipe_rule rule = {
+        .pattern = f8_intern(ir, pattern),
+        .recipe = f8_intern(ir, f8_recipe_print(&parsed, text, sizeof text))};
     if (!rule.pattern || !rule.recipe)
         return f8_api_done(m, f8_arena_status(&m->arena, diag));
-    ir->rule[ir->n_rules++] = rule;
-    return FP8C_OK;
+    return f8_api_done(m, f8_add_rule(ir, &rule));
+}
+
+fp8c_status fp8c_module_rule(fp8c_module *m, const char *rule)
+{
+    f8_diag *diag = begin(m);
+    f8_recipe_rule parsed;
+    f8_status status = f8_rule_parse(m->ir, rule, F8_NOWHERE, &parsed, diag);
+    if (status == F8_OK)
+        status = f8_add_rule(m->ir, &parsed);
+    return f8_api_done(m, status);
 }
 
 /* ---- functions ---- */

@@ -23,7 +23,9 @@ static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag
         return f8_arena_status(arena, diag);
     for (; c->n_rules < m->n_rules; c->n_rules++) {
         const f8_recipe_rule *r = &m->rule[c->n_rules];
-        c->rule[c->n_rules] = (f8_recipe_rule){f8_intern(c, r->pattern), f8_intern(c, r->recipe), r->loc};
+        c->rule[c->n_rules] = *r;
+        c->rule[c->n_rules].pattern = r->pattern ? f8_intern(c, r->pattern) : NULL;
+        c->rule[c->n_rules].recipe = f8_intern(c, r->recipe);
     }
     for (; c->n_dims < m->n_dims; c->n_dims++)
         c->dim[c->n_dims] = (f8_dim){f8_intern(c, m->dim[c->n_dims].name), m->dim[c->n_dims].value,
@@ -132,10 +134,8 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
 {
     f8_options *out = &p->unit.options;
     const char *recipe = o->recipe ? o->recipe : "bf16";
-    out->recipe = f8_recipe_by_name(recipe);
-    if (!out->recipe)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no recipe '%s': there are %s", recipe,
-                       f8_recipe_names());
+    F8_TRY(f8_recipe_parse(recipe, F8_NOWHERE, &p->recipe, diag));
+    out->recipe = &p->recipe;
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);

@@ -165,6 +165,9 @@ FP8C_API fp8c_status fp8c_module_param(fp8c_module *module, const char *name, co
 /* Fields by name as in the text's `optimizer adamw {...}`. */
 FP8C_API fp8c_status fp8c_module_optimizer(fp8c_module *module, const fp8c_attr *fields, size_t n);
 FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern, const char *recipe);
+/* A rule after those there are, so that it wins: what the text has after `recipe`, as "\"h.*\" wgrad = bf16" or
+ * "layers 1, 1 = bf16". */
+FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule);
 
 /* A function is built between begin and end; one at a time. */
 FP8C_API fp8c_status fp8c_func_begin(fp8c_module *module, const char *name);
@@ -185,7 +188,7 @@ typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
     const char *target;      /* fp8c_target_name: "cpu" (default), "reference", "cuda" (the GPU
                                 present), or its architecture: "sm_89", "sm_90a", "sm_100a", "sm_120a" */
-    const char *recipe;      /* "f32", "bf16" (default), "delayed", "current" */
+    const char *recipe;      /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
     int32_t threads;         /* 0: the CPUs this process may run on */
     int32_t no_fuse;         /* one kernel per node: same bits, slower; for tests */
     int32_t inference;       /* only `eval` */

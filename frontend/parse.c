@@ -159,27 +159,72 @@ static f8_status parse_param(f8_parser *p, f8_var_kind kind)
 
 /* ---- recipes and accumulation ---- */
 
-/* recipe = "recipe" STRING "=" NAME */
+/* spec = NAME ["{" NAME "=" value {"," NAME "=" value} "}"] */
+static f8_status parse_spec(f8_parser *p, const char **text)
+{
+    const f8_loc loc = p->tok.loc;
+    f8_recipe recipe;
+    char buf[F8_RECIPE_TEXT];
+    F8_TRY(f8_p_plain_name(p, "a recipe's name", text));
+    if (f8_p_at(p, '{')) {
+        const f8_loc open = p->tok.loc;
+        const char *options = p->tok.text, *end = options;
+        while (!f8_p_at(p, '}')) {
+            if (p->tok.kind == F8_T_END)
+                return f8_p_unterminated(p, open, "the recipe's options");
+            F8_TRY(f8_p_advance(p));
+            end = p->tok.text + 1;
+        }
+        F8_TRY(f8_p_advance(p));
+        *text = f8_arena_printf(&p->scratch, "%s %.*s", *text, (int)(end - options), options);
+        if (!*text)
+            return f8_p_memory(p);
+    }
+    F8_TRY(f8_recipe_parse(*text, loc, &recipe, p->diag));
+    *text = f8_intern(p->m, f8_recipe_print(&recipe, buf, sizeof buf));
+    return *text ? F8_OK : f8_p_memory(p);
+}
+
+/* One of `words`, as the table has it; NULL, and nothing taken, if none stands here. */
+static f8_status take_one_of(f8_parser *p, const char *const *words, int n, const char **taken)
+{
+    for (int i = 0; i < n; i++)
+        if (f8_p_at_word(p, words[i])) {
+            *taken = words[i];
+            return f8_p_advance(p);
+        }
+    return F8_OK;
+}
+
+/* layers = "layers" expr "," expr */
+static f8_status parse_layers(f8_parser *p, f8_recipe_rule *rule)
+{
+    F8_TRY(f8_p_advance(p));
+    F8_TRY(f8_p_int(p, &rule->first));
+    F8_TRY(f8_p_expect(p, ',', "',' and the number of last layers"));
+    F8_TRY(f8_p_int(p, &rule->last));
+    if (rule->first >= 0 && rule->last >= 0)
+        return F8_OK;
+    return f8_p_fail(p, rule->loc, "the numbers of first and last layers are not negative");
+}
+
+/* recipe = "recipe" (STRING [role] [operand] | layers) "=" spec */
 static f8_status parse_recipe(f8_parser *p)
 {
-    f8_module *m = p->m;
     F8_TRY(f8_p_advance(p));
     f8_recipe_rule rule = {.loc = p->tok.loc};
     F8_TRY(f8_p_count_declaration(p, rule.loc));
-    F8_TRY(f8_p_string(p, "a pattern of names, as \"h.*\"", &rule.pattern));
+    if (f8_p_at_word(p, "layers")) {
+        F8_TRY(parse_layers(p, &rule));
+    } else {
+        F8_TRY(f8_p_string(p, "a pattern of names, as \"h.*\"", &rule.pattern));
+        F8_TRY(take_one_of(p, f8_role_name, F8_ROLES, &rule.role));
+        F8_TRY(take_one_of(p, f8_operand_name, F8_OPERANDS, &rule.operand));
+    }
+    F8_TRY(f8_rule_check(&rule, p->diag));
     F8_TRY(f8_p_expect(p, '=', "'=' and a recipe"));
-    f8_loc loc = p->tok.loc;
-    F8_TRY(f8_p_plain_name(p, "a recipe's name", &rule.recipe));
-    if (!f8_is_rule_recipe(rule.recipe))
-        return f8_p_fail(p, loc, "there is no recipe '%.60s'; there are: %s, auto", rule.recipe,
-                         f8_recipe_names());
-    f8_recipe_rule *grown =
-        f8_arena_grow(m->arena, m->rule, m->n_rules, &m->rule_room, m->n_rules + 1, sizeof *grown);
-    if (!grown)
-        return f8_p_memory(p);
-    m->rule = grown;
-    grown[m->n_rules++] = rule;
-    return F8_OK;
+    F8_TRY(parse_spec(p, &rule.recipe));
+    return f8_add_rule(p->m, &rule);
 }
 
 /* accumulate = "accumulate" expr */

@@ -34,8 +34,8 @@ f8_status f8_parse_limited(const char *text, size_t n, const char *file,
 
 /* ---- recipe rules: frontend/recipes.c ---- */
 
-/* Whether `name` may stand after `recipe "..." =`: a recipe, or `auto`. */
-bool f8_is_rule_recipe(const char *name);
+/* Append a rule; its strings are the module's. */
+f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule);
 
 /* Every rule of the module must match at least one linear; F8_ERR_INPUT with the rule's place. */
 f8_status f8_check_recipe_rules(const f8_module *m, f8_diag *diag);

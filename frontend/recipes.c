@@ -4,9 +4,15 @@
 #include "frontend/parse.h"
 #include "passes/pass.h"
 
-bool f8_is_rule_recipe(const char *name)
+f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule)
 {
-    return !strcmp(name, "auto") || f8_recipe_by_name(name);
+    f8_recipe_rule *grown =
+        f8_arena_grow(m->arena, m->rule, m->n_rules, &m->rule_room, m->n_rules + 1, sizeof *grown);
+    if (!grown)
+        return f8_arena_status(m->arena, m->diag);
+    m->rule = grown;
+    grown[m->n_rules++] = *rule;
+    return F8_OK;
 }
 
 static bool rule_matches(const f8_module *m, const f8_recipe_rule *rule)
@@ -15,7 +21,7 @@ static bool rule_matches(const f8_module *m, const f8_recipe_rule *rule)
     for (size_t i = 0; i < m->n_funcs; i++)
         for (f8_ref r = 1; r < m->func[i].graph->n_nodes; r++)
             if (f8_linear_name(&m->func[i], r, name, sizeof name) &&
-                f8_pattern_match(rule->pattern, name))
+                (rule->pattern ? f8_pattern_match(rule->pattern, name) : f8_layer_of(name) >= 0))
                 return true;
     return false;
 }
@@ -23,14 +29,14 @@ static bool rule_matches(const f8_module *m, const f8_recipe_rule *rule)
 f8_status f8_check_recipe_rules(const f8_module *m, f8_diag *diag)
 {
     for (size_t i = 0; i < m->n_rules; i++) {
-        if (!rule_matches(m, &m->rule[i]))
-            return f8_fail(diag, F8_ERR_INPUT, m->rule[i].loc,
-                           "recipe \"%.200s\" matches no linear of '%.200s'", m->rule[i].pattern,
-                           m->name);
-        if (!f8_is_rule_recipe(m->rule[i].recipe))
-            return f8_fail(diag, F8_ERR_INPUT, m->rule[i].loc,
-                           "there is no recipe '%.200s'; there are: %s, auto", m->rule[i].recipe,
-                           f8_recipe_names());
+        const f8_recipe_rule *rule = &m->rule[i];
+        if (rule_matches(m, rule))
+            continue;
+        if (!rule->pattern)
+            return f8_fail(diag, F8_ERR_INPUT, rule->loc,
+                           "recipe layers: no linear of '%.200s' has a layer's number in its name", m->name);
+        return f8_fail(diag, F8_ERR_INPUT, rule->loc, "recipe \"%.200s\" matches no linear of '%.200s'",
+                       rule->pattern, m->name);
     }
     return F8_OK;
 }

@@ -83,7 +83,7 @@ static f8_status need_type(f8_graph *g, const f8_node *n, const char *roles, uin
     char text[160];
     if (f8_type_equal(f8_in_type(g, n, i), t))
         return F8_OK;
-    return f8_infer_fail(g, n, roles, "operand %u must be %s", i + 1,
+    return f8_infer_fail(g, n, roles, "operand %u must be %s%s", i + 1, t->rank ? "" : "a scalar, ",
                          f8_type_print(t, text, sizeof text));
 }
 
@@ -310,29 +310,45 @@ f8_status f8_infer_fp8_scale(f8_graph *g, const f8_node *n, f8_type *out)
     return F8_OK;
 }
 
-f8_status f8_infer_quantize(f8_graph *g, const f8_node *n, f8_type *out)
+/* Operand 1 has a number for each block of operand 0, or broadcasts to it. */
+static f8_status scale_fits(f8_graph *g, const f8_node *n, const char *roles)
 {
-    const char *roles = "x scale";
     const f8_type *x = f8_in_type(g, n, 0), *s = f8_in_type(g, n, 1);
-    f8_dtype format;
     f8_granularity grain;
-    F8_TRY(need_format(g, n, true, &format));
-    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | F8_M_BF16));
-    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
-    *out = *x;
-    out->dtype = format;
     if (strcmp(f8_node_attr(n, F8_A_GRANULARITY)->s, "broadcast")) {
         F8_TRY(granularity_of(g, n, F8_A_GRANULARITY, &grain));
         if (!f8_granularity_has_blocks(grain) || !x->rank)
             return f8_infer_fail(g, n, roles, "only block(ROWS,COLUMNS) of a matrix needs a granularity: "
                                               "other scales broadcast");
-        const f8_type want = f8_granularity_type(grain, x, F8_F32);
+        const f8_type want = f8_granularity_type(grain, x, s->dtype);
         return need_type(g, n, roles, 1, &want);
     }
     bool fits = s->rank <= x->rank;
     for (int i = 1; fits && i <= s->rank; i++)
         fits = s->dim[s->rank - i] == 1 || s->dim[s->rank - i] == x->dim[x->rank - i];
-    return fits ? F8_OK : f8_infer_fail(g, n, roles, "the scale does not broadcast to x");
+    return fits ? F8_OK : f8_infer_fail(g, n, roles, "the scale does not broadcast");
+}
+
+f8_status f8_infer_quantize(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "x scale";
+    f8_dtype format;
+    F8_TRY(need_format(g, n, true, &format));
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_F32 | F8_M_BF16));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32));
+    *out = *f8_in_type(g, n, 0);
+    out->dtype = format;
+    return scale_fits(g, n, roles);
+}
+
+f8_status f8_infer_dequantize(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const char *roles = "q scale_inv";
+    F8_TRY(f8_need_dtype(g, n, roles, 0, F8_M_FP8));
+    F8_TRY(f8_need_dtype(g, n, roles, 1, F8_M_F32 | 1 << F8_E8M0));
+    *out = *f8_in_type(g, n, 0);
+    out->dtype = F8_F32;
+    return scale_fits(g, n, roles);
 }
 
 f8_status f8_infer_history_push(f8_graph *g, const f8_node *n, f8_type *out)

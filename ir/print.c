@@ -199,10 +199,23 @@ static void put_optimizer(printer *p)
 static void put_rules(printer *p)
 {
     for (size_t i = 0; i < p->m->n_rules; i++) {
+        const f8_recipe_rule *r = &p->m->rule[i];
         put(p, "recipe ");
-        put_string(p, p->m->rule[i].pattern);
+        if (r->pattern) {
+            put_string(p, r->pattern);
+        } else {
+            put(p, "layers ");
+            put_int(p, r->first);
+            put(p, ", ");
+            put_int(p, r->last);
+        }
+        for (int k = 0; k < 2; k++)
+            if (k ? r->operand : r->role) {
+                put(p, " ");
+                put(p, k ? r->operand : r->role);
+            }
         put(p, " = ");
-        put(p, p->m->rule[i].recipe);
+        put(p, r->recipe);
         put_line_end(p);
     }
 }

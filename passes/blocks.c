@@ -169,15 +169,17 @@ f8_ref f8_amax_of(f8_graph *g, f8_ref x, f8_granularity grain)
     return grain.rows == 1 ? x : amax_rows(g, x, grain.rows);
 }
 
-/* ---- quantize ---- */
+/* ---- quantize and dequantize ---- */
 
-static f8_ref quantize(f8_graph *g, f8_ref x, f8_ref s, const f8_attr attr[2])
+/* encode(x * s); with no attributes x * s, in f32. */
+static f8_ref times(f8_graph *g, f8_ref x, f8_ref s, const f8_attr *attr)
 {
-    return f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, s}, 2, attr, 2);
+    return attr ? f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, s}, 2, attr, 2)
+                : f8_binary(g, F8_OP_MUL, f8_cast(g, x, F8_F32), f8_cast(g, s, F8_F32));
 }
 
 /* s [.., blocks of a row] */
-static f8_ref quantize_columns(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const f8_attr attr[2])
+static f8_ref times_columns(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const f8_attr *attr)
 {
     if (!x || !s)
         return 0;
@@ -185,22 +187,23 @@ static f8_ref quantize_columns(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const
     const int64_t cols = f8_type_columns(&out), first = whole(cols, b), n = f8_type_columns(&scales);
     if (first < cols) {
         const f8_ref part[] = {
-            quantize_columns(g, f8_slice(g, x, -1, 0, first), f8_slice(g, s, -1, 0, n - 1), b, attr),
-            quantize_columns(g, f8_slice(g, x, -1, first, cols), f8_slice(g, s, -1, n - 1, n), b, attr)};
+            times_columns(g, f8_slice(g, x, -1, 0, first), f8_slice(g, s, -1, 0, n - 1), b, attr),
+            times_columns(g, f8_slice(g, x, -1, first, cols), f8_slice(g, s, -1, n - 1, n), b, attr)};
         return f8_concat(g, part, 2, -1);
     }
     if (n == 1)
-        return quantize(g, x, s, attr);
+        return times(g, x, s, attr);
     x = split_columns(g, with_room(g, x), b);
+    const f8_dtype dtype = scales.dtype;
     scales = *f8_type_of(g, x);
-    scales.dtype = F8_F32;
+    scales.dtype = dtype;
     scales.dim[scales.rank - 1] = 1;
-    out.dtype = (f8_dtype)attr[0].i;
-    return f8_reshape(g, quantize(g, x, f8_reshape(g, s, &scales), attr), &out);
+    out.dtype = attr ? (f8_dtype)attr[0].i : F8_F32;
+    return f8_reshape(g, times(g, x, f8_reshape(g, s, &scales), attr), &out);
 }
 
 /* x [R, C], s [blocks of rows, C] */
-static f8_ref quantize_rows(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const f8_attr attr[2])
+static f8_ref times_rows(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const f8_attr *attr)
 {
     if (!x || !s)
         return 0;
@@ -208,15 +211,15 @@ static f8_ref quantize_rows(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const f8
     const int64_t first = whole(rows, b), n = f8_type_of(g, s)->dim[0];
     if (first < rows) {
         const f8_ref part[] = {
-            quantize_rows(g, f8_slice(g, x, 0, 0, first), f8_slice(g, s, 0, 0, n - 1), b, attr),
-            quantize_rows(g, f8_slice(g, x, 0, first, rows), f8_slice(g, s, 0, n - 1, n), b, attr)};
+            times_rows(g, f8_slice(g, x, 0, 0, first), f8_slice(g, s, 0, 0, n - 1), b, attr),
+            times_rows(g, f8_slice(g, x, 0, first, rows), f8_slice(g, s, 0, n - 1, n), b, attr)};
         return f8_concat(g, part, 2, 0);
     }
     if (n == 1)
-        return quantize(g, x, s, attr);
+        return times(g, x, s, attr);
     x = f8_reshape_to(g, x, 3, (int64_t[]){n, b, cols});
     s = f8_reshape_to(g, s, 3, (int64_t[]){n, 1, cols});
-    return f8_reshape_to(g, quantize(g, x, s, attr), 2, (int64_t[]){rows, cols});
+    return f8_reshape_to(g, times(g, x, s, attr), 2, (int64_t[]){rows, cols});
 }
 
 /* s [blocks of rows, n] as [R, n]. */
@@ -225,26 +228,35 @@ static f8_ref spread_rows(f8_graph *g, f8_ref s, int64_t b, int64_t rows)
     if (!s)
         return 0;
     const int64_t blocks = f8_type_of(g, s)->dim[0], n = f8_type_of(g, s)->dim[1];
-    const f8_type wide = {.dtype = F8_F32, .rank = 3, .dim = {blocks, b, n}};
+    const f8_type wide = {.dtype = f8_type_of(g, s)->dtype, .rank = 3, .dim = {blocks, b, n}};
     s = f8_broadcast(g, f8_reshape_to(g, s, 3, (int64_t[]){blocks, 1, n}), &wide);
     return f8_slice(g, f8_reshape_to(g, s, 2, (int64_t[]){blocks * b, n}), 0, 0, rows);
 }
 
-f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain, const f8_attr attr[2])
+static f8_ref times_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain, const f8_attr *attr)
 {
     if (!x || !s)
         return 0;
-    x = f8_cast(g, x, F8_F32);
     if (grain.rows == 1)
-        return quantize_columns(g, x, s, grain.cols, attr);
+        return times_columns(g, x, s, grain.cols, attr);
     f8_type out = *f8_type_of(g, x);
-    out.dtype = (f8_dtype)attr[0].i;
+    out.dtype = attr ? (f8_dtype)attr[0].i : F8_F32;
     const int64_t rows = f8_type_rows(&out), cols = f8_type_columns(&out);
     f8_ref matrix = as_matrix(g, x), q;
     if (grain.cols == 1)
-        q = quantize_rows(g, matrix, s, grain.rows ? grain.rows : rows, attr);
+        q = times_rows(g, matrix, s, grain.rows ? grain.rows : rows, attr);
     else
-        q = quantize_columns(g, matrix, spread_rows(g, s, grain.rows ? grain.rows : rows, rows),
-                             grain.cols ? grain.cols : cols, attr);
+        q = times_columns(g, matrix, spread_rows(g, s, grain.rows ? grain.rows : rows, rows),
+                          grain.cols ? grain.cols : cols, attr);
     return f8_reshape(g, q, &out);
+}
+
+f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain, const f8_attr attr[2])
+{
+    return times_blocks(g, f8_cast(g, x, F8_F32), s, grain, attr);
+}
+
+f8_ref f8_dequantize_blocks(f8_graph *g, f8_ref q, f8_ref s, f8_granularity grain)
+{
+    return times_blocks(g, q, s, grain, NULL);
 }

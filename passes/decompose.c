@@ -35,6 +35,14 @@ static f8_ref quantize(f8_graph *to, const f8_graph *from, f8_ref old, const f8_
     return f8_quantize_blocks(to, in[0], in[1], grain, attr);
 }
 
+static f8_ref dequantize(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    f8_granularity grain;
+    if (f8_granularity_parse(f8_attr_s(from, old, F8_A_GRANULARITY), &grain))
+        return f8_dequantize_blocks(to, in[0], in[1], grain);
+    return f8_binary(to, F8_OP_MUL, f8_cast(to, in[0], F8_F32), f8_cast(to, in[1], F8_F32));
+}
+
 static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     (void)user;
@@ -61,6 +69,7 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
                                 (f8_dtype)f8_attr_i(from, old, F8_A_FORMAT),
                                 f8_attr_i(from, old, F8_A_MARGIN), f8_attr_i(from, old, F8_A_POW2));
     case F8_OP_QUANTIZE: return quantize(to, from, old, in);
+    case F8_OP_DEQUANTIZE: return dequantize(to, from, old, in);
     case F8_OP_HISTORY_PUSH: return f8_history_pushed(to, in[0], in[1]);
     default: return 0;
     }

@@ -8,32 +8,7 @@
 
 #include "ir/ir.h"
 #include "ir/target.h"
-
-/* ---- recipes: what the operands of a linear's GEMMs are ---- */
-
-typedef enum f8_scaling {
-    F8_SCALING_NONE,    /* not FP8: operands are `activation` dtype */
-    F8_SCALING_DELAYED, /* per tensor, from an amax history kept as state */
-    F8_SCALING_CURRENT, /* per tensor, from the tensor's own amax */
-    F8_SCALING_UNIT,    /* scale 1: a negative control for the tests */
-} f8_scaling;
-
-typedef struct f8_recipe {
-    const char *name;
-    f8_dtype activation;         /* F8_F32 or F8_BF16: the residual stream and all stored activations */
-    f8_scaling scaling;
-    f8_dtype forward, gradient;  /* formats of x and w, and of dy: E4M3 and E5M2 */
-    int64_t history;             /* delayed: steps of amax kept */
-    int64_t margin;              /* scale = max * 2^-margin / amax */
-    bool saturate;
-} f8_recipe;
-
-/* "f32", "bf16", "delayed", "current"; NULL for any other name. */
-const f8_recipe *f8_recipe_by_name(const char *name);
-/* The name of each in turn; NULL past the last. */
-const char *f8_recipe_name(size_t index);
-/* The names of all recipes, comma separated, for messages. */
-const char *f8_recipe_names(void);
+#include "passes/recipe.h"
 
 /* ---- decisions: the trail `explain` prints ---- */
 
@@ -41,7 +16,7 @@ typedef struct f8_decision {
     const char *linear;  /* the linear's name */
     const char *role;    /* fprop, dgrad or wgrad */
     const char *a, *b;   /* operand formats, by dtype name */
-    const char *scaling; /* none, delayed, current */
+    const char *scaling; /* none, or the recipe as written, of a and, if another, b */
     const char *reason;
     int64_t m, n, k;     /* of one GEMM */
     int64_t count;       /* how many of it a step runs (a chunked head: one a chunk) */
@@ -59,6 +34,8 @@ typedef struct f8_pass_time {
 typedef struct f8_options {
     const f8_target *target; /* NULL: the CPU */
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
+    const f8_recipe_rule *chosen; /* what `auto` stands for, by linear and role: from a calibration */
+    size_t n_chosen;
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
     bool inference;          /* eval only: no backward, no optimizer */
     bool pair;               /* also forward and backward, for frameworks that own their optimizer */
@@ -100,13 +77,14 @@ typedef struct f8_unit {
     size_t n_times;
 } f8_unit;
 
-/* The recipe a linear gets, and why. Of the module's rules the last that matches wins; `auto` stands
- * for the options' recipe. A high-precision recipe (f32, bf16) in the options overrides all rules. */
+/* The recipe an operand of a linear's GEMM gets, and why. Of the module's rules the last that matches wins;
+ * `auto` stands for the options' recipe, and that, if `auto` too, for what was chosen (AUTO comes back where
+ * nothing was). A high-precision recipe (f32, bf16) in the options overrides all rules. */
 typedef struct f8_choice {
-    const f8_recipe *recipe;
+    f8_recipe recipe;
     const char *reason;
 } f8_choice;
-f8_choice f8_recipe_for(const f8_unit *u, const char *linear);
+f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand);
 
 /* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
  * empty, that of the parameter its weight comes from, through casts and views, less a trailing
@@ -119,9 +97,6 @@ f8_status f8_run_passes(f8_unit *u);
 const f8_target *f8_unit_target(const f8_unit *u);
 /* Names of the passes in order; NULL past the end. */
 const char *f8_pass_name(size_t index);
-
-/* Whether `name` matches `pattern`: * any run of characters, ? one character. */
-bool f8_pattern_match(const char *pattern, const char *name);
 
 /* ---- the passes, in order (pipeline.c) ---- */
 f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */

@@ -81,7 +81,7 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
         f8_arena_status(p->u->arena, g->diag);
         return 0;
     }
-    f8_dtype dtype = f8_recipe_for(p->u, name).recipe->activation;
+    f8_dtype dtype = f8_recipe_for(p->u, name, F8_FPROP, F8_OPERAND_X).recipe.activation;
     f8_ref x = f8_fold_cast(g, in[0], dtype), w = f8_fold_cast(g, in[1], dtype);
     f8_ref y = f8_linear(g, x, w, 0, f8_attr_i(from, old, F8_A_TRANSPOSE_B), name);
     const char *full = f8_arena_printf(p->u->arena, "%s.fprop", name);

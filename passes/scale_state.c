@@ -12,16 +12,33 @@ static int32_t add_state(f8_scaler *s, const char *name, f8_type type, f8_init_k
                                                  .kind = F8_VAR_STATE, .init = init});
 }
 
-/* Slots are numbered format by format, so that one fp8_scale serves a run of them, and within a format
+/* Whether two slots' scales follow from their histories by one rule. */
+static bool one_rule(const f8_slot *a, const f8_slot *b)
+{
+    return f8_recipe_format(&a->recipe, a->kind) == f8_recipe_format(&b->recipe, b->kind) &&
+           a->recipe.history == b->recipe.history && a->recipe.most_recent == b->recipe.most_recent &&
+           a->recipe.margin == b->recipe.margin && a->recipe.pow2 == b->recipe.pow2;
+}
+
+/* Slots are numbered rule by rule, so that one fp8_scale serves a run of them, and within a rule
  * values of the step before parameters, so that what a function has no amax for are runs of slots too. */
 static int64_t number(f8_slots *t)
 {
     int64_t next = 0;
-    for (int pass = 0; pass < 4; pass++)
-        for (size_t i = 0; i < t->n; i++)
-            if ((t->slot[i].format == F8_E4M3) == (pass < 2) &&
-                (t->slot[i].param < 0) == (pass % 2 == 0))
-                t->slot[i].index = next++;
+    for (size_t i = 0; i < t->n; i++)
+        t->slot[i].index = -1;
+    for (int format = 0; format < 2; format++)
+        for (size_t first = 0; first < t->n; first++) {
+            const f8_slot *rule = &t->slot[first];
+            if (rule->index >= 0 ||
+                f8_recipe_format(&rule->recipe, rule->kind) != (format ? F8_E5M2 : F8_E4M3))
+                continue;
+            for (int params = 0; params < 2; params++)
+                for (size_t i = first; i < t->n; i++)
+                    if (t->slot[i].index < 0 && one_rule(rule, &t->slot[i]) &&
+                        (t->slot[i].param >= 0) == (params == 1))
+                        t->slot[i].index = next++;
+        }
     return next;
 }
 
@@ -52,7 +69,10 @@ f8_status f8_scale_declare(f8_scaler *s)
 {
     const int64_t n = number(&s->delayed), weights = number(&s->weights);
     if (n) {
-        const int64_t history = s->delayed.slot[0].recipe->history;
+        int64_t history = 1;
+        for (size_t i = 0; i < s->delayed.n; i++)
+            if (s->delayed.slot[i].recipe.history > history)
+                history = s->delayed.slot[i].recipe.history;
         s->var_scale = add_state(s, "fp8.scale", (f8_type){F8_F32, 1, {n}}, F8_INIT_ONES);
         s->var_amax = add_state(s, "fp8.amax", (f8_type){F8_F32, 1, {n}}, F8_INIT_ZEROS);
         s->var_history = add_state(s, "fp8.amax_history", (f8_type){F8_F32, 2, {n, history}}, F8_INIT_ZEROS);
@@ -132,32 +152,55 @@ static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
 
 /* ---- scales ---- */
 
-/* Scales from the largest amax of each slot's history; a slot that has seen nothing keeps `previous`. */
-static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref amax, f8_ref previous)
+static const f8_slot *slot_at(const f8_slots *t, int64_t index)
 {
-    int64_t n_forward = 0;
-    const f8_recipe *recipe = s->delayed.slot[0].recipe;
-    f8_dtype format[2] = {F8_E4M3, F8_E5M2};
-    for (size_t i = 0; i < s->delayed.n; i++)
-        n_forward += s->delayed.slot[i].format == F8_E4M3;
-    const int64_t bound[3] = {0, n_forward, (int64_t)s->delayed.n};
-    f8_ref part[2];
-    int n = 0;
-    for (int i = 0; i < 2; i++) {
-        if (bound[i] == bound[i + 1])
-            continue;
-        const f8_ref in[] = {f8_slice(g, amax, 0, bound[i], bound[i + 1]),
-                             f8_slice(g, previous, 0, bound[i], bound[i + 1])};
-        const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format[i]), F8_INT(F8_A_MARGIN, recipe->margin)};
-        part[n++] = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 2);
-    }
-    return n == 1 ? part[0] : f8_concat(g, part, 2, 0);
+    size_t i = 0;
+    while (t->slot[i].index != index)
+        i++;
+    return &t->slot[i];
 }
 
-static f8_ref history_max(f8_graph *g, f8_ref history, int64_t n)
+/* Scales of slots [lo, hi), all of one rule and all parameters or none, from seen [N, columns], newest first. */
+static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref previous, int64_t lo,
+                            int64_t hi)
 {
-    const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {n}};
-    return f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, history, -1), &vector);
+    const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {hi - lo}};
+    if (!seen)
+        return 0;
+    const int64_t kept = f8_type_of(g, seen)->dim[1];
+    const int64_t count = rule->recipe.most_recent ? 1 : rule->recipe.history;
+    const f8_ref run = f8_slice(g, seen, 0, lo, hi);
+    const f8_ref newest = f8_reshape(g, f8_slice(g, run, 1, 0, 1), &vector);
+    const f8_ref window = f8_slice(g, run, 1, 0, count < kept ? count : kept);
+    const f8_ref in[] = {f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector),
+                         f8_slice(g, previous, 0, lo, hi)};
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&rule->recipe, rule->kind)),
+                            F8_INT(F8_A_MARGIN, rule->recipe.margin), F8_INT(F8_A_POW2, rule->recipe.pow2)};
+    const f8_ref scale = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 3);
+    if (rule->param < 0)
+        return scale;
+    /* No step sees this amax: a parameter that is not finite must show, not saturate. */
+    return f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
+}
+
+/* Scales from the amaxes of each slot's history; a slot that has seen nothing keeps `previous`. */
+static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
+{
+    const int64_t n = (int64_t)s->delayed.n;
+    f8_ref *part = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
+    int parts = 0;
+    if (!part)
+        return 0;
+    for (int64_t lo = 0, hi; lo < n; lo = hi) {
+        const f8_slot *rule = slot_at(&s->delayed, lo);
+        for (hi = lo + 1; hi < n; hi++) {
+            const f8_slot *next = slot_at(&s->delayed, hi);
+            if (!one_rule(rule, next) || (rule->param < 0) != (next->param < 0))
+                break;
+        }
+        part[parts++] = scales_of_run(g, rule, seen, previous, lo, hi);
+    }
+    return parts == 1 ? part[0] : f8_concat(g, part, parts, 0);
 }
 
 /* ---- update, update_scales, prepare ---- */
@@ -171,7 +214,7 @@ static f8_status push_histories(f8_scaler *s, f8_func *f)
     const f8_ref history = f8_func_var(f, s->var_history);
     const f8_ref amax = f8_binary(g, F8_OP_MAX, seen, param_amax(s, f, &s->delayed));
     const f8_ref pushed = f8_make(g, F8_OP_HISTORY_PUSH, (f8_ref[]){history, amax}, 2, NULL, 0);
-    const f8_ref next = scales(s, g, history_max(g, pushed, (int64_t)s->delayed.n), scale);
+    const f8_ref next = scales(s, g, pushed, scale);
     f8_ref new_history = pushed, new_scale = next;
     for (size_t i = 0; i < f->n_out; i++)
         if (!strcmp(f->out[i].name, "skipped")) {
@@ -206,7 +249,9 @@ static f8_status make_prepare(f8_scaler *s)
         return s->u->diag->status;
     if (s->delayed.n) {
         const f8_ref scale = f8_func_var(f, s->var_scale);
-        const f8_ref next = scales(s, f->graph, param_amax(s, f, &s->delayed), scale);
+        const f8_type column = {.dtype = F8_F32, .rank = 2, .dim = {(int64_t)s->delayed.n, 1}};
+        const f8_ref seen = f8_reshape(f->graph, param_amax(s, f, &s->delayed), &column);
+        const f8_ref next = scales(s, f->graph, seen, scale);
         F8_TRY(f8_func_result(f, "fp8.scale", next, s->var_scale));
     }
     if (!s->weights.n)

@@ -5,18 +5,13 @@
 
 #include "passes/pass.h"
 
-typedef enum f8_operand { F8_OPERAND_X, F8_OPERAND_W, F8_OPERAND_DY, F8_OPERANDS } f8_operand;
-
-extern const char *const f8_operand_name[F8_OPERANDS]; /* "x", "w", "dy" */
-
 /* An operand whose scale comes from a variable. Ordinal: which of the linear's operands of this kind (a
  * chunked head has one x and one dy per chunk). */
 typedef struct f8_slot {
     const char *linear;
-    f8_operand kind;
+    f8_operand_kind kind;
     int ordinal;
-    const f8_recipe *recipe;
-    f8_dtype format;
+    f8_recipe recipe;
     int64_t index; /* in the vectors */
     int32_t param; /* the variable it is, or -1 for a value computed in the step */
 } f8_slot;
@@ -29,10 +24,12 @@ typedef struct f8_slots {
 /* A quantized operand of the function being rewritten; `linear` is the first that has it. */
 typedef struct f8_quantized {
     const char *linear;
-    const f8_recipe *recipe;
-    f8_operand kind;
+    f8_recipe recipe;
+    f8_operand_kind kind;
+    f8_granularity grain;
     int ordinal;
     f8_ref source, q, scale_inv, amax;
+    f8_ref dequantized; /* bf16, of `fake`; else 0 */
     int64_t slot; /* index into `delayed`, or -1 */
 } f8_quantized;
 
@@ -41,6 +38,16 @@ typedef struct f8_linear_input {
     const char *linear;
     f8_ref source;
 } f8_linear_input;
+
+/* A GEMM of a linear. */
+typedef struct f8_product {
+    const char *linear;
+    f8_role role;
+    f8_operand_kind of[2];    /* of its role */
+    f8_choice choice[2]; /* of these */
+    int64_t m, n, k;
+    f8_loc loc;
+} f8_product;
 
 typedef struct f8_scaler {
     f8_unit *u;

@@ -94,7 +94,7 @@ START_TEST(builder_failures)
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_OK);
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_module_recipe(m, "*", "fp4"), FP8C_ERR_INPUT);
-    said(ctx, "'fp4' is no recipe: there are f32, bf16, delayed, current and auto");
+    said(ctx, "no recipe 'fp4': there are f32, bf16, delayed, current, rowwise, rowwise_gw_hp, block, mxfp8, fake, auto");
     const fp8c_attr unknown = {.name = "momentum", .kind = FP8C_ATTR_FLOAT};
     ck_assert_int_eq(fp8c_module_optimizer(m, &unknown, 1), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);

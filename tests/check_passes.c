@@ -94,7 +94,7 @@ START_TEST(rules_of_shared_weights)
     test_unit_parse(&t, text, "delayed");
     test_pass(&t, f8_pass_precision);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        ck_assert_str_eq(f8_recipe_for(&t.unit, wanted[i].linear).recipe->name, wanted[i].recipe);
+        ck_assert_str_eq(f8_recipe_for(&t.unit, wanted[i].linear, F8_FPROP, F8_OPERAND_X).recipe.name, wanted[i].recipe);
     test_unit_end(&t);
 }
 END_TEST

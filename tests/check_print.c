@@ -76,11 +76,14 @@ static text out;
 START_TEST(print_declarations)
 {
     static f8_dim dims[] = {{"B", 8, {0}}, {"T", 256, {0}}};
-    static f8_recipe_rule rules[] = {{"h.*", "delayed", {0}}, {"a\"b\\{c}", "bf16", {0}}};
+    static f8_recipe_rule rules[] = {
+        {.pattern = "h.*", .recipe = "delayed {history = 4}"},
+        {.pattern = "a\"b\\{c}", .role = "wgrad", .operand = "dy", .recipe = "bf16"},
+        {.first = 1, .last = 2, .recipe = "bf16"}};
     m->dim = dims;
     m->n_dims = 2;
     m->rule = rules;
-    m->n_rules = 2;
+    m->n_rules = 3;
     m->accumulate = 4;
     m->optimizer = (f8_optimizer){.declared = true,
                                   .lr = 6e-4,
@@ -114,8 +117,9 @@ START_TEST(print_declarations)
         "optimizer adamw {lr = 0.0006, beta1 = 0.9, beta2 = 0.95, eps = 1e-08, weight_decay = 0.1, "
         "clip = 1, min_lr = 0.1, warmup = 20, steps = 300, schedule = \"cosine\"}\n"
         "accumulate 4\n"
-        "recipe \"h.*\" = delayed\n"
-        "recipe \"a\\\"b\\\\\\{c\\}\" = bf16\n"
+        "recipe \"h.*\" = delayed {history = 4}\n"
+        "recipe \"a\\\"b\\\\\\{c\\}\" wgrad dy = bf16\n"
+        "recipe layers 1, 2 = bf16\n"
         "\n"
         "func forward() -> () {\n"
         "  return\n"

@@ -1,0 +1,102 @@
+/* Recipes: how the operands of a linear's GEMMs are scaled and in which format, and which linear gets
+ * which.
+ *
+ * A recipe is written NAME or NAME {key = value, ...}, in a module's rules, on the command line and in the
+ * API alike:
+ *
+ *     delayed {history = 16, amax = max, margin = 0}    per tensor, from a history of amaxes kept as state
+ *     current {pow2 = false, margin = 0}                per tensor, from its own amax
+ *     rowwise {pow2 = false, margin = 0}                per row across k, of each GEMM's operands
+ *     rowwise_gw_hp                                     rowwise, wgrad in bf16
+ *     block {pow2 = false, margin = 0}                  1x128 of x and dy along k, 128x128 of w
+ *     mxfp8                                             1x32 along k, scales E8M0
+ *     fake                                              current {fake = true}
+ *     bf16, f32                                         no FP8
+ *     auto                                              in a rule: the recipe asked for; asked for: chosen
+ *                                                       from a calibration
+ *
+ * format = e4m3 | hybrid (E5M2 for dy): hybrid by default for delayed and current, else e4m3.
+ * amax = max | most_recent of the history. fake = true: the operands are quantized, dequantized and rounded to
+ * bf16, and the GEMM is bf16's, which separates the error of quantization from that of FP8 GEMMs. */
+#ifndef F8_RECIPE_H
+#define F8_RECIPE_H
+
+#include "ir/granularity.h"
+#include "ir/ir.h"
+
+typedef enum f8_scaling {
+    F8_SCALING_NONE,    /* not FP8: operands are `activation` dtype */
+    F8_SCALING_DELAYED,
+    F8_SCALING_CURRENT,
+    F8_SCALING_ROWWISE,
+    F8_SCALING_BLOCK,
+    F8_SCALING_MX,
+    F8_SCALING_UNIT,    /* scale 1: a negative control for the tests */
+    F8_SCALING_AUTO,
+} f8_scaling;
+
+typedef enum f8_operand_kind { F8_OPERAND_X, F8_OPERAND_W, F8_OPERAND_DY, F8_OPERANDS } f8_operand_kind;
+extern const char *const f8_operand_name[F8_OPERANDS]; /* "x", "w", "dy" */
+
+typedef enum f8_role { F8_FPROP, F8_DGRAD, F8_WGRAD, F8_ROLES } f8_role;
+extern const char *const f8_role_name[F8_ROLES];
+/* F8_ROLES for any other text. */
+f8_role f8_role_by_name(const char *name);
+/* The operands of a GEMM: x and w, dy and w, x and dy. */
+void f8_role_operands(f8_role role, f8_operand_kind operand[2]);
+
+typedef struct f8_recipe {
+    const char *name;
+    f8_dtype activation;         /* F8_F32 or F8_BF16: the residual stream and all stored activations */
+    f8_scaling scaling;
+    f8_dtype forward, gradient;  /* formats of x and w, and of dy */
+    int64_t history;             /* delayed: steps of amax kept */
+    int64_t margin;              /* scale = max * 2^-margin / amax */
+    bool saturate;
+    bool most_recent;            /* delayed: the newest amax of the history counts, not the largest */
+    bool pow2;                   /* scales rounded down to a power of two */
+    bool fake;
+    bool wgrad_high;             /* wgrad stays in `activation` dtype */
+} f8_recipe;
+
+enum { F8_MAX_HISTORY = 1024 };
+
+/* The recipe of that name with its defaults; NULL for any other name. */
+const f8_recipe *f8_recipe_by_name(const char *name);
+/* The name of each in turn, `auto` last; NULL past it. */
+const char *f8_recipe_name(size_t index);
+/* The names of all recipes, comma separated, for messages. */
+const char *f8_recipe_names(void);
+
+/* Read NAME {key = value, ...}. F8_ERR_INPUT at `loc` for a text that is none. */
+f8_status f8_recipe_parse(const char *text, f8_loc loc, f8_recipe *out, f8_diag *diag);
+/* The text, with only what differs from the name's defaults, into buf (F8_RECIPE_TEXT suffices). */
+enum { F8_RECIPE_TEXT = 160 };
+const char *f8_recipe_print(const f8_recipe *r, char *buf, size_t size);
+bool f8_recipe_equal(const f8_recipe *a, const f8_recipe *b);
+
+/* What one scale of an operand covers, the array being summed over its rows or its columns. */
+f8_granularity f8_recipe_granularity(const f8_recipe *r, f8_operand_kind operand, bool k_is_rows);
+static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind operand)
+{
+    return operand == F8_OPERAND_DY ? r->gradient : r->forward;
+}
+
+/* ---- rules (f8_recipe_rule in ir/ir.h) ---- */
+
+/* Read a rule as the text has it, less the word `recipe`:
+ *     "PATTERN" [fprop|dgrad|wgrad] [x|w|dy] = RECIPE        or        layers FIRST, LAST = RECIPE
+ * Strings are interned in `m`. F8_ERR_INPUT at `loc`. */
+f8_status f8_rule_parse(f8_module *m, const char *text, f8_loc loc, f8_recipe_rule *out, f8_diag *diag);
+/* Whether the GEMM named has the operand named; F8_ERR_INPUT at the rule's place. */
+f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag);
+/* The same back into buf; cut to size. */
+const char *f8_rule_print(const f8_recipe_rule *rule, char *buf, size_t size);
+
+/* The layer a linear's name says it is in: the first part between dots that is a number; -1 if none is. */
+int64_t f8_layer_of(const char *linear);
+
+/* Whether `name` matches `pattern`: * any run of characters, ? one character. */
+bool f8_pattern_match(const char *pattern, const char *name);
+
+#endif

@@ -1,0 +1,131 @@
+/* Which recipe an operand of a linear's GEMM gets: the module's rules, the options and a calibration. */
+#include "passes/pass.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- names of linears ---- */
+
+/* The parameter a weight comes from, through casts and views, or NULL. */
+static const char *parameter_of(const f8_func *f, f8_ref w)
+{
+    const f8_graph *g = f->graph;
+    while (f8_at(g, w)->n_in == 1)
+        w = f8_at(g, w)->in[0];
+    for (size_t i = 0; i < f->n_in; i++)
+        if (f->in[i].ref == w && f->in[i].var >= 0)
+            return f->in[i].name;
+    return NULL;
+}
+
+const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size)
+{
+    static const char suffix[] = ".weight";
+    const f8_node *n = f8_at(f->graph, r);
+    if (n->op != F8_OP_LINEAR && n->op != F8_OP_MATMUL && n->op != F8_OP_SCALED_MATMUL)
+        return NULL;
+    const char *name = f8_attr_s(f->graph, r, F8_A_NAME);
+    if (*name) {
+        snprintf(buf, size, "%s", name);
+        return buf;
+    }
+    name = n->op == F8_OP_LINEAR ? parameter_of(f, n->in[1]) : NULL;
+    if (!name)
+        return NULL;
+    size_t length = strlen(name), cut = sizeof suffix - 1;
+    if (length > cut && !strcmp(name + length - cut, suffix))
+        length -= cut;
+    snprintf(buf, size, "%.*s", (int)length, name);
+    return buf;
+}
+
+/* What rules match: the name before linears that share it were numbered. */
+static const char *shared_name(const f8_unit *u, const char *linear)
+{
+    for (size_t i = 0; i < u->n_named; i++)
+        if (!strcmp(u->named[i].name, linear))
+            return u->named[i].shared;
+    return linear;
+}
+
+/* ---- rules ---- */
+
+/* The place of a layer among those of the module's linears, from either end: 0 is the outermost. */
+static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64_t *from_last)
+{
+    *from_first = *from_last = 0;
+    for (size_t i = 0; i < u->n_named; i++) {
+        const int64_t other = f8_layer_of(u->named[i].name);
+        bool counted = other < 0 || other == layer;
+        for (size_t k = 0; k < i && !counted; k++)
+            counted = f8_layer_of(u->named[k].name) == other;
+        *from_first += !counted && other < layer;
+        *from_last += !counted && other > layer;
+    }
+}
+
+static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *name, f8_role role,
+                    f8_operand_kind operand)
+{
+    if ((rule->role && strcmp(rule->role, f8_role_name[role])) ||
+        (rule->operand && strcmp(rule->operand, f8_operand_name[operand])))
+        return false;
+    if (rule->pattern)
+        return f8_pattern_match(rule->pattern, name);
+    const int64_t layer = f8_layer_of(name);
+    int64_t from_first, from_last;
+    if (layer < 0)
+        return false;
+    place_of(u, layer, &from_first, &from_last);
+    return from_first < rule->first || from_last < rule->last;
+}
+
+/* ---- choosing ---- */
+
+/* `auto` asked for: what the calibration chose for this linear's GEMM. */
+static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand,
+                        f8_choice *choice)
+{
+    for (size_t i = 0; i < u->options.n_chosen; i++) {
+        const f8_recipe_rule *rule = &u->options.chosen[i];
+        if (applies(u, rule, linear, role, operand) &&
+            f8_recipe_parse(rule->recipe, F8_NOWHERE, &choice->recipe, u->diag) == F8_OK)
+            choice->reason = "chosen by auto";
+    }
+}
+
+static f8_choice without_wgrad(f8_choice choice, f8_role role)
+{
+    if (choice.recipe.wgrad_high && role == F8_WGRAD)
+        choice = (f8_choice){*f8_recipe_by_name("bf16"), "rowwise_gw_hp keeps wgrad in bf16"};
+    return choice;
+}
+
+f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand)
+{
+    f8_choice choice = {*u->options.recipe, "the recipe asked for"};
+    if (choice.recipe.scaling == F8_SCALING_NONE)
+        return choice; /* a high-precision run is so everywhere: it is what FP8 is compared with */
+    const f8_module *m = u->module;
+    const char *name = shared_name(u, linear);
+    const f8_recipe_rule *last = NULL;
+    for (size_t i = 0; i < m->n_rules; i++)
+        if (applies(u, &m->rule[i], name, role, operand))
+            last = &m->rule[i];
+    if (last) {
+        char text[512], line[24] = "";
+        f8_recipe named;
+        if (f8_recipe_parse(last->recipe, last->loc, &named, u->diag) != F8_OK)
+            return choice;
+        if (named.scaling != F8_SCALING_AUTO)
+            choice.recipe = named;
+        if (last->loc.line)
+            snprintf(line, sizeof line, " (line %u)", last->loc.line);
+        choice.reason = f8_arena_printf(u->arena, "recipe %s%s", f8_rule_print(last, text, sizeof text), line);
+        if (!choice.reason)
+            choice.reason = "";
+    }
+    if (choice.recipe.scaling == F8_SCALING_AUTO)
+        take_chosen(u, linear, role, operand, &choice);
+    return without_wgrad(choice, role);
+}
