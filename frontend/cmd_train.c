@@ -8,57 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cmd.h"
+#include "frontend/cmd_corpus.h"
 
-enum { EVAL_BATCHES = 16, TAIL = 20, BAR = 24 };
-
-/* ---- the data ---- */
-
-/* Bytes of a text, the last tenth held out, cut into windows of T + 1. */
-typedef struct corpus {
-    unsigned char *bytes;
-    size_t size, train; /* [0, train) to train on, the rest held out */
-    int64_t B, T;
-    double unigram; /* entropy of single bytes, in nats: what a model that ignores order can reach */
-} corpus;
-
-static double unigram_entropy(const corpus *c)
-{
-    double count[256] = {0}, h = 0;
-    for (size_t i = 0; i < c->size; i++)
-        count[c->bytes[i]]++;
-    for (int i = 0; i < 256; i++)
-        if (count[i] > 0)
-            h -= count[i] / (double)c->size * log(count[i] / (double)c->size);
-    return h;
-}
-
-/* Cut the bytes for a program's `tokens`, or say why that can't be. */
-static bool cut_corpus(corpus *c, const char *path, const fp8c_port *tokens, int64_t vocabulary)
-{
-    if (tokens->type.rank != 2 || tokens->type.dtype != FP8C_I32) {
-        fprintf(stderr, "error: input 'tokens' must be i32[B, T]\n");
-        return false;
-    }
-    c->B = tokens->type.dim[0];
-    c->T = tokens->type.dim[1];
-    c->train = c->size - c->size / 10;
-    const size_t window = (size_t)c->T + 1;
-    if (c->train < window || c->size - c->train < window) {
-        fprintf(stderr,
-                "%s: error: %zu bytes are too few: a sequence has %zu, and a tenth of the text is held "
-                "out, so at least %zu are needed\n", path, c->size, window, 10 * window);
-        return false;
-    }
-    for (size_t i = 0; i < c->size; i++)
-        if (c->bytes[i] >= vocabulary) {
-            fprintf(stderr, "%s: error: byte %d at offset %zu is not below the vocabulary's size %" PRId64 "\n",
-                    path, c->bytes[i], i, vocabulary);
-            return false;
-        }
-    c->unigram = unigram_entropy(c);
-    return true;
-}
+enum { TAIL = 20, BAR = 24 };
 
 static uint64_t mix(uint64_t x) /* splitmix64 */
 {
@@ -66,14 +18,6 @@ static uint64_t mix(uint64_t x) /* splitmix64 */
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
-}
-
-static void fill_window(const corpus *c, size_t at, int64_t row, int32_t *tokens, int32_t *targets)
-{
-    for (int64_t t = 0; t < c->T; t++) {
-        tokens[row * c->T + t] = c->bytes[at + (size_t)t];
-        targets[row * c->T + t] = c->bytes[at + (size_t)t + 1];
-    }
 }
 
 /* ---- one run ---- */
@@ -91,7 +35,7 @@ typedef struct run {
     const cli *c;
     fp8c_context *ctx;
     fp8c_program *program;
-    const corpus *corpus;
+    const cli_corpus *corpus;
     cli_json *json;
     int step, update, eval;
     int64_t accumulate;
@@ -103,12 +47,6 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *buffer(const run *r, int function, fp8c_side side, const char *name)
-{
-    return fp8c_program_buffer(r->program, function, side,
-                               fp8c_program_find_port(r->program, function, side, name));
 }
 
 static bool find_functions(run *r)
@@ -141,15 +79,15 @@ static void progress(const run *r, int64_t step, double loss, double seconds)
 /* One optimizer step: `accumulate` micro-steps on random windows, then update. */
 static fp8c_status train_step(run *r, int64_t step, double *loss)
 {
-    int32_t *tokens = buffer(r, r->step, FP8C_INPUT, "tokens");
-    int32_t *targets = buffer(r, r->step, FP8C_INPUT, "targets");
-    const float *value = buffer(r, r->step, FP8C_OUTPUT, "loss");
+    int32_t *tokens = cli_buffer(r->program, r->step, FP8C_INPUT, "tokens");
+    int32_t *targets = cli_buffer(r->program, r->step, FP8C_INPUT, "targets");
+    const float *value = cli_buffer(r->program, r->step, FP8C_OUTPUT, "loss");
     const uint64_t places = r->corpus->train - (size_t)r->corpus->T;
     *loss = 0;
     for (int64_t a = 0; a < r->accumulate; a++) {
         for (int64_t b = 0; b < r->corpus->B; b++) {
             const uint64_t draw = (uint64_t)((step * r->accumulate + a) * r->corpus->B + b);
-            fill_window(r->corpus, mix(mix(r->c->seed) + draw) % places, b, tokens, targets);
+            cli_corpus_window(r->corpus, mix(mix(r->c->seed) + draw) % places, b, tokens, targets);
         }
         fp8c_info before, after;
         fp8c_program_info(r->program, &before);
@@ -161,27 +99,6 @@ static fp8c_status train_step(run *r, int64_t step, double *loss)
         *loss += (double)*value / (double)r->accumulate;
     }
     return fp8c_program_run(r->program, r->update);
-}
-
-static fp8c_status held_out(run *r)
-{
-    int32_t *tokens = buffer(r, r->eval, FP8C_INPUT, "tokens");
-    int32_t *targets = buffer(r, r->eval, FP8C_INPUT, "targets");
-    const float *value = buffer(r, r->eval, FP8C_OUTPUT, "loss");
-    const corpus *c = r->corpus;
-    const size_t windows = (c->size - c->train - 1) / (size_t)c->T;
-    double sum = 0;
-    int64_t batches = 0;
-    for (size_t at = 0; batches < EVAL_BATCHES && (batches == 0 || at + (size_t)c->B <= windows); batches++) {
-        for (int64_t b = 0; b < c->B; b++, at++)
-            fill_window(c, c->train + at % windows * (size_t)c->T, b, tokens, targets);
-        const fp8c_status status = fp8c_program_run(r->program, r->eval);
-        if (status != FP8C_OK)
-            return status;
-        sum += *value;
-    }
-    r->out->heldout_loss = sum / (double)batches;
-    return FP8C_OK;
 }
 
 static void summary(run *r)
@@ -229,7 +146,8 @@ static fp8c_status train(run *r)
     }
     r->out->final_loss = tail_sum / (double)tail;
     r->out->tokens_per_second = (double)(tokens * r->c->steps) / (now() - start);
-    const fp8c_status status = held_out(r);
+    int64_t batches;
+    const fp8c_status status = cli_held_out(r->corpus, r->program, r->eval, &r->out->heldout_loss, &batches);
     fp8c_program_info(r->program, &r->out->info);
     if (status == FP8C_OK)
         summary(r);
@@ -284,7 +202,7 @@ static void print_profile(const run *r)
 }
 
 /* Non-finite losses are shown as they are: a diverged run must look like one. */
-static void print_table(const result *results, int n, const corpus *c)
+static void print_table(const result *results, int n, const cli_corpus *c)
 {
     printf("%-10s %11s %11s %10s %10s %12s %9s  %s\n", "recipe", "final loss", "held out", "gap",
            "tokens/s", "peak memory", "compile", "FP8 GEMMs a step (planned)");
@@ -308,7 +226,7 @@ static void print_table(const result *results, int n, const corpus *c)
 
 /* ---- the command ---- */
 
-static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, corpus *corpus,
+static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_corpus *corpus,
                         cli_json *json, result *out)
 {
     fp8c_compile_options options = cli_compile_options(c, out->recipe);
@@ -321,17 +239,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     out->device.struct_size = sizeof out->device;
     fp8c_program_device(r.program, &out->device); /* a failure: there is none */
     int code = CLI_FAILED;
-    fp8c_port tokens;
-    if (!find_functions(&r))
-        goto end;
-    const int port = fp8c_program_find_port(r.program, r.step, FP8C_INPUT, "tokens");
-    if (port < 0 || fp8c_program_find_port(r.program, r.step, FP8C_INPUT, "targets") < 0) {
-        fprintf(stderr, "%s: error: train needs `forward(%%tokens, %%targets)`\n", c->file);
-        goto end;
-    }
-    fp8c_program_port(r.program, r.step, FP8C_INPUT, port, &tokens);
-    const int64_t vocabulary = fp8c_module_dim(module, "V");
-    if (corpus->T == 0 && !cut_corpus(corpus, c->data, &tokens, vocabulary > 0 ? vocabulary : 256))
+    if (!find_functions(&r) || !cli_corpus_cut(corpus, c, module, r.program, r.step))
         goto end;
     if (fp8c_program_initialize(r.program, c->seed) != FP8C_OK || train(&r) != FP8C_OK) {
         if (!json->failed) /* that is said when the records are closed */
@@ -368,18 +276,17 @@ int cmd_train(const cli *c)
     if ((c->compare && !is_recipe(c->compare)) || !cli_load(c, &ctx, &module))
         return CLI_FAILED;
     cli_json json = {0};
-    corpus corpus = {0};
+    cli_corpus corpus = {0};
     result results[2] = {{.recipe = c->recipe}, {.recipe = c->compare}};
     const int n = c->compare ? 2 : 1;
-    corpus.bytes = (unsigned char *)cli_read_file(c->data, &corpus.size);
-    int code = corpus.bytes && cli_json_open(&json, c->json) ? CLI_DONE : CLI_FAILED;
+    int code = cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json) ? CLI_DONE : CLI_FAILED;
     for (int i = 0; i < n && code == CLI_DONE; i++)
         code = train_recipe(c, ctx, module, &corpus, &json, &results[i]);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
     if (code == CLI_DONE && !cli_json_to_stdout(c))
         print_table(results, n, &corpus);
-    free(corpus.bytes);
+    cli_corpus_free(&corpus);
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);
     return code;

@@ -315,6 +315,13 @@ START_TEST(bad_modules)
          "  return cross_entropy(embedding(w, %words), %targets)\n}\n"
          "optimizer adamw { lr = 0.1 }\n",
          "train needs `forward(%tokens, %targets)`"},
+        {"module t\nparam w: f32[8, 8] ones\n"
+         "func forward(%tokens: i32[2, 16], %targets: i32[2, 8]) -> (%loss: f32[]) {\n"
+         "  %x = slice(embedding(w, %tokens)) {axis = 1, start = 0, stop = 8}\n"
+         "  return cross_entropy(%x, %targets)\n}\n"
+         "optimizer adamw { lr = 0.1 }\n",
+         "bad.f8: error: train needs `forward(%tokens, %targets)`, both i32[B, T], whose first result is "
+         "the loss"},
         {"module t\nparam w: f32[8] ones\n", "has no function 'forward'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
