@@ -5,6 +5,7 @@
 #   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
 #   make check-codecs    conversions to FP8 of all 2^32 f32, beside ml_dtypes and CUDA's header: a quarter of an hour
 #   make bench           figures, also to build/bench.jsonl
+#   make bench-recipes DATA=FILE    trains under every recipe, beside BF16: half an hour; STEPS=1000 SEEDS=3
 #   make check-gpu       tests on the GPU of this machine     make bench-gpu    figures of it, and PyTorch's
 #   make gpu             only what those two run, into build-gpu/: to carry to where the GPU is
 #   make lint            clang-tidy           make install DESTDIR=... PREFIX=/usr/local
@@ -39,7 +40,7 @@ CLI := frontend/main.c $(wildcard frontend/cmd_*.c)
 SAFETENSORS := $(wildcard frontend/cmd_safetensors*.c)
 LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c))
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
-BENCHES := $(filter-out bench_gpu,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
+BENCHES := $(filter-out bench_gpu bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
 API := $(addprefix frontend/,context.c builder.c compile.c program.c instance.c)
@@ -145,7 +146,13 @@ check-codecs: deps
 
 bench: deps
 	@$(MAKE) --no-print-directory build $(BENCHES:%=$(BUILD)/bench/%)
-	@bench/run $(BUILD)
+	@bench/run $(BUILD) $(BENCHES)
+
+# The text to train on is not ours to have; a run that is done is not repeated.
+$(BUILD)/bench/bench_recipes: $(call object,tests/shared/operand.c)
+bench-recipes: deps
+	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_recipes
+	@bench/recipes $(BUILD) "$(DATA)" $(or $(STEPS),1000) $(or $(SEEDS),3)
 
 # A folder to carry to a machine with a GPU, where nothing of ours is installed: programs stripped, what
 # Debian's packages give linked in. tests/gpu and bench/gpu run it there.
@@ -183,6 +190,6 @@ install: build
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build check-codecs bench lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build deps run check check-build check-codecs bench bench-recipes lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)
