@@ -108,7 +108,7 @@ EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcu
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
 $(EMULATOR)/libcuda.so.1: $(call emulated,block device fault fiber memory module stream warp)
 $(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile)
-$(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt gemm)
+$(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt cublaslt_limits gemm)
 $(EMULATOR)/libcudnn.so.9: $(call emulated,cudnn/descriptor cudnn/engine cudnn/evaluate)
 EMULATOR_FLAGS_gemm := -O3 -ffp-contract=fast
 $(EMULATOR)/obj/%.o: tests/emulator/%.c

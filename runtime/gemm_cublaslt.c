@@ -25,7 +25,15 @@ static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
     return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
            x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->c == y->c &&
            x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->accumulate == y->accumulate &&
-           x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate;
+           x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate &&
+           f8_granularity_equal(x->scale_a, y->scale_a) &&
+           f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale;
+}
+
+static bool has_scalars(const f8_gemm_desc *d)
+{
+    return f8_granularity_equal(d->scale_a, f8_per_tensor) &&
+           f8_granularity_equal(d->scale_b, f8_per_tensor);
 }
 
 static cudaDataType data_type(f8_dtype d)
@@ -68,6 +76,15 @@ static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a_sc
                          what, diag);
 }
 
+static f8_status set_scale_modes(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what,
+                                 f8_diag *diag)
+{
+    const int32_t a = f8_cublaslt_scale_mode(&g->desc, true),
+                  b = f8_cublaslt_scale_mode(&g->desc, false);
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &a, sizeof a, what, diag));
+    return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b, what, diag);
+}
+
 static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what,
                                   f8_diag *diag)
 {
@@ -82,9 +99,13 @@ static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char
         F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast, what,
                              diag));
     }
-    /* The heuristic may ask whether there are scales; it does not read them. */
-    if (d->has_alpha)
+    /* The heuristic may ask whether there are scales; it does not read them. One for the tensor is
+     * what the library expects if it is told nothing. */
+    if (d->has_alpha) {
         F8_TRY(set_scales(cuda, g, (void *)256, (void *)256, what, diag));
+        if (!has_scalars(d))
+            F8_TRY(set_scale_modes(cuda, g, what, diag));
+    }
     F8_TRY(make_layout(cuda, &g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n,
                        d->ldb, what, diag));
     F8_TRY(make_layout(cuda, &g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k,
@@ -274,6 +295,12 @@ f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a, con
                           const char *what, f8_diag *diag)
 {
     const float alpha = 1.0f, beta = g->desc.accumulate ? 1.0f : 0.0f;
+    const uintptr_t scales = (uintptr_t)a_scale | (uintptr_t)b_scale;
+    if (g->desc.has_alpha && !has_scalars(&g->desc) && (!a_scale || !b_scale || scales % 16))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %s", what,
+                       a_scale && b_scale
+                           ? "an array of scales does not begin at a multiple of 16 bytes"
+                           : "an array of scales is missing");
     if (g->desc.has_alpha)
         F8_TRY(set_scales(cuda, g, a_scale, b_scale, what, diag));
     LT(cublasLtMatmul, cuda->handle, g->matmul, &alpha, b, g->a, a, g->b, &beta, c, g->c, c, g->c,

@@ -2,6 +2,8 @@
  * of its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
 #include "runtime/gemm_cublaslt.h"
 
+#include "runtime/cuda_api.h"
+
 #define REFUSE(...) return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, __VA_ARGS__)
 
 static f8_status check_shape(const f8_gemm_desc *d, f8_diag *diag)
@@ -22,6 +24,72 @@ static f8_status check_shape(const f8_gemm_desc *d, f8_diag *diag)
     return F8_OK;
 }
 
+/* ---- scales ---- */
+
+int f8_cublaslt_scale_mode(const f8_gemm_desc *d, bool second)
+{
+    const f8_scales s = {.grain = second ? d->scale_b : d->scale_a,
+                         .dtype = d->scale,
+                         .k_is_rows = second ? !d->trans_b : d->trans_a};
+    const int64_t k = f8_scales_along_k(&s), across = f8_scales_across(&s);
+    if (d->scale == F8_E8M0)
+        return k == 32 && across == 1 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 : -1;
+    if (k == 0 && across == 0)
+        return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    if (k == 0 && across == 1)
+        return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if (k == 128 && across == 1)
+        return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    return k == 128 && across == 128 ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : -1;
+}
+
+/* Which combinations there are, and where: "Scaling Mode Support Overview". */
+static f8_status check_modes(const f8_target *t, int a, int b, f8_diag *diag)
+{
+    enum {
+        SCALAR = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+        ROWS = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+        RUNS = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+        TILES = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+        MX = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0,
+    };
+    const bool blocks = a == RUNS || a == TILES;
+    if (a == TILES && b == TILES)
+        REFUSE("cuBLASLt has no FP8 GEMM of two operands with scales of 128 x 128 blocks: one has "
+               "1 x 128");
+    if (a != b && !(blocks && (b == RUNS || b == TILES)))
+        REFUSE("cuBLASLt has no FP8 GEMM whose operands are scaled in two ways, but 1 x 128 beside "
+               "128 x "
+               "128");
+    if (a == ROWS && !t->fp8_rows)
+        REFUSE("FP8 GEMMs on %s take no scale for each row and column of the result", t->name);
+    if (blocks && !t->fp8_blocks)
+        REFUSE("FP8 GEMMs on %s take no scales of blocks of 128", t->name);
+    if (a == MX && !t->fp8_mx)
+        REFUSE("FP8 GEMMs on %s take no f8e8m0 scales", t->name);
+    return F8_OK;
+}
+
+static f8_status check_scales(const f8_target *t, const f8_gemm_desc *d, f8_diag *diag)
+{
+    char text[2][48];
+    const int a = f8_cublaslt_scale_mode(d, false), b = f8_cublaslt_scale_mode(d, true);
+    if (a < 0 || b < 0)
+        REFUSE("cuBLASLt has no FP8 GEMM with %s scales of %s and %s", f8_dtype_name(d->scale),
+               f8_granularity_print(d->scale_a, text[0], sizeof text[0]),
+               f8_granularity_print(d->scale_b, text[1], sizeof text[1]));
+    F8_TRY(check_modes(t, a, b, diag));
+    const bool blocks = a != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
+                        a != CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if (blocks && d->scale_layout != F8_SCALES_CUBLASLT)
+        REFUSE("scales of blocks must lie as cuBLASLt reads them; these are a grid");
+    if (blocks && d->scale == F8_F32 && d->fast_accumulate)
+        REFUSE("an FP8 GEMM with f32 scales of blocks has no fast accumulation");
+    return F8_OK;
+}
+
+/* ---- FP8 ---- */
+
 static f8_status check_fp8(const f8_target *t, const f8_gemm_desc *d, f8_diag *diag)
 {
     const int64_t multiple = t->fp8_multiple;
@@ -31,7 +99,7 @@ static f8_status check_fp8(const f8_target *t, const f8_gemm_desc *d, f8_diag *d
     } extent[] = {{"m", d->m}, {"n", d->n}, {"k", d->k}, {"lda", d->lda}, {"ldb", d->ldb}};
     if (t->sm < 89)
         REFUSE("%s has no FP8 tensor cores", t->name);
-    if (d->a == F8_E5M2 && d->b == F8_E5M2)
+    if (d->a == F8_E5M2 && d->b == F8_E5M2 && !t->fp8_e5m2_pair)
         REFUSE("cuBLASLt has no FP8 GEMM of two f8e5m2 operands; one must be f8e4m3");
     for (int i = 0; i < 5; i++)
         if (extent[i].value % multiple)
@@ -45,7 +113,7 @@ static f8_status check_fp8(const f8_target *t, const f8_gemm_desc *d, f8_diag *d
         REFUSE("FP8 GEMMs on %s need k as the contiguous axis of both operands (trans_a = false, "
                "trans_b = true); this one has trans_a = %s, trans_b = %s",
                t->name, d->trans_a ? "true" : "false", d->trans_b ? "true" : "false");
-    return F8_OK;
+    return d->has_alpha ? check_scales(t, d, diag) : F8_OK;
 }
 
 static f8_status check_types(const f8_gemm_desc *d, bool fp8, f8_diag *diag)

@@ -317,6 +317,15 @@ END_TEST
 #define TYPES(A, B, C) .a = F8_##A, .b = F8_##B, .c = F8_##C
 #define FP8_SIZES SIZES(32, 48, 64, 64, 64, 48), .has_alpha = true
 #define SMALL SIZES(3, 5, 7, 7, 5, 5)
+#define TENSOR {0, 0}
+#define ROW {1, 0}
+#define RUNS {1, 128}
+#define RUNS_T {128, 1}
+#define TILES {128, 128}
+#define MX {1, 32}
+#define TWO_WAYS FP8_SIZES, TYPES(E4M3, E5M2, BF16), .trans_b = true
+#define GRID(A, B) TWO_WAYS, .scale_a = A, .scale_b = B
+#define SCALED(A, B) TWO_WAYS, .scale_layout = F8_SCALES_CUBLASLT, .scale_a = A, .scale_b = B
 #define NO F8_ERR_UNSUPPORTED
 #define CAN NULL, F8_OK
 
@@ -366,6 +375,27 @@ static const struct {
      {FP8_SIZES, TYPES(E4M3, E4M3, E4M3), .trans_b = true},
      "can't write f8e4m3: only f32 and bf16",
      NO},
+    /* scales: rows and f32 blocks are sm_90a's, E8M0 the later ones' */
+    {"sm_90a", {GRID(ROW, ROW)}, CAN},
+    {"sm_90a", {SCALED(RUNS, RUNS), .accumulate = true}, CAN},
+    {"sm_90a", {SCALED(RUNS, TILES)}, CAN},
+    {"sm_90a", {SCALED(TILES, RUNS)}, CAN},
+    {"sm_90a", {SCALED(ROW, ROW), .fast_accumulate = true}, CAN},
+    {"sm_100a", {SCALED(MX, MX), .scale = F8_E8M0}, CAN},
+    {"sm_120a", {SCALED(MX, MX), .scale = F8_E8M0}, CAN},
+    {"sm_89", {SCALED(ROW, ROW)}, "on sm_89 take no scale for each row and column", NO},
+    {"sm_100a", {SCALED(ROW, ROW)}, "on sm_100a take no scale for each row", NO},
+    {"sm_120a", {SCALED(RUNS, TILES)}, "on sm_120a take no scales of blocks of 128", NO},
+    {"sm_90a", {SCALED(MX, MX), .scale = F8_E8M0}, "on sm_90a take no f8e8m0 scales", NO},
+    {"sm_90a", {SCALED(TILES, TILES)}, "two operands with scales of 128 x 128", NO},
+    {"sm_90a", {SCALED(TENSOR, ROW)}, "scaled in two ways", NO},
+    {"sm_90a", {SCALED(ROW, RUNS)}, "scaled in two ways", NO},
+    {"sm_90a", {SCALED(MX, MX)}, "with f32 scales of block(1,32) and block(1,32)", NO},
+    {"sm_100a", {SCALED(ROW, ROW), .scale = F8_E8M0}, "with f8e8m0 scales of row and row", NO},
+    {"sm_90a", {SCALED(RUNS_T, RUNS)}, "scales of block(128,1) and block(1,128)", NO},
+    {"sm_90a", {GRID(RUNS, RUNS)}, "these are a grid", NO},
+    {"sm_90a", {SCALED(RUNS, RUNS), .fast_accumulate = true}, "no fast accumulation", NO},
+    {"sm_100a", {GRID(MX, MX), .scale = F8_E8M0}, "these are a grid", NO},
     {"sm_90a", {SMALL, TYPES(F32, F32, F32)}, CAN},
     {"sm_90a", {SMALL, TYPES(BF16, BF16, BF16)}, CAN},
     {"sm_90a", {SMALL, TYPES(BF16, BF16, F32), .accumulate = true}, CAN},

@@ -5,6 +5,7 @@
 #include "ir/fp8.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -283,40 +284,172 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* ---- scales ---- */
+
+enum {
+    SCALAR = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+    ROWS = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+    RUNS = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+    TILES = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+    MX = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0,
+    SCALES = 8192 /* bytes of an array of them */
+};
+
+static void set_modes(gemm *g, int a, int b)
+{
+    set(g, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &a, sizeof a);
+    set(g, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b);
+}
+
+/* Where the documentation has the scale of row o of an operand, of k's element x; `rows` in all, k elements. */
+static int64_t documented(int mode, int64_t o, int64_t x, int64_t rows, int64_t k)
+{
+    const int64_t l4 = (k + 511) / 512 * 4; /* L rounded up to 4 */
+    switch (mode) {
+    case ROWS: return o;
+    case RUNS: return x / 128 * rows + o;
+    case TILES: return o / 128 * l4 + x / 128;
+    case MX: return (o / 128 * ((k + 127) / 128) + x / 128) * 512 + o % 32 * 16 + o / 32 % 4 * 4 + x / 32 % 4;
+    default: return 0;
+    }
+}
+
+/* Powers of two, so that sums stay exact; beyond the last scale NaN, or what MX must have there, zero. */
+static CUdeviceptr random_scales(int mode, int64_t rows, int64_t k, float *value, uint32_t seed)
+{
+    static uint8_t codes[SCALES];
+    for (int64_t i = 0; i < SCALES / 4; i++)
+        value[i] = mode == MX ? 0 : NAN;
+    memset(codes, 0, sizeof codes);
+    for (int64_t o = 0; o < rows; o++)
+        for (int64_t x = 0; x < k; x += 16) {
+            const int64_t at = documented(mode, o, x, rows, k);
+            ck_assert_int_lt(at, mode == MX ? SCALES : SCALES / 4);
+            const uint32_t bits = (uint32_t)at * 2654435761u + seed;
+            const int exponent = (int)(bits >> 28) % 5 - 2;
+            codes[at] = (uint8_t)(127 + exponent);
+            if (mode != MX)
+                value[at] = ldexpf(1, exponent);
+        }
+    return emu_upload(&e, mode == MX ? (void *)codes : value, SCALES);
+}
+
+static float scale_value(int mode, const float *value, int64_t at, uint32_t seed)
+{
+    if (mode != MX)
+        return value[at];
+    return ldexpf(1, (int)(((uint32_t)at * 2654435761u + seed) >> 28) % 5 - 2);
+}
+
+static int multiply(gemm *g, const matrix *a, const matrix *b, CUdeviceptr d)
+{
+    const float alpha = 1, beta = 0;
+    return lt.cublasLtMatmul(handle, g->desc, &alpha, (void *)(uintptr_t)a->device, g->layout_a,
+                             (void *)(uintptr_t)b->device, g->layout_b, &beta, (void *)(uintptr_t)d,
+                             g->layout_d, (void *)(uintptr_t)d, g->layout_d, &g->found[0].algo, NULL, 0,
+                             e.stream);
+}
+
+static const int scaled[][3] = {{ROWS, ROWS, 90}, {RUNS, RUNS, 90}, {RUNS, TILES, 90},
+                                {TILES, RUNS, 90}, {MX, MX, 100},   {MX, MX, 120}};
+
 START_TEST(scale_modes)
 {
-    gemm g = product(32, 32, 32, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_16BF);
-    const int outer = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    float scale[64], got[32 * 32];
-    for (int i = 0; i < 64; i++)
-        scale[i] = i % 2 ? 0.5f : 2.0f;
-    g.d = CUDA_R_32F;
+    static float got[160 * 144], value[2][SCALES / 4];
+    const int *mode = scaled[_i];
+    setenv("FP8C_EMULATOR_SM", mode[2] == 90 ? "90" : mode[2] == 100 ? "100" : "120", 1);
+    gemm g = product(160, 144, 656, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_32F);
     matrix a = integers(g.a, g.k, g.m, g.lda, 1), b = integers(g.b, g.k, g.n, g.ldb, 2);
-    const CUdeviceptr where = emu_upload(&e, scale, sizeof scale), second = where + 128;
+    const CUdeviceptr where[2] = {random_scales(mode[0], g.m, g.k, value[0], 3),
+                                  random_scales(mode[1], g.n, g.k, value[1], 4)};
     const CUdeviceptr d = emu_alloc(&e, sizeof got);
-    const float alpha = 1, beta = 0;
+    setenv("FP8C_EMULATOR_SM", "89", 1);
     ck_assert_int_eq(ask(&g), 0);
-    set(&g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &where, sizeof where);
-    set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &second, sizeof second);
-    set(&g, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &outer, sizeof outer);
-    set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &outer, sizeof outer);
-#define MULTIPLY()                                                                                      \
-    lt.cublasLtMatmul(handle, g.desc, &alpha, (void *)(uintptr_t)a.device, g.layout_a,                  \
-                      (void *)(uintptr_t)b.device, g.layout_b, &beta, (void *)(uintptr_t)d, g.layout_d, \
-                      (void *)(uintptr_t)d, g.layout_d, &g.found[0].algo, NULL, 0, e.stream)
-    ck_assert_int_eq(MULTIPLY(), 0);
+    set(&g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &where[0], sizeof where[0]);
+    set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &where[1], sizeof where[1]);
+    set_modes(&g, mode[0], mode[1]);
+    ck_assert_int_eq(multiply(&g, &a, &b, d), CUBLAS_STATUS_NOT_SUPPORTED);
+    setenv("FP8C_EMULATOR_SM", mode[2] == 90 ? "90" : mode[2] == 100 ? "100" : "120", 1);
+    ck_assert_int_eq(multiply(&g, &a, &b, d), 0);
     emu_download(&e, got, d, sizeof got);
-    for (int j = 0; j < 32; j++)
-        for (int i = 0; i < 32; i++) {
+    for (int64_t j = 0; j < g.n; j++)
+        for (int64_t i = 0; i < g.m; i++) {
             float sum = 0;
-            for (int k = 0; k < 32; k++)
-                sum += at(&a, true, g.lda, i, k) * at(&b, false, g.ldb, k, j);
-            ck_assert(got[j * 32 + i] == sum * scale[i] * scale[32 + j]);
+            for (int64_t k = 0; k < g.k; k++)
+                sum += at(&a, true, g.lda, i, k) *
+                       scale_value(mode[0], value[0], documented(mode[0], i, k, g.m, g.k), 3) *
+                       at(&b, false, g.ldb, k, j) *
+                       scale_value(mode[1], value[1], documented(mode[1], j, k, g.n, g.k), 4);
+            ck_assert_msg(got[j * g.m + i] == sum, "[%d, %d]: %g, not %g", (int)i, (int)j,
+                          (double)got[j * g.m + i], (double)sum);
         }
-    setenv("FP8C_EMULATOR_SM", "100", 1); /* rowwise scales are Hopper's alone */
-    ck_assert_int_eq(MULTIPLY(), CUBLAS_STATUS_NOT_SUPPORTED);
     free(a.value);
     free(b.value);
+    forget(&g);
+}
+END_TEST
+
+/* Which modes go together, and where: by compute capability, bits 1 sm_89, 2 sm_90, 4 sm_100, 8 sm_120. */
+static const struct {
+    int a, b, where;
+} together[] = {
+    {SCALAR, SCALAR, 15}, {ROWS, ROWS, 2},   {RUNS, RUNS, 2}, {RUNS, TILES, 2}, {TILES, RUNS, 2}, {TILES, TILES, 0},
+    {MX, MX, 12},         {SCALAR, ROWS, 0}, {ROWS, RUNS, 0}, {MX, RUNS, 0},    {SCALAR, MX, 0},  {ROWS, SCALAR, 0},
+};
+
+START_TEST(modes_that_go_together)
+{
+    static const char *const sm[] = {"89", "90", "100", "120"};
+    static const uint8_t zeros[4096];
+    setenv("FP8C_EMULATOR_SM", sm[_i], 1);
+    for (size_t i = 0; i < sizeof together / sizeof *together; i++) {
+        gemm g = product(32, 32, 32, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2, CUDA_R_16BF);
+        matrix a = integers(g.a, g.k, g.m, g.lda, 1);
+        const CUdeviceptr d = emu_alloc(&e, 32 * 32 * 2), scale = emu_upload(&e, zeros, sizeof zeros);
+        ck_assert_int_eq(ask(&g), 0);
+        set(&g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scale, sizeof scale);
+        set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale, sizeof scale);
+        set_modes(&g, together[i].a, together[i].b);
+        const bool can = together[i].where >> _i & 1;
+        ck_assert_msg((multiply(&g, &a, &a, d) == 0) == can, "row %zu on sm_%s", i, sm[_i]);
+        const bool blocks = together[i].a != SCALAR && together[i].a != ROWS;
+        if (can && blocks) { /* that must begin at 16 bytes; fast accumulation is not for f32 ones */
+            const CUdeviceptr odd = scale + 8;
+            const int8_t fast = 1;
+            set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &odd, sizeof odd);
+            ck_assert_int_eq(multiply(&g, &a, &a, d), CUBLAS_STATUS_NOT_SUPPORTED);
+            set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale, sizeof scale);
+            set(&g, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
+            ck_assert_int_eq(multiply(&g, &a, &a, d) == 0, together[i].a == MX);
+        }
+        ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), 0);
+        free(a.value);
+        forget(&g);
+    }
+}
+END_TEST
+
+/* An array in host memory, one that is too short, one whose padding is not zero: faults that show later. */
+START_TEST(faults_of_scales)
+{
+    static float got[32 * 32];
+    _Alignas(16) static uint8_t host[512];
+    setenv("FP8C_EMULATOR_SM", "100", 1);
+    gemm g = product(32, 32, 32, CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_32F);
+    matrix a = integers(g.a, g.k, g.m, g.lda, 1);
+    memset(host, _i == 2, sizeof host);
+    const CUdeviceptr d = emu_alloc(&e, sizeof got), good = emu_upload(&e, host, 512),
+                      bad = _i == 0   ? (CUdeviceptr)(uintptr_t)host
+                            : _i == 1 ? emu_upload(&e, host, 128)
+                                      : good;
+    ck_assert_int_eq(ask(&g), 0);
+    set(&g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &bad, sizeof bad);
+    set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &good, sizeof good);
+    set_modes(&g, MX, MX);
+    ck_assert_int_eq(multiply(&g, &a, &a, d), 0);
+    ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream),
+                     _i == 2 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_ERROR_ILLEGAL_ADDRESS);
+    free(a.value);
     forget(&g);
 }
 END_TEST
@@ -375,7 +508,9 @@ int main(void)
     tcase_add_loop_test(tc, fp8_products, 0, 12);
     tcase_add_loop_test(tc, wide_products, 0, 16);
     tcase_add_loop_test(tc, refusals, 0, 4);
-    tcase_add_test(tc, scale_modes);
+    tcase_add_loop_test(tc, scale_modes, 0, sizeof scaled / sizeof *scaled);
+    tcase_add_loop_test(tc, modes_that_go_together, 0, 4);
+    tcase_add_loop_test(tc, faults_of_scales, 0, 3);
     tcase_add_test(tc, proposals);
     tcase_add_test(tc, mistakes);
     SRunner *runner = srunner_create(suite);

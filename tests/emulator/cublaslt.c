@@ -1,7 +1,7 @@
-/* cuBLASLt's functions, as many as are used, and its limits as documented for cublasLtMatmul: what the
- * real one refuses is refused here, by the same status. Where its answer depends on the kernels it
- * happens to have, this one has none. */
+/* cuBLASLt's functions, as many as are used. What the real one refuses is refused here, by the same status
+ * (cublaslt_limits.c). Where its answer depends on the kernels it happens to have, this one has none. */
 #include "tests/emulator/common.h"
+#include "tests/emulator/cublaslt.h"
 #include "tests/emulator/gemm.h"
 
 #include <dlfcn.h>
@@ -15,21 +15,10 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 size_t bytes);
 #pragma GCC visibility pop
 
-enum { VERSION = 130100, MAGIC = 0x66386c74, ALIGNED = 16 };
+enum { VERSION = 130100, MAGIC = 0x66386c74 };
 
 struct cublasLtContext {
     uint64_t magic;
-};
-
-struct f8_cublaslt_matmul_desc {
-    int compute, scale_type, trans_a, trans_b, epilogue, fast, bias_type, mode_a, mode_b;
-    const float *scale_a, *scale_b;
-    const void *bias;
-};
-
-struct f8_cublaslt_layout {
-    int type;
-    int64_t rows, columns, stride;
 };
 
 struct f8_cublaslt_preference {
@@ -247,101 +236,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* ---- limits ---- */
-
-typedef struct problem {
-    const struct f8_cublaslt_matmul_desc *desc;
-    const struct f8_cublaslt_layout *a, *b, *c, *d;
-    int sm;
-    int64_t m, n, k;
-} problem;
-
-static bool is_fp8(int type)
-{
-    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
-}
-
-static cublasStatus_t refuse(const char *why)
-{
-    f8_emu_note("cuBLASLt: %s", why);
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
-/* The extents; they must agree. */
-static cublasStatus_t shape(problem *p)
-{
-    const bool ta = p->desc->trans_a == CUBLAS_OP_T, tb = p->desc->trans_b == CUBLAS_OP_T;
-    p->m = ta ? p->a->columns : p->a->rows;
-    p->k = ta ? p->a->rows : p->a->columns;
-    p->n = tb ? p->b->rows : p->b->columns;
-    const bool good = p->k == (tb ? p->b->columns : p->b->rows) && p->c->rows == p->m &&
-                      p->c->columns == p->n && p->d->rows == p->m && p->d->columns == p->n &&
-                      p->a->stride >= p->a->rows && p->b->stride >= p->b->rows &&
-                      p->c->stride >= p->m && p->d->stride >= p->m && p->m > 0 && p->n > 0 && p->k > 0;
-    return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
-}
-
-static cublasStatus_t check_scales(const problem *p, bool fp8)
-{
-    const struct f8_cublaslt_matmul_desc *d = p->desc;
-    if (!fp8)
-        return d->scale_a || d->scale_b ? refuse("scales of operands that are not FP8")
-                                        : CUBLAS_STATUS_SUCCESS;
-    if (d->mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F && d->mode_b == d->mode_a)
-        return CUBLAS_STATUS_SUCCESS;
-    if (d->mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && d->mode_b == d->mode_a)
-        return p->sm == 90 ? CUBLAS_STATUS_SUCCESS : refuse("outer-vector scales are sm_90's");
-    return refuse("this scale mode is not emulated");
-}
-
-static cublasStatus_t check_fp8(const problem *p)
-{
-    const struct f8_cublaslt_matmul_desc *d = p->desc;
-    if (p->sm < 89)
-        return refuse("FP8 before sm_89");
-    if (!is_fp8(p->a->type) || !is_fp8(p->b->type))
-        return refuse("one operand FP8, the other not");
-    if (p->a->type == CUDA_R_8F_E5M2 && p->b->type == CUDA_R_8F_E5M2)
-        return refuse("E5M2 by E5M2");
-    if (p->sm / 10 != 10 && (d->trans_a != CUBLAS_OP_T || d->trans_b != CUBLAS_OP_N))
-        return refuse("FP8 here is TN only");
-    if (p->m % ALIGNED || p->n % ALIGNED || p->k % ALIGNED || p->a->stride % ALIGNED ||
-        p->b->stride % ALIGNED)
-        return refuse("an FP8 extent or stride that is no multiple of 16");
-    if (p->d->stride * f8_emu_element(p->d->type) % ALIGNED ||
-        p->c->stride * f8_emu_element(p->c->type) % ALIGNED)
-        return refuse("columns of C or D that begin at no multiple of 16 bytes");
-    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && d->bias_type != CUDA_R_16BF &&
-        (d->bias_type != -1 || p->d->type != CUDA_R_16BF))
-        return refuse("an FP8 GEMM's bias is bf16");
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* What no algorithm does. */
-static cublasStatus_t check(const problem *p)
-{
-    const struct f8_cublaslt_matmul_desc *d = p->desc;
-    const bool fp8 = is_fp8(p->a->type) || is_fp8(p->b->type);
-    if (d->compute != CUBLAS_COMPUTE_32F || d->scale_type != CUDA_R_32F)
-        return refuse("only 32F compute and scale types are emulated");
-    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->epilogue != CUBLASLT_EPILOGUE_BIAS)
-        return refuse("this epilogue is not emulated");
-    if (p->d->type != CUDA_R_32F && p->d->type != CUDA_R_16BF)
-        return refuse("this type of D is not emulated");
-    if (p->c->type != p->d->type)
-        return refuse("C and D of two types");
-    const cublasStatus_t scales = check_scales(p, fp8);
-    if (scales)
-        return scales;
-    if (fp8)
-        return check_fp8(p);
-    if (p->a->type != p->b->type || (p->a->type != CUDA_R_16BF && p->a->type != CUDA_R_32F))
-        return refuse("operands of these types");
-    if (p->a->type == CUDA_R_32F && p->d->type != CUDA_R_32F)
-        return refuse("f32 operands, D not f32");
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 /* ---- algorithms ---- */
 
 /* Three are proposed when the preference lets them: one that splits k and adds in place (the first, as
@@ -373,19 +267,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (wanted < 1 || !results || !found)
         return CUBLAS_STATUS_INVALID_VALUE;
-    problem p = {desc, a, b, c, d, here.sm(), 0, 0, 0};
+    f8_emu_lt_problem p = {desc, a, b, c, d, here.sm(), 0, 0, 0};
     *found = 0;
-    cublasStatus_t s = shape(&p);
+    cublasStatus_t s = f8_emu_lt_shape(&p);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = check(&p);
+        s = f8_emu_lt_check(&p);
     if (s != CUBLAS_STATUS_SUCCESS)
         return s;
     uint32_t alignment = 256;
     for (int i = 0; i < 4; i++)
         if (preference->alignment[i] < alignment)
             alignment = preference->alignment[i];
-    if (is_fp8(a->type) && alignment < ALIGNED)
-        return refuse("FP8 with pointers that need not be 16-byte aligned");
+    if (f8_emu_lt_is_fp8(a->type) && alignment < F8_EMU_LT_ALIGNED)
+        return f8_emu_lt_refuse("FP8 with pointers that need not be 16-byte aligned");
     const size_t partial = 2 * (size_t)(p.m * p.n) * 4;
     int n = 0;
     if (preference->schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE)
@@ -429,6 +323,11 @@ static bool is_matrix(const driver *d, const f8_emu_matrix *x, int64_t rows, int
     return d->is_device(x->p, (size_t)((columns - 1) * x->stride + rows) * element);
 }
 
+static bool are_scales(const driver *d, const f8_emu_matrix *x, int64_t outer, int64_t k)
+{
+    return !x->scale || d->is_device(x->scale, (size_t)f8_emu_scale_bytes(x->mode, outer, k));
+}
+
 /* Work of a stream: an f8_emu_gemm. A pointer that is not the device's is found out here, as there. */
 static int multiply(const void *data)
 {
@@ -441,12 +340,16 @@ static int multiply(const void *data)
         is_matrix(&d, &g.a, g.a.transposed ? g.k : g.m, g.a.transposed ? g.m : g.k) &&
         is_matrix(&d, &g.b, g.b.transposed ? g.n : g.k, g.b.transposed ? g.k : g.n) &&
         is_matrix(&d, &g.d, g.m, g.n) && (g.beta == 0.0f || is_matrix(&d, &g.c, g.m, g.n)) &&
-        (!g.a.scale || d.is_device(g.a.scale, (size_t)(g.a.scale_each ? g.m : 1) * 4)) &&
-        (!g.b.scale || d.is_device(g.b.scale, (size_t)(g.b.scale_each ? g.n : 1) * 4)) &&
+        are_scales(&d, &g.a, g.m, g.k) && are_scales(&d, &g.b, g.n, g.k) &&
         (!g.bias || d.is_device(g.bias, (size_t)g.m * (size_t)f8_emu_element(g.bias_type)));
     if (!good) {
         f8_emu_note("cublasLtMatmul: an operand is not in device memory");
         return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    if (!f8_emu_scale_padding_ok(g.a.scale, g.a.mode, g.m, g.k) ||
+        !f8_emu_scale_padding_ok(g.b.scale, g.b.mode, g.n, g.k)) {
+        f8_emu_note("cublasLtMatmul: UE8M0 scales out of bounds that are not zero");
+        return CUDA_ERROR_LAUNCH_FAILED;
     }
     return f8_emu_gemm_run(&g) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -454,6 +357,14 @@ static int multiply(const void *data)
 static bool aligned(const void *p, uint64_t bytes)
 {
     return (uintptr_t)p % bytes == 0;
+}
+
+/* Of blocks; a vector needs to be there. */
+static bool scales_aligned(int mode, const void *scale)
+{
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F)
+        return true;
+    return scale && aligned(scale, mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? 4 : 16);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -467,10 +378,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     driver here;
     if (!handle || handle->magic != MAGIC || !find_driver(&here))
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    problem p = {desc, layout_a, layout_b, layout_c, layout_d, here.sm(), 0, 0, 0};
-    cublasStatus_t r = shape(&p);
+    f8_emu_lt_problem p = {desc, layout_a, layout_b, layout_c, layout_d, here.sm(), 0, 0, 0};
+    cublasStatus_t r = f8_emu_lt_shape(&p);
     if (r == CUBLAS_STATUS_SUCCESS)
-        r = check(&p);
+        r = f8_emu_lt_check(&p);
     if (r != CUBLAS_STATUS_SUCCESS)
         return r;
     /* Without an algorithm the library asks its heuristic itself: nothing of ours does so. */
@@ -479,21 +390,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const uint64_t alignment = algo->data[ALGO_ALIGNMENT];
     if (!aligned(a, alignment) || !aligned(b, alignment) || !aligned(c, alignment) ||
         !aligned(d, alignment) || (workspace && !aligned(workspace, 256)))
-        return refuse("a pointer less aligned than the preference said");
+        return f8_emu_lt_refuse("a pointer less aligned than the preference said");
     if (algo->data[ALGO_WORKSPACE] > workspace_bytes ||
         (algo->data[ALGO_WORKSPACE] && !here.is_device(workspace, algo->data[ALGO_WORKSPACE])))
         return CUBLAS_STATUS_INVALID_VALUE;
-    const bool each = desc->mode_a == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if (!scales_aligned(desc->mode_a, desc->scale_a) || !scales_aligned(desc->mode_b, desc->scale_b))
+        return f8_emu_lt_refuse("scales of blocks that begin at no multiple of 16 bytes, or none");
     f8_emu_gemm g = {
         .m = p.m,
         .n = p.n,
         .k = p.k,
         .a = {(void *)(uintptr_t)a, layout_a->type, layout_a->stride, desc->trans_a == CUBLAS_OP_T,
-              desc->scale_a, each},
+              desc->scale_a, desc->mode_a},
         .b = {(void *)(uintptr_t)b, layout_b->type, layout_b->stride, desc->trans_b == CUBLAS_OP_T,
-              desc->scale_b, each},
-        .c = {(void *)(uintptr_t)c, layout_c->type, layout_c->stride, false, NULL, false},
-        .d = {d, layout_d->type, layout_d->stride, false, NULL, false},
+              desc->scale_b, desc->mode_b},
+        .c = {(void *)(uintptr_t)c, layout_c->type, layout_c->stride, false, NULL, 0},
+        .d = {d, layout_d->type, layout_d->stride, false, NULL, 0},
         .bias = desc->epilogue == CUBLASLT_EPILOGUE_BIAS ? desc->bias : NULL,
         .bias_type = desc->bias_type == -1 ? layout_d->type : desc->bias_type,
         .alpha = *(const float *)alpha,

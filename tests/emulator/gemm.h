@@ -1,6 +1,7 @@
 /* What the cuBLASLt stand-in computes with. Column-major, as the library is:
- *     D[m, n] = alpha * scale_a * scale_b * op(A)[m, k] op(B)[k, n] + beta * C[m, n] (+ bias[m])
- * Operands are decoded exactly, sums are f32 in an order that m, n and k alone decide, D is rounded once. */
+ *     D[m, n] = alpha * (scale_a op(A))[m, k] (scale_b op(B))[k, n] + beta * C[m, n] (+ bias[m])
+ * Operands are decoded exactly, sums are f32 in an order that m, n and k alone decide, D is rounded once.
+ * Scales that vary along k multiply the elements, the others the sums. */
 #ifndef F8_EMU_GEMM_H
 #define F8_EMU_GEMM_H
 
@@ -13,8 +14,8 @@ typedef struct f8_emu_matrix {
     int type;       /* CUDA_R_* */
     int64_t stride; /* elements from one column to the next */
     bool transposed; /* stored as its transpose */
-    const float *scale; /* NULL: 1 */
-    bool scale_each;    /* a scale for each row of A, each column of B */
+    const void *scale; /* NULL: 1 */
+    int mode;          /* CUBLASLT_MATMUL_MATRIX_SCALE_*: what `scale` points to, as that lays it out */
 } f8_emu_matrix;
 
 typedef struct f8_emu_gemm {
@@ -26,6 +27,11 @@ typedef struct f8_emu_gemm {
 } f8_emu_gemm;
 
 int f8_emu_element(int type); /* bytes of an element; 0: not a type of ours */
+
+/* Bytes of the scales of an operand that has `outer` rows (of A) or columns (of B) and this k. */
+int64_t f8_emu_scale_bytes(int mode, int64_t outer, int64_t k);
+/* Whether what the layout has beyond these is zero, as it must be where the mode is VEC32_UE8M0. */
+bool f8_emu_scale_padding_ok(const void *scale, int mode, int64_t outer, int64_t k);
 
 /* False when memory runs out. */
 bool f8_emu_gemm_run(const f8_emu_gemm *g);
