@@ -6,7 +6,7 @@
 /* FP8 GEMMs of cuBLASLt are TN only on Ada, Hopper and consumer Blackwell; its documentation (13.0,
  * "cublasLtMatmul", FP8 rules) lifts that for compute capability 10.0. Scales of rows and of
  * 128-element blocks are Hopper's alone there, E8M0 scales Blackwell's. */
-#define CUDA(text, number, tn, hopper, blackwell)                                                  \
+#define CUDA(text, number, tn, hopper, blackwell, ...)                                             \
     {.name = text,                                                                                 \
      .kind = F8_TARGET_CUDA,                                                                       \
      .sm = number,                                                                                 \
@@ -19,6 +19,7 @@
      .fp8_multiple = 16,                                                                           \
      .row_bytes = 16,                                                                              \
      .near_columns = 8192,                                                                         \
+     .rates = __VA_ARGS__,                                                                         \
      .head_bytes = (int64_t)512 << 20}
 #define HOST(text, which)                                                                          \
     {.name = text,                                                                                 \
@@ -32,15 +33,19 @@
      .fp8_multiple = 1,                                                                            \
      .row_bytes = 1,                                                                               \
      .near_columns = INT64_MAX,                                                                    \
+     .rates = {0.4, 0.4, 0.4, 0.4, 0.4, 0.02},                                                     \
      .head_bytes = (int64_t)128 << 20}
 
+/* Rates are dense peaks of data sheets (L40S, H100 SXM, B200, RTX 5090), nothing measured here; 0 where there is
+ * no such GEMM. Blocks on Hopper: DeepGEMM's 1550 TFLOP/s at 4096 x 7168 x 16384. On a host FP8 is emulated: a
+ * GEMM takes as long in any format, so what is left to weigh is memory. */
 static const f8_target targets[] = {
     HOST("cpu", F8_TARGET_CPU),
     HOST("reference", F8_TARGET_REFERENCE),
-    CUDA("sm_89", 89, true, false, false),
-    CUDA("sm_90a", 90, true, true, false),
-    CUDA("sm_100a", 100, false, false, true),
-    CUDA("sm_120a", 120, true, false, true),
+    CUDA("sm_89", 89, true, false, false, {362, 733, 0, 0, 0, 0.864}),
+    CUDA("sm_90a", 90, true, true, false, {989, 1979, 1979, 1550, 0, 3.35}),
+    CUDA("sm_100a", 100, false, false, true, {2250, 4500, 0, 0, 4500, 8}),
+    CUDA("sm_120a", 120, true, false, true, {209, 419, 0, 0, 419, 1.79}),
 };
 
 enum { N_TARGETS = sizeof targets / sizeof *targets };

@@ -15,6 +15,12 @@ typedef enum f8_target_kind {
     F8_TARGET_CUDA
 } f8_target_kind;
 
+/* What `auto` weighs recipes with: 10^12 operations a second of GEMMs, by what their operands are, and
+ * 10^12 bytes a second of memory. */
+typedef struct f8_rates {
+    double bf16, fp8, fp8_rows, fp8_blocks, fp8_mx, memory;
+} f8_rates;
+
 typedef struct f8_target {
     const char *name; /* "cpu", "reference", "sm_90a" */
     f8_target_kind kind;
@@ -31,6 +37,7 @@ typedef struct f8_target {
     int32_t fp8_multiple;     /* m, n and k of an FP8 GEMM are multiples of this */
     int32_t row_bytes;        /* rows of arena matrices that GEMMs read begin at multiples of this */
     int64_t near_columns;     /* row kernels may keep values near for rows of at most this many columns */
+    f8_rates rates;
     int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
 } f8_target;
 
