@@ -5,6 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    N_STEP_F32 = 48,
+    N_STEP_BF16 = 64,
+    PACK_COST = 24,          /* packing an element costs what multiplying it so often does */
+    SHARED_BUDGET = 2 << 20, /* bytes of shared operand, if more than one chunk: about an L2 */
+    MIN_CHUNK = 32,          /* k that AMX multiplies at once */
+};
+
 /* ---- the algorithm table ----
  * AUTO takes the first row whose `automatic` holds. Without AMX oneDNN's f32 is about twice as fast
  * as its bf16, so bf16 is then only on request. */
@@ -20,10 +28,17 @@ static bool exact_in_bf16(f8_dtype dtype, bool round)
     return dtype != F8_F32 || round;
 }
 
+/* The chunk of k that onednn-bf16 takes at a time because of its scales; 0: any. */
+static int64_t chunk_after_sums(const f8_gemm_desc *desc)
+{
+    return desc->scale == F8_E8M0 ? 0 : f8_gemm_scales_chunk(desc, F8_GEMM_K_BLOCK);
+}
+
 static bool bf16_possible(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
 {
+    int64_t chunk = chunk_after_sums(desc);
     return f8_onednn_has_bf16(lib->dnn) && exact_in_bf16(desc->a, desc->round_a) &&
-           exact_in_bf16(desc->b, desc->round_b);
+           exact_in_bf16(desc->b, desc->round_b) && (!chunk || chunk >= MIN_CHUNK);
 }
 
 static bool bf16_automatic(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
@@ -74,9 +89,11 @@ static f8_status resolve_algorithm(const f8_gemm_lib *lib, f8_gemm_desc *desc, f
             if (algorithms[i].possible(lib, desc))
                 return F8_OK;
             return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                           "GEMM algorithm %s can't do %s x %s on this CPU (%s)",
+                           "GEMM algorithm %s can't do %s x %s%s on this CPU (%s)",
                            f8_gemm_algorithm_name(desc->algorithm), f8_dtype_name(desc->a),
-                           f8_dtype_name(desc->b), lib->description);
+                           f8_dtype_name(desc->b),
+                           chunk_after_sums(desc) ? " with such blocks of scales" : "",
+                           lib->description);
         }
     return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no GEMM algorithm has the number %u",
                    desc->algorithm);
@@ -167,18 +184,11 @@ static f8_status check_desc(const f8_gemm_desc *d, int n_threads, f8_diag *diag)
                          d->lda, diag));
     F8_TRY(check_operand('B', d->b, d->round_b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n,
                          d->ldb, diag));
-    return check_operand('C', F8_F32, false, d->m, d->n, d->ldc, diag);
+    F8_TRY(check_operand('C', F8_F32, false, d->m, d->n, d->ldc, diag));
+    return f8_gemm_scales_check(d, diag);
 }
 
 /* ---- blocking ---- */
-
-enum {
-    M_BLOCK = 128,
-    N_BLOCK = 192,           /* whole steps of sgemm's kernel (48) and of bf16's blocks (64) */
-    K_BLOCK = 1024,          /* with N_BLOCK f32 columns: a panel of 768 KiB */
-    PACK_COST = 24,          /* packing an element costs what multiplying it so often does */
-    SHARED_BUDGET = 2 << 20, /* bytes of shared operand, if more than one chunk: about an L2 */
-};
 
 /* As even as blocks that are a multiple of `multiple` and at most `most` can be. */
 static f8_gemm_axis cut(int64_t size, int64_t most, int64_t multiple)
@@ -210,8 +220,8 @@ static bool usable_in_place(const f8_gemm *g)
 {
     f8_gemm_source wanted = g->bf16 ? F8_SRC_BF16 : F8_SRC_F32;
     int64_t k = g->desc.k;
-    return g->source_a == wanted && !g->desc.trans_a && g->k.count == 1 && g->desc.lda == k &&
-           f8_gemm_padded_k(g, k) == k;
+    return g->source_a == wanted && !g->pack_scales_a && !g->desc.trans_a && g->k.count == 1 &&
+           g->desc.lda == k && f8_gemm_padded_k(g, k) == k;
 }
 
 /* How many tasks share a panel's work, each packing the panel for itself: the least estimated time
@@ -234,16 +244,29 @@ static int64_t choose_groups(const f8_gemm *g)
     return best;
 }
 
+/* Where each operand's scales are multiplied in: see gemm_scales.h. */
+static void choose_scaling(f8_gemm *g)
+{
+    const f8_gemm_desc *d = &g->desc;
+    bool exact = !g->bf16 || d->scale == F8_E8M0;
+    g->pack_scales_a = exact && f8_gemm_scales_along_k(d, true);
+    g->pack_scales_b = exact && f8_gemm_scales_along_k(d, false);
+    g->scaled = d->has_alpha && !(g->pack_scales_a && g->pack_scales_b);
+}
+
 static void choose_blocks(f8_gemm *g)
 {
     const f8_gemm_desc *d = &g->desc;
     g->bf16 = d->algorithm == F8_GEMM_ONEDNN_BF16;
-    g->through_t = g->bf16 || (d->has_alpha && d->accumulate);
+    choose_scaling(g);
+    g->through_t = g->bf16 || (g->scaled && d->accumulate);
     g->source_a = source_of(d->a, d->round_a);
     g->source_b = source_of(d->b, d->round_b);
-    g->m = cut(d->m, M_BLOCK, 16);
-    g->n = cut(d->n, N_BLOCK, g->bf16 ? 64 : 48);
-    g->k = cut(d->k, K_BLOCK, 32);
+    g->m = cut(d->m, F8_GEMM_M_BLOCK, 16);
+    g->n = cut(d->n, F8_GEMM_N_BLOCK, g->bf16 ? N_STEP_BF16 : N_STEP_F32);
+    int64_t chunk = g->bf16 ? chunk_after_sums(d) : 0;
+    g->k = chunk ? (f8_gemm_axis){d->k, chunk, (d->k + chunk - 1) / chunk}
+                 : cut(d->k, F8_GEMM_K_BLOCK, 32);
     g->share_a = d->m <= d->n;
     g->in_place_a = usable_in_place(g);
 
@@ -262,9 +285,12 @@ static void choose_workspace(f8_gemm *g)
     size_t chunk = element * k * (g->share_a ? (size_t)g->m.size : n * (size_t)g->n.count);
     size_t fit = SHARED_BUDGET / chunk;
     g->round = fit < 1 ? 1 : fit < (size_t)g->k.count ? (int64_t)fit : g->k.count;
+    g->depth = F8_GEMM_K_BLOCK / g->k.block;
+    g->depth = g->depth < 1 ? 1 : g->depth < g->round ? g->depth : g->round;
     bool shared = !(g->share_a && g->in_place_a), panel = g->share_a || !g->in_place_a;
     g->shared_bytes = shared ? align64(chunk * (size_t)g->round) : 0;
-    g->panel_bytes = panel ? align64(element * k * (g->share_a ? n : (size_t)g->m.block)) : 0;
+    g->chunk_bytes = panel ? align64(element * k * (g->share_a ? n : (size_t)g->m.block)) : 0;
+    g->panel_bytes = g->chunk_bytes * (size_t)g->depth;
     g->t_bytes = g->through_t ? align64(sizeof(float) * (size_t)g->m.block * n) : 0;
     size_t scratch = 0;
     for (int i = 0; i < 8; i++) {
@@ -310,6 +336,8 @@ static bool desc_equal(const f8_gemm_desc *x, const f8_gemm_desc *y)
            x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->trans_a == y->trans_a &&
            x->trans_b == y->trans_b && x->round_a == y->round_a && x->round_b == y->round_b &&
            x->accumulate == y->accumulate && x->has_alpha == y->has_alpha &&
+           f8_granularity_equal(x->scale_a, y->scale_a) &&
+           f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale &&
            x->algorithm == y->algorithm;
 }
 

@@ -1,16 +1,24 @@
 /* Matrix multiplication on the CPU, through oneDNN (loaded at run time, never linked).
  *
- *     C[m, n] = alpha * op(A)[m, k] x op(B)[k, n]   (+ C when accumulate)
+ *     C[m, n] = op(A)[m, k] x op(B)[k, n]   (+ C when accumulate)
  *
  * C is f32. A and B are f32, bf16, f8e4m3 or f8e5m2; narrow operands are decoded exactly, and an
  * f32 operand with `round` set is rounded to bf16 (to nearest, ties to even) element by element on
  * the way in. All are row-major with a row stride. op(X) is X, or its transpose when trans is set:
  * with trans_a the array holds [k, m], with trans_b [n, k].
  *
- * alpha is *a_scale * *b_scale (one f32 product). It multiplies the finished f32 sum over k, with
- * one rounding; when accumulating, or in bf16, the sum of each chunk of k (a thousand or so), which
- * is then added to C. Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles
- * and k into chunks by shape, each a single-threaded oneDNN call, so thread count and timing never
+ * With scales, element by element: C = sum over k of (a_scale op(A))[m, k] (b_scale op(B))[k, n].
+ *   - Scales that are the same all along k: an f32 product of A's and B's, one for each element of
+ *     C, multiplies the finished f32 sum over k, with one rounding; when accumulating, or in bf16,
+ *     the sum of each chunk of k (a thousand or so), which is then added to C.
+ *   - f32 blocks along k, in onednn-bf16: the same, in chunks that no end of a block cuts.
+ *   - Other blocks along k multiply the operand's elements on the way in: E8M0 in onednn-bf16
+ *     exactly (short of subnormals), any in onednn-f32 with one f32 rounding.
+ * Nothing is skipped: a NaN or Inf, in an operand or a scale, leaves no element of C finite that it
+ * is a factor of, be the others zero.
+ *
+ * Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles and k into chunks
+ * by shape and granularity, each a single-threaded oneDNN call, so thread count and timing never
  * show. Where the algorithm is onednn-bf16, a subnormal factor counts as zero: AMX multiplies so.
  *
  * Operands are packed through the workspace; a run allocates nothing itself, oneDNN does inside
@@ -44,9 +52,11 @@ typedef struct f8_gemm_desc {
     bool trans_a, trans_b;
     bool round_a, round_b; /* f32 operands only */
     bool accumulate;       /* add to C instead of overwriting it */
-    bool has_alpha;        /* f8_gemm_run is given at least one scale */
-    /* With has_alpha: what each scale covers of the array as stored (blocks along k only), and what they
-     * are, F8_F32 or F8_E8M0. The arrays of scales are contiguous, row-major, as ir/granularity.h has them. */
+    bool has_alpha;        /* f8_gemm_run is given scales of at least one operand */
+    /* With has_alpha: what each scale covers of the array as stored, and what they are, F8_F32 or
+     * F8_E8M0. One for the tensor, one for each row or block of rows of the result (A; columns: B),
+     * or blocks along k of any size but 1. The arrays of scales are contiguous, row-major, as
+     * ir/granularity.h has them. */
     f8_granularity scale_a, scale_b;
     f8_dtype scale;
     f8_scale_layout scale_layout; /* of both: on CUDA what cuBLASLt reads; the CPU takes the grid */
@@ -83,11 +93,11 @@ void f8_gemm_release(f8_gemm *gemm); /* may be NULL */
 size_t f8_gemm_workspace(const f8_gemm *gemm); /* bytes, 64-byte aligned */
 
 /* Multiply. a, b, c are as desc says, aligned to their element; c overlaps neither operand. a_scale
- * and b_scale point to one f32 each or are NULL (taken as 1); both NULL when has_alpha is not set.
- * workspace: f8_gemm_workspace bytes at 64-byte alignment that nobody else uses meanwhile. pool may
- * be NULL. One run of a gemm at a time. F8_ERR_INPUT when the pool has too many threads,
+ * and b_scale are arrays of scales as desc says or NULL (taken as 1); both NULL when has_alpha is
+ * not set. workspace: f8_gemm_workspace bytes at 64-byte alignment that nobody else uses meanwhile.
+ * pool may be NULL. One run of a gemm at a time. F8_ERR_INPUT when the pool has too many threads,
  * F8_ERR_LIBRARY when oneDNN fails. */
 f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
-                      const float *a_scale, const float *b_scale, void *workspace);
+                      const void *a_scale, const void *b_scale, void *workspace);
 
 #endif

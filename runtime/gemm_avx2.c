@@ -94,33 +94,35 @@ static inline float one_e5m2(const void *src, int64_t i)
 F8_GEMM_SOURCES(X)
 #undef X
 
-AVX2 static void store(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
-                       int64_t rows, int64_t cols)
+AVX2 static inline __m256 scaled(const float *t, const float *col, float row)
 {
-    __m256 scale = _mm256_set1_ps(alpha);
+    __m256 alpha = _mm256_mul_ps(_mm256_set1_ps(row), _mm256_loadu_ps(col));
+    return _mm256_mul_ps(alpha, _mm256_loadu_ps(t));
+}
+
+AVX2 static void store(float *c, int64_t ldc, const float *t, int64_t ldt, const float *row,
+                       const float *col, int64_t rows, int64_t cols)
+{
     for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt) {
         int64_t i = 0;
         for (; i + 8 <= cols; i += 8)
-            _mm256_storeu_ps(c + i, _mm256_mul_ps(scale, _mm256_loadu_ps(t + i)));
+            _mm256_storeu_ps(c + i, scaled(t + i, col + i, row[r]));
         for (; i < cols; i++)
-            c[i] = alpha * t[i];
+            c[i] = row[r] * col[i] * t[i];
     }
 }
 
-AVX2 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,
-                     int64_t cols)
+AVX2 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, const float *row,
+                     const float *col, int64_t rows, int64_t cols)
 {
-    __m256 scale = _mm256_set1_ps(alpha);
     for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt) {
         int64_t i = 0;
         for (; i + 8 <= cols; i += 8) {
-            __m256 scaled = _mm256_mul_ps(scale, _mm256_loadu_ps(t + i));
-            _mm256_storeu_ps(c + i, _mm256_add_ps(_mm256_loadu_ps(c + i), scaled));
+            __m256 sum = _mm256_add_ps(_mm256_loadu_ps(c + i), scaled(t + i, col + i, row[r]));
+            _mm256_storeu_ps(c + i, sum);
         }
-        for (; i < cols; i++) {
-            float scaled = alpha * t[i];
-            c[i] = c[i] + scaled;
-        }
+        for (; i < cols; i++)
+            c[i] = c[i] + row[r] * col[i] * t[i];
     }
 }
 

@@ -77,27 +77,36 @@ AVX512 static inline __m512 load_e5m2(const void *src, int64_t i, __mmask16 m)
 F8_GEMM_SOURCES(X)
 #undef X
 
-AVX512 static void store(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
-                         int64_t rows, int64_t cols)
+AVX512 static inline __m512 scaled(const float *t, const float *col, __m512 row, __mmask16 m)
 {
-    __m512 scale = _mm512_set1_ps(alpha);
-    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt)
-        for (int64_t i = 0; i < cols; i += 16) {
-            __mmask16 m = first(cols - i);
-            _mm512_mask_storeu_ps(c + i, m, _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i)));
-        }
+    __m512 alpha = _mm512_mul_ps(row, _mm512_maskz_loadu_ps(m, col));
+    return _mm512_mul_ps(alpha, _mm512_maskz_loadu_ps(m, t));
 }
 
-AVX512 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha,
-                       int64_t rows, int64_t cols)
+AVX512 static void store(float *c, int64_t ldc, const float *t, int64_t ldt, const float *row,
+                         const float *col, int64_t rows, int64_t cols)
 {
-    __m512 scale = _mm512_set1_ps(alpha);
-    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt)
+    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt) {
+        __m512 factor = _mm512_set1_ps(row[r]);
         for (int64_t i = 0; i < cols; i += 16) {
             __mmask16 m = first(cols - i);
-            __m512 scaled = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(m, t + i));
-            _mm512_mask_storeu_ps(c + i, m, _mm512_add_ps(_mm512_maskz_loadu_ps(m, c + i), scaled));
+            _mm512_mask_storeu_ps(c + i, m, scaled(t + i, col + i, factor, m));
         }
+    }
+}
+
+AVX512 static void add(float *c, int64_t ldc, const float *t, int64_t ldt, const float *row,
+                       const float *col, int64_t rows, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++, c += ldc, t += ldt) {
+        __m512 factor = _mm512_set1_ps(row[r]);
+        for (int64_t i = 0; i < cols; i += 16) {
+            __mmask16 m = first(cols - i);
+            __m512 sum =
+                _mm512_add_ps(_mm512_maskz_loadu_ps(m, c + i), scaled(t + i, col + i, factor, m));
+            _mm512_mask_storeu_ps(c + i, m, sum);
+        }
+    }
 }
 
 /* ---- 16 x 16 transpose in registers ----

@@ -5,6 +5,10 @@
  * of that depends on the shape alone. f32 tiles are computed in place in C; what has to be scaled
  * before it is added, and all bf16 tiles, go by way of a dense T.
  *
+ * Chunks are short where scales come in blocks along k and are multiplied in after each chunk's
+ * sums: a panel then holds `depth` chunks, and a tile runs all of them before the next one does, so
+ * that C stays in a cache.
+ *
  * The operand on C's shorter side is *shared*: packed once into the workspace, `round` chunks of k
  * at a time, before the tiles of those chunks run. The other is the *panel*: each task packs one
  * block of it into its thread's scratch (sized for L2) and multiplies it with a group of the shared
@@ -14,7 +18,14 @@
 
 #include "runtime/gemm.h"
 #include "runtime/gemm_onednn.h"
-#include "runtime/gemm_simd.h"
+#include "runtime/gemm_scales.h"
+
+/* The most a block of C or a chunk of k has. */
+enum {
+    F8_GEMM_M_BLOCK = 128,
+    F8_GEMM_N_BLOCK = 192,  /* whole steps of sgemm's kernel (48) and of bf16's blocks (64) */
+    F8_GEMM_K_BLOCK = 1024, /* with N_BLOCK f32 columns: a panel of 768 KiB */
+};
 
 /* An axis cut into `count` blocks of `block`, the last one maybe shorter. */
 typedef struct f8_gemm_axis {
@@ -53,17 +64,21 @@ struct f8_gemm {
     int n_threads;
 
     bool bf16;      /* panels hold bf16, else f32 */
+    bool pack_scales_a, pack_scales_b; /* multiplied in while packing, else after the sums */
+    bool scaled;                       /* some are multiplied in after the sums */
     bool through_t; /* tiles are computed in T, else in C */
     f8_gemm_source source_a, source_b;
     f8_gemm_axis m, n, k;
     int64_t round;   /* chunks of k packed at a time */
+    int64_t depth;   /* those in a panel */
     bool share_a;    /* A is the shared operand, B the panel; else the other way round */
     bool in_place_a; /* A needs no packing */
     int64_t groups;  /* the shared operand's blocks are dealt to this many tasks per panel */
     f8_onednn_tile *tile[2][2][2]; /* bf16: [m tail][n tail][k tail]; NULL where there is none */
 
-    /* Workspace: shared operand, then per thread {panel, T, oneDNN's scratchpad}; all bytes. */
-    size_t shared_bytes, panel_bytes, t_bytes, thread_bytes;
+    /* Workspace: shared operand, then per thread {panel, T, oneDNN's scratchpad}; all bytes. A
+     * panel's chunks lie chunk_bytes apart. */
+    size_t shared_bytes, chunk_bytes, panel_bytes, t_bytes, thread_bytes;
 };
 
 /* Sizes of blocks as they lie in memory: bf16 panels are padded with zeros. */

@@ -2,7 +2,7 @@
  *
  * A transposed operand is decoded a strip at a time into a buffer that stays in L1 and transposed
  * from there in registers, so each stored element is read once, in order. */
-#include "runtime/gemm_simd.h"
+#include "runtime/gemm_scales.h"
 
 #include <string.h>
 #if defined(__x86_64__)
@@ -37,16 +37,33 @@ static int64_t at_most(int64_t n, int64_t most)
     return n < most ? n : most;
 }
 
+/* dst[r][c] = X[row + r][col + c], as stored, scaled */
+static void decode(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
+                   int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
+{
+    if (!x->scales) {
+        simd->decode[x->source](dst, ld_dst, element(x, row, col), x->ld, rows, cols);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r += F8_SCALE_ROWS) /* a block at a time, scaled while in L1 */
+        for (int64_t c = 0; c < cols; c += F8_SCALE_COLS) {
+            int64_t nr = at_most(rows - r, F8_SCALE_ROWS), nc = at_most(cols - c, F8_SCALE_COLS);
+            float *to = dst + r * ld_dst + c;
+            simd->decode[x->source](to, ld_dst, element(x, row + r, col + c), x->ld, nr, nc);
+            f8_gemm_scales_apply(simd, x->scales, row + r, col + c, nr, nc, to, ld_dst);
+        }
+}
+
 /* dst[r][c] = X[col + c][row + r] for r < rows <= STRIP, c < cols <= F8_TRANSPOSE_ROWS */
 static void pack_strip(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
                        int64_t rows, int64_t cols, float *dst, int64_t ld_dst)
 {
-    if (x->source == F8_SRC_F32) {
+    if (x->source == F8_SRC_F32 && !x->scales) {
         simd->transpose(dst, ld_dst, element(x, col, row), x->ld, cols, rows);
         return;
     }
     _Alignas(64) float strip[F8_TRANSPOSE_ROWS * STRIP_LD];
-    simd->decode[x->source](strip, STRIP_LD, element(x, col, row), x->ld, cols, rows);
+    decode(simd, x, col, row, cols, rows, strip, STRIP_LD);
     simd->transpose(dst, ld_dst, strip, STRIP_LD, cols, rows);
 }
 
@@ -66,7 +83,7 @@ void f8_gemm_pack(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t ro
     if (x->trans)
         pack_transposed(simd, x, row, col, rows, cols, dst, ld_dst);
     else
-        simd->decode[x->source](dst, ld_dst, element(x, row, col), x->ld, rows, cols);
+        decode(simd, x, row, col, rows, cols, dst, ld_dst);
 }
 
 /* ---- bf16 panels: the upper halves of exact f32 values ---- */

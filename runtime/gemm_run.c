@@ -1,9 +1,9 @@
 /* Running a prepared GEMM: see gemm_internal.h for the plan this follows.
  *
  * For each round of k chunks: pack the shared operand (tasks over its blocks), then the tiles
- * (tasks over panel x group). A task packs its panel for one chunk, multiplies it with the blocks
- * of its group, and goes on to the next chunk, so C's elements are added up in the order of k
- * whoever runs the task. */
+ * (tasks over panel x group). A task packs its panel for one chunk (or `depth` chunks), multiplies
+ * it with the blocks of its group, and goes on to the next, so C's elements are added up in the
+ * order of k whoever runs the task. */
 #include "runtime/gemm_internal.h"
 
 #include <stdatomic.h>
@@ -18,7 +18,7 @@ typedef struct run_state {
     const f8_gemm *g;
     f8_gemm_operand a, b;
     float *c;
-    float alpha;
+    f8_gemm_scales scales_a, scales_b;
     char *shared, *threads; /* in the workspace */
     int64_t first, count;   /* this round's chunks of k */
     _Atomic int status;     /* the first failure of any thread */
@@ -82,6 +82,11 @@ static int64_t pack_columns(const f8_gemm *g)
     return g->bf16 ? g->k.block : PACK_COLS;
 }
 
+static int64_t at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
@@ -127,6 +132,22 @@ typedef struct tile_place {
     char *scratch; /* oneDNN's */
 } tile_place;
 
+/* What the sums of a tile's chunk are multiplied by: row[r] * col[i]. */
+typedef struct tile_factors {
+    float row[F8_GEMM_M_BLOCK], col[F8_GEMM_N_BLOCK];
+} tile_factors;
+
+static void find_factors(const run_state *s, int64_t m, int64_t n, int64_t k, tile_factors *f)
+{
+    static const f8_gemm_scales none = {0};
+    const f8_gemm *g = s->g;
+    int64_t at = f8_axis_start(&g->k, k);
+    f8_gemm_scales_factors(g->pack_scales_a ? &none : &s->scales_a, !g->desc.trans_a,
+                           f8_axis_start(&g->m, m), f8_axis_length(&g->m, m), at, f->row);
+    f8_gemm_scales_factors(g->pack_scales_b ? &none : &s->scales_b, g->desc.trans_b,
+                           f8_axis_start(&g->n, n), f8_axis_length(&g->n, n), at, f->col);
+}
+
 static tile_place place_tile(const run_state *s, int thread, int64_t m, int64_t n, int64_t k)
 {
     const f8_gemm *g = s->g;
@@ -151,6 +172,7 @@ static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_
     const f8_gemm *g = s->g;
     const f8_gemm_simd *simd = g->lib->simd;
     tile_place p = place_tile(s, thread, m, n, k);
+    tile_factors f;
     f8_onednn_tile *tile =
         g->tile[f8_axis_tail(&g->m, m)][f8_axis_tail(&g->n, n)][f8_axis_tail(&g->k, k)];
     if (g->bf16)
@@ -159,10 +181,11 @@ static f8_status run_through_t(const run_state *s, int thread, int64_t m, int64_
         F8_TRY(f8_onednn_sgemm(g->lib->dnn, p.rows, p.cols, p.length,
                                (const float *)(const void *)a, p.length,
                                (const float *)(const void *)b, p.cols, false, p.t, p.ldt));
+    find_factors(s, m, n, k, &f);
     if (g->desc.accumulate || k > 0)
-        simd->add(p.c, p.ldc, p.t, p.ldt, s->alpha, p.rows, p.cols);
+        simd->add(p.c, p.ldc, p.t, p.ldt, f.row, f.col, p.rows, p.cols);
     else
-        simd->store(p.c, p.ldc, p.t, p.ldt, s->alpha, p.rows, p.cols);
+        simd->store(p.c, p.ldc, p.t, p.ldt, f.row, f.col, p.rows, p.cols);
     return F8_OK;
 }
 
@@ -175,8 +198,11 @@ static f8_status run_in_c(const run_state *s, int thread, int64_t m, int64_t n, 
     F8_TRY(f8_onednn_sgemm(g->lib->dnn, p.rows, p.cols, p.length, (const float *)(const void *)a,
                            p.length, (const float *)(const void *)b, p.cols,
                            g->desc.accumulate || k > 0, p.c, p.ldc));
-    if (g->desc.has_alpha && k == g->k.count - 1)
-        g->lib->simd->store(p.c, p.ldc, p.c, p.ldc, s->alpha, p.rows, p.cols);
+    if (g->scaled && k == g->k.count - 1) {
+        tile_factors f;
+        find_factors(s, m, n, k, &f);
+        g->lib->simd->store(p.c, p.ldc, p.c, p.ldc, f.row, f.col, p.rows, p.cols);
+    }
     return F8_OK;
 }
 
@@ -191,13 +217,17 @@ static f8_status run_panel_b(const run_state *s, int thread, int64_t n, int64_t 
 {
     const f8_gemm *g = s->g;
     char *panel = s->threads + (size_t)thread * g->thread_bytes;
-    for (int64_t k = s->first; k < s->first + s->count; k++) {
-        pack_b(s, k, n, panel);
-        for (int64_t m = begin; m < end; m++) {
-            const char *a =
-                g->in_place_a ? in_place_a(s, m) : shared_a(s, f8_axis_start(&g->m, m), k);
-            F8_TRY(run_tile(s, thread, m, n, k, a, panel));
-        }
+    for (int64_t first = s->first, next; first < s->first + s->count; first = next) {
+        next = at_most(first + g->depth, s->first + s->count);
+        for (int64_t k = first; k < next; k++)
+            pack_b(s, k, n, panel + (size_t)(k - first) * g->chunk_bytes);
+        for (int64_t m = begin; m < end; m++)
+            for (int64_t k = first; k < next; k++) {
+                const char *a =
+                    g->in_place_a ? in_place_a(s, m) : shared_a(s, f8_axis_start(&g->m, m), k);
+                F8_TRY(
+                    run_tile(s, thread, m, n, k, a, panel + (size_t)(k - first) * g->chunk_bytes));
+            }
     }
     return F8_OK;
 }
@@ -208,13 +238,19 @@ static f8_status run_panel_a(const run_state *s, int thread, int64_t m, int64_t 
     const f8_gemm *g = s->g;
     char *panel = s->threads + (size_t)thread * g->thread_bytes;
     int64_t row = f8_axis_start(&g->m, m), rows = f8_axis_length(&g->m, m);
-    for (int64_t k = s->first; k < s->first + s->count; k++) {
-        const char *a = g->in_place_a ? in_place_a(s, m) : panel;
-        int64_t length = f8_axis_length(&g->k, k);
-        if (!g->in_place_a)
-            pack_a(s, row, rows, f8_axis_start(&g->k, k), length, length, panel);
+    for (int64_t first = s->first, next; first < s->first + s->count; first = next) {
+        next = at_most(first + g->depth, s->first + s->count);
+        for (int64_t k = first; k < next && !g->in_place_a; k++) {
+            int64_t length = f8_axis_length(&g->k, k);
+            pack_a(s, row, rows, f8_axis_start(&g->k, k), length, length,
+                   panel + (size_t)(k - first) * g->chunk_bytes);
+        }
         for (int64_t n = begin; n < end; n++)
-            F8_TRY(run_tile(s, thread, m, n, k, a, shared_b(s, n, k)));
+            for (int64_t k = first; k < next; k++) {
+                const char *a =
+                    g->in_place_a ? in_place_a(s, m) : panel + (size_t)(k - first) * g->chunk_bytes;
+                F8_TRY(run_tile(s, thread, m, n, k, a, shared_b(s, n, k)));
+            }
     }
     return F8_OK;
 }
@@ -241,8 +277,7 @@ static void run_rounds(run_state *s, f8_pool *pool)
     const f8_gemm *g = s->g;
     int64_t panels = g->share_a ? g->n.count : g->m.count;
     for (s->first = 0; s->first < g->k.count; s->first += g->round) {
-        int64_t left = g->k.count - s->first;
-        s->count = left < g->round ? left : g->round;
+        s->count = at_most(g->k.count - s->first, g->round);
         if (!g->share_a)
             f8_pool_run(pool, pack_shared_b, s, s->count * g->n.count);
         else if (!g->in_place_a)
@@ -254,20 +289,23 @@ static void run_rounds(run_state *s, f8_pool *pool)
 }
 
 f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
-                      const float *a_scale, const float *b_scale, void *workspace)
+                      const void *a_scale, const void *b_scale, void *workspace)
 {
     const f8_gemm_desc *d = &gemm->desc;
     if (f8_pool_threads(pool) > gemm->n_threads || (!d->has_alpha && (a_scale || b_scale)))
         return F8_ERR_INPUT;
     run_state s = {
         .g = gemm,
-        .a = {a, d->lda, gemm->source_a, d->trans_a},
-        .b = {b, d->ldb, gemm->source_b, d->trans_b},
+        .a = {a, d->lda, gemm->source_a, d->trans_a, NULL},
+        .b = {b, d->ldb, gemm->source_b, d->trans_b, NULL},
         .c = c,
-        .alpha = (a_scale ? *a_scale : 1.0f) * (b_scale ? *b_scale : 1.0f),
+        .scales_a = f8_gemm_scales_of(d, true, a_scale),
+        .scales_b = f8_gemm_scales_of(d, false, b_scale),
         .shared = workspace,
         .threads = (char *)workspace + gemm->shared_bytes,
     };
+    s.a.scales = gemm->pack_scales_a && a_scale ? &s.scales_a : NULL;
+    s.b.scales = gemm->pack_scales_b && b_scale ? &s.scales_b : NULL;
     if ((double)d->m * (double)d->n * (double)d->k < SERIAL_WORK)
         pool = NULL;
     run_rounds(&s, pool);

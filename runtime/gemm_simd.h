@@ -34,11 +34,12 @@ typedef struct f8_gemm_simd {
     /* dst[c][r] = src[r][c] for r < rows <= F8_TRANSPOSE_ROWS, c < cols. */
     void (*transpose)(float *dst, int64_t ld_dst, const float *src, int64_t ld_src, int64_t rows,
                       int64_t cols);
-    /* c[r][i] = alpha * t[r][i] (t may be c), or c[r][i] + alpha * t[r][i], in two roundings. */
-    void (*store)(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,
-                  int64_t cols);
-    void (*add)(float *c, int64_t ldc, const float *t, int64_t ldt, float alpha, int64_t rows,
-                int64_t cols);
+    /* c[r][i] = (row[r] * col[i]) * t[r][i] (t may be c), or c[r][i] + that; every operation
+     * rounds. */
+    void (*store)(float *c, int64_t ldc, const float *t, int64_t ldt, const float *row,
+                  const float *col, int64_t rows, int64_t cols);
+    void (*add)(float *c, int64_t ldc, const float *t, int64_t ldt, const float *row,
+                const float *col, int64_t rows, int64_t cols);
 } f8_gemm_simd;
 
 /* The best table for this CPU; NULL when it lacks what the least needs, with the missing features'
@@ -55,11 +56,13 @@ typedef struct f8_gemm_operand {
     int64_t ld; /* row stride of the array as stored, elements */
     f8_gemm_source source;
     bool trans; /* op(X)[r][c] is X[c][r] */
+    const struct f8_gemm_scales *scales; /* multiplied in while packing; NULL: none */
 } f8_gemm_operand;
 
 int f8_gemm_source_bytes(f8_gemm_source s);
 
-/* dst[r][c] = op(X)[row + r][col + c] for r < rows, c < cols, as f32 with row stride ld_dst. */
+/* dst[r][c] = op(X)[row + r][col + c] for r < rows, c < cols, as f32 with row stride ld_dst, times
+ * its scale if X has scales: one rounding. */
 void f8_gemm_pack(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
                   int64_t rows, int64_t cols, float *dst, int64_t ld_dst);
 /* The same block, exact in bf16, as bf16 values with row stride ld_dst; columns from cols to ld_dst

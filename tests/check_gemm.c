@@ -4,213 +4,49 @@
 #include "runtime/gemm.h"
 #include "runtime/gemm_simd.h"
 
+#include "tests/shared/gemm_problem.h"
+#include "tests/shared/random.h"
+
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ck_assert writes to a file each time: too slow for every element. */
-#define require(condition, ...)        \
-    do {                               \
-        if (!(condition))              \
-            ck_abort_msg(__VA_ARGS__); \
-    } while (0)
-
-static f8_gemm_lib *lib;
-static f8_pool *pools[4]; /* [threads]; [0] stays NULL */
+static gemm_setup g;
+static uint32_t seed = 1;
 
 static void setup(void)
 {
-    f8_diag diag = {0};
-    ck_assert_msg(f8_gemm_lib_create(NULL, &lib, &diag) == F8_OK, "%s", diag.text);
-    for (int n = 1; n <= 3; n++) {
-        f8_pool_options options = {.n_threads = n};
-        ck_assert_msg(f8_pool_create(&options, &pools[n], &diag) == F8_OK, "%s", diag.text);
-    }
+    gemm_setup_make(&g);
 }
 
 static void teardown(void)
 {
-    for (int n = 1; n <= 3; n++)
-        f8_pool_destroy(pools[n]);
-    f8_gemm_lib_destroy(lib);
+    gemm_setup_end(&g);
 }
 
-/* ---- a problem with data ---- */
-
-static uint32_t random_state = 1;
-
-static uint32_t random_bits(void)
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return random_state >> 8;
-}
-
-static float random_float(void)
-{
-    return (float)((int)(random_bits() % 4001) - 2000) / 1024.0f +
-           (float)(random_bits() % 999) * 0x1p-24f;
-}
-
-/* Finite random codes of a dtype, with subnormals among them. */
-static void fill(f8_dtype dtype, void *data, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        float x = random_float();
-        if (dtype == F8_F32)
-            ((float *)data)[i] = x;
-        else if (dtype == F8_BF16)
-            ((uint16_t *)data)[i] = f8_f32_to_bf16(x);
-        else {
-            uint8_t code =
-                (uint8_t)(random_bits() % 4 ? f8_encode(dtype, x, true) : random_bits() % 8);
-            ((uint8_t *)data)[i] = code;
-        }
-    }
-}
-
-typedef struct problem {
-    f8_gemm_desc desc;
-    size_t a_count, b_count, c_count;
-    void *a, *b;
-    float *a_values, *b_values; /* the operands as f32, in the layout of a and b */
-    float *c0;                  /* C before */
-    float scale[2];
-} problem;
-
-static float *values_of(f8_dtype dtype, bool round, const void *data, size_t n)
-{
-    float *out = malloc(n * sizeof *out);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits = 0;
-        memcpy(&bits, (const char *)data + i * f8_dtype_size(dtype), f8_dtype_size(dtype));
-        out[i] = f8_decode(dtype, bits);
-        if (round)
-            out[i] = f8_round_bf16(out[i]);
-    }
-    return out;
-}
-
-static problem problem_make(f8_gemm_desc d)
-{
-    problem p = {.desc = d, .scale = {0.75f, 1.3f}};
-    p.a_count = (size_t)((d.trans_a ? d.k : d.m) * d.lda);
-    p.b_count = (size_t)((d.trans_b ? d.n : d.k) * d.ldb);
-    p.c_count = (size_t)(d.m * d.ldc);
-    p.a = malloc(p.a_count * f8_dtype_size(d.a));
-    p.b = malloc(p.b_count * f8_dtype_size(d.b));
-    p.c0 = malloc(p.c_count * sizeof(float));
-    fill(d.a, p.a, p.a_count);
-    fill(d.b, p.b, p.b_count);
-    fill(F8_F32, p.c0, p.c_count);
-    p.a_values = values_of(d.a, d.round_a, p.a, p.a_count);
-    p.b_values = values_of(d.b, d.round_b, p.b, p.b_count);
-    return p;
-}
-
-static void problem_end(problem *p)
-{
-    free(p->a);
-    free(p->b);
-    free(p->a_values);
-    free(p->b_values);
-    free(p->c0);
-}
-
-enum { CANARY = 4096 };
-
-/* C after a run with so many threads; the workspace's surroundings are watched. Free the result. */
-static float *run(const problem *p, const f8_gemm_desc *desc, const void *a, const void *b,
-                  int prepared, int threads)
-{
-    f8_diag diag = {0};
-    f8_gemm *gemm;
-    f8_status status = f8_gemm_prepare(lib, desc, prepared, &gemm, &diag);
-    ck_assert_msg(status == F8_OK, "%s", diag.text);
-    size_t bytes = f8_gemm_workspace(gemm);
-    ck_assert_uint_eq(bytes % 64, 0);
-    unsigned char *ws = aligned_alloc(64, bytes + 2 * CANARY);
-    memset(ws, 0xa5, bytes + 2 * CANARY);
-    float *c = malloc(p->c_count * sizeof *c);
-    memcpy(c, p->c0, p->c_count * sizeof *c);
-    if (!desc->accumulate) /* then what C held must not show */
-        for (int64_t i = 0; i < desc->m; i++)
-            memset(c + i * desc->ldc, 0xff, (size_t)desc->n * sizeof *c);
-    const float *scale = desc->has_alpha ? p->scale : NULL;
-    status =
-        f8_gemm_run(gemm, pools[threads], a, b, c, scale, scale ? scale + 1 : NULL, ws + CANARY);
-    ck_assert_int_eq(status, F8_OK);
-    for (size_t i = 0; i < CANARY; i++)
-        require(ws[i] == 0xa5 && ws[CANARY + bytes + i] == 0xa5, "written outside the workspace");
-    free(ws);
-    f8_gemm_release(gemm);
-    return c;
-}
-
-/* ---- checks of one problem ---- */
-
-/* Each element of a product of k terms, summed in any order in f32 with or without fused
- * multiply-add, is off by at most about k * 2^-24 * sum |a||b|; scaling, adding the chunks and C
- * round a few times more. Elements are sampled where there are many. */
-static void check_values(const problem *p, const float *c)
-{
-    const f8_gemm_desc *d = &p->desc;
-    double alpha = d->has_alpha ? (double)(p->scale[0] * p->scale[1]) : 1.0;
-    int64_t step = d->m * d->n * d->k > 50000000 ? 997 : 1;
-    for (int64_t e = 0; e < d->m * d->n; e += step) {
-        int64_t i = e / d->n, j = e % d->n;
-        double sum = 0, magnitude = 0;
-        for (int64_t k = 0; k < d->k; k++) {
-            double a = (double)p->a_values[d->trans_a ? k * d->lda + i : i * d->lda + k];
-            double b = (double)p->b_values[d->trans_b ? j * d->ldb + k : k * d->ldb + j];
-            sum += a * b;
-            magnitude += fabs(a * b);
-        }
-        double before = d->accumulate ? (double)p->c0[i * d->ldc + j] : 0.0;
-        double want = before + alpha * sum, chunks = (double)(d->k / 512 + 2);
-        double bound = ((double)d->k * fabs(alpha) * magnitude +
-                        chunks * (fabs(before) + 2 * fabs(alpha) * magnitude)) *
-                       0x1p-24;
-        double got = (double)c[i * d->ldc + j];
-        require(fabs(got - want) <= bound, "[%d,%d]: %g, want %g +- %g", (int)i, (int)j, got, want,
-                bound);
-    }
-    for (int64_t i = 0; i < d->m; i++) /* between the rows of C nothing is touched */
-        require(memcmp(c + i * d->ldc + d->n, p->c0 + i * d->ldc + d->n,
-                       (size_t)(d->ldc - d->n) * sizeof *c) == 0,
-                "written between the rows of C");
-}
-
-/* The same bits with any number of threads, prepared for any number, again, and from operands
- * decoded beforehand. */
-static void check_bits(const problem *p, const float *c)
-{
-    size_t bytes = p->c_count * sizeof *c;
-    static const int prepared[] = {1, 3, 2, 3, 3}, threads[] = {1, 1, 2, 3, 3};
-    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
-        float *again = run(p, &p->desc, p->a, p->b, prepared[i], threads[i]);
-        ck_assert_msg(memcmp(c, again, bytes) == 0, "bits differ with %d threads", threads[i]);
-        free(again);
-    }
-    const uint32_t chosen = p->desc.algorithm ? p->desc.algorithm : f8_gemm_choose(lib, &p->desc);
-    if (chosen == F8_GEMM_ONEDNN_BF16)
-        return; /* what AUTO is where the CPU has AMX: it doesn't take f32 */
-    f8_gemm_desc decoded = p->desc;
-    decoded.a = decoded.b = F8_F32;
-    decoded.round_a = decoded.round_b = false;
-    float *plain = run(p, &decoded, p->a_values, p->b_values, 2, 2);
-    ck_assert_msg(memcmp(c, plain, bytes) == 0, "bits differ from decoded operands");
-    free(plain);
-}
-
+/* Values and bits; the same bits from operands decoded beforehand. */
 static void check_problem(f8_gemm_desc desc)
 {
-    problem p = problem_make(desc);
-    float *c = run(&p, &p.desc, p.a, p.b, 1, 0);
-    check_values(&p, c);
-    check_bits(&p, c);
-    free(c);
-    problem_end(&p);
+    gemm_problem p = gemm_problem_make(desc, &seed);
+    gemm_problem_check(&g, &p);
+    const uint32_t chosen = desc.algorithm ? desc.algorithm : f8_gemm_choose(g.lib, &desc);
+    if (chosen !=
+        F8_GEMM_ONEDNN_BF16) { /* what AUTO is where the CPU has AMX: it doesn't take f32 */
+        gemm_problem decoded = p;
+        decoded.desc.a = decoded.desc.b = F8_F32;
+        decoded.desc.round_a = decoded.desc.round_b = false;
+        decoded.a = gemm_problem_decoded(&p, true, false);
+        decoded.b = gemm_problem_decoded(&p, false, false);
+        float *c = gemm_problem_run(&g, &p, 1, 0), *plain = gemm_problem_run(&g, &decoded, 2, 2);
+        ck_assert_msg(memcmp(c, plain, p.c_count * sizeof *c) == 0,
+                      "bits differ from decoded operands");
+        free(c);
+        free(plain);
+        free(decoded.a);
+        free(decoded.b);
+    }
+    gemm_problem_end(&p);
 }
 
 /* ---- tests ---- */
@@ -232,13 +68,6 @@ static void set_operand(f8_gemm_desc *d, int kind, bool is_a)
     *(is_a ? &d->round_a : &d->round_b) = kind == 1;
 }
 
-static void set_strides(f8_gemm_desc *d, int64_t extra)
-{
-    d->lda = (d->trans_a ? d->m : d->k) + extra;
-    d->ldb = (d->trans_b ? d->k : d->n) + extra * 2;
-    d->ldc = d->n + extra * 3;
-}
-
 START_TEST(shapes_and_forms)
 {
     const int64_t *s = shapes[_i];
@@ -250,7 +79,7 @@ START_TEST(shapes_and_forms)
         d.trans_b = ((form ^ _i) >> 1) & 1;
         d.accumulate = (form >> 2) & 1;
         d.has_alpha = (form % 3) == 1;
-        set_strides(&d, form % 4 ? 0 : 5);
+        gemm_set_strides(&d, form % 4 ? 0 : 5);
         check_problem(d);
     }
 }
@@ -266,10 +95,10 @@ START_TEST(weight_gradient)
                       .trans_a = true,
                       .accumulate = true,
                       .has_alpha = true};
-    set_strides(&d, 0);
+    gemm_set_strides(&d, 0);
     check_problem(d);
     d.m = 320, d.n = 192, d.a = F8_BF16, d.b = F8_BF16, d.has_alpha = false;
-    set_strides(&d, 0);
+    gemm_set_strides(&d, 0);
     check_problem(d);
 }
 END_TEST
@@ -279,10 +108,10 @@ START_TEST(several_rounds)
 {
     f8_gemm_desc d = {
         .m = 256, .n = 260, .k = 20000, .a = F8_BF16, .b = F8_E4M3, .has_alpha = true};
-    set_strides(&d, 0);
+    gemm_set_strides(&d, 0);
     check_problem(d);
     d.m = 270, d.accumulate = d.trans_b = d.trans_a = true;
-    set_strides(&d, 0);
+    gemm_set_strides(&d, 0);
     check_problem(d);
 }
 END_TEST
@@ -291,10 +120,10 @@ START_TEST(bf16_algorithm)
 {
     f8_gemm_desc d = {
         .m = 70, .n = 150, .k = 1100, .a = F8_BF16, .b = F8_E4M3, .algorithm = F8_GEMM_ONEDNN_BF16};
-    set_strides(&d, 3);
+    gemm_set_strides(&d, 3);
     f8_gemm *gemm;
     f8_diag diag = {0};
-    f8_status status = f8_gemm_prepare(lib, &d, 1, &gemm, &diag);
+    f8_status status = f8_gemm_prepare(g.lib, &d, 1, &gemm, &diag);
     if (status == F8_ERR_UNSUPPORTED) /* a CPU without bf16 says so */
         return;
     ck_assert_int_eq(status, F8_OK);
@@ -304,13 +133,26 @@ START_TEST(bf16_algorithm)
         set_operand(&d, 1 + form / 4, false);
         d.trans_a = form & 1, d.trans_b = (form >> 1) & 1, d.accumulate = (form >> 2) & 1;
         d.k = form & 8 ? 1100 : 64;
-        set_strides(&d, form & 4 ? 3 : 0);
+        gemm_set_strides(&d, form & 4 ? 3 : 0);
         check_problem(d);
         int64_t m = d.m;
         d.m = d.n, d.n = m;
     }
 }
 END_TEST
+
+static float *values_of(f8_dtype dtype, bool round, const void *data, size_t n)
+{
+    float *out = malloc(n * sizeof *out);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = 0;
+        memcpy(&bits, (const char *)data + i * f8_dtype_size(dtype), f8_dtype_size(dtype));
+        out[i] = f8_decode(dtype, bits);
+        if (round)
+            out[i] = f8_round_bf16(out[i]);
+    }
+    return out;
+}
 
 /* The vector decoders against the scalar definitions: every code, every tail. */
 static void check_decoder(const f8_gemm_simd *simd, f8_gemm_source source, f8_dtype dtype,
@@ -341,7 +183,7 @@ static void check_simd(const f8_gemm_simd *simd)
     for (uint32_t i = 0; i < 65536; i++) {
         halves[i] = (uint16_t)i;
         words[2 * i] = i << 16 | (i & 1 ? 0x8000u : 0x7fffu); /* ties and just below */
-        words[2 * i + 1] = i << 16 | (random_bits() & 0xffffu);
+        words[2 * i + 1] = i << 16 | (test_random(&seed) & 0xffffu);
     }
     check_decoder(simd, F8_SRC_E4M3, F8_E4M3, codes, 256);
     check_decoder(simd, F8_SRC_E5M2, F8_E5M2, codes, 256);
@@ -377,20 +219,20 @@ END_TEST
 START_TEST(special_values)
 {
     f8_gemm_desc d = {.m = 4, .n = 64, .k = 32, .a = F8_E5M2, .b = F8_E4M3};
-    set_strides(&d, 0);
-    problem p = problem_make(d);
+    gemm_set_strides(&d, 0);
+    gemm_problem p = gemm_problem_make(d, &seed);
     memset(p.b, 0x38, p.b_count);        /* ones */
     ((uint8_t *)p.a)[0 * 32 + 3] = 0x7c; /* Inf */
     ((uint8_t *)p.a)[1 * 32 + 4] = 0x7d; /* NaN */
     ((uint8_t *)p.b)[5 * 64 + 9] = 0xff; /* NaN */
-    float *c = run(&p, &d, p.a, p.b, 1, 0);
+    float *c = gemm_problem_run(&g, &p, 1, 0);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 64; j++) {
             float x = c[i * 64 + j];
             ck_assert(i == 1 || j == 9 ? isnan(x) : i == 0 ? isinf(x) : isfinite(x));
         }
     free(c);
-    problem_end(&p);
+    gemm_problem_end(&p);
 }
 END_TEST
 
@@ -398,17 +240,17 @@ START_TEST(equal_descs_share)
 {
     f8_gemm_desc d = {.m = 8, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8};
     f8_gemm *x, *y, *z;
-    ck_assert_int_eq(f8_gemm_prepare(lib, &d, 2, &x, NULL), F8_OK);
-    ck_assert_int_eq(f8_gemm_prepare(lib, &d, 2, &y, NULL), F8_OK);
+    ck_assert_int_eq(f8_gemm_prepare(g.lib, &d, 2, &x, NULL), F8_OK);
+    ck_assert_int_eq(f8_gemm_prepare(g.lib, &d, 2, &y, NULL), F8_OK);
     ck_assert_ptr_eq(x, y);
     d.accumulate = true;
-    ck_assert_int_eq(f8_gemm_prepare(lib, &d, 2, &z, NULL), F8_OK);
+    ck_assert_int_eq(f8_gemm_prepare(g.lib, &d, 2, &z, NULL), F8_OK);
     ck_assert_ptr_ne(x, z);
     f8_gemm_release(x);
     f8_gemm_release(z);
     f8_gemm_release(y);
     ck_assert_str_eq(f8_gemm_algorithm_name(F8_GEMM_ONEDNN_F32), "onednn-f32");
-    ck_assert_ptr_nonnull(strstr(f8_gemm_lib_describe(lib), "oneDNN 2."));
+    ck_assert_ptr_nonnull(strstr(f8_gemm_lib_describe(g.lib), "oneDNN 2."));
 }
 END_TEST
 
@@ -416,7 +258,7 @@ static void refused(f8_gemm_desc d, int threads, f8_status status, const char *t
 {
     f8_diag diag = {0};
     f8_gemm *gemm;
-    ck_assert_int_eq(f8_gemm_prepare(lib, &d, threads, &gemm, &diag), status);
+    ck_assert_int_eq(f8_gemm_prepare(g.lib, &d, threads, &gemm, &diag), status);
     ck_assert_ptr_null(gemm);
     ck_assert_msg(strstr(diag.text, text) != NULL, "%s", diag.text);
 }
@@ -443,9 +285,9 @@ START_TEST(bad_input)
 
     f8_gemm *gemm;
     float scale = 1, x[64] = {0}, y[64] = {0}, c[64];
-    ck_assert_int_eq(f8_gemm_prepare(lib, &good, 2, &gemm, NULL), F8_OK);
+    ck_assert_int_eq(f8_gemm_prepare(g.lib, &good, 2, &gemm, NULL), F8_OK);
     void *ws = aligned_alloc(64, f8_gemm_workspace(gemm));
-    ck_assert_int_eq(f8_gemm_run(gemm, pools[3], x, y, c, NULL, NULL, ws), F8_ERR_INPUT);
+    ck_assert_int_eq(f8_gemm_run(gemm, g.pools[3], x, y, c, NULL, NULL, ws), F8_ERR_INPUT);
     ck_assert_int_eq(f8_gemm_run(gemm, NULL, x, y, c, &scale, NULL, ws), F8_ERR_INPUT);
     free(ws);
     f8_gemm_release(gemm);
@@ -479,7 +321,7 @@ START_TEST(out_of_memory)
         .m = 200, .n = 200, .k = 64, .lda = 64, .ldb = 200, .ldc = 200, .a = F8_BF16, .b = F8_BF16};
     f8_gemm *probe;
     d.algorithm = F8_GEMM_ONEDNN_BF16;
-    if (f8_gemm_prepare(lib, &d, 2, &probe, NULL) == F8_OK)
+    if (f8_gemm_prepare(g.lib, &d, 2, &probe, NULL) == F8_OK)
         f8_gemm_release(probe);
     else
         d.algorithm = F8_GEMM_ONEDNN_F32;
