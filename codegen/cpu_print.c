@@ -11,7 +11,7 @@ f8_status f8_cpu_printer_begin(f8_cpu_printer *p, f8_arena *arena, f8_diag *d)
     LLVMValueRef **tables[] = {&p->base, &p->pointer, &p->absent};
     for (int i = 0; i < 3; i++)
         *tables[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_buffers + 1);
-    LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->colsum};
+    LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->partial};
     for (int i = 0; i < 3; i++)
         *by_instr[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
     p->ints = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_ints + 1);

@@ -17,7 +17,7 @@ typedef struct f8_cpu_printer {
     LLVMValueRef *ints;             /* by run-time integer */
     LLVMValueRef *scalar;           /* by instruction: values without a column extent */
     LLVMValueRef *vector;           /* by instruction: values at p->column, valid inside one body */
-    LLVMValueRef *colsum;           /* by instruction: a COLSUM's accumulator row in scratch */
+    LLVMValueRef *partial; /* by instruction: a column reduction's accumulator row in scratch */
     bool *needed;                   /* by instruction: what the current stage's loop evaluates */
     LLVMValueRef lanes;             /* row sums' lanes in scratch */
     int64_t near_row;               /* words of a near slot */

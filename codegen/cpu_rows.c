@@ -6,7 +6,7 @@
  *             values that vary over rows
  *             for each vector of columns: all loads and arithmetic, then the stores
  *             finish the stage's row reductions
- *     with column sums: around the rows, one accumulator row per sum in scratch
+ *     with columns reduced: around the rows of a block, one accumulator row per reduction in scratch
  *
  * Sums keep their 256 lanes in scratch: a lane's element is added in the order the description's
  * definition wants whatever the vector width, and the code stays small. Padding lanes hold -0.0,
@@ -26,8 +26,8 @@ static int64_t padded(int64_t cols)
 
 static int64_t rows_per_task(const f8_kernel *k)
 {
-    if (k->n_colsums)
-        return F8_COLSUM_BLOCK;
+    if (k->n_partials)
+        return f8_kernel_task_rows(k);
     const int64_t rows = 2 * F8_CPU_CHUNK / (k->cols > 0 ? k->cols : 1);
     return rows > 0 ? rows : 1;
 }
@@ -52,7 +52,7 @@ static int64_t most_sums(const f8_kernel *k)
 
 int64_t f8_cpu_rows_scratch(const f8_kernel *k)
 {
-    return WORD * ((k->n_near + k->n_colsums) * padded(k->cols) + most_sums(k) * F8_SUM_LANES);
+    return WORD * ((k->n_near + k->n_partials) * padded(k->cols) + most_sums(k) * F8_SUM_LANES);
 }
 
 /* ---- reductions ---- */
@@ -136,6 +136,11 @@ static LLVMValueRef max_identity(f8_llvm_module *m, uint8_t op)
     return op == F8_K_MAX ? f8_ll_vf32(m, -INFINITY) : f8_ll_vi32(m, 0);
 }
 
+static LLVMValueRef without_sign(f8_llvm_module *m, LLVMValueRef x)
+{
+    return m->ll->BuildAnd(m->b, f8_ll_bits(m, x), f8_ll_vi32(m, 0x7fffffff), "");
+}
+
 static LLVMValueRef finish_max(f8_cpu_printer *p, uint8_t op, LLVMValueRef v)
 {
     f8_llvm_module *m = p->m;
@@ -160,13 +165,19 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
     switch (i->op) {
     case F8_K_SUM: add_to_sum(p, n, masked(p, x, f8_ll_vf32(m, -0.0f))); break;
     case F8_K_COLSUM: {
-        LLVMValueRef at = f8_ll_at(m, m->f32, p->colsum[n], p->column);
+        LLVMValueRef at = f8_ll_at(m, m->f32, p->partial[n], p->column);
         LLVMValueRef sum = f8_ll_vload(m, m->f32, at, NULL, NULL);
         f8_ll_vstore(m, m->ll->BuildFAdd(m->b, sum, x, ""), at, NULL);
         break;
     }
+    case F8_K_COLAMAX: {
+        LLVMValueRef at = f8_ll_at(m, m->i32, p->partial[n], p->column);
+        LLVMValueRef most = f8_ll_vload(m, m->i32, at, NULL, NULL);
+        f8_ll_vstore(m, join_max(m, i->op, most, without_sign(m, x)), at, NULL);
+        break;
+    }
     case F8_K_AMAX:
-        x = m->ll->BuildAnd(m->b, f8_ll_bits(m, x), f8_ll_vi32(m, 0x7fffffff), "");
+        x = without_sign(m, x);
         /* fallthrough */
     default: *carry = join_max(m, i->op, *carry, masked(p, x, max_identity(m, i->op))); break;
     }
@@ -302,58 +313,89 @@ static f8_status rows_loop(f8_cpu_printer *p, LLVMValueRef begin, LLVMValueRef e
 
 /* ---- tasks ---- */
 
-static void each_partial(f8_cpu_printer *p, LLVMValueRef task, bool start)
+/* The accumulators of blocks of `block` rows: no rows yet; or to row `at` of the results. */
+static void start_partials(f8_cpu_printer *p, int64_t block)
+{
+    f8_llvm_module *m = p->m;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (!f8_kinstr_is_partial(i) || i->imm != block)
+            continue;
+        LLVMValueRef none = f8_ll_vf32(m, i->op == F8_K_COLSUM ? -0.0f : 0.0f);
+        f8_ll_loop l;
+        f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, padded(p->k->cols)),
+                         f8_ll_i64(m, m->lanes), NULL, 0);
+        f8_ll_vstore(m, none, f8_ll_at(m, m->f32, p->partial[n], l.index), NULL);
+        f8_ll_loop_end(m, &l, NULL);
+    }
+}
+
+static void copy_vector(f8_llvm_module *m, LLVMValueRef to, LLVMValueRef from, LLVMValueRef column,
+                        LLVMValueRef mask)
+{
+    f8_ll_vstore(m, f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, from, column), NULL, NULL),
+                 f8_ll_at(m, m->f32, to, column), mask);
+}
+
+static void store_partials(f8_cpu_printer *p, int64_t block, LLVMValueRef at)
 {
     f8_llvm_module *m = p->m;
     const f8_kernel *k = p->k;
     const int64_t whole = k->cols / m->lanes * m->lanes;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const f8_kinstr *i = &k->instr[n];
-        if (i->op != F8_K_COLSUM)
+        if (!f8_kinstr_is_partial(i) || i->imm != block)
             continue;
-        LLVMValueRef to = p->colsum[n];
+        LLVMValueRef first = m->ll->BuildMul(m->b, at, p->ints[k->buffer[i->buffer].stride], "");
+        LLVMValueRef to = f8_ll_at(m, m->f32, p->base[i->buffer], first);
         f8_ll_loop l;
-        if (start) {
-            f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, padded(k->cols)),
-                             f8_ll_i64(m, m->lanes), NULL, 0);
-            f8_ll_vstore(m, f8_ll_vf32(m, -0.0f), f8_ll_at(m, m->f32, to, l.index), NULL);
-            f8_ll_loop_end(m, &l, NULL);
-            continue;
-        }
-        LLVMValueRef stride = p->ints[k->buffer[i->buffer].stride];
-        LLVMValueRef out =
-            f8_ll_at(m, m->f32, p->base[i->buffer], m->ll->BuildMul(m->b, task, stride, ""));
         f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, whole), f8_ll_i64(m, m->lanes), NULL,
                          0);
-        f8_ll_vstore(m, f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, to, l.index), NULL, NULL),
-                     f8_ll_at(m, m->f32, out, l.index), NULL);
+        copy_vector(m, to, p->partial[n], l.index, NULL);
         f8_ll_loop_end(m, &l, NULL);
-        if (whole < k->cols) {
-            LLVMValueRef at = f8_ll_i64(m, whole);
-            f8_ll_vstore(m, f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, to, at), NULL, NULL),
-                         f8_ll_at(m, m->f32, out, at), const_mask(m, k->cols - whole));
-        }
+        if (whole < k->cols)
+            copy_vector(m, to, p->partial[n], f8_ll_i64(m, whole), const_mask(m, k->cols - whole));
     }
+}
+
+/* The largest block below `limit` of any column reduction; 0: none. */
+static int64_t block_below(const f8_kernel *k, int64_t limit)
+{
+    int64_t block = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_partial(&k->instr[n]) && k->instr[n].imm < limit &&
+            k->instr[n].imm > block)
+            block = k->instr[n].imm;
+    return block;
+}
+
+/* Rows [begin, end), of whole blocks but at the matrix's end: larger blocks around smaller ones. */
+static f8_status blocks_loop(f8_cpu_printer *p, int64_t limit, LLVMValueRef begin, LLVMValueRef end,
+                             f8_diag *d)
+{
+    f8_llvm_module *m = p->m;
+    const int64_t block = block_below(p->k, limit);
+    if (!block)
+        return rows_loop(p, begin, end, d);
+    LLVMValueRef rows = f8_ll_i64(m, block);
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, begin, end, rows, NULL, 0);
+    start_partials(p, block);
+    LLVMValueRef next = m->ll->BuildAdd(m->b, l.index, rows, "");
+    F8_TRY(blocks_loop(p, block, l.index, f8_ll_imin(m, next, end), d));
+    store_partials(p, block, m->ll->BuildUDiv(m->b, l.index, rows, ""));
+    f8_ll_loop_end(m, &l, NULL);
+    return F8_OK;
 }
 
 static f8_status print_rows(f8_cpu_printer *p, f8_diag *d)
 {
     f8_llvm_module *m = p->m;
-    LLVMValueRef each = f8_ll_i64(m, rows_per_task(p->k)), rows = p->ints[0];
-    if (!p->k->n_colsums) {
-        LLVMValueRef begin = m->ll->BuildMul(m->b, p->phase.begin, each, "");
-        LLVMValueRef end = f8_ll_imin(m, m->ll->BuildMul(m->b, p->phase.end, each, ""), rows);
-        return rows_loop(p, begin, end, d);
-    }
-    f8_ll_loop tasks;
-    f8_ll_loop_begin(m, &tasks, p->phase.begin, p->phase.end, f8_ll_i64(m, 1), NULL, 0);
-    LLVMValueRef begin = m->ll->BuildMul(m->b, tasks.index, each, "");
-    LLVMValueRef end = f8_ll_imin(m, m->ll->BuildAdd(m->b, begin, each, ""), rows);
-    each_partial(p, tasks.index, true);
-    F8_TRY(rows_loop(p, begin, end, d));
-    each_partial(p, tasks.index, false);
-    f8_ll_loop_end(m, &tasks, NULL);
-    return F8_OK;
+    LLVMValueRef each = f8_ll_i64(m, rows_per_task(p->k));
+    LLVMValueRef begin = m->ll->BuildMul(m->b, p->phase.begin, each, "");
+    LLVMValueRef end =
+        f8_ll_imin(m, m->ll->BuildMul(m->b, p->phase.end, each, ""), p->ints[0]);
+    return blocks_loop(p, INT64_MAX, begin, end, d);
 }
 
 static void print_flat(f8_cpu_printer *p)
@@ -382,7 +424,7 @@ static void print_once(f8_cpu_printer *p)
     bool stores = false;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const f8_kinstr *i = &k->instr[n];
-        if (i->op != F8_K_STORE && i->op != F8_K_COLSUM && i->ext == F8_EXT_ONE)
+        if (i->op != F8_K_STORE && !f8_kinstr_is_partial(i) && i->ext == F8_EXT_ONE)
             f8_cpu_print_scalar(p, n);
         stores |= i->op == F8_K_STORE && i->ext == F8_EXT_ONE && k->instr[i->a].ext == F8_EXT_ONE;
     }
@@ -406,8 +448,8 @@ static void lay_out_scratch(f8_cpu_printer *p)
     int64_t at = p->k->n_near * row;
     p->near_row = row;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (p->k->instr[n].op == F8_K_COLSUM) {
-            p->colsum[n] = f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, at));
+        if (f8_kinstr_is_partial(&p->k->instr[n])) {
+            p->partial[n] = f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, at));
             at += row;
         }
     p->lanes = f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, at));

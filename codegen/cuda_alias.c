@@ -45,7 +45,7 @@ static bool in_order(const f8_kernel *k, uint32_t buffer)
         return false;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const f8_kinstr *i = &k->instr[n];
-        if (i->buffer == (int32_t)buffer && (i->op == F8_K_COLSUM || i->group))
+        if (i->buffer == (int32_t)buffer && (f8_kinstr_is_partial(i) || i->group))
             return false;
     }
     return true;

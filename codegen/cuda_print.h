@@ -29,15 +29,16 @@ typedef enum f8_cuda_near { F8_CUDA_AGAIN, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f
 typedef struct f8_cuda_layout {
     bool points;    /* elementwise: every thread takes any vector of any row; else rows by groups */
     bool columns;   /* there is something to do for each column */
-    bool staged;    /* column sums or transposed stores: through tiles in shared memory */
+    bool staged;    /* column reductions or transposed stores: through tiles in shared memory */
     bool split;     /* staged: a task has F8_CUDA_SPLIT columns, for no row is reduced */
     bool whole;     /* a thread's vectors of a row are all in registers at once: sets == vectors */
+    bool holds;     /* threads keep the maxima of their own columns (f8_cuda_layout_holds) */
     int vector;     /* columns a thread takes at once: 1, 2, 4 or 8 */
     int sets;       /* vectors whose loads are under way together */
     int group;      /* threads of a row */
     int threads;    /* of a block */
     int rows;       /* of a block at once: threads / group */
-    int task_rows;  /* of a task: `rows`, or F8_COLSUM_BLOCK with column sums */
+    int task_rows;  /* of a task: `rows`, or f8_kernel_task_rows */
     int min_blocks; /* of a multiprocessor */
     int64_t vectors; /* of a thread in a row; points: of a row (0: flat) */
     int64_t cols;    /* of a task */
@@ -54,6 +55,9 @@ typedef struct f8_cuda_layout {
  * do. */
 f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
                               f8_diag *d);
+
+/* A COLAMAX that threads keep for their own columns, over the rows of a block. */
+bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
 
 /* Staged: bytes from a row to the next in a tile of elements of so many. Bytes that are read in squares
  * have rows a few banks apart. */

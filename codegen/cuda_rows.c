@@ -61,7 +61,7 @@ static int vector_bytes(const f8_cuda_printer *p, uint32_t buffer)
     if (!(b->ext & F8_EXT_COL) || b->transposed)
         return 1;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (p->k->instr[n].op == F8_K_COLSUM && p->k->instr[n].buffer == (int32_t)buffer)
+        if (f8_kinstr_is_partial(&p->k->instr[n]) && p->k->instr[n].buffer == (int32_t)buffer)
             return 1;
     return bytes > 16 ? 16 : bytes;
 }
@@ -103,7 +103,7 @@ static void print_once(f8_cuda_printer *p)
     print_wide(p);
     for (uint32_t n = 0; n < k->n_instrs; n++)
         if (k->instr[n].ext == F8_EXT_ONE && k->instr[n].op != F8_K_STORE &&
-            k->instr[n].op != F8_K_COLSUM)
+            !f8_kinstr_is_partial(&k->instr[n]))
             f8_cuda_print_value(p, n);
 }
 
@@ -113,7 +113,7 @@ static bool is_row_buffer(const f8_cuda_printer *p, uint32_t buffer)
     if (b->stride < 0 || b->transposed)
         return false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (p->k->instr[n].op == F8_K_COLSUM && p->k->instr[n].buffer == (int32_t)buffer)
+        if (f8_kinstr_is_partial(&p->k->instr[n]) && p->k->instr[n].buffer == (int32_t)buffer)
             return false;
     return true;
 }

@@ -308,6 +308,17 @@ template <int R, int W> F8_DEV float f8_column_sum(const float *tile, int rows, 
     return sum;
 }
 
+/* The largest magnitude of a column's values, on bits. */
+template <int R, int W> F8_DEV f8_u32 f8_column_amax(const f8_u32 *tile, int rows, int column)
+{
+    f8_u32 most = 0;
+    F8_UNROLL for (int r = 0; r < R; r++) {
+        const f8_u32 x = tile[r * W + column] & 0x7fffffffu;
+        most = r < rows ? f8_larger(most, x) : most;
+    }
+    return most;
+}
+
 /* A column's R elements of S bytes, P bytes from row to row, to contiguous memory: 16 or 8 bytes at a
  * time where `wide` (`to` is aligned to 16) and all rows are there. Single bytes, which come here
  * when they are few or not aligned, one by one. */

@@ -1,7 +1,7 @@
 /* Row programs as CUDA C, the parts of the printer: cuda_rows.c (tasks, elementwise kernels,
  * pointers), cuda_rows_vector.c (loads, arithmetic and stores of a vector of columns),
- * cuda_rows_group.c (rows shared by groups of threads: stages, column sums and transposed stores)
- * and cuda_rows_reduce.c (their reductions). Internal to the four. */
+ * cuda_rows_group.c (rows shared by groups of threads: stages), cuda_rows_reduce.c (their reductions)
+ * and cuda_rows_tiles.c (column reductions and transposed stores). Internal to the five. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
@@ -17,19 +17,26 @@ void f8_cuda_rows_declare_taken(f8_cuda_printer *p);
 void f8_cuda_rows_elements(f8_cuda_printer *p);
 /* `live`: a condition under which the row is stored, or NULL. */
 void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live);
-/* A STORE to columns or a COLSUM of this stage: its elements are gathered in y<n>. */
+/* A STORE to columns or a column reduction of this stage whose elements are gathered in y<n>. */
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
 
 /* ---- cuda_rows_group.c ---- */
 
 /* c, the vector's first column, and n, how many columns there are from it on. */
 void f8_cuda_rows_column(f8_cuda_printer *p);
+int f8_cuda_rows_step(const f8_cuda_printer *p); /* columns of a vector of all threads of a row */
 void f8_cuda_rows_shared(f8_cuda_printer *p); /* shared memory of the kernel */
 void f8_cuda_rows_task(f8_cuda_printer *p);   /* `block` of rows and `begin` column of a task */
 void f8_cuda_rows_begin(f8_cuda_printer *p);  /* what a row keeps */
 void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage);
 void f8_cuda_rows_end(f8_cuda_printer *p);      /* of a row */
-void f8_cuda_rows_task_end(f8_cuda_printer *p); /* column sums to memory */
+
+/* ---- cuda_rows_tiles.c ---- */
+
+void f8_cuda_rows_tiles_begin(f8_cuda_printer *p); /* of a task: no rows yet */
+void f8_cuda_rows_tiles(f8_cuda_printer *p);       /* after a vector's stores */
+void f8_cuda_rows_batch_end(f8_cuda_printer *p);   /* of a row: what is complete to memory */
+void f8_cuda_rows_task_end(f8_cuda_printer *p);    /* column sums to memory */
 
 /* ---- cuda_rows_reduce.c: the reductions of the current stage ---- */
 

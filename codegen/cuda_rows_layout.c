@@ -19,6 +19,7 @@ enum {
     BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
+    HELD_COLUMNS = 24, /* maxima of columns that a thread keeps over rows */
     FLIGHT_BYTES = 64,      /* loads a thread should have under way */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
@@ -40,12 +41,12 @@ static int power_of_two(int64_t n)
     return p;
 }
 
-static bool has(const f8_kernel *k, f8_kop op)
+static int count(const f8_kernel *k, f8_kop op)
 {
+    int all = 0;
     for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (k->instr[n].op == op)
-            return true;
-    return false;
+        all += k->instr[n].op == op;
+    return all;
 }
 
 static bool reduces(const f8_kernel *k)
@@ -146,14 +147,14 @@ static int group_of(const f8_kernel *k, bool staged)
 /* Stages that visit columns. */
 static int column_stages(const f8_kernel *k)
 {
-    int count = 0;
+    int all = 0;
     for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
         for (uint32_t n = 0; n < k->n_instrs; n++)
             if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage) {
-                count++;
+                all++;
                 break;
             }
-    return count;
+    return all;
 }
 
 /* Vectors whose loads are under way together, where they need not all be. */
@@ -201,15 +202,27 @@ int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
     return bytes > 1 || l->rows % 4 ? row : row + (l->rows == 8 ? 16 : 8);
 }
 
+bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i)
+{
+    return i->op == F8_K_COLAMAX && l->holds && (int)i->imm >= l->rows;
+}
+
 static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
 {
-    int64_t all = 0;
+    int64_t all = 0, held = 0;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const f8_kinstr *i = &k->instr[n];
-        if (i->op == F8_K_COLSUM || (i->op == F8_K_STORE && k->buffer[i->buffer].transposed))
-            all += l->rows * f8_cuda_tile_pitch(l, f8_cuda_bytes(k->buffer[i->buffer].dtype));
+        if (!f8_kinstr_is_partial(i) &&
+            !(i->op == F8_K_STORE && k->buffer[i->buffer].transposed))
+            continue;
+        const int64_t bytes =
+            l->rows * f8_cuda_tile_pitch(l, f8_cuda_bytes(k->buffer[i->buffer].dtype));
+        if (f8_cuda_layout_holds(l, i))
+            held = bytes; /* one after the other */
+        else
+            all += bytes;
     }
-    return all;
+    return all > held ? all : held;
 }
 
 /* Values to be summed in the stage with the most sums. */
@@ -217,10 +230,10 @@ static int most_sums(const f8_kernel *k)
 {
     int most = 0;
     for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
-        int count = 0;
+        int sums = 0;
         for (uint32_t n = 0; n < k->n_instrs; n++)
-            count += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage;
-        most = count > most ? count : most;
+            sums += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage;
+        most = sums > most ? sums : most;
     }
     return most;
 }
@@ -234,18 +247,25 @@ static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
 {
     l->threads = threads;
     l->rows = threads / l->group;
-    l->task_rows = k->n_colsums ? F8_COLSUM_BLOCK : l->rows;
+    l->task_rows = k->n_partials ? (int)f8_kernel_task_rows(k) : l->rows;
     l->tile_at = l->rows * l->near_words * 4;
     l->shared = l->tile_at + (l->staged ? tile_bytes(k, l) : hand_bytes(l));
+}
+
+/* Values that a thread keeps over stages or rows. */
+static int64_t kept_values(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t kept = l->holds ? count(k, F8_K_COLAMAX) : 0;
+    for (uint32_t s = 0; s < k->n_near; s++)
+        kept += l->near[s] == F8_CUDA_REGISTERS;
+    return kept * l->vectors * l->vector;
 }
 
 /* About how many registers a thread of a staged kernel takes: addresses and what is under way,
  * values kept, lanes of sums, and what a stage's stores and column sums gather. */
 static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
 {
-    int64_t kept = 0, most = 0;
-    for (uint32_t s = 0; s < k->n_near; s++)
-        kept += l->near[s] == F8_CUDA_REGISTERS ? l->vectors * l->vector : 0;
+    int64_t most = 0;
     for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
         int64_t gathered = 0;
         for (uint32_t n = 0; n < k->n_instrs; n++)
@@ -254,7 +274,7 @@ static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
                     k->instr[n].op == F8_K_MAX || k->instr[n].op == F8_K_AMAX ? 1 : l->vector;
         most = gathered > most ? gathered : most;
     }
-    return (int)(STAGED_REGISTERS + kept + most);
+    return (int)(STAGED_REGISTERS + kept_values(k, l) + most);
 }
 
 /* The vectors of a row, for l->group and l->vector. */
@@ -314,26 +334,26 @@ static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, cons
 static int staged_blocks(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     const int blocks = STAGED_RESIDENT / l->threads;
-    int64_t kept = 0;
-    for (uint32_t s = 0; s < k->n_near; s++)
-        kept += l->near[s] == F8_CUDA_REGISTERS ? l->vectors * l->vector : 0;
+    const int64_t kept = kept_values(k, l);
+    const int sums = count(k, F8_K_COLSUM);
     if (!l->staged || kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS ||
         l->shared * blocks > shared_most(target))
         return 1;
-    if (k->n_colsums && (l->whole || k->n_colsums > 1 || k->n_instrs > STAGED_INSTRS))
+    if (sums && (l->whole || sums > 1 || k->n_instrs > STAGED_INSTRS))
         return 1;
     return blocks;
 }
 
 static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
 {
-    l->split = l->staged && !reduces(k) && !has(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
+    l->split = l->staged && !reduces(k) && !count(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
     l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
     l->group = group_of(k, l->staged);
     l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
     vectors_of(k, l);
     widen(k, l);
     choose_near(k, l);
+    l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
     int threads = l->staged ? STAGED_THREADS : ROW_THREADS;
     while (l->staged && threads > ROW_THREADS && registers_of(k, l) * threads > BLOCK_REGISTERS)
         threads /= 2;
@@ -341,8 +361,9 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
         threads = l->group;
     else if (one_row(k))
         threads = F8_CUDA_WARP;
-    if (l->staged && threads > F8_COLSUM_BLOCK * l->group)
-        threads = F8_COLSUM_BLOCK * l->group;
+    const int tallest = k->n_partials ? (int)f8_kernel_task_rows(k) : F8_COLSUM_BLOCK;
+    if (l->staged && threads > tallest * l->group)
+        threads = tallest * l->group;
     if (threads < F8_CUDA_WARP)
         threads = F8_CUDA_WARP;
     const int least = l->group > F8_CUDA_WARP ? l->group : F8_CUDA_WARP;
@@ -368,8 +389,8 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a kernel of %u values kept near, %lld columns", k->n_near,
                        (long long)k->cols);
-    l->staged = k->n_colsums > 0 || transposes(k);
-    if (!reduces(k) && !l->staged && !has(k, F8_K_ROLL)) {
+    l->staged = k->n_partials > 0 || transposes(k);
+    if (!reduces(k) && !l->staged && !count(k, F8_K_ROLL)) {
         points(k, l);
         return F8_OK;
     }

@@ -149,8 +149,9 @@ void f8_cuda_rows_late_loads(f8_cuda_printer *p)
 
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n)
 {
-    const f8_kop op = p->k->instr[n].op;
-    return p->needed[n] && (op == F8_K_STORE || op == F8_K_COLSUM);
+    const f8_kinstr *i = &p->k->instr[n];
+    return p->needed[n] &&
+           (i->op == F8_K_STORE || (f8_kinstr_is_partial(i) && !f8_cuda_layout_holds(&p->l, i)));
 }
 
 /* What stores and column sums take, gathered over a vector's elements. */

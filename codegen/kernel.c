@@ -21,6 +21,7 @@ int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
     case F8_K_MAX:
     case F8_K_AMAX:
     case F8_K_COLSUM:
+    case F8_K_COLAMAX:
     case F8_K_STORE: return 1;
     }
     return 0;
@@ -36,10 +37,25 @@ int32_t f8_kinstr_known(const f8_kinstr *i)
     return i->stage + (f8_kinstr_reduces(i) ? 1 : 0);
 }
 
+bool f8_kinstr_is_partial(const f8_kinstr *i)
+{
+    return i->op == F8_K_COLSUM || i->op == F8_K_COLAMAX;
+}
+
 bool f8_kinstr_is_root(const f8_kinstr *i)
 {
-    return f8_kinstr_reduces(i) || i->op == F8_K_COLSUM ||
+    return f8_kinstr_reduces(i) || f8_kinstr_is_partial(i) ||
            (i->op == F8_K_STORE && (i->ext & F8_EXT_COL));
+}
+
+/* Fewer where no block asks for more: there are only so many tasks. */
+int64_t f8_kernel_task_rows(const f8_kernel *k)
+{
+    int64_t rows = k->n_partials ? F8_COLAMAX_TASK : 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_partial(&k->instr[n]) && k->instr[n].imm > rows)
+            rows = k->instr[n].imm;
+    return rows;
 }
 
 uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed)
@@ -136,6 +152,8 @@ static void put_instr(printer *p, const f8_kernel *k, uint32_t n)
         put(p, " %%%u", operand[o]);
     if (i->buffer >= 0)
         put(p, " buffer %d", i->buffer);
+    if (f8_kinstr_is_partial(i))
+        put(p, " by %" PRIu32, i->imm);
     if (i->group)
         put(p, " roll %" PRId64 " of %" PRId64, i->shift, i->group);
     if (i->near >= 0)

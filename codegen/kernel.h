@@ -29,9 +29,11 @@
  * slot of a per-row memory of cols 32-bit words. Within one column all loads of a stage happen before
  * its stores: a STORE may write the memory a LOAD of the same row and column reads (in place).
  *
- * Reductions (orders in ir/README.md): SUM in 256 lanes then a tree; MAX; AMAX, an unsigned max of
- * the bits without sign. COLSUM adds rows first to last within blocks of 64 rows and stores row
- * (row / 64) of its buffer: a task of such a kernel is exactly one block. */
+ * Reductions of rows (orders in ir/README.md): SUM in 256 lanes then a tree; MAX; AMAX, an unsigned max
+ * of the bits without sign. Reductions of columns go over the rows of a block, first to last, and are
+ * stored as row (row / block) of their buffer: COLSUM has blocks of 64 rows; COLAMAX blocks of a power
+ * of two up to that. A task of a kernel with some is one or more blocks of each
+ * (f8_kernel_task_rows). */
 #ifndef F8_CODEGEN_KERNEL_H
 #define F8_CODEGEN_KERNEL_H
 
@@ -39,7 +41,7 @@
 #include "ir/scalar.h"
 #include "ir/target.h"
 
-enum { F8_SUM_LANES = 256, F8_COLSUM_BLOCK = 64 };
+enum { F8_SUM_LANES = 256, F8_COLSUM_BLOCK = 64, F8_COLAMAX_TASK = 32 };
 
 /* Which axes something varies over: bit 0 rows, bit 1 columns. */
 typedef enum f8_extent {
@@ -60,6 +62,7 @@ typedef enum f8_extent {
     X(MAX, "max")       /* F, over the row: IEEE maximum, -inf for nothing */                      \
     X(AMAX, "amax")     /* F, over the row: max |x| on bits */                                     \
     X(COLSUM, "colsum") /* F, a over the block's rows, to buffer */                                \
+    X(COLAMAX, "colamax") /* the same, max |a| on bits */                                          \
     X(STORE, "store")   /* a to buffer */
 
 typedef enum f8_kop {
@@ -72,14 +75,14 @@ typedef enum f8_kop {
 typedef struct f8_kinstr {
     uint8_t op;    /* f8_kop */
     uint8_t sub;   /* SCALAR: f8_sop; CALL: f8_sfn */
-    uint8_t kind;  /* f8_skind; N for COLSUM and STORE */
+    uint8_t kind;  /* f8_skind; N for COLSUM, COLAMAX and STORE */
     uint8_t ext;   /* f8_extent of the value; STORE: of its buffer */
     int32_t stage; /* roots: the stage they happen in; else the first that can know the value. A row
                     * reduction of stage s is known from s + 1 (f8_kinstr_known) */
     int32_t near;  /* slot, or -1 */
-    int32_t buffer;       /* LOAD, STORE, COLSUM; else -1 */
+    int32_t buffer;       /* LOAD, STORE, COLSUM, COLAMAX; else -1 */
     uint32_t a, b, c;     /* operands: instruction numbers, below this one */
-    uint32_t imm;         /* CONST_F, CONST_I */
+    uint32_t imm;         /* CONST_F, CONST_I; COLSUM, COLAMAX: rows of a block */
     int64_t shift, group; /* LOAD, ROLL: column c reads g + ((c - g - shift) mod group), g = c - c
                            * mod group; group 0: column c itself */
 } f8_kinstr;
@@ -112,7 +115,8 @@ typedef struct f8_kernel {
     f8_kmap *map;
     f8_kinstr *instr;
     uint32_t n_buffers, n_maps, n_instrs;
-    uint32_t n_ints, n_stages, n_near, n_colsums;
+    uint32_t n_ints, n_stages, n_near;
+    uint32_t n_partials; /* COLSUMs and COLAMAXes */
     const char *text; /* the printed description; equal text means equal kernel */
     uint64_t hash;    /* of text */
 } f8_kernel;
@@ -146,8 +150,12 @@ int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3]);
 bool f8_kinstr_reduces(const f8_kinstr *i);
 /* The first stage in which the value can be used. */
 int32_t f8_kinstr_known(const f8_kinstr *i);
-/* Happens in a column loop for its own sake: a reduction, COLSUM, or a store to columns. */
+/* COLSUM and COLAMAX: a reduction over the rows of a block. */
+bool f8_kinstr_is_partial(const f8_kinstr *i);
+/* Happens in a column loop for its own sake: a reduction, or a store to columns. */
 bool f8_kinstr_is_root(const f8_kinstr *i);
+/* Rows of a task where columns are reduced, a multiple of every block; else 0. */
+int64_t f8_kernel_task_rows(const f8_kernel *k);
 
 /* Fill text and hash; f8_kernel_lower does it. */
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d);

@@ -81,8 +81,8 @@ static void place_instr(f8_kb *b, f8_kinstr *i)
         i->ext = F8_EXT_ROW;
     if (i->buffer >= 0)
         i->ext = b->k->buffer[i->buffer].ext;
-    /* a sum is per row of its block, whatever its operand varies over */
-    if (i->op == F8_K_COLSUM)
+    /* one for every column and block of rows, whatever its operand varies over */
+    if (f8_kinstr_is_partial(i))
         i->ext = F8_EXT_FULL;
 }
 
@@ -91,7 +91,7 @@ uint32_t f8_kb_emit(f8_kb *b, f8_kinstr i)
     f8_kernel *k = b->k;
     if (b->status != F8_OK)
         return 0;
-    if (i.op != F8_K_STORE && i.op != F8_K_COLSUM)
+    if (i.op != F8_K_STORE && !f8_kinstr_is_partial(&i))
         for (uint32_t n = 0; n < k->n_instrs; n++)
             if (same_instr(&k->instr[n], &i))
                 return n;
@@ -506,7 +506,7 @@ void f8_kb_finish(f8_kb *b)
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         if ((uint32_t)f8_kinstr_known(&k->instr[n]) >= k->n_stages)
             k->n_stages = (uint32_t)f8_kinstr_known(&k->instr[n]) + 1;
-        k->n_colsums += k->instr[n].op == F8_K_COLSUM;
+        k->n_partials += f8_kinstr_is_partial(&k->instr[n]);
     }
     delay_stores(b);
     choose_near(b);

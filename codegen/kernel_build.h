@@ -48,7 +48,7 @@ uint32_t f8_kb_i32(f8_kb *b, uint32_t v);
 int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write);
 /* Where `ref`, a TRANSPOSE of the whole domain, is stored. */
 int32_t f8_kb_transposed(f8_kb *b, f8_ref ref);
-/* The partial sums that a column reduction writes, [ceil(rows / 64), cols]. */
+/* What a column reduction writes, [ceil(rows / block), cols]. */
 int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer);
 /* Rows of `table` picked by `ids`. */
 int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids);

@@ -312,6 +312,16 @@ static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
         b, (f8_kinstr){.op = F8_K_ROLL, .a = v, .buffer = -1, .shift = shift, .group = group});
 }
 
+/* Rows of a block that a reduction of columns goes over: all there are, which must be few, if it does
+ * not say. */
+static int64_t block_of(const f8_kb *b, f8_ref ref)
+{
+    const int64_t block = f8_attr_i(b->graph, ref, F8_A_BLOCK);
+    return block > 0                    ? block
+           : b->rows <= F8_COLSUM_BLOCK ? F8_COLSUM_BLOCK
+                                        : b->rows;
+}
+
 static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
 {
     const f8_type *from = f8_type_of(b->graph, n->in[0]);
@@ -329,22 +339,27 @@ static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
                                                       : F8_K_AMAX;
         return f8_kb_emit(b, (f8_kinstr){.op = (uint8_t)op, .a = x, .buffer = -1});
     }
-    const int64_t blocks = (b->rows + F8_COLSUM_BLOCK - 1) / F8_COLSUM_BLOCK;
+    const int64_t block = block_of(b, self), blocks = (b->rows + block - 1) / block;
+    const bool sum = n->op == F8_OP_REDUCE_SUM;
     const f8_place *place = &b->program->place[self];
-    if (n->op != F8_OP_REDUCE_SUM || f8_type_elements(&n->type) != blocks * b->cols ||
+    if (n->op == F8_OP_REDUCE_MAX || f8_type_elements(&n->type) != blocks * b->cols ||
+        block > F8_COLSUM_BLOCK || (sum ? block != F8_COLSUM_BLOCK : (block & (block - 1)) != 0) ||
         place->space == F8_SPACE_NONE || b->k->flat)
-        return f8_kb_fail(b, self, "a column reduction that is no sum of 64-row blocks:");
-    return x; /* the COLSUM is emitted with the stores */
+        return f8_kb_fail(b, self, "a column reduction in blocks that no kernel has:");
+    return x; /* the COLSUM or COLAMAX is emitted with the stores */
 }
 
-static bool is_column_sum(const f8_kb *b, f8_ref ref)
+/* The instruction that reduces columns to node `ref`, or STORE. */
+static f8_kop column_reduction(const f8_kb *b, f8_ref ref)
 {
     const f8_node *n = f8_at(b->graph, ref);
-    if (n->op != F8_OP_REDUCE_SUM)
-        return false;
+    if (n->op != F8_OP_REDUCE_SUM && n->op != F8_OP_REDUCE_AMAX)
+        return F8_K_STORE;
     const int64_t axis = f8_attr_i(b->graph, ref, F8_A_AXIS);
     const int rank = f8_type_of(b->graph, n->in[0])->rank;
-    return axis != -1 && axis != rank - 1;
+    if (axis == -1 || axis == rank - 1)
+        return F8_K_STORE;
+    return n->op == F8_OP_REDUCE_SUM ? F8_K_COLSUM : F8_K_COLAMAX;
 }
 
 static uint32_t lower_node(f8_kb *b, f8_ref ref)
@@ -427,7 +442,8 @@ static void store(f8_kb *b, f8_ref ref)
     uint32_t v = computed(b, ref);
     if (b->status != F8_OK)
         return;
-    const bool columns = is_column_sum(b, ref);
+    const f8_kop op = column_reduction(b, ref);
+    const uint32_t block = op == F8_K_STORE ? 0 : (uint32_t)block_of(b, ref);
     f8_kbuffer out = {.dtype = F8_F32,
                       .ext = F8_EXT_FULL,
                       .write = true,
@@ -436,7 +452,7 @@ static void store(f8_kb *b, f8_ref ref)
                       .ids = -1,
                       .limit = -1};
     int32_t buffer;
-    if (columns) {
+    if (block) {
         buffer = f8_kb_partials(b, ref, &out);
     } else if (f8_at(b->graph, ref)->op == F8_OP_TRANSPOSE) {
         buffer = f8_kb_transposed(b, ref);
@@ -448,7 +464,7 @@ static void store(f8_kb *b, f8_ref ref)
         if (extra)
             f8_kb_fail(b, ref, "a store smaller than its value:");
     }
-    f8_kb_emit(b, (f8_kinstr){.op = columns ? F8_K_COLSUM : F8_K_STORE, .a = v, .buffer = buffer});
+    f8_kb_emit(b, (f8_kinstr){.op = (uint8_t)op, .a = v, .buffer = buffer, .imm = block});
 }
 
 /* Whether one loop over all elements does: only elementwise nodes, only whole contiguous values and

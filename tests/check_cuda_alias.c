@@ -83,7 +83,7 @@ static void describe(const char *text, description *d)
         if (at < 0)
             continue;
         ck_assert_int_lt(at, (int)d->n);
-        d->buffer[at].partial |= has_word(line, end, "= colsum ");
+        d->buffer[at].partial |= has_word(line, end, "= colsum ") || has_word(line, end, "= colamax ");
         if (d->buffer[at].partial || has_word(line, end, " roll "))
             d->buffer[at].ordered = false;
     }

@@ -135,6 +135,55 @@ START_TEST(wide_columns)
 }
 END_TEST
 
+/* Magnitudes of columns: held by threads or through tiles, blocks lower and taller than what a block
+ * of threads has of rows at once, beside all else that goes over rows. */
+START_TEST(maxima)
+{
+    static const int heights[] = {2, 16, 64, 33, 65, 200};
+    static const kc_blocks blocks[] = {
+        {.block = {32}},
+        {.block = {64, 2}, .codes = true},
+        {.block = {4, 32, 16}, .reduce = true},
+        {.block = {32, 64}, .reduce = true, .sums = true},
+        {.block = {8, 32}, .reduce = true, .codes = true},
+        {.block = {32, 32, 4}, .reduce = true, .sums = true, .codes = true},
+    };
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    for (int i = _i % 2; i < N_WIDTHS; i += 2)
+        kc_column_blocks(&c, heights[(i / 2 + _i) % 6], widths[i], blocks[_i]);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
+START_TEST(wide_maxima)
+{
+    static const int wide[] = {1032, 2304, 3072, 9000};
+    kcase c;
+    kc_begin(&c);
+    kc_column_blocks(&c, 70, wide[_i], (kc_blocks){.block = {32, 16}, .reduce = true});
+    kc_column_blocks(&c, 70, wide[_i] + 3, (kc_blocks){.block = {64, 4, 32}, .codes = true});
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
+/* Rows that are blocks: of 32 and 128 columns, and others. */
+START_TEST(row_blocks)
+{
+    static const int widths[] = {1, 16, 32, 50, 64, 100, 128, 256};
+    kcase c;
+    kc_begin(&c);
+    c.specials = true;
+    for (int i = 0; i < 8; i++)
+        kc_row_blocks(&c, 301, widths[i], i % 2 ? F8_F32 : F8_BF16, i % 4 < 2);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 /* Transposed values of every size. */
 START_TEST(transposes)
 {
@@ -312,6 +361,9 @@ static Suite *suite(void)
     tcase_add_loop_test(device, dtypes, 0, 4);
     tcase_add_loop_test(device, columns, 0, 8);
     tcase_add_loop_test(device, wide_columns, 0, 4);
+    tcase_add_loop_test(device, maxima, 0, 6);
+    tcase_add_loop_test(device, wide_maxima, 0, 4);
+    tcase_add_test(device, row_blocks);
     tcase_add_test(device, transposes);
     tcase_add_test(device, periodic_rows);
     tcase_add_loop_test(device, rolls, 0, 2);

@@ -101,6 +101,37 @@ START_TEST(compiled_columns)
 }
 END_TEST
 
+/* Magnitudes of columns, beside what comes with them; rows that are blocks. */
+START_TEST(compiled_maxima)
+{
+    static const int wide[] = {128, 512, 768, 1024, 3072};
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {32}});
+    kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {32, 64}, .codes = true});
+    kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {64, 4}, .reduce = true});
+    kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {32, 64}, .reduce = true, .sums = true});
+    check_compiled(&c, 1);
+    kc_end(&c);
+}
+END_TEST
+
+START_TEST(compiled_row_blocks)
+{
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    kc_row_blocks(&c, 300, 32, F8_BF16, false);
+    kc_row_blocks(&c, 300, 128, F8_BF16, true);
+    kc_row_blocks(&c, 300, 128, F8_F32, false);
+    check_compiled(&c, 0); /* eight codes are 8 bytes */
+    kc_end(&c);
+}
+END_TEST
+
 /* Ragged rows; a softmax over a vocabulary; flat kernels of several dtypes. */
 START_TEST(compiled_others)
 {
@@ -141,6 +172,8 @@ static Suite *suite(void)
     tcase_add_unchecked_fixture(compiler, load_toolkit, unload_toolkit);
     tcase_add_loop_test(compiler, compiled_norms, 0, 6);
     tcase_add_loop_test(compiler, compiled_columns, 0, 3);
+    tcase_add_loop_test(compiler, compiled_maxima, 0, 5);
+    tcase_add_test(compiler, compiled_row_blocks);
     tcase_add_test(compiler, compiled_others);
     suite_add_tcase(s, compiler);
     return s;

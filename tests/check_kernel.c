@@ -109,6 +109,44 @@ START_TEST(column_sums)
 }
 END_TEST
 
+/* Magnitudes of columns: all blocks, alone, together and beside column sums. */
+static const kc_blocks column_blocks[] = {
+    {.block = {32}},
+    {.block = {2}, .reduce = true},
+    {.block = {64, 16}},
+    {.block = {4, 32, 8}, .reduce = true},
+    {.block = {64, 32}, .reduce = true, .sums = true},
+    {.block = {8, 64}, .sums = true},
+};
+enum { N_COLUMN_BLOCKS = sizeof column_blocks / sizeof *column_blocks };
+
+START_TEST(column_maxima)
+{
+    static const int heights[] = {2, 5, 31, 33, 64, 65, 200};
+    for (int i = 0; i < 7; i++) {
+        kcase c;
+        kc_begin(&c);
+        c.specials = i & 1;
+        c.seed = (uint64_t)(7 * _i + i + 1);
+        kc_column_blocks(&c, heights[i], ragged[_i], column_blocks[(i + _i) % N_COLUMN_BLOCKS]);
+        kc_check(&c);
+        kc_end(&c);
+    }
+}
+END_TEST
+
+START_TEST(row_blocks)
+{
+    static const int widths[] = {1, 32, 100, 128};
+    kcase c;
+    kc_begin(&c);
+    c.specials = true;
+    kc_row_blocks(&c, 301, widths[_i], _i % 2 ? F8_BF16 : F8_F32, _i % 2);
+    kc_check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(periodic_rows)
 {
     kcase c;
@@ -473,6 +511,7 @@ static TCase *narrow_case(void)
         tcase_add_loop_test(t, dtypes, i, i + 1);
         tcase_add_loop_test(t, softmax_rows, i, i + 1);
         tcase_add_loop_test(t, column_sums, i, i + 1);
+        tcase_add_loop_test(t, column_maxima, i, i + 1);
         tcase_add_loop_test(t, embeddings, i, i + 1);
         tcase_add_loop_test(t, targets, i, i + 1);
         tcase_add_loop_test(t, in_place, i, i + 1);
@@ -493,6 +532,8 @@ static Suite *suite(void)
     tcase_add_loop_test(rows, dtypes, 0, N_RAGGED);
     tcase_add_loop_test(rows, softmax_rows, 0, N_RAGGED);
     tcase_add_loop_test(rows, column_sums, 0, N_RAGGED);
+    tcase_add_loop_test(rows, column_maxima, 0, N_RAGGED);
+    tcase_add_loop_test(rows, row_blocks, 0, 4);
     tcase_add_loop_test(rows, periodic_rows, 0, N_RAGGED);
     tcase_add_loop_test(rows, rolls, 0, 7);
     tcase_add_loop_test(rows, embeddings, 0, N_RAGGED);

@@ -19,6 +19,12 @@ f8_ref kc_column_sum(kcase *c, f8_ref x)
     return f8_make(c->g, F8_OP_REDUCE_SUM, &x, 1, attr, 2);
 }
 
+f8_ref kc_column_amax(kcase *c, f8_ref x, int64_t block)
+{
+    const f8_attr attr[] = {F8_INT(F8_A_AXIS, 0), F8_INT(F8_A_BLOCK, block)};
+    return f8_make(c->g, F8_OP_REDUCE_AMAX, &x, 1, attr, 2);
+}
+
 f8_ref kc_quantize(kcase *c, f8_ref x, f8_ref scale, f8_dtype to, bool saturate)
 {
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, to), F8_INT(F8_A_SATURATE, saturate)};
@@ -89,6 +95,46 @@ void kc_norm_backward(kcase *c, int rows, int cols, bool sums, bool codes, bool 
         kc_out(c, kc_transposed(c, q));
     }
     kc_phase(c, rows, cols);
+}
+
+void kc_column_blocks(kcase *c, int rows, int cols, kc_blocks how)
+{
+    f8_graph *g = c->g;
+    const f8_ref x = kc_input(c, F8_BF16, 2, rows, cols), y = kc_input(c, F8_F32, 2, rows, cols);
+    const f8_ref xf = f8_cast(g, x, F8_F32);
+    f8_ref z = f8_binary(g, F8_OP_MUL, xf, y);
+    kc_out(c, kc_column_amax(c, xf, how.block[0]));
+    if (how.reduce)
+        z = f8_binary(g, F8_OP_SUB, z, kc_mean(c, z));
+    for (int i = 1; i < 3 && how.block[i]; i++)
+        kc_out(c, kc_column_amax(c, z, how.block[i]));
+    if (how.sums) {
+        kc_out(c, kc_column_sum(c, z));
+        kc_out(c, kc_column_sum(c, xf));
+    }
+    if (how.codes) {
+        const f8_ref q = kc_quantize(c, z, f8_const(g, 4), F8_E4M3, true);
+        kc_out(c, q);
+        kc_out(c, kc_transposed(c, q));
+    }
+    kc_out(c, f8_cast(g, z, F8_BF16));
+    kc_phase(c, rows, cols);
+}
+
+void kc_row_blocks(kcase *c, int blocks, int cols, f8_dtype from, bool gelu)
+{
+    f8_graph *g = c->g;
+    const f8_ref x0 = kc_input(c, from, 2, blocks, cols);
+    f8_ref x = f8_cast(g, x0, F8_F32);
+    if (gelu)
+        x = f8_binary(g, F8_OP_MUL, x, f8_unary(g, F8_OP_TANH, x));
+    const f8_ref amax = f8_reduce(g, F8_OP_REDUCE_AMAX, x, -1),
+                 s = f8_binary(g, F8_OP_DIV, f8_const(g, 448), amax),
+                 usable = f8_binary(g, F8_OP_LT, f8_const(g, 0), amax),
+                 scale = f8_select(g, usable, s, f8_const(g, 1));
+    kc_out(c, kc_quantize(c, x, scale, F8_E4M3, true));
+    kc_out(c, f8_binary(g, F8_OP_DIV, f8_const(g, 1), scale));
+    kc_phase(c, blocks, cols);
 }
 
 void kc_softmax(kcase *c, int rows, int cols)

@@ -11,6 +11,8 @@
 f8_ref kc_mean(kcase *c, f8_ref x); /* f32 of each row */
 /* f32; in blocks of F8_COLSUM_BLOCK rows where x is taller. */
 f8_ref kc_column_sum(kcase *c, f8_ref x);
+/* f32; `block` rows each, a power of two up to F8_COLSUM_BLOCK. */
+f8_ref kc_column_amax(kcase *c, f8_ref x, int64_t block);
 f8_ref kc_quantize(kcase *c, f8_ref x, f8_ref scale, f8_dtype to, bool saturate);
 f8_ref kc_transposed(kcase *c, f8_ref x); /* of two axes */
 f8_ref kc_roll(kcase *c, f8_ref x, int64_t shift, int64_t group);
@@ -25,6 +27,15 @@ void kc_layernorm(kcase *c, f8_dtype dtype, int rows, int cols, bool codes);
  * `sums` sums over columns of values of both stages; with `codes` dx in e5m2 along rows and down
  * columns. */
 void kc_norm_backward(kcase *c, int rows, int cols, bool sums, bool codes, bool reduce);
+/* Magnitudes of columns in blocks of rows: of a value read (block[0]) and of one computed, behind a
+ * reduction of the row or not (the others, 0: none), with what else may be made of them in one visit. */
+typedef struct kc_blocks {
+    int64_t block[3];
+    bool reduce, sums, codes;
+} kc_blocks;
+void kc_column_blocks(kcase *c, int rows, int cols, kc_blocks how);
+/* A row is a block: codes by its own amax, and the inverse scale. */
+void kc_row_blocks(kcase *c, int blocks, int cols, f8_dtype from, bool gelu);
 /* Maximum, exp, sum, division; amax of the result and the logarithm of the sum. */
 void kc_softmax(kcase *c, int rows, int cols);
 /* Every pointwise op of f32: unary in one flat phase; binary and FMA by rows, in a phase for each

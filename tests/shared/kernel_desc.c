@@ -95,14 +95,18 @@ static uint32_t sum_of(machine *m, uint32_t n)
     return lane[0];
 }
 
-static void column_sum(machine *m, const f8_kinstr *i, int64_t row, int64_t col)
+static void column_reduction(machine *m, const f8_kinstr *i, int64_t row, int64_t col)
 {
-    uint8_t *to = element(m, i->buffer, row / F8_COLSUM_BLOCK, col);
-    uint32_t sum = m->value[i->a], before;
-    memcpy(&before, to, sizeof before);
-    if (row % F8_COLSUM_BLOCK)
-        sum = f8_bits(f_of(before) + f_of(sum));
-    memcpy(to, &sum, sizeof sum);
+    uint8_t *to = element(m, i->buffer, row / i->imm, col);
+    const uint32_t x = m->value[i->a];
+    uint32_t result = 0;
+    if (row % i->imm)
+        memcpy(&result, to, sizeof result);
+    if (i->op == F8_K_COLAMAX)
+        result = f8_amax_bits(result, f_of(x));
+    else
+        result = row % i->imm ? f8_bits(f_of(result) + f_of(x)) : x;
+    memcpy(to, &result, sizeof result);
 }
 
 /* What instruction n does at [row, col]; stores and reductions included. */
@@ -133,7 +137,8 @@ static void execute(machine *m, uint32_t n, int64_t row, int64_t col)
         m->best[n] = f8_bits(f8_maximum(f_of(m->best[n]), f_of(u[i->a])));
         break;
     case F8_K_AMAX: m->best[n] = f8_amax_bits(m->best[n], f_of(u[i->a])); break;
-    case F8_K_COLSUM: column_sum(m, i, row, col); break;
+    case F8_K_COLSUM:
+    case F8_K_COLAMAX: column_reduction(m, i, row, col); break;
     case F8_K_STORE: store(m, i, row, col); break;
     case F8_KOP_COUNT: ck_abort();
     }

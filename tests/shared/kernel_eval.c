@@ -282,11 +282,15 @@ static void reduce(kcase *c, f8_ref r, uint32_t *out)
         for (int64_t i = 0; i < rows; i++)
             out[i] = row_reduce(n->op, x + i * cols, cols);
     } else {
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t k = 0; k < cols; k++) {
-                uint32_t *sum = &out[i / 64 * cols + k];
-                *sum = i % 64 ? f8_bits(f_of(*sum) + f_of(x[i * cols + k])) : x[i * cols + k];
-            }
+        const int64_t block = f8_attr_i(c->g, r, F8_A_BLOCK) ? f8_attr_i(c->g, r, F8_A_BLOCK) : rows;
+        for (int64_t i = 0; i < rows * cols; i++) {
+            const int64_t row = i / cols;
+            uint32_t *to = &out[row / block * cols + i % cols];
+            if (n->op == F8_OP_REDUCE_AMAX)
+                *to = f8_amax_bits(row % block ? *to : 0, f_of(x[i]));
+            else
+                *to = row % block ? f8_bits(f_of(*to) + f_of(x[i])) : x[i];
+        }
     }
     free(x);
 }
