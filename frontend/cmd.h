@@ -23,10 +23,16 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
     OPTION(attention, "--attention", "NAME", TEXT, ON_ALL, "on a GPU: table (default), own or cudnn")   \
     OPTION(device, "--device", "N", ORDINAL, ON_ALL, "which GPU (default 0)")                           \
-    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN, "the text to train on; its last tenth is held out")  \
+    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                                        \
+           "the text to train on, its last tenth held out; explain: to calibrate auto on")  \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN, "optimizer steps (default 100); the schedule's length") \
     OPTION(compare, "--compare", "RECIPE", TEXT, ON_TRAIN, "train again under this recipe, side by side") \
-    OPTION(seed, "--seed", "S", SEED, ON_TRAIN, "of initial values and batches (default 1)")            \
+    OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN, "auto: batches to learn from (default 2)") \
+    OPTION(budget, "--error-budget", "E", NUMBER, ON_TRAIN | ON_EXPLAIN,                               \
+           "auto: largest relative error of a GEMM's result (default 0.08)")                           \
+    OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                          \
+           "auto: the choice as lines of the text; - is stdout")                                       \
+    OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN, "of initial values and batches (default 1)")            \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
     OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE,        \
            "1 to 256 (default: all CPUs)")     \

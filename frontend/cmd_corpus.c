@@ -102,6 +102,20 @@ void *cli_buffer(fp8c_program *program, int function, fp8c_side side, const char
                                fp8c_program_find_port(program, function, side, name));
 }
 
+static uint64_t mix(uint64_t x) /* splitmix64 */
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t draw, int64_t row, int32_t *tokens,
+                     int32_t *targets)
+{
+    cli_corpus_window(c, mix(mix(seed) + draw) % (c->train - (size_t)c->T), row, tokens, targets);
+}
+
 fp8c_status cli_held_out(const cli_corpus *c, fp8c_program *program, int eval, double *loss,
                          int64_t *batches)
 {

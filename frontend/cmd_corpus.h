@@ -23,6 +23,9 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
                     const fp8c_program *program, int function);
 /* The window at byte `at` as row `row` of tokens and targets, both [B, T]. */
 void cli_corpus_window(const cli_corpus *c, size_t at, int64_t row, int32_t *tokens, int32_t *targets);
+/* The same with a window of the part to train on, drawn by seed and the number of the draw. */
+void cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t draw, int64_t row, int32_t *tokens,
+                     int32_t *targets);
 
 /* The mean loss over the held-out part by `eval`, in nats a byte: its windows in order, whole batches and at
  * most 16 of them; of fewer windows than B the first ones again. */

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
-#include "frontend/cmd.h"
+#include "frontend/cmd_calibrate.h"
 
 /* `to` is where the table goes: nowhere when the records have stdout. */
 static void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -99,6 +99,19 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
                                     (json_int_t)info.arena_lower_bound));
 }
 
+static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+                                   const fp8c_compile_options *options)
+{
+    cli_corpus corpus = {0};
+    fp8c_calibration *calibration = NULL;
+    if (!c->data)
+        fprintf(stderr, "fp8c explain: recipe auto is chosen on data: --data FILE is needed\n");
+    else if (cli_corpus_read(&corpus, c->data))
+        calibration = cli_calibrate(c, ctx, module, options, &corpus);
+    cli_corpus_free(&corpus);
+    return calibration;
+}
+
 int cmd_explain(const cli *c)
 {
     fp8c_context *ctx;
@@ -111,19 +124,26 @@ int cmd_explain(const cli *c)
         fp8c_context_destroy(ctx);
         return CLI_FAILED;
     }
-    const fp8c_compile_options options = cli_listing_options(c, c->recipe);
-    fp8c_program *program;
+    fp8c_compile_options options = cli_listing_options(c, c->recipe);
+    FILE *to = cli_json_to_stdout(c) ? NULL : stdout;
+    fp8c_program *program = NULL;
+    fp8c_calibration *calibration = NULL;
     int code = CLI_DONE;
-    if (fp8c_compile(module, &options, &program) == FP8C_OK) {
-        FILE *to = cli_json_to_stdout(c) ? NULL : stdout;
+    if (cli_is_auto(c->recipe) && !(calibration = calibrate(c, ctx, module, &options)))
+        code = CLI_FAILED;
+    options.calibration = calibration;
+    if (calibration)
+        cli_print_trials(calibration, to, &json);
+    if (code == CLI_DONE && fp8c_compile(module, &options, &program) == FP8C_OK) {
         print_decisions(program, to, &json);
         for (int f = 0; c->kernels && fp8c_program_function_name(program, f); f++)
             print_steps(program, f, to, &json);
         print_counts(program, to, &json);
-    } else {
+    } else if (code == CLI_DONE) {
         code = cli_fail(ctx);
     }
     fp8c_program_destroy(program);
+    fp8c_calibration_destroy(calibration);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
     fp8c_module_destroy(module);

@@ -8,17 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "frontend/cmd_corpus.h"
+#include "frontend/cmd_calibrate.h"
 
 enum { TAIL = 20, BAR = 24 };
-
-static uint64_t mix(uint64_t x) /* splitmix64 */
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 /* ---- one run ---- */
 
@@ -82,12 +74,11 @@ static fp8c_status train_step(run *r, int64_t step, double *loss)
     int32_t *tokens = cli_buffer(r->program, r->step, FP8C_INPUT, "tokens");
     int32_t *targets = cli_buffer(r->program, r->step, FP8C_INPUT, "targets");
     const float *value = cli_buffer(r->program, r->step, FP8C_OUTPUT, "loss");
-    const uint64_t places = r->corpus->train - (size_t)r->corpus->T;
     *loss = 0;
     for (int64_t a = 0; a < r->accumulate; a++) {
         for (int64_t b = 0; b < r->corpus->B; b++) {
             const uint64_t draw = (uint64_t)((step * r->accumulate + a) * r->corpus->B + b);
-            cli_corpus_window(r->corpus, mix(mix(r->c->seed) + draw) % places, b, tokens, targets);
+            cli_corpus_draw(r->corpus, r->c->seed, draw, b, tokens, targets);
         }
         fp8c_info before, after;
         fp8c_program_info(r->program, &before);
@@ -233,7 +224,13 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     options.optimizer_steps = c->steps;
     run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json, .out = out,
              .accumulate = fp8c_module_accumulate(module)};
-    if (fp8c_compile(module, &options, &r.program) != FP8C_OK)
+    fp8c_calibration *calibration = NULL;
+    if (cli_is_auto(out->recipe) && !(calibration = cli_calibrate(c, ctx, module, &options, corpus)))
+        return CLI_FAILED;
+    options.calibration = calibration;
+    const fp8c_status compiled = fp8c_compile(module, &options, &r.program);
+    fp8c_calibration_destroy(calibration);
+    if (compiled != FP8C_OK)
         return cli_fail(ctx);
     snprintf(out->target, sizeof out->target, "%s", fp8c_program_target(r.program));
     out->device.struct_size = sizeof out->device;

@@ -26,6 +26,7 @@ static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag
         c->rule[c->n_rules] = *r;
         c->rule[c->n_rules].pattern = r->pattern ? f8_intern(c, r->pattern) : NULL;
         c->rule[c->n_rules].recipe = f8_intern(c, r->recipe);
+        c->rule[c->n_rules].origin = r->origin ? f8_intern(c, r->origin) : NULL;
     }
     for (; c->n_dims < m->n_dims; c->n_dims++)
         c->dim[c->n_dims] = (f8_dim){f8_intern(c, m->dim[c->n_dims].name), m->dim[c->n_dims].value,
@@ -136,6 +137,11 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     const char *recipe = o->recipe ? o->recipe : "bf16";
     F8_TRY(f8_recipe_parse(recipe, F8_NOWHERE, &p->recipe, diag));
     out->recipe = &p->recipe;
+    if (p->recipe.scaling == F8_SCALING_AUTO && o->calibration)
+        out->chosen = f8_calibration_trials(o->calibration, &out->n_chosen);
+    if (p->recipe.scaling == F8_SCALING_AUTO && !out->n_chosen)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "recipe auto needs a calibration that has observed at least one batch");
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);
@@ -193,7 +199,7 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
                                f8_diag *diag)
 {
     const double start = f8_seconds_now();
-    p->unit = (f8_unit){.arena = &p->arena, .diag = diag};
+    p->unit = (f8_unit){.arena = &p->arena, .diag = diag, .options.calibrate = p->unit.options.calibrate};
     F8_TRY(choose_target(p, o, diag));
     F8_TRY(read_options(p, o, diag));
     F8_TRY(clone_module(source, &p->arena, diag, &p->unit.module));
@@ -205,7 +211,8 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
     return F8_OK;
 }
 
-fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options, fp8c_program **out)
+static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options, bool calibrate,
+                           fp8c_program **out)
 {
     *out = NULL;
     fp8c_context *ctx = module->ctx;
@@ -219,7 +226,7 @@ fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *
         f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *p);
         return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
     }
-    *p = (fp8c_program){.ctx = ctx};
+    *p = (fp8c_program){.ctx = ctx, .unit.options.calibrate = calibrate};
     f8_arena_init(&p->arena, &ctx->allocator);
     f8_status status = module->building
                            ? f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
@@ -233,6 +240,17 @@ fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *
     }
     *out = p;
     return FP8C_OK;
+}
+
+fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options, fp8c_program **out)
+{
+    return compile(module, options, false, out);
+}
+
+fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
+                                   fp8c_program **out)
+{
+    return compile(module, options, true, out);
 }
 
 void fp8c_program_destroy(fp8c_program *p)

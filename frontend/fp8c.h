@@ -166,8 +166,11 @@ FP8C_API fp8c_status fp8c_module_param(fp8c_module *module, const char *name, co
 FP8C_API fp8c_status fp8c_module_optimizer(fp8c_module *module, const fp8c_attr *fields, size_t n);
 FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern, const char *recipe);
 /* A rule after those there are, so that it wins: what the text has after `recipe`, as "\"h.*\" wgrad = bf16" or
- * "layers 1, 1 = bf16". */
-FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule);
+ * "layers 1, 1 = bf16". `origin` (may be NULL) is what messages and decisions call the place it comes from, as
+ * "--rule" or a file's name. */
+FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule, const char *origin);
+/* What fp8c_module_parse and fp8c_compile check of a whole module: that every rule matches a linear. */
+FP8C_API fp8c_status fp8c_module_check(fp8c_module *module);
 
 /* A function is built between begin and end; one at a time. */
 FP8C_API fp8c_status fp8c_func_begin(fp8c_module *module, const char *name);
@@ -215,7 +218,53 @@ typedef struct fp8c_compile_options {
     void *device_user;
     const char *attention;   /* who does it: "table" (default), "own", our kernels, or "cudnn"; one that
                                 can't be had is an error */
+    const struct fp8c_calibration *calibration; /* for recipe "auto" */
 } fp8c_compile_options;
+
+/* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
+
+/* A program in bf16 whose micro_step also gives samples of what every linear's GEMMs read. The caller
+ * gives its variables values (initialize, or write), then for each of a few batches fills the inputs, runs
+ * micro_step and observes; two batches or more show what a scale from earlier ones is worth. Compiling with
+ * recipe "auto" and this calibration then gives every GEMM the cheapest recipe whose result has an
+ * error within the budget, else bf16; a run costs nothing more for it.
+ *     options       of the program to come: its target is chosen for, and calibrated on, or on the CPU where it
+ *                   is a CUDA target with no_device
+ *     error_budget  |Q(a)Q(b) - ab| / |ab| of a GEMM, from 0 to 1; 0: the default, 0.08
+ * May be destroyed once the programs that use it are compiled. */
+typedef struct fp8c_calibration fp8c_calibration;
+FP8C_API fp8c_status fp8c_calibration_create(const fp8c_module *module,
+                                             const struct fp8c_compile_options *options,
+                                             double error_budget, fp8c_calibration **out);
+FP8C_API void fp8c_calibration_destroy(fp8c_calibration *calibration);
+FP8C_API fp8c_program *fp8c_calibration_program(fp8c_calibration *calibration); /* the calibration's */
+FP8C_API fp8c_status fp8c_calibration_observe(fp8c_calibration *calibration);
+
+typedef struct fp8c_trial {
+    const char *linear, *role; /* as in fp8c_decision */
+    int64_t m, n, k;
+    int32_t winner;            /* index of a candidate */
+    const char *reason;
+    int32_t fixed;             /* a rule of the module decided */
+} fp8c_trial;
+
+typedef struct fp8c_candidate {
+    const char *recipe;
+    const char *excluded;           /* why it can't be chosen, or NULL */
+    double error;                   /* of the GEMM's result, relative; what follows is of its operands */
+    double sqnr[2];                 /* dB */
+    double underflow[2], overflow[2]; /* shares of elements that became 0, that exceed the format */
+    double seconds, gemm_seconds;   /* estimates from the target's rates */
+    double bytes;                   /* moved to make the operands */
+} fp8c_candidate;
+
+/* FP8C_ERR_INPUT past the last, with no message. Candidate 0 is bf16. */
+FP8C_API fp8c_status fp8c_calibration_trial(const fp8c_calibration *calibration, int index, fp8c_trial *out);
+FP8C_API fp8c_status fp8c_calibration_candidate(const fp8c_calibration *calibration, int index, int candidate,
+                                                fp8c_candidate *out);
+/* The choice as lines of the text, to be pasted behind the others of a module. */
+FP8C_API fp8c_status fp8c_calibration_rules(const fp8c_calibration *calibration, fp8c_write_fn write,
+                                            void *user);
 
 /* The targets `target` may name; NULL past the last. */
 FP8C_API const char *fp8c_target_name(int index);
@@ -362,6 +411,9 @@ FP8C_API fp8c_status fp8c_program_pass(const fp8c_program *program, int index, f
 FP8C_API const char *fp8c_pass_name(int index);
 /* The recipes `recipe` may name; NULL past the last. */
 FP8C_API const char *fp8c_recipe_name(int index);
+/* A recipe, NAME or NAME {key = value, ...}, as the compiler writes it, with only what differs from the name's
+ * defaults, into text, cut to size. FP8C_ERR_INPUT for what is none. */
+FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -23,4 +23,10 @@ struct fp8c_program {
     bool initialized; /* variables hold values */
 };
 
+/* fp8c_compile in high precision with samples of operands (f8_pass_calibrate). */
+fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
+                                   fp8c_program **out);
+/* Its trials, once a batch was observed; n 0 before. */
+const struct f8_trial *f8_calibration_trials(const fp8c_calibration *c, size_t *n);
+
 #endif

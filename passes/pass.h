@@ -34,10 +34,11 @@ typedef struct f8_pass_time {
 typedef struct f8_options {
     const f8_target *target; /* NULL: the CPU */
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
-    const f8_recipe_rule *chosen; /* what `auto` stands for, by linear and role: from a calibration */
+    const struct f8_trial *chosen; /* what `auto` stands for, by linear and role (choose.h); may be NULL */
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
     bool inference;          /* eval only: no backward, no optimizer */
+    bool calibrate;          /* samples of the linears' operands as results of micro_step: calibrate.c */
     bool pair;               /* also forward and backward, for frameworks that own their optimizer */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
@@ -61,6 +62,19 @@ typedef struct f8_elements {
     const char *const *name;
 } f8_elements;
 
+/* What calibrate sampled of a linear, y [m, n] = x [m, k] w. */
+enum { F8_SAMPLE_ROWS = 128 };
+typedef struct f8_sampled {
+    const char *linear;
+    int64_t m, n, k;
+    bool has[F8_ROLES];      /* dgrad, wgrad: the step computes them */
+    const char *x, *dy, *w;  /* names of results of micro_step; w NULL where it is a parameter */
+    int32_t w_var;           /* the parameter, or -1 */
+    bool w_is_nk;            /* w is stored [n, k] */
+    f8_ref fprop;            /* of the graph at the time */
+    f8_loc loc;
+} f8_sampled;
+
 typedef struct f8_unit {
     f8_module *module;
     f8_options options;
@@ -72,6 +86,8 @@ typedef struct f8_unit {
     size_t n_named, named_room;
     f8_elements *elements; /* by scaling */
     size_t n_elements, elements_room;
+    f8_sampled *sampled; /* by calibrate */
+    size_t n_sampled, sampled_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
@@ -102,6 +118,7 @@ const char *f8_pass_name(size_t index);
 f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
 f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, joint */
 f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
+f8_status f8_pass_calibrate(f8_unit *u);    /* samples of operands, where options.calibrate asks for them */
 f8_status f8_pass_scaling(f8_unit *u);      /* FP8: amax, scales, quantize, scaled_matmul, histories */
 f8_status f8_pass_split(f8_unit *u);        /* joint -> forward and backward */
 f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */

@@ -30,6 +30,7 @@ static const struct {
     {"precision",    f8_pass_precision,    0,                            LINEARS_NAMED,  0},
     {"autodiff",     f8_pass_autodiff,     LINEARS_NAMED,                ENTRY_POINTS,   0},
     {"chunk",        f8_pass_chunk,        ENTRY_POINTS,                 0,              0},
+    {"calibrate",    f8_pass_calibrate,    ENTRY_POINTS | LINEARS_NAMED, 0,              0},
     {"scaling",      f8_pass_scaling,      ENTRY_POINTS | LINEARS_NAMED, RECIPE_APPLIED, 0},
     {"decompose",    f8_pass_decompose,    RECIPE_APPLIED,               PRIMITIVE,      0},
     {"canonicalize", f8_pass_canonicalize, PRIMITIVE,                    0,              LEGAL},

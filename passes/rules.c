@@ -1,5 +1,5 @@
 /* Which recipe an operand of a linear's GEMM gets: the module's rules, the options and a calibration. */
-#include "passes/pass.h"
+#include "passes/choose.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,10 +55,10 @@ static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64
 {
     *from_first = *from_last = 0;
     for (size_t i = 0; i < u->n_named; i++) {
-        const int64_t other = f8_layer_of(u->named[i].name);
+        const int64_t other = f8_layer_of(u->named[i].shared);
         bool counted = other < 0 || other == layer;
         for (size_t k = 0; k < i && !counted; k++)
-            counted = f8_layer_of(u->named[k].name) == other;
+            counted = f8_layer_of(u->named[k].shared) == other;
         *from_first += !counted && other < layer;
         *from_last += !counted && other > layer;
     }
@@ -83,22 +83,39 @@ static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *na
 /* ---- choosing ---- */
 
 /* `auto` asked for: what the calibration chose for this linear's GEMM. */
-static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand,
-                        f8_choice *choice)
+static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_choice *choice)
 {
     for (size_t i = 0; i < u->options.n_chosen; i++) {
-        const f8_recipe_rule *rule = &u->options.chosen[i];
-        if (applies(u, rule, linear, role, operand) &&
-            f8_recipe_parse(rule->recipe, F8_NOWHERE, &choice->recipe, u->diag) == F8_OK)
-            choice->reason = "chosen by auto";
+        const f8_trial *t = &u->options.chosen[i];
+        if (t->role != role || t->fixed || strcmp(t->linear, linear))
+            continue;
+        choice->recipe = t->candidate[t->winner].recipe;
+        choice->reason = f8_arena_strdup(u->arena, t->reason);
+        if (!choice->reason)
+            choice->reason = "";
     }
 }
 
-static f8_choice without_wgrad(f8_choice choice, f8_role role)
+/* Beside who decided on it: rowwise_gw_hp keeps wgrad in high precision. */
+static f8_choice without_wgrad(const f8_unit *u, f8_choice choice, f8_role role)
 {
-    if (choice.recipe.wgrad_high && role == F8_WGRAD)
-        choice = (f8_choice){*f8_recipe_by_name("bf16"), "rowwise_gw_hp keeps wgrad in bf16"};
-    return choice;
+    if (!choice.recipe.wgrad_high || role != F8_WGRAD)
+        return choice;
+    const char *reason =
+        f8_arena_printf(u->arena, "%s: %s keeps wgrad in bf16", choice.reason, choice.recipe.name);
+    return (f8_choice){*f8_recipe_by_name("bf16"), reason ? reason : ""};
+}
+
+/* "recipe RULE", and the line or whoever gave it. */
+static const char *reason_of(const f8_unit *u, const f8_recipe_rule *rule)
+{
+    char text[512];
+    const char *reason = f8_arena_printf(u->arena, "recipe %s", f8_rule_print(rule, text, sizeof text));
+    if (reason && rule->loc.line)
+        reason = f8_arena_printf(u->arena, "%s (line %u)", reason, rule->loc.line);
+    else if (reason && rule->origin)
+        reason = f8_arena_printf(u->arena, "%s (%s)", reason, rule->origin);
+    return reason ? reason : "";
 }
 
 f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand)
@@ -113,19 +130,14 @@ f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_o
         if (applies(u, &m->rule[i], name, role, operand))
             last = &m->rule[i];
     if (last) {
-        char text[512], line[24] = "";
         f8_recipe named;
         if (f8_recipe_parse(last->recipe, last->loc, &named, u->diag) != F8_OK)
             return choice;
         if (named.scaling != F8_SCALING_AUTO)
             choice.recipe = named;
-        if (last->loc.line)
-            snprintf(line, sizeof line, " (line %u)", last->loc.line);
-        choice.reason = f8_arena_printf(u->arena, "recipe %s%s", f8_rule_print(last, text, sizeof text), line);
-        if (!choice.reason)
-            choice.reason = "";
+        choice.reason = reason_of(u, last);
     }
     if (choice.recipe.scaling == F8_SCALING_AUTO)
-        take_chosen(u, linear, role, operand, &choice);
-    return without_wgrad(choice, role);
+        take_chosen(u, linear, role, &choice);
+    return without_wgrad(u, choice, role);
 }

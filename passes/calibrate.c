@@ -1,0 +1,118 @@
+/* Calibrate: samples of what the linears' GEMMs read, as further results of micro_step.
+ *
+ * Only in the program that a calibration compiles (options.calibrate), in high precision: for each linear its
+ * operands x and dy (and w, where it is computed), each as two results:
+ *     calibrate.LINEAR.x        [S, C]  up to F8_SAMPLE_ROWS rows from the middle, in the operand's dtype
+ *     calibrate.LINEAR.x.amax   [1, C]  max |x| of every column over all rows, f32
+ * The rows show how values are spread along k and, being a whole block of 128, across it; the amaxes
+ * give the scales of the tensor and of its columns. What the compiler chooses from them is in choose.c.
+ *
+ * Requires linears as MATMULs with a name and a role, and micro_step. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+/* The linear's record, made at its first GEMM (a chunked head has several: the first is taken). */
+static f8_sampled *record(f8_unit *u, const char *linear)
+{
+    for (size_t i = 0; i < u->n_sampled; i++)
+        if (u->sampled[i].linear == linear)
+            return &u->sampled[i];
+    f8_sampled *grown = f8_arena_grow(u->arena, u->sampled, u->n_sampled, &u->sampled_room, u->n_sampled + 1,
+                                      sizeof *grown);
+    if (!grown)
+        return NULL;
+    u->sampled = grown;
+    grown[u->n_sampled] = (f8_sampled){.linear = linear, .w_var = -1};
+    return &grown[u->n_sampled++];
+}
+
+static f8_status sample(f8_unit *u, f8_func *f, const char *linear, f8_operand_kind kind, f8_ref r,
+                        const char **name)
+{
+    f8_graph *g = f->graph;
+    const f8_type t = *f8_type_of(g, r);
+    const f8_type matrix = {.dtype = t.dtype, .rank = 2, .dim = {f8_type_rows(&t), f8_type_columns(&t)}};
+    const int64_t rows = matrix.dim[0];
+    const int64_t first = rows <= F8_SAMPLE_ROWS ? 0 : rows / 2 / F8_SAMPLE_ROWS * F8_SAMPLE_ROWS;
+    const int64_t end = rows - first < F8_SAMPLE_ROWS ? rows : first + F8_SAMPLE_ROWS;
+    const f8_ref m = f8_reshape(g, r, &matrix);
+    const f8_ref part = kind == F8_OPERAND_W ? m : f8_slice(g, m, 0, first, end);
+    const f8_ref amax = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_cast(g, m, F8_F32), 0);
+    const char *base = f8_arena_printf(u->arena, "calibrate.%s.%s", linear, f8_operand_name[kind]);
+    const char *top = f8_arena_printf(u->arena, "%s.amax", base ? base : "");
+    if (!base || !top)
+        return f8_arena_status(u->arena, u->diag);
+    *name = f8_intern(u->module, base);
+    F8_TRY(f8_func_result(f, *name, part, -1));
+    return f8_func_result(f, f8_intern(u->module, top), amax, -1);
+}
+
+/* The parameter that w is, through its rounding; -1 if it is computed. */
+static int32_t parameter_of(const f8_func *f, f8_ref w)
+{
+    const f8_graph *g = f->graph;
+    while (f8_at(g, w)->op == F8_OP_CAST)
+        w = f8_at(g, w)->in[0];
+    for (size_t i = 0; i < f->n_in; i++)
+        if (f->in[i].ref == w)
+            return f->in[i].var;
+    return -1;
+}
+
+static f8_status sample_fprop(f8_unit *u, f8_func *f, f8_ref r)
+{
+    const f8_node n = *f8_at(f->graph, r);
+    const char *linear = f8_attr_s(f->graph, r, F8_A_NAME);
+    f8_sampled *s = record(u, linear);
+    if (!s || s->x)
+        return f8_arena_status(u->arena, u->diag);
+    s->loc = f->graph->loc[r];
+    s->fprop = r;
+    s->has[F8_FPROP] = true;
+    s->m = f8_type_rows(f8_type_of(f->graph, n.in[0]));
+    s->k = f8_type_columns(f8_type_of(f->graph, n.in[0]));
+    s->n = f8_type_columns(&n.type);
+    s->w_is_nk = f8_attr_i(f->graph, r, F8_A_TRANSPOSE_B) != 0;
+    s->w_var = parameter_of(f, n.in[1]);
+    if (s->w_var < 0)
+        F8_TRY(sample(u, f, linear, F8_OPERAND_W, n.in[1], &s->w));
+    return sample(u, f, linear, F8_OPERAND_X, n.in[0], &s->x);
+}
+
+/* dgrad reads dy; a linear whose input needs no gradient has it in wgrad alone. */
+static f8_status sample_gradient(f8_unit *u, f8_func *f, f8_ref r, f8_role role)
+{
+    const f8_graph *g = f->graph;
+    f8_sampled *s = record(u, f8_attr_s(g, r, F8_A_NAME));
+    if (!s)
+        return f8_arena_status(u->arena, u->diag);
+    s->has[role] = true;
+    if (s->dy)
+        return F8_OK;
+    const f8_node *n = f8_at(g, r);
+    f8_ref dy = n->in[0];
+    if (role == F8_WGRAD && s->fprop && dy == f8_at(g, s->fprop)->in[0])
+        dy = n->in[1];
+    return sample(u, f, s->linear, F8_OPERAND_DY, dy, &s->dy);
+}
+
+f8_status f8_pass_calibrate(f8_unit *u)
+{
+    f8_func *f = f8_module_find_func(u->module, "micro_step");
+    if (!u->options.calibrate)
+        return F8_OK;
+    if (!f)
+        return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE, "there is no micro_step to calibrate on");
+    const f8_ref end = f->graph->n_nodes;
+    for (f8_ref r = 1; r < end; r++) {
+        if (f8_at(f->graph, r)->op != F8_OP_MATMUL)
+            continue;
+        const f8_role role = f8_role_by_name(f8_attr_s(f->graph, r, F8_A_ROLE));
+        if (role == F8_FPROP)
+            F8_TRY(sample_fprop(u, f, r));
+        else if (role != F8_ROLES)
+            F8_TRY(sample_gradient(u, f, r, role));
+    }
+    return u->diag->status;
+}

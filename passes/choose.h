@@ -1,0 +1,59 @@
+/* Choosing recipes: what `auto` stands for.
+ *
+ * Every GEMM of a linear is a trial with one candidate a recipe. A candidate that the target has is measured on
+ * samples of the operands (frontend/calibration.c does): the error of the GEMM's result, and of each operand. Its
+ * cost is estimated from the target's rates: the GEMM, and the bytes that making its operands moves. The
+ * cheapest candidate whose error is within the budget wins; where none is, bf16.
+ *
+ * The error is |Q(a) Q(b) - a b| / |a b|, Frobenius norms, of a part of the product. It is the result's and not the
+ * operands' because outliers hide what they drown: one channel a million times larger than the others
+ * keeps a tensor's SQNR high while the others become zero, and it is their products that the result then
+ * lacks. E4M3 operands with fitting scales give 3.7% (2.65% each, rounding error uniform over 2^-4 of a
+ * binade), E4M3 by E5M2 5.9%. */
+#ifndef F8_CHOOSE_H
+#define F8_CHOOSE_H
+
+#include "passes/pass.h"
+
+/* Largest relative error of a GEMM's result: a third above what E4M3 by E5M2 gives when nothing is lost. */
+#define F8_ERROR_BUDGET 0.08
+
+typedef struct f8_operand_error {
+    double sqnr;                /* dB: 20 log10(|x| / |x - dequantized|) */
+    double underflow, overflow; /* shares of elements that became 0, and that exceed the format's maximum */
+} f8_operand_error;
+
+typedef struct f8_candidate {
+    f8_recipe recipe;
+    const char *excluded;          /* why it can't be chosen; NULL: it was measured */
+    double error;                  /* of the result, relative */
+    f8_operand_error operand[2];   /* in the role's order */
+    double seconds, gemm_seconds;  /* estimates; seconds has gemm_seconds and the operands' bytes */
+    double bytes;                  /* moved to make the operands */
+} f8_candidate;
+
+enum { F8_CANDIDATES = 6 }; /* bf16 first */
+
+typedef struct f8_trial {
+    const char *linear;
+    f8_role role;
+    int64_t m, n, k; /* of this GEMM */
+    f8_loc loc;
+    const char *fixed; /* a rule decides, not auto: its reason; NULL otherwise */
+    f8_candidate candidate[F8_CANDIDATES];
+    int winner;
+    const char *reason; /* of the winner */
+} f8_trial;
+
+/* The trials of what calibrate sampled, with their candidates excluded where the target, the sizes or a rule says
+ * so, and costs. In u->arena; u->options are those of the calibration's program, `rules` says what the module's
+ * rules leave to auto. NULL on failure. */
+f8_trial *f8_trials(f8_unit *u, const f8_target *target, size_t *n);
+
+/* Set winner and reason; errors are measured. */
+void f8_choose(f8_trial *t, double budget, f8_arena *arena);
+
+/* The winners as rules, one a linear where its GEMMs agree; strings in m. */
+f8_status f8_chosen_rules(const f8_trial *trial, size_t n, f8_module *m, f8_recipe_rule **rules, size_t *n_rules);
+
+#endif
