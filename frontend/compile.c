@@ -139,9 +139,6 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     out->recipe = &p->recipe;
     if (p->recipe.scaling == F8_SCALING_AUTO && o->calibration)
         out->chosen = f8_calibration_trials(o->calibration, &out->n_chosen);
-    if (p->recipe.scaling == F8_SCALING_AUTO && !out->n_chosen)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "recipe auto needs a calibration that has observed at least one batch");
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);

@@ -90,13 +90,13 @@ void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64
 typedef struct rounding {
     uint32_t least; /* bits of the smallest normal */
     float magic;    /* 1.5 * 2^23 * 2^-mantissa bits */
-    float max;
+    float max, over; /* the largest value, and what no longer rounds to it */
 } rounding;
 
 static rounding rounding_of(f8_dtype format)
 {
-    return format == F8_E4M3 ? (rounding){(127u - 6u) << 23, 0x1.8p20f, 448}
-                             : (rounding){(127u - 14u) << 23, 0x1.8p21f, 57344};
+    return format == F8_E4M3 ? (rounding){(127u - 6u) << 23, 0x1.8p20f, 448, 464}
+                             : (rounding){(127u - 14u) << 23, 0x1.8p21f, 57344, 61440};
 }
 
 static inline float rounded(const rounding *r, float y)
@@ -121,7 +121,7 @@ static void run(const rounding *r, const float *x, int64_t n, float scale, float
         noise += off * off;
         nonzero += x[i] != 0;
         underflow += (x[i] != 0) & (near == 0);
-        overflow += fabsf(y) > r->max;
+        overflow += fabsf(y) > r->over;
     }
     e->signal += (double)signal;
     e->noise += (double)noise;

@@ -34,7 +34,7 @@ void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64
 typedef struct f8_quantize_error {
     double signal, noise;         /* sums of x^2 and of (dequantized - x)^2 */
     int64_t n, nonzero;           /* elements; those that are not 0 */
-    int64_t underflow, overflow;  /* that became 0; that were beyond the format's maximum */
+    int64_t underflow, overflow;  /* that became 0; that saturated: too large to round to the format's maximum */
 } f8_quantize_error;
 
 /* dequantized [rows, cols] = decode(encode(x * scale)) * inv; adds to *e where it is not NULL. Finite x. */

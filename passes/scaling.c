@@ -308,7 +308,7 @@ static bool agree(f8_scaler *s, const f8_product *p)
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
-        why = "auto was not chosen: it needs a calibration";
+        why = "recipe auto needs a calibration that has observed a batch";
     else if (is_high(a) && is_high(b))
         return true;
     else if (fake && !(a->fake || is_high(a)) + !(b->fake || is_high(b)))
