@@ -139,6 +139,12 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     out->recipe = &p->recipe;
     if (p->recipe.scaling == F8_SCALING_AUTO && o->calibration)
         out->chosen = f8_calibration_trials(o->calibration, &out->n_chosen);
+    if (o->stored) {
+        F8_TRY(f8_recipe_parse(o->stored, F8_NOWHERE, &p->stored, diag));
+        out->stored = &p->stored;
+        if (!o->inference)
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "weights are stored in FP8 for inference alone");
+    }
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);

@@ -219,6 +219,9 @@ typedef struct fp8c_compile_options {
     const char *attention;   /* who does it: "table" (default), "own", our kernels, or "cudnn"; one that
                                 can't be had is an error */
     const struct fp8c_calibration *calibration; /* for recipe "auto" */
+    const char *stored;      /* inference: the recipe under which weights lie in memory as FP8 codes, each with a
+                                variable of its scales beside it (NAME_scale, or NAME_scale_inv for 128-blocks);
+                                NULL: as f32. `recipe` is what the GEMMs then do, bf16 too */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -328,6 +331,10 @@ FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, con
  * linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). These names, not the indices, are the same
  * in a program that trains and one for inference. NULL past the last, and for other variables. */
 FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
+
+/* Quantize [rows, columns] f32 values of a variable that `stored` made FP8 into it and its scales, as the recipe says.
+ * FP8C_ERR_INPUT: the variable is none. */
+FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from);
 
 /* ---- what was decided, and figures ---- */
 

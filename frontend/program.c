@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "frontend/program.h"
+#include "ir/fp8.h"
 
 /* ---- running ---- */
 
@@ -171,6 +172,55 @@ const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t in
     return NULL;
 }
 
+/* ---- weights stored in FP8 ---- */
+
+static const f8_stored *stored_variable(const fp8c_program *p, int variable)
+{
+    for (size_t i = 0; i < p->unit.n_stored; i++)
+        if (p->unit.stored[i].var == variable)
+            return &p->unit.stored[i];
+    return NULL;
+}
+
+static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from, f8_diag *diag)
+{
+    const f8_module *m = p->unit.module;
+    const f8_type *t = &m->var[s->var].type;
+    const int64_t rows = f8_type_rows(t), cols = f8_type_columns(t);
+    const int64_t n = f8_quantizer_scales(&s->quantizer, rows, cols);
+    f8_arena scratch;
+    f8_arena_init(&scratch, &p->ctx->allocator);
+    float *amax = F8_NEW_ARRAY(&scratch, float, n), *scale = F8_NEW_ARRAY(&scratch, float, n);
+    float *inv = F8_NEW_ARRAY(&scratch, float, n);
+    uint8_t *codes = F8_NEW_ARRAY(&scratch, uint8_t, rows * cols), *e8m0 = F8_NEW_ARRAY(&scratch, uint8_t, n);
+    f8_status status = f8_arena_status(&scratch, diag);
+    if (status == F8_OK) {
+        f8_matrix_amax(s->quantizer.grain, from, rows, cols, amax);
+        f8_scales_of(&s->quantizer, amax, n, scale, inv);
+        f8_matrix_encode(&s->quantizer, from, rows, cols, scale, codes);
+        for (int64_t i = 0; i < n; i++)
+            e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* exact: inv is a power of two, or NaN */
+        status = p->instance.kind->write(&p->instance, (uint32_t)s->var, codes, diag);
+    }
+    if (status == F8_OK)
+        status = p->instance.kind->write(&p->instance, (uint32_t)s->scale_var,
+                                         s->quantizer.mx ? (const void *)e8m0 : inv, diag);
+    f8_arena_end(&scratch);
+    return status;
+}
+
+fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from)
+{
+    f8_diag *diag = f8_api_begin(p->ctx);
+    const f8_stored *s = stored_variable(p, variable);
+    f8_status status = has_memory(p, diag);
+    if (status == F8_OK && !s)
+        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
+    if (status == F8_OK)
+        status = quantize(p, s, from, diag);
+    return finish(p, status);
+}
+
 /* ---- decisions and figures ---- */
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
@@ -308,4 +358,14 @@ const char *fp8c_pass_name(int index)
 const char *fp8c_recipe_name(int index)
 {
     return index < 0 ? NULL : f8_recipe_name((size_t)index);
+}
+
+fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text, size_t size)
+{
+    f8_recipe parsed;
+    const f8_status status = f8_recipe_parse(recipe, F8_NOWHERE, &parsed, f8_api_begin(ctx));
+    if (status != F8_OK)
+        return f8_api_fail(ctx, status, NULL, 0);
+    f8_recipe_print(&parsed, text, size);
+    return FP8C_OK;
 }

@@ -11,7 +11,7 @@ struct fp8c_program {
     fp8c_context *ctx;
     f8_arena arena; /* the compiled module and its plan */
     f8_unit unit;
-    f8_recipe recipe; /* the options' */
+    f8_recipe recipe, stored; /* the options' */
     f8_plan plan;   /* not filled for the reference target */
     f8_build_stats stats;
     f8_cuda *cuda;  /* CUDA targets: the context's */

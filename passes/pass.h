@@ -7,6 +7,7 @@
 #define F8_PASS_H
 
 #include "ir/ir.h"
+#include "ir/quantize.h"
 #include "ir/target.h"
 #include "passes/recipe.h"
 
@@ -37,6 +38,7 @@ typedef struct f8_options {
     const struct f8_trial *chosen; /* what `auto` stands for, by linear and role (choose.h); may be NULL */
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
+    const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe; NULL: as f32 */
     bool inference;          /* eval only: no backward, no optimizer */
     bool calibrate;          /* samples of the linears' operands as results of micro_step: calibrate.c */
     bool pair;               /* also forward and backward, for frameworks that own their optimizer */
@@ -75,6 +77,12 @@ typedef struct f8_sampled {
     f8_loc loc;
 } f8_sampled;
 
+/* A parameter that serve stores as codes, with its scales beside it. */
+typedef struct f8_stored {
+    int32_t var, scale_var;
+    f8_quantizer quantizer;
+} f8_stored;
+
 typedef struct f8_unit {
     f8_module *module;
     f8_options options;
@@ -88,6 +96,8 @@ typedef struct f8_unit {
     size_t n_elements, elements_room;
     f8_sampled *sampled; /* by calibrate */
     size_t n_sampled, sampled_room;
+    f8_stored *stored; /* by serve */
+    size_t n_stored, stored_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
@@ -116,6 +126,7 @@ const char *f8_pass_name(size_t index);
 
 /* ---- the passes, in order (pipeline.c) ---- */
 f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
+f8_status f8_pass_serve(f8_unit *u);        /* weights stored as FP8, where options.stored asks for it */
 f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, joint */
 f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
 f8_status f8_pass_calibrate(f8_unit *u);    /* samples of operands, where options.calibrate asks for them */

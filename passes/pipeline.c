@@ -28,6 +28,7 @@ static const struct {
     unsigned needs, gives, breaks;
 } passes[] = {
     {"precision",    f8_pass_precision,    0,                            LINEARS_NAMED,  0},
+    {"serve",        f8_pass_serve,        LINEARS_NAMED,                0,              0},
     {"autodiff",     f8_pass_autodiff,     LINEARS_NAMED,                ENTRY_POINTS,   0},
     {"chunk",        f8_pass_chunk,        ENTRY_POINTS,                 0,              0},
     {"calibrate",    f8_pass_calibrate,    ENTRY_POINTS | LINEARS_NAMED, 0,              0},

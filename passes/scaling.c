@@ -197,6 +197,24 @@ static f8_ref mx_scale_inv(f8_graph *g, f8_ref amax, f8_dtype format)
     return f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){amax, over_max}, 2, attr, 2);
 }
 
+/* A weight stored as codes (serve.c) under the same recipe: they and their scales are the operand. */
+static bool take_stored(f8_graph *g, f8_quantized *q)
+{
+    const f8_node *n = f8_at(g, q->source);
+    f8_granularity grain = q->grain;
+    if (n->op != F8_OP_DEQUANTIZE || f8_type_of(g, n->in[0])->dtype != f8_recipe_format(&q->recipe, q->kind))
+        return false;
+    const f8_dtype scale = q->recipe.scaling == F8_SCALING_MX ? F8_E8M0 : F8_F32;
+    const f8_type want = f8_granularity_type(grain, &n->type, scale);
+    const bool blocks = f8_granularity_parse(f8_attr_s(g, q->source, F8_A_GRANULARITY), &grain);
+    if (!f8_type_equal(f8_type_of(g, n->in[1]), &want) || !f8_granularity_equal(grain, q->grain) ||
+        blocks != f8_granularity_has_blocks(q->grain))
+        return false;
+    q->q = n->in[0];
+    q->scale_inv = n->in[1];
+    return true;
+}
+
 /* amax -> scale -> quantize, as the recipe says. */
 static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
 {
@@ -205,9 +223,11 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
     const char *grain = f8_granularity_has_blocks(q->grain)
                             ? f8_granularity_print(q->grain, text, sizeof text)
                             : "broadcast";
+    q->slot = -1;
+    if (!q->recipe.fake && take_stored(g, q))
+        return;
     const f8_ref x = f8_cast(g, q->source, F8_F32), one = f8_const(g, 1);
     f8_ref scale;
-    q->slot = -1;
     if (q->recipe.scaling == F8_SCALING_MX) {
         q->scale_inv = mx_scale_inv(g, amax_of(g, x, q->grain), format);
         scale = f8_binary(g, F8_OP_DIV, one, f8_cast(g, q->scale_inv, F8_F32));

@@ -1,0 +1,145 @@
+/* Serve: a program for inference whose weights lie in memory as FP8 codes with their scales.
+ *
+ * Only with options.stored, the recipe that weights were quantized under. A parameter that linears alone read, as
+ * w, and whose linears that recipe has in FP8, changes its type: f32[N, K] becomes
+ *     NAME        f8e4m3[N, K]   the codes
+ *     NAME_scale  or NAME_scale_inv
+ * and what read it reads dequantize(codes, scales). The scales multiply codes on the way back; their names are
+ * the ecosystem's: `weight_scale_inv` for 128 x 128 blocks (DeepSeek-V3's checkpoints), `weight_scale` for a
+ * tensor, rows and MX blocks (compressed-tensors). Served under the same recipe the scaling pass takes codes and
+ * scales as they are; under another (bf16 too) the values are what they dequantize to.
+ *
+ * Requires linears as MATMULs with a name and a role, in `forward`. */
+#include <string.h>
+
+#include "passes/pass.h"
+
+typedef struct server {
+    f8_unit *u;
+    f8_func *f;
+    f8_uses uses;
+} server;
+
+/* ---- which parameters ---- */
+
+/* The recipe that stores w of a linear, by the module's rules. */
+static f8_recipe stored_recipe(const f8_unit *u, const char *linear)
+{
+    f8_unit asking = *u;
+    asking.options.recipe = u->options.stored;
+    return f8_recipe_for(&asking, linear, F8_FPROP, F8_OPERAND_W).recipe;
+}
+
+/* The one way all readers of the parameter want its codes: false where one is no linear or none is in FP8. */
+static bool storable(const server *s, f8_ref param, f8_recipe *recipe, f8_granularity *grain)
+{
+    const f8_graph *g = s->f->graph;
+    int readers = 0;
+    for (uint32_t i = s->uses.start[param]; i < s->uses.start[param + 1]; i++) {
+        const f8_ref cast = s->uses.user[i];
+        if (!cast || f8_at(g, cast)->op != F8_OP_CAST)
+            return false;
+        for (uint32_t k = s->uses.start[cast]; k < s->uses.start[cast + 1]; k++) {
+            const f8_ref r = s->uses.user[k];
+            if (!r || f8_at(g, r)->op != F8_OP_MATMUL || f8_at(g, r)->in[1] != cast ||
+                f8_at(g, r)->in[0] == cast || strcmp(f8_attr_s(g, r, F8_A_ROLE), f8_role_name[F8_FPROP]))
+                return false;
+            const f8_recipe mine = stored_recipe(s->u, f8_attr_s(g, r, F8_A_NAME));
+            const f8_granularity own =
+                f8_recipe_granularity(&mine, F8_OPERAND_W, !f8_attr_i(g, r, F8_A_TRANSPOSE_B));
+            if (readers++ && (!f8_recipe_equal(&mine, recipe) || !f8_granularity_equal(own, *grain)))
+                return false;
+            *recipe = mine;
+            *grain = own;
+        }
+    }
+    return readers && recipe->scaling != F8_SCALING_NONE && recipe->scaling != F8_SCALING_AUTO;
+}
+
+/* ---- codes in place of values ---- */
+
+static f8_status store(server *s, f8_port *port, const f8_recipe *recipe, f8_granularity grain)
+{
+    f8_unit *u = s->u;
+    f8_module *m = u->module;
+    const int32_t var = port->var;
+    const bool mx = recipe->scaling == F8_SCALING_MX;
+    const char *suffix = recipe->scaling == F8_SCALING_BLOCK ? "_scale_inv" : "_scale";
+    const char *name = f8_arena_printf(u->arena, "%s%s", m->var[var].name, suffix);
+    f8_stored *grown = f8_arena_grow(u->arena, u->stored, u->n_stored, &u->stored_room, u->n_stored + 1,
+                                     sizeof *grown);
+    if (!name || !grown)
+        return f8_arena_status(u->arena, u->diag);
+    u->stored = grown;
+    const f8_var scale = {.name = f8_intern(m, name),
+                          .type = f8_granularity_type(grain, &port->type, mx ? F8_E8M0 : F8_F32),
+                          .kind = F8_VAR_PARAM, .init = F8_INIT_ZEROS, .loc = m->var[var].loc};
+    const int32_t scale_var = f8_module_var(m, &scale);
+    if (scale_var < 0)
+        return u->diag->status;
+    const f8_dtype format = f8_recipe_format(recipe, F8_OPERAND_W);
+    m->var[var].type.dtype = port->type.dtype = format;
+    m->var[var].init = F8_INIT_ZEROS;
+    u->stored[u->n_stored++] = (f8_stored){
+        .var = var, .scale_var = scale_var,
+        .quantizer = {.grain = grain, .format = format, .mx = mx, .pow2 = recipe->pow2, .margin = recipe->margin}};
+    return F8_OK;
+}
+
+static const f8_stored *stored_as(const f8_unit *u, int32_t var)
+{
+    for (size_t i = 0; i < u->n_stored; i++)
+        if (u->stored[i].var == var)
+            return &u->stored[i];
+    return NULL;
+}
+
+/* The cast of a stored parameter to what its GEMM reads: of what its codes stand for. */
+static f8_ref read_codes(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    const server *s = user;
+    char text[48];
+    if (f8_at(from, old)->op != F8_OP_CAST || f8_at(to, in[0])->op != F8_OP_INPUT)
+        return 0;
+    const f8_port *port = &s->f->in[f8_attr_i(to, in[0], F8_A_INDEX)];
+    const f8_stored *stored = port->var >= 0 ? stored_as(s->u, port->var) : NULL;
+    if (!stored)
+        return 0;
+    const f8_granularity grain = stored->quantizer.grain;
+    const char *spread = f8_granularity_has_blocks(grain) ? f8_granularity_print(grain, text, sizeof text)
+                                                          : "broadcast";
+    const f8_ref operands[] = {in[0], f8_func_var(s->f, stored->scale_var)};
+    const f8_attr attr[] = {F8_STR(F8_A_GRANULARITY, spread)};
+    return f8_cast(to, f8_make(to, F8_OP_DEQUANTIZE, operands, 2, attr, 1), f8_at(from, old)->type.dtype);
+}
+
+static f8_status serve(server *s)
+{
+    f8_recipe recipe;
+    f8_granularity grain;
+    for (size_t i = 0, n = s->f->n_in; i < n; i++) {
+        f8_port *port = &s->f->in[i];
+        if (port->var < 0 || port->type.dtype != F8_F32 || port->type.rank != 2)
+            continue;
+        if (storable(s, port->ref, &recipe, &grain))
+            F8_TRY(store(s, port, &recipe, grain));
+    }
+    if (!s->u->n_stored)
+        return f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "no weight is stored in FP8: the recipe and its rules keep all linears in high precision");
+    return f8_func_rewrite(s->f, read_codes, s);
+}
+
+f8_status f8_pass_serve(f8_unit *u)
+{
+    server s = {.u = u, .f = f8_module_find_func(u->module, "forward")};
+    f8_arena scratch;
+    if (!u->options.stored)
+        return F8_OK;
+    f8_arena_init(&scratch, &u->arena->allocator);
+    f8_status status = f8_compute_uses(s.f, &scratch, &s.uses, u->diag);
+    if (status == F8_OK)
+        status = serve(&s);
+    f8_arena_end(&scratch);
+    return status;
+}
