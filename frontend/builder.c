@@ -110,14 +110,32 @@ fp8c_status fp8c_module_recipe(fp8c_module *m, const char *pattern, const char *
     return f8_api_done(m, f8_add_rule(ir, &rule));
 }
 
-fp8c_status fp8c_module_rule(fp8c_module *m, const char *rule)
+fp8c_status fp8c_module_rule(fp8c_module *m, const char *rule, const char *origin)
 {
     f8_diag *diag = begin(m);
     f8_recipe_rule parsed;
-    f8_status status = f8_rule_parse(m->ir, rule, F8_NOWHERE, &parsed, diag);
-    if (status == F8_OK)
-        status = f8_add_rule(m->ir, &parsed);
-    return f8_api_done(m, status);
+    if (diag->status != F8_OK)
+        return f8_api_done(m, diag->status);
+    const char *file = diag->file;
+    diag->file = origin = origin ? f8_intern(m->ir, origin) : NULL;
+    const f8_status status = f8_parse_rule(rule, m->ir, diag, &parsed);
+    if (status != F8_OK) { /* the place is in the rule, not in the module's text */
+        m->ctx->diag = *diag;
+        return f8_api_fail(m->ctx, status, rule, strlen(rule));
+    }
+    diag->file = file;
+    parsed.origin = origin;
+    return f8_api_done(m, f8_add_rule(m->ir, &parsed));
+}
+
+fp8c_status fp8c_module_check(fp8c_module *m)
+{
+    f8_diag *diag = begin(m);
+    diag->file = m->ir->file;
+    return f8_api_done(m, m->building ? f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                                "function '%s' is still being built",
+                                                m->ir->func[m->building - 1].name)
+                                      : f8_check_recipe_rules(m->ir, diag));
 }
 
 /* ---- functions ---- */

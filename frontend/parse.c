@@ -159,28 +159,44 @@ static f8_status parse_param(f8_parser *p, f8_var_kind kind)
 
 /* ---- recipes and accumulation ---- */
 
-/* spec = NAME ["{" NAME "=" value {"," NAME "=" value} "}"] */
+/* option = NAME "=" (NAME | INT) */
+static f8_status parse_option(f8_parser *p, f8_recipe *recipe, unsigned *seen)
+{
+    if (p->tok.kind != F8_T_NAME)
+        return f8_p_unexpected(p, "an option of the recipe");
+    const f8_token key = p->tok;
+    F8_TRY(f8_p_advance(p));
+    F8_TRY(f8_p_expect(p, '=', "'=' and the option's value"));
+    const f8_token value = p->tok;
+    if (value.kind != F8_T_NAME && value.kind != F8_T_INT && value.kind != F8_T_FLOAT)
+        return f8_p_unexpected(p, "the option's value: a word or a number");
+    F8_TRY(f8_recipe_set(recipe, (f8_word){key.text, key.length, key.loc},
+                         (f8_word){value.text, value.length, value.loc}, seen, p->diag));
+    return f8_p_advance(p);
+}
+
+/* spec = NAME ["{" [option {"," option}] "}"] */
 static f8_status parse_spec(f8_parser *p, const char **text)
 {
     const f8_loc loc = p->tok.loc;
+    const char *name;
     f8_recipe recipe;
+    unsigned seen = 0;
     char buf[F8_RECIPE_TEXT];
-    F8_TRY(f8_p_plain_name(p, "a recipe's name", text));
+    F8_TRY(f8_p_plain_name(p, "a recipe's name", &name));
+    F8_TRY(f8_recipe_parse(name, loc, &recipe, p->diag));
     if (f8_p_at(p, '{')) {
         const f8_loc open = p->tok.loc;
-        const char *options = p->tok.text, *end = options;
-        while (!f8_p_at(p, '}')) {
+        F8_TRY(f8_p_advance(p));
+        for (bool first = true; !f8_p_at(p, '}'); first = false) {
             if (p->tok.kind == F8_T_END)
-                return f8_p_unterminated(p, open, "the recipe's options");
-            F8_TRY(f8_p_advance(p));
-            end = p->tok.text + 1;
+                return f8_p_unterminated(p, open, "recipe");
+            if (!first)
+                F8_TRY(f8_p_expect(p, ',', "',' or '}'"));
+            F8_TRY(parse_option(p, &recipe, &seen));
         }
         F8_TRY(f8_p_advance(p));
-        *text = f8_arena_printf(&p->scratch, "%s %.*s", *text, (int)(end - options), options);
-        if (!*text)
-            return f8_p_memory(p);
     }
-    F8_TRY(f8_recipe_parse(*text, loc, &recipe, p->diag));
     *text = f8_intern(p->m, f8_recipe_print(&recipe, buf, sizeof buf));
     return *text ? F8_OK : f8_p_memory(p);
 }
@@ -200,30 +216,44 @@ static f8_status take_one_of(f8_parser *p, const char *const *words, int n, cons
 static f8_status parse_layers(f8_parser *p, f8_recipe_rule *rule)
 {
     F8_TRY(f8_p_advance(p));
+    const f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_int(p, &rule->first));
     F8_TRY(f8_p_expect(p, ',', "',' and the number of last layers"));
     F8_TRY(f8_p_int(p, &rule->last));
     if (rule->first >= 0 && rule->last >= 0)
         return F8_OK;
-    return f8_p_fail(p, rule->loc, "the numbers of first and last layers are not negative");
+    return f8_p_fail(p, loc, "layers %lld, %lld: these count the first and the last ones, from 0",
+                     (long long)rule->first, (long long)rule->last);
 }
 
-/* recipe = "recipe" (STRING [role] [operand] | layers) "=" spec */
+/* rule = (STRING [role] [operand] | layers) "=" spec */
+static f8_status parse_rule(f8_parser *p, f8_recipe_rule *rule)
+{
+    *rule = (f8_recipe_rule){.loc = p->tok.loc};
+    if (f8_p_at_word(p, "layers")) {
+        F8_TRY(parse_layers(p, rule));
+    } else {
+        F8_TRY(f8_p_string(p, "a pattern of names, as \"h.*\", or layers", &rule->pattern));
+        F8_TRY(take_one_of(p, f8_role_name, F8_ROLES, &rule->role));
+        F8_TRY(take_one_of(p, f8_operand_name, F8_OPERANDS, &rule->operand));
+        if (p->tok.kind == F8_T_NAME)
+            return f8_p_unexpected(p, rule->operand ? "'=' and a recipe"
+                                      : rule->role  ? "an operand (x, w or dy), or '=' and a recipe"
+                                                    : "a role (fprop, dgrad or wgrad), an operand (x, w or "
+                                                      "dy), or '=' and a recipe");
+    }
+    F8_TRY(f8_rule_check(rule, p->diag));
+    F8_TRY(f8_p_expect(p, '=', "'=' and a recipe"));
+    return parse_spec(p, &rule->recipe);
+}
+
+/* recipe = "recipe" rule */
 static f8_status parse_recipe(f8_parser *p)
 {
+    f8_recipe_rule rule;
     F8_TRY(f8_p_advance(p));
-    f8_recipe_rule rule = {.loc = p->tok.loc};
-    F8_TRY(f8_p_count_declaration(p, rule.loc));
-    if (f8_p_at_word(p, "layers")) {
-        F8_TRY(parse_layers(p, &rule));
-    } else {
-        F8_TRY(f8_p_string(p, "a pattern of names, as \"h.*\"", &rule.pattern));
-        F8_TRY(take_one_of(p, f8_role_name, F8_ROLES, &rule.role));
-        F8_TRY(take_one_of(p, f8_operand_name, F8_OPERANDS, &rule.operand));
-    }
-    F8_TRY(f8_rule_check(&rule, p->diag));
-    F8_TRY(f8_p_expect(p, '=', "'=' and a recipe"));
-    F8_TRY(parse_spec(p, &rule.recipe));
+    F8_TRY(f8_p_count_declaration(p, p->tok.loc));
+    F8_TRY(parse_rule(p, &rule));
     return f8_add_rule(p->m, &rule);
 }
 
@@ -339,4 +369,37 @@ f8_status f8_parse(const char *text, size_t n, const char *file, const f8_dim_ov
 {
     return f8_parse_limited(text, n, file, overrides, n_overrides, &f8_default_parse_limits, arena,
                             diag, out);
+}
+
+/* ---- a rule alone ---- */
+
+/* The module's dims, for expressions in the rule. */
+static f8_status know_dims(f8_parser *p)
+{
+    for (size_t i = 0; i < p->m->n_dims; i++)
+        F8_TRY(f8_p_map_set(p, &p->dims, p->m->dim[i].name, (uint32_t)i + 1));
+    return F8_OK;
+}
+
+static f8_status parse_only_rule(f8_parser *p, f8_recipe_rule *rule)
+{
+    F8_TRY(know_dims(p));
+    F8_TRY(f8_p_advance(p));
+    F8_TRY(parse_rule(p, rule));
+    return p->tok.kind == F8_T_END ? F8_OK : f8_p_unexpected(p, "the end of the rule");
+}
+
+f8_status f8_parse_rule(const char *text, f8_module *m, f8_diag *diag, f8_recipe_rule *out)
+{
+    const size_t n = strlen(text);
+    f8_parser p = {.diag = diag, .arena = m->arena, .limits = &f8_default_parse_limits, .m = m};
+    if (strspn(text, " \t\r\n") == n)
+        return f8_fail(diag, F8_ERR_INPUT, (f8_loc){1, 1}, "the rule is empty");
+    F8_TRY(f8_lex_check_text(text, n, diag));
+    f8_arena_init(&p.scratch, &m->arena->allocator);
+    p.lex = f8_lex_begin(text, n);
+    const f8_status s = parse_only_rule(&p, out);
+    f8_arena_end(&p.scratch);
+    out->loc = F8_NOWHERE;
+    return s;
 }

@@ -30,13 +30,15 @@ f8_status f8_check_recipe_rules(const f8_module *m, f8_diag *diag)
 {
     for (size_t i = 0; i < m->n_rules; i++) {
         const f8_recipe_rule *rule = &m->rule[i];
+        const char *origin = rule->origin ? rule->origin : "", *colon = rule->origin ? ": " : "";
         if (rule_matches(m, rule))
             continue;
         if (!rule->pattern)
             return f8_fail(diag, F8_ERR_INPUT, rule->loc,
-                           "recipe layers: no linear of '%.200s' has a layer's number in its name", m->name);
-        return f8_fail(diag, F8_ERR_INPUT, rule->loc, "recipe \"%.200s\" matches no linear of '%.200s'",
-                       rule->pattern, m->name);
+                           "%s%srecipe layers: no linear of '%.200s' has a layer's number in its name",
+                           origin, colon, m->name);
+        return f8_fail(diag, F8_ERR_INPUT, rule->loc, "%s%srecipe \"%.200s\" matches no linear of '%.200s'",
+                       origin, colon, rule->pattern, m->name);
     }
     return F8_OK;
 }

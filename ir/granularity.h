@@ -24,7 +24,7 @@ static const f8_granularity f8_per_tensor = {0, 0};
 
 /* False for a text that is none of the above. */
 bool f8_granularity_parse(const char *text, f8_granularity *out);
-/* The text; `buf` holds blocks of any size (48 bytes suffice). Returns buf. */
+/* Returns the text: a constant, or in `buf` (48 bytes hold blocks of any size). */
 const char *f8_granularity_print(f8_granularity g, char *buf, size_t size);
 
 bool f8_granularity_equal(f8_granularity a, f8_granularity b);

@@ -198,7 +198,8 @@ typedef struct f8_recipe_rule {
     const char *role;     /* of its GEMMs: fprop, dgrad or wgrad; NULL: all */
     const char *operand;  /* of those: x, w or dy; NULL: both */
     int64_t first, last;
-    f8_loc loc;
+    const char *origin;   /* who gave it, as "--rule"; NULL: the text, or nobody says */
+    f8_loc loc;           /* in the text */
 } f8_recipe_rule;
 
 /* optimizer adamw(lr = 6e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1,
@@ -272,5 +273,7 @@ typedef struct f8_writer {
     void *user;
 } f8_writer;
 f8_status f8_print_module(const f8_module *m, const f8_writer *w);
+/* A rule as the text has it, less the word `recipe`, into buf, cut to size. Returns buf. */
+const char *f8_rule_print(const f8_recipe_rule *rule, char *buf, size_t size);
 
 #endif

@@ -196,26 +196,30 @@ static void put_optimizer(printer *p)
     put_line_end(p);
 }
 
+static void put_rule(printer *p, const f8_recipe_rule *r)
+{
+    if (r->pattern) {
+        put_string(p, r->pattern);
+    } else {
+        put(p, "layers ");
+        put_int(p, r->first);
+        put(p, ", ");
+        put_int(p, r->last);
+    }
+    for (int k = 0; k < 2; k++)
+        if (k ? r->operand : r->role) {
+            put(p, " ");
+            put(p, k ? r->operand : r->role);
+        }
+    put(p, " = ");
+    put(p, r->recipe);
+}
+
 static void put_rules(printer *p)
 {
     for (size_t i = 0; i < p->m->n_rules; i++) {
-        const f8_recipe_rule *r = &p->m->rule[i];
         put(p, "recipe ");
-        if (r->pattern) {
-            put_string(p, r->pattern);
-        } else {
-            put(p, "layers ");
-            put_int(p, r->first);
-            put(p, ", ");
-            put_int(p, r->last);
-        }
-        for (int k = 0; k < 2; k++)
-            if (k ? r->operand : r->role) {
-                put(p, " ");
-                put(p, k ? r->operand : r->role);
-            }
-        put(p, " = ");
-        put(p, r->recipe);
+        put_rule(p, &p->m->rule[i]);
         put_line_end(p);
     }
 }
@@ -469,4 +473,35 @@ f8_status f8_print_module(const f8_module *m, const f8_writer *w)
     flush(&p);
     f8_arena_end(&p.scratch);
     return !memory ? F8_ERR_MEMORY : p.failed ? F8_ERR_IO : F8_OK;
+}
+
+/* ---- a rule alone ---- */
+
+typedef struct bounded {
+    char *text;
+    size_t used, size;
+} bounded;
+
+static int write_bounded(void *user, const char *text, size_t n)
+{
+    bounded *b = user;
+    const size_t room = b->size ? b->size - 1 - b->used : 0, part = n < room ? n : room;
+    memcpy(b->text + b->used, text, part);
+    b->used += part;
+    return 0;
+}
+
+const char *f8_rule_print(const f8_recipe_rule *rule, char *buf, size_t size)
+{
+    bounded b = {.text = buf, .size = size};
+    const f8_writer w = {write_bounded, &b};
+    printer p;
+    p.w = &w;
+    p.failed = false;
+    p.used = p.column = 0;
+    put_rule(&p, rule);
+    flush(&p);
+    if (size)
+        buf[b.used] = 0;
+    return buf;
 }

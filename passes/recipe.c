@@ -142,135 +142,138 @@ static const option options[] = {
 
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
+/* ---- setting options ---- */
+
+enum { SHOWN = 40 }; /* bytes of a wrong word that a message has */
+#define SPACE " \t\r\n\v\f"
+
+static bool is_word(f8_word word, const char *text)
+{
+    return text && strlen(text) == word.length && !memcmp(word.text, text, word.length);
+}
+
+static bool read_value(const option *o, f8_word word, int64_t *v)
+{
+    *v = -1;
+    for (int64_t i = o->least; o->kind == OPTION_CHOICE && i <= o->most; i++)
+        if (is_word(word, o->words[i]))
+            *v = i;
+    for (size_t i = 0; o->kind == OPTION_INT && i < word.length && word.length < 10; i++) {
+        if (word.text[i] < '0' || word.text[i] > '9')
+            return false;
+        *v = (*v < 0 ? 0 : *v * 10) + (word.text[i] - '0');
+    }
+    return *v >= o->least && *v <= o->most;
+}
+
+static f8_status no_option(const f8_recipe *r, f8_word key, f8_diag *diag)
+{
+    char list[80] = "none";
+    int at = 0;
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (options[i].scalings & 1u << r->scaling)
+            at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", at ? ", " : "", options[i].key);
+    return f8_fail(diag, F8_ERR_INPUT, key.loc, "recipe '%s' has no option '%.*s': it has %s", r->name,
+                   (int)(key.length < SHOWN ? key.length : SHOWN), key.text, list);
+}
+
+static f8_status bad_value(const option *o, f8_word value, f8_diag *diag)
+{
+    const int n = (int)(value.length < SHOWN ? value.length : SHOWN);
+    if (o->kind == OPTION_INT)
+        return f8_fail(diag, F8_ERR_INPUT, value.loc, "%s = %.*s: a number from %lld to %lld is expected",
+                       o->key, n, value.text, (long long)o->least, (long long)o->most);
+    return f8_fail(diag, F8_ERR_INPUT, value.loc, "%s = %.*s: %s or %s is expected", o->key, n, value.text,
+                   o->words[0], o->words[1]);
+}
+
+f8_status f8_recipe_set(f8_recipe *r, f8_word key, f8_word value, unsigned *seen, f8_diag *diag)
+{
+    size_t i = 0;
+    int64_t number;
+    while (i < N_OPTIONS && !(options[i].scalings & 1u << r->scaling && is_word(key, options[i].key)))
+        i++;
+    if (i == N_OPTIONS)
+        return no_option(r, key, diag);
+    if (*seen & 1u << i)
+        return f8_fail(diag, F8_ERR_INPUT, key.loc, "option '%s' is given twice", options[i].key);
+    *seen |= 1u << i;
+    if (!read_value(&options[i], value, &number))
+        return bad_value(&options[i], value, diag);
+    options[i].set(r, number);
+    return F8_OK;
+}
+
 /* ---- reading ---- */
 
-/* Words of a recipe or rule; the first failure is kept. */
+/* The words of a recipe. */
 typedef struct reader {
     const char *at;
     f8_loc loc;
     f8_diag *diag;
 } reader;
 
-static void skip_space(reader *r)
-{
-    while (isspace((unsigned char)*r->at))
-        r->at++;
-}
-
 static bool take(reader *r, char c)
 {
-    skip_space(r);
+    r->at += strspn(r->at, SPACE);
     if (*r->at != c)
         return false;
     r->at++;
     return true;
 }
 
-/* Letters, digits and _; its length, 0 if none stands there. */
-static size_t take_word(reader *r, const char **word)
+/* All up to a space or a sign of the grammar; empty if one stands here. */
+static f8_word take_word(reader *r)
 {
-    skip_space(r);
-    *word = r->at;
-    while (isalnum((unsigned char)*r->at) || *r->at == '_')
-        r->at++;
-    return (size_t)(r->at - *word);
+    r->at += strspn(r->at, SPACE);
+    const f8_word word = {r->at, strcspn(r->at, SPACE "{}=,"), r->loc};
+    r->at += word.length;
+    return word;
 }
 
-static bool is_word(const char *word, size_t length, const char *text)
+static f8_status unexpected(reader *r, const char *name, const char *expected)
 {
-    return text && strlen(text) == length && !memcmp(word, text, length);
-}
-
-static f8_status need(reader *r, char c, const char *where)
-{
-    if (take(r, c))
-        return F8_OK;
     if (!*r->at)
-        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "%s: '%c' is missing at the end", where, c);
-    return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "%s: '%c' expected, not '%.20s'", where, c, r->at);
-}
-
-static bool read_value(const option *o, const char *word, size_t length, int64_t *v)
-{
-    *v = -1;
-    for (int64_t i = o->least; o->kind == OPTION_CHOICE && i <= o->most; i++)
-        if (is_word(word, length, o->words[i]))
-            *v = i;
-    for (size_t i = 0; o->kind == OPTION_INT && i < length && length < 10; i++) {
-        if (!isdigit((unsigned char)word[i]))
-            return false;
-        *v = (*v < 0 ? 0 : *v * 10) + (word[i] - '0');
-    }
-    return *v >= o->least && *v <= o->most;
-}
-
-static f8_status bad_value(reader *r, const option *o, const char *word, size_t length)
-{
-    if (o->kind == OPTION_INT)
-        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "%s = %.*s: a number from %lld to %lld is expected",
-                       o->key, (int)length, word, (long long)o->least, (long long)o->most);
-    return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "%s = %.*s: it is %s or %s", o->key, (int)length, word,
-                   o->words[0], o->words[1]);
+        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "recipe '%s': %s is missing at the end", name, expected);
+    return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "recipe '%s': %s is expected before '%.20s'", name, expected,
+                   r->at);
 }
 
 /* key = value */
 static f8_status read_option(reader *r, f8_recipe *out, unsigned *seen)
 {
-    const char *key, *word;
-    int64_t value;
-    const size_t n_key = take_word(r, &key);
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        const option *o = &options[i];
-        if (!is_word(key, n_key, o->key))
-            continue;
-        if (!(o->scalings & 1u << out->scaling))
-            return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "recipe '%s' has no %s", out->name, o->key);
-        if (*seen & 1u << i)
-            return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "%s is given twice", o->key);
-        *seen |= 1u << i;
-        F8_TRY(need(r, '=', o->key));
-        const size_t n_word = take_word(r, &word);
-        if (!read_value(o, word, n_word, &value))
-            return bad_value(r, o, word, n_word);
-        o->set(out, value);
-        return F8_OK;
-    }
-    return f8_fail(r->diag, F8_ERR_INPUT, r->loc,
-                   "recipe '%s' has no '%.*s'; there are: format, history, amax, margin, pow2, fake", out->name,
-                   (int)(n_key < 40 ? n_key : 40), key);
-}
-
-static f8_status read_recipe(reader *r, f8_recipe *out)
-{
-    const char *name;
-    unsigned seen = 0;
-    const size_t n = take_word(r, &name);
-    const f8_recipe *found = named(name, n);
-    if (!found)
-        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "no recipe '%.*s': there are %s",
-                       (int)(n < 60 ? n : 60), name, f8_recipe_names());
-    *out = *found;
-    if (!take(r, '{') || take(r, '}'))
-        return F8_OK;
-    do
-        F8_TRY(read_option(r, out, &seen));
-    while (take(r, ','));
-    return need(r, '}', out->name);
-}
-
-static f8_status need_end(reader *r)
-{
-    skip_space(r);
-    if (!*r->at)
-        return F8_OK;
-    return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "a recipe ends before '%.40s'", r->at);
+    const f8_word key = take_word(r);
+    if (!key.length)
+        return unexpected(r, out->name, "an option");
+    if (!take(r, '='))
+        return unexpected(r, out->name, "'='");
+    const f8_word value = take_word(r);
+    if (!value.length)
+        return unexpected(r, out->name, "a value");
+    return f8_recipe_set(out, key, value, seen, r->diag);
 }
 
 f8_status f8_recipe_parse(const char *text, f8_loc loc, f8_recipe *out, f8_diag *diag)
 {
     reader r = {text, loc, diag};
-    F8_TRY(read_recipe(&r, out));
-    return need_end(&r);
+    unsigned seen = 0;
+    const f8_word name = take_word(&r);
+    const f8_recipe *found = named(name.text, name.length);
+    if (!found)
+        return f8_fail(diag, F8_ERR_INPUT, loc, "no recipe '%.*s': there are %s",
+                       (int)(name.length < SHOWN ? name.length : SHOWN), name.text, f8_recipe_names());
+    *out = *found;
+    if (take(&r, '{') && !take(&r, '}')) {
+        do
+            F8_TRY(read_option(&r, out, &seen));
+        while (take(&r, ','));
+        if (!take(&r, '}'))
+            return unexpected(&r, out->name, "',' or '}'");
+    }
+    r.at += strspn(r.at, SPACE);
+    if (!*r.at)
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_INPUT, loc, "recipe '%s' ends before '%.20s'", out->name, r.at);
 }
 
 /* ---- printing ---- */
@@ -350,89 +353,6 @@ f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag)
         return F8_OK;
     return f8_fail(diag, F8_ERR_INPUT, rule->loc, "%s has no operand %s: it is of %s and %s", rule->role,
                    rule->operand, f8_operand_name[of[0]], f8_operand_name[of[1]]);
-}
-
-static f8_status read_pattern(reader *r, f8_module *m, f8_recipe_rule *out)
-{
-    F8_TRY(need(r, '"', "a rule begins with a pattern in quotes, or with layers"));
-    const char *end = strchr(r->at, '"');
-    if (!end)
-        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "the pattern \"%.40s is not closed", r->at);
-    out->pattern = f8_intern_n(m, r->at, (size_t)(end - r->at));
-    r->at = end + 1;
-    return out->pattern ? F8_OK : f8_arena_status(m->arena, r->diag);
-}
-
-/* [fprop|dgrad|wgrad] [x|w|dy] */
-static f8_status read_where(reader *r, f8_recipe_rule *out)
-{
-    const char *word;
-    for (size_t n; (n = take_word(r, &word)) > 0;) {
-        bool known = false;
-        for (int i = 0; i < F8_ROLES && !out->role && !out->operand; i++)
-            if (is_word(word, n, f8_role_name[i])) {
-                out->role = f8_role_name[i];
-                known = true;
-            }
-        for (int i = 0; i < F8_OPERANDS && !out->operand && !known; i++)
-            if (is_word(word, n, f8_operand_name[i])) {
-                out->operand = f8_operand_name[i];
-                known = true;
-            }
-        if (!known)
-            return f8_fail(r->diag, F8_ERR_INPUT, r->loc,
-                           "'%.*s': a role (fprop, dgrad, wgrad), an operand (x, w, dy) or '=' is expected",
-                           (int)(n < 40 ? n : 40), word);
-    }
-    return f8_rule_check(out, r->diag);
-}
-
-/* FIRST, LAST */
-static f8_status read_layers(reader *r, f8_recipe_rule *out)
-{
-    const option count = {.kind = OPTION_INT, .most = 999999999};
-    const char *word;
-    size_t n = take_word(r, &word);
-    if (!read_value(&count, word, n, &out->first) || !take(r, ','))
-        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "layers FIRST, LAST: two numbers are expected");
-    n = take_word(r, &word);
-    if (!read_value(&count, word, n, &out->last))
-        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "layers FIRST, LAST: two numbers are expected");
-    return F8_OK;
-}
-
-f8_status f8_rule_parse(f8_module *m, const char *text, f8_loc loc, f8_recipe_rule *out, f8_diag *diag)
-{
-    static const char layers[] = "layers";
-    reader r = {text, loc, diag};
-    f8_recipe recipe;
-    char buf[F8_RECIPE_TEXT];
-    *out = (f8_recipe_rule){.loc = loc};
-    skip_space(&r);
-    if (!strncmp(r.at, layers, sizeof layers - 1)) {
-        r.at += sizeof layers - 1;
-        F8_TRY(read_layers(&r, out));
-    } else {
-        F8_TRY(read_pattern(&r, m, out));
-        F8_TRY(read_where(&r, out));
-    }
-    F8_TRY(need(&r, '=', "a rule"));
-    F8_TRY(read_recipe(&r, &recipe));
-    F8_TRY(need_end(&r));
-    out->recipe = f8_intern(m, f8_recipe_print(&recipe, buf, sizeof buf));
-    return out->recipe ? F8_OK : f8_arena_status(m->arena, diag);
-}
-
-const char *f8_rule_print(const f8_recipe_rule *rule, char *buf, size_t size)
-{
-    if (rule->pattern)
-        snprintf(buf, size, "\"%s\"%s%s%s%s = %s", rule->pattern, rule->role ? " " : "",
-                 rule->role ? rule->role : "", rule->operand ? " " : "", rule->operand ? rule->operand : "",
-                 rule->recipe);
-    else
-        snprintf(buf, size, "layers %lld, %lld = %s", (long long)rule->first, (long long)rule->last,
-                 rule->recipe);
-    return buf;
 }
 
 int64_t f8_layer_of(const char *linear)

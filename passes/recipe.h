@@ -68,11 +68,21 @@ const char *f8_recipe_name(size_t index);
 /* The names of all recipes, comma separated, for messages. */
 const char *f8_recipe_names(void);
 
+/* Set one option, as between the braces. `seen`, 0 before the first, has a bit for each given. F8_ERR_INPUT at
+ * the word's place for a key that this recipe hasn't, one given twice, and a value it can't have. */
+typedef struct f8_word {
+    const char *text;
+    size_t length;
+    f8_loc loc;
+} f8_word;
+f8_status f8_recipe_set(f8_recipe *r, f8_word key, f8_word value, unsigned *seen, f8_diag *diag);
+
 /* Read NAME {key = value, ...}. F8_ERR_INPUT at `loc` for a text that is none. */
 f8_status f8_recipe_parse(const char *text, f8_loc loc, f8_recipe *out, f8_diag *diag);
 /* The text, with only what differs from the name's defaults, into buf (F8_RECIPE_TEXT suffices). */
 enum { F8_RECIPE_TEXT = 160 };
 const char *f8_recipe_print(const f8_recipe *r, char *buf, size_t size);
+/* Whether both make the same of an operand. */
 bool f8_recipe_equal(const f8_recipe *a, const f8_recipe *b);
 
 /* What one scale of an operand covers, the array being summed over its rows or its columns. */
@@ -84,14 +94,8 @@ static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind oper
 
 /* ---- rules (f8_recipe_rule in ir/ir.h) ---- */
 
-/* Read a rule as the text has it, less the word `recipe`:
- *     "PATTERN" [fprop|dgrad|wgrad] [x|w|dy] = RECIPE        or        layers FIRST, LAST = RECIPE
- * Strings are interned in `m`. F8_ERR_INPUT at `loc`. */
-f8_status f8_rule_parse(f8_module *m, const char *text, f8_loc loc, f8_recipe_rule *out, f8_diag *diag);
 /* Whether the GEMM named has the operand named; F8_ERR_INPUT at the rule's place. */
 f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag);
-/* The same back into buf; cut to size. */
-const char *f8_rule_print(const f8_recipe_rule *rule, char *buf, size_t size);
 
 /* The layer a linear's name says it is in: the first part between dots that is a number; -1 if none is. */
 int64_t f8_layer_of(const char *linear);

@@ -329,10 +329,12 @@ static bool agree(f8_scaler *s, const f8_product *p)
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
         why = "recipe auto needs a calibration that has observed a batch";
+    else if ((is_high(a) && a->activation != p->dtype) || (is_high(b) && b->activation != p->dtype))
+        why = "outside of FP8 a linear's GEMMs have the dtype of its fprop's x";
     else if (is_high(a) && is_high(b))
         return true;
-    else if (fake && !(a->fake || is_high(a)) + !(b->fake || is_high(b)))
-        why = "beside a fake operand the other is fake too, or in high precision";
+    else if (fake && (!(a->fake || is_high(a)) || !(b->fake || is_high(b)) || p->dtype != F8_BF16))
+        why = "beside a fake operand the other is fake too, or bf16";
     else if (!fake && is_high(a) != is_high(b))
         why = "a GEMM has both operands in FP8 or neither";
     else if (!fake && a->scaling != b->scaling && !(is_per_tensor(a) && is_per_tensor(b)))
@@ -441,7 +443,8 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
     if (f8_at(from, old)->op != F8_OP_MATMUL || s->status != F8_OK)
         return 0;
     f8_product p = {.linear = f8_attr_s(from, old, F8_A_NAME), .loc = from->loc[old],
-                    .role = f8_role_by_name(f8_attr_s(from, old, F8_A_ROLE))};
+                    .role = f8_role_by_name(f8_attr_s(from, old, F8_A_ROLE)),
+                    .dtype = f8_type_of(from, f8_at(from, old)->in[0])->dtype};
     if (p.role == F8_ROLES)
         return 0;
     f8_role_operands(p.role, p.of);
