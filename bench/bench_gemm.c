@@ -1,7 +1,8 @@
-/* GEMM throughput on GPT-2 124M's shapes: oneDNN's own threading on f32 operands that were decoded
- * beforehand (timed as its matmul primitive and as its sgemm), against our tiles on f32, bf16 and
- * FP8 operands, decoding included. The contestants of a shape take turns, so that a busy machine
- * disturbs all of them alike; the best time of each counts.
+/* GEMM throughput on the shapes of GPT-2 124M and of gpt.f8: oneDNN's own threading on f32 operands
+ * that were decoded beforehand (timed as its matmul primitive and as its sgemm), against our tiles
+ * on f32, bf16 and FP8 operands, decoding and scales of every kind included. The contestants of a
+ * shape take turns, so that a busy machine disturbs all of them alike; the best time of each
+ * counts.
  *
  *     bench_gemm [threads [repetitions [part of a shape's name]]]
  *
@@ -60,6 +61,11 @@ static const shape shapes[] = {
     {"wgrad proj", 768, 768, 1024, true, false, true},
     {"wgrad fc", 768, 3072, 1024, true, false, true},
     {"wgrad fc2", 3072, 768, 1024, true, false, true},
+    {"gpt qkv", 2048, 384, 128, false, false, false},
+    {"gpt fc", 2048, 512, 128, false, false, false},
+    {"gpt fc2", 2048, 128, 512, false, false, false},
+    {"gpt dgrad", 2048, 128, 384, false, true, false},
+    {"gpt wgrad", 128, 384, 2048, true, false, true},
     {"head fprop", 256, 50257, 768, false, true, false},
     {"head dgrad", 256, 768, 50257, false, false, false},
     {"head wgrad", 50257, 768, 256, true, false, true},
@@ -77,6 +83,7 @@ typedef struct bench {
     const shape *s;
     int64_t lda, ldb;
     void *a, *b; /* large enough for f32 */
+    void *a_scale, *b_scale;
     float *c;
     dnnl_primitive_t primitive;
     dnnl_memory_t memory[3];
@@ -158,7 +165,32 @@ static void run_sgemm(bench *x)
                        x->lda, x->b, x->ldb, s->accumulate ? 1.0f : 0.0f, x->c, s->n);
 }
 
-static void make_ours(bench *x, f8_dtype a, f8_dtype b, bool alpha)
+/* Who runs on our tiles: its operands, and how much of the result's rows (columns) and of k one
+ * scale covers (0: all), where there are scales. */
+static const struct contestant {
+    const char *name;
+    f8_dtype a, b;
+    bool alpha;
+    f8_dtype scale;
+    int64_t outer_a, k_a, outer_b, k_b;
+} ours[] = {
+    {"f32", F8_F32, F8_F32, false, F8_F32, 0, 0, 0, 0},
+    {"bf16", F8_BF16, F8_BF16, false, F8_F32, 0, 0, 0, 0},
+    {"e4m3", F8_E4M3, F8_E4M3, true, F8_F32, 0, 0, 0, 0},
+    {"e5m2", F8_E5M2, F8_E4M3, true, F8_F32, 0, 0, 0, 0},
+    {"row", F8_E4M3, F8_E4M3, true, F8_F32, 1, 0, 1, 0},
+    {"block", F8_E4M3, F8_E4M3, true, F8_F32, 1, 128, 128, 128},
+    {"mxfp8", F8_E4M3, F8_E4M3, true, F8_E8M0, 1, 32, 1, 32},
+};
+
+enum { N_OURS = sizeof ours / sizeof *ours, N_ALL = N_OURS + 2 };
+
+static f8_granularity granularity(int64_t outer, int64_t k, bool k_is_rows)
+{
+    return k_is_rows ? (f8_granularity){k, outer} : (f8_granularity){outer, k};
+}
+
+static void make_ours(bench *x, const struct contestant *o)
 {
     const shape *s = x->s;
     f8_gemm_desc d = {.m = s->m,
@@ -167,12 +199,15 @@ static void make_ours(bench *x, f8_dtype a, f8_dtype b, bool alpha)
                       .lda = x->lda,
                       .ldb = x->ldb,
                       .ldc = s->n,
-                      .a = a,
-                      .b = b,
+                      .a = o->a,
+                      .b = o->b,
                       .trans_a = s->trans_a,
                       .trans_b = s->trans_b,
                       .accumulate = s->accumulate,
-                      .has_alpha = alpha};
+                      .has_alpha = o->alpha,
+                      .scale_a = granularity(o->outer_a, o->k_a, s->trans_a),
+                      .scale_b = granularity(o->outer_b, o->k_b, !s->trans_b),
+                      .scale = o->scale};
     f8_diag diag = {0};
     must(f8_gemm_prepare(x->lib, &d, x->threads, &x->gemm, &diag) == F8_OK, diag.text);
     x->workspace = buffer(f8_gemm_workspace(x->gemm) + 64);
@@ -180,23 +215,12 @@ static void make_ours(bench *x, f8_dtype a, f8_dtype b, bool alpha)
 
 static void run_ours(bench *x)
 {
-    must(f8_gemm_run(x->gemm, x->pool, x->a, x->b, x->c, NULL, NULL, x->workspace) == F8_OK, "run");
+    must(f8_gemm_run(x->gemm, x->pool, x->a, x->b, x->c, x->a_scale, x->b_scale, x->workspace) ==
+             F8_OK,
+         "run");
 }
 
 /* ---- one shape ---- */
-
-static const struct {
-    const char *name;
-    f8_dtype a, b;
-    bool alpha;
-} ours[] = {
-    {"f32", F8_F32, F8_F32, false},
-    {"bf16", F8_BF16, F8_BF16, false},
-    {"e4m3", F8_E4M3, F8_E4M3, true},
-    {"e5m2", F8_E5M2, F8_E4M3, true},
-};
-
-enum { N_OURS = sizeof ours / sizeof *ours, N_ALL = N_OURS + 2 };
 
 /* Small normal values in every dtype: a product's speed must not depend on them. */
 static void fill(void *data, size_t n, f8_dtype dtype)
@@ -206,11 +230,23 @@ static void fill(void *data, size_t n, f8_dtype dtype)
         float x = (float)(r % 255 + 1) / 256.0f;
         if (dtype == F8_F32)
             ((float *)data)[i] = x;
+        else if (dtype == F8_E8M0)
+            ((uint8_t *)data)[i] = (uint8_t)(126u + r % 4);
         else if (dtype == F8_BF16)
             ((uint16_t *)data)[i] = (uint16_t)(0x3f00u + r % 128);
         else
             ((uint8_t *)data)[i] = (uint8_t)(0x30u + r % 8);
     }
+}
+
+/* n / 16 scales: at least as many as there are runs of 32, the short ones at the ends included. */
+static void *make_scales(const struct contestant *o, size_t n)
+{
+    if (!o->alpha)
+        return NULL;
+    void *scales = buffer(n / 16 * sizeof(float));
+    fill(scales, n / 16, o->scale);
+    return scales;
 }
 
 static void time_shape(bench *x, int repetitions, double best[N_ALL])
@@ -232,7 +268,9 @@ static void time_shape(bench *x, int repetitions, double best[N_ALL])
             fill(x->b, nb, b);
             fill(x->c, nc, F8_F32);
             if (i >= 2)
-                make_ours(x, a, b, ours[i - 2].alpha);
+                x->a_scale = make_scales(&ours[i - 2], na);
+            x->b_scale = make_scales(&ours[i - 2], nb);
+            make_ours(x, &ours[i - 2]);
             void (*run)(bench *) = i == 0 ? run_primitive : i == 1 ? run_sgemm : run_ours;
             for (int r = 0; r <= repetitions; r++) {
                 double t = now(x);
@@ -243,6 +281,8 @@ static void time_shape(bench *x, int repetitions, double best[N_ALL])
             }
             if (i >= 2) {
                 free(x->workspace);
+                free(x->a_scale);
+                free(x->b_scale);
                 f8_gemm_release(x->gemm);
             }
         }

@@ -94,6 +94,38 @@ static inline float one_e5m2(const void *src, int64_t i)
 F8_GEMM_SOURCES(X)
 #undef X
 
+static uint16_t upper(float x)
+{
+    return (uint16_t)(f8_bits(x) >> 16);
+}
+
+AVX2 static void narrow(uint16_t *dst, int64_t ld_dst, const float *src, int64_t ld_src,
+                        int64_t rows, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++, dst += ld_dst, src += ld_src) {
+        int64_t c = 0;
+        for (; c + 16 <= cols; c += 16) {
+            __m256i lo = _mm256_loadu_si256((const __m256i *)(src + c));
+            __m256i hi = _mm256_loadu_si256((const __m256i *)(src + c + 8));
+            __m256i both =
+                _mm256_packus_epi32(_mm256_srli_epi32(lo, 16), _mm256_srli_epi32(hi, 16));
+            _mm256_storeu_si256((__m256i *)(dst + c), _mm256_permute4x64_epi64(both, 0xd8));
+        }
+        for (; c < cols; c++)
+            dst[c] = upper(src[c]);
+    }
+}
+
+AVX2 static void pairs(uint16_t *dst, const float *src, int64_t ld_src)
+{
+    for (int c = 0; c < F8_PAIR_COLS; c += 8) {
+        __m256i even = _mm256_loadu_si256((const __m256i *)(src + c));
+        __m256i odd = _mm256_loadu_si256((const __m256i *)(src + ld_src + c));
+        __m256i pair = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+        _mm256_storeu_si256((__m256i *)(dst + 2 * c), pair);
+    }
+}
+
 AVX2 static inline __m256 scaled(const float *t, const float *col, float row)
 {
     __m256 alpha = _mm256_mul_ps(_mm256_set1_ps(row), _mm256_loadu_ps(col));
@@ -176,6 +208,8 @@ const f8_gemm_simd *f8_gemm_simd_avx2(void)
 #undef X
             },
         .transpose = transpose,
+        .narrow = narrow,
+        .pairs = pairs,
         .store = store,
         .add = add,
     };

@@ -77,6 +77,26 @@ AVX512 static inline __m512 load_e5m2(const void *src, int64_t i, __mmask16 m)
 F8_GEMM_SOURCES(X)
 #undef X
 
+AVX512 static void narrow(uint16_t *dst, int64_t ld_dst, const float *src, int64_t ld_src,
+                          int64_t rows, int64_t cols)
+{
+    for (int64_t r = 0; r < rows; r++, dst += ld_dst, src += ld_src)
+        for (int64_t c = 0; c < cols; c += 16) {
+            __mmask16 m = first(cols - c);
+            __m512i x = _mm512_srli_epi32(_mm512_maskz_loadu_epi32(m, src + c), 16);
+            _mm256_mask_storeu_epi16(dst + c, m, _mm512_cvtepi32_epi16(x));
+        }
+}
+
+AVX512 static void pairs(uint16_t *dst, const float *src, int64_t ld_src)
+{
+    for (int c = 0; c < F8_PAIR_COLS; c += 16) {
+        __m512i even = _mm512_srli_epi32(_mm512_loadu_si512(src + c), 16);
+        __m512i odd = _mm512_loadu_si512(src + ld_src + c);
+        _mm512_storeu_si512(dst + 2 * c, _mm512_mask_blend_epi16(0xaaaaaaaa, even, odd));
+    }
+}
+
 AVX512 static inline __m512 scaled(const float *t, const float *col, __m512 row, __mmask16 m)
 {
     __m512 alpha = _mm512_mul_ps(row, _mm512_maskz_loadu_ps(m, col));
@@ -174,6 +194,8 @@ const f8_gemm_simd *f8_gemm_simd_avx512(void)
 #undef X
             },
         .transpose = transpose,
+        .narrow = narrow,
+        .pairs = pairs,
         .store = store,
         .add = add,
     };

@@ -12,7 +12,7 @@
 enum {
     STRIP = 64, /* stored columns decoded at a time: with the rows of a panel they go to, in L1 */
     STRIP_LD = STRIP + 16, /* off the power of two, or the 16 rows would share cache sets */
-    PAIR_COLS = 64,
+    PAIR_COLS = F8_PAIR_COLS,
     PAIR_ROWS = 32,
 };
 
@@ -88,13 +88,6 @@ void f8_gemm_pack(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t ro
 
 /* ---- bf16 panels: the upper halves of exact f32 values ---- */
 
-static uint32_t upper(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u >> 16;
-}
-
 void f8_gemm_pack_bf16(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64_t row, int64_t col,
                        int64_t rows, int64_t cols, uint16_t *dst, int64_t ld_dst)
 {
@@ -104,9 +97,7 @@ void f8_gemm_pack_bf16(const f8_gemm_simd *simd, const f8_gemm_operand *x, int64
         for (int64_t c = 0; c < cols; c += PAIR_COLS) {
             int64_t nc = at_most(cols - c, PAIR_COLS);
             f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, PAIR_COLS);
-            for (int64_t i = 0; i < nr; i++)
-                for (int64_t j = 0; j < nc; j++)
-                    dst[(r + i) * ld_dst + c + j] = (uint16_t)upper(block[i * PAIR_COLS + j]);
+            simd->narrow(dst + r * ld_dst + c, ld_dst, block, PAIR_COLS, nr, nc);
         }
         for (int64_t i = 0; i < nr && cols < ld_dst; i++)
             memset(dst + (r + i) * ld_dst + cols, 0, (size_t)(ld_dst - cols) * sizeof *dst);
@@ -124,14 +115,8 @@ void f8_gemm_pack_pairs(const f8_gemm_simd *simd, const f8_gemm_operand *x, int6
             if (nr < PAIR_ROWS || nc < PAIR_COLS)
                 memset(block, 0, sizeof block);
             f8_gemm_pack(simd, x, row + r, col + c, nr, nc, block, PAIR_COLS);
-            for (int i = 0; i < PAIR_ROWS / 2; i++) {
-                const float *even = block + 2 * i * PAIR_COLS, *odd = even + PAIR_COLS;
-                uint16_t *out = dst + 2 * i * PAIR_COLS;
-                for (int j = 0; j < PAIR_COLS; j++) {
-                    uint32_t pair = upper(odd[j]) << 16 | upper(even[j]);
-                    memcpy(out + 2 * j, &pair, sizeof pair);
-                }
-            }
+            for (int i = 0; i < PAIR_ROWS; i += 2)
+                simd->pairs(dst + i * PAIR_COLS, block + i * PAIR_COLS, PAIR_COLS);
         }
     }
 }

@@ -81,30 +81,56 @@ int64_t f8_gemm_scales_chunk(const f8_gemm_desc *d, int64_t most)
 
 /* ---- multiplying ---- */
 
-static float scale_at(const f8_gemm_scales *s, int64_t row, int64_t col)
+/* out[i] = scale at + i * step of the array */
+static void read_scales(const f8_gemm_scales *s, int64_t at, int64_t step, int64_t count,
+                        float *out)
 {
-    const int64_t i = row * s->ld + col;
-    if (s->dtype == F8_F32)
-        return ((const float *)s->data)[i];
-    const uint32_t code = ((const uint8_t *)s->data)[i]; /* as f8_e8m0_to_f32, without a call */
-    return f8_from_bits(code == 0xff ? 0x7fc00000u : code ? code << 23 : 0x00400000u);
+    if (s->dtype == F8_F32) {
+        const float *from = (const float *)s->data + at;
+        for (int64_t i = 0; i < count; i++)
+            out[i] = from[i * step];
+        return;
+    }
+    const uint8_t *from = (const uint8_t *)s->data + at;
+    for (int64_t i = 0; i < count; i++) { /* as f8_e8m0_to_f32, without a call */
+        const uint32_t code = from[i * step];
+        out[i] = f8_from_bits(code == 0xff ? 0x7fc00000u : code ? code << 23 : 0x00400000u);
+    }
+}
+
+static void fill(float *out, int64_t count, float value)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = value;
+}
+
+/* How far from index `i` the block of `size` that it is in goes, `most` at most. */
+static int64_t run(int64_t size, int64_t i, int64_t most)
+{
+    const int64_t left = size ? size - i % size : most;
+    return left < most ? left : most;
 }
 
 void f8_gemm_scales_factors(const f8_gemm_scales *s, bool by_rows, int64_t first, int64_t count,
                             int64_t at, float *factor)
 {
     const f8_granularity g = s->granularity;
-    const int64_t size = by_rows ? g.rows : g.cols;
-    const int64_t other = f8_granularity_block(by_rows ? g.cols : g.rows, at);
-    for (int64_t i = 0; i < count;) {
-        const int64_t block = size == 1 ? first + i : f8_granularity_block(size, first + i);
-        const int64_t end =
-            size && (block + 1) * size - first < count ? (block + 1) * size - first : count;
-        const float value = !s->data  ? 1
-                            : by_rows ? scale_at(s, block, other)
-                                      : scale_at(s, other, block);
-        while (i < end)
-            factor[i++] = value;
+    const int64_t size = by_rows ? g.rows : g.cols, step = by_rows ? s->ld : 1;
+    if (!s->data) {
+        fill(factor, count, 1);
+        return;
+    }
+    const int64_t from =
+        by_rows ? f8_granularity_block(g.cols, at) : f8_granularity_block(g.rows, at) * s->ld;
+    if (size == 1) {
+        read_scales(s, from + first * step, step, count, factor);
+        return;
+    }
+    for (int64_t i = 0, n; i < count; i += n) {
+        float value;
+        n = run(size, first + i, count - i);
+        read_scales(s, from + f8_granularity_block(size, first + i) * step, 1, 1, &value);
+        fill(factor + i, n, value);
     }
 }
 
@@ -115,13 +141,6 @@ static const float ones[F8_SCALE_COLS] = {
 #undef X16
 #undef X4
 };
-
-/* How far from index `i` the block of `size` that it is in goes, `most` at most. */
-static int64_t run(int64_t size, int64_t i, int64_t most)
-{
-    const int64_t left = size ? size - i % size : most;
-    return left < most ? left : most;
-}
 
 void f8_gemm_scales_apply(const f8_gemm_simd *simd, const f8_gemm_scales *s, int64_t row,
                           int64_t col, int64_t rows, int64_t cols, float *x, int64_t ld)

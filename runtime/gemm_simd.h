@@ -23,7 +23,7 @@ typedef enum f8_gemm_source {
         F8_SRC_COUNT
 } f8_gemm_source;
 
-enum { F8_TRANSPOSE_ROWS = 16 };
+enum { F8_TRANSPOSE_ROWS = 16, F8_PAIR_COLS = 64 };
 
 typedef struct f8_gemm_simd {
     const char *name;
@@ -34,6 +34,11 @@ typedef struct f8_gemm_simd {
     /* dst[c][r] = src[r][c] for r < rows <= F8_TRANSPOSE_ROWS, c < cols. */
     void (*transpose)(float *dst, int64_t ld_dst, const float *src, int64_t ld_src, int64_t rows,
                       int64_t cols);
+    /* dst[r][c] = the upper half of src[r][c]: its bf16, where that is exact. */
+    void (*narrow)(uint16_t *dst, int64_t ld_dst, const float *src, int64_t ld_src, int64_t rows,
+                   int64_t cols);
+    /* dst[2 * c + r] = the upper half of src[r][c] for r < 2, c < F8_PAIR_COLS. */
+    void (*pairs)(uint16_t *dst, const float *src, int64_t ld_src);
     /* c[r][i] = (row[r] * col[i]) * t[r][i] (t may be c), or c[r][i] + that; every operation
      * rounds. */
     void (*store)(float *c, int64_t ldc, const float *t, int64_t ldt, const float *row,

@@ -173,8 +173,50 @@ static void check_decoder(const f8_gemm_simd *simd, f8_gemm_source source, f8_dt
     free(want);
 }
 
+/* Tiles of every width up to 39 between canaries, each element from its definition. */
+static void check_tiles(const f8_gemm_simd *simd)
+{
+    enum { ROWS = 3, LD = 40, N = ROWS * LD };
+    float t[N], before[N], row[ROWS], col[LD];
+    for (int i = 0; i < N; i++) {
+        t[i] = f8_from_bits(0x3f000000u + (test_random(&seed) << 1));
+        before[i] = (float)(test_random(&seed) % 4096) * 0x1p-9f;
+        row[i % ROWS] = f8_from_bits(0x3e800000u + test_random(&seed));
+        col[i % LD] = f8_from_bits(0xbf000000u + test_random(&seed));
+    }
+    for (int cols = 1; cols < LD; cols++) {
+        float stored[N], added[N];
+        uint16_t narrowed[N];
+        memcpy(stored, before, sizeof before);
+        memcpy(added, before, sizeof before);
+        memset(narrowed, 0, sizeof narrowed);
+        simd->store(stored, LD, t, LD, row, col, ROWS, cols);
+        simd->add(added, LD, t, LD, row, col, ROWS, cols);
+        simd->narrow(narrowed, LD, t, LD, ROWS, cols);
+        for (int i = 0; i < N; i++) {
+            float alpha = row[i / LD] * col[i % LD], product = alpha * t[i];
+            float sum = before[i] + product;
+            bool in = i % LD < cols;
+            require(stored[i] == (in ? product : before[i]), "%s store %d: %d", simd->name, cols,
+                    i);
+            require(added[i] == (in ? sum : before[i]), "%s add %d: %d", simd->name, cols, i);
+            require(narrowed[i] == (in ? f8_bits(t[i]) >> 16 : 0), "%s narrow %d: %d", simd->name,
+                    cols, i);
+        }
+    }
+    float block[2 * F8_PAIR_COLS + 8];
+    uint16_t paired[2 * F8_PAIR_COLS];
+    for (int i = 0; i < 2 * F8_PAIR_COLS + 8; i++)
+        block[i] = f8_from_bits(test_random(&seed) << 8);
+    simd->pairs(paired, block, F8_PAIR_COLS + 8);
+    for (int i = 0; i < 2 * F8_PAIR_COLS; i++)
+        require(paired[i] == f8_bits(block[i % 2 * (F8_PAIR_COLS + 8) + i / 2]) >> 16,
+                "%s pairs: %d", simd->name, i);
+}
+
 static void check_simd(const f8_gemm_simd *simd)
 {
+    check_tiles(simd);
     static uint8_t codes[256];
     static uint16_t halves[65536];
     static uint32_t words[131072];

@@ -151,7 +151,7 @@ END_TEST
 /* More chunks than are packed at a time, either operand shared. */
 START_TEST(several_rounds)
 {
-    static const int64_t wide[] = {130, 200, 9000}, tall[] = {200, 130, 9000};
+    static const int64_t wide[] = {130, 140, 9000}, tall[] = {140, 130, 9000};
     for (int i = 0; i < 2; i++) {
         check_pair(&pairs[3], i ? tall : wide, F8_F32, i * 7);
         check_pair(&pairs[5], i ? tall : wide, F8_E8M0, i * 6);
@@ -248,27 +248,33 @@ END_TEST
 
 static const double limit = 1e-3;
 
+static void check_difference(gemm_problem *p)
+{
+    for (int i = 0; i < N_ALGORITHMS; i++) {
+        if (!possible(&p->desc, algorithms[i]))
+            continue;
+        float *c = gemm_problem_run(&g, p, 2, 2);
+        const double d = gemm_problem_difference(p, c);
+        ck_assert_msg(d < limit, "K = %d: %g", (int)p->desc.k, d);
+        free(c);
+        if (p->scale_a_count < 2)
+            continue;
+        c = run_off_by_a_block(p, true);
+        ck_assert_msg(gemm_problem_difference(p, c) > limit, "scales off by a block pass");
+        free(c);
+    }
+}
+
+/* Of what recipes have: tensor, row, block, block's dgrad, mxfp8. */
 START_TEST(difference)
 {
-    static const int of[] = {0, 1, 3, 4,
-                             5}; /* what recipes have: tensor, row, block, block dgrad, mxfp8 */
+    static const int of[] = {0, 1, 3, 4, 5};
     static const int64_t ks[] = {128, 2048, 16384};
-    for (int i = 0; i < 5 * 3 * 2; i++) {
-        const pair *x = &pairs[of[i % 5]];
-        const int64_t size[] = {24, 40, ks[i / 5 % 3]};
-        gemm_problem p =
-            gemm_problem_make(describe(x, size, i % 5 == 4 ? F8_E8M0 : F8_F32, i * 3 + _i), &seed);
-        if (possible(&p.desc, algorithms[_i])) {
-            float *c = gemm_problem_run(&g, &p, 2, 2);
-            const double d = gemm_problem_difference(&p, c);
-            ck_assert_msg(d < limit, "K = %d, recipe %d: %g", (int)size[2], i % 5, d);
-            free(c);
-            if (p.scale_a_count > 1) {
-                c = run_off_by_a_block(&p, true);
-                ck_assert_msg(gemm_problem_difference(&p, c) > limit, "scales off by a block pass");
-                free(c);
-            }
-        }
+    for (int i = 0; i < 5 * 3; i++) {
+        const int64_t size[] = {24, 40, ks[i / 5]};
+        const f8_dtype scale = i % 5 == 4 ? F8_E8M0 : F8_F32;
+        gemm_problem p = gemm_problem_make(describe(&pairs[of[i % 5]], size, scale, i * 3), &seed);
+        check_difference(&p);
         gemm_problem_end(&p);
     }
 }
@@ -381,7 +387,7 @@ int main(void)
     tcase_add_test(tc, other_operands);
     tcase_add_test(tc, no_array);
     tcase_add_loop_test(tc, off_by_a_block, 1, N_PAIRS);
-    tcase_add_loop_test(tc, difference, 0, N_ALGORITHMS);
+    tcase_add_test(tc, difference);
     tcase_add_loop_test(tc, not_finite, 0, N_PAIRS);
     tcase_add_test(tc, bad_input);
     suite_add_tcase(suite, tc);
