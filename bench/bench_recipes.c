@@ -45,12 +45,17 @@ typedef struct program {
 
 /* ---- the trained program ---- */
 
-static program compile(const char *model, const char *recipe)
+/* The model with the rules behind its own. */
+static program compile(const char *model, const char *rules_path, const char *recipe)
 {
     program p;
     fp8c_module *module;
-    size_t size;
-    char *text = read_file(model, &size);
+    size_t size, n_rules;
+    char *text = read_file(model, &size), *rules = read_file(rules_path, &n_rules);
+    text = realloc(text, size + n_rules);
+    must(text != NULL, "memory");
+    memcpy(text + size, rules, n_rules);
+    size += n_rules;
     must(fp8c_context_create(NULL, &p.ctx) == FP8C_OK, "context");
     must(fp8c_module_parse(p.ctx, text, size, model, NULL, 0, &module) == FP8C_OK,
          fp8c_context_message(p.ctx));
@@ -61,6 +66,7 @@ static program compile(const char *model, const char *recipe)
     must(p.step >= 0, "the model gives no micro_step");
     fp8c_module_destroy(module);
     free(text);
+    free(rules);
     return p;
 }
 
@@ -134,7 +140,7 @@ static void measure(const program *p, const char *name, worst *w)
 {
     char part[300];
     f8_operand_view v;
-    f8_operand_error e;
+    f8_operand_stats e;
     f8_operand_name_parts parts;
     v.x = output(p, name, &v.x_type);
     snprintf(part, sizeof part, "%s.q", name);
@@ -175,9 +181,15 @@ static worst measure_all(const program *p, const char *text, size_t size)
 /* ---- records ---- */
 
 /* Of the summary; recipe, steps and seed come first because bench/recipes looks for them. */
-static const char *const copied[] = {
-    "recipe", "steps", "seed", "final_loss", "heldout_loss", "unigram_entropy", "fp8_gemms_planned",
-    "fp8_gemms_executed", "tokens_per_second"};
+static const char *const copied[] = {"recipe",
+                                     "steps",
+                                     "seed",
+                                     "final_loss",
+                                     "heldout_loss",
+                                     "unigram_entropy",
+                                     "fp8_gemms_planned",
+                                     "fp8_gemms_executed",
+                                     "tokens_per_second"};
 
 /* The summary among the records of `fp8c train`. */
 static json_t *read_summary(FILE *from)
@@ -201,13 +213,16 @@ static json_t *decibels(double sqnr)
     return isnan(sqnr) ? json_string("nan") : isinf(sqnr) ? json_null() : json_real(sqnr);
 }
 
-static void record(const char *key, const char *model, const char *text_path, const char *state)
+static void record(const char *key, const char *model, const char *text_path, const char *left)
 {
     json_t *summary = read_summary(stdin);
     json_t *out = json_pack("{ss ss}", "event", "recipe_run", "key", key);
     for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
         must(!json_object_set(out, copied[i], json_object_get(summary, copied[i])), copied[i]);
-    program p = compile(model, json_string_value(json_object_get(summary, "recipe")));
+    char state[4096], rules[4096];
+    snprintf(state, sizeof state, "%s/state", left);
+    snprintf(rules, sizeof rules, "%s/rules", left);
+    program p = compile(model, rules, json_string_value(json_object_get(summary, "recipe")));
     load_state(&p, state);
     size_t size;
     char *text = read_file(text_path, &size);
@@ -232,7 +247,7 @@ int main(int argc, char **argv)
         for (int i = 0; (name = fp8c_recipe_name(i)); i++)
             puts(name);
     } else {
-        must(argc == 6 && !strcmp(argv[1], "record"), "usage: list | record KEY MODEL TEXT STATE");
+        must(argc == 6 && !strcmp(argv[1], "record"), "usage: list | record KEY MODEL TEXT LEFT");
         record(argv[2], argv[3], argv[4], argv[5]);
     }
     return 0;

@@ -60,7 +60,7 @@ START_TEST(granularities)
     static const int64_t grain[][2] = {{0, 0},   {1, 0},     {0, 1},  {1, 128},
                                        {128, 1}, {128, 128}, {1, 32}, {32, 1}};
     fill();
-    f8_operand_error e;
+    f8_operand_stats e;
     for (size_t i = 0; i < sizeof grain / sizeof *grain; i++)
         for (int mx = 0; mx < 2; mx++) {
             const f8_operand_view v = quantize(grain[i][0], grain[i][1], mx);
@@ -89,7 +89,7 @@ START_TEST(figures)
     const f8_type type = {F8_F32, 2, {1, 4}}, code = {F8_E4M3, 2, {1, 4}},
                   scalar = {F8_F32, 0, {0}};
     f8_operand_view v = {type, code, scalar, small, codes, &inv};
-    f8_operand_error e;
+    f8_operand_stats e;
     ck_assert(f8_operand_measure(&v, &e));
     ck_assert_double_eq(e.underflow, 0.75);
     ck_assert_double_eq(e.range, 1);

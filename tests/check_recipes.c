@@ -45,7 +45,7 @@ static void teardown(void)
 
 static void measure_operand(const char *name, const f8_operand_view *v, gates *g)
 {
-    f8_operand_error e;
+    f8_operand_stats e;
     ck_assert_msg(f8_operand_measure(v, &e), "%s: scales of an odd shape", name);
     f8_operand_name_parts parts;
     ck_assert_msg(f8_operand_name_split(name, &parts), "%s is no operand's name", name);

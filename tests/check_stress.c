@@ -18,8 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/fp8c.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/random.h"
+
+#define MODEL "tests/models/stress.f8"
 
 enum { STEPS = 60, TAIL = 10, PROOF = 10, SEEDS = 2, TEXT = 1 << 16, WORDS = 64, FOLLOW = 4 };
 
@@ -50,10 +53,11 @@ static const expectation expected[] = {
     {"current", SEQUENCES, FAILS, 1},
     {"current", BOTH, FAILS, SEEDS},
     {"delayed", BOTH, FAILS, SEEDS},
-    {"rowwise", BOTH, FAILS, 1},             /* channels: fprop sums over them */
+    {"rowwise", BOTH, FAILS, 1},            /* channels: fprop sums over them */
     {"rowwise_gw_hp", SEQUENCES, EXACT, 1}, /* wgrad alone sums over them, and is bf16 */
     {"block", BOTH, EXACT, SEEDS},
     {"mxfp8", BOTH, EXACT, 1},
+    {"auto", BOTH, HOLDS, SEEDS},
 };
 
 /* ---- the text ---- */
@@ -80,6 +84,108 @@ static char *make_text(uint32_t seed)
     return text;
 }
 
+/* ---- auto ---- */
+
+/* What it chose, and its costs: of a step's GEMMs as chosen, and all as `block`. */
+typedef struct choice {
+    char rules[4096]; /* recipe lines */
+    double chosen, block;
+    int gemms, per_tensor, bf16;
+} choice;
+
+static int append(void *user, const char *text, size_t n)
+{
+    choice *c = user;
+    const size_t used = strlen(c->rules);
+    ck_assert_uint_lt(used + n, sizeof c->rules);
+    memcpy(c->rules + used, text, n);
+    c->rules[used + n] = 0;
+    return 0;
+}
+
+static void fill_windows(fp8c_program *p, int step, const char *text, int batch)
+{
+    fp8c_port port;
+    for (int targets = 0; targets < 2; targets++) {
+        const int i = fp8c_program_find_port(p, step, FP8C_INPUT, targets ? "targets" : "tokens");
+        ck_assert_int_eq(fp8c_program_port(p, step, FP8C_INPUT, i, &port), FP8C_OK);
+        int32_t *to = fp8c_program_buffer(p, step, FP8C_INPUT, i);
+        const int64_t n = fp8c_type_bytes(&port.type) / 4; /* windows one behind the other */
+        for (int64_t k = 0; k < n; k++)
+            to[k] = text[batch * n + k + targets];
+    }
+}
+
+static void count_costs(const fp8c_calibration *calibration, choice *c)
+{
+    fp8c_trial t;
+    fp8c_candidate k;
+    for (int i = 0; fp8c_calibration_trial(calibration, i, &t) == FP8C_OK; i++) {
+        if (t.fixed)
+            continue;
+        c->gemms++;
+        c->bf16 += t.winner == 0;
+        for (int j = 0; fp8c_calibration_candidate(calibration, i, j, &k) == FP8C_OK; j++) {
+            if (j == t.winner) {
+                c->chosen += k.seconds;
+                c->per_tensor += !strcmp(k.recipe, "delayed") || !strcmp(k.recipe, "current");
+            }
+            if (!strcmp(k.recipe, "block"))
+                c->block += k.seconds;
+        }
+    }
+}
+
+static void choose(const char *target, const char *text, uint64_t seed, choice *c)
+{
+    size_t size;
+    char *model = f8_test_read(MODEL, &size);
+    fp8c_context *ctx;
+    fp8c_module *module;
+    fp8c_calibration *calibration;
+    *c = (choice){.rules = ""};
+    ck_assert(model && fp8c_context_create(NULL, &ctx) == FP8C_OK);
+    const fp8c_compile_options o = {.struct_size = sizeof o,
+                                    .recipe = "auto",
+                                    .target = target,
+                                    .no_device = strcmp(target, "cpu") != 0,
+                                    .threads = 2};
+    ck_assert_msg(fp8c_module_parse(ctx, model, size, MODEL, NULL, 0, &module) == FP8C_OK &&
+                      fp8c_calibration_create(module, &o, 0, &calibration) == FP8C_OK,
+                  "%s", fp8c_context_message(ctx));
+    fp8c_program *p = fp8c_calibration_program(calibration);
+    const int step = fp8c_program_function(p, "micro_step");
+    ck_assert_int_eq(fp8c_program_initialize(p, seed), FP8C_OK);
+    for (int i = 0; i < 2; i++) {
+        fill_windows(p, step, text, i);
+        ck_assert_msg(fp8c_program_run(p, step) == FP8C_OK &&
+                          fp8c_calibration_observe(calibration) == FP8C_OK,
+                      "%s", fp8c_context_message(ctx));
+    }
+    ck_assert_int_eq(fp8c_calibration_rules(calibration, append, c), FP8C_OK);
+    count_costs(calibration, c);
+    fp8c_calibration_destroy(calibration);
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    free(model);
+}
+
+/* Per tensor where that does, finer where it has to be, bf16 nowhere; and less than `block`
+ * throughout. */
+START_TEST(auto_costs_less_than_block)
+{
+    static const char *const targets[] = {"cpu", "sm_90a"};
+    char *text = make_text(1);
+    choice c;
+    choose(targets[_i], text, 1, &c);
+    printf("auto on %s: %.3f of block's cost; %d GEMMs, %d per tensor, %d in bf16\n", targets[_i],
+           c.chosen / c.block, c.gemms, c.per_tensor, c.bf16);
+    ck_assert_msg(c.chosen < c.block, "%g and %g s:\n%s", c.chosen, c.block, c.rules);
+    ck_assert_msg(c.bf16 == 0 && c.per_tensor > 0 && c.per_tensor < c.gemms, "%s", c.rules);
+    free(text);
+}
+END_TEST
+
 /* ---- a run ---- */
 
 typedef struct trained {
@@ -94,7 +200,7 @@ static void read_operands(const f8_compiled *c, trained *t)
     const int step = f8_compiled_func(c, "micro_step");
     char name[sizeof t->worst];
     f8_operand_view v;
-    f8_operand_error e;
+    f8_operand_stats e;
     for (uint32_t i = 0; i < c->plan.func[step].n_out; i++) {
         if (!f8_compiled_operand(c, step, i, name, sizeof name, &v))
             continue;
@@ -110,8 +216,15 @@ static void train(const char *recipe, stress stress, const char *text, uint64_t 
                   trained *t)
 {
     f8_compiled c;
-    const f8_compile_setup s = {.file = "tests/models/stress.f8", .dims = dims[stress],
-                                .recipe = *f8_recipe_by_name(recipe), .keep = "*", .threads = 2,
+    choice chosen = {.rules = ""};
+    if (!strcmp(recipe, "auto"))
+        choose("cpu", text, seed, &chosen);
+    const f8_compile_setup s = {.file = MODEL,
+                                .rules = chosen.rules,
+                                .dims = dims[stress],
+                                .recipe = *f8_recipe_by_name(recipe),
+                                .keep = "*",
+                                .threads = 2,
                                 .seed = seed};
     ck_assert_msg(f8_compile_model(&c, &s), "%s", c.diag.text);
     *t = (trained){0};
@@ -165,6 +278,7 @@ int main(void)
     TCase *c = tcase_create("recipes");
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, recipes_under_stress, 0, SEEDS);
+    tcase_add_loop_test(c, auto_costs_less_than_block, 0, 2);
     suite_add_tcase(s, c);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -66,6 +66,11 @@ bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
     const size_t n_dims = setup->dims ? parse_dims(setup->dims, buf, dims) : 0;
     size_t size = 0;
     char *text = f8_test_read(setup->file, &size);
+    if (text && setup->rules) {
+        text = realloc(text, size + strlen(setup->rules));
+        memcpy(text + size, setup->rules, strlen(setup->rules));
+        size += strlen(setup->rules);
+    }
     if (!text) {
         f8_fail(&c->diag, F8_ERR_IO, F8_NOWHERE, "cannot read %s", setup->file);
         return false;

@@ -21,7 +21,8 @@ typedef struct f8_compile_setup {
     const char *keep;
     int threads;
     bool no_fuse;
-    uint64_t seed; /* of initial values; 0 is 1 */
+    uint64_t seed;     /* of initial values; 0 is 1 */
+    const char *rules; /* recipe lines, read behind the model's own; or NULL */
 } f8_compile_setup;
 
 /* false with the message in c->diag; end it either way. */

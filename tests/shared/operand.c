@@ -28,7 +28,7 @@ static double scale_inv_at(const f8_operand_view *v, int64_t i)
     return (double)((const float *)v->scale_inv)[i];
 }
 
-bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out)
+bool f8_operand_measure(const f8_operand_view *v, f8_operand_stats *out)
 {
     const int64_t rows = f8_type_rows(&v->x_type), columns = f8_type_columns(&v->x_type);
     const int64_t across = f8_type_columns(&v->scale_type);
@@ -51,7 +51,7 @@ bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out)
             lost += x != 0 && code == 0;
             over += fabs(x) > most * inv;
         }
-    *out = (f8_operand_error){.sqnr = noise == 0 ? (double)INFINITY : 10 * log10(signal / noise),
+    *out = (f8_operand_stats){.sqnr = noise == 0 ? (double)INFINITY : 10 * log10(signal / noise),
                               .underflow = (double)lost / n,
                               .overflow = (double)over / n,
                               .range = largest / most,

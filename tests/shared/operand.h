@@ -16,17 +16,17 @@ typedef struct f8_operand_view {
     const void *scale_inv;
 } f8_operand_view;
 
-typedef struct f8_operand_error {
+typedef struct f8_operand_stats {
     double sqnr; /* dB: 10 log10(sum x^2 / sum (x - q scale_inv)^2); +inf when nothing is lost */
     double underflow; /* share of the elements that are not 0 and have a code that is */
     double overflow;  /* share with |x| > the format's maximum * scale_inv */
     double range;     /* the largest |q| over the format's maximum */
     f8_dtype format;
-} f8_operand_error;
+} f8_operand_stats;
 
 /* False when the shapes are no operand's: codes unlike x, or a grid of scales that fits no block of
  * 1, 32 or 128 rows or columns, or all. */
-bool f8_operand_measure(const f8_operand_view *v, f8_operand_error *out);
+bool f8_operand_measure(const f8_operand_view *v, f8_operand_stats *out);
 
 /* What an operand's name in a program says: "LINEAR.KIND", then ".N" for another of its kind, then
  * ".row", ".column" or ".RxC" where it is not the tensor that has one scale. */
