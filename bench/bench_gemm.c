@@ -267,10 +267,11 @@ static void time_shape(bench *x, int repetitions, double best[N_ALL])
             fill(x->a, na, a);
             fill(x->b, nb, b);
             fill(x->c, nc, F8_F32);
-            if (i >= 2)
+            if (i >= 2) {
                 x->a_scale = make_scales(&ours[i - 2], na);
-            x->b_scale = make_scales(&ours[i - 2], nb);
-            make_ours(x, &ours[i - 2]);
+                x->b_scale = make_scales(&ours[i - 2], nb);
+                make_ours(x, &ours[i - 2]);
+            }
             void (*run)(bench *) = i == 0 ? run_primitive : i == 1 ? run_sgemm : run_ours;
             for (int r = 0; r <= repetitions; r++) {
                 double t = now(x);
