@@ -88,7 +88,8 @@ static f8_ref amax_blocks(f8_graph *g, f8_ref x, int64_t block)
         return f8_concat(g, part, 2, 0);
     }
     if (rows <= block)
-        return max_rows(g, F8_OP_REDUCE_AMAX, x);
+        return f8_reshape(g, max_rows(g, F8_OP_REDUCE_AMAX, x),
+                          &(f8_type){.dtype = F8_F32, .rank = 2, .dim = {1, cols}});
     const f8_ints perm = {2, {1, 0}};
     const f8_type runs = {.dtype = t.dtype, .rank = 3, .dim = {cols, rows / block, block}},
                   table = {.dtype = t.dtype, .rank = 2, .dim = {cols, rows / block}};

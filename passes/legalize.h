@@ -2,6 +2,7 @@
 #ifndef F8_LEGALIZE_H
 #define F8_LEGALIZE_H
 
+#include "ir/scale_layout.h"
 #include "passes/pass.h"
 
 typedef struct f8_legalizer {
@@ -17,6 +18,13 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
                      const f8_ref *in);
 f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                              const f8_ref *in);
+
+/* legalize_scales.c: whether the target's GEMM has the scales of SCALED_MATMUL `old`; else the message is
+ * written. Then operand[1] and operand[3] as it reads them, with the attributes that say so; turned: whose codes
+ * were transposed. True if anything changed. */
+bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old);
+bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
+                     const bool turned[2], f8_ref *operand, f8_attr *attr);
 
 /* The node under views (all of which are RESHAPE or SLICE). */
 f8_ref f8_below_views(const f8_graph *g, f8_ref r);

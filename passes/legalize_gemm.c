@@ -6,8 +6,8 @@
  *                         f32 result never lies in memory; elsewhere, and with f32 operands, `to`
  *                         is a cast
  *   target->fp8_tn        a product of FP8 codes has k as the contiguous axis of both operands: transposed codes.
- *                         The scale is one number for the tensor, so the transpose's codes are the codes'
- *                         transpose, and hash-consing makes one of a transpose wanted twice
+ *                         Their scales are transposed with them, so these are the operand's own numbers, no
+ *                         second quantization; hash-consing makes one of a transpose wanted twice
  *   target->fp8_multiple  a part of a tensor of codes whose first byte or rows are not so aligned is copied */
 #include "passes/legalize.h"
 
@@ -93,9 +93,11 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
                   *b = f8_type_of(from, n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1]);
     const int64_t size[] = {f8_type_rows(a), f8_type_columns(a), f8_type_rows(b), f8_type_columns(b)};
     const int64_t by = t->fp8_multiple;
+    if (n->op == F8_OP_SCALED_MATMUL && !f8_has_scaling(l, to, from, old))
+        return false;
     if (t->kind != F8_TARGET_CUDA)
         return true;
-    if (a->dtype == F8_E5M2 && b->dtype == F8_E5M2)
+    if (a->dtype == F8_E5M2 && b->dtype == F8_E5M2 && !t->fp8_e5m2_pair)
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: no GEMM of %s multiplies f8e5m2 by f8e5m2", f8_op_facts(n->op)->name, t->name);
     else if (size[0] % by || size[1] % by || size[2] % by || size[3] % by)
@@ -123,7 +125,7 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
     const int n_attrs = f8_op_facts(n->op)->n_attrs, b = scaled ? 2 : 1;
     f8_ref operand[5] = {0};
     f8_attr attr[F8_MAX_ATTRS];
-    bool changed = false, narrow = false;
+    bool changed = false, narrow = false, turned[2] = {false, false};
     const bool fp8 = f8_dtype_is_fp8(f8_type_of(from, n->in[0])->dtype);
     if (fp8 && !has_fp8_gemm(l, to, from, old))
         return 0;
@@ -140,6 +142,7 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
             if (!fp8 || !l->target->fp8_tn || (attr[i].i != 0) == second)
                 break;
             attr[i].i = second;
+            turned[second] = true;
             operand[second ? b : 0] = exchanged(to, operand[second ? b : 0]);
             changed = true;
             break;
@@ -154,6 +157,8 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
         default: break;
         }
     }
+    if (scaled)
+        changed |= f8_legal_scales(l, to, from, old, turned, operand, attr);
     for (int i = 0; fp8 && l->target->kind == F8_TARGET_CUDA && i < 2; i++)
         if (is_misaligned(l, to, operand[i * b])) {
             operand[i * b] = f8_legal_copy(to, operand[i * b]);

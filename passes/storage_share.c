@@ -253,8 +253,14 @@ static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref see
     const f8_group *group = &s->program->group[index];
     if (group->kind == F8_GROUP_ROWS)
         return rows_read_gaps(s, group, r);
+    if (group->kind != F8_GROUP_GEMM)
+        return false;
+    const f8_node *n = f8_at(s->g, group->out[0]);
     const f8_ref acc = f8_accumulator(s->g, group->out[0]);
-    return group->kind == F8_GROUP_GEMM && (!acc || s->view[acc].base != r);
+    /* arrays of scales have no gaps */
+    const bool scales = n->op == F8_OP_SCALED_MATMUL &&
+                        (s->view[n->in[1]].base == r || s->view[n->in[3]].base == r);
+    return !scales && (!acc || s->view[acc].base != r);
 }
 
 /* The row stride of base r, padded if a GEMM reads or writes it and everybody can take the gaps. A GEMM

@@ -65,6 +65,8 @@ static void *absolute(const f8_type *t, const void *data)
     const size_t size = f8_dtype_size(t->dtype), bytes = (size_t)f8_type_bytes(t);
     uint8_t *copy = malloc(bytes);
     memcpy(copy, data, bytes);
+    if (t->dtype == F8_E8M0) /* it has no sign */
+        return copy;
     for (size_t i = size - 1; i < bytes; i += size)
         copy[i] &= 0x7f;
     return copy;
@@ -120,15 +122,15 @@ static bool close_to(const f8_node_check *c, const f8_type *t, int which, const 
 }
 
 /* What a sum of k products may be off by, over S. In f32, in any order and grouping, (k + 1) u (Higham,
- * Accuracy and Stability, 3.1), alpha and acc by 3 more roundings. Tensor cores cut off where others
+ * Accuracy and Stability, 3.1), alpha and acc by 3 more roundings, scales that multiply the operands by 2. Tensor cores cut off where others
  * round: twice that. Their FP8 sums on Hopper keep about 13 bits below the largest of the addends that meet
  * in one instruction, 32 products and the sum so far (DeepSeek-V3, arXiv 2412.19437, 3.3.2): 33 * 2^-13 of
  * their magnitude each time; cuBLASLt moves to f32 every 128 of k, which are 4 such times for each part. */
 static double sum_error(f8_sums sums, bool fp8, double k)
 {
     if (sums != F8_SUMS_GPU)
-        return (k + 4) * U;
-    return 2 * (k + 4) * U + (fp8 ? 4 * 33 * 0x1p-13 : 0);
+        return (k + 6) * U;
+    return 2 * (k + 6) * U + (fp8 ? 4 * 33 * 0x1p-13 : 0);
 }
 
 /* What is lost where subnormal factors count as zero, as AMX has it: the product of those of each

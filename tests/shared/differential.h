@@ -24,6 +24,7 @@ typedef struct f8_differential {
     uint64_t graphs;    /* unless FP8C_GRAPHS says */
     f8_sums sums;       /* how its products and attention sum */
     bool emulated;
+    unsigned scalings;  /* of its FP8 linears (graphgen.h): f8_differential_run finds out */
 } f8_differential;
 
 /* How many graphs failed, of *n. */

@@ -7,8 +7,11 @@
 #define F8_TESTS_GRAPHGEN_H
 
 #include "ir/ir.h"
+#include "ir/target.h"
 
 enum { GRAPHGEN_MAX_RESULTS = 256 };
+
+enum { GRAPHGEN_ROWS = 1, GRAPHGEN_BLOCKS = 2, GRAPHGEN_MX = 4 };
 
 typedef struct graphgen_options {
     uint64_t seed;
@@ -17,12 +20,14 @@ typedef struct graphgen_options {
     bool gemms;          /* with matmul, scaled_matmul, attention and attention_grad */
     bool aligned_fp8;    /* FP8 GEMMs of sizes that are multiples of 16 only, more of them, as linears
                           * have them: codes used twice, transposed, results rounded to bf16 */
+    unsigned scalings;   /* GRAPHGEN_ROWS ..: some of those linears have scales of rows, blocks or MX; 0: none */
     bool broadcasts;     /* more values that are processed at a small shape and then spread over leading,
                           * middle and last axes */
 } graphgen_options;
 
 /* NULL with the message in diag. */
 f8_module *graphgen_make(const graphgen_options *o, f8_arena *arena, f8_diag *diag);
+unsigned graphgen_scalings(const f8_target *target); /* that its FP8 GEMMs have */
 int graphgen_steps(uint64_t seed); /* that the seed says */
 
 /* Values for a port of that name and type: a function of seed and name. Zeros of both signs,

@@ -17,6 +17,7 @@ typedef struct f8_gen {
     int n_shapes;
     int n_inputs;
     bool gemms, aligned_fp8, broadcasts;
+    unsigned scalings;
     f8_ref next[F8_GEN_STATES]; /* by state: what was made to replace it (an accumulation into it),
                                    or 0 */
 } f8_gen;
