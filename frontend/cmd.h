@@ -8,13 +8,13 @@
 
 #include "frontend/fp8c.h"
 
-enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_MAX_DIMS = 32 };
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_MAX_DIMS = 32, CLI_MAX_RECIPES = 16 };
 
 /* Which sub-commands take an option. */
-enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_ALL = 31 };
+enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32, ON_ALL = 63 };
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
- * kinds: TEXT const char *, COUNT int64_t >= 1, THREADS int32_t 1 to 256, ORDINAL int32_t >= 0, NUMBER double > 0,
+ * kinds: TEXT const char *, RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256, ORDINAL int32_t >= 0, NUMBER double > 0,
  * SEED uint64_t, FLAG bool, DIM NAME=N */
 #define CLI_OPTIONS(OPTION)                                                                             \
     OPTION(recipe, "--recipe", "NAME", TEXT, ON_ALL,                                                    \
@@ -23,10 +23,11 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
     OPTION(attention, "--attention", "NAME", TEXT, ON_ALL, "on a GPU: table (default), own or cudnn")   \
     OPTION(device, "--device", "N", ORDINAL, ON_ALL, "which GPU (default 0)")                           \
-    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                                        \
-           "the text to train on, its last tenth held out; explain: to calibrate auto on")  \
+    OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL,                               \
+           "the text; its last tenth is held out of training. explain: to calibrate auto on")           \
+    OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL, "a checkpoint (safetensors) of train --save, or of others") \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN, "optimizer steps (default 100); the schedule's length") \
-    OPTION(compare, "--compare", "RECIPE", TEXT, ON_TRAIN, "train again under this recipe, side by side") \
+    OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL, "the same again under this recipe; repeatable") \
     OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN, "auto: batches to learn from (default 2)") \
     OPTION(budget, "--error-budget", "E", NUMBER, ON_TRAIN | ON_EXPLAIN,                               \
            "auto: largest relative error of a GEMM's result (default 0.08)")                           \
@@ -34,15 +35,16 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "auto: the choice as lines of the text; - is stdout")                                       \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN, "of initial values and batches (default 1)")            \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
-    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE,        \
+    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL, \
            "1 to 256 (default: all CPUs)")     \
-    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE, "JSON Lines; - is stdout") \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL, "JSON Lines; - is stdout") \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE, "cuda, ptx, cubin or report (default report)")     \
     OPTION(output, "-o", "FILE", TEXT, ON_COMPILE, "where to; default: stdout")                         \
-    OPTION(save, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end")       \
+    OPTION(save, "--save", "FILE", TEXT, ON_TRAIN, "write a checkpoint at the end (safetensors), of --recipe's run") \
+    OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end") \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")          \
-    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE,             \
+    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL,   \
            "one kernel per node: same bits, slower")                                                    \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
@@ -54,6 +56,10 @@ typedef int32_t cli_ORDINAL;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;
 typedef bool cli_FLAG;
+typedef struct cli_RECIPES {
+    const char *text[CLI_MAX_RECIPES];
+    size_t n;
+} cli_RECIPES;
 typedef struct cli_DIM {
     fp8c_dim dim[CLI_MAX_DIMS];
     size_t n;
@@ -72,6 +78,7 @@ int cmd_print(const cli *c);
 int cmd_train(const cli *c);
 int cmd_explain(const cli *c);
 int cmd_compile(const cli *c);
+int cmd_eval(const cli *c);
 
 /* ---- shared (cmd_common.c) ---- */
 
@@ -87,6 +94,14 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* For listings: a CUDA target named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
 int cli_write_stdout(void *user, const char *text, size_t size);
+
+/* Of --recipe and each --compare, in their order, what a gap is against: bf16, else the first --compare;
+ * 0 where there is none to compare with. */
+size_t cli_baseline(const cli *c);
+/* Recipe `index` of those, 0 for --recipe. */
+const char *cli_recipe(const cli *c, size_t index);
+/* Whether each of them has the name of one; else a message on stderr. */
+bool cli_check_recipes(const cli *c);
 
 /* JSON Lines. path NULL: nothing is written and every call succeeds. A failed write is remembered;
  * close reports it on stderr and returns false. */

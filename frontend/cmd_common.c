@@ -88,6 +88,38 @@ fp8c_compile_options cli_listing_options(const cli *c, const char *recipe)
     return options;
 }
 
+const char *cli_recipe(const cli *c, size_t index)
+{
+    return index ? c->compare.text[index - 1] : c->recipe;
+}
+
+size_t cli_baseline(const cli *c)
+{
+    for (size_t i = 0; i <= c->compare.n; i++)
+        if (!strcmp(cli_recipe(c, i), "bf16"))
+            return i;
+    return c->compare.n > 0;
+}
+
+static bool is_recipe(const char *text)
+{
+    const size_t n = strcspn(text, " \t{");
+    const char *known;
+    for (int i = 0; (known = fp8c_recipe_name(i)); i++)
+        if (strlen(known) == n && !strncmp(known, text, n))
+            return true;
+    fprintf(stderr, "error: no recipe '%s'\n", text);
+    return false;
+}
+
+bool cli_check_recipes(const cli *c)
+{
+    for (size_t i = 0; i <= c->compare.n; i++)
+        if (!is_recipe(cli_recipe(c, i)))
+            return false;
+    return true;
+}
+
 int cli_write_stdout(void *user, const char *text, size_t size)
 {
     (void)user;

@@ -61,9 +61,9 @@ static bool fail(st_file *f, const char *format, ...)
 
 /* A name as a terminal may show it, without control characters (in UTF-8, U+0080 to U+009F are C2
  * 80 to C2 9F): whoever made the file chose it. */
-static const char *shown(const char *name, char to[SHOWN])
+const char *st_shown(const char *text, char *to, size_t size)
 {
-    snprintf(to, SHOWN, "%s", name);
+    snprintf(to, size, "%s", text);
     for (char *c = to; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
@@ -81,7 +81,7 @@ static bool fail_tensor(st_file *f, const char *name, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return fail(f, "tensor '%s': %s", shown(name, quoted), text);
+    return fail(f, "tensor '%s': %s", st_shown(name, quoted, sizeof quoted), text);
 }
 
 /* ---- one tensor of the header ---- */
@@ -95,7 +95,8 @@ static bool read_dtype(st_file *f, st_tensor *t, const json_t *field)
     for (t->dtype = 0; t->dtype < ST_N_DTYPES; t->dtype++)
         if (!strcmp(name, dtypes[t->dtype].name))
             return true;
-    return fail_tensor(f, t->name, "its dtype '%s' is unknown", shown(name, quoted));
+    return fail_tensor(f, t->name, "its dtype '%s' is unknown",
+                       st_shown(name, quoted, sizeof quoted));
 }
 
 /* A non-negative integer that is one in the text: 1.0 and 1e3 are none. */
@@ -165,7 +166,8 @@ static bool read_tensor(st_file *f, const char *name, json_t *entry, uint64_t si
         value) if (strcmp(field, "dtype") && strcmp(field, "shape") &&
                    strcmp(field, "data_offsets")) return fail_tensor(f, name,
                                                                      "has the unknown field '%s'",
-                                                                     shown(field, quoted));
+                                                                     st_shown(field, quoted,
+                                                                              sizeof quoted));
     f->n++;
     return read_dtype(f, t, json_object_get(entry, "dtype")) &&
            read_shape(f, t, json_object_get(entry, "shape")) &&
@@ -185,7 +187,8 @@ static bool read_metadata(st_file *f, json_t *entry)
     json_object_foreach(entry, key, value)
     {
         if (!json_is_string(value))
-            return fail(f, "'__metadata__': the value of '%s' is no string", shown(key, quoted));
+            return fail(f, "'__metadata__': the value of '%s' is no string",
+                        st_shown(key, quoted, sizeof quoted));
         f->metadata[f->n_metadata++] = (st_pair){key, json_string_value(value)};
     }
     return true;
@@ -213,7 +216,7 @@ static bool check_layout(st_file *f, uint64_t size)
         const st_tensor *t = &f->tensor[i];
         if (t->begin < end)
             return fail_tensor(f, t->name, "its bytes overlap those of '%s'",
-                               shown(t[-1].name, quoted));
+                               st_shown(t[-1].name, quoted, sizeof quoted));
         if (t->begin > end)
             return fail_tensor(f, t->name,
                                "bytes %" PRIu64 " to %" PRIu64
@@ -249,8 +252,8 @@ static bool parse_header(st_file *f, const char *text, size_t n, uint64_t size)
         return fail(f, "the header does not begin with '{': this is no safetensors file");
     f->header = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (!f->header)
-        return fail(f, "the header is no valid JSON: %s (byte %d of it)", shown(error.text, quoted),
-                    error.position);
+        return fail(f, "the header is no valid JSON: %s (byte %d of it)",
+                    st_shown(error.text, quoted, sizeof quoted), error.position);
     f->tensor = calloc(json_object_size(f->header) + 1, sizeof *f->tensor);
     if (!f->tensor)
         return fail(f, "out of memory");

@@ -65,6 +65,9 @@ typedef struct st_pair {
 
 /* "F32 [2, 3]", cut to size; returns `to`. */
 const char *st_type_text(const st_tensor *t, char *to, size_t size);
+/* A text of a file as a terminal may show it, without control characters: whoever made the file
+ * chose it. Cut to size; returns `to`. */
+const char *st_shown(const char *text, char *to, size_t size);
 
 /* ---- reading ---- */
 

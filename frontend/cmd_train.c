@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/cmd_calibrate.h"
+#include "frontend/cmd_checkpoint.h"
 
 enum { TAIL = 20, BAR = 24 };
 
@@ -149,7 +150,7 @@ static fp8c_status train(run *r)
 
 static bool save_state(const run *r)
 {
-    FILE *f = fopen(r->c->save, "wb");
+    FILE *f = fopen(r->c->save_state, "wb");
     bool ok = f != NULL, read = true;
     fp8c_variable v;
     for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++) {
@@ -164,12 +165,12 @@ static bool save_state(const run *r)
     if (ok)
         return true;
     if (read)
-        fprintf(stderr, "%s: error: %s\n", r->c->save, strerror(errno));
+        fprintf(stderr, "%s: error: %s\n", r->c->save_state, strerror(errno));
     else
         cli_fail(r->ctx);
     struct stat s;
-    if (f && !stat(r->c->save, &s) && S_ISREG(s.st_mode))
-        unlink(r->c->save); /* half a state is worse than none */
+    if (f && !stat(r->c->save_state, &s) && S_ISREG(s.st_mode))
+        unlink(r->c->save_state); /* half a state is worse than none */
     return false;
 }
 
@@ -193,15 +194,16 @@ static void print_profile(const run *r)
 }
 
 /* Non-finite losses are shown as they are: a diverged run must look like one. */
-static void print_table(const result *results, int n, const cli_corpus *c)
+static void print_table(const cli *c, const result *results, const cli_corpus *corpus)
 {
+    const size_t base = cli_baseline(c);
     printf("%-10s %11s %11s %10s %10s %12s %9s  %s\n", "recipe", "final loss", "held out", "gap",
            "tokens/s", "peak memory", "compile", "FP8 GEMMs a step (planned)");
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i <= c->compare.n; i++) {
         const result *o = &results[i];
         char gap[24] = "-";
-        if (i == 0 && n > 1)
-            snprintf(gap, sizeof gap, "%+.3f%%", 100 * (o->final_loss / results[1].final_loss - 1));
+        if (i != base)
+            snprintf(gap, sizeof gap, "%+.3f%%", 100 * (o->final_loss / results[base].final_loss - 1));
         printf("%-10s %11.4f %11.4f %10s %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", o->recipe,
                o->final_loss, o->heldout_loss, gap, o->tokens_per_second,
                (double)o->info.peak_bytes / (1 << 20), o->info.compile_seconds, o->fp8_gemms,
@@ -212,13 +214,14 @@ static void print_table(const result *results, int n, const cli_corpus *c)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
     printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's unigram entropy "
-           "is %.4f\n", TAIL, c->unigram);
+           "is %.4f\n", TAIL, corpus->unigram);
 }
 
 /* ---- the command ---- */
 
+/* `save`: where to write the checkpoint, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_corpus *corpus,
-                        cli_json *json, result *out)
+                        cli_json *json, const char *save, result *out)
 {
     fp8c_compile_options options = cli_compile_options(c, out->recipe);
     options.optimizer_steps = c->steps;
@@ -245,19 +248,20 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     }
     if (c->profile)
         print_profile(&r);
-    code = c->save && !save_state(&r) ? CLI_FAILED : CLI_DONE;
+    if ((!c->save_state || save_state(&r)) &&
+        (!save || cli_checkpoint_save(c, save, ctx, module, r.program, out->recipe)))
+        code = CLI_DONE;
 end:
     fp8c_program_destroy(r.program);
     return code;
 }
 
-static bool is_recipe(const char *name)
+static bool can_save(const cli *c)
 {
-    const char *known;
-    for (int i = 0; (known = fp8c_recipe_name(i)); i++)
-        if (!strcmp(known, name))
-            return true;
-    fprintf(stderr, "error: there is no recipe '%s'\n", name);
+    char message[ST_MESSAGE];
+    if (!c->save || st_writable(c->save, message))
+        return true;
+    fprintf(stderr, "%s\n", message);
     return false;
 }
 
@@ -269,20 +273,24 @@ int cmd_train(const cli *c)
         fprintf(stderr, "fp8c train: --data FILE is needed; see fp8c train --help\n");
         return CLI_USAGE;
     }
-    /* What can be known to be wrong is said before the first run, not after it. */
-    if ((c->compare && !is_recipe(c->compare)) || !cli_load(c, &ctx, &module))
+    if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
     cli_json json = {0};
     cli_corpus corpus = {0};
-    result results[2] = {{.recipe = c->recipe}, {.recipe = c->compare}};
-    const int n = c->compare ? 2 : 1;
-    int code = cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json) ? CLI_DONE : CLI_FAILED;
-    for (int i = 0; i < n && code == CLI_DONE; i++)
-        code = train_recipe(c, ctx, module, &corpus, &json, &results[i]);
+    result results[1 + CLI_MAX_RECIPES] = {{0}};
+    /* What can be known to be wrong is said before the first run, not after it. */
+    int code = cli_check_recipes(c) && can_save(c) && cli_corpus_read(&corpus, c->data) &&
+                       cli_json_open(&json, c->json)
+                   ? CLI_DONE
+                   : CLI_FAILED;
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
+        results[i].recipe = cli_recipe(c, i);
+        code = train_recipe(c, ctx, module, &corpus, &json, i ? NULL : c->save, &results[i]);
+    }
     if (!cli_json_close(&json))
         code = CLI_FAILED;
     if (code == CLI_DONE && !cli_json_to_stdout(c))
-        print_table(results, n, &corpus);
+        print_table(c, results, &corpus);
     cli_corpus_free(&corpus);
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);

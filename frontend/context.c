@@ -326,3 +326,8 @@ int64_t fp8c_module_dim(const fp8c_module *m, const char *name)
             return m->ir->dim[i].value;
     return -1;
 }
+
+const char *fp8c_module_name(const fp8c_module *m)
+{
+    return m->ir->name;
+}

@@ -124,6 +124,8 @@ FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size
                                        const fp8c_dim *dims, size_t n_dims, fp8c_module **out);
 FP8C_API void fp8c_module_destroy(fp8c_module *module);
 
+FP8C_API const char *fp8c_module_name(const fp8c_module *module);
+
 /* Print in canonical form: parsing it gives the identical module. */
 FP8C_API fp8c_status fp8c_module_print(const fp8c_module *module, fp8c_write_fn write, void *user);
 

@@ -14,6 +14,7 @@ static const struct {
     {"check", ON_CHECK, cmd_check, "parse and verify a module"},
     {"print", ON_PRINT, cmd_print, "print a module in canonical form, or what a pass made of it"},
     {"train", ON_TRAIN, cmd_train, "train a language model on the bytes of a text"},
+    {"eval", ON_EVAL, cmd_eval, "the held-out loss of a checkpoint under any recipe"},
     {"explain", ON_EXPLAIN, cmd_explain, "what was decided for each GEMM, and the kernels"},
     {"compile", ON_COMPILE, cmd_compile, "a GPU's kernels as text or code, and what its compiler says of them"},
 };
@@ -50,6 +51,14 @@ static bool set_TEXT(cli_TEXT *to, const char *text)
 {
     *to = text;
     return *text != 0;
+}
+
+static bool set_RECIPES(cli_RECIPES *to, const char *text)
+{
+    if (!*text || to->n == CLI_MAX_RECIPES)
+        return false;
+    to->text[to->n++] = text;
+    return true;
 }
 
 static bool set_COUNT(cli_COUNT *to, const char *text)

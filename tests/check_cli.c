@@ -55,7 +55,7 @@ static void each_f8(const char *folder, void (*test)(const char *path))
 
 START_TEST(help_and_version)
 {
-    static const char *const commands[] = {"check", "print", "train", "explain"};
+    static const char *const commands[] = {"check", "print", "train", "eval", "explain", "compile"};
     f8_cli_result r = F8_CLI("--version");
     ok(r);
     char version[64];
@@ -94,6 +94,11 @@ START_TEST(wrong_usage)
     fails(F8_CLI("check", GPT, "-D", "=3"), 2, "bad value for -D");
     fails(F8_CLI("check", GPT, "-D", "B=99999999999999999999"), 2, "bad value for -D");
     fails(F8_CLI("train", GPT), 2, "--data FILE is needed");
+    fails(F8_CLI("eval", GPT), 2, "fp8c eval: --weights FILE is needed");
+    fails(F8_CLI("eval", GPT, "--weights", "x"), 2, "fp8c eval: --data FILE is needed");
+    fails(F8_CLI("eval", GPT, "--steps", "1"), 2, "no such option '--steps'");
+    fails(F8_CLI("train", GPT, "--save"), 2, "an argument is missing for '--save'");
+    fails(F8_CLI("train", GPT, "--compare="), 2, "bad value for --compare");
 }
 END_TEST
 

@@ -65,6 +65,20 @@ const char *f8_cli_write(const char *name, const void *bytes, size_t n)
     return path;
 }
 
+const char *f8_cli_write_words(const char *name, size_t n)
+{
+    static const char *const words[] = {"scale ", "tensor ", "graph\n", "of ",
+                                        "the ",   "eight ",  "bits "};
+    char *text = malloc(n + 16);
+    ck_assert_ptr_nonnull(text);
+    size_t used = 0;
+    for (unsigned x = 1; used < n; x = x * 1103515245u + 12345u)
+        used += (size_t)sprintf(text + used, "%s", words[(x >> 16) % 7]);
+    const char *path = f8_cli_write(name, text, n);
+    free(text);
+    return path;
+}
+
 char *f8_cli_read(const char *path, size_t *n)
 {
     FILE *f = fopen(path, "rb");

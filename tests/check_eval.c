@@ -1,0 +1,566 @@
+/* `fp8c train --save` and `fp8c eval`: a checkpoint served under the recipe it was trained under
+ * gives the held-out loss of its training, bit for bit; weights of others load by name, exactly;
+ * and where a file and a model don't fit, each tensor that is wrong is named and nothing is
+ * evaluated. */
+#include <check.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "frontend/cmd_safetensors.h"
+#include "tests/shared/cli.h"
+
+#define GPT "frontend/models/gpt.f8"
+#define LLAMA "frontend/models/llama_block.f8"
+#define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
+
+enum { TIMEOUT = 900, TEXT = 6000, LINEARS = 4, MOST = 128, MAX_ARGS = 40 };
+
+static const char *text(void)
+{
+    return f8_cli_write_words("text", TEXT);
+}
+
+/* ---- running ---- */
+
+/* Run `command file` with the options shared by all, then `more`, its records to a file of their
+ * own. */
+static f8_cli_result run(const char *command, const char *file, const char *const *more)
+{
+    const char *args[MAX_ARGS] = {command, file, "--data", text(), "--json", f8_cli_temp("records"),
+                                  NULL};
+    int n = 6;
+    remove(args[5]);
+    for (int i = 0; more[i]; i++) {
+        ck_assert_int_lt(n, MAX_ARGS - 1);
+        args[n++] = more[i];
+    }
+    return f8_cli_run(args);
+}
+#define RUN(command, file, ...) run(command, file, (const char *const[]){__VA_ARGS__, NULL})
+
+static void ok(f8_cli_result r)
+{
+    ck_assert_msg(r.code == 0 && !*r.err, "exit %d: %s", r.code, r.err);
+}
+
+/* Exit 1, all of the messages on stderr, nothing on stdout and no record. */
+static void refused(f8_cli_result r, const char *const *messages)
+{
+    struct stat s;
+    ck_assert_int_eq(r.code, 1);
+    for (int i = 0; messages[i]; i++)
+        ck_assert_msg(strstr(r.err, messages[i]) != NULL, "'%s' does not say '%s'", r.err,
+                      messages[i]);
+    ck_assert_str_eq(r.out, "");
+    ck_assert(stat(f8_cli_temp("records"), &s) || s.st_size == 0);
+}
+#define REFUSED(result, ...) refused(result, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Record number `index` of that event in the last run's records: the caller's. */
+static json_t *record(const char *event, int index)
+{
+    size_t n;
+    char *lines = f8_cli_read(f8_cli_temp("records"), &n), *save;
+    json_t *found = NULL;
+    for (char *line = strtok_r(lines, "\n", &save); line && !found;
+         line = strtok_r(NULL, "\n", &save)) {
+        json_t *r = json_loads(line, 0, NULL);
+        ck_assert_msg(r != NULL, "no JSON: %s", line);
+        const char *is = json_string_value(json_object_get(r, "event"));
+        if (is && !strcmp(is, event) && index-- == 0)
+            found = r;
+        else
+            json_decref(r);
+    }
+    free(lines);
+    ck_assert_msg(found != NULL, "no such record '%s'", event);
+    return found;
+}
+
+static double number(const char *event, int index, const char *field)
+{
+    json_t *r = record(event, index);
+    ck_assert_msg(json_is_number(json_object_get(r, field)), "no number '%s'", field);
+    const double x = json_number_value(json_object_get(r, field));
+    json_decref(r);
+    return x;
+}
+
+static void has_text(const char *event, int index, const char *field, const char *want)
+{
+    json_t *r = record(event, index);
+    ck_assert_str_eq(json_string_value(json_object_get(r, field)), want);
+    json_decref(r);
+}
+
+/* Train the small GPT for a few steps; gives the held-out loss and leaves the checkpoint at `name`.
+ */
+static double train(const char *recipe, const char *name, const char *steps)
+{
+    ok(RUN("train", GPT, SMALL, "--steps", steps, "--recipe", recipe, "--save", f8_cli_temp(name)));
+    return number("summary", 0, "heldout_loss");
+}
+
+static double eval(const char *recipe, const char *name)
+{
+    ok(RUN("eval", GPT, SMALL, "--recipe", recipe, "--weights", f8_cli_temp(name)));
+    return number("eval", 0, "heldout_loss");
+}
+
+/* ---- what was trained is what is served ---- */
+
+static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
+
+START_TEST(same_loss)
+{
+    const char *recipe = recipes[_i];
+    const double trained = train(recipe, "weights", "5");
+    const double served = eval(recipe, "weights");
+    ck_assert_msg(trained == served, "%s: %.17g after training, %.17g by eval", recipe, trained,
+                  served);
+    ck_assert_double_eq(number("eval", 0, "fp8_gemms_planned"), _i < 2 ? 0 : LINEARS);
+    ck_assert_double_eq(number("eval", 0, "fp8_gemms_executed"), _i < 2 ? 0 : LINEARS);
+    ck_assert_double_eq(number("eval", 0, "batches"), 9); /* of 599 windows of 32: 18 by two */
+    ck_assert_double_eq(number("eval", 0, "tokens"), 9 * 2 * 32);
+    ck_assert_double_gt(number("eval", 0, "peak_bytes"), 1000);
+    has_text("eval", 0, "recipe", recipe);
+    has_text("eval", 0, "trained", recipe);
+    has_text("eval", 0, "target", "cpu");
+}
+END_TEST
+
+/* One command, one table: what was trained in FP8, served in each. */
+START_TEST(side_by_side)
+{
+    double loss[4];
+    train("delayed", "weights", "5");
+    for (int i = 0; i < 4; i++)
+        loss[i] = eval(recipes[i], "weights");
+    const f8_cli_result r =
+        RUN("eval", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("weights"),
+            "--compare", "bf16", "--compare", "current", "--compare", "f32");
+    ok(r);
+    static const int order[] = {2, 1, 3, 0};
+    char row[64];
+    for (int i = 0; i < 4; i++) {
+        const double x = number("eval", i, "heldout_loss");
+        has_text("eval", i, "recipe", recipes[order[i]]);
+        ck_assert_msg(x == loss[order[i]], "%s: %.17g, alone %.17g", recipes[order[i]], x,
+                      loss[order[i]]);
+        snprintf(row, sizeof row, "\n%-24s %11.4f %+9.3f%%", recipes[order[i]], x,
+                 100 * (x / loss[1] - 1));
+        if (i == 1)
+            snprintf(row, sizeof row, "\nbf16%*s %11.4f          - ", 20, "", x);
+        ck_assert_msg(strstr(r.out, row) != NULL, "'%s' has no '%s'", r.out, row);
+        for (int k = 0; k < i; k++)
+            ck_assert(loss[i] != loss[k]);
+    }
+    ck_assert_ptr_nonnull(strstr(r.out, "weights: trained under delayed, 5 steps\n"));
+    ck_assert_ptr_nonnull(strstr(r.out, "losses in nats per byte, of 576 held-out bytes of "));
+}
+END_TEST
+
+/* Threads, fusion and another seed than the training's change nothing; the interpreter little. */
+START_TEST(same_bits)
+{
+    if (f8_cli_sanitized()) /* time */
+        return;
+    const double want = train("delayed", "weights", "3");
+    static const char *const variants[][2] = {
+        {"--threads", "1"}, {"--threads", "3"}, {"--no-fuse", NULL}};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        ok(RUN("eval", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("weights"),
+               variants[i][0], variants[i][1]));
+        ck_assert(number("eval", 0, "heldout_loss") == want);
+    }
+    ok(RUN("eval", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("weights"),
+           "--target", "reference"));
+    ck_assert(fabs(number("eval", 0, "heldout_loss") / want - 1) <
+              1e-3); /* GEMM's sums alone differ */
+}
+END_TEST
+
+/* Linears that share an input, and so a scale; weights stored as [out, in]. */
+START_TEST(shared_scales)
+{
+    ok(RUN("train", LLAMA, "--steps", "2", "--recipe", "delayed", "--save",
+           f8_cli_temp("weights")));
+    const double trained = number("summary", 0, "heldout_loss");
+    ok(RUN("eval", LLAMA, "--recipe", "delayed", "--weights", f8_cli_temp("weights")));
+    ck_assert(number("eval", 0, "heldout_loss") == trained);
+}
+END_TEST
+
+/* ---- the file ---- */
+
+/* Parameters under their own names, states under a prefix; the same run gives the same file, also
+ * beside another recipe, whose run is not the one saved. */
+START_TEST(checkpoint)
+{
+    size_t n, m;
+    st_file f;
+    train("delayed", "weights", "3");
+    ok(RUN("train", GPT, SMALL, "--steps", "3", "--recipe", "delayed", "--compare", "bf16",
+           "--compare", "f32", "--save", f8_cli_temp("again")));
+    has_text("summary", 2, "recipe", "f32");
+    char *a = f8_cli_read(f8_cli_temp("weights"), &n), *b = f8_cli_read(f8_cli_temp("again"), &m);
+    ck_assert(n == m && !memcmp(a, b, n));
+    free(a);
+    free(b);
+    ck_assert_msg(st_open(&f, f8_cli_temp("weights")), "%s", f.message);
+    static const char *const metadata[][2] = {{"format", "pt"},      {"fp8c.version", "1"},
+                                              {"fp8c.model", "gpt"}, {"fp8c.recipe", "delayed"},
+                                              {"fp8c.steps", "3"},   {"fp8c.seed", "1"}};
+    for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++)
+        ck_assert_str_eq(st_metadata(&f, metadata[i][0]), metadata[i][1]);
+    char type[64];
+    ck_assert_str_eq(st_type_text(st_find(&f, "h.0.attn.c_attn.weight"), type, sizeof type),
+                     "F32 [32, 96]");
+    ck_assert_str_eq(st_type_text(st_find(&f, "fp8c.state.fp8.scale"), type, sizeof type),
+                     "F32 [12]");
+    ck_assert_str_eq(st_type_text(st_find(&f, "fp8c.state.opt.m.wpe.weight"), type, sizeof type),
+                     "F32 [32, 32]");
+    ck_assert_ptr_null(st_find(&f, "fp8.scale"));
+    st_close(&f);
+}
+END_TEST
+
+/* ---- files made from others ---- */
+
+/* A copy of a checkpoint in memory, to change and write again. */
+typedef struct copy {
+    st_tensor tensor[MOST];
+    char *name[MOST];
+    void *bytes[MOST];
+    size_t n;
+    st_pair metadata[8];
+    char *value[8];
+    size_t n_metadata;
+} copy;
+
+static copy *read_copy(const char *name)
+{
+    st_file f;
+    copy *c = calloc(1, sizeof *c);
+    ck_assert_msg(st_open(&f, f8_cli_temp(name)), "%s", f.message);
+    ck_assert(f.n < MOST - 4 && f.n_metadata <= 8);
+    for (; c->n < f.n; c->n++) {
+        c->tensor[c->n] = f.tensor[c->n];
+        c->bytes[c->n] = malloc((size_t)f.tensor[c->n].bytes + 1);
+        c->tensor[c->n].name = c->name[c->n] = strdup(f.tensor[c->n].name);
+        ck_assert(st_read(&f, &f.tensor[c->n], c->bytes[c->n]));
+    }
+    for (; c->n_metadata < f.n_metadata; c->n_metadata++) {
+        const st_pair *p = &f.metadata[c->n_metadata];
+        c->value[c->n_metadata] = strdup(p->value);
+        c->metadata[c->n_metadata] = (st_pair){strdup(p->key), c->value[c->n_metadata]};
+    }
+    st_close(&f);
+    return c;
+}
+
+static size_t at(const copy *c, const char *name)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (!strcmp(c->tensor[i].name, name))
+            return i;
+    ck_abort_msg("no tensor %s", name);
+}
+
+static void set_name(copy *c, size_t i, const char *prefix, const char *name)
+{
+    char *made = malloc(strlen(prefix) + strlen(name) + 1);
+    sprintf(made, "%s%s", prefix, name);
+    free(c->name[i]);
+    c->tensor[i].name = c->name[i] = made;
+}
+
+static void set_metadata(copy *c, const char *key, const char *value)
+{
+    for (size_t i = 0; i < c->n_metadata; i++)
+        if (!strcmp(c->metadata[i].key, key)) {
+            free(c->value[i]);
+            c->metadata[i].value = c->value[i] = strdup(value);
+        }
+}
+
+static void drop(copy *c, size_t i)
+{
+    free(c->name[i]);
+    free(c->bytes[i]);
+    c->n--;
+    memmove(&c->tensor[i], &c->tensor[i + 1], (c->n - i) * sizeof *c->tensor);
+    memmove(&c->name[i], &c->name[i + 1], (c->n - i) * sizeof *c->name);
+    memmove(&c->bytes[i], &c->bytes[i + 1], (c->n - i) * sizeof *c->bytes);
+}
+
+/* One more tensor, of zeros. */
+static size_t add(copy *c, const char *name, st_dtype dtype, int32_t rank, const int64_t *dim)
+{
+    st_tensor *t = &c->tensor[c->n];
+    *t = (st_tensor){.dtype = dtype, .rank = rank, .bytes = st_dtype_bytes(dtype)};
+    for (int32_t i = 0; i < rank; i++)
+        t->bytes *= (uint64_t)(t->dim[i] = dim[i]);
+    t->name = c->name[c->n] = strdup(name);
+    c->bytes[c->n] = calloc(1, (size_t)t->bytes + 1);
+    return c->n++;
+}
+
+static bool give(void *user, size_t i, void *to)
+{
+    const copy *c = user;
+    memcpy(to, c->bytes[i], (size_t)c->tensor[i].bytes);
+    return true;
+}
+
+/* Written at `name`; with `end`, the copy is gone. */
+static void write_copy(copy *c, const char *name, bool end)
+{
+    char message[ST_MESSAGE];
+    ck_assert_msg(
+        st_write(f8_cli_temp(name), c->tensor, c->n, c->metadata, c->n_metadata, give, c, message),
+        "%s", message);
+    if (!end)
+        return;
+    while (c->n)
+        drop(c, c->n - 1);
+    for (size_t i = 0; i < c->n_metadata; i++) {
+        free((char *)c->metadata[i].key);
+        free(c->value[i]);
+    }
+    free(c);
+}
+
+static void drop_states(copy *c)
+{
+    for (size_t i = c->n; i-- > 0;)
+        if (!strncmp(c->tensor[i].name, "fp8c.", 5))
+            drop(c, i);
+}
+
+/* Plain weights as Hugging Face's GPT-2 has them: a prefix, the head written out, causal masks,
+ * nothing of ours. */
+START_TEST(others_names)
+{
+    train("current", "weights", "3");
+    const double want = eval("bf16", "weights"), want8 = eval("current", "weights");
+    copy *c = read_copy("weights");
+    drop_states(c);
+    for (size_t i = 0; i < c->n; i++)
+        set_name(c, i, "transformer.", strdupa(c->name[i]));
+    add(c, "transformer.h.0.attn.bias", ST_F32, 4, (int64_t[]){1, 1, 32, 32});
+    add(c, "transformer.h.0.attn.masked_bias", ST_F32, 0, NULL);
+    const size_t wte = at(c, "transformer.wte.weight");
+    const size_t head = add(c, "lm_head.weight", ST_F32, 2, c->tensor[wte].dim);
+    memcpy(c->bytes[head], c->bytes[wte], (size_t)c->tensor[wte].bytes);
+    while (c->n_metadata > 1) /* "format" alone */
+        free((char *)c->metadata[--c->n_metadata].key), free(c->value[c->n_metadata]);
+    write_copy(c, "others", false);
+    ck_assert(eval("bf16", "others") == want);
+    ck_assert(eval("current", "others") == want8);
+    REFUSED(RUN("eval", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("others")),
+            "others: error: these are not the weights of frontend/models/gpt.f8 under delayed:\n"
+            "  missing     fp8.scale  F32 [8]\n"
+            "the recipe asked for needs scales that training under it keeps, and the file has "
+            "none: serve it "
+            "under another, as current\n");
+    ((char *)c->bytes[head])[5] ^= 1;
+    write_copy(c, "others", true);
+    REFUSED(RUN("eval", GPT, SMALL, "--weights", f8_cli_temp("others")),
+            "gpt.f8 under bf16:\n  unexpected  lm_head.weight  F32 [256, 32]\n");
+}
+END_TEST
+
+/* A state of the model's own, which eval reads, is served as well. */
+static const char counting[] =
+    "module counting\ndim V = 256\n"
+    "param wte: f32[V, 16] normal(0.5)\nparam fc.weight: f32[16, 16] normal(0.3)\nstate seen: "
+    "f32[] zeros\n"
+    "func forward(%tokens: i32[2, 32], %targets: i32[2, 32]) -> (%loss: f32[]) {\n"
+    "  %x = mul(linear(embedding(wte, %tokens), fc.weight), add(1, mul(0.25, seen)))\n"
+    "  return cross_entropy(linear(%x, wte) {transpose_b = true, name = \"head\"}, %targets), "
+    "seen <- add(seen, 1)\n}\n"
+    "optimizer adamw {lr = 0.01}\n";
+
+START_TEST(states_of_the_model)
+{
+    st_file f;
+    char *file = strdup(f8_cli_write("counting.f8", counting, sizeof counting - 1));
+    ok(RUN("train", file, "--steps", "2", "--recipe", "delayed", "--save", f8_cli_temp("weights")));
+    const double trained = number("summary", 0, "heldout_loss");
+    ok(RUN("eval", file, "--recipe", "delayed", "--weights", f8_cli_temp("weights")));
+    ck_assert(number("eval", 0, "heldout_loss") == trained);
+    ck_assert_msg(st_open(&f, f8_cli_temp("weights")), "%s", f.message);
+    float seen = 0;
+    ck_assert(st_read(&f, st_find(&f, "fp8c.state.seen"), &seen) && seen == 2);
+    st_close(&f);
+    copy *c = read_copy("weights");
+    set_name(c, at(c, "fp8c.state.seen"), "", "seen"); /* a buffer, as others save it */
+    write_copy(c, "buffer", false);
+    ok(RUN("eval", file, "--recipe", "delayed", "--weights", f8_cli_temp("buffer")));
+    ck_assert(number("eval", 0, "heldout_loss") == trained);
+    drop(c, at(c, "seen"));
+    write_copy(c, "none", true);
+    REFUSED(RUN("eval", file, "--recipe", "bf16", "--weights", f8_cli_temp("none")),
+            "under bf16:\n  missing     seen  F32 []\n");
+    free(file);
+}
+END_TEST
+
+/* Weights in BF16 and F16 load exactly: they give the loss of the same values in F32. */
+START_TEST(narrow_weights)
+{
+    const st_dtype narrow = _i ? ST_F16 : ST_BF16;
+    train("f32", "weights", "3");
+    copy *wide = read_copy("weights"), *c = read_copy("weights");
+    ((float *)wide->bytes[at(wide, "wpe.weight")])[0] = 3e-6f; /* f16: subnormal */
+    ((float *)wide->bytes[at(wide, "wpe.weight")])[1] = -7e-5f;
+    drop_states(wide);
+    drop_states(c);
+    for (size_t i = 0; i < c->n; i++) {
+        const uint64_t n = c->tensor[i].bytes / 4;
+        float *values = wide->bytes[i];
+        uint16_t *codes = c->bytes[i];
+        for (uint64_t k = 0; k < n; k++) {
+            if (_i) {
+                const _Float16 half = (_Float16)values[k];
+                memcpy(&codes[k], &half, 2);
+                values[k] = (float)half;
+            } else {
+                uint32_t bits;
+                memcpy(&bits, &values[k], 4);
+                codes[k] = (uint16_t)(bits >> 16);
+                bits &= 0xffff0000;
+                memcpy(&values[k], &bits, 4);
+            }
+        }
+        c->tensor[i].dtype = narrow;
+        c->tensor[i].bytes = 2 * n;
+    }
+    write_copy(wide, "wide", true);
+    write_copy(c, "narrow", true);
+    const double want = eval("f32", "wide");
+    ck_assert(eval("f32", "narrow") == want);
+    ck_assert(eval("f32", "weights") != want);
+}
+END_TEST
+
+/* ---- what does not fit ---- */
+
+static f8_cli_result eval_small(const char *recipe, const char *name)
+{
+    return RUN("eval", GPT, SMALL, "--recipe", recipe, "--weights", f8_cli_temp(name));
+}
+
+/* Every tensor that is wrong is named, in one message. */
+START_TEST(wrong_tensors)
+{
+    train("bf16", "weights", "1");
+    copy *c = read_copy("weights");
+    drop(c, at(c, "h.0.ln_2.bias"));
+    drop(c, at(c, "fp8c.state.opt.step"));
+    set_name(c, at(c, "wpe.weight"), "", "wpe\x1b[2J");
+    c->tensor[at(c, "wte.weight")].dim[0] /= 2;
+    c->tensor[at(c, "wte.weight")].dim[1] *= 2;
+    c->tensor[at(c, "ln_f.bias")].dtype = ST_I32;
+    write_copy(c, "wrong", true);
+    REFUSED(eval_small("bf16", "wrong"),
+            "wrong: error: these are not the weights of frontend/models/gpt.f8 under bf16:\n",
+            "\n  missing     wpe.weight  F32 [32, 32]\n",
+            "\n  missing     h.0.ln_2.bias  F32 [32]\n",
+            "\n  different   wte.weight  F32 [128, 64], not F32 [256, 32]\n",
+            "\n  different   ln_f.bias  I32 [32] can't become F32 [32] exactly\n",
+            "\n  unexpected  wpe?[2J  F32 [32, 32]\n");
+}
+END_TEST
+
+/* Scales must all be there, by their names. */
+START_TEST(wrong_scales)
+{
+    train("bf16", "plain", "1");
+    REFUSED(eval_small("delayed", "plain"), "under delayed:\n  missing     fp8.scale  F32 [8]\n",
+            "and the file was trained under bf16: serve it under another, as current\n");
+    train("delayed", "weights", "1");
+    copy *c = read_copy("weights");
+    char elements[4096] = "";
+    for (size_t i = 0; i < c->n_metadata; i++)
+        if (!strcmp(c->metadata[i].key, "fp8c.elements"))
+            snprintf(elements, sizeof elements, "%s", c->value[i]);
+    char *name = strstr(elements, "h.0.mlp.c_fc.x");
+    ck_assert_ptr_nonnull(name);
+    name[2] = '9';
+    set_metadata(c, "fp8c.elements", elements);
+    write_copy(c, "renamed", false);
+    REFUSED(eval_small("delayed", "renamed"),
+            "under delayed:\n  missing     h.0.mlp.c_fc.x  in fp8.scale\n"
+            "the recipe asked for needs scales");
+    set_metadata(c, "fp8c.elements", "{\"fp8.scale\":[\"h.0.mlp.c_fc.x\"]}");
+    write_copy(c, "few", false);
+    REFUSED(eval_small("delayed", "few"),
+            "  different   fp8c.state.fp8.scale  F32 [12], not F32 [8]\n");
+    set_metadata(c, "fp8c.elements", "{\"fp8.scale\":[1,2,3,4,5,6,7,8,9,10,11,12]}");
+    write_copy(c, "numbers", false);
+    REFUSED(eval_small("delayed", "numbers"), "  missing     h.0.mlp.c_fc.w  in fp8.scale\n");
+    set_metadata(c, "fp8c.elements", "{\"fp8.scale\":");
+    write_copy(c, "broken", false);
+    REFUSED(eval_small("delayed", "broken"),
+            "broken: error: its metadata 'fp8c.elements' is no JSON\n");
+    set_metadata(c, "fp8c.version", "2");
+    write_copy(c, "later", true);
+    REFUSED(eval_small("delayed", "later"),
+            "later: error: its checkpoint's version is not 1 but another\n");
+}
+END_TEST
+
+START_TEST(wrong_files)
+{
+    train("bf16", "weights", "1");
+    REFUSED(eval_small("bf16", "nothing"), "nothing: error: No such file or directory\n");
+    REFUSED(RUN("eval", GPT, SMALL, "--weights", GPT), GPT ": error: a header of ");
+    REFUSED(RUN("eval", GPT, SMALL, "--weights", f8_cli_temp("weights"), "--compare", "fp4"),
+            "error: no recipe 'fp4'");
+    REFUSED(RUN("eval", GPT, SMALL, "--weights", f8_cli_temp("weights"), "--data", "no/such/text"),
+            "no/such/text: error: No such file or directory");
+    REFUSED(RUN("eval", LLAMA, "--weights", f8_cli_temp("weights")),
+            "  missing     lm_head.weight  F32 [256, 64]\n",
+            "  unexpected  wte.weight  F32 [256, 32]\n");
+    static const char no_loss[] =
+        "module t\nparam wte.weight: f32[256, 32] ones\n"
+        "func forward(%tokens: i32[2, 32], %targets: i32[2, 32]) -> (%x: f32[2, 32, 32]) {\n"
+        "  return embedding(wte.weight, %tokens)\n}\n";
+    REFUSED(RUN("eval", f8_cli_write("no_loss.f8", no_loss, sizeof no_loss - 1), "--weights",
+                f8_cli_temp("weights")),
+            "no_loss.f8: error: eval needs `forward(%tokens, %targets)`, both i32[B, T], whose "
+            "first result is "
+            "the loss, f32[]\n");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("eval");
+    TCase *t = tcase_create("eval");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
+    tcase_add_loop_test(t, same_loss, 0, 4);
+    tcase_add_test(t, side_by_side);
+    tcase_add_test(t, same_bits);
+    tcase_add_test(t, shared_scales);
+    tcase_add_test(t, states_of_the_model);
+    tcase_add_test(t, checkpoint);
+    tcase_add_test(t, others_names);
+    tcase_add_loop_test(t, narrow_weights, 0, 2);
+    tcase_add_test(t, wrong_tensors);
+    tcase_add_test(t, wrong_scales);
+    tcase_add_test(t, wrong_files);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

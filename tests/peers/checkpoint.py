@@ -1,0 +1,124 @@
+"""Checkpoints beside the reference implementation of safetensors, from PyPI, on demand.
+
+usage: python3 tests/peers/checkpoint.py BUILD/fp8c      needs the packages safetensors, numpy, ml_dtypes
+
+1. What `fp8c train --save` writes, the reference reads, and writes again as the same bytes, metadata aside, whose order
+   is free there.
+2. What the reference writes, in F32, F16 and BF16 and under Hugging Face's names, `fp8c eval` reads: the same loss as of
+   fp8c's own file, where no value was rounded.
+3. Headers changed at random: what the reference refuses, fp8c refuses.
+"""
+import json
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load, load_file, save_file
+
+SEED = 1
+MUTATIONS = 400
+MODEL = "frontend/models/gpt.f8"
+SMALL = "-D B=2 -D T=32 -D L=1 -D C=32 -D H=2".split()
+
+
+def run(fp8c, command, *args):
+    done = subprocess.run([fp8c, command, MODEL, "--data", "README.md", "--json", "-", *SMALL, *map(str, args)],
+                          capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def heldout(fp8c, weights, recipe):
+    code, out, err = run(fp8c, "eval", "--weights", weights, "--recipe", recipe)
+    assert code == 0, err
+    return json.loads(out)["heldout_loss"]
+
+
+def split(data):
+    length = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8:8 + length]), data[8 + length:]
+
+
+def check_written(ours, folder):
+    again = folder / "again.safetensors"
+    with safe_open(ours, "numpy") as f:
+        metadata = f.metadata()
+        tensors = {name: f.get_tensor(name) for name in f.keys()}
+    save_file(tensors, again, metadata)
+    header, data = split(ours.read_bytes())
+    header2, data2 = split(again.read_bytes())
+    assert data == data2 and header == header2
+    assert [k for k in header if k != "__metadata__"] == [k for k in header2 if k != "__metadata__"]
+    assert ours.stat().st_size == again.stat().st_size
+    print(f"written: {len(tensors)} tensors, {len(data)} bytes, as the reference writes them")
+
+
+def check_read(fp8c, ours, folder):
+    theirs = folder / "theirs.safetensors"
+    weights = {k: v for k, v in load_file(ours).items() if not k.startswith("fp8c.")}
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+        narrow = {"transformer." + k: v.astype(dtype) for k, v in weights.items()}
+        save_file(narrow, theirs)
+        save_file({k: v.astype(np.float32) for k, v in narrow.items()}, folder / "wide.safetensors")
+        for recipe in ("f32", "current"):
+            a, b = heldout(fp8c, theirs, recipe), heldout(fp8c, folder / "wide.safetensors", recipe)
+            assert a == b, (dtype, recipe, a, b)
+            assert dtype != np.float32 or a == heldout(fp8c, ours, recipe)
+    print("read: the same losses from files of the reference")
+
+
+def mutate(rng, data):
+    header, tail = bytearray(data[8:8 + struct.unpack("<Q", data[:8])[0]]), data[8 + struct.unpack("<Q", data[:8])[0]:]
+    for _ in range(rng.randint(1, 2)):
+        at = rng.randrange(len(header))
+        kind = rng.randrange(3)
+        if kind == 0:
+            header[at] = rng.choice(b'0123456789"{}[],:-. \x00\xff') if rng.random() < 0.7 else rng.randrange(256)
+        elif kind == 1:
+            del header[at]
+        else:
+            header.insert(at, rng.choice(b'0123456789"{}[],:-. '))
+    return struct.pack("<Q", len(header)) + bytes(header) + tail
+
+
+def check_refused(fp8c, folder):
+    rng = random.Random(SEED)
+    base, bad = folder / "base.safetensors", folder / "bad.safetensors"
+    save_file({"w": np.zeros((2, 3), np.float32), "v": np.zeros(4, np.float16)}, base, {"format": "pt"})
+    refused = stricter = 0
+    for _ in range(MUTATIONS):
+        data = mutate(rng, base.read_bytes())
+        bad.write_bytes(data)
+        try:
+            load(data)
+            theirs = True
+        except (SafetensorError, KeyError):
+            theirs = False
+        code, _, err = run(fp8c, "eval", "--weights", bad)
+        assert code == 1, err
+        ours = "these are not the weights of" in err
+        assert theirs or not ours, (data, err)
+        refused += not theirs
+        stricter += theirs and not ours
+    print(f"refused: {refused} of {MUTATIONS} changed headers (seed {SEED}) by both, {stricter} more by fp8c alone")
+
+
+def main():
+    fp8c = sys.argv[1]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        ours = folder / "ours.safetensors"
+        code, _, err = run(fp8c, "train", "--steps", 5, "--recipe", "delayed", "--save", ours)
+        assert code == 0, err
+        check_written(ours, folder)
+        check_read(fp8c, ours, folder)
+        check_refused(fp8c, folder)
+
+
+if __name__ == "__main__":
+    main()
