@@ -151,6 +151,7 @@ bench: deps
 # The text to train on is not ours to have; a run that is done is not repeated.
 $(BUILD)/bench/bench_recipes: $(call object,tests/shared/operand.c)
 bench-recipes: deps
+	@test -r "$(DATA)" || bench/recipes $(BUILD) "$(DATA)"
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_recipes
 	@bench/recipes $(BUILD) "$(DATA)" $(or $(STEPS),1000) $(or $(SEEDS),3)
 
