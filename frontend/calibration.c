@@ -143,27 +143,35 @@ static float value(const stored *s, int64_t row, int64_t col)
     return s->dtype == F8_BF16 ? f8_bf16_to_f32(((const uint16_t *)s->data)[i]) : ((const float *)s->data)[i];
 }
 
-/* The middle tile's rows of an operand with k along columns, whatever way it is stored. */
+/* Row `r` of a part of `rows` that are whole tiles from all along an axis of `all`. */
+static int64_t spread(int64_t r, int64_t all)
+{
+    const int64_t tile = r / F8_SAMPLE_TILE, tiles = all / F8_SAMPLE_TILE;
+    if (all <= F8_MEASURE_MOST)
+        return r;
+    return (2 * tile + 1) * tiles / (2 * F8_SAMPLE_TILES) * F8_SAMPLE_TILE + r % F8_SAMPLE_TILE;
+}
+
+/* Rows of an operand with k along columns, whatever way it is stored. */
 static f8_status part_of(const stored *s, bool k_is_rows, float before, f8_arena *scratch, f8_diag *diag,
                          f8_operand_part *out)
 {
     const int64_t k = k_is_rows ? s->rows : s->cols, all = k_is_rows ? s->cols : s->rows;
-    const int64_t first = all <= F8_MEASURE_TILE ? 0 : all / 2 / F8_MEASURE_TILE * F8_MEASURE_TILE;
-    const int64_t rows = all - first < F8_MEASURE_TILE ? all - first : F8_MEASURE_TILE;
+    const int64_t rows = all < F8_MEASURE_MOST ? all : F8_MEASURE_MOST;
     float *v = f8_arena_array(scratch, (size_t)(rows * k), sizeof *v);
-    if (!v)
+    float *max = f8_arena_array(scratch, (size_t)rows, sizeof *max);
+    if (!v || !max)
         return f8_arena_status(scratch, diag);
-    if (k_is_rows) {
-        for (int64_t i = 0; i < k; i++)
-            for (int64_t r = 0; r < rows; r++)
-                v[r * k + i] = value(s, i, first + r);
-    } else {
+    for (int64_t i = 0; k_is_rows && i < k; i++)
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t i = 0; i < k; i++)
-                v[r * k + i] = value(s, first + r, i);
+            v[r * k + i] = value(s, i, spread(r, all));
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; !k_is_rows && i < k; i++)
+            v[r * k + i] = value(s, spread(r, all), i);
+        max[r] = s->column_max && k_is_rows ? s->column_max[spread(r, all)] : 0;
     }
     *out = (f8_operand_part){.v = v, .rows = rows, .k = k, .most = s->most, .before = before,
-                             .row_max = k_is_rows && s->column_max ? s->column_max + first : NULL};
+                             .row_max = k_is_rows && s->column_max ? max : NULL};
     return F8_OK;
 }
 

@@ -30,7 +30,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL, "the same again under this recipe; repeatable") \
     OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN, "auto: batches to learn from (default 2)") \
     OPTION(budget, "--error-budget", "E", NUMBER, ON_TRAIN | ON_EXPLAIN,                               \
-           "auto: largest relative error of a GEMM's result (default 0.08)")                           \
+           "auto: largest relative error of a GEMM's result (default 0.1)")                           \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                          \
            "auto: the choice as lines of the text; - is stdout")                                       \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN, "of initial values and batches (default 1)")            \

@@ -2,9 +2,9 @@
  *
  * Only in the program that a calibration compiles (options.calibrate), in high precision: for each linear its
  * operands x and dy (and w, where it is computed), each as two results:
- *     calibrate.LINEAR.x        [S, C]  up to F8_SAMPLE_ROWS rows from the middle, in the operand's dtype
+ *     calibrate.LINEAR.x        [S, C]  up to F8_SAMPLE_TILES times 128 rows, spread, in the operand's dtype
  *     calibrate.LINEAR.x.amax   [1, C]  max |x| of every column over all rows, f32
- * The rows show how values are spread along k and, being a whole block of 128, across it; the amaxes
+ * The rows show how values are spread along k and, being whole blocks of 128, across it; the amaxes
  * give the scales of the tensor and of its columns. What the compiler chooses from them is in choose.c.
  *
  * Requires linears as MATMULs with a name and a role, and micro_step. */
@@ -27,17 +27,28 @@ static f8_sampled *record(f8_unit *u, const char *linear)
     return &grown[u->n_sampled++];
 }
 
+/* All rows of a matrix, or whole tiles from its whole length. */
+static f8_ref spread_tiles(f8_graph *g, f8_ref m)
+{
+    const int64_t rows = f8_type_of(g, m)->dim[0], tiles = rows / F8_SAMPLE_TILE;
+    f8_ref part[F8_SAMPLE_TILES];
+    if (rows <= F8_SAMPLE_TILE * F8_SAMPLE_TILES)
+        return m;
+    for (int64_t i = 0; i < F8_SAMPLE_TILES; i++) {
+        const int64_t first = (2 * i + 1) * tiles / (2 * F8_SAMPLE_TILES) * F8_SAMPLE_TILE;
+        part[i] = f8_slice(g, m, 0, first, first + F8_SAMPLE_TILE);
+    }
+    return f8_concat(g, part, F8_SAMPLE_TILES, 0);
+}
+
 static f8_status sample(f8_unit *u, f8_func *f, const char *linear, f8_operand_kind kind, f8_ref r,
                         const char **name)
 {
     f8_graph *g = f->graph;
     const f8_type t = *f8_type_of(g, r);
     const f8_type matrix = {.dtype = t.dtype, .rank = 2, .dim = {f8_type_rows(&t), f8_type_columns(&t)}};
-    const int64_t rows = matrix.dim[0];
-    const int64_t first = rows <= F8_SAMPLE_ROWS ? 0 : rows / 2 / F8_SAMPLE_ROWS * F8_SAMPLE_ROWS;
-    const int64_t end = rows - first < F8_SAMPLE_ROWS ? rows : first + F8_SAMPLE_ROWS;
     const f8_ref m = f8_reshape(g, r, &matrix);
-    const f8_ref part = kind == F8_OPERAND_W ? m : f8_slice(g, m, 0, first, end);
+    const f8_ref part = kind == F8_OPERAND_W ? m : spread_tiles(g, m);
     const f8_ref amax = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_cast(g, m, F8_F32), 0);
     const char *base = f8_arena_printf(u->arena, "calibrate.%s.%s", linear, f8_operand_name[kind]);
     const char *top = f8_arena_printf(u->arena, "%s.amax", base ? base : "");

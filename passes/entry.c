@@ -170,7 +170,7 @@ static f8_status take_forward(f8_module *m, f8_func *out)
 /* eval        inputs as forward -> loss; no state changes
  * micro_step  inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1, and
  *             the states that forward replaces; its further results are eval's alone
- * update      (if an optimizer is declared) -> grad_norm, lr, skipped; see optimizer.c
+ * update      (if an optimizer is declared, and not to calibrate) -> grad_norm, lr, skipped; see optimizer.c
  * joint       (if options.pair) inputs as forward, dloss -> loss, gradients by parameter name
  *
  * Under options.inference only eval, and forward's results may be anything. */
@@ -192,7 +192,7 @@ f8_status f8_pass_autodiff(f8_unit *u)
     f8_training t;
     F8_TRY(make_states(u, &t));
     F8_TRY(build_micro_step(u, &original, &t));
-    if (m->optimizer.declared) {
+    if (m->optimizer.declared && !u->options.calibrate) {
         f8_func *update = f8_module_func(m, "update");
         if (!update)
             return u->diag->status;

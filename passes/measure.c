@@ -8,12 +8,12 @@ enum { LANES = 8 };
 
 typedef struct work {
     float *picked[2], *back[2]; /* [F8_MEASURE_ROWS, k]: values, and after quantizing */
-    float *amax, *scale, *inv;  /* of one operand: at most one a block of 32 for F8_MEASURE_TILE rows */
+    float *amax, *scale, *inv;  /* of one operand: at most one a block of 32 of the rows measured */
 } work;
 
 static int64_t scales_room(int64_t k)
 {
-    return F8_MEASURE_TILE * ((k + 31) / 32);
+    return F8_MEASURE_ROWS * ((k + 31) / 32);
 }
 
 size_t f8_measure_workspace(int64_t k)
@@ -54,35 +54,40 @@ static void gather(const f8_operand_part *p, float *to)
         memcpy(to + i * p->k, p->v + pick(p, i) * p->k, (size_t)p->k * sizeof *to);
 }
 
-/* Scales of the picked rows: of the tensor, of the rows, of blocks of them or of the part as a tile's rows. */
-static void scales(const f8_quantizer *q, const f8_recipe *r, const f8_operand_part *p, const float *picked,
-                   const work *w)
+/* amax of row i of those measured, [blocks of a row]: the tensor's, the row's or its tile's. */
+static void amax_of_row(const f8_quantizer *q, const f8_recipe *r, const f8_operand_part *p, const float *row,
+                        int64_t i, float *amax)
 {
-    const int64_t n = picks(p);
-    if (!q->grain.rows) {
-        w->amax[0] = r->scaling == F8_SCALING_DELAYED && p->before > 0 ? p->before : p->most;
-        f8_scales_of(q, w->amax, 1, w->scale, w->inv);
-        return;
-    }
-    f8_granularity rows = q->grain;
-    if (q->grain.rows > 1) /* the tile's amaxes, for every row of it */
-        f8_matrix_amax((f8_granularity){0, q->grain.cols}, p->v, p->rows, p->k, w->amax);
+    const int64_t at = pick(p, i), tile = at / F8_SAMPLE_TILE * F8_SAMPLE_TILE;
+    const f8_granularity along = {0, q->grain.cols};
+    if (!q->grain.rows)
+        *amax = r->scaling == F8_SCALING_DELAYED && p->before > 0 ? p->before : p->most;
+    else if (q->grain.rows > 1)
+        f8_matrix_amax(along, p->v + tile * p->k,
+                       p->rows - tile < F8_SAMPLE_TILE ? p->rows - tile : F8_SAMPLE_TILE, p->k, amax);
+    else if (!q->grain.cols && p->row_max)
+        *amax = p->row_max[at];
     else
-        f8_matrix_amax(rows, picked, n, p->k, w->amax);
-    if (!q->grain.cols && p->row_max)
-        for (int64_t i = 0; i < n; i++)
-            w->amax[i] = p->row_max[pick(p, i)];
-    f8_scales_of(q, w->amax, f8_quantizer_scales(q, n, p->k), w->scale, w->inv);
+        f8_matrix_amax(along, row, 1, p->k, amax);
 }
 
 static void quantize(const f8_recipe *r, f8_operand_kind kind, const f8_operand_part *p, const float *picked,
                      const work *w, float *back, f8_quantize_error *e)
 {
-    const f8_quantizer q = {.grain = f8_recipe_granularity(r, kind, false),
-                            .format = f8_recipe_format(r, kind), .mx = r->scaling == F8_SCALING_MX,
-                            .pow2 = r->pow2, .margin = r->margin};
-    scales(&q, r, p, picked, w);
-    f8_matrix_dequantized(&q, picked, picks(p), p->k, w->scale, w->inv, back, e);
+    f8_quantizer q = {.grain = f8_recipe_granularity(r, kind, false), .format = f8_recipe_format(r, kind),
+                      .mx = r->scaling == F8_SCALING_MX, .pow2 = r->pow2, .margin = r->margin};
+    const f8_quantizer of_row = {.grain = {0, q.grain.cols}, .format = q.format, .mx = q.mx, .pow2 = q.pow2,
+                                 .margin = q.margin};
+    const int64_t across = f8_quantizer_scales(&of_row, 1, p->k);
+    int64_t tile = -1;
+    for (int64_t i = 0; i < picks(p); i++) {
+        const int64_t mine = pick(p, i) / F8_SAMPLE_TILE;
+        if (i == 0 || q.grain.rows == 1 || mine != tile)
+            amax_of_row(&q, r, p, picked + i * p->k, i, w->amax);
+        tile = mine;
+        f8_scales_of(&of_row, w->amax, across, w->scale, w->inv);
+        f8_matrix_dequantized(&of_row, picked + i * p->k, 1, p->k, w->scale, w->inv, back + i * p->k, e);
+    }
 }
 
 /* ---- the product ---- */
@@ -101,31 +106,50 @@ static float dot(const float *a, const float *b, int64_t n)
     return rest;
 }
 
+typedef double product[F8_MEASURE_ROWS][F8_MEASURE_ROWS];
+
+static void multiply(float *const operand[2], int64_t rows, int64_t cols, int64_t k, product out)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            out[i][j] = (double)dot(operand[0] + i * k, operand[1] + j * k, k);
+}
+
+/* Lines of a result, its rows or its columns: adds each one's share of error; one that is zero has none or is lost. */
+static void add_lines(const product exact, const product made, int64_t lines, int64_t n, bool columns, double *sum,
+                      int64_t *count)
+{
+    for (int64_t i = 0; i < lines; i++) {
+        double off = 0, size = 0;
+        for (int64_t j = 0; j < n; j++) {
+            const double y = columns ? exact[j][i] : exact[i][j], d = (columns ? made[j][i] : made[i][j]) - y;
+            off += d * d;
+            size += y * y;
+        }
+        *sum += size > 0 ? off / size : off > 0;
+        ++*count;
+    }
+}
+
 void f8_measure(const f8_trial *t, const f8_operand_part part[2], void *workspace, f8_measured *sum)
 {
     const int64_t k = part[0].k, rows = picks(&part[0]), cols = picks(&part[1]);
     const work w = divide(workspace, k);
-    float exact[F8_MEASURE_ROWS][F8_MEASURE_ROWS];
+    product exact, made;
     f8_operand_kind kind[2];
     f8_role_operands(t->role, kind);
     gather(&part[0], w.picked[0]);
     gather(&part[1], w.picked[1]);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            exact[i][j] = dot(w.picked[0] + i * k, w.picked[1] + j * k, k);
+    multiply(w.picked, rows, cols, k, exact);
     for (int c = 1; c < F8_CANDIDATES; c++) {
         const f8_candidate *candidate = &t->candidate[c];
         if (candidate->excluded)
             continue;
         for (int i = 0; i < 2; i++)
             quantize(&candidate->recipe, kind[i], &part[i], w.picked[i], &w, w.back[i], &sum[c].operand[i]);
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < cols; j++) {
-                const double y = (double)exact[i][j];
-                const double off = (double)dot(w.back[0] + i * k, w.back[1] + j * k, k) - y;
-                sum[c].off += off * off;
-                sum[c].result += y * y;
-            }
+        multiply(w.back, rows, cols, k, made);
+        add_lines(exact, made, rows, cols, false, &sum[c].row, &sum[c].rows);
+        add_lines(exact, made, cols, rows, true, &sum[c].column, &sum[c].columns);
     }
 }
 
@@ -140,7 +164,7 @@ void f8_measured_errors(f8_trial *t, const f8_measured *sum)
         f8_candidate *to = &t->candidate[c];
         if (to->excluded)
             continue;
-        to->error = sum[c].result > 0 ? sqrt(sum[c].off / sum[c].result) : sum[c].off > 0 ? INFINITY : 0;
+        to->error = fmax(sqrt(sum[c].row / (double)sum[c].rows), sqrt(sum[c].column / (double)sum[c].columns));
         for (int i = 0; i < 2; i++) {
             const f8_quantize_error *e = &sum[c].operand[i];
             to->operand[i] = (f8_operand_error){.sqnr = 10 * log10(e->signal / e->noise),

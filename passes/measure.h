@@ -5,21 +5,23 @@
 #include "ir/quantize.h"
 #include "passes/choose.h"
 
-/* How many rows of each operand (indices of the result) an error is taken over, and of how many neighbours a
- * tile's amax. */
-enum { F8_MEASURE_ROWS = 16, F8_MEASURE_TILE = 128 };
+/* How many rows of each operand (indices of the result) an error is taken over. */
+enum { F8_MEASURE_ROWS = 16, F8_MEASURE_MOST = F8_SAMPLE_TILE * F8_SAMPLE_TILES };
 
-/* Part of an operand, k along columns: rows `pick[i]` of it are measured, all belong to one tile. Finite values. */
+/* Part of an operand, k along columns, as whole tiles of F8_SAMPLE_TILE rows (the last may be short): some
+ * of its rows are measured. Finite values. */
 typedef struct f8_operand_part {
     const float *v;       /* [rows, k] */
-    int64_t rows, k;      /* rows <= F8_MEASURE_TILE */
+    int64_t rows, k;      /* rows <= F8_MEASURE_MOST */
     const float *row_max; /* [rows]: amax of each over all of k, where v has only part of it; or NULL */
     float most, before;   /* amax of the tensor; the largest of the batches before (0: there was none) */
 } f8_operand_part;
 
-/* Sums over batches, one a candidate. */
+/* Sums over batches, one a candidate: of the result's rows and of its columns, each one's squared error over
+ * its squared norm. */
 typedef struct f8_measured {
-    double off, result;   /* sums of squares: of the product's error, of the product */
+    double row, column;
+    int64_t rows, columns;
     f8_quantize_error operand[2];
 } f8_measured;
 

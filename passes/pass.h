@@ -65,7 +65,7 @@ typedef struct f8_elements {
 } f8_elements;
 
 /* What calibrate sampled of a linear, y [m, n] = x [m, k] w. */
-enum { F8_SAMPLE_ROWS = 128 };
+enum { F8_SAMPLE_TILE = 128, F8_SAMPLE_TILES = 4 };
 typedef struct f8_sampled {
     const char *linear;
     int64_t m, n, k;

@@ -75,7 +75,7 @@ START_TEST(pasted_rules_give_the_same_bits)
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, model_with("recipe \"head\" = bf16\n"));
     fp8c_compile_options o = recipe("auto");
-    fp8c_calibration *c = calibrate(ctx, m, &o, 0.045, 2); /* between E4M3's error and E5M2's: a mixture */
+    fp8c_calibration *c = calibrate(ctx, m, &o, 0.05, 2); /* between E4M3's error and E5M2's: a mixture */
     char rules[1024] = "recipe \"head\" = bf16\n";
     ck_assert_int_eq(fp8c_calibration_rules(c, append, rules), FP8C_OK);
     ck_assert_msg(strstr(rules, "recipe \"up\" dgrad = "), "%s", rules);
@@ -125,7 +125,7 @@ START_TEST(errors_are_what_the_formats_give)
         ck_assert_msg(t.winner == 1, "%s %s: %s", t.linear, t.role, t.reason); /* delayed moves least */
         for (int i = 1; fp8c_calibration_candidate(c, n, i, &k) == FP8C_OK; i++) {
             const bool hybrid = i < 3 && strcmp(t.role, "fprop");
-            const double want = hybrid ? 0.059 : 0.037;
+            const double want = hybrid ? 0.065 : 0.041; /* lines of 16: a tenth more */
             ck_assert_ptr_null(k.excluded);
             ck_assert_msg(k.error < 1.34 * want && k.error > want / 3, "%s %s %s: error %g, not about %g", t.linear, t.role,
                           k.recipe, k.error, want);
