@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "frontend/cmd_calibrate.h"
 #include "frontend/cmd_checkpoint.h"
-#include "frontend/cmd_corpus.h"
 
 typedef struct result {
     double loss;
@@ -118,6 +118,14 @@ int cmd_eval(const cli *c)
                 c->weights ? "--data" : "--weights");
         return CLI_USAGE;
     }
+    for (size_t i = 0; i <= c->compare.n; i++)
+        if (cli_is_auto(cli_recipe(c, i))) {
+            fprintf(
+                stderr,
+                "fp8c eval: recipe auto is chosen by train or explain: put the lines that their "
+                "--write-rules gives into the text, and ask for any other\n");
+            return CLI_USAGE;
+        }
     eval e = {.c = c, .weights.fd = -1};
     fp8c_module *module;
     if (!cli_load(c, &e.ctx, &module))

@@ -97,6 +97,8 @@ START_TEST(wrong_usage)
     fails(F8_CLI("eval", GPT), 2, "fp8c eval: --weights FILE is needed");
     fails(F8_CLI("eval", GPT, "--weights", "x"), 2, "fp8c eval: --data FILE is needed");
     fails(F8_CLI("eval", GPT, "--steps", "1"), 2, "no such option '--steps'");
+    fails(F8_CLI("eval", GPT, "--weights", "x", "--data", GPT, "--recipe", "auto"), 2,
+          "recipe auto is chosen by train or explain");
     fails(F8_CLI("train", GPT, "--save"), 2, "an argument is missing for '--save'");
     fails(F8_CLI("train", GPT, "--compare="), 2, "bad value for --compare");
 }
