@@ -303,29 +303,62 @@ static void poison(gemm_problem *p, bool of_a, uint32_t bits)
         ((float *)scales)[at] = f8_from_bits(bits);
 }
 
+/* C is finite where all products are. It is NaN where the scale is, and where 0 meets one that
+ * isn't finite; elsewhere an infinite scale may give either. */
+static void check_not_finite(const gemm_problem *p, const float *c, bool of_a, bool nan)
+{
+    const f8_gemm_desc *d = &p->desc;
+    for (int64_t i = 0; i < d->m; i++)
+        for (int64_t j = 0; j < d->n; j++) {
+            const float x = c[i * d->ldc + j];
+            bool finite = true;
+            for (int64_t k = 0; k < d->k; k++)
+                finite = finite && isfinite(p->a_values[i * d->k + k] * p->b_values[j * d->k + k]);
+            const bool good = finite                            ? isfinite(x)
+                              : nan || (of_a ? i == 2 : j == 3) ? isnan(x)
+                                                                : !isfinite(x);
+            require(good, "[%d,%d] is %g", (int)i, (int)j, (double)x);
+        }
+}
+
 START_TEST(not_finite)
 {
     static const uint32_t bits[] = {0x7fc00000, 0x7f800000, 0xff800000};
     for (int i = 0; i < 2 * 3 * 2 * N_ALGORITHMS; i++) {
         const bool of_a = i & 1;
-        f8_gemm_desc d = describe(&pairs[_i], sizes[3], i >> 1 & 1 ? F8_E8M0 : F8_F32, i * 5 & ~4);
+        const f8_dtype scale = i >> 1 & 1 ? F8_E8M0 : F8_F32;
+        f8_gemm_desc d = describe(&pairs[_i], sizes[3], scale, i * 5 & ~4);
         if (!possible(&d, algorithms[i >> 2 & 1]))
             continue;
         gemm_problem p = gemm_problem_make(d, &seed);
         poison(&p, of_a, bits[i / 8]);
         gemm_problem_dequantize(&p);
         float *c = gemm_problem_run(&g, &p, 1, 0);
-        for (int64_t r = 0; r < d.m; r++)
-            for (int64_t j = 0; j < d.n; j++) {
-                bool finite = true;
-                for (int64_t k = 0; k < d.k; k++)
-                    finite = finite && isfinite(p.a_values[r * d.k + k] * p.b_values[j * d.k + k]);
-                require(isfinite(c[r * d.ldc + j]) == finite, "%d: [%d,%d] is %g", i, (int)r,
-                        (int)j, (double)c[r * d.ldc + j]);
-                /* 0 times anything that isn't finite is NaN, and stays it */
-                require((of_a ? r != 2 : j != 3) || isnan(c[r * d.ldc + j]), "%d: [%d,%d] is %g", i,
-                        (int)r, (int)j, (double)c[r * d.ldc + j]);
-            }
+        check_not_finite(&p, c, of_a, scale == F8_E8M0 || i / 8 == 0);
+        free(c);
+        gemm_problem_end(&p);
+    }
+}
+END_TEST
+
+/* The smallest E8M0 scale, 2^-127, with one of 2^126: codes of 2 make 2 * 2^-127 * 2 * 2^126 = 2.
+ */
+START_TEST(smallest_scale)
+{
+    for (int i = 0; i < 2 * N_ALGORITHMS; i++) {
+        f8_gemm_desc d = describe(&pairs[i & 1 ? 5 : 0], sizes[3], F8_E8M0, 0);
+        if (!possible(&d, algorithms[i / 2]))
+            continue;
+        gemm_problem p = gemm_problem_make(d, &seed);
+        memset(p.a, 0x40, p.a_count);
+        memset(p.b, 0x40, p.b_count);
+        memset(p.scale_a, 0x00, p.scale_a_count);
+        memset(p.scale_b, 0xfd, p.scale_b_count);
+        float *c = gemm_problem_run(&g, &p, 1, 0);
+        for (int64_t e = 0; e < d.m * d.n; e++) {
+            const float x = c[e / d.n * d.ldc + e % d.n];
+            require(x == 2 * (float)d.k, "%g", (double)x);
+        }
         free(c);
         gemm_problem_end(&p);
     }
@@ -389,6 +422,7 @@ int main(void)
     tcase_add_loop_test(tc, off_by_a_block, 1, N_PAIRS);
     tcase_add_test(tc, difference);
     tcase_add_loop_test(tc, not_finite, 0, N_PAIRS);
+    tcase_add_test(tc, smallest_scale);
     tcase_add_test(tc, bad_input);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
