@@ -8,17 +8,29 @@
 
 #include "frontend/fp8c.h"
 
-enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_MAX_DIMS = 32, CLI_MAX_RECIPES = 16 };
+enum {
+    CLI_DONE = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_MAX_DIMS = 32,
+    CLI_MAX_RECIPES = 16,
+    CLI_MAX_RULES = 64,
+    CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
+};
 
 /* Which sub-commands take an option. */
 enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32, ON_ALL = 63 };
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
- * kinds: TEXT const char *, RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256, ORDINAL int32_t >= 0, NUMBER double > 0,
- * SEED uint64_t, FLAG bool, DIM NAME=N */
+ * kinds: TEXT const char *, RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256,
+ * ORDINAL int32_t >= 0, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N, RULE a recipe rule, LAYERS
+ * FIRST,LAST */
 #define CLI_OPTIONS(OPTION)                                                                             \
-    OPTION(recipe, "--recipe", "NAME", TEXT, ON_ALL,                                                    \
-           "f32, bf16, delayed or current (default bf16)")                                              \
+    OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL,                                                  \
+           "f32, bf16 (default), delayed, current, rowwise, rowwise_gw_hp, block, mxfp8, fake or auto,"  \
+           " or with options: 'block {pow2 = true}'")                                                   \
+    OPTION(rules, "--rule", "RULE", RULE, ON_ALL,                                                       \
+           "after the text's rules, what these have behind `recipe`: '\"h.*\" wgrad = bf16'")           \
     OPTION(target, "--target", "NAME", TEXT, ON_ALL,                                                    \
            "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
     OPTION(attention, "--attention", "NAME", TEXT, ON_ALL, "on a GPU: table (default), own or cudnn")   \
@@ -49,6 +61,11 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
 
+/* Those that add to the field of one above. */
+#define CLI_MORE_OPTIONS(OPTION)                                                                        \
+    OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                        \
+           "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")
+
 typedef const char *cli_TEXT;
 typedef int64_t cli_COUNT;
 typedef int32_t cli_THREADS;
@@ -64,9 +81,18 @@ typedef struct cli_DIM {
     fp8c_dim dim[CLI_MAX_DIMS];
     size_t n;
 } cli_DIM;
+typedef struct cli_RULE {
+    struct {
+        const char *origin, *text; /* text NULL: layers */
+        int64_t first, last;
+    } rule[CLI_MAX_RULES];
+    size_t n;
+} cli_RULE;
+typedef cli_RULE cli_LAYERS;
 
 typedef struct cli {
     const char *command, *file;
+    char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* what recipe and compare point into */
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
 #undef OPTION
@@ -85,7 +111,9 @@ int cmd_eval(const cli *c);
 extern const char cli_default_recipe[]; /* what c->recipe points to when none was given */
 /* Read a whole file; NULL with a message on stderr. The caller frees. */
 char *cli_read_file(const char *path, size_t *size);
-/* Context and parsed module of c->file, or a message on stderr and false. */
+/* Make the recipes of --recipe and --compare canonical; CLI_FAILED after a message on stderr where one is none. */
+int cli_read_recipes(cli *c);
+/* Context and parsed module of c->file with c->rules behind its own, or a message on stderr and false. */
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
 /* Print the context's message on stderr and give CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
@@ -100,8 +128,8 @@ int cli_write_stdout(void *user, const char *text, size_t size);
 size_t cli_baseline(const cli *c);
 /* Recipe `index` of those, 0 for --recipe. */
 const char *cli_recipe(const cli *c, size_t index);
-/* Whether each of them has the name of one; else a message on stderr. */
-bool cli_check_recipes(const cli *c);
+/* How wide a table's column of them is, at least `least`. */
+int cli_recipe_width(const cli *c, int least);
 
 /* JSON Lines. path NULL: nothing is written and every call succeeds. A failed write is remembered;
  * close reports it on stderr and returns false. */

@@ -1,5 +1,6 @@
 /* What sub-commands share: files, modules, JSON Lines. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,47 @@ int cli_fail(const fp8c_context *ctx)
     return CLI_FAILED;
 }
 
+static fp8c_context *new_context(void)
+{
+    fp8c_context *ctx;
+    if (fp8c_context_create(NULL, &ctx) != FP8C_OK)
+        fprintf(stderr, "error: out of memory\n");
+    return ctx;
+}
+
+int cli_read_recipes(cli *c)
+{
+    fp8c_context *ctx = new_context();
+    int code = ctx ? CLI_DONE : CLI_FAILED;
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
+        const char **text = i ? &c->compare.text[i - 1] : &c->recipe;
+        if (*text == cli_default_recipe)
+            continue;
+        if (fp8c_recipe_canonical(ctx, *text, c->canonical[i], sizeof c->canonical[i]) == FP8C_OK) {
+            *text = c->canonical[i];
+        } else {
+            fprintf(stderr, "%s '%s': ", i ? "--compare" : "--recipe", *text);
+            code = cli_fail(ctx);
+        }
+    }
+    fp8c_context_destroy(ctx);
+    return code;
+}
+
+static fp8c_status add_rules(const cli *c, fp8c_module *module)
+{
+    for (size_t i = 0; i < c->rules.n; i++) {
+        char layers[80];
+        snprintf(layers, sizeof layers, "layers %" PRId64 ", %" PRId64 " = bf16", c->rules.rule[i].first,
+                 c->rules.rule[i].last);
+        const char *text = c->rules.rule[i].text ? c->rules.rule[i].text : layers;
+        const fp8c_status status = fp8c_module_rule(module, text, c->rules.rule[i].origin);
+        if (status != FP8C_OK)
+            return status;
+    }
+    return fp8c_module_check(module);
+}
+
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
 {
     *ctx = NULL;
@@ -59,12 +101,14 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
     char *text = cli_read_file(c->file, &size);
     if (!text)
         return false;
-    bool ok = fp8c_context_create(NULL, ctx) == FP8C_OK;
-    if (!ok)
-        fprintf(stderr, "error: out of memory\n");
-    if (ok && fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK) {
+    *ctx = new_context();
+    bool ok = *ctx != NULL;
+    if (ok && (fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK ||
+               add_rules(c, *module) != FP8C_OK)) {
         cli_fail(*ctx);
+        fp8c_module_destroy(*module);
         fp8c_context_destroy(*ctx);
+        *module = NULL;
         *ctx = NULL;
         ok = false;
     }
@@ -93,31 +137,19 @@ const char *cli_recipe(const cli *c, size_t index)
     return index ? c->compare.text[index - 1] : c->recipe;
 }
 
+int cli_recipe_width(const cli *c, int least)
+{
+    for (size_t i = 0; i <= c->compare.n; i++)
+        least = (int)strlen(cli_recipe(c, i)) > least ? (int)strlen(cli_recipe(c, i)) : least;
+    return least;
+}
+
 size_t cli_baseline(const cli *c)
 {
     for (size_t i = 0; i <= c->compare.n; i++)
         if (!strcmp(cli_recipe(c, i), "bf16"))
             return i;
     return c->compare.n > 0;
-}
-
-static bool is_recipe(const char *text)
-{
-    const size_t n = strcspn(text, " \t{");
-    const char *known;
-    for (int i = 0; (known = fp8c_recipe_name(i)); i++)
-        if (strlen(known) == n && !strncmp(known, text, n))
-            return true;
-    fprintf(stderr, "error: no recipe '%s'\n", text);
-    return false;
-}
-
-bool cli_check_recipes(const cli *c)
-{
-    for (size_t i = 0; i <= c->compare.n; i++)
-        if (!is_recipe(cli_recipe(c, i)))
-            return false;
-    return true;
 }
 
 int cli_write_stdout(void *user, const char *text, size_t size)

@@ -1,6 +1,7 @@
 /* fp8c explain: what was decided for each GEMM of a linear, and the kernels. */
 #include <inttypes.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include "frontend/cmd_calibrate.h"
 
@@ -15,19 +16,53 @@ static void say(FILE *to, const char *format, ...)
     va_end(args);
 }
 
+enum { CELLS = 5 };
+
+/* A line of the table, less its reason: linear, role, formats, scaling, sizes. */
+typedef struct line {
+    char formats[40], size[80];
+    const char *cell[CELLS];
+} line;
+
+static void make_line(const fp8c_decision *d, line *l)
+{
+    char times[24] = "";
+    snprintf(l->formats, sizeof l->formats, "%s x %s", d->format_a, d->format_b);
+    if (d->count > 1)
+        snprintf(times, sizeof times, " (x%" PRId64 ")", d->count);
+    snprintf(l->size, sizeof l->size, "%" PRId64 "x%" PRId64 "x%" PRId64 "%s", d->m, d->n, d->k, times);
+    const char *const cell[] = {d->linear, d->role, l->formats, d->scaling, l->size};
+    memcpy(l->cell, cell, sizeof cell);
+}
+
+static void widen(int width[CELLS], const line *l)
+{
+    for (int i = 0; i < CELLS; i++)
+        width[i] = (int)strlen(l->cell[i]) > width[i] ? (int)strlen(l->cell[i]) : width[i];
+}
+
+static void print_line(FILE *to, const int width[CELLS], const line *l, const char *reason)
+{
+    for (int i = 0; i < CELLS; i++)
+        say(to, "%-*s  ", width[i], l->cell[i]);
+    say(to, "%s\n", reason);
+}
+
 static void print_decisions(const fp8c_program *p, FILE *to, cli_json *json)
 {
+    const line head = {.cell = {"linear", "role", "formats", "scaling", "m x n x k"}};
+    int width[CELLS] = {0};
     fp8c_decision d;
-    say(to, "%-28s %-6s %-17s %-8s %-20s %s\n", "linear", "role", "formats", "scaling", "m x n x k",
-        "why");
+    line l;
+    widen(width, &head);
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++) {
-        char formats[40], size[64], times[24] = "";
-        snprintf(formats, sizeof formats, "%s x %s", d.format_a, d.format_b);
-        if (d.count > 1)
-            snprintf(times, sizeof times, " (x%" PRId64 ")", d.count);
-        snprintf(size, sizeof size, "%" PRId64 "x%" PRId64 "x%" PRId64 "%s", d.m, d.n, d.k, times);
-        say(to, "%-28s %-6s %-17s %-8s %-20s %s\n", d.linear, d.role, formats, d.scaling, size,
-            d.reason);
+        make_line(&d, &l);
+        widen(width, &l);
+    }
+    print_line(to, width, &head, "why");
+    for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++) {
+        make_line(&d, &l);
+        print_line(to, width, &l, d.reason);
         cli_json_record(json,
                         json_pack("{ss ss ss s[ss] ss ss sI sI sI sI sb}", "event", "decision",
                                   "gemm", d.linear, "role", d.role, "format", d.format_a,
@@ -63,13 +98,13 @@ static void print_steps(const fp8c_program *p, int function, FILE *to, cli_json 
         (double)bytes / (1 << 20));
 }
 
-/* 3 GEMMs per linear, less those kept out of FP8: the reasons stand in the lines above. */
+/* GEMMs of linears that a micro-step runs outside of FP8: the reasons stand in the lines above. */
 static int64_t count_excluded(const fp8c_program *p)
 {
     fp8c_decision d;
     int64_t n = 0;
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)
-        n += !d.fp8;
+        n += d.fp8 ? 0 : d.count;
     return n;
 }
 
@@ -78,8 +113,8 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
     fp8c_info info;
     fp8c_program_info(p, &info);
     say(to,
-        "\ntarget %s: %" PRId64 " linears, %" PRId64 " FP8 GEMMs planned for a micro-step: 3 a linear, less %" PRId64
-        " excluded\n",
+        "\ntarget %s: %" PRId64 " linears; of their GEMMs in a micro-step %" PRId64 " are planned in FP8, %" PRId64
+        " not\n",
         fp8c_program_target(p), info.linears, info.fp8_gemms_planned, count_excluded(p));
     say(to, "%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n",
         info.distinct_kernels, (double)info.code_bytes / 1024, info.compile_seconds);

@@ -197,15 +197,16 @@ static void print_profile(const run *r)
 static void print_table(const cli *c, const result *results, const cli_corpus *corpus)
 {
     const size_t base = cli_baseline(c);
-    printf("%-10s %11s %11s %10s %10s %12s %9s  %s\n", "recipe", "final loss", "held out", "gap",
+    const int width = cli_recipe_width(c, 10);
+    printf("%-*s %11s %11s %10s %10s %12s %9s  %s\n", width, "recipe", "final loss", "held out", "gap",
            "tokens/s", "peak memory", "compile", "FP8 GEMMs a step (planned)");
     for (size_t i = 0; i <= c->compare.n; i++) {
         const result *o = &results[i];
         char gap[24] = "-";
         if (i != base)
             snprintf(gap, sizeof gap, "%+.3f%%", 100 * (o->final_loss / results[base].final_loss - 1));
-        printf("%-10s %11.4f %11.4f %10s %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", o->recipe,
-               o->final_loss, o->heldout_loss, gap, o->tokens_per_second,
+        printf("%-*s %11.4f %11.4f %10s %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
+               o->recipe, o->final_loss, o->heldout_loss, gap, o->tokens_per_second,
                (double)o->info.peak_bytes / (1 << 20), o->info.compile_seconds, o->fp8_gemms,
                o->info.fp8_gemms_planned);
     }
@@ -279,10 +280,8 @@ int cmd_train(const cli *c)
     cli_corpus corpus = {0};
     result results[1 + CLI_MAX_RECIPES] = {{0}};
     /* What can be known to be wrong is said before the first run, not after it. */
-    int code = cli_check_recipes(c) && can_save(c) && cli_corpus_read(&corpus, c->data) &&
-                       cli_json_open(&json, c->json)
-                   ? CLI_DONE
-                   : CLI_FAILED;
+    const bool ready = can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
+    int code = ready ? CLI_DONE : CLI_FAILED;
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
         results[i].recipe = cli_recipe(c, i);
         code = train_recipe(c, ctx, module, &corpus, &json, i ? NULL : c->save, &results[i]);

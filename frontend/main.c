@@ -33,15 +33,26 @@ static void help_all(FILE *to)
 
 static void help_command(int command)
 {
+    int width = 0;
     printf("usage: fp8c %s FILE.f8 [OPTION ...]\n%s\n\n", commands[command].name, commands[command].help);
+#define OPTION(field, name, argument, kind, on, help)                                        \
+    if ((on) & commands[command].bit) {                                                      \
+        const char *arg = argument;                                                          \
+        const int n = (int)strlen(name) + (arg ? 1 + (int)strlen(arg) : 0);                  \
+        width = n > width ? n : width;                                                       \
+    }
+    CLI_OPTIONS(OPTION)
+    CLI_MORE_OPTIONS(OPTION)
+#undef OPTION
 #define OPTION(field, name, argument, kind, on, help)                                        \
     if ((on) & commands[command].bit) {                                                      \
         char left[40];                                                                       \
         const char *arg = argument;                                                          \
         snprintf(left, sizeof left, "%s%s%s", name, arg ? " " : "", arg ? arg : "");          \
-        printf("  %-20s %s\n", left, help);                                                  \
+        printf("  %-*s  %s\n", width, left, help);                                           \
     }
     CLI_OPTIONS(OPTION)
+    CLI_MORE_OPTIONS(OPTION)
 #undef OPTION
 }
 
@@ -124,6 +135,31 @@ static bool set_DIM(cli_DIM *to, char *text)
     return true;
 }
 
+static bool set_RULE(cli_RULE *to, const char *text)
+{
+    if (!*text || to->n == CLI_MAX_RULES)
+        return false;
+    to->rule[to->n].origin = "--rule";
+    to->rule[to->n++].text = text;
+    return true;
+}
+
+/* FIRST,LAST */
+static bool set_LAYERS(cli_LAYERS *to, const char *text)
+{
+    char *comma, *end;
+    errno = 0;
+    const long long first = strtoll(text, &comma, 10);
+    const long long last = *comma == ',' ? strtoll(comma + 1, &end, 10) : -1;
+    if (errno || comma == text || *comma != ',' || end == comma + 1 || *end || first < 0 || last < 0 ||
+        to->n == CLI_MAX_RULES)
+        return false;
+    to->rule[to->n].origin = "--bf16-layers";
+    to->rule[to->n].first = first;
+    to->rule[to->n++].last = last;
+    return true;
+}
+
 /* ---- parsing ---- */
 
 static int usage(const char *command, const char *what, const char *word)
@@ -155,6 +191,7 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
                                                 : usage(c->command, "bad value for " name ":", value); \
     }
     CLI_OPTIONS(OPTION)
+    CLI_MORE_OPTIONS(OPTION)
 #undef OPTION
     return usage(c->command, "no such option", word);
 }
@@ -177,7 +214,13 @@ static int parse_command(cli *c, int command, char **argv, int argc)
             c->file = argv[i];
         }
     }
-    return c->file ? CLI_DONE : usage(c->command, "no file given", "FILE.f8");
+    if (!c->file)
+        return usage(c->command, "no file given", "FILE.f8");
+    const bool compiles = !(commands[command].bit & (ON_CHECK | ON_PRINT)) || c->print_after;
+    if (c->rules.n && c->recipe == cli_default_recipe && compiles)
+        return usage(c->command, "no rule counts under bf16, the default: give --recipe with",
+                     c->rules.rule[0].origin);
+    return cli_read_recipes(c);
 }
 
 int main(int argc, char **argv)

@@ -52,24 +52,24 @@ f8_status f8_copy_body(const f8_func *from, f8_func *to, f8_ref *map, f8_arena *
     f8_ref *root = F8_NEW_ARRAY(arena, f8_ref, from->n_out);
     f8_ref *buffer = F8_NEW_ARRAY(arena, f8_ref, f8_widest(g));
     if (!root || !buffer)
-        return f8_arena_status(arena, g->diag);
+        return f8_arena_status(arena, to->graph->diag);
     for (size_t i = 0; i < from->n_out; i++)
         root[i] = from->out[i].ref;
     bool *live = f8_live_nodes(g, root, from->n_out, arena);
     if (!live)
-        return f8_arena_status(arena, g->diag);
+        return f8_arena_status(arena, to->graph->diag);
     for (size_t i = 0; i < from->n_in; i++) {
         const f8_port *p = &from->in[i];
         to->graph->at = p->loc;
         map[p->ref] =
             p->var >= 0 ? f8_func_var(to, p->var) : f8_func_input(to, p->name, &p->type, -1);
         if (!map[p->ref])
-            return g->diag->status;
+            return to->graph->diag->status;
         if (g->name[p->ref])
             f8_set_name(to->graph, map[p->ref], g->name[p->ref]);
     }
     for (f8_ref r = 1; r < g->n_nodes; r++)
         if (live[r] && f8_at(g, r)->op != F8_OP_INPUT)
             map[r] = f8_copy_node(to->graph, g, r, f8_map_operands(g, r, map, buffer));
-    return g->diag->status;
+    return to->graph->diag->status;
 }

@@ -71,6 +71,14 @@ START_TEST(help_and_version)
         ck_assert_ptr_nonnull(strstr(r.out, "usage: fp8c "));
         ck_assert_ptr_nonnull(strstr(r.out, "-D NAME=N"));
     }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        r = F8_CLI(commands[i], "--help");
+        const char *recipe;
+        for (int k = 0; (recipe = fp8c_recipe_name(k)); k++)
+            ck_assert_msg(strstr(r.out, recipe) != NULL, "%s: %s", commands[i], recipe);
+        ck_assert_ptr_nonnull(strstr(r.out, "\n  --rule RULE              "));
+        ck_assert_ptr_nonnull(strstr(r.out, "\n  --bf16-layers FIRST,LAST  "));
+    }
     ck_assert_ptr_nonnull(strstr(F8_CLI("train", "--help").out, "--save-state FILE"));
     ck_assert_ptr_null(strstr(F8_CLI("check", "--help").out, "--save-state FILE"));
 }
@@ -101,6 +109,12 @@ START_TEST(wrong_usage)
           "recipe auto is chosen by train or explain");
     fails(F8_CLI("train", GPT, "--save"), 2, "an argument is missing for '--save'");
     fails(F8_CLI("train", GPT, "--compare="), 2, "bad value for --compare");
+    fails(F8_CLI("check", GPT, "--rule"), 2, "an argument is missing for '--rule'");
+    fails(F8_CLI("check", GPT, "--rule="), 2, "bad value for --rule: ''");
+    fails(F8_CLI("explain", GPT, "--rule", "\"h.*\" = block"), 2,
+          "fp8c explain: no rule counts under bf16, the default: give --recipe with '--rule'");
+    fails(F8_CLI("compile", GPT, "--bf16-layers", "1,1"), 2, "give --recipe with '--bf16-layers'");
+    fails(F8_CLI("print", GPT, "--print-after", "scaling", "--bf16-layers", "1,1"), 2, "give --recipe with");
 }
 END_TEST
 
@@ -114,6 +128,10 @@ START_TEST(wrong_values)
         {"--lr", "0"},       {"--lr", "-1"},       {"--lr", "nan"},
         {"--lr", "inf"},     {"--lr", "1,5"},      {"--device", "-1"},
         {"--device", "x"},   {"--device", "2147483648"},
+        {"--bf16-layers", "x"},    {"--bf16-layers", ""},   {"--bf16-layers", "1"},
+        {"--bf16-layers", "1,"},   {"--bf16-layers", ",1"}, {"--bf16-layers", "1,1,1"},
+        {"--bf16-layers", "-1,1"}, {"--bf16-layers", "1,-1"}, {"--bf16-layers", "1,1x"},
+        {"--bf16-layers", "1;1"},  {"--bf16-layers", "9223372036854775808,1"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char want[64];
@@ -212,7 +230,7 @@ START_TEST(explain_recipes)
         ok(r);
         char counts[128];
         snprintf(counts, sizeof counts,
-                 "9 linears, %d FP8 GEMMs planned for a micro-step: 3 a linear, less %d excluded",
+                 "9 linears; of their GEMMs in a micro-step %d are planned in FP8, %d not\n",
                  want[i].fp8, want[i].excluded);
         ck_assert_msg(strstr(r.out, counts) != NULL, "%s", r.out);
         ck_assert_int_eq(lines_of_role(r.out, "fprop"), 9);
@@ -221,6 +239,103 @@ START_TEST(explain_recipes)
         ck_assert_int_eq(count(r.out, "f8e4m3 x f8e4m3"), want[i].fp8 / 3);
         if (want[i].fp8)
             ck_assert_int_eq(count(r.out, "recipe \"lm_head\" = bf16"), 3);
+    }
+}
+END_TEST
+
+/* The line of the table for one GEMM, or what it lacks. */
+static const char *line_of(const char *table, const char *linear, const char *role)
+{
+    static char line[400];
+    char begin[64];
+    for (const char *at = table; at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+        snprintf(begin, sizeof begin, "%s ", linear);
+        const char *second = line + strcspn(line, " ");
+        second += strspn(second, " ");
+        if (!strncmp(line, begin, strlen(begin)) && !strncmp(second, role, strlen(role)))
+            return line;
+    }
+    ck_abort_msg("no line of %s %s in\n%s", linear, role, table);
+}
+
+/* linear, role, and the line's end from the formats on, runs of spaces as one. */
+static void decided(const char *table, const char *linear, const char *role, const char *want)
+{
+    char got[400], *to = got;
+    const char *line = line_of(table, linear, role);
+    for (const char *p = strstr(line, role) + strlen(role); *p; p++)
+        if (*p != ' ' || (p[1] != ' ' && to > got))
+            *to++ = *p;
+    *to = 0;
+    ck_assert_str_eq(got, want);
+}
+
+#define EXPLAIN(...)                                                                                          \
+    F8_CLI("explain", GPT, "--target", "reference", "-D", "B=2", "-D", "T=32", "-D", "C=32", "-D", "H=2", "-D", \
+           "L=3", __VA_ARGS__)
+
+/* Rules by role, by operand and by layer, and of those that match the last: on the command line behind all of
+ * the text's, in the order given. */
+START_TEST(explain_rules)
+{
+    f8_cli_result r = EXPLAIN("--recipe", "current", "--rule", "\"h.*\" wgrad = bf16", "--rule",
+                              "\"h.1.mlp.c_fc\" wgrad = delayed{history=4}");
+    ok(r);
+    decided(r.out, "h.1.attn.c_attn", "wgrad", "bf16 x bf16 none 32x96x64 recipe \"h.*\" wgrad = bf16 (--rule)");
+    decided(r.out, "h.1.attn.c_attn", "dgrad", "f8e5m2 x f8e4m3 current 64x32x96 recipe \"h.*\" = auto (line 52)");
+    decided(r.out, "h.1.mlp.c_fc", "wgrad",
+            "f8e4m3 x f8e5m2 delayed {history = 4} 32x128x64 "
+            "recipe \"h.1.mlp.c_fc\" wgrad = delayed {history = 4} (--rule)");
+    decided(r.out, "lm_head", "wgrad", "bf16 x bf16 none 256x32x64 recipe \"lm_head\" = bf16 (line 53)");
+    ck_assert_ptr_nonnull(strstr(r.out, "13 linears; of their GEMMs in a micro-step 25 are planned in FP8, 14 not\n"));
+
+    r = EXPLAIN("--recipe=current", "--rule", "\"*.c_fc\" dgrad dy = current {format = e4m3}");
+    ok(r);
+    decided(r.out, "h.0.mlp.c_fc", "dgrad",
+            "f8e4m3 x f8e4m3 current {format = e4m3}; current 64x32x128 "
+            "recipe \"*.c_fc\" dgrad dy = current {format = e4m3} (--rule); recipe \"h.*\" = auto (line 52)");
+    decided(r.out, "h.0.mlp.c_fc", "wgrad", "f8e4m3 x f8e5m2 current 32x128x64 recipe \"h.*\" = auto (line 52)");
+
+    r = EXPLAIN("--recipe=block", "--bf16-layers", "1,1", "--rule", "\"h.2.mlp.*\" = rowwise");
+    ok(r);
+    decided(r.out, "h.0.mlp.c_fc", "fprop", "bf16 x bf16 none 64x128x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
+    decided(r.out, "h.1.mlp.c_fc", "fprop", "f8e4m3 x f8e4m3 block 64x128x32 recipe \"h.*\" = auto (line 52)");
+    decided(r.out, "h.2.attn.c_proj", "dgrad", "bf16 x bf16 none 64x32x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
+    decided(r.out, "h.2.mlp.c_fc", "wgrad",
+            "f8e4m3 x f8e4m3 rowwise 32x128x64 recipe \"h.2.mlp.*\" = rowwise (--rule)");
+
+    r = EXPLAIN("--recipe=block", "--rule", "\"h.2.mlp.*\" = rowwise", "--bf16-layers=0,1");
+    ok(r);
+    decided(r.out, "h.2.mlp.c_fc", "wgrad", "bf16 x bf16 none 32x128x64 recipe layers 0, 1 = bf16 (--bf16-layers)");
+    decided(r.out, "h.0.mlp.c_fc", "wgrad", "f8e4m3 x f8e4m3 block 32x128x64 recipe \"h.*\" = auto (line 52)");
+
+    r = EXPLAIN("--recipe=rowwise_gw_hp");
+    ok(r);
+    decided(r.out, "h.0.mlp.c_fc", "wgrad",
+            "bf16 x bf16 none 32x128x64 recipe \"h.*\" = auto (line 52): rowwise_gw_hp keeps wgrad in bf16");
+}
+END_TEST
+
+/* Rules on the command line print, check and fail as those of the text do. */
+START_TEST(rules_on_the_command_line)
+{
+    const f8_cli_result r = F8_CLI("print", GPT, "--rule", "\"lm_head\" fprop w=block{pow2=true}", "--bf16-layers",
+                                   "2,3", "--rule", "\"h.{L - 1}.*\" = bf16");
+    ok(r);
+    ck_assert_ptr_nonnull(strstr(r.out, "\nrecipe \"lm_head\" = bf16\nrecipe \"lm_head\" fprop w = block {pow2 = true}\n"
+                                        "recipe layers 2, 3 = bf16\nrecipe \"h.3.*\" = bf16\n"));
+    ok(F8_CLI("check", GPT, "--rule", "\"h.*\" = mxfp8"));
+    static const char *const commands[] = {"check", "print", "explain", "compile", "train"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const char *c = commands[i], *data = i == 4 ? "--data=" GPT : NULL; /* all others would refuse that */
+        fails(F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"nope\" = bf16", data), 1,
+              "frontend/models/gpt.f8: error: --rule: recipe \"nope\" matches no linear of 'gpt'\n");
+        fails(F8_CLI(c, GPT, "--recipe", "block {\n tile = 3}", data), 1,
+              "--recipe 'block {\n tile = 3}': error: recipe 'block' has no option 'tile': it has format, margin, pow2, "
+              "fake\n");
+        fails(F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"h.*\" wgrad w = bf16", data), 1,
+              "--rule:1:1: error: wgrad has no operand w: it is of x and dy\n    1 | \"h.*\" wgrad w = bf16\n      | ^\n");
     }
 }
 END_TEST
@@ -423,6 +538,8 @@ int main(void)
     tcase_add_test(t, dims_in_every_spelling);
     tcase_add_test(t, print_after);
     tcase_add_test(t, explain_recipes);
+    tcase_add_test(t, explain_rules);
+    tcase_add_test(t, rules_on_the_command_line);
     tcase_add_test(t, explain_json);
     tcase_add_test(t, bad_texts);
     tcase_add_test(t, huge_texts);

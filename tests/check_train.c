@@ -145,6 +145,19 @@ START_TEST(compare)
 }
 END_TEST
 
+/* Recipes with options, whose records have their canonical text, and a rule, which holds for both. */
+START_TEST(recipes_with_options)
+{
+    run both = train("delayed {history = 2}", "--compare=current{margin=1,format=hybrid}",
+                     "--rule=\"*.c_fc\" wgrad = bf16", NULL);
+    ck_assert_int_eq(both.summaries, 2);
+    ck_assert_str_eq(json_string_value(json_object_get(both.summary, "recipe")), "current {margin = 1}");
+    ck_assert_int_eq(number(both.summary, "fp8_gemms_planned"), 3 * LINEARS - 1);
+    ck_assert_int_eq(number(both.summary, "fp8_gemms_executed"), 3 * LINEARS - 1);
+    end(&both);
+}
+END_TEST
+
 START_TEST(json_alone_on_stdout)
 {
     f8_cli_result r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "4", SMALL, "--json",
@@ -288,10 +301,12 @@ END_TEST
 
 START_TEST(bad_options)
 {
-    refused(make_text(), "--compare", "fp4", "error: no recipe 'fp4'");
     refused(make_text(), "--save", "no/such/folder/x", "no/such/folder/x: error: No such file or directory");
     refused(make_text(), "--save", "/dev/full", "/dev/full: error: not a regular file");
-    refused(make_text(), "--recipe", "fp4", "error: no recipe 'fp4'");
+    refused(make_text(), "--compare", "fp4", "--compare 'fp4': error: no recipe 'fp4': there are ");
+    refused(make_text(), "--recipe", "fp4", "--recipe 'fp4': error: no recipe 'fp4': there are ");
+    refused(make_text(), "--compare", "block {pow2 = 2}",
+            "--compare 'block {pow2 = 2}': error: pow2 = 2: false or true is expected");
     refused(make_text(), "--target", "tpu", "no target 'tpu'");
 }
 END_TEST
@@ -355,6 +370,7 @@ int main(void)
     tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_test(t, records);
     tcase_add_test(t, compare);
+    tcase_add_test(t, recipes_with_options);
     tcase_add_test(t, json_alone_on_stdout);
     tcase_add_test(t, progress_on_a_terminal);
     tcase_add_test(t, divergence);
