@@ -217,7 +217,7 @@ static int parse_command(cli *c, int command, char **argv, int argc)
     if (!c->file)
         return usage(c->command, "no file given", "FILE.f8");
     const bool compiles = !(commands[command].bit & (ON_CHECK | ON_PRINT)) || c->print_after;
-    if (c->rules.n && c->recipe == cli_default_recipe && compiles)
+    if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)
         return usage(c->command, "no rule counts under bf16, the default: give --recipe with",
                      c->rules.rule[0].origin);
     return cli_read_recipes(c);
