@@ -27,7 +27,8 @@ typedef enum f8_group_kind {
  * middle axes) by a node that has all the domain's rows. What is made of such a value at its own rows, if only by a
  * cast, is made and stored in a phase of that domain; lowering refuses it in this one.
  * Reductions along the last axis stay inside (results ROW, usable by later nodes of the same phase). REDUCE_SUM along
- * axis 0 ([rows, cols] -> [ceil(rows/64), cols] with block = 64, or rows <= 64 -> [1, cols]) may only be an output.
+ * axis 0 ([rows, cols] -> [ceil(rows/64), cols] with block = 64, or rows <= 64 -> [1, cols]) may only be an output,
+ * and REDUCE_AMAX likewise, with blocks of 2, 4, ... 64 rows.
  * Nodes ascend (topological). A node may stand in several phases or groups (cheap pointwise recomputed instead of
  * stored); it is written by one only.
  * Where the target stores transposes (ir/target.h), a TRANSPOSE of a FULL value, [rows, cols] to [cols, rows],

@@ -164,6 +164,8 @@ f8_ref f8_amax_of(f8_graph *g, f8_ref x, f8_granularity grain)
     x = f8_cast(g, x, F8_F32);
     if (!x)
         return 0;
+    if (grain.rows == 1 && grain.cols == 1)
+        return f8_unary(g, F8_OP_ABS, x);
     if (grain.cols != 1)
         x = amax_columns(g, x, grain.cols ? grain.cols : f8_type_columns(f8_type_of(g, x)));
     return grain.rows == 1 ? x : amax_rows(g, x, grain.rows);

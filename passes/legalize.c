@@ -1,12 +1,14 @@
 /* Legalize: rewrite what the target's kernels and GEMMs can't take as it stands. No bit changes.
  *
  *   products                          legalize_gemm.c
- *   reduce over the first axis        of a matrix only, in blocks of 64 rows (ir/README.md)
+ *   reduce over the first axis        of a matrix only: sums in blocks of 64 rows (ir/README.md),
+ *                                     magnitudes in blocks of up to 64, then those
  *   reduce over one element           is that element
  *   transpose of axes of one element  a reshape
  *   reshape, where rows change        of narrow values only: cast(reshape(x), narrow) =
  *                                     reshape(cast(x, narrow)), reshape(cast(x, wide)) =
  *                                     cast(reshape(x), wide)
+ *   slice of a widening cast          the cast of a slice, which is a view
  *   broadcast no row program reads    an explicit broadcast
  *   result that is an input           a copy, so that state and ports never alias
  *
@@ -14,7 +16,7 @@
 #include "passes/legalize.h"
 #include "passes/rows.h"
 
-enum { BLOCK = 64, COPY_CLONE = 0x6c67 };
+enum { BLOCK = 64, PART = 32, FEW = 8, COPY_CLONE = 0x6c67 };
 
 static f8_attr shape_attr(const f8_type *t)
 {
@@ -75,16 +77,17 @@ static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
     return reduce(g, op, turned, -1, 0);
 }
 
-/* amax in blocks of rows, [R, C] to [blocks, C]: rows become columns, in which a block is a row. */
-static f8_ref amax_blocks(f8_graph *g, f8_ref x, int64_t block)
+/* amax in blocks of rows whose number is odd, [R, C] to [blocks, C]: rows become columns, in which a
+ * block is a row. */
+static f8_ref amax_odd_blocks(f8_graph *g, f8_ref x, int64_t block)
 {
     if (!x)
         return 0;
     const f8_type t = *f8_type_of(g, x);
     const int64_t rows = t.dim[0], cols = t.dim[1], first = rows <= block ? rows : rows / block * block;
     if (first < rows) {
-        const f8_ref part[] = {amax_blocks(g, f8_slice(g, x, 0, 0, first), block),
-                               amax_blocks(g, f8_slice(g, x, 0, first, rows), block)};
+        const f8_ref part[] = {amax_odd_blocks(g, f8_slice(g, x, 0, 0, first), block),
+                               amax_odd_blocks(g, f8_slice(g, x, 0, first, rows), block)};
         return f8_concat(g, part, 2, 0);
     }
     if (rows <= block)
@@ -98,6 +101,45 @@ static f8_ref amax_blocks(f8_graph *g, f8_ref x, int64_t block)
     return f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
 }
 
+/* The larger of each `count` neighbouring rows of x, magnitudes that lie in memory: element by element,
+ * so that whoever wants them computes them from strided views. */
+static f8_ref larger_of_rows(f8_graph *g, f8_ref x, int64_t count)
+{
+    const int64_t rows = f8_type_of(g, x)->dim[0] / count, cols = f8_type_of(g, x)->dim[1];
+    const f8_type split = {.dtype = F8_F32, .rank = 3, .dim = {rows, count, cols}},
+                  row = {.dtype = F8_F32, .rank = 2, .dim = {rows, cols}};
+    f8_ref most = 0;
+    x = f8_reshape(g, x, &split);
+    for (int64_t i = 0; i < count; i++) {
+        const f8_ref one = f8_reshape(g, f8_slice(g, x, 1, i, i + 1), &row);
+        most = i ? f8_binary(g, F8_OP_MAX, most, one) : one;
+    }
+    return most;
+}
+
+/* amax of x [R, C] in blocks of rows (0: one block), [blocks, C]. Kernels have blocks of powers of two
+ * up to 64. The magnitudes of such parts of larger blocks are few, and theirs are taken in turn; parts
+ * of 32 rows make enough tasks. `parts`: x is such magnitudes. */
+static f8_ref amax_rows(f8_graph *g, f8_ref x, int64_t block, bool parts)
+{
+    if (!x)
+        return 0;
+    const int64_t rows = f8_type_of(g, x)->dim[0], low = block & -block;
+    if (block >= rows)
+        block = 0;
+    const int64_t one = block ? block : rows;
+    if (one == 1)
+        return parts ? x : f8_unary(g, F8_OP_ABS, x);
+    if (parts && one <= FEW && rows % one == 0)
+        return larger_of_rows(g, x, one);
+    if (block ? low == block && block <= BLOCK : rows <= BLOCK)
+        return reduce(g, F8_OP_REDUCE_AMAX, x, 0, block);
+    if (block && low == 1)
+        return amax_odd_blocks(g, x, block);
+    const int64_t part = block && low < PART ? low : PART;
+    return amax_rows(g, reduce(g, F8_OP_REDUCE_AMAX, x, 0, part), block / part, true);
+}
+
 static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref x)
 {
     const f8_op op = from->node[old].op;
@@ -106,19 +148,20 @@ static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref
     const int64_t block = f8_attr_i(from, old, F8_A_BLOCK);
     if (in.rank == 0 || (block && op == F8_OP_REDUCE_SUM))
         return 0;
-    if (block) {
-        const f8_type m = {.dtype = F8_F32, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
-        return f8_reshape(g, amax_blocks(g, f8_reshape(g, x, &m), block), &out);
-    }
     const int at = (int)(axis < 0 ? axis + in.rank : axis);
     if (in.dim[at] == 1)
         return op == F8_OP_REDUCE_AMAX ? f8_unary(g, F8_OP_ABS, x) : x;
-    if (at == in.rank - 1)
+    if (at == in.rank - 1 && !block)
         return 0;
     const f8_type matrix = {
         .dtype = in.dtype, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
     x = f8_reshape(g, x, &matrix);
-    x = op == F8_OP_REDUCE_SUM ? sum_rows(g, x) : max_rows(g, op, x);
+    if (op == F8_OP_REDUCE_SUM)
+        x = sum_rows(g, x);
+    else if (op == F8_OP_REDUCE_MAX || (matrix.dim[1] == 1 && !block))
+        x = max_rows(g, op, x);
+    else
+        x = amax_rows(g, x, block, false);
     return f8_reshape(g, x, &out);
 }
 
@@ -156,6 +199,12 @@ static bool moves_nothing(const f8_graph *g, const f8_node *n, const f8_ref *in)
 static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
 {
     const f8_node *below = f8_at(g, in[0]);
+    if (n->op == F8_OP_SLICE)
+        return below->op == F8_OP_CAST && f8_dtype_size(f8_type_of(g, below->in[0])->dtype) <
+                                              f8_dtype_size(below->type.dtype)
+                   ? f8_cast(g, f8_make(g, n->op, below->in, 1, n->attr, f8_op_facts(n->op)->n_attrs),
+                             below->type.dtype)
+                   : 0;
     if (n->op == F8_OP_RESHAPE && below->op == F8_OP_CAST && !same_matrix(&n->type, &below->type) &&
         f8_dtype_size(f8_type_of(g, below->in[0])->dtype) < f8_dtype_size(below->type.dtype))
         return f8_cast(g, f8_reshape(g, below->in[0], &n->type), below->type.dtype);
@@ -212,7 +261,8 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
         return f8_reshape(to, in[0], &n->type);
     if (n->op == F8_OP_RESHAPE && f8_at(to, in[0])->op == F8_OP_RESHAPE)
         return f8_reshape(to, f8_at(to, in[0])->in[0], &n->type);
-    if (n->op == F8_OP_RESHAPE || n->op == F8_OP_CAST || n->op == F8_OP_QUANTIZE) {
+    if (n->op == F8_OP_RESHAPE || n->op == F8_OP_SLICE || n->op == F8_OP_CAST ||
+        n->op == F8_OP_QUANTIZE) {
         const f8_ref r = narrow_first(to, n, in);
         if (r || to->diag->status != F8_OK)
             return r;

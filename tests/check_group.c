@@ -142,6 +142,26 @@ START_TEST(second_visit_is_a_phase)
 }
 END_TEST
 
+/* Magnitudes of rows and of columns come from the visit that makes the value; those of 128 rows are taken
+ * from those of 32, by whoever wants them. */
+START_TEST(column_maxima_ride_along)
+{
+    test_unit t;
+    parse(&t, "func forward(%x: bf16[512, 64]) -> (%y: bf16[512, 64], %a: f32[4, 64], %r: f32[512, 1]) {\n"
+              "  %f = cast(%x)\n  %y = cast(sub(%f, reduce_sum(%f))) {to = bf16}\n"
+              "  return %y, amax(%y) {granularity = \"block(128,1)\"}, amax(%y) {granularity = \"row\"}\n}\n");
+    test_pass(&t, f8_pass_decompose);
+    place(&t);
+    const f8_group *g = only_rows(t.unit.module->func[0].program);
+    ck_assert_uint_eq(t.unit.module->func[0].program->n_groups, 1);
+    ck_assert_uint_eq(g->n_phases, 2);
+    ck_assert_int_eq(g->phase[0].rows, 512);
+    ck_assert_uint_eq(g->phase[0].n_out, 3);
+    ck_assert_int_eq(g->phase[1].rows, 4);
+    test_unit_end(&t);
+}
+END_TEST
+
 /* A value computed before a GEMM and used after it too: either side of the GEMM is a kernel. */
 START_TEST(nothing_fuses_around_a_gemm)
 {
@@ -214,6 +234,23 @@ static const struct {
      "  %1 = reshape(%x) {shape = [5000, 6]}\n  %2 = reduce_sum(%1) {axis = 0, block = 64}\n"
      "  %3 = reduce_sum(%2) {axis = 0, block = 64}\n  %4 = reduce_sum(%3) {axis = 0}\n"
      "  %5 = reshape(%4) {shape = [1, 2, 3]}\n  return %5\n"},
+    {"reduce_amax(%x) {axis = 0, block = 16}", /* as kernels have it */
+     "  %1 = reshape(%x) {shape = [5000, 6]}\n  %2 = reduce_amax(%1) {axis = 0, block = 16}\n"
+     "  %3 = reshape(%2) {shape = [313, 2, 3]}\n  return %3\n"},
+    {"reduce_amax(%x) {axis = 0, block = 640}", /* in parts of 32 rows, 20 of them: 4, and 5 */
+     "  %1 = reshape(%x) {shape = [5000, 6]}\n  %2 = reduce_amax(%1) {axis = 0, block = 32}\n"
+     "  %3 = reduce_amax(%2) {axis = 0, block = 4}\n  %4 = reshape(%3) {shape = [8, 5, 6]}\n"
+     "  %5 = slice(%4) {axis = 1, stop = 1}\n  %6 = reshape(%5) {shape = [8, 6]}\n"
+     "  %7 = slice(%4) {axis = 1, start = 1, stop = 2}\n  %8 = reshape(%7) {shape = [8, 6]}\n"
+     "  %9 = max(%6, %8)\n  %10 = slice(%4) {axis = 1, start = 2, stop = 3}\n"
+     "  %11 = reshape(%10) {shape = [8, 6]}\n  %12 = max(%9, %11)\n"
+     "  %13 = slice(%4) {axis = 1, start = 3, stop = 4}\n  %14 = reshape(%13) {shape = [8, 6]}\n"
+     "  %15 = max(%12, %14)\n  %16 = slice(%4) {axis = 1, start = 4, stop = 5}\n"
+     "  %17 = reshape(%16) {shape = [8, 6]}\n  %18 = max(%15, %17)\n"
+     "  %19 = reshape(%18) {shape = [8, 2, 3]}\n  return %19\n"},
+    {"cast(slice(cast(cast(%x) {to = bf16})) {axis = 0, start = 0, stop = 1}) {to = f16}", /* a view */
+     "  %1 = cast(%x) {to = bf16}\n  %2 = slice(%1) {axis = 0, stop = 1}\n"
+     "  %3 = cast(%2)\n  %4 = cast(%3) {to = f16}\n  return %4\n"},
     {"reduce_sum(exp(slice(%x) {axis = 0, start = 3, stop = 4})) {axis = 0}", /* one element sums to
                                                                                  itself */
      "  %1 = slice(%x) {axis = 0, start = 3, stop = 4}\n  %2 = exp(%1)\n  return %2\n"},
@@ -225,9 +262,10 @@ START_TEST(rewritten)
 {
     test_unit t;
     char text[512];
-    const char *shapes[] = {"1, 2, 3", "1, 2, 3", "5000, 1, 2"};
+    const char *shapes[] = {"f32[1, 2, 3]",   "f32[313, 2, 3]", "f32[8, 2, 3]",
+                            "f16[1, 2, 3]", "f32[1, 2, 3]",   "f32[5000, 1, 2]"};
     snprintf(text, sizeof text,
-             "func forward(%%x: f32[5000, 2, 3]) -> (%%y: f32[%s]) {\n  return %s\n}\n", shapes[_i],
+             "func forward(%%x: f32[5000, 2, 3]) -> (%%y: %s) {\n  return %s\n}\n", shapes[_i],
              rewrites[_i].in);
     parse(&t, text);
     test_pass(&t, f8_pass_legalize);
@@ -309,11 +347,12 @@ int main(void)
     tcase_add_test(t, elementwise_is_flat);
     tcase_add_test(t, column_sum_is_phases);
     tcase_add_test(t, second_visit_is_a_phase);
+    tcase_add_test(t, column_maxima_ride_along);
     tcase_add_test(t, nothing_fuses_around_a_gemm);
     tcase_add_test(t, narrow_values_cross);
     tcase_add_test(t, unfused_is_one_node_each);
     tcase_add_test(t, weights_are_rounded_on_the_way_in);
-    tcase_add_loop_test(t, rewritten, 0, 3);
+    tcase_add_loop_test(t, rewritten, 0, 6);
     tcase_add_loop_test(t, models_are_sound, 0, 24);
     tcase_add_loop_test(t, kernels_of_a_layer, 0, 8);
     tcase_add_loop_test(t, bytes_of_a_layer, 0, 8);

@@ -431,6 +431,10 @@ void f8_gen_step(f8_gen *t)
         f8_gen_spread(t);
         return;
     }
+    if (f8_gen_chance(t, 12)) {
+        f8_gen_blocks(t);
+        return;
+    }
     switch (f8_gen_below(t, t->gemms ? 36 : 32)) {
     case 0:
     case 1:

@@ -54,5 +54,6 @@ f8_ref f8_gen_partner(f8_gen *t, const f8_type *type, f8_dtype d);
 void f8_gen_step(f8_gen *t);   /* graphgen_ops.c */
 void f8_gen_linear(f8_gen *t); /* graphgen_fp8.c */
 void f8_gen_spread(f8_gen *t); /* graphgen_spread.c */
+void f8_gen_blocks(f8_gen *t); /* graphgen_blocks.c */
 
 #endif

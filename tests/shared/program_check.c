@@ -330,6 +330,19 @@ static bool in_list(const f8_ref *list, uint32_t n, f8_ref r)
     return false;
 }
 
+/* Sums come in blocks of 64 rows, magnitudes in blocks of a power of two up to that; all of few rows
+ * are one block. */
+static bool reduces_columns(const judge *j, const f8_phase *p, f8_ref r)
+{
+    const f8_op op = j->g->node[r].op;
+    const f8_type *t = f8_type_of(j->g, r);
+    const int64_t named = op == F8_OP_REDUCE_AMAX ? f8_attr_i(j->g, r, F8_A_BLOCK) : 0;
+    const int64_t block = named ? named : 64;
+    return (op == F8_OP_REDUCE_SUM || op == F8_OP_REDUCE_AMAX) && f8_type_columns(t) == p->cols &&
+           block <= 64 && !(block & (block - 1)) &&
+           f8_type_rows(t) == (p->rows + block - 1) / block;
+}
+
 static f8_status check_shape(judge *j, const f8_phase *p, f8_ref r)
 {
     const f8_type *t = f8_type_of(j->g, r);
@@ -338,7 +351,7 @@ static f8_status check_shape(judge *j, const f8_phase *p, f8_ref r)
                       (rows == 1 && (cols == p->cols || cols == 1)) ||
                       (p->rows == 1 && all == p->cols);
     const f8_op op = j->g->node[r].op;
-    const bool sums = op == F8_OP_REDUCE_SUM && cols == p->cols && rows == (p->rows + 63) / 64;
+    const bool sums = reduces_columns(j, p, r);
     if (op == F8_OP_TRANSPOSE)
         return rows == p->cols && cols == p->rows && p->rows > 1 && p->cols > 1 &&
                        in_list(p->out, p->n_out, r)
@@ -367,8 +380,8 @@ static f8_status check_phase(judge *j, const f8_group *group, const f8_phase *p,
             if (in_list(p->node, p->n_nodes, o)) {
                 if (op == F8_OP_TRANSPOSE)
                     return fault(j, o, "is a transpose used in its own phase", r);
-                if (op == F8_OP_REDUCE_SUM && f8_type_rows(f8_type_of(j->g, o)) != p->rows)
-                    return fault(j, o, "is a column sum used in its own phase", r);
+                if (reduces_columns(j, p, o) && f8_type_rows(f8_type_of(j->g, o)) != p->rows)
+                    return fault(j, o, "is a reduction of columns used in its own phase", r);
                 continue;
             }
             if ((op == F8_OP_CONST || op == F8_OP_IOTA) && j->p->place[o].space == F8_SPACE_NONE)
