@@ -43,7 +43,7 @@ TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(filter-out bench_gpu bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
-API := $(addprefix frontend/,context.c builder.c compile.c program.c instance.c)
+API := $(addprefix frontend/,context.c builder.c calibration.c compile.c program.c instance.c)
 LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c passes/rules.c
 PEERS := $(filter-out bench/bench_% bench/gpu_%,$(wildcard bench/*.c))
 

@@ -1,11 +1,13 @@
 /* Fuzz target of the textual language: any bytes give a message or a module; a module passes the
- * verifier, and its text parses again to the same module and prints the same.
+ * verifier, and its text parses again to the same module and prints the same. The same bytes as a recipe and
+ * as a recipe rule, which the command line and the API take: what is read prints and reads back the same.
  *
  * usage: fuzz_parse -max_total_time=60 -timeout=5 -dict=tests/fuzz/parse.dict CORPUS tests/golden tests/bad \
- *                   frontend/models, where CORPUS is a folder of its own for what it finds. */
+ *                   tests/fuzz/parse frontend/models, where CORPUS is a folder of its own for what it finds. */
 #include <stdio.h>
 
 #include "frontend/diag.h"
+#include "passes/recipe.h"
 #include "tests/roundtrip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -26,8 +28,53 @@ static void require(bool ok, const char *what, const f8_diag *d, const rt_text *
     abort();
 }
 
+static void try_recipe(const char *text)
+{
+    f8_diag diag = {0};
+    f8_recipe r, again;
+    char printed[F8_RECIPE_TEXT], twice[F8_RECIPE_TEXT];
+    if (f8_recipe_parse(text, F8_NOWHERE, &r, &diag) != F8_OK) {
+        require(diag.status == F8_ERR_INPUT && diag.text[0], "a recipe fails without a message", &diag, NULL);
+        return;
+    }
+    f8_recipe_print(&r, printed, sizeof printed);
+    require(f8_recipe_parse(printed, F8_NOWHERE, &again, &diag) == F8_OK && f8_recipe_equal(&r, &again) &&
+                !strcmp(f8_recipe_print(&again, twice, sizeof twice), printed),
+            "a recipe does not read back", &diag, NULL);
+}
+
+static void try_rule(const char *text, f8_arena *arena)
+{
+    static const char module[] = "module m dim B = 2, L = 3";
+    f8_diag diag = {0};
+    f8_recipe_rule rule, again;
+    f8_module *m;
+    static const size_t size = 8192; /* every byte of a pattern may be two */
+    char *printed = f8_arena_array(arena, 2, size), *twice = printed + size;
+    f8_parse_limited(module, sizeof module - 1, "m", NULL, 0, &limits, arena, &diag, &m);
+    if (f8_parse_rule(text, m, &diag, &rule) != F8_OK) {
+        require(diag.status == F8_ERR_INPUT && diag.text[0], "a rule fails without a message", &diag, NULL);
+        return;
+    }
+    f8_rule_print(&rule, printed, size);
+    require(f8_parse_rule(printed, m, &diag, &again) == F8_OK && !strcmp(f8_rule_print(&again, twice, size), printed),
+            "a rule does not read back", &diag, NULL);
+}
+
+static void try_alone(const uint8_t *data, size_t size)
+{
+    f8_arena arena;
+    f8_arena_init(&arena, NULL);
+    char *text = f8_arena_strndup(&arena, (const char *)data, size);
+    require(text != NULL, "no memory", &(f8_diag){0}, NULL);
+    try_recipe(text);
+    try_rule(text, &arena);
+    f8_arena_end(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    try_alone(data, size);
     f8_arena arena;
     f8_diag diag = {0};
     f8_module *first, *second;
