@@ -306,6 +306,14 @@ END_TEST
 
 /* ---- the command line ---- */
 
+/* The digits of the held-out loss in records. */
+static void copy_loss(const char *records, char to[64])
+{
+    static const char field[] = "\"heldout_loss\":";
+    const char *at = strstr(records, field);
+    ck_assert_msg(at && sscanf(at + sizeof field - 1, "%63[-+.0-9e]", to) == 1, "no held-out loss: %s", records);
+}
+
 START_TEST(command_line)
 {
     static char text[4000];
@@ -313,15 +321,22 @@ START_TEST(command_line)
         text[i] = "abcdefgh \n"[i * i % 10];
     f8_cli_result r = F8_CLI("train", GPT, "--data", f8_cli_write("text", text, sizeof text), "--steps", "2",
                              SMALL, "--recipe", "delayed", "--target", "cuda", "--json", f8_cli_temp("json"),
-                             "--save-state", f8_cli_temp("state"));
+                             "--save-state", f8_cli_temp("state"), "--save", f8_cli_temp("weights"));
     ck_assert_msg(r.code == 0, "%s", r.err);
     ck_assert(strstr(r.out, "\non ") && strstr(r.out, " (sm_") && strstr(r.out, " multiprocessors, "));
     size_t n;
     char *json = f8_cli_read(f8_cli_temp("json"), &n);
     ck_assert_msg(strstr(json, "\"target\": \"sm_") || strstr(json, "\"target\":\"sm_"), "%s", json);
+    char trained[64], served[64];
+    copy_loss(json, trained);
     free(json);
     free(f8_cli_read(f8_cli_temp("state"), &n));
     ck_assert_uint_gt(n, 100000);
+    r = F8_CLI("eval", GPT, "--data", f8_cli_temp("text"), "--weights", f8_cli_temp("weights"), SMALL, "--recipe",
+               "delayed", "--target", "cuda", "--json", "-");
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    copy_loss(r.out, served);
+    ck_assert_str_eq(served, trained);
     r = F8_CLI("explain", GPT, "--target", "sm_100a", "--recipe", "current", "--kernels", SMALL);
     ck_assert_msg(r.code == 0, "%s", r.err);
     ck_assert_ptr_nonnull(strstr(r.out, "\ntarget sm_100a: 5 linears, 12 FP8 GEMMs planned"));

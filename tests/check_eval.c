@@ -130,6 +130,8 @@ static int fp8_gemms(const char *recipe)
 START_TEST(same_loss)
 {
     const char *recipe = recipes[_i];
+    if (f8_cli_sanitized() && _i % 3 != 2) /* time: delayed, rowwise and mxfp8 only */
+        return;
     const double trained = train(recipe, "weights", "5");
     const double served = eval(recipe, "weights");
     ck_assert_msg(trained == served, "%s: %.17g after training, %.17g by eval", recipe, trained,
