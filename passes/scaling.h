@@ -1,5 +1,6 @@
-/* What the two files of the scaling pass share: scaling.c (operands and matmuls) and scale_state.c (the
- * variables that scales are kept in, and the functions that renew them). */
+/* What the files of the scaling pass share: scaling.c (the pass, matmuls), scale_choice.c (which recipe a GEMM's
+ * operands have), scale_operand.c (values to codes and scales) and scale_state.c (the variables that scales are
+ * kept in, and the functions that renew them). */
 #ifndef F8_SCALING_H
 #define F8_SCALING_H
 
@@ -63,6 +64,30 @@ typedef struct f8_scaler {
     int32_t var_scale, var_amax, var_history, var_weights;
     f8_status status;
 } f8_scaler;
+
+static inline bool f8_is_high(const f8_recipe *r)
+{
+    return r->scaling == F8_SCALING_NONE;
+}
+
+/* scale_choice.c */
+
+/* What node `r` is as a GEMM of a linear, with its recipes; false if it is none. */
+bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p);
+/* Whether one GEMM can have both operands as the rules say, and the target that GEMM; else s->status says why not. */
+bool f8_scale_agree(f8_scaler *s, const f8_product *p);
+/* Append to the unit's decisions. */
+void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_product *p);
+
+/* scale_operand.c */
+
+/* The value an operand is quantized from: before its cast to bf16, also under views of that. */
+f8_ref f8_scale_source(f8_graph *g, f8_ref r);
+/* The operand that `want` describes (linear, recipe, kind, grain, source), made once; NULL on failure. Valid until the
+ * next. */
+const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want);
+/* "fc.x", "fc.dy.1" for the second of its kind, "fc.x.1x128" where scales are not the tensor's; then `suffix`. */
+char *f8_scale_operand_name(f8_arena *a, const f8_quantized *q, const char *suffix);
 
 /* scale_state.c */
 
