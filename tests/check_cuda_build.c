@@ -137,6 +137,27 @@ START_TEST(fast_accumulation_forward_only)
 }
 END_TEST
 
+/* Finer scales are there for accuracy: none of their GEMMs keeps partial sums in fewer bits. */
+START_TEST(no_fast_accumulation_of_finer_scales)
+{
+    static const char *const of[][2] = {{"rowwise", "sm_90a"}, {"block", "sm_90a"}, {"mxfp8", "sm_100a"}};
+    cuda_plan b;
+    build_text(&b, "gpt", "L=1", of[_i][0], of[_i][1]);
+    int fp8 = 0;
+    for (uint32_t f = 0; f < b.plan.n_funcs; f++)
+        for (uint32_t i = 0; i < b.plan.func[f].n_steps; i++) {
+            const f8_step *s = &b.plan.func[f].step[i];
+            if (s->kind != F8_STEP_GEMM || !s->fp8)
+                continue;
+            ck_assert(!s->gemm.fast_accumulate);
+            ck_assert(!f8_granularity_equal(s->gemm.scale_a, f8_per_tensor));
+            fp8 += !strcmp(b.plan.func[f].name, "micro_step");
+        }
+    ck_assert_int_eq(fp8, b.unit.fp8_gemms);
+    cuda_plan_end(&b);
+}
+END_TEST
+
 static bool has_kernel(const f8_build_stats *s, uint64_t hash, uint32_t before)
 {
     for (uint32_t i = 0; i < before; i++)
@@ -326,6 +347,7 @@ int main(void)
     tcase_add_test(t, same_bytes_on_any_threads);
     tcase_add_loop_test(t, launches_are_whole, 0, N_RECIPES);
     tcase_add_test(t, fast_accumulation_forward_only);
+    tcase_add_loop_test(t, no_fast_accumulation_of_finer_scales, 0, 3);
     tcase_add_loop_test(t, depth_adds_no_kernels, 0, N_RECIPES);
     tcase_add_test(t, optimizer_in_a_handful);
     tcase_add_loop_test(t, small_steps_of_a_backward_pass, 0, 3);

@@ -136,6 +136,11 @@ static const char *const padded[] = {
     "  %n1 = exp(mul(%x, reduce_sum(%x)))\n  %r = reshape(reduce_max(%n1)) {shape = [1, 130]}\n"
     "  %m = reshape(reduce_max(%r)) {shape = []}\n"
     "  return matmul(%n1, %w) {transpose_a = true}, mul(%n1, %m)\n}\n",
+    /* scales of rows: an array is an array */
+    "func f(%soft: f8e4m3[16, 32], %s: f32[16, 1], %soft2: f8e4m3[48, 32], %t: f32[48, 1]) -> (%y: f32[16, 48]) {\n"
+    "  %n1 = add(%s, cast(iota() {shape = [16, 1]}) {to = f32})\n"
+    "  %n2 = add(%t, cast(iota() {shape = [48, 1]}) {to = f32})\n"
+    "  return scaled_matmul(%soft, %n1, %soft2, %n2) {transpose_b = true, scale_a = \"row\", scale_b = \"row\"}\n}\n",
 };
 enum { N_PADDED = sizeof padded / sizeof *padded };
 
@@ -338,6 +343,46 @@ START_TEST(models_as_the_target_takes_them)
 }
 END_TEST
 
+/* Recipes with finer scales, where their GEMMs are: arrays of scales have no gaps and begin at 16 bytes, blocks lie
+ * as cuBLASLt reads them. */
+static const struct {
+    const char *recipe, *target, *layout;
+} scaled[] = {{"rowwise", "sm_90a", "grid"},
+              {"block", "sm_90a", "cublaslt"},
+              {"mxfp8", "sm_100a", "cublaslt"},
+              {"mxfp8", "sm_120a", "cublaslt"}};
+
+START_TEST(scales_as_the_target_takes_them)
+{
+    test_unit t;
+    int products = 0;
+    model(&t, models[_i / 4], scaled[_i % 4].recipe, scaled[_i % 4].target, 2);
+    for (size_t i = 0; i < t.unit.module->n_funcs; i++) {
+        const f8_func *f = &t.unit.module->func[i];
+        ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
+        for (uint32_t k = 0; k < f->program->n_groups; k++) {
+            const f8_ref r = f->program->group[k].out[0];
+            const f8_node *n = f8_at(f->graph, r);
+            if (n->op != F8_OP_SCALED_MATMUL)
+                continue;
+            products++;
+            check_product(f, t.unit.options.target, r);
+            ck_assert_str_eq(f8_attr_s(f->graph, r, F8_A_SCALE_LAYOUT), scaled[_i % 4].layout);
+            for (int o = 1; o < 4; o += 2) {
+                const f8_place *p = &f->program->place[n->in[o]];
+                const f8_type *type = f8_type_of(f->graph, n->in[o]);
+                ck_assert_msg(p->space != F8_SPACE_NONE && p->offset % 16 == 0 &&
+                                  (p->stride == f8_type_columns(type) || f8_type_rows(type) == 1),
+                              "%s: scales at %lld, rows %lld apart", f->name, (long long)p->offset,
+                              (long long)p->stride);
+            }
+        }
+    }
+    ck_assert_int_gt(products, 0);
+    test_unit_end(&t);
+}
+END_TEST
+
 /* Kernels and launches (phases) of row programs that one layer more adds to the training step: at most
  * four more than on the CPU, where weights' codes are kernels of their own too. */
 START_TEST(launches_of_a_layer)
@@ -374,6 +419,7 @@ int main(void)
     tcase_add_loop_test(t, rows_begin_aligned, 0, N_PADDED);
     tcase_add_loop_test(t, random_graphs_keep_bits, 0, 2);
     tcase_add_loop_test(t, models_as_the_target_takes_them, 0, 48);
+    tcase_add_loop_test(t, scales_as_the_target_takes_them, 0, 12);
     tcase_add_loop_test(t, launches_of_a_layer, 0, 12);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
