@@ -404,8 +404,9 @@ static bool match_and_load(loader *l)
     while (fp8c_program_variable(l->program, l->n, &v) == FP8C_OK)
         l->n++;
     if (theirs && strcmp(theirs, version)) {
-        fprintf(stderr, "%s: error: its checkpoint's version is not %s but another\n", l->f->path,
-                version);
+        char shown[40];
+        fprintf(stderr, "%s: error: its 'fp8c.version' is '%s', and only %s is read\n", l->f->path,
+                st_shown(theirs, shown, sizeof shown), version);
         return false;
     }
     if (elements && !(l->elements = json_loads(elements, JSON_REJECT_DUPLICATES, NULL))) {

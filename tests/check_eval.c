@@ -526,7 +526,7 @@ START_TEST(wrong_scales)
     set_metadata(c, "fp8c.version", "2");
     write_copy(c, "later", true);
     REFUSED(eval_small("delayed", "later"),
-            "later: error: its checkpoint's version is not 1 but another\n");
+            "later: error: its 'fp8c.version' is '2', and only 1 is read\n");
 }
 END_TEST
 
