@@ -131,6 +131,34 @@ static f8_status read_attention(fp8c_program *p, const char *name, f8_diag *diag
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no attention '%s': there are table, own and cudnn", name);
 }
 
+/* What weights are stored as FP8, and how. */
+static f8_status read_stored(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+{
+    f8_options *out = &p->unit.options;
+    if (!o->stored && !o->n_stored_weights)
+        return F8_OK;
+    if (!o->inference)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "weights are stored in FP8 for inference alone");
+    if (o->stored && o->n_stored_weights)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored and stored_weights: one of the two");
+    if (o->stored) {
+        out->stored = &p->stored;
+        return f8_recipe_parse(o->stored, F8_NOWHERE, &p->stored, diag);
+    }
+    f8_stored_as *list = F8_NEW_ARRAY(&p->arena, f8_stored_as, o->n_stored_weights);
+    if (!list)
+        return f8_arena_status(&p->arena, diag);
+    for (size_t i = 0; i < o->n_stored_weights; i++) {
+        if (!o->stored_weights[i].name || !o->stored_weights[i].recipe)
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored_weights[%zu] has no name or no recipe", i);
+        list[i].name = f8_arena_strdup(&p->arena, o->stored_weights[i].name);
+        F8_TRY(f8_recipe_parse(o->stored_weights[i].recipe, F8_NOWHERE, &list[i].recipe, diag));
+    }
+    out->stored_as = list;
+    out->n_stored_as = o->n_stored_weights;
+    return f8_arena_status(&p->arena, diag);
+}
+
 static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
 {
     f8_options *out = &p->unit.options;
@@ -139,12 +167,7 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     out->recipe = &p->recipe;
     if (p->recipe.scaling == F8_SCALING_AUTO && o->calibration)
         out->chosen = f8_calibration_trials(o->calibration, &out->n_chosen);
-    if (o->stored) {
-        F8_TRY(f8_recipe_parse(o->stored, F8_NOWHERE, &p->stored, diag));
-        out->stored = &p->stored;
-        if (!o->inference)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "weights are stored in FP8 for inference alone");
-    }
+    F8_TRY(read_stored(p, o, diag));
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);

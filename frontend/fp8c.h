@@ -189,6 +189,11 @@ FP8C_API fp8c_status fp8c_func_end(fp8c_module *module);
 
 typedef struct fp8c_program fp8c_program;
 
+/* A parameter of a linear, and the recipe that it is stored under. */
+typedef struct fp8c_stored_as {
+    const char *name, *recipe;
+} fp8c_stored_as;
+
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
     const char *target;      /* fp8c_target_name: "cpu" (default), "reference", "cuda" (the GPU
@@ -223,7 +228,10 @@ typedef struct fp8c_compile_options {
     const struct fp8c_calibration *calibration; /* for recipe "auto" */
     const char *stored;      /* inference: the recipe under which weights lie in memory as FP8 codes, each with a
                                 variable of its scales beside it (NAME_scale, or NAME_scale_inv for 128-blocks);
-                                NULL: as f32. `recipe` is what the GEMMs then do, bf16 too */
+                                the module's rules count. NULL: as f32. `recipe` is what the GEMMs then do, bf16
+                                too: where it scales as a weight is stored, codes and scales are the operand */
+    const fp8c_stored_as *stored_weights; /* instead: exactly these, as an exported file lists them */
+    size_t n_stored_weights;
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -336,9 +344,18 @@ FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, con
  * in a program that trains and one for inference. NULL past the last, and for other variables. */
 FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
 
-/* Quantize [rows, columns] f32 values of a variable that `stored` made FP8 into it and its scales, as the recipe says.
- * FP8C_ERR_INPUT: the variable is none. */
-FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from);
+/* A weight that `stored` or `stored_weights` made FP8. FP8C_ERR_INPUT past the last, with no message. */
+typedef struct fp8c_stored {
+    int32_t variable, scale_variable; /* its codes; what they are multiplied with to be values again */
+    char recipe[160];                 /* in canonical text */
+    const char *operand; /* "h.0.attn.c_attn.w": the element of fp8.scale that training under `delayed` keeps */
+} fp8c_stored;
+FP8C_API fp8c_status fp8c_program_stored(const fp8c_program *program, int index, fp8c_stored *out);
+/* Quantize f32 values, [rows, columns] as the variable, into such a variable and its scales, as its recipe says. `scale` is
+ * for `delayed` alone: what to multiply with, as training kept it; NULL: from the values' own largest. Of an Inf or a
+ * NaN come scales that are NaN. FP8C_ERR_INPUT: the variable is none. */
+FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from,
+                                           const float *scale);
 
 /* ---- what was decided, and figures ---- */
 

@@ -182,7 +182,20 @@ static const f8_stored *stored_variable(const fp8c_program *p, int variable)
     return NULL;
 }
 
-static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from, f8_diag *diag)
+fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *out)
+{
+    if (index < 0 || (size_t)index >= p->unit.n_stored)
+        return FP8C_ERR_INPUT;
+    const f8_stored *s = &p->unit.stored[index];
+    _Static_assert(sizeof out->recipe >= F8_RECIPE_TEXT, "any recipe fits");
+    *out = (fp8c_stored){.variable = s->var, .scale_variable = s->scale_var, .operand = s->operand};
+    f8_recipe_print(&s->recipe, out->recipe, sizeof out->recipe);
+    return FP8C_OK;
+}
+
+/* given: the scale of all of it, or NULL. */
+static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from, const float *given,
+                          f8_diag *diag)
 {
     const f8_module *m = p->unit.module;
     const f8_type *t = &m->var[s->var].type;
@@ -197,6 +210,10 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     if (status == F8_OK) {
         f8_matrix_amax(s->quantizer.grain, from, rows, cols, amax);
         f8_scales_of(&s->quantizer, amax, n, scale, inv);
+        if (given) {
+            scale[0] = *given;
+            inv[0] = 1 / *given;
+        }
         f8_matrix_encode(&s->quantizer, from, rows, cols, scale, codes);
         for (int64_t i = 0; i < n; i++)
             e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* exact: inv is a power of two, or NaN */
@@ -209,15 +226,18 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     return status;
 }
 
-fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from)
+fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale)
 {
     f8_diag *diag = f8_api_begin(p->ctx);
     const f8_stored *s = stored_variable(p, variable);
     f8_status status = has_memory(p, diag);
     if (status == F8_OK && !s)
         status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
+    if (status == F8_OK && scale && s->recipe.scaling != F8_SCALING_DELAYED)
+        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d: a scale is kept under `delayed` alone",
+                         variable);
     if (status == F8_OK)
-        status = quantize(p, s, from, diag);
+        status = quantize(p, s, from, scale, diag);
     return finish(p, status);
 }
 

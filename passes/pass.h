@@ -32,13 +32,22 @@ typedef struct f8_pass_time {
     uint32_t nodes; /* over all functions, after it */
 } f8_pass_time;
 
+/* A parameter and the recipe it is stored under. */
+typedef struct f8_stored_as {
+    const char *name;
+    f8_recipe recipe;
+} f8_stored_as;
+
 typedef struct f8_options {
     const f8_target *target; /* NULL: the CPU */
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
     const struct f8_trial *chosen; /* what `auto` stands for, by linear and role (choose.h); may be NULL */
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
-    const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe; NULL: as f32 */
+    const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the module's rules;
+                                NULL: as f32 */
+    const f8_stored_as *stored_as; /* or exactly these */
+    size_t n_stored_as;
     bool inference;          /* eval only: no backward, no optimizer */
     bool calibrate;          /* samples of the linears' operands as results of micro_step: calibrate.c */
     bool pair;               /* also forward and backward, for frameworks that own their optimizer */
@@ -80,6 +89,8 @@ typedef struct f8_sampled {
 /* A parameter that serve stores as codes, with its scales beside it. */
 typedef struct f8_stored {
     int32_t var, scale_var;
+    f8_recipe recipe;
+    const char *operand; /* "LINEAR.w" of the first linear that reads it, as in f8_elements */
     f8_quantizer quantizer;
 } f8_stored;
 
@@ -126,7 +137,7 @@ const char *f8_pass_name(size_t index);
 
 /* ---- the passes, in order (pipeline.c) ---- */
 f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
-f8_status f8_pass_serve(f8_unit *u);        /* weights stored as FP8, where options.stored asks for it */
+f8_status f8_pass_serve(f8_unit *u);        /* weights stored as FP8, where the options ask for it */
 f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, joint */
 f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
 f8_status f8_pass_calibrate(f8_unit *u);    /* samples of operands, where options.calibrate asks for them */

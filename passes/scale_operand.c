@@ -180,8 +180,11 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
                             ? f8_granularity_print(q->grain, text, sizeof text)
                             : "broadcast";
     q->slot = -1;
-    if (!q->recipe.fake && take_stored(g, q))
+    if (take_stored(g, q)) {
+        if (q->recipe.fake)
+            q->dequantized = f8_cast(g, q->source, F8_BF16);
         return;
+    }
     const f8_ref x = f8_cast(g, q->source, F8_F32), one = f8_const(g, 1);
     f8_ref scale;
     if (q->recipe.scaling == F8_SCALING_MX) {

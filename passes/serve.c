@@ -1,7 +1,8 @@
 /* Serve: a program for inference whose weights lie in memory as FP8 codes with their scales.
  *
- * Only with options.stored, the recipe that weights were quantized under. A parameter that linears alone read, as
- * w, and whose linears that recipe has in FP8, changes its type: f32[N, K] becomes
+ * Only with options.stored, the recipe that weights were quantized under, or options.stored_as, a list of weights
+ * with a recipe each, as a file of them has it. A parameter that linears alone read, as w, and whose linears that
+ * recipe has in FP8 by the module's rules (a list asks no rules), changes its type: f32[N, K] becomes
  *     NAME        f8e4m3[N, K]   the codes
  *     NAME_scale  or NAME_scale_inv
  * and what read it reads dequantize(codes, scales). The scales multiply codes on the way back; their names are
@@ -22,19 +23,27 @@ typedef struct server {
 
 /* ---- which parameters ---- */
 
-/* The recipe that stores w of a linear, by the module's rules. */
-static f8_recipe stored_recipe(const f8_unit *u, const char *linear)
+/* The recipe that stores a parameter, w of a linear: the list's, or by the module's rules. */
+static f8_recipe stored_recipe(const f8_unit *u, const char *param, const char *linear)
 {
+    for (size_t i = 0; i < u->options.n_stored_as; i++)
+        if (!strcmp(u->options.stored_as[i].name, param))
+            return u->options.stored_as[i].recipe;
+    if (!u->options.stored)
+        return *f8_recipe_by_name("bf16");
     f8_unit asking = *u;
     asking.options.recipe = u->options.stored;
     return f8_recipe_for(&asking, linear, F8_FPROP, F8_OPERAND_W).recipe;
 }
 
-/* The one way all readers of the parameter want its codes: false where one is no linear or none is in FP8. */
-static bool storable(const server *s, f8_ref param, f8_recipe *recipe, f8_granularity *grain)
+/* The one way all readers of the parameter want its codes, and the first of them: false where one is no linear or
+ * none is in FP8. */
+static bool storable(const server *s, f8_ref param, const char *name, f8_recipe *recipe, f8_granularity *grain,
+                     const char **linear)
 {
     const f8_graph *g = s->f->graph;
     int readers = 0;
+    *recipe = *f8_recipe_by_name("bf16");
     for (uint32_t i = s->uses.start[param]; i < s->uses.start[param + 1]; i++) {
         const f8_ref cast = s->uses.user[i];
         if (!cast || f8_at(g, cast)->op != F8_OP_CAST)
@@ -44,21 +53,25 @@ static bool storable(const server *s, f8_ref param, f8_recipe *recipe, f8_granul
             if (!r || f8_at(g, r)->op != F8_OP_MATMUL || f8_at(g, r)->in[1] != cast ||
                 f8_at(g, r)->in[0] == cast || strcmp(f8_attr_s(g, r, F8_A_ROLE), f8_role_name[F8_FPROP]))
                 return false;
-            const f8_recipe mine = stored_recipe(s->u, f8_attr_s(g, r, F8_A_NAME));
+            const char *reader = f8_attr_s(g, r, F8_A_NAME);
+            const f8_recipe mine = stored_recipe(s->u, name, reader);
             const f8_granularity own =
                 f8_recipe_granularity(&mine, F8_OPERAND_W, !f8_attr_i(g, r, F8_A_TRANSPOSE_B));
-            if (readers++ && (!f8_recipe_equal(&mine, recipe) || !f8_granularity_equal(own, *grain)))
+            if (readers && (!f8_recipe_equal(&mine, recipe) || !f8_granularity_equal(own, *grain)))
                 return false;
+            if (!readers++)
+                *linear = reader;
             *recipe = mine;
             *grain = own;
         }
     }
-    return readers && recipe->scaling != F8_SCALING_NONE && recipe->scaling != F8_SCALING_AUTO;
+    return recipe->scaling != F8_SCALING_NONE && recipe->scaling != F8_SCALING_AUTO;
 }
 
 /* ---- codes in place of values ---- */
 
-static f8_status store(server *s, f8_port *port, const f8_recipe *recipe, f8_granularity grain)
+static f8_status store(server *s, f8_port *port, const f8_recipe *recipe, f8_granularity grain,
+                       const char *linear)
 {
     f8_unit *u = s->u;
     f8_module *m = u->module;
@@ -66,9 +79,10 @@ static f8_status store(server *s, f8_port *port, const f8_recipe *recipe, f8_gra
     const bool mx = recipe->scaling == F8_SCALING_MX;
     const char *suffix = recipe->scaling == F8_SCALING_BLOCK ? "_scale_inv" : "_scale";
     const char *name = f8_arena_printf(u->arena, "%s%s", m->var[var].name, suffix);
+    const char *operand = f8_arena_printf(u->arena, "%s.%s", linear, f8_operand_name[F8_OPERAND_W]);
     f8_stored *grown = f8_arena_grow(u->arena, u->stored, u->n_stored, &u->stored_room, u->n_stored + 1,
                                      sizeof *grown);
-    if (!name || !grown)
+    if (!name || !operand || !grown)
         return f8_arena_status(u->arena, u->diag);
     u->stored = grown;
     const f8_var scale = {.name = f8_intern(m, name),
@@ -81,7 +95,7 @@ static f8_status store(server *s, f8_port *port, const f8_recipe *recipe, f8_gra
     m->var[var].type.dtype = port->type.dtype = format;
     m->var[var].init = F8_INIT_ZEROS;
     u->stored[u->n_stored++] = (f8_stored){
-        .var = var, .scale_var = scale_var,
+        .var = var, .scale_var = scale_var, .recipe = *recipe, .operand = operand,
         .quantizer = {.grain = grain, .format = format, .mx = mx, .pow2 = recipe->pow2, .margin = recipe->margin}};
     return F8_OK;
 }
@@ -113,20 +127,42 @@ static f8_ref read_codes(void *user, f8_graph *to, const f8_graph *from, f8_ref 
     return f8_cast(to, f8_make(to, F8_OP_DEQUANTIZE, operands, 2, attr, 1), f8_at(from, old)->type.dtype);
 }
 
+/* All of a list, or something. */
+static f8_status check_stored(const server *s)
+{
+    const f8_unit *u = s->u;
+    if (!u->options.n_stored_as && !u->n_stored)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "no weight is stored in FP8: the recipe and its rules keep all linears in high precision");
+    for (size_t i = 0; i < u->options.n_stored_as; i++) {
+        const f8_stored_as *as = &u->options.stored_as[i];
+        bool is_stored = false;
+        for (size_t k = 0; k < u->n_stored; k++)
+            is_stored |= !strcmp(u->module->var[u->stored[k].var].name, as->name);
+        char text[F8_RECIPE_TEXT];
+        if (!is_stored)
+            return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "'%.200s' can't be stored under %s: that takes an FP8 recipe, and a parameter, a matrix, "
+                           "that linears alone read, as w and in one layout",
+                           as->name, f8_recipe_print(&as->recipe, text, sizeof text));
+    }
+    return F8_OK;
+}
+
 static f8_status serve(server *s)
 {
     f8_recipe recipe;
     f8_granularity grain;
+    const char *linear = "";
     for (size_t i = 0, n = s->f->n_in; i < n; i++) {
         f8_port *port = &s->f->in[i];
         if (port->var < 0 || port->type.dtype != F8_F32 || port->type.rank != 2)
             continue;
-        if (storable(s, port->ref, &recipe, &grain))
-            F8_TRY(store(s, port, &recipe, grain));
+        const char *name = s->u->module->var[port->var].name;
+        if (storable(s, port->ref, name, &recipe, &grain, &linear))
+            F8_TRY(store(s, port, &recipe, grain, linear));
     }
-    if (!s->u->n_stored)
-        return f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "no weight is stored in FP8: the recipe and its rules keep all linears in high precision");
+    F8_TRY(check_stored(s));
     return f8_func_rewrite(s->f, read_codes, s);
 }
 
@@ -134,7 +170,7 @@ f8_status f8_pass_serve(f8_unit *u)
 {
     server s = {.u = u, .f = f8_module_find_func(u->module, "forward")};
     f8_arena scratch;
-    if (!u->options.stored)
+    if (!u->options.stored && !u->options.n_stored_as)
         return F8_OK;
     f8_arena_init(&scratch, &u->arena->allocator);
     f8_status status = f8_compute_uses(s.f, &scratch, &s.uses, u->diag);

@@ -1,6 +1,6 @@
-/* Weights stored as FP8 (fp8c_compile_options.stored): served under the recipe they were quantized with they give
- * the bits of a program that quantizes its f32 weights itself; served in bf16, those of the values that
- * their codes stand for. */
+/* Weights stored as FP8 (fp8c_compile_options.stored, stored_weights): served under the recipe they were quantized
+ * with they give the bits of a program that quantizes its f32 weights itself; served in bf16, those of the values
+ * that their codes stand for. */
 #include "tests/api.h"
 
 static const char text[] =
@@ -29,15 +29,20 @@ static int variable(fp8c_program *p, const char *name, fp8c_variable *v)
     return -1;
 }
 
-static served serve(fp8c_context *ctx, const fp8c_module *m, const char *run, const char *stored)
+static served serve_as(fp8c_context *ctx, const fp8c_module *m, fp8c_compile_options o)
 {
-    fp8c_compile_options o = recipe(run);
     o.inference = 1;
-    o.stored = stored;
     served s = {.p = compile(ctx, m, &o)};
     s.eval = fp8c_program_function(s.p, "eval");
     ck_assert_int_eq(fp8c_program_initialize(s.p, 1), FP8C_OK);
     return s;
+}
+
+static served serve(fp8c_context *ctx, const fp8c_module *m, const char *run, const char *stored)
+{
+    fp8c_compile_options o = recipe(run);
+    o.stored = stored;
+    return serve_as(ctx, m, o);
 }
 
 static float loss_of(const served *s)
@@ -62,7 +67,7 @@ static void carry(const served *from, const served *to)
         const int x = variable(from->p, names[i], &a), y = variable(to->p, names[i], &b);
         ck_assert_int_eq(fp8c_program_read(from->p, x, values), FP8C_OK);
         ck_assert_int_eq(b.type.dtype == FP8C_F32 ? fp8c_program_write(to->p, y, values)
-                                                  : fp8c_program_quantize(to->p, y, values), FP8C_OK);
+                                                  : fp8c_program_quantize(to->p, y, values, NULL), FP8C_OK);
     }
 }
 
@@ -75,7 +80,12 @@ static const struct {
     {"rowwise", "_scale", {FP8C_F32, 2, {1, 160}}, {FP8C_F32, 2, {96, 1}}},
     {"block", "_scale_inv", {FP8C_F32, 2, {1, 2}}, {FP8C_F32, 2, {1, 2}}},
     {"mxfp8", "_scale", {FP8C_F8E8M0, 2, {3, 160}}, {FP8C_F8E8M0, 2, {96, 5}}},
+    {"fake", "_scale", {FP8C_F32, 0, {0}}, {FP8C_F32, 0, {0}}},
+    {"delayed", "_scale", {FP8C_F32, 0, {0}}, {FP8C_F32, 0, {0}}},
+    {"rowwise_gw_hp", "_scale", {FP8C_F32, 2, {1, 160}}, {FP8C_F32, 2, {96, 1}}},
+    {"block {pow2 = true, margin = 1}", "_scale_inv", {FP8C_F32, 2, {1, 2}}, {FP8C_F32, 2, {1, 2}}},
 };
+enum { N_STORED = sizeof stored / sizeof *stored };
 
 START_TEST(same_bits_as_quantizing)
 {
@@ -114,6 +124,116 @@ START_TEST(same_bits_as_quantizing)
 }
 END_TEST
 
+/* However weights are stored, every recipe serves them: codes of another kind by their values. */
+START_TEST(under_any_recipe)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, text);
+    const served high = serve(ctx, m, "bf16", NULL);
+    const float want = loss_of(&high);
+    for (int i = 0; i < N_STORED; i++) {
+        const served s = serve(ctx, m, stored[i].recipe, stored[_i].recipe);
+        carry(&high, &s);
+        const float loss = loss_of(&s);
+        ck_assert_msg(loss > 0.97f * want && loss < 1.03f * want, "stored under %s, served under %s: %g, in bf16 %g",
+                      stored[_i].recipe, stored[i].recipe, (double)loss, (double)want);
+        fp8c_program_destroy(s.p);
+    }
+    fp8c_program_destroy(high.p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static const char twice[] =
+    "module m\n"
+    "param wte: f32[16, 96] normal(0.5)\n"
+    "param up.weight: f32[96, 96] normal(0.1)\n"
+    "param down.weight: f32[96, 96] normal(0.1)\n"
+    "func forward(%tokens: i32[32], %targets: i32[32]) -> (%loss: f32[]) {\n"
+    "  %x = embedding(wte, %tokens)\n"
+    "  %h = linear(gelu(linear(%x, up.weight)), up.weight) {name = \"again\"}\n"
+    "  %y = linear(%h, down.weight) {name = \"again\"}\n"
+    "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
+    "}\n"
+    "optimizer adamw {lr = 0.05, clip = 1}\n"
+    "recipe \"again\" = bf16\n"
+    "recipe \"head\" = bf16\n";
+
+static void is_stored(fp8c_program *p, int index, const char *name, const char *scale, const char *as,
+                      const char *operand)
+{
+    fp8c_stored s;
+    fp8c_variable v;
+    ck_assert_int_eq(fp8c_program_stored(p, index, &s), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_variable(p, s.variable, &v), FP8C_OK);
+    ck_assert_str_eq(v.name, name);
+    ck_assert_int_eq(fp8c_program_variable(p, s.scale_variable, &v), FP8C_OK);
+    ck_assert_str_eq(v.name, scale);
+    ck_assert_str_eq(s.recipe, as);
+    ck_assert_str_eq(s.operand, operand);
+}
+
+/* A list says it all, whatever the module's rules are. */
+START_TEST(listed)
+{
+    static const fp8c_stored_as list[] = {{"up.weight", " block { pow2=true }"}, {"down.weight", "delayed"}};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, twice);
+    fp8c_compile_options o = recipe("current");
+    fp8c_stored s;
+    o.stored_weights = list;
+    o.n_stored_weights = 2;
+    const served back = serve_as(ctx, m, o), high = serve(ctx, m, "bf16", NULL);
+    is_stored(back.p, 0, "up.weight", "up.weight_scale_inv", "block {pow2 = true}", "up.w");
+    is_stored(back.p, 1, "down.weight", "down.weight_scale", "delayed", "again.2.w");
+    ck_assert_int_eq(fp8c_program_stored(back.p, 2, &s), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_stored(back.p, -1, &s), FP8C_ERR_INPUT);
+    carry(&high, &back);
+    const float want = loss_of(&high), loss = loss_of(&back);
+    ck_assert_msg(loss != want && loss > 0.97f * want && loss < 1.03f * want, "%g, in bf16 %g", (double)loss,
+                  (double)want);
+    fp8c_program_destroy(back.p);
+    fp8c_program_destroy(high.p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* Under `delayed` codes are made with the scale that training kept, which is not the values' own. */
+START_TEST(kept_scale)
+{
+    static float values[96 * 160];
+    static uint8_t codes[96 * 160];
+    const float scale = 16, ones = 1;
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, text);
+    const served s = serve(ctx, m, "delayed", "delayed");
+    fp8c_variable v;
+    float inv;
+    const int up = variable(s.p, "up.weight", &v), of = variable(s.p, "up.weight_scale", &v);
+    for (int i = 0; i < 96 * 160; i++)
+        values[i] = i % 2 ? -1.5f : 0.25f;
+    values[7] = 100; /* of scale 16: beyond 448, so saturated */
+    ck_assert_int_eq(fp8c_program_quantize(s.p, up, values, &scale), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_read(s.p, up, codes), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_read(s.p, of, &inv), FP8C_OK);
+    ck_assert(inv == 0.0625f);
+    for (int i = 0; i < 96 * 160; i++) /* 448, -24, 4 in E4M3 */
+        ck_assert_int_eq(codes[i], i == 7 ? 0x7e : i % 2 ? 0xdc : 0x48);
+    ck_assert_int_eq(fp8c_program_quantize(s.p, up, values, NULL), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_read(s.p, of, &inv), FP8C_OK);
+    ck_assert(inv == 1 / (448.0f / 100));
+    const served block = serve(ctx, m, "block", "block");
+    ck_assert_int_eq(fp8c_program_quantize(block.p, variable(block.p, "up.weight", &v), values, &ones), FP8C_ERR_INPUT);
+    said(ctx, "a scale is kept under `delayed` alone");
+    fp8c_program_destroy(s.p);
+    fp8c_program_destroy(block.p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 static void refused(fp8c_context *ctx, const fp8c_module *m, const fp8c_compile_options *o, const char *why)
 {
     fp8c_program *p;
@@ -133,10 +253,32 @@ START_TEST(refusals)
     refused(ctx, m, &o, "no weight is stored in FP8");
     o.stored = "fp4";
     refused(ctx, m, &o, "no recipe 'fp4'");
+    static const struct {
+        fp8c_stored_as as;
+        const char *why;
+    } bad[] = {
+        {{"up.weight", "fp4"}, "no recipe 'fp4'"},
+        {{"up.weight", "bf16"}, "'up.weight' can't be stored under bf16: that takes an FP8 recipe"},
+        {{"up.weight", "auto"}, "'up.weight' can't be stored under auto"},
+        {{"wte", "block"}, "'wte' can't be stored under block"}, /* an embedding reads it too */
+        {{"side.weight", "block"}, "'side.weight' can't be stored under block"},
+        {{NULL, "block"}, "stored_weights[0] has no name or no recipe"},
+        {{"up.weight", NULL}, "stored_weights[0] has no name or no recipe"},
+    };
+    o.n_stored_weights = 1;
+    o.stored_weights = &bad[0].as;
+    refused(ctx, m, &o, "stored and stored_weights: one of the two");
+    o.stored = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        o.stored_weights = &bad[i].as;
+        refused(ctx, m, &o, bad[i].why);
+    }
+    o.inference = 0;
+    refused(ctx, m, &o, "weights are stored in FP8 for inference alone");
     const served s = serve(ctx, m, "block", "block");
     fp8c_variable v;
     const float one = 1;
-    ck_assert_int_eq(fp8c_program_quantize(s.p, variable(s.p, "wte", &v), &one), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_quantize(s.p, variable(s.p, "wte", &v), &one, NULL), FP8C_ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "is not stored in FP8"));
     fp8c_program_destroy(s.p);
     fp8c_module_destroy(m);
@@ -149,7 +291,10 @@ int main(void)
     Suite *s = suite_create("serve");
     TCase *t = tcase_create("serve");
     tcase_set_timeout(t, TIMEOUT);
-    tcase_add_loop_test(t, same_bits_as_quantizing, 0, sizeof stored / sizeof *stored);
+    tcase_add_loop_test(t, same_bits_as_quantizing, 0, N_STORED);
+    tcase_add_loop_test(t, under_any_recipe, 0, N_STORED);
+    tcase_add_test(t, listed);
+    tcase_add_test(t, kept_scale);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
