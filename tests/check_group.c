@@ -162,6 +162,30 @@ START_TEST(column_maxima_ride_along)
 }
 END_TEST
 
+/* Scales and codes of blocks of columns come from one visit of the value. */
+START_TEST(row_blocks_are_one_visit)
+{
+    static const char *const sizes[] = {"128", "32"};
+    char text[512];
+    test_unit t;
+    snprintf(text, sizeof text,
+             "func forward(%%x: bf16[2, 40, 256]) -> (%%q: f8e4m3[2, 40, 256], %%i: f32[2, 40, %d]) {\n"
+             "  %%a = amax(%%x) {granularity = \"block(1,%s)\"}\n  %%s = fp8_scale(%%a)\n"
+             "  return quantize(%%x, %%s) {granularity = \"block(1,%s)\"}, add(div(1, %%s), sub(%%a, %%a))\n}\n",
+             _i ? 8 : 2, sizes[_i], sizes[_i]);
+    parse(&t, text);
+    test_pass(&t, f8_pass_decompose);
+    place(&t);
+    const f8_group *g = only_rows(t.unit.module->func[0].program);
+    ck_assert_uint_eq(t.unit.module->func[0].program->n_groups, 1);
+    ck_assert_uint_eq(g->n_phases, 1);
+    ck_assert_int_eq(g->phase[0].rows, _i ? 640 : 160);
+    ck_assert_uint_eq(g->n_in, 1);
+    ck_assert_uint_eq(g->n_out, 2);
+    test_unit_end(&t);
+}
+END_TEST
+
 /* A value computed before a GEMM and used after it too: either side of the GEMM is a kernel. */
 START_TEST(nothing_fuses_around_a_gemm)
 {
@@ -348,6 +372,7 @@ int main(void)
     tcase_add_test(t, column_sum_is_phases);
     tcase_add_test(t, second_visit_is_a_phase);
     tcase_add_test(t, column_maxima_ride_along);
+    tcase_add_loop_test(t, row_blocks_are_one_visit, 0, 2);
     tcase_add_test(t, nothing_fuses_around_a_gemm);
     tcase_add_test(t, narrow_values_cross);
     tcase_add_test(t, unfused_is_one_node_each);
