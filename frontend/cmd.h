@@ -19,7 +19,8 @@ enum {
 };
 
 /* Which sub-commands take an option. */
-enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32, ON_ALL = 63 };
+enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32,
+       ON_EXPORT = 64, ON_ALL = 127, ON_TARGET = ON_ALL & ~ON_EXPORT };
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
  * kinds: TEXT const char *, RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256,
@@ -31,13 +32,14 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            " or with options: 'block {pow2 = true}'")                                                   \
     OPTION(rules, "--rule", "RULE", RULE, ON_ALL,                                                       \
            "after the text's rules, what these have behind `recipe`: '\"h.*\" wgrad = bf16'")           \
-    OPTION(target, "--target", "NAME", TEXT, ON_ALL,                                                    \
+    OPTION(target, "--target", "NAME", TEXT, ON_TARGET,                                                 \
            "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
-    OPTION(attention, "--attention", "NAME", TEXT, ON_ALL, "on a GPU: table (default), own or cudnn")   \
-    OPTION(device, "--device", "N", ORDINAL, ON_ALL, "which GPU (default 0)")                           \
+    OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET, "on a GPU: table (default), own or cudnn") \
+    OPTION(device, "--device", "N", ORDINAL, ON_TARGET, "which GPU (default 0)")                        \
     OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL,                               \
            "the text; its last tenth is held out of training. explain: to calibrate auto on")           \
-    OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL, "a checkpoint (safetensors) of train --save, or of others") \
+    OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL | ON_EXPORT,                                    \
+           "a checkpoint (safetensors) of train --save, or of others; eval: of export too")            \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN, "optimizer steps (default 100); the schedule's length") \
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL, "the same again under this recipe; repeatable") \
     OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN, "auto: batches to learn from (default 2)") \
@@ -49,9 +51,12 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
     OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL, \
            "1 to 256 (default: all CPUs)")     \
-    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL, "JSON Lines; - is stdout") \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT,      \
+           "JSON Lines; - is stdout")                                                                  \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE, "cuda, ptx, cubin or report (default report)")     \
-    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE, "where to; default: stdout")                         \
+    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT, "where to; compile: default stdout")     \
+    OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                                  \
+           "f32 or bf16: of the parameters that stay high precision (default: the checkpoint's)")     \
     OPTION(save, "--save", "FILE", TEXT, ON_TRAIN, "write a checkpoint at the end (safetensors), of --recipe's run") \
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end") \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
@@ -105,6 +110,7 @@ int cmd_train(const cli *c);
 int cmd_explain(const cli *c);
 int cmd_compile(const cli *c);
 int cmd_eval(const cli *c);
+int cmd_export(const cli *c);
 
 /* ---- shared (cmd_common.c) ---- */
 
@@ -113,6 +119,8 @@ extern const char cli_default_recipe[]; /* what c->recipe points to when none wa
 char *cli_read_file(const char *path, size_t *size);
 /* Make the recipes of --recipe and --compare canonical; CLI_FAILED after a message on stderr where one is none. */
 int cli_read_recipes(cli *c);
+/* Rule `index` of c->rules as text, in `buf` where it was given as numbers. */
+const char *cli_rule(const cli *c, size_t index, char *buf, size_t size);
 /* Context and parsed module of c->file with c->rules behind its own, or a message on stderr and false. */
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
 /* Print the context's message on stderr and give CLI_FAILED. */

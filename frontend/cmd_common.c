@@ -79,14 +79,21 @@ int cli_read_recipes(cli *c)
     return code;
 }
 
+const char *cli_rule(const cli *c, size_t index, char *buf, size_t size)
+{
+    if (c->rules.rule[index].text)
+        return c->rules.rule[index].text;
+    snprintf(buf, size, "layers %" PRId64 ", %" PRId64 " = bf16", c->rules.rule[index].first,
+             c->rules.rule[index].last);
+    return buf;
+}
+
 static fp8c_status add_rules(const cli *c, fp8c_module *module)
 {
     for (size_t i = 0; i < c->rules.n; i++) {
         char layers[80];
-        snprintf(layers, sizeof layers, "layers %" PRId64 ", %" PRId64 " = bf16", c->rules.rule[i].first,
-                 c->rules.rule[i].last);
-        const char *text = c->rules.rule[i].text ? c->rules.rule[i].text : layers;
-        const fp8c_status status = fp8c_module_rule(module, text, c->rules.rule[i].origin);
+        const fp8c_status status =
+            fp8c_module_rule(module, cli_rule(c, i, layers, sizeof layers), c->rules.rule[i].origin);
         if (status != FP8C_OK)
             return status;
     }

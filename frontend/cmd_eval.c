@@ -9,6 +9,7 @@
 typedef struct result {
     double loss;
     int64_t batches, fp8_gemms; /* executed by each batch */
+    int64_t weights_bytes;      /* of the parameters in memory, scales of those in FP8 included */
     fp8c_info info;
     char target[24];
 } result;
@@ -19,6 +20,7 @@ typedef struct eval {
     const fp8c_module *module;
     cli_corpus corpus;
     st_file weights;
+    cli_stored stored; /* how the file has them */
     cli_json json;
     result results[1 + CLI_MAX_RECIPES];
 } eval;
@@ -26,15 +28,25 @@ typedef struct eval {
 static void record(eval *e, const char *recipe, const result *r)
 {
     const char *trained = st_metadata(&e->weights, "fp8c.recipe");
+    const char *stored = e->stored.n ? st_metadata(&e->weights, "fp8c.export") : NULL;
     cli_json_record(
         &e->json,
-        json_pack("{ss ss ss ss ss? so sI sI sI sI sf sI}", "event", "eval", "recipe", recipe,
-                  "target", r->target, "weights", e->c->weights, "trained", trained, "heldout_loss",
-                  cli_json_number(r->loss), "batches", (json_int_t)r->batches, "tokens",
+        json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe", recipe,
+                  "target", r->target, "weights", e->c->weights, "trained", trained, "stored", stored,
+                  "weights_bytes", (json_int_t)r->weights_bytes, "heldout_loss", cli_json_number(r->loss), "batches", (json_int_t)r->batches, "tokens",
                   (json_int_t)(r->batches * e->corpus.B * e->corpus.T), "fp8_gemms_planned",
                   (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
                   (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
                   "peak_bytes", (json_int_t)r->info.peak_bytes));
+}
+
+static int64_t weights_bytes(fp8c_program *program)
+{
+    fp8c_variable v;
+    int64_t bytes = 0;
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        bytes += v.is_param ? fp8c_type_bytes(&v.type) : 0;
+    return bytes;
 }
 
 /* A message on stderr and false on failure. */
@@ -46,6 +58,7 @@ static bool eval_program(eval *e, fp8c_program *program, const char *recipe, res
     if (!cli_corpus_cut(&e->corpus, e->c, e->module, program, function) ||
         !cli_checkpoint_load(e->c, &e->weights, e->ctx, program, recipe))
         return false;
+    r->weights_bytes = weights_bytes(program);
     fp8c_program_info(program, &before);
     if (cli_held_out(&e->corpus, program, function, &r->loss, &r->batches) != FP8C_OK)
         return cli_fail(e->ctx) == CLI_DONE;
@@ -61,6 +74,8 @@ static bool eval_recipe(eval *e, size_t index)
     fp8c_program *program;
     fp8c_compile_options options = cli_compile_options(e->c, recipe);
     options.inference = 1;
+    options.stored_weights = e->stored.weight;
+    options.n_stored_weights = e->stored.n;
     const bool ok = fp8c_compile(e->module, &options, &program) == FP8C_OK
                         ? eval_program(e, program, recipe, &e->results[index])
                         : cli_fail(e->ctx) == CLI_DONE;
@@ -73,17 +88,19 @@ static void print_table(const eval *e)
     const size_t base = cli_baseline(e->c);
     const result *first = &e->results[0];
     const char *trained = st_metadata(&e->weights, "fp8c.recipe"),
-               *steps = st_metadata(&e->weights, "fp8c.steps");
+               *steps = st_metadata(&e->weights, "fp8c.steps"),
+               *stored = st_metadata(&e->weights, "fp8c.export");
     const int width = cli_recipe_width(e->c, 24);
-    printf("%-*s %11s %10s %12s %9s  %s\n", width, "recipe", "held out", "gap", "peak memory", "compile",
-           "FP8 GEMMs a batch (planned)");
+    printf("%-*s %11s %10s %12s %12s %9s  %s\n", width, "recipe", "held out", "gap", "weights",
+           "peak memory", "compile", "FP8 GEMMs a batch (planned)");
     for (size_t i = 0; i <= e->c->compare.n; i++) {
         const result *r = &e->results[i];
         char gap[24] = "-";
         if (i != base)
             snprintf(gap, sizeof gap, "%+.3f%%", 100 * (r->loss / e->results[base].loss - 1));
-        printf("%-*s %11.4f %10s %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
-               cli_recipe(e->c, i), r->loss, gap, (double)r->info.peak_bytes / (1 << 20),
+        printf("%-*s %11.4f %10s %8.2f MiB %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
+               cli_recipe(e->c, i), r->loss, gap, (double)r->weights_bytes / (1 << 20),
+               (double)r->info.peak_bytes / (1 << 20),
                r->info.compile_seconds, r->fp8_gemms, r->info.fp8_gemms_planned);
     }
     char shown[2][200];
@@ -91,6 +108,9 @@ static void print_table(const eval *e)
         printf("%s: trained under %s, %s steps\n", e->c->weights,
                st_shown(trained, shown[0], sizeof shown[0]),
                steps ? st_shown(steps, shown[1], sizeof shown[1]) : "?");
+    if (e->stored.n)
+        printf("%s: %zu weights stored in FP8 under %s\n", e->c->weights, e->stored.n,
+               stored ? st_shown(stored, shown[0], sizeof shown[0]) : "?");
     printf("losses in nats per byte, of %" PRId64
            " held-out bytes of %s; the text's unigram entropy is %.4f\n",
            first->batches * e->corpus.B * e->corpus.T, e->c->data, e->corpus.unigram);
@@ -103,7 +123,7 @@ static int run(eval *e)
         fprintf(stderr, "%s\n", e->weights.message);
         ok = false;
     }
-    ok = ok && cli_json_open(&e->json, e->c->json);
+    ok = ok && cli_stored_read(&e->stored, &e->weights, e->ctx) && cli_json_open(&e->json, e->c->json);
     for (size_t i = 0; ok && i <= e->c->compare.n; i++)
         ok = eval_recipe(e, i);
     ok &= cli_json_close(&e->json);
@@ -133,6 +153,7 @@ int cmd_eval(const cli *c)
         return CLI_FAILED;
     e.module = module;
     const int code = run(&e);
+    cli_stored_free(&e.stored);
     st_close(&e.weights);
     cli_corpus_free(&e.corpus);
     fp8c_module_destroy(module);

@@ -348,7 +348,7 @@ FP8C_API const char *fp8c_program_element(const fp8c_program *program, int varia
 typedef struct fp8c_stored {
     int32_t variable, scale_variable; /* its codes; what they are multiplied with to be values again */
     char recipe[160];                 /* in canonical text */
-    const char *operand; /* "h.0.attn.c_attn.w": the element of fp8.scale that training under `delayed` keeps */
+    const char *kept; /* `delayed`: the element of fp8.scale that training keeps for it, "h.0.attn.c_attn.w"; else NULL */
 } fp8c_stored;
 FP8C_API fp8c_status fp8c_program_stored(const fp8c_program *program, int index, fp8c_stored *out);
 /* Quantize f32 values, [rows, columns] as the variable, into such a variable and its scales, as its recipe says. `scale` is

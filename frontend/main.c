@@ -15,6 +15,7 @@ static const struct {
     {"print", ON_PRINT, cmd_print, "print a module in canonical form, or what a pass made of it"},
     {"train", ON_TRAIN, cmd_train, "train a language model on the bytes of a text"},
     {"eval", ON_EVAL, cmd_eval, "the held-out loss of a checkpoint under any recipe"},
+    {"export", ON_EXPORT, cmd_export, "a checkpoint's weights as FP8 with their scales"},
     {"explain", ON_EXPLAIN, cmd_explain, "what was decided for each GEMM, and the kernels"},
     {"compile", ON_COMPILE, cmd_compile, "a GPU's kernels as text or code, and what its compiler says of them"},
 };

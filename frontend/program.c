@@ -188,7 +188,8 @@ fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *o
         return FP8C_ERR_INPUT;
     const f8_stored *s = &p->unit.stored[index];
     _Static_assert(sizeof out->recipe >= F8_RECIPE_TEXT, "any recipe fits");
-    *out = (fp8c_stored){.variable = s->var, .scale_variable = s->scale_var, .operand = s->operand};
+    *out = (fp8c_stored){.variable = s->var, .scale_variable = s->scale_var,
+                         .kept = s->recipe.scaling == F8_SCALING_DELAYED ? s->operand : NULL};
     f8_recipe_print(&s->recipe, out->recipe, sizeof out->recipe);
     return FP8C_OK;
 }
