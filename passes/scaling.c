@@ -1,8 +1,9 @@
 /* Scaling: the GEMMs of linears on FP8 operands.
  *
  * Requires linears as MATMULs with a name and a role, and the entry points. For each linear whose recipe
- * is an FP8 one, its operands x, w and dy are quantized once each and its matmuls become
- * scaled_matmuls: x feeds fprop and wgrad, w fprop and dgrad, dy dgrad and wgrad.
+ * is an FP8 one, its operands x, w and dy are quantized and its matmuls become scaled_matmuls: x feeds
+ * fprop and wgrad, w fprop and dgrad, dy dgrad and wgrad. With scales per tensor, or of the same tiles, both
+ * read the same codes; scales along a sum are each GEMM's own, and so are the codes.
  *
  * An operand is quantized from the value before its rounding to bf16, never from the rounded one (f32 ->
  * bf16 -> FP8 rounds twice), so the operand's cast is looked through.
@@ -18,8 +19,7 @@
  * its scale is never stale. (One computed from a parameter counts as a value of the step, like x.) `prepare` does that for the initial weights, or weights just loaded. Current scaling keeps its
  * weights' amax the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
- * Saturation is for values that a late scale makes too large, not for Inf: where a step sees an operand's
- * amax, an Inf or NaN there makes scale_inv NaN, so the loss shows it and the update is skipped.
+ * What scales are at the edges (zeros, denormals, Inf, NaN, saturation): README.md, "Scales".
  *
  * Why not hang the histories on the layers and update them as a side effect of the forward: recompute
  * and accumulation would then update them twice or not at all (Transformer Engine #1190). */
