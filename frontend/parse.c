@@ -226,7 +226,7 @@ static f8_status parse_layers(f8_parser *p, f8_recipe_rule *rule)
                      (long long)rule->first, (long long)rule->last);
 }
 
-/* rule = (STRING [role] [operand] | layers) "=" spec */
+/* rule = (STRING [role] [which] | layers) "=" spec */
 static f8_status parse_rule(f8_parser *p, f8_recipe_rule *rule)
 {
     *rule = (f8_recipe_rule){.loc = p->tok.loc};
