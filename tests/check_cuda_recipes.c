@@ -49,7 +49,7 @@ START_TEST(scales_and_codes)
     become(_i);
     const int n = choose(recipe_specs, RECIPE_SPECS - RECIPE_FAKES, spec);
     ck_assert_int_ge(n, 3);
-    recipe_check_bits(spec, n, &ragged, "cuda");
+    recipe_check_bits(spec, n, &ragged, 1, "cuda");
 }
 END_TEST
 

@@ -73,14 +73,14 @@ static void fill(recipe_case *c, int operand, recipe_data kind, uint32_t seed)
 
 /* ---- scales and codes of a step ---- */
 
-void recipe_check_bits(const recipe_spec *spec, int n_specs, const recipe_sizes *sizes,
+void recipe_check_bits(const recipe_spec *spec, int n_specs, const recipe_sizes *sizes, int each,
                        const char *target)
 {
     recipe_case c;
     char what[256];
     recipe_open(&c, spec, n_specs, sizes, target);
     const int n = count_operands(&c);
-    for (int kind = 0; kind < DATA_KINDS; kind++) {
+    for (int kind = 0; kind < DATA_KINDS; kind += each) {
         recipe_data at[RECIPE_OPERANDS];
         const uint32_t seed = SEED + (uint32_t)kind * 10;
         for (int i = 0; i < RECIPE_OPERANDS; i++) {

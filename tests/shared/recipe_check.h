@@ -16,9 +16,9 @@ extern const recipe_spec recipe_delayed[RECIPE_DELAYED];
 /* How many operands a linear has under a recipe. */
 int recipe_operands(const recipe_spec *s);
 
-/* One step each on operands of every kind in turn (recipe_data), x, w and dy of different ones; on
- * the first also after an update. */
-void recipe_check_bits(const recipe_spec *spec, int n_specs, const recipe_sizes *sizes,
+/* One step each on operands of every kind in turn (recipe_data), or of every `each`th, x, w and dy
+ * of different ones; on the first also after an update. */
+void recipe_check_bits(const recipe_spec *spec, int n_specs, const recipe_sizes *sizes, int each,
                        const char *target);
 
 /* Delayed linears over a story of steps: growing, shrinking, zeros, several micro-steps an update,
