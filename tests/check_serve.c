@@ -131,12 +131,14 @@ START_TEST(under_any_recipe)
     fp8c_module *m = parse(ctx, text);
     const served high = serve(ctx, m, "bf16", NULL);
     const float want = loss_of(&high);
-    for (int i = 0; i < N_STORED; i++) {
-        const served s = serve(ctx, m, stored[i].recipe, stored[_i].recipe);
+    for (int i = 0; i < N_STORED + 2; i++) {
+        const char *under = i < N_STORED ? stored[i].recipe : i == N_STORED ? "bf16" : "f32";
+        const served s = serve(ctx, m, under, stored[_i].recipe);
         carry(&high, &s);
         const float loss = loss_of(&s);
-        ck_assert_msg(loss > 0.97f * want && loss < 1.03f * want, "stored under %s, served under %s: %g, in bf16 %g",
-                      stored[_i].recipe, stored[i].recipe, (double)loss, (double)want);
+        ck_assert_msg(loss != want && loss > 0.97f * want && loss < 1.03f * want,
+                      "stored under %s, served under %s: %g, in bf16 %g", stored[_i].recipe, under, (double)loss,
+                      (double)want);
         fp8c_program_destroy(s.p);
     }
     fp8c_program_destroy(high.p);
