@@ -79,7 +79,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
-$(BUILD)/tests/check_safetensors $(BUILD)/tests/check_eval $(BUILD)/fuzz_safetensors: $(call object,$(SAFETENSORS))
+$(BUILD)/tests/check_safetensors $(BUILD)/tests/check_eval $(BUILD)/tests/check_export $(BUILD)/fuzz_safetensors: $(call object,$(SAFETENSORS))
 # As an embedder sees it: the public header and the shared library.
 $(BUILD)/tests/check_api $(BUILD)/tests/check_builder $(BUILD)/tests/check_auto $(BUILD)/tests/check_serve: $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
 	@mkdir -p $(@D)

@@ -181,15 +181,8 @@ static inline bool give(void *user, size_t i, void *to)
     return true;
 }
 
-/* Written at `name`; with `end`, the copy is gone. */
-static inline void write_copy(copy *c, const char *name, bool end)
+static inline void free_copy(copy *c)
 {
-    char message[ST_MESSAGE];
-    ck_assert_msg(
-        st_write(f8_cli_temp(name), c->tensor, c->n, c->metadata, c->n_metadata, give, c, message),
-        "%s", message);
-    if (!end)
-        return;
     while (c->n)
         drop(c, c->n - 1);
     for (size_t i = 0; i < c->n_metadata; i++) {
@@ -197,6 +190,17 @@ static inline void write_copy(copy *c, const char *name, bool end)
         free(c->value[i]);
     }
     free(c);
+}
+
+/* Written at `name`; with `end`, the copy is gone. */
+static inline void write_copy(copy *c, const char *name, bool end)
+{
+    char message[ST_MESSAGE];
+    ck_assert_msg(
+        st_write(f8_cli_temp(name), c->tensor, c->n, c->metadata, c->n_metadata, give, c, message),
+        "%s", message);
+    if (end)
+        free_copy(c);
 }
 
 static inline void drop_states(copy *c)
