@@ -6,7 +6,6 @@
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "frontend/diag.h"
 #include "passes/pass.h"
@@ -216,6 +215,7 @@ static const struct {
     {"module t ", "accumulate 1 ", "", "1:23: 'accumulate' is already declared, at 1:10"},
 };
 
+/* What takes time beyond the line's length runs into the suite's timeout. */
 START_TEST(line_of_100_megabytes)
 {
     const size_t n_line = 100 * 1000 * 1000;
@@ -230,16 +230,12 @@ START_TEST(line_of_100_megabytes)
     strcpy(text + n + n_line, after);
     budget b = {.left = 1000, .most = 1 << 20};
     f8_diag diag;
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
     ck_assert_int_eq(parse_within(&b, text, total, &diag), F8_ERR_INPUT);
     char got[1200], rendered[4096];
     size_t length = f8_diag_render(&diag, text, total, rendered, sizeof rendered);
-    clock_gettime(CLOCK_MONOTONIC, &to);
     place_and_text(&diag, got);
     ck_assert_str_eq(got, lines[_i].message);
     ck_assert_uint_lt(length, 1000);
-    ck_assert_int_lt(to.tv_sec - from.tv_sec, 10); /* 0.1 s, and slow machines under sanitizers */
     free(text);
 }
 END_TEST
