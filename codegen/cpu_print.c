@@ -100,8 +100,12 @@ void f8_cpu_row_pointers(f8_cpu_printer *p)
             row = gathered_row(p, i);
         } else if (b->map >= 0) {
             const f8_kmap *map = &k->map[b->map];
-            row = m->ll->BuildUDiv(m->b, row, p->ints[map->div], "");
-            row = m->ll->BuildURem(m->b, row, p->ints[map->mod], "");
+            if (map->shift >= 0) {
+                row = m->ll->BuildLShr(m->b, row, f8_ll_i64(m, map->shift), "");
+            } else {
+                row = m->ll->BuildUDiv(m->b, row, p->ints[map->div], "");
+                row = m->ll->BuildURem(m->b, row, p->ints[map->mod], "");
+            }
         }
         LLVMValueRef at = m->ll->BuildMul(m->b, row, p->ints[b->stride], "");
         p->pointer[i] = f8_ll_at(m, element_type(m, b->dtype), p->base[i], at);

@@ -131,6 +131,8 @@ static void print_row(f8_cuda_printer *p)
             f8_cuda_line(p, "const f8_i64 id%u = (f8_i32)a.b%d[row];", i, b->ids);
             f8_cuda_line(p, "const bool absent%u = (f8_u64)id%u >= (f8_u64)a.i%d;", i, i, b->limit);
             snprintf(row, sizeof row, "(absent%u ? 0 : id%u)", i, i);
+        } else if (b->map >= 0 && k->map[b->map].shift >= 0) {
+            snprintf(row, sizeof row, "(row >> %d)", k->map[b->map].shift);
         } else if (b->map >= 0) {
             snprintf(row, sizeof row, "f8_period(row, a.i%d, a.i%d)", k->map[b->map].div,
                      k->map[b->map].mod);

@@ -122,7 +122,9 @@ static void put_buffers(printer *p, const f8_kernel *k)
             put(p, " stride i%d", b->stride);
         if (b->transposed)
             put(p, " transposed");
-        if (b->map >= 0)
+        if (b->map >= 0 && k->map[b->map].shift >= 0)
+            put(p, " row >> %d", k->map[b->map].shift);
+        else if (b->map >= 0)
             put(p, " row / i%d %% i%d", k->map[b->map].div, k->map[b->map].mod);
         if (b->ids >= 0)
             put(p, " rows by buffer %d below i%d", b->ids, b->limit);

@@ -89,7 +89,7 @@ typedef struct f8_kinstr {
 
 /* args[i] is buffer i. Element [row, column] of a buffer lies at
  *     base + map(row) * stride + column           (terms the extent lacks are 0)
- * map(row) = row, or (row / div) % mod with a map, or ids[row] with a gather: an id outside
+ * map(row) = row, or what the map says, or ids[row] with a gather: an id outside
  * [0, limit) reads as NaN. */
 typedef struct f8_kbuffer {
     f8_dtype dtype;
@@ -104,8 +104,10 @@ typedef struct f8_kbuffer {
     bool transposed;
 } f8_kbuffer;
 
+/* (row / div) % mod; or row >> shift, where rows come in runs of a power of two and none comes again. */
 typedef struct f8_kmap {
-    int32_t div, mod; /* indices of run-time integers, both >= 1 */
+    int32_t shift;    /* -1: div and mod */
+    int32_t div, mod; /* indices of run-time integers, both >= 1; or -1 */
 } f8_kmap;
 
 typedef struct f8_kernel {

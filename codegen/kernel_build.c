@@ -159,12 +159,29 @@ void f8_kb_begin(f8_kb *b)
     new_int(b, b->k->flat ? b->cols : b->rows);
 }
 
-/* Buffers with equal maps share the two integers, so that a printer divides once. */
+/* log2 of div, if rows of the domain come in runs of that many and none of them again; else -1. */
+static int32_t run_of(const f8_kb *b, int64_t div, int64_t mod)
+{
+    int32_t shift = 0;
+    while ((int64_t)1 << shift < div)
+        shift++;
+    return div > 1 && (int64_t)1 << shift == div && mod >= (b->rows + div - 1) / div ? shift : -1;
+}
+
+static bool same_map(const f8_kb *b, int32_t map, int64_t div, int64_t mod)
+{
+    const f8_kmap *m = &b->k->map[map];
+    const int64_t *ints = b->bound->ints;
+    const int32_t shift = run_of(b, div, mod);
+    return m->shift == shift && (shift >= 0 || (ints[m->div] == div && ints[m->mod] == mod));
+}
+
+/* Buffers with equal maps share them, so that a printer divides once. */
 static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
 {
     f8_kernel *k = b->k;
     for (uint32_t i = 0; i < k->n_maps; i++)
-        if (b->bound->ints[k->map[i].div] == div && b->bound->ints[k->map[i].mod] == mod)
+        if (same_map(b, (int32_t)i, div, mod))
             return (int32_t)i;
     f8_kmap *grown =
         f8_arena_grow(b->arena, k->map, k->n_maps, &b->map_room, k->n_maps + 1, sizeof *grown);
@@ -173,7 +190,11 @@ static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
         return -1;
     }
     k->map = grown;
-    const f8_kmap map = {new_int(b, div), new_int(b, mod)};
+    f8_kmap map = {run_of(b, div, mod), -1, -1};
+    if (map.shift < 0) {
+        map.div = new_int(b, div);
+        map.mod = new_int(b, mod);
+    }
     k->map[k->n_maps] = map;
     return (int32_t)k->n_maps++;
 }
@@ -245,9 +266,7 @@ static int32_t find_buffer(const f8_kb *b, const f8_kbuffer *want, const f8_plac
             continue;
         if (have->stride >= 0 && ints[have->stride] != stride)
             continue;
-        if (have->map < 0
-                ? mod == 0
-                : ints[b->k->map[have->map].div] == div && ints[b->k->map[have->map].mod] == mod)
+        if (have->map < 0 ? mod == 0 : mod && same_map(b, have->map, div, mod))
             return (int32_t)i;
     }
     return -1;

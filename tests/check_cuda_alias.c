@@ -64,7 +64,7 @@ static void read_buffer(description *d, const char *line, const char *end)
     b->size = !strcmp(type, "f32") || !strcmp(type, "i32")    ? 4
               : !strcmp(type, "bf16") || !strcmp(type, "f16") ? 2
                                                               : 1;
-    b->ordered = b->mod < 0 && b->limit < 0 && !b->transposed;
+    b->ordered = b->mod < 0 && !has_word(line, end, " row >> ") && b->limit < 0 && !b->transposed;
 }
 
 static void describe(const char *text, description *d)

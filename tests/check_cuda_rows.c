@@ -184,6 +184,18 @@ START_TEST(row_blocks)
 }
 END_TEST
 
+START_TEST(scaled_runs)
+{
+    static const int high[] = {32, 128, 3, 16};
+    kcase c;
+    kc_begin(&c);
+    for (int i = 0; i < N_WIDTHS; i++)
+        kc_scaled_runs(&c, 3, high[i % 4], widths[i], i % 3 > 0);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 /* Transposed values of every size. */
 START_TEST(transposes)
 {
@@ -364,6 +376,7 @@ static Suite *suite(void)
     tcase_add_loop_test(device, maxima, 0, 6);
     tcase_add_loop_test(device, wide_maxima, 0, 4);
     tcase_add_test(device, row_blocks);
+    tcase_add_test(device, scaled_runs);
     tcase_add_test(device, transposes);
     tcase_add_test(device, periodic_rows);
     tcase_add_loop_test(device, rolls, 0, 2);

@@ -127,6 +127,7 @@ START_TEST(compiled_row_blocks)
     kc_row_blocks(&c, 300, 32, F8_BF16, false);
     kc_row_blocks(&c, 300, 128, F8_BF16, true);
     kc_row_blocks(&c, 300, 128, F8_F32, false);
+    kc_scaled_runs(&c, 3, 32, 4096, true);
     check_compiled(&c, 0); /* eight codes are 8 bytes */
     kc_end(&c);
 }

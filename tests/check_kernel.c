@@ -147,6 +147,20 @@ START_TEST(row_blocks)
 }
 END_TEST
 
+/* A row of scales for each run of rows: of 32 and 128, which are shifts, and others. */
+START_TEST(scaled_runs)
+{
+    static const int high[] = {32, 128, 3, 1, 2};
+    kcase c;
+    kc_begin(&c);
+    for (int i = 0; i < 5; i++)
+        kc_scaled_runs(&c, 3, high[i], ragged[_i], false);
+    kc_check(&c);
+    ck_assert_ptr_nonnull(strstr(c.stats.kernel[0].text, ragged[_i] > 1 ? "row >> 5" : ""));
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(periodic_rows)
 {
     kcase c;
@@ -534,6 +548,7 @@ static Suite *suite(void)
     tcase_add_loop_test(rows, column_sums, 0, N_RAGGED);
     tcase_add_loop_test(rows, column_maxima, 0, N_RAGGED);
     tcase_add_loop_test(rows, row_blocks, 0, 4);
+    tcase_add_loop_test(rows, scaled_runs, 0, N_RAGGED);
     tcase_add_loop_test(rows, periodic_rows, 0, N_RAGGED);
     tcase_add_loop_test(rows, rolls, 0, 7);
     tcase_add_loop_test(rows, embeddings, 0, N_RAGGED);

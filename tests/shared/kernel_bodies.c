@@ -137,6 +137,21 @@ void kc_row_blocks(kcase *c, int blocks, int cols, f8_dtype from, bool gelu)
     kc_phase(c, blocks, cols);
 }
 
+void kc_scaled_runs(kcase *c, int runs, int high, int cols, bool turned)
+{
+    f8_graph *g = c->g;
+    const f8_ref x = kc_input(c, F8_BF16, 3, runs, high, cols), s = kc_input(c, F8_F32, 3, runs, 1, cols);
+    const f8_ref q = kc_quantize(c, f8_cast(g, x, F8_F32), s, F8_E4M3, true);
+    kc_out(c, q);
+    if (turned) {
+        const f8_type matrix = {.dtype = F8_E4M3, .rank = 2, .dim = {runs * high, cols}};
+        const f8_ref rows = f8_reshape(g, q, &matrix);
+        kc_alias(c, rows, q);
+        kc_out(c, kc_transposed(c, rows));
+    }
+    kc_phase(c, (int64_t)runs * high, cols);
+}
+
 void kc_softmax(kcase *c, int rows, int cols)
 {
     f8_graph *g = c->g;

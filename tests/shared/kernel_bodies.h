@@ -36,6 +36,8 @@ typedef struct kc_blocks {
 void kc_column_blocks(kcase *c, int rows, int cols, kc_blocks how);
 /* A row is a block: codes by its own amax, and the inverse scale. */
 void kc_row_blocks(kcase *c, int blocks, int cols, f8_dtype from, bool gelu);
+/* Codes of rows in runs of `high`, each run with a row of scales; `turned`: and their transpose. */
+void kc_scaled_runs(kcase *c, int runs, int high, int cols, bool turned);
 /* Maximum, exp, sum, division; amax of the result and the logarithm of the sum. */
 void kc_softmax(kcase *c, int rows, int cols);
 /* Every pointwise op of f32: unary in one flat phase; binary and FMA by rows, in a phase for each

@@ -36,8 +36,9 @@ static uint8_t *element(const machine *m, int32_t buffer, int64_t row, int64_t c
 {
     const f8_kbuffer *b = &m->k->buffer[buffer];
     const int64_t *ints = m->bound->ints, stride = b->stride >= 0 ? ints[b->stride] : 0;
-    if (b->map >= 0)
-        row = row / ints[m->k->map[b->map].div] % ints[m->k->map[b->map].mod];
+    const f8_kmap *map = b->map >= 0 ? &m->k->map[b->map] : NULL;
+    if (map)
+        row = map->shift >= 0 ? row >> map->shift : row / ints[map->div] % ints[map->mod];
     if (b->ids >= 0) {
         int32_t id;
         memcpy(&id, element(m, b->ids, row, 0), sizeof id);
