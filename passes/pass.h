@@ -38,6 +38,8 @@ typedef struct f8_stored_as {
     f8_recipe recipe;
 } f8_stored_as;
 
+typedef struct f8_unit f8_unit;
+
 typedef struct f8_options {
     const f8_target *target; /* NULL: the CPU */
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
@@ -57,6 +59,10 @@ typedef struct f8_options {
     /* After each pass named here (NULL = none): print the module to print_to. */
     const char *print_after;
     f8_writer print_to;
+    /* Called after each pass, before the module is verified: exists so that tests can break what one made.
+     * May be NULL. */
+    f8_status (*after)(void *user, f8_unit *u, const char *pass);
+    void *after_user;
 } f8_options;
 
 /* A linear as precision named it. Linears that share a weight share its name, which recipe rules match,
@@ -94,7 +100,7 @@ typedef struct f8_stored {
     f8_quantizer quantizer;
 } f8_stored;
 
-typedef struct f8_unit {
+struct f8_unit {
     f8_module *module;
     f8_options options;
     f8_arena *arena; /* results live here */
@@ -112,7 +118,7 @@ typedef struct f8_unit {
     int64_t linears, fp8_gemms; /* found, planned for a micro_step */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
-} f8_unit;
+};
 
 /* The recipe an operand of a linear's GEMM gets, and why. Of the module's rules the last that matches wins;
  * `auto` stands for the options' recipe, and that, if `auto` too, for what was chosen (AUTO comes back where

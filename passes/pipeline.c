@@ -74,6 +74,8 @@ static f8_status run_one(f8_unit *u, size_t i)
 {
     const double start = f8_seconds_now();
     F8_TRY(passes[i].run(u));
+    if (u->options.after)
+        F8_TRY(u->options.after(u->options.after_user, u, passes[i].name));
     F8_TRY(f8_arena_status(u->arena, u->diag));
     F8_TRY(f8_arena_status(u->module->arena, u->diag));
     const double end = f8_seconds_now();

@@ -81,6 +81,8 @@ bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
     c->unit.options.recipe = recipe;
     c->unit.options.keep = setup->keep;
     c->unit.options.no_fuse = setup->no_fuse;
+    c->unit.options.after = setup->after;
+    c->unit.options.after_user = setup->after_user;
     const bool ok =
         f8_parse(text, size, setup->file, dims, n_dims, &c->arena, &c->diag, &c->unit.module) == F8_OK &&
         f8_run_passes(&c->unit) == F8_OK &&

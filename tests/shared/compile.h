@@ -23,6 +23,8 @@ typedef struct f8_compile_setup {
     bool no_fuse;
     uint64_t seed;     /* of initial values; 0 is 1 */
     const char *rules; /* recipe lines, read behind the model's own; or NULL */
+    f8_status (*after)(void *user, f8_unit *u, const char *pass); /* as in f8_options; or NULL */
+    void *after_user;
 } f8_compile_setup;
 
 /* false with the message in c->diag; end it either way. */
