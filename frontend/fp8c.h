@@ -266,7 +266,8 @@ typedef struct fp8c_trial {
 typedef struct fp8c_candidate {
     const char *recipe;
     const char *excluded;           /* why it can't be chosen, or NULL */
-    double error;                   /* of the GEMM's result, relative; what follows is of its operands */
+    double error;                   /* of the GEMM's result, relative; NaN: it was zero in every batch, or not
+                                       finite. What follows is of its operands */
     double sqnr[2];                 /* dB */
     double underflow[2], overflow[2]; /* shares of elements that became 0, that exceed the format */
     double seconds, gemm_seconds;   /* estimates from the target's rates */

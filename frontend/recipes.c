@@ -1,4 +1,7 @@
 /* Recipe rules against the linears of a module: see parse.h. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/parse.h"
@@ -15,14 +18,50 @@ f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule)
     return F8_OK;
 }
 
-static bool rule_matches(const f8_module *m, const f8_recipe_rule *rule)
+/* A linear's name, as it will be numbered where it has none: see precision. */
+static const char *name_of(const f8_func *f, f8_ref r, int *anonymous, char *buf, size_t size)
+{
+    const char *name = f8_linear_name(f, r, buf, size);
+    if (name || f8_at(f->graph, r)->op != F8_OP_LINEAR)
+        return name;
+    snprintf(buf, size, "linear.%d", (*anonymous)++);
+    return buf;
+}
+
+/* How many of `shared` a pattern NAME.K wants there to be, for one of them to be called so; 0: it is none. */
+static long wanted(const char *pattern, const char *shared)
+{
+    const size_t length = strlen(shared);
+    char *end;
+    if (strncmp(pattern, shared, length) || pattern[length] != '.' || !isdigit((unsigned char)pattern[length + 1]))
+        return 0;
+    const long k = strtol(pattern + length + 1, &end, 10);
+    return *end || k < 2 ? 0 : k;
+}
+
+static bool matches_in(const f8_func *f, const f8_recipe_rule *rule)
 {
     char name[1024];
+    int anonymous = 0;
+    long same = 0;
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
+        if (!name_of(f, r, &anonymous, name, sizeof name))
+            continue;
+        if (rule->pattern ? f8_pattern_match(rule->pattern, name) : f8_layer_of(name) >= 0)
+            return true;
+        const long k = rule->pattern ? wanted(rule->pattern, name) : 0;
+        same += k > 0; /* a pattern has one name of which it is the K-th */
+        if (k > 0 && same >= k)
+            return true;
+    }
+    return false;
+}
+
+static bool rule_matches(const f8_module *m, const f8_recipe_rule *rule)
+{
     for (size_t i = 0; i < m->n_funcs; i++)
-        for (f8_ref r = 1; r < m->func[i].graph->n_nodes; r++)
-            if (f8_linear_name(&m->func[i], r, name, sizeof name) &&
-                (rule->pattern ? f8_pattern_match(rule->pattern, name) : f8_layer_of(name) >= 0))
-                return true;
+        if (matches_in(&m->func[i], rule))
+            return true;
     return false;
 }
 

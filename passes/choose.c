@@ -135,6 +135,7 @@ void f8_choose(f8_trial *t, double budget, f8_arena *arena)
 {
     double least = INFINITY;
     int nearest = 0;
+    bool measurable = false;
     char text[160];
     t->winner = 0;
     if (t->fixed) {
@@ -143,7 +144,8 @@ void f8_choose(f8_trial *t, double budget, f8_arena *arena)
     }
     for (int i = 1; i < F8_CANDIDATES; i++) {
         const f8_candidate *c = &t->candidate[i];
-        if (c->excluded)
+        measurable |= !c->excluded;
+        if (c->excluded || isnan(c->error))
             continue;
         if (!nearest || c->error < t->candidate[nearest].error)
             nearest = i;
@@ -159,6 +161,8 @@ void f8_choose(f8_trial *t, double budget, f8_arena *arena)
     else if (nearest)
         snprintf(text, sizeof text, "auto: no FP8 recipe is within %.3g%%: %s has %.2f%%", 100 * budget,
                  c->recipe.name, 100 * c->error);
+    else if (measurable)
+        snprintf(text, sizeof text, "auto: nothing to measure: the result was zero, or beyond f32");
     else
         snprintf(text, sizeof text, "auto: %s", t->candidate[1].excluded);
     t->reason = f8_arena_strdup(arena, text);

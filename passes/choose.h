@@ -11,7 +11,9 @@
  * keeps a tensor's SQNR high while the others become zero, and it is their products that the result then
  * lacks. And it is of lines and not of the whole for the same reason: tokens whose values are a millionth of
  * other tokens' may be scaled up again later. E4M3 operands with fitting scales give 3.7% (2.65% each,
- * rounding error uniform over 2^-4 of a binade), E4M3 by E5M2 5.9%, and lines of 16 elements a tenth more. */
+ * rounding error uniform over 2^-4 of a binade), E4M3 by E5M2 5.9%, and lines of 16 elements a tenth more.
+ * A line that is zero in both says nothing of what it will be and isn't counted; a GEMM without any other (a projection
+ * that begins at zero, the gradients behind it) stays bf16. */
 #ifndef F8_CHOOSE_H
 #define F8_CHOOSE_H
 
@@ -28,7 +30,7 @@ typedef struct f8_operand_error {
 typedef struct f8_candidate {
     f8_recipe recipe;
     const char *excluded;          /* why it can't be chosen; NULL: it was measured */
-    double error;                  /* of the result, relative */
+    double error;                  /* of the result, relative; NaN: no batch showed any */
     f8_operand_error operand[2];   /* in the role's order */
     double seconds, gemm_seconds;  /* estimates; seconds has gemm_seconds and the operands' bytes */
     double bytes;                  /* moved to make the operands */

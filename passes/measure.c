@@ -115,7 +115,8 @@ static void multiply(float *const operand[2], int64_t rows, int64_t cols, int64_
             out[i][j] = (double)dot(operand[0] + i * k, operand[1] + j * k, k);
 }
 
-/* Lines of a result, its rows or its columns: adds each one's share of error; one that is zero has none or is lost. */
+/* Lines of a result, its rows or its columns: adds each one's share of error. One that is zero is lost where it
+ * doesn't stay so; where it does it shows nothing, and isn't counted. */
 static void add_lines(const product exact, const product made, int64_t lines, int64_t n, bool columns, double *sum,
                       int64_t *count)
 {
@@ -126,7 +127,9 @@ static void add_lines(const product exact, const product made, int64_t lines, in
             off += d * d;
             size += y * y;
         }
-        *sum += size > 0 ? off / size : off > 0;
+        if (size == 0 && off == 0)
+            continue;
+        *sum += size == 0 ? 1 : off / size;
         ++*count;
     }
 }
@@ -164,7 +167,11 @@ void f8_measured_errors(f8_trial *t, const f8_measured *sum)
         f8_candidate *to = &t->candidate[c];
         if (to->excluded)
             continue;
-        to->error = fmax(sqrt(sum[c].row / (double)sum[c].rows), sqrt(sum[c].column / (double)sum[c].columns));
+        const double row = sqrt(sum[c].row / (double)sum[c].rows); /* 0 / 0 where all lines were zero */
+        const double column = sqrt(sum[c].column / (double)sum[c].columns);
+        to->error = row >= column ? row : column; /* NaN where either is: fmax would take the other */
+        if (isnan(row))
+            to->error = row;
         for (int i = 0; i < 2; i++) {
             const f8_quantize_error *e = &sum[c].operand[i];
             to->operand[i] = (f8_operand_error){.sqnr = 10 * log10(e->signal / e->noise),

@@ -64,14 +64,16 @@ static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64
     }
 }
 
-static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *name, f8_role role,
+/* A pattern is for linears that share a name together; one of them is meant where it is that one's very name. */
+static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *linear, f8_role role,
                     f8_operand_kind operand)
 {
+    const char *name = shared_name(u, linear);
     if ((rule->role && strcmp(rule->role, f8_role_name[role])) ||
         (rule->operand && strcmp(rule->operand, f8_operand_name[operand])))
         return false;
     if (rule->pattern)
-        return f8_pattern_match(rule->pattern, name);
+        return f8_pattern_match(rule->pattern, name) || !strcmp(rule->pattern, linear);
     const int64_t layer = f8_layer_of(name);
     int64_t from_first, from_last;
     if (layer < 0)
@@ -124,10 +126,9 @@ f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_o
     if (choice.recipe.scaling == F8_SCALING_NONE)
         return choice; /* a high-precision run is so everywhere: it is what FP8 is compared with */
     const f8_module *m = u->module;
-    const char *name = shared_name(u, linear);
     const f8_recipe_rule *last = NULL;
     for (size_t i = 0; i < m->n_rules; i++)
-        if (applies(u, &m->rule[i], name, role, operand))
+        if (applies(u, &m->rule[i], linear, role, operand))
             last = &m->rule[i];
     if (last) {
         f8_recipe named;

@@ -202,6 +202,95 @@ START_TEST(sizes_exclude)
 }
 END_TEST
 
+/* A projection that begins at zero shows nothing of its products, nor of the gradients behind it. An error of 0 is no
+ * evidence: they stay bf16, and say so. */
+START_TEST(zeros_are_no_evidence)
+{
+    static const char text[] =
+        "module m\n"
+        "param wte: f32[16, 64] normal(0.5)\n"
+        "param up.weight: f32[64, 128] normal(0.1)\n"
+        "param down.weight: f32[128, 64] zeros\n"
+        "func forward(%tokens: i32[64], %targets: i32[64]) -> (%loss: f32[]) {\n"
+        "  %x = embedding(wte, %tokens)\n"
+        "  %y = add(%x, linear(gelu(linear(%x, up.weight)), down.weight))\n"
+        "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
+        "}\n"
+        "optimizer adamw {lr = 0.05, clip = 1}\n";
+    static const char *const unknown[] = {"up dgrad", "up wgrad", "down fprop", "down dgrad"};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, text);
+    const fp8c_compile_options o = recipe("auto");
+    fp8c_calibration *c = calibrate(ctx, m, &o, 0, 2);
+    fp8c_trial t;
+    fp8c_candidate k;
+    int n = 0;
+    for (int i = 0; fp8c_calibration_trial(c, i, &t) == FP8C_OK; i++) {
+        char gemm[32];
+        bool known = true;
+        snprintf(gemm, sizeof gemm, "%s %s", t.linear, t.role);
+        for (size_t u = 0; u < sizeof unknown / sizeof unknown[0]; u++)
+            known &= strcmp(gemm, unknown[u]) != 0;
+        ck_assert_int_eq(fp8c_calibration_candidate(c, i, 1, &k), FP8C_OK);
+        ck_assert_msg((t.winner > 0) == known && isnan(k.error) == !known, "%s: %s", gemm, t.reason);
+        if (!known)
+            ck_assert_str_eq(t.reason, "auto: nothing to measure: the result was zero, or beyond f32");
+        n += !known;
+    }
+    ck_assert_int_eq(n, 4);
+    fp8c_calibration_destroy(c);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* Linears of one weight are chosen for one by one, and so are those without a name: their lines are rules too, each
+ * for its own. */
+START_TEST(rules_of_one_weight)
+{
+    static const char text[] =
+        "module m\n"
+        "param wte: f32[16, 64] normal(0.5)\n"
+        "param up.weight: f32[64, 64] normal(0.1)\n"
+        "param gain: f32[64, 64] normal(0.1)\n"
+        "func forward(%%tokens: i32[64], %%targets: i32[64]) -> (%%loss: f32[]) {\n"
+        "  %%x = linear(gelu(linear(embedding(wte, %%tokens), up.weight)), up.weight)\n"
+        "  %%y = linear(%%x, add(up.weight, gain))\n"
+        "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = \"head\"}, %%targets)\n"
+        "}\n"
+        "optimizer adamw {lr = 0.05, clip = 1}\n%s";
+    fp8c_context *ctx = new_context();
+    char model[4096], rules[2048] = "";
+    snprintf(model, sizeof model, text, "");
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("auto");
+    fp8c_calibration *c = calibrate(ctx, m, &o, 0.045, 2);
+    ck_assert_int_eq(fp8c_calibration_rules(c, append, rules), FP8C_OK);
+    ck_assert_msg(strstr(rules, "\"up.2\"") && strstr(rules, "\"linear.0\""), "%s", rules);
+    o.calibration = c;
+    fp8c_program *chosen = compile(ctx, m, &o);
+    fp8c_calibration_destroy(c);
+    snprintf(model, sizeof model, text, rules);
+    fp8c_module *pasted = parse(ctx, model);
+    const fp8c_compile_options plain = recipe("delayed");
+    fp8c_program *fixed = compile(ctx, pasted, &plain);
+    fp8c_decision a, b;
+    int n = 0, differ = 0;
+    for (; fp8c_program_decision(chosen, n, &a) == FP8C_OK; n++) {
+        ck_assert_int_eq(fp8c_program_decision(fixed, n, &b), FP8C_OK);
+        ck_assert_str_eq(a.scaling, b.scaling);
+        differ += strcmp(a.scaling, "delayed") != 0;
+    }
+    ck_assert_int_eq(n, 12);
+    ck_assert_int_gt(differ, 0);
+    fp8c_program_destroy(chosen);
+    fp8c_program_destroy(fixed);
+    fp8c_module_destroy(pasted);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* No recipe within the budget: bf16, which says by how much the nearest missed. */
 START_TEST(nothing_fits)
 {
@@ -278,6 +367,8 @@ int main(void)
     tcase_add_test(t, errors_are_what_the_formats_give);
     tcase_add_loop_test(t, targets_exclude, 0, 6);
     tcase_add_test(t, sizes_exclude);
+    tcase_add_test(t, zeros_are_no_evidence);
+    tcase_add_test(t, rules_of_one_weight);
     tcase_add_test(t, nothing_fits);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);
