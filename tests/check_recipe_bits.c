@@ -10,7 +10,7 @@
 #include "tests/shared/random.h"
 #include "tests/shared/recipe_check.h"
 
-enum { SEED = 20261121, TIMEOUT = 120 };
+enum { SEED = 20261121, TIMEOUT = 600 };
 
 static const char *const targets[] = {"reference", "cpu"};
 enum { N_TARGETS = sizeof targets / sizeof *targets };

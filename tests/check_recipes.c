@@ -10,7 +10,7 @@
 #include "tests/shared/gates.h"
 
 /* Steps: until histories are full, until they have some entries, and of other recipes. */
-enum { WARM = 24, LATE = 8, FEW = 3, TIMEOUT = 120 };
+enum { WARM = 24, LATE = 8, FEW = 3, TIMEOUT = 600 };
 
 static char *text;
 static size_t text_size;
