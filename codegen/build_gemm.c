@@ -43,9 +43,10 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
         d.scale = f8_build_type(b, o->a_scale)->dtype;
         f8_scale_layout_parse(f8_attr_s(graph, r, F8_A_SCALE_LAYOUT), &d.scale_layout);
     }
-    d.m = d.trans_a ? f8_type_columns(x) : f8_type_rows(x);
-    d.k = d.trans_a ? f8_type_rows(x) : f8_type_columns(x);
-    d.n = d.trans_b ? f8_type_rows(y) : f8_type_columns(y);
+    const f8_gemm_sizes size = f8_type_gemm(x, d.trans_a, y, d.trans_b);
+    d.m = size.m;
+    d.n = size.n;
+    d.k = size.k;
     return d;
 }
 

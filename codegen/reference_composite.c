@@ -299,10 +299,11 @@ static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
     return out;
 }
 
+/* As f8_scale_of_amax (passes/formulas.h) builds it of nodes, and ir/quantize.c has it for hosts. */
 static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value previous)
 {
-    const bool wide_range = f8_attr_i(g, r, F8_A_FORMAT) == F8_E5M2;
-    const double top = ldexp(wide_range ? 57344 : 448, (int)-f8_attr_i(g, r, F8_A_MARGIN));
+    const double max = f8_dtype_max((f8_dtype)f8_attr_i(g, r, F8_A_FORMAT));
+    const double top = ldexp(max, (int)-f8_attr_i(g, r, F8_A_MARGIN));
     value scale = two(x, F8_OP_DIV, constant(x, top), a);
     scale = two(x, F8_OP_MIN, scale, constant(x, FLT_MAX));
     if (f8_attr_i(g, r, F8_A_POW2))

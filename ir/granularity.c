@@ -66,19 +66,14 @@ bool f8_granularity_has_blocks(f8_granularity g)
     return g.rows > 1 || g.cols > 1;
 }
 
-static int64_t blocks(int64_t n, int64_t size)
-{
-    return size ? (n + size - 1) / size : 1;
-}
-
 int64_t f8_granularity_rows(f8_granularity g, const f8_type *t)
 {
-    return blocks(f8_type_rows(t), g.rows);
+    return f8_granularity_blocks(g.rows, f8_type_rows(t));
 }
 
 int64_t f8_granularity_columns(f8_granularity g, const f8_type *t)
 {
-    return blocks(f8_type_columns(t), g.cols);
+    return f8_granularity_blocks(g.cols, f8_type_columns(t));
 }
 
 f8_type f8_granularity_type(f8_granularity g, const f8_type *t, f8_dtype dtype)

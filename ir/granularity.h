@@ -41,7 +41,13 @@ f8_type f8_granularity_type(f8_granularity g, const f8_type *t, f8_dtype dtype);
 int64_t f8_granularity_rows(f8_granularity g, const f8_type *t);
 int64_t f8_granularity_columns(f8_granularity g, const f8_type *t);
 
-/* The row or column of the grid that index `i` of an axis falls in; `size` is g.rows or g.cols. */
+/* How many blocks an axis of n has; `size` is g.rows or g.cols. */
+static inline int64_t f8_granularity_blocks(int64_t size, int64_t n)
+{
+    return size ? (n + size - 1) / size : 1;
+}
+
+/* The row or column of the grid that index `i` of an axis falls in. */
 static inline int64_t f8_granularity_block(int64_t size, int64_t i)
 {
     return size ? i / size : 0;

@@ -16,19 +16,18 @@ static f8_status product(f8_graph *g, const f8_node *n, const char *roles, uint3
     const f8_type *a = f8_in_type(g, n, ia), *b = f8_in_type(g, n, ib);
     if (a->rank < 1 + (int)transpose_a || b->rank < 2)
         return f8_infer_fail(g, n, roles, "both must be matrices, [.., rows, columns]");
-    int64_t k = transpose_a ? f8_type_rows(a) : f8_type_columns(a);
-    int64_t kb = transpose_b ? f8_type_columns(b) : f8_type_rows(b);
-    int64_t columns = transpose_b ? f8_type_rows(b) : f8_type_columns(b);
-    if (k != kb)
-        return f8_infer_fail(g, n, roles, "inner sizes %lld and %lld differ", (long long)k,
+    const f8_gemm_sizes size = f8_type_gemm(a, transpose_a, b, transpose_b);
+    const int64_t kb = transpose_b ? f8_type_columns(b) : f8_type_rows(b);
+    if (size.k != kb)
+        return f8_infer_fail(g, n, roles, "inner sizes %lld and %lld differ", (long long)size.k,
                              (long long)kb);
     *out = *a;
     out->dtype = F8_F32;
     if (transpose_a) {
         out->rank = 2;
-        out->dim[0] = f8_type_columns(a);
+        out->dim[0] = size.m;
     }
-    out->dim[out->rank - 1] = columns;
+    out->dim[out->rank - 1] = size.n;
     return F8_OK;
 }
 

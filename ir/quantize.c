@@ -1,5 +1,6 @@
-/* Quantizing on the host: see quantize.h. The formulas are those of passes/formulas.c (f8_scale_of_amax) and
- * passes/scaling.c; tests compare the two bit for bit. */
+/* Quantizing on the host: see quantize.h. The scales' formulas stand three times: here, in the graph
+ * (passes/formulas.c: f8_scale_of_amax; passes/scale_operand.c: scale_inv and E8M0) and in the interpreter
+ * (codegen/reference_composite.c: fp8_scale); tests compare them bit for bit. */
 #include "ir/quantize.h"
 
 #include <float.h>
@@ -9,23 +10,18 @@
 #include "ir/fp8.h"
 #include "ir/scalar.h"
 
-static int64_t blocks(int64_t n, int64_t size)
-{
-    return size ? (n + size - 1) / size : 1;
-}
-
 int64_t f8_quantizer_scales(const f8_quantizer *q, int64_t rows, int64_t cols)
 {
-    return blocks(rows, q->grain.rows) * blocks(cols, q->grain.cols);
+    return f8_granularity_blocks(q->grain.rows, rows) * f8_granularity_blocks(q->grain.cols, cols);
 }
 
 /* ---- amax ---- */
 
 void f8_matrix_amax(f8_granularity grain, const float *x, int64_t rows, int64_t cols, float *amax)
 {
-    const int64_t across = blocks(cols, grain.cols);
+    const int64_t across = f8_granularity_blocks(grain.cols, cols);
     const int64_t width = grain.cols ? grain.cols : cols;
-    memset(amax, 0, (size_t)(blocks(rows, grain.rows) * across) * sizeof *amax);
+    memset(amax, 0, (size_t)(f8_granularity_blocks(grain.rows, rows) * across) * sizeof *amax);
     for (int64_t r = 0; r < rows; r++) {
         float *to = amax + f8_granularity_block(grain.rows, r) * across;
         for (int64_t first = 0; first < cols; first += width, to++) {
@@ -74,7 +70,7 @@ void f8_scales_of(const f8_quantizer *q, const float *amax, int64_t n, float *sc
 void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64_t cols, const float *scale,
                       uint8_t *codes)
 {
-    const int64_t across = blocks(cols, q->grain.cols);
+    const int64_t across = f8_granularity_blocks(q->grain.cols, cols);
     for (int64_t r = 0; r < rows; r++) {
         const float *s = scale + f8_granularity_block(q->grain.rows, r) * across;
         for (int64_t c = 0; c < cols; c++)
@@ -90,13 +86,14 @@ void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64
 typedef struct rounding {
     uint32_t least; /* bits of the smallest normal */
     float magic;    /* 1.5 * 2^23 * 2^-mantissa bits */
-    float max, over; /* the largest value, and what no longer rounds to it */
+    float max, over; /* the largest value, and what no longer rounds to it: half a step above */
 } rounding;
 
 static rounding rounding_of(f8_dtype format)
 {
-    return format == F8_E4M3 ? (rounding){(127u - 6u) << 23, 0x1.8p20f, 448, 464}
-                             : (rounding){(127u - 14u) << 23, 0x1.8p21f, 57344, 61440};
+    const float max = f8_dtype_max(format);
+    return format == F8_E4M3 ? (rounding){(127u - 6u) << 23, 0x1.8p20f, max, max + 16}
+                             : (rounding){(127u - 14u) << 23, 0x1.8p21f, max, max + 4096};
 }
 
 static inline float rounded(const rounding *r, float y)
@@ -136,7 +133,8 @@ void f8_matrix_dequantized(const f8_quantizer *q, const float *x, int64_t rows, 
 {
     f8_quantize_error unused = {0};
     const rounding r = rounding_of(q->format);
-    const int64_t across = blocks(cols, q->grain.cols), width = q->grain.cols ? q->grain.cols : cols;
+    const int64_t across = f8_granularity_blocks(q->grain.cols, cols);
+    const int64_t width = q->grain.cols ? q->grain.cols : cols;
     enum { CHUNK = 4096 };
     for (int64_t row = 0; row < rows; row++)
         for (int64_t first = 0; first < cols;) {

@@ -32,20 +32,17 @@ int64_t f8_scales_across(const f8_scales *s)
     return s->k_is_rows ? s->grain.cols : s->grain.rows;
 }
 
-static int64_t count(int64_t size, int64_t of)
-{
-    return of ? (size + of - 1) / of : 1;
-}
-
 /* Scales along k, and across it. */
 static int64_t blocks_of_k(const f8_scales *s, const f8_type *codes)
 {
-    return count(s->k_is_rows ? f8_type_rows(codes) : f8_type_columns(codes), f8_scales_along_k(s));
+    return f8_granularity_blocks(f8_scales_along_k(s),
+                                 s->k_is_rows ? f8_type_rows(codes) : f8_type_columns(codes));
 }
 
 static int64_t blocks_across(const f8_scales *s, const f8_type *codes)
 {
-    return count(s->k_is_rows ? f8_type_columns(codes) : f8_type_rows(codes), f8_scales_across(s));
+    return f8_granularity_blocks(f8_scales_across(s),
+                                 s->k_is_rows ? f8_type_columns(codes) : f8_type_rows(codes));
 }
 
 static int64_t up(int64_t n, int64_t multiple)
@@ -70,7 +67,8 @@ bool f8_scale_layout_type(f8_scale_layout layout, const f8_scales *s, const f8_t
     if (s->dtype == F8_E8M0) {
         *out = (f8_type){.dtype = F8_E8M0,
                          .rank = 5,
-                         .dim = {count(o, F8_SCALE_TILE), count(l, F8_SCALE_TILE_K), 32, 4, 4}};
+                         .dim = {f8_granularity_blocks(F8_SCALE_TILE, o),
+                                 f8_granularity_blocks(F8_SCALE_TILE_K, l), 32, 4, 4}};
         return runs(s);
     }
     if (runs(s))
@@ -89,7 +87,8 @@ int64_t f8_scale_layout_at(f8_scale_layout layout, const f8_scales *s, const f8_
     if (layout == F8_SCALES_GRID)
         return s->k_is_rows ? l * n_o + o : o * n_l + l;
     if (s->dtype == F8_E8M0) {
-        const int64_t tile = o / F8_SCALE_TILE * count(n_l, F8_SCALE_TILE_K) + l / F8_SCALE_TILE_K;
+        const int64_t tiles = f8_granularity_blocks(F8_SCALE_TILE_K, n_l); /* of a row of tiles */
+        const int64_t tile = o / F8_SCALE_TILE * tiles + l / F8_SCALE_TILE_K;
         return tile * F8_SCALE_TILE * F8_SCALE_TILE_K + o % 32 * 16 + o / 32 % 4 * 4 + l % 4;
     }
     if (runs(s))

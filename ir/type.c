@@ -78,6 +78,18 @@ int64_t f8_type_columns(const f8_type *t)
     return t->rank ? t->dim[t->rank - 1] : 1;
 }
 
+bool f8_type_same_matrix(const f8_type *a, const f8_type *b)
+{
+    return f8_type_rows(a) == f8_type_rows(b) && f8_type_columns(a) == f8_type_columns(b);
+}
+
+f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, bool trans_b)
+{
+    return (f8_gemm_sizes){.m = trans_a ? f8_type_columns(a) : f8_type_rows(a),
+                           .n = trans_b ? f8_type_rows(b) : f8_type_columns(b),
+                           .k = trans_a ? f8_type_rows(a) : f8_type_columns(a)};
+}
+
 int64_t f8_type_rows(const f8_type *t)
 {
     int64_t n = 1;

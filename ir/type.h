@@ -50,6 +50,13 @@ bool f8_type_same_shape(const f8_type *a, const f8_type *b);
  * scalar is [1, 1]. */
 int64_t f8_type_rows(const f8_type *t);
 int64_t f8_type_columns(const f8_type *t);
+bool f8_type_same_matrix(const f8_type *a, const f8_type *b);
+
+/* C [m, n] = A B, summed over k: of operands as stored, A [m, k] or, transposed, [k, m], B [k, n] or [n, k]. k is A's. */
+typedef struct f8_gemm_sizes {
+    int64_t m, n, k;
+} f8_gemm_sizes;
+f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, bool trans_b);
 
 /* "f32[8, 256]" into buf (at least 160 bytes); returns buf. */
 char *f8_type_print(const f8_type *t, char *buf, size_t size);

@@ -81,10 +81,12 @@ static f8_status sample_fprop(f8_unit *u, f8_func *f, f8_ref r)
     s->loc = f->graph->loc[r];
     s->fprop = r;
     s->has[F8_FPROP] = true;
-    s->m = f8_type_rows(f8_type_of(f->graph, n.in[0]));
-    s->k = f8_type_columns(f8_type_of(f->graph, n.in[0]));
-    s->n = f8_type_columns(&n.type);
     s->w_is_nk = f8_attr_i(f->graph, r, F8_A_TRANSPOSE_B) != 0;
+    const f8_gemm_sizes size = f8_type_gemm(f8_type_of(f->graph, n.in[0]), false,
+                                            f8_type_of(f->graph, n.in[1]), s->w_is_nk);
+    s->m = size.m;
+    s->n = size.n;
+    s->k = size.k;
     s->w_var = parameter_of(f, n.in[1]);
     if (s->w_var < 0)
         F8_TRY(sample(u, f, linear, F8_OPERAND_W, n.in[1], &s->w));

@@ -4,6 +4,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "ir/fp8.h"
+
 /* ---- small helpers ---- */
 
 f8_ref f8_fold_cast(f8_graph *g, f8_ref x, f8_dtype to)
@@ -283,7 +285,7 @@ f8_ref f8_amax_tensor(f8_graph *g, f8_ref x)
 f8_ref f8_scale_of_amax(f8_graph *g, f8_ref amax, f8_ref previous, f8_dtype format, int64_t margin,
                         bool pow2)
 {
-    double top = ldexp(format == F8_E5M2 ? 57344 : 448, (int)-margin);
+    double top = ldexp((double)f8_dtype_max(format), (int)-margin);
     f8_ref scale = f8_binary(g, F8_OP_DIV, f8_const(g, top), amax);
     scale = f8_binary(g, F8_OP_MIN, scale, f8_const(g, FLT_MAX));
     if (pow2)

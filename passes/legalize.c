@@ -169,16 +169,11 @@ static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref
 
 /* ---- shapes ---- */
 
-static bool same_matrix(const f8_type *a, const f8_type *b)
-{
-    return f8_type_rows(a) == f8_type_rows(b) && f8_type_columns(a) == f8_type_columns(b);
-}
-
 /* Whether r is a reshape that regroups rows and columns: only a value in memory can be read so. */
 static bool regroups(const f8_graph *g, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
-    return n->op == F8_OP_RESHAPE && !same_matrix(&n->type, f8_type_of(g, n->in[0]));
+    return n->op == F8_OP_RESHAPE && !f8_type_same_matrix(&n->type, f8_type_of(g, n->in[0]));
 }
 
 /* A transpose that moves only axes of one element: a reshape. */
@@ -207,7 +202,7 @@ static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
                    ? f8_cast(g, f8_make(g, n->op, below->in, 1, n->attr, f8_op_facts(n->op)->n_attrs),
                              below->type.dtype)
                    : 0;
-    if (n->op == F8_OP_RESHAPE && below->op == F8_OP_CAST && !same_matrix(&n->type, &below->type) &&
+    if (n->op == F8_OP_RESHAPE && below->op == F8_OP_CAST && !f8_type_same_matrix(&n->type, &below->type) &&
         f8_dtype_size(f8_type_of(g, below->in[0])->dtype) < f8_dtype_size(below->type.dtype))
         return f8_cast(g, f8_reshape(g, below->in[0], &n->type), below->type.dtype);
     if (!regroups(g, in[0]) || f8_dtype_size(n->type.dtype) >= f8_dtype_size(below->type.dtype))

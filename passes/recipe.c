@@ -12,26 +12,25 @@ const char *const f8_role_name[F8_ROLES] = {"fprop", "dgrad", "wgrad"};
 /* ---- the named recipes ---- */
 
 /* Histories of 16: shorter than Transformer Engine's 1024 they adapt faster and cost less. E4M3 forward, E5M2
- * gradients: arXiv 2209.05433 section 3; E4M3 for all where scales are fine: arXiv 2412.19437 section 3.3. */
+ * gradients: arXiv 2209.05433 section 3; E4M3 for all where scales are fine: arXiv 2412.19437 section 3.3.
+ * X(name, scaling, activation, format of x and w, of dy, what else differs) */
+#define RECIPES(X)                                                                               \
+    X("f32", NONE, F8_F32, F8_F32, F8_F32, )                                                     \
+    X("bf16", NONE, F8_BF16, F8_BF16, F8_BF16, )                                                 \
+    X("delayed", DELAYED, F8_BF16, F8_E4M3, F8_E5M2, .saturate = true, .history = 16)            \
+    X("current", CURRENT, F8_BF16, F8_E4M3, F8_E5M2, .saturate = true)                           \
+    X("rowwise", ROWWISE, F8_BF16, F8_E4M3, F8_E4M3, .saturate = true)                           \
+    X("rowwise_gw_hp", ROWWISE, F8_BF16, F8_E4M3, F8_E4M3, .saturate = true, .wgrad_high = true) \
+    X("block", BLOCK, F8_BF16, F8_E4M3, F8_E4M3, .saturate = true)                               \
+    X("mxfp8", MX, F8_BF16, F8_E4M3, F8_E4M3, .saturate = true)                                  \
+    X("fake", CURRENT, F8_BF16, F8_E4M3, F8_E5M2, .saturate = true, .fake = true)                \
+    X("auto", AUTO, F8_BF16, F8_BF16, F8_BF16, )
+
 static const f8_recipe recipes[] = {
-    {.name = "f32", .activation = F8_F32, .forward = F8_F32, .gradient = F8_F32},
-    {.name = "bf16", .activation = F8_BF16, .forward = F8_BF16, .gradient = F8_BF16},
-    {.name = "delayed", .activation = F8_BF16, .scaling = F8_SCALING_DELAYED, .forward = F8_E4M3,
-     .gradient = F8_E5M2, .history = 16, .saturate = true},
-    {.name = "current", .activation = F8_BF16, .scaling = F8_SCALING_CURRENT, .forward = F8_E4M3,
-     .gradient = F8_E5M2, .saturate = true},
-    {.name = "rowwise", .activation = F8_BF16, .scaling = F8_SCALING_ROWWISE, .forward = F8_E4M3,
-     .gradient = F8_E4M3, .saturate = true},
-    {.name = "rowwise_gw_hp", .activation = F8_BF16, .scaling = F8_SCALING_ROWWISE, .forward = F8_E4M3,
-     .gradient = F8_E4M3, .saturate = true, .wgrad_high = true},
-    {.name = "block", .activation = F8_BF16, .scaling = F8_SCALING_BLOCK, .forward = F8_E4M3,
-     .gradient = F8_E4M3, .saturate = true},
-    {.name = "mxfp8", .activation = F8_BF16, .scaling = F8_SCALING_MX, .forward = F8_E4M3,
-     .gradient = F8_E4M3, .saturate = true},
-    {.name = "fake", .activation = F8_BF16, .scaling = F8_SCALING_CURRENT, .forward = F8_E4M3,
-     .gradient = F8_E5M2, .saturate = true, .fake = true},
-    {.name = "auto", .activation = F8_BF16, .scaling = F8_SCALING_AUTO, .forward = F8_BF16,
-     .gradient = F8_BF16},
+#define X(n, s, a, f, g, ...) \
+    {.name = n, .scaling = F8_SCALING_##s, .activation = a, .forward = f, .gradient = g, __VA_ARGS__},
+    RECIPES(X)
+#undef X
 };
 
 enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
@@ -56,7 +55,9 @@ const char *f8_recipe_name(size_t index)
 
 const char *f8_recipe_names(void)
 {
-    return "f32, bf16, delayed, current, rowwise, rowwise_gw_hp, block, mxfp8, fake, auto";
+#define X(n, ...) ", " n
+    return &(RECIPES(X))[2]; /* past the first comma */
+#undef X
 }
 
 /* ---- options ---- */
@@ -90,46 +91,21 @@ static void set_format(f8_recipe *r, int64_t v)
 {
     r->gradient = v ? F8_E5M2 : F8_E4M3;
 }
-static int64_t get_history(const f8_recipe *r)
-{
-    return r->history;
-}
-static void set_history(f8_recipe *r, int64_t v)
-{
-    r->history = v;
-}
-static int64_t get_amax(const f8_recipe *r)
-{
-    return r->most_recent;
-}
-static void set_amax(f8_recipe *r, int64_t v)
-{
-    r->most_recent = v;
-}
-static int64_t get_margin(const f8_recipe *r)
-{
-    return r->margin;
-}
-static void set_margin(f8_recipe *r, int64_t v)
-{
-    r->margin = v;
-}
-static int64_t get_pow2(const f8_recipe *r)
-{
-    return r->pow2;
-}
-static void set_pow2(f8_recipe *r, int64_t v)
-{
-    r->pow2 = v;
-}
-static int64_t get_fake(const f8_recipe *r)
-{
-    return r->fake;
-}
-static void set_fake(f8_recipe *r, int64_t v)
-{
-    r->fake = v;
-}
+#define FIELD(key, field)                          \
+    static int64_t get_##key(const f8_recipe *r)   \
+    {                                              \
+        return r->field;                           \
+    }                                              \
+    static void set_##key(f8_recipe *r, int64_t v) \
+    {                                              \
+        r->field = v;                              \
+    }
+FIELD(history, history)
+FIELD(amax, most_recent)
+FIELD(margin, margin)
+FIELD(pow2, pow2)
+FIELD(fake, fake)
+#undef FIELD
 
 static const option options[] = {
     {"format", OPTION_CHOICE, ON_FP8, 0, 1, {"e4m3", "hybrid"}, get_format, set_format},

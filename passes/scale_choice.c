@@ -4,27 +4,18 @@
 
 #include <string.h>
 
-/* Sizes of a MATMUL. */
-static void sizes_of(const f8_graph *g, f8_ref r, int64_t *m, int64_t *n, int64_t *k)
-{
-    const bool ta = f8_attr_i(g, r, F8_A_TRANSPOSE_A), tb = f8_attr_i(g, r, F8_A_TRANSPOSE_B);
-    const f8_type *a = f8_type_of(g, f8_at(g, r)->in[0]), *b = f8_type_of(g, f8_at(g, r)->in[1]);
-    *m = ta ? f8_type_columns(a) : f8_type_rows(a);
-    *k = ta ? f8_type_rows(a) : f8_type_columns(a);
-    *n = tb ? f8_type_rows(b) : f8_type_columns(b);
-}
-
 bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p)
 {
     if (f8_at(g, r)->op != F8_OP_MATMUL)
         return false;
+    const f8_type *a = f8_type_of(g, f8_at(g, r)->in[0]), *b = f8_type_of(g, f8_at(g, r)->in[1]);
     *p = (f8_product){.linear = f8_attr_s(g, r, F8_A_NAME), .loc = g->loc[r],
-                      .role = f8_role_by_name(f8_attr_s(g, r, F8_A_ROLE)),
-                      .dtype = f8_type_of(g, f8_at(g, r)->in[0])->dtype};
+                      .role = f8_role_by_name(f8_attr_s(g, r, F8_A_ROLE)), .dtype = a->dtype,
+                      .size = f8_type_gemm(a, f8_attr_i(g, r, F8_A_TRANSPOSE_A), b,
+                                           f8_attr_i(g, r, F8_A_TRANSPOSE_B))};
     if (p->role == F8_ROLES)
         return false;
     f8_role_operands(p->role, p->of);
-    sizes_of(g, r, &p->m, &p->n, &p->k);
     for (int i = 0; i < 2; i++)
         p->choice[i] = f8_recipe_for(s->u, p->linear, p->role, p->of[i]);
     return true;
@@ -34,13 +25,14 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
 static bool has_sizes(f8_scaler *s, const f8_product *p)
 {
     const f8_target *t = f8_unit_target(s->u);
-    if (p->m % t->fp8_multiple == 0 && p->n % t->fp8_multiple == 0 && p->k % t->fp8_multiple == 0)
+    const f8_gemm_sizes *size = &p->size;
+    if (size->m % t->fp8_multiple == 0 && size->n % t->fp8_multiple == 0 && size->k % t->fp8_multiple == 0)
         return true;
     s->status = f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc,
                         "'%s', %s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but this one "
                         "has m = %lld, n = %lld, k = %lld; write recipe \"%s\" = bf16",
-                        p->linear, f8_role_name[p->role], t->name, t->fp8_multiple, (long long)p->m,
-                        (long long)p->n, (long long)p->k, p->linear);
+                        p->linear, f8_role_name[p->role], t->name, t->fp8_multiple, (long long)size->m,
+                        (long long)size->n, (long long)size->k, p->linear);
     return false;
 }
 
@@ -111,8 +103,8 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
     f8_operand_kind of[2];
     f8_role_operands(p->role, of);
-    f8_decision d = {.linear = p->linear, .role = f8_role_name[p->role], .count = 1, .m = p->m, .n = p->n,
-                     .k = p->k, .fp8 = !f8_is_high(a) && !a->fake && !b->fake};
+    f8_decision d = {.linear = p->linear, .role = f8_role_name[p->role], .count = 1, .m = p->size.m,
+                     .n = p->size.n, .k = p->size.k, .fp8 = !f8_is_high(a) && !a->fake && !b->fake};
     u->fp8_gemms += d.fp8;
     for (size_t i = 0; i < u->n_decisions; i++) {
         f8_decision *e = &u->decision[i];

@@ -222,11 +222,6 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
 
 /* ---- rows that begin where GEMMs like them to ---- */
 
-static bool same_matrix(const f8_type *a, const f8_type *b)
-{
-    return f8_type_rows(a) == f8_type_rows(b) && f8_type_columns(a) == f8_type_columns(b);
-}
-
 /* Whether a row program reads base r row by row, as it is, wherever it does. */
 static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
 {
@@ -247,7 +242,7 @@ static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
 /* Whether a group reads base r, under the view `seen`, whatever lies between its rows. */
 static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref seen)
 {
-    if (index == F8_NO_GROUP || !same_matrix(f8_type_of(s->g, seen), f8_type_of(s->g, r)) ||
+    if (index == F8_NO_GROUP || !f8_type_same_matrix(f8_type_of(s->g, seen), f8_type_of(s->g, r)) ||
         s->view[seen].offset != 0)
         return false;
     const f8_group *group = &s->program->group[index];
