@@ -129,7 +129,7 @@ START_TEST(under_any_recipe)
 {
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, text);
-    const served high = serve(ctx, m, "bf16", NULL);
+    const served own = serve(ctx, m, stored[_i].recipe, NULL), high = serve(ctx, m, "bf16", NULL);
     const float want = loss_of(&high);
     for (int i = 0; i < N_STORED + 2; i++) {
         const char *under = i < N_STORED ? stored[i].recipe : i == N_STORED ? "bf16" : "f32";
@@ -139,8 +139,10 @@ START_TEST(under_any_recipe)
         ck_assert_msg(loss != want && loss > 0.97f * want && loss < 1.03f * want,
                       "stored under %s, served under %s: %g, in bf16 %g", stored[_i].recipe, under, (double)loss,
                       (double)want);
+        ck_assert(i != _i || loss == loss_of(&own));
         fp8c_program_destroy(s.p);
     }
+    fp8c_program_destroy(own.p);
     fp8c_program_destroy(high.p);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
