@@ -166,6 +166,7 @@ FP8C_API fp8c_status fp8c_module_param(fp8c_module *module, const char *name, co
                                        fp8c_init init, double argument);
 /* Fields by name as in the text's `optimizer adamw {...}`. */
 FP8C_API fp8c_status fp8c_module_optimizer(fp8c_module *module, const fp8c_attr *fields, size_t n);
+/* The rule `recipe "PATTERN" = RECIPE` of the text. */
 FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern, const char *recipe);
 /* A rule after those there are, so that it wins: what the text has after `recipe`, as "\"h.*\" wgrad = bf16" or
  * "layers 1, 1 = bf16". `origin` (may be NULL) is what messages and decisions call the place it comes from, as
