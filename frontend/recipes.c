@@ -18,16 +18,6 @@ f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule)
     return F8_OK;
 }
 
-/* A linear's name, as it will be numbered where it has none: see precision. */
-static const char *name_of(const f8_func *f, f8_ref r, int *anonymous, char *buf, size_t size)
-{
-    const char *name = f8_linear_name(f, r, buf, size);
-    if (name || f8_at(f->graph, r)->op != F8_OP_LINEAR)
-        return name;
-    snprintf(buf, size, "linear.%d", (*anonymous)++);
-    return buf;
-}
-
 /* How many of `shared` a pattern NAME.K wants there to be, for one of them to be called so; 0: it is none. */
 static long wanted(const char *pattern, const char *shared)
 {
@@ -41,15 +31,22 @@ static long wanted(const char *pattern, const char *shared)
 
 static bool matches_in(const f8_func *f, const f8_recipe_rule *rule)
 {
-    char name[1024];
+    char name[1024], numbered[32];
     int anonymous = 0;
     long same = 0;
     for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
-        if (!name_of(f, r, &anonymous, name, sizeof name))
+        const bool named = f8_linear_name(f, r, name, sizeof name);
+        if (!named && f8_at(f->graph, r)->op != F8_OP_LINEAR)
             continue;
+        if (!named) { /* as precision will name it */
+            snprintf(name, sizeof name, "linear");
+            snprintf(numbered, sizeof numbered, "linear.%d", anonymous++);
+        }
         if (rule->pattern ? f8_pattern_match(rule->pattern, name) : f8_layer_of(name) >= 0)
             return true;
-        const long k = rule->pattern ? wanted(rule->pattern, name) : 0;
+        if (!named && rule->pattern && !strcmp(rule->pattern, numbered))
+            return true;
+        const long k = named && rule->pattern ? wanted(rule->pattern, name) : 0;
         same += k > 0; /* a pattern has one name of which it is the K-th */
         if (k > 0 && same >= k)
             return true;

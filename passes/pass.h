@@ -66,7 +66,7 @@ typedef struct f8_options {
 } f8_options;
 
 /* A linear as precision named it. Linears that share a weight share its name, which recipe rules match,
- * and are numbered: w, w.2, w.3. */
+ * and are numbered: w, w.2, w.3. Those without a name are linear.0, linear.1 and share `linear`. */
 typedef struct f8_linear_name_pair {
     const char *name, *shared;
 } f8_linear_name_pair;

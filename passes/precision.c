@@ -57,9 +57,13 @@ static const char *linear_name(precision *p, f8_ref linear)
 {
     char buf[1024];
     const char *name = f8_linear_name(p->f, linear, buf, sizeof buf);
+    const bool anonymous = !name;
     name = name ? f8_arena_strdup(p->u->arena, name)
                 : f8_arena_printf(p->u->arena, "linear.%lld", (long long)p->anonymous++);
-    return name ? unique_name(p->u, name) : NULL;
+    name = name ? unique_name(p->u, name) : NULL;
+    if (name && anonymous) /* their number is no layer's */
+        p->u->named[p->u->n_named - 1].shared = "linear";
+    return name;
 }
 
 /* ---- one node ---- */

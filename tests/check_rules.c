@@ -81,6 +81,9 @@ static const struct {
      "recipe \"h.7.up\" = block (line 17)"},
     /* linears of one weight follow its rules */
     {"block", "recipe \"out\" = rowwise\n", "out.2 wgrad x", "rowwise", "recipe \"out\" = rowwise (line 16)"},
+    /* unless they name one of them, letter for letter */
+    {"block", "recipe \"out.2\" = rowwise\n", "out.2 wgrad x", "rowwise", "recipe \"out.2\" = rowwise (line 16)"},
+    {"block", "recipe \"out.2\" = rowwise\n", "out wgrad x", "block", "the recipe asked for"},
     /* rowwise_gw_hp, asked for or by a rule */
     {"rowwise_gw_hp", "", "h.2.fc wgrad x", "bf16",
      "the recipe asked for: rowwise_gw_hp keeps wgrad in bf16"},
@@ -104,6 +107,28 @@ START_TEST(who_wins)
     const f8_choice c = f8_recipe_for(&t.unit, linear, f8_role_by_name(role), kind);
     ck_assert_str_eq(f8_recipe_print(&c.recipe, text, sizeof text), precedence[_i].want);
     ck_assert_str_eq(c.reason, precedence[_i].reason);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Linears without a name: their number is no layer's, so the first layer here is 3, and `linear` is all of them. */
+START_TEST(no_name_no_layer)
+{
+    static const char text[] =
+        "module m\nparam a: f32[32, 32] ones\nparam h.3.w: f32[32, 32] ones\n"
+        "func forward(%x: f32[32, 32], %t: i32[32]) -> (%loss: f32[]) {\n"
+        "  %a = linear(linear(tanh(linear(%x, add(a, a))), h.3.w), mul(a, a))\n"
+        "  return cross_entropy(%a, %t)\n}\n"
+        "recipe layers 1, 0 = bf16\nrecipe \"linear\" = block\nrecipe \"linear.1\" = rowwise\n";
+    static const char *const want[][2] = {{"linear.0", "block"}, {"h.3.w", "bf16"}, {"linear.1", "rowwise"}};
+    test_unit t;
+    char got[F8_RECIPE_TEXT];
+    test_unit_parse(&t, text, "delayed");
+    test_pass(&t, f8_pass_precision);
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        const f8_choice c = f8_recipe_for(&t.unit, want[i][0], F8_FPROP, F8_OPERAND_X);
+        ck_assert_str_eq(f8_recipe_print(&c.recipe, got, sizeof got), want[i][1]);
+    }
     test_unit_end(&t);
 }
 END_TEST
@@ -284,6 +309,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, who_wins, 0, sizeof precedence / sizeof *precedence);
     tcase_add_test(t, rules_beside_the_text);
+    tcase_add_test(t, no_name_no_layer);
     tcase_add_loop_test(t, operands_together, 0, sizeof together / sizeof *together);
     tcase_add_test(t, sizes);
     tcase_add_test(t, decisions);
