@@ -317,6 +317,23 @@ static bool put_variable(const loader *l, int i, const fp8c_variable *v, const v
     return status == FP8C_OK || cli_fail(l->ctx) == CLI_DONE;
 }
 
+/* Where prepare found a scale to be NaN, of a weight that is not finite, the file's must not hide it: codes saturate. */
+static bool keep_nan(const loader *l, int i, const fp8c_variable *v, float *value)
+{
+    const uint64_t n = wanted(l, i, v).bytes / sizeof *value;
+    if (v->is_param || !fp8c_program_element(l->program, i, 0) || !has_port(l->program, "prepare", FP8C_OUTPUT, i))
+        return true;
+    float *now = malloc((size_t)(n + 1) * sizeof *now);
+    if (!now)
+        fprintf(stderr, "%s: error: out of memory: %" PRIu64 " floats were wanted\n", l->f->path, n);
+    const bool ok = now && (fp8c_program_read(l->program, i, now) == FP8C_OK || cli_fail(l->ctx) == CLI_DONE);
+    for (uint64_t k = 0; ok && k < n; k++)
+        if (isnan(now[k]))
+            value[k] = now[k];
+    free(now);
+    return ok;
+}
+
 static bool load_variable(loader *l, int i, const fp8c_variable *v)
 {
     const size_t bytes = (size_t)wanted(l, i, v).bytes;
@@ -328,7 +345,7 @@ static bool load_variable(loader *l, int i, const fp8c_variable *v)
         fprintf(stderr, "%s\n", l->f->message);
     } else {
         convert(l, i, v, raw, value);
-        ok = put_variable(l, i, v, value);
+        ok = keep_nan(l, i, v, value) && put_variable(l, i, v, value);
     }
     free(raw);
     free(value);

@@ -267,6 +267,23 @@ START_TEST(narrow_weights)
 }
 END_TEST
 
+/* A weight that is Inf or NaN shows in the loss, also under scales of a file that doesn't know of it. */
+START_TEST(weights_that_are_not_finite)
+{
+    static const float wrong[] = {INFINITY, -INFINITY, NAN};
+    train("delayed", "weights", "1");
+    copy *c = read_copy("weights");
+    ((float *)c->bytes[at(c, "h.0.mlp.c_fc.weight")])[7] = wrong[_i];
+    write_copy(c, "wrong", true);
+    ok(RUN("eval", GPT, SMALL, "--recipe", _i == 1 ? "delayed {fake = true}" : "delayed", "--weights",
+           f8_cli_temp("wrong")));
+    json_t *r = record("eval", 0); /* JSON has no NaN */
+    ck_assert_msg(json_is_null(json_object_get(r, "heldout_loss")), "%g is a finite loss",
+                  json_number_value(json_object_get(r, "heldout_loss")));
+    json_decref(r);
+}
+END_TEST
+
 /* ---- what does not fit ---- */
 
 static f8_cli_result eval_small(const char *recipe, const char *name)
@@ -372,6 +389,7 @@ int main(void)
     tcase_add_test(t, checkpoint);
     tcase_add_test(t, others_names);
     tcase_add_loop_test(t, narrow_weights, 0, 2);
+    tcase_add_loop_test(t, weights_that_are_not_finite, 0, 3);
     tcase_add_test(t, wrong_tensors);
     tcase_add_test(t, wrong_scales);
     tcase_add_test(t, wrong_files);
