@@ -213,7 +213,7 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
         f8_scales_of(&s->quantizer, amax, n, scale, inv);
         if (given) {
             scale[0] = *given;
-            inv[0] = 1 / *given;
+            inv[0] = 1 / *given + (amax[0] - amax[0]); /* NaN where a value is Inf or NaN */
         }
         f8_matrix_encode(&s->quantizer, from, rows, cols, scale, codes);
         for (int64_t i = 0; i < n; i++)

@@ -1,6 +1,8 @@
 /* Weights stored as FP8 (fp8c_compile_options.stored, stored_weights): served under the recipe they were quantized
  * with they give the bits of a program that quantizes its f32 weights itself; served in bf16, those of the values
  * that their codes stand for. */
+#include <math.h>
+
 #include "tests/api.h"
 
 static const char text[] =
@@ -228,6 +230,12 @@ START_TEST(kept_scale)
     ck_assert_int_eq(fp8c_program_quantize(s.p, up, values, NULL), FP8C_OK);
     ck_assert_int_eq(fp8c_program_read(s.p, of, &inv), FP8C_OK);
     ck_assert(inv == 1 / (448.0f / 100));
+    values[9] = -INFINITY;
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(fp8c_program_quantize(s.p, up, values, i ? &scale : NULL), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_read(s.p, of, &inv), FP8C_OK);
+        ck_assert(isnan(inv));
+    }
     const served block = serve(ctx, m, "block", "block");
     ck_assert_int_eq(fp8c_program_quantize(block.p, variable(block.p, "up.weight", &v), values, &ones), FP8C_ERR_INPUT);
     said(ctx, "a scale is kept under `delayed` alone");
