@@ -11,6 +11,16 @@ bool cli_is_auto(const char *recipe)
     return recipe && !strcmp(recipe, "auto");
 }
 
+bool cli_refuses_auto(const cli *c, const char *recipe)
+{
+    if (!cli_is_auto(recipe))
+        return false;
+    fprintf(stderr,
+            "fp8c %s: recipe auto is chosen by train or explain: put the lines that their --write-rules gives into "
+            "the text, and ask for any other\n", c->command);
+    return true;
+}
+
 static fp8c_status observe(const cli *c, fp8c_calibration *calibration, const cli_corpus *corpus, int step)
 {
     fp8c_program *p = fp8c_calibration_program(calibration);

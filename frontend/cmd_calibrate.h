@@ -5,6 +5,8 @@
 #include "frontend/cmd_corpus.h"
 
 bool cli_is_auto(const char *recipe);
+/* For commands that have no data to choose on: whether `recipe` is auto, which is then said on stderr. */
+bool cli_refuses_auto(const cli *c, const char *recipe);
 
 /* A calibration that has observed --calibrate batches of the corpus at the initial values of --seed; writes
  * --write-rules. options: of the program to come. NULL after a message on stderr. The caller destroys. */

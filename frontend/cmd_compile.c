@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/cmd.h"
+#include "frontend/cmd_calibrate.h"
 
 typedef enum emit_kind { EMIT_CUDA, EMIT_PTX, EMIT_CUBIN, EMIT_REPORT, EMIT_COUNT } emit_kind;
 static const char *const emit_names[] = {"cuda", "ptx", "cubin", "report"};
@@ -152,6 +152,8 @@ int cmd_compile(const cli *c)
     int code = check_options(c);
     if (code != CLI_DONE)
         return code;
+    if (cli_refuses_auto(c, c->recipe))
+        return CLI_USAGE;
     if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
     if (cli_json_open(&json, c->json)) {

@@ -140,13 +140,8 @@ int cmd_eval(const cli *c)
         return CLI_USAGE;
     }
     for (size_t i = 0; i <= c->compare.n; i++)
-        if (cli_is_auto(cli_recipe(c, i))) {
-            fprintf(
-                stderr,
-                "fp8c eval: recipe auto is chosen by train or explain: put the lines that their "
-                "--write-rules gives into the text, and ask for any other\n");
+        if (cli_refuses_auto(c, cli_recipe(c, i)))
             return CLI_USAGE;
-        }
     eval e = {.c = c, .weights.fd = -1};
     fp8c_module *module;
     if (!cli_load(c, &e.ctx, &module))

@@ -243,9 +243,8 @@ int cmd_export(const cli *c)
         return usage(c->weights ? "-o FILE is needed" : "--weights FILE is needed");
     if (c->recipe == cli_default_recipe)
         return usage("--recipe RECIPE is needed: what to store the weights under");
-    if (cli_is_auto(c->recipe))
-        return usage("recipe auto is chosen by train or explain: put the lines that their --write-rules gives into "
-                     "the text, and ask for any other");
+    if (cli_refuses_auto(c, c->recipe))
+        return CLI_USAGE;
     if (c->dtype && strcmp(c->dtype, "f32") && strcmp(c->dtype, "bf16"))
         return usage("--dtype is f32 or bf16");
     if (c->dtype)

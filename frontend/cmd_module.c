@@ -1,12 +1,14 @@
 /* fp8c check and fp8c print: modules as text. */
 #include <inttypes.h>
 
-#include "frontend/cmd.h"
+#include "frontend/cmd_calibrate.h"
 
 int cmd_check(const cli *c)
 {
     fp8c_context *ctx;
     fp8c_module *module;
+    if (cli_refuses_auto(c, c->recipe))
+        return CLI_USAGE;
     if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
     int64_t elements;
@@ -29,6 +31,8 @@ int cmd_print(const cli *c)
 {
     fp8c_context *ctx;
     fp8c_module *module;
+    if (cli_refuses_auto(c, c->recipe))
+        return CLI_USAGE;
     if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
     fp8c_status status;

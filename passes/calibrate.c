@@ -1,9 +1,10 @@
 /* Calibrate: samples of what the linears' GEMMs read, as further results of micro_step.
  *
  * Only in the program that a calibration compiles (options.calibrate), in high precision: for each linear its
- * operands x and dy (and w, where it is computed), each as two results:
- *     calibrate.LINEAR.x        [S, C]  up to F8_SAMPLE_TILES times 128 rows, spread, in the operand's dtype
- *     calibrate.LINEAR.x.amax   [1, C]  max |x| of every column over all rows, f32
+ * operands x and dy (and w, where it is computed), each as two results (I is the linear's number: names of linears
+ * may hold what those of results can't):
+ *     calibrate.I.x             [S, C]  up to F8_SAMPLE_TILES times 128 rows, spread, in the operand's dtype
+ *     calibrate.I.x.amax        [1, C]  max |x| of every column over all rows, f32
  * The rows show how values are spread along k and, being whole blocks of 128, across it; the amaxes
  * give the scales of the tensor and of its columns. What the compiler chooses from them is in choose.c.
  *
@@ -41,7 +42,7 @@ static f8_ref spread_tiles(f8_graph *g, f8_ref m)
     return f8_concat(g, part, F8_SAMPLE_TILES, 0);
 }
 
-static f8_status sample(f8_unit *u, f8_func *f, const char *linear, f8_operand_kind kind, f8_ref r,
+static f8_status sample(f8_unit *u, f8_func *f, const f8_sampled *s, f8_operand_kind kind, f8_ref r,
                         const char **name)
 {
     f8_graph *g = f->graph;
@@ -50,7 +51,7 @@ static f8_status sample(f8_unit *u, f8_func *f, const char *linear, f8_operand_k
     const f8_ref m = f8_reshape(g, r, &matrix);
     const f8_ref part = kind == F8_OPERAND_W ? m : spread_tiles(g, m);
     const f8_ref amax = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_cast(g, m, F8_F32), 0);
-    const char *base = f8_arena_printf(u->arena, "calibrate.%s.%s", linear, f8_operand_name[kind]);
+    const char *base = f8_arena_printf(u->arena, "calibrate.%zu.%s", (size_t)(s - u->sampled), f8_operand_name[kind]);
     const char *top = f8_arena_printf(u->arena, "%s.amax", base ? base : "");
     if (!base || !top)
         return f8_arena_status(u->arena, u->diag);
@@ -89,8 +90,8 @@ static f8_status sample_fprop(f8_unit *u, f8_func *f, f8_ref r)
     s->k = size.k;
     s->w_var = parameter_of(f, n.in[1]);
     if (s->w_var < 0)
-        F8_TRY(sample(u, f, linear, F8_OPERAND_W, n.in[1], &s->w));
-    return sample(u, f, linear, F8_OPERAND_X, n.in[0], &s->x);
+        F8_TRY(sample(u, f, s, F8_OPERAND_W, n.in[1], &s->w));
+    return sample(u, f, s, F8_OPERAND_X, n.in[0], &s->x);
 }
 
 /* dgrad reads dy; a linear whose input needs no gradient has it in wgrad alone. */
@@ -107,7 +108,7 @@ static f8_status sample_gradient(f8_unit *u, f8_func *f, f8_ref r, f8_role role)
     f8_ref dy = n->in[0];
     if (role == F8_WGRAD && s->fprop && dy == f8_at(g, s->fprop)->in[0])
         dy = n->in[1];
-    return sample(u, f, s->linear, F8_OPERAND_DY, dy, &s->dy);
+    return sample(u, f, s, F8_OPERAND_DY, dy, &s->dy);
 }
 
 f8_status f8_pass_calibrate(f8_unit *u)

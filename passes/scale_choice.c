@@ -62,7 +62,8 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
-        why = "recipe auto needs a calibration that has observed a batch";
+        why = s->u->options.n_chosen ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
+                                     : "recipe auto needs a calibration that has observed a batch";
     else if ((f8_is_high(a) && a->activation != p->dtype) || (f8_is_high(b) && b->activation != p->dtype))
         why = "outside of FP8 a linear's GEMMs have the dtype of its fprop's x";
     else if (f8_is_high(a) && f8_is_high(b))

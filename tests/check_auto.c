@@ -358,6 +358,38 @@ START_TEST(refusals)
 }
 END_TEST
 
+/* A rule on one operand leaves auto no choice; names that ports can't have are calibrated like others. */
+START_TEST(odd_rules_and_names)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model_with("recipe \"up\" w = current\n"));
+    fp8c_compile_options o = recipe("auto");
+    fp8c_program *p;
+    fp8c_calibration *c = calibrate(ctx, m, &o, 0, 1);
+    o.calibration = c;
+    expect(ctx, fp8c_compile(m, &o, &p), "a rule decides one operand alone, which leaves auto no choice of a GEMM");
+    fp8c_calibration_destroy(c);
+    fp8c_module_destroy(m);
+    char text[4096];
+    snprintf(text, sizeof text, "%s", model_with(""));
+    char *name = strstr(text, "name = \"head\"");
+    ck_assert_ptr_nonnull(name);
+    memcpy(name, "name = \"h*a \"", strlen("name = \"h*a \""));
+    m = parse(ctx, text);
+    o.calibration = NULL;
+    c = calibrate(ctx, m, &o, 0, 1);
+    o.calibration = c;
+    p = compile(ctx, m, &o);
+    fp8c_info info;
+    fp8c_program_info(p, &info);
+    ck_assert_int_gt(info.fp8_gemms_planned, 0);
+    fp8c_program_destroy(p);
+    fp8c_calibration_destroy(c);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("auto");
@@ -371,6 +403,7 @@ int main(void)
     tcase_add_test(t, rules_of_one_weight);
     tcase_add_test(t, nothing_fits);
     tcase_add_test(t, refusals);
+    tcase_add_test(t, odd_rules_and_names);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

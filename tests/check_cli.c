@@ -106,7 +106,11 @@ START_TEST(wrong_usage)
     fails(F8_CLI("eval", GPT, "--weights", "x"), 2, "fp8c eval: --data FILE is needed");
     fails(F8_CLI("eval", GPT, "--steps", "1"), 2, "no such option '--steps'");
     fails(F8_CLI("eval", GPT, "--weights", "x", "--data", GPT, "--recipe", "auto"), 2,
-          "recipe auto is chosen by train or explain");
+          "fp8c eval: recipe auto is chosen by train or explain");
+    fails(F8_CLI("check", GPT, "--recipe", "auto"), 2, "fp8c check: recipe auto is chosen by train or explain");
+    fails(F8_CLI("print", GPT, "--recipe", "auto"), 2, "fp8c print: recipe auto is chosen by train or explain");
+    fails(F8_CLI("compile", GPT, "--recipe", "auto", "--target", "sm_90a"), 2,
+          "fp8c compile: recipe auto is chosen by train or explain");
     fails(F8_CLI("train", GPT, "--save"), 2, "an argument is missing for '--save'");
     fails(F8_CLI("train", GPT, "--compare="), 2, "bad value for --compare");
     fails(F8_CLI("check", GPT, "--rule"), 2, "an argument is missing for '--rule'");
