@@ -205,8 +205,20 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
 
 /* ---- update, update_scales, prepare ---- */
 
+/* bool []: `update` says so itself; update_scales, whose caller owns the optimizer, goes by what was seen. */
+static f8_ref was_applied(const f8_func *f, f8_ref amax)
+{
+    f8_graph *g = f->graph;
+    const f8_type scalar = {.dtype = F8_F32};
+    for (size_t i = 0; i < f->n_out; i++)
+        if (!strcmp(f->out[i].name, "skipped"))
+            return f8_binary(g, F8_OP_EQ, f->out[i].ref, f8_const(g, 0));
+    const f8_ref most = amax ? f8_reduce(g, F8_OP_REDUCE_MAX, amax, -1) : 0;
+    return f8_unary(g, F8_OP_ISFINITE, f8_reshape(g, most, &scalar));
+}
+
 /* Histories pushed once, next scales; a skipped update (non-finite gradients) keeps all but forgets the
- * amax that came with them. */
+ * amax that came with them: an Inf in a history would freeze the scale for as long as it stays there. */
 static f8_status push_histories(f8_scaler *s, f8_func *f)
 {
     f8_graph *g = f->graph;
@@ -215,13 +227,9 @@ static f8_status push_histories(f8_scaler *s, f8_func *f)
     const f8_ref amax = f8_binary(g, F8_OP_MAX, seen, param_amax(s, f, &s->delayed));
     const f8_ref pushed = f8_make(g, F8_OP_HISTORY_PUSH, (f8_ref[]){history, amax}, 2, NULL, 0);
     const f8_ref next = scales(s, g, pushed, scale);
-    f8_ref new_history = pushed, new_scale = next;
-    for (size_t i = 0; i < f->n_out; i++)
-        if (!strcmp(f->out[i].name, "skipped")) {
-            const f8_ref applied = f8_binary(g, F8_OP_EQ, f->out[i].ref, f8_const(g, 0));
-            new_history = f8_select(g, applied, pushed, history);
-            new_scale = f8_select(g, applied, next, scale);
-        }
+    const f8_ref applied = was_applied(f, amax);
+    const f8_ref new_history = f8_select(g, applied, pushed, history);
+    const f8_ref new_scale = f8_select(g, applied, next, scale);
     F8_TRY(f8_func_result(f, "fp8.scale", new_scale, s->var_scale));
     F8_TRY(f8_func_result(f, "fp8.amax_history", new_history, s->var_history));
     const f8_ref zeros = f8_broadcast(g, f8_const(g, 0), &s->u->module->var[s->var_amax].type);

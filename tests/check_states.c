@@ -362,6 +362,30 @@ START_TEST(pair_is_micro_step)
 }
 END_TEST
 
+/* The caller owns the optimizer, so nothing says that a step was skipped: an amax that is not finite does. An Inf
+ * pushed would keep the scale where it is for HISTORY steps, and what then outgrows it would saturate. */
+START_TEST(update_scales_skips)
+{
+    fp8c_context *ctx;
+    fp8c_program *p = start(&ctx, "delayed", 1);
+    run_pair(p);
+    run(p, "update_scales");
+    run_pair(p);
+    float *history = copy_of(p, "fp8.amax_history"), *scale = copy_of(p, "fp8.scale");
+    ((float *)variable(p, "fp8.amax").data)[_i ? 2 : 0] = _i ? NAN : INFINITY;
+    run(p, "update_scales");
+    ck_assert(!memcmp(history, variable(p, "fp8.amax_history").data, 3 * HISTORY * sizeof *history));
+    ck_assert(!memcmp(scale, variable(p, "fp8.scale").data, 3 * sizeof *scale));
+    ck_assert_float_eq(largest(p, "fp8.amax"), 0);
+    run_pair(p);
+    run(p, "update_scales");
+    ck_assert(memcmp(history, variable(p, "fp8.amax_history").data, 3 * HISTORY * sizeof *history));
+    free(history);
+    free(scale);
+    stop(ctx, p);
+}
+END_TEST
+
 /* ---- a state of the model's own ---- */
 
 /* What forward replaces, micro_step replaces, and eval does not. */
@@ -405,6 +429,7 @@ int main(void)
     tcase_add_loop_test(t, scales_have_names, 2, 4);
     tcase_add_test(t, states_of_the_model);
     tcase_add_loop_test(t, pair_is_micro_step, 0, 4);
+    tcase_add_loop_test(t, update_scales_skips, 0, 2);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
