@@ -117,17 +117,17 @@ static const struct {
     {"wgrad in FP8", "rowwise_gw_hp", wgrad_too, GATE_COUNT},
     {"FP8 products", "fake", not_fake, GATE_COUNT},
 };
-enum { OTHERS = sizeof others / sizeof *others };
-
 START_TEST(other_recipes_are_caught)
 {
-    gates g;
-    gates_run r = mlps(others[_i].asked, "L=1", FEW);
-    f8_recipe made = r.recipe.recipe;
-    others[_i].edit(&made);
-    r.made = &made;
-    gates_measure(&r, &g, 1);
-    check(others[_i].asked, others[_i].what, &g, others[_i].must);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        gates g;
+        gates_run r = mlps(others[i].asked, "L=1", FEW);
+        f8_recipe made = r.recipe.recipe;
+        others[i].edit(&made);
+        r.made = &made;
+        gates_measure(&r, &g, 1);
+        check(others[i].asked, others[i].what, &g, others[i].must);
+    }
 }
 END_TEST
 
@@ -202,7 +202,7 @@ int main(void)
     tcase_set_timeout(good, TIMEOUT);
     tcase_set_timeout(bad, TIMEOUT);
     tcase_add_loop_test(good, shipped_recipes_pass, 0, SHIPPED);
-    tcase_add_loop_test(bad, other_recipes_are_caught, 0, OTHERS);
+    tcase_add_test(bad, other_recipes_are_caught);
     tcase_add_loop_test(bad, broken_scaling_is_caught, 0, CONTROLS);
     suite_add_tcase(s, good);
     suite_add_tcase(s, bad);
