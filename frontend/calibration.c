@@ -19,9 +19,37 @@ struct fp8c_calibration {
     double budget;
     int64_t batches;
     int step; /* micro_step */
+    /* For one trial after the other: made once, since fresh memory costs more than what is done with it. */
+    float *part[2], *max[2]; /* f8_operand_part's v and row_max */
+    void *workspace;
 };
 
 /* ---- making one ---- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Room for the largest trial's parts. */
+static f8_status make_room(fp8c_calibration *c, f8_diag *diag)
+{
+    int64_t values[2] = {1, 1}, most_k = 1;
+    for (size_t i = 0; i < c->n_trials; i++) {
+        const f8_trial *t = &c->trial[i];
+        const int64_t k = t->role == F8_WGRAD ? least(t->k, F8_MEASURE_MOST) : t->k;
+        const int64_t rows[2] = {least(t->m, F8_MEASURE_MOST), least(t->n, F8_MEASURE_MOST)};
+        for (int p = 0; p < 2; p++)
+            values[p] = rows[p] * k > values[p] ? rows[p] * k : values[p];
+        most_k = k > most_k ? k : most_k;
+    }
+    for (int p = 0; p < 2; p++) {
+        c->part[p] = f8_arena_array(&c->arena, (size_t)values[p], sizeof *c->part[p]);
+        c->max[p] = f8_arena_array(&c->arena, F8_MEASURE_MOST, sizeof *c->max[p]);
+    }
+    c->workspace = f8_arena_array(&c->arena, f8_measure_workspace(most_k), 1);
+    return f8_arena_status(&c->arena, diag);
+}
 
 static f8_status prepare(fp8c_calibration *c, const f8_target *target, f8_diag *diag)
 {
@@ -32,7 +60,8 @@ static f8_status prepare(fp8c_calibration *c, const f8_target *target, f8_diag *
     c->sum = f8_arena_array(&c->arena, c->n_trials, sizeof *c->sum);
     c->before = f8_arena_array(&c->arena, u->n_sampled, sizeof *c->before);
     F8_TRY(f8_arena_status(&c->program->arena, diag));
-    return f8_arena_status(&c->arena, diag);
+    F8_TRY(f8_arena_status(&c->arena, diag));
+    return make_room(c, diag);
 }
 
 fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compile_options *options,
@@ -152,16 +181,11 @@ static int64_t spread(int64_t r, int64_t all)
     return (2 * tile + 1) * tiles / (2 * F8_SAMPLE_TILES) * F8_SAMPLE_TILE + r % F8_SAMPLE_TILE;
 }
 
-/* Rows of an operand with k along columns, whatever way it is stored. */
-static f8_status part_of(const stored *s, bool k_is_rows, float before, f8_arena *scratch, f8_diag *diag,
-                         f8_operand_part *out)
+/* Rows of an operand with k along columns, whatever way it is stored, into v and max. */
+static f8_operand_part part_of(const stored *s, bool k_is_rows, float before, float *v, float *max)
 {
     const int64_t k = k_is_rows ? s->rows : s->cols, all = k_is_rows ? s->cols : s->rows;
-    const int64_t rows = all < F8_MEASURE_MOST ? all : F8_MEASURE_MOST;
-    float *v = f8_arena_array(scratch, (size_t)(rows * k), sizeof *v);
-    float *max = f8_arena_array(scratch, (size_t)rows, sizeof *max);
-    if (!v || !max)
-        return f8_arena_status(scratch, diag);
+    const int64_t rows = least(all, F8_MEASURE_MOST);
     for (int64_t i = 0; k_is_rows && i < k; i++)
         for (int64_t r = 0; r < rows; r++)
             v[r * k + i] = value(s, i, spread(r, all));
@@ -170,9 +194,8 @@ static f8_status part_of(const stored *s, bool k_is_rows, float before, f8_arena
             v[r * k + i] = value(s, spread(r, all), i);
         max[r] = s->column_max && k_is_rows ? s->column_max[spread(r, all)] : 0;
     }
-    *out = (f8_operand_part){.v = v, .rows = rows, .k = k, .most = s->most, .before = before,
+    return (f8_operand_part){.v = v, .rows = rows, .k = k, .most = s->most, .before = before,
                              .row_max = k_is_rows && s->column_max ? max : NULL};
-    return F8_OK;
 }
 
 /* ---- observing ---- */
@@ -209,24 +232,20 @@ static bool k_is_rows(const f8_sampled *s, f8_role role, f8_operand_kind kind)
     return kind == F8_OPERAND_W && (role == F8_FPROP) != s->w_is_nk;
 }
 
-static f8_status observe_trial(fp8c_calibration *c, size_t i, const f8_sampled *s, size_t linear,
-                               const stored operand[F8_OPERANDS], f8_arena *scratch, f8_diag *diag)
+static void observe_trial(fp8c_calibration *c, size_t i, const f8_sampled *s, size_t linear,
+                          const stored operand[F8_OPERANDS])
 {
     f8_trial *t = &c->trial[i];
     f8_operand_part part[2];
     f8_operand_kind kind[2];
     f8_role_operands(t->role, kind);
     for (int p = 0; p < 2; p++)
-        F8_TRY(part_of(&operand[kind[p]], k_is_rows(s, t->role, kind[p]),
-                       kind[p] == F8_OPERAND_W ? 0 : c->before[linear][kind[p]], scratch, diag, &part[p]));
-    void *workspace = f8_arena_array(scratch, f8_measure_workspace(part[0].k), 1);
-    if (!workspace)
-        return f8_arena_status(scratch, diag);
+        part[p] = part_of(&operand[kind[p]], k_is_rows(s, t->role, kind[p]),
+                          kind[p] == F8_OPERAND_W ? 0 : c->before[linear][kind[p]], c->part[p], c->max[p]);
     for (int k = 0; k < F8_CANDIDATES; k++) /* the first batch had no history: its own amax stood in */
         if (c->batches == 1 && t->candidate[k].recipe.scaling == F8_SCALING_DELAYED)
             c->sum[i][k] = (f8_measured){0};
-    f8_measure(t, part, workspace, c->sum[i]);
-    return F8_OK;
+    f8_measure(t, part, c->workspace, c->sum[i]);
 }
 
 static f8_status observe(fp8c_calibration *c, f8_diag *diag)
@@ -241,7 +260,7 @@ static f8_status observe(fp8c_calibration *c, f8_diag *diag)
         f8_status status = operands_of(c, s, &scratch, diag, operand);
         for (end = i; end < c->n_trials && c->trial[end].linear == s->linear; end++)
             if (status == F8_OK && !c->trial[end].fixed)
-                status = observe_trial(c, end, s, linear, operand, &scratch, diag);
+                observe_trial(c, end, s, linear, operand);
         f8_arena_end(&scratch);
         F8_TRY(status);
         for (int k = 0; k < F8_OPERANDS; k++)

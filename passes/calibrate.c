@@ -1,6 +1,7 @@
 /* Calibrate: samples of what the linears' GEMMs read, as further results of micro_step.
  *
- * Only in the program that a calibration compiles (options.calibrate), in high precision: for each linear its
+ * Only in the program that a calibration compiles (options.calibrate), in high precision, where micro_step then leaves
+ * all variables as they are: for each linear its
  * operands x and dy (and w, where it is computed), each as two results (I is the linear's number: names of linears
  * may hold what those of results can't):
  *     calibrate.I.x             [S, C]  up to F8_SAMPLE_TILES times 128 rows, spread, in the operand's dtype
@@ -111,6 +112,17 @@ static f8_status sample_gradient(f8_unit *u, f8_func *f, f8_ref r, f8_role role)
     return sample(u, f, s, F8_OPERAND_DY, dy, &s->dy);
 }
 
+/* Nothing is trained: gradients are not added up, and what only they need is not computed. */
+static f8_status drop_states(f8_func *f)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < f->n_out; i++)
+        if (f->out[i].var < 0)
+            f->out[kept++] = f->out[i];
+    f->n_out = kept;
+    return f8_func_rewrite(f, NULL, NULL);
+}
+
 f8_status f8_pass_calibrate(f8_unit *u)
 {
     f8_func *f = f8_module_find_func(u->module, "micro_step");
@@ -128,5 +140,5 @@ f8_status f8_pass_calibrate(f8_unit *u)
         else if (role != F8_ROLES)
             F8_TRY(sample_gradient(u, f, r, role));
     }
-    return u->diag->status;
+    return drop_states(f);
 }

@@ -40,7 +40,7 @@ static f8_status make_states(f8_unit *u, f8_training *t)
                            "parameter '%s' is %s; only f32 can be trained", v.name,
                            f8_dtype_name(v.type.dtype));
         t->grad[i] = add_state(u, "grad.", v.name, &v.type);
-        if (m->optimizer.declared) {
+        if (m->optimizer.declared && !u->options.calibrate) {
             t->m[i] = add_state(u, "opt.m.", v.name, &v.type);
             t->v[i] = add_state(u, "opt.v.", v.name, &v.type);
         }
