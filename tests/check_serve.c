@@ -246,6 +246,78 @@ START_TEST(kept_scale)
 }
 END_TEST
 
+/* As README.md has it: a program for inference from f32 weights, and from what a file of FP8 ones holds. */
+enum { MOST_VARIABLES = 8 };
+typedef struct weights {
+    char name[MOST_VARIABLES][64];
+    char bytes[MOST_VARIABLES][4 * 96 * 160];
+    int n;
+} weights;
+
+static const void *bytes_of(const weights *w, const char *name)
+{
+    for (int i = 0; i < w->n; i++)
+        if (!strcmp(w->name[i], name))
+            return w->bytes[i];
+    ck_abort_msg("no %s", name);
+}
+
+static void keep(fp8c_program *program, weights *w)
+{
+    fp8c_variable v;
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++) {
+        if (!v.is_param)
+            continue;
+        snprintf(w->name[w->n], sizeof w->name[0], "%s", v.name);
+        ck_assert_int_eq(fp8c_program_read(program, i, w->bytes[w->n++]), FP8C_OK);
+    }
+}
+
+static fp8c_program *load(const fp8c_module *module, const weights *file, bool quantized)
+{
+    fp8c_program *program;
+    fp8c_variable v;
+    fp8c_stored s;
+    fp8c_compile_options options = {.struct_size = sizeof options, .recipe = "current", .inference = 1,
+                                    .stored = "block"};
+    ck_assert_int_eq(fp8c_compile(module, &options, &program), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(program, 0), FP8C_OK);
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        if (v.is_param && (quantized || (v.type.dtype == FP8C_F32 && !strstr(v.name, "_scale"))))
+            ck_assert_int_eq(fp8c_program_write(program, i, bytes_of(file, v.name)), FP8C_OK);
+    for (int i = 0; !quantized && fp8c_program_stored(program, i, &s) == FP8C_OK; i++) {
+        fp8c_program_variable(program, s.variable, &v);
+        ck_assert_int_eq(fp8c_program_quantize(program, s.variable, bytes_of(file, v.name), NULL), FP8C_OK);
+    }
+    const int prepare = fp8c_program_function(program, "prepare");
+    if (prepare >= 0)
+        ck_assert_int_eq(fp8c_program_run(program, prepare), FP8C_OK);
+    return program;
+}
+
+START_TEST(from_either)
+{
+    static weights f32, fp8;
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, text);
+    const served high = serve(ctx, m, "bf16", NULL);
+    keep(high.p, &f32);
+    served a = {.p = load(m, &f32, false)}, b = {.p = NULL};
+    a.eval = fp8c_program_function(a.p, "eval");
+    keep(a.p, &fp8);
+    ck_assert_int_eq(fp8.n, 5);
+    b.p = load(m, &fp8, true);
+    b.eval = fp8c_program_function(b.p, "eval");
+    const float x = loss_of(&a), y = loss_of(&b);
+    ck_assert_msg(x == y, "%a of f32 weights, %a of FP8 ones", (double)x, (double)y);
+    fp8c_program_destroy(high.p);
+    fp8c_program_destroy(a.p);
+    fp8c_program_destroy(b.p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 static void refused(fp8c_context *ctx, const fp8c_module *m, const fp8c_compile_options *o, const char *why)
 {
     fp8c_program *p;
@@ -307,6 +379,7 @@ int main(void)
     tcase_add_loop_test(t, under_any_recipe, 0, N_STORED);
     tcase_add_test(t, listed);
     tcase_add_test(t, kept_scale);
+    tcase_add_test(t, from_either);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
