@@ -144,11 +144,17 @@ static bool write_file(export *e)
 {
     static const char *const carried[] = {"fp8c.recipe", "fp8c.steps", "fp8c.seed"};
     char message[ST_MESSAGE];
-    char *elements = cli_elements_text(e->program, false), *stored = dumped(stored_weights(e)), *asked = dumped(rules(e->c));
+    char *elements = cli_elements_text(e->program, false), *stored = dumped(stored_weights(e));
+    char *asked = dumped(rules(e->c));
     st_pair metadata[11] = {
-        {"format", "pt"},           {"fp8c.version", cli_checkpoint_version}, {"fp8c.model", fp8c_module_name(e->module)},
-        {"fp8c.elements", elements}, {"fp8c.stored", stored},                {"fp8c.export", e->c->recipe},
-        {"fp8c.rules", asked},      {"fp8c.library", fp8c_version()},
+        {"format", "pt"},
+        {"fp8c.version", cli_checkpoint_version},
+        {"fp8c.model", fp8c_module_name(e->module)},
+        {"fp8c.elements", elements},
+        {"fp8c.stored", stored},
+        {"fp8c.export", e->c->recipe},
+        {"fp8c.rules", asked},
+        {"fp8c.library", fp8c_version()},
     };
     size_t n = 8;
     for (int i = 0; i < 3; i++)

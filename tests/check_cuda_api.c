@@ -337,6 +337,14 @@ START_TEST(command_line)
     ck_assert_msg(r.code == 0, "%s", r.err);
     copy_loss(r.out, served);
     ck_assert_str_eq(served, trained);
+    r = F8_CLI("export", GPT, SMALL, "--weights", f8_cli_temp("weights"), "--recipe", "delayed", "-o",
+               f8_cli_temp("fp8"));
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    r = F8_CLI("eval", GPT, "--data", f8_cli_temp("text"), "--weights", f8_cli_temp("fp8"), SMALL, "--recipe",
+               "delayed", "--target", "cuda", "--json", "-");
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    copy_loss(r.out, served);
+    ck_assert_str_eq(served, trained);
     r = F8_CLI("explain", GPT, "--target", "sm_100a", "--recipe", "current", "--kernels", SMALL);
     ck_assert_msg(r.code == 0, "%s", r.err);
     ck_assert_ptr_nonnull(strstr(r.out, "\ntarget sm_100a: 5 linears; of their GEMMs in a micro-step 12 are planned in FP8, 3 not"));
