@@ -11,8 +11,8 @@ f8_status f8_cpu_printer_begin(f8_cpu_printer *p, f8_arena *arena, f8_diag *d)
     LLVMValueRef **tables[] = {&p->base, &p->pointer, &p->absent};
     for (int i = 0; i < 3; i++)
         *tables[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_buffers + 1);
-    LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->partial};
-    for (int i = 0; i < 3; i++)
+    LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->partial, &p->blocks, &p->sizes};
+    for (int i = 0; i < 5; i++)
         *by_instr[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
     p->ints = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_ints + 1);
     p->needed = F8_NEW_ARRAY(arena, bool, k->n_instrs + 1);
@@ -216,14 +216,39 @@ void f8_cpu_store_scalar(f8_cpu_printer *p, uint32_t n)
 
 LLVMValueRef f8_cpu_vector(f8_cpu_printer *p, uint32_t n)
 {
-    if ((p->k->instr[n].ext & F8_EXT_COL))
+    const f8_kinstr *i = &p->k->instr[n];
+    if ((i->ext & F8_EXT_COL) || (p->in_blocks && (i->ext & F8_EXT_BLOCK)))
         return p->vector[n];
+    if (i->ext & F8_EXT_BLOCK) { /* a vector of columns lies in one block */
+        f8_llvm_module *m = p->m;
+        LLVMValueRef block = m->ll->BuildUDiv(m->b, p->column, f8_ll_i64(m, i->block), "");
+        return f8_ll_splat(m, f8_cpu_block(p, n, block, false));
+    }
     return f8_ll_splat(p->m, p->scalar[n]);
 }
 
 static LLVMTypeRef word_type(f8_llvm_module *m, const f8_kinstr *i)
 {
     return i->kind == F8_KIND_F ? m->f32 : m->i32;
+}
+
+LLVMValueRef f8_cpu_block(f8_cpu_printer *p, uint32_t n, LLVMValueRef block, bool vector)
+{
+    f8_llvm_module *m = p->m;
+    const bool truth = p->k->instr[n].kind == F8_KIND_B;
+    LLVMTypeRef word = p->k->instr[n].kind == F8_KIND_F ? m->f32 : m->i32;
+    LLVMValueRef at = f8_ll_at(m, word, p->blocks[n], block);
+    LLVMValueRef v = vector ? f8_ll_vload(m, word, at, NULL, NULL) : f8_ll_load(m, word, at);
+    return truth ? m->ll->BuildTrunc(m->b, v, as_wide(m, m->i1, v), "") : v;
+}
+
+void f8_cpu_set_blocks(f8_cpu_printer *p, uint32_t n)
+{
+    f8_llvm_module *m = p->m;
+    LLVMValueRef v = p->vector[n];
+    if (p->k->instr[n].kind == F8_KIND_B)
+        v = m->ll->BuildZExt(m->b, v, f8_ll_vtype(m, m->i32), "");
+    f8_ll_vstore(m, v, f8_ll_at(m, m->f32, p->blocks[n], p->column), NULL);
 }
 
 static LLVMValueRef near_slot(f8_cpu_printer *p, const f8_kinstr *i)
@@ -282,7 +307,7 @@ void f8_cpu_store_vector(f8_cpu_printer *p, uint32_t n)
     const f8_kinstr *i = &p->k->instr[n];
     const f8_dtype t = p->k->buffer[i->buffer].dtype;
     LLVMValueRef mask = p->mask;
-    if (i->ext == F8_EXT_COL && !p->k->flat) { /* the same in every row: the first writes it */
+    if (!(i->ext & F8_EXT_ROW) && !p->k->flat) { /* the same in every row: the first writes it */
         LLVMValueRef first = m->ll->BuildICmp(m->b, LLVMIntEQ, p->row, f8_ll_i64(m, 0), "");
         first = f8_ll_splat(m, first);
         mask = mask ? m->ll->BuildAnd(m->b, mask, first, "") : first;

@@ -18,6 +18,10 @@ typedef struct f8_cpu_printer {
     LLVMValueRef *scalar;           /* by instruction: values without a column extent */
     LLVMValueRef *vector;           /* by instruction: values at p->column, valid inside one body */
     LLVMValueRef *partial; /* by instruction: a column reduction's accumulator row in scratch */
+    LLVMValueRef *blocks;  /* by instruction: values of blocks of columns in scratch, a word each */
+    LLVMValueRef
+        *sizes; /* by instruction: a BLOCKAMAX's magnitudes of a row in scratch; past its end 0 */
+    bool in_blocks; /* column and mask count blocks: a vector is of so many of them */
     bool *needed;                   /* by instruction: what the current stage's loop evaluates */
     LLVMValueRef lanes;             /* row sums' lanes in scratch */
     int64_t near_row;               /* words of a near slot */
@@ -37,6 +41,10 @@ void f8_cpu_store_scalar(f8_cpu_printer *p, uint32_t n);
  * this is the stage that does). */
 void f8_cpu_print_vector(f8_cpu_printer *p, uint32_t n);
 void f8_cpu_store_vector(f8_cpu_printer *p, uint32_t n);
+/* Values of blocks in scratch: of one block, or of a vector of them from it on; and vector[n]
+ * there. */
+LLVMValueRef f8_cpu_block(f8_cpu_printer *p, uint32_t n, LLVMValueRef block, bool vector);
+void f8_cpu_set_blocks(f8_cpu_printer *p, uint32_t n);
 /* vector[n], or a value without columns in all lanes. */
 LLVMValueRef f8_cpu_vector(f8_cpu_printer *p, uint32_t n);
 

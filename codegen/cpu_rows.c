@@ -3,26 +3,15 @@
  *     values that vary over nothing, once
  *     for each row of the tasks given
  *         for each stage
- *             values that vary over rows
+ *             values that vary over rows, then over blocks of columns, a vector of blocks at a time
  *             for each vector of columns: all loads and arithmetic, then the stores
  *             finish the stage's row reductions
- *     with columns reduced: around the rows of a block, one accumulator row per reduction in scratch
- *
- * Sums keep their 256 lanes in scratch: a lane's element is added in the order the description's
- * definition wants whatever the vector width, and the code stays small. Padding lanes hold -0.0,
- * which no addition notices. */
+ *     with columns reduced: around the rows of a block, one accumulator row per reduction in
+ * scratch */
 #include "codegen/cpu_rows.h"
-#include "codegen/cpu_print.h"
+#include "codegen/cpu_reduce.h"
 
-#include <math.h>
-#include <string.h>
-
-enum { WIDEST_VECTOR = 16, WORD = 4 };
-
-static int64_t padded(int64_t cols)
-{
-    return (cols + WIDEST_VECTOR - 1) / WIDEST_VECTOR * WIDEST_VECTOR;
-}
+enum { WORD = 4 };
 
 static int64_t rows_per_task(const f8_kernel *k)
 {
@@ -50,104 +39,24 @@ static int64_t most_sums(const f8_kernel *k)
     return most;
 }
 
+/* Words of scratch that the values of blocks of instructions below n take: one a block, and for
+ * maxima the magnitudes of all columns. */
+static int64_t block_words(const f8_kernel *k, uint32_t n)
+{
+    int64_t words = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if ((k->instr[i].ext & F8_EXT_BLOCK) && k->instr[i].op != F8_K_STORE) {
+            const int64_t blocks = f8_kernel_blocks(k, k->instr[i].block);
+            words += f8_cpu_padded(blocks) +
+                     (k->instr[i].op == F8_K_BLOCKAMAX ? blocks * k->instr[i].block : 0);
+        }
+    return words;
+}
+
 int64_t f8_cpu_rows_scratch(const f8_kernel *k)
 {
-    return WORD * ((k->n_near + k->n_partials) * padded(k->cols) + most_sums(k) * F8_SUM_LANES);
-}
-
-/* ---- reductions ---- */
-
-static bool carried(const f8_kinstr *i)
-{
-    return i->op == F8_K_MAX || i->op == F8_K_AMAX;
-}
-
-/* Lanes of a sum that exist, up to a power of two: those beyond the row's end are padding. */
-static int64_t lanes_used(const f8_kernel *k)
-{
-    int64_t n = 1;
-    while (n < F8_SUM_LANES && n < k->cols)
-        n *= 2;
-    return n;
-}
-
-static LLVMValueRef sum_lanes(f8_cpu_printer *p, uint32_t n)
-{
-    int64_t slot = 0;
-    for (uint32_t i = 0; i < n; i++)
-        slot += p->k->instr[i].op == F8_K_SUM && p->k->instr[i].stage == p->k->instr[n].stage;
-    return f8_ll_at(p->m, p->m->f32, p->lanes, f8_ll_i64(p->m, slot * F8_SUM_LANES));
-}
-
-static void start_sum(f8_cpu_printer *p, uint32_t n)
-{
-    f8_llvm_module *m = p->m;
-    LLVMValueRef lanes = sum_lanes(p, n);
-    for (int64_t i = 0; i < lanes_used(p->k); i += m->lanes)
-        f8_ll_vstore(m, f8_ll_vf32(m, -0.0f), f8_ll_at(m, m->f32, lanes, f8_ll_i64(m, i)), NULL);
-}
-
-static void add_to_sum(f8_cpu_printer *p, uint32_t n, LLVMValueRef x)
-{
-    f8_llvm_module *m = p->m;
-    LLVMValueRef lane = m->ll->BuildAnd(m->b, p->column, f8_ll_i64(m, F8_SUM_LANES - 1), "");
-    LLVMValueRef at = f8_ll_at(m, m->f32, sum_lanes(p, n), lane);
-    LLVMValueRef sum = f8_ll_vload(m, m->f32, at, NULL, NULL);
-    f8_ll_vstore(m, m->ll->BuildFAdd(m->b, sum, x, ""), at, NULL);
-}
-
-/* v[j] op v[j + h] for the lanes j < h of a vector; lanes from h on are of no use afterwards. */
-static LLVMValueRef upper_half(f8_llvm_module *m, LLVMValueRef v, int h)
-{
-    LLVMValueRef index[WIDEST_VECTOR];
-    for (int i = 0; i < m->lanes; i++)
-        index[i] = f8_ll_i32(m, i < h ? i + h : i);
-    return m->ll->BuildShuffleVector(m->b, v, m->ll->GetPoison(m->ll->TypeOf(v)),
-                                     m->ll->ConstVector(index, (unsigned)m->lanes), "");
-}
-
-static LLVMValueRef finish_sum(f8_cpu_printer *p, uint32_t n)
-{
-    f8_llvm_module *m = p->m;
-    LLVMValueRef lanes = sum_lanes(p, n), v[F8_SUM_LANES];
-    const int64_t used = lanes_used(p->k);
-    int count = 0;
-    for (int64_t i = 0; i < used; i += m->lanes)
-        v[count++] =
-            f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, lanes, f8_ll_i64(m, i)), NULL, NULL);
-    for (int half = count / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            v[i] = m->ll->BuildFAdd(m->b, v[i], v[i + half], "");
-    for (int h = (used < m->lanes ? (int)used : m->lanes) / 2; h > 0; h /= 2)
-        v[0] = m->ll->BuildFAdd(m->b, v[0], upper_half(m, v[0], h), "");
-    return m->ll->BuildExtractElement(m->b, v[0], f8_ll_i32(m, 0), "");
-}
-
-static LLVMValueRef join_max(f8_llvm_module *m, uint8_t op, LLVMValueRef a, LLVMValueRef b)
-{
-    if (op == F8_K_MAX)
-        return f8_ll_fmaximum(m, a, b);
-    return f8_ll_intrinsic(m, "llvm.umax", (LLVMValueRef[]){a, b}, 2);
-}
-
-/* AMAX is carried as the bits without the sign. */
-static LLVMValueRef max_identity(f8_llvm_module *m, uint8_t op)
-{
-    return op == F8_K_MAX ? f8_ll_vf32(m, -INFINITY) : f8_ll_vi32(m, 0);
-}
-
-static LLVMValueRef without_sign(f8_llvm_module *m, LLVMValueRef x)
-{
-    return m->ll->BuildAnd(m->b, f8_ll_bits(m, x), f8_ll_vi32(m, 0x7fffffff), "");
-}
-
-static LLVMValueRef finish_max(f8_cpu_printer *p, uint8_t op, LLVMValueRef v)
-{
-    f8_llvm_module *m = p->m;
-    for (int h = m->lanes / 2; h > 0; h /= 2)
-        v = join_max(m, op, v, upper_half(m, v, h));
-    v = m->ll->BuildExtractElement(m->b, v, f8_ll_i32(m, 0), "");
-    return op == F8_K_MAX ? v : f8_ll_from_bits(m, v);
+    return WORD * ((k->n_near + k->n_partials) * f8_cpu_padded(k->cols) +
+                   most_sums(k) * F8_SUM_LANES + block_words(k, k->n_instrs));
 }
 
 /* ---- one vector of columns ---- */
@@ -163,7 +72,7 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
     const f8_kinstr *i = &p->k->instr[n];
     LLVMValueRef x = f8_cpu_vector(p, i->a);
     switch (i->op) {
-    case F8_K_SUM: add_to_sum(p, n, masked(p, x, f8_ll_vf32(m, -0.0f))); break;
+    case F8_K_SUM: f8_cpu_add_to_sum(p, n, masked(p, x, f8_ll_vf32(m, -0.0f))); break;
     case F8_K_COLSUM: {
         LLVMValueRef at = f8_ll_at(m, m->f32, p->partial[n], p->column);
         LLVMValueRef sum = f8_ll_vload(m, m->f32, at, NULL, NULL);
@@ -173,13 +82,20 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
     case F8_K_COLAMAX: {
         LLVMValueRef at = f8_ll_at(m, m->i32, p->partial[n], p->column);
         LLVMValueRef most = f8_ll_vload(m, m->i32, at, NULL, NULL);
-        f8_ll_vstore(m, join_max(m, i->op, most, without_sign(m, x)), at, NULL);
+        f8_ll_vstore(m, f8_cpu_join_max(m, i->op, most, f8_cpu_without_sign(m, x)), at, NULL);
         break;
     }
+    case F8_K_BLOCKAMAX: /* joined block by block once all are there: no vector waits for the one
+                            before */
+        x = masked(p, f8_cpu_without_sign(m, x), f8_ll_vi32(m, 0));
+        f8_ll_vstore(m, x, f8_ll_at(m, m->i32, p->sizes[n], p->column), NULL);
+        break;
     case F8_K_AMAX:
-        x = without_sign(m, x);
+        x = f8_cpu_without_sign(m, x);
         /* fallthrough */
-    default: *carry = join_max(m, i->op, *carry, masked(p, x, max_identity(m, i->op))); break;
+    default:
+        *carry = f8_cpu_join_max(m, i->op, *carry, masked(p, x, f8_cpu_max_identity(m, i->op)));
+        break;
     }
 }
 
@@ -194,7 +110,7 @@ static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
         if (!p->needed[n] || i->op == F8_K_STORE)
             continue;
         if (f8_kinstr_is_root(i))
-            reduce_vector(p, n, carried(i) ? &carry[carries++] : NULL);
+            reduce_vector(p, n, f8_cpu_carried(i) ? &carry[carries++] : NULL);
         else
             f8_cpu_print_vector(p, n);
     }
@@ -224,14 +140,6 @@ static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LL
 
 /* ---- one row ---- */
 
-static LLVMValueRef const_mask(f8_llvm_module *m, int64_t count)
-{
-    LLVMValueRef v[WIDEST_VECTOR];
-    for (int i = 0; i < m->lanes; i++)
-        v[i] = m->ll->ConstInt(m->i1, i < count, 0);
-    return m->ll->ConstVector(v, (unsigned)m->lanes);
-}
-
 static f8_status row_stage(f8_cpu_printer *p, int32_t stage, f8_diag *d)
 {
     f8_llvm_module *m = p->m;
@@ -245,13 +153,13 @@ static f8_status row_stage(f8_cpu_printer *p, int32_t stage, f8_diag *d)
         if (!p->needed[n] || k->instr[n].stage != stage)
             continue;
         if (k->instr[n].op == F8_K_SUM)
-            start_sum(p, n);
-        if (carried(&k->instr[n])) {
+            f8_cpu_start_sum(p, n);
+        if (f8_cpu_carried(&k->instr[n])) {
             if (carries == F8_LL_CARRY_MAX)
                 return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                                "a kernel with more than %d maxima in one stage", F8_LL_CARRY_MAX);
             owner[carries] = n;
-            carry[carries++] = max_identity(m, k->instr[n].op);
+            carry[carries++] = f8_cpu_max_identity(m, k->instr[n].op);
         }
     }
     const int64_t whole = k->cols / m->lanes * m->lanes;
@@ -259,14 +167,17 @@ static f8_status row_stage(f8_cpu_printer *p, int32_t stage, f8_diag *d)
         column_loop(p, stage, f8_ll_i64(m, 0), f8_ll_i64(m, whole), carry, carries);
     if (whole < k->cols) {
         p->column = f8_ll_i64(m, whole);
-        p->mask = const_mask(m, k->cols - whole);
+        p->mask = f8_cpu_const_mask(m, k->cols - whole);
         column_body(p, stage, carry);
     }
     for (int i = 0; i < carries; i++)
-        p->scalar[owner[i]] = finish_max(p, k->instr[owner[i]].op, carry[i]);
+        p->scalar[owner[i]] = f8_cpu_finish_max(p, k->instr[owner[i]].op, carry[i]);
     for (uint32_t n = 0; n < k->n_instrs; n++)
         if (p->needed[n] && k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage)
-            p->scalar[n] = finish_sum(p, n);
+            p->scalar[n] = f8_cpu_finish_sum(p, n);
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (p->needed[n] && k->instr[n].op == F8_K_BLOCKAMAX && k->instr[n].stage == stage)
+            f8_cpu_finish_blocks(p, n);
     return F8_OK;
 }
 
@@ -276,8 +187,7 @@ static void row_scalars(f8_cpu_printer *p, int32_t stage)
     f8_llvm_module *m = p->m;
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const f8_kinstr *i = &p->k->instr[n];
-        if (i->stage != stage || f8_kinstr_reduces(i) || f8_kinstr_is_root(i) ||
-            (i->ext & F8_EXT_COL))
+        if (i->stage != stage || f8_kinstr_is_root(i) || (i->ext & (F8_EXT_COL | F8_EXT_BLOCK)))
             continue;
         if (i->op == F8_K_STORE) {
             const f8_kinstr *from = &p->k->instr[i->a];
@@ -296,6 +206,68 @@ static void row_scalars(f8_cpu_printer *p, int32_t stage)
     }
 }
 
+/* ---- values of blocks of columns ---- */
+
+/* What the vectors of blocks of `block` columns at p->column have by now, and what stage `stage`
+ * adds. */
+static void block_body(f8_cpu_printer *p, int32_t stage, int32_t block)
+{
+    const f8_kernel *k = p->k;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if (!(i->ext & F8_EXT_BLOCK) || i->block != block || i->op == F8_K_STORE)
+            continue;
+        if (f8_kinstr_known(i) < stage || i->op == F8_K_BLOCKAMAX) {
+            if (f8_kinstr_known(i) <= stage)
+                p->vector[n] = f8_cpu_block(p, n, p->column, true);
+        } else if (i->stage == stage) {
+            f8_cpu_print_vector(p, n);
+            f8_cpu_set_blocks(p, n);
+        }
+    }
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_STORE && k->instr[n].block == block &&
+            k->instr[n].stage == stage)
+            f8_cpu_store_vector(p, n);
+}
+
+static void block_loop(f8_cpu_printer *p, int32_t stage, int32_t block)
+{
+    f8_llvm_module *m = p->m;
+    const int64_t blocks = f8_kernel_blocks(p->k, block), whole = blocks / m->lanes * m->lanes;
+    p->in_blocks = true;
+    p->stage = stage;
+    if (whole) {
+        f8_ll_loop l;
+        f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, whole), f8_ll_i64(m, m->lanes), NULL,
+                         0);
+        p->column = l.index;
+        p->mask = NULL;
+        block_body(p, stage, block);
+        f8_ll_loop_end(m, &l, NULL);
+    }
+    if (whole < blocks) {
+        p->column = f8_ll_i64(m, whole);
+        p->mask = f8_cpu_const_mask(m, blocks - whole);
+        block_body(p, stage, block);
+    }
+    p->in_blocks = false;
+}
+
+/* Values and stores of one stage that vary over blocks of columns, a vector of blocks at a time. */
+static void row_blocks(f8_cpu_printer *p, int32_t stage)
+{
+    const f8_kernel *k = p->k;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        bool first = f8_kinstr_of_blocks(&k->instr[n]) && k->instr[n].stage == stage;
+        for (uint32_t i = 0; i < n && first; i++)
+            first = !f8_kinstr_of_blocks(&k->instr[i]) || k->instr[i].stage != stage ||
+                    k->instr[i].block != k->instr[n].block;
+        if (first)
+            block_loop(p, stage, k->instr[n].block);
+    }
+}
+
 static f8_status rows_loop(f8_cpu_printer *p, LLVMValueRef begin, LLVMValueRef end, f8_diag *d)
 {
     f8_llvm_module *m = p->m;
@@ -305,6 +277,7 @@ static f8_status rows_loop(f8_cpu_printer *p, LLVMValueRef begin, LLVMValueRef e
     f8_cpu_row_pointers(p);
     for (int32_t stage = 0; stage < (int32_t)p->k->n_stages; stage++) {
         row_scalars(p, stage);
+        row_blocks(p, stage);
         F8_TRY(row_stage(p, stage, d));
     }
     f8_ll_loop_end(m, &l, NULL);
@@ -312,51 +285,6 @@ static f8_status rows_loop(f8_cpu_printer *p, LLVMValueRef begin, LLVMValueRef e
 }
 
 /* ---- tasks ---- */
-
-/* The accumulators of blocks of `block` rows: no rows yet; or to row `at` of the results. */
-static void start_partials(f8_cpu_printer *p, int64_t block)
-{
-    f8_llvm_module *m = p->m;
-    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        const f8_kinstr *i = &p->k->instr[n];
-        if (!f8_kinstr_is_partial(i) || i->imm != block)
-            continue;
-        LLVMValueRef none = f8_ll_vf32(m, i->op == F8_K_COLSUM ? -0.0f : 0.0f);
-        f8_ll_loop l;
-        f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, padded(p->k->cols)),
-                         f8_ll_i64(m, m->lanes), NULL, 0);
-        f8_ll_vstore(m, none, f8_ll_at(m, m->f32, p->partial[n], l.index), NULL);
-        f8_ll_loop_end(m, &l, NULL);
-    }
-}
-
-static void copy_vector(f8_llvm_module *m, LLVMValueRef to, LLVMValueRef from, LLVMValueRef column,
-                        LLVMValueRef mask)
-{
-    f8_ll_vstore(m, f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, from, column), NULL, NULL),
-                 f8_ll_at(m, m->f32, to, column), mask);
-}
-
-static void store_partials(f8_cpu_printer *p, int64_t block, LLVMValueRef at)
-{
-    f8_llvm_module *m = p->m;
-    const f8_kernel *k = p->k;
-    const int64_t whole = k->cols / m->lanes * m->lanes;
-    for (uint32_t n = 0; n < k->n_instrs; n++) {
-        const f8_kinstr *i = &k->instr[n];
-        if (!f8_kinstr_is_partial(i) || i->imm != block)
-            continue;
-        LLVMValueRef first = m->ll->BuildMul(m->b, at, p->ints[k->buffer[i->buffer].stride], "");
-        LLVMValueRef to = f8_ll_at(m, m->f32, p->base[i->buffer], first);
-        f8_ll_loop l;
-        f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_i64(m, whole), f8_ll_i64(m, m->lanes), NULL,
-                         0);
-        copy_vector(m, to, p->partial[n], l.index, NULL);
-        f8_ll_loop_end(m, &l, NULL);
-        if (whole < k->cols)
-            copy_vector(m, to, p->partial[n], f8_ll_i64(m, whole), const_mask(m, k->cols - whole));
-    }
-}
 
 /* The largest block below `limit` of any column reduction; 0: none. */
 static int64_t block_below(const f8_kernel *k, int64_t limit)
@@ -380,10 +308,10 @@ static f8_status blocks_loop(f8_cpu_printer *p, int64_t limit, LLVMValueRef begi
     LLVMValueRef rows = f8_ll_i64(m, block);
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, begin, end, rows, NULL, 0);
-    start_partials(p, block);
+    f8_cpu_start_partials(p, block);
     LLVMValueRef next = m->ll->BuildAdd(m->b, l.index, rows, "");
     F8_TRY(blocks_loop(p, block, l.index, f8_ll_imin(m, next, end), d));
-    store_partials(p, block, m->ll->BuildUDiv(m->b, l.index, rows, ""));
+    f8_cpu_store_partials(p, block, m->ll->BuildUDiv(m->b, l.index, rows, ""));
     f8_ll_loop_end(m, &l, NULL);
     return F8_OK;
 }
@@ -444,7 +372,7 @@ static void print_once(f8_cpu_printer *p)
 static void lay_out_scratch(f8_cpu_printer *p)
 {
     f8_llvm_module *m = p->m;
-    const int64_t row = padded(p->k->cols);
+    const int64_t row = f8_cpu_padded(p->k->cols);
     int64_t at = p->k->n_near * row;
     p->near_row = row;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
@@ -452,6 +380,23 @@ static void lay_out_scratch(f8_cpu_printer *p)
             p->partial[n] = f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, at));
             at += row;
         }
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (!(i->ext & F8_EXT_BLOCK) || i->op == F8_K_STORE)
+            continue;
+        const int64_t words = at + block_words(p->k, n);
+        p->blocks[n] = f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, words));
+        if (i->op != F8_K_BLOCKAMAX)
+            continue;
+        const int64_t blocks = f8_kernel_blocks(p->k, i->block);
+        p->sizes[n] =
+            f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, words + f8_cpu_padded(blocks)));
+        for (int64_t c = (p->k->cols + m->lanes - 1) / m->lanes * m->lanes; c < blocks * i->block;
+             c += m->lanes)
+            f8_ll_vstore(m, f8_ll_vi32(m, 0), f8_ll_at(m, m->i32, p->sizes[n], f8_ll_i64(m, c)),
+                         NULL);
+    }
+    at += block_words(p->k, p->k->n_instrs);
     p->lanes = f8_ll_at(m, m->f32, p->phase.scratch, f8_ll_i64(m, at));
 }
 

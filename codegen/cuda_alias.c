@@ -41,7 +41,7 @@ static bool overlap(const f8_build_access *x, const f8_build_access *y)
 static bool in_order(const f8_kernel *k, uint32_t buffer)
 {
     const f8_kbuffer *b = &k->buffer[buffer];
-    if (b->map >= 0 || b->ids >= 0 || b->transposed)
+    if (b->map >= 0 || b->ids >= 0 || b->transposed || b->block)
         return false;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const f8_kinstr *i = &k->instr[n];

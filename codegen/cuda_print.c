@@ -276,6 +276,51 @@ void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n)
     }
 }
 
+/* ---- values of blocks of columns: inside the loop over u ---- */
+
+/* The number of the block, as an expression; past the row's end, where nobody uses it, the first.
+ */
+static f8_cuda_name block_number(const f8_cuda_printer *p, const f8_kinstr *i)
+{
+    f8_cuda_name name;
+    const int64_t step = (int64_t)p->l.group * p->l.vector;
+    if (p->l.points || p->inside || p->k->cols % (step * p->l.sets) == 0)
+        snprintf(name.s, sizeof name.s, "c / %d", i->block);
+    else
+        snprintf(name.s, sizeof name.s, "(n > 0 ? c / %d : 0)", i->block);
+    return name;
+}
+
+void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    const f8_cuda_name at = block_number(p, i);
+    if (is_constant(i))
+        return;
+    if (i->op == F8_K_BLOCKAMAX) {
+        if (p->l.whole)
+            f8_cuda_line(p, "const float v%u = f8_from_bits(h%u[u]);", n, n);
+        else
+            f8_cuda_line(p, "const float v%u = f8_from_bits(j%u[%s]);", n, n, at.s);
+        return;
+    }
+    if (i->op == F8_K_INDEX) {
+        f8_cuda_line(p, "const f8_u32 v%u = (f8_u32)(c / %d);", n, i->block);
+        return;
+    }
+    if (i->op != F8_K_LOAD) {
+        print_operation(p, n);
+        return;
+    }
+    switch (p->k->buffer[i->buffer].dtype) {
+    case F8_BF16:
+        f8_cuda_line(p, "const float v%u = f8_from_bf16(q%d[%s]);", n, i->buffer, at.s);
+        break;
+    case F8_BOOL: f8_cuda_line(p, "const bool v%u = q%d[%s] != 0;", n, i->buffer, at.s); break;
+    default: f8_cuda_line(p, "const %s v%u = q%d[%s];", held(i->kind), n, i->buffer, at.s); break;
+    }
+}
+
 /* ---- values with columns: inside the loops over u and e ---- */
 
 static void element_of_load(f8_cuda_printer *p, uint32_t n)

@@ -10,6 +10,8 @@
  *     v7    the value of instruction 7          w2[u]  what was loaded of buffer 2, as 32-bit words
  *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum
  *     i1    run-time integer 1                  k0     near slot 0         y7  what store 7 writes
+ *     h7[u] the maximum 7 of the block that a thread's vector u lies in; j7  those of a row, by
+ * block
  */
 #ifndef F8_CODEGEN_CUDA_PRINT_H
 #define F8_CODEGEN_CUDA_PRINT_H
@@ -30,7 +32,8 @@ typedef struct f8_cuda_layout {
     bool points;    /* elementwise: every thread takes any vector of any row; else rows by groups */
     bool columns;   /* there is something to do for each column */
     bool staged;    /* column reductions or transposed stores: through tiles in shared memory */
-    bool split;     /* staged: a task has F8_CUDA_SPLIT columns, for no row is reduced */
+    bool split; /* a task has F8_CUDA_SPLIT columns, for no row is reduced, only blocks of columns
+                   are */
     bool whole;     /* a thread's vectors of a row are all in registers at once: sets == vectors */
     bool holds;     /* threads keep the maxima of their own columns (f8_cuda_layout_holds) */
     int vector;     /* columns a thread takes at once: 1, 2, 4 or 8 */
@@ -44,7 +47,9 @@ typedef struct f8_cuda_layout {
     int64_t cols;    /* of a task */
     f8_cuda_near near[F8_CUDA_NEAR_MAX];
     int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row */
-    int64_t near_words;                /* of shared memory a row needs */
+    int64_t
+        block_at; /* in rows that are not whole: word offset of the maxima of blocks, for one row */
+    int64_t near_words; /* of shared memory a row needs, those maxima included */
     int64_t tile_at; /* staged: byte offset of the tile in dynamic shared memory; hand_words: there */
     int64_t hand_words; /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
     int64_t shared;  /* bytes of dynamic shared memory */
@@ -107,6 +112,8 @@ int f8_cuda_bytes(f8_dtype t);
 f8_cuda_name f8_cuda_value(const f8_cuda_printer *p, uint32_t n); /* v7, or a literal */
 /* "const float v7 = ...;" of a SCALAR, CALL or (without columns) LOAD. */
 void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n);
+/* The same of blocks of columns, inside the loop over vectors u at column c. */
+void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n);
 /* The same inside the loops over vectors u and elements e at column c. */
 void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);
 

@@ -230,10 +230,12 @@ static void print_points_body(f8_cuda_printer *p)
     f8_cuda_rows_column(p);
     f8_cuda_rows_late_loads(p);
     f8_cuda_rows_declare_taken(p);
+    f8_cuda_rows_blocks(p);
     f8_cuda_open(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
     f8_cuda_rows_elements(p);
     f8_cuda_close(p);
     f8_cuda_rows_stores(p, NULL);
+    f8_cuda_rows_block_stores(p, NULL);
     f8_cuda_close(p);
 }
 

@@ -20,6 +20,18 @@ void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live);
 /* A STORE to columns or a column reduction of this stage whose elements are gathered in y<n>. */
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
 
+/* ---- cuda_rows_blocks.c: values of blocks of columns ---- */
+
+/* Something of blocks is stored in this stage. */
+bool f8_cuda_rows_stores_blocks(const f8_cuda_printer *p);
+void f8_cuda_rows_block_pointers(f8_cuda_printer *p); /* j<n> */
+/* What a vector's elements and the stores of this stage need of the block it lies in. */
+void f8_cuda_rows_blocks(f8_cuda_printer *p);
+void f8_cuda_rows_block_stores(f8_cuda_printer *p, const char *live);
+void f8_cuda_rows_block_begin(f8_cuda_printer *p);    /* maxima of this stage: none yet */
+void f8_cuda_rows_block_elements(f8_cuda_printer *p); /* one element more */
+void f8_cuda_rows_block_join(f8_cuda_printer *p); /* after the loop over u: of a block's threads */
+
 /* ---- cuda_rows_group.c ---- */
 
 /* c, the vector's first column, and n, how many columns there are from it on. */

@@ -67,6 +67,7 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
             f8_cuda_line(p,
                          "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;",
                          s, l->group, (long long)l->near_words, (long long)l->near_at[s]);
+    f8_cuda_rows_block_pointers(p);
 }
 
 static void print_sync(f8_cuda_printer *p)
@@ -150,16 +151,29 @@ static bool stage_rolls(const f8_cuda_printer *p)
     return false;
 }
 
+/* Maxima of blocks that an earlier stage left in shared memory. */
+static bool stage_follows_blocks(const f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (p->k->instr[n].op == F8_K_BLOCKAMAX && p->k->instr[n].stage < p->stage && !p->l.whole)
+            return true;
+    return false;
+}
+
 static void print_vectors(f8_cuda_printer *p)
 {
     const bool ragged = is_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
     const bool parts = p->k->cols % p->l.vector != 0;
+    const char *const live = is_alone(p) ? NULL : "live";
+    if (!p->l.whole)
+        f8_cuda_rows_block_begin(p);
     f8_cuda_rows_loads(p);
     f8_cuda_rows_u(p);
     f8_cuda_rows_column(p);
     f8_cuda_rows_late_loads(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_declare_handed(p);
+    f8_cuda_rows_blocks(p);
     if (ragged && !parts)
         f8_cuda_line(p, "const bool in = n > 0;");
     f8_cuda_open(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
@@ -167,12 +181,15 @@ static void print_vectors(f8_cuda_printer *p)
         f8_cuda_line(p, "const bool in = e < n;");
     f8_cuda_rows_elements(p);
     f8_cuda_rows_reduce(p, ragged);
+    f8_cuda_rows_block_elements(p);
     f8_cuda_close(p);
     f8_cuda_rows_hand(p);
-    f8_cuda_rows_stores(p, is_alone(p) ? NULL : "live");
+    f8_cuda_rows_stores(p, live);
+    f8_cuda_rows_block_stores(p, live);
     f8_cuda_rows_tiles(p);
     f8_cuda_close(p);
     f8_cuda_rows_add_handed(p);
+    f8_cuda_rows_block_join(p);
 }
 
 /* The vectors of a row that are not in registers at once. Most need no test of bounds and alignment
@@ -203,13 +220,14 @@ static void print_wide_row(f8_cuda_printer *p)
 
 void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage)
 {
-    if (!f8_cuda_needed(p, stage))
+    if (!f8_cuda_needed(p, stage) && !f8_cuda_rows_stores_blocks(p))
         return;
     f8_cuda_line(p, "/* stage %d */", stage);
-    if (stage_rolls(p))
+    if (stage_rolls(p) || stage_follows_blocks(p))
         print_sync(p);
     f8_cuda_rows_reduce_begin(p);
     if (p->l.whole) {
+        f8_cuda_rows_block_begin(p);
         f8_cuda_scope(p);
         print_vectors(p);
         f8_cuda_close(p);

@@ -15,11 +15,11 @@ enum {
     STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
     STAGED_KEPT = 48,        /* values of a row that fit in 64 registers */
     STAGED_COLUMNS = 24,     /* columns under way at once */
-    STAGED_INSTRS = 24,      /* and instructions beside column sums */
+    STAGED_INSTRS = 24,      /* and instructions beside column reductions */
     BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
-    HELD_COLUMNS = 24, /* maxima of columns that a thread keeps over rows */
+    HELD_COLUMNS = 24,      /* maxima of columns that a thread keeps over rows */
     FLIGHT_BYTES = 64,      /* loads a thread should have under way */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
@@ -65,11 +65,12 @@ static bool transposes(const f8_kernel *k)
     return false;
 }
 
-/* Something happens for each column, not only for each row. */
+/* Something happens for each column or block of columns, not only for each row. */
 static bool has_columns(const f8_kernel *k)
 {
     for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (f8_kinstr_is_root(&k->instr[n]))
+        if (f8_kinstr_is_root(&k->instr[n]) ||
+            (k->instr[n].op == F8_K_STORE && (k->instr[n].ext & F8_EXT_BLOCK)))
             return true;
     return false;
 }
@@ -127,11 +128,11 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
 /* ---- rows by groups of threads ---- */
 
 /* Wide rows, and kernels for one row, get more threads a row. */
-static int group_of(const f8_kernel *k, bool staged)
+static int group_of(const f8_kernel *k, bool in_warps)
 {
     if (k->cols <= LANES)
         return power_of_two((k->cols + LANE_VECTOR - 1) / LANE_VECTOR);
-    if (staged)
+    if (in_warps)
         return F8_CUDA_WARP;
     if (one_row(k) && k->cols >= 512)
         return LANES;
@@ -194,6 +195,11 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
             registers += words;
         }
     }
+    l->block_at = l->near_words;
+    for (uint32_t n = 0; n < k->n_instrs && !l->whole; n++)
+        if (k->instr[n].op == F8_K_BLOCKAMAX)
+            l->near_words += f8_kernel_blocks(k, k->instr[n].block);
+    l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
 }
 
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
@@ -341,14 +347,18 @@ static int staged_blocks(const f8_target *target, const f8_kernel *k, const f8_c
         return 1;
     if (sums && (l->whole || sums > 1 || k->n_instrs > STAGED_INSTRS))
         return 1;
+    if (l->holds && count(k, F8_K_COLAMAX) && (kept > HELD_COLUMNS || k->n_instrs > STAGED_INSTRS))
+        return 1;
     return blocks;
 }
 
 static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
 {
-    l->split = l->staged && !reduces(k) && !count(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
+    const bool blocks = count(k, F8_K_BLOCKAMAX) > 0;
+    l->split =
+        (l->staged || blocks) && !reduces(k) && !count(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
     l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
-    l->group = group_of(k, l->staged);
+    l->group = group_of(k, l->staged || blocks);
     l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
     vectors_of(k, l);
     widen(k, l);
@@ -390,7 +400,7 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
                        "a kernel of %u values kept near, %lld columns", k->n_near,
                        (long long)k->cols);
     l->staged = k->n_partials > 0 || transposes(k);
-    if (!reduces(k) && !l->staged && !count(k, F8_K_ROLL)) {
+    if (!reduces(k) && !l->staged && !count(k, F8_K_ROLL) && !count(k, F8_K_BLOCKAMAX)) {
         points(k, l);
         return F8_OK;
     }

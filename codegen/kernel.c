@@ -20,6 +20,7 @@ int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
     case F8_K_SUM:
     case F8_K_MAX:
     case F8_K_AMAX:
+    case F8_K_BLOCKAMAX:
     case F8_K_COLSUM:
     case F8_K_COLAMAX:
     case F8_K_STORE: return 1;
@@ -32,9 +33,19 @@ bool f8_kinstr_reduces(const f8_kinstr *i)
     return i->op == F8_K_SUM || i->op == F8_K_MAX || i->op == F8_K_AMAX;
 }
 
+bool f8_kinstr_of_blocks(const f8_kinstr *i)
+{
+    return (i->ext & F8_EXT_BLOCK) && i->op != F8_K_BLOCKAMAX;
+}
+
+int64_t f8_kernel_blocks(const f8_kernel *k, int32_t block)
+{
+    return (k->cols + block - 1) / block;
+}
+
 int32_t f8_kinstr_known(const f8_kinstr *i)
 {
-    return i->stage + (f8_kinstr_reduces(i) ? 1 : 0);
+    return i->stage + (f8_kinstr_reduces(i) || i->op == F8_K_BLOCKAMAX ? 1 : 0);
 }
 
 bool f8_kinstr_is_partial(const f8_kinstr *i)
@@ -44,7 +55,7 @@ bool f8_kinstr_is_partial(const f8_kinstr *i)
 
 bool f8_kinstr_is_root(const f8_kinstr *i)
 {
-    return f8_kinstr_reduces(i) || f8_kinstr_is_partial(i) ||
+    return f8_kinstr_reduces(i) || i->op == F8_K_BLOCKAMAX || f8_kinstr_is_partial(i) ||
            (i->op == F8_K_STORE && (i->ext & F8_EXT_COL));
 }
 
@@ -108,8 +119,8 @@ __attribute__((format(printf, 2, 3))) static void put(printer *p, const char *fm
 
 static const char *ext_name(int ext)
 {
-    static const char *const names[] = {"one", "row", "col", "full"};
-    return names[ext & 3];
+    static const char *const names[] = {"one", "row", "col", "full", "block", "row block"};
+    return names[ext % 6];
 }
 
 static void put_buffers(printer *p, const f8_kernel *k)
@@ -118,6 +129,8 @@ static void put_buffers(printer *p, const f8_kernel *k)
         const f8_kbuffer *b = &k->buffer[n];
         put(p, "  buffer %u: %s %s %s", n, b->write ? "write" : "read", f8_dtype_name(b->dtype),
             ext_name(b->ext));
+        if (b->block)
+            put(p, " of %d", b->block);
         if (b->stride >= 0)
             put(p, " stride i%d", b->stride);
         if (b->transposed)
@@ -154,6 +167,8 @@ static void put_instr(printer *p, const f8_kernel *k, uint32_t n)
         put(p, " %%%u", operand[o]);
     if (i->buffer >= 0)
         put(p, " buffer %d", i->buffer);
+    if (i->op == F8_K_BLOCKAMAX)
+        put(p, " by %d", i->block);
     if (f8_kinstr_is_partial(i))
         put(p, " by %" PRIu32, i->imm);
     if (i->group)

@@ -21,19 +21,22 @@
  *
  *     for s in 0 .. n_stages:
  *         ROW instructions of stage s, once
+ *         BLOCK instructions of stage s, once for each block of columns
  *         for each column: what the roots of stage s need (f8_kernel_needed)
- *         row reductions of stage s are now complete
+ *         reductions of rows and of their blocks of stage s are now complete
  *
  * Roots are STOREs, reductions and near values, each in its stage. A value of an earlier stage that
  * a later one needs is either recomputed from its operands or, if `near` >= 0, was kept in that
- * slot of a per-row memory of cols 32-bit words. Within one column all loads of a stage happen before
- * its stores: a STORE may write the memory a LOAD of the same row and column reads (in place).
+ * slot of a per-row memory of cols 32-bit words. Within one column all loads of a stage happen
+ * before its stores: a STORE may write the memory a LOAD of the same row and column reads (in
+ * place).
  *
- * Reductions of rows (orders in ir/README.md): SUM in 256 lanes then a tree; MAX; AMAX, an unsigned max
- * of the bits without sign. Reductions of columns go over the rows of a block, first to last, and are
- * stored as row (row / block) of their buffer: COLSUM has blocks of 64 rows; COLAMAX blocks of a power
- * of two up to that. A task of a kernel with some is one or more blocks of each
- * (f8_kernel_task_rows). */
+ * Reductions of rows (orders in ir/README.md): SUM in 256 lanes then a tree; MAX; AMAX, an unsigned
+ * max of the bits without sign; BLOCKAMAX, the same of each `block` columns, the last perhaps
+ * fewer. What is made of such values alone varies over blocks of columns: column c's is number c /
+ * block. Reductions of columns go over the rows of a block, first to last, and are stored as row
+ * (row / block) of their buffer: COLSUM has blocks of 64 rows; COLAMAX blocks of a power of two up
+ * to that. A task of a kernel with some is one or more blocks of each (f8_kernel_task_rows). */
 #ifndef F8_CODEGEN_KERNEL_H
 #define F8_CODEGEN_KERNEL_H
 
@@ -43,27 +46,31 @@
 
 enum { F8_SUM_LANES = 256, F8_COLSUM_BLOCK = 64, F8_COLAMAX_TASK = 32 };
 
-/* Which axes something varies over: bit 0 rows, bit 1 columns. */
+/* Which axes something varies over: bit 0 rows, bit 1 columns, bit 2 blocks of columns (then not
+ * bit 1). */
 typedef enum f8_extent {
     F8_EXT_ONE = 0,
     F8_EXT_ROW = 1,
     F8_EXT_COL = 2,
-    F8_EXT_FULL = 3
+    F8_EXT_FULL = 3,
+    F8_EXT_BLOCK = 4,
+    F8_EXT_ROW_BLOCK = 5
 } f8_extent;
 
 /* X(op, name) */
 #define F8_KOPS(X)                                                                                 \
-    X(LOAD, "load")     /* buffer at [row, column]; with group: column rolled, see f8_kinstr */    \
-    X(INDEX, "index")   /* I: the column's number */                                               \
-    X(SCALAR, "")       /* the f8_sop `sub` of a, b, c */                                          \
-    X(CALL, "call")     /* the scalar program `sub` (f8_sfn) of a */                               \
-    X(ROLL, "roll")     /* near value a (of an earlier stage), rolled */                           \
-    X(SUM, "sum")       /* F, over the row */                                                      \
-    X(MAX, "max")       /* F, over the row: IEEE maximum, -inf for nothing */                      \
-    X(AMAX, "amax")     /* F, over the row: max |x| on bits */                                     \
-    X(COLSUM, "colsum") /* F, a over the block's rows, to buffer */                                \
-    X(COLAMAX, "colamax") /* the same, max |a| on bits */                                          \
-    X(STORE, "store")   /* a to buffer */
+    X(LOAD, "load")   /* buffer at [row, column]; with group: column rolled, see f8_kinstr */      \
+    X(INDEX, "index") /* I: the column's or block's number */                                      \
+    X(SCALAR, "")     /* the f8_sop `sub` of a, b, c */                                            \
+    X(CALL, "call")   /* the scalar program `sub` (f8_sfn) of a */                                 \
+    X(ROLL, "roll")   /* near value a (of an earlier stage), rolled */                             \
+    X(SUM, "sum")     /* F, over the row */                                                        \
+    X(MAX, "max")     /* F, over the row: IEEE maximum, -inf for nothing */                        \
+    X(AMAX, "amax")   /* F, over the row: max |x| on bits */                                       \
+    X(BLOCKAMAX, "blockamax") /* F, the same over each block of columns */                         \
+    X(COLSUM, "colsum")       /* F, a over the block's rows, to buffer */                          \
+    X(COLAMAX, "colamax")     /* the same, max |a| on bits */                                      \
+    X(STORE, "store")         /* a to buffer */
 
 typedef enum f8_kop {
 #define X(op, name) F8_K_##op,
@@ -80,6 +87,7 @@ typedef struct f8_kinstr {
     int32_t stage; /* roots: the stage they happen in; else the first that can know the value. A row
                     * reduction of stage s is known from s + 1 (f8_kinstr_known) */
     int32_t near;  /* slot, or -1 */
+    int32_t block; /* columns of a block, where ext has F8_EXT_BLOCK; else 0 */
     int32_t buffer;       /* LOAD, STORE, COLSUM, COLAMAX; else -1 */
     uint32_t a, b, c;     /* operands: instruction numbers, below this one */
     uint32_t imm;         /* CONST_F, CONST_I; COLSUM, COLAMAX: rows of a block */
@@ -95,6 +103,8 @@ typedef struct f8_kbuffer {
     f8_dtype dtype;
     uint8_t ext; /* f8_extent */
     bool write;
+    int32_t
+        block; /* columns of a block, where ext has F8_EXT_BLOCK: `column` is its number; else 0 */
     int32_t stride; /* index of the run-time integer, or -1 when there is no row term */
     int32_t map;    /* index into f8_kernel.map, or -1 */
     int32_t ids;    /* the i32 buffer of a gather (ids[row], contiguous), or -1 */
@@ -148,8 +158,13 @@ uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed);
 
 /* Operands of an instruction, 0 to 3. */
 int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3]);
-/* SUM, MAX and AMAX. */
+/* SUM, MAX and AMAX: of the whole row. */
 bool f8_kinstr_reduces(const f8_kinstr *i);
+/* An instruction of blocks of columns but BLOCKAMAX, and its value: evaluated once for each block.
+ */
+bool f8_kinstr_of_blocks(const f8_kinstr *i);
+/* Blocks of `block` columns in a row. */
+int64_t f8_kernel_blocks(const f8_kernel *k, int32_t block);
 /* The first stage in which the value can be used. */
 int32_t f8_kinstr_known(const f8_kinstr *i);
 /* COLSUM and COLAMAX: a reduction over the rows of a block. */

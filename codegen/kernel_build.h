@@ -1,9 +1,10 @@
-/* Making a kernel description: shared by kernel_lower.c (graph to instructions) and kernel_build.c
- * (instructions, buffers and stages). Not for printers. */
+/* Making a kernel description: shared by kernel_lower.c (graph to instructions), kernel_build.c
+ * (instructions and stages) and kernel_buffer.c (buffers). Not for printers. */
 #ifndef F8_CODEGEN_KERNEL_BUILD_H
 #define F8_CODEGEN_KERNEL_BUILD_H
 
 #include "codegen/kernel.h"
+#include "ir/granularity.h"
 
 /* A value some instruction already holds. */
 typedef struct f8_kb_entry {
@@ -33,6 +34,8 @@ typedef struct f8_kb {
 /* Records the first failure, naming the group; returns 0 for use as an instruction. */
 uint32_t f8_kb_fail(f8_kb *b, f8_ref at, const char *what);
 
+void f8_kb_out_of_memory(f8_kb *b);
+
 /* Run-time integer 0: rows, or the length of a flat kernel. */
 void f8_kb_begin(f8_kb *b);
 
@@ -46,12 +49,20 @@ uint32_t f8_kb_i32(f8_kb *b, uint32_t v);
 /* The buffer of value `ref` at `place`; `reader` is the type it is broadcast to (NULL for stores).
  */
 int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write);
+/* Columns of a block where values of `columns` columns have one for each block of the domain's;
+ * else 0. */
+int32_t f8_kb_block_of(const f8_kb *b, int64_t columns);
+/* The buffer of scales in memory, one for each block of rows and columns of the domain. */
+int32_t f8_kb_scales(f8_kb *b, f8_ref ref, f8_granularity grain);
 /* Where `ref`, a TRANSPOSE of the whole domain, is stored. */
 int32_t f8_kb_transposed(f8_kb *b, f8_ref ref);
 /* What a column reduction writes, [ceil(rows / block), cols]. */
 int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer);
 /* Rows of `table` picked by `ids`. */
 int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids);
+
+/* The same address and stride. */
+bool f8_kb_same_place(const f8_place *x, const f8_place *y);
 
 /* Once all instructions stand: where stores happen, what is kept near, how many stages. */
 void f8_kb_finish(f8_kb *b);

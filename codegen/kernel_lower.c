@@ -122,7 +122,10 @@ static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader)
     case F8_OP_IOTA:
         return f8_type_columns(f8_type_of(b->graph, from)) == 1
                    ? f8_kb_i32(b, 0)
-                   : f8_kb_emit(b, (f8_kinstr){.op = F8_K_INDEX, .buffer = -1});
+                   : f8_kb_emit(b,
+                                (f8_kinstr){.op = F8_K_INDEX,
+                                            .buffer = -1,
+                                            .block = f8_kb_block_of(b, f8_type_columns(reader))});
     default: return load(b, from, reader, 0, 0);
     }
 }
@@ -332,8 +335,13 @@ static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
     if (b->status != F8_OK)
         return 0;
     if (axis == from->rank - 1) {
+        const int64_t block = f8_attr_i(b->graph, self, F8_A_BLOCK);
         if (b->cols == 1) /* one element: itself */
             return n->op == F8_OP_REDUCE_AMAX ? f8_kb_op(b, F8_S_FABS, x, 0, 0) : x;
+        if (block && block < b->cols)
+            return f8_kb_emit(
+                b,
+                (f8_kinstr){.op = F8_K_BLOCKAMAX, .a = x, .buffer = -1, .block = (int32_t)block});
         const f8_kop op = n->op == F8_OP_REDUCE_SUM   ? F8_K_SUM
                           : n->op == F8_OP_REDUCE_MAX ? F8_K_MAX
                                                       : F8_K_AMAX;
@@ -360,6 +368,23 @@ static f8_kop column_reduction(const f8_kb *b, f8_ref ref)
     if (axis == -1 || axis == rank - 1)
         return F8_K_STORE;
     return n->op == F8_OP_REDUCE_SUM ? F8_K_COLSUM : F8_K_COLAMAX;
+}
+
+/* The scale that QUANTIZE or DEQUANTIZE `self` multiplies by. */
+static uint32_t scale_of(f8_kb *b, const f8_node *n, f8_ref self)
+{
+    f8_granularity grain;
+    const f8_type *t = f8_type_of(b->graph, n->in[1]);
+    if (!f8_granularity_parse(f8_attr_s(b->graph, self, F8_A_GRANULARITY), &grain))
+        return value_f(b, n->in[1], &n->type);
+    if (grain.rows == 1)
+        return value_f(b, n->in[1], t);
+    const f8_ref from = source_of(b, n->in[1]);
+    if (f8_at(b->graph, from)->op == F8_OP_CONST)
+        return constant(b, from);
+    const int32_t buffer = f8_kb_scales(b, n->in[1], grain);
+    const uint32_t s = f8_kb_emit(b, (f8_kinstr){.op = F8_K_LOAD, .buffer = buffer});
+    return t->dtype == F8_F32 ? s : f8_kb_call(b, f8_scalar_decode_fn(t->dtype), s);
 }
 
 static uint32_t lower_node(f8_kb *b, f8_ref ref)
@@ -402,9 +427,13 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
         return is_int(t->dtype) ? v : rounded(b, v, t->dtype, false);
     }
     case F8_OP_QUANTIZE: {
-        const uint32_t x = value_f(b, n->in[0], t), s = value_f(b, n->in[1], t);
+        const uint32_t x = value_f(b, n->in[0], t), s = scale_of(b, n, ref);
         return rounded(b, f8_kb_op(b, F8_S_FMUL, x, s, 0), t->dtype,
                        f8_attr_i(b->graph, ref, F8_A_SATURATE) != 0);
+    }
+    case F8_OP_DEQUANTIZE: {
+        const uint32_t x = value_f(b, n->in[0], t), s = scale_of(b, n, ref);
+        return f8_kb_op(b, F8_S_FMUL, x, s, 0);
     }
     case F8_OP_REDUCE_SUM:
     case F8_OP_REDUCE_MAX:

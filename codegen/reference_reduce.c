@@ -42,6 +42,14 @@ static float amax_row(const float *v, int64_t n)
     return f8_from_bits(bits);
 }
 
+/* Each run of `block` columns of v [rows, n], the last perhaps short, to an element of out. */
+static void amax_runs(const float *v, int64_t rows, int64_t n, int64_t block, float *out)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < n; c += block)
+            *out++ = amax_row(v + r * n + c, n - c < block ? n - c : block);
+}
+
 static void reduce_rows(f8_op op, const float *v, int64_t rows, int64_t n, float *out)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -105,17 +113,18 @@ static double join(f8_op op, double a, double b)
     return isnan(a) || isnan(b) ? NAN : b > a ? b : a;
 }
 
-/* v as [outer, block.., inner]: elements `inner` apart are joined, `count` of them. */
+/* Blocks of rows, or of the columns of each row. */
 static void reduce_doubles(f8_op op, const double *v, int64_t rows, int64_t n, int64_t block,
                            bool columns, double *out)
 {
     const double start = op == F8_OP_REDUCE_MAX ? -INFINITY : 0;
-    const int64_t results = columns ? (rows + block - 1) / block * n : rows;
+    const int64_t each = columns ? 0 : (n + block - 1) / block; /* results of a row */
+    const int64_t results = columns ? (rows + block - 1) / block * n : rows * each;
     for (int64_t i = 0; i < results; i++)
         out[i] = start;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < n; c++) {
-            double *to = columns ? &out[r / block * n + c] : &out[r];
+            double *to = columns ? &out[r / block * n + c] : &out[r * each + c / block];
             *to = join(op, *to, v[r * n + c]);
         }
 }
@@ -129,10 +138,17 @@ void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const
         return;
     const f8_type *t = &in->type;
     const bool columns = axis != t->rank - 1; /* else axis 0, the only other one */
+    const bool runs = !columns && block > 0;  /* of an amax */
     const int64_t rows = columns ? t->dim[0] : f8_type_rows(t);
     const int64_t n = f8_type_elements(t) / rows;
     if (x->wide)
-        reduce_doubles(op, in->data, rows, n, block > 0 ? block : rows, columns, out->data);
+        reduce_doubles(op, in->data, rows, n,
+                       block > 0 ? block
+                       : columns ? rows
+                                 : n,
+                       columns, out->data);
+    else if (runs)
+        amax_runs(in->data, rows, n, block, out->data);
     else if (!columns)
         reduce_rows(op, in->data, rows, n, out->data);
     else if (op != F8_OP_REDUCE_SUM)

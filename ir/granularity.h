@@ -47,6 +47,12 @@ static inline int64_t f8_granularity_blocks(int64_t size, int64_t n)
     return size ? (n + size - 1) / size : 1;
 }
 
+/* Blocks of columns that reduce_amax and kernels know: a power of two from 16 to 256. */
+static inline bool f8_column_block(int64_t cols)
+{
+    return cols >= 16 && cols <= 256 && !(cols & (cols - 1));
+}
+
 /* The row or column of the grid that index `i` of an axis falls in. */
 static inline int64_t f8_granularity_block(int64_t size, int64_t i)
 {

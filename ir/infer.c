@@ -1,5 +1,6 @@
 /* Result types, I: the driver, messages, canonical attributes, leaves, pointwise ops, reductions
  * and shapes. GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
+#include "ir/granularity.h"
 #include "ir/fp8.h"
 #include "ir/internal.h"
 
@@ -340,12 +341,14 @@ f8_status f8_infer_reduce(f8_graph *g, const f8_node *n, f8_type *out)
         out->dim[axis] = 1;
         return F8_OK;
     }
-    if (block->i < 0 || axis != 0 || out->rank < 2)
-        return f8_infer_fail(g, n, NULL,
-                             "blocks of %lld: only rows, the first axis of at least two, "
-                             "come in blocks",
-                             (long long)block->i);
-    out->dim[0] = out->dim[0] / block->i + (out->dim[0] % block->i != 0);
+    if (axis == out->rank - 1 ? n->op != F8_OP_REDUCE_AMAX || !f8_column_block(block->i)
+                              : block->i < 0)
+        return f8_infer_fail(
+            g, n, NULL,
+            "blocks of %lld: rows, the first axis of at least two, come in blocks; columns in "
+            "blocks of a power of two from 16 to 256, and for reduce_amax only",
+            (long long)block->i);
+    out->dim[axis] = out->dim[axis] / block->i + (out->dim[axis] % block->i != 0);
     return F8_OK;
 }
 

@@ -20,27 +20,30 @@ typedef enum f8_group_kind {
                               * inputs whose place already is their part of the result need no copy */
 } f8_group_kind;
 
-/* One fused row program over the domain [rows, cols]. Every node in it, and every value it reads, has
- * one of these shapes as a matrix:
- *   FULL [rows, cols]   ROW [rows, 1]   COL [1, cols]   ONE [1, 1]
- * or, only as a value read, a row-periodic one: rows' < rows, read at row (r / div) % mod (broadcasts of leading and
- * middle axes) by a node that has all the domain's rows. What is made of such a value at its own rows, if only by a
- * cast, is made and stored in a phase of that domain; lowering refuses it in this one.
- * Reductions along the last axis stay inside (results ROW, usable by later nodes of the same phase). REDUCE_SUM along
- * axis 0 ([rows, cols] -> [ceil(rows/64), cols] with block = 64, or rows <= 64 -> [1, cols]) may only be an output,
- * and REDUCE_AMAX likewise, with blocks of 2, 4, ... 64 rows.
- * Nodes ascend (topological). A node may stand in several phases or groups (cheap pointwise recomputed instead of
- * stored); it is written by one only.
- * Where the target stores transposes (ir/target.h), a TRANSPOSE of a FULL value, [rows, cols] to [cols, rows],
- * may stand in a phase, only as an `out`: the domain stays its operand's, nothing in the phase uses it.
- * A flat phase (no reductions, no transposes, all values FULL or ONE) has rows = 1 and cols = all elements.
+/* One fused row program over the domain [rows, cols]. Every node in it, and every value it reads,
+ * has one of these shapes as a matrix: FULL [rows, cols]   ROW [rows, 1]   COL [1, cols]   ONE [1,
+ * 1] BLOCK [rows, n] or [1, n], n = ceil(cols / b) > 1, b a power of two from 16 to 256: one for
+ * each b columns or, only as a value read, a row-periodic one: rows' < rows, read at row (r / div)
+ * % mod (broadcasts of leading and middle axes) by a node that has all the domain's rows. What is
+ * made of such a value at its own rows, if only by a cast, is made and stored in a phase of that
+ * domain; lowering refuses it in this one. Reductions along the last axis stay inside (results ROW,
+ * or BLOCK where they have blocks, usable by later nodes of the same phase); QUANTIZE and
+ * DEQUANTIZE spread BLOCK values, and read those of several rows from memory at [row / a, column /
+ * b]. REDUCE_SUM along axis 0 ([rows, cols] -> [ceil(rows/64), cols] with block = 64, or rows <= 64
+ * -> [1, cols]) may only be an output, and REDUCE_AMAX likewise, with blocks of 2, 4, ... 64 rows.
+ * Nodes ascend (topological). A node may stand in several phases or groups (cheap pointwise
+ * recomputed instead of stored); it is written by one only. Where the target stores transposes
+ * (ir/target.h), a TRANSPOSE of a FULL value, [rows, cols] to [cols, rows], may stand in a phase,
+ * only as an `out`: the domain stays its operand's, nothing in the phase uses it. A flat phase (no
+ * reductions, no transposes, all values FULL or ONE) has rows = 1 and cols = all elements.
  *
- * An operand of a node in a phase is computed in the phase if it stands in `node`; CONST and IOTA are
- * computed on the spot when they have no place; anything else is read at its place. A RESHAPE in
- * `node` is its operand under another type (same matrix, so no code); a RESHAPE to another matrix is read at its
- * place, even where the phase makes its operand again. COL and ONE nodes are never
- * written by a phase of more than one row. Within one phase a FULL output may share its place with a
- * FULL input read at the same index only (in-place update): load before you store, element by element. */
+ * An operand of a node in a phase is computed in the phase if it stands in `node`; CONST and IOTA
+ * are computed on the spot when they have no place; anything else is read at its place. A RESHAPE
+ * in `node` is its operand under another type (same matrix, so no code); a RESHAPE to another
+ * matrix is read at its place, even where the phase makes its operand again. COL and ONE nodes are
+ * never written by a phase of more than one row. Within one phase a FULL output may share its place
+ * with a FULL input read at the same index only (in-place update): load before you store, element
+ * by element. */
 typedef struct f8_phase {
     int64_t rows, cols;
     f8_ref *node;

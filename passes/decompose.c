@@ -3,7 +3,8 @@
  * Derivatives were made from the same formulas, so a statistic that forward and backward share
  * becomes one node here. Everything is f32; autodiff and precision already placed the roundings.
  *
- * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left, and no quantize by blocks. */
+ * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left, and no quantize or dequantize
+ * by blocks that kernels don't know (blocks.h). */
 #include "passes/blocks.h"
 #include "passes/formulas.h"
 #include "passes/pass.h"
@@ -24,13 +25,15 @@ static f8_ref amax(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
     return f8_amax_of(to, x, grain);
 }
 
-/* One scale for each block; 0 where the scale broadcasts: that is a primitive. */
+/* One scale for each block; 0 where the scale broadcasts or kernels know the blocks: that is a
+ * primitive. */
 static f8_ref quantize(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     f8_granularity grain;
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_attr_i(from, old, F8_A_FORMAT)),
                             F8_INT(F8_A_SATURATE, f8_attr_i(from, old, F8_A_SATURATE))};
-    if (!f8_granularity_parse(f8_attr_s(from, old, F8_A_GRANULARITY), &grain))
+    if (!f8_granularity_parse(f8_attr_s(from, old, F8_A_GRANULARITY), &grain) ||
+        f8_blocks_are_primitive(grain))
         return 0;
     return f8_quantize_blocks(to, in[0], in[1], grain, attr);
 }
@@ -39,7 +42,7 @@ static f8_ref dequantize(f8_graph *to, const f8_graph *from, f8_ref old, const f
 {
     f8_granularity grain;
     if (f8_granularity_parse(f8_attr_s(from, old, F8_A_GRANULARITY), &grain))
-        return f8_dequantize_blocks(to, in[0], in[1], grain);
+        return f8_blocks_are_primitive(grain) ? 0 : f8_dequantize_blocks(to, in[0], in[1], grain);
     return f8_binary(to, F8_OP_MUL, f8_cast(to, in[0], F8_F32), f8_cast(to, in[1], F8_F32));
 }
 

@@ -38,6 +38,8 @@ typedef struct f8_group_node {
     bool live;
     bool must;          /* something can only read it from memory */
     bool stored;        /* will be written to memory */
+    bool elementwise; /* what makes it again goes element by element, whatever the columns stand for
+                       */
     int64_t rows, cols; /* FUSED, ALIAS: the domain it is computed in */
     f8_when when;
     f8_sources sources;

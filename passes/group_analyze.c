@@ -62,8 +62,11 @@ static f8_group_role role_of(const f8_grouping *s, f8_ref r)
 bool f8_group_memory_edge(const f8_grouping *s, f8_ref r, uint32_t i)
 {
     const f8_node *n = f8_at(s->g, r);
+    f8_granularity grain;
     if (s->node[r].role == F8_ROLE_WHOLE || s->node[r].role == F8_ROLE_VIEW)
         return true;
+    if (f8_has_block_scales(s->g, r, &grain)) /* a scale for several rows is no value of one */
+        return i == 1 && grain.rows != 1;
     if (n->op == F8_OP_EMBEDDING || n->op == F8_OP_ROLL)
         return true;
     if (f8_is_reduce(n->op) || n->op == F8_OP_RESHAPE || n->op == F8_OP_TRANSPOSE ||
@@ -144,25 +147,45 @@ static f8_when operands_when(const f8_grouping *s, f8_ref r)
     return when;
 }
 
-/* A row statistic [R, 1] belongs to the phase that computes what it is made of: the latest operand
- * that is a statistic of the same rows. */
+/* A statistic, [R, 1] or [R, n] of n blocks of columns, belongs to the phase that computes what it
+ * is made of: the latest operand that is a statistic like it. */
 static f8_ref statistic_operand(const f8_grouping *s, f8_ref r)
 {
     const f8_node *n = f8_at(s->g, r);
-    const int64_t rows = f8_type_rows(&n->type);
+    const int64_t rows = f8_type_rows(&n->type), cols = f8_type_columns(&n->type);
     f8_ref best = 0;
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_ref o = n->in[i];
         const f8_group_node *p = &s->node[o];
         const f8_type *t = f8_type_of(s->g, o);
         if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i) || p->rows != rows ||
-            f8_type_columns(t) != 1 || f8_type_rows(t) != rows ||
-            f8_group_output_only(s, s->view[o].base))
+            f8_type_columns(t) != cols || f8_type_rows(t) != rows ||
+            (cols > 1 && p->cols == cols) || f8_group_output_only(s, s->view[o].base))
             continue;
         if (!best || p->when > s->node[best].when)
             best = o;
     }
     return best;
+}
+
+/* Whether r and what is made again with it go element by element. */
+static bool is_elementwise(const f8_grouping *s, f8_ref r)
+{
+    const f8_node *n = f8_at(s->g, r);
+    const bool scaled = n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE;
+    f8_granularity grain;
+    if (f8_op_facts(n->op)->cls != F8_POINTWISE && n->op != F8_OP_BROADCAST &&
+        n->op != F8_OP_RESHAPE && (!scaled || f8_has_block_scales(s->g, r, &grain)))
+        return false;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_ref o = n->in[i];
+        const f8_group_node *p = &s->node[o];
+        const bool again = f8_group_computed(p) && !f8_group_memory_edge(s, r, i) &&
+                           !(p->sources.n == 1 && p->sources.v[0] == s->view[o].base);
+        if (again && !p->elementwise)
+            return false;
+    }
+    return true;
 }
 
 static void place_in_time(f8_grouping *s, f8_ref r)
@@ -172,16 +195,17 @@ static void place_in_time(f8_grouping *s, f8_ref r)
     /* what is computed over its operand's shape, not its own */
     const bool other = f8_is_reduce(n->op) || n->op == F8_OP_TRANSPOSE;
     const f8_type *shape = other ? f8_type_of(s->g, n->in[0]) : &n->type;
+    const int64_t cols = f8_type_columns(shape);
     p->rows = f8_type_rows(shape);
-    p->cols = f8_type_columns(shape);
-    if (p->cols == 1 && !s->unit->options.no_fuse) {
+    p->cols = cols;
+    if ((cols == 1 || p->elementwise) && !s->unit->options.no_fuse) {
         const f8_ref o = statistic_operand(s, r);
         if (o) {
             p->cols = s->node[o].cols;
             p->when = operands_when(s, r);
             if (p->when == s->node[o].when)
                 return;
-            p->cols = 1; /* it waits for something else: no need to redo the rows */
+            p->cols = cols; /* it waits for something else: no need to redo the rows */
         }
     }
     p->when = operands_when(s, r);
@@ -236,7 +260,8 @@ static bool recomputable(const f8_grouping *s, f8_ref r)
     const f8_op op = s->g->node[r].op;
     if (s->unit->options.no_fuse || f8_group_output_only(s, r))
         return false;
-    return f8_op_facts(op)->cls == F8_POINTWISE || op == F8_OP_ROLL || op == F8_OP_BROADCAST;
+    return f8_op_facts(op)->cls == F8_POINTWISE || op == F8_OP_ROLL || op == F8_OP_BROADCAST ||
+           op == F8_OP_DEQUANTIZE;
 }
 
 /* What recomputing r reads. False when that is too much to follow. */
@@ -289,6 +314,7 @@ static void analyze_node(f8_grouping *s, f8_ref r)
 {
     const f8_node *n = f8_at(s->g, r);
     f8_group_node *p = &s->node[r];
+    p->elementwise = f8_group_computed(p) && is_elementwise(s, r);
     if (p->role == F8_ROLE_FUSED) {
         place_in_time(s, r);
         choose_sources(s, r);

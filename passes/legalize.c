@@ -9,8 +9,6 @@
  *                                     reshape(cast(x, narrow)), reshape(cast(x, wide)) =
  *                                     cast(reshape(x), wide)
  *   slice of a widening cast          the cast of a slice, which is a view
- *   elementwise, of row statistics    under their own shape, [.., n, 1] for [.., n]: so they stay with
- *                                     the rows they are of
  *   broadcast no row program reads    an explicit broadcast
  *   result that is an input           a copy, so that state and ports never alias
  *
@@ -153,8 +151,8 @@ static f8_ref legal_reduce(f8_graph *g, const f8_graph *from, f8_ref old, f8_ref
     const int at = (int)(axis < 0 ? axis + in.rank : axis);
     if (in.dim[at] == 1)
         return op == F8_OP_REDUCE_AMAX ? f8_unary(g, F8_OP_ABS, x) : x;
-    if (at == in.rank - 1 && !block)
-        return 0;
+    if (at == in.rank - 1)
+        return block < in.dim[at] ? 0 : reduce(g, op, x, -1, 0);
     const f8_type matrix = {
         .dtype = in.dtype, .rank = 2, .dim = {in.dim[0], f8_type_elements(&in) / in.dim[0]}};
     x = f8_reshape(g, x, &matrix);
@@ -217,38 +215,6 @@ static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
     return 0;
 }
 
-/* The statistic of rows [.., n, 1], computed here, that r shows as [.., n]; else 0. */
-static f8_ref statistic_below(const f8_graph *g, f8_ref r)
-{
-    if (!regroups(g, r) || f8_type_columns(f8_type_of(g, r)) == 1)
-        return 0;
-    const f8_ref below = f8_at(g, r)->in[0];
-    const f8_op op = f8_at(g, below)->op;
-    const bool made = f8_is_reduce(op) || op == F8_OP_QUANTIZE || f8_op_facts(op)->cls == F8_POINTWISE;
-    return made && f8_type_columns(f8_type_of(g, below)) == 1 ? below : 0;
-}
-
-/* An elementwise node over such statistics, computed where they are. */
-static f8_ref with_statistics(f8_graph *g, const f8_node *n, const f8_ref *in)
-{
-    f8_ref own[3], first = 0;
-    for (uint32_t i = 0; i < n->n_in; i++) {
-        const f8_type *t = f8_type_of(g, in[i]);
-        own[i] = statistic_below(g, in[i]);
-        if (own[i] ? !f8_type_same_shape(t, &n->type) : t->rank != 0)
-            return 0;
-        if (own[i] && first && !f8_type_same_shape(f8_type_of(g, own[i]), f8_type_of(g, first)))
-            return 0;
-        first = own[i] ? own[i] : first;
-        own[i] = own[i] ? own[i] : in[i];
-    }
-    if (!first)
-        return 0;
-    return f8_reshape(g, f8_make_clone(g, n->op, own, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                                       n->clone),
-                      &n->type);
-}
-
 /* The node with explicit broadcasts for operands that no row program could read; 0 if there are
  * none. */
 static f8_ref broadcast_operands(f8_graph *g, const f8_node *n, const f8_ref *in)
@@ -296,10 +262,10 @@ static f8_ref legal(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
         if (r || to->diag->status != F8_OK)
             return r;
     }
-    if (f8_op_facts(n->op)->cls == F8_POINTWISE || n->op == F8_OP_QUANTIZE) {
-        const f8_ref r = with_statistics(to, n, in);
-        return r ? r : broadcast_operands(to, n, in);
-    }
+    f8_granularity grain;
+    if (f8_op_facts(n->op)->cls == F8_POINTWISE ||
+        (n->op == F8_OP_QUANTIZE && !f8_has_block_scales(from, old, &grain)))
+        return broadcast_operands(to, n, in);
     return 0;
 }
 

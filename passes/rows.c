@@ -123,6 +123,13 @@ bool f8_is_column_reduce(const f8_graph *g, f8_ref r)
     return rank > 1 && (axis == 0 || axis == -rank);
 }
 
+bool f8_has_block_scales(const f8_graph *g, f8_ref r, f8_granularity *grain)
+{
+    const f8_op op = g->node[r].op;
+    return (op == F8_OP_QUANTIZE || op == F8_OP_DEQUANTIZE) &&
+           f8_granularity_parse(f8_attr_s(g, r, F8_A_GRANULARITY), grain);
+}
+
 bool f8_is_matrix_transpose(const f8_graph *g, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);

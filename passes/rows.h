@@ -3,6 +3,7 @@
 #ifndef F8_ROWS_H
 #define F8_ROWS_H
 
+#include "ir/granularity.h"
 #include "ir/program.h"
 
 /* How an element (r, c) of a node over [R, C] reads an operand that broadcasts to it. */
@@ -45,6 +46,10 @@ const f8_port *f8_input_port(const f8_func *f, f8_ref r);
 /* A sum, maximum or amax along the first axis of a matrix ([R, C] -> [.., C]); the others reduce
  * rows. */
 bool f8_is_column_reduce(const f8_graph *g, f8_ref r);
+
+/* A QUANTIZE or DEQUANTIZE with a scale for each block of rows and columns: in[1] is read at [row /
+ * rows, column / cols]. */
+bool f8_has_block_scales(const f8_graph *g, f8_ref r, f8_granularity *grain);
 
 /* A TRANSPOSE of a matrix: rows and columns exchanged, both more than one. */
 bool f8_is_matrix_transpose(const f8_graph *g, f8_ref r);

@@ -134,6 +134,8 @@ static bool phase_may_overwrite(const f8_storage *s, const f8_phase *p, f8_ref f
     bool reads = false;
     if (!pass)
         return false;
+    if (!full && f8_type_columns(t) != 1 && f8_type_columns(t) != p->cols)
+        return false; /* of blocks: all of a block's columns read what one of them writes */
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const f8_ref r = p->node[i];
         const f8_node *n = f8_at(s->g, r);

@@ -184,6 +184,34 @@ START_TEST(row_blocks)
 }
 END_TEST
 
+START_TEST(column_runs)
+{
+    static const int blocks[] = {16, 32, 64, 128, 256};
+    static const int wide[] = {17, 33, 64, 136, 200, 257, 300, 384, 768, 1000, 1280, 3001};
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    for (int i = 0; i < 12; i++)
+        if (wide[i] > blocks[_i])
+            kc_column_runs(&c, i % 3 ? 37 : 5, wide[i], blocks[_i], (3 * i + _i) % 8);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
+START_TEST(tiles)
+{
+    static const int sizes[][2] = {{128, 128}, {2, 32},   {3, 16},  {32, 1},
+                                   {7, 1},     {64, 256}, {200, 64}};
+    kcase c;
+    kc_begin(&c);
+    for (int i = 0; i < N_WIDTHS; i++)
+        kc_tiles(&c, 130, widths[i], sizes[i % 7][0], sizes[i % 7][1]);
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(scaled_runs)
 {
     static const int high[] = {32, 128, 3, 16};
@@ -376,6 +404,8 @@ static Suite *suite(void)
     tcase_add_loop_test(device, maxima, 0, 6);
     tcase_add_loop_test(device, wide_maxima, 0, 4);
     tcase_add_test(device, row_blocks);
+    tcase_add_loop_test(device, column_runs, 0, 5);
+    tcase_add_test(device, tiles);
     tcase_add_test(device, scaled_runs);
     tcase_add_test(device, transposes);
     tcase_add_test(device, periodic_rows);

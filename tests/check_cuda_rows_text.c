@@ -133,6 +133,22 @@ START_TEST(compiled_row_blocks)
 }
 END_TEST
 
+/* Blocks of columns, alone and with all that comes along. */
+START_TEST(compiled_column_runs)
+{
+    static const int wide[] = {160, 768, 1024, 4096};
+    if (!toolkit)
+        return;
+    kcase c;
+    kc_begin(&c);
+    kc_column_runs(&c, 100, wide[_i], 128, 0);
+    kc_column_runs(&c, 100, wide[_i], 32, KC_REDUCED | KC_MAXIMA);
+    kc_column_runs(&c, 100, wide[_i], 32, KC_MAXIMA | KC_TURNED);
+    check_compiled(&c, 0);
+    kc_end(&c);
+}
+END_TEST
+
 /* Ragged rows; a softmax over a vocabulary; flat kernels of several dtypes. */
 START_TEST(compiled_others)
 {
@@ -175,6 +191,7 @@ static Suite *suite(void)
     tcase_add_loop_test(compiler, compiled_columns, 0, 3);
     tcase_add_loop_test(compiler, compiled_maxima, 0, 5);
     tcase_add_test(compiler, compiled_row_blocks);
+    tcase_add_loop_test(compiler, compiled_column_runs, 0, 4);
     tcase_add_test(compiler, compiled_others);
     suite_add_tcase(s, compiler);
     return s;

@@ -179,9 +179,45 @@ START_TEST(row_blocks_are_one_visit)
     const f8_group *g = only_rows(t.unit.module->func[0].program);
     ck_assert_uint_eq(t.unit.module->func[0].program->n_groups, 1);
     ck_assert_uint_eq(g->n_phases, 1);
-    ck_assert_int_eq(g->phase[0].rows, _i ? 640 : 160);
+    ck_assert_int_eq(g->phase[0].rows, 80);
     ck_assert_uint_eq(g->n_in, 1);
     ck_assert_uint_eq(g->n_out, 2);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* An operand wanted along rows and along columns, as blocks have it, is visited twice: once for all
+ * magnitudes and the codes along rows, once for those along columns; with statistics of the row and
+ * sums of columns beside them. */
+START_TEST(both_ways_are_two_visits)
+{
+    static const char *const sizes[] = {"128", "32"};
+    char text[1024];
+    test_unit t;
+    snprintf(text, sizeof text,
+             "func forward(%%x: bf16[300, 200]) -> (%%q: f8e4m3[300, 200], %%p: f8e4m3[300, 200], "
+             "%%b: f32[1, 200]) {\n"
+             "  %%f = cast(%%x)\n  %%y = tanh(sub(%%f, reduce_sum(%%f)))\n"
+             "  %%q = quantize(%%y, fp8_scale(amax(%%y) {granularity = \"block(1,%s)\"})) "
+             "{granularity = \"block(1,%s)\"}\n"
+             "  %%p = quantize(%%y, fp8_scale(amax(%%y) {granularity = \"block(%s,1)\"})) "
+             "{granularity = \"block(%s,1)\"}\n"
+             "  return %%q, %%p, reduce_sum(%%y) {axis = 0}\n}\n",
+             sizes[_i], sizes[_i], sizes[_i], sizes[_i]);
+    parse(&t, text);
+    test_pass(&t, f8_pass_decompose);
+    place(&t);
+    const f8_program *p = t.unit.module->func[0].program;
+    uint32_t visits = 0, reads = 0;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        ck_assert_int_eq(p->group[i].kind, F8_GROUP_ROWS);
+        for (uint32_t k = 0; k < p->group[i].n_phases; k++)
+            visits += p->group[i].phase[k].rows == 300 && p->group[i].phase[k].cols == 200;
+        for (uint32_t k = 0; k < p->group[i].n_in; k++)
+            reads += f8_at(t.unit.module->func[0].graph, p->group[i].in[k])->op == F8_OP_INPUT;
+    }
+    ck_assert_uint_eq(visits, 2);
+    ck_assert_uint_le(reads, 2);
     test_unit_end(&t);
 }
 END_TEST
@@ -373,6 +409,7 @@ int main(void)
     tcase_add_test(t, second_visit_is_a_phase);
     tcase_add_test(t, column_maxima_ride_along);
     tcase_add_loop_test(t, row_blocks_are_one_visit, 0, 2);
+    tcase_add_loop_test(t, both_ways_are_two_visits, 0, 2);
     tcase_add_test(t, nothing_fuses_around_a_gemm);
     tcase_add_test(t, narrow_values_cross);
     tcase_add_test(t, unfused_is_one_node_each);

@@ -147,6 +147,39 @@ START_TEST(row_blocks)
 }
 END_TEST
 
+/* Blocks of columns, whole ones and not, more than a vector of them and fewer. */
+START_TEST(column_runs)
+{
+    static const int blocks[] = {16, 32, 64, 128, 256};
+    static const int widths[] = {17, 33, 128, 160, 257, 300, 1000};
+    for (int i = 0; i < 7; i++) {
+        if (widths[i] <= blocks[_i])
+            continue;
+        kcase c;
+        kc_begin(&c);
+        c.seed = (uint64_t)(7 * _i + i + 1);
+        c.specials = i & 1;
+        kc_column_runs(&c, i % 3 ? 9 : 1, widths[i], blocks[_i], i % 2);
+        kc_column_runs(&c, 35, widths[i], blocks[_i], KC_MAXIMA | !(i % 2));
+        kc_check(&c);
+        kc_end(&c);
+    }
+}
+END_TEST
+
+START_TEST(tiles)
+{
+    static const int sizes[][2] = {{128, 128}, {2, 32},   {3, 16},  {32, 1},
+                                   {7, 1},     {64, 256}, {200, 64}};
+    kcase c;
+    kc_begin(&c);
+    for (int i = 0; i < 7; i++)
+        kc_tiles(&c, 130, ragged[_i], sizes[i][0], sizes[i][1]);
+    kc_check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 /* A row of scales for each run of rows: of 32 and 128, which are shifts, and others. */
 START_TEST(scaled_runs)
 {
@@ -518,6 +551,7 @@ static TCase *narrow_case(void)
     TCase *t = tcase_create("eight lanes");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, eight_lanes, NULL);
+    tcase_add_loop_test(t, column_runs, 0, 5);
     for (int i = 2; i < N_RAGGED; i += 5) { /* 7, 31, 257 */
         tcase_add_loop_test(t, norm_rows, i, i + 1);
         tcase_add_loop_test(t, pointwise_f32, i, i + 1);
@@ -526,6 +560,7 @@ static TCase *narrow_case(void)
         tcase_add_loop_test(t, softmax_rows, i, i + 1);
         tcase_add_loop_test(t, column_sums, i, i + 1);
         tcase_add_loop_test(t, column_maxima, i, i + 1);
+        tcase_add_loop_test(t, tiles, i, i + 1);
         tcase_add_loop_test(t, embeddings, i, i + 1);
         tcase_add_loop_test(t, targets, i, i + 1);
         tcase_add_loop_test(t, in_place, i, i + 1);
@@ -548,6 +583,8 @@ static Suite *suite(void)
     tcase_add_loop_test(rows, column_sums, 0, N_RAGGED);
     tcase_add_loop_test(rows, column_maxima, 0, N_RAGGED);
     tcase_add_loop_test(rows, row_blocks, 0, 4);
+    tcase_add_loop_test(rows, column_runs, 0, 5);
+    tcase_add_loop_test(rows, tiles, 0, N_RAGGED);
     tcase_add_loop_test(rows, scaled_runs, 0, N_RAGGED);
     tcase_add_loop_test(rows, periodic_rows, 0, N_RAGGED);
     tcase_add_loop_test(rows, rolls, 0, 7);

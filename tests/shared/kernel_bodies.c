@@ -2,6 +2,7 @@
 #include "tests/shared/kernel_bodies.h"
 
 #include "codegen/kernel.h"
+#include "ir/granularity.h"
 
 /* ---- values ---- */
 
@@ -150,6 +151,58 @@ void kc_scaled_runs(kcase *c, int runs, int high, int cols, bool turned)
         kc_out(c, kc_transposed(c, rows));
     }
     kc_phase(c, (int64_t)runs * high, cols);
+}
+
+static f8_ref with_blocks(kcase *c, f8_op op, f8_ref x, f8_ref s, int rows, int cols)
+{
+    char grain[48];
+    const f8_granularity g = {rows, cols};
+    const f8_attr attr[] = {
+        F8_STR(F8_A_GRANULARITY, f8_intern(c->m, f8_granularity_print(g, grain, sizeof grain))),
+        F8_INT(F8_A_FORMAT, F8_E4M3)};
+    return f8_make(c->g, op, (f8_ref[]){x, s}, 2, attr, op == F8_OP_QUANTIZE ? 2 : 1);
+}
+
+void kc_column_runs(kcase *c, int rows, int cols, int block, int how)
+{
+    f8_graph *g = c->g;
+    const f8_ref x0 = kc_input(c, F8_BF16, 2, rows, cols),
+                 before = kc_input(c, F8_F32, 2, 1, (cols + block - 1) / block);
+    f8_ref x = f8_cast(g, x0, F8_F32);
+    if (how & KC_REDUCED)
+        x = f8_binary(g, F8_OP_SUB, f8_unary(g, F8_OP_TANH, x), kc_mean(c, x));
+    const f8_attr runs[] = {F8_INT(F8_A_AXIS, -1), F8_INT(F8_A_BLOCK, block)};
+    const f8_ref amax = f8_make(g, F8_OP_REDUCE_AMAX, &x, 1, runs, 2);
+    const f8_ref usable = f8_binary(g, F8_OP_LT, f8_const(g, 0), amax),
+                 s = f8_select(g, usable, f8_binary(g, F8_OP_DIV, f8_const(g, 448), amax), before);
+    const f8_ref q = with_blocks(c, F8_OP_QUANTIZE, x, s, 1, block),
+                 inverse = f8_binary(g, F8_OP_DIV, f8_const(g, 1), s);
+    const f8_attr e8m0[] = {F8_INT(F8_A_FORMAT, F8_E8M0), F8_INT(F8_A_SATURATE, 0)};
+    kc_out(c, q);
+    kc_out(c, inverse);
+    const f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {(cols + block - 1) / block}}));
+    const f8_ref number = f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1);
+    const f8_ref counted =
+        f8_make_clone(g, F8_OP_CAST, &number, 1, &F8_INT(F8_A_TO, F8_F32), 1, s); /* this phase's */
+    kc_out(c, f8_binary(g, F8_OP_ADD, s, counted));
+    if (how & KC_MAXIMA)
+        kc_out(c, kc_column_amax(c, x, 32));
+    if (how & KC_TURNED)
+        kc_out(c, kc_transposed(c, q));
+    kc_out(c, f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){amax, f8_const(g, 0.002)}, 2, e8m0, 2));
+    kc_out(c,
+           f8_cast(g, f8_binary(g, F8_OP_MUL, s, f8_reduce(g, F8_OP_REDUCE_MAX, x, -1)), F8_BF16));
+    kc_phase(c, rows, cols);
+    kc_out(c, with_blocks(c, F8_OP_DEQUANTIZE, q, inverse, 1, block));
+    kc_phase(c, rows, cols);
+}
+
+void kc_tiles(kcase *c, int rows, int cols, int high, int wide)
+{
+    const f8_ref x = kc_input(c, F8_BF16, 2, rows, cols),
+                 s = kc_input(c, F8_F32, 2, (rows + high - 1) / high, (cols + wide - 1) / wide);
+    kc_out(c, with_blocks(c, F8_OP_QUANTIZE, x, s, high, wide));
+    kc_phase(c, rows, cols);
 }
 
 void kc_softmax(kcase *c, int rows, int cols)

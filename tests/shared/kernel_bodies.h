@@ -38,6 +38,13 @@ void kc_column_blocks(kcase *c, int rows, int cols, kc_blocks how);
 void kc_row_blocks(kcase *c, int blocks, int cols, f8_dtype from, bool gelu);
 /* Codes of rows in runs of `high`, each run with a row of scales; `turned`: and their transpose. */
 void kc_scaled_runs(kcase *c, int runs, int high, int cols, bool turned);
+/* Magnitudes, scales in f32, bf16 and E8M0 and codes of blocks of columns, from one visit; then the
+ * codes' values, with scales read from memory. `how`: behind a reduction of the row; with
+ * magnitudes of blocks of 32 rows; with the codes' transpose. */
+enum { KC_REDUCED = 1, KC_MAXIMA = 2, KC_TURNED = 4 };
+void kc_column_runs(kcase *c, int rows, int cols, int block, int how);
+/* Codes by scales in memory, one for each block of high x wide. */
+void kc_tiles(kcase *c, int rows, int cols, int high, int wide);
 /* Maximum, exp, sum, division; amax of the result and the logarithm of the sum. */
 void kc_softmax(kcase *c, int rows, int cols);
 /* Every pointwise op of f32: unary in one flat phase; binary and FMA by rows, in a phase for each

@@ -15,6 +15,8 @@ typedef struct machine {
     uint32_t *near;  /* [n_near, cols] */
     uint32_t (*lane)[F8_SUM_LANES]; /* by instruction: SUM */
     uint32_t *best;                 /* by instruction: MAX, AMAX */
+    uint32_t *most;                 /* BLOCKAMAX: [n_instrs, cols], the blocks' first */
+    uint32_t *block;                /* values of blocks: the same */
     bool *needed;
 } machine;
 
@@ -47,7 +49,7 @@ static uint8_t *element(const machine *m, int32_t buffer, int64_t row, int64_t c
         row = id;
     }
     row = b->ext & F8_EXT_ROW ? row : 0;
-    col = b->ext & F8_EXT_COL ? col : 0;
+    col = b->ext & (F8_EXT_COL | F8_EXT_BLOCK) ? col : 0;
     const int64_t at = b->transposed ? col * stride + row : row * stride + col;
     return kd_at(m->memory, &m->bound->place[buffer]) + at * (int64_t)f8_dtype_size(b->dtype);
 }
@@ -138,6 +140,11 @@ static void execute(machine *m, uint32_t n, int64_t row, int64_t col)
         m->best[n] = f8_bits(f8_maximum(f_of(m->best[n]), f_of(u[i->a])));
         break;
     case F8_K_AMAX: m->best[n] = f8_amax_bits(m->best[n], f_of(u[i->a])); break;
+    case F8_K_BLOCKAMAX: {
+        uint32_t *most = &m->most[n * m->cols + col / i->block];
+        *most = f8_amax_bits(*most, f_of(u[i->a]));
+        break;
+    }
     case F8_K_COLSUM:
     case F8_K_COLAMAX: column_reduction(m, i, row, col); break;
     case F8_K_STORE: store(m, i, row, col); break;
@@ -145,9 +152,36 @@ static void execute(machine *m, uint32_t n, int64_t row, int64_t col)
     }
 }
 
+/* Makes the values of blocks, of size `size` or (0) of the sizes that column `at` is in, those of
+ * this block or column. */
+static void take_blocks(machine *m, int32_t size, int64_t at)
+{
+    for (uint32_t n = 0; n < m->k->n_instrs; n++) {
+        const f8_kinstr *i = &m->k->instr[n];
+        if ((i->ext & F8_EXT_BLOCK) && (!size || i->block == size))
+            m->value[n] = m->block[n * m->cols + (size ? at : at / i->block)];
+    }
+}
+
+/* Instructions of blocks of this stage, in order, block by block. */
+static void blocks(machine *m, uint32_t stage, int64_t row)
+{
+    for (uint32_t n = 0; n < m->k->n_instrs; n++) {
+        const f8_kinstr *i = &m->k->instr[n];
+        if (!f8_kinstr_of_blocks(i) || i->stage != (int32_t)stage)
+            continue;
+        for (int64_t at = 0; at < f8_kernel_blocks(m->k, i->block); at++) {
+            take_blocks(m, i->block, at);
+            execute(m, n, row, at);
+            m->block[n * m->cols + at] = m->value[n];
+        }
+    }
+}
+
 static void column(machine *m, uint32_t stage, int64_t row, int64_t col)
 {
     const f8_kernel *k = m->k;
+    take_blocks(m, 0, col);
     for (int stores = 0; stores < 2; stores++) /* within a column loads come before stores */
         for (uint32_t n = 0; n < k->n_instrs; n++) {
             const f8_kinstr *i = &k->instr[n];
@@ -169,17 +203,25 @@ static void row_stage(machine *m, uint32_t stage, int64_t row)
     const f8_kernel *k = m->k;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const f8_kinstr *i = &k->instr[n];
-        if (!(i->ext & F8_EXT_COL) && i->stage == (int32_t)stage && !f8_kinstr_reduces(i))
+        if (!(i->ext & (F8_EXT_COL | F8_EXT_BLOCK)) && i->stage == (int32_t)stage &&
+            !f8_kinstr_reduces(i))
             execute(m, n, row, 0);
         if (i->stage == (int32_t)stage && f8_kinstr_reduces(i))
             m->best[n] = i->op == F8_K_MAX ? 0xff800000 : 0;
+        if (i->stage == (int32_t)stage && i->op == F8_K_BLOCKAMAX)
+            memset(&m->most[n * m->cols], 0, (size_t)m->cols * sizeof *m->most);
     }
+    blocks(m, stage, row);
     if (f8_kernel_needed(k, stage, m->needed))
         for (int64_t col = 0; col < m->cols; col++)
             column(m, stage, row, col);
     for (uint32_t n = 0; n < k->n_instrs; n++)
         if (f8_kinstr_reduces(&k->instr[n]) && k->instr[n].stage == (int32_t)stage)
             m->value[n] = k->instr[n].op == F8_K_SUM ? sum_of(m, n) : m->best[n];
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_BLOCKAMAX && k->instr[n].stage == (int32_t)stage)
+            memcpy(&m->block[n * m->cols], &m->most[n * m->cols],
+                   (size_t)m->cols * sizeof *m->most);
 }
 
 void kd_run(const f8_kernel *k, const f8_binding *bound, const kd_memory *memory)
@@ -190,6 +232,8 @@ void kd_run(const f8_kernel *k, const f8_binding *bound, const kd_memory *memory
     m.value = calloc(k->n_instrs + 1u, sizeof *m.value);
     m.best = calloc(k->n_instrs + 1u, sizeof *m.best);
     m.lane = calloc(k->n_instrs + 1u, sizeof *m.lane);
+    m.most = calloc((size_t)(k->n_instrs * m.cols) + 1, sizeof *m.most);
+    m.block = calloc((size_t)(k->n_instrs * m.cols) + 1, sizeof *m.block);
     m.needed = calloc(k->n_instrs + 1u, sizeof *m.needed);
     m.near = calloc((size_t)(k->n_near * m.cols) + 1, sizeof *m.near);
     for (int64_t row = 0; row < m.rows; row++)
@@ -197,6 +241,8 @@ void kd_run(const f8_kernel *k, const f8_binding *bound, const kd_memory *memory
             row_stage(&m, stage, row);
     free(m.value);
     free(m.best);
+    free(m.most);
+    free(m.block);
     free(m.lane);
     free(m.needed);
     free(m.near);

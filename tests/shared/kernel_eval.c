@@ -2,6 +2,7 @@
  * of 32-bit words: f32 bits (also for bf16), i32, 0 or 1, encodings of narrower floats. */
 #include "tests/shared/kernel_eval.h"
 
+#include "ir/granularity.h"
 #include "ir/scalar.h"
 
 #include <check.h>
@@ -229,6 +230,7 @@ static uint32_t pointwise(kcase *c, f8_ref r, const uint32_t *u)
     case F8_OP_OR: return u[0] | u[1];
     case F8_OP_NOT: return !u[0];
     case F8_OP_ISFINITE: return isfinite(f[0]);
+    case F8_OP_DEQUANTIZE: return f8_bits(f[0] * f[1]);
     case F8_OP_QUANTIZE:
         return encoded(n->type.dtype, f[0] * f[1], f8_attr_i(c->g, r, F8_A_SATURATE) != 0);
     default: break;
@@ -279,8 +281,12 @@ static void reduce(kcase *c, f8_ref r, uint32_t *out)
     for (int64_t i = 0; i < rows * cols; i++)
         x[i] = f8_bits(decoded(t->dtype, c->value[n->in[0]][i]));
     if (axis == -1 || axis == t->rank - 1) {
+        const int64_t block =
+            f8_attr_i(c->g, r, F8_A_BLOCK) ? f8_attr_i(c->g, r, F8_A_BLOCK) : cols;
         for (int64_t i = 0; i < rows; i++)
-            out[i] = row_reduce(n->op, x + i * cols, cols);
+            for (int64_t from = 0; from < cols; from += block)
+                *out++ = row_reduce(n->op, x + i * cols + from,
+                                    cols - from < block ? cols - from : block);
     } else {
         const int64_t block = f8_attr_i(c->g, r, F8_A_BLOCK) ? f8_attr_i(c->g, r, F8_A_BLOCK) : rows;
         for (int64_t i = 0; i < rows * cols; i++) {
@@ -399,10 +405,19 @@ static void evaluate(kcase *c, f8_ref r)
         return;
     default: break;
     }
+    f8_granularity grain;
+    const bool blocks = (n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE) &&
+                        f8_granularity_parse(f8_attr_s(c->g, r, F8_A_GRANULARITY), &grain);
     for (int64_t i = 0; i < count; i++) {
         uint32_t u[3] = {0};
-        for (uint32_t k = 0; k < n->n_in && k < 3; k++)
-            u[k] = c->value[n->in[k]][broadcast_index(f8_type_of(c->g, n->in[k]), &n->type, i)];
+        for (uint32_t k = 0; k < n->n_in && k < 3; k++) {
+            const f8_type *t = f8_type_of(c->g, n->in[k]);
+            const int64_t cols = f8_type_columns(&n->type);
+            u[k] =
+                c->value[n->in[k]][k == 1 && blocks ? i / cols / grain.rows * f8_type_columns(t) +
+                                                          i % cols / grain.cols
+                                                    : broadcast_index(t, &n->type, i)];
+        }
         out[i] = pointwise(c, r, u);
     }
 }

@@ -343,13 +343,22 @@ static bool reduces_columns(const judge *j, const f8_phase *p, f8_ref r)
            f8_type_rows(t) == (p->rows + block - 1) / block;
 }
 
+/* One for each block of columns, of 16, 32, ... 256. */
+static bool is_of_blocks(const f8_phase *p, int64_t rows, int64_t cols)
+{
+    for (int64_t block = 16; block <= 256 && cols > 1; block *= 2)
+        if (cols == (p->cols + block - 1) / block)
+            return rows == p->rows || rows == 1;
+    return false;
+}
+
 static f8_status check_shape(judge *j, const f8_phase *p, f8_ref r)
 {
     const f8_type *t = f8_type_of(j->g, r);
     const int64_t rows = f8_type_rows(t), cols = f8_type_columns(t), all = rows * cols;
-    const bool fits = (rows == p->rows && (cols == p->cols || cols == 1)) ||
-                      (rows == 1 && (cols == p->cols || cols == 1)) ||
-                      (p->rows == 1 && all == p->cols);
+    const bool fits =
+        is_of_blocks(p, rows, cols) || (rows == p->rows && (cols == p->cols || cols == 1)) ||
+        (rows == 1 && (cols == p->cols || cols == 1)) || (p->rows == 1 && all == p->cols);
     const f8_op op = j->g->node[r].op;
     const bool sums = reduces_columns(j, p, r);
     if (op == F8_OP_TRANSPOSE)
