@@ -104,7 +104,7 @@ static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f
     if (!o->device_alloc != !o->device_free)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
     F8_TRY(f8_api_gpu(p->ctx, o->device, &p->cuda, diag));
-    return present || !(o->no_device || o->text_only) ? ask_device(p, o->device, t, &p->unit.options.target, diag) : F8_OK;
+    return present || !(o->no_device || o->text_only || o->plan_only) ? ask_device(p, o->device, t, &p->unit.options.target, diag) : F8_OK;
 }
 
 const char *fp8c_target_name(int index)
@@ -159,6 +159,22 @@ static f8_status read_stored(fp8c_program *p, const fp8c_compile_options *o, f8_
     return f8_arena_status(&p->arena, diag);
 }
 
+/* How much memory the program may take. */
+static f8_status read_budget(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+{
+    f8_options *out = &p->unit.options;
+    if (o->memory_bytes < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: %lld bytes", (long long)o->memory_bytes);
+    if (o->memory_share && !(o->memory_share > 0 && o->memory_share < 1))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: a share of %g is not between 0 and 1", o->memory_share);
+    if (o->memory_bytes && o->memory_share)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: bytes or a share, one of the two");
+    out->memory = (f8_budget){o->memory_bytes, o->memory_share};
+    out->checkpoint = o->checkpoint ? f8_arena_strdup(&p->arena, o->checkpoint) : NULL;
+    out->recompute = o->recompute ? f8_arena_strdup(&p->arena, o->recompute) : NULL;
+    return f8_arena_status(&p->arena, diag);
+}
+
 static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
 {
     f8_options *out = &p->unit.options;
@@ -168,6 +184,7 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     if (p->recipe.scaling == F8_SCALING_AUTO && o->calibration)
         out->chosen = f8_calibration_trials(o->calibration, &out->n_chosen);
     F8_TRY(read_stored(p, o, diag));
+    F8_TRY(read_budget(p, o, diag));
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);
@@ -230,9 +247,10 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
     F8_TRY(read_options(p, o, diag));
     F8_TRY(clone_module(source, &p->arena, diag, &p->unit.module));
     F8_TRY(f8_run_passes(&p->unit));
-    if (p->unit.options.target->kind != F8_TARGET_REFERENCE)
+    if (p->unit.options.target->kind != F8_TARGET_REFERENCE && !o->plan_only)
         F8_TRY(build_plan(p, diag));
-    F8_TRY(create_instance(p, o, diag));
+    if (!o->plan_only)
+        F8_TRY(create_instance(p, o, diag));
     p->compile_seconds = f8_seconds_now() - start;
     return F8_OK;
 }

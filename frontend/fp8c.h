@@ -233,6 +233,14 @@ typedef struct fp8c_compile_options {
                                 too: where it scales as a weight is stored, codes and scales are the operand */
     const fp8c_stored_as *stored_weights; /* instead: exactly these, as an exported file lists them */
     size_t n_stored_weights;
+    /* Memory: activations are computed again in the backward until the program fits, the results the same bit for bit.
+     * What can't be met is an error that names the least that can. One of the two, or 0. */
+    int64_t memory_bytes;    /* of everything: variables, buffers and arena (fp8c_info's planned_bytes) */
+    double memory_share;     /* in (0, 1): of the activation bytes at the peak of micro_step without a budget */
+    const char *checkpoint;  /* name pattern: of activations only values matching are kept for the backward, whatever
+                                the budget; "x.*" of the models here is a checkpoint at every layer. NULL: no wish */
+    const char *recompute;   /* name pattern: values matching are computed again in the backward. NULL: none */
+    int32_t plan_only;       /* stop before code: there are decisions, memory and estimates, and nothing to run */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */

@@ -22,7 +22,7 @@ static f8_status add_projections(f8_graph *g)
     return F8_OK;
 }
 
-static f8_status group_function(f8_unit *u, f8_func *f)
+f8_status f8_group_function(f8_unit *u, f8_func *f)
 {
     F8_TRY(add_projections(f->graph));
     f8_grouping s = {.unit = u, .func = f, .g = f->graph};
@@ -46,6 +46,6 @@ static f8_status group_function(f8_unit *u, f8_func *f)
 f8_status f8_pass_group(f8_unit *u)
 {
     for (size_t i = 0; i < u->module->n_funcs; i++)
-        F8_TRY(group_function(u, &u->module->func[i]));
+        F8_TRY(f8_group_function(u, &u->module->func[i]));
     return F8_OK;
 }

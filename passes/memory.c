@@ -171,15 +171,19 @@ static f8_status place_function(f8_storage *s, f8_unit *u, f8_func *f)
     return final_copies(s, u->arena);
 }
 
+f8_status f8_place_function(f8_unit *u, f8_func *f)
+{
+    f8_arena scratch;
+    f8_arena_init(&scratch, &u->arena->allocator);
+    f8_storage s = {.scratch = &scratch};
+    const f8_status status = place_function(&s, u, f);
+    f8_arena_end(&scratch);
+    return status;
+}
+
 f8_status f8_pass_memory(f8_unit *u)
 {
-    for (size_t i = 0; i < u->module->n_funcs; i++) {
-        f8_arena scratch;
-        f8_arena_init(&scratch, &u->arena->allocator);
-        f8_storage s = {.scratch = &scratch};
-        const f8_status status = place_function(&s, u, &u->module->func[i]);
-        f8_arena_end(&scratch);
-        F8_TRY(status);
-    }
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        F8_TRY(f8_place_function(u, &u->module->func[i]));
     return F8_OK;
 }

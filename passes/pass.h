@@ -24,6 +24,26 @@ typedef struct f8_decision {
     bool fp8;
 } f8_decision;
 
+/* ---- memory: what remat was asked for, and did ---- */
+
+/* How much memory a program may take: nothing said, bytes in all (variables, buffers and arena), or a share, in (0, 1),
+ * of the activation bytes that it has at the peak without recomputation. */
+typedef struct f8_budget {
+    int64_t bytes;
+    double share;
+} f8_budget;
+
+/* Of micro_step; zeros without one. Bytes are of the arena, seconds estimates (cost.h). */
+typedef struct f8_remat_summary {
+    bool ran;                     /* a budget or a pattern asked for it */
+    int64_t before, budget, after; /* arena bytes without recomputation, allowed (INT64_MAX: patterns alone), planned */
+    int64_t activations_before, activations_after; /* of them activations and FP8 copies, at the peak */
+    int64_t recomputed;           /* values computed again, each time counted */
+    int64_t fp8_gemms;            /* FP8 GEMMs among them */
+    double seconds, extra_seconds; /* of a micro_step without recomputation; what that adds */
+    int rounds;                   /* of grouping and placing until it fitted */
+} f8_remat_summary;
+
 enum { F8_MAX_PASSES = 32 };
 
 typedef struct f8_pass_time {
@@ -56,6 +76,10 @@ typedef struct f8_options {
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep;        /* a name pattern: matching values become extra outputs of micro_step */
+    f8_budget memory;
+    const char *checkpoint;  /* name patterns, whatever the budget: of activations only those matching are kept from
+                                forward to backward, all others computed again; NULL: no such wish */
+    const char *recompute;   /* those matching are computed again; NULL: none */
     /* After each pass named here (NULL = none): print the module to print_to. */
     const char *print_after;
     f8_writer print_to;
@@ -115,7 +139,8 @@ struct f8_unit {
     size_t n_sampled, sampled_room;
     f8_stored *stored; /* by serve */
     size_t n_stored, stored_room;
-    int64_t linears, fp8_gemms; /* found, planned for a micro_step */
+    int64_t linears, fp8_gemms; /* found, planned for a micro_step, those computed again included */
+    f8_remat_summary remat;
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
 };
@@ -153,7 +178,14 @@ f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
 f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
 f8_status f8_pass_legalize(f8_unit *u);     /* what the target's kernels and GEMMs need */
 f8_status f8_pass_group(f8_unit *u);        /* fusion: func->program (ir/program.h) */
+f8_status f8_pass_remat(f8_unit *u);        /* micro_step within the options' memory: some values are computed again */
 f8_status f8_pass_schedule(f8_unit *u);     /* order of groups */
 f8_status f8_pass_memory(f8_unit *u);       /* places: offsets, views, in-place state */
+
+/* ---- of one function, for passes that repeat others ---- */
+
+f8_status f8_group_function(f8_unit *u, f8_func *f);
+f8_status f8_schedule_function(f8_unit *u, f8_func *f);
+f8_status f8_place_function(f8_unit *u, f8_func *f);
 
 #endif

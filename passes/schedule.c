@@ -297,7 +297,7 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
     return F8_OK;
 }
 
-static f8_status schedule_function(f8_unit *u, f8_func *f)
+f8_status f8_schedule_function(f8_unit *u, f8_func *f)
 {
     scheduler s = {.program = f->program, .diag = u->diag};
     const size_t n = f->program->n_groups;
@@ -322,6 +322,6 @@ static f8_status schedule_function(f8_unit *u, f8_func *f)
 f8_status f8_pass_schedule(f8_unit *u)
 {
     for (size_t i = 0; i < u->module->n_funcs; i++)
-        F8_TRY(schedule_function(u, &u->module->func[i]));
+        F8_TRY(f8_schedule_function(u, &u->module->func[i]));
     return F8_OK;
 }
