@@ -79,7 +79,8 @@ typedef uint32_t f8_ref;
 typedef struct f8_node {
     f8_op op;
     uint32_t n_in;
-    uint32_t clone;      /* rematerialized or per-use copies differ here, so hash-consing keeps them apart */
+    uint32_t clone;      /* copies for one use (below F8_CLONE_AGAIN) or computed again (from it on) differ here, so
+                          * that hash-consing keeps them apart */
     uint32_t hash;
     f8_type type;        /* of the first result; PROJECT nodes carry the others' types */
     const f8_ref *in;
@@ -104,9 +105,16 @@ typedef struct f8_graph {
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag); /* diag is never NULL */
 
+/* Clone numbers of what remat computes again: n * F8_CLONE_AGAIN + the number the original had, n >= 1. */
+enum { F8_CLONE_AGAIN = 1 << 12 };
+
 static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
 {
     return &g->node[r];
+}
+static inline bool f8_is_again(const f8_graph *g, f8_ref r)
+{
+    return g->node[r].clone >= F8_CLONE_AGAIN;
 }
 static inline const f8_type *f8_type_of(const f8_graph *g, f8_ref r)
 {

@@ -5,7 +5,7 @@
  * bases. Results that could not be computed in place (somebody still reads the old state
  * afterwards) are copied at the end.
  *
- * Requires schedule. Gives program->place, copy, arena_bytes, lower_bound and constants. */
+ * Requires schedule. Gives program->place, copy, held, root, arena_bytes, lower_bound and constants. */
 #include "ir/fp8.h"
 #include "ir/rope.h"
 #include "passes/pack.h"
@@ -107,6 +107,28 @@ static f8_status pack_arena(f8_storage *s)
     return F8_OK;
 }
 
+/* What lies where in the arena, and how long: for reports. */
+static f8_status note_held(f8_storage *s, f8_arena *arena)
+{
+    f8_program *p = s->program;
+    p->n_held = 0;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        p->n_held += s->base[r].root == r && s->base[r].place.space == F8_SPACE_ARENA;
+    p->held = F8_NEW_ARRAY(arena, f8_held, p->n_held);
+    p->root = F8_NEW_ARRAY(arena, f8_ref, s->g->n_nodes);
+    if (!p->held || !p->root)
+        return f8_arena_status(arena, s->diag);
+    uint32_t n = 0;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++) {
+        const f8_base *b = &s->base[r];
+        if (b->root == r && b->place.space == F8_SPACE_ARENA)
+            p->held[n++] = (f8_held){r, b->place.offset, f8_storage_bytes(s, r), b->start, b->end};
+        const f8_base *of = &s->base[s->view[r].base];
+        p->root[r] = p->place[r].space == F8_SPACE_ARENA ? of->root : 0;
+    }
+    return F8_OK;
+}
+
 /* ---- places ---- */
 
 static f8_place place_of(const f8_storage *s, f8_ref r)
@@ -168,6 +190,7 @@ static f8_status place_function(f8_storage *s, f8_unit *u, f8_func *f)
     F8_TRY(pack_arena(s));
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
         p->place[r] = place_of(s, r);
+    F8_TRY(note_held(s, u->arena));
     return final_copies(s, u->arena);
 }
 
