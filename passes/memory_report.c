@@ -1,0 +1,200 @@
+/* What lies in memory at a function's peak: see memory_report.h. */
+#include "passes/memory_report.h"
+
+#include <string.h>
+
+#include "passes/rows.h"
+
+const char *f8_memory_category_name(f8_memory_category c)
+{
+    static const char *const names[F8_MEMORY_CATEGORIES] = {
+        "parameters", "gradients",   "optimizer",  "states",     "inputs and results",
+        "constants",  "activations", "FP8 copies", "recomputed", "workspace"};
+    return c < F8_MEMORY_CATEGORIES ? names[c] : NULL;
+}
+
+/* ---- forward and backward ---- */
+
+/* Whether `name` is `prefix` and the name of a parameter. */
+static bool of_parameter(const f8_module *m, const char *name, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    const int32_t v = strncmp(name, prefix, n) ? -1 : f8_module_find_var(m, name + n);
+    return v >= 0 && m->var[v].kind == F8_VAR_PARAM;
+}
+
+static bool is_gradient(const f8_module *m, const f8_port *p)
+{
+    return p->var >= 0 ? m->var[p->var].kind == F8_VAR_STATE && of_parameter(m, p->name, "grad.")
+                       : of_parameter(m, p->name, "");
+}
+
+/* What results depend on. */
+static void mark(const f8_graph *g, f8_ref r, bool *marked)
+{
+    marked[r] = true;
+    for (; r > 0; r--) /* operands come before users */
+        for (uint32_t k = 0; marked[r] && k < g->node[r].n_in; k++)
+            marked[g->node[r].in[k]] = true;
+}
+
+typedef struct reader {
+    const f8_func *f;
+    bool *forward, *backward; /* by ref: the loss was computed from it; gradients and not the loss were */
+    bool *kept;               /* by ref: the backward reads it from memory */
+    bool *needed;             /* by ref, of the phase in hand: goes into what it writes for the backward */
+    bool *inside;             /* by ref, of the phase in hand: computed in it */
+} reader;
+
+/* False where f has no loss, or no gradient. */
+static bool find_sides(reader *s)
+{
+    const f8_func *f = s->f;
+    const f8_graph *g = f->graph;
+    bool any = false;
+    for (size_t i = 0; i < f->n_out; i++) {
+        const f8_port *p = &f->out[i];
+        if (p->var < 0 && !strcmp(p->name, "loss"))
+            mark(g, p->ref, s->forward);
+        else if (is_gradient(g->module, p)) {
+            s->backward[p->ref] = any = true;
+        }
+    }
+    for (f8_ref r = g->n_nodes - 1; r > 0; r--)
+        for (uint32_t k = 0; s->backward[r] && k < g->node[r].n_in; k++)
+            s->backward[g->node[r].in[k]] = true;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        s->backward[r] &= !s->forward[r];
+    return any;
+}
+
+/* What a phase reads from memory for the backward's sake. A node of the forward may be computed once more in a kernel
+ * of the backward: then what it is made from is what must be kept. */
+static void read_phase(reader *s, const f8_phase *p)
+{
+    const f8_graph *g = s->f->graph;
+    for (uint32_t i = 0; i < p->n_nodes; i++)
+        s->inside[p->node[i]] = true;
+    for (uint32_t i = 0; i < p->n_out; i++)
+        s->needed[p->out[i]] = s->backward[p->out[i]];
+    for (uint32_t i = p->n_nodes; i-- > 0;) {
+        const f8_node *n = f8_at(g, p->node[i]);
+        for (uint32_t k = 0; s->needed[p->node[i]] && k < n->n_in; k++)
+            *(s->inside[n->in[k]] ? &s->needed[n->in[k]] : &s->kept[n->in[k]]) = true;
+    }
+    for (uint32_t i = 0; i < p->n_nodes; i++)
+        s->inside[p->node[i]] = s->needed[p->node[i]] = false;
+}
+
+static void read_group(reader *s, const f8_group *group)
+{
+    for (uint32_t i = 0; i < group->n_phases; i++)
+        read_phase(s, &group->phase[i]);
+    if (group->kind == F8_GROUP_ROWS)
+        return;
+    bool backward = false;
+    for (uint32_t i = 0; i < group->n_out; i++)
+        backward |= s->backward[group->out[i]];
+    for (uint32_t i = 0; backward && i < group->n_in; i++)
+        s->kept[group->in[i]] = true;
+}
+
+/* ---- categories ---- */
+
+/* By ref: an operand of an FP8 op that is read as scales. */
+static void mark_scales(const f8_graph *g, bool *scales)
+{
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        const f8_node *n = f8_at(g, r);
+        if (n->op == F8_OP_SCALED_MATMUL)
+            scales[n->in[1]] = scales[n->in[3]] = true;
+        else if (n->op == F8_OP_DEQUANTIZE || n->op == F8_OP_QUANTIZE)
+            scales[n->in[1]] = true;
+    }
+}
+
+static uint32_t held_of(const f8_program *p, f8_ref root)
+{
+    uint32_t low = 0, high = p->n_held;
+    while (low < high) {
+        const uint32_t mid = (low + high) / 2;
+        if (p->held[mid].root < root)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
+                               f8_memory_category **out)
+{
+    const f8_graph *g = f->graph;
+    const f8_program *p = f->program;
+    f8_memory_category *category = F8_NEW_ARRAY(arena, f8_memory_category, p->n_held);
+    bool *flags = F8_NEW_ARRAY(arena, bool, 6 * (size_t)g->n_nodes);
+    const f8_view *view = f8_views(g, arena);
+    if (!category || !flags || !view)
+        return f8_arena_status(arena, diag);
+    *out = category;
+    bool *scales = flags + 5 * (size_t)g->n_nodes;
+    reader s = {.f = f, .forward = flags, .backward = flags + g->n_nodes,
+                .kept = flags + 2 * (size_t)g->n_nodes, .needed = flags + 3 * (size_t)g->n_nodes,
+                .inside = flags + 4 * (size_t)g->n_nodes};
+    if (find_sides(&s))
+        for (uint32_t i = 0; i < p->n_groups; i++)
+            read_group(&s, &p->group[i]);
+    mark_scales(g, scales);
+    for (uint32_t i = 0; i < p->n_held; i++)
+        category[i] = F8_MEMORY_WORKSPACE;
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        if (!p->root[r])
+            continue;
+        f8_memory_category *c = &category[held_of(p, p->root[r])];
+        const f8_ref base = view[r].base; /* what a view shows, its base holds */
+        if (s.kept[r] && s.forward[base]) {
+            const bool fp8 = f8_dtype_is_fp8(g->node[base].type.dtype) || scales[r] || scales[base];
+            if (*c != F8_MEMORY_ACTIVATIONS)
+                *c = fp8 ? F8_MEMORY_FP8_COPIES : F8_MEMORY_ACTIVATIONS;
+        } else if (*c == F8_MEMORY_WORKSPACE && f8_is_again(g, r)) {
+            *c = F8_MEMORY_RECOMPUTED;
+        }
+    }
+    return F8_OK;
+}
+
+/* ---- the peak ---- */
+
+f8_status f8_memory_find_peak(const f8_func *f, f8_arena *scratch, f8_diag *diag, f8_memory_peak *out)
+{
+    const f8_program *p = f->program;
+    f8_memory_category *category;
+    int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)p->n_groups + 2);
+    *out = (f8_memory_peak){0};
+    if (!change)
+        return f8_arena_status(scratch, diag);
+    F8_TRY(f8_memory_categories(f, scratch, diag, &category));
+    for (uint32_t i = 0; i < p->n_held; i++) {
+        change[p->held[i].first] += p->held[i].bytes;
+        change[p->held[i].last + 1] -= p->held[i].bytes;
+    }
+    int64_t alive = 0;
+    for (uint32_t at = 0; at <= p->n_groups; at++) {
+        alive += change[at];
+        if (alive > out->bytes)
+            *out = (f8_memory_peak){.at = at, .bytes = alive};
+    }
+    for (uint32_t i = 0; i < p->n_held; i++)
+        if (p->held[i].first <= out->at && out->at <= p->held[i].last &&
+            (category[i] == F8_MEMORY_ACTIVATIONS || category[i] == F8_MEMORY_FP8_COPIES))
+            out->activations += p->held[i].bytes;
+    return F8_OK;
+}
+
+f8_status f8_memory_activations(const f8_func *f, f8_arena *scratch, f8_diag *diag, int64_t *bytes)
+{
+    f8_memory_peak peak;
+    F8_TRY(f8_memory_find_peak(f, scratch, diag, &peak));
+    *bytes = peak.activations;
+    return F8_OK;
+}
