@@ -13,9 +13,9 @@
 #include <string.h>
 
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
-static const char *const models[] = {"gpt", "gpt2_124m", "llama_block", "mpt_1b"};
+static const char *const models[] = {"gpt", "gpt2_124m", "llama_block", "mpt_1b", "llama3_8b_block"};
 static const char *const targets[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
-enum { N_RECIPES = 4, N_MODELS = 4, N_TARGETS = 4, MOST_BUFFERS = 512, MOST_ARGS = 512 };
+enum { N_RECIPES = 4, N_MODELS = 5, N_TARGETS = 4, MOST_BUFFERS = 512, MOST_ARGS = 512 };
 
 /* ---- descriptions, as they are printed (codegen/kernel.h) ---- */
 

@@ -338,12 +338,14 @@ END_TEST
 
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
 static const char *const models[] = {"frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8",
-                                     "frontend/models/llama_block.f8"};
+                                     "frontend/models/llama_block.f8", "frontend/models/mpt_125m.f8",
+                                     "frontend/models/llama3_8b_block.f8"};
+enum { N_MODELS = sizeof models / sizeof *models };
 
 START_TEST(models_are_sound)
 {
     test_unit t;
-    model(&t, models[_i % 3], recipes[_i / 3 % 4], 0, _i >= 12);
+    model(&t, models[_i % N_MODELS], recipes[_i / N_MODELS % 4], 0, _i >= 4 * N_MODELS);
     for (size_t i = 0; i < t.unit.module->n_funcs; i++)
         ck_assert_msg(f8_program_check(&t.unit.module->func[i], &t.diag) == F8_OK, "%s",
                       t.diag.text);
@@ -415,7 +417,7 @@ int main(void)
     tcase_add_test(t, unfused_is_one_node_each);
     tcase_add_test(t, weights_are_rounded_on_the_way_in);
     tcase_add_loop_test(t, rewritten, 0, 6);
-    tcase_add_loop_test(t, models_are_sound, 0, 24);
+    tcase_add_loop_test(t, models_are_sound, 0, 8 * N_MODELS);
     tcase_add_loop_test(t, kernels_of_a_layer, 0, 8);
     tcase_add_loop_test(t, bytes_of_a_layer, 0, 8);
     suite_add_tcase(s, t);

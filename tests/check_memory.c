@@ -324,19 +324,21 @@ END_TEST
 
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
 static const char *const models[] = {"frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8",
-                                     "frontend/models/llama_block.f8"};
+                                     "frontend/models/llama_block.f8", "frontend/models/mpt_125m.f8",
+                                     "frontend/models/llama3_8b_block.f8"};
+enum { N_MODELS = sizeof models / sizeof *models };
 
 START_TEST(arena_near_its_lower_bound)
 {
     size_t size;
-    char *text = f8_test_read(models[_i % 3], &size);
+    char *text = f8_test_read(models[_i % N_MODELS], &size);
     ck_assert_ptr_nonnull(text);
     built b = {0};
     f8_arena_init(&b.arena, NULL);
-    f8_parse(text, size, models[_i % 3], NULL, 0, &b.arena, &b.diag, &b.m);
+    f8_parse(text, size, models[_i % N_MODELS], NULL, 0, &b.arena, &b.diag, &b.m);
     ck_assert_msg(b.m, "%s", b.diag.text);
     b.unit = (f8_unit){.arena = &b.arena, .diag = &b.diag, .module = b.m};
-    b.unit.options.recipe = f8_recipe_by_name(recipes[_i / 3]);
+    b.unit.options.recipe = f8_recipe_by_name(recipes[_i / N_MODELS]);
     ck_assert_msg(f8_run_passes(&b.unit) == F8_OK, "%s", b.diag.text);
     for (size_t i = 0; i < b.m->n_funcs; i++) {
         const f8_program *p = b.m->func[i].program;
@@ -386,7 +388,7 @@ int main(void)
     tcase_add_test(t, judge_sees_shared_bytes);
     tcase_add_test(t, judge_sees_a_wrong_order);
     tcase_add_loop_test(t, packed_blocks_are_apart, 0, 20);
-    tcase_add_loop_test(t, arena_near_its_lower_bound, 0, 12);
+    tcase_add_loop_test(t, arena_near_its_lower_bound, 0, 4 * N_MODELS);
     tcase_add_test(t, random_functions);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
