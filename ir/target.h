@@ -21,6 +21,18 @@ typedef struct f8_rates {
     double bf16, fp8, fp8_rows, fp8_blocks, fp8_mx, memory;
 } f8_rates;
 
+/* What passes/cost.c estimates seconds with, beside the rates. Only the ratios are meant to be right. */
+typedef struct f8_speeds {
+    double gemm;      /* GEMMs reach the rate of their operands times this */
+    double gemm_f32;  /* 10^12 operations a second of GEMMs whose operands stay f32 */
+    double pack;      /* 10^12 elements a second of operands that a GEMM puts into panels; 0: it reads them as they lie */
+    double attention, attention_grad; /* 10^12 operations a second */
+    double vector;    /* 10^12 scalar operations (ir/scalar.h) a second in row kernels */
+    double memory;    /* kernels reach the rate of memory times this */
+    double launch;    /* seconds of a launch beside its work */
+    bool conversions; /* a conversion to or from a narrow format is one instruction */
+} f8_speeds;
+
 typedef struct f8_target {
     const char *name; /* "cpu", "reference", "sm_90a" */
     f8_target_kind kind;
@@ -38,6 +50,7 @@ typedef struct f8_target {
     int32_t row_bytes;        /* rows of arena matrices that GEMMs read begin at multiples of this */
     int64_t near_columns;     /* row kernels may keep values near for rows of at most this many columns */
     f8_rates rates;
+    f8_speeds speeds;
     int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
 } f8_target;
 

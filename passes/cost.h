@@ -8,7 +8,8 @@
 #include "ir/program.h"
 #include "ir/target.h"
 
-/* Seconds of group `index` of func->program (places are not needed). */
+/* Seconds of group `index` of func->program (neither places nor the order are needed). 0 for a concatenation of parts
+ * that are made where it lies. */
 double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index);
 
 /* Seconds of computing `value` in a kernel of its own: of `node` (ascending, the last of them `value`, or what it is a
