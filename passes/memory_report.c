@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "passes/rows.h"
+#include "passes/storage.h"
 
 const char *f8_memory_category_name(f8_memory_category c)
 {
@@ -15,8 +15,7 @@ const char *f8_memory_category_name(f8_memory_category c)
 
 /* ---- forward and backward ---- */
 
-/* Whether `name` is `prefix` and the name of a parameter. */
-static bool of_parameter(const f8_module *m, const char *name, const char *prefix)
+bool f8_memory_is_of_parameter(const f8_module *m, const char *name, const char *prefix)
 {
     const size_t n = strlen(prefix);
     const int32_t v = strncmp(name, prefix, n) ? -1 : f8_module_find_var(m, name + n);
@@ -25,8 +24,8 @@ static bool of_parameter(const f8_module *m, const char *name, const char *prefi
 
 static bool is_gradient(const f8_module *m, const f8_port *p)
 {
-    return p->var >= 0 ? m->var[p->var].kind == F8_VAR_STATE && of_parameter(m, p->name, "grad.")
-                       : of_parameter(m, p->name, "");
+    return p->var >= 0 ? m->var[p->var].kind == F8_VAR_STATE && f8_memory_is_of_parameter(m, p->name, "grad.")
+                       : f8_memory_is_of_parameter(m, p->name, "");
 }
 
 /* What results depend on. */
@@ -196,5 +195,45 @@ f8_status f8_memory_activations(const f8_func *f, f8_arena *scratch, f8_diag *di
     f8_memory_peak peak;
     F8_TRY(f8_memory_find_peak(f, scratch, diag, &peak));
     *bytes = peak.activations;
+    return F8_OK;
+}
+
+/* ---- everything besides the arena ---- */
+
+/* As the executors lay buffers out: on a GPU at multiples of 256 bytes. */
+int64_t f8_memory_port_bytes(const f8_unit *u, const f8_port *p)
+{
+    const int64_t by = f8_unit_target(u)->kind == F8_TARGET_CUDA ? 256 : F8_ARENA_ALIGN;
+    return p->var >= 0 ? 0 : (f8_type_bytes(&p->type) + by - 1) / by * by;
+}
+
+static int64_t ports_bytes(const f8_unit *u, const f8_func *f)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < f->n_in; i++)
+        bytes += f8_memory_port_bytes(u, &f->in[i]);
+    for (size_t i = 0; i < f->n_out; i++)
+        bytes += f8_memory_port_bytes(u, &f->out[i]);
+    return bytes;
+}
+
+f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out)
+{
+    *out = (f8_memory_beside){.rest = f8_module_layout(u->module, NULL)};
+    for (size_t i = 0; i < u->module->n_funcs; i++) {
+        f8_func *f = &u->module->func[i];
+        if (!f->program->order)
+            F8_TRY(f8_schedule_function(u, f));
+        if (!f->program->place)
+            F8_TRY(f8_place_function(u, f));
+        out->rest += ports_bytes(u, f) + f->program->constants_bytes;
+        if (strcmp(f->name, "micro_step") && f->program->arena_bytes > out->others)
+            out->others = f->program->arena_bytes;
+    }
+    if (!u->options.code_bytes)
+        return F8_OK;
+    f8_code_bytes code;
+    F8_TRY(u->options.code_bytes(u->options.code_bytes_user, u, &code));
+    *out = (f8_memory_beside){code.total - code.arena, code.extra, code.others};
     return F8_OK;
 }

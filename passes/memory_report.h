@@ -45,4 +45,48 @@ f8_status f8_memory_find_peak(const f8_func *f, f8_arena *scratch, f8_diag *diag
 /* Bytes of activations and FP8 copies at the peak. */
 f8_status f8_memory_activations(const f8_func *f, f8_arena *scratch, f8_diag *diag, int64_t *bytes);
 
+/* What a value is called: its name, a GEMM's linear and role, a port's name; else what made it, and the nearest value
+ * with a name that it is made from: "gelu of h.0.mlp.c_fc.fprop". In `arena`, or the graph's own; NULL: out of memory. */
+const char *f8_memory_name(const f8_func *f, f8_ref r, f8_arena *arena);
+
+/* ---- everything besides the arena ---- */
+
+/* Exact for the program as it stands, with f8_options.code_bytes; it can change by a little when micro_step does. Places
+ * functions that have no places yet. */
+typedef struct f8_memory_beside {
+    int64_t rest;   /* variables, ports, constants, kernels' and GEMMs' room outside of the arena */
+    int64_t extra;  /* what code adds to micro_step's arena */
+    int64_t others; /* the largest arena of the other functions, all of it */
+} f8_memory_beside;
+f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out);
+
+/* Whether `name` is `prefix` and the name of a parameter; bytes of the buffer of a port (0 for a variable's). */
+bool f8_memory_is_of_parameter(const f8_module *m, const char *name, const char *prefix);
+int64_t f8_memory_port_bytes(const f8_unit *u, const f8_port *p);
+
+/* ---- the report ---- */
+
+typedef struct f8_memory_tensor {
+    const char *name;       /* of the value, else of what it comes from: "gelu of h.0.mlp.c_fc.fprop" */
+    f8_type type;           /* of the unit's root */
+    int64_t bytes;
+    f8_memory_category category;
+    const char *made, *read; /* of the arena: the groups that write it first and read it last; "" else, and where it is a
+                              * result */
+    uint32_t first, last;    /* positions; of what is there throughout 0 and n_groups */
+} f8_memory_tensor;
+
+/* At the peak of one function. */
+typedef struct f8_memory_report {
+    f8_memory_peak peak;
+    const char *at;         /* the group that runs then, "" for an empty function */
+    int64_t bytes[F8_MEMORY_CATEGORIES];
+    f8_memory_tensor *tensor; /* variables, ports and what is alive in the arena then: most bytes first */
+    uint32_t n_tensors;
+} f8_memory_report;
+
+/* Lives in `arena`; the names of groups are the function's. Variables and ports of the module are all counted, whether this
+ * function reads them or not; constants are of all functions. */
+f8_status f8_memory_report_make(const f8_unit *u, const f8_func *f, f8_arena *arena, f8_memory_report *out);
+
 #endif

@@ -44,6 +44,14 @@ typedef struct f8_remat_summary {
     int rounds;                   /* of grouping and placing until it fitted */
 } f8_remat_summary;
 
+/* What a program takes in memory once it has code, by whoever makes that (frontend/memory.c): bytes in all, the largest
+ * arena of a function in it, and what code adds to the arenas that passes laid out, of which micro_step has `extra`. */
+typedef struct f8_code_bytes {
+    int64_t total, arena;
+    int64_t extra;  /* room in the arena beyond program->arena_bytes of micro_step */
+    int64_t others; /* the largest arena of the other functions */
+} f8_code_bytes;
+
 enum { F8_MAX_PASSES = 32 };
 
 typedef struct f8_pass_time {
@@ -80,6 +88,9 @@ typedef struct f8_options {
     const char *checkpoint;  /* name patterns, whatever the budget: of activations only those matching are kept from
                                 forward to backward, all others computed again; NULL: no such wish */
     const char *recompute;   /* those matching are computed again; NULL: none */
+    /* Bytes of the program as it stands, every function placed; NULL: only what passes lay out is known. */
+    f8_status (*code_bytes)(void *user, const f8_unit *u, f8_code_bytes *out);
+    void *code_bytes_user;
     /* After each pass named here (NULL = none): print the module to print_to. */
     const char *print_after;
     f8_writer print_to;
