@@ -195,7 +195,7 @@ typedef struct trained {
     char worst[128];  /* its name */
 } trained;
 
-static void read_operands(const f8_compiled *c, trained *t)
+static void read_operands(f8_compiled *c, trained *t)
 {
     const int step = f8_compiled_func(c, "micro_step");
     char name[sizeof t->worst];

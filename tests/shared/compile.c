@@ -57,7 +57,47 @@ static size_t parse_dims(const char *text, char *buf, f8_dim_override *out)
     return n;
 }
 
-bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
+static bool has_word(const char *words, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+            return true;
+    return false;
+}
+
+/* Once nothing is made from them any more. */
+static void drop_functions(f8_module *m, const char *drop)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_funcs; i++)
+        if (!has_word(drop, m->func[i].name))
+            m->func[n++] = m->func[i];
+    m->n_funcs = n;
+}
+
+static f8_status after_pass(void *user, f8_unit *u, const char *pass)
+{
+    const f8_compile_setup *setup = user;
+    if (setup->drop && !strcmp(pass, "legalize"))
+        drop_functions(u->module, setup->drop);
+    return setup->after ? setup->after(setup->after_user, u, pass) : F8_OK;
+}
+
+static void set_options(f8_options *o, const f8_compile_setup *setup)
+{
+    o->target = setup->target;
+    o->keep = setup->keep;
+    o->no_fuse = setup->no_fuse;
+    o->memory = setup->memory;
+    o->checkpoint = setup->checkpoint;
+    o->recompute = setup->recompute;
+    o->pair = setup->pair;
+    o->after = after_pass;
+    o->after_user = (void *)setup;
+}
+
+bool f8_compile_passes(f8_compiled *c, const f8_compile_setup *setup)
 {
     *c = (f8_compiled){0};
     f8_arena_init(&c->arena, NULL);
@@ -79,26 +119,41 @@ bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
     f8_recipe *recipe = F8_NEW(&c->arena, f8_recipe);
     *recipe = setup->recipe;
     c->unit.options.recipe = recipe;
-    c->unit.options.keep = setup->keep;
-    c->unit.options.no_fuse = setup->no_fuse;
-    c->unit.options.after = setup->after;
-    c->unit.options.after_user = setup->after_user;
+    set_options(&c->unit.options, setup);
     const bool ok =
         f8_parse(text, size, setup->file, dims, n_dims, &c->arena, &c->diag, &c->unit.module) == F8_OK &&
-        f8_run_passes(&c->unit) == F8_OK &&
-        f8_build_plan(c->unit.module, &(f8_build_options){0}, &c->arena, &c->plan, &c->diag) == F8_OK &&
-        f8_exec_create(&c->plan, &(f8_exec_options){.n_threads = setup->threads}, &c->exec, &c->diag) == F8_OK;
+        f8_run_passes(&c->unit) == F8_OK;
     free(text);
-    if (!ok)
+    return ok;
+}
+
+static f8_status create_instance(f8_compiled *c, const f8_compile_setup *setup)
+{
+    const f8_module *m = c->unit.module;
+    if (setup->cuda)
+        return f8_instance_create_cuda(&c->instance, m, &c->plan, setup->cuda, &(f8_cuda_exec_options){0},
+                                       &c->diag);
+    F8_TRY(f8_instance_create_cpu(&c->instance, m, &c->plan, &(f8_exec_options){.n_threads = setup->threads},
+                                  &c->diag));
+    c->exec = c->instance.cpu;
+    return F8_OK;
+}
+
+bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup)
+{
+    const f8_build_options build = {.target = setup->target, .cuda = setup->cuda};
+    if (!f8_compile_passes(c, setup) ||
+        f8_build_plan(c->unit.module, &build, &c->arena, &c->plan, &c->diag) != F8_OK ||
+        create_instance(c, setup) != F8_OK ||
+        c->instance.kind->init(&c->instance, setup->seed ? setup->seed : 1, &c->diag) != F8_OK)
         return false;
-    f8_exec_init(c->exec, setup->seed ? setup->seed : 1);
     const int prepare = f8_compiled_func(c, "prepare");
-    return prepare < 0 || f8_exec_run(c->exec, (uint32_t)prepare, &c->diag) == F8_OK;
+    return prepare < 0 || f8_compiled_run(c, prepare) == F8_OK;
 }
 
 void f8_compiled_end(f8_compiled *c)
 {
-    f8_exec_destroy(c->exec);
+    f8_instance_destroy(&c->instance);
     f8_arena_end(&c->arena);
 }
 
@@ -119,16 +174,16 @@ int f8_compiled_output(const f8_compiled *c, int func, const char *name)
     return -1;
 }
 
-static const void *output(const f8_compiled *c, int func, const char *name, f8_type *type)
+static const void *output(f8_compiled *c, int func, const char *name, f8_type *type)
 {
     const int i = f8_compiled_output(c, func, name);
     if (i < 0)
         return NULL;
     *type = c->plan.func[func].out[i].type;
-    return f8_exec_port(c->exec, (uint32_t)func, true, (uint32_t)i);
+    return c->instance.kind->port(&c->instance, (uint32_t)func, true, (uint32_t)i);
 }
 
-bool f8_compiled_operand(const f8_compiled *c, int func, uint32_t port, char *name, size_t size,
+bool f8_compiled_operand(f8_compiled *c, int func, uint32_t port, char *name, size_t size,
                          f8_operand_view *out)
 {
     const char *codes = c->plan.func[func].out[port].name;
@@ -144,6 +199,12 @@ bool f8_compiled_operand(const f8_compiled *c, int func, uint32_t port, char *na
     return out->q && out->scale_inv && out->x;
 }
 
+f8_status f8_compiled_run(f8_compiled *c, int func)
+{
+    F8_TRY(c->instance.kind->run(&c->instance, (uint32_t)func, &c->diag));
+    return c->instance.kind->wait(&c->instance, &c->diag);
+}
+
 void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, uint64_t seed)
 {
     const f8_plan_func *f = &c->plan.func[func];
@@ -151,7 +212,7 @@ void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, 
         const bool targets = !strcmp(f->in[i].name, "targets");
         if (!targets && strcmp(f->in[i].name, "tokens"))
             continue;
-        int32_t *to = f8_exec_port(c->exec, (uint32_t)func, false, i);
+        int32_t *to = c->instance.kind->port(&c->instance, (uint32_t)func, false, i);
         const int64_t B = f->in[i].type.dim[0], T = f->in[i].type.dim[1];
         uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
         for (int64_t b = 0; b < B; b++) {
@@ -169,9 +230,9 @@ float f8_compiled_step(f8_compiled *c, const char *text, size_t size, uint64_t s
     if (step < 0 || update < 0)
         return NAN;
     f8_compiled_batch(c, step, text, size, seed);
-    if (f8_exec_run(c->exec, (uint32_t)step, &c->diag) != F8_OK ||
-        f8_exec_run(c->exec, (uint32_t)update, &c->diag) != F8_OK)
+    if (f8_compiled_run(c, step) != F8_OK || f8_compiled_run(c, update) != F8_OK)
         return NAN;
-    const int loss = f8_compiled_output(c, step, "loss");
-    return *(const float *)f8_exec_port(c->exec, (uint32_t)step, true, (uint32_t)loss);
+    f8_type type;
+    const float *loss = output(c, step, "loss", &type);
+    return loss ? *loss : NAN;
 }

@@ -2,8 +2,8 @@
 #ifndef F8_TEST_COMPILE_H
 #define F8_TEST_COMPILE_H
 
+#include "frontend/instance.h"
 #include "passes/pass.h"
-#include "runtime/exec.h"
 #include "tests/shared/operand.h"
 
 typedef struct f8_compiled {
@@ -11,7 +11,8 @@ typedef struct f8_compiled {
     f8_diag diag;
     f8_unit unit;
     f8_plan plan;
-    f8_exec *exec;
+    f8_instance instance;
+    f8_exec *exec; /* the instance's on the CPU, else NULL */
 } f8_compiled;
 
 typedef struct f8_compile_setup {
@@ -23,12 +24,20 @@ typedef struct f8_compile_setup {
     bool no_fuse;
     uint64_t seed;     /* of initial values; 0 is 1 */
     const char *rules; /* recipe lines, read behind the model's own; or NULL */
+    f8_budget memory;  /* these as in f8_options */
+    const char *checkpoint, *recompute;
+    bool pair;
+    const char *drop;  /* names of functions, in spaces, that nobody runs: not compiled; or NULL */
+    f8_cuda *cuda;     /* a CUDA target's; NULL: the CPU */
+    const f8_target *target;
     f8_status (*after)(void *user, f8_unit *u, const char *pass); /* as in f8_options; or NULL */
     void *after_user;
 } f8_compile_setup;
 
 /* false with the message in c->diag; end it either way. */
 bool f8_compile_model(f8_compiled *c, const f8_compile_setup *setup);
+/* Of that, all before code: c->unit is what the passes left. */
+bool f8_compile_passes(f8_compiled *c, const f8_compile_setup *setup);
 void f8_compiled_end(f8_compiled *c);
 
 /* Index of a function, or of an output port of it; -1 if there is none. */
@@ -37,8 +46,11 @@ int f8_compiled_output(const f8_compiled *c, int func, const char *name);
 
 /* The operand whose codes are output `port` of a function: its name (up to size bytes) and where it
  * lies since the last run. False when that output is something else. */
-bool f8_compiled_operand(const f8_compiled *c, int func, uint32_t port, char *name, size_t size,
+bool f8_compiled_operand(f8_compiled *c, int func, uint32_t port, char *name, size_t size,
                          f8_operand_view *out);
+
+/* Run a function and wait. */
+f8_status f8_compiled_run(f8_compiled *c, int func);
 
 /* Fill micro_step's (or eval's) tokens and targets from the bytes of a text, by seed. */
 void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, uint64_t seed);
