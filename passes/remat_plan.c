@@ -1,0 +1,158 @@
+/* What to keep and what to compute again: see remat_plan.h. */
+#include "passes/remat_plan.h"
+#include "passes/remat_search.h"
+
+#include <string.h>
+
+static bool read_instance(const f8_remat_problem *p, const uint32_t *newest, uint32_t v, uint32_t at,
+                          uint32_t *last)
+{
+    if (v >= p->n_values || newest[v] == UINT32_MAX)
+        return false;
+    last[newest[v]] = at;
+    return true;
+}
+
+/* Instances are numbered as they are made; last[i] is the last action that instance i is in memory at. */
+typedef struct instances {
+    uint32_t *newest, *value, *made, *last; /* newest by value, the others by instance */
+    uint32_t n;
+} instances;
+
+static void make_instance(instances *x, uint32_t v, uint32_t at)
+{
+    x->newest[v] = x->n;
+    x->value[x->n] = v;
+    x->made[x->n] = x->last[x->n] = at;
+    x->n++;
+}
+
+static bool walk_step(const f8_remat_problem *p, uint32_t s, uint32_t at, instances *x)
+{
+    const f8_remat_step *step = &p->step[s];
+    for (uint32_t i = 0; i < step->n_read; i++)
+        if (!read_instance(p, x->newest, step->read[i], at, x->last))
+            return false;
+    for (uint32_t i = 0; i < step->n_write; i++) {
+        if (step->write[i] >= p->n_values)
+            return false;
+        if (!read_instance(p, x->newest, step->write[i], at, x->last))
+            make_instance(x, step->write[i], at);
+    }
+    return true;
+}
+
+/* One whose steps write it more than once, or that was never written, can't be computed again. */
+static bool walk_again(const f8_remat_problem *p, const uint32_t *n_writers, uint32_t v, uint32_t at,
+                       instances *x)
+{
+    if (v >= p->n_values || !(p->value[v].seconds >= 0) || n_writers[v] != 1 ||
+        x->newest[v] == UINT32_MAX)
+        return false;
+    for (uint32_t i = 0; i < p->value[v].n_from; i++)
+        if (!read_instance(p, x->newest, p->value[v].from[i], at, x->last))
+            return false;
+    make_instance(x, v, at);
+    return true;
+}
+
+static void count_writers(const f8_remat_problem *p, uint32_t *n_writers, uint32_t *last_writer)
+{
+    memset(last_writer, 0xff, p->n_values * sizeof *last_writer);
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        for (uint32_t i = 0; i < p->step[s].n_write; i++) {
+            const uint32_t v = p->step[s].write[i];
+            if (v < p->n_values && last_writer[v] != s) {
+                last_writer[v] = s;
+                n_writers[v]++;
+            }
+        }
+}
+
+static void find_peak(const f8_remat_problem *p, const instances *x, int64_t *change, f8_remat_plan *plan)
+{
+    for (uint32_t i = 0; i < x->n; i++) {
+        change[x->made[i]] += p->value[x->value[i]].bytes;
+        change[x->last[i] + 1] -= p->value[x->value[i]].bytes;
+    }
+    int64_t live = 0;
+    plan->peak = 0;
+    plan->peak_at = 0;
+    for (uint32_t at = 0; at < plan->n_actions; at++) {
+        const f8_remat_action *a = &plan->action[at];
+        live += change[at];
+        const int64_t bytes = live + (a->again ? 0 : p->step[a->index].bytes);
+        if (bytes > plan->peak) {
+            plan->peak = bytes;
+            plan->peak_at = at;
+        }
+    }
+}
+
+bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_remat_plan *plan)
+{
+    size_t made = plan->n_actions;
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        made += p->step[s].n_write;
+    uint32_t *n_writers = F8_NEW_ARRAY(scratch, uint32_t, p->n_values);
+    int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)plan->n_actions + 1);
+    instances x = {
+        .newest = F8_NEW_ARRAY(scratch, uint32_t, p->n_values),
+        .value = F8_NEW_ARRAY(scratch, uint32_t, made),
+        .made = F8_NEW_ARRAY(scratch, uint32_t, made),
+        .last = F8_NEW_ARRAY(scratch, uint32_t, made),
+    };
+    if (!n_writers || !change || !x.newest || !x.value || !x.made || !x.last)
+        return false;
+    count_writers(p, n_writers, x.newest);
+    memset(x.newest, 0xff, p->n_values * sizeof *x.newest);
+    uint32_t next = 0;
+    plan->seconds = 0;
+    for (uint32_t at = 0; at < plan->n_actions; at++) {
+        const f8_remat_action *a = &plan->action[at];
+        if (a->again ? !walk_again(p, n_writers, a->index, at, &x)
+                     : a->index != next || next++ >= p->n_steps || !walk_step(p, a->index, at, &x))
+            return false;
+        plan->seconds += a->again ? p->value[a->index].seconds : 0;
+    }
+    for (uint32_t v = 0; v < p->n_values; v++)
+        if (p->value[v].result && (!plan->n_actions || !read_instance(p, x.newest, v, plan->n_actions - 1, x.last)))
+            return false;
+    find_peak(p, &x, change, plan);
+    return next == p->n_steps;
+}
+
+/* ---- planning ---- */
+
+f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena, f8_diag *diag,
+                             f8_remat_plan *out)
+{
+    f8_remat_timeline t;
+    f8_arena scratch;
+    f8_arena_init(&scratch, &arena->allocator);
+    *out = (f8_remat_plan){0};
+    f8_status status = f8_remat_timeline_make(p, budget, &scratch, diag, &t);
+    if (status == F8_OK) {
+        f8_remat_repair(&t);
+        f8_remat_trim(&t);
+        f8_remat_improve(&t, p->n_steps < 100 ? 2000000 : 0);
+        out->action = F8_NEW_ARRAY(arena, f8_remat_action, t.n);
+        for (uint32_t at = 0; at < t.n && out->action; at++) {
+            const uint32_t id = t.order[at];
+            if (f8_remat_again(&t, id))
+                out->action[out->n_actions++] = (f8_remat_action){true, t.what[id]};
+            else if (id < p->n_steps)
+                out->action[out->n_actions++] = (f8_remat_action){false, id};
+        }
+        if (t.failed)
+            status = f8_arena_status(&scratch, diag);
+        else if (!out->action)
+            status = f8_arena_status(arena, diag);
+        else if (!f8_remat_plan_measure(p, &scratch, out))
+            status = scratch.failed
+                         ? f8_arena_status(&scratch, diag)
+                         : f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "remat: a plan that can't be carried out");
+    }
+    f8_arena_end(&scratch);
+    return status;
+}

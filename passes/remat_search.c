@@ -1,0 +1,268 @@
+/* Local search: see remat_search.h. */
+#include "passes/remat_search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a move: value v is dropped after one touch and computed again just before the next ---- */
+
+typedef struct gap {
+    uint32_t value, id; /* the action that reads it next */
+    double score;
+} gap;
+
+enum { SHORTLIST = 12, DEEP = 256 };
+
+static uint32_t draw(f8_remat_timeline *t, uint32_t n)
+{
+    t->random = t->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((t->random >> 33) % n);
+}
+
+static bool may_insert(const f8_remat_timeline *t, uint32_t v, uint32_t position)
+{
+    return t->ready[v] <= t->p->n_steps && position > t->position[t->ready[v] - 1];
+}
+
+/* The touch of v before `id`, which reads it: its position. */
+static uint32_t touch_before(const f8_remat_timeline *t, uint32_t v, uint32_t id)
+{
+    const struct f8_remat_touches *x = &t->touch[v];
+    uint32_t i = x->n - 1;
+    while (x->id[i] != id)
+        i--;
+    return t->position[x->id[i - 1]];
+}
+
+/* Is the newest instance before `id` read after it too? */
+static bool read_after(const f8_remat_timeline *t, uint32_t v, uint32_t id)
+{
+    const struct f8_remat_touches *x = &t->touch[v];
+    uint32_t i = x->n - 1;
+    while (x->id[i] != id)
+        i--;
+    return i + 1 < x->n && !f8_remat_makes(t, x->id[i + 1], v);
+}
+
+typedef struct trial {
+    uint32_t id[DEEP], n;
+    double excess;
+} trial;
+
+static void undo(f8_remat_timeline *t, trial *x, uint32_t to)
+{
+    while (x->n > to)
+        f8_remat_remove(t, x->id[--x->n]);
+}
+
+/* Compute v again before action `id` and, where `price` (seconds a byte of excess) makes it worth it, what that reads as well,
+ * and so on. x->excess is kept. */
+static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, double price, trial *x)
+{
+    x->n = 0;
+    x->id[x->n++] = f8_remat_insert(t, v, t->position[id]);
+    x->excess = f8_remat_excess(t);
+    for (uint32_t next = 0; next < x->n && price > 0 && !t->failed; next++) {
+        const uint32_t reader = x->id[next];
+        uint32_t n;
+        const uint32_t *need = f8_remat_needs(t, reader, &n);
+        for (uint32_t i = 0; i < n && x->n < DEEP && !t->failed; i++) {
+            const uint32_t u = need[i], at = t->position[reader];
+            if (!may_insert(t, u, at) || read_after(t, u, reader) || touch_before(t, u, reader) + 1 >= at)
+                continue;
+            x->id[x->n++] = f8_remat_insert(t, u, at);
+            const double excess = f8_remat_excess(t);
+            if ((x->excess - excess) * price > t->p->value[u].seconds)
+                x->excess = excess;
+            else
+                undo(t, x, x->n - 1);
+        }
+    }
+}
+
+/* ---- repair ---- */
+
+/* Gaps that excess lies in, the most promising ones first. Gives how many. */
+static uint32_t shortlist(f8_remat_timeline *t, const double *over, gap *best, uint32_t room, double noise)
+{
+    uint32_t n = 0;
+    for (uint32_t v = 0; v < t->p->n_values; v++) {
+        const struct f8_remat_touches *x = &t->touch[v];
+        const double bytes = (double)t->p->value[v].bytes, seconds = t->p->value[v].seconds;
+        if (t->ready[v] > t->p->n_steps || t->p->value[v].bytes <= 0)
+            continue;
+        for (uint32_t i = 0; i + 1 < x->n; i++) {
+            const uint32_t from = t->position[x->id[i]] + 1, to = t->position[x->id[i + 1]];
+            if (from >= to || over[from] >= over[to] || f8_remat_makes(t, x->id[i + 1], v) ||
+                !may_insert(t, v, to))
+                continue;
+            double gain = over[to] - over[from];
+            if (gain > bytes * (to - from))
+                gain = bytes * (to - from);
+            double score = gain / (seconds + 1e-30);
+            if (noise > 0)
+                score *= 1 + noise * draw(t, 1024) / 1024.0;
+            if (n == room && score <= best[n - 1].score)
+                continue;
+            uint32_t k = n < room ? n++ : n - 1;
+            for (; k && best[k - 1].score < score; k--)
+                best[k] = best[k - 1];
+            best[k] = (gap){v, x->id[i + 1], score};
+        }
+        t->work += x->n;
+    }
+    return n;
+}
+
+static void sum_excess(const f8_remat_timeline *t, double *over)
+{
+    over[0] = 0;
+    for (uint32_t at = 0; at < t->n; at++)
+        over[at + 1] = over[at] + (t->live[at] > t->budget ? (double)(t->live[at] - t->budget) : 0);
+}
+
+static void repair(f8_remat_timeline *t, double noise)
+{
+    double *over = NULL;
+    size_t room = 0;
+    gap list[SHORTLIST];
+    double excess = f8_remat_excess(t);
+    trial *x = F8_NEW(t->arena, trial);
+    if (!x)
+        t->failed = true;
+    while (excess > 0 && !t->failed) {
+        double *grown = f8_arena_grow(t->arena, over, 0, &room, (size_t)t->n + 1, sizeof *over);
+        if (!grown) {
+            t->failed = true;
+            return;
+        }
+        over = grown;
+        sum_excess(t, over);
+        const uint32_t n = shortlist(t, over, list, SHORTLIST, noise);
+        gap best = {0};
+        double price = 0;
+        for (uint32_t i = 0; i < n; i++)
+            for (int deep = 0; deep < 2; deep++) {
+                const double before = t->seconds, tried = deep ? 1e300 : 0;
+                try_drop(t, list[i].value, list[i].id, tried, x);
+                const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
+                if (x->excess < excess && score > best.score) {
+                    best = (gap){list[i].value, list[i].id, score};
+                    price = tried;
+                }
+                undo(t, x, 0);
+            }
+        if (best.score <= 0)
+            return;
+        try_drop(t, best.value, best.id, price, x);
+        excess = x->excess;
+    }
+}
+
+void f8_remat_repair(f8_remat_timeline *t)
+{
+    repair(t, 0);
+}
+
+/* ---- trim ---- */
+
+void f8_remat_trim(f8_remat_timeline *t)
+{
+    double excess = f8_remat_excess(t);
+    for (bool changed = true; changed && !t->failed;) {
+        changed = false;
+        double limit = 1e300;
+        for (;;) {
+            /* The next dearest; those of one price from the end on. */
+            double dearest = -1;
+            for (uint32_t at = 0; at < t->n; at++)
+                if (f8_remat_again(t, t->order[at])) {
+                    const double s = t->p->value[t->what[t->order[at]]].seconds;
+                    if (s < limit && s > dearest)
+                        dearest = s;
+                }
+            t->work += t->n;
+            if (dearest < 0 || t->failed)
+                break;
+            for (uint32_t at = t->n; at-- > 0;) {
+                const uint32_t id = t->order[at], v = t->what[id];
+                if (!f8_remat_again(t, id) || t->p->value[v].seconds != dearest)
+                    continue;
+                f8_remat_remove(t, id);
+                const double now = f8_remat_excess(t);
+                if (now <= excess) {
+                    excess = now;
+                    changed = true;
+                } else {
+                    f8_remat_insert(t, v, at);
+                }
+            }
+            limit = dearest;
+        }
+    }
+}
+
+/* ---- iterated ---- */
+
+typedef struct snapshot {
+    f8_remat_action *action;
+    uint32_t n;
+    size_t room;
+    double seconds, excess;
+} snapshot;
+
+static void keep(f8_remat_timeline *t, snapshot *s)
+{
+    f8_remat_action *grown = f8_arena_grow(t->arena, s->action, 0, &s->room, t->n, sizeof *grown);
+    if (!grown) {
+        t->failed = true;
+        return;
+    }
+    s->action = grown;
+    s->n = 0;
+    for (uint32_t at = 0; at < t->n; at++) {
+        const uint32_t id = t->order[at];
+        if (f8_remat_again(t, id))
+            s->action[s->n++] = (f8_remat_action){true, t->what[id]};
+        else if (id < t->p->n_steps)
+            s->action[s->n++] = (f8_remat_action){false, id};
+    }
+    s->seconds = t->seconds;
+    s->excess = f8_remat_excess(t);
+}
+
+static void kick(f8_remat_timeline *t)
+{
+    const uint32_t kinds = 1 + draw(t, 3);
+    for (uint32_t k = 0; k < kinds; k++) {
+        const uint32_t at = draw(t, t->n - 1) + 1, id = t->order[at], v = draw(t, t->p->n_values);
+        if (f8_remat_again(t, id) && draw(t, 4)) {
+            const uint32_t w = t->what[id];
+            f8_remat_remove(t, id);
+            const uint32_t to = draw(t, t->n - 1) + 1;
+            if (draw(t, 3) == 0 && may_insert(t, w, to))
+                f8_remat_insert(t, w, to);
+        } else if (may_insert(t, v, at)) {
+            f8_remat_insert(t, v, at);
+        }
+    }
+}
+
+void f8_remat_improve(f8_remat_timeline *t, uint64_t work)
+{
+    snapshot best = {0};
+    keep(t, &best);
+    const uint64_t limit = t->work + work;
+    while (t->work < limit && !t->failed && (best.seconds > 0 || best.excess > 0)) {
+        kick(t);
+        repair(t, draw(t, 2) ? 1.0 : 0);
+        f8_remat_trim(t);
+        const double excess = f8_remat_excess(t);
+        if (excess < best.excess || (excess == best.excess && t->seconds <= best.seconds))
+            keep(t, &best);
+        else
+            f8_remat_load(t, best.action, best.n);
+    }
+    if (!t->failed)
+        f8_remat_load(t, best.action, best.n);
+}
