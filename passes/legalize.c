@@ -16,7 +16,7 @@
 #include "passes/legalize.h"
 #include "passes/rows.h"
 
-enum { BLOCK = 64, PART = 32, FEW = 8, COPY_CLONE = 0x6c67 };
+enum { BLOCK = 64, PART = 32, FEW = 8, COPY_CLONE = 0xc67 };
 
 static f8_attr shape_attr(const f8_type *t)
 {
@@ -26,7 +26,7 @@ static f8_attr shape_attr(const f8_type *t)
     return F8_INTS(F8_A_SHAPE, v);
 }
 
-/* The clone number keeps it from being taken for a no-op. */
+/* The clone number keeps it from being taken for a no-op; it is below F8_CLONE_AGAIN. */
 f8_ref f8_legal_copy(f8_graph *g, f8_ref r)
 {
     return f8_make_clone(g, F8_OP_BROADCAST, &r, 1, (f8_attr[]){shape_attr(f8_type_of(g, r))}, 1,
