@@ -40,6 +40,7 @@ static void mark(const f8_graph *g, f8_ref r, bool *marked)
 typedef struct reader {
     const f8_func *f;
     bool *forward, *backward; /* by ref: the loss was computed from it; gradients and not the loss were */
+    bool *copy;               /* by ref: of those a value of the forward once more, in another format or order */
     bool *kept;               /* by ref: the backward reads it from memory */
     bool *needed;             /* by ref, of the phase in hand: goes into what it writes for the backward */
     bool *inside;             /* by ref, of the phase in hand: computed in it */
@@ -62,20 +63,49 @@ static bool find_sides(reader *s)
     for (f8_ref r = g->n_nodes - 1; r > 0; r--)
         for (uint32_t k = 0; s->backward[r] && k < g->node[r].n_in; k++)
             s->backward[g->node[r].in[k]] = true;
-    for (f8_ref r = 1; r < g->n_nodes; r++)
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        s->forward[r] |= g->node[r].op == F8_OP_PROJECT && s->forward[g->node[r].in[0]];
         s->backward[r] &= !s->forward[r];
+    }
     return any;
+}
+
+static void find_copies(reader *s)
+{
+    const f8_graph *g = s->f->graph;
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        const f8_node *n = f8_at(g, r);
+        const bool scaled = n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE; /* in[1]: the scales */
+        if (s->forward[r] || f8_is_again(g, r) ||
+            !(scaled || n->op == F8_OP_CAST || n->op == F8_OP_TRANSPOSE || n->op == F8_OP_RESHAPE ||
+              n->op == F8_OP_SLICE || n->op == F8_OP_CONCAT || n->op == F8_OP_BROADCAST))
+            continue;
+        s->copy[r] = true;
+        for (uint32_t k = 0; k < (scaled ? 1 : n->n_in); k++)
+            s->copy[r] &= s->forward[n->in[k]] || s->copy[n->in[k]];
+    }
+    for (f8_ref r = 1; r < g->n_nodes; r++) { /* the scales of codes go with them */
+        const f8_node *n = f8_at(g, r);
+        for (uint32_t k = 0; n->op == F8_OP_SCALED_MATMUL && k < 4; k += 2)
+            s->copy[n->in[k + 1]] |= s->copy[n->in[k]] && !s->forward[n->in[k + 1]];
+    }
+}
+
+/* Whether a group writes `r` for the backward: in `late` ones copies of the forward's values too. */
+static bool is_for_backward(const reader *s, f8_ref r, bool late)
+{
+    return s->backward[r] && (late || !s->copy[r]);
 }
 
 /* What a phase reads from memory for the backward's sake. A node of the forward may be computed once more in a kernel
  * of the backward: then what it is made from is what must be kept. */
-static void read_phase(reader *s, const f8_phase *p)
+static void read_phase(reader *s, const f8_phase *p, bool late)
 {
     const f8_graph *g = s->f->graph;
     for (uint32_t i = 0; i < p->n_nodes; i++)
         s->inside[p->node[i]] = true;
     for (uint32_t i = 0; i < p->n_out; i++)
-        s->needed[p->out[i]] = s->backward[p->out[i]];
+        s->needed[p->out[i]] = is_for_backward(s, p->out[i], late);
     for (uint32_t i = p->n_nodes; i-- > 0;) {
         const f8_node *n = f8_at(g, p->node[i]);
         for (uint32_t k = 0; s->needed[p->node[i]] && k < n->n_in; k++)
@@ -85,17 +115,34 @@ static void read_phase(reader *s, const f8_phase *p)
         s->inside[p->node[i]] = s->needed[p->node[i]] = false;
 }
 
-static void read_group(reader *s, const f8_group *group)
+static void read_group(reader *s, const f8_group *group, bool late)
 {
-    for (uint32_t i = 0; i < group->n_phases; i++)
-        read_phase(s, &group->phase[i]);
-    if (group->kind == F8_GROUP_ROWS)
-        return;
     bool backward = false;
     for (uint32_t i = 0; i < group->n_out; i++)
-        backward |= s->backward[group->out[i]];
-    for (uint32_t i = 0; backward && i < group->n_in; i++)
+        late &= !s->forward[group->out[i]];
+    for (uint32_t i = 0; i < group->n_phases; i++)
+        read_phase(s, &group->phase[i], late);
+    for (uint32_t i = 0; i < group->n_out; i++)
+        backward |= is_for_backward(s, group->out[i], late);
+    for (uint32_t i = 0; group->kind != F8_GROUP_ROWS && backward && i < group->n_in; i++)
         s->kept[group->in[i]] = true;
+}
+
+/* Whether the backward has begun with this group: a gradient goes through a linear or an attention. */
+static bool begins_backward(const f8_graph *g, const f8_group *group)
+{
+    const char *role = group->kind == F8_GROUP_GEMM ? f8_attr_s(g, group->out[0], F8_A_ROLE) : "";
+    return group->kind == F8_GROUP_ATTENTION_GRAD || !strcmp(role, "dgrad") || !strcmp(role, "wgrad");
+}
+
+static void read_groups(reader *s)
+{
+    const f8_program *p = s->f->program;
+    bool late = false;
+    for (uint32_t i = 0; i < p->n_groups; i++) {
+        late |= begins_backward(s->f->graph, &p->group[p->order[i]]);
+        read_group(s, &p->group[p->order[i]], late);
+    }
 }
 
 /* ---- categories ---- */
@@ -131,7 +178,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
     const f8_graph *g = f->graph;
     const f8_program *p = f->program;
     f8_memory_category *category = F8_NEW_ARRAY(arena, f8_memory_category, p->n_held);
-    bool *flags = F8_NEW_ARRAY(arena, bool, 6 * (size_t)g->n_nodes);
+    bool *flags = F8_NEW_ARRAY(arena, bool, 7 * (size_t)g->n_nodes);
     const f8_view *view = f8_views(g, arena);
     if (!category || !flags || !view)
         return f8_arena_status(arena, diag);
@@ -139,10 +186,11 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
     bool *scales = flags + 5 * (size_t)g->n_nodes;
     reader s = {.f = f, .forward = flags, .backward = flags + g->n_nodes,
                 .kept = flags + 2 * (size_t)g->n_nodes, .needed = flags + 3 * (size_t)g->n_nodes,
-                .inside = flags + 4 * (size_t)g->n_nodes};
-    if (find_sides(&s))
-        for (uint32_t i = 0; i < p->n_groups; i++)
-            read_group(&s, &p->group[i]);
+                .inside = flags + 4 * (size_t)g->n_nodes, .copy = flags + 6 * (size_t)g->n_nodes};
+    if (find_sides(&s)) {
+        find_copies(&s);
+        read_groups(&s);
+    }
     mark_scales(g, scales);
     for (uint32_t i = 0; i < p->n_held; i++)
         category[i] = F8_MEMORY_WORKSPACE;
@@ -151,7 +199,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
             continue;
         f8_memory_category *c = &category[held_of(p, p->root[r])];
         const f8_ref base = view[r].base; /* what a view shows, its base holds */
-        if (s.kept[r] && s.forward[base]) {
+        if (s.kept[r] && (s.forward[base] || s.copy[base])) {
             const bool fp8 = f8_dtype_is_fp8(g->node[base].type.dtype) || scales[r] || scales[base];
             if (*c != F8_MEMORY_ACTIVATIONS)
                 *c = fp8 ? F8_MEMORY_FP8_COPIES : F8_MEMORY_ACTIVATIONS;

@@ -2,8 +2,9 @@
  *
  * The peak is the first position of program->order at which the arena holds the most bytes. In the arena of a function
  * that computes gradients of a loss,
- *     an activation is what the loss was computed from (an ancestor of it) and the backward reads: a group where it
- *       goes into a gradient and not into the loss;
+ *     an activation is what the loss was computed from (an ancestor of it, or another result of such an op: attention's
+ *       lse) and the backward reads: a group where it goes into a gradient and not into the loss;
+ *       So is such a value once more in another format or order (quantized along the other axis, transposed);
  *     an FP8 copy is an activation of an FP8 format, or the scales of such codes;
  *     recomputed is what passes/remat.c has computed again (f8_is_again);
  *     workspace is everything else: temporaries, gradients of activations.

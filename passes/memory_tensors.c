@@ -32,15 +32,17 @@ static const char *own_name(const f8_func *f, f8_ref r, f8_arena *arena)
     return *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;
 }
 
-/* The operand that says most about r: the first of those with the most elements; 0 for a leaf. */
+/* The operand that says most about r: of those that are no constants the first with the most elements; 0: none. */
 static f8_ref telling_operand(const f8_graph *g, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     f8_ref best = 0;
-    for (uint32_t k = 0; k < n->n_in; k++)
-        if (!best || f8_type_elements(f8_type_of(g, n->in[k])) >
-                         f8_type_elements(f8_type_of(g, best)))
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        const f8_node *of = f8_at(g, n->in[k]);
+        if (of->op != F8_OP_CONST && of->op != F8_OP_IOTA &&
+            (!best || f8_type_elements(&of->type) > f8_type_elements(f8_type_of(g, best))))
             best = n->in[k];
+    }
     return best;
 }
 
