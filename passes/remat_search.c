@@ -8,10 +8,11 @@
 
 typedef struct gap {
     uint32_t value, id; /* the action that reads it next */
-    double score;
+    uint32_t version;   /* of the timeline that price and score are of */
+    double price, score;
 } gap;
 
-enum { SHORTLIST = 12, DEEP = 256 };
+enum { DEEP = 256 };
 
 static uint32_t draw(f8_remat_timeline *t, uint32_t n)
 {
@@ -82,80 +83,144 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, double price
 
 /* ---- repair ---- */
 
-/* Gaps that excess lies in, the most promising ones first. Gives how many. */
-static uint32_t shortlist(f8_remat_timeline *t, const double *over, gap *best, uint32_t room, double noise)
+/* Gaps by score, the best on top. What is known of one is an upper bound: drops make each other less worth. So only the top one is
+ * looked at again, after every change. */
+typedef struct heap {
+    gap *gap;
+    uint32_t n;
+    size_t room;
+    double noise;
+    uint32_t version; /* changes of the timeline */
+} heap;
+
+static void push(f8_remat_timeline *t, heap *h, gap g)
 {
-    uint32_t n = 0;
-    for (uint32_t v = 0; v < t->p->n_values; v++) {
-        const struct f8_remat_touches *x = &t->touch[v];
-        const double bytes = (double)t->p->value[v].bytes, seconds = t->p->value[v].seconds;
-        if (t->ready[v] > t->p->n_steps || t->p->value[v].bytes <= 0)
-            continue;
-        for (uint32_t i = 0; i + 1 < x->n; i++) {
-            const uint32_t from = t->position[x->id[i]] + 1, to = t->position[x->id[i + 1]];
-            if (from >= to || over[from] >= over[to] || f8_remat_makes(t, x->id[i + 1], v) ||
-                !may_insert(t, v, to))
-                continue;
-            double gain = over[to] - over[from];
-            if (gain > bytes * (to - from))
-                gain = bytes * (to - from);
-            double score = gain / (seconds + 1e-30);
-            if (noise > 0)
-                score *= 1 + noise * draw(t, 1024) / 1024.0;
-            if (n == room && score <= best[n - 1].score)
-                continue;
-            uint32_t k = n < room ? n++ : n - 1;
-            for (; k && best[k - 1].score < score; k--)
-                best[k] = best[k - 1];
-            best[k] = (gap){v, x->id[i + 1], score};
-        }
-        t->work += x->n;
+    gap *grown = f8_arena_grow(t->arena, h->gap, h->n, &h->room, (size_t)h->n + 1, sizeof *grown);
+    if (!grown) {
+        t->failed = true;
+        return;
     }
-    return n;
+    h->gap = grown;
+    uint32_t i = h->n++;
+    for (; i && h->gap[(i - 1) / 2].score < g.score; i = (i - 1) / 2)
+        h->gap[i] = h->gap[(i - 1) / 2];
+    h->gap[i] = g;
+    t->work += 4;
 }
 
-static void sum_excess(const f8_remat_timeline *t, double *over)
+static gap pop(heap *h)
 {
+    const gap top = h->gap[0], last = h->gap[--h->n];
+    uint32_t i = 0;
+    for (uint32_t k = 1; k < h->n; k = 2 * i + 1) {
+        k += k + 1 < h->n && h->gap[k + 1].score > h->gap[k].score;
+        if (h->gap[k].score <= last.score)
+            break;
+        h->gap[i] = h->gap[k];
+        i = k;
+    }
+    h->gap[i] = last;
+    return top;
+}
+
+/* Gaps of v, with the most that dropping it there could give. */
+static void push_gaps(f8_remat_timeline *t, heap *h, const double *over, uint32_t v)
+{
+    const struct f8_remat_touches *x = &t->touch[v];
+    const double bytes = (double)t->p->value[v].bytes, seconds = t->p->value[v].seconds;
+    if (t->ready[v] > t->p->n_steps || t->p->value[v].bytes <= 0)
+        return;
+    for (uint32_t i = 0; i + 1 < x->n; i++) {
+        const uint32_t from = t->position[x->id[i]] + 1, to = t->position[x->id[i + 1]];
+        if (from >= to || over[from] >= over[to] || f8_remat_makes(t, x->id[i + 1], v) ||
+            !may_insert(t, v, to))
+            continue;
+        double gain = over[to] - over[from];
+        if (gain > bytes * (to - from))
+            gain = bytes * (to - from);
+        double score = gain / (seconds + 1e-30);
+        if (h->noise > 0)
+            score *= 1 + h->noise * draw(t, 1024) / 1024.0;
+        push(t, h, (gap){v, x->id[i + 1], UINT32_MAX, 0, score});
+    }
+    t->work += x->n;
+}
+
+static double *sum_excess(f8_remat_timeline *t, double *over, size_t *room)
+{
+    over = f8_arena_grow(t->arena, over, 0, room, (size_t)t->n + 1, sizeof *over);
+    if (!over) {
+        t->failed = true;
+        return NULL;
+    }
     over[0] = 0;
     for (uint32_t at = 0; at < t->n; at++)
         over[at + 1] = over[at] + (t->live[at] > t->budget ? (double)(t->live[at] - t->budget) : 0);
+    t->work += t->n;
+    return over;
+}
+
+/* Score a gap by trying it, with what it reads kept and computed again. */
+static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
+{
+    g->score = 0;
+    for (int deep = 0; deep < 2; deep++) {
+        const double before = t->seconds, price = deep ? 1e300 : 0;
+        try_drop(t, g->value, g->id, price, x);
+        const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
+        if (x->excess < excess && score > g->score) {
+            g->score = score;
+            g->price = price;
+        }
+        undo(t, x, 0);
+    }
+}
+
+static bool is_gap(const f8_remat_timeline *t, const gap *g)
+{
+    const uint32_t at = t->position[g->id];
+    return touch_before(t, g->value, g->id) + 1 < at;
+}
+
+/* Empty the heap: apply what is best while it helps. Gives the excess left. */
+static double apply_best(f8_remat_timeline *t, heap *h, double excess, trial *x)
+{
+    while (h->n && excess > 0 && !t->failed) {
+        gap g = pop(h);
+        if (!is_gap(t, &g))
+            continue;
+        if (g.version != h->version) {
+            look(t, excess, &g, x);
+            g.version = h->version;
+            if (g.score > 0 && h->n && g.score < h->gap[0].score) {
+                push(t, h, g);
+                continue;
+            }
+        }
+        if (g.score <= 0)
+            continue;
+        try_drop(t, g.value, g.id, g.price, x);
+        excess = x->excess;
+        h->version++;
+    }
+    return excess;
 }
 
 static void repair(f8_remat_timeline *t, double noise)
 {
-    double *over = NULL;
+    double *over = NULL, excess = f8_remat_excess(t);
     size_t room = 0;
-    gap list[SHORTLIST];
-    double excess = f8_remat_excess(t);
+    heap h = {.noise = noise};
     trial *x = F8_NEW(t->arena, trial);
     if (!x)
         t->failed = true;
-    while (excess > 0 && !t->failed) {
-        double *grown = f8_arena_grow(t->arena, over, 0, &room, (size_t)t->n + 1, sizeof *over);
-        if (!grown) {
-            t->failed = true;
-            return;
-        }
-        over = grown;
-        sum_excess(t, over);
-        const uint32_t n = shortlist(t, over, list, SHORTLIST, noise);
-        gap best = {0};
-        double price = 0;
-        for (uint32_t i = 0; i < n; i++)
-            for (int deep = 0; deep < 2; deep++) {
-                const double before = t->seconds, tried = deep ? 1e300 : 0;
-                try_drop(t, list[i].value, list[i].id, tried, x);
-                const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
-                if (x->excess < excess && score > best.score) {
-                    best = (gap){list[i].value, list[i].id, score};
-                    price = tried;
-                }
-                undo(t, x, 0);
-            }
-        if (best.score <= 0)
-            return;
-        try_drop(t, best.value, best.id, price, x);
-        excess = x->excess;
+    for (uint32_t before = 1; excess > 0 && !t->failed && before != h.version;) {
+        over = sum_excess(t, over, &room);
+        before = h.version;
+        h.n = 0;
+        for (uint32_t v = 0; v < t->p->n_values && !t->failed; v++)
+            push_gaps(t, &h, over, v);
+        excess = apply_best(t, &h, excess, x);
     }
 }
 

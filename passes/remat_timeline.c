@@ -345,9 +345,15 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
 double f8_remat_excess(f8_remat_timeline *t)
 {
     double sum = 0;
-    for (uint32_t at = 0; at < t->n; at++)
-        if (t->live[at] > t->budget)
-            sum += (double)(t->live[at] - t->budget);
+    int64_t most = t->budget;
+    for (uint32_t at = 0; at < t->n; at++) {
+        if (t->live[at] > most)
+            most = t->live[at];
+        if (!f8_remat_again(t, t->order[at])) {
+            sum += (double)most - (double)t->budget;
+            most = t->budget;
+        }
+    }
     t->work += t->n / 2;
     return sum;
 }

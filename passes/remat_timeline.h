@@ -69,7 +69,8 @@ static inline bool f8_remat_makes(const f8_remat_timeline *t, uint32_t id, uint3
     return f8_remat_again(t, id) ? t->what[id] == value : t->first[value] == id;
 }
 
-/* Bytes over the budget, summed over all actions: what a search brings to 0. */
+/* Bytes over the budget, the most of each step and what is computed again before it, summed over steps: what a search
+ * brings to 0. Summed over actions it would grow by what is computed again where all is over it still. */
 double f8_remat_excess(f8_remat_timeline *t);
 
 #endif
