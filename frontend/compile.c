@@ -169,6 +169,10 @@ static f8_status read_budget(fp8c_program *p, const fp8c_compile_options *o, f8_
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: a share of %g is not between 0 and 1", o->memory_share);
     if (o->memory_bytes && o->memory_share)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: bytes or a share, one of the two");
+    if (out->target && out->target->kind == F8_TARGET_REFERENCE &&
+        (o->memory_bytes || o->memory_share || o->checkpoint || o->recompute))
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "memory: the reference target interprets node by node and plans no memory");
     out->memory = (f8_budget){o->memory_bytes, o->memory_share};
     out->checkpoint = o->checkpoint ? f8_arena_strdup(&p->arena, o->checkpoint) : NULL;
     out->recompute = o->recompute ? f8_arena_strdup(&p->arena, o->recompute) : NULL;

@@ -38,6 +38,7 @@ static const struct {
     {"split",        f8_pass_split,        PRIMITIVE,                    0,              0},
     {"legalize",     f8_pass_legalize,     PRIMITIVE,                    LEGAL,          0},
     {"group",        f8_pass_group,        LEGAL,                        GROUPED,        0},
+    {"remat",        f8_pass_remat,        GROUPED,                      0,              0},
     {"schedule",     f8_pass_schedule,     GROUPED,                      ORDERED,        0},
     {"memory",       f8_pass_memory,       ORDERED,                      PLACED,         0},
 };
