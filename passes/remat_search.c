@@ -269,19 +269,15 @@ void f8_remat_trim(f8_remat_timeline *t)
 
 /* ---- iterated ---- */
 
-typedef struct snapshot {
-    f8_remat_action *action;
-    uint32_t n;
-    size_t room;
-    double seconds, excess;
-} snapshot;
-
-static void keep(f8_remat_timeline *t, snapshot *s)
+bool f8_remat_keep(f8_remat_timeline *t, f8_remat_best *s)
 {
+    const double excess = f8_remat_excess(t);
+    if (s->action && (excess > s->excess || (excess == s->excess && t->seconds > s->seconds)))
+        return false;
     f8_remat_action *grown = f8_arena_grow(t->arena, s->action, 0, &s->room, t->n, sizeof *grown);
     if (!grown) {
         t->failed = true;
-        return;
+        return false;
     }
     s->action = grown;
     s->n = 0;
@@ -293,7 +289,8 @@ static void keep(f8_remat_timeline *t, snapshot *s)
             s->action[s->n++] = (f8_remat_action){false, id};
     }
     s->seconds = t->seconds;
-    s->excess = f8_remat_excess(t);
+    s->excess = excess;
+    return true;
 }
 
 static void kick(f8_remat_timeline *t)
@@ -313,21 +310,15 @@ static void kick(f8_remat_timeline *t)
     }
 }
 
-void f8_remat_improve(f8_remat_timeline *t, uint64_t work)
+void f8_remat_improve(f8_remat_timeline *t, f8_remat_best *best, uint64_t work)
 {
-    snapshot best = {0};
-    keep(t, &best);
     const uint64_t limit = t->work + work;
-    while (t->work < limit && !t->failed && (best.seconds > 0 || best.excess > 0)) {
+    f8_remat_load(t, best->action, best->n);
+    while (t->work < limit && !t->failed && (best->seconds > 0 || best->excess > 0)) {
         kick(t);
         repair(t, draw(t, 2) ? 1.0 : 0);
         f8_remat_trim(t);
-        const double excess = f8_remat_excess(t);
-        if (excess < best.excess || (excess == best.excess && t->seconds <= best.seconds))
-            keep(t, &best);
-        else
-            f8_remat_load(t, best.action, best.n);
+        if (!f8_remat_keep(t, best))
+            f8_remat_load(t, best->action, best->n);
     }
-    if (!t->failed)
-        f8_remat_load(t, best.action, best.n);
 }

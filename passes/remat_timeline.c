@@ -332,12 +332,15 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
     t->what = F8_NEW_ARRAY(arena, uint32_t, room);
     t->free_id = F8_NEW_ARRAY(arena, uint32_t, room);
     t->touch = f8_arena_array(arena, p->n_values, sizeof *t->touch);
-    if (!t->order || !t->live || !t->position || !t->what || !t->free_id || !t->touch)
+    t->steps = F8_NEW_ARRAY(arena, f8_remat_action, p->n_steps);
+    if (!t->steps || !t->order || !t->live || !t->position || !t->what || !t->free_id || !t->touch)
         return f8_arena_status(arena, diag);
     t->order_room = t->live_room = t->position_room = t->what_room = t->free_room = room;
     t->n_ids = t->n = p->n_steps + 1;
     for (uint32_t s = 0; s <= p->n_steps; s++)
         t->order[s] = s;
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        t->steps[s].index = s;
     lay_out(t);
     return t->failed ? f8_arena_status(arena, diag) : F8_OK;
 }

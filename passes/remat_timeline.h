@@ -17,6 +17,7 @@ typedef struct f8_remat_timeline {
 
     /* Of the problem, without repetitions: what an action reads (by step, then by value), what a step makes. */
     uint32_t *need_at, *need, *make_at, *make;
+    f8_remat_action *steps; /* the steps alone */
     uint32_t *first; /* by value: the step that makes it */
     uint32_t *ready; /* by value: the first step before which it can be computed again; n_steps + 1: never */
 
