@@ -341,10 +341,12 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     if (options->stats)
         *options->stats =
             (f8_build_stats){.describe = f8_seconds_now() - start, .drafts = b.drafts};
-    if (b.n_units)
-        F8_TRY(b.target->compile(&b));
-    F8_TRY(finish_steps(&b));
-    if (options->stats)
+    f8_status (*const make)(f8_build *) = options->no_code ? b.target->size : b.target->compile;
+    if (b.n_units && make)
+        F8_TRY(make(&b));
+    if (make)
+        F8_TRY(finish_steps(&b));
+    if (options->stats && !options->no_code)
         F8_TRY(b.target->fill_stats(&b, options->stats));
     return arena->failed ? f8_arena_status(arena, d) : F8_OK;
 }

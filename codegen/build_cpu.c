@@ -112,6 +112,20 @@ static f8_status compile(f8_build *b)
     return s;
 }
 
+/* What compile makes, less the code. */
+static f8_status size(f8_build *b)
+{
+    for (uint32_t i = 0; i < b->n_units; i++) {
+        f8_build_unit *u = &b->unit[i];
+        u->n_phases = 1;
+        if (u->kind == F8_UNIT_ATTENTION)
+            F8_TRY(f8_cpu_attention_sizes(&u->attention, u->backward, u->phase, &u->n_phases, b->diag));
+        else if (u->kind == F8_UNIT_ROWS)
+            u->phase[0].scratch = f8_cpu_rows_scratch(u->kernel);
+    }
+    return F8_OK;
+}
+
 /* ---- the target ---- */
 
 static int64_t rows_tasks(const f8_build *b, const f8_kernel *k, int64_t extent)
@@ -174,6 +188,7 @@ const f8_build_target f8_build_cpu = {
     .scatter_tasks = scatter_tasks,
     .gemm = choose_gemm,
     .compile = compile,
+    .size = size,
     .finish = finish,
     .fill_stats = fill_stats,
 };

@@ -233,12 +233,40 @@ static void store_outputs(forward *w)
     f8_ll_loop_end(m, &l, NULL);
 }
 
+static int64_t super_blocks(const f8_att *a)
+{
+    return (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
+}
+
+static void lay_out_scratch(forward *w)
+{
+    f8_att *a = w->a;
+    const int64_t area = F8_ATT_BLOCK * a->padded;
+    w->q = f8_att_room(a, area);
+    w->k = f8_att_room(a, area);
+    w->v = f8_att_room(a, area);
+    w->s = f8_att_room(a, F8_ATT_BLOCK * F8_ATT_BLOCK);
+    w->qt = f8_att_room(a, area * F8_ATT_SUPER);
+    w->o = f8_att_room(a, area * F8_ATT_SUPER);
+    w->stats = f8_att_room(a, STATS * F8_ATT_SUPER);
+}
+
+void f8_att_forward_sizes(f8_att *a, f8_cpu_phase *phases, int *n_phases)
+{
+    a->scratch = 0;
+    lay_out_scratch(&(forward){.a = a});
+    phases[0].n_tasks = a->desc->B * a->desc->H * super_blocks(a);
+    phases[0].scratch = a->scratch;
+    *n_phases = 1;
+}
+
 void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
 {
     f8_llvm_module *m = a->m;
     const f8_attention_desc *d = a->desc;
-    const int64_t area = F8_ATT_BLOCK * a->padded,
-                  supers = (a->blocks + F8_ATT_SUPER - 1) / F8_ATT_SUPER;
+    const int64_t supers = super_blocks(a);
+    f8_att_forward_sizes(a, phases, n_phases);
+    a->scratch = 0;
     f8_att_make_scores(a);
     f8_att_make_product(a, F8_ATT_OUT);
     if (d->causal)
@@ -249,14 +277,8 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
                  .pack_v = f8_att_make_pack(a, "v", d->stride.v),
                  .store = f8_att_make_store(a, "o", d->stride.o),
                  .softmax = {make_softmax(a, false), d->causal ? make_softmax(a, true) : NULL},
-                 .finish = make_finish(a),
-                 .q = f8_att_room(a, area),
-                 .k = f8_att_room(a, area),
-                 .v = f8_att_room(a, area),
-                 .s = f8_att_room(a, F8_ATT_BLOCK * F8_ATT_BLOCK),
-                 .qt = f8_att_room(a, area * F8_ATT_SUPER),
-                 .o = f8_att_room(a, area * F8_ATT_SUPER),
-                 .stats = f8_att_room(a, STATS * F8_ATT_SUPER)};
+                 .finish = make_finish(a)};
+    lay_out_scratch(&w);
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, phases[0].symbol);
     for (int i = 0; i < 5; i++)
@@ -279,9 +301,6 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     store_outputs(&w);
     f8_ll_loop_end(m, &l, NULL);
     f8_ll_phase_end(m);
-    phases[0].n_tasks = d->B * d->H * supers;
-    phases[0].scratch = a->scratch;
-    *n_phases = 1;
 }
 
 /* ---- the entry ---- */
@@ -323,14 +342,30 @@ static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
     return f8_attention_check_strides(x, backward, d);
 }
 
+static f8_att begin(const f8_attention_desc *desc)
+{
+    return (f8_att){.desc = desc,
+                    .blocks = (desc->T + F8_ATT_BLOCK - 1) / F8_ATT_BLOCK,
+                    .padded = (desc->D + F8_MK_LANES - 1) / F8_MK_LANES * F8_MK_LANES};
+}
+
+f8_status f8_cpu_attention_sizes(const f8_attention_desc *desc, bool backward, f8_cpu_phase *phases,
+                                 int *n_phases, f8_diag *d)
+{
+    F8_TRY(check(desc, backward, d));
+    f8_att a = begin(desc);
+    (backward ? f8_att_backward_sizes : f8_att_forward_sizes)(&a, phases, n_phases);
+    return F8_OK;
+}
+
 f8_status f8_cpu_attention_emit(f8_llvm_module *m, const f8_attention_desc *desc, bool backward,
                                 const char *symbol, f8_cpu_phase *phases, int *n_phases, f8_diag *d)
 {
     F8_TRY(check(desc, backward, d));
-    f8_att a = {.m = m, .desc = desc, .symbol = symbol,
-                .blocks = (desc->T + F8_ATT_BLOCK - 1) / F8_ATT_BLOCK,
-                .padded = (desc->D + F8_MK_LANES - 1) / F8_MK_LANES * F8_MK_LANES,
-                .element = desc->dtype == F8_BF16 ? m->i16 : m->f32};
+    f8_att a = begin(desc);
+    a.m = m;
+    a.symbol = symbol;
+    a.element = desc->dtype == F8_BF16 ? m->i16 : m->f32;
     for (int i = 0; i < F8_ATTENTION_MAX_PHASES; i++) {
         phases[i] = (f8_cpu_phase){0};
         int n = snprintf(phases[i].symbol, sizeof phases[i].symbol, "%s_%d", symbol, i);

@@ -43,6 +43,10 @@ f8_status f8_cpu_attention_emit(f8_llvm_module *m, const f8_attention_desc *desc
                                 const char *symbol, f8_cpu_phase *phases, int *n_phases,
                                 f8_diag *d);
 
+/* Only tasks and scratch of those phases: what they will be, with no code made. */
+f8_status f8_cpu_attention_sizes(const f8_attention_desc *desc, bool backward, f8_cpu_phase *phases,
+                                 int *n_phases, f8_diag *d);
+
 /* What no target can do, F8_ERR_INPUT: sizes below 1 or heads that are no multiple of kv heads;
  * tokens nearer to one another than their heads are long. */
 f8_status f8_attention_check_sizes(const f8_attention_desc *desc, f8_diag *d);

@@ -314,10 +314,9 @@ static int64_t task_count(const f8_att *a, split how)
     return d->B * (how == QUERY_BLOCKS ? d->H : d->Hkv) * (how == WHOLE_HEADS ? 1 : supers);
 }
 
-static void emit_phase(backward *w, split how, const char *what, f8_cpu_phase *phase)
+static void lay_out_scratch(backward *w, split how)
 {
     f8_att *a = w->a;
-    f8_llvm_module *m = a->m;
     const int64_t area = F8_ATT_BLOCK * a->padded;
     const int64_t key_blocks =
         how == KEY_BLOCKS && a->blocks > F8_ATT_SUPER ? F8_ATT_SUPER : a->blocks;
@@ -336,7 +335,39 @@ static void emit_phase(backward *w, split how, const char *what, f8_cpu_phase *p
     w->v = f8_att_room(a, area * key_blocks);
     w->dk = w->dkv ? f8_att_room(a, area * key_blocks) : 0;
     w->dv = w->dkv ? f8_att_room(a, area * key_blocks) : 0;
-    LLVMValueRef range = make_range(w, what), r[10];
+}
+
+/* The splits for this shape: one or two phases. */
+static int choose_splits(const f8_att *a, split how[F8_ATTENTION_MAX_PHASES])
+{
+    const f8_attention_desc *d = a->desc;
+    const int64_t whole = 4 * 4 * F8_ATT_BLOCK * a->padded * a->blocks;
+    const bool one = d->B * d->Hkv >= ENOUGH_HEADS && whole <= ONE_PHASE_BYTES;
+    how[0] = one ? WHOLE_HEADS : QUERY_BLOCKS;
+    how[1] = KEY_BLOCKS;
+    return one ? 1 : 2;
+}
+
+void f8_att_backward_sizes(f8_att *a, f8_cpu_phase *phases, int *n_phases)
+{
+    split how[F8_ATTENTION_MAX_PHASES];
+    backward w = {.a = a};
+    *n_phases = choose_splits(a, how);
+    for (int i = 0; i < *n_phases; i++) {
+        lay_out_scratch(&w, how[i]);
+        phases[i].n_tasks = task_count(a, how[i]);
+        phases[i].scratch = a->scratch;
+    }
+}
+
+static void emit_phase(backward *w, split how, f8_cpu_phase *phase)
+{
+    static const char *const names[] = {
+        [WHOLE_HEADS] = "heads", [QUERY_BLOCKS] = "queries", [KEY_BLOCKS] = "keys"};
+    f8_att *a = w->a;
+    f8_llvm_module *m = a->m;
+    lay_out_scratch(w, how);
+    LLVMValueRef range = make_range(w, names[how]), r[10];
     f8_ll_phase p;
     f8_ll_loop l;
     f8_ll_phase_begin(m, &p, phase->symbol);
@@ -347,8 +378,6 @@ static void emit_phase(backward *w, split how, const char *what, f8_cpu_phase *p
     f8_ll_call(m, range, r, 10);
     f8_ll_loop_end(m, &l, NULL);
     f8_ll_phase_end(m);
-    phase->n_tasks = task_count(a, how);
-    phase->scratch = a->scratch;
 }
 
 void f8_att_backward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
@@ -373,13 +402,9 @@ void f8_att_backward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     w.delta = make_delta(&w);
     w.ds[0] = make_ds(&w, false);
     w.ds[1] = d->causal ? make_ds(&w, true) : NULL;
-    const int64_t whole = 4 * 4 * F8_ATT_BLOCK * a->padded * a->blocks;
-    if (d->B * d->Hkv >= ENOUGH_HEADS && whole <= ONE_PHASE_BYTES) {
-        emit_phase(&w, WHOLE_HEADS, "heads", &phases[0]);
-        *n_phases = 1;
-        return;
-    }
-    emit_phase(&w, QUERY_BLOCKS, "queries", &phases[0]);
-    emit_phase(&w, KEY_BLOCKS, "keys", &phases[1]);
-    *n_phases = 2;
+    split how[F8_ATTENTION_MAX_PHASES];
+    f8_att_backward_sizes(a, phases, n_phases);
+    choose_splits(a, how);
+    for (int i = 0; i < *n_phases; i++)
+        emit_phase(&w, how[i], &phases[i]);
 }

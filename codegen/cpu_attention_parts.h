@@ -82,5 +82,8 @@ LLVMValueRef f8_att_rem(f8_att *a, LLVMValueRef x, int64_t y);
 
 void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases);
 void f8_att_backward(f8_att *a, f8_cpu_phase *phases, int *n_phases);
+/* Tasks and scratch of the phases alone: `a` needs no module. */
+void f8_att_forward_sizes(f8_att *a, f8_cpu_phase *phases, int *n_phases);
+void f8_att_backward_sizes(f8_att *a, f8_cpu_phase *phases, int *n_phases);
 
 #endif

@@ -13,7 +13,7 @@ enum { ALIGN = 16 };
 
 static f8_status begin(f8_build *b)
 {
-    if (!b->options->text_only && !b->options->cuda)
+    if (!b->options->text_only && !b->options->no_code && !b->options->cuda)
         return f8_fail(b->diag, F8_ERR_INPUT, F8_NOWHERE,
                        "target %s: options.cuda has no NVRTC to compile with", b->facts->name);
     return F8_OK;

@@ -82,44 +82,59 @@ static int64_t port_bytes(const f8_plan_port *p)
 }
 
 typedef struct sizes {
-    int64_t arena, ports, scratch, workspace;
+    int64_t arena, ports, scratch; /* scratch: of one thread */
 } sizes;
 
-static sizes measure(const f8_exec *x)
+static sizes measure(const f8_plan *plan)
 {
     sizes s = {0};
-    for (uint32_t f = 0; f < x->plan->n_funcs; f++) {
-        const f8_plan_func *func = &x->plan->func[f];
+    for (uint32_t f = 0; f < plan->n_funcs; f++) {
+        const f8_plan_func *func = &plan->func[f];
         if (func->arena_bytes > s.arena)
             s.arena = func->arena_bytes;
         for (uint32_t i = 0; i < func->n_in; i++)
             s.ports += port_bytes(&func->in[i]);
         for (uint32_t i = 0; i < func->n_out; i++)
             s.ports += port_bytes(&func->out[i]);
-        for (uint32_t i = 0; i < func->n_steps; i++) {
-            const live_step *l = &x->func[f].step[i];
-            for (uint32_t p = 0; p < l->step->n_phases; p++)
-                if (l->step->phase[p].scratch > s.scratch)
-                    s.scratch = l->step->phase[p].scratch;
-            if (l->gemm && (int64_t)f8_gemm_workspace(l->gemm) > s.workspace)
-                s.workspace = (int64_t)f8_gemm_workspace(l->gemm);
-        }
+        for (uint32_t i = 0; i < func->n_steps; i++)
+            for (uint32_t p = 0; p < func->step[i].n_phases; p++)
+                if (func->step[i].phase[p].scratch > s.scratch)
+                    s.scratch = func->step[i].phase[p].scratch;
     }
     s.scratch = round_up(s.scratch, ALIGN);
     return s;
 }
 
+static int64_t sum_of(const f8_plan *plan, const sizes *s, int n_threads, int64_t workspace)
+{
+    return plan->state_bytes + plan->constants_bytes + s->arena + s->ports + s->scratch * n_threads + workspace;
+}
+
+static int64_t live_workspace(const f8_exec *x)
+{
+    int64_t most = 0;
+    for (uint32_t f = 0; f < x->plan->n_funcs; f++)
+        for (uint32_t i = 0; i < x->plan->func[f].n_steps; i++) {
+            const f8_gemm *gemm = x->func[f].step[i].gemm;
+            if (gemm && (int64_t)f8_gemm_workspace(gemm) > most)
+                most = (int64_t)f8_gemm_workspace(gemm);
+        }
+    return most;
+}
+
 static f8_status allocate(f8_exec *x, f8_diag *diag)
 {
-    const sizes s = measure(x);
+    const sizes s = measure(x->plan);
+    const int64_t workspace = live_workspace(x);
     x->scratch_stride = s.scratch;
     const int64_t scratch = s.scratch * f8_pool_threads(x->pool);
-    x->planned = x->plan->state_bytes + s.arena + s.ports + scratch + s.workspace;
+    x->planned = sum_of(x->plan, &s, f8_pool_threads(x->pool), workspace);
+    x->bytes = x->peak = x->plan->constants_bytes; /* those the plan has */
     F8_TRY(big_alloc(x, x->plan->state_bytes, "variables", &x->state, diag));
     F8_TRY(big_alloc(x, s.arena, "the arena", &x->arena, diag));
     F8_TRY(big_alloc(x, s.ports, "inputs and outputs", &x->ports, diag));
     F8_TRY(big_alloc(x, scratch, "kernel scratch", &x->scratch, diag));
-    F8_TRY(big_alloc(x, s.workspace, "GEMM workspace", &x->workspace, diag));
+    F8_TRY(big_alloc(x, workspace, "GEMM workspace", &x->workspace, diag));
     if (x->ports)
         memset(x->ports, 0, (size_t)s.ports);
     return F8_OK;
@@ -288,6 +303,52 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
     live_func *f = &x->func[func];
     f->bound[output][port] = buffer ? buffer : f->own[output][port];
     resolve_func(x, func);
+}
+
+/* ---- sizes of a plan alone ---- */
+
+static f8_status gemm_workspace(const f8_plan *plan, int n_threads, f8_gemm_lib *lib, f8_gemm **gemm, uint32_t *n,
+                                int64_t *most, f8_diag *diag)
+{
+    for (uint32_t f = 0; f < plan->n_funcs; f++)
+        for (uint32_t i = 0; i < plan->func[f].n_steps; i++) {
+            const f8_step *s = &plan->func[f].step[i];
+            if (s->kind != F8_STEP_GEMM)
+                continue;
+            F8_TRY(f8_gemm_prepare(lib, &s->gemm, n_threads, &gemm[*n], diag));
+            const int64_t bytes = (int64_t)f8_gemm_workspace(gemm[(*n)++]);
+            *most = bytes > *most ? bytes : *most;
+        }
+    return F8_OK;
+}
+
+f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator, f8_gemm_lib **lib,
+                             int64_t *bytes, f8_diag *diag)
+{
+    const sizes s = measure(plan);
+    const int threads = n_threads ? n_threads : f8_pool_usable_cpus();
+    int64_t workspace = 0;
+    f8_gemm_lib *own = NULL, **held = lib ? lib : &own;
+    f8_status status = F8_OK;
+    if (needs_gemm(plan)) {
+        f8_arena scratch;
+        uint32_t n = 0, room = 0;
+        f8_arena_init(&scratch, allocator);
+        for (uint32_t f = 0; f < plan->n_funcs; f++)
+            room += plan->func[f].n_steps;
+        f8_gemm **gemm = F8_NEW_ARRAY(&scratch, f8_gemm *, room); /* equal ones share while they are held */
+        if (!*held)
+            status = f8_gemm_lib_create(allocator, held, diag);
+        if (status == F8_OK)
+            status = gemm ? gemm_workspace(plan, threads, *held, gemm, &n, &workspace, diag)
+                          : f8_arena_status(&scratch, diag);
+        for (uint32_t i = 0; i < n; i++)
+            f8_gemm_release(gemm[i]);
+        f8_arena_end(&scratch);
+    }
+    f8_gemm_lib_destroy(own);
+    *bytes = sum_of(plan, &s, threads, workspace);
+    return status;
 }
 
 /* ---- running ---- */

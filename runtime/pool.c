@@ -205,7 +205,7 @@ void f8_pool_run(f8_pool *pool, f8_pool_fn fn, void *user, int64_t n_tasks)
 
 /* ---- lifetime ---- */
 
-static int usable_cpus(void)
+int f8_pool_usable_cpus(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
@@ -237,7 +237,7 @@ static f8_status start_workers(f8_pool *pool, f8_diag *diag)
 f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag *diag)
 {
     *out = NULL;
-    int n = options->n_threads ? options->n_threads : usable_cpus();
+    int n = options->n_threads ? options->n_threads : f8_pool_usable_cpus();
     if (n < 1 || n > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%d threads: must be 1 to %d", n,
                        F8_POOL_MAX_THREADS);

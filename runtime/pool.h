@@ -21,6 +21,8 @@ typedef struct f8_pool_options {
 
 typedef struct f8_pool f8_pool;
 
+int f8_pool_usable_cpus(void); /* at most F8_POOL_MAX_THREADS */
+
 /* Start the threads. F8_ERR_INPUT for a thread count out of range, F8_ERR_MEMORY, or F8_ERR_IO when
  * the system refuses a thread (those already started are ended again). */
 f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag *diag);
