@@ -102,7 +102,7 @@ static f8_status plan_by_name(f8_remat *s, f8_remat_plan *out)
     *out = (f8_remat_plan){.action = F8_NEW_ARRAY(s->scratch, f8_remat_action, n + steps)};
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t v = 0; v < n; v++) {
-        if (!f8_remat_is_activation(s, v))
+        if (!s->activation[v])
             continue;
         f.again[v] = s->cone[v].n > 0 && !s->problem.value[v].result && wished(s, v);
         kept |= o->checkpoint && value_name(s, v) && f8_pattern_match(o->checkpoint, value_name(s, v));
@@ -114,7 +114,7 @@ static f8_status plan_by_name(f8_remat *s, f8_remat_plan *out)
         return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE, "recompute: '%s' matches no activation", o->recompute);
     for (uint32_t i = 0; i < steps; i++) {
         const f8_remat_step *step = &s->problem.step[i];
-        for (uint32_t k = 0; k < step->n_read && i > s->forward_end; k++)
+        for (uint32_t k = 0; k < step->n_read && s->late[i]; k++)
             if (is_missing(&f, step->read[k], i))
                 make_again(&f, step->read[k], i);
         out->action[out->n_actions++] = (f8_remat_action){false, i};

@@ -27,8 +27,8 @@ typedef struct f8_remat {
     f8_ref *root;        /* by value */
     f8_cone *cone;       /* by value */
     uint32_t *level;     /* by ref: GEMMs and other whole groups on the longest path to it */
-    bool *forward;       /* by ref: an ancestor of the loss */
-    uint32_t forward_end; /* the last position of a group that makes one */
+    bool *late;          /* by step: it makes nothing that the loss is computed from */
+    bool *activation;    /* by value, in the arena: the loss is computed from it, and a late step reads it */
 } f8_remat;
 
 enum { F8_NO_VALUE = UINT32_MAX };
@@ -37,8 +37,6 @@ enum { F8_NO_VALUE = UINT32_MAX };
 f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *scratch);
 /* Whether operand `o` of a node in phase `p` of `group` is read from memory. */
 bool f8_remat_reads_memory(const f8_group *group, const f8_phase *p, f8_ref o);
-/* Whether a value is made by the forward and alive when all of that has run. */
-bool f8_remat_is_activation(const f8_remat *s, uint32_t value);
 
 /* remat_rewrite.c: give func the graph of the plan: no groups yet. */
 f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan);

@@ -33,27 +33,16 @@ bool f8_remat_reads_memory(const f8_group *group, const f8_phase *p, f8_ref o)
     return !ascending_has(p->node, p->n_nodes, o) || listed(group->in, group->n_in, o);
 }
 
-/* ---- the forward, and levels ---- */
+/* ---- levels, and what is late ---- */
 
-static bool is_whole(f8_group_kind kind)
-{
-    return kind != F8_GROUP_ROWS;
-}
-
-static f8_status find_forward(f8_remat *s)
+static f8_status find_levels(f8_remat *s)
 {
     const f8_graph *g = s->g;
-    s->forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
     s->level = F8_NEW_ARRAY(s->scratch, uint32_t, g->n_nodes);
     bool *whole = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    if (s->func->n_out > 0)
-        s->forward[s->func->out[0].ref] = true;
-    for (f8_ref r = g->n_nodes - 1; r > 0; r--)
-        for (uint32_t i = 0; s->forward[r] && i < g->node[r].n_in; i++)
-            s->forward[g->node[r].in[i]] = true;
     for (uint32_t i = 0; i < s->program->n_groups; i++)
-        if (is_whole(s->program->group[i].kind))
+        if (s->program->group[i].kind != F8_GROUP_ROWS)
             whole[s->program->group[i].out[0]] = true;
     for (f8_ref r = 1; r < g->n_nodes; r++)
         for (uint32_t i = 0; i < g->node[r].n_in; i++) {
@@ -62,20 +51,35 @@ static f8_status find_forward(f8_remat *s)
                                    (g->node[o].op == F8_OP_PROJECT);
             s->level[r] = level > s->level[r] ? level : s->level[r];
         }
-    for (uint32_t i = 0; i < s->program->n_groups; i++) {
-        const f8_group *group = &s->program->group[s->program->order[i]];
-        for (uint32_t k = 0; k < group->n_out; k++)
-            if (s->forward[group->out[k]])
-                s->forward_end = i;
-    }
     return F8_OK;
 }
 
-bool f8_remat_is_activation(const f8_remat *s, uint32_t value)
+/* The loss is the function's first result. */
+static f8_status find_late(f8_remat *s)
 {
-    const f8_ref root = s->root[value];
-    return s->forward[root] && s->storage.base[root].place.space == F8_SPACE_NONE &&
-           s->storage.base[root].end > s->forward_end;
+    const f8_graph *g = s->g;
+    bool *forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
+    s->late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
+    s->activation = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    if (s->func->n_out > 0)
+        forward[s->func->out[0].ref] = true;
+    for (f8_ref r = g->n_nodes - 1; r > 0; r--)
+        for (uint32_t i = 0; forward[r] && i < g->node[r].n_in; i++)
+            forward[g->node[r].in[i]] = true;
+    for (uint32_t i = 0; i < s->problem.n_steps; i++) {
+        const f8_group *group = &s->program->group[s->program->order[i]];
+        const f8_remat_step *step = &s->problem.step[i];
+        s->late[i] = true;
+        for (uint32_t k = 0; k < group->n_out; k++)
+            s->late[i] &= !forward[group->out[k]];
+        for (uint32_t k = 0; s->late[i] && k < step->n_read; k++) {
+            const f8_ref root = s->root[step->read[k]];
+            s->activation[step->read[k]] |=
+                forward[root] && s->storage.base[root].place.space == F8_SPACE_NONE;
+        }
+    }
+    return F8_OK;
 }
 
 /* ---- cones ---- */
@@ -285,8 +289,9 @@ f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *s
         position[f->program->order[i]] = i;
     F8_TRY(f8_storage_build(&s->storage, f, f8_unit_target(u), scratch, u->diag));
     F8_TRY(f8_storage_share(&s->storage, position));
-    F8_TRY(find_forward(s));
+    F8_TRY(find_levels(s));
     F8_TRY(number_values(s));
     F8_TRY(make_values(s));
-    return make_steps(s);
+    F8_TRY(make_steps(s));
+    return find_late(s);
 }
