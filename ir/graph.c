@@ -256,6 +256,8 @@ f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8
     if (!operands_ok(g, op, in, n_in) || !fill_attrs(g, op, attr, n_attr, full))
         return 0;
     f8_canonical_attrs(g, op, in, (uint32_t)n_in, full);
+    if (op == F8_OP_PROJECT) /* each result of an op is one node */
+        clone = g->node[in[0]].clone;
     f8_node n = {.op = op, .n_in = (uint32_t)n_in, .clone = clone, .in = in, .attr = full};
     n.hash = f8_node_hash(&n);
     f8_ref found = f8_graph_lookup(g, &n);

@@ -53,6 +53,7 @@ typedef struct f8_part {
     f8_ref *node, *out;
     uint32_t n_nodes, n_out;
     uint32_t kernel; /* index into the kernels */
+    uint32_t again;  /* the number (f8_group_again) of what it computes again; 0: something else too */
 } f8_part;
 
 typedef struct f8_kernel_plan {
@@ -60,6 +61,7 @@ typedef struct f8_kernel_plan {
     uint32_t n_parts;
     size_t part_room;
     uint32_t n_nodes;
+    uint32_t again; /* as of its parts */
 } f8_kernel_plan;
 
 typedef struct f8_grouping {
@@ -78,6 +80,8 @@ typedef struct f8_grouping {
 
 /* group_analyze.c: roles, what must be stored, domains, moments and sources. */
 f8_status f8_group_analyze(f8_grouping *s);
+/* group_late.c: moments of what is computed again. */
+f8_status f8_group_late(f8_grouping *s);
 /* group_parts.c: what each moment's domain computes, split into connected parts. */
 f8_status f8_group_parts(f8_grouping *s);
 /* group_kernels.c: parts into kernels, and everything into func->program. */
@@ -90,6 +94,12 @@ bool f8_group_memory_edge(const f8_grouping *s, f8_ref n, uint32_t i);
 static inline bool f8_group_computed(const f8_group_node *n)
 {
     return n->role == F8_ROLE_FUSED || n->role == F8_ROLE_ALIAS;
+}
+
+/* What is computed again between two steps has one number, from 1; 0: an original. */
+static inline uint32_t f8_group_again(const f8_grouping *s, f8_ref r)
+{
+    return s->g->node[r].clone / F8_CLONE_AGAIN;
 }
 
 /* Whether a FUSED node is only ever an output of its phase: a column sum, whose blocks are other rows,

@@ -158,6 +158,8 @@ static f8_ref statistic_operand(const f8_grouping *s, f8_ref r)
         const f8_ref o = n->in[i];
         const f8_group_node *p = &s->node[o];
         const f8_type *t = f8_type_of(s->g, o);
+        if (f8_is_again(s->g, r) && !f8_is_again(s->g, s->view[o].base))
+            continue; /* it has long been computed */
         if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i) || p->rows != rows ||
             f8_type_columns(t) != cols || f8_type_rows(t) != rows ||
             (cols > 1 && p->cols == cols) || f8_group_output_only(s, s->view[o].base))
@@ -358,5 +360,5 @@ f8_status f8_group_analyze(f8_grouping *s)
         for (f8_ref r = 1; r < s->g->n_nodes; r++)
             if (s->node[r].role == F8_ROLE_FUSED)
                 s->node[r].when = F8_WHEN(0, r);
-    return F8_OK;
+    return s->unit->options.no_fuse ? F8_OK : f8_group_late(s);
 }

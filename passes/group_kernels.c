@@ -62,6 +62,7 @@ static f8_status add_part(f8_grouping *s, uint32_t kernel, uint32_t part)
     k->part = grown;
     k->part[k->n_parts++] = part;
     k->n_nodes += s->part[part].n_nodes;
+    k->again = k->n_parts == 1 || k->again == s->part[part].again ? s->part[part].again : 0;
     s->part[part].kernel = kernel;
     return F8_OK;
 }
@@ -105,7 +106,9 @@ static bool may_join(const f8_grouping *s, uint32_t kernel, const f8_part *p)
 {
     const f8_kernel_plan *k = &s->kernel[kernel];
     const f8_part *first = &s->part[k->part[0]];
-    return first->rows * first->cols >= p->rows * p->cols && k->n_parts < MAX_PHASES &&
+    /* what is computed again would run when the others do */
+    return (p->again == 0 || p->again == k->again) &&
+           first->rows * first->cols >= p->rows * p->cols && k->n_parts < MAX_PHASES &&
            k->n_nodes + p->n_nodes <= MAX_KERNEL_NODES;
 }
 
@@ -160,7 +163,7 @@ static f8_status merge_fills(f8_grouping *s)
         f8_part *p = &s->part[i];
         const f8_ref variable = filled_variable(s, p, uses);
         f8_part *to = variable && reader[variable] ? &s->part[reader[variable] - 1] : NULL;
-        if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0)
+        if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0 || to->again)
             continue;
         to->node = united(&s->scratch, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
         to->out = united(&s->scratch, to->out, to->n_out, p->out, 1, &to->n_out);
@@ -197,7 +200,7 @@ f8_status f8_group_kernels(f8_grouping *s)
     uint32_t scalars = NO_KERNEL;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         f8_part *p = &s->part[i];
-        const bool scalar = p->rows * p->cols == 1 && p->when == 0;
+        const bool scalar = p->rows * p->cols == 1 && p->when == 0 && p->again == 0;
         uint32_t kernel = s->unit->options.no_fuse ? NO_KERNEL : kernel_before(s, p);
         if (kernel >= MANY_KERNELS || !may_join(s, kernel, p))
             kernel = NO_KERNEL;
@@ -277,12 +280,17 @@ static f8_ref *listed(f8_arena *arena, const f8_ref *list, uint32_t n)
     return copy;
 }
 
+/* Originals first: `again` is for kernels that compute nothing else. */
 static const char *named_output(const f8_grouping *s, const f8_group *group)
 {
-    for (uint32_t i = 0; i < group->n_out; i++)
-        if (s->g->name[group->out[i]])
-            return s->g->name[group->out[i]];
-    return NULL;
+    const char *again = NULL;
+    for (uint32_t i = 0; i < group->n_out; i++) {
+        const char *name = s->g->name[group->out[i]];
+        if (name && !f8_is_again(s->g, group->out[i]))
+            return name;
+        again = again ? again : name;
+    }
+    return again;
 }
 
 /* The variable that a kernel gives its next value: the parameter, if there are several. */
@@ -309,6 +317,15 @@ static const char *name_of(const f8_grouping *s, const f8_group *group)
         if (s->g->name[group->in[i]])
             return f8_arena_printf(s->unit->arena, "%s of %s", op, s->g->name[group->in[i]]);
     return op;
+}
+
+/* A group that computes nothing new says so. */
+static const char *mark_again(const f8_grouping *s, const f8_group *group, const char *name)
+{
+    for (uint32_t i = 0; i < group->n_out; i++)
+        if (!f8_is_again(s->g, group->out[i]))
+            return name;
+    return f8_arena_printf(s->unit->arena, "%s (again)", name);
 }
 
 static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *group, uint32_t number)
@@ -351,8 +368,8 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
     group->in = listed(arena, e->list, n_in);
     group->n_in = n_in;
     F8_TRY(f8_arena_status(arena, s->unit->diag));
-    group->name = name_of(s, group);
-    return F8_OK;
+    group->name = mark_again(s, group, name_of(s, group));
+    return f8_arena_status(arena, s->unit->diag);
 }
 
 static f8_group_kind whole_kind(f8_op op)
@@ -391,6 +408,7 @@ static f8_status emit_whole(emitter *e, f8_ref r, f8_group *group, uint32_t numb
         group->name = *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;
     else
         group->name = name_of(s, group);
+    group->name = mark_again(s, group, group->name);
     return f8_arena_status(arena, s->unit->diag);
 }
 

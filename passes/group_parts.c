@@ -17,10 +17,12 @@ typedef struct cell {
     uint32_t *stamp; /* by ref: == id when the node is computed in this cell */
     uint32_t *slot;  /* by ref: index into node[] */
     uint32_t *read_stamp,
-        *read_slot; /* by ref: the first node that reads this stored value in full */
+        *read_slot; /* by ref: == reading, and the last node that reads this stored value in full */
+    uint32_t reading;
     f8_ref *node;   /* computed here; then sorted */
     uint32_t n_nodes;
     uint32_t *leader; /* by slot: union-find */
+    uint32_t *again;  /* by slot, of leaders: as f8_part has it */
     f8_ref *stack;
     uint8_t *seen; /* by slot */
 } cell;
@@ -113,6 +115,23 @@ static bool connects(const cell *c, f8_ref o)
     return f8_group_same_home(s, o, c->home);
 }
 
+/* What each connected part computes again: one number, or 0. */
+static void number_parts(cell *c)
+{
+    const f8_grouping *s = c->s;
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        c->again[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < c->n_nodes; i++) {
+        const f8_ref r = c->node[i];
+        uint32_t *to = &c->again[leader_of(c, i)];
+        if (s->node[r].stored && f8_group_same_home(s, r, c->home) && f8_group_again(s, r) < *to)
+            *to = f8_group_again(s, r);
+    }
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        if (c->again[i] == UINT32_MAX) /* all it computes is for others to use */
+            c->again[i] = 0;
+}
+
 static void join_readers(cell *c, uint32_t slot, f8_ref o)
 {
     const f8_grouping *s = c->s;
@@ -122,10 +141,38 @@ static void join_readers(cell *c, uint32_t slot, f8_ref o)
     if (s->node[base].role == F8_ROLE_CALC || home->rows * home->cols == 1 ||
         f8_type_elements(t) != home->rows * home->cols)
         return;
-    if (c->read_stamp[base] == c->id)
+    if (c->read_stamp[base] == c->reading)
         join(c, c->read_slot[base], slot);
-    c->read_stamp[base] = c->id;
+    c->read_stamp[base] = c->reading;
     c->read_slot[base] = slot;
+}
+
+static bool is_at_home(const cell *c, f8_ref r)
+{
+    const f8_group_node *home = &c->s->node[c->home];
+    return connects(c, r) || home->rows * home->cols == 1;
+}
+
+/* Parts that read a value in full belong together; but what is computed again, only with what is
+ * computed again for the same reader: everything else would make it wait, or be made to wait. */
+static void connect_readers(cell *c)
+{
+    const f8_grouping *s = c->s;
+    uint32_t next = 0;
+    while (next != UINT32_MAX) {
+        const uint32_t again = next;
+        next = UINT32_MAX;
+        c->reading++;
+        for (uint32_t i = 0; i < c->n_nodes; i++) {
+            const f8_ref r = c->node[i];
+            const uint32_t own = c->again[leader_of(c, i)];
+            if (own > again && own < next)
+                next = own;
+            for (uint32_t k = 0; own == again && is_at_home(c, r) && k < s->g->node[r].n_in; k++)
+                if (!computed_here(c, r, k))
+                    join_readers(c, i, s->g->node[r].in[k]);
+        }
+    }
 }
 
 static void connect(cell *c)
@@ -135,15 +182,12 @@ static void connect(cell *c)
         c->leader[i] = i;
     for (uint32_t i = 0; i < c->n_nodes; i++) {
         const f8_ref r = c->node[i];
-        const bool at_home = connects(c, r) || s->node[c->home].rows * s->node[c->home].cols == 1;
-        for (uint32_t k = 0; at_home && k < s->g->node[r].n_in; k++) {
-            const f8_ref o = s->g->node[r].in[k];
-            if (!computed_here(c, r, k))
-                join_readers(c, i, o);
-            else if (connects(c, o))
-                join(c, i, c->slot[o]);
-        }
+        for (uint32_t k = 0; is_at_home(c, r) && k < s->g->node[r].n_in; k++)
+            if (computed_here(c, r, k) && connects(c, s->g->node[r].in[k]))
+                join(c, i, c->slot[s->g->node[r].in[k]]);
     }
+    number_parts(c);
+    connect_readers(c);
 }
 
 /* The part of all stored nodes led by `leader`, with everything they compute. */
@@ -172,6 +216,7 @@ static f8_status make_part(cell *c, uint32_t leader)
     if (!p->out)
         return f8_arena_status(&s->scratch, s->unit->diag);
     memcpy(p->out, c->stack, p->n_out * sizeof *p->out);
+    p->again = c->again[leader];
     for (uint32_t i = 0; i < p->n_out; i++)
         s->node[p->out[i]].part = (uint32_t)s->n_parts;
     while (depth > 0) {
@@ -237,6 +282,7 @@ static f8_status setup(cell *c, f8_grouping *s)
     c->read_slot = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     c->node = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     c->leader = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->again = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     c->stack = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     c->seen = F8_NEW_ARRAY(&s->scratch, uint8_t, n);
     return f8_arena_status(&s->scratch, s->unit->diag);

@@ -7,6 +7,9 @@
  * least as much as it allocates. The second runs a chunk of the head to its end before the next
  * chunk's logits appear, and a weight's gradient as soon as it can let go of its activation.
  *
+ * A group that only computes things again (f8_is_again) is not on its own in either order: it runs when
+ * the first group that reads what it makes waits for nothing else, right before that.
+ *
  * Requires group. Gives program->order. */
 #include "passes/storage.h"
 
@@ -16,7 +19,7 @@
 /* ---- the graph of groups ---- */
 
 typedef struct edges {
-    uint32_t *to;
+    uint32_t *to; /* twice the group, + 1 if that reads what this one makes */
     uint32_t n;
     size_t room;
 } edges;
@@ -28,20 +31,21 @@ typedef struct scheduler {
     f8_diag *diag;
     edges *next;        /* by group */
     uint32_t *n_before; /* by group: edges into it */
+    bool *again;        /* by group: all it does is compute again what others read */
     uint32_t *stamp, *stack, mark;
 } scheduler;
 
-static f8_status add_edge(scheduler *s, uint32_t from, uint32_t to)
+static f8_status add_edge(scheduler *s, uint32_t from, uint32_t to, bool data)
 {
     edges *e = &s->next[from];
     for (uint32_t i = 0; i < e->n && i < 8; i++) /* repeats are common and harmless */
-        if (e->to[e->n - 1 - i] == to)
+        if (e->to[e->n - 1 - i] == 2 * to + data)
             return F8_OK;
     uint32_t *grown = f8_arena_grow(&s->scratch, e->to, e->n, &e->room, e->n + 1, sizeof *e->to);
     if (!grown)
         return f8_arena_status(&s->scratch, s->diag);
     e->to = grown;
-    e->to[e->n++] = to;
+    e->to[e->n++] = 2 * to + data;
     s->n_before[to]++;
     return F8_OK;
 }
@@ -59,7 +63,7 @@ static bool reaches(scheduler *s, uint32_t from, uint32_t to)
         if (at == to || ++visited > SEARCH_MAX)
             return true;
         for (uint32_t i = 0; i < s->next[at].n; i++) {
-            const uint32_t k = s->next[at].to[i];
+            const uint32_t k = s->next[at].to[i] / 2;
             if (s->stamp[k] != s->mark) {
                 s->stamp[k] = s->mark;
                 s->stack[depth++] = k;
@@ -69,33 +73,46 @@ static bool reaches(scheduler *s, uint32_t from, uint32_t to)
     return false;
 }
 
-static f8_status data_edges(scheduler *s)
+/* The group that makes operand k of group i, or F8_NO_GROUP. */
+static uint32_t maker(const scheduler *s, uint32_t i, uint32_t k)
 {
     const f8_storage *t = &s->storage;
+    const uint32_t def = t->base[t->view[s->program->group[i].in[k]].base].def;
+    return def == i ? F8_NO_GROUP : def;
+}
+
+static f8_status data_edges(scheduler *s)
+{
     for (uint32_t i = 0; i < s->program->n_groups; i++)
-        for (uint32_t k = 0; k < s->program->group[i].n_in; k++) {
-            const uint32_t def = t->base[t->view[s->program->group[i].in[k]].base].def;
-            if (def != F8_NO_GROUP && def != i)
-                F8_TRY(add_edge(s, def, i));
-        }
+        for (uint32_t k = 0; k < s->program->group[i].n_in; k++)
+            if (maker(s, i, k) != F8_NO_GROUP)
+                F8_TRY(add_edge(s, maker(s, i, k), i, true));
+    for (uint32_t i = 0; i < s->program->n_groups; i++) {
+        const f8_group *group = &s->program->group[i];
+        s->again[i] = s->next[i].n > 0;
+        for (uint32_t k = 0; k < group->n_out; k++)
+            s->again[i] &= f8_is_again(s->storage.g, group->out[k]);
+    }
     return F8_OK;
 }
 
 /* ---- write after read ---- */
 
-/* Order the readers of `old` before the group that writes `next` over it; all of them or none. */
+/* Order the readers of `old` before the group that writes `next` over it; all of them or none. What is
+ * computed again after that group, as the text has it, is not hurried for it. */
 static f8_status readers_first(scheduler *s, f8_ref old, f8_ref next)
 {
     const f8_base *from = &s->storage.base[old];
     const uint32_t writer = s->storage.base[next].def;
     for (uint32_t i = 0; i < from->n_readers; i++) {
         const uint32_t reader = from->reader[i].group;
-        if (reader == F8_NO_GROUP || (reader != writer && reaches(s, writer, reader)))
+        if (reader == F8_NO_GROUP || (reader != writer && (reaches(s, writer, reader) ||
+                                                           (s->again[reader] && reader > writer))))
             return F8_OK;
     }
     for (uint32_t i = 0; i < from->n_readers; i++)
         if (from->reader[i].group != writer)
-            F8_TRY(add_edge(s, from->reader[i].group, writer));
+            F8_TRY(add_edge(s, from->reader[i].group, writer, false));
     return F8_OK;
 }
 
@@ -157,6 +174,10 @@ typedef struct play {
     uint32_t *n_touched;
     uint32_t *ready, n_ready;
     uint32_t *waits; /* by group: edges still unmet */
+    uint32_t *held;  /* by group: those of them that computing things again would not meet */
+    bool *done;      /* by group */
+    uint32_t *run, n_run; /* a group, and before it what it needs computed again; ascending but for the group */
+    uint32_t *order, n_order;
     int64_t live, peak;
 } play;
 
@@ -170,6 +191,9 @@ static f8_status setup_play(play *p, scheduler *s)
     p->n_touched = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->ready = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->waits = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    p->held = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    p->done = F8_NEW_ARRAY(&s->scratch, bool, n);
+    p->run = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
     for (uint32_t i = 0; i < n; i++) {
         const f8_group *group = &s->program->group[i];
@@ -191,40 +215,105 @@ static f8_status setup_play(play *p, scheduler *s)
     return F8_OK;
 }
 
-/* Bytes that the arena grows by (shrinks, if negative) across group i. */
-static int64_t growth(play *p, uint32_t i, int64_t *allocated)
+static int by_index(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* run[]: group i, which nothing holds, after all that must be computed again for it. */
+static void collect(play *p, uint32_t i)
+{
+    scheduler *s = p->s;
+    uint32_t depth = 0;
+    p->n_run = 0;
+    s->mark++;
+    if (p->waits[i] > 0)
+        s->stack[depth++] = i;
+    while (depth > 0) {
+        const uint32_t at = s->stack[--depth];
+        for (uint32_t k = 0; k < s->program->group[at].n_in; k++) {
+            const uint32_t from = maker(s, at, k);
+            if (from == F8_NO_GROUP || p->done[from] || s->stamp[from] == s->mark)
+                continue;
+            s->stamp[from] = s->mark;
+            s->stack[depth++] = p->run[p->n_run++] = from;
+        }
+    }
+    qsort(p->run, p->n_run, sizeof *p->run, by_index);
+    p->run[p->n_run++] = i;
+}
+
+/* Bytes that the arena grows by (shrinks, if negative) across groups run[0, n). */
+static int64_t growth(play *p, const uint32_t *run, uint32_t n, int64_t *allocated)
 {
     int64_t change = 0;
     *allocated = 0;
-    for (uint32_t k = 0; k < p->n_touched[i]; k++) {
-        unit *u = &p->unit[p->touched[i][k]];
-        if (!u->alive && u->left == u->events) {
-            change += u->bytes;
-            *allocated += u->bytes;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < p->n_touched[run[i]]; k++) {
+            unit *u = &p->unit[p->touched[run[i]][k]];
+            if (!u->alive && u->left == u->events) {
+                change += u->bytes;
+                *allocated += u->bytes;
+            }
+            if (--u->left == 0)
+                change -= u->bytes;
         }
-        if (--u->left == 0)
-            change -= u->bytes;
-    }
-    for (uint32_t k = 0; k < p->n_touched[i]; k++)
-        p->unit[p->touched[i][k]].left++;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < p->n_touched[run[i]]; k++)
+            p->unit[p->touched[run[i]][k]].left++;
     return change;
+}
+
+/* One edge less holds group i, which may be the last one. */
+static void release(play *p, uint32_t i)
+{
+    scheduler *s = p->s;
+    uint32_t depth = 0;
+    if (--p->held[i] > 0)
+        return;
+    s->stack[depth++] = i;
+    while (depth > 0) {
+        const uint32_t at = s->stack[--depth];
+        if (!s->again[at]) {
+            p->ready[p->n_ready++] = at;
+            continue;
+        }
+        for (uint32_t k = 0; k < s->next[at].n; k++)
+            if (s->next[at].to[k] & 1 && --p->held[s->next[at].to[k] / 2] == 0)
+                s->stack[depth++] = s->next[at].to[k] / 2;
+    }
 }
 
 static void run_group(play *p, uint32_t i)
 {
     int64_t allocated;
-    const int64_t change = growth(p, i, &allocated);
+    const int64_t change = growth(p, &i, 1, &allocated);
     p->peak = p->live + allocated > p->peak ? p->live + allocated : p->peak;
     p->live += change;
+    p->done[i] = true;
+    p->order[p->n_order++] = i;
     for (uint32_t k = 0; k < p->n_touched[i]; k++) {
         unit *u = &p->unit[p->touched[i][k]];
         u->alive = true;
         u->left--;
     }
     const edges *e = &p->s->next[i];
-    for (uint32_t k = 0; k < e->n; k++)
-        if (--p->waits[e->to[k]] == 0)
-            p->ready[p->n_ready++] = e->to[k];
+    for (uint32_t k = 0; k < e->n; k++) {
+        p->waits[e->to[k] / 2]--;
+        if (!p->s->again[i] || !(e->to[k] & 1)) /* else it was released when this group was */
+            release(p, e->to[k] / 2);
+    }
+}
+
+/* All of run[], each as soon as its turn comes and it waits for nothing. */
+static void run_collected(play *p)
+{
+    const uint32_t n = p->n_run, before = p->n_order;
+    while (p->n_order < before + n)
+        for (uint32_t i = 0; i < n; i++)
+            if (!p->done[p->run[i]] && p->waits[p->run[i]] == 0)
+                run_group(p, p->run[i]);
 }
 
 /* Index into ready[]: lowest group, or under `thrifty` the one that frees most, if any frees. */
@@ -238,7 +327,8 @@ static uint32_t choose(play *p, bool thrifty)
             first = i;
         if (!thrifty)
             continue;
-        const int64_t change = growth(p, p->ready[i], &allocated);
+        collect(p, p->ready[i]);
+        const int64_t change = growth(p, p->run, p->n_run, &allocated);
         if (change < least ||
             (change == least && best != UINT32_MAX && p->ready[i] < p->ready[best])) {
             least = change;
@@ -248,28 +338,46 @@ static uint32_t choose(play *p, bool thrifty)
     return best == UINT32_MAX ? first : best;
 }
 
+/* Nobody is ready, but for groups that wait for something computed again to have read what they overwrite:
+ * the first group that could run. */
+static bool run_something(play *p)
+{
+    for (uint32_t i = 0; i < p->s->program->n_groups; i++)
+        if (!p->done[i] && p->waits[i] == 0) {
+            run_group(p, i);
+            return true;
+        }
+    return false;
+}
+
 /* Returns the peak in bytes, or -1 if the groups hang in a cycle. */
 static int64_t make_order(play *p, bool thrifty, uint32_t *order)
 {
     const scheduler *s = p->s;
-    uint32_t done = 0;
+    const uint32_t n = s->program->n_groups;
     p->live = p->peak = 0;
-    p->n_ready = 0;
+    p->n_ready = p->n_order = 0;
+    p->order = order;
     for (f8_ref r = 0; r < s->storage.g->n_nodes; r++) {
         p->unit[r].left = p->unit[r].events;
         p->unit[r].alive = false;
     }
-    memcpy(p->waits, s->n_before, s->program->n_groups * sizeof *p->waits);
-    for (uint32_t i = 0; i < s->program->n_groups; i++)
-        if (p->waits[i] == 0)
-            p->ready[p->n_ready++] = i;
-    while (p->n_ready > 0) {
-        const uint32_t at = choose(p, thrifty), group = p->ready[at];
-        p->ready[at] = p->ready[--p->n_ready];
-        order[done++] = group;
-        run_group(p, group);
+    for (uint32_t i = 0; i < n; i++) {
+        p->done[i] = false;
+        p->waits[i] = s->n_before[i];
+        p->held[i] = s->n_before[i] + 1;
     }
-    return done == s->program->n_groups ? p->peak : -1;
+    for (uint32_t i = 0; i < n; i++)
+        release(p, i);
+    do {
+        while (p->n_ready > 0) {
+            const uint32_t at = choose(p, thrifty);
+            collect(p, p->ready[at]);
+            p->ready[at] = p->ready[--p->n_ready];
+            run_collected(p);
+        }
+    } while (run_something(p));
+    return p->n_order == n ? p->peak : -1;
 }
 
 /* ---- the pass ---- */
@@ -305,6 +413,7 @@ f8_status f8_schedule_function(f8_unit *u, f8_func *f)
     f8_status status = f8_storage_build(&s.storage, f, f8_unit_target(u), &s.scratch, u->diag);
     s.next = F8_NEW_ARRAY(&s.scratch, edges, n);
     s.n_before = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
+    s.again = F8_NEW_ARRAY(&s.scratch, bool, n);
     s.stamp = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     s.stack = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     if (status == F8_OK)

@@ -1,0 +1,131 @@
+/* Grouping, for what is computed again (f8_is_again): as late as its readers allow.
+ *
+ * group_analyze.c gives each value the first moment at which it can be had. For a clone that would be the
+ * original's, in the original's kernel, and it would lie in memory all the while: just what computing it
+ * again is to avoid. So from the last value to the first each clone moves to the latest moment at which
+ * all that is computed from it still finds it: the very moment of a reader over the same rows and
+ * columns, in whose phase it is then computed and perhaps never stored; in memory before any other.
+ *
+ * A reader is wherever a value is really computed. A node that is made again inside later kernels, and
+ * nowhere else, has a moment that says nothing; what those kernels read for it, its sources, must be in
+ * memory before them.
+ *
+ * Nothing moves before its first moment and originals don't move, so the numbering keeps what makes
+ * fusion legal: an operand is of the same moment, or in memory before it. */
+#include "passes/group.h"
+
+#define NEVER UINT64_MAX
+
+typedef struct use {
+    f8_when same;   /* first moment of a reader over the same rows and columns, not through memory */
+    f8_when other;  /* first moment of one over others: it has the value, or its sources, from memory */
+    f8_when memory; /* last moment at which it is in memory in time for who reads it there */
+} use;
+
+typedef struct lateness {
+    f8_grouping *s;
+    use *use; /* by base */
+} lateness;
+
+static void sooner(f8_when *a, f8_when b)
+{
+    *a = b < *a ? b : *a;
+}
+
+/* Somebody at `when` reads `base` from memory: a row program, or a whole group. */
+static void read_memory(lateness *l, f8_ref base, f8_when when, bool whole)
+{
+    const uint32_t level = F8_LEVEL(when);
+    if (l->s->node[base].role == F8_ROLE_PROJECT)
+        base = l->s->g->node[base].in[0];
+    if (l->s->node[base].role == F8_ROLE_FUSED)
+        sooner(&l->use[base].memory, whole ? F8_WHEN(level, UINT32_MAX) : when - 1);
+    else if (l->s->node[base].role == F8_ROLE_WHOLE)
+        sooner(&l->use[base].memory, F8_WHEN(level - 1, 0));
+}
+
+static void read_operands(lateness *l, f8_ref r)
+{
+    const f8_grouping *s = l->s;
+    const f8_group_node *n = &s->node[r];
+    const bool whole = n->role == F8_ROLE_WHOLE;
+    for (uint32_t i = 0; i < s->g->node[r].n_in; i++) {
+        const f8_ref o = s->g->node[r].in[i], base = s->view[o].base;
+        if (!f8_group_computed(&s->node[o]) || f8_group_memory_edge(s, r, i))
+            read_memory(l, base, n->when, whole);
+        else if (n->rows == s->node[o].rows && n->cols == s->node[o].cols &&
+                 !f8_group_output_only(s, base))
+            sooner(&l->use[base].same, n->when);
+        else
+            sooner(&l->use[base].other, n->when);
+    }
+}
+
+static f8_status move(lateness *l, f8_ref r, f8_when latest)
+{
+    f8_group_node *n = &l->s->node[r];
+    if (!f8_is_again(l->s->g, r) || latest == NEVER)
+        return F8_OK;
+    if (latest < n->when)
+        return f8_fail(l->s->unit->diag, F8_ERR_INTERNAL, l->s->g->loc[r],
+                       "group: '%s' is wanted before it can be computed",
+                       f8_op_facts(l->s->g->node[r].op)->name);
+    n->when = latest;
+    return F8_OK;
+}
+
+/* All readers have their moments: r gets its own, and its operands a reader. */
+static f8_status settle_fused(lateness *l, f8_ref r)
+{
+    const f8_grouping *s = l->s;
+    const f8_group_node *n = &s->node[r];
+    const f8_sources *from = &n->sources;
+    const use *u = &l->use[r];
+    const bool self = from->n == 1 && from->v[0] == r;
+    f8_when latest = u->same;
+    sooner(&latest, u->memory);
+    if (self && u->other != NEVER)
+        sooner(&latest, u->other - 1);
+    F8_TRY(move(l, r, latest));
+    /* who has it otherwise than from memory or in its own phase makes it again */
+    f8_when again = u->other;
+    if (u->same != n->when)
+        sooner(&again, u->same);
+    if (!self && again != NEVER)
+        for (uint32_t k = 0; k < from->n; k++)
+            read_memory(l, s->view[from->v[k]].base, again, false);
+    if (n->must || u->memory != NEVER || u->same == n->when || (self && again != NEVER))
+        read_operands(l, r);
+    return F8_OK;
+}
+
+static f8_status settle(lateness *l, f8_ref r)
+{
+    switch (l->s->node[r].role) {
+    case F8_ROLE_FUSED: return settle_fused(l, r);
+    case F8_ROLE_WHOLE:
+        F8_TRY(move(l, r, l->use[r].memory));
+        read_operands(l, r);
+        return F8_OK;
+    default: return F8_OK;
+    }
+}
+
+f8_status f8_group_late(f8_grouping *s)
+{
+    const uint32_t n = s->g->n_nodes;
+    lateness l = {.s = s, .use = F8_NEW_ARRAY(&s->scratch, use, n)};
+    bool any = false;
+    F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
+    for (f8_ref r = 1; r < n; r++) {
+        any |= f8_is_again(s->g, r);
+        l.use[r] = (use){NEVER, NEVER, NEVER};
+    }
+    for (f8_ref r = n - 1; any && r > 0; r--)
+        if (s->node[r].live)
+            F8_TRY(settle(&l, r));
+    for (f8_ref r = 1; any && r < n; r++) /* a view inside a kernel goes with what it is a view of */
+        if (s->node[r].role == F8_ROLE_ALIAS && s->node[s->g->node[r].in[0]].role != F8_ROLE_CALC)
+            s->node[r].when = s->node[s->g->node[r].in[0]].when;
+    return F8_OK;
+}
