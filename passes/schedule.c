@@ -7,8 +7,10 @@
  * least as much as it allocates. The second runs a chunk of the head to its end before the next
  * chunk's logits appear, and a weight's gradient as soon as it can let go of its activation.
  *
- * A group that only computes things again (f8_is_again) is not on its own in either order: it runs when
- * the first group that reads what it makes waits for nothing else, right before that.
+ * A group that only computes things again (f8_is_again) has no turn of its own in either order: it runs
+ * when the first group that reads what it makes waits for nothing else, right before that. With such
+ * groups there is a third order, in which only results have a turn, in the text's order: what a gradient
+ * needs computed again comes and goes before the next one is begun.
  *
  * Requires group. Gives program->order. */
 #include "passes/storage.h"
@@ -32,6 +34,8 @@ typedef struct scheduler {
     edges *next;        /* by group */
     uint32_t *n_before; /* by group: edges into it */
     bool *again;        /* by group: all it does is compute again what others read */
+    bool *inner;        /* by group: all it does is for others to read */
+    bool any_again;
     uint32_t *stamp, *stack, mark;
 } scheduler;
 
@@ -83,15 +87,22 @@ static uint32_t maker(const scheduler *s, uint32_t i, uint32_t k)
 
 static f8_status data_edges(scheduler *s)
 {
+    const f8_storage *t = &s->storage;
     for (uint32_t i = 0; i < s->program->n_groups; i++)
         for (uint32_t k = 0; k < s->program->group[i].n_in; k++)
             if (maker(s, i, k) != F8_NO_GROUP)
                 F8_TRY(add_edge(s, maker(s, i, k), i, true));
     for (uint32_t i = 0; i < s->program->n_groups; i++) {
         const f8_group *group = &s->program->group[i];
-        s->again[i] = s->next[i].n > 0;
+        s->again[i] = s->inner[i] = s->next[i].n > 0;
         for (uint32_t k = 0; k < group->n_out; k++)
             s->again[i] &= f8_is_again(s->storage.g, group->out[k]);
+        s->any_again |= s->again[i];
+    }
+    for (size_t i = 0; i < t->func->n_out; i++) {
+        const uint32_t def = t->base[t->view[t->func->out[i].ref].base].def;
+        if (def != F8_NO_GROUP)
+            s->inner[def] = false;
     }
     return F8_OK;
 }
@@ -173,10 +184,11 @@ typedef struct play {
     f8_ref **touched; /* by group: roots it writes or reads, once each event */
     uint32_t *n_touched;
     uint32_t *ready, n_ready;
-    uint32_t *waits; /* by group: edges still unmet */
-    uint32_t *held;  /* by group: those of them that computing things again would not meet */
-    bool *done;      /* by group */
-    uint32_t *run, n_run; /* a group, and before it what it needs computed again; ascending but for the group */
+    const bool *lazy; /* by group: runs when somebody else's turn comes who needs it */
+    uint32_t *waits;  /* by group: edges still unmet */
+    uint32_t *held;   /* by group: those of them that running lazy groups would not meet */
+    bool *done;       /* by group */
+    uint32_t *run, n_run; /* a group, and before it the lazy ones it needs; ascending but for the group */
     uint32_t *order, n_order;
     int64_t live, peak;
 } play;
@@ -221,7 +233,7 @@ static int by_index(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* run[]: group i, which nothing holds, after all that must be computed again for it. */
+/* run[]: group i, which nothing holds, after all the lazy ones it needs. */
 static void collect(play *p, uint32_t i)
 {
     scheduler *s = p->s;
@@ -275,7 +287,7 @@ static void release(play *p, uint32_t i)
     s->stack[depth++] = i;
     while (depth > 0) {
         const uint32_t at = s->stack[--depth];
-        if (!s->again[at]) {
+        if (!p->lazy[at]) {
             p->ready[p->n_ready++] = at;
             continue;
         }
@@ -301,7 +313,7 @@ static void run_group(play *p, uint32_t i)
     const edges *e = &p->s->next[i];
     for (uint32_t k = 0; k < e->n; k++) {
         p->waits[e->to[k] / 2]--;
-        if (!p->s->again[i] || !(e->to[k] & 1)) /* else it was released when this group was */
+        if (!p->lazy[i] || !(e->to[k] & 1)) /* else it was released when this group was */
             release(p, e->to[k] / 2);
     }
 }
@@ -338,8 +350,8 @@ static uint32_t choose(play *p, bool thrifty)
     return best == UINT32_MAX ? first : best;
 }
 
-/* Nobody is ready, but for groups that wait for something computed again to have read what they overwrite:
- * the first group that could run. */
+/* Nobody's turn comes, as those left wait for lazy groups to have read what they overwrite: the first group
+ * that can run does. */
 static bool run_something(play *p)
 {
     for (uint32_t i = 0; i < p->s->program->n_groups; i++)
@@ -351,13 +363,14 @@ static bool run_something(play *p)
 }
 
 /* Returns the peak in bytes, or -1 if the groups hang in a cycle. */
-static int64_t make_order(play *p, bool thrifty, uint32_t *order)
+static int64_t make_order(play *p, const bool *lazy, bool thrifty, uint32_t *order)
 {
     const scheduler *s = p->s;
     const uint32_t n = s->program->n_groups;
     p->live = p->peak = 0;
     p->n_ready = p->n_order = 0;
     p->order = order;
+    p->lazy = lazy;
     for (f8_ref r = 0; r < s->storage.g->n_nodes; r++) {
         p->unit[r].left = p->unit[r].events;
         p->unit[r].alive = false;
@@ -385,23 +398,30 @@ static int64_t make_order(play *p, bool thrifty, uint32_t *order)
 static f8_status best_order(scheduler *s, f8_arena *arena)
 {
     const uint32_t n = s->program->n_groups;
-    uint32_t *order = F8_NEW_ARRAY(arena, uint32_t, n), *thrifty = F8_NEW_ARRAY(arena, uint32_t, n);
+    uint32_t *order[3], *best = NULL;
     uint32_t *position = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    for (int i = 0; i < 3; i++)
+        order[i] = F8_NEW_ARRAY(arena, uint32_t, n);
     F8_TRY(f8_arena_status(arena, s->diag));
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
     for (uint32_t i = 0; i < s->storage.g->n_nodes; i++) /* no unit yet: only an order is wanted */
         s->storage.base[i].root = i;
     play p;
     F8_TRY(setup_play(&p, s));
-    if (make_order(&p, false, order) < 0)
+    if (make_order(&p, s->again, false, order[0]) < 0)
         return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
                        "schedule: the groups of '%s' form a cycle", s->storage.func->name);
     for (uint32_t i = 0; i < n; i++)
-        position[order[i]] = i;
+        position[order[0][i]] = i;
     F8_TRY(f8_storage_share(&s->storage, position));
     F8_TRY(setup_play(&p, s));
-    const int64_t plain = make_order(&p, false, order), less = make_order(&p, true, thrifty);
-    s->program->order = less < plain ? thrifty : order;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < (s->any_again ? 3 : 2); i++) {
+        const int64_t peak = make_order(&p, i == 2 ? s->inner : s->again, i == 1, order[i]);
+        best = peak < least ? order[i] : best;
+        least = peak < least ? peak : least;
+    }
+    s->program->order = best;
     return F8_OK;
 }
 
@@ -414,6 +434,7 @@ f8_status f8_schedule_function(f8_unit *u, f8_func *f)
     s.next = F8_NEW_ARRAY(&s.scratch, edges, n);
     s.n_before = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     s.again = F8_NEW_ARRAY(&s.scratch, bool, n);
+    s.inner = F8_NEW_ARRAY(&s.scratch, bool, n);
     s.stamp = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     s.stack = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     if (status == F8_OK)
