@@ -6,6 +6,7 @@
 #   make check-codecs    conversions to FP8 of all 2^32 f32, beside ml_dtypes and CUDA's header: a quarter of an hour
 #   make bench           figures, also to build/bench.jsonl
 #   make bench-recipes DATA=FILE    trains under every recipe, beside BF16: half an hour; STEPS=1000 SEEDS=3
+#   make bench-memory    what budgets of memory cost: minutes; PARTS="cost measured bytes quick"
 #   make check-gpu       tests on the GPU of this machine     make bench-gpu    figures of it, and PyTorch's
 #   make gpu             only what those two run, into build-gpu/: to carry to where the GPU is
 #   make lint            clang-tidy           make install DESTDIR=... PREFIX=/usr/local
@@ -40,12 +41,12 @@ CLI := frontend/main.c $(wildcard frontend/cmd_*.c)
 SAFETENSORS := $(wildcard frontend/cmd_safetensors*.c)
 LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c))
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
-BENCHES := $(filter-out bench_gpu bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
+BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
-API := $(addprefix frontend/,context.c builder.c calibration.c compile.c program.c instance.c)
+API := $(addprefix frontend/,context.c builder.c calibration.c compile.c program.c memory.c instance.c)
 LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c passes/rules.c
-PEERS := $(filter-out bench/bench_% bench/gpu_%,$(wildcard bench/*.c))
+PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIBRARY := $(BUILD)/libfp8c.a
@@ -155,6 +156,14 @@ bench-recipes: deps
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_recipes
 	@bench/recipes $(BUILD) "$(DATA)" $(or $(STEPS),1000) $(or $(SEEDS),3)
 
+$(BUILD)/bench/bench_memory: $(call object,bench/bench_memory.c bench/figures.c $(wildcard bench/memory_*.c)) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+bench-memory: deps
+	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_memory
+	@$(BUILD)/bench/bench_memory --json $(PARTS) >$(BUILD)/bench_memory.jsonl
+
 # A folder to carry to a machine with a GPU, where nothing of ours is installed: programs stripped, what
 # Debian's packages give linked in. tests/gpu and bench/gpu run it there.
 GPU := build-gpu
@@ -191,6 +200,6 @@ install: build
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build check-codecs bench bench-recipes lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build deps run check check-build check-codecs bench bench-memory bench-recipes lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

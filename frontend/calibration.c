@@ -73,11 +73,13 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     if (options)
         memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
     const f8_target *target = own.target ? f8_target_by_name(own.target) : NULL;
-    if (target && target->kind == F8_TARGET_CUDA && (own.no_device || own.text_only))
+    if (target && target->kind == F8_TARGET_CUDA && (own.no_device || own.text_only || own.plan_only))
         own = (fp8c_compile_options){.struct_size = sizeof own, .threads = own.threads}; /* no GPU to run on */
     own.recipe = "bf16";
     own.inference = own.pair = 0;
-    own.keep = own.print_after = NULL;
+    own.keep = own.print_after = own.checkpoint = own.recompute = NULL;
+    own.memory_bytes = own.plan_only = 0; /* the budget is the program's to come */
+    own.memory_share = 0;
     f8_diag *diag = f8_api_begin(ctx);
     if (!(error_budget >= 0) || error_budget > 1) {
         f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1", error_budget);

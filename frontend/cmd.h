@@ -20,12 +20,13 @@ enum {
 
 /* Which sub-commands take an option. */
 enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32,
-       ON_EXPORT = 64, ON_ALL = 127, ON_TARGET = ON_ALL & ~ON_EXPORT };
+       ON_EXPORT = 64, ON_PLAN = 128, ON_ALL = 255, ON_TARGET = ON_ALL & ~ON_EXPORT,
+       ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN };
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
  * kinds: TEXT const char *, RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256,
  * ORDINAL int32_t >= 0, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N, RULE a recipe rule, LAYERS
- * FIRST,LAST */
+ * FIRST,LAST, MEMORY bytes (6G, 512MiB) or a share (0.5) */
 #define CLI_OPTIONS(OPTION)                                                                             \
     OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL,                                                  \
            "f32, bf16 (default), delayed, current, rowwise, rowwise_gw_hp, block, mxfp8, fake or auto,"  \
@@ -36,6 +37,13 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
     OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET, "on a GPU: table (default), own or cudnn") \
     OPTION(device, "--device", "N", ORDINAL, ON_TARGET, "which GPU (default 0)")                        \
+    OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP,                                                 \
+           "what it may take in all (6G, 512M, 4096K, bytes), or of activation bytes at the peak (0.5):"  \
+           " activations are computed again until it fits")                                            \
+    OPTION(checkpoint, "--checkpoint", "PATTERN", TEXT, ON_STEP,                                        \
+           "keep only activations of these names for the backward: 'x.*' is one a layer")               \
+    OPTION(recompute, "--recompute", "PATTERN", TEXT, ON_STEP,                                          \
+           "compute values of these names again in the backward")                                      \
     OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL,                               \
            "the text; its last tenth is held out of training. explain: to calibrate auto on")           \
     OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL | ON_EXPORT,                                    \
@@ -49,9 +57,9 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "auto: the choice as lines of the text; - is stdout")                                       \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN, "of initial values and batches (default 1)")            \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
-    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL, \
+    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN, \
            "1 to 256 (default: all CPUs)")     \
-    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT,      \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN, \
            "JSON Lines; - is stdout")                                                                  \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE, "cuda, ptx, cubin or report (default report)")     \
     OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT, "where to; compile: default stdout")     \
@@ -61,7 +69,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end") \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")          \
-    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL,   \
+    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL,                                            \
            "one kernel per node: same bits, slower")                                                    \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
@@ -78,6 +86,10 @@ typedef int32_t cli_ORDINAL;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;
 typedef bool cli_FLAG;
+typedef struct cli_MEMORY {
+    int64_t bytes;
+    double share; /* one of the two, or 0 */
+} cli_MEMORY;
 typedef struct cli_RECIPES {
     const char *text[CLI_MAX_RECIPES];
     size_t n;
@@ -111,6 +123,7 @@ int cmd_explain(const cli *c);
 int cmd_compile(const cli *c);
 int cmd_eval(const cli *c);
 int cmd_export(const cli *c);
+int cmd_plan(const cli *c);
 
 /* ---- shared (cmd_common.c) ---- */
 

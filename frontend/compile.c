@@ -174,6 +174,9 @@ static f8_status read_budget(fp8c_program *p, const fp8c_compile_options *o, f8_
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the reference target interprets node by node and plans no memory");
     out->memory = (f8_budget){o->memory_bytes, o->memory_share};
+    out->code_bytes = f8_program_code_bytes;
+    out->code_bytes_user = p;
+    p->plan_only = o->plan_only;
     out->checkpoint = o->checkpoint ? f8_arena_strdup(&p->arena, o->checkpoint) : NULL;
     out->recompute = o->recompute ? f8_arena_strdup(&p->arena, o->recompute) : NULL;
     return f8_arena_status(&p->arena, diag);
@@ -216,7 +219,13 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
 static f8_status build_plan(fp8c_program *p, f8_diag *diag)
 {
     f8_build_options build = {.target = p->unit.options.target, .cuda = p->cuda,
-                              .attention = p->attention, .want_ptx = p->listings, .text_only = p->text_only};
+                              .attention = p->attention, .want_ptx = p->listings, .text_only = p->text_only,
+                              .no_code = p->plan_only};
+    if (p->unit.options.memory.bytes > 0) {
+        f8_code_bytes bytes;
+        F8_TRY(f8_program_code_bytes(p, &p->unit, &bytes));
+        build.arena_most = p->unit.options.memory.bytes - (bytes.total - bytes.arena);
+    }
     if (p->cuda) { /* on the CPU `threads` is of runs, and the count of compiling ones its own */
         build.threads = p->threads;
         build.stats = &p->stats;
@@ -242,6 +251,24 @@ static f8_status create_instance(fp8c_program *p, const fp8c_compile_options *o,
     return f8_instance_create_cuda(&p->instance, p->unit.module, &p->plan, p->cuda, &run, diag);
 }
 
+/* What is planned in all; on a GPU what the libraries take is known only now. */
+static f8_status check_budget(fp8c_program *p, f8_diag *diag)
+{
+    const int64_t most = p->unit.options.memory.bytes;
+    if (p->instance.kind) {
+        f8_instance_info run;
+        p->instance.kind->info(&p->instance, &run);
+        p->planned = run.planned_bytes;
+    } else {
+        F8_TRY(f8_program_plan_bytes(p, &p->plan, &p->planned, diag));
+    }
+    if (most <= 0 || p->planned <= most)
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "memory: %lld bytes were asked for; with what the GPU's libraries take it is %lld", (long long)most,
+                   (long long)p->planned);
+}
+
 static f8_status build_program(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
                                f8_diag *diag)
 {
@@ -251,10 +278,15 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
     F8_TRY(read_options(p, o, diag));
     F8_TRY(clone_module(source, &p->arena, diag, &p->unit.module));
     F8_TRY(f8_run_passes(&p->unit));
-    if (p->unit.options.target->kind != F8_TARGET_REFERENCE && !o->plan_only)
+    const bool has_plan = p->unit.options.target->kind != F8_TARGET_REFERENCE;
+    if (has_plan)
         F8_TRY(build_plan(p, diag));
     if (!o->plan_only)
         F8_TRY(create_instance(p, o, diag));
+    if (has_plan) {
+        F8_TRY(check_budget(p, diag));
+        F8_TRY(f8_program_report(p, diag));
+    }
     p->compile_seconds = f8_seconds_now() - start;
     return F8_OK;
 }
@@ -281,6 +313,8 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
                            : f8_check_recipe_rules(module->ir, diag);
     if (status == F8_OK)
         status = build_program(p, module->ir, &own, diag);
+    f8_gemm_lib_destroy(p->gemms);
+    p->gemms = NULL;
     if (status != F8_OK) {
         f8_api_fail(ctx, status, module->text, module->text_size);
         fp8c_program_destroy(p);

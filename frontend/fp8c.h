@@ -240,7 +240,8 @@ typedef struct fp8c_compile_options {
     const char *checkpoint;  /* name pattern: of activations only values matching are kept for the backward, whatever
                                 the budget; "x.*" of the models here is a checkpoint at every layer. NULL: no wish */
     const char *recompute;   /* name pattern: values matching are computed again in the backward. NULL: none */
-    int32_t plan_only;       /* stop before code: there are decisions, memory and estimates, and nothing to run */
+    int32_t plan_only;       /* stop before code: there are decisions, steps, memory and estimates, and nothing to run.
+                                Needs neither LLVM nor NVRTC nor a GPU, unless target is "cuda", which asks one */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -438,6 +439,53 @@ typedef struct fp8c_kernel {
     double seconds;            /* its share of its image's compilation */
 } fp8c_kernel;
 FP8C_API fp8c_status fp8c_program_kernel(const fp8c_program *program, int index, fp8c_kernel *out);
+
+/* ---- memory: where the bytes go, and what a budget costs. Known from compiling alone, also with plan_only ---- */
+
+/* The arena of a function, at its peak: the place in its order where most bytes are alive. */
+typedef struct fp8c_peak {
+    const char *step;                 /* what runs there */
+    int32_t position, positions;      /* of so many */
+    int64_t arena_bytes, alive_bytes; /* the function's; in use at the peak */
+    int64_t activation_bytes;         /* of these, activations and FP8 copies: kept for the backward */
+    double seconds;                   /* of a run of the function, estimated from the target's rates */
+} fp8c_peak;
+/* FP8C_ERR_INPUT past the last function, and for target reference, which has no arena. */
+FP8C_API fp8c_status fp8c_program_peak(const fp8c_program *program, int function, fp8c_peak *out);
+
+/* Bytes by category, at that peak: parameters, gradients, optimizer, states, inputs and results, constants; of the
+ * arena activations, FP8 copies, recomputed, workspace; then scratch (room that kernels and GEMMs work in), and
+ * unused (of the arena: what other functions, or other moments, need). They add up to planned_bytes of fp8c_info.
+ * FP8C_ERR_INPUT past the last. */
+typedef struct fp8c_memory {
+    const char *category;
+    int64_t bytes;
+    int32_t in_arena;
+} fp8c_memory;
+FP8C_API fp8c_status fp8c_program_memory(const fp8c_program *program, int function, int index, fp8c_memory *out);
+
+/* What is in memory at that peak, the biggest first: variables, ports, and tensors of the arena, each a unit of storage
+ * that may hold several values one after the other. FP8C_ERR_INPUT past the last. */
+typedef struct fp8c_tensor {
+    const char *name, *category;
+    fp8c_type type;
+    int64_t bytes;            /* in memory, padding included */
+    const char *made, *read;  /* of the arena: the first step that writes it, the last that reads it; else "" */
+    int32_t first, last;      /* their positions */
+} fp8c_tensor;
+FP8C_API fp8c_status fp8c_program_tensor(const fp8c_program *program, int function, int index, fp8c_tensor *out);
+
+/* What was done for memory_bytes, memory_share, checkpoint or recompute: bytes of micro_step's arena, seconds of a
+ * micro_step, estimated. Zeros where nothing asked for it. */
+typedef struct fp8c_remat {
+    size_t struct_size;                         /* sizeof(fp8c_remat), set by the caller */
+    int64_t arena_before, arena_budget, arena_after; /* without it; allowed, INT64_MAX: patterns alone; planned */
+    int64_t activations_before, activations_after; /* of these, activations and FP8 copies at the peak */
+    int64_t recomputed, fp8_gemms;              /* values computed again, each time counted; FP8 GEMMs among them */
+    double seconds, extra_seconds;              /* without it; what it adds */
+    int32_t rounds;                             /* of planning until it fitted */
+} fp8c_remat;
+FP8C_API void fp8c_program_remat(const fp8c_program *program, fp8c_remat *out);
 
 typedef struct fp8c_pass {
     const char *name;

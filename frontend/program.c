@@ -28,7 +28,8 @@ static f8_status has_memory(const fp8c_program *p, f8_diag *diag)
 {
     return p->instance.kind ? F8_OK
                             : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                      "the program was compiled with no_device: it has no memory and can't run");
+                                      "the program was compiled with %s: it has no memory and can't run",
+                                      p->plan_only ? "plan_only" : "no_device");
 }
 
 static fp8c_status finish(fp8c_program *p, f8_status status)
@@ -259,7 +260,7 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
         out->kernels_executed = run.count.kernels;
         out->threads = run.threads;
     } else {
-        out->planned_bytes = f8_cuda_exec_plan_bytes(&p->plan);
+        out->planned_bytes = p->planned;
     }
     for (uint32_t i = 0; i < p->plan.n_images; i++)
         out->code_bytes += p->plan.image[i].size;
