@@ -210,6 +210,7 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena
     f8_status status = f8_remat_timeline_make(p, budget, &scratch, diag, &t);
     if (status == F8_OK) {
         f8_remat_best best = {0};
+        t.limit = 100000 * ((uint64_t)p->n_steps + p->n_values + 20);
         f8_remat_repair(&t);
         f8_remat_trim(&t);
         f8_remat_keep(&t, &best);

@@ -8,8 +8,9 @@
 
 typedef struct gap {
     uint32_t value, id; /* the action that reads it next */
-    uint32_t version;   /* of the timeline that price and score are of */
-    double price, score;
+    uint32_t version;   /* of the timeline that reach and score are of */
+    int reach;
+    double score;
 } gap;
 
 enum { DEEP = 256 };
@@ -56,14 +57,16 @@ static void undo(f8_remat_timeline *t, trial *x, uint32_t to)
         f8_remat_remove(t, x->id[--x->n]);
 }
 
-/* Compute v again before action `id` and, where `price` (seconds a byte of excess) makes it worth it, what that reads as well,
- * and so on. x->excess is kept. */
-static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, double price, trial *x)
+/* What a drop does about what it reads and would else have to be kept. */
+enum { KEEP, WHERE_IT_HELPS, ALL, N_REACHES };
+
+/* Compute v again before action `id` and, by `reach`, what that reads as well, and so on. */
+static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, trial *x)
 {
     x->n = 0;
     x->id[x->n++] = f8_remat_insert(t, v, t->position[id]);
     x->excess = f8_remat_excess(t);
-    for (uint32_t next = 0; next < x->n && price > 0 && !t->failed; next++) {
+    for (uint32_t next = 0; next < x->n && reach != KEEP && !t->failed; next++) {
         const uint32_t reader = x->id[next];
         uint32_t n;
         const uint32_t *need = f8_remat_needs(t, reader, &n);
@@ -73,10 +76,21 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, double price
                 continue;
             x->id[x->n++] = f8_remat_insert(t, u, at);
             const double excess = f8_remat_excess(t);
-            if ((x->excess - excess) * price > t->p->value[u].seconds)
+            if (reach == ALL || excess < x->excess)
                 x->excess = excess;
             else
                 undo(t, x, x->n - 1);
+        }
+    }
+    for (uint32_t i = x->n; reach == ALL && i-- > 1 && !t->failed;) {
+        const uint32_t id_i = x->id[i], u = t->what[id_i], at = t->position[id_i];
+        f8_remat_remove(t, id_i);
+        const double excess = f8_remat_excess(t);
+        if (excess <= x->excess) {
+            x->excess = excess;
+            memmove(x->id + i, x->id + i + 1, (--x->n - i) * sizeof *x->id);
+        } else {
+            x->id[i] = f8_remat_insert(t, u, at);
         }
     }
 }
@@ -141,7 +155,7 @@ static void push_gaps(f8_remat_timeline *t, heap *h, const double *over, uint32_
         double score = gain / (seconds + 1e-30);
         if (h->noise > 0)
             score *= 1 + h->noise * draw(t, 1024) / 1024.0;
-        push(t, h, (gap){v, x->id[i + 1], UINT32_MAX, 0, score});
+        push(t, h, (gap){v, x->id[i + 1], UINT32_MAX, KEEP, score});
     }
     t->work += x->n;
 }
@@ -160,17 +174,17 @@ static double *sum_excess(f8_remat_timeline *t, double *over, size_t *room)
     return over;
 }
 
-/* Score a gap by trying it, with what it reads kept and computed again. */
+/* Score a gap by trying it. The widest reach is the dearest to try: where nothing else helps. */
 static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
 {
     g->score = 0;
-    for (int deep = 0; deep < 2; deep++) {
-        const double before = t->seconds, price = deep ? 1e300 : 0;
-        try_drop(t, g->value, g->id, price, x);
+    for (int reach = KEEP; reach < N_REACHES && (reach < ALL || g->score <= 0); reach++) {
+        const double before = t->seconds;
+        try_drop(t, g->value, g->id, reach, x);
         const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
         if (x->excess < excess && score > g->score) {
             g->score = score;
-            g->price = price;
+            g->reach = reach;
         }
         undo(t, x, 0);
     }
@@ -185,7 +199,7 @@ static bool is_gap(const f8_remat_timeline *t, const gap *g)
 /* Empty the heap: apply what is best while it helps. Gives the excess left. */
 static double apply_best(f8_remat_timeline *t, heap *h, double excess, trial *x)
 {
-    while (h->n && excess > 0 && !t->failed) {
+    while (h->n && excess > 0 && !f8_remat_stop(t)) {
         gap g = pop(h);
         if (!is_gap(t, &g))
             continue;
@@ -199,7 +213,7 @@ static double apply_best(f8_remat_timeline *t, heap *h, double excess, trial *x)
         }
         if (g.score <= 0)
             continue;
-        try_drop(t, g.value, g.id, g.price, x);
+        try_drop(t, g.value, g.id, g.reach, x);
         excess = x->excess;
         h->version++;
     }
@@ -214,7 +228,7 @@ static void repair(f8_remat_timeline *t, double noise)
     trial *x = F8_NEW(t->arena, trial);
     if (!x)
         t->failed = true;
-    for (uint32_t before = 1; excess > 0 && !t->failed && before != h.version;) {
+    for (uint32_t before = 1; excess > 0 && !f8_remat_stop(t) && before != h.version;) {
         over = sum_excess(t, over, &room);
         before = h.version;
         h.n = 0;
@@ -234,7 +248,7 @@ void f8_remat_repair(f8_remat_timeline *t)
 void f8_remat_trim(f8_remat_timeline *t)
 {
     double excess = f8_remat_excess(t);
-    for (bool changed = true; changed && !t->failed;) {
+    for (bool changed = true; changed && !f8_remat_stop(t);) {
         changed = false;
         double limit = 1e300;
         for (;;) {
@@ -247,7 +261,7 @@ void f8_remat_trim(f8_remat_timeline *t)
                         dearest = s;
                 }
             t->work += t->n;
-            if (dearest < 0 || t->failed)
+            if (dearest < 0 || f8_remat_stop(t))
                 break;
             for (uint32_t at = t->n; at-- > 0;) {
                 const uint32_t id = t->order[at], v = t->what[id];
@@ -312,9 +326,9 @@ static void kick(f8_remat_timeline *t)
 
 void f8_remat_improve(f8_remat_timeline *t, f8_remat_best *best, uint64_t work)
 {
-    const uint64_t limit = t->work + work;
+    t->limit = t->work + work < t->limit ? t->work + work : t->limit;
     f8_remat_load(t, best->action, best->n);
-    while (t->work < limit && !t->failed && (best->seconds > 0 || best->excess > 0)) {
+    while (!f8_remat_stop(t) && (best->seconds > 0 || best->excess > 0)) {
         kick(t);
         repair(t, draw(t, 2) ? 1.0 : 0);
         f8_remat_trim(t);

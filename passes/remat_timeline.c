@@ -323,7 +323,7 @@ void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t
 f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena, f8_diag *diag,
                                  f8_remat_timeline *t)
 {
-    *t = (f8_remat_timeline){.p = p, .arena = arena, .budget = budget, .random = 1};
+    *t = (f8_remat_timeline){.p = p, .arena = arena, .budget = budget, .limit = UINT64_MAX, .random = 1};
     F8_TRY(make_rows(t, diag));
     const size_t room = (size_t)p->n_steps * 2 + 64;
     t->order = F8_NEW_ARRAY(arena, uint32_t, room);

@@ -38,7 +38,7 @@ typedef struct f8_remat_timeline {
     } *touch; /* by value */
 
     double seconds;
-    uint64_t work; /* a count of elementary operations, for limits that need no clock */
+    uint64_t work, limit; /* elementary operations, and when to come to an end: no clock, so that plans repeat */
     uint64_t random;
 } f8_remat_timeline;
 
@@ -55,6 +55,11 @@ void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t
 static inline bool f8_remat_again(const f8_remat_timeline *t, uint32_t id)
 {
     return id > t->p->n_steps;
+}
+
+static inline bool f8_remat_stop(const f8_remat_timeline *t)
+{
+    return t->failed || t->work >= t->limit;
 }
 
 /* What action `id` reads. */
