@@ -23,6 +23,12 @@ static double memory_seconds(const f8_target *t, double bytes)
     return bytes / (t->rates.memory * t->speeds.memory * TERA);
 }
 
+/* Of a kernel that does `ops` seconds of arithmetic and moves `bytes` seconds of memory. */
+static double together(const f8_target *t, double ops, double bytes)
+{
+    return t->speeds.overlap ? fmax(ops, bytes) : ops + bytes;
+}
+
 /* ---- scalar operations an element ---- */
 
 enum { DIVISION = 8, ORDERED = 4 }; /* what a division or root, an IEEE maximum or minimum counts */
@@ -186,7 +192,7 @@ static double rows_seconds(const row_nodes *p, const f8_target *t, double writte
         for (uint32_t k = 0; k < n->n_in; k++)
             bytes += operand_bytes(p, i, k);
     }
-    return fmax(memory_seconds(t, bytes), work / (t->speeds.vector * TERA));
+    return together(t, work / (t->speeds.vector * TERA), memory_seconds(t, bytes));
 }
 
 static double phase_seconds(const f8_graph *g, const f8_target *t, const f8_phase *phase)
@@ -241,10 +247,12 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     const f8_ref b = n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1];
     const f8_gemm_sizes s = f8_type_gemm(f8_type_of(g, n->in[0]), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
                                          f8_type_of(g, b), f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
-    double seconds = 2 * (double)s.m * (double)s.n * (double)s.k / (gemm_rate(g, t, r) * TERA);
-    if (t->speeds.pack > 0)
-        seconds += (elements_of(g, n->in[0]) + elements_of(g, b)) / (t->speeds.pack * TERA);
-    return fmax(seconds, memory_seconds(t, traffic(g, n)));
+    const double ops = 2 * (double)s.m * (double)s.n * (double)s.k, all = traffic(g, n);
+    const double packed = t->speeds.operands > 0 ? bytes_of(g, n->in[0]) + bytes_of(g, b) : 0;
+    double bytes = memory_seconds(t, all - packed);
+    if (packed > 0)
+        bytes += packed / (t->speeds.operands * TERA);
+    return together(t, ops / (gemm_rate(g, t, r) * TERA), bytes);
 }
 
 /* Two products forward, five backward, over the pairs of a query and a key it may see. */
@@ -264,7 +272,7 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
         bytes += (double)(f8_type_bytes(k) + f8_type_bytes(v));
     else
         bytes += 4 * (double)f8_type_rows(q) * (double)f8_attr_i(g, r, F8_A_HEADS); /* lse */
-    return fmax(ops / (rate * TERA), memory_seconds(t, bytes));
+    return together(t, ops / (rate * TERA), memory_seconds(t, bytes));
 }
 
 /* Rows of the table are read, added to and written. */
@@ -309,8 +317,12 @@ double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index)
     double seconds = 0;
     if (group->kind != F8_GROUP_ROWS)
         return whole_seconds(f->graph, target, group->out[0]);
-    for (uint32_t i = 0; i < group->n_phases; i++)
-        seconds += target->speeds.launch + phase_seconds(f->graph, target, &group->phase[i]);
+    for (uint32_t i = 0; i < group->n_phases; i++) {
+        const f8_phase *phase = &group->phase[i];
+        const bool merges = i > 0 || phase->rows == 1;
+        seconds += target->speeds.launch / (merges ? target->speeds.merged : 1);
+        seconds += phase_seconds(f->graph, target, phase);
+    }
     return seconds;
 }
 

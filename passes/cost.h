@@ -1,7 +1,10 @@
-/* What groups cost, estimated from the target's rates: for choosing what to compute again, and for `plan`.
+/* What groups cost, estimated from the target's rates and speeds (ir/target.h): for choosing what to compute again, and
+ * for `plan`. Ratios between kinds of kernels are meant to be right.
  *
- * A kernel takes the longer of moving its bytes and doing its arithmetic, a GEMM its operations at the rate of its
- * operands' format, attention its operations; each a launch besides. */
+ * A row program moves what its phases read and write and does the scalar operations its nodes stand for; a GEMM does its
+ * operations at the rate of its operands' format, attention two products forward and five backward over the pairs it
+ * sees. Each takes the longer of arithmetic and bytes on a GPU, their sum on a host, and a launch besides.
+ */
 #ifndef F8_COST_H
 #define F8_COST_H
 
