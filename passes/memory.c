@@ -158,6 +158,7 @@ static f8_status final_copies(f8_storage *s, f8_arena *arena)
 {
     f8_program *p = s->program;
     p->copy = F8_NEW_ARRAY(arena, f8_final_copy, s->func->n_out);
+    p->n_copies = 0; /* a function may be placed again */
     if (!p->copy)
         return f8_arena_status(arena, s->diag);
     for (size_t i = 0; i < s->func->n_out; i++) {
