@@ -108,10 +108,27 @@ static int64_t count_excluded(const fp8c_program *p)
     return n;
 }
 
+/* What micro_step keeps for its backward, and what was done for a budget. */
+static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
+{
+    if (!peak->positions)
+        return;
+    say(to, "micro_step: at the peak, '%s', %.1f MiB of the arena are activations and FP8 copies kept for the backward\n",
+        peak->step, (double)peak->activation_bytes / (1 << 20));
+    if (r->arena_before)
+        say(to, "for the budget %" PRId64 " values are computed again: the arena is %.1f MiB, not %.1f, a micro_step is "
+                "estimated to take %.2f%% longer\n", r->recomputed, (double)r->arena_after / (1 << 20),
+            (double)r->arena_before / (1 << 20), 100 * r->extra_seconds / r->seconds);
+}
+
 static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
 {
     fp8c_info info;
+    fp8c_peak peak = {0};
+    fp8c_remat remat = {.struct_size = sizeof remat};
     fp8c_program_info(p, &info);
+    fp8c_program_peak(p, fp8c_program_function(p, "micro_step"), &peak);
+    fp8c_program_remat(p, &remat);
     say(to,
         "\ntarget %s: %" PRId64 " linears; of their GEMMs in a micro-step %" PRId64 " are planned in FP8, %" PRId64
         " not\n",
@@ -121,7 +138,8 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
     say(to, "memory: %.1f MiB planned, of it arena %.1f MiB (least possible in this order: %.1f MiB)\n",
         (double)info.planned_bytes / (1 << 20), (double)info.arena_bytes / (1 << 20),
         (double)info.arena_lower_bound / (1 << 20));
-    cli_json_record(json, json_pack("{ss ss sI sI sI sI sI sf sI sI sI}", "event", "plan", "target",
+    print_remat(&peak, &remat, to);
+    cli_json_record(json, json_pack("{ss ss sI sI sI sI sI sf sI sI sI sI sI sf}", "event", "plan", "target",
                                     fp8c_program_target(p), "linears",
                                     (json_int_t)info.linears, "fp8_gemms_planned",
                                     (json_int_t)info.fp8_gemms_planned, "gemms_excluded",
@@ -131,7 +149,10 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
                                     info.compile_seconds, "planned_peak_bytes",
                                     (json_int_t)info.planned_bytes, "arena_bytes",
                                     (json_int_t)info.arena_bytes, "arena_lower_bound",
-                                    (json_int_t)info.arena_lower_bound));
+                                    (json_int_t)info.arena_lower_bound, "activation_bytes",
+                                    (json_int_t)peak.activation_bytes, "recomputed",
+                                    (json_int_t)remat.recomputed, "extra_seconds",
+                                    remat.extra_seconds));
 }
 
 static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,

@@ -73,8 +73,8 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
             fp8c_program_target(program), p->c->recipe, fp8c_program_function_name(program, function), peak.step,
             peak.position, peak.positions);
     for (int i = 0; fp8c_program_memory(program, function, i, &m) == FP8C_OK; i++)
-        fprintf(p->to, "%12.1f MiB  %s%s\n", mib(m.bytes), m.category, m.in_arena ? " (arena)" : "");
-    fprintf(p->to, "%12.1f MiB  in all\n", mib(info.planned_bytes));
+        fprintf(p->to, "%12.2f MiB  %s%s\n", mib(m.bytes), m.category, m.in_arena ? " (arena)" : "");
+    fprintf(p->to, "%12.2f MiB  in all\n", mib(info.planned_bytes));
 }
 
 static const char *print_type(const fp8c_type *t, char *text, size_t size)

@@ -19,6 +19,8 @@ typedef struct result {
     const char *recipe;
     double final_loss, heldout_loss, tokens_per_second;
     fp8c_info info;
+    fp8c_peak peak;                 /* of micro_step */
+    fp8c_remat remat;
     char target[24];
     fp8c_device device;             /* name "" when there is none */
     int64_t micro_steps, fp8_gemms; /* fp8_gemms: executed by the last micro-step */
@@ -96,7 +98,7 @@ static fp8c_status train_step(run *r, int64_t step, double *loss)
 static void summary(run *r)
 {
     const result *o = r->out;
-    cli_json_record(r->json, json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sf sI}", "event", "summary",
+    cli_json_record(r->json, json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sI sf sI sI sf sI}", "event", "summary",
                                        "recipe", o->recipe, "target", o->target, "device",
                                        *o->device.name ? o->device.name : NULL,
                                        "steps", (json_int_t)r->c->steps,
@@ -104,7 +106,11 @@ static void summary(run *r)
                                        cli_json_number(o->heldout_loss), "unigram_entropy", r->corpus->unigram, "compile_seconds",
                                        o->info.compile_seconds, "peak_bytes",
                                        (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
-                                       (json_int_t)o->info.planned_bytes, "fp8_gemms_planned",
+                                       (json_int_t)o->info.planned_bytes, "arena_bytes",
+                                       (json_int_t)o->info.arena_bytes, "activation_bytes",
+                                       (json_int_t)o->peak.activation_bytes, "recomputed",
+                                       (json_int_t)o->remat.recomputed, "extra_seconds",
+                                       o->remat.extra_seconds, "fp8_gemms_planned",
                                        (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
                                        (json_int_t)o->fp8_gemms, "tokens_per_second",
                                        o->tokens_per_second, "seed", (json_int_t)r->c->seed));
@@ -210,6 +216,13 @@ static void print_table(const cli *c, const result *results, const cli_corpus *c
                (double)o->info.peak_bytes / (1 << 20), o->info.compile_seconds, o->fp8_gemms,
                o->info.fp8_gemms_planned);
     }
+    for (size_t i = 0; i <= c->compare.n; i++) {
+        const fp8c_remat *m = &results[i].remat;
+        if (m->arena_before)
+            printf("%s: %" PRId64 " values a micro_step computed again: arena %.1f MiB, not %.1f; estimated %+.2f%% time\n",
+                   results[i].recipe, m->recomputed, (double)m->arena_after / (1 << 20),
+                   (double)m->arena_before / (1 << 20), 100 * m->extra_seconds / m->seconds);
+    }
     const fp8c_device *d = &results[0].device;
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
@@ -239,6 +252,9 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     snprintf(out->target, sizeof out->target, "%s", fp8c_program_target(r.program));
     out->device.struct_size = sizeof out->device;
     fp8c_program_device(r.program, &out->device); /* a failure: there is none */
+    out->remat.struct_size = sizeof out->remat;
+    fp8c_program_remat(r.program, &out->remat);
+    fp8c_program_peak(r.program, fp8c_program_function(r.program, "micro_step"), &out->peak);
     int code = CLI_FAILED;
     if (!find_functions(&r) || !cli_corpus_cut(corpus, c, module, r.program, r.step))
         goto end;
