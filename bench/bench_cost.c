@@ -1,8 +1,10 @@
-/* Estimated costs (passes/cost.h) beside measured ones: GPT-2 of three layers, B=2, T=512, on the CPU.
+/* Estimated costs (passes/cost.h) beside measured ones: GPT-2 of three layers, B=2, T=512, on the
+ * CPU.
  *
- * Each group of micro_step and update is timed on its own in every round, and its least time counts. Groups are put
- * into classes (GEMMs by role, attention, row kernels by what they make), and the estimates are scaled so that both
- * sums agree for the recipe: what is left is 1 where the ratios between kinds are right.
+ * Each group of micro_step and update is timed on its own in every round, and its least time
+ * counts. Groups are put into classes (GEMMs by role, attention, row kernels by what they make),
+ * and the estimates are scaled so that both sums agree for the recipe: what is left is 1 where the
+ * ratios between kinds are right.
  *
  *     bench_cost [--json] [--groups] [ROUNDS [THREADS]] */
 #include <ctype.h>
@@ -24,7 +26,8 @@ enum { MAX_CLASSES = 256, N_RECIPES = 2 };
 static const char *const recipes[N_RECIPES] = {"bf16", "delayed"};
 static const char *const functions[] = {"micro_step", "update"};
 
-typedef struct class {
+typedef struct class
+{
     char name[96];
     int groups;
     double measured, estimated;
@@ -59,7 +62,8 @@ static void make(bench *x, const char *recipe)
     const f8_exec_options options = {.n_threads = x->threads, .profile = true};
     must(f8_parse(text, size, file, dims, 3, &x->arena, &x->diag, &x->unit.module) == F8_OK &&
              f8_run_passes(&x->unit) == F8_OK &&
-             f8_build_plan(x->unit.module, &(f8_build_options){0}, &x->arena, &x->plan, &x->diag) == F8_OK &&
+             f8_build_plan(x->unit.module, &(f8_build_options){0}, &x->arena, &x->plan, &x->diag) ==
+                 F8_OK &&
              f8_exec_create(&x->plan, &options, &x->exec, &x->diag) == F8_OK,
          x->diag.text);
     f8_exec_init(x->exec, 1);
@@ -103,7 +107,8 @@ static void measure(bench *x)
             const uint32_t func = plan_func(x, functions[f]);
             must(f8_exec_run(x->exec, func, &x->diag) == F8_OK, x->diag.text);
             for (uint32_t i = 0; i < x->plan.func[func].n_steps; i++) {
-                const double now = f8_exec_step_seconds(x->exec, func, i), took = now - before[f][i];
+                const double now = f8_exec_step_seconds(x->exec, func, i),
+                             took = now - before[f][i];
                 before[f][i] = now;
                 if (round == 0 || (round > 0 && took < x->least[f][i]))
                     x->least[f][i] = took;
@@ -122,7 +127,8 @@ static void kind_of(const f8_func *f, const f8_group *group, char *out, size_t s
     const bool head = !strncmp(group->name, "lm_head", 7);
     switch (group->kind) {
     case F8_GROUP_GEMM:
-        snprintf(out, size, "gemm %s%s", f8_attr_s(f->graph, r, F8_A_ROLE), head ? " of the head" : "");
+        snprintf(out, size, "gemm %s%s", f8_attr_s(f->graph, r, F8_A_ROLE),
+                 head ? " of the head" : "");
         return;
     case F8_GROUP_ATTENTION: snprintf(out, size, "attention"); return;
     case F8_GROUP_ATTENTION_GRAD: snprintf(out, size, "attention grad"); return;
@@ -160,7 +166,8 @@ static double seconds_of(const bench *x, int f, const f8_group *group, uint32_t 
 {
     const f8_plan_func *plan = &x->plan.func[plan_func(x, functions[f])];
     double seconds = 0;
-    while (*at < plan->n_steps && plan->step[*at].kind == F8_STEP_COPY && !strcmp(plan->step[*at].name, group->name))
+    while (*at < plan->n_steps && plan->step[*at].kind == F8_STEP_COPY &&
+           !strcmp(plan->step[*at].name, group->name))
         seconds += x->least[f][(*at)++];
     if (group->kind == F8_GROUP_COPY)
         return seconds;
@@ -184,8 +191,8 @@ static void classify(bench *x, int function)
         c->measured += measured;
         c->estimated += estimated;
         if (x->groups)
-            printf("%-10s %-40s measured %10.1f us  estimated %10.1f us  %6.3f\n", f->name, group->name,
-                   1e6 * measured, 1e6 * estimated, estimated / measured);
+            printf("%-10s %-40s measured %10.1f us  estimated %10.1f us  %6.3f\n", f->name,
+                   group->name, 1e6 * measured, 1e6 * estimated, estimated / measured);
     }
 }
 
@@ -204,22 +211,28 @@ static void show(bench *x, const char *recipe)
     }
     qsort(x->class, (size_t)x->n_classes, sizeof *x->class, by_measured);
     if (!x->json)
-        printf("%s: a step of %.1f ms, estimated %.1f ms\n%-44s %6s %10s %7s %s\n", recipe, 1e3 * measured,
-               1e3 * estimated, "class", "groups", "measured", "share", "estimate over measurement, scaled");
+        printf("%s: a step of %.1f ms, estimated %.1f ms\n%-44s %6s %10s %7s %s\n", recipe,
+               1e3 * measured, 1e3 * estimated, "class", "groups", "measured", "share",
+               "estimate over measurement, scaled");
     for (int i = 0; i < x->n_classes; i++) {
         const class *c = &x->class[i];
-        const double ratio = c->estimated / c->measured * measured / estimated, share = c->measured / measured;
+        const double ratio = c->estimated / c->measured * measured / estimated,
+                     share = c->measured / measured;
         if (!x->json)
-            printf("%-44s %6d %7.2f ms %6.1f%% %8.2f\n", c->name, c->groups, 1e3 * c->measured, 100 * share, ratio);
+            printf("%-44s %6d %7.2f ms %6.1f%% %8.2f\n", c->name, c->groups, 1e3 * c->measured,
+                   100 * share, ratio);
         else if (share > 0.03)
             report(true, ratio, "estimate over measurement", "cost %s: %s", recipe, c->name);
     }
-    report(x->json, estimated / measured, "estimate over measurement", "cost %s: the step, not scaled", recipe);
+    report(x->json, estimated / measured, "estimate over measurement",
+           "cost %s: the step, not scaled", recipe);
 }
 
 int main(int argc, char **argv)
 {
-    bench x = {.rounds = 10, .threads = (int)sysconf(_SC_NPROCESSORS_ONLN), .target = f8_target_by_name("cpu")};
+    bench x = {.rounds = 10,
+               .threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
+               .target = f8_target_by_name("cpu")};
     for (int i = 1, at = 0; i < argc; i++)
         if (!strcmp(argv[i], "--json"))
             x.json = true;

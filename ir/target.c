@@ -40,18 +40,23 @@
 
 #define RATES(...) {__VA_ARGS__}
 
-/* Of GPUs. Nothing is measured. From data sheets: FP32 TFLOP/s without tensor cores (L40S 91.6, H100 SXM 67, B200 75,
- * RTX 5090 104.8), a multiply-add being two, so that half of it is the scalar operations a second. Assumed of all:
- *     0.7   of the dense peak is what large GEMMs reach (FP32's own, too)
- *     0.85  of the memory's rate is what row kernels reach
- *     0.5   of the lanes' slots hold an operation that counts; loads, stores and addresses have the others
- *     2.5 us is the shortest kernel within a graph, gap included
- *     8     small kernels share a launch (codegen/build_merge.c: GPT-2's update, 349 kernels, is 18; the 328 of its
- *           micro_step are 149)
- * Attention is our kernels', FlashAttention-2's scheme. The paper of FlashAttention-3 (arXiv 2407.08608) measured that on
- * an H100 SXM at 2048 tokens, heads of 128: forward 298 TFLOP/s causal, 362 without mask; backward 291 without mask, so
- * 240 causal if the mask costs as much. Where mma.sync reaches the peak (sm_89, sm_120), shares of it as on A100: 0.6 and
- * 0.5 (FlashAttention-2, arXiv 2307.08691: 0.5 to 0.73 and up to 0.63). B200: the H100's times 1.12, its multiprocessors.
+/* Of GPUs; nothing is measured. From data sheets: FP32 TFLOP/s without tensor cores (L40S 91.6, H100
+ * SXM 67, B200 75, RTX 5090 104.8); a multiply-add counts two, so half of it is scalar operations a
+ * second. Assumed of all:
+ *
+ *     0.7     large GEMMs reach that much of the dense peak, f32's of FP32's
+ *     0.85    row kernels reach that much of the memory's rate
+ *     0.5     that many slots of the lanes hold an operation that counts; the others hold loads,
+ *             stores, addresses
+ *     2.5 us  the shortest kernel within a graph, the gap to the next included
+ *     8       small kernels share a launch (codegen/build_merge.c: GPT-2's update is 18 launches of
+ *             349 kernels, its micro_step 149 of 328)
+ *
+ * Attention is our kernels', which follow FlashAttention-2. FlashAttention-3's paper (arXiv
+ * 2407.08608) measured that on an H100 SXM at 2048 tokens, heads of 128: forward 298 TFLOP/s causal,
+ * 362 without mask; backward 291 without mask, so 240 causal if the mask costs as much. Where
+ * mma.sync reaches the peak (sm_89, sm_120), shares of it as on A100: 0.6 and 0.5 (FlashAttention-2,
+ * arXiv 2307.08691: 0.5 to 0.73 and up to 0.63). B200: the H100's times 1.12, its multiprocessors.
  * Our backward computes seven products, counted as five: 5/7 of the rate. */
 #define SPEEDS(fp32, forward, backward)                                                            \
     {.gemm = 0.7,                                                                                  \
@@ -65,9 +70,10 @@
      .conversions = true,                                                                          \
      .merged = 8}
 
-/* Of a host: fitted to the groups of bench/bench_cost.c on two cores of a Sapphire Rapids with AMX (least of 25 rounds, a
- * shared machine): GEMMs 1.8 TFLOP/s and 10 GB/s of operands on top, f32 GEMMs by AVX-512 as bench/results has them, memory
- * 100 GB/s, cache for the most part. */
+/* Of a host: fitted to the groups of bench/bench_cost.c on two cores of a Sapphire Rapids with AMX
+ * (least of 25 rounds, a shared machine): GEMMs at 1.8 TFLOP/s, and their operands at 10 GB/s on
+ * top; f32 GEMMs by AVX-512, as bench/results has them; memory at 100 GB/s, which is cache for the
+ * most part. */
 #define HOST_SPEEDS                                                                                \
     {.gemm = 4.5,                                                                                  \
      .gemm_f32 = 0.38,                                                                             \
@@ -79,16 +85,19 @@
      .launch = 0.5e-6,                                                                             \
      .merged = 1}
 
-/* Rates are dense peaks of data sheets (L40S, H100 SXM, B200, RTX 5090), nothing measured here; 0 where there is
- * no such GEMM. Blocks on Hopper: DeepGEMM's 1550 TFLOP/s at 4096 x 7168 x 16384. On a host FP8 is emulated: a
- * GEMM takes as long in any format, so what is left to weigh is memory. */
+/* Rates are dense peaks of data sheets (L40S, H100 SXM, B200, RTX 5090), nothing measured here; 0
+ * where there is no such GEMM. Blocks on Hopper: DeepGEMM's 1550 TFLOP/s at 4096 x 7168 x 16384. On
+ * a host FP8 is emulated: a GEMM takes as long in any format, so what is left to weigh is memory. */
 static const f8_target targets[] = {
     HOST("cpu", F8_TARGET_CPU),
     HOST("reference", F8_TARGET_REFERENCE),
     CUDA("sm_89", 89, true, false, false, RATES(362, 733, 0, 0, 0, 0.864), SPEEDS(91.6, 217, 181)),
-    CUDA("sm_90a", 90, true, true, false, RATES(989, 1979, 1979, 1550, 0, 3.35), SPEEDS(67, 298, 240)),
-    CUDA("sm_100a", 100, false, false, true, RATES(2250, 4500, 0, 0, 4500, 8), SPEEDS(75, 334, 269)),
-    CUDA("sm_120a", 120, true, false, true, RATES(209, 419, 0, 0, 419, 1.79), SPEEDS(104.8, 125, 105)),
+    CUDA("sm_90a", 90, true, true, false, RATES(989, 1979, 1979, 1550, 0, 3.35),
+         SPEEDS(67, 298, 240)),
+    CUDA("sm_100a", 100, false, false, true, RATES(2250, 4500, 0, 0, 4500, 8),
+         SPEEDS(75, 334, 269)),
+    CUDA("sm_120a", 120, true, false, true, RATES(209, 419, 0, 0, 419, 1.79),
+         SPEEDS(104.8, 125, 105)),
 };
 
 enum { N_TARGETS = sizeof targets / sizeof *targets };

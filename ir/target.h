@@ -21,19 +21,19 @@ typedef struct f8_rates {
     double bf16, fp8, fp8_rows, fp8_blocks, fp8_mx, memory;
 } f8_rates;
 
-/* What passes/cost.c estimates seconds with, beside the rates: ratios between kinds of kernels count, not the seconds.
- * A product of FP8 operands runs at the rate of its scales times `gemm`, one of bf16 operands at the rate of bf16. */
+/* What passes/cost.c estimates seconds with, beside the rates. Ratios between kinds of kernels count,
+ * not the seconds. */
 typedef struct f8_speeds {
-    double gemm;            /* what GEMMs reach, in terms of their rate */
-    double gemm_f32;        /* 10^12 operations a second of GEMMs that keep f32 operands as they are */
-    double operands;        /* 10^12 bytes a second of operands that a GEMM packs first; 0: it reads them as they lie */
+    double gemm;      /* what GEMMs reach, in terms of the rate of their operands */
+    double gemm_f32;  /* 10^12 operations a second of GEMMs that keep f32 operands as they are */
+    double operands;  /* 10^12 bytes a second of operands that GEMMs pack first; 0: none are */
     double attention, attention_grad; /* 10^12 operations a second */
-    double vector;          /* 10^12 scalar operations (ir/scalar.h) a second in row kernels */
-    double memory;          /* what kernels reach, in terms of the memory's rate */
-    double launch;          /* seconds of a kernel that does next to nothing */
-    bool overlap;           /* bytes move while operations are done: the longer counts, else their sum */
-    bool conversions;       /* a conversion to or from a narrow format is one operation */
-    int32_t merged;         /* flat kernels, and phases after a kernel's first: so many share a launch */
+    double vector;    /* 10^12 scalar operations (ir/scalar.h) a second in row kernels */
+    double memory;    /* what kernels reach, in terms of the memory's rate */
+    double launch;    /* seconds of a kernel that does next to nothing */
+    bool overlap;     /* bytes move while operations are done: the longer counts, else their sum */
+    bool conversions; /* a conversion to or from a narrow format is one operation */
+    int32_t merged;   /* flat kernels, and phases after a kernel's first: so many share a launch */
 } f8_speeds;
 
 typedef struct f8_target {

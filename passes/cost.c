@@ -188,7 +188,8 @@ static double rows_seconds(const row_nodes *p, const f8_target *t, double writte
         const f8_node *n = f8_at(p->g, p->node[i]);
         if (!is_row_op(n->op))
             continue;
-        work += op_work(p->g, t, n) * elements_of(p->g, f8_is_reduce(n->op) ? n->in[0] : p->node[i]);
+        work +=
+            op_work(p->g, t, n) * elements_of(p->g, f8_is_reduce(n->op) ? n->in[0] : p->node[i]);
         for (uint32_t k = 0; k < n->n_in; k++)
             bytes += operand_bytes(p, i, k);
     }
@@ -233,10 +234,12 @@ static double gemm_rate(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     if (n->op == F8_OP_SCALED_MATMUL)
-        return t->speeds.gemm * fmin(fp8_rate(t, f8_type_of(g, n->in[1]), f8_attr_s(g, r, F8_A_SCALE_A)),
-                                     fp8_rate(t, f8_type_of(g, n->in[3]), f8_attr_s(g, r, F8_A_SCALE_B)));
+        return t->speeds.gemm *
+               fmin(fp8_rate(t, f8_type_of(g, n->in[1]), f8_attr_s(g, r, F8_A_SCALE_A)),
+                    fp8_rate(t, f8_type_of(g, n->in[3]), f8_attr_s(g, r, F8_A_SCALE_B)));
     for (int i = 0; i < 2; i++)
-        if (f8_type_of(g, n->in[i])->dtype == F8_F32 && !f8_attr_i(g, r, i ? F8_A_ROUND_B : F8_A_ROUND_A))
+        if (f8_type_of(g, n->in[i])->dtype == F8_F32 &&
+            !f8_attr_i(g, r, i ? F8_A_ROUND_B : F8_A_ROUND_A))
             return t->speeds.gemm_f32;
     return t->speeds.gemm * t->rates.bf16;
 }
@@ -245,8 +248,9 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     const f8_ref b = n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1];
-    const f8_gemm_sizes s = f8_type_gemm(f8_type_of(g, n->in[0]), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
-                                         f8_type_of(g, b), f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
+    const f8_gemm_sizes s =
+        f8_type_gemm(f8_type_of(g, n->in[0]), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
+                     f8_type_of(g, b), f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
     const double ops = 2 * (double)s.m * (double)s.n * (double)s.k, all = traffic(g, n);
     const double packed = t->speeds.operands > 0 ? bytes_of(g, n->in[0]) + bytes_of(g, b) : 0;
     double bytes = memory_seconds(t, all - packed);
@@ -259,7 +263,8 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
-    const f8_type *q = f8_type_of(g, n->in[0]), *k = f8_type_of(g, n->in[1]), *v = f8_type_of(g, n->in[2]);
+    const f8_type *q = f8_type_of(g, n->in[0]), *k = f8_type_of(g, n->in[1]),
+                  *v = f8_type_of(g, n->in[2]);
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
     const double length = (double)q->dim[q->rank - 2];
     const double keys = f8_attr_i(g, r, F8_A_CAUSAL) ? (length + 1) / 2 : length;
@@ -283,7 +288,8 @@ static double scatter_seconds(const f8_graph *g, const f8_target *t, const f8_no
     return memory_seconds(t, bytes_of(g, n->in[1]) + bytes_of(g, n->in[2]) + 2 * table);
 }
 
-/* Parts that the function computes are written where the concatenation has them; others are copied there. */
+/* Parts that the function computes are written where the concatenation has them; others are copied
+ * there. */
 static double concat_seconds(const f8_graph *g, const f8_target *t, const f8_node *n)
 {
     double bytes = 0;

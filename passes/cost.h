@@ -1,22 +1,23 @@
-/* What groups cost, estimated from the target's rates and speeds (ir/target.h): for choosing what to compute again, and
- * for `plan`. Ratios between kinds of kernels are meant to be right.
+/* What groups cost, estimated from the target's rates and speeds (ir/target.h): for choosing what
+ * to compute again, and for `plan`. Ratios between kinds of kernels are meant to be right.
  *
- * A row program moves what its phases read and write and does the scalar operations its nodes stand for; a GEMM does its
- * operations at the rate of its operands' format, attention two products forward and five backward over the pairs it
- * sees. Each takes the longer of arithmetic and bytes on a GPU, their sum on a host, and a launch besides.
- */
+ * A row program moves what its phases read and write and does the scalar operations its nodes stand
+ * for; a GEMM does its operations at the rate of its operands' format, attention two products
+ * forward and five backward over the pairs it sees. Each takes the longer of arithmetic and bytes
+ * on a GPU, their sum on a host, and a launch besides. */
 #ifndef F8_COST_H
 #define F8_COST_H
 
 #include "ir/program.h"
 #include "ir/target.h"
 
-/* Seconds of group `index` of func->program (neither places nor the order are needed). 0 for a concatenation of parts
- * that are made where it lies. */
+/* Seconds of group `index` of func->program (neither places nor the order are needed). 0 for a
+ * concatenation of parts that are made where it lies. */
 double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index);
 
-/* Seconds of computing `value` in a kernel of its own: of `node` (ascending, the last of them `value`, or what it is a
- * PROJECT of), reading from memory what of their operands is not among them. */
+/* Seconds of computing `value` in a kernel of its own: of `node` (ascending, the last of them
+ * `value`, or what it is a PROJECT of), reading from memory what of their operands is not among
+ * them. */
 double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *node, uint32_t n);
 
 #endif

@@ -67,7 +67,8 @@ static double seconds(const char *target, const char *text)
     return s;
 }
 
-static double gemm_of_role(const f8_func *f, const f8_target *target, const char *name, const char *role)
+static double gemm_of_role(const f8_func *f, const f8_target *target, const char *name,
+                           const char *role)
 {
     for (uint32_t i = 0; i < f->program->n_groups; i++) {
         const f8_group *g = &f->program->group[i];
@@ -89,7 +90,8 @@ static double of_kind(const f8_func *f, const f8_target *target, f8_group_kind k
 
 /* ---- what must hold ---- */
 
-/* Every group of every function, with and without FP8. A concatenation whose parts are made where it lies is free. */
+/* Every group of every function, with and without FP8. A concatenation whose parts are made where
+ * it lies is free. */
 START_TEST(finite_and_positive)
 {
     const f8_target *target = f8_target_by_name(names[_i % TARGETS]);
@@ -102,7 +104,8 @@ START_TEST(finite_and_positive)
             const f8_group *g = &f->program->group[i];
             const double s = f8_cost_group(f, target, i);
             const bool free = f8_at(f->graph, g->out[0])->op == F8_OP_CONCAT;
-            ck_assert_msg(isfinite(s) && (free ? s >= 0 : s > 0), "%s of %s: %g s", g->name, f->name, s);
+            ck_assert_msg(isfinite(s) && (free ? s >= 0 : s > 0), "%s of %s: %g s", g->name,
+                          f->name, s);
         }
     }
     ck_assert_int_gt(seen, 50);
@@ -110,8 +113,9 @@ START_TEST(finite_and_positive)
 }
 END_TEST
 
-/* Of everything there is twice as much: no kind of group gets cheaper, the step dearer, but less than twice where
- * launches and weights stay the same. Attention, whose pairs quadruple, more than twice less launches. */
+/* Of everything there is twice as much: no kind of group gets cheaper, the step dearer, but less
+ * than twice where launches and weights stay the same. Attention, whose pairs quadruple, more than
+ * twice less launches. */
 START_TEST(more_takes_longer)
 {
     const f8_target *target = f8_target_by_name(names[_i % TARGETS]);
@@ -156,7 +160,8 @@ START_TEST(fp8_gemms_are_cheaper)
 }
 END_TEST
 
-/* What remat asks first: a normalization and its cast, beside the product that made what is normalized. */
+/* What remat asks first: a normalization and its cast, beside the product that made what is
+ * normalized. */
 START_TEST(rows_are_cheaper_than_gemms)
 {
     const f8_target *target = f8_target_by_name(names[_i]);
@@ -168,8 +173,9 @@ START_TEST(rows_are_cheaper_than_gemms)
              "  return cast(mul(mul(%%c, rsqrt(add(%%v, 1e-05))), %%w)) {to = bf16}\n}\n",
              8192, 8192);
     const double rows = seconds(target->name, text);
-    const double gemm = seconds(target->name, "func forward(%a: bf16[8192, 768], %b: bf16[768, 3072]) ->"
-                                              " (%y: f32[8192, 3072]) {\n  return matmul(%a, %b)\n}\n");
+    const double gemm =
+        seconds(target->name, "func forward(%a: bf16[8192, 768], %b: bf16[768, 3072]) ->"
+                              " (%y: f32[8192, 3072]) {\n  return matmul(%a, %b)\n}\n");
     ck_assert_msg(rows < gemm / 3, "%s: %g s beside %g s", target->name, rows, gemm);
 }
 END_TEST
@@ -181,15 +187,20 @@ START_TEST(attention_forward_is_cheaper)
     for (int causal = 0; causal < 2; causal++)
         for (int backward = 0; backward < 2; backward++) {
             char text[1024];
-            snprintf(text, sizeof text,
-                     backward ? "func forward(%%q: bf16[2, 2048, 768], %%k: bf16[2, 2048, 768], %%v: bf16[2, 2048, 768],"
-                                " %%o: bf16[2, 2048, 768], %%l: f32[2, 12, 2048], %%d: bf16[2, 2048, 768]) ->"
-                                " (%%y: bf16[2, 2048, 768]) {\n"
-                                "  return attention_grad(%%q, %%k, %%v, %%o, %%l, %%d) {heads = 12, causal = %s}\n}\n"
-                              : "func forward(%%q: bf16[2, 2048, 768], %%k: bf16[2, 2048, 768], %%v: bf16[2, 2048, 768])"
-                                " -> (%%y: bf16[2, 2048, 768]) {\n"
-                                "  return attention(%%q, %%k, %%v) {heads = 12, causal = %s}\n}\n",
-                     causal ? "true" : "false");
+            snprintf(
+                text, sizeof text,
+                backward
+                    ? "func forward(%%q: bf16[2, 2048, 768], %%k: bf16[2, 2048, 768], %%v: bf16[2, "
+                      "2048, 768],"
+                      " %%o: bf16[2, 2048, 768], %%l: f32[2, 12, 2048], %%d: bf16[2, 2048, 768]) ->"
+                      " (%%y: bf16[2, 2048, 768]) {\n"
+                      "  return attention_grad(%%q, %%k, %%v, %%o, %%l, %%d) {heads = 12, causal = "
+                      "%s}\n}\n"
+                    : "func forward(%%q: bf16[2, 2048, 768], %%k: bf16[2, 2048, 768], %%v: bf16[2, "
+                      "2048, 768])"
+                      " -> (%%y: bf16[2, 2048, 768]) {\n"
+                      "  return attention(%%q, %%k, %%v) {heads = 12, causal = %s}\n}\n",
+                causal ? "true" : "false");
             took[backward][causal] = seconds(target->name, text);
         }
     for (int causal = 0; causal < 2; causal++) {
@@ -219,7 +230,8 @@ START_TEST(nodes_agree_with_groups)
             if (g->n_phases > 1 || p->n_out > 1 || p->out[0] != p->node[p->n_nodes - 1])
                 continue;
             const double nodes = f8_cost_nodes(f->graph, target, p->node, p->n_nodes);
-            ck_assert_msg(fabs(nodes - group) <= target->speeds.launch, "%s: %g s and %g s", g->name, nodes, group);
+            ck_assert_msg(fabs(nodes - group) <= target->speeds.launch, "%s: %g s and %g s",
+                          g->name, nodes, group);
             rows++;
         } else {
             ck_assert_double_eq(f8_cost_nodes(f->graph, target, &g->out[0], 1), group);
@@ -232,13 +244,17 @@ START_TEST(nodes_agree_with_groups)
 }
 END_TEST
 
-/* A product among the nodes is a kernel of its own, and what it reads of them is made by one before it. */
+/* A product among the nodes is a kernel of its own, and what it reads of them is made by one before
+ * it. */
 START_TEST(nodes_around_a_gemm)
 {
     const f8_target *target = f8_target_by_name(names[_i]);
     test_unit t;
-    test_unit_parse(&t, "module m\nfunc forward(%x: f32[512, 256], %w: bf16[256, 128]) -> (%y: f32[512, 128]) {\n"
-                        "  %a = cast(%x) {to = bf16}\n  return matmul(%a, %w)\n}\n", "f32");
+    test_unit_parse(
+        &t,
+        "module m\nfunc forward(%x: f32[512, 256], %w: bf16[256, 128]) -> (%y: f32[512, 128]) {\n"
+        "  %a = cast(%x) {to = bf16}\n  return matmul(%a, %w)\n}\n",
+        "f32");
     const f8_graph *g = t.unit.module->func[0].graph;
     f8_ref node[2] = {0, 0};
     for (f8_ref r = 1; r < g->n_nodes; r++)
@@ -246,7 +262,8 @@ START_TEST(nodes_around_a_gemm)
             node[g->node[r].op == F8_OP_MATMUL] = r;
     ck_assert_uint_lt(node[0], node[1]);
     ck_assert_uint_gt(node[0], 0);
-    const double apart = f8_cost_nodes(g, target, &node[0], 1) + f8_cost_nodes(g, target, &node[1], 1);
+    const double apart =
+        f8_cost_nodes(g, target, &node[0], 1) + f8_cost_nodes(g, target, &node[1], 1);
     ck_assert_double_eq_tol(f8_cost_nodes(g, target, node, 2), apart, 1e-6 * apart);
     test_unit_end(&t);
 }
@@ -266,7 +283,8 @@ static double both(const f8_target *t, double ops, double bytes)
 
 static void close_to(double got, double expected)
 {
-    ck_assert_msg(fabs(got - expected) <= 1e-9 * expected, "%.12g s, by hand %.12g s", got, expected);
+    ck_assert_msg(fabs(got - expected) <= 1e-9 * expected, "%.12g s, by hand %.12g s", got,
+                  expected);
 }
 
 /* x + x read once: 4 bytes in, 4 out; one operation. The flat kernel shares its launch. */
@@ -281,7 +299,8 @@ START_TEST(an_addition)
 }
 END_TEST
 
-/* Rows [4096, 512] less their sum: [4096, 1] stays inside; reduce, subtract. A row kernel has a launch of its own. */
+/* Rows [4096, 512] less their sum: [4096, 1] stays inside; reduce, subtract. A row kernel has a
+ * launch of its own. */
 START_TEST(a_row_sum)
 {
     const f8_target *t = f8_target_by_name(names[_i]);
@@ -297,9 +316,10 @@ START_TEST(a_gather)
 {
     const f8_target *t = f8_target_by_name(names[_i]);
     const double n = 256 * 512;
-    close_to(seconds(t->name, "func forward(%w: f32[4096, 512], %i: i32[256]) -> (%y: f32[256, 512]) {\n"
-                              "  return embedding(%w, %i)\n}\n"),
-             t->speeds.launch + both(t, n / (t->speeds.vector * 1e12), memory_of(t, 8 * n + 4 * 256)));
+    close_to(
+        seconds(t->name, "func forward(%w: f32[4096, 512], %i: i32[256]) -> (%y: f32[256, 512]) {\n"
+                         "  return embedding(%w, %i)\n}\n"),
+        t->speeds.launch + both(t, n / (t->speeds.vector * 1e12), memory_of(t, 8 * n + 4 * 256)));
 }
 END_TEST
 
@@ -307,13 +327,17 @@ START_TEST(a_gemm)
 {
     const f8_target *t = f8_target_by_name(names[_i]);
     const double m = 4096, n = 1024, k = 2048;
-    const double ops = 2 * m * n * k / (t->rates.bf16 * t->speeds.gemm * 1e12), operands = 2 * (m * k + k * n);
+    const double ops = 2 * m * n * k / (t->rates.bf16 * t->speeds.gemm * 1e12),
+                 operands = 2 * (m * k + k * n);
     const double bytes = t->speeds.operands > 0
                              ? operands / (t->speeds.operands * 1e12) + memory_of(t, 4 * m * n)
                              : memory_of(t, operands + 4 * m * n);
-    close_to(seconds(t->name, "func forward(%a: bf16[4096, 2048], %b: bf16[1024, 2048]) -> (%y: f32[4096, 1024]) {\n"
-                              "  return matmul(%a, %b) {transpose_b = true}\n}\n"),
-             t->speeds.launch + both(t, ops, bytes));
+    close_to(
+        seconds(
+            t->name,
+            "func forward(%a: bf16[4096, 2048], %b: bf16[1024, 2048]) -> (%y: f32[4096, 1024]) {\n"
+            "  return matmul(%a, %b) {transpose_b = true}\n}\n"),
+        t->speeds.launch + both(t, ops, bytes));
 }
 END_TEST
 
@@ -328,26 +352,30 @@ START_TEST(a_gemm_of_each_kind)
         {"%a: f8e4m3[8192, 8192], %s: f32[], %b: f8e4m3[8192, 8192], %t: f32[]",
          "scaled_matmul(%a, %s, %b, %t) {transpose_b = true}", 0.7 * 1979},
         {"%a: f8e4m3[8192, 8192], %s: f32[8192, 1], %b: f8e4m3[8192, 8192], %t: f32[8192, 1]",
-         "scaled_matmul(%a, %s, %b, %t) {transpose_b = true, scale_a = \"row\", scale_b = \"row\"}", 0.7 * 1979},
+         "scaled_matmul(%a, %s, %b, %t) {transpose_b = true, scale_a = \"row\", scale_b = \"row\"}",
+         0.7 * 1979},
         {"%a: f8e4m3[8192, 8192], %s: f32[8192, 64], %b: f8e4m3[8192, 8192], %t: f32[64, 64]",
          "scaled_matmul(%a, %s, %b, %t) {transpose_b = true, scale_a = \"block(1,128)\", scale_b = "
          "\"block(128,128)\"}",
          0.7 * 1550},
     };
     char text[1024];
-    snprintf(text, sizeof text, "module m\nfunc forward(%s) -> (%%y: f32[8192, 8192]) {\n  return %s\n}\n",
+    snprintf(text, sizeof text,
+             "module m\nfunc forward(%s) -> (%%y: f32[8192, 8192]) {\n  return %s\n}\n",
              kind[_i].args, kind[_i].body);
     test_unit t;
     test_unit_parse(&t, text, "f32");
     const f8_graph *g = t.unit.module->func[0].graph;
     const f8_ref product = t.unit.module->func[0].out[0].ref;
     const f8_target *target = f8_target_by_name("sm_90a");
-    close_to(f8_cost_nodes(g, target, &product, 1), 2.5e-6 + 2 * 8192.0 * 8192 * 8192 / (kind[_i].rate * 1e12));
+    close_to(f8_cost_nodes(g, target, &product, 1),
+             2.5e-6 + 2 * 8192.0 * 8192 * 8192 / (kind[_i].rate * 1e12));
     test_unit_end(&t);
 }
 END_TEST
 
-/* H100, 8 x 2048 tokens of 16 heads of 128: 4 * 8 * 16 * 128 * 2048 * 2049 / 2 operations at 298 TFLOP/s. */
+/* H100, 8 x 2048 tokens of 16 heads of 128: 4 * 8 * 16 * 128 * 2048 * 2049 / 2 operations at 298
+ * TFLOP/s. */
 START_TEST(attention_on_an_h100)
 {
     close_to(seconds("sm_90a", "func forward(%q: bf16[8, 2048, 2048], %k: bf16[8, 2048, 2048],"
@@ -357,8 +385,8 @@ START_TEST(attention_on_an_h100)
 }
 END_TEST
 
-/* By counting ir/scalar.def: tanh has 21 operations that no constant or renaming is, a division among them that counts
- * eight; rounding to bf16 has eight, but is one instruction of a GPU. */
+/* By counting ir/scalar.def: tanh has 21 operations that no constant or renaming is, a division
+ * among them that counts eight; rounding to bf16 has eight, but is one instruction of a GPU. */
 START_TEST(functions_and_conversions)
 {
     const f8_target *t = f8_target_by_name(names[_i]);
