@@ -1,9 +1,8 @@
 /* What to keep and what to compute again: see remat_plan.h. */
 #include "passes/remat_plan.h"
-#include "passes/remat_cut.h"
 #include "passes/remat_search.h"
+#include "passes/remat_start.h"
 
-#include <math.h>
 #include <string.h>
 
 static bool read_instance(const f8_remat_problem *p, const uint32_t *newest, uint32_t v, uint32_t at,
@@ -126,78 +125,23 @@ bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_rema
 
 /* ---- planning ---- */
 
-typedef struct price_search {
-    f8_remat_cut cut;
-    double all;         /* bytes at price 0 */
-    double low, high;   /* prices: more than the wanted bytes are kept, and no more */
-} price_search;
+/* Work, by sort of start, and of improving the best of them; in elementary operations a step or value. */
+enum { WORK_START = 10000, WORK_ALL = 100000 };
 
-enum { STEPS_OUT = 40, STEPS_IN = 8 };
-
-/* Prices around the one at which `bytes` are kept. */
-static void find_price(price_search *s, double bytes)
+static void search(f8_remat_timeline *t, f8_remat_best *best)
 {
-    const f8_remat_problem *p = s->cut.t->p;
-    double seconds = 0, sum = 0;
-    for (uint32_t v = 0; v < p->n_values; v++) {
-        seconds += p->value[v].seconds > 0 ? p->value[v].seconds : 0;
-        sum += (double)p->value[v].bytes;
-    }
-    s->low = s->high = sum > 0 ? seconds / sum : 0;
-    f8_remat_cut_solve(&s->cut, s->low);
-    const bool more = s->cut.bytes > bytes;
-    for (int i = 0; i < STEPS_OUT && (s->cut.bytes > bytes) == more; i++) {
-        *(more ? &s->high : &s->low) *= more ? 4 : 0.25;
-        f8_remat_cut_solve(&s->cut, more ? s->high : s->low);
-        if ((s->cut.bytes > bytes) == more)
-            s->low = s->high = more ? s->high : s->low;
-    }
-    for (int i = 0; i < STEPS_IN; i++) {
-        const double middle = sqrt(s->low * s->high);
-        f8_remat_cut_solve(&s->cut, middle);
-        *(s->cut.bytes > bytes ? &s->low : &s->high) = middle;
-    }
-}
-
-static void from_price(price_search *s, double price, f8_remat_best *best, double *over)
-{
-    f8_remat_timeline *t = s->cut.t;
-    f8_remat_cut_solve(&s->cut, price);
-    f8_remat_load(t, s->cut.t->steps, t->p->n_steps);
-    f8_remat_cut_apply(&s->cut);
-    int64_t peak = 0;
-    for (uint32_t at = 0; at < t->n; at++)
-        peak = t->live[at] > peak ? t->live[at] : peak;
-    *over = (double)peak - (double)t->budget;
+    const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20;
+    f8_remat_keep(t, best);
+    if (best->excess == 0)
+        return;
+    t->limit = WORK_START * size;
     f8_remat_repair(t);
     f8_remat_trim(t);
     f8_remat_keep(t, best);
-}
-
-static void from_prices(f8_remat_timeline *t, f8_remat_best *best)
-{
-    const uint32_t n_steps = t->p->n_steps;
-    f8_remat_load(t, t->steps, n_steps);
-    uint32_t top = 0;
-    for (uint32_t at = 0; at < n_steps; at++)
-        if (t->live[at] > t->live[top])
-            top = at;
-    price_search s;
-    if (!f8_remat_cut_make(t, top, &s.cut)) {
-        t->failed = true;
-        return;
-    }
-    f8_remat_cut_solve(&s.cut, 0);
-    double wanted = s.cut.bytes - ((double)t->live[top] - (double)t->budget), over;
-    for (int i = 0; i < 3 && !t->failed; i++) {
-        f8_remat_load(t, t->steps, n_steps);
-        find_price(&s, wanted);
-        from_price(&s, s.low, best, &over);
-        from_price(&s, s.high, best, &over);
-        if (over <= 0)
-            break;
-        wanted -= over;
-    }
+    f8_remat_from_prices(t, WORK_START * size, best);
+    f8_remat_from_segments(t, WORK_START * size, best);
+    t->limit = WORK_ALL * size;
+    f8_remat_improve(t, best, t->p->n_steps < 100 ? 2000000 : 0);
 }
 
 f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena, f8_diag *diag,
@@ -210,14 +154,7 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena
     f8_status status = f8_remat_timeline_make(p, budget, &scratch, diag, &t);
     if (status == F8_OK) {
         f8_remat_best best = {0};
-        t.limit = 100000 * ((uint64_t)p->n_steps + p->n_values + 20);
-        f8_remat_repair(&t);
-        f8_remat_trim(&t);
-        f8_remat_keep(&t, &best);
-        if (best.seconds > 0 || best.excess > 0) {
-            from_prices(&t, &best);
-            f8_remat_improve(&t, &best, p->n_steps < 100 ? 2000000 : 0);
-        }
+        search(&t, &best);
         out->action = F8_NEW_ARRAY(arena, f8_remat_action, best.n);
         if (t.failed)
             status = f8_arena_status(&scratch, diag);
