@@ -141,6 +141,10 @@ static void search(f8_remat_timeline *t, f8_remat_best *best)
     f8_remat_from_prices(t, WORK_START * size, best);
     f8_remat_from_segments(t, WORK_START * size, best);
     t->limit = WORK_ALL * size;
+    if (best->excess > 0) {
+        f8_remat_load(t, best->action, best->n);
+        f8_remat_finish(t, t->limit - t->work, best);
+    }
     f8_remat_improve(t, best, t->p->n_steps < 100 ? 2000000 : 0);
 }
 

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SIZES = 24, DEPTH = 3 };
+enum { SIZES = 24, DEPTH = 4 };
 
 typedef struct segments {
     f8_remat_timeline *t;
