@@ -33,95 +33,6 @@ static double group_seconds(const f8_unit *u, const f8_func *f)
     return sum;
 }
 
-/* ---- plans by name ---- */
-
-static const char *value_name(const f8_remat *s, uint32_t v)
-{
-    return s->g->name[s->root[v]];
-}
-
-/* Whether the options' patterns want activation `v` computed again. */
-static bool wished(const f8_remat *s, uint32_t v)
-{
-    const f8_options *o = &s->unit->options;
-    const char *name = value_name(s, v);
-    if (o->checkpoint && !(name && f8_pattern_match(o->checkpoint, name)))
-        return true;
-    return o->recompute && name && f8_pattern_match(o->recompute, name);
-}
-
-typedef struct forced {
-    f8_remat *s;
-    f8_remat_plan *plan;
-    bool *again; /* by value: it is to be, where the backward reads it */
-    bool *made;  /* by value: it was */
-    uint32_t *stack;
-} forced;
-
-/* Whether `v` has to be made before step `at` of the backward can read it. */
-static bool is_missing(const forced *f, uint32_t v, uint32_t at)
-{
-    const f8_remat *s = f->s;
-    if (f->made[v] || s->cone[v].n == 0)
-        return false;
-    return f->again[v] || s->storage.base[s->root[v]].end < at;
-}
-
-/* Compute v again before step `at`, and before it what it needs. */
-static void make_again(forced *f, uint32_t v, uint32_t at)
-{
-    uint32_t depth = 0;
-    f->stack[depth++] = v;
-    while (depth > 0) {
-        const uint32_t top = f->stack[depth - 1];
-        const f8_remat_value *value = &f->s->problem.value[top];
-        uint32_t need = top;
-        for (uint32_t i = 0; i < value->n_from && need == top; i++)
-            if (is_missing(f, value->from[i], at))
-                need = value->from[i];
-        if (need != top) {
-            f->stack[depth++] = need;
-            continue;
-        }
-        if (!f->made[top])
-            f->plan->action[f->plan->n_actions++] = (f8_remat_action){true, top};
-        f->made[top] = true;
-        depth--;
-    }
-}
-
-static f8_status plan_by_name(f8_remat *s, f8_remat_plan *out)
-{
-    const uint32_t n = s->problem.n_values, steps = s->problem.n_steps;
-    const f8_options *o = &s->unit->options;
-    forced f = {.s = s, .plan = out};
-    bool kept = false, any = false;
-    f.again = F8_NEW_ARRAY(s->scratch, bool, n);
-    f.made = F8_NEW_ARRAY(s->scratch, bool, n);
-    f.stack = F8_NEW_ARRAY(s->scratch, uint32_t, n + 1);
-    *out = (f8_remat_plan){.action = F8_NEW_ARRAY(s->scratch, f8_remat_action, n + steps)};
-    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    for (uint32_t v = 0; v < n; v++) {
-        if (!s->activation[v])
-            continue;
-        f.again[v] = s->cone[v].n > 0 && !s->problem.value[v].result && wished(s, v);
-        kept |= o->checkpoint && value_name(s, v) && f8_pattern_match(o->checkpoint, value_name(s, v));
-        any |= o->recompute && value_name(s, v) && f8_pattern_match(o->recompute, value_name(s, v));
-    }
-    if (o->checkpoint && *o->checkpoint && !kept)
-        return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE, "checkpoint: '%s' matches no activation", o->checkpoint);
-    if (o->recompute && !any)
-        return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE, "recompute: '%s' matches no activation", o->recompute);
-    for (uint32_t i = 0; i < steps; i++) {
-        const f8_remat_step *step = &s->problem.step[i];
-        for (uint32_t k = 0; k < step->n_read && s->late[i]; k++)
-            if (is_missing(&f, step->read[k], i))
-                make_again(&f, step->read[k], i);
-        out->action[out->n_actions++] = (f8_remat_action){false, i};
-    }
-    return F8_OK;
-}
-
 /* ---- one plan, carried out ---- */
 
 typedef struct outcome {
@@ -165,8 +76,8 @@ static f8_status realize(f8_remat *s, const f8_remat_plan *plan, outcome *out)
 
 typedef struct search {
     f8_remat *s;
-    f8_remat_plan best;
-    outcome result; /* of best; arena INT64_MAX: none yet */
+    f8_remat_plan best, least;
+    outcome result, lowest; /* of best: the fastest that fits; of least: the lowest of those tried for it. arena INT64_MAX: none yet */
 } search;
 
 static bool fits(const outcome *o)
@@ -174,49 +85,61 @@ static bool fits(const outcome *o)
     return o->arena <= o->allowed;
 }
 
-static bool better(const outcome *o, const outcome *than)
-{
-    if (fits(o) != fits(than))
-        return fits(o);
-    return fits(o) ? o->seconds < than->seconds : o->arena < than->arena;
-}
-
 static f8_status attempt(search *x, int64_t goal, f8_remat_plan *plan, outcome *o)
 {
     f8_remat *s = x->s;
     F8_TRY(f8_remat_plan_make(&s->problem, goal, s->scratch, s->unit->diag, plan));
     F8_TRY(realize(s, plan, o));
-    if (better(o, &x->result)) {
+    if (fits(o) && (x->result.arena == INT64_MAX || o->seconds < x->result.seconds)) {
         x->best = *plan;
         x->result = *o;
     }
     return F8_OK;
 }
 
-/* Ask the planner until the arena fits, then for what room is left; at last for the least there is. */
-static f8_status find_plan(search *x, int64_t budget)
+/* Ask the planner until the arena fits, then for what room is left. */
+static f8_status approach(search *x, int64_t budget)
 {
     int64_t goal = budget, tight = -1; /* tight: the largest goal whose arena fitted */
     int64_t loose = INT64_MAX;         /* the smallest whose did not */
-    f8_remat_plan plan;
-    outcome o;
     for (int i = 0; i < MOST_ROUNDS && goal > 0; i++) {
+        f8_remat_plan plan;
+        outcome o;
         F8_TRY(attempt(x, goal, &plan, &o));
-        if (!fits(&o)) {
-            if (plan.peak > goal)
-                break; /* the planner has no better */
-            loose = goal;
-            goal -= o.arena - o.allowed;
-            goal = tight >= goal ? tight + (loose - tight) / 2 : goal;
-        } else {
+        if (fits(&o)) {
             tight = goal;
             goal += o.allowed - o.arena;
             goal = goal >= loose ? tight + (loose - tight) / 2 : goal;
+        } else {
+            if (plan.peak > goal)
+                return F8_OK; /* the planner has no better */
+            loose = goal;
+            goal -= o.arena - o.allowed;
+            goal = tight >= goal ? tight + (loose - tight) / 2 : goal;
         }
         if (tight >= 0 && goal - tight <= budget / 128)
-            break;
+            return F8_OK;
     }
-    return fits(&x->result) ? F8_OK : attempt(x, 0, &plan, &o);
+    return F8_OK;
+}
+
+/* The lowest arena there is: of the planner's lowest peak and some above it, which may share storage better. The same
+ * whatever was asked for, so that what is named as the least can be had. */
+static f8_status find_least(search *x)
+{
+    static const double above[] = {1, 1.02, 1.05, 1.1, 1.2, 1.35};
+    int64_t peak = 0;
+    for (size_t i = 0; i < sizeof above / sizeof *above; i++) {
+        f8_remat_plan plan;
+        outcome o;
+        F8_TRY(attempt(x, (int64_t)(above[i] * (double)peak), &plan, &o));
+        peak = i == 0 ? plan.peak : peak;
+        if (o.arena < x->lowest.arena) {
+            x->least = plan;
+            x->lowest = o;
+        }
+    }
+    return F8_OK;
 }
 
 /* ---- what can't be met ---- */
@@ -248,15 +171,15 @@ static f8_status too_little(const search *x)
     f8_unit *u = s->unit;
     const f8_budget *asked = &u->options.memory;
     const f8_remat_summary *m = &u->remat;
-    const int64_t more = x->result.arena - x->result.allowed;
+    const int64_t more = x->lowest.arena - x->lowest.allowed;
     char text[160];
     if (asked->share > 0)
         snprintf(text, sizeof text, "the least possible share of activation bytes is %.4f (an arena of %" PRId64
-                 " bytes), %g was asked for", ceil(1e4 * (1 - (double)(m->before - x->result.arena) /
-                 (double)(m->activations_before ? m->activations_before : 1))) / 1e4, x->result.arena, asked->share);
+                 " bytes), %g was asked for", ceil(1e4 * (1 - (double)(m->before - x->lowest.arena) /
+                 (double)(m->activations_before ? m->activations_before : 1))) / 1e4, x->lowest.arena, asked->share);
     else
         snprintf(text, sizeof text, "the least possible budget is %" PRId64 " bytes (%" PRId64
-                 " of them the arena), %" PRId64 " were asked for", asked->bytes + more, x->result.arena, asked->bytes);
+                 " of them the arena), %" PRId64 " were asked for", asked->bytes + more, x->lowest.arena, asked->bytes);
     const char *group, *holders = peak_holders(s, &group);
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                    "memory: %s. %s needs them at '%s', for %s", text, s->func->name, group, holders);
@@ -264,42 +187,69 @@ static f8_status too_little(const search *x)
 
 /* ---- the pass ---- */
 
-static int64_t count_again(const f8_remat *s, const f8_remat_plan *plan, int64_t *fp8_gemms)
+/* FP8 products of a function. */
+static int64_t fp8_gemms(const f8_func *f)
 {
     int64_t n = 0;
-    for (uint32_t i = 0; i < plan->n_actions; i++)
-        if (plan->action[i].again) {
-            n++;
-            *fp8_gemms += s->g->node[s->root[plan->action[i].index]].op == F8_OP_SCALED_MATMUL;
-        }
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+        n += f->graph->node[r].op == F8_OP_SCALED_MATMUL;
+    return n;
+}
+
+/* Values in memory that a grouped function computes again. */
+static int64_t count_again(const f8_func *f)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < f->program->n_groups; i++)
+        for (uint32_t k = 0; k < f->program->group[i].n_out; k++)
+            n += f8_is_again(f->graph, f->program->group[i].out[k]);
     return n;
 }
 
 static f8_status keep(f8_remat *s, const f8_remat_plan *plan, outcome *o)
 {
     f8_unit *u = s->unit;
+    f8_remat_restore(s);
+    const int64_t gemms = fp8_gemms(s->func);
     F8_TRY(realize(s, plan, o));
     u->remat.after = o->arena;
     u->remat.budget = o->allowed;
     u->remat.extra_seconds = o->seconds - u->remat.seconds;
-    u->remat.recomputed = count_again(s, plan, &u->remat.fp8_gemms);
+    u->remat.recomputed = count_again(s->func);
+    u->remat.fp8_gemms = fp8_gemms(s->func) - gemms;
     u->fp8_gemms += u->remat.fp8_gemms;
     return f8_memory_activations(s->func, s->scratch, u->diag, &u->remat.activations_after);
+}
+
+static f8_status fit_names(f8_remat *s)
+{
+    f8_unit *u = s->unit;
+    f8_remat_plan plan;
+    outcome o;
+    F8_TRY(f8_remat_plan_by_name(s, &plan));
+    F8_TRY(keep(s, &plan, &o));
+    return fits(&o) ? F8_OK
+                    : f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                              "memory: computing again what the patterns name gives an arena of %" PRId64
+                              " bytes: the budget leaves %" PRId64, o.arena, o.allowed);
 }
 
 static f8_status fit(f8_remat *s)
 {
     f8_unit *u = s->unit;
-    const bool by_name = u->options.checkpoint || u->options.recompute;
-    search x = {.s = s, .result = {.arena = INT64_MAX}};
-    if (by_name)
-        F8_TRY(plan_by_name(s, &x.best));
-    else if (u->remat.before <= u->remat.budget)
+    search x = {.s = s, .result.arena = INT64_MAX, .lowest.arena = INT64_MAX};
+    outcome o;
+    if (u->options.checkpoint || u->options.recompute)
+        return fit_names(s);
+    if (u->remat.before <= u->remat.budget)
         return F8_OK;
-    else
-        F8_TRY(find_plan(&x, u->remat.budget));
-    F8_TRY(keep(s, &x.best, &x.result));
-    return fits(&x.result) ? F8_OK : too_little(&x);
+    F8_TRY(approach(&x, u->remat.budget));
+    if (x.result.arena == INT64_MAX)
+        F8_TRY(find_least(&x));
+    if (x.result.arena != INT64_MAX)
+        return keep(s, &x.best, &o);
+    F8_TRY(keep(s, &x.least, &o));
+    return too_little(&x);
 }
 
 static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)

@@ -27,8 +27,9 @@ typedef struct f8_remat {
     f8_ref *root;        /* by value */
     f8_cone *cone;       /* by value */
     uint32_t *level;     /* by ref: GEMMs and other whole groups on the longest path to it */
+    uint32_t top;        /* the highest level of an activation: gradients are above */
     bool *late;          /* by step: it makes nothing that the loss is computed from */
-    bool *activation;    /* by value, in the arena: the loss is computed from it, and a late step reads it */
+    bool *activation;    /* by value, in the arena: computed without gradients, and a late step reads it */
 } f8_remat;
 
 enum { F8_NO_VALUE = UINT32_MAX };
@@ -37,6 +38,9 @@ enum { F8_NO_VALUE = UINT32_MAX };
 f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *scratch);
 /* Whether operand `o` of a node in phase `p` of `group` is read from memory. */
 bool f8_remat_reads_memory(const f8_group *group, const f8_phase *p, f8_ref o);
+
+/* remat_names.c: the plan that the options' patterns ask for. F8_ERR_INPUT where one matches nothing. */
+f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out);
 
 /* remat_rewrite.c: give func the graph of the plan: no groups yet. */
 f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan);

@@ -54,12 +54,31 @@ static f8_status find_levels(f8_remat *s)
     return F8_OK;
 }
 
-/* The loss is the function's first result. */
-static f8_status find_late(f8_remat *s)
+/* By value: late steps read it. */
+static f8_status find_late(f8_remat *s, const bool *forward, bool **read)
+{
+    s->late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
+    *read = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    for (uint32_t i = 0; i < s->problem.n_steps; i++) {
+        const f8_group *group = &s->program->group[s->program->order[i]];
+        const f8_remat_step *step = &s->problem.step[i];
+        s->late[i] = true;
+        for (uint32_t k = 0; k < group->n_out; k++)
+            s->late[i] &= !forward[group->out[k]];
+        for (uint32_t k = 0; s->late[i] && k < step->n_read; k++)
+            (*read)[step->read[k]] = true;
+    }
+    return F8_OK;
+}
+
+/* The loss is the function's first result. Gradients need what the loss was computed from, so they are at higher
+ * levels than all of that which is read late; what is no higher was computed without them (an operand of a weight's gradient,
+ * quantized along the other axis, say, which the loss never sees). */
+static f8_status find_activations(f8_remat *s)
 {
     const f8_graph *g = s->g;
-    bool *forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
-    s->late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
+    bool *forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes), *read;
     s->activation = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     if (s->func->n_out > 0)
@@ -67,18 +86,13 @@ static f8_status find_late(f8_remat *s)
     for (f8_ref r = g->n_nodes - 1; r > 0; r--)
         for (uint32_t i = 0; forward[r] && i < g->node[r].n_in; i++)
             forward[g->node[r].in[i]] = true;
-    for (uint32_t i = 0; i < s->problem.n_steps; i++) {
-        const f8_group *group = &s->program->group[s->program->order[i]];
-        const f8_remat_step *step = &s->problem.step[i];
-        s->late[i] = true;
-        for (uint32_t k = 0; k < group->n_out; k++)
-            s->late[i] &= !forward[group->out[k]];
-        for (uint32_t k = 0; s->late[i] && k < step->n_read; k++) {
-            const f8_ref root = s->root[step->read[k]];
-            s->activation[step->read[k]] |=
-                forward[root] && s->storage.base[root].place.space == F8_SPACE_NONE;
-        }
-    }
+    F8_TRY(find_late(s, forward, &read));
+    for (uint32_t v = 0; v < s->problem.n_values; v++)
+        if (read[v] && forward[s->root[v]] && s->level[s->root[v]] > s->top)
+            s->top = s->level[s->root[v]];
+    for (uint32_t v = 0; v < s->problem.n_values; v++)
+        s->activation[v] = read[v] && s->level[s->root[v]] <= s->top &&
+                           s->storage.base[s->root[v]].place.space == F8_SPACE_NONE;
     return F8_OK;
 }
 
@@ -293,5 +307,5 @@ f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *s
     F8_TRY(number_values(s));
     F8_TRY(make_values(s));
     F8_TRY(make_steps(s));
-    return find_late(s);
+    return find_activations(s);
 }

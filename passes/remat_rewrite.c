@@ -17,7 +17,6 @@ typedef struct writer {
     uint32_t kernel;
     uint32_t again;  /* clone number of what is being computed again; 0 while a step is made */
     uint32_t latest; /* level of the latest step so far, gradients aside: what is below it could run sooner */
-    uint32_t activations; /* level of the latest activation: gradients are above */
     f8_ref *in;      /* operands of one node */
 } writer;
 
@@ -96,7 +95,7 @@ static void run_phase(writer *w, const f8_group *group, const f8_phase *p)
     }
     for (uint32_t i = 0; i < p->n_out; i++)
         w->now[p->out[i]] = w->local[p->out[i]];
-    if (level <= w->activations && level > w->latest)
+    if (level <= s->top && level > w->latest)
         w->latest = level;
 }
 
@@ -110,7 +109,7 @@ static void run_whole(writer *w, const f8_group *group)
     w->now[r] = make(w, r, w->in, 0);
     for (uint32_t i = 1; i < group->n_out; i++)
         w->now[group->out[i]] = make(w, group->out[i], &w->now[r], 0);
-    if (s->level[r] <= w->activations && s->level[r] > w->latest)
+    if (s->level[r] <= s->top && s->level[r] > w->latest)
         w->latest = s->level[r];
 }
 
@@ -154,9 +153,6 @@ static f8_status setup(writer *w, f8_remat *s)
     w->stamp = F8_NEW_ARRAY(s->scratch, uint32_t, n);
     w->in = F8_NEW_ARRAY(s->scratch, f8_ref, f8_widest(s->g));
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    for (uint32_t v = 0; v < s->problem.n_values; v++)
-        if (s->activation[v] && s->level[s->root[v]] > w->activations)
-            w->activations = s->level[s->root[v]];
     w->to = f8_graph_create(s->g->module, s->unit->diag);
     if (!w->to)
         return f8_arena_status(s->unit->module->arena, s->unit->diag);

@@ -1,0 +1,122 @@
+/* Plans by name: what the options' patterns want kept, or computed again. See remat.h. */
+#include "passes/remat.h"
+
+typedef struct planner {
+    f8_remat *s;
+    f8_remat_plan *plan;
+    bool *kept;  /* by value: kept as long as somebody computes with it */
+    bool *again; /* by value: late steps read it computed again */
+    bool *made;  /* by value: it was */
+    uint32_t *stack;
+} planner;
+
+static bool matches(const f8_remat *s, uint32_t value, const char *pattern)
+{
+    const char *name = s->g->name[s->root[value]];
+    return pattern && name && f8_pattern_match(pattern, name);
+}
+
+/* Whether `v` has to be made before late step `at` can read it. */
+static bool is_missing(const planner *f, uint32_t v, uint32_t at)
+{
+    const f8_remat *s = f->s;
+    if (f->made[v] || f->kept[v] || s->cone[v].n == 0)
+        return false;
+    return f->again[v] || s->storage.base[s->root[v]].end < at;
+}
+
+/* Compute v again before step `at`, and before it what it needs. */
+static void make_again(planner *f, uint32_t v, uint32_t at)
+{
+    uint32_t depth = 0;
+    f->stack[depth++] = v;
+    while (depth > 0) {
+        const uint32_t top = f->stack[depth - 1];
+        const f8_remat_value *value = &f->s->problem.value[top];
+        uint32_t need = top;
+        for (uint32_t i = 0; i < value->n_from && need == top; i++)
+            if (is_missing(f, value->from[i], at))
+                need = value->from[i];
+        if (need != top) {
+            f->stack[depth++] = need;
+            continue;
+        }
+        if (!f->made[top])
+            f->plan->action[f->plan->n_actions++] = (f8_remat_action){true, top};
+        f->made[top] = true;
+        depth--;
+    }
+}
+
+/* By value: some step that is not late runs between the one that makes it and the first late one that reads it. What a late
+ * step makes, or reads at once, is not kept from the forward. */
+static f8_status find_waiting(const f8_remat *s, bool **out)
+{
+    const uint32_t n = s->problem.n_steps;
+    bool *waiting = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    bool *read = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    uint32_t *forward = F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* steps not late before */
+    uint32_t *made = F8_NEW_ARRAY(s->scratch, uint32_t, s->problem.n_values);
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    for (uint32_t i = 0; i < n; i++)
+        forward[i + 1] = forward[i] + !s->late[i];
+    for (uint32_t i = n; i-- > 0;)
+        for (uint32_t k = 0; k < s->problem.step[i].n_write; k++)
+            made[s->problem.step[i].write[k]] = i;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; s->late[i] && k < s->problem.step[i].n_read; k++) {
+            const uint32_t v = s->problem.step[i].read[k];
+            if (!read[v])
+                waiting[v] = forward[i] > forward[made[v] + 1];
+            read[v] = true;
+        }
+    *out = waiting;
+    return F8_OK;
+}
+
+/* Which values are kept, and which of the activations computed again. */
+static f8_status choose(planner *f)
+{
+    const f8_remat *s = f->s;
+    const f8_options *o = &s->unit->options;
+    bool kept = false, again = false, *waiting;
+    F8_TRY(find_waiting(s, &waiting));
+    for (uint32_t v = 0; v < s->problem.n_values; v++) {
+        f->kept[v] = matches(s, v, o->checkpoint);
+        kept |= f->kept[v];
+        if (!s->activation[v] || s->cone[v].n == 0 || s->problem.value[v].result)
+            continue;
+        const bool named = matches(s, v, o->recompute);
+        again |= named;
+        f->again[v] = waiting[v] && (named || (o->checkpoint && !f->kept[v]));
+        f->kept[v] &= !f->again[v];
+    }
+    if (o->checkpoint && *o->checkpoint && !kept)
+        return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "checkpoint: '%s' matches no value that lies in memory", o->checkpoint);
+    if (o->recompute && !again)
+        return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "recompute: '%s' matches no activation that can be computed again", o->recompute);
+    return F8_OK;
+}
+
+f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out)
+{
+    const uint32_t n = s->problem.n_values, steps = s->problem.n_steps;
+    planner f = {.s = s, .plan = out};
+    f.kept = F8_NEW_ARRAY(s->scratch, bool, n);
+    f.again = F8_NEW_ARRAY(s->scratch, bool, n);
+    f.made = F8_NEW_ARRAY(s->scratch, bool, n);
+    f.stack = F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1);
+    *out = (f8_remat_plan){.action = F8_NEW_ARRAY(s->scratch, f8_remat_action, (size_t)n + steps)};
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    F8_TRY(choose(&f));
+    for (uint32_t i = 0; i < steps; i++) {
+        const f8_remat_step *step = &s->problem.step[i];
+        for (uint32_t k = 0; k < step->n_read && s->late[i]; k++)
+            if (is_missing(&f, step->read[k], i))
+                make_again(&f, step->read[k], i);
+        out->action[out->n_actions++] = (f8_remat_action){false, i};
+    }
+    return F8_OK;
+}
