@@ -122,6 +122,13 @@ static f8_when later(f8_when a, f8_when b)
     return a > b ? a : b;
 }
 
+/* Whether r finds its scales by the rows of its own matrix: in no domain but that one. */
+static bool has_rows_of_scales(const f8_grouping *s, f8_ref r)
+{
+    f8_granularity grain;
+    return f8_has_block_scales(s->g, r, &grain) && grain.rows != 1;
+}
+
 /* The first moment at which r, over its domain, has operand i. */
 static f8_when operand_when(const f8_grouping *s, f8_ref r, uint32_t i)
 {
@@ -200,7 +207,7 @@ static void place_in_time(f8_grouping *s, f8_ref r)
     const int64_t cols = f8_type_columns(shape);
     p->rows = f8_type_rows(shape);
     p->cols = cols;
-    if ((cols == 1 || p->elementwise) && !s->unit->options.no_fuse) {
+    if ((cols == 1 || p->elementwise) && !has_rows_of_scales(s, r) && !s->unit->options.no_fuse) {
         const f8_ref o = statistic_operand(s, r);
         if (o) {
             p->cols = s->node[o].cols;
@@ -260,7 +267,10 @@ static bool add_source(f8_sources *set, f8_ref r)
 static bool recomputable(const f8_grouping *s, f8_ref r)
 {
     const f8_op op = s->g->node[r].op;
-    if (s->unit->options.no_fuse || f8_group_output_only(s, r))
+    const f8_type *t = f8_type_of(s->g, r);
+    const bool narrow = f8_type_rows(t) == 1 || f8_type_columns(t) == 1; /* for other domains too */
+    if (s->unit->options.no_fuse || f8_group_output_only(s, r) ||
+        (narrow && has_rows_of_scales(s, r)))
         return false;
     return f8_op_facts(op)->cls == F8_POINTWISE || op == F8_OP_ROLL || op == F8_OP_BROADCAST ||
            op == F8_OP_DEQUANTIZE;

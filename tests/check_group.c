@@ -4,6 +4,7 @@
 #include "tests/shared/program_check.h"
 #include "tests/shared/unit.h"
 
+#include "codegen/kernel.h"
 #include "frontend/parse.h"
 #include "ir/program.h"
 
@@ -222,6 +223,33 @@ START_TEST(both_ways_are_two_visits)
 }
 END_TEST
 
+/* Scales of several rows lie by the rows of what they scale: that is no statistic of a wider domain, and not made
+ * again in one. */
+START_TEST(scales_of_rows_keep_their_domain)
+{
+    static const char *const body[] = {
+        "func f(%x: f32[200, 127], %s: f32[2, 1]) -> (%q: f8e4m3[200, 1]) {\n"
+        "  return quantize(reduce_sum(%x), %s) {granularity = \"block(128,1)\"}\n}\n",
+        "func f(%q: f8e4m3[200, 1], %s: f32[2, 1], %x: f32[200, 127]) -> (%y: f32[200, 127]) {\n"
+        "  return add(%x, dequantize(%q, %s) {granularity = \"block(128,1)\"})\n}\n",
+        "func f(%q: f8e4m3[1, 300], %s: f32[1, 300], %x: f32[200, 300]) -> (%y: f32[200, 300]) {\n"
+        "  return add(%x, dequantize(%q, %s) {granularity = \"block(128,1)\"})\n}\n",
+    };
+    test_unit t;
+    const f8_program *p = placed(&t, body[_i]);
+    const f8_func *f = &t.unit.module->func[0];
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        for (uint32_t k = 0; k < p->group[i].n_phases; k++) {
+            f8_kernel *kernel;
+            f8_binding bound;
+            ck_assert_msg(f8_kernel_lower(f, &p->group[i], k, f8_target_by_name("cpu"), &t.arena, &kernel, &bound,
+                                          &t.diag) == F8_OK,
+                          "%s", t.diag.text);
+        }
+    test_unit_end(&t);
+}
+END_TEST
+
 /* A value computed before a GEMM and used after it too: either side of the GEMM is a kernel. */
 START_TEST(nothing_fuses_around_a_gemm)
 {
@@ -412,6 +440,7 @@ int main(void)
     tcase_add_test(t, column_maxima_ride_along);
     tcase_add_loop_test(t, row_blocks_are_one_visit, 0, 2);
     tcase_add_loop_test(t, both_ways_are_two_visits, 0, 2);
+    tcase_add_loop_test(t, scales_of_rows_keep_their_domain, 0, 3);
     tcase_add_test(t, nothing_fuses_around_a_gemm);
     tcase_add_test(t, narrow_values_cross);
     tcase_add_test(t, unfused_is_one_node_each);
