@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The reference target groups nothing; it has the CPU's figures. */
 static const char *const names[] = {"cpu", "sm_89", "sm_90a", "sm_100a", "sm_120a"};
@@ -42,7 +43,7 @@ static void model(test_unit *t, const char *recipe, const char *target, int64_t 
 /* A function of primitives, grouped: neither ordered nor placed. */
 static const f8_func *grouped(test_unit *t, const char *target, const char *text)
 {
-    char whole[2048];
+    char whole[8192];
     snprintf(whole, sizeof whole, "module m\n%s", text);
     test_unit_parse(t, whole, "f32");
     t->unit.options.target = f8_target_by_name(target);
@@ -401,6 +402,98 @@ START_TEST(functions_and_conversions)
 }
 END_TEST
 
+/* Where the hardware converts, rounding to bf16 and back is two operations; on a host eight and the
+ * shift that decodes. Thirty-two rounds, so that arithmetic is what takes time. */
+START_TEST(conversions_by_hardware)
+{
+    enum { ROUNDS = 32 };
+    const f8_target *t = f8_target_by_name(names[_i]);
+    char text[4096] =
+        "func forward(%x: f32[1024, 1024]) -> (%y: f32[1024, 1024]) {\n  %a0 = add(%x, 1)\n";
+    for (int i = 0; i < ROUNDS; i++) {
+        const size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at,
+                 "  %%a%d = mul(cast(cast(%%a%d) {to = bf16}) {to = f32}, %%x)\n", i + 1, i);
+    }
+    const size_t at = strlen(text);
+    snprintf(text + at, sizeof text - at, "  return %%a%d\n}\n", ROUNDS);
+    const double n = 1 << 20, round = t->kind == F8_TARGET_CUDA ? 3 : 8 + 1 + 1;
+    close_to(
+        seconds(t->name, text),
+        t->speeds.launch / t->speeds.merged +
+            both(t, (1 + ROUNDS * round) * n / (t->speeds.vector * 1e12), memory_of(t, 8 * n)));
+}
+END_TEST
+
+/* Heads in f32 have no tensor cores: multiply-adds at two operations a slot. */
+START_TEST(attention_in_f32)
+{
+    const f8_target *t = f8_target_by_name("sm_90a");
+    close_to(seconds("sm_90a", "func forward(%q: f32[8, 2048, 2048], %k: f32[8, 2048, 2048],"
+                               " %v: f32[8, 2048, 2048]) -> (%y: f32[8, 2048, 2048]) {\n"
+                               "  return attention(%q, %k, %v) {heads = 16, causal = false}\n}\n"),
+             2.5e-6 + 4.0 * 8 * 16 * 128 * 2048 * 2048 / (2 * t->speeds.vector * 1e12));
+}
+END_TEST
+
+/* Ids, gradients, and each of 256 rows read, added to and written. */
+START_TEST(a_scatter)
+{
+    const f8_target *t = f8_target_by_name(names[_i]);
+    close_to(seconds(t->name, "func forward(%w: f32[4096, 512], %i: i32[256], %d: f32[256, 512]) ->"
+                              " (%y: f32[4096, 512]) {\n  return embedding_grad(%w, %i, %d)\n}\n"),
+             t->speeds.launch + memory_of(t, 4 * 256 + 3 * 4 * 256 * 512));
+}
+END_TEST
+
+/* Inputs are copied into a concatenation; what is computed is computed there. */
+START_TEST(a_concatenation)
+{
+    const f8_target *t = f8_target_by_name(names[_i]);
+    close_to(seconds(t->name,
+                     "func forward(%a: f32[64, 512], %b: f32[64, 256]) -> (%y: f32[64, 768]) {\n"
+                     "  return concat(%a, %b)\n}\n"),
+             t->speeds.launch + memory_of(t, 2 * 4 * 64 * 768));
+    test_unit u;
+    const f8_func *f = grouped(&u, t->name,
+                               "func forward(%a: f32[64, 512]) -> (%y: f32[64, 1024]) {\n"
+                               "  return concat(tanh(%a), exp(%a))\n}\n");
+    ck_assert_double_eq(of_kind(f, t, F8_GROUP_COPY), 0);
+    test_unit_end(&u);
+}
+END_TEST
+
+/* A value is read once, whatever shapes it is read in; of a slice only that. */
+START_TEST(views)
+{
+    const f8_target *t = f8_target_by_name(names[_i]);
+    test_unit u;
+    test_unit_parse(&u,
+                    "module m\nfunc forward(%x: f32[4, 256, 1024], %w: f32[1024, 4096]) -> (%y: "
+                    "f32[1024, 1024]) {\n"
+                    "  %r = reshape(%x) {shape = [1024, 1024]}\n"
+                    "  %s = reshape(%x) {shape = [1024, 1024, 1]}\n"
+                    "  %c = reshape(%s) {shape = [1024, 1024]}\n"
+                    "  %p = slice(%w) {start = 1024, stop = 2048}\n"
+                    "  return add(mul(%r, %c), %p)\n}\n",
+                    "f32");
+    const f8_graph *g = u.unit.module->func[0].graph;
+    f8_ref all[16];
+    uint32_t n = 0;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (g->node[r].op != F8_OP_INPUT)
+            all[n++] = r;
+    ck_assert_uint_ge(n, 4);
+    const double m = 1 << 20;
+    close_to(f8_cost_nodes(g, t, all, n),
+             t->speeds.launch + both(t, 2 * m / (t->speeds.vector * 1e12), memory_of(t, 12 * m)));
+    /* and where the views are not among the nodes */
+    close_to(f8_cost_nodes(g, t, &all[n - 2], 2),
+             t->speeds.launch + both(t, 2 * m / (t->speeds.vector * 1e12), memory_of(t, 12 * m)));
+    test_unit_end(&u);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cost");
@@ -420,6 +513,11 @@ int main(void)
     tcase_add_loop_test(t, a_gemm_of_each_kind, 0, 4);
     tcase_add_test(t, attention_on_an_h100);
     tcase_add_loop_test(t, functions_and_conversions, 0, TARGETS);
+    tcase_add_loop_test(t, conversions_by_hardware, 0, TARGETS);
+    tcase_add_test(t, attention_in_f32);
+    tcase_add_loop_test(t, a_scatter, 0, TARGETS);
+    tcase_add_loop_test(t, a_concatenation, 0, TARGETS);
+    tcase_add_loop_test(t, views, 0, TARGETS);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
