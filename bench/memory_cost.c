@@ -1,0 +1,139 @@
+/* Budgets against predicted extra time, beside what others do. See memory.h.
+ *
+ * Two baselines:
+ *     layers     a checkpoint at every layer (Chen et al. 2016, arXiv 1604.06174): the residual stream alone is kept
+ *     selective  attention alone is computed again, from what its GEMM gave (Korthikanti et al. 2022, arXiv 2205.05198)
+ * and the best plan that layer boundaries can give for a budget: as many whole layers computed again as it takes, the others
+ * kept. All but one of the layers save what the plan with all of them does, because the one whose backward comes first is
+ * computed again at the peak: so n of L layers save n / (L - 1) of that and take n / L of its time. It is priced, not
+ * made: with whole layers nothing else can change. */
+#include "bench/memory.h"
+
+#include <math.h>
+
+enum { SHARES = 9 };
+
+typedef struct compared {
+    plan_case c;
+    plan_result base, half, checkpoint, selective;
+} compared;
+
+static double extra(const plan_result *r)
+{
+    return percent(r->extra_seconds, r->seconds);
+}
+
+/* Percent of extra time for the best plan of whole layers within `arena`; NaN: there is none. */
+static double by_layers(const compared *x, int64_t arena)
+{
+    const double saved = (double)(x->base.before - x->checkpoint.after);
+    const double need = (double)(x->base.before - arena);
+    const double n = x->c.layers > 1 ? ceil(need / saved * (double)(x->c.layers - 1) - 1e-9) : (double)x->c.layers;
+    if (saved <= 0 || need > saved)
+        return (double)NAN;
+    return extra(&x->checkpoint) * n / (double)x->c.layers;
+}
+
+static void print_plan(output *o, const compared *x, const char *name, const plan_result *r)
+{
+    char layers[32] = "none";
+    const double other = by_layers(x, r->after);
+    if (!isnan(other))
+        snprintf(layers, sizeof layers, "%.2f%%", other);
+    say(o, "| %s%s | %.1f | %.3f | %.1f | %lld | %.2f%% | %s |\n", name, r->met ? "" : ": not met, the least found",
+        mib(r->after), (double)activations_left(r) / (double)r->activations_before, mib(r->activations_after),
+        (long long)r->recomputed, extra(r), layers);
+}
+
+static void record_plan(output *o, const compared *x, const char *what, const plan_result *r)
+{
+    char name[96];
+    case_name(&x->c, name, sizeof name);
+    if (r->met)
+        record(o, extra(r), "% extra time", "memory_cost %s %s", name, what);
+    record(o, mib(r->after), "MiB of arena", "memory_cost_arena %s %s", name, what);
+}
+
+/* Ours with the arena that a baseline has. */
+static void beside(output *o, const compared *x, const char *name, const plan_result *theirs)
+{
+    char label[64];
+    plan_result ours;
+    plan_within(&x->c, &x->base, theirs->after, &ours);
+    snprintf(label, sizeof label, "%s", name);
+    print_plan(o, x, label, theirs);
+    record_plan(o, x, label, theirs);
+    snprintf(label, sizeof label, "ours in the arena of %s", name);
+    print_plan(o, x, label, &ours);
+    record_plan(o, x, label, &ours);
+    const bool no_worse = ours.met && extra(&ours) <= extra(theirs) + 1e-9;
+    say(o, "| - ours takes no longer than %s: %s | | | | | | |\n", name, bar(o, no_worse));
+    if (theirs == &x->checkpoint)
+        say(o, "| - ours takes no more than 33%% there: %s | | | | | | |\n", bar(o, ours.met && extra(&ours) <= 33));
+}
+
+static void print_bars(output *o, const compared *x, int better, int possible)
+{
+    const double most = x->c.recipe[0] == 'b' && x->c.recipe[1] == 'f' ? 8 : 10; /* bf16 */
+    say(o, "\nActivations halved for at most %g%%: %s", most, bar(o, x->half.met && extra(&x->half) <= most));
+    if (x->half.met)
+        say(o, " (%.2f%%)", extra(&x->half));
+    say(o, ". Less extra time than whole layers: %s (at %d of the %d budgets above that whole layers can meet).\n",
+        bar(o, better == possible), better, possible);
+}
+
+static void one_case(output *o, const plan_case *c)
+{
+    char name[96];
+    compared x = {.c = *c};
+    plan_base(c, &x.base);
+    plan(c, &(plan_wish){.checkpoint = "x.*"}, &x.checkpoint);
+    plan(c, &(plan_wish){.recompute = "a.*"}, &x.selective);
+    say(o, "\n### %s\n\nArena %.1f MiB, of it %.1f of activations and FP8 copies; a micro-step takes %.4g s, predicted.\n\n",
+        case_name(c, name, sizeof name), mib(x.base.before), mib(x.base.activations_before), x.base.seconds);
+    say(o, "| budget | arena MiB | activations left | at the peak MiB | computed again | extra time | whole layers |\n"
+           "| --- | --- | --- | --- | --- | --- | --- |\n");
+    int better = 0, possible = 0;
+    bool refused = false;
+    plan_result r;
+    for (int i = SHARES; i > 0; i--) {
+        char label[32];
+        snprintf(label, sizeof label, "0.%d", i);
+        plan(c, &(plan_wish){.share = 0.1 * i}, &r);
+        if (i == 5)
+            x.half = r;
+        const int64_t budget = x.base.before - (int64_t)((1 - 0.1 * i) * (double)x.base.activations_before);
+        if (!isnan(by_layers(&x, budget))) {
+            possible++;
+            better += r.met && extra(&r) < by_layers(&x, budget);
+        }
+        if (r.met || !refused)
+            print_plan(o, &x, label, &r);
+        record_plan(o, &x, label, &r);
+        refused |= !r.met;
+    }
+    plan_least(c, &x.base, &r);
+    print_plan(o, &x, "least", &r);
+    record_plan(o, &x, "least", &r);
+    beside(o, &x, "every layer", &x.checkpoint);
+    beside(o, &x, "selective", &x.selective);
+    print_bars(o, &x, better, possible);
+}
+
+void part_cost(output *o)
+{
+    static const struct {
+        const char *model;
+        int64_t batch, layers;
+    } model[] = {{"gpt2_124m", 8, 12}, {"mpt_1b", 8, 24}, {"mpt_1b", 1, 24}, {"llama3_8b_block", 1, 1},
+                 {"llama3_8b_block", 1, 4}};
+    static const char *const recipe[] = {"bf16", "delayed", "block"}, *const target[] = {"cpu", "sm_90a"};
+    say(o, "\n## cost: budgets against predicted extra time\n\n"
+           "Activations left: those without recomputation less what the arena shrank by, as a share; at the peak: bytes of "
+           "activations and FP8 copies alone; whole layers: predicted extra time of the best plan of whole layers in that arena.\n");
+    for (size_t m = 0; m < sizeof model / sizeof *model; m++)
+        for (int t = 0; t < 2; t++)
+            for (int r = 0; r < 3; r++)
+                one_case(o, &(plan_case){.model = model[m].model, .batch = model[m].batch, .layers = model[m].layers,
+                                         .recipe = recipe[r], .target = target[t]});
+}
