@@ -138,11 +138,14 @@ static void print_time(const plan *p, const fp8c_program *program)
 
 /* ---- budgets ---- */
 
+/* Not an error: it says where the curve ends, and why. */
 static void budget_failed(plan *p, double share)
 {
-    const char *message = fp8c_context_message(p->ctx);
+    static const char error[] = "error: memory: ";
+    const char *message = fp8c_context_message(p->ctx), *text = strstr(message, error);
+    message = text ? text + strlen(error) : message;
     if (p->to)
-        fprintf(p->to, "%.2f: %s\n", share, message);
+        fprintf(p->to, "%7.2f  %s\n", share, message);
     cli_json_record(&p->json, json_pack("{ss sf ss}", "event", "budget", "share", share, "error", message));
 }
 

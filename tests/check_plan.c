@@ -1,0 +1,344 @@
+/* fp8c plan, and --memory, --checkpoint and --recompute of the other commands, as a user meets them. */
+#include <check.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/shared/cli.h"
+
+#define GPT "frontend/models/gpt.f8"
+#define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=2", "-D", "C=32", "-D", "H=2"
+
+enum { TIMEOUT = 600, MOST = 1000 };
+
+static void ok(f8_cli_result r)
+{
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    ck_assert_str_eq(r.err, "");
+}
+
+/* Fails with `code`, says `message` on stderr, and nothing on stdout. */
+static void fails(f8_cli_result r, int code, const char *message)
+{
+    ck_assert_msg(r.code == code, "exit %d, not %d: %s", r.code, code, r.err);
+    ck_assert_msg(strstr(r.err, message) != NULL, "'%s' does not say '%s'", r.err, message);
+    ck_assert_str_eq(r.out, "");
+}
+
+/* ---- records ---- */
+
+typedef struct records {
+    json_t *record[MOST];
+    int n;
+} records;
+
+static void parse(records *to, char *text)
+{
+    to->n = 0;
+    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        json_error_t error;
+        ck_assert_int_lt(to->n, MOST);
+        to->record[to->n] = json_loads(line, 0, &error);
+        ck_assert_msg(to->record[to->n] != NULL, "%s: %s", error.text, line);
+        to->n++;
+    }
+}
+
+static void drop(records *r)
+{
+    for (int i = 0; i < r->n; i++)
+        json_decref(r->record[i]);
+}
+
+static const char *text_of(const json_t *r, const char *field)
+{
+    const char *text = json_string_value(json_object_get(r, field));
+    ck_assert_msg(text != NULL, "no text '%s' in %s", field, json_dumps(r, JSON_COMPACT));
+    return text;
+}
+
+static double number(const json_t *r, const char *field)
+{
+    const json_t *v = json_object_get(r, field);
+    ck_assert_msg(json_is_number(v), "no number '%s' in %s", field, json_dumps(r, JSON_COMPACT));
+    return json_number_value(v);
+}
+
+static bool is(const json_t *r, const char *field, const char *value)
+{
+    return !strcmp(text_of(r, field), value);
+}
+
+/* The record of that event, the `index`th; NULL past the last. */
+static const json_t *find(const records *all, const char *event, int index)
+{
+    for (int i = 0; i < all->n; i++)
+        if (is(all->record[i], "event", event) && index-- == 0)
+            return all->record[i];
+    return NULL;
+}
+
+/* ---- plan ---- */
+
+static void check_memory_record(const json_t *r)
+{
+    const char *name;
+    json_t *value;
+    json_int_t sum = 0, arena = 0;
+    int n = 0;
+    json_object_foreach(json_object_get(r, "bytes"), name, value)
+    {
+        sum += json_integer_value(value);
+        if (!strcmp(name, "activations") || !strcmp(name, "FP8 copies") || !strcmp(name, "recomputed") ||
+            !strcmp(name, "workspace"))
+            arena += json_integer_value(value);
+        n++;
+    }
+    ck_assert_int_eq(n, 12);
+    ck_assert_int_eq(sum, (json_int_t)number(r, "planned_bytes"));
+    ck_assert_int_eq(arena, (json_int_t)number(r, "alive_bytes"));
+    ck_assert_double_le(number(r, "activation_bytes"), number(r, "alive_bytes"));
+    ck_assert_double_le(number(r, "alive_bytes"), number(r, "arena_bytes"));
+    ck_assert_double_gt(number(r, "seconds"), 0);
+    text_of(r, "step");
+}
+
+/* Each budget takes less memory than the one before, and no less time; the last says what the least is. */
+static void check_budgets(const records *all)
+{
+    const json_t *r, *first = find(all, "budget", 0), *before = NULL;
+    int n = 0;
+    ck_assert_double_eq(number(first, "share"), 1);
+    ck_assert_double_eq(number(first, "extra_seconds"), 0);
+    for (; (r = find(all, "budget", n)) && !json_object_get(r, "error"); before = r, n++) {
+        const double left = number(r, "arena_bytes"), most = number(r, "arena_budget");
+        const double wish = number(first, "arena_bytes") - (1 - number(r, "share")) * number(first, "activation_bytes");
+        if (!before)
+            continue;
+        ck_assert_double_lt(number(r, "share"), number(before, "share"));
+        ck_assert_double_le(left, most);
+        ck_assert_double_eq_tol(most, wish, 2); /* cut to whole bytes on both sides */
+        ck_assert_double_lt(left, number(before, "arena_bytes"));
+        ck_assert_double_lt(number(r, "planned_bytes"), number(before, "planned_bytes"));
+        ck_assert_double_gt(number(r, "recomputed"), 0);
+        ck_assert_double_gt(number(r, "extra"), 0);
+    }
+    ck_assert_int_gt(n, 4);
+    if (r) {
+        ck_assert_ptr_nonnull(strstr(text_of(r, "error"), "the least possible share"));
+        ck_assert_ptr_null(find(all, "budget", n + 1));
+    } else {
+        ck_assert_int_eq(n, 10);
+    }
+}
+
+START_TEST(plan_records)
+{
+    static const char *const targets[] = {"cpu", "sm_90a", "sm_100a"};
+    records all;
+    const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", _i == 2 ? "mxfp8" : "delayed", "--target", targets[_i],
+                                   "--json", "-", SMALL);
+    ok(r);
+    parse(&all, r.out);
+    const json_t *m;
+    bool micro = false;
+    for (int i = 0; (m = find(&all, "memory", i)); i++) {
+        check_memory_record(m);
+        ck_assert(is(m, "target", targets[_i]));
+        micro |= is(m, "function", "micro_step");
+        ck_assert(is(m, "function", "micro_step") || number(m, "activation_bytes") == 0);
+    }
+    ck_assert(micro);
+    double before = 1e30;
+    int tensors = 0, kept = 0;
+    for (const json_t *t; (t = find(&all, "tensor", tensors)); tensors++) {
+        ck_assert_double_le(number(t, "bytes"), before);
+        before = number(t, "bytes");
+        ck_assert(*text_of(t, "name") && strchr(text_of(t, "type"), '['));
+        kept += is(t, "category", "FP8 copies");
+    }
+    ck_assert_int_gt(tensors, 60);
+    ck_assert_int_gt(kept, 8); /* four linears a layer */
+    check_budgets(&all);
+    drop(&all);
+}
+END_TEST
+
+/* The table says the same, and names the recipe it is for. */
+START_TEST(plan_table)
+{
+    const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", "block {pow2 = true}", "--memory", "0.6", SMALL);
+    static const char *const says[] = {
+        "target cpu, recipe block {pow2 = true}: memory at the peak of micro_step, at '",
+        "MiB  parameters\n", "MiB  FP8 copies (arena)\n", "MiB  recomputed (arena)\n", "MiB  in all\n",
+        "the biggest then: made by -> last read by\n", "estimated: ", "values computed again in each micro_step: its arena is ",
+        "a budget of memory: a share of the activation bytes at the peak\n", "\n   none  ", "\n   0.60  "};
+    ok(r);
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++)
+        ck_assert_msg(strstr(r.out, says[i]), "no '%s' in\n%s", says[i], r.out);
+}
+END_TEST
+
+/* A table to read and records in a file. */
+START_TEST(plan_to_a_file)
+{
+    records all;
+    size_t n;
+    const char *path = f8_cli_temp("plan.json");
+    const f8_cli_result r = F8_CLI("plan", GPT, "--json", path, "--checkpoint", "x.*", SMALL);
+    ok(r);
+    ck_assert_ptr_nonnull(strstr(r.out, "values computed again"));
+    ck_assert_ptr_null(strstr(r.out, "a budget of memory")); /* the patterns say what is kept */
+    char *text = f8_cli_read(path, &n);
+    parse(&all, text);
+    free(text);
+    ck_assert_ptr_nonnull(find(&all, "memory", 1));
+    ck_assert_ptr_null(find(&all, "budget", 0));
+    drop(&all);
+    fails(F8_CLI("plan", GPT, "--json", "/nowhere/x", SMALL), 1, "/nowhere/x: error: ");
+}
+END_TEST
+
+START_TEST(plan_wrong_usage)
+{
+    fails(F8_CLI("plan"), 2, "no file given");
+    fails(F8_CLI("plan", GPT, "--steps", "1"), 2, "no such option '--steps'");
+    fails(F8_CLI("plan", GPT, "--recipe", "auto"), 2, "fp8c plan: recipe auto is chosen by train or explain");
+    fails(F8_CLI("plan", GPT, "--target", "reference"), 2, "target reference has no plan");
+    fails(F8_CLI("plan", GPT, "--target", "sm_1"), 1, "no target 'sm_1'");
+    fails(F8_CLI("plan", GPT, "--memory", "0.0001", SMALL), 1, "the least possible share of activation bytes is ");
+    fails(F8_CLI("plan", GPT, "--memory", "1K", SMALL), 1, "least");
+    ok(F8_CLI("plan", "--help"));
+    ck_assert_ptr_nonnull(strstr(F8_CLI("plan", "--help").out, "--memory SIZE"));
+    ck_assert_ptr_nonnull(strstr(F8_CLI("--help").out, "  plan     "));
+    fails(F8_CLI("check", GPT, "--memory", "1G"), 2, "no such option '--memory'");
+    fails(F8_CLI("eval", GPT, "--memory", "1G"), 2, "no such option '--memory'");
+    fails(F8_CLI("export", GPT, "--checkpoint", "x.*"), 2, "no such option '--checkpoint'");
+}
+END_TEST
+
+/* ---- sizes ---- */
+
+START_TEST(bad_sizes)
+{
+    static const char *const bad[] = {"",    "x",    "0",   "-1",  "-0.5", "1.5",  "1.5x",    "6Q",      "6 G", "G",     "6GB2",
+                                      "6Gi", "6GiBs", "nan", "inf", "1e30", "6e18T", "0.5.5", "+6G", "0.0",  " 6G", "6g", "0x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        static const char *const commands[] = {"plan", "train", "explain", "compile", "print"};
+        const char *const c = commands[i % 5];
+        fails(F8_CLI(c, GPT, "--memory", bad[i]), 2, "bad value for --memory: ");
+    }
+    fails(F8_CLI("plan", GPT, "--memory"), 2, "an argument is missing for '--memory'");
+    fails(F8_CLI("plan", GPT, "--checkpoint="), 2, "bad value for --checkpoint");
+    fails(F8_CLI("plan", GPT, "--recompute="), 2, "bad value for --recompute");
+}
+END_TEST
+
+/* One budget in all its spellings: the message says what was asked for, in bytes. */
+START_TEST(good_sizes)
+{
+    static const struct {
+        const char *text, *bytes;
+    } sizes[] = {{"4K", "4096"},    {"4KiB", "4096"}, {"4KB", "4096"},     {"4096", "4096"},        {"0.5K", "512"},
+                 {"1", "1"},        {"1.5K", "1536"}, {".25K", "256"},     {"0.0078125M", "8192"}, {"4e3", "4000"}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "%s were asked for", sizes[i].bytes);
+        fails(F8_CLI("plan", GPT, "--memory", sizes[i].text, SMALL), 1, want);
+    }
+    ok(F8_CLI("plan", GPT, "--memory", "1G", "--json", "-", SMALL)); /* more than enough */
+    ok(F8_CLI("plan", GPT, "--memory", "1T", "--json", "-", SMALL));
+}
+END_TEST
+
+/* ---- the other commands ---- */
+
+/* A run within a budget: the losses are those without one, bit for bit, in less memory; what was planned was taken. */
+START_TEST(train_within_a_budget)
+{
+    const char *data = f8_cli_write_words("words.txt", 20000);
+    records runs[2];
+    const json_t *s[2];
+    char state[2][256];
+    for (int i = 0; i < 2; i++) {
+        snprintf(state[i], sizeof state[i], "%s", f8_cli_temp(i ? "state.1" : "state.0"));
+        const char *const with[] = {"train", GPT, "--recipe", "delayed", "--data", data, "--steps", "3", "--json", "-",
+                                    "--save-state", state[i], SMALL, i ? "--memory" : NULL, "0.5", NULL};
+        const f8_cli_result r = f8_cli_run(with);
+        ok(r);
+        parse(&runs[i], r.out);
+        s[i] = find(&runs[i], "summary", 0);
+        ck_assert_ptr_nonnull(s[i]);
+        ck_assert_double_eq(number(s[i], "peak_bytes"), number(s[i], "planned_peak_bytes"));
+    }
+    ck_assert_double_eq(number(s[0], "recomputed"), 0);
+    ck_assert_double_eq(number(s[0], "extra_seconds"), 0);
+    ck_assert_double_gt(number(s[1], "recomputed"), 0);
+    ck_assert_double_gt(number(s[1], "extra_seconds"), 0);
+    ck_assert_double_lt(number(s[1], "peak_bytes"), number(s[0], "peak_bytes"));
+    ck_assert_double_le(number(s[1], "arena_bytes"),
+                        number(s[0], "arena_bytes") - 0.5 * number(s[0], "activation_bytes") + 1);
+    ck_assert_double_eq(number(s[0], "final_loss"), number(s[1], "final_loss"));
+    ck_assert_double_eq(number(s[0], "heldout_loss"), number(s[1], "heldout_loss"));
+    size_t n[2];
+    char *bytes[2] = {f8_cli_read(state[0], &n[0]), f8_cli_read(state[1], &n[1])};
+    ck_assert_uint_eq(n[0], n[1]);
+    ck_assert_mem_eq(bytes[0], bytes[1], n[0]);
+    for (int i = 0; i < 2; i++) {
+        free(bytes[i]);
+        drop(&runs[i]);
+    }
+}
+END_TEST
+
+START_TEST(explain_within_a_budget)
+{
+    f8_cli_result r = F8_CLI("explain", GPT, "--recipe", "delayed", "--memory", "0.6", SMALL);
+    ok(r);
+    ck_assert_ptr_nonnull(strstr(r.out, "of the arena are activations and FP8 copies kept for the backward\n"));
+    ck_assert_ptr_nonnull(strstr(r.out, "for the budget "));
+    r = F8_CLI("explain", GPT, "--recipe", "delayed", SMALL);
+    ok(r);
+    ck_assert_ptr_null(strstr(r.out, "for the budget "));
+    records all;
+    r = F8_CLI("explain", GPT, "--recompute", "up.*", "--json", "-", SMALL);
+    ok(r);
+    parse(&all, r.out);
+    const json_t *plan = find(&all, "plan", 0);
+    ck_assert_ptr_nonnull(plan);
+    ck_assert_double_gt(number(plan, "recomputed"), 0);
+    ck_assert_double_gt(number(plan, "extra_seconds"), 0);
+    ck_assert_double_gt(number(plan, "activation_bytes"), 0);
+    drop(&all);
+    r = F8_CLI("print", GPT, "--memory", "0.5", "--print-after", "memory", SMALL);
+    ok(r);
+    int clones = 0, number_of = 0;
+    for (const char *at = r.out; (at = strchr(at, '#')); at++)
+        clones += sscanf(at, "#%d(", &number_of) == 1 && number_of >= 4096; /* F8_CLONE_AGAIN */
+    ck_assert_int_gt(clones, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("plan");
+    TCase *t = tcase_create("plan");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
+    tcase_add_loop_test(t, plan_records, 0, 3);
+    tcase_add_test(t, plan_table);
+    tcase_add_test(t, plan_to_a_file);
+    tcase_add_test(t, plan_wrong_usage);
+    tcase_add_test(t, bad_sizes);
+    tcase_add_test(t, good_sizes);
+    tcase_add_test(t, train_within_a_budget);
+    tcase_add_test(t, explain_within_a_budget);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
