@@ -80,6 +80,8 @@ typedef struct f8_grouping {
 
 /* group_analyze.c: roles, what must be stored, domains, moments and sources. */
 f8_status f8_group_analyze(f8_grouping *s);
+/* The first moment at which r, over its domain, has all its operands. */
+f8_when f8_group_operands_when(const f8_grouping *s, f8_ref r);
 /* group_late.c: moments of what is computed again. */
 f8_status f8_group_late(f8_grouping *s);
 /* group_parts.c: what each moment's domain computes, split into connected parts. */

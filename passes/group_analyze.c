@@ -146,7 +146,7 @@ static f8_when operand_when(const f8_grouping *s, f8_ref r, uint32_t i)
     return when;
 }
 
-static f8_when operands_when(const f8_grouping *s, f8_ref r)
+f8_when f8_group_operands_when(const f8_grouping *s, f8_ref r)
 {
     f8_when when = 0;
     for (uint32_t i = 0; i < s->g->node[r].n_in; i++)
@@ -211,13 +211,13 @@ static void place_in_time(f8_grouping *s, f8_ref r)
         const f8_ref o = statistic_operand(s, r);
         if (o) {
             p->cols = s->node[o].cols;
-            p->when = operands_when(s, r);
+            p->when = f8_group_operands_when(s, r);
             if (p->when == s->node[o].when)
                 return;
             p->cols = cols; /* it waits for something else: no need to redo the rows */
         }
     }
-    p->when = operands_when(s, r);
+    p->when = f8_group_operands_when(s, r);
 }
 
 /* ---- sources ---- */

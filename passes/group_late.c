@@ -111,6 +111,33 @@ static f8_status settle(lateness *l, f8_ref r)
     }
 }
 
+/* Whether what r is made of is computed at `when`, over the same rows and columns, for the same reader. */
+static bool made_beside(const f8_grouping *s, f8_ref r, f8_when when)
+{
+    const f8_group_node *n = &s->node[r];
+    for (uint32_t i = 0; i < s->g->node[r].n_in; i++) {
+        const f8_ref o = s->g->node[r].in[i], base = s->view[o].base;
+        const f8_group_node *p = &s->node[o];
+        if (f8_group_computed(p) && !f8_group_memory_edge(s, r, i) && p->when == when &&
+            p->rows == n->rows && p->cols == n->cols && !f8_group_output_only(s, base) &&
+            f8_group_again(s, base) == f8_group_again(s, r))
+            return true;
+    }
+    return false;
+}
+
+/* What is read from memory at this level, and could have been written where its operands are made, is:
+ * it takes no phase of its own. */
+static void go_along(lateness *l, f8_ref r)
+{
+    f8_group_node *n = &l->s->node[r];
+    if (!f8_is_again(l->s->g, r) || l->use[r].same == n->when || l->use[r].memory == NEVER)
+        return;
+    const f8_when first = f8_group_operands_when(l->s, r);
+    if (first < n->when && F8_LEVEL(first) == F8_LEVEL(n->when) && made_beside(l->s, r, first))
+        n->when = first;
+}
+
 f8_status f8_group_late(f8_grouping *s)
 {
     const uint32_t n = s->g->n_nodes;
@@ -124,8 +151,11 @@ f8_status f8_group_late(f8_grouping *s)
     for (f8_ref r = n - 1; any && r > 0; r--)
         if (s->node[r].live)
             F8_TRY(settle(&l, r));
-    for (f8_ref r = 1; any && r < n; r++) /* a view inside a kernel goes with what it is a view of */
-        if (s->node[r].role == F8_ROLE_ALIAS && s->node[s->g->node[r].in[0]].role != F8_ROLE_CALC)
-            s->node[r].when = s->node[s->g->node[r].in[0]].when;
+    for (f8_ref r = 1; any && r < n; r++) {
+        if (s->node[r].live && s->node[r].role == F8_ROLE_FUSED)
+            go_along(&l, r);
+        else if (s->node[r].role == F8_ROLE_ALIAS && s->node[s->g->node[r].in[0]].role != F8_ROLE_CALC)
+            s->node[r].when = s->node[s->g->node[r].in[0]].when; /* inside kernels, a view of that */
+    }
     return F8_OK;
 }

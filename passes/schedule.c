@@ -188,7 +188,9 @@ typedef struct play {
     uint32_t *waits;  /* by group: edges still unmet */
     uint32_t *held;   /* by group: those of them that running lazy groups would not meet */
     bool *done;       /* by group */
-    uint32_t *run, n_run; /* a group, and before it the lazy ones it needs; ascending but for the group */
+    uint64_t *run;    /* the lazy groups that one needs, turn << 32 | group, ascending; then that one */
+    uint32_t n_run;
+    const uint32_t *turn; /* by group: its place in the first order; 0 while that is made */
     uint32_t *order, n_order;
     int64_t live, peak;
 } play;
@@ -205,7 +207,7 @@ static f8_status setup_play(play *p, scheduler *s)
     p->waits = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->held = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->done = F8_NEW_ARRAY(&s->scratch, bool, n);
-    p->run = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    p->run = F8_NEW_ARRAY(&s->scratch, uint64_t, n);
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
     for (uint32_t i = 0; i < n; i++) {
         const f8_group *group = &s->program->group[i];
@@ -227,9 +229,9 @@ static f8_status setup_play(play *p, scheduler *s)
     return F8_OK;
 }
 
-static int by_index(const void *a, const void *b)
+static int by_turn(const void *a, const void *b)
 {
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
 }
 
@@ -249,21 +251,22 @@ static void collect(play *p, uint32_t i)
             if (from == F8_NO_GROUP || p->done[from] || s->stamp[from] == s->mark)
                 continue;
             s->stamp[from] = s->mark;
-            s->stack[depth++] = p->run[p->n_run++] = from;
+            s->stack[depth++] = from;
+            p->run[p->n_run++] = (uint64_t)p->turn[from] << 32 | from;
         }
     }
-    qsort(p->run, p->n_run, sizeof *p->run, by_index);
+    qsort(p->run, p->n_run, sizeof *p->run, by_turn);
     p->run[p->n_run++] = i;
 }
 
 /* Bytes that the arena grows by (shrinks, if negative) across groups run[0, n). */
-static int64_t growth(play *p, const uint32_t *run, uint32_t n, int64_t *allocated)
+static int64_t growth(play *p, const uint64_t *run, uint32_t n, int64_t *allocated)
 {
     int64_t change = 0;
     *allocated = 0;
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < p->n_touched[run[i]]; k++) {
-            unit *u = &p->unit[p->touched[run[i]][k]];
+        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_touched[at]; k++) {
+            unit *u = &p->unit[p->touched[at][k]];
             if (!u->alive && u->left == u->events) {
                 change += u->bytes;
                 *allocated += u->bytes;
@@ -272,8 +275,8 @@ static int64_t growth(play *p, const uint32_t *run, uint32_t n, int64_t *allocat
                 change -= u->bytes;
         }
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < p->n_touched[run[i]]; k++)
-            p->unit[p->touched[run[i]][k]].left++;
+        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_touched[at]; k++)
+            p->unit[p->touched[at][k]].left++;
     return change;
 }
 
@@ -300,7 +303,7 @@ static void release(play *p, uint32_t i)
 static void run_group(play *p, uint32_t i)
 {
     int64_t allocated;
-    const int64_t change = growth(p, &i, 1, &allocated);
+    const int64_t change = growth(p, &(uint64_t){i}, 1, &allocated);
     p->peak = p->live + allocated > p->peak ? p->live + allocated : p->peak;
     p->live += change;
     p->done[i] = true;
@@ -323,9 +326,11 @@ static void run_collected(play *p)
 {
     const uint32_t n = p->n_run, before = p->n_order;
     while (p->n_order < before + n)
-        for (uint32_t i = 0; i < n; i++)
-            if (!p->done[p->run[i]] && p->waits[p->run[i]] == 0)
-                run_group(p, p->run[i]);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t group = (uint32_t)p->run[i];
+            if (!p->done[group] && p->waits[group] == 0)
+                run_group(p, group);
+        }
 }
 
 /* Index into ready[]: lowest group, or under `thrifty` the one that frees most, if any frees. */
@@ -399,7 +404,7 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
 {
     const uint32_t n = s->program->n_groups;
     uint32_t *order[3], *best = NULL;
-    uint32_t *position = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    uint32_t *turn = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     for (int i = 0; i < 3; i++)
         order[i] = F8_NEW_ARRAY(arena, uint32_t, n);
     F8_TRY(f8_arena_status(arena, s->diag));
@@ -408,13 +413,15 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
         s->storage.base[i].root = i;
     play p;
     F8_TRY(setup_play(&p, s));
+    p.turn = turn;
     if (make_order(&p, s->again, false, order[0]) < 0)
         return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
                        "schedule: the groups of '%s' form a cycle", s->storage.func->name);
     for (uint32_t i = 0; i < n; i++)
-        position[order[0][i]] = i;
-    F8_TRY(f8_storage_share(&s->storage, position));
+        turn[order[0][i]] = i;
+    F8_TRY(f8_storage_share(&s->storage, turn));
     F8_TRY(setup_play(&p, s));
+    p.turn = turn;
     int64_t least = INT64_MAX;
     for (int i = 0; i < (s->any_again ? 3 : 2); i++) {
         const int64_t peak = make_order(&p, i == 2 ? s->inner : s->again, i == 1, order[i]);

@@ -1,0 +1,538 @@
+/* group and schedule, for what is computed again (f8_is_again): late, inside its readers where it can be, and every
+ * bit as it was. */
+#include "tests/roundtrip.h"
+#include "tests/shared/again.h"
+#include "tests/shared/compare.h"
+#include "tests/shared/compile.h"
+#include "tests/shared/graphgen.h"
+#include "tests/shared/program_check.h"
+#include "tests/shared/program_run.h"
+#include "tests/shared/unit.h"
+
+#include "codegen/kernel.h"
+#include "codegen/reference.h"
+#include "frontend/parse.h"
+#include "ir/program.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- setting up ---- */
+
+/* A function of primitives as it stands, placed; `name#4096` in the text is computed again for one place, #8192 for
+ * the next. */
+static f8_func *placed(test_unit *t, const char *text, const char *target, bool no_fuse)
+{
+    char whole[4096];
+    snprintf(whole, sizeof whole, "module m\n%s", text);
+    test_unit_parse(t, whole, "f32");
+    t->unit.options.target = f8_target_by_name(target);
+    t->unit.options.no_fuse = no_fuse;
+    test_pass(t, f8_pass_legalize);
+    test_pass(t, f8_pass_group);
+    test_pass(t, f8_pass_schedule);
+    test_pass(t, f8_pass_memory);
+    f8_func *f = &t->unit.module->func[0];
+    ck_assert_msg(f8_program_check(f, &t->diag) == F8_OK, "%s", t->diag.text);
+    return f;
+}
+
+static f8_ref named(const f8_func *f, const char *name)
+{
+    f8_ref found = 0;
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+        if (f->graph->name[r] && !strcmp(f->graph->name[r], name)) {
+            ck_assert_msg(!found, "%s twice", name);
+            found = r;
+        }
+    ck_assert_msg(found, "no %s", name);
+    return found;
+}
+
+/* Where in the order a value is written; -1: nowhere. */
+static int position(const f8_func *f, const char *name)
+{
+    const f8_ref r = named(f, name);
+    for (uint32_t i = 0; i < f->program->n_groups; i++) {
+        const f8_group *group = &f->program->group[f->program->order[i]];
+        for (uint32_t k = 0; k < group->n_out; k++)
+            if (group->out[k] == r)
+                return (int)i;
+    }
+    return -1;
+}
+
+static const f8_group *writer(const f8_func *f, const char *name)
+{
+    const int at = position(f, name);
+    ck_assert_msg(at >= 0, "%s is not written", name);
+    return &f->program->group[f->program->order[at]];
+}
+
+/* Whether a phase of the group computes the value. */
+static bool computes(const f8_func *f, const f8_group *group, const char *name)
+{
+    const f8_ref r = named(f, name);
+    for (uint32_t i = 0; i < group->n_phases; i++)
+        for (uint32_t k = 0; k < group->phase[i].n_nodes; k++)
+            if (group->phase[i].node[k] == r)
+                return true;
+    return false;
+}
+
+static bool is_again(const f8_group *group)
+{
+    const char *mark = strstr(group->name, " (again)");
+    return mark && !mark[8];
+}
+
+static int count_again(const f8_func *f)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < f->program->n_groups; i++)
+        n += is_again(&f->program->group[i]);
+    return n;
+}
+
+/* ---- when ---- */
+
+#define CHAIN                                                                                     \
+    "func f(%x: f32[30, 20], %w: f32[20, 40], %v: f32[40, 20]) -> (%y: f32[20, 40], %z: f32[30, 40]) {\n" \
+    "  %d = sub(%x, reduce_sum(%x))\n  %n = mul(%d, rsqrt(reduce_sum(mul(%d, %d))))\n"            \
+    "  %a = exp(matmul(%n, %w))\n  %b = matmul(%a, %v)\n  %c = matmul(tanh(%b), %w)\n"
+/* the same norm, once more */
+#define AGAIN                                                                                     \
+    "  %d2 = sub#4096(%x, reduce_sum#4096(%x))\n"                                                 \
+    "  %m = mul#4096(%d2, rsqrt#4096(reduce_sum#4096(mul#4096(%d2, %d2))))\n"
+
+/* A norm read by a late GEMM, and its original by an early one: computed right before the late one, in one kernel, by
+ * a group that says so. Likewise with a kernel for each node. */
+START_TEST(late_for_a_gemm)
+{
+    test_unit t;
+    const f8_func *f = placed(&t,
+                              CHAIN AGAIN "  %g = matmul(%m, %c) {transpose_a = true}\n"
+                                          "  return %g, tanh(%c)\n}\n",
+                              "cpu", _i);
+    ck_assert_int_eq(position(f, "m") + 1, position(f, "g"));
+    ck_assert_int_gt(position(f, "m"), position(f, "c"));
+    ck_assert_str_eq(writer(f, "m")->name, "m (again)");
+    ck_assert(!is_again(writer(f, "n")) && !is_again(writer(f, "g")));
+    ck_assert_int_eq(count_again(f), _i ? 6 : 1);
+    ck_assert_uint_eq(writer(f, "m")->n_out, 1);
+    ck_assert(!computes(f, writer(f, "n"), "m") && !computes(f, writer(f, "m"), "n"));
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Read by a late row program over the same rows and columns, and by nothing else: computed there, never stored. Over
+ * others: stored right before. */
+START_TEST(inside_its_reader)
+{
+    static const char *const end[] = {
+        "  %g = add(matmul(%c, %w) {transpose_b = true}, %m)\n  return matmul(%g, %c) {transpose_a = true}, %c\n}\n",
+        "  %g = add(%c, reduce_max#4096(%m))\n  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
+    };
+    char text[2048];
+    test_unit t;
+    snprintf(text, sizeof text, "%s%s", CHAIN AGAIN, end[_i]);
+    const f8_func *f = placed(&t, text, "cpu", false);
+    ck_assert_int_eq(position(f, "m"), -1);
+    ck_assert_int_eq(computes(f, writer(f, "g"), "m"), _i == 0);
+    ck_assert_int_eq(count_again(f), _i);
+    if (_i == 1) { /* the maxima, in one kernel with all of the norm */
+        const int at = position(f, "g") - 1;
+        ck_assert_int_ge(at, 0);
+        ck_assert(computes(f, &f->program->group[f->program->order[at]], "m"));
+    }
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Fused with its first reader and stored for the second one, at a later level. */
+START_TEST(between_its_readers)
+{
+    test_unit t;
+    const f8_func *f = placed(&t,
+                              CHAIN AGAIN "  %g = add(%b, %m)\n  %h = matmul(%m, %c) {transpose_a = true}\n"
+                                          "  return %h, matmul(%g, %w)\n}\n",
+                              "cpu", false);
+    ck_assert_int_eq(position(f, "m"), position(f, "g"));
+    ck_assert_int_lt(position(f, "m"), position(f, "h"));
+    ck_assert_int_eq(count_again(f), 0);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* A GEMM, a kernel and a GEMM computed again, each right before the next one. Between the original and the clone others
+ * run that could wait, and before the clone what comes of it has to wait for nothing else. */
+START_TEST(chain_of_clones)
+{
+    test_unit t;
+    const f8_func *f = placed(&t,
+                              CHAIN "  %p = matmul#4096(%n, %w)\n  %q = exp#4096(%p)\n  %r = matmul#4096(%q, %v)\n"
+                                    "  %e = matmul(%c, %c) {transpose_b = true}\n  %k = exp(%e)\n"
+                                    "  %g = matmul(matmul(%k, %r) {transpose_a = true}, %w)\n"
+                                    "  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
+                              "cpu", _i);
+    const int at = position(f, "r");
+    ck_assert_int_eq(position(f, "q"), at - 1);
+    ck_assert_int_eq(position(f, "p"), at - 2);
+    ck_assert_int_gt(position(f, "p"), position(f, "k"));
+    ck_assert_int_eq(count_again(f), 3);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* What is computed again for one place is one kernel where it reads one value, and for another place another kernel. */
+START_TEST(a_kernel_for_each_place)
+{
+    test_unit t;
+    char text[2048];
+    snprintf(text, sizeof text, "%s  %%p = exp#4096(%%a)\n  %%q = tanh#%d(%%a)\n"
+             "  return matmul(matmul(%%w, matmul(%%q, %%c) {transpose_a = true}), exp(matmul(%%p, %%c) {transpose_a = true})), %%c\n}\n",
+             CHAIN, 4096 * (_i + 1));
+    const f8_func *f = placed(&t, text, "cpu", false);
+    ck_assert_int_eq(count_again(f), _i + 1);
+    ck_assert_int_eq(writer(f, "p") == writer(f, "q"), _i == 0);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- what is made of rows ---- */
+
+/* A statistic computed again of one that was kept needs none of its rows. */
+START_TEST(statistic_of_a_kept_one)
+{
+    test_unit t;
+    const f8_func *f = placed(&t,
+                              "func f(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[1, 20], %z: f32[30, 1]) {\n"
+                              "  %s = reduce_sum(%x)\n  %n = sub(%x, exp(%s))\n  %g = matmul(%n, %w)\n"
+                              "  %t = exp#4096(%s)\n  return matmul(%t, %g) {transpose_a = true}, %s\n}\n",
+                              "cpu", false);
+    const f8_group *group = writer(f, "t");
+    ck_assert(is_again(group));
+    ck_assert_int_eq(group->phase[0].rows * group->phase[0].cols, 30);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Current scaling computed again: magnitudes, scale and codes in one kernel, as those it is made after. */
+START_TEST(visits_of_a_clone)
+{
+    test_unit t;
+    const f8_func *f = placed(&t,
+                              "func f(%x: f32[32, 32], %w: f8e4m3[32, 32]) -> (%y: f32[32, 32]) {\n"
+                              "  %t = tanh(%x)\n  %m = reduce_amax(%t)\n"
+                              "  %a = reshape(reduce_amax(reshape(%m) {shape = [1, 32]})) {shape = []}\n"
+                              "  %s = div(448, %a)\n  %q = quantize(%t, %s)\n  %i = div(1, %s)\n"
+                              "  %g = scaled_matmul(%q, %i, %w, 1) {transpose_b = true}\n"
+                              "  %t2 = tanh#4096(%x)\n  %m2 = reduce_amax#4096(%t2)\n"
+                              "  %a2 = reshape#4096(reduce_amax#4096(reshape#4096(%m2) {shape = [1, 32]})) {shape = []}\n"
+                              "  %s2 = div#4096(448, %a2)\n  %q2 = quantize#4096(%t2, %s2)\n"
+                              "  %i2 = div#4096(1, %s2)\n  %h = quantize(tanh(%g), 448)\n"
+                              "  return scaled_matmul(%q2, %i2, %h, 1) {transpose_b = true}\n}\n",
+                              "cpu", false);
+    const f8_group *first = writer(f, "q"), *again = writer(f, "q2");
+    ck_assert(is_again(again) && !is_again(first));
+    ck_assert_uint_eq(again->n_phases, first->n_phases);
+    ck_assert_uint_eq(again->n_phases, 3);
+    ck_assert_int_eq(position(f, "h"), position(f, "q2") - 1);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* Codes and their transpose for two late GEMMs, where kernels store transposes: by one visit if wanted at once. */
+START_TEST(transposed_store_of_a_clone)
+{
+    test_unit t;
+    const f8_func *f =
+        placed(&t,
+               "func f(%x: bf16[32, 64], %w: f8e4m3[48, 64], %s: f32[]) -> (%y: f32[48, 64], %z: f32[48, 32]) {\n"
+               "  %q = quantize(%x, %s)\n  %g = scaled_matmul(%q, %s, %w, %s) {transpose_b = true}\n"
+               "  %h = transpose(quantize(tanh(%g), %s)) {perm = [1, 0]}\n"
+               "  %c = quantize#4096(%x, %s)\n  %k = transpose#4096(%c) {perm = [1, 0]}\n"
+               "  %y = scaled_matmul(%h, %s, %k, %s) {transpose_b = true}\n"
+               "  return %y, scaled_matmul(quantize(%y, %s), %s, %c, %s) {transpose_b = true}\n}\n",
+               "sm_90a", false);
+    const f8_group *group = writer(f, "k");
+    ck_assert(is_again(group));
+    ck_assert_int_gt(position(f, "k"), position(f, "h"));
+    ck_assert_int_eq(f8_at(f->graph, named(f, "k"))->op, F8_OP_TRANSPOSE);
+    ck_assert_int_eq(group->kind, F8_GROUP_ROWS);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- running ---- */
+
+/* The function's results: of the graph, or of its program for `target`. */
+static void run(f8_module *m, uint64_t seed, const f8_target *target, void **out)
+{
+    const f8_func *f = &m->func[0];
+    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
+    for (size_t i = 0; i < f->n_in; i++) {
+        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
+        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
+    }
+    for (size_t i = 0; i < f->n_out; i++)
+        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
+    f8_diag diag = {0};
+    const f8_status status = target ? f8_program_run(f, target, (const void *const *)in, out, &diag)
+                                    : f8_reference_run(f, (const void *const *)in, out, NULL, &diag);
+    ck_assert_msg(status == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
+}
+
+/* ---- states ---- */
+
+/* A state's old value is wanted after its next one is written: the clone is not hurried, nothing is written in place. Where
+ * it stands first in the text, it runs first, also if all it is for has to wait for the next value. */
+static const char *const states[] = {
+    "  %n = mul(%x, s)\n  %t = tanh(s)\n  %g = matmul(matmul(%n, %w), %t)\n  %m = mul#4096(%x, s)\n"
+    "  return matmul(%m, exp(%g)), s <- %t\n}\n",
+    "  %m = exp#4096(s)\n  %n = mul(%x, s)\n  %t = tanh(s)\n"
+    "  return matmul(%m, matmul(%n, %t)), s <- %t\n}\n",
+};
+
+START_TEST(states_are_not_hurried)
+{
+    test_unit t;
+    char text[1024];
+    void *out[2][2];
+    snprintf(text, sizeof text,
+             "state s: f32[20, 20] normal(1)\nfunc f(%%x: f32[20, 20], %%w: f32[20, 20]) -> (%%y: f32[20, 20]) {\n%s",
+             states[_i]);
+    const f8_func *f = placed(&t, text, "cpu", false);
+    ck_assert_int_eq(position(f, "m") > position(f, "t"), _i == 0);
+    ck_assert_uint_eq(f->program->n_copies, _i == 0);
+    run(t.unit.module, 1, NULL, out[0]);
+    run(t.unit.module, 1, f8_target_by_name("cpu"), out[1]);
+    for (int i = 0; i < 2; i++)
+        ck_assert(!memcmp(out[0][i], out[1][i], 20 * 20 * sizeof(float)));
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- nodes ---- */
+
+/* Each result of an op is one node, whoever asks for it: the op's number is its own. */
+START_TEST(results_of_a_clone)
+{
+    test_unit t;
+    const f8_func *f = placed(&t,
+                              "func f(%x: f32[1, 8, 16], %w: f32[8, 8]) -> (%y: f32[1, 8, 16], %z: f32[1, 2, 8]) {\n"
+                              "  %a = attention(%x, %x, %x) {heads = 2}\n"
+                              "  %b = attention#4096(%x, exp(%a), %x) {heads = 2}\n"
+                              "  %k = project#4096(%b) {index = 1}\n  %l = project(%b) {index = 1}\n"
+                              "  return %b, add(%k, %l)\n}\n",
+                              "cpu", false);
+    f8_graph *g = f->graph;
+    int projects = 0;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        if (g->node[r].op == F8_OP_PROJECT && f8_is_again(g, g->node[r].in[0])) {
+            ck_assert(f8_is_again(g, r));
+            ck_assert_uint_eq(f8_project(g, g->node[r].in[0], 1), r);
+            projects++;
+        }
+    ck_assert_int_eq(projects, 1);
+    ck_assert_int_eq(count_again(f), 1);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- models ---- */
+
+static void model(test_unit *t, const char *recipe, const char *target, int64_t layers)
+{
+    size_t size;
+    char *text = f8_test_read("frontend/models/gpt.f8", &size);
+    ck_assert_ptr_nonnull(text);
+    *t = (test_unit){0};
+    f8_arena_init(&t->arena, NULL);
+    f8_module *m = NULL;
+    const f8_dim_override depth = {"L", layers};
+    f8_parse(text, size, "gpt", &depth, 1, &t->arena, &t->diag, &m);
+    ck_assert_msg(m, "%s", t->diag.text);
+    t->unit = (f8_unit){.module = m, .arena = &t->arena, .diag = &t->diag};
+    t->unit.options = (f8_options){.recipe = f8_recipe_by_name(recipe),
+                                   .target = f8_target_by_name(target),
+                                   .checkpoint = "x*"};
+    ck_assert_msg(f8_run_passes(&t->unit) == F8_OK, "%s", t->diag.text);
+    free(text);
+}
+
+/* Equal layers come out equal: one more is so many more groups, and so many of them that compute again. */
+START_TEST(layers_are_equal)
+{
+    static const char *const recipes[] = {"bf16", "delayed", "current"}, *const targets[] = {"cpu", "sm_90a"};
+    int groups[3], again[3];
+    for (int i = 0; i < 3; i++) {
+        test_unit t;
+        model(&t, recipes[_i % 3], targets[_i / 3], 3 + i);
+        const f8_func *f = test_func(&t, "micro_step");
+        ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
+        groups[i] = (int)f->program->n_groups;
+        again[i] = count_again(f);
+        test_unit_end(&t);
+    }
+    printf("%s, %s: a layer is %d groups, %d of them compute again\n", recipes[_i % 3], targets[_i / 3],
+           groups[1] - groups[0], again[1] - again[0]);
+    ck_assert_int_gt(again[1] - again[0], 5);
+    ck_assert_int_eq(groups[1] - groups[0], groups[2] - groups[1]);
+    ck_assert_int_eq(again[1] - again[0], again[2] - again[1]);
+}
+END_TEST
+
+static const char *kernel_text(const f8_func *f, uint32_t i, test_unit *t)
+{
+    f8_kernel *k;
+    f8_binding bound;
+    ck_assert_msg(f8_kernel_lower(f, &f->program->group[i], 0, t->unit.options.target, &t->arena, &k, &bound,
+                                  &t->diag) == F8_OK,
+                  "%s", t->diag.text);
+    return k->text;
+}
+
+/* A kernel that computes the same again is the same kernel. */
+START_TEST(kernels_are_the_same)
+{
+    test_unit t;
+    int same = 0;
+    model(&t, "bf16", "cpu", 3);
+    const f8_func *f = test_func(&t, "micro_step");
+    for (uint32_t i = 0; i < f->program->n_groups; i++)
+        for (uint32_t k = 0; k < f->program->n_groups; k++) {
+            const f8_group *a = &f->program->group[i], *b = &f->program->group[k];
+            const size_t length = strlen(b->name);
+            if (a->kind != F8_GROUP_ROWS || b->kind != F8_GROUP_ROWS || a->n_phases != b->n_phases ||
+                a->n_in != b->n_in || a->n_out != b->n_out || a->phase[0].n_nodes != b->phase[0].n_nodes ||
+                strncmp(a->name, b->name, length) || strcmp(a->name + length, " (again)"))
+                continue;
+            ck_assert_str_eq(kernel_text(f, i, &t), kernel_text(f, k, &t));
+            same++;
+        }
+    ck_assert_int_ge(same, 3);
+    test_unit_end(&t);
+}
+END_TEST
+
+/* ---- random graphs ---- */
+
+/* FP8C_GRAPHS: how many random graphs. */
+static uint64_t graphs(void)
+{
+    const char *n = getenv("FP8C_GRAPHS");
+    return n ? strtoull(n, NULL, 10) : 60;
+}
+
+typedef struct counts {
+    uint64_t reads, fused, stored, whole;
+} counts;
+
+static void count(const f8_func *f, counts *c)
+{
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+        if (f8_is_again(f->graph, r)) {
+            const bool stored = f->program->place[r].space != F8_SPACE_NONE;
+            c->fused += !stored;
+            c->stored += stored;
+            c->whole += f8_op_facts(f8_at(f->graph, r)->op)->cls == F8_GEMM;
+        }
+}
+
+static void place_again(f8_unit *u, uint64_t seed)
+{
+    f8_func *f = &u->module->func[0];
+    ck_assert_msg(f8_group_function(u, f) == F8_OK && f8_schedule_function(u, f) == F8_OK &&
+                      f8_place_function(u, f) == F8_OK && f8_verify(u->module, u->diag) == F8_OK &&
+                      f8_program_check(f, u->diag) == F8_OK,
+                  "seed %llu: %s", (unsigned long long)seed, u->diag->text);
+}
+
+/* Values computed again, and in the second round values made of those: programs hold, and compute the same bits. */
+static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, counts *c)
+{
+    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize, f8_pass_legalize};
+    f8_arena arena;
+    f8_diag diag = {0};
+    void *out[2][GRAPHGEN_MAX_RESULTS];
+    char message[F8_MESSAGE];
+    f8_arena_init(&arena, NULL);
+    const graphgen_options options = {.seed = seed, .gemms = true, .aligned_fp8 = target->kind != F8_TARGET_CPU || seed % 2,
+                                      .scalings = seed % 3 ? graphgen_scalings(target) : 0,
+                                      .broadcasts = seed % 4 == 0};
+    f8_module *m = graphgen_make(&options, &arena, &diag);
+    ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
+    f8_unit u = {.module = m, .arena = &arena, .diag = &diag, .options = {.target = target, .no_fuse = no_fuse}};
+    for (int p = 0; p < 3; p++)
+        ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
+    run(m, seed, NULL, out[0]);
+    again a = {.random = seed};
+    for (int round = 0; round < 2; round++) {
+        place_again(&u, seed);
+        ck_assert_msg(again_some(&a, &m->func[0], round ? 12 : 5) == F8_OK, "seed %llu: %s",
+                      (unsigned long long)seed, diag.text);
+    }
+    place_again(&u, seed);
+    run(m, seed, target, out[1]);
+    for (size_t i = 0; i < m->func[0].n_out; i++)
+        ck_assert_msg(f8_same_bits("computed again", m->func[0].out[i].name, &m->func[0].out[i].type, out[1][i],
+                                   out[0][i], message),
+                      "seed %llu, %s%s, %s", (unsigned long long)seed, target->name, no_fuse ? ", not fused" : "",
+                      message);
+    if (seed % 8 == 0) {
+        f8_module *parsed = NULL;
+        rt_text text = rt_print(m);
+        f8_parse(text.text, text.n, "again", NULL, 0, &arena, &diag, &parsed);
+        ck_assert_msg(parsed && rt_same_module(m, parsed, false), "seed %llu: %s\n%s", (unsigned long long)seed,
+                      diag.text, text.text);
+        free(text.text);
+    }
+    c->reads += (uint64_t)a.reads;
+    count(&m->func[0], c);
+    f8_arena_end(&arena);
+}
+
+START_TEST(random_graphs_keep_bits)
+{
+    static const char *const targets[] = {"cpu", "sm_90a", "cpu", "sm_100a", "sm_89", "sm_120a"};
+    counts c = {0};
+    for (uint64_t seed = 1; seed <= graphs(); seed++)
+        random_graph(seed, f8_target_by_name(targets[seed % 6]), seed % 5 == 0, &c);
+    printf("seeds 1 to %llu: %llu operands computed again, %llu values inside kernels, %llu in memory, %llu GEMMs\n",
+           (unsigned long long)graphs(), (unsigned long long)c.reads, (unsigned long long)c.fused,
+           (unsigned long long)c.stored, (unsigned long long)c.whole);
+    ck_assert_uint_gt(c.reads, 5 * graphs());
+    ck_assert_uint_gt(c.fused, 5 * graphs());
+    ck_assert_uint_gt(c.stored, 5 * graphs());
+    ck_assert(c.whole > graphs() / 4 || graphs() < 20);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("regroup");
+    TCase *t = tcase_create("regroup");
+    tcase_set_timeout(t, 120 + (double)graphs());
+    tcase_add_loop_test(t, late_for_a_gemm, 0, 2);
+    tcase_add_loop_test(t, inside_its_reader, 0, 2);
+    tcase_add_test(t, between_its_readers);
+    tcase_add_loop_test(t, chain_of_clones, 0, 2);
+    tcase_add_loop_test(t, a_kernel_for_each_place, 0, 2);
+    tcase_add_test(t, statistic_of_a_kept_one);
+    tcase_add_test(t, visits_of_a_clone);
+    tcase_add_test(t, transposed_store_of_a_clone);
+    tcase_add_loop_test(t, states_are_not_hurried, 0, 2);
+    tcase_add_test(t, results_of_a_clone);
+    tcase_add_loop_test(t, layers_are_equal, 0, 6);
+    tcase_add_test(t, kernels_are_the_same);
+    tcase_add_test(t, random_graphs_keep_bits);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}

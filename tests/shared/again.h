@@ -1,0 +1,18 @@
+/* Random recomputation: some values of a placed function are computed again for some of their readers, as
+ * passes/remat.c does it by plan. What the function computes does not change. */
+#ifndef F8_TESTS_AGAIN_H
+#define F8_TESTS_AGAIN_H
+
+#include "ir/program.h"
+
+typedef struct again {
+    uint64_t random;
+    uint32_t number; /* of what is computed again, the last one given */
+    int reads;       /* operands that are another instance now */
+} again;
+
+/* Every operand, with a chance of one in `one_in`, becomes a clone of itself with a cone of its own, or that of the node
+ * before: back to values that lie in memory, and past some of those. func->program is gone after it. */
+f8_status again_some(again *a, f8_func *f, int one_in);
+
+#endif
