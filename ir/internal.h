@@ -12,8 +12,6 @@ uint32_t f8_node_hash(const f8_node *n);
 bool f8_node_equal(const f8_node *a, const f8_node *b);
 /* The node equal to `n` (whose hash is set), or 0. */
 f8_ref f8_graph_lookup(const f8_graph *g, const f8_node *n);
-/* Whether two values of one key are the same; floats are compared by their bits. */
-bool f8_attr_equal(const f8_attr *a, const f8_attr *b);
 
 /* ---- infer.c ---- */
 

@@ -137,6 +137,8 @@ double f8_attr_f(const f8_graph *g, f8_ref r, f8_attr_key key);
 const char *f8_attr_s(const f8_graph *g, f8_ref r, f8_attr_key key);      /* "" if absent */
 f8_ints f8_attr_ints(const f8_graph *g, f8_ref r, f8_attr_key key);
 
+bool f8_attr_equal(const f8_attr *a, const f8_attr *b); /* keys and values; floats are compared by their bits */
+
 /* Attribute literals for f8_make. */
 #define F8_INT(k, v) ((f8_attr){.key = (k), .i = (v)})
 #define F8_FLOAT(k, v) ((f8_attr){.key = (k), .f = (v)})

@@ -181,12 +181,52 @@ static double operand_bytes(const row_nodes *p, uint32_t i, uint32_t k)
     return bytes_of(p->g, r);
 }
 
+enum { MOST_TWINS = 1024 }; /* of a phase; what comes later counts, twin or not */
+
+/* Of two nodes of a phase: the same but for their clone numbers, and so are the nodes under them. */
+static bool are_twins(const row_nodes *p, const f8_ref *twin, uint32_t i, uint32_t j)
+{
+    const f8_node *a = f8_at(p->g, p->node[i]), *b = f8_at(p->g, p->node[j]);
+    if (a->op != b->op || a->n_in != b->n_in || a->clone == b->clone)
+        return false;
+    for (int k = 0; k < f8_op_facts(a->op)->n_attrs; k++)
+        if (!f8_attr_equal(&a->attr[k], &b->attr[k]))
+            return false;
+    for (uint32_t k = 0; k < a->n_in; k++) {
+        f8_ref of[2] = {a->in[k], b->in[k]};
+        for (int side = 0; side < 2; side++)
+            for (uint32_t at = i; at-- > 0;)
+                if (p->node[at] == of[side]) {
+                    of[side] = twin[at];
+                    break;
+                }
+        if (of[0] != of[1])
+            return false;
+    }
+    return true;
+}
+
+/* What is computed again beside its original is computed once: kernels have no two equal instructions. */
+static void find_twins(const row_nodes *p, f8_ref *twin)
+{
+    bool again = false;
+    for (uint32_t i = 0; i < p->n && i < MOST_TWINS; i++) {
+        twin[i] = p->node[i];
+        again |= f8_is_again(p->g, p->node[i]);
+        for (uint32_t j = 0; again && j < i && twin[i] == p->node[i]; j++)
+            if (twin[j] == p->node[j] && are_twins(p, twin, i, j))
+                twin[i] = p->node[j];
+    }
+}
+
 static double rows_seconds(const row_nodes *p, const f8_target *t, double written)
 {
     double bytes = written, work = 0;
+    f8_ref twin[MOST_TWINS];
+    find_twins(p, twin);
     for (uint32_t i = 0; i < p->n; i++) {
         const f8_node *n = f8_at(p->g, p->node[i]);
-        if (!is_row_op(n->op))
+        if (!is_row_op(n->op) || (i < MOST_TWINS && twin[i] != p->node[i]))
             continue;
         work +=
             op_work(p->g, t, n) * elements_of(p->g, f8_is_reduce(n->op) ? n->in[0] : p->node[i]);

@@ -25,6 +25,7 @@ typedef struct use {
 typedef struct lateness {
     f8_grouping *s;
     use *use; /* by base */
+    f8_when *wish; /* by ref: a moment to share a kernel at, or 0 */
 } lateness;
 
 static void sooner(f8_when *a, f8_when b)
@@ -66,6 +67,10 @@ static f8_status move(lateness *l, f8_ref r, f8_when latest)
     f8_group_node *n = &l->s->node[r];
     if (!f8_is_again(l->s->g, r) || latest == NEVER)
         return F8_OK;
+    if (l->wish[r] && n->when <= l->wish[r] && l->wish[r] <= latest) {
+        latest = l->wish[r];
+        n->joins = true;
+    }
     if (latest < n->when)
         return f8_fail(l->s->unit->diag, F8_ERR_INTERNAL, l->s->g->loc[r],
                        "group: '%s' is wanted before it can be computed",
@@ -131,7 +136,7 @@ static bool made_beside(const f8_grouping *s, f8_ref r, f8_when when)
 static void go_along(lateness *l, f8_ref r)
 {
     f8_group_node *n = &l->s->node[r];
-    if (!f8_is_again(l->s->g, r) || l->use[r].same == n->when || l->use[r].memory == NEVER)
+    if (!f8_is_again(l->s->g, r) || l->use[r].same == n->when || l->use[r].memory == NEVER || n->joins)
         return;
     const f8_when first = f8_group_operands_when(l->s, r);
     if (first < n->when && F8_LEVEL(first) == F8_LEVEL(n->when) && made_beside(l->s, r, first))
@@ -141,13 +146,15 @@ static void go_along(lateness *l, f8_ref r)
 f8_status f8_group_late(f8_grouping *s)
 {
     const uint32_t n = s->g->n_nodes;
-    lateness l = {.s = s, .use = F8_NEW_ARRAY(&s->scratch, use, n)};
+    lateness l = {.s = s, .use = F8_NEW_ARRAY(&s->scratch, use, n), .wish = F8_NEW_ARRAY(&s->scratch, f8_when, n)};
     bool any = false;
     F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
     for (f8_ref r = 1; r < n; r++) {
         any |= f8_is_again(s->g, r);
         l.use[r] = (use){NEVER, NEVER, NEVER};
     }
+    if (any && s->unit->share_kernels)
+        F8_TRY(f8_group_together(s, l.wish));
     for (f8_ref r = n - 1; any && r > 0; r--)
         if (s->node[r].live)
             F8_TRY(settle(&l, r));

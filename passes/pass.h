@@ -152,6 +152,7 @@ struct f8_unit {
     size_t n_stored, stored_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step, those computed again included */
     f8_remat_summary remat;
+    bool share_kernels; /* grouping: by remat, GEMMs may wait so that their operands are computed again in a kernel there is */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
 };

@@ -36,6 +36,7 @@ static double group_seconds(const f8_unit *u, const f8_func *f)
 /* ---- one plan, carried out ---- */
 
 typedef struct outcome {
+    bool share_kernels; /* grouped so (group_together.c) */
     int64_t arena, allowed; /* what lies beside the arena depends on the plan by a little, so what is allowed does */
     double seconds;         /* of all groups */
 } outcome;
@@ -60,14 +61,15 @@ static f8_status arena_budget(f8_unit *u, int64_t *out)
                          beside.rest + beside.others, b->bytes);
 }
 
-static f8_status realize(f8_remat *s, const f8_remat_plan *plan, outcome *out)
+static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kernels, outcome *out)
 {
     f8_unit *u = s->unit;
+    u->share_kernels = share_kernels;
     F8_TRY(f8_remat_rewrite(s, plan));
     F8_TRY(f8_group_function(u, s->func));
     F8_TRY(f8_schedule_function(u, s->func));
     F8_TRY(f8_place_function(u, s->func));
-    *out = (outcome){.arena = s->func->program->arena_bytes, .seconds = group_seconds(u, s->func)};
+    *out = (outcome){.share_kernels = share_kernels, .arena = s->func->program->arena_bytes, .seconds = group_seconds(u, s->func)};
     u->remat.rounds++;
     return arena_budget(u, &out->allowed);
 }
@@ -85,11 +87,11 @@ static bool fits(const outcome *o)
     return o->arena <= o->allowed;
 }
 
-static f8_status attempt(search *x, int64_t goal, f8_remat_plan *plan, outcome *o)
+static f8_status attempt(search *x, int64_t goal, bool share_kernels, f8_remat_plan *plan, outcome *o)
 {
     f8_remat *s = x->s;
     F8_TRY(f8_remat_plan_make(&s->problem, goal, s->scratch, s->unit->diag, plan));
-    F8_TRY(realize(s, plan, o));
+    F8_TRY(realize(s, plan, share_kernels, o));
     if (fits(o) && (x->result.arena == INT64_MAX || o->seconds < x->result.seconds)) {
         x->best = *plan;
         x->result = *o;
@@ -98,14 +100,14 @@ static f8_status attempt(search *x, int64_t goal, f8_remat_plan *plan, outcome *
 }
 
 /* Ask the planner until the arena fits, then for what room is left. */
-static f8_status approach(search *x, int64_t budget)
+static f8_status approach(search *x, int64_t budget, bool share_kernels)
 {
     int64_t goal = budget, tight = -1; /* tight: the largest goal whose arena fitted */
     int64_t loose = INT64_MAX;         /* the smallest whose did not */
     for (int i = 0; i < MOST_ROUNDS && goal > 0; i++) {
         f8_remat_plan plan;
         outcome o;
-        F8_TRY(attempt(x, goal, &plan, &o));
+        F8_TRY(attempt(x, goal, share_kernels, &plan, &o));
         if (fits(&o)) {
             tight = goal;
             goal += o.allowed - o.arena;
@@ -132,7 +134,7 @@ static f8_status find_least(search *x)
     for (size_t i = 0; i < sizeof above / sizeof *above; i++) {
         f8_remat_plan plan;
         outcome o;
-        F8_TRY(attempt(x, (int64_t)(above[i] * (double)peak), &plan, &o));
+        F8_TRY(attempt(x, (int64_t)(above[i] * (double)peak), false, &plan, &o));
         peak = i == 0 ? plan.peak : peak;
         if (o.arena < x->lowest.arena) {
             x->least = plan;
@@ -206,12 +208,12 @@ static int64_t count_again(const f8_func *f)
     return n;
 }
 
-static f8_status keep(f8_remat *s, const f8_remat_plan *plan, outcome *o)
+static f8_status keep(f8_remat *s, const f8_remat_plan *plan, bool share_kernels, outcome *o)
 {
     f8_unit *u = s->unit;
     f8_remat_restore(s);
     const int64_t gemms = fp8_gemms(s->func);
-    F8_TRY(realize(s, plan, o));
+    F8_TRY(realize(s, plan, share_kernels, o));
     u->remat.after = o->arena;
     u->remat.budget = o->allowed;
     u->remat.extra_seconds = o->seconds - u->remat.seconds;
@@ -227,7 +229,7 @@ static f8_status fit_names(f8_remat *s)
     f8_remat_plan plan;
     outcome o;
     F8_TRY(f8_remat_plan_by_name(s, &plan));
-    F8_TRY(keep(s, &plan, &o));
+    F8_TRY(keep(s, &plan, true, &o));
     return fits(&o) ? F8_OK
                     : f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                               "memory: computing again what the patterns name gives an arena of %" PRId64
@@ -243,12 +245,13 @@ static f8_status fit(f8_remat *s)
         return fit_names(s);
     if (u->remat.before <= u->remat.budget)
         return F8_OK;
-    F8_TRY(approach(&x, u->remat.budget));
+    F8_TRY(approach(&x, u->remat.budget, false));
+    F8_TRY(approach(&x, u->remat.budget, true));
     if (x.result.arena == INT64_MAX)
         F8_TRY(find_least(&x));
     if (x.result.arena != INT64_MAX)
-        return keep(s, &x.best, &o);
-    F8_TRY(keep(s, &x.least, &o));
+        return keep(s, &x.best, x.result.share_kernels, &o);
+    F8_TRY(keep(s, &x.least, x.lowest.share_kernels, &o));
     return too_little(&x);
 }
 

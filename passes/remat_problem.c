@@ -73,7 +73,7 @@ static f8_status find_late(f8_remat *s, const bool *forward, bool **read)
 }
 
 /* The loss is the function's first result. Gradients need what the loss was computed from, so they are at higher
- * levels than all of that which is read late; what is no higher was computed without them (an operand of a weight's gradient,
+ * levels than the GEMMs behind it; what is no higher was computed without them (an operand of a weight's gradient,
  * quantized along the other axis, say, which the loss never sees). */
 static f8_status find_activations(f8_remat *s)
 {
@@ -87,9 +87,12 @@ static f8_status find_activations(f8_remat *s)
         for (uint32_t i = 0; forward[r] && i < g->node[r].n_in; i++)
             forward[g->node[r].in[i]] = true;
     F8_TRY(find_late(s, forward, &read));
-    for (uint32_t v = 0; v < s->problem.n_values; v++)
-        if (read[v] && forward[s->root[v]] && s->level[s->root[v]] > s->top)
-            s->top = s->level[s->root[v]];
+    for (uint32_t v = 0; v < s->problem.n_values; v++) {
+        const f8_ref r = s->root[v];
+        const bool whole = s->program->group[s->storage.base[r].def].kind != F8_GROUP_ROWS;
+        if (forward[r] && (read[v] || whole) && s->level[r] > s->top)
+            s->top = s->level[r];
+    }
     for (uint32_t v = 0; v < s->problem.n_values; v++)
         s->activation[v] = read[v] && s->level[s->root[v]] <= s->top &&
                            s->storage.base[s->root[v]].place.space == F8_SPACE_NONE;
