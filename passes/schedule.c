@@ -356,14 +356,16 @@ static uint32_t choose(play *p, bool thrifty)
 }
 
 /* Nobody's turn comes, as those left wait for lazy groups to have read what they overwrite: the first group
- * that can run does. */
+ * that can run does, one that computes something again if there is no other. */
 static bool run_something(play *p)
 {
-    for (uint32_t i = 0; i < p->s->program->n_groups; i++)
-        if (!p->done[i] && p->waits[i] == 0) {
-            run_group(p, i);
-            return true;
-        }
+    const scheduler *s = p->s;
+    for (int again = 0; again < 2; again++)
+        for (uint32_t i = 0; i < s->program->n_groups; i++)
+            if (!p->done[i] && p->waits[i] == 0 && s->again[i] == again) {
+                run_group(p, i);
+                return true;
+            }
     return false;
 }
 
