@@ -466,6 +466,7 @@ static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, c
     f8_module *m = graphgen_make(&options, &arena, &diag);
     ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
     f8_unit u = {.module = m, .arena = &arena, .diag = &diag, .options = {.target = target, .no_fuse = no_fuse}};
+    u.share_kernels = seed % 7 < 3;
     for (int p = 0; p < 3; p++)
         ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
     run(m, seed, NULL, out[0]);
