@@ -454,7 +454,7 @@ typedef struct fp8c_peak {
 FP8C_API fp8c_status fp8c_program_peak(const fp8c_program *program, int function, fp8c_peak *out);
 
 /* Bytes by category, at that peak: parameters, gradients, optimizer, states, inputs and results, constants; of the
- * arena activations, FP8 copies, recomputed, workspace; then scratch (room that kernels and GEMMs work in), and
+ * arena activations, FP8 copies, weight copies, recomputed, workspace; then scratch (room that kernels and GEMMs work in), and
  * unused (of the arena: what other functions, or other moments, need). They add up to planned_bytes of fp8c_info.
  * FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_memory {

@@ -9,7 +9,7 @@ const char *f8_memory_category_name(f8_memory_category c)
 {
     static const char *const names[F8_MEMORY_CATEGORIES] = {
         "parameters", "gradients",   "optimizer",  "states",     "inputs and results",
-        "constants",  "activations", "FP8 copies", "recomputed", "workspace"};
+        "constants",  "activations", "FP8 copies", "weight copies", "recomputed", "workspace"};
     return c < F8_MEMORY_CATEGORIES ? names[c] : NULL;
 }
 
@@ -44,6 +44,7 @@ typedef struct reader {
     bool *kept;               /* by ref: the backward reads it from memory */
     bool *needed;             /* by ref, of the phase in hand: goes into what it writes for the backward */
     bool *inside;             /* by ref, of the phase in hand: computed in it */
+    bool *data;               /* by ref: depends on what the caller gives, not on variables alone */
 } reader;
 
 /* False where f has no loss, or no gradient. */
@@ -68,6 +69,16 @@ static bool find_sides(reader *s)
         s->backward[r] &= !s->forward[r];
     }
     return any;
+}
+
+static void find_data(reader *s)
+{
+    const f8_graph *g = s->f->graph;
+    for (size_t i = 0; i < s->f->n_in; i++)
+        s->data[s->f->in[i].ref] = s->f->in[i].var < 0;
+    for (f8_ref r = 1; r < g->n_nodes; r++)
+        for (uint32_t k = 0; k < g->node[r].n_in; k++)
+            s->data[r] |= s->data[g->node[r].in[k]];
 }
 
 static void find_copies(reader *s)
@@ -119,7 +130,8 @@ static void read_group(reader *s, const f8_group *group, bool late)
 {
     bool backward = false;
     for (uint32_t i = 0; i < group->n_out; i++)
-        late &= !s->forward[group->out[i]];
+        if (s->forward[group->out[i]])
+            return; /* what goes into the loss and into a gradient at once, as logits do, waits for nothing */
     for (uint32_t i = 0; i < group->n_phases; i++)
         read_phase(s, &group->phase[i], late);
     for (uint32_t i = 0; i < group->n_out; i++)
@@ -178,7 +190,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
     const f8_graph *g = f->graph;
     const f8_program *p = f->program;
     f8_memory_category *category = F8_NEW_ARRAY(arena, f8_memory_category, p->n_held);
-    bool *flags = F8_NEW_ARRAY(arena, bool, 7 * (size_t)g->n_nodes);
+    bool *flags = F8_NEW_ARRAY(arena, bool, 8 * (size_t)g->n_nodes);
     const f8_view *view = f8_views(g, arena);
     if (!category || !flags || !view)
         return f8_arena_status(arena, diag);
@@ -186,7 +198,8 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
     bool *scales = flags + 5 * (size_t)g->n_nodes;
     reader s = {.f = f, .forward = flags, .backward = flags + g->n_nodes,
                 .kept = flags + 2 * (size_t)g->n_nodes, .needed = flags + 3 * (size_t)g->n_nodes,
-                .inside = flags + 4 * (size_t)g->n_nodes, .copy = flags + 6 * (size_t)g->n_nodes};
+                .inside = flags + 4 * (size_t)g->n_nodes, .copy = flags + 6 * (size_t)g->n_nodes, .data = flags + 7 * (size_t)g->n_nodes};
+    find_data(&s);
     if (find_sides(&s)) {
         find_copies(&s);
         read_groups(&s);
@@ -202,7 +215,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
         if (s.kept[r] && (s.forward[base] || s.copy[base])) {
             const bool fp8 = f8_dtype_is_fp8(g->node[base].type.dtype) || scales[r] || scales[base];
             if (*c != F8_MEMORY_ACTIVATIONS)
-                *c = fp8 ? F8_MEMORY_FP8_COPIES : F8_MEMORY_ACTIVATIONS;
+                *c = !s.data[base] ? F8_MEMORY_WEIGHT_COPIES : fp8 ? F8_MEMORY_FP8_COPIES : F8_MEMORY_ACTIVATIONS;
         } else if (*c == F8_MEMORY_WORKSPACE && f8_is_again(g, r)) {
             *c = F8_MEMORY_RECOMPUTED;
         }

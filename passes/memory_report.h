@@ -5,7 +5,10 @@
  *     an activation is what the loss was computed from (an ancestor of it, or another result of such an op: attention's
  *       lse) and the backward reads: a group where it goes into a gradient and not into the loss;
  *       So is such a value once more in another format or order (quantized along the other axis, transposed);
+ *     (What goes into the loss and into a gradient in one group, as logits do, is none: it waits for nothing.)
  *     an FP8 copy is an activation of an FP8 format, or the scales of such codes;
+ *     a weight copy is what would be an activation, but is computed from variables alone: FP8 codes of weights, their
+ *       transposes, casts;
  *     recomputed is what passes/remat.c has computed again (f8_is_again);
  *     workspace is everything else: temporaries, gradients of activations.
  * A unit of storage that several values share (passes/storage.h) is an activation if one of them is. Functions
@@ -24,6 +27,7 @@ typedef enum f8_memory_category {
     F8_MEMORY_CONSTANTS,
     F8_MEMORY_ACTIVATIONS, /* from here on of the arena */
     F8_MEMORY_FP8_COPIES,
+    F8_MEMORY_WEIGHT_COPIES,
     F8_MEMORY_RECOMPUTED,
     F8_MEMORY_WORKSPACE,
     F8_MEMORY_CATEGORIES

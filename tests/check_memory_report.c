@@ -143,6 +143,20 @@ static void check_apart(const f8_program *p)
         }
 }
 
+/* Whether the caller's inputs go into r. */
+static bool depends_on_caller(const f8_func *f, f8_ref r)
+{
+    bool *marked = calloc(r + 1, sizeof *marked), any = false;
+    marked[r] = true;
+    for (f8_ref at = r; at > 0; at--)
+        for (uint32_t k = 0; marked[at] && k < f8_at(f->graph, at)->n_in; k++)
+            marked[f8_at(f->graph, at)->in[k]] = true;
+    for (size_t i = 0; i < f->n_in; i++)
+        any |= f->in[i].var < 0 && f->in[i].ref <= r && marked[f->in[i].ref];
+    free(marked);
+    return any;
+}
+
 /* What is kept was computed for the loss, or is a copy of such a value, and a later group reads it. */
 static void check_kept(const f8_func *f, const f8_memory_category *category, f8_arena *arena)
 {
@@ -160,6 +174,10 @@ static void check_kept(const f8_func *f, const f8_memory_category *category, f8_
             for (f8_ref at = r; at && !made_forward; at = f8_at(f->graph, at)->n_in ? f8_at(f->graph, at)->in[0] : 0)
                 made_forward |= forward[at];
         }
+        if (category[i] == F8_MEMORY_WEIGHT_COPIES)
+            ck_assert(!depends_on_caller(f, p->held[i].root));
+        if (kept)
+            ck_assert(depends_on_caller(f, p->held[i].root));
         if (kept)
             ck_assert(made_forward && p->held[i].last > p->held[i].first);
         if (category[i] == F8_MEMORY_ACTIVATIONS)
@@ -248,6 +266,9 @@ START_TEST(of_every_report)
         has[category[i]] = true;
     ck_assert(has[F8_MEMORY_ACTIVATIONS] && has[F8_MEMORY_WORKSPACE]);
     ck_assert(every[_i].checkpoint ? !has[F8_MEMORY_FP8_COPIES] : has[F8_MEMORY_FP8_COPIES] == fp8);
+    /* codes of weights are there for dgrad; bf16's GEMMs round them on the way in, or read casts of them */
+    ck_assert(has[F8_MEMORY_WEIGHT_COPIES] ||
+              every[_i].checkpoint || (!fp8 && !strcmp(every[_i].target, "cpu")));
     ck_assert_int_eq(has[F8_MEMORY_RECOMPUTED], every[_i].share > 0 || every[_i].checkpoint);
     f8_compiled_end(&c);
 }

@@ -91,12 +91,12 @@ static void check_memory_record(const json_t *r)
     json_object_foreach(json_object_get(r, "bytes"), name, value)
     {
         sum += json_integer_value(value);
-        if (!strcmp(name, "activations") || !strcmp(name, "FP8 copies") || !strcmp(name, "recomputed") ||
-            !strcmp(name, "workspace"))
+        if (!strcmp(name, "activations") || !strcmp(name, "FP8 copies") || !strcmp(name, "weight copies") ||
+            !strcmp(name, "recomputed") || !strcmp(name, "workspace"))
             arena += json_integer_value(value);
         n++;
     }
-    ck_assert_int_eq(n, 12);
+    ck_assert_int_eq(n, 13);
     ck_assert_int_eq(sum, (json_int_t)number(r, "planned_bytes"));
     ck_assert_int_eq(arena, (json_int_t)number(r, "alive_bytes"));
     ck_assert_double_le(number(r, "activation_bytes"), number(r, "alive_bytes"));
@@ -160,7 +160,7 @@ START_TEST(plan_records)
         kept += is(t, "category", "FP8 copies");
     }
     ck_assert_int_gt(tensors, 60);
-    ck_assert_int_gt(kept, 8); /* four linears a layer */
+    ck_assert_int_ge(kept, 8); /* four linears a layer */
     check_budgets(&all);
     drop(&all);
 }
