@@ -61,6 +61,7 @@
 #define SPEEDS(fp32, forward, backward)                                                            \
     {.gemm = 0.7,                                                                                  \
      .gemm_f32 = 0.7 * (fp32),                                                                     \
+     .blocks = 1,                                                                                  \
      .attention = (forward),                                                                       \
      .attention_grad = (backward) * 5 / 7,                                                         \
      .vector = 0.5 * (fp32) / 2,                                                                   \
@@ -72,14 +73,17 @@
 
 /* Of a host: fitted to the groups of bench/bench_cost.c on two cores of a Sapphire Rapids with AMX
  * (least of 25 rounds, a shared machine): GEMMs at 1.8 TFLOP/s, and their operands at 10 GB/s on
- * top; f32 GEMMs by AVX-512, as bench/results has them; memory at 100 GB/s, which is cache for the
- * most part. */
+ * top, two thirds of it where blocks of scales cut k (runtime/README.md has the same ratio); f32
+ * GEMMs by AVX-512, as bench/results has them; attention at heads of 16 to 64 (bench_attention),
+ * whose softmax costs what its exp does; memory at 100 GB/s, which is cache for the most part. */
 #define HOST_SPEEDS                                                                                \
     {.gemm = 4.5,                                                                                  \
      .gemm_f32 = 0.38,                                                                             \
      .operands = 0.01,                                                                             \
-     .attention = 0.28,                                                                            \
-     .attention_grad = 0.325,                                                                      \
+     .blocks = 0.65,                                                                               \
+     .attention = 0.34,                                                                            \
+     .attention_grad = 0.355,                                                                      \
+     .softmax = 23,                                                                                \
      .vector = 0.14,                                                                               \
      .memory = 5,                                                                                  \
      .launch = 0.5e-6,                                                                             \

@@ -27,7 +27,9 @@ typedef struct f8_speeds {
     double gemm;      /* what GEMMs reach, in terms of the rate of their operands */
     double gemm_f32;  /* 10^12 operations a second of GEMMs that keep f32 operands as they are */
     double operands;  /* 10^12 bytes a second of operands that GEMMs pack first; 0: none are */
-    double attention, attention_grad; /* 10^12 operations a second */
+    double blocks;    /* f32 scales of blocks along k: what is left of `gemm` */
+    double attention, attention_grad; /* 10^12 operations a second of products */
+    double softmax;   /* scalar operations a pair of query and key besides; 0: among the above */
     double vector;    /* 10^12 scalar operations (ir/scalar.h) a second in row kernels */
     double memory;    /* what kernels reach, in terms of the memory's rate */
     double launch;    /* seconds of a kernel that does next to nothing */

@@ -264,7 +264,7 @@ static double fp8_rate(const f8_target *t, const f8_type *scale, const char *tex
     if (scale->dtype == F8_E8M0)
         rate = r->fp8_mx;
     else if (f8_granularity_parse(text, &grain) && f8_granularity_has_blocks(grain))
-        rate = r->fp8_blocks;
+        rate = r->fp8_blocks * t->speeds.blocks;
     else if (grain.rows == 1 || grain.cols == 1)
         rate = r->fp8_rows;
     return rate > 0 ? rate : r->fp8; /* passes refuse what the target lacks */
@@ -306,18 +306,21 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     const f8_type *q = f8_type_of(g, n->in[0]), *k = f8_type_of(g, n->in[1]),
                   *v = f8_type_of(g, n->in[2]);
     const bool backward = n->op == F8_OP_ATTENTION_GRAD;
-    const double length = (double)q->dim[q->rank - 2];
+    const double length = (double)q->dim[q->rank - 2], heads = (double)f8_attr_i(g, r, F8_A_HEADS);
     const double keys = f8_attr_i(g, r, F8_A_CAUSAL) ? (length + 1) / 2 : length;
-    const double ops = (backward ? 5 : 2) * 2.0 * elements_of(g, n->in[0]) * keys;
+    const double pairs = (double)f8_type_rows(q) * heads * keys;
+    const double size = (double)f8_type_columns(q) / heads;
     double rate = backward ? t->speeds.attention_grad : t->speeds.attention;
     if (q->dtype == F8_F32) /* without tensor cores */
         rate = fmin(rate, 2 * t->speeds.vector);
+    const double ops =
+        (backward ? 5 : 2) * 2 * pairs * size / rate + pairs * t->speeds.softmax / t->speeds.vector;
     double bytes = traffic(g, n);
     if (backward)
         bytes += (double)(f8_type_bytes(k) + f8_type_bytes(v));
     else
-        bytes += 4 * (double)f8_type_rows(q) * (double)f8_attr_i(g, r, F8_A_HEADS); /* lse */
-    return together(t, ops / (rate * TERA), memory_seconds(t, bytes));
+        bytes += 4 * (double)f8_type_rows(q) * heads; /* lse */
+    return together(t, ops / TERA, memory_seconds(t, bytes));
 }
 
 /* Rows of the table are read, added to and written. */

@@ -425,6 +425,53 @@ START_TEST(conversions_by_hardware)
 }
 END_TEST
 
+/* A pair of query and key has 4 * 64 operations in products, and where softmax is not among them an
+ * exp, 23 operations; q, k, v, o and lse are moved. */
+START_TEST(attention_by_the_pair)
+{
+    const f8_target *t = f8_target_by_name(names[_i]);
+    const double pairs = 8.0 * 12 * 1024 * 1025 / 2;
+    const double softmax = t->kind == F8_TARGET_CUDA ? 0 : 23;
+    close_to(seconds(t->name, "func forward(%q: bf16[8, 1024, 768], %k: bf16[8, 1024, 768],"
+                              " %v: bf16[8, 1024, 768]) -> (%y: bf16[8, 1024, 768]) {\n"
+                              "  return attention(%q, %k, %v) {heads = 12}\n}\n"),
+             t->speeds.launch + both(t,
+                                     pairs * 256 / (t->speeds.attention * 1e12) +
+                                         pairs * softmax / (t->speeds.vector * 1e12),
+                                     memory_of(t, 4.0 * 2 * 8 * 1024 * 768 + 4.0 * 8 * 12 * 1024)));
+}
+END_TEST
+
+/* On a host blocks of f32 scales cut k and cost a third of the speed; E8M0 ones don't. */
+START_TEST(blocks_on_a_host)
+{
+    const f8_target *t = f8_target_by_name("cpu");
+    double took[2];
+    for (int mx = 0; mx < 2; mx++) {
+        test_unit u;
+        test_unit_parse(
+            &u,
+            mx ? "module m\nfunc forward(%a: f8e4m3[1024, 1024], %s: f8e8m0[1024, 32],"
+                 " %b: f8e4m3[1024, 1024], %t: f8e8m0[1024, 32]) -> (%y: f32[1024, 1024]) {\n"
+                 "  return scaled_matmul(%a, %s, %b, %t) {transpose_b = true,"
+                 " scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"}\n}\n"
+               : "module m\nfunc forward(%a: f8e4m3[1024, 1024], %s: f32[1024, 8],"
+                 " %b: f8e4m3[1024, 1024], %t: f32[1024, 8]) -> (%y: f32[1024, 1024]) {\n"
+                 "  return scaled_matmul(%a, %s, %b, %t) {transpose_b = true,"
+                 " scale_a = \"block(1,128)\", scale_b = \"block(1,128)\"}\n}\n",
+            "f32");
+        const f8_ref product = u.unit.module->func[0].out[0].ref;
+        took[mx] = f8_cost_nodes(u.unit.module->func[0].graph, t, &product, 1);
+        test_unit_end(&u);
+    }
+    const double rate = t->rates.fp8_mx * t->speeds.gemm * 1e12, ops = 2.0 * (1 << 30);
+    close_to(took[1], t->speeds.launch + ops / rate +
+                          2.0 * (1 << 20) / (t->speeds.operands * 1e12) +
+                          memory_of(t, 4.0 * (1 << 20) + 2 * 1024 * 32));
+    close_to(took[0] - took[1], ops / rate * (1 / t->speeds.blocks - 1));
+}
+END_TEST
+
 /* Heads in f32 have no tensor cores: multiply-adds at two operations a slot. */
 START_TEST(attention_in_f32)
 {
@@ -514,6 +561,8 @@ int main(void)
     tcase_add_test(t, attention_on_an_h100);
     tcase_add_loop_test(t, functions_and_conversions, 0, TARGETS);
     tcase_add_loop_test(t, conversions_by_hardware, 0, TARGETS);
+    tcase_add_loop_test(t, attention_by_the_pair, 0, TARGETS);
+    tcase_add_test(t, blocks_on_a_host);
     tcase_add_test(t, attention_in_f32);
     tcase_add_loop_test(t, a_scatter, 0, TARGETS);
     tcase_add_loop_test(t, a_concatenation, 0, TARGETS);
