@@ -115,8 +115,8 @@ static f8_status approach(search *x, int64_t budget, bool share_kernels)
         } else {
             if (plan.peak > goal)
                 return F8_OK; /* the planner has no better */
-            loose = goal;
-            goal -= o.arena - o.allowed;
+            loose = goal < plan.peak ? goal : plan.peak;
+            goal = loose - (o.arena - o.allowed);
             goal = tight >= goal ? tight + (loose - tight) / 2 : goal;
         }
         if (tight >= 0 && goal - tight <= budget / 128)
