@@ -125,8 +125,9 @@ bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_rema
 
 /* ---- planning ---- */
 
-/* Work, by sort of start, and of improving the best of them; in elementary operations a step or value. */
-enum { WORK_START = 10000, WORK_ALL = 100000 };
+/* Limits of work, in elementary operations (about a nanosecond each) a step or value: for each start, for all of them, and for
+ * improving the best; and what small problems get besides, which are searched well for it. */
+enum { WORK_START = 10000, WORK_ALL = 100000, WORK_IMPROVE = 10000, WORK_SMALL = 2000000 };
 
 static void search(f8_remat_timeline *t, f8_remat_best *best)
 {
@@ -145,7 +146,7 @@ static void search(f8_remat_timeline *t, f8_remat_best *best)
         f8_remat_load(t, best->action, best->n);
         f8_remat_finish(t, t->limit - t->work, best);
     }
-    f8_remat_improve(t, best, t->p->n_steps < 100 ? 2000000 : 0);
+    f8_remat_improve(t, best, WORK_SMALL + WORK_IMPROVE * size);
 }
 
 f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena, f8_diag *diag,

@@ -4,6 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Arrays that live as long as the timeline. */
+struct f8_remat_scratch {
+    struct trial *trial;
+    struct gap *gap;
+    double *over; /* by position: the excess before it */
+    size_t gap_room, over_room;
+};
+
 /* ---- a move: value v is dropped after one touch and computed again just before the next ---- */
 
 typedef struct gap {
@@ -97,24 +105,24 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
 
 /* ---- repair ---- */
 
-/* Gaps by score, the best on top. What is known of one is an upper bound: drops make each other less worth. So only the top one is
- * looked at again, after every change. */
+/* Gaps by score, the best on top. What is known of one is an upper bound, as a rule: drops make each other less worth. So only the
+ * top one is looked at again after a change (lazy greedy, Minoux 1978). */
 typedef struct heap {
     gap *gap;
     uint32_t n;
-    size_t room;
-    double noise;
+    double noise;     /* scores are up to this much higher, by chance */
     uint32_t version; /* changes of the timeline */
 } heap;
 
 static void push(f8_remat_timeline *t, heap *h, gap g)
 {
-    gap *grown = f8_arena_grow(t->arena, h->gap, h->n, &h->room, (size_t)h->n + 1, sizeof *grown);
+    struct f8_remat_scratch *x = t->scratch;
+    gap *grown = f8_arena_grow(t->arena, x->gap, h->n, &x->gap_room, (size_t)h->n + 1, sizeof *grown);
     if (!grown) {
         t->failed = true;
         return;
     }
-    h->gap = grown;
+    h->gap = x->gap = grown;
     uint32_t i = h->n++;
     for (; i && h->gap[(i - 1) / 2].score < g.score; i = (i - 1) / 2)
         h->gap[i] = h->gap[(i - 1) / 2];
@@ -160,18 +168,19 @@ static void push_gaps(f8_remat_timeline *t, heap *h, const double *over, uint32_
     t->work += x->n;
 }
 
-static double *sum_excess(f8_remat_timeline *t, double *over, size_t *room)
+static void sum_excess(f8_remat_timeline *t)
 {
-    over = f8_arena_grow(t->arena, over, 0, room, (size_t)t->n + 1, sizeof *over);
+    struct f8_remat_scratch *x = t->scratch;
+    double *over = f8_arena_grow(t->arena, x->over, 0, &x->over_room, (size_t)t->n + 1, sizeof *over);
     if (!over) {
         t->failed = true;
-        return NULL;
+        return;
     }
+    x->over = over;
     over[0] = 0;
     for (uint32_t at = 0; at < t->n; at++)
         over[at + 1] = over[at] + (t->live[at] > t->budget ? (double)(t->live[at] - t->budget) : 0);
     t->work += t->n;
-    return over;
 }
 
 /* Score a gap by trying it. The widest reach is the dearest to try: where nothing else helps. */
@@ -220,21 +229,32 @@ static double apply_best(f8_remat_timeline *t, heap *h, double excess, trial *x)
     return excess;
 }
 
+static bool make_scratch(f8_remat_timeline *t)
+{
+    if (t->scratch)
+        return true;
+    t->scratch = F8_NEW(t->arena, struct f8_remat_scratch);
+    if (t->scratch)
+        t->scratch->trial = F8_NEW(t->arena, trial);
+    t->failed = !t->scratch || !t->scratch->trial;
+    return !t->failed;
+}
+
 static void repair(f8_remat_timeline *t, double noise)
 {
-    double *over = NULL, excess = f8_remat_excess(t);
-    size_t room = 0;
-    heap h = {.noise = noise};
-    trial *x = F8_NEW(t->arena, trial);
-    if (!x)
-        t->failed = true;
-    for (uint32_t before = 1; excess > 0 && !f8_remat_stop(t) && before != h.version;) {
-        over = sum_excess(t, over, &room);
+    if (!make_scratch(t))
+        return;
+    double excess = f8_remat_excess(t);
+    heap h = {.gap = t->scratch->gap, .noise = noise};
+    for (uint32_t before = 1; excess > 0 && before != h.version;) {
+        sum_excess(t);
         before = h.version;
         h.n = 0;
-        for (uint32_t v = 0; v < t->p->n_values && !t->failed; v++)
-            push_gaps(t, &h, over, v);
-        excess = apply_best(t, &h, excess, x);
+        for (uint32_t v = 0; v < t->p->n_values && !f8_remat_stop(t); v++)
+            push_gaps(t, &h, t->scratch->over, v);
+        excess = apply_best(t, &h, excess, t->scratch->trial);
+        if (f8_remat_stop(t))
+            return;
     }
 }
 
@@ -307,17 +327,25 @@ bool f8_remat_keep(f8_remat_timeline *t, f8_remat_best *s)
     return true;
 }
 
+/* Clear a stretch of the timeline, or compute a few values again, or not again, or elsewhere. */
 static void kick(f8_remat_timeline *t)
 {
-    const uint32_t kinds = 1 + draw(t, 3);
-    for (uint32_t k = 0; k < kinds; k++) {
+    enum { STRETCH = 128, CHANGES = 6 };
+    const bool clear = draw(t, 2);
+    if (clear) {
+        const uint32_t begin = draw(t, t->n), most = t->n - begin < STRETCH ? t->n - begin : STRETCH;
+        for (uint32_t at = begin + draw(t, most); at > 0 && at + 1 > begin; at--)
+            if (f8_remat_again(t, t->order[at]))
+                f8_remat_remove(t, t->order[at]);
+    }
+    for (uint32_t k = draw(t, CHANGES) + !clear; k > 0; k--) {
         const uint32_t at = draw(t, t->n - 1) + 1, id = t->order[at], v = draw(t, t->p->n_values);
         if (f8_remat_again(t, id) && draw(t, 4)) {
-            const uint32_t w = t->what[id];
+            const uint32_t moved = t->what[id];
             f8_remat_remove(t, id);
             const uint32_t to = draw(t, t->n - 1) + 1;
-            if (draw(t, 3) == 0 && may_insert(t, w, to))
-                f8_remat_insert(t, w, to);
+            if (draw(t, 3) == 0 && may_insert(t, moved, to))
+                f8_remat_insert(t, moved, to);
         } else if (may_insert(t, v, at)) {
             f8_remat_insert(t, v, at);
         }
@@ -326,11 +354,11 @@ static void kick(f8_remat_timeline *t)
 
 void f8_remat_improve(f8_remat_timeline *t, f8_remat_best *best, uint64_t work)
 {
-    t->limit = t->work + work < t->limit ? t->work + work : t->limit;
+    t->limit = t->work + work;
     f8_remat_load(t, best->action, best->n);
     while (!f8_remat_stop(t) && (best->seconds > 0 || best->excess > 0)) {
         kick(t);
-        repair(t, draw(t, 2) ? 1.0 : 0);
+        repair(t, draw(t, 2));
         f8_remat_trim(t);
         if (!f8_remat_keep(t, best))
             f8_remat_load(t, best->action, best->n);

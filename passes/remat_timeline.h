@@ -40,6 +40,7 @@ typedef struct f8_remat_timeline {
     double seconds;
     uint64_t work, limit; /* elementary operations, and when to come to an end: no clock, so that plans repeat */
     uint64_t random;
+    struct f8_remat_scratch *scratch; /* of the search */
 } f8_remat_timeline;
 
 /* The steps alone. F8_ERR_MEMORY, F8_ERR_INTERNAL for a problem whose steps read what was not made. */
