@@ -246,6 +246,10 @@ typedef int f8_nvml_return;
        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,              \
        cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t *results, \
        int *found))                                                                               \
+    X(cublasStatus_t, cublasLtMatmulAlgoCheck,                                                    \
+      (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,              \
+       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,              \
+       const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result))                \
     X(cublasStatus_t, cublasLtMatmulAlgoConfigGetAttribute,                                       \
       (const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t which, void *value, \
        size_t bytes, size_t *written))                                                            \

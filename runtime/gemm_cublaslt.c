@@ -15,6 +15,8 @@ struct f8_cublaslt_gemm {
     int64_t workspace; /* bytes allowed */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c; /* cuBLASLt's: its A is our B */
+    bool unusual; /* an operand's rows lie in more than they need */
+    cublasLtMatrixLayout_t usual[3]; /* then: as if not */
     cublasLtMatmulAlgo_t algo;
     size_t used; /* workspace bytes the algorithm needs */
     char text[160];
@@ -67,6 +69,33 @@ static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtyp
     return F8_OK;
 }
 
+/* The least stride of rows that begin at 16 bytes, if these do. */
+static int64_t usual_stride(int64_t columns, f8_dtype type, int64_t stride)
+{
+    const int64_t by = 16 / (int64_t)f8_dtype_size(type);
+    return stride % by ? stride : (columns + by - 1) / by * by;
+}
+
+static f8_status make_layouts(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    const f8_gemm_desc *d = &g->desc;
+    const struct {
+        cublasLtMatrixLayout_t *to;
+        f8_dtype type;
+        int64_t rows, columns, stride;
+    } m[] = {{&g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb},
+             {&g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda},
+             {&g->c, d->c, d->m, d->n, d->ldc}};
+    for (int i = 0; i < 3; i++) {
+        F8_TRY(make_layout(cuda, m[i].to, m[i].type, m[i].rows, m[i].columns, m[i].stride, what, diag));
+        g->unusual |= usual_stride(m[i].columns, m[i].type, m[i].stride) != m[i].stride;
+    }
+    for (int i = 0; i < 3 && g->unusual; i++)
+        F8_TRY(make_layout(cuda, &g->usual[i], m[i].type, m[i].rows, m[i].columns,
+                           usual_stride(m[i].columns, m[i].type, m[i].stride), what, diag));
+    return F8_OK;
+}
+
 static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a_scale,
                             const void *b_scale, const char *what, f8_diag *diag)
 {
@@ -106,17 +135,13 @@ static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char
         if (!has_scalars(d))
             F8_TRY(set_scale_modes(cuda, g, what, diag));
     }
-    F8_TRY(make_layout(cuda, &g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n,
-                       d->ldb, what, diag));
-    F8_TRY(make_layout(cuda, &g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k,
-                       d->lda, what, diag));
-    return make_layout(cuda, &g->c, d->c, d->m, d->n, d->ldc, what, diag);
+    return make_layouts(cuda, g, what, diag);
 }
 
 /* ---- choosing the algorithm ---- */
 
-static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, cublasLtMatmulPreference_t p,
-                     const char *what, cublasLtMatmulHeuristicResult_t *result, int *n,
+static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLayout_t *layout,
+                     cublasLtMatmulPreference_t p, const char *what, cublasLtMatmulHeuristicResult_t *result, int *n,
                      f8_diag *diag)
 {
     static const int alignments[] = {
@@ -132,7 +157,7 @@ static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, cublasLtMatmulPreferenc
         LT(cublasLtMatmulPreferenceSetAttribute, p, alignments[i], &align, sizeof align);
     /* "Not supported" is how the heuristic says that it knows none. */
     const cublasStatus_t s = cuda->lt.cublasLtMatmulAlgoGetHeuristic(
-        cuda->handle, g->matmul, g->a, g->b, g->c, g->c, p, CANDIDATES, result, n);
+        cuda->handle, g->matmul, layout[0], layout[1], layout[2], layout[2], p, CANDIDATES, result, n);
     if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
         *n = 0;
         return F8_OK;
@@ -181,31 +206,64 @@ static const char *scheme_name(uint32_t scheme)
     }
 }
 
-static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+/* Whether an algorithm proposed for the usual strides does for these. */
+static f8_status fits(f8_cuda *cuda, const f8_cublaslt_gemm *g, cublasLtMatmulHeuristicResult_t *r,
+                      bool *out, const char *what, f8_diag *diag)
+{
+    cublasLtMatmulHeuristicResult_t checked = {0};
+    const cublasStatus_t s = cuda->lt.cublasLtMatmulAlgoCheck(
+        cuda->handle, g->matmul, g->a, g->b, g->c, g->c, &r->algo, &checked);
+    *out = s == CUBLAS_STATUS_SUCCESS;
+    r->workspaceSize = checked.workspaceSize;
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE)
+        return F8_OK;
+    return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoCheck of %s", what);
+}
+
+/* The first deterministic algorithm for those layouts; `n` counts those proposed. */
+static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLayout_t *layout,
+                            bool *found, int *n, const char *what, f8_diag *diag)
 {
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     memset(result, 0, sizeof result);
     cublasLtMatmulPreference_t p = NULL;
-    int n = 0;
     LT(cublasLtMatmulPreferenceCreate, &p);
-    const f8_status status = ask(cuda, g, p, what, result, &n, diag);
+    const f8_status status = ask(cuda, g, layout, p, what, result, n, diag);
     cuda->lt.cublasLtMatmulPreferenceDestroy(p);
     F8_TRY(status);
-    for (int i = 0; i < n && i < CANDIDATES; i++) {
+    for (int i = 0; i < *n && i < CANDIDATES && !*found; i++) {
         algo_config c = {0};
-        if (result[i].state != CUBLAS_STATUS_SUCCESS ||
-            result[i].workspaceSize > (size_t)g->workspace)
+        bool good = result[i].state == CUBLAS_STATUS_SUCCESS;
+        if (good && layout == g->usual)
+            F8_TRY(fits(cuda, g, &result[i], &good, what, diag));
+        if (!good || result[i].workspaceSize > (size_t)g->workspace)
             continue;
         F8_TRY(read_config(cuda, &result[i].algo, &c, what, diag));
         if (!deterministic(&c))
             continue;
+        *found = true;
         g->algo = result[i].algo;
         g->used = result[i].workspaceSize;
         snprintf(g->text, sizeof g->text,
                  "algorithm %d, tile %u, stages %u, split-k %d, reduction %s, workspace %zu bytes",
                  c.id, c.tile, c.stages, c.split_k, scheme_name(c.scheme), g->used);
-        return F8_OK;
     }
+    return F8_OK;
+}
+
+/* As if operands and result lay by themselves, though they may be parts of wider matrices: so equal
+ * products have one algorithm, and the same bits. */
+static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    bool found = false;
+    int n = 0;
+    if (g->unusual)
+        F8_TRY(choose_for(cuda, g, g->usual, &found, &n, what, diag));
+    if (!found)
+        F8_TRY(choose_for(cuda, g, (const cublasLtMatrixLayout_t[]){g->a, g->b, g->c}, &found, &n,
+                          what, diag));
+    if (found)
+        return F8_OK;
     const f8_gemm_desc *d = &g->desc;
     return f8_fail(
         diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
@@ -220,8 +278,9 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
 
 static void destroy(f8_cuda *cuda, f8_cublaslt_gemm *g, const f8_allocator *allocator)
 {
-    const cublasLtMatrixLayout_t layout[] = {g->a, g->b, g->c};
-    for (int i = 0; i < 3; i++)
+    const cublasLtMatrixLayout_t layout[] = {g->a,        g->b,        g->c,
+                                             g->usual[0], g->usual[1], g->usual[2]};
+    for (int i = 0; i < 6; i++)
         if (layout[i])
             cuda->lt.cublasLtMatrixLayoutDestroy(layout[i]);
     if (g->matmul)

@@ -12,7 +12,8 @@
  * The algorithm is the first of cuBLASLt's heuristic answers that is deterministic: either k is not
  * split or its parts are stored in f32 in the workspace and summed by a second kernel. It depends
  * on desc, device, library version and workspace size, and never on addresses beyond their
- * alignment. */
+ * alignment, nor on strides of rows that begin at 16 bytes, as far as the library has it so
+ * (cublasLtMatmulAlgoCheck): the parts of a wider matrix have the bits they would have alone. */
 #ifndef F8_GEMM_CUBLASLT_H
 #define F8_GEMM_CUBLASLT_H
 

@@ -248,6 +248,45 @@ START_TEST(multiplies)
 }
 END_TEST
 
+/* Rows that begin at multiples of 16 bytes: how far apart they are decides no algorithm, and no bit. What the library
+ * says when asked about such strides is not swallowed. */
+START_TEST(strides_choose_nothing)
+{
+    gemm_case c = cases[_i];
+    f8_cublaslt_gemm *list = NULL, *made[2] = {NULL};
+    f8_diag why = {0};
+    open_device();
+    c.pad = 0;
+    const f8_gemm_desc tight = describe(&c);
+    f8_gemm_desc wide = tight;
+    const int64_t by[] = {16 / (int64_t)f8_dtype_size(c.a), 16 / (int64_t)f8_dtype_size(c.b),
+                          16 / (int64_t)f8_dtype_size(c.c)};
+    const bool aligned = tight.lda % by[0] == 0 && tight.ldb % by[1] == 0 && tight.ldc % by[2] == 0;
+    wide.lda += 2 * by[0];
+    wide.ldb += 3 * by[1];
+    wide.ldc += 5 * by[2];
+    if (!aligned || f8_cublaslt_supports(g.device.target, &tight, &why) != F8_OK) {
+        close_device();
+        return;
+    }
+    OK(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &tight, 16, 1 << 20, "tight", &made[0], diag));
+    if (g.device.count) {
+        f8_cublaslt_gemm *none = NULL;
+        cuda_device_fail("cublasLtMatmulAlgoCheck", 1);
+        ck_assert_int_eq(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &wide, 16, 1 << 20, "wide", &none,
+                                             &why),
+                         F8_ERR_LIBRARY);
+        cuda_device_fail(NULL, 0);
+        ck_assert_msg(strstr(why.text, "cublasLtMatmulAlgoCheck of wide"), "%s", why.text);
+    }
+    OK(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &wide, 16, 1 << 20, "wide", &made[1], diag));
+    ck_assert(made[0] != made[1]);
+    ck_assert_str_eq(f8_cublaslt_describe(made[0]), f8_cublaslt_describe(made[1]));
+    f8_cublaslt_release_all(g.device.cuda, &list, &g.allocator);
+    close_device();
+}
+END_TEST
+
 /* ---- emulator only: every call fails once ---- */
 
 static const char *const failing[] = {
@@ -432,6 +471,7 @@ int main(void)
     TCase *t = tcase_create("gemm");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, multiplies, 0, sizeof cases / sizeof *cases);
+    tcase_add_loop_test(t, strides_choose_nothing, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, every_call_can_fail, 0, sizeof failing / sizeof *failing);
     tcase_add_test(t, no_handle);
     tcase_add_loop_test(t, cublaslt_supports, 0, sizeof can / sizeof *can);

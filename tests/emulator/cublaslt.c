@@ -239,11 +239,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 /* ---- algorithms ---- */
 
 /* Three are proposed when the preference lets them: one that splits k and adds in place (the first, as
- * it may be on a device), one that splits k in the workspace, one that does not split. data[]: */
-enum { ALGO_MAGIC, ALGO_ID, ALGO_SCHEME, ALGO_SPLIT, ALGO_WORKSPACE, ALGO_ALIGNMENT };
+ * it may be on a device), one that splits k in the workspace, one that does not split. With other
+ * stages where columns have gaps between them, as it may be on a device too. data[]: */
+enum { ALGO_MAGIC, ALGO_ID, ALGO_SCHEME, ALGO_SPLIT, ALGO_WORKSPACE, ALGO_ALIGNMENT, ALGO_STAGES };
 
 static cublasLtMatmulHeuristicResult_t propose(int id, int scheme, int split, size_t workspace,
-                                               uint32_t alignment)
+                                               uint32_t alignment, bool gaps)
 {
     cublasLtMatmulHeuristicResult_t r = {.workspaceSize = workspace, .wavesCount = 1.0f};
     r.algo.data[ALGO_MAGIC] = MAGIC;
@@ -252,7 +253,14 @@ static cublasLtMatmulHeuristicResult_t propose(int id, int scheme, int split, si
     r.algo.data[ALGO_SPLIT] = (uint64_t)split;
     r.algo.data[ALGO_WORKSPACE] = workspace;
     r.algo.data[ALGO_ALIGNMENT] = alignment;
+    r.algo.data[ALGO_STAGES] = gaps ? 9 : 8;
     return r;
+}
+
+/* 16 bytes are no gap. */
+static bool has_gaps(cublasLtMatrixLayout_t x)
+{
+    return (x->stride - (int64_t)x->rows) * f8_emu_element(x->type) >= 16;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -281,16 +289,39 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (f8_emu_lt_is_fp8(a->type) && alignment < F8_EMU_LT_ALIGNED)
         return f8_emu_lt_refuse("FP8 with pointers that need not be 16-byte aligned");
     const size_t partial = 2 * (size_t)(p.m * p.n) * 4;
+    const bool gaps = has_gaps(a) || has_gaps(b) || has_gaps(d);
     int n = 0;
     if (preference->schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE)
-        results[n++] = propose(66, CUBLASLT_REDUCTION_SCHEME_INPLACE, 2, 0, alignment);
+        results[n++] = propose(66, CUBLASLT_REDUCTION_SCHEME_INPLACE, 2, 0, alignment, gaps);
     if (n < wanted && (preference->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) &&
         p.k >= 4 * p.m && p.k >= 4 * p.n && partial <= preference->workspace)
-        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2, partial, alignment);
+        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2, partial, alignment, gaps);
     if (n < wanted)
-        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_NONE, 1, 0, alignment);
+        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_NONE, 1, 0, alignment, gaps);
     *found = n;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Any of ours can do any problem that there is. */
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    F8_EMU_MAY_FAIL();
+    driver here;
+    if (!handle || handle->magic != MAGIC || !find_driver(&here))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!algo || algo->data[ALGO_MAGIC] != MAGIC || !result)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    f8_emu_lt_problem p = {desc, a, b, c, d, here.sm(), 0, 0, 0};
+    cublasStatus_t s = f8_emu_lt_shape(&p);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = f8_emu_lt_check(&p);
+    *result = (cublasLtMatmulHeuristicResult_t){.algo = *algo, .state = s, .wavesCount = 1.0f};
+    result->workspaceSize = (size_t)algo->data[ALGO_WORKSPACE];
+    return s;
 }
 
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
@@ -306,7 +337,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     case CUBLASLT_ALGO_CONFIG_SPLITK_NUM: x = (int32_t)algo->data[ALGO_SPLIT]; break;
     case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: x = (int32_t)algo->data[ALGO_SCHEME]; break;
     case CUBLASLT_ALGO_CONFIG_TILE_ID: x = 20; break;
-    case CUBLASLT_ALGO_CONFIG_STAGES_ID: x = 8; break;
+    case CUBLASLT_ALGO_CONFIG_STAGES_ID: x = (int32_t)algo->data[ALGO_STAGES]; break;
     default: return CUBLAS_STATUS_INVALID_VALUE;
     }
     memcpy(value, &x, sizeof x);
