@@ -3,6 +3,7 @@
 #include "tests/shared/compile.h"
 #include "tests/shared/unit.h"
 
+#include "codegen/build.h"
 #include "frontend/fp8c.h"
 #include "ir/program.h"
 #include "passes/memory_report.h"
@@ -504,6 +505,35 @@ START_TEST(budgets_in_bytes)
 }
 END_TEST
 
+static int64_t arena_of_step(f8_compiled *c, bool unmerged, int64_t most)
+{
+    const f8_build_options options = {.target = f8_target_by_name("sm_90a"), .no_code = true, .unmerged = unmerged,
+                                      .arena_most = most};
+    f8_plan plan;
+    ck_assert_msg(f8_build_plan(c->unit.module, &options, &c->arena, &plan, &c->diag) == F8_OK, "%s", c->diag.text);
+    for (uint32_t i = 0; i < plan.n_funcs; i++)
+        if (!strcmp(plan.func[i].name, "micro_step"))
+            return plan.func[i].arena_bytes;
+    ck_abort_msg("no micro_step");
+}
+
+/* Launches are merged for less than they would like where a budget leaves less, down to none. */
+START_TEST(merging_within_a_budget)
+{
+    f8_compiled c;
+    ck_assert(f8_compile_passes(&c, &(f8_compile_setup){.file = GPT, .dims = "L=4", .recipe = *f8_recipe_by_name("delayed"),
+                                                        .target = f8_target_by_name("sm_90a")}));
+    const int64_t least = arena_of_step(&c, true, 0), most = arena_of_step(&c, false, 0);
+    ck_assert_int_gt(most, least);
+    for (int i = 0; i <= 4; i++) {
+        const int64_t limit = least + (most - least) * i / 4, arena = arena_of_step(&c, false, limit);
+        ck_assert_int_le(arena, limit);
+        ck_assert(i < 4 || arena > least);
+    }
+    f8_compiled_end(&c);
+}
+END_TEST
+
 START_TEST(budgets_that_cannot_be_met)
 {
     static const fp8c_compile_options bad[] = {
@@ -601,6 +631,7 @@ int main(void)
     tcase_add_loop_test(bytes, planned_is_measured, 0, LENGTH(runs));
     tcase_add_loop_test(bytes, planned_for_gpus, 0, 3);
     tcase_add_loop_test(plan, budgets_in_bytes, 0, 3);
+    tcase_add_test(plan, merging_within_a_budget);
     tcase_add_loop_test(plan, budgets_that_cannot_be_met, 0, 7);
     tcase_add_loop_test(plan, a_plan_cannot_run, 0, 2);
     tcase_add_loop_test(plan, reference_has_none, 0, 2);
