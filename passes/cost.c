@@ -402,3 +402,24 @@ double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *n
         seconds += target->speeds.launch + rows_seconds(&(row_nodes){g, node, n}, target, written);
     return seconds;
 }
+
+f8_status f8_cost_beside(const f8_graph *g, const f8_target *target, const f8_phase *p, const f8_ref *node, uint32_t n,
+                         f8_arena *scratch, f8_diag *diag, double *seconds)
+{
+    f8_ref *both = F8_NEW_ARRAY(scratch, f8_ref, p->n_nodes + n);
+    uint32_t n_both = 0, i = 0, k = 0;
+    double written = n ? bytes_of(g, node[n - 1]) : 0;
+    if (!both)
+        return f8_arena_status(scratch, diag);
+    while (i < p->n_nodes || k < n) {
+        const f8_ref a = i < p->n_nodes ? p->node[i] : UINT32_MAX, b = k < n ? node[k] : UINT32_MAX;
+        both[n_both++] = a < b ? a : b;
+        i += a <= b;
+        k += b <= a;
+    }
+    for (uint32_t o = 0; o < p->n_out; o++)
+        written += bytes_of(g, p->out[o]);
+    *seconds = rows_seconds(&(row_nodes){g, both, n_both}, target, written) - phase_seconds(g, target, p);
+    *seconds = *seconds > 0 ? *seconds : 0;
+    return F8_OK;
+}

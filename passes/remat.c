@@ -78,6 +78,7 @@ static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kern
 
 typedef struct search {
     f8_remat *s;
+    f8_remat_problem shared; /* as it is where kernels are shared (remat_beside.c) */
     f8_remat_plan best, least;
     outcome result, lowest; /* of best: the fastest that fits; of least: the lowest of those tried for it. arena INT64_MAX: none yet */
 } search;
@@ -90,7 +91,7 @@ static bool fits(const outcome *o)
 static f8_status attempt(search *x, int64_t goal, bool share_kernels, f8_remat_plan *plan, outcome *o)
 {
     f8_remat *s = x->s;
-    F8_TRY(f8_remat_plan_make(&s->problem, goal, s->scratch, s->unit->diag, plan));
+    F8_TRY(f8_remat_plan_make(share_kernels ? &x->shared : &s->problem, goal, s->scratch, s->unit->diag, plan));
     F8_TRY(realize(s, plan, share_kernels, o));
     if (fits(o) && (x->result.arena == INT64_MAX || o->seconds < x->result.seconds)) {
         x->best = *plan;
@@ -245,6 +246,7 @@ static f8_status fit(f8_remat *s)
         return fit_names(s);
     if (u->remat.before <= u->remat.budget)
         return F8_OK;
+    F8_TRY(f8_remat_beside(s, &x.shared));
     F8_TRY(approach(&x, u->remat.budget, false));
     F8_TRY(approach(&x, u->remat.budget, true));
     if (x.result.arena == INT64_MAX)

@@ -29,6 +29,7 @@ typedef struct f8_remat {
     uint32_t *level;     /* by ref: GEMMs and other whole groups on the longest path to it */
     uint32_t top;        /* the highest level of an activation: gradients are above */
     bool *late;          /* by step: it makes nothing that the loss is computed from */
+    bool *read_late;     /* by value: a late step reads it */
     bool *activation;    /* by value, in the arena: computed without gradients, and a late step reads it */
 } f8_remat;
 
@@ -38,6 +39,9 @@ enum { F8_NO_VALUE = UINT32_MAX };
 f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *scratch);
 /* Whether operand `o` of a node in phase `p` of `group` is read from memory. */
 bool f8_remat_reads_memory(const f8_group *group, const f8_phase *p, f8_ref o);
+
+/* remat_beside.c: the problem with what values cost where the backward may compute them in kernels it runs anyway. */
+f8_status f8_remat_beside(f8_remat *s, f8_remat_problem *out);
 
 /* remat_names.c: the plan that the options' patterns ask for. F8_ERR_INPUT where one matches nothing. */
 f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out);

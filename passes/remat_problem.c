@@ -54,11 +54,10 @@ static f8_status find_levels(f8_remat *s)
     return F8_OK;
 }
 
-/* By value: late steps read it. */
-static f8_status find_late(f8_remat *s, const bool *forward, bool **read)
+static f8_status find_late(f8_remat *s, const bool *forward)
 {
     s->late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
-    *read = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    s->read_late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < s->problem.n_steps; i++) {
         const f8_group *group = &s->program->group[s->program->order[i]];
@@ -67,7 +66,7 @@ static f8_status find_late(f8_remat *s, const bool *forward, bool **read)
         for (uint32_t k = 0; k < group->n_out; k++)
             s->late[i] &= !forward[group->out[k]];
         for (uint32_t k = 0; s->late[i] && k < step->n_read; k++)
-            (*read)[step->read[k]] = true;
+            s->read_late[step->read[k]] = true;
     }
     return F8_OK;
 }
@@ -78,7 +77,7 @@ static f8_status find_late(f8_remat *s, const bool *forward, bool **read)
 static f8_status find_activations(f8_remat *s)
 {
     const f8_graph *g = s->g;
-    bool *forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes), *read;
+    bool *forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
     s->activation = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     if (s->func->n_out > 0)
@@ -86,15 +85,15 @@ static f8_status find_activations(f8_remat *s)
     for (f8_ref r = g->n_nodes - 1; r > 0; r--)
         for (uint32_t i = 0; forward[r] && i < g->node[r].n_in; i++)
             forward[g->node[r].in[i]] = true;
-    F8_TRY(find_late(s, forward, &read));
+    F8_TRY(find_late(s, forward));
     for (uint32_t v = 0; v < s->problem.n_values; v++) {
         const f8_ref r = s->root[v];
         const bool whole = s->program->group[s->storage.base[r].def].kind != F8_GROUP_ROWS;
-        if (forward[r] && (read[v] || whole) && s->level[r] > s->top)
+        if (forward[r] && (s->read_late[v] || whole) && s->level[r] > s->top)
             s->top = s->level[r];
     }
     for (uint32_t v = 0; v < s->problem.n_values; v++)
-        s->activation[v] = read[v] && s->level[s->root[v]] <= s->top &&
+        s->activation[v] = s->read_late[v] && s->level[s->root[v]] <= s->top &&
                            s->storage.base[s->root[v]].place.space == F8_SPACE_NONE;
     return F8_OK;
 }
@@ -123,7 +122,8 @@ static uint32_t mark_cone(const f8_remat *s, const f8_group *group, const f8_pha
         n++;
         for (uint32_t k = 0; k < node->n_in; k++) {
             const f8_ref o = node->in[k];
-            if (f8_remat_reads_memory(group, p, o) || listed(p->out, p->n_out, o))
+            /* what else the phase writes is read, if late steps have it at hand: else it is made on the way */
+            if (f8_remat_reads_memory(group, p, o) || (listed(p->out, p->n_out, o) && s->read_late[s->value[o]]))
                 continue;
             for (uint32_t j = i; j-- > 0;)
                 if (p->node[j] == o)
@@ -308,7 +308,7 @@ f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *s
     F8_TRY(f8_storage_share(&s->storage, position));
     F8_TRY(find_levels(s));
     F8_TRY(number_values(s));
-    F8_TRY(make_values(s));
     F8_TRY(make_steps(s));
-    return find_activations(s);
+    F8_TRY(find_activations(s));
+    return make_values(s);
 }
