@@ -282,6 +282,74 @@ static int64_t padded_stride(const f8_storage *s, f8_ref r)
     return gemm ? wide / size : b->stride;
 }
 
+/* Whether two GEMMs are the same product, if of other values. */
+static bool same_product(const f8_graph *g, f8_ref x, f8_ref y)
+{
+    const f8_node *a = f8_at(g, x), *b = f8_at(g, y);
+    if (a->op != b->op || a->n_in != b->n_in || !f8_type_equal(&a->type, &b->type))
+        return false;
+    for (uint32_t i = 0; i < a->n_in; i++)
+        if (!f8_type_equal(f8_type_of(g, a->in[i]), f8_type_of(g, b->in[i])))
+            return false;
+    for (int i = 0; i < f8_op_facts(a->op)->n_attrs; i++)
+        if (!f8_attr_equal(&a->attr[i], &b->attr[i]))
+            return false;
+    return true;
+}
+
+/* Take the padding of x, or of y, if the other has none. Whether there was any to take. */
+static bool level(f8_storage *s, const bool *padded, f8_ref x, f8_ref y)
+{
+    x = s->view[x].base;
+    y = s->view[y].base;
+    const int64_t cols[] = {f8_type_columns(f8_type_of(s->g, x)), f8_type_columns(f8_type_of(s->g, y))};
+    const bool wide[] = {padded[x] && s->base[x].stride > cols[0], padded[y] && s->base[y].stride > cols[1]};
+    if (wide[0] == wide[1])
+        return false;
+    s->base[wide[0] ? x : y].stride = cols[wide[0] ? 0 : 1];
+    return true;
+}
+
+/* A GPU's library may choose another algorithm, of other bits, for rows that begin elsewhere. What is computed again
+ * must have its original's, so where one of them has no padding none has. */
+static void level_products(f8_storage *s, const bool *padded)
+{
+    const f8_program *p = s->program;
+    bool any = true;
+    while (any) {
+        any = false;
+        for (uint32_t i = 0; i < p->n_groups; i++) {
+            const f8_ref x = p->group[i].out[0];
+            if (p->group[i].kind != F8_GROUP_GEMM || !f8_is_again(s->g, x))
+                continue;
+            for (uint32_t k = 0; k < p->n_groups; k++) {
+                const f8_ref y = p->group[k].out[0];
+                if (k == i || p->group[k].kind != F8_GROUP_GEMM || !same_product(s->g, x, y))
+                    continue;
+                any |= level(s, padded, x, y);
+                for (uint32_t o = 0; o < s->g->node[x].n_in; o++)
+                    any |= level(s, padded, s->g->node[x].in[o], s->g->node[y].in[o]);
+            }
+        }
+    }
+}
+
+static f8_status pad_rows(f8_storage *s)
+{
+    bool *padded = F8_NEW_ARRAY(s->scratch, bool, s->g->n_nodes);
+    bool any = false;
+    F8_TRY(f8_arena_status(s->scratch, s->diag));
+    for (f8_ref r = 1; r < s->g->n_nodes; r++) {
+        const int64_t stride = padded_stride(s, r);
+        padded[r] = stride != s->base[r].stride;
+        any |= padded[r];
+        s->base[r].stride = stride;
+    }
+    if (any)
+        level_products(s, padded);
+    return F8_OK;
+}
+
 /* ---- lifetimes ---- */
 
 static void live_ranges(f8_storage *s, const uint32_t *position)
@@ -321,8 +389,8 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
         if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_SCATTER)
             share_accumulator(s, position, group->out[0], input);
     }
-    for (f8_ref r = 1; r < s->g->n_nodes && s->target->row_bytes > 1; r++)
-        s->base[r].stride = padded_stride(s, r);
+    if (s->target->row_bytes > 1)
+        F8_TRY(pad_rows(s));
     live_ranges(s, position);
     return F8_OK;
 }

@@ -1,7 +1,9 @@
 /* See again.h. */
 #include "tests/shared/again.h"
 
+#include "codegen/reference.h"
 #include "tests/shared/graphgen.h"
+#include "tests/shared/program_run.h"
 
 typedef struct rewrite {
     again *a;
@@ -76,4 +78,20 @@ f8_status again_some(again *a, f8_func *f, int one_in)
     F8_TRY(f8_arena_status(arena, f->graph->diag));
     a->number++;
     return f8_func_rewrite(f, redirect, &w);
+}
+
+f8_status again_run(f8_module *m, uint64_t seed, const f8_target *target, void **out, f8_diag *diag)
+{
+    const f8_func *f = &m->func[0];
+    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
+    F8_TRY(f8_arena_status(m->arena, diag));
+    for (size_t i = 0; i < f->n_in; i++)
+        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
+    for (size_t i = 0; i < f->n_out; i++)
+        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
+    F8_TRY(f8_arena_status(m->arena, diag));
+    for (size_t i = 0; i < f->n_in; i++)
+        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
+    return target ? f8_program_run(f, target, (const void *const *)in, out, diag)
+                  : f8_reference_run(f, (const void *const *)in, out, NULL, diag);
 }
