@@ -180,15 +180,16 @@ static void budget_line(plan *p, const fp8c_program *program, double share, doub
 /* What shares of the activation bytes at the peak cost, down to the first that can't be met. */
 static void curve(plan *p)
 {
+    static const double shares[] = {1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01};
     double base = 0;
     if (p->to)
         fprintf(p->to, "\na budget of memory: a share of the activation bytes at the peak\n"
                        "%7s  %11s  %11s  %15s  %8s  %9s\n", "budget", "in all MiB", "arena MiB", "activations MiB",
                 "again", "more time");
-    for (int tenth = 10; tenth > 0; tenth--) {
-        const double share = tenth / 10.0;
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        const double share = shares[i];
         fp8c_program *program;
-        const fp8c_status status = compile(p, (cli_MEMORY){.share = tenth < 10 ? share : 0}, &program);
+        const fp8c_status status = compile(p, (cli_MEMORY){.share = i ? share : 0}, &program);
         if (status == FP8C_OK)
             budget_line(p, program, share, &base);
         else

@@ -132,7 +132,7 @@ static void check_budgets(const records *all)
         ck_assert_ptr_nonnull(strstr(text_of(r, "error"), "the least possible share"));
         ck_assert_ptr_null(find(all, "budget", n + 1));
     } else {
-        ck_assert_int_eq(n, 10);
+        ck_assert_int_eq(n, 13);
     }
 }
 
