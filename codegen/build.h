@@ -66,10 +66,11 @@ typedef struct f8_build_options {
     bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
     uint32_t batch;        /* CUDA: kernels compiled together as one image; 0: by length of text */
     bool text_only;        /* CUDA: stop at CUDA C, which needs no NVRTC; the plan has no images */
-    bool no_code;          /* stop once all steps are laid out: sizes are what they will be, and nothing can run. Kernels
-                            * have no phases on CUDA, and phases without code on the CPU; needs no LLVM, no NVRTC */
-    int64_t arena_most;    /* CUDA: merged launches, which take room in the arena, take no more than this leaves; 0: as
-                            * much as they like */
+    bool no_code;          /* stop once all steps are laid out: sizes are what they will be, and
+                            * nothing can run. Kernels have no phases on CUDA, and phases without
+                            * code on the CPU; needs no LLVM, no NVRTC */
+    int64_t arena_most;    /* CUDA: merged launches, which take room in the arena, take no more than
+                            * this leaves; 0: as much as they like */
     bool unmerged;         /* CUDA, for tests: a launch for every step, in the program's order */
     f8_build_stats *stats; /* filled when not NULL */
 } f8_build_options;

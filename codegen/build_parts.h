@@ -111,7 +111,8 @@ typedef struct f8_build_target {
     /* The most instances of this unit in one launch. NULL: 1. */
     uint32_t (*most_instances)(const f8_build_unit *u);
     f8_status (*compile)(f8_build *b); /* all units */
-    f8_status (*size)(f8_build *b);    /* instead: the sizes of their phases. NULL: there are no phases then */
+    /* Instead: the sizes of their phases. NULL: there are no phases then. */
+    f8_status (*size)(f8_build *b);
     /* Fill a step's phases, once compiled. */
     f8_status (*finish)(f8_build *b, f8_step *s, const f8_build_draft *draft);
     f8_status (*fill_stats)(f8_build *b, f8_build_stats *stats);

@@ -1,7 +1,7 @@
-/* fp8c plan: where a training step's memory goes, how long the step is estimated to take, and what a budget of memory
- * costs. Nothing is compiled: it needs no GPU, no LLVM and no NVRTC for any target. */
+/* fp8c plan: where a training step's memory goes, how long the step is estimated to take, and what
+ * a budget of memory costs. Nothing is compiled: it needs no GPU, no LLVM and no NVRTC for any
+ * target. */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "frontend/cmd_calibrate.h"
@@ -52,12 +52,13 @@ static void record_function(plan *p, const fp8c_program *program, int function)
         return;
     fp8c_program_info(program, &info);
     cli_json_record(&p->json,
-                    json_pack("{ss ss ss ss ss si si sI sI sI sI sf so}", "event", "memory", "target",
-                              fp8c_program_target(program), "recipe", p->c->recipe, "function",
-                              fp8c_program_function_name(program, function), "step", peak.step, "position",
-                              (int)peak.position, "positions", (int)peak.positions, "planned_bytes",
-                              (json_int_t)info.planned_bytes, "arena_bytes", (json_int_t)peak.arena_bytes,
-                              "alive_bytes", (json_int_t)peak.alive_bytes, "activation_bytes",
+                    json_pack("{ss ss ss ss ss si si sI sI sI sI sf so}", "event", "memory",
+                              "target", fp8c_program_target(program), "recipe", p->c->recipe,
+                              "function", fp8c_program_function_name(program, function), "step",
+                              peak.step, "position", (int)peak.position, "positions",
+                              (int)peak.positions, "planned_bytes", (json_int_t)info.planned_bytes,
+                              "arena_bytes", (json_int_t)peak.arena_bytes, "alive_bytes",
+                              (json_int_t)peak.alive_bytes, "activation_bytes",
                               (json_int_t)peak.activation_bytes, "seconds", peak.seconds, "bytes",
                               categories(program, function)));
 }
@@ -70,10 +71,12 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
     fp8c_program_info(program, &info);
     fp8c_program_peak(program, function, &peak);
     fprintf(p->to, "target %s, recipe %s: memory at the peak of %s, at '%s' (%d of %d)\n",
-            fp8c_program_target(program), p->c->recipe, fp8c_program_function_name(program, function), peak.step,
-            peak.position, peak.positions);
+            fp8c_program_target(program), p->c->recipe,
+            fp8c_program_function_name(program, function), peak.step, peak.position,
+            peak.positions);
     for (int i = 0; fp8c_program_memory(program, function, i, &m) == FP8C_OK; i++)
-        fprintf(p->to, "%12.2f MiB  %s%s\n", mib(m.bytes), m.category, m.in_arena ? " (arena)" : "");
+        fprintf(p->to, "%12.2f MiB  %s%s\n", mib(m.bytes), m.category,
+                m.in_arena ? " (arena)" : "");
     fprintf(p->to, "%12.2f MiB  in all\n", mib(info.planned_bytes));
 }
 
@@ -107,11 +110,13 @@ static void tensors(plan *p, const fp8c_program *program, int function)
         char type[96];
         if (p->to && n < SHOWN)
             print_tensor(p, &t);
-        cli_json_record(&p->json, json_pack("{ss ss ss ss ss sI ss ss si si}", "event", "tensor", "function",
-                                            fp8c_program_function_name(program, function), "name", t.name,
-                                            "category", t.category, "type", print_type(&t.type, type, sizeof type),
-                                            "bytes", (json_int_t)t.bytes, "made", t.made, "read", t.read, "first",
-                                            (int)t.first, "last", (int)t.last));
+        cli_json_record(&p->json,
+                        json_pack("{ss ss ss ss ss sI ss ss si si}", "event", "tensor", "function",
+                                  fp8c_program_function_name(program, function), "name", t.name,
+                                  "category", t.category, "type",
+                                  print_type(&t.type, type, sizeof type), "bytes",
+                                  (json_int_t)t.bytes, "made", t.made, "read", t.read, "first",
+                                  (int)t.first, "last", (int)t.last));
     }
     if (p->to && n > SHOWN)
         fprintf(p->to, "%12s      and %d more\n", "", n - SHOWN);
@@ -120,7 +125,8 @@ static void tensors(plan *p, const fp8c_program *program, int function)
 /* ---- time ---- */
 
 /* Of one optimizer step: its micro-steps and the update. */
-static double step_seconds(const plan *p, const fp8c_program *program, fp8c_peak *micro, fp8c_peak *update)
+static double step_seconds(const plan *p, const fp8c_program *program, fp8c_peak *micro,
+                           fp8c_peak *update)
 {
     *micro = *update = (fp8c_peak){0};
     fp8c_program_peak(program, fp8c_program_function(program, "micro_step"), micro);
@@ -132,8 +138,10 @@ static void print_time(const plan *p, const fp8c_program *program)
 {
     fp8c_peak micro, update;
     const double step = step_seconds(p, program, &micro, &update);
-    fprintf(p->to, "\nestimated: %.3f ms a step, of %" PRId64 " micro_step of %.3f ms and update %.3f ms\n", 1e3 * step,
-            fp8c_module_accumulate(p->module), 1e3 * micro.seconds, 1e3 * update.seconds);
+    fprintf(
+        p->to,
+        "\nestimated: %.3f ms a step, of %" PRId64 " micro_step of %.3f ms and update %.3f ms\n",
+        1e3 * step, fp8c_module_accumulate(p->module), 1e3 * micro.seconds, 1e3 * update.seconds);
 }
 
 /* ---- budgets ---- */
@@ -146,10 +154,12 @@ static void budget_failed(plan *p, double share)
     message = text ? text + strlen(error) : message;
     if (p->to)
         fprintf(p->to, "%7.2f  %s\n", share, message);
-    cli_json_record(&p->json, json_pack("{ss sf ss}", "event", "budget", "share", share, "error", message));
+    cli_json_record(&p->json,
+                    json_pack("{ss sf ss}", "event", "budget", "share", share, "error", message));
 }
 
-/* A line of the curve. `share` 1: without a budget, whose step takes *base seconds; that is noted. */
+/* A line of the curve. `share` 1: without a budget, whose step takes *base seconds; that is noted.
+ */
 static void budget_line(plan *p, const fp8c_program *program, double share, double *base)
 {
     fp8c_info info;
@@ -166,26 +176,31 @@ static void budget_line(plan *p, const fp8c_program *program, double share, doub
     else if (p->to)
         fprintf(p->to, "%7.2f", share);
     if (p->to)
-        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %8" PRId64 "  %+8.2f%%\n", mib(info.planned_bytes),
-                mib(micro.arena_bytes), mib(micro.activation_bytes), remat.recomputed, 100 * extra);
+        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %8" PRId64 "  %+8.2f%%\n",
+                mib(info.planned_bytes), mib(micro.arena_bytes), mib(micro.activation_bytes),
+                remat.recomputed, 100 * extra);
     cli_json_record(&p->json,
-                    json_pack("{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget", "share", share, "planned_bytes",
-                              (json_int_t)info.planned_bytes, "arena_bytes", (json_int_t)micro.arena_bytes,
-                              "arena_budget", (json_int_t)(share == 1 ? 0 : remat.arena_budget), "activation_bytes",
-                              (json_int_t)micro.activation_bytes, "recomputed", (json_int_t)remat.recomputed,
-                              "fp8_gemms_recomputed", (json_int_t)remat.fp8_gemms, "seconds", seconds,
-                              "extra_seconds", remat.extra_seconds, "extra", extra));
+                    json_pack("{ss sf sI sI sI sI sI sI sf sf sf}", "event", "budget", "share",
+                              share, "planned_bytes", (json_int_t)info.planned_bytes, "arena_bytes",
+                              (json_int_t)micro.arena_bytes, "arena_budget",
+                              (json_int_t)(share == 1 ? 0 : remat.arena_budget), "activation_bytes",
+                              (json_int_t)micro.activation_bytes, "recomputed",
+                              (json_int_t)remat.recomputed, "fp8_gemms_recomputed",
+                              (json_int_t)remat.fp8_gemms, "seconds", seconds, "extra_seconds",
+                              remat.extra_seconds, "extra", extra));
 }
 
 /* What shares of the activation bytes at the peak cost, down to the first that can't be met. */
 static void curve(plan *p)
 {
-    static const double shares[] = {1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01};
+    static const double shares[] = {1,   0.9, 0.8, 0.7,  0.6,  0.5, 0.4,
+                                    0.3, 0.2, 0.1, 0.05, 0.02, 0.01};
     double base = 0;
     if (p->to)
-        fprintf(p->to, "\na budget of memory: a share of the activation bytes at the peak\n"
-                       "%7s  %11s  %11s  %15s  %8s  %9s\n", "budget", "in all MiB", "arena MiB", "activations MiB",
-                "again", "more time");
+        fprintf(p->to,
+                "\na budget of memory: a share of the activation bytes at the peak\n"
+                "%7s  %11s  %11s  %15s  %8s  %9s\n",
+                "budget", "in all MiB", "arena MiB", "activations MiB", "again", "more time");
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         const double share = shares[i];
         fp8c_program *program;
@@ -219,9 +234,12 @@ static int show(plan *p, const fp8c_program *program)
     if (p->to)
         print_time(p, program);
     if (p->to && remat.arena_before)
-        fprintf(p->to, "of that %+.3f ms for %" PRId64 " values computed again in each micro_step: its arena is %.1f MiB, "
-                       "not %.1f, activations %.1f MiB, not %.1f\n", 1e3 * remat.extra_seconds, remat.recomputed,
-                mib(remat.arena_after), mib(remat.arena_before), mib(remat.activations_after),
+        fprintf(p->to,
+                "of that %+.3f ms for %" PRId64
+                " values computed again in each micro_step: its arena is %.1f MiB, "
+                "not %.1f, activations %.1f MiB, not %.1f\n",
+                1e3 * remat.extra_seconds, remat.recomputed, mib(remat.arena_after),
+                mib(remat.arena_before), mib(remat.activations_after),
                 mib(remat.activations_before));
     return CLI_DONE;
 }

@@ -17,8 +17,10 @@ f8_status f8_program_plan_bytes(fp8c_program *p, const f8_plan *plan, int64_t *b
 f8_status f8_program_code_bytes(void *program, const f8_unit *u, f8_code_bytes *out)
 {
     fp8c_program *p = program;
-    const f8_build_options build = {.target = p->unit.options.target, .attention = p->attention,
-                                    .allocator = &p->ctx->allocator, .no_code = true};
+    const f8_build_options build = {.target = p->unit.options.target,
+                                    .attention = p->attention,
+                                    .allocator = &p->ctx->allocator,
+                                    .no_code = true};
     f8_arena scratch;
     f8_plan plan;
     f8_arena_init(&scratch, &p->ctx->allocator);
@@ -58,7 +60,9 @@ f8_status f8_program_report(fp8c_program *p, f8_diag *diag)
 
 static const f8_memory_report *get_report(const fp8c_program *p, int function)
 {
-    return p->report && function >= 0 && (size_t)function < p->unit.module->n_funcs ? &p->report[function] : NULL;
+    return p->report && function >= 0 && (size_t)function < p->unit.module->n_funcs
+               ? &p->report[function]
+               : NULL;
 }
 
 fp8c_status fp8c_program_peak(const fp8c_program *p, int function, fp8c_peak *out)
@@ -67,9 +71,13 @@ fp8c_status fp8c_program_peak(const fp8c_program *p, int function, fp8c_peak *ou
     if (!r)
         return FP8C_ERR_INPUT;
     const f8_program *program = p->unit.module->func[function].program;
-    *out = (fp8c_peak){.step = r->at, .position = (int32_t)r->peak.at, .positions = (int32_t)program->n_groups,
-                       .arena_bytes = program->arena_bytes, .alive_bytes = r->peak.bytes,
-                       .activation_bytes = r->peak.activations, .seconds = p->seconds[function]};
+    *out = (fp8c_peak){.step = r->at,
+                       .position = (int32_t)r->peak.at,
+                       .positions = (int32_t)program->n_groups,
+                       .arena_bytes = program->arena_bytes,
+                       .alive_bytes = r->peak.bytes,
+                       .activation_bytes = r->peak.activations,
+                       .seconds = p->seconds[function]};
     return FP8C_OK;
 }
 
@@ -109,19 +117,30 @@ fp8c_status fp8c_program_tensor(const fp8c_program *p, int function, int index, 
     if (!r || index < 0 || (uint32_t)index >= r->n_tensors)
         return FP8C_ERR_INPUT;
     const f8_memory_tensor *t = &r->tensor[index];
-    *out = (fp8c_tensor){.name = t->name, .category = f8_memory_category_name(t->category),
-                         .type = f8_api_type_out(&t->type), .bytes = t->bytes, .made = t->made, .read = t->read,
-                         .first = (int32_t)t->first, .last = (int32_t)t->last};
+    *out = (fp8c_tensor){.name = t->name,
+                         .category = f8_memory_category_name(t->category),
+                         .type = f8_api_type_out(&t->type),
+                         .bytes = t->bytes,
+                         .made = t->made,
+                         .read = t->read,
+                         .first = (int32_t)t->first,
+                         .last = (int32_t)t->last};
     return FP8C_OK;
 }
 
 void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
 {
     const f8_remat_summary *r = &p->unit.remat;
-    fp8c_remat own = {.struct_size = out->struct_size, .arena_before = r->before, .arena_budget = r->budget,
-                      .arena_after = r->after, .activations_before = r->activations_before,
-                      .activations_after = r->activations_after, .recomputed = r->recomputed,
-                      .fp8_gemms = r->fp8_gemms, .seconds = r->seconds, .extra_seconds = r->extra_seconds,
+    fp8c_remat own = {.struct_size = out->struct_size,
+                      .arena_before = r->before,
+                      .arena_budget = r->budget,
+                      .arena_after = r->after,
+                      .activations_before = r->activations_before,
+                      .activations_after = r->activations_after,
+                      .recomputed = r->recomputed,
+                      .fp8_gemms = r->fp8_gemms,
+                      .seconds = r->seconds,
+                      .extra_seconds = r->extra_seconds,
                       .rounds = r->rounds};
     memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
 }

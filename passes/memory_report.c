@@ -8,8 +8,9 @@
 const char *f8_memory_category_name(f8_memory_category c)
 {
     static const char *const names[F8_MEMORY_CATEGORIES] = {
-        "parameters", "gradients",   "optimizer",  "states",     "inputs and results",
-        "constants",  "activations", "FP8 copies", "weight copies", "recomputed", "workspace"};
+        "parameters",         "gradients",  "optimizer",   "states",
+        "inputs and results", "constants",  "activations", "FP8 copies",
+        "weight copies",      "recomputed", "workspace"};
     return c < F8_MEMORY_CATEGORIES ? names[c] : NULL;
 }
 
@@ -24,7 +25,8 @@ bool f8_memory_is_of_parameter(const f8_module *m, const char *name, const char 
 
 static bool is_gradient(const f8_module *m, const f8_port *p)
 {
-    return p->var >= 0 ? m->var[p->var].kind == F8_VAR_STATE && f8_memory_is_of_parameter(m, p->name, "grad.")
+    return p->var >= 0 ? m->var[p->var].kind == F8_VAR_STATE &&
+                             f8_memory_is_of_parameter(m, p->name, "grad.")
                        : f8_memory_is_of_parameter(m, p->name, "");
 }
 
@@ -39,12 +41,13 @@ static void mark(const f8_graph *g, f8_ref r, bool *marked)
 
 typedef struct reader {
     const f8_func *f;
-    bool *forward, *backward; /* by ref: the loss was computed from it; gradients and not the loss were */
-    bool *copy;               /* by ref: of those a value of the forward once more, in another format or order */
-    bool *kept;               /* by ref: the backward reads it from memory */
-    bool *needed;             /* by ref, of the phase in hand: goes into what it writes for the backward */
-    bool *inside;             /* by ref, of the phase in hand: computed in it */
-    bool *data;               /* by ref: depends on what the caller gives, not on variables alone */
+    bool *forward,
+        *backward; /* by ref: the loss was computed from it; gradients and not the loss were */
+    bool *copy; /* by ref: of those a value of the forward once more, in another format or order */
+    bool *kept; /* by ref: the backward reads it from memory */
+    bool *needed; /* by ref, of the phase in hand: goes into what it writes for the backward */
+    bool *inside; /* by ref, of the phase in hand: computed in it */
+    bool *data;   /* by ref: depends on what the caller gives, not on variables alone */
 } reader;
 
 /* False where f has no loss, or no gradient. */
@@ -86,7 +89,8 @@ static void find_copies(reader *s)
     const f8_graph *g = s->f->graph;
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         const f8_node *n = f8_at(g, r);
-        const bool scaled = n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE; /* in[1]: the scales */
+        const bool scaled =
+            n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE; /* in[1]: the scales */
         if (s->forward[r] || f8_is_again(g, r) ||
             !(scaled || n->op == F8_OP_CAST || n->op == F8_OP_TRANSPOSE || n->op == F8_OP_RESHAPE ||
               n->op == F8_OP_SLICE || n->op == F8_OP_CONCAT || n->op == F8_OP_BROADCAST))
@@ -102,14 +106,15 @@ static void find_copies(reader *s)
     }
 }
 
-/* Whether a group writes `r` for the backward: in `late` ones copies of the forward's values too. */
+/* Whether a group writes `r` for the backward: in `late` ones copies of the forward's values too.
+ */
 static bool is_for_backward(const reader *s, f8_ref r, bool late)
 {
     return s->backward[r] && (late || !s->copy[r]);
 }
 
-/* What a phase reads from memory for the backward's sake. A node of the forward may be computed once more in a kernel
- * of the backward: then what it is made from is what must be kept. */
+/* What a phase reads from memory for the backward's sake. A node of the forward may be computed
+ * once more in a kernel of the backward: then what it is made from is what must be kept. */
 static void read_phase(reader *s, const f8_phase *p, bool late)
 {
     const f8_graph *g = s->f->graph;
@@ -131,7 +136,8 @@ static void read_group(reader *s, const f8_group *group, bool late)
     bool backward = false;
     for (uint32_t i = 0; i < group->n_out; i++)
         if (s->forward[group->out[i]])
-            return; /* what goes into the loss and into a gradient at once, as logits do, waits for nothing */
+            return; /* what goes into the loss and into a gradient at once, as logits do, waits for
+                       nothing */
     for (uint32_t i = 0; i < group->n_phases; i++)
         read_phase(s, &group->phase[i], late);
     for (uint32_t i = 0; i < group->n_out; i++)
@@ -140,11 +146,13 @@ static void read_group(reader *s, const f8_group *group, bool late)
         s->kept[group->in[i]] = true;
 }
 
-/* Whether the backward has begun with this group: a gradient goes through a linear or an attention. */
+/* Whether the backward has begun with this group: a gradient goes through a linear or an attention.
+ */
 static bool begins_backward(const f8_graph *g, const f8_group *group)
 {
     const char *role = group->kind == F8_GROUP_GEMM ? f8_attr_s(g, group->out[0], F8_A_ROLE) : "";
-    return group->kind == F8_GROUP_ATTENTION_GRAD || !strcmp(role, "dgrad") || !strcmp(role, "wgrad");
+    return group->kind == F8_GROUP_ATTENTION_GRAD || !strcmp(role, "dgrad") ||
+           !strcmp(role, "wgrad");
 }
 
 static void read_groups(reader *s)
@@ -196,9 +204,14 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
         return f8_arena_status(arena, diag);
     *out = category;
     bool *scales = flags + 5 * (size_t)g->n_nodes;
-    reader s = {.f = f, .forward = flags, .backward = flags + g->n_nodes,
-                .kept = flags + 2 * (size_t)g->n_nodes, .needed = flags + 3 * (size_t)g->n_nodes,
-                .inside = flags + 4 * (size_t)g->n_nodes, .copy = flags + 6 * (size_t)g->n_nodes, .data = flags + 7 * (size_t)g->n_nodes};
+    reader s = {.f = f,
+                .forward = flags,
+                .backward = flags + g->n_nodes,
+                .kept = flags + 2 * (size_t)g->n_nodes,
+                .needed = flags + 3 * (size_t)g->n_nodes,
+                .inside = flags + 4 * (size_t)g->n_nodes,
+                .copy = flags + 6 * (size_t)g->n_nodes,
+                .data = flags + 7 * (size_t)g->n_nodes};
     find_data(&s);
     if (find_sides(&s)) {
         find_copies(&s);
@@ -215,7 +228,9 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
         if (s.kept[r] && (s.forward[base] || s.copy[base])) {
             const bool fp8 = f8_dtype_is_fp8(g->node[base].type.dtype) || scales[r] || scales[base];
             if (*c != F8_MEMORY_ACTIVATIONS)
-                *c = !s.data[base] ? F8_MEMORY_WEIGHT_COPIES : fp8 ? F8_MEMORY_FP8_COPIES : F8_MEMORY_ACTIVATIONS;
+                *c = !s.data[base] ? F8_MEMORY_WEIGHT_COPIES
+                     : fp8         ? F8_MEMORY_FP8_COPIES
+                                   : F8_MEMORY_ACTIVATIONS;
         } else if (*c == F8_MEMORY_WORKSPACE && f8_is_again(g, r)) {
             *c = F8_MEMORY_RECOMPUTED;
         }
@@ -225,7 +240,8 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
 
 /* ---- the peak ---- */
 
-f8_status f8_memory_find_peak(const f8_func *f, f8_arena *scratch, f8_diag *diag, f8_memory_peak *out)
+f8_status f8_memory_find_peak(const f8_func *f, f8_arena *scratch, f8_diag *diag,
+                              f8_memory_peak *out)
 {
     const f8_program *p = f->program;
     f8_memory_category *category;

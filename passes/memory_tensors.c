@@ -32,7 +32,8 @@ static const char *own_name(const f8_func *f, f8_ref r, f8_arena *arena)
     return *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;
 }
 
-/* The operand that says most about r: of those that are no constants the first with the most elements; 0: none. */
+/* The operand that says most about r: of those that are no constants the first with the most
+ * elements; 0: none. */
 static f8_ref telling_operand(const f8_graph *g, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
@@ -116,9 +117,12 @@ static void add_variables(listing *l)
 {
     const f8_module *m = l->u->module;
     for (size_t i = 0; i < m->n_vars; i++)
-        add(l, &(f8_memory_tensor){.name = m->var[i].name, .type = m->var[i].type,
+        add(l, &(f8_memory_tensor){.name = m->var[i].name,
+                                   .type = m->var[i].type,
                                    .bytes = aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN),
-                                   .category = of_variable(m, &m->var[i]), .made = "", .read = "",
+                                   .category = of_variable(m, &m->var[i]),
+                                   .made = "",
+                                   .read = "",
                                    .last = l->f->program->n_groups});
 }
 
@@ -128,8 +132,11 @@ static void add_ports(listing *l, const f8_func *f, const f8_port *port, size_t 
         if (port[i].var < 0)
             add(l, &(f8_memory_tensor){
                        .name = f8_arena_printf(l->arena, "%s of %s", port[i].name, f->name),
-                       .type = port[i].type, .bytes = f8_memory_port_bytes(l->u, &port[i]),
-                       .category = F8_MEMORY_PORTS, .made = "", .read = "",
+                       .type = port[i].type,
+                       .bytes = f8_memory_port_bytes(l->u, &port[i]),
+                       .category = F8_MEMORY_PORTS,
+                       .made = "",
+                       .read = "",
                        .last = l->f->program->n_groups});
 }
 
@@ -141,11 +148,14 @@ static void add_functions(listing *l)
         add_ports(l, f, f->in, f->n_in);
         add_ports(l, f, f->out, f->n_out);
         if (f->program->constants_bytes)
-            add(l, &(f8_memory_tensor){
-                       .name = f8_arena_printf(l->arena, "constants of %s", f->name),
-                       .type = {F8_BOOL, 1, {f->program->constants_bytes}},
-                       .bytes = f->program->constants_bytes, .category = F8_MEMORY_CONSTANTS,
-                       .made = "", .read = "", .last = l->f->program->n_groups});
+            add(l,
+                &(f8_memory_tensor){.name = f8_arena_printf(l->arena, "constants of %s", f->name),
+                                    .type = {F8_BOOL, 1, {f->program->constants_bytes}},
+                                    .bytes = f->program->constants_bytes,
+                                    .category = F8_MEMORY_CONSTANTS,
+                                    .made = "",
+                                    .read = "",
+                                    .last = l->f->program->n_groups});
     }
 }
 
@@ -165,10 +175,14 @@ static void add_arena(listing *l)
         const char *name = unit_name(l, h->root);
         if (l->category[i] == F8_MEMORY_RECOMPUTED && name)
             name = f8_arena_printf(l->arena, "%s (again)", name);
-        add(l, &(f8_memory_tensor){.name = name, .type = *f8_type_of(l->f->graph, h->root),
-                                   .bytes = h->bytes, .category = l->category[i],
-                                   .made = group_at(p, h->first), .read = group_at(p, h->last),
-                                   .first = h->first, .last = h->last});
+        add(l, &(f8_memory_tensor){.name = name,
+                                   .type = *f8_type_of(l->f->graph, h->root),
+                                   .bytes = h->bytes,
+                                   .category = l->category[i],
+                                   .made = group_at(p, h->first),
+                                   .read = group_at(p, h->last),
+                                   .first = h->first,
+                                   .last = h->last});
     }
 }
 
@@ -186,7 +200,8 @@ static int most_bytes(const void *a, const void *b)
 
 /* ---- the report ---- */
 
-f8_status f8_memory_report_make(const f8_unit *u, const f8_func *f, f8_arena *arena, f8_memory_report *out)
+f8_status f8_memory_report_make(const f8_unit *u, const f8_func *f, f8_arena *arena,
+                                f8_memory_report *out)
 {
     f8_arena scratch;
     f8_memory_category *category = NULL;

@@ -107,7 +107,8 @@ static sizes measure(const f8_plan *plan)
 
 static int64_t sum_of(const f8_plan *plan, const sizes *s, int n_threads, int64_t workspace)
 {
-    return plan->state_bytes + plan->constants_bytes + s->arena + s->ports + s->scratch * n_threads + workspace;
+    return plan->state_bytes + plan->constants_bytes + s->arena + s->ports +
+           s->scratch * n_threads + workspace;
 }
 
 static int64_t live_workspace(const f8_exec *x)
@@ -307,8 +308,8 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 
 /* ---- sizes of a plan alone ---- */
 
-static f8_status gemm_workspace(const f8_plan *plan, int n_threads, f8_gemm_lib *lib, f8_gemm **gemm, uint32_t *n,
-                                int64_t *most, f8_diag *diag)
+static f8_status gemm_workspace(const f8_plan *plan, int n_threads, f8_gemm_lib *lib,
+                                f8_gemm **gemm, uint32_t *n, int64_t *most, f8_diag *diag)
 {
     for (uint32_t f = 0; f < plan->n_funcs; f++)
         for (uint32_t i = 0; i < plan->func[f].n_steps; i++) {
@@ -322,8 +323,8 @@ static f8_status gemm_workspace(const f8_plan *plan, int n_threads, f8_gemm_lib 
     return F8_OK;
 }
 
-f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator, f8_gemm_lib **lib,
-                             int64_t *bytes, f8_diag *diag)
+f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
+                             f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag)
 {
     const sizes s = measure(plan);
     const int threads = n_threads ? n_threads : f8_pool_usable_cpus();
@@ -336,7 +337,8 @@ f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_alloca
         f8_arena_init(&scratch, allocator);
         for (uint32_t f = 0; f < plan->n_funcs; f++)
             room += plan->func[f].n_steps;
-        f8_gemm **gemm = F8_NEW_ARRAY(&scratch, f8_gemm *, room); /* equal ones share while they are held */
+        /* equal ones share while they are held */
+        f8_gemm **gemm = F8_NEW_ARRAY(&scratch, f8_gemm *, room);
         if (!*held)
             status = f8_gemm_lib_create(allocator, held, diag);
         if (status == F8_OK)

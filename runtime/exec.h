@@ -41,11 +41,12 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 int64_t f8_exec_planned_bytes(const f8_exec *x);
 int64_t f8_exec_peak_bytes(const f8_exec *x);
 
-/* What an executor of this plan would plan, on n_threads threads (0: the CPUs this process may run on): the plan may have
- * been made without code (codegen/build.h). Looks for oneDNN where there are GEMMs, as GEMMs work in it. `lib`: NULL, or
- * one that is kept from call to call, made at the first need and given back to the caller. */
-f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator, f8_gemm_lib **lib,
-                             int64_t *bytes, f8_diag *diag);
+/* What an executor of this plan would plan, on n_threads threads (0: the CPUs this process may run
+ * on): the plan may have been made without code (codegen/build.h). Loads oneDNN where there are
+ * GEMMs, whose room it knows. `lib`: NULL, or one that is kept from call to call: made at the first
+ * need, the caller's to destroy. */
+f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
+                             f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag);
 
 /* GEMM calls made since creation, and those of them with both operands FP8. */
 typedef struct f8_exec_counts {

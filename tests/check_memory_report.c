@@ -1,5 +1,6 @@
-/* Memory by category and by name: a case computed by hand, what must hold of every report, what recomputation leaves, and
- * the bytes in all: known without code, the same with it, and what runs then really take. */
+/* Memory by category and by name: a case computed by hand, what must hold of every report, what
+ * recomputation leaves, and the bytes in all: known without code, the same with it, and what runs
+ * then really take. */
 #include "tests/shared/compile.h"
 #include "tests/shared/unit.h"
 
@@ -28,14 +29,16 @@ static const char hand[] = "module m\n"
 
 /* ---- by hand ---- */
 
-/* The backward needs h for w2's gradient and for tanh's derivative, and x, an input. Most is in use when
- * dgrad * (1 - h^2) is made: h, dgrad and the product, f32[64, 16] each, 4096 bytes. Parameters are (32 * 16 + 16 * 8) * 4
- * bytes, gradients as many; each function has x, 64 * 32 * 4 bytes, and a loss, 4 bytes in 64. */
+/* The backward needs h for w2's gradient and for tanh's derivative, and x, an input. Most is in use
+ * when dgrad * (1 - h^2) is made: h, dgrad and the product, f32[64, 16] each, 4096 bytes.
+ * Parameters are (32 * 16 + 16 * 8) * 4 bytes, gradients as many; each function has x, 64 * 32 * 4
+ * bytes, and a loss, 4 bytes in 64. */
 START_TEST(by_hand)
 {
     static const int64_t want[F8_MEMORY_CATEGORIES] = {
-        [F8_MEMORY_PARAMETERS] = 2560, [F8_MEMORY_GRADIENTS] = 2560, [F8_MEMORY_OPTIMIZER] = 64,
-        [F8_MEMORY_PORTS] = 2 * (8192 + 64), [F8_MEMORY_ACTIVATIONS] = 4096, [F8_MEMORY_WORKSPACE] = 8192};
+        [F8_MEMORY_PARAMETERS] = 2560,  [F8_MEMORY_GRADIENTS] = 2560,
+        [F8_MEMORY_OPTIMIZER] = 64,     [F8_MEMORY_PORTS] = 2 * (8192 + 64),
+        [F8_MEMORY_ACTIVATIONS] = 4096, [F8_MEMORY_WORKSPACE] = 8192};
     test_unit t;
     test_unit_parse(&t, hand, "f32");
     ck_assert_int_eq(f8_run_passes(&t.unit), F8_OK);
@@ -43,7 +46,8 @@ START_TEST(by_hand)
     f8_memory_report r;
     ck_assert_int_eq(f8_memory_report_make(&t.unit, f, &t.arena, &r), F8_OK);
     for (int c = 0; c < F8_MEMORY_CATEGORIES; c++)
-        ck_assert_msg(r.bytes[c] == want[c], "%s: %lld", f8_memory_category_name(c), (long long)r.bytes[c]);
+        ck_assert_msg(r.bytes[c] == want[c], "%s: %lld", f8_memory_category_name(c),
+                      (long long)r.bytes[c]);
     ck_assert_int_eq(r.peak.bytes, 3 * 4096);
     ck_assert_int_eq(r.peak.activations, 4096);
     ck_assert_str_eq(r.at, "d.w1.fprop");
@@ -115,14 +119,15 @@ static bool group_has(const f8_group *g, const f8_program *p, f8_ref root, bool 
     return false;
 }
 
-/* A unit lives from a group that writes it to one that reads it (or a result, or is read by nobody), within the arena. */
+/* A unit lives from a group that writes it to one that reads it (or a result, or is read by
+ * nobody), within the arena. */
 static void check_held(const f8_func *f, const f8_held *h)
 {
     const f8_program *p = f->program;
     ck_assert(h->bytes > 0 && h->offset >= 0 && h->offset + h->bytes <= p->arena_bytes);
     ck_assert(h->first <= h->last && h->last <= p->n_groups);
-    ck_assert_msg(group_has(&p->group[p->order[h->first]], p, h->root, true), "%s does not write it",
-                  p->group[p->order[h->first]].name);
+    ck_assert_msg(group_has(&p->group[p->order[h->first]], p, h->root, true),
+                  "%s does not write it", p->group[p->order[h->first]].name);
     if (h->last < p->n_groups && h->last > h->first)
         ck_assert(group_has(&p->group[p->order[h->last]], p, h->root, false) ||
                   group_has(&p->group[p->order[h->last]], p, h->root, true));
@@ -139,8 +144,8 @@ static void check_apart(const f8_program *p)
         for (uint32_t k = i + 1; k < p->n_held; k++) {
             const f8_held *a = &p->held[i], *b = &p->held[k];
             ck_assert(a->root < b->root);
-            ck_assert(a->last < b->first || b->last < a->first || a->offset + a->bytes <= b->offset ||
-                      b->offset + b->bytes <= a->offset);
+            ck_assert(a->last < b->first || b->last < a->first ||
+                      a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
         }
 }
 
@@ -158,13 +163,15 @@ static bool depends_on_caller(const f8_func *f, f8_ref r)
     return any;
 }
 
-/* What is kept was computed for the loss, or is a copy of such a value, and a later group reads it. */
+/* What is kept was computed for the loss, or is a copy of such a value, and a later group reads it.
+ */
 static void check_kept(const f8_func *f, const f8_memory_category *category, f8_arena *arena)
 {
     const f8_program *p = f->program;
     const bool *forward = ancestors_of_loss(f, arena);
     for (uint32_t i = 0; i < p->n_held; i++) {
-        const bool kept = category[i] == F8_MEMORY_ACTIVATIONS || category[i] == F8_MEMORY_FP8_COPIES;
+        const bool kept =
+            category[i] == F8_MEMORY_ACTIVATIONS || category[i] == F8_MEMORY_FP8_COPIES;
         bool fp8 = false, made_forward = false, again = false;
         for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
             if (p->root[r] != p->held[i].root)
@@ -172,7 +179,8 @@ static void check_kept(const f8_func *f, const f8_memory_category *category, f8_
             const f8_node *n = f8_at(f->graph, r);
             fp8 |= f8_dtype_is_fp8(n->type.dtype);
             again |= f8_is_again(f->graph, r);
-            for (f8_ref at = r; at && !made_forward; at = f8_at(f->graph, at)->n_in ? f8_at(f->graph, at)->in[0] : 0)
+            for (f8_ref at = r; at && !made_forward;
+                 at = f8_at(f->graph, at)->n_in ? f8_at(f->graph, at)->in[0] : 0)
                 made_forward |= forward[at];
         }
         if (category[i] == F8_MEMORY_WEIGHT_COPIES)
@@ -250,11 +258,14 @@ static const struct {
 START_TEST(of_every_report)
 {
     f8_compiled c;
-    const bool ok = f8_compile_passes(
-        &c, &(f8_compile_setup){.file = every[_i].model, .dims = every[_i].dims,
-                                .recipe = *f8_recipe_by_name(every[_i].recipe), .pair = every[_i].pair,
-                                .target = f8_target_by_name(every[_i].target), .memory.share = every[_i].share,
-                                .checkpoint = every[_i].checkpoint});
+    const bool ok =
+        f8_compile_passes(&c, &(f8_compile_setup){.file = every[_i].model,
+                                                  .dims = every[_i].dims,
+                                                  .recipe = *f8_recipe_by_name(every[_i].recipe),
+                                                  .pair = every[_i].pair,
+                                                  .target = f8_target_by_name(every[_i].target),
+                                                  .memory.share = every[_i].share,
+                                                  .checkpoint = every[_i].checkpoint});
     ck_assert_msg(ok, "%s", c.diag.text);
     const bool fp8 = strcmp(every[_i].recipe, "bf16") != 0;
     for (size_t i = 0; i < c.unit.module->n_funcs; i++)
@@ -267,9 +278,10 @@ START_TEST(of_every_report)
         has[category[i]] = true;
     ck_assert(has[F8_MEMORY_ACTIVATIONS] && has[F8_MEMORY_WORKSPACE]);
     ck_assert(every[_i].checkpoint ? !has[F8_MEMORY_FP8_COPIES] : has[F8_MEMORY_FP8_COPIES] == fp8);
-    /* codes of weights are there for dgrad; bf16's GEMMs round them on the way in, or read casts of them */
-    ck_assert(has[F8_MEMORY_WEIGHT_COPIES] ||
-              every[_i].checkpoint || (!fp8 && !strcmp(every[_i].target, "cpu")));
+    /* codes of weights are there for dgrad; bf16's GEMMs round them on the way in, or read casts of
+     * them */
+    ck_assert(has[F8_MEMORY_WEIGHT_COPIES] || every[_i].checkpoint ||
+              (!fp8 && !strcmp(every[_i].target, "cpu")));
     ck_assert_int_eq(has[F8_MEMORY_RECOMPUTED], every[_i].share > 0 || every[_i].checkpoint);
     f8_compiled_end(&c);
 }
@@ -319,17 +331,19 @@ typedef struct opened {
     fp8c_program *program;
 } opened;
 
-static fp8c_status compile(opened *o, poison *a, const char *file, const fp8c_dim *dims, size_t n_dims,
-                           fp8c_compile_options options)
+static fp8c_status compile(opened *o, poison *a, const char *file, const fp8c_dim *dims,
+                           size_t n_dims, fp8c_compile_options options)
 {
     size_t size;
     char *text = f8_test_read(file, &size);
-    const fp8c_context_options with = {.struct_size = sizeof with, .alloc = poison_alloc, .free = poison_free,
+    const fp8c_context_options with = {.struct_size = sizeof with,
+                                       .alloc = poison_alloc,
+                                       .free = poison_free,
                                        .allocator_user = a};
     *o = (opened){0};
     ck_assert(text && fp8c_context_create(a ? &with : NULL, &o->ctx) == FP8C_OK);
-    ck_assert_msg(fp8c_module_parse(o->ctx, text, size, file, dims, n_dims, &o->module) == FP8C_OK, "%s",
-                  fp8c_context_message(o->ctx));
+    ck_assert_msg(fp8c_module_parse(o->ctx, text, size, file, dims, n_dims, &o->module) == FP8C_OK,
+                  "%s", fp8c_context_message(o->ctx));
     free(text);
     options.struct_size = sizeof options;
     return fp8c_compile(o->module, &options, &o->program);
@@ -342,9 +356,9 @@ static void end(opened *o)
     fp8c_context_destroy(o->ctx);
 }
 
-#define COMPILES(o, a, file, ...)                                                                          \
-    ck_assert_msg(compile(o, a, file, dims, 1, (fp8c_compile_options){__VA_ARGS__}) == FP8C_OK, "%s",       \
-                  fp8c_context_message((o)->ctx))
+#define COMPILES(o, a, file, ...)                                                                  \
+    ck_assert_msg(compile(o, a, file, dims, 1, (fp8c_compile_options){__VA_ARGS__}) == FP8C_OK,    \
+                  "%s", fp8c_context_message((o)->ctx))
 
 static const fp8c_dim dims[] = {{"L", 2}};
 
@@ -363,13 +377,15 @@ static const uint8_t *find_arena(const poison *a, int64_t bytes)
 }
 
 /* Bytes of the arena up to the last one that a run of all functions writes. */
-static int64_t touched(const char *model, const fp8c_compile_options *options, uint8_t byte, int64_t *arena_bytes)
+static int64_t touched(const char *model, const fp8c_compile_options *options, uint8_t byte,
+                       int64_t *arena_bytes)
 {
     static poison a;
     a = (poison){.byte = byte};
     opened o;
     fp8c_info info;
-    ck_assert_msg(compile(&o, &a, model, dims, 1, *options) == FP8C_OK, "%s", fp8c_context_message(o.ctx));
+    ck_assert_msg(compile(&o, &a, model, dims, 1, *options) == FP8C_OK, "%s",
+                  fp8c_context_message(o.ctx));
     fp8c_program_info(o.program, &info);
     ck_assert_int_eq(info.peak_bytes, info.planned_bytes);
     const uint8_t *arena = find_arena(&a, info.arena_bytes);
@@ -397,8 +413,8 @@ static const struct {
     {LLAMA, {.recipe = "current", .inference = 1}},
 };
 
-/* The arena is as large as what runs write in it: its last 64 bytes, the unit of places, are written. What a byte was
- * before can't be told from what is written there, so there are two. */
+/* The arena is as large as what runs write in it: its last 64 bytes, the unit of places, are
+ * written. What a byte was before can't be told from what is written there, so there are two. */
 START_TEST(arena_is_used_to_its_end)
 {
     int64_t bytes[2];
@@ -409,14 +425,16 @@ START_TEST(arena_is_used_to_its_end)
 }
 END_TEST
 
-/* Planned without code is planned with it, in all and by category; what was allocated is that many bytes. */
+/* Planned without code is planned with it, in all and by category; what was allocated is that many
+ * bytes. */
 START_TEST(planned_is_measured)
 {
     opened plan, real;
     fp8c_info planned, measured;
     fp8c_compile_options options = runs[_i].options;
-    COMPILES(&real, NULL, runs[_i].model, .recipe = options.recipe, .threads = options.threads, .pair = options.pair,
-             .inference = options.inference, .memory_share = options.memory_share, .checkpoint = options.checkpoint);
+    COMPILES(&real, NULL, runs[_i].model, .recipe = options.recipe, .threads = options.threads,
+             .pair = options.pair, .inference = options.inference,
+             .memory_share = options.memory_share, .checkpoint = options.checkpoint);
     options.plan_only = 1;
     ck_assert_int_eq(compile(&plan, NULL, runs[_i].model, dims, 1, options), FP8C_OK);
     fp8c_program_info(plan.program, &planned);
@@ -450,8 +468,10 @@ START_TEST(planned_for_gpus)
     opened plan, text;
     fp8c_info a, b;
     fp8c_step s, t;
-    COMPILES(&plan, NULL, cases[_i][0], .recipe = cases[_i][1], .target = cases[_i][2], .plan_only = 1);
-    COMPILES(&text, NULL, cases[_i][0], .recipe = cases[_i][1], .target = cases[_i][2], .text_only = 1);
+    COMPILES(&plan, NULL, cases[_i][0], .recipe = cases[_i][1], .target = cases[_i][2],
+             .plan_only = 1);
+    COMPILES(&text, NULL, cases[_i][0], .recipe = cases[_i][1], .target = cases[_i][2],
+             .text_only = 1);
     fp8c_program_info(plan.program, &a);
     fp8c_program_info(text.program, &b);
     ck_assert_int_gt(a.planned_bytes, a.arena_bytes);
@@ -473,7 +493,8 @@ END_TEST
 
 /* ---- budgets ---- */
 
-/* Whatever the budget, it holds for all the program takes; and half way to what can't be it still changes the arena. */
+/* Whatever the budget, it holds for all the program takes; and half way to what can't be it still
+ * changes the arena. */
 START_TEST(budgets_in_bytes)
 {
     static const struct {
@@ -486,13 +507,15 @@ START_TEST(budgets_in_bytes)
     fp8c_peak peak;
     COMPILES(&o, NULL, GPT, .recipe = recipe, .target = target, .plan_only = 1);
     fp8c_program_info(o.program, &whole);
-    ck_assert_int_eq(fp8c_program_peak(o.program, fp8c_program_function(o.program, "micro_step"), &peak), FP8C_OK);
+    ck_assert_int_eq(
+        fp8c_program_peak(o.program, fp8c_program_function(o.program, "micro_step"), &peak),
+        FP8C_OK);
     end(&o);
     for (int quarter = 4; quarter >= 2; quarter--) {
         const int64_t budget = whole.planned_bytes - peak.activation_bytes * (4 - quarter) / 4;
         fp8c_remat remat = {.struct_size = sizeof remat};
-        COMPILES(&o, NULL, GPT, .recipe = recipe, .target = target, .memory_bytes = budget, .no_device = !cpu,
-                 .text_only = !cpu);
+        COMPILES(&o, NULL, GPT, .recipe = recipe, .target = target, .memory_bytes = budget,
+                 .no_device = !cpu, .text_only = !cpu);
         fp8c_program_info(o.program, &info);
         fp8c_program_remat(o.program, &remat);
         ck_assert_int_le(info.planned_bytes, budget);
@@ -507,10 +530,13 @@ END_TEST
 
 static int64_t arena_of_step(f8_compiled *c, bool unmerged, int64_t most)
 {
-    const f8_build_options options = {.target = f8_target_by_name("sm_90a"), .no_code = true, .unmerged = unmerged,
+    const f8_build_options options = {.target = f8_target_by_name("sm_90a"),
+                                      .no_code = true,
+                                      .unmerged = unmerged,
                                       .arena_most = most};
     f8_plan plan;
-    ck_assert_msg(f8_build_plan(c->unit.module, &options, &c->arena, &plan, &c->diag) == F8_OK, "%s", c->diag.text);
+    ck_assert_msg(f8_build_plan(c->unit.module, &options, &c->arena, &plan, &c->diag) == F8_OK,
+                  "%s", c->diag.text);
     for (uint32_t i = 0; i < plan.n_funcs; i++)
         if (!strcmp(plan.func[i].name, "micro_step"))
             return plan.func[i].arena_bytes;
@@ -521,12 +547,15 @@ static int64_t arena_of_step(f8_compiled *c, bool unmerged, int64_t most)
 START_TEST(merging_within_a_budget)
 {
     f8_compiled c;
-    ck_assert(f8_compile_passes(&c, &(f8_compile_setup){.file = GPT, .dims = "L=4", .recipe = *f8_recipe_by_name("delayed"),
+    ck_assert(f8_compile_passes(&c, &(f8_compile_setup){.file = GPT,
+                                                        .dims = "L=4",
+                                                        .recipe = *f8_recipe_by_name("delayed"),
                                                         .target = f8_target_by_name("sm_90a")}));
     const int64_t least = arena_of_step(&c, true, 0), most = arena_of_step(&c, false, 0);
     ck_assert_int_gt(most, least);
     for (int i = 0; i <= 4; i++) {
-        const int64_t limit = least + (most - least) * i / 4, arena = arena_of_step(&c, false, limit);
+        const int64_t limit = least + (most - least) * i / 4,
+                      arena = arena_of_step(&c, false, limit);
         ck_assert_int_le(arena, limit);
         ck_assert(i < 4 || arena > least);
     }
@@ -536,11 +565,16 @@ END_TEST
 
 START_TEST(budgets_that_cannot_be_met)
 {
-    static const fp8c_compile_options bad[] = {
-        {.memory_bytes = 1}, {.memory_bytes = 1 << 20, .plan_only = 1}, {.memory_share = 1e-6, .plan_only = 1},
-        {.memory_bytes = -1}, {.memory_share = 1}, {.memory_share = -0.5}, {.memory_bytes = 1, .memory_share = 0.5}};
-    static const char *const says[] = {"least", "least", "least", "-1 bytes", "not between 0 and 1", "not between 0 and 1",
-                                       "one of the two"};
+    static const fp8c_compile_options bad[] = {{.memory_bytes = 1},
+                                               {.memory_bytes = 1 << 20, .plan_only = 1},
+                                               {.memory_share = 1e-6, .plan_only = 1},
+                                               {.memory_bytes = -1},
+                                               {.memory_share = 1},
+                                               {.memory_share = -0.5},
+                                               {.memory_bytes = 1, .memory_share = 0.5}};
+    static const char *const says[] = {
+        "least",         "least", "least", "-1 bytes", "not between 0 and 1", "not between 0 and 1",
+        "one of the two"};
     opened o;
     ck_assert_int_ne(compile(&o, NULL, GPT, dims, 1, bad[_i]), FP8C_OK);
     ck_assert_msg(strstr(fp8c_context_message(o.ctx), says[_i]), "%s", fp8c_context_message(o.ctx));
@@ -565,14 +599,16 @@ static bool is_mapped(const char *library)
 
 START_TEST(a_plan_cannot_run)
 {
-    static const char *const needless[] = {"libLLVM", "libcuda", "libnvrtc", "libcublas", "libcudnn"};
+    static const char *const needless[] = {"libLLVM", "libcuda", "libnvrtc", "libcublas",
+                                           "libcudnn"};
     opened o;
     COMPILES(&o, NULL, GPT, .recipe = "delayed", .target = _i ? "sm_90a" : "cpu", .plan_only = 1);
     const int step = fp8c_program_function(o.program, "micro_step");
     fp8c_step s;
     int steps = 0;
     char want[96];
-    snprintf(want, sizeof want, "the program was compiled with plan_only: it has no memory and can't run");
+    snprintf(want, sizeof want,
+             "the program was compiled with plan_only: it has no memory and can't run");
     ck_assert_int_eq(fp8c_program_initialize(o.program, 1), FP8C_ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(fp8c_context_message(o.ctx), want));
     ck_assert_int_eq(fp8c_program_run(o.program, step), FP8C_ERR_INPUT);
@@ -590,7 +626,8 @@ START_TEST(a_plan_cannot_run)
     fp8c_tensor t;
     fp8c_memory m;
     ck_assert_int_eq(fp8c_program_peak(o.program, step, &peak), FP8C_OK);
-    ck_assert(peak.seconds > 0 && peak.activation_bytes > 0 && peak.position < peak.positions && *peak.step);
+    ck_assert(peak.seconds > 0 && peak.activation_bytes > 0 && peak.position < peak.positions &&
+              *peak.step);
     ck_assert_int_eq(fp8c_program_peak(o.program, 99, &peak), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_peak(o.program, -1, &peak), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_tensor(o.program, step, -1, &t), FP8C_ERR_INPUT);
@@ -620,7 +657,8 @@ END_TEST
 int main(void)
 {
     Suite *s = suite_create("memory_report");
-    TCase *report = tcase_create("reports"), *bytes = tcase_create("bytes"), *plan = tcase_create("plans");
+    TCase *report = tcase_create("reports"), *bytes = tcase_create("bytes"),
+          *plan = tcase_create("plans");
     tcase_set_timeout(report, 600);
     tcase_set_timeout(bytes, 600);
     tcase_set_timeout(plan, 600);

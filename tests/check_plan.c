@@ -1,4 +1,5 @@
-/* fp8c plan, and --memory, --checkpoint and --recompute of the other commands, as a user meets them. */
+/* fp8c plan, and --memory, --checkpoint and --recompute of the other commands, as a user meets
+ * them. */
 #include <check.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -37,7 +38,8 @@ typedef struct records {
 static void parse(records *to, char *text)
 {
     to->n = 0;
-    for (char *save, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *save, *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
         json_error_t error;
         ck_assert_int_lt(to->n, MOST);
         to->record[to->n] = json_loads(line, 0, &error);
@@ -91,8 +93,9 @@ static void check_memory_record(const json_t *r)
     json_object_foreach(json_object_get(r, "bytes"), name, value)
     {
         sum += json_integer_value(value);
-        if (!strcmp(name, "activations") || !strcmp(name, "FP8 copies") || !strcmp(name, "weight copies") ||
-            !strcmp(name, "recomputed") || !strcmp(name, "workspace"))
+        if (!strcmp(name, "activations") || !strcmp(name, "FP8 copies") ||
+            !strcmp(name, "weight copies") || !strcmp(name, "recomputed") ||
+            !strcmp(name, "workspace"))
             arena += json_integer_value(value);
         n++;
     }
@@ -105,7 +108,8 @@ static void check_memory_record(const json_t *r)
     text_of(r, "step");
 }
 
-/* Each budget takes less memory than the one before; the last says what the least is. gpt.f8 has one micro-step. */
+/* Each budget takes less memory than the one before; the last says what the least is. gpt.f8 has
+ * one micro-step. */
 static void check_budgets(const records *all)
 {
     const json_t *r, *first = find(all, "budget", 0), *before = NULL;
@@ -114,7 +118,8 @@ static void check_budgets(const records *all)
     ck_assert_double_eq(number(first, "extra_seconds"), 0);
     for (; (r = find(all, "budget", n)) && !json_object_get(r, "error"); before = r, n++) {
         const double left = number(r, "arena_bytes"), most = number(r, "arena_budget");
-        const double wish = number(first, "arena_bytes") - (1 - number(r, "share")) * number(first, "activation_bytes");
+        const double wish = number(first, "arena_bytes") -
+                            (1 - number(r, "share")) * number(first, "activation_bytes");
         if (!before)
             continue;
         ck_assert_double_lt(number(r, "share"), number(before, "share"));
@@ -124,7 +129,8 @@ static void check_budgets(const records *all)
         ck_assert_double_lt(number(r, "planned_bytes"), number(before, "planned_bytes"));
         ck_assert_double_gt(number(r, "recomputed"), 0);
         /* seldom less than nothing: what is computed again may share a kernel's reads */
-        ck_assert_double_eq_tol(number(r, "extra"), number(r, "extra_seconds") / number(first, "seconds"), 1e-9);
+        ck_assert_double_eq_tol(number(r, "extra"),
+                                number(r, "extra_seconds") / number(first, "seconds"), 1e-9);
         ck_assert_double_gt(number(r, "extra"), -0.05);
     }
     ck_assert_int_gt(n, 4);
@@ -140,8 +146,8 @@ START_TEST(plan_records)
 {
     static const char *const targets[] = {"cpu", "sm_90a", "sm_100a"};
     records all;
-    const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", _i == 2 ? "mxfp8" : "delayed", "--target", targets[_i],
-                                   "--json", "-", SMALL);
+    const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", _i == 2 ? "mxfp8" : "delayed",
+                                   "--target", targets[_i], "--json", "-", SMALL);
     ok(r);
     parse(&all, r.out);
     const json_t *m;
@@ -171,12 +177,20 @@ END_TEST
 /* The table says the same, and names the recipe it is for. */
 START_TEST(plan_table)
 {
-    const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", "block {pow2 = true}", "--memory", "0.6", SMALL);
+    const f8_cli_result r =
+        F8_CLI("plan", GPT, "--recipe", "block {pow2 = true}", "--memory", "0.6", SMALL);
     static const char *const says[] = {
         "target cpu, recipe block {pow2 = true}: memory at the peak of micro_step, at '",
-        "MiB  parameters\n", "MiB  FP8 copies (arena)\n", "MiB  recomputed (arena)\n", "MiB  in all\n",
-        "the biggest then: made by -> last read by\n", "estimated: ", "values computed again in each micro_step: its arena is ",
-        "a budget of memory: a share of the activation bytes at the peak\n", "\n   none  ", "\n   0.60  "};
+        "MiB  parameters\n",
+        "MiB  FP8 copies (arena)\n",
+        "MiB  recomputed (arena)\n",
+        "MiB  in all\n",
+        "the biggest then: made by -> last read by\n",
+        "estimated: ",
+        "values computed again in each micro_step: its arena is ",
+        "a budget of memory: a share of the activation bytes at the peak\n",
+        "\n   none  ",
+        "\n   0.60  "};
     ok(r);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         ck_assert_msg(strstr(r.out, says[i]), "no '%s' in\n%s", says[i], r.out);
@@ -207,10 +221,12 @@ START_TEST(plan_wrong_usage)
 {
     fails(F8_CLI("plan"), 2, "no file given");
     fails(F8_CLI("plan", GPT, "--steps", "1"), 2, "no such option '--steps'");
-    fails(F8_CLI("plan", GPT, "--recipe", "auto"), 2, "fp8c plan: recipe auto is chosen by train or explain");
+    fails(F8_CLI("plan", GPT, "--recipe", "auto"), 2,
+          "fp8c plan: recipe auto is chosen by train or explain");
     fails(F8_CLI("plan", GPT, "--target", "reference"), 2, "target reference has no plan");
     fails(F8_CLI("plan", GPT, "--target", "sm_1"), 1, "no target 'sm_1'");
-    fails(F8_CLI("plan", GPT, "--memory", "0.0001", SMALL), 1, "the least possible share of activation bytes is ");
+    fails(F8_CLI("plan", GPT, "--memory", "0.0001", SMALL), 1,
+          "the least possible share of activation bytes is ");
     fails(F8_CLI("plan", GPT, "--memory", "1K", SMALL), 1, "least");
     ok(F8_CLI("plan", "--help"));
     ck_assert_ptr_nonnull(strstr(F8_CLI("plan", "--help").out, "--memory SIZE"));
@@ -225,8 +241,9 @@ END_TEST
 
 START_TEST(bad_sizes)
 {
-    static const char *const bad[] = {"",    "x",    "0",   "-1",  "-0.5", "1.5",  "1.5x",    "6Q",      "6 G", "G",     "6GB2",
-                                      "6Gi", "6GiBs", "nan", "inf", "1e30", "6e18T", "0.5.5", "+6G", "0.0",  " 6G", "6g", "0x"};
+    static const char *const bad[] = {
+        "",      "x",   "0",   "-1",   "-0.5",  "1.5",   "1.5x", "6Q",  "6 G", "G",  "6GB2", "6Gi",
+        "6GiBs", "nan", "inf", "1e30", "6e18T", "0.5.5", "+6G",  "0.0", " 6G", "6g", "0x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         static const char *const commands[] = {"plan", "train", "explain", "compile", "print"};
         const char *const c = commands[i % 5];
@@ -243,8 +260,9 @@ START_TEST(good_sizes)
 {
     static const struct {
         const char *text, *bytes;
-    } sizes[] = {{"4K", "4096"},    {"4KiB", "4096"}, {"4KB", "4096"},     {"4096", "4096"},        {"0.5K", "512"},
-                 {"1", "1"},        {"1.5K", "1536"}, {".25K", "256"},     {"0.0078125M", "8192"}, {"4e3", "4000"}};
+    } sizes[] = {{"4K", "4096"},         {"4KiB", "4096"}, {"4KB", "4096"},  {"4096", "4096"},
+                 {"0.5K", "512"},        {"1", "1"},       {"1.5K", "1536"}, {".25K", "256"},
+                 {"0.0078125M", "8192"}, {"4e3", "4000"}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char want[64];
         snprintf(want, sizeof want, "%s were asked for", sizes[i].bytes);
@@ -257,7 +275,8 @@ END_TEST
 
 /* ---- the other commands ---- */
 
-/* A run within a budget: the losses are those without one, bit for bit, in less memory; what was planned was taken. */
+/* A run within a budget: the losses are those without one, bit for bit, in less memory; what was
+ * planned was taken. */
 START_TEST(train_within_a_budget)
 {
     const char *data = f8_cli_write_words("words.txt", 20000);
@@ -266,8 +285,10 @@ START_TEST(train_within_a_budget)
     char state[2][256];
     for (int i = 0; i < 2; i++) {
         snprintf(state[i], sizeof state[i], "%s", f8_cli_temp(i ? "state.1" : "state.0"));
-        const char *const with[] = {"train", GPT, "--recipe", "delayed", "--data", data, "--steps", "3", "--json", "-",
-                                    "--save-state", state[i], SMALL, i ? "--memory" : NULL, "0.5", NULL};
+        const char *const with[] = {
+            "train", GPT,      "--recipe", "delayed",      "--data", data,  "--steps",
+            "3",     "--json", "-",        "--save-state", state[i], SMALL, i ? "--memory" : NULL,
+            "0.5",   NULL};
         const f8_cli_result r = f8_cli_run(with);
         ok(r);
         parse(&runs[i], r.out);
@@ -299,7 +320,8 @@ START_TEST(explain_within_a_budget)
 {
     f8_cli_result r = F8_CLI("explain", GPT, "--recipe", "delayed", "--memory", "0.6", SMALL);
     ok(r);
-    ck_assert_ptr_nonnull(strstr(r.out, "of the arena are activations and FP8 copies kept for the backward\n"));
+    ck_assert_ptr_nonnull(
+        strstr(r.out, "of the arena are activations and FP8 copies kept for the backward\n"));
     ck_assert_ptr_nonnull(strstr(r.out, "for the budget "));
     r = F8_CLI("explain", GPT, "--recipe", "delayed", SMALL);
     ok(r);
