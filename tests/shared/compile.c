@@ -120,9 +120,9 @@ bool f8_compile_passes(f8_compiled *c, const f8_compile_setup *setup)
     *recipe = setup->recipe;
     c->unit.options.recipe = recipe;
     set_options(&c->unit.options, setup);
-    const bool ok =
-        f8_parse(text, size, setup->file, dims, n_dims, &c->arena, &c->diag, &c->unit.module) == F8_OK &&
-        f8_run_passes(&c->unit) == F8_OK;
+    const bool ok = f8_parse(text, size, setup->file, dims, n_dims, &c->arena, &c->diag,
+                             &c->unit.module) == F8_OK &&
+                    f8_run_passes(&c->unit) == F8_OK;
     free(text);
     return ok;
 }
@@ -131,10 +131,10 @@ static f8_status create_instance(f8_compiled *c, const f8_compile_setup *setup)
 {
     const f8_module *m = c->unit.module;
     if (setup->cuda)
-        return f8_instance_create_cuda(&c->instance, m, &c->plan, setup->cuda, &(f8_cuda_exec_options){0},
-                                       &c->diag);
-    F8_TRY(f8_instance_create_cpu(&c->instance, m, &c->plan, &(f8_exec_options){.n_threads = setup->threads},
-                                  &c->diag));
+        return f8_instance_create_cuda(&c->instance, m, &c->plan, setup->cuda,
+                                       &(f8_cuda_exec_options){0}, &c->diag);
+    const f8_exec_options run = {.n_threads = setup->threads};
+    F8_TRY(f8_instance_create_cpu(&c->instance, m, &c->plan, &run, &c->diag));
     c->exec = c->instance.cpu;
     return F8_OK;
 }
