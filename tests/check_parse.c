@@ -396,7 +396,7 @@ static const struct {
     {"frontend/models/mpt_125m.f8", {0}, 148, 125311488},
     {"frontend/models/mpt_125m.f8", {"T", 1024}, 148, 124525056},
     {"frontend/models/mpt_1b.f8", {0}, 292, 1315950592},
-    /* Embedding, head, the last norm, and a block; with all 32 of them meta-llama/Meta-Llama-3-8B. */
+    /* Embedding, head, the last norm, and a block; with all 32 it is meta-llama/Meta-Llama-3-8B. */
     {"frontend/models/llama3_8b_block.f8", {0}, 12, 2 * 128256ll * 4096 + 4096 + 218112000},
     {"frontend/models/llama3_8b_block.f8", {"L", 32}, 291, 8030261248},
 };

@@ -69,7 +69,7 @@ static void look_at_scales(remat_case *c, scales *s)
     s->n = n;
 }
 
-/* One push for an update, whatever was computed how often: rows are one step older, the newest entry
+/* One push for an update, whatever was computed how often: rows are a step older, the newest entry
  * is what was seen. */
 static void check_pushed(remat_case *c, int which, const float *before, const float *seen,
                          int slots)
@@ -151,7 +151,7 @@ START_TEST(te_1190)
 }
 END_TEST
 
-/* Three linears: the last one's copies are made again from what is itself made again, twice over. */
+/* Three linears: the last one's copies are made again from what is itself made again, twice. */
 START_TEST(te_1190_nested)
 {
     const remat_model model = te_model(scaled[_i], "N=96 L=3");
