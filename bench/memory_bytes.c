@@ -114,23 +114,27 @@ static const plan_result *fewest(column *x, double seconds)
     return best;
 }
 
-/* One extra time, for which all may take `share` of the bf16 step, or each of its own. */
+/* In percent, beside bf16: less than nothing is below it. */
+static double beside(int64_t bytes, int64_t bf16)
+{
+    return percent((double)(bytes - bf16), (double)bf16);
+}
+
+/* One extra time, for which all may take `extra` percent of the bf16 step, or each of its own. */
 static void print_time(output *o, column *x, double extra, bool own)
 {
-    int64_t bf16 = 0;
-    say(o, "| %g%% of %s |", extra, own ? "its own step" : "bf16's step");
-    for (int i = 0; i < RECIPES; i++) {
-        const double seconds = extra / 100 * x[own ? i : BF16].base.seconds;
-        const plan_result *r = fewest(&x[i], seconds);
-        const int64_t left = activations_left(r);
-        if (i == BF16) {
-            bf16 = left;
-            say(o, " %.1f |", mib(left));
-            continue;
-        }
-        const double d = percent((double)(bf16 - left), (double)bf16);
-        say(o, " %.1f, -%.1f%%, at the peak %.1f: %s |", mib(left), d, mib(r->activations_after), bar(o, d >= 25));
-        record(o, d, "% below bf16", "memory_bytes_recompute %s B=%d %s %s %g%% of %s step", x->c.model,
+    const plan_result *bf16 = fewest(&x[BF16], extra / 100 * x[BF16].base.seconds);
+    say(o, "| %g%% of %s | %.1f, %.1f |", extra, own ? "its own step" : "bf16's step", mib(activations_left(bf16)),
+        mib(bf16->activations_after));
+    for (int i = 1; i < RECIPES; i++) {
+        const plan_result *r = fewest(&x[i], extra / 100 * x[own ? i : BF16].base.seconds);
+        const double left = beside(activations_left(r), activations_left(bf16));
+        const double at_peak = beside(r->activations_after, bf16->activations_after);
+        say(o, " %.1f (%+.1f%%), %.1f (%+.1f%%): %s |", mib(activations_left(r)), left, mib(r->activations_after), at_peak,
+            bar(o, left <= -25));
+        record(o, left, "% beside bf16", "memory_bytes_left %s B=%d %s %s %g%% of %s step", x->c.model, (int)x->c.batch,
+               recipes[i], x->c.target, extra, own ? "own" : "bf16");
+        record(o, at_peak, "% beside bf16", "memory_bytes_at_peak %s B=%d %s %s %g%% of %s step", x->c.model,
                (int)x->c.batch, recipes[i], x->c.target, extra, own ? "own" : "bf16");
     }
     say(o, "\n");
@@ -138,8 +142,8 @@ static void print_time(output *o, column *x, double extra, bool own)
 
 static void print_equal_time(output *o, column *x)
 {
-    say(o, "\nWith recomputation at equal predicted extra time, MiB of activations left (those without it less what the arena shrank by; "
-           "at least 25%% below bf16; \"at the peak\": of activations and FP8 copies alone). Steps take");
+    say(o, "\nWith recomputation at equal predicted extra time, MiB: activations left (those without it less what the arena shrank by; "
+           "the bar: at least 25%% below bf16's), and activations and FP8 copies at the peak. Steps take");
     for (int i = 0; i < RECIPES; i++)
         say(o, " %s %.4g s,", recipes[i], x[i].base.seconds);
     say(o, " predicted.\n\n| extra time |");

@@ -1,13 +1,15 @@
 /* Budgets measured: GPT-2 124M on this machine. See memory.h.
  *
  * Programs without a budget, with half of the activations and with a checkpoint at every layer take turns, one
- * micro-step and update each, in an order that rotates; what counts are ratios within a round. After both the variables (parameters,
- * gradients, moments, scales and histories) of all programs and their losses are compared byte by byte. */
+ * micro-step and update each, in an order that rotates; what counts are ratios within a round, of time and, since others
+ * may use the machine, of the CPUs' time. After both the variables (parameters, gradients, moments, scales and histories) of
+ * all programs and their losses are compared byte by byte. */
 #include "bench/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
@@ -28,7 +30,7 @@ typedef struct race {
     fp8c_context *ctx;
     fp8c_program *program[PROGRAMS];
     plan_result planned[PROGRAMS];
-    double ratio[PROGRAMS][MAX_ROUNDS], least[PROGRAMS];
+    double ratio[PROGRAMS][MAX_ROUNDS], cpu_ratio[PROGRAMS][MAX_ROUNDS], least[PROGRAMS];
     int64_t variables, compared; /* bytes: compared in all, of each program with the first */
     bool same;
 } race;
@@ -83,11 +85,22 @@ static void fill_batch(const race *x, int i, int round)
     }
 }
 
-static double run(const race *x, int i, const char *name)
+typedef struct took {
+    double seconds, cpu; /* cpu: of all threads */
+} took;
+
+static double cpu_now(void)
 {
-    const double start = f8_seconds_now();
+    struct timespec t;
+    must(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0, "clock");
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static took run(const race *x, int i, const char *name)
+{
+    const took start = {f8_seconds_now(), cpu_now()};
     check(x, fp8c_program_run(x->program[i], function(x, i, name)));
-    return f8_seconds_now() - start;
+    return (took){f8_seconds_now() - start.seconds, cpu_now() - start.cpu};
 }
 
 /* All variables and results of micro_step of program `i` with the first's. */
@@ -113,11 +126,11 @@ static void compare(race *x, int i)
 
 static void one_round(race *x, int round)
 {
-    double seconds[PROGRAMS];
+    took step[PROGRAMS];
     for (int k = 0; k < PROGRAMS; k++) {
         const int i = (k + round + 1) % PROGRAMS;
         fill_batch(x, i, round + 1);
-        seconds[i] = run(x, i, "micro_step");
+        step[i] = run(x, i, "micro_step");
     }
     for (int i = 1; i < PROGRAMS; i++)
         compare(x, i);
@@ -126,12 +139,44 @@ static void one_round(race *x, int round)
     for (int i = 1; i < PROGRAMS; i++)
         compare(x, i);
     for (int i = 0; i < PROGRAMS && round >= 0; i++) {
-        x->ratio[i][round] = seconds[i] / seconds[0];
-        x->least[i] = round ? fmin(x->least[i], seconds[i]) : seconds[i];
+        x->ratio[i][round] = step[i].seconds / step[0].seconds;
+        x->cpu_ratio[i][round] = step[i].cpu / step[0].cpu;
+        x->least[i] = round ? fmin(x->least[i], step[i].seconds) : step[i].seconds;
     }
     if (round >= 0)
-        fprintf(stderr, "%s round %d: %.3f %.3f %.3f s, %s\n", x->recipe, round + 1, seconds[0], seconds[1], seconds[2],
-                x->same ? "same bits" : "DIFFERENT BITS");
+        fprintf(stderr, "%s round %d: %.3f %.3f %.3f s, %s\n", x->recipe, round + 1, step[0].seconds, step[1].seconds,
+                step[2].seconds, x->same ? "same bits" : "DIFFERENT BITS");
+}
+
+/* In percent, by which the least and the median of ratios are more than 1. */
+typedef struct spread {
+    double least, middle;
+} spread;
+
+static spread spread_of(double *ratio, int rounds)
+{
+    const double middle = median(ratio, rounds); /* sorts them */
+    return (spread){100 * (ratio[0] - 1), 100 * (middle - 1)};
+}
+
+static void print_program(race *x, int i, int rounds)
+{
+    output *o = x->o;
+    fp8c_info info;
+    fp8c_program_info(x->program[i], &info);
+    const plan_result *p = &x->planned[i];
+    const double predicted = percent(p->extra_seconds, p->seconds);
+    const spread wall = spread_of(x->ratio[i], rounds), cpu = spread_of(x->cpu_ratio[i], rounds);
+    say(o, "| %s | %.1f | %lld | %lld: %s | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.3f |\n", kind[i].name,
+        mib(p->after), (long long)info.planned_bytes, (long long)info.peak_bytes,
+        bar(o, info.planned_bytes == info.peak_bytes), predicted, wall.least, wall.middle,
+        100 * (x->least[i] / x->least[0] - 1), cpu.least, cpu.middle, x->least[i]);
+    record(o, x->least[i], "s", "memory_measured_micro_step %s %s", x->recipe, kind[i].name);
+    if (i == 0)
+        return;
+    record(o, predicted, "% extra time", "memory_measured_predicted %s %s", x->recipe, kind[i].name);
+    record(o, wall.middle, "% extra time", "memory_measured_median %s %s", x->recipe, kind[i].name);
+    record(o, cpu.middle, "% extra time of CPUs", "memory_measured_cpu_median %s %s", x->recipe, kind[i].name);
 }
 
 static void print_race(race *x, int rounds)
@@ -139,21 +184,10 @@ static void print_race(race *x, int rounds)
     output *o = x->o;
     say(o, "\n### %s B=%d %s, %d threads, %d rounds\n\n", model, BATCH, x->recipe, x->threads, rounds);
     say(o, "| program | arena MiB | planned bytes | peak bytes | predicted extra | measured extra: least | median | of the least times "
-           "| micro-step s |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-    for (int i = 0; i < PROGRAMS; i++) {
-        fp8c_info info;
-        const plan_result *p = &x->planned[i];
-        const double predicted = percent(p->extra_seconds, p->seconds), middle = 100 * (median(x->ratio[i], rounds) - 1);
-        fp8c_program_info(x->program[i], &info);
-        say(o, "| %s | %.1f | %lld | %lld: %s | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.3f |\n", kind[i].name, mib(p->after),
-            (long long)info.planned_bytes, (long long)info.peak_bytes, bar(o, info.planned_bytes == info.peak_bytes), predicted,
-            100 * (x->ratio[i][0] - 1), middle, 100 * (x->least[i] / x->least[0] - 1), x->least[i]);
-        record(o, x->least[i], "s", "memory_measured_micro_step %s %s", x->recipe, kind[i].name);
-        if (i == 0)
-            continue;
-        record(o, predicted, "% extra time", "memory_measured_predicted %s %s", x->recipe, kind[i].name);
-        record(o, middle, "% extra time", "memory_measured_median %s %s", x->recipe, kind[i].name);
-    }
+           "| of CPU time: least | median | micro-step s |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int i = 0; i < PROGRAMS; i++)
+        print_program(x, i, rounds);
     say(o, "\nSame bits, %.0f MiB of variables after every micro-step and every update, and the losses: %s (%.1f GiB compared)\n",
         mib(x->variables), bar(o, x->same), mib(x->compared) / 1024);
 }
