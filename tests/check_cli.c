@@ -55,7 +55,8 @@ static void each_f8(const char *folder, void (*test)(const char *path))
 
 START_TEST(help_and_version)
 {
-    static const char *const commands[] = {"check", "print", "train", "eval", "explain", "compile"};
+    static const char *const commands[] = {"check", "print", "train", "eval",
+                                           "explain", "plan", "compile"};
     f8_cli_result r = F8_CLI("--version");
     ok(r);
     char version[64];
