@@ -638,6 +638,10 @@ START_TEST(reference_has_none)
     ck_assert_int_eq(fp8c_program_peak(o.program, 0, &peak), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_tensor(o.program, 0, 0, &t), FP8C_ERR_INPUT);
     end(&o);
+    const fp8c_compile_options budget = {.target = "reference", .memory_share = 0.5};
+    ck_assert_int_eq(compile(&o, NULL, LLAMA, dims, 3, budget), FP8C_ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(fp8c_context_message(o.ctx), "reference target"));
+    end(&o);
 }
 END_TEST
 
