@@ -41,6 +41,8 @@ typedef struct outcome {
     double seconds;         /* of all groups */
 } outcome;
 
+enum { NOTHING_FITS = -1 }; /* the other functions take more than there is */
+
 /* What the arena of micro_step, as it stands, may take. */
 static f8_status arena_budget(f8_unit *u, int64_t *out)
 {
@@ -52,13 +54,8 @@ static f8_status arena_budget(f8_unit *u, int64_t *out)
     if (b->bytes <= 0)
         return F8_OK;
     F8_TRY(f8_memory_fixed(u, &beside));
-    *out = b->bytes - beside.rest - beside.extra;
-    return beside.others <= b->bytes - beside.rest
-               ? F8_OK
-               : f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                         "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
-                         " were asked for: functions other than micro_step, which have nothing to compute again, need them",
-                         beside.rest + beside.others, b->bytes);
+    *out = beside.others <= b->bytes - beside.rest ? b->bytes - beside.rest - beside.extra : NOTHING_FITS;
+    return F8_OK;
 }
 
 static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kernels, outcome *out)
@@ -168,24 +165,36 @@ static const char *peak_holders(const f8_remat *s, const char **group)
     return text ? text : "";
 }
 
-static f8_status too_little(const search *x)
+/* The least of all bytes: micro_step with its lowest arena beside the rest, or another function. */
+static f8_status too_few_bytes(const search *x)
 {
-    f8_remat *s = x->s;
-    f8_unit *u = s->unit;
-    const f8_budget *asked = &u->options.memory;
-    const f8_remat_summary *m = &u->remat;
-    const int64_t more = x->lowest.arena - x->lowest.allowed;
-    char text[160];
-    if (asked->share > 0)
-        snprintf(text, sizeof text, "the least possible share of activation bytes is %.4f (an arena of %" PRId64
-                 " bytes), %g was asked for", ceil(1e4 * (1 - (double)(m->before - x->lowest.arena) /
-                 (double)(m->activations_before ? m->activations_before : 1))) / 1e4, x->lowest.arena, asked->share);
-    else
-        snprintf(text, sizeof text, "the least possible budget is %" PRId64 " bytes (%" PRId64
-                 " of them the arena), %" PRId64 " were asked for", asked->bytes + more, x->lowest.arena, asked->bytes);
-    const char *group, *holders = peak_holders(s, &group);
+    f8_unit *u = x->s->unit;
+    f8_memory_beside beside;
+    F8_TRY(f8_memory_fixed(u, &beside));
+    const int64_t own = beside.extra + x->lowest.arena;
+    const char *group, *holders = peak_holders(x->s, &group);
+    if (beside.others > own)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
+                       " were asked for. Functions other than micro_step, which have nothing to compute again, need them",
+                       beside.rest + beside.others, u->options.memory.bytes);
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: %s. %s needs them at '%s', for %s", text, s->func->name, group, holders);
+                   "memory: the least possible budget is %" PRId64 " bytes (%" PRId64 " of them the arena), %" PRId64
+                   " were asked for. %s needs them at '%s', for %s",
+                   beside.rest + own, x->lowest.arena, u->options.memory.bytes, x->s->func->name, group, holders);
+}
+
+static f8_status too_small_share(const search *x)
+{
+    f8_unit *u = x->s->unit;
+    const f8_remat_summary *m = &u->remat;
+    const double most = m->activations_before ? (double)m->activations_before : 1;
+    const double share = ceil(1e4 * (1 - (double)(m->before - x->lowest.arena) / most)) / 1e4;
+    const char *group, *holders = peak_holders(x->s, &group);
+    return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "memory: the least possible share of activation bytes is %.4f (an arena of %" PRId64
+                   " bytes), %g was asked for. %s needs them at '%s', for %s",
+                   share, x->lowest.arena, u->options.memory.share, x->s->func->name, group, holders);
 }
 
 /* ---- the pass ---- */
@@ -254,7 +263,7 @@ static f8_status fit(f8_remat *s)
     if (x.result.arena != INT64_MAX)
         return keep(s, &x.best, x.result.share_kernels, &o);
     F8_TRY(keep(s, &x.least, x.lowest.share_kernels, &o));
-    return too_little(&x);
+    return u->options.memory.bytes > 0 ? too_few_bytes(&x) : too_small_share(&x);
 }
 
 static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)
