@@ -1,6 +1,7 @@
 /* The minimum cut: see remat_cut.h.
  *
- * Two nodes a value: `had` (after the moment) and `again` (computed again then). Those on the sink's side are true.
+ * Two nodes a value: `had` (after the moment) and `again` (computed again then). Those on the
+ * sink's side are true.
  *
  *   source -> again(v)   seconds         computing it again; no limit where it can't be
  *   again(v) -> had(v)   price * bytes   had but not computed again: kept
@@ -175,7 +176,8 @@ static bool set_levels(f8_remat_cut *c)
     return c->level[SOURCE] != 0;
 }
 
-/* Flow along c->path, n edges from the source to the sink. Gives the first edge that is full then. */
+/* Flow along c->path, n edges from the source to the sink. Gives the first edge that is full then.
+ */
 static uint32_t augment(f8_remat_cut *c, uint32_t n)
 {
     int64_t least = INT64_MAX;

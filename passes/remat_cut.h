@@ -1,5 +1,5 @@
-/* What to keep across one moment and what to compute again after it, at a price per byte, as a minimum cut. For the planner
- * alone (remat_plan.h). */
+/* What to keep across one moment and what to compute again after it, at a price per byte, as a
+ * minimum cut. For the planner alone (remat_plan.h). */
 #ifndef F8_REMAT_CUT_H
 #define F8_REMAT_CUT_H
 
@@ -7,9 +7,11 @@
 
 typedef struct f8_remat_cut {
     f8_remat_timeline *t;
-    uint32_t moment;      /* a step: values made before it are to be had by the steps after it that read them */
-    bool *again;          /* by value: computed again */
-    double bytes, seconds; /* kept and read by nothing at the moment itself; of all that is computed again */
+    uint32_t moment; /* a step: values made before it are to be had by the steps after it that read
+                        them */
+    bool *again;     /* by value: computed again */
+    double bytes,
+        seconds; /* kept and read by nothing at the moment itself; of all that is computed again */
 
     uint32_t *node_at, *edge_to, *edge_back;
     int64_t *room; /* by edge: what may still flow */

@@ -1,6 +1,7 @@
 /* Local search: see remat_search.h. */
 #include "passes/remat_search.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,13 +67,31 @@ static void undo(f8_remat_timeline *t, trial *x, uint32_t to)
 }
 
 /* What a drop does about what it reads and would else have to be kept. */
-enum { KEEP, WHERE_IT_HELPS, ALL, N_REACHES };
+enum { EARLY = 1, KEEP = 0, WHERE_IT_HELPS = 2, ALL = 4 };
+
+/* Just before `id` reads v; or early, as soon as what computing v again reads was touched for the
+ * last time before. */
+static uint32_t drop_position(const f8_remat_timeline *t, uint32_t v, uint32_t id, int reach)
+{
+    const uint32_t row = t->p->n_steps + 1 + v, late = t->position[id];
+    uint32_t at = touch_before(t, v, id) + 1;
+    if (!(reach & EARLY) || t->need_at[row] == t->need_at[row + 1])
+        return late;
+    for (uint32_t i = t->need_at[row]; i < t->need_at[row + 1]; i++) {
+        const uint32_t next = f8_remat_touch_from(t, t->need[i], late);
+        const uint32_t last = t->position[t->touch[t->need[i]].id[next - 1]] + 1;
+        at = last > at ? last : at;
+    }
+    return at;
+}
 
 /* Compute v again before action `id` and, by `reach`, what that reads as well, and so on. */
 static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, trial *x)
 {
+    const uint32_t position = drop_position(t, v, id, reach);
+    reach &= ~EARLY;
     x->n = 0;
-    x->id[x->n++] = f8_remat_insert(t, v, t->position[id]);
+    x->id[x->n++] = f8_remat_insert(t, v, position);
     x->excess = f8_remat_excess(t);
     for (uint32_t next = 0; next < x->n && reach != KEEP && !t->failed; next++) {
         const uint32_t reader = x->id[next];
@@ -80,7 +99,8 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
         const uint32_t *need = f8_remat_needs(t, reader, &n);
         for (uint32_t i = 0; i < n && x->n < DEEP && !t->failed; i++) {
             const uint32_t u = need[i], at = t->position[reader];
-            if (!may_insert(t, u, at) || read_after(t, u, reader) || touch_before(t, u, reader) + 1 >= at)
+            if (!may_insert(t, u, at) || read_after(t, u, reader) ||
+                touch_before(t, u, reader) + 1 >= at)
                 continue;
             x->id[x->n++] = f8_remat_insert(t, u, at);
             const double excess = f8_remat_excess(t);
@@ -105,8 +125,9 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
 
 /* ---- repair ---- */
 
-/* Gaps by score, the best on top. What is known of one is an upper bound, as a rule: drops make each other less worth. So only the
- * top one is looked at again after a change (lazy greedy, Minoux 1978). */
+/* Gaps by score, the best on top. What is known of one is an upper bound, as a rule: drops make
+ * each other less worth. So only the top one is looked at again after a change (lazy greedy, Minoux
+ * 1978). */
 typedef struct heap {
     gap *gap;
     uint32_t n;
@@ -117,7 +138,8 @@ typedef struct heap {
 static void push(f8_remat_timeline *t, heap *h, gap g)
 {
     struct f8_remat_scratch *x = t->scratch;
-    gap *grown = f8_arena_grow(t->arena, x->gap, h->n, &x->gap_room, (size_t)h->n + 1, sizeof *grown);
+    gap *grown =
+        f8_arena_grow(t->arena, x->gap, h->n, &x->gap_room, (size_t)h->n + 1, sizeof *grown);
     if (!grown) {
         t->failed = true;
         return;
@@ -171,7 +193,8 @@ static void push_gaps(f8_remat_timeline *t, heap *h, const double *over, uint32_
 static void sum_excess(f8_remat_timeline *t)
 {
     struct f8_remat_scratch *x = t->scratch;
-    double *over = f8_arena_grow(t->arena, x->over, 0, &x->over_room, (size_t)t->n + 1, sizeof *over);
+    double *over =
+        f8_arena_grow(t->arena, x->over, 0, &x->over_room, (size_t)t->n + 1, sizeof *over);
     if (!over) {
         t->failed = true;
         return;
@@ -183,17 +206,29 @@ static void sum_excess(f8_remat_timeline *t)
     t->work += t->n;
 }
 
+static bool can_early(const f8_remat_timeline *t, const gap *g)
+{
+    const uint32_t at = drop_position(t, g->value, g->id, EARLY);
+    return at + 1 < t->position[g->id] && at > touch_before(t, g->value, g->id) + 1 &&
+           may_insert(t, g->value, at);
+}
+
 /* Score a gap by trying it. The widest reach is the dearest to try: where nothing else helps. */
 static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
 {
+    static const int reaches[] = {KEEP, KEEP | EARLY, WHERE_IT_HELPS, WHERE_IT_HELPS | EARLY,
+                                  ALL,  ALL | EARLY};
     g->score = 0;
-    for (int reach = KEEP; reach < N_REACHES && (reach < ALL || g->score <= 0); reach++) {
+    for (size_t i = 0; i < sizeof reaches / sizeof *reaches && (reaches[i] < ALL || g->score <= 0);
+         i++) {
+        if ((reaches[i] & EARLY) && !can_early(t, g))
+            continue;
         const double before = t->seconds;
-        try_drop(t, g->value, g->id, reach, x);
+        try_drop(t, g->value, g->id, reaches[i], x);
         const double score = (excess - x->excess) / (t->seconds - before + 1e-30);
         if (x->excess < excess && score > g->score) {
             g->score = score;
-            g->reach = reach;
+            g->reach = reaches[i];
         }
         undo(t, x, 0);
     }
@@ -327,18 +362,40 @@ bool f8_remat_keep(f8_remat_timeline *t, f8_remat_best *s)
     return true;
 }
 
-/* Clear a stretch of the timeline, or compute a few values again, or not again, or elsewhere. */
-static void kick(f8_remat_timeline *t)
+/* Take back what a stretch of the timeline computes again. */
+static void clear(f8_remat_timeline *t)
 {
-    enum { STRETCH = 128, CHANGES = 6 };
-    const bool clear = draw(t, 2);
-    if (clear) {
-        const uint32_t begin = draw(t, t->n), most = t->n - begin < STRETCH ? t->n - begin : STRETCH;
-        for (uint32_t at = begin + draw(t, most); at > 0 && at + 1 > begin; at--)
-            if (f8_remat_again(t, t->order[at]))
-                f8_remat_remove(t, t->order[at]);
+    enum { STRETCH = 128 };
+    const uint32_t begin = draw(t, t->n), most = t->n - begin < STRETCH ? t->n - begin : STRETCH;
+    for (uint32_t at = begin + draw(t, most); at > 0 && at + 1 > begin; at--)
+        if (f8_remat_again(t, t->order[at]))
+            f8_remat_remove(t, t->order[at]);
+}
+
+/* Compute a few values that are computed again one after the other earlier or later, where what
+ * they need is in memory or more room is. */
+static void shift(f8_remat_timeline *t)
+{
+    enum { MOST = 16, FAR = 12 };
+    uint32_t value[MOST], n = 0, at = draw(t, t->n);
+    for (uint32_t tries = t->n; tries > 0 && !f8_remat_again(t, t->order[at]); tries--)
+        at = (at + 1) % t->n;
+    for (const uint32_t most = 1 + draw(t, MOST); n < most && f8_remat_again(t, t->order[at]);
+         n++) {
+        value[n] = t->what[t->order[at]];
+        f8_remat_remove(t, t->order[at]);
     }
-    for (uint32_t k = draw(t, CHANGES) + !clear; k > 0; k--) {
+    const uint32_t by = 1 + draw(t, FAR);
+    uint32_t to = draw(t, 2) ? at + by : at > by ? at - by : 1;
+    for (uint32_t i = 0; i < n && to < t->n && !t->failed; i++)
+        if (may_insert(t, value[i], to))
+            f8_remat_insert(t, value[i], to++);
+}
+
+/* Compute a few values again, or not again, or elsewhere. */
+static void change(f8_remat_timeline *t, uint32_t n)
+{
+    for (; n > 0 && !t->failed; n--) {
         const uint32_t at = draw(t, t->n - 1) + 1, id = t->order[at], v = draw(t, t->p->n_values);
         if (f8_remat_again(t, id) && draw(t, 4)) {
             const uint32_t moved = t->what[id];
@@ -352,15 +409,53 @@ static void kick(f8_remat_timeline *t)
     }
 }
 
-void f8_remat_improve(f8_remat_timeline *t, f8_remat_best *best, uint64_t work)
+static void kick(f8_remat_timeline *t)
 {
-    t->limit = t->work + work;
-    f8_remat_load(t, best->action, best->n);
+    enum { CHANGES = 6 };
+    switch (draw(t, 8)) {
+    case 0:
+        shift(t);
+        change(t, draw(t, 3));
+        break;
+    case 1:
+    case 2:
+    case 3: change(t, 1 + draw(t, CHANGES)); break;
+    default: clear(t); change(t, draw(t, CHANGES));
+    }
+}
+
+/* Kick and repair `from`, which takes what is no worse; what is best of all goes to `best`. */
+static void climb(f8_remat_timeline *t, f8_remat_best *from, f8_remat_best *best)
+{
+    f8_remat_load(t, from->action, from->n);
     while (!f8_remat_stop(t) && (best->seconds > 0 || best->excess > 0)) {
         kick(t);
         repair(t, draw(t, 2));
         f8_remat_trim(t);
-        if (!f8_remat_keep(t, best))
+        f8_remat_keep(t, best);
+        if (!f8_remat_keep(t, from))
+            f8_remat_load(t, from->action, from->n);
+    }
+}
+
+/* Iterated local search: from the best plan, and by turns from a new one, since the best may be
+ * where no few changes help. */
+void f8_remat_improve(f8_remat_timeline *t, f8_remat_best *best, uint64_t work)
+{
+    enum { PHASES = 6 };
+    const uint64_t begin = t->work;
+    f8_remat_best other = {0};
+    for (uint64_t i = 0; i < PHASES && !t->failed; i++) {
+        t->limit = begin + work / PHASES * (i + 1);
+        other.seconds = other.excess = INFINITY;
+        if (i % 2) {
+            f8_remat_load(t, t->steps, t->p->n_steps);
+            repair(t, 2);
+            f8_remat_trim(t);
+        } else {
             f8_remat_load(t, best->action, best->n);
+        }
+        if (f8_remat_keep(t, &other))
+            climb(t, &other, best);
     }
 }

@@ -9,7 +9,8 @@ void f8_remat_repair(f8_remat_timeline *t);
 /* Take back what is computed again to no end, dearest first. */
 void f8_remat_trim(f8_remat_timeline *t);
 
-/* The best actions so far: those within the budget, then the fastest; else those with the least excess. */
+/* The best actions so far: those within the budget, then the fastest; else those with the least
+ * excess. */
 typedef struct f8_remat_best {
     f8_remat_action *action;
     uint32_t n;

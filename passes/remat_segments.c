@@ -1,9 +1,11 @@
 /* Checkpoints between segments: for budgets that not even one value a layer fits.
  *
- * The steps before the moment with the most in memory (the forward) are divided into segments, and only what crosses from one to
- * the next is kept; the others are computed again when something after the moment reads the first of a segment's values
- * (Chen et al. 2016). A segment in turn may keep only what crosses its own segments, and so on: d levels take about d times the
- * forward's time more and the d+1st root of its memory (Griewank and Walther 2000: revolve, for chains of equal steps). */
+ * The steps before the moment with the most in memory (the forward) are divided into segments, and
+ * only what crosses from one to the next is kept; the others are computed again when something
+ * after the moment reads the first of a segment's values (Chen et al. 2016). A segment in turn may
+ * keep only what crosses its own segments, and so on: d levels take about d times the forward's
+ * time more and the d+1st root of its memory (Griewank and Walther 2000: revolve, for chains of
+ * equal steps). */
 #include "passes/remat_start.h"
 
 #include <math.h>
@@ -14,13 +16,13 @@ enum { SIZES = 24, DEPTH = 4 };
 typedef struct segments {
     f8_remat_timeline *t;
     uint32_t moment;
-    uint32_t *last;    /* by value: the last step before the moment that reads it */
-    double *crossing;  /* by step: bytes that later steps before the moment read */
-    double *made;      /* by step: bytes made up to it */
-    bool *end[SIZES];  /* by size and step: a segment ends after it */
+    uint32_t *last;                  /* by value: the last step before the moment that reads it */
+    double *crossing;                /* by step: bytes that later steps before the moment read */
+    double *made;                    /* by step: bytes made up to it */
+    bool *end[SIZES];                /* by size and step: a segment ends after it */
     double kept[SIZES], most[SIZES]; /* bytes that cross; bytes of the largest segment */
-    uint32_t n[SIZES]; /* segments */
-    uint32_t *level;   /* by value: it crosses segments of this level, not of those before */
+    uint32_t n[SIZES];               /* segments */
+    uint32_t *level; /* by value: it crosses segments of this level, not of those before */
 } segments;
 
 static bool make_segments(segments *s, f8_remat_timeline *t, uint32_t moment)
@@ -66,7 +68,8 @@ static bool crosses(const segments *s, uint32_t size, uint32_t v)
     return false;
 }
 
-/* Segments of at most `bytes` where they can be; each ends where least crosses, in its second half. */
+/* Segments of at most `bytes` where they can be; each ends where least crosses, in its second half.
+ */
 static void divide(segments *s, uint32_t size, double bytes)
 {
     double begin = 0;
@@ -75,7 +78,8 @@ static void divide(segments *s, uint32_t size, double bytes)
         while (to + 1 < s->moment && s->made[to] - begin <= bytes)
             to++;
         uint32_t best = to;
-        for (uint32_t at = to; at > from && s->made[at] - begin > bytes / 2 && to + 1 < s->moment; at--)
+        for (uint32_t at = to; at > from && s->made[at] - begin > bytes / 2 && to + 1 < s->moment;
+             at--)
             if (s->crossing[at] < s->crossing[best])
                 best = at;
         s->end[size][best] = best + 1 < s->moment;
@@ -128,7 +132,8 @@ static bool in_last(const segments *s, uint32_t coarse, uint32_t size, uint32_t 
     return true;
 }
 
-/* The first of what reads v after the moment, of the steps and of what this round computes again. */
+/* The first of what reads v after the moment, of the steps and of what this round computes again.
+ */
 static uint32_t reader(const segments *s, uint32_t v, uint32_t round_id)
 {
     const struct f8_remat_touches *x = &s->t->touch[v];

@@ -27,8 +27,8 @@ void f8_remat_finish(f8_remat_timeline *t, uint64_t work, f8_remat_best *best)
 
 typedef struct price_search {
     f8_remat_cut cut;
-    double all;         /* bytes at price 0 */
-    double low, high;   /* prices: more than the wanted bytes are kept, and no more */
+    double all;       /* bytes at price 0 */
+    double low, high; /* prices: more than the wanted bytes are kept, and no more */
 } price_search;
 
 enum { STEPS_OUT = 40, STEPS_IN = 8 };

@@ -4,15 +4,16 @@
 
 #include "passes/remat_search.h"
 
-/* The step with the most in memory when nothing is computed again; the timeline has the steps alone then. */
+/* The step with the most in memory when nothing is computed again; the timeline has the steps alone
+ * then. */
 uint32_t f8_remat_moment(f8_remat_timeline *t);
 /* Repair, trim and keep; at most `work`. */
 void f8_remat_finish(f8_remat_timeline *t, uint64_t work, f8_remat_best *best);
 
 /* Minimum cuts at prices around the one that meets the budget. At most `work` for each. */
 void f8_remat_from_prices(f8_remat_timeline *t, uint64_t work, f8_remat_best *best);
-/* Checkpoints between segments, wherever little crosses, and between segments of segments, as deep as the budget wants: of the
- * sizes that take the least memory. At most `work` for each depth. */
+/* Checkpoints between segments, wherever little crosses, and between segments of segments, as deep
+ * as the budget wants: of the sizes that take the least memory. At most `work` for each depth. */
 void f8_remat_from_segments(f8_remat_timeline *t, uint64_t work, f8_remat_best *best);
 
 #endif

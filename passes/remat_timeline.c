@@ -1,5 +1,6 @@
-/* The timeline of a plan in the making: see remat_timeline.h. An insertion or removal costs the length of the lifetimes it
- * changes, in plain sweeps over arrays; with some thousand actions that beats any tree. */
+/* The timeline of a plan in the making: see remat_timeline.h. An insertion or removal costs the
+ * length of the lifetimes it changes, in plain sweeps over arrays; with some thousand actions that
+ * beats any tree. */
 #include "passes/remat_timeline.h"
 
 #include <string.h>
@@ -120,8 +121,7 @@ static void cover(f8_remat_timeline *t, uint32_t v, int64_t bytes)
     }
 }
 
-/* The first touch of v at `position` or after. */
-static uint32_t touch_from(const f8_remat_timeline *t, uint32_t v, uint32_t position)
+uint32_t f8_remat_touch_from(const f8_remat_timeline *t, uint32_t v, uint32_t position)
 {
     const struct f8_remat_touches *x = &t->touch[v];
     uint32_t low = 0, high = x->n;
@@ -137,7 +137,7 @@ static uint32_t touch_from(const f8_remat_timeline *t, uint32_t v, uint32_t posi
 
 static bool live_after(const f8_remat_timeline *t, uint32_t v, uint32_t position)
 {
-    const uint32_t next = touch_from(t, v, position + 1);
+    const uint32_t next = f8_remat_touch_from(t, v, position + 1);
     return next < t->touch[v].n && !f8_remat_makes(t, t->touch[v].id[next], v);
 }
 
@@ -150,7 +150,7 @@ static void add_touch(f8_remat_timeline *t, uint32_t v, uint32_t id)
         return;
     }
     x->id = grown;
-    const uint32_t at = touch_from(t, v, t->position[id]);
+    const uint32_t at = f8_remat_touch_from(t, v, t->position[id]);
     memmove(x->id + at + 1, x->id + at, (x->n++ - at) * sizeof *x->id);
     x->id[at] = id;
 }
@@ -158,11 +158,12 @@ static void add_touch(f8_remat_timeline *t, uint32_t v, uint32_t id)
 static void drop_touch(f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
     struct f8_remat_touches *x = &t->touch[v];
-    const uint32_t at = touch_from(t, v, t->position[id]);
+    const uint32_t at = f8_remat_touch_from(t, v, t->position[id]);
     memmove(x->id + at, x->id + at + 1, (--x->n - at) * sizeof *x->id);
 }
 
-/* Bytes in memory both while the action before `position` runs and after it: what lies there whatever runs next. */
+/* Bytes in memory both while the action before `position` runs and after it: what lies there
+ * whatever runs next. */
 static int64_t crossing(const f8_remat_timeline *t, uint32_t position)
 {
     const uint32_t before = t->order[position - 1];
@@ -206,7 +207,8 @@ static uint32_t new_id(f8_remat_timeline *t)
     return t->n_ids++;
 }
 
-/* Take out (sign -1) or put back (1) the lifetimes of a value and of what computing it again reads. */
+/* Take out (sign -1) or put back (1) the lifetimes of a value and of what computing it again reads.
+ */
 static void cover_family(f8_remat_timeline *t, uint32_t value, int64_t sign)
 {
     uint32_t n;
@@ -223,7 +225,8 @@ uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position
     const uint32_t id = new_id(t);
     if (t->failed)
         return id;
-    /* Without those whose lifetimes change, what crosses here is what lies beside the new action. */
+    /* Without those whose lifetimes change, what crosses here is what lies beside the new action.
+     */
     int64_t beside = crossing(t, position);
     uint32_t n;
     t->what[id] = value;
@@ -320,10 +323,11 @@ void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t
         lay_out(t);
 }
 
-f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena, f8_diag *diag,
-                                 f8_remat_timeline *t)
+f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena,
+                                 f8_diag *diag, f8_remat_timeline *t)
 {
-    *t = (f8_remat_timeline){.p = p, .arena = arena, .budget = budget, .limit = UINT64_MAX, .random = 1};
+    *t = (f8_remat_timeline){
+        .p = p, .arena = arena, .budget = budget, .limit = UINT64_MAX, .random = 1};
     F8_TRY(make_rows(t, diag));
     const size_t room = (size_t)p->n_steps * 2 + 64;
     t->order = F8_NEW_ARRAY(arena, uint32_t, room);
