@@ -22,9 +22,9 @@ typedef struct remat_way {
     double share;     /* of activation bytes, or the least possible where that is more; 0: all */
     bool least;       /* the fewest bytes in all that the message names; it follows, then */
     const char *checkpoint, *recompute;
-    int threads;      /* 0: 1 */
+    int threads; /* 0: 1 */
     bool no_fuse;
-    bool follows;     /* compiles no update: takes over what the plain one's left */
+    bool follows; /* compiles no update: takes over what the plain one's left */
     /* As in f8_options: to break it. */
     f8_status (*after)(void *user, f8_unit *u, const char *pass);
 } remat_way;
