@@ -6,7 +6,7 @@
 
 #include "frontend/cmd_calibrate.h"
 
-enum { SHOWN = 16 };
+enum { ARENA_SHOWN = 16, OTHERS_SHOWN = 4 };
 
 typedef struct plan {
     const cli *c;
@@ -93,23 +93,31 @@ static const char *print_type(const fp8c_type *t, char *text, size_t size)
 static void print_tensor(const plan *p, const fp8c_tensor *t)
 {
     char type[96];
-    fprintf(p->to, "%12.2f MiB  %-11s %-40s %s", mib(t->bytes), t->category, t->name,
+    fprintf(p->to, "%12.2f MiB  %-13s %-40s %s", mib(t->bytes), t->category, t->name,
             print_type(&t->type, type, sizeof type));
     if (*t->made)
         fprintf(p->to, "  %s -> %s", t->made, *t->read ? t->read : "the end");
     fputc('\n', p->to);
 }
 
-static void tensors(plan *p, const fp8c_program *program, int function)
+/* The biggest of the arena, or of what is there throughout: variables and buffers. */
+static void print_tensors(const plan *p, const fp8c_program *program, int function, bool arena,
+                          int most)
 {
     fp8c_tensor t;
     int n = 0;
-    if (p->to)
-        fprintf(p->to, "\nthe biggest then: made by -> last read by\n");
-    for (; fp8c_program_tensor(program, function, n, &t) == FP8C_OK; n++) {
-        char type[96];
-        if (p->to && n < SHOWN)
+    for (int i = 0; fp8c_program_tensor(program, function, i, &t) == FP8C_OK; i++)
+        if ((*t.made != 0) == arena && n++ < most)
             print_tensor(p, &t);
+    if (n > most)
+        fprintf(p->to, "%12s      and %d more\n", "", n - most);
+}
+
+static void record_tensors(plan *p, const fp8c_program *program, int function)
+{
+    fp8c_tensor t;
+    char type[96];
+    for (int i = 0; fp8c_program_tensor(program, function, i, &t) == FP8C_OK; i++)
         cli_json_record(&p->json,
                         json_pack("{ss ss ss ss ss sI ss ss si si}", "event", "tensor", "function",
                                   fp8c_program_function_name(program, function), "name", t.name,
@@ -117,9 +125,17 @@ static void tensors(plan *p, const fp8c_program *program, int function)
                                   print_type(&t.type, type, sizeof type), "bytes",
                                   (json_int_t)t.bytes, "made", t.made, "read", t.read, "first",
                                   (int)t.first, "last", (int)t.last));
-    }
-    if (p->to && n > SHOWN)
-        fprintf(p->to, "%12s      and %d more\n", "", n - SHOWN);
+}
+
+static void tensors(plan *p, const fp8c_program *program, int function)
+{
+    record_tensors(p, program, function);
+    if (!p->to)
+        return;
+    fprintf(p->to, "\nthe biggest of the arena then: made by -> last read by\n");
+    print_tensors(p, program, function, true, ARENA_SHOWN);
+    fprintf(p->to, "and of what is there throughout\n");
+    print_tensors(p, program, function, false, OTHERS_SHOWN);
 }
 
 /* ---- time ---- */
