@@ -49,8 +49,11 @@ static uint32_t first_late(const f8_remat_cut *c, uint32_t v)
 {
     const struct f8_remat_touches *x = &c->t->touch[v];
     uint32_t found = UINT32_MAX;
-    for (uint32_t i = x->n; i-- > 0 && c->t->position[x->id[i]] > c->t->position[c->moment];)
-        found = x->id[i];
+    for (uint32_t i = x->n; i > 0; i--) {
+        if (c->t->position[x->id[i - 1]] <= c->t->position[c->moment])
+            break;
+        found = x->id[i - 1];
+    }
     return found;
 }
 

@@ -1,34 +1,35 @@
 /* What to keep and what to compute again: see remat_plan.h.
  *
- * A plan within the budget is looked for in four ways, and the best is improved:
+ * Plans within the budget are looked for in three ways, and the best of them is improved:
  *
- *   gaps       remat_search.c: as long as some step is over the budget, drop a value between two of
- * its readers and compute it again before (or well before) the second, with what that takes in turn
- * where it helps: always the most bytes of excess a second. Then take back what turns out not to be
- * needed. prices     remat_cut.c: at a price per byte in memory at the fullest moment, what to keep
- * and what to compute again later is a minimum cut. Prices around the one that meets the budget,
- * then as above. segments   remat_segments.c: checkpoints, in several levels, for budgets that not
- * even one value a layer fits. search     iterated local search: change the plan a little by
- * (repeatable) chance, repair, take back, keep what is no worse.
+ * - gaps (remat_search.c): while some step is over the budget, drop a value between two of its
+ *   readers and compute it again before the second, with what that takes in turn where it helps:
+ *   always the most bytes of excess a second. Then take back what turns out not to be needed.
+ * - prices (remat_cut.c, remat_start.c): at a price per byte in memory at the fullest moment, what
+ *   to keep and what to compute again after it is a minimum cut. Prices around the one that meets
+ *   the budget, then as above.
+ * - segments (remat_segments.c): checkpoints, in several levels, for budgets too small for even
+ *   one value a layer.
+ * - Iterated local search from the best: change a little by (repeatable) chance, repair, take back,
+ *   keep what is no worse.
  *
- * The gaps see the real profile over time, computed-again values and workspace included, and drop
- * those as well (nesting), but one value after the other; the cut sees chains as a whole, and small
- * values nobody reads late that make large ones cheap, but one moment and no room for what is
- * computed again. For a transformer the two meet within 3 percent of the bound that the cut gives
- * (tests/check_remat_plan.c); of small graphs 99 in 100 are optimal.
+ * Gaps see the memory of every action, with workspace and what is computed again, and drop that as
+ * well (nesting), but one value after the other. A cut sees chains as a whole, and small values
+ * that nobody reads late but that make large ones cheap, but one moment only, and no room for what
+ * is computed again. Together they come within a few percent of the bound that the cut gives, for
+ * transformers, and nearly always to the optimum of small graphs (tests/check_remat_plan.c).
  *
  * What else there is, and why not that:
- *   - sqrt(n) checkpoints (Chen et al. 2016, arXiv 1604.06174) keep values between layers or
- * segments alone and compute everything between again: attention and GEMMs too, where norms and
- * activations alone would have done. About twice the time more here.
- *   - DTR (Kirisame et al. 2021, arXiv 2006.09616) evicts by seconds / (bytes * staleness) while it
- * runs: it can't look ahead to who reads a value next, which we know.
- *   - Checkmate (Jain et al. 2020, arXiv 1910.02653) is a mixed-integer program of steps x values
- * variables: optimal for small graphs, minutes to hours for ours, and a solver to depend on. MONeT,
- * OLLA and Moccasin are of this kind.
- *   - PyTorch's min-cut partitioner (Horace He 2022, "Min-cut optimal recomputation with
- * AOTAutograd") minimizes the bytes between forward and backward, with what may be computed again
- * fixed beforehand: no seconds, no budget, nothing in the backward.
+ *
+ * - Checkpoints every sqrt(n) layers (Chen et al. 2016, arXiv:1604.06174) compute everything between
+ *   them again: attention and GEMMs, where norms and activations alone would have done.
+ * - DTR (Kirisame et al. 2021, arXiv:2006.09616) evicts by seconds / (bytes * staleness) while it
+ *   runs, without a look at who reads a value next; we know all readers.
+ * - Checkmate (Jain et al. 2020, arXiv:1910.02653) solves a mixed-integer program over steps x
+ *   values: optimal, but for hundreds of steps that takes minutes to hours and a solver.
+ * - PyTorch's min-cut partitioner (He 2022, "Min-cut optimal recomputation with AOTAutograd")
+ *   minimizes the bytes between forward and backward where rules say what may be computed again:
+ *   it weighs no seconds and knows no budget, and nothing but that one moment.
  */
 #include "passes/remat_plan.h"
 #include "passes/remat_search.h"
@@ -144,9 +145,11 @@ bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_rema
     plan->seconds = 0;
     for (uint32_t at = 0; at < plan->n_actions; at++) {
         const f8_remat_action *a = &plan->action[at];
-        if (a->again ? !walk_again(p, n_writers, a->index, at, &x)
-                     : a->index != next || next++ >= p->n_steps || !walk_step(p, a->index, at, &x))
+        if (!a->again && (next >= p->n_steps || a->index != next))
             return false;
+        if (a->again ? !walk_again(p, n_writers, a->index, at, &x) : !walk_step(p, next, at, &x))
+            return false;
+        next += !a->again;
         plan->seconds += a->again ? p->value[a->index].seconds : 0;
     }
     for (uint32_t v = 0; v < p->n_values; v++)
