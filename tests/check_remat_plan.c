@@ -396,6 +396,9 @@ START_TEST(nested)
                       "chain of %d in %lld: %g s, the optimum is %g", N, (long long)budgets[i],
                       x.seconds, least);
     }
+    /* 24 layers of 13 MiB each, whose borders alone are 24 MiB. */
+    remat_transformer(&g, &arena, 24);
+    ck_assert_int_le(plan(&g.p, 22 << 20).peak, 22 << 20);
 }
 END_TEST
 
