@@ -21,8 +21,8 @@
  *
  * What else there is, and why not that:
  *
- * - Checkpoints every sqrt(n) layers (Chen et al. 2016, arXiv:1604.06174) compute everything between
- *   them again: attention and GEMMs, where norms and activations alone would have done.
+ * - Checkpoints every sqrt(n) layers (Chen et al. 2016, arXiv:1604.06174) compute everything
+ * between them again: attention and GEMMs, where norms and activations alone would have done.
  * - DTR (Kirisame et al. 2021, arXiv:2006.09616) evicts by seconds / (bytes * staleness) while it
  *   runs, without a look at who reads a value next; we know all readers.
  * - Checkmate (Jain et al. 2020, arXiv:1910.02653) solves a mixed-integer program over steps x
@@ -169,22 +169,61 @@ enum { WORK_START = 10000, WORK_ALL = 100000, WORK_IMPROVE = 10000, WORK_SMALL =
 
 static void search(f8_remat_timeline *t, f8_remat_best *best)
 {
-    const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20;
+    const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20, begin = t->work;
+    f8_remat_load(t, t->steps, t->p->n_steps);
     f8_remat_keep(t, best);
     if (best->excess == 0)
         return;
-    t->limit = WORK_START * size;
-    f8_remat_repair(t);
-    f8_remat_trim(t);
-    f8_remat_keep(t, best);
+    f8_remat_finish(t, WORK_START * size, best);
     f8_remat_from_prices(t, WORK_START * size, best);
     f8_remat_from_segments(t, WORK_START * size, best);
-    t->limit = WORK_ALL * size;
-    if (best->excess > 0) {
+    if (best->excess > 0 && t->work < begin + WORK_ALL * size) {
         f8_remat_load(t, best->action, best->n);
-        f8_remat_finish(t, t->limit - t->work, best);
+        f8_remat_finish(t, begin + WORK_ALL * size - t->work, best);
     }
     f8_remat_improve(t, best, WORK_SMALL + WORK_IMPROVE * size);
+}
+
+/* What no plan takes less than: one step with what it reads and makes; the results. */
+static int64_t least_peak(const f8_remat_timeline *t)
+{
+    int64_t most = 0;
+    for (uint32_t s = 0; s <= t->p->n_steps; s++) {
+        int64_t bytes = s < t->p->n_steps ? t->p->step[s].bytes : 0;
+        for (uint32_t i = t->need_at[s]; i < t->need_at[s + 1]; i++)
+            bytes += t->p->value[t->need[i]].bytes;
+        for (uint32_t i = t->make_at[s]; s < t->p->n_steps && i < t->make_at[s + 1]; i++)
+            bytes += t->p->value[t->make[i]].bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static int64_t peak_of(f8_remat_timeline *t, const f8_remat_best *best)
+{
+    int64_t peak = 0;
+    f8_remat_load(t, best->action, best->n);
+    for (uint32_t at = 0; at < t->n; at++)
+        peak = t->live[at] > peak ? t->live[at] : peak;
+    return peak;
+}
+
+/* A search for what can't be had brings the sum of all excess down, not the peak. So where nothing
+ * fits, ask for more. */
+static void search_lower(f8_remat_timeline *t, f8_remat_best *best)
+{
+    enum { TRIES = 2 };
+    const int64_t least = least_peak(t);
+    t->budget = t->budget > least ? t->budget : least;
+    search(t, best);
+    for (int i = 0; i < TRIES && best->excess > 0 && !t->failed; i++) {
+        f8_remat_best other = {0};
+        const int64_t peak = peak_of(t, best);
+        t->budget += (peak - t->budget) / 2;
+        search(t, &other);
+        if (!t->failed && peak_of(t, &other) < peak)
+            *best = other;
+    }
 }
 
 f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena,
@@ -197,7 +236,7 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena
     f8_status status = f8_remat_timeline_make(p, budget > 0 ? budget : 0, &scratch, diag, &t);
     if (status == F8_OK) {
         f8_remat_best best = {0};
-        search(&t, &best);
+        search_lower(&t, &best);
         out->action = F8_NEW_ARRAY(arena, f8_remat_action, best.n);
         if (t.failed)
             status = f8_arena_status(&scratch, diag);
