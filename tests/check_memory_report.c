@@ -293,6 +293,8 @@ END_TEST
 enum { BLOCKS = 1 << 14 };
 typedef struct poison {
     uint8_t byte;
+    int fails_at; /* the allocation that fails, counted from 1; 0: none */
+    int allocated;
     struct {
         uint8_t *p;
         size_t size;
@@ -304,6 +306,8 @@ static void *poison_alloc(void *user, size_t size, size_t align)
 {
     poison *a = user;
     align = align < 64 ? 64 : align;
+    if (++a->allocated == a->fails_at)
+        return NULL;
     uint8_t *p = aligned_alloc(align, (size + align - 1) / align * align);
     if (!p || a->n == BLOCKS)
         return NULL;
@@ -628,6 +632,46 @@ START_TEST(a_plan_cannot_run)
 }
 END_TEST
 
+/* Memory that runs out while planning within a budget, at any allocation: a message, and nothing is
+ * left behind. Without a budget this model takes about 2.63 MiB, and 2.35 at the least. */
+START_TEST(memory_runs_out)
+{
+    static poison a;
+    const fp8c_compile_options options = {.struct_size = sizeof options,
+                                          .recipe = "delayed",
+                                          .plan_only = 1,
+                                          .memory_bytes = 2650000};
+    opened o;
+    a = (poison){0};
+    ck_assert_msg(compile(&o, &a, LLAMA, dims, 3, options) == FP8C_OK, "%s",
+                  fp8c_context_message(o.ctx));
+    end(&o);
+    const int all = a.allocated;
+    ck_assert_int_gt(all, 50);
+    size_t size;
+    char *text = f8_test_read(LLAMA, &size);
+    ck_assert_ptr_nonnull(text);
+    for (int at = 1; at <= all; at += 1 + all / 40) {
+        const fp8c_context_options with = {.struct_size = sizeof with,
+                                           .alloc = poison_alloc,
+                                           .free = poison_free,
+                                           .allocator_user = &a};
+        a = (poison){.fails_at = at};
+        o = (opened){0};
+        fp8c_status status = fp8c_context_create(&with, &o.ctx);
+        if (status == FP8C_OK)
+            status = fp8c_module_parse(o.ctx, text, size, LLAMA, dims, 3, &o.module);
+        if (status == FP8C_OK)
+            status = fp8c_compile(o.module, &options, &o.program);
+        ck_assert_msg(status == FP8C_ERR_MEMORY, "allocation %d of %d: status %d", at, all, status);
+        ck_assert(!o.ctx || *fp8c_context_message(o.ctx));
+        end(&o);
+        ck_assert_int_eq(a.n, 0);
+    }
+    free(text);
+}
+END_TEST
+
 /* The reference target interprets: it has no arena to report on. */
 START_TEST(reference_has_none)
 {
@@ -664,6 +708,7 @@ int main(void)
     tcase_add_test(plan, merging_within_a_budget);
     tcase_add_loop_test(plan, budgets_that_cannot_be_met, 0, 7);
     tcase_add_loop_test(plan, a_plan_cannot_run, 0, 2);
+    tcase_add_test(plan, memory_runs_out);
     tcase_add_loop_test(plan, reference_has_none, 0, 2);
     suite_add_tcase(s, report);
     suite_add_tcase(s, bytes);
