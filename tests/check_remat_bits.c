@@ -146,6 +146,7 @@ START_TEST(te_1190)
     remat_add(&c, &(remat_way){.name = "copies again", .recompute = "*.q"});
     remat_add(&c,
               &(remat_way){.name = "checkpointed, two threads", .checkpoint = "", .threads = 2});
+    ck_assert_int_eq(c.n, 3);
     run_te_1190(&c, 1);
     remat_close(&c);
 }

@@ -143,12 +143,13 @@ int remat_add(remat_case *c, const remat_way *way)
     ck_assert_int_eq(c->steps, 0);
     c->way[i] = *way;
     const double least = way->share > 0 ? least_share(c, way) : 0;
-    if (way->share < least)
+    if (least > 0 && way->share <= least) {
         c->way[i].share = least;
-    for (int k = 0; k < i; k++)
-        if (way->share <= least && c->way[k].share == least && c->way[k].no_fuse == way->no_fuse &&
-            c->way[k].threads == way->threads)
-            return -1;
+        for (int k = 0; k < i; k++)
+            if (c->way[k].share == least && c->way[k].no_fuse == way->no_fuse &&
+                c->way[k].threads == way->threads)
+                return -1;
+    }
     c->n++;
     const f8_compile_setup s = setup_of(c, &c->way[i], way->least ? least_bytes(c, way) : 0);
     MUST(c, i, f8_compile_model(&c->other[i], &s));
