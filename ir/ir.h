@@ -105,8 +105,9 @@ typedef struct f8_graph {
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag); /* diag is never NULL */
 
-/* Clone numbers of what remat computes again: n * F8_CLONE_AGAIN + the number the original had, n >= 1. */
-enum { F8_CLONE_AGAIN = 1 << 12 };
+/* Clone numbers of what remat computes again: n * F8_CLONE_AGAIN + the number the original had, n >= 1. The others, one
+ * a result at the most (legalize.c), are below; n counts places between groups: as many bits for each. */
+enum { F8_CLONE_AGAIN = 1 << 16 };
 
 static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
 {

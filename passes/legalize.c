@@ -16,7 +16,7 @@
 #include "passes/legalize.h"
 #include "passes/rows.h"
 
-enum { BLOCK = 64, PART = 32, FEW = 8, COPY_CLONE = 0xc67 };
+enum { BLOCK = 64, PART = 32, FEW = 8, COPY_CLONE = 0x6c67 };
 
 static f8_attr shape_attr(const f8_type *t)
 {
@@ -26,7 +26,7 @@ static f8_attr shape_attr(const f8_type *t)
     return F8_INTS(F8_A_SHAPE, v);
 }
 
-/* The clone number keeps it from being taken for a no-op; it is below F8_CLONE_AGAIN. */
+/* The clone number keeps it from being taken for a no-op. */
 f8_ref f8_legal_copy(f8_graph *g, f8_ref r)
 {
     return f8_make_clone(g, F8_OP_BROADCAST, &r, 1, (f8_attr[]){shape_attr(f8_type_of(g, r))}, 1,
@@ -275,11 +275,17 @@ static bool is_fill(const f8_graph *g, f8_ref r)
     return g->node[r].op == F8_OP_BROADCAST && g->node[g->node[r].in[0]].op == F8_OP_CONST;
 }
 
+enum { MOST_RESULTS = 30000 };
+
 /* Results must be computed, and each into its own storage: one that is an input, a constant or a
  * view of one is copied (but for a variable that stays what it was), and no two share a fill. */
 static f8_status own_results(f8_func *f)
 {
     f8_graph *g = f->graph;
+    _Static_assert(COPY_CLONE + MOST_RESULTS <= F8_CLONE_AGAIN, "no copy is computed again");
+    if (f->n_out > MOST_RESULTS)
+        return f8_fail(g->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s: more than %d results", f->name,
+                       MOST_RESULTS);
     for (size_t i = 0; i < f->n_out; i++) {
         f8_port *p = &f->out[i];
         const f8_ref base = f8_below_views(g, p->ref);

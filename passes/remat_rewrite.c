@@ -16,6 +16,7 @@ typedef struct writer {
     uint32_t *stamp; /* by ref: == kernel where local has it */
     uint32_t kernel;
     uint32_t again;  /* clone number of what is being computed again; 0 while a step is made */
+    uint32_t places; /* between steps, at which something was computed again so far */
     uint32_t latest; /* level of the latest step so far, gradients aside: what is below it could run sooner */
     f8_ref *in;      /* operands of one node */
 } writer;
@@ -179,7 +180,10 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
             continue;
         }
         /* one number for all that is computed again between two steps, so that it may share kernels */
-        w->again = w->again ? w->again : F8_CLONE_AGAIN * (i + 1);
+        if (!w->again && ++w->places > UINT32_MAX / F8_CLONE_AGAIN)
+            return f8_fail(s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                           "remat: things are computed again at more places than can be told apart");
+        w->again = w->places * F8_CLONE_AGAIN;
         compute_again(w, a->index);
     }
     for (size_t i = 0; i < s->func->n_out && w->to->diag->status == F8_OK; i++)

@@ -16,7 +16,7 @@
 
 /* ---- setting up ---- */
 
-/* A function of primitives as it stands, placed; `name#4096` in the text is computed again for one place, #8192 for
+/* A function of primitives as it stands, placed; `name#65536` in the text is computed again for one place, #131072 for
  * the next. */
 static f8_func *placed(test_unit *t, const char *text, const char *target, bool no_fuse)
 {
@@ -99,8 +99,8 @@ static int count_again(const f8_func *f)
     "  %a = exp(matmul(%n, %w))\n  %b = matmul(%a, %v)\n  %c = matmul(tanh(%b), %w)\n"
 /* the same norm, once more */
 #define AGAIN                                                                                     \
-    "  %d2 = sub#4096(%x, reduce_sum#4096(%x))\n"                                                 \
-    "  %m = mul#4096(%d2, rsqrt#4096(reduce_sum#4096(mul#4096(%d2, %d2))))\n"
+    "  %d2 = sub#65536(%x, reduce_sum#65536(%x))\n"                                               \
+    "  %m = mul#65536(%d2, rsqrt#65536(reduce_sum#65536(mul#65536(%d2, %d2))))\n"
 
 /* A norm read by a late GEMM, and its original by an early one: computed right before the late one, in one kernel, by
  * a group that says so. Likewise with a kernel for each node. */
@@ -128,7 +128,7 @@ START_TEST(inside_its_reader)
 {
     static const char *const end[] = {
         "  %g = add(matmul(%c, %w) {transpose_b = true}, %m)\n  return matmul(%g, %c) {transpose_a = true}, %c\n}\n",
-        "  %g = add(%c, reduce_max#4096(%m))\n  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
+        "  %g = add(%c, reduce_max#65536(%m))\n  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
     };
     char text[2048];
     test_unit t;
@@ -167,7 +167,7 @@ START_TEST(chain_of_clones)
 {
     test_unit t;
     const f8_func *f = placed(&t,
-                              CHAIN "  %p = matmul#4096(%n, %w)\n  %q = exp#4096(%p)\n  %r = matmul#4096(%q, %v)\n"
+                              CHAIN "  %p = matmul#65536(%n, %w)\n  %q = exp#65536(%p)\n  %r = matmul#65536(%q, %v)\n"
                                     "  %e = matmul(%c, %c) {transpose_b = true}\n  %k = exp(%e)\n"
                                     "  %g = matmul(matmul(%k, %r) {transpose_a = true}, %w)\n"
                                     "  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
@@ -186,9 +186,9 @@ START_TEST(a_kernel_for_each_place)
 {
     test_unit t;
     char text[2048];
-    snprintf(text, sizeof text, "%s  %%p = exp#4096(%%a)\n  %%q = tanh#%d(%%a)\n"
+    snprintf(text, sizeof text, "%s  %%p = exp#65536(%%a)\n  %%q = tanh#%d(%%a)\n"
              "  return matmul(matmul(%%w, matmul(%%q, %%c) {transpose_a = true}), exp(matmul(%%p, %%c) {transpose_a = true})), %%c\n}\n",
-             CHAIN, 4096 * (_i + 1));
+             CHAIN, F8_CLONE_AGAIN * (_i + 1));
     const f8_func *f = placed(&t, text, "cpu", false);
     ck_assert_int_eq(count_again(f), _i + 1);
     ck_assert_int_eq(writer(f, "p") == writer(f, "q"), _i == 0);
@@ -205,7 +205,7 @@ START_TEST(statistic_of_a_kept_one)
     const f8_func *f = placed(&t,
                               "func f(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[1, 20], %z: f32[30, 1]) {\n"
                               "  %s = reduce_sum(%x)\n  %n = sub(%x, exp(%s))\n  %g = matmul(%n, %w)\n"
-                              "  %t = exp#4096(%s)\n  return matmul(%t, %g) {transpose_a = true}, %s\n}\n",
+                              "  %t = exp#65536(%s)\n  return matmul(%t, %g) {transpose_a = true}, %s\n}\n",
                               "cpu", false);
     const f8_group *group = writer(f, "t");
     ck_assert(is_again(group));
@@ -224,10 +224,10 @@ START_TEST(visits_of_a_clone)
                               "  %a = reshape(reduce_amax(reshape(%m) {shape = [1, 32]})) {shape = []}\n"
                               "  %s = div(448, %a)\n  %q = quantize(%t, %s)\n  %i = div(1, %s)\n"
                               "  %g = scaled_matmul(%q, %i, %w, 1) {transpose_b = true}\n"
-                              "  %t2 = tanh#4096(%x)\n  %m2 = reduce_amax#4096(%t2)\n"
-                              "  %a2 = reshape#4096(reduce_amax#4096(reshape#4096(%m2) {shape = [1, 32]})) {shape = []}\n"
-                              "  %s2 = div#4096(448, %a2)\n  %q2 = quantize#4096(%t2, %s2)\n"
-                              "  %i2 = div#4096(1, %s2)\n  %h = quantize(tanh(%g), 448)\n"
+                              "  %t2 = tanh#65536(%x)\n  %m2 = reduce_amax#65536(%t2)\n"
+                              "  %a2 = reshape#65536(reduce_amax#65536(reshape#65536(%m2) {shape = [1, 32]})) {shape = []}\n"
+                              "  %s2 = div#65536(448, %a2)\n  %q2 = quantize#65536(%t2, %s2)\n"
+                              "  %i2 = div#65536(1, %s2)\n  %h = quantize(tanh(%g), 448)\n"
                               "  return scaled_matmul(%q2, %i2, %h, 1) {transpose_b = true}\n}\n",
                               "cpu", false);
     const f8_group *first = writer(f, "q"), *again = writer(f, "q2");
@@ -248,7 +248,7 @@ START_TEST(transposed_store_of_a_clone)
                "func f(%x: bf16[32, 64], %w: f8e4m3[48, 64], %s: f32[]) -> (%y: f32[48, 64], %z: f32[48, 32]) {\n"
                "  %q = quantize(%x, %s)\n  %g = scaled_matmul(%q, %s, %w, %s) {transpose_b = true}\n"
                "  %h = transpose(quantize(tanh(%g), %s)) {perm = [1, 0]}\n"
-               "  %c = quantize#4096(%x, %s)\n  %k = transpose#4096(%c) {perm = [1, 0]}\n"
+               "  %c = quantize#65536(%x, %s)\n  %k = transpose#65536(%c) {perm = [1, 0]}\n"
                "  %y = scaled_matmul(%h, %s, %k, %s) {transpose_b = true}\n"
                "  return %y, scaled_matmul(quantize(%y, %s), %s, %c, %s) {transpose_b = true}\n}\n",
                "sm_90a", false);
@@ -269,12 +269,12 @@ END_TEST
 static const char *const products[] = {
     PRODUCT "(%y: f32[5, 222], %z: f32[30, 37]) {\n"
             "  %a = matmul(%x, %w)\n  %q = reshape(%a) {shape = [5, 222]}\n"
-            "  %b = matmul#4096(%x, %w)\n  return sub(%q, reduce_max(%q)), mul(%b, reduce_sum(%b))\n}\n",
+            "  %b = matmul#65536(%x, %w)\n  return sub(%q, reduce_max(%q)), mul(%b, reduce_sum(%b))\n}\n",
     PRODUCT "(%y: f32[5, 1], %z: f32[30, 8], %k: f32[30, 8]) {\n"
             "  %m = exp(matmul(%x, %w))\n  %p = cast(sub(%m, reduce_sum(%m))) {to = bf16}\n  %a = matmul(%p, %u)\n"
             "  %q = cast(reshape(%p) {shape = [5, 222]}) {to = f32}\n"
-            "  %n = exp#4096(matmul#4096(%x, %w))\n  %s = cast#4096(sub#4096(%n, reduce_sum#4096(%n))) {to = bf16}\n"
-            "  %b = matmul#4096(%s, %u)\n  return reduce_sum(sub(%q, reduce_max(%q))), exp(%a), exp(%b)\n}\n",
+            "  %n = exp#65536(matmul#65536(%x, %w))\n  %s = cast#65536(sub#65536(%n, reduce_sum#65536(%n))) {to = bf16}\n"
+            "  %b = matmul#65536(%s, %u)\n  return reduce_sum(sub(%q, reduce_max(%q))), exp(%a), exp(%b)\n}\n",
 };
 
 START_TEST(products_lie_alike)
@@ -296,9 +296,9 @@ END_TEST
 /* A state's old value is wanted after its next one is written: the clone is not hurried, nothing is written in place. Where
  * it stands first in the text, it runs first, also if all it is for has to wait for the next value. */
 static const char *const states[] = {
-    "  %n = mul(%x, s)\n  %t = tanh(s)\n  %g = matmul(matmul(%n, %w), %t)\n  %m = mul#4096(%x, s)\n"
+    "  %n = mul(%x, s)\n  %t = tanh(s)\n  %g = matmul(matmul(%n, %w), %t)\n  %m = mul#65536(%x, s)\n"
     "  return matmul(%m, exp(%g)), s <- %t\n}\n",
-    "  %m = exp#4096(s)\n  %n = mul(%x, s)\n  %t = tanh(s)\n"
+    "  %m = exp#65536(s)\n  %n = mul(%x, s)\n  %t = tanh(s)\n"
     "  return matmul(%m, matmul(%n, %t)), s <- %t\n}\n",
 };
 
@@ -331,8 +331,8 @@ START_TEST(results_of_a_clone)
     const f8_func *f = placed(&t,
                               "func f(%x: f32[1, 8, 16], %w: f32[8, 8]) -> (%y: f32[1, 8, 16], %z: f32[1, 2, 8]) {\n"
                               "  %a = attention(%x, %x, %x) {heads = 2}\n"
-                              "  %b = attention#4096(%x, exp(%a), %x) {heads = 2}\n"
-                              "  %k = project#4096(%b) {index = 1}\n  %l = project(%b) {index = 1}\n"
+                              "  %b = attention#65536(%x, exp(%a), %x) {heads = 2}\n"
+                              "  %k = project#65536(%b) {index = 1}\n  %l = project(%b) {index = 1}\n"
                               "  return %b, add(%k, %l)\n}\n",
                               "cpu", false);
     f8_graph *g = f->graph;
@@ -425,6 +425,28 @@ START_TEST(kernels_are_the_same)
 }
 END_TEST
 
+/* Results that are zeros each have a clone number of their own, and are not for that computed
+ * again: a big model's `update` has thousands. */
+START_TEST(zeros_are_originals)
+{
+    enum { RESULTS = 3000 };
+    test_unit t;
+    test_unit_parse(&t,
+                    "module m\nfunc f(%x: f32[2]) -> (%y: f32[2]) {\n"
+                    "  return broadcast(0) {shape = [2]}\n}\n",
+                    "f32");
+    f8_func *f = &t.unit.module->func[0];
+    for (int i = 0; i < RESULTS; i++)
+        ck_assert_int_eq(f8_func_result(f, f8_arena_printf(&t.arena, "z%d", i), f->out[0].ref, -1),
+                         F8_OK);
+    test_pass(&t, f8_pass_legalize);
+    ck_assert_uint_gt(f->graph->n_nodes, RESULTS);
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+        ck_assert_msg(!f8_is_again(f->graph, r), "clone %u", f8_at(f->graph, r)->clone);
+    test_unit_end(&t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("regroup");
@@ -443,6 +465,7 @@ int main(void)
     tcase_add_test(t, results_of_a_clone);
     tcase_add_loop_test(t, layers_are_equal, 0, 6);
     tcase_add_test(t, kernels_are_the_same);
+    tcase_add_test(t, zeros_are_originals);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
