@@ -145,16 +145,13 @@ static f8_status find_least(search *x)
 /* ---- what can't be met ---- */
 
 /* The biggest of what the placed function holds at its peak, as text; *group is what runs then. */
-static const char *peak_holders(const f8_remat *s, const char **group)
+static f8_status peak_holders(const f8_remat *s, const char **group, const char **holders)
 {
     enum { NAMED = 4 };
     f8_memory_report report;
     const char *text = "";
-    *group = "";
-    if (f8_memory_report_make(s->unit, s->func, s->scratch, &report) != F8_OK)
-        return "";
-    *group = report.at;
     uint32_t n = 0;
+    F8_TRY(f8_memory_report_make(s->unit, s->func, s->scratch, &report));
     for (uint32_t i = 0; i < report.n_tensors && n < NAMED && text; i++) {
         const f8_memory_tensor *t = &report.tensor[i];
         if (t->category < F8_MEMORY_ACTIVATIONS)
@@ -162,7 +159,9 @@ static const char *peak_holders(const f8_remat *s, const char **group)
         text = f8_arena_printf(s->scratch, "%s%s'%s' %" PRId64, text, n ? ", " : "", t->name, t->bytes);
         n++;
     }
-    return text ? text : "";
+    *group = report.at;
+    *holders = text;
+    return f8_arena_status(s->scratch, s->unit->diag);
 }
 
 /* The least of all bytes: micro_step with its lowest arena beside the rest, or another function. */
@@ -172,7 +171,8 @@ static f8_status too_few_bytes(const search *x)
     f8_memory_beside beside;
     F8_TRY(f8_memory_fixed(u, &beside));
     const int64_t own = beside.extra + x->lowest.arena;
-    const char *group, *holders = peak_holders(x->s, &group);
+    const char *group, *holders;
+    F8_TRY(peak_holders(x->s, &group, &holders));
     if (beside.others > own)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
@@ -190,7 +190,8 @@ static f8_status too_small_share(const search *x)
     const f8_remat_summary *m = &u->remat;
     const double most = m->activations_before ? (double)m->activations_before : 1;
     const double share = ceil(1e4 * (1 - (double)(m->before - x->lowest.arena) / most)) / 1e4;
-    const char *group, *holders = peak_holders(x->s, &group);
+    const char *group, *holders;
+    F8_TRY(peak_holders(x->s, &group, &holders));
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                    "memory: the least possible share of activation bytes is %.4f (an arena of %" PRId64
                    " bytes), %g was asked for. %s needs them at '%s', for %s",
