@@ -10,24 +10,7 @@ static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader);
 
 static bool in_phase(const f8_kb *b, f8_ref ref)
 {
-    const f8_phase *p = b->phase;
-    uint32_t low = 0, high = p->n_nodes;
-    while (low < high) {
-        const uint32_t mid = low + (high - low) / 2;
-        if (p->node[mid] < ref)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < p->n_nodes && p->node[low] == ref;
-}
-
-static bool in_list(const f8_ref *list, uint32_t n, f8_ref ref)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == ref)
-            return true;
-    return false;
+    return f8_listed_ascending(b->phase->node, b->phase->n_nodes, ref);
 }
 
 static bool is_view(f8_op op)
@@ -283,9 +266,9 @@ static uint32_t lower_function(f8_kb *b, const f8_node *n)
 static bool stored_before(const f8_kb *b, f8_ref ref)
 {
     for (uint32_t p = 0; p < b->phase_index; p++)
-        if (in_list(b->group->phase[p].out, b->group->phase[p].n_out, ref))
+        if (f8_listed(b->group->phase[p].out, b->group->phase[p].n_out, ref))
             return true;
-    return in_list(b->group->in, b->group->n_in, ref);
+    return f8_listed(b->group->in, b->group->n_in, ref);
 }
 
 static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
@@ -457,11 +440,11 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
 static bool writes(const f8_kb *b, f8_ref ref)
 {
     if (b->phase->n_out > 0)
-        return in_list(b->phase->out, b->phase->n_out, ref);
-    if (!in_list(b->group->out, b->group->n_out, ref))
+        return f8_listed(b->phase->out, b->phase->n_out, ref);
+    if (!f8_listed(b->group->out, b->group->n_out, ref))
         return false;
     for (uint32_t p = 0; p < b->phase_index; p++)
-        if (in_list(b->group->phase[p].node, b->group->phase[p].n_nodes, ref))
+        if (f8_listed(b->group->phase[p].node, b->group->phase[p].n_nodes, ref))
             return false;
     return true;
 }

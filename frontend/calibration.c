@@ -335,7 +335,7 @@ fp8c_status fp8c_calibration_rules(const fp8c_calibration *c, fp8c_write_fn writ
     for (size_t i = 0; i < n && status == F8_OK; i++) {
         const int length = snprintf(text, sizeof text, "recipe ");
         f8_rule_print(&rule[i], text + length, sizeof text - (size_t)length - 2);
-        strcat(text, "\n");
+        memcpy(text + strlen(text), "\n", sizeof "\n");
         if (write(user, text, strlen(text)))
             status = f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "writing the rules failed");
     }

@@ -233,15 +233,20 @@ typedef struct fp8c_compile_options {
                                 too: where it scales as a weight is stored, codes and scales are the operand */
     const fp8c_stored_as *stored_weights; /* instead: exactly these, as an exported file lists them */
     size_t n_stored_weights;
-    /* Memory: activations are computed again in the backward until the program fits, the results the same bit for bit.
-     * What can't be met is an error that names the least that can. One of the two, or 0. */
+    /* Memory: activations are computed again in the backward until the program fits, the results the
+     * same bit for bit. What can't be met is FP8C_ERR_UNSUPPORTED, with the least that can; so are
+     * these four with `inference`, `pair` or target reference. One of the two, the other 0. */
     int64_t memory_bytes;    /* of everything: variables, buffers and arena (fp8c_info's planned_bytes) */
-    double memory_share;     /* in (0, 1): of the activation bytes at the peak of micro_step without a budget */
-    const char *checkpoint;  /* name pattern: of activations only values matching are kept for the backward, whatever
-                                the budget; "x.*" of the models here is a checkpoint at every layer. NULL: no wish */
-    const char *recompute;   /* name pattern: values matching are computed again in the backward. NULL: none */
-    int32_t plan_only;       /* stop before code: there are decisions, steps, memory and estimates, and nothing to run.
-                                Needs neither LLVM nor NVRTC nor a GPU, unless target is "cuda", which asks one */
+    double memory_share;     /* in (0, 1): of the activation bytes at the peak of micro_step without a
+                                budget; the arena shrinks by the rest of them */
+    const char *checkpoint;  /* name pattern: of activations only values matching are kept for the
+                                backward, whatever the budget; "x.*" of the models here is a checkpoint
+                                at every layer. NULL: no wish */
+    const char *recompute;   /* name pattern: values matching are computed again in the backward. NULL:
+                                none. A pattern that matches nothing is FP8C_ERR_INPUT */
+    int32_t plan_only;       /* stop before code: there are decisions, steps, memory and estimates, and
+                                nothing to run. Needs no LLVM, NVRTC or GPU, unless target is "cuda",
+                                which asks one; for the CPU oneDNN, which knows what room GEMMs want */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -327,7 +332,8 @@ FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, f
 /* Its buffer: the program's own until another is bound (row-major, 64-byte aligned, the caller's to keep
  * alive; NULL goes back to the program's own). On a GPU the program's own is pinned host memory: a run
  * copies inputs in and outputs out; host memory bound is copied likewise, device memory is used in place.
- * NULL from fp8c_program_buffer: there is no such port, or the program was compiled with no_device. */
+ * NULL from fp8c_program_buffer: there is no such port, or the program was compiled with no_device
+ * or plan_only. */
 FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
 FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side, int index,
                                        void *buffer);
@@ -440,50 +446,60 @@ typedef struct fp8c_kernel {
 } fp8c_kernel;
 FP8C_API fp8c_status fp8c_program_kernel(const fp8c_program *program, int index, fp8c_kernel *out);
 
-/* ---- memory: where the bytes go, and what a budget costs. Known from compiling alone, also with plan_only ---- */
+/* ---- memory: where the bytes go, and what a budget costs ----
+ *
+ * Known from compiling alone, also with plan_only. Texts live as long as the program. */
 
 /* The arena of a function, at its peak: the place in its order where most bytes are alive. */
 typedef struct fp8c_peak {
-    const char *step;                 /* what runs there */
-    int32_t position, positions;      /* of so many */
-    int64_t arena_bytes, alive_bytes; /* the function's; in use at the peak */
-    int64_t activation_bytes;         /* of these, activations and FP8 copies: kept for the backward */
-    double seconds;                   /* of a run of the function, estimated from the target's rates */
+    const char *step;            /* what runs there */
+    int32_t position, positions; /* of so many */
+    int64_t arena_bytes;         /* the function's */
+    int64_t alive_bytes;         /* of these, in use at the peak */
+    int64_t activation_bytes;    /* of those, activations and FP8 copies: kept for the backward */
+    double seconds;              /* of a run of the function, estimated from the target's rates */
 } fp8c_peak;
 /* FP8C_ERR_INPUT past the last function, and for target reference, which has no arena. */
 FP8C_API fp8c_status fp8c_program_peak(const fp8c_program *program, int function, fp8c_peak *out);
 
-/* Bytes by category, at that peak: parameters, gradients, optimizer, states, inputs and results, constants; of the
- * arena activations, FP8 copies, weight copies, recomputed, workspace; then scratch (room that kernels and GEMMs work in), and
- * unused (of the arena: what other functions, or other moments, need). They add up to planned_bytes of fp8c_info.
- * FP8C_ERR_INPUT past the last. */
+/* Bytes by category, at that peak: parameters, gradients, optimizer, states, inputs and results,
+ * constants; of the arena activations, FP8 copies, weight copies, recomputed, workspace; then scratch
+ * (room that kernels and GEMMs work in), and unused (of the arena: what other functions, or other
+ * moments, need). They add up to planned_bytes of fp8c_info. FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_memory {
     const char *category;
     int64_t bytes;
     int32_t in_arena;
 } fp8c_memory;
-FP8C_API fp8c_status fp8c_program_memory(const fp8c_program *program, int function, int index, fp8c_memory *out);
+FP8C_API fp8c_status fp8c_program_memory(const fp8c_program *program, int function, int index,
+                                         fp8c_memory *out);
 
-/* What is in memory at that peak, the biggest first: variables, ports, and tensors of the arena, each a unit of storage
- * that may hold several values one after the other. FP8C_ERR_INPUT past the last. */
+/* What is in memory at that peak, the biggest first: variables, ports, and tensors of the arena, each
+ * a unit of storage that may hold several values one after the other. FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_tensor {
     const char *name, *category;
     fp8c_type type;
-    int64_t bytes;            /* in memory, padding included */
-    const char *made, *read;  /* of the arena: the first step that writes it, the last that reads it; else "" */
-    int32_t first, last;      /* their positions */
+    int64_t bytes;           /* in memory, padding included */
+    const char *made, *read; /* of the arena: the first step that writes it, the last that reads it;
+                                else "" */
+    int32_t first, last;     /* their positions */
 } fp8c_tensor;
-FP8C_API fp8c_status fp8c_program_tensor(const fp8c_program *program, int function, int index, fp8c_tensor *out);
+FP8C_API fp8c_status fp8c_program_tensor(const fp8c_program *program, int function, int index,
+                                         fp8c_tensor *out);
 
-/* What was done for memory_bytes, memory_share, checkpoint or recompute: bytes of micro_step's arena, seconds of a
- * micro_step, estimated. Zeros where nothing asked for it. */
+/* What was done for memory_bytes, memory_share, checkpoint or recompute: bytes of micro_step's arena,
+ * seconds of a micro_step, estimated. Zeros where nothing asked for it. */
 typedef struct fp8c_remat {
-    size_t struct_size;                         /* sizeof(fp8c_remat), set by the caller */
-    int64_t arena_before, arena_budget, arena_after; /* without it; allowed, INT64_MAX: patterns alone; planned */
+    size_t struct_size;   /* sizeof(fp8c_remat), set by the caller */
+    int64_t arena_before; /* without it */
+    int64_t arena_budget; /* allowed; INT64_MAX: patterns alone */
+    int64_t arena_after;  /* planned */
     int64_t activations_before, activations_after; /* of these, activations and FP8 copies at the peak */
-    int64_t recomputed, fp8_gemms;              /* values computed again, each time counted; FP8 GEMMs among them */
-    double seconds, extra_seconds;              /* without it; what it adds */
-    int32_t rounds;                             /* of planning until it fitted */
+    int64_t recomputed;   /* values computed again, each time counted */
+    int64_t fp8_gemms;    /* FP8 GEMMs among them */
+    double seconds;       /* without it */
+    double extra_seconds; /* what it adds */
+    int32_t rounds;       /* plans that were laid out to find the best */
 } fp8c_remat;
 FP8C_API void fp8c_program_remat(const fp8c_program *program, fp8c_remat *out);
 

@@ -334,3 +334,26 @@ f8_ints f8_attr_ints(const f8_graph *g, f8_ref r, f8_attr_key key)
     const f8_attr *a = f8_attr_get(g, r, key);
     return a ? a->ints : (f8_ints){0};
 }
+
+/* ---- lists of refs ---- */
+
+bool f8_listed(const f8_ref *list, uint32_t n, f8_ref r)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == r)
+            return true;
+    return false;
+}
+
+bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r)
+{
+    uint32_t low = 0, high = n;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (list[middle] < r)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < n && list[low] == r;
+}

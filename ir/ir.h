@@ -140,6 +140,10 @@ f8_ints f8_attr_ints(const f8_graph *g, f8_ref r, f8_attr_key key);
 
 bool f8_attr_equal(const f8_attr *a, const f8_attr *b); /* keys and values; floats are compared by their bits */
 
+/* Whether r is among n refs. */
+bool f8_listed(const f8_ref *list, uint32_t n, f8_ref r);
+bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r); /* the list ascends */
+
 /* Attribute literals for f8_make. */
 #define F8_INT(k, v) ((f8_attr){.key = (k), .i = (v)})
 #define F8_FLOAT(k, v) ((f8_attr){.key = (k), .f = (v)})

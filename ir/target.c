@@ -63,7 +63,7 @@
      .gemm_f32 = 0.7 * (fp32),                                                                     \
      .blocks = 1,                                                                                  \
      .attention = (forward),                                                                       \
-     .attention_grad = (backward) * 5 / 7,                                                         \
+     .attention_grad = (backward) * 5.0 / 7,                                                       \
      .vector = 0.5 * (fp32) / 2,                                                                   \
      .memory = 0.85,                                                                               \
      .launch = 2.5e-6,                                                                             \

@@ -136,15 +136,7 @@ typedef struct row_nodes {
 
 static bool computes(const row_nodes *p, f8_ref r)
 {
-    uint32_t low = 0, high = p->n;
-    while (low < high) {
-        const uint32_t mid = low + (high - low) / 2;
-        if (p->node[mid] < r)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < p->n && p->node[low] == r && is_row_op(f8_at(p->g, r)->op);
+    return is_row_op(f8_at(p->g, r)->op) && f8_listed_ascending(p->node, p->n, r);
 }
 
 /* The value that whoever reads r reads: what a reshape of it shows. */
@@ -403,8 +395,9 @@ double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *n
     return seconds;
 }
 
-f8_status f8_cost_beside(const f8_graph *g, const f8_target *target, const f8_phase *p, const f8_ref *node, uint32_t n,
-                         f8_arena *scratch, f8_diag *diag, double *seconds)
+f8_status f8_cost_beside(const f8_graph *g, const f8_target *target, const f8_phase *p,
+                         const f8_ref *node, uint32_t n, f8_arena *scratch, f8_diag *diag,
+                         double *seconds)
 {
     f8_ref *both = F8_NEW_ARRAY(scratch, f8_ref, p->n_nodes + n);
     uint32_t n_both = 0, i = 0, k = 0;

@@ -3,7 +3,8 @@
  * Pointwise ops, reductions, quantization and gathers become row programs; a GEMM, an attention, a
  * scatter, a copy is a group of its own; views are nobody's work. The three steps are in
  * group_analyze.c (when and where can each value be computed, and what is worth storing;
- * group_late.c has when for what is computed again), group_parts.c (what each phase computes) and
+ * group_late.c and
+ * group_together.c have when for what is computed again), group_parts.c (what each phase computes) and
  * group_kernels.c (which phases share a kernel).
  *
  * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question

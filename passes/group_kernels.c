@@ -67,19 +67,6 @@ static f8_status add_part(f8_grouping *s, uint32_t kernel, uint32_t part)
     return F8_OK;
 }
 
-static bool holds(const f8_ref *sorted, uint32_t n, f8_ref r)
-{
-    uint32_t low = 0, high = n;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (sorted[middle] < r)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < n && sorted[low] == r;
-}
-
 enum { NO_KERNEL = UINT32_MAX, MANY_KERNELS = UINT32_MAX - 1 };
 
 /* The kernel of this part's level that it reads from. */
@@ -90,7 +77,7 @@ static uint32_t kernel_before(const f8_grouping *s, const f8_part *p)
         const f8_node *n = f8_at(s->g, p->node[i]);
         for (uint32_t k = 0; k < n->n_in; k++) {
             const f8_group_node *base = &s->node[s->view[n->in[k]].base];
-            if (holds(p->node, p->n_nodes, n->in[k]) || base->role != F8_ROLE_FUSED ||
+            if (f8_listed_ascending(p->node, p->n_nodes, n->in[k]) || base->role != F8_ROLE_FUSED ||
                 F8_LEVEL(base->when) != F8_LEVEL(p->when))
                 continue;
             const uint32_t kernel = s->part[base->part - 1].kernel;
@@ -357,7 +344,7 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
                 const f8_ref o = s->g->node[p->node[j]].in[m], base = s->view[o].base;
                 const bool calc = s->node[base].role == F8_ROLE_CALC && !s->node[base].must;
                 /* some reads are of memory even where the phase computes the value again */
-                const bool here = holds(p->node, p->n_nodes, o) &&
+                const bool here = f8_listed_ascending(p->node, p->n_nodes, o) &&
                                   !f8_group_memory_edge(s, p->node[j], m);
                 if (calc || e->seen[o] == number || e->seen[base] == number || here)
                     continue;

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { MOST_READS = 6, MOST_LEVELS = 2 /* that a GEMM waits */ };
+enum { MOST_READS = 6 };
 
 typedef struct read {
     f8_when when;
@@ -95,7 +95,7 @@ static f8_when find_company(together *t, f8_ref r, f8_when from)
         for (uint32_t i = 0; i < t->of[t->base[b]].n; i++) {
             const read *at = &t->of[t->base[b]].at[i];
             if (at->when >= from && at->when >= n->when && at->rows == n->rows && at->cols == n->cols &&
-                F8_LEVEL(at->when) <= F8_LEVEL(from) + MOST_LEVELS && (!best || at->when < best))
+                F8_LEVEL(at->when) <= F8_LEVEL(from) + F8_MOST_WAIT && (!best || at->when < best))
                 best = at->when;
         }
     return best;

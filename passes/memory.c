@@ -15,11 +15,6 @@
 
 /* ---- constants ---- */
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + F8_ARENA_ALIGN - 1) / F8_ARENA_ALIGN * F8_ARENA_ALIGN;
-}
-
 static bool is_constant(f8_op op)
 {
     return op == F8_OP_CONST || op == F8_OP_IOTA || op == F8_OP_ROPE_COS || op == F8_OP_ROPE_SIN;
@@ -64,7 +59,7 @@ static f8_status place_constants(f8_storage *s, f8_arena *arena)
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
         if (s->base[r].read && is_constant(s->g->node[r].op)) {
             s->base[r].place = (f8_place){.space = F8_SPACE_CONST, .offset = p->constants_bytes};
-            p->constants_bytes += aligned(f8_type_bytes(f8_type_of(s->g, r)));
+            p->constants_bytes += f8_aligned(f8_type_bytes(f8_type_of(s->g, r)), F8_ARENA_ALIGN);
         }
     p->constants = F8_NEW_ARRAY(arena, uint8_t, (size_t)p->constants_bytes);
     if (!p->constants)

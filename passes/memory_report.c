@@ -198,20 +198,18 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
     const f8_graph *g = f->graph;
     const f8_program *p = f->program;
     f8_memory_category *category = F8_NEW_ARRAY(arena, f8_memory_category, p->n_held);
-    bool *flags = F8_NEW_ARRAY(arena, bool, 8 * (size_t)g->n_nodes);
     const f8_view *view = f8_views(g, arena);
-    if (!category || !flags || !view)
-        return f8_arena_status(arena, diag);
-    *out = category;
-    bool *scales = flags + 5 * (size_t)g->n_nodes;
+    bool *scales = F8_NEW_ARRAY(arena, bool, g->n_nodes);
     reader s = {.f = f,
-                .forward = flags,
-                .backward = flags + g->n_nodes,
-                .kept = flags + 2 * (size_t)g->n_nodes,
-                .needed = flags + 3 * (size_t)g->n_nodes,
-                .inside = flags + 4 * (size_t)g->n_nodes,
-                .copy = flags + 6 * (size_t)g->n_nodes,
-                .data = flags + 7 * (size_t)g->n_nodes};
+                .forward = F8_NEW_ARRAY(arena, bool, g->n_nodes),
+                .backward = F8_NEW_ARRAY(arena, bool, g->n_nodes),
+                .copy = F8_NEW_ARRAY(arena, bool, g->n_nodes),
+                .kept = F8_NEW_ARRAY(arena, bool, g->n_nodes),
+                .needed = F8_NEW_ARRAY(arena, bool, g->n_nodes),
+                .inside = F8_NEW_ARRAY(arena, bool, g->n_nodes),
+                .data = F8_NEW_ARRAY(arena, bool, g->n_nodes)};
+    F8_TRY(f8_arena_status(arena, diag));
+    *out = category;
     find_data(&s);
     if (find_sides(&s)) {
         find_copies(&s);
@@ -281,7 +279,7 @@ f8_status f8_memory_activations(const f8_func *f, f8_arena *scratch, f8_diag *di
 int64_t f8_memory_port_bytes(const f8_unit *u, const f8_port *p)
 {
     const int64_t by = f8_unit_target(u)->kind == F8_TARGET_CUDA ? 256 : F8_ARENA_ALIGN;
-    return p->var >= 0 ? 0 : (f8_type_bytes(&p->type) + by - 1) / by * by;
+    return p->var >= 0 ? 0 : f8_aligned(f8_type_bytes(&p->type), by);
 }
 
 static int64_t ports_bytes(const f8_unit *u, const f8_func *f)

@@ -88,11 +88,6 @@ static const char *unit_name(const listing *l, f8_ref root)
 
 /* ---- tensors ---- */
 
-static int64_t aligned(int64_t bytes, int64_t by)
-{
-    return (bytes + by - 1) / by * by;
-}
-
 static void add(listing *l, const f8_memory_tensor *t)
 {
     l->out->tensor[l->out->n_tensors++] = *t;
@@ -119,7 +114,7 @@ static void add_variables(listing *l)
     for (size_t i = 0; i < m->n_vars; i++)
         add(l, &(f8_memory_tensor){.name = m->var[i].name,
                                    .type = m->var[i].type,
-                                   .bytes = aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN),
+                                   .bytes = f8_aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN),
                                    .category = of_variable(m, &m->var[i]),
                                    .made = "",
                                    .read = "",

@@ -26,8 +26,9 @@ typedef struct f8_decision {
 
 /* ---- memory: what remat was asked for, and did ---- */
 
-/* How much memory a program may take: nothing said, bytes in all (variables, buffers and arena), or a share, in (0, 1),
- * of the activation bytes that it has at the peak without recomputation. */
+/* How much memory a program may take: bytes in all (variables, buffers and arena), or a share, in
+ * (0, 1), of the activation bytes that it has at the peak without recomputation; one of the two, the
+ * other 0. Both 0: as much as it likes. */
 typedef struct f8_budget {
     int64_t bytes;
     double share;
@@ -35,20 +36,23 @@ typedef struct f8_budget {
 
 /* Of micro_step; zeros without one. Bytes are of the arena, seconds estimates (cost.h). */
 typedef struct f8_remat_summary {
-    bool ran;                     /* a budget or a pattern asked for it */
-    int64_t before, budget, after; /* arena bytes without recomputation, allowed (INT64_MAX: patterns alone), planned */
-    int64_t activations_before, activations_after; /* of them activations and FP8 copies, at the peak */
-    int64_t recomputed;           /* values computed again, each time counted */
-    int64_t fp8_gemms;            /* FP8 GEMMs among them */
+    bool ran;       /* a budget or a pattern asked for it */
+    int64_t before; /* arena bytes without recomputation */
+    int64_t budget; /* arena bytes allowed; INT64_MAX: patterns alone */
+    int64_t after;  /* arena bytes planned */
+    int64_t activations_before, activations_after; /* of them activations and FP8 copies at the peak */
+    int64_t recomputed; /* values computed again, each time counted */
+    int64_t fp8_gemms;  /* FP8 GEMMs among them */
     double seconds, extra_seconds; /* of a micro_step without recomputation; what that adds */
-    int rounds;                   /* of grouping and placing until it fitted */
+    int rounds; /* times that micro_step was grouped and placed to find the best plan */
 } f8_remat_summary;
 
-/* What a program takes in memory once it has code, by whoever makes that (frontend/memory.c): bytes in all, the largest
- * arena of a function in it, and what code adds to the arenas that passes laid out, of which micro_step has `extra`. */
+/* What a program takes in memory once it has code, in bytes, by whoever makes that. Functions share
+ * one arena; code may want more of it than passes laid out. */
 typedef struct f8_code_bytes {
-    int64_t total, arena;
-    int64_t extra;  /* room in the arena beyond program->arena_bytes of micro_step */
+    int64_t total;  /* all of it */
+    int64_t arena;  /* of that the arena: the largest of a function */
+    int64_t extra;  /* micro_step's arena beyond its program->arena_bytes */
     int64_t others; /* the largest arena of the other functions */
 } f8_code_bytes;
 
@@ -85,10 +89,12 @@ typedef struct f8_options {
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep;        /* a name pattern: matching values become extra outputs of micro_step */
     f8_budget memory;
-    const char *checkpoint;  /* name patterns, whatever the budget: of activations only those matching are kept from
-                                forward to backward, all others computed again; NULL: no such wish */
+    /* Name patterns, whatever the budget. */
+    const char *checkpoint;  /* of activations only those matching are kept from forward to backward,
+                                all others computed again; NULL: no such wish */
     const char *recompute;   /* those matching are computed again; NULL: none */
-    /* Bytes of the program as it stands, every function placed; NULL: only what passes lay out is known. */
+    /* Bytes of the program as it stands, every function placed; NULL: only what passes lay out is
+     * known. */
     f8_status (*code_bytes)(void *user, const f8_unit *u, f8_code_bytes *out);
     void *code_bytes_user;
     /* After each pass named here (NULL = none): print the module to print_to. */
@@ -135,6 +141,8 @@ typedef struct f8_stored {
     f8_quantizer quantizer;
 } f8_stored;
 
+enum { F8_MOST_WAIT = 2 }; /* levels that a GEMM waits at the most where kernels are shared */
+
 struct f8_unit {
     f8_module *module;
     f8_options options;
@@ -152,7 +160,8 @@ struct f8_unit {
     size_t n_stored, stored_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step, those computed again included */
     f8_remat_summary remat;
-    bool share_kernels; /* grouping: by remat, GEMMs may wait so that their operands are computed again in a kernel there is */
+    bool share_kernels; /* for grouping, by remat: GEMMs may wait so that what they read is computed
+                         * again in a kernel that there is (group_together.c) */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
 };
@@ -190,11 +199,11 @@ f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
 f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
 f8_status f8_pass_legalize(f8_unit *u);     /* what the target's kernels and GEMMs need */
 f8_status f8_pass_group(f8_unit *u);        /* fusion: func->program (ir/program.h) */
-f8_status f8_pass_remat(f8_unit *u);        /* micro_step within the options' memory: some values are computed again */
+f8_status f8_pass_remat(f8_unit *u);        /* micro_step within options.memory: values computed again */
 f8_status f8_pass_schedule(f8_unit *u);     /* order of groups */
 f8_status f8_pass_memory(f8_unit *u);       /* places: offsets, views, in-place state */
 
-/* ---- of one function, for passes that repeat others ---- */
+/* ---- of one function, for passes that repeat others: each what its pass does, again if need be ---- */
 
 f8_status f8_group_function(f8_unit *u, f8_func *f);
 f8_status f8_schedule_function(f8_unit *u, f8_func *f);

@@ -18,18 +18,10 @@ static int64_t bytes_read(const f8_graph *g, f8_ref user, uint32_t i)
     return f8_type_bytes(t);
 }
 
-static bool listed(const f8_ref *list, uint32_t n, f8_ref r)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == r)
-            return true;
-    return false;
-}
-
 static bool lies_in_memory(const f8_func *f, const f8_phase *p, f8_ref r)
 {
     const f8_op op = f8_at(f->graph, r)->op;
-    return !listed(p->node, p->n_nodes, r) && f->program->place[r].space != F8_SPACE_NONE &&
+    return !f8_listed(p->node, p->n_nodes, r) && f->program->place[r].space != F8_SPACE_NONE &&
            op != F8_OP_CONST && op != F8_OP_IOTA;
 }
 
@@ -60,11 +52,11 @@ static f8_traffic rows_traffic(const f8_func *f, const f8_group *group)
                 if (!lies_in_memory(f, p, r) || !first_mention(g, p, j, k))
                     continue;
                 t.read += bytes_read(g, p->node[j], k);
-                bool before = listed(group->out, group->n_out, r);
+                bool before = f8_listed(group->out, group->n_out, r);
                 for (uint32_t q = 0; q < i && !before; q++)
                     for (uint32_t m = 0; m < group->phase[q].n_nodes && !before; m++) {
                         const f8_node *n = f8_at(g, group->phase[q].node[m]);
-                        before = listed(n->in, n->n_in, r);
+                        before = f8_listed(n->in, n->n_in, r);
                     }
                 t.distinct += before ? 0 : bytes_read(g, p->node[j], k);
             }
@@ -140,7 +132,7 @@ static void put_value(printer *p, f8_ref r)
 static void put_node(printer *p, const f8_phase *phase, f8_ref r)
 {
     const f8_node *n = f8_at(p->f->graph, r);
-    put(p, "    %s", listed(phase->out, phase->n_out, r) ? "* " : "  ");
+    put(p, "    %s", f8_listed(phase->out, phase->n_out, r) ? "* " : "  ");
     put_value(p, r);
     put(p, " = %s(", f8_op_facts(n->op)->name);
     for (uint32_t i = 0; i < n->n_in; i++)

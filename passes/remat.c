@@ -1,17 +1,24 @@
-/* Rematerialization: micro_step within a budget of memory, some values computed again in place of kept.
+/* Rematerialization: micro_step within a budget of memory, some values computed again in place of
+ * kept.
  *
- * On whole groups, after fusion: so what is priced is what will lie in memory, an FP8 copy at a quarter of its f32
- * value, and what lives inside a kernel is no question. The grouped and ordered function becomes a problem of steps and
- * values (remat_problem.c), the planner solves it (remat_plan.c), and the graph is made anew with what is computed again
- * as clones (remat_rewrite.c). They then fuse with their readers, which can make a value cost nothing, and others share
- * storage: the arena that comes of it is not the planner's sum. So grouping, order and places are made anew as well, and
- * the planner is asked again with what it missed by, until the real arena fits. Of the plans that fit, the one whose groups
- * take the least time is kept.
+ * On whole groups, after fusion: so what is priced is what will lie in memory, an FP8 copy at a
+ * quarter of its f32 value, and what lives inside a kernel is no question. The grouped and ordered
+ * function becomes a problem of steps and values (remat_problem.c), the planner solves it
+ * (remat_plan.c), and the graph is made anew with what is computed again as clones
+ * (remat_rewrite.c). They then fuse with their readers, which can make a value cost nothing, and
+ * others share storage: the arena that comes of it is not the planner's sum. So grouping, order and
+ * places are made anew as well, and the planner is asked again with what it missed by, until the
+ * real arena fits. That is done twice: with clones in kernels of their own or their readers', and
+ * with values priced, and clones grouped, as parts of kernels that read the same (remat_beside.c,
+ * group_together.c). Of the plans that fit, the one whose groups take the least time is kept; where
+ * none fits, the error names the lowest arena that find_least sees. Name patterns give a plan of
+ * their own (remat_names.c), carried out whatever it costs and then held to the budget.
  *
- * Scales, amaxes and histories are values: a clone reads the very scale its original read, and what `update` does is
- * done once, whatever is computed how often.
+ * Scales, amaxes and histories are values: a clone reads the very scale its original read, and what
+ * `update` does is done once, whatever is computed how often.
  *
- * Requires group. Gives groups of micro_step; schedule and memory follow, as for any other function. */
+ * Requires group. Gives groups of micro_step, and unit->remat; schedule and memory follow, as for any
+ * other function. */
 #include "passes/remat.h"
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #include "passes/cost.h"
 #include "passes/remat.h"
 
-enum { WINDOW = 32, MOST_LEVELS = 2 }; /* steps looked at around a reader; levels that it waits at most */
+enum { WINDOW = 32 }; /* steps looked at around a reader */
 
 typedef struct beside {
     f8_remat *s;
@@ -82,7 +82,7 @@ static f8_status price(beside *b, uint32_t v)
             const f8_phase *p = &group->phase[k];
             double seconds;
             const uint32_t at = p->n_out ? s->level[p->out[0]] : 0;
-            if (p->rows * p->cols != elements || at < level || at > level + MOST_LEVELS ||
+            if (p->rows * p->cols != elements || at < level || at > level + F8_MOST_WAIT ||
                 !reads_the_same(s, group, p, &b->out[v], elements))
                 continue;
             F8_TRY(f8_cost_beside(s->g, f8_unit_target(s->unit), p, cone->node, cone->n, s->scratch, s->unit->diag,

@@ -20,8 +20,7 @@ int64_t f8_module_layout(const f8_module *m, int64_t *offsets)
     for (size_t i = 0; i < m->n_vars; i++) {
         if (offsets)
             offsets[i] = at;
-        at +=
-            (f8_type_bytes(&m->var[i].type) + F8_ARENA_ALIGN - 1) / F8_ARENA_ALIGN * F8_ARENA_ALIGN;
+        at += f8_aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN);
     }
     return at;
 }
@@ -33,7 +32,7 @@ int64_t f8_storage_bytes(const f8_storage *s, f8_ref root)
     const int64_t bytes = stride > f8_type_columns(t)
                               ? f8_type_rows(t) * stride * (int64_t)f8_dtype_size(t->dtype)
                               : f8_type_bytes(t);
-    return (bytes + F8_ARENA_ALIGN - 1) / F8_ARENA_ALIGN * F8_ARENA_ALIGN;
+    return f8_aligned(bytes, F8_ARENA_ALIGN);
 }
 
 /* ---- definitions and readers ---- */

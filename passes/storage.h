@@ -50,7 +50,7 @@ f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *tar
 
 /* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end. What
  * GEMMs read or write and nothing else holds in shape gets rows that begin at multiples of
- * target->row_bytes. */
+ * target->row_bytes; a product that is computed again lies as its original does. */
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
 
 /* Whether `group` may write base `to` over base `from`, which it reads: never another element of
@@ -69,5 +69,11 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r);
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root);
 
 enum { F8_ARENA_ALIGN = 64 };
+
+/* The least multiple of `by` that is not below. */
+static inline int64_t f8_aligned(int64_t bytes, int64_t by)
+{
+    return (bytes + by - 1) / by * by;
+}
 
 #endif

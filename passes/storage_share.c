@@ -265,7 +265,7 @@ static int64_t padded_stride(const f8_storage *s, f8_ref r)
     const f8_base *b = &s->base[r];
     const f8_type *t = f8_type_of(s->g, r);
     const int64_t by = s->target->row_bytes, size = (int64_t)f8_dtype_size(t->dtype);
-    const int64_t bytes = f8_type_columns(t) * size, wide = (bytes + by - 1) / by * by;
+    const int64_t bytes = f8_type_columns(t) * size, wide = f8_aligned(bytes, by);
     if (wide == bytes || wide % size || f8_type_rows(t) == 1 || b->def == F8_NO_GROUP ||
         b->root != r || b->next || b->place.space != F8_SPACE_NONE ||
         b->stride != f8_type_columns(t) || !writes_gaps(s, r) || f8_accumulator(s->g, r))
