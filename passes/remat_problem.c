@@ -108,6 +108,14 @@ static const f8_phase *phase_of(const f8_group *group, f8_ref r)
     return NULL;
 }
 
+/* What else the phase writes is read from memory, where it may have been kept; but codes that only their transpose
+ * outlives are made on the way to that. */
+static bool passes_through(const f8_remat *s, f8_ref root, f8_ref o)
+{
+    return s->g->node[root].op == F8_OP_TRANSPOSE && f8_dtype_is_fp8(f8_type_of(s->g, o)->dtype) &&
+           !s->read_late[s->value[o]];
+}
+
 /* Mark r and what its phase computes for it alone or beside others; `mark` is of the phase's nodes. */
 static uint32_t mark_cone(const f8_remat *s, const f8_group *group, const f8_phase *p, f8_ref r,
                           bool *mark)
@@ -122,8 +130,8 @@ static uint32_t mark_cone(const f8_remat *s, const f8_group *group, const f8_pha
         n++;
         for (uint32_t k = 0; k < node->n_in; k++) {
             const f8_ref o = node->in[k];
-            /* what else the phase writes is read, if late steps have it at hand: else it is made on the way */
-            if (f8_remat_reads_memory(group, p, o) || (listed(p->out, p->n_out, o) && s->read_late[s->value[o]]))
+            if (f8_remat_reads_memory(group, p, o) ||
+                (listed(p->out, p->n_out, o) && !passes_through(s, r, o)))
                 continue;
             for (uint32_t j = i; j-- > 0;)
                 if (p->node[j] == o)
