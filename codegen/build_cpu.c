@@ -119,7 +119,8 @@ static f8_status size(f8_build *b)
         f8_build_unit *u = &b->unit[i];
         u->n_phases = 1;
         if (u->kind == F8_UNIT_ATTENTION)
-            F8_TRY(f8_cpu_attention_sizes(&u->attention, u->backward, u->phase, &u->n_phases, b->diag));
+            F8_TRY(f8_cpu_attention_sizes(&u->attention, u->backward, u->phase, &u->n_phases,
+                                          b->diag));
         else if (u->kind == F8_UNIT_ROWS)
             u->phase[0].scratch = f8_cpu_rows_scratch(u->kernel);
     }

@@ -431,7 +431,8 @@ static f8_status merge(merger *m)
 {
     f8_build *b = m->b;
     const int64_t part = b->func->program->arena_bytes / BUDGET_PART;
-    const int64_t most = b->options->arena_most ? b->options->arena_most - f8_build_renamed_base(b) : INT64_MAX;
+    const int64_t most =
+        b->options->arena_most ? b->options->arena_most - f8_build_renamed_base(b) : INT64_MAX;
     const int64_t wish = part > BUDGET_LEAST ? part : BUDGET_LEAST;
     const int64_t budget = wish < most ? wish : most > 0 ? most : 0;
     F8_TRY(prepare(m));

@@ -113,12 +113,16 @@ static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
 {
     if (!peak->positions)
         return;
-    say(to, "micro_step: at the peak, '%s', %.1f MiB of the arena are activations and FP8 copies kept for the backward\n",
+    say(to,
+        "micro_step: at the peak, '%s', %.1f MiB of the arena are activations and FP8 copies kept "
+        "for the backward\n",
         peak->step, (double)peak->activation_bytes / (1 << 20));
     if (r->arena_before)
-        say(to, "for the budget %" PRId64 " values are computed again: the arena is %.1f MiB, not %.1f, a micro_step is "
-                "estimated to take %.2f%% longer\n", r->recomputed, (double)r->arena_after / (1 << 20),
-            (double)r->arena_before / (1 << 20), 100 * r->extra_seconds / r->seconds);
+        say(to,
+            "for the budget %" PRId64 " values are computed again: the arena is %.1f MiB, not %.1f, "
+            "a micro_step is estimated to take %.2f%% longer\n",
+            r->recomputed, (double)r->arena_after / (1 << 20), (double)r->arena_before / (1 << 20),
+            100 * r->extra_seconds / r->seconds);
 }
 
 static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)

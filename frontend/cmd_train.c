@@ -219,7 +219,8 @@ static void print_table(const cli *c, const result *results, const cli_corpus *c
     for (size_t i = 0; i <= c->compare.n; i++) {
         const fp8c_remat *m = &results[i].remat;
         if (m->arena_before)
-            printf("%s: %" PRId64 " values a micro_step computed again: arena %.1f MiB, not %.1f; estimated %+.2f%% time\n",
+            printf("%s: %" PRId64 " values a micro_step computed again: arena %.1f MiB, not %.1f; "
+                   "estimated %+.2f%% time\n",
                    results[i].recipe, m->recomputed, (double)m->arena_after / (1 << 20),
                    (double)m->arena_before / (1 << 20), 100 * m->extra_seconds / m->seconds);
     }

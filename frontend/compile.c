@@ -104,7 +104,9 @@ static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f
     if (!o->device_alloc != !o->device_free)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
     F8_TRY(f8_api_gpu(p->ctx, o->device, &p->cuda, diag));
-    return present || !(o->no_device || o->text_only || o->plan_only) ? ask_device(p, o->device, t, &p->unit.options.target, diag) : F8_OK;
+    return present || !(o->no_device || o->text_only || o->plan_only)
+               ? ask_device(p, o->device, t, &p->unit.options.target, diag)
+               : F8_OK;
 }
 
 const char *fp8c_target_name(int index)
@@ -164,9 +166,11 @@ static f8_status read_budget(fp8c_program *p, const fp8c_compile_options *o, f8_
 {
     f8_options *out = &p->unit.options;
     if (o->memory_bytes < 0)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: %lld bytes", (long long)o->memory_bytes);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: %lld bytes",
+                       (long long)o->memory_bytes);
     if (o->memory_share && !(o->memory_share > 0 && o->memory_share < 1))
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: a share of %g is not between 0 and 1", o->memory_share);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "memory: a share of %g is not between 0 and 1", o->memory_share);
     if (o->memory_bytes && o->memory_share)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: bytes or a share, one of the two");
     if (out->target && out->target->kind == F8_TARGET_REFERENCE &&
@@ -218,8 +222,11 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
 
 static f8_status build_plan(fp8c_program *p, f8_diag *diag)
 {
-    f8_build_options build = {.target = p->unit.options.target, .cuda = p->cuda,
-                              .attention = p->attention, .want_ptx = p->listings, .text_only = p->text_only,
+    f8_build_options build = {.target = p->unit.options.target,
+                              .cuda = p->cuda,
+                              .attention = p->attention,
+                              .want_ptx = p->listings,
+                              .text_only = p->text_only,
                               .no_code = p->plan_only};
     if (p->unit.options.memory.bytes > 0) {
         f8_code_bytes bytes;
@@ -264,9 +271,10 @@ static f8_status check_budget(fp8c_program *p, f8_diag *diag)
     }
     if (most <= 0 || p->planned <= most)
         return F8_OK;
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: %lld bytes were asked for; with what the GPU's libraries take it is %lld", (long long)most,
-                   (long long)p->planned);
+    return f8_fail(
+        diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+        "memory: %lld bytes were asked for; with what the GPU's libraries take it is %lld",
+        (long long)most, (long long)p->planned);
 }
 
 static f8_status build_program(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,

@@ -17,8 +17,10 @@ static const struct {
     {"eval", ON_EVAL, cmd_eval, "the held-out loss of a checkpoint under any recipe"},
     {"export", ON_EXPORT, cmd_export, "a checkpoint's weights as FP8 with their scales"},
     {"explain", ON_EXPLAIN, cmd_explain, "what was decided for each GEMM, and the kernels"},
-    {"plan", ON_PLAN, cmd_plan, "memory and time of a training step, and what a budget of memory costs"},
-    {"compile", ON_COMPILE, cmd_compile, "a GPU's kernels as text or code, and what its compiler says of them"},
+    {"plan", ON_PLAN, cmd_plan,
+     "memory and time of a training step, and what a budget of memory costs"},
+    {"compile", ON_COMPILE, cmd_compile,
+     "a GPU's kernels as text or code, and what its compiler says of them"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -116,15 +118,17 @@ static bool set_NUMBER(cli_NUMBER *to, const char *text)
     return !errno && end != text && !*end && *to > 0 && *to < 1e30;
 }
 
-/* The power of two that a size is counted in: K, M, G, T, each alone, or with B or iB; 0 for no unit, -1 for what is
- * none. */
+/* The power of two that a size is counted in: K, M, G, T, each alone, or with B or iB; 0 for no
+ * unit, -1 for what is none. */
 static int binary_unit(const char *text)
 {
     static const char units[] = "KMGT";
     const char *at = *text ? strchr(units, *text) : NULL;
     if (!*text)
         return 0;
-    return at && (!text[1] || !strcmp(text + 1, "B") || !strcmp(text + 1, "iB")) ? 10 * (int)(at - units + 1) : -1;
+    return at && (!text[1] || !strcmp(text + 1, "B") || !strcmp(text + 1, "iB"))
+               ? 10 * (int)(at - units + 1)
+               : -1;
 }
 
 /* Bytes, with a unit or without; below 1 and without one a share. */
@@ -135,8 +139,10 @@ static bool set_MEMORY(cli_MEMORY *to, const char *text)
     const double x = strtod(text, &end);
     const int shift = binary_unit(end);
     const double bytes = x * (double)(1ll << (shift > 0 ? shift : 0));
-    const bool number = !errno && end != text && shift >= 0 && (*text == '.' || (*text >= '0' && *text <= '9'));
-    const bool share = shift == 0 && x < 1, whole = bytes >= 1 && bytes <= 1e18 && (shift || bytes == (double)(int64_t)bytes);
+    const bool number =
+        !errno && end != text && shift >= 0 && (*text == '.' || (*text >= '0' && *text <= '9'));
+    const bool share = shift == 0 && x < 1,
+               whole = bytes >= 1 && bytes <= 1e18 && (shift || bytes == (double)(int64_t)bytes);
     *to = (cli_MEMORY){share ? 0 : whole ? (int64_t)bytes : 0, share ? x : 0};
     return number && x > 0 && (share || whole);
 }

@@ -18,7 +18,7 @@ struct fp8c_program {
     bool listings, text_only;
     f8_attention_algorithm attention;
     f8_instance instance; /* kind NULL: compiled with no_device */
-    f8_memory_report *report; /* by function; NULL where there are no places: the reference target */
+    f8_memory_report *report; /* by function; NULL without places: the reference target */
     double *seconds;          /* by function: of a run, estimated (passes/cost.h) */
     int64_t planned;          /* bytes in all, as an instance will report them */
     f8_gemm_lib *gemms;       /* while compiling: what knows the room of GEMMs */
@@ -28,9 +28,11 @@ struct fp8c_program {
     bool initialized; /* variables hold values */
 };
 
-/* memory.c: f8_options.code_bytes of a program; what a plan of it takes in all; reports on all functions. */
+/* memory.c: f8_options.code_bytes of a program; what a plan of it takes in all; reports on all
+ * functions. */
 f8_status f8_program_code_bytes(void *program, const f8_unit *u, f8_code_bytes *out);
-f8_status f8_program_plan_bytes(fp8c_program *p, const f8_plan *plan, int64_t *bytes, f8_diag *diag);
+f8_status f8_program_plan_bytes(fp8c_program *p, const f8_plan *plan, int64_t *bytes,
+                                f8_diag *diag);
 f8_status f8_program_report(fp8c_program *p, f8_diag *diag);
 
 /* fp8c_compile in high precision with samples of operands (f8_pass_calibrate). */

@@ -79,8 +79,8 @@ typedef uint32_t f8_ref;
 typedef struct f8_node {
     f8_op op;
     uint32_t n_in;
-    uint32_t clone;      /* copies for one use (below F8_CLONE_AGAIN) or computed again (from it on) differ here, so
-                          * that hash-consing keeps them apart */
+    uint32_t clone; /* copies for one use (below F8_CLONE_AGAIN) or computed again (from it on)
+                     * differ here, so that hash-consing keeps them apart */
     uint32_t hash;
     f8_type type;        /* of the first result; PROJECT nodes carry the others' types */
     const f8_ref *in;
@@ -105,8 +105,9 @@ typedef struct f8_graph {
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag); /* diag is never NULL */
 
-/* Clone numbers of what remat computes again: n * F8_CLONE_AGAIN + the number the original had, n >= 1. The others, one
- * a result at the most (legalize.c), are below; n counts places between groups: as many bits for each. */
+/* Clone numbers of what remat computes again: n * F8_CLONE_AGAIN + the original's number, n >= 1.
+ * The others, one a result at the most (legalize.c), are below; n counts places between
+ * groups: as many bits for each. */
 enum { F8_CLONE_AGAIN = 1 << 16 };
 
 static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
@@ -138,7 +139,8 @@ double f8_attr_f(const f8_graph *g, f8_ref r, f8_attr_key key);
 const char *f8_attr_s(const f8_graph *g, f8_ref r, f8_attr_key key);      /* "" if absent */
 f8_ints f8_attr_ints(const f8_graph *g, f8_ref r, f8_attr_key key);
 
-bool f8_attr_equal(const f8_attr *a, const f8_attr *b); /* keys and values; floats are compared by their bits */
+/* Keys and values; floats are compared by their bits. */
+bool f8_attr_equal(const f8_attr *a, const f8_attr *b);
 
 /* Whether r is among n refs. */
 bool f8_listed(const f8_ref *list, uint32_t n, f8_ref r);

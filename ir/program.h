@@ -69,8 +69,9 @@ typedef struct f8_final_copy {
     f8_place to;
 } f8_final_copy;
 
-/* A unit of storage in the arena: that of `root` and of all values that share it (passes/storage.h), from the first
- * write of one to the last read; positions are indices into `order`, n_groups the end of the function. */
+/* A unit of storage in the arena: that of `root` and of all values that share it
+ * (passes/storage.h), from the first write of one to the last read; positions are indices into
+ * `order`, n_groups the end of the function. */
 typedef struct f8_held {
     f8_ref root;
     int64_t offset, bytes;
@@ -86,9 +87,9 @@ typedef struct f8_program {
     f8_place *place;       /* by ref; space NONE for values that never lie in memory */
     f8_final_copy *copy;
     uint32_t n_copies;
-    f8_held *held;         /* what lies in the arena, by ascending root */
+    f8_held *held; /* what lies in the arena, by ascending root */
     uint32_t n_held;
-    f8_ref *root;          /* by ref, for values in the arena: the root of the unit they lie in; else 0 */
+    f8_ref *root; /* by ref, for values in the arena: the root of the unit they lie in; else 0 */
     int64_t arena_bytes;   /* peak of the arena as laid out */
     int64_t lower_bound;   /* most bytes live at once in this order */
     uint8_t *constants;    /* CONST space of this function: constants_bytes bytes */

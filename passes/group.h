@@ -38,7 +38,7 @@ typedef struct f8_group_node {
     bool live;
     bool must;          /* something can only read it from memory */
     bool stored;        /* will be written to memory */
-    bool joins;         /* computed again in a kernel that has other things to do (group_together.c) */
+    bool joins; /* computed again in a kernel that has other things to do (group_together.c) */
     bool elementwise; /* what makes it again goes element by element, whatever the columns stand for
                        */
     int64_t rows, cols; /* FUSED, ALIAS: the domain it is computed in */
@@ -54,7 +54,7 @@ typedef struct f8_part {
     f8_ref *node, *out;
     uint32_t n_nodes, n_out;
     uint32_t kernel; /* index into the kernels */
-    uint32_t again;  /* the number (f8_group_again) of what it computes again; 0: something else too */
+    uint32_t again; /* the number (f8_group_again) of what it computes again; 0: it does more */
 } f8_part;
 
 typedef struct f8_kernel_plan {
@@ -85,8 +85,8 @@ f8_status f8_group_analyze(f8_grouping *s);
 f8_when f8_group_operands_when(const f8_grouping *s, f8_ref r);
 /* group_late.c: moments of what is computed again. */
 f8_status f8_group_late(f8_grouping *s);
-/* group_together.c: by ref, moments at which clones would share a kernel with an original; 0: no wish. Moves GEMMs that only
- * results read to where such clones are. */
+/* group_together.c: by ref, moments at which clones would share a kernel with an original; 0: no
+ * wish. Moves GEMMs that only results read to where such clones are. */
 f8_status f8_group_together(f8_grouping *s, f8_when *wish);
 /* group_parts.c: what each moment's domain computes, split into connected parts. */
 f8_status f8_group_parts(f8_grouping *s);

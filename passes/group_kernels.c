@@ -150,7 +150,8 @@ static f8_status merge_fills(f8_grouping *s)
         f8_part *p = &s->part[i];
         const f8_ref variable = filled_variable(s, p, uses);
         f8_part *to = variable && reader[variable] ? &s->part[reader[variable] - 1] : NULL;
-        if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0 || to->again)
+        if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0 ||
+            to->again)
             continue;
         to->node = united(&s->scratch, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
         to->out = united(&s->scratch, to->out, to->n_out, p->out, 1, &to->n_out);

@@ -1,14 +1,15 @@
 /* Grouping, for what is computed again (f8_is_again): as late as its readers allow.
  *
- * group_analyze.c gives each value the first moment at which it can be had. For a clone that would be the
- * original's, in the original's kernel, and it would lie in memory all the while: just what computing it
- * again is to avoid. So from the last value to the first each clone moves to the latest moment at which
- * all that is computed from it still finds it: the very moment of a reader over the same rows and
- * columns, in whose phase it is then computed and perhaps never stored; in memory before any other.
+ * group_analyze.c gives each value the first moment at which it can be had. For a clone that would
+ * be the original's, in the original's kernel, and it would lie in memory all the while: just what
+ * computing it again is to avoid. So from the last value to the first each clone moves to the
+ * latest moment at which all that is computed from it still finds it: the very moment of a reader
+ * over the same rows and columns, in whose phase it is then computed and perhaps never stored; in
+ * memory before any other.
  *
- * A reader is wherever a value is really computed. A node that is made again inside later kernels, and
- * nowhere else, has a moment that says nothing; what those kernels read for it, its sources, must be in
- * memory before them.
+ * A reader is wherever a value is really computed. A node that is made again inside later kernels,
+ * and nowhere else, has a moment that says nothing; what those kernels read for it, its sources,
+ * must be in memory before them.
  *
  * Nothing moves before its first moment and originals don't move, so the numbering keeps what makes
  * fusion legal: an operand is of the same moment, or in memory before it. */
@@ -17,14 +18,15 @@
 #define NEVER UINT64_MAX
 
 typedef struct use {
-    f8_when same;   /* first moment of a reader over the same rows and columns, not through memory */
-    f8_when other;  /* first moment of one over others: it has the value, or its sources, from memory */
+    f8_when same; /* first moment of a reader over the same rows and columns, not through memory */
+    f8_when
+        other; /* first moment of one over others: it has the value, or its sources, from memory */
     f8_when memory; /* last moment at which it is in memory in time for who reads it there */
 } use;
 
 typedef struct lateness {
     f8_grouping *s;
-    use *use; /* by base */
+    use *use;      /* by base */
     f8_when *wish; /* by ref: a moment to share a kernel at, or 0 */
 } lateness;
 
@@ -116,7 +118,8 @@ static f8_status settle(lateness *l, f8_ref r)
     }
 }
 
-/* Whether what r is made of is computed at `when`, over the same rows and columns, for the same reader. */
+/* Whether what r is made of is computed at `when`, over the same rows and columns, for the same
+ * reader. */
 static bool made_beside(const f8_grouping *s, f8_ref r, f8_when when)
 {
     const f8_group_node *n = &s->node[r];
@@ -131,12 +134,13 @@ static bool made_beside(const f8_grouping *s, f8_ref r, f8_when when)
     return false;
 }
 
-/* What is read from memory at this level, and could have been written where its operands are made, is:
- * it takes no phase of its own. */
+/* What is read from memory at this level, and could have been written where its operands are made,
+ * is: it takes no phase of its own. */
 static void go_along(lateness *l, f8_ref r)
 {
     f8_group_node *n = &l->s->node[r];
-    if (!f8_is_again(l->s->g, r) || l->use[r].same == n->when || l->use[r].memory == NEVER || n->joins)
+    if (!f8_is_again(l->s->g, r) || l->use[r].same == n->when || l->use[r].memory == NEVER ||
+        n->joins)
         return;
     const f8_when first = f8_group_operands_when(l->s, r);
     if (first < n->when && F8_LEVEL(first) == F8_LEVEL(n->when) && made_beside(l->s, r, first))
@@ -146,7 +150,9 @@ static void go_along(lateness *l, f8_ref r)
 f8_status f8_group_late(f8_grouping *s)
 {
     const uint32_t n = s->g->n_nodes;
-    lateness l = {.s = s, .use = F8_NEW_ARRAY(&s->scratch, use, n), .wish = F8_NEW_ARRAY(&s->scratch, f8_when, n)};
+    lateness l = {.s = s,
+                  .use = F8_NEW_ARRAY(&s->scratch, use, n),
+                  .wish = F8_NEW_ARRAY(&s->scratch, f8_when, n)};
     bool any = false;
     F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
     for (f8_ref r = 1; r < n; r++) {
@@ -161,8 +167,10 @@ f8_status f8_group_late(f8_grouping *s)
     for (f8_ref r = 1; any && r < n; r++) {
         if (s->node[r].live && s->node[r].role == F8_ROLE_FUSED)
             go_along(&l, r);
-        else if (s->node[r].role == F8_ROLE_ALIAS && s->node[s->g->node[r].in[0]].role != F8_ROLE_CALC)
-            s->node[r].when = s->node[s->g->node[r].in[0]].when; /* inside kernels, a view of that */
+        else if (s->node[r].role == F8_ROLE_ALIAS &&
+                 s->node[s->g->node[r].in[0]].role != F8_ROLE_CALC)
+            s->node[r].when =
+                s->node[s->g->node[r].in[0]].when; /* inside kernels, a view of that */
     }
     return F8_OK;
 }

@@ -1,10 +1,11 @@
 /* Grouping, for what is computed again: together with a kernel that reads the same.
  *
- * up' = gelu(pre), computed again for the weight's gradient up'^T dy, can be had from the kernel that computes the
- * derivative of gelu from pre, a GEMM later: then it costs its writing alone. The GEMM must wait for it, which hurts
- * nobody but memory (dy and up' lie there longer): only results read it. So for each clone that nothing but such GEMMs reads,
- * the next moment is sought at which an original over the same rows and columns reads what the clone is made from; it is a
- * wish, which group_late.c grants where all readers can have it so. remat.c decides whether it pays. */
+ * up' = gelu(pre), computed again for the weight's gradient up'^T dy, can be had from the kernel
+ * that computes the derivative of gelu from pre, a GEMM later: then it costs its writing alone. The
+ * GEMM must wait for it, which hurts nobody but memory (dy and up' lie there longer): only results
+ * read it. So for each clone that nothing but such GEMMs reads, the next moment is sought at which
+ * an original over the same rows and columns reads what the clone is made from; it is a wish, which
+ * group_late.c grants where all readers can have it so. remat.c decides whether it pays. */
 #include "passes/group.h"
 
 #include <string.h>
@@ -27,15 +28,15 @@ typedef struct together {
     uint32_t *stamp; /* by ref: the walk that saw it last */
     uint32_t walk;
     f8_ref *stack;
-    f8_ref *base;    /* of the latest walk: full-size bases that it ends at */
+    f8_ref *base; /* of the latest walk: full-size bases that it ends at */
     uint32_t n_bases;
-    uint8_t *user;   /* by base: LEAF, OTHER or both read it */
+    uint8_t *user; /* by base: LEAF, OTHER or both read it */
 } together;
 
 enum { LEAF = 1, OTHER = 2 };
 
-/* Whether a phase that computes r has o, which one of its nodes reads, by computing it. A clone is at its first moment
- * still, and will not be at that of the originals it is made from. */
+/* Whether a phase that computes r has o, which one of its nodes reads, by computing it. A clone is
+ * at its first moment still, and will not be at that of the originals it is made from. */
 static bool computed_with(const f8_grouping *s, f8_ref r, f8_ref o)
 {
     const f8_group_node *home = &s->node[r], *n = &s->node[o];
@@ -85,7 +86,8 @@ static void add_read(reads *set, const f8_group_node *n)
     set->at[i] = (read){n->when, n->rows, n->cols};
 }
 
-/* The first moment from `from` on at which an original reads what clone r is made from. 0: none in time. */
+/* The first moment from `from` on at which an original reads what clone r is made from. 0: none in
+ * time. */
 static f8_when find_company(together *t, f8_ref r, f8_when from)
 {
     const f8_group_node *n = &t->s->node[r];
@@ -94,8 +96,9 @@ static f8_when find_company(together *t, f8_ref r, f8_when from)
     for (uint32_t b = 0; b < t->n_bases; b++)
         for (uint32_t i = 0; i < t->of[t->base[b]].n; i++) {
             const read *at = &t->of[t->base[b]].at[i];
-            if (at->when >= from && at->when >= n->when && at->rows == n->rows && at->cols == n->cols &&
-                F8_LEVEL(at->when) <= F8_LEVEL(from) + F8_MOST_WAIT && (!best || at->when < best))
+            if (at->when >= from && at->when >= n->when && at->rows == n->rows &&
+                at->cols == n->cols && F8_LEVEL(at->when) <= F8_LEVEL(from) + F8_MOST_WAIT &&
+                (!best || at->when < best))
                 best = at->when;
         }
     return best;
@@ -109,7 +112,8 @@ static void settle_leaf(together *t, f8_ref r, f8_when *wish)
     f8_when last = 0;
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_ref base = s->view[n->in[i]].base;
-        if (s->node[base].role != F8_ROLE_FUSED || !f8_is_again(s->g, base) || t->user[base] != LEAF)
+        if (s->node[base].role != F8_ROLE_FUSED || !f8_is_again(s->g, base) ||
+            t->user[base] != LEAF)
             continue;
         wish[base] = find_company(t, base, from);
         last = wish[base] > last ? wish[base] : last;
@@ -118,7 +122,8 @@ static void settle_leaf(together *t, f8_ref r, f8_when *wish)
         s->node[r].when = F8_WHEN(F8_LEVEL(last), 0);
 }
 
-/* By base, through views: who reads it. leaf[r]: a GEMM whose result nobody but the function's results needs. */
+/* By base, through views: who reads it. leaf[r]: a GEMM whose result nobody but the function's
+ * results needs. */
 static void find_users(together *t, bool *leaf)
 {
     const f8_grouping *s = t->s;
@@ -130,8 +135,9 @@ static void find_users(together *t, bool *leaf)
                 t->user[s->view[s->g->node[r].in[i]].base] |= pass == 1 && leaf[r] ? LEAF : OTHER;
         }
         for (f8_ref r = 1; r < s->g->n_nodes && pass == 0; r++) {
-            leaf[r] = s->node[r].live && s->node[r].role == F8_ROLE_WHOLE && !f8_is_again(s->g, r) &&
-                      !t->user[r] && f8_op_facts(s->g->node[r].op)->cls == F8_GEMM;
+            leaf[r] = s->node[r].live && s->node[r].role == F8_ROLE_WHOLE &&
+                      !f8_is_again(s->g, r) && !t->user[r] &&
+                      f8_op_facts(s->g->node[r].op)->cls == F8_GEMM;
         }
         if (pass == 0)
             memset(t->user, 0, s->g->n_nodes * sizeof *t->user);

@@ -5,7 +5,8 @@
  * bases. Results that could not be computed in place (somebody still reads the old state
  * afterwards) are copied at the end.
  *
- * Requires schedule. Gives program->place, copy, held, root, arena_bytes, lower_bound and constants. */
+ * Requires schedule. Gives program->place, copy, held, root, arena_bytes, lower_bound and
+ * constants. */
 #include "ir/fp8.h"
 #include "ir/rope.h"
 #include "passes/pack.h"

@@ -1,8 +1,9 @@
 /* What values cost that the backward computes in a kernel it runs anyway: see remat.h.
  *
- * group_together.c makes a GEMM that only results read wait for a kernel that reads what its operand is made from, and has
- * that computed there. Here is told in advance, of the program as it is, for which values that can be so, and what is left to
- * pay: the writing, and whatever arithmetic the kernel does not do for itself. */
+ * group_together.c makes a GEMM that only results read wait for a kernel that reads what its
+ * operand is made from, and has that computed there. Here is told in advance, of the program as it
+ * is, for which values that can be so, and what is left to pay: the writing, and whatever
+ * arithmetic the kernel does not do for itself. */
 #include "passes/cost.h"
 #include "passes/remat.h"
 
@@ -10,8 +11,9 @@ enum { WINDOW = 32 }; /* steps looked at around a reader */
 
 typedef struct beside {
     f8_remat *s;
-    bool *leaf;          /* by step: a GEMM whose result no step reads */
-    uint32_t *first;     /* by value: the first late step that reads it; UINT32_MAX: none, or one that is no leaf */
+    bool *leaf;      /* by step: a GEMM whose result no step reads */
+    uint32_t *first; /* by value: the first late step that reads it; UINT32_MAX: none, or one that
+                        is no leaf */
     f8_remat_value *out;
 } beside;
 
@@ -24,7 +26,8 @@ static f8_status find_readers(beside *b)
 {
     const f8_remat *s = b->s;
     const f8_remat_problem *p = &s->problem;
-    bool *read = F8_NEW_ARRAY(s->scratch, bool, p->n_values), *other = F8_NEW_ARRAY(s->scratch, bool, p->n_values);
+    bool *read = F8_NEW_ARRAY(s->scratch, bool, p->n_values),
+         *other = F8_NEW_ARRAY(s->scratch, bool, p->n_values);
     b->leaf = F8_NEW_ARRAY(s->scratch, bool, p->n_steps);
     b->first = F8_NEW_ARRAY(s->scratch, uint32_t, p->n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
@@ -34,8 +37,8 @@ static f8_status find_readers(beside *b)
         for (uint32_t k = 0; k < p->step[i].n_read; k++)
             read[p->step[i].read[k]] = true;
     for (uint32_t i = 0; i < p->n_steps; i++) {
-        b->leaf[i] = s->late[i] && group_of(s, i)->kind == F8_GROUP_GEMM && p->step[i].n_write == 1 &&
-                     !read[p->step[i].write[0]];
+        b->leaf[i] = s->late[i] && group_of(s, i)->kind == F8_GROUP_GEMM &&
+                     p->step[i].n_write == 1 && !read[p->step[i].write[0]];
         for (uint32_t k = 0; s->late[i] && k < p->step[i].n_read; k++) {
             const uint32_t v = p->step[i].read[k];
             other[v] |= !b->leaf[i];
@@ -48,8 +51,8 @@ static f8_status find_readers(beside *b)
 }
 
 /* Whether the phase reads, over all of its rows and columns, a value that the cone reads. */
-static bool reads_the_same(const f8_remat *s, const f8_group *group, const f8_phase *p, const f8_remat_value *value,
-                           int64_t elements)
+static bool reads_the_same(const f8_remat *s, const f8_group *group, const f8_phase *p,
+                           const f8_remat_value *value, int64_t elements)
 {
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const f8_node *n = f8_at(s->g, p->node[i]);
@@ -75,7 +78,8 @@ static f8_status price(beside *b, uint32_t v)
     const int64_t elements = f8_type_elements(f8_type_of(s->g, root));
     const uint32_t reader = b->first[v], level = s->level[group_of(s, reader)->out[0]];
     const uint32_t begin = reader > WINDOW ? reader - WINDOW : 0;
-    const uint32_t end = reader + WINDOW < s->problem.n_steps ? reader + WINDOW : s->problem.n_steps;
+    const uint32_t end =
+        reader + WINDOW < s->problem.n_steps ? reader + WINDOW : s->problem.n_steps;
     for (uint32_t i = begin; i < end; i++) {
         const f8_group *group = group_of(s, i);
         for (uint32_t k = 0; s->late[i] && k < group->n_phases; k++) {
@@ -85,8 +89,8 @@ static f8_status price(beside *b, uint32_t v)
             if (p->rows * p->cols != elements || at < level || at > level + F8_MOST_WAIT ||
                 !reads_the_same(s, group, p, &b->out[v], elements))
                 continue;
-            F8_TRY(f8_cost_beside(s->g, f8_unit_target(s->unit), p, cone->node, cone->n, s->scratch, s->unit->diag,
-                                  &seconds));
+            F8_TRY(f8_cost_beside(s->g, f8_unit_target(s->unit), p, cone->node, cone->n, s->scratch,
+                                  s->unit->diag, &seconds));
             b->out[v].seconds = seconds < b->out[v].seconds ? seconds : b->out[v].seconds;
         }
     }

@@ -1,10 +1,12 @@
-/* A plan carried out: the function's graph made anew, action by action, so that refs ascend as things are to run.
+/* A plan carried out: the function's graph made anew, action by action, so that refs ascend as
+ * things are to run.
  *
- * A step's nodes are made over the newest instances of what they read. Where nothing they read was computed again,
- * hash-consing gives the node there already is; so only what changes is new. What is computed again has a clone number of
- * its own for each place in the order, with all of its cone: else grouping would take the cone's inner values from the
- * kernel of the original. So has what a kernel computes, beside values that are late by themselves, of
- * nothing but clones and early values: it would be early otherwise, and its clones with it. */
+ * A step's nodes are made over the newest instances of what they read. Where nothing they read was
+ * computed again, hash-consing gives the node there already is; so only what changes is new. What
+ * is computed again has a clone number of its own for each place in the order, with all of its
+ * cone: else grouping would take the cone's inner values from the kernel of the original. So has
+ * what a kernel computes, beside values that are late by themselves, of nothing but clones and
+ * early values: it would be early otherwise, and its clones with it. */
 #include "passes/copy.h"
 #include "passes/remat.h"
 
@@ -17,7 +19,8 @@ typedef struct writer {
     uint32_t kernel;
     uint32_t again;  /* clone number of what is being computed again; 0 while a step is made */
     uint32_t places; /* between steps, at which something was computed again so far */
-    uint32_t latest; /* level of the latest step so far, gradients aside: what is below it could run sooner */
+    uint32_t latest; /* level of the latest step so far, gradients aside: what is below it could run
+                        sooner */
     f8_ref *in;      /* operands of one node */
 } writer;
 
@@ -34,8 +37,9 @@ static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t again)
     const f8_graph *from = w->s->g;
     const f8_node *n = f8_at(from, r);
     w->to->at = from->loc[r];
-    const f8_ref made = f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                                      n->clone % F8_CLONE_AGAIN + again);
+    const f8_ref made =
+        f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                      n->clone % F8_CLONE_AGAIN + again);
     if (made && from->name[r])
         f8_set_name(w->to, made, from->name[r]);
     return made;
@@ -55,8 +59,8 @@ static f8_ref newest(writer *w, f8_ref r)
     if (!made && s->g->node[r].n_in == 0)
         made = w->now[r] = make(w, r, NULL, 0);
     if (!made) {
-        f8_fail(s->unit->diag, F8_ERR_INTERNAL, s->g->loc[r], "remat: '%s' is read before it is made",
-                f8_op_facts(s->g->node[r].op)->name);
+        f8_fail(s->unit->diag, F8_ERR_INTERNAL, s->g->loc[r],
+                "remat: '%s' is read before it is made", f8_op_facts(s->g->node[r].op)->name);
         return 0;
     }
     while (n-- > 0 && made)
@@ -179,10 +183,12 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
             w->again = 0;
             continue;
         }
-        /* one number for all that is computed again between two steps, so that it may share kernels */
+        /* one number for all that is computed again between two steps, so that it may share kernels
+         */
         if (!w->again && ++w->places > UINT32_MAX / F8_CLONE_AGAIN)
-            return f8_fail(s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                           "remat: things are computed again at more places than can be told apart");
+            return f8_fail(
+                s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                "remat: things are computed again at more places than can be told apart");
         w->again = w->places * F8_CLONE_AGAIN;
         compute_again(w, a->index);
     }

@@ -7,10 +7,10 @@
  * least as much as it allocates. The second runs a chunk of the head to its end before the next
  * chunk's logits appear, and a weight's gradient as soon as it can let go of its activation.
  *
- * A group that only computes things again (f8_is_again) has no turn of its own in either order: it runs
- * when the first group that reads what it makes waits for nothing else, right before that. With such
- * groups there is a third order, in which only results have a turn, in the text's order: what a gradient
- * needs computed again comes and goes before the next one is begun.
+ * A group that only computes things again (f8_is_again) has no turn of its own in either order: it
+ * runs when the first group that reads what it makes waits for nothing else, right before that.
+ * With such groups there is a third order, in which only results have a turn, in the text's order:
+ * what a gradient needs computed again comes and goes before the next one is begun.
  *
  * Requires group. Gives program->order. */
 #include "passes/storage.h"
@@ -109,8 +109,8 @@ static f8_status data_edges(scheduler *s)
 
 /* ---- write after read ---- */
 
-/* Order the readers of `old` before the group that writes `next` over it; all of them or none. What is
- * computed again after that group, as the text has it, is not hurried for it. */
+/* Order the readers of `old` before the group that writes `next` over it; all of them or none. What
+ * is computed again after that group, as the text has it, is not hurried for it. */
 static f8_status readers_first(scheduler *s, f8_ref old, f8_ref next)
 {
     const f8_base *from = &s->storage.base[old];
@@ -188,7 +188,7 @@ typedef struct play {
     uint32_t *waits;  /* by group: edges still unmet */
     uint32_t *held;   /* by group: those of them that running lazy groups would not meet */
     bool *done;       /* by group */
-    uint64_t *run;    /* the lazy groups that one needs, turn << 32 | group, ascending; then that one */
+    uint64_t *run; /* lazy groups that one needs, turn << 32 | group, ascending; then that one */
     uint32_t n_run;
     const uint32_t *turn; /* by group: its place in the first order; 0 while that is made */
     uint32_t *order, n_order;
@@ -355,8 +355,8 @@ static uint32_t choose(play *p, bool thrifty)
     return best == UINT32_MAX ? first : best;
 }
 
-/* Nobody's turn comes, as those left wait for lazy groups to have read what they overwrite: the first group
- * that can run does, one that computes something again if there is no other. */
+/* Nobody's turn comes, as those left wait for lazy groups to have read what they overwrite: the
+ * first group that can run does, one that computes something again if there is no other. */
 static bool run_something(play *p)
 {
     const scheduler *s = p->s;

@@ -302,16 +302,18 @@ static bool level(f8_storage *s, const bool *padded, f8_ref x, f8_ref y)
 {
     x = s->view[x].base;
     y = s->view[y].base;
-    const int64_t cols[] = {f8_type_columns(f8_type_of(s->g, x)), f8_type_columns(f8_type_of(s->g, y))};
-    const bool wide[] = {padded[x] && s->base[x].stride > cols[0], padded[y] && s->base[y].stride > cols[1]};
+    const int64_t cols[] = {f8_type_columns(f8_type_of(s->g, x)),
+                            f8_type_columns(f8_type_of(s->g, y))};
+    const bool wide[] = {padded[x] && s->base[x].stride > cols[0],
+                         padded[y] && s->base[y].stride > cols[1]};
     if (wide[0] == wide[1])
         return false;
     s->base[wide[0] ? x : y].stride = cols[wide[0] ? 0 : 1];
     return true;
 }
 
-/* A GPU's library may choose another algorithm, of other bits, for rows that begin elsewhere. What is computed again
- * must have its original's, so where one of them has no padding none has. */
+/* A GPU's library may choose another algorithm, of other bits, for rows that begin elsewhere. What
+ * is computed again must have its original's, so where one of them has no padding none has. */
 static void level_products(f8_storage *s, const bool *padded)
 {
     const f8_program *p = s->program;

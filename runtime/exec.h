@@ -36,8 +36,9 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 
-/* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for, and
- * the most that was ever allocated through the executor's allocator for them (constants: by the plan). */
+/* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for,
+ * and the most that was ever allocated through the executor's allocator for them (constants: by the
+ * plan). */
 int64_t f8_exec_planned_bytes(const f8_exec *x);
 int64_t f8_exec_peak_bytes(const f8_exec *x);
 

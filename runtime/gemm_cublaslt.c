@@ -15,7 +15,7 @@ struct f8_cublaslt_gemm {
     int64_t workspace; /* bytes allowed */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c; /* cuBLASLt's: its A is our B */
-    bool unusual; /* an operand's rows lie in more than they need */
+    bool unusual;                   /* an operand's rows lie in more than they need */
     cublasLtMatrixLayout_t usual[3]; /* then: as if not */
     cublasLtMatmulAlgo_t algo;
     size_t used; /* workspace bytes the algorithm needs */
@@ -87,7 +87,8 @@ static f8_status make_layouts(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *wh
              {&g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda},
              {&g->c, d->c, d->m, d->n, d->ldc}};
     for (int i = 0; i < 3; i++) {
-        F8_TRY(make_layout(cuda, m[i].to, m[i].type, m[i].rows, m[i].columns, m[i].stride, what, diag));
+        F8_TRY(make_layout(cuda, m[i].to, m[i].type, m[i].rows, m[i].columns, m[i].stride, what,
+                           diag));
         g->unusual |= usual_stride(m[i].columns, m[i].type, m[i].stride) != m[i].stride;
     }
     for (int i = 0; i < 3 && g->unusual; i++)
@@ -141,8 +142,8 @@ static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char
 /* ---- choosing the algorithm ---- */
 
 static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLayout_t *layout,
-                     cublasLtMatmulPreference_t p, const char *what, cublasLtMatmulHeuristicResult_t *result, int *n,
-                     f8_diag *diag)
+                     cublasLtMatmulPreference_t p, const char *what,
+                     cublasLtMatmulHeuristicResult_t *result, int *n, f8_diag *diag)
 {
     static const int alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -156,8 +157,9 @@ static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLay
     for (int i = 0; i < 4; i++)
         LT(cublasLtMatmulPreferenceSetAttribute, p, alignments[i], &align, sizeof align);
     /* "Not supported" is how the heuristic says that it knows none. */
-    const cublasStatus_t s = cuda->lt.cublasLtMatmulAlgoGetHeuristic(
-        cuda->handle, g->matmul, layout[0], layout[1], layout[2], layout[2], p, CANDIDATES, result, n);
+    const cublasStatus_t s =
+        cuda->lt.cublasLtMatmulAlgoGetHeuristic(cuda->handle, g->matmul, layout[0], layout[1],
+                                                layout[2], layout[2], p, CANDIDATES, result, n);
     if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
         *n = 0;
         return F8_OK;
@@ -211,8 +213,8 @@ static f8_status fits(f8_cuda *cuda, const f8_cublaslt_gemm *g, cublasLtMatmulHe
                       bool *out, const char *what, f8_diag *diag)
 {
     cublasLtMatmulHeuristicResult_t checked = {0};
-    const cublasStatus_t s = cuda->lt.cublasLtMatmulAlgoCheck(
-        cuda->handle, g->matmul, g->a, g->b, g->c, g->c, &r->algo, &checked);
+    const cublasStatus_t s = cuda->lt.cublasLtMatmulAlgoCheck(cuda->handle, g->matmul, g->a, g->b,
+                                                              g->c, g->c, &r->algo, &checked);
     *out = s == CUBLAS_STATUS_SUCCESS;
     r->workspaceSize = checked.workspaceSize;
     if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE)
@@ -221,8 +223,9 @@ static f8_status fits(f8_cuda *cuda, const f8_cublaslt_gemm *g, cublasLtMatmulHe
 }
 
 /* The first deterministic algorithm for those layouts; `n` counts those proposed. */
-static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLayout_t *layout,
-                            bool *found, int *n, const char *what, f8_diag *diag)
+static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
+                            const cublasLtMatrixLayout_t *layout, bool *found, int *n,
+                            const char *what, f8_diag *diag)
 {
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     memset(result, 0, sizeof result);

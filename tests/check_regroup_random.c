@@ -1,4 +1,5 @@
-/* Random graphs with values computed again at random (shared/again.h): their programs hold, and compute the same bits. */
+/* Random graphs with values computed again at random (shared/again.h): their programs hold, and
+ * compute the same bits. */
 #include "tests/roundtrip.h"
 #include "tests/shared/again.h"
 #include "tests/shared/compare.h"
@@ -28,7 +29,8 @@ static uint64_t graphs(void)
 static void run(f8_module *m, uint64_t seed, const f8_target *target, void **out)
 {
     f8_diag diag = {0};
-    ck_assert_msg(again_run(m, seed, target, out, &diag) == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
+    ck_assert_msg(again_run(m, seed, target, out, &diag) == F8_OK, "seed %llu: %s",
+                  (unsigned long long)seed, diag.text);
 }
 
 typedef struct counts {
@@ -55,21 +57,28 @@ static void place_again(f8_unit *u, uint64_t seed)
                   "seed %llu: %s", (unsigned long long)seed, u->diag->text);
 }
 
-/* Values computed again, and in the second round values made of those: programs hold, and compute the same bits. */
+/* Values computed again, and in the second round values made of those: programs hold, and compute
+ * the same bits. */
 static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, counts *c)
 {
-    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize, f8_pass_legalize};
+    static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize,
+                                                      f8_pass_legalize};
     f8_arena arena;
     f8_diag diag = {0};
     void *out[2][GRAPHGEN_MAX_RESULTS];
     char message[F8_MESSAGE];
     f8_arena_init(&arena, NULL);
-    const graphgen_options options = {.seed = seed, .gemms = true, .aligned_fp8 = target->kind != F8_TARGET_CPU || seed % 2,
+    const graphgen_options options = {.seed = seed,
+                                      .gemms = true,
+                                      .aligned_fp8 = target->kind != F8_TARGET_CPU || seed % 2,
                                       .scalings = seed % 3 ? graphgen_scalings(target) : 0,
                                       .broadcasts = seed % 4 == 0};
     f8_module *m = graphgen_make(&options, &arena, &diag);
     ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
-    f8_unit u = {.module = m, .arena = &arena, .diag = &diag, .options = {.target = target, .no_fuse = no_fuse}};
+    f8_unit u = {.module = m,
+                 .arena = &arena,
+                 .diag = &diag,
+                 .options = {.target = target, .no_fuse = no_fuse}};
     u.share_kernels = seed % 7 < 3;
     for (int p = 0; p < 3; p++)
         ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
@@ -83,16 +92,16 @@ static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, c
     place_again(&u, seed);
     run(m, seed, target, out[1]);
     for (size_t i = 0; i < m->func[0].n_out; i++)
-        ck_assert_msg(f8_same_bits("computed again", m->func[0].out[i].name, &m->func[0].out[i].type, out[1][i],
-                                   out[0][i], message),
-                      "seed %llu, %s%s, %s", (unsigned long long)seed, target->name, no_fuse ? ", not fused" : "",
-                      message);
+        ck_assert_msg(f8_same_bits("computed again", m->func[0].out[i].name,
+                                   &m->func[0].out[i].type, out[1][i], out[0][i], message),
+                      "seed %llu, %s%s, %s", (unsigned long long)seed, target->name,
+                      no_fuse ? ", not fused" : "", message);
     if (seed % 8 == 0) {
         f8_module *parsed = NULL;
         rt_text text = rt_print(m);
         f8_parse(text.text, text.n, "again", NULL, 0, &arena, &diag, &parsed);
-        ck_assert_msg(parsed && rt_same_module(m, parsed, false), "seed %llu: %s\n%s", (unsigned long long)seed,
-                      diag.text, text.text);
+        ck_assert_msg(parsed && rt_same_module(m, parsed, false), "seed %llu: %s\n%s",
+                      (unsigned long long)seed, diag.text, text.text);
         free(text.text);
     }
     c->reads += (uint64_t)a.reads;
@@ -106,7 +115,8 @@ START_TEST(random_graphs_keep_bits)
     counts c = {0};
     for (uint64_t seed = 1; seed <= graphs(); seed++)
         random_graph(seed, f8_target_by_name(targets[seed % 6]), seed % 5 == 0, &c);
-    printf("seeds 1 to %llu: %llu operands computed again, %llu values inside kernels, %llu in memory, %llu GEMMs\n",
+    printf("seeds 1 to %llu: %llu operands computed again, %llu values inside kernels, %llu in "
+           "memory, %llu GEMMs\n",
            (unsigned long long)graphs(), (unsigned long long)c.reads, (unsigned long long)c.fused,
            (unsigned long long)c.stored, (unsigned long long)c.whole);
     ck_assert_uint_gt(c.reads, 5 * graphs());

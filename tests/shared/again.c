@@ -25,8 +25,9 @@ static f8_ref make(rewrite *w, f8_ref r, const f8_ref *in, uint32_t number)
 {
     const f8_node *n = f8_at(w->from, r);
     w->to->at = w->from->loc[r];
-    const f8_ref made = f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                                      number * F8_CLONE_AGAIN + n->clone % F8_CLONE_AGAIN);
+    const f8_ref made =
+        f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                      number * F8_CLONE_AGAIN + n->clone % F8_CLONE_AGAIN);
     f8_set_name(w->to, made, w->from->name[r]);
     return made;
 }
