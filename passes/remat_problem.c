@@ -6,31 +6,10 @@
 
 /* ---- what is read from memory ---- */
 
-static bool listed(const f8_ref *list, uint32_t n, f8_ref r)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == r)
-            return true;
-    return false;
-}
-
-static bool ascending_has(const f8_ref *list, uint32_t n, f8_ref r)
-{
-    uint32_t low = 0, high = n;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (list[middle] < r)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < n && list[low] == r;
-}
-
 bool f8_remat_reads_memory(const f8_group *group, const f8_phase *p, f8_ref o)
 {
     /* a phase may compute again what one of its nodes can only read from memory */
-    return !ascending_has(p->node, p->n_nodes, o) || listed(group->in, group->n_in, o);
+    return !f8_listed_ascending(p->node, p->n_nodes, o) || f8_listed(group->in, group->n_in, o);
 }
 
 /* ---- levels, and what is late ---- */
@@ -71,9 +50,10 @@ static f8_status find_late(f8_remat *s, const bool *forward)
     return F8_OK;
 }
 
-/* The loss is the function's first result. Gradients need what the loss was computed from, so they are at higher
- * levels than the GEMMs behind it; what is no higher was computed without them (an operand of a weight's gradient,
- * quantized along the other axis, say, which the loss never sees). */
+/* The loss is the function's first result. Gradients need what the loss was computed from, so they
+ * are at higher levels than the GEMMs behind it; what is no higher was computed without them (an
+ * operand of a weight's gradient, quantized along the other axis, say, which the loss never sees).
+ */
 static f8_status find_activations(f8_remat *s)
 {
     const f8_graph *g = s->g;
@@ -103,20 +83,21 @@ static f8_status find_activations(f8_remat *s)
 static const f8_phase *phase_of(const f8_group *group, f8_ref r)
 {
     for (uint32_t i = 0; i < group->n_phases; i++)
-        if (listed(group->phase[i].out, group->phase[i].n_out, r))
+        if (f8_listed(group->phase[i].out, group->phase[i].n_out, r))
             return &group->phase[i];
     return NULL;
 }
 
-/* What else the phase writes is read from memory, where it may have been kept; but codes that only their transpose
- * outlives are made on the way to that. */
+/* What else the phase writes is read from memory, where it may have been kept; but codes that only
+ * their transpose outlives are made on the way to that. */
 static bool passes_through(const f8_remat *s, f8_ref root, f8_ref o)
 {
     return s->g->node[root].op == F8_OP_TRANSPOSE && f8_dtype_is_fp8(f8_type_of(s->g, o)->dtype) &&
            !s->read_late[s->value[o]];
 }
 
-/* Mark r and what its phase computes for it alone or beside others; `mark` is of the phase's nodes. */
+/* Mark r and what its phase computes for it alone or beside others; `mark` is of the phase's nodes.
+ */
 static uint32_t mark_cone(const f8_remat *s, const f8_group *group, const f8_phase *p, f8_ref r,
                           bool *mark)
 {
@@ -131,7 +112,7 @@ static uint32_t mark_cone(const f8_remat *s, const f8_group *group, const f8_pha
         for (uint32_t k = 0; k < node->n_in; k++) {
             const f8_ref o = node->in[k];
             if (f8_remat_reads_memory(group, p, o) ||
-                (listed(p->out, p->n_out, o) && !passes_through(s, r, o)))
+                (f8_listed(p->out, p->n_out, o) && !passes_through(s, r, o)))
                 continue;
             for (uint32_t j = i; j-- > 0;)
                 if (p->node[j] == o)
@@ -212,7 +193,8 @@ static f8_status number_values(f8_remat *s)
 }
 
 /* Distinct values under `ref`s, through views, into list (with room for n). */
-static uint32_t values_of(const f8_remat *s, const f8_ref *ref, uint32_t n, uint32_t *list, uint32_t have)
+static uint32_t values_of(const f8_remat *s, const f8_ref *ref, uint32_t n, uint32_t *list,
+                          uint32_t have)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t v = s->value[s->storage.view[ref[i]].base];
@@ -243,7 +225,7 @@ static f8_status cone_reads(f8_remat *s, uint32_t value, f8_remat_value *out)
     for (uint32_t i = 0; i < cone->n; i++) {
         const f8_node *node = f8_at(s->g, cone->node[i]);
         for (uint32_t k = 0; k < node->n_in; k++)
-            if (!ascending_has(cone->node, cone->n, node->in[k]))
+            if (!f8_listed_ascending(cone->node, cone->n, node->in[k]))
                 n = values_of(s, &node->in[k], 1, list, n);
     }
     qsort(list, n, sizeof *list, by_number);
@@ -273,7 +255,8 @@ static f8_status make_values(f8_remat *s)
             continue;
         F8_TRY(cone_reads(s, v, &value[v]));
         if (value[v].bytes >= s->program->arena_bytes / NOTHING)
-            value[v].seconds = f8_cost_nodes(s->g, f8_unit_target(s->unit), s->cone[v].node, s->cone[v].n);
+            value[v].seconds =
+                f8_cost_nodes(s->g, f8_unit_target(s->unit), s->cone[v].node, s->cone[v].n);
     }
     s->problem.value = value;
     return F8_OK;

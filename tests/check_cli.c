@@ -18,21 +18,6 @@
 
 enum { TIMEOUT = 600 };
 
-static void ok(f8_cli_result r)
-{
-    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
-    ck_assert_str_eq(r.err, "");
-}
-
-/* Fails with `code`, says `message` somewhere on stderr, and nothing on stdout. */
-static void fails(f8_cli_result r, int code, const char *message)
-{
-    ck_assert_msg(r.code == code, "exit %d, not %d: %s", r.code, code, r.err);
-    ck_assert_msg(strstr(r.err, message) != NULL, "'%s' does not say '%s'", r.err, message);
-    ck_assert_str_eq(r.out, "");
-    ck_assert_msg(r.n_err < 5000 && r.n_err > 0 && r.err[r.n_err - 1] == '\n', "%s", r.err);
-}
-
 static void each_f8(const char *folder, void (*test)(const char *path))
 {
     DIR *d = opendir(folder);
@@ -58,17 +43,17 @@ START_TEST(help_and_version)
     static const char *const commands[] = {"check", "print", "train", "eval",
                                            "explain", "plan", "compile"};
     f8_cli_result r = F8_CLI("--version");
-    ok(r);
+    f8_cli_ok(r);
     char version[64];
     snprintf(version, sizeof version, "fp8c %s\n", fp8c_version());
     ck_assert_str_eq(r.out, version);
     r = F8_CLI("--help");
-    ok(r);
+    f8_cli_ok(r);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         ck_assert_msg(strstr(r.out, commands[i]) != NULL, "help is silent on %s", commands[i]);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         r = F8_CLI(commands[i], "--help");
-        ok(r);
+        f8_cli_ok(r);
         ck_assert_ptr_nonnull(strstr(r.out, "usage: fp8c "));
         ck_assert_ptr_nonnull(strstr(r.out, "-D NAME=N"));
     }
@@ -87,39 +72,44 @@ END_TEST
 
 START_TEST(wrong_usage)
 {
-    fails(F8_CLI(NULL), 2, "usage: fp8c");
-    fails(F8_CLI("chekc"), 2, "no such command 'chekc'");
-    fails(F8_CLI("check"), 2, "no file given");
-    fails(F8_CLI("check", GPT, GPT), 2, "one file only");
-    fails(F8_CLI("check", GPT, "--nope"), 2, "no such option '--nope'");
-    fails(F8_CLI("check", GPT, "--steps", "1"), 2, "no such option '--steps'");
-    fails(F8_CLI("print", GPT, "--recipes=x"), 2, "no such option");
-    fails(F8_CLI("print", GPT, "--no-fuse=1"), 2, "no such option");
-    fails(F8_CLI("print", GPT, "--recipe"), 2, "an argument is missing for '--recipe'");
-    fails(F8_CLI("print", GPT, "--recipe="), 2, "bad value for --recipe");
-    fails(F8_CLI("check", GPT, "-D"), 2, "an argument is missing for '-D'");
-    fails(F8_CLI("check", GPT, "-D", "B"), 2, "bad value for -D");
-    fails(F8_CLI("check", GPT, "-D", "B=x"), 2, "bad value for -D");
-    fails(F8_CLI("check", GPT, "-D", "=3"), 2, "bad value for -D");
-    fails(F8_CLI("check", GPT, "-D", "B=99999999999999999999"), 2, "bad value for -D");
-    fails(F8_CLI("train", GPT), 2, "--data FILE is needed");
-    fails(F8_CLI("eval", GPT), 2, "fp8c eval: --weights FILE is needed");
-    fails(F8_CLI("eval", GPT, "--weights", "x"), 2, "fp8c eval: --data FILE is needed");
-    fails(F8_CLI("eval", GPT, "--steps", "1"), 2, "no such option '--steps'");
-    fails(F8_CLI("eval", GPT, "--weights", "x", "--data", GPT, "--recipe", "auto"), 2,
-          "fp8c eval: recipe auto is chosen by train or explain");
-    fails(F8_CLI("check", GPT, "--recipe", "auto"), 2, "fp8c check: recipe auto is chosen by train or explain");
-    fails(F8_CLI("print", GPT, "--recipe", "auto"), 2, "fp8c print: recipe auto is chosen by train or explain");
-    fails(F8_CLI("compile", GPT, "--recipe", "auto", "--target", "sm_90a"), 2,
-          "fp8c compile: recipe auto is chosen by train or explain");
-    fails(F8_CLI("train", GPT, "--save"), 2, "an argument is missing for '--save'");
-    fails(F8_CLI("train", GPT, "--compare="), 2, "bad value for --compare");
-    fails(F8_CLI("check", GPT, "--rule"), 2, "an argument is missing for '--rule'");
-    fails(F8_CLI("check", GPT, "--rule="), 2, "bad value for --rule: ''");
-    fails(F8_CLI("explain", GPT, "--rule", "\"h.*\" = block"), 2,
-          "fp8c explain: no rule counts under bf16, the default: give --recipe with '--rule'");
-    fails(F8_CLI("compile", GPT, "--bf16-layers", "1,1"), 2, "give --recipe with '--bf16-layers'");
-    fails(F8_CLI("print", GPT, "--print-after", "scaling", "--bf16-layers", "1,1"), 2, "give --recipe with");
+    f8_cli_fails(F8_CLI(NULL), 2, "usage: fp8c");
+    f8_cli_fails(F8_CLI("chekc"), 2, "no such command 'chekc'");
+    f8_cli_fails(F8_CLI("check"), 2, "no file given");
+    f8_cli_fails(F8_CLI("check", GPT, GPT), 2, "one file only");
+    f8_cli_fails(F8_CLI("check", GPT, "--nope"), 2, "no such option '--nope'");
+    f8_cli_fails(F8_CLI("check", GPT, "--steps", "1"), 2, "no such option '--steps'");
+    f8_cli_fails(F8_CLI("print", GPT, "--recipes=x"), 2, "no such option");
+    f8_cli_fails(F8_CLI("print", GPT, "--no-fuse=1"), 2, "no such option");
+    f8_cli_fails(F8_CLI("print", GPT, "--recipe"), 2, "an argument is missing for '--recipe'");
+    f8_cli_fails(F8_CLI("print", GPT, "--recipe="), 2, "bad value for --recipe");
+    f8_cli_fails(F8_CLI("check", GPT, "-D"), 2, "an argument is missing for '-D'");
+    f8_cli_fails(F8_CLI("check", GPT, "-D", "B"), 2, "bad value for -D");
+    f8_cli_fails(F8_CLI("check", GPT, "-D", "B=x"), 2, "bad value for -D");
+    f8_cli_fails(F8_CLI("check", GPT, "-D", "=3"), 2, "bad value for -D");
+    f8_cli_fails(F8_CLI("check", GPT, "-D", "B=99999999999999999999"), 2, "bad value for -D");
+    f8_cli_fails(F8_CLI("train", GPT), 2, "--data FILE is needed");
+    f8_cli_fails(F8_CLI("eval", GPT), 2, "fp8c eval: --weights FILE is needed");
+    f8_cli_fails(F8_CLI("eval", GPT, "--weights", "x"), 2, "fp8c eval: --data FILE is needed");
+    f8_cli_fails(F8_CLI("eval", GPT, "--steps", "1"), 2, "no such option '--steps'");
+    f8_cli_fails(F8_CLI("eval", GPT, "--weights", "x", "--data", GPT, "--recipe", "auto"), 2,
+                 "fp8c eval: recipe auto is chosen by train or explain");
+    f8_cli_fails(F8_CLI("check", GPT, "--recipe", "auto"), 2,
+                 "fp8c check: recipe auto is chosen by train or explain");
+    f8_cli_fails(F8_CLI("print", GPT, "--recipe", "auto"), 2,
+                 "fp8c print: recipe auto is chosen by train or explain");
+    f8_cli_fails(F8_CLI("compile", GPT, "--recipe", "auto", "--target", "sm_90a"), 2,
+                 "fp8c compile: recipe auto is chosen by train or explain");
+    f8_cli_fails(F8_CLI("train", GPT, "--save"), 2, "an argument is missing for '--save'");
+    f8_cli_fails(F8_CLI("train", GPT, "--compare="), 2, "bad value for --compare");
+    f8_cli_fails(F8_CLI("check", GPT, "--rule"), 2, "an argument is missing for '--rule'");
+    f8_cli_fails(F8_CLI("check", GPT, "--rule="), 2, "bad value for --rule: ''");
+    f8_cli_fails(
+        F8_CLI("explain", GPT, "--rule", "\"h.*\" = block"), 2,
+        "fp8c explain: no rule counts under bf16, the default: give --recipe with '--rule'");
+    f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers", "1,1"), 2,
+                 "give --recipe with '--bf16-layers'");
+    f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--bf16-layers", "1,1"), 2,
+                 "give --recipe with");
 }
 END_TEST
 
@@ -141,7 +131,7 @@ START_TEST(wrong_values)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char want[64];
         snprintf(want, sizeof want, "bad value for %s: '%s'", bad[i][0], bad[i][1]);
-        fails(F8_CLI("train", GPT, "--data", GPT, bad[i][0], bad[i][1]), 2, want);
+        f8_cli_fails(F8_CLI("train", GPT, "--data", GPT, bad[i][0], bad[i][1]), 2, want);
     }
 }
 END_TEST
@@ -150,12 +140,12 @@ END_TEST
 
 static void model_prints_the_same(const char *path)
 {
-    ok(F8_CLI("check", path));
+    f8_cli_ok(F8_CLI("check", path));
     f8_cli_result r = F8_CLI("print", path);
-    ok(r);
+    f8_cli_ok(r);
     char *first = strdup(r.out);
     r = F8_CLI("print", f8_cli_write("printed.f8", first, strlen(first)));
-    ok(r);
+    f8_cli_ok(r);
     ck_assert_msg(!strcmp(first, r.out), "%s prints differently after parsing its print", path);
     free(first);
 }
@@ -167,8 +157,8 @@ START_TEST(models)
     ck_assert_ptr_nonnull(strstr(r.out, GPT ": ok, 52 parameter tensors, "));
     ck_assert_ptr_nonnull(strstr(F8_CLI("check", "frontend/models/mpt_1b.f8").out,
                                  ": ok, 292 parameter tensors, 1315950592 parameters"));
-    ok(F8_CLI("check", GPT, "--target", "cpu", "--recipe", "delayed", SMALL));
-    fails(F8_CLI("check", GPT, "--recipe", "fp4"), 1, "no recipe 'fp4'");
+    f8_cli_ok(F8_CLI("check", GPT, "--target", "cpu", "--recipe", "delayed", SMALL));
+    f8_cli_fails(F8_CLI("check", GPT, "--recipe", "fp4"), 1, "no recipe 'fp4'");
 }
 END_TEST
 
@@ -192,7 +182,7 @@ START_TEST(print_after)
         for (int i = 0; (pass = fp8c_pass_name(i)); i++) {
             f8_cli_result r =
                 F8_CLI("print", GPT, "--print-after", pass, "--recipe", recipes[k], SMALL);
-            ok(r);
+            f8_cli_ok(r);
             ck_assert_msg(!strncmp(r.out, "module gpt\n", 11), "%s: %.200s", pass, r.out);
             char *first = strdup(r.out);
             r = F8_CLI("print", f8_cli_write("after.f8", first, strlen(first)));
@@ -200,7 +190,7 @@ START_TEST(print_after)
             ck_assert_msg(!strcmp(first, r.out), "after %s: prints differently", pass);
             free(first);
         }
-    fails(F8_CLI("print", GPT, "--print-after", "nonsense"), 1, "no pass 'nonsense'");
+    f8_cli_fails(F8_CLI("print", GPT, "--print-after", "nonsense"), 1, "no pass 'nonsense'");
 }
 END_TEST
 
@@ -232,7 +222,7 @@ START_TEST(explain_recipes)
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         const f8_cli_result r =
             F8_CLI("explain", GPT, "--recipe", want[i].recipe, SMALL, "-D", "L=2");
-        ok(r);
+        f8_cli_ok(r);
         char counts[128];
         snprintf(counts, sizeof counts,
                  "9 linears; of their GEMMs in a micro-step %d are planned in FP8, %d not\n",
@@ -286,7 +276,7 @@ START_TEST(explain_rules)
 {
     f8_cli_result r = EXPLAIN("--recipe", "current", "--rule", "\"h.*\" wgrad = bf16", "--rule",
                               "\"h.1.mlp.c_fc\" wgrad = delayed{history=4}");
-    ok(r);
+    f8_cli_ok(r);
     decided(r.out, "h.1.attn.c_attn", "wgrad", "bf16 x bf16 none 32x96x64 recipe \"h.*\" wgrad = bf16 (--rule)");
     decided(r.out, "h.1.attn.c_attn", "dgrad", "f8e5m2 x f8e4m3 current 64x32x96 recipe \"h.*\" = auto (line 52)");
     decided(r.out, "h.1.mlp.c_fc", "wgrad",
@@ -296,14 +286,14 @@ START_TEST(explain_rules)
     ck_assert_ptr_nonnull(strstr(r.out, "13 linears; of their GEMMs in a micro-step 25 are planned in FP8, 14 not\n"));
 
     r = EXPLAIN("--recipe=current", "--rule", "\"*.c_fc\" dgrad dy = current {format = e4m3}");
-    ok(r);
+    f8_cli_ok(r);
     decided(r.out, "h.0.mlp.c_fc", "dgrad",
             "f8e4m3 x f8e4m3 current {format = e4m3}; current 64x32x128 "
             "recipe \"*.c_fc\" dgrad dy = current {format = e4m3} (--rule); recipe \"h.*\" = auto (line 52)");
     decided(r.out, "h.0.mlp.c_fc", "wgrad", "f8e4m3 x f8e5m2 current 32x128x64 recipe \"h.*\" = auto (line 52)");
 
     r = EXPLAIN("--recipe=block", "--bf16-layers", "1,1", "--rule", "\"h.2.mlp.*\" = rowwise");
-    ok(r);
+    f8_cli_ok(r);
     decided(r.out, "h.0.mlp.c_fc", "fprop", "bf16 x bf16 none 64x128x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
     decided(r.out, "h.1.mlp.c_fc", "fprop", "f8e4m3 x f8e4m3 block 64x128x32 recipe \"h.*\" = auto (line 52)");
     decided(r.out, "h.2.attn.c_proj", "dgrad", "bf16 x bf16 none 64x32x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
@@ -311,12 +301,12 @@ START_TEST(explain_rules)
             "f8e4m3 x f8e4m3 rowwise 32x128x64 recipe \"h.2.mlp.*\" = rowwise (--rule)");
 
     r = EXPLAIN("--recipe=block", "--rule", "\"h.2.mlp.*\" = rowwise", "--bf16-layers=0,1");
-    ok(r);
+    f8_cli_ok(r);
     decided(r.out, "h.2.mlp.c_fc", "wgrad", "bf16 x bf16 none 32x128x64 recipe layers 0, 1 = bf16 (--bf16-layers)");
     decided(r.out, "h.0.mlp.c_fc", "wgrad", "f8e4m3 x f8e4m3 block 32x128x64 recipe \"h.*\" = auto (line 52)");
 
     r = EXPLAIN("--recipe=rowwise_gw_hp");
-    ok(r);
+    f8_cli_ok(r);
     decided(r.out, "h.0.mlp.c_fc", "wgrad",
             "bf16 x bf16 none 32x128x64 recipe \"h.*\" = auto (line 52): rowwise_gw_hp keeps wgrad in bf16");
 }
@@ -327,20 +317,26 @@ START_TEST(rules_on_the_command_line)
 {
     const f8_cli_result r = F8_CLI("print", GPT, "--rule", "\"lm_head\" fprop w=block{pow2=true}", "--bf16-layers",
                                    "2,3", "--rule", "\"h.{L - 1}.*\" = bf16");
-    ok(r);
+    f8_cli_ok(r);
     ck_assert_ptr_nonnull(strstr(r.out, "\nrecipe \"lm_head\" = bf16\nrecipe \"lm_head\" fprop w = block {pow2 = true}\n"
                                         "recipe layers 2, 3 = bf16\nrecipe \"h.3.*\" = bf16\n"));
-    ok(F8_CLI("check", GPT, "--rule", "\"h.*\" = mxfp8"));
+    f8_cli_ok(F8_CLI("check", GPT, "--rule", "\"h.*\" = mxfp8"));
     static const char *const commands[] = {"check", "print", "explain", "compile", "train"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         const char *c = commands[i], *data = i == 4 ? "--data=" GPT : NULL; /* all others would refuse that */
-        fails(F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"nope\" = bf16", data), 1,
-              "frontend/models/gpt.f8: error: --rule: recipe \"nope\" matches no linear of 'gpt'\n");
-        fails(F8_CLI(c, GPT, "--recipe", "block {\n tile = 3}", data), 1,
-              "--recipe 'block {\n tile = 3}': error: recipe 'block' has no option 'tile': it has format, margin, pow2, "
-              "fake\n");
-        fails(F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"h.*\" wgrad w = bf16", data), 1,
-              "--rule:1:1: error: wgrad has no operand w: it is of x and dy\n    1 | \"h.*\" wgrad w = bf16\n      | ^\n");
+        f8_cli_fails(
+            F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"nope\" = bf16", data),
+            1,
+            "frontend/models/gpt.f8: error: --rule: recipe \"nope\" matches no linear of 'gpt'\n");
+        f8_cli_fails(F8_CLI(c, GPT, "--recipe", "block {\n tile = 3}", data), 1,
+                     "--recipe 'block {\n tile = 3}': error: recipe 'block' has no option 'tile': "
+                     "it has format, margin, pow2, "
+                     "fake\n");
+        f8_cli_fails(F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule",
+                            "\"h.*\" wgrad w = bf16", data),
+                     1,
+                     "--rule:1:1: error: wgrad has no operand w: it is of x and dy\n    1 | "
+                     "\"h.*\" wgrad w = bf16\n      | ^\n");
     }
 }
 END_TEST
@@ -385,7 +381,7 @@ START_TEST(explain_json)
     const f8_cli_result r =
         F8_CLI("explain", GPT, "--recipe", "current", "--kernels", "--json", "-", SMALL);
     int counts[2] = {0}, lines = 0;
-    ok(r);
+    f8_cli_ok(r);
     for (char *save, *line = strtok_r(r.out, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
         json_error_t error;
@@ -424,7 +420,7 @@ static void bad_file(const char *path)
     else
         snprintf(want, sizeof want, "%s: error: %s\n", path, message);
     const f8_cli_result r = *dim ? F8_CLI("check", path, "-D", dim) : F8_CLI("check", path);
-    fails(r, 1, want);
+    f8_cli_fails(r, 1, want);
     ck_assert_msg(r.err == strstr(r.err, want), "%s", r.err);
     if (n > 0 && place) /* the line and a caret under the place */
         ck_assert_msg(strstr(r.err, " | ") && strrchr(r.err, '^'), "%s: no caret: %s", path, r.err);
@@ -444,31 +440,33 @@ START_TEST(huge_texts)
     ck_assert_ptr_nonnull(text);
     memset(text, 'a', size);
     memcpy(text, "module t\n", 9);
-    fails(F8_CLI("check", f8_cli_write("line.f8", text, size)), 1, ":2:1: error: ");
+    f8_cli_fails(F8_CLI("check", f8_cli_write("line.f8", text, size)), 1, ":2:1: error: ");
     memset(text + 9, '(', 10000);
     memcpy(text + 9, "dim N = ", 8);
-    fails(F8_CLI("check", f8_cli_write("nested.f8", text, 10009)), 1, ":2:");
+    f8_cli_fails(F8_CLI("check", f8_cli_write("nested.f8", text, 10009)), 1, ":2:");
     free(text);
 }
 END_TEST
 
 START_TEST(bad_files)
 {
-    fails(F8_CLI("check", "no/such.f8"), 1, "no/such.f8: error: No such file or directory");
-    fails(F8_CLI("check", "frontend"), 1, "frontend: error: Is a directory");
-    fails(F8_CLI("check", GPT, "-D", "Z=3"), 1, "error: ");
-    fails(F8_CLI("check", GPT, "-D", "B=0"), 1, "dim 'B' is 0 (by -D): it must be positive");
-    fails(F8_CLI("check", GPT, "-D", "B=-2"), 1, "dim 'B' is -2 (by -D): it must be positive");
-    fails(F8_CLI("explain", GPT, "--recipe", "fp4"), 1,
-          "no recipe 'fp4': there are f32, bf16, delayed, current");
-    fails(F8_CLI("explain", GPT, "--target", "tpu"), 1,
-          "no target 'tpu': there are cpu, reference, sm_89, sm_90a, sm_100a, sm_120a, cuda");
-    fails(F8_CLI("explain", GPT, "--json", "no/such/file", SMALL), 1,
-          "no/such/file: error: No such file or directory");
+    f8_cli_fails(F8_CLI("check", "no/such.f8"), 1, "no/such.f8: error: No such file or directory");
+    f8_cli_fails(F8_CLI("check", "frontend"), 1, "frontend: error: Is a directory");
+    f8_cli_fails(F8_CLI("check", GPT, "-D", "Z=3"), 1, "error: ");
+    f8_cli_fails(F8_CLI("check", GPT, "-D", "B=0"), 1, "dim 'B' is 0 (by -D): it must be positive");
+    f8_cli_fails(F8_CLI("check", GPT, "-D", "B=-2"), 1,
+                 "dim 'B' is -2 (by -D): it must be positive");
+    f8_cli_fails(F8_CLI("explain", GPT, "--recipe", "fp4"), 1,
+                 "no recipe 'fp4': there are f32, bf16, delayed, current");
+    f8_cli_fails(
+        F8_CLI("explain", GPT, "--target", "tpu"), 1,
+        "no target 'tpu': there are cpu, reference, sm_89, sm_90a, sm_100a, sm_120a, cuda");
+    f8_cli_fails(F8_CLI("explain", GPT, "--json", "no/such/file", SMALL), 1,
+                 "no/such/file: error: No such file or directory");
 }
 END_TEST
 
-/* Not fails(): the table for people has gone out by the time the records can't. */
+/* Not f8_cli_fails: the table for people has gone out by the time the records can't. */
 START_TEST(full_disk)
 {
     struct stat s;

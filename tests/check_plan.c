@@ -14,20 +14,6 @@
 
 enum { TIMEOUT = 600, MOST = 1000 };
 
-static void ok(f8_cli_result r)
-{
-    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
-    ck_assert_str_eq(r.err, "");
-}
-
-/* Fails with `code`, says `message` on stderr, and nothing on stdout. */
-static void fails(f8_cli_result r, int code, const char *message)
-{
-    ck_assert_msg(r.code == code, "exit %d, not %d: %s", r.code, code, r.err);
-    ck_assert_msg(strstr(r.err, message) != NULL, "'%s' does not say '%s'", r.err, message);
-    ck_assert_str_eq(r.out, "");
-}
-
 /* ---- records ---- */
 
 typedef struct records {
@@ -148,7 +134,7 @@ START_TEST(plan_records)
     records all;
     const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", _i == 2 ? "mxfp8" : "delayed",
                                    "--target", targets[_i], "--json", "-", SMALL);
-    ok(r);
+    f8_cli_ok(r);
     parse(&all, r.out);
     const json_t *m;
     bool micro = false;
@@ -192,7 +178,7 @@ START_TEST(plan_table)
         "a budget of memory: a share of the activation bytes at the peak\n",
         "\n   none  ",
         "\n   0.60  "};
-    ok(r);
+    f8_cli_ok(r);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         ck_assert_msg(strstr(r.out, says[i]), "no '%s' in\n%s", says[i], r.out);
 }
@@ -205,7 +191,7 @@ START_TEST(plan_to_a_file)
     size_t n;
     const char *path = f8_cli_temp("plan.json");
     const f8_cli_result r = F8_CLI("plan", GPT, "--json", path, "--checkpoint", "x.*", SMALL);
-    ok(r);
+    f8_cli_ok(r);
     ck_assert_ptr_nonnull(strstr(r.out, "values computed again"));
     ck_assert_ptr_null(strstr(r.out, "a budget of memory")); /* the patterns say what is kept */
     char *text = f8_cli_read(path, &n);
@@ -214,27 +200,27 @@ START_TEST(plan_to_a_file)
     ck_assert_ptr_nonnull(find(&all, "memory", 1));
     ck_assert_ptr_null(find(&all, "budget", 0));
     drop(&all);
-    fails(F8_CLI("plan", GPT, "--json", "/nowhere/x", SMALL), 1, "/nowhere/x: error: ");
+    f8_cli_fails(F8_CLI("plan", GPT, "--json", "/nowhere/x", SMALL), 1, "/nowhere/x: error: ");
 }
 END_TEST
 
 START_TEST(plan_wrong_usage)
 {
-    fails(F8_CLI("plan"), 2, "no file given");
-    fails(F8_CLI("plan", GPT, "--steps", "1"), 2, "no such option '--steps'");
-    fails(F8_CLI("plan", GPT, "--recipe", "auto"), 2,
-          "fp8c plan: recipe auto is chosen by train or explain");
-    fails(F8_CLI("plan", GPT, "--target", "reference"), 2, "target reference has no plan");
-    fails(F8_CLI("plan", GPT, "--target", "sm_1"), 1, "no target 'sm_1'");
-    fails(F8_CLI("plan", GPT, "--memory", "0.0001", SMALL), 1,
-          "the least possible share of activation bytes is ");
-    fails(F8_CLI("plan", GPT, "--memory", "1K", SMALL), 1, "least");
-    ok(F8_CLI("plan", "--help"));
+    f8_cli_fails(F8_CLI("plan"), 2, "no file given");
+    f8_cli_fails(F8_CLI("plan", GPT, "--steps", "1"), 2, "no such option '--steps'");
+    f8_cli_fails(F8_CLI("plan", GPT, "--recipe", "auto"), 2,
+                 "fp8c plan: recipe auto is chosen by train or explain");
+    f8_cli_fails(F8_CLI("plan", GPT, "--target", "reference"), 2, "target reference has no plan");
+    f8_cli_fails(F8_CLI("plan", GPT, "--target", "sm_1"), 1, "no target 'sm_1'");
+    f8_cli_fails(F8_CLI("plan", GPT, "--memory", "0.0001", SMALL), 1,
+                 "the least possible share of activation bytes is ");
+    f8_cli_fails(F8_CLI("plan", GPT, "--memory", "1K", SMALL), 1, "least");
+    f8_cli_ok(F8_CLI("plan", "--help"));
     ck_assert_ptr_nonnull(strstr(F8_CLI("plan", "--help").out, "--memory SIZE"));
     ck_assert_ptr_nonnull(strstr(F8_CLI("--help").out, "  plan     "));
-    fails(F8_CLI("check", GPT, "--memory", "1G"), 2, "no such option '--memory'");
-    fails(F8_CLI("eval", GPT, "--memory", "1G"), 2, "no such option '--memory'");
-    fails(F8_CLI("export", GPT, "--checkpoint", "x.*"), 2, "no such option '--checkpoint'");
+    f8_cli_fails(F8_CLI("check", GPT, "--memory", "1G"), 2, "no such option '--memory'");
+    f8_cli_fails(F8_CLI("eval", GPT, "--memory", "1G"), 2, "no such option '--memory'");
+    f8_cli_fails(F8_CLI("export", GPT, "--checkpoint", "x.*"), 2, "no such option '--checkpoint'");
 }
 END_TEST
 
@@ -248,11 +234,11 @@ START_TEST(bad_sizes)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         static const char *const commands[] = {"plan", "train", "explain", "compile", "print"};
         const char *const c = commands[i % 5];
-        fails(F8_CLI(c, GPT, "--memory", bad[i]), 2, "bad value for --memory: ");
+        f8_cli_fails(F8_CLI(c, GPT, "--memory", bad[i]), 2, "bad value for --memory: ");
     }
-    fails(F8_CLI("plan", GPT, "--memory"), 2, "an argument is missing for '--memory'");
-    fails(F8_CLI("plan", GPT, "--checkpoint="), 2, "bad value for --checkpoint");
-    fails(F8_CLI("plan", GPT, "--recompute="), 2, "bad value for --recompute");
+    f8_cli_fails(F8_CLI("plan", GPT, "--memory"), 2, "an argument is missing for '--memory'");
+    f8_cli_fails(F8_CLI("plan", GPT, "--checkpoint="), 2, "bad value for --checkpoint");
+    f8_cli_fails(F8_CLI("plan", GPT, "--recompute="), 2, "bad value for --recompute");
 }
 END_TEST
 
@@ -267,10 +253,10 @@ START_TEST(good_sizes)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char want[64];
         snprintf(want, sizeof want, "%s were asked for", sizes[i].bytes);
-        fails(F8_CLI("plan", GPT, "--memory", sizes[i].text, SMALL), 1, want);
+        f8_cli_fails(F8_CLI("plan", GPT, "--memory", sizes[i].text, SMALL), 1, want);
     }
-    ok(F8_CLI("plan", GPT, "--memory", "1G", "--json", "-", SMALL)); /* more than enough */
-    ok(F8_CLI("plan", GPT, "--memory", "1T", "--json", "-", SMALL));
+    f8_cli_ok(F8_CLI("plan", GPT, "--memory", "1G", "--json", "-", SMALL)); /* more than enough */
+    f8_cli_ok(F8_CLI("plan", GPT, "--memory", "1T", "--json", "-", SMALL));
 }
 END_TEST
 
@@ -291,7 +277,7 @@ START_TEST(train_within_a_budget)
             "3",     "--json", "-",        "--save-state", state[i], SMALL, i ? "--memory" : NULL,
             "0.5",   NULL};
         const f8_cli_result r = f8_cli_run(with);
-        ok(r);
+        f8_cli_ok(r);
         parse(&runs[i], r.out);
         s[i] = find(&runs[i], "summary", 0);
         ck_assert_ptr_nonnull(s[i]);
@@ -320,16 +306,16 @@ END_TEST
 START_TEST(explain_within_a_budget)
 {
     f8_cli_result r = F8_CLI("explain", GPT, "--recipe", "delayed", "--memory", "0.6", SMALL);
-    ok(r);
+    f8_cli_ok(r);
     ck_assert_ptr_nonnull(
         strstr(r.out, "of the arena are activations and FP8 copies kept for the backward\n"));
     ck_assert_ptr_nonnull(strstr(r.out, "for the budget "));
     r = F8_CLI("explain", GPT, "--recipe", "delayed", SMALL);
-    ok(r);
+    f8_cli_ok(r);
     ck_assert_ptr_null(strstr(r.out, "for the budget "));
     records all;
     r = F8_CLI("explain", GPT, "--recompute", "up.*", "--json", "-", SMALL);
-    ok(r);
+    f8_cli_ok(r);
     parse(&all, r.out);
     const json_t *plan = find(&all, "plan", 0);
     ck_assert_ptr_nonnull(plan);
@@ -338,7 +324,7 @@ START_TEST(explain_within_a_budget)
     ck_assert_double_gt(number(plan, "activation_bytes"), 0);
     drop(&all);
     r = F8_CLI("print", GPT, "--memory", "0.5", "--print-after", "memory", SMALL);
-    ok(r);
+    f8_cli_ok(r);
     int clones = 0, number_of = 0;
     for (const char *at = r.out; (at = strchr(at, '#')); at++)
         clones += sscanf(at, "#%d(", &number_of) == 1 && number_of >= 65536; /* F8_CLONE_AGAIN */

@@ -211,3 +211,17 @@ f8_cli_result f8_cli_run(const char *const *args)
 {
     return f8_cli_run_within(0, args);
 }
+
+void f8_cli_ok(f8_cli_result r)
+{
+    ck_assert_msg(r.code == 0, "exit %d: %s", r.code, r.err);
+    ck_assert_str_eq(r.err, "");
+}
+
+void f8_cli_fails(f8_cli_result r, int code, const char *message)
+{
+    ck_assert_msg(r.code == code, "exit %d, not %d: %s", r.code, code, r.err);
+    ck_assert_msg(strstr(r.err, message) != NULL, "'%s' does not say '%s'", r.err, message);
+    ck_assert_str_eq(r.out, "");
+    ck_assert_msg(r.n_err < 5000 && r.n_err > 0 && r.err[r.n_err - 1] == '\n', "%s", r.err);
+}

@@ -18,6 +18,11 @@ typedef struct f8_cli_result {
 f8_cli_result f8_cli_run(const char *const *args);
 #define F8_CLI(...) f8_cli_run((const char *const[]){__VA_ARGS__, NULL})
 
+/* Fail the test unless the run exited with 0 and said nothing on stderr; or with `code`, saying
+ * `message` somewhere there, in few words, and nothing on stdout. */
+void f8_cli_ok(f8_cli_result r);
+void f8_cli_fails(f8_cli_result r, int code, const char *message);
+
 /* The same with the address space limited to so many bytes. */
 f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args);
 
