@@ -1,15 +1,16 @@
-/* Memory budgets: what they cost, beside the ways to recompute that are in use; what is measured of that; where the bytes
- * go; how long planning takes.
+/* Memory budgets: what they cost, beside the ways to recompute that are in use; what is measured of
+ * that; where the bytes go; how long planning takes.
  *
  *     bench_memory [--json] [--rounds N] [--threads N] [PART...]
  *
- *     cost      predicted extra time against budgets, beside checkpoints at every layer and attention alone recomputed
- *     measured  GPT-2 124M on this machine: extra time beside the prediction, bits, peaks
- *     bytes     what lies in memory at the peak, by category, and FP8 recipes beside bf16
- *     quick     seconds of planning, by layers
+ *     cost      predicted extra time against budgets, beside checkpoints at every layer and
+ * attention alone recomputed measured  GPT-2 124M on this machine: extra time beside the
+ * prediction, bits, peaks bytes     what lies in memory at the peak, by category, and FP8 recipes
+ * beside bf16 quick     seconds of planning, by layers
  *
- * Without PART all but `measured`, which wants 10 GB and minutes. Tables are Markdown, on stdout, or with --json on
- * stderr, and records on stdout. Exits with 0 whether or not bars hold: it says which don't. */
+ * Without PART all but `measured`, which wants 10 GB and minutes. Tables are Markdown, on stdout,
+ * or with --json on stderr, and records on stdout. Exits with 0 whether or not bars hold: it says
+ * which don't. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,7 +28,8 @@ static bool asked(char *const *part, int n, const char *name)
 
 int main(int argc, char **argv)
 {
-    static const char usage[] = "usage: [--json] [--rounds N] [--threads N] [cost|measured|bytes|quick ...]";
+    static const char usage[] =
+        "usage: [--json] [--rounds N] [--threads N] [cost|measured|bytes|quick ...]";
     static const char *const known[] = {"cost", "measured", "bytes", "quick"};
     output o = {.table = stdout};
     int rounds = 7, threads = (int)sysconf(_SC_NPROCESSORS_ONLN), n = 0;

@@ -1,5 +1,5 @@
-/* Private to bench_memory: training steps planned under budgets of memory, by the passes alone, and how tables of them are
- * printed. */
+/* Private to bench_memory: training steps planned under budgets of memory, by the passes alone, and
+ * how tables of them are printed. */
 #ifndef BENCH_MEMORY_H
 #define BENCH_MEMORY_H
 
@@ -36,8 +36,8 @@ static inline double percent(double part, double of)
 /* ---- what is planned ---- */
 
 typedef struct plan_case {
-    const char *model;           /* frontend/models/NAME.f8 */
-    const char *recipe, *target; /* by name */
+    const char *model;             /* frontend/models/NAME.f8 */
+    const char *recipe, *target;   /* by name */
     int64_t batch, tokens, layers; /* 0: as in the text */
 } plan_case;
 
@@ -45,9 +45,11 @@ typedef struct plan_case {
 const char *case_name(const plan_case *c, char *buf, size_t size);
 
 typedef struct plan_wish {
-    double share;   /* of activation bytes; 0: none */
+    double share;                       /* of activation bytes; 0: none */
+    int64_t arena;                      /* bytes of micro_step's; 0: any */
     const char *checkpoint, *recompute; /* as in f8_options */
-    bool whole;     /* all functions go through all passes, as when compiling; else micro_step alone after legalize */
+    bool whole; /* all functions go through all passes, as when compiling; else micro_step alone
+                   after legalize */
 } plan_wish;
 
 enum { MAX_CLASSES = 24 };
@@ -63,15 +65,16 @@ typedef struct tensor_class {
 
 /* Bytes are of micro_step's arena, as in f8_remat_summary; extra_seconds is an estimate. */
 typedef struct plan_result {
-    bool met;             /* else what the passes found instead, the least they could, and `message` */
+    bool met; /* else what the passes found instead, the least they could, and `message` */
     int64_t before, after;
     int64_t activations_before, activations_after; /* at the peak */
     int64_t recomputed;
     double seconds, extra_seconds;      /* of a micro_step */
-    double pass_seconds, remat_seconds; /* that planning took */
+    double pass_seconds, remat_seconds; /* that planning took: all passes and checks of what they
+                                         * give; of them remat */
     int rounds;
     int64_t category[F8_MEMORY_CATEGORIES]; /* at the peak, when met */
-    tensor_class class[MAX_CLASSES];        /* of the arena at the peak: most bytes first, when met */
+    tensor_class class[MAX_CLASSES]; /* of the arena at the peak: most bytes first, when met */
     int n_classes;
     char message[1024];
 } plan_result;
@@ -80,12 +83,11 @@ typedef struct plan_result {
 void plan(const plan_case *c, const plan_wish *w, plan_result *out);
 /* Without recomputation. */
 void plan_base(const plan_case *c, plan_result *out);
-/* Within `arena` bytes; `base` is plan_base's. */
-void plan_within(const plan_case *c, const plan_result *base, int64_t arena, plan_result *out);
 /* The least arena that the passes find, and with that as the budget the fastest. */
-void plan_least(const plan_case *c, const plan_result *base, plan_result *out);
+void plan_least(const plan_case *c, plan_result *out);
 
-/* Bytes by which the arena shrank, taken from the activations' bytes: what a budget's share is a share of. */
+/* Bytes by which the arena shrank, taken from the activations' bytes: what a budget's share is a
+ * share of. */
 int64_t activations_left(const plan_result *r);
 
 /* ---- the parts ---- */

@@ -1,4 +1,5 @@
-/* Where each byte goes at the peak, and FP8 recipes beside bf16, without recomputation and with. See memory.h. */
+/* Where each byte goes at the peak, and FP8 recipes beside bf16, without recomputation and with.
+ * See memory.h. */
 #include "bench/memory.h"
 
 #include <stdlib.h>
@@ -14,13 +15,15 @@ static const double times[TIMES] = {2, 4, 6, 8, 10, 15}; /* percent */
 typedef struct column {
     plan_case c;
     plan_result base;
-    plan_result at[SHARES]; /* by budget: share i / SHARES of the activations' bytes; made when first asked for */
+    plan_result at[SHARES]; /* by budget: share i / SHARES of the activations' bytes; made when
+                               first asked for */
     bool known[SHARES];
 } column;
 
 /* ---- without recomputation ---- */
 
-static void print_row(output *o, const char *name, const column *x, int64_t (*figure)(const plan_result *))
+static void print_row(output *o, const char *name, const column *x,
+                      int64_t (*figure)(const plan_result *))
 {
     say(o, "| %s |", name);
     for (int i = 0; i < RECIPES; i++)
@@ -59,7 +62,8 @@ static void print_categories(output *o, const column *x)
 
 static double below(const plan_result *r, const plan_result *bf16)
 {
-    return percent((double)(bf16->activations_before - r->activations_before), (double)bf16->activations_before);
+    return percent((double)(bf16->activations_before - r->activations_before),
+                   (double)bf16->activations_before);
 }
 
 static void print_below(output *o, const column *x)
@@ -68,7 +72,8 @@ static void print_below(output *o, const column *x)
     for (int i = 1; i < RECIPES; i++) {
         const double d = below(&x[i].base, &x[BF16].base);
         say(o, " %.1f%% |", d);
-        record(o, d, "% below bf16", "memory_bytes %s B=%d %s %s", x->c.model, (int)x->c.batch, recipes[i], x->c.target);
+        record(o, d, "% below bf16", "memory_bytes %s B=%d %s %s", x->c.model, (int)x->c.batch,
+               recipes[i], x->c.target);
     }
     say(o, "\n| at least 12%% | |");
     for (int i = 1; i < RECIPES; i++)
@@ -80,11 +85,15 @@ static void print_below(output *o, const column *x)
 static void print_classes(output *o, const column *x)
 {
     const plan_result *r = &x->base;
-    say(o, "\n%s, in the arena at the peak (names' numbers as #; of %.1f MiB):\n\n| tensors | category | dtype | number | MiB |\n"
-           "| --- | --- | --- | --- | --- |\n", x->c.recipe, mib(r->before));
+    say(o,
+        "\n%s, in the arena at the peak (names' numbers as #; of %.1f MiB):\n\n| tensors | "
+        "category | dtype | number | MiB |\n"
+        "| --- | --- | --- | --- | --- |\n",
+        x->c.recipe, mib(r->before));
     for (int i = 0; i < r->n_classes && i < SHOWN; i++)
-        say(o, "| %s | %s | %s | %d | %.1f |\n", r->class[i].name, f8_memory_category_name(r->class[i].category),
-            r->class[i].dtype, r->class[i].n, mib(r->class[i].bytes));
+        say(o, "| %s | %s | %s | %d | %.1f |\n", r->class[i].name,
+            f8_memory_category_name(r->class[i].category), r->class[i].dtype, r->class[i].n,
+            mib(r->class[i].bytes));
 }
 
 /* ---- with recomputation, at equal extra time ---- */
@@ -97,8 +106,8 @@ static const plan_result *at_share(column *x, int i)
     return &x->at[i];
 }
 
-/* The plan with the fewest bytes for at most so much extra time: bisection, since less memory takes more time; then of
- * all that were made the best, since plans are not quite so. */
+/* The plan with the fewest bytes for at most so much extra time: bisection, since less memory takes
+ * more time; then of all that were made the best, since plans are not quite so. */
 static const plan_result *fewest(column *x, double seconds)
 {
     int low = 0, high = SHARES; /* low: not possible; high: possible */
@@ -109,7 +118,8 @@ static const plan_result *fewest(column *x, double seconds)
     }
     const plan_result *best = &x->base;
     for (int i = 0; i < SHARES; i++)
-        if (x->known[i] && x->at[i].met && x->at[i].extra_seconds <= seconds && x->at[i].after < best->after)
+        if (x->known[i] && x->at[i].met && x->at[i].extra_seconds <= seconds &&
+            x->at[i].after < best->after)
             best = &x->at[i];
     return best;
 }
@@ -124,26 +134,28 @@ static double beside(int64_t bytes, int64_t bf16)
 static void print_time(output *o, column *x, double extra, bool own)
 {
     const plan_result *bf16 = fewest(&x[BF16], extra / 100 * x[BF16].base.seconds);
-    say(o, "| %g%% of %s | %.1f, %.1f |", extra, own ? "its own step" : "bf16's step", mib(activations_left(bf16)),
-        mib(bf16->activations_after));
+    say(o, "| %g%% of %s | %.1f, %.1f |", extra, own ? "its own step" : "bf16's step",
+        mib(activations_left(bf16)), mib(bf16->activations_after));
     for (int i = 1; i < RECIPES; i++) {
         const plan_result *r = fewest(&x[i], extra / 100 * x[own ? i : BF16].base.seconds);
         const double left = beside(activations_left(r), activations_left(bf16));
         const double at_peak = beside(r->activations_after, bf16->activations_after);
-        say(o, " %.1f (%+.1f%%), %.1f (%+.1f%%): %s |", mib(activations_left(r)), left, mib(r->activations_after), at_peak,
-            bar(o, left <= -25));
-        record(o, left, "% beside bf16", "memory_bytes_left %s B=%d %s %s %g%% of %s step", x->c.model, (int)x->c.batch,
-               recipes[i], x->c.target, extra, own ? "own" : "bf16");
-        record(o, at_peak, "% beside bf16", "memory_bytes_at_peak %s B=%d %s %s %g%% of %s step", x->c.model,
-               (int)x->c.batch, recipes[i], x->c.target, extra, own ? "own" : "bf16");
+        say(o, " %.1f (%+.1f%%), %.1f (%+.1f%%): %s |", mib(activations_left(r)), left,
+            mib(r->activations_after), at_peak, bar(o, left <= -25));
+        record(o, left, "% beside bf16", "memory_bytes_left %s B=%d %s %s %g%% of %s step",
+               x->c.model, (int)x->c.batch, recipes[i], x->c.target, extra, own ? "own" : "bf16");
+        record(o, at_peak, "% beside bf16", "memory_bytes_at_peak %s B=%d %s %s %g%% of %s step",
+               x->c.model, (int)x->c.batch, recipes[i], x->c.target, extra, own ? "own" : "bf16");
     }
     say(o, "\n");
 }
 
 static void print_equal_time(output *o, column *x)
 {
-    say(o, "\nWith recomputation at equal predicted extra time, MiB: activations left (those without it less what the arena shrank by; "
-           "the bar: at least 25%% below bf16's), and activations and FP8 copies at the peak. Steps take");
+    say(o, "\nWith recomputation at equal predicted extra time, MiB: activations left (those "
+           "without it less what the arena shrank by; "
+           "the bar: at least 25%% below bf16's), and activations and FP8 copies at the peak. "
+           "Steps take");
     for (int i = 0; i < RECIPES; i++)
         say(o, " %s %.4g s,", recipes[i], x[i].base.seconds);
     say(o, " predicted.\n\n| extra time |");

@@ -1,9 +1,10 @@
 /* Budgets measured: GPT-2 124M on this machine. See memory.h.
  *
- * Programs without a budget, with half of the activations and with a checkpoint at every layer take turns, one
- * micro-step and update each, in an order that rotates; what counts are ratios within a round, of time and, since others
- * may use the machine, of the CPUs' time. After both the variables (parameters, gradients, moments, scales and histories) of
- * all programs and their losses are compared byte by byte. */
+ * Programs without a budget, with half of the activations and with a checkpoint at every layer take
+ * turns, one micro-step and update each, in an order that rotates; what counts are ratios within a
+ * round, of time and, since others may use the machine, of the CPUs' time. After both the variables
+ * (parameters, gradients, moments, scales and histories) of all programs and their losses are
+ * compared byte by byte. */
 #include "bench/memory.h"
 
 #include <math.h>
@@ -21,7 +22,8 @@ static const char model[] = "gpt2_124m";
 static const struct {
     const char *name;
     plan_wish wish;
-} kind[PROGRAMS] = {{.name = "no budget"}, {"share 0.5", {.share = 0.5}}, {"every layer", {.checkpoint = "x.*"}}};
+} kind[PROGRAMS] = {
+    {.name = "no budget"}, {"share 0.5", {.share = 0.5}}, {"every layer", {.checkpoint = "x.*"}}};
 
 typedef struct race {
     output *o;
@@ -52,8 +54,11 @@ static void make_programs(race *x)
     check(x, fp8c_module_parse(x->ctx, text, size, path, &batch, 1, &module));
     for (int i = 0; i < PROGRAMS; i++) {
         const plan_case c = {.model = model, .recipe = x->recipe, .target = "cpu", .batch = BATCH};
-        const fp8c_compile_options o = {.struct_size = sizeof o, .recipe = x->recipe, .threads = x->threads,
-                                        .memory_share = kind[i].wish.share, .checkpoint = kind[i].wish.checkpoint};
+        const fp8c_compile_options o = {.struct_size = sizeof o,
+                                        .recipe = x->recipe,
+                                        .threads = x->threads,
+                                        .memory_share = kind[i].wish.share,
+                                        .checkpoint = kind[i].wish.checkpoint};
         check(x, fp8c_compile(module, &o, &x->program[i]));
         check(x, fp8c_program_initialize(x->program[i], 1));
         plan(&c, &kind[i].wish, &x->planned[i]);
@@ -144,8 +149,9 @@ static void one_round(race *x, int round)
         x->least[i] = round ? fmin(x->least[i], step[i].seconds) : step[i].seconds;
     }
     if (round >= 0)
-        fprintf(stderr, "%s round %d: %.3f %.3f %.3f s, %s\n", x->recipe, round + 1, step[0].seconds, step[1].seconds,
-                step[2].seconds, x->same ? "same bits" : "DIFFERENT BITS");
+        fprintf(stderr, "%s round %d: %.3f %.3f %.3f s, %s\n", x->recipe, round + 1,
+                step[0].seconds, step[1].seconds, step[2].seconds,
+                x->same ? "same bits" : "DIFFERENT BITS");
 }
 
 /* In percent, by which the least and the median of ratios are more than 1. */
@@ -167,28 +173,36 @@ static void print_program(race *x, int i, int rounds)
     const plan_result *p = &x->planned[i];
     const double predicted = percent(p->extra_seconds, p->seconds);
     const spread wall = spread_of(x->ratio[i], rounds), cpu = spread_of(x->cpu_ratio[i], rounds);
-    say(o, "| %s | %.1f | %lld | %lld: %s | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.3f |\n", kind[i].name,
-        mib(p->after), (long long)info.planned_bytes, (long long)info.peak_bytes,
+    say(o,
+        "| %s | %.1f | %lld | %lld: %s | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.2f%% | %.2f%% | "
+        "%.3f |\n",
+        kind[i].name, mib(p->after), (long long)info.planned_bytes, (long long)info.peak_bytes,
         bar(o, info.planned_bytes == info.peak_bytes), predicted, wall.least, wall.middle,
         100 * (x->least[i] / x->least[0] - 1), cpu.least, cpu.middle, x->least[i]);
     record(o, x->least[i], "s", "memory_measured_micro_step %s %s", x->recipe, kind[i].name);
     if (i == 0)
         return;
-    record(o, predicted, "% extra time", "memory_measured_predicted %s %s", x->recipe, kind[i].name);
+    record(o, predicted, "% extra time", "memory_measured_predicted %s %s", x->recipe,
+           kind[i].name);
     record(o, wall.middle, "% extra time", "memory_measured_median %s %s", x->recipe, kind[i].name);
-    record(o, cpu.middle, "% extra time of CPUs", "memory_measured_cpu_median %s %s", x->recipe, kind[i].name);
+    record(o, cpu.middle, "% extra time of CPUs", "memory_measured_cpu_median %s %s", x->recipe,
+           kind[i].name);
 }
 
 static void print_race(race *x, int rounds)
 {
     output *o = x->o;
-    say(o, "\n### %s B=%d %s, %d threads, %d rounds\n\n", model, BATCH, x->recipe, x->threads, rounds);
-    say(o, "| program | arena MiB | planned bytes | peak bytes | predicted extra | measured extra: least | median | of the least times "
+    say(o, "\n### %s B=%d %s, %d threads, %d rounds\n\n", model, BATCH, x->recipe, x->threads,
+        rounds);
+    say(o, "| program | arena MiB | planned bytes | peak bytes | predicted extra | measured extra: "
+           "least | median | of the least times "
            "| of CPU time: least | median | micro-step s |\n"
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int i = 0; i < PROGRAMS; i++)
         print_program(x, i, rounds);
-    say(o, "\nSame bits, %.0f MiB of variables after every micro-step and every update, and the losses: %s (%.1f GiB compared)\n",
+    say(o,
+        "\nSame bits, %.0f MiB of variables after every micro-step and every update, and the "
+        "losses: %s (%.1f GiB compared)\n",
         mib(x->variables), bar(o, x->same), mib(x->compared) / 1024);
 }
 

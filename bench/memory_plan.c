@@ -8,6 +8,7 @@
 
 #include "bench/figures.h"
 #include "frontend/parse.h"
+#include "ir/clock.h"
 #include "passes/cost.h"
 
 /* ---- output ---- */
@@ -61,7 +62,8 @@ typedef struct job {
     bool whole;
 } job;
 
-/* Functions other than micro_step, once nothing is made from them any more: no part of these figures. */
+/* Functions other than micro_step, once nothing is made from them any more: no part of these
+ * figures. */
 static f8_status drop_others(void *user, f8_unit *u, const char *pass)
 {
     const job *j = user;
@@ -73,6 +75,14 @@ static f8_status drop_others(void *user, f8_unit *u, const char *pass)
         if (!strcmp(m->func[i].name, "micro_step"))
             m->func[n++] = m->func[i];
     m->n_funcs = n;
+    return F8_OK;
+}
+
+/* So that f8_options.memory.bytes is of micro_step's arena. */
+static f8_status arena_alone(void *user, const f8_unit *u, f8_code_bytes *out)
+{
+    (void)user, (void)u;
+    *out = (f8_code_bytes){0};
     return F8_OK;
 }
 
@@ -89,7 +99,8 @@ static void parse(job *j, const plan_case *c)
         dims[n++] = (f8_dim_override){"L", c->layers};
     snprintf(path, sizeof path, "frontend/models/%s.f8", c->model);
     char *text = read_file(path, &size);
-    must(f8_parse(text, size, path, dims, n, &j->arena, &j->diag, &j->unit.module) == F8_OK, j->diag.text);
+    must(f8_parse(text, size, path, dims, n, &j->arena, &j->diag, &j->unit.module) == F8_OK,
+         j->diag.text);
     free(text);
 }
 
@@ -97,7 +108,8 @@ static void class_name(const char *name, char *out, size_t size)
 {
     size_t at = 0;
     for (const char *c = name; *c && at + 1 < size; c++)
-        if (!isdigit((unsigned char)*c) || c == name || (c[-1] != '.' && !isdigit((unsigned char)c[-1])))
+        if (!isdigit((unsigned char)*c) || c == name ||
+            (c[-1] != '.' && !isdigit((unsigned char)c[-1])))
             out[at++] = *c;
         else if (out[at - 1] == '.')
             out[at++] = '#';
@@ -109,7 +121,8 @@ static void classify(plan_result *r, const f8_memory_tensor *t)
     char name[sizeof r->class->name];
     int i = 0;
     class_name(t->name, name, sizeof name);
-    while (i < r->n_classes && (strcmp(r->class[i].name, name) || r->class[i].category != t->category))
+    while (i < r->n_classes &&
+           (strcmp(r->class[i].name, name) || r->class[i].category != t->category))
         i++;
     if (i == MAX_CLASSES)
         return; /* tensors come biggest first: what is left out is small */
@@ -144,7 +157,8 @@ static void look(job *j, const f8_func *f, plan_result *r)
 static void look_without(job *j, const f8_func *f, plan_result *r)
 {
     r->before = r->after = f->program->arena_bytes;
-    must(f8_memory_activations(f, &j->arena, &j->diag, &r->activations_before) == F8_OK, j->diag.text);
+    must(f8_memory_activations(f, &j->arena, &j->diag, &r->activations_before) == F8_OK,
+         j->diag.text);
     r->activations_after = r->activations_before;
     for (uint32_t i = 0; i < f->program->n_groups; i++)
         r->seconds += f8_cost_group(f, f8_unit_target(&j->unit), i);
@@ -154,11 +168,9 @@ static void fill(job *j, plan_result *r)
 {
     const f8_remat_summary *m = &j->unit.remat;
     const f8_func *f = f8_module_find_func(j->unit.module, "micro_step");
-    for (size_t i = 0; i < j->unit.n_times; i++) {
-        r->pass_seconds += j->unit.time[i].seconds;
+    for (size_t i = 0; i < j->unit.n_times; i++)
         if (!strcmp(j->unit.time[i].name, "remat"))
             r->remat_seconds = j->unit.time[i].seconds;
-    }
     if (r->met)
         look(j, f, r);
     if (!m->ran) {
@@ -182,13 +194,20 @@ void plan(const plan_case *c, const plan_wish *w, plan_result *out)
     f8_arena_init(&j.arena, NULL);
     j.unit = (f8_unit){.arena = &j.arena, .diag = &j.diag};
     must(f8_recipe_parse(c->recipe, F8_NOWHERE, &recipe, &j.diag) == F8_OK, j.diag.text);
-    j.unit.options = (f8_options){.recipe = &recipe, .target = f8_target_by_name(c->target),
-                                  .memory.share = w->share, .checkpoint = w->checkpoint, .recompute = w->recompute,
-                                  .after = drop_others, .after_user = &j};
+    j.unit.options = (f8_options){.recipe = &recipe,
+                                  .target = f8_target_by_name(c->target),
+                                  .memory = {w->arena, w->share},
+                                  .checkpoint = w->checkpoint,
+                                  .recompute = w->recompute,
+                                  .code_bytes = w->arena ? arena_alone : NULL,
+                                  .after = drop_others,
+                                  .after_user = &j};
     must(j.unit.options.target != NULL, c->target);
     parse(&j, c);
     *out = (plan_result){.met = true};
+    const double start = f8_seconds_now();
     const f8_status status = f8_run_passes(&j.unit);
+    out->pass_seconds = f8_seconds_now() - start;
     out->met = status == F8_OK;
     must(out->met || (status == F8_ERR_UNSUPPORTED && j.unit.remat.ran), j.diag.text);
     snprintf(out->message, sizeof out->message, "%s", out->met ? "" : j.diag.text);
@@ -201,23 +220,11 @@ void plan_base(const plan_case *c, plan_result *out)
     plan(c, &(plan_wish){0}, out);
 }
 
-void plan_within(const plan_case *c, const plan_result *base, int64_t arena, plan_result *out)
-{
-    /* remat truncates what is to be saved to bytes: 0.3 of one is neither lost nor one more */
-    const double save = (double)(base->before - arena) + 0.3;
-    const double share = 1 - save / (double)base->activations_before;
-    must(share > 0, "a budget below everything that is no activation");
-    if (arena >= base->before)
-        *out = *base;
-    else
-        plan(c, &(plan_wish){.share = share}, out);
-}
-
-void plan_least(const plan_case *c, const plan_result *base, plan_result *out)
+void plan_least(const plan_case *c, plan_result *out)
 {
     plan_result least;
-    plan(c, &(plan_wish){.share = 1e-9}, &least);
-    plan_within(c, base, least.after, out);
+    plan(c, &(plan_wish){.arena = 1}, &least);
+    plan(c, &(plan_wish){.arena = least.after}, out);
     if (!out->met)
         *out = least; /* the planner found it only when asked for nothing at all */
 }

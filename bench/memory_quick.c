@@ -6,7 +6,8 @@
 enum { TRIES = 3, SIZES = 4 };
 
 static const int64_t sizes[SIZES] = {12, 24, 48, 96}; /* layers */
-static const double steepest = 1.3; /* exponent of layers that still counts as about linear: 2.5 times for twice as many */
+static const double steepest =
+    1.3; /* exponent of layers that still counts as about linear: 2.5 times for twice as many */
 
 /* The least of a few times: the machine is shared. */
 static void quickest(const plan_case *c, const plan_wish *w, plan_result *out)
@@ -21,25 +22,27 @@ static void quickest(const plan_case *c, const plan_wish *w, plan_result *out)
 }
 
 /* Seconds of all passes. */
-static double one_size(output *o, const char *recipe, const char *target, double share, int64_t layers)
+static double one_size(output *o, const char *recipe, const char *target, double share,
+                       int64_t layers)
 {
-    const plan_case c = {.model = "mpt_1b", .recipe = recipe, .target = target, .batch = 8, .layers = layers};
+    const plan_case c = {
+        .model = "mpt_1b", .recipe = recipe, .target = target, .batch = 8, .layers = layers};
     plan_result base, r;
-    double ask = share;
+    plan_wish ask = {.share = share, .whole = true};
     quickest(&c, &(plan_wish){.whole = true}, &base);
     if (!share) {
         plan_result least;
-        plan(&c, &(plan_wish){.share = 1e-9}, &least);
-        ask = 1 - ((double)(base.before - least.after) + 0.3) / (double)base.activations_before;
+        plan(&c, &(plan_wish){.arena = 1}, &least);
+        ask.arena = least.after;
     }
-    quickest(&c, &(plan_wish){.share = ask, .whole = true}, &r);
-    say(o, "| %s %s | %s | %d | %.3f | %.3f | %.3f | %.1f | %d |%s\n", recipe, target, share ? "0.5" : "least",
-        (int)layers, base.pass_seconds, r.remat_seconds, r.pass_seconds, 1e3 * r.remat_seconds / (double)layers,
-        r.rounds, r.met ? "" : " not met");
+    quickest(&c, &ask, &r);
+    say(o, "| %s %s | %s | %d | %.3f | %.3f | %.3f | %.1f | %d |%s\n", recipe, target,
+        share ? "0.5" : "least", (int)layers, base.pass_seconds, r.remat_seconds, r.pass_seconds,
+        1e3 * r.remat_seconds / (double)layers, r.rounds, r.met ? "" : " not met");
     record(o, r.pass_seconds, "s", "memory_quick mpt_1b L=%d %s %s %s", (int)layers, recipe, target,
            share ? "share 0.5" : "least");
-    record(o, r.remat_seconds, "s", "memory_quick_remat mpt_1b L=%d %s %s %s", (int)layers, recipe, target,
-           share ? "share 0.5" : "least");
+    record(o, r.remat_seconds, "s", "memory_quick_remat mpt_1b L=%d %s %s %s", (int)layers, recipe,
+           target, share ? "share 0.5" : "least");
     return r.pass_seconds;
 }
 
@@ -47,13 +50,15 @@ typedef struct slowest {
     double at_24, exponent;
 } slowest;
 
-static void one_case(output *o, const char *recipe, const char *target, double share, slowest *worst)
+static void one_case(output *o, const char *recipe, const char *target, double share,
+                     slowest *worst)
 {
     double seconds[SIZES];
     for (int i = 0; i < SIZES; i++)
         seconds[i] = one_size(o, recipe, target, share, sizes[i]);
     const double exponent = log(seconds[3] / seconds[1]) / log((double)sizes[3] / (double)sizes[1]);
-    say(o, "| - time grows with layers to the power of %.2f from 24 to 96 | | | | | | | |\n", exponent);
+    say(o, "| - time grows with layers to the power of %.2f from 24 to 96 | | | | | | | |\n",
+        exponent);
     record(o, exponent, "power of layers, 24 to 96", "memory_quick_growth %s %s %s", recipe, target,
            share ? "share 0.5" : "least");
     worst->at_24 = fmax(worst->at_24, seconds[1]);
@@ -65,14 +70,19 @@ void part_quick(output *o)
     static const char *const target[] = {"cpu", "sm_90a"}, *const recipe[] = {"bf16", "delayed"};
     static const double share[] = {0.5, 0};
     slowest worst = {0};
-    say(o, "\n## quick: seconds of planning mpt_1b, B=8, all functions, the least of %d\n\n", TRIES);
-    say(o, "| case | share | layers | passes without budget | remat | all passes | remat ms a layer | rounds |\n"
+    say(o, "\n## quick: seconds of planning mpt_1b, B=8, all functions, the least of %d\n\n",
+        TRIES);
+    say(o, "| case | share | layers | passes without budget | remat | all passes | remat ms a "
+           "layer | rounds |\n"
            "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < 2; i++)
             for (int s = 0; s < 2; s++)
                 one_case(o, recipe[i], target[t], share[s], &worst);
-    say(o, "\nPlanned in under 2 s at 24 layers (all passes): %s, the slowest took %.3f s. Time grows about linearly (power at "
-           "most %.1f): %s, %.2f at worst\n",
-        bar(o, worst.at_24 < 2), worst.at_24, steepest, bar(o, worst.exponent <= steepest), worst.exponent);
+    say(o,
+        "\nPlanned in under 2 s at 24 layers (all passes): %s, the slowest took %.3f s. Time grows "
+        "about linearly (power at "
+        "most %.1f): %s, %.2f at worst\n",
+        bar(o, worst.at_24 < 2), worst.at_24, steepest, bar(o, worst.exponent <= steepest),
+        worst.exponent);
 }
