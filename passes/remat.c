@@ -84,7 +84,7 @@ typedef struct search {
     f8_remat *s;
     f8_remat_problem shared; /* as it is where kernels are shared (remat_beside.c) */
     f8_remat_plan best, least;
-    outcome result, lowest; /* of best: the fastest that fits; of least: the lowest of those tried for it. arena INT64_MAX: none yet */
+    outcome result, lowest; /* of best, the fastest that fits; of least, the lowest of all. arena INT64_MAX: none yet */
 } search;
 
 static bool fits(const outcome *o)
@@ -101,27 +101,33 @@ static f8_status attempt(search *x, int64_t goal, bool share_kernels, f8_remat_p
         x->best = *plan;
         x->result = *o;
     }
+    if (o->arena < x->lowest.arena) {
+        x->least = *plan;
+        x->lowest = *o;
+    }
     return F8_OK;
 }
 
-/* Ask the planner until the arena fits, then for what room is left. */
-static f8_status approach(search *x, int64_t budget, bool share_kernels)
+/* Ask the planner until the arena has at most `most` bytes (0: what is allowed), then for what room is left. */
+static f8_status approach(search *x, int64_t most, int rounds, bool share_kernels)
 {
+    const int64_t budget = most ? most : x->s->unit->remat.budget;
     int64_t goal = budget, tight = -1; /* tight: the largest goal whose arena fitted */
     int64_t loose = INT64_MAX;         /* the smallest whose did not */
-    for (int i = 0; i < MOST_ROUNDS && goal > 0; i++) {
+    for (int i = 0; i < rounds && goal > 0; i++) {
         f8_remat_plan plan;
         outcome o;
         F8_TRY(attempt(x, goal, share_kernels, &plan, &o));
-        if (fits(&o)) {
+        const int64_t room = (most ? most : o.allowed) - o.arena;
+        if (room >= 0) {
             tight = goal;
-            goal += o.allowed - o.arena;
+            goal += room;
             goal = goal >= loose ? tight + (loose - tight) / 2 : goal;
         } else {
             if (plan.peak > goal)
                 return F8_OK; /* the planner has no better */
             loose = goal < plan.peak ? goal : plan.peak;
-            goal = loose - (o.arena - o.allowed);
+            goal = loose + room;
             goal = tight >= goal ? tight + (loose - tight) / 2 : goal;
         }
         if (tight >= 0 && goal - tight <= budget / 128)
@@ -130,21 +136,28 @@ static f8_status approach(search *x, int64_t budget, bool share_kernels)
     return F8_OK;
 }
 
-/* The lowest arena there is: of the planner's lowest peak and some above it, which may share storage better. The same
- * whatever was asked for, so that what is named as the least can be had. */
+/* The lowest arena there is: of the planner's lowest peak and some above it, which may share storage better, then of a few
+ * steps down from there. The same whatever was asked for, so that what is named as the least can be had. */
 static f8_status find_least(search *x)
 {
     static const double above[] = {1, 1.02, 1.05, 1.1, 1.2, 1.35};
+    enum { SHARED = 3, STEPS_DOWN = 2, ROUNDS_DOWN = 3 };
     int64_t peak = 0;
+    x->lowest.arena = INT64_MAX;
     for (size_t i = 0; i < sizeof above / sizeof *above; i++) {
         f8_remat_plan plan;
         outcome o;
         F8_TRY(attempt(x, (int64_t)(above[i] * (double)peak), false, &plan, &o));
         peak = i == 0 ? plan.peak : peak;
-        if (o.arena < x->lowest.arena) {
-            x->least = plan;
-            x->lowest = o;
-        }
+        if (i < SHARED)
+            F8_TRY(attempt(x, (int64_t)(above[i] * (double)peak), true, &plan, &o));
+    }
+    for (int i = 0; i < STEPS_DOWN; i++) {
+        const int64_t before = x->lowest.arena, most = before - before / 64;
+        F8_TRY(approach(x, most, ROUNDS_DOWN, false));
+        F8_TRY(approach(x, most, ROUNDS_DOWN, true));
+        if (x->lowest.arena == before)
+            break;
     }
     return F8_OK;
 }
@@ -171,24 +184,33 @@ static f8_status peak_holders(const f8_remat *s, const char **group, const char 
     return f8_arena_status(s->scratch, s->unit->diag);
 }
 
-/* The least of all bytes: micro_step with its lowest arena beside the rest, or another function. */
+/* Of the program with such an arena of micro_step: that beside the rest, or another function. */
+static f8_status all_bytes(f8_unit *u, int64_t arena, int64_t *out)
+{
+    f8_memory_beside beside;
+    F8_TRY(f8_memory_fixed(u, &beside));
+    const int64_t own = beside.extra + arena;
+    *out = beside.rest + (own > beside.others ? own : beside.others);
+    return F8_OK;
+}
+
 static f8_status too_few_bytes(const search *x)
 {
     f8_unit *u = x->s->unit;
-    f8_memory_beside beside;
-    F8_TRY(f8_memory_fixed(u, &beside));
-    const int64_t own = beside.extra + x->lowest.arena;
     const char *group, *holders;
-    F8_TRY(peak_holders(x->s, &group, &holders));
-    if (beside.others > own)
+    int64_t bytes, others;
+    F8_TRY(all_bytes(u, x->lowest.arena, &bytes));
+    F8_TRY(all_bytes(u, 0, &others));
+    if (others == bytes)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
                        " were asked for. Functions other than micro_step, which have nothing to compute again, need them",
-                       beside.rest + beside.others, u->options.memory.bytes);
+                       bytes, u->options.memory.bytes);
+    F8_TRY(peak_holders(x->s, &group, &holders));
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                    "memory: the least possible budget is %" PRId64 " bytes (%" PRId64 " of them the arena), %" PRId64
                    " were asked for. %s needs them at '%s', for %s",
-                   beside.rest + own, x->lowest.arena, u->options.memory.bytes, x->s->func->name, group, holders);
+                   bytes, x->lowest.arena, u->options.memory.bytes, x->s->func->name, group, holders);
 }
 
 static f8_status too_small_share(const search *x)
@@ -248,10 +270,15 @@ static f8_status fit_names(f8_remat *s)
     outcome o;
     F8_TRY(f8_remat_plan_by_name(s, &plan));
     F8_TRY(keep(s, &plan, true, &o));
-    return fits(&o) ? F8_OK
-                    : f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                              "memory: computing again what the patterns name gives an arena of %" PRId64
-                              " bytes: the budget leaves %" PRId64, o.arena, o.allowed);
+    if (fits(&o))
+        return F8_OK;
+    int64_t bytes = o.arena;
+    if (u->options.memory.bytes > 0)
+        F8_TRY(all_bytes(u, o.arena, &bytes));
+    return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "memory: computing again what the patterns name takes %" PRId64 " bytes%s, more than the budget: "
+                   "without patterns the budget decides what is computed again",
+                   bytes, u->options.memory.bytes > 0 ? "" : " of the arena");
 }
 
 static f8_status fit(f8_remat *s)
@@ -264,8 +291,8 @@ static f8_status fit(f8_remat *s)
     if (u->remat.before <= u->remat.budget)
         return F8_OK;
     F8_TRY(f8_remat_beside(s, &x.shared));
-    F8_TRY(approach(&x, u->remat.budget, false));
-    F8_TRY(approach(&x, u->remat.budget, true));
+    F8_TRY(approach(&x, 0, MOST_ROUNDS, false));
+    F8_TRY(approach(&x, 0, MOST_ROUNDS, true));
     if (x.result.arena == INT64_MAX)
         F8_TRY(find_least(&x));
     if (x.result.arena != INT64_MAX)

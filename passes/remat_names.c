@@ -1,4 +1,5 @@
 /* Plans by name: what the options' patterns want kept, or computed again. See remat.h. */
+#include "passes/memory_report.h"
 #include "passes/remat.h"
 
 typedef struct planner {
@@ -10,10 +11,11 @@ typedef struct planner {
     uint32_t *stack;
 } planner;
 
+/* By the name that reports call it. */
 static bool matches(const f8_remat *s, uint32_t value, const char *pattern)
 {
-    const char *name = s->g->name[s->root[value]];
-    return pattern && name && f8_pattern_match(pattern, name);
+    const char *name = pattern ? f8_memory_name(s->func, s->root[value], s->scratch) : NULL;
+    return name && f8_pattern_match(pattern, name);
 }
 
 /* Whether `v` has to be made before late step `at` can read it. */
