@@ -88,9 +88,9 @@ static const struct {
      "scaled_matmul(%a1, %s, %b1, %s) {transpose_b = true}\n}\n",
      "  %a1 = slice(%a) {start = 16, stop = 48}\n"
      "  %a2 = slice(%a) {start = 3, stop = 35}\n  %b1 = slice(%b) {stop = 32}\n"
-     "  %1 = broadcast#3175(%a2) {shape = [16, 32]}\n"
+     "  %1 = broadcast#27751(%a2) {shape = [16, 32]}\n"
      "  %2 = scaled_matmul(%a1, %s, %1, %s) {transpose_b = true}\n"
-     "  %3 = broadcast#3175(%b1) {shape = [16, 32]}\n"
+     "  %3 = broadcast#27751(%b1) {shape = [16, 32]}\n"
      "  %4 = scaled_matmul(%a1, %s, %3, %s) {transpose_b = true}\n  return %2, %4\n"},
     {"sm_100a",
      "func forward(%a: f8e4m3[16, 32], %b: f8e4m3[32, 48], %s: f32[]) -> (%x: f32[16, 48]) {\n"
@@ -154,7 +154,7 @@ static const struct {
      "func forward(%a: f8e4m3[16, 32], %s: f32[16, 2], %t: f32[]) -> (%x: f32[16, 16]) {\n"
      "  return scaled_matmul(%a, slice(%s) {axis = 1, stop = 1}, %a, %t) "
      "{transpose_b = true, scale_a = \"row\"}\n}\n",
-     "  %1 = slice(%s) {stop = 1}\n  %2 = broadcast#3175(%1) {shape = [16, 1]}\n"
+     "  %1 = slice(%s) {stop = 1}\n  %2 = broadcast#27751(%1) {shape = [16, 1]}\n"
      "  %3 = scaled_matmul(%a, %2, %a, %t) {transpose_b = true, scale_a = \"row\"}\n  return %3\n"},
 };
 enum { N_PRODUCTS = sizeof products / sizeof *products };
