@@ -345,7 +345,7 @@ bool f8_listed(const f8_ref *list, uint32_t n, f8_ref r)
     return false;
 }
 
-bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r)
+uint32_t f8_index_ascending(const f8_ref *list, uint32_t n, f8_ref r)
 {
     uint32_t low = 0, high = n;
     while (low < high) {
@@ -355,5 +355,10 @@ bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r)
         else
             high = middle;
     }
-    return low < n && list[low] == r;
+    return low < n && list[low] == r ? low : UINT32_MAX;
+}
+
+bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r)
+{
+    return f8_index_ascending(list, n, r) != UINT32_MAX;
 }

@@ -144,6 +144,7 @@ bool f8_attr_equal(const f8_attr *a, const f8_attr *b);
 
 /* Whether r is among n refs. */
 bool f8_listed(const f8_ref *list, uint32_t n, f8_ref r);
+uint32_t f8_index_ascending(const f8_ref *list, uint32_t n, f8_ref r); /* the list ascends; UINT32_MAX: not in it */
 bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r); /* the list ascends */
 
 /* Attribute literals for f8_make. */

@@ -147,26 +147,35 @@ static f8_ref source_of(const row_nodes *p, f8_ref r)
     return r;
 }
 
-static bool mentioned_before(const row_nodes *p, uint32_t i, uint32_t k, f8_ref r)
+/* What was read already. Where it is full it knows no more, and what comes then is counted whenever it is read. */
+enum { SEEN_ROOM = 4096, SEEN_MOST = SEEN_ROOM / 4 * 3 };
+typedef struct seen {
+    f8_ref at[SEEN_ROOM]; /* open addressing; 0 is free */
+    uint32_t n;
+} seen;
+
+/* Whether it was there before. */
+static bool see(seen *s, f8_ref r)
 {
-    for (uint32_t a = 0; a <= i; a++) {
-        const f8_node *user = f8_at(p->g, p->node[a]);
-        if (!is_row_op(user->op))
-            continue;
-        for (uint32_t b = 0; b < (a == i ? k : user->n_in); b++)
-            if (user->in[b] == r || source_of(p, user->in[b]) == r)
-                return true;
+    uint32_t i = r * 2654435761u % SEEN_ROOM;
+    while (s->at[i] && s->at[i] != r)
+        i = (i + 1) % SEEN_ROOM;
+    if (s->at[i] == r)
+        return true;
+    if (s->n < SEEN_MOST) {
+        s->at[i] = r;
+        s->n++;
     }
     return false;
 }
 
 /* What operand k of node i brings from memory: of a gather the rows it picks, of a slice itself. */
-static double operand_bytes(const row_nodes *p, uint32_t i, uint32_t k)
+static double operand_bytes(const row_nodes *p, seen *before, uint32_t i, uint32_t k)
 {
     const f8_node *user = f8_at(p->g, p->node[i]);
     const f8_ref r = source_of(p, user->in[k]);
     const f8_op op = f8_at(p->g, r)->op;
-    if (computes(p, r) || op == F8_OP_CONST || op == F8_OP_IOTA || mentioned_before(p, i, k, r))
+    if (computes(p, r) || op == F8_OP_CONST || op == F8_OP_IOTA || see(before, r))
         return 0;
     if (user->op == F8_OP_SLICE || (user->op == F8_OP_EMBEDDING && k == 0))
         return elements_of(p->g, p->node[i]) * (double)f8_dtype_size(f8_type_of(p->g, r)->dtype);
@@ -186,12 +195,10 @@ static bool are_twins(const row_nodes *p, const f8_ref *twin, uint32_t i, uint32
             return false;
     for (uint32_t k = 0; k < a->n_in; k++) {
         f8_ref of[2] = {a->in[k], b->in[k]};
-        for (int side = 0; side < 2; side++)
-            for (uint32_t at = i; at-- > 0;)
-                if (p->node[at] == of[side]) {
-                    of[side] = twin[at];
-                    break;
-                }
+        for (int side = 0; side < 2; side++) {
+            const uint32_t at = f8_index_ascending(p->node, p->n, of[side]);
+            of[side] = at < i ? twin[at] : of[side];
+        }
         if (of[0] != of[1])
             return false;
     }
@@ -215,6 +222,7 @@ static double rows_seconds(const row_nodes *p, const f8_target *t, double writte
 {
     double bytes = written, work = 0;
     f8_ref twin[MOST_TWINS];
+    seen before = {0};
     find_twins(p, twin);
     for (uint32_t i = 0; i < p->n; i++) {
         const f8_node *n = f8_at(p->g, p->node[i]);
@@ -223,7 +231,7 @@ static double rows_seconds(const row_nodes *p, const f8_target *t, double writte
         work +=
             op_work(p->g, t, n) * elements_of(p->g, f8_is_reduce(n->op) ? n->in[0] : p->node[i]);
         for (uint32_t k = 0; k < n->n_in; k++)
-            bytes += operand_bytes(p, i, k);
+            bytes += operand_bytes(p, &before, i, k);
     }
     return together(t, work / (t->speeds.vector * TERA), memory_seconds(t, bytes));
 }
@@ -379,7 +387,9 @@ static bool read_by_whole(const f8_graph *g, const f8_ref *node, uint32_t n, f8_
 double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *node, uint32_t n)
 {
     double seconds = 0, written = 0;
-    bool rows = false;
+    bool rows = false, whole = false;
+    for (uint32_t i = 0; i < n; i++)
+        whole |= is_whole(f8_at(g, node[i])->op);
     for (uint32_t i = 0; i < n; i++) {
         const f8_op op = f8_at(g, node[i])->op;
         if (is_whole(op)) {
@@ -387,7 +397,7 @@ double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *n
             continue;
         }
         rows |= is_row_op(op);
-        if (i + 1 == n || read_by_whole(g, node, n, node[i]))
+        if (i + 1 == n || (whole && read_by_whole(g, node, n, node[i])))
             written += bytes_of(g, node[i]);
     }
     if (rows)

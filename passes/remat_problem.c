@@ -114,9 +114,7 @@ static uint32_t mark_cone(const f8_remat *s, const f8_group *group, const f8_pha
             if (f8_remat_reads_memory(group, p, o) ||
                 (f8_listed(p->out, p->n_out, o) && !passes_through(s, r, o)))
                 continue;
-            for (uint32_t j = i; j-- > 0;)
-                if (p->node[j] == o)
-                    mark[j] = true;
+            mark[f8_index_ascending(p->node, p->n_nodes, o)] = true;
         }
     }
     return n;
