@@ -17,8 +17,8 @@
  * Scales, amaxes and histories are values: a clone reads the very scale its original read, and what
  * `update` does is done once, whatever is computed how often.
  *
- * Requires group. Gives groups of micro_step, and unit->remat; schedule and memory follow, as for any
- * other function. */
+ * Requires group. Gives groups of micro_step, and unit->remat; schedule and memory follow, as for
+ * any other function. */
 #include "passes/remat.h"
 
 #include <inttypes.h>
@@ -43,8 +43,9 @@ static double group_seconds(const f8_unit *u, const f8_func *f)
 /* ---- one plan, carried out ---- */
 
 typedef struct outcome {
-    bool share_kernels; /* grouped so (group_together.c) */
-    int64_t arena, allowed; /* what lies beside the arena depends on the plan by a little, so what is allowed does */
+    bool share_kernels;     /* grouped so (group_together.c) */
+    int64_t arena, allowed; /* what lies beside the arena depends on the plan by a little, so what
+                               is allowed does */
     double seconds;         /* of all groups */
 } outcome;
 
@@ -61,7 +62,8 @@ static f8_status arena_budget(f8_unit *u, int64_t *out)
     if (b->bytes <= 0)
         return F8_OK;
     F8_TRY(f8_memory_fixed(u, &beside));
-    *out = beside.others <= b->bytes - beside.rest ? b->bytes - beside.rest - beside.extra : NOTHING_FITS;
+    *out = beside.others <= b->bytes - beside.rest ? b->bytes - beside.rest - beside.extra
+                                                   : NOTHING_FITS;
     return F8_OK;
 }
 
@@ -73,7 +75,9 @@ static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kern
     F8_TRY(f8_group_function(u, s->func));
     F8_TRY(f8_schedule_function(u, s->func));
     F8_TRY(f8_place_function(u, s->func));
-    *out = (outcome){.share_kernels = share_kernels, .arena = s->func->program->arena_bytes, .seconds = group_seconds(u, s->func)};
+    *out = (outcome){.share_kernels = share_kernels,
+                     .arena = s->func->program->arena_bytes,
+                     .seconds = group_seconds(u, s->func)};
     u->remat.rounds++;
     return arena_budget(u, &out->allowed);
 }
@@ -84,7 +88,8 @@ typedef struct search {
     f8_remat *s;
     f8_remat_problem shared; /* as it is where kernels are shared (remat_beside.c) */
     f8_remat_plan best, least;
-    outcome result, lowest; /* of best, the fastest that fits; of least, the lowest of all. arena INT64_MAX: none yet */
+    outcome result, lowest; /* of best, the fastest that fits; of least, the lowest of all. arena
+                               INT64_MAX: none yet */
 } search;
 
 static bool fits(const outcome *o)
@@ -92,11 +97,9 @@ static bool fits(const outcome *o)
     return o->arena <= o->allowed;
 }
 
-static f8_status attempt(search *x, int64_t goal, bool share_kernels, f8_remat_plan *plan, outcome *o)
+static f8_status try_plan(search *x, const f8_remat_plan *plan, bool share_kernels, outcome *o)
 {
-    f8_remat *s = x->s;
-    F8_TRY(f8_remat_plan_make(share_kernels ? &x->shared : &s->problem, goal, s->scratch, s->unit->diag, plan));
-    F8_TRY(realize(s, plan, share_kernels, o));
+    F8_TRY(realize(x->s, plan, share_kernels, o));
     if (fits(o) && (x->result.arena == INT64_MAX || o->seconds < x->result.seconds)) {
         x->best = *plan;
         x->result = *o;
@@ -108,7 +111,17 @@ static f8_status attempt(search *x, int64_t goal, bool share_kernels, f8_remat_p
     return F8_OK;
 }
 
-/* Ask the planner until the arena has at most `most` bytes (0: what is allowed), then for what room is left. */
+static f8_status attempt(search *x, int64_t goal, bool share_kernels, f8_remat_plan *plan,
+                         outcome *o)
+{
+    f8_remat *s = x->s;
+    F8_TRY(f8_remat_plan_make(share_kernels ? &x->shared : &s->problem, goal, s->scratch,
+                              s->unit->diag, plan));
+    return try_plan(x, plan, share_kernels, o);
+}
+
+/* Ask the planner until the arena has at most `most` bytes (0: what is allowed), then for what room
+ * is left. */
 static f8_status approach(search *x, int64_t most, int rounds, bool share_kernels)
 {
     const int64_t budget = most ? most : x->s->unit->remat.budget;
@@ -136,14 +149,49 @@ static f8_status approach(search *x, int64_t most, int rounds, bool share_kernel
     return F8_OK;
 }
 
-/* The lowest arena there is: of the planner's lowest peak and some above it, which may share storage better, then of a few
- * steps down from there. The same whatever was asked for, so that what is named as the least can be had. */
+/* A tighter goal can end up faster, by what fuses: a few are tried, fewer where the program is
+ * long. */
+static f8_status descend(search *x)
+{
+    static const double below[] = {0.95, 0.88, 0.8, 0.7, 0.6};
+    enum { LONG = 600, FEW = 1 };
+    const size_t n = x->s->problem.n_steps > LONG ? FEW : sizeof below / sizeof *below;
+    for (size_t i = 0; i < n; i++)
+        for (int shared = 0; shared < 2; shared++) {
+            f8_remat_plan plan;
+            outcome o;
+            F8_TRY(attempt(x, (int64_t)(below[i] * (double)x->s->unit->remat.budget), shared, &plan,
+                           &o));
+        }
+    return F8_OK;
+}
+
+/* Plans of whole layers, which the planner, who knows nothing of fusion, may think larger than they
+ * are. */
+static f8_status try_waists(search *x)
+{
+    uint32_t waists = 2;
+    for (uint32_t every = 1; every < waists && every <= 4; every *= 2) {
+        f8_remat_plan plan;
+        outcome o;
+        F8_TRY(f8_remat_plan_by_waists(x->s, every, &plan, &waists));
+        F8_TRY(try_plan(x, &plan, false, &o));
+        if (o.allowed >= o.arena)
+            F8_TRY(try_plan(x, &plan, true, &o));
+    }
+    return F8_OK;
+}
+
+/* The lowest arena there is: of the planner's lowest peak and some above it, which may share
+ * storage better, then of a few steps down from there. The same whatever was asked for, so that
+ * what is named as the least can be had. */
 static f8_status find_least(search *x)
 {
     static const double above[] = {1, 1.02, 1.05, 1.1, 1.2, 1.35};
     enum { SHARED = 3, STEPS_DOWN = 2, ROUNDS_DOWN = 3 };
     int64_t peak = 0;
     x->lowest.arena = INT64_MAX;
+    F8_TRY(try_waists(x));
     for (size_t i = 0; i < sizeof above / sizeof *above; i++) {
         f8_remat_plan plan;
         outcome o;
@@ -176,7 +224,8 @@ static f8_status peak_holders(const f8_remat *s, const char **group, const char 
         const f8_memory_tensor *t = &report.tensor[i];
         if (t->category < F8_MEMORY_ACTIVATIONS)
             continue;
-        text = f8_arena_printf(s->scratch, "%s%s'%s' %" PRId64, text, n ? ", " : "", t->name, t->bytes);
+        text = f8_arena_printf(s->scratch, "%s%s'%s' %" PRId64, text, n ? ", " : "", t->name,
+                               t->bytes);
         n++;
     }
     *group = report.at;
@@ -204,13 +253,15 @@ static f8_status too_few_bytes(const search *x)
     if (others == bytes)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
-                       " were asked for. Functions other than micro_step, which have nothing to compute again, need them",
+                       " were asked for. Functions other than micro_step, which have nothing to "
+                       "compute again, need them",
                        bytes, u->options.memory.bytes);
     F8_TRY(peak_holders(x->s, &group, &holders));
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: the least possible budget is %" PRId64 " bytes (%" PRId64 " of them the arena), %" PRId64
-                   " were asked for. %s needs them at '%s', for %s",
-                   bytes, x->lowest.arena, u->options.memory.bytes, x->s->func->name, group, holders);
+                   "memory: the least possible budget is %" PRId64 " bytes (%" PRId64
+                   " of them the arena), %" PRId64 " were asked for. %s needs them at '%s', for %s",
+                   bytes, x->lowest.arena, u->options.memory.bytes, x->s->func->name, group,
+                   holders);
 }
 
 static f8_status too_small_share(const search *x)
@@ -221,10 +272,11 @@ static f8_status too_small_share(const search *x)
     const double share = ceil(1e4 * (1 - (double)(m->before - x->lowest.arena) / most)) / 1e4;
     const char *group, *holders;
     F8_TRY(peak_holders(x->s, &group, &holders));
-    return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: the least possible share of activation bytes is %.4f (an arena of %" PRId64
-                   " bytes), %g was asked for. %s needs them at '%s', for %s",
-                   share, x->lowest.arena, u->options.memory.share, x->s->func->name, group, holders);
+    return f8_fail(
+        u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+        "memory: the least possible share of activation bytes is %.4f (an arena of %" PRId64
+        " bytes), %g was asked for. %s needs them at '%s', for %s",
+        share, x->lowest.arena, u->options.memory.share, x->s->func->name, group, holders);
 }
 
 /* ---- the pass ---- */
@@ -276,7 +328,8 @@ static f8_status fit_names(f8_remat *s)
     if (u->options.memory.bytes > 0)
         F8_TRY(all_bytes(u, o.arena, &bytes));
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: computing again what the patterns name takes %" PRId64 " bytes%s, more than the budget: "
+                   "memory: computing again what the patterns name takes %" PRId64
+                   " bytes%s, more than the budget: "
                    "without patterns the budget decides what is computed again",
                    bytes, u->options.memory.bytes > 0 ? "" : " of the arena");
 }
@@ -293,6 +346,8 @@ static f8_status fit(f8_remat *s)
     F8_TRY(f8_remat_beside(s, &x.shared));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, false));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, true));
+    F8_TRY(descend(&x));
+    F8_TRY(try_waists(&x));
     if (x.result.arena == INT64_MAX)
         F8_TRY(find_least(&x));
     if (x.result.arena != INT64_MAX)
@@ -306,7 +361,9 @@ static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)
     f8_remat s;
     F8_TRY(f8_schedule_function(u, f));
     F8_TRY(f8_place_function(u, f));
-    u->remat = (f8_remat_summary){.ran = true, .before = f->program->arena_bytes, .after = f->program->arena_bytes,
+    u->remat = (f8_remat_summary){.ran = true,
+                                  .before = f->program->arena_bytes,
+                                  .after = f->program->arena_bytes,
                                   .seconds = group_seconds(u, f)};
     F8_TRY(f8_memory_activations(f, scratch, u->diag, &u->remat.activations_before));
     u->remat.activations_after = u->remat.activations_before;
@@ -328,8 +385,9 @@ f8_status f8_pass_remat(f8_unit *u)
     if (!is_asked(o))
         return F8_OK;
     if (o->pair)
-        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: the activations of forward and backward as a pair are the caller's buffers");
+        return f8_fail(
+            u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "memory: the activations of forward and backward as a pair are the caller's buffers");
     if (!f)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: a program for inference has no activations to compute again");

@@ -49,6 +49,10 @@ f8_status f8_remat_beside(f8_remat *s, f8_remat_problem *out);
 /* remat_names.c: the plan that the options' patterns ask for. F8_ERR_INPUT where one matches
  * nothing. */
 f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out);
+/* The plan that keeps each `every`th waist alone: a value that is all that the forward goes on with
+ * at some step, as a residual stream between layers. *waists: how many there are. */
+f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *out,
+                                  uint32_t *waists);
 
 /* remat_rewrite.c: give func the graph of the plan: no groups yet. */
 f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan);

@@ -50,14 +50,15 @@ static void make_again(planner *f, uint32_t v, uint32_t at)
     }
 }
 
-/* By value: some step that is not late runs between the one that makes it and the first late one that reads it. What a late
- * step makes, or reads at once, is not kept from the forward. */
+/* By value: some step that is not late runs between the one that makes it and the first late one
+ * that reads it. What a late step makes, or reads at once, is not kept from the forward. */
 static f8_status find_waiting(const f8_remat *s, bool **out)
 {
     const uint32_t n = s->problem.n_steps;
     bool *waiting = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     bool *read = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
-    uint32_t *forward = F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* steps not late before */
+    uint32_t *forward =
+        F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* steps not late before */
     uint32_t *made = F8_NEW_ARRAY(s->scratch, uint32_t, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < n; i++)
@@ -98,27 +99,114 @@ static f8_status choose(planner *f)
                        "checkpoint: '%s' matches no value that lies in memory", o->checkpoint);
     if (o->recompute && !again)
         return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "recompute: '%s' matches no activation that can be computed again", o->recompute);
+                       "recompute: '%s' matches no activation that can be computed again",
+                       o->recompute);
     return F8_OK;
+}
+
+static f8_status setup(planner *f, f8_remat *s, f8_remat_plan *out)
+{
+    const uint32_t n = s->problem.n_values, steps = s->problem.n_steps;
+    *f = (planner){.s = s, .plan = out};
+    f->kept = F8_NEW_ARRAY(s->scratch, bool, n);
+    f->again = F8_NEW_ARRAY(s->scratch, bool, n);
+    f->made = F8_NEW_ARRAY(s->scratch, bool, n);
+    f->stack = F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1);
+    *out = (f8_remat_plan){.action = F8_NEW_ARRAY(s->scratch, f8_remat_action, (size_t)n + steps)};
+    return f8_arena_status(s->scratch, s->unit->diag);
+}
+
+static void list_actions(planner *f)
+{
+    const f8_remat *s = f->s;
+    for (uint32_t i = 0; i < s->problem.n_steps; i++) {
+        const f8_remat_step *step = &s->problem.step[i];
+        for (uint32_t k = 0; k < step->n_read && s->late[i]; k++)
+            if (is_missing(f, step->read[k], i))
+                make_again(f, step->read[k], i);
+        f->plan->action[f->plan->n_actions++] = (f8_remat_action){false, i};
+    }
 }
 
 f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out)
 {
-    const uint32_t n = s->problem.n_values, steps = s->problem.n_steps;
-    planner f = {.s = s, .plan = out};
-    f.kept = F8_NEW_ARRAY(s->scratch, bool, n);
-    f.again = F8_NEW_ARRAY(s->scratch, bool, n);
-    f.made = F8_NEW_ARRAY(s->scratch, bool, n);
-    f.stack = F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1);
-    *out = (f8_remat_plan){.action = F8_NEW_ARRAY(s->scratch, f8_remat_action, (size_t)n + steps)};
-    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    planner f;
+    F8_TRY(setup(&f, s, out));
     F8_TRY(choose(&f));
-    for (uint32_t i = 0; i < steps; i++) {
-        const f8_remat_step *step = &s->problem.step[i];
-        for (uint32_t k = 0; k < step->n_read && s->late[i]; k++)
-            if (is_missing(&f, step->read[k], i))
-                make_again(&f, step->read[k], i);
-        out->action[out->n_actions++] = (f8_remat_action){false, i};
-    }
+    list_actions(&f);
+    return F8_OK;
+}
+
+/* ---- waists ---- */
+
+/* What the caller's inputs go into, and is not small beside the largest activation. */
+static f8_status find_large(const f8_remat *s, bool **out)
+{
+    enum { SMALL = 64 };
+    bool *data = F8_NEW_ARRAY(s->scratch, bool, s->g->n_nodes);
+    int64_t most = 0;
+    *out = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    for (size_t i = 0; i < s->func->n_in; i++)
+        data[s->in[i].ref] = s->in[i].var < 0;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        for (uint32_t k = 0; k < s->g->node[r].n_in; k++)
+            data[r] |= data[s->g->node[r].in[k]];
+    for (uint32_t v = 0; v < s->problem.n_values; v++)
+        if (s->activation[v] && s->problem.value[v].bytes > most)
+            most = s->problem.value[v].bytes;
+    for (uint32_t v = 0; v < s->problem.n_values; v++)
+        (*out)[v] = data[s->root[v]] && s->problem.value[v].bytes > most / SMALL;
+    return F8_OK;
+}
+
+/* Steps that make a value first, and that are not late and read it last (0: none). */
+typedef struct span {
+    uint32_t made, read;
+} span;
+
+static f8_status find_spans(const f8_remat *s, span **out)
+{
+    span *of = F8_NEW_ARRAY(s->scratch, span, s->problem.n_values);
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    for (uint32_t i = s->problem.n_steps; i-- > 0;)
+        for (uint32_t k = 0; k < s->problem.step[i].n_write; k++)
+            of[s->problem.step[i].write[k]].made = i;
+    for (uint32_t i = 0; i < s->problem.n_steps; i++)
+        for (uint32_t k = 0; !s->late[i] && k < s->problem.step[i].n_read; k++)
+            of[s->problem.step[i].read[k]].read = i;
+    *out = of;
+    return F8_OK;
+}
+
+f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *out, uint32_t *waists)
+{
+    const uint32_t n = s->problem.n_values, steps = s->problem.n_steps;
+    planner f;
+    bool *large, *waiting;
+    span *of;
+    uint32_t *alive =
+        F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)steps + 1); /* large values after each step */
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    F8_TRY(setup(&f, s, out));
+    F8_TRY(find_large(s, &large));
+    F8_TRY(find_spans(s, &of));
+    F8_TRY(find_waiting(s, &waiting));
+    for (uint32_t v = 0; v < n; v++)
+        for (uint32_t i = of[v].made; large[v] && i < of[v].read; i++)
+            alive[i]++;
+    *waists = 0;
+    for (uint32_t i = 0; i < steps; i++) /* in the order they are made */
+        for (uint32_t k = 0; !s->late[i] && k < s->problem.step[i].n_write; k++) {
+            const uint32_t v = s->problem.step[i].write[k];
+            bool waist = false;
+            for (uint32_t at = i; of[v].made == i && large[v] && at < of[v].read; at++)
+                waist |= alive[at] == 1;
+            f.kept[v] = waist && (*waists)++ % every == 0;
+        }
+    for (uint32_t v = 0; v < n; v++)
+        f.again[v] = s->activation[v] && !f.kept[v] && s->cone[v].n > 0 &&
+                     !s->problem.value[v].result && waiting[v];
+    list_actions(&f);
     return F8_OK;
 }
