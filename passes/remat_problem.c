@@ -1,5 +1,6 @@
 /* A placed function as a problem for the planner: see remat.h. */
 #include "passes/cost.h"
+#include "passes/memory_report.h"
 #include "passes/remat.h"
 
 #include <stdlib.h>
@@ -50,13 +51,11 @@ static f8_status find_late(f8_remat *s, const bool *forward)
     return F8_OK;
 }
 
-/* The loss is the function's first result. Gradients need what the loss was computed from, so they
- * are at higher levels than the GEMMs behind it; what is no higher was computed without them (an
- * operand of a weight's gradient, quantized along the other axis, say, which the loss never sees).
- */
+/* The loss is the function's first result. */
 static f8_status find_activations(f8_remat *s)
 {
     const f8_graph *g = s->g;
+    f8_memory_category *category;
     bool *forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
     s->activation = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
@@ -66,15 +65,15 @@ static f8_status find_activations(f8_remat *s)
         for (uint32_t i = 0; forward[r] && i < g->node[r].n_in; i++)
             forward[g->node[r].in[i]] = true;
     F8_TRY(find_late(s, forward));
-    for (uint32_t v = 0; v < s->problem.n_values; v++) {
-        const f8_ref r = s->root[v];
-        const bool whole = s->program->group[s->storage.base[r].def].kind != F8_GROUP_ROWS;
-        if (forward[r] && (s->read_late[v] || whole) && s->level[r] > s->top)
-            s->top = s->level[r];
+    F8_TRY(f8_memory_categories(s->func, s->scratch, s->unit->diag, &category));
+    for (uint32_t i = 0; i < s->program->n_held; i++) {
+        const f8_ref r = s->program->held[i].root;
+        if (category[i] != F8_MEMORY_ACTIVATIONS && category[i] != F8_MEMORY_FP8_COPIES &&
+            category[i] != F8_MEMORY_WEIGHT_COPIES)
+            continue;
+        s->activation[s->value[r]] = true;
+        s->top = s->level[r] > s->top ? s->level[r] : s->top;
     }
-    for (uint32_t v = 0; v < s->problem.n_values; v++)
-        s->activation[v] = s->read_late[v] && s->level[s->root[v]] <= s->top &&
-                           s->storage.base[s->root[v]].place.space == F8_SPACE_NONE;
     return F8_OK;
 }
 
