@@ -22,8 +22,8 @@ static const char *name_of(const remat_case *c, int which)
     return which < 0 ? "plain" : c->way[which].name;
 }
 
-/* Shares: no model's least; and where another order alone may be enough. */
-static const double NEARLY_NOTHING = 1e-9, ENOUGH = 0.9;
+/* A share where another order alone may do. */
+static const double ENOUGH = 0.9;
 
 #define MUST(c, which, call)                                                                       \
     ck_assert_msg((call), "%s, %s, %s, %s: %s", (c)->model.file, (c)->model.recipe,                \
@@ -52,26 +52,11 @@ static f8_compile_setup setup_of(const remat_case *c, const remat_way *way, int6
     return s;
 }
 
-/* As the message has it: rounded up, so a budget that can be met. Nothing, where no activation has
- * to lie there at the peak. */
-static double least_share(remat_case *c, const remat_way *like)
+/* What a message names as the least; 0: nothing. */
+static double least_named(const f8_diag *diag, const char *mark)
 {
-    static const char mark[] = "the least possible share of activation bytes is ";
-    double *known = &c->least[like->no_fuse];
-    const remat_way way = {.share = NEARLY_NOTHING, .no_fuse = like->no_fuse};
-    f8_compiled tried, *p = &tried;
-    if (*known)
-        return *known;
-    const f8_compile_setup s = setup_of(c, &way, 0);
-    const bool met = f8_compile_passes(p, &s);
-    const char *at = strstr(p->diag.text, mark);
-    ck_assert_msg(met || (at && p->diag.status == F8_ERR_UNSUPPORTED), "%s, %s: %s", c->model.file,
-                  c->model.recipe, p->diag.text);
-    *known = met ? way.share : atof(at + strlen(mark));
-    f8_compiled_end(p);
-    ck_assert_msg(*known > 0 && *known < 1, "%s, %s: a share of %g", c->model.file, c->model.recipe,
-                  *known);
-    return *known;
+    const char *at = strstr(diag->text, mark);
+    return at && diag->status == F8_ERR_UNSUPPORTED ? atof(at + strlen(mark)) : 0;
 }
 
 void remat_open(remat_case *c, const remat_model *m)
@@ -82,23 +67,38 @@ void remat_open(remat_case *c, const remat_model *m)
     ck_assert(!c->plain.unit.remat.ran);
 }
 
-/* What the message names, of the other functions first, then of micro_step. That it can be met is
- * for whoever asks for it. */
+/* What the message names; that it can be met is for whoever asks for it. */
 static int64_t least_bytes(remat_case *c, const remat_way *way)
 {
-    static const char mark[] = "the least possible budget is ";
-    int64_t bytes = 1;
-    for (int i = 0; i < 2; i++) {
-        const f8_compile_setup s = setup_of(c, way, bytes);
-        f8_compiled tried;
-        const bool met = f8_compile_passes(&tried, &s);
-        const char *at = strstr(tried.diag.text, mark);
-        ck_assert_msg(met || (at && tried.diag.status == F8_ERR_UNSUPPORTED), "%s, %s: %s",
-                      c->model.file, c->model.recipe, tried.diag.text);
-        bytes = met ? bytes : atoll(at + strlen(mark));
-        f8_compiled_end(&tried);
-    }
-    return bytes;
+    const f8_compile_setup s = setup_of(c, way, 1);
+    f8_compiled tried;
+    ck_assert_msg(!f8_compile_passes(&tried, &s), "%s, %s: a byte is enough", c->model.file,
+                  c->model.recipe);
+    const double bytes = least_named(&tried.diag, "the least possible budget is ");
+    ck_assert_msg(bytes > 0, "%s, %s: %s", c->model.file, c->model.recipe, tried.diag.text);
+    f8_compiled_end(&tried);
+    return (int64_t)bytes;
+}
+
+/* With the least share, rounded up, where the way's can't be met. False: another has that. */
+static bool compile_way(remat_case *c, int i)
+{
+    f8_compiled *p = &c->other[i];
+    remat_way *way = &c->way[i];
+    f8_compile_setup s = setup_of(c, way, way->least ? least_bytes(c, way) : 0);
+    if (f8_compile_model(p, &s))
+        return true;
+    const double least = least_named(&p->diag, "the least possible share of activation bytes is ");
+    MUST(c, i, least > way->share && least < 1);
+    f8_compiled_end(p);
+    way->share = least;
+    for (int k = 0; k < i; k++)
+        if (c->way[k].share == least && c->way[k].no_fuse == way->no_fuse &&
+            c->way[k].threads == way->threads)
+            return false;
+    s = setup_of(c, way, 0);
+    MUST(c, i, f8_compile_model(p, &s));
+    return true;
 }
 
 static size_t bytes_of(const f8_compiled *p, size_t var)
@@ -142,17 +142,9 @@ int remat_add(remat_case *c, const remat_way *way)
     ck_assert_int_lt(i, REMAT_WAYS);
     ck_assert_int_eq(c->steps, 0);
     c->way[i] = *way;
-    const double least = way->share > 0 ? least_share(c, way) : 0;
-    if (least > 0 && way->share <= least) {
-        c->way[i].share = least;
-        for (int k = 0; k < i; k++)
-            if (c->way[k].share == least && c->way[k].no_fuse == way->no_fuse &&
-                c->way[k].threads == way->threads)
-                return -1;
-    }
+    if (!compile_way(c, i))
+        return -1;
     c->n++;
-    const f8_compile_setup s = setup_of(c, &c->way[i], way->least ? least_bytes(c, way) : 0);
-    MUST(c, i, f8_compile_model(&c->other[i], &s));
     const f8_module *a = c->plain.unit.module, *b = c->other[i].unit.module;
     ck_assert_uint_eq(a->n_vars, b->n_vars);
     for (size_t v = 0; v < a->n_vars; v++) {

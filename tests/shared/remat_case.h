@@ -35,7 +35,6 @@ typedef struct remat_case {
     remat_model model;
     f8_compiled plain, other[REMAT_WAYS];
     remat_way way[REMAT_WAYS];
-    double least[2]; /* share that can be met, fused and not; 0: not known yet */
     int n;
     int steps, micro_steps; /* run so far */
     float loss;             /* of the last micro-step; one that is not finite fails the test */
