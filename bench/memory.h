@@ -70,8 +70,8 @@ typedef struct plan_result {
     int64_t activations_before, activations_after; /* at the peak */
     int64_t recomputed;
     double seconds, extra_seconds;      /* of a micro_step */
-    double pass_seconds, remat_seconds; /* that planning took: all passes and checks of what they
-                                         * give; of them remat */
+    double pass_seconds, remat_seconds; /* of a CPU: all passes and the checks of what they give; of
+                                         * them remat */
     int rounds;
     int64_t category[F8_MEMORY_CATEGORIES]; /* at the peak, when met */
     tensor_class class[MAX_CLASSES]; /* of the arena at the peak: most bytes first, when met */
