@@ -187,8 +187,8 @@ static f8_status try_waists(search *x)
  * what is named as the least can be had. */
 static f8_status find_least(search *x)
 {
-    static const double above[] = {1, 1.02, 1.05, 1.1, 1.2, 1.35};
-    enum { SHARED = 3, STEPS_DOWN = 2, ROUNDS_DOWN = 3 };
+    static const double above[] = {1, 1.03, 1.1, 1.25};
+    enum { SHARED = 2, STEPS_DOWN = 2, ROUNDS_DOWN = 2 };
     int64_t peak = 0;
     x->lowest.arena = INT64_MAX;
     F8_TRY(try_waists(x));
@@ -346,7 +346,8 @@ static f8_status fit(f8_remat *s)
     F8_TRY(f8_remat_beside(s, &x.shared));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, false));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, true));
-    F8_TRY(descend(&x));
+    if (x.result.arena != INT64_MAX)
+        F8_TRY(descend(&x));
     F8_TRY(try_waists(&x));
     if (x.result.arena == INT64_MAX)
         F8_TRY(find_least(&x));
