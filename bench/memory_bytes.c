@@ -7,7 +7,7 @@
 
 #include "bench/figures.h"
 
-enum { RECIPES = 5, BF16 = 0, TIMES = 6, SHARES = 64, SHOWN = 14 };
+enum { RECIPES = 5, BF16 = 0, TIMES = 6, SHARES = 32, SHOWN = 14 };
 
 static const char *const recipes[RECIPES] = {"bf16", "delayed", "current", "rowwise", "block"};
 static const double times[TIMES] = {2, 4, 6, 8, 10, 15}; /* percent */
