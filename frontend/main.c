@@ -142,7 +142,7 @@ static bool set_MEMORY(cli_MEMORY *to, const char *text)
     const bool number =
         !errno && end != text && shift >= 0 && (*text == '.' || (*text >= '0' && *text <= '9'));
     const bool share = shift == 0 && x < 1,
-               whole = bytes >= 1 && bytes <= 1e18 && (shift || strspn(text, "0123456789") == (size_t)(end - text));
+               whole = bytes >= 1 && bytes <= 1e18 && (shift || (bytes == (double)(int64_t)bytes && !memchr(text, '.', (size_t)(end - text))));
     *to = (cli_MEMORY){share ? 0 : whole ? (int64_t)bytes : 0, share ? x : 0};
     return number && x > 0 && (share || whole);
 }
