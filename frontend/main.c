@@ -131,7 +131,8 @@ static int binary_unit(const char *text)
                : -1;
 }
 
-/* Bytes, with a unit or without; below 1 and without one a share. 1.0 is neither: nobody means a byte by it. */
+/* Bytes, with a unit or without; below 1 and without one a share. 1.0 is neither: nobody means a
+ * byte by it. */
 static bool set_MEMORY(cli_MEMORY *to, const char *text)
 {
     char *end;
@@ -141,8 +142,9 @@ static bool set_MEMORY(cli_MEMORY *to, const char *text)
     const double bytes = x * (double)(1ll << (shift > 0 ? shift : 0));
     const bool number =
         !errno && end != text && shift >= 0 && (*text == '.' || (*text >= '0' && *text <= '9'));
-    const bool share = shift == 0 && x < 1,
-               whole = bytes >= 1 && bytes <= 1e18 && (shift || (bytes == (double)(int64_t)bytes && !memchr(text, '.', (size_t)(end - text))));
+    const bool dotted = memchr(text, '.', (size_t)(end - text)) != NULL, share = shift == 0 && x < 1,
+               whole = bytes >= 1 && bytes <= 1e18 &&
+                       (shift || (bytes == (double)(int64_t)bytes && !dotted));
     *to = (cli_MEMORY){share ? 0 : whole ? (int64_t)bytes : 0, share ? x : 0};
     return number && x > 0 && (share || whole);
 }

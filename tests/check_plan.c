@@ -111,8 +111,8 @@ static void check_budgets(const records *all)
         ck_assert_double_lt(number(r, "share"), number(before, "share"));
         ck_assert_double_le(left, most);
         ck_assert_double_eq_tol(most, wish, 2); /* cut to whole bytes on both sides */
-        ck_assert_double_lt(left, number(before, "arena_bytes"));
-        ck_assert_double_lt(number(r, "planned_bytes"), number(before, "planned_bytes"));
+        ck_assert_double_lt(left, number(first, "arena_bytes"));
+        ck_assert_double_lt(number(r, "planned_bytes"), number(first, "planned_bytes"));
         ck_assert_double_gt(number(r, "recomputed"), 0);
         /* seldom less than nothing: what is computed again may share a kernel's reads */
         ck_assert_double_eq_tol(number(r, "extra"),
