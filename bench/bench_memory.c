@@ -3,10 +3,10 @@
  *
  *     bench_memory [--json] [--rounds N] [--threads N] [PART...]
  *
- *     cost      predicted extra time against budgets, beside checkpoints at every layer and
- * attention alone recomputed measured  GPT-2 124M on this machine: extra time beside the
- * prediction, bits, peaks bytes     what lies in memory at the peak, by category, and FP8 recipes
- * beside bf16 quick     seconds of planning, by layers
+ *     cost      predicted extra time against budgets, beside other ways to recompute
+ *     measured  GPT-2 124M on this machine: time beside the prediction, bits, peaks
+ *     bytes     what lies in memory at the peak by category, FP8 recipes beside bf16
+ *     quick     seconds of planning by layers
  *
  * Without PART all but `measured`, which wants 10 GB and minutes. Tables are Markdown, on stdout,
  * or with --json on stderr, and records on stdout. Exits with 0 whether or not bars hold: it says

@@ -65,7 +65,7 @@ typedef struct tensor_class {
 
 /* Bytes are of micro_step's arena, as in f8_remat_summary; extra_seconds is an estimate. */
 typedef struct plan_result {
-    bool met; /* else what the passes found instead, the least they could, and `message` */
+    bool met; /* else what follows is the least that the passes found instead */
     int64_t before, after;
     int64_t activations_before, activations_after; /* at the peak */
     int64_t recomputed;
@@ -76,7 +76,6 @@ typedef struct plan_result {
     int64_t category[F8_MEMORY_CATEGORIES]; /* at the peak, when met */
     tensor_class class[MAX_CLASSES]; /* of the arena at the peak: most bytes first, when met */
     int n_classes;
-    char message[1024];
 } plan_result;
 
 /* Ends the process where it fails by anything but a budget that can't be met. */
@@ -86,8 +85,8 @@ void plan_base(const plan_case *c, plan_result *out);
 /* The least arena that the passes find, and with that as the budget the fastest. */
 void plan_least(const plan_case *c, plan_result *out);
 
-/* Bytes by which the arena shrank, taken from the activations' bytes: what a budget's share is a
- * share of. */
+/* The activations' bytes without recomputation less what the arena shrank by: what a share is of.
+ */
 int64_t activations_left(const plan_result *r);
 
 /* ---- the parts ---- */

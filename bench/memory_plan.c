@@ -227,7 +227,6 @@ void plan(const plan_case *c, const plan_wish *w, plan_result *out)
     out->pass_seconds = cpu_now() - j.start;
     out->met = status == F8_OK;
     must(out->met || (status == F8_ERR_UNSUPPORTED && j.unit.remat.ran), j.diag.text);
-    snprintf(out->message, sizeof out->message, "%s", out->met ? "" : j.diag.text);
     fill(&j, out);
     f8_arena_end(&j.arena);
 }
