@@ -132,6 +132,8 @@ START_TEST(plan_records)
 {
     static const char *const targets[] = {"cpu", "sm_90a", "sm_100a"};
     records all;
+    if (_i > 0 && f8_cli_sanitized()) /* a dozen plans each, of the same code */
+        return;
     const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", _i == 2 ? "mxfp8" : "delayed",
                                    "--target", targets[_i], "--json", "-", SMALL);
     f8_cli_ok(r);
