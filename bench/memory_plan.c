@@ -179,8 +179,7 @@ static void look_without(job *j, const f8_func *f, plan_result *r)
     must(f8_memory_activations(f, &j->arena, &j->diag, &r->activations_before) == F8_OK,
          j->diag.text);
     r->activations_after = r->activations_before;
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
-        r->seconds += f8_cost_group(f, f8_unit_target(&j->unit), i);
+    r->seconds = f8_cost_function(f, f8_unit_target(&j->unit));
 }
 
 static void fill(job *j, plan_result *r)

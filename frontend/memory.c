@@ -52,8 +52,7 @@ f8_status f8_program_report(fp8c_program *p, f8_diag *diag)
         return f8_arena_status(&p->arena, diag);
     for (size_t i = 0; i < m->n_funcs; i++) {
         F8_TRY(f8_memory_report_make(&p->unit, &m->func[i], &p->arena, &p->report[i]));
-        for (uint32_t k = 0; k < m->func[i].program->n_groups; k++)
-            p->seconds[i] += f8_cost_group(&m->func[i], p->unit.options.target, k);
+        p->seconds[i] = f8_cost_function(&m->func[i], p->unit.options.target);
     }
     return F8_OK;
 }

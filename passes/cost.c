@@ -375,6 +375,14 @@ double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index)
     return seconds;
 }
 
+double f8_cost_function(const f8_func *f, const f8_target *target)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < f->program->n_groups; i++)
+        sum += f8_cost_group(f, target, i);
+    return sum;
+}
+
 static bool read_by_whole(const f8_graph *g, const f8_ref *node, uint32_t n, f8_ref r)
 {
     for (uint32_t i = 0; i < n; i++)

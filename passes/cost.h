@@ -15,6 +15,9 @@
  * concatenation of parts that are made where it lies. */
 double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index);
 
+/* The sum over all groups. */
+double f8_cost_function(const f8_func *f, const f8_target *target);
+
 /* Seconds of computing `value` in a kernel of its own: of `node` (ascending, the last of them
  * `value`, or what it is a PROJECT of), reading from memory what of their operands is not among
  * them. */

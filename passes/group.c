@@ -24,10 +24,10 @@ static f8_status add_projections(f8_graph *g)
     return F8_OK;
 }
 
-f8_status f8_group_function(f8_unit *u, f8_func *f)
+f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels)
 {
     F8_TRY(add_projections(f->graph));
-    f8_grouping s = {.unit = u, .func = f, .g = f->graph};
+    f8_grouping s = {.unit = u, .func = f, .g = f->graph, .share_kernels = share_kernels};
     f8_arena_init(&s.scratch, &u->arena->allocator);
     s.view = f8_views(s.g, &s.scratch);
     s.node = F8_NEW_ARRAY(&s.scratch, f8_group_node, s.g->n_nodes);
@@ -48,6 +48,6 @@ f8_status f8_group_function(f8_unit *u, f8_func *f)
 f8_status f8_pass_group(f8_unit *u)
 {
     for (size_t i = 0; i < u->module->n_funcs; i++)
-        F8_TRY(f8_group_function(u, &u->module->func[i]));
+        F8_TRY(f8_group_function(u, &u->module->func[i], false));
     return F8_OK;
 }

@@ -69,6 +69,7 @@ typedef struct f8_grouping {
     f8_unit *unit;
     f8_func *func;
     f8_graph *g;
+    bool share_kernels; /* as f8_group_function was asked to */
     f8_arena scratch;
     f8_view *view;
     f8_group_node *node;

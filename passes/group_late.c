@@ -159,7 +159,7 @@ f8_status f8_group_late(f8_grouping *s)
         any |= f8_is_again(s->g, r);
         l.use[r] = (use){NEVER, NEVER, NEVER};
     }
-    if (any && s->unit->share_kernels)
+    if (any && s->share_kernels)
         F8_TRY(f8_group_together(s, l.wish));
     for (f8_ref r = n - 1; any && r > 0; r--)
         if (s->node[r].live)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "passes/copy.h"
 #include "passes/storage.h"
 
 const char *f8_memory_category_name(f8_memory_category c)
@@ -30,15 +31,6 @@ static bool is_gradient(const f8_module *m, const f8_port *p)
                        : f8_memory_is_of_parameter(m, p->name, "");
 }
 
-/* What results depend on. */
-static void mark(const f8_graph *g, f8_ref r, bool *marked)
-{
-    marked[r] = true;
-    for (; r > 0; r--) /* operands come before users */
-        for (uint32_t k = 0; marked[r] && k < g->node[r].n_in; k++)
-            marked[g->node[r].in[k]] = true;
-}
-
 typedef struct reader {
     const f8_func *f;
     bool *forward,
@@ -50,38 +42,39 @@ typedef struct reader {
     bool *data;   /* by ref: depends on what the caller gives, not on variables alone */
 } reader;
 
-/* False where f has no loss, or no gradient. */
-static bool find_sides(reader *s)
+/* *any: f has a loss, and a gradient. */
+static f8_status find_sides(reader *s, f8_arena *arena, f8_diag *diag, bool *any)
 {
     const f8_func *f = s->f;
     const f8_graph *g = f->graph;
-    bool any = false;
+    f8_ref *gradient = F8_NEW_ARRAY(arena, f8_ref, f->n_out), loss = 0;
+    size_t n = 0;
+    F8_TRY(f8_arena_status(arena, diag));
     for (size_t i = 0; i < f->n_out; i++) {
         const f8_port *p = &f->out[i];
         if (p->var < 0 && !strcmp(p->name, "loss"))
-            mark(g, p->ref, s->forward);
-        else if (is_gradient(g->module, p)) {
-            s->backward[p->ref] = any = true;
-        }
+            loss = p->ref;
+        else if (is_gradient(g->module, p))
+            gradient[n++] = p->ref;
     }
-    for (f8_ref r = g->n_nodes - 1; r > 0; r--)
-        for (uint32_t k = 0; s->backward[r] && k < g->node[r].n_in; k++)
-            s->backward[g->node[r].in[k]] = true;
+    *any = loss && n > 0;
+    s->forward = f8_live_nodes(g, &loss, loss ? 1 : 0, arena);
+    s->backward = f8_live_nodes(g, gradient, n, arena);
+    F8_TRY(f8_arena_status(arena, diag));
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         s->forward[r] |= g->node[r].op == F8_OP_PROJECT && s->forward[g->node[r].in[0]];
         s->backward[r] &= !s->forward[r];
     }
-    return any;
+    return F8_OK;
 }
 
-static void find_data(reader *s)
+void f8_memory_mark_data(const f8_graph *g, const f8_port *in, size_t n_in, bool *data)
 {
-    const f8_graph *g = s->f->graph;
-    for (size_t i = 0; i < s->f->n_in; i++)
-        s->data[s->f->in[i].ref] = s->f->in[i].var < 0;
+    for (size_t i = 0; i < n_in; i++)
+        data[in[i].ref] = in[i].var < 0;
     for (f8_ref r = 1; r < g->n_nodes; r++)
         for (uint32_t k = 0; k < g->node[r].n_in; k++)
-            s->data[r] |= s->data[g->node[r].in[k]];
+            data[r] |= data[g->node[r].in[k]];
 }
 
 static void find_copies(reader *s)
@@ -200,9 +193,8 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
     f8_memory_category *category = F8_NEW_ARRAY(arena, f8_memory_category, p->n_held);
     const f8_view *view = f8_views(g, arena);
     bool *scales = F8_NEW_ARRAY(arena, bool, g->n_nodes);
+    bool any;
     reader s = {.f = f,
-                .forward = F8_NEW_ARRAY(arena, bool, g->n_nodes),
-                .backward = F8_NEW_ARRAY(arena, bool, g->n_nodes),
                 .copy = F8_NEW_ARRAY(arena, bool, g->n_nodes),
                 .kept = F8_NEW_ARRAY(arena, bool, g->n_nodes),
                 .needed = F8_NEW_ARRAY(arena, bool, g->n_nodes),
@@ -210,8 +202,9 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
                 .data = F8_NEW_ARRAY(arena, bool, g->n_nodes)};
     F8_TRY(f8_arena_status(arena, diag));
     *out = category;
-    find_data(&s);
-    if (find_sides(&s)) {
+    f8_memory_mark_data(g, f->in, f->n_in, s.data);
+    F8_TRY(find_sides(&s, arena, diag, &any));
+    if (any) {
         find_copies(&s);
         read_groups(&s);
     }

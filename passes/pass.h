@@ -160,8 +160,6 @@ struct f8_unit {
     size_t n_stored, stored_room;
     int64_t linears, fp8_gemms; /* found, planned for a micro_step, those computed again included */
     f8_remat_summary remat;
-    bool share_kernels; /* for grouping, by remat: GEMMs may wait so that what they read is computed
-                         * again in a kernel that there is (group_together.c) */
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
 };
@@ -205,7 +203,9 @@ f8_status f8_pass_memory(f8_unit *u);       /* places: offsets, views, in-place 
 
 /* ---- of one function, for passes that repeat others: each what its pass does, again if need be ---- */
 
-f8_status f8_group_function(f8_unit *u, f8_func *f);
+/* share_kernels: GEMMs may wait so that what they read is computed again in a kernel that there is
+ * (group_together.c). */
+f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels);
 f8_status f8_schedule_function(f8_unit *u, f8_func *f);
 f8_status f8_place_function(f8_unit *u, f8_func *f);
 

@@ -23,22 +23,11 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "passes/cost.h"
 #include "passes/memory_report.h"
 
 enum { MOST_ROUNDS = 8 };
-
-static double group_seconds(const f8_unit *u, const f8_func *f)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
-        sum += f8_cost_group(f, f8_unit_target(u), i);
-    return sum;
-}
 
 /* ---- one plan, carried out ---- */
 
@@ -70,14 +59,13 @@ static f8_status arena_budget(f8_unit *u, int64_t *out)
 static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kernels, outcome *out)
 {
     f8_unit *u = s->unit;
-    u->share_kernels = share_kernels;
     F8_TRY(f8_remat_rewrite(s, plan));
-    F8_TRY(f8_group_function(u, s->func));
+    F8_TRY(f8_group_function(u, s->func, share_kernels));
     F8_TRY(f8_schedule_function(u, s->func));
     F8_TRY(f8_place_function(u, s->func));
     *out = (outcome){.share_kernels = share_kernels,
                      .arena = s->func->program->arena_bytes,
-                     .seconds = group_seconds(u, s->func)};
+                     .seconds = f8_cost_function(s->func, f8_unit_target(u))};
     u->remat.rounds++;
     return arena_budget(u, &out->allowed);
 }
@@ -176,7 +164,7 @@ static f8_status try_waists(search *x)
         outcome o;
         F8_TRY(f8_remat_plan_by_waists(x->s, every, &plan, &waists));
         F8_TRY(try_plan(x, &plan, false, &o));
-        if (o.allowed >= o.arena)
+        if (fits(&o))
             F8_TRY(try_plan(x, &plan, true, &o));
     }
     return F8_OK;
@@ -192,6 +180,8 @@ static f8_status find_least(search *x)
     int64_t peak = 0;
     x->lowest.arena = INT64_MAX;
     F8_TRY(try_waists(x));
+    if (x->result.arena != INT64_MAX)
+        return F8_OK; /* one of them fits */
     for (size_t i = 0; i < sizeof above / sizeof *above; i++) {
         f8_remat_plan plan;
         outcome o;
@@ -234,23 +224,20 @@ static f8_status peak_holders(const f8_remat *s, const char **group, const char 
 }
 
 /* Of the program with such an arena of micro_step: that beside the rest, or another function. */
-static f8_status all_bytes(f8_unit *u, int64_t arena, int64_t *out)
+static int64_t all_bytes(const f8_memory_beside *beside, int64_t arena)
 {
-    f8_memory_beside beside;
-    F8_TRY(f8_memory_fixed(u, &beside));
-    const int64_t own = beside.extra + arena;
-    *out = beside.rest + (own > beside.others ? own : beside.others);
-    return F8_OK;
+    const int64_t own = beside->extra + arena;
+    return beside->rest + (own > beside->others ? own : beside->others);
 }
 
 static f8_status too_few_bytes(const search *x)
 {
     f8_unit *u = x->s->unit;
     const char *group, *holders;
-    int64_t bytes, others;
-    F8_TRY(all_bytes(u, x->lowest.arena, &bytes));
-    F8_TRY(all_bytes(u, 0, &others));
-    if (others == bytes)
+    f8_memory_beside beside;
+    F8_TRY(f8_memory_fixed(u, &beside));
+    const int64_t bytes = all_bytes(&beside, x->lowest.arena);
+    if (bytes == beside.rest + beside.others)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
                        " were asked for. Functions other than micro_step, which have nothing to "
@@ -325,8 +312,11 @@ static f8_status fit_names(f8_remat *s)
     if (fits(&o))
         return F8_OK;
     int64_t bytes = o.arena;
-    if (u->options.memory.bytes > 0)
-        F8_TRY(all_bytes(u, o.arena, &bytes));
+    if (u->options.memory.bytes > 0) {
+        f8_memory_beside beside;
+        F8_TRY(f8_memory_fixed(u, &beside));
+        bytes = all_bytes(&beside, o.arena);
+    }
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                    "memory: computing again what the patterns name takes %" PRId64
                    " bytes%s, more than the budget: "
@@ -346,11 +336,12 @@ static f8_status fit(f8_remat *s)
     F8_TRY(f8_remat_beside(s, &x.shared));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, false));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, true));
-    if (x.result.arena != INT64_MAX)
+    if (x.result.arena != INT64_MAX) {
         F8_TRY(descend(&x));
-    F8_TRY(try_waists(&x));
-    if (x.result.arena == INT64_MAX)
+        F8_TRY(try_waists(&x));
+    } else {
         F8_TRY(find_least(&x));
+    }
     if (x.result.arena != INT64_MAX)
         return keep(s, &x.best, x.result.share_kernels, &o);
     F8_TRY(keep(s, &x.least, x.lowest.share_kernels, &o));
@@ -365,7 +356,7 @@ static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)
     u->remat = (f8_remat_summary){.ran = true,
                                   .before = f->program->arena_bytes,
                                   .after = f->program->arena_bytes,
-                                  .seconds = group_seconds(u, f)};
+                                  .seconds = f8_cost_function(f, f8_unit_target(u))};
     F8_TRY(f8_memory_activations(f, scratch, u->diag, &u->remat.activations_before));
     u->remat.activations_after = u->remat.activations_before;
     F8_TRY(arena_budget(u, &u->remat.budget));

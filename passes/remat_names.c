@@ -147,11 +147,7 @@ static f8_status find_large(const f8_remat *s, bool **out)
     int64_t most = 0;
     *out = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    for (size_t i = 0; i < s->func->n_in; i++)
-        data[s->in[i].ref] = s->in[i].var < 0;
-    for (f8_ref r = 1; r < s->g->n_nodes; r++)
-        for (uint32_t k = 0; k < s->g->node[r].n_in; k++)
-            data[r] |= data[s->g->node[r].in[k]];
+    f8_memory_mark_data(s->g, s->in, s->func->n_in, data);
     for (uint32_t v = 0; v < s->problem.n_values; v++)
         if (s->activation[v] && s->problem.value[v].bytes > most)
             most = s->problem.value[v].bytes;

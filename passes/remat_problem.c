@@ -1,4 +1,5 @@
 /* A placed function as a problem for the planner: see remat.h. */
+#include "passes/copy.h"
 #include "passes/cost.h"
 #include "passes/memory_report.h"
 #include "passes/remat.h"
@@ -54,16 +55,11 @@ static f8_status find_late(f8_remat *s, const bool *forward)
 /* The loss is the function's first result. */
 static f8_status find_activations(f8_remat *s)
 {
-    const f8_graph *g = s->g;
     f8_memory_category *category;
-    bool *forward = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
+    const bool *forward = f8_live_nodes(s->g, s->func->n_out > 0 ? &s->func->out[0].ref : NULL,
+                                        s->func->n_out > 0, s->scratch);
     s->activation = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    if (s->func->n_out > 0)
-        forward[s->func->out[0].ref] = true;
-    for (f8_ref r = g->n_nodes - 1; r > 0; r--)
-        for (uint32_t i = 0; forward[r] && i < g->node[r].n_in; i++)
-            forward[g->node[r].in[i]] = true;
     F8_TRY(find_late(s, forward));
     F8_TRY(f8_memory_categories(s->func, s->scratch, s->unit->diag, &category));
     for (uint32_t i = 0; i < s->program->n_held; i++) {

@@ -199,7 +199,7 @@ END_TEST
 static f8_status again_in_groups(f8_unit *u, f8_func *f, f8_rewrite_fn rewrite)
 {
     F8_TRY(f8_func_rewrite(f, rewrite, NULL));
-    return f8_group_function(u, f);
+    return f8_group_function(u, f, true);
 }
 
 static f8_ref doubled_scale(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
