@@ -41,15 +41,21 @@ static int64_t arena(const plan_result *r)
     return r->before;
 }
 
-static void print_categories(output *o, const column *x)
+/* Of a table with a column a recipe. */
+static void print_head(output *o, const char *first)
 {
-    say(o, "| MiB at the peak |");
+    say(o, "| %s |", first);
     for (int i = 0; i < RECIPES; i++)
         say(o, " %s |", recipes[i]);
     say(o, "\n| --- |");
     for (int i = 0; i < RECIPES; i++)
         say(o, " --- |");
     say(o, "\n");
+}
+
+static void print_categories(output *o, const column *x)
+{
+    print_head(o, "MiB at the peak");
     for (int k = 0; k < F8_MEMORY_CATEGORIES; k++) {
         say(o, "| %s |", f8_memory_category_name((f8_memory_category)k));
         for (int i = 0; i < RECIPES; i++)
@@ -158,13 +164,8 @@ static void print_equal_time(output *o, column *x)
            "Steps take");
     for (int i = 0; i < RECIPES; i++)
         say(o, " %s %.4g s,", recipes[i], x[i].base.seconds);
-    say(o, " predicted.\n\n| extra time |");
-    for (int i = 0; i < RECIPES; i++)
-        say(o, " %s |", recipes[i]);
-    say(o, "\n| --- |");
-    for (int i = 0; i < RECIPES; i++)
-        say(o, " --- |");
-    say(o, "\n");
+    say(o, " predicted.\n\n");
+    print_head(o, "extra time");
     for (int own = 0; own < 2; own++)
         for (int t = 0; t < TIMES; t++)
             print_time(o, x, times[t], own);

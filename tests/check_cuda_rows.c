@@ -201,12 +201,11 @@ END_TEST
 
 START_TEST(tiles)
 {
-    static const int sizes[][2] = {{128, 128}, {2, 32},   {3, 16},  {32, 1},
-                                   {7, 1},     {64, 256}, {200, 64}};
     kcase c;
     kc_begin(&c);
     for (int i = 0; i < N_WIDTHS; i++)
-        kc_tiles(&c, 130, widths[i], sizes[i % 7][0], sizes[i % 7][1]);
+        kc_tiles(&c, 130, widths[i], kc_tile_size[i % KC_TILE_SIZES][0],
+                 kc_tile_size[i % KC_TILE_SIZES][1]);
     check(&c);
     kc_end(&c);
 }

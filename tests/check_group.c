@@ -18,13 +18,7 @@
 static void place(test_unit *t)
 {
     test_pass(t, f8_pass_canonicalize);
-    test_pass(t, f8_pass_legalize);
-    test_pass(t, f8_pass_group);
-    test_pass(t, f8_pass_schedule);
-    test_pass(t, f8_pass_memory);
-    for (size_t i = 0; i < t->unit.module->n_funcs; i++)
-        ck_assert_msg(f8_program_check(&t->unit.module->func[i], &t->diag) == F8_OK, "%s",
-                      t->diag.text);
+    test_place(t);
 }
 
 static void parse(test_unit *t, const char *text)

@@ -169,12 +169,10 @@ END_TEST
 
 START_TEST(tiles)
 {
-    static const int sizes[][2] = {{128, 128}, {2, 32},   {3, 16},  {32, 1},
-                                   {7, 1},     {64, 256}, {200, 64}};
     kcase c;
     kc_begin(&c);
-    for (int i = 0; i < 7; i++)
-        kc_tiles(&c, 130, ragged[_i], sizes[i][0], sizes[i][1]);
+    for (int i = 0; i < KC_TILE_SIZES; i++)
+        kc_tiles(&c, 130, ragged[_i], kc_tile_size[i][0], kc_tile_size[i][1]);
     kc_check(&c);
     kc_end(&c);
 }

@@ -25,13 +25,8 @@ static f8_func *placed(test_unit *t, const char *text, const char *target, bool 
     test_unit_parse(t, whole, "f32");
     t->unit.options.target = f8_target_by_name(target);
     t->unit.options.no_fuse = no_fuse;
-    test_pass(t, f8_pass_legalize);
-    test_pass(t, f8_pass_group);
-    test_pass(t, f8_pass_schedule);
-    test_pass(t, f8_pass_memory);
-    f8_func *f = &t->unit.module->func[0];
-    ck_assert_msg(f8_program_check(f, &t->diag) == F8_OK, "%s", t->diag.text);
-    return f;
+    test_place(t);
+    return &t->unit.module->func[0];
 }
 
 static f8_ref named(const f8_func *f, const char *name)

@@ -197,6 +197,9 @@ void kc_column_runs(kcase *c, int rows, int cols, int block, int how)
     kc_phase(c, rows, cols);
 }
 
+const int kc_tile_size[KC_TILE_SIZES][2] = {{128, 128}, {2, 32},   {3, 16},  {32, 1},
+                                            {7, 1},     {64, 256}, {200, 64}};
+
 void kc_tiles(kcase *c, int rows, int cols, int high, int wide)
 {
     const f8_ref x = kc_input(c, F8_BF16, 2, rows, cols),

@@ -44,6 +44,9 @@ void kc_scaled_runs(kcase *c, int runs, int high, int cols, bool turned);
 enum { KC_REDUCED = 1, KC_MAXIMA = 2, KC_TURNED = 4 };
 void kc_column_runs(kcase *c, int rows, int cols, int block, int how);
 /* Codes by scales in memory, one for each block of high x wide. */
+/* Rows and columns of tiles that kc_tiles is asked for. */
+enum { KC_TILE_SIZES = 7 };
+extern const int kc_tile_size[KC_TILE_SIZES][2];
 void kc_tiles(kcase *c, int rows, int cols, int high, int wide);
 /* Maximum, exp, sum, division; amax of the result and the logarithm of the sum. */
 void kc_softmax(kcase *c, int rows, int cols);

@@ -3,6 +3,7 @@
 
 #include "codegen/reference.h"
 #include "frontend/parse.h"
+#include "tests/shared/program_check.h"
 
 #include <check.h>
 #include <math.h>
@@ -35,6 +36,17 @@ void test_pass(test_unit *t, f8_status (*pass)(f8_unit *u))
 {
     ck_assert_msg(test_pass_fails(t, pass) == F8_OK, "%u:%u: %s", t->diag.loc.line,
                   t->diag.loc.column, t->diag.text);
+}
+
+void test_place(test_unit *t)
+{
+    test_pass(t, f8_pass_legalize);
+    test_pass(t, f8_pass_group);
+    test_pass(t, f8_pass_schedule);
+    test_pass(t, f8_pass_memory);
+    for (size_t i = 0; i < t->unit.module->n_funcs; i++)
+        ck_assert_msg(f8_program_check(&t->unit.module->func[i], &t->diag) == F8_OK, "%s",
+                      t->diag.text);
 }
 
 const f8_func *test_func(const test_unit *t, const char *name)

@@ -17,6 +17,8 @@ void test_unit_end(test_unit *t);
 
 /* Run a pass and verify. The second returns the failure instead. */
 void test_pass(test_unit *t, f8_status (*pass)(f8_unit *u));
+/* legalize to memory, each verified, and the programs of all functions judged (program_check.h). */
+void test_place(test_unit *t);
 f8_status test_pass_fails(test_unit *t, f8_status (*pass)(f8_unit *u));
 
 const f8_func *test_func(const test_unit *t, const char *name);
