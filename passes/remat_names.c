@@ -50,27 +50,48 @@ static void make_again(planner *f, uint32_t v, uint32_t at)
     }
 }
 
-/* By value: some step that is not late runs between the one that makes it and the first late one
- * that reads it. What a late step makes, or reads at once, is not kept from the forward. */
-static f8_status find_waiting(const f8_remat *s, bool **out)
+static bool can_be_again(const f8_remat *s, uint32_t v)
+{
+    return s->activation[v] && s->cone[v].n > 0 && !s->problem.value[v].result;
+}
+
+/* Steps that make a value first, and that are not late and read it last (0: none). */
+typedef struct span {
+    uint32_t made, read;
+} span;
+
+static f8_status find_spans(const f8_remat *s, span **out)
+{
+    span *of = F8_NEW_ARRAY(s->scratch, span, s->problem.n_values);
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    for (uint32_t i = s->problem.n_steps; i-- > 0;)
+        for (uint32_t k = 0; k < s->problem.step[i].n_write; k++)
+            of[s->problem.step[i].write[k]].made = i;
+    for (uint32_t i = 0; i < s->problem.n_steps; i++)
+        for (uint32_t k = 0; !s->late[i] && k < s->problem.step[i].n_read; k++)
+            of[s->problem.step[i].read[k]].read = i;
+    *out = of;
+    return F8_OK;
+}
+
+/* By value: an activation that can be computed again, and some step that is not late runs between
+ * the one that makes it and the first late one that reads it. What a late step makes, or reads at
+ * once, is not kept from the forward. */
+static f8_status find_waiting(const f8_remat *s, const span *of, bool **out)
 {
     const uint32_t n = s->problem.n_steps;
     bool *waiting = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     bool *read = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     uint32_t *forward =
         F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* steps not late before */
-    uint32_t *made = F8_NEW_ARRAY(s->scratch, uint32_t, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < n; i++)
         forward[i + 1] = forward[i] + !s->late[i];
-    for (uint32_t i = n; i-- > 0;)
-        for (uint32_t k = 0; k < s->problem.step[i].n_write; k++)
-            made[s->problem.step[i].write[k]] = i;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; s->late[i] && k < s->problem.step[i].n_read; k++) {
             const uint32_t v = s->problem.step[i].read[k];
-            if (!read[v])
-                waiting[v] = forward[i] > forward[made[v] + 1];
+            if (!read[v] && can_be_again(s, v))
+                waiting[v] = forward[i] > forward[of[v].made + 1];
             read[v] = true;
         }
     *out = waiting;
@@ -83,11 +104,13 @@ static f8_status choose(planner *f)
     const f8_remat *s = f->s;
     const f8_options *o = &s->unit->options;
     bool kept = false, again = false, *waiting;
-    F8_TRY(find_waiting(s, &waiting));
+    span *of;
+    F8_TRY(find_spans(s, &of));
+    F8_TRY(find_waiting(s, of, &waiting));
     for (uint32_t v = 0; v < s->problem.n_values; v++) {
         f->kept[v] = matches(s, v, o->checkpoint);
         kept |= f->kept[v];
-        if (!s->activation[v] || s->cone[v].n == 0 || s->problem.value[v].result)
+        if (!can_be_again(s, v))
             continue;
         const bool named = matches(s, v, o->recompute);
         again |= named;
@@ -156,25 +179,6 @@ static f8_status find_large(const f8_remat *s, bool **out)
     return F8_OK;
 }
 
-/* Steps that make a value first, and that are not late and read it last (0: none). */
-typedef struct span {
-    uint32_t made, read;
-} span;
-
-static f8_status find_spans(const f8_remat *s, span **out)
-{
-    span *of = F8_NEW_ARRAY(s->scratch, span, s->problem.n_values);
-    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    for (uint32_t i = s->problem.n_steps; i-- > 0;)
-        for (uint32_t k = 0; k < s->problem.step[i].n_write; k++)
-            of[s->problem.step[i].write[k]].made = i;
-    for (uint32_t i = 0; i < s->problem.n_steps; i++)
-        for (uint32_t k = 0; !s->late[i] && k < s->problem.step[i].n_read; k++)
-            of[s->problem.step[i].read[k]].read = i;
-    *out = of;
-    return F8_OK;
-}
-
 f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *out, uint32_t *waists)
 {
     const uint32_t n = s->problem.n_values, steps = s->problem.n_steps;
@@ -187,7 +191,7 @@ f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *ou
     F8_TRY(setup(&f, s, out));
     F8_TRY(find_large(s, &large));
     F8_TRY(find_spans(s, &of));
-    F8_TRY(find_waiting(s, &waiting));
+    F8_TRY(find_waiting(s, of, &waiting));
     for (uint32_t v = 0; v < n; v++)
         for (uint32_t i = of[v].made; large[v] && i < of[v].read; i++)
             alive[i]++;
@@ -201,8 +205,7 @@ f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *ou
             f.kept[v] = waist && (*waists)++ % every == 0;
         }
     for (uint32_t v = 0; v < n; v++)
-        f.again[v] = s->activation[v] && !f.kept[v] && s->cone[v].n > 0 &&
-                     !s->problem.value[v].result && waiting[v];
+        f.again[v] = waiting[v] && !f.kept[v];
     list_actions(&f);
     return F8_OK;
 }
