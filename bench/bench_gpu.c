@@ -163,7 +163,7 @@ static void bench_steps(bench *x, const model *m)
     measure_peaks(x);
     for (int i = 0; i < 2; i++) {
         run r = open_run(x, m, "cuda", recipes[i], false);
-        fp8c_info info;
+        fp8c_info info = {.struct_size = sizeof info};
         fp8c_program_info(r.program, &info);
         gpu_gemms *gemms = gpu_gemms_make(&x->gpu, &r.program->plan, (uint32_t)r.step);
         fill_batch(&r, 0);

@@ -70,7 +70,7 @@ static void make_programs(bench *x)
             for (int t = 0; t < 1024; t++)
                 ids[t] = (int32_t)((uint32_t)(t + side) * 2654435761u % 50257u);
         }
-        fp8c_info info;
+        fp8c_info info = {.struct_size = sizeof info};
         fp8c_program_info(x->program[i], &info);
         report(x->json, info.compile_seconds, "s", "compile_seconds_%s", recipes[i]);
     }

@@ -168,7 +168,7 @@ static spread spread_of(double *ratio, int rounds)
 static void print_program(race *x, int i, int rounds)
 {
     output *o = x->o;
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_program_info(x->program[i], &info);
     const plan_result *p = &x->planned[i];
     const double predicted = percent(p->extra_seconds, p->seconds);

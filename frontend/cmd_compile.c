@@ -73,7 +73,7 @@ static void print_kernels(const fp8c_program *p, FILE *to, cli_json *json)
 
 static void print_summary(const fp8c_program *p, FILE *to, cli_json *json)
 {
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     int64_t launches = 0;
     fp8c_kernel k;
     fp8c_program_info(p, &info);

@@ -54,7 +54,7 @@ static int64_t weights_bytes(fp8c_program *program)
 static bool eval_program(eval *e, fp8c_program *program, const char *recipe, result *r)
 {
     const int function = fp8c_program_function(program, "eval");
-    fp8c_info before;
+    fp8c_info before = {.struct_size = sizeof before};
     snprintf(r->target, sizeof r->target, "%s", fp8c_program_target(program));
     if (!cli_corpus_cut(&e->corpus, e->c, e->module, program, function) ||
         !cli_checkpoint_load(e->c, &e->weights, e->ctx, program, recipe))
@@ -63,6 +63,7 @@ static bool eval_program(eval *e, fp8c_program *program, const char *recipe, res
     fp8c_program_info(program, &before);
     if (cli_held_out(&e->corpus, program, function, &r->loss, &r->batches) != FP8C_OK)
         return cli_fail(e->ctx) == CLI_DONE;
+    r->info.struct_size = sizeof r->info;
     fp8c_program_info(program, &r->info);
     r->fp8_gemms = (r->info.fp8_gemms_executed - before.fp8_gemms_executed) / r->batches;
     record(e, recipe, r);

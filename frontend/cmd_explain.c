@@ -127,7 +127,7 @@ static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
 
 static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
 {
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak = {0};
     fp8c_remat remat = {.struct_size = sizeof remat};
     fp8c_program_info(p, &info);

@@ -46,7 +46,7 @@ static json_t *categories(const fp8c_program *program, int function)
 
 static void record_function(plan *p, const fp8c_program *program, int function)
 {
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak;
     if (fp8c_program_peak(program, function, &peak) != FP8C_OK)
         return;
@@ -65,7 +65,7 @@ static void record_function(plan *p, const fp8c_program *program, int function)
 
 static void print_memory(const plan *p, const fp8c_program *program, int function)
 {
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak peak;
     fp8c_memory m;
     fp8c_program_info(program, &info);
@@ -178,7 +178,7 @@ static void budget_failed(plan *p, double share)
  */
 static void budget_line(plan *p, const fp8c_program *program, double share, double *base)
 {
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak micro, update;
     fp8c_remat remat = {.struct_size = sizeof remat};
     const double seconds = step_seconds(p, program, &micro, &update);

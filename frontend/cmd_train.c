@@ -83,7 +83,7 @@ static fp8c_status train_step(run *r, int64_t step, double *loss)
             const uint64_t draw = (uint64_t)((step * r->accumulate + a) * r->corpus->B + b);
             cli_corpus_draw(r->corpus, r->c->seed, draw, b, tokens, targets);
         }
-        fp8c_info before, after;
+        fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(r->program, &before);
         const fp8c_status status = fp8c_program_run(r->program, r->step);
         if (status != FP8C_OK)
@@ -146,6 +146,7 @@ static fp8c_status train(run *r)
     r->out->tokens_per_second = (double)(tokens * r->c->steps) / (now() - start);
     int64_t batches;
     const fp8c_status status = cli_held_out(r->corpus, r->program, r->eval, &r->out->heldout_loss, &batches);
+    r->out->info.struct_size = sizeof r->out->info;
     fp8c_program_info(r->program, &r->out->info);
     if (status == FP8C_OK)
         summary(r);

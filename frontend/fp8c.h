@@ -20,14 +20,14 @@
  *     fp8c_context_destroy(ctx);
  *
  * Every call that can fail returns a status; fp8c_context_message then says what and where. Nothing
- * here prints or exits. The environment is read once, when a context is created, and only for where the
- * GPU's libraries lie; the context's options stand in for each of its variables. All destroy functions
- * accept NULL.
+ * here prints or exits. The environment is read once, when a context is created; the context's options
+ * stand in for each of its variables. All destroy functions accept NULL.
  *
  * Ownership: a module and a program borrow their context and must be destroyed before it; a program
  * is independent of the module it came from. Strings returned are owned by the object asked.
- * Threads: a context and what was made from it belong to one thread at a time; different contexts
- * may be used at once, also with one GPU.
+ * Threads: a context may be used by any number of threads at once. A module, a program, a calibration
+ * or a tuner belongs to one thread at a time; different ones may be used at once, also of one context
+ * and with one GPU. A module that is no longer changed may be compiled by several threads at once.
  *
  * GPUs: a program for a CUDA target keeps its variables in the device's memory, so `data` of a variable
  * is NULL there: fp8c_program_read and fp8c_program_write copy them, on every target. The buffers of
@@ -88,9 +88,33 @@ typedef int (*fp8c_write_fn)(void *user, const char *text, size_t size);
 
 typedef struct fp8c_context fp8c_context;
 
+typedef enum fp8c_log_level { FP8C_LOG_WARNING, FP8C_LOG_INFO, FP8C_LOG_DEBUG } fp8c_log_level;
+/* One line without a newline. */
+typedef void (*fp8c_log_fn)(void *user, fp8c_log_level level, const char *text);
+
+/* Where a call that takes long has got to. */
+typedef struct fp8c_progress {
+    size_t struct_size;
+    const char *phase;   /* "passes", "kernels", "tune" */
+    const char *item;    /* what is being done: a pass, a kernel, a problem */
+    int64_t done, total; /* items of the phase */
+    double seconds_left; /* of the phase, estimated; < 0: not known */
+} fp8c_progress;
+/* Called by the thread that made the call, between items. Non-zero cancels: the call fails with
+ * FP8C_ERR_CANCELLED, and all is as before it. */
+typedef int (*fp8c_progress_fn)(void *user, const fp8c_progress *progress);
+
+/* The embedder's threads: run task(job, thread, begin, end) over parts that make up [0, n_tasks), each once,
+ * and return when all are done and what they wrote is visible. `thread` is in [0, parallel_threads); two
+ * parts run at once have different ones. Which part runs where changes no bit. Not called from within a
+ * task; called by several threads at once only when several programs run at once. */
+typedef void (*fp8c_task_fn)(void *job, int32_t thread, int64_t begin, int64_t end);
+typedef void (*fp8c_parallel_fn)(void *user, fp8c_task_fn task, void *job, int64_t n_tasks);
+
 typedef struct fp8c_context_options {
     size_t struct_size; /* sizeof(fp8c_context_options) */
-    /* The embedder's allocator; alloc returns memory aligned to `align` or NULL. All or none. */
+    /* The embedder's allocator; alloc returns memory aligned to `align` or NULL. All or none. Called by
+     * several threads at once where the context is used by several, and while kernels compile. */
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;
@@ -100,15 +124,47 @@ typedef struct fp8c_context_options {
     const char *cuda_home;        /* CUDA_HOME: a toolkit's folder */
     const char *cuda_path;        /* CUDA_PATH: another */
     const char *python_env;       /* VIRTUAL_ENV: where Python wheels carry them */
-    const char *home;             /* HOME: for the user's own wheels */
+    const char *home;             /* HOME: for the user's own wheels, and the cache's place */
+    /* Compiled kernels are kept in a folder, and found there by what they were made from; several
+     * processes may share it. NULL: FP8C_CACHE_DIR, else XDG_CACHE_HOME/fp8c, else HOME/.cache/fp8c;
+     * "": none is kept. One that can't be written is read; one that can't be read, or is another user's,
+     * is not used; the log says so. */
+    const char *cache_dir;
+    int64_t cache_bytes;          /* the most it may grow to: what was used longest ago goes. 0: 1 GiB */
+    const char *tuning;           /* FP8C_TUNING: the tuning database's file. NULL: `tuning.db` in the cache's
+                                     folder; "": none */
+    fp8c_log_fn log;              /* NULL: nothing is said. Called by any thread of a call in progress */
+    void *log_user;
+    int32_t verbose;              /* FP8C_VERBOSE, 0 to 2: the highest fp8c_log_level that is said. < 0: warnings
+                                     alone, whatever the environment says; 0 takes the variable */
+    const char *dump;             /* FP8C_DUMP: a folder into which each compile writes the module after each
+                                     pass, the kernels' descriptions and texts. NULL: the variable; "": none */
+    fp8c_progress_fn progress;    /* may be NULL */
+    void *progress_user;
+    fp8c_parallel_fn parallel;    /* CPU programs run on the embedder's threads instead of their own; NULL */
+    void *parallel_user;
+    int32_t parallel_threads;     /* how many there are, 1 to 256 */
+    int32_t threads;              /* of programs whose options say 0; 0: the CPUs this process may run on */
 } fp8c_context_options;
 
 FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
 FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 
-/* The last failure: "file:line:column: error: message" with the line and a caret when there is a place in a
- * text, else "error: message". "" when nothing failed yet. */
+/* The calling thread's last failure on this context: "file:line:column: error: message" with the line and a
+ * caret when there is a place in a text, else "error: message". "" when nothing failed yet. Valid until
+ * the thread's next call on the context that fails. */
 FP8C_API const char *fp8c_context_message(const fp8c_context *ctx);
+
+/* The kernel cache. */
+typedef struct fp8c_cache_info {
+    size_t struct_size;     /* sizeof(fp8c_cache_info), set by the caller */
+    const char *folder;     /* NULL: none is used */
+    const char *why_not;    /* then: why; NULL when it is used, or none was wanted */
+    int32_t read_only;
+    int64_t hits, misses, stored; /* of this context, so far */
+    int64_t bytes, entries; /* in the folder, now */
+} fp8c_cache_info;
+FP8C_API fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out);
 
 /* ---- modules ---- */
 
@@ -119,7 +175,8 @@ typedef struct fp8c_dim {
     int64_t value;
 } fp8c_dim;
 
-/* Parse the textual IR (frontend/README.md has the grammar). `dims` replace values of `dim` lines. */
+/* Parse the textual IR (frontend/README.md has the grammar). `dims` replace values of `dim` lines; for a
+ * bound, `dim B <= 32`, the bound. */
 FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, const char *file,
                                        const fp8c_dim *dims, size_t n_dims, fp8c_module **out);
 FP8C_API void fp8c_module_destroy(fp8c_module *module);
@@ -132,7 +189,7 @@ FP8C_API fp8c_status fp8c_module_print(const fp8c_module *module, fp8c_write_fn 
 /* Totals over parameters. */
 FP8C_API int64_t fp8c_module_parameters(const fp8c_module *module, int64_t *elements);
 
-/* The value of a dim, or -1 when the module declares none of that name. */
+/* The value of a dim, of a bound the bound; -1 when the module declares none of that name. */
 FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
 
 /* Micro-steps per update the module asks for; the optimizer's schedule length (0: none declared). */
@@ -305,6 +362,53 @@ FP8C_API fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_
                                   fp8c_program **out);
 FP8C_API void fp8c_program_destroy(fp8c_program *program);
 
+/* ---- ahead of time ----
+ *
+ * A .f8x file holds programs compiled for one or more targets: plans, native code or cubins, the layout of
+ * variables, and what was decided. It depends on the module, the options, the target and the versions of
+ * fp8c and of the compilers alone: the same input gives the same bytes. Opening one loads no compiler. */
+
+/* Compile a module for each of `options` (at least one; no_device is implied) and write PATH, whole or not at
+ * all. Targets of a CPU: "cpu:x86-64-v3", "cpu:x86-64-v4", or "cpu:native" (as "cpu"), which runs only on a
+ * CPU with all this one has. No two of one target; target reference, `keep`, `print_after`, `plan_only`,
+ * `listings` and `text_only` can't be had. */
+FP8C_API fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_options *options,
+                                       size_t n_options, const char *path);
+
+typedef struct fp8c_open_options {
+    size_t struct_size;      /* sizeof(fp8c_open_options) */
+    const char *target;      /* one of the file's, or "cpu", "cuda"; NULL: the GPU present if the file has code for
+                                it, else the CPU */
+    int32_t threads, profile, device; /* from here on as fp8c_compile_options */
+    int32_t no_device;       /* only to look: code of any target, and nothing to run */
+    void *stream;
+    void *(*device_alloc)(void *user, size_t size);
+    void (*device_free)(void *user, void *ptr, size_t size);
+    void *device_user;
+} fp8c_open_options;
+/* A program from a file, or from its bytes, which are copied. options may be NULL. FP8C_ERR_INPUT: it is damaged or
+ * no such file; FP8C_ERR_UNSUPPORTED: it is of another version of fp8c, or no target of it can run here: the
+ * message names both. */
+FP8C_API fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_open_options *options,
+                                       fp8c_program **out);
+FP8C_API fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,
+                                             const fp8c_open_options *options, fp8c_program **out);
+
+/* ---- dims that are bounds ----
+ *
+ * Where the text says `dim B <= 32`, one program serves every value from 1 to 32, with the variables and the memory
+ * of all: each with the bits of a program compiled for it alone. fp8c_compile plans for the bound; another value is
+ * planned for when it is first asked for (a .f8x file has all), and its kernels are mostly there already. */
+typedef struct fp8c_program_dim {
+    const char *name;
+    int64_t value, bound; /* value: now */
+} fp8c_program_dim;
+/* FP8C_ERR_INPUT past the last, with no message. */
+FP8C_API fp8c_status fp8c_program_dims(const fp8c_program *program, int index, fp8c_program_dim *out);
+/* What ports and runs are from now on: types and sizes of ports, steps and figures are those of this value;
+ * buffers bound before are no longer. */
+FP8C_API fp8c_status fp8c_program_set_dim(fp8c_program *program, const char *name, int64_t value);
+
 /* ---- running ---- */
 
 /* Give every variable its initial value (a function of seed and name alone), then run `prepare`, if
@@ -329,7 +433,7 @@ FP8C_API fp8c_status fp8c_program_port(const fp8c_program *program, int function
                                        int index, fp8c_port *out);
 FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, fp8c_side side,
                                     const char *name); /* -1: none */
-/* Its buffer: the program's own until another is bound (row-major, 64-byte aligned, the caller's to keep
+/* Its buffer: the program's own until another is bound (row-major, aligned to its element, the caller's to keep
  * alive; NULL goes back to the program's own). On a GPU the program's own is pinned host memory: a run
  * copies inputs in and outputs out; host memory bound is copied likewise, device memory is used in place.
  * NULL from fp8c_program_buffer: there is no such port, or the program was compiled with no_device
@@ -344,6 +448,32 @@ FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
 /* Wait for the runs enqueued so far and report what failed in them. Nothing to do on the CPU. */
 FP8C_API fp8c_status fp8c_program_wait(fp8c_program *program);
 
+/* A tensor of the caller's: the layout of DLPack's DLTensor (v0.2 to v1.x), so a pointer to one may be passed. */
+typedef struct fp8c_tensor_view {
+    void *data;
+    struct { int32_t type, id; } device;               /* kDLCPU 1, kDLCUDA 2, kDLCUDAHost 3, kDLCUDAManaged 13 */
+    int32_t ndim;
+    struct { uint8_t code, bits; uint16_t lanes; } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; bool 6,8 (or 1,8);
+                                                          f8e4m3 10,8; f8e5m2 12,8; f8e8m0 14,8; lanes 1 */
+    int64_t *shape;
+    int64_t *strides;      /* in elements; NULL: contiguous */
+    uint64_t byte_offset;
+} fp8c_tensor_view;
+
+/* Bind tensors and run: `inputs` and `outputs` are for the function's ports that carry no variable, in their
+ * order. A dim that is a bound takes its value from their shapes. Each must be of its port's dtype and shape,
+ * contiguous (strides of axes of size 1 are free), aligned to its element, and of host memory or the
+ * program's device; else FP8C_ERR_INPUT with port, what was given and what was wanted, and nothing has run. An
+ * output that overlaps another tensor is refused. The tensors stay bound. */
+FP8C_API fp8c_status fp8c_program_call(fp8c_program *program, int function,
+                                       const fp8c_tensor_view *const *inputs, size_t n_inputs,
+                                       const fp8c_tensor_view *const *outputs, size_t n_outputs);
+/* A port's buffer, or a variable's memory (on a GPU: the device's), as a tensor: valid until another is bound, the
+ * value of a dim changes, or the program is destroyed. FP8C_ERR_INPUT: there is none. */
+FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function, fp8c_side side, int index,
+                                            fp8c_tensor_view *out);
+FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int variable, fp8c_tensor_view *out);
+
 /* Variables: parameters and states. Valid for the program's life. */
 typedef struct fp8c_variable {
     const char *name;
@@ -352,10 +482,18 @@ typedef struct fp8c_variable {
     void *data; /* NULL on a GPU: use read and write */
 } fp8c_variable;
 FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8c_variable *out);
+FP8C_API int fp8c_program_find_variable(const fp8c_program *program, const char *name); /* -1: none */
 /* Copy a whole variable, contiguous, fp8c_type_bytes of its type, out of or into the program. Both wait for
  * the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
+/* All variables as a safetensors file, written whole or not at all, and back: parameters under their names, states
+ * as "fp8c.state.NAME", elements of FP8 states by name (fp8c_program_element) in the metadata. Loading finds each variable of
+ * the program in the file, of its dtype and shape, or fails before anything is changed, naming what is missing or
+ * different; tensors that are no variable of the program are an error but for "fp8c.state." ones. With params_only
+ * states are left as they are, and `prepare` runs where the program has it. */
+FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
+FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path, int32_t params_only);
 /* What element `index` along a state's first axis stands for: of FP8 scales and amaxes an operand of a
  * linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). These names, not the indices, are the same
  * in a program that trains and one for inference. NULL past the last, and for other variables. */
@@ -377,12 +515,14 @@ FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, 
 /* ---- what was decided, and figures ---- */
 
 typedef struct fp8c_info {
+    size_t struct_size; /* sizeof(fp8c_info), set by the caller */
     double compile_seconds;
     int64_t planned_bytes, peak_bytes;     /* known before the run; the most ever allocated */
     int64_t arena_bytes, arena_lower_bound; /* of the hungriest function */
     int64_t linears, fp8_gemms_planned;    /* fp8 GEMMs per micro_step */
     int64_t gemms_executed, fp8_gemms_executed, kernels_executed; /* since creation */
     int64_t distinct_kernels, code_bytes;
+    int64_t kernels_cached; /* of the distinct ones, found in the cache rather than compiled */
     int32_t threads;
 } fp8c_info;
 FP8C_API void fp8c_program_info(const fp8c_program *program, fp8c_info *out);

@@ -247,28 +247,29 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 {
-    *out = (fp8c_info){.compile_seconds = p->compile_seconds, .linears = p->unit.linears,
+    fp8c_info own = {.struct_size = out->struct_size, .compile_seconds = p->compile_seconds, .linears = p->unit.linears,
                        .fp8_gemms_planned = p->unit.fp8_gemms, .threads = 1,
                        .distinct_kernels = p->plan.n_kernels, .code_bytes = p->plan.blob_bytes};
     if (p->instance.kind) {
         f8_instance_info run;
         p->instance.kind->info(&p->instance, &run);
-        out->planned_bytes = run.planned_bytes;
-        out->peak_bytes = run.peak_bytes;
-        out->gemms_executed = run.count.gemms;
-        out->fp8_gemms_executed = run.count.fp8_gemms;
-        out->kernels_executed = run.count.kernels;
-        out->threads = run.threads;
+        own.planned_bytes = run.planned_bytes;
+        own.peak_bytes = run.peak_bytes;
+        own.gemms_executed = run.count.gemms;
+        own.fp8_gemms_executed = run.count.fp8_gemms;
+        own.kernels_executed = run.count.kernels;
+        own.threads = run.threads;
     } else {
-        out->planned_bytes = p->planned;
+        own.planned_bytes = p->planned;
     }
     for (uint32_t i = 0; i < p->plan.n_images; i++)
-        out->code_bytes += p->plan.image[i].size;
+        own.code_bytes += p->plan.image[i].size;
     for (uint32_t f = 0; f < p->plan.n_funcs; f++)
-        if (p->plan.func[f].arena_bytes > out->arena_bytes) {
-            out->arena_bytes = p->plan.func[f].arena_bytes;
-            out->arena_lower_bound = p->plan.func[f].lower_bound;
+        if (p->plan.func[f].arena_bytes > own.arena_bytes) {
+            own.arena_bytes = p->plan.func[f].arena_bytes;
+            own.arena_lower_bound = p->plan.func[f].lower_bound;
         }
+    memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
 }
 
 const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)

@@ -86,7 +86,7 @@ START_TEST(walking)
     fp8c_decision d;
     fp8c_step s;
     fp8c_pass pass;
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     int functions = 0, variables = 0, params = 0, decisions = 0, fp8 = 0;
     for (; fp8c_program_function_name(p, functions); functions++) {
         ck_assert_int_eq(fp8c_program_function(p, fp8c_program_function_name(p, functions)),
@@ -144,7 +144,7 @@ START_TEST(figures)
         o.profile = 1;
         fp8c_program *p = compile(ctx, m, &o);
         ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
-        fp8c_info before, after;
+        fp8c_info before = {.struct_size = sizeof before}, after = before;
         fp8c_program_info(p, &before);
         const float first = train_step(p);
         fp8c_program_info(p, &after);

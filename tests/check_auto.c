@@ -308,7 +308,7 @@ START_TEST(nothing_fits)
     }
     o.calibration = c;
     fp8c_program *p = compile(ctx, m, &o);
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_program_info(p, &info);
     ck_assert_int_eq(info.fp8_gemms_planned, 1);
     fp8c_program_destroy(p);
@@ -380,7 +380,7 @@ START_TEST(odd_rules_and_names)
     c = calibrate(ctx, m, &o, 0, 1);
     o.calibration = c;
     p = compile(ctx, m, &o);
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_program_info(p, &info);
     ck_assert_int_gt(info.fp8_gemms_planned, 0);
     fp8c_program_destroy(p);

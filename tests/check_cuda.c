@@ -49,6 +49,7 @@ static trained train(const f8_api_setup *s, int steps)
     }
     t.state = f8_api_state(&r, &t.bytes);
     ck_assert_msg(t.state != NULL, "%s", r.failed);
+    t.info.struct_size = sizeof t.info;
     fp8c_program_info(r.program, &t.info);
     f8_api_close(&r);
     return t;

@@ -132,7 +132,7 @@ START_TEST(figures)
 {
     const fp8c_compile_options o = on_gpu("bf16");
     life l = begin(&o);
-    fp8c_info before, after;
+    fp8c_info before = {.struct_size = sizeof before}, after = before;
     fp8c_device device = {.struct_size = sizeof device};
     fp8c_program_info(l.p, &before);
     const float first = train_step(l.p);
@@ -227,7 +227,7 @@ START_TEST(embedded)
     o.device_free = device_free;
     o.device_user = &d;
     life theirs = begin(&o);
-    fp8c_info info;
+    fp8c_info info = {.struct_size = sizeof info};
     fp8c_program_info(theirs.p, &info);
     ck_assert_int_gt(d.live, 0);
     ck_assert_int_eq(info.peak_bytes, (int64_t)d.bytes);

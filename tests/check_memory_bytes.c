@@ -154,7 +154,7 @@ START_TEST(planned_is_measured)
 {
     static poison a;
     opened plan, real;
-    fp8c_info planned, measured;
+    fp8c_info planned = {.struct_size = sizeof planned}, measured = planned;
     fp8c_compile_options options = runs[_i].options;
     a = (poison){.byte = 0xff};
     ck_assert_msg(compile(&real, &a, runs[_i].model, dims, 3, options) == FP8C_OK, "%s",
@@ -185,7 +185,7 @@ START_TEST(planned_for_gpus)
     static const char *const cases[][3] = {
         {GPT, "delayed", "sm_90a"}, {LLAMA, "bf16", "sm_89"}, {LLAMA, "mxfp8", "sm_100a"}};
     opened plan, text;
-    fp8c_info a, b;
+    fp8c_info a = {.struct_size = sizeof a}, b = a;
     fp8c_step s, t;
     COMPILES(&plan, NULL, cases[_i][0], .recipe = cases[_i][1], .target = cases[_i][2],
              .plan_only = 1);
@@ -221,7 +221,7 @@ START_TEST(budgets_in_bytes)
     } cases[] = {{"delayed", "cpu"}, {"bf16", "cpu"}, {"delayed", "sm_90a"}};
     const char *recipe = cases[_i].recipe, *target = cases[_i].target;
     opened o;
-    fp8c_info whole, info;
+    fp8c_info whole = {.struct_size = sizeof whole}, info = whole;
     fp8c_peak peak;
     COMPILES(&o, NULL, GPT, .recipe = recipe, .target = target, .plan_only = 1);
     fp8c_program_info(o.program, &whole);

@@ -438,6 +438,7 @@ static outcome train(const char *recipe, int64_t memory)
         o.loss = f8_api_step(&r, 64, i);
     ck_assert_msg(!r.failed, "%s", r.failed);
     o.state = f8_api_state(&r, &o.bytes);
+    o.info.struct_size = sizeof o.info;
     fp8c_program_info(r.program, &o.info);
     f8_api_close(&r);
     return o;
