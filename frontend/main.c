@@ -5,11 +5,15 @@
 
 #include "frontend/cmd.h"
 
+/* Whether a command is given a file. */
+typedef enum operand { A_FILE, MAYBE_FILE, NO_FILE } operand;
+
 static const struct {
     const char *name;
     int bit;
     int (*run)(const cli *c);
     const char *help;
+    operand file;
 } commands[] = {
     {"check", ON_CHECK, cmd_check, "parse and verify a module"},
     {"print", ON_PRINT, cmd_print, "print a module in canonical form, or what a pass made of it"},
@@ -29,7 +33,7 @@ enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void help_all(FILE *to)
 {
-    fputs("usage: fp8c COMMAND FILE.f8 [OPTION ...]\n\n", to);
+    fputs("usage: fp8c COMMAND [FILE.f8] [OPTION ...]\n\n", to);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
     fputs("\n`fp8c COMMAND --help` lists its options. `fp8c --version` prints the version.\n", to);
@@ -37,8 +41,10 @@ static void help_all(FILE *to)
 
 static void help_command(int command)
 {
+    static const char *const file[] = {[A_FILE] = " FILE.f8", [MAYBE_FILE] = " [FILE.f8]", [NO_FILE] = ""};
     int width = 0;
-    printf("usage: fp8c %s FILE.f8 [OPTION ...]\n%s\n\n", commands[command].name, commands[command].help);
+    printf("usage: fp8c %s%s [OPTION ...]\n%s\n\n", commands[command].name, file[commands[command].file],
+           commands[command].help);
 #define OPTION(field, name, argument, kind, on, help)                                        \
     if ((on) & commands[command].bit) {                                                      \
         const char *arg = argument;                                                          \
@@ -243,13 +249,15 @@ static int parse_command(cli *c, int command, char **argv, int argc)
             const int status = parse_option(c, commands[command].bit, argv, argc, &i);
             if (status != CLI_DONE)
                 return status;
+        } else if (commands[command].file == NO_FILE) {
+            return usage(c->command, "it takes no file; what is", argv[i]);
         } else if (c->file) {
             return usage(c->command, "one file only; what is", argv[i]);
         } else {
             c->file = argv[i];
         }
     }
-    if (!c->file)
+    if (!c->file && commands[command].file == A_FILE)
         return usage(c->command, "no file given", "FILE.f8");
     const bool compiles = !(commands[command].bit & (ON_CHECK | ON_PRINT)) || c->print_after;
     if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)
