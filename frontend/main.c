@@ -15,16 +15,16 @@ static const struct {
     const char *help;
     operand file;
 } commands[] = {
-    {"check", ON_CHECK, cmd_check, "parse and verify a module"},
-    {"print", ON_PRINT, cmd_print, "print a module in canonical form, or what a pass made of it"},
-    {"train", ON_TRAIN, cmd_train, "train a language model on the bytes of a text"},
-    {"eval", ON_EVAL, cmd_eval, "the held-out loss of a checkpoint under any recipe"},
-    {"export", ON_EXPORT, cmd_export, "a checkpoint's weights as FP8 with their scales"},
-    {"explain", ON_EXPLAIN, cmd_explain, "what was decided for each GEMM, and the kernels"},
+    {"check", ON_CHECK, cmd_check, "parse and verify a module", A_FILE},
+    {"print", ON_PRINT, cmd_print, "print a module in canonical form, or what a pass made of it", A_FILE},
+    {"train", ON_TRAIN, cmd_train, "train a language model on the bytes of a text", A_FILE},
+    {"eval", ON_EVAL, cmd_eval, "the held-out loss of a checkpoint under any recipe", A_FILE},
+    {"export", ON_EXPORT, cmd_export, "a checkpoint's weights as FP8 with their scales", A_FILE},
+    {"explain", ON_EXPLAIN, cmd_explain, "what was decided for each GEMM, and the kernels", A_FILE},
     {"plan", ON_PLAN, cmd_plan,
-     "memory and time of a training step, and what a budget of memory costs"},
+     "memory and time of a training step, and what a budget of memory costs", A_FILE},
     {"compile", ON_COMPILE, cmd_compile,
-     "a GPU's kernels as text or code, and what its compiler says of them"},
+     "a GPU's kernels as text or code, and what its compiler says of them", A_FILE},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
