@@ -1,0 +1,259 @@
+/* Files: see file.h. */
+#include "ir/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PART = 1 << 30, TRIES = 1000 };
+
+f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const char *format, ...)
+{
+    if (!diag || diag->status != F8_OK)
+        return status;
+    va_list args;
+    va_start(args, format);
+    *diag = (f8_diag){.status = status, .file = path};
+    vsnprintf(diag->text, sizeof diag->text, format, args);
+    va_end(args);
+    return status;
+}
+
+/* `error` is an errno. */
+static f8_status fail(f8_diag *diag, const char *path, int error)
+{
+    return f8_file_fail(diag, F8_ERR_IO, path, "%s", strerror(error));
+}
+
+static f8_status check_regular(const struct stat *s, const char *path, f8_diag *diag)
+{
+    if (S_ISREG(s->st_mode))
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_IO, path, "%s",
+                        S_ISDIR(s->st_mode) ? strerror(EISDIR) : "not a regular file");
+}
+
+/* ---- writing ---- */
+
+/* A rename onto a device or a pipe would leave a file in its place. */
+f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag)
+{
+    struct stat s;
+    out->path = path;
+    out->diag = diag;
+    out->fd = -1;
+    out->no_replace = no_replace;
+    out->existed = false;
+    out->temporary[0] = 0;
+    if (!*path)
+        return fail(diag, path, ENOENT);
+    if (!realpath(path, out->target) &&
+        snprintf(out->target, sizeof out->target, "%s", path) >= (int)sizeof out->target)
+        return fail(diag, path, ENAMETOOLONG);
+    if (!stat(out->target, &s))
+        F8_TRY(check_regular(&s, path, diag));
+    for (int i = 0; i < TRIES; i++) { /* other threads have theirs; a process of that number may have died */
+        snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target, (long)getpid(), i);
+        out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (out->fd >= 0)
+            return F8_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    const int error = errno;
+    out->temporary[0] = 0;
+    return fail(diag, path, error);
+}
+
+f8_status f8_file_put(f8_file_out *out, const void *from, uint64_t n)
+{
+    for (uint64_t done = 0; done < n;) {
+        const size_t part = n - done < PART ? (size_t)(n - done) : PART;
+        const ssize_t put = write(out->fd, (const char *)from + done, part);
+        if (put < 0 && errno != EINTR)
+            return fail(out->diag, out->path, errno);
+        done += put > 0 ? (uint64_t)put : 0;
+    }
+    return F8_OK;
+}
+
+/* The new file takes the name; a link does so only if there is none of that name. */
+static f8_status take_name(f8_file_out *out)
+{
+    if (!out->no_replace) {
+        if (rename(out->temporary, out->target))
+            return fail(out->diag, out->path, errno);
+    } else if (link(out->temporary, out->target)) {
+        out->existed = errno == EEXIST;
+        return fail(out->diag, out->path, errno);
+    } else {
+        unlink(out->temporary); /* a second name is all that is left if this fails */
+    }
+    out->temporary[0] = 0;
+    return F8_OK;
+}
+
+static f8_status flush_folder(f8_file_out *out)
+{
+    char *slash = strrchr(out->target, '/');
+    if (slash)
+        slash[slash == out->target] = 0;
+    const int folder = open(slash ? out->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return errno == EACCES ? F8_OK : fail(out->diag, out->path, errno); /* one only to be written to */
+    const bool flushed = !fsync(folder) || errno == EINVAL; /* some file systems have none for folders */
+    const f8_status status = flushed ? F8_OK : fail(out->diag, out->path, errno);
+    close(folder);
+    return status;
+}
+
+f8_status f8_file_commit(f8_file_out *out)
+{
+    const bool flushed = !fsync(out->fd);
+    const int error = errno;
+    const bool closed = !close(out->fd);
+    out->fd = -1;
+    if (!flushed || !closed)
+        return fail(out->diag, out->path, flushed ? errno : error);
+    F8_TRY(take_name(out));
+    return flush_folder(out);
+}
+
+void f8_file_end(f8_file_out *out)
+{
+    if (out->fd >= 0)
+        close(out->fd);
+    if (out->temporary[0])
+        unlink(out->temporary);
+    out->fd = -1;
+    out->temporary[0] = 0;
+}
+
+f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace, f8_diag *diag)
+{
+    f8_file_out out;
+    f8_status status = f8_file_begin(&out, path, no_replace, diag);
+    if (status == F8_OK)
+        status = f8_file_put(&out, bytes, n);
+    if (status == F8_OK)
+        status = f8_file_commit(&out);
+    f8_file_end(&out);
+    return status;
+}
+
+f8_status f8_file_writable(const char *path, f8_diag *diag)
+{
+    f8_file_out out;
+    const f8_status status = f8_file_begin(&out, path, false, diag);
+    f8_file_end(&out);
+    return status;
+}
+
+/* ---- reading ---- */
+
+f8_status f8_file_open_fd(f8_file_in *in, const char *path, int fd, f8_diag *diag)
+{
+    struct stat s;
+    *in = (f8_file_in){.path = path, .fd = fd};
+    const f8_status status = fstat(fd, &s) ? fail(diag, path, errno) : check_regular(&s, path, diag);
+    if (status == F8_OK)
+        in->size = (uint64_t)s.st_size;
+    else
+        f8_file_close(in);
+    return status;
+}
+
+f8_status f8_file_open(f8_file_in *in, const char *path, f8_diag *diag)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not wait */
+    *in = (f8_file_in){.path = path, .fd = -1};
+    return fd < 0 ? fail(diag, path, errno) : f8_file_open_fd(in, path, fd, diag);
+}
+
+void f8_file_close(f8_file_in *in)
+{
+    if (in->fd >= 0)
+        close(in->fd);
+    in->fd = -1;
+}
+
+f8_status f8_file_get(const f8_file_in *in, void *to, uint64_t n, uint64_t at, f8_diag *diag)
+{
+    for (uint64_t done = 0; done < n;) {
+        const size_t part = n - done < PART ? (size_t)(n - done) : PART;
+        const ssize_t got = pread(in->fd, (char *)to + done, part, (off_t)(at + done));
+        if (got == 0)
+            return f8_file_fail(diag, F8_ERR_IO, in->path, "the file became shorter while it was read");
+        if (got < 0 && errno != EINTR)
+            return fail(diag, in->path, errno);
+        done += got > 0 ? (uint64_t)got : 0;
+    }
+    return F8_OK;
+}
+
+static f8_status open_bounded(f8_file_in *in, const char *path, uint64_t most, f8_diag *diag)
+{
+    F8_TRY(f8_file_open(in, path, diag));
+    if (in->size <= most && in->size < SIZE_MAX)
+        return F8_OK;
+    const uint64_t size = in->size;
+    f8_file_close(in);
+    return f8_file_fail(diag, F8_ERR_IO, path, "it has %" PRIu64 " bytes; at most %" PRIu64 " are read", size, most);
+}
+
+static const uint8_t nothing[1];
+
+f8_status f8_file_map(const char *path, uint64_t most, f8_file_bytes *out, f8_diag *diag)
+{
+    f8_file_in in;
+    *out = (f8_file_bytes){.bytes = nothing};
+    F8_TRY(open_bounded(&in, path, most, diag));
+    f8_status status = F8_OK;
+    if (in.size) {
+        void *at = mmap(NULL, (size_t)in.size, PROT_READ, MAP_PRIVATE, in.fd, 0);
+        if (at == MAP_FAILED)
+            status = fail(diag, path, errno);
+        else
+            *out = (f8_file_bytes){.bytes = at, .size = (size_t)in.size, .memory = at};
+    }
+    f8_file_close(&in);
+    return status;
+}
+
+f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allocator, f8_file_bytes *out,
+                       f8_diag *diag)
+{
+    f8_file_in in;
+    *out = (f8_file_bytes){.bytes = nothing, .allocator = allocator ? *allocator : f8_default_allocator()};
+    F8_TRY(open_bounded(&in, path, most, diag));
+    f8_status status = F8_OK;
+    if (in.size) {
+        out->memory = out->allocator.alloc(out->allocator.user, (size_t)in.size, 64);
+        status = out->memory ? f8_file_get(&in, out->memory, in.size, 0, diag)
+                             : f8_file_fail(diag, F8_ERR_MEMORY, path,
+                                            "out of memory: %" PRIu64 " bytes were wanted", in.size);
+        if (out->memory) {
+            out->bytes = out->memory;
+            out->size = (size_t)in.size;
+        }
+    }
+    f8_file_close(&in);
+    if (status != F8_OK)
+        f8_file_release(out);
+    return status;
+}
+
+void f8_file_release(f8_file_bytes *file)
+{
+    if (file->memory && file->allocator.alloc)
+        file->allocator.free(file->allocator.user, file->memory, file->size);
+    else if (file->memory)
+        munmap(file->memory, file->size);
+    *file = (f8_file_bytes){.bytes = nothing};
+}

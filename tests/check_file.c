@@ -1,0 +1,333 @@
+/* Files: written whole or not at all, and read within bounds. */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ir/file.h"
+#include "tests/shared/cli.h"
+
+enum { TIMEOUT = 120 };
+
+/* How many files the test's folder has. */
+static int files(void)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", f8_cli_temp(""));
+    DIR *d = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void has(const char *path, const char *bytes)
+{
+    size_t n;
+    char *file = f8_cli_read(path, &n);
+    ck_assert(n == strlen(bytes) && !memcmp(file, bytes, n));
+    free(file);
+}
+
+static void failed(const f8_diag *diag, f8_status status, const char *path, const char *text)
+{
+    ck_assert_int_eq(status, F8_ERR_IO);
+    ck_assert_int_eq(diag->status, F8_ERR_IO);
+    ck_assert_str_eq(diag->file, path);
+    ck_assert_str_eq(diag->text, text);
+}
+
+/* ---- writing ---- */
+
+START_TEST(replaces)
+{
+    f8_diag diag = {0};
+    struct stat s;
+    const char *path = f8_cli_write("it", "old", 3);
+    const mode_t mask = umask(027);
+    ck_assert_int_eq(f8_file_writable(path, &diag), F8_OK);
+    has(path, "old");
+    ck_assert_int_eq(f8_file_write(path, "longer", 6, false, &diag), F8_OK);
+    has(path, "longer");
+    ck_assert(!stat(path, &s));
+    ck_assert_int_eq(s.st_mode & 0777, 0640);
+    ck_assert_int_eq(f8_file_write(path, NULL, 0, false, NULL), F8_OK);
+    has(path, "");
+    umask(mask);
+    ck_assert_int_eq(files(), 1);
+}
+END_TEST
+
+/* The file behind a link is replaced, the link stays; one that leads nowhere is replaced itself. */
+START_TEST(follows_links)
+{
+    struct stat s;
+    const char *path = f8_cli_write("old", "old", 3), *link = f8_cli_temp("link"), *dead = f8_cli_temp("dead");
+    ck_assert(!symlink("old", link) && !symlink("none", dead));
+    ck_assert_int_eq(f8_file_write(link, "new", 3, false, NULL), F8_OK);
+    ck_assert(!lstat(link, &s) && S_ISLNK(s.st_mode));
+    has(path, "new");
+    ck_assert_int_eq(f8_file_write(dead, "new", 3, false, NULL), F8_OK);
+    ck_assert(!lstat(dead, &s) && S_ISREG(s.st_mode));
+    ck_assert_int_eq(files(), 3);
+}
+END_TEST
+
+START_TEST(does_not_replace)
+{
+    f8_diag diag = {0};
+    f8_file_out out;
+    const char *path = f8_cli_temp("it");
+    ck_assert_int_eq(f8_file_write(path, "first", 5, true, &diag), F8_OK);
+    ck_assert_int_eq(f8_file_begin(&out, path, true, &diag), F8_OK);
+    ck_assert_int_eq(f8_file_put(&out, "second", 6), F8_OK);
+    failed(&diag, f8_file_commit(&out), path, "File exists");
+    ck_assert(out.existed);
+    f8_file_end(&out);
+    f8_file_end(&out);
+    has(path, "first");
+    ck_assert_int_eq(files(), 1);
+}
+END_TEST
+
+/* Until it is committed nothing is to be seen of it. */
+START_TEST(in_parts)
+{
+    f8_file_out out;
+    const char *path = f8_cli_write("it", "old", 3);
+    ck_assert_int_eq(f8_file_begin(&out, path, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_put(&out, "ne", 2), F8_OK);
+    has(path, "old");
+    ck_assert_int_eq(files(), 2);
+    ck_assert_int_eq(f8_file_put(&out, "w", 1), F8_OK);
+    ck_assert_int_eq(f8_file_commit(&out), F8_OK);
+    f8_file_end(&out);
+    has(path, "new");
+    ck_assert_int_eq(f8_file_begin(&out, path, false, NULL), F8_OK);
+    ck_assert_int_eq(f8_file_put(&out, "never", 5), F8_OK);
+    f8_file_end(&out);
+    has(path, "new");
+    ck_assert_int_eq(files(), 1);
+}
+END_TEST
+
+START_TEST(a_name_alone)
+{
+    ck_assert(!chdir(f8_cli_temp("")));
+    ck_assert_int_eq(f8_file_write("alone", "x", 1, false, NULL), F8_OK);
+    has("alone", "x");
+    ck_assert(!unlink("alone"));
+}
+END_TEST
+
+START_TEST(unwritable)
+{
+    static const char *const bad[][2] = {{"no/such/folder/x", "No such file or directory"},
+                                         {"tests", "Is a directory"},
+                                         {"/dev/null", "not a regular file"},
+                                         {"Makefile/x", "Not a directory"},
+                                         {"", "No such file or directory"}};
+    struct stat s;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        f8_diag diag = {0}, again = {0};
+        failed(&diag, f8_file_writable(bad[i][0], &diag), bad[i][0], bad[i][1]);
+        failed(&again, f8_file_write(bad[i][0], "x", 1, false, &again), bad[i][0], bad[i][1]);
+    }
+    ck_assert(!stat("/dev/null", &s) && S_ISCHR(s.st_mode));
+    f8_diag diag = {0};
+    char *name = memset(calloc(1, 5001), 'x', 5000);
+    failed(&diag, f8_file_writable(name, &diag), name, "File name too long");
+    free(name);
+}
+END_TEST
+
+/* A disk that is full: the file is as it was, and nothing is left beside it. */
+START_TEST(too_large)
+{
+    f8_diag diag = {0};
+    const char *path = f8_cli_write("old", "old", 3);
+    char *much = calloc(1, 100);
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){20, 20}));
+    failed(&diag, f8_file_write(path, much, 100, false, &diag), path, "File too large");
+    has(path, "old");
+    ck_assert_int_eq(files(), 1);
+    free(much);
+}
+END_TEST
+
+enum { THREADS = 8, TIMES = 30, SIZE = 40000 };
+
+static void *write_often(void *path)
+{
+    char bytes[SIZE];
+    for (int i = 0; i < TIMES; i++) {
+        memset(bytes, 'a' + i, SIZE);
+        if (f8_file_write(path, bytes, SIZE, false, NULL) != F8_OK)
+            return path;
+    }
+    return NULL;
+}
+
+/* Of one written by many at once, a reader sees one or another whole. */
+START_TEST(many_at_once)
+{
+    pthread_t thread[THREADS];
+    char *path = strdup(f8_cli_write("it", "", 0));
+    for (int i = 0; i < THREADS; i++)
+        ck_assert(!pthread_create(&thread[i], NULL, write_often, path));
+    for (int i = 0; i < TIMES * 4; i++) {
+        f8_file_bytes file;
+        ck_assert_int_eq(f8_file_map(path, SIZE, &file, NULL), F8_OK);
+        ck_assert(file.size == 0 || file.size == SIZE);
+        for (size_t k = 1; k < file.size; k++)
+            ck_assert(file.bytes[k] == file.bytes[0]);
+        f8_file_release(&file);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *bad;
+        ck_assert(!pthread_join(thread[i], &bad));
+        ck_assert_ptr_null(bad);
+    }
+    ck_assert_int_eq(files(), 1);
+    free(path);
+}
+END_TEST
+
+/* A process killed while it writes leaves the old file, or the new. */
+START_TEST(killed)
+{
+    const char *path = f8_cli_write("it", "old", 3);
+    for (int i = 0; i < 20; i++) {
+        const pid_t child = fork();
+        ck_assert(child >= 0);
+        if (child == 0) {
+            write_often((void *)path);
+            _exit(0);
+        }
+        usleep((useconds_t)(500 * i));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        f8_file_bytes file;
+        ck_assert_int_eq(f8_file_map(path, SIZE, &file, NULL), F8_OK);
+        ck_assert(file.size == SIZE || (file.size == 3 && !memcmp(file.bytes, "old", 3)));
+        for (size_t k = 1; k < file.size && file.size == SIZE; k++)
+            ck_assert(file.bytes[k] == file.bytes[0]);
+        f8_file_release(&file);
+    }
+    ck_assert_int_eq(f8_file_write(path, "new", 3, false, NULL), F8_OK);
+    has(path, "new");
+}
+END_TEST
+
+/* ---- reading ---- */
+
+START_TEST(reads)
+{
+    f8_diag diag = {0};
+    f8_file_bytes file;
+    const char *path = f8_cli_write("it", "bytes", 5), *empty = f8_cli_write("empty", "", 0);
+    ck_assert_int_eq(f8_file_map(path, 5, &file, &diag), F8_OK);
+    ck_assert(file.size == 5 && !memcmp(file.bytes, "bytes", 5));
+    f8_file_release(&file);
+    ck_assert(file.size == 0 && file.bytes);
+    ck_assert_int_eq(f8_file_read(path, UINT64_MAX, NULL, &file, &diag), F8_OK);
+    ck_assert(file.size == 5 && !memcmp(file.bytes, "bytes", 5));
+    f8_file_release(&file);
+    f8_file_release(&file);
+    ck_assert_int_eq(f8_file_map(empty, 0, &file, &diag), F8_OK);
+    ck_assert(file.size == 0 && file.bytes);
+    f8_file_release(&file);
+    ck_assert_int_eq(f8_file_read(empty, 0, NULL, &file, &diag), F8_OK);
+    ck_assert(file.size == 0 && file.bytes);
+    f8_file_release(&file);
+}
+END_TEST
+
+static void *no_memory(void *user, size_t size, size_t align)
+{
+    (void)user, (void)size, (void)align;
+    return NULL;
+}
+
+START_TEST(unreadable)
+{
+    const char *pipe = f8_cli_temp("pipe"), *path = f8_cli_write("it", "bytes", 5);
+    ck_assert(!mkfifo(pipe, 0600));
+    const char *const bad[][2] = {{"no/such", "No such file or directory"},
+                                  {"tests", "Is a directory"},
+                                  {pipe, "not a regular file"},
+                                  {path, "it has 5 bytes; at most 4 are read"}};
+    f8_file_bytes file;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        f8_diag diag = {0}, again = {0};
+        failed(&diag, f8_file_map(bad[i][0], 4, &file, &diag), bad[i][0], bad[i][1]);
+        f8_file_release(&file);
+        failed(&again, f8_file_read(bad[i][0], 4, NULL, &file, &again), bad[i][0], bad[i][1]);
+        f8_file_release(&file);
+    }
+    f8_diag diag = {0};
+    const f8_allocator none = {no_memory, NULL, NULL};
+    ck_assert_int_eq(f8_file_read(path, 5, &none, &file, &diag), F8_ERR_MEMORY);
+    ck_assert_str_eq(diag.text, "out of memory: 5 bytes were wanted");
+    ck_assert(file.size == 0);
+}
+END_TEST
+
+START_TEST(shorter_while_open)
+{
+    f8_diag diag = {0};
+    f8_file_in in;
+    char to[8];
+    const int fd = memfd_create("it", MFD_CLOEXEC);
+    ck_assert(fd >= 0 && write(fd, "12345678", 8) == 8);
+    ck_assert_int_eq(f8_file_open_fd(&in, "it", fd, &diag), F8_OK);
+    ck_assert_uint_eq(in.size, 8);
+    ck_assert_int_eq(f8_file_get(&in, to, 3, 5, &diag), F8_OK);
+    ck_assert(!memcmp(to, "678", 3));
+    ck_assert(!ftruncate(fd, 7));
+    failed(&diag, f8_file_get(&in, to, 3, 5, &diag), "it", "the file became shorter while it was read");
+    f8_file_close(&in);
+    f8_file_close(&in);
+    ck_assert_int_eq(in.fd, -1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("file");
+    TCase *write = tcase_create("write"), *read = tcase_create("read");
+    TCase *cases[] = {write, read};
+    for (int i = 0; i < 2; i++) {
+        tcase_set_timeout(cases[i], TIMEOUT);
+        tcase_add_checked_fixture(cases[i], f8_cli_setup, f8_cli_teardown);
+        suite_add_tcase(s, cases[i]);
+    }
+    tcase_add_test(write, replaces);
+    tcase_add_test(write, follows_links);
+    tcase_add_test(write, does_not_replace);
+    tcase_add_test(write, in_parts);
+    tcase_add_test(write, a_name_alone);
+    tcase_add_test(write, unwritable);
+    tcase_add_test(write, too_large);
+    tcase_add_test(write, many_at_once);
+    tcase_add_test(write, killed);
+    tcase_add_test(read, reads);
+    tcase_add_test(read, unreadable);
+    tcase_add_test(read, shorter_while_open);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed_tests = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed_tests ? 1 : 0;
+}
