@@ -2,6 +2,7 @@
  * code. */
 #include "codegen/build_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "ir/clock.h"
@@ -321,6 +322,23 @@ static const f8_build_target *target_of(const f8_target *t)
     return NULL;
 }
 
+/* What kernels compute, for people: options.dump. */
+static void dump_units(const f8_build *b)
+{
+    f8_arena scratch;
+    f8_arena_init(&scratch, b->options->allocator);
+    for (uint32_t i = 0; i < b->n_units; i++) {
+        const f8_build_unit *u = &b->unit[i];
+        char file[40];
+        snprintf(file, sizeof file, "kernel_%03u.txt", i);
+        const char *text = f8_arena_printf(&scratch, "# %s, launched by %u steps\n%s", u->name,
+                                           u->launches, u->text);
+        if (text)
+            b->options->dump(b->options->dump_user, file, text);
+    }
+    f8_arena_end(&scratch);
+}
+
 f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
                         f8_plan *plan, f8_diag *d)
 {
@@ -338,6 +356,8 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     F8_TRY(build_vars(&b));
     F8_TRY(build_constants(&b));
     F8_TRY(build_funcs(&b));
+    if (options->dump)
+        dump_units(&b);
     if (options->stats)
         *options->stats =
             (f8_build_stats){.describe = f8_seconds_now() - start, .drafts = b.drafts};
@@ -349,4 +369,23 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     if (options->stats && !options->no_code)
         F8_TRY(b.target->fill_stats(&b, options->stats));
     return arena->failed ? f8_arena_status(arena, d) : F8_OK;
+}
+
+f8_status f8_build_interface(const f8_module *m, const f8_target *target, f8_arena *arena, f8_plan *plan,
+                             f8_diag *d)
+{
+    f8_build b = {.module = m, .arena = arena, .diag = d, .plan = plan};
+    *plan = (f8_plan){.module = f8_arena_strdup(arena, m->name),
+                      .target = f8_arena_strdup(arena, target->name)};
+    F8_TRY(build_vars(&b));
+    plan->func = F8_NEW_ARRAY(arena, f8_plan_func, m->n_funcs + 1);
+    F8_TRY(f8_arena_status(arena, d));
+    for (; plan->n_funcs < m->n_funcs; plan->n_funcs++) {
+        const f8_func *f = &m->func[plan->n_funcs];
+        f8_plan_func *out = &plan->func[plan->n_funcs];
+        out->name = f8_arena_strdup(arena, f->name);
+        F8_TRY(build_ports(&b, f->in, f->n_in, &out->in, &out->n_in));
+        F8_TRY(build_ports(&b, f->out, f->n_out, &out->out, &out->n_out));
+    }
+    return f8_arena_status(arena, d);
 }

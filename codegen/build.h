@@ -9,6 +9,8 @@
 #define F8_CODEGEN_BUILD_H
 
 #include "codegen/cuda_report.h"
+#include "ir/log.h"
+#include "ir/progress.h"
 #include "ir/program.h"
 #include "ir/target.h"
 #include "runtime/plan.h"
@@ -73,6 +75,12 @@ typedef struct f8_build_options {
                             * this leaves; 0: as much as they like */
     bool unmerged;         /* CUDA, for tests: a launch for every step, in the program's order */
     f8_build_stats *stats; /* filled when not NULL */
+    const f8_log *log;     /* may be NULL; each kernel, from any thread that compiles */
+    const f8_progress *progress; /* may be NULL; asked by the calling thread alone */
+    /* Texts for people to look at, a file each: descriptions, LLVM IR, CUDA C. From any thread that compiles;
+     * NULL: none are wanted */
+    void (*dump)(void *user, const char *file, const char *text);
+    void *dump_user;
 } f8_build_options;
 
 /* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM or NVRTC; F8_ERR_INTERNAL for a program that
@@ -80,5 +88,9 @@ typedef struct f8_build_options {
  * target can't do; F8_ERR_INPUT for a CUDA target without options.cuda. */
 f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
                         f8_plan *plan, f8_diag *d);
+
+/* What of a plan the reference target has: variables, and every function with its ports and no steps. */
+f8_status f8_build_interface(const f8_module *m, const f8_target *target, f8_arena *arena, f8_plan *plan,
+                             f8_diag *d);
 
 #endif

@@ -39,6 +39,24 @@ static f8_status emit(f8_llvm_module *m, f8_build_unit *u, uint32_t number, f8_a
     return f8_cpu_rows_emit(m, u->kernel, symbol, arena, d);
 }
 
+static const char *batch_name(void *user, uint32_t batch, uint32_t *n_kernels)
+{
+    const f8_build *b = ((const compilation *)user)->b;
+    const uint32_t begin = batch * BATCH;
+    *n_kernels = begin + BATCH < b->n_units ? BATCH : b->n_units - begin;
+    return b->unit[begin].name;
+}
+
+/* For people: options.dump. */
+static void dump_text(const f8_build_options *o, uint32_t batch, f8_llvm_module *m, f8_arena *arena)
+{
+    char file[40];
+    snprintf(file, sizeof file, "llvm_%03u.ll", batch);
+    const char *text = f8_llvm_module_text(m, arena);
+    if (text)
+        o->dump(o->dump_user, file, text);
+}
+
 static f8_status compile_batch(void *user, uint32_t batch, f8_arena *arena, f8_diag *d)
 {
     const compilation *c = user;
@@ -51,6 +69,8 @@ static f8_status compile_batch(void *user, uint32_t batch, f8_arena *arena, f8_d
     f8_status s = F8_OK;
     for (uint32_t i = begin; i < end && s == F8_OK; i++)
         s = emit(m, &b->unit[i], i, arena, d);
+    if (s == F8_OK && b->options->dump)
+        dump_text(b->options, batch, m, arena);
     if (s == F8_OK)
         s = f8_llvm_module_compile(m, arena, &c->object[batch], d);
     f8_llvm_module_end(m);
@@ -82,7 +102,8 @@ static f8_status compile_all(compilation *c)
 {
     f8_build *b = c->b;
     f8_build_stats *stats = b->options->stats;
-    f8_build_threads t = {.compile = compile_batch, .user = c, .n_batches = c->n_batches};
+    f8_build_threads t = {
+        .compile = compile_batch, .name = batch_name, .user = c, .n_batches = c->n_batches};
     c->object = F8_NEW_ARRAY(b->arena, f8_object, c->n_batches);
     if (!c->object)
         return f8_arena_status(b->arena, b->diag);

@@ -14,6 +14,8 @@ enum { F8_BUILD_MOST_THREADS = 16 };
 
 /* Compiles one batch, several at once on several threads. What it makes may lie in `arena`. */
 typedef f8_status (*f8_build_batch_fn)(void *user, uint32_t batch, f8_arena *arena, f8_diag *d);
+/* What a batch is called, and how many kernels it has: for log and progress. From any thread. */
+typedef const char *(*f8_build_name_fn)(void *user, uint32_t batch, uint32_t *n_kernels);
 
 typedef struct f8_build_worker {
     struct f8_build_threads *all;
@@ -27,18 +29,22 @@ typedef struct f8_build_worker {
 
 typedef struct f8_build_threads {
     f8_build_batch_fn compile;
+    f8_build_name_fn name;
     void *user;
     uint32_t n_batches;
     const uint32_t *order; /* in which batches are taken up; NULL: as they are numbered */
     /* build_threads.c's own */
+    const f8_build_options *options;
+    f8_progress_phase phase;
     int n;
     f8_build_worker worker[F8_BUILD_MOST_THREADS];
-    atomic_uint next;
+    atomic_uint next, done; /* batches taken up; kernels that are ready */
     atomic_bool failed;
 } f8_build_threads;
 
-/* Compile all batches on options.threads threads, this one among them. After a failure no batch is
- * begun; status and message are those of the lowest batch that failed, its number in *failed. */
+/* Compile all batches on options.threads threads, this one among them, which asks options.progress before each
+ * of its own. After a failure no batch is begun; status and message are those of the lowest batch that
+ * failed, its number in *failed; F8_ERR_CANCELLED comes before all others. */
 f8_status f8_build_threads_run(f8_build_threads *t, const f8_build_options *options,
                                uint32_t *failed, f8_diag *d);
 /* Free the arenas, after every run: what was compiled is gone. */

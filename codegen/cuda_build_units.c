@@ -176,6 +176,14 @@ static f8_status list_codes(compilation *p)
 
 /* ---- compiling ---- */
 
+static const char *batch_name(void *user, uint32_t index, uint32_t *n_kernels)
+{
+    const compilation *p = user;
+    const batch *a = &p->batch[index];
+    *n_kernels = a->end - a->begin;
+    return p->b->unit[p->code[a->begin]->unit].name;
+}
+
 static f8_status compile_batch(void *user, uint32_t index, f8_arena *arena, f8_diag *d)
 {
     const compilation *p = user;
@@ -257,7 +265,8 @@ static f8_status compile_all(compilation *p)
     f8_build *b = p->b;
     F8_TRY(f8_cuda_nvrtc(b->options->cuda, &(int){0}, b->diag)); /* loaded once, before threads */
     f8_build_threads t = {
-        .compile = compile_batch, .user = p, .n_batches = p->n_batches, .order = p->order};
+        .compile = compile_batch, .name = batch_name, .user = p, .n_batches = p->n_batches,
+        .order = p->order};
     f8_diag why = {0};
     uint32_t failed = 0;
     f8_status s = f8_build_threads_run(&t, b->options, &failed, &why);
@@ -274,8 +283,13 @@ static f8_status keep_texts(compilation *p)
     b->image = F8_NEW_ARRAY(b->arena, f8_build_image, p->n_batches);
     if (!b->image)
         return f8_arena_status(b->arena, b->diag);
-    for (uint32_t i = 0; i < p->n_batches; i++)
+    for (uint32_t i = 0; i < p->n_batches; i++) {
+        char file[40];
+        snprintf(file, sizeof file, "image_%03u.cu", i);
         b->image[i].cuda = p->batch[i].text.s;
+        if (b->options->dump)
+            b->options->dump(b->options->dump_user, file, b->image[i].cuda);
+    }
     for (uint32_t i = 0; i < p->n_codes && b->options->stats; i++) {
         f8_cuda_code *c = p->code[i];
         c->text =

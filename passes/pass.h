@@ -7,6 +7,8 @@
 #define F8_PASS_H
 
 #include "ir/ir.h"
+#include "ir/log.h"
+#include "ir/progress.h"
 #include "ir/quantize.h"
 #include "ir/target.h"
 #include "passes/recipe.h"
@@ -104,6 +106,11 @@ typedef struct f8_options {
      * May be NULL. */
     f8_status (*after)(void *user, f8_unit *u, const char *pass);
     void *after_user;
+    /* Shown the module before the first pass (pass NULL) and, once it is verified, after each. May be NULL. */
+    void (*show)(void *user, const f8_unit *u, const char *pass);
+    void *show_user;
+    const f8_log *log;           /* may be NULL; each pass and its time */
+    const f8_progress *progress; /* may be NULL; asked before each pass, and after the last */
 } f8_options;
 
 /* A linear as precision named it. Linears that share a weight share its name, which recipe rules match,

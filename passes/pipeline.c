@@ -84,6 +84,10 @@ static f8_status run_one(f8_unit *u, size_t i)
     if (u->n_times < F8_MAX_PASSES)
         u->time[u->n_times++] =
             (f8_pass_time){passes[i].name, end - start, count_nodes(u->module)};
+    f8_log_say(u->options.log, F8_LOG_DEBUG, "pass %s: %.3f s, %u nodes", passes[i].name, end - start,
+               count_nodes(u->module));
+    if (u->options.show)
+        u->options.show(u->options.show_user, u, passes[i].name);
     const char *wanted = u->options.print_after;
     if (wanted && !strcmp(wanted, passes[i].name))
         F8_TRY(f8_print_module(u->module, &u->options.print_to));
@@ -93,15 +97,22 @@ static f8_status run_one(f8_unit *u, size_t i)
 f8_status f8_run_passes(f8_unit *u)
 {
     unsigned facts = 0;
+    int64_t n = 0;
+    while (n < N_PASSES && !ends_here(u, (size_t)n))
+        n++;
+    const f8_progress_phase phase = f8_progress_begin(u->options.progress, "passes", n);
     if (!f8_module_find_func(u->module, "forward"))
         return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE, "module '%s' has no function 'forward'",
                        u->module->name);
-    for (size_t i = 0; i < N_PASSES && !ends_here(u, i); i++) {
+    if (u->options.show)
+        u->options.show(u->options.show_user, u, NULL);
+    for (size_t i = 0; i < (size_t)n; i++) {
+        F8_TRY(f8_progress_at(&phase, (int64_t)i, passes[i].name, u->diag));
         if ((facts & passes[i].needs) != passes[i].needs)
             return f8_fail(u->diag, F8_ERR_INTERNAL, F8_NOWHERE,
                            "pass '%s' needs what no earlier pass gave", passes[i].name);
         F8_TRY(run_one(u, i));
         facts = (facts & ~passes[i].breaks) | passes[i].gives;
     }
-    return F8_OK;
+    return f8_progress_at(&phase, n, "", u->diag);
 }
