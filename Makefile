@@ -9,7 +9,8 @@
 #   make bench-memory    what budgets of memory cost: minutes; PARTS="cost measured bytes quick"
 #   make check-gpu       tests on the GPU of this machine     make bench-gpu    figures of it, and PyTorch's
 #   make gpu             only what those two run, into build-gpu/: to carry to where the GPU is
-#   make lint            clang-tidy           make install DESTDIR=... PREFIX=/usr/local
+#   make lint            clang-tidy
+#   make install         DESTDIR=... PREFIX=/usr/local LIBDIR=$PREFIX/lib    also install-strip, uninstall
 #   VARIANT=debug|asan|tsan|fuzz              builds beside the release one, in build-VARIANT/
 
 VARIANT ?= release
@@ -36,7 +37,9 @@ CFLAGS += -std=c17 -D_GNU_SOURCE -g -Wall -Wextra -Werror -ffp-contract=off -fvi
           $(FLAGS_$(VARIANT)) -I. -isystem $(LLVM_INCLUDE) -MMD -MP
 LDLIBS += -ldl -lm -lpthread
 
-VERSION_MAJOR := 0
+# fp8c.h says it, once.
+VERSION := $(shell awk '/define FP8C_VERSION_(MAJOR|MINOR|PATCH) / { v = v (v == "" ? "" : ".") $$3 } END { print v }' frontend/fp8c.h)
+SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
 CLI := frontend/main.c $(wildcard frontend/cmd_*.c)
 SAFETENSORS := $(wildcard frontend/cmd_safetensors*.c)
 LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c))
@@ -44,13 +47,17 @@ TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
-API := $(addprefix frontend/,context.c builder.c calibration.c compile.c program.c memory.c instance.c)
+API := $(addprefix frontend/,context.c builder.c calibration.c compile.c program.c trail.c memory.c instance.c)
 LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c passes/rules.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIBRARY := $(BUILD)/libfp8c.a
-SO := $(BUILD)/libfp8c.so.$(VERSION_MAJOR)
+SO := $(BUILD)/libfp8c.so.$(VERSION)
+STATIC := $(BUILD)/static/libfp8c.a
+# What the library takes from others, jansson, is linked into it and hidden there.
+SO_FLAGS := -shared -Wl,-soname,$(SONAME) -Wl,--version-script=frontend/fp8c.map -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
+            -Wl,--as-needed -Wl,--exclude-libs,ALL
 
 all: deps
 	@$(MAKE) --no-print-directory build
@@ -69,10 +76,19 @@ $(BUILD)/obj/codegen/cuda_attention_text.o: $(wildcard codegen/cuda_attention*.c
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^
-$(SO): $(call object,$(LIB))
+$(SO): $(call object,$(LIB)) frontend/fp8c.map
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -shared -Wl,-soname,$(@F) -o $@ $^ $(LDLIBS)
-	@ln -sf $(@F) $(BUILD)/libfp8c.so
+	@$(CC) $(CFLAGS) $(SO_FLAGS) -o $@ $(filter %.o,$^) -l:libjansson.a $(LDLIBS)
+	@ln -sf $(@F) $(BUILD)/$(SONAME)
+	@ln -sf $(SONAME) $(BUILD)/libfp8c.so
+# To be linked into a program: one object that gives out fp8c_* alone, jansson inside.
+$(STATIC): $(call object,$(LIB))
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) -r -nostdlib -o $(@D)/fp8c.o $^ -l:libjansson.a
+	@objcopy --wildcard --keep-global-symbol='fp8c_*' $(@D)/fp8c.o
+	@rm -f $@
+	@$(AR) rcs $@ $(@D)/fp8c.o
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
@@ -189,17 +205,57 @@ lint: deps
 	@command -v clang-tidy-19 >/dev/null || { echo "make lint needs the package clang-tidy-19"; exit 1; }
 	clang-tidy-19 --quiet $(LIB) $(CLI) -- -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
 
-install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
-	install $(BUILD)/fp8c $(DESTDIR)$(PREFIX)/bin
-	install $(SO) $(DESTDIR)$(PREFIX)/lib
-	ln -sf $(notdir $(SO)) $(DESTDIR)$(PREFIX)/lib/libfp8c.so
-	install -m 644 frontend/fp8c.h $(DESTDIR)$(PREFIX)/include
-	sed 's|@PREFIX@|$(PREFIX)|' frontend/fp8c.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fp8c.pc
+# LIBDIR for multiarch: make install LIBDIR=/usr/lib/x86_64-linux-gnu
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+BINDIR ?= $(PREFIX)/bin
+DATADIR ?= $(PREFIX)/share
+MANDIR ?= $(DATADIR)/man
+MAN := $(BUILD)/share/fp8c.1
+COMPLETIONS := $(BUILD)/share/fp8c.bash $(BUILD)/share/_fp8c $(BUILD)/share/fp8c.fish
+INSTALLED = $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDIR)/libfp8c.so $(LIBDIR)/libfp8c.a \
+            $(LIBDIR)/pkgconfig/fp8c.pc $(INCLUDEDIR)/fp8c.h $(MANDIR)/man1/fp8c.1 \
+            $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
+            $(DATADIR)/fish/vendor_completions.d/fp8c.fish
+# From the command and option tables of the program itself.
+$(MAN): $(BUILD)/fp8c
+	@mkdir -p $(@D)
+	@$< help --man >$@
+$(BUILD)/share/fp8c.bash: $(BUILD)/fp8c
+	@mkdir -p $(@D)
+	@$< completion bash >$@
+$(BUILD)/share/_fp8c: $(BUILD)/fp8c
+	@mkdir -p $(@D)
+	@$< completion zsh >$@
+$(BUILD)/share/fp8c.fish: $(BUILD)/fp8c
+	@mkdir -p $(@D)
+	@$< completion fish >$@
+install: build $(STATIC) $(MAN) $(COMPLETIONS)
+	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
+	install $(BUILD)/fp8c $(DESTDIR)$(BINDIR)/fp8c
+	install -m 644 $(SO) $(STATIC) $(DESTDIR)$(LIBDIR)
+	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libfp8c.so
+	install -m 644 frontend/fp8c.h $(DESTDIR)$(INCLUDEDIR)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' \
+	    -e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|' -e 's|@VERSION@|$(VERSION)|' \
+	    frontend/fp8c.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/fp8c.pc
+	install -m 644 $(MAN) $(DESTDIR)$(MANDIR)/man1/fp8c.1
+	install -m 644 $(BUILD)/share/fp8c.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/fp8c
+	install -m 644 $(BUILD)/share/_fp8c $(DESTDIR)$(DATADIR)/zsh/site-functions/_fp8c
+	install -m 644 $(BUILD)/share/fp8c.fish $(DESTDIR)$(DATADIR)/fish/vendor_completions.d/fp8c.fish
+# Without debug information: a seventh of the size.
+install-strip: install
+	strip $(DESTDIR)$(BINDIR)/fp8c
+	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/$(notdir $(SO))
+	strip --strip-debug $(DESTDIR)$(LIBDIR)/libfp8c.a
+# The files alone: folders may be others' too.
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build check-codecs bench bench-memory bench-recipes lint install clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build deps run check check-build check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

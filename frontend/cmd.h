@@ -18,10 +18,29 @@ enum {
     CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
 };
 
-/* Which sub-commands take an option. */
+/* Which sub-commands take an option: a bit for each. */
 enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32,
-       ON_EXPORT = 64, ON_PLAN = 128, ON_ALL = 255, ON_TARGET = ON_ALL & ~ON_EXPORT,
+       ON_EXPORT = 64, ON_PLAN = 128, ON_HELP = 256, ON_COMPLETION = 512,
+       ON_ALL = 255, /* those that read a module */
+       ON_TARGET = ON_ALL & ~ON_EXPORT,
        ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN };
+
+/* COMMAND(name, bit, operand, "help"), in the order they are listed in; int cmd_NAME(const cli *) runs it and
+ * gives the exit code. The operand: what `file` of cli is; in [] it may be left out, NULL: there is none.
+ * Help, the man page and the shells' completions are made from this table and the next. */
+#define CLI_COMMANDS(COMMAND)                                                                           \
+    COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                                    \
+    COMMAND(print, ON_PRINT, "FILE.f8", "print a module in canonical form, or what a pass made of it")  \
+    COMMAND(train, ON_TRAIN, "FILE.f8", "train a language model on the bytes of a text")                \
+    COMMAND(eval, ON_EVAL, "FILE.f8", "the held-out loss of a checkpoint under any recipe")             \
+    COMMAND(export, ON_EXPORT, "FILE.f8", "a checkpoint's weights as FP8 with their scales")            \
+    COMMAND(explain, ON_EXPLAIN, "FILE.f8", "what was decided for each GEMM, and the kernels")          \
+    COMMAND(plan, ON_PLAN, "FILE.f8",                                                                   \
+            "memory and time of a training step, and what a budget of memory costs")                    \
+    COMMAND(compile, ON_COMPILE, "FILE.f8",                                                             \
+            "a GPU's kernels as text or code, and what its compiler says of them")                      \
+    COMMAND(completion, ON_COMPLETION, "SHELL", "what bash, zsh or fish completes a command with")      \
+    COMMAND(help, ON_HELP, "[COMMAND]", "the commands, or the options of one")
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
  * kinds: TEXT const char *, RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256,
@@ -33,7 +52,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            " or with options: 'block {pow2 = true}'")                                                   \
     OPTION(rules, "--rule", "RULE", RULE, ON_ALL,                                                       \
            "after the text's rules, what these have behind `recipe`: '\"h.*\" wgrad = bf16'")           \
-    OPTION(target, "--target", "NAME", TEXT, ON_TARGET,                                                 \
+    OPTION(target, "--target", "TARGET", TEXT, ON_TARGET,                                                 \
            "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
     OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET, "on a GPU: table (default), own or cudnn") \
     OPTION(device, "--device", "N", ORDINAL, ON_TARGET, "which GPU (default 0)")                        \
@@ -72,6 +91,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL,                                            \
            "one kernel per node: same bits, slower")                                                    \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
+    OPTION(man, "--man", NULL, FLAG, ON_HELP, "the man page, as roff")                                  \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
 
 /* Those that add to the field of one above. */
@@ -115,15 +135,35 @@ typedef struct cli {
 #undef OPTION
 } cli;
 
+/* ---- the tables as data (cmd_help.c) ---- */
+
+typedef struct cli_command {
+    const char *name, *operand, *help; /* operand: NULL for none */
+    int bit;
+    int (*run)(const cli *c);
+} cli_command;
+
+typedef struct cli_option {
+    const char *name, *argument, *help; /* argument: NULL for none */
+    int on;                             /* bits of the commands that take it */
+} cli_option;
+
+/* Both end with a name that is NULL. */
+extern const cli_command cli_commands[];
+extern const cli_option cli_options[];
+
+/* NULL where there is none of that name. */
+const cli_command *cli_find_command(const char *name);
+/* What `fp8c help` and `fp8c COMMAND --help` print. */
+void cli_help(FILE *to);
+void cli_help_command(const cli_command *command);
+/* The man page, on stdout (cmd_man.c). */
+int cli_man(void);
+
 /* ---- sub-commands: exit codes ---- */
-int cmd_check(const cli *c);
-int cmd_print(const cli *c);
-int cmd_train(const cli *c);
-int cmd_explain(const cli *c);
-int cmd_compile(const cli *c);
-int cmd_eval(const cli *c);
-int cmd_export(const cli *c);
-int cmd_plan(const cli *c);
+#define COMMAND(name, bit, operand, help) int cmd_##name(const cli *c);
+CLI_COMMANDS(COMMAND)
+#undef COMMAND
 
 /* ---- shared (cmd_common.c) ---- */
 

@@ -5,67 +5,6 @@
 
 #include "frontend/cmd.h"
 
-/* Whether a command is given a file. */
-typedef enum operand { A_FILE, MAYBE_FILE, NO_FILE } operand;
-
-static const struct {
-    const char *name;
-    int bit;
-    int (*run)(const cli *c);
-    const char *help;
-    operand file;
-} commands[] = {
-    {"check", ON_CHECK, cmd_check, "parse and verify a module", A_FILE},
-    {"print", ON_PRINT, cmd_print, "print a module in canonical form, or what a pass made of it", A_FILE},
-    {"train", ON_TRAIN, cmd_train, "train a language model on the bytes of a text", A_FILE},
-    {"eval", ON_EVAL, cmd_eval, "the held-out loss of a checkpoint under any recipe", A_FILE},
-    {"export", ON_EXPORT, cmd_export, "a checkpoint's weights as FP8 with their scales", A_FILE},
-    {"explain", ON_EXPLAIN, cmd_explain, "what was decided for each GEMM, and the kernels", A_FILE},
-    {"plan", ON_PLAN, cmd_plan,
-     "memory and time of a training step, and what a budget of memory costs", A_FILE},
-    {"compile", ON_COMPILE, cmd_compile,
-     "a GPU's kernels as text or code, and what its compiler says of them", A_FILE},
-};
-
-enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
-
-/* ---- help ---- */
-
-static void help_all(FILE *to)
-{
-    fputs("usage: fp8c COMMAND [FILE.f8] [OPTION ...]\n\n", to);
-    for (int i = 0; i < N_COMMANDS; i++)
-        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
-    fputs("\n`fp8c COMMAND --help` lists its options. `fp8c --version` prints the version.\n", to);
-}
-
-static void help_command(int command)
-{
-    static const char *const file[] = {[A_FILE] = " FILE.f8", [MAYBE_FILE] = " [FILE.f8]", [NO_FILE] = ""};
-    int width = 0;
-    printf("usage: fp8c %s%s [OPTION ...]\n%s\n\n", commands[command].name, file[commands[command].file],
-           commands[command].help);
-#define OPTION(field, name, argument, kind, on, help)                                        \
-    if ((on) & commands[command].bit) {                                                      \
-        const char *arg = argument;                                                          \
-        const int n = (int)strlen(name) + (arg ? 1 + (int)strlen(arg) : 0);                  \
-        width = n > width ? n : width;                                                       \
-    }
-    CLI_OPTIONS(OPTION)
-    CLI_MORE_OPTIONS(OPTION)
-#undef OPTION
-#define OPTION(field, name, argument, kind, on, help)                                        \
-    if ((on) & commands[command].bit) {                                                      \
-        char left[40];                                                                       \
-        const char *arg = argument;                                                          \
-        snprintf(left, sizeof left, "%s%s%s", name, arg ? " " : "", arg ? arg : "");          \
-        printf("  %-*s  %s\n", width, left, help);                                           \
-    }
-    CLI_OPTIONS(OPTION)
-    CLI_MORE_OPTIONS(OPTION)
-#undef OPTION
-}
-
 /* ---- option values: false when the text is no such value ---- */
 
 static bool set_TEXT(cli_TEXT *to, const char *text)
@@ -237,19 +176,19 @@ static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
     return usage(c->command, "no such option", word);
 }
 
-static int parse_command(cli *c, int command, char **argv, int argc)
+static int parse_command(cli *c, const cli_command *command, char **argv, int argc)
 {
-    c->command = commands[command].name;
+    c->command = command->name;
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            help_command(command);
+            cli_help_command(command);
             return -1;
         }
         if (argv[i][0] == '-' && argv[i][1]) {
-            const int status = parse_option(c, commands[command].bit, argv, argc, &i);
+            const int status = parse_option(c, command->bit, argv, argc, &i);
             if (status != CLI_DONE)
                 return status;
-        } else if (commands[command].file == NO_FILE) {
+        } else if (!command->operand) {
             return usage(c->command, "it takes no file; what is", argv[i]);
         } else if (c->file) {
             return usage(c->command, "one file only; what is", argv[i]);
@@ -257,44 +196,49 @@ static int parse_command(cli *c, int command, char **argv, int argc)
             c->file = argv[i];
         }
     }
-    if (!c->file && commands[command].file == A_FILE)
-        return usage(c->command, "no file given", "FILE.f8");
-    const bool compiles = !(commands[command].bit & (ON_CHECK | ON_PRINT)) || c->print_after;
+    if (!c->file && command->operand && *command->operand != '[')
+        return usage(c->command, !strncmp(command->operand, "FILE", 4) ? "no file given" : "missing:",
+                     command->operand);
+    if (!(command->bit & ON_ALL))
+        return CLI_DONE;
+    const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
     if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)
         return usage(c->command, "no rule counts under bf16, the default: give --recipe with",
                      c->rules.rule[0].origin);
     return cli_read_recipes(c);
 }
 
+/* What a command left in stdout's buffer is written: its exit code, or what failed there. */
+static int flush_stdout(int status)
+{
+    errno = 0;
+    if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
+        fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+        return CLI_FAILED;
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        help_all(stderr);
+        cli_help(stderr);
         return CLI_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        help_all(stdout);
-        return CLI_DONE;
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        cli_help(stdout);
+        return flush_stdout(CLI_DONE);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("fp8c %s\n", fp8c_version());
-        return CLI_DONE;
+        return flush_stdout(CLI_DONE);
     }
-    for (int i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(argv[1], commands[i].name))
-            continue;
-        cli c = {.recipe = cli_default_recipe, .seed = 1, .steps = 100};
-        int status = parse_command(&c, i, argv, argc);
-        if (status == CLI_DONE)
-            status = commands[i].run(&c);
-        if (status < 0)
-            status = CLI_DONE;
-        errno = 0;
-        if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
-            fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
-            status = CLI_FAILED;
-        }
-        return status;
-    }
-    return usage(NULL, "no such command", argv[1]);
+    const cli_command *command = cli_find_command(argv[1]);
+    if (!command)
+        return usage(NULL, "no such command", argv[1]);
+    cli c = {.recipe = cli_default_recipe, .seed = 1, .steps = 100};
+    int status = parse_command(&c, command, argv, argc);
+    if (status == CLI_DONE)
+        status = command->run(&c);
+    return flush_stdout(status < 0 ? CLI_DONE : status);
 }
