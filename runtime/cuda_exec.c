@@ -283,6 +283,8 @@ f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        sizeof *x);
     *x = (f8_cuda_exec){.plan = plan, .cuda = cuda, .options = *options, .allocator = allocator};
+    if (options->parallel)
+        x->parallel = *options->parallel;
     f8_arena_init(&x->memory, &x->allocator);
     f8_status status = check_target(x, diag);
     if (status == F8_OK)

@@ -18,6 +18,8 @@ typedef struct f8_cuda_exec_options {
     void (*device_free)(void *user, void *ptr, size_t bytes);
     void *device_user;
     void *stream;   /* the embedder's CUstream: runs are then only enqueued; NULL: our own, runs wait */
+    const f8_parallel *parallel; /* the embedder's threads, for initial values; NULL: our own, meanwhile */
+    int threads;    /* of our own then; 0: the CPUs this process may run on */
     bool profile;   /* time each step, without a graph: f8_cuda_exec_step_seconds. Runs then wait */
     bool blocking;  /* wait after each step, without a graph: a fault on the device then names its step */
 } f8_cuda_exec_options;

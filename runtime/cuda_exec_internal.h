@@ -58,6 +58,7 @@ struct f8_cuda_exec {
     f8_cuda *cuda;
     f8_cuda_exec_options options;
     f8_allocator allocator;
+    f8_parallel parallel; /* run NULL: none was given */
     f8_arena memory; /* the executor's own small structures */
     f8_live_func *func;
     CUmodule *module;

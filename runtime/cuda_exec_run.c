@@ -263,10 +263,15 @@ f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
                        "out of memory: %zu bytes were wanted for a variable's initial value", most);
     f8_pool *pool = NULL;
-    f8_status status = f8_pool_create(&(f8_pool_options){.allocator = &x->allocator}, &pool, diag);
+    const f8_pool_options threads = {.n_threads = x->options.threads,
+                                     .parallel = x->parallel.run ? &x->parallel : NULL,
+                                     .allocator = &x->allocator};
+    f8_status status = f8_pool_create(&threads, &pool, diag);
     for (uint32_t v = 0; v < x->plan->n_vars && status == F8_OK; v++) {
         f8_init_var(&x->plan->var[v], seed, pool, host);
-        status = f8_cuda_exec_write(x, v, host, diag);
+        status = f8_pool_check(pool, diag);
+        if (status == F8_OK)
+            status = f8_cuda_exec_write(x, v, host, diag);
     }
     f8_pool_destroy(pool);
     x->allocator.free(x->allocator.user, host, most);

@@ -227,8 +227,9 @@ static bool needs_gemm(const f8_plan *plan)
 static f8_status exec_build(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
 {
     const f8_plan *plan = x->plan;
-    F8_TRY(f8_pool_create(&(f8_pool_options){.n_threads = o->n_threads, .allocator = &x->allocator},
-                          &x->pool, diag));
+    const f8_pool_options pool = {
+        .n_threads = o->n_threads, .parallel = o->parallel, .allocator = &x->allocator};
+    F8_TRY(f8_pool_create(&pool, &x->pool, diag));
     F8_TRY(f8_blob_map(&x->blob, plan->blob, (size_t)plan->blob_bytes, (size_t)plan->blob_code_bytes, diag));
     if (needs_gemm(plan))
         F8_TRY(f8_gemm_lib_create(&x->allocator, &x->gemms, diag));
@@ -408,7 +409,7 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
         if (x->profile)
             f->step[i].seconds += f8_seconds_now() - start;
     }
-    return F8_OK;
+    return f8_pool_check(x->pool, diag);
 }
 
 /* ---- figures ---- */

@@ -7,11 +7,13 @@
 #define F8_EXEC_H
 
 #include "runtime/plan.h"
+#include "runtime/pool.h"
 
 typedef struct f8_exec f8_exec;
 
 typedef struct f8_exec_options {
     int n_threads;                 /* 1..256; 0 = the CPUs this process may run on */
+    const f8_parallel *parallel;   /* the embedder's threads instead, or NULL; copied */
     const f8_allocator *allocator; /* NULL: the default; copied */
     bool profile;                  /* note the time of each step: f8_exec_step_seconds */
 } f8_exec_options;
@@ -34,6 +36,7 @@ void f8_exec_init(f8_exec *x, uint64_t seed);
 void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port);
 void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer);
 
+/* F8_ERR_INPUT: as f8_pool_check. F8_ERR_LIBRARY: oneDNN failed. */
 f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 
 /* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for,

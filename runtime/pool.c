@@ -37,6 +37,8 @@ typedef struct worker {
 
 struct f8_pool {
     f8_allocator allocator;
+    f8_parallel parallel; /* run NULL: threads of our own */
+    _Atomic bool broken;  /* they did not do as f8_parallel says */
     int n_threads;
     int n_started; /* workers that run; n_threads - 1 once created */
     worker *workers;
@@ -174,10 +176,57 @@ static void wake_workers(f8_pool *pool, int64_t at_most)
         futex_wake(&pool->wake, at_most < INT_MAX ? (int)at_most : INT_MAX);
 }
 
+/* ---- the embedder's threads ---- */
+
+typedef struct lent_run {
+    f8_pool *pool;
+    f8_pool_fn fn;
+    void *user;
+    int64_t n_tasks;
+    _Atomic int64_t done;
+} lent_run;
+
+static void lent_task(void *job, int32_t thread, int64_t begin, int64_t end)
+{
+    lent_run *r = job;
+    if (begin == end)
+        return;
+    if (thread < 0 || thread >= r->pool->n_threads || begin < 0 || end < begin || end > r->n_tasks) {
+        atomic_store(&r->pool->broken, true);
+        return;
+    }
+    const unsigned mode = enter_default_mode();
+    r->fn(r->user, thread, begin, end);
+    leave_default_mode(mode);
+    atomic_fetch_add(&r->done, end - begin);
+}
+
+static void run_lent(f8_pool *pool, f8_pool_fn fn, void *user, int64_t n_tasks)
+{
+    lent_run r = {.pool = pool, .fn = fn, .user = user, .n_tasks = n_tasks};
+    pool->parallel.run(pool->parallel.user, lent_task, &r, n_tasks);
+    if (atomic_load(&r.done) != n_tasks)
+        atomic_store(&pool->broken, true);
+}
+
+f8_status f8_pool_check(f8_pool *pool, f8_diag *diag)
+{
+    if (!pool || !pool->parallel.run || !atomic_exchange(&pool->broken, false))
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "`parallel` did not run each task once, by a thread from 0 to %d", pool->n_threads - 1);
+}
+
+/* ---- a run ---- */
+
 void f8_pool_run(f8_pool *pool, f8_pool_fn fn, void *user, int64_t n_tasks)
 {
     if (n_tasks <= 0)
         return;
+    if (pool && pool->parallel.run && n_tasks > 1) {
+        run_lent(pool, fn, user, n_tasks);
+        return;
+    }
     unsigned mode = enter_default_mode();
     if (!pool || pool->n_threads == 1 || n_tasks == 1) {
         fn(user, 0, 0, n_tasks);
@@ -237,13 +286,14 @@ static f8_status start_workers(f8_pool *pool, f8_diag *diag)
 f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag *diag)
 {
     *out = NULL;
-    int n = options->n_threads ? options->n_threads : f8_pool_usable_cpus();
+    const f8_parallel *lent = options->parallel;
+    int n = lent ? lent->n_threads : options->n_threads ? options->n_threads : f8_pool_usable_cpus();
     if (n < 1 || n > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%d threads: must be 1 to %d", n,
                        F8_POOL_MAX_THREADS);
     f8_allocator al = options->allocator ? *options->allocator : f8_default_allocator();
     size_t header = (sizeof(f8_pool) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    size_t size = header + sizeof(worker) * (size_t)n;
+    size_t size = header + sizeof(worker) * (lent ? 0 : (size_t)n);
     f8_pool *pool = al.alloc(al.user, size, CACHE_LINE);
     if (!pool)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "thread pool wanted %zu bytes", size);
@@ -251,7 +301,9 @@ f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag 
     pool->allocator = al;
     pool->n_threads = n;
     pool->workers = (worker *)((char *)pool + header);
-    f8_status status = start_workers(pool, diag);
+    if (lent)
+        pool->parallel = *lent;
+    f8_status status = lent ? F8_OK : start_workers(pool, diag);
     if (status != F8_OK) {
         f8_pool_destroy(pool);
         return status;
@@ -270,7 +322,8 @@ void f8_pool_destroy(f8_pool *pool)
         pthread_join(pool->workers[i].id, NULL);
     f8_allocator al = pool->allocator;
     size_t header = (sizeof(f8_pool) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    al.free(al.user, pool, header + sizeof(worker) * (size_t)pool->n_threads);
+    const size_t n_workers = pool->parallel.run ? 0 : (size_t)pool->n_threads;
+    al.free(al.user, pool, header + sizeof(worker) * n_workers);
 }
 
 int f8_pool_threads(const f8_pool *pool)

@@ -161,6 +161,107 @@ START_TEST(floating_point_mode)
 END_TEST
 #endif
 
+/* ---- the embedder's threads ---- */
+
+enum { LENT = 3 };
+
+/* An embedder's pool: parts of uneven size, one thread each, the last on the caller. `wrong` makes it break
+ * the contract in one way. */
+typedef struct lender {
+    enum { RIGHT, TWICE, NONE, HALF, BEHIND, BEFORE, BACKWARDS, STRANGER, WRONGS } wrong;
+    int calls;
+} lender;
+
+typedef struct part {
+    void (*task)(void *job, int32_t thread, int64_t begin, int64_t end);
+    void *job;
+    int32_t thread;
+    int64_t begin, end;
+} part;
+
+static void *run_part(void *user)
+{
+    const part *p = user;
+    for (int64_t i = p->begin; i < p->end; i += 3) /* several parts for a thread, one after the other */
+        p->task(p->job, p->thread, i, i + 3 < p->end ? i + 3 : p->end);
+    p->task(p->job, p->thread, p->begin, p->begin); /* an empty part is none */
+    return NULL;
+}
+
+static void lend(void *user, void (*task)(void *, int32_t, int64_t, int64_t), void *job, int64_t n)
+{
+    lender *l = user;
+    part p[LENT];
+    pthread_t id[LENT];
+    l->calls++;
+    for (int i = 0; i < LENT; i++)
+        p[i] = (part){task, job, i, n * i * i / (LENT * LENT), n * (i + 1) * (i + 1) / (LENT * LENT)};
+    switch (l->wrong) {
+    case RIGHT:
+    case WRONGS: break;
+    case TWICE: task(job, 0, 0, 1); break;
+    case NONE: return;
+    case HALF: p[1].end = p[1].begin; break;
+    case BEHIND: task(job, 0, n, n + 1); break;
+    case BEFORE: task(job, 0, -1, 0); break;
+    case BACKWARDS: task(job, 0, 1, 0); break;
+    case STRANGER: task(job, LENT, 0, 1), task(job, -1, 0, 1); break;
+    }
+    for (int i = 0; i < LENT - 1; i++)
+        ck_assert_int_eq(pthread_create(&id[i], NULL, run_part, &p[i]), 0);
+    run_part(&p[LENT - 1]);
+    for (int i = 0; i < LENT - 1; i++)
+        pthread_join(id[i], NULL);
+}
+
+static f8_pool *make_lent(lender *l)
+{
+    const f8_parallel parallel = {lend, l, LENT};
+    const f8_pool_options options = {.n_threads = 200, .parallel = &parallel};
+    f8_pool *pool;
+    f8_diag diag = {0};
+    ck_assert_msg(f8_pool_create(&options, &pool, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_int_eq(f8_pool_threads(pool), LENT);
+    return pool;
+}
+
+START_TEST(lent_threads)
+{
+    lender l = {.wrong = RIGHT};
+    f8_pool *pool = make_lent(&l);
+    int done[101] = {0};
+    counts c = {.done = done, .n_threads = LENT, .work = 20};
+    for (int64_t n = 0; n <= 100; n++)
+        f8_pool_run(pool, count, &c, n);
+    for (int i = 0; i <= 100; i++)
+        ck_assert_int_eq(done[i], 100 - i);
+    ck_assert_int_eq(c.bad_thread, 0);
+    ck_assert_int_eq(l.calls, 99); /* a single task is the caller's */
+    ck_assert_int_eq(f8_pool_check(pool, NULL), F8_OK);
+    f8_pool_destroy(pool);
+}
+END_TEST
+
+/* What breaks the contract is seen, told once, and touches no task that is not there. */
+START_TEST(lent_threads_gone_wrong)
+{
+    lender l = {.wrong = _i};
+    f8_pool *pool = make_lent(&l);
+    int done[42] = {0};
+    counts c = {.done = done + 1, .n_threads = LENT};
+    f8_diag diag = {0};
+    f8_pool_run(pool, count, &c, 40);
+    ck_assert_int_eq(done[0] + done[41], 0);
+    ck_assert_int_eq(c.bad_thread, 0);
+    ck_assert_int_eq(f8_pool_check(pool, &diag), F8_ERR_INPUT);
+    ck_assert_str_eq(diag.text, "`parallel` did not run each task once, by a thread from 0 to 2");
+    l.wrong = RIGHT;
+    f8_pool_run(pool, count, &c, 40);
+    ck_assert_int_eq(f8_pool_check(pool, NULL), F8_OK);
+    f8_pool_destroy(pool);
+}
+END_TEST
+
 static void *no_memory(void *user, size_t size, size_t align)
 {
     (void)user, (void)size, (void)align;
@@ -176,6 +277,9 @@ START_TEST(limits)
     ck_assert_str_eq(diag.text, "257 threads: must be 1 to 256");
     ck_assert_ptr_null(pool);
     options.n_threads = -1;
+    ck_assert_int_eq(f8_pool_create(&options, &pool, NULL), F8_ERR_INPUT);
+    const f8_parallel none = {lend, NULL, 0};
+    options = (f8_pool_options){.n_threads = 2, .parallel = &none};
     ck_assert_int_eq(f8_pool_create(&options, &pool, NULL), F8_ERR_INPUT);
     f8_allocator broken = {no_memory, NULL, NULL};
     options = (f8_pool_options){.n_threads = 2, .allocator = &broken};
@@ -229,6 +333,8 @@ int main(void)
 #if defined(__SSE__)
     tcase_add_test(tc, floating_point_mode);
 #endif
+    tcase_add_test(tc, lent_threads);
+    tcase_add_loop_test(tc, lent_threads_gone_wrong, TWICE, WRONGS);
     tcase_add_test(tc, limits);
     tcase_add_test(tc, system_refuses_threads);
     suite_add_tcase(suite, tc);
