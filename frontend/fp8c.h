@@ -1,23 +1,70 @@
-/* fp8c: an embeddable FP8 tensor-op compiler and JIT. The one public header.
+/* fp8c: an embeddable FP8 tensor-op compiler and JIT. The one public header. A whole program:
  *
- *     fp8c_context *ctx;
- *     fp8c_module *module;
- *     fp8c_program *program;
- *     fp8c_context_create(NULL, &ctx);
- *     if (fp8c_module_parse(ctx, text, size, "gpt.f8", NULL, 0, &module) != FP8C_OK)
- *         fprintf(stderr, "%s\n", fp8c_context_message(ctx));
- *     fp8c_compile_options options = {.struct_size = sizeof options, .recipe = "delayed"};
- *     fp8c_compile(module, &options, &program);
- *     fp8c_program_initialize(program, 1);
- *     int step = fp8c_program_function(program, "micro_step");
- *     memcpy(fp8c_program_buffer(program, step, FP8C_INPUT, 0), tokens, bytes);
- *     ...
- *     fp8c_program_run(program, step);
- *     fp8c_program_run(program, fp8c_program_function(program, "update"));
- *     float loss = *(float *)fp8c_program_buffer(program, step, FP8C_OUTPUT, 0);
- *     fp8c_program_destroy(program);
- *     fp8c_module_destroy(module);
- *     fp8c_context_destroy(ctx);
+ *     #include <fp8c.h>
+ *     #include <stdio.h>
+ *     #include <string.h>
+ *
+ *     // A model of 64 bytes at a time; frontend/README.md of the sources has the language.
+ *     static const char text[] =
+ *         "module mlp\n"
+ *         "dim T = 64, C = 32, V = 256\n"
+ *         "param wte: f32[V, C] normal(0.1)\n"
+ *         "param up: f32[C, 4*C] normal(0.1)\n"
+ *         "param down: f32[4*C, C] normal(0.1)\n"
+ *         "func forward(%tokens: i32[T], %targets: i32[T]) -> (%loss: f32[]) {\n"
+ *         "  %x = embedding(wte, %tokens)\n"
+ *         "  %y = add(%x, linear(gelu(linear(%x, up)), down))\n"
+ *         "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
+ *         "}\n"
+ *         "optimizer adamw {lr = 0.01}\n"
+ *         "recipe \"head\" = bf16\n";
+ *
+ *     static fp8c_status train(fp8c_program *program, int steps)
+ *     {
+ *         const int step = fp8c_program_function(program, "micro_step");
+ *         const int update = fp8c_program_function(program, "update");
+ *         int32_t *tokens = fp8c_program_buffer(program, step, FP8C_INPUT, 0);
+ *         int32_t *targets = fp8c_program_buffer(program, step, FP8C_INPUT, 1);
+ *         const float *loss = fp8c_program_buffer(program, step, FP8C_OUTPUT, 0);
+ *         fp8c_status status = FP8C_OK;
+ *         for (int i = 0; i < steps && status == FP8C_OK; i++) {
+ *             for (int t = 0; t < 64; t++) { // every byte is followed by the next one but two
+ *                 tokens[t] = (7 * i + t) % 256;
+ *                 targets[t] = (tokens[t] + 3) % 256;
+ *             }
+ *             status = fp8c_program_run(program, step);        // forward and backward
+ *             if (status == FP8C_OK)
+ *                 status = fp8c_program_run(program, update);  // the optimizer
+ *             if (status == FP8C_OK && (i + 1) % 20 == 0)
+ *                 printf("step %d loss %.4f\n", i + 1, *loss);
+ *         }
+ *         return status;
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         fp8c_context *ctx = NULL;
+ *         fp8c_module *module = NULL;
+ *         fp8c_program *program = NULL;
+ *         const fp8c_compile_options options = {.struct_size = sizeof options, .recipe = "delayed"};
+ *         fp8c_status status = fp8c_context_create(NULL, &ctx);
+ *         if (status == FP8C_OK)
+ *             status = fp8c_module_parse(ctx, text, strlen(text), "mlp.f8", NULL, 0, &module);
+ *         if (status == FP8C_OK)
+ *             status = fp8c_compile(module, &options, &program);
+ *         if (status == FP8C_OK)
+ *             status = fp8c_program_initialize(program, 1);
+ *         if (status == FP8C_OK)
+ *             status = train(program, 100);
+ *         if (status == FP8C_OK)
+ *             status = fp8c_program_save(program, "mlp.safetensors");
+ *         if (status != FP8C_OK)
+ *             fprintf(stderr, "%s\n", ctx ? fp8c_context_message(ctx) : "no context");
+ *         fp8c_program_destroy(program);
+ *         fp8c_module_destroy(module);
+ *         fp8c_context_destroy(ctx);
+ *         return status != FP8C_OK;
+ *     }
  *
  * Every call that can fail returns a status; fp8c_context_message then says what and where. Nothing
  * here prints or exits. The environment is read once, when a context is created; the context's options
@@ -52,8 +99,14 @@ extern "C" {
 #define FP8C_API
 #endif
 
-/* "0.1.0" of the library linked. */
+/* Of this header: MAJOR * 10000 + MINOR * 100 + PATCH. */
+#define FP8C_VERSION_NUMBER (FP8C_VERSION_MAJOR * 10000 + FP8C_VERSION_MINOR * 100 + FP8C_VERSION_PATCH)
+
+/* "0.1.0" of the library linked, and as FP8C_VERSION_NUMBER. The loader takes no library of another major version
+ * (its soname and its symbols say it); what an older minor version lacks, the loader or struct_size finds
+ * missing. A program that wants to know beforehand compares fp8c_version_number() with FP8C_VERSION_NUMBER. */
 FP8C_API const char *fp8c_version(void);
+FP8C_API int32_t fp8c_version_number(void);
 
 typedef enum fp8c_status {
     FP8C_OK = 0,

@@ -1,4 +1,4 @@
-/* The public API: the header's own example, programs and their ports, memory that runs out at any
+/* The public API: versions, programs and their ports, memory that runs out at any
  * allocation, and contexts on several threads at once. Building and misuse are check_builder.c's.
  */
 #include <math.h>
@@ -9,65 +9,15 @@
 
 #include "tests/api.h"
 
-/* ---- the header's example ---- */
+/* ---- versions ---- */
 
-/* As it stands in fp8c.h, line by line; the test below compares. */
-static float header_example(const char *text, size_t size, const int32_t *tokens, size_t bytes)
+START_TEST(versions)
 {
-    /* example */
-    fp8c_context *ctx;
-    fp8c_module *module;
-    fp8c_program *program;
-    fp8c_context_create(NULL, &ctx);
-    if (fp8c_module_parse(ctx, text, size, "gpt.f8", NULL, 0, &module) != FP8C_OK)
-        fprintf(stderr, "%s\n", fp8c_context_message(ctx));
-    fp8c_compile_options options = {.struct_size = sizeof options, .recipe = "delayed"};
-    fp8c_compile(module, &options, &program);
-    fp8c_program_initialize(program, 1);
-    int step = fp8c_program_function(program, "micro_step");
-    memcpy(fp8c_program_buffer(program, step, FP8C_INPUT, 0), tokens, bytes);
-    fp8c_program_run(program, step);
-    fp8c_program_run(program, fp8c_program_function(program, "update"));
-    float loss = *(float *)fp8c_program_buffer(program, step, FP8C_OUTPUT, 0);
-    fp8c_program_destroy(program);
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
-    /* end of example */
-    return loss;
-}
-
-/* The next line of the example in a file, less what is before it; NULL at the end. */
-static const char *example_line(FILE *f, const char *prefix, const char *end, char *line, int room)
-{
-    const size_t n = strlen(prefix);
-    while (fgets(line, room, f) && !strstr(line, end)) {
-        if (strncmp(line, prefix, n) || !strncmp(line + n, "...", 3))
-            continue;
-        line[strcspn(line, "\n")] = 0;
-        return line + n;
-    }
-    return NULL;
-}
-
-START_TEST(example)
-{
-    int32_t tokens[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const float loss = header_example(model, strlen(model), tokens, sizeof tokens);
-    ck_assert_msg(loss > 0 && loss < 20, "%g", (double)loss);
-    FILE *header = fopen("frontend/fp8c.h", "r"), *here = fopen("tests/check_api.c", "r");
-    ck_assert_msg(header && here, "run from the top of the tree");
-    char a[256], b[256];
-    while (fgets(b, sizeof b, here) && strcmp(b, "    /* example */\n"))
-        ;
-    for (int n = 0;; n++) {
-        const char *wanted = example_line(header, " *     ", "#ifndef", a, sizeof a);
-        const char *is = example_line(here, "    ", "/* end of example", b, sizeof b);
-        if (!wanted && !is && n > 15)
-            break;
-        ck_assert_msg(wanted && is && !strcmp(wanted, is), "%s\n%s", wanted, is);
-    }
-    fclose(header);
-    fclose(here);
+    int major, minor, patch, end = 0;
+    ck_assert_int_eq(sscanf(fp8c_version(), "%d.%d.%d%n", &major, &minor, &patch, &end), 3);
+    ck_assert_int_eq(fp8c_version()[end], 0);
+    ck_assert_int_eq(fp8c_version_number(), 10000 * major + 100 * minor + patch);
+    ck_assert_int_eq(fp8c_version_number(), FP8C_VERSION_NUMBER); /* header and library are of one build */
 }
 END_TEST
 
@@ -311,7 +261,7 @@ int main(void)
     Suite *s = suite_create("api");
     TCase *t = tcase_create("api");
     tcase_set_timeout(t, TIMEOUT);
-    tcase_add_test(t, example);
+    tcase_add_test(t, versions);
     tcase_add_test(t, walking);
     tcase_add_test(t, figures);
     tcase_add_test(t, binding);
