@@ -1,6 +1,7 @@
 /* Preparing GEMMs: the library handle, the algorithm table, the cache, blocking and workspace.
  * The run itself is in gemm_run.c; see gemm_internal.h for how a problem is cut. */
 #include "runtime/gemm_internal.h"
+#include "runtime/gemm_tuning.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -185,6 +186,13 @@ static f8_status check_desc(const f8_gemm_desc *d, int n_threads, f8_diag *diag)
     F8_TRY(check_operand('B', d->b, d->round_b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n,
                          d->ldb, diag));
     F8_TRY(check_operand('C', F8_F32, false, d->m, d->n, d->ldc, diag));
+    if (d->tuning.m_block > F8_GEMM_M_MOST || d->tuning.m_block % 16 ||
+        d->tuning.n_block > F8_GEMM_N_MOST || d->tuning.n_block % 16 ||
+        d->tuning.share > F8_GEMM_SHARE_B)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "GEMM tiles of %u x %u, share %u: sizes are multiples of 16 up to %d and %d",
+                       d->tuning.m_block, d->tuning.n_block, d->tuning.share, F8_GEMM_M_MOST,
+                       F8_GEMM_N_MOST);
     return f8_gemm_scales_check(d, diag);
 }
 
@@ -262,13 +270,15 @@ static void choose_blocks(f8_gemm *g)
     g->through_t = g->bf16 || (g->scaled && d->accumulate);
     g->source_a = source_of(d->a, d->round_a);
     g->source_b = source_of(d->b, d->round_b);
-    g->m = cut(d->m, F8_GEMM_M_BLOCK, 16);
-    g->n = cut(d->n, F8_GEMM_N_BLOCK, g->bf16 ? N_STEP_BF16 : N_STEP_F32);
+    const f8_gemm_tuning *t = &d->tuning;
+    g->m = cut(d->m, t->m_block ? t->m_block : F8_GEMM_M_BLOCK, 16);
+    g->n = cut(d->n, t->n_block ? t->n_block : F8_GEMM_N_BLOCK,
+               g->bf16 ? N_STEP_BF16 : N_STEP_F32);
     int64_t chunk = g->bf16 ? chunk_after_sums(d) : 0;
     g->k = chunk ? (f8_gemm_axis){d->k, chunk, (d->k + chunk - 1) / chunk}
                  : cut(d->k, F8_GEMM_K_BLOCK, 32);
-    g->share_a = d->m <= d->n;
-    g->in_place_a = usable_in_place(g);
+    g->share_a = t->share ? t->share == F8_GEMM_SHARE_A : d->m <= d->n;
+    g->in_place_a = !t->packed && usable_in_place(g);
 
     g->groups = choose_groups(g);
 }
@@ -332,7 +342,7 @@ static f8_status create_tiles(f8_gemm *g, f8_diag *diag)
 
 static bool desc_equal(const f8_gemm_desc *x, const f8_gemm_desc *y)
 {
-    return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
+    return f8_gemm_tuning_equal(&x->tuning, &y->tuning) && x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
            x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->trans_a == y->trans_a &&
            x->trans_b == y->trans_b && x->round_a == y->round_a && x->round_b == y->round_b &&
            x->accumulate == y->accumulate && x->has_alpha == y->has_alpha &&

@@ -44,6 +44,26 @@ typedef enum f8_gemm_algorithm {
 #undef X
 } f8_gemm_algorithm;
 
+/* How a GEMM is done within its algorithm. All zeros: as the model has it (gemm.c's cutting; the first
+ * answer of cuBLASLt's heuristic). No bit of a result depends on what is for the CPU, save where
+ * oneDNN itself sums another shape of tile in another order: the tuner compares, and drops those. */
+typedef struct f8_gemm_tuning {
+    uint16_t m_block, n_block; /* CPU: the most rows and columns of a tile, multiples of 16 */
+    uint8_t share;             /* CPU: f8_gemm_share */
+    bool packed;               /* CPU: A is packed, even where it could be used in place */
+    /* CUDA: the algorithm of cuBLASLt's that is taken where its heuristic offers it, by its
+     * configuration's numbers; id 0 with all others 0: the first it offers. */
+    struct {
+        int32_t id, split_k;
+        uint32_t tile, stages, scheme;
+    } lt;
+} f8_gemm_tuning;
+
+/* Which operand is packed once for all; the other's blocks are packed by each task. */
+typedef enum f8_gemm_share { F8_GEMM_SHARE_MODEL, F8_GEMM_SHARE_A, F8_GEMM_SHARE_B } f8_gemm_share;
+
+enum { F8_GEMM_M_MOST = 256, F8_GEMM_N_MOST = 384 }; /* of m_block, n_block */
+
 typedef struct f8_gemm_desc {
     int64_t m, n, k;       /* >= 1 */
     int64_t lda, ldb, ldc; /* row strides of the arrays as stored, in elements */
@@ -62,6 +82,7 @@ typedef struct f8_gemm_desc {
     f8_scale_layout scale_layout; /* of both: on CUDA what cuBLASLt reads; the CPU takes the grid */
     bool fast_accumulate;  /* FP8 on CUDA: partial sums need not be promoted to f32 on the way */
     uint32_t algorithm;    /* f8_gemm_algorithm; a plan records f8_gemm_choose's answer */
+    f8_gemm_tuning tuning;
 } f8_gemm_desc;
 
 /* oneDNN, this CPU's row of the algorithm table, and a cache of prepared problems. One thread at a

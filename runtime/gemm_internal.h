@@ -20,7 +20,7 @@
 #include "runtime/gemm_onednn.h"
 #include "runtime/gemm_scales.h"
 
-/* The most a block of C or a chunk of k has. */
+/* The most a block of C (unless the desc's tuning says otherwise) or a chunk of k has. */
 enum {
     F8_GEMM_M_BLOCK = 128,
     F8_GEMM_N_BLOCK = 192,  /* whole steps of sgemm's kernel (48) and of bf16's blocks (64) */

@@ -134,7 +134,7 @@ typedef struct tile_place {
 
 /* What the sums of a tile's chunk are multiplied by: row[r] * col[i]. */
 typedef struct tile_factors {
-    float row[F8_GEMM_M_BLOCK], col[F8_GEMM_N_BLOCK];
+    float row[F8_GEMM_M_MOST], col[F8_GEMM_N_MOST];
 } tile_factors;
 
 static void find_factors(const run_state *s, int64_t m, int64_t n, int64_t k, tile_factors *f)

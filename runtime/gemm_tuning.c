@@ -1,0 +1,328 @@
+/* GEMMs as text, and the CPU's candidates: see gemm_tuning.h. */
+#include "runtime/gemm_tuning.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/gemm_internal.h"
+
+bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y)
+{
+    return x->m_block == y->m_block && x->n_block == y->n_block && x->share == y->share &&
+           x->packed == y->packed && x->lt.id == y->lt.id && x->lt.split_k == y->lt.split_k &&
+           x->lt.tile == y->lt.tile && x->lt.stages == y->lt.stages &&
+           x->lt.scheme == y->lt.scheme;
+}
+
+/* ---- texts ---- */
+
+void f8_gemm_problem_text(const f8_gemm_desc *d, char text[F8_GEMM_PROBLEM_TEXT])
+{
+    char a[48], b[48];
+    int n = snprintf(text, F8_GEMM_PROBLEM_TEXT,
+                     "gemm %" PRId64 "x%" PRId64 "x%" PRId64 " %s%s%s x %s%s%s -> %s%s strides %" PRId64
+                     " %" PRId64 " %" PRId64,
+                     d->m, d->n, d->k, f8_dtype_name(d->a), d->trans_a ? ".t" : "",
+                     d->round_a ? ".round" : "", f8_dtype_name(d->b), d->trans_b ? ".t" : "",
+                     d->round_b ? ".round" : "", f8_dtype_name(d->c), d->accumulate ? " add" : "",
+                     d->lda, d->ldb, d->ldc);
+    if (d->has_alpha)
+        n += snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n), " scales %s %s %s %s",
+                      f8_dtype_name(d->scale), f8_granularity_print(d->scale_a, a, sizeof a),
+                      f8_granularity_print(d->scale_b, b, sizeof b),
+                      f8_scale_layout_name(d->scale_layout));
+    if (d->fast_accumulate)
+        snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n), " fast");
+}
+
+static const char *const shares[] = {"", " share a", " share b"};
+
+void f8_gemm_candidate_text(const f8_gemm_desc *d, uint32_t model, char text[F8_CANDIDATE_TEXT])
+{
+    const f8_gemm_tuning *t = &d->tuning;
+    const f8_gemm_tuning none = {0};
+    int n = 0;
+    text[0] = 0;
+    if (d->algorithm != model || t->lt.id || t->lt.tile || t->lt.stages)
+        n = snprintf(text, F8_CANDIDATE_TEXT, " %s", f8_gemm_algorithm_name(d->algorithm));
+    if (f8_gemm_tuning_equal(t, &none)) {
+        if (!n)
+            snprintf(text, F8_CANDIDATE_TEXT, " model");
+    } else if (t->lt.id || t->lt.tile || t->lt.stages) {
+        snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n),
+                 " %d tile %u stages %u split %d scheme %u", t->lt.id, t->lt.tile, t->lt.stages,
+                 t->lt.split_k, t->lt.scheme);
+    } else {
+        if (t->m_block)
+            n += snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), " m %u", t->m_block);
+        if (t->n_block)
+            n += snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), " n %u", t->n_block);
+        snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), "%s%s",
+                 shares[t->share <= F8_GEMM_SHARE_B ? t->share : 0], t->packed ? " packed" : "");
+    }
+    memmove(text, text + 1, strlen(text)); /* the space before the first word */
+}
+
+/* The next word of *at, or its end; false when there is none or it is too long. */
+static bool next_word(const char **at, char word[24])
+{
+    size_t n = strcspn(*at, " ");
+    if (!n || n >= 24)
+        return false;
+    memcpy(word, *at, n);
+    word[n] = 0;
+    *at += n;
+    *at += **at == ' ' && (*at)[1] != 0;
+    return true;
+}
+
+static bool next_number(const char **at, uint32_t most, uint32_t *out)
+{
+    char word[24], *end;
+    if (!next_word(at, word) || word[0] < '0' || word[0] > '9')
+        return false;
+    const unsigned long long x = strtoull(word, &end, 10);
+    *out = (uint32_t)x;
+    return !*end && x <= most;
+}
+
+/* "66 tile 15 stages 35 split 1 scheme 0" */
+static bool parse_lt(const char **at, f8_gemm_tuning *t)
+{
+    static const char *const names[] = {"tile", "stages", "split", "scheme"};
+    uint32_t id, value[4];
+    char word[24];
+    if (!next_number(at, INT32_MAX, &id))
+        return false;
+    for (int i = 0; i < 4; i++)
+        if (!next_word(at, word) || strcmp(word, names[i]) || !next_number(at, INT32_MAX, &value[i]))
+            return false;
+    t->lt.id = (int32_t)id;
+    t->lt.tile = value[0];
+    t->lt.stages = value[1];
+    t->lt.split_k = (int32_t)value[2];
+    t->lt.scheme = value[3];
+    return true;
+}
+
+static bool parse_block(const char **at, uint32_t most, uint16_t *out)
+{
+    uint32_t size;
+    if (!next_number(at, most, &size) || !size || size % 16)
+        return false;
+    *out = (uint16_t)size;
+    return true;
+}
+
+static bool parse_word(const char *word, const char **at, f8_gemm_desc *d)
+{
+    f8_gemm_tuning *t = &d->tuning;
+    char side[24];
+    if (!strcmp(word, "model"))
+        return true;
+    if (!strcmp(word, "m"))
+        return parse_block(at, F8_GEMM_M_MOST, &t->m_block);
+    if (!strcmp(word, "n"))
+        return parse_block(at, F8_GEMM_N_MOST, &t->n_block);
+    if (!strcmp(word, "packed"))
+        return t->packed = true;
+    if (!strcmp(word, "share")) {
+        if (!next_word(at, side) || (strcmp(side, "a") && strcmp(side, "b")))
+            return false;
+        t->share = side[0] == 'a' ? F8_GEMM_SHARE_A : F8_GEMM_SHARE_B;
+        return true;
+    }
+    static const uint32_t ids[] = {F8_GEMM_ONEDNN_F32, F8_GEMM_ONEDNN_BF16, F8_GEMM_CUBLASLT};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (!strcmp(word, f8_gemm_algorithm_name(ids[i]))) {
+            d->algorithm = ids[i];
+            return ids[i] != F8_GEMM_CUBLASLT || parse_lt(at, t);
+        }
+    return false;
+}
+
+bool f8_gemm_candidate_parse(const char *text, f8_gemm_desc *desc)
+{
+    f8_gemm_desc d = *desc;
+    char word[24];
+    if (!*text)
+        return false;
+    d.tuning = (f8_gemm_tuning){0};
+    while (*text)
+        if (!next_word(&text, word) || !parse_word(word, &text, &d))
+            return false;
+    *desc = d;
+    return true;
+}
+
+/* ---- the CPU's candidates ---- */
+
+static bool same_way(const f8_gemm *x, const f8_gemm *y)
+{
+    return x->bf16 == y->bf16 && x->m.block == y->m.block && x->n.block == y->n.block &&
+           x->share_a == y->share_a && x->in_place_a == y->in_place_a;
+}
+
+typedef struct collection {
+    f8_gemm_lib *lib;
+    int n_threads, n;
+    f8_gemm_desc *out;
+    f8_gemm *gemm[F8_GEMM_CANDIDATES]; /* held, to compare with */
+} collection;
+
+static void add(collection *c, f8_gemm_desc d)
+{
+    f8_gemm *g;
+    f8_diag ignored = {0}; /* what can't be is no candidate */
+    if (c->n == F8_GEMM_CANDIDATES ||
+        f8_gemm_prepare(c->lib, &d, c->n_threads, &g, &ignored) != F8_OK)
+        return;
+    for (int i = 0; i < c->n; i++)
+        if (same_way(c->gemm[i], g)) {
+            f8_gemm_release(g);
+            return;
+        }
+    c->gemm[c->n] = g;
+    c->out[c->n++] = d;
+}
+
+/* The ways of one algorithm. */
+static void add_ways(collection *c, f8_gemm_desc d)
+{
+    static const uint16_t ms[] = {64, 256}, ns[] = {96, 128, 288, 384};
+    const bool bf16 = d.algorithm == F8_GEMM_ONEDNN_BF16;
+    add(c, d);
+    for (int share = F8_GEMM_SHARE_A; share <= F8_GEMM_SHARE_B; share++)
+        add(c, (d.tuning = (f8_gemm_tuning){.share = (uint8_t)share}, d));
+    add(c, (d.tuning = (f8_gemm_tuning){.packed = true}, d));
+    for (size_t i = 0; i < sizeof ms / sizeof *ms; i++)
+        add(c, (d.tuning = (f8_gemm_tuning){.m_block = ms[i]}, d));
+    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+        if (ns[i] % (bf16 ? 64 : 48) == 0)
+            add(c, (d.tuning = (f8_gemm_tuning){.n_block = ns[i]}, d));
+}
+
+int f8_gemm_candidates(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_threads, bool same_bits,
+                       f8_gemm_desc out[F8_GEMM_CANDIDATES])
+{
+    static const uint32_t algorithms[] = {F8_GEMM_ONEDNN_BF16, F8_GEMM_ONEDNN_F32};
+    collection c = {.lib = lib, .n_threads = n_threads, .out = out};
+    f8_gemm_desc d = *desc;
+    d.tuning = (f8_gemm_tuning){0};
+    d.algorithm = f8_gemm_choose(lib, desc);
+    add_ways(&c, d);
+    const uint32_t model = d.algorithm;
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms && !same_bits; i++)
+        if (algorithms[i] != model) {
+            d.algorithm = algorithms[i];
+            d.tuning = (f8_gemm_tuning){0};
+            add_ways(&c, d);
+        }
+    for (int i = 0; i < c.n; i++)
+        f8_gemm_release(c.gemm[i]);
+    return c.n;
+}
+
+/* ---- bits ---- */
+
+/* What one run needs; all bytes of its operands are random, those of dtypes with NaNs tamed. */
+typedef struct trial {
+    const f8_allocator *allocator;
+    void *room[6];
+    size_t size[6];
+    f8_gemm *gemm;
+} trial;
+
+enum { ROOM_A, ROOM_B, ROOM_C, ROOM_SCALE_A, ROOM_SCALE_B, ROOM_WORK };
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Values around one, of both signs unless they are scales. */
+static void fill(void *to, size_t bytes, f8_dtype dtype, bool scale)
+{
+    uint64_t state = bytes;
+    const size_t size = f8_dtype_size(dtype);
+    for (size_t i = 0; i < bytes / size; i++) {
+        const uint64_t x = next_random(&state);
+        uint32_t bits;
+        switch (dtype) {
+        case F8_F32: bits = 0x3f000000u | (uint32_t)(x & 0x00ffffffu); break;
+        case F8_BF16: bits = 0x3f00u | (uint32_t)(x & 0xffu); break;
+        case F8_E4M3: bits = 0x30u | (uint32_t)(x & 0xfu); break;
+        case F8_E5M2: bits = 0x38u | (uint32_t)(x & 0x7u); break;
+        default: bits = 126u + (uint32_t)(x & 1u); break; /* E8M0 */
+        }
+        if (!scale && (x >> 40 & 1))
+            bits |= 1u << (8 * size - 1);
+        memcpy((char *)to + i * size, &bits, size);
+    }
+}
+
+static size_t scale_bytes(const f8_gemm_desc *d, bool of_a)
+{
+    const int64_t outer = of_a ? d->m : d->n;
+    const bool k_is_rows = of_a ? d->trans_a : !d->trans_b;
+    const f8_type t = {.rank = 2, .dim = {k_is_rows ? d->k : outer, k_is_rows ? outer : d->k}};
+    const f8_granularity g = of_a ? d->scale_a : d->scale_b;
+    return (size_t)(f8_granularity_rows(g, &t) * f8_granularity_columns(g, &t)) *
+           f8_dtype_size(d->scale);
+}
+
+static f8_status trial_run(trial *t, f8_gemm_lib *lib, const f8_gemm_desc *d, f8_pool *pool,
+                           f8_diag *diag)
+{
+    F8_TRY(f8_gemm_prepare(lib, d, f8_pool_threads(pool), &t->gemm, diag));
+    const size_t size[] = {
+        (size_t)((d->trans_a ? d->k : d->m) * d->lda) * f8_dtype_size(d->a),
+        (size_t)((d->trans_b ? d->n : d->k) * d->ldb) * f8_dtype_size(d->b),
+        (size_t)(d->m * d->ldc) * sizeof(float),
+        d->has_alpha ? scale_bytes(d, true) : 0,
+        d->has_alpha ? scale_bytes(d, false) : 0,
+        f8_gemm_workspace(t->gemm),
+    };
+    const f8_dtype dtype[] = {d->a, d->b, F8_F32, d->scale, d->scale};
+    for (int i = 0; i < 6; i++) {
+        t->size[i] = (size[i] + 64) / 64 * 64;
+        t->room[i] = t->allocator->alloc(t->allocator->user, t->size[i], 64);
+        if (!t->room[i])
+            return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                           t->size[i]);
+        if (i < ROOM_WORK)
+            fill(t->room[i], size[i], dtype[i], i >= ROOM_SCALE_A);
+    }
+    const f8_status status =
+        f8_gemm_run(t->gemm, pool, t->room[ROOM_A], t->room[ROOM_B], t->room[ROOM_C],
+                    d->has_alpha ? t->room[ROOM_SCALE_A] : NULL,
+                    d->has_alpha ? t->room[ROOM_SCALE_B] : NULL, t->room[ROOM_WORK]);
+    return status == F8_OK ? F8_OK : f8_fail(diag, status, F8_NOWHERE, "a GEMM failed");
+}
+
+static void trial_end(trial *t)
+{
+    for (int i = 0; i < 6; i++)
+        if (t->room[i])
+            t->allocator->free(t->allocator->user, t->room[i], t->size[i]);
+    f8_gemm_release(t->gemm);
+}
+
+f8_status f8_gemm_same_bits(f8_gemm_lib *lib, const f8_gemm_desc *x, const f8_gemm_desc *y,
+                            f8_pool *pool, const f8_allocator *allocator, bool *out, f8_diag *diag)
+{
+    trial tx = {.allocator = allocator}, ty = {.allocator = allocator};
+    f8_status status = trial_run(&tx, lib, x, pool, diag);
+    if (status == F8_OK)
+        status = trial_run(&ty, lib, y, pool, diag);
+    *out = status == F8_OK && !memcmp(tx.room[ROOM_C], ty.room[ROOM_C],
+                                      (size_t)(x->m * x->ldc) * sizeof(float));
+    trial_end(&tx);
+    trial_end(&ty);
+    return status;
+}
