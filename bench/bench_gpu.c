@@ -165,7 +165,7 @@ static void bench_steps(bench *x, const model *m)
         run r = open_run(x, m, "cuda", recipes[i], false);
         fp8c_info info = {.struct_size = sizeof info};
         fp8c_program_info(r.program, &info);
-        gpu_gemms *gemms = gpu_gemms_make(&x->gpu, &r.program->plan, (uint32_t)r.step);
+        gpu_gemms *gemms = gpu_gemms_make(&x->gpu, &r.program->now->plan, (uint32_t)r.step);
         fill_batch(&r, 0);
         for (int k = 0; k < 3; k++) { /* the first captures the graphs */
             run_step(&r);
@@ -199,7 +199,7 @@ static void bench_steps(bench *x, const model *m)
 /* Attention computes more than it moves, and is no measure of bandwidth. */
 static bool is_attention(const run *r, int function, int step)
 {
-    const f8_step *s = &r->program->plan.func[function].step[step];
+    const f8_step *s = &r->program->now->plan.func[function].step[step];
     return s->n_phases && s->phase[0].launch.symbol && !strncmp(s->phase[0].launch.symbol, "attention", 9);
 }
 

@@ -53,13 +53,13 @@ static f8_status make_room(fp8c_calibration *c, f8_diag *diag)
 
 static f8_status prepare(fp8c_calibration *c, const f8_target *target, f8_diag *diag)
 {
-    f8_unit *u = &c->program->unit;
+    f8_unit *u = c->program->unit;
     u->diag = diag;
     c->step = fp8c_program_function(c->program, "micro_step");
     c->trial = f8_trials(u, target, &c->n_trials);
     c->sum = f8_arena_array(&c->arena, c->n_trials, sizeof *c->sum);
     c->before = f8_arena_array(&c->arena, u->n_sampled, sizeof *c->before);
-    F8_TRY(f8_arena_status(&c->program->arena, diag));
+    F8_TRY(f8_arena_status(u->arena, diag));
     F8_TRY(f8_arena_status(&c->arena, diag));
     return make_room(c, diag);
 }
@@ -95,7 +95,7 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     fp8c_status failed = f8_compile_calibrating(module, &own, &c->program);
     if (failed == FP8C_OK) {
         const f8_status status =
-            prepare(c, target ? target : c->program->unit.options.target, f8_api_begin(ctx));
+            prepare(c, target ? target : c->program->target, f8_api_begin(ctx));
         failed = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, status, NULL, 0);
     }
     if (failed != FP8C_OK) {
@@ -153,8 +153,8 @@ static stored sampled(fp8c_calibration *c, const char *name)
 
 static f8_status parameter(fp8c_calibration *c, int32_t var, f8_arena *scratch, f8_diag *diag, stored *out)
 {
-    const f8_type *t = &c->program->unit.module->var[var].type;
-    f8_instance *instance = &c->program->instance;
+    const f8_type *t = &c->program->now->plan.var[var].type;
+    f8_instance *instance = &c->program->now->instance;
     const float *data = instance->kind->var(instance, (uint32_t)var);
     if (!data) { /* on a GPU */
         float *copy = f8_arena_array(scratch, (size_t)f8_type_elements(t), sizeof *copy);
@@ -204,7 +204,7 @@ static f8_operand_part part_of(const stored *s, bool k_is_rows, float before, fl
 
 static const f8_sampled *linear_of(const fp8c_calibration *c, const f8_trial *t, size_t *index)
 {
-    const f8_unit *u = &c->program->unit;
+    const f8_unit *u = c->program->unit;
     for (*index = 0; u->sampled[*index].linear != t->linear;)
         ++*index;
     return &u->sampled[*index];
@@ -282,7 +282,7 @@ fp8c_status fp8c_calibration_observe(fp8c_calibration *c)
     if (failed != FP8C_OK)
         return failed;
     f8_diag *diag = f8_api_begin(c->ctx);
-    f8_status status = c->program->instance.kind
+    f8_status status = c->program->now->instance.kind
                            ? F8_OK
                            : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a calibration needs a program that runs");
     if (status == F8_OK)
@@ -331,7 +331,7 @@ fp8c_status fp8c_calibration_rules(const fp8c_calibration *c, fp8c_write_fn writ
     size_t n, n_trials;
     char text[1400];
     const f8_trial *trial = f8_calibration_trials(c, &n_trials);
-    f8_status status = f8_chosen_rules(trial, n_trials, c->program->unit.module, &rule, &n);
+    f8_status status = f8_chosen_rules(trial, n_trials, c->program->unit->module, &rule, &n);
     for (size_t i = 0; i < n && status == F8_OK; i++) {
         const int length = snprintf(text, sizeof text, "recipe ");
         f8_rule_print(&rule[i], text + length, sizeof text - (size_t)length - 2);

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "frontend/compile.h"
 #include "frontend/parse.h"
-#include "frontend/program.h"
 #include "ir/clock.h"
 #include "passes/copy.h"
 
@@ -28,9 +28,10 @@ static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag
         c->rule[c->n_rules].recipe = f8_intern(c, r->recipe);
         c->rule[c->n_rules].origin = r->origin ? f8_intern(c, r->origin) : NULL;
     }
-    for (; c->n_dims < m->n_dims; c->n_dims++)
-        c->dim[c->n_dims] = (f8_dim){f8_intern(c, m->dim[c->n_dims].name), m->dim[c->n_dims].value,
-                                     m->dim[c->n_dims].loc};
+    for (; c->n_dims < m->n_dims; c->n_dims++) {
+        c->dim[c->n_dims] = m->dim[c->n_dims];
+        c->dim[c->n_dims].name = f8_intern(c, m->dim[c->n_dims].name);
+    }
     c->rule_room = c->n_rules;
     c->dim_room = c->n_dims;
     c->accumulate = m->accumulate;
@@ -96,7 +97,7 @@ static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f
     if (!t && !present)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are %s", name,
                        list_targets(names, sizeof names, false));
-    p->unit.options.target = t;
+    p->target = t;
     if (t && t->kind != F8_TARGET_CUDA)
         return F8_OK;
     if (o->device < 0)
@@ -105,7 +106,7 @@ static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
     F8_TRY(f8_api_gpu(p->ctx, o->device, &p->cuda, diag));
     return present || !(o->no_device || o->text_only || o->plan_only)
-               ? ask_device(p, o->device, t, &p->unit.options.target, diag)
+               ? ask_device(p, o->device, t, &p->target, diag)
                : F8_OK;
 }
 
@@ -119,14 +120,14 @@ const char *fp8c_target_name(int index)
 
 /* ---- compiling ---- */
 
-static f8_status read_attention(fp8c_program *p, const char *name, f8_diag *diag)
+static f8_status read_attention(f8_compilation *c, const char *name, f8_diag *diag)
 {
     static const char *const names[] = {
         [F8_ATTENTION_TABLE] = "table", [F8_ATTENTION_OWN] = "own", [F8_ATTENTION_CUDNN] = "cudnn"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!name || !strcmp(name, names[i])) {
-            p->attention = (f8_attention_algorithm)i;
-            return p->attention != F8_ATTENTION_CUDNN || p->cuda
+            c->attention = (f8_attention_algorithm)i;
+            return c->attention != F8_ATTENTION_CUDNN || c->program->cuda
                        ? F8_OK
                        : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention by cuDNN is for CUDA targets");
         }
@@ -134,9 +135,11 @@ static f8_status read_attention(fp8c_program *p, const char *name, f8_diag *diag
 }
 
 /* What weights are stored as FP8, and how. */
-static f8_status read_stored(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+static f8_status read_stored(f8_compilation *c, f8_diag *diag)
 {
-    f8_options *out = &p->unit.options;
+    const fp8c_compile_options *o = c->o;
+    f8_options *out = &c->unit.options;
+    f8_arena *arena = c->unit.arena;
     if (!o->stored && !o->n_stored_weights)
         return F8_OK;
     if (!o->inference)
@@ -144,27 +147,28 @@ static f8_status read_stored(fp8c_program *p, const fp8c_compile_options *o, f8_
     if (o->stored && o->n_stored_weights)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored and stored_weights: one of the two");
     if (o->stored) {
-        out->stored = &p->stored;
-        return f8_recipe_parse(o->stored, F8_NOWHERE, &p->stored, diag);
+        out->stored = &c->stored;
+        return f8_recipe_parse(o->stored, F8_NOWHERE, &c->stored, diag);
     }
-    f8_stored_as *list = F8_NEW_ARRAY(&p->arena, f8_stored_as, o->n_stored_weights);
+    f8_stored_as *list = F8_NEW_ARRAY(arena, f8_stored_as, o->n_stored_weights);
     if (!list)
-        return f8_arena_status(&p->arena, diag);
+        return f8_arena_status(arena, diag);
     for (size_t i = 0; i < o->n_stored_weights; i++) {
         if (!o->stored_weights[i].name || !o->stored_weights[i].recipe)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored_weights[%zu] has no name or no recipe", i);
-        list[i].name = f8_arena_strdup(&p->arena, o->stored_weights[i].name);
+        list[i].name = f8_arena_strdup(arena, o->stored_weights[i].name);
         F8_TRY(f8_recipe_parse(o->stored_weights[i].recipe, F8_NOWHERE, &list[i].recipe, diag));
     }
     out->stored_as = list;
     out->n_stored_as = o->n_stored_weights;
-    return f8_arena_status(&p->arena, diag);
+    return f8_arena_status(arena, diag);
 }
 
 /* How much memory the program may take. */
-static f8_status read_budget(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+static f8_status read_budget(f8_compilation *c, f8_diag *diag)
 {
-    f8_options *out = &p->unit.options;
+    const fp8c_compile_options *o = c->o;
+    f8_options *out = &c->unit.options;
     if (o->memory_bytes < 0)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: %lld bytes",
                        (long long)o->memory_bytes);
@@ -173,42 +177,39 @@ static f8_status read_budget(fp8c_program *p, const fp8c_compile_options *o, f8_
                        "memory: a share of %g is not between 0 and 1", o->memory_share);
     if (o->memory_bytes && o->memory_share)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: bytes or a share, one of the two");
-    if (out->target && out->target->kind == F8_TARGET_REFERENCE &&
+    if (out->target->kind == F8_TARGET_REFERENCE &&
         (o->memory_bytes || o->memory_share || o->checkpoint || o->recompute))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the reference target interprets node by node and plans no memory");
     out->memory = (f8_budget){o->memory_bytes, o->memory_share};
-    out->code_bytes = f8_program_code_bytes;
-    out->code_bytes_user = p;
-    p->plan_only = o->plan_only;
-    out->checkpoint = o->checkpoint ? f8_arena_strdup(&p->arena, o->checkpoint) : NULL;
-    out->recompute = o->recompute ? f8_arena_strdup(&p->arena, o->recompute) : NULL;
-    return f8_arena_status(&p->arena, diag);
+    out->code_bytes = f8_compilation_code_bytes;
+    out->code_bytes_user = c;
+    out->checkpoint = o->checkpoint;
+    out->recompute = o->recompute;
+    return F8_OK;
 }
 
-static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+static f8_status read_options(f8_compilation *c, f8_diag *diag)
 {
-    f8_options *out = &p->unit.options;
-    const char *recipe = o->recipe ? o->recipe : "bf16";
-    F8_TRY(f8_recipe_parse(recipe, F8_NOWHERE, &p->recipe, diag));
-    out->recipe = &p->recipe;
-    if (p->recipe.scaling == F8_SCALING_AUTO && o->calibration)
+    const fp8c_compile_options *o = c->o;
+    f8_options *out = &c->unit.options;
+    F8_TRY(f8_recipe_parse(o->recipe ? o->recipe : "bf16", F8_NOWHERE, &c->recipe, diag));
+    out->target = c->program->target;
+    out->recipe = &c->recipe;
+    if (c->recipe.scaling == F8_SCALING_AUTO && o->calibration)
         out->chosen = f8_calibration_trials(o->calibration, &out->n_chosen);
-    F8_TRY(read_stored(p, o, diag));
-    F8_TRY(read_budget(p, o, diag));
+    F8_TRY(read_stored(c, diag));
+    F8_TRY(read_budget(c, diag));
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);
-    F8_TRY(read_attention(p, o->attention, diag));
-    p->threads = o->threads;
-    p->listings = o->listings || o->text_only;
-    p->text_only = o->text_only;
+    F8_TRY(read_attention(c, o->attention, diag));
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
     out->pair = o->pair;
     out->lr = o->lr;
     out->optimizer_steps = o->optimizer_steps;
-    out->keep = o->keep ? f8_arena_strdup(&p->arena, o->keep) : NULL;
+    out->keep = o->keep;
     out->print_after = o->print_after;
     out->print_to = (f8_writer){o->write, o->write_user};
     if (!o->print_after)
@@ -220,83 +221,116 @@ static f8_status read_options(fp8c_program *p, const fp8c_compile_options *o, f8
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no pass '%s'", o->print_after);
 }
 
-static f8_status build_plan(fp8c_program *p, f8_diag *diag)
+static bool wants_listings(const fp8c_compile_options *o)
 {
-    f8_build_options build = {.target = p->unit.options.target,
-                              .cuda = p->cuda,
-                              .attention = p->attention,
-                              .want_ptx = p->listings,
-                              .text_only = p->text_only,
-                              .no_code = p->plan_only};
-    if (p->unit.options.memory.bytes > 0) {
-        f8_code_bytes bytes;
-        F8_TRY(f8_program_code_bytes(p, &p->unit, &bytes));
-        build.arena_most = p->unit.options.memory.bytes - (bytes.total - bytes.arena);
-    }
-    if (p->cuda) { /* on the CPU `threads` is of runs, and the count of compiling ones its own */
-        build.threads = p->threads;
-        build.stats = &p->stats;
-    }
-    return f8_build_plan(p->unit.module, &build, &p->arena, &p->plan, diag);
+    return o->listings || o->text_only;
 }
 
-static f8_status create_instance(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
+static f8_status build_plan(f8_compilation *c, f8_diag *diag)
 {
+    const fp8c_compile_options *o = c->o;
+    f8_variant *v = c->variant;
+    f8_build_options build = {.target = c->program->target,
+                              .cuda = c->program->cuda,
+                              .attention = c->attention,
+                              .want_ptx = wants_listings(o),
+                              .text_only = o->text_only,
+                              .no_code = o->plan_only};
+    if (c->program->target->kind == F8_TARGET_REFERENCE)
+        return f8_build_interface(c->unit.module, c->program->target, &v->arena, &v->plan, diag);
+    if (c->unit.options.memory.bytes > 0) {
+        f8_code_bytes bytes;
+        F8_TRY(f8_compilation_code_bytes(c, &c->unit, &bytes));
+        build.arena_most = c->unit.options.memory.bytes - (bytes.total - bytes.arena);
+    }
+    if (c->program->cuda) { /* on the CPU `threads` is of runs, and the count of compiling ones its own */
+        build.threads = c->program->threads;
+        build.stats = &c->stats;
+    }
+    return f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag);
+}
+
+static f8_status create_instance(f8_compilation *c, f8_diag *diag)
+{
+    const fp8c_program *p = c->program;
+    const fp8c_compile_options *o = c->o;
+    f8_variant *v = c->variant;
     const f8_allocator *allocator = &p->ctx->allocator;
-    const f8_target_kind kind = p->unit.options.target->kind;
-    if (kind == F8_TARGET_REFERENCE)
-        return f8_instance_create_reference(&p->instance, p->unit.module, allocator, diag);
-    if (kind == F8_TARGET_CPU) {
+    if (o->plan_only)
+        return F8_OK;
+    if (p->target->kind == F8_TARGET_REFERENCE)
+        return f8_instance_create_reference(&v->instance, c->unit.module, &v->plan, allocator, diag);
+    if (p->target->kind == F8_TARGET_CPU) {
         const f8_exec_options run = {.n_threads = p->threads, .allocator = allocator, .profile = o->profile};
-        return f8_instance_create_cpu(&p->instance, p->unit.module, &p->plan, &run, diag);
+        return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
     }
     if (o->no_device || o->text_only)
         return F8_OK;
     const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
                                       .device_free = o->device_free, .device_user = o->device_user,
                                       .stream = o->stream, .profile = o->profile};
-    return f8_instance_create_cuda(&p->instance, p->unit.module, &p->plan, p->cuda, &run, diag);
+    return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
 }
 
-/* What is planned in all; on a GPU what the libraries take is known only now. */
-static f8_status check_budget(fp8c_program *p, f8_diag *diag)
+/* From the source to a plan that runs, with its trail. */
+static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_diag *diag)
 {
-    const int64_t most = p->unit.options.memory.bytes;
-    if (p->instance.kind) {
-        f8_instance_info run;
-        p->instance.kind->info(&p->instance, &run);
-        p->planned = run.planned_bytes;
-    } else {
-        F8_TRY(f8_program_plan_bytes(p, &p->plan, &p->planned, diag));
-    }
-    if (most <= 0 || p->planned <= most)
-        return F8_OK;
-    return f8_fail(
-        diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-        "memory: %lld bytes were asked for; with what the GPU's libraries take it is %lld",
-        (long long)most, (long long)p->planned);
+    const double start = f8_seconds_now();
+    f8_variant *v = c->variant;
+    F8_TRY(read_options(c, diag));
+    F8_TRY(clone_module(source, c->unit.arena, diag, &c->unit.module));
+    F8_TRY(f8_run_passes(&c->unit));
+    F8_TRY(build_plan(c, diag));
+    F8_TRY(create_instance(c, diag));
+    F8_TRY(f8_trail_make(&c->unit, c->program->cuda ? &c->stats : NULL, wants_listings(c->o), &v->arena,
+                         &v->trail));
+    if (c->program->target->kind != F8_TARGET_REFERENCE)
+        F8_TRY(f8_compilation_check_budget(c, diag));
+    v->trail.compile_seconds = f8_seconds_now() - start;
+    return F8_OK;
+}
+
+/* For the calibration that c compiled for, with the options it reads. */
+static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
+{
+    f8_arena *graph = &c->variant->graph;
+    f8_unit *u = F8_NEW(graph, f8_unit);
+    f8_recipe *recipe = F8_NEW(graph, f8_recipe);
+    if (!u || !recipe)
+        return f8_arena_status(graph, diag);
+    *u = c->unit;
+    *recipe = c->recipe;
+    u->options = (f8_options){.target = c->program->target, .recipe = recipe, .calibrate = true};
+    c->program->unit = u;
+    return F8_OK;
+}
+
+/* A variant of p for the values that dims of `source` have. A calibration keeps the unit in p. */
+static f8_status compile_variant(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
+                                 bool calibrate, f8_diag *diag)
+{
+    f8_variant *v = f8_program_add(p, diag);
+    if (!v)
+        return diag->status;
+    f8_compilation c = {.program = p, .variant = v, .o = o};
+    c.unit = (f8_unit){.arena = &v->graph, .diag = diag, .options.calibrate = calibrate};
+    f8_status status = make_variant(&c, source, diag);
+    f8_gemm_lib_destroy(c.gemms);
+    p->now = v;
+    if (status == F8_OK && calibrate)
+        return keep_unit(&c, diag);
+    if (p->target->kind != F8_TARGET_REFERENCE)
+        f8_arena_end(&v->graph);
+    return status;
 }
 
 static f8_status build_program(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
-                               f8_diag *diag)
+                               bool calibrate, f8_diag *diag)
 {
-    const double start = f8_seconds_now();
-    p->unit = (f8_unit){.arena = &p->arena, .diag = diag, .options.calibrate = p->unit.options.calibrate};
     F8_TRY(choose_target(p, o, diag));
-    F8_TRY(read_options(p, o, diag));
-    F8_TRY(clone_module(source, &p->arena, diag, &p->unit.module));
-    F8_TRY(f8_run_passes(&p->unit));
-    const bool has_plan = p->unit.options.target->kind != F8_TARGET_REFERENCE;
-    if (has_plan)
-        F8_TRY(build_plan(p, diag));
-    if (!o->plan_only)
-        F8_TRY(create_instance(p, o, diag));
-    if (has_plan) {
-        F8_TRY(check_budget(p, diag));
-        F8_TRY(f8_program_report(p, diag));
-    }
-    p->compile_seconds = f8_seconds_now() - start;
-    return F8_OK;
+    p->threads = o->threads;
+    p->plan_only = o->plan_only;
+    return compile_variant(p, source, o, calibrate, diag);
 }
 
 static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options, bool calibrate,
@@ -309,20 +343,14 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     fp8c_compile_options own = {.struct_size = sizeof own};
     if (options) /* an older or newer caller's struct: take what both know */
         memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
-    fp8c_program *p = ctx->allocator.alloc(ctx->allocator.user, sizeof *p, 64);
-    if (!p) {
-        f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *p);
-        return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
-    }
-    *p = (fp8c_program){.ctx = ctx, .unit.options.calibrate = calibrate};
-    f8_arena_init(&p->arena, &ctx->allocator);
+    fp8c_program *p = f8_program_create(ctx, diag);
+    if (!p)
+        return f8_api_fail(ctx, diag->status, NULL, 0);
     f8_status status = module->building
                            ? f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
                            : f8_check_recipe_rules(module->ir, diag);
     if (status == F8_OK)
-        status = build_program(p, module->ir, &own, diag);
-    f8_gemm_lib_destroy(p->gemms);
-    p->gemms = NULL;
+        status = build_program(p, module->ir, &own, calibrate, diag);
     if (status != F8_OK) {
         f8_api_fail(ctx, status, module->text, module->text_size);
         fp8c_program_destroy(p);
@@ -341,14 +369,4 @@ fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile
                                    fp8c_program **out)
 {
     return compile(module, options, true, out);
-}
-
-void fp8c_program_destroy(fp8c_program *p)
-{
-    if (!p)
-        return;
-    f8_instance_destroy(&p->instance);
-    f8_arena_end(&p->arena);
-    const f8_allocator allocator = p->ctx->allocator;
-    allocator.free(allocator.user, p, sizeof *p);
 }

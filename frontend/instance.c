@@ -26,14 +26,14 @@ void f8_instance_destroy(f8_instance *i)
 static f8_status host_read(f8_instance *i, uint32_t var, void *to, f8_diag *diag)
 {
     (void)diag;
-    memcpy(to, i->kind->var(i, var), (size_t)f8_type_bytes(&i->module->var[var].type));
+    memcpy(to, i->kind->var(i, var), (size_t)f8_type_bytes(&i->plan->var[var].type));
     return F8_OK;
 }
 
 static f8_status host_write(f8_instance *i, uint32_t var, const void *from, f8_diag *diag)
 {
     (void)diag;
-    memcpy(i->kind->var(i, var), from, (size_t)f8_type_bytes(&i->module->var[var].type));
+    memcpy(i->kind->var(i, var), from, (size_t)f8_type_bytes(&i->plan->var[var].type));
     return F8_OK;
 }
 
@@ -96,8 +96,8 @@ static double cpu_seconds(const f8_instance *i, uint32_t func, uint32_t step)
     return f8_exec_step_seconds(i->cpu, func, step);
 }
 
-f8_status f8_instance_create_cpu(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                 const f8_exec_options *options, f8_diag *diag)
+f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan, const f8_exec_options *options,
+                                 f8_diag *diag)
 {
     static const f8_instance_kind kind = {
         .destroy = cpu_destroy,
@@ -113,7 +113,7 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_module *module, const 
         .step_seconds = cpu_seconds,
         .algorithm = no_algorithm,
     };
-    *i = (f8_instance){.module = module};
+    *i = (f8_instance){.plan = plan};
     return created(i, &kind, f8_exec_create(plan, options, &i->cpu, diag));
 }
 
@@ -182,8 +182,8 @@ static const char *cuda_algorithm(const f8_instance *i, uint32_t func, uint32_t 
     return f8_cuda_exec_step_algorithm(i->cuda, func, step);
 }
 
-f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                  f8_cuda *cuda, const f8_cuda_exec_options *options, f8_diag *diag)
+f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *cuda,
+                                  const f8_cuda_exec_options *options, f8_diag *diag)
 {
     static const f8_instance_kind kind = {
         .destroy = cuda_destroy,
@@ -199,7 +199,7 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const
         .step_seconds = cuda_seconds,
         .algorithm = cuda_algorithm,
     };
-    *i = (f8_instance){.module = module};
+    *i = (f8_instance){.plan = plan};
     return created(i, &kind, f8_cuda_exec_create(plan, cuda, options, &i->cuda, diag));
 }
 
@@ -207,10 +207,10 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const
 
 static f8_status reference_ports(f8_instance *i, uint32_t func)
 {
-    const f8_func *f = &i->module->func[func];
+    const f8_plan_func *f = &i->plan->func[func];
     for (int side = 0; side < 2; side++) {
         const size_t n = side ? f->n_out : f->n_in;
-        const f8_port *port = side ? f->out : f->in;
+        const f8_plan_port *port = side ? f->out : f->in;
         void **own = F8_NEW_ARRAY(&i->memory, void *, n), **bound = F8_NEW_ARRAY(&i->memory, void *, n);
         if (!own || !bound)
             return F8_ERR_MEMORY;
@@ -228,16 +228,16 @@ static f8_status reference_ports(f8_instance *i, uint32_t func)
 
 static f8_status reference_allocate(f8_instance *i, f8_diag *diag)
 {
-    const f8_module *m = i->module;
-    i->var = F8_NEW_ARRAY(&i->memory, void *, m->n_vars);
+    const f8_plan *p = i->plan;
+    i->var = F8_NEW_ARRAY(&i->memory, void *, p->n_vars);
     for (int side = 0; side < 2; side++) {
-        i->own[side] = F8_NEW_ARRAY(&i->memory, void **, m->n_funcs);
-        i->bound[side] = F8_NEW_ARRAY(&i->memory, void **, m->n_funcs);
+        i->own[side] = F8_NEW_ARRAY(&i->memory, void **, p->n_funcs);
+        i->bound[side] = F8_NEW_ARRAY(&i->memory, void **, p->n_funcs);
     }
     F8_TRY(f8_arena_status(&i->memory, diag));
-    for (size_t v = 0; v < m->n_vars; v++)
-        i->var[v] = f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(&m->var[v].type));
-    for (uint32_t f = 0; f < m->n_funcs && !i->memory.failed; f++)
+    for (size_t v = 0; v < p->n_vars; v++)
+        i->var[v] = f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(&p->var[v].type));
+    for (uint32_t f = 0; f < p->n_funcs && !i->memory.failed; f++)
         reference_ports(i, f);
     return f8_arena_status(&i->memory, diag);
 }
@@ -255,12 +255,8 @@ static void *reference_var(f8_instance *i, uint32_t var)
 static f8_status reference_init(f8_instance *i, uint64_t seed, f8_diag *diag)
 {
     (void)diag;
-    for (size_t v = 0; v < i->module->n_vars; v++) {
-        const f8_var *var = &i->module->var[v];
-        const f8_plan_var p = {.name = var->name, .type = var->type, .init = (int32_t)var->init,
-                               .init_arg = var->init_arg};
-        f8_init_var(&p, seed, NULL, i->var[v]);
-    }
+    for (uint32_t v = 0; v < i->plan->n_vars; v++)
+        f8_init_var(&i->plan->var[v], seed, NULL, i->var[v]);
     return F8_OK;
 }
 
@@ -295,7 +291,7 @@ static double reference_seconds(const f8_instance *i, uint32_t func, uint32_t st
     return 0;
 }
 
-f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module,
+f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
                                        const f8_allocator *allocator, f8_diag *diag)
 {
     static const f8_instance_kind kind = {
@@ -312,7 +308,7 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module,
         .step_seconds = reference_seconds,
         .algorithm = no_algorithm,
     };
-    *i = (f8_instance){.module = module, .allocator = *allocator};
+    *i = (f8_instance){.plan = plan, .module = module, .allocator = *allocator};
     f8_arena_init(&i->memory, allocator);
     return created(i, &kind, reference_allocate(i, diag));
 }

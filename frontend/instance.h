@@ -35,7 +35,8 @@ typedef struct f8_instance_kind {
 
 struct f8_instance {
     const f8_instance_kind *kind; /* NULL: not created */
-    const f8_module *module; /* after the passes: names and types of ports and variables */
+    const f8_plan *plan;     /* names and types of ports and variables */
+    const f8_module *module; /* reference: what is interpreted */
     f8_allocator allocator;
     f8_exec *cpu;
     f8_cuda_exec *cuda;
@@ -45,11 +46,12 @@ struct f8_instance {
 };
 
 /* All borrow what they are given. After a failure there is nothing to destroy. */
-f8_status f8_instance_create_cpu(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                 const f8_exec_options *options, f8_diag *diag);
-f8_status f8_instance_create_cuda(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                  f8_cuda *cuda, const f8_cuda_exec_options *options, f8_diag *diag);
-f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module,
+f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan, const f8_exec_options *options,
+                                 f8_diag *diag);
+f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *cuda,
+                                  const f8_cuda_exec_options *options, f8_diag *diag);
+/* The plan is the module's interface (f8_build_interface). */
+f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
                                        const f8_allocator *allocator, f8_diag *diag);
 void f8_instance_destroy(f8_instance *i); /* also one never created */
 

@@ -4,29 +4,77 @@
 #include "frontend/program.h"
 #include "ir/fp8.h"
 
-/* ---- running ---- */
+/* ---- life ---- */
 
-static f8_func *get_func(const fp8c_program *p, int function)
+fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag)
 {
-    const f8_module *m = p->unit.module;
-    return function >= 0 && (size_t)function < m->n_funcs ? &m->func[function] : NULL;
+    fp8c_program *p = ctx->allocator.alloc(ctx->allocator.user, sizeof *p, 64);
+    if (!p) {
+        f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *p);
+        return NULL;
+    }
+    *p = (fp8c_program){.ctx = ctx};
+    f8_arena_init(&p->arena, &ctx->allocator);
+    return p;
+}
+
+f8_variant *f8_program_add(fp8c_program *p, f8_diag *diag)
+{
+    f8_variant *v = F8_NEW(&p->arena, f8_variant), **last = &p->first;
+    if (!v) {
+        f8_arena_status(&p->arena, diag);
+        return NULL;
+    }
+    f8_arena_init(&v->arena, &p->ctx->allocator);
+    f8_arena_init(&v->graph, &p->ctx->allocator);
+    while (*last)
+        last = &(*last)->next;
+    *last = v;
+    return v;
+}
+
+void fp8c_program_destroy(fp8c_program *p)
+{
+    if (!p)
+        return;
+    for (f8_variant *v = p->first; v; v = v->next) {
+        f8_instance_destroy(&v->instance);
+        f8_arena_end(&v->arena);
+        f8_arena_end(&v->graph);
+    }
+    f8_arena_end(&p->arena);
+    const f8_allocator allocator = p->ctx->allocator;
+    allocator.free(allocator.user, p, sizeof *p);
+}
+
+/* ---- functions ---- */
+
+static const f8_plan_func *get_func(const fp8c_program *p, int function)
+{
+    const f8_plan *plan = &p->now->plan;
+    return function >= 0 && (uint32_t)function < plan->n_funcs ? &plan->func[function] : NULL;
 }
 
 int fp8c_program_function(const fp8c_program *p, const char *name)
 {
-    const f8_func *f = f8_module_find_func(p->unit.module, name);
-    return f ? (int)(f - p->unit.module->func) : -1;
+    const f8_plan_func *f;
+    for (int i = 0; (f = get_func(p, i)); i++)
+        if (!strcmp(f->name, name))
+            return i;
+    return -1;
 }
 
 const char *fp8c_program_function_name(const fp8c_program *p, int function)
 {
-    const f8_func *f = get_func(p, function);
+    const f8_plan_func *f = get_func(p, function);
     return f ? f->name : NULL;
 }
 
+/* ---- running ---- */
+
 static f8_status has_memory(const fp8c_program *p, f8_diag *diag)
 {
-    return p->instance.kind ? F8_OK
+    return p->now->instance.kind ? F8_OK
                             : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                                       "the program was compiled with %s: it has no memory and can't run",
                                       p->plan_only ? "plan_only" : "no_device");
@@ -47,7 +95,7 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
         status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                          "the variables have no values: call fp8c_program_initialize");
     if (status == F8_OK)
-        status = p->instance.kind->run(&p->instance, (uint32_t)function, diag);
+        status = p->now->instance.kind->run(&p->now->instance, (uint32_t)function, diag);
     return finish(p, status);
 }
 
@@ -56,7 +104,7 @@ fp8c_status fp8c_program_wait(fp8c_program *p)
     f8_diag *diag = f8_api_begin(p->ctx);
     f8_status status = has_memory(p, diag);
     if (status == F8_OK)
-        status = p->instance.kind->wait(&p->instance, diag);
+        status = p->now->instance.kind->wait(&p->now->instance, diag);
     return finish(p, status);
 }
 
@@ -65,7 +113,7 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
     f8_diag *diag = f8_api_begin(p->ctx);
     f8_status status = has_memory(p, diag);
     if (status == F8_OK)
-        status = p->instance.kind->init(&p->instance, seed, diag);
+        status = p->now->instance.kind->init(&p->now->instance, seed, diag);
     if (status != F8_OK)
         return finish(p, status);
     p->initialized = true;
@@ -73,9 +121,9 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
     return prepare < 0 ? FP8C_OK : fp8c_program_run(p, prepare);
 }
 
-static const f8_port *get_port(const fp8c_program *p, int function, fp8c_side side, int index)
+static const f8_plan_port *get_port(const fp8c_program *p, int function, fp8c_side side, int index)
 {
-    const f8_func *f = get_func(p, function);
+    const f8_plan_func *f = get_func(p, function);
     const size_t n = !f ? 0 : side == FP8C_OUTPUT ? f->n_out : f->n_in;
     if (index < 0 || (size_t)index >= n)
         return NULL;
@@ -85,7 +133,7 @@ static const f8_port *get_port(const fp8c_program *p, int function, fp8c_side si
 fp8c_status fp8c_program_port(const fp8c_program *p, int function, fp8c_side side, int index,
                               fp8c_port *out)
 {
-    const f8_port *port = get_port(p, function, side, index);
+    const f8_plan_port *port = get_port(p, function, side, index);
     if (!port)
         return FP8C_ERR_INPUT;
     *out = (fp8c_port){port->name, f8_api_type_out(&port->type), port->var};
@@ -94,7 +142,7 @@ fp8c_status fp8c_program_port(const fp8c_program *p, int function, fp8c_side sid
 
 int fp8c_program_find_port(const fp8c_program *p, int function, fp8c_side side, const char *name)
 {
-    const f8_port *port;
+    const f8_plan_port *port;
     for (int i = 0; (port = get_port(p, function, side, i)); i++)
         if (!strcmp(port->name, name))
             return i;
@@ -103,15 +151,15 @@ int fp8c_program_find_port(const fp8c_program *p, int function, fp8c_side side, 
 
 void *fp8c_program_buffer(fp8c_program *p, int function, fp8c_side side, int index)
 {
-    if (!get_port(p, function, side, index) || !p->instance.kind)
+    if (!get_port(p, function, side, index) || !p->now->instance.kind)
         return NULL;
-    return p->instance.kind->port(&p->instance, (uint32_t)function, side, (uint32_t)index);
+    return p->now->instance.kind->port(&p->now->instance, (uint32_t)function, side, (uint32_t)index);
 }
 
 fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int index, void *buffer)
 {
     f8_diag *diag = f8_api_begin(p->ctx);
-    const f8_port *port = get_port(p, function, side, index);
+    const f8_plan_port *port = get_port(p, function, side, index);
     f8_status status = has_memory(p, diag);
     if (status != F8_OK)
         return finish(p, status);
@@ -124,19 +172,19 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
         status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the buffer for '%s' is not 64-byte aligned",
                          port->name);
     if (status == F8_OK)
-        status = p->instance.kind->bind(&p->instance, (uint32_t)function, side, (uint32_t)index, buffer, diag);
+        status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side, (uint32_t)index, buffer, diag);
     return finish(p, status);
 }
 
 fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out)
 {
-    const f8_module *m = p->unit.module;
-    if (index < 0 || (size_t)index >= m->n_vars)
+    const f8_plan *plan = &p->now->plan;
+    if (index < 0 || (uint32_t)index >= plan->n_vars)
         return FP8C_ERR_INPUT;
-    const f8_var *v = &m->var[index];
-    *out = (fp8c_variable){v->name, f8_api_type_out(&v->type), v->kind == F8_VAR_PARAM, NULL};
-    if (p->instance.kind)
-        out->data = p->instance.kind->var(&p->instance, (uint32_t)index);
+    const f8_plan_var *v = &plan->var[index];
+    *out = (fp8c_variable){v->name, f8_api_type_out(&v->type), v->is_param, NULL};
+    if (p->now->instance.kind)
+        out->data = p->now->instance.kind->var(&p->now->instance, (uint32_t)index);
     return FP8C_OK;
 }
 
@@ -145,11 +193,11 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
 {
     f8_diag *diag = f8_api_begin(p->ctx);
     f8_status status = has_memory(p, diag);
-    if (status == F8_OK && (index < 0 || (size_t)index >= p->unit.module->n_vars))
+    if (status == F8_OK && (index < 0 || (uint32_t)index >= p->now->plan.n_vars))
         status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", index);
     if (status == F8_OK)
-        status = to ? p->instance.kind->read(&p->instance, (uint32_t)index, to, diag)
-                    : p->instance.kind->write(&p->instance, (uint32_t)index, from, diag);
+        status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, diag)
+                    : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, diag);
     return finish(p, status);
 }
 
@@ -165,8 +213,8 @@ fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
 
 const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
 {
-    for (size_t i = 0; i < p->unit.n_elements; i++) {
-        const f8_elements *e = &p->unit.elements[i];
+    for (size_t i = 0; i < p->now->trail.n_elements; i++) {
+        const f8_elements *e = &p->now->trail.elements[i];
         if (e->var == variable)
             return index >= 0 && index < e->n ? e->name[index] : NULL;
     }
@@ -177,17 +225,17 @@ const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t in
 
 static const f8_stored *stored_variable(const fp8c_program *p, int variable)
 {
-    for (size_t i = 0; i < p->unit.n_stored; i++)
-        if (p->unit.stored[i].var == variable)
-            return &p->unit.stored[i];
+    for (size_t i = 0; i < p->now->trail.n_stored; i++)
+        if (p->now->trail.stored[i].var == variable)
+            return &p->now->trail.stored[i];
     return NULL;
 }
 
 fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *out)
 {
-    if (index < 0 || (size_t)index >= p->unit.n_stored)
+    if (index < 0 || (size_t)index >= p->now->trail.n_stored)
         return FP8C_ERR_INPUT;
-    const f8_stored *s = &p->unit.stored[index];
+    const f8_stored *s = &p->now->trail.stored[index];
     _Static_assert(sizeof out->recipe >= F8_RECIPE_TEXT, "any recipe fits");
     *out = (fp8c_stored){.variable = s->var, .scale_variable = s->scale_var,
                          .kept = s->recipe.scaling == F8_SCALING_DELAYED ? s->operand : NULL};
@@ -199,8 +247,7 @@ fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *o
 static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from, const float *given,
                           f8_diag *diag)
 {
-    const f8_module *m = p->unit.module;
-    const f8_type *t = &m->var[s->var].type;
+    const f8_type *t = &p->now->plan.var[s->var].type;
     const int64_t rows = f8_type_rows(t), cols = f8_type_columns(t);
     const int64_t n = f8_quantizer_scales(&s->quantizer, rows, cols);
     f8_arena scratch;
@@ -219,10 +266,10 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
         f8_matrix_encode(&s->quantizer, from, rows, cols, scale, codes);
         for (int64_t i = 0; i < n; i++)
             e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* exact: inv is a power of two, or NaN */
-        status = p->instance.kind->write(&p->instance, (uint32_t)s->var, codes, diag);
+        status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->var, codes, diag);
     }
     if (status == F8_OK)
-        status = p->instance.kind->write(&p->instance, (uint32_t)s->scale_var,
+        status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->scale_var,
                                          s->quantizer.mx ? (const void *)e8m0 : inv, diag);
     f8_arena_end(&scratch);
     return status;
@@ -247,12 +294,12 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 {
-    fp8c_info own = {.struct_size = out->struct_size, .compile_seconds = p->compile_seconds, .linears = p->unit.linears,
-                       .fp8_gemms_planned = p->unit.fp8_gemms, .threads = 1,
-                       .distinct_kernels = p->plan.n_kernels, .code_bytes = p->plan.blob_bytes};
-    if (p->instance.kind) {
+    fp8c_info own = {.struct_size = out->struct_size, .compile_seconds = p->now->trail.compile_seconds, .linears = p->now->trail.linears,
+                       .fp8_gemms_planned = p->now->trail.fp8_gemms, .threads = 1,
+                       .distinct_kernels = p->now->plan.n_kernels, .code_bytes = p->now->plan.blob_bytes};
+    if (p->now->instance.kind) {
         f8_instance_info run;
-        p->instance.kind->info(&p->instance, &run);
+        p->now->instance.kind->info(&p->now->instance, &run);
         own.planned_bytes = run.planned_bytes;
         own.peak_bytes = run.peak_bytes;
         own.gemms_executed = run.count.gemms;
@@ -260,14 +307,14 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
         own.kernels_executed = run.count.kernels;
         own.threads = run.threads;
     } else {
-        own.planned_bytes = p->planned;
+        own.planned_bytes = p->now->trail.planned;
     }
-    for (uint32_t i = 0; i < p->plan.n_images; i++)
-        own.code_bytes += p->plan.image[i].size;
-    for (uint32_t f = 0; f < p->plan.n_funcs; f++)
-        if (p->plan.func[f].arena_bytes > own.arena_bytes) {
-            own.arena_bytes = p->plan.func[f].arena_bytes;
-            own.arena_lower_bound = p->plan.func[f].lower_bound;
+    for (uint32_t i = 0; i < p->now->plan.n_images; i++)
+        own.code_bytes += p->now->plan.image[i].size;
+    for (uint32_t f = 0; f < p->now->plan.n_funcs; f++)
+        if (p->now->plan.func[f].arena_bytes > own.arena_bytes) {
+            own.arena_bytes = p->now->plan.func[f].arena_bytes;
+            own.arena_lower_bound = p->now->plan.func[f].lower_bound;
         }
     memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
 }
@@ -275,20 +322,20 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)
 {
     fp8c_step s;
-    if (!p->instance.kind || fp8c_program_step(p, function, index, &s) != FP8C_OK)
+    if (!p->now->instance.kind || fp8c_program_step(p, function, index, &s) != FP8C_OK)
         return NULL;
-    return p->instance.kind->algorithm(&p->instance, (uint32_t)function, (uint32_t)index);
+    return p->now->instance.kind->algorithm(&p->now->instance, (uint32_t)function, (uint32_t)index);
 }
 
 const char *fp8c_program_target(const fp8c_program *p)
 {
-    return p->unit.options.target->name;
+    return p->now->plan.target;
 }
 
 fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 {
     f8_diag *diag = f8_api_begin(p->ctx);
-    if (!p->instance.cuda)
+    if (!p->now->instance.cuda)
         return finish(p, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
     f8_cuda_facts facts;
     const f8_status status = f8_cuda_device_facts(p->cuda, &facts, diag);
@@ -305,22 +352,22 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 
 fp8c_status fp8c_program_image(const fp8c_program *p, int index, fp8c_image *out)
 {
-    if (!p->listings || !p->stats.image || index < 0 || (uint32_t)index >= p->stats.n_images)
+    if (index < 0 || (size_t)index >= p->now->trail.n_images)
         return FP8C_ERR_INPUT;
-    const f8_build_image *from = &p->stats.image[index];
+    const f8_build_image *from = &p->now->trail.image[index];
     *out = (fp8c_image){.cuda = from->cuda, .ptx = from->ptx, .log = from->log};
-    if ((uint32_t)index < p->plan.n_images) {
-        out->cubin = p->plan.image[index].bytes;
-        out->cubin_size = (size_t)p->plan.image[index].size;
+    if ((uint32_t)index < p->now->plan.n_images) {
+        out->cubin = p->now->plan.image[index].bytes;
+        out->cubin_size = (size_t)p->now->plan.image[index].size;
     }
     return FP8C_OK;
 }
 
 fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *out)
 {
-    if (!p->cuda || index < 0 || (uint32_t)index >= p->stats.n_kernels)
+    if (index < 0 || (size_t)index >= p->now->trail.n_kernels)
         return FP8C_ERR_INPUT;
-    const f8_build_kernel *k = &p->stats.kernel[index];
+    const f8_build_kernel *k = &p->now->trail.kernel[index];
     *out = (fp8c_kernel){.name = k->name,
                          .symbol = k->symbol,
                          .hash = k->hash,
@@ -340,9 +387,9 @@ fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *o
 
 fp8c_status fp8c_program_decision(const fp8c_program *p, int index, fp8c_decision *out)
 {
-    if (index < 0 || (size_t)index >= p->unit.n_decisions)
+    if (index < 0 || (size_t)index >= p->now->trail.n_decisions)
         return FP8C_ERR_INPUT;
-    const f8_decision *d = &p->unit.decision[index];
+    const f8_decision *d = &p->now->trail.decision[index];
     *out = (fp8c_decision){d->linear, d->role, d->a, d->b, d->scaling, d->reason,
                            d->m, d->n, d->k, d->count, d->fp8};
     return FP8C_OK;
@@ -350,25 +397,25 @@ fp8c_status fp8c_program_decision(const fp8c_program *p, int index, fp8c_decisio
 
 fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp8c_step *out)
 {
-    if (function < 0 || (uint32_t)function >= p->plan.n_funcs || index < 0 ||
-        (uint32_t)index >= p->plan.func[function].n_steps)
+    if (function < 0 || (uint32_t)function >= p->now->plan.n_funcs || index < 0 ||
+        (uint32_t)index >= p->now->plan.func[function].n_steps)
         return FP8C_ERR_INPUT;
     static const char *const kinds[] = {
         [F8_STEP_KERNEL] = "kernel", [F8_STEP_GEMM] = "gemm", [F8_STEP_COPY] = "copy",
         [F8_STEP_ATTENTION] = "attention"};
-    const f8_step *s = &p->plan.func[function].step[index];
+    const f8_step *s = &p->now->plan.func[function].step[index];
     *out = (fp8c_step){s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read,
                        s->bytes_written, 0};
-    if (p->instance.kind)
-        out->seconds = p->instance.kind->step_seconds(&p->instance, (uint32_t)function, (uint32_t)index);
+    if (p->now->instance.kind)
+        out->seconds = p->now->instance.kind->step_seconds(&p->now->instance, (uint32_t)function, (uint32_t)index);
     return FP8C_OK;
 }
 
 fp8c_status fp8c_program_pass(const fp8c_program *p, int index, fp8c_pass *out)
 {
-    if (index < 0 || (size_t)index >= p->unit.n_times)
+    if (index < 0 || (size_t)index >= p->now->trail.n_times)
         return FP8C_ERR_INPUT;
-    const f8_pass_time *t = &p->unit.time[index];
+    const f8_pass_time *t = &p->now->trail.time[index];
     *out = (fp8c_pass){t->name, t->seconds, t->nodes};
     return FP8C_OK;
 }

@@ -1,39 +1,39 @@
-/* A program: the compiled module, its plan, and the instance it runs on. Internal to frontend/. */
+/* A program: plans, what they run on, and what was decided about them. Internal to frontend/. */
 #ifndef F8_PROGRAM_HANDLE_H
 #define F8_PROGRAM_HANDLE_H
 
-#include "codegen/build.h"
 #include "frontend/api.h"
 #include "frontend/instance.h"
-#include "passes/memory_report.h"
+#include "frontend/trail.h"
+
+/* A program for one set of values of the dims that are bounds; most programs have no such dims, and one variant.
+ * Plan and trail are all there is to know of it: it was compiled here, or read from a file. */
+typedef struct f8_variant {
+    struct f8_variant *next;
+    f8_arena arena; /* of the plan and the trail */
+    f8_plan plan;   /* of the reference target: variables, functions and ports alone */
+    f8_trail trail;
+    f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
+    f8_arena graph;       /* the module after the passes and all they made, where it is still needed: the reference
+                             target interprets it, a calibration reads its samples */
+} f8_variant;
 
 struct fp8c_program {
     fp8c_context *ctx;
-    f8_arena arena; /* the compiled module and its plan */
-    f8_unit unit;
-    f8_recipe recipe, stored; /* the options' */
-    f8_plan plan;   /* not filled for the reference target */
-    f8_build_stats stats;
+    f8_arena arena; /* what all variants share */
+    f8_variant *first, *now; /* all; the one that runs and is reported on */
+    const f8_target *target;
     f8_cuda *cuda;  /* CUDA targets: the context's */
-    bool listings, text_only;
-    f8_attention_algorithm attention;
-    f8_instance instance; /* kind NULL: compiled with no_device */
-    f8_memory_report *report; /* by function; NULL without places: the reference target */
-    double *seconds;          /* by function: of a run, estimated (passes/cost.h) */
-    int64_t planned;          /* bytes in all, as an instance will report them */
-    f8_gemm_lib *gemms;       /* while compiling: what knows the room of GEMMs */
-    bool plan_only;
-    double compile_seconds;
+    f8_unit *unit;  /* a calibration's, in now->graph; else NULL */
     int32_t threads;
+    bool plan_only;
     bool initialized; /* variables hold values */
 };
 
-/* memory.c: f8_options.code_bytes of a program; what a plan of it takes in all; reports on all
- * functions. */
-f8_status f8_program_code_bytes(void *program, const f8_unit *u, f8_code_bytes *out);
-f8_status f8_program_plan_bytes(fp8c_program *p, const f8_plan *plan, int64_t *bytes,
-                                f8_diag *diag);
-f8_status f8_program_report(fp8c_program *p, f8_diag *diag);
+/* A program of `ctx` without variants; NULL: out of memory, as diag says. */
+fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag);
+/* A variant without plan, the last of p; likewise. p->now is the caller's to set. */
+f8_variant *f8_program_add(fp8c_program *p, f8_diag *diag);
 
 /* fp8c_compile in high precision with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,

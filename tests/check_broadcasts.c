@@ -142,7 +142,7 @@ static void run_cpu(test_unit *t, const f8_func *f, const void *const *in, void 
     f8_instance i = {0};
     ck_assert_msg(f8_build_plan(t->unit.module, &(f8_build_options){.threads = 1}, &t->arena, &plan,
                                 &t->diag) == F8_OK &&
-                      f8_instance_create_cpu(&i, t->unit.module, &plan,
+                      f8_instance_create_cpu(&i, &plan,
                                              &(f8_exec_options){.n_threads = 2}, &t->diag) == F8_OK,
                   "%s", t->diag.text);
     for (uint32_t k = 0; k < f->n_in; k++)

@@ -129,12 +129,11 @@ bool f8_compile_passes(f8_compiled *c, const f8_compile_setup *setup)
 
 static f8_status create_instance(f8_compiled *c, const f8_compile_setup *setup)
 {
-    const f8_module *m = c->unit.module;
     if (setup->cuda)
-        return f8_instance_create_cuda(&c->instance, m, &c->plan, setup->cuda,
+        return f8_instance_create_cuda(&c->instance, &c->plan, setup->cuda,
                                        &(f8_cuda_exec_options){0}, &c->diag);
     const f8_exec_options run = {.n_threads = setup->threads};
-    F8_TRY(f8_instance_create_cpu(&c->instance, m, &c->plan, &run, &c->diag));
+    F8_TRY(f8_instance_create_cpu(&c->instance, &c->plan, &run, &c->diag));
     c->exec = c->instance.cpu;
     return F8_OK;
 }

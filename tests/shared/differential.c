@@ -124,9 +124,9 @@ static f8_status run_passes(f8_unit *u, const char **at)
 static f8_status create_instance(const f8_judge *j, compiled *t, int threads)
 {
     if (j->target->kind == F8_TARGET_CPU)
-        return f8_instance_create_cpu(&t->instance, t->unit.module, &t->plan,
+        return f8_instance_create_cpu(&t->instance, &t->plan,
                                       &(f8_exec_options){.n_threads = threads}, &t->diag);
-    return f8_instance_create_cuda(&t->instance, t->unit.module, &t->plan, j->cuda,
+    return f8_instance_create_cuda(&t->instance, &t->plan, j->cuda,
                                    &(f8_cuda_exec_options){0}, &t->diag);
 }
 

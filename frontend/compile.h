@@ -1,0 +1,24 @@
+/* One compile in progress: what compile.c and memory.c share. Internal to frontend/. */
+#ifndef F8_COMPILE_H
+#define F8_COMPILE_H
+
+#include "frontend/program.h"
+
+/* Gone once the variant has its plan and its trail. */
+typedef struct f8_compilation {
+    fp8c_program *program;
+    f8_variant *variant;
+    const fp8c_compile_options *o;
+    f8_unit unit;             /* in the variant's graph */
+    f8_recipe recipe, stored; /* the options' */
+    f8_attention_algorithm attention;
+    f8_gemm_lib *gemms;       /* what knows the room of GEMMs; made when first needed */
+    f8_build_stats stats;
+} f8_compilation;
+
+/* memory.c: f8_options.code_bytes of a compilation; what a plan of it takes in all; whether that is within what
+ * was asked for, once there is an instance or no more to come: sets trail.planned. */
+f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code_bytes *out);
+f8_status f8_compilation_check_budget(f8_compilation *c, f8_diag *diag);
+
+#endif

@@ -1,0 +1,133 @@
+/* Trails: see trail.h. */
+#include "frontend/trail.h"
+
+#include "passes/cost.h"
+
+/* A string in the arena; NULL stays NULL. */
+static const char *keep(f8_arena *arena, const char *s)
+{
+    return s ? f8_arena_strdup(arena, s) : NULL;
+}
+
+/* ---- what was decided ---- */
+
+static void keep_decisions(const f8_unit *u, f8_arena *arena, f8_trail *t)
+{
+    t->decision = F8_NEW_ARRAY(arena, f8_decision, u->n_decisions);
+    for (; t->decision && t->n_decisions < u->n_decisions; t->n_decisions++) {
+        f8_decision d = u->decision[t->n_decisions];
+        d.linear = keep(arena, d.linear);
+        d.role = keep(arena, d.role);
+        d.a = keep(arena, d.a);
+        d.b = keep(arena, d.b);
+        d.scaling = keep(arena, d.scaling);
+        d.reason = keep(arena, d.reason);
+        t->decision[t->n_decisions] = d;
+    }
+}
+
+static void keep_elements(const f8_unit *u, f8_arena *arena, f8_trail *t)
+{
+    t->elements = F8_NEW_ARRAY(arena, f8_elements, u->n_elements);
+    for (; t->elements && t->n_elements < u->n_elements; t->n_elements++) {
+        const f8_elements *from = &u->elements[t->n_elements];
+        const char **name = F8_NEW_ARRAY(arena, const char *, (size_t)from->n);
+        for (int64_t i = 0; name && i < from->n; i++)
+            name[i] = keep(arena, from->name[i]);
+        t->elements[t->n_elements] = (f8_elements){from->var, from->n, name};
+    }
+}
+
+static void keep_stored(const f8_unit *u, f8_arena *arena, f8_trail *t)
+{
+    t->stored = F8_NEW_ARRAY(arena, f8_stored, u->n_stored);
+    for (; t->stored && t->n_stored < u->n_stored; t->n_stored++) {
+        f8_stored s = u->stored[t->n_stored];
+        s.operand = keep(arena, s.operand);
+        t->stored[t->n_stored] = s; /* the recipe's name is one of the table's */
+    }
+}
+
+static void keep_times(const f8_unit *u, f8_arena *arena, f8_trail *t)
+{
+    t->time = F8_NEW_ARRAY(arena, f8_pass_time, u->n_times);
+    for (; t->time && t->n_times < u->n_times; t->n_times++) {
+        t->time[t->n_times] = u->time[t->n_times];
+        t->time[t->n_times].name = keep(arena, u->time[t->n_times].name);
+    }
+}
+
+/* ---- memory ---- */
+
+static void keep_report(f8_arena *arena, f8_memory_report *r)
+{
+    r->at = keep(arena, r->at);
+    for (uint32_t i = 0; i < r->n_tensors; i++) {
+        f8_memory_tensor *tensor = &r->tensor[i];
+        tensor->name = keep(arena, tensor->name);
+        tensor->made = keep(arena, tensor->made);
+        tensor->read = keep(arena, tensor->read);
+    }
+}
+
+static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_trail *t)
+{
+    const f8_module *m = u->module;
+    t->func = F8_NEW_ARRAY(arena, f8_trail_func, m->n_funcs);
+    F8_TRY(f8_arena_status(arena, u->diag));
+    for (size_t i = 0; i < m->n_funcs; i++) {
+        const f8_func *f = &m->func[i];
+        if (!f->program)
+            continue; /* nor is it in the plan */
+        f8_trail_func *to = &t->func[t->n_funcs++];
+        F8_TRY(f8_memory_report_make(u, f, arena, &to->report));
+        keep_report(arena, &to->report);
+        to->positions = f->program->n_groups;
+        to->arena_bytes = f->program->arena_bytes;
+        to->seconds = f8_cost_function(f, u->options.target);
+    }
+    return f8_arena_status(arena, u->diag);
+}
+
+/* ---- code ---- */
+
+static void keep_kernels(const f8_build_stats *stats, f8_arena *arena, f8_trail *t)
+{
+    t->kernel = F8_NEW_ARRAY(arena, f8_build_kernel, stats->n_kernels);
+    for (; t->kernel && t->n_kernels < stats->n_kernels; t->n_kernels++) {
+        f8_build_kernel k = stats->kernel[t->n_kernels];
+        k.name = keep(arena, k.name);
+        k.symbol = keep(arena, k.symbol);
+        k.text = k.cuda = NULL;
+        t->kernel[t->n_kernels] = k;
+    }
+}
+
+static void keep_images(const f8_build_stats *stats, f8_arena *arena, f8_trail *t)
+{
+    t->image = F8_NEW_ARRAY(arena, f8_build_image, stats->n_images);
+    for (; t->image && t->n_images < stats->n_images; t->n_images++) {
+        const f8_build_image *from = &stats->image[t->n_images];
+        t->image[t->n_images] = (f8_build_image){.cuda = keep(arena, from->cuda),
+                                                 .ptx = keep(arena, from->ptx),
+                                                 .log = keep(arena, from->log)};
+    }
+}
+
+f8_status f8_trail_make(const f8_unit *u, const f8_build_stats *stats, bool images, f8_arena *arena,
+                        f8_trail *out)
+{
+    *out = (f8_trail){.remat = u->remat, .linears = u->linears, .fp8_gemms = u->fp8_gemms};
+    keep_decisions(u, arena, out);
+    keep_elements(u, arena, out);
+    keep_stored(u, arena, out);
+    keep_times(u, arena, out);
+    F8_TRY(f8_arena_status(arena, u->diag));
+    if (u->options.target->kind != F8_TARGET_REFERENCE)
+        F8_TRY(keep_funcs(u, arena, out));
+    if (stats)
+        keep_kernels(stats, arena, out);
+    if (stats && images)
+        keep_images(stats, arena, out);
+    return f8_arena_status(arena, u->diag);
+}

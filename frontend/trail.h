@@ -1,0 +1,46 @@
+/* The trail of a compile: what passes and code generation decided, as the API reports it.
+ *
+ * Plain data that outlives the graph it tells of: made once a compile is done, or read from a file. Everything
+ * lies in the arena it was made in. What a program is and does (functions, ports, variables, steps) is in
+ * its plan (runtime/plan.h), not here. */
+#ifndef F8_TRAIL_H
+#define F8_TRAIL_H
+
+#include "codegen/build.h"
+#include "passes/memory_report.h"
+
+/* One function's memory and time, as passes planned them. */
+typedef struct f8_trail_func {
+    f8_memory_report report;
+    uint32_t positions;  /* groups in its order */
+    int64_t arena_bytes; /* as passes laid it out; code may want more (f8_plan_func) */
+    double seconds;      /* of a run, estimated (passes/cost.h) */
+} f8_trail_func;
+
+typedef struct f8_trail {
+    f8_decision *decision;
+    size_t n_decisions;
+    f8_elements *elements;
+    size_t n_elements;
+    f8_stored *stored;
+    size_t n_stored;
+    f8_pass_time *time;
+    size_t n_times;
+    f8_trail_func *func; /* by function of the plan; NULL: the reference target, which has no arena */
+    size_t n_funcs;
+    f8_build_kernel *kernel; /* without `text` and `cuda` */
+    size_t n_kernels;
+    f8_build_image *image; /* CUDA, where listings were asked for */
+    size_t n_images;
+    f8_remat_summary remat;
+    int64_t linears, fp8_gemms;
+    int64_t planned;         /* bytes in all, as an instance reports them */
+    double compile_seconds;
+} f8_trail;
+
+/* From a unit that went through the passes, and the figures of its build (NULL: there was none). Copies what it
+ * keeps into `arena`. Leaves `planned` and `compile_seconds` to the caller. */
+f8_status f8_trail_make(const f8_unit *u, const f8_build_stats *stats, bool images, f8_arena *arena,
+                        f8_trail *out);
+
+#endif
