@@ -121,6 +121,7 @@ static f8_status answer(const f8_cuda_once *once, f8_diag *diag)
 NAMES(F8_CUDA_SYMBOLS);
 NAMES(F8_NVRTC_SYMBOLS);
 NAMES(F8_CUBLASLT_SYMBOLS);
+NAMES(F8_CUDNN_SYMBOLS);
 NAMES(F8_NCCL_SYMBOLS);
 NAMES(F8_NVML_SYMBOLS);
 
@@ -141,6 +142,7 @@ static f8_status symbols(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
     case F8_CUDA_DRIVER: return FILL(F8_CUDA_SYMBOLS, &c->cu);
     case F8_CUDA_NVRTC: return FILL(F8_NVRTC_SYMBOLS, &c->nvrtc);
     case F8_CUDA_CUBLASLT: return FILL(F8_CUBLASLT_SYMBOLS, &c->lt);
+    case F8_CUDA_CUDNN: return FILL(F8_CUDNN_SYMBOLS, &c->cudnn);
     case F8_CUDA_NCCL: return FILL(F8_NCCL_SYMBOLS, &c->nccl);
     case F8_CUDA_NVML: return FILL(F8_NVML_SYMBOLS, &c->nvml);
     case F8_CUDA_N_LIBRARIES: break;
@@ -171,6 +173,11 @@ static f8_status version(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
         return F8_OK;
     case F8_CUDA_CUBLASLT:
         v = (int)c->lt.cublasLtGetVersion();
+        c->library[id].major = v / 10000;
+        snprintf(text, room, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+        return F8_OK;
+    case F8_CUDA_CUDNN:
+        v = (int)c->cudnn.cudnnGetVersion();
         c->library[id].major = v / 10000;
         snprintf(text, room, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
         return F8_OK;
@@ -241,15 +248,22 @@ bool f8_cuda_describe(f8_cuda *c, int i, f8_cuda_library *out)
         .name = libraries[i].name,
         .path = c->library[i].file.name,
         .version = c->library[i].version[0] ? c->library[i].version : NULL,
+        .major = c->library[i].major,
         .why = c->library[i].once.why,
+        .refused = c->library[i].file.refused,
+        .sonames = libraries[i].soname,
     };
     return true;
 }
 
+const char *const *f8_cuda_looked_in(const f8_cuda *c)
+{
+    return c->folders;
+}
+
 /* ---- the device ---- */
 
-/* Libraries of a newer major version than the driver's refuse at their first call, with a text that
- * helps nobody. Minor versions of one major are compatible. */
+/* Minor versions of one major are compatible. The lock is held. */
 static f8_status driver_serves(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
 {
     if (load(c, id, NULL) != F8_OK || c->library[id].major <= c->library[F8_CUDA_DRIVER].major)
@@ -262,7 +276,15 @@ static f8_status driver_serves(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
         c->library[id].file.name, c->library[F8_CUDA_DRIVER].major);
 }
 
-static f8_status read_facts(f8_cuda *c, f8_diag *d)
+f8_status f8_cuda_served(f8_cuda *c, f8_cuda_library_id id, f8_diag *diag)
+{
+    pthread_mutex_lock(&c->lock);
+    const f8_status status = driver_serves(c, id, diag);
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+static f8_status read_facts(const f8_cuda *c, CUdevice device, f8_cuda_facts *facts, f8_diag *d)
 {
     int major = 0, minor = 0;
     const struct {
@@ -270,20 +292,31 @@ static f8_status read_facts(f8_cuda *c, f8_diag *d)
     } attribute[] = {
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor},
-        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &c->facts.multiprocessors},
-        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &c->facts.shared_per_block},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &facts->multiprocessors},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &facts->shared_per_block},
     };
     for (size_t i = 0; i < sizeof attribute / sizeof *attribute; i++)
         F8_TRY(f8_cuda_check(
-            c, c->cu.cuDeviceGetAttribute(attribute[i].to, attribute[i].which, c->device), d,
+            c, c->cu.cuDeviceGetAttribute(attribute[i].to, attribute[i].which, device), d,
             "cuDeviceGetAttribute"));
-    c->facts.sm = major * 10 + minor;
-    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGetName(c->facts.name, sizeof c->facts.name, c->device),
-                         d, "cuDeviceGetName"));
+    facts->sm = major * 10 + minor;
+    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGetName(facts->name, sizeof facts->name, device), d,
+                         "cuDeviceGetName"));
     size_t bytes = 0;
-    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceTotalMem_v2(&bytes, c->device), d, "cuDeviceTotalMem"));
-    c->facts.memory = (int64_t)bytes;
+    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceTotalMem_v2(&bytes, device), d, "cuDeviceTotalMem"));
+    facts->memory = (int64_t)bytes;
     return F8_OK;
+}
+
+/* The driver is loaded. */
+static f8_status count_devices(const f8_cuda *c, int *count, f8_diag *d)
+{
+    *count = 0;
+    const CUresult init = c->cu.cuInit(0);
+    if (init == CUDA_ERROR_NO_DEVICE)
+        return F8_OK;
+    F8_TRY(f8_cuda_check(c, init, d, "cuInit"));
+    return f8_cuda_check(c, c->cu.cuDeviceGetCount(count), d, "cuDeviceGetCount");
 }
 
 static f8_status take_device(f8_cuda *c, int ordinal, f8_diag *d)
@@ -291,12 +324,8 @@ static f8_status take_device(f8_cuda *c, int ordinal, f8_diag *d)
     F8_TRY(load(c, F8_CUDA_DRIVER, d));
     F8_TRY(driver_serves(c, F8_CUDA_NVRTC, d));
     F8_TRY(driver_serves(c, F8_CUDA_CUBLASLT, d));
-    int count = 0;
-    const CUresult init = c->cu.cuInit(0);
-    if (init != CUDA_ERROR_NO_DEVICE) {
-        F8_TRY(f8_cuda_check(c, init, d, "cuInit"));
-        F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGetCount(&count), d, "cuDeviceGetCount"));
-    }
+    int count;
+    F8_TRY(count_devices(c, &count, d));
     if (count == 0)
         return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE,
                        "no CUDA device: the driver (CUDA %s, %s) is here but sees no GPU",
@@ -306,11 +335,38 @@ static f8_status take_device(f8_cuda *c, int ordinal, f8_diag *d)
                        "no CUDA device %d: the driver sees %d, from 0 on", ordinal, count);
     F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGet(&c->device, ordinal), d, "cuDeviceGet of device %d",
                          ordinal));
-    F8_TRY(read_facts(c, d));
+    F8_TRY(read_facts(c, c->device, &c->facts, d));
     CUcontext context = NULL;
     F8_TRY(f8_cuda_check(c, c->cu.cuDevicePrimaryCtxRetain(&context, c->device), d,
                          "cuDevicePrimaryCtxRetain of device %d", ordinal));
     c->context = context;
+    return F8_OK;
+}
+
+f8_status f8_cuda_count(f8_cuda *c, int *count, f8_diag *diag)
+{
+    *count = 0;
+    F8_TRY(f8_cuda_load(c, F8_CUDA_DRIVER, diag));
+    return count_devices(c, count, diag);
+}
+
+f8_status f8_cuda_inspect(f8_cuda *c, int ordinal, f8_cuda_facts *out, char *pci, f8_diag *diag)
+{
+    int (*address)(char *text, int size, CUdevice device);
+    CUdevice device;
+    int count;
+    F8_TRY(f8_cuda_count(c, &count, diag));
+    if (ordinal < 0 || ordinal >= count)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "no CUDA device %d: the driver sees %d, from 0 on", ordinal, count);
+    F8_TRY(f8_cuda_check(c, c->cu.cuDeviceGet(&device, ordinal), diag, "cuDeviceGet of device %d",
+                         ordinal));
+    *out = (f8_cuda_facts){.driver = c->facts.driver};
+    F8_TRY(read_facts(c, device, out, diag));
+    void *symbol = f8_dynlib_find(&c->library[F8_CUDA_DRIVER].file, "cuDeviceGetPCIBusId");
+    memcpy(&address, &symbol, sizeof symbol);
+    if (pci && (!address || address(pci, 40, device) != CUDA_SUCCESS))
+        pci[0] = '\0';
     return F8_OK;
 }
 

@@ -63,10 +63,21 @@ typedef struct f8_cuda_library {
     const char *name;    /* "NVRTC" */
     const char *path;    /* the file, or NULL: not loaded */
     const char *version; /* "13.0", or NULL: unknown */
+    int major;           /* of the version; 0: unknown */
     const char *why;     /* when not usable: the whole message, with every place looked at; else NULL */
+    const char *refused; /* "; FILE does not load (reason)" of each file there that was passed over; or NULL */
+    const char *const *sonames; /* NULL-terminated */
 } f8_cuda_library;
 
 /* Library i, loading it; false past the last. Strings are the object's. Needs no device. */
 bool f8_cuda_describe(f8_cuda *cuda, int i, f8_cuda_library *out);
+/* The folders looked in, in their order, NULL-terminated: patterns, and "" for the loader's own path. */
+const char *const *f8_cuda_looked_in(const f8_cuda *cuda);
+
+/* How many devices the driver sees; 0 is no failure. F8_ERR_LIBRARY: there is no driver, or it fails. */
+f8_status f8_cuda_count(f8_cuda *cuda, int *count, f8_diag *diag);
+/* What device `ordinal` is, its context neither made nor needed: memory_free stays 0. `pci` (40 bytes, may be
+ * NULL) is its address on the bus, "" where the driver does not tell. */
+f8_status f8_cuda_inspect(f8_cuda *cuda, int ordinal, f8_cuda_facts *out, char *pci, f8_diag *diag);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "runtime/cuda.h"
 #include "runtime/cuda_api.h"
+#include "runtime/cudnn_api.h"
 #include "runtime/dynlib.h"
 
 /* X(enumerator, name for people, sonames): newest first. */
@@ -13,6 +14,7 @@
     X(F8_CUDA_DRIVER, "the CUDA driver", "libcuda.so.1")                                           \
     X(F8_CUDA_NVRTC, "NVRTC", "libnvrtc.so.13", "libnvrtc.so.12")                                  \
     X(F8_CUDA_CUBLASLT, "cuBLASLt", "libcublasLt.so.13", "libcublasLt.so.12")                      \
+    X(F8_CUDA_CUDNN, "cuDNN", "libcudnn.so.9")                                                     \
     X(F8_CUDA_NCCL, "NCCL", "libnccl.so.2")                                                        \
     X(F8_CUDA_NVML, "NVML", "libnvidia-ml.so.1")
 
@@ -45,6 +47,7 @@ struct f8_cuda {
     f8_cuda_api cu;
     f8_nvrtc_api nvrtc;
     f8_cublaslt_api lt;
+    f8_cudnn_api cudnn;
     f8_nccl_api nccl;
     f8_nvml_api nvml;
     int nvrtc_version; /* 13000 */
@@ -61,6 +64,9 @@ const char *const *f8_cuda_folders(const f8_cuda_paths *paths, f8_arena *arena);
 
 /* Load a library and fill its table, once. */
 f8_status f8_cuda_load(f8_cuda *cuda, f8_cuda_library_id id, f8_diag *diag);
+/* F8_ERR_LIBRARY when this library, if it is here, is of a newer major version of CUDA than the driver
+ * serves: it would refuse at its first call, with a text that helps nobody. The driver is loaded. */
+f8_status f8_cuda_served(f8_cuda *cuda, f8_cuda_library_id id, f8_diag *diag);
 /* cuBLASLt with its handle; after f8_cuda_device. */
 f8_status f8_cuda_cublaslt(f8_cuda *cuda, f8_diag *diag);
 

@@ -88,21 +88,12 @@ f8_status f8_cudnn_open(const f8_dynlib *lib, int sm, f8_cudnn *out, f8_diag *di
 
 f8_status f8_cudnn_find(f8_cuda *cuda, f8_cudnn *out, f8_diag *diag)
 {
-    static const char *const names[] = {"libcudnn.so.9", NULL};
     f8_cuda_facts facts;
-    f8_dynlib lib;
-    const char *why;
     *out = (f8_cudnn){0};
     F8_TRY(f8_cuda_device_facts(cuda, &facts, diag));
     F8_TRY(f8_cuda_load(cuda, F8_CUDA_NVRTC, diag));
-    f8_arena
-        memory; /* for the search alone: the library stays mapped, its name is not used again */
-    f8_arena_init(&memory, &cuda->allocator);
-    f8_status s = f8_dynlib_search("cuDNN", names, cuda->folders, &memory, &lib, &why, diag);
-    if (!s)
-        s = f8_cudnn_open(&lib, facts.sm, out, diag);
-    f8_arena_end(&memory);
-    return s;
+    F8_TRY(f8_cuda_load(cuda, F8_CUDA_CUDNN, diag));
+    return f8_cudnn_open(&cuda->library[F8_CUDA_CUDNN].file, facts.sm, out, diag);
 }
 
 f8_status f8_cudnn_start(f8_cudnn *c, f8_diag *diag)

@@ -19,7 +19,7 @@ f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *
     for (int i = 0; names[i]; i++) {
         void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (handle) {
-            *out = (f8_dynlib){handle, names[i]};
+            *out = (f8_dynlib){.handle = handle, .name = names[i]};
             return F8_OK;
         }
         int n = snprintf(tried + used, sizeof tried - used, "%s%s", i ? ", " : "", names[i]);
@@ -58,7 +58,8 @@ static bool try_load(search *s, const char *file)
     }
     const struct link_map *map = NULL;
     const bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0];
-    *s->out = (f8_dynlib){handle, f8_arena_strdup(s->arena, known ? map->l_name : file)};
+    *s->out = (f8_dynlib){.handle = handle,
+                          .name = f8_arena_strdup(s->arena, known ? map->l_name : file)};
     return true;
 }
 
@@ -109,8 +110,10 @@ f8_status f8_dynlib_search(const char *what, const char *const *names, const cha
         if (try_pattern(&s, folders[i])) {
             if (!out->name)
                 f8_dynlib_close(out);
+            out->refused = s.refused;
             return f8_arena_status(arena, diag);
         }
+    out->refused = s.refused;
     *why = f8_arena_printf(arena, "can't load %s (%s): looked in %s%s", what, join(arena, names),
                            join(arena, folders), s.refused ? s.refused : "");
     F8_TRY(f8_arena_status(arena, diag));

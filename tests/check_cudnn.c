@@ -437,6 +437,8 @@ START_TEST(old_and_missing_libraries)
     ck_assert_int_eq(f8_cudnn_find(device.cuda, &cudnn, &d), F8_ERR_LIBRARY);
     contains(d.text, "cuDNN 9.10.2 is too old for attention: 9.11 or later");
     unsetenv("FP8C_EMULATOR_CUDNN");
+    cuda_device_close(&device);
+    cuda_device_open(&device); /* the first answer to where it is counts */
     static const char *const nowhere[] = {"/nonexistent/lib", NULL};
     const char *const *folders = device.cuda->folders;
     device.cuda->folders = nowhere;
