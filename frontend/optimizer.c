@@ -82,11 +82,13 @@ static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
     F8_TRY(f8_p_expect(p, '=', "'=' after the field's name"));
     void *at = (char *)o + fields[i].offset;
     o->loc = p->tok.loc; /* a value alone at fault is pointed at */
+    f8_p_fixed(p);
     switch (fields[i].kind) {
     case REAL: F8_TRY(f8_p_real(p, at)); break;
     case INTEGER: F8_TRY(f8_p_int(p, at)); break;
     case TEXT: F8_TRY(f8_p_string(p, "a string", at)); break;
     }
+    F8_TRY(f8_p_is_fixed(p, "an optimizer's field", "one update follows whatever its values were"));
     double lr = o->lr;
     if (!(*seen & 1)) /* lr is still to come */
         o->lr = 1;

@@ -16,82 +16,6 @@ const f8_parse_limits f8_default_parse_limits = {
 
 static f8_status parse_item(f8_parser *p);
 
-/* ---- dims ---- */
-
-static const f8_dim_override *find_override(f8_parser *p, const char *name)
-{
-    const f8_dim_override *found = NULL;
-    for (size_t i = 0; i < p->n_overrides; i++)
-        if (!strcmp(p->override[i].name, name)) {
-            found = &p->override[i]; /* the last one counts */
-            p->override_used[i] = true;
-        }
-    return found;
-}
-
-static f8_status add_dim(f8_parser *p, const char *name, int64_t value, f8_loc loc)
-{
-    f8_module *m = p->m;
-    uint32_t other = f8_p_map_get(&p->dims, name);
-    if (other)
-        return f8_p_fail(p, loc, "dim '%s' is already declared, at %u:%u", name,
-                         m->dim[other - 1].loc.line, m->dim[other - 1].loc.column);
-    f8_dim *grown =
-        f8_arena_grow(m->arena, m->dim, m->n_dims, &m->dim_room, m->n_dims + 1, sizeof *grown);
-    if (!grown)
-        return f8_p_memory(p);
-    m->dim = grown;
-    grown[m->n_dims++] = (f8_dim){name, value, loc};
-    return f8_p_map_set(p, &p->dims, name, (uint32_t)m->n_dims);
-}
-
-/* binding = NAME ["=" expr] */
-static f8_status parse_binding(f8_parser *p)
-{
-    const char *name;
-    int64_t value = 0;
-    f8_loc loc = p->tok.loc;
-    F8_TRY(f8_p_count_declaration(p, loc));
-    F8_TRY(f8_p_plain_name(p, "a dim's name", &name));
-    f8_loc value_loc = loc;
-    bool bound = f8_p_at(p, '=');
-    if (bound) {
-        F8_TRY(f8_p_advance(p));
-        value_loc = p->tok.loc;
-        F8_TRY(f8_p_int(p, &value));
-    }
-    const f8_dim_override *override = find_override(p, name);
-    if (!override && !bound)
-        return f8_p_fail(p, loc, "dim '%s' has no value: write '%s = N' or give -D %s=N", name,
-                         name, name);
-    if (override && override->value <= 0)
-        return f8_p_fail(p, loc, "dim '%s' is %lld (by -D): it must be positive", name,
-                         (long long)override->value);
-    if (!override && value <= 0)
-        return f8_p_fail(p, value_loc, "dim '%s' is %lld: it must be positive", name,
-                         (long long)value);
-    return add_dim(p, name, override ? override->value : value, loc);
-}
-
-/* dim = "dim" binding {"," binding} */
-static f8_status parse_dim(f8_parser *p)
-{
-    do {
-        F8_TRY(f8_p_advance(p));
-        F8_TRY(parse_binding(p));
-    } while (f8_p_at(p, ','));
-    return F8_OK;
-}
-
-static f8_status check_overrides(f8_parser *p)
-{
-    for (size_t i = 0; i < p->n_overrides; i++)
-        if (!p->override_used[i])
-            return f8_p_fail(p, F8_NOWHERE, "-D %s=%lld: the module '%s' has no dim of that name",
-                             p->override[i].name, (long long)p->override[i].value, p->m->name);
-    return F8_OK;
-}
-
 /* ---- params and states ---- */
 
 static const struct {
@@ -143,6 +67,7 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
 /* param = ("param" | "state") NAME ":" type init */
 static f8_status parse_param(f8_parser *p, f8_var_kind kind)
 {
+    static const char shared[] = "all its values share the variables";
     F8_TRY(f8_p_advance(p));
     f8_var v = {.kind = kind, .loc = p->tok.loc};
     F8_TRY(f8_p_count_declaration(p, v.loc));
@@ -152,8 +77,11 @@ static f8_status parse_param(f8_parser *p, f8_var_kind kind)
         return f8_p_fail(p, v.loc, "'%s' is already declared, at %u:%u", v.name,
                          p->m->var[other].loc.line, p->m->var[other].loc.column);
     F8_TRY(f8_p_expect(p, ':', "':' and a type"));
+    f8_p_fixed(p);
     F8_TRY(f8_p_type(p, &v.type));
+    F8_TRY(f8_p_is_fixed(p, kind == F8_VAR_PARAM ? "a param's shape" : "a state's shape", shared));
     F8_TRY(parse_init(p, &v));
+    F8_TRY(f8_p_is_fixed(p, "an initial value", shared));
     return f8_module_var(p->m, &v) >= 0 ? F8_OK : p->diag->status;
 }
 
@@ -217,9 +145,11 @@ static f8_status parse_layers(f8_parser *p, f8_recipe_rule *rule)
 {
     F8_TRY(f8_p_advance(p));
     const f8_loc loc = p->tok.loc;
+    f8_p_fixed(p);
     F8_TRY(f8_p_int(p, &rule->first));
     F8_TRY(f8_p_expect(p, ',', "',' and the number of last layers"));
     F8_TRY(f8_p_int(p, &rule->last));
+    F8_TRY(f8_p_is_fixed(p, "a recipe's rule", "all its values have the same states"));
     if (rule->first >= 0 && rule->last >= 0)
         return F8_OK;
     return f8_p_fail(p, loc, "layers %lld, %lld: these count the first and the last ones, from 0",
@@ -266,7 +196,9 @@ static f8_status parse_accumulate(f8_parser *p)
     p->accumulate_seen = true;
     p->accumulate_loc = p->tok.loc;
     F8_TRY(f8_p_advance(p));
-    return f8_p_count(p, "the number of micro-steps", &p->m->accumulate);
+    f8_p_fixed(p);
+    F8_TRY(f8_p_count(p, "the number of micro-steps", &p->m->accumulate));
+    return f8_p_is_fixed(p, "the number of micro-steps", "one update follows whatever its values were");
 }
 
 /* ---- modules ---- */
@@ -295,7 +227,7 @@ static f8_status parse_item(f8_parser *p)
         const char *word;
         f8_status (*parse)(f8_parser *p);
     } once[] = {
-        {"dim", parse_dim},
+        {"dim", f8_p_dim},
         {"func", f8_p_func},
         {"optimizer", f8_p_optimizer},
         {"accumulate", parse_accumulate},
@@ -335,7 +267,7 @@ static f8_status parse_module(f8_parser *p, const char *file)
     F8_TRY(f8_p_advance(p));
     while (p->tok.kind != F8_T_END)
         F8_TRY(parse_item(p));
-    F8_TRY(check_overrides(p));
+    F8_TRY(f8_p_check_overrides(p));
     return f8_check_recipe_rules(p->m, p->diag);
 }
 
@@ -358,6 +290,8 @@ f8_status f8_parse_limited(const char *text, size_t n, const char *file,
     p.lex = f8_lex_begin(text, n);
     p.override_used = F8_NEW_ARRAY(&p.scratch, bool, n_overrides);
     f8_status s = p.override_used ? parse_module(&p, file) : f8_p_memory(&p);
+    if (s == F8_OK)
+        s = f8_p_source(&p, text, n);
     f8_arena_end(&p.scratch);
     if (s == F8_OK)
         *out = p.m;

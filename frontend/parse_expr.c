@@ -11,7 +11,10 @@
 typedef struct number {
     int64_t i;
     double d;
+    f8_form form; /* of an integer; of a real only whether it depends on a bound */
 } number;
+
+enum { OTHERWISE = -1 }; /* f8_form.dim: not linear in one bound */
 
 static f8_status parse_sum(f8_parser *p, bool real, number *v);
 
@@ -22,7 +25,7 @@ static const char *dim_name(const void *user, size_t i)
 }
 
 /* The value of a repeat variable or a dim. */
-static f8_status named_value(f8_parser *p, int64_t *value)
+static f8_status named_value(f8_parser *p, number *v)
 {
     f8_token t = p->tok;
     const char *name = f8_intern_n(p->m, t.text, t.length);
@@ -30,12 +33,17 @@ static f8_status named_value(f8_parser *p, int64_t *value)
         return f8_p_memory(p);
     for (uint32_t i = p->n_loops; i-- > 0;)
         if (p->loop[i].name == name) {
-            *value = p->loop[i].value;
+            v->i = p->loop[i].value;
             return f8_p_advance(p);
         }
     uint32_t dim = f8_p_map_get(&p->dims, name);
     if (dim) {
-        *value = p->m->dim[dim - 1].value;
+        v->i = p->m->dim[dim - 1].value;
+        v->form = p->m->dim[dim - 1].form;
+        if (v->form.dim && !p->bound_read) {
+            p->bound_read = dim;
+            p->bound_loc = t.loc;
+        }
         return f8_p_advance(p);
     }
     char hint[80], found[160];
@@ -86,7 +94,7 @@ static f8_status parse_atom(f8_parser *p, bool real, number *v)
             F8_TRY(parse_function(p, v, &found));
         if (found)
             return F8_OK;
-        F8_TRY(named_value(p, &v->i));
+        F8_TRY(named_value(p, v));
         v->d = (double)v->i;
         return F8_OK;
     default:
@@ -103,6 +111,33 @@ static f8_status overflow(f8_parser *p, f8_loc loc)
     return f8_p_fail(p, loc, "the result leaves 64 bits");
 }
 
+/* How `a op b` depends on bounds, from the two before they are combined. */
+static f8_form form_of(char op, bool real, const number *a, const number *b)
+{
+    const f8_form otherwise = {.dim = OTHERWISE}, *x = &a->form, *y = &b->form;
+    if (!x->dim && !y->dim)
+        return (f8_form){0};
+    if (real || op == '/' || op == '%' || (op == '*' && x->dim && y->dim) || (x->dim && y->dim && x->dim != y->dim))
+        return otherwise;
+    f8_form f = {.dim = x->dim ? x->dim : y->dim};
+    if (f.dim < 0)
+        return otherwise;
+    bool bad;
+    if (op == '*') {
+        const f8_form *linear = x->dim ? x : y;
+        const int64_t by = x->dim ? b->i : a->i;
+        bad = __builtin_mul_overflow(linear->scale, by, &f.scale) |
+              __builtin_mul_overflow(linear->offset, by, &f.offset);
+    } else {
+        const int64_t left = x->dim ? x->offset : a->i, right = y->dim ? y->offset : b->i;
+        bad = op == '+' ? __builtin_add_overflow(x->scale, y->scale, &f.scale) |
+                              __builtin_add_overflow(left, right, &f.offset)
+                        : __builtin_sub_overflow(x->scale, y->scale, &f.scale) |
+                              __builtin_sub_overflow(left, right, &f.offset);
+    }
+    return bad ? otherwise : f;
+}
+
 /* unary = ["-" | "+"] unary | atom */
 static f8_status parse_unary(f8_parser *p, bool real, number *v)
 {
@@ -116,6 +151,8 @@ static f8_status parse_unary(f8_parser *p, bool real, number *v)
             return overflow(p, loc);
         if (minus && real)
             v->d = -v->d;
+        if (minus)
+            v->form = form_of('*', false, v, &(number){.i = -1});
     } else {
         F8_TRY(parse_atom(p, real, v));
     }
@@ -129,6 +166,7 @@ static f8_status apply(f8_parser *p, bool real, char op, f8_loc loc, number *a, 
         return f8_p_fail(p, loc, "'%%' is for integers");
     if ((op == '/' || op == '%') && (real ? b->d == 0 : b->i == 0))
         return f8_p_fail(p, loc, "division by zero");
+    a->form = form_of(op, real, a, b);
     if (real) {
         switch (op) {
         case '+': a->d += b->d; break;
@@ -175,7 +213,7 @@ static f8_status parse_product(f8_parser *p, bool real, number *v)
     for (;;) {
         char op;
         f8_loc loc;
-        number right = {0, 0};
+        number right = {0};
         F8_TRY(take_operator(p, "*/%", &op, &loc));
         if (!op)
             return F8_OK;
@@ -191,7 +229,7 @@ static f8_status parse_sum(f8_parser *p, bool real, number *v)
     for (;;) {
         char op;
         f8_loc loc;
-        number right = {0, 0};
+        number right = {0};
         F8_TRY(take_operator(p, "+-", &op, &loc));
         if (!op)
             return F8_OK;
@@ -200,29 +238,40 @@ static f8_status parse_sum(f8_parser *p, bool real, number *v)
     }
 }
 
-f8_status f8_p_int(f8_parser *p, int64_t *value)
+f8_status f8_p_int_form(f8_parser *p, int64_t *value, f8_form *form)
 {
-    number v = {0, 0};
+    number v = {0};
     F8_TRY(parse_sum(p, false, &v));
     *value = v.i;
+    *form = v.form;
     return F8_OK;
+}
+
+f8_status f8_p_int(f8_parser *p, int64_t *value)
+{
+    f8_form form;
+    return f8_p_int_form(p, value, &form);
 }
 
 f8_status f8_p_real(f8_parser *p, double *value)
 {
-    number v = {0, 0};
+    number v = {0};
     F8_TRY(parse_sum(p, true, &v));
     *value = v.d;
     return F8_OK;
+}
+
+static f8_status is_positive(f8_parser *p, f8_loc loc, const char *what, int64_t value)
+{
+    return value > 0 ? F8_OK
+                     : f8_p_fail(p, loc, "%s is %lld: it must be positive", what, (long long)value);
 }
 
 f8_status f8_p_count(f8_parser *p, const char *what, int64_t *value)
 {
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_int(p, value));
-    if (*value <= 0)
-        return f8_p_fail(p, loc, "%s is %lld: it must be positive", what, (long long)*value);
-    return F8_OK;
+    return is_positive(p, loc, what, *value);
 }
 
 /* ---- types ---- */
@@ -256,7 +305,9 @@ f8_status f8_p_type(f8_parser *p, f8_type *type)
             return f8_p_fail(p, p->tok.loc, "more than %d dimensions", F8_MAX_RANK);
         if (type->rank > 0)
             F8_TRY(f8_p_expect(p, ',', "',' or ']'"));
-        F8_TRY(f8_p_count(p, "a dimension", &type->dim[type->rank]));
+        const f8_loc at = p->tok.loc;
+        F8_TRY(f8_p_int_form(p, &type->dim[type->rank], &p->axis_form[type->rank]));
+        F8_TRY(is_positive(p, at, "a dimension", type->dim[type->rank]));
         type->rank++;
     }
     if (f8_type_bytes(type) < 0) {

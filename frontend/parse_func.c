@@ -203,6 +203,7 @@ static f8_status parse_inputs(f8_parser *p)
         f8_ref ref = f8_func_input(p->f, name, &type, -1);
         if (!ref)
             return p->diag->status ? p->diag->status : f8_p_memory(p);
+        F8_TRY(f8_p_axes(p, name, &type));
         p->binding[p->n_bindings - 1].value.ref = ref;
     }
     return f8_p_advance(p);

@@ -95,7 +95,11 @@ static f8_status append_expr(f8_parser *p, const f8_token *t, size_t *at, text_b
     p->lex.at = t->text + *at + 1;
     F8_TRY(f8_p_advance(p));
     int64_t value;
+    const uint32_t read = p->bound_read; /* of an expression around this name */
+    f8_p_fixed(p);
     F8_TRY(f8_p_int(p, &value));
+    F8_TRY(f8_p_is_fixed(p, "a name", "all its values have the same names"));
+    p->bound_read = read;
     if (!f8_p_at(p, '}'))
         return f8_p_unexpected(p, "'}'");
     *at = (size_t)(p->tok.text - t->text) + 1;

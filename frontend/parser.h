@@ -44,6 +44,11 @@ typedef struct f8_loop {
     f8_loc loc;
 } f8_loop;
 
+/* Where a dim's "= expr" stands in the text, up to the next token; from == to: it has none. */
+typedef struct f8_dim_text {
+    const char *from, *to;
+} f8_dim_text;
+
 typedef struct f8_parser {
     f8_lexer lex;
     f8_token tok; /* the next one to be taken */
@@ -66,6 +71,11 @@ typedef struct f8_parser {
     f8_loc *func_loc; /* beside m->func */
     size_t func_loc_room;
     uint32_t depth, declarations;
+    f8_dim_text *dim_text;          /* beside m->dim */
+    size_t dim_text_room;
+    uint32_t bound_read;            /* index + 1 of a bound that an expression read; 0: none since it was reset */
+    f8_loc bound_loc;               /* where */
+    f8_form axis_form[F8_MAX_RANK]; /* of the type read last */
     uint64_t nodes_before; /* of the functions before this one */
     uint64_t unrolled;
     bool accumulate_seen;
@@ -107,10 +117,23 @@ const char *f8_p_suggest(const char *name, size_t length,
 
 /* 64-bit integers of ints, dims and repeat variables; the same in double, with sqrt(), inf, nan. */
 f8_status f8_p_int(f8_parser *p, int64_t *value);
+f8_status f8_p_int_form(f8_parser *p, int64_t *value, f8_form *form);
 f8_status f8_p_real(f8_parser *p, double *value);
 f8_status f8_p_count(f8_parser *p, const char *what, int64_t *value); /* an integer above zero */
 f8_status f8_p_dtype(f8_parser *p, f8_dtype *dtype);
 f8_status f8_p_type(f8_parser *p, f8_type *type);
+
+/* ---- parse_dims.c: dims, and what may depend on those that are bounds ---- */
+
+f8_status f8_p_dim(f8_parser *p);
+f8_status f8_p_check_overrides(f8_parser *p);
+/* What is read from here to f8_p_is_fixed must not depend on a bound; `what` begins the message, `why` ends it. */
+void f8_p_fixed(f8_parser *p);
+f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why);
+/* Note the axes of an input just read that depend on bounds. */
+f8_status f8_p_axes(f8_parser *p, const char *port, const f8_type *type);
+/* m->source, where the module has bounds. */
+f8_status f8_p_source(f8_parser *p, const char *text, size_t n);
 
 /* ---- parse_call.c: operands and attributes ---- */
 

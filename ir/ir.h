@@ -203,11 +203,27 @@ typedef struct f8_func {
     struct f8_program *program; /* groups, order, places: ir/program.h; NULL before `group` */
 } f8_func;
 
+/* How a number of the text depends on the dims that are bounds: scale * value + offset. */
+typedef struct f8_form {
+    int32_t dim; /* index + 1 of the bound in module->dim; 0: on none; < 0: on several, or otherwise */
+    int64_t scale, offset;
+} f8_form;
+
 typedef struct f8_dim {
     const char *name;
-    int64_t value;
+    int64_t value; /* of a bound the largest */
     f8_loc loc;
+    bool bound;    /* declared NAME <= N: the module stands for one for each value from 1 to N */
+    bool given;    /* the value is not the text's */
+    f8_form form;
 } f8_dim;
+
+/* An axis of a caller's input whose size depends on a bound. */
+typedef struct f8_axis {
+    const char *func, *port; /* interned */
+    int32_t axis;
+    f8_form form;
+} f8_axis;
 
 /* recipe "h.*" = delayed;  recipe "h.*" wgrad dy = current {format = e4m3};  recipe layers 1, 1 = bf16 */
 typedef struct f8_recipe_rule {
@@ -245,6 +261,12 @@ struct f8_module {
     size_t n_funcs, func_room;
     f8_recipe_rule *rule;
     size_t n_rules, rule_room;
+    f8_axis *axis;
+    size_t n_axes, axis_room;
+    /* With bounds: the text, less comments, with the values of dims as they are, and how many rules it has.
+     * Numbers of a graph are those of one value, so no print of graphs could give the module back. */
+    const char *source;
+    size_t source_rules;
     f8_optimizer optimizer;
     int64_t accumulate; /* micro_steps per update that `train` runs; 1 by default */
     struct f8_interner *strings;

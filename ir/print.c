@@ -215,9 +215,9 @@ static void put_rule(printer *p, const f8_recipe_rule *r)
     put(p, r->recipe);
 }
 
-static void put_rules(printer *p)
+static void put_rules(printer *p, size_t from)
 {
-    for (size_t i = 0; i < p->m->n_rules; i++) {
+    for (size_t i = from; i < p->m->n_rules; i++) {
         put(p, "recipe ");
         put_rule(p, &p->m->rule[i]);
         put_line_end(p);
@@ -445,31 +445,49 @@ static bool put_func(printer *p, const f8_func *f)
     return true;
 }
 
+static bool put_module(printer *p)
+{
+    const f8_module *m = p->m;
+    put(p, "module ");
+    put(p, m->name);
+    put_line_end(p);
+    put_dims(p);
+    for (size_t i = 0; i < m->n_vars; i++)
+        put_var(p, &m->var[i]);
+    if (m->optimizer.declared)
+        put_optimizer(p);
+    if (m->accumulate != 1) {
+        put(p, "accumulate ");
+        put_int(p, m->accumulate);
+        put_line_end(p);
+    }
+    put_rules(p, 0);
+    for (size_t i = 0; i < m->n_funcs; i++)
+        if (!put_func(p, &m->func[i]))
+            return false;
+    return true;
+}
+
+/* A module with bounds: its text, and the rules it got since. */
+static void put_source(printer *p)
+{
+    put(p, p->m->source);
+    put_rules(p, p->m->source_rules);
+}
+
 f8_status f8_print_module(const f8_module *m, const f8_writer *w)
 {
+    bool memory = true;
     printer p;
     p.w = w;
     p.m = m;
     p.failed = false;
     p.used = p.column = 0;
     f8_arena_init(&p.scratch, &m->arena->allocator);
-    put(&p, "module ");
-    put(&p, m->name);
-    put_line_end(&p);
-    put_dims(&p);
-    for (size_t i = 0; i < m->n_vars; i++)
-        put_var(&p, &m->var[i]);
-    if (m->optimizer.declared)
-        put_optimizer(&p);
-    if (m->accumulate != 1) {
-        put(&p, "accumulate ");
-        put_int(&p, m->accumulate);
-        put_line_end(&p);
-    }
-    put_rules(&p);
-    bool memory = true;
-    for (size_t i = 0; memory && i < m->n_funcs; i++)
-        memory = put_func(&p, &m->func[i]);
+    if (m->source)
+        put_source(&p);
+    else
+        memory = put_module(&p);
     flush(&p);
     f8_arena_end(&p.scratch);
     return !memory ? F8_ERR_MEMORY : p.failed ? F8_ERR_IO : F8_OK;
