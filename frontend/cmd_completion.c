@@ -61,9 +61,20 @@ static void bash(void)
 {
     puts("# bash completion of fp8c; written by `fp8c completion bash`\n"
          "_fp8c() {\n"
-         "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options= operand=\n"
+         "  local line=${COMP_LINE:0:COMP_POINT} options= operand= i\n"
+         "  local -a words\n"
+         "  # Words end at spaces alone: bash would cut at = and : too, and wants what is behind the last of these.\n"
+         "  read -ra words <<<\"$line.\"\n"
+         "  local n=${#words[@]} command=${words[1]} before word=${words[-1]%.}\n"
+         "  before=${words[n-2]}\n"
+         "  case $word in --*=*) before=${word%%=*} word=${word#*=} ;; esac\n"
+         "  _fp8c_words\n"
+         "  n=${word%\"${word##*:}\"}\n"
+         "  for i in \"${!COMPREPLY[@]}\"; do COMPREPLY[i]=${COMPREPLY[i]#\"$n\"}; done\n"
+         "}\n"
+         "_fp8c_words() {\n"
          "  COMPREPLY=()\n"
-         "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+         "  if [ \"${#words[@]}\" -eq 2 ]; then\n"
          "    COMPREPLY=($(compgen -W '--help --version");
     for (const cli_command *c = cli_commands; c->name; c++)
         printf("      %s\n", c->name);
@@ -74,7 +85,7 @@ static void bash(void)
         if (o->argument)
             bash_argument(o->name, o->argument);
     puts("  esac\n"
-         "  case ${COMP_WORDS[1]} in");
+         "  case $command in");
     for (const cli_command *c = cli_commands; c->name; c++) {
         char words[WORDS_ROOM];
         printf("    %s) options='--help", c->name);
