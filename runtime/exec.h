@@ -16,9 +16,15 @@ typedef struct f8_exec_options {
     const f8_parallel *parallel;   /* the embedder's threads instead, or NULL; copied */
     const f8_allocator *allocator; /* NULL: the default; copied */
     bool profile;                  /* note the time of each step: f8_exec_step_seconds */
+    /* NULL, or an executor of a plan with the same variables, laid out alike: the two, and all others so made, share
+     * variables, threads, prepared GEMMs, code that is equal, counts, and the memory that runs work in: it is as
+     * large as the one that needs most, and one runs at a time. Threads and allocator are then its own. Buffers of
+     * ports share memory too: what is in them is gone once another has run. */
+    f8_exec *like;
 } f8_exec_options;
 
-/* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were wanted. */
+/* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were wanted; executors that
+ * would have shared are as they were. */
 f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out, f8_diag *diag);
 void f8_exec_destroy(f8_exec *x); /* may be NULL */
 
@@ -41,7 +47,7 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
 
 /* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for,
  * and the most that was ever allocated through the executor's allocator for them (constants: by the
- * plan). */
+ * plan), by all that share. */
 int64_t f8_exec_planned_bytes(const f8_exec *x);
 int64_t f8_exec_peak_bytes(const f8_exec *x);
 
@@ -52,7 +58,7 @@ int64_t f8_exec_peak_bytes(const f8_exec *x);
 f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
                              f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag);
 
-/* GEMM calls made since creation, and those of them with both operands FP8. */
+/* GEMM calls made since creation, and those of them with both operands FP8; of all that share. */
 typedef struct f8_exec_counts {
     int64_t gemms, fp8_gemms, kernels;
 } f8_exec_counts;

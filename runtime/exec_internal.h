@@ -1,0 +1,72 @@
+/* Inside the executor: resolved steps, and what executors of one program share. */
+#ifndef F8_EXEC_INTERNAL_H
+#define F8_EXEC_INTERNAL_H
+
+#include "runtime/blob.h"
+#include "runtime/exec.h"
+
+/* A step with everything resolved. */
+typedef struct f8_exec_step {
+    const f8_step *step;
+    void **arg;
+    f8_phase_fn *entry;
+    f8_gemm *gemm;
+    double seconds;
+} f8_exec_step;
+
+typedef struct f8_exec_func {
+    f8_exec_step *step;
+    void **own[2], **bound[2]; /* [input, output][port] */
+} f8_exec_func;
+
+typedef struct f8_exec_block {
+    uint8_t *p;
+    int64_t size;
+} f8_exec_block;
+
+/* Mapped code, one for all executors whose plans have the same. */
+typedef struct f8_exec_code {
+    struct f8_exec_code *next;
+    f8_blob blob;
+    int users;
+} f8_exec_code;
+
+/* What the executors of one program have together: the variables, threads, prepared GEMMs, and memory that one run
+ * at a time works in, of the size that the largest needs. It ends with the last of them. */
+typedef struct f8_exec_home {
+    f8_allocator allocator;
+    f8_pool *pool;
+    f8_gemm_lib *gemms; /* NULL until a plan has GEMMs */
+    f8_exec *first;
+    f8_exec_code *code;
+    f8_exec_block state, arena, ports, scratch, workspace;
+    int64_t bytes, peak; /* of these, of ports that one executor has for itself, and of the plans' constants */
+    f8_exec_counts count;
+} f8_exec_home;
+
+struct f8_exec {
+    f8_exec *next; /* of the home's */
+    f8_exec_home *home;
+    const f8_plan *plan;
+    f8_arena memory; /* the executor's own small structures */
+    f8_allocator allocator;
+    f8_exec_code *code;
+    f8_exec_func *func;
+    f8_exec_block own_ports; /* when they don't fit into the home's */
+    int64_t scratch_stride;  /* bytes per thread */
+    int64_t planned, constants;
+    bool profile;
+};
+
+/* ---- exec_memory.c ---- */
+
+/* A home for an executor alone, or the one `like` lives in; x->home and x->code. */
+f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag);
+/* Once the GEMMs are prepared: memory for x, more for all where it needs more, and every place resolved. */
+f8_status f8_exec_allocate(f8_exec *x, f8_diag *diag);
+void f8_exec_leave_home(f8_exec *x);
+/* The places of a function's steps as pointers, again whenever a port's or the memory's changes. */
+void f8_exec_resolve(f8_exec *x, uint32_t func);
+bool f8_exec_needs_gemm(const f8_plan *plan);
+
+#endif
