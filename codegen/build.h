@@ -9,6 +9,7 @@
 #define F8_CODEGEN_BUILD_H
 
 #include "codegen/cuda_report.h"
+#include "codegen/kernel.h"
 #include "ir/log.h"
 #include "ir/progress.h"
 #include "ir/program.h"
@@ -55,11 +56,27 @@ typedef enum f8_attention_algorithm {
     F8_ATTENTION_CUDNN,
 } f8_attention_algorithm;
 
+/* A problem that there are several ways to do: one of gemm and kernel. */
+typedef struct f8_build_problem {
+    const char *text; /* runtime/gemm_tuning.h, codegen/kernel_variant.h */
+    const char *name; /* of the step */
+    const f8_gemm_desc *gemm;
+    const f8_kernel *kernel; /* without a variant */
+} f8_build_problem;
+
+/* Asked by the thread that builds, once for each GEMM and each launch of a row program, in order. */
+typedef struct f8_build_choices {
+    /* The text of a candidate; NULL, or a text that is none of a candidate: the model's. */
+    const char *(*find)(void *user, const f8_build_problem *problem);
+    void *user;
+} f8_build_choices;
+
 typedef struct f8_build_options {
     const f8_target *target;  /* NULL: the CPU */
     const char *cpu;          /* NULL or "native": this machine; else an LLVM CPU name */
     const char *llvm;         /* path of LLVM's library; NULL: the usual names */
     int threads;              /* that compile; 0: 2 */
+    const f8_build_choices *choices; /* NULL: the model's */
     const f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
     const f8_allocator *
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */

@@ -185,7 +185,8 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
         for (int n = 0; n < u->n_phases; n++)
             s->phase[s->n_phases++] = (f8_step_phase){
                 .entry = u->entry[n], .n_tasks = *l->n_tasks ? *l->n_tasks : u->phase[n].n_tasks,
-                .scratch = u->phase[n].scratch, .first_arg = l->first_arg, .first_int = l->first_int};
+                .scratch = u->phase[n].scratch, .first_arg = l->first_arg, .first_int = l->first_int,
+                .choice = l->choice};
     }
     return F8_OK;
 }

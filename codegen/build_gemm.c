@@ -74,6 +74,7 @@ f8_status f8_build_gemm(f8_build *b, const f8_group *g)
     if (!s)
         return f8_arena_status(b->arena, b->diag);
     s->gemm = d;
+    F8_TRY(f8_build_choose_gemm(b, s->name, &s->gemm, &s->choice));
     s->fp8 = f8_dtype_is_fp8(d.a) && f8_dtype_is_fp8(d.b);
     F8_TRY(operand(b, s, 0, o.a, false));
     F8_TRY(operand(b, s, 1, o.b, false));

@@ -42,6 +42,7 @@ typedef struct f8_build_launch {
     uint32_t n_args, n_ints;       /* of one instance */
     uint32_t n_instances;          /* instances follow one another in the step's args and ints */
     int64_t *n_tasks;              /* by instance; 0: the unit's own */
+    uint32_t choice;               /* of its phase; 0: none */
 } f8_build_launch;
 
 /* Memory that a step reads or writes: bytes [begin, end). */
@@ -132,7 +133,7 @@ struct f8_build {
     uint32_t n_units;
     uint32_t *table; /* units by hash: open addressing of index + 1 */
     uint32_t table_size;
-    size_t unit_room, step_room, draft_room;
+    size_t unit_room, step_room, draft_room, choice_room;
     f8_build_draft **drafts; /* by function of the plan: its steps' */
     f8_build_image *image;   /* CUDA: the plan's, or what they would be made from */
     uint32_t n_images;
@@ -146,6 +147,11 @@ struct f8_build {
     int64_t most_scratch; /* of any step */
     int64_t renamed;      /* bytes of temporaries beyond these */
 };
+
+/* build_choice.c: how a GEMM is done, in d and *choice; and a kernel: the one to launch. */
+f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, uint32_t *choice);
+f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, int64_t extent,
+                                 f8_kernel **out, uint32_t *choice);
 
 f8_status f8_build_group(f8_build *b, const f8_group *g);  /* build_steps.c: appends steps */
 f8_status f8_build_gemm(f8_build *b, const f8_group *g);   /* build_gemm.c */

@@ -55,6 +55,8 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
                              const f8_binding *bound, uint32_t first_arg, uint32_t first_int)
 {
     f8_step *s = &b->out->step[b->out->n_steps - 1];
+    uint32_t choice;
+    F8_TRY(f8_build_choose_kernel(b, s->name, k, bound->ints[0], &k, &choice));
     const f8_build_unit u = {.kind = F8_UNIT_ROWS,
                              .text = k->text,
                              .hash = k->hash,
@@ -62,7 +64,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
                              .loc = phase_loc(b, &g->phase[phase]),
                              .name = f8_arena_strdup(b->arena, g->name ? g->name : "")};
     f8_build_launch launch = {.first_arg = first_arg, .first_int = first_int,
-                              .n_args = k->n_buffers, .n_ints = k->n_ints};
+                              .n_args = k->n_buffers, .n_ints = k->n_ints, .choice = choice};
     F8_TRY(f8_build_intern(b, &u, &launch.unit));
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];

@@ -6,6 +6,8 @@
 #include "codegen/kernel.h"
 #include "codegen/llvm.h"
 
+enum { F8_CPU_UNROLL_MOST = 4 };
+
 typedef struct f8_cpu_printer {
     f8_llvm_module *m;
     const f8_kernel *k;
@@ -17,6 +19,7 @@ typedef struct f8_cpu_printer {
     LLVMValueRef *ints;             /* by run-time integer */
     LLVMValueRef *scalar;           /* by instruction: values without a column extent */
     LLVMValueRef *vector;           /* by instruction: values at p->column, valid inside one body */
+    LLVMValueRef *unrolled[F8_CPU_UNROLL_MOST]; /* the same, of each vector of an unrolled body */
     LLVMValueRef *partial; /* by instruction: a column reduction's accumulator row in scratch */
     LLVMValueRef *blocks;  /* by instruction: values of blocks of columns in scratch, a word each */
     LLVMValueRef

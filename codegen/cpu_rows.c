@@ -13,17 +13,24 @@
 
 enum { WORD = 4 };
 
+/* n times 2^grain. */
+static int64_t grained(const f8_kernel *k, int64_t n)
+{
+    const int g = k->variant.grain;
+    return g < 0 ? n >> -g : n << g;
+}
+
 static int64_t rows_per_task(const f8_kernel *k)
 {
     if (k->n_partials)
         return f8_kernel_task_rows(k);
-    const int64_t rows = 2 * F8_CPU_CHUNK / (k->cols > 0 ? k->cols : 1);
+    const int64_t rows = grained(k, 2 * F8_CPU_CHUNK) / (k->cols > 0 ? k->cols : 1);
     return rows > 0 ? rows : 1;
 }
 
 int64_t f8_cpu_rows_tasks(const f8_kernel *k, int64_t extent)
 {
-    const int64_t each = k->flat ? F8_CPU_CHUNK : rows_per_task(k);
+    const int64_t each = k->flat ? grained(k, F8_CPU_CHUNK) : rows_per_task(k);
     return (extent + each - 1) / each;
 }
 
@@ -99,8 +106,8 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
     }
 }
 
-/* All that a stage does for the vector at p->column; carry holds its running maxima. */
-static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
+/* What a stage computes for the vector at p->column; carry holds its running maxima. */
+static void column_values(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
 {
     const f8_kernel *k = p->k;
     int carries = 0;
@@ -114,28 +121,76 @@ static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
         else
             f8_cpu_print_vector(p, n);
     }
-    for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (p->needed[n] && k->instr[n].op == F8_K_STORE)
+}
+
+static void column_stores(f8_cpu_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (p->needed[n] && p->k->instr[n].op == F8_K_STORE)
             f8_cpu_store_vector(p, n);
 }
 
-/* The column loop of one stage over [begin, end): whole vectors, then what is left, masked. `whole`
- * is the end of the whole vectors. */
-static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef whole,
-                        LLVMValueRef *carry, int carries)
+/* All that a stage does for the vector at p->column. */
+static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
+{
+    column_values(p, stage, carry);
+    column_stores(p);
+}
+
+/* The same for `unroll` vectors from p->column on: the values of all, in order, then the stores, which
+ * write what loads of their own columns alone may read. */
+static void column_bodies(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry, int unroll)
+{
+    f8_llvm_module *m = p->m;
+    LLVMValueRef *const own = p->vector, first = p->column;
+    for (int u = 0; u < unroll; u++) {
+        p->vector = p->unrolled[u];
+        p->column = m->ll->BuildAdd(m->b, first, f8_ll_i64(m, u * m->lanes), "");
+        column_values(p, stage, carry);
+    }
+    for (int u = 0; u < unroll; u++) {
+        p->vector = p->unrolled[u];
+        p->column = m->ll->BuildAdd(m->b, first, f8_ll_i64(m, u * m->lanes), "");
+        column_stores(p);
+    }
+    p->vector = own;
+}
+
+/* A loop of one stage over [begin, end), so many whole vectors at a time. */
+static void vectors_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef end,
+                         LLVMValueRef *carry, int carries, int unroll)
 {
     f8_llvm_module *m = p->m;
     f8_ll_loop l;
-    f8_ll_loop_begin(m, &l, begin, whole, f8_ll_i64(m, m->lanes), carry, carries);
+    f8_ll_loop_begin(m, &l, begin, end, f8_ll_i64(m, unroll * m->lanes), carry, carries);
     p->column = l.index;
     p->mask = NULL;
     LLVMValueRef next[F8_LL_CARRY_MAX];
     for (int i = 0; i < carries; i++)
         next[i] = l.value[i];
-    column_body(p, stage, next);
+    if (unroll > 1)
+        column_bodies(p, stage, next, unroll);
+    else
+        column_body(p, stage, next);
     f8_ll_loop_end(m, &l, next);
     for (int i = 0; i < carries; i++)
         carry[i] = l.value[i];
+}
+
+/* The column loop of one stage over the whole vectors of [begin, end). `begin` is a multiple of
+ * several vectors. */
+static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef whole,
+                        LLVMValueRef *carry, int carries)
+{
+    f8_llvm_module *m = p->m;
+    const int unroll = p->k->variant.unroll > 1 ? p->k->variant.unroll : 1;
+    if (unroll > 1) {
+        LLVMValueRef several =
+            m->ll->BuildAnd(m->b, whole, f8_ll_i64(m, ~(int64_t)(unroll * m->lanes - 1)), "");
+        vectors_loop(p, stage, begin, several, carry, carries, unroll);
+        begin = several;
+    }
+    vectors_loop(p, stage, begin, whole, carry, carries, 1);
 }
 
 /* ---- one row ---- */
@@ -329,7 +384,7 @@ static f8_status print_rows(f8_cpu_printer *p, f8_diag *d)
 static void print_flat(f8_cpu_printer *p)
 {
     f8_llvm_module *m = p->m;
-    LLVMValueRef each = f8_ll_i64(m, F8_CPU_CHUNK);
+    LLVMValueRef each = f8_ll_i64(m, grained(p->k, F8_CPU_CHUNK));
     LLVMValueRef begin = m->ll->BuildMul(m->b, p->phase.begin, each, "");
     LLVMValueRef end = f8_ll_imin(m, m->ll->BuildMul(m->b, p->phase.end, each, ""), p->ints[0]);
     /* begin is a multiple of the vector, so rounding the end down leaves whole vectors */
@@ -404,6 +459,10 @@ f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *sy
                            f8_arena *arena, f8_diag *d)
 {
     f8_cpu_printer p = {.m = m, .k = k};
+    const int widest = m->lanes;
+    f8_status status = F8_OK;
+    if (k->variant.lanes && k->variant.lanes < widest)
+        m->lanes = k->variant.lanes;
     f8_ll_phase_begin(m, &p.phase, symbol);
     F8_TRY(f8_cpu_printer_begin(&p, arena, d));
     lay_out_scratch(&p);
@@ -411,7 +470,9 @@ f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *sy
     if (k->flat)
         print_flat(&p);
     else
-        F8_TRY(print_rows(&p, d));
-    f8_ll_phase_end(m);
-    return F8_OK;
+        status = print_rows(&p, d);
+    if (status == F8_OK)
+        f8_ll_phase_end(m);
+    m->lanes = widest;
+    return status;
 }

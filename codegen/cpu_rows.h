@@ -2,7 +2,7 @@
  *
  * Tasks. Flat kernels: chunks of F8_CPU_CHUNK elements. Kernels with column sums: blocks of 64
  * rows. Others: as many rows as make about F8_CPU_CHUNK elements twice over. All are functions of
- * the description and ints[0] alone, so no result depends on threads. */
+ * the description, its variant and ints[0] alone, so no result depends on threads. */
 #ifndef F8_CODEGEN_CPU_ROWS_H
 #define F8_CODEGEN_CPU_ROWS_H
 

@@ -138,6 +138,7 @@ static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda
                             .n_ints = l->n_ints + 1,
                             .multi = code->multi,
                             .max_blocks = kernel->max_blocks};
+    p->choice = l->choice;
     return F8_OK;
 }
 

@@ -100,6 +100,12 @@ static int column_bytes(const f8_kernel *k, int *narrowest)
     return all;
 }
 
+/* Threads of a block, where nothing but the variant speaks for another number. */
+static int threads_of(const f8_kernel *k, int model)
+{
+    return k->variant.threads ? k->variant.threads : model;
+}
+
 /* ---- elementwise ---- */
 
 static void points(const f8_kernel *k, f8_cuda_layout *l)
@@ -107,13 +113,15 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
     int narrowest;
     const int bytes = column_bytes(k, &narrowest);
     l->points = l->whole = true;
-    l->threads = l->columns || !one_row(k) ? POINT_THREADS : F8_CUDA_WARP;
+    l->threads = l->columns || !one_row(k) ? threads_of(k, POINT_THREADS) : F8_CUDA_WARP;
     l->vector = narrowest == 4 ? 4 : 8;
     l->sets = l->vectors = l->group = l->rows = l->task_rows = 1;
     if (k->flat) {
         l->vectors = 0;
         while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
             l->sets *= 2;
+        if (k->variant.unroll)
+            l->sets = k->variant.unroll;
         return;
     }
     if (!l->columns) {
@@ -163,6 +171,8 @@ static int sets_of(const f8_kernel *k, const f8_cuda_layout *l)
 {
     int narrowest, sets = 1;
     const int bytes = column_bytes(k, &narrowest);
+    if (k->variant.unroll)
+        return k->variant.unroll;
     while (2 * sets * l->vector <= ROW_FLIGHT_COLUMNS &&
            2 * sets * l->vector * bytes <= ROW_FLIGHT_BYTES)
         sets *= 2;
@@ -364,7 +374,7 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     widen(k, l);
     choose_near(k, l);
     l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
-    int threads = l->staged ? STAGED_THREADS : ROW_THREADS;
+    int threads = threads_of(k, l->staged ? STAGED_THREADS : ROW_THREADS);
     while (l->staged && threads > ROW_THREADS && registers_of(k, l) * threads > BLOCK_REGISTERS)
         threads /= 2;
     if (l->group > F8_CUDA_WARP)

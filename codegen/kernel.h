@@ -120,6 +120,16 @@ typedef struct f8_kmap {
     int32_t div, mod; /* indices of run-time integers, both >= 1; or -1 */
 } f8_kmap;
 
+/* How a kernel is printed: what its time depends on, and no bit of its results. All zeros: as the
+ * printers have it. Words in texts: "lanes 8 unroll 2 grain -1", "threads 512 unroll 4". */
+typedef struct f8_kernel_variant {
+    uint8_t lanes;    /* CPU: f32 of a vector, where the machine has wider ones: 8 */
+    uint8_t unroll;   /* CPU: vectors of columns that a turn of the loop does: 2, 4; CUDA: vectors whose
+                       * loads are under way together: 1, 2, 4 */
+    int8_t grain;     /* CPU: a task has 2^grain times the elements, or the rows: -3 to 3 */
+    uint16_t threads; /* CUDA: of a block: 128, 256, 512 */
+} f8_kernel_variant;
+
 typedef struct f8_kernel {
     bool flat;    /* one row whose length is ints[0]; else ints[0] is the number of rows */
     int64_t cols; /* 0 when flat */
@@ -129,7 +139,9 @@ typedef struct f8_kernel {
     uint32_t n_buffers, n_maps, n_instrs;
     uint32_t n_ints, n_stages, n_near;
     uint32_t n_partials; /* COLSUMs and COLAMAXes */
-    const char *text; /* the printed description; equal text means equal kernel */
+    f8_kernel_variant variant;
+    const char *text; /* the printed description, and the variant's line if it has one; equal text
+                       * means equal kernel */
     uint64_t hash;    /* of text */
 } f8_kernel;
 

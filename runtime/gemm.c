@@ -83,6 +83,9 @@ const char *f8_gemm_algorithm_name(uint32_t id)
 
 static f8_status resolve_algorithm(const f8_gemm_lib *lib, f8_gemm_desc *desc, f8_diag *diag)
 {
+    for (int i = 0; i < N_ALGORITHMS && desc->algorithm == F8_GEMM_AUTO; i++)
+        if (algorithms[i].id == desc->tuning.algorithm && algorithms[i].possible(lib, desc))
+            desc->algorithm = desc->tuning.algorithm;
     if (desc->algorithm == F8_GEMM_AUTO)
         desc->algorithm = f8_gemm_choose(lib, desc);
     for (int i = 0; i < N_ALGORITHMS; i++)

@@ -49,6 +49,7 @@ typedef enum f8_gemm_algorithm {
  * oneDNN itself sums another shape of tile in another order: the tuner compares, and drops those. */
 typedef struct f8_gemm_tuning {
     uint16_t m_block, n_block; /* CPU: the most rows and columns of a tile, multiples of 16 */
+    uint8_t algorithm; /* CPU, where the desc's is AUTO: taken instead of the model's, if it is possible */
     uint8_t share;             /* CPU: f8_gemm_share */
     bool packed;               /* CPU: A is packed, even where it could be used in place */
     /* CUDA: the algorithm of cuBLASLt's that is taken where its heuristic offers it, by its

@@ -48,6 +48,7 @@ typedef struct f8_step_phase {
     int64_t scratch;  /* CPU: bytes per thread */
     uint32_t first_arg, first_int; /* this phase's arguments, within the step's */
     f8_launch launch; /* CUDA */
+    uint32_t choice;  /* row programs: index + 1 into the plan's choices; 0: none */
 } f8_step_phase;
 
 enum { F8_COPY_RANK = F8_MAX_RANK };
@@ -62,6 +63,7 @@ typedef struct f8_step {
     f8_step_phase *phase;
     f8_gemm_desc gemm;
     f8_cudnn_attention_desc attention;
+    uint32_t choice;  /* GEMM: index + 1 into the plan's choices; 0: none */
     struct {          /* COPY: to[i..] = from[i..] over `size`, strides in elements */
         int32_t rank;
         uint32_t element;
@@ -102,6 +104,13 @@ typedef struct f8_image {
     int64_t size;
 } f8_image;
 
+/* A problem that there are several ways to do, and the one chosen: texts of gemm_tuning.h and of
+ * codegen/kernel_variant.h. What it amounts to stands in the step; this is for listings and the tuner. */
+typedef struct f8_plan_choice {
+    const char *problem, *candidate;
+    bool tuned; /* a tuning database had it; else the model chose */
+} f8_plan_choice;
+
 typedef struct f8_plan {
     const char *module;
     const char *target; /* "cpu", "sm_90a" */
@@ -117,6 +126,8 @@ typedef struct f8_plan {
     uint32_t n_images;
     uint32_t n_kernels;                  /* distinct kernels */
     int64_t gemm_workspace;              /* CUDA: bytes every GEMM may use */
+    f8_plan_choice *choice;
+    uint32_t n_choices;
 } f8_plan;
 
 #endif

@@ -13,6 +13,7 @@
 
 enum { GUARD = 64, PATTERN = 0xA5 };
 
+const f8_build_choices *kc_choices;
 const char *kc_cpu;
 
 void kc_begin(kcase *c)
@@ -162,7 +163,7 @@ f8_status kc_build(kcase *c)
     for (uint32_t i = 0; i < c->program.n_groups; i++)
         c->program.order[i] = i;
     c->program.arena_bytes = c->bytes;
-    const f8_build_options o = {.stats = &c->stats, .cpu = kc_cpu};
+    const f8_build_options o = {.stats = &c->stats, .cpu = kc_cpu, .choices = kc_choices};
     F8_TRY(f8_build_plan(c->m, &o, &c->arena, &c->plan, &c->diag));
     return f8_blob_map(&c->blob, c->plan.blob, (size_t)c->plan.blob_bytes,
                        (size_t)c->plan.blob_code_bytes, &c->diag);

@@ -42,6 +42,7 @@ typedef struct kcase {
 } kcase;
 
 extern const char *kc_cpu; /* what to compile for: NULL is this machine */
+extern const f8_build_choices *kc_choices; /* which variants; NULL: the model's */
 
 void kc_begin(kcase *c);
 void kc_end(kcase *c);

@@ -2,6 +2,7 @@
 #include "tests/shared/kernel_device.h"
 
 #include "codegen/cuda.h"
+#include "codegen/kernel_variant.h"
 #include "runtime/cuda_internal.h"
 
 #include <check.h>
@@ -45,6 +46,11 @@ static job *describe(kcase *c, const f8_target *to)
             ck_assert_int_lt(j->n_runs, MAX_KERNELS);
             one_launch *r = &j->run[j->n_runs++];
             OK(f8_kernel_lower(c->f, &c->group[g], i, to, &c->arena, &r->k, &r->bound, diag));
+            const f8_build_problem problem = {.text = "", .kernel = r->k};
+            f8_kernel_variant v;
+            const char *variant = kc_choices ? kc_choices->find(kc_choices->user, &problem) : NULL;
+            if (variant && f8_variant_parse(variant, &v))
+                OK(f8_kernel_with_variant(r->k, &v, &c->arena, &r->k, diag));
             for (r->kernel = 0; r->kernel < j->n_kernels; r->kernel++)
                 if (j->hash[r->kernel] == r->k->hash)
                     break;
