@@ -14,13 +14,13 @@ enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
 
 typedef struct loader {
     const cli *c;
-    st_file *f;
+    f8_st_file *f;
     fp8c_context *ctx;
     fp8c_program *program;
     const char *recipe, *prefix; /* prefix: of the weights' names */
     bool quantize;               /* what the program stores in FP8 comes from values, not codes */
     json_t *elements;
-    const st_tensor **from; /* by variable; NULL: not from the file */
+    const f8_st_tensor **from; /* by variable; NULL: not from the file */
     bool *used;             /* by tensor of the file */
     int n;                  /* variables */
     FILE *problems;         /* a line for each tensor that isn't as it should be */
@@ -35,18 +35,18 @@ static void problem(loader *l, const char *what, const char *name, const char *f
     va_list args;
     char shown[NAME_ROOM];
     l->n_problems++;
-    fprintf(l->problems, "  %-10s  %s  ", what, st_shown(name, shown, sizeof shown));
+    fprintf(l->problems, "  %-10s  %s  ", what, f8_st_shown(name, shown, sizeof shown));
     va_start(args, format);
     vfprintf(l->problems, format, args);
     va_end(args);
     fputc('\n', l->problems);
 }
 
-static const st_tensor *find(const loader *l, const char *prefix, const char *name)
+static const f8_st_tensor *find(const loader *l, const char *prefix, const char *name)
 {
     char whole[NAME_ROOM];
     return snprintf(whole, sizeof whole, "%s%s", prefix, name) < (int)sizeof whole
-               ? st_find(l->f, whole)
+               ? f8_st_find(l->f, whole)
                : NULL;
 }
 
@@ -60,39 +60,10 @@ static bool has_port(fp8c_program *program, const char *function, fp8c_side side
     return false;
 }
 
-/* One that prepare reads as well, it only changes in part. */
-bool cli_state_is_needed(fp8c_program *program, int variable)
-{
-    const bool computed = has_port(program, "prepare", FP8C_OUTPUT, variable) &&
-                          !has_port(program, "prepare", FP8C_INPUT, variable);
-    return has_port(program, "eval", FP8C_INPUT, variable) && !computed;
-}
-
-static bool same_shape(const st_tensor *a, const st_tensor *b, int32_t first)
-{
-    if (a->rank != b->rank)
-        return false;
-    for (int32_t i = first; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i])
-            return false;
-    return true;
-}
-
 /* Whether values of one dtype are values of the other as well. */
-static bool widens(st_dtype from, st_dtype to)
+static bool widens(f8_st_dtype from, f8_st_dtype to)
 {
-    return from == to || (to == ST_F32 && (from == ST_BF16 || from == ST_F16));
-}
-
-/* The index in the file of the element that the program calls `name`, or -1. */
-static int64_t element_at(const json_t *list, const char *name)
-{
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *at = json_string_value(json_array_get(list, i));
-        if (at && !strcmp(at, name))
-            return (int64_t)i;
-    }
-    return -1;
+    return from == to || (to == F8_ST_F32 && (from == F8_ST_BF16 || from == F8_ST_F16));
 }
 
 /* The weight stored in FP8 that has variable i as its codes, or its scales. */
@@ -105,33 +76,32 @@ static bool find_stored(const loader *l, int i, fp8c_stored *to)
 }
 
 /* What variable i takes from the file. */
-static st_tensor wanted(const loader *l, int i, const fp8c_variable *v)
+static f8_st_tensor wanted(const loader *l, int i, const fp8c_variable *v)
 {
     fp8c_stored stored;
-    st_tensor t = cli_tensor_of(v);
+    f8_st_tensor t = f8_checkpoint_tensor(v);
     if (l->quantize && find_stored(l, i, &stored)) {
-        t.dtype = ST_F32;
+        t.dtype = F8_ST_F32;
         t.bytes *= sizeof(float);
     }
     return t;
 }
 
-/* The file's scale of an element of fp8.scale, to *scale; false: it has none. */
-static bool read_kept(const loader *l, const char *element, float *scale)
+/* The file's scale of an element of fp8.scale, to *scale. A failure without a text: it has none. */
+static f8_status read_kept(const loader *l, const char *element, float *scale, f8_diag *diag)
 {
     const json_t *list = json_object_get(l->elements, "fp8.scale");
-    const st_tensor *t = find(l, cli_state_prefix, "fp8.scale");
-    const int64_t at = element_at(list, element);
-    if (!t || t->dtype != ST_F32 || t->rank != 1 || at < 0 || (size_t)t->dim[0] != json_array_size(list))
-        return false;
+    const f8_st_tensor *t = find(l, f8_checkpoint_prefix, "fp8.scale");
+    const int64_t at = f8_checkpoint_element(list, element);
+    if (!t || t->dtype != F8_ST_F32 || t->rank != 1 || at < 0 || (size_t)t->dim[0] != json_array_size(list))
+        return F8_ERR_INPUT;
     float *all = malloc((size_t)t->bytes + 1);
-    if (!all)
-        snprintf(l->f->message, sizeof l->f->message, "%s: error: out of memory", l->f->path);
-    const bool ok = all && st_read(l->f, t, all);
-    if (ok)
+    const f8_status status = all ? f8_st_read(l->f, t, all, diag)
+                                 : f8_file_fail(diag, F8_ERR_MEMORY, l->f->in.path, "out of memory");
+    if (status == F8_OK)
         *scale = all[at];
     free(all);
-    return ok;
+    return status;
 }
 
 static void match_parameter(loader *l, int i, const fp8c_variable *v)
@@ -139,12 +109,12 @@ static void match_parameter(loader *l, int i, const fp8c_variable *v)
     char here[128], there[128];
     fp8c_stored stored;
     float scale;
-    const st_tensor want = wanted(l, i, v), *t = find(l, l->prefix, v->name);
+    const f8_st_tensor want = wanted(l, i, v), *t = find(l, l->prefix, v->name);
     const bool is_stored = l->quantize && find_stored(l, i, &stored);
     if (is_stored && stored.scale_variable == i) /* made with the codes */
         return;
-    st_type_text(&want, here, sizeof here);
-    if (is_stored && stored.kept && !read_kept(l, stored.kept, &scale)) {
+    f8_st_type_text(&want, here, sizeof here);
+    if (is_stored && stored.kept && read_kept(l, stored.kept, &scale, NULL) != F8_OK) {
         problem(l, "missing", stored.kept, "in fp8.scale");
         l->scales_missing = true;
     }
@@ -153,11 +123,11 @@ static void match_parameter(loader *l, int i, const fp8c_variable *v)
         return;
     }
     l->used[t - l->f->tensor] = true;
-    if (!same_shape(t, &want, 0))
-        problem(l, "different", t->name, "%s, not %s", st_type_text(t, there, sizeof there), here);
+    if (!f8_checkpoint_same_shape(t, &want, 0))
+        problem(l, "different", t->name, "%s, not %s", f8_st_type_text(t, there, sizeof there), here);
     else if (!widens(t->dtype, want.dtype))
         problem(l, "different", t->name, "%s can't become %s exactly",
-                st_type_text(t, there, sizeof there), here);
+                f8_st_type_text(t, there, sizeof there), here);
     l->from[i] = t;
 }
 
@@ -165,11 +135,11 @@ static void match_state(loader *l, int i, const fp8c_variable *v)
 {
     char here[128], there[128];
     const char *element;
-    const st_tensor want = cli_tensor_of(v), *t = find(l, cli_state_prefix, v->name);
+    const f8_st_tensor want = f8_checkpoint_tensor(v), *t = find(l, f8_checkpoint_prefix, v->name);
     const bool named = fp8c_program_element(l->program, i, 0) != NULL;
     if (!t) /* a buffer, as others save it */
         t = find(l, l->prefix, v->name);
-    st_type_text(&want, here, sizeof here);
+    f8_st_type_text(&want, here, sizeof here);
     if (t)
         l->used[t - l->f->tensor] = true;
     l->scales_missing |= !t && named;
@@ -178,14 +148,13 @@ static void match_state(loader *l, int i, const fp8c_variable *v)
         return;
     }
     const json_t *list = json_object_get(l->elements, v->name);
-    if (!same_shape(t, &want, named) || t->dtype != want.dtype ||
-        (named && (t->rank < 1 || (size_t)t->dim[0] != json_array_size(list)))) {
-        problem(l, "different", t->name, "%s, not %s", st_type_text(t, there, sizeof there), here);
+    if (!f8_checkpoint_fits(l->program, i, t, list)) {
+        problem(l, "different", t->name, "%s, not %s", f8_st_type_text(t, there, sizeof there), here);
         return;
     }
     l->from[i] = t;
     for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
-        if (element_at(list, element) < 0) {
+        if (f8_checkpoint_element(list, element) < 0) {
             problem(l, "missing", element, "in %s", v->name);
             l->scales_missing = true;
         }
@@ -200,25 +169,26 @@ static bool ends_with(const char *text, const char *end)
 }
 
 /* A tied head that was written out: the same bytes as the embedding. */
-static bool is_tied(loader *l, const st_tensor *t)
+static bool is_tied(loader *l, const f8_st_tensor *t)
 {
-    const st_tensor *wte = find(l, l->prefix, "wte.weight");
+    const f8_st_tensor *wte = find(l, l->prefix, "wte.weight");
     if (!ends_with(t->name, "lm_head.weight") || !wte || wte->dtype != t->dtype ||
-        !same_shape(t, wte, 0))
+        !f8_checkpoint_same_shape(t, wte, 0))
         return false;
     char *a = malloc((size_t)t->bytes + 1), *b = malloc((size_t)t->bytes + 1);
     const bool tied =
-        a && b && st_read(l->f, t, a) && st_read(l->f, wte, b) && !memcmp(a, b, (size_t)t->bytes);
+        a && b && f8_st_read(l->f, t, a, NULL) == F8_OK && f8_st_read(l->f, wte, b, NULL) == F8_OK &&
+        !memcmp(a, b, (size_t)t->bytes);
     free(a);
     free(b);
     return tied;
 }
 
-static bool is_passed_over(loader *l, const st_tensor *t)
+static bool is_passed_over(loader *l, const f8_st_tensor *t)
 {
     const bool mask = ends_with(t->name, ".attn.bias") && t->rank == 4 && t->dim[0] == 1 &&
                       t->dim[1] == 1 && t->dim[2] == t->dim[3];
-    return !strncmp(t->name, cli_state_prefix, strlen(cli_state_prefix)) || mask ||
+    return !strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix)) || mask ||
            (ends_with(t->name, ".attn.masked_bias") && t->rank == 0) || is_tied(l, t);
 }
 
@@ -236,12 +206,12 @@ static void match(loader *l)
     for (int i = 0; fp8c_program_variable(l->program, i, &v) == FP8C_OK; i++)
         if (v.is_param)
             match_parameter(l, i, &v);
-        else if (cli_state_is_needed(l->program, i))
+        else if (f8_checkpoint_is_needed(l->program, i))
             match_state(l, i, &v);
     for (size_t i = 0; i < l->f->n; i++)
         if (!l->used[i] && !is_passed_over(l, &l->f->tensor[i]))
             problem(l, "unexpected", l->f->tensor[i].name, "%s",
-                    st_type_text(&l->f->tensor[i], type, sizeof type));
+                    f8_st_type_text(&l->f->tensor[i], type, sizeof type));
 }
 
 /* ---- loading ---- */
@@ -256,11 +226,11 @@ static float f16_to_f32(uint16_t h)
 }
 
 /* n values of f32 at `to` from narrower ones at `from`. */
-static void widen(st_dtype dtype, const uint16_t *from, float *to, uint64_t n)
+static void widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t high = (uint32_t)from[i] << 16;
-        if (dtype == ST_BF16)
+        if (dtype == F8_ST_BF16)
             memcpy(&to[i], &high, sizeof high);
         else
             to[i] = f16_to_f32(from[i]);
@@ -270,14 +240,9 @@ static void widen(st_dtype dtype, const uint16_t *from, float *to, uint64_t n)
 /* The value of variable i at `to`, from the bytes of its tensor. */
 static void convert(const loader *l, int i, const fp8c_variable *v, const void *bytes, void *to)
 {
-    const st_tensor want = wanted(l, i, v), *t = l->from[i];
-    const char *element;
+    const f8_st_tensor want = wanted(l, i, v), *t = l->from[i];
     if (fp8c_program_element(l->program, i, 0)) {
-        const json_t *list = json_object_get(l->elements, v->name);
-        const uint64_t row = want.bytes / (uint64_t)want.dim[0];
-        for (int64_t k = 0; (element = fp8c_program_element(l->program, i, k)); k++)
-            memcpy((char *)to + (uint64_t)k * row,
-                   (const char *)bytes + (uint64_t)element_at(list, element) * row, (size_t)row);
+        f8_checkpoint_gather(l->program, i, json_object_get(l->elements, v->name), bytes, to);
     } else if (t->dtype == want.dtype) {
         memcpy(to, bytes, (size_t)want.bytes);
     } else {
@@ -292,7 +257,7 @@ static bool check_finite(const loader *l, int i, const float *value, uint64_t n,
     for (uint64_t k = 0; k < n; k++)
         if (isnan(value[k]) || (stored && isinf(value[k]))) {
             fprintf(stderr, "%s: error: tensor '%s': element %" PRIu64 " is %s: such weights are not exported\n",
-                    l->f->path, st_shown(l->from[i]->name, shown, sizeof shown), k,
+                    l->f->in.path, f8_st_shown(l->from[i]->name, shown, sizeof shown), k,
                     isnan(value[k]) ? "NaN" : "infinite");
             return false;
         }
@@ -303,15 +268,14 @@ static bool put_variable(const loader *l, int i, const fp8c_variable *v, const v
 {
     fp8c_stored stored;
     float scale;
-    const st_tensor want = wanted(l, i, v);
+    f8_diag diag = {0};
+    const f8_st_tensor want = wanted(l, i, v);
     const bool is_stored = l->quantize && find_stored(l, i, &stored);
-    if (l->quantize && v->is_param && want.dtype == ST_F32 &&
+    if (l->quantize && v->is_param && want.dtype == F8_ST_F32 &&
         !check_finite(l, i, value, want.bytes / sizeof(float), is_stored))
         return false;
-    if (is_stored && stored.kept && !read_kept(l, stored.kept, &scale)) {
-        fprintf(stderr, "%s\n", l->f->message);
-        return false;
-    }
+    if (is_stored && stored.kept && read_kept(l, stored.kept, &scale, &diag) != F8_OK)
+        return cli_file_fail(&diag);
     const fp8c_status status = is_stored ? fp8c_program_quantize(l->program, i, value, stored.kept ? &scale : NULL)
                                          : fp8c_program_write(l->program, i, value);
     return status == FP8C_OK || cli_fail(l->ctx) == CLI_DONE;
@@ -325,7 +289,7 @@ static bool keep_nan(const loader *l, int i, const fp8c_variable *v, float *valu
         return true;
     float *now = malloc((size_t)(n + 1) * sizeof *now);
     if (!now)
-        fprintf(stderr, "%s: error: out of memory: %" PRIu64 " floats were wanted\n", l->f->path, n);
+        fprintf(stderr, "%s: error: out of memory: %" PRIu64 " floats were wanted\n", l->f->in.path, n);
     const bool ok = now && (fp8c_program_read(l->program, i, now) == FP8C_OK || cli_fail(l->ctx) == CLI_DONE);
     for (uint64_t k = 0; ok && k < n; k++)
         if (isnan(now[k]))
@@ -338,11 +302,12 @@ static bool load_variable(loader *l, int i, const fp8c_variable *v)
 {
     const size_t bytes = (size_t)wanted(l, i, v).bytes;
     void *raw = malloc((size_t)l->from[i]->bytes + 1), *value = malloc(bytes + 1);
+    f8_diag diag = {0};
     bool ok = false;
     if (!raw || !value) {
-        fprintf(stderr, "%s: error: out of memory: %zu bytes were wanted\n", l->f->path, bytes);
-    } else if (!st_read(l->f, l->from[i], raw)) {
-        fprintf(stderr, "%s\n", l->f->message);
+        fprintf(stderr, "%s: error: out of memory: %zu bytes were wanted\n", l->f->in.path, bytes);
+    } else if (f8_st_read(l->f, l->from[i], raw, &diag) != F8_OK) {
+        cli_file_fail(&diag);
     } else {
         convert(l, i, v, raw, value);
         ok = keep_nan(l, i, v, value) && put_variable(l, i, v, value);
@@ -371,9 +336,9 @@ static bool load(loader *l)
 
 static void report(const loader *l, const char *problems)
 {
-    const char *trained = st_metadata(l->f, "fp8c.recipe");
+    const char *trained = f8_st_metadata(l->f, "fp8c.recipe");
     char shown[200];
-    fprintf(stderr, "%s: error: these are not the weights of %s under %s:\n%s", l->f->path,
+    fprintf(stderr, "%s: error: these are not the weights of %s under %s:\n%s", l->f->in.path,
             l->c->file, l->recipe, problems);
     if (l->scales_missing)
         fprintf(stderr,
@@ -381,27 +346,18 @@ static void report(const loader *l, const char *problems)
                 "%s%s: serve it "
                 "under another, as current\n",
                 trained ? "was trained under " : "has none",
-                trained ? st_shown(trained, shown, sizeof shown) : "");
+                trained ? f8_st_shown(trained, shown, sizeof shown) : "");
 }
 
 /* Match and load, with everything to free in `l`. */
 static bool match_and_load(loader *l)
 {
-    const char *elements = st_metadata(l->f, "fp8c.elements");
-    const char *theirs = st_metadata(l->f, "fp8c.version");
+    f8_diag diag = {0};
     fp8c_variable v;
     while (fp8c_program_variable(l->program, l->n, &v) == FP8C_OK)
         l->n++;
-    if (theirs && strcmp(theirs, cli_checkpoint_version)) {
-        char shown[40];
-        fprintf(stderr, "%s: error: its 'fp8c.version' is '%s', and only %s is read\n", l->f->path,
-                st_shown(theirs, shown, sizeof shown), cli_checkpoint_version);
-        return false;
-    }
-    if (elements && !(l->elements = json_loads(elements, JSON_REJECT_DUPLICATES, NULL))) {
-        fprintf(stderr, "%s: error: its metadata 'fp8c.elements' is no JSON\n", l->f->path);
-        return false;
-    }
+    if (f8_checkpoint_read_metadata(l->f, &l->elements, &diag) != F8_OK)
+        return cli_file_fail(&diag);
     char *text = NULL;
     size_t size = 0;
     l->from = calloc((size_t)l->n + 1, sizeof *l->from);
@@ -411,7 +367,7 @@ static bool match_and_load(loader *l)
         match(l);
     const bool noted = l->problems && !fclose(l->problems) && l->from && l->used;
     if (!noted)
-        fprintf(stderr, "%s: error: out of memory\n", l->f->path);
+        fprintf(stderr, "%s: error: out of memory\n", l->f->in.path);
     else if (l->n_problems)
         report(l, text);
     free(text);
@@ -426,7 +382,7 @@ static bool run(loader *l)
     return ok;
 }
 
-bool cli_checkpoint_load(const cli *c, st_file *f, fp8c_context *ctx, fp8c_program *program,
+bool cli_checkpoint_load(const cli *c, f8_st_file *f, fp8c_context *ctx, fp8c_program *program,
                          const char *recipe)
 {
     loader l = {.c = c, .f = f, .ctx = ctx, .program = program, .recipe = recipe};
@@ -435,8 +391,8 @@ bool cli_checkpoint_load(const cli *c, st_file *f, fp8c_context *ctx, fp8c_progr
     return ok;
 }
 
-bool cli_checkpoint_quantize(const cli *c, st_file *f, fp8c_context *ctx, fp8c_program *program,
-                             const char *recipe, const st_tensor ***from)
+bool cli_checkpoint_quantize(const cli *c, f8_st_file *f, fp8c_context *ctx, fp8c_program *program,
+                             const char *recipe, const f8_st_tensor ***from)
 {
     loader l = {.c = c, .f = f, .ctx = ctx, .program = program, .recipe = recipe, .quantize = true};
     const bool ok = run(&l);
@@ -447,31 +403,31 @@ bool cli_checkpoint_quantize(const cli *c, st_file *f, fp8c_context *ctx, fp8c_p
 /* ---- how a file's weights are stored ---- */
 
 /* One weight of the list; a message on stderr and false. */
-static bool read_stored(st_file *f, fp8c_context *ctx, const char *name, const char *recipe)
+static bool read_stored(f8_st_file *f, fp8c_context *ctx, const char *name, const char *recipe)
 {
     char shown[NAME_ROOM], canonical[CLI_RECIPE];
     if (recipe && fp8c_recipe_canonical(ctx, recipe, canonical, sizeof canonical) == FP8C_OK)
         return true;
-    fprintf(stderr, "%s: error: its metadata 'fp8c.stored', of '%s': %s\n", f->path,
-            st_shown(name, shown, sizeof shown), recipe ? "" : "no recipe");
+    fprintf(stderr, "%s: error: its metadata 'fp8c.stored', of '%s': %s\n", f->in.path,
+            f8_st_shown(name, shown, sizeof shown), recipe ? "" : "no recipe");
     return recipe ? cli_fail(ctx) == CLI_DONE : false;
 }
 
-bool cli_stored_read(cli_stored *s, st_file *f, fp8c_context *ctx)
+bool cli_stored_read(cli_stored *s, f8_st_file *f, fp8c_context *ctx)
 {
-    const char *text = st_metadata(f, "fp8c.stored"), *name;
+    const char *text = f8_st_metadata(f, "fp8c.stored"), *name;
     json_t *value;
     *s = (cli_stored){0};
     if (!text)
         return true;
     s->owner = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(s->owner) || !json_object_size(s->owner)) {
-        fprintf(stderr, "%s: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes\n", f->path);
+        fprintf(stderr, "%s: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes\n", f->in.path);
         return false;
     }
     s->weight = calloc(json_object_size(s->owner), sizeof *s->weight);
     if (!s->weight) {
-        fprintf(stderr, "%s: error: out of memory\n", f->path);
+        fprintf(stderr, "%s: error: out of memory\n", f->in.path);
         return false;
     }
     json_object_foreach(s->owner, name, value)

@@ -19,7 +19,7 @@ typedef struct eval {
     fp8c_context *ctx;
     const fp8c_module *module;
     cli_corpus corpus;
-    st_file weights;
+    f8_st_file weights;
     cli_stored stored; /* how the file has them */
     cli_json json;
     result results[1 + CLI_MAX_RECIPES];
@@ -27,8 +27,8 @@ typedef struct eval {
 
 static void record(eval *e, const char *recipe, const result *r)
 {
-    const char *trained = st_metadata(&e->weights, "fp8c.recipe");
-    const char *stored = e->stored.n ? st_metadata(&e->weights, "fp8c.export") : NULL;
+    const char *trained = f8_st_metadata(&e->weights, "fp8c.recipe");
+    const char *stored = e->stored.n ? f8_st_metadata(&e->weights, "fp8c.export") : NULL;
     cli_json_record(
         &e->json,
         json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe", recipe,
@@ -89,9 +89,9 @@ static void print_table(const eval *e)
 {
     const size_t base = cli_baseline(e->c);
     const result *first = &e->results[0];
-    const char *trained = st_metadata(&e->weights, "fp8c.recipe"),
-               *steps = st_metadata(&e->weights, "fp8c.steps"),
-               *stored = st_metadata(&e->weights, "fp8c.export");
+    const char *trained = f8_st_metadata(&e->weights, "fp8c.recipe"),
+               *steps = f8_st_metadata(&e->weights, "fp8c.steps"),
+               *stored = f8_st_metadata(&e->weights, "fp8c.export");
     const int width = cli_recipe_width(e->c, 24);
     printf("%-*s %11s %10s %12s %12s %9s  %s\n", width, "recipe", "held out", "gap", "weights",
            "peak memory", "compile", "FP8 GEMMs a batch (planned)");
@@ -108,11 +108,11 @@ static void print_table(const eval *e)
     char shown[2][200];
     if (trained)
         printf("%s: trained under %s, %s steps\n", e->c->weights,
-               st_shown(trained, shown[0], sizeof shown[0]),
-               steps ? st_shown(steps, shown[1], sizeof shown[1]) : "?");
+               f8_st_shown(trained, shown[0], sizeof shown[0]),
+               steps ? f8_st_shown(steps, shown[1], sizeof shown[1]) : "?");
     if (e->stored.n)
         printf("%s: %zu weights stored in FP8 under %s\n", e->c->weights, e->stored.n,
-               stored ? st_shown(stored, shown[0], sizeof shown[0]) : "?");
+               stored ? f8_st_shown(stored, shown[0], sizeof shown[0]) : "?");
     printf("losses in nats per byte, of %" PRId64
            " held-out bytes of %s; the text's unigram entropy is %.4f\n",
            first->batches * e->corpus.B * e->corpus.T, e->c->data, e->corpus.unigram);
@@ -120,11 +120,10 @@ static void print_table(const eval *e)
 
 static int run(eval *e)
 {
+    f8_diag diag = {0};
     bool ok = cli_corpus_read(&e->corpus, e->c->data);
-    if (ok && !st_open(&e->weights, e->c->weights)) {
-        fprintf(stderr, "%s\n", e->weights.message);
-        ok = false;
-    }
+    if (ok && f8_st_open(&e->weights, e->c->weights, NULL, &diag) != F8_OK)
+        ok = cli_file_fail(&diag);
     ok = ok && cli_stored_read(&e->stored, &e->weights, e->ctx) && cli_json_open(&e->json, e->c->json);
     for (size_t i = 0; ok && i <= e->c->compare.n; i++)
         ok = eval_recipe(e, i);
@@ -144,14 +143,14 @@ int cmd_eval(const cli *c)
     for (size_t i = 0; i <= c->compare.n; i++)
         if (cli_refuses_auto(c, cli_recipe(c, i)))
             return CLI_USAGE;
-    eval e = {.c = c, .weights.fd = -1};
+    eval e = {.c = c};
     fp8c_module *module;
     if (!cli_load(c, &e.ctx, &module))
         return CLI_FAILED;
     e.module = module;
     const int code = run(&e);
     cli_stored_free(&e.stored);
-    st_close(&e.weights);
+    f8_st_close(&e.weights);
     cli_corpus_free(&e.corpus);
     fp8c_module_destroy(module);
     fp8c_context_destroy(e.ctx);

@@ -12,25 +12,24 @@ typedef struct export {
     fp8c_context *ctx;
     fp8c_module *module;
     fp8c_program *program;
-    st_file weights;
-    const st_tensor **from; /* by variable; NULL: the program made it */
-    st_dtype dtype;         /* of parameters not stored in FP8; ST_N_DTYPES: the checkpoint's */
-    st_tensor *tensor;      /* of the file */
+    f8_st_file weights;
+    const f8_st_tensor **from; /* by variable; NULL: the program made it */
+    f8_st_dtype dtype;         /* of parameters not stored in FP8; F8_ST_N_DTYPES: the checkpoint's */
+    f8_st_tensor *tensor;      /* of the file */
     int *variable;          /* of each */
     size_t n;
     char *names; /* of states, in the file */
     cli_json json;
-    bool told; /* of a failure, on stderr */
 } export;
 
 /* ---- what the file has ---- */
 
 /* As the checkpoint has it, or in --dtype; `is_made`: scales, and codes in place of values. */
-static st_dtype dtype_of(const export *e, int i, bool is_made, st_dtype own)
+static f8_st_dtype dtype_of(const export *e, int i, bool is_made, f8_st_dtype own)
 {
-    if (is_made || !e->from[i] || own != ST_F32)
+    if (is_made || !e->from[i] || own != F8_ST_F32)
         return own;
-    return e->dtype == ST_N_DTYPES ? e->from[i]->dtype : e->dtype;
+    return e->dtype == F8_ST_N_DTYPES ? e->from[i]->dtype : e->dtype;
 }
 
 static bool is_made(const export *e, int variable)
@@ -49,7 +48,7 @@ static bool list(export *e)
     size_t bytes = 1, used = 0;
     int n = 0;
     for (; fp8c_program_variable(e->program, n, &v) == FP8C_OK; n++)
-        bytes += v.is_param ? 0 : strlen(cli_state_prefix) + strlen(v.name) + 1;
+        bytes += v.is_param ? 0 : strlen(f8_checkpoint_prefix) + strlen(v.name) + 1;
     e->tensor = calloc((size_t)n + 1, sizeof *e->tensor);
     e->variable = calloc((size_t)n + 1, sizeof *e->variable);
     e->names = malloc(bytes);
@@ -58,16 +57,16 @@ static bool list(export *e)
         return false;
     }
     for (int i = 0; fp8c_program_variable(e->program, i, &v) == FP8C_OK; i++) {
-        if (!v.is_param && !cli_state_is_needed(e->program, i))
+        if (!v.is_param && !f8_checkpoint_is_needed(e->program, i))
             continue;
-        st_tensor *t = &e->tensor[e->n];
+        f8_st_tensor *t = &e->tensor[e->n];
         e->variable[e->n++] = i;
-        *t = cli_tensor_of(&v);
+        *t = f8_checkpoint_tensor(&v);
         if (v.is_param) {
             t->dtype = dtype_of(e, i, is_made(e, i), t->dtype);
         } else {
             t->name = e->names + used;
-            used += (size_t)sprintf(e->names + used, "%s%s", cli_state_prefix, v.name) + 1;
+            used += (size_t)sprintf(e->names + used, "%s%s", f8_checkpoint_prefix, v.name) + 1;
         }
     }
     return true;
@@ -82,31 +81,28 @@ static uint16_t to_bf16(float x)
 }
 
 /* A tensor's bytes: the checkpoint's own where it stays as it was, else of the program's value. */
-static bool fill(void *user, size_t index, void *to)
+static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
 {
     export *e = user;
     fp8c_variable v;
-    const st_tensor *t = &e->tensor[index];
+    const f8_st_tensor *t = &e->tensor[index];
     const int i = e->variable[index];
     fp8c_program_variable(e->program, i, &v);
-    const st_tensor own = cli_tensor_of(&v), *from = v.is_param && t->dtype != own.dtype ? e->from[i] : NULL;
-    if (from && from->dtype == t->dtype) {
-        e->told = !st_read(&e->weights, from, to);
-        if (e->told)
-            fprintf(stderr, "%s\n", e->weights.message);
-        return !e->told;
-    }
-    const uint64_t n = own.bytes / st_dtype_bytes(own.dtype);
+    const f8_st_tensor own = f8_checkpoint_tensor(&v), *from = v.is_param && t->dtype != own.dtype ? e->from[i] : NULL;
+    if (from && from->dtype == t->dtype)
+        return f8_st_read(&e->weights, from, to, diag);
+    const uint64_t n = own.bytes / f8_st_dtype_bytes(own.dtype);
     float *wide = from ? malloc((size_t)own.bytes + 1) : NULL;
-    e->told = (from && !wide) || fp8c_program_read(e->program, i, from ? (void *)wide : to) != FP8C_OK;
+    f8_status status = F8_OK;
     if (from && !wide)
-        fprintf(stderr, "%s: error: out of memory\n", e->c->output);
-    else if (e->told)
-        cli_fail(e->ctx);
-    for (uint64_t k = 0; from && !e->told && k < n; k++)
+        status = f8_file_fail(diag, F8_ERR_MEMORY, e->c->output, "out of memory");
+    else if (fp8c_program_read(e->program, i, from ? (void *)wide : to) != FP8C_OK)
+        status = f8_file_fail(diag, F8_ERR_IO, e->c->output, "'%s' can't be read: %s", v.name,
+                              fp8c_context_message(e->ctx));
+    for (uint64_t k = 0; from && status == F8_OK && k < n; k++)
         ((uint16_t *)to)[k] = to_bf16(wide[k]);
     free(wide);
-    return !e->told;
+    return status;
 }
 
 /* ---- metadata ---- */
@@ -143,12 +139,12 @@ static char *dumped(json_t *value)
 static bool write_file(export *e)
 {
     static const char *const carried[] = {"fp8c.recipe", "fp8c.steps", "fp8c.seed"};
-    char message[ST_MESSAGE];
-    char *elements = cli_elements_text(e->program, false), *stored = dumped(stored_weights(e));
+    f8_diag diag = {0};
+    char *elements = f8_checkpoint_elements(e->program, false), *stored = dumped(stored_weights(e));
     char *asked = dumped(rules(e->c));
-    st_pair metadata[11] = {
+    f8_st_pair metadata[11] = {
         {"format", "pt"},
-        {"fp8c.version", cli_checkpoint_version},
+        {"fp8c.version", f8_checkpoint_version},
         {"fp8c.model", fp8c_module_name(e->module)},
         {"fp8c.elements", elements},
         {"fp8c.stored", stored},
@@ -158,17 +154,17 @@ static bool write_file(export *e)
     };
     size_t n = 8;
     for (int i = 0; i < 3; i++)
-        if (st_metadata(&e->weights, carried[i]))
-            metadata[n++] = (st_pair){carried[i], st_metadata(&e->weights, carried[i])};
-    snprintf(message, sizeof message, "%s: error: out of memory", e->c->output);
-    const bool ok = elements && stored && asked &&
-                    st_write(e->c->output, e->tensor, e->n, metadata, n, fill, e, message);
-    if (!ok && !e->told)
-        fprintf(stderr, "%s\n", message);
+        if (f8_st_metadata(&e->weights, carried[i]))
+            metadata[n++] = (f8_st_pair){carried[i], f8_st_metadata(&e->weights, carried[i])};
+    const f8_st_contents contents = {.tensor = e->tensor, .n = e->n, .metadata = metadata, .n_metadata = n,
+                                     .fill = fill, .user = e};
+    const f8_status status = elements && stored && asked
+                                 ? f8_st_write(e->c->output, &contents, NULL, &diag)
+                                 : f8_file_fail(&diag, F8_ERR_MEMORY, e->c->output, "out of memory");
     free(elements);
     free(stored);
     free(asked);
-    return ok;
+    return status == F8_OK || cli_file_fail(&diag);
 }
 
 /* ---- the command ---- */
@@ -180,11 +176,11 @@ static void report(export *e)
     int stored = 0;
     int64_t parameters = 0, bytes = 0, before = 0;
     for (size_t i = 0; i < e->n; i++) {
-        const st_tensor *t = &e->tensor[i];
-        uint64_t size = st_dtype_bytes(t->dtype);
+        const f8_st_tensor *t = &e->tensor[i];
+        uint64_t size = f8_st_dtype_bytes(t->dtype);
         for (int32_t k = 0; k < t->rank; k++)
             size *= (uint64_t)t->dim[k];
-        if (!strncmp(t->name, cli_state_prefix, strlen(cli_state_prefix)))
+        if (!strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix)))
             continue;
         bytes += (int64_t)size;
         parameters += e->from[e->variable[i]] != NULL;
@@ -214,14 +210,14 @@ static bool quantize(export *e)
 /* Both files, before anything is computed. */
 static bool open_files(export *e)
 {
-    char message[ST_MESSAGE];
-    if (!st_open(&e->weights, e->c->weights))
-        fprintf(stderr, "%s\n", e->weights.message);
-    else if (st_metadata(&e->weights, "fp8c.stored"))
+    f8_diag diag = {0};
+    if (f8_st_open(&e->weights, e->c->weights, NULL, &diag) != F8_OK)
+        cli_file_fail(&diag);
+    else if (f8_st_metadata(&e->weights, "fp8c.stored"))
         fprintf(stderr, "%s: error: its weights are stored in FP8 already: export from the checkpoint\n",
                 e->c->weights);
-    else if (!st_writable(e->c->output, message))
-        fprintf(stderr, "%s\n", message);
+    else if (f8_file_writable(e->c->output, &diag) != F8_OK)
+        cli_file_fail(&diag);
     else
         return cli_json_open(&e->json, e->c->json);
     return false;
@@ -244,7 +240,7 @@ static int usage(const char *what)
 
 int cmd_export(const cli *c)
 {
-    export e = {.c = c, .weights.fd = -1, .dtype = ST_N_DTYPES};
+    export e = {.c = c, .dtype = F8_ST_N_DTYPES};
     if (!c->weights || !c->output)
         return usage(c->weights ? "-o FILE is needed" : "--weights FILE is needed");
     if (c->recipe == cli_default_recipe)
@@ -254,11 +250,11 @@ int cmd_export(const cli *c)
     if (c->dtype && strcmp(c->dtype, "f32") && strcmp(c->dtype, "bf16"))
         return usage("--dtype is f32 or bf16");
     if (c->dtype)
-        e.dtype = strcmp(c->dtype, "f32") ? ST_BF16 : ST_F32;
+        e.dtype = strcmp(c->dtype, "f32") ? F8_ST_BF16 : F8_ST_F32;
     if (!cli_load(c, &e.ctx, &e.module))
         return CLI_FAILED;
     const int code = run(&e);
-    st_close(&e.weights);
+    f8_st_close(&e.weights);
     free(e.from);
     free(e.tensor);
     free(e.variable);

@@ -155,30 +155,38 @@ static fp8c_status train(run *r)
 
 /* ---- after a run ---- */
 
+/* A variable's bytes; a message on stderr and false on failure. */
+static bool put_variable(const run *r, f8_file_out *out, int index, const fp8c_variable *v)
+{
+    const size_t bytes = (size_t)fp8c_type_bytes(&v->type);
+    f8_diag diag = {0};
+    void *copy = malloc(bytes + 1);
+    out->diag = &diag;
+    if (!copy)
+        f8_file_fail(&diag, F8_ERR_MEMORY, out->path, "out of memory: %zu bytes were wanted", bytes);
+    const bool read = copy && fp8c_program_read(r->program, index, copy) == FP8C_OK;
+    const bool put = read && f8_file_put(out, copy, bytes) == F8_OK;
+    free(copy);
+    if (copy && !read)
+        cli_fail(r->ctx);
+    else if (!put)
+        cli_file_fail(&diag);
+    return put;
+}
+
+/* All of them, whole or not at all. */
 static bool save_state(const run *r)
 {
-    FILE *f = fopen(r->c->save_state, "wb");
-    bool ok = f != NULL, read = true;
+    f8_file_out out;
+    f8_diag diag = {0};
     fp8c_variable v;
-    for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++) {
-        const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
-        void *copy = malloc(bytes);
-        ok = copy && (read = fp8c_program_read(r->program, i, copy) == FP8C_OK) &&
-             fwrite(copy, 1, bytes, f) == bytes;
-        free(copy);
-    }
-    if (f && fclose(f))
-        ok = false;
-    if (ok)
-        return true;
-    if (read)
-        fprintf(stderr, "%s: error: %s\n", r->c->save_state, strerror(errno));
-    else
-        cli_fail(r->ctx);
-    struct stat s;
-    if (f && !stat(r->c->save_state, &s) && S_ISREG(s.st_mode))
-        unlink(r->c->save_state); /* half a state is worse than none */
-    return false;
+    bool ok = f8_file_begin(&out, r->c->save_state, false, &diag) == F8_OK || cli_file_fail(&diag);
+    for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
+        ok = put_variable(r, &out, i, &v);
+    out.diag = &diag;
+    ok = ok && (f8_file_commit(&out) == F8_OK || cli_file_fail(&diag));
+    f8_file_end(&out);
+    return ok;
 }
 
 static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
@@ -268,7 +276,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     if (c->profile)
         print_profile(&r);
     if ((!c->save_state || save_state(&r)) &&
-        (!save || cli_checkpoint_save(c, save, ctx, module, r.program, out->recipe)))
+        (!save || cli_checkpoint_save(c, save, r.program, out->recipe)))
         code = CLI_DONE;
 end:
     fp8c_program_destroy(r.program);
@@ -277,11 +285,12 @@ end:
 
 static bool can_save(const cli *c)
 {
-    char message[ST_MESSAGE];
-    if (!c->save || st_writable(c->save, message))
-        return true;
-    fprintf(stderr, "%s\n", message);
-    return false;
+    const char *const paths[] = {c->save, c->save_state};
+    f8_diag diag = {0};
+    for (int i = 0; i < 2; i++)
+        if (paths[i] && f8_file_writable(paths[i], &diag) != F8_OK)
+            return cli_file_fail(&diag);
+    return true;
 }
 
 int cmd_train(const cli *c)

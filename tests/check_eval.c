@@ -131,7 +131,7 @@ END_TEST
 START_TEST(checkpoint)
 {
     size_t n, m;
-    st_file f;
+    f8_st_file f;
     train("delayed", "weights", "3");
     ok(RUN("train", GPT, SMALL, "--steps", "3", "--recipe", "delayed", "--compare", "bf16",
            "--compare", "f32", "--save", f8_cli_temp("again")));
@@ -140,21 +140,21 @@ START_TEST(checkpoint)
     ck_assert(n == m && !memcmp(a, b, n));
     free(a);
     free(b);
-    ck_assert_msg(st_open(&f, f8_cli_temp("weights")), "%s", f.message);
+    ck_assert(f8_st_open(&f, f8_cli_temp("weights"), NULL, NULL) == F8_OK);
     static const char *const metadata[][2] = {{"format", "pt"},      {"fp8c.version", "1"},
                                               {"fp8c.model", "gpt"}, {"fp8c.recipe", "delayed"},
                                               {"fp8c.steps", "3"},   {"fp8c.seed", "1"}};
     for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++)
-        ck_assert_str_eq(st_metadata(&f, metadata[i][0]), metadata[i][1]);
+        ck_assert_str_eq(f8_st_metadata(&f, metadata[i][0]), metadata[i][1]);
     char type[64];
-    ck_assert_str_eq(st_type_text(st_find(&f, "h.0.attn.c_attn.weight"), type, sizeof type),
+    ck_assert_str_eq(f8_st_type_text(f8_st_find(&f, "h.0.attn.c_attn.weight"), type, sizeof type),
                      "F32 [32, 96]");
-    ck_assert_str_eq(st_type_text(st_find(&f, "fp8c.state.fp8.scale"), type, sizeof type),
+    ck_assert_str_eq(f8_st_type_text(f8_st_find(&f, "fp8c.state.fp8.scale"), type, sizeof type),
                      "F32 [12]");
-    ck_assert_str_eq(st_type_text(st_find(&f, "fp8c.state.opt.m.wpe.weight"), type, sizeof type),
+    ck_assert_str_eq(f8_st_type_text(f8_st_find(&f, "fp8c.state.opt.m.wpe.weight"), type, sizeof type),
                      "F32 [32, 32]");
-    ck_assert_ptr_null(st_find(&f, "fp8.scale"));
-    st_close(&f);
+    ck_assert_ptr_null(f8_st_find(&f, "fp8.scale"));
+    f8_st_close(&f);
 }
 END_TEST
 
@@ -170,10 +170,10 @@ START_TEST(others_names)
     drop_states(c);
     for (size_t i = 0; i < c->n; i++)
         set_name(c, i, "transformer.", strdupa(c->name[i]));
-    add(c, "transformer.h.0.attn.bias", ST_F32, 4, (int64_t[]){1, 1, 32, 32});
-    add(c, "transformer.h.0.attn.masked_bias", ST_F32, 0, NULL);
+    add(c, "transformer.h.0.attn.bias", F8_ST_F32, 4, (int64_t[]){1, 1, 32, 32});
+    add(c, "transformer.h.0.attn.masked_bias", F8_ST_F32, 0, NULL);
     const size_t wte = at(c, "transformer.wte.weight");
-    const size_t head = add(c, "lm_head.weight", ST_F32, 2, c->tensor[wte].dim);
+    const size_t head = add(c, "lm_head.weight", F8_ST_F32, 2, c->tensor[wte].dim);
     memcpy(c->bytes[head], c->bytes[wte], (size_t)c->tensor[wte].bytes);
     while (c->n_metadata > 1) /* "format" alone */
         free((char *)c->metadata[--c->n_metadata].key), free(c->value[c->n_metadata]);
@@ -206,16 +206,16 @@ static const char counting[] =
 
 START_TEST(states_of_the_model)
 {
-    st_file f;
+    f8_st_file f;
     char *file = strdup(f8_cli_write("counting.f8", counting, sizeof counting - 1));
     ok(RUN("train", file, "--steps", "2", "--recipe", "delayed", "--save", f8_cli_temp("weights")));
     const double trained = number("summary", 0, "heldout_loss");
     ok(RUN("eval", file, "--recipe", "delayed", "--weights", f8_cli_temp("weights")));
     ck_assert(number("eval", 0, "heldout_loss") == trained);
-    ck_assert_msg(st_open(&f, f8_cli_temp("weights")), "%s", f.message);
+    ck_assert(f8_st_open(&f, f8_cli_temp("weights"), NULL, NULL) == F8_OK);
     float seen = 0;
-    ck_assert(st_read(&f, st_find(&f, "fp8c.state.seen"), &seen) && seen == 2);
-    st_close(&f);
+    ck_assert(f8_st_read(&f, f8_st_find(&f, "fp8c.state.seen"), &seen, NULL) == F8_OK && seen == 2);
+    f8_st_close(&f);
     copy *c = read_copy("weights");
     set_name(c, at(c, "fp8c.state.seen"), "", "seen"); /* a buffer, as others save it */
     write_copy(c, "buffer", false);
@@ -232,7 +232,7 @@ END_TEST
 /* Weights in BF16 and F16 load exactly: they give the loss of the same values in F32. */
 START_TEST(narrow_weights)
 {
-    const st_dtype narrow = _i ? ST_F16 : ST_BF16;
+    const f8_st_dtype narrow = _i ? F8_ST_F16 : F8_ST_BF16;
     train("f32", "weights", "3");
     copy *wide = read_copy("weights"), *c = read_copy("weights");
     ((float *)wide->bytes[at(wide, "wpe.weight")])[0] = 3e-6f; /* f16: subnormal */
@@ -301,7 +301,7 @@ START_TEST(wrong_tensors)
     set_name(c, at(c, "wpe.weight"), "", "wpe\x1b[2J");
     c->tensor[at(c, "wte.weight")].dim[0] /= 2;
     c->tensor[at(c, "wte.weight")].dim[1] *= 2;
-    c->tensor[at(c, "ln_f.bias")].dtype = ST_I32;
+    c->tensor[at(c, "ln_f.bias")].dtype = F8_ST_I32;
     write_copy(c, "wrong", true);
     REFUSED(eval_small("bf16", "wrong"),
             "wrong: error: these are not the weights of frontend/models/gpt.f8 under bf16:\n",

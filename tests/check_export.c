@@ -74,7 +74,7 @@ static const char *metadata(const copy *c, const char *key)
 static void has_type(const copy *c, const char *name, const char *want)
 {
     char type[128];
-    ck_assert_str_eq(st_type_text(&c->tensor[at(c, name)], type, sizeof type), want);
+    ck_assert_str_eq(f8_st_type_text(&c->tensor[at(c, name)], type, sizeof type), want);
 }
 
 /* ---- what is in the file ---- */
@@ -135,7 +135,7 @@ static void check_weight(const copy *c, const copy *e, const char *weight, const
 
 static void same_bytes(const copy *a, const copy *b, const char *name)
 {
-    const st_tensor *x = &a->tensor[at(a, name)], *y = &b->tensor[at(b, name)];
+    const f8_st_tensor *x = &a->tensor[at(a, name)], *y = &b->tensor[at(b, name)];
     ck_assert(x->dtype == y->dtype && x->bytes == y->bytes &&
               !memcmp(a->bytes[at(a, name)], b->bytes[at(b, name)], (size_t)x->bytes));
 }
@@ -291,7 +291,7 @@ START_TEST(narrow_weights)
             memcpy((float *)wide->bytes[i] + k, &bits, 4);
             ((uint16_t *)c->bytes[i])[k] = (uint16_t)(bits >> 16);
         }
-        c->tensor[i].dtype = ST_BF16;
+        c->tensor[i].dtype = F8_ST_BF16;
         c->tensor[i].bytes = 2 * n;
         set_name(c, i, "transformer.", strdupa(c->name[i]));
     }
@@ -362,7 +362,7 @@ START_TEST(wrong_files)
     bad_file(c, "under bf16:\n  missing     up.weight_scale_inv  F32 [2, 3]\n");
     free_copy(c);
     c = read_copy("out");
-    add(c, "norm_scale", ST_F32, 0, NULL);
+    add(c, "norm_scale", F8_ST_F32, 0, NULL);
     bad_file(c, "\n  unexpected  norm_scale  F32 []\n");
     free_copy(c);
     c = read_copy("out");
@@ -371,8 +371,8 @@ START_TEST(wrong_files)
     bad_file(c, "\n  different   up.weight_scale_inv  F32 [3, 2], not F32 [2, 3]\n");
     c->tensor[at(c, "up.weight_scale_inv")].dim[0] = 2;
     c->tensor[at(c, "up.weight_scale_inv")].dim[1] = 3;
-    c->tensor[at(c, "down.weight_scale_inv")].dtype = ST_I32;
-    c->tensor[at(c, "up.weight")].dtype = ST_F8_E5M2;
+    c->tensor[at(c, "down.weight_scale_inv")].dtype = F8_ST_I32;
+    c->tensor[at(c, "up.weight")].dtype = F8_ST_F8_E5M2;
     bad_file(c, "\n  different   up.weight  F8_E5M2 [144, 272] can't become F8_E4M3 [144, 272] exactly\n");
     bad_file(c, "\n  different   down.weight_scale_inv  I32 [2, 3] can't become F32 [2, 3] exactly\n");
     free_copy(c);

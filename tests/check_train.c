@@ -354,11 +354,21 @@ START_TEST(full_disk)
     ck_assert_str_eq(r.err, "/dev/full: error: the JSON records could not be written: "
                             "No space left on device\n");
     ck_assert_str_eq(r.out, "");
-    r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1", SMALL, "--save-state",
-               "/dev/full");
+}
+END_TEST
+
+/* Said before the first step, which would take long. */
+START_TEST(unwritable_state)
+{
+    struct stat s;
+    f8_cli_result r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL, "--save-state",
+                             "/dev/null");
     ck_assert_int_eq(r.code, 1);
-    ck_assert_str_eq(r.err, "/dev/full: error: No space left on device\n");
-    ck_assert(!stat("/dev/full", &s));
+    ck_assert_str_eq(r.err, "/dev/null: error: not a regular file\n");
+    ck_assert(!stat("/dev/null", &s) && S_ISCHR(s.st_mode));
+    r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL, "--save-state", "no/such/state");
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_str_eq(r.err, "no/such/state: error: No such file or directory\n");
 }
 END_TEST
 
@@ -381,6 +391,7 @@ int main(void)
     tcase_add_test(t, bad_options);
     tcase_add_test(t, bad_modules);
     tcase_add_test(t, full_disk);
+    tcase_add_test(t, unwritable_state);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

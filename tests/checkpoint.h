@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/cmd_safetensors.h"
+#include "frontend/safetensors.h"
 #include "tests/shared/cli.h"
 
 enum { TEXT = 6000, MOST = 128, MOST_METADATA = 16, MAX_ARGS = 40 };
@@ -97,33 +97,34 @@ static inline void has_text(const char *event, int index, const char *field, con
 
 /* A copy of a checkpoint in memory, to change and write again. */
 typedef struct copy {
-    st_tensor tensor[MOST];
+    f8_st_tensor tensor[MOST];
     char *name[MOST];
     void *bytes[MOST];
     size_t n;
-    st_pair metadata[MOST_METADATA];
+    f8_st_pair metadata[MOST_METADATA];
     char *value[MOST_METADATA];
     size_t n_metadata;
 } copy;
 
 static inline copy *read_copy(const char *name)
 {
-    st_file f;
+    f8_st_file f;
+    f8_diag diag = {0};
     copy *c = calloc(1, sizeof *c);
-    ck_assert_msg(st_open(&f, f8_cli_temp(name)), "%s", f.message);
+    ck_assert_msg(f8_st_open(&f, f8_cli_temp(name), NULL, &diag) == F8_OK, "%s", diag.text);
     ck_assert(f.n < MOST - 4 && f.n_metadata <= MOST_METADATA);
     for (; c->n < f.n; c->n++) {
         c->tensor[c->n] = f.tensor[c->n];
         c->bytes[c->n] = malloc((size_t)f.tensor[c->n].bytes + 1);
         c->tensor[c->n].name = c->name[c->n] = strdup(f.tensor[c->n].name);
-        ck_assert(st_read(&f, &f.tensor[c->n], c->bytes[c->n]));
+        ck_assert(f8_st_read(&f, &f.tensor[c->n], c->bytes[c->n], NULL) == F8_OK);
     }
     for (; c->n_metadata < f.n_metadata; c->n_metadata++) {
-        const st_pair *p = &f.metadata[c->n_metadata];
+        const f8_st_pair *p = &f.metadata[c->n_metadata];
         c->value[c->n_metadata] = strdup(p->value);
-        c->metadata[c->n_metadata] = (st_pair){strdup(p->key), c->value[c->n_metadata]};
+        c->metadata[c->n_metadata] = (f8_st_pair){strdup(p->key), c->value[c->n_metadata]};
     }
-    st_close(&f);
+    f8_st_close(&f);
     return c;
 }
 
@@ -163,10 +164,10 @@ static inline void drop(copy *c, size_t i)
 }
 
 /* One more tensor, of zeros. */
-static inline size_t add(copy *c, const char *name, st_dtype dtype, int32_t rank, const int64_t *dim)
+static inline size_t add(copy *c, const char *name, f8_st_dtype dtype, int32_t rank, const int64_t *dim)
 {
-    st_tensor *t = &c->tensor[c->n];
-    *t = (st_tensor){.dtype = dtype, .rank = rank, .bytes = st_dtype_bytes(dtype)};
+    f8_st_tensor *t = &c->tensor[c->n];
+    *t = (f8_st_tensor){.dtype = dtype, .rank = rank, .bytes = f8_st_dtype_bytes(dtype)};
     for (int32_t i = 0; i < rank; i++)
         t->bytes *= (uint64_t)(t->dim[i] = dim[i]);
     t->name = c->name[c->n] = strdup(name);
@@ -174,11 +175,12 @@ static inline size_t add(copy *c, const char *name, st_dtype dtype, int32_t rank
     return c->n++;
 }
 
-static inline bool give(void *user, size_t i, void *to)
+static inline f8_status give(void *user, size_t i, void *to, f8_diag *diag)
 {
+    (void)diag;
     const copy *c = user;
     memcpy(to, c->bytes[i], (size_t)c->tensor[i].bytes);
-    return true;
+    return F8_OK;
 }
 
 static inline void free_copy(copy *c)
@@ -195,10 +197,9 @@ static inline void free_copy(copy *c)
 /* Written at `name`; with `end`, the copy is gone. */
 static inline void write_copy(copy *c, const char *name, bool end)
 {
-    char message[ST_MESSAGE];
-    ck_assert_msg(
-        st_write(f8_cli_temp(name), c->tensor, c->n, c->metadata, c->n_metadata, give, c, message),
-        "%s", message);
+    f8_diag diag = {0};
+    const f8_st_contents contents = {c->tensor, c->n, c->metadata, c->n_metadata, give, c};
+    ck_assert_msg(f8_st_write(f8_cli_temp(name), &contents, NULL, &diag) == F8_OK, "%s", diag.text);
     if (end)
         free_copy(c);
 }

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "frontend/cmd_safetensors.h"
+#include "frontend/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -21,25 +21,25 @@ static void require(bool ok, const char *what, const char *message)
     abort();
 }
 
-static bool open_bytes(st_file *f, const void *bytes, size_t n)
+static bool open_bytes(f8_st_file *f, const void *bytes, size_t n, f8_diag *diag)
 {
     const int fd = memfd_create("input", MFD_CLOEXEC);
     require(fd >= 0 && write(fd, bytes, n) == (ssize_t)n, "no file in memory", "");
-    return st_open_fd(f, "input", fd);
+    return f8_st_open_fd(f, "input", fd, NULL, diag) == F8_OK;
 }
 
-static void check_tensors(st_file *f, size_t size)
+static void check_tensors(f8_st_file *f, size_t size)
 {
     uint64_t end = 0;
     uint8_t *bytes = malloc(size);
     for (size_t i = 0; i < f->n; i++) {
-        const st_tensor *t = &f->tensor[i];
+        const f8_st_tensor *t = &f->tensor[i];
         char type[16];
         require(t->begin == end && t->bytes <= size, "a hole or an overlap", t->name);
         end += t->bytes;
-        require(st_read(f, t, bytes), "can't be read", f->message);
-        require(st_find(f, t->name) == t, "not found by its name", t->name);
-        st_type_text(t, type, sizeof type);
+        require(f8_st_read(f, t, bytes, NULL) == F8_OK, "can't be read", t->name);
+        require(f8_st_find(f, t->name) == t, "not found by its name", t->name);
+        f8_st_type_text(t, type, sizeof type);
     }
     require(f->data + end == size, "bytes of no tensor", "");
     free(bytes);
@@ -47,22 +47,23 @@ static void check_tensors(st_file *f, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    st_file f;
-    if (open_bytes(&f, data, size)) {
+    f8_st_file f;
+    f8_diag diag = {0};
+    if (open_bytes(&f, data, size, &diag)) {
         check_tensors(&f, size);
-        st_close(&f);
+        f8_st_close(&f);
     } else {
-        require(!strncmp(f.message, "input: error: ", 14) && strlen(f.message) > 14 && f.n == 0,
-                "a failure without a message", f.message);
+        require(diag.status != F8_OK && diag.file && *diag.text && f.n == 0, "a failure without a message",
+                diag.text);
     }
     /* The same as a header of its true length, which a fuzzer seldom finds. */
     uint8_t *whole = malloc(size + 8);
     const uint64_t length = size;
     memcpy(whole, &length, 8);
     memcpy(whole + 8, data, size);
-    if (open_bytes(&f, whole, size + 8))
+    if (open_bytes(&f, whole, size + 8, NULL))
         check_tensors(&f, size + 8);
-    st_close(&f);
+    f8_st_close(&f);
     free(whole);
     return 0;
 }

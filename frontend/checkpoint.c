@@ -1,0 +1,186 @@
+/* Checkpoints, what all readers and writers of them share: see checkpoint.h. */
+#include "frontend/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/program.h"
+
+const char f8_checkpoint_prefix[] = "fp8c.state.", f8_checkpoint_version[] = "1";
+
+static const f8_st_dtype dtypes[] = {
+    [FP8C_F32] = F8_ST_F32,        [FP8C_BF16] = F8_ST_BF16,      [FP8C_F16] = F8_ST_F16,
+    [FP8C_I32] = F8_ST_I32,        [FP8C_BOOL] = F8_ST_BOOL,      [FP8C_F8E4M3] = F8_ST_F8_E4M3,
+    [FP8C_F8E5M2] = F8_ST_F8_E5M2, [FP8C_F8E8M0] = F8_ST_F8_E8M0,
+};
+
+_Static_assert((int)F8_ST_MAX_RANK >= (int)FP8C_MAX_RANK, "every variable can be written");
+
+f8_st_tensor f8_checkpoint_tensor(const fp8c_variable *v)
+{
+    f8_st_tensor t = {.name = v->name,
+                      .dtype = dtypes[v->type.dtype],
+                      .rank = v->type.rank,
+                      .bytes = (uint64_t)fp8c_type_bytes(&v->type)};
+    for (int32_t i = 0; i < t.rank; i++)
+        t.dim[i] = v->type.dim[i];
+    return t;
+}
+
+bool f8_checkpoint_same_shape(const f8_st_tensor *a, const f8_st_tensor *b, int32_t first)
+{
+    if (a->rank != b->rank)
+        return false;
+    for (int32_t i = first; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i])
+            return false;
+    return true;
+}
+
+/* ---- states ---- */
+
+static bool has_port(fp8c_program *program, const char *function, fp8c_side side, int variable)
+{
+    fp8c_port port;
+    const int f = fp8c_program_function(program, function);
+    for (int i = 0; fp8c_program_port(program, f, side, i, &port) == FP8C_OK; i++)
+        if (port.variable == variable)
+            return true;
+    return false;
+}
+
+bool f8_checkpoint_is_computed(fp8c_program *program, int variable)
+{
+    return has_port(program, "prepare", FP8C_OUTPUT, variable) &&
+           !has_port(program, "prepare", FP8C_INPUT, variable);
+}
+
+bool f8_checkpoint_is_needed(fp8c_program *program, int variable)
+{
+    return has_port(program, "eval", FP8C_INPUT, variable) && !f8_checkpoint_is_computed(program, variable);
+}
+
+char *f8_checkpoint_elements(fp8c_program *program, bool all)
+{
+    json_t *lists = json_object();
+    fp8c_variable v;
+    const char *name;
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++) {
+        const bool has_list = fp8c_program_element(program, i, 0) && (all || f8_checkpoint_is_needed(program, i));
+        json_t *list = has_list ? json_array() : NULL;
+        for (int64_t k = 0; list && (name = fp8c_program_element(program, i, k)); k++)
+            json_array_append_new(list, json_string(name));
+        if (list)
+            json_object_set_new(lists, v.name, list);
+    }
+    char *text = json_dumps(lists, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    json_decref(lists);
+    return text;
+}
+
+int64_t f8_checkpoint_element(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *at = json_string_value(json_array_get(list, i));
+        if (at && !strcmp(at, name))
+            return (int64_t)i;
+    }
+    return -1;
+}
+
+bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor *t, const json_t *list)
+{
+    fp8c_variable v;
+    fp8c_program_variable(program, variable, &v);
+    const f8_st_tensor want = f8_checkpoint_tensor(&v);
+    const bool named = fp8c_program_element(program, variable, 0) != NULL;
+    return f8_checkpoint_same_shape(t, &want, named) && t->dtype == want.dtype &&
+           (!named || (t->rank >= 1 && (size_t)t->dim[0] == json_array_size(list)));
+}
+
+void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *list, const void *bytes, void *to)
+{
+    fp8c_variable v;
+    const char *element;
+    fp8c_program_variable(program, variable, &v);
+    const size_t whole = (size_t)fp8c_type_bytes(&v.type);
+    if (!fp8c_program_element(program, variable, 0)) {
+        memcpy(to, bytes, whole);
+        return;
+    }
+    const size_t row = whole / (size_t)v.type.dim[0];
+    for (int64_t k = 0; (element = fp8c_program_element(program, variable, k)); k++)
+        memcpy((char *)to + (size_t)k * row, (const char *)bytes + (size_t)f8_checkpoint_element(list, element) * row,
+               row);
+}
+
+/* ---- metadata ---- */
+
+f8_status f8_checkpoint_read_metadata(const f8_st_file *f, json_t **elements, f8_diag *diag)
+{
+    const char *text = f8_st_metadata(f, "fp8c.elements"), *version = f8_st_metadata(f, "fp8c.version");
+    char shown[40];
+    *elements = NULL;
+    if (version && strcmp(version, f8_checkpoint_version))
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "its 'fp8c.version' is '%s', and only %s is read",
+                            f8_st_shown(version, shown, sizeof shown), f8_checkpoint_version);
+    if (text && !(*elements = json_loads(text, JSON_REJECT_DUPLICATES, NULL)))
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "its metadata 'fp8c.elements' is no JSON");
+    return F8_OK;
+}
+
+/* ---- writing ---- */
+
+static f8_status read_variable(void *user, size_t index, void *to, f8_diag *diag)
+{
+    f8_instance *instance = &((fp8c_program *)user)->now->instance;
+    return instance->kind->read(instance, (uint32_t)index, to, diag);
+}
+
+/* All variables as tensors under their names in a file; NULL: `memory` failed. */
+static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, size_t *n)
+{
+    fp8c_variable v;
+    for (*n = 0; fp8c_program_variable(program, (int)*n, &v) == FP8C_OK;)
+        ++*n;
+    f8_st_tensor *tensor = F8_NEW_ARRAY(memory, f8_st_tensor, *n + 1);
+    for (size_t i = 0; i < *n && !memory->failed; i++) {
+        fp8c_program_variable(program, (int)i, &v);
+        tensor[i] = f8_checkpoint_tensor(&v);
+        if (!v.is_param)
+            tensor[i].name = f8_arena_printf(memory, "%s%s", f8_checkpoint_prefix, v.name);
+    }
+    return tensor;
+}
+
+static f8_status write_all(fp8c_program *program, const char *path, const f8_st_pair *more, size_t n_more,
+                           const char *elements, f8_arena *memory, f8_diag *diag)
+{
+    enum { OURS = 4 };
+    f8_st_contents c = {.fill = read_variable, .user = program, .n_metadata = n_more + OURS};
+    f8_st_pair *pair = F8_NEW_ARRAY(memory, f8_st_pair, c.n_metadata);
+    c.tensor = list_variables(program, memory, &c.n);
+    F8_TRY(f8_arena_status(memory, diag));
+    c.metadata = pair;
+    *pair++ = (f8_st_pair){"format", "pt"};
+    *pair++ = (f8_st_pair){"fp8c.version", f8_checkpoint_version};
+    *pair++ = (f8_st_pair){"fp8c.model", program->now->plan.module};
+    for (size_t i = 0; i < n_more; i++)
+        *pair++ = more[i];
+    *pair++ = (f8_st_pair){"fp8c.elements", elements};
+    return f8_st_write(path, &c, &memory->allocator, diag);
+}
+
+f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_st_pair *more, size_t n_more,
+                              f8_diag *diag)
+{
+    f8_arena memory;
+    f8_arena_init(&memory, &program->ctx->allocator);
+    char *elements = f8_checkpoint_elements(program, true);
+    const f8_status status = elements ? write_all(program, path, more, n_more, elements, &memory, diag)
+                                      : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory: metadata were wanted");
+    free(elements);
+    f8_arena_end(&memory);
+    return status;
+}
