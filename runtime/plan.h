@@ -8,6 +8,7 @@
 
 #include "ir/place.h"
 #include "ir/type.h"
+#include "runtime/cpu.h"
 #include "runtime/cudnn_graph.h"
 #include "runtime/gemm.h"
 
@@ -113,7 +114,8 @@ typedef struct f8_plan_choice {
 
 typedef struct f8_plan {
     const char *module;
-    const char *target; /* "cpu", "sm_90a" */
+    const char *target; /* "cpu", "cpu:x86-64-v3", "sm_90a" */
+    f8_cpu_features needs; /* CPU: what its code uses */
     f8_plan_var *var;
     uint32_t n_vars, n_funcs;
     f8_plan_func *func;

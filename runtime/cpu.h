@@ -1,0 +1,41 @@
+/* What an x86-64 CPU has, and the levels that code is compiled for ahead of time.
+ *
+ * Features are named as LLVM names them, and hold when the CPU has them and the system saves the registers they
+ * need. They are asked of the CPU when asked for; nothing is kept. */
+#ifndef F8_CPU_H
+#define F8_CPU_H
+
+#include "ir/status.h"
+
+enum { F8_CPU_FEATURE_WORDS = 2 };
+
+/* A set; all zeros: none. */
+typedef struct f8_cpu_features {
+    uint64_t bit[F8_CPU_FEATURE_WORDS];
+} f8_cpu_features;
+
+/* Of this CPU. */
+f8_cpu_features f8_cpu_detect(void);
+/* "Intel(R) Xeon(R) ...", as the CPU calls itself, or "an x86-64 CPU". Returns name. */
+enum { F8_CPU_NAME = 49 };
+char *f8_cpu_name(char name[F8_CPU_NAME]);
+
+/* Features in turn; NULL past the last. Adding one by name is false for a name there is none of. */
+const char *f8_cpu_feature_name(size_t index);
+bool f8_cpu_has(const f8_cpu_features *set, size_t index);
+bool f8_cpu_add(f8_cpu_features *set, const char *name);
+/* What of `needs` this set lacks, as "avx512f, avx512bw and 3 more", into text. Returns whether it lacks none. */
+bool f8_cpu_suffices(const f8_cpu_features *set, const f8_cpu_features *needs, char *text, size_t size);
+
+/* A target "cpu:..." is code for a level. */
+typedef struct f8_cpu_level {
+    const char *target; /* "cpu:x86-64-v3" */
+    const char *llvm;   /* what LLVM calls the CPU */
+} f8_cpu_level;
+/* In turn, each with all that the one before has; NULL past the last. */
+const f8_cpu_level *f8_cpu_level_at(size_t index);
+/* NULL for another name. */
+const f8_cpu_level *f8_cpu_level_by_target(const char *target);
+f8_cpu_features f8_cpu_level_features(const f8_cpu_level *level);
+
+#endif

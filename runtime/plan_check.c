@@ -1,0 +1,302 @@
+/* What must hold of a plan that was read: see plan_file.h. */
+#include "runtime/plan_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/blob.h"
+
+enum { MOST = INT32_MAX, INIT_KINDS = 5 }; /* MOST: of a size, so that a product of two fits int64 */
+
+typedef struct checker {
+    const f8_plan *plan;
+    const f8_plan_func *func;
+    const f8_step *step;
+    f8_diag *diag;
+} checker;
+
+/* Of the plan, a function, or a step: whatever is being looked at. */
+static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, const char *format, ...)
+{
+    char text[300];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (c->step)
+        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "step '%s' of '%s': %s", c->step->name,
+                       c->func->name, text);
+    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s%s%s: %s", c->func ? "function '" : "the plan",
+                   c->func ? c->func->name : "", c->func ? "'" : "", text);
+}
+
+static bool on_cpu(const checker *c)
+{
+    return c->plan->n_images == 0;
+}
+
+/* ---- places ---- */
+
+/* Bytes of the space that a place is in; -1: there is no such space. */
+static int64_t space_bytes(const checker *c, const f8_arg *a)
+{
+    const f8_plan_func *f = c->func;
+    switch (a->space) {
+    case F8_SPACE_NONE: return 0;
+    case F8_SPACE_ARENA: return f->arena_bytes;
+    case F8_SPACE_STATE: return c->plan->state_bytes;
+    case F8_SPACE_CONST: return c->plan->constants_bytes;
+    case F8_SPACE_INPUT:
+        return a->port >= 0 && (uint32_t)a->port < f->n_in ? f8_type_bytes(&f->in[a->port].type) : -1;
+    case F8_SPACE_OUTPUT:
+        return a->port >= 0 && (uint32_t)a->port < f->n_out ? f8_type_bytes(&f->out[a->port].type) : -1;
+    }
+    return -1;
+}
+
+/* That [offset - before, offset + bytes) of argument `i` is in its space; NONE only where it may be. */
+static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t bytes, bool may_be_none)
+{
+    const f8_arg *a = &c->step->arg[i];
+    const int64_t room = space_bytes(c, a);
+    if (a->space == F8_SPACE_NONE)
+        return may_be_none ? F8_OK : wrong(c, "argument %u has no place", i);
+    if (room < 0)
+        return wrong(c, "argument %u is of port %d, and there is none", i, a->port);
+    if (a->offset < before || bytes < 0 || a->offset > room - bytes)
+        return wrong(c, "argument %u lies at byte %lld of %lld, and %lld bytes from there are used", i,
+                     (long long)a->offset, (long long)room, (long long)bytes);
+    return F8_OK;
+}
+
+static f8_status want_args(const checker *c, uint32_t n)
+{
+    return c->step->n_args == n ? F8_OK
+                                : wrong(c, "it has %u arguments instead of %u", c->step->n_args, n);
+}
+
+/* ---- kernels ---- */
+
+static f8_status check_launch(const checker *c, const f8_step_phase *p)
+{
+    const f8_launch *l = &p->launch;
+    const f8_step *s = c->step;
+    const uint64_t n = l->n_instances;
+    if (!l->symbol || !*l->symbol || l->image >= c->plan->n_images)
+        return wrong(c, "its kernel is in no image");
+    if (l->threads < 1 || l->threads > 1024 || n < 1 || (n > 1 && !l->multi))
+        return wrong(c, "a launch of %u threads and %u instances", l->threads, l->n_instances);
+    if (p->first_arg + n * l->n_args > s->n_args || p->first_int + n * l->n_ints > s->n_ints)
+        return wrong(c, "a launch takes arguments that there are not");
+    if (n * ((uint64_t)l->n_args + l->n_ints) + l->multi > F8_MULTI_WORDS)
+        return wrong(c, "a launch's arguments take more than %d words", F8_MULTI_WORDS);
+    if (n > 1 && l->n_ints < 1)
+        return wrong(c, "instances of a launch that do not say their tasks");
+    return F8_OK;
+}
+
+static f8_status check_kernel(const checker *c)
+{
+    const f8_step *s = c->step;
+    for (uint32_t i = 0; i < s->n_args; i++)
+        F8_TRY(check_arg(c, i, 0, 0, true));
+    for (uint32_t i = 0; i < s->n_phases; i++) {
+        const f8_step_phase *p = &s->phase[i];
+        if (p->first_arg > s->n_args || p->first_int > s->n_ints)
+            return wrong(c, "phase %u begins behind the arguments", i);
+        if (p->n_tasks > MOST * (int64_t)MOST || p->scratch > (int64_t)1 << 40)
+            return wrong(c, "phase %u has %lld tasks and %lld bytes of scratch", i, (long long)p->n_tasks,
+                         (long long)p->scratch);
+        if (!on_cpu(c))
+            F8_TRY(check_launch(c, p));
+        else if (p->entry >= (uint64_t)c->plan->blob_code_bytes)
+            return wrong(c, "phase %u begins outside of the code", i);
+    }
+    return F8_OK;
+}
+
+/* ---- GEMMs ---- */
+
+/* Bytes of the scales of one operand; -1: there are none such. */
+static int64_t scale_bytes(const f8_gemm_desc *d, bool is_a)
+{
+    const f8_scales s = {.grain = is_a ? d->scale_a : d->scale_b,
+                         .dtype = d->scale,
+                         .k_is_rows = is_a ? d->trans_a : !d->trans_b};
+    const int64_t outer = is_a ? d->m : d->n;
+    const f8_type codes = {.dtype = is_a ? d->a : d->b,
+                           .rank = 2,
+                           .dim = {s.k_is_rows ? d->k : outer, s.k_is_rows ? outer : d->k}};
+    f8_type t;
+    if (s.grain.rows > MOST || s.grain.cols > MOST || !f8_scale_layout_type(d->scale_layout, &s, &codes, &t))
+        return -1;
+    return f8_type_bytes(&t);
+}
+
+/* That a matrix [rows, cols] with this stride is in its space. */
+static f8_status check_matrix(const checker *c, uint32_t i, int64_t rows, int64_t cols, int64_t stride,
+                              f8_dtype dtype)
+{
+    if (stride < cols || stride > MOST)
+        return wrong(c, "argument %u has rows of %lld elements, %lld apart", i, (long long)cols,
+                     (long long)stride);
+    int64_t bytes;
+    if (__builtin_mul_overflow((rows - 1) * stride + cols, (int64_t)f8_dtype_size(dtype), &bytes))
+        return wrong(c, "argument %u is too large", i);
+    return check_arg(c, i, 0, bytes, false);
+}
+
+static bool is_operand(f8_dtype t)
+{
+    return t == F8_F32 || t == F8_BF16 || t == F8_E4M3 || t == F8_E5M2;
+}
+
+static f8_status check_gemm(const checker *c)
+{
+    const f8_gemm_desc *d = &c->step->gemm;
+    if (d->m < 1 || d->n < 1 || d->k < 1 || d->m > MOST || d->n > MOST || d->k > MOST)
+        return wrong(c, "a GEMM of m = %lld, n = %lld, k = %lld", (long long)d->m, (long long)d->n,
+                     (long long)d->k);
+    if (!is_operand(d->a) || !is_operand(d->b) || (d->c != F8_F32 && d->c != F8_BF16))
+        return wrong(c, "a GEMM of %s by %s to %s", f8_dtype_name(d->a), f8_dtype_name(d->b),
+                     f8_dtype_name(d->c));
+    F8_TRY(want_args(c, 5));
+    F8_TRY(check_matrix(c, 0, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, d->a));
+    F8_TRY(check_matrix(c, 1, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, d->b));
+    F8_TRY(check_matrix(c, 2, d->m, d->n, d->ldc, d->c));
+    for (uint32_t i = 3; i < 5; i++) {
+        const int64_t bytes = c->step->arg[i].space == F8_SPACE_NONE ? 0 : scale_bytes(d, i == 3);
+        if (bytes < 0 || (bytes && !d->has_alpha) || (bytes && d->scale != F8_F32 && d->scale != F8_E8M0))
+            return wrong(c, "argument %u is scales of no kind there is", i);
+        F8_TRY(check_arg(c, i, 0, bytes, true));
+    }
+    return F8_OK;
+}
+
+/* ---- copies and attention ---- */
+
+/* Bytes before and behind the first element that strides reach. False: too many. */
+static bool reach(const f8_step *s, const int64_t *stride, int64_t *before, int64_t *behind)
+{
+    *before = *behind = 0;
+    for (int32_t i = 0; i < s->copy.rank; i++) {
+        int64_t far, *side = stride[i] < 0 ? before : behind;
+        if (stride[i] < -MOST || stride[i] > MOST || s->copy.size[i] < 1 || s->copy.size[i] > MOST)
+            return false;
+        far = (s->copy.size[i] - 1) * (stride[i] < 0 ? -stride[i] : stride[i]);
+        if (__builtin_add_overflow(*side, far, side))
+            return false;
+    }
+    const int64_t e = s->copy.element;
+    return !__builtin_mul_overflow(*before, e, before) && !__builtin_add_overflow(*behind, 1, behind) &&
+           !__builtin_mul_overflow(*behind, e, behind);
+}
+
+static f8_status check_copy(const checker *c)
+{
+    const f8_step *s = c->step;
+    int64_t before, behind;
+    F8_TRY(want_args(c, 2));
+    if (s->copy.element != 1 && s->copy.element != 2 && s->copy.element != 4)
+        return wrong(c, "a copy of elements of %u bytes", s->copy.element);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!reach(s, i ? s->copy.to : s->copy.from, &before, &behind))
+            return wrong(c, "a copy of sizes that can't be");
+        F8_TRY(check_arg(c, i, before, behind, false));
+    }
+    return F8_OK;
+}
+
+static f8_status check_attention(const checker *c)
+{
+    const f8_cudnn_attention_desc *d = &c->step->attention;
+    const int64_t stride[] = {d->stride.q, d->stride.k,    d->stride.v,  d->stride.o, 0,
+                              d->stride.dout, d->stride.dq, d->stride.dk, d->stride.dv};
+    const int64_t sizes[] = {d->B, d->T, d->H, d->Hkv, d->D};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] < 1 || sizes[i] > 1 << 20)
+            return wrong(c, "attention of sizes that can't be");
+    F8_TRY(want_args(c, d->backward ? F8_CUDNN_DV + 1 : F8_CUDNN_LSE + 1));
+    for (uint32_t i = 0; i < c->step->n_args; i++) {
+        const bool of_keys = i == F8_CUDNN_K || i == F8_CUDNN_V || i == F8_CUDNN_DK || i == F8_CUDNN_DV;
+        if (i == F8_CUDNN_LSE)
+            F8_TRY(check_matrix(c, i, d->B * d->H, d->T, d->T, F8_F32));
+        else
+            F8_TRY(check_matrix(c, i, d->B * d->T, (of_keys ? d->Hkv : d->H) * d->D, stride[i], F8_BF16));
+    }
+    return F8_OK;
+}
+
+static f8_status check_step(const checker *c)
+{
+    switch (c->step->kind) {
+    case F8_STEP_KERNEL: return check_kernel(c);
+    case F8_STEP_GEMM: return check_gemm(c);
+    case F8_STEP_COPY: return check_copy(c);
+    case F8_STEP_ATTENTION: return check_attention(c);
+    }
+    return wrong(c, "of no kind there is");
+}
+
+/* ---- the whole ---- */
+
+static f8_status check_vars(const checker *c)
+{
+    const f8_plan *p = c->plan;
+    for (uint32_t i = 0; i < p->n_vars; i++) {
+        const f8_plan_var *v = &p->var[i];
+        if (v->init < 0 || v->init >= INIT_KINDS)
+            return wrong(c, "variable '%s' begins with no value there is", v->name);
+        if (v->offset % 64 || v->offset > p->state_bytes ||
+            f8_type_bytes(&v->type) > p->state_bytes - v->offset)
+            return wrong(c, "variable '%s' lies outside of the state", v->name);
+    }
+    return F8_OK;
+}
+
+static f8_status check_ports(const checker *c, const f8_plan_port *port, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (port[i].var < -1 || (port[i].var >= 0 && (uint32_t)port[i].var >= c->plan->n_vars) ||
+            (port[i].var >= 0 && !f8_type_equal(&port[i].type, &c->plan->var[port[i].var].type)))
+            return wrong(c, "port '%s' carries no variable of its type", port[i].name);
+    return F8_OK;
+}
+
+static f8_status check_code(const checker *c)
+{
+    const f8_plan *p = c->plan;
+    if (p->blob_code_bytes > p->blob_bytes || p->blob_code_bytes % F8_BLOB_PAGE)
+        return wrong(c, "%lld bytes of code in a blob of %lld", (long long)p->blob_code_bytes,
+                     (long long)p->blob_bytes);
+    if (p->blob_bytes && p->n_images)
+        return wrong(c, "it has code of a CPU and of a GPU");
+    for (uint32_t i = 0; i < p->n_images; i++)
+        if (p->image[i].size < 1)
+            return wrong(c, "image %u is empty", i);
+    return F8_OK;
+}
+
+f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
+{
+    checker c = {.plan = plan, .diag = diag};
+    int64_t most = 0; /* so that adding up what an executor allocates stays within int64 */
+    F8_TRY(check_code(&c));
+    F8_TRY(check_vars(&c));
+    for (uint32_t i = 0; i < plan->n_funcs; i++)
+        most = plan->func[i].arena_bytes > most ? plan->func[i].arena_bytes : most;
+    if (most > (int64_t)1 << 48 || plan->state_bytes > (int64_t)1 << 48 ||
+        plan->gemm_workspace > (int64_t)1 << 48)
+        return wrong(&c, "it asks for more memory than an address can name");
+    for (uint32_t i = 0; i < plan->n_funcs; i++) {
+        c.func = &plan->func[i];
+        c.step = NULL;
+        F8_TRY(check_ports(&c, c.func->in, c.func->n_in));
+        F8_TRY(check_ports(&c, c.func->out, c.func->n_out));
+        for (uint32_t k = 0; k < c.func->n_steps; k++) {
+            c.step = &c.func->step[k];
+            F8_TRY(check_step(&c));
+        }
+    }
+    return F8_OK;
+}
