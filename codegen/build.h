@@ -47,6 +47,7 @@ typedef struct f8_build_stats {
     struct f8_build_draft **drafts; /* for tests: by function and step (codegen/build_parts.h) */
     double describe, compile, link; /* seconds; compile is elapsed time over all threads */
     int64_t code_bytes;
+    uint32_t n_cached; /* kernels found in the cache, or made meanwhile by another process */
 } f8_build_stats;
 
 /* Who does attention. A number that is not the table's own is the algorithm's id. */
@@ -92,10 +93,11 @@ typedef struct f8_build_options {
                             * this leaves; 0: as much as they like */
     bool unmerged;         /* CUDA, for tests: a launch for every step, in the program's order */
     f8_build_stats *stats; /* filled when not NULL */
+    struct f8_cache *cache; /* where kernels are looked for and kept (codegen/cache.h); NULL: all are made */
     const f8_log *log;     /* may be NULL; each kernel, from any thread that compiles */
     const f8_progress *progress; /* may be NULL; asked by the calling thread alone */
-    /* Texts for people to look at, a file each: descriptions, LLVM IR, CUDA C. From any thread that compiles;
-     * NULL: none are wanted */
+    /* Texts for people to look at, a file each: descriptions, LLVM IR, CUDA C. From any thread that compiles; on
+     * the CPU nothing is then taken from the cache. NULL: none are wanted */
     void (*dump)(void *user, const char *file, const char *text);
     void *dump_user;
 } f8_build_options;

@@ -1,10 +1,12 @@
-/* The CPU as a target: batches of units become LLVM modules on a few threads, their objects one blob.
+/* The CPU as a target: each unit becomes an LLVM module, its object from the cache or compiled; objects
+ * are one blob.
  *
- * A batch is a run of unit numbers, fixed before any thread starts, and objects are linked in batch
- * order, so the blob's bytes depend neither on threads nor on timing. */
+ * An object depends on its unit and the machine alone, its symbols on the unit's text, and objects are linked in
+ * order of units: the blob's bytes depend neither on threads or timing nor on what was in the cache. */
 #include "codegen/build_parts.h"
 
-#include "codegen/build_threads.h"
+#include "codegen/build_cached.h"
+#include "codegen/code_id.h"
 #include "codegen/cpu_rows.h"
 #include "codegen/cpu_scatter.h"
 #include "codegen/link.h"
@@ -13,20 +15,27 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 4 };
-
 typedef struct compilation {
     f8_build *b;
-    const f8_llvm *llvm;
-    f8_object *object; /* by batch */
-    uint32_t n_batches;
+    f8_llvm *llvm;
+    const char *identity; /* LLVM's and the machine's */
+    f8_object *object;    /* by unit */
 } compilation;
 
-static f8_status emit(f8_llvm_module *m, f8_build_unit *u, uint32_t number, f8_arena *arena,
-                      f8_diag *d)
+/* ---- compiling ---- */
+
+/* The same in every plan, and no other kernel's. */
+static void make_symbol(const f8_build_unit *u, char symbol[48])
 {
-    char symbol[32];
-    snprintf(symbol, sizeof symbol, "k%u", number);
+    char digits[33];
+    memset(symbol, 0, 48);
+    snprintf(symbol, 48, "k_%s", f8_hash_text(f8_hash_bytes(u->text, strlen(u->text)), digits));
+}
+
+static f8_status emit(f8_llvm_module *m, f8_build_unit *u, f8_arena *arena, f8_diag *d)
+{
+    char symbol[48];
+    make_symbol(u, symbol);
     if (u->kind == F8_UNIT_ATTENTION)
         return f8_cpu_attention_emit(m, &u->attention, u->backward, symbol, u->phase, &u->n_phases,
                                      d);
@@ -39,51 +48,99 @@ static f8_status emit(f8_llvm_module *m, f8_build_unit *u, uint32_t number, f8_a
     return f8_cpu_rows_emit(m, u->kernel, symbol, arena, d);
 }
 
-static const char *batch_name(void *user, uint32_t batch, uint32_t *n_kernels)
-{
-    const f8_build *b = ((const compilation *)user)->b;
-    const uint32_t begin = batch * BATCH;
-    *n_kernels = begin + BATCH < b->n_units ? BATCH : b->n_units - begin;
-    return b->unit[begin].name;
-}
-
 /* For people: options.dump. */
-static void dump_text(const f8_build_options *o, uint32_t batch, f8_llvm_module *m, f8_arena *arena)
+static void dump_text(const f8_build_options *o, uint32_t unit, f8_llvm_module *m, f8_arena *arena)
 {
     char file[40];
-    snprintf(file, sizeof file, "llvm_%03u.ll", batch);
+    snprintf(file, sizeof file, "llvm_%03u.ll", unit);
     const char *text = f8_llvm_module_text(m, arena);
     if (text)
         o->dump(o->dump_user, file, text);
 }
 
-static f8_status compile_batch(void *user, uint32_t batch, f8_arena *arena, f8_diag *d)
+static f8_status make(void *user, uint32_t i, f8_arena *arena, f8_diag *d)
 {
     const compilation *c = user;
     f8_build *b = c->b;
-    const uint32_t begin = batch * BATCH;
-    const uint32_t end = begin + BATCH < b->n_units ? begin + BATCH : b->n_units;
     const double start = f8_seconds_now();
     f8_llvm_module *m;
     F8_TRY(f8_llvm_module_begin(&m, c->llvm, "fp8c", d));
-    f8_status s = F8_OK;
-    for (uint32_t i = begin; i < end && s == F8_OK; i++)
-        s = emit(m, &b->unit[i], i, arena, d);
+    f8_status s = emit(m, &b->unit[i], arena, d);
     if (s == F8_OK && b->options->dump)
-        dump_text(b->options, batch, m, arena);
+        dump_text(b->options, i, m, arena);
     if (s == F8_OK)
-        s = f8_llvm_module_compile(m, arena, &c->object[batch], d);
+        s = f8_llvm_module_compile(m, arena, &c->object[i], d);
     f8_llvm_module_end(m);
-    for (uint32_t i = begin; i < end; i++) /* LLVM compiles a module as one */
-        b->unit[i].seconds = (f8_seconds_now() - start) / (end - begin);
+    b->unit[i].seconds = f8_seconds_now() - start;
     return s;
 }
+
+static const char *unit_name(void *user, uint32_t i, uint32_t *n_kernels)
+{
+    *n_kernels = 1;
+    return ((const compilation *)user)->b->unit[i].name;
+}
+
+/* ---- in the cache ---- */
+
+/* An entry's value: this, then the object. */
+typedef struct kept {
+    int64_t n_phases;
+    f8_cpu_phase phase[F8_ATTENTION_MAX_PHASES];
+} kept;
+
+/* The emitters, LLVM and the machine, and what the unit computes. */
+static const char *key(void *user, uint32_t i, f8_arena *arena)
+{
+    const compilation *c = user;
+    return f8_arena_printf(arena, "cpu kernel\ncode %s\n%s%s", f8_code_id, c->identity,
+                           c->b->unit[i].text);
+}
+
+static bool take(void *user, uint32_t i, const f8_cache_value *value)
+{
+    const compilation *c = user;
+    f8_build_unit *u = &c->b->unit[i];
+    kept k;
+    if (value->size <= sizeof k)
+        return false;
+    memcpy(&k, value->bytes, sizeof k);
+    if (k.n_phases < 1 || k.n_phases > F8_ATTENTION_MAX_PHASES)
+        return false;
+    for (int n = 0; n < k.n_phases; n++)
+        if (!memchr(k.phase[n].symbol, 0, sizeof k.phase[n].symbol))
+            return false;
+    u->n_phases = (int)k.n_phases;
+    memcpy(u->phase, k.phase, sizeof k.phase);
+    c->object[i] = (f8_object){value->bytes + sizeof k, value->size - sizeof k};
+    return true;
+}
+
+static f8_cache_value give(void *user, uint32_t i, f8_arena *arena)
+{
+    const compilation *c = user;
+    const f8_build_unit *u = &c->b->unit[i];
+    const f8_object *o = &c->object[i];
+    kept k = {.n_phases = u->n_phases};
+    uint8_t *bytes = f8_arena_array(arena, sizeof k + o->size, 1);
+    if (!bytes)
+        return (f8_cache_value){0};
+    memcpy(k.phase, u->phase, (size_t)u->n_phases * sizeof *k.phase);
+    memcpy(bytes, &k, sizeof k);
+    memcpy(bytes + sizeof k, o->bytes, o->size);
+    return (f8_cache_value){bytes, sizeof k + o->size};
+}
+
+static const f8_build_cached_calls calls = {
+    .name = unit_name, .key = key, .take = take, .make = make, .give = give};
+
+/* ---- all of them ---- */
 
 static f8_status link_blob(compilation *c)
 {
     f8_build *b = c->b;
     f8_link_image image;
-    F8_TRY(f8_link(c->object, c->n_batches, b->arena, &image, b->diag));
+    F8_TRY(f8_link(c->object, b->n_units, b->arena, &image, b->diag));
     b->plan->blob = image.bytes;
     b->plan->blob_bytes = (int64_t)image.size;
     b->plan->blob_code_bytes = (int64_t)image.code_size;
@@ -98,38 +155,47 @@ static f8_status link_blob(compilation *c)
     return F8_OK;
 }
 
-static f8_status compile_all(compilation *c)
+static f8_status load(compilation *c)
+{
+    const f8_build_options *o = c->b->options;
+    const f8_llvm_options lo = {.library = o->llvm, .cpu = o->cpu, .allocator = o->allocator};
+    F8_TRY(f8_llvm_load(&c->llvm, &lo, c->b->diag));
+    c->identity = f8_llvm_identity(c->llvm, c->b->arena);
+    return f8_arena_status(c->b->arena, c->b->diag);
+}
+
+static f8_status compile_all(compilation *c, f8_build_cached *pieces)
 {
     f8_build *b = c->b;
     f8_build_stats *stats = b->options->stats;
-    f8_build_threads t = {
-        .compile = compile_batch, .name = batch_name, .user = c, .n_batches = c->n_batches};
-    c->object = F8_NEW_ARRAY(b->arena, f8_object, c->n_batches);
+    F8_TRY(load(c));
+    c->object = F8_NEW_ARRAY(b->arena, f8_object, b->n_units);
     if (!c->object)
         return f8_arena_status(b->arena, b->diag);
-    f8_status s = f8_build_threads_run(&t, b->options, &(uint32_t){0}, b->diag);
+    F8_TRY(f8_build_cached_find(pieces, b->options, b->diag));
+    F8_TRY(f8_build_cached_make(pieces, &(uint32_t){0}, b->diag));
     const double compiled = f8_seconds_now();
-    if (s == F8_OK)
-        s = link_blob(c);
-    if (s == F8_OK && stats)
+    F8_TRY(link_blob(c));
+    if (stats) {
         stats->link = f8_seconds_now() - compiled;
-    f8_build_threads_end(&t);
-    return s;
+        stats->n_cached = f8_build_cached_found(pieces);
+    }
+    return F8_OK;
 }
 
 static f8_status compile(f8_build *b)
 {
     const f8_build_options *o = b->options;
-    f8_llvm *llvm;
     const double start = f8_seconds_now();
-    const f8_llvm_options lo = {.library = o->llvm, .cpu = o->cpu, .allocator = o->allocator};
-    F8_TRY(f8_llvm_load(&llvm, &lo, b->diag));
-    compilation c = {.b = b, .llvm = llvm, .n_batches = (b->n_units + BATCH - 1) / BATCH};
-    const f8_status s = compile_all(&c);
+    compilation c = {.b = b};
+    f8_build_cached pieces = {
+        .calls = &calls, .user = &c, .n = b->n_units, .cache = o->dump ? NULL : o->cache};
+    const f8_status s = compile_all(&c, &pieces);
     if (s == F8_OK && o->stats)
         o->stats->compile = f8_seconds_now() - start - o->stats->link;
     b->plan->n_kernels = b->n_units;
-    f8_llvm_free(llvm);
+    f8_build_cached_end(&pieces);
+    f8_llvm_free(c.llvm);
     return s;
 }
 

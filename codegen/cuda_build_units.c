@@ -2,7 +2,7 @@
  *
  * Texts are made in order, on one thread. A batch is a run of them, full when its text has a
  * certain length, and images come in batch order, so the plan's bytes depend neither on the number
- * of threads nor on timing. Kernels of one text share the functions they need. A kernel's symbol is
+ * of threads or timing nor on which images the cache had. Kernels of one text share the functions they need. A kernel's symbol is
  * its description's hash: equal kernels have equal text, whatever plan they are in. */
 #include "codegen/cuda_build.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/build_threads.h"
+#include "codegen/build_cached.h"
 #include "codegen/cuda_copy.h"
 #include "codegen/cuda_scatter.h"
 #include "ir/clock.h"
@@ -34,6 +34,7 @@ typedef struct compilation {
     batch *batch;
     uint32_t *order; /* in which batches are taken up: what takes longest first */
     uint32_t n_batches;
+    const char *compiler; /* what it is and how it is called: f8_cuda_compiler */
 } compilation;
 
 /* ---- texts ---- */
@@ -184,16 +185,17 @@ static const char *batch_name(void *user, uint32_t index, uint32_t *n_kernels)
     return p->b->unit[p->code[a->begin]->unit].name;
 }
 
+/* Of every text: a name of its own would make other code of the same text. */
+static const char text_name[] = "fp8c.cu";
+
 static f8_status compile_batch(void *user, uint32_t index, f8_arena *arena, f8_diag *d)
 {
     const compilation *p = user;
     const f8_build *b = p->b;
     batch *a = &p->batch[index];
     const double start = f8_seconds_now();
-    char name[32];
-    snprintf(name, sizeof name, "fp8c_%u.cu", index);
     const f8_status s =
-        f8_cuda_compile(b->options->cuda, a->text.s, name, f8_cuda_header, "fp8c.cuh",
+        f8_cuda_compile(b->options->cuda, a->text.s, text_name, f8_cuda_header, "fp8c.cuh",
                         b->facts->name, b->options->want_ptx, arena, &a->result, d);
     a->seconds = f8_seconds_now() - start;
     return s;
@@ -210,7 +212,8 @@ static const f8_cuda_code *culprit(const compilation *p, const batch *a, const c
         line--;
     const char *open = strchr(line, '(');
     const long at =
-        open && open < error && strncmp(line, "fp8c_", 5) == 0 ? strtol(open + 1, NULL, 10) : 0;
+        open && open < error && !strncmp(line, text_name, sizeof text_name - 1) ? strtol(open + 1, NULL, 10)
+                                                                                : 0;
     for (uint32_t i = a->begin; i < a->end; i++)
         if (at >= p->code[i]->line && at < (long)(p->code[i]->line + p->code[i]->lines))
             return p->code[i];
@@ -260,18 +263,87 @@ static f8_status take_images(compilation *p)
     return F8_OK;
 }
 
+/* ---- in the cache ---- */
+
+/* All that the compiler is given, and what it is. */
+static const char *image_key(void *user, uint32_t i, f8_arena *arena)
+{
+    const compilation *p = user;
+    char header[33];
+    f8_hash_text(f8_hash_bytes(f8_cuda_header, strlen(f8_cuda_header)), header);
+    return f8_arena_printf(arena, "cuda image\n%sarchitecture %s\nptx %d\nheader %s\n%s", p->compiler,
+                           p->b->facts->name, p->b->options->want_ptx, header, p->batch[i].text.s);
+}
+
+/* An entry's value: this, then the cubin, the log, the PTX, the last two with their NUL. */
+typedef struct kept {
+    uint64_t cubin, log, ptx; /* bytes; ptx 0: none was wanted */
+} kept;
+
+static bool take_batch(void *user, uint32_t i, const f8_cache_value *value)
+{
+    const compilation *p = user;
+    const uint8_t *bytes = value->bytes;
+    kept k;
+    if (value->size < sizeof k)
+        return false;
+    memcpy(&k, bytes, sizeof k);
+    const uint64_t rest = value->size - sizeof k;
+    if (!k.cubin || k.cubin > rest || !k.log || k.log > rest - k.cubin ||
+        k.ptx != rest - k.cubin - k.log || !k.ptx != !p->b->options->want_ptx)
+        return false;
+    const char *log = (const char *)bytes + sizeof k + k.cubin, *ptx = k.ptx ? log + k.log : NULL;
+    if (log[k.log - 1] || (ptx && ptx[k.ptx - 1]))
+        return false;
+    p->batch[i].result = (f8_nvrtc_result){.cubin = (uint8_t *)bytes + sizeof k, .cubin_size = k.cubin,
+                                           .log = (char *)log, .ptx = (char *)ptx};
+    return true;
+}
+
+static f8_cache_value give_batch(void *user, uint32_t i, f8_arena *arena)
+{
+    const compilation *p = user;
+    const f8_nvrtc_result *r = &p->batch[i].result;
+    const char *log = r->log ? r->log : "";
+    const kept k = {r->cubin_size, strlen(log) + 1, r->ptx ? strlen(r->ptx) + 1 : 0};
+    const size_t size = sizeof k + k.cubin + k.log + k.ptx;
+    uint8_t *bytes = f8_arena_array(arena, size, 1), *to = bytes;
+    if (!bytes)
+        return (f8_cache_value){0};
+    memcpy(to, &k, sizeof k);
+    memcpy(to += sizeof k, r->cubin, k.cubin);
+    memcpy(to += k.cubin, log, k.log);
+    if (k.ptx)
+        memcpy(to + k.log, r->ptx, k.ptx);
+    return (f8_cache_value){bytes, size};
+}
+
+static const f8_build_cached_calls calls = {.name = batch_name, .key = image_key, .take = take_batch,
+                                            .make = compile_batch, .give = give_batch};
+
+/* ---- all of them ---- */
+
+static f8_status make_images(compilation *p, f8_build_cached *pieces)
+{
+    f8_build *b = p->b;
+    f8_diag why = {0};
+    uint32_t failed = 0;
+    F8_TRY(f8_build_cached_find(pieces, b->options, b->diag));
+    if (f8_build_cached_make(pieces, &failed, &why) != F8_OK)
+        return failure(p, failed, &why);
+    if (b->options->stats)
+        b->options->stats->n_cached = f8_build_cached_found(pieces);
+    return take_images(p);
+}
+
 static f8_status compile_all(compilation *p)
 {
     f8_build *b = p->b;
-    F8_TRY(f8_cuda_nvrtc(b->options->cuda, &(int){0}, b->diag)); /* loaded once, before threads */
-    f8_build_threads t = {
-        .compile = compile_batch, .name = batch_name, .user = p, .n_batches = p->n_batches,
-        .order = p->order};
-    f8_diag why = {0};
-    uint32_t failed = 0;
-    f8_status s = f8_build_threads_run(&t, b->options, &failed, &why);
-    s = s == F8_OK ? take_images(p) : failure(p, failed, &why);
-    f8_build_threads_end(&t);
+    F8_TRY(f8_cuda_compiler(b->options->cuda, b->arena, &p->compiler, b->diag)); /* before threads */
+    f8_build_cached pieces = {.calls = &calls, .user = p, .cache = b->options->cache, .n = p->n_batches,
+                              .order = p->order};
+    const f8_status s = make_images(p, &pieces);
+    f8_build_cached_end(&pieces);
     return s;
 }
 

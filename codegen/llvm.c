@@ -166,6 +166,12 @@ void f8_llvm_free(f8_llvm *x)
     a.free(a.user, x, sizeof *x);
 }
 
+const char *f8_llvm_identity(const f8_llvm *x, f8_arena *arena)
+{
+    return f8_arena_printf(arena, "llvm %s\ntriple %s\ncpu %s\nfeatures %s\nlanes %d\n", x->version,
+                           x->triple, x->cpu, x->features, x->lanes);
+}
+
 /* ---- one module ---- */
 
 /* Without a handler LLVM prints to stderr and may exit; keep its first error for the caller. */

@@ -56,6 +56,9 @@ f8_status f8_cuda_compile(f8_cuda *cuda, const char *text, const char *name, con
                           f8_nvrtc_result *out, f8_diag *diag);
 /* Load NVRTC (f8_cuda_compile does it too): its version, 13000. */
 f8_status f8_cuda_nvrtc(f8_cuda *cuda, int *version, f8_diag *diag);
+/* What beside texts, architecture and want_ptx decides what f8_cuda_compile makes: NVRTC's version and the options it is
+ * given, as text for a key. Loads NVRTC; NULL when the arena failed. */
+f8_status f8_cuda_compiler(f8_cuda *cuda, f8_arena *arena, const char **out, f8_diag *diag);
 
 /* ---- what is here: for doctor and for the message of `--target cuda` ---- */
 

@@ -13,6 +13,17 @@ static const char *const fixed_options[] = {
 };
 enum { N_FIXED = sizeof fixed_options / sizeof *fixed_options };
 
+f8_status f8_cuda_compiler(f8_cuda *c, f8_arena *arena, const char **out, f8_diag *diag)
+{
+    *out = NULL;
+    F8_TRY(f8_cuda_load(c, F8_CUDA_NVRTC, diag));
+    const char *text = f8_arena_printf(arena, "nvrtc %s\n", c->library[F8_CUDA_NVRTC].version);
+    for (int i = 0; i < N_FIXED && text; i++)
+        text = f8_arena_printf(arena, "%s%s\n", text, fixed_options[i]);
+    *out = text;
+    return f8_arena_status(arena, diag);
+}
+
 static f8_status rtc_check(const f8_cuda *c, nvrtcResult r, const char *call, const char *name,
                            f8_diag *diag)
 {

@@ -96,7 +96,7 @@ static void run_both(program *cpu, program *gpu)
     const f8_cuda_exec_options on_gpu = {0};
     OK(f8_exec_create(&cpu->plan, &on_cpu, &x, diag));
     OK(f8_cuda_exec_create(&gpu->plan, device.cuda, &on_gpu, &y, diag));
-    f8_exec_init(x, 1);
+    ck_assert_int_eq(f8_exec_init(x, 1, NULL), F8_OK);
     ck_assert_uint_eq(cpu->plan.n_vars, gpu->plan.n_vars);
     for (uint32_t v = 0; v < cpu->plan.n_vars; v++) {
         ck_assert_str_eq(cpu->plan.var[v].name, gpu->plan.var[v].name);
@@ -235,7 +235,7 @@ static void make_compiler(const char *folder, int line)
     snprintf(path, sizeof path, "%s/c++", folder);
     FILE *f = fopen(path, "w");
     ck_assert_ptr_nonnull(f);
-    fprintf(f, "#!/bin/sh\necho 'fp8c_0.cu(%d): error: a made-up one'\nexit 1\n", line);
+    fprintf(f, "#!/bin/sh\necho 'fp8c.cu(%d): error: a made-up one'\nexit 1\n", line);
     ck_assert_int_eq(fclose(f), 0);
     ck_assert_int_eq(chmod(path, 0700), 0);
 }

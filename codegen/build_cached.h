@@ -1,0 +1,59 @@
+/* What a build makes piece by piece, each found in the kernel cache or made and kept there: what the targets have in
+ * common. A piece is what one call of a compiler makes: a kernel's object, an image. Internal to codegen.
+ *
+ *     f8_build_cached c = {...};
+ *     f8_build_cached_find(&c, b, diag);       looks all up, on this thread
+ *     if (c.n_missing) ... load the compiler ...
+ *     f8_build_cached_make(&c, &failed, diag); makes what is missing, on a few threads
+ *     ... use what take and make have put away ...
+ *     f8_build_cached_end(&c);
+ *
+ * Processes, or threads, that build the same at the same time share the work: what another is making is left
+ * to it, and taken from the cache when it is there. Who is at it for too long is not waited for. */
+#ifndef F8_CODEGEN_BUILD_CACHED_H
+#define F8_CODEGEN_BUILD_CACHED_H
+
+#include "codegen/build_threads.h"
+#include "codegen/cache.h"
+
+/* Seconds from a build's beginning after which it makes itself what others still are at. */
+enum { F8_BUILD_WAIT = 20 };
+
+typedef struct f8_build_cached_calls {
+    f8_build_name_fn name;
+    /* All that decides piece `i`, as text in `arena`; NULL when memory ran out. Called by one thread. */
+    const char *(*key)(void *user, uint32_t i, f8_arena *arena);
+    /* Use what the cache has; false: it is nothing of the kind, and the piece is made. From any thread. */
+    bool (*take)(void *user, uint32_t i, const f8_cache_value *value);
+    /* Make it, in `arena`. From any thread. */
+    f8_status (*make)(void *user, uint32_t i, f8_arena *arena, f8_diag *d);
+    /* What take takes, of what was made; bytes NULL: it is not to be kept. */
+    f8_cache_value (*give)(void *user, uint32_t i, f8_arena *arena);
+} f8_build_cached_calls;
+
+typedef struct f8_build_cached {
+    const f8_build_cached_calls *calls;
+    void *user;
+    f8_cache *cache;       /* NULL: all is made */
+    uint32_t n;            /* pieces */
+    const uint32_t *order; /* in which they are made; NULL: as they are numbered */
+    /* build_cached.c's own */
+    const f8_build_options *options;
+    f8_arena arena;      /* keys; what was found */
+    f8_cache_key *key;   /* by piece */
+    uint32_t *missing;   /* in the order they are made */
+    uint32_t n_missing, n_kernels; /* pieces; kernels of all of them */
+    atomic_uint n_made;  /* kernels */
+    double until;        /* when it waits no more */
+    f8_build_threads threads;
+} f8_build_cached;
+
+f8_status f8_build_cached_find(f8_build_cached *c, const f8_build_options *options, f8_diag *d);
+/* *failed: the piece that could not be made, after a failure. */
+f8_status f8_build_cached_make(f8_build_cached *c, uint32_t *failed, f8_diag *d);
+/* Kernels that were not made here. */
+uint32_t f8_build_cached_found(f8_build_cached *c);
+/* Frees all that take was given and make made. Also after a failure. */
+void f8_build_cached_end(f8_build_cached *c);
+
+#endif
