@@ -22,6 +22,9 @@ typedef struct f8_cuda_exec_options {
     int threads;    /* of our own then; 0: the CPUs this process may run on */
     bool profile;   /* time each step, without a graph: f8_cuda_exec_step_seconds. Runs then wait */
     bool blocking;  /* wait after each step, without a graph: a fault on the device then names its step */
+    /* NULL, or an executor, on the same device, of a plan with the same variables, laid out alike: as in
+     * f8_exec_options. Stream, device memory and host memory are then its own; a failure on the device is of all. */
+    f8_cuda_exec *like;
 } f8_cuda_exec_options;
 
 /* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED when the plan is for another

@@ -22,23 +22,20 @@ static bool same_problem(const f8_cudnn_attention_desc *a, const f8_cudnn_attent
 static f8_status prepare(f8_cuda_exec *x, const f8_cudnn_attention_desc *desc,
                          f8_live_attention **out, f8_diag *diag)
 {
-    for (*out = x->attentions; *out; *out = (*out)->next)
+    for (*out = x->home->attentions; *out; *out = (*out)->next)
         if (same_problem(&(*out)->desc, desc))
             return F8_OK;
-    if (!x->cudnn.handle) {
-        F8_TRY(f8_cudnn_find(x->cuda, &x->cudnn, diag));
-        F8_TRY(f8_cudnn_start(&x->cudnn, diag));
+    if (!x->home->cudnn.handle) {
+        F8_TRY(f8_cudnn_find(x->cuda, &x->home->cudnn, diag));
+        F8_TRY(f8_cudnn_start(&x->home->cudnn, diag));
     }
-    f8_live_attention *a = F8_NEW(&x->memory, f8_live_attention);
-    F8_TRY(f8_arena_status(&x->memory, diag));
-    F8_TRY(f8_cudnn_attention_prepare(&x->cudnn, desc, NULL, &x->allocator, &a->problem, diag));
+    f8_live_attention *a = F8_NEW(&x->home->memory, f8_live_attention);
+    F8_TRY(f8_arena_status(&x->home->memory, diag));
+    F8_TRY(f8_cudnn_attention_prepare(&x->home->cudnn, desc, NULL, &x->allocator, &a->problem, diag));
     a->desc = *desc;
-    a->next = x->attentions;
-    x->attentions = a;
+    a->next = x->home->attentions;
+    x->home->attentions = a;
     f8_cudnn_attention_text(a->problem, a->text);
-    const int64_t bytes = f8_cudnn_attention_workspace(a->problem);
-    if (bytes > x->workspace_bytes)
-        x->workspace_bytes = bytes;
     *out = a;
     return F8_OK;
 }
@@ -55,6 +52,9 @@ f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag)
             const f8_status s = prepare(x, &l->step->attention, &l->attention, &d);
             if (s != F8_OK)
                 return failed(&x->plan->func[k], l->step, s, &d, diag);
+            const int64_t bytes = f8_cudnn_attention_workspace(l->attention->problem);
+            if (bytes > x->workspace_bytes)
+                x->workspace_bytes = bytes;
         }
     return F8_OK;
 }
@@ -69,7 +69,7 @@ f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_
         void *pointers[F8_CUDNN_DV + 1] = {0};
         for (uint32_t i = 0; i < l->step->n_args && i <= F8_CUDNN_DV; i++)
             pointers[i] = (void *)(uintptr_t)l->arg[i];
-        s = f8_cudnn_attention_bind(a, pointers, (void *)(uintptr_t)x->workspace, &l->arguments,
+        s = f8_cudnn_attention_bind(a, pointers, (void *)(uintptr_t)x->home->workspace.p, &l->arguments,
                                     &d);
     }
     if (s == F8_OK)
@@ -77,12 +77,16 @@ f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_
     return s == F8_OK ? F8_OK : failed(f->func, l->step, s, &d, diag);
 }
 
-void f8_cuda_exec_release_attentions(f8_cuda_exec *x)
+void f8_cuda_exec_forget_arguments(f8_cuda_exec *x)
 {
     for (uint32_t k = 0; x->func && k < x->plan->n_funcs; k++)
         for (uint32_t i = 0; x->func[k].step && i < x->plan->func[k].n_steps; i++)
-            f8_cudnn_destroy(&x->cudnn, &x->func[k].step[i].arguments);
-    for (f8_live_attention *a = x->attentions; a; a = a->next)
+            f8_cudnn_destroy(&x->home->cudnn, &x->func[k].step[i].arguments);
+}
+
+void f8_cuda_exec_release_attentions(f8_cuda_home *home)
+{
+    for (f8_live_attention *a = home->attentions; a; a = a->next)
         f8_cudnn_attention_destroy(a->problem);
-    f8_cudnn_close(&x->cudnn);
+    f8_cudnn_close(&home->cudnn);
 }

@@ -7,7 +7,7 @@
 #include "runtime/cudnn_attention.h"
 #include "runtime/gemm_cublaslt.h"
 
-enum { F8_CUDA_ALIGN = 256, F8_CUDA_MAX_BUFFERS = 8 };
+enum { F8_CUDA_ALIGN = 256 };
 
 /* One launch, with its block of parameters as the kernel reads it (f8_launch in plan.h). */
 typedef struct f8_live_phase {
@@ -53,7 +53,48 @@ typedef struct f8_live_func {
     f8_exec_counts count;  /* of one run */
 } f8_live_func;
 
+typedef struct f8_cuda_block {
+    CUdeviceptr p;
+    int64_t bytes;
+} f8_cuda_block;
+
+/* Memory of ports: the device's, and pinned memory of as many bytes. */
+typedef struct f8_cuda_ports {
+    f8_cuda_block device;
+    void *pinned;
+} f8_cuda_ports;
+
+/* A loaded image, one for all executors whose plans have the same. */
+typedef struct f8_cuda_module {
+    struct f8_cuda_module *next;
+    f8_image image; /* borrowed from the plan of one of its users */
+    CUmodule module;
+    int users;
+} f8_cuda_module;
+
+/* What the executors of one program have together: variables, prepared problems, the stream, and memory that one run
+ * at a time works in, of the size that the largest needs. It ends with the last of them. */
+typedef struct f8_cuda_home {
+    f8_allocator allocator;
+    f8_cuda *cuda;
+    f8_cuda_exec_options options; /* those of the first */
+    f8_arena memory;              /* of attentions */
+    f8_cuda_exec *first;
+    f8_cuda_module *module;
+    f8_cublaslt_gemm *gemms;
+    f8_live_attention *attentions;
+    f8_cudnn cudnn; /* open when there are any */
+    CUstream own;
+    f8_cuda_block state, arena, workspace;
+    f8_cuda_ports ports;
+    int64_t bytes, peak; /* of device memory, that of executors alone included */
+    f8_exec_counts count;
+    f8_diag failure; /* status F8_OK until a run fails on the device */
+} f8_cuda_home;
+
 struct f8_cuda_exec {
+    f8_cuda_exec *next; /* of the home's */
+    f8_cuda_home *home;
     const f8_plan *plan;
     f8_cuda *cuda;
     f8_cuda_exec_options options;
@@ -61,23 +102,20 @@ struct f8_cuda_exec {
     f8_parallel parallel; /* run NULL: none was given */
     f8_arena memory; /* the executor's own small structures */
     f8_live_func *func;
-    CUmodule *module;
-    f8_cublaslt_gemm *gemms;
-    f8_live_attention *attentions;
-    f8_cudnn cudnn; /* open when there are any */
-    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn */
-    CUstream own, stream; /* own: for capture; stream: where everything runs */
-    CUdeviceptr state, arena, constants, ports, workspace;
-    void *pinned;
-    struct {
-        CUdeviceptr p;
-        size_t bytes;
-    } buffer[F8_CUDA_MAX_BUFFERS];
-    int n_buffers;
-    int64_t planned, bytes, peak;
-    f8_exec_counts count;
-    f8_diag failure; /* status F8_OK until a run fails on the device */
+    f8_cuda_module **module; /* by image of the plan */
+    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these need */
+    CUstream own, stream;    /* own: for capture; stream: where everything runs */
+    f8_cuda_block constants;
+    f8_cuda_ports ports; /* when they don't fit into the home's */
+    int64_t planned;
 };
+
+/* cuda_exec_memory.c: a home for an executor alone, or the one that options.like lives in; then, images; last, when
+ * all else is ready, memory for x, more for all where it needs more, and every place resolved. */
+f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o, f8_diag *diag);
+f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
+f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
+void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 
 /* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve.
  */
@@ -89,7 +127,8 @@ void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f);
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
                                      CUstream stream, f8_diag *diag);
-void f8_cuda_exec_release_attentions(f8_cuda_exec *x);
+void f8_cuda_exec_forget_arguments(f8_cuda_exec *x); /* before x->func ends */
+void f8_cuda_exec_release_attentions(f8_cuda_home *home);
 
 /* cuda_exec_run.c: forget the captured graph. */
 void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);

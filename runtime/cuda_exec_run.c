@@ -14,18 +14,18 @@ static f8_status poison(f8_cuda_exec *x, f8_status status, const f8_diag *d, f8_
 {
     if (status == F8_OK)
         return F8_OK;
-    x->failure = *d;
+    x->home->failure = *d;
     return f8_fail(diag, status, F8_NOWHERE, "%s", d->text);
 }
 
 static f8_status usable(const f8_cuda_exec *x, f8_diag *diag)
 {
-    if (x->failure.status == F8_OK)
+    if (x->home->failure.status == F8_OK)
         return F8_OK;
     return f8_fail(
-        diag, x->failure.status, F8_NOWHERE,
+        diag, x->home->failure.status, F8_NOWHERE,
         "the program failed on the device before and can't be used any more; then it was: %.700s",
-        x->failure.text);
+        x->home->failure.text);
 }
 
 /* ---- steps ---- */
@@ -58,7 +58,7 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
     case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
     case F8_STEP_GEMM:
         return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
-                               (void *)(uintptr_t)x->workspace, stream, l->what, diag);
+                               (void *)(uintptr_t)x->home->workspace.p, stream, l->what, diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
         if (l->bytes == 0)
@@ -190,9 +190,9 @@ f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
         f8_cuda_leave(x->cuda);
     }
     if (status == F8_OK) {
-        x->count.gemms += f->count.gemms;
-        x->count.fp8_gemms += f->count.fp8_gemms;
-        x->count.kernels += f->count.kernels;
+        x->home->count.gemms += f->count.gemms;
+        x->home->count.fp8_gemms += f->count.fp8_gemms;
+        x->home->count.kernels += f->count.kernels;
     }
     return poison(x, status, &d, diag);
 }
@@ -224,7 +224,7 @@ static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t by
 static f8_status move_var(f8_cuda_exec *x, uint32_t var, void *to, const void *from, f8_diag *diag)
 {
     const f8_plan_var *v = &x->plan->var[var];
-    const CUdeviceptr at = x->state + (CUdeviceptr)v->offset;
+    const CUdeviceptr at = x->home->state.p + (CUdeviceptr)v->offset;
     const size_t bytes = (size_t)f8_type_bytes(&v->type);
     f8_diag d = {0};
     F8_TRY(usable(x, diag));
@@ -333,7 +333,7 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
 
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x)
 {
-    return x->count;
+    return x->home->count;
 }
 
 double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step)

@@ -65,7 +65,7 @@ static f8_status make_phase(f8_cuda_exec *x, const f8_plan_func *func, const f8_
     l->words = F8_NEW_ARRAY(&x->memory, uint64_t, used < F8_MULTI_WORDS ? F8_MULTI_WORDS : used);
     l->params[0] = l->words;
     F8_TRY(f8_arena_status(&x->memory, diag));
-    CU(cuModuleGetFunction, &l->function, x->module[launch->image], launch->symbol);
+    CU(cuModuleGetFunction, &l->function, x->module[launch->image]->module, launch->symbol);
     return choose_grid(x, func, s, l, diag);
 }
 
@@ -151,7 +151,7 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
             l->what =
                 f8_arena_printf(&x->memory, "'%s' in %s", l->step->name, x->plan->func[k].name);
             F8_TRY(f8_arena_status(&x->memory, diag));
-            F8_TRY(f8_cublaslt_prepare(x->cuda, &x->gemms, &x->allocator, &l->step->gemm,
+            F8_TRY(f8_cublaslt_prepare(x->cuda, &x->home->gemms, &x->allocator, &l->step->gemm,
                                        gemm_alignment(l->step), x->plan->gemm_workspace, l->what,
                                        &l->gemm, diag));
         }
@@ -165,11 +165,11 @@ static CUdeviceptr resolve(const f8_cuda_exec *x, const f8_live_func *f, const f
     const CUdeviceptr offset = (CUdeviceptr)a->offset;
     switch (a->space) {
     case F8_SPACE_NONE: return 0;
-    case F8_SPACE_ARENA: return x->arena + offset;
-    case F8_SPACE_STATE: return x->state + offset;
+    case F8_SPACE_ARENA: return x->home->arena.p + offset;
+    case F8_SPACE_STATE: return x->home->state.p + offset;
     case F8_SPACE_INPUT: return f->port[0][a->port].device + offset;
     case F8_SPACE_OUTPUT: return f->port[1][a->port].device + offset;
-    case F8_SPACE_CONST: return x->constants + offset;
+    case F8_SPACE_CONST: return x->constants.p + offset;
     }
     return 0;
 }
@@ -197,7 +197,7 @@ void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f)
         f8_live_step *l = &f->step[i];
         for (uint32_t k = 0; k < l->step->n_args; k++)
             l->arg[k] = resolve(x, f, &l->step->arg[k]);
-        f8_cudnn_destroy(&x->cudnn, &l->arguments);
+        f8_cudnn_destroy(&x->home->cudnn, &l->arguments);
         for (uint32_t p = 0; p < l->step->n_phases && l->step->kind == F8_STEP_KERNEL; p++)
             resolve_phase(x, f, l->step, &l->phase[p]);
     }
