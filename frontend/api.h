@@ -1,29 +1,74 @@
-/* The objects behind the opaque handles of fp8c.h. Internal to frontend/. */
+/* The objects behind the opaque handles of fp8c.h. Internal to frontend/.
+ *
+ * A call keeps its diag to itself, so that calls of many threads on one context don't meet:
+ *
+ *     f8_diag diag = {0};
+ *     const f8_status status = ...(..., &diag);
+ *     return status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+ */
 #ifndef F8_API_H
 #define F8_API_H
 
-#include "frontend/fp8c.h"
-#include "ir/ir.h"
-#include "runtime/cuda.h"
+#include <pthread.h>
+#include <sys/types.h>
 
-/* The GPU's libraries and one device of theirs, made when a program first needs them. */
+#include "codegen/cache.h"
+#include "frontend/fp8c.h"
+#include "frontend/settings.h"
+#include "ir/ir.h"
+#include "ir/progress.h"
+#include "runtime/cuda.h"
+#include "runtime/pool.h"
+
+/* The GPU's libraries and one device of theirs. A program that needs them has one to itself until it is destroyed:
+ * an f8_cuda and what hangs on it are of one thread at a time. It then stays for the next program, so that nothing
+ * is looked for twice and the device's primary context lives as long as the context. */
 typedef struct f8_context_gpu {
     struct f8_context_gpu *next;
     f8_cuda *cuda;
     int ordinal;
+    bool lent;
 } f8_context_gpu;
+
+/* The last failure of one thread. */
+typedef struct f8_message {
+    struct f8_message *next;
+    pid_t thread;   /* the kernel's number of it; 0: nobody's yet */
+    pthread_t self; /* and the library's: both are given out again, but hardly together */
+    char text[4096];
+} f8_message;
 
 struct fp8c_context {
     f8_allocator allocator;
-    size_t size;         /* of this object with the strings of `paths` behind it */
-    f8_cuda_paths paths; /* the environment as it was, or the options in its place */
+    size_t size;          /* of this object with the strings of `settings` behind it */
+    f8_settings settings; /* the environment as it was, or the options in its place */
+    f8_log log;
+    f8_progress progress;
+    f8_parallel parallel; /* run NULL: programs have threads of their own */
+    int32_t threads;      /* of programs whose options say 0 */
+    fp8c_log_fn log_fn;
+    fp8c_progress_fn progress_fn;
+    void *log_user, *progress_user;
+
+    pthread_mutex_t lock; /* over the next four; never held while a callback is called */
     f8_context_gpu *gpu;
-    f8_diag diag;        /* of the call in progress */
-    char message[4096];  /* rendered, of the last that failed */
+    f8_message *messages; /* all but the first */
+    f8_message first;     /* some thread's: there when memory is not */
+    bool lost;            /* a message, for want of memory */
+
+    pthread_mutex_t cache_lock; /* over opening it */
+    bool cache_tried;
+    f8_cache *cache;      /* NULL: none is used */
+    char cache_why[1024]; /* not: because */
 };
 
-/* The libraries for device `ordinal`, which need not be there; the context's. */
-f8_status f8_api_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag);
+/* Lend the libraries for device `ordinal`, which need not be there, and take them back (NULL is fine). */
+f8_status f8_api_take_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag);
+void f8_api_give_gpu(fp8c_context *ctx, f8_cuda *cuda);
+
+/* The kernel cache, opened at the first call; NULL: none is wanted, or none can be used, which the log then says
+ * once. F8_ERR_MEMORY. */
+f8_status f8_api_cache(fp8c_context *ctx, f8_cache **out, f8_diag *diag);
 
 struct fp8c_module {
     fp8c_context *ctx;
@@ -35,12 +80,14 @@ struct fp8c_module {
     size_t building;     /* index of the function being built + 1; 0 = none */
 };
 
-/* Start a call: forget the diag of the one before. */
-f8_diag *f8_api_begin(fp8c_context *ctx);
-/* End a call on a module: its first failure, if any, becomes the context's message. */
+/* End a failed call: render the diag against the text it points into (may be NULL) as the calling thread's message,
+ * and give the status. */
+fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status, const char *text,
+                        size_t size);
+/* End a call on a module that is one thread's: its first failure, if any, becomes the message. */
 fp8c_status f8_api_done(fp8c_module *m, f8_status status);
-/* End a failed call: render the diag against the text it points into (may be NULL) and give the status. */
-fp8c_status f8_api_fail(fp8c_context *ctx, f8_status status, const char *text, size_t size);
+/* Free all threads' messages. */
+void f8_api_end_messages(fp8c_context *ctx);
 
 f8_type f8_api_type_in(const fp8c_type *t);
 fp8c_type f8_api_type_out(const f8_type *t);

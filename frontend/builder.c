@@ -9,7 +9,6 @@
 /* Start a declaration: between func_begin and func_end the first failure stays. */
 static f8_diag *begin(fp8c_module *m)
 {
-    f8_api_begin(m->ctx);
     if (!m->building)
         m->diag = (f8_diag){.status = F8_OK};
     return &m->diag;
@@ -119,10 +118,8 @@ fp8c_status fp8c_module_rule(fp8c_module *m, const char *rule, const char *origi
     const char *file = diag->file;
     diag->file = origin = origin ? f8_intern(m->ir, origin) : NULL;
     const f8_status status = f8_parse_rule(rule, m->ir, diag, &parsed);
-    if (status != F8_OK) { /* the place is in the rule, not in the module's text */
-        m->ctx->diag = *diag;
-        return f8_api_fail(m->ctx, status, rule, strlen(rule));
-    }
+    if (status != F8_OK) /* the place is in the rule, not in the module's text */
+        return f8_api_fail(m->ctx, diag, status, rule, strlen(rule));
     diag->file = file;
     parsed.origin = origin;
     return f8_api_done(m, f8_add_rule(m->ir, &parsed));

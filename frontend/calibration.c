@@ -54,7 +54,6 @@ static f8_status make_room(fp8c_calibration *c, f8_diag *diag)
 static f8_status prepare(fp8c_calibration *c, const f8_target *target, f8_diag *diag)
 {
     f8_unit *u = c->program->unit;
-    u->diag = diag;
     c->step = fp8c_program_function(c->program, "micro_step");
     c->trial = f8_trials(u, target, &c->n_trials);
     c->sum = f8_arena_array(&c->arena, c->n_trials, sizeof *c->sum);
@@ -80,23 +79,23 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     own.keep = own.print_after = own.checkpoint = own.recompute = NULL;
     own.memory_bytes = own.plan_only = 0; /* the budget is the program's to come */
     own.memory_share = 0;
-    f8_diag *diag = f8_api_begin(ctx);
+    f8_diag diag = {0};
     if (!(error_budget >= 0) || error_budget > 1) {
-        f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1", error_budget);
-        return f8_api_fail(ctx, F8_ERR_INPUT, NULL, 0);
+        f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1", error_budget);
+        return f8_api_fail(ctx, &diag, F8_ERR_INPUT, NULL, 0);
     }
     fp8c_calibration *c = ctx->allocator.alloc(ctx->allocator.user, sizeof *c, 64);
     if (!c) {
-        f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *c);
-        return f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
+        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *c);
+        return f8_api_fail(ctx, &diag, F8_ERR_MEMORY, NULL, 0);
     }
     *c = (fp8c_calibration){.ctx = ctx, .budget = error_budget > 0 ? error_budget : F8_ERROR_BUDGET};
     f8_arena_init(&c->arena, &ctx->allocator);
     fp8c_status failed = f8_compile_calibrating(module, &own, &c->program);
     if (failed == FP8C_OK) {
         const f8_status status =
-            prepare(c, target ? target : c->program->target, f8_api_begin(ctx));
-        failed = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, status, NULL, 0);
+            prepare(c, target ? target : c->program->target, &diag);
+        failed = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
     }
     if (failed != FP8C_OK) {
         fp8c_calibration_destroy(c);
@@ -281,13 +280,13 @@ fp8c_status fp8c_calibration_observe(fp8c_calibration *c)
     fp8c_status failed = fp8c_program_wait(c->program);
     if (failed != FP8C_OK)
         return failed;
-    f8_diag *diag = f8_api_begin(c->ctx);
+    f8_diag diag = {0};
     f8_status status = c->program->now->instance.kind
                            ? F8_OK
-                           : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a calibration needs a program that runs");
+                           : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a calibration needs a program that runs");
     if (status == F8_OK)
-        status = observe(c, diag);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(c->ctx, status, NULL, 0);
+        status = observe(c, &diag);
+    return status == F8_OK ? FP8C_OK : f8_api_fail(c->ctx, &diag, status, NULL, 0);
 }
 
 /* ---- what came of it ---- */
@@ -326,7 +325,7 @@ fp8c_status fp8c_calibration_candidate(const fp8c_calibration *c, int index, int
 
 fp8c_status fp8c_calibration_rules(const fp8c_calibration *c, fp8c_write_fn write, void *user)
 {
-    f8_diag *diag = f8_api_begin(c->ctx);
+    f8_diag diag = {0};
     f8_recipe_rule *rule;
     size_t n, n_trials;
     char text[1400];
@@ -337,7 +336,7 @@ fp8c_status fp8c_calibration_rules(const fp8c_calibration *c, fp8c_write_fn writ
         f8_rule_print(&rule[i], text + length, sizeof text - (size_t)length - 2);
         memcpy(text + strlen(text), "\n", sizeof "\n");
         if (write(user, text, strlen(text)))
-            status = f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "writing the rules failed");
+            status = f8_fail(&diag, F8_ERR_IO, F8_NOWHERE, "writing the rules failed");
     }
-    return status == F8_OK ? FP8C_OK : f8_api_fail(c->ctx, status, NULL, 0);
+    return status == F8_OK ? FP8C_OK : f8_api_fail(c->ctx, &diag, status, NULL, 0);
 }

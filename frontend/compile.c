@@ -104,7 +104,7 @@ static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device: %d is no ordinal", o->device);
     if (!o->device_alloc != !o->device_free)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
-    F8_TRY(f8_api_gpu(p->ctx, o->device, &p->cuda, diag));
+    F8_TRY(f8_api_take_gpu(p->ctx, o->device, &p->cuda, diag));
     return present || !(o->no_device || o->text_only || o->plan_only)
                ? ask_device(p, o->device, t, &p->target, diag)
                : F8_OK;
@@ -212,6 +212,8 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     out->keep = o->keep;
     out->print_after = o->print_after;
     out->print_to = (f8_writer){o->write, o->write_user};
+    out->log = &c->program->ctx->log;
+    out->progress = &c->program->ctx->progress;
     if (!o->print_after)
         return F8_OK;
     for (size_t i = 0; f8_pass_name(i); i++)
@@ -229,13 +231,20 @@ static bool wants_listings(const fp8c_compile_options *o)
 static f8_status build_plan(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
+    fp8c_context *ctx = c->program->ctx;
     f8_variant *v = c->variant;
     f8_build_options build = {.target = c->program->target,
                               .cuda = c->program->cuda,
                               .attention = c->attention,
                               .want_ptx = wants_listings(o),
                               .text_only = o->text_only,
-                              .no_code = o->plan_only};
+                              .no_code = o->plan_only,
+                              .allocator = &ctx->allocator,
+                              .stats = &c->stats,
+                              .log = &ctx->log,
+                              .progress = &ctx->progress,
+                              .dump = c->dump.folder[0] ? f8_dump_text : NULL,
+                              .dump_user = &c->dump};
     if (c->program->target->kind == F8_TARGET_REFERENCE)
         return f8_build_interface(c->unit.module, c->program->target, &v->arena, &v->plan, diag);
     if (c->unit.options.memory.bytes > 0) {
@@ -243,10 +252,12 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
         F8_TRY(f8_compilation_code_bytes(c, &c->unit, &bytes));
         build.arena_most = c->unit.options.memory.bytes - (bytes.total - bytes.arena);
     }
-    if (c->program->cuda) { /* on the CPU `threads` is of runs, and the count of compiling ones its own */
+    if (!o->plan_only && !o->text_only)
+        F8_TRY(f8_api_cache(ctx, &build.cache, diag));
+    if (c->program->cuda) /* on the CPU `threads` is of runs, and the count of compiling ones its own */
         build.threads = c->program->threads;
-        build.stats = &c->stats;
-    }
+    if (ctx->parallel.run) /* whoever lends threads wants no others; those take tasks of runs alone */
+        build.threads = 1;
     return f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag);
 }
 
@@ -256,20 +267,44 @@ static f8_status create_instance(f8_compilation *c, f8_diag *diag)
     const fp8c_compile_options *o = c->o;
     f8_variant *v = c->variant;
     const f8_allocator *allocator = &p->ctx->allocator;
+    const f8_parallel *parallel = p->ctx->parallel.run ? &p->ctx->parallel : NULL;
     if (o->plan_only)
         return F8_OK;
     if (p->target->kind == F8_TARGET_REFERENCE)
         return f8_instance_create_reference(&v->instance, c->unit.module, &v->plan, allocator, diag);
     if (p->target->kind == F8_TARGET_CPU) {
-        const f8_exec_options run = {.n_threads = p->threads, .allocator = allocator, .profile = o->profile};
+        const f8_exec_options run = {.n_threads = p->threads, .parallel = parallel, .allocator = allocator,
+                                     .profile = o->profile};
         return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
     }
     if (o->no_device || o->text_only)
         return F8_OK;
     const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
                                       .device_free = o->device_free, .device_user = o->device_user,
-                                      .stream = o->stream, .profile = o->profile};
+                                      .parallel = parallel, .threads = p->threads, .stream = o->stream,
+                                      .profile = o->profile};
     return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
+}
+
+static void begin_dump(f8_compilation *c, const f8_module *source)
+{
+    const fp8c_context *ctx = c->program->ctx;
+    if (ctx->settings.dump)
+        f8_dump_begin(&c->dump, ctx->settings.dump, source->name, c->program->target->name, &ctx->log);
+    if (c->dump.folder[0]) {
+        c->unit.options.show = f8_dump_show;
+        c->unit.options.show_user = &c->dump;
+    }
+}
+
+static void say_summary(const f8_compilation *c)
+{
+    const f8_variant *v = c->variant;
+    f8_log_say(&c->program->ctx->log, F8_LOG_INFO,
+               "module %s for %s: %u kernels, %lld of them from the cache, compiled in %.3f s%s%s",
+               c->unit.module->name, c->program->target->name, v->plan.n_kernels,
+               (long long)v->trail.kernels_cached, v->trail.compile_seconds,
+               c->dump.folder[0] ? "; dumped into " : "", c->dump.folder);
 }
 
 /* From the source to a plan that runs, with its trail. */
@@ -278,6 +313,7 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     const double start = f8_seconds_now();
     f8_variant *v = c->variant;
     F8_TRY(read_options(c, diag));
+    begin_dump(c, source);
     F8_TRY(clone_module(source, c->unit.arena, diag, &c->unit.module));
     F8_TRY(f8_run_passes(&c->unit));
     F8_TRY(build_plan(c, diag));
@@ -286,7 +322,9 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
                          &v->trail));
     if (c->program->target->kind != F8_TARGET_REFERENCE)
         F8_TRY(f8_compilation_check_budget(c, diag));
+    v->trail.kernels_cached = c->stats.n_cached;
     v->trail.compile_seconds = f8_seconds_now() - start;
+    say_summary(c);
     return F8_OK;
 }
 
@@ -296,9 +334,13 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     f8_arena *graph = &c->variant->graph;
     f8_unit *u = F8_NEW(graph, f8_unit);
     f8_recipe *recipe = F8_NEW(graph, f8_recipe);
-    if (!u || !recipe)
+    f8_diag *own = F8_NEW(graph, f8_diag);
+    if (!u || !recipe || !own)
         return f8_arena_status(graph, diag);
     *u = c->unit;
+    u->diag = u->module->diag = own; /* the compile's ends with it */
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        u->module->func[i].graph->diag = own;
     *recipe = c->recipe;
     u->options = (f8_options){.target = c->program->target, .recipe = recipe, .calibrate = true};
     c->program->unit = u;
@@ -328,7 +370,8 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
                                bool calibrate, f8_diag *diag)
 {
     F8_TRY(choose_target(p, o, diag));
-    p->threads = o->threads;
+    const f8_parallel *parallel = &p->ctx->parallel;
+    p->threads = parallel->run ? parallel->n_threads : o->threads ? o->threads : p->ctx->threads;
     p->plan_only = o->plan_only;
     return compile_variant(p, source, o, calibrate, diag);
 }
@@ -338,21 +381,21 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
 {
     *out = NULL;
     fp8c_context *ctx = module->ctx;
-    f8_diag *diag = f8_api_begin(ctx);
-    diag->file = module->ir->file;
+    f8_diag diag = {0};
+    diag.file = module->ir->file;
     fp8c_compile_options own = {.struct_size = sizeof own};
     if (options) /* an older or newer caller's struct: take what both know */
         memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
-    fp8c_program *p = f8_program_create(ctx, diag);
+    fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
-        return f8_api_fail(ctx, diag->status, NULL, 0);
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     f8_status status = module->building
-                           ? f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
-                           : f8_check_recipe_rules(module->ir, diag);
+                           ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
+                           : f8_check_recipe_rules(module->ir, &diag);
     if (status == F8_OK)
-        status = build_program(p, module->ir, &own, calibrate, diag);
+        status = build_program(p, module->ir, &own, calibrate, &diag);
     if (status != F8_OK) {
-        f8_api_fail(ctx, status, module->text, module->text_size);
+        f8_api_fail(ctx, &diag, status, module->text, module->text_size);
         fp8c_program_destroy(p);
         return (fp8c_status)status;
     }

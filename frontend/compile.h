@@ -2,6 +2,7 @@
 #ifndef F8_COMPILE_H
 #define F8_COMPILE_H
 
+#include "frontend/dump.h"
 #include "frontend/program.h"
 
 /* Gone once the variant has its plan and its trail. */
@@ -14,6 +15,7 @@ typedef struct f8_compilation {
     f8_attention_algorithm attention;
     f8_gemm_lib *gemms;       /* what knows the room of GEMMs; made when first needed */
     f8_build_stats stats;
+    f8_dump dump;             /* folder "": none is wanted */
 } f8_compilation;
 
 /* memory.c: f8_options.code_bytes of a compilation; what a plan of it takes in all; whether that is within what

@@ -1,11 +1,7 @@
-/* Contexts, and modules from text: see fp8c.h. */
-#include "frontend/api.h"
-
-#include <stdio.h>
+/* Contexts: what calls on many threads share. See fp8c.h; messages are message.c's. */
 #include <string.h>
 
-#include "frontend/diag.h"
-#include "frontend/parse.h"
+#include "frontend/api.h"
 
 #define SAME(a, b) _Static_assert((int)(a) == (int)(b), "fp8c.h and ir/ disagree")
 SAME(FP8C_OK, F8_OK);
@@ -25,35 +21,11 @@ SAME(FP8C_F8E4M3, F8_E4M3);
 SAME(FP8C_F8E5M2, F8_E5M2);
 SAME(FP8C_F8E8M0, F8_E8M0);
 SAME(FP8C_MAX_RANK, F8_MAX_RANK);
+SAME(FP8C_LOG_WARNING, F8_LOG_WARNING);
+SAME(FP8C_LOG_INFO, F8_LOG_INFO);
+SAME(FP8C_LOG_DEBUG, F8_LOG_DEBUG);
 
-/* ---- small shared pieces ---- */
-
-f8_diag *f8_api_begin(fp8c_context *ctx)
-{
-    ctx->diag = (f8_diag){.status = F8_OK};
-    return &ctx->diag;
-}
-
-fp8c_status f8_api_fail(fp8c_context *ctx, f8_status status, const char *text, size_t size)
-{
-    if (ctx->diag.status == F8_OK) /* a failure that left no words */
-        f8_fail(&ctx->diag, status, F8_NOWHERE, "failed without a message (status %d)", (int)status);
-    f8_diag_render(&ctx->diag, text, size, ctx->message, sizeof ctx->message);
-    size_t n = strlen(ctx->message);
-    while (n > 0 && ctx->message[n - 1] == '\n')
-        ctx->message[--n] = 0;
-    return (fp8c_status)status;
-}
-
-fp8c_status f8_api_done(fp8c_module *m, f8_status status)
-{
-    if (status == F8_OK)
-        status = m->diag.status;
-    if (status == F8_OK)
-        return FP8C_OK;
-    m->ctx->diag = m->diag;
-    return f8_api_fail(m->ctx, status, m->text, m->text_size);
-}
+/* ---- types ---- */
 
 /* A rank or dtype there is none of becomes one that every check of types refuses. */
 f8_type f8_api_type_in(const fp8c_type *t)
@@ -100,79 +72,81 @@ int64_t fp8c_type_bytes(const fp8c_type *type)
     return bytes < 0 ? -1 : bytes;
 }
 
-/* ---- where the GPU's libraries lie ---- */
+/* ---- callbacks ---- */
 
-enum { N_PATHS = sizeof(f8_cuda_paths) / sizeof(const char *) };
-
-/* The strings of `paths` in a row, to walk over. */
-static const char **each_path(f8_cuda_paths *paths)
+static void say(void *user, f8_log_level level, const char *text)
 {
-    _Static_assert(sizeof(f8_cuda_paths) == 5 * sizeof(const char *), "a path without an option");
-    return (const char **)paths;
+    const fp8c_context *ctx = user;
+    ctx->log_fn(ctx->log_user, (fp8c_log_level)level, text);
 }
 
-/* NULL: what the environment says; "": nothing. */
-static void replace_path(const char **path, const char *option)
+static int ask(void *user, const f8_progress_state *s)
 {
-    if (option)
-        *path = *option ? option : NULL;
-}
-
-static f8_cuda_paths read_paths(const fp8c_context_options *o)
-{
-    f8_cuda_paths paths = f8_cuda_paths_from_environment();
-    replace_path(&paths.fp8c_cuda_path, o->gpu_library_path);
-    replace_path(&paths.cuda_home, o->cuda_home);
-    replace_path(&paths.cuda_path, o->cuda_path);
-    replace_path(&paths.virtual_env, o->python_env);
-    replace_path(&paths.home, o->home);
-    return paths;
-}
-
-static size_t paths_size(const f8_cuda_paths *paths)
-{
-    f8_cuda_paths own = *paths;
-    size_t n = 0;
-    for (int i = 0; i < N_PATHS; i++)
-        n += each_path(&own)[i] ? strlen(each_path(&own)[i]) + 1 : 0;
-    return n;
-}
-
-/* Into the room behind the context: with a second allocation, its failure would have no context to keep
- * its message in. */
-static void copy_paths(fp8c_context *ctx, const f8_cuda_paths *paths)
-{
-    char *to = (char *)(ctx + 1);
-    ctx->paths = *paths;
-    for (int i = 0; i < N_PATHS; i++) {
-        const char **path = &each_path(&ctx->paths)[i];
-        if (!*path)
-            continue;
-        const size_t n = strlen(*path) + 1;
-        *path = memcpy(to, *path, n);
-        to += n;
-    }
+    const fp8c_context *ctx = user;
+    const fp8c_progress p = {.struct_size = sizeof p, .phase = s->phase, .item = s->item, .done = s->done,
+                             .total = s->total, .seconds_left = s->seconds_left};
+    return ctx->progress_fn(ctx->progress_user, &p);
 }
 
 /* ---- context ---- */
 
+/* What is wrong with the options, or NULL. */
+static const char *check(const fp8c_context_options *o)
+{
+    if (!o->alloc != !o->free)
+        return "alloc and free: both or none";
+    if (o->parallel && (o->parallel_threads < 1 || o->parallel_threads > F8_POOL_MAX_THREADS))
+        return "parallel_threads is not 1 to 256";
+    if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
+        return "threads is not 0 to 256";
+    if (o->cache_bytes < 0)
+        return "cache_bytes is negative";
+    return NULL;
+}
+
+/* ctx is where it stays. */
+static void fill(fp8c_context *ctx, const fp8c_context_options *o, const f8_settings_source *settings)
+{
+    ctx->settings = f8_settings_copy(settings, (char *)(ctx + 1));
+    ctx->log_fn = o->log;
+    ctx->log_user = o->log_user;
+    ctx->log = (f8_log){o->log ? say : NULL, ctx, ctx->settings.verbose};
+    ctx->progress_fn = o->progress;
+    ctx->progress_user = o->progress_user;
+    ctx->progress = (f8_progress){o->progress ? ask : NULL, ctx};
+    ctx->parallel = (f8_parallel){o->parallel, o->parallel_user, o->parallel_threads};
+    ctx->threads = o->threads;
+}
+
+/* Strings lie behind the context: with a second allocation, its failure would have no context to keep its message
+ * in. */
 fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out)
 {
     *out = NULL;
     fp8c_context_options own = {.struct_size = sizeof own};
     if (options) /* an older or newer caller's struct: take what both know */
         memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
-    if (!own.alloc != !own.free)
+    const char *wrong = check(&own);
+    if (wrong) { /* there is no context to keep a message in */
+        if (own.log)
+            own.log(own.log_user, FP8C_LOG_WARNING, wrong);
         return FP8C_ERR_INPUT;
+    }
     const f8_allocator allocator =
         own.alloc ? (f8_allocator){own.alloc, own.free, own.allocator_user} : f8_default_allocator();
-    const f8_cuda_paths paths = read_paths(&own);
-    const size_t size = sizeof(fp8c_context) + paths_size(&paths);
+    const f8_settings_source settings = f8_settings_read(&own);
+    const size_t size = sizeof(fp8c_context) + settings.bytes;
     fp8c_context *ctx = allocator.alloc(allocator.user, size, 16);
     if (!ctx)
         return FP8C_ERR_MEMORY;
     *ctx = (fp8c_context){.allocator = allocator, .size = size};
-    copy_paths(ctx, &paths);
+    if (pthread_mutex_init(&ctx->lock, NULL) != 0 || pthread_mutex_init(&ctx->cache_lock, NULL) != 0) {
+        allocator.free(allocator.user, ctx, size); /* never so on Linux: one has nothing to give back */
+        return FP8C_ERR_IO;
+    }
+    fill(ctx, &own, &settings);
+    if (ctx->settings.wrong)
+        f8_log_say(&ctx->log, F8_LOG_WARNING, "%s", ctx->settings.wrong);
     *out = ctx;
     return FP8C_OK;
 }
@@ -187,152 +161,108 @@ void fp8c_context_destroy(fp8c_context *ctx)
         f8_cuda_destroy(g->cuda);
         allocator.free(allocator.user, g, sizeof *g);
     }
+    f8_cache_close(ctx->cache);
+    f8_api_end_messages(ctx);
+    pthread_mutex_destroy(&ctx->lock);
+    pthread_mutex_destroy(&ctx->cache_lock);
     allocator.free(allocator.user, ctx, ctx->size);
 }
 
-f8_status f8_api_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag)
+/* ---- GPUs ---- */
+
+static f8_context_gpu *idle_gpu(fp8c_context *ctx, int ordinal)
 {
+    pthread_mutex_lock(&ctx->lock);
     f8_context_gpu *g = ctx->gpu;
-    while (g && g->ordinal != ordinal)
+    while (g && (g->lent || g->ordinal != ordinal))
         g = g->next;
-    if (!g) {
-        g = ctx->allocator.alloc(ctx->allocator.user, sizeof *g, 16);
-        if (!g)
-            return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
-                           sizeof *g);
-        *g = (f8_context_gpu){.ordinal = ordinal};
-        const f8_status status = f8_cuda_create(&ctx->paths, &ctx->allocator, &g->cuda, diag);
-        if (status != F8_OK) {
-            ctx->allocator.free(ctx->allocator.user, g, sizeof *g);
-            return status;
-        }
-        g->next = ctx->gpu;
-        ctx->gpu = g;
+    if (g)
+        g->lent = true;
+    pthread_mutex_unlock(&ctx->lock);
+    return g;
+}
+
+f8_status f8_api_take_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag)
+{
+    f8_context_gpu *g = idle_gpu(ctx, ordinal);
+    *out = g ? g->cuda : NULL;
+    if (g)
+        return F8_OK;
+    g = ctx->allocator.alloc(ctx->allocator.user, sizeof *g, 16);
+    if (!g)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *g);
+    *g = (f8_context_gpu){.ordinal = ordinal, .lent = true};
+    const f8_status status = f8_cuda_create(&ctx->settings.gpu, &ctx->allocator, &g->cuda, diag);
+    if (status != F8_OK) {
+        ctx->allocator.free(ctx->allocator.user, g, sizeof *g);
+        return status;
     }
     *out = g->cuda;
+    pthread_mutex_lock(&ctx->lock);
+    g->next = ctx->gpu;
+    ctx->gpu = g;
+    pthread_mutex_unlock(&ctx->lock);
     return F8_OK;
 }
 
-const char *fp8c_context_message(const fp8c_context *ctx)
+void f8_api_give_gpu(fp8c_context *ctx, f8_cuda *cuda)
 {
-    return ctx ? ctx->message : "no context";
+    pthread_mutex_lock(&ctx->lock);
+    for (f8_context_gpu *g = ctx->gpu; cuda && g; g = g->next)
+        if (g->cuda == cuda)
+            g->lent = false;
+    pthread_mutex_unlock(&ctx->lock);
 }
 
-/* ---- modules ---- */
+/* ---- the kernel cache ---- */
 
-static fp8c_module *new_module(fp8c_context *ctx)
+/* The lock is held. */
+static f8_status open_cache(fp8c_context *ctx, f8_diag *diag)
 {
-    fp8c_module *m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
-    if (!m) {
-        f8_fail(&ctx->diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *m);
-        f8_api_fail(ctx, F8_ERR_MEMORY, NULL, 0);
-        return NULL;
+    f8_diag why = {0};
+    const f8_cache_options options = {.folder = ctx->settings.cache, .most_bytes = ctx->settings.cache_bytes,
+                                      .allocator = &ctx->allocator, .log = &ctx->log};
+    const f8_status status = ctx->settings.cache ? f8_cache_open(&options, &ctx->cache, &why) : F8_OK;
+    if (status == F8_ERR_MEMORY)
+        return f8_fail(diag, status, F8_NOWHERE, "%s", why.text);
+    ctx->cache_tried = true;
+    if (status == F8_OK)
+        return F8_OK;
+    _Static_assert(sizeof ctx->cache_why == sizeof why.text, "kept whole");
+    memcpy(ctx->cache_why, why.text, sizeof why.text);
+    f8_log_say(&ctx->log, F8_LOG_WARNING, "kernels are not cached: %s", why.text);
+    return F8_OK;
+}
+
+f8_status f8_api_cache(fp8c_context *ctx, f8_cache **out, f8_diag *diag)
+{
+    pthread_mutex_lock(&ctx->cache_lock);
+    const f8_status status = ctx->cache_tried ? F8_OK : open_cache(ctx, diag);
+    *out = ctx->cache;
+    pthread_mutex_unlock(&ctx->cache_lock);
+    return status;
+}
+
+fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out)
+{
+    f8_diag diag = {0};
+    f8_cache *cache;
+    const f8_status status = f8_api_cache(ctx, &cache, &diag);
+    if (status != F8_OK)
+        return f8_api_fail(ctx, &diag, status, NULL, 0);
+    fp8c_cache_info own = {.struct_size = out->struct_size,
+                           .why_not = ctx->cache_why[0] ? ctx->cache_why : NULL};
+    f8_cache_facts facts;
+    if (cache) {
+        f8_cache_look(cache, &facts);
+        own.folder = facts.folder;
+        own.read_only = facts.read_only;
+        own.hits = facts.hits;
+        own.misses = facts.misses;
+        own.stored = facts.stored;
+        own.bytes = facts.bytes;
+        own.entries = facts.entries;
     }
-    *m = (fp8c_module){.ctx = ctx};
-    f8_arena_init(&m->arena, &ctx->allocator);
-    return m;
-}
-
-static f8_status parse_text(fp8c_module *m, const char *text, size_t size, const char *file,
-                            const fp8c_dim *dims, size_t n_dims)
-{
-    f8_dim_override *overrides = F8_NEW_ARRAY(&m->arena, f8_dim_override, n_dims);
-    char *own_file = f8_arena_strdup(&m->arena, file ? file : "<text>");
-    m->text = f8_arena_strndup(&m->arena, text ? text : "", text ? size : 0);
-    if (!overrides || !own_file || !m->text)
-        return f8_arena_status(&m->arena, &m->diag);
-    m->text_size = text ? size : 0;
-    for (size_t i = 0; i < n_dims; i++)
-        overrides[i] = (f8_dim_override){dims[i].name, dims[i].value};
-    m->diag.file = own_file;
-    return f8_parse(m->text, m->text_size, own_file, overrides, n_dims, &m->arena, &m->diag, &m->ir);
-}
-
-/* Hand a new module out, or destroy it with its message kept. */
-static fp8c_status give_module(fp8c_module *m, f8_status status, fp8c_module **out)
-{
-    const fp8c_status result = f8_api_done(m, status);
-    if (result == FP8C_OK)
-        *out = m;
-    else
-        fp8c_module_destroy(m);
-    return result;
-}
-
-fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, const char *file,
-                              const fp8c_dim *dims, size_t n_dims, fp8c_module **out)
-{
-    *out = NULL;
-    f8_api_begin(ctx);
-    fp8c_module *m = new_module(ctx);
-    return m ? give_module(m, parse_text(m, text, size, file, dims, n_dims), out) : FP8C_ERR_MEMORY;
-}
-
-fp8c_status fp8c_module_create(fp8c_context *ctx, const char *name, fp8c_module **out)
-{
-    *out = NULL;
-    f8_api_begin(ctx);
-    fp8c_module *m = new_module(ctx);
-    if (!m)
-        return FP8C_ERR_MEMORY;
-    m->ir = f8_module_create(&m->arena, &m->diag, name, "");
-    return give_module(m, m->ir ? F8_OK : F8_ERR_MEMORY, out);
-}
-
-void fp8c_module_destroy(fp8c_module *m)
-{
-    if (!m)
-        return;
-    f8_arena_end(&m->arena);
-    const f8_allocator allocator = m->ctx->allocator;
-    allocator.free(allocator.user, m, sizeof *m);
-}
-
-fp8c_status fp8c_module_print(const fp8c_module *m, fp8c_write_fn write, void *user)
-{
-    f8_api_begin(m->ctx);
-    const f8_writer writer = {write, user};
-    const f8_status status = f8_print_module(m->ir, &writer);
-    if (status != F8_OK) {
-        f8_fail(&m->ctx->diag, status, F8_NOWHERE, "the module could not be written");
-        return f8_api_fail(m->ctx, status, NULL, 0);
-    }
+    memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
     return FP8C_OK;
-}
-
-int64_t fp8c_module_parameters(const fp8c_module *m, int64_t *elements)
-{
-    int64_t count = 0, total = 0;
-    for (size_t i = 0; i < m->ir->n_vars; i++) {
-        if (m->ir->var[i].kind != F8_VAR_PARAM)
-            continue;
-        count++;
-        total += f8_type_elements(&m->ir->var[i].type);
-    }
-    if (elements)
-        *elements = total;
-    return count;
-}
-
-int64_t fp8c_module_accumulate(const fp8c_module *m)
-{
-    return m->ir->accumulate;
-}
-
-int64_t fp8c_module_optimizer_steps(const fp8c_module *m)
-{
-    return m->ir->optimizer.declared ? m->ir->optimizer.steps : 0;
-}
-
-int64_t fp8c_module_dim(const fp8c_module *m, const char *name)
-{
-    for (size_t i = 0; i < m->ir->n_dims; i++)
-        if (!strcmp(m->ir->dim[i].name, name))
-            return m->ir->dim[i].value;
-    return -1;
-}
-
-const char *fp8c_module_name(const fp8c_module *m)
-{
-    return m->ir->name;
 }

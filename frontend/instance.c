@@ -63,9 +63,7 @@ static void *cpu_var(f8_instance *i, uint32_t var)
 
 static f8_status cpu_init(f8_instance *i, uint64_t seed, f8_diag *diag)
 {
-    (void)diag;
-    f8_exec_init(i->cpu, seed);
-    return F8_OK;
+    return f8_exec_init(i->cpu, seed, diag);
 }
 
 static void *cpu_port(f8_instance *i, uint32_t func, int side, uint32_t port)

@@ -42,6 +42,7 @@ void fp8c_program_destroy(fp8c_program *p)
         f8_arena_end(&v->arena);
         f8_arena_end(&v->graph);
     }
+    f8_api_give_gpu(p->ctx, p->cuda);
     f8_arena_end(&p->arena);
     const f8_allocator allocator = p->ctx->allocator;
     allocator.free(allocator.user, p, sizeof *p);
@@ -80,42 +81,42 @@ static f8_status has_memory(const fp8c_program *p, f8_diag *diag)
                                       p->plan_only ? "plan_only" : "no_device");
 }
 
-static fp8c_status finish(fp8c_program *p, f8_status status)
+static fp8c_status finish(fp8c_program *p, const f8_diag *diag, f8_status status)
 {
-    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, status, NULL, 0);
+    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, diag, status, NULL, 0);
 }
 
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
 {
-    f8_diag *diag = f8_api_begin(p->ctx);
-    f8_status status = has_memory(p, diag);
+    f8_diag diag = {0};
+    f8_status status = has_memory(p, &diag);
     if (status == F8_OK && !get_func(p, function))
-        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
     else if (status == F8_OK && !p->initialized)
-        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                          "the variables have no values: call fp8c_program_initialize");
     if (status == F8_OK)
-        status = p->now->instance.kind->run(&p->now->instance, (uint32_t)function, diag);
-    return finish(p, status);
+        status = p->now->instance.kind->run(&p->now->instance, (uint32_t)function, &diag);
+    return finish(p, &diag, status);
 }
 
 fp8c_status fp8c_program_wait(fp8c_program *p)
 {
-    f8_diag *diag = f8_api_begin(p->ctx);
-    f8_status status = has_memory(p, diag);
+    f8_diag diag = {0};
+    f8_status status = has_memory(p, &diag);
     if (status == F8_OK)
-        status = p->now->instance.kind->wait(&p->now->instance, diag);
-    return finish(p, status);
+        status = p->now->instance.kind->wait(&p->now->instance, &diag);
+    return finish(p, &diag, status);
 }
 
 fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
 {
-    f8_diag *diag = f8_api_begin(p->ctx);
-    f8_status status = has_memory(p, diag);
+    f8_diag diag = {0};
+    f8_status status = has_memory(p, &diag);
     if (status == F8_OK)
-        status = p->now->instance.kind->init(&p->now->instance, seed, diag);
+        status = p->now->instance.kind->init(&p->now->instance, seed, &diag);
     if (status != F8_OK)
-        return finish(p, status);
+        return finish(p, &diag, status);
     p->initialized = true;
     const int prepare = fp8c_program_function(p, "prepare");
     return prepare < 0 ? FP8C_OK : fp8c_program_run(p, prepare);
@@ -158,22 +159,22 @@ void *fp8c_program_buffer(fp8c_program *p, int function, fp8c_side side, int ind
 
 fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int index, void *buffer)
 {
-    f8_diag *diag = f8_api_begin(p->ctx);
+    f8_diag diag = {0};
     const f8_plan_port *port = get_port(p, function, side, index);
-    f8_status status = has_memory(p, diag);
+    f8_status status = has_memory(p, &diag);
     if (status != F8_OK)
-        return finish(p, status);
+        return finish(p, &diag, status);
     if (!port || port->var >= 0 || (side != FP8C_INPUT && side != FP8C_OUTPUT))
-        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                          port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
                                                 : "no such port%s",
                          port && port->var >= 0 ? port->name : "");
     else if ((uintptr_t)buffer % 64)
-        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the buffer for '%s' is not 64-byte aligned",
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the buffer for '%s' is not 64-byte aligned",
                          port->name);
     if (status == F8_OK)
-        status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side, (uint32_t)index, buffer, diag);
-    return finish(p, status);
+        status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side, (uint32_t)index, buffer, &diag);
+    return finish(p, &diag, status);
 }
 
 fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out)
@@ -191,14 +192,14 @@ fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out
 /* Copy variable `index` out to `to`, or in from `from`: one of the two is NULL. */
 static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const void *from)
 {
-    f8_diag *diag = f8_api_begin(p->ctx);
-    f8_status status = has_memory(p, diag);
+    f8_diag diag = {0};
+    f8_status status = has_memory(p, &diag);
     if (status == F8_OK && (index < 0 || (uint32_t)index >= p->now->plan.n_vars))
-        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", index);
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", index);
     if (status == F8_OK)
-        status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, diag)
-                    : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, diag);
-    return finish(p, status);
+        status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
+                    : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);
+    return finish(p, &diag, status);
 }
 
 fp8c_status fp8c_program_read(fp8c_program *p, int variable, void *to)
@@ -277,17 +278,17 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
 
 fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale)
 {
-    f8_diag *diag = f8_api_begin(p->ctx);
+    f8_diag diag = {0};
     const f8_stored *s = stored_variable(p, variable);
-    f8_status status = has_memory(p, diag);
+    f8_status status = has_memory(p, &diag);
     if (status == F8_OK && !s)
-        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
     if (status == F8_OK && scale && s->recipe.scaling != F8_SCALING_DELAYED)
-        status = f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d: a scale is kept under `delayed` alone",
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d: a scale is kept under `delayed` alone",
                          variable);
     if (status == F8_OK)
-        status = quantize(p, s, from, scale, diag);
-    return finish(p, status);
+        status = quantize(p, s, from, scale, &diag);
+    return finish(p, &diag, status);
 }
 
 /* ---- decisions and figures ---- */
@@ -296,7 +297,8 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 {
     fp8c_info own = {.struct_size = out->struct_size, .compile_seconds = p->now->trail.compile_seconds, .linears = p->now->trail.linears,
                        .fp8_gemms_planned = p->now->trail.fp8_gemms, .threads = 1,
-                       .distinct_kernels = p->now->plan.n_kernels, .code_bytes = p->now->plan.blob_bytes};
+                       .distinct_kernels = p->now->plan.n_kernels, .code_bytes = p->now->plan.blob_bytes,
+                       .kernels_cached = p->now->trail.kernels_cached};
     if (p->now->instance.kind) {
         f8_instance_info run;
         p->now->instance.kind->info(&p->now->instance, &run);
@@ -334,13 +336,13 @@ const char *fp8c_program_target(const fp8c_program *p)
 
 fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 {
-    f8_diag *diag = f8_api_begin(p->ctx);
+    f8_diag diag = {0};
     if (!p->now->instance.cuda)
-        return finish(p, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
+        return finish(p, &diag, f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
     f8_cuda_facts facts;
-    const f8_status status = f8_cuda_device_facts(p->cuda, &facts, diag);
+    const f8_status status = f8_cuda_device_facts(p->cuda, &facts, &diag);
     if (status != F8_OK)
-        return finish(p, status);
+        return finish(p, &diag, status);
     fp8c_device own = {.struct_size = out->struct_size, .compute_capability = facts.sm,
                        .driver = facts.driver, .multiprocessors = facts.multiprocessors,
                        .memory = facts.memory, .memory_free = facts.memory_free};
@@ -433,9 +435,10 @@ const char *fp8c_recipe_name(int index)
 fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text, size_t size)
 {
     f8_recipe parsed;
-    const f8_status status = f8_recipe_parse(recipe, F8_NOWHERE, &parsed, f8_api_begin(ctx));
+    f8_diag diag = {0};
+    const f8_status status = f8_recipe_parse(recipe, F8_NOWHERE, &parsed, &diag);
     if (status != F8_OK)
-        return f8_api_fail(ctx, status, NULL, 0);
+        return f8_api_fail(ctx, &diag, status, NULL, 0);
     f8_recipe_print(&parsed, text, size);
     return FP8C_OK;
 }

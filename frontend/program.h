@@ -23,9 +23,9 @@ struct fp8c_program {
     f8_arena arena; /* what all variants share */
     f8_variant *first, *now; /* all; the one that runs and is reported on */
     const f8_target *target;
-    f8_cuda *cuda;  /* CUDA targets: the context's */
+    f8_cuda *cuda;  /* CUDA targets: lent by the context */
     f8_unit *unit;  /* a calibration's, in now->graph; else NULL */
-    int32_t threads;
+    int32_t threads; /* of runs; 0: the CPUs this process may run on */
     bool plan_only;
     bool initialized; /* variables hold values */
 };

@@ -36,10 +36,11 @@ typedef struct f8_trail {
     int64_t linears, fp8_gemms;
     int64_t planned;         /* bytes in all, as an instance reports them */
     double compile_seconds;
+    int64_t kernels_cached;  /* found in the cache rather than compiled */
 } f8_trail;
 
 /* From a unit that went through the passes, and the figures of its build (NULL: there was none). Copies what it
- * keeps into `arena`. Leaves `planned` and `compile_seconds` to the caller. */
+ * keeps into `arena`. Leaves `planned` and what follows to the caller. */
 f8_status f8_trail_make(const f8_unit *u, const f8_build_stats *stats, bool images, f8_arena *arena,
                         f8_trail *out);
 

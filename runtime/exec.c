@@ -43,9 +43,20 @@ static f8_status make_func(f8_exec *x, uint32_t func, f8_diag *diag)
 
 /* ---- life ---- */
 
+static f8_status check_cpu(const f8_plan *plan, f8_diag *diag)
+{
+    const f8_cpu_features has = f8_cpu_detect();
+    char missing[160], name[F8_CPU_NAME];
+    if (f8_cpu_suffices(&has, &plan->needs, missing, sizeof missing))
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "code for %s needs %s, which this CPU, %s, lacks",
+                   plan->target, missing, f8_cpu_name(name));
+}
+
 static f8_status exec_build(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
 {
     const f8_plan *plan = x->plan;
+    F8_TRY(check_cpu(plan, diag));
     F8_TRY(f8_exec_enter_home(x, o, diag));
     x->func = F8_NEW_ARRAY(&x->memory, f8_exec_func, plan->n_funcs);
     F8_TRY(f8_arena_status(&x->memory, diag));
@@ -97,10 +108,11 @@ void *f8_exec_var(f8_exec *x, uint32_t var)
     return x->home->state.p + x->plan->var[var].offset;
 }
 
-void f8_exec_init(f8_exec *x, uint64_t seed)
+f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag)
 {
     for (uint32_t v = 0; v < x->plan->n_vars; v++)
         f8_init_var(&x->plan->var[v], seed, x->home->pool, f8_exec_var(x, v));
+    return f8_pool_check(x->home->pool, diag);
 }
 
 void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port)

@@ -33,8 +33,8 @@ int f8_exec_threads(const f8_exec *x);
 /* Variables: contiguous, of the plan's type; the pointer stays valid for the executor's life. */
 void *f8_exec_var(f8_exec *x, uint32_t var);
 
-/* Give every variable its initial value, keyed by the seed and its name. */
-void f8_exec_init(f8_exec *x, uint64_t seed);
+/* Give every variable its initial value, keyed by the seed and its name. Fails as f8_pool_check does. */
+f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag);
 
 /* Buffers of a function's ports that carry no variable. Each has one of the executor's own until the
  * caller binds another (at least f8_type_bytes, 64-byte aligned, kept alive by the caller; NULL goes back to

@@ -244,12 +244,14 @@ START_TEST(host_memory)
 {
     char message[RECORDED];
     const fp8c_compile_options options = on("cuda");
-    counting all = {.owner = pthread_self()};
+    counting all = {0};
     ck_assert_msg(whole_life(&all, &options, message, sizeof message) == FP8C_OK, "%s", message);
     ck_assert_int_eq(all.live, 0);
     for (long i = 0; i <= 24; i++) {
-        counting c = {.fail_at = 1 + (all.n - 1) * i / 24, .owner = all.owner};
+        counting c = {.fail_at = 1 + (all.n - 1) * i / 24};
         const fp8c_status status = whole_life(&c, &options, message, sizeof message);
+        if (status == FP8C_OK && c.n < c.fail_at) /* threads that compile ask for more or less */
+            continue;
         ck_assert_msg(status == FP8C_ERR_MEMORY, "allocation %ld of %ld: status %d: %s", c.fail_at, all.n,
                       (int)status, message);
         ck_assert_msg(c.live == 0, "allocation %ld leaks %ld", c.fail_at, c.live);
