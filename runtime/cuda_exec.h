@@ -34,6 +34,8 @@ f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda, const f8_cuda_
                               f8_cuda_exec **out, f8_diag *diag);
 void f8_cuda_exec_destroy(f8_cuda_exec *x); /* may be NULL; waits for the device */
 
+/* Where a variable is in the device's memory. */
+void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var);
 /* Variables are device memory: copied, whole and contiguous, in the plan's type. Both wait. */
 f8_status f8_cuda_exec_read(f8_cuda_exec *x, uint32_t var, void *to, f8_diag *diag);
 f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8_diag *diag);
@@ -48,6 +50,10 @@ f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag);
 void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port);
 f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port, void *buffer,
                             f8_diag *diag);
+
+/* Whether memory is the device's, or managed: the driver's word. And which device, as the driver counts. */
+f8_status f8_cuda_exec_is_device(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag);
+int f8_cuda_exec_ordinal(const f8_cuda_exec *x);
 
 /* With the executor's own stream, waits for the end. After a failure on the device every later run fails
  * too, saying so. */

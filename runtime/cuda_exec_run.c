@@ -220,6 +220,11 @@ static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t by
     return F8_OK;
 }
 
+void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var)
+{
+    return (void *)(uintptr_t)(x->home->state.p + (CUdeviceptr)x->plan->var[var].offset);
+}
+
 /* Exactly one of `to` and `from`. */
 static f8_status move_var(f8_cuda_exec *x, uint32_t var, void *to, const void *from, f8_diag *diag)
 {
@@ -286,8 +291,13 @@ void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t po
     return p->host ? p->host : (void *)(uintptr_t)p->device;
 }
 
+int f8_cuda_exec_ordinal(const f8_cuda_exec *x)
+{
+    return (int)x->cuda->device;
+}
+
 /* Host memory the driver has never seen is no error: it answers "invalid value". */
-static f8_status is_device_memory(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag)
+f8_status f8_cuda_exec_is_device(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag)
 {
     unsigned type = 0;
     F8_TRY(f8_cuda_enter(x->cuda, diag));
@@ -312,7 +322,7 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
                        plan->name, f->func->name, x->plan->var[plan->var].name);
     bool device = false;
     if (buffer)
-        F8_TRY(is_device_memory(x, buffer, &device, diag));
+        F8_TRY(f8_cuda_exec_is_device(x, buffer, &device, diag));
     if (device && (uintptr_t)buffer % 16)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "device memory bound to port '%s' of %s must be 16-byte aligned", plan->name,
