@@ -46,7 +46,7 @@ TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
-API := $(addprefix frontend/,context.c settings.c message.c module.c builder.c calibration.c compile.c dump.c program.c checkpoint.c trail.c memory.c instance.c)
+API := $(addprefix frontend/,context.c settings.c message.c module.c builder.c calibration.c compile.c dump.c program.c checkpoint.c checkpoint_load.c tensor.c trail.c memory.c instance.c doctor.c doctor_judge.c doctor_probe.c)
 LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c passes/rules.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 

@@ -506,7 +506,7 @@ typedef struct fp8c_tensor_view {
     void *data;
     struct { int32_t type, id; } device;               /* kDLCPU 1, kDLCUDA 2, kDLCUDAHost 3, kDLCUDAManaged 13 */
     int32_t ndim;
-    struct { uint8_t code, bits; uint16_t lanes; } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; bool 6,8 (or 1,8);
+    struct { uint8_t code, bits; uint16_t lanes; } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; bool 6,8 (or 1,8; bytes 0 and 1);
                                                           f8e4m3 10,8; f8e5m2 12,8; f8e8m0 14,8; lanes 1 */
     int64_t *shape;
     int64_t *strides;      /* in elements; NULL: contiguous */
@@ -543,8 +543,9 @@ FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, con
 /* All variables as a safetensors file, written whole or not at all, and back: parameters under their names, states
  * as "fp8c.state.NAME", elements of FP8 states by name (fp8c_program_element) in the metadata. Loading finds each variable of
  * the program in the file, of its dtype and shape, or fails before anything is changed, naming what is missing or
- * different; tensors that are no variable of the program are an error but for "fp8c.state." ones. With params_only
- * states are left as they are, and `prepare` runs where the program has it. */
+ * different; tensors that are no variable of the program are an error but for "fp8c.state." ones. A state that
+ * `prepare` computes from the parameters alone may be missing: it is computed. With params_only states are left as
+ * they are (so they must have values: initialize before), and `prepare` runs where the program has it. */
 FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
 FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path, int32_t params_only);
 /* What element `index` along a state's first axis stands for: of FP8 scales and amaxes an operand of a
@@ -709,6 +710,87 @@ FP8C_API const char *fp8c_recipe_name(int index);
 /* A recipe, NAME or NAME {key = value, ...}, as the compiler writes it, with only what differs from the name's
  * defaults, into text, cut to size. FP8C_ERR_INPUT for what is none. */
 FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text, size_t size);
+
+/* ---- doctor: what is on this machine, what it is good for, what is missing and how to get it ---- */
+
+/* Everything the library can use, looked for as a program would look: with the context's settings and environment.
+ * Libraries found are loaded, asked for their version, and stay mapped, as those of programs do. One thread at a
+ * time; destroyed before its context; strings are the doctor's. */
+typedef struct fp8c_doctor fp8c_doctor;
+
+typedef struct fp8c_doctor_options {
+    size_t struct_size; /* sizeof(fp8c_doctor_options) */
+    /* Called before each component is looked at and each target is tested: a library that kills the process
+     * as it is loaded can be named then. NULL: not. */
+    void (*before)(void *user, const char *what);
+    void *user;
+} fp8c_doctor_options;
+
+/* `options` may be NULL. What is missing is no failure, but what is reported. FP8C_ERR_MEMORY. */
+FP8C_API fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *options,
+                                        fp8c_doctor **out);
+FP8C_API void fp8c_doctor_destroy(fp8c_doctor *doctor);
+
+typedef enum fp8c_component_state {
+    FP8C_COMPONENT_OK,
+    FP8C_COMPONENT_MISSING,   /* nowhere */
+    FP8C_COMPONENT_REFUSED,   /* there, but it does not load, lacks a function, or fails when asked */
+    FP8C_COMPONENT_VERSION,   /* there, but too old, or of another major version */
+    FP8C_COMPONENT_MISMATCHED /* fine alone, but not beside what else is here */
+} fp8c_component_state;
+/* "ok", "missing", "does not load", "wrong version", "mismatched" */
+FP8C_API const char *fp8c_component_state_name(fp8c_component_state state);
+
+typedef struct fp8c_component {
+    const char *name;    /* "NVRTC" */
+    const char *kind;    /* "cpu", "cuda" or "more": which targets use it */
+    fp8c_component_state state;
+    const char *version; /* as it says itself; NULL: it could not be asked */
+    int32_t major;       /* of the version: of CUDA's libraries 12 or 13; 0: unknown, or none */
+    const char *path;    /* the file that is mapped; NULL: none */
+    const char *problem; /* what is wrong, in the loader's or the library's words where they are; NULL when ok */
+    const char *note;    /* what does no harm: other copies that are there; NULL */
+    const char *enables; /* what it is for */
+    const char *places;  /* file names and every folder they were looked for in; "": nothing was looked for */
+    const char *get;     /* packages it comes in */
+} fp8c_component;
+/* FP8C_ERR_INPUT past the last. */
+FP8C_API fp8c_status fp8c_doctor_component(const fp8c_doctor *doctor, int index, fp8c_component *out);
+
+/* Facts: the CPU, memory and their limits, each GPU's state, the cache, the variables of the environment that have
+ * an effect and are set. FP8C_ERR_INPUT past the last. */
+typedef struct fp8c_fact {
+    const char *group, *name, *value; /* "CPU", "level", "x86-64-v4" */
+    const char *advice;               /* NULL: there is none to give */
+} fp8c_fact;
+FP8C_API fp8c_status fp8c_doctor_fact(const fp8c_doctor *doctor, int index, fp8c_fact *out);
+
+/* What can be done for a target: those of fp8c_target_name, "cuda" being the first GPU here. */
+typedef struct fp8c_target_report {
+    const char *name;
+    const char *is;              /* "cuda": the architecture of the GPU present; else NULL */
+    int32_t can_compile, can_run;
+    const char *compile_missing; /* why not, and how to mend it; NULL when it can */
+    const char *run_missing;
+} fp8c_target_report;
+/* FP8C_ERR_INPUT past the last. */
+FP8C_API fp8c_status fp8c_doctor_target(const fp8c_doctor *doctor, int index, fp8c_target_report *out);
+
+typedef enum fp8c_test_result {
+    FP8C_TEST_FAILED,
+    FP8C_TEST_PASSED,
+    FP8C_TEST_COMPILED, /* as far as it goes where code can't be run here */
+    FP8C_TEST_NOT_RUN   /* nothing can be tested: the target's report says why */
+} fp8c_test_result;
+typedef struct fp8c_self_test {
+    fp8c_test_result result;
+    double seconds;
+    const char *detail; /* of a failure: its message, or the first difference; NULL */
+} fp8c_self_test;
+/* Compile a small module for the target, with no cache, and run it: FP8 GEMMs, quantizing fused with what comes
+ * before, reductions. All sums in it are exact, so its results are those of integers, and those of target
+ * `reference`, bit for bit. FP8C_ERR_INPUT: there is no such target. A test that fails is a result, no error. */
+FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self_test *out);
 
 #ifdef __cplusplus
 }

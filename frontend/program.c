@@ -73,12 +73,22 @@ const char *fp8c_program_function_name(const fp8c_program *p, int function)
 
 /* ---- running ---- */
 
-static f8_status has_memory(const fp8c_program *p, f8_diag *diag)
+f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
 {
     return p->now->instance.kind ? F8_OK
                             : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                                       "the program was compiled with %s: it has no memory and can't run",
                                       p->plan_only ? "plan_only" : "no_device");
+}
+
+f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
+{
+    F8_TRY(f8_program_has_memory(p, diag));
+    if (!get_func(p, function))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
+    return p->initialized ? F8_OK
+                          : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                    "the variables have no values: call fp8c_program_initialize");
 }
 
 static fp8c_status finish(fp8c_program *p, const f8_diag *diag, f8_status status)
@@ -89,21 +99,17 @@ static fp8c_status finish(fp8c_program *p, const f8_diag *diag, f8_status status
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
 {
     f8_diag diag = {0};
-    f8_status status = has_memory(p, &diag);
-    if (status == F8_OK && !get_func(p, function))
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
-    else if (status == F8_OK && !p->initialized)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "the variables have no values: call fp8c_program_initialize");
+    f8_instance *instance = &p->now->instance;
+    f8_status status = f8_program_can_run(p, function, &diag);
     if (status == F8_OK)
-        status = p->now->instance.kind->run(&p->now->instance, (uint32_t)function, &diag);
+        status = instance->kind->run(instance, (uint32_t)function, &diag);
     return finish(p, &diag, status);
 }
 
 fp8c_status fp8c_program_wait(fp8c_program *p)
 {
     f8_diag diag = {0};
-    f8_status status = has_memory(p, &diag);
+    f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->wait(&p->now->instance, &diag);
     return finish(p, &diag, status);
@@ -112,7 +118,7 @@ fp8c_status fp8c_program_wait(fp8c_program *p)
 fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
 {
     f8_diag diag = {0};
-    f8_status status = has_memory(p, &diag);
+    f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->init(&p->now->instance, seed, &diag);
     if (status != F8_OK)
@@ -161,7 +167,7 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
 {
     f8_diag diag = {0};
     const f8_plan_port *port = get_port(p, function, side, index);
-    f8_status status = has_memory(p, &diag);
+    f8_status status = f8_program_has_memory(p, &diag);
     if (status != F8_OK)
         return finish(p, &diag, status);
     if (!port || port->var >= 0 || (side != FP8C_INPUT && side != FP8C_OUTPUT))
@@ -169,9 +175,10 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
                          port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
                                                 : "no such port%s",
                          port && port->var >= 0 ? port->name : "");
-    else if ((uintptr_t)buffer % 64)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the buffer for '%s' is not 64-byte aligned",
-                         port->name);
+    else if ((uintptr_t)buffer % f8_dtype_size(port->type.dtype))
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "the buffer for '%s': its address is no multiple of %zu, the size of its elements",
+                         port->name, f8_dtype_size(port->type.dtype));
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side, (uint32_t)index, buffer, &diag);
     return finish(p, &diag, status);
@@ -189,11 +196,20 @@ fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out
     return FP8C_OK;
 }
 
+int fp8c_program_find_variable(const fp8c_program *p, const char *name)
+{
+    const f8_plan *plan = &p->now->plan;
+    for (uint32_t i = 0; i < plan->n_vars; i++)
+        if (!strcmp(plan->var[i].name, name))
+            return (int)i;
+    return -1;
+}
+
 /* Copy variable `index` out to `to`, or in from `from`: one of the two is NULL. */
 static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const void *from)
 {
     f8_diag diag = {0};
-    f8_status status = has_memory(p, &diag);
+    f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK && (index < 0 || (uint32_t)index >= p->now->plan.n_vars))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", index);
     if (status == F8_OK)
@@ -280,7 +296,7 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
 {
     f8_diag diag = {0};
     const f8_stored *s = stored_variable(p, variable);
-    f8_status status = has_memory(p, &diag);
+    f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK && !s)
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
     if (status == F8_OK && scale && s->recipe.scaling != F8_SCALING_DELAYED)

@@ -35,6 +35,11 @@ fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag);
 /* A variant without plan, the last of p; likewise. p->now is the caller's to set. */
 f8_variant *f8_program_add(fp8c_program *p, f8_diag *diag);
 
+/* F8_ERR_INPUT: it was compiled to be looked at alone; besides, there is no such function, or variables have no
+ * values. */
+f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
+f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag);
+
 /* fp8c_compile in high precision with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
                                    fp8c_program **out);

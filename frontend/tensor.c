@@ -1,0 +1,325 @@
+/* The caller's tensors: fp8c_program_call, and what a program has as tensors. See fp8c.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/program.h"
+
+/* DLPack's codes. Those of FP8 are of DLPack 1.1 and later: kDLFloat8_e4m3fn, kDLFloat8_e5m2 and kDLFloat8_e8m0fnu of
+ * include/dlpack/dlpack.h in github.com/dmlc/dlpack. */
+enum { DEVICE_CPU = 1, DEVICE_CUDA = 2, DEVICE_CUDA_HOST = 3, DEVICE_CUDA_MANAGED = 13, CODE_UINT = 1 };
+
+static const struct {
+    uint8_t code, bits;
+} codes[F8_DTYPE_COUNT] = {
+    [F8_F32] = {2, 32}, [F8_BF16] = {4, 16}, [F8_F16] = {2, 16},  [F8_I32] = {0, 32},
+    [F8_BOOL] = {6, 8}, [F8_E4M3] = {10, 8}, [F8_E5M2] = {12, 8}, [F8_E8M0] = {14, 8},
+};
+
+enum { DEVICE_ALIGN = 16 }; /* of a GPU's memory, used in place (runtime/cuda_exec.h) */
+
+/* ---- messages ---- */
+
+typedef struct call {
+    fp8c_program *p;
+    const f8_plan_func *func;
+    f8_diag *diag;
+} call;
+
+/* A port that carries no variable, with what was given for it. */
+typedef struct given {
+    const f8_plan_port *port;
+    uint32_t index; /* among all ports of its side */
+    fp8c_side side;
+    const fp8c_tensor_view *view;
+} given;
+
+static const char *const sides[] = {[FP8C_INPUT] = "input", [FP8C_OUTPUT] = "output"};
+
+static f8_status wrong(const call *c, const given *g, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static f8_status wrong(const call *c, const given *g, const char *format, ...)
+{
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s '%s' of '%s': %s", sides[g->side], g->port->name,
+                   c->func->name, text);
+}
+
+/* "[2, 3]" */
+static const char *list_text(const int64_t *value, int32_t n, char *to, size_t size)
+{
+    size_t used = (size_t)snprintf(to, size, "[");
+    for (int32_t i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(to + used, size - used, "%s%" PRId64, i ? ", " : "", value[i]);
+    if (used < size)
+        snprintf(to + used, size - used, "]");
+    return to;
+}
+
+/* ---- one tensor ---- */
+
+static bool is_dtype(const fp8c_tensor_view *v, f8_dtype dtype)
+{
+    const bool same = v->dtype.code == codes[dtype].code || (dtype == F8_BOOL && v->dtype.code == CODE_UINT);
+    return same && v->dtype.bits == codes[dtype].bits && v->dtype.lanes == 1;
+}
+
+static f8_status check_dtype(const call *c, const given *g)
+{
+    const fp8c_tensor_view *v = g->view;
+    const f8_dtype want = g->port->type.dtype;
+    if (is_dtype(v, want))
+        return F8_OK;
+    for (int d = 0; d < F8_DTYPE_COUNT; d++)
+        if (is_dtype(v, (f8_dtype)d))
+            return wrong(c, g, "it is of %s, and %s is wanted", f8_dtype_name((f8_dtype)d), f8_dtype_name(want));
+    return wrong(c, g, "its dtype is code %d of %d bits and %d lanes, and %s is wanted: code %d of %d bits, one lane",
+                 v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want), codes[want].code,
+                 codes[want].bits);
+}
+
+static f8_status check_shape(const call *c, const given *g)
+{
+    const f8_type *want = &g->port->type;
+    const fp8c_tensor_view *v = g->view;
+    char here[128], there[128];
+    if (v->ndim > 0 && !v->shape)
+        return wrong(c, g, "its shape is missing");
+    bool same = v->ndim == want->rank;
+    for (int32_t i = 0; same && i < v->ndim; i++)
+        same = v->shape[i] == want->dim[i];
+    if (same)
+        return F8_OK;
+    if (v->ndim < 0 || v->ndim > 8)
+        return wrong(c, g, "it has %" PRId32 " axes, and %s are wanted", v->ndim,
+                     list_text(want->dim, want->rank, here, sizeof here));
+    return wrong(c, g, "its shape is %s, and %s is wanted", list_text(v->shape, v->ndim, there, sizeof there),
+                 list_text(want->dim, want->rank, here, sizeof here));
+}
+
+/* The shape is the port's. */
+static f8_status check_strides(const call *c, const given *g)
+{
+    const f8_type *t = &g->port->type;
+    int64_t want[F8_MAX_RANK], n = 1;
+    char here[160], there[160];
+    bool same = true;
+    if (!g->view->strides)
+        return F8_OK;
+    for (int32_t i = t->rank; i-- > 0; n *= t->dim[i]) {
+        want[i] = n;
+        same &= t->dim[i] == 1 || g->view->strides[i] == n;
+    }
+    return same ? F8_OK
+                : wrong(c, g, "its strides are %s, and it must be contiguous: %s",
+                        list_text(g->view->strides, t->rank, there, sizeof there),
+                        list_text(want, t->rank, here, sizeof here));
+}
+
+static uint8_t *address(const fp8c_tensor_view *v)
+{
+    return (uint8_t *)v->data + v->byte_offset;
+}
+
+static f8_status check_host(const call *c, const given *g)
+{
+    const int32_t type = g->view->device.type;
+    if (type == DEVICE_CPU || type == DEVICE_CUDA_HOST || type == DEVICE_CUDA_MANAGED)
+        return F8_OK;
+    return wrong(c, g, "it is on device %" PRId32 ":%" PRId32 "%s, and the program runs on the CPU", type,
+                 g->view->device.id, type == DEVICE_CUDA ? " (CUDA)" : "");
+}
+
+/* *on_device: it is used in place. */
+static f8_status check_cuda(const call *c, const given *g, bool *on_device)
+{
+    f8_cuda_exec *x = c->p->now->instance.cuda;
+    const int32_t type = g->view->device.type, id = g->view->device.id;
+    F8_TRY(f8_cuda_exec_is_device(x, address(g->view), on_device, c->diag));
+    if (type == DEVICE_CPU || type == DEVICE_CUDA_HOST)
+        return F8_OK;
+    if (type != DEVICE_CUDA && type != DEVICE_CUDA_MANAGED)
+        return wrong(c, g, "it is on device %" PRId32 ":%" PRId32 ", and the program runs on a GPU (CUDA %d)", type, id,
+                     f8_cuda_exec_ordinal(x));
+    if (type == DEVICE_CUDA && id != f8_cuda_exec_ordinal(x))
+        return wrong(c, g, "it is on GPU %" PRId32 ", and the program runs on GPU %d", id, f8_cuda_exec_ordinal(x));
+    return *on_device ? F8_OK : wrong(c, g, "the driver knows no memory of a GPU at its address");
+}
+
+static f8_status check_memory(const call *c, const given *g)
+{
+    const size_t element = f8_dtype_size(g->port->type.dtype);
+    bool on_device = false;
+    if (!g->view->data)
+        return wrong(c, g, "it has no data");
+    F8_TRY(c->p->now->instance.cuda ? check_cuda(c, g, &on_device) : check_host(c, g));
+    if (on_device && (uintptr_t)address(g->view) % DEVICE_ALIGN)
+        return wrong(c, g, "its address is no multiple of %d, as in a GPU's memory it must be", DEVICE_ALIGN);
+    if ((uintptr_t)address(g->view) % element)
+        return wrong(c, g, "its address is no multiple of %zu, the size of its elements", element);
+    return F8_OK;
+}
+
+static f8_status check_tensor(const call *c, const given *g)
+{
+    if (!g->view)
+        return wrong(c, g, "no tensor is given (NULL)");
+    F8_TRY(check_dtype(c, g));
+    F8_TRY(check_shape(c, g));
+    F8_TRY(check_strides(c, g));
+    return check_memory(c, g);
+}
+
+/* ---- all of them ---- */
+
+static bool overlap(const given *a, const given *b)
+{
+    const uintptr_t at = (uintptr_t)address(a->view), bt = (uintptr_t)address(b->view);
+    return at < bt + (size_t)f8_type_bytes(&b->port->type) && bt < at + (size_t)f8_type_bytes(&a->port->type);
+}
+
+static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uint32_t *n)
+{
+    *n = side == FP8C_OUTPUT ? f->n_out : f->n_in;
+    return side == FP8C_OUTPUT ? f->out : f->in;
+}
+
+/* Pair the ports of a side with what is given; *n_given grows by their number. */
+static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n, given *to,
+                      size_t *n_given)
+{
+    uint32_t n_ports;
+    size_t wanted = 0;
+    char names[400] = "";
+    const f8_plan_port *port = side_ports(c->func, side, &n_ports);
+    for (uint32_t i = 0; i < n_ports; i++) {
+        if (port[i].var >= 0)
+            continue;
+        const size_t used = strlen(names);
+        if (n != 0 && wanted < n && view)
+            to[(*n_given)++] = (given){&port[i], i, side, view[wanted]};
+        snprintf(names + used, sizeof names - used, "%s'%s'", wanted ? ", " : "", port[i].name);
+        wanted++;
+    }
+    if (n && !view)
+        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': the %ss are missing (NULL)", c->func->name,
+                       sides[side]);
+    if (n != wanted)
+        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' has %zu %ss of the caller's (%s): %zu were given",
+                       c->func->name, wanted, sides[side], names, n);
+    return F8_OK;
+}
+
+static f8_status check_all(const call *c, const given *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        F8_TRY(check_tensor(c, &all[i]));
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (all[i].side == FP8C_OUTPUT && overlap(&all[i], &all[k]))
+                return wrong(c, &all[i], "its memory overlaps that of %s '%s'", sides[all[k].side],
+                             all[k].port->name);
+    return F8_OK;
+}
+
+static f8_status bind_all(const call *c, int function, const given *all, size_t n)
+{
+    f8_instance *instance = &c->p->now->instance;
+    for (size_t i = 0; i < n; i++) {
+        void *at = address(all[i].view);
+        if (instance->kind->port(instance, (uint32_t)function, all[i].side, all[i].index) != at)
+            F8_TRY(instance->kind->bind(instance, (uint32_t)function, all[i].side, all[i].index, at, c->diag));
+    }
+    return F8_OK;
+}
+
+static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs, size_t n_inputs,
+                               const fp8c_tensor_view *const *outputs, size_t n_outputs, f8_diag *diag)
+{
+    enum { FEW = 32 };
+    f8_instance *instance = &p->now->instance;
+    const call c = {p, &p->now->plan.func[function], diag};
+    given few[FEW], *all = few;
+    size_t n = 0;
+    const size_t room = (size_t)c.func->n_in + c.func->n_out, bytes = room * sizeof *all;
+    const f8_allocator *a = &p->ctx->allocator;
+    if (room > FEW && !(all = a->alloc(a->user, bytes, 16)))
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", bytes);
+    f8_status status = pair(&c, FP8C_INPUT, inputs, n_inputs, all, &n);
+    if (status == F8_OK)
+        status = pair(&c, FP8C_OUTPUT, outputs, n_outputs, all, &n);
+    if (status == F8_OK)
+        status = check_all(&c, all, n);
+    if (status == F8_OK)
+        status = bind_all(&c, function, all, n);
+    if (status == F8_OK)
+        status = instance->kind->run(instance, (uint32_t)function, diag);
+    if (all != few)
+        a->free(a->user, all, bytes);
+    return status;
+}
+
+fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs, size_t n_inputs,
+                              const fp8c_tensor_view *const *outputs, size_t n_outputs)
+{
+    f8_diag diag = {0};
+    f8_status status = f8_program_can_run(p, function, &diag);
+    if (status == F8_OK)
+        status = call_function(p, function, inputs, n_inputs, outputs, n_outputs, &diag);
+    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
+}
+
+/* ---- what a program has ---- */
+
+/* `on_device`: as a device address, which the GPU of the program has. */
+static fp8c_tensor_view view_of(const fp8c_program *p, const f8_type *t, void *data, bool on_device)
+{
+    fp8c_tensor_view v = {.data = data, .ndim = t->rank, .shape = (int64_t *)t->dim};
+    v.device.type = on_device ? DEVICE_CUDA : DEVICE_CPU;
+    v.device.id = on_device ? f8_cuda_exec_ordinal(p->now->instance.cuda) : 0;
+    v.dtype.code = codes[t->dtype].code;
+    v.dtype.bits = codes[t->dtype].bits;
+    v.dtype.lanes = 1;
+    return v;
+}
+
+fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side, int index, fp8c_tensor_view *out)
+{
+    f8_diag diag = {0};
+    f8_instance *instance = &p->now->instance;
+    const f8_plan *plan = &p->now->plan;
+    uint32_t n = 0;
+    const bool is_side = side == FP8C_INPUT || side == FP8C_OUTPUT;
+    const f8_plan_port *port = function >= 0 && (uint32_t)function < plan->n_funcs && is_side
+                                   ? side_ports(&plan->func[function], side, &n)
+                                   : NULL;
+    f8_status status = f8_program_has_memory(p, &diag);
+    bool on_device = false;
+    if (status == F8_OK && (index < 0 || (uint32_t)index >= n))
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "no such port");
+    void *at = status == F8_OK ? instance->kind->port(instance, (uint32_t)function, side, (uint32_t)index) : NULL;
+    if (status == F8_OK && instance->cuda)
+        status = f8_cuda_exec_is_device(instance->cuda, at, &on_device, &diag);
+    if (status != F8_OK)
+        return f8_api_fail(p->ctx, &diag, status, NULL, 0);
+    *out = view_of(p, &port[index].type, at, on_device);
+    return FP8C_OK;
+}
+
+fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tensor_view *out)
+{
+    f8_diag diag = {0};
+    f8_instance *instance = &p->now->instance;
+    f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK && (variable < 0 || (uint32_t)variable >= p->now->plan.n_vars))
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", variable);
+    if (status != F8_OK)
+        return f8_api_fail(p->ctx, &diag, status, NULL, 0);
+    void *at = instance->cuda ? f8_cuda_exec_var(instance->cuda, (uint32_t)variable)
+                              : instance->kind->var(instance, (uint32_t)variable);
+    *out = view_of(p, &p->now->plan.var[variable].type, at, instance->cuda != NULL);
+    return FP8C_OK;
+}
