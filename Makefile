@@ -45,9 +45,10 @@ LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c 
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
-# The textual language alone, for its fuzz target: what frontend/ is less the API over the whole library.
-API := $(addprefix frontend/,context.c settings.c message.c module.c builder.c calibration.c compile.c dump.c program.c checkpoint.c checkpoint_load.c tensor.c trail.c memory.c instance.c doctor.c doctor_judge.c doctor_probe.c)
-LANGUAGE := $(wildcard ir/*.c) $(filter-out $(API) $(CLI),$(wildcard frontend/*.c)) passes/recipe.c passes/rules.c
+# The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
+LANGUAGE := $(wildcard ir/*.c frontend/parse*.c frontend/safetensors*.c) $(addprefix frontend/,lex.c diag.c optimizer.c recipes.c) \
+            passes/recipe.c passes/rules.c
+PACKAGE := $(addprefix frontend/,package.c package_read.c trail_file.c version.c) runtime/plan_file.c runtime/plan_check.c runtime/cpu.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -113,6 +114,7 @@ $(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -lm
+$(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS) -ljansson

@@ -14,6 +14,11 @@ static const char *const library_names[] = {
     "libLLVM.so.19.1", "libLLVM-19.so.1", "libLLVM-19.so", NULL,
 };
 
+const char *const *f8_llvm_library_names(void)
+{
+    return library_names;
+}
+
 static const char *const api_names[] = {
 #define X(name) "LLVM" #name,
     F8_LLVM_API(X)

@@ -52,6 +52,8 @@ typedef struct f8_llvm {
  * static state is unsafe). */
 f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d);
 void f8_llvm_free(f8_llvm *llvm); /* NULL is fine */
+/* The usual names, in order; NULL-terminated. */
+const char *const *f8_llvm_library_names(void);
 /* All of LLVM and the machine that decides what code an emitter's IR becomes, as text for a key; NULL when the
  * arena failed. */
 const char *f8_llvm_identity(const f8_llvm *llvm, f8_arena *arena);

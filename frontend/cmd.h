@@ -20,7 +20,7 @@ enum {
 
 /* Which sub-commands take an option: a bit for each. */
 enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32,
-       ON_EXPORT = 64, ON_PLAN = 128, ON_HELP = 256, ON_COMPLETION = 512,
+       ON_EXPORT = 64, ON_PLAN = 128, ON_HELP = 256, ON_COMPLETION = 512, ON_DOCTOR = 1024,
        ON_ALL = 255, /* those that read a module */
        ON_TARGET = ON_ALL & ~ON_EXPORT,
        ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN };
@@ -39,6 +39,8 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
             "memory and time of a training step, and what a budget of memory costs")                    \
     COMMAND(compile, ON_COMPILE, "FILE.f8",                                                             \
             "a GPU's kernels as text or code, and what its compiler says of them")                      \
+    COMMAND(doctor, ON_DOCTOR, NULL,                                                                    \
+            "what this machine has for each target, what is missing, how to get it; a test of each")    \
     COMMAND(completion, ON_COMPLETION, "SHELL", "what bash, zsh or fish completes a command with")      \
     COMMAND(help, ON_HELP, "[COMMAND]", "the commands, or the options of one")
 
@@ -78,7 +80,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
     OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN, \
            "1 to 256 (default: all CPUs)")     \
-    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN, \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR, \
            "JSON Lines; - is stdout")                                                                  \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE, "cuda, ptx, cubin or report (default report)")     \
     OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT, "where to; compile: default stdout")     \
@@ -97,7 +99,9 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
 /* Those that add to the field of one above. */
 #define CLI_MORE_OPTIONS(OPTION)                                                                        \
     OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                        \
-           "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")
+           "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")                  \
+    OPTION(target, "--target", "TARGET,...", TEXT, ON_DOCTOR,                                             \
+           "look at these alone, and end with 1 unless all of them work (default: look at all, cpu must work)")
 
 typedef const char *cli_TEXT;
 typedef int64_t cli_COUNT;

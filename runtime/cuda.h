@@ -54,6 +54,8 @@ typedef struct f8_nvrtc_result {
 f8_status f8_cuda_compile(f8_cuda *cuda, const char *text, const char *name, const char *header,
                           const char *header_name, const char *arch, bool want_ptx, f8_arena *arena,
                           f8_nvrtc_result *out, f8_diag *diag);
+/* F8_ERR_UNSUPPORTED when the NVRTC found is too old for an architecture, "sm_90a". */
+f8_status f8_cuda_knows(f8_cuda *cuda, const char *arch, f8_arena *arena, f8_diag *diag);
 /* Load NVRTC (f8_cuda_compile does it too): its version, 13000. */
 f8_status f8_cuda_nvrtc(f8_cuda *cuda, int *version, f8_diag *diag);
 /* What beside texts, architecture and want_ptx decides what f8_cuda_compile makes: NVRTC's version and the options it is

@@ -120,6 +120,12 @@ static f8_status compile(const f8_cuda *c, nvrtcProgram p, const char *name, con
     return take_code(c, p, name, want_ptx, arena, out, diag);
 }
 
+f8_status f8_cuda_knows(f8_cuda *c, const char *arch, f8_arena *arena, f8_diag *diag)
+{
+    F8_TRY(f8_cuda_load(c, F8_CUDA_NVRTC, diag));
+    return check_arch(c, arch, arena, diag);
+}
+
 f8_status f8_cuda_compile(f8_cuda *c, const char *text, const char *name, const char *header,
                           const char *header_name, const char *arch, bool want_ptx, f8_arena *arena,
                           f8_nvrtc_result *out, f8_diag *diag)

@@ -48,6 +48,8 @@ typedef struct f8_dynlib_file {
 } f8_dynlib_file;
 f8_status f8_dynlib_files(const char *const *names, const char *const *folders, f8_arena *arena,
                           f8_dynlib_file **out, size_t *n, f8_diag *diag);
+/* Whether two paths lead to one file. */
+bool f8_dynlib_same(const char *a, const char *b);
 /* The path of a library that is mapped into this process: the first whose file name begins with `begins`
  * and which `known` (may be NULL) is not. NULL: none. The arena's. */
 const char *f8_dynlib_mapped(const char *begins, const char *known, f8_arena *arena);

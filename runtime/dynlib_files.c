@@ -88,11 +88,11 @@ typedef struct wanted {
     const char *found;
 } wanted;
 
-static bool same_file(const char *a, const char *b)
+bool f8_dynlib_same(const char *a, const char *b)
 {
     struct stat x, y;
-    return !strcmp(a, b) || (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-                             x.st_ino == y.st_ino);
+    return !strcmp(a, b) ||
+           (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
 static int look(struct dl_phdr_info *info, size_t size, void *user)
@@ -101,7 +101,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *user)
     wanted *w = user;
     const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
     if (!slash || strncmp(slash + 1, w->begins, strlen(w->begins)) ||
-        (w->known && same_file(w->known, info->dlpi_name)))
+        (w->known && f8_dynlib_same(w->known, info->dlpi_name)))
         return 0;
     w->found = f8_arena_strdup(w->arena, info->dlpi_name);
     return 1;

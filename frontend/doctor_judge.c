@@ -1,0 +1,213 @@
+/* doctor: LLVM, the facts that are the API's, and what all that was found is good for. See
+ * doctor.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/llvm.h"
+#include "frontend/doctor.h"
+#include "runtime/cpu.h"
+
+static const char llvm_name[] = "LLVM 19", onednn_name[] = "oneDNN 2",
+                  driver_name[] = "the CUDA driver";
+
+void f8_doctor_llvm(fp8c_doctor *d)
+{
+    static const char *const loader[] = {"", NULL}, *const others[] = {"libLLVM.so.[0-9]*",
+                                                                       "libLLVM-[0-9]*.so*", NULL};
+    f8_component *c = f8_component_add(&d->components, "cpu", llvm_name, "kernels of target cpu",
+                                       "Debian package libllvm19");
+    f8_dynlib lib;
+    f8_llvm *llvm;
+    f8_diag diag = {0};
+    if (!f8_component_search(&d->components, c, f8_llvm_library_names(), loader, others, &lib))
+        return;
+    const f8_status status =
+        f8_llvm_load(&llvm, &(f8_llvm_options){.allocator = &d->ctx->allocator}, &diag);
+    if (status == F8_OK) {
+        c->version = f8_arena_printf(&d->arena, "%s, for %s", llvm->version, llvm->cpu);
+        c->major = atoi(llvm->version);
+    } else if (status == F8_ERR_UNSUPPORTED) {
+        d->cpu_refused = f8_arena_strdup(&d->arena, diag.text); /* not LLVM's fault */
+    } else {
+        f8_component_fail(c, F8_COMPONENT_REFUSED, f8_arena_strdup(&d->arena, diag.text));
+    }
+    f8_llvm_free(status == F8_OK ? llvm : NULL);
+    f8_dynlib_close(&lib);
+}
+
+/* ---- facts ---- */
+
+/* X(variable, what it does where that is worth a word, or NULL) */
+#define VARIABLES(X)                                                                               \
+    X("FP8C_CUDA_PATH", "the GPU's libraries are looked for there alone")                          \
+    X("CUDA_HOME", NULL)                                                                           \
+    X("CUDA_PATH", NULL)                                                                           \
+    X("VIRTUAL_ENV", NULL)                                                                         \
+    X("FP8C_CACHE_DIR", NULL)                                                                      \
+    X("XDG_CACHE_HOME", NULL)                                                                      \
+    X("FP8C_TUNING", NULL)                                                                         \
+    X("FP8C_VERBOSE", NULL)                                                                        \
+    X("FP8C_DUMP", "each compile writes files there")                                              \
+    X("LD_LIBRARY_PATH", "libraries there come before the system's")                               \
+    X("LD_PRELOAD", "libraries there stand in for functions of all others")                        \
+    X("CUDA_VISIBLE_DEVICES", "hides the GPUs it does not list")                                   \
+    X("CUDA_DEVICE_ORDER", NULL)                                                                   \
+    X("CUDA_LAUNCH_BLOCKING", "every launch waits: for debugging")                                 \
+    X("CUDA_MODULE_LOADING", NULL)                                                                 \
+    X("NVIDIA_TF32_OVERRIDE", "0 or 1 decides for all f32 GEMMs of cuBLASLt")                      \
+    X("ONEDNN_MAX_CPU_ISA", "holds oneDNN to older instructions: slower, other bits")              \
+    X("DNNL_MAX_CPU_ISA", "holds oneDNN to older instructions: slower, other bits")                \
+    X("ONEDNN_VERBOSE", "oneDNN prints")                                                           \
+    X("DNNL_VERBOSE", "oneDNN prints")
+
+/* Read here to be shown, as they are; what a context makes of its own it made when it was created.
+ */
+static void environment(fp8c_doctor *d)
+{
+#define X(variable, advice)                                                                        \
+    if (getenv(variable))                                                                          \
+        f8_fact_add(&d->facts, "environment", variable,                                            \
+                    f8_arena_strdup(&d->arena, getenv(variable)), advice);
+    VARIABLES(X)
+#undef X
+}
+
+static void cache(fp8c_doctor *d)
+{
+    fp8c_cache_info info = {.struct_size = sizeof info};
+    if (fp8c_context_cache(d->ctx, &info) != FP8C_OK)
+        return;
+    if (!info.folder) {
+        f8_fact_add(
+            &d->facts, "cache", "kernels",
+            info.why_not ? f8_arena_printf(&d->arena, "none: %s", info.why_not) : "none is wanted",
+            info.why_not ? "every process compiles anew: FP8C_CACHE_DIR names a folder" : NULL);
+        return;
+    }
+    f8_fact_add(&d->facts, "cache", "kernels", f8_arena_strdup(&d->arena, info.folder),
+                info.read_only ? "it is read, not written" : NULL);
+    f8_fact_add(&d->facts, "cache", "in it",
+                f8_arena_printf(&d->arena, "%lld kernels, %.1f MiB", (long long)info.entries,
+                                (double)info.bytes / (1 << 20)),
+                NULL);
+}
+
+void f8_doctor_facts(fp8c_doctor *d)
+{
+    f8_facts_machine(&d->facts, "");
+    cache(d);
+    f8_fact_add(&d->facts, "cache", "tuning",
+                d->ctx->settings.tuning ? d->ctx->settings.tuning : "none", NULL);
+    environment(d);
+}
+
+/* ---- targets ---- */
+
+/* Why a component is of no use, and where to get it, behind `text`; NULL when it is. */
+static const char *lacks(fp8c_doctor *d, const char *text, const char *name)
+{
+    const f8_component *c = f8_component_find(&d->components, name);
+    if (!c || c->usable)
+        return text;
+    const bool get = c->state != F8_COMPONENT_MISMATCHED && *c->get;
+    const char *why = f8_arena_printf(&d->arena, "%s: %s%s%s%s", name, c->problem, get ? " (" : "",
+                                      get ? c->get : "", get ? ")" : "");
+    return f8_component_also(&d->arena, text, why ? why : name);
+}
+
+static void judge_cpu(fp8c_doctor *d, fp8c_target_report *t)
+{
+    const f8_cpu_level *level = f8_cpu_level_by_target(t->name);
+    const f8_cpu_features has = f8_cpu_detect();
+    char less[160];
+    t->compile_missing = lacks(d, NULL, llvm_name);
+    t->compile_missing = lacks(d, t->compile_missing, onednn_name);
+    if (!level && d->cpu_refused)
+        t->compile_missing = f8_component_also(&d->arena, t->compile_missing, d->cpu_refused);
+    t->run_missing = lacks(d, NULL, onednn_name);
+    if (!level && d->cpu_refused)
+        t->run_missing = f8_component_also(&d->arena, t->run_missing, d->cpu_refused);
+    if (!level)
+        return;
+    const f8_cpu_features needs = f8_cpu_level_features(level);
+    if (!f8_cpu_suffices(&has, &needs, less, sizeof less)) {
+        const char *why = f8_arena_printf(&d->arena, "this CPU lacks %s", less);
+        t->run_missing = f8_component_also(&d->arena, t->run_missing, why ? why : "");
+    }
+}
+
+/* The GPU here that runs code for `target` (NULL: the first, whatever it is), or -1; its name in
+ * *is. */
+static int find_gpu(fp8c_doctor *d, const f8_target *target, const char **is)
+{
+    f8_cuda_facts facts;
+    int count = 0;
+    *is = NULL;
+    if (f8_cuda_count(d->cuda, &count, NULL) != F8_OK)
+        return -1;
+    for (int i = 0; i < count && (target || i == 0); i++) {
+        if (f8_cuda_inspect(d->cuda, i, &facts, NULL, NULL) != F8_OK)
+            continue;
+        const f8_target *here = f8_target_for_sm(facts.sm);
+        if (here && (!target || here == target)) {
+            *is = here->name;
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *target)
+{
+    const char *is;
+    f8_diag diag = {0};
+    const int gpu = find_gpu(d, target, &is);
+    const char *arch = target ? target->name : is;
+    t->is = target ? NULL : is;
+    const f8_component *nvrtc = f8_component_find(&d->components, "NVRTC");
+    /* Of a version that the driver does not serve it compiles all the same, for another machine. */
+    const bool foreign = nvrtc && nvrtc->state == F8_COMPONENT_MISMATCHED;
+    t->compile_missing = foreign ? NULL : lacks(d, NULL, "NVRTC");
+    if (!t->compile_missing)
+        t->compile_missing = lacks(d, NULL, "NVRTC builtins");
+    if (!t->compile_missing && arch && f8_cuda_knows(d->cuda, arch, &d->arena, &diag) != F8_OK)
+        t->compile_missing = f8_arena_strdup(&d->arena, diag.text);
+    t->run_missing = lacks(d, NULL, driver_name);
+    t->run_missing = foreign ? lacks(d, t->run_missing, "NVRTC") : t->run_missing;
+    t->run_missing = lacks(d, t->run_missing, "cuBLASLt");
+    if (gpu < 0 && !target && !t->compile_missing)
+        t->compile_missing = "there is no GPU to compile for: its architecture may be named instead";
+    if (gpu < 0 && t->run_missing && f8_component_find(&d->components, "GPU"))
+        return; /* without a driver none can be seen */
+    if (gpu < 0) {
+        const f8_component *first = f8_component_find(&d->components, "GPU 0");
+        const char *why = !first   ? lacks(d, NULL, "GPU")
+                          : target ? f8_arena_printf(&d->arena, "no GPU here is %s: GPU 0 is %s",
+                                                     target->name, first->version)
+                                   : lacks(d, NULL, "GPU 0");
+        t->run_missing = f8_component_also(&d->arena, t->run_missing, why ? why : "no GPU");
+        if (!target && !t->compile_missing)
+            t->compile_missing =
+                "there is no GPU to compile for: its architecture may be named instead";
+        return;
+    }
+    const char *name = f8_arena_printf(&d->arena, "GPU %d", gpu);
+    t->run_missing = name ? lacks(d, t->run_missing, name) : t->run_missing;
+}
+
+void f8_doctor_judge(fp8c_doctor *d)
+{
+    const char *name;
+    for (int i = 0; (name = fp8c_target_name(i)) && d->n_targets < F8_DOCTOR_TARGETS; i++) {
+        fp8c_target_report *t = &d->target[d->n_targets++];
+        const f8_target *target = f8_target_by_name(name);
+        *t = (fp8c_target_report){.name = name};
+        if (!strncmp(name, "cpu", 3))
+            judge_cpu(d, t);
+        else if (strcmp(name, "reference") != 0)
+            judge_cuda(d, t, target);
+        t->can_compile = !t->compile_missing;
+        t->can_run = !t->run_missing;
+    }
+}

@@ -1,0 +1,48 @@
+/* What doctor asks NVML about a GPU, in our own declarations (cuda_api.h says how they are used).
+ * Beside the table there, which every NVML has, each of these is looked up alone: an older or
+ * virtual GPU's library may lack one, and many boards answer "not supported". */
+#ifndef F8_NVML_API_H
+#define F8_NVML_API_H
+
+typedef void *f8_nvml_device;
+
+enum { F8_NVML_SUCCESS = 0, F8_NVML_INSUFFICIENT_SIZE = 7, F8_NVML_CLOCK_SM = 1 };
+
+/* Bits of what holds the clocks down. X(bit, words) */
+#define F8_NVML_CLOCK_REASONS(X)                                                                   \
+    X(0x004, "the power limit")                                                                    \
+    X(0x008, "the hardware (heat, power or supply)")                                               \
+    X(0x020, "heat (by the driver)")                                                               \
+    X(0x040, "heat (by the hardware)")                                                             \
+    X(0x080, "a power brake (from outside the board)")
+
+typedef struct f8_nvml_memory {
+    unsigned long long total, free, used; /* bytes */
+} f8_nvml_memory;
+
+typedef struct f8_nvml_process {
+    unsigned pid;
+    unsigned long long used; /* bytes; all ones: not known */
+    unsigned gpu_instance, compute_instance;
+} f8_nvml_process;
+
+#define F8_NVML_DEVICE_SYMBOLS(X)                                                                  \
+    X(int, nvmlDeviceGetHandleByPciBusId_v2, (const char *pci, f8_nvml_device *device))            \
+    X(int, nvmlDeviceGetEccMode, (f8_nvml_device device, int *current, int *pending))              \
+    X(int, nvmlDeviceGetPersistenceMode, (f8_nvml_device device, int *mode))                       \
+    X(int, nvmlDeviceGetMigMode, (f8_nvml_device device, unsigned *current, unsigned *pending))    \
+    X(int, nvmlDeviceGetMemoryInfo, (f8_nvml_device device, f8_nvml_memory * memory))              \
+    X(int, nvmlDeviceGetClockInfo, (f8_nvml_device device, int which, unsigned *mhz))              \
+    X(int, nvmlDeviceGetMaxClockInfo, (f8_nvml_device device, int which, unsigned *mhz))           \
+    X(int, nvmlDeviceGetCurrentClocksThrottleReasons,                                              \
+      (f8_nvml_device device, unsigned long long *reasons))                                        \
+    X(int, nvmlDeviceGetComputeRunningProcesses_v3,                                                \
+      (f8_nvml_device device, unsigned *count, f8_nvml_process *processes))
+
+typedef struct f8_nvml_device_api {
+#define F8_NVML_FIELD(result, name, parameters) result(*name) parameters;
+    F8_NVML_DEVICE_SYMBOLS(F8_NVML_FIELD)
+#undef F8_NVML_FIELD
+} f8_nvml_device_api;
+
+#endif
