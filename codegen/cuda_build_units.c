@@ -181,7 +181,9 @@ static const char *batch_name(void *user, uint32_t index, uint32_t *n_kernels)
 {
     const compilation *p = user;
     const batch *a = &p->batch[index];
-    *n_kernels = a->end - a->begin;
+    *n_kernels = 0;
+    for (uint32_t i = a->begin; i < a->end; i++)
+        *n_kernels += (uint32_t)p->code[i]->parts.n;
     return p->b->unit[p->code[a->begin]->unit].name;
 }
 

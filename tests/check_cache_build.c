@@ -1,0 +1,270 @@
+/* Plans whose kernels come from the cache: the same bytes as without it, whatever of it was there; nothing is compiled that
+ * is found; a kernel is found by all that decides its code. */
+#include "codegen/cache.h"
+#include "runtime/cuda.h"
+#include "runtime/plan_file.h"
+#include "tests/shared/cli.h"
+#include "tests/shared/cuda_plan.h"
+#include "tests/shared/random.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROOM = 4400 };
+
+static char folder[ROOM];
+
+static void setup(void)
+{
+    f8_cli_setup();
+    snprintf(folder, sizeof folder, "%s", f8_cli_temp("cache"));
+}
+
+static void teardown(void)
+{
+    char command[ROOM + 20];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert(system(command) == 0);
+    f8_cli_teardown();
+}
+
+static f8_cache *open_cache(void)
+{
+    f8_cache *c;
+    f8_diag why = {0};
+    ck_assert_msg(f8_cache_open(&(f8_cache_options){.folder = folder}, &c, &why) == F8_OK, "%s", why.text);
+    return c;
+}
+
+/* gpt of one layer, with a cache object of its own, as in another process. */
+static void build(cuda_plan *p, const char *recipe, const char *target, bool cached, f8_build_options o)
+{
+    f8_cache *c = cached ? open_cache() : NULL;
+    o.cache = c;
+    cuda_plan_build(p, "gpt", "L=1", recipe, target, o);
+    ck_assert_msg(p->status == F8_OK, "%s: %s", recipe, p->diag.text);
+    f8_cache_close(c);
+}
+
+/* All bytes of a plan. */
+static void assert_same(cuda_plan *a, cuda_plan *b)
+{
+    f8_wire x, y;
+    f8_wire_begin_write(&x, &a->arena);
+    f8_plan_wire(&x, &a->plan);
+    f8_wire_begin_write(&y, &b->arena);
+    f8_plan_wire(&y, &b->plan);
+    ck_assert_uint_gt(x.size, 1000);
+    ck_assert_uint_eq(x.size, y.size);
+    ck_assert(!memcmp(x.bytes, y.bytes, x.size));
+    ck_assert_int_eq(a->plan.blob_bytes, b->plan.blob_bytes);
+    ck_assert(!a->plan.blob_bytes || !memcmp(a->plan.blob, b->plan.blob, (size_t)a->plan.blob_bytes));
+    ck_assert_uint_eq(a->plan.n_images, b->plan.n_images);
+    for (uint32_t i = 0; i < a->plan.n_images; i++) {
+        const f8_image *p = &a->plan.image[i], *q = &b->plan.image[i];
+        ck_assert_int_eq(p->size, q->size);
+        ck_assert(!memcmp(p->bytes, q->bytes, (size_t)p->size));
+    }
+}
+
+/* ---- the CPU ---- */
+
+START_TEST(same_bytes)
+{
+    static const char *const recipes[] = {"bf16", "delayed", "mxfp8"};
+    cuda_plan none, cold, warm, again;
+    build(&none, recipes[_i], "cpu", false, (f8_build_options){.threads = 1});
+    build(&cold, recipes[_i], "cpu", true, (f8_build_options){.threads = 3});
+    build(&warm, recipes[_i], "cpu", true, (f8_build_options){.threads = 2});
+    ck_assert_uint_eq(none.stats.n_cached, 0);
+    ck_assert_uint_eq(cold.stats.n_cached, 0);
+    ck_assert_uint_eq(warm.stats.n_cached, warm.plan.n_kernels);
+    ck_assert_uint_gt(warm.plan.n_kernels, 10);
+    assert_same(&none, &cold);
+    assert_same(&none, &warm);
+    build(&again, recipes[_i], "cpu", true, (f8_build_options){.unmerged = true});
+    ck_assert_uint_eq(again.stats.n_cached, again.plan.n_kernels);
+    cuda_plan_end(&none);
+    cuda_plan_end(&cold);
+    cuda_plan_end(&warm);
+    cuda_plan_end(&again);
+}
+END_TEST
+
+/* Runs fn over all entries. */
+static int each_entry(void (*fn)(const char *path, uint32_t *seed), uint32_t *seed)
+{
+    int n = 0;
+    for (int i = 0; i < 16; i++) {
+        char shard[ROOM + 20];
+        snprintf(shard, sizeof shard, "%s/kernels/%x", folder, i);
+        DIR *d = opendir(shard);
+        for (const struct dirent *e; d && (e = readdir(d));)
+            if (e->d_name[0] != '.') {
+                char path[ROOM + 300];
+                snprintf(path, sizeof path, "%s/%s", shard, e->d_name);
+                fn(path, seed);
+                n++;
+            }
+        if (d)
+            closedir(d);
+    }
+    return n;
+}
+
+/* Gone, cut or changed in one bit, one of three; else as it was. */
+static void damage(const char *path, uint32_t *seed)
+{
+    size_t n;
+    char *bytes = f8_cli_read(path, &n);
+    const uint32_t how = test_random(seed) % 6, at = test_random(seed) % (uint32_t)n;
+    FILE *f;
+    if (how == 0) {
+        ck_assert(!unlink(path));
+    } else if (how == 1) {
+        ck_assert(!truncate(path, (off_t)at));
+    } else if (how == 2) {
+        bytes[at] ^= (char)(1 << test_random(seed) % 8);
+        f = fopen(path, "r+b");
+        ck_assert(f && fwrite(bytes, 1, n, f) == n && !fclose(f));
+    }
+    free(bytes);
+}
+
+START_TEST(damaged)
+{
+    uint32_t seed = 11 + (uint32_t)_i;
+    printf("seed %u\n", seed);
+    cuda_plan none, part, warm;
+    build(&none, "delayed", "cpu", true, (f8_build_options){0});
+    const int n = each_entry(damage, &seed);
+    ck_assert_int_eq(n, (int)none.plan.n_kernels);
+    build(&part, "delayed", "cpu", true, (f8_build_options){0});
+    ck_assert_uint_gt(part.stats.n_cached, 0);
+    ck_assert_uint_lt(part.stats.n_cached, part.plan.n_kernels);
+    build(&warm, "delayed", "cpu", true, (f8_build_options){0});
+    ck_assert_uint_eq(warm.stats.n_cached, warm.plan.n_kernels);
+    assert_same(&none, &part);
+    assert_same(&none, &warm);
+    cuda_plan_end(&none);
+    cuda_plan_end(&part);
+    cuda_plan_end(&warm);
+}
+END_TEST
+
+/* Another CPU's code is other code. */
+START_TEST(by_target)
+{
+    static const char *const cpus[] = {"x86-64-v3", "x86-64-v4", "skylake"};
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < 3; i++) {
+            cuda_plan p;
+            build(&p, "bf16", "cpu", true, (f8_build_options){.cpu = cpus[i]});
+            ck_assert_uint_eq(p.stats.n_cached, turn ? p.plan.n_kernels : 0);
+            cuda_plan_end(&p);
+        }
+}
+END_TEST
+
+static void count_dump(void *user, const char *file, const char *text)
+{
+    ck_assert(*text);
+    *(int *)user += strstr(file, ".ll") != NULL;
+}
+
+/* Texts of LLVM are made by compiling. */
+START_TEST(dumps)
+{
+    cuda_plan a, b;
+    int n = 0;
+    build(&a, "bf16", "cpu", true, (f8_build_options){0});
+    build(&b, "bf16", "cpu", true,
+          (f8_build_options){.threads = 1, .dump = count_dump, .dump_user = &n});
+    ck_assert_uint_eq((uint32_t)n, b.plan.n_kernels);
+    ck_assert_uint_eq(b.stats.n_cached, 0);
+    assert_same(&a, &b);
+    cuda_plan_end(&a);
+    cuda_plan_end(&b);
+}
+END_TEST
+
+/* Without a place to keep anything all is as without a cache. */
+START_TEST(taken_away)
+{
+    cuda_plan a, b;
+    char command[ROOM + 20];
+    f8_cache *c = open_cache();
+    cuda_plan_build(&a, "gpt", "L=1", "bf16", "cpu", (f8_build_options){.cache = c});
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert(system(command) == 0);
+    cuda_plan_build(&b, "gpt", "L=1", "bf16", "cpu", (f8_build_options){.cache = c});
+    ck_assert_int_eq(b.status, F8_OK);
+    ck_assert_uint_eq(b.stats.n_cached, 0);
+    assert_same(&a, &b);
+    f8_cache_close(c);
+    cuda_plan_end(&a);
+    cuda_plan_end(&b);
+}
+END_TEST
+
+/* ---- CUDA, with the emulator's NVRTC ---- */
+
+START_TEST(images)
+{
+    const f8_cuda_paths paths = {.fp8c_cuda_path = "build/emulator"};
+    f8_diag d = {0};
+    f8_cuda *cuda;
+    cuda_plan none, cold, warm, listed, other;
+    ck_assert_msg(f8_cuda_create(&paths, NULL, &cuda, &d) == F8_OK, "%s", d.text);
+    const f8_build_options o = {.cuda = cuda};
+    build(&none, "bf16", "sm_90a", false, o);
+    build(&cold, "bf16", "sm_90a", true, o);
+    build(&warm, "bf16", "sm_90a", true, o);
+    ck_assert_uint_eq(cold.stats.n_cached, 0);
+    ck_assert_uint_gt(warm.plan.n_images, 1);
+    ck_assert_uint_gt(warm.stats.n_cached, warm.plan.n_images);
+    ck_assert_uint_eq(warm.stats.n_cached, warm.stats.n_kernels);
+    assert_same(&none, &cold);
+    assert_same(&none, &warm);
+    for (uint32_t i = 0; i < warm.stats.n_images; i++)
+        ck_assert_str_eq(cold.stats.image[i].log, warm.stats.image[i].log);
+    build(&other, "bf16", "sm_89", true, o);
+    ck_assert_uint_eq(other.stats.n_cached, 0);
+    const f8_build_options ptx = {.cuda = cuda, .want_ptx = true};
+    for (int turn = 0; turn < 2; turn++) {
+        build(&listed, "bf16", "sm_90a", true, ptx);
+        ck_assert_uint_eq(listed.stats.n_cached != 0, turn != 0);
+        ck_assert_ptr_nonnull(listed.stats.image[0].ptx);
+        cuda_plan_end(&listed);
+    }
+    cuda_plan_end(&none);
+    cuda_plan_end(&cold);
+    cuda_plan_end(&warm);
+    cuda_plan_end(&other);
+    f8_cuda_destroy(cuda);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cache_build");
+    TCase *t = tcase_create("plans");
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, same_bytes, 0, 3);
+    tcase_add_loop_test(t, damaged, 0, 2);
+    tcase_add_test(t, by_target);
+    tcase_add_test(t, dumps);
+    tcase_add_test(t, taken_away);
+    tcase_add_test(t, images);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
