@@ -48,7 +48,7 @@ SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
 LANGUAGE := $(wildcard ir/*.c frontend/parse*.c frontend/safetensors*.c) $(addprefix frontend/,lex.c diag.c optimizer.c recipes.c) \
             passes/recipe.c passes/rules.c
-PACKAGE := $(addprefix frontend/,package.c package_read.c trail_file.c version.c) runtime/plan_file.c runtime/plan_check.c runtime/cpu.c
+PACKAGE := $(addprefix frontend/,package.c package_read.c trail_file.c) runtime/plan_file.c runtime/plan_check.c runtime/cpu.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))

@@ -232,7 +232,9 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
 {
     if (d->c != F8_F32)
         return f8_build_broken(b, r, "a GEMM of the CPU that does not write f32");
-    d->algorithm = b->options->gemms ? f8_gemm_choose(b->options->gemms, d) : F8_GEMM_AUTO;
+    d->algorithm = b->options->gemm_algorithm;
+    if (d->algorithm == F8_GEMM_AUTO && b->options->gemms)
+        d->algorithm = f8_gemm_choose(b->options->gemms, d);
     return F8_OK;
 }
 

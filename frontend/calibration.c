@@ -74,6 +74,9 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     const f8_target *target = own.target ? f8_target_by_name(own.target) : NULL;
     if (target && target->kind == F8_TARGET_CUDA && (own.no_device || own.text_only || own.plan_only))
         own = (fp8c_compile_options){.struct_size = sizeof own, .threads = own.threads}; /* no GPU to run on */
+    if (own.no_device && own.target && f8_cpu_level_by_target(own.target))
+        own.target = NULL; /* code for a CPU that need not be this one */
+    own.no_device = 0;
     own.recipe = "bf16";
     own.inference = own.pair = 0;
     own.keep = own.print_after = own.checkpoint = own.recompute = NULL;

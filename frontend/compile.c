@@ -1,9 +1,9 @@
 /* Compiling a module: options, passes, plan, and what the program runs on. See fp8c.h. */
-#include <stdio.h>
 #include <string.h>
 
 #include "frontend/compile.h"
 #include "frontend/parse.h"
+#include "frontend/target.h"
 #include "ir/clock.h"
 #include "passes/copy.h"
 
@@ -48,74 +48,6 @@ static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag
             F8_TRY(f8_func_result(to, from->out[k].name, map[from->out[k].ref], from->out[k].var));
     }
     return f8_arena_status(arena, diag);
-}
-
-/* ---- the target ---- */
-
-/* The names of all targets, or of those for a device, into `names`, which is returned. */
-static const char *list_targets(char *names, size_t size, bool devices)
-{
-    size_t n = 0;
-    const char *name;
-    names[0] = 0;
-    for (int i = 0; (name = fp8c_target_name(i)) && n < size; i++) {
-        const f8_target *t = f8_target_by_name(name);
-        if (!devices || (t && t->kind == F8_TARGET_CUDA))
-            n += (size_t)snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
-    }
-    return names;
-}
-
-/* What the GPU present is, and whether it can run `wanted` (NULL: whatever it is). */
-static f8_status ask_device(fp8c_program *p, int ordinal, const f8_target *wanted, const f8_target **out,
-                            f8_diag *diag)
-{
-    f8_cuda_facts facts;
-    F8_TRY(f8_cuda_device(p->cuda, ordinal, diag));
-    F8_TRY(f8_cuda_device_facts(p->cuda, &facts, diag));
-    *out = f8_target_for_sm(facts.sm);
-    if (!*out) {
-        char names[256];
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "device %d, %s, has compute capability %d.%d: there are targets for %s only", ordinal,
-                       facts.name, facts.sm / 10, facts.sm % 10, list_targets(names, sizeof names, true));
-    }
-    if (wanted && wanted != *out)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "code for %s can't run on device %d, %s, which is %s (no_device compiles without one)",
-                       wanted->name, ordinal, facts.name, (*out)->name);
-    return F8_OK;
-}
-
-/* The row of the target asked for; for a CUDA one also p->cuda. */
-static f8_status choose_target(fp8c_program *p, const fp8c_compile_options *o, f8_diag *diag)
-{
-    const char *name = o->target ? o->target : "cpu";
-    const f8_target *t = f8_target_by_name(name);
-    const bool present = !strcmp(name, "cuda");
-    char names[256];
-    if (!t && !present)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are %s", name,
-                       list_targets(names, sizeof names, false));
-    p->target = t;
-    if (t && t->kind != F8_TARGET_CUDA)
-        return F8_OK;
-    if (o->device < 0)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device: %d is no ordinal", o->device);
-    if (!o->device_alloc != !o->device_free)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
-    F8_TRY(f8_api_take_gpu(p->ctx, o->device, &p->cuda, diag));
-    return present || !(o->no_device || o->text_only || o->plan_only)
-               ? ask_device(p, o->device, t, &p->target, diag)
-               : F8_OK;
-}
-
-const char *fp8c_target_name(int index)
-{
-    const f8_target *t = index < 0 ? NULL : f8_target_at((size_t)index);
-    if (t)
-        return t->name;
-    return index > 0 && f8_target_at((size_t)index - 1) ? "cuda" : NULL;
 }
 
 /* ---- compiling ---- */
@@ -233,7 +165,10 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     const fp8c_compile_options *o = c->o;
     fp8c_context *ctx = c->program->ctx;
     f8_variant *v = c->variant;
+    const f8_cpu_level *level = c->program->level;
     f8_build_options build = {.target = c->program->target,
+                              .cpu = level ? level->llvm : NULL,
+                              .gemm_algorithm = level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO, /* every CPU has it */
                               .cuda = c->program->cuda,
                               .attention = c->attention,
                               .want_ptx = wants_listings(o),
@@ -258,32 +193,11 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
         build.threads = c->program->threads;
     if (ctx->parallel.run) /* whoever lends threads wants no others; those take tasks of runs alone */
         build.threads = 1;
-    return f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag);
-}
-
-static f8_status create_instance(f8_compilation *c, f8_diag *diag)
-{
-    const fp8c_program *p = c->program;
-    const fp8c_compile_options *o = c->o;
-    f8_variant *v = c->variant;
-    const f8_allocator *allocator = &p->ctx->allocator;
-    const f8_parallel *parallel = p->ctx->parallel.run ? &p->ctx->parallel : NULL;
-    if (o->plan_only)
-        return F8_OK;
-    if (p->target->kind == F8_TARGET_REFERENCE)
-        return f8_instance_create_reference(&v->instance, c->unit.module, &v->plan, allocator, diag);
-    if (p->target->kind == F8_TARGET_CPU) {
-        const f8_exec_options run = {.n_threads = p->threads, .parallel = parallel, .allocator = allocator,
-                                     .profile = o->profile};
-        return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
-    }
-    if (o->no_device || o->text_only)
-        return F8_OK;
-    const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
-                                      .device_free = o->device_free, .device_user = o->device_user,
-                                      .parallel = parallel, .threads = p->threads, .stream = o->stream,
-                                      .profile = o->profile};
-    return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
+    F8_TRY(f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag));
+    if (c->program->target->kind == F8_TARGET_CPU)
+        v->plan.needs = level ? f8_cpu_level_features(level) : f8_cpu_detect();
+    v->plan.target = f8_arena_strdup(&v->arena, f8_target_text(c->program));
+    return f8_arena_status(&v->arena, diag);
 }
 
 static void begin_dump(f8_compilation *c, const f8_module *source)
@@ -317,7 +231,7 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     F8_TRY(clone_module(source, c->unit.arena, diag, &c->unit.module));
     F8_TRY(f8_run_passes(&c->unit));
     F8_TRY(build_plan(c, diag));
-    F8_TRY(create_instance(c, diag));
+    F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));
     F8_TRY(f8_trail_make(&c->unit, c->program->cuda ? &c->stats : NULL, wants_listings(c->o), &v->arena,
                          &v->trail));
     if (c->program->target->kind != F8_TARGET_REFERENCE)
@@ -369,7 +283,14 @@ static f8_status compile_variant(fp8c_program *p, const f8_module *source, const
 static f8_status build_program(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
                                bool calibrate, f8_diag *diag)
 {
-    F8_TRY(choose_target(p, o, diag));
+    p->run = (f8_run_options){.no_device = o->no_device || o->text_only || o->plan_only,
+                              .profile = o->profile,
+                              .device = o->device,
+                              .stream = o->stream,
+                              .device_alloc = o->device_alloc,
+                              .device_free = o->device_free,
+                              .device_user = o->device_user};
+    F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
     const f8_parallel *parallel = &p->ctx->parallel;
     p->threads = parallel->run ? parallel->n_threads : o->threads ? o->threads : p->ctx->threads;
     p->plan_only = o->plan_only;

@@ -18,11 +18,24 @@ typedef struct f8_variant {
                              target interprets it, a calibration reads its samples */
 } f8_variant;
 
+/* What a program runs on, beside its target and its threads: the options' of compiling, or of opening a file. */
+typedef struct f8_run_options {
+    bool no_device; /* on nothing: it was compiled, or opened, to be looked at */
+    bool profile;
+    int32_t device;
+    void *stream;
+    void *(*device_alloc)(void *user, size_t size);
+    void (*device_free)(void *user, void *ptr, size_t size);
+    void *device_user;
+} f8_run_options;
+
 struct fp8c_program {
     fp8c_context *ctx;
     f8_arena arena; /* what all variants share */
     f8_variant *first, *now; /* all; the one that runs and is reported on */
     const f8_target *target;
+    const f8_cpu_level *level; /* of a CPU that code is for; NULL: this machine's, or no CPU's */
+    f8_run_options run;
     f8_cuda *cuda;  /* CUDA targets: lent by the context */
     f8_unit *unit;  /* a calibration's, in now->graph; else NULL */
     int32_t threads; /* of runs; 0: the CPUs this process may run on */

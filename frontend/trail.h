@@ -7,6 +7,7 @@
 #define F8_TRAIL_H
 
 #include "codegen/build.h"
+#include "ir/wire.h"
 #include "passes/memory_report.h"
 
 /* One function's memory and time, as passes planned them. */
@@ -43,5 +44,12 @@ typedef struct f8_trail {
  * keeps into `arena`. Leaves `planned` and what follows to the caller. */
 f8_status f8_trail_make(const f8_unit *u, const f8_build_stats *stats, bool images, f8_arena *arena,
                         f8_trail *out);
+
+/* ---- in a file (trail_file.c) ---- */
+
+/* All but images and what a clock measured. */
+void f8_trail_wire(f8_wire *w, f8_trail *t);
+/* Whether one that was read is of this plan. F8_ERR_INPUT. */
+f8_status f8_trail_check(const f8_trail *t, const f8_plan *plan, f8_diag *diag);
 
 #endif

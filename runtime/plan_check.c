@@ -104,6 +104,8 @@ static f8_status check_kernel(const checker *c)
         const f8_step_phase *p = &s->phase[i];
         if (p->first_arg > s->n_args || p->first_int > s->n_ints)
             return wrong(c, "phase %u begins behind the arguments", i);
+        if (p->choice > c->plan->n_choices)
+            return wrong(c, "phase %u was done in a way that is not listed", i);
         if (p->n_tasks > MOST * (int64_t)MOST || p->scratch > (int64_t)1 << 40)
             return wrong(c, "phase %u has %lld tasks and %lld bytes of scratch", i, (long long)p->n_tasks,
                          (long long)p->scratch);
@@ -229,6 +231,8 @@ static f8_status check_attention(const checker *c)
 
 static f8_status check_step(const checker *c)
 {
+    if (c->step->choice > c->plan->n_choices)
+        return wrong(c, "it was done in a way that is not listed");
     switch (c->step->kind) {
     case F8_STEP_KERNEL: return check_kernel(c);
     case F8_STEP_GEMM: return check_gemm(c);

@@ -32,6 +32,7 @@ static void wire_phase(f8_wire *w, void *element)
     f8_wire_size(w, &p->scratch);
     f8_wire_u32(w, &p->first_arg);
     f8_wire_u32(w, &p->first_int);
+    f8_wire_u32(w, &p->choice);
     wire_launch(w, &p->launch);
 }
 
@@ -111,6 +112,7 @@ static void wire_step(f8_wire *w, void *element)
     f8_wire_size(w, &s->bytes_written);
     f8_wire_u64(w, &s->hash);
     f8_wire_i64(w, &s->fp8);
+    f8_wire_u32(w, &s->choice);
     if (s->kind == F8_STEP_GEMM)
         wire_gemm(w, &s->gemm);
     else if (s->kind == F8_STEP_ATTENTION)
@@ -156,8 +158,15 @@ static void wire_image(f8_wire *w, void *element)
     f8_wire_size(w, &((f8_image *)element)->size);
 }
 
-/* By name, so that the table of features may grow. */
-static void wire_needs(f8_wire *w, f8_cpu_features *needs)
+static void wire_choice(f8_wire *w, void *element)
+{
+    f8_plan_choice *c = element;
+    f8_wire_name(w, &c->problem);
+    f8_wire_name(w, &c->candidate);
+    f8_wire_bool(w, &c->tuned);
+}
+
+void f8_plan_wire_needs(f8_wire *w, f8_cpu_features *needs)
 {
     const char *name;
     uint32_t n = 0;
@@ -178,7 +187,6 @@ void f8_plan_wire(f8_wire *w, f8_plan *plan)
 {
     f8_wire_name(w, &plan->module);
     f8_wire_name(w, &plan->target);
-    wire_needs(w, &plan->needs);
     F8_WIRE_ARRAY(w, plan->var, plan->n_vars, wire_var);
     F8_WIRE_ARRAY(w, plan->func, plan->n_funcs, wire_func);
     f8_wire_size(w, &plan->state_bytes);
@@ -188,4 +196,5 @@ void f8_plan_wire(f8_wire *w, f8_plan *plan)
     F8_WIRE_ARRAY(w, plan->image, plan->n_images, wire_image);
     f8_wire_u32(w, &plan->n_kernels);
     f8_wire_size(w, &plan->gemm_workspace);
+    F8_WIRE_ARRAY(w, plan->choice, plan->n_choices, wire_choice);
 }

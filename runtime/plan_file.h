@@ -1,7 +1,7 @@
 /* A plan as bytes, and what must hold of one that was read.
  *
  * The big parts (constants, blob, images) are kept apart, so that they can be used where they lie: the fields
- * here have their sizes alone, and whoever reads a plan sets their pointers before it is checked. */
+ * here have their sizes alone, and whoever reads a plan sets their pointers. */
 #ifndef F8_PLAN_FILE_H
 #define F8_PLAN_FILE_H
 
@@ -13,6 +13,9 @@
 enum { F8_PLAN_FORMAT = 1 };
 
 void f8_plan_wire(f8_wire *w, f8_plan *plan);
+/* The plan's `needs`, which whoever chooses a plan must know before it reads it: by name, so that the table of
+ * features may grow. */
+void f8_plan_wire_needs(f8_wire *w, f8_cpu_features *needs);
 
 /* Whether it can be run without reading or writing outside of what it says it has, as far as a plan shows:
  * every place lies in its space with all that GEMMs, copies and attention touch, code within the blob or an

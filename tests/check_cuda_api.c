@@ -296,10 +296,12 @@ END_TEST
 
 START_TEST(names)
 {
-    static const char *const want[] = {"cpu", "reference", "sm_89", "sm_90a", "sm_100a", "sm_120a", "cuda"};
-    for (int i = 0; i < 7; i++)
+    static const char *const want[] = {"cpu", "reference", "sm_89", "sm_90a", "sm_100a", "sm_120a", "cuda",
+                                       "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:native"};
+    const int n = sizeof want / sizeof *want;
+    for (int i = 0; i < n; i++)
         ck_assert_str_eq(fp8c_target_name(i), want[i]);
-    ck_assert_ptr_null(fp8c_target_name(7));
+    ck_assert_ptr_null(fp8c_target_name(n));
     ck_assert_ptr_null(fp8c_target_name(-1));
 }
 END_TEST

@@ -1,0 +1,252 @@
+/* A .f8x's structs field by field, and writing one: see package.h. Reading is package_read.c. */
+#include "frontend/package_parts.h"
+
+#include <string.h>
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+const char f8_package_version[F8_PACKAGE_VERSION_TEXT] =
+    TEXT(FP8C_VERSION_MAJOR) "." TEXT(FP8C_VERSION_MINOR) "." TEXT(FP8C_VERSION_PATCH);
+
+/* 0x8F, F8X, CR LF, ^Z, LF: not text, and changed by whatever takes it for text. */
+const uint64_t f8_package_magic = 0x0a1a0a0d5838468f;
+
+enum { HASH_BYTES = 16, FIELDS_ALIGN = 8 };
+
+/* ---- fields ---- */
+
+static void wire_hash(f8_wire *w, f8_hash *h)
+{
+    f8_wire_u64(w, &h->lo);
+    f8_wire_u64(w, &h->hi);
+}
+
+void f8_package_wire_header(f8_wire *w, f8_package_header *h)
+{
+    uint32_t zero = 0;
+    f8_wire_u64(w, &h->magic);
+    f8_wire_u32(w, &h->format);
+    f8_wire_u32(w, &h->plan_format);
+    for (int i = 0; i < F8_PACKAGE_VERSION_TEXT; i++)
+        f8_wire_u8(w, (uint8_t *)&h->version[i]);
+    f8_wire_u64(w, &h->size);
+    f8_wire_u32(w, &h->n_sections);
+    f8_wire_u32(w, &zero);
+    wire_hash(w, &h->body);
+    for (int i = 0; i < 10; i++)
+        f8_wire_u32(w, &zero);
+    wire_hash(w, &h->header);
+}
+
+void f8_package_wire_section(f8_wire *w, f8_section *s)
+{
+    f8_wire_u64(w, &s->offset);
+    f8_wire_u64(w, &s->size);
+}
+
+static void wire_number(f8_wire *w, void *element)
+{
+    f8_wire_u32(w, element);
+}
+
+static void wire_variant(f8_wire *w, void *element)
+{
+    f8_package_variant *v = element;
+    F8_WIRE_ARRAY(w, v->value, v->n_values, f8_wire_i64s);
+    f8_wire_u32(w, &v->fields);
+    f8_wire_u32(w, &v->constants);
+    f8_wire_u32(w, &v->blob);
+    F8_WIRE_ARRAY(w, v->image, v->n_images, wire_number);
+}
+
+static void wire_dim(f8_wire *w, void *element)
+{
+    f8_package_dim *d = element;
+    f8_wire_name(w, &d->name);
+    f8_wire_size(w, &d->bound);
+}
+
+static void wire_program(f8_wire *w, void *element)
+{
+    f8_package_program *p = element;
+    f8_wire_name(w, &p->target);
+    f8_plan_wire_needs(w, &p->needs);
+    F8_WIRE_ARRAY(w, p->dim, p->n_dims, wire_dim);
+    F8_WIRE_ARRAY(w, p->variant, p->n_variants, wire_variant);
+}
+
+void f8_package_wire_index(f8_wire *w, f8_package *p)
+{
+    F8_WIRE_ARRAY(w, p->program, p->n_programs, wire_program);
+}
+
+void f8_package_wire_fields(f8_wire *w, f8_plan *plan, f8_trail *trail)
+{
+    f8_plan_wire(w, plan);
+    f8_trail_wire(w, trail);
+}
+
+/* ---- writing ---- */
+
+/* A section to be: fields are made in the arena, the rest lies where its plan has it. */
+typedef struct part {
+    f8_section at;
+    const void *bytes;
+    f8_hash hash;
+    bool big;
+} part;
+
+typedef struct writer {
+    f8_arena *arena;
+    f8_diag *diag;
+    part *part;
+    size_t n_parts, room;
+    f8_package index; /* a copy with the sections' numbers */
+} writer;
+
+static f8_status add_part(writer *w, const void *bytes, size_t size, bool big, uint32_t *number)
+{
+    const f8_hash hash = f8_hash_bytes(bytes, size);
+    *number = F8_PACKAGE_NONE;
+    if (!size)
+        return F8_OK;
+    for (size_t i = 1; i < w->n_parts; i++) /* 0 is the index */
+        if (w->part[i].big == big && w->part[i].at.size == size && f8_hash_equal(w->part[i].hash, hash) &&
+            !memcmp(w->part[i].bytes, bytes, size)) {
+            *number = (uint32_t)i;
+            return F8_OK;
+        }
+    part *grown = f8_arena_grow(w->arena, w->part, w->n_parts, &w->room, w->n_parts + 1, sizeof *grown);
+    if (!grown)
+        return f8_arena_status(w->arena, w->diag);
+    w->part = grown;
+    *number = (uint32_t)w->n_parts;
+    grown[w->n_parts++] = (part){.at.size = size, .bytes = bytes, .hash = hash, .big = big};
+    return F8_OK;
+}
+
+static f8_status add_variant(writer *w, f8_package_variant *v)
+{
+    f8_wire fields;
+    f8_plan plan = *v->plan; /* writing changes nothing, but takes what could be read */
+    f8_trail trail = *v->trail;
+    f8_wire_begin_write(&fields, w->arena);
+    f8_package_wire_fields(&fields, &plan, &trail);
+    F8_TRY(f8_arena_status(w->arena, w->diag));
+    F8_TRY(add_part(w, fields.bytes, fields.size, false, &v->fields));
+    F8_TRY(add_part(w, plan.constants, (size_t)plan.constants_bytes, true, &v->constants));
+    F8_TRY(add_part(w, plan.blob, (size_t)plan.blob_bytes, true, &v->blob));
+    v->image = F8_NEW_ARRAY(w->arena, uint32_t, plan.n_images);
+    v->n_images = plan.n_images;
+    F8_TRY(f8_arena_status(w->arena, w->diag));
+    for (uint32_t i = 0; i < plan.n_images; i++)
+        F8_TRY(add_part(w, plan.image[i].bytes, (size_t)plan.image[i].size, true, &v->image[i]));
+    return F8_OK;
+}
+
+static f8_status add_programs(writer *w, const f8_package *p)
+{
+    w->index.program = F8_NEW_ARRAY(w->arena, f8_package_program, p->n_programs);
+    F8_TRY(f8_arena_status(w->arena, w->diag));
+    for (; w->index.n_programs < p->n_programs; w->index.n_programs++) {
+        const f8_package_program *from = &p->program[w->index.n_programs];
+        f8_package_program *to = &w->index.program[w->index.n_programs];
+        *to = *from;
+        to->variant = F8_NEW_ARRAY(w->arena, f8_package_variant, from->n_variants);
+        F8_TRY(f8_arena_status(w->arena, w->diag));
+        for (uint32_t i = 0; i < from->n_variants; i++) {
+            to->variant[i] = from->variant[i];
+            F8_TRY(add_variant(w, &to->variant[i]));
+        }
+    }
+    return F8_OK;
+}
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* The table of sections, once all have their places. */
+static f8_status lay_out(writer *w, f8_wire *table, uint64_t *size)
+{
+    uint64_t at = F8_PACKAGE_HEADER + w->n_parts * 16;
+    f8_wire index;
+    f8_wire_begin_write(&index, w->arena);
+    f8_package_wire_index(&index, &w->index);
+    w->part[0].bytes = index.bytes;
+    w->part[0].at.size = index.size;
+    f8_wire_begin_write(table, w->arena);
+    for (size_t i = 0; i < w->n_parts; i++) {
+        w->part[i].at.offset = at = round_up(at, w->part[i].big ? F8_PACKAGE_PAGE : FIELDS_ALIGN);
+        at += w->part[i].at.size;
+        f8_package_wire_section(table, &w->part[i].at);
+    }
+    *size = at;
+    return f8_arena_status(w->arena, w->diag);
+}
+
+/* Bytes go through here in order: hashed first, put in a second round. */
+typedef struct sink {
+    f8_package_put put; /* NULL: into the hash */
+    void *user;
+    f8_hasher hash;
+    uint64_t at;
+} sink;
+
+static f8_status pour(sink *s, const void *bytes, size_t n)
+{
+    s->at += n;
+    if (s->put)
+        return n ? s->put(s->user, bytes, n) : F8_OK;
+    f8_hasher_add(&s->hash, bytes, n);
+    return F8_OK;
+}
+
+static f8_status pour_body(const writer *w, const f8_wire *table, sink *s)
+{
+    static const uint8_t zeros[F8_PACKAGE_PAGE];
+    F8_TRY(pour(s, table->bytes, table->size));
+    for (size_t i = 0; i < w->n_parts; i++) {
+        F8_TRY(pour(s, zeros, (size_t)(w->part[i].at.offset - s->at)));
+        F8_TRY(pour(s, w->part[i].bytes, (size_t)w->part[i].at.size));
+    }
+    return F8_OK;
+}
+
+static f8_status write_all(writer *w, const f8_package *p, f8_package_put put, void *user)
+{
+    f8_package_header h = {.magic = f8_package_magic, .format = F8_PACKAGE_FORMAT,
+                           .plan_format = F8_PLAN_FORMAT};
+    f8_wire table, header;
+    sink s = {.at = F8_PACKAGE_HEADER};
+    uint32_t index;
+    F8_TRY(add_part(w, "", 1, false, &index)); /* its place */
+    F8_TRY(add_programs(w, p));
+    F8_TRY(lay_out(w, &table, &h.size));
+    h.n_sections = (uint32_t)w->n_parts;
+    memcpy(h.version, f8_package_version, sizeof h.version);
+    f8_hasher_begin(&s.hash);
+    F8_TRY(pour_body(w, &table, &s));
+    h.body = f8_hasher_end(&s.hash);
+    for (int round = 0; round < 2; round++) { /* the second knows the first's hash */
+        f8_wire_begin_write(&header, w->arena);
+        f8_package_wire_header(&header, &h);
+        F8_TRY(f8_arena_status(w->arena, w->diag));
+        h.header = f8_hash_bytes(header.bytes, F8_PACKAGE_HEADER - HASH_BYTES);
+    }
+    s = (sink){.put = put, .user = user};
+    F8_TRY(pour(&s, header.bytes, header.size));
+    return pour_body(w, &table, &s);
+}
+
+f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f8_package_put put, void *user,
+                           f8_diag *diag)
+{
+    f8_arena arena;
+    f8_arena_init(&arena, allocator);
+    writer w = {.arena = &arena, .diag = diag};
+    const f8_status status = write_all(&w, p, put, user);
+    f8_arena_end(&arena);
+    return status;
+}

@@ -1,0 +1,77 @@
+/* The .f8x file: compiled programs with their code, for one or more targets.
+ *
+ *     header      128 bytes: what it is, versions, size, checksums
+ *     sections    where each lies
+ *     index       the first section: targets, values of dims, which sections are whose
+ *     fields      of each plan and its trail (runtime/plan_file.h, trail.h)
+ *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used where it lies. Equal
+ *                 ones are there once
+ *
+ * All numbers are little-endian. Every byte of the file but the header's is under one checksum, the header under
+ * another. A file does not depend on where it was written, by how many threads or when. */
+#ifndef F8_PACKAGE_H
+#define F8_PACKAGE_H
+
+#include "frontend/trail.h"
+#include "ir/hash.h"
+
+/* Of the header, the sections and the index; fields have a number of their own (F8_PLAN_FORMAT). */
+enum { F8_PACKAGE_FORMAT = 1, F8_PACKAGE_HEADER = 128, F8_PACKAGE_PAGE = 4096 };
+
+/* A dim that is a bound. */
+typedef struct f8_package_dim {
+    const char *name;
+    int64_t bound;
+} f8_package_dim;
+
+/* A plan and its trail for values of the dims. */
+typedef struct f8_package_variant {
+    int64_t *value; /* by dim */
+    uint32_t n_values;
+    const f8_plan *plan;   /* written; NULL in what was read */
+    const f8_trail *trail;
+    /* Sections, as they are in the file; NONE: it has none. */
+    uint32_t fields, constants, blob;
+    uint32_t *image;
+    uint32_t n_images;
+} f8_package_variant;
+enum { F8_PACKAGE_NONE = INT32_MAX };
+
+/* What one compile for one target gave. */
+typedef struct f8_package_program {
+    const char *target;
+    f8_cpu_features needs;
+    f8_package_dim *dim;
+    f8_package_variant *variant; /* the first is for the bounds themselves */
+    uint32_t n_dims, n_variants;
+} f8_package_program;
+
+typedef struct f8_package {
+    f8_package_program *program;
+    uint32_t n_programs;
+    /* Of one that was opened: */
+    const uint8_t *bytes;
+    size_t size;
+    f8_hash checksum;         /* of all but the header */
+    struct f8_section *section;
+    uint32_t n_sections;
+} f8_package;
+
+/* Where a file is written to: in order, all of it. */
+typedef f8_status (*f8_package_put)(void *user, const void *bytes, size_t n);
+/* Targets of n programs, each with its plans and trails. */
+f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f8_package_put put, void *user,
+                           f8_diag *diag);
+
+/* Everything but the fields. The bytes are borrowed, aligned to a page, and outlive *out, which lies in the arena.
+ * F8_ERR_INPUT: they are no such file, or a damaged one; F8_ERR_UNSUPPORTED: of another version of fp8c, which the
+ * message names. */
+f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_package *out, f8_diag *diag);
+/* A variant's plan and trail, checked; what is big stays in the file's bytes, the rest lies in the arena. */
+f8_status f8_package_load(const f8_package *p, const f8_package_program *program, uint32_t variant,
+                          f8_arena *arena, f8_plan *plan, f8_trail *trail, f8_diag *diag);
+
+/* Make checksums fit what is there, for tests and fuzzing: bytes that are as long as a header. */
+void f8_package_seal(uint8_t *bytes, size_t size);
+
+#endif

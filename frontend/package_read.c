@@ -1,0 +1,176 @@
+/* Reading a .f8x: see package.h. Nothing is trusted but what was checked. */
+#include "frontend/package_parts.h"
+
+#include <string.h>
+
+enum { HASH_BYTES = 16, SECTION_BYTES = 16 };
+
+/* ---- the header ---- */
+
+static void read_header(const uint8_t *bytes, f8_package_header *h)
+{
+    f8_wire w;
+    f8_wire_begin_read(&w, bytes, F8_PACKAGE_HEADER, NULL, "the header");
+    f8_package_wire_header(&w, h);
+    h->version[F8_PACKAGE_VERSION_TEXT - 1] = 0;
+}
+
+static f8_status damaged(f8_diag *diag, const char *what)
+{
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the file is damaged: %s", what);
+}
+
+static f8_status check_header(const uint8_t *bytes, size_t size, f8_package_header *h, f8_diag *diag)
+{
+    uint8_t magic[8];
+    for (int i = 0; i < 8; i++)
+        magic[i] = (uint8_t)(f8_package_magic >> 8 * i);
+    if (size < sizeof magic || memcmp(bytes, magic, sizeof magic))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "this is no .f8x file");
+    if (size < F8_PACKAGE_HEADER)
+        return damaged(diag, "it ends in its header");
+    read_header(bytes, h);
+    if (!f8_hash_equal(h->header, f8_hash_bytes(bytes, F8_PACKAGE_HEADER - HASH_BYTES)))
+        return damaged(diag, "its header does not have the checksum it says");
+    if (h->format != F8_PACKAGE_FORMAT || h->plan_format != F8_PLAN_FORMAT ||
+        strcmp(h->version, f8_package_version))
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "the file is of fp8c %s (format %u.%u), this is fp8c %s (format %u.%u): compile it again",
+                       h->version, h->format, h->plan_format, f8_package_version, (unsigned)F8_PACKAGE_FORMAT,
+                       (unsigned)F8_PLAN_FORMAT);
+    if (h->size != size)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the file is damaged: it has %zu bytes, and says %llu",
+                       size, (unsigned long long)h->size);
+    if (!f8_hash_equal(h->body, f8_hash_bytes(bytes + F8_PACKAGE_HEADER, size - F8_PACKAGE_HEADER)))
+        return damaged(diag, "its contents do not have the checksum it says");
+    return F8_OK;
+}
+
+void f8_package_seal(uint8_t *bytes, size_t size)
+{
+    f8_package_header h;
+    f8_arena arena;
+    f8_wire w;
+    read_header(bytes, &h);
+    h.body = f8_hash_bytes(bytes + F8_PACKAGE_HEADER, size - F8_PACKAGE_HEADER);
+    h.size = size;
+    f8_arena_init(&arena, NULL);
+    for (int round = 0; round < 2; round++) {
+        f8_wire_begin_write(&w, &arena);
+        f8_package_wire_header(&w, &h);
+        if (!w.bytes)
+            break;
+        h.header = f8_hash_bytes(w.bytes, F8_PACKAGE_HEADER - HASH_BYTES);
+    }
+    if (w.bytes && w.size == F8_PACKAGE_HEADER)
+        memcpy(bytes, w.bytes, F8_PACKAGE_HEADER);
+    f8_arena_end(&arena);
+}
+
+/* ---- sections and the index ---- */
+
+static f8_status read_sections(f8_package *p, uint32_t n, f8_arena *arena, f8_diag *diag)
+{
+    f8_wire w;
+    if (n < 1 || n > (p->size - F8_PACKAGE_HEADER) / SECTION_BYTES)
+        return damaged(diag, "it says it has more sections than it has room for");
+    p->section = F8_NEW_ARRAY(arena, f8_section, n);
+    F8_TRY(f8_arena_status(arena, diag));
+    uint64_t end = F8_PACKAGE_HEADER + (uint64_t)n * SECTION_BYTES;
+    f8_wire_begin_read(&w, p->bytes + F8_PACKAGE_HEADER, (size_t)n * SECTION_BYTES, arena, "the sections");
+    for (; p->n_sections < n; p->n_sections++) {
+        f8_section *s = &p->section[p->n_sections];
+        f8_package_wire_section(&w, s);
+        if (s->offset < end || s->offset > p->size || s->size > p->size - s->offset)
+            return damaged(diag, "a section lies outside of it, or on another");
+        end = s->offset + s->size;
+    }
+    return F8_OK;
+}
+
+static bool is_section(const f8_package *p, uint32_t number)
+{
+    return number > 0 && number < p->n_sections; /* 0 is the index */
+}
+
+static bool is_page(const f8_package *p, uint32_t number)
+{
+    return is_section(p, number) && p->section[number].offset % F8_PACKAGE_PAGE == 0;
+}
+
+static f8_status check_variant(const f8_package *p, const f8_package_program *program,
+                               const f8_package_variant *v, f8_diag *diag)
+{
+    if (v->n_values != program->n_dims)
+        return damaged(diag, "values are not of the dims there are");
+    for (uint32_t i = 0; i < v->n_values; i++)
+        if (v->value[i] < 1 || v->value[i] > program->dim[i].bound)
+            return damaged(diag, "a dim has a value beyond its bound");
+    bool there = is_section(p, v->fields) && (v->constants == F8_PACKAGE_NONE || is_page(p, v->constants)) &&
+                 (v->blob == F8_PACKAGE_NONE || is_page(p, v->blob));
+    for (uint32_t i = 0; i < v->n_images; i++)
+        there = there && is_page(p, v->image[i]);
+    return there ? F8_OK : damaged(diag, "the index names a section that there is not");
+}
+
+static f8_status check_index(const f8_package *p, f8_diag *diag)
+{
+    if (!p->n_programs)
+        return damaged(diag, "it holds no program");
+    for (uint32_t i = 0; i < p->n_programs; i++) {
+        const f8_package_program *program = &p->program[i];
+        if (!program->n_variants)
+            return damaged(diag, "it holds a target without a program");
+        for (uint32_t k = 0; k < program->n_variants; k++)
+            F8_TRY(check_variant(p, program, &program->variant[k], diag));
+    }
+    return F8_OK;
+}
+
+f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_package *out, f8_diag *diag)
+{
+    f8_package_header h;
+    f8_wire w;
+    *out = (f8_package){.bytes = bytes, .size = size};
+    F8_TRY(check_header(bytes, size, &h, diag));
+    out->checksum = h.body;
+    F8_TRY(read_sections(out, h.n_sections, arena, diag));
+    f8_wire_begin_read(&w, out->bytes + out->section[0].offset, (size_t)out->section[0].size, arena,
+                       "the index");
+    f8_package_wire_index(&w, out);
+    F8_TRY(f8_wire_end(&w, diag));
+    return check_index(out, diag);
+}
+
+/* ---- a variant ---- */
+
+/* Where a plan's part of `size` bytes lies; NULL and false: not as the plan says. */
+static bool find_part(const f8_package *p, uint32_t number, int64_t size, uint8_t **out)
+{
+    const bool none = number == F8_PACKAGE_NONE;
+    *out = none ? NULL : (uint8_t *)p->bytes + p->section[number].offset; /* read only, by all that use plans */
+    return none ? size == 0 : size > 0 && p->section[number].size == (uint64_t)size;
+}
+
+f8_status f8_package_load(const f8_package *p, const f8_package_program *program, uint32_t variant,
+                          f8_arena *arena, f8_plan *plan, f8_trail *trail, f8_diag *diag)
+{
+    const f8_package_variant *v = &program->variant[variant];
+    const f8_section *fields = &p->section[v->fields];
+    f8_wire w;
+    *plan = (f8_plan){0};
+    *trail = (f8_trail){0};
+    f8_wire_begin_read(&w, p->bytes + fields->offset, (size_t)fields->size, arena, "the plan");
+    f8_package_wire_fields(&w, plan, trail);
+    F8_TRY(f8_wire_end(&w, diag));
+    plan->needs = program->needs;
+    bool whole = !strcmp(plan->target, program->target) && plan->n_images == v->n_images &&
+                 find_part(p, v->constants, plan->constants_bytes, &plan->constants) &&
+                 find_part(p, v->blob, plan->blob_bytes, &plan->blob);
+    for (uint32_t i = 0; i < v->n_images && whole; i++)
+        whole = find_part(p, v->image[i], plan->image[i].size, &plan->image[i].bytes);
+    if (!whole)
+        return damaged(diag, "a plan's parts are not what it says");
+    F8_TRY(f8_plan_check(plan, diag));
+    return f8_trail_check(trail, plan, diag);
+}

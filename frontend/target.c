@@ -1,0 +1,112 @@
+/* Targets and starting programs on them: see target.h. */
+#include "frontend/target.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- names ---- */
+
+/* "cpu" and the one that is the same. */
+static const char native[] = "cpu:native";
+
+const char *fp8c_target_name(int index)
+{
+    size_t i = index < 0 ? SIZE_MAX : (size_t)index, n = 0;
+    while (f8_target_at(n))
+        n++;
+    if (i < n)
+        return f8_target_at(i)->name;
+    if (index < 0 || i == n)
+        return index < 0 ? NULL : "cuda";
+    const f8_cpu_level *level = f8_cpu_level_at(i - n - 1);
+    if (level)
+        return level->target;
+    return i > n + 1 && f8_cpu_level_at(i - n - 2) ? native : NULL;
+}
+
+/* The names of all targets, or of those for a device, into `names`, which is returned. */
+static const char *list_targets(char *names, size_t size, bool devices)
+{
+    size_t n = 0;
+    const char *name;
+    names[0] = 0;
+    for (int i = 0; (name = fp8c_target_name(i)) && n < size; i++) {
+        const f8_target *t = f8_target_by_name(name);
+        if (!devices || (t && t->kind == F8_TARGET_CUDA))
+            n += (size_t)snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
+    }
+    return names;
+}
+
+const char *f8_target_text(const fp8c_program *p)
+{
+    return p->level ? p->level->target : p->target->name;
+}
+
+/* ---- devices ---- */
+
+/* What the GPU present is, and whether it can run `wanted` (NULL: whatever it is). */
+static f8_status ask_device(fp8c_program *p, const f8_target *wanted, f8_diag *diag)
+{
+    const int ordinal = p->run.device;
+    f8_cuda_facts facts;
+    F8_TRY(f8_cuda_device(p->cuda, ordinal, diag));
+    F8_TRY(f8_cuda_device_facts(p->cuda, &facts, diag));
+    p->target = f8_target_for_sm(facts.sm);
+    if (!p->target) {
+        char names[256];
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "device %d, %s, has compute capability %d.%d: there are targets for %s only", ordinal,
+                       facts.name, facts.sm / 10, facts.sm % 10, list_targets(names, sizeof names, true));
+    }
+    if (wanted && wanted != p->target)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "code for %s can't run on device %d, %s, which is %s (no_device compiles without one)",
+                       wanted->name, ordinal, facts.name, p->target->name);
+    return F8_OK;
+}
+
+f8_status f8_target_choose(fp8c_program *p, const char *name, f8_diag *diag)
+{
+    const f8_target *t = f8_target_by_name(name);
+    const bool present = !strcmp(name, "cuda");
+    char names[320];
+    p->level = f8_cpu_level_by_target(name);
+    if (p->level || !strcmp(name, native))
+        t = f8_target_by_name("cpu");
+    if (!t && !present)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no target '%s': there are %s", name,
+                       list_targets(names, sizeof names, false));
+    p->target = t;
+    if (t && t->kind != F8_TARGET_CUDA)
+        return F8_OK;
+    if (p->run.device < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device: %d is no ordinal", p->run.device);
+    if (!p->run.device_alloc != !p->run.device_free)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
+    F8_TRY(f8_api_take_gpu(p->ctx, p->run.device, &p->cuda, diag));
+    return present || !p->run.no_device ? ask_device(p, t, diag) : F8_OK;
+}
+
+/* ---- starting ---- */
+
+f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *module, f8_diag *diag)
+{
+    const f8_allocator *allocator = &p->ctx->allocator;
+    const f8_parallel *parallel = p->ctx->parallel.run ? &p->ctx->parallel : NULL;
+    const f8_run_options *o = &p->run;
+    if (o->no_device)
+        return F8_OK;
+    if (p->target->kind == F8_TARGET_REFERENCE)
+        return f8_instance_create_reference(&v->instance, module, &v->plan, allocator, diag);
+    if (p->target->kind == F8_TARGET_CPU) {
+        const f8_exec_options run = {.n_threads = p->threads, .parallel = parallel, .allocator = allocator,
+                                     .profile = o->profile};
+        return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
+    }
+    const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
+                                      .device_free = o->device_free, .device_user = o->device_user,
+                                      .parallel = parallel, .threads = p->threads, .stream = o->stream,
+                                      .profile = o->profile};
+    return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
+}
