@@ -169,6 +169,8 @@ struct f8_unit {
     f8_remat_summary remat;
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
+    f8_progress_phase phase; /* of the pipeline, while it runs */
+    size_t pass;             /* the one that runs */
 };
 
 /* The recipe an operand of a linear's GEMM gets, and why. Of the module's rules the last that matches wins;
@@ -187,6 +189,8 @@ const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 
 /* Run the whole pipeline over the module's `forward` function. */
 f8_status f8_run_passes(f8_unit *u);
+/* For a pass that takes long: ask whether to go on with it. F8_ERR_CANCELLED. */
+f8_status f8_unit_go_on(f8_unit *u);
 /* The target passes work for: the options', or the CPU. */
 const f8_target *f8_unit_target(const f8_unit *u);
 /* Names of the passes in order; NULL past the end. */

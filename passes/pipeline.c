@@ -94,25 +94,31 @@ static f8_status run_one(f8_unit *u, size_t i)
     return F8_OK;
 }
 
+f8_status f8_unit_go_on(f8_unit *u)
+{
+    return f8_progress_at(&u->phase, (int64_t)u->pass, passes[u->pass].name, u->diag);
+}
+
 f8_status f8_run_passes(f8_unit *u)
 {
     unsigned facts = 0;
     int64_t n = 0;
     while (n < N_PASSES && !ends_here(u, (size_t)n))
         n++;
-    const f8_progress_phase phase = f8_progress_begin(u->options.progress, "passes", n);
+    u->phase = f8_progress_begin(u->options.progress, "passes", n);
     if (!f8_module_find_func(u->module, "forward"))
         return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE, "module '%s' has no function 'forward'",
                        u->module->name);
     if (u->options.show)
         u->options.show(u->options.show_user, u, NULL);
     for (size_t i = 0; i < (size_t)n; i++) {
-        F8_TRY(f8_progress_at(&phase, (int64_t)i, passes[i].name, u->diag));
+        u->pass = i;
+        F8_TRY(f8_unit_go_on(u));
         if ((facts & passes[i].needs) != passes[i].needs)
             return f8_fail(u->diag, F8_ERR_INTERNAL, F8_NOWHERE,
                            "pass '%s' needs what no earlier pass gave", passes[i].name);
         F8_TRY(run_one(u, i));
         facts = (facts & ~passes[i].breaks) | passes[i].gives;
     }
-    return f8_progress_at(&phase, n, "", u->diag);
+    return f8_progress_at(&u->phase, n, "", u->diag);
 }

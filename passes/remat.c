@@ -59,6 +59,7 @@ static f8_status arena_budget(f8_unit *u, int64_t *out)
 static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kernels, outcome *out)
 {
     f8_unit *u = s->unit;
+    F8_TRY(f8_unit_go_on(u));
     F8_TRY(f8_remat_rewrite(s, plan));
     F8_TRY(f8_group_function(u, s->func, share_kernels));
     F8_TRY(f8_schedule_function(u, s->func));

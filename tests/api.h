@@ -113,7 +113,7 @@ static inline int refuse(void *user, const char *text, size_t size)
 
 /* ---- an allocator that counts ---- */
 
-/* Counts what is out, and fails the `fail_at`th allocation. Threads that compile call it too. */
+/* Counts what is out, and fails the `fail_at`th allocation; -1: all. Threads that compile call it too. */
 typedef struct counting {
     long n, fail_at, live;
     size_t bytes;
@@ -122,7 +122,7 @@ typedef struct counting {
 static inline void *count_alloc(void *user, size_t size, size_t align)
 {
     counting *c = user;
-    if (__atomic_add_fetch(&c->n, 1, __ATOMIC_SEQ_CST) == c->fail_at)
+    if (__atomic_add_fetch(&c->n, 1, __ATOMIC_SEQ_CST) == c->fail_at || c->fail_at == -1)
         return NULL;
     const size_t a = align < sizeof(void *) ? sizeof(void *) : align;
     void *p = aligned_alloc(a, (size + a - 1) / a * a);
