@@ -128,9 +128,9 @@ static void bind_on(const char *target)
     const int loss = fp8c_program_find_port(p, step, FP8C_OUTPUT, "loss");
     static _Alignas(64) int32_t mine[ROWS + 16];
     static _Alignas(64) float out[16];
-    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, tokens, (char *)mine + 4),
+    ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, tokens, (char *)mine + 1),
                      FP8C_ERR_INPUT);
-    said(ctx, "the buffer for 'tokens' is not 64-byte aligned");
+    said(ctx, "the buffer for 'tokens': its address is no multiple of 4, the size of its elements");
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, wte, mine), FP8C_ERR_INPUT);
     said(ctx, "port 'wte' carries a variable");
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, 99, mine), FP8C_ERR_INPUT);

@@ -1,0 +1,569 @@
+/* The caller's tensors: what is taken, what is refused with which words, and that neither where they lie nor how they
+ * are handed over changes a bit. */
+#include <check.h>
+#include <dlpack/dlpack.h>
+#include <math.h>
+
+#include "tests/api.h"
+#include "tests/shared/cli.h"
+#include "tests/shared/gpu.h"
+#include "tests/shared/random.h"
+
+/* ---- the layout is DLPack's ---- */
+
+#define SAME(ours, theirs)                                                                                  \
+    _Static_assert(offsetof(fp8c_tensor_view, ours) == offsetof(DLTensor, theirs), #ours);                  \
+    _Static_assert(sizeof(((fp8c_tensor_view *)0)->ours) == sizeof(((DLTensor *)0)->theirs), #ours)
+SAME(data, data);
+SAME(device, device);
+SAME(device.type, device.device_type);
+SAME(device.id, device.device_id);
+SAME(ndim, ndim);
+SAME(dtype, dtype);
+SAME(dtype.code, dtype.code);
+SAME(dtype.bits, dtype.bits);
+SAME(dtype.lanes, dtype.lanes);
+SAME(shape, shape);
+SAME(strides, strides);
+SAME(byte_offset, byte_offset);
+_Static_assert(sizeof(fp8c_tensor_view) == sizeof(DLTensor), "size");
+_Static_assert(kDLCPU == 1 && kDLCUDA == 2 && kDLCUDAHost == 3 && kDLCUDAManaged == 13, "devices");
+_Static_assert(kDLInt == 0 && kDLUInt == 1 && kDLFloat == 2 && kDLBfloat == 4, "codes");
+
+/* ---- a function of every kind of port ---- */
+
+static const char kinds[] =
+    "module kinds\n"
+    "param w: f32[3, 4] normal(1)\n"
+    "func forward(%x: f32[2, 1, 3], %h: bf16[2, 4], %ids: i32[2], %on: bool[2, 4]) -> (%y: f32[2, 4], %s: f32[]) {\n"
+    "  %a = matmul(reshape(%x) {shape = [2, 3]}, w)\n"
+    "  %b = select(%on, add(%a, cast(%h) {to = f32}), embedding(w, %ids))\n"
+    "  return %b, reshape(reduce_sum(reshape(%b) {shape = [1, 8]})) {shape = []}\n"
+    "}\n";
+
+/* The tensors of a call of it; each as DLPack has it. */
+typedef struct tensors {
+    DLTensor x, h, ids, on, y, s;
+    int64_t shape[6][3], strides[3];
+    float x_data[8], y_data[16], s_data[2];
+    uint16_t h_data[8];
+    int32_t ids_data[4];
+    uint8_t on_data[8];
+    const fp8c_tensor_view *in[5], *out[3];
+    size_t n_in, n_out;
+} tensors;
+
+static DLTensor tensor(void *data, uint8_t code, uint8_t bits, int n, int64_t *shape, const int64_t *size)
+{
+    for (int i = 0; i < n; i++)
+        shape[i] = size[i];
+    return (DLTensor){.data = data, .device = {kDLCPU, 0}, .ndim = n, .dtype = {code, bits, 1}, .shape = shape};
+}
+
+static void make(tensors *t)
+{
+    *t = (tensors){.x_data = {1, 2, 3, 4, 5, 6}, .h_data = {0x3f80, 0x4000, 0, 0xbf80, 0x3f80, 0, 0, 0x4040},
+                   .ids_data = {2, 0}, .on_data = {1, 0, 1, 1, 0, 1, 0, 0}, .n_in = 4, .n_out = 2};
+    t->x = tensor(t->x_data, kDLFloat, 32, 3, t->shape[0], (int64_t[]){2, 1, 3});
+    t->h = tensor(t->h_data, kDLBfloat, 16, 2, t->shape[1], (int64_t[]){2, 4});
+    t->ids = tensor(t->ids_data, kDLInt, 32, 1, t->shape[2], (int64_t[]){2});
+    t->on = tensor(t->on_data, 6, 8, 2, t->shape[3], (int64_t[]){2, 4}); /* kDLBool, of DLPack 1.0 and later */
+    t->y = tensor(t->y_data, kDLFloat, 32, 2, t->shape[4], (int64_t[]){2, 4});
+    t->s = tensor(t->s_data, kDLFloat, 32, 0, NULL, NULL);
+    const DLTensor *const all[] = {&t->x, &t->h, &t->ids, &t->on, &t->y, &t->s};
+    for (int i = 0; i < 6; i++)
+        *(i < 4 ? &t->in[i] : &t->out[i - 4]) = (const fp8c_tensor_view *)all[i];
+    memset(t->y_data, 0x55, sizeof t->y_data);
+    memset(t->s_data, 0x55, sizeof t->s_data);
+}
+
+typedef struct life {
+    fp8c_context *ctx;
+    fp8c_module *m;
+    fp8c_program *p;
+    int eval;
+} life;
+
+static life begin(const char *text, const char *target)
+{
+    fp8c_compile_options o = recipe("bf16");
+    o.target = target;
+    o.inference = 1;
+    life l = {.ctx = new_context()};
+    l.m = parse(l.ctx, text);
+    l.p = compile(l.ctx, l.m, &o);
+    l.eval = fp8c_program_function(l.p, "eval");
+    ck_assert_int_eq(fp8c_program_initialize(l.p, 7), FP8C_OK);
+    return l;
+}
+
+static void end(life *l)
+{
+    fp8c_program_destroy(l->p);
+    fp8c_module_destroy(l->m);
+    fp8c_context_destroy(l->ctx);
+}
+
+static fp8c_status call(const life *l, const tensors *t)
+{
+    return fp8c_program_call(l->p, l->eval, t->in, t->n_in, t->out, t->n_out);
+}
+
+static const char *const targets[] = {"cpu", "reference", "cuda"};
+
+/* ---- taken ---- */
+
+/* A call gives the bits of a run with the program's own buffers; what it bound stays bound. */
+START_TEST(calls)
+{
+    life l = begin(kinds, targets[_i]);
+    tensors t;
+    make(&t);
+    const size_t bytes[] = {24, 16, 8, 8};
+    for (int i = 0; i < 4; i++)
+        memcpy(fp8c_program_buffer(l.p, l.eval, FP8C_INPUT, i), t.in[i]->data, bytes[i]);
+    ck_assert_int_eq(fp8c_program_run(l.p, l.eval), FP8C_OK);
+    float y[8], s;
+    memcpy(y, fp8c_program_buffer(l.p, l.eval, FP8C_OUTPUT, 0), sizeof y);
+    memcpy(&s, fp8c_program_buffer(l.p, l.eval, FP8C_OUTPUT, 1), sizeof s);
+    ck_assert_msg(call(&l, &t) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    ck_assert(!memcmp(y, t.y_data, sizeof y) && !memcmp(&s, t.s_data, sizeof s) && s != 0);
+    ck_assert_ptr_eq(fp8c_program_buffer(l.p, l.eval, FP8C_INPUT, 0), t.x_data);
+    ck_assert_ptr_eq(fp8c_program_buffer(l.p, l.eval, FP8C_OUTPUT, 1), t.s_data);
+    t.y_data[0] = 0;
+    ck_assert_int_eq(fp8c_program_run(l.p, l.eval), FP8C_OK);
+    ck_assert(!memcmp(y, t.y_data, sizeof y));
+    for (int i = 0; i < 8; i++) /* nothing behind them */
+        ck_assert(((uint32_t *)t.y_data)[8 + i] == 0x55555555);
+    end(&l);
+}
+END_TEST
+
+/* Strides of a contiguous tensor, any for axes of size 1, an offset in bytes, a boolean as u8, pinned memory. */
+START_TEST(other_ways_to_say_it)
+{
+    life l = begin(kinds, "cpu");
+    tensors t, u;
+    make(&t);
+    ck_assert_int_eq(call(&l, &t), FP8C_OK);
+    make(&u);
+    u.x.strides = (int64_t[]){3, -17, 1};
+    u.x.byte_offset = 4;
+    memmove(u.x_data + 1, u.x_data, 24);
+    u.on.dtype = (DLDataType){kDLUInt, 8, 1};
+    u.h.device = (DLDevice){kDLCUDAHost, 0};
+    u.y.byte_offset = 8;
+    ck_assert_msg(call(&l, &u) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    ck_assert(!memcmp(t.y_data, u.y_data + 2, 32) && !memcmp(t.s_data, u.s_data, 4));
+    u.h.data = u.y_data; /* inputs may share memory, of whatever use */
+    u.y.data = t.y_data;
+    u.x.byte_offset = 0;
+    u.x.data = u.y_data;
+    ck_assert_msg(call(&l, &u) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    end(&l);
+}
+END_TEST
+
+/* ---- refused ---- */
+
+static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1}, huge[] = {INT64_MAX, INT64_MAX};
+
+#define CASES(CASE)                                                                                                  \
+    CASE(t->n_in = 3, "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 3 were given")                   \
+    CASE((t->in[4] = t->in[0], t->n_in = 5), "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 5 were "  \
+                                             "given")                                                                \
+    CASE(t->n_in = 0, "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 0 were given")                   \
+    CASE(t->n_out = 1, "'eval' has 2 outputs of the caller's ('y', 's'): 1 were given")                              \
+    CASE(t->in[1] = NULL, "input 'h' of 'eval': no tensor is given (NULL)")                                          \
+    CASE(t->out[1] = NULL, "output 's' of 'eval': no tensor is given (NULL)")                                        \
+    CASE(t->x.data = NULL, "input 'x' of 'eval': it has no data")                                                    \
+    CASE(t->y.data = NULL, "output 'y' of 'eval': it has no data")                                                   \
+    CASE(t->x.dtype.code = kDLBfloat, "input 'x' of 'eval': its dtype is code 4 of 32 bits and 1 lanes, and f32 is " \
+                                      "wanted: code 2 of 32 bits, one lane")                                         \
+    CASE((t->x.dtype = (DLDataType){kDLBfloat, 16, 1}), "input 'x' of 'eval': it is of bf16, and f32 is wanted")     \
+    CASE((t->h.dtype = (DLDataType){kDLFloat, 16, 1}), "input 'h' of 'eval': it is of f16, and bf16 is wanted")      \
+    CASE((t->ids.dtype = (DLDataType){kDLInt, 64, 1}), "input 'ids' of 'eval': its dtype is code 0 of 64 bits and 1 "\
+                                                       "lanes, and i32 is wanted: code 0 of 32 bits, one lane")      \
+    CASE((t->ids.dtype = (DLDataType){kDLUInt, 32, 1}), "input 'ids' of 'eval': its dtype is code 1 of 32 bits and " \
+                                                        "1 lanes, and i32 is wanted: code 0 of 32 bits, one lane")   \
+    CASE(t->y.dtype.lanes = 4, "output 'y' of 'eval': its dtype is code 2 of 32 bits and 4 lanes, and f32 is "       \
+                               "wanted: code 2 of 32 bits, one lane")                                                \
+    CASE((t->on.dtype = (DLDataType){10, 8, 1}), "input 'on' of 'eval': it is of f8e4m3, and bool is wanted")        \
+    CASE((t->on.dtype = (DLDataType){12, 8, 1}), "input 'on' of 'eval': it is of f8e5m2, and bool is wanted")        \
+    CASE((t->on.dtype = (DLDataType){14, 8, 1}), "input 'on' of 'eval': it is of f8e8m0, and bool is wanted")        \
+    CASE(t->x.ndim = 2, "input 'x' of 'eval': its shape is [2, 1], and [2, 1, 3] is wanted")                         \
+    CASE(t->x.shape = wide, "input 'x' of 'eval': its shape is [2, 4, 1], and [2, 1, 3] is wanted")                  \
+    CASE((t->y.shape = huge), "output 'y' of 'eval': its shape is [9223372036854775807, 9223372036854775807], and "  \
+                              "[2, 4] is wanted")                                                                    \
+    CASE(t->x.ndim = -1, "input 'x' of 'eval': it has -1 axes, and [2, 1, 3] are wanted")                            \
+    CASE(t->x.ndim = 1000000, "input 'x' of 'eval': it has 1000000 axes, and [2, 1, 3] are wanted")                  \
+    CASE((t->s.ndim = 1), "output 's' of 'eval': its shape is missing")                                              \
+    CASE((t->s.ndim = 1, t->s.shape = wide), "output 's' of 'eval': its shape is [2], and [] is wanted")             \
+    CASE(t->h.strides = transposed, "input 'h' of 'eval': its strides are [1, 2], and it must be contiguous: [4, 1]")\
+    CASE(t->y.strides = padded, "output 'y' of 'eval': its strides are [5, 1], and it must be contiguous: [4, 1]")   \
+    CASE(t->x.byte_offset = 2, "input 'x' of 'eval': its address is no multiple of 4, the size of its elements")     \
+    CASE(t->h.byte_offset = 1, "input 'h' of 'eval': its address is no multiple of 2, the size of its elements")     \
+    CASE(t->y.byte_offset = 3, "output 'y' of 'eval': its address is no multiple of 4, the size of its elements")    \
+    CASE(t->y.data = t->x_data, "output 'y' of 'eval': its memory overlaps that of input 'x'")                       \
+    CASE(t->s.data = t->ids_data + 1, "output 's' of 'eval': its memory overlaps that of input 'ids'")               \
+    CASE(t->s.data = t->y_data + 7, "output 's' of 'eval': its memory overlaps that of output 'y'")
+
+/* Of the CPU and the interpreter alone, and of a GPU. */
+#define HOST_CASES(CASE)                                                                                             \
+    CASE((t->y.device = (DLDevice){kDLCUDA, 0}), "output 'y' of 'eval': it is on device 2:0 (CUDA), and the program "\
+                                                 "runs on the CPU")                                                  \
+    CASE((t->x.device = (DLDevice){kDLROCM, 3}), "input 'x' of 'eval': it is on device 10:3, and the program runs "  \
+                                                 "on the CPU")                                                       \
+    CASE((t->x.device = (DLDevice){0, 0}), "input 'x' of 'eval': it is on device 0:0, and the program runs on the "  \
+                                           "CPU")
+#define GPU_CASES(CASE)                                                                                              \
+    CASE((t->y.device = (DLDevice){kDLCUDA, 0}), "output 'y' of 'eval': the driver knows no memory of a GPU at its " \
+                                                 "address")                                                          \
+    CASE((t->y.device = (DLDevice){kDLCUDA, 1}), "output 'y' of 'eval': it is on GPU 1, and the program runs on GPU" \
+                                                 " 0")                                                               \
+    CASE((t->x.device = (DLDevice){kDLROCM, 3}), "input 'x' of 'eval': it is on device 10:3, and the program runs "  \
+                                                 "on a GPU (CUDA 0)")
+
+/* Make the i-th mistake; false past the last. */
+static bool mistake(int i, bool gpu, tensors *t, const char **message)
+{
+#define CASE(change, text)                                                                                  \
+    if (i-- == 0) {                                                                                         \
+        (void)(change);                                                                                     \
+        *message = text;                                                                                    \
+        return true;                                                                                        \
+    }
+    CASES(CASE)
+    if (gpu) {
+        GPU_CASES(CASE)
+    } else {
+        HOST_CASES(CASE)
+    }
+#undef CASE
+    return false;
+}
+
+/* Nothing has run, no output is touched, what was bound still is. */
+START_TEST(refusals)
+{
+    life l = begin(kinds, targets[_i]);
+    fp8c_info before = {.struct_size = sizeof before}, after = before;
+    const char *message;
+    tensors t;
+    make(&t);
+    fp8c_program_info(l.p, &before);
+    for (int i = 0; mistake(i, _i == 2, &t, &message); i++, make(&t)) {
+        ck_assert_msg(call(&l, &t) == FP8C_ERR_INPUT, "taken, instead of: %s", message);
+        char want[400];
+        snprintf(want, sizeof want, "error: %s", message);
+        const char *said = fp8c_context_message(l.ctx);
+        ck_assert_msg(!strncmp(said, want, strlen(want)) && strlen(said) <= strlen(want) + 1, "'%s' is not '%s'",
+                      said, want);
+        for (int k = 0; k < 16; k++)
+            ck_assert(((uint32_t *)t.y_data)[k] == 0x55555555);
+        ck_assert_ptr_ne(fp8c_program_buffer(l.p, l.eval, FP8C_INPUT, 0), t.x_data);
+    }
+    fp8c_program_info(l.p, &after);
+    ck_assert_int_eq(after.kernels_executed, before.kernels_executed);
+    ck_assert_int_eq(fp8c_program_call(l.p, l.eval, NULL, 4, t.out, 2), FP8C_ERR_INPUT);
+    said(l.ctx, "'eval': the inputs are missing (NULL)");
+    ck_assert_int_eq(fp8c_program_call(l.p, 9, t.in, 4, t.out, 2), FP8C_ERR_INPUT);
+    said(l.ctx, "the program has no function 9");
+    end(&l);
+}
+END_TEST
+
+START_TEST(no_values_no_memory)
+{
+    fp8c_compile_options o = recipe("bf16");
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, kinds);
+    fp8c_tensor_view v;
+    tensors t;
+    make(&t);
+    o.inference = 1;
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_call(p, 0, t.in, 4, t.out, 2), FP8C_ERR_INPUT);
+    said(ctx, "the variables have no values: call fp8c_program_initialize");
+    fp8c_program_destroy(p);
+    o.plan_only = 1;
+    p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_call(p, 0, t.in, 4, t.out, 2), FP8C_ERR_INPUT);
+    said(ctx, "compiled with plan_only");
+    ck_assert_int_eq(fp8c_program_port_view(p, 0, FP8C_INPUT, 0, &v), FP8C_ERR_INPUT);
+    said(ctx, "compiled with plan_only");
+    ck_assert_int_eq(fp8c_program_variable_view(p, 0, &v), FP8C_ERR_INPUT);
+    said(ctx, "compiled with plan_only");
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* ---- views ---- */
+
+START_TEST(views)
+{
+    life l = begin(kinds, targets[_i]);
+    static const uint8_t code[] = {kDLFloat, kDLBfloat, kDLInt, 6}, bits[] = {32, 16, 32, 8};
+    static const int ndim[] = {3, 2, 1, 2};
+    fp8c_tensor_view v;
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(fp8c_program_port_view(l.p, l.eval, FP8C_INPUT, i, &v), FP8C_OK);
+        ck_assert(v.dtype.code == code[i] && v.dtype.bits == bits[i] && v.dtype.lanes == 1 && v.ndim == ndim[i]);
+        ck_assert(v.device.type == kDLCPU && v.device.id == 0 && !v.strides && v.byte_offset == 0 && v.shape[0] == 2);
+        ck_assert_ptr_eq(v.data, fp8c_program_buffer(l.p, l.eval, FP8C_INPUT, i));
+    }
+    ck_assert_int_eq(fp8c_program_port_view(l.p, l.eval, FP8C_OUTPUT, 1, &v), FP8C_OK);
+    ck_assert(v.ndim == 0 && v.dtype.code == kDLFloat);
+    const int w = fp8c_program_find_variable(l.p, "w");
+    ck_assert(w >= 0 && fp8c_program_find_variable(l.p, "x") == -1);
+    ck_assert_int_eq(fp8c_program_variable_view(l.p, w, &v), FP8C_OK);
+    ck_assert(v.ndim == 2 && v.shape[0] == 3 && v.shape[1] == 4 && v.dtype.bits == 32);
+    ck_assert_int_eq(v.device.type, _i == 2 ? kDLCUDA : kDLCPU);
+    float value[12];
+    ck_assert_int_eq(fp8c_program_read(l.p, w, value), FP8C_OK);
+    ck_assert(_i == 2 || !memcmp(value, v.data, sizeof value));
+    static const int bad[][3] = {{-1, 0, 0}, {9, 0, 0}, {0, 2, 0}, {0, -1, 0}, {0, 0, -1}, {0, 0, 5}, {0, 1, 2}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_int_eq(fp8c_program_port_view(l.p, bad[i][0], (fp8c_side)bad[i][1], bad[i][2], &v), FP8C_ERR_INPUT);
+        said(l.ctx, "no such port");
+    }
+    ck_assert_int_eq(fp8c_program_variable_view(l.p, 1, &v), FP8C_ERR_INPUT);
+    said(l.ctx, "the program has no variable 1");
+    /* An outputs' view is what a call takes for an input. */
+    tensors t;
+    make(&t);
+    fp8c_tensor_view y;
+    ck_assert_int_eq(fp8c_program_port_view(l.p, l.eval, FP8C_OUTPUT, 0, &y), FP8C_OK);
+    t.out[0] = &y;
+    ck_assert_msg(call(&l, &t) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    end(&l);
+}
+END_TEST
+
+/* ---- a GPU's memory, used in place ---- */
+
+static const char doubling[] =
+    "module doubling\n"
+    "param w: f32[6, 4] normal(1)\n"
+    "func forward(%x: f32[2, 4]) -> (%y: f32[2, 4]) {\n"
+    "  return add(%x, %x)\n"
+    "}\n";
+
+/* Rows 4 and 5 of w become twice rows 1 and 2. */
+START_TEST(device_memory)
+{
+    life l = begin(doubling, "cuda");
+    fp8c_tensor_view x, y;
+    float before[24], after[24];
+    const int w = fp8c_program_find_variable(l.p, "w");
+    ck_assert_int_ge(w, 0);
+    ck_assert_int_eq(fp8c_program_variable_view(l.p, w, &x), FP8C_OK);
+    ck_assert_int_eq(x.device.type, kDLCUDA);
+    int64_t shape[] = {2, 4};
+    x.shape = shape;
+    y = x;
+    x.byte_offset = 16;
+    y.byte_offset = 64;
+    const fp8c_tensor_view *in = &x, *out = &y;
+    ck_assert_int_eq(fp8c_program_read(l.p, w, before), FP8C_OK);
+    ck_assert_msg(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    ck_assert_int_eq(fp8c_program_read(l.p, w, after), FP8C_OK);
+    ck_assert(!memcmp(before, after, 64));
+    for (int i = 0; i < 8; i++)
+        ck_assert(after[16 + i] == 2 * before[4 + i]);
+    x.byte_offset = 4;
+    ck_assert_int_eq(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);
+    said(l.ctx, "input 'x' of 'eval': its address is no multiple of 16, as in a GPU's memory it must be");
+    x.byte_offset = 16;
+    x.device.id = 1;
+    ck_assert_int_eq(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);
+    said(l.ctx, "input 'x' of 'eval': it is on GPU 1, and the program runs on GPU 0");
+    /* In the CPU's program such a tensor is refused before anybody looks at its memory. */
+    life c = begin(doubling, "cpu");
+    ck_assert_int_eq(fp8c_program_call(c.p, c.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);
+    said(c.ctx, "input 'x' of 'eval': it is on device 2:1 (CUDA), and the program runs on the CPU");
+    end(&c);
+    end(&l);
+}
+END_TEST
+
+/* ---- where tensors lie changes no bit ---- */
+
+enum { PORTS = 400 };
+
+/* Buffers of a function's ports that carry no variable, `off` elements from an address that is 64-byte aligned, with
+ * bytes on both sides that must stay as they are. */
+typedef struct buffers {
+    uint8_t *base[2][PORTS];
+    size_t off[2][PORTS], bytes[2][PORTS];
+} buffers;
+
+enum { AROUND = 64 };
+
+static void bind_all(fp8c_program *p, int f, size_t off, uint32_t *seed, buffers *b)
+{
+    fp8c_port port;
+    *b = (buffers){0};
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; fp8c_program_port(p, f, (fp8c_side)side, i, &port) == FP8C_OK; i++) {
+            if (port.variable >= 0)
+                continue;
+            ck_assert_int_lt(i, PORTS);
+            int64_t n = 1;
+            for (int k = 0; k < port.type.rank; k++)
+                n *= port.type.dim[k];
+            const size_t bytes = (size_t)fp8c_type_bytes(&port.type);
+            b->bytes[side][i] = bytes;
+            b->off[side][i] = AROUND + off * (bytes / (size_t)n);
+            b->base[side][i] = aligned_alloc(64, (bytes + 3 * AROUND) / 64 * 64);
+            memset(b->base[side][i], 0xa5, (bytes + 3 * AROUND) / 64 * 64);
+            uint8_t *at = b->base[side][i] + b->off[side][i];
+            for (int64_t k = 0; side == 0 && k < n; k++)
+                if (port.type.dtype == FP8C_I32)
+                    ((int32_t *)at)[k] = (int32_t)(test_random(seed) % 16);
+                else if (port.type.dtype == FP8C_F32)
+                    ((float *)at)[k] = (float)(test_random(seed) % 1000) / 500 - 1;
+            ck_assert_msg(fp8c_program_bind(p, f, (fp8c_side)side, i, at) == FP8C_OK, "port %s", port.name);
+        }
+}
+
+/* Those of `from`'s outputs that `to` has as inputs, by name: what forward keeps for backward. */
+static void hand_over(fp8c_program *p, int from, const buffers *a, int to, const buffers *b)
+{
+    fp8c_port port;
+    for (int i = 0; fp8c_program_port(p, to, FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+        const int k = fp8c_program_find_port(p, from, FP8C_OUTPUT, port.name);
+        if (port.variable < 0 && k >= 0 && a->base[1][k] && a->bytes[1][k] == b->bytes[0][i])
+            memcpy(b->base[0][i] + b->off[0][i], a->base[1][k] + a->off[1][k], b->bytes[0][i]);
+    }
+}
+
+static void same_outputs(fp8c_program *p, int f, const buffers *a, const buffers *b, const char *what)
+{
+    fp8c_port port;
+    for (int i = 0; fp8c_program_port(p, f, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
+        if (!a->base[1][i])
+            continue;
+        ck_assert_msg(!memcmp(a->base[1][i] + a->off[1][i], b->base[1][i] + b->off[1][i], a->bytes[1][i]),
+                      "%s: %s of %s has other bits at another address", what, port.name,
+                      fp8c_program_function_name(p, f));
+    }
+}
+
+/* Bytes around the tensors are as they were. */
+static void free_all(buffers *b)
+{
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < PORTS; i++) {
+            const size_t whole = (b->bytes[side][i] + 3 * AROUND) / 64 * 64;
+            for (size_t k = 0; b->base[side][i] && k < whole; k++)
+                if (k < b->off[side][i] || k >= b->off[side][i] + b->bytes[side][i])
+                    ck_assert(b->base[side][i][k] == 0xa5);
+            free(b->base[side][i]);
+        }
+}
+
+static void run_function(const life *l, int f)
+{
+    ck_assert_msg(fp8c_program_run(l->p, f) == FP8C_OK, "%s", fp8c_context_message(l->ctx));
+}
+
+static const char *const recipes[] = {"bf16", "current", "block", "mxfp8"};
+
+/* The functions that a framework calls, on aligned memory and on memory that is aligned to its elements alone. */
+START_TEST(any_address)
+{
+    size_t size;
+    char *text = f8_cli_read("frontend/models/gpt.f8", &size);
+    const fp8c_dim dims[] = {{"B", 2}, {"T", 32}, {"C", 64}, {"H", 2}, {"L", 1}, {"V", 96}};
+    fp8c_compile_options o = recipe(recipes[_i]);
+    o.pair = 1;
+    o.threads = 2;
+    life l = {.ctx = new_context()};
+    ck_assert_int_eq(fp8c_module_parse(l.ctx, text, size, "gpt.f8", dims, 6, &l.m), FP8C_OK);
+    free(text);
+    l.p = compile(l.ctx, l.m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(l.p, 3), FP8C_OK);
+    static const char *const names[] = {"eval", "forward", "backward"};
+    for (size_t off = 1; off < 16; off += off == 1 ? 2 : 4) {
+        buffers a[3], b[3];
+        for (int k = 0; k < 3; k++) {
+            const int f = fp8c_program_function(l.p, names[k]);
+            ck_assert_int_ge(f, 0);
+            uint32_t seed[2] = {11, 11};
+            bind_all(l.p, f, 0, &seed[0], &a[k]);
+            if (k == 2)
+                hand_over(l.p, fp8c_program_function(l.p, "forward"), &a[1], f, &a[2]);
+            run_function(&l, f);
+            bind_all(l.p, f, off, &seed[1], &b[k]);
+            if (k == 2)
+                hand_over(l.p, fp8c_program_function(l.p, "forward"), &b[1], f, &b[2]);
+            run_function(&l, f);
+            same_outputs(l.p, f, &a[k], &b[k], recipes[_i]);
+        }
+        for (int k = 0; k < 3; k++) {
+            free_all(&a[k]);
+            free_all(&b[k]);
+        }
+    }
+    end(&l);
+}
+END_TEST
+
+/* Matrices of the caller's as operands and results of GEMMs, copies, reductions and norms, of every dtype. */
+static const char direct[] =
+    "module direct\n"
+    "func forward(%a: f32[48, 96], %b: f32[96, 80], %h: bf16[48, 96], %k: bf16[96, 80], %q: f32[2, 16, 64]) -> "
+    "(%ab: f32[48, 80], %hk: f32[48, 80], %abt: f32[80, 48], %t: f32[96, 48], %n: f32[48, 96], %c: bf16[48, 96], "
+    "%o: f32[2, 16, 64], %r: f32[48], %p: bool[48, 96]) {\n"
+    "  %ab = matmul(%a, %b)\n"
+    "  %m = reshape(reduce_sum(%a)) {shape = [48]}\n"
+    "  return %ab, matmul(%h, %k), transpose(%ab) {perm = [1, 0]}, transpose(%a) {perm = [1, 0]}, softmax(%a), "
+    "cast(%a) {to = bf16}, attention(%q, %q, %q) {heads = 2, causal = true}, %m, lt(%a, softmax(%a))\n"
+    "}\n";
+
+START_TEST(any_address_of_operands)
+{
+    life l = begin(direct, "cpu");
+    for (size_t off = 1; off < 16; off++) {
+        buffers a, b;
+        uint32_t seed[2] = {5, 5};
+        bind_all(l.p, l.eval, 0, &seed[0], &a);
+        memset(a.base[0][2] + a.off[0][2], 0x3e, a.bytes[0][2]);
+        memset(a.base[0][3] + a.off[0][3], 0x3f, a.bytes[0][3]);
+        run_function(&l, l.eval);
+        bind_all(l.p, l.eval, off, &seed[1], &b);
+        memset(b.base[0][2] + b.off[0][2], 0x3e, b.bytes[0][2]);
+        memset(b.base[0][3] + b.off[0][3], 0x3f, b.bytes[0][3]);
+        run_function(&l, l.eval);
+        same_outputs(l.p, l.eval, &a, &b, "direct");
+        free_all(&a);
+        free_all(&b);
+    }
+    end(&l);
+}
+END_TEST
+
+int main(void)
+{
+    f8_test_gpu_emulated();
+    Suite *s = suite_create("tensor");
+    TCase *t = tcase_create("tensor");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, calls, 0, 3);
+    tcase_add_test(t, other_ways_to_say_it);
+    tcase_add_loop_test(t, refusals, 0, 3);
+    tcase_add_test(t, no_values_no_memory);
+    tcase_add_loop_test(t, views, 0, 3);
+    tcase_add_test(t, device_memory);
+    tcase_add_loop_test(t, any_address, 0, 4);
+    tcase_add_test(t, any_address_of_operands);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
