@@ -3,29 +3,14 @@
  * compiler; what needs the toolkit says so and is left out where there is none. */
 #include "codegen/cuda.h"
 #include "runtime/cuda.h"
+#include "tests/shared/stub_library.h"
 
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-static char temp[64]; /* a folder of this test's own */
-
-static void make_temp(void)
-{
-    snprintf(temp, sizeof temp, "/tmp/fp8c-XXXXXX");
-    ck_assert(mkdtemp(temp) != NULL);
-}
-
-static void remove_temp(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", temp);
-    ck_assert(system(command) == 0);
-}
 
 __attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
 {
@@ -38,31 +23,12 @@ __attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
     return system(command);
 }
 
-static void write_file(const char *name, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", temp, name);
-    FILE *f = fopen(path, "w");
-    ck_assert(f != NULL);
-    fputs(text, f);
-    ck_assert(fclose(f) == 0);
-}
-
 static f8_cuda *create(const f8_cuda_paths *paths)
 {
     f8_diag d = {0};
     f8_cuda *c = NULL;
     ck_assert_msg(f8_cuda_create(paths, NULL, &c, &d) == F8_OK, "%s", d.text);
     return c;
-}
-
-static const char *below(const char *folder)
-{
-    static char path[8][256];
-    static int next;
-    char *p = path[next++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", temp, folder);
-    return p;
 }
 
 static void contains(const char *text, const char *part)
@@ -105,56 +71,21 @@ START_TEST(declarations_agree_with_the_toolkit)
         printf("note: no toolkit headers in %s: our declarations are not compared\n", include);
         return;
     }
-    write_file("agree.c", agreement);
-    write_file("own.c", own_sizes);
+    f8_stub_file("agree.c", agreement);
+    f8_stub_file("own.c", own_sizes);
     const char *sizes = "-DALGO=64 -DRESULT=96";
     snprintf(header, sizeof header, "%s/nccl.h", include);
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s/agree.c", sizes,
-                    access(header, R_OK) == 0 ? "-DNCCL" : "", include, temp) == 0);
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s -I. %s/own.c", sizes, temp) == 0);
+    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s", sizes,
+                    access(header, R_OK) == 0 ? "-DNCCL" : "", include,
+                    f8_stub_path("agree.c")) == 0);
+    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
     /* The comparison itself can fail. */
-    ck_assert(
-        shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s/agree.c 2>/dev/null",
-              include, temp) != 0);
+    ck_assert(shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s 2>/dev/null",
+                    include, f8_stub_path("agree.c")) != 0);
 }
 END_TEST
 
 /* ---- where libraries are looked for ---- */
-
-/* A library of all the functions of one table, which answer 0, but for those in `extra`. */
-static const char stand_in[] =
-    "#include \"runtime/cuda_api.h\"\n"
-    "#define F(r, n, p) __attribute__((weak)) r n p { return (r)0; }\nTABLE(F)\n";
-
-static void make_library(const char *folder, const char *soname, const char *table,
-                         const char *extra)
-{
-    ck_assert(shell("mkdir -p '%s/%s'", temp, folder) == 0);
-    write_file("stand_in.c", stand_in);
-    write_file("extra.c", extra);
-    ck_assert(
-        shell(
-            "cc -std=gnu17 -w -shared -fPIC -I. -DTABLE=%s -o '%s/%s/%s' %s/stand_in.c %s/extra.c",
-            table, temp, folder, soname, temp, temp) == 0);
-}
-
-static void make_nvrtc(const char *folder, const char *soname, int major)
-{
-    char extra[128];
-    snprintf(extra, sizeof extra,
-             "int nvrtcVersion(int *a, int *b) { *a = %d; *b = 0; return 0; }\n", major);
-    make_library(folder, soname, "F8_NVRTC_SYMBOLS", extra);
-}
-
-static void make_driver(const char *folder, int version, int init)
-{
-    char extra[160];
-    snprintf(extra, sizeof extra,
-             "int cuDriverGetVersion(int *v) { *v = %d; return 0; }\nint cuInit(unsigned f) { "
-             "return %d; }\n",
-             version, init);
-    make_library(folder, "libcuda.so.1", "F8_CUDA_SYMBOLS", extra);
-}
 
 static int nvrtc_major(const f8_cuda_paths *paths)
 {
@@ -168,18 +99,18 @@ static int nvrtc_major(const f8_cuda_paths *paths)
 
 START_TEST(search_order)
 {
-    make_nvrtc("own/lib64", "libnvrtc.so.12", 1);
-    make_nvrtc("home/lib64", "libnvrtc.so.12", 2);
-    make_nvrtc("path/lib", "libnvrtc.so.12", 3);
-    make_nvrtc("path/lib", "libnvrtc.so.13", 4);
-    f8_cuda_paths p = {below("own"), below("home"), below("path"), NULL, NULL};
+    f8_stub_nvrtc("own/lib64", "libnvrtc.so.12", 1);
+    f8_stub_nvrtc("home/lib64", "libnvrtc.so.12", 2);
+    f8_stub_nvrtc("path/lib", "libnvrtc.so.12", 3);
+    f8_stub_nvrtc("path/lib", "libnvrtc.so.13", 4);
+    f8_cuda_paths p = {f8_stub_path("own"), f8_stub_path("home"), f8_stub_path("path"), NULL, NULL};
     ck_assert_int_eq(nvrtc_major(&p), 1);
     p.fp8c_cuda_path = "";
     ck_assert_int_eq(nvrtc_major(&p), 2);
-    p.cuda_home = below("nothing");
+    p.cuda_home = f8_stub_path("nothing");
     ck_assert_int_eq(nvrtc_major(&p), 4); /* within one folder the newest */
-    make_nvrtc("own", "libnvrtc.so.12", 5);
-    p.fp8c_cuda_path = below("own");
+    f8_stub_nvrtc("own", "libnvrtc.so.12", 5);
+    p.fp8c_cuda_path = f8_stub_path("own");
     ck_assert_int_eq(nvrtc_major(&p), 5); /* the folder itself before its lib64 */
 }
 END_TEST
@@ -190,9 +121,9 @@ START_TEST(wheels)
     const char *folder[] = {"venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib",
                             "user/.local/lib/python3.12/site-packages/nvidia/cu13/lib"};
     for (int i = 0; i < 2; i++) {
-        make_library(folder[i], "libnvidia-ml.so.1", "F8_NVML_SYMBOLS", "");
-        const f8_cuda_paths p = {.virtual_env = i ? NULL : below("venv"),
-                                 .home = i ? below("user") : NULL};
+        f8_stub_library(folder[i], "libnvidia-ml.so.1", "F8_NVML_SYMBOLS", "");
+        const f8_cuda_paths p = {.virtual_env = i ? NULL : f8_stub_path("venv"),
+                                 .home = i ? f8_stub_path("user") : NULL};
         f8_cuda *c = create(&p);
         f8_cuda_library l;
         int found = 0;
@@ -200,7 +131,7 @@ START_TEST(wheels)
             if (!strcmp(l.name, "NVML")) {
                 found = 1;
                 ck_assert_msg(l.path != NULL, "%s", l.why);
-                if (!strstr(l.path, temp))
+                if (!strstr(l.path, f8_stub_path("")))
                     printf("note: NVML is installed here (%s): wheels' folders come after it\n",
                            l.path);
             }
@@ -213,17 +144,15 @@ END_TEST
 START_TEST(nowhere_else)
 {
     f8_diag d = {0};
-    f8_cuda_paths p = {.fp8c_cuda_path = below("empty"), .cuda_home = below("home")};
-    make_nvrtc("home/lib64", "libnvrtc.so.13", 13);
+    f8_cuda_paths p = {.fp8c_cuda_path = f8_stub_path("empty"), .cuda_home = f8_stub_path("home")};
+    f8_stub_nvrtc("home/lib64", "libnvrtc.so.13", 13);
     f8_cuda *c = create(&p);
     int version;
     ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
     char want[512];
-    snprintf(
-        want, sizeof want,
-        "can't load NVRTC (libnvrtc.so.13, libnvrtc.so.12): looked in %s/empty, %s/empty/lib64, "
-        "%s/empty/lib",
-        temp, temp, temp);
+    snprintf(want, sizeof want,
+             "can't load NVRTC (libnvrtc.so.13, libnvrtc.so.12): looked in %s, %s/lib64, %s/lib",
+             f8_stub_path("empty"), f8_stub_path("empty"), f8_stub_path("empty"));
     ck_assert_str_eq(d.text, want);
     f8_diag again = {0};
     ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &again), F8_ERR_LIBRARY);
@@ -266,9 +195,8 @@ END_TEST
 START_TEST(a_file_that_does_not_load)
 {
     f8_diag d = {0};
-    ck_assert(shell("mkdir -p %s/bad/lib64", temp) == 0);
-    write_file("bad/libnvrtc.so.13", "no library");
-    const f8_cuda_paths p = {.fp8c_cuda_path = below("bad")};
+    f8_stub_file("bad/libnvrtc.so.13", "no library");
+    const f8_cuda_paths p = {.fp8c_cuda_path = f8_stub_path("bad")};
     f8_cuda *c = create(&p);
     int version;
     ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
@@ -276,7 +204,7 @@ START_TEST(a_file_that_does_not_load)
     contains(d.text, "/bad/libnvrtc.so.13 does not load (");
     f8_cuda_destroy(c);
     /* It does not stand in the way of one that does. */
-    make_nvrtc("bad/lib64", "libnvrtc.so.12", 12);
+    f8_stub_nvrtc("bad/lib64", "libnvrtc.so.12", 12);
     ck_assert_int_eq(nvrtc_major(&p), 12);
 }
 END_TEST
@@ -284,8 +212,8 @@ END_TEST
 START_TEST(a_library_that_lacks_a_function)
 {
     f8_diag d = {0};
-    make_library("lacks", "libnvrtc.so.13", "F8_NCCL_SYMBOLS", "");
-    const f8_cuda_paths p = {.fp8c_cuda_path = below("lacks")};
+    f8_stub_library("lacks", "libnvrtc.so.13", "F8_NCCL_SYMBOLS", "");
+    const f8_cuda_paths p = {.fp8c_cuda_path = f8_stub_path("lacks")};
     f8_cuda *c = create(&p);
     int version;
     ck_assert_int_eq(f8_cuda_nvrtc(c, &version, &d), F8_ERR_LIBRARY);
@@ -298,7 +226,7 @@ END_TEST
 
 static void device_fails(const char *folder, f8_status status, const char *const *parts)
 {
-    const f8_cuda_paths p = {.fp8c_cuda_path = below(folder)};
+    const f8_cuda_paths p = {.fp8c_cuda_path = f8_stub_path(folder)};
     f8_cuda *c = create(&p);
     for (int times = 0; times < 2; times++) { /* the first answer is every later one */
         f8_diag d = {0};
@@ -322,33 +250,33 @@ END_TEST
 
 START_TEST(driver_too_old)
 {
-    make_driver("old", 12080, 0);
-    make_nvrtc("old", "libnvrtc.so.13", 13);
+    f8_stub_driver("old", 12080, 0);
+    f8_stub_nvrtc("old", "libnvrtc.so.13", 13);
     device_fails(
         "old", F8_ERR_LIBRARY,
         (const char *[]){"the driver is too old: it serves CUDA 12.8, but the NVRTC found is 13.0",
                          "update the driver", "point CUDA_HOME at a toolkit of CUDA 12", NULL});
     /* cuBLASLt is asked too: its major version is CUDA's. */
-    make_driver("half", 12080, 0);
-    make_library("half", "libcublasLt.so.13", "F8_CUBLASLT_SYMBOLS",
-                 "#include <stddef.h>\nsize_t cublasLtGetVersion(void) { return 130100; }\n");
+    f8_stub_driver("half", 12080, 0);
+    f8_stub_library("half", "libcublasLt.so.13", "F8_CUBLASLT_SYMBOLS",
+                    "#include <stddef.h>\nsize_t cublasLtGetVersion(void) { return 130100; }\n");
     device_fails("half", F8_ERR_LIBRARY,
                  (const char *[]){"it serves CUDA 12.8, but the cuBLASLt found is 13.1.0", NULL});
     /* A minor version behind is no reason. */
-    make_driver("minor", 12040, 100);
-    make_nvrtc("minor", "libnvrtc.so.12", 12);
+    f8_stub_driver("minor", 12040, 100);
+    f8_stub_nvrtc("minor", "libnvrtc.so.12", 12);
     device_fails("minor", F8_ERR_LIBRARY, (const char *[]){"no CUDA device", NULL});
 }
 END_TEST
 
 START_TEST(driver_without_device)
 {
-    make_driver("bare", 13000, 100); /* CUDA_ERROR_NO_DEVICE */
+    f8_stub_driver("bare", 13000, 100); /* CUDA_ERROR_NO_DEVICE */
     device_fails("bare", F8_ERR_LIBRARY,
                  (const char *[]){"no CUDA device: the driver (CUDA 13.0", "no GPU", NULL});
-    make_driver("broken", 13000, 999);
+    f8_stub_driver("broken", 13000, 999);
     device_fails("broken", F8_ERR_LIBRARY, (const char *[]){"cuInit: CUDA error 999", NULL});
-    make_driver("zero", 13000, 0); /* cuDeviceGetCount leaves 0 */
+    f8_stub_driver("zero", 13000, 0); /* cuDeviceGetCount leaves 0 */
     device_fails("zero", F8_ERR_LIBRARY, (const char *[]){"no CUDA device", NULL});
 }
 END_TEST
@@ -484,7 +412,7 @@ int main(void)
     Suite *s = suite_create("cuda_libraries");
     TCase *t = tcase_create("libraries");
     tcase_set_timeout(t, 120);
-    tcase_add_checked_fixture(t, make_temp, remove_temp);
+    tcase_add_checked_fixture(t, f8_stub_setup, f8_stub_teardown);
     tcase_add_test(t, declarations_agree_with_the_toolkit);
     tcase_add_test(t, search_order);
     tcase_add_test(t, wheels);
