@@ -14,6 +14,15 @@ static f8_diag *begin(fp8c_module *m)
     return &m->diag;
 }
 
+/* A module with bounds is made from its text again for each value: what is not in it would be lost. */
+static bool from_text(fp8c_module *m)
+{
+    if (m->ir->source)
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE,
+                "the module's text has dims that are bounds: only rules can be added to it");
+    return m->ir->source != NULL;
+}
+
 static f8_func *current(fp8c_module *m)
 {
     if (m->building)
@@ -41,7 +50,7 @@ fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type 
                               double argument)
 {
     f8_diag *diag = begin(m);
-    if (!type_ok(m, name, type))
+    if (from_text(m) || !type_ok(m, name, type))
         return f8_api_done(m, diag->status);
     if ((unsigned)init > FP8C_INIT_UNIFORM)
         return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': %d is no way to initialize",
@@ -79,6 +88,8 @@ fp8c_status fp8c_module_optimizer(fp8c_module *m, const fp8c_attr *fields, size_
 {
     f8_diag *diag = begin(m);
     f8_optimizer o = f8_optimizer_defaults();
+    if (from_text(m))
+        return f8_api_done(m, diag->status);
     if (!o.schedule || !(o.schedule = f8_intern(m->ir, o.schedule)))
         return f8_api_done(m, F8_ERR_MEMORY);
     o.declared = true;
@@ -140,6 +151,8 @@ fp8c_status fp8c_module_check(fp8c_module *m)
 fp8c_status fp8c_func_begin(fp8c_module *m, const char *name)
 {
     f8_diag *diag = begin(m);
+    if (from_text(m))
+        return f8_api_done(m, diag->status);
     if (m->building)
         return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                                       "function '%s' is still being built",

@@ -128,8 +128,9 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(f8_recipe_parse(o->recipe ? o->recipe : "bf16", F8_NOWHERE, &c->recipe, diag));
     out->target = c->program->target;
     out->recipe = &c->recipe;
-    if (c->recipe.scaling == F8_SCALING_AUTO && o->calibration)
-        out->chosen = f8_calibration_trials(o->calibration, &out->n_chosen);
+    if (c->recipe.scaling == F8_SCALING_AUTO)
+        out->chosen = o->calibration ? f8_calibration_trials(o->calibration, &out->n_chosen)
+                                     : f8_bounds_chosen(c->program, &out->n_chosen);
     F8_TRY(read_stored(c, diag));
     F8_TRY(read_budget(c, diag));
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
@@ -261,9 +262,8 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
-/* A variant of p for the values that dims of `source` have. A calibration keeps the unit in p. */
-static f8_status compile_variant(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
-                                 bool calibrate, f8_diag *diag)
+f8_status f8_compile_variant(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
+                             bool calibrate, f8_diag *diag)
 {
     f8_variant *v = f8_program_add(p, diag);
     if (!v)
@@ -280,7 +280,7 @@ static f8_status compile_variant(fp8c_program *p, const f8_module *source, const
     return status;
 }
 
-static f8_status build_program(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
+static f8_status build_program(fp8c_program *p, const fp8c_module *source, const fp8c_compile_options *o,
                                bool calibrate, f8_diag *diag)
 {
     p->run = (f8_run_options){.no_device = o->no_device || o->text_only || o->plan_only,
@@ -294,7 +294,8 @@ static f8_status build_program(fp8c_program *p, const f8_module *source, const f
     const f8_parallel *parallel = &p->ctx->parallel;
     p->threads = parallel->run ? parallel->n_threads : o->threads ? o->threads : p->ctx->threads;
     p->plan_only = o->plan_only;
-    return compile_variant(p, source, o, calibrate, diag);
+    F8_TRY(f8_compile_variant(p, source->ir, o, calibrate, diag));
+    return calibrate ? F8_OK : f8_bounds_keep(p, source, o, diag);
 }
 
 static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options, bool calibrate,
@@ -314,7 +315,7 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
                            ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
                            : f8_check_recipe_rules(module->ir, &diag);
     if (status == F8_OK)
-        status = build_program(p, module->ir, &own, calibrate, &diag);
+        status = build_program(p, module, &own, calibrate, &diag);
     if (status != F8_OK) {
         f8_api_fail(ctx, &diag, status, module->text, module->text_size);
         fp8c_program_destroy(p);

@@ -18,6 +18,11 @@ typedef struct f8_compilation {
     f8_dump dump;             /* folder "": none is wanted */
 } f8_compilation;
 
+/* A variant of p for the values that dims of `source` have, the last of p and p->now; of p's first the target is
+ * chosen. A calibration keeps the unit in p. */
+f8_status f8_compile_variant(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
+                             bool calibrate, f8_diag *diag);
+
 /* memory.c: f8_options.code_bytes of a compilation; what a plan of it takes in all; whether that is within what
  * was asked for, once there is an instance or no more to come: sets trail.planned. */
 f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code_bytes *out);

@@ -224,16 +224,16 @@ static f8_status reference_ports(f8_instance *i, uint32_t func)
     return F8_OK;
 }
 
-static f8_status reference_allocate(f8_instance *i, f8_diag *diag)
+static f8_status reference_allocate(f8_instance *i, const f8_instance *like, f8_diag *diag)
 {
     const f8_plan *p = i->plan;
-    i->var = F8_NEW_ARRAY(&i->memory, void *, p->n_vars);
+    i->var = like ? like->var : F8_NEW_ARRAY(&i->memory, void *, p->n_vars);
     for (int side = 0; side < 2; side++) {
         i->own[side] = F8_NEW_ARRAY(&i->memory, void **, p->n_funcs);
         i->bound[side] = F8_NEW_ARRAY(&i->memory, void **, p->n_funcs);
     }
     F8_TRY(f8_arena_status(&i->memory, diag));
-    for (size_t v = 0; v < p->n_vars; v++)
+    for (size_t v = 0; v < p->n_vars && !like; v++)
         i->var[v] = f8_arena_array(&i->memory, 1, (size_t)f8_type_bytes(&p->var[v].type));
     for (uint32_t f = 0; f < p->n_funcs && !i->memory.failed; f++)
         reference_ports(i, f);
@@ -290,7 +290,7 @@ static double reference_seconds(const f8_instance *i, uint32_t func, uint32_t st
 }
 
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_allocator *allocator, f8_diag *diag)
+                                       const f8_instance *like, const f8_allocator *allocator, f8_diag *diag)
 {
     static const f8_instance_kind kind = {
         .destroy = reference_destroy,
@@ -308,5 +308,5 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, 
     };
     *i = (f8_instance){.plan = plan, .module = module, .allocator = *allocator};
     f8_arena_init(&i->memory, allocator);
-    return created(i, &kind, reference_allocate(i, diag));
+    return created(i, &kind, reference_allocate(i, like, diag));
 }

@@ -45,14 +45,15 @@ struct f8_instance {
     void ***own[2], ***bound[2]; /* [side][function][port] */
 };
 
-/* All borrow what they are given. After a failure there is nothing to destroy. */
+/* All borrow what they are given. After a failure there is nothing to destroy. like: NULL, or one that stays longer,
+ * whose variables the reference has too; the others have it in their options. */
 f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan, const f8_exec_options *options,
                                  f8_diag *diag);
 f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *cuda,
                                   const f8_cuda_exec_options *options, f8_diag *diag);
 /* The plan is the module's interface (f8_build_interface). */
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_allocator *allocator, f8_diag *diag);
+                                       const f8_instance *like, const f8_allocator *allocator, f8_diag *diag);
 void f8_instance_destroy(f8_instance *i); /* also one never created */
 
 #endif

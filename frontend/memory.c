@@ -14,6 +14,21 @@ static f8_status plan_bytes(f8_compilation *c, const f8_plan *plan, int64_t *byt
     return F8_OK;
 }
 
+/* Values of bounds share an arena: one that has fewer bytes of ports must not take them for a larger one, or what was
+ * asked for in all would not hold for the program. */
+static void hold_to_first(const f8_compilation *c, f8_code_bytes *bytes)
+{
+    const f8_variant *first = c->program->first;
+    const int64_t allowed = c->o->memory_bytes - (bytes->total - bytes->arena);
+    int64_t most = 0;
+    if (first == c->variant || c->o->memory_bytes <= 0)
+        return;
+    for (uint32_t i = 0; i < first->plan.n_funcs; i++)
+        most = first->plan.func[i].arena_bytes > most ? first->plan.func[i].arena_bytes : most;
+    if (allowed > most)
+        bytes->total += allowed - most;
+}
+
 f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code_bytes *out)
 {
     f8_compilation *c = compilation;
@@ -38,6 +53,8 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
         else if (bytes > out->others)
             out->others = bytes;
     }
+    if (status == F8_OK)
+        hold_to_first(c, out);
     f8_arena_end(&scratch);
     return status;
 }

@@ -21,6 +21,14 @@ static const f8_dim_override *find_override(f8_parser *p, const char *name)
     return found;
 }
 
+static size_t count_bounds(const f8_module *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_dims; i++)
+        n += m->dim[i].bound;
+    return n;
+}
+
 /* from: where its value begins in the text; it ends before the next token. */
 static f8_status add_dim(f8_parser *p, const f8_dim *dim, const char *from)
 {
@@ -84,6 +92,8 @@ static f8_status parse_binding(f8_parser *p)
         return f8_p_fail(p, at, d.bound ? "the bound of '%s' is %lld: it must be positive"
                                             : "dim '%s' is %lld: it must be positive",
                          d.name, (long long)d.value);
+    if (d.bound && count_bounds(p->m) == F8_MAX_BOUNDS)
+        return f8_p_fail(p, d.loc, "more than %d bounds", F8_MAX_BOUNDS);
     if (d.bound)
         d.form = (f8_form){.dim = (int32_t)p->m->n_dims + 1, .scale = 1};
     return add_dim(p, &d, from);
@@ -218,18 +228,10 @@ static f8_status put_source(const f8_parser *p, const char *text, size_t n, outp
     return F8_OK;
 }
 
-static bool has_bounds(const f8_module *m)
-{
-    for (size_t i = 0; i < m->n_dims; i++)
-        if (m->dim[i].bound)
-            return true;
-    return false;
-}
-
 f8_status f8_p_source(f8_parser *p, const char *text, size_t n)
 {
     output count = {0}, written = {0};
-    if (!has_bounds(p->m))
+    if (count_bounds(p->m) == 0)
         return F8_OK;
     F8_TRY(put_source(p, text, n, &count));
     char *source = f8_arena_array(p->arena, 1, count.n + 1);

@@ -5,11 +5,13 @@
 #include "frontend/api.h"
 #include "frontend/instance.h"
 #include "frontend/trail.h"
+#include "frontend/variants.h"
 
 /* A program for one set of values of the dims that are bounds; most programs have no such dims, and one variant.
  * Plan and trail are all there is to know of it: it was compiled here, or read from a file. */
 typedef struct f8_variant {
     struct f8_variant *next;
+    int64_t *value; /* of the bounds; NULL: there are none */
     f8_arena arena; /* of the plan and the trail */
     f8_plan plan;   /* of the reference target: variables, functions and ports alone */
     f8_trail trail;
@@ -37,6 +39,7 @@ struct fp8c_program {
     const f8_cpu_level *level; /* of a CPU that code is for; NULL: this machine's, or no CPU's */
     f8_run_options run;
     f8_cuda *cuda;  /* CUDA targets: lent by the context */
+    f8_bounds bounds;
     f8_unit *unit;  /* a calibration's, in now->graph; else NULL */
     int32_t threads; /* of runs; 0: the CPUs this process may run on */
     bool plan_only;

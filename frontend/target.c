@@ -95,18 +95,19 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
     const f8_allocator *allocator = &p->ctx->allocator;
     const f8_parallel *parallel = p->ctx->parallel.run ? &p->ctx->parallel : NULL;
     const f8_run_options *o = &p->run;
+    const f8_instance *like = v != p->first ? &p->first->instance : NULL; /* which was started first */
     if (o->no_device)
         return F8_OK;
     if (p->target->kind == F8_TARGET_REFERENCE)
-        return f8_instance_create_reference(&v->instance, module, &v->plan, allocator, diag);
+        return f8_instance_create_reference(&v->instance, module, &v->plan, like, allocator, diag);
     if (p->target->kind == F8_TARGET_CPU) {
         const f8_exec_options run = {.n_threads = p->threads, .parallel = parallel, .allocator = allocator,
-                                     .profile = o->profile};
+                                     .profile = o->profile, .like = like ? like->cpu : NULL};
         return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
     }
     const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
                                       .device_free = o->device_free, .device_user = o->device_user,
                                       .parallel = parallel, .threads = p->threads, .stream = o->stream,
-                                      .profile = o->profile};
+                                      .profile = o->profile, .like = like ? like->cuda : NULL};
     return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
 }

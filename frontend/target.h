@@ -14,7 +14,7 @@ f8_status f8_target_choose(fp8c_program *p, const char *name, f8_diag *diag);
 const char *f8_target_text(const fp8c_program *p);
 
 /* Give a variant whose plan is whole what it runs on, as p->run says: nothing with run.no_device. `module` is what
- * the reference target interprets. */
+ * the reference target interprets. Another than p's first shares memory and all else with that. */
 f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *module, f8_diag *diag);
 
 #endif

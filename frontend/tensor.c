@@ -240,6 +240,8 @@ static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_
                                const fp8c_tensor_view *const *outputs, size_t n_outputs, f8_diag *diag)
 {
     enum { FEW = 32 };
+    f8_variant *before = p->now;
+    F8_TRY(f8_bounds_of_shapes(p, (uint32_t)function, inputs, n_inputs, diag));
     f8_instance *instance = &p->now->instance;
     const call c = {p, &p->now->plan.func[function], diag};
     given few[FEW], *all = few;
@@ -257,6 +259,8 @@ static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_
         status = bind_all(&c, function, all, n);
     if (status == F8_OK)
         status = instance->kind->run(instance, (uint32_t)function, diag);
+    else
+        p->now = before;
     if (all != few)
         a->free(a->user, all, bytes);
     return status;

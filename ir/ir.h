@@ -203,6 +203,8 @@ typedef struct f8_func {
     struct f8_program *program; /* groups, order, places: ir/program.h; NULL before `group` */
 } f8_func;
 
+enum { F8_MAX_BOUNDS = 8 }; /* of one module */
+
 /* How a number of the text depends on the dims that are bounds: scale * value + offset. */
 typedef struct f8_form {
     int32_t dim; /* index + 1 of the bound in module->dim; 0: on none; < 0: on several, or otherwise */

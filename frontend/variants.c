@@ -1,0 +1,346 @@
+/* Values of dims that are bounds: see variants.h. */
+#include "frontend/variants.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/compile.h"
+#include "frontend/parse.h"
+#include "passes/choose.h"
+
+/* What makes further variants. */
+typedef struct f8_again {
+    const char *text, *file;
+    size_t size;
+    f8_dim_override *dim; /* those given for the module; then room for the bounds */
+    size_t n_dims;
+    f8_recipe_rule *rule; /* added to the text's */
+    size_t n_rules;
+    f8_trial *chosen;
+    size_t n_chosen;
+    fp8c_compile_options options; /* with strings of our own */
+} f8_again;
+
+const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int32_t i = 0; i < b->n && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : "", b->bound[i].name, (long long)value[i]);
+    return text;
+}
+
+/* ---- what is kept ---- */
+
+static const char *copy(f8_arena *arena, const char *s)
+{
+    return s ? f8_arena_strdup(arena, s) : NULL;
+}
+
+static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
+{
+    f8_bounds *b = &p->bounds;
+    int32_t *index = F8_NEW_ARRAY(&p->arena, int32_t, m->n_dims + 1);
+    b->bound = F8_NEW_ARRAY(&p->arena, f8_bound, m->n_dims);
+    b->axis = F8_NEW_ARRAY(&p->arena, f8_bound_axis, m->n_axes);
+    p->first->value = F8_NEW_ARRAY(&p->arena, int64_t, m->n_dims);
+    F8_TRY(f8_arena_status(&p->arena, diag));
+    for (size_t i = 0; i < m->n_dims; i++) {
+        if (!m->dim[i].bound)
+            continue;
+        index[i + 1] = b->n;
+        p->first->value[b->n] = m->dim[i].value;
+        b->bound[b->n++] = (f8_bound){copy(&p->arena, m->dim[i].name), m->dim[i].value};
+    }
+    for (size_t i = 0; i < m->n_axes; i++) {
+        const f8_axis *a = &m->axis[i];
+        if (strcmp(a->func, "forward")) /* whose inputs those of all functions are */
+            continue;
+        b->axis[b->n_axes++] = (f8_bound_axis){.port = copy(&p->arena, a->port), .axis = a->axis,
+                                               .bound = a->form.dim > 0 && a->form.scale ? index[a->form.dim] : -1,
+                                               .scale = a->form.scale, .offset = a->form.offset};
+    }
+    return f8_arena_status(&p->arena, diag);
+}
+
+static void keep_rules(f8_again *again, const f8_module *m, f8_arena *arena)
+{
+    again->rule = F8_NEW_ARRAY(arena, f8_recipe_rule, m->n_rules);
+    for (size_t i = m->source_rules; again->rule && i < m->n_rules; i++) {
+        f8_recipe_rule r = m->rule[i];
+        r.pattern = copy(arena, r.pattern);
+        r.recipe = copy(arena, r.recipe);
+        r.origin = copy(arena, r.origin); /* role and operand point into tables */
+        again->rule[again->n_rules++] = r;
+    }
+}
+
+static void keep_options(f8_again *again, const fp8c_compile_options *o, f8_arena *arena)
+{
+    fp8c_compile_options *own = &again->options;
+    *own = *o;
+    own->target = copy(arena, o->target);
+    own->recipe = copy(arena, o->recipe);
+    own->keep = copy(arena, o->keep);
+    own->attention = copy(arena, o->attention);
+    own->stored = copy(arena, o->stored);
+    own->checkpoint = copy(arena, o->checkpoint);
+    own->recompute = copy(arena, o->recompute);
+    own->print_after = NULL; /* whom to print to may be gone */
+    own->write = NULL;
+    own->calibration = NULL;
+    fp8c_stored_as *list = F8_NEW_ARRAY(arena, fp8c_stored_as, o->n_stored_weights);
+    for (size_t i = 0; list && i < o->n_stored_weights; i++)
+        list[i] = (fp8c_stored_as){copy(arena, o->stored_weights[i].name), copy(arena, o->stored_weights[i].recipe)};
+    own->stored_weights = list;
+}
+
+static void keep_chosen(f8_again *again, const fp8c_compile_options *o, f8_arena *arena)
+{
+    size_t n = 0;
+    const f8_trial *from = o->calibration ? f8_calibration_trials(o->calibration, &n) : NULL;
+    again->chosen = from ? F8_NEW_ARRAY(arena, f8_trial, n) : NULL;
+    for (; again->chosen && again->n_chosen < n; again->n_chosen++) {
+        f8_trial *t = &again->chosen[again->n_chosen];
+        *t = from[again->n_chosen];
+        t->linear = copy(arena, t->linear);
+        t->fixed = copy(arena, t->fixed);
+        t->reason = copy(arena, t->reason);
+        for (int i = 0; i < F8_CANDIDATES; i++)
+            t->candidate[i].excluded = copy(arena, t->candidate[i].excluded);
+    }
+}
+
+f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o, f8_diag *diag)
+{
+    if (!m->ir->source)
+        return F8_OK;
+    F8_TRY(keep_bounds(p, m->ir, diag));
+    f8_arena *arena = &p->arena;
+    f8_again *again = F8_NEW(arena, f8_again);
+    f8_dim_override *dim = F8_NEW_ARRAY(arena, f8_dim_override, m->ir->n_dims);
+    if (!again || !dim)
+        return f8_arena_status(arena, diag);
+    again->text = f8_arena_strndup(arena, m->text, m->text_size);
+    again->size = m->text_size;
+    again->file = copy(arena, m->ir->file);
+    again->dim = dim;
+    for (size_t i = 0; i < m->ir->n_dims; i++)
+        if (m->ir->dim[i].given && !m->ir->dim[i].bound)
+            dim[again->n_dims++] = (f8_dim_override){copy(arena, m->ir->dim[i].name), m->ir->dim[i].value};
+    keep_rules(again, m->ir, arena);
+    keep_options(again, o, arena);
+    keep_chosen(again, o, arena);
+    p->bounds.again = again;
+    return f8_arena_status(arena, diag);
+}
+
+const f8_trial *f8_bounds_chosen(const fp8c_program *p, size_t *n)
+{
+    const f8_again *again = p->bounds.again;
+    *n = again ? again->n_chosen : 0;
+    return again ? again->chosen : NULL;
+}
+
+/* ---- making a variant ---- */
+
+static f8_variant *find(const fp8c_program *p, const int64_t *value)
+{
+    for (f8_variant *v = p->first; v; v = v->next)
+        if (!memcmp(v->value, value, (size_t)p->bounds.n * sizeof *value))
+            return v;
+    return NULL;
+}
+
+void f8_bounds_drop(fp8c_program *p, f8_variant *v)
+{
+    f8_variant **link = &p->first;
+    while (*link != v)
+        link = &(*link)->next;
+    *link = v->next;
+    f8_instance_destroy(&v->instance);
+    f8_arena_end(&v->arena);
+    f8_arena_end(&v->graph);
+}
+
+static bool same_ports(const f8_plan_port *a, uint32_t n_a, const f8_plan_port *b, uint32_t n_b)
+{
+    bool same = n_a == n_b;
+    for (uint32_t i = 0; same && i < n_a; i++)
+        same = !strcmp(a[i].name, b[i].name) && a[i].var == b[i].var;
+    return same;
+}
+
+/* NULL: both have the same functions with the same ports; else one of them. */
+static const char *other_function(const f8_plan *a, const f8_plan *b)
+{
+    for (uint32_t i = 0; i < a->n_funcs && i < b->n_funcs; i++) {
+        const f8_plan_func *f = &a->func[i], *g = &b->func[i];
+        if (strcmp(f->name, g->name) || !same_ports(f->in, f->n_in, g->in, g->n_in) ||
+            !same_ports(f->out, f->n_out, g->out, g->n_out))
+            return g->name;
+    }
+    return a->n_funcs == b->n_funcs ? NULL : "the last";
+}
+
+/* The same for variables, where they lie, and what the elements of states stand for. */
+static const char *other_variable(const f8_variant *a, const f8_variant *b)
+{
+    const f8_plan *x = &a->plan, *y = &b->plan;
+    for (uint32_t i = 0; i < x->n_vars && i < y->n_vars; i++)
+        if (strcmp(x->var[i].name, y->var[i].name) || !f8_type_equal(&x->var[i].type, &y->var[i].type) ||
+            x->var[i].offset != y->var[i].offset)
+            return y->var[i].name;
+    if (x->n_vars != y->n_vars || x->state_bytes != y->state_bytes)
+        return "the last";
+    for (size_t i = 0; i < a->trail.n_elements && i < b->trail.n_elements; i++) {
+        const f8_elements *e = &a->trail.elements[i], *f = &b->trail.elements[i];
+        bool same = e->var == f->var && e->n == f->n;
+        for (int64_t k = 0; same && k < (int64_t)e->n; k++)
+            same = !strcmp(e->name[k], f->name[k]);
+        if (!same)
+            return y->var[f->var].name;
+    }
+    return a->trail.n_elements == b->trail.n_elements ? NULL : "the last";
+}
+
+static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag *diag)
+{
+    const char *function = other_function(&p->first->plan, &v->plan), *variable = other_variable(p->first, v);
+    char first[256];
+    f8_bounds_print(&p->bounds, p->first->value, first, sizeof first);
+    if (function)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "function '%s' is another than with %s", function, first);
+    if (variable)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "variable '%s' is another than with %s: all values share the variables", variable, first);
+    return F8_OK;
+}
+
+static f8_status compile_for(fp8c_program *p, const int64_t *value, f8_arena *scratch, f8_diag *diag)
+{
+    const f8_again *again = p->bounds.again;
+    const size_t n = again->n_dims + (size_t)p->bounds.n;
+    f8_dim_override *dim = F8_NEW_ARRAY(scratch, f8_dim_override, n);
+    f8_module *m;
+    if (!dim)
+        return f8_arena_status(scratch, diag);
+    memcpy(dim, again->dim, again->n_dims * sizeof *dim);
+    for (int32_t i = 0; i < p->bounds.n; i++)
+        dim[again->n_dims + (size_t)i] = (f8_dim_override){p->bounds.bound[i].name, value[i]};
+    F8_TRY(f8_parse(again->text, again->size, again->file, dim, n, scratch, diag, &m));
+    for (size_t i = 0; i < again->n_rules; i++)
+        F8_TRY(f8_add_rule(m, &again->rule[i]));
+    return f8_compile_variant(p, m, &again->options, false, diag);
+}
+
+/* Puts the values before a message. */
+static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_status status, f8_diag *diag)
+{
+    char values[160], text[sizeof diag->text];
+    f8_bounds_print(&p->bounds, value, values, sizeof values);
+    snprintf(text, sizeof text, "with %s: %.800s", values, diag->text);
+    memcpy(diag->text, text, sizeof text);
+    return status;
+}
+
+static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_diag *diag)
+{
+    char wanted[256], there[700] = "", one[256];
+    size_t n = 0;
+    f8_bounds_print(&p->bounds, value, wanted, sizeof wanted);
+    for (const f8_variant *v = p->first; v && n + sizeof one < sizeof there; v = v->next)
+        n += (size_t)snprintf(there + n, sizeof there - n, "%s%s", n ? "; " : "",
+                              f8_bounds_print(&p->bounds, v->value, one, sizeof one));
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "the file has no code for %s: it has it for %s", wanted, there);
+}
+
+f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **out, f8_diag *diag)
+{
+    *out = find(p, value);
+    if (*out)
+        return F8_OK;
+    if (!p->bounds.again)
+        return no_such_value(p, value, diag);
+    f8_variant *now = p->now, *last = p->first;
+    while (last->next)
+        last = last->next;
+    f8_arena scratch;
+    f8_arena_init(&scratch, &p->ctx->allocator);
+    int64_t *own = F8_NEW_ARRAY(&p->arena, int64_t, p->bounds.n);
+    f8_status status = own ? compile_for(p, value, &scratch, diag) : f8_arena_status(&p->arena, diag);
+    f8_arena_end(&scratch);
+    f8_variant *v = last->next;
+    if (status == F8_OK)
+        status = check_same(p, v, diag);
+    p->now = now;
+    if (status != F8_OK) {
+        if (v)
+            f8_bounds_drop(p, v);
+        return with_values(p, value, status, diag);
+    }
+    memcpy(own, value, (size_t)p->bounds.n * sizeof *own);
+    v->value = own;
+    *out = v;
+    return F8_OK;
+}
+
+f8_status f8_bounds_switch(fp8c_program *p, f8_variant *v, f8_diag *diag)
+{
+    if (v == p->now)
+        return F8_OK;
+    f8_instance *i = &v->instance;
+    for (uint32_t f = 0; i->kind && f < v->plan.n_funcs; f++)
+        for (int side = 0; side < 2; side++) {
+            const f8_plan_func *func = &v->plan.func[f];
+            for (uint32_t k = 0; k < (side ? func->n_out : func->n_in); k++)
+                if ((side ? func->out : func->in)[k].var < 0)
+                    F8_TRY(i->kind->bind(i, f, side, k, NULL, diag));
+        }
+    p->now = v;
+    return F8_OK;
+}
+
+/* ---- the API ---- */
+
+fp8c_status fp8c_program_dims(const fp8c_program *p, int index, fp8c_program_dim *out)
+{
+    if (index < 0 || index >= p->bounds.n)
+        return FP8C_ERR_INPUT;
+    *out = (fp8c_program_dim){p->bounds.bound[index].name, p->now->value[index], p->bounds.bound[index].most};
+    return FP8C_OK;
+}
+
+static f8_status check_value(const f8_bound *b, int64_t value, f8_diag *diag)
+{
+    return value >= 1 && value <= b->most
+               ? F8_OK
+               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "dim '%s' can't be %lld: the program serves 1 to %lld", b->name,
+                         (long long)value, (long long)b->most);
+}
+
+static f8_status set_dim(fp8c_program *p, const char *name, int64_t value, f8_diag *diag)
+{
+    const f8_bounds *b = &p->bounds;
+    int64_t values[F8_MAX_BOUNDS];
+    f8_variant *v;
+    int32_t i = 0;
+    while (i < b->n && strcmp(b->bound[i].name, name ? name : ""))
+        i++;
+    if (i == b->n)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no dim '%s' that is a bound", name ? name : "");
+    F8_TRY(check_value(&b->bound[i], value, diag));
+    memcpy(values, p->now->value, (size_t)b->n * sizeof *values);
+    values[i] = value;
+    F8_TRY(f8_bounds_variant(p, values, &v, diag));
+    return f8_bounds_switch(p, v, diag);
+}
+
+fp8c_status fp8c_program_set_dim(fp8c_program *p, const char *name, int64_t value)
+{
+    f8_diag diag = {0};
+    const f8_again *again = p->bounds.again;
+    const f8_status status = set_dim(p, name, value, &diag);
+    return status == F8_OK ? FP8C_OK
+                           : f8_api_fail(p->ctx, &diag, status, again ? again->text : NULL, again ? again->size : 0);
+}

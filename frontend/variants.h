@@ -1,0 +1,66 @@
+/* A program for every value of its dims that are bounds: which there are, and how others are made.
+ *
+ * Shapes are static throughout: a program holds a variant for each set of values asked for so far, the first for the
+ * bounds themselves. Another is made by parsing the text again with these values in place of the bounds and compiling
+ * that with the same options, so that it has the bits and the steps of a program compiled for them alone; it
+ * shares variables, memory, threads and libraries with the others (f8_exec_options.like). Internal to frontend/. */
+#ifndef F8_VARIANTS_H
+#define F8_VARIANTS_H
+
+#include "frontend/fp8c.h"
+#include "ir/ir.h"
+
+struct f8_variant;
+struct f8_trial;
+
+typedef struct f8_bound {
+    const char *name;
+    int64_t most;
+} f8_bound;
+
+/* An axis of a caller's input, of any function that has the port: scale * value + offset. */
+typedef struct f8_bound_axis {
+    const char *port;
+    int32_t axis;
+    int32_t bound; /* index; < 0: it depends on several, or otherwise, and tells no value */
+    int64_t scale, offset;
+} f8_bound_axis;
+
+/* Of a program; plain data but for `again`. None: all zeros. */
+typedef struct f8_bounds {
+    f8_bound *bound;
+    int32_t n, n_axes;
+    f8_bound_axis *axis;
+    struct f8_again *again; /* NULL: read from a file, there are no values but those it has */
+} f8_bounds;
+
+enum { F8_MAX_VALUES = 64 }; /* sets of values that one file holds */
+
+/* After p's first variant was compiled from `m`: its bounds, and copies of what makes others. Nothing to do where m
+ * has none. */
+f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o, f8_diag *diag);
+/* What a calibration chose for p's first variant, for the others; NULL: none did. */
+const struct f8_trial *f8_bounds_chosen(const fp8c_program *p, size_t *n);
+
+/* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After a failure p is
+ * as it was. */
+f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, struct f8_variant **out, f8_diag *diag);
+/* Make v the current one, with buffers of its own bound to all ports. */
+f8_status f8_bounds_switch(fp8c_program *p, struct f8_variant *v, f8_diag *diag);
+
+/* Switch to the values that the shapes of a call's inputs tell, which are given in the order of the function's inputs
+ * that carry no variable. Bounds that they tell nothing of stay. F8_ERR_INPUT: two tell different values, or one that
+ * is none. What else can be wrong with tensors is for others to say. */
+f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given, size_t n,
+                              f8_diag *diag);
+
+/* End a variant that isn't p->now. */
+void f8_bounds_drop(fp8c_program *p, struct f8_variant *v);
+/* Variants for each set of values of `values` ("B=1,2,4 T=64"; NULL: all), and no others: for a file. At most
+ * F8_MAX_VALUES. p has no instances. */
+f8_status f8_bounds_all(fp8c_program *p, const char *values, f8_diag *diag);
+
+/* "B = 3, T = 64" of a variant's values, into text, cut to size. Returns text. */
+const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text, size_t size);
+
+#endif

@@ -1,0 +1,460 @@
+/* Dims that are bounds: a program for every value has, for each, the bits of a program compiled for it alone, whatever
+ * the order; its variables and memory are those of the bound; values that shapes tell; what is refused. */
+#include "tests/api.h"
+#include "tests/shared/api_run.h"
+
+#define MODEL "tests/models/bounds.f8"
+
+enum { MOST = 6, VOCABULARY = 64 };
+
+/* ---- bits ---- */
+
+static void open_with(f8_api_run *r, int64_t b, fp8c_compile_options options)
+{
+    const fp8c_dim dim = {"B", b};
+    options.struct_size = sizeof options;
+    const f8_api_setup setup = {.file = MODEL, .dims = &dim, .n_dims = b > 0, .options = options};
+    ck_assert_msg(f8_api_open(r, &setup), "%s", r->failed);
+}
+
+static void set_dim(f8_api_run *r, int64_t b)
+{
+    fp8c_program_dim dim;
+    ck_assert_msg(fp8c_program_set_dim(r->program, "B", b) == FP8C_OK, "%s", fp8c_context_message(r->ctx));
+    ck_assert_int_eq(fp8c_program_dims(r->program, 0, &dim), FP8C_OK);
+    ck_assert_str_eq(dim.name, "B");
+    ck_assert_int_eq(dim.value, b);
+    ck_assert_int_eq(dim.bound, MOST);
+    ck_assert_int_eq(fp8c_program_dims(r->program, 1, &dim), FP8C_ERR_INPUT);
+}
+
+/* All variables of `from` into `to`. */
+static void copy_state(f8_api_run *to, f8_api_run *from)
+{
+    fp8c_variable v, w;
+    for (int i = 0; fp8c_program_variable(from->program, i, &v) == FP8C_OK; i++) {
+        void *bytes = malloc((size_t)fp8c_type_bytes(&v.type));
+        ck_assert_int_eq(fp8c_program_variable(to->program, i, &w), FP8C_OK);
+        ck_assert_str_eq(v.name, w.name);
+        ck_assert_int_eq(fp8c_program_read(from->program, i, bytes), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_write(to->program, i, bytes), FP8C_OK);
+        free(bytes);
+    }
+}
+
+/* micro_step, eval and update on the same batch: all results and then all variables are the same bytes. */
+static void same_step(f8_api_run *r, f8_api_run *alone, uint64_t number)
+{
+    fp8c_port port, other;
+    const float loss = f8_api_step(r, VOCABULARY, number), expected = f8_api_step(alone, VOCABULARY, number);
+    ck_assert_msg(!r->failed && !alone->failed, "%s", r->failed ? r->failed : alone->failed);
+    ck_assert(loss > 0 && !memcmp(&loss, &expected, sizeof loss));
+    for (int i = 0; fp8c_program_port(r->program, r->step, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
+        ck_assert_int_eq(fp8c_program_port(alone->program, alone->step, FP8C_OUTPUT, i, &other), FP8C_OK);
+        ck_assert(!memcmp(&port.type, &other.type, sizeof port.type));
+        if (port.variable < 0)
+            ck_assert(!memcmp(fp8c_program_buffer(r->program, r->step, FP8C_OUTPUT, i),
+                              fp8c_program_buffer(alone->program, alone->step, FP8C_OUTPUT, i),
+                              (size_t)fp8c_type_bytes(&port.type)));
+    }
+    size_t n, m;
+    unsigned char *state = f8_api_state(r, &n), *theirs = f8_api_state(alone, &m);
+    ck_assert(n > 0 && n == m && !memcmp(state, theirs, n));
+    free(state);
+    free(theirs);
+}
+
+static const struct {
+    fp8c_compile_options options;
+} programs[] = {
+    {{.recipe = "bf16", .threads = 2}},
+    {{.recipe = "delayed", .threads = 1}},
+    {{.recipe = "block", .threads = 1, .memory_share = 0.7}},
+    {{.recipe = "current", .threads = 1, .target = "reference"}},
+};
+
+/* Steps go on from one state whatever the value of each; a program for that value alone, given the same state, does the
+ * same. */
+START_TEST(bits)
+{
+    static const int order[] = {6, 3, 1, 5, 3, 6, 2, 4, 1};
+    f8_api_run r, alone[MOST + 1] = {{0}};
+    fp8c_info info = {.struct_size = sizeof info};
+    open_with(&r, 0, programs[_i].options);
+    fp8c_program_info(r.program, &info);
+    const int64_t planned = info.planned_bytes;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        const int b = order[i];
+        if (!alone[b].program)
+            open_with(&alone[b], b, programs[_i].options);
+        set_dim(&r, b);
+        copy_state(&alone[b], &r);
+        same_step(&r, &alone[b], i);
+        fp8c_info theirs = info;
+        fp8c_program_info(r.program, &info);
+        fp8c_program_info(alone[b].program, &theirs);
+        ck_assert_int_eq(info.planned_bytes, theirs.planned_bytes);
+        ck_assert_int_eq(info.peak_bytes, planned); /* the largest is the bound's, and is there from the start */
+        ck_assert_int_eq(info.distinct_kernels, theirs.distinct_kernels);
+    }
+    for (int b = 1; b <= MOST; b++)
+        if (alone[b].program)
+            f8_api_close(&alone[b]);
+    f8_api_close(&r);
+}
+END_TEST
+
+/* ---- what a program keeps to make others ---- */
+
+static char *read_model(void)
+{
+    static char text[4096];
+    FILE *f = fopen(MODEL, "rb");
+    ck_assert(f != NULL);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    return text;
+}
+
+static fp8c_program *compile_text(fp8c_context *ctx, const char *text, const fp8c_dim *dims, size_t n_dims,
+                                  const char *rule, const fp8c_compile_options *o)
+{
+    fp8c_module *m;
+    char *copy = strdup(text);
+    ck_assert_msg(fp8c_module_parse(ctx, copy, strlen(copy), "t.f8", dims, n_dims, &m) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    free(copy);
+    if (rule)
+        ck_assert_msg(fp8c_module_rule(m, rule, "--rule") == FP8C_OK, "%s", fp8c_context_message(ctx));
+    fp8c_program *p = compile(ctx, m, o);
+    fp8c_module_destroy(m);
+    return p;
+}
+
+static void same_decisions(const fp8c_program *p, const fp8c_program *q)
+{
+    fp8c_decision a, b;
+    int n = 0;
+    for (; fp8c_program_decision(p, n, &a) == FP8C_OK; n++) {
+        ck_assert_int_eq(fp8c_program_decision(q, n, &b), FP8C_OK);
+        ck_assert_str_eq(a.linear, b.linear);
+        ck_assert_str_eq(a.role, b.role);
+        ck_assert_str_eq(a.scaling, b.scaling);
+        ck_assert_str_eq(a.reason, b.reason);
+        ck_assert(a.m == b.m && a.n == b.n && a.k == b.k);
+    }
+    ck_assert_int_ge(n, 9);
+    ck_assert_int_eq(fp8c_program_decision(q, n, &b), FP8C_ERR_INPUT);
+}
+
+/* Text, dims, rules and options are the program's own: all were freed before another value is asked for. */
+START_TEST(kept)
+{
+    fp8c_context *ctx = new_context();
+    const fp8c_dim dims[] = {{"T", 8}, {"B", 5}}, alone[] = {{"T", 8}, {"B", 3}};
+    char recipe[] = "delayed", keep[] = "*.x", target[] = "cpu";
+    fp8c_compile_options o = {.struct_size = sizeof o, .recipe = recipe, .keep = keep, .target = target,
+                              .threads = 1, .pair = 1, .lr = 0.5};
+    fp8c_program *p = compile_text(ctx, read_model(), dims, 2, "\"h.0.mlp\" wgrad = current", &o);
+    memset(recipe, '?', sizeof recipe - 1);
+    memset(keep, '?', sizeof keep - 1);
+    memset(target, '?', sizeof target - 1);
+    fp8c_program_dim dim;
+    ck_assert_int_eq(fp8c_program_dims(p, 0, &dim), FP8C_OK);
+    ck_assert(dim.value == 5 && dim.bound == 5);
+    ck_assert_msg(fp8c_program_set_dim(p, "B", 3) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    o.recipe = "delayed";
+    o.keep = "*.x";
+    o.target = NULL;
+    fp8c_program *q = compile_text(ctx, read_model(), alone, 2, "\"h.0.mlp\" wgrad = current", &o);
+    same_decisions(p, q);
+    for (int f = 0; fp8c_program_function_name(q, f); f++) {
+        ck_assert_str_eq(fp8c_program_function_name(p, f), fp8c_program_function_name(q, f));
+        fp8c_step a, b;
+        for (int i = 0; fp8c_program_step(q, f, i, &a) == FP8C_OK; i++) {
+            ck_assert_int_eq(fp8c_program_step(p, f, i, &b), FP8C_OK);
+            ck_assert_uint_eq(a.hash, b.hash);
+            ck_assert_int_eq(a.bytes_read, b.bytes_read);
+        }
+    }
+    fp8c_program_destroy(q);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* What a calibration chose is kept too. */
+START_TEST(chosen)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, read_model());
+    fp8c_compile_options o = {.struct_size = sizeof o, .recipe = "auto", .threads = 1};
+    fp8c_calibration *c;
+    ck_assert_msg(fp8c_calibration_create(m, &o, 0.2, &c) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    fp8c_program *sampled = fp8c_calibration_program(c);
+    ck_assert_int_eq(fp8c_program_initialize(sampled, 1), FP8C_OK);
+    const int step = fp8c_program_function(sampled, "micro_step");
+    for (int batch = 0; batch < 2; batch++) {
+        ck_assert_int_eq(fp8c_program_run(sampled, step), FP8C_OK);
+        ck_assert_msg(fp8c_calibration_observe(c) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    }
+    o.calibration = c;
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_calibration_destroy(c);
+    fp8c_module_destroy(m);
+    fp8c_decision a[64], b;
+    int n = 0, fp8 = 0;
+    while (n < 64 && fp8c_program_decision(p, n, &a[n]) == FP8C_OK)
+        n++;
+    ck_assert_msg(fp8c_program_set_dim(p, "B", 2) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    for (int i = 0; i < n; i++) {
+        ck_assert_int_eq(fp8c_program_decision(p, i, &b), FP8C_OK);
+        ck_assert_str_eq(a[i].linear, b.linear);
+        ck_assert_str_eq(a[i].scaling, b.scaling);
+        ck_assert_int_eq(a[i].fp8, b.fp8);
+        fp8 += b.fp8;
+    }
+    ck_assert_int_gt(fp8, 0);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+/* What was asked for holds for the program: no value takes more of the arena than the bound left it. */
+START_TEST(budget)
+{
+    f8_api_run r;
+    fp8c_info info = {.struct_size = sizeof info};
+    open_with(&r, 0, (fp8c_compile_options){.recipe = "bf16", .threads = 1});
+    fp8c_program_info(r.program, &info);
+    f8_api_close(&r);
+    const int64_t most = info.planned_bytes - info.arena_bytes / 4;
+    open_with(&r, 0, (fp8c_compile_options){.recipe = "bf16", .threads = 1, .memory_bytes = most});
+    for (int b = MOST; b >= 1; b--) {
+        set_dim(&r, b);
+        fp8c_program_info(r.program, &info);
+        ck_assert_int_le(info.planned_bytes, most);
+        ck_assert_int_le(info.peak_bytes, most);
+    }
+    f8_api_close(&r);
+}
+END_TEST
+
+/* ---- values that shapes tell ---- */
+
+static const char shapes[] = "module shapes\n"
+                             "dim B <= 8, S <= 4\n"
+                             "param w: f32[4, 4] normal(0.5)\n"
+                             "func forward(%x: f32[B, 4], %y: f32[2*B + 1], %z: f32[B*S]) -> (%loss: f32[], %s: f32[B, 4]) {\n"
+                             "  %s = linear(%x, w) {name = \"fc\"}\n"
+                             "  %a = mul(reshape(mean(%y)) {shape = []}, reshape(mean(%z)) {shape = []})\n"
+                             "  return mul(reshape(mean(mean(%s)) {axis = 0}) {shape = []}, %a), %s\n"
+                             "}\n"
+                             "optimizer adamw {lr = 1e-3}\n";
+
+typedef struct tensor {
+    fp8c_tensor_view view;
+    int64_t shape[2];
+    float data[256];
+} tensor;
+
+static tensor make(int32_t rank, int64_t a, int64_t b)
+{
+    tensor t = {.shape = {a, b}};
+    t.view.ndim = rank;
+    t.view.device.type = 1;
+    t.view.dtype.code = 2;
+    t.view.dtype.bits = 32;
+    t.view.dtype.lanes = 1;
+    for (int i = 0; i < 256; i++)
+        t.data[i] = (float)(i % 7) - 2;
+    return t;
+}
+
+/* eval with x [b, 4], y [y], z [z]. */
+static fp8c_status call(fp8c_program *p, int64_t b, int64_t y, int64_t z, float *loss)
+{
+    tensor in[3] = {make(2, b, 4), make(1, y, 0), make(1, z, 0)}, out[2] = {make(0, 0, 0), make(2, b, 4)};
+    const fp8c_tensor_view *from[3], *to[2];
+    for (int i = 0; i < 3; i++) {
+        in[i].view.data = in[i].data;
+        in[i].view.shape = in[i].shape;
+        from[i] = &in[i].view;
+    }
+    for (int i = 0; i < 2; i++) {
+        out[i].view.data = out[i].data;
+        out[i].view.shape = out[i].shape;
+        to[i] = &out[i].view;
+    }
+    const fp8c_status status = fp8c_program_call(p, fp8c_program_function(p, "eval"), from, 3, to, 2);
+    *loss = out[0].data[0];
+    return status;
+}
+
+static void dims_are(const fp8c_program *p, int64_t b, int64_t s)
+{
+    fp8c_program_dim dim[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(fp8c_program_dims(p, i, &dim[i]), FP8C_OK);
+    ck_assert_int_eq(dim[0].value, b);
+    ck_assert_int_eq(dim[1].value, s);
+}
+
+START_TEST(told_by_shapes)
+{
+    fp8c_context *ctx = new_context();
+    const fp8c_compile_options o = recipe("bf16");
+    fp8c_program *p = compile_text(ctx, shapes, NULL, 0, NULL, &o);
+    float loss, expected;
+    ck_assert_int_eq(fp8c_program_initialize(p, 3), FP8C_OK);
+    dims_are(p, 8, 4);
+    ck_assert_msg(call(p, 8, 17, 32, &loss) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(call(p, 3, 7, 12, &loss) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    dims_are(p, 3, 4); /* x and y tell B; nothing tells S, which stays */
+    const fp8c_dim alone[] = {{"B", 3}, {"S", 4}};
+    fp8c_program *q = compile_text(ctx, shapes, alone, 2, NULL, &o);
+    ck_assert_int_eq(fp8c_program_initialize(q, 3), FP8C_OK);
+    ck_assert_int_eq(call(q, 3, 7, 12, &expected), FP8C_OK);
+    ck_assert(!memcmp(&loss, &expected, sizeof loss));
+    fp8c_program_destroy(q);
+    /* what can't be, and the values stay */
+    ck_assert_int_eq(call(p, 4, 7, 16, &loss), FP8C_ERR_INPUT);
+    said(ctx, "axis 0 of input 'x' says that 'B' is 4, axis 0 of 'y' that it is 3");
+    ck_assert_int_eq(call(p, 9, 19, 36, &loss), FP8C_ERR_INPUT);
+    said(ctx, "input 'x': axis 0 is 9, of no 'B' from 1 to 8 (8 at the bound)");
+    ck_assert_int_eq(call(p, 3, 8, 12, &loss), FP8C_ERR_INPUT);
+    said(ctx, "input 'y': axis 0 is 8, of no 'B' from 1 to 8 (17 at the bound)");
+    ck_assert_int_eq(call(p, 4, 9, 8, &loss), FP8C_ERR_INPUT);
+    said(ctx, "input 'z': axis 0 is 8, but 16 with B = 4, S = 4; where shapes don't tell a value, "
+              "fp8c_program_set_dim gives it");
+    dims_are(p, 3, 4);
+    ck_assert_int_eq(fp8c_program_set_dim(p, "S", 2), FP8C_OK);
+    ck_assert_msg(call(p, 4, 9, 8, &loss) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    dims_are(p, 4, 2);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+START_TEST(refused)
+{
+    fp8c_context *ctx = new_context();
+    const fp8c_compile_options o = recipe("bf16");
+    fp8c_program *p = compile_text(ctx, shapes, NULL, 0, NULL, &o);
+    ck_assert_int_eq(fp8c_program_set_dim(p, "C", 1), FP8C_ERR_INPUT);
+    said(ctx, "the program has no dim 'C' that is a bound");
+    ck_assert_int_eq(fp8c_program_set_dim(p, NULL, 1), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_set_dim(p, "B", 0), FP8C_ERR_INPUT);
+    said(ctx, "dim 'B' can't be 0: the program serves 1 to 8");
+    ck_assert_int_eq(fp8c_program_set_dim(p, "B", 9), FP8C_ERR_INPUT);
+    said(ctx, "dim 'B' can't be 9: the program serves 1 to 8");
+    dims_are(p, 8, 4);
+    fp8c_program_destroy(p);
+    /* a value that the text can't have: its place, and the program is as it was */
+    static const char halves[] = "module halves\n"
+                                 "dim B <= 4\n"
+                                 "param w: f32[4, 4] normal(0.5)\n"
+                                 "func forward(%x: f32[B, 4]) -> (%loss: f32[]) {\n"
+                                 "  %h = reshape(linear(%x, w)) {shape = [B/2, 8]}\n"
+                                 "  return reshape(mean(mean(%h)) {axis = 0}) {shape = []}\n"
+                                 "}\n"
+                                 "optimizer adamw {lr = 1e-3}\n";
+    p = compile_text(ctx, halves, NULL, 0, NULL, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_set_dim(p, "B", 3), FP8C_ERR_INPUT);
+    said(ctx, "t.f8:5:8: error: with B = 3: reshape");
+    fp8c_program_dim dim;
+    ck_assert_int_eq(fp8c_program_dims(p, 0, &dim), FP8C_OK);
+    ck_assert_int_eq(dim.value, 4);
+    ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_OK);
+    ck_assert_msg(fp8c_program_set_dim(p, "B", 2) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_OK);
+    fp8c_program_destroy(p);
+    /* such a module is its text */
+    fp8c_module *m = parse(ctx, shapes);
+    const fp8c_type type = {.dtype = FP8C_F32, .rank = 1, .dim = {4}};
+    ck_assert_int_eq(fp8c_module_param(m, "v", &type, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
+    said(ctx, "the module's text has dims that are bounds: only rules can be added to it");
+    ck_assert_int_eq(fp8c_func_begin(m, "more"), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_module_optimizer(m, NULL, 0), FP8C_ERR_INPUT);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* A program whose further value can't be made for want of memory stays what it was. */
+typedef struct limited {
+    long left; /* allocations until one fails; < 0: none does */
+} limited;
+
+static void *limited_alloc(void *user, size_t size, size_t align)
+{
+    limited *l = user;
+    if (__atomic_fetch_sub(&l->left, 1, __ATOMIC_RELAXED) == 0)
+        return NULL;
+    align = align < sizeof(void *) ? sizeof(void *) : align;
+    return aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static void limited_free(void *user, void *p, size_t size)
+{
+    (void)user, (void)size;
+    free(p);
+}
+
+START_TEST(memory_runs_out)
+{
+    limited l = {-1};
+    const fp8c_context_options with = {.struct_size = sizeof with, .alloc = limited_alloc, .free = limited_free,
+                                       .allocator_user = &l};
+    fp8c_context *ctx;
+    ck_assert_int_eq(fp8c_context_create(&with, &ctx), FP8C_OK);
+    const fp8c_compile_options o = recipe("bf16");
+    fp8c_program *p = compile_text(ctx, shapes, NULL, 0, NULL, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 3), FP8C_OK);
+    float loss, again;
+    ck_assert_int_eq(call(p, 8, 17, 32, &loss), FP8C_OK);
+    int failed = 0;
+    for (long allowed = 0;; allowed += 1 + allowed / 3) {
+        l.left = allowed;
+        const fp8c_status status = fp8c_program_set_dim(p, "B", 5);
+        l.left = -1;
+        if (status == FP8C_OK)
+            break;
+        failed++;
+        ck_assert_msg(status == FP8C_ERR_MEMORY, "%d: %s", (int)status, fp8c_context_message(ctx));
+        dims_are(p, 8, 4);
+        ck_assert_int_eq(call(p, 8, 17, 32, &again), FP8C_OK);
+        ck_assert(!memcmp(&loss, &again, sizeof loss));
+    }
+    ck_assert_int_ge(failed, 5);
+    dims_are(p, 5, 4);
+    ck_assert_int_eq(call(p, 5, 11, 20, &again), FP8C_OK);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("bounds");
+    TCase *t = tcase_create("bounds");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, bits, 0, sizeof programs / sizeof *programs);
+    tcase_add_test(t, kept);
+    tcase_add_test(t, chosen);
+    tcase_add_test(t, budget);
+    tcase_add_test(t, told_by_shapes);
+    tcase_add_test(t, refused);
+    tcase_add_test(t, memory_runs_out);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
