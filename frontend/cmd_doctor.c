@@ -12,23 +12,30 @@
 
 #include "frontend/cmd.h"
 
+/* What the child tells its parent. */
+enum { AT = 128 };
+typedef struct shared {
+    char at[AT]; /* what it looks at */
+    bool done;   /* it came to its end, and its exit code counts */
+} shared;
+
 typedef struct doctor {
     const cli *c;
     fp8c_doctor *d;
     FILE *to; /* NULL: the records have stdout */
     bool colour;
     cli_json json;
-    char *at; /* what the child looks at, AT bytes, shared with the parent */
+    shared *shared; /* by the child, which writes, and its parent */
 } doctor;
 
-enum { AT = 128, WIDTH = 21 };
+enum { WIDTH = 21 };
 
 static const char default_target[] = "cpu";
 
 static void look_at(void *user, const char *what)
 {
     doctor *x = user;
-    snprintf(x->at, AT, "%s", what);
+    snprintf(x->shared->at, AT, "%s", what);
 }
 
 /* ---- lines ---- */
@@ -284,10 +291,14 @@ static int examine(doctor *x)
     return code;
 }
 
-static int died(const doctor *x, int signal)
+static int died(const shared *s, int status)
 {
-    fprintf(stderr, "error: the process was killed by signal %d (%s) at: %s\n", signal,
-            strsignal(signal), *x->at ? x->at : "its beginning");
+    const char *at = *s->at ? s->at : "its beginning";
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "error: signal %d (%s) ended the process at: %s\n", WTERMSIG(status),
+                strsignal(WTERMSIG(status)), at);
+    else
+        fprintf(stderr, "error: the process was ended, with exit code %d, at: %s\n", WEXITSTATUS(status), at);
     return CLI_FAILED;
 }
 
@@ -296,21 +307,25 @@ int cmd_doctor(const cli *c)
     const char *no_colour = getenv("NO_COLOR");
     doctor x = {.c = c, .to = cli_json_to_stdout(c) ? NULL : stdout};
     x.colour = x.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
-    x.at = mmap(NULL, AT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
-    const pid_t child = x.at == MAP_FAILED ? -1 : fork();
+    const pid_t child = memory == MAP_FAILED ? -1 : fork();
     if (child < 0) {
         fprintf(stderr, "error: %s\n", strerror(errno));
         return CLI_FAILED;
     }
+    x.shared = memory;
     if (child == 0) {
-        int code = examine(&x);
-        if (fflush(NULL) && code == CLI_DONE)
-            code = CLI_FAILED;
-        exit(code);
+        const int code = examine(&x);
+        errno = 0;
+        const bool written = !fflush(stdout) && !ferror(stdout);
+        if (!written)
+            fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+        x.shared->done = true;
+        exit(written ? code : CLI_FAILED);
     }
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : died(&x, WTERMSIG(status));
+    return WIFEXITED(status) && x.shared->done ? WEXITSTATUS(status) : died(x.shared, status);
 }

@@ -56,13 +56,9 @@ fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *opt
 {
     f8_diag diag = {0};
     *out = NULL;
-    fp8c_doctor *d = ctx->allocator.alloc(ctx->allocator.user, sizeof *d, 16);
-    if (!d) {
-        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
-                sizeof *d);
-        return f8_api_fail(ctx, &diag, F8_ERR_MEMORY, NULL, 0);
-    }
-    memset(d, 0, sizeof *d);
+    fp8c_doctor *d = f8_api_new(ctx, sizeof *d, 16, &diag);
+    if (!d)
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     d->ctx = ctx;
     f8_arena_init(&d->arena, &ctx->allocator);
     if (options) /* an older or newer caller's struct: take what both know */
@@ -86,7 +82,7 @@ void fp8c_doctor_destroy(fp8c_doctor *d)
         return;
     f8_cuda_destroy(d->cuda);
     f8_arena_end(&d->arena);
-    d->ctx->allocator.free(d->ctx->allocator.user, d, sizeof *d);
+    f8_api_delete(d->ctx, d, sizeof *d);
 }
 
 /* ---- what was found ---- */
@@ -167,7 +163,9 @@ static void test(fp8c_doctor *d, const fp8c_target_report *t, fp8c_self_test *ou
     if (out->detail) /* of expect */
         return;
     const double start = f8_seconds_now();
-    const fp8c_status status = f8_probe_run(d->ctx, t->name, !t->can_run, got);
+    /* "cuda" would ask a device that can't be had. */
+    const char *name = !t->can_run && t->is ? t->is : t->name;
+    const fp8c_status status = f8_probe_run(d->ctx, name, !t->can_run, got);
     out->seconds = f8_seconds_now() - start;
     if (status != FP8C_OK) {
         failed(d, out, "");

@@ -1,5 +1,6 @@
-/* doctor through fp8c.h, over installations made up for it: each thing that can be wrong with one gets its state, and
- * words that say what to do. What it finds on this machine and its self-tests: check_doctor_cli.c. */
+/* doctor through fp8c.h, over installations made up for it: each thing that can be wrong with one
+ * gets its state, and words that say what to do. What it finds on this machine and its self-tests:
+ * check_doctor_cli.c. */
 #include <check.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ static void look(const char *folder)
     const fp8c_context_options options = {
         .struct_size = sizeof options, .gpu_library_path = f8_stub_path(folder), .cache_dir = ""};
     ck_assert_int_eq(fp8c_context_create(&options, &ctx), FP8C_OK);
-    ck_assert_msg(fp8c_doctor_create(ctx, NULL, &doctor) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_doctor_create(ctx, NULL, &doctor) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
 }
 
 static void done(void)
@@ -53,15 +55,18 @@ static fp8c_target_report target(const char *name, int *index)
 
 static void contains(const char *text, const char *part)
 {
-    ck_assert_msg(text && strstr(text, part), "'%s' is not in: %s", part, text ? text : "(nothing)");
+    ck_assert_msg(text && strstr(text, part), "'%s' is not in: %s", part,
+                  text ? text : "(nothing)");
 }
 
 static void is(const char *name, fp8c_component_state state, const char *problem)
 {
     const fp8c_component c = component(name);
-    ck_assert_msg(c.state == state, "%s is %s, not %s: %s", name, fp8c_component_state_name(c.state),
-                  fp8c_component_state_name(state), c.problem ? c.problem : "no problem");
-    ck_assert_msg((state == FP8C_COMPONENT_OK) == !c.problem, "%s: %s", name, c.problem ? c.problem : "");
+    ck_assert_msg(c.state == state, "%s is %s, not %s: %s", name,
+                  fp8c_component_state_name(c.state), fp8c_component_state_name(state),
+                  c.problem ? c.problem : "no problem");
+    ck_assert_msg((state == FP8C_COMPONENT_OK) == !c.problem, "%s: %s", name,
+                  c.problem ? c.problem : "");
     if (problem)
         contains(c.problem, problem);
     ck_assert(c.enables && *c.enables && c.places && c.get && c.kind);
@@ -119,7 +124,8 @@ END_TEST
 
 START_TEST(a_library_whose_dependency_is_missing)
 {
-    f8_stub_compile("dep", "libneeded.so", "int needed(void) { return 0; }\n", "-Wl,-soname,libneeded.so");
+    f8_stub_compile("dep", "libneeded.so", "int needed(void) { return 0; }\n",
+                    "-Wl,-soname,libneeded.so");
     f8_stub_compile("dep", "libnccl.so.2",
                     "int needed(void);\nint ncclGetVersion(int *v) { return *v = needed(); }\n",
                     "-L dep -l:libneeded.so");
@@ -173,7 +179,8 @@ START_TEST(cudnn_too_old)
 {
     make_cudnn("cudnn", 90501, 12060);
     look("cudnn");
-    is("cuDNN", FP8C_COMPONENT_VERSION, "cuDNN 9.5.1 is too old for attention: 9.11 or later is needed");
+    is("cuDNN", FP8C_COMPONENT_VERSION,
+       "cuDNN 9.5.1 is too old for attention: 9.11 or later is needed");
     done();
 }
 END_TEST
@@ -183,7 +190,8 @@ START_TEST(cudnn_of_another_toolkit)
     make_cudnn("mixed", 91900, 12090);
     f8_stub_nvrtc("mixed", "libnvrtc.so.13", 13);
     look("mixed");
-    is("cuDNN", FP8C_COMPONENT_MISMATCHED, "cuDNN 9.19.0 is built for CUDA 12, and the NVRTC found is 13.0");
+    is("cuDNN", FP8C_COMPONENT_MISMATCHED,
+       "cuDNN 9.19.0 is built for CUDA 12, and the NVRTC found is 13.0");
     ck_assert_int_eq(component("NVRTC").major, 13);
     done();
 }
@@ -222,8 +230,10 @@ START_TEST(libraries_newer_than_the_driver)
     make_cublaslt("newer", "libcublasLt.so.13", 130100);
     look("newer");
     is("the CUDA driver", FP8C_COMPONENT_OK, NULL);
-    is("NVRTC", FP8C_COMPONENT_MISMATCHED, "the driver is too old: it serves CUDA 12.8, but the NVRTC found is 13.0");
-    is("cuBLASLt", FP8C_COMPONENT_MISMATCHED, "it serves CUDA 12.8, but the cuBLASLt found is 13.1.0");
+    is("NVRTC", FP8C_COMPONENT_MISMATCHED,
+       "the driver is too old: it serves CUDA 12.8, but the NVRTC found is 13.0");
+    is("cuBLASLt", FP8C_COMPONENT_MISMATCHED,
+       "it serves CUDA 12.8, but the cuBLASLt found is 13.1.0");
     contains(target("sm_90a", NULL).run_missing, "NVRTC: the driver is too old");
     done();
 }
@@ -233,16 +243,18 @@ END_TEST
 
 START_TEST(nvrtc_without_its_builtins)
 {
-    f8_stub_library("bare", "libnvrtc.so.13", "F8_NVRTC_SYMBOLS",
-                    "#include <stddef.h>\n#include <string.h>\n"
-                    "static const char log[] = \"nvrtc: error: failed to open libnvrtc-builtins.so.13.0\";\n"
-                    "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 0; return 0; }\n"
-                    "int nvrtcGetNumSupportedArchs(int *n) { *n = 1; return 0; }\n"
-                    "int nvrtcGetSupportedArchs(int *a) { *a = 90; return 0; }\n"
-                    "int nvrtcCompileProgram(void *p, int n, const char *const *o) { return 7; }\n"
-                    "const char *nvrtcGetErrorString(int r) { return \"NVRTC_ERROR_BUILTIN_OPERATION_FAILURE\"; }\n"
-                    "int nvrtcGetProgramLogSize(void *p, size_t *n) { *n = sizeof log; return 0; }\n"
-                    "int nvrtcGetProgramLog(void *p, char *to) { memcpy(to, log, sizeof log); return 0; }\n");
+    f8_stub_library(
+        "bare", "libnvrtc.so.13", "F8_NVRTC_SYMBOLS",
+        "#include <stddef.h>\n#include <string.h>\n"
+        "static const char log[] = \"nvrtc: error: failed to open libnvrtc-builtins.so.13.0\";\n"
+        "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 0; return 0; }\n"
+        "int nvrtcGetNumSupportedArchs(int *n) { *n = 1; return 0; }\n"
+        "int nvrtcGetSupportedArchs(int *a) { *a = 90; return 0; }\n"
+        "int nvrtcCompileProgram(void *p, int n, const char *const *o) { return 7; }\n"
+        "const char *nvrtcGetErrorString(int r) { return "
+        "\"NVRTC_ERROR_BUILTIN_OPERATION_FAILURE\"; }\n"
+        "int nvrtcGetProgramLogSize(void *p, size_t *n) { *n = sizeof log; return 0; }\n"
+        "int nvrtcGetProgramLog(void *p, char *to) { memcpy(to, log, sizeof log); return 0; }\n");
     look("bare");
     is("NVRTC", FP8C_COMPONENT_OK, NULL);
     is("NVRTC builtins", FP8C_COMPONENT_MISSING, "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE");
