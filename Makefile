@@ -104,7 +104,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
 # As an embedder sees it: the public header and the shared library.
-$(BUILD)/tests/check_api $(BUILD)/tests/check_builder $(BUILD)/tests/check_auto $(BUILD)/tests/check_serve $(BUILD)/tests/check_cycles: $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
+EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime serve)
+$(EMBEDDERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $< $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)

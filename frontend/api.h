@@ -10,6 +10,7 @@
 #define F8_API_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "codegen/cache.h"
@@ -39,6 +40,8 @@ typedef struct f8_message {
 } f8_message;
 
 struct fp8c_context {
+    atomic_int holders;    /* the owner until it destroys it, and every object made with it: the last one frees it */
+    atomic_bool destroyed; /* by its owner */
     f8_allocator allocator;
     size_t size;          /* of this object with the strings of `settings` behind it */
     f8_settings settings; /* the environment as it was, or the options in its place */
@@ -61,6 +64,11 @@ struct fp8c_context {
     f8_cache *cache;      /* NULL: none is used */
     char cache_why[1024]; /* not: because */
 };
+
+/* Memory for a handle's object, zeros, which keeps the context alive; NULL with a diag when there is none, or the
+ * owner has destroyed the context. Freed by f8_api_delete alone, as the last thing: the context may go with it. */
+void *f8_api_new(fp8c_context *ctx, size_t size, size_t align, f8_diag *diag);
+void f8_api_delete(fp8c_context *ctx, void *object, size_t size);
 
 /* Lend the libraries for device `ordinal`, which need not be there, and take them back (NULL is fine). */
 f8_status f8_api_take_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag);

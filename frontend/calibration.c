@@ -87,11 +87,9 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
         f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1", error_budget);
         return f8_api_fail(ctx, &diag, F8_ERR_INPUT, NULL, 0);
     }
-    fp8c_calibration *c = ctx->allocator.alloc(ctx->allocator.user, sizeof *c, 64);
-    if (!c) {
-        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *c);
-        return f8_api_fail(ctx, &diag, F8_ERR_MEMORY, NULL, 0);
-    }
+    fp8c_calibration *c = f8_api_new(ctx, sizeof *c, 64, &diag);
+    if (!c)
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     *c = (fp8c_calibration){.ctx = ctx, .budget = error_budget > 0 ? error_budget : F8_ERROR_BUDGET};
     f8_arena_init(&c->arena, &ctx->allocator);
     fp8c_status failed = f8_compile_calibrating(module, &own, &c->program);
@@ -114,8 +112,7 @@ void fp8c_calibration_destroy(fp8c_calibration *c)
         return;
     fp8c_program_destroy(c->program);
     f8_arena_end(&c->arena);
-    const f8_allocator allocator = c->ctx->allocator;
-    allocator.free(allocator.user, c, sizeof *c);
+    f8_api_delete(c->ctx, c, sizeof *c);
 }
 
 fp8c_program *fp8c_calibration_program(fp8c_calibration *c)

@@ -139,7 +139,7 @@ fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_contex
     fp8c_context *ctx = allocator.alloc(allocator.user, size, 16);
     if (!ctx)
         return FP8C_ERR_MEMORY;
-    *ctx = (fp8c_context){.allocator = allocator, .size = size};
+    *ctx = (fp8c_context){.holders = 1, .allocator = allocator, .size = size};
     if (pthread_mutex_init(&ctx->lock, NULL) != 0 || pthread_mutex_init(&ctx->cache_lock, NULL) != 0) {
         allocator.free(allocator.user, ctx, size); /* never so on Linux: one has nothing to give back */
         return FP8C_ERR_IO;
@@ -151,9 +151,9 @@ fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_contex
     return FP8C_OK;
 }
 
-void fp8c_context_destroy(fp8c_context *ctx)
+static void release(fp8c_context *ctx)
 {
-    if (!ctx)
+    if (atomic_fetch_sub_explicit(&ctx->holders, 1, memory_order_acq_rel) > 1)
         return;
     const f8_allocator allocator = ctx->allocator;
     for (f8_context_gpu *g = ctx->gpu, *next; g; g = next) {
@@ -166,6 +166,34 @@ void fp8c_context_destroy(fp8c_context *ctx)
     pthread_mutex_destroy(&ctx->lock);
     pthread_mutex_destroy(&ctx->cache_lock);
     allocator.free(allocator.user, ctx, ctx->size);
+}
+
+void fp8c_context_destroy(fp8c_context *ctx)
+{
+    if (ctx && !atomic_exchange(&ctx->destroyed, true))
+        release(ctx);
+}
+
+void *f8_api_new(fp8c_context *ctx, size_t size, size_t align, f8_diag *diag)
+{
+    if (atomic_load(&ctx->destroyed)) {
+        f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the context was destroyed: nothing new can be made with it");
+        return NULL;
+    }
+    void *object = ctx->allocator.alloc(ctx->allocator.user, size, align);
+    if (!object) {
+        f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", size);
+        return NULL;
+    }
+    memset(object, 0, size);
+    atomic_fetch_add_explicit(&ctx->holders, 1, memory_order_relaxed);
+    return object;
+}
+
+void f8_api_delete(fp8c_context *ctx, void *object, size_t size)
+{
+    ctx->allocator.free(ctx->allocator.user, object, size);
+    release(ctx);
 }
 
 /* ---- GPUs ---- */

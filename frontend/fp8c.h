@@ -70,8 +70,11 @@
  * here prints or exits. The environment is read once, when a context is created; the context's options
  * stand in for each of its variables. All destroy functions accept NULL.
  *
- * Ownership: a module and a program borrow their context and must be destroyed before it; a program
- * is independent of the module it came from. Strings returned are owned by the object asked.
+ * Ownership: whatever is made with a context keeps it alive: fp8c_context_destroy gives up the caller's hold, and the
+ * context goes with the last module, program, calibration, doctor or tuner. Until then its callbacks, its allocator and
+ * fp8c_context_message serve these; nothing new can be made with it: FP8C_ERR_INPUT. A program is
+ * independent of the module it came from. Strings returned are owned by the object asked. A handle that was
+ * destroyed must not be used again, nor destroyed a second time: its memory is gone, and nobody can tell.
  * Threads: a context may be used by any number of threads at once. A module, a program, a calibration
  * or a tuner belongs to one thread at a time; different ones may be used at once, also of one context
  * and with one GPU. A module that is no longer changed may be compiled by several threads at once.
@@ -715,7 +718,7 @@ FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe
 
 /* Everything the library can use, looked for as a program would look: with the context's settings and environment.
  * Libraries found are loaded, asked for their version, and stay mapped, as those of programs do. One thread at a
- * time; destroyed before its context; strings are the doctor's. */
+ * time; strings are the doctor's. */
 typedef struct fp8c_doctor fp8c_doctor;
 
 typedef struct fp8c_doctor_options {

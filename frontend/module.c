@@ -4,13 +4,13 @@
 #include "frontend/api.h"
 #include "frontend/parse.h"
 
-static fp8c_module *new_module(fp8c_context *ctx)
+/* NULL: *status says why. */
+static fp8c_module *new_module(fp8c_context *ctx, fp8c_status *status)
 {
-    fp8c_module *m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
+    f8_diag diag = {0};
+    fp8c_module *m = f8_api_new(ctx, sizeof *m, 16, &diag);
     if (!m) {
-        f8_diag diag = {0};
-        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *m);
-        f8_api_fail(ctx, &diag, F8_ERR_MEMORY, NULL, 0);
+        *status = f8_api_fail(ctx, &diag, diag.status, NULL, 0);
         return NULL;
     }
     *m = (fp8c_module){.ctx = ctx};
@@ -48,16 +48,18 @@ fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, 
                               const fp8c_dim *dims, size_t n_dims, fp8c_module **out)
 {
     *out = NULL;
-    fp8c_module *m = new_module(ctx);
-    return m ? give_module(m, parse_text(m, text, size, file, dims, n_dims), out) : FP8C_ERR_MEMORY;
+    fp8c_status status;
+    fp8c_module *m = new_module(ctx, &status);
+    return m ? give_module(m, parse_text(m, text, size, file, dims, n_dims), out) : status;
 }
 
 fp8c_status fp8c_module_create(fp8c_context *ctx, const char *name, fp8c_module **out)
 {
     *out = NULL;
-    fp8c_module *m = new_module(ctx);
+    fp8c_status status;
+    fp8c_module *m = new_module(ctx, &status);
     if (!m)
-        return FP8C_ERR_MEMORY;
+        return status;
     m->ir = f8_module_create(&m->arena, &m->diag, name, "");
     return give_module(m, m->ir ? F8_OK : F8_ERR_MEMORY, out);
 }
@@ -67,8 +69,7 @@ void fp8c_module_destroy(fp8c_module *m)
     if (!m)
         return;
     f8_arena_end(&m->arena);
-    const f8_allocator allocator = m->ctx->allocator;
-    allocator.free(allocator.user, m, sizeof *m);
+    f8_api_delete(m->ctx, m, sizeof *m);
 }
 
 fp8c_status fp8c_module_print(const fp8c_module *m, fp8c_write_fn write, void *user)

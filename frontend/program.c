@@ -8,11 +8,9 @@
 
 fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag)
 {
-    fp8c_program *p = ctx->allocator.alloc(ctx->allocator.user, sizeof *p, 64);
-    if (!p) {
-        f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *p);
+    fp8c_program *p = f8_api_new(ctx, sizeof *p, 64, diag);
+    if (!p)
         return NULL;
-    }
     *p = (fp8c_program){.ctx = ctx};
     f8_arena_init(&p->arena, &ctx->allocator);
     return p;
@@ -44,8 +42,7 @@ void fp8c_program_destroy(fp8c_program *p)
     }
     f8_api_give_gpu(p->ctx, p->cuda);
     f8_arena_end(&p->arena);
-    const f8_allocator allocator = p->ctx->allocator;
-    allocator.free(allocator.user, p, sizeof *p);
+    f8_api_delete(p->ctx, p, sizeof *p);
 }
 
 /* ---- functions ---- */

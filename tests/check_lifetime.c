@@ -1,0 +1,151 @@
+/* Who keeps whom alive: a context that is destroyed while objects made with it are not, by one thread and under
+ * others; what can still be asked of it; NULL to every destroy. Memory is counted: all is given back, once. */
+#include "tests/api.h"
+
+enum { N_THREADS = 4 };
+
+static fp8c_context *counted(counting *c)
+{
+    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
+                                    .allocator_user = c, .cache_dir = ""};
+    fp8c_context *ctx;
+    ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
+    return ctx;
+}
+
+START_TEST(nothing_to_destroy)
+{
+    fp8c_program_destroy(NULL);
+    fp8c_module_destroy(NULL);
+    fp8c_calibration_destroy(NULL);
+    fp8c_doctor_destroy(NULL);
+    fp8c_context_destroy(NULL);
+}
+END_TEST
+
+/* A program whose context and module are gone trains on, with the same bits, and says what fails. */
+START_TEST(context_first)
+{
+    counting mine = {0};
+    const fp8c_compile_options o = recipe("delayed");
+    fp8c_context *ctx = counted(&mine);
+    fp8c_module *m = parse(ctx, model), *late;
+    fp8c_program *p = compile(ctx, m, &o), *other = compile(ctx, m, &o), *never;
+    ck_assert_int_eq(fp8c_program_initialize(other, 1), FP8C_OK);
+    const float first = train_step(other), second = train_step(other);
+    fp8c_program_destroy(other);
+    fp8c_context_destroy(ctx);
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    const float loss = train_step(p);
+    ck_assert_mem_eq(&loss, &first, sizeof loss);
+
+    ck_assert_int_eq(fp8c_program_run(p, 1000), FP8C_ERR_INPUT);
+    said(ctx, "no function 1000");
+    ck_assert_int_eq(fp8c_module_parse(ctx, model, strlen(model), "late.f8", NULL, 0, &late), FP8C_ERR_INPUT);
+    ck_assert_ptr_null(late);
+    said(ctx, "the context was destroyed: nothing new can be made with it");
+    ck_assert_int_eq(fp8c_module_create(ctx, "late", &late), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_compile(m, &o, &never), FP8C_ERR_INPUT);
+    ck_assert_ptr_null(never);
+    fp8c_context_destroy(ctx); /* a second time, while it is there: nothing more is given up */
+    fp8c_module_destroy(m);
+    const float next = train_step(p);
+    ck_assert_mem_eq(&next, &second, sizeof next);
+    ck_assert_int_gt(mine.live, 0);
+    fp8c_program_destroy(p);
+    ck_assert_msg(mine.live == 0 && mine.bytes == 0, "%ld allocations are left", mine.live);
+}
+END_TEST
+
+/* Each object alone is enough to keep the context, and gives it back. */
+START_TEST(each_alone)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        counting mine = {0};
+        const fp8c_compile_options o = recipe("bf16");
+        fp8c_context *ctx = counted(&mine);
+        fp8c_module *m = parse(ctx, model);
+        fp8c_program *p = kind == 1 ? compile(ctx, m, &o) : NULL;
+        fp8c_calibration *c = NULL;
+        if (kind == 2)
+            ck_assert_int_eq(fp8c_calibration_create(m, &o, 0, &c), FP8C_OK);
+        if (kind)
+            fp8c_module_destroy(m);
+        fp8c_context_destroy(ctx);
+        ck_assert_int_gt(mine.live, 0);
+        ck_assert_str_eq(fp8c_context_message(ctx), "");
+        if (!kind)
+            fp8c_module_destroy(m);
+        fp8c_program_destroy(p);
+        fp8c_calibration_destroy(c);
+        ck_assert_msg(mine.live == 0 && mine.bytes == 0, "kind %d: %ld allocations are left", kind, mine.live);
+    }
+}
+END_TEST
+
+typedef struct last {
+    fp8c_program *program;
+    pthread_barrier_t *all;
+    float loss;
+} last;
+
+/* No Check assertions: they belong to the test's own thread. */
+static void *train_and_destroy(void *user)
+{
+    last *l = user;
+    pthread_barrier_wait(l->all);
+    const int step = fp8c_program_function(l->program, "micro_step");
+    if (fp8c_program_run(l->program, step) == FP8C_OK)
+        l->loss = *(float *)fp8c_program_buffer(l->program, step, FP8C_OUTPUT, 0);
+    fp8c_program_destroy(l->program);
+    return NULL;
+}
+
+/* Its owner and every program let go of a context at once. */
+START_TEST(all_at_once)
+{
+    counting mine = {0};
+    pthread_barrier_t all;
+    pthread_t thread[N_THREADS];
+    last l[N_THREADS];
+    fp8c_context *ctx = counted(&mine);
+    fp8c_module *m = parse(ctx, model);
+    ck_assert_int_eq(pthread_barrier_init(&all, NULL, N_THREADS + 1), 0);
+    for (int i = 0; i < N_THREADS; i++) {
+        const fp8c_compile_options o = recipe("bf16");
+        l[i] = (last){compile(ctx, m, &o), &all, -1};
+        ck_assert_int_eq(fp8c_program_initialize(l[i].program, 1), FP8C_OK);
+        fill_batch(l[i].program, fp8c_program_function(l[i].program, "micro_step"));
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, train_and_destroy, &l[i]), 0);
+    }
+    fp8c_module_destroy(m);
+    pthread_barrier_wait(&all);
+    fp8c_context_destroy(ctx);
+    for (int i = 0; i < N_THREADS; i++)
+        pthread_join(thread[i], NULL);
+    pthread_barrier_destroy(&all);
+    for (int i = 0; i < N_THREADS; i++)
+        ck_assert_mem_eq(&l[i].loss, &l[0].loss, sizeof l[0].loss);
+    ck_assert(l[0].loss > 0 && mine.live == 0 && mine.bytes == 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("lifetime");
+    TCase *t = tcase_create("lifetime");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_test(t, nothing_to_destroy);
+    tcase_add_test(t, context_first);
+    tcase_add_test(t, each_alone);
+    suite_add_tcase(s, t);
+    TCase *threads = tcase_create("threads"); /* a case of its own: TSan runs it alone */
+    tcase_set_timeout(threads, TIMEOUT);
+    tcase_add_test(threads, all_at_once);
+    suite_add_tcase(s, threads);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
