@@ -311,7 +311,8 @@ typedef struct fp8c_stored_as {
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
     const char *target;      /* fp8c_target_name: "cpu" (default), "reference", "cuda" (the GPU
-                                present), or its architecture: "sm_89", "sm_90a", "sm_100a", "sm_120a" */
+                                present), its architecture: "sm_89", "sm_90a", "sm_100a", "sm_120a", or
+                                "cpu:x86-64-v3", "cpu:x86-64-v4": for any CPU of that level */
     const char *recipe;      /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
     int32_t threads;         /* 0: the CPUs this process may run on */
     int32_t no_fuse;         /* one kernel per node: same bits, slower; for tests */
@@ -325,9 +326,9 @@ typedef struct fp8c_compile_options {
     const char *print_after; /* a pass's name: print the module after it through `write` */
     fp8c_write_fn write;
     void *write_user;
+    int32_t no_device;       /* compile alone, so that neither GPU nor such a CPU need be there ("cuda" still
+                                asks one what it is): there are listings and figures, but no memory and no runs */
     /* CUDA targets only: */
-    int32_t no_device;       /* compile alone, so that no GPU need be there ("cuda" still asks one what
-                                it is): there are listings and figures, but no memory and no runs */
     int32_t device;          /* the GPU's ordinal, as the driver counts */
     int32_t listings;        /* keep what fp8c_program_image gives; all kernels are then one image */
     int32_t text_only;       /* stop at CUDA C, which needs no NVRTC; implies no_device and listings */
@@ -449,6 +450,26 @@ FP8C_API fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, cons
                                        fp8c_program **out);
 FP8C_API fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,
                                              const fp8c_open_options *options, fp8c_program **out);
+
+/* What a file holds, on whatever machine: each call reads it anew, and fails as opening it does. */
+typedef struct fp8c_file_info {
+    size_t struct_size;          /* sizeof(fp8c_file_info), set by the caller */
+    const char *version;         /* of fp8c: another's is refused */
+    int32_t format, plan_format;
+    int64_t bytes;
+    char checksum[33];           /* of its contents, as hexadecimal digits */
+    int32_t targets;
+} fp8c_file_info;
+FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_info *out);
+typedef struct fp8c_file_target {
+    char target[32];
+    char missing[160];           /* what its code needs and this CPU lacks; "": nothing, or it is a GPU's */
+    char dims[192];              /* "B <= 32, T <= 128"; "": none is a bound */
+    int32_t variants;            /* plans: one for each set of values of these */
+} fp8c_file_target;
+/* FP8C_ERR_INPUT past the last, with no message. */
+FP8C_API fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index,
+                                           fp8c_file_target *out);
 
 /* ---- dims that are bounds ----
  *

@@ -17,6 +17,7 @@
 
 /* Of the header, the sections and the index; fields have a number of their own (F8_PLAN_FORMAT). */
 enum { F8_PACKAGE_FORMAT = 1, F8_PACKAGE_HEADER = 128, F8_PACKAGE_PAGE = 4096 };
+#define F8_PACKAGE_MOST ((uint64_t)1 << 40) /* bytes: more are no file of ours */
 
 /* A dim that is a bound. */
 typedef struct f8_package_dim {

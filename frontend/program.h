@@ -4,7 +4,9 @@
 
 #include "frontend/api.h"
 #include "frontend/instance.h"
+#include "frontend/package.h"
 #include "frontend/trail.h"
+#include "ir/file.h"
 #include "frontend/variants.h"
 
 /* A program for one set of values of the dims that are bounds; most programs have no such dims, and one variant.
@@ -40,6 +42,9 @@ struct fp8c_program {
     f8_run_options run;
     f8_cuda *cuda;  /* CUDA targets: lent by the context */
     f8_bounds bounds;
+    f8_file_bytes file; /* of a program that was opened: what its plans lie in */
+    f8_package package;
+    const f8_package_program *opened; /* of the package; NULL: it was compiled */
     f8_unit *unit;  /* a calibration's, in now->graph; else NULL */
     int32_t threads; /* of runs; 0: the CPUs this process may run on */
     bool plan_only;

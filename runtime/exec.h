@@ -57,6 +57,8 @@ int64_t f8_exec_peak_bytes(const f8_exec *x);
  * need, the caller's to destroy. */
 f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
                              f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag);
+/* Of these what the plan alone says, on any machine: on one thread, without the GEMMs' workspace. */
+int64_t f8_exec_plan_least_bytes(const f8_plan *plan);
 
 /* GEMM calls made since creation, and those of them with both operands FP8; of all that share. */
 typedef struct f8_exec_counts {

@@ -335,3 +335,9 @@ f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_alloca
     *bytes = sum_of(plan, &s, threads, workspace);
     return status;
 }
+
+int64_t f8_exec_plan_least_bytes(const f8_plan *plan)
+{
+    const sizes s = measure(plan);
+    return sum_of(plan, &s, 1, 0);
+}

@@ -281,17 +281,31 @@ static f8_status check_code(const checker *c)
     return F8_OK;
 }
 
+/* That adding up what an executor allocates stays within int64. */
+static f8_status check_sizes(const checker *c)
+{
+    enum { MOST_BITS = 48 }; /* of an address */
+    const int64_t most = (int64_t)1 << MOST_BITS;
+    const f8_plan *p = c->plan;
+    int64_t ports = 0;
+    bool fits = p->state_bytes <= most && p->gemm_workspace <= most;
+    for (uint32_t i = 0; i < p->n_funcs; i++) {
+        const f8_plan_func *f = &p->func[i];
+        fits = fits && f->arena_bytes <= most;
+        for (uint32_t k = 0; fits && k < f->n_in + f->n_out; k++) {
+            const int64_t bytes = f8_type_bytes(k < f->n_in ? &f->in[k].type : &f->out[k - f->n_in].type);
+            fits = bytes <= most && (ports += bytes) <= most;
+        }
+    }
+    return fits ? F8_OK : wrong(c, "it asks for more memory than an address can name");
+}
+
 f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
 {
     checker c = {.plan = plan, .diag = diag};
-    int64_t most = 0; /* so that adding up what an executor allocates stays within int64 */
     F8_TRY(check_code(&c));
     F8_TRY(check_vars(&c));
-    for (uint32_t i = 0; i < plan->n_funcs; i++)
-        most = plan->func[i].arena_bytes > most ? plan->func[i].arena_bytes : most;
-    if (most > (int64_t)1 << 48 || plan->state_bytes > (int64_t)1 << 48 ||
-        plan->gemm_workspace > (int64_t)1 << 48)
-        return wrong(&c, "it asks for more memory than an address can name");
+    F8_TRY(check_sizes(&c));
     for (uint32_t i = 0; i < plan->n_funcs; i++) {
         c.func = &plan->func[i];
         c.step = NULL;

@@ -1,0 +1,280 @@
+/* Opening a .f8x file: see fp8c.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/target.h"
+#include "runtime/plan_file.h"
+
+/* ---- which of the file's targets ---- */
+
+static const f8_package_program *find(const f8_package *package, const char *target)
+{
+    for (uint32_t i = 0; i < package->n_programs; i++)
+        if (!strcmp(package->program[i].target, target))
+            return &package->program[i];
+    return NULL;
+}
+
+static bool is_cpu(const f8_package_program *program)
+{
+    return !strcmp(program->target, "cpu") || f8_cpu_level_by_target(program->target);
+}
+
+static int count(const f8_cpu_features *set)
+{
+    int n = 0;
+    for (int i = 0; i < F8_CPU_FEATURE_WORDS; i++)
+        n += __builtin_popcountll(set->bit[i]);
+    return n;
+}
+
+/* Of those for a CPU the one that uses most of what this CPU has, or where none can run, and for looking, the one
+ * that wants least; NULL: the file has none. */
+static const f8_package_program *find_cpu(const f8_package *package)
+{
+    const f8_cpu_features has = f8_cpu_detect();
+    const f8_package_program *best = NULL;
+    bool best_runs = false;
+    for (uint32_t i = 0; i < package->n_programs; i++) {
+        const f8_package_program *p = &package->program[i];
+        const bool runs = f8_cpu_suffices(&has, &p->needs, NULL, 0);
+        if (!is_cpu(p))
+            continue;
+        if (!best || (runs && (!best_runs || count(&p->needs) > count(&best->needs))) ||
+            (!runs && !best_runs && count(&p->needs) < count(&best->needs))) {
+            best = p;
+            best_runs = runs;
+        }
+    }
+    return best;
+}
+
+static const char *list(const f8_package *package, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < package->n_programs && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "", package->program[i].target);
+    return text;
+}
+
+/* The code for the GPU present; p->target is then set. *out NULL without a failure: the file has none for it. */
+static f8_status choose_gpu(fp8c_program *p, const f8_package_program **out, f8_diag *diag)
+{
+    *out = NULL;
+    F8_TRY(f8_target_choose(p, "cuda", diag));
+    *out = find(&p->package, p->target->name);
+    return F8_OK;
+}
+
+/* What runs best here. */
+static f8_status choose_any(fp8c_program *p, const f8_package_program **out, f8_diag *diag)
+{
+    bool for_gpu = false;
+    f8_diag why = {0};
+    for (uint32_t i = 0; i < p->package.n_programs; i++)
+        for_gpu = for_gpu || !is_cpu(&p->package.program[i]);
+    *out = p->run.no_device ? &p->package.program[0] : NULL;
+    if (*out)
+        return F8_OK;
+    const f8_status status = for_gpu ? choose_gpu(p, out, &why) : F8_OK;
+    if (*out)
+        return F8_OK;
+    *out = find_cpu(&p->package);
+    if (*out)
+        return F8_OK;
+    if (status != F8_OK)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s alone: %s",
+                       p->package.program[0].target, why.text);
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s, the GPU here is %s",
+                   p->package.program[0].target, p->target->name);
+}
+
+static f8_status choose(fp8c_program *p, const char *target, const f8_package_program **out, f8_diag *diag)
+{
+    char names[256];
+    if (!target) {
+        F8_TRY(choose_any(p, out, diag));
+    } else if (!strcmp(target, "cuda")) {
+        F8_TRY(choose_gpu(p, out, diag));
+        if (!*out)
+            return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s, the GPU here is %s",
+                           list(&p->package, names, sizeof names), p->target->name);
+    } else {
+        *out = !strcmp(target, "cpu")          ? find_cpu(&p->package)
+               : !strcmp(target, "cpu:native") ? find(&p->package, "cpu")
+                                               : find(&p->package, target);
+        if (!*out)
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "it has no code for '%s': it has %s", target,
+                           list(&p->package, names, sizeof names));
+    }
+    if (p->target && !strcmp(p->target->name, (*out)->target))
+        return F8_OK; /* the GPU was asked */
+    f8_api_give_gpu(p->ctx, p->cuda);
+    p->cuda = NULL;
+    return f8_target_choose(p, (*out)->target, diag);
+}
+
+/* ---- opening ---- */
+
+static f8_status read_options(fp8c_program *p, const fp8c_open_options *o, f8_diag *diag)
+{
+    const f8_parallel *parallel = &p->ctx->parallel;
+    if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
+                       F8_POOL_MAX_THREADS);
+    p->threads = parallel->run ? parallel->n_threads : o->threads ? o->threads : p->ctx->threads;
+    p->run = (f8_run_options){.no_device = o->no_device,
+                              .profile = o->profile,
+                              .device = o->device,
+                              .stream = o->stream,
+                              .device_alloc = o->device_alloc,
+                              .device_free = o->device_free,
+                              .device_user = o->device_user};
+    return F8_OK;
+}
+
+/* What the variant's own plan takes; the file has what is the same on every machine. */
+static void take_planned(f8_variant *v)
+{
+    f8_instance_info info;
+    if (!v->instance.kind)
+        return;
+    v->instance.kind->info(&v->instance, &info);
+    v->trail.planned = info.planned_bytes;
+}
+
+static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_diag *diag)
+{
+    const f8_package_program *program;
+    F8_TRY(read_options(p, o, diag));
+    F8_TRY(f8_package_open(p->file.bytes, p->file.size, &p->arena, &p->package, diag));
+    F8_TRY(choose(p, o->target, &program, diag));
+    p->opened = program;
+    f8_variant *v = f8_program_add(p, diag);
+    if (!v)
+        return diag->status;
+    F8_TRY(f8_package_load(&p->package, program, 0, &v->arena, &v->plan, &v->trail, diag));
+    F8_TRY(f8_variant_start(p, v, NULL, diag));
+    take_planned(v);
+    p->now = v;
+    return F8_OK;
+}
+
+/* The file's bytes are p's from here on. */
+static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_status status, f8_diag *diag,
+                          fp8c_program **out)
+{
+    fp8c_open_options own = {.struct_size = sizeof own};
+    if (options) /* an older or newer caller's struct: take what both know */
+        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
+    if (status == F8_OK)
+        status = open_program(p, &own, diag);
+    if (status == F8_OK) {
+        *out = p;
+        return FP8C_OK;
+    }
+    f8_api_fail(p->ctx, diag, status, NULL, 0);
+    fp8c_program_destroy(p);
+    return (fp8c_status)status;
+}
+
+fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_open_options *options,
+                              fp8c_program **out)
+{
+    f8_diag diag = {.file = path};
+    *out = NULL;
+    fp8c_program *p = f8_program_create(ctx, &diag);
+    if (!p)
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+    return finish(p, options, f8_file_map(path, F8_PACKAGE_MOST, &p->file, &diag), &diag, out);
+}
+
+/* A copy on a page of its own, as the file's would be. */
+static f8_status copy_bytes(fp8c_program *p, const void *bytes, size_t size, f8_diag *diag)
+{
+    const f8_allocator allocator = p->ctx->allocator;
+    const size_t room = size ? size : 1;
+    void *copy = allocator.alloc(allocator.user, room, F8_PACKAGE_PAGE);
+    if (!copy)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", room);
+    if (size)
+        memcpy(copy, bytes, size);
+    p->file = (f8_file_bytes){.bytes = copy, .size = room, .memory = copy, .allocator = allocator};
+    return F8_OK;
+}
+
+fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,
+                                    const fp8c_open_options *options, fp8c_program **out)
+{
+    f8_diag diag = {0};
+    *out = NULL;
+    fp8c_program *p = f8_program_create(ctx, &diag);
+    if (!p)
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+    return finish(p, options, copy_bytes(p, bytes, size, &diag), &diag, out);
+}
+
+/* ---- what a file holds ---- */
+
+/* What fp8c_file_info and fp8c_file_target share: a file open for one call. */
+static f8_status look(fp8c_context *ctx, const char *path, f8_file_bytes *file, f8_arena *arena,
+                      f8_package *package, f8_diag *diag)
+{
+    f8_arena_init(arena, &ctx->allocator);
+    F8_TRY(f8_file_map(path, F8_PACKAGE_MOST, file, diag));
+    return f8_package_open(file->bytes, file->size, arena, package, diag);
+}
+
+fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_info *out)
+{
+    f8_diag diag = {.file = path};
+    f8_file_bytes file = {0};
+    f8_arena arena;
+    f8_package package;
+    const f8_status status = look(ctx, path, &file, &arena, &package, &diag);
+    if (status == F8_OK) {
+        fp8c_file_info own = {.struct_size = out->struct_size,
+                              .version = fp8c_version(),
+                              .format = F8_PACKAGE_FORMAT,
+                              .plan_format = F8_PLAN_FORMAT,
+                              .bytes = (int64_t)package.size,
+                              .targets = (int32_t)package.n_programs};
+        f8_hash_text(package.checksum, own.checksum);
+        memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
+    }
+    f8_arena_end(&arena);
+    f8_file_release(&file);
+    return status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+}
+
+static void describe(const f8_package_program *p, fp8c_file_target *out)
+{
+    const f8_cpu_features has = f8_cpu_detect();
+    *out = (fp8c_file_target){.variants = (int32_t)p->n_variants};
+    snprintf(out->target, sizeof out->target, "%s", p->target);
+    if (is_cpu(p))
+        f8_cpu_suffices(&has, &p->needs, out->missing, sizeof out->missing);
+    for (uint32_t i = 0; i < p->n_dims; i++) {
+        const size_t n = strlen(out->dims);
+        snprintf(out->dims + n, sizeof out->dims - n, "%s%s <= %lld", n ? ", " : "", p->dim[i].name,
+                 (long long)p->dim[i].bound);
+    }
+}
+
+fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index, fp8c_file_target *out)
+{
+    f8_diag diag = {.file = path};
+    f8_file_bytes file = {0};
+    f8_arena arena;
+    f8_package package;
+    const f8_status status = look(ctx, path, &file, &arena, &package, &diag);
+    const bool there = status == F8_OK && index >= 0 && (uint32_t)index < package.n_programs;
+    if (there)
+        describe(&package.program[index], out);
+    f8_arena_end(&arena);
+    f8_file_release(&file);
+    if (status != F8_OK)
+        return f8_api_fail(ctx, &diag, status, NULL, 0);
+    return there ? FP8C_OK : FP8C_ERR_INPUT;
+}
