@@ -15,12 +15,13 @@ enum {
     CLI_MAX_DIMS = 32,
     CLI_MAX_RECIPES = 16,
     CLI_MAX_RULES = 64,
+    CLI_MAX_TEXTS = 64,
     CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
 };
 
 /* Which sub-commands take an option: a bit for each. */
 enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32,
-       ON_EXPORT = 64, ON_PLAN = 128, ON_HELP = 256, ON_COMPLETION = 512, ON_DOCTOR = 1024,
+       ON_EXPORT = 64, ON_PLAN = 128, ON_HELP = 256, ON_COMPLETION = 512, ON_DOCTOR = 1024, ON_INSPECT = 2048,
        ON_ALL = 255, /* those that read a module */
        ON_TARGET = ON_ALL & ~ON_EXPORT,
        ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN };
@@ -38,14 +39,16 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     COMMAND(plan, ON_PLAN, "FILE.f8",                                                                   \
             "memory and time of a training step, and what a budget of memory costs")                    \
     COMMAND(compile, ON_COMPILE, "FILE.f8",                                                             \
-            "a GPU's kernels as text or code, and what its compiler says of them")                      \
+            "ahead of time, into FILE.f8x; or a GPU's kernels as text or code, and a report on them")   \
+    COMMAND(inspect, ON_INSPECT, "FILE.f8x", "what a compiled file holds, on any machine")              \
+    COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors of files")                       \
     COMMAND(doctor, ON_DOCTOR, NULL,                                                                    \
             "what this machine has for each target, what is missing, how to get it; a test of each")    \
     COMMAND(completion, ON_COMPLETION, "SHELL", "what bash, zsh or fish completes a command with")      \
     COMMAND(help, ON_HELP, "[COMMAND]", "the commands, or the options of one")
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
- * kinds: TEXT const char *, RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256,
+ * kinds: TEXT const char *, TEXTS and RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256,
  * ORDINAL int32_t >= 0, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N, RULE a recipe rule, LAYERS
  * FIRST,LAST, MEMORY bytes (6G, 512MiB) or a share (0.5) */
 #define CLI_OPTIONS(OPTION)                                                                             \
@@ -55,7 +58,8 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(rules, "--rule", "RULE", RULE, ON_ALL,                                                       \
            "after the text's rules, what these have behind `recipe`: '\"h.*\" wgrad = bf16'")           \
     OPTION(target, "--target", "TARGET", TEXT, ON_TARGET,                                                 \
-           "cpu (default), reference, cuda (the GPU present), sm_89, sm_90a, sm_100a or sm_120a")       \
+           "cpu (default), cpu:x86-64-v3, cpu:x86-64-v4, reference, cuda (the GPU present), sm_89, sm_90a,"  \
+           " sm_100a or sm_120a; compile -o NAME.f8x: some of them, with commas between")               \
     OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET, "on a GPU: table (default), own or cudnn") \
     OPTION(device, "--device", "N", ORDINAL, ON_TARGET, "which GPU (default 0)")                        \
     OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP,                                                 \
@@ -67,8 +71,16 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "compute values of these names again in the backward")                                      \
     OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL,                               \
            "the text; its last tenth is held out of training. explain: to calibrate auto on")           \
-    OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL | ON_EXPORT,                                    \
-           "a checkpoint (safetensors) of train --save, or of others; eval: of export too")            \
+    OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL | ON_EXPORT | ON_RUN,                           \
+           "a checkpoint (safetensors) of train --save, or of others; eval, run: of export too")       \
+    OPTION(functions, "--function", "NAME", TEXTS, ON_RUN,                                             \
+           "what to run (default eval); repeatable: one after the other. What one gives out under a"   \
+           " name that a later one takes, that one takes")                                             \
+    OPTION(inputs, "--input", "NAME=FILE", TEXTS, ON_RUN,                                              \
+           "an input's tensor: a .npy, or FILE.safetensors[:TENSOR]; repeatable")                      \
+    OPTION(outputs, "--output", "NAME=FILE", TEXTS, ON_RUN,                                            \
+           "where to write an output, the last of that name: as --input; repeatable")                  \
+    OPTION(repeat, "--repeat", "N", COUNT, ON_RUN, "all of it so many times, and what a time took")    \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN, "optimizer steps (default 100); the schedule's length") \
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL, "the same again under this recipe; repeatable") \
     OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN, "auto: batches to learn from (default 2)") \
@@ -76,19 +88,20 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "auto: largest relative error of a GEMM's result (default 0.1)")                           \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                          \
            "auto: the choice as lines of the text; - is stdout")                                       \
-    OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN, "of initial values and batches (default 1)")            \
+    OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN, "of initial values and batches (default 1)")            \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
-    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN, \
+    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN, \
            "1 to 256 (default: all CPUs)")     \
-    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR, \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR | ON_INSPECT, \
            "JSON Lines; - is stdout")                                                                  \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE, "cuda, ptx, cubin or report (default report)")     \
-    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT, "where to; compile: default stdout")     \
+    OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT, "where to; compile: default stdout,"     \
+           " NAME.f8x without --emit is compiled ahead of time for each --target")                     \
     OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                                  \
            "f32 or bf16: of the parameters that stay high precision (default: the checkpoint's)")     \
-    OPTION(save, "--save", "FILE", TEXT, ON_TRAIN, "write a checkpoint at the end (safetensors), of --recipe's run") \
+    OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN, "write a checkpoint at the end (safetensors), of --recipe's run") \
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end") \
-    OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN, "list each kernel with the bytes it moves")    \
+    OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN | ON_INSPECT, "list each kernel with the bytes it moves")    \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")          \
     OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL,                                            \
            "one kernel per node: same bits, slower")                                                    \
@@ -100,6 +113,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
 #define CLI_MORE_OPTIONS(OPTION)                                                                        \
     OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                        \
            "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")                  \
+    OPTION(target, "--target", "TARGET", TEXT, ON_INSPECT, "look at the code for this one alone")          \
     OPTION(target, "--target", "TARGET,...", TEXT, ON_DOCTOR,                                             \
            "look at these alone, and end with 1 unless all of them work (default: look at all, cpu must work)")
 
@@ -118,6 +132,10 @@ typedef struct cli_RECIPES {
     const char *text[CLI_MAX_RECIPES];
     size_t n;
 } cli_RECIPES;
+typedef struct cli_TEXTS {
+    const char *text[CLI_MAX_TEXTS];
+    size_t n;
+} cli_TEXTS;
 typedef struct cli_DIM {
     fp8c_dim dim[CLI_MAX_DIMS];
     size_t n;
@@ -172,6 +190,9 @@ CLI_COMMANDS(COMMAND)
 /* ---- shared (cmd_common.c) ---- */
 
 extern const char cli_default_recipe[]; /* what c->recipe points to when none was given */
+/* fp8c compile -o NAME.f8x: the module as a package (cmd_compile_file.c). */
+bool cli_is_package(const char *path);
+int cli_compile_package(const cli *c);
 /* Read a whole file; NULL with a message on stderr. The caller frees. */
 char *cli_read_file(const char *path, size_t *size);
 /* Make the recipes of --recipe and --compare canonical; CLI_FAILED after a message on stderr where one is none. */
@@ -187,6 +208,11 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* For listings: a CUDA target named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
 int cli_write_stdout(void *user, const char *text, size_t size);
+/* A context as the environment says, or NULL with a message on stderr. */
+fp8c_context *cli_context(void);
+/* Into `text`, "f32[8, 256]". Returns it. */
+enum { CLI_TYPE_TEXT = 160 };
+const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT]);
 
 /* Of --recipe and each --compare, in their order, what a gap is against: bf16, else the first --compare;
  * 0 where there is none to compare with. */
@@ -209,5 +235,10 @@ void cli_json_record(cli_json *j, json_t *record); /* takes the reference; NULL 
 bool cli_json_close(cli_json *j);
 bool cli_json_to_stdout(const cli *c); /* then stdout carries nothing but records */
 json_t *cli_json_number(double x);     /* JSON knows no NaN and no infinity: they are null */
+
+/* What explain and inspect share (cmd_explain.c): a line for each GEMM of a linear, and for each step; a table, but
+ * where `to` is NULL, and records. */
+void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
+void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
 
 #endif

@@ -52,7 +52,7 @@ int cli_fail(const fp8c_context *ctx)
     return CLI_FAILED;
 }
 
-static fp8c_context *new_context(void)
+fp8c_context *cli_context(void)
 {
     fp8c_context *ctx;
     if (fp8c_context_create(NULL, &ctx) != FP8C_OK)
@@ -62,7 +62,7 @@ static fp8c_context *new_context(void)
 
 int cli_read_recipes(cli *c)
 {
-    fp8c_context *ctx = new_context();
+    fp8c_context *ctx = cli_context();
     int code = ctx ? CLI_DONE : CLI_FAILED;
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
         const char **text = i ? &c->compare.text[i - 1] : &c->recipe;
@@ -108,7 +108,7 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
     char *text = cli_read_file(c->file, &size);
     if (!text)
         return false;
-    *ctx = new_context();
+    *ctx = cli_context();
     bool ok = *ctx != NULL;
     if (ok && (fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK ||
                add_rules(c, *module) != FP8C_OK)) {
@@ -158,6 +158,16 @@ size_t cli_baseline(const cli *c)
         if (!strcmp(cli_recipe(c, i), "bf16"))
             return i;
     return c->compare.n > 0;
+}
+
+const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT])
+{
+    int n = snprintf(text, CLI_TYPE_TEXT, "%s[", fp8c_dtype_name(type->dtype));
+    for (int i = 0; i < type->rank && n < CLI_TYPE_TEXT; i++)
+        n += snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "%s%" PRId64, i ? ", " : "", type->dim[i]);
+    if (n < CLI_TYPE_TEXT)
+        snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "]");
+    return text;
 }
 
 int cli_write_stdout(void *user, const char *text, size_t size)

@@ -1,5 +1,5 @@
-/* fp8c compile: the kernels of a CUDA target as CUDA C, PTX, machine code, or a report on them. No
- * GPU need be there. */
+/* fp8c compile: ahead of time into a file (cmd_compile_file.c); or the kernels of a CUDA target as CUDA C, PTX,
+ * machine code, or a report on them. No GPU need be there. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -31,8 +31,8 @@ static int check_options(const cli *c)
     const emit_kind kind = emit_of(c);
     if (kind == EMIT_COUNT)
         return wrong("--emit takes cuda, ptx, cubin or report");
-    if (!c->target || !strcmp(c->target, "cpu") || !strcmp(c->target, "reference"))
-        return wrong("--target must name a GPU: cuda, sm_89, sm_90a, sm_100a or sm_120a");
+    if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
+        return wrong("--target must name a GPU: cuda, sm_89, sm_90a, sm_100a or sm_120a (or give -o NAME.f8x)");
     if (c->json && kind != EMIT_REPORT)
         return wrong("--json goes with --emit report");
     if (cli_json_to_stdout(c) && c->output)
@@ -149,6 +149,8 @@ int cmd_compile(const cli *c)
     fp8c_module *module;
     fp8c_program *program;
     cli_json json;
+    if (!c->emit && cli_is_package(c->output))
+        return cli_compile_package(c);
     int code = check_options(c);
     if (code != CLI_DONE)
         return code;

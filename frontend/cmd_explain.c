@@ -48,7 +48,7 @@ static void print_line(FILE *to, const int width[CELLS], const line *l, const ch
     say(to, "%s\n", reason);
 }
 
-static void print_decisions(const fp8c_program *p, FILE *to, cli_json *json)
+void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json)
 {
     const line head = {.cell = {"linear", "role", "formats", "scaling", "m x n x k"}};
     int width[CELLS] = {0};
@@ -72,7 +72,7 @@ static void print_decisions(const fp8c_program *p, FILE *to, cli_json *json)
     }
 }
 
-static void print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json)
+void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json)
 {
     fp8c_step s;
     int64_t kernels = 0, gemms = 0, bytes = 0;
@@ -195,9 +195,9 @@ int cmd_explain(const cli *c)
     if (calibration)
         cli_print_trials(calibration, to, &json);
     if (code == CLI_DONE && fp8c_compile(module, &options, &program) == FP8C_OK) {
-        print_decisions(program, to, &json);
+        cli_print_decisions(program, to, &json);
         for (int f = 0; c->kernels && fp8c_program_function_name(program, f); f++)
-            print_steps(program, f, to, &json);
+            cli_print_steps(program, f, to, &json);
         print_counts(program, to, &json);
     } else if (code == CLI_DONE) {
         code = cli_fail(ctx);

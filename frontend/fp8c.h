@@ -638,8 +638,8 @@ typedef struct fp8c_step {
 } fp8c_step;
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
-/* How the library behind a GEMM computes it, as it says itself; NULL for other steps and where it says
- * nothing. */
+/* How the library behind a GEMM computes it, as it says itself, or the algorithm that a file fixed; NULL for
+ * other steps and where neither says. */
 FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);
 
 /* What the kernels of one image (a cubin) of a CUDA target were made from; with `listings`.

@@ -41,6 +41,7 @@ void fp8c_program_destroy(fp8c_program *p)
         f8_arena_end(&v->graph);
     }
     f8_api_give_gpu(p->ctx, p->cuda);
+    f8_file_release(&p->file);
     f8_arena_end(&p->arena);
     f8_api_delete(p->ctx, p, sizeof *p);
 }
@@ -336,10 +337,16 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 
 const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)
 {
+    const f8_instance *instance = &p->now->instance;
     fp8c_step s;
-    if (!p->now->instance.kind || fp8c_program_step(p, function, index, &s) != FP8C_OK)
+    if (fp8c_program_step(p, function, index, &s) != FP8C_OK)
         return NULL;
-    return p->now->instance.kind->algorithm(&p->now->instance, (uint32_t)function, (uint32_t)index);
+    const char *said =
+        instance->kind ? instance->kind->algorithm(instance, (uint32_t)function, (uint32_t)index) : NULL;
+    const f8_step *step = &p->now->plan.func[function].step[index];
+    if (said || step->kind != F8_STEP_GEMM || step->gemm.algorithm == F8_GEMM_AUTO)
+        return said;
+    return f8_gemm_algorithm_name(step->gemm.algorithm); /* a file says which */
 }
 
 const char *fp8c_program_target(const fp8c_program *p)
