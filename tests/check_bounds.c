@@ -1,106 +1,25 @@
 /* Dims that are bounds: a program for every value has, for each, the bits of a program compiled for it alone, whatever
  * the order; its variables and memory are those of the bound; values that shapes tell; what is refused. */
 #include "tests/api.h"
-#include "tests/shared/api_run.h"
-
-#define MODEL "tests/models/bounds.f8"
-
-enum { MOST = 6, VOCABULARY = 64 };
+#include "tests/shared/bounds_case.h"
 
 /* ---- bits ---- */
 
-static void open_with(f8_api_run *r, int64_t b, fp8c_compile_options options)
-{
-    const fp8c_dim dim = {"B", b};
-    options.struct_size = sizeof options;
-    const f8_api_setup setup = {.file = MODEL, .dims = &dim, .n_dims = b > 0, .options = options};
-    ck_assert_msg(f8_api_open(r, &setup), "%s", r->failed);
-}
-
-static void set_dim(f8_api_run *r, int64_t b)
-{
-    fp8c_program_dim dim;
-    ck_assert_msg(fp8c_program_set_dim(r->program, "B", b) == FP8C_OK, "%s", fp8c_context_message(r->ctx));
-    ck_assert_int_eq(fp8c_program_dims(r->program, 0, &dim), FP8C_OK);
-    ck_assert_str_eq(dim.name, "B");
-    ck_assert_int_eq(dim.value, b);
-    ck_assert_int_eq(dim.bound, MOST);
-    ck_assert_int_eq(fp8c_program_dims(r->program, 1, &dim), FP8C_ERR_INPUT);
-}
-
-/* All variables of `from` into `to`. */
-static void copy_state(f8_api_run *to, f8_api_run *from)
-{
-    fp8c_variable v, w;
-    for (int i = 0; fp8c_program_variable(from->program, i, &v) == FP8C_OK; i++) {
-        void *bytes = malloc((size_t)fp8c_type_bytes(&v.type));
-        ck_assert_int_eq(fp8c_program_variable(to->program, i, &w), FP8C_OK);
-        ck_assert_str_eq(v.name, w.name);
-        ck_assert_int_eq(fp8c_program_read(from->program, i, bytes), FP8C_OK);
-        ck_assert_int_eq(fp8c_program_write(to->program, i, bytes), FP8C_OK);
-        free(bytes);
-    }
-}
-
-/* micro_step, eval and update on the same batch: all results and then all variables are the same bytes. */
-static void same_step(f8_api_run *r, f8_api_run *alone, uint64_t number)
-{
-    fp8c_port port, other;
-    const float loss = f8_api_step(r, VOCABULARY, number), expected = f8_api_step(alone, VOCABULARY, number);
-    ck_assert_msg(!r->failed && !alone->failed, "%s", r->failed ? r->failed : alone->failed);
-    ck_assert(loss > 0 && !memcmp(&loss, &expected, sizeof loss));
-    for (int i = 0; fp8c_program_port(r->program, r->step, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
-        ck_assert_int_eq(fp8c_program_port(alone->program, alone->step, FP8C_OUTPUT, i, &other), FP8C_OK);
-        ck_assert(!memcmp(&port.type, &other.type, sizeof port.type));
-        if (port.variable < 0)
-            ck_assert(!memcmp(fp8c_program_buffer(r->program, r->step, FP8C_OUTPUT, i),
-                              fp8c_program_buffer(alone->program, alone->step, FP8C_OUTPUT, i),
-                              (size_t)fp8c_type_bytes(&port.type)));
-    }
-    size_t n, m;
-    unsigned char *state = f8_api_state(r, &n), *theirs = f8_api_state(alone, &m);
-    ck_assert(n > 0 && n == m && !memcmp(state, theirs, n));
-    free(state);
-    free(theirs);
-}
-
 static const struct {
     fp8c_compile_options options;
+    bool reversed;
 } programs[] = {
-    {{.recipe = "bf16", .threads = 2}},
-    {{.recipe = "delayed", .threads = 1}},
-    {{.recipe = "block", .threads = 1, .memory_share = 0.7}},
-    {{.recipe = "current", .threads = 1, .target = "reference"}},
+    {{.recipe = "bf16", .threads = 2}, false},
+    {{.recipe = "delayed", .threads = 1}, false},
+    {{.recipe = "block", .threads = 1, .memory_share = 0.7}, false},
+    {{.recipe = "current", .threads = 1, .target = "reference"}, false},
+    {{.recipe = "delayed", .threads = 2}, true},
 };
 
-/* Steps go on from one state whatever the value of each; a program for that value alone, given the same state, does the
- * same. */
 START_TEST(bits)
 {
     static const int order[] = {6, 3, 1, 5, 3, 6, 2, 4, 1};
-    f8_api_run r, alone[MOST + 1] = {{0}};
-    fp8c_info info = {.struct_size = sizeof info};
-    open_with(&r, 0, programs[_i].options);
-    fp8c_program_info(r.program, &info);
-    const int64_t planned = info.planned_bytes;
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        const int b = order[i];
-        if (!alone[b].program)
-            open_with(&alone[b], b, programs[_i].options);
-        set_dim(&r, b);
-        copy_state(&alone[b], &r);
-        same_step(&r, &alone[b], i);
-        fp8c_info theirs = info;
-        fp8c_program_info(r.program, &info);
-        fp8c_program_info(alone[b].program, &theirs);
-        ck_assert_int_eq(info.planned_bytes, theirs.planned_bytes);
-        ck_assert_int_eq(info.peak_bytes, planned); /* the largest is the bound's, and is there from the start */
-        ck_assert_int_eq(info.distinct_kernels, theirs.distinct_kernels);
-    }
-    for (int b = 1; b <= MOST; b++)
-        if (alone[b].program)
-            f8_api_close(&alone[b]);
-    f8_api_close(&r);
+    f8_bounds_case(&programs[_i].options, programs[_i].reversed, order, sizeof order / sizeof *order);
 }
 END_TEST
 
@@ -109,7 +28,7 @@ END_TEST
 static char *read_model(void)
 {
     static char text[4096];
-    FILE *f = fopen(MODEL, "rb");
+    FILE *f = fopen(F8_BOUNDS_MODEL, "rb");
     ck_assert(f != NULL);
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
@@ -227,13 +146,13 @@ START_TEST(budget)
 {
     f8_api_run r;
     fp8c_info info = {.struct_size = sizeof info};
-    open_with(&r, 0, (fp8c_compile_options){.recipe = "bf16", .threads = 1});
+    f8_bounds_open(&r, 0, false, (fp8c_compile_options){.recipe = "bf16", .threads = 1});
     fp8c_program_info(r.program, &info);
     f8_api_close(&r);
     const int64_t most = info.planned_bytes - info.arena_bytes / 4;
-    open_with(&r, 0, (fp8c_compile_options){.recipe = "bf16", .threads = 1, .memory_bytes = most});
-    for (int b = MOST; b >= 1; b--) {
-        set_dim(&r, b);
+    f8_bounds_open(&r, 0, false, (fp8c_compile_options){.recipe = "bf16", .threads = 1, .memory_bytes = most});
+    for (int b = F8_BOUNDS_MOST; b >= 1; b--) {
+        f8_bounds_set(&r, b);
         fp8c_program_info(r.program, &info);
         ck_assert_int_le(info.planned_bytes, most);
         ck_assert_int_le(info.peak_bytes, most);

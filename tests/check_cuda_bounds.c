@@ -1,0 +1,58 @@
+/* Dims that are bounds on a CUDA target: values share the device's memory, the stream, prepared problems and images, and
+ * each has the bits of a program for it alone, whatever ran before. */
+#include <stdlib.h>
+
+#include "tests/api.h"
+#include "tests/shared/bounds_case.h"
+#include "tests/shared/gpu.h"
+
+static const fp8c_compile_options programs[] = {
+    {.recipe = "delayed", .target = "cuda"},
+    {.recipe = "bf16", .target = "cuda", .profile = 1},
+    {.recipe = "bf16", .target = "cuda"}, /* reversed: memory that captured graphs know moves */
+};
+
+START_TEST(bits)
+{
+    static const int order[] = {6, 2, 5, 2, 6};
+    f8_bounds_case(&programs[_i], _i == 2, order, sizeof order / sizeof *order);
+}
+END_TEST
+
+/* What one value has bound is no longer bound once another has run; its graph is captured again. */
+START_TEST(buffers)
+{
+    f8_api_run r;
+    f8_bounds_open(&r, 0, false, (fp8c_compile_options){.recipe = "bf16", .target = "cuda"});
+    const int port = fp8c_program_find_port(r.program, r.step, FP8C_OUTPUT, "loss");
+    const float first = f8_api_step(&r, 64, 1);
+    float *own = fp8c_program_buffer(r.program, r.step, FP8C_OUTPUT, port), mine = 0;
+    ck_assert_int_eq(fp8c_program_bind(r.program, r.step, FP8C_OUTPUT, port, &mine), FP8C_OK);
+    f8_bounds_set(&r, 3);
+    ck_assert_int_eq(fp8c_program_initialize(r.program, 1), FP8C_OK);
+    const float other = f8_api_step(&r, 64, 1);
+    ck_assert(other > 0 && other != first && mine == 0);
+    f8_bounds_set(&r, F8_BOUNDS_MOST);
+    ck_assert_ptr_eq(fp8c_program_buffer(r.program, r.step, FP8C_OUTPUT, port), own);
+    ck_assert_int_eq(fp8c_program_initialize(r.program, 1), FP8C_OK);
+    const float again = f8_api_step(&r, 64, 1);
+    ck_assert(!memcmp(&again, &first, sizeof first) && mine == 0);
+    f8_api_close(&r);
+}
+END_TEST
+
+int main(void)
+{
+    f8_test_gpu_emulated();
+    Suite *s = suite_create("cuda bounds");
+    TCase *t = tcase_create("cuda bounds");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, bits, 0, sizeof programs / sizeof *programs);
+    tcase_add_test(t, buffers);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
