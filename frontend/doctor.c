@@ -145,7 +145,7 @@ static fp8c_status expect(fp8c_doctor *d, fp8c_self_test *out)
     f8_probe *probe = F8_NEW(&d->arena, f8_probe);
     if (!probe)
         return FP8C_ERR_MEMORY;
-    const fp8c_status status = f8_probe_run(d->ctx, "reference", false, probe);
+    const fp8c_status status = f8_probe_run(d->ctx, "reference", 0, false, probe);
     if (status == FP8C_OK)
         d->expected = probe;
     else
@@ -165,7 +165,7 @@ static void test(fp8c_doctor *d, const fp8c_target_report *t, fp8c_self_test *ou
     const double start = f8_seconds_now();
     /* "cuda" would ask a device that can't be had. */
     const char *name = !t->can_run && t->is ? t->is : t->name;
-    const fp8c_status status = f8_probe_run(d->ctx, name, !t->can_run, got);
+    const fp8c_status status = f8_probe_run(d->ctx, name, d->device[t - d->target], !t->can_run, got);
     out->seconds = f8_seconds_now() - start;
     if (status != FP8C_OK) {
         failed(d, out, "");

@@ -192,22 +192,29 @@ static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *t
                 "there is no GPU to compile for: its architecture may be named instead";
         return;
     }
+    d->device[t - d->target] = gpu;
     const char *name = f8_arena_printf(&d->arena, "GPU %d", gpu);
     t->run_missing = name ? lacks(d, t->run_missing, name) : t->run_missing;
 }
 
+static void judge(fp8c_doctor *d, const char *name)
+{
+    fp8c_target_report *t = &d->target[d->n_targets++];
+    *t = (fp8c_target_report){.name = name};
+    if (!strncmp(name, "cpu", 3))
+        judge_cpu(d, t);
+    else if (strcmp(name, "reference") != 0)
+        judge_cuda(d, t, f8_target_by_name(name));
+    t->can_compile = !t->compile_missing;
+    t->can_run = !t->run_missing;
+}
+
+/* Those of the CPU first. */
 void f8_doctor_judge(fp8c_doctor *d)
 {
     const char *name;
-    for (int i = 0; (name = fp8c_target_name(i)) && d->n_targets < F8_DOCTOR_TARGETS; i++) {
-        fp8c_target_report *t = &d->target[d->n_targets++];
-        const f8_target *target = f8_target_by_name(name);
-        *t = (fp8c_target_report){.name = name};
-        if (!strncmp(name, "cpu", 3))
-            judge_cpu(d, t);
-        else if (strcmp(name, "reference") != 0)
-            judge_cuda(d, t, target);
-        t->can_compile = !t->compile_missing;
-        t->can_run = !t->run_missing;
-    }
+    for (int gpu = 0; gpu < 2; gpu++)
+        for (int i = 0; (name = fp8c_target_name(i)) && d->n_targets < F8_DOCTOR_TARGETS; i++)
+            if ((strncmp(name, "cpu", 3) != 0) == gpu)
+                judge(d, name);
 }

@@ -147,7 +147,7 @@ static fp8c_status hand_on(fp8c_context *ctx, const fp8c_context *from, fp8c_sta
     return f8_api_fail(ctx, &d, (f8_status)status, NULL, 0);
 }
 
-fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, bool compile_only, f8_probe *out)
+fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only, f8_probe *out)
 {
     fp8c_context *own;
     fp8c_module *module = NULL;
@@ -156,6 +156,7 @@ fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, bool compile_onl
                                           .target = target,
                                           .recipe = "current {pow2 = true}",
                                           .inference = 1,
+                                          .device = device,
                                           .no_device = compile_only};
     fp8c_status status = private_context(ctx, &own);
     probe_data *data = status == FP8C_OK ? ctx->allocator.alloc(ctx->allocator.user, sizeof *data,

@@ -170,9 +170,20 @@ static void memory(const machine *m)
     }
 }
 
+/* The kernel's side of NVIDIA's driver, which may be there without the library's: in a container.
+ */
+static void driver(const machine *m)
+{
+    char line[256];
+    if (read_line(m, "/proc/driver/nvidia/version", "NVRM version", line, sizeof line))
+        f8_fact_add(m->facts, "driver", "kernel module", f8_arena_strdup(m->facts->arena, line),
+                    NULL);
+}
+
 void f8_facts_machine(f8_facts *all, const char *root)
 {
     const machine m = {all, root};
+    driver(&m);
     cpu(&m);
     threads(&m);
     memory(&m);

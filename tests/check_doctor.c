@@ -350,6 +350,57 @@ START_TEST(before_each)
 }
 END_TEST
 
+/* ---- no memory ---- */
+
+static int left; /* allocations that succeed */
+
+static void *some(void *user, size_t size, size_t align)
+{
+    (void)user;
+    return left-- > 0 ? aligned_alloc(align, (size + align - 1) / align * align) : NULL;
+}
+
+static void give_back(void *user, void *ptr, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(ptr);
+}
+
+/* Each allocation in turn fails: a status, and nothing is lost (which ASan's build sees). */
+START_TEST(out_of_memory)
+{
+    const fp8c_context_options options = {.struct_size = sizeof options,
+                                          .alloc = some,
+                                          .free = give_back,
+                                          .gpu_library_path = f8_stub_path("no"),
+                                          .cache_dir = ""};
+    fp8c_status status = FP8C_ERR_MEMORY;
+    int n = 0;
+    for (; status == FP8C_ERR_MEMORY; n++) {
+        left = 1 << 30;
+        ck_assert_int_eq(fp8c_context_create(&options, &ctx), FP8C_OK);
+        left = n;
+        status = fp8c_doctor_create(ctx, NULL, &doctor);
+        ck_assert_msg(status == FP8C_OK || !doctor, "a doctor, and status %d", (int)status);
+        if (status == FP8C_OK) {
+            fp8c_self_test s;
+            int reference;
+            target("reference", &reference);
+            left = 1;
+            ck_assert_int_eq(fp8c_doctor_test(doctor, reference, &s), FP8C_OK);
+            ck_assert_int_eq(s.result, FP8C_TEST_FAILED);
+            contains(s.detail, "memory");
+        }
+        left = 1 << 30;
+        done();
+        doctor = NULL;
+    }
+    ck_assert_msg(status == FP8C_OK, "status %d after %d allocations", (int)status, n);
+    ck_assert_int_gt(n, 3);
+}
+END_TEST
+
 /* ---- facts, from made-up /proc and /sys ---- */
 
 static const f8_fact *fact(const f8_facts *facts, const char *group, const char *name)
@@ -387,10 +438,13 @@ START_TEST(limits_of_a_cgroup)
     f8_stub_file("v2/proc/self/cgroup", "0::/user.slice/job\n");
     f8_stub_file("v2/sys/fs/cgroup/user.slice/job/cpu.max", "50000 100000\n");
     f8_stub_file("v2/sys/fs/cgroup/user.slice/job/memory.max", "2147483648\n");
+    f8_stub_file("v2/proc/driver/nvidia/version",
+                 "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n");
     f8_stub_file("v2/proc/meminfo", "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\n");
     f8_stub_file("v2/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
     read_machine("v2", &facts, &arena);
     says(&facts, "CPU", "cgroup limit", "0.50 CPUs", "--threads 1");
+    says(&facts, "driver", "kernel module", "NVIDIA UNIX x86_64 Kernel Module  580.65.06", NULL);
     says(&facts, "memory", "in all", "16.0 GiB", NULL);
     says(&facts, "memory", "available", "8.0 GiB", NULL);
     says(&facts, "memory", "cgroup limit", "2.0 GiB", "killed");
@@ -443,6 +497,7 @@ int main(void)
     tcase_add_test(t, a_second_copy);
     tcase_add_test(t, a_copy_that_is_mapped_already);
     tcase_add_test(t, before_each);
+    tcase_add_test(t, out_of_memory);
     tcase_add_test(t, limits_of_a_cgroup);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
