@@ -53,9 +53,10 @@ struct fp8c_context {
     fp8c_progress_fn progress_fn;
     void *log_user, *progress_user;
 
-    pthread_mutex_t lock; /* over the next four; never held while a callback is called */
+    pthread_mutex_t lock; /* over the next five; never held while a callback is called */
     f8_context_gpu *gpu;
     f8_message *messages; /* all but the first */
+    int n_messages;
     f8_message first;     /* some thread's: there when memory is not */
     bool lost;            /* a message, for want of memory */
 

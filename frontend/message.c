@@ -9,6 +9,8 @@
 #include "frontend/api.h"
 #include "frontend/diag.h"
 
+enum { MANY = 64 }; /* room of threads that ended is used again where there is so much */
+
 /* The lock is held. NULL: the thread has none. */
 static f8_message *find(fp8c_context *ctx, pid_t thread)
 {
@@ -23,18 +25,31 @@ static bool is_gone(const f8_message *m)
     return m->thread == 0 || (tgkill(getpid(), m->thread, 0) != 0 && errno == ESRCH);
 }
 
-/* The lock is held. Room that nobody uses any more, or new; NULL: out of memory. */
-static f8_message *add(fp8c_context *ctx, pid_t thread)
+/* The lock is held. Room of a thread that has ended; NULL: there is none. */
+static f8_message *left_behind(fp8c_context *ctx, pid_t thread)
 {
     f8_message *m = &ctx->first;
     while (m && m->thread != thread && !is_gone(m))
         m = m == &ctx->first ? ctx->messages : m->next;
+    return m;
+}
+
+/* The lock is held. Room for this thread, new if there is not much yet: nothing that ThreadSanitizer could see orders
+ * the last look of a thread that ended before another's use of its room. NULL: out of memory. */
+static f8_message *add(fp8c_context *ctx, pid_t thread)
+{
+    f8_message *m = ctx->first.thread == 0 ? &ctx->first : NULL;
+    if (!m && ctx->n_messages >= MANY)
+        m = left_behind(ctx, thread);
     if (!m) {
         m = ctx->allocator.alloc(ctx->allocator.user, sizeof *m, 16);
-        if (!m)
+        if (m) {
+            m->next = ctx->messages;
+            ctx->messages = m;
+            ctx->n_messages++;
+        } else if (!(m = left_behind(ctx, thread))) {
             return NULL;
-        m->next = ctx->messages;
-        ctx->messages = m;
+        }
     }
     m->thread = thread;
     m->self = pthread_self();
