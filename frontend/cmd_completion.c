@@ -27,11 +27,11 @@ static values values_of(const char *argument, char *words, size_t size)
 {
     if (!argument)
         return NO_VALUES;
-    if (!strncmp(argument, "FILE", 4))
+    if (!strncmp(argument, "FILE", 4) || !strcmp(argument, "NAME=FILE"))
         return FILES;
     if (!strcmp(argument, "RECIPE"))
         return words_of(fp8c_recipe_name, words, size);
-    if (!strcmp(argument, "TARGET"))
+    if (!strncmp(argument, "TARGET", 6))
         return words_of(fp8c_target_name, words, size);
     if (!strcmp(argument, "PASS"))
         return words_of(fp8c_pass_name, words, size);
@@ -52,7 +52,7 @@ static void bash_argument(const char *name, const char *argument)
     char words[WORDS_ROOM];
     switch (values_of(argument, words, sizeof words)) {
     case FILES: printf("    %s) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", name); break;
-    case WORDS: printf("    %s) COMPREPLY=($(compgen -W '%s' -- \"$word\")); return ;;\n", name, words); break;
+    case WORDS: printf("    %s) COMPREPLY=($(compgen -P \"$list\" -W '%s' -- \"${word#\"$list\"}\")); return ;;\n", name, words); break;
     case NO_VALUES: printf("    %s) COMPREPLY=(); return ;;\n", name); break;
     }
 }
@@ -67,7 +67,8 @@ static void bash(void)
          "  read -ra words <<<\"$line.\"\n"
          "  local n=${#words[@]} command=${words[1]} before word=${words[-1]%.}\n"
          "  before=${words[n-2]}\n"
-         "  case $word in --*=*) before=${word%%=*} word=${word#*=} ;; esac\n"
+         "  case $word in --*=*) before=${word%%=*} word=${word#*=} ;; *=*) word=${word#*=} ;; esac\n"
+         "  local list=${word%\"${word##*,}\"} # of words with commas between, those that are there\n"
          "  _fp8c_words\n"
          "  n=${word%\"${word##*:}\"}\n"
          "  for i in \"${!COMPREPLY[@]}\"; do COMPREPLY[i]=${COMPREPLY[i]#\"$n\"}; done\n"
@@ -126,8 +127,11 @@ static void zsh_argument(const char *argument)
     const values v = values_of(argument, words, sizeof words);
     putchar(':');
     zsh_text(argument);
-    printf(":%s%s%s", v == FILES ? "_files" : v == WORDS ? "(" : " ", v == WORDS ? words : "",
-           v == WORDS ? ")" : "");
+    switch (v) {
+    case FILES: fputs(strncmp(argument, "NAME=", 5) ? ":_files" : ":{ compset -P \"*=\"; _files }", stdout); break;
+    case WORDS: printf(":(%s)", words); break;
+    case NO_VALUES: fputs(": ", stdout); break;
+    }
 }
 
 static void zsh(void)
