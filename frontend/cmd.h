@@ -12,6 +12,7 @@ enum {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
+    CLI_INTERRUPTED = 130, /* as shells have it for SIGINT */
     CLI_MAX_DIMS = 32,
     CLI_MAX_RECIPES = 16,
     CLI_MAX_RULES = 64,
@@ -22,7 +23,8 @@ enum {
 /* Which sub-commands take an option: a bit for each. */
 enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16, ON_EVAL = 32,
        ON_EXPORT = 64, ON_PLAN = 128, ON_HELP = 256, ON_COMPLETION = 512, ON_DOCTOR = 1024, ON_INSPECT = 2048,
-       ON_ALL = 255, /* those that read a module */
+       ON_RUN = 4096,
+       ON_ALL = 255 | ON_RUN, /* those that read a module */
        ON_TARGET = ON_ALL & ~ON_EXPORT,
        ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN };
 
@@ -49,7 +51,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
  * kinds: TEXT const char *, TEXTS and RECIPES given any number of times, COUNT int64_t >= 1, THREADS int32_t 1 to 256,
- * ORDINAL int32_t >= 0, NUMBER double > 0, SEED uint64_t, FLAG bool, DIM NAME=N, RULE a recipe rule, LAYERS
+ * ORDINAL int32_t >= 0, NUMBER double > 0, SEED uint64_t, FLAG bool, LEVEL int32_t that counts, DIM NAME=N, RULE a recipe rule, LAYERS
  * FIRST,LAST, MEMORY bytes (6G, 512MiB) or a share (0.5) */
 #define CLI_OPTIONS(OPTION)                                                                             \
     OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL,                                                  \
@@ -92,11 +94,13 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
     OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN, \
            "1 to 256 (default: all CPUs)")     \
-    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR | ON_INSPECT, \
+    OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR | ON_INSPECT | ON_RUN, \
            "JSON Lines; - is stdout")                                                                  \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE, "cuda, ptx, cubin or report (default report)")     \
     OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT, "where to; compile: default stdout,"     \
            " NAME.f8x without --emit is compiled ahead of time for each --target")                     \
+    OPTION(values, "--values", "NAME=N,...", TEXT, ON_COMPILE,                                          \
+           "-o NAME.f8x: what dims that are bounds may be, 'B=1,2,4 T=64'; default every value, 64 sets at most") \
     OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                                  \
            "f32 or bf16: of the parameters that stay high precision (default: the checkpoint's)")     \
     OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN, "write a checkpoint at the end (safetensors), of --recipe's run") \
@@ -106,11 +110,14 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL,                                            \
            "one kernel per node: same bits, slower")                                                    \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
+    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL,                                                            \
+           "say on stderr what is done; twice: each pass and kernel (FP8C_VERBOSE=1, 2)")               \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "the man page, as roff")                                  \
     OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
 
 /* Those that add to the field of one above. */
 #define CLI_MORE_OPTIONS(OPTION)                                                                        \
+    OPTION(verbose, "--verbose", NULL, LEVEL, ON_ALL, "the same as -v")                                 \
     OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                        \
            "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")                  \
     OPTION(target, "--target", "TARGET", TEXT, ON_INSPECT, "look at the code for this one alone")          \
@@ -124,6 +131,7 @@ typedef int32_t cli_ORDINAL;
 typedef double cli_NUMBER;
 typedef uint64_t cli_SEED;
 typedef bool cli_FLAG;
+typedef int32_t cli_LEVEL;
 typedef struct cli_MEMORY {
     int64_t bytes;
     double share; /* one of the two, or 0 */
@@ -201,14 +209,14 @@ int cli_read_recipes(cli *c);
 const char *cli_rule(const cli *c, size_t index, char *buf, size_t size);
 /* Context and parsed module of c->file with c->rules behind its own, or a message on stderr and false. */
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
-/* Print the context's message on stderr and give CLI_FAILED. */
+/* Print the context's message on stderr, or that the call was interrupted, and give CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
 /* For runs: a CUDA target takes its device. */
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
 /* For listings: a CUDA target named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
 int cli_write_stdout(void *user, const char *text, size_t size);
-/* A context as the environment says, or NULL with a message on stderr. */
+/* A context as the environment and cli_context_options say, or NULL with a message on stderr. */
 fp8c_context *cli_context(void);
 /* Into `text`, "f32[8, 256]". Returns it. */
 enum { CLI_TYPE_TEXT = 160 };
@@ -221,6 +229,14 @@ size_t cli_baseline(const cli *c);
 const char *cli_recipe(const cli *c, size_t index);
 /* How wide a table's column of them is, at least `least`. */
 int cli_recipe_width(const cli *c, int least);
+
+/* ---- progress, log and Ctrl-C (cmd_progress.c) ---- */
+
+/* Before the command runs: what contexts are created with from then on. */
+void cli_watch(const cli *c);
+const fp8c_context_options *cli_context_options(void);
+/* Whether Ctrl-C stopped a call: main then gives CLI_INTERRUPTED. */
+bool cli_interrupted(void);
 
 /* JSON Lines. path NULL: nothing is written and every call succeeds. A failed write is remembered;
  * close reports it on stderr and returns false. */

@@ -62,6 +62,7 @@ static int compile(const cli *c, fp8c_context *ctx, const fp8c_module *module, c
     for (int i = 0; i < n; i++) {
         options[i] = cli_listing_options(c, c->recipe);
         options[i].target = name[i];
+        options[i].values = c->values;
     }
     int code = fp8c_compile_file(module, options, (size_t)n, c->output) == FP8C_OK ? say_what(c, ctx, &json)
                                                                                    : cli_fail(ctx);

@@ -70,14 +70,18 @@ static f8_status put(void *user, const void *bytes, size_t n)
 
 static f8_status describe(fp8c_program *p, f8_arena *arena, f8_package_program *out, f8_diag *diag)
 {
-    *out = (f8_package_program){.target = p->now->plan.target, .needs = p->now->plan.needs};
+    const f8_bounds *b = &p->bounds;
+    *out = (f8_package_program){.target = p->now->plan.target, .needs = p->now->plan.needs,
+                                .dim = b->bound, .n_dims = (uint32_t)b->n, .axis = b->axis,
+                                .n_axes = (uint32_t)b->n_axes};
     for (const f8_variant *v = p->first; v; v = v->next)
         out->n_variants++;
     out->variant = F8_NEW_ARRAY(arena, f8_package_variant, out->n_variants);
     F8_TRY(f8_arena_status(arena, diag));
     uint32_t i = 0;
     for (const f8_variant *v = p->first; v; v = v->next)
-        out->variant[i++] = (f8_package_variant){.plan = &v->plan, .trail = &v->trail};
+        out->variant[i++] = (f8_package_variant){
+            .value = v->value, .n_values = (uint32_t)b->n, .plan = &v->plan, .trail = &v->trail};
     return settle(p, diag);
 }
 
@@ -125,6 +129,10 @@ static fp8c_status compile_all(const fp8c_module *module, const fp8c_compile_opt
         const fp8c_status status = fp8c_compile(module, &own, &program[i]);
         if (status != FP8C_OK)
             return status;
+        f8_diag diag = {0};
+        const f8_status all = f8_bounds_all(program[i], own.values, &diag);
+        if (all != F8_OK)
+            return f8_api_fail(module->ctx, &diag, all, module->text, module->text_size);
     }
     return FP8C_OK;
 }

@@ -361,6 +361,9 @@ typedef struct fp8c_compile_options {
     int32_t plan_only;       /* stop before code: there are decisions, steps, memory and estimates, and
                                 nothing to run. Needs no LLVM, NVRTC or GPU, unless target is "cuda",
                                 which asks one; for the CPU oneDNN, which knows what room GEMMs want */
+    const char *values;      /* fp8c_compile_file of a module with bounds: the values that the file is to serve,
+                                "B=1,2,4,8", several dims with spaces between; of those not named every one from 1 to
+                                the bound. At most 64 sets of values. NULL: every one */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */

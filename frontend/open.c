@@ -144,6 +144,19 @@ static void take_planned(f8_variant *v)
     v->trail.planned = info.planned_bytes;
 }
 
+f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
+{
+    f8_variant *v = f8_program_add(p, diag);
+    if (!v)
+        return diag->status;
+    F8_TRY(f8_package_load(&p->package, p->opened, index, &v->arena, &v->plan, &v->trail, diag));
+    F8_TRY(f8_variant_start(p, v, NULL, diag));
+    take_planned(v);
+    v->value = p->opened->variant[index].value;
+    p->now = v;
+    return F8_OK;
+}
+
 static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_diag *diag)
 {
     const f8_package_program *program;
@@ -151,14 +164,9 @@ static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_di
     F8_TRY(f8_package_open(p->file.bytes, p->file.size, &p->arena, &p->package, diag));
     F8_TRY(choose(p, o->target, &program, diag));
     p->opened = program;
-    f8_variant *v = f8_program_add(p, diag);
-    if (!v)
-        return diag->status;
-    F8_TRY(f8_package_load(&p->package, program, 0, &v->arena, &v->plan, &v->trail, diag));
-    F8_TRY(f8_variant_start(p, v, NULL, diag));
-    take_planned(v);
-    p->now = v;
-    return F8_OK;
+    p->bounds = (f8_bounds){.bound = program->dim, .n = (int32_t)program->n_dims, .axis = program->axis,
+                            .n_axes = (int32_t)program->n_axes};
+    return f8_open_variant(p, 0, diag);
 }
 
 /* The file's bytes are p's from here on. */
@@ -258,7 +266,7 @@ static void describe(const f8_package_program *p, fp8c_file_target *out)
     for (uint32_t i = 0; i < p->n_dims; i++) {
         const size_t n = strlen(out->dims);
         snprintf(out->dims + n, sizeof out->dims - n, "%s%s <= %lld", n ? ", " : "", p->dim[i].name,
-                 (long long)p->dim[i].bound);
+                 (long long)p->dim[i].most);
     }
 }
 

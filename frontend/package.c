@@ -61,9 +61,19 @@ static void wire_variant(f8_wire *w, void *element)
 
 static void wire_dim(f8_wire *w, void *element)
 {
-    f8_package_dim *d = element;
+    f8_bound *d = element;
     f8_wire_name(w, &d->name);
-    f8_wire_size(w, &d->bound);
+    f8_wire_size(w, &d->most);
+}
+
+static void wire_axis(f8_wire *w, void *element)
+{
+    f8_bound_axis *a = element;
+    f8_wire_name(w, &a->port);
+    f8_wire_u32(w, (uint32_t *)&a->axis);
+    f8_wire_u32(w, (uint32_t *)&a->bound);
+    f8_wire_i64s(w, &a->scale);
+    f8_wire_i64s(w, &a->offset);
 }
 
 static void wire_program(f8_wire *w, void *element)
@@ -72,6 +82,7 @@ static void wire_program(f8_wire *w, void *element)
     f8_wire_name(w, &p->target);
     f8_plan_wire_needs(w, &p->needs);
     F8_WIRE_ARRAY(w, p->dim, p->n_dims, wire_dim);
+    F8_WIRE_ARRAY(w, p->axis, p->n_axes, wire_axis);
     F8_WIRE_ARRAY(w, p->variant, p->n_variants, wire_variant);
 }
 

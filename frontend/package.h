@@ -13,17 +13,12 @@
 #define F8_PACKAGE_H
 
 #include "frontend/trail.h"
+#include "frontend/variants.h"
 #include "ir/hash.h"
 
 /* Of the header, the sections and the index; fields have a number of their own (F8_PLAN_FORMAT). */
 enum { F8_PACKAGE_FORMAT = 1, F8_PACKAGE_HEADER = 128, F8_PACKAGE_PAGE = 4096 };
 #define F8_PACKAGE_MOST ((uint64_t)1 << 40) /* bytes: more are no file of ours */
-
-/* A dim that is a bound. */
-typedef struct f8_package_dim {
-    const char *name;
-    int64_t bound;
-} f8_package_dim;
 
 /* A plan and its trail for values of the dims. */
 typedef struct f8_package_variant {
@@ -42,9 +37,10 @@ enum { F8_PACKAGE_NONE = INT32_MAX };
 typedef struct f8_package_program {
     const char *target;
     f8_cpu_features needs;
-    f8_package_dim *dim;
-    f8_package_variant *variant; /* the first is for the bounds themselves */
-    uint32_t n_dims, n_variants;
+    f8_bound *dim;
+    f8_bound_axis *axis;         /* that tell values */
+    f8_package_variant *variant; /* the first is for the largest values there are */
+    uint32_t n_dims, n_axes, n_variants;
 } f8_package_program;
 
 typedef struct f8_package {

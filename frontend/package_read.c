@@ -104,13 +104,25 @@ static f8_status check_variant(const f8_package *p, const f8_package_program *pr
     if (v->n_values != program->n_dims)
         return damaged(diag, "values are not of the dims there are");
     for (uint32_t i = 0; i < v->n_values; i++)
-        if (v->value[i] < 1 || v->value[i] > program->dim[i].bound)
+        if (v->value[i] < 1 || v->value[i] > program->dim[i].most)
             return damaged(diag, "a dim has a value beyond its bound");
     bool there = is_section(p, v->fields) && (v->constants == F8_PACKAGE_NONE || is_page(p, v->constants)) &&
                  (v->blob == F8_PACKAGE_NONE || is_page(p, v->blob));
     for (uint32_t i = 0; i < v->n_images; i++)
         there = there && is_page(p, v->image[i]);
     return there ? F8_OK : damaged(diag, "the index names a section that there is not");
+}
+
+static f8_status check_dims(const f8_package_program *p, f8_diag *diag)
+{
+    if (p->n_dims > F8_MAX_BOUNDS)
+        return damaged(diag, "it has more dims than there can be");
+    for (uint32_t i = 0; i < p->n_axes; i++) {
+        const f8_bound_axis *a = &p->axis[i];
+        if (a->axis < 0 || a->axis >= F8_MAX_RANK || a->bound >= (int32_t)p->n_dims || (a->bound >= 0 && !a->scale))
+            return damaged(diag, "an axis is of no dim");
+    }
+    return F8_OK;
 }
 
 static f8_status check_index(const f8_package *p, f8_diag *diag)
@@ -121,6 +133,7 @@ static f8_status check_index(const f8_package *p, f8_diag *diag)
         const f8_package_program *program = &p->program[i];
         if (!program->n_variants)
             return damaged(diag, "it holds a target without a program");
+        F8_TRY(check_dims(program, diag));
         for (uint32_t k = 0; k < program->n_variants; k++)
             F8_TRY(check_variant(p, program, &program->variant[k], diag));
     }

@@ -17,4 +17,7 @@ const char *f8_target_text(const fp8c_program *p);
  * the reference target interprets. Another than p's first shares memory and all else with that. */
 f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *module, f8_diag *diag);
 
+/* open.c: the variant of that number in the file that p was opened from, the last of p and p->now. */
+f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag);
+
 #endif

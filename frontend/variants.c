@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "frontend/compile.h"
+#include "frontend/target.h"
 #include "frontend/parse.h"
 #include "passes/choose.h"
 
@@ -234,6 +235,26 @@ static f8_status compile_for(fp8c_program *p, const int64_t *value, f8_arena *sc
     return f8_compile_variant(p, m, &again->options, false, diag);
 }
 
+static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_diag *diag)
+{
+    char wanted[256], there[700] = "", one[256];
+    size_t n = 0;
+    f8_bounds_print(&p->bounds, value, wanted, sizeof wanted);
+    for (uint32_t i = 0; i < p->opened->n_variants && n + sizeof one < sizeof there; i++)
+        n += (size_t)snprintf(there + n, sizeof there - n, "%s%s", n ? "; " : "",
+                              f8_bounds_print(&p->bounds, p->opened->variant[i].value, one, sizeof one));
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "the file has no code for %s: it has it for %s", wanted, there);
+}
+
+/* From the file that p was opened from. */
+static f8_status read_for(fp8c_program *p, const int64_t *value, f8_diag *diag)
+{
+    for (uint32_t i = 0; i < p->opened->n_variants; i++)
+        if (!memcmp(p->opened->variant[i].value, value, (size_t)p->bounds.n * sizeof *value))
+            return f8_open_variant(p, i, diag);
+    return no_such_value(p, value, diag);
+}
+
 /* Puts the values before a message. */
 static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_status status, f8_diag *diag)
 {
@@ -244,31 +265,20 @@ static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_sta
     return status;
 }
 
-static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_diag *diag)
-{
-    char wanted[256], there[700] = "", one[256];
-    size_t n = 0;
-    f8_bounds_print(&p->bounds, value, wanted, sizeof wanted);
-    for (const f8_variant *v = p->first; v && n + sizeof one < sizeof there; v = v->next)
-        n += (size_t)snprintf(there + n, sizeof there - n, "%s%s", n ? "; " : "",
-                              f8_bounds_print(&p->bounds, v->value, one, sizeof one));
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "the file has no code for %s: it has it for %s", wanted, there);
-}
-
 f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **out, f8_diag *diag)
 {
     *out = find(p, value);
     if (*out)
         return F8_OK;
-    if (!p->bounds.again)
-        return no_such_value(p, value, diag);
     f8_variant *now = p->now, *last = p->first;
     while (last->next)
         last = last->next;
     f8_arena scratch;
     f8_arena_init(&scratch, &p->ctx->allocator);
     int64_t *own = F8_NEW_ARRAY(&p->arena, int64_t, p->bounds.n);
-    f8_status status = own ? compile_for(p, value, &scratch, diag) : f8_arena_status(&p->arena, diag);
+    f8_status status = !own            ? f8_arena_status(&p->arena, diag)
+                       : p->bounds.again ? compile_for(p, value, &scratch, diag)
+                                         : read_for(p, value, diag);
     f8_arena_end(&scratch);
     f8_variant *v = last->next;
     if (status == F8_OK)
@@ -277,7 +287,7 @@ f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **
     if (status != F8_OK) {
         if (v)
             f8_bounds_drop(p, v);
-        return with_values(p, value, status, diag);
+        return p->bounds.again ? with_values(p, value, status, diag) : status;
     }
     memcpy(own, value, (size_t)p->bounds.n * sizeof *own);
     v->value = own;

@@ -20,12 +20,16 @@ static f8_status take_axis(const f8_bounds *b, const f8_bound_axis *a, int64_t s
                            const f8_bound_axis **from, f8_diag *diag)
 {
     const f8_bound *bound = &b->bound[a->bound];
-    const int64_t value = (size - a->offset) / a->scale;
-    if ((size - a->offset) % a->scale || value < 1 || value > bound->most)
+    int64_t value = 0, from_zero;
+    /* scales and offsets may be a file's */
+    if (!__builtin_sub_overflow(size, a->offset, &from_zero) && (a->scale != -1 || from_zero != INT64_MIN) &&
+        from_zero % a->scale == 0)
+        value = from_zero / a->scale;
+    if (value < 1 || value > bound->most)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "input '%s': axis %d is %lld, of no '%s' from 1 to %lld (%lld at the bound)", a->port, (int)a->axis,
-                       (long long)size, bound->name, (long long)bound->most,
-                       (long long)(a->scale * bound->most + a->offset));
+                       "input '%s': axis %d is %lld, but %lld * %s + %lld, and '%s' is 1 to %lld", a->port, (int)a->axis,
+                       (long long)size, (long long)a->scale, bound->name, (long long)a->offset, bound->name,
+                       (long long)bound->most);
     const f8_bound_axis *before = from[a->bound];
     if (before && values[a->bound] != value)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -109,7 +113,10 @@ static f8_status add_value(const f8_bounds *b, wanted *w, int32_t i, int64_t val
             return F8_OK;
     if (w->n[i] == F8_MAX_VALUES)
         return bad_values(text, "more than 64 of one dim", diag);
-    w->value[i][w->n[i]++] = value;
+    int32_t at = w->n[i]++;
+    for (; at > 0 && w->value[i][at - 1] < value; at--) /* the largest first, in whatever order they are given */
+        w->value[i][at] = w->value[i][at - 1];
+    w->value[i][at] = value;
     return F8_OK;
 }
 

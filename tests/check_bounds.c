@@ -2,6 +2,7 @@
  * the order; its variables and memory are those of the bound; values that shapes tell; what is refused. */
 #include "tests/api.h"
 #include "tests/shared/bounds_case.h"
+#include "tests/shared/cli.h"
 
 /* ---- bits ---- */
 
@@ -242,9 +243,9 @@ START_TEST(told_by_shapes)
     ck_assert_int_eq(call(p, 4, 7, 16, &loss), FP8C_ERR_INPUT);
     said(ctx, "axis 0 of input 'x' says that 'B' is 4, axis 0 of 'y' that it is 3");
     ck_assert_int_eq(call(p, 9, 19, 36, &loss), FP8C_ERR_INPUT);
-    said(ctx, "input 'x': axis 0 is 9, of no 'B' from 1 to 8 (8 at the bound)");
+    said(ctx, "input 'x': axis 0 is 9, but 1 * B + 0, and 'B' is 1 to 8");
     ck_assert_int_eq(call(p, 3, 8, 12, &loss), FP8C_ERR_INPUT);
-    said(ctx, "input 'y': axis 0 is 8, of no 'B' from 1 to 8 (17 at the bound)");
+    said(ctx, "input 'y': axis 0 is 8, but 2 * B + 1, and 'B' is 1 to 8");
     ck_assert_int_eq(call(p, 4, 9, 8, &loss), FP8C_ERR_INPUT);
     said(ctx, "input 'z': axis 0 is 8, but 16 with B = 4, S = 4; where shapes don't tell a value, "
               "fp8c_program_set_dim gives it");
@@ -253,6 +254,98 @@ START_TEST(told_by_shapes)
     ck_assert_msg(call(p, 4, 9, 8, &loss) == FP8C_OK, "%s", fp8c_context_message(ctx));
     dims_are(p, 4, 2);
     fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* ---- files ---- */
+
+static fp8c_status write_file(fp8c_context *ctx, const char *text, const char *values, const char *path)
+{
+    fp8c_module *m;
+    ck_assert_msg(fp8c_module_parse(ctx, text, strlen(text), "t.f8", NULL, 0, &m) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    fp8c_compile_options o = recipe("bf16");
+    o.values = values;
+    const fp8c_status status = fp8c_compile_file(m, &o, 1, path);
+    fp8c_module_destroy(m);
+    return status;
+}
+
+/* A file serves the values that it was made for, from one state, with the bits of programs compiled here; and tells by
+ * shapes which. */
+START_TEST(files)
+{
+    fp8c_context *ctx = new_context();
+    char *again;
+    size_t n, m;
+    const char *path = f8_cli_temp("bounds.f8x"), *other = f8_cli_temp("again.f8x");
+    ck_assert_msg(write_file(ctx, shapes, "B=2,8,3 S=4,2", path) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_int_eq(write_file(ctx, shapes, " S=2,4,4  B=8,3,2", other), FP8C_OK);
+    char *bytes = f8_cli_read(path, &n);
+    again = f8_cli_read(other, &m);
+    ck_assert(n == m && !memcmp(bytes, again, n));
+    free(bytes);
+    free(again);
+    const fp8c_compile_options o = recipe("bf16");
+    fp8c_program *p, *q = compile_text(ctx, shapes, NULL, 0, NULL, &o);
+    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    fp8c_program_dim dim;
+    ck_assert_int_eq(fp8c_program_dims(p, 0, &dim), FP8C_OK);
+    ck_assert(!strcmp(dim.name, "B") && dim.bound == 8);
+    dims_are(p, 8, 4);
+    ck_assert_int_eq(fp8c_program_initialize(p, 3), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_initialize(q, 3), FP8C_OK);
+    for (int64_t b = 2; b <= 8; b += b == 3 ? 5 : 1) {
+        float loss, expected;
+        ck_assert_msg(call(p, b, 2 * b + 1, 4 * b, &loss) == FP8C_OK, "%s", fp8c_context_message(ctx));
+        ck_assert_int_eq(call(q, b, 2 * b + 1, 4 * b, &expected), FP8C_OK);
+        ck_assert(!memcmp(&loss, &expected, sizeof loss));
+        dims_are(p, b, 4);
+    }
+    ck_assert_int_eq(fp8c_program_set_dim(p, "B", 4), FP8C_ERR_UNSUPPORTED);
+    said(ctx, "the file has no code for B = 4, S = 4: it has it for B = 8, S = 4; B = 8, S = 2; B = 3, S = 4; "
+              "B = 3, S = 2; B = 2, S = 4; B = 2, S = 2");
+    dims_are(p, 8, 4);
+    ck_assert_int_eq(fp8c_program_set_dim(p, "S", 2), FP8C_OK);
+    fp8c_program_destroy(p);
+    fp8c_program_destroy(q);
+    /* the bound itself need not be there */
+    ck_assert_int_eq(write_file(ctx, shapes, "S=1 B=3,5", path), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &p), FP8C_OK);
+    dims_are(p, 5, 1);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static const struct {
+    const char *values, *said;
+} bad_values[] = {
+    {"B=9", "values 'B=9': 'B' is 1 to 8"},
+    {"B=0", "values 'B=0': 'B' is 1 to 8"},
+    {"C=1", "values 'C=1': no dim 'C' is a bound"},
+    {"B=1,", "values 'B=1,': a number is wanted after '=' and ','"},
+    {"B=1;S=2", "a number is wanted after '=' and ','"},
+    {"B", "NAME=N,N,... is wanted"},
+    {"=3", "no dim '' is a bound"},
+};
+
+START_TEST(values)
+{
+    fp8c_context *ctx = new_context();
+    const char *path = f8_cli_temp("bounds.f8x");
+    for (size_t i = 0; i < sizeof bad_values / sizeof *bad_values; i++) {
+        ck_assert_int_eq(write_file(ctx, shapes, bad_values[i].values, path), FP8C_ERR_INPUT);
+        said(ctx, bad_values[i].said);
+    }
+    char many[sizeof shapes + 8];
+    snprintf(many, sizeof many, "module shapes\ndim B <= 65, S <= 2%s", strchr(strstr(shapes, "S <= 4"), '\n'));
+    ck_assert_int_eq(write_file(ctx, many, "S=1", path), FP8C_ERR_INPUT);
+    said(ctx, "a file holds code for at most 64 sets of values of bounds, and 'B' alone has 65 here: say for which it "
+              "shall be (--values B=1,2,4)");
+    ck_assert_int_eq(write_file(ctx, model, "B=1", path), FP8C_ERR_INPUT);
+    said(ctx, "values 'B=1': the module has no dims that are bounds");
     fp8c_context_destroy(ctx);
 }
 END_TEST
@@ -363,11 +456,14 @@ int main(void)
     Suite *s = suite_create("bounds");
     TCase *t = tcase_create("bounds");
     tcase_set_timeout(t, TIMEOUT);
+    tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, bits, 0, sizeof programs / sizeof *programs);
     tcase_add_test(t, kept);
     tcase_add_test(t, chosen);
     tcase_add_test(t, budget);
     tcase_add_test(t, told_by_shapes);
+    tcase_add_test(t, files);
+    tcase_add_test(t, values);
     tcase_add_test(t, refused);
     tcase_add_test(t, memory_runs_out);
     suite_add_tcase(s, t);
