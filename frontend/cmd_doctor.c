@@ -58,15 +58,17 @@ static void below(const doctor *x, const char *label, const char *text)
 {
     enum { PAGE = 110, INDENT = 4 };
     int column = fprintf(x->to, "%*s%s%s", INDENT, "", label, *label ? ": " : "");
-    const int begin = column;
+    bool first = true;
     while (*text) {
-        const int n = (int)strcspn(text, " \n"), gap = (int)strspn(text + n, " \n");
-        if (column > begin && column + n > PAGE) {
+        const int n = (int)strcspn(text, " \n");
+        if (!first && column + 1 + n > PAGE) {
             fprintf(x->to, "\n%*s", INDENT + 2, "");
             column = INDENT + 2;
+            first = true;
         }
-        column += fprintf(x->to, "%.*s%s", n, text, gap && text[n + gap] ? " " : "");
-        text += n + gap;
+        column += fprintf(x->to, "%s%.*s", first ? "" : " ", n, text);
+        first = false;
+        text += n + strspn(text + n, " \n");
     }
     fputc('\n', x->to);
 }
@@ -84,7 +86,7 @@ static void print_component(const doctor *x, const fp8c_component *c)
                       : c->state == FP8C_COMPONENT_MISSING ? WARN
                                                            : BAD;
     fprintf(x->to, "  %-*s", WIDTH, c->name);
-    word(x, mood, fp8c_component_state_name(c->state), 15);
+    word(x, mood, fp8c_component_state_name(c->state), c->version || c->path ? 15 : 0);
     fprintf(x->to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
             c->path ? c->path : "");
     if (c->problem)
@@ -207,7 +209,8 @@ static void print_target(const doctor *x, const fp8c_target_report *t, const fp8
 {
     fprintf(x->to, "  %-*s", WIDTH, t->name);
     word(x, t->can_compile ? GOOD : WARN, t->can_compile ? "compiles" : "can't compile", 15);
-    word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run", 11);
+    word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run",
+         s->result != FP8C_TEST_NOT_RUN ? 11 : 0);
     if (s->result == FP8C_TEST_FAILED)
         word(x, BAD, "self-test FAILED", 0);
     else if (s->result == FP8C_TEST_PASSED)
@@ -298,7 +301,8 @@ static int died(const shared *s, int status)
         fprintf(stderr, "error: signal %d (%s) ended the process at: %s\n", WTERMSIG(status),
                 strsignal(WTERMSIG(status)), at);
     else
-        fprintf(stderr, "error: the process was ended, with exit code %d, at: %s\n", WEXITSTATUS(status), at);
+        fprintf(stderr, "error: the process was ended, with exit code %d, at: %s\n",
+                WEXITSTATUS(status), at);
     return CLI_FAILED;
 }
 
@@ -307,7 +311,8 @@ int cmd_doctor(const cli *c)
     const char *no_colour = getenv("NO_COLOR");
     doctor x = {.c = c, .to = cli_json_to_stdout(c) ? NULL : stdout};
     x.colour = x.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
-    void *memory = mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
     const pid_t child = memory == MAP_FAILED ? -1 : fork();
     if (child < 0) {

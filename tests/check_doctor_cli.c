@@ -184,6 +184,21 @@ START_TEST(this_machine)
 }
 END_TEST
 
+START_TEST(colours)
+{
+    static const char *const args[] = {"doctor", "--target", "reference", NULL};
+    unsetenv("NO_COLOR");
+    f8_cli_result r = f8_cli_run_to_terminal(args);
+    ck_assert_int_eq(r.code, 0);
+    says(r.out, "\033[32mself-test passed\033[0m");
+    setenv("NO_COLOR", "1", 1);
+    r = f8_cli_run_to_terminal(args);
+    ck_assert_int_eq(r.code, 0);
+    says(r.out, "self-test passed");
+    ck_assert(!strchr(r.out, '\033'));
+}
+END_TEST
+
 START_TEST(no_gpu)
 {
     f8_cli_result r = F8_CLI("doctor", "--target", "sm_90a");
@@ -463,6 +478,7 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, this_machine);
+    tcase_add_test(t, colours);
     tcase_add_test(t, no_gpu);
     tcase_add_test(t, wrong_usage);
     tcase_add_test(t, records_alone);

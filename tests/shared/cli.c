@@ -177,34 +177,48 @@ static size_t read_terminal(int terminal, char *text, size_t room)
     return n;
 }
 
-f8_cli_result f8_cli_run_on_terminal(const char *const *args)
+/* The terminal is stdout, or stderr; the other is a file. */
+static f8_cli_result run_on_terminal(const char *const *args, bool is_out)
 {
     enum { ROOM = 1 << 20 };
-    char *argv[MAX_ARGS] = {(char *)binary()}, *err = malloc(ROOM), out[PATH_ROOM + 300];
+    char *argv[MAX_ARGS] = {(char *)binary()}, *text = malloc(ROOM), file[PATH_ROOM + 300];
     for (int n = 0; args[n]; n++)
         argv[n + 1] = (char *)args[n];
-    snprintf(out, sizeof out, "%s", f8_cli_temp(".stdout"));
+    snprintf(file, sizeof file, "%s", f8_cli_temp(is_out ? ".stderr" : ".stdout"));
     const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-    ck_assert(err && terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal));
+    ck_assert(text && terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal));
     char *name = ptsname(terminal);
     fflush(NULL);
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         close(terminal);
-        child(0, argv, out, name);
+        child(0, argv, is_out ? name : file, is_out ? file : name);
     }
     int status;
-    const size_t n = read_terminal(terminal, err, ROOM);
+    const size_t n = read_terminal(terminal, text, ROOM);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     close(terminal);
     free(last.out);
     free(last.err);
-    last = (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-                           .err = err,
-                           .n_err = n};
-    last.out = f8_cli_read(out, &last.n_out);
+    last = (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+    *(is_out ? &last.out : &last.err) = text;
+    *(is_out ? &last.n_out : &last.n_err) = n;
+    size_t n_file;
+    char *filed = f8_cli_read(file, &n_file);
+    *(is_out ? &last.err : &last.out) = filed;
+    *(is_out ? &last.n_err : &last.n_out) = n_file;
     return last;
+}
+
+f8_cli_result f8_cli_run_on_terminal(const char *const *args)
+{
+    return run_on_terminal(args, false);
+}
+
+f8_cli_result f8_cli_run_to_terminal(const char *const *args)
+{
+    return run_on_terminal(args, true);
 }
 
 f8_cli_result f8_cli_run(const char *const *args)

@@ -28,6 +28,7 @@ f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args);
 
 /* The same with a terminal as stderr (whose line ends are \r\n). */
 f8_cli_result f8_cli_run_on_terminal(const char *const *args);
+f8_cli_result f8_cli_run_to_terminal(const char *const *args); /* as stdout instead */
 
 /* A folder of this test process, removed at its end; NAME inside it (in a few rotating buffers). */
 void f8_cli_setup(void);
