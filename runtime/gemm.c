@@ -64,6 +64,9 @@ enum { N_ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 f8_gemm_algorithm f8_gemm_choose(const f8_gemm_lib *lib, const f8_gemm_desc *desc)
 {
     for (int i = 0; i < N_ALGORITHMS; i++)
+        if (algorithms[i].id == desc->tuning.algorithm && algorithms[i].possible(lib, desc))
+            return (f8_gemm_algorithm)algorithms[i].id;
+    for (int i = 0; i < N_ALGORITHMS; i++)
         if (algorithms[i].automatic(lib, desc))
             return (f8_gemm_algorithm)algorithms[i].id;
     return F8_GEMM_AUTO;
@@ -83,9 +86,6 @@ const char *f8_gemm_algorithm_name(uint32_t id)
 
 static f8_status resolve_algorithm(const f8_gemm_lib *lib, f8_gemm_desc *desc, f8_diag *diag)
 {
-    for (int i = 0; i < N_ALGORITHMS && desc->algorithm == F8_GEMM_AUTO; i++)
-        if (algorithms[i].id == desc->tuning.algorithm && algorithms[i].possible(lib, desc))
-            desc->algorithm = desc->tuning.algorithm;
     if (desc->algorithm == F8_GEMM_AUTO)
         desc->algorithm = f8_gemm_choose(lib, desc);
     for (int i = 0; i < N_ALGORITHMS; i++)

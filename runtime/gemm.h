@@ -98,7 +98,7 @@ void f8_gemm_lib_destroy(f8_gemm_lib *lib); /* after all of its gemms; may be NU
 /* "oneDNN 2.6.3 (avx512)", for doctor; owned by lib. */
 const char *f8_gemm_lib_describe(const f8_gemm_lib *lib);
 
-/* The algorithm that AUTO stands for on this CPU. */
+/* The algorithm that AUTO stands for on this CPU: the tuning's, if it is possible, else the model's. */
 f8_gemm_algorithm f8_gemm_choose(const f8_gemm_lib *lib, const f8_gemm_desc *desc);
 const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is none */
 
