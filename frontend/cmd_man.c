@@ -102,6 +102,7 @@ static const struct {
     {"FP8C_DUMP", "a folder into which each compile writes the module after each pass, and the kernels"},
     {"FP8C_CUDA_PATH", "the folder of the CUDA libraries: they are looked for there and nowhere else"},
     {"CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, HOME", "where they are looked for otherwise"},
+    {"NO_COLOR", "set: output to a terminal has no colors"},
 };
 
 int cli_man(void)
