@@ -63,6 +63,7 @@ typedef struct f8_build_problem {
     const char *name; /* of the step */
     const f8_gemm_desc *gemm;
     const f8_kernel *kernel; /* without a variant */
+    const f8_target *target;
 } f8_build_problem;
 
 /* Asked by the thread that builds, once for each GEMM and each launch of a row program, in order. */

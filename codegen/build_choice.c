@@ -40,7 +40,7 @@ f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, u
     char problem[F8_GEMM_PROBLEM_TEXT];
     const uint32_t model = d->algorithm;
     f8_gemm_problem_text(d, problem);
-    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .gemm = d});
+    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts});
     f8_gemm_desc chosen = *d;
     const bool cuda = b->facts->kind == F8_TARGET_CUDA;
     const bool tuned = text && f8_gemm_candidate_parse(text, &chosen) &&
@@ -59,7 +59,7 @@ f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, in
     char problem[F8_KERNEL_PROBLEM_TEXT];
     f8_kernel_variant v = {0};
     f8_kernel_problem_text(k, extent, problem);
-    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .kernel = k});
+    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
     const bool tuned = text && f8_variant_parse(text, &v);
     *out = k;
     if (tuned)

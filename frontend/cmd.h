@@ -26,7 +26,8 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
        ON_RUN = 4096,
        ON_ALL = 255 | ON_RUN, /* those that read a module */
        ON_TARGET = ON_ALL & ~ON_EXPORT,
-       ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN };
+       ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
+       ON_TUNE = 8192 };
 
 /* COMMAND(name, bit, operand, "help"), in the order they are listed in; int cmd_NAME(const cli *) runs it and
  * gives the exit code. The operand: what `file` of cli is; in [] it may be left out, NULL: there is none.
@@ -44,6 +45,8 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
             "ahead of time, into FILE.f8x; or a GPU's kernels as text or code, and a report on them")   \
     COMMAND(inspect, ON_INSPECT, "FILE.f8x", "what a compiled file holds, on any machine")              \
     COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors of files")                       \
+    COMMAND(tune, ON_TUNE, "[FILE.f8]",                                                                 \
+            "time the ways to do each GEMM and kernel here; compiles then take the fastest")            \
     COMMAND(doctor, ON_DOCTOR, NULL,                                                                    \
             "what this machine has for each target, what is missing, how to get it; a test of each")    \
     COMMAND(completion, ON_COMPLETION, "SHELL", "what bash, zsh or fish completes a command with")      \
@@ -54,22 +57,22 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
  * ORDINAL int32_t >= 0, NUMBER double > 0, SEED uint64_t, FLAG bool, LEVEL int32_t that counts, DIM NAME=N, RULE a recipe rule, LAYERS
  * FIRST,LAST, MEMORY bytes (6G, 512MiB) or a share (0.5) */
 #define CLI_OPTIONS(OPTION)                                                                             \
-    OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL,                                                  \
+    OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL | ON_TUNE,                                                  \
            "f32, bf16 (default), delayed, current, rowwise, rowwise_gw_hp, block, mxfp8, fake or auto,"  \
            " or with options: 'block {pow2 = true}'")                                                   \
-    OPTION(rules, "--rule", "RULE", RULE, ON_ALL,                                                       \
+    OPTION(rules, "--rule", "RULE", RULE, ON_ALL | ON_TUNE,                                                       \
            "after the text's rules, what these have behind `recipe`: '\"h.*\" wgrad = bf16'")           \
-    OPTION(target, "--target", "TARGET", TEXT, ON_TARGET,                                                 \
+    OPTION(target, "--target", "TARGET", TEXT, ON_TARGET | ON_TUNE,                                                 \
            "cpu (default), cpu:x86-64-v3, cpu:x86-64-v4, reference, cuda (the GPU present), sm_89, sm_90a,"  \
            " sm_100a or sm_120a; compile -o NAME.f8x: some of them, with commas between")               \
-    OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET, "on a GPU: table (default), own or cudnn") \
-    OPTION(device, "--device", "N", ORDINAL, ON_TARGET, "which GPU (default 0)")                        \
-    OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP,                                                 \
+    OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET | ON_TUNE, "on a GPU: table (default), own or cudnn") \
+    OPTION(device, "--device", "N", ORDINAL, ON_TARGET | ON_TUNE, "which GPU (default 0)")                        \
+    OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP | ON_TUNE,                                                 \
            "what it may take in all (6G, 512M, 4096K, bytes), or of activation bytes at the peak (0.5):"  \
            " activations are computed again until it fits")                                            \
-    OPTION(checkpoint, "--checkpoint", "PATTERN", TEXT, ON_STEP,                                        \
+    OPTION(checkpoint, "--checkpoint", "PATTERN", TEXT, ON_STEP | ON_TUNE,                                        \
            "keep only activations of these names for the backward: 'x.*' is one a layer")               \
-    OPTION(recompute, "--recompute", "PATTERN", TEXT, ON_STEP,                                          \
+    OPTION(recompute, "--recompute", "PATTERN", TEXT, ON_STEP | ON_TUNE,                                          \
            "compute values of these names again in the backward")                                      \
     OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL,                               \
            "the text; its last tenth is held out of training. explain: to calibrate auto on")           \
@@ -92,7 +95,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            "auto: the choice as lines of the text; - is stdout")                                       \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN, "of initial values and batches (default 1)")            \
     OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")              \
-    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN, \
+    OPTION(threads, "--threads", "N", THREADS, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE, \
            "1 to 256 (default: all CPUs)")     \
     OPTION(json, "--json", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR | ON_INSPECT | ON_RUN, \
            "JSON Lines; - is stdout")                                                                  \
@@ -107,13 +110,23 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN, "write all variables' bytes at the end") \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN | ON_INSPECT, "list each kernel with the bytes it moves")    \
     OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")          \
-    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL,                                            \
+    OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL | ON_TUNE,                                            \
            "one kernel per node: same bits, slower")                                                    \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
     OPTION(verbose, "-v", NULL, LEVEL, ON_ALL,                                                            \
            "say on stderr what is done; twice: each pass and kernel (FP8C_VERBOSE=1, 2)")               \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "the man page, as roff")                                  \
-    OPTION(dims, "-D", "NAME=N", DIM, ON_ALL, "replace the value of a dim")
+    OPTION(database, "--database", "FILE", TEXT, ON_TUNE, "the tuning database (default: FP8C_TUNING, or in the cache)") \
+    OPTION(gemm, "--gemm", "MxNxK:FORMAT", TEXT, ON_TUNE, "this GEMM alone: f32, bf16, f8e4m3 or f8e5m2 operands") \
+    OPTION(only, "--only", "PATTERN", TEXT, ON_TUNE, "only steps of these names")                         \
+    OPTION(time, "--time", "SECONDS", NUMBER, ON_TUNE, "begin to time nothing new after so long")         \
+    OPTION(runs, "--runs", "N", COUNT, ON_TUNE, "runs of each candidate (default 7)")                     \
+    OPTION(same_bits, "--same-bits", NULL, FLAG, ON_TUNE, "leave out other algorithms: they change bits")  \
+    OPTION(again, "--again", NULL, FLAG, ON_TUNE, "time again what was timed before")                     \
+    OPTION(rows_out, "--export", "FILE", TEXT, ON_TUNE, "write the database's rows as JSON Lines")        \
+    OPTION(rows_in, "--import", "FILE", TEXT, ON_TUNE, "take over the rows of such a file")               \
+    OPTION(merge, "--merge", "FILE", RECIPES, ON_TUNE, "take over the rows of another database; repeatable") \
+    OPTION(dims, "-D", "NAME=N", DIM, ON_ALL | ON_TUNE, "replace the value of a dim")
 
 /* Those that add to the field of one above. */
 #define CLI_MORE_OPTIONS(OPTION)                                                                        \
@@ -121,6 +134,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                        \
            "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")                  \
     OPTION(target, "--target", "TARGET", TEXT, ON_INSPECT, "look at the code for this one alone")          \
+    OPTION(json, "--json", "FILE", TEXT, ON_TUNE, "JSON Lines; - is stdout")                            \
     OPTION(target, "--target", "TARGET,...", TEXT, ON_DOCTOR,                                             \
            "look at these alone, and end with 1 unless all of them work (default: look at all, cpu must work)")
 

@@ -177,6 +177,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
                               .no_code = o->plan_only,
                               .allocator = &ctx->allocator,
                               .stats = &c->stats,
+                              .choices = c->tuned.use,
                               .log = &ctx->log,
                               .progress = &ctx->progress,
                               .dump = c->dump.folder[0] ? f8_dump_text : NULL,
@@ -230,6 +231,7 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     F8_TRY(read_options(c, diag));
     begin_dump(c, source);
     F8_TRY(clone_module(source, c->unit.arena, diag, &c->unit.module));
+    F8_TRY(f8_tuned_begin(&c->tuned, c->program, &c->gemms, c->unit.arena, diag));
     F8_TRY(f8_run_passes(&c->unit));
     F8_TRY(build_plan(c, diag));
     F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));
@@ -299,7 +301,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *source, const
 }
 
 static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options, bool calibrate,
-                           fp8c_program **out)
+                           const f8_tuner_compile *tuner, fp8c_program **out)
 {
     *out = NULL;
     fp8c_context *ctx = module->ctx;
@@ -311,6 +313,7 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
         return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+    p->tuner = tuner;
     f8_status status = module->building
                            ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
                            : f8_check_recipe_rules(module->ir, &diag);
@@ -321,17 +324,24 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
         fp8c_program_destroy(p);
         return (fp8c_status)status;
     }
+    p->tuner = NULL;
     *out = p;
     return FP8C_OK;
 }
 
 fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options, fp8c_program **out)
 {
-    return compile(module, options, false, out);
+    return compile(module, options, false, NULL, out);
+}
+
+fp8c_status f8_compile_tuning(const fp8c_module *module, const fp8c_compile_options *options,
+                              const f8_tuner_compile *tuner, fp8c_program **out)
+{
+    return compile(module, options, false, tuner, out);
 }
 
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
                                    fp8c_program **out)
 {
-    return compile(module, options, true, out);
+    return compile(module, options, true, NULL, out);
 }

@@ -4,6 +4,7 @@
 
 #include "frontend/dump.h"
 #include "frontend/program.h"
+#include "frontend/tuned.h"
 
 /* Gone once the variant has its plan and its trail. */
 typedef struct f8_compilation {
@@ -16,6 +17,7 @@ typedef struct f8_compilation {
     f8_gemm_lib *gemms;       /* what knows the room of GEMMs; made when first needed */
     f8_build_stats stats;
     f8_dump dump;             /* folder "": none is wanted */
+    f8_tuned_choices tuned;   /* what the tuning database chose */
 } f8_compilation;
 
 /* A variant of p for the values that dims of `source` have, the last of p and p->now; of p's first the target is

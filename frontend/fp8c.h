@@ -474,6 +474,85 @@ typedef struct fp8c_file_target {
 FP8C_API fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index,
                                            fp8c_file_target *out);
 
+/* ---- tuning: which way is fastest here ----
+ *
+ * A GEMM can be cut, packed and computed in several ways, a kernel printed in several variants. The compiler's model
+ * chooses one; a tuner times them all on the device, in the program's own steps with its own buffers, and keeps what it
+ * finds in a database file, which every later compile of this context reads: it then takes the database's choice where
+ * there is one for the same problem, device and versions of the libraries, else the model's. No bit of a result changes
+ * but by another algorithm of a GEMM, which fp8c_program_choice names. What was timed once is not timed again. */
+typedef struct fp8c_tuning fp8c_tuning;
+
+typedef struct fp8c_tune_options {
+    size_t struct_size;   /* sizeof(fp8c_tune_options) */
+    const fp8c_compile_options *compile; /* of the programs to come; NULL: as there. A CUDA target needs its device;
+                             target reference, no_device, text_only and plan_only can't be had */
+    const char *database; /* NULL: the context's */
+    const char *only;     /* name pattern: of steps. NULL: all */
+    double seconds;       /* > 0: begins to time nothing new after so long */
+    int32_t runs;         /* of each candidate and of the model's choice beside it; 0: 7 */
+    int32_t same_bits;    /* leave out what changes bits: other algorithms */
+    int32_t again;        /* time again what was timed before */
+} fp8c_tune_options;
+
+/* Time what was not timed yet for this module, choose, and keep both; options may be NULL. The context's progress
+ * callback is asked between runs (phase "tune"): where it cancels, or the process dies, what was timed by then stays.
+ * FP8C_ERR_IO: the database can't be used; the file is then as it was. */
+FP8C_API fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options, fp8c_tuning **out);
+/* The same for one GEMM, "MxNxK:FORMAT": rows and columns of the result, the length of the sums, and f32, bf16, f8e4m3
+ * or f8e5m2, the dtype of both operands; the second is [N, K]. `compile` gives target and threads alone. */
+FP8C_API fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_options *options,
+                                    fp8c_tuning **out);
+FP8C_API void fp8c_tuning_destroy(fp8c_tuning *tuning);
+
+typedef struct fp8c_tuning_info {
+    size_t struct_size;        /* sizeof(fp8c_tuning_info), set by the caller */
+    const char *database, *device;
+    int32_t problems, chosen;  /* chosen: those for which something other than the model's choice is faster */
+    int64_t timed, kept;       /* candidates timed now; known from before */
+    int64_t changed_bits;      /* candidates dropped: other bits by the same algorithm */
+    double untuned_seconds, tuned_seconds; /* of a step, measured in turns at the end; 0: nothing new was chosen */
+    int32_t finished;          /* 0: `seconds` ran out first */
+} fp8c_tuning_info;
+FP8C_API void fp8c_tuning_report(const fp8c_tuning *tuning, fp8c_tuning_info *out);
+
+/* A problem: a GEMM, or a kernel at an extent. Seconds: of all its runs in a step, the least. */
+typedef struct fp8c_tuned {
+    const char *problem, *name;  /* name: of the first step that has it */
+    const char *candidate;       /* chosen; "model" */
+    int32_t gemm, count;         /* count: how often a step has it */
+    int32_t candidates;          /* the model's among them */
+    double model_seconds, seconds; /* 0: not timed */
+} fp8c_tuned;
+/* FP8C_ERR_INPUT past the last, with no message. */
+FP8C_API fp8c_status fp8c_tuning_problem(const fp8c_tuning *tuning, int index, fp8c_tuned *out);
+/* Candidate `candidate` of it: its seconds, 0 where they are not known. */
+FP8C_API fp8c_status fp8c_tuning_candidate(const fp8c_tuning *tuning, int index, int candidate, const char **text,
+                                           double *seconds);
+
+/* Rows of the database (NULL: the context's) as a file of JSON Lines; and taken over from such a file, or from another
+ * database, where they are newer. All or nothing. Rows about other devices or versions are kept for them. */
+typedef struct fp8c_tuning_rows {
+    size_t struct_size;      /* sizeof(fp8c_tuning_rows), set by the caller */
+    int64_t timings, choices;
+    int64_t older;           /* not taken over: those there are as new */
+    int64_t others;          /* about other devices than the CPU here with `threads` of the context */
+} fp8c_tuning_rows;
+FP8C_API fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path,
+                                        fp8c_tuning_rows *rows);
+FP8C_API fp8c_status fp8c_tuning_import(fp8c_context *ctx, const char *database, const char *path,
+                                        fp8c_tuning_rows *rows);
+FP8C_API fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const char *path,
+                                       fp8c_tuning_rows *rows);
+
+/* Which way a program does a problem, and who chose. FP8C_ERR_INPUT past the last, with no message. */
+typedef struct fp8c_choice {
+    const char *problem, *candidate; /* as in fp8c_tuned */
+    int32_t gemm, count;             /* count: steps that have it, over all functions */
+    int32_t tuned;                   /* the database; else the model */
+} fp8c_choice;
+FP8C_API fp8c_status fp8c_program_choice(const fp8c_program *program, int index, fp8c_choice *out);
+
 /* ---- dims that are bounds ----
  *
  * Where the text says `dim B <= 32`, one program serves every value from 1 to 32, with the variables and the memory

@@ -94,6 +94,11 @@ static double cpu_seconds(const f8_instance *i, uint32_t func, uint32_t step)
     return f8_exec_step_seconds(i->cpu, func, step);
 }
 
+static const char *cpu_algorithm(const f8_instance *i, uint32_t func, uint32_t step)
+{
+    return f8_exec_algorithm(i->cpu, func, step);
+}
+
 f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan, const f8_exec_options *options,
                                  f8_diag *diag)
 {
@@ -109,7 +114,7 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan, const f8_e
         .wait = host_wait,
         .info = cpu_info,
         .step_seconds = cpu_seconds,
-        .algorithm = no_algorithm,
+        .algorithm = cpu_algorithm,
     };
     *i = (f8_instance){.plan = plan};
     return created(i, &kind, f8_exec_create(plan, options, &i->cpu, diag));

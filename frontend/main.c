@@ -199,7 +199,7 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
     if (!c->file && command->operand && *command->operand != '[')
         return usage(c->command, !strncmp(command->operand, "FILE", 4) ? "no file given" : "missing:",
                      command->operand);
-    if (!(command->bit & ON_ALL))
+    if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
     if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)

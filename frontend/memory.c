@@ -36,6 +36,7 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
     const f8_build_options build = {.target = c->program->target,
                                     .attention = c->attention,
                                     .allocator = allocator,
+                                    .choices = c->tuned.use,
                                     .no_code = true};
     f8_arena scratch;
     f8_plan plan;

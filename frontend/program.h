@@ -33,8 +33,16 @@ typedef struct f8_run_options {
     void *device_user;
 } f8_run_options;
 
+/* A tuner's compile: its choices in place of the database's, and the program whose executors share with this one's
+ * what they can (NULL: none). */
+typedef struct f8_tuner_compile {
+    const f8_build_choices *choices;
+    const fp8c_program *like;
+} f8_tuner_compile;
+
 struct fp8c_program {
     fp8c_context *ctx;
+    const f8_tuner_compile *tuner; /* NULL but while a tuner compiles */
     f8_arena arena; /* what all variants share */
     f8_variant *first, *now; /* all; the one that runs and is reported on */
     const f8_target *target;
@@ -64,6 +72,9 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
 /* fp8c_compile in high precision with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
                                    fp8c_program **out);
+/* fp8c_compile for a tuner. */
+fp8c_status f8_compile_tuning(const fp8c_module *module, const fp8c_compile_options *options,
+                              const f8_tuner_compile *tuner, fp8c_program **out);
 /* Its trials, once a batch was observed; n 0 before. */
 const struct f8_trial *f8_calibration_trials(const fp8c_calibration *c, size_t *n);
 

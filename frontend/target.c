@@ -95,7 +95,10 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
     const f8_allocator *allocator = &p->ctx->allocator;
     const f8_parallel *parallel = p->ctx->parallel.run ? &p->ctx->parallel : NULL;
     const f8_run_options *o = &p->run;
-    const f8_instance *like = v != p->first ? &p->first->instance : NULL; /* which was started first */
+    const fp8c_program *lender = p->tuner ? p->tuner->like : NULL;
+    const f8_instance *like = v != p->first ? &p->first->instance /* which was started first */
+                              : lender      ? &lender->first->instance
+                                            : NULL;
     if (o->no_device)
         return F8_OK;
     if (p->target->kind == F8_TARGET_REFERENCE)

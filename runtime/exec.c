@@ -13,7 +13,9 @@ static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_step *l, f8_dia
     l->step = s;
     l->arg = F8_NEW_ARRAY(&x->memory, void *, s->n_args);
     l->entry = F8_NEW_ARRAY(&x->memory, f8_phase_fn, s->n_phases);
-    if (!l->arg || !l->entry)
+    if (x->profile)
+        l->phase_seconds = F8_NEW_ARRAY(&x->memory, double, s->n_phases + 1);
+    if (!l->arg || !l->entry || (x->profile && !l->phase_seconds))
         return f8_arena_status(&x->memory, diag);
     for (uint32_t p = 0; p < s->n_phases; p++) {
         l->entry[p] = f8_blob_phase(&x->code->blob, s->phase[p].entry);
@@ -153,7 +155,10 @@ static f8_status run_step(f8_exec *x, const f8_exec_step *l)
             const f8_step_phase *phase = &s->phase[p];
             phase_job job = {l->entry[p], l->arg + phase->first_arg, s->ints + phase->first_int,
                              home->scratch.p, x->scratch_stride};
+            const double start = x->profile ? f8_seconds_now() : 0;
             f8_pool_run(home->pool, phase_tasks, &job, phase->n_tasks);
+            if (x->profile)
+                l->phase_seconds[p] += f8_seconds_now() - start;
         }
         home->count.kernels++;
         return F8_OK;
@@ -201,6 +206,17 @@ int64_t f8_exec_peak_bytes(const f8_exec *x)
 f8_exec_counts f8_exec_count(const f8_exec *x)
 {
     return x->home->count;
+}
+
+double f8_exec_phase_seconds(const f8_exec *x, uint32_t func, uint32_t step, uint32_t phase)
+{
+    return x->func[func].step[step].phase_seconds[phase];
+}
+
+const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step)
+{
+    const f8_gemm *gemm = x->func[func].step[step].gemm;
+    return gemm ? f8_gemm_algorithm_name(f8_gemm_algorithm_of(gemm)) : NULL;
 }
 
 double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step)

@@ -68,5 +68,9 @@ f8_exec_counts f8_exec_count(const f8_exec *x);
 
 /* With options.profile: seconds spent in a step over all runs so far. */
 double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step);
+/* The same of one phase of a KERNEL step. */
+double f8_exec_phase_seconds(const f8_exec *x, uint32_t func, uint32_t step, uint32_t phase);
+/* The name of a GEMM's algorithm; NULL for other steps. */
+const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step);
 
 #endif

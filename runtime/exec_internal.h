@@ -12,6 +12,7 @@ typedef struct f8_exec_step {
     f8_phase_fn *entry;
     f8_gemm *gemm;
     double seconds;
+    double *phase_seconds; /* with options.profile */
 } f8_exec_step;
 
 typedef struct f8_exec_func {

@@ -405,6 +405,11 @@ void f8_gemm_release(f8_gemm *gemm)
     destroy_gemm(gemm);
 }
 
+uint32_t f8_gemm_algorithm_of(const f8_gemm *gemm)
+{
+    return gemm->desc.algorithm;
+}
+
 size_t f8_gemm_workspace(const f8_gemm *gemm)
 {
     return gemm->shared_bytes + gemm->thread_bytes * (size_t)gemm->n_threads;

@@ -112,6 +112,8 @@ f8_status f8_gemm_prepare(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_thre
                           f8_diag *diag);
 void f8_gemm_release(f8_gemm *gemm); /* may be NULL */
 
+/* What AUTO and the tuning came to. */
+uint32_t f8_gemm_algorithm_of(const f8_gemm *gemm);
 size_t f8_gemm_workspace(const f8_gemm *gemm); /* bytes, 64-byte aligned */
 
 /* Multiply. a, b, c are as desc says, aligned to their element; c overlaps neither operand. a_scale

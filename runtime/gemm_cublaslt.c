@@ -20,6 +20,8 @@ struct f8_cublaslt_gemm {
     cublasLtMatrixLayout_t usual[3]; /* then: as if not */
     cublasLtMatmulAlgo_t algo;
     size_t used; /* workspace bytes the algorithm needs */
+    f8_gemm_tuning offered[CANDIDATES]; /* the deterministic algorithms, as tunings */
+    int n_offered;
     char text[160];
 };
 
@@ -224,7 +226,17 @@ static f8_status fits(f8_cuda *cuda, const f8_cublaslt_gemm *g, cublasLtMatmulHe
     return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoCheck of %s", what);
 }
 
-/* The first deterministic algorithm for those layouts; `n` counts those proposed. */
+/* Whether the desc's tuning asks for this algorithm and no other. */
+static bool wanted(const f8_cublaslt_gemm *g, const f8_gemm_tuning *offered)
+{
+    const f8_gemm_tuning *t = &g->desc.tuning;
+    return t->lt.id == offered->lt.id && t->lt.tile == offered->lt.tile &&
+           t->lt.stages == offered->lt.stages && t->lt.split_k == offered->lt.split_k &&
+           t->lt.scheme == offered->lt.scheme;
+}
+
+/* The first deterministic algorithm for those layouts, or the one that the tuning asks for if it is among them; `n`
+ * counts those proposed. */
 static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
                             const cublasLtMatrixLayout_t *layout, bool *found, int *n,
                             const char *what, f8_diag *diag)
@@ -236,7 +248,8 @@ static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
     const f8_status status = ask(cuda, g, layout, p, what, result, n, diag);
     cuda->lt.cublasLtMatmulPreferenceDestroy(p);
     F8_TRY(status);
-    for (int i = 0; i < *n && i < CANDIDATES && !*found; i++) {
+    g->n_offered = 0;
+    for (int i = 0; i < *n && i < CANDIDATES; i++) {
         algo_config c = {0};
         bool good = result[i].state == CUBLAS_STATUS_SUCCESS;
         if (good && layout == g->usual)
@@ -245,6 +258,11 @@ static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
             continue;
         F8_TRY(read_config(cuda, &result[i].algo, &c, what, diag));
         if (!deterministic(&c))
+            continue;
+        f8_gemm_tuning *offered = &g->offered[g->n_offered++];
+        *offered = (f8_gemm_tuning){
+            .lt = {c.id, c.split_k, c.tile, c.stages, c.scheme}};
+        if (*found && !wanted(g, offered))
             continue;
         *found = true;
         g->algo = result[i].algo;
@@ -280,6 +298,13 @@ static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8
 }
 
 /* ---- life ---- */
+
+f8_status f8_cublaslt_version(f8_cuda *cuda, const char **out, f8_diag *diag)
+{
+    F8_TRY(f8_cuda_cublaslt(cuda, diag));
+    *out = cuda->library[F8_CUDA_CUBLASLT].version;
+    return F8_OK;
+}
 
 static void destroy(f8_cuda *cuda, f8_cublaslt_gemm *g, const f8_allocator *allocator)
 {
@@ -345,6 +370,22 @@ void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_al
         *list = g->next;
         destroy(cuda, g, allocator);
     }
+}
+
+f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator, const f8_gemm_desc *desc,
+                                 int alignment, int64_t workspace, const char *what, f8_gemm_tuning *out, int *n,
+                                 f8_diag *diag)
+{
+    f8_cublaslt_gemm *list = NULL, *g;
+    f8_gemm_desc plain = *desc;
+    plain.tuning = (f8_gemm_tuning){0};
+    *n = 0;
+    const f8_status status =
+        f8_cublaslt_prepare(cuda, &list, allocator, &plain, alignment, workspace, what, &g, diag);
+    for (int i = 0; status == F8_OK && i < g->n_offered; i++)
+        out[(*n)++] = g->offered[i];
+    f8_cublaslt_release_all(cuda, &list, allocator);
+    return status;
 }
 
 const char *f8_cublaslt_describe(const f8_cublaslt_gemm *g)

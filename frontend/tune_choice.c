@@ -1,0 +1,103 @@
+/* The choice: see tune.h. What single rounds found faster is tried together, beside the model's program; what then is
+ * not faster by more than noise, and all of it if the step is not, is done as the model has it. */
+#include "frontend/tune.h"
+
+enum { TRIES = 4, MORE_RUNS = 3 /* times as many as of a single candidate: this decides */ };
+
+static const double worth = 1e-4; /* of a step: less is not looked for */
+
+static bool is_faster(const fp8c_tuning *t, const double *other, const double *model, int runs)
+{
+    const double gain = f8_tune_least(model, runs) - f8_tune_least(other, runs);
+    return f8_tune_ratio(other, model, runs) < 1 - TUNE_GAIN && gain > worth * t->untuned_seconds;
+}
+
+/* The candidate that was fastest when timed, if by more than noise. */
+static int fastest(const tune_problem *p)
+{
+    int best = 0;
+    double least = 1 - TUNE_GAIN;
+    for (int c = 1; c < p->n; c++)
+        if (p->candidate[c].runs && p->candidate[c].ratio < least) {
+            best = c;
+            least = p->candidate[c].ratio;
+        }
+    return best;
+}
+
+static f8_status keep(fp8c_tuning *t, const tune_problem *p, f8_diag *diag)
+{
+    const f8_tuning_choice choice = {p->candidate[p->chosen].text, p->seconds, p->model_seconds};
+    return f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, NULL, 0, &choice, diag);
+}
+
+/* Try the `next` of all beside the model's; what is not faster falls back. *slower: the step as a whole is. */
+static f8_status confirm(fp8c_tuning *t, bool *dropped, bool *slower, f8_diag *diag)
+{
+    int runs = t->o.runs * MORE_RUNS < TUNE_RUNS ? t->o.runs * MORE_RUNS : TUNE_RUNS;
+    fp8c_program *other;
+    F8_TRY(f8_tune_compile(t, &other, diag));
+    const f8_status status = f8_tune_compare(t, other, &runs, false, "the fastest together", diag);
+    fp8c_program_destroy(other);
+    F8_TRY(status);
+    t->untuned_seconds = f8_tune_median(t->wall[0], runs);
+    t->tuned_seconds = f8_tune_median(t->wall[1], runs);
+    *slower = f8_tune_ratio(t->wall[1], t->wall[0], runs) > 1;
+    *dropped = false;
+    for (size_t i = 0; i < t->n; i++) {
+        tune_problem *p = &t->problem[i];
+        if (!p->next)
+            continue;
+        p->seconds = f8_tune_least(p->sample[1], runs);
+        p->model_seconds = f8_tune_least(p->sample[0], runs);
+        if (!is_faster(t, p->sample[1], p->sample[0], runs)) {
+            p->next = 0;
+            *dropped = true;
+        }
+    }
+    return F8_OK;
+}
+
+static bool any_next(const fp8c_tuning *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->problem[i].next)
+            return true;
+    return false;
+}
+
+/* Until all that is left is faster, together too: `next` of each problem. */
+static f8_status settle(fp8c_tuning *t, f8_diag *diag)
+{
+    bool dropped = true, slower = true;
+    for (int i = 0; i < TRIES && (dropped || slower) && any_next(t); i++)
+        F8_TRY(confirm(t, &dropped, &slower, diag));
+    if (!any_next(t) || slower) {
+        for (size_t i = 0; i < t->n; i++)
+            t->problem[i].next = 0;
+        t->untuned_seconds = t->tuned_seconds = 0;
+    }
+    return F8_OK;
+}
+
+f8_status f8_tune_choose(fp8c_tuning *t, f8_diag *diag)
+{
+    bool fresh = false;
+    for (size_t i = 0; i < t->n; i++) {
+        tune_problem *p = &t->problem[i];
+        const bool anew = p->fresh || p->chosen < 0;
+        p->next = anew ? fastest(p) : p->chosen;
+        fresh |= anew;
+    }
+    if (!fresh)
+        return F8_OK;
+    F8_TRY(settle(t, diag));
+    for (size_t i = 0; i < t->n; i++) {
+        tune_problem *p = &t->problem[i];
+        if (!p->next)
+            p->seconds = p->model_seconds = p->candidate[0].seconds;
+        p->chosen = p->next;
+        F8_TRY(keep(t, p, diag));
+    }
+    return F8_OK;
+}

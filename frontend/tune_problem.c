@@ -1,0 +1,192 @@
+/* Which problems a program has, and which candidates: see tune.h. */
+#include <string.h>
+
+#include "codegen/kernel_variant.h"
+#include "frontend/tune.h"
+#include "passes/recipe.h"
+#include "runtime/gemm_cublaslt.h"
+
+const f8_tuning_key *f8_tune_key(const fp8c_tuning *t, const tune_problem *p)
+{
+    return p->gemm ? &t->keys.gemm : &t->keys.kernel;
+}
+
+tune_problem *f8_tune_find(const fp8c_tuning *t, const char *text)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (!strcmp(t->problem[i].text, text))
+            return &t->problem[i];
+    return NULL;
+}
+
+/* ---- candidates ---- */
+
+static void add_candidate(fp8c_tuning *t, tune_problem *p, const char *text, const f8_gemm_desc *desc)
+{
+    if (p->n == TUNE_CANDIDATES)
+        return;
+    tune_candidate *c = &p->candidate[p->n++];
+    *c = (tune_candidate){.text = f8_arena_strdup(&t->arena, text)};
+    if (desc)
+        c->desc = *desc;
+}
+
+static void add_variants(fp8c_tuning *t, tune_problem *p, const f8_kernel *k, const f8_target *target)
+{
+    f8_kernel_variant all[F8_KERNEL_VARIANTS];
+    char text[F8_VARIANT_TEXT];
+    const bool wide = __builtin_cpu_supports("avx512f");
+    const int n = f8_kernel_variants(k, target->kind == F8_TARGET_CPU ? NULL : target, wide, all);
+    for (int i = 0; i < n; i++) {
+        f8_variant_text(&all[i], text);
+        add_candidate(t, p, text, NULL);
+    }
+}
+
+static void add_gemms(fp8c_tuning *t, tune_problem *p)
+{
+    f8_gemm_desc all[F8_GEMM_CANDIDATES];
+    char text[F8_CANDIDATE_TEXT];
+    const int n = f8_gemm_candidates(t->gemms, &p->desc, f8_pool_threads(t->pool), t->o.same_bits, all);
+    for (int i = 0; i < n; i++) {
+        f8_gemm_candidate_text(&all[i], all[0].algorithm, text);
+        add_candidate(t, p, text, &all[i]);
+    }
+}
+
+/* cuBLASLt's deterministic answers for the problem, the model's, which is the first, in front. */
+static f8_status add_algorithms(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
+{
+    f8_gemm_tuning all[F8_GEMM_CANDIDATES];
+    char text[F8_CANDIDATE_TEXT];
+    int n = 0;
+    add_candidate(t, p, "model", NULL);
+    if (t->o.same_bits)
+        return F8_OK;
+    F8_TRY(f8_cublaslt_candidates(t->base->cuda, &t->ctx->allocator, &p->desc, 16,
+                                  t->base->now->plan.gemm_workspace, p->name, all, &n, diag));
+    for (int i = 1; i < n; i++) {
+        f8_gemm_desc d = p->desc;
+        d.tuning = all[i];
+        f8_gemm_candidate_text(&d, d.algorithm, text);
+        add_candidate(t, p, text, NULL);
+    }
+    return F8_OK;
+}
+
+/* ---- collecting ---- */
+
+static const char *collect(void *user, const f8_build_problem *from)
+{
+    fp8c_tuning *t = user;
+    if (f8_tune_find(t, from->text) || (t->o.only && !f8_pattern_match(t->o.only, from->name)))
+        return NULL;
+    tune_problem *grown = f8_arena_grow(&t->arena, t->problem, t->n, &t->room, t->n + 1, sizeof *grown);
+    if (!grown) /* found after the compile */
+        return NULL;
+    t->problem = grown;
+    tune_problem *p = &grown[t->n++];
+    p->text = f8_arena_strdup(&t->arena, from->text);
+    p->name = f8_arena_strdup(&t->arena, from->name);
+    p->gemm = from->gemm != NULL;
+    p->chosen = -1;
+    if (p->gemm)
+        p->desc = *from->gemm;
+    else if (p->text)
+        add_variants(t, p, from->kernel, from->target);
+    return NULL;
+}
+
+/* What the functions that a step runs have; others are not measured. */
+static void count_problems(fp8c_tuning *t)
+{
+    const f8_plan *plan = &t->base->now->plan;
+    for (int k = 0; k < t->n_functions; k++) {
+        const f8_plan_func *f = &plan->func[t->function[k]];
+        for (uint32_t i = 0; i < f->n_steps; i++) {
+            const f8_step *s = &f->step[i];
+            for (uint32_t n = 0; n < s->n_phases + 1; n++) {
+                const uint32_t choice = n < s->n_phases ? s->phase[n].choice : s->choice;
+                tune_problem *p = choice ? f8_tune_find(t, plan->choice[choice - 1].problem) : NULL;
+                if (p)
+                    p->count++;
+            }
+        }
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->problem[i].count)
+            t->problem[kept++] = t->problem[i];
+    t->n = kept;
+}
+
+static void choose_functions(fp8c_tuning *t)
+{
+    static const char *const sets[][TUNE_FUNCTIONS] = {
+        {"micro_step", "update"}, {"forward", "backward"}, {"eval", NULL}};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets && !t->n_functions; i++)
+        for (int k = 0; k < TUNE_FUNCTIONS && sets[i][k]; k++) {
+            const int f = fp8c_program_function(t->base, sets[i][k]);
+            if (f >= 0)
+                t->function[t->n_functions++] = f;
+        }
+}
+
+/* ---- what the database knows ---- */
+
+static f8_status recall(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
+{
+    f8_timing *timing;
+    f8_tuning_choice choice;
+    size_t n;
+    bool found;
+    if (t->o.again)
+        return F8_OK;
+    F8_TRY(f8_tuning_get(t->db, f8_tune_key(t, p), p->text, &t->arena, &timing, &n, diag));
+    for (int c = 0; c < p->n; c++)
+        for (size_t i = 0; i < n; i++)
+            if (!strcmp(timing[i].candidate, p->candidate[c].text)) {
+                p->candidate[c].seconds = timing[i].seconds;
+                p->candidate[c].median = timing[i].median;
+                p->candidate[c].runs = timing[i].runs;
+                p->candidate[c].other_bits = timing[i].runs == 0;
+                t->kept++;
+            }
+    for (int c = 0; c < p->n; c++)
+        p->candidate[c].ratio =
+            p->candidate[0].median > 0 ? p->candidate[c].median / p->candidate[0].median : 1;
+    F8_TRY(f8_tuning_chosen(t->db, f8_tune_key(t, p), p->text, &t->arena, &choice, &found, diag));
+    for (int c = 0; c < p->n && found; c++)
+        if (!strcmp(choice.candidate, p->candidate[c].text)) {
+            p->chosen = c;
+            p->seconds = choice.seconds;
+            p->model_seconds = choice.model_seconds;
+        }
+    return F8_OK;
+}
+
+f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag)
+{
+    const f8_build_choices choices = {collect, t};
+    const f8_tuner_compile compile = {.choices = &choices};
+    const fp8c_status status = f8_compile_tuning(t->module, &t->compile, &compile, &t->base);
+    if (status != FP8C_OK) /* its message is the context's already */
+        return (f8_status)status;
+    F8_TRY(f8_arena_status(&t->arena, diag));
+    if (!t->base->now->instance.kind || !f8_tuning_device(t->base, &t->keys))
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "target %s runs on no device here: there is nothing to time", t->base->target->name);
+    F8_TRY(f8_tuning_versions(t->base, &t->gemms, &t->keys, diag));
+    choose_functions(t);
+    count_problems(t);
+    for (size_t i = 0; i < t->n; i++) {
+        tune_problem *p = &t->problem[i];
+        if (p->gemm && t->base->target->kind == F8_TARGET_CPU)
+            add_gemms(t, p);
+        else if (p->gemm)
+            F8_TRY(add_algorithms(t, p, diag));
+        F8_TRY(f8_arena_status(&t->arena, diag));
+        F8_TRY(recall(t, p, diag));
+    }
+    return F8_OK;
+}

@@ -1,0 +1,47 @@
+/* Rows of the tuning database in and out of files: see fp8c.h. */
+#include <string.h>
+
+#include "frontend/tuned.h"
+
+typedef f8_status (*move_fn)(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
+                             f8_diag *diag);
+
+static fp8c_status move(fp8c_context *ctx, const char *database, const char *path, move_fn fn,
+                        fp8c_tuning_rows *rows)
+{
+    f8_diag diag = {0};
+    f8_tuning *t = NULL;
+    f8_tuning_counts counts = {0};
+    f8_tuning_keys keys;
+    const fp8c_program here = {.ctx = ctx, .target = f8_target_by_name("cpu"), .threads = ctx->threads};
+    database = database ? database : ctx->settings.tuning;
+    f8_tuning_device(&here, &keys);
+    f8_status status = database ? f8_tuning_open(database, &ctx->allocator, &t, &diag)
+                                : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                                          "no tuning database: none was named, and the context has none");
+    if (status == F8_OK)
+        status = fn(t, path, keys.device, &counts, &diag);
+    const fp8c_status done = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+    f8_tuning_close(t);
+    if (done == FP8C_OK && rows) {
+        const fp8c_tuning_rows own = {.struct_size = rows->struct_size, .timings = counts.timings,
+                                      .choices = counts.choices, .older = counts.older, .others = counts.others};
+        memcpy(rows, &own, rows->struct_size < sizeof own ? rows->struct_size : sizeof own);
+    }
+    return done;
+}
+
+fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path, fp8c_tuning_rows *rows)
+{
+    return move(ctx, database, path, f8_tuning_export, rows);
+}
+
+fp8c_status fp8c_tuning_import(fp8c_context *ctx, const char *database, const char *path, fp8c_tuning_rows *rows)
+{
+    return move(ctx, database, path, f8_tuning_import, rows);
+}
+
+fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const char *path, fp8c_tuning_rows *rows)
+{
+    return move(ctx, database, path, f8_tuning_merge, rows);
+}

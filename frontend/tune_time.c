@@ -1,0 +1,264 @@
+/* Programs run in turns with the model's: see tune.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/tune.h"
+#include "ir/clock.h"
+
+enum { WORTH_RUNS = 3 /* before a round is given up as slower */ };
+
+/* ---- programs ---- */
+
+static const char *next_of(void *user, const f8_build_problem *from)
+{
+    const tune_problem *p = f8_tune_find(user, from->text);
+    return p && p->next ? p->candidate[p->next].text : NULL;
+}
+
+f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag)
+{
+    const f8_build_choices choices = {next_of, t};
+    const f8_tuner_compile compile = {.choices = &choices,
+                                      .like = t->base->target->kind == F8_TARGET_CPU ? t->base : NULL};
+    const fp8c_status status = f8_compile_tuning(t->module, &t->compile, &compile, out);
+    if (status == FP8C_OK)
+        return F8_OK;
+    return f8_fail(diag, (f8_status)status, F8_NOWHERE, "%s", fp8c_context_message(t->ctx));
+}
+
+/* Inputs that any program takes: small numbers, and ids that every table has. */
+static void fill_inputs(fp8c_tuning *t, fp8c_program *p)
+{
+    for (int k = 0; k < t->n_functions; k++) {
+        const f8_plan_func *f = &p->now->plan.func[t->function[k]];
+        for (uint32_t i = 0; i < f->n_in; i++) {
+            const f8_type *type = &f->in[i].type;
+            uint8_t *to = f->in[i].var < 0
+                              ? fp8c_program_buffer(p, t->function[k], FP8C_INPUT, (int)i)
+                              : NULL;
+            const int64_t n = to ? f8_type_elements(type) : 0;
+            for (int64_t e = 0; e < n; e++) {
+                const uint32_t x = (uint32_t)e * 2654435761u >> 24;
+                const float value = ((float)x - 127.5f) / 256;
+                uint32_t bits;
+                memcpy(&bits, &value, sizeof bits);
+                switch (type->dtype) {
+                case F8_F32: memcpy(to + 4 * e, &bits, 4); break;
+                case F8_BF16: memcpy(to + 2 * e, (uint8_t *)&bits + 2, 2); break;
+                case F8_E4M3: to[e] = (uint8_t)(0x30 | (x & 0x87)); break;
+                case F8_E5M2: to[e] = (uint8_t)(0x38 | (x & 0x83)); break;
+                case F8_E8M0: to[e] = 127; break;
+                default: break; /* zeros: an id */
+                }
+            }
+        }
+    }
+}
+
+static f8_status run_step(fp8c_tuning *t, fp8c_program *p, f8_diag *diag)
+{
+    f8_instance *i = &p->now->instance;
+    for (int k = 0; k < t->n_functions; k++)
+        F8_TRY(i->kind->run(i, (uint32_t)t->function[k], diag));
+    return i->kind->wait(i, diag);
+}
+
+/* ---- samples ---- */
+
+static double phase_seconds(const f8_instance *i, uint32_t func, uint32_t step, uint32_t phase)
+{
+    return i->cpu ? f8_exec_phase_seconds(i->cpu, func, step, phase)
+                  : phase ? 0 : i->kind->step_seconds(i, func, step);
+}
+
+/* Add `sign` times what the program spent on each problem so far. */
+static void add_seconds(fp8c_tuning *t, const fp8c_program *p, int side, int run, double sign)
+{
+    const f8_plan *plan = &p->now->plan;
+    const f8_instance *instance = &p->now->instance;
+    for (int k = 0; k < t->n_functions; k++) {
+        const uint32_t f = (uint32_t)t->function[k];
+        for (uint32_t i = 0; i < plan->func[f].n_steps; i++) {
+            const f8_step *s = &plan->func[f].step[i];
+            for (uint32_t n = 0; n < s->n_phases + 1; n++) {
+                const uint32_t choice = n < s->n_phases ? s->phase[n].choice : s->choice;
+                tune_problem *x = choice ? f8_tune_find(t, plan->choice[choice - 1].problem) : NULL;
+                if (x)
+                    x->sample[side][run] += sign * (n < s->n_phases
+                                                        ? phase_seconds(instance, f, i, n)
+                                                        : instance->kind->step_seconds(instance, f, i));
+            }
+        }
+    }
+}
+
+static f8_status sample(fp8c_tuning *t, fp8c_program *p, int side, int run, f8_diag *diag)
+{
+    for (size_t i = 0; i < t->n; i++)
+        t->problem[i].sample[side][run] = 0;
+    add_seconds(t, p, side, run, -1);
+    const double start = f8_seconds_now();
+    F8_TRY(run_step(t, p, diag));
+    t->wall[side][run] = f8_seconds_now() - start;
+    add_seconds(t, p, side, run, 1);
+    return F8_OK;
+}
+
+double f8_tune_least(const double *x, int n)
+{
+    double least = x[0];
+    for (int i = 1; i < n; i++)
+        least = x[i] < least ? x[i] : least;
+    return least;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double f8_tune_median(const double *x, int n)
+{
+    double sorted[TUNE_RUNS];
+    memcpy(sorted, x, (size_t)n * sizeof *x);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+double f8_tune_ratio(const double *other, const double *model, int n)
+{
+    double ratio[TUNE_RUNS];
+    for (int i = 0; i < n; i++)
+        ratio[i] = model[i] > 0 ? other[i] / model[i] : 1;
+    return f8_tune_median(ratio, n);
+}
+
+static bool all_slower(const fp8c_tuning *t, int runs)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const tune_problem *p = &t->problem[i];
+        if (p->next && f8_tune_least(p->sample[1], runs) < 1.1 * f8_tune_least(p->sample[0], runs))
+            return false;
+    }
+    return true;
+}
+
+f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop, const char *item,
+                          f8_diag *diag)
+{
+    fp8c_program *const side[] = {t->base, other};
+    for (int s = 0; s < 2; s++) { /* one that does not count: pages, caches, clocks */
+        F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
+        fill_inputs(t, side[s]);
+        F8_TRY(run_step(t, side[s], diag));
+    }
+    for (int run = 0; run < *runs; run++) {
+        if (may_stop && run == WORTH_RUNS && all_slower(t, run))
+            *runs = run;
+        for (int k = 0; k < 2 && run < *runs; k++) { /* by turns the one first and the other */
+            const int s = k ^ (run & 1);
+            F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
+            fill_inputs(t, side[s]);
+            F8_TRY(sample(t, side[s], s, run, diag));
+        }
+    }
+    return F8_OK;
+}
+
+/* ---- rounds ---- */
+
+/* The next candidate of a problem that is to be timed; 0: none is left. */
+static int untimed(const tune_problem *p)
+{
+    for (int c = 1; c < p->n; c++)
+        if (!p->candidate[c].runs && !p->candidate[c].other_bits)
+            return c;
+    return 0;
+}
+
+/* A way of cutting that changes bits (oneDNN may sum another shape in another order) is none. Another algorithm is
+ * compared with itself as the model would cut it. */
+static f8_status drop_other_bits(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
+{
+    while (p->next && p->gemm && t->base->target->kind == F8_TARGET_CPU) {
+        tune_candidate *c = &p->candidate[p->next];
+        f8_gemm_desc plain = c->desc;
+        plain.tuning = (f8_gemm_tuning){0};
+        bool same = f8_gemm_tuning_equal(&plain.tuning, &c->desc.tuning);
+        if (!same)
+            F8_TRY(f8_gemm_same_bits(t->gemms, &plain, &c->desc, t->pool, &t->ctx->allocator, &same, diag));
+        if (same)
+            return F8_OK;
+        const f8_timing none = {.candidate = c->text};
+        c->other_bits = true;
+        t->changed_bits++;
+        F8_TRY(f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, &none, 1, NULL, diag));
+        p->next = untimed(p);
+    }
+    return F8_OK;
+}
+
+/* The samples of a problem's candidate, and of the model's beside it, to the database. */
+static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
+{
+    f8_timing timing[2];
+    for (int s = 0; s < 2; s++) {
+        tune_candidate *c = &p->candidate[s ? p->next : 0];
+        const double least = f8_tune_least(p->sample[s], runs);
+        if (s || !c->runs || least < c->seconds) {
+            c->seconds = least;
+            c->median = f8_tune_median(p->sample[s], runs);
+            c->runs = runs;
+        }
+        c->ratio = s ? f8_tune_ratio(p->sample[1], p->sample[0], runs) : 1;
+        timing[s] = (f8_timing){c->text, c->seconds, c->median, c->runs};
+    }
+    p->fresh = true;
+    t->timed++;
+    return f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, timing, 2, NULL, diag);
+}
+
+static f8_status round_of(fp8c_tuning *t, bool *any, f8_diag *diag)
+{
+    char item[96] = "";
+    int runs = t->o.runs;
+    fp8c_program *other;
+    *any = false;
+    for (size_t i = 0; i < t->n; i++) {
+        tune_problem *p = &t->problem[i];
+        p->next = untimed(p);
+        F8_TRY(f8_progress_at(&t->progress, t->timed, p->name, diag));
+        F8_TRY(drop_other_bits(t, p, diag));
+        if (p->next && !*any)
+            snprintf(item, sizeof item, "%s and others: %s ...", p->name, p->candidate[p->next].text);
+        *any |= p->next > 0;
+    }
+    if (!*any)
+        return F8_OK;
+    F8_TRY(f8_tune_compile(t, &other, diag));
+    f8_status status = f8_tune_compare(t, other, &runs, true, item, diag);
+    fp8c_program_destroy(other);
+    for (size_t i = 0; i < t->n && status == F8_OK; i++)
+        if (t->problem[i].next)
+            status = keep(t, &t->problem[i], runs, diag);
+    return status;
+}
+
+f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag)
+{
+    int64_t left = 0;
+    for (size_t i = 0; i < t->n; i++)
+        for (int c = 1; c < t->problem[i].n; c++)
+            left += !t->problem[i].candidate[c].runs && !t->problem[i].candidate[c].other_bits;
+    t->progress = f8_progress_begin(&t->ctx->progress, "tune", left);
+    for (bool any = left > 0; any;) {
+        if (t->o.seconds > 0 && f8_seconds_now() - t->start > t->o.seconds) {
+            t->finished = false;
+            return F8_OK;
+        }
+        F8_TRY(round_of(t, &any, diag));
+    }
+    return F8_OK;
+}
