@@ -46,6 +46,8 @@ typedef struct cli_stored {
 bool cli_stored_read(cli_stored *s, f8_st_file *f, fp8c_context *ctx);
 void cli_stored_free(cli_stored *s);
 
+/* n values of f32 at `to` from F16 or BF16 at `from`. */
+void cli_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n);
 /* A file's failure on stderr; false. */
 bool cli_file_fail(const f8_diag *diag);
 

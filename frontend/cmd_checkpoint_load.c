@@ -225,8 +225,7 @@ static float f16_to_f32(uint16_t h)
     return h >> 15 ? -size : size;
 }
 
-/* n values of f32 at `to` from narrower ones at `from`. */
-static void widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n)
+void cli_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t high = (uint32_t)from[i] << 16;
@@ -246,7 +245,7 @@ static void convert(const loader *l, int i, const fp8c_variable *v, const void *
     } else if (t->dtype == want.dtype) {
         memcpy(to, bytes, (size_t)want.bytes);
     } else {
-        widen(t->dtype, bytes, to, want.bytes / sizeof(float));
+        cli_widen(t->dtype, bytes, to, want.bytes / sizeof(float));
     }
 }
 

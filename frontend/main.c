@@ -21,6 +21,14 @@ static bool set_RECIPES(cli_RECIPES *to, const char *text)
     return true;
 }
 
+static bool set_TEXTS(cli_TEXTS *to, const char *text)
+{
+    if (!*text || to->n == CLI_MAX_TEXTS)
+        return false;
+    to->text[to->n++] = text;
+    return true;
+}
+
 static bool set_COUNT(cli_COUNT *to, const char *text)
 {
     char *end;
@@ -98,6 +106,13 @@ static bool set_FLAG(cli_FLAG *to, const char *text)
 {
     (void)text;
     return *to = true;
+}
+
+static bool set_LEVEL(cli_LEVEL *to, const char *text)
+{
+    (void)text;
+    *to += *to < FP8C_LOG_DEBUG;
+    return true;
 }
 
 /* NAME=N; the name is cut out of argv in place. */
@@ -238,7 +253,11 @@ int main(int argc, char **argv)
         return usage(NULL, "no such command", argv[1]);
     cli c = {.recipe = cli_default_recipe, .seed = 1, .steps = 100};
     int status = parse_command(&c, command, argv, argc);
-    if (status == CLI_DONE)
+    if (status == CLI_DONE) {
+        cli_watch(&c);
         status = command->run(&c);
+    }
+    if (cli_interrupted())
+        status = CLI_INTERRUPTED;
     return flush_stdout(status < 0 ? CLI_DONE : status);
 }
