@@ -48,14 +48,14 @@ fail:
 
 int cli_fail(const fp8c_context *ctx)
 {
-    fprintf(stderr, "%s\n", fp8c_context_message(ctx));
+    fprintf(stderr, "%s\n", cli_interrupted() ? "interrupted" : fp8c_context_message(ctx));
     return CLI_FAILED;
 }
 
 fp8c_context *cli_context(void)
 {
     fp8c_context *ctx;
-    if (fp8c_context_create(NULL, &ctx) != FP8C_OK)
+    if (fp8c_context_create(cli_context_options(), &ctx) != FP8C_OK)
         fprintf(stderr, "error: out of memory\n");
     return ctx;
 }
