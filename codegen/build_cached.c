@@ -9,7 +9,9 @@ static f8_status begin(f8_build_cached *c, const f8_build_options *options, f8_d
 {
     c->options = options;
     c->until = f8_seconds_now() + F8_BUILD_WAIT;
+    f8_arena_end(&c->arena);
     f8_arena_init(&c->arena, options->allocator);
+    c->n_missing = c->n_kernels = 0;
     c->key = F8_NEW_ARRAY(&c->arena, f8_cache_key, c->n + 1);
     c->missing = F8_NEW_ARRAY(&c->arena, uint32_t, c->n + 1);
     return f8_arena_status(&c->arena, d);

@@ -48,6 +48,7 @@ typedef struct f8_build_cached {
     f8_build_threads threads;
 } f8_build_cached;
 
+/* May be called again, for other keys: what take was given is then gone. */
 f8_status f8_build_cached_find(f8_build_cached *c, const f8_build_options *options, f8_diag *d);
 /* *failed: the piece that could not be made, after a failure. */
 f8_status f8_build_cached_make(f8_build_cached *c, uint32_t *failed, f8_diag *d);

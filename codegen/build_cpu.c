@@ -10,6 +10,7 @@
 #include "codegen/cpu_rows.h"
 #include "codegen/cpu_scatter.h"
 #include "codegen/link.h"
+#include "codegen/llvm_known.h"
 #include "ir/clock.h"
 
 #include <stdio.h>
@@ -17,8 +18,9 @@
 
 typedef struct compilation {
     f8_build *b;
-    f8_llvm *llvm;
-    const char *identity; /* LLVM's and the machine's */
+    f8_cache *cache;      /* NULL: none */
+    f8_llvm *llvm;        /* NULL: not loaded */
+    const char *question, *identity; /* codegen/llvm_known.h; LLVM's and the machine's */
     f8_object *object;    /* by unit */
 } compilation;
 
@@ -155,24 +157,48 @@ static f8_status link_blob(compilation *c)
     return F8_OK;
 }
 
+static f8_llvm_options llvm_options(const f8_build_options *o)
+{
+    return (f8_llvm_options){.library = o->llvm, .cpu = o->cpu, .allocator = o->allocator};
+}
+
 static f8_status load(compilation *c)
 {
-    const f8_build_options *o = c->b->options;
-    const f8_llvm_options lo = {.library = o->llvm, .cpu = o->cpu, .allocator = o->allocator};
-    F8_TRY(f8_llvm_load(&c->llvm, &lo, c->b->diag));
+    const f8_llvm_options o = llvm_options(c->b->options);
+    F8_TRY(f8_llvm_load(&c->llvm, &o, c->b->diag));
     c->identity = f8_llvm_identity(c->llvm, c->b->arena);
+    f8_llvm_remember(c->cache, c->question, c->llvm, c->b->arena);
     return f8_arena_status(c->b->arena, c->b->diag);
+}
+
+/* LLVM is loaded when there is something to compile. Should it then be another than was thought, all is looked up
+ * again under its name. */
+static f8_status find_all(compilation *c, f8_build_cached *pieces)
+{
+    const f8_build_options *o = c->b->options;
+    const f8_llvm_options lo = llvm_options(o);
+    if (c->cache) {
+        c->question = f8_llvm_question(&lo, c->b->arena);
+        c->identity = f8_llvm_recall(c->cache, c->question, c->b->arena);
+    }
+    if (!c->identity)
+        F8_TRY(load(c));
+    F8_TRY(f8_build_cached_find(pieces, o, c->b->diag));
+    if (!pieces->n_missing || c->llvm)
+        return F8_OK;
+    const char *thought = c->identity;
+    F8_TRY(load(c));
+    return strcmp(thought, c->identity) ? f8_build_cached_find(pieces, o, c->b->diag) : F8_OK;
 }
 
 static f8_status compile_all(compilation *c, f8_build_cached *pieces)
 {
     f8_build *b = c->b;
     f8_build_stats *stats = b->options->stats;
-    F8_TRY(load(c));
     c->object = F8_NEW_ARRAY(b->arena, f8_object, b->n_units);
     if (!c->object)
         return f8_arena_status(b->arena, b->diag);
-    F8_TRY(f8_build_cached_find(pieces, b->options, b->diag));
+    F8_TRY(find_all(c, pieces));
     F8_TRY(f8_build_cached_make(pieces, &(uint32_t){0}, b->diag));
     const double compiled = f8_seconds_now();
     F8_TRY(link_blob(c));
@@ -187,9 +213,8 @@ static f8_status compile(f8_build *b)
 {
     const f8_build_options *o = b->options;
     const double start = f8_seconds_now();
-    compilation c = {.b = b};
-    f8_build_cached pieces = {
-        .calls = &calls, .user = &c, .n = b->n_units, .cache = o->dump ? NULL : o->cache};
+    compilation c = {.b = b, .cache = o->dump ? NULL : o->cache};
+    f8_build_cached pieces = {.calls = &calls, .user = &c, .n = b->n_units, .cache = c.cache};
     const f8_status s = compile_all(&c, &pieces);
     if (s == F8_OK && o->stats)
         o->stats->compile = f8_seconds_now() - start - o->stats->link;

@@ -3,9 +3,12 @@
 
 #include "runtime/dynlib.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- the library ---- */
 
@@ -25,12 +28,38 @@ static const char *const api_names[] = {
 #undef X
 };
 
-static f8_status load_api(f8_llvm_api *ll, const char *library, f8_diag *d)
+static char *copy_text(const f8_allocator *a, const char *s)
+{
+    size_t n = strlen(s) + 1;
+    char *t = a->alloc(a->user, n, 1);
+    return t ? memcpy(t, s, n) : NULL;
+}
+
+static void free_text(const f8_allocator *a, char *s)
+{
+    if (s)
+        a->free(a->user, s, strlen(s) + 1);
+}
+
+/* The file, for whoever asks which LLVM it is. */
+static void note_file(f8_llvm *x, void *handle)
+{
+    const struct link_map *map = NULL;
+    struct stat s;
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] == '/' && !stat(map->l_name, &s)) {
+        x->path = copy_text(&x->allocator, map->l_name);
+        x->size = s.st_size;
+    }
+}
+
+static f8_status load_api(f8_llvm *x, const char *library, f8_diag *d)
 {
     const char *const given[] = {library, NULL};
     f8_dynlib lib;
     F8_TRY(f8_dynlib_open("LLVM 19", library ? given : library_names, &lib, d));
-    f8_status s = f8_dynlib_symbols(&lib, api_names, sizeof api_names / sizeof *api_names, ll, d);
+    f8_status s =
+        f8_dynlib_symbols(&lib, api_names, sizeof api_names / sizeof *api_names, &x->ll, d);
+    note_file(x, lib.handle);
     f8_dynlib_close(&lib); /* stays mapped */
     return s;
 }
@@ -47,19 +76,6 @@ static void register_target(const f8_llvm_api *ll)
     ll->InitializeX86TargetMC();
     ll->InitializeX86AsmPrinter();
     pthread_mutex_unlock(&registry_lock);
-}
-
-static char *copy_text(const f8_allocator *a, const char *s)
-{
-    size_t n = strlen(s) + 1;
-    char *t = a->alloc(a->user, n, 1);
-    return t ? memcpy(t, s, n) : NULL;
-}
-
-static void free_text(const f8_allocator *a, char *s)
-{
-    if (s)
-        a->free(a->user, s, strlen(s) + 1);
 }
 
 static bool has_feature(const char *features, const char *name)
@@ -139,7 +155,7 @@ f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d
         return f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "no memory for LLVM's table (%zu bytes)",
                        sizeof *x);
     *x = (f8_llvm){.allocator = a};
-    f8_status s = load_api(&x->ll, options->library, d);
+    f8_status s = load_api(x, options->library, d);
     if (s == F8_OK) {
         unsigned major = 0, minor = 0, patch = 0;
         x->ll.GetVersion(&major, &minor, &patch);
@@ -168,13 +184,14 @@ void f8_llvm_free(f8_llvm *x)
     free_text(&a, x->cpu);
     free_text(&a, x->features);
     free_text(&a, x->triple);
+    free_text(&a, x->path);
     a.free(a.user, x, sizeof *x);
 }
 
 const char *f8_llvm_identity(const f8_llvm *x, f8_arena *arena)
 {
-    return f8_arena_printf(arena, "llvm %s\ntriple %s\ncpu %s\nfeatures %s\nlanes %d\n", x->version,
-                           x->triple, x->cpu, x->features, x->lanes);
+    return f8_arena_printf(arena, "llvm %s, a file of %lld bytes\ntriple %s\ncpu %s\nfeatures %s\nlanes %d\n",
+                           x->version, (long long)x->size, x->triple, x->cpu, x->features, x->lanes);
 }
 
 /* ---- one module ---- */

@@ -41,6 +41,8 @@ typedef struct f8_llvm {
     f8_allocator allocator;
     LLVMTargetRef target;
     char *triple, *cpu, *features; /* as given to LLVM; NUL-terminated */
+    char *path;                    /* of the library's file; NULL where the loader does not say */
+    int64_t size;                  /* its bytes */
     char version[24];              /* "19.1.7" */
     int lanes;                     /* f32 in the widest vector register: 16 (AVX-512) or 8 (AVX2) */
     bool avx512;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* No contraction, no approximate division or root, no flushing: what is rounded, and how, is
  * decided by the IR. ptxas' report tells of registers, spills and stack. */
@@ -17,7 +18,10 @@ f8_status f8_cuda_compiler(f8_cuda *c, f8_arena *arena, const char **out, f8_dia
 {
     *out = NULL;
     F8_TRY(f8_cuda_load(c, F8_CUDA_NVRTC, diag));
-    const char *text = f8_arena_printf(arena, "nvrtc %s\n", c->library[F8_CUDA_NVRTC].version);
+    struct stat s = {0}; /* of two that call themselves 13.0 the files differ */
+    (void)stat(c->library[F8_CUDA_NVRTC].file.name, &s);
+    const char *text = f8_arena_printf(arena, "nvrtc %s, a file of %lld bytes\n",
+                                       c->library[F8_CUDA_NVRTC].version, (long long)s.st_size);
     for (int i = 0; i < N_FIXED && text; i++)
         text = f8_arena_printf(arena, "%s%s\n", text, fixed_options[i]);
     *out = text;

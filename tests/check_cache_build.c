@@ -1,7 +1,9 @@
 /* Plans whose kernels come from the cache: the same bytes as without it, whatever of it was there; nothing is compiled that
  * is found; a kernel is found by all that decides its code. */
 #include "codegen/cache.h"
+#include "codegen/llvm_known.h"
 #include "runtime/cuda.h"
+#include "runtime/dynlib.h"
 #include "runtime/plan_file.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/cuda_plan.h"
@@ -9,9 +11,12 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ROOM = 4400 };
@@ -142,7 +147,7 @@ START_TEST(damaged)
     cuda_plan none, part, warm;
     build(&none, "delayed", "cpu", true, (f8_build_options){0});
     const int n = each_entry(damage, &seed);
-    ck_assert_int_eq(n, (int)none.plan.n_kernels);
+    ck_assert_int_eq(n, (int)none.plan.n_kernels + 1); /* and what LLVM it is */
     build(&part, "delayed", "cpu", true, (f8_build_options){0});
     ck_assert_uint_gt(part.stats.n_cached, 0);
     ck_assert_uint_lt(part.stats.n_cached, part.plan.n_kernels);
@@ -211,6 +216,104 @@ START_TEST(taken_away)
 }
 END_TEST
 
+/* ---- LLVM, known or loaded ---- */
+
+/* In a process where LLVM is not mapped yet. */
+static void in_child(int (*run)(void))
+{
+    int status;
+    fflush(NULL);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (!pid)
+        _exit(run());
+    ck_assert(waitpid(pid, &status, 0) == pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "returned %d, status %x",
+                  WEXITSTATUS(status), (unsigned)status);
+}
+
+/* A build; whether LLVM was mapped by it, and whether all was in the cache or nothing. */
+static int built(bool cached, bool mapped)
+{
+    cuda_plan p;
+    f8_cache *c = open_cache();
+    cuda_plan_build(&p, "gpt", "L=1", "bf16", "cpu", (f8_build_options){.cache = c});
+    if (p.status != F8_OK || p.stats.n_cached != (cached ? p.plan.n_kernels : 0))
+        return 1;
+    if (!f8_dynlib_mapped("libLLVM", NULL, &p.arena) != !mapped)
+        return 2;
+    cuda_plan_end(&p);
+    f8_cache_close(c);
+    return 0;
+}
+
+static int cold(void)
+{
+    return built(false, true);
+}
+
+static int warm(void)
+{
+    return built(true, false);
+}
+
+/* As if an LLVM of another version had been there, with the kernels of the real one in the cache. */
+static int mistaken(void)
+{
+    f8_arena arena;
+    f8_arena_init(&arena, NULL);
+    f8_cache *c = open_cache();
+    f8_llvm other = {.triple = "t", .cpu = "c", .features = "f", .version = "19.0.0",
+                     .path = (char *)f8_cli_temp("file")};
+    const char *question = f8_llvm_question(&(f8_llvm_options){0}, &arena);
+    const char *before = f8_llvm_recall(c, question, &arena);
+    if (!question || !before || !strstr(before, "llvm 19."))
+        return 3;
+    f8_llvm_remember(c, question, &other, &arena);
+    const char *after = f8_llvm_recall(c, question, &arena);
+    if (!after || !strstr(after, "llvm 19.0.0"))
+        return 4;
+    f8_arena_end(&arena);
+    f8_cache_close(c);
+    return built(true, true);
+}
+
+START_TEST(llvm_known)
+{
+    f8_cli_write("file", "x", 1);
+    in_child(cold);
+    in_child(warm);
+    in_child(mistaken);
+    in_child(warm); /* it is known again */
+}
+END_TEST
+
+/* An answer is one of a file as it was. */
+START_TEST(llvm_changed)
+{
+    f8_arena arena;
+    f8_arena_init(&arena, NULL);
+    f8_cache *c = open_cache();
+    const char *path = f8_cli_write("file", "library", 7);
+    const f8_llvm fake = {.triple = "t", .cpu = "c", .features = "f", .version = "19.1.7", .path = (char *)path};
+    const struct timespec then[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    ck_assert_ptr_null(f8_llvm_recall(c, "question", &arena));
+    f8_llvm_remember(c, "question", &fake, &arena);
+    ck_assert_str_eq(f8_llvm_recall(c, "question", &arena), f8_llvm_identity(&fake, &arena));
+    ck_assert_ptr_null(f8_llvm_recall(c, "question 2", &arena));
+    ck_assert_ptr_null(f8_llvm_recall(c, NULL, &arena));
+    ck_assert_ptr_null(f8_llvm_recall(NULL, "question", &arena));
+    ck_assert(!utimensat(AT_FDCWD, path, then, 0));
+    ck_assert_ptr_null(f8_llvm_recall(c, "question", &arena));
+    f8_llvm_remember(c, "question", &fake, &arena);
+    ck_assert_ptr_nonnull(f8_llvm_recall(c, "question", &arena));
+    ck_assert(!unlink(path));
+    ck_assert_ptr_null(f8_llvm_recall(c, "question", &arena));
+    f8_arena_end(&arena);
+    f8_cache_close(c);
+}
+END_TEST
+
 /* ---- CUDA, with the emulator's NVRTC ---- */
 
 START_TEST(images)
@@ -260,6 +363,8 @@ int main(void)
     tcase_add_test(t, by_target);
     tcase_add_test(t, dumps);
     tcase_add_test(t, taken_away);
+    tcase_add_test(t, llvm_known);
+    tcase_add_test(t, llvm_changed);
     tcase_add_test(t, images);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

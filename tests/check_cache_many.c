@@ -210,7 +210,7 @@ START_TEST(at_once)
     ck_assert_int_ge(compiled, out[0].kernels);
     ck_assert_int_le(compiled, 2 * out[0].kernels);
     const content c = look(NULL, false);
-    ck_assert_int_eq(c.entries, out[0].kernels);
+    ck_assert_int_eq(c.entries, out[0].kernels + 1); /* and what LLVM it is */
     ck_assert_int_eq(c.torn, 0);
     ck_assert_int_eq(c.temporaries, 0);
     munmap(out, PROCESSES * sizeof *out);
@@ -267,16 +267,16 @@ START_TEST(killed_compiling)
     for (int i = 0; i < KILLS; i++) {
         const content c = look(&seed, false);
         ck_assert_int_eq(c.torn, 0);
-        killed += !run_and_kill(compile, life * (double)test_random(&seed) / (1 << 24));
+        killed += !run_and_kill(compile, 0.7 * life * (double)test_random(&seed) / (1 << 24));
         const int n = look(NULL, false).entries;
         within += n > c.entries - c.removed && n < out[0].kernels;
     }
     printf("%d of %d were killed before their end, %d with some kernels stored and some not\n", killed, KILLS, within);
-    ck_assert_int_gt(killed, KILLS / 4);
+    ck_assert_int_gt(killed, KILLS / 10);
     ck_assert(train(&small, &out[1]));
     ck_assert(!memcmp(out[1].state, out[0].state, (size_t)out[0].bytes));
     const content c = look(NULL, false);
-    ck_assert_int_eq(c.entries, out[0].kernels);
+    ck_assert_int_eq(c.entries, out[0].kernels); /* LLVM was there from the start */
     ck_assert_int_eq(c.torn, 0);
     munmap(out, 2 * sizeof *out);
 }
