@@ -32,10 +32,11 @@ static void add_jansson(f8_components *all)
     c->note = "part of the program";
 }
 
-static const f8_cuda_trial trial = {"#include \"fp8c.cuh\"\n"
-                                    "struct trial_params { float *y; };\n"
-                                    "F8_KERNEL(trial, 128, 1)\n{\n    p.y[f8_thread()] = 1.0f;\n}\n",
-                                    f8_cuda_header, "fp8c.cuh"};
+static const f8_cuda_trial trial = {
+    "#include \"fp8c.cuh\"\n"
+    "struct trial_params { float *y; };\n"
+    "F8_KERNEL(trial, 128, 1)\n{\n    p.y[f8_thread()] = 1.0f;\n}\n",
+    f8_cuda_header, "fp8c.cuh"};
 
 static f8_status look(fp8c_doctor *d, f8_diag *diag)
 {
@@ -165,14 +166,17 @@ static void test(fp8c_doctor *d, const fp8c_target_report *t, fp8c_self_test *ou
     const double start = f8_seconds_now();
     /* "cuda" would ask a device that can't be had. */
     const char *name = !t->can_run && t->is ? t->is : t->name;
-    const fp8c_status status = f8_probe_run(d->ctx, name, d->device[t - d->target], !t->can_run, got);
+    const fp8c_status status =
+        f8_probe_run(d->ctx, name, d->device[t - d->target], !t->can_run, got);
     out->seconds = f8_seconds_now() - start;
     if (status != FP8C_OK) {
         failed(d, out, "");
         return;
     }
     out->result = t->can_run ? FP8C_TEST_PASSED : FP8C_TEST_COMPILED;
-    out->detail = t->can_run ? f8_probe_compare(got, d->expected, strcmp(t->name, "reference") != 0, &d->arena) : NULL;
+    out->detail = t->can_run ? f8_probe_compare(got, d->expected, strcmp(t->name, "reference") != 0,
+                                                &d->arena)
+                             : NULL;
     if (out->detail)
         out->result = FP8C_TEST_FAILED;
 }

@@ -43,11 +43,14 @@ typedef struct f8_probe {
     int64_t fp8_gemms;                             /* that were run */
 } f8_probe;
 
-/* Compile for `target`, and unless `compile_only` run, on GPU `device`. FP8C_OK, or a status with the message in
- * ctx. */
-fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only, f8_probe *out);
-/* NULL, or the first element of `got` that is not what integers (hidden) and `expected` say; with `counted`, also
- * that other than its FP8 GEMMs were run (the interpreter counts none). The arena's. */
-const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool counted, f8_arena *arena);
+/* Compile for `target`, and unless `compile_only` run, on GPU `device`. FP8C_OK, or a status with
+ * the message in ctx. */
+fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only,
+                         f8_probe *out);
+/* NULL, or the first element of `got` that is not what integers (hidden) and `expected` say; with
+ * `counted`, also that other than its FP8 GEMMs were run (the interpreter counts none). The
+ * arena's. */
+const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool counted,
+                             f8_arena *arena);
 
 #endif

@@ -1,8 +1,10 @@
 /* doctor: LLVM, the facts that are the API's, and what all that was found is good for. See
  * doctor.h. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "codegen/llvm.h"
 #include "frontend/doctor.h"
@@ -93,12 +95,24 @@ static void cache(fp8c_doctor *d)
                 NULL);
 }
 
+static void tuning(fp8c_doctor *d)
+{
+    const char *path = d->ctx->settings.tuning;
+    struct stat st;
+    const char *text = "none";
+    if (path)
+        text = stat(path, &st) == 0
+                   ? f8_arena_printf(&d->arena, "%s, %.1f KiB", path, (double)st.st_size / 1024)
+                   : f8_arena_printf(&d->arena, "%s: %s", path,
+                                     errno == ENOENT ? "nothing was tuned yet" : strerror(errno));
+    f8_fact_add(&d->facts, "cache", "tuning", text, NULL);
+}
+
 void f8_doctor_facts(fp8c_doctor *d)
 {
     f8_facts_machine(&d->facts, "");
     cache(d);
-    f8_fact_add(&d->facts, "cache", "tuning",
-                d->ctx->settings.tuning ? d->ctx->settings.tuning : "none", NULL);
+    tuning(d);
     environment(d);
 }
 
@@ -177,7 +191,8 @@ static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *t
     t->run_missing = foreign ? lacks(d, t->run_missing, "NVRTC") : t->run_missing;
     t->run_missing = lacks(d, t->run_missing, "cuBLASLt");
     if (gpu < 0 && !target && !t->compile_missing)
-        t->compile_missing = "there is no GPU to compile for: its architecture may be named instead";
+        t->compile_missing =
+            "there is no GPU to compile for: its architecture may be named instead";
     if (gpu < 0 && t->run_missing && f8_component_find(&d->components, "GPU"))
         return; /* without a driver none can be seen */
     if (gpu < 0) {

@@ -147,7 +147,8 @@ static fp8c_status hand_on(fp8c_context *ctx, const fp8c_context *from, fp8c_sta
     return f8_api_fail(ctx, &d, (f8_status)status, NULL, 0);
 }
 
-fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only, f8_probe *out)
+fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only,
+                         f8_probe *out)
 {
     fp8c_context *own;
     fp8c_module *module = NULL;
@@ -183,12 +184,19 @@ fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool
 
 /* ---- comparing ---- */
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 /* Row by row; NULL: all bits are the same. */
 static const char *differs(f8_arena *arena, const char *what, const float *got,
                            const float *expected, int n, int columns, const char *whose)
 {
     for (int i = 0; i < n; i++)
-        if (memcmp(&got[i], &expected[i], sizeof *got) != 0)
+        if (bits_of(got[i]) != bits_of(expected[i]))
             return f8_arena_printf(arena, "%s[%d, %d] is %.9g, and %.9g %s", what, i / columns,
                                    i % columns, (double)got[i], (double)expected[i], whose);
     return NULL;
@@ -212,13 +220,15 @@ static const char *check_hidden(const f8_probe *got, f8_arena *arena)
                    F8_PROBE_ROWS * F8_PROBE_HIDDEN, F8_PROBE_HIDDEN, "in integers");
 }
 
-const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool counted, f8_arena *arena)
+const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool counted,
+                             f8_arena *arena)
 {
     enum { N = F8_PROBE_ROWS * F8_PROBE_OUT };
     static const char whose[] = "on target reference";
     const char *first = check_hidden(got, arena);
     if (!first && counted && got->fp8_gemms != 2)
-        first = f8_arena_printf(arena, "%lld FP8 GEMMs were run, and there are 2", (long long)got->fp8_gemms);
+        first = f8_arena_printf(arena, "%lld FP8 GEMMs were run, and there are 2",
+                                (long long)got->fp8_gemms);
     if (!first)
         first = differs(arena, "the second GEMM's result", got->out, expected->out, N, F8_PROBE_OUT,
                         whose);
