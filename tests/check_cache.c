@@ -686,8 +686,12 @@ int main(void)
     tcase_add_test(t, bounded);
     tcase_add_test(t, leftovers);
     tcase_add_test(t, claims);
-    tcase_add_test(t, many_threads);
     suite_add_tcase(s, t);
+    TCase *threads = tcase_create("threads"); /* again under TSan: tests/run */
+    tcase_set_timeout(threads, 60);
+    tcase_add_checked_fixture(threads, setup, teardown);
+    tcase_add_test(threads, many_threads);
+    suite_add_tcase(s, threads);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
     const int failed = srunner_ntests_failed(r);
