@@ -1,8 +1,10 @@
-/* What it costs to embed the library, apart from the work it is given: its size, the time to load it, what a call of a
- * function adds to the function's kernel, and a whole life of a small program. Each figure has its bar beside
- * it where there is one; one that is not held is said, and fails nothing.
+/* What it costs to embed the library, apart from the work it is given: its size, the time to load
+ * it, what a call of a function adds to the function's kernel, and a whole life of a small program.
+ * Each figure has its bar beside it where there is one; one that is not held is said, and fails
+ * nothing.
  *
- *     bench_embed [--json] [LIBRARY]      LIBRARY: build/libfp8c.so.0 beside this program's folder */
+ *     bench_embed [--json] [LIBRARY]      LIBRARY: build/libfp8c.so.0 beside this program's folder
+ */
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
@@ -49,7 +51,8 @@ static void output_of(char *const argv[], char *out, size_t room)
     out[n] = 0;
     close(ends[0]);
     int status;
-    must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, argv[0]);
+    must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+         argv[0]);
 }
 
 /* In a process of its own: seconds of dlopen, everything bound. */
@@ -85,11 +88,13 @@ static void library(bool json, char *self, char *path)
 
 /* ---- calls ---- */
 
-static fp8c_program *compiled(fp8c_context *ctx, const char *text, const fp8c_compile_options *options)
+static fp8c_program *compiled(fp8c_context *ctx, const char *text,
+                              const fp8c_compile_options *options)
 {
     fp8c_module *module;
     fp8c_program *program;
-    must(fp8c_module_parse(ctx, text, strlen(text), "bench_embed.f8", NULL, 0, &module) == FP8C_OK &&
+    must(fp8c_module_parse(ctx, text, strlen(text), "bench_embed.f8", NULL, 0, &module) ==
+                 FP8C_OK &&
              fp8c_compile(module, options, &program) == FP8C_OK &&
              fp8c_program_initialize(program, 1) == FP8C_OK,
          fp8c_context_message(ctx));
@@ -98,20 +103,23 @@ static fp8c_program *compiled(fp8c_context *ctx, const char *text, const fp8c_co
 }
 
 /* Seconds of one run, the median of rounds. */
-static double run_seconds(fp8c_program *p, int function, const fp8c_tensor_view *in, const fp8c_tensor_view *out)
+static double run_seconds(fp8c_program *p, int function, const fp8c_tensor_view *in,
+                          const fp8c_tensor_view *out)
 {
     double seconds[ROUNDS];
     for (int r = 0; r < ROUNDS; r++) {
         const double start = f8_seconds_now();
         for (int i = 0; i < RUNS; i++)
-            must((in ? fp8c_program_call(p, function, &in, 1, &out, 1) : fp8c_program_run(p, function)) == FP8C_OK,
+            must((in ? fp8c_program_call(p, function, &in, 1, &out, 1)
+                     : fp8c_program_run(p, function)) == FP8C_OK,
                  "run");
         seconds[r] = (f8_seconds_now() - start) / RUNS;
     }
     return median(seconds, ROUNDS);
 }
 
-/* One kernel over one element: its own time is some nanoseconds, so all of it is taken for overhead. */
+/* One kernel over one element: its own time is some nanoseconds, so all of it is taken for
+ * overhead. */
 static void calls(bool json)
 {
     static const char text[] = "module one\n"
@@ -134,10 +142,12 @@ static void calls(bool json)
         if (threads) {
             static _Alignas(64) float x[16] = {3}, y[16];
             int64_t shape[1] = {1};
-            const fp8c_tensor_view in = {.data = x, .device = {1, 0}, .ndim = 1, .dtype = {2, 32, 1}, .shape = shape};
+            const fp8c_tensor_view in = {
+                .data = x, .device = {1, 0}, .ndim = 1, .dtype = {2, 32, 1}, .shape = shape};
             fp8c_tensor_view out = in;
             out.data = y;
-            held(json, 1e6 * run_seconds(p, eval, &in, &out), 2, "us", "call_with_tensors_of_one_kernel");
+            held(json, 1e6 * run_seconds(p, eval, &in, &out), 2, "us",
+                 "call_with_tensors_of_one_kernel");
             must(y[0] == 9, "3 * 3 is 9");
         }
         fp8c_program_destroy(p);
@@ -147,7 +157,8 @@ static void calls(bool json)
 
 /* ---- lives ---- */
 
-/* From nothing to a training step and back, of tests/api.h's size: with no cache, and from a warm one. */
+/* From nothing to a training step and back, of tests/api.h's size: with no cache, and from a warm
+ * one. */
 static void lives(bool json, const char *cache, const char *name)
 {
     static const char text[] =
@@ -155,7 +166,8 @@ static void lives(bool json, const char *cache, const char *name)
         "param wte: f32[16, 32] normal(0.5)\n"
         "param fc: f32[32, 32] normal(0.1)\n"
         "func forward(%tokens: i32[8], %targets: i32[8]) -> (%loss: f32[]) {\n"
-        "  return cross_entropy(linear(gelu(linear(embedding(wte, %tokens), fc)), wte) {transpose_b = true}, %targets)\n"
+        "  return cross_entropy(linear(gelu(linear(embedding(wte, %tokens), fc)), wte) "
+        "{transpose_b = true}, %targets)\n"
         "}\n"
         "optimizer adamw {lr = 0.05}\n";
     const fp8c_context_options own = {.struct_size = sizeof own, .cache_dir = cache};

@@ -1,5 +1,6 @@
-/* fp8c completion: what bash, zsh and fish complete a command line with, made from the tables of commands and
- * options. One list of words for each argument; the shells differ in how it is said. */
+/* fp8c completion: what bash, zsh and fish complete a command line with, made from the tables of
+ * commands and options. One list of words for each argument; the shells differ in how it is said.
+ */
 #include <string.h>
 
 #include "frontend/cmd.h"
@@ -52,7 +53,11 @@ static void bash_argument(const char *name, const char *argument)
     char words[WORDS_ROOM];
     switch (values_of(argument, words, sizeof words)) {
     case FILES: printf("    %s) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", name); break;
-    case WORDS: printf("    %s) COMPREPLY=($(compgen -P \"$list\" -W '%s' -- \"${word#\"$list\"}\")); return ;;\n", name, words); break;
+    case WORDS:
+        printf("    %s) COMPREPLY=($(compgen -P \"$list\" -W '%s' -- \"${word#\"$list\"}\")); "
+               "return ;;\n",
+               name, words);
+        break;
     case NO_VALUES: printf("    %s) COMPREPLY=(); return ;;\n", name); break;
     }
 }
@@ -63,12 +68,15 @@ static void bash(void)
          "_fp8c() {\n"
          "  local line=${COMP_LINE:0:COMP_POINT} options= operand= i\n"
          "  local -a words\n"
-         "  # Words end at spaces alone: bash would cut at = and : too, and wants what is behind the last of these.\n"
+         "  # Words end at spaces alone: bash would cut at = and : too, and wants what is behind "
+         "the last of these.\n"
          "  read -ra words <<<\"$line.\"\n"
          "  local n=${#words[@]} command=${words[1]} before word=${words[-1]%.}\n"
          "  before=${words[n-2]}\n"
-         "  case $word in --*=*) before=${word%%=*} word=${word#*=} ;; *=*) word=${word#*=} ;; esac\n"
-         "  local list=${word%\"${word##*,}\"} # of words with commas between, those that are there\n"
+         "  case $word in --*=*) before=${word%%=*} word=${word#*=} ;; *=*) word=${word#*=} ;; "
+         "esac\n"
+         "  local list=${word%\"${word##*,}\"} # of words with commas between, those that are "
+         "there\n"
          "  _fp8c_words\n"
          "  n=${word%\"${word##*:}\"}\n"
          "  for i in \"${!COMPREPLY[@]}\"; do COMPREPLY[i]=${COMPREPLY[i]#\"$n\"}; done\n"
@@ -128,7 +136,9 @@ static void zsh_argument(const char *argument)
     putchar(':');
     zsh_text(argument);
     switch (v) {
-    case FILES: fputs(strncmp(argument, "NAME=", 5) ? ":_files" : ":{ compset -P \"*=\"; _files }", stdout); break;
+    case FILES:
+        fputs(strncmp(argument, "NAME=", 5) ? ":_files" : ":{ compset -P \"*=\"; _files }", stdout);
+        break;
     case WORDS: printf(":(%s)", words); break;
     case NO_VALUES: fputs(": ", stdout); break;
     }
@@ -191,8 +201,8 @@ static void fish_option(const cli_command *c, const cli_option *o)
 {
     char words[WORDS_ROOM];
     const bool is_long = o->name[1] == '-';
-    printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' -%c '%s' -d '", c->name, is_long ? 'l' : 's',
-           o->name + 1 + is_long);
+    printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' -%c '%s' -d '", c->name,
+           is_long ? 'l' : 's', o->name + 1 + is_long);
     fish_text(o->help);
     putchar('\'');
     switch (values_of(o->argument, words, sizeof words)) {
@@ -216,8 +226,8 @@ static void fish(void)
         puts("'");
         const values v = values_of(c->operand, words, sizeof words);
         if (v != NO_VALUES)
-            printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' %s%s%s\n", c->name, v == FILES ? "-F" : "-a '",
-                   v == FILES ? "" : words, v == FILES ? "" : "'");
+            printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' %s%s%s\n", c->name,
+                   v == FILES ? "-F" : "-a '", v == FILES ? "" : words, v == FILES ? "" : "'");
         for (const cli_option *o = cli_options; o->name; o++)
             if (o->on & c->bit)
                 fish_option(c, o);

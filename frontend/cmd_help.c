@@ -7,15 +7,14 @@ const cli_command cli_commands[] = {
 #define COMMAND(name, bit, operand, help) {#name, operand, help, bit, cmd_##name},
     CLI_COMMANDS(COMMAND)
 #undef COMMAND
-    {NULL, NULL, NULL, 0, NULL},
+        {NULL, NULL, NULL, 0, NULL},
 };
 
 const cli_option cli_options[] = {
 #define OPTION(field, name, argument, kind, on, help) {name, argument, help, on},
-    CLI_OPTIONS(OPTION)
-    CLI_MORE_OPTIONS(OPTION)
+    CLI_OPTIONS(OPTION) CLI_MORE_OPTIONS(OPTION)
 #undef OPTION
-    {NULL, NULL, NULL, 0},
+        {NULL, NULL, NULL, 0},
 };
 
 const cli_command *cli_find_command(const char *name)
@@ -51,7 +50,8 @@ void cli_help_command(const cli_command *command)
         char left[40];
         if (!(o->on & command->bit))
             continue;
-        snprintf(left, sizeof left, "%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+        snprintf(left, sizeof left, "%s%s%s", o->name, o->argument ? " " : "",
+                 o->argument ? o->argument : "");
         printf("  %-*s  %s\n", width, left, o->help);
     }
 }

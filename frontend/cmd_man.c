@@ -3,7 +3,8 @@
 
 #include "frontend/cmd.h"
 
-/* Text where roff has no meaning: a backslash, a hyphen that is to be copied, a dot or a quote that begins a line. */
+/* Text where roff has no meaning: a backslash, a hyphen that is to be copied, a dot or a quote that
+ * begins a line. */
 static void text(const char *s)
 {
     if (*s == '.' || *s == '\'')
@@ -46,8 +47,9 @@ static void synopsis(void)
         line(c->name);
         const bool optional = c->operand && *c->operand == '[';
         if (c->operand)
-            printf("%s\\fI%.*s\\fR%s\n", optional ? "[" : "", (int)strcspn(c->operand + optional, "]"),
-                   c->operand + optional, optional ? "]" : "");
+            printf("%s\\fI%.*s\\fR%s\n", optional ? "[" : "",
+                   (int)strcspn(c->operand + optional, "]"), c->operand + optional,
+                   optional ? "]" : "");
         puts("[\\fIOPTION\\fR ...]");
     }
 }
@@ -96,11 +98,16 @@ static void options(void)
 static const struct {
     const char *name, *help;
 } environment[] = {
-    {"FP8C_CACHE_DIR", "where compiled kernels are kept (default: $XDG_CACHE_HOME/fp8c, else ~/.cache/fp8c); empty: nowhere"},
-    {"FP8C_TUNING", "the tuning database's file (default: tuning.db in the cache's folder); empty: none"},
+    {"FP8C_CACHE_DIR",
+     "where compiled kernels are kept (default: $XDG_CACHE_HOME/fp8c, else ~/.cache/fp8c);"
+     " empty: nowhere"},
+    {"FP8C_TUNING",
+     "the tuning database's file (default: tuning.db in the cache's folder); empty: none"},
     {"FP8C_VERBOSE", "0, 1 or 2: what is said beside warnings"},
-    {"FP8C_DUMP", "a folder into which each compile writes the module after each pass, and the kernels"},
-    {"FP8C_CUDA_PATH", "the folder of the CUDA libraries: they are looked for there and nowhere else"},
+    {"FP8C_DUMP",
+     "a folder into which each compile writes the module after each pass, and the kernels"},
+    {"FP8C_CUDA_PATH",
+     "the folder of the CUDA libraries: they are looked for there and nowhere else"},
     {"CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, HOME", "where they are looked for otherwise"},
     {"NO_COLOR", "set: output to a terminal has no colors"},
 };
@@ -111,8 +118,10 @@ int cli_man(void)
     puts(".SH NAME\nfp8c \\- compile transformers to FP8 training steps");
     synopsis();
     puts(".SH DESCRIPTION\n"
-         "fp8c reads a model as text, derives its backward pass, inserts the FP8 casts and their scales, fuses\n"
-         "what lies between the matrix multiplications into kernels, and compiles and runs the step, on a CPU\n"
+         "fp8c reads a model as text, derives its backward pass, inserts the FP8 casts and their "
+         "scales, fuses\n"
+         "what lies between the matrix multiplications into kernels, and compiles and runs the "
+         "step, on a CPU\n"
          "or an NVIDIA GPU.");
     commands();
     options();
@@ -122,7 +131,8 @@ int cli_man(void)
         line(environment[i].name);
         line(environment[i].help);
     }
-    puts(".SH EXIT STATUS\n0: done. 1: it failed, and a message on stderr says why. 2: wrong usage.");
+    puts(".SH EXIT STATUS\n0: done. 1: it failed, and a message on stderr says why. 2: wrong "
+         "usage.");
     puts(".SH EXAMPLES\n.nf");
     line("fp8c check gpt.f8");
     line("fp8c explain gpt.f8 --recipe delayed");

@@ -1,6 +1,7 @@
-/* What is created, compiled, run and destroyed over and over leaves nothing behind: the memory in use and the resident
- * memory of the process do not grow with the cycles. 1000 of them (FP8C_CYCLES=10000: a minute); under AddressSanitizer
- * 200, and LeakSanitizer looks at the end instead of us. */
+/* What is created, compiled, run and destroyed over and over leaves nothing behind: the memory in
+ * use and the resident memory of the process do not grow with the cycles. 1000 of them
+ * (FP8C_CYCLES=10000: a minute); under AddressSanitizer 200, and LeakSanitizer looks at the end
+ * instead of us. */
 #include <malloc.h>
 #include <unistd.h>
 
@@ -12,14 +13,16 @@ enum { INSTRUMENTED = 1 };
 enum { INSTRUMENTED = 0 };
 #endif
 
-/* After so many what is made once in a process is there (LLVM's tables, oneDNN's cache of primitives, which holds 1024
- * and is full at once of one model's), and the allocator has the room it reuses. */
+/* After so many what is made once in a process is there (LLVM's tables, oneDNN's cache of
+ * primitives, which holds 1024 and is full at once of one model's), and the allocator has the room
+ * it reuses. */
 enum { WARM = 100 };
 
-/* What may be there at one look and not at the other. In use nothing is: the smallest block that malloc gives takes
- * 32 bytes, so half of that for each cycle finds one block lost in two cycles. The heap's own end moves by 132 KiB:
- * two such steps of address space, and a page mapped and lost in each of 100 cycles is found. Resident are, beside
- * that, pages of libraries that are first read late and reserves that were never touched before. */
+/* What may be there at one look and not at the other. In use nothing is: the smallest block that
+ * malloc gives takes 32 bytes, so half of that for each cycle finds one block lost in two cycles.
+ * The heap's own end moves by 132 KiB: two such steps of address space, and a page mapped and lost
+ * in each of 100 cycles is found. Resident are, beside that, pages of libraries that are first read
+ * late and reserves that were never touched before. */
 static const int64_t slack_block = 16, slack_mapped = 264 << 10, slack_resident = 1 << 20;
 
 static int cycles(void)
@@ -29,7 +32,8 @@ static int cycles(void)
 }
 
 typedef struct memory {
-    int64_t in_use;   /* bytes that malloc has given out, in all arenas; those mapped one by one too */
+    int64_t
+        in_use; /* bytes that malloc has given out, in all arenas; those mapped one by one too */
     int64_t mapped, resident; /* bytes of the process's address space, and of it in memory */
 } memory;
 
@@ -87,12 +91,14 @@ static void grow_nothing(const life *l)
     const memory after = look();
     const int64_t in_use = after.in_use - before.in_use, mapped = after.mapped - before.mapped,
                   resident = after.resident - before.resident;
-    printf("%d cycles, %s: %+lld bytes in use, %+lld mapped, %+lld resident, of %.1f MiB\n", l->cycles, l->name,
-           (long long)in_use, (long long)mapped, (long long)resident, (double)after.resident / 1048576);
+    printf("%d cycles, %s: %+lld bytes in use, %+lld mapped, %+lld resident, of %.1f MiB\n",
+           l->cycles, l->name, (long long)in_use, (long long)mapped, (long long)resident,
+           (double)after.resident / 1048576);
     fflush(stdout);
     if (INSTRUMENTED)
         return;
-    ck_assert_msg(in_use <= slack_block * l->cycles, "%lld bytes more are in use", (long long)in_use);
+    ck_assert_msg(in_use <= slack_block * l->cycles, "%lld bytes more are in use",
+                  (long long)in_use);
     ck_assert_msg(mapped <= slack_mapped, "%lld bytes more are mapped", (long long)mapped);
     ck_assert_msg(resident <= slack_resident, "%lld bytes more are resident", (long long)resident);
 }
@@ -114,7 +120,8 @@ START_TEST(from_the_cache)
 {
     char folder[] = "/tmp/fp8c.cycles.XXXXXX";
     make_folder(folder);
-    grow_nothing(&(life){"a context each, from the cache", folder, NULL, recipe("delayed"), WARM, cycles()});
+    grow_nothing(
+        &(life){"a context each, from the cache", folder, NULL, recipe("delayed"), WARM, cycles()});
     remove_folder(folder);
 }
 END_TEST
@@ -131,7 +138,8 @@ START_TEST(one_context)
 {
     char folder[] = "/tmp/fp8c.cycles.XXXXXX";
     make_folder(folder);
-    life l = {"one context, two threads", folder, context(folder), recipe("bf16"), WARM, cycles() / 5};
+    life l = {
+        "one context, two threads", folder, context(folder), recipe("bf16"), WARM, cycles() / 5};
     l.options.threads = 2;
     grow_nothing(&l);
     fp8c_context_destroy(l.shared);

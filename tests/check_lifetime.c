@@ -1,13 +1,17 @@
-/* Who keeps whom alive: a context that is destroyed while objects made with it are not, by one thread and under
- * others; what can still be asked of it; NULL to every destroy. Memory is counted: all is given back, once. */
+/* Who keeps whom alive: a context that is destroyed while objects made with it are not, by one
+ * thread and under others; what can still be asked of it; NULL to every destroy. Memory is counted:
+ * all is given back, once. */
 #include "tests/api.h"
 
 enum { N_THREADS = 4 };
 
 static fp8c_context *counted(counting *c)
 {
-    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                    .allocator_user = c, .cache_dir = ""};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .alloc = count_alloc,
+                                    .free = count_free,
+                                    .allocator_user = c,
+                                    .cache_dir = ""};
     fp8c_context *ctx;
     ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
     return ctx;
@@ -23,7 +27,8 @@ START_TEST(nothing_to_destroy)
 }
 END_TEST
 
-/* A program whose context and module are gone trains on, with the same bits, and says what fails. */
+/* A program whose context and module are gone trains on, with the same bits, and says what fails.
+ */
 START_TEST(context_first)
 {
     counting mine = {0};
@@ -41,7 +46,8 @@ START_TEST(context_first)
 
     ck_assert_int_eq(fp8c_program_run(p, 1000), FP8C_ERR_INPUT);
     said(ctx, "no function 1000");
-    ck_assert_int_eq(fp8c_module_parse(ctx, model, strlen(model), "late.f8", NULL, 0, &late), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_module_parse(ctx, model, strlen(model), "late.f8", NULL, 0, &late),
+                     FP8C_ERR_INPUT);
     ck_assert_ptr_null(late);
     said(ctx, "the context was destroyed: nothing new can be made with it");
     ck_assert_int_eq(fp8c_module_create(ctx, "late", &late), FP8C_ERR_INPUT);
@@ -78,7 +84,8 @@ START_TEST(each_alone)
             fp8c_module_destroy(m);
         fp8c_program_destroy(p);
         fp8c_calibration_destroy(c);
-        ck_assert_msg(mine.live == 0 && mine.bytes == 0, "kind %d: %ld allocations are left", kind, mine.live);
+        ck_assert_msg(mine.live == 0 && mine.bytes == 0, "kind %d: %ld allocations are left", kind,
+                      mine.live);
     }
 }
 END_TEST

@@ -1,6 +1,7 @@
-// A C++17 program that embeds fp8c: handles that destroy themselves, statuses that become exceptions. It trains a model
-// from text, saves it, loads it into a second program and goes on there: both end with the same bits, since a file
-// holds the optimizer's and the scales' states too. A wrong text throws with its place.
+// A C++17 program that embeds fp8c: handles that destroy themselves, statuses that become
+// exceptions. It trains a model from text, saves it, loads it into a second program and goes on
+// there: both end with the same bits, since a file holds the optimizer's and the scales' states
+// too. A wrong text throws with its place.
 #include <fp8c.h>
 
 #include <cstdint>
@@ -13,21 +14,28 @@
 #include <type_traits>
 #include <vector>
 
-namespace fp8 {
+namespace fp8
+{
 
 struct error : std::runtime_error {
     fp8c_status status;
-    error(fp8c_status s, const std::string &message) : std::runtime_error(message), status(s) {}
+    error(fp8c_status s, const std::string &message) : std::runtime_error(message), status(s)
+    {
+    }
 };
 
 template <auto destroy> struct destroyer {
-    template <class T> void operator()(T *p) const { destroy(p); }
+    template <class T> void operator()(T *p) const
+    {
+        destroy(p);
+    }
 };
 using context_handle = std::unique_ptr<fp8c_context, destroyer<fp8c_context_destroy>>;
 using module_handle = std::unique_ptr<fp8c_module, destroyer<fp8c_module_destroy>>;
 using program_handle = std::unique_ptr<fp8c_program, destroyer<fp8c_program_destroy>>;
 
-class context {
+class context
+{
   public:
     context()
     {
@@ -41,18 +49,23 @@ class context {
         if (s != FP8C_OK)
             throw error(s, fp8c_context_message(handle_.get()));
     }
-    fp8c_context *get() const { return handle_.get(); }
+    fp8c_context *get() const
+    {
+        return handle_.get();
+    }
 
   private:
     context_handle handle_;
 };
 
-class program {
+class program
+{
   public:
     program(const context &ctx, std::string_view text, const char *recipe) : ctx_(ctx)
     {
         fp8c_module *m = nullptr;
-        ctx.must(fp8c_module_parse(ctx.get(), text.data(), text.size(), "model.f8", nullptr, 0, &m));
+        ctx.must(
+            fp8c_module_parse(ctx.get(), text.data(), text.size(), "model.f8", nullptr, 0, &m));
         const module_handle module(m);
         fp8c_compile_options options{};
         options.struct_size = sizeof options;
@@ -76,8 +89,14 @@ class program {
         ctx_.must(fp8c_program_run(handle_.get(), step_));
         ctx_.must(fp8c_program_run(handle_.get(), update_));
     }
-    void save(const std::string &path) const { ctx_.must(fp8c_program_save(handle_.get(), path.c_str())); }
-    void load(const std::string &path) { ctx_.must(fp8c_program_load(handle_.get(), path.c_str(), 0)); }
+    void save(const std::string &path) const
+    {
+        ctx_.must(fp8c_program_save(handle_.get(), path.c_str()));
+    }
+    void load(const std::string &path)
+    {
+        ctx_.must(fp8c_program_load(handle_.get(), path.c_str(), 0));
+    }
 
   private:
     int function(const char *name) const
@@ -150,10 +169,14 @@ try {
     want(train(resumed, 60, 80) == rest, "what was loaded goes on differently");
 
     try {
-        const fp8::program wrong(ctx, "module m\nfunc forward(%x: f32[2]) -> (%y: f32[2]) {\n  return sine(%x)\n}\n", "bf16");
+        const fp8::program wrong(
+            ctx, "module m\nfunc forward(%x: f32[2]) -> (%y: f32[2]) {\n  return sine(%x)\n}\n",
+            "bf16");
         want(false, "a wrong text compiles");
     } catch (const fp8::error &e) {
-        want(e.status == FP8C_ERR_INPUT && std::string_view(e.what()).rfind("model.f8:3:10: error: ", 0) == 0, e.what());
+        want(e.status == FP8C_ERR_INPUT &&
+                 std::string_view(e.what()).rfind("model.f8:3:10: error: ", 0) == 0,
+             e.what());
     }
     try {
         resumed.load(path + ".none");

@@ -1,7 +1,8 @@
-/* A program that embeds fp8c: builds a transformer block between an embedding and a head, call by call and
- * without text, and trains it. All memory is from an allocator of its own, a bump allocator over one reservation that
- * counts; kernels run on threads of its own. It trains twice and compares: the losses fall, the second run gives
- * the bits of the first, and every byte that was taken is given back. */
+/* A program that embeds fp8c: builds a transformer block between an embedding and a head, call by
+ * call and without text, and trains it. All memory is from an allocator of its own, a bump
+ * allocator over one reservation that counts; kernels run on threads of its own. It trains twice
+ * and compares: the losses fall, the second run gives the bits of the first, and every byte that
+ * was taken is given back. */
 #include <fp8c.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -149,13 +150,16 @@ static void stop(workers *w)
 
 /* ---- the model ---- */
 
-/* A failed call while a function is built is kept until fp8c_func_end says it, so none is looked at here. */
-static fp8c_value op(fp8c_module *m, const char *name, size_t n, const fp8c_value *in, const fp8c_attr *attr)
+/* A failed call while a function is built is kept until fp8c_func_end says it, so none is looked at
+ * here. */
+static fp8c_value op(fp8c_module *m, const char *name, size_t n, const fp8c_value *in,
+                     const fp8c_attr *attr)
 {
     return fp8c_func_op(m, name, in, n, attr, attr ? 1 : 0);
 }
 
-static void parameter(fp8c_module *m, const char *name, int64_t rows, int64_t cols, fp8c_init init, double argument)
+static void parameter(fp8c_module *m, const char *name, int64_t rows, int64_t cols, fp8c_init init,
+                      double argument)
 {
     const fp8c_type type = {FP8C_F32, cols ? 2 : 1, {rows, cols}};
     want(fp8c_module_param(m, name, &type, init, argument) == FP8C_OK, name);
@@ -177,7 +181,8 @@ static void parameters(fp8c_module *m)
 
 static fp8c_value norm(fp8c_module *m, fp8c_value x, const char *weight, const char *bias)
 {
-    return op(m, "layernorm", 3, (fp8c_value[]){x, fp8c_func_param(m, weight), fp8c_func_param(m, bias)}, NULL);
+    return op(m, "layernorm", 3,
+              (fp8c_value[]){x, fp8c_func_param(m, weight), fp8c_func_param(m, bias)}, NULL);
 }
 
 static fp8c_value linear(fp8c_module *m, fp8c_value x, const char *weight)
@@ -200,10 +205,12 @@ static fp8c_value block(fp8c_module *m, fp8c_value x)
     const fp8c_attr form = {.name = "approximate", .kind = FP8C_ATTR_STRING, .s = "tanh"};
     const fp8c_value qkv = linear(m, norm(m, x, "ln_1.weight", "ln_1.bias"), "attn.qkv");
     const fp8c_value a =
-        op(m, "attention", 3, (fp8c_value[]){third(m, qkv, 0), third(m, qkv, 1), third(m, qkv, 2)}, &heads);
+        op(m, "attention", 3, (fp8c_value[]){third(m, qkv, 0), third(m, qkv, 1), third(m, qkv, 2)},
+           &heads);
     const fp8c_value r = op(m, "add", 2, (fp8c_value[]){x, linear(m, a, "attn.proj")}, NULL);
     const fp8c_value up = linear(m, norm(m, r, "ln_2.weight", "ln_2.bias"), "mlp.up");
-    return op(m, "add", 2, (fp8c_value[]){r, linear(m, op(m, "gelu", 1, &up, &form), "mlp.down")}, NULL);
+    return op(m, "add", 2, (fp8c_value[]){r, linear(m, op(m, "gelu", 1, &up, &form), "mlp.down")},
+              NULL);
 }
 
 static fp8c_module *build(fp8c_context *ctx)
@@ -216,13 +223,16 @@ static fp8c_module *build(fp8c_context *ctx)
                               {.name = "name", .kind = FP8C_ATTR_STRING, .s = "head"}};
     want(fp8c_module_create(ctx, "block", &m) == FP8C_OK, fp8c_context_message(ctx));
     parameters(m);
-    want(fp8c_module_optimizer(m, optimizer, 2) == FP8C_OK && fp8c_module_recipe(m, "head", "bf16") == FP8C_OK,
+    want(fp8c_module_optimizer(m, optimizer, 2) == FP8C_OK &&
+             fp8c_module_recipe(m, "head", "bf16") == FP8C_OK,
          fp8c_context_message(ctx));
     want(fp8c_func_begin(m, "forward") == FP8C_OK, fp8c_context_message(ctx));
-    const fp8c_value tokens = fp8c_func_input(m, "tokens", &ids), targets = fp8c_func_input(m, "targets", &ids);
+    const fp8c_value tokens = fp8c_func_input(m, "tokens", &ids),
+                     targets = fp8c_func_input(m, "targets", &ids);
     const fp8c_value wte = fp8c_func_param(m, "wte");
     const fp8c_value embedded = op(m, "embedding", 2, (fp8c_value[]){wte, tokens}, NULL);
-    const fp8c_value x = block(m, op(m, "add", 2, (fp8c_value[]){embedded, fp8c_func_param(m, "wpe")}, NULL));
+    const fp8c_value x =
+        block(m, op(m, "add", 2, (fp8c_value[]){embedded, fp8c_func_param(m, "wpe")}, NULL));
     const fp8c_value logits = fp8c_func_op(m, "linear", (fp8c_value[]){x, wte}, 2, head, 2);
     fp8c_func_result(m, "loss", op(m, "cross_entropy", 2, (fp8c_value[]){logits, targets}, NULL));
     if (fp8c_func_end(m) != FP8C_OK)
@@ -246,10 +256,14 @@ static void batch(int32_t *tokens, int32_t *targets, int step)
 
 static void train(fp8c_context *ctx, fp8c_program *p, float loss[STEPS])
 {
-    const int step = fp8c_program_function(p, "micro_step"), update = fp8c_program_function(p, "update");
-    int32_t *tokens = fp8c_program_buffer(p, step, FP8C_INPUT, fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"));
-    int32_t *targets = fp8c_program_buffer(p, step, FP8C_INPUT, fp8c_program_find_port(p, step, FP8C_INPUT, "targets"));
-    const float *out = fp8c_program_buffer(p, step, FP8C_OUTPUT, fp8c_program_find_port(p, step, FP8C_OUTPUT, "loss"));
+    const int step = fp8c_program_function(p, "micro_step"),
+              update = fp8c_program_function(p, "update");
+    int32_t *tokens = fp8c_program_buffer(p, step, FP8C_INPUT,
+                                          fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"));
+    int32_t *targets = fp8c_program_buffer(p, step, FP8C_INPUT,
+                                           fp8c_program_find_port(p, step, FP8C_INPUT, "targets"));
+    const float *out = fp8c_program_buffer(p, step, FP8C_OUTPUT,
+                                           fp8c_program_find_port(p, step, FP8C_OUTPUT, "loss"));
     want(tokens && targets && out, "ports");
     for (int i = 0; i < STEPS; i++) {
         batch(tokens, targets, i);
@@ -267,12 +281,18 @@ static void whole(const char *recipe, float loss[STEPS])
     worker of[THREADS - 1];
     fp8c_context *ctx;
     fp8c_program *p;
-    memory.base = mmap(NULL, memory.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory.base = mmap(NULL, memory.size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     want(memory.base != MAP_FAILED, "mmap");
     start(&w, of);
-    const fp8c_context_options options = {.struct_size = sizeof options, .alloc = bump_alloc, .free = bump_free,
-                                          .allocator_user = &memory, .cache_dir = "", .parallel = parallel,
-                                          .parallel_user = &w, .parallel_threads = THREADS};
+    const fp8c_context_options options = {.struct_size = sizeof options,
+                                          .alloc = bump_alloc,
+                                          .free = bump_free,
+                                          .allocator_user = &memory,
+                                          .cache_dir = "",
+                                          .parallel = parallel,
+                                          .parallel_user = &w,
+                                          .parallel_threads = THREADS};
     want(fp8c_context_create(&options, &ctx) == FP8C_OK, "context");
     fp8c_module *m = build(ctx);
     const fp8c_compile_options how = {.struct_size = sizeof how, .recipe = recipe};
@@ -290,8 +310,9 @@ static void whole(const char *recipe, float loss[STEPS])
     long long tasks = 0;
     for (int i = 0; i < THREADS; i++)
         tasks += w.tasks_of[i];
-    printf("%s: loss %.4f -> %.4f; %zu allocations, %zu bytes left; %d jobs of %lld tasks in all\n", recipe,
-           (double)loss[0], (double)loss[STEPS - 1], (size_t)memory.calls, (size_t)memory.live_bytes, (int)w.jobs, tasks);
+    printf("%s: loss %.4f -> %.4f; %zu allocations, %zu bytes left; %d jobs of %lld tasks in all\n",
+           recipe, (double)loss[0], (double)loss[STEPS - 1], (size_t)memory.calls,
+           (size_t)memory.live_bytes, (int)w.jobs, tasks);
     want(loss[STEPS - 1] < loss[0] / 2, "the loss does not fall");
     want(memory.calls > 10 && memory.live_bytes == 0, "memory is left");
     want(w.jobs > STEPS && tasks > w.jobs, "the threads were not used");
