@@ -78,8 +78,9 @@ static int progress(void *user, const fp8c_progress *p)
 {
     (void)user;
     const double time = now();
+    const bool passes = !strcmp(p->phase, "passes"); /* what a compile begins with */
     asking = p->done < p->total;
-    if (p->done == 0 && !line.start)
+    if (!line.start || (passes && p->done == 0))
         line.start = time;
     flockfile(stderr);
     if (!asking || interrupted)
@@ -89,7 +90,7 @@ static int progress(void *user, const fp8c_progress *p)
         line.last = time;
     }
     funlockfile(stderr);
-    if (!asking)
+    if (!asking && !passes)
         line.start = 0;
     return interrupted;
 }

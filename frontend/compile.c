@@ -216,10 +216,8 @@ static void begin_dump(f8_compilation *c, const f8_module *source)
 static void say_summary(const f8_compilation *c)
 {
     const f8_variant *v = c->variant;
-    f8_log_say(&c->program->ctx->log, F8_LOG_INFO,
-               "module %s for %s: %u kernels, %lld of them from the cache, compiled in %.3f s%s%s",
-               c->unit.module->name, c->program->target->name, v->plan.n_kernels,
-               (long long)v->trail.kernels_cached, v->trail.compile_seconds,
+    f8_log_say(&c->program->ctx->log, F8_LOG_INFO, "module %s for %s: %u kernels, ready in %.3f s%s%s",
+               c->unit.module->name, c->program->target->name, v->plan.n_kernels, v->trail.compile_seconds,
                c->dump.folder[0] ? "; dumped into " : "", c->dump.folder);
 }
 

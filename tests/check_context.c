@@ -343,7 +343,7 @@ START_TEST(levels)
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         const lines l = compile_with(at[i].verbose, at[i].variable, "");
         ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 0);
-        ck_assert_int_eq(l.count[FP8C_LOG_INFO], at[i].level >= 1);
+        ck_assert_int_eq(l.count[FP8C_LOG_INFO] > 0, at[i].level >= 1);
         ck_assert_int_eq(l.count[FP8C_LOG_DEBUG] > 10, at[i].level >= 2);
         ck_assert_int_eq(strstr(l.text, "module tiny for cpu: ") != NULL, at[i].level >= 1);
         ck_assert_int_eq(strstr(l.text, "pass autodiff: ") != NULL, at[i].level >= 2);
@@ -396,8 +396,8 @@ START_TEST(cached_kernels_are_counted)
         const fp8c_compile_options options = recipe("delayed");
         fp8c_program *p = compile(ctx, m, &options);
         fp8c_program_info(p, &info[i]);
-        snprintf(want, sizeof want, "%d kernels, %d of them from the cache", (int)info[i].distinct_kernels,
-                 (int)info[i].kernels_cached);
+        snprintf(want, sizeof want, "%d compiled, %d from the cache",
+                 (int)(info[i].distinct_kernels - info[i].kernels_cached), (int)info[i].kernels_cached);
         ck_assert_msg(strstr(l.text, want) != NULL, "'%s' does not say '%s'", l.text, want);
         fp8c_program_destroy(p);
         fp8c_module_destroy(m);
