@@ -1,10 +1,10 @@
 /* doctor's self-test: a small module whose results are known to the bit. See doctor.h.
  *
- * Why exact: inputs are integers of at most 2 in magnitude, weights -1, 0 or 1. `current {pow2 =
+ * Why exact: inputs are integers of at most 4 in magnitude, weights -1, 0 or 1. `current {pow2 =
  * true}` scales by powers of two, so all of them are FP8 codes exactly. The first GEMM sums 64
- * products of at most 2: an integer of at most 128. Quantizing that for the second GEMM rounds it
- * to E4M3's 4 significant bits, which every target does alike; its sums, of 64 multiples of one
- * quantum, are less than 2^14 quanta. That is exact in any order in f32, and in the 14 bits that
+ * products of at most 4: an integer of at most 256. Quantizing that for the second GEMM rounds it
+ * to E4M3's 4 significant bits, and it stays an integer of at most 256, so that GEMM's sums, of 64
+ * of them, are integers of at most 2^14. Both are exact in any order in f32, and in the 14 bits that
  * Hopper's tensor cores keep of a partial sum. What lies between and after GEMMs has the same bits
  * on every target (codegen/README.md). */
 #include <stdio.h>
@@ -54,7 +54,7 @@ static void fill(int *to, size_t n, uint64_t seed, int most, int every)
 
 static void make_data(probe_data *d)
 {
-    fill(d->x, sizeof d->x / sizeof(int), 1, 2, 1);
+    fill(d->x, sizeof d->x / sizeof(int), 1, 4, 1);
     fill(d->up, sizeof d->up / sizeof(int), 2, 1, 1);
     fill(d->down, sizeof d->down / sizeof(int), 3, 1, 4);
 }
