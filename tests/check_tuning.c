@@ -1,0 +1,508 @@
+/* The tuning database: rows, many processes, processes killed at any moment, files that are no such database, export,
+ * import and merge. */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/tuning_db.h"
+
+static char folder[64], path[128];
+static f8_arena arena;
+static const f8_tuning_key here = {"cpu here, 2 threads", "library 1"};
+
+static void setup(void)
+{
+    strcpy(folder, "/tmp/fp8c_tuning_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a/b/tuning.db", folder);
+    f8_arena_init(&arena, NULL);
+}
+
+static void teardown(void)
+{
+    char command[128];
+    f8_arena_end(&arena);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+#define OK(expr)                                                       \
+    do {                                                               \
+        f8_diag d_ = {0};                                              \
+        f8_diag *const diag = &d_;                                     \
+        ck_assert_msg((expr) == F8_OK, #expr ": %s", d_.text);         \
+    } while (0)
+
+static f8_tuning *open_at(const char *file)
+{
+    f8_tuning *t;
+    OK(f8_tuning_open(file, NULL, &t, diag));
+    return t;
+}
+
+/* Three timings and a choice, all of them functions of `value`. */
+static f8_status put(f8_tuning *t, const f8_tuning_key *key, const char *problem, double value, f8_diag *diag)
+{
+    const f8_timing timing[] = {{"model", value, value + 1, 7}, {"m 64", value / 2, value, 7}, {"m 256", 0, 0, 0}};
+    const f8_tuning_choice choice = {"m 64", value / 2, value};
+    return f8_tuning_put(t, key, problem, "step", timing, 3, &choice, diag);
+}
+
+/* All of a problem is there with that value, or (may_lack) none of it. */
+static bool whole(f8_tuning *t, const f8_tuning_key *key, const char *problem, double value, bool may_lack)
+{
+    f8_timing *timing;
+    f8_tuning_choice choice;
+    size_t n;
+    bool found;
+    OK(f8_tuning_get(t, key, problem, &arena, &timing, &n, diag));
+    OK(f8_tuning_chosen(t, key, problem, &arena, &choice, &found, diag));
+    if (may_lack && !n && !found)
+        return false;
+    ck_assert_uint_eq(n, 3);
+    ck_assert(found);
+    ck_assert_str_eq(timing[0].candidate, "m 256");
+    ck_assert_str_eq(timing[1].candidate, "m 64");
+    ck_assert_str_eq(timing[2].candidate, "model");
+    ck_assert_int_eq(timing[0].runs, 0);
+    ck_assert(timing[2].seconds == value && timing[2].median == value + 1 && timing[1].seconds == value / 2);
+    ck_assert_str_eq(choice.candidate, "m 64");
+    ck_assert(choice.model_seconds == value);
+    return true;
+}
+
+START_TEST(rows)
+{
+    const f8_tuning_key there = {"cpu there, 2 threads", "library 1"}, later = {here.device, "library 2"};
+    f8_tuning *t = open_at(path);
+    OK(put(t, &here, "p", 4, diag));
+    OK(put(t, &there, "p", 8, diag));
+    OK(put(t, &later, "p", 16, diag));
+    whole(t, &here, "p", 4, false);
+    OK(put(t, &here, "p", 32, diag)); /* in place of the first */
+    whole(t, &here, "p", 32, false);
+    whole(t, &there, "p", 8, false);
+    whole(t, &later, "p", 16, false);
+    ck_assert(!whole(t, &here, "q", 0, true));
+    f8_tuning_close(t);
+    f8_tuned *tuned;
+    OK(f8_tuned_read(path, here.device, 100, &arena, &tuned, diag));
+    ck_assert_uint_eq(f8_tuned_count(tuned), 2);
+    ck_assert_str_eq(f8_tuned_find(tuned, "library 1", "p"), "m 64");
+    ck_assert_ptr_null(f8_tuned_find(tuned, "library 3", "p"));
+    ck_assert_ptr_null(f8_tuned_find(tuned, "library 1", "q"));
+    ck_assert_ptr_null(f8_tuned_find(NULL, "library 1", "p"));
+}
+END_TEST
+
+/* Where there is no file a compile has no rows, and no SQLite. */
+START_TEST(no_file)
+{
+    f8_tuned *tuned = (f8_tuned *)path;
+    OK(f8_tuned_read(path, here.device, 100, &arena, &tuned, diag));
+    ck_assert_ptr_null(tuned);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4096];
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof line, maps))
+        ck_assert_ptr_null(strstr(line, "sqlite"));
+    fclose(maps);
+}
+END_TEST
+
+enum { PROCESSES = 8, EACH = 6 };
+
+START_TEST(many_processes)
+{
+    pid_t child[PROCESSES];
+    for (int c = 0; c < PROCESSES; c++) {
+        child[c] = fork();
+        if (child[c])
+            continue;
+        f8_tuning *t;
+        f8_diag diag = {0};
+        char name[32];
+        f8_status status = f8_tuning_open(path, NULL, &t, &diag); /* one of them makes the file */
+        for (int i = 0; i < EACH && status == F8_OK; i++) {
+            snprintf(name, sizeof name, "p %d.%d", c, i);
+            status = put(t, &here, name, c + i, &diag);
+            if (status == F8_OK)
+                status = put(t, &here, "everyone's", 3, &diag);
+        }
+        f8_tuning_close(t);
+        if (status != F8_OK)
+            fprintf(stderr, "process %d: %s\n", c, diag.text);
+        _exit(status != F8_OK);
+    }
+    for (int c = 0; c < PROCESSES; c++) {
+        int how;
+        ck_assert_int_eq(waitpid(child[c], &how, 0), child[c]);
+        ck_assert_int_eq(how, 0);
+    }
+    f8_tuning *t = open_at(path);
+    char name[32];
+    for (int c = 0; c < PROCESSES; c++)
+        for (int i = 0; i < EACH; i++) {
+            snprintf(name, sizeof name, "p %d.%d", c, i);
+            whole(t, &here, name, c + i, false);
+        }
+    whole(t, &here, "everyone's", 3, false);
+    f8_tuning_close(t);
+}
+END_TEST
+
+static uint32_t seed = 1;
+
+static uint32_t next_random(void)
+{
+    return (seed = seed * 1664525u + 1013904223u) >> 8;
+}
+
+/* A writer is killed, from before it has made the file on. What is there by then is whole, and readers and writers go
+ * on. */
+START_TEST(killed_at_any_moment)
+{
+    int most = 0, done = 0;
+    for (int turn = 0; turn < 30; turn++) {
+        char name[32];
+        const pid_t child = fork();
+        if (!child) {
+            f8_tuning *t;
+            if (f8_tuning_open(path, NULL, &t, NULL) != F8_OK)
+                _exit(1);
+            for (int i = 0;; i++) {
+                snprintf(name, sizeof name, "p %d.%d", turn, i);
+                if (put(t, &here, name, i, NULL) != F8_OK)
+                    _exit(1);
+            }
+        }
+        usleep(next_random() % 100000);
+        kill(child, SIGKILL);
+        int how;
+        ck_assert_int_eq(waitpid(child, &how, 0), child);
+        ck_assert_msg(WIFSIGNALED(how), "turn %d: the writer failed", turn);
+        f8_tuned *tuned;
+        if (turn % 2 && access(path, F_OK) == 0 && most) /* a reader comes first, whatever it finds half done */
+            OK(f8_tuned_read(path, here.device, 5000, &arena, &tuned, diag));
+        f8_tuning *t = open_at(path);
+        int i = 0;
+        do
+            snprintf(name, sizeof name, "p %d.%d", turn, i);
+        while (whole(t, &here, name, i, true) && ++i);
+        done += i;
+        most = most > i ? most : i;
+        OK(put(t, &here, "after", turn, diag));
+        whole(t, &here, "after", turn, false);
+        f8_tuning_close(t);
+    }
+    ck_assert_int_gt(done, 0);
+    printf("seed %u: %d problems written by 30 processes that were killed\n", seed, done);
+}
+END_TEST
+
+/* ---- files that are no tuning database ---- */
+
+static void write_bytes(const char *file, const void *bytes, size_t n)
+{
+    FILE *f = fopen(file, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static char *read_bytes(const char *file, size_t *n)
+{
+    FILE *f = fopen(file, "rb");
+    ck_assert_msg(f != NULL, "%s", file);
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *bytes = f8_arena_array(&arena, *n + 1, 1);
+    ck_assert_uint_eq(fread(bytes, 1, *n, f), *n);
+    fclose(f);
+    return bytes;
+}
+
+/* Neither reader nor writer takes the file, both say so, and it is as it was. */
+static void check_refused(const char *file, const char *why)
+{
+    size_t n, m;
+    f8_tuned *tuned;
+    f8_tuning *t;
+    const char *before = read_bytes(file, &n);
+    f8_diag read = {0}, written = {0};
+    ck_assert_int_ne(f8_tuned_read(file, here.device, 10, &arena, &tuned, &read), F8_OK);
+    ck_assert_ptr_null(tuned);
+    ck_assert_msg(strstr(read.text, why) != NULL, "read: %s", read.text);
+    ck_assert_int_ne(f8_tuning_open(file, NULL, &t, &written), F8_OK);
+    ck_assert_msg(strstr(written.text, why) != NULL, "written: %s", written.text);
+    ck_assert_str_eq(written.file, file);
+    const char *after = read_bytes(file, &m);
+    ck_assert(n == m && !memcmp(before, after, n));
+}
+
+static void make_filled(const char *file)
+{
+    f8_tuning *t = open_at(file);
+    char name[32];
+    for (int i = 0; i < 60; i++) {
+        snprintf(name, sizeof name, "problem %d", i);
+        OK(put(t, &here, name, i, diag));
+    }
+    f8_tuning_close(t);
+}
+
+static void change(const char *file, const char *sql)
+{
+    f8_db db;
+    OK(f8_db_open(&db, file, true, 10, diag));
+    OK(f8_db_do(&db, sql, diag));
+    f8_db_close(&db);
+}
+
+START_TEST(not_a_database)
+{
+    char file[128];
+    snprintf(file, sizeof file, "%s/x", folder);
+    write_bytes(file, "this is a text, and of more than a hundred bytes so that it might be the header of a database file of "
+                      "SQLite's, which it isn't", 120);
+    check_refused(file, "this is no tuning database");
+}
+END_TEST
+
+START_TEST(another_database)
+{
+    make_filled(path);
+    change(path, "PRAGMA application_id = 77");
+    check_refused(path, "this is a database, but no tuning database");
+}
+END_TEST
+
+START_TEST(later_schema)
+{
+    make_filled(path);
+    change(path, "PRAGMA user_version = 2");
+    check_refused(path, "it has schema 2; this version of fp8c knows 1");
+}
+END_TEST
+
+/* Cut, or with bytes of another value: an error or rows, which then are texts that compiles check; never a crash. */
+START_TEST(damaged)
+{
+    size_t n;
+    make_filled(path);
+    char *good = read_bytes(path, &n), file[160];
+    int refused = 0;
+    snprintf(file, sizeof file, "%s/damaged", folder);
+    for (int i = 0; i < 60; i++) {
+        char *bad = f8_arena_array(&arena, n, 1);
+        memcpy(bad, good, n);
+        size_t size = n;
+        if (i % 3 == 0)
+            size = next_random() % n;
+        for (int k = 0; k < 1 + i; k++)
+            bad[next_random() % (i % 2 ? n : 4096)] ^= (char)(1 << next_random() % 8);
+        write_bytes(file, bad, size);
+        f8_tuned *tuned;
+        f8_diag diag = {0};
+        if (f8_tuned_read(file, here.device, 10, &arena, &tuned, &diag) != F8_OK) {
+            refused++;
+            ck_assert_str_ne(diag.text, "");
+        }
+        f8_tuning *t = NULL;
+        f8_diag other = {0};
+        if (f8_tuning_open(file, NULL, &t, &other) == F8_OK) {
+            f8_timing *timing;
+            size_t count;
+            f8_tuning_get(t, &here, "problem 7", &arena, &timing, &count, &other);
+        }
+        f8_tuning_close(t);
+    }
+    ck_assert_int_gt(refused, 10);
+}
+END_TEST
+
+START_TEST(locked)
+{
+    f8_db db;
+    f8_tuned *tuned;
+    f8_diag diag = {0};
+    make_filled(path);
+    OK(f8_db_open(&db, path, true, 10, diag));
+    OK(f8_db_do(&db, "BEGIN EXCLUSIVE", diag));
+    ck_assert_int_eq(f8_tuned_read(path, here.device, 10, &arena, &tuned, &diag), F8_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(diag.text, "another process has it locked"));
+    OK(f8_db_do(&db, "ROLLBACK", diag));
+    f8_db_close(&db);
+    OK(f8_tuned_read(path, here.device, 10, &arena, &tuned, diag));
+    ck_assert_uint_eq(f8_tuned_count(tuned), 60);
+}
+END_TEST
+
+START_TEST(nowhere_to_write)
+{
+    char file[160];
+    f8_tuning *t;
+    f8_diag diag = {0};
+    snprintf(file, sizeof file, "%s/plain", folder);
+    write_bytes(file, "x", 1);
+    snprintf(file, sizeof file, "%s/plain/tuning.db", folder);
+    ck_assert_int_eq(f8_tuning_open(file, NULL, &t, &diag), F8_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(diag.text, "tuning database: unable to open database file"));
+    ck_assert_str_eq(diag.file, file);
+    if (geteuid() == 0) /* whom no mode keeps out */
+        return;
+    make_filled(path);
+    ck_assert_int_eq(chmod(path, 0400), 0);
+    diag = (f8_diag){0};
+    ck_assert_int_eq(f8_tuning_open(path, NULL, &t, &diag), F8_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(diag.text, "it can't be written"));
+}
+END_TEST
+
+/* ---- files of rows ---- */
+
+START_TEST(there_and_back)
+{
+    const f8_tuning_key there = {"cpu \"there\" \\ \xc3\xa4", "library 1"};
+    char first[128], second[128], other[128];
+    f8_tuning_counts counts;
+    size_t n, m;
+    snprintf(first, sizeof first, "%s/1.jsonl", folder);
+    snprintf(second, sizeof second, "%s/2.jsonl", folder);
+    snprintf(other, sizeof other, "%s/other.db", folder);
+    make_filled(path);
+    f8_tuning *t = open_at(path), *u = open_at(other);
+    OK(put(t, &there, "p", 1.0 / 3, diag));
+    OK(f8_tuning_export(t, first, here.device, &counts, diag));
+    ck_assert_int_eq(counts.timings, 183);
+    ck_assert_int_eq(counts.choices, 61);
+    ck_assert_int_eq(counts.others, 4);
+    OK(f8_tuning_import(u, first, here.device, &counts, diag));
+    ck_assert_int_eq(counts.timings, 183);
+    ck_assert_int_eq(counts.choices, 61);
+    ck_assert_int_eq(counts.older, 0);
+    ck_assert_int_eq(counts.others, 4);
+    whole(u, &there, "p", 1.0 / 3, false);
+    OK(f8_tuning_export(u, second, NULL, &counts, diag));
+    const char *a = read_bytes(first, &n), *b = read_bytes(second, &m);
+    ck_assert(n == m && !memcmp(a, b, n));
+    OK(f8_tuning_import(u, second, here.device, &counts, diag)); /* nothing is newer */
+    ck_assert_int_eq(counts.timings + counts.choices, 0);
+    ck_assert_int_eq(counts.older, 244);
+    f8_tuning_close(t);
+    f8_tuning_close(u);
+}
+END_TEST
+
+START_TEST(merged)
+{
+    char other[128];
+    f8_tuning_counts counts;
+    snprintf(other, sizeof other, "%s/other.db", folder);
+    make_filled(path);
+    f8_tuning *t = open_at(path), *u = open_at(other);
+    OK(put(u, &here, "problem 3", 1000, diag));
+    OK(put(u, &here, "new", 5, diag));
+    f8_tuning_close(u);
+    change(other, "UPDATE timing SET at = at + 5; UPDATE choice SET at = at + 5");
+    OK(f8_tuning_merge(t, other, here.device, &counts, diag));
+    ck_assert_int_eq(counts.timings, 6);
+    ck_assert_int_eq(counts.choices, 2);
+    whole(t, &here, "problem 3", 1000, false); /* newer there */
+    whole(t, &here, "new", 5, false);
+    whole(t, &here, "problem 4", 4, false);
+    f8_diag diag = {0};
+    snprintf(other, sizeof other, "%s/none.db", folder);
+    ck_assert_int_ne(f8_tuning_merge(t, other, NULL, &counts, &diag), F8_OK);
+    ck_assert_ptr_nonnull(strstr(diag.text, "unable to open"));
+    ck_assert_int_ne(access(other, F_OK), 0); /* and none was made */
+    f8_tuning_close(t);
+}
+END_TEST
+
+#define HEAD "{\"fp8c\":\"tuning\",\"schema\":1}\n"
+#define ROW                                                                                                       \
+    "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\"," \
+    "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":7}\n"
+
+START_TEST(bad_files)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"", "no export of a tuning database"},
+        {"hello\n", "no export of a tuning database"},
+        {ROW, "no export of a tuning database"},
+        {"{\"fp8c\":\"tuning\",\"schema\":9}\n", "schema 9; this version of fp8c knows 1"},
+        {HEAD ROW "nonsense\n", "line 3: "},
+        {HEAD ROW "\n", "line 3: "},
+        {HEAD ROW "[]\n", "line 3 is no row"},
+        {HEAD ROW "{\"row\":\"other\"}\n", "line 3 is no row"},
+        {HEAD "{\"row\":\"timing\",\"row\":\"timing\"}\n", "duplicate object key"},
+        {HEAD "{\"row\":\"timing\",\"device\":\"\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\","
+              "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":7}\n", "line 2 is no row"},
+        {HEAD "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\","
+              "\"seconds\":-1,\"median\":1.5,\"at\":5,\"runs\":7}\n", "line 2 is no row"},
+        {HEAD "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\","
+              "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":\"7\"}\n", "line 2 is no row"},
+        {HEAD ROW "{\"row\":\"timing\",\"device\":\"d\"", "line 3: "},
+    };
+    char file[128];
+    f8_tuning_counts counts;
+    f8_timing *timing;
+    size_t n;
+    f8_tuning *t = open_at(path);
+    snprintf(file, sizeof file, "%s/in.jsonl", folder);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        f8_diag diag = {0};
+        write_bytes(file, bad[i].text, strlen(bad[i].text));
+        ck_assert_int_ne(f8_tuning_import(t, file, NULL, &counts, &diag), F8_OK);
+        ck_assert_msg(strstr(diag.text, bad[i].why) != NULL, "%zu: %s", i, diag.text);
+        ck_assert_str_eq(diag.file, file);
+        OK(f8_tuning_get(t, &(f8_tuning_key){"d", "v"}, "p", &arena, &timing, &n, diag));
+        ck_assert_uint_eq(n, 0); /* all or nothing */
+    }
+    write_bytes(file, HEAD ROW, strlen(HEAD ROW));
+    OK(f8_tuning_import(t, file, NULL, &counts, diag));
+    ck_assert_int_eq(counts.timings, 1);
+    f8_diag diag = {0};
+    snprintf(file, sizeof file, "%s/nothing/out.jsonl", folder);
+    ck_assert_int_eq(f8_tuning_export(t, file, NULL, &counts, &diag), F8_ERR_IO);
+    f8_tuning_close(t);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("tuning");
+    TCase *t = tcase_create("tuning");
+    const char *given = getenv("FP8C_TEST_SEED");
+    seed = given ? (uint32_t)strtoul(given, NULL, 10) : 1;
+    tcase_set_timeout(t, 300);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, rows);
+    tcase_add_test(t, no_file);
+    tcase_add_test(t, many_processes);
+    tcase_add_test(t, killed_at_any_moment);
+    tcase_add_test(t, not_a_database);
+    tcase_add_test(t, another_database);
+    tcase_add_test(t, later_schema);
+    tcase_add_test(t, damaged);
+    tcase_add_test(t, locked);
+    tcase_add_test(t, nowhere_to_write);
+    tcase_add_test(t, there_and_back);
+    tcase_add_test(t, merged);
+    tcase_add_test(t, bad_files);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
