@@ -21,7 +21,7 @@
 
 enum { CHAINS = 20, ROUNDS = 1000000 };
 
-static f8_phase_fn peak_kernel(const f8_llvm *llvm, f8_arena *arena, f8_blob *blob, f8_diag *d)
+static f8_phase_fn peak_kernel(f8_llvm *llvm, f8_arena *arena, f8_blob *blob, f8_diag *d)
 {
     f8_llvm_module *m;
     f8_object o;
@@ -76,7 +76,7 @@ static void run_peak(void *user, int thread, int64_t begin, int64_t end)
 
 /* ---- attention ---- */
 
-static bool make_attention(job *j, const f8_llvm *llvm, const f8_attention_desc *x, bool backward,
+static bool make_attention(job *j, f8_llvm *llvm, const f8_attention_desc *x, bool backward,
                            f8_diag *d)
 {
     f8_arena arena;
@@ -144,7 +144,7 @@ static void fill(void *memory, size_t bytes)
     }
 }
 
-static bool bench(const f8_llvm *llvm, f8_pool *pool, const f8_attention_desc *x, f8_diag *d)
+static bool bench(f8_llvm *llvm, f8_pool *pool, const f8_attention_desc *x, f8_diag *d)
 {
     job jobs[3] = {{.best = INFINITY}, {.best = INFINITY}, {.best = INFINITY}}, *peak = &jobs[2];
     size_t bytes = (size_t)(x->B * x->T * x->H * (x->D > 1 ? x->D : 2)) * 4, threads =

@@ -154,7 +154,7 @@ f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d
     if (!x)
         return f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "no memory for LLVM's table (%zu bytes)",
                        sizeof *x);
-    *x = (f8_llvm){.allocator = a};
+    *x = (f8_llvm){.allocator = a, .lock = PTHREAD_MUTEX_INITIALIZER};
     f8_status s = load_api(x, options->library, d);
     if (s == F8_OK) {
         unsigned major = 0, minor = 0, patch = 0;
@@ -181,6 +181,9 @@ void f8_llvm_free(f8_llvm *x)
     if (!x)
         return;
     f8_allocator a = x->allocator;
+    while (x->n_machines)
+        x->ll.DisposeTargetMachine(x->machine[--x->n_machines]);
+    pthread_mutex_destroy(&x->lock);
     free_text(&a, x->cpu);
     free_text(&a, x->features);
     free_text(&a, x->triple);
@@ -207,15 +210,33 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)
     m->ll->DisposeMessage(text);
 }
 
-/* Each machine is used by one thread at a time, so a module makes its own. */
-static LLVMTargetMachineRef new_machine(const f8_llvm *x)
+/* Each machine is used by one thread at a time: one that another module was done with, or a new one. */
+static LLVMTargetMachineRef take_machine(f8_llvm *x)
 {
+    LLVMTargetMachineRef machine = NULL;
+    pthread_mutex_lock(&x->lock);
+    if (x->n_machines)
+        machine = x->machine[--x->n_machines];
+    pthread_mutex_unlock(&x->lock);
+    if (machine)
+        return machine;
     return x->ll.CreateTargetMachine(x->target, x->triple, x->cpu, x->features,
                                      LLVMCodeGenLevelAggressive, LLVMRelocPIC,
                                      LLVMCodeModelSmall);
 }
 
-f8_status f8_llvm_module_begin(f8_llvm_module **out, const f8_llvm *x, const char *name, f8_diag *d)
+static void give_machine(f8_llvm *x, LLVMTargetMachineRef machine)
+{
+    pthread_mutex_lock(&x->lock);
+    const bool kept = x->n_machines < F8_LLVM_MACHINES;
+    if (kept)
+        x->machine[x->n_machines++] = machine;
+    pthread_mutex_unlock(&x->lock);
+    if (!kept)
+        x->ll.DisposeTargetMachine(machine);
+}
+
+f8_status f8_llvm_module_begin(f8_llvm_module **out, f8_llvm *x, const char *name, f8_diag *d)
 {
     const f8_llvm_api *ll = &x->ll;
     *out = NULL;
@@ -315,7 +336,7 @@ f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *
         return s;
     }
     ll->DisposeMessage(message);
-    LLVMTargetMachineRef machine = new_machine(m->llvm);
+    LLVMTargetMachineRef machine = take_machine(m->llvm);
     if (!machine)
         return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM has no machine for '%s'", m->llvm->cpu);
     LLVMTargetDataRef layout = ll->CreateTargetDataLayout(machine);
@@ -324,7 +345,7 @@ f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *
     f8_status s = optimize(m, machine, d);
     if (s == F8_OK)
         s = emit(m, machine, arena, out, d);
-    ll->DisposeTargetMachine(machine);
+    give_machine(m->llvm, machine);
     return s;
 }
 
@@ -339,7 +360,7 @@ char *f8_llvm_module_text(f8_llvm_module *m, f8_arena *arena)
 char *f8_llvm_module_assembly(f8_llvm_module *m, f8_arena *arena)
 {
     const f8_llvm_api *ll = m->ll;
-    LLVMTargetMachineRef machine = new_machine(m->llvm);
+    LLVMTargetMachineRef machine = take_machine(m->llvm);
     LLVMMemoryBufferRef buffer = NULL;
     char *message = NULL, *copy = NULL;
     /* Emission changes the module, so a clone is emitted. */
@@ -353,6 +374,6 @@ char *f8_llvm_module_assembly(f8_llvm_module *m, f8_arena *arena)
     }
     ll->DisposeModule(clone);
     if (machine)
-        ll->DisposeTargetMachine(machine);
+        give_machine(m->llvm, machine);
     return copy;
 }

@@ -24,6 +24,8 @@
 #ifndef F8_CODEGEN_LLVM_H
 #define F8_CODEGEN_LLVM_H
 
+#include <pthread.h>
+
 #include "codegen/llvm_api.h"
 #include "ir/scalar.h"
 #include "ir/status.h"
@@ -36,10 +38,15 @@ typedef struct f8_llvm_options {
     const f8_allocator *allocator; /* NULL: the default */
 } f8_llvm_options;
 
+enum { F8_LLVM_MACHINES = 16 };
+
 typedef struct f8_llvm {
     f8_llvm_api ll;
     f8_allocator allocator;
     LLVMTargetRef target;
+    pthread_mutex_t lock; /* of what follows: machines that no module uses now, which cost a millisecond to make */
+    LLVMTargetMachineRef machine[F8_LLVM_MACHINES];
+    int n_machines;
     char *triple, *cpu, *features; /* as given to LLVM; NUL-terminated */
     char *path;                    /* of the library's file; NULL where the loader does not say */
     int64_t size;                  /* its bytes */
@@ -64,7 +71,7 @@ const char *f8_llvm_identity(const f8_llvm *llvm, f8_arena *arena);
 
 typedef struct f8_llvm_module {
     const f8_llvm_api *ll; /* the function table, &llvm->ll */
-    const f8_llvm *llvm;
+    f8_llvm *llvm;
     LLVMContextRef context;
     LLVMModuleRef module;
     LLVMBuilderRef b;
@@ -75,7 +82,7 @@ typedef struct f8_llvm_module {
     char message[512];      /* the first error LLVM reported on this context */
 } f8_llvm_module;
 
-f8_status f8_llvm_module_begin(f8_llvm_module **out, const f8_llvm *llvm, const char *name,
+f8_status f8_llvm_module_begin(f8_llvm_module **out, f8_llvm *llvm, const char *name,
                                f8_diag *d);
 void f8_llvm_module_end(f8_llvm_module *m); /* NULL is fine */
 

@@ -139,7 +139,7 @@ bool att_canary(const att_case *c, int tensor)
 
 /* ---- compiling and running ---- */
 
-static void compile(att_case *c, const f8_llvm *llvm, bool backward)
+static void compile(att_case *c, f8_llvm *llvm, bool backward)
 {
     f8_diag d = {0};
     f8_llvm_module *m;
@@ -159,7 +159,7 @@ static void compile(att_case *c, const f8_llvm *llvm, bool backward)
     f8_llvm_module_end(m);
 }
 
-void att_make(att_case *c, const f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
+void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
               uint64_t seed)
 {
     *c = (att_case){.desc = *desc, .errors = {.term = UNIT, .exp = 8 * UNIT}};

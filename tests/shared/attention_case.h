@@ -45,7 +45,7 @@ const char *att_describe(const f8_attention_desc *d);
 
 /* gap: elements between tokens beyond the heads. Strides in `desc` are set here. Nothing is
  * compiled when llvm is NULL. Exits with a message when something fails. */
-void att_make(att_case *c, const f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
+void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
               uint64_t seed);
 void att_free(att_case *c);
 
