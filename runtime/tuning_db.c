@@ -159,7 +159,8 @@ static f8_status open_file(f8_db *db, bool write, int patience, f8_diag *diag)
     if (db->api.sqlite3_open_v2(db->path, &db->handle, flags, NULL) != SQLITE_OK)
         return f8_db_fail(db, diag);
     db->api.sqlite3_busy_timeout(db->handle, patience);
-    F8_TRY(check(db, &empty, diag));
+    F8_TRY(f8_db_do(db, "BEGIN", diag)); /* one state of the file: another process may be making it */
+    F8_TRY(f8_db_end(db, check(db, &empty, diag), diag));
     if (!write)
         return empty ? f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it is empty") : F8_OK;
     if (db->api.sqlite3_db_readonly(db->handle, "main"))
