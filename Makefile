@@ -102,7 +102,9 @@ $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -o $@ $^ -lcheck -lsubunit $(LDLIBS) -ljansson
+	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcheck -lsubunit $(LDLIBS) -ljansson
+$(BUILD)/tests/check_npy: $(call object,frontend/cmd_npy.c frontend/cmd_tensor_file.c)
+$(BUILD)/fuzz_npy: $(call object,frontend/cmd_npy.c)
 # As an embedder sees it: the public header and the shared library.
 EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime serve)
 $(EMBEDDERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)

@@ -288,7 +288,7 @@ static size_t make_header(const fp8c_type *type, char to[256])
     return whole;
 }
 
-f8_status cli_npy_write(const char *path, const fp8c_type *type, const void *bytes, f8_diag *diag)
+f8_status cli_npy_write(const char *path, const fp8c_type *type, const void *bytes, size_t n, f8_diag *diag)
 {
     char header[256]; /* 5 sizes of at most 19 digits fit */
     f8_file_out out;
@@ -296,7 +296,7 @@ f8_status cli_npy_write(const char *path, const fp8c_type *type, const void *byt
     if (status == F8_OK)
         status = f8_file_put(&out, header, make_header(type, header));
     if (status == F8_OK)
-        status = f8_file_put(&out, bytes, (uint64_t)fp8c_type_bytes(type));
+        status = f8_file_put(&out, bytes, n);
     if (status == F8_OK)
         status = f8_file_commit(&out);
     f8_file_end(&out);

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "frontend/checkpoint.h"
-#include "frontend/cmd.h"
 #include "frontend/cmd_npy.h"
 
 static const char suffix[] = ".safetensors";
@@ -92,14 +91,14 @@ static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const voi
 
 static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8c_type *type, f8_diag *diag)
 {
-    char here[128], there[CLI_TYPE_TEXT];
+    char here[128], there[128];
     const f8_st_tensor want = tensor_of(type);
     const bool right = t->dtype == want.dtype || becomes(t->dtype, type->dtype, !f->tensor);
     if (right && f8_checkpoint_same_shape(t, &want, 0))
         return F8_OK;
     return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, and '%s' wants %s", f->tensor ? "tensor '" : "",
                         f->tensor ? f->tensor : "it", f->tensor ? "'" : "", f8_st_type_text(t, here, sizeof here),
-                        f->name, cli_type(type, there));
+                        f->name, f8_st_type_text(&want, there, sizeof there));
 }
 
 static f8_status read_npy(const cli_tensor_file *f, const fp8c_type *type, void *to, f8_diag *diag)
@@ -193,7 +192,8 @@ f8_status cli_tensor_files_write(const cli_tensor_output *output, size_t n, f8_d
         if (written)
             continue;
         F8_TRY(output[i].file.tensor ? write_safetensors(output + i, n - i, diag)
-                                     : cli_npy_write(output[i].file.path, &output[i].type, output[i].bytes, diag));
+                                     : cli_npy_write(output[i].file.path, &output[i].type, output[i].bytes,
+                                                     (size_t)fp8c_type_bytes(&output[i].type), diag));
     }
     return F8_OK;
 }
