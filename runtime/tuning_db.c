@@ -33,6 +33,7 @@ f8_status f8_db_fail(f8_db *db, f8_diag *diag)
 {
     const int code = db->handle ? db->api.sqlite3_extended_errcode(db->handle) : SQLITE_NOMEM;
     const char *why = db->handle ? db->api.sqlite3_errmsg(db->handle) : "out of memory";
+    db->code = db->code ? db->code : code;
     switch (code & 0xff) {
     case SQLITE_NOMEM: return f8_file_fail(diag, F8_ERR_MEMORY, db->path, "tuning database: %s", why);
     case SQLITE_BUSY:
@@ -179,9 +180,9 @@ f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_d
     f8_diag why = {0};
     f8_status status = open_file(db, write, patience, &why);
     /* What a killed writer left half done is rolled back by the next who may write. */
-    if (status != F8_OK && !write && db->handle &&
-        db->api.sqlite3_extended_errcode(db->handle) == SQLITE_READONLY_ROLLBACK) {
+    if (status != F8_OK && !write && db->code == SQLITE_READONLY_ROLLBACK) {
         db->api.sqlite3_close_v2(db->handle);
+        db->handle = NULL;
         why = (f8_diag){0};
         status = open_file(db, true, patience, &why);
     }

@@ -36,6 +36,7 @@ typedef struct f8_db {
     f8_dynlib lib;
     sqlite3 *handle;
     const char *path; /* borrowed */
+    int code;         /* SQLite's extended one of the first failure */
 } f8_db;
 
 /* Open; `write`: for that too, made where it is missing. What is no tuning database, or one of a later schema, is
