@@ -103,7 +103,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcheck -lsubunit $(LDLIBS) -ljansson
-$(BUILD)/tests/check_npy: $(call object,frontend/cmd_npy.c frontend/cmd_tensor_file.c)
+$(BUILD)/tests/check_npy $(BUILD)/tests/check_run: $(call object,frontend/cmd_npy.c frontend/cmd_tensor_file.c)
 $(BUILD)/fuzz_npy: $(call object,frontend/cmd_npy.c)
 # As an embedder sees it: the public header and the shared library.
 EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime serve)

@@ -1,0 +1,329 @@
+/* `fp8c run`: what it computes is what the API computes, bit for bit, from a text and from a .f8x file; what is missing
+ * or wrong is named before anything runs, and then nothing is written. */
+#include "tests/checkpoint.h"
+
+#include "frontend/cmd_npy.h"
+#include "tests/api.h"
+
+#define GPT "frontend/models/gpt.f8"
+#define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
+
+static const char mixed[] =
+    "module mixed\n"
+    "dim N = 2\n"
+    "param w: f32[3, 4] normal(1)\n"
+    "func forward(%x: f32[N, 3], %ids: i32[N], %on: bool[N, 4]) -> "
+    "(%loss: f32[], %y: f32[N, 4], %z: bf16[N, 4]) {\n"
+    "  %a = select(%on, matmul(%x, w), embedding(w, %ids))\n"
+    "  %s = reshape(reduce_sum(reshape(%a) {shape = [1, 4*N]})) {shape = []}\n"
+    "  return %s, %a, cast(%a) {to = bf16}\n"
+    "}\n"
+    "optimizer adamw {lr = 0.1}\n";
+
+static const float x_value[] = {1, -2, 3, 0.5f, 5, -6};
+static const int64_t ids_value[] = {2, 0};
+static const uint8_t on_value[] = {1, 0, 1, 1, 0, 1, 0, 0};
+
+/* The file of that name with an array of it: its path. */
+static const char *npy(const char *name, const char *descr, const char *shape, const void *bytes, size_t n)
+{
+    char file[600];
+    const int length = snprintf(file + 10, sizeof file - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s}\n",
+                                descr, shape);
+    memcpy(file, "\x93NUMPY\1", 8);
+    file[8] = (char)length, file[9] = 0;
+    memcpy(file + 10 + length, bytes, n);
+    return f8_cli_write(name, file, 10 + (size_t)length + n);
+}
+
+/* The arguments of a run of `mixed`: text and inputs in files, kept in static rooms. */
+typedef struct files {
+    char module[4500], x[4500], ids[4500], on[4500], y[4500], z[4500], both[4500];
+} files;
+
+static files *write_files(void)
+{
+    static files f;
+    snprintf(f.module, sizeof f.module, "%s", f8_cli_write("mixed.f8", mixed, sizeof mixed - 1));
+    snprintf(f.x, sizeof f.x, "x=%s", npy("x.npy", "<f4", "(2, 3)", x_value, sizeof x_value));
+    snprintf(f.ids, sizeof f.ids, "ids=%s", npy("ids.npy", "<i8", "(2,)", ids_value, sizeof ids_value));
+    snprintf(f.on, sizeof f.on, "on=%s", npy("on.npy", "|b1", "(2, 4)", on_value, sizeof on_value));
+    snprintf(f.y, sizeof f.y, "y=%s", f8_cli_temp("y.npy"));
+    snprintf(f.z, sizeof f.z, "z=%s", f8_cli_temp("z.npy"));
+    return &f;
+}
+#define INPUTS(f) "--input", (f)->x, "--input", (f)->ids, "--input", (f)->on
+
+/* What the API makes of it. */
+static void expected(float y[8], uint16_t z[8])
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, mixed);
+    fp8c_compile_options o = recipe("bf16");
+    o.inference = 1;
+    fp8c_program *p = compile(ctx, m, &o);
+    const int eval = fp8c_program_function(p, "eval");
+    ck_assert_int_eq(fp8c_program_initialize(p, 5), FP8C_OK);
+    memcpy(fp8c_program_buffer(p, eval, FP8C_INPUT, 0), x_value, sizeof x_value);
+    for (int i = 0; i < 2; i++)
+        ((int32_t *)fp8c_program_buffer(p, eval, FP8C_INPUT, 1))[i] = (int32_t)ids_value[i];
+    memcpy(fp8c_program_buffer(p, eval, FP8C_INPUT, 2), on_value, sizeof on_value);
+    ck_assert_int_eq(fp8c_program_run(p, eval), FP8C_OK);
+    memcpy(y, fp8c_program_buffer(p, eval, FP8C_OUTPUT, 1), 32);
+    memcpy(z, fp8c_program_buffer(p, eval, FP8C_OUTPUT, 2), 16);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+
+static void has_array(const char *name, f8_st_dtype dtype, const void *bytes, size_t n)
+{
+    cli_npy f;
+    f8_diag diag = {0};
+    char value[256];
+    ck_assert_msg(cli_npy_open(&f, f8_cli_temp(name), &diag) == F8_OK, "%s", diag.text);
+    ck_assert(f.tensor.dtype == dtype && f.tensor.bytes == n && cli_npy_read(&f, value, NULL) == F8_OK);
+    ck_assert(!memcmp(value, bytes, n));
+    cli_npy_close(&f);
+}
+
+START_TEST(a_text)
+{
+    const files *f = write_files();
+    float y[8];
+    uint16_t z[8];
+    expected(y, z);
+    const f8_cli_result r = F8_CLI("run", f->module, INPUTS(f), "--output", f->y, "--output", f->z, "--seed", "5");
+    ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
+    ck_assert_ptr_nonnull(strstr(r.out, "eval         y                    f32[2, 4]            min "));
+    ck_assert_ptr_nonnull(strstr(r.out, "eval         z                    bf16[2, 4]           min "));
+    has_array("y.npy", F8_ST_F32, y, sizeof y);
+    has_array("z.npy", F8_ST_U16, z, sizeof z);
+}
+END_TEST
+
+/* Inputs from a safetensors file, also under another name; outputs into one. */
+START_TEST(safetensors)
+{
+    files *f = write_files();
+    float y[8];
+    uint16_t z[8];
+    expected(y, z);
+    copy *c = calloc(1, sizeof *c);
+    memcpy(c->bytes[add(c, "x", F8_ST_F32, 2, (int64_t[]){2, 3})], x_value, sizeof x_value);
+    memcpy(c->bytes[add(c, "a:b", F8_ST_I64, 1, (int64_t[]){2})], ids_value, sizeof ids_value);
+    memcpy(c->bytes[add(c, "on", F8_ST_BOOL, 2, (int64_t[]){2, 4})], on_value, sizeof on_value);
+    write_copy(c, "in.safetensors", true);
+    snprintf(f->x, sizeof f->x, "x=%s", f8_cli_temp("in.safetensors"));
+    snprintf(f->on, sizeof f->on, "on=%s", f8_cli_temp("in.safetensors"));
+    snprintf(f->ids, sizeof f->ids, "ids=%s:a:b", f8_cli_temp("in.safetensors"));
+    snprintf(f->y, sizeof f->y, "y=%s", f8_cli_temp("out.safetensors"));
+    snprintf(f->z, sizeof f->z, "z=%s:other", f8_cli_temp("out.safetensors"));
+    const f8_cli_result r = F8_CLI("run", f->module, INPUTS(f), "--output", f->y, "--output", f->z, "--seed", "5");
+    ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
+    c = read_copy("out.safetensors");
+    ck_assert_uint_eq(c->n, 2);
+    ck_assert(c->tensor[at(c, "y")].dtype == F8_ST_F32 && !memcmp(c->bytes[at(c, "y")], y, sizeof y));
+    ck_assert(c->tensor[at(c, "other")].dtype == F8_ST_BF16 && !memcmp(c->bytes[at(c, "other")], z, sizeof z));
+    free_copy(c);
+}
+END_TEST
+
+START_TEST(a_package)
+{
+    const files *f = write_files();
+    float y[8];
+    uint16_t z[8];
+    char package[4500];
+    expected(y, z);
+    snprintf(package, sizeof package, "%s", f8_cli_temp("mixed.f8x"));
+    f8_cli_result r = F8_CLI("compile", f->module, "--target", "cpu", "-o", package);
+    ck_assert_msg(r.code == 0, "%s", r.err);
+    r = F8_CLI("run", package, INPUTS(f), "--output", f->y, "--seed", "5", "--json", "-");
+    ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
+    has_array("y.npy", F8_ST_F32, y, sizeof y);
+    ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"output\",\"function\":\"eval\",\"name\":\"y\",\"type\":\"f32[2, 4]\""));
+    ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"run\",\"target\":\"cpu\",\"times\":1,"));
+    r = F8_CLI("run", package, INPUTS(f), "--recipe", "delayed");
+    ck_assert_int_eq(r.code, 2);
+    ck_assert_ptr_nonnull(strstr(r.err, "is compiled: --recipe, --rule"));
+}
+END_TEST
+
+/* ---- training, weights and what is saved ---- */
+
+enum { TOKENS = 64 };
+
+static void write_batch(char tokens[4500], char targets[4500], int32_t value[2][TOKENS])
+{
+    for (int i = 0; i < TOKENS; i++) {
+        value[0][i] = i * 7 % 200;
+        value[1][i] = (i + 1) * 7 % 200;
+    }
+    snprintf(tokens, 4500, "tokens=%s", npy("tokens.npy", "<i4", "(2, 32)", value[0], sizeof value[0]));
+    snprintf(targets, 4500, "targets=%s", npy("targets.npy", "<i4", "(2, 32)", value[1], sizeof value[1]));
+}
+
+static fp8c_program *gpt(fp8c_context *ctx, const fp8c_compile_options *o)
+{
+    const fp8c_dim dims[] = {{"B", 2}, {"T", 32}, {"L", 1}, {"C", 32}, {"H", 2}};
+    size_t size;
+    char *file = f8_cli_read(GPT, &size);
+    fp8c_module *m;
+    ck_assert_int_eq(fp8c_module_parse(ctx, file, size, GPT, dims, 5, &m), FP8C_OK);
+    fp8c_program *p = compile(ctx, m, o);
+    fp8c_module_destroy(m);
+    free(file);
+    return p;
+}
+
+static void same_files(const char *a, const char *b)
+{
+    size_t n[2];
+    char *x = f8_cli_read(f8_cli_temp(a), &n[0]), *y = f8_cli_read(f8_cli_temp(b), &n[1]);
+    ck_assert_msg(n[0] == n[1] && !memcmp(x, y, n[0]), "%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+/* Two functions in turn, three times; what is saved is what the API saves, and goes on from. */
+START_TEST(trains)
+{
+    char tokens[4500], targets[4500], saved[4500], next[4500];
+    int32_t value[2][TOKENS];
+    write_batch(tokens, targets, value);
+    snprintf(saved, sizeof saved, "%s", f8_cli_temp("saved.safetensors"));
+    snprintf(next, sizeof next, "%s", f8_cli_temp("next.safetensors"));
+    f8_cli_result r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--seed", "4", "--input", tokens, "--input", targets,
+                             "--function", "micro_step", "--function", "update", "--repeat", "3", "--save", saved);
+    ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
+    ck_assert_ptr_nonnull(strstr(r.out, "3 times on cpu: "));
+    r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--input", tokens, "--input", targets, "--weights", saved,
+               "--function", "micro_step", "--function", "update", "--save", next);
+    ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
+
+    fp8c_context *ctx = new_context();
+    const fp8c_compile_options o = recipe("delayed");
+    fp8c_program *p = gpt(ctx, &o);
+    const int step = fp8c_program_function(p, "micro_step"), update = fp8c_program_function(p, "update");
+    ck_assert_int_eq(fp8c_program_initialize(p, 4), FP8C_OK);
+    static const char *const names[] = {"tokens", "targets"};
+    for (int i = 0; i < 2; i++)
+        memcpy(fp8c_program_buffer(p, step, FP8C_INPUT, fp8c_program_find_port(p, step, FP8C_INPUT, names[i])),
+               value[i], sizeof value[i]);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_run(p, update), FP8C_OK);
+        if (i >= 2)
+            ck_assert_int_eq(fp8c_program_save(p, f8_cli_temp(i == 2 ? "api3" : "api4")), FP8C_OK);
+    }
+    same_files("saved.safetensors", "api3");
+    same_files("next.safetensors", "api4");
+
+    /* And eval takes of it what it needs. */
+    const int eval = fp8c_program_function(p, "eval");
+    for (int i = 0; i < 2; i++)
+        memcpy(fp8c_program_buffer(p, eval, FP8C_INPUT, fp8c_program_find_port(p, eval, FP8C_INPUT, names[i])),
+               value[i], sizeof value[i]);
+    ck_assert_int_eq(fp8c_program_run(p, eval), FP8C_OK);
+    char loss[4500];
+    snprintf(loss, sizeof loss, "loss=%s", f8_cli_temp("loss.npy"));
+    r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--input", tokens, "--input", targets, "--weights", next,
+               "--output", loss);
+    ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
+    has_array("loss.npy", F8_ST_F32, fp8c_program_buffer(p, eval, FP8C_OUTPUT, 0), 4);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* What forward gives out, backward takes by name. */
+START_TEST(one_after_the_other)
+{
+    char tokens[4500], targets[4500], dloss[4500], grad[4500];
+    int32_t value[2][TOKENS];
+    const float one = 1;
+    write_batch(tokens, targets, value);
+    snprintf(dloss, sizeof dloss, "dloss=%s", npy("dloss.npy", "<f4", "()", &one, 4));
+    fp8c_context *ctx = new_context();
+    fp8c_compile_options o = recipe("bf16");
+    o.pair = 1;
+    fp8c_program *p = gpt(ctx, &o);
+    const int backward = fp8c_program_function(p, "backward");
+    fp8c_port port, kept = {0};
+    for (int i = 0; fp8c_program_port(p, backward, FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
+        if (port.variable < 0)
+            kept = port;
+    f8_cli_result r;
+    if (kept.name) {
+        snprintf(grad, sizeof grad, "%s=%s", kept.name, f8_cli_temp("grad.npy"));
+        r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss, "--function", "forward",
+                   "--function", "backward", "--output", grad);
+    } else {
+        r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss, "--function", "forward",
+                   "--function", "backward");
+    }
+    ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
+    ck_assert_ptr_nonnull(strstr(r.out, "forward      loss "));
+    r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss, "--function", "backward");
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_ptr_nonnull(strstr(r.err, "inputs are not given: "));
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* ---- what is wrong ---- */
+
+START_TEST(refused_runs)
+{
+    files *f = write_files();
+    char other[4500], wide[4500], same[4500], there[4500], spare[4500];
+    snprintf(other, sizeof other, "nobody=%s", strchr(f->x, '=') + 1);
+    snprintf(wide, sizeof wide, "x=%s", npy("wide.npy", "<f4", "(3, 2)", x_value, sizeof x_value));
+    snprintf(same, sizeof same, "z=%s", strchr(f->y, '=') + 1);
+    snprintf(there, sizeof there, "y=no/such/y.npy");
+    snprintf(spare, sizeof spare, "ids=%s", npy("far.npy", "<i8", "(2,)", (int64_t[]){1, INT64_MAX}, 16));
+#define FAILS(code, message, ...)                                              \
+    f8_cli_fails(F8_CLI("run", f->module, __VA_ARGS__, "--output", f->y), code, message)
+    FAILS(1, "inputs are not given: x of eval, f32[2, 3]; ids of eval, i32[2]; on of eval, bool[2, 4] (--input NAME=FILE)",
+          "--seed", "1");
+    FAILS(1, "inputs are not given: ids of eval, i32[2] (--input NAME=FILE)", "--input", f->x, "--input", f->on);
+    FAILS(1, "--input nobody: no function that runs has such an input", INPUTS(f), "--input", other);
+    FAILS(1, "--output y2: no function that runs has such an output", INPUTS(f), "--output", "y2=a.npy");
+    FAILS(1, "there is no function 'backwards'; there are: eval", INPUTS(f), "--function", "eval", "--function", "backwards");
+    FAILS(1, "it is F32 [3, 2], and 'x' wants F32 [2, 3]", "--input", wide, "--input", f->ids, "--input", f->on);
+    FAILS(1, "for 'ids': element 1 is no value of i32", "--input", f->x, "--input", spare, "--input", f->on);
+    FAILS(1, "'z' and 'y' would go to one place", INPUTS(f), "--output", same);
+    FAILS(1, "no/such/y.npy: error: No such file or directory", INPUTS(f), "--output", there);
+    FAILS(1, "no/such/w.safetensors: error: No such file or directory", INPUTS(f), "--weights", "no/such/w.safetensors");
+    FAILS(1, "no/such/s: error: No such file or directory", INPUTS(f), "--save", "no/such/s");
+    FAILS(1, "it is F32 [2, 3], and 'x' wants F32 [3, 3]", INPUTS(f), "-D", "N=3");
+    FAILS(2, "--input 'x' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", "--input", "x");
+    FAILS(2, "--output 'y=y.txt' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", "--output", "y=y.txt");
+    FAILS(2, "--input 'x' is given twice", INPUTS(f), "--input", f->x);
+    FAILS(2, "bad value for --repeat:", INPUTS(f), "--repeat", "0");
+    struct stat s;
+    ck_assert(stat(f8_cli_temp("y.npy"), &s));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("run");
+    TCase *t = tcase_create("run");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
+    tcase_add_test(t, a_text);
+    tcase_add_test(t, safetensors);
+    tcase_add_test(t, a_package);
+    tcase_add_test(t, trains);
+    tcase_add_test(t, one_after_the_other);
+    tcase_add_test(t, refused_runs);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
