@@ -482,7 +482,6 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, wrong_options);
     tcase_add_test(t, sizes_of_callers);
-    tcase_add_test(t, messages_of_threads);
     tcase_add_test(t, messages_without_memory);
     tcase_add_test(t, places);
     tcase_add_test(t, read_once);
@@ -492,6 +491,11 @@ int main(void)
     tcase_add_test(t, dumps);
     tcase_add_test(t, dumps_that_fail);
     suite_add_tcase(s, t);
+    TCase *threads = tcase_create("threads"); /* a case of its own: TSan runs it alone */
+    tcase_set_timeout(threads, TIMEOUT);
+    tcase_add_checked_fixture(threads, setup, teardown);
+    tcase_add_test(threads, messages_of_threads);
+    suite_add_tcase(s, threads);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     const int failed = srunner_ntests_failed(r);

@@ -407,14 +407,17 @@ int main(void)
     Suite *s = suite_create("embedder_pool");
     TCase *t = tcase_create("embedder_pool");
     tcase_set_timeout(t, TIMEOUT);
-    tcase_add_test(t, same_bits);
     tcase_add_test(t, no_threads_of_ours);
     tcase_add_test(t, threads_of_the_context);
-    tcase_add_test(t, wrong_pools);
     tcase_add_test(t, runs_allocate_nothing);
     tcase_add_test(t, each_allocation_fails);
     tcase_add_test(t, each_allocation_fails_with_a_cache);
     suite_add_tcase(s, t);
+    TCase *threads = tcase_create("threads"); /* a case of its own: TSan runs it alone */
+    tcase_set_timeout(threads, TIMEOUT);
+    tcase_add_test(threads, same_bits);
+    tcase_add_test(threads, wrong_pools);
+    suite_add_tcase(s, threads);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
     const int failed = srunner_ntests_failed(r);

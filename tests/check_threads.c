@@ -1,6 +1,6 @@
 /* The thread promise of fp8c.h: many threads on one context, each with a program of its own; one module compiled by
- * several at once; contexts side by side; objects destroyed in any order that is legal, by any thread. Run under
- * ThreadSanitizer too (tests/run). */
+ * several at once; objects destroyed in any order that is legal, by any thread. Contexts side by side are
+ * check_api.c's. Run under ThreadSanitizer too (tests/run). */
 #include "tests/api.h"
 #include "tests/shared/gpu.h"
 
@@ -115,16 +115,6 @@ START_TEST(programs_of_one_context)
 }
 END_TEST
 
-START_TEST(contexts_side_by_side)
-{
-    worker w[AT_ONCE] = {0};
-    for (int i = 0; i < AT_ONCE; i++)
-        w[i] = (worker){.recipe = i % 2 ? "bf16" : "delayed", .threads = 1};
-    all_at_once(w, AT_ONCE);
-    same_losses(w, AT_ONCE);
-}
-END_TEST
-
 /* While it is compiled, it is also printed, asked, and refused. */
 typedef struct reader {
     const fp8c_module *module;
@@ -234,7 +224,6 @@ int main(void)
     TCase *t = tcase_create("threads"); /* TSan runs this case alone: the emulator's fibers are beyond it */
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, programs_of_one_context);
-    tcase_add_test(t, contexts_side_by_side);
     tcase_add_test(t, one_module);
     tcase_add_test(t, one_module_and_a_cache);
     tcase_add_test(t, orders_of_destruction);

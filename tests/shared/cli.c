@@ -4,11 +4,13 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PATH_ROOM = 4096, MAX_ARGS = 64, ROTATING = 8 };
@@ -117,6 +119,7 @@ static void child(size_t limit, char *const *argv, const char *out, const char *
     const int e = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     const struct rlimit as = {limit, limit}, no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
+    signal(SIGINT, SIG_DFL);
     if (null < 0 || o < 0 || e < 0 || dup2(null, 0) < 0 || dup2(o, 1) < 0 || dup2(e, 2) < 0 ||
         (limit && setrlimit(RLIMIT_AS, &as)))
         _exit(125);
@@ -130,16 +133,36 @@ static bool tool_failed(const char *err)
     return strstr(err, "LeakSanitizer has encountered a fatal error") != NULL;
 }
 
-static void run_once(size_t limit, char *const *argv)
+/* Send SIGINT once the process has said `words` on stderr, which is the file `err`. */
+static void interrupt(pid_t pid, const char *err, const char *words)
+{
+    bool there = false;
+    siginfo_t info = {0};
+    while (!there && !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && !info.si_pid) {
+        size_t n;
+        char *text = access(err, R_OK) ? NULL : f8_cli_read(err, &n);
+        there = text && strstr(text, words);
+        free(text);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (there)
+        kill(pid, SIGINT);
+}
+
+/* interrupt_at: NULL, or what it says when it is interrupted. */
+static void run_once(size_t limit, char *const *argv, const char *interrupt_at)
 {
     char out[PATH_ROOM + 300], err[PATH_ROOM + 300];
     snprintf(out, sizeof out, "%s", f8_cli_temp(".stdout"));
     snprintf(err, sizeof err, "%s", f8_cli_temp(".stderr"));
+    unlink(err);
     fflush(NULL);
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0)
         child(limit, argv, out, err);
+    if (interrupt_at)
+        interrupt(pid, err, interrupt_at);
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     free(last.out);
@@ -149,20 +172,30 @@ static void run_once(size_t limit, char *const *argv)
     last.err = f8_cli_read(err, &last.n_err);
 }
 
-f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args)
+static f8_cli_result run_file(size_t bytes, const char *const *args, const char *interrupt_at)
 {
     char *argv[MAX_ARGS] = {(char *)binary()};
     for (int n = 0; args[n]; n++) {
         ck_assert_int_lt(n, MAX_ARGS - 2);
         argv[n + 1] = (char *)args[n];
     }
-    run_once(bytes, argv);
+    run_once(bytes, argv, interrupt_at);
     if (tool_failed(last.err))
-        run_once(bytes, argv);
+        run_once(bytes, argv, interrupt_at);
     ck_assert_msg(last.code < 125 || last.code > 126, "%s can't be run", argv[0]);
     ck_assert_msg(!strstr(last.err, "ERROR: ") && !strstr(last.err, "runtime error:"), "%s",
                   last.err); /* "==PID==ERROR: AddressSanitizer: ..." */
     return last;
+}
+
+f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args)
+{
+    return run_file(bytes, args, NULL);
+}
+
+f8_cli_result f8_cli_run_interrupted(const char *at, const char *const *args)
+{
+    return run_file(0, args, at);
 }
 
 /* What the process writes is small against a terminal's buffer only if somebody reads on: the

@@ -26,6 +26,9 @@ void f8_cli_fails(f8_cli_result r, int code, const char *message);
 /* The same with the address space limited to so many bytes. */
 f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args);
 
+/* The same with Ctrl-C once it has said `at` on stderr. */
+f8_cli_result f8_cli_run_interrupted(const char *at, const char *const *args);
+
 /* The same with a terminal as stderr (whose line ends are \r\n). */
 f8_cli_result f8_cli_run_on_terminal(const char *const *args);
 f8_cli_result f8_cli_run_to_terminal(const char *const *args); /* as stdout instead */
