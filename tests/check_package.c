@@ -329,6 +329,9 @@ END_TEST
 START_TEST(reproducible)
 {
     size_t n, k;
+    const fp8c_context_options no_cache = {.struct_size = sizeof no_cache, .cache_dir = ""};
+    fp8c_context_destroy(ctx);
+    ck_assert_int_eq(fp8c_context_create(&no_cache, &ctx), FP8C_OK); /* neither takes the other's kernels */
     fp8c_module *m = gpt_as("gpt.f8"), *other = gpt_as("/another/place/model.f8");
     static const char *const targets[] = {"cpu:x86-64-v3", "cpu"};
     fp8c_compile_options o[2];

@@ -1,0 +1,160 @@
+/* fp8c compile -o NAME.f8x and fp8c inspect, as a user runs them; and that opening a file loads no compiler. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/fp8c.h"
+#include "tests/shared/cli.h"
+
+#define MODEL "frontend/models/gpt.f8"
+#define SMALL "-D", "L=1", "-D", "B=1", "-D", "T=16", "-D", "C=32"
+
+enum { TIMEOUT = 600 };
+
+/* f8_cli_temp's, whose buffers rotate, for the length of a test. */
+static char path[512];
+
+static void setup(void)
+{
+    f8_cli_setup();
+    snprintf(path, sizeof path, "%s", f8_cli_temp("gpt.f8x"));
+}
+
+/* `words` must be somewhere in what was said on stdout. */
+static void says(f8_cli_result r, const char *words)
+{
+    ck_assert_msg(strstr(r.out, words) != NULL, "'%s' is not in:\n%s", words, r.out);
+}
+
+static void compile_it(void)
+{
+    f8_cli_result r = F8_CLI("compile", MODEL, SMALL, "--recipe", "delayed", "--target",
+                             "cpu,cpu:x86-64-v3,cpu:x86-64-v4", "-o", path);
+    f8_cli_ok(r);
+    says(r, "for cpu, cpu:x86-64-v3, cpu:x86-64-v4");
+}
+
+START_TEST(round_trip)
+{
+    compile_it();
+    f8_cli_result r = F8_CLI("inspect", path);
+    f8_cli_ok(r);
+    static const char *const words[] = {
+        "format 1.1", "checksum ", "\ntarget cpu\n", "\ntarget cpu:x86-64-v3\n", "\nmicro_step: ", "\nupdate: ",
+        "GEMMs by onednn-f32", "input  tokens               i32[1, 16]", "output loss                 f32[]",
+        "parameter h.0.mlp.c_fc.weight", "state     opt.m.wte.weight", "activations", "h.0.attn.c_attn",
+        "distinct kernels"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        says(r, words[i]);
+    ck_assert_ptr_null(strstr(r.out, "GEMMs by auto"));
+    ck_assert_ptr_null(strstr(r.out, "GEMMs by ?"));
+    r = F8_CLI("inspect", path, "--target", "cpu:x86-64-v4", "--kernels");
+    f8_cli_ok(r);
+    says(r, "\ntarget cpu:x86-64-v4");
+    says(r, "GEMMs; kernels move");
+    ck_assert_ptr_null(strstr(r.out, "target cpu\n"));
+    r = F8_CLI("inspect", path, "--json", "-");
+    f8_cli_ok(r);
+    static const char *const records[] = {"{\"event\":\"file\",", "{\"event\":\"target\",", "{\"event\":\"function\",",
+                                          "{\"event\":\"port\",", "{\"event\":\"variable\",", "{\"event\":\"memory\",",
+                                          "{\"event\":\"decision\","};
+    for (size_t i = 0; i < sizeof records / sizeof *records; i++)
+        says(r, records[i]);
+    for (const char *line = r.out; *line; line = strchr(line, '\n') + 1)
+        ck_assert_int_eq(*line, '{');
+}
+END_TEST
+
+START_TEST(same_bytes)
+{
+    size_t n, k;
+    char b[sizeof path + 8];
+    snprintf(b, sizeof b, "%s.b.f8x", path);
+    char *text = f8_cli_read(MODEL, &n);
+    const char *copy = f8_cli_write("copy.f8", text, n);
+    free(text);
+    setenv("FP8C_CACHE_DIR", "", 1); /* both compile, and neither takes the other's kernels */
+    f8_cli_ok(F8_CLI("compile", MODEL, SMALL, "--threads", "1", "-o", path));
+    f8_cli_result r = F8_CLI("compile", copy, SMALL, "--threads", "2", "-o", b, "--json", "-");
+    f8_cli_ok(r);
+    says(r, "{\"event\":\"file\",");
+    char *x = f8_cli_read(path, &n), *y = f8_cli_read(b, &k);
+    ck_assert(n == k && !memcmp(x, y, n));
+    free(x);
+    free(y);
+}
+END_TEST
+
+START_TEST(refused)
+{
+    size_t n;
+    compile_it();
+    char *bytes = f8_cli_read(path, &n);
+    const char *cut = f8_cli_write("cut.f8x", bytes, n / 2);
+    f8_cli_fails(F8_CLI("inspect", cut), 1, "cut.f8x: error: the file is damaged: it has");
+    bytes[n / 2] ^= 4;
+    const char *flipped = f8_cli_write("flipped.f8x", bytes, n);
+    f8_cli_fails(F8_CLI("inspect", flipped), 1, "flipped.f8x: error: the file is damaged: its contents");
+    free(bytes);
+    f8_cli_fails(F8_CLI("inspect", MODEL), 1, "error: this is no .f8x file");
+    f8_cli_fails(F8_CLI("inspect", f8_cli_temp("none.f8x")), 1, "No such file");
+    f8_cli_fails(F8_CLI("inspect"), 2, "no file given");
+    f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,cpu", "-o", path), 1, "target cpu is there twice");
+    f8_cli_fails(F8_CLI("compile", MODEL, "--target", "reference", "-o", path), 1, "target reference interprets");
+    f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,tpu", "-o", path), 1, "no target 'tpu'");
+    f8_cli_fails(F8_CLI("compile", MODEL, "--recipe", "auto", "-o", path), 2, "auto");
+    f8_cli_fails(F8_CLI("compile", MODEL, "-o", f8_cli_temp("no/folder.f8x")), 1, "folder.f8x: error: ");
+    f8_cli_ok(F8_CLI("inspect", path)); /* as it was */
+    f8_cli_result r = F8_CLI("inspect", path, "--target", "sm_90a");
+    ck_assert_int_eq(r.code, 1);
+    ck_assert_ptr_nonnull(strstr(r.err, "it has no code for 'sm_90a'"));
+}
+END_TEST
+
+/* The file was compiled by another process, so that whatever is mapped here was needed to open and run it. */
+START_TEST(no_compiler)
+{
+    static const char *const compilers[] = {"libLLVM", "nvrtc", "libclang"};
+    compile_it();
+    fp8c_context *ctx;
+    fp8c_program *p;
+    ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
+    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "micro_step")), FP8C_OK);
+    char *line = NULL;
+    size_t room = 0;
+    bool dnnl = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    ck_assert_ptr_nonnull(maps);
+    while (getline(&line, &room, maps) > 0) {
+        dnnl = dnnl || strstr(line, "libdnnl");
+        for (size_t i = 0; i < sizeof compilers / sizeof *compilers; i++)
+            ck_assert_msg(!strstr(line, compilers[i]), "mapped: %s", line);
+    }
+    ck_assert_msg(dnnl, "even oneDNN is not to be seen");
+    fclose(maps);
+    free(line);
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("compile file");
+    TCase *t = tcase_create("compile file");
+    tcase_add_checked_fixture(t, setup, f8_cli_teardown);
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_test(t, round_trip);
+    tcase_add_test(t, same_bytes);
+    tcase_add_test(t, refused);
+    tcase_add_test(t, no_compiler);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
