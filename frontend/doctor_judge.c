@@ -9,6 +9,9 @@
 #include "codegen/llvm.h"
 #include "frontend/doctor.h"
 #include "runtime/cpu.h"
+#include "runtime/tuning.h"
+
+enum { PATIENCE = 200 }; /* milliseconds, for one who writes the tuning database */
 
 static const char llvm_name[] = "LLVM 19", onednn_name[] = "oneDNN 2",
                   driver_name[] = "the CUDA driver";
@@ -95,17 +98,24 @@ static void cache(fp8c_doctor *d)
                 NULL);
 }
 
+/* A compile that can't use it goes on without, and only the log says so. */
 static void tuning(fp8c_doctor *d)
 {
-    const char *path = d->ctx->settings.tuning;
+    const char *path = d->ctx->settings.tuning, *value = "none is wanted";
     struct stat st;
-    const char *text = "none";
-    if (path)
-        text = stat(path, &st) == 0
-                   ? f8_arena_printf(&d->arena, "%s, %.1f KiB", path, (double)st.st_size / 1024)
-                   : f8_arena_printf(&d->arena, "%s: %s", path,
-                                     errno == ENOENT ? "nothing was tuned yet" : strerror(errno));
-    f8_fact_add(&d->facts, "cache", "tuning", text, NULL);
+    f8_tuned *tuned;
+    f8_diag diag = {0};
+    f8_status status = F8_OK;
+    if (path && stat(path, &st) == 0) {
+        value = f8_arena_printf(&d->arena, "%s, %.1f KiB", path, (double)st.st_size / 1024);
+        status = f8_tuned_read(path, "", PATIENCE, &d->arena, &tuned, &diag);
+    } else if (path) {
+        value = f8_arena_printf(&d->arena, "%s: %s", path,
+                                errno == ENOENT ? "nothing was tuned yet" : strerror(errno));
+    }
+    f8_fact_add(&d->facts, "cache", "tuning", value,
+                status == F8_OK ? NULL
+                                : f8_arena_printf(&d->arena, "it is not used: %s", diag.text));
 }
 
 void f8_doctor_facts(fp8c_doctor *d)

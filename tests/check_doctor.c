@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "frontend/fp8c.h"
-#include "runtime/component.h"
 #include "tests/shared/stub_library.h"
 
 enum { TIMEOUT = 120 };
@@ -401,81 +400,6 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-/* ---- facts, from made-up /proc and /sys ---- */
-
-static const f8_fact *fact(const f8_facts *facts, const char *group, const char *name)
-{
-    for (size_t i = 0; i < facts->n; i++)
-        if (!strcmp(facts->item[i].group, group) && !strcmp(facts->item[i].name, name))
-            return &facts->item[i];
-    return NULL;
-}
-
-static void says(const f8_facts *facts, const char *group, const char *name, const char *value,
-                 const char *advice)
-{
-    const f8_fact *f = fact(facts, group, name);
-    ck_assert_msg(f != NULL, "there is no fact %s, %s", group, name);
-    ck_assert_str_eq(f->value, value);
-    if (advice)
-        contains(f->advice, advice);
-    else
-        ck_assert_msg(!f->advice, "%s", f->advice);
-}
-
-static void read_machine(const char *root, f8_facts *facts, f8_arena *arena)
-{
-    f8_arena_init(arena, NULL);
-    *facts = (f8_facts){.arena = arena};
-    f8_facts_machine(facts, f8_stub_path(root));
-    ck_assert_int_eq(arena->failed, 0);
-}
-
-START_TEST(limits_of_a_cgroup)
-{
-    f8_facts facts;
-    f8_arena arena;
-    f8_stub_file("v2/proc/self/cgroup", "0::/user.slice/job\n");
-    f8_stub_file("v2/sys/fs/cgroup/user.slice/job/cpu.max", "50000 100000\n");
-    f8_stub_file("v2/sys/fs/cgroup/user.slice/job/memory.max", "2147483648\n");
-    f8_stub_file("v2/proc/driver/nvidia/version",
-                 "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n");
-    f8_stub_file("v2/proc/meminfo", "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\n");
-    f8_stub_file("v2/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
-    read_machine("v2", &facts, &arena);
-    says(&facts, "CPU", "cgroup limit", "0.50 CPUs", "--threads 1");
-    says(&facts, "driver", "kernel module", "NVIDIA UNIX x86_64 Kernel Module  580.65.06", NULL);
-    says(&facts, "memory", "in all", "16.0 GiB", NULL);
-    says(&facts, "memory", "available", "8.0 GiB", NULL);
-    says(&facts, "memory", "cgroup limit", "2.0 GiB", "killed");
-    says(&facts, "memory", "huge pages", "never", "madvise");
-    ck_assert_ptr_nonnull(fact(&facts, "CPU", "level"));
-    f8_arena_end(&arena);
-    /* Version 1, in a container; no limit of memory. */
-    f8_stub_file("v1/proc/self/cgroup", "4:cpu,cpuacct:/docker/1\n");
-    f8_stub_file("v1/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000000\n");
-    f8_stub_file("v1/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-    f8_stub_file("v1/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    f8_stub_file("v1/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
-    read_machine("v1", &facts, &arena);
-    says(&facts, "CPU", "cgroup limit", "1000.00 CPUs", NULL);
-    ck_assert_ptr_null(fact(&facts, "memory", "cgroup limit"));
-    says(&facts, "memory", "huge pages", "always", NULL);
-    f8_arena_end(&arena);
-    /* None, and files that say nothing sensible. */
-    f8_stub_file("odd/proc/self/cgroup", "0::/\n");
-    f8_stub_file("odd/sys/fs/cgroup/cpu.max", "max 100000\n");
-    f8_stub_file("odd/sys/fs/cgroup/memory.max", "max\n");
-    f8_stub_file("odd/proc/meminfo", "MemTotal: many\n");
-    f8_stub_file("odd/sys/kernel/mm/transparent_hugepage/enabled", "\n");
-    read_machine("odd", &facts, &arena);
-    ck_assert_ptr_null(fact(&facts, "CPU", "cgroup limit"));
-    ck_assert_ptr_null(fact(&facts, "memory", "cgroup limit"));
-    ck_assert_ptr_null(fact(&facts, "memory", "in all"));
-    f8_arena_end(&arena);
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("doctor");
@@ -498,7 +422,6 @@ int main(void)
     tcase_add_test(t, a_copy_that_is_mapped_already);
     tcase_add_test(t, before_each);
     tcase_add_test(t, out_of_memory);
-    tcase_add_test(t, limits_of_a_cgroup);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
