@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ir/delta.h"
+
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 const char f8_package_version[F8_PACKAGE_VERSION_TEXT] =
@@ -56,6 +58,7 @@ static void wire_variant(f8_wire *w, void *element)
     f8_wire_u32(w, &v->fields);
     f8_wire_u32(w, &v->constants);
     f8_wire_u32(w, &v->blob);
+    f8_wire_u32(w, &v->deltas);
     F8_WIRE_ARRAY(w, v->image, v->n_images, wire_number);
 }
 
@@ -107,6 +110,11 @@ typedef struct part {
     bool big;
 } part;
 
+typedef struct part_bytes {
+    const uint8_t *bytes;
+    size_t size;
+} part_bytes;
+
 typedef struct writer {
     f8_arena *arena;
     f8_diag *diag;
@@ -136,17 +144,36 @@ static f8_status add_part(writer *w, const void *bytes, size_t size, bool big, u
     return F8_OK;
 }
 
-static f8_status add_variant(writer *w, f8_package_variant *v)
+/* A part, or what is new in it beside the first variant's, where that is less: *delta. */
+static f8_status add_beside(writer *w, const part_bytes *first, const void *bytes, size_t size, bool big,
+                            uint32_t *number, bool *delta)
 {
-    f8_wire fields;
+    uint8_t *encoded = NULL;
+    size_t n = size;
+    if (first && first->size)
+        F8_TRY(f8_delta_make(first->bytes, first->size, bytes, size, w->arena, &encoded, &n, w->diag));
+    *delta = n < size / 2;
+    return *delta ? add_part(w, encoded, n, false, number) : add_part(w, bytes, size, big, number);
+}
+
+/* fields: the variant's, written; `first` of its program's first, or NULL. */
+static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_variant *first, part_bytes *fields,
+                             const part_bytes *first_fields)
+{
+    f8_wire wire;
     f8_plan plan = *v->plan; /* writing changes nothing, but takes what could be read */
     f8_trail trail = *v->trail;
-    f8_wire_begin_write(&fields, w->arena);
-    f8_package_wire_fields(&fields, &plan, &trail);
+    bool delta_fields, delta_blob;
+    f8_wire_begin_write(&wire, w->arena);
+    f8_package_wire_fields(&wire, &plan, &trail);
     F8_TRY(f8_arena_status(w->arena, w->diag));
-    F8_TRY(add_part(w, fields.bytes, fields.size, false, &v->fields));
+    *fields = (part_bytes){wire.bytes, wire.size};
+    const part_bytes blob = {first ? first->plan->blob : NULL, first ? (size_t)first->plan->blob_bytes : 0};
+    F8_TRY(add_beside(w, first_fields, wire.bytes, wire.size, false, &v->fields, &delta_fields));
     F8_TRY(add_part(w, plan.constants, (size_t)plan.constants_bytes, true, &v->constants));
-    F8_TRY(add_part(w, plan.blob, (size_t)plan.blob_bytes, true, &v->blob));
+    const bool same = first && blob.size == (size_t)plan.blob_bytes && blob.size && !memcmp(blob.bytes, plan.blob, blob.size);
+    F8_TRY(add_beside(w, same ? NULL : &blob, plan.blob, (size_t)plan.blob_bytes, true, &v->blob, &delta_blob));
+    v->deltas = (delta_fields ? F8_PACKAGE_DELTA_FIELDS : 0u) | (delta_blob ? F8_PACKAGE_DELTA_BLOB : 0u);
     v->image = F8_NEW_ARRAY(w->arena, uint32_t, plan.n_images);
     v->n_images = plan.n_images;
     F8_TRY(f8_arena_status(w->arena, w->diag));
@@ -161,13 +188,16 @@ static f8_status add_programs(writer *w, const f8_package *p)
     F8_TRY(f8_arena_status(w->arena, w->diag));
     for (; w->index.n_programs < p->n_programs; w->index.n_programs++) {
         const f8_package_program *from = &p->program[w->index.n_programs];
+        part_bytes first;
         f8_package_program *to = &w->index.program[w->index.n_programs];
         *to = *from;
         to->variant = F8_NEW_ARRAY(w->arena, f8_package_variant, from->n_variants);
         F8_TRY(f8_arena_status(w->arena, w->diag));
         for (uint32_t i = 0; i < from->n_variants; i++) {
+            part_bytes fields;
             to->variant[i] = from->variant[i];
-            F8_TRY(add_variant(w, &to->variant[i]));
+            F8_TRY(add_variant(w, &to->variant[i], i ? &from->variant[0] : NULL, i ? &fields : &first,
+                               i ? &first : NULL));
         }
     }
     return F8_OK;

@@ -7,6 +7,8 @@
  *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used where it lies. Equal
  *                 ones are there once
  *
+ * Fields and code of further values of dims differ little from the first's: they are there as deltas to those.
+ *
  * All numbers are little-endian. Every byte of the file but the header's is under one checksum, the header under
  * another. A file does not depend on where it was written, by how many threads or when. */
 #ifndef F8_PACKAGE_H
@@ -26,12 +28,13 @@ typedef struct f8_package_variant {
     uint32_t n_values;
     const f8_plan *plan;   /* written; NULL in what was read */
     const f8_trail *trail;
-    /* Sections, as they are in the file; NONE: it has none. */
-    uint32_t fields, constants, blob;
+    /* Sections, as they are in the file; NONE: it has none. Bits F8_PACKAGE_DELTA_*: fields, or the CPU's code, are
+     * what is new beside the first variant's (ir/delta.h). */
+    uint32_t fields, constants, blob, deltas;
     uint32_t *image;
     uint32_t n_images;
 } f8_package_variant;
-enum { F8_PACKAGE_NONE = INT32_MAX };
+enum { F8_PACKAGE_NONE = INT32_MAX, F8_PACKAGE_DELTA_FIELDS = 1, F8_PACKAGE_DELTA_BLOB = 2 };
 
 /* What one compile for one target gave. */
 typedef struct f8_package_program {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ir/delta.h"
+
 enum { HASH_BYTES = 16, SECTION_BYTES = 16 };
 
 /* ---- the header ---- */
@@ -101,13 +103,16 @@ static bool is_page(const f8_package *p, uint32_t number)
 static f8_status check_variant(const f8_package *p, const f8_package_program *program,
                                const f8_package_variant *v, f8_diag *diag)
 {
+    if (v->deltas && (v == &program->variant[0] || v->deltas > (F8_PACKAGE_DELTA_FIELDS | F8_PACKAGE_DELTA_BLOB)))
+        return damaged(diag, "a part is beside one that there is not");
     if (v->n_values != program->n_dims)
         return damaged(diag, "values are not of the dims there are");
     for (uint32_t i = 0; i < v->n_values; i++)
         if (v->value[i] < 1 || v->value[i] > program->dim[i].most)
             return damaged(diag, "a dim has a value beyond its bound");
     bool there = is_section(p, v->fields) && (v->constants == F8_PACKAGE_NONE || is_page(p, v->constants)) &&
-                 (v->blob == F8_PACKAGE_NONE || is_page(p, v->blob));
+                 (v->blob == F8_PACKAGE_NONE || is_page(p, v->blob) ||
+                  (v->deltas & F8_PACKAGE_DELTA_BLOB && is_section(p, v->blob)));
     for (uint32_t i = 0; i < v->n_images; i++)
         there = there && is_page(p, v->image[i]);
     return there ? F8_OK : damaged(diag, "the index names a section that there is not");
@@ -165,21 +170,62 @@ static bool find_part(const f8_package *p, uint32_t number, int64_t size, uint8_
     return none ? size == 0 : size > 0 && p->section[number].size == (uint64_t)size;
 }
 
+typedef struct part_bytes {
+    uint8_t *bytes; /* read only, by all that use plans */
+    size_t size;
+} part_bytes;
+
+static part_bytes section_bytes(const f8_package *p, uint32_t number)
+{
+    const bool none = number == F8_PACKAGE_NONE;
+    return none ? (part_bytes){0}
+                : (part_bytes){(uint8_t *)p->bytes + p->section[number].offset, (size_t)p->section[number].size};
+}
+
+/* What `delta` makes of the first variant's part. A delta of a few bytes can't ask for much memory: no further value is
+ * much larger than the first. */
+static f8_status apply_delta(part_bytes first, part_bytes delta, f8_arena *arena, part_bytes *out, f8_diag *diag)
+{
+    enum { LARGER = 4, MORE = 1 << 16 };
+    if (!f8_delta_size(delta.bytes, delta.size, first.size * LARGER + delta.size + MORE, &out->size))
+        return damaged(diag, "a part is larger than it can be");
+    out->bytes = F8_NEW_ARRAY(arena, uint8_t, out->size);
+    F8_TRY(f8_arena_status(arena, diag));
+    return f8_delta_apply(first.bytes, first.size, delta.bytes, delta.size, out->bytes, out->size)
+               ? F8_OK
+               : damaged(diag, "a part is not what it says beside the first");
+}
+
+/* Where the CPU's code lies, or is made. */
+static f8_status find_blob(const f8_package *p, const f8_package_program *program, const f8_package_variant *v,
+                           f8_arena *arena, f8_plan *plan, bool *whole, f8_diag *diag)
+{
+    part_bytes blob = section_bytes(p, v->blob);
+    if (v->deltas & F8_PACKAGE_DELTA_BLOB)
+        F8_TRY(apply_delta(section_bytes(p, program->variant[0].blob), blob, arena, &blob, diag));
+    plan->blob = blob.bytes;
+    *whole = (plan->blob_bytes > 0) == (blob.size > 0) && (int64_t)blob.size == plan->blob_bytes;
+    return F8_OK;
+}
+
 f8_status f8_package_load(const f8_package *p, const f8_package_program *program, uint32_t variant,
                           f8_arena *arena, f8_plan *plan, f8_trail *trail, f8_diag *diag)
 {
     const f8_package_variant *v = &program->variant[variant];
-    const f8_section *fields = &p->section[v->fields];
+    part_bytes fields = section_bytes(p, v->fields);
     f8_wire w;
+    bool whole;
     *plan = (f8_plan){0};
     *trail = (f8_trail){0};
-    f8_wire_begin_read(&w, p->bytes + fields->offset, (size_t)fields->size, arena, "the plan");
+    if (v->deltas & F8_PACKAGE_DELTA_FIELDS)
+        F8_TRY(apply_delta(section_bytes(p, program->variant[0].fields), fields, arena, &fields, diag));
+    f8_wire_begin_read(&w, fields.bytes, fields.size, arena, "the plan");
     f8_package_wire_fields(&w, plan, trail);
     F8_TRY(f8_wire_end(&w, diag));
     plan->needs = program->needs;
-    bool whole = !strcmp(plan->target, program->target) && plan->n_images == v->n_images &&
-                 find_part(p, v->constants, plan->constants_bytes, &plan->constants) &&
-                 find_part(p, v->blob, plan->blob_bytes, &plan->blob);
+    F8_TRY(find_blob(p, program, v, arena, plan, &whole, diag));
+    whole = whole && !strcmp(plan->target, program->target) && plan->n_images == v->n_images &&
+            find_part(p, v->constants, plan->constants_bytes, &plan->constants);
     for (uint32_t i = 0; i < v->n_images && whole; i++)
         whole = find_part(p, v->image[i], plan->image[i].size, &plan->image[i].bytes);
     if (!whole)
