@@ -19,25 +19,26 @@ f8_cache_key f8_cache_key_of(const char *text, size_t size)
 /* ---- the folder ---- */
 
 /* Make the folder and those above it that are missing, for this user alone, as the XDG base directory
- * specification asks. */
-static int make_folders(const char *path)
+ * specification asks; `real` is its absolute path. 0, or an errno. */
+static int make_folders(const char *path, char real[PATH_MAX])
 {
     char part[PATH_MAX];
+    int error = 0; /* the first; of no account if the folder is there */
     const size_t n = strlen(path);
-    if (n >= sizeof part) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
+    if (n >= sizeof part)
+        return ENAMETOOLONG;
     memcpy(part, path, n + 1);
     for (size_t i = 1; i <= n; i++) {
         if (part[i] && part[i] != '/')
             continue;
         part[i] = 0;
-        if (mkdir(part, 0700) && errno != EEXIST && errno != EROFS && errno != EACCES && errno != EPERM)
-            return -1;
+        if (mkdir(part, 0700) && errno != EEXIST && !error)
+            error = errno;
         part[i] = path[i];
     }
-    return 0;
+    if (realpath(path, real))
+        return 0;
+    return error ? error : errno;
 }
 
 static f8_status fail(f8_diag *why, const char *folder, const char *what, int error)
@@ -136,8 +137,9 @@ f8_status f8_cache_open(const f8_cache_options *o, f8_cache **out, f8_diag *why)
     *out = NULL;
     const f8_allocator a = o->allocator ? *o->allocator : f8_default_allocator();
     char path[PATH_MAX];
-    if (make_folders(o->folder) || !realpath(o->folder, path))
-        return fail(why, o->folder, "can't be made", errno);
+    const int error = make_folders(o->folder, path);
+    if (error)
+        return fail(why, o->folder, "can't be made", error);
     const size_t size = sizeof(f8_cache) + strlen(path) + 1;
     f8_cache *c = a.alloc(a.user, size, 64);
     if (!c)

@@ -376,6 +376,18 @@ static void reads_nothing(void)
         _exit(2);
 }
 
+static void makes_nothing(void)
+{
+    f8_cache *c;
+    f8_diag why = {0};
+    char below[ROOM + 20];
+    snprintf(below, sizeof below, "%s/not/there", folder);
+    if (f8_cache_open(&(f8_cache_options){.folder = below}, &c, &why) != F8_ERR_IO || c)
+        _exit(1);
+    if (!strstr(why.text, "not/there' can't be made: Permission denied"))
+        _exit(2);
+}
+
 static int give_one(const char *path, const struct stat *s, int kind, struct FTW *at)
 {
     (void)s;
@@ -409,6 +421,7 @@ START_TEST(read_only)
     nftw(folder, give_one, 16, FTW_PHYS);
     nftw(folder, modes_one, 16, FTW_PHYS | FTW_DEPTH);
     as_user(reads_only);
+    as_user(makes_nothing);
     ck_assert(!chmod(folder, 0));
     as_user(reads_nothing);
     ck_assert(!chmod(folder, 0700));
