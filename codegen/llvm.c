@@ -42,14 +42,17 @@ static void free_text(const f8_allocator *a, char *s)
 }
 
 /* The file, for whoever asks which LLVM it is. */
-static void note_file(f8_llvm *x, void *handle)
+static f8_status note_file(f8_llvm *x, void *handle, f8_diag *d)
 {
     const struct link_map *map = NULL;
     struct stat s;
-    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] == '/' && !stat(map->l_name, &s)) {
-        x->path = copy_text(&x->allocator, map->l_name);
-        x->size = s.st_size;
-    }
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map->l_name[0] != '/' || stat(map->l_name, &s))
+        return F8_OK;
+    x->path = copy_text(&x->allocator, map->l_name);
+    x->size = s.st_size;
+    return x->path ? F8_OK
+                   : f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "no memory for the path of LLVM (%zu bytes)",
+                             strlen(map->l_name) + 1);
 }
 
 static f8_status load_api(f8_llvm *x, const char *library, f8_diag *d)
@@ -59,7 +62,8 @@ static f8_status load_api(f8_llvm *x, const char *library, f8_diag *d)
     F8_TRY(f8_dynlib_open("LLVM 19", library ? given : library_names, &lib, d));
     f8_status s =
         f8_dynlib_symbols(&lib, api_names, sizeof api_names / sizeof *api_names, &x->ll, d);
-    note_file(x, lib.handle);
+    if (s == F8_OK)
+        s = note_file(x, lib.handle, d);
     f8_dynlib_close(&lib); /* stays mapped */
     return s;
 }
