@@ -59,17 +59,31 @@ static fp8c_context *context(const char *cache)
 
 typedef struct life {
     const char *name, *cache; /* "": none */
+    const char *file;         /* a compiled one, which is opened; NULL: compiled from text */
     fp8c_context *shared;     /* NULL: a context each */
     fp8c_compile_options options;
     int warm, cycles;
 } life;
 
-static void cycle(const life *l, float *loss)
+static fp8c_program *make(const life *l, fp8c_context *ctx)
 {
-    fp8c_context *ctx = l->shared ? l->shared : context(l->cache);
+    if (l->file) {
+        fp8c_program *p;
+        const fp8c_open_options o = {.struct_size = sizeof o, .threads = l->options.threads};
+        ck_assert_msg(fp8c_program_open(ctx, l->file, &o, &p) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
+        return p;
+    }
     fp8c_module *m = parse(ctx, model);
     fp8c_program *p = compile(ctx, m, &l->options);
     fp8c_module_destroy(m);
+    return p;
+}
+
+static void cycle(const life *l, float *loss)
+{
+    fp8c_context *ctx = l->shared ? l->shared : context(l->cache);
+    fp8c_program *p = make(l, ctx);
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     *loss = train_step(p);
     fp8c_program_destroy(p);
@@ -120,8 +134,11 @@ START_TEST(from_the_cache)
 {
     char folder[] = "/tmp/fp8c.cycles.XXXXXX";
     make_folder(folder);
-    grow_nothing(
-        &(life){"a context each, from the cache", folder, NULL, recipe("delayed"), WARM, cycles()});
+    grow_nothing(&(life){.name = "a context each, from the cache",
+                         .cache = folder,
+                         .options = recipe("delayed"),
+                         .warm = WARM,
+                         .cycles = cycles()});
     remove_folder(folder);
 }
 END_TEST
@@ -129,8 +146,33 @@ END_TEST
 /* Compiling takes most of a cycle then: a hundred of them is as many as the tolerances want. */
 START_TEST(compiled_each_time)
 {
-    const int n = cycles() < 1000 ? cycles() / 10 : 100;
-    grow_nothing(&(life){"a context each, no cache", "", NULL, recipe("delayed"), WARM / 4, n});
+    grow_nothing(&(life){.name = "a context each, no cache",
+                         .cache = "",
+                         .options = recipe("delayed"),
+                         .warm = WARM / 4,
+                         .cycles = cycles() < 1000 ? cycles() / 10 : 100});
+}
+END_TEST
+
+START_TEST(from_a_file)
+{
+    char folder[] = "/tmp/fp8c.cycles.XXXXXX", file[64];
+    make_folder(folder);
+    snprintf(file, sizeof file, "%s/tiny.f8x", folder);
+    life l = {.name = "a context each, a compiled file opened",
+              .cache = "",
+              .file = file,
+              .options = recipe("delayed"),
+              .warm = WARM,
+              .cycles = cycles()};
+    fp8c_context *ctx = context("");
+    fp8c_module *m = parse(ctx, model);
+    ck_assert_msg(fp8c_compile_file(m, &l.options, 1, file) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    grow_nothing(&l);
+    remove_folder(folder);
 }
 END_TEST
 
@@ -138,8 +180,11 @@ START_TEST(one_context)
 {
     char folder[] = "/tmp/fp8c.cycles.XXXXXX";
     make_folder(folder);
-    life l = {
-        "one context, two threads", folder, context(folder), recipe("bf16"), WARM, cycles() / 5};
+    life l = {.name = "one context, two threads",
+              .shared = context(folder),
+              .options = recipe("bf16"),
+              .warm = WARM,
+              .cycles = cycles() / 5};
     l.options.threads = 2;
     grow_nothing(&l);
     fp8c_context_destroy(l.shared);
@@ -154,6 +199,7 @@ int main(void)
     tcase_set_timeout(t, 10 * TIMEOUT);
     tcase_add_test(t, from_the_cache);
     tcase_add_test(t, compiled_each_time);
+    tcase_add_test(t, from_a_file);
     tcase_add_test(t, one_context);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

@@ -1,6 +1,8 @@
 /* Who keeps whom alive: a context that is destroyed while objects made with it are not, by one
  * thread and under others; what can still be asked of it; NULL to every destroy. Memory is counted:
  * all is given back, once. */
+#include <unistd.h>
+
 #include "tests/api.h"
 
 enum { N_THREADS = 4 };
@@ -63,32 +65,76 @@ START_TEST(context_first)
 }
 END_TEST
 
-/* Each object alone is enough to keep the context, and gives it back. */
+/* ---- each object alone is enough to keep the context, and gives it back ---- */
+
+typedef struct objects {
+    fp8c_module *module;
+    fp8c_program *program;
+    fp8c_calibration *calibration;
+    fp8c_doctor *doctor;
+} objects;
+
+static void one_module(fp8c_context *ctx, objects *o)
+{
+    o->module = parse(ctx, model);
+}
+
+static void one_program(fp8c_context *ctx, objects *o)
+{
+    const fp8c_compile_options how = recipe("bf16");
+    fp8c_module *m = parse(ctx, model);
+    o->program = compile(ctx, m, &how);
+    fp8c_module_destroy(m);
+}
+
+static void one_opened(fp8c_context *ctx, objects *o)
+{
+    char file[] = "/tmp/fp8c.lifetime.XXXXXX";
+    const int fd = mkstemp(file);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    const fp8c_compile_options how = recipe("bf16");
+    fp8c_module *m = parse(ctx, model);
+    ck_assert_msg(fp8c_compile_file(m, &how, 1, file) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    fp8c_module_destroy(m);
+    ck_assert_msg(fp8c_program_open(ctx, file, NULL, &o->program) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    unlink(file);
+}
+
+static void one_calibration(fp8c_context *ctx, objects *o)
+{
+    const fp8c_compile_options how = recipe("bf16");
+    fp8c_module *m = parse(ctx, model);
+    ck_assert_int_eq(fp8c_calibration_create(m, &how, 0, &o->calibration), FP8C_OK);
+    fp8c_module_destroy(m);
+}
+
+static void one_doctor(fp8c_context *ctx, objects *o)
+{
+    ck_assert_int_eq(fp8c_doctor_create(ctx, NULL, &o->doctor), FP8C_OK);
+}
+
 START_TEST(each_alone)
 {
-    for (int kind = 0; kind < 3; kind++) {
-        counting mine = {0};
-        const fp8c_compile_options o = recipe("bf16");
-        fp8c_context *ctx = counted(&mine);
-        fp8c_module *m = parse(ctx, model);
-        fp8c_program *p = kind == 1 ? compile(ctx, m, &o) : NULL;
-        fp8c_calibration *c = NULL;
-        if (kind == 2)
-            ck_assert_int_eq(fp8c_calibration_create(m, &o, 0, &c), FP8C_OK);
-        if (kind)
-            fp8c_module_destroy(m);
-        fp8c_context_destroy(ctx);
-        ck_assert_int_gt(mine.live, 0);
-        ck_assert_str_eq(fp8c_context_message(ctx), "");
-        if (!kind)
-            fp8c_module_destroy(m);
-        fp8c_program_destroy(p);
-        fp8c_calibration_destroy(c);
-        ck_assert_msg(mine.live == 0 && mine.bytes == 0, "kind %d: %ld allocations are left", kind,
-                      mine.live);
-    }
+    static void (*const make[])(fp8c_context *, objects *) = {one_module, one_program, one_opened,
+                                                              one_calibration, one_doctor};
+    counting mine = {0};
+    objects o = {0};
+    fp8c_context *ctx = counted(&mine);
+    make[_i](ctx, &o);
+    fp8c_context_destroy(ctx);
+    ck_assert_int_gt(mine.live, 0);
+    ck_assert_str_eq(fp8c_context_message(ctx), "");
+    fp8c_module_destroy(o.module);
+    fp8c_program_destroy(o.program);
+    fp8c_calibration_destroy(o.calibration);
+    fp8c_doctor_destroy(o.doctor);
+    ck_assert_msg(mine.live == 0 && mine.bytes == 0, "%ld allocations are left", mine.live);
 }
 END_TEST
+
+/* ---- threads ---- */
 
 typedef struct last {
     fp8c_program *program;
@@ -144,7 +190,7 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, nothing_to_destroy);
     tcase_add_test(t, context_first);
-    tcase_add_test(t, each_alone);
+    tcase_add_loop_test(t, each_alone, 0, 5);
     suite_add_tcase(s, t);
     TCase *threads = tcase_create("threads"); /* a case of its own: TSan runs it alone */
     tcase_set_timeout(threads, TIMEOUT);
