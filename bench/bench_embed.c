@@ -157,19 +157,30 @@ static void calls(bool json)
 
 /* ---- lives ---- */
 
-/* From nothing to a training step and back, of tests/api.h's size: with no cache, and from a warm
- * one. */
-static void lives(bool json, const char *cache, const char *name)
+static const char tiny[] =
+    "module tiny\n"
+    "param wte: f32[16, 32] normal(0.5)\n"
+    "param fc: f32[32, 32] normal(0.1)\n"
+    "func forward(%tokens: i32[8], %targets: i32[8]) -> (%loss: f32[]) {\n"
+    "  return cross_entropy(linear(gelu(linear(embedding(wte, %tokens), fc)), wte) "
+    "{transpose_b = true}, %targets)\n"
+    "}\n"
+    "optimizer adamw {lr = 0.05}\n";
+
+static fp8c_program *opened(fp8c_context *ctx, const char *file)
 {
-    static const char text[] =
-        "module tiny\n"
-        "param wte: f32[16, 32] normal(0.5)\n"
-        "param fc: f32[32, 32] normal(0.1)\n"
-        "func forward(%tokens: i32[8], %targets: i32[8]) -> (%loss: f32[]) {\n"
-        "  return cross_entropy(linear(gelu(linear(embedding(wte, %tokens), fc)), wte) "
-        "{transpose_b = true}, %targets)\n"
-        "}\n"
-        "optimizer adamw {lr = 0.05}\n";
+    const fp8c_open_options options = {.struct_size = sizeof options, .threads = 1};
+    fp8c_program *p;
+    must(fp8c_program_open(ctx, file, &options, &p) == FP8C_OK &&
+             fp8c_program_initialize(p, 1) == FP8C_OK,
+         fp8c_context_message(ctx));
+    return p;
+}
+
+/* From nothing to a training step and back: from text, compiled or out of a warm cache, or from a
+ * compiled file. */
+static void lives(bool json, const char *cache, const char *file, const char *name)
+{
     const fp8c_context_options own = {.struct_size = sizeof own, .cache_dir = cache};
     const fp8c_compile_options options = {.struct_size = sizeof options, .threads = 1};
     double seconds[LIVES];
@@ -177,7 +188,7 @@ static void lives(bool json, const char *cache, const char *name)
         const double start = f8_seconds_now();
         fp8c_context *ctx;
         must(fp8c_context_create(&own, &ctx) == FP8C_OK, "context");
-        fp8c_program *p = compiled(ctx, text, &options);
+        fp8c_program *p = file ? opened(ctx, file) : compiled(ctx, tiny, &options);
         must(fp8c_program_run(p, fp8c_program_function(p, "micro_step")) == FP8C_OK &&
                  fp8c_program_run(p, fp8c_program_function(p, "update")) == FP8C_OK,
              fp8c_context_message(ctx));
@@ -189,9 +200,34 @@ static void lives(bool json, const char *cache, const char *name)
     report(json, 1e3 * median(seconds, LIVES), "ms", "%s", name);
 }
 
+static void write_file(const char *path)
+{
+    const fp8c_compile_options options = {.struct_size = sizeof options};
+    fp8c_context *ctx;
+    fp8c_module *m;
+    must(fp8c_context_create(NULL, &ctx) == FP8C_OK, "context");
+    must(fp8c_module_parse(ctx, tiny, strlen(tiny), "tiny.f8", NULL, 0, &m) == FP8C_OK &&
+             fp8c_compile_file(m, &options, 1, path) == FP8C_OK,
+         fp8c_context_message(ctx));
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+
+static void all_lives(bool json)
+{
+    char folder[] = "/tmp/bench_embed.XXXXXX", file[64], nothing[8];
+    must(mkdtemp(folder) != NULL, folder);
+    snprintf(file, sizeof file, "%s/tiny.f8x", folder);
+    lives(json, "", NULL, "life_of_a_small_program");
+    lives(json, folder, NULL, "life_of_a_small_program_cached");
+    write_file(file);
+    lives(json, "", file, "life_of_a_small_program_opened");
+    output_of((char *[]){"rm", "-r", folder, NULL}, nothing, sizeof nothing);
+}
+
 int main(int argc, char **argv)
 {
-    char self[PATH_MAX], folder[PATH_MAX], path[PATH_MAX + 32], cache[] = "/tmp/bench_embed.XXXXXX";
+    char self[PATH_MAX], folder[PATH_MAX], path[PATH_MAX + 32];
     bool json = false;
     if (argc == 3 && !strcmp(argv[1], "--load"))
         return load(argv[2]);
@@ -205,10 +241,6 @@ int main(int argc, char **argv)
             snprintf(path, sizeof path, "%s", argv[i]);
     library(json, self, path);
     calls(json);
-    lives(json, "", "life_of_a_small_program");
-    must(mkdtemp(cache) != NULL, cache);
-    lives(json, cache, "life_of_a_small_program_cached");
-    char none[8];
-    output_of((char *[]){"rm", "-r", cache, NULL}, none, sizeof none);
+    all_lives(json);
     return 0;
 }
