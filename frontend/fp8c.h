@@ -152,18 +152,20 @@ typedef void (*fp8c_log_fn)(void *user, fp8c_log_level level, const char *text);
 typedef struct fp8c_progress {
     size_t struct_size;
     const char *phase;   /* "passes", "kernels", "tune" */
-    const char *item;    /* what is being done: a pass, a kernel, a problem */
+    const char *item;    /* what comes next: a pass, a kernel, a problem; "" once all are done */
     int64_t done, total; /* items of the phase */
     double seconds_left; /* of the phase, estimated; < 0: not known */
 } fp8c_progress;
-/* Called by the thread that made the call, between items. Non-zero cancels: the call fails with
- * FP8C_ERR_CANCELLED, and all is as before it. */
+/* Called by the thread that made the call: before and after each phase, between items (those that other threads
+ * are done with count), and within a pass that takes long. Non-zero cancels: the call fails with
+ * FP8C_ERR_CANCELLED, and all is as before it; kernels that were ready stay in the cache. */
 typedef int (*fp8c_progress_fn)(void *user, const fp8c_progress *progress);
 
 /* The embedder's threads: run task(job, thread, begin, end) over parts that make up [0, n_tasks), each once,
  * and return when all are done and what they wrote is visible. `thread` is in [0, parallel_threads); two
  * parts run at once have different ones. Which part runs where changes no bit. Not called from within a
- * task; called by several threads at once only when several programs run at once. */
+ * task; called by several threads at once only when several programs run at once. Where tasks were left out or
+ * done twice, the call that ran them fails with FP8C_ERR_INPUT; parts beyond these bounds do nothing. */
 typedef void (*fp8c_task_fn)(void *job, int32_t thread, int64_t begin, int64_t end);
 typedef void (*fp8c_parallel_fn)(void *user, fp8c_task_fn task, void *job, int64_t n_tasks);
 
@@ -194,10 +196,13 @@ typedef struct fp8c_context_options {
     int32_t verbose;              /* FP8C_VERBOSE, 0 to 2: the highest fp8c_log_level that is said. < 0: warnings
                                      alone, whatever the environment says; 0 takes the variable */
     const char *dump;             /* FP8C_DUMP: a folder into which each compile writes the module after each
-                                     pass, the kernels' descriptions and texts. NULL: the variable; "": none */
+                                     pass, the kernels' descriptions and texts, in a new folder of its own,
+                                     MODULE.TARGET.N. NULL: the variable; "": none */
     fp8c_progress_fn progress;    /* may be NULL */
     void *progress_user;
-    fp8c_parallel_fn parallel;    /* CPU programs run on the embedder's threads instead of their own; NULL */
+    fp8c_parallel_fn parallel;    /* or NULL. The embedder's threads run programs, whose options' `threads` then
+                                     do not count; no thread of ours is started: kernels are compiled by the
+                                     thread that calls */
     void *parallel_user;
     int32_t parallel_threads;     /* how many there are, 1 to 256 */
     int32_t threads;              /* of programs whose options say 0; 0: the CPUs this process may run on */
@@ -208,7 +213,7 @@ FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 
 /* The calling thread's last failure on this context: "file:line:column: error: message" with the line and a
  * caret when there is a place in a text, else "error: message". "" when nothing failed yet. Valid until
- * the thread's next call on the context that fails. */
+ * the thread's next call on the context that fails, or the thread ends. */
 FP8C_API const char *fp8c_context_message(const fp8c_context *ctx);
 
 /* The kernel cache. */
