@@ -162,6 +162,7 @@ static void add_gpu(f8_components *all, f8_facts *facts, f8_cuda *cuda, int ordi
                          "a GPU of compute capability 8.9 or later (Ada, Hopper, Blackwell)");
     if (f8_cuda_inspect(cuda, ordinal, &f, pci, &d) != F8_OK) {
         f8_component_fail(c, F8_COMPONENT_REFUSED, f8_arena_strdup(all->arena, d.text));
+        c->get = "";
         return;
     }
     c->version =
@@ -194,6 +195,7 @@ void f8_components_gpus(f8_components *all, f8_facts *facts, f8_cuda *cuda)
         c->problem = "without a driver none can be seen";
     } else if (status != F8_OK) {
         f8_component_fail(c, F8_COMPONENT_REFUSED, f8_arena_strdup(all->arena, d.text));
+        c->get = "";
     } else {
         c->problem = "the driver sees none (CUDA_VISIBLE_DEVICES hides those it does not list)";
     }

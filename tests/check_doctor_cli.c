@@ -288,6 +288,17 @@ START_TEST(launches_that_fail)
 }
 END_TEST
 
+START_TEST(a_driver_that_fails)
+{
+    use_emulator();
+    setenv("FP8C_EMULATOR_FAIL", "cuInit:1:803", 1);
+    f8_cli_result r = F8_CLI("doctor", "--target", "reference"); /* the next call would not fail */
+    f8_cli_ok(r);
+    says(r.out, "  GPU                  does not load\n    cuInit: ");
+    says(r.out, "803");
+}
+END_TEST
+
 /* ---- a driver that is not right ---- */
 
 /* The emulator's, but for what the text defines; its other libraries as they are. */
@@ -485,6 +496,7 @@ int main(void)
     tcase_add_test(t, emulated_gpu);
     tcase_add_loop_test(t, other_gpus, 0, sizeof gpus / sizeof *gpus);
     tcase_add_test(t, launches_that_fail);
+    tcase_add_test(t, a_driver_that_fails);
     tcase_add_loop_test(t, one_flipped_bit, 0, sizeof flips / sizeof *flips);
     tcase_add_test(t, state_of_a_gpu);
     tcase_add_loop_test(t, a_library_that_ends_the_process, 0, sizeof endings / sizeof *endings);
