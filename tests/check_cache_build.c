@@ -22,6 +22,7 @@
 enum { ROOM = 4400 };
 
 static char folder[ROOM];
+static const char *model = "gpt"; /* of one layer */
 
 static void setup(void)
 {
@@ -45,12 +46,12 @@ static f8_cache *open_cache(void)
     return c;
 }
 
-/* gpt of one layer, with a cache object of its own, as in another process. */
+/* The model, with a cache object of its own, as in another process. */
 static void build(cuda_plan *p, const char *recipe, const char *target, bool cached, f8_build_options o)
 {
     f8_cache *c = cached ? open_cache() : NULL;
     o.cache = c;
-    cuda_plan_build(p, "gpt", "L=1", recipe, target, o);
+    cuda_plan_build(p, model, !strcmp(model, "gpt") ? "L=1" : NULL, recipe, target, o);
     ck_assert_msg(p->status == F8_OK, "%s: %s", recipe, p->diag.text);
     f8_cache_close(c);
 }
@@ -80,7 +81,7 @@ static void assert_same(cuda_plan *a, cuda_plan *b)
 
 START_TEST(same_bytes)
 {
-    static const char *const recipes[] = {"bf16", "delayed", "mxfp8"};
+    static const char *const recipes[] = {"delayed", "mxfp8"};
     cuda_plan none, cold, warm, again;
     build(&none, recipes[_i], "cpu", false, (f8_build_options){.threads = 1});
     build(&cold, recipes[_i], "cpu", true, (f8_build_options){.threads = 3});
@@ -142,7 +143,7 @@ static void damage(const char *path, uint32_t *seed)
 
 START_TEST(damaged)
 {
-    uint32_t seed = 11 + (uint32_t)_i;
+    uint32_t seed = 11;
     printf("seed %u\n", seed);
     cuda_plan none, part, warm;
     build(&none, "delayed", "cpu", true, (f8_build_options){0});
@@ -316,14 +317,16 @@ END_TEST
 
 /* ---- CUDA, with the emulator's NVRTC ---- */
 
+/* An image of several kernels is found by its text, its architecture, and whether PTX was wanted with it. */
 START_TEST(images)
 {
     const f8_cuda_paths paths = {.fp8c_cuda_path = "build/emulator"};
     f8_diag d = {0};
     f8_cuda *cuda;
-    cuda_plan none, cold, warm, listed, other;
+    cuda_plan none, cold, warm, other;
     ck_assert_msg(f8_cuda_create(&paths, NULL, &cuda, &d) == F8_OK, "%s", d.text);
-    const f8_build_options o = {.cuda = cuda};
+    model = "../../tests/models/running"; /* little to compile */
+    const f8_build_options o = {.cuda = cuda, .batch = 4};
     build(&none, "bf16", "sm_90a", false, o);
     build(&cold, "bf16", "sm_90a", true, o);
     build(&warm, "bf16", "sm_90a", true, o);
@@ -335,20 +338,18 @@ START_TEST(images)
     assert_same(&none, &warm);
     for (uint32_t i = 0; i < warm.stats.n_images; i++)
         ck_assert_str_eq(cold.stats.image[i].log, warm.stats.image[i].log);
-    build(&other, "bf16", "sm_89", true, o);
-    ck_assert_uint_eq(other.stats.n_cached, 0);
-    const f8_build_options ptx = {.cuda = cuda, .want_ptx = true};
-    for (int turn = 0; turn < 2; turn++) {
-        build(&listed, "bf16", "sm_90a", true, ptx);
-        ck_assert_uint_eq(listed.stats.n_cached != 0, turn != 0);
-        ck_assert_ptr_nonnull(listed.stats.image[0].ptx);
-        cuda_plan_end(&listed);
+    for (int turn = 0; turn < 4; turn++) { /* each once, and again */
+        const f8_build_options listed = {.cuda = cuda, .want_ptx = turn % 2};
+        build(&other, "bf16", turn % 2 ? "sm_90a" : "sm_89", true, listed);
+        ck_assert_uint_eq(other.stats.n_cached, turn < 2 ? 0 : other.stats.n_kernels);
+        ck_assert(!other.stats.image[0].ptx == !listed.want_ptx);
+        cuda_plan_end(&other);
     }
     cuda_plan_end(&none);
     cuda_plan_end(&cold);
     cuda_plan_end(&warm);
-    cuda_plan_end(&other);
     f8_cuda_destroy(cuda);
+    model = "gpt";
 }
 END_TEST
 
@@ -358,8 +359,8 @@ int main(void)
     TCase *t = tcase_create("plans");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, same_bytes, 0, 3);
-    tcase_add_loop_test(t, damaged, 0, 2);
+    tcase_add_loop_test(t, same_bytes, 0, 2);
+    tcase_add_test(t, damaged);
     tcase_add_test(t, by_target);
     tcase_add_test(t, dumps);
     tcase_add_test(t, taken_away);
