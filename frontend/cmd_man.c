@@ -132,7 +132,7 @@ int cli_man(void)
         line(environment[i].help);
     }
     puts(".SH EXIT STATUS\n0: done. 1: it failed, and a message on stderr says why. 2: wrong "
-         "usage.");
+         "usage. 130: interrupted;\na command that compiles then stops by itself, with nothing half written.");
     puts(".SH EXAMPLES\n.nf");
     line("fp8c check gpt.f8");
     line("fp8c explain gpt.f8 --recipe delayed");
