@@ -187,30 +187,39 @@ static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uin
     return side == FP8C_OUTPUT ? f->out : f->in;
 }
 
+static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n)
+{
+    uint32_t n_ports;
+    size_t wanted = 0, used = 0;
+    char names[400] = "";
+    const f8_plan_port *port = side_ports(c->func, side, &n_ports);
+    if (n && !view)
+        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': the %ss are missing (NULL)", c->func->name,
+                       sides[side]);
+    for (uint32_t i = 0; i < n_ports; i++) {
+        if (port[i].var < 0 && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'", wanted ? ", " : "", port[i].name);
+        wanted += port[i].var < 0;
+    }
+    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' has %zu %ss of the caller's (%s): %zu were given",
+                   c->func->name, wanted, sides[side], names, n);
+}
+
 /* Pair the ports of a side with what is given; *n_given grows by their number. */
 static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n, given *to,
                       size_t *n_given)
 {
     uint32_t n_ports;
     size_t wanted = 0;
-    char names[400] = "";
     const f8_plan_port *port = side_ports(c->func, side, &n_ports);
     for (uint32_t i = 0; i < n_ports; i++) {
         if (port[i].var >= 0)
             continue;
-        const size_t used = strlen(names);
-        if (n != 0 && wanted < n && view)
+        if (wanted < n && view)
             to[(*n_given)++] = (given){&port[i], i, side, view[wanted]};
-        snprintf(names + used, sizeof names - used, "%s'%s'", wanted ? ", " : "", port[i].name);
         wanted++;
     }
-    if (n && !view)
-        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': the %ss are missing (NULL)", c->func->name,
-                       sides[side]);
-    if (n != wanted)
-        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' has %zu %ss of the caller's (%s): %zu were given",
-                       c->func->name, wanted, sides[side], names, n);
-    return F8_OK;
+    return n == wanted && (view || n == 0) ? F8_OK : wrong_number(c, side, view, n);
 }
 
 static f8_status check_all(const call *c, const given *all, size_t n)
@@ -248,9 +257,11 @@ static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_
     size_t n = 0;
     const size_t room = (size_t)c.func->n_in + c.func->n_out, bytes = room * sizeof *all;
     const f8_allocator *a = &p->ctx->allocator;
+    f8_status status = F8_OK;
     if (room > FEW && !(all = a->alloc(a->user, bytes, 16)))
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", bytes);
-    f8_status status = pair(&c, FP8C_INPUT, inputs, n_inputs, all, &n);
+        status = f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", bytes);
+    if (status == F8_OK)
+        status = pair(&c, FP8C_INPUT, inputs, n_inputs, all, &n);
     if (status == F8_OK)
         status = pair(&c, FP8C_OUTPUT, outputs, n_outputs, all, &n);
     if (status == F8_OK)
@@ -261,7 +272,7 @@ static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_
         status = instance->kind->run(instance, (uint32_t)function, diag);
     else
         p->now = before;
-    if (all != few)
+    if (all && all != few)
         a->free(a->user, all, bytes);
     return status;
 }

@@ -126,7 +126,7 @@ void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *b
 {
     f8_exec_func *f = &x->func[func];
     f->bound[output][port] = buffer ? buffer : f->own[output][port];
-    f8_exec_resolve(x, func);
+    f->stale = true;
 }
 
 /* ---- running ---- */
@@ -179,6 +179,8 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
 {
     f8_exec_func *f = &x->func[func];
     const uint32_t n = x->plan->func[func].n_steps;
+    if (f->stale)
+        f8_exec_resolve(x, func);
     for (uint32_t i = 0; i < n; i++) {
         const double start = x->profile ? f8_seconds_now() : 0;
         const f8_status status = run_step(x, &f->step[i]);

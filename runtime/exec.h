@@ -1,8 +1,8 @@
 /* The executor: a plan with its memory, its threads and its libraries, ready to run.
  *
  * Creation does everything that can fail or take time: maps the blob, prepares the GEMMs, allocates
- * every byte and resolves every place to a pointer. A run then only walks the steps: no allocation, no
- * look-up, no environment. One thread at a time per executor. */
+ * every byte and resolves every place to a pointer. A run then only walks the steps, once places of buffers bound
+ * since are resolved: no allocation, no look-up, no environment. One thread at a time per executor. */
 #ifndef F8_EXEC_H
 #define F8_EXEC_H
 
@@ -37,7 +37,7 @@ void *f8_exec_var(f8_exec *x, uint32_t var);
 f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag);
 
 /* Buffers of a function's ports that carry no variable. Each has one of the executor's own until the
- * caller binds another (at least f8_type_bytes, 64-byte aligned, kept alive by the caller; NULL goes back to
+ * caller binds another (at least f8_type_bytes, aligned to its element, kept alive by the caller; NULL goes back to
  * the executor's). */
 void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port);
 void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer);

@@ -18,6 +18,7 @@ typedef struct f8_exec_step {
 typedef struct f8_exec_func {
     f8_exec_step *step;
     void **own[2], **bound[2]; /* [input, output][port] */
+    bool stale;                /* one was bound since places were resolved: the next run resolves them */
 } f8_exec_func;
 
 typedef struct f8_exec_block {

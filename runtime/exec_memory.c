@@ -126,6 +126,7 @@ void f8_exec_resolve(f8_exec *x, uint32_t func)
     for (uint32_t i = 0; i < x->plan->func[func].n_steps; i++)
         for (uint32_t k = 0; k < f->step[i].step->n_args; k++)
             f->step[i].arg[k] = resolve(x, f, &f->step[i].step->arg[k]);
+    f->stale = false;
 }
 
 static void resolve_all(f8_exec *x)
