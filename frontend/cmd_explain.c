@@ -125,6 +125,29 @@ static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
             100 * r->extra_seconds / r->seconds);
 }
 
+/* Who chose how GEMMs and kernels are done, and what is done otherwise than the model would. */
+static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *to, cli_json *json)
+{
+    int tuned[2] = {0}, all[2] = {0};
+    fp8c_choice c;
+    for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++) {
+        all[c.gemm != 0]++;
+        tuned[c.gemm != 0] += c.tuned != 0;
+        cli_json_record(json, json_pack("{ss ss ss sb si sb}", "event", "choice", "problem", c.problem,
+                                        "candidate", c.candidate, "gemm", (int)c.gemm, "count", (int)c.count,
+                                        "tuned", (int)c.tuned));
+    }
+    if (!tuned[0] && !tuned[1]) {
+        say(to, "not tuned: the model chose how %d GEMMs and %d kernels are done\n", all[1], all[0]);
+        return;
+    }
+    say(to, "tuned: %d GEMMs, %d kernels from %s; %d GEMMs, %d kernels from the model\n", tuned[1], tuned[0],
+        fp8c_context_tuning(ctx), all[1] - tuned[1], all[0] - tuned[0]);
+    for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
+        if (c.tuned && strcmp(c.candidate, "model"))
+            say(to, "  %-24s %s (x%d)\n", c.candidate, c.problem, c.count);
+}
+
 static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
 {
     fp8c_info info = {.struct_size = sizeof info};
@@ -199,6 +222,7 @@ int cmd_explain(const cli *c)
         for (int f = 0; c->kernels && fp8c_program_function_name(program, f); f++)
             cli_print_steps(program, f, to, &json);
         print_counts(program, to, &json);
+        print_choices(ctx, program, to, &json);
     } else if (code == CLI_DONE) {
         code = cli_fail(ctx);
     }

@@ -167,7 +167,7 @@ static fp8c_status make_module(fp8c_context *ctx, const gemm_text *g, fp8c_modul
     copies = copies > MOST_COPIES ? MOST_COPIES : copies;
     fp8c_status status = fp8c_module_create(ctx, "gemm", out);
     if (status == FP8C_OK)
-        status = fp8c_func_begin(*out, "eval");
+        status = fp8c_func_begin(*out, "forward");
     for (int i = 0; i < copies && status == FP8C_OK; i++)
         add_product(*out, g, i);
     return status == FP8C_OK ? fp8c_func_end(*out) : status;
@@ -195,6 +195,7 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
         compile.device = own.compile->device;
     }
     compile.inference = 1;
+    compile.recipe = g.dtype == FP8C_F32 ? "f32" : NULL; /* else its operands would be rounded to bf16 */
     own.compile = &compile;
     fp8c_status status = make_module(ctx, &g, &module);
     if (status == FP8C_OK)

@@ -82,6 +82,8 @@ f8_status f8_tuned_begin(f8_tuned_choices *t, const fp8c_program *p, f8_gemm_lib
                    why.file ? why.file : "", why.file ? ": " : "", why.text);
     if (status != F8_OK || !f8_tuned_count(t->tuned))
         return F8_OK;
+    f8_log_say(&p->ctx->log, F8_LOG_INFO, "%zu choices for %s in %s", f8_tuned_count(t->tuned), t->keys.device,
+               path);
     t->choices = (f8_build_choices){find, t};
     t->use = &t->choices;
     return F8_OK;

@@ -16,6 +16,8 @@ static const char *const files[] = {"libsqlite3.so.0", NULL};
 /* "fp8c", in the file's header: what tells it from other databases. */
 #define APPLICATION 0x66703863
 
+enum { LEAST_BYTES = 512 /* SQLite's smallest page */ };
+
 static const char schema[] =
     "CREATE TABLE timing (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"
     " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL, median REAL NOT NULL,"
@@ -157,6 +159,9 @@ static f8_status open_file(f8_db *db, bool write, int patience, f8_diag *diag)
 {
     const int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
     bool empty;
+    struct stat s;
+    if (stat(db->path, &s) == 0 && s.st_size > 0 && s.st_size < LEAST_BYTES) /* which SQLite takes for empty */
+        return f8_file_fail(diag, F8_ERR_IO, db->path, "this is no tuning database");
     if (db->api.sqlite3_open_v2(db->path, &db->handle, flags, NULL) != SQLITE_OK)
         return f8_db_fail(db, diag);
     db->api.sqlite3_busy_timeout(db->handle, patience);
