@@ -71,6 +71,9 @@ struct fp8c_context {
 void *f8_api_new(fp8c_context *ctx, size_t size, size_t align, f8_diag *diag);
 void f8_api_delete(fp8c_context *ctx, void *object, size_t size);
 
+/* Threads of a program whose options ask for so many; 0: the CPUs this process may run on. */
+int32_t f8_api_threads(const fp8c_context *ctx, int32_t wanted);
+
 /* Lend the libraries for device `ordinal`, which need not be there, and take them back (NULL is fine). */
 f8_status f8_api_take_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag);
 void f8_api_give_gpu(fp8c_context *ctx, f8_cuda *cuda);

@@ -291,8 +291,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *source, const
                               .device_free = o->device_free,
                               .device_user = o->device_user};
     F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
-    const f8_parallel *parallel = &p->ctx->parallel;
-    p->threads = parallel->run ? parallel->n_threads : o->threads ? o->threads : p->ctx->threads;
+    p->threads = f8_api_threads(p->ctx, o->threads);
     p->plan_only = o->plan_only;
     F8_TRY(f8_compile_variant(p, source->ir, o, calibrate, diag));
     return calibrate ? F8_OK : f8_bounds_keep(p, source, o, diag);

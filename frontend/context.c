@@ -196,6 +196,11 @@ void f8_api_delete(fp8c_context *ctx, void *object, size_t size)
     release(ctx);
 }
 
+int32_t f8_api_threads(const fp8c_context *ctx, int32_t wanted)
+{
+    return ctx->parallel.run ? ctx->parallel.n_threads : wanted ? wanted : ctx->threads;
+}
+
 /* ---- GPUs ---- */
 
 static f8_context_gpu *idle_gpu(fp8c_context *ctx, int ordinal)

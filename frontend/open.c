@@ -119,11 +119,10 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
 
 static f8_status read_options(fp8c_program *p, const fp8c_open_options *o, f8_diag *diag)
 {
-    const f8_parallel *parallel = &p->ctx->parallel;
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
                        F8_POOL_MAX_THREADS);
-    p->threads = parallel->run ? parallel->n_threads : o->threads ? o->threads : p->ctx->threads;
+    p->threads = f8_api_threads(p->ctx, o->threads);
     p->run = (f8_run_options){.no_device = o->no_device,
                               .profile = o->profile,
                               .device = o->device,
