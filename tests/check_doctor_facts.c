@@ -139,6 +139,27 @@ START_TEST(cache_and_tuning)
 }
 END_TEST
 
+/* A doctor keeps its context alive. */
+START_TEST(after_its_context)
+{
+    const fp8c_context_options options = {
+        .struct_size = sizeof options, .gpu_library_path = f8_stub_path("no"), .cache_dir = ""};
+    ck_assert_int_eq(fp8c_context_create(&options, &ctx), FP8C_OK);
+    ck_assert_int_eq(fp8c_doctor_create(ctx, NULL, &doctor), FP8C_OK);
+    fp8c_context_destroy(ctx);
+    fp8c_target_report t;
+    for (int i = 0; fp8c_doctor_target(doctor, i, &t) == FP8C_OK; i++) {
+        fp8c_self_test s;
+        ck_assert_int_eq(fp8c_doctor_test(doctor, i, &s), FP8C_OK);
+        const fp8c_test_result expected = !t.can_compile ? FP8C_TEST_NOT_RUN
+                                          : t.can_run    ? FP8C_TEST_PASSED
+                                                         : FP8C_TEST_COMPILED;
+        ck_assert_msg(s.result == expected, "%s: %s", t.name, s.detail ? s.detail : "");
+    }
+    fp8c_doctor_destroy(doctor);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("doctor_facts");
@@ -147,6 +168,7 @@ int main(void)
     tcase_add_checked_fixture(t, f8_stub_setup, f8_stub_teardown);
     tcase_add_test(t, limits_of_a_cgroup);
     tcase_add_test(t, cache_and_tuning);
+    tcase_add_test(t, after_its_context);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
