@@ -158,6 +158,39 @@ static const void *earlier_output(const run *r, size_t at, const fp8c_port *inpu
     return NULL;
 }
 
+/* Dims that are bounds are what the files' shapes tell. */
+static bool fit_function(const run *r, size_t at)
+{
+    enum { MOST = 64 }; /* of inputs whose shapes are looked at */
+    fp8c_tensor_view view[MOST] = {{0}};
+    const fp8c_tensor_view *views[MOST];
+    int64_t dim[MOST][F8_ST_MAX_RANK];
+    f8_diag diag = {0};
+    fp8c_port port;
+    size_t n = 0;
+    for (int i = 0; n < MOST && fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+        if (port.variable >= 0)
+            continue;
+        const cli_tensor_file *file = given(r, port.name);
+        views[n] = file ? &view[n] : NULL;
+        view[n].shape = dim[n];
+        if (file && cli_tensor_file_shape(file, dim[n], &view[n].ndim, &diag) != F8_OK)
+            return cli_file_fail(&diag);
+        n++;
+    }
+    return fp8c_program_fit(r->program, r->function[at], views, n) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE;
+}
+
+static bool fit(const run *r)
+{
+    fp8c_program_dim dim;
+    const bool bounds = fp8c_program_dims(r->program, 0, &dim) == FP8C_OK;
+    for (size_t f = 0; bounds && f < r->n; f++)
+        if (!fit_function(r, f))
+            return false;
+    return true;
+}
+
 /* All inputs that have nowhere to come from, in one message. */
 static bool check_inputs(const run *r)
 {
@@ -375,7 +408,7 @@ static bool run_program(run *r)
         return fail(r, "out of memory");
     if (r->c->weights && f8_st_open(&r->weights, r->c->weights, NULL, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    return (cli_is_package(r->c->file) ? open_package(r) : compile(r)) && find_functions(r) && check_inputs(r) &&
+    return (cli_is_package(r->c->file) ? open_package(r) : compile(r)) && find_functions(r) && fit(r) && check_inputs(r) &&
            find_outputs(r) && read_inputs(r) && cli_json_open(&r->json, r->c->json) && load(r) && run_all(r) && finish(r);
 }
 

@@ -116,14 +116,21 @@ static f8_status read_npy(const cli_tensor_file *f, const fp8c_type *type, void 
     return status;
 }
 
+static f8_status find_tensor(const cli_tensor_file *f, const f8_st_file *file, const f8_st_tensor **out, f8_diag *diag)
+{
+    *out = f8_st_find(file, f->tensor);
+    return *out ? F8_OK
+                : f8_file_fail(diag, F8_ERR_INPUT, f->path, "it has no tensor '%s'; FILE:TENSOR names another", f->tensor);
+}
+
 static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *type, void *to, f8_diag *diag)
 {
     f8_st_file file;
     F8_TRY(f8_st_open(&file, f->path, NULL, diag));
-    const f8_st_tensor *t = f8_st_find(&file, f->tensor);
-    f8_status status =
-        t ? fits(f, t, type, diag)
-          : f8_file_fail(diag, F8_ERR_INPUT, f->path, "it has no tensor '%s'; FILE:TENSOR names another", f->tensor);
+    const f8_st_tensor *t;
+    f8_status status = find_tensor(f, &file, &t, diag);
+    if (status == F8_OK)
+        status = fits(f, t, type, diag);
     void *raw = status == F8_OK ? malloc((size_t)t->bytes + 1) : NULL;
     if (status == F8_OK)
         status = raw ? f8_st_read(&file, t, raw, diag) : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
@@ -131,6 +138,24 @@ static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *typ
         status = take(f, t, raw, type, to, diag);
     free(raw);
     f8_st_close(&file);
+    return status;
+}
+
+f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK], int32_t *rank, f8_diag *diag)
+{
+    cli_npy npy;
+    f8_st_file file;
+    const f8_st_tensor *t = &npy.tensor;
+    F8_TRY(f->tensor ? f8_st_open(&file, f->path, NULL, diag) : cli_npy_open(&npy, f->path, diag));
+    const f8_status status = f->tensor ? find_tensor(f, &file, &t, diag) : F8_OK;
+    if (status == F8_OK && t) {
+        memcpy(dim, t->dim, sizeof t->dim);
+        *rank = t->rank;
+    }
+    if (f->tensor)
+        f8_st_close(&file);
+    else
+        cli_npy_close(&npy);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "frontend/fp8c.h"
+#include "frontend/safetensors.h"
 #include "ir/status.h"
 
 typedef struct cli_tensor_file {
@@ -16,6 +17,9 @@ typedef struct cli_tensor_file {
 /* false: the text is none, or memory ran out. Free it in any case. */
 bool cli_tensor_file_parse(const char *text, cli_tensor_file *out);
 void cli_tensor_file_free(cli_tensor_file *f);
+
+/* Its shape alone. */
+f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK], int32_t *rank, f8_diag *diag);
 
 /* The tensor as a value of this type, at `to`, of so many bytes: of its shape, and of its dtype or one that becomes it
  * exactly: i64 (in range) and u8 become i32, u8 of 0 and 1 bool; of a .npy V1 and u1 are FP8, V2 and u2 bf16. */

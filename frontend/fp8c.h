@@ -575,6 +575,11 @@ FP8C_API fp8c_status fp8c_program_dims(const fp8c_program *program, int index, f
 /* What ports and runs are from now on: types and sizes of ports, steps and figures are those of this value;
  * buffers bound before are no longer. */
 FP8C_API fp8c_status fp8c_program_set_dim(fp8c_program *program, const char *name, int64_t value);
+/* The same for all dims that the shapes of a function's inputs tell, as fp8c_program_call takes them: of the ports that
+ * carry no variable, in their order. Shapes alone are looked at; NULL, or one of another rank, tells nothing. */
+struct fp8c_tensor_view;
+FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
+                                      const struct fp8c_tensor_view *const *inputs, size_t n_inputs);
 
 /* ---- running ---- */
 

@@ -287,6 +287,16 @@ fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_v
     return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
 }
 
+fp8c_status fp8c_program_fit(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs, size_t n_inputs)
+{
+    f8_diag diag = {0};
+    const f8_status status =
+        function >= 0 && (uint32_t)function < p->now->plan.n_funcs
+            ? f8_bounds_of_shapes(p, (uint32_t)function, inputs, n_inputs, &diag)
+            : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
+    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
+}
+
 /* ---- what a program has ---- */
 
 /* `on_device`: as a device address, which the GPU of the program has. */

@@ -350,6 +350,50 @@ START_TEST(values)
 }
 END_TEST
 
+/* ---- the command line ---- */
+
+/* A .npy of f32 ones. */
+static const char *write_ones(const char *name, const char *shape, size_t n)
+{
+    char file[1024] = "\x93NUMPY\1", header[118];
+    const float one = 1;
+    memset(header, ' ', sizeof header);
+    header[snprintf(header, sizeof header, "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape)] = ' ';
+    header[sizeof header - 1] = '\n';
+    file[8] = sizeof header;
+    memcpy(file + 10, header, sizeof header);
+    for (size_t i = 0; i < n; i++)
+        memcpy(file + 10 + sizeof header + i * sizeof one, &one, sizeof one);
+    return f8_cli_write(name, file, 10 + sizeof header + n * sizeof one);
+}
+
+START_TEST(command)
+{
+    char text[512], file[512], x[512], y[512], z[512];
+    snprintf(text, sizeof text, "%s", f8_cli_write("shapes.f8", shapes, strlen(shapes)));
+    snprintf(file, sizeof file, "%s", f8_cli_temp("shapes.f8x"));
+    f8_cli_ok(F8_CLI("compile", text, "-o", file, "--values", "B=2,3"));
+    f8_cli_result r = F8_CLI("inspect", file);
+    f8_cli_ok(r);
+    ck_assert_msg(strstr(r.out, "B <= 8, S <= 4: 8 plans") != NULL, "%s", r.out);
+    f8_cli_fails(F8_CLI("compile", text, "-o", file, "--values", "B=2:3"), 1, "a number is wanted after");
+    snprintf(x, sizeof x, "x=%s", write_ones("x.npy", "(3, 4)", 12));
+    snprintf(y, sizeof y, "y=%s", write_ones("y.npy", "(7,)", 7));
+    snprintf(z, sizeof z, "z=%s", write_ones("z.npy", "(6,)", 6));
+    r = F8_CLI("run", file, "-D", "S=2", "--input", x, "--input", y, "--input", z);
+    f8_cli_ok(r);
+    ck_assert_msg(strstr(r.out, "f32[3, 4]") != NULL, "%s", r.out); /* the files tell B */
+    char *out = strdup(r.out);
+    r = F8_CLI("run", text, "-D", "S=2", "--input", x, "--input", y, "--input", z);
+    f8_cli_ok(r);
+    ck_assert_str_eq(r.out, out);
+    free(out);
+    snprintf(y, sizeof y, "y=%s", write_ones("y.npy", "(9,)", 9));
+    f8_cli_fails(F8_CLI("run", text, "--input", x, "--input", y, "--input", z), 1,
+                 "axis 0 of input 'x' says that 'B' is 3, axis 0 of 'y' that it is 4");
+}
+END_TEST
+
 /* ---- what is refused ---- */
 
 START_TEST(refused)
@@ -464,6 +508,7 @@ int main(void)
     tcase_add_test(t, told_by_shapes);
     tcase_add_test(t, files);
     tcase_add_test(t, values);
+    tcase_add_test(t, command);
     tcase_add_test(t, refused);
     tcase_add_test(t, memory_runs_out);
     suite_add_tcase(s, t);
