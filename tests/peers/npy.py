@@ -55,7 +55,7 @@ def both_ways(fp8c, folder, rng):
                 shape = tuple(int(d) for d in rng.integers(1, 5, rank))
                 x = values(rng, dtype, shape)
                 if port == "bool" and dtype == "|u1":
-                    x = x & 1
+                    x = np.bitwise_and(x, 1).astype(np.uint8).reshape(shape)
                 with open(folder / "x.npy", "wb") as f:
                     np.lib.format.write_array(f, x, version=version)
                 code, err = run(fp8c, folder, port, shape)
@@ -91,8 +91,8 @@ def changed(fp8c, folder):
     good, refused = f.getvalue(), 0
     for _ in range(MUTATIONS):
         bad = bytearray(good)
-        for _ in range(random.randint(1, 3)):
-            bad[random.randrange(0, 80)] = random.choice(b"\0 '(),:<>{}[]0123456789FTfiuV\n\xff")
+        for _ in range(random.randint(1, 2)):
+            bad[random.randrange(len(good))] = random.choice(b"\0 '(),:<>{}[]0123456789FTfiuV\n\xff")
         (folder / "x.npy").write_bytes(bad)
         try:
             there = np.load(folder / "x.npy", allow_pickle=False)
