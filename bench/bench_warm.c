@@ -1,11 +1,12 @@
-/* Compiling gpt2_124m.f8, all its entry points, in new processes: with an empty kernel cache, and with all kernels in
- * it. The bar of a warm one is 0.2 s.
+/* Compiling gpt2_124m.f8, all its entry points, in new processes: with an empty kernel cache, and
+ * with all kernels in it. The bar of a warm one is 0.2 s.
  *
  *     bench_warm [--json] [ROUNDS]
  *
- * For the CPU, and without a device for sm_90a, where NVRTC is there: its empty cache once only, as that takes long.
- * Seconds are of fp8c_context_create, _parse and _compile together, as the process itself measures them, on the CPU
- * with a program at the end that could run; "process" is from its start to its end as its parent sees it. */
+ * For the CPU, and without a device for sm_90a, where NVRTC is there: its empty cache once only, as
+ * that takes long. Seconds are of fp8c_context_create, _parse and _compile together, as the process
+ * itself measures them, on the CPU with a program at the end that could run; "process" is from its
+ * start to its end as its parent sees it. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,13 +32,16 @@ static int compile(const char *target, const char *recipe, const char *folder)
     size_t size;
     char *text = read_file(file, &size);
     const fp8c_context_options where = {.struct_size = sizeof where, .cache_dir = folder};
-    const fp8c_compile_options options = {.struct_size = sizeof options, .target = target, .recipe = recipe,
+    const fp8c_compile_options options = {.struct_size = sizeof options,
+                                          .target = target,
+                                          .recipe = recipe,
                                           .no_device = strcmp(target, "cpu") != 0};
     fp8c_context *ctx;
     fp8c_module *module;
     fp8c_program *program;
     must(fp8c_context_create(&where, &ctx) == FP8C_OK, "a context");
-    must(fp8c_module_parse(ctx, text, size, file, NULL, 0, &module) == FP8C_OK, fp8c_context_message(ctx));
+    must(fp8c_module_parse(ctx, text, size, file, NULL, 0, &module) == FP8C_OK,
+         fp8c_context_message(ctx));
     const fp8c_status status = fp8c_compile(module, &options, &program);
     if (status == FP8C_ERR_LIBRARY && strcmp(target, "cpu"))
         return NO_COMPILER;
@@ -45,7 +49,8 @@ static int compile(const char *target, const char *recipe, const char *folder)
     const double seconds = f8_seconds_now() - start;
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_program_info(program, &info);
-    printf("%.9f %lld %lld\n", seconds, (long long)info.distinct_kernels, (long long)info.kernels_cached);
+    printf("%.9f %lld %lld\n", seconds, (long long)info.distinct_kernels,
+           (long long)info.kernels_cached);
     return 0; /* the process's end gives all back */
 }
 
@@ -82,7 +87,8 @@ static void empty(const char *folder)
 }
 
 /* Of a target's processes: the empty cache `colds` times, then the full one. */
-static void measure(bool json, const char *target, const char *recipe, const char *folder, int rounds, int colds)
+static void measure(bool json, const char *target, const char *recipe, const char *folder,
+                    int rounds, int colds)
 {
     double cold[MOST_ROUNDS], warm[MOST_ROUNDS], process[MOST_ROUNDS];
     measured m;
@@ -90,7 +96,8 @@ static void measure(bool json, const char *target, const char *recipe, const cha
         if (i < colds) {
             empty(folder);
             if (!run(target, recipe, folder, &m)) {
-                fprintf(stderr, "not measured: %s, %s: its compiler is not there\n", target, recipe);
+                fprintf(stderr, "not measured: %s, %s: its compiler is not there\n", target,
+                        recipe);
                 return;
             }
             must(m.cached == 0, "nothing cached at first");
@@ -102,10 +109,13 @@ static void measure(bool json, const char *target, const char *recipe, const cha
     }
     empty(folder);
     const double middle = median(warm, rounds);
-    report(json, median(cold, colds), "s", "compile gpt2_124m, %s, %s, empty cache", target, recipe);
+    report(json, median(cold, colds), "s", "compile gpt2_124m, %s, %s, empty cache", target,
+           recipe);
     report(json, middle, "s", "compile gpt2_124m, %s, %s, warm cache", target, recipe);
-    report(json, warm[0], "s", "compile gpt2_124m, %s, %s, warm cache, least", target, recipe); /* sorted */
-    report(json, median(process, rounds), "s", "compile gpt2_124m, %s, %s, warm cache, process", target, recipe);
+    report(json, warm[0], "s", "compile gpt2_124m, %s, %s, warm cache, least", target,
+           recipe); /* sorted */
+    report(json, median(process, rounds), "s", "compile gpt2_124m, %s, %s, warm cache, process",
+           target, recipe);
     if (middle >= bar)
         fprintf(stderr, "NOT HELD: a warm compile takes %.3f s, the bar is %g\n", middle, bar);
 }

@@ -27,8 +27,8 @@ static f8_status find_one(f8_build_cached *c, uint32_t i, bool *found, f8_diag *
     if (!text)
         return f8_arena_status(&c->arena, d);
     c->key[i] = f8_cache_key_of(text, strlen(text));
-    *found = f8_cache_get(c->cache, &c->key[i], &c->arena, &value) &&
-             c->calls->take(c->user, i, &value);
+    *found =
+        f8_cache_get(c->cache, &c->key[i], &c->arena, &value) && c->calls->take(c->user, i, &value);
     return f8_arena_status(&c->arena, d);
 }
 
@@ -62,7 +62,8 @@ static f8_status make_one(f8_build_cached *c, uint32_t i, f8_arena *arena, f8_di
     return F8_OK;
 }
 
-/* Another may have made it since it was looked for, so that is asked again once it is ours to make. */
+/* Another may have made it since it was looked for, so that is asked again once it is ours to make.
+ */
 static f8_status compile(void *user, uint32_t i, f8_arena *arena, bool *later, f8_diag *d)
 {
     f8_build_cached *c = user;
@@ -89,8 +90,11 @@ static const char *name(void *user, uint32_t i, uint32_t *n_kernels)
 
 f8_status f8_build_cached_make(f8_build_cached *c, uint32_t *failed, f8_diag *d)
 {
-    c->threads = (f8_build_threads){.compile = compile, .name = name, .user = c,
-                                    .n_batches = c->n_missing, .order = c->missing};
+    c->threads = (f8_build_threads){.compile = compile,
+                                    .name = name,
+                                    .user = c,
+                                    .n_batches = c->n_missing,
+                                    .order = c->missing};
     F8_TRY(f8_build_threads_run(&c->threads, c->options, &c->arena, failed, d));
     if (c->cache)
         f8_log_say(c->options->log, F8_LOG_INFO, "kernels: %u compiled, %u from the cache",

@@ -1,5 +1,6 @@
-/* What a build makes piece by piece, each found in the kernel cache or made and kept there: what the targets have in
- * common. A piece is what one call of a compiler makes: a kernel's object, an image. Internal to codegen.
+/* What a build makes piece by piece, each found in the kernel cache or made and kept there: what
+ * the targets have in common. A piece is what one call of a compiler makes: a kernel's object, an
+ * image. Internal to codegen.
  *
  *     f8_build_cached c = {...};
  *     f8_build_cached_find(&c, b, diag);       looks all up, on this thread
@@ -8,8 +9,9 @@
  *     ... use what take and make have put away ...
  *     f8_build_cached_end(&c);
  *
- * Processes, or threads, that build the same at the same time share the work: what another is making is left
- * to it, and taken from the cache when it is there. Who is at it for too long is not waited for. */
+ * Processes, or threads, that build the same at the same time share the work: what another is
+ * making is left to it, and taken from the cache when it is there. Who is at it for too long is not
+ * waited for. */
 #ifndef F8_CODEGEN_BUILD_CACHED_H
 #define F8_CODEGEN_BUILD_CACHED_H
 
@@ -21,9 +23,11 @@ enum { F8_BUILD_WAIT = 20 };
 
 typedef struct f8_build_cached_calls {
     f8_build_name_fn name;
-    /* All that decides piece `i`, as text in `arena`; NULL when memory ran out. Called by one thread. */
+    /* All that decides piece `i`, as text in `arena`; NULL when memory ran out. Called by one
+     * thread. */
     const char *(*key)(void *user, uint32_t i, f8_arena *arena);
-    /* Use what the cache has; false: it is nothing of the kind, and the piece is made. From any thread. */
+    /* Use what the cache has; false: it is nothing of the kind, and the piece is made. From any
+     * thread. */
     bool (*take)(void *user, uint32_t i, const f8_cache_value *value);
     /* Make it, in `arena`. From any thread. */
     f8_status (*make)(void *user, uint32_t i, f8_arena *arena, f8_diag *d);
@@ -39,12 +43,12 @@ typedef struct f8_build_cached {
     const uint32_t *order; /* in which they are made; NULL: as they are numbered */
     /* build_cached.c's own */
     const f8_build_options *options;
-    f8_arena arena;      /* keys; what was found */
-    f8_cache_key *key;   /* by piece */
-    uint32_t *missing;   /* in the order they are made */
+    f8_arena arena;                /* keys; what was found */
+    f8_cache_key *key;             /* by piece */
+    uint32_t *missing;             /* in the order they are made */
     uint32_t n_missing, n_kernels; /* pieces; kernels of all of them */
-    atomic_uint n_made;  /* kernels */
-    double until;        /* when it waits no more */
+    atomic_uint n_made;            /* kernels */
+    double until;                  /* when it waits no more */
     f8_build_threads threads;
 } f8_build_cached;
 

@@ -18,8 +18,8 @@ f8_cache_key f8_cache_key_of(const char *text, size_t size)
 
 /* ---- the folder ---- */
 
-/* Make the folder and those above it that are missing, for this user alone, as the XDG base directory
- * specification asks; `real` is its absolute path. 0, or an errno. */
+/* Make the folder and those above it that are missing, for this user alone, as the XDG base
+ * directory specification asks; `real` is its absolute path. 0, or an errno. */
 static int make_folders(const char *path, char real[PATH_MAX])
 {
     char part[PATH_MAX];
@@ -43,8 +43,8 @@ static int make_folders(const char *path, char real[PATH_MAX])
 
 static f8_status fail(f8_diag *why, const char *folder, const char *what, int error)
 {
-    return f8_fail(why, F8_ERR_IO, F8_NOWHERE, "the kernel cache's folder '%s' %s: %s", folder, what,
-                   strerror(error));
+    return f8_fail(why, F8_ERR_IO, F8_NOWHERE, "the kernel cache's folder '%s' %s: %s", folder,
+                   what, strerror(error));
 }
 
 /* Code is read from it: it must be the user's own, and no one else may exchange files there. */
@@ -55,16 +55,17 @@ static f8_status check_owner(const char *folder, int fd, f8_diag *why)
         return fail(why, folder, "can't be looked at", errno);
     if (s.st_uid != geteuid())
         return f8_fail(why, F8_ERR_IO, F8_NOWHERE,
-                       "the kernel cache's folder '%s' belongs to user %lu, and this is user %lu", folder,
-                       (unsigned long)s.st_uid, (unsigned long)geteuid());
+                       "the kernel cache's folder '%s' belongs to user %lu, and this is user %lu",
+                       folder, (unsigned long)s.st_uid, (unsigned long)geteuid());
     if (s.st_mode & S_IWOTH && !(s.st_mode & S_ISVTX))
         return f8_fail(why, F8_ERR_IO, F8_NOWHERE,
-                       "the kernel cache's folder '%s' can be written by everyone (mode %03o)", folder,
-                       (unsigned)s.st_mode & 0777);
+                       "the kernel cache's folder '%s' can be written by everyone (mode %03o)",
+                       folder, (unsigned)s.st_mode & 0777);
     return F8_OK;
 }
 
-/* The folder of entries within it. One that can't be made leaves nothing to read: c->folder stays -1. */
+/* The folder of entries within it. One that can't be made leaves nothing to read: c->folder stays
+ * -1. */
 static f8_status open_entries(f8_cache *c, int fd, f8_diag *why)
 {
     c->read_only = faccessat(fd, ".", W_OK, AT_EACCESS) != 0;
@@ -82,7 +83,8 @@ static f8_status open_entries(f8_cache *c, int fd, f8_diag *why)
     return F8_OK;
 }
 
-/* Locks over a network may hang where the server's lock service does, and save only time: none is asked for. */
+/* Locks over a network may hang where the server's lock service does, and save only time: none is
+ * asked for. */
 static bool has_locks(int fd)
 {
     struct statfs s;
@@ -99,10 +101,8 @@ static bool has_locks(int fd)
     case V9FS_MAGIC:
     case 0x00c36400: /* Ceph */
     case 0x0bd00bd0: /* Lustre */
-    case 0x65735546: /* FUSE: sshfs and its kind */
-        return false;
-    default:
-        return true;
+    case 0x65735546: /* FUSE: sshfs and its kind */ return false;
+    default: return true;
     }
 }
 
@@ -143,7 +143,8 @@ f8_status f8_cache_open(const f8_cache_options *o, f8_cache **out, f8_diag *why)
     const size_t size = sizeof(f8_cache) + strlen(path) + 1;
     f8_cache *c = a.alloc(a.user, size, 64);
     if (!c)
-        return f8_fail(why, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", size);
+        return f8_fail(why, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       size);
     *c = (f8_cache){.allocator = a, .folder = -1, .size = size};
     if (o->log)
         c->log = *o->log;

@@ -1,8 +1,9 @@
 /* Claims of the kernel cache: see cache.h.
  *
- * A claim is a write lock on one byte of one empty file, at a place that the key's hash gives: nothing is left to sweep,
- * keys do not wait for one another, and the system ends the claim of a process that is killed. They are locks of
- * the open file (F_OFD_SETLK, fcntl(2)), not of the process, so threads exclude one another, too. */
+ * A claim is a write lock on one byte of one empty file, at a place that the key's hash gives:
+ * nothing is left to sweep, keys do not wait for one another, and the system ends the claim of a
+ * process that is killed. They are locks of the open file (F_OFD_SETLK, fcntl(2)), not of the
+ * process, so threads exclude one another, too. */
 #include "codegen/cache_internal.h"
 
 #include <fcntl.h>
@@ -18,8 +19,8 @@ static bool set_lock(int fd, short type, int64_t at)
 
 static int open_locks(const f8_cache *c)
 {
-    const int fd = openat(c->folder, "locks", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-                          0600);
+    const int fd = openat(c->folder, "locks",
+                          O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     struct stat s;
     if (fd < 0 || (!fstat(fd, &s) && S_ISREG(s.st_mode)))
         return fd;
@@ -46,7 +47,8 @@ void f8_cache_release(f8_cache_claim *claim)
 {
     if (claim->fd < 0)
         return;
-    (void)set_lock(claim->fd, F_UNLCK, claim->at); /* a child of a fork may hold the file open, too */
+    /* By name: a child of a fork may hold the file open, too. */
+    (void)set_lock(claim->fd, F_UNLCK, claim->at);
     close(claim->fd);
     claim->fd = -1;
 }

@@ -34,8 +34,8 @@ static f8_hash checksum(const f8_cache_header *h, const void *key, const void *v
 
 /* ---- reading ---- */
 
-/* A regular file of this user's that nobody else may write: in a folder that others may add to there can be some of
- * theirs. Neither links are followed, nor is a pipe waited for. */
+/* A regular file of this user's that nobody else may write: in a folder that others may add to
+ * there can be some of theirs. Neither links are followed, nor is a pipe waited for. */
 static int open_entry(const f8_cache *c, const char *name, struct stat *s)
 {
     const int fd =
@@ -140,8 +140,8 @@ static int create(const f8_cache *c, const char *name)
     return openat(c->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* A file beside the entry, of a name no one else uses: processes of several hosts may share the folder, and a
- * process of this number may have died over one. */
+/* A file beside the entry, of a name no one else uses: processes of several hosts may share the
+ * folder, and a process of this number may have died over one. */
 static int create_temporary(const f8_cache *c, const char *entry, char name[F8_CACHE_NAME_ROOM])
 {
     enum { TRIES = 1000 };
@@ -213,6 +213,6 @@ void f8_cache_put(f8_cache *c, const f8_cache_key *key, const void *value, size_
         atomic_fetch_add(&c->stored, 1);
     else if (!atomic_exchange(&c->said, true))
         f8_log_say(&c->log, F8_LOG_WARNING,
-                   "the kernel cache '%s' can't be written, and what is compiled is not kept: %s", c->path,
-                   strerror(errno));
+                   "the kernel cache '%s' can't be written, and what is compiled is not kept: %s",
+                   c->path, strerror(errno));
 }

@@ -1,10 +1,11 @@
-/* The parts of the kernel cache: cache.c opens the folder, cache_entry.c reads and writes entries, cache_room.c
- * keeps the folder within its bound, cache_claim.c is the locks. Internal to them.
+/* The parts of the kernel cache: cache.c opens the folder, cache_entry.c reads and writes entries,
+ * cache_room.c keeps the folder within its bound, cache_claim.c is the locks. Internal to them.
  *
  * In the cache's folder:
- *     kernels/0 ... kernels/f    entries, by the first digit of their hash; the other 31 are the name
+ *     kernels/0 ... kernels/f          entries, by the first digit of their hash
+ *     kernels/0/NAME                   one; its name is the other 31
  *     kernels/0/NAME.HOST-PID-N.tmp    one being written
- *     kernels/locks              empty; a byte range of it for each key is locked while it is made */
+ *     kernels/locks                    empty; a byte of it is locked for each key being made */
 #ifndef F8_CODEGEN_CACHE_INTERNAL_H
 #define F8_CODEGEN_CACHE_INTERNAL_H
 
@@ -24,7 +25,7 @@ enum {
 /* A file of more bytes is no entry. */
 #define F8_CACHE_MOST_ENTRY ((int64_t)256 << 20)
 
-/* What an entry begins with; behind it the key, then the value. Little-endian, as every target is. */
+/* What an entry begins with; behind it the key, then the value. Little-endian. */
 typedef struct f8_cache_header {
     char magic[8]; /* "fp8c\r\n\x1a\0": what text tools do to line ends shows */
     uint32_t version, zero;
@@ -33,8 +34,8 @@ typedef struct f8_cache_header {
 } f8_cache_header;
 _Static_assert(sizeof(f8_cache_header) == 48, "no padding");
 
-/* A sixteenth of the cache, which its names, being hashes, fill evenly: so each is kept within its part of the bound, and
- * nobody need know what is in the others. */
+/* A sixteenth of the cache, which its names, being hashes, fill evenly: so each is kept within its
+ * part of the bound, and nobody need know what is in the others. */
 typedef struct f8_cache_shard {
     bool known;
     int64_t bytes; /* what was there at the last look, and what this object has stored since */
@@ -44,7 +45,7 @@ typedef struct f8_cache_shard {
 struct f8_cache {
     f8_allocator allocator;
     f8_log log;
-    int folder; /* of `kernels` */
+    int folder;   /* of `kernels` */
     int64_t most; /* bytes of a shard */
     bool read_only, locks;
     atomic_bool said; /* that a store failed */
@@ -56,7 +57,7 @@ struct f8_cache {
     char path[];   /* of the cache's folder */
 };
 
-/* cache_room.c: make room for `bytes` in a shard, or say that there can't be. Notes them as stored. */
+/* cache_room.c: make room for `bytes` in a shard, or say that there can't be. Notes them stored. */
 bool f8_cache_make_room(f8_cache *c, int shard, int64_t bytes);
 /* Bytes and entries of all shards. */
 void f8_cache_measure(f8_cache *c, int64_t *bytes, int64_t *entries);

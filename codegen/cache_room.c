@@ -1,9 +1,9 @@
 /* Keeping the kernel cache within its bound: see cache.h.
  *
- * A shard is looked through before a process's first store into it, and again when what it has stored since may have
- * brought the shard to its bound, or is a sixty-fourth of that: so processes that store at the same time pass the
- * bound by no more than that each, until the next look. Two may evict at once: both find the same files the
- * oldest, and one that is gone already is gone. */
+ * A shard is looked through before a process's first store into it, and again when what it has
+ * stored since may have brought the shard to its bound, or is a sixty-fourth of that: so processes
+ * that store at the same time pass the bound by no more than that each, until the next look. Two
+ * may evict at once: both find the same files the oldest, and one that is gone already is gone. */
 #include "codegen/cache_internal.h"
 
 #include <dirent.h>
@@ -120,10 +120,11 @@ static int by_use(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Down to where `bytes` more and an eighth of the bound fit, so that not every store looks again. */
+/* Down to where `bytes` more and an eighth of the bound fit, so that few stores look again. */
 static void evict(const f8_cache *c, int folder, listing *l, int64_t bytes)
 {
-    const int64_t most = c->most - bytes < c->most - c->most / 8 ? c->most - bytes : c->most - c->most / 8;
+    const int64_t most =
+        c->most - bytes < c->most - c->most / 8 ? c->most - bytes : c->most - c->most / 8;
     if (l->n)
         qsort(l->file, l->n, sizeof *l->file, by_use);
     for (size_t i = 0; i < l->n && l->bytes > most; i++)

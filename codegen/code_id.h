@@ -2,8 +2,8 @@
 #ifndef F8_CODEGEN_CODE_ID_H
 #define F8_CODEGEN_CODE_ID_H
 
-/* The version, and a hash of the sources from which a description becomes code (the Makefile's CODE): the same wherever
- * they are built, another when one of them was edited. */
+/* The version, and a hash of the sources from which a description becomes code (the Makefile's
+ * CODE): the same wherever they are built, another when one of them was edited. */
 extern const char f8_code_id[];
 
 #endif

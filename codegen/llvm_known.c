@@ -9,17 +9,17 @@
 
 /* ---- the question ---- */
 
-/* What LLVM looks at to name the CPU and its features (getHostCPUName): leaves, and of each the registers that are the
- * same on every core at every time. */
+/* What LLVM looks at to name the CPU and its features (getHostCPUName): leaves, and of each the
+ * registers that are the same on every core at every time. */
 static const struct {
     uint32_t leaf, sub;
     bool eax, ebx, ecx, edx;
 } leaves[] = {
-    {0x0, 0, true, true, true, true},         {0x1, 0, true, false, true, true},
-    {0x7, 0, true, true, true, true},         {0x7, 1, true, true, true, true},
-    {0xd, 1, true, false, false, false},      {0x14, 0, true, true, false, false},
-    {0x19, 0, false, true, false, false},     {0x24, 0, true, true, false, false},
-    {0x80000001, 0, true, true, true, true},  {0x80000008, 0, false, true, false, false},
+    {0x0, 0, true, true, true, true},        {0x1, 0, true, false, true, true},
+    {0x7, 0, true, true, true, true},        {0x7, 1, true, true, true, true},
+    {0xd, 1, true, false, false, false},     {0x14, 0, true, true, false, false},
+    {0x19, 0, false, true, false, false},    {0x24, 0, true, true, false, false},
+    {0x80000001, 0, true, true, true, true}, {0x80000008, 0, false, true, false, false},
 };
 
 static const char *add_cpuid(const char *text, f8_arena *arena)
@@ -27,8 +27,8 @@ static const char *add_cpuid(const char *text, f8_arena *arena)
     for (size_t i = 0; i < sizeof leaves / sizeof *leaves && text; i++) {
         uint32_t a = 0, b = 0, c = 0, d = 0;
         (void)__get_cpuid_count(leaves[i].leaf, leaves[i].sub, &a, &b, &c, &d);
-        text = f8_arena_printf(arena, "%s %x %x %x %x", text, leaves[i].eax ? a : 0, leaves[i].ebx ? b : 0,
-                               leaves[i].ecx ? c : 0, leaves[i].edx ? d : 0);
+        text = f8_arena_printf(arena, "%s %x %x %x %x", text, leaves[i].eax ? a : 0,
+                               leaves[i].ebx ? b : 0, leaves[i].ecx ? c : 0, leaves[i].edx ? d : 0);
     }
     uint32_t a = 0, b = 0, c = 0, d = 0, low = 0, high = 0;
     if (__get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE) /* which registers the system saves */
@@ -66,13 +66,15 @@ const char *f8_llvm_question(const f8_llvm_options *options, f8_arena *arena)
     const char *const given[] = {options->library, NULL};
     const char *const *names = options->library ? given : f8_llvm_library_names();
     const char *slash = options->library ? strrchr(options->library, '/') : NULL;
-    if (f8_dynlib_mapped(options->library ? (slash ? slash + 1 : options->library) : "libLLVM", NULL, arena))
+    if (f8_dynlib_mapped(options->library ? (slash ? slash + 1 : options->library) : "libLLVM",
+                         NULL, arena))
         return NULL;
     const char *text = f8_arena_printf(arena, "which llvm\nlibrary %s\nloader's cache %s\n",
                                        options->library ? options->library : "",
                                        describe_file("/etc/ld.so.cache", arena));
     text = text ? add_files(text, names, arena) : NULL;
-    text = text ? f8_arena_printf(arena, "%scpu %s", text, options->cpu ? options->cpu : "native") : NULL;
+    text = text ? f8_arena_printf(arena, "%scpu %s", text, options->cpu ? options->cpu : "native")
+                : NULL;
     return text ? add_cpuid(text, arena) : NULL;
 }
 

@@ -1,5 +1,5 @@
-/* The kernel cache's store by itself: what is whole is found, what is not is not there; it stays within its bound, and
- * its folder is one that only this user can put code into. */
+/* The kernel cache's store by itself: what is whole is found, what is not is not there; it stays
+ * within its bound, and its folder is one that only this user can put code into. */
 #include "codegen/cache.h"
 #include "tests/shared/cli.h"
 
@@ -66,7 +66,8 @@ static f8_status try_open(int64_t most, f8_cache **out, f8_diag *why)
 {
     static const f8_log log = {on_log, NULL, F8_LOG_WARNING};
     *why = (f8_diag){0};
-    return f8_cache_open(&(f8_cache_options){.folder = folder, .most_bytes = most, .log = &log}, out, why);
+    return f8_cache_open(&(f8_cache_options){.folder = folder, .most_bytes = most, .log = &log},
+                         out, why);
 }
 
 static f8_cache *open_cache(int64_t most)
@@ -298,7 +299,8 @@ START_TEST(folders)
     expect(c, "key", "value");
     f8_cache_close(c);
     ck_assert(!chmod(folder, 0700));
-    snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "/file"); /* in a folder's way */
+    snprintf(folder + strlen(folder), sizeof folder - strlen(folder),
+             "/file"); /* in a folder's way */
     write_bytes(folder, "", 0);
     refused("can't be read");
     snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "/below");
@@ -315,7 +317,8 @@ START_TEST(somebody_elses)
         snprintf(expected, sizeof expected, "belongs to user %d, and this is user 0", NOBODY);
     } else {
         snprintf(folder, sizeof folder, "/usr");
-        snprintf(expected, sizeof expected, "belongs to user 0, and this is user %d", (int)geteuid());
+        snprintf(expected, sizeof expected, "belongs to user 0, and this is user %d",
+                 (int)geteuid());
     }
     refused(expected);
     snprintf(folder, sizeof folder, "%s", f8_cli_temp("cache"));
@@ -340,7 +343,8 @@ static void as_user(void (*run)(void))
     ck_assert_msg(WEXITSTATUS(status) == 0, "expectation %d failed", WEXITSTATUS(status));
 }
 
-/* Failed assertions of Check end the process that began the test; here the exit status says which. */
+/* Failed assertions of Check end the process that began the test; here the exit status says which.
+ */
 static void reads_only(void)
 {
     static const f8_log log = {on_log, NULL, F8_LOG_WARNING};
@@ -472,7 +476,8 @@ START_TEST(a_limit_of_files)
     expect(c, "larger", NULL);
     ck_assert(!setrlimit(RLIMIT_FSIZE, &all));
     ck_assert_int_eq(n_warned, 1); /* said once */
-    ck_assert_msg(strstr(warned, "can't be written") && strstr(warned, "File too large"), "%s", warned);
+    ck_assert_msg(strstr(warned, "can't be written") && strstr(warned, "File too large"), "%s",
+                  warned);
     ck_assert_int_eq(temporaries(), 0);
     put(c, "large", "value");
     expect(c, "large", "value");
@@ -528,8 +533,8 @@ static void age(const char *key, int seconds)
     ck_assert(!utimensat(AT_FDCWD, file_of(key), t, 0));
 }
 
-/* A bound of 16 KiB a sixteenth, entries of 1 KiB and a little, twice as many as there is room for; those used in
- * between are the ones still there. */
+/* A bound of 16 KiB a sixteenth, entries of 1 KiB and a little, twice as many as there is room for;
+ * those used in between are the ones still there. */
 START_TEST(bounded)
 {
     enum { N = 16 * 24, SIZE = 1000, MOST = 16 << 14 };
@@ -554,7 +559,8 @@ START_TEST(bounded)
         ck_assert_int_le(facts.bytes, MOST);
     }
     ck_assert_int_eq(facts.stored, N);
-    ck_assert_int_ge(facts.bytes, MOST * 3 / 4 - 16 * (SIZE + 100)); /* down to 7/8, and no further */
+    ck_assert_int_ge(facts.bytes,
+                     MOST * 3 / 4 - 16 * (SIZE + 100)); /* down to 7/8, and no further */
     int cold = 0;
     for (int i = 0; i < 32; i++) {
         name_key(key, i);
@@ -661,7 +667,8 @@ static void *use(void *user)
 
 START_TEST(many_threads)
 {
-    f8_cache *c = open_cache(16 * 500); /* three or four entries a shard: some are evicted all the time */
+    f8_cache *c =
+        open_cache(16 * 500); /* three or four entries a shard: some are evicted all the time */
     pthread_t thread[THREADS];
     for (int i = 0; i < THREADS; i++)
         ck_assert(!pthread_create(&thread[i], NULL, use, c));

@@ -1,5 +1,5 @@
-/* Plans whose kernels come from the cache: the same bytes as without it, whatever of it was there; nothing is compiled that
- * is found; a kernel is found by all that decides its code. */
+/* Plans whose kernels come from the cache: the same bytes as without it, whatever of it was there;
+ * nothing is compiled that is found; a kernel is found by all that decides its code. */
 #include "codegen/cache.h"
 #include "codegen/llvm_known.h"
 #include "runtime/cuda.h"
@@ -42,12 +42,14 @@ static f8_cache *open_cache(void)
 {
     f8_cache *c;
     f8_diag why = {0};
-    ck_assert_msg(f8_cache_open(&(f8_cache_options){.folder = folder}, &c, &why) == F8_OK, "%s", why.text);
+    ck_assert_msg(f8_cache_open(&(f8_cache_options){.folder = folder}, &c, &why) == F8_OK, "%s",
+                  why.text);
     return c;
 }
 
 /* The model, with a cache object of its own, as in another process. */
-static void build(cuda_plan *p, const char *recipe, const char *target, bool cached, f8_build_options o)
+static void build(cuda_plan *p, const char *recipe, const char *target, bool cached,
+                  f8_build_options o)
 {
     f8_cache *c = cached ? open_cache() : NULL;
     o.cache = c;
@@ -68,7 +70,8 @@ static void assert_same(cuda_plan *a, cuda_plan *b)
     ck_assert_uint_eq(x.size, y.size);
     ck_assert(!memcmp(x.bytes, y.bytes, x.size));
     ck_assert_int_eq(a->plan.blob_bytes, b->plan.blob_bytes);
-    ck_assert(!a->plan.blob_bytes || !memcmp(a->plan.blob, b->plan.blob, (size_t)a->plan.blob_bytes));
+    ck_assert(!a->plan.blob_bytes ||
+              !memcmp(a->plan.blob, b->plan.blob, (size_t)a->plan.blob_bytes));
     ck_assert_uint_eq(a->plan.n_images, b->plan.n_images);
     for (uint32_t i = 0; i < a->plan.n_images; i++) {
         const f8_image *p = &a->plan.image[i], *q = &b->plan.image[i];
@@ -258,13 +261,17 @@ static int warm(void)
     return built(true, false);
 }
 
-/* As if an LLVM of another version had been there, with the kernels of the real one in the cache. */
+/* As if an LLVM of another version had been there, with the kernels of the real one in the cache.
+ */
 static int mistaken(void)
 {
     f8_arena arena;
     f8_arena_init(&arena, NULL);
     f8_cache *c = open_cache();
-    f8_llvm other = {.triple = "t", .cpu = "c", .features = "f", .version = "19.0.0",
+    f8_llvm other = {.triple = "t",
+                     .cpu = "c",
+                     .features = "f",
+                     .version = "19.0.0",
                      .path = (char *)f8_cli_temp("file")};
     const char *question = f8_llvm_question(&(f8_llvm_options){0}, &arena);
     const char *before = f8_llvm_recall(c, question, &arena);
@@ -296,7 +303,8 @@ START_TEST(llvm_changed)
     f8_arena_init(&arena, NULL);
     f8_cache *c = open_cache();
     const char *path = f8_cli_write("file", "library", 7);
-    const f8_llvm fake = {.triple = "t", .cpu = "c", .features = "f", .version = "19.1.7", .path = (char *)path};
+    const f8_llvm fake = {
+        .triple = "t", .cpu = "c", .features = "f", .version = "19.1.7", .path = (char *)path};
     const struct timespec then[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
     ck_assert_ptr_null(f8_llvm_recall(c, "question", &arena));
     f8_llvm_remember(c, "question", &fake, &arena);
@@ -317,7 +325,8 @@ END_TEST
 
 /* ---- CUDA, with the emulator's NVRTC ---- */
 
-/* An image of several kernels is found by its text, its architecture, and whether PTX was wanted with it. */
+/* An image of several kernels is found by its text, its architecture, and whether PTX was wanted
+ * with it. */
 START_TEST(images)
 {
     const f8_cuda_paths paths = {.fp8c_cuda_path = "build/emulator"};

@@ -1,5 +1,5 @@
-/* The kernel cache among processes: those that compile the same at once share the work, and one killed at any
- * moment leaves nothing that another would trip over. */
+/* The kernel cache among processes: those that compile the same at once share the work, and one
+ * killed at any moment leaves nothing that another would trip over. */
 #include "codegen/cache.h"
 #include "tests/shared/api_run.h"
 #include "tests/shared/cli.h"
@@ -44,7 +44,9 @@ static void teardown(void)
 
 /* A little gpt in FP8, or what compiles sooner. */
 static const fp8c_dim dims[] = {{"L", 1}, {"B", 2}, {"T", 16}, {"C", 32}};
-static const f8_api_setup gpt = {.file = "frontend/models/gpt.f8", .dims = dims, .n_dims = 4,
+static const f8_api_setup gpt = {.file = "frontend/models/gpt.f8",
+                                 .dims = dims,
+                                 .n_dims = 4,
                                  .options = {.recipe = "delayed", .threads = 1}};
 static const f8_api_setup small = {.file = "tests/models/running.f8", .options = {.threads = 1}};
 
@@ -61,7 +63,8 @@ static bool step(f8_api_run *r)
             else
                 ((float *)to)[k] = (float)(k * 7 % 13 - 6) / 8;
     }
-    if (fp8c_program_run(r->program, r->step) == FP8C_OK && fp8c_program_run(r->program, r->update) == FP8C_OK)
+    if (fp8c_program_run(r->program, r->step) == FP8C_OK &&
+        fp8c_program_run(r->program, r->update) == FP8C_OK)
         return true;
     r->failed = fp8c_context_message(r->ctx);
     return false;
@@ -100,7 +103,8 @@ static bool train(const f8_api_setup *setup, outcome *out)
 
 static outcome *shared_outcomes(size_t n)
 {
-    void *p = mmap(NULL, n * sizeof(outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *p =
+        mmap(NULL, n * sizeof(outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(p != MAP_FAILED);
     return p;
 }
@@ -152,8 +156,8 @@ static void look_at(const char *path, uint32_t *seed, bool old, content *out)
     }
 }
 
-/* All files; with a seed half of the entries go, so that there is something to compile; with `old` what was being
- * written was so long ago. */
+/* All files; with a seed half of the entries go, so that there is something to compile; with `old`
+ * what was being written was so long ago. */
 static content look(uint32_t *seed, bool old)
 {
     content out = {0};
@@ -175,9 +179,9 @@ static content look(uint32_t *seed, bool old)
 
 /* ---- tests ---- */
 
-/* A claim is exclusive, and who gets it looks again, so each kernel is compiled once in all, unless a process has
- * waited for its build's 20 seconds: then it compiles what it still lacks itself. The bound leaves room for that on a
- * machine that is slow with sixteen at once. */
+/* A claim is exclusive, and who gets it looks again, so each kernel is compiled once in all, unless
+ * a process has waited for its build's 20 seconds: then it compiles what it still lacks itself. The
+ * bound leaves room for that on a machine that is slow with sixteen at once. */
 START_TEST(at_once)
 {
     outcome *out = shared_outcomes(PROCESSES);
@@ -189,7 +193,9 @@ START_TEST(at_once)
     for (int i = 0; i < PROCESSES; i++)
         if (!(pid[i] = fork())) {
             close(start[1]);
-            _exit(read(start[0], &byte, 1) == 0 && train(&gpt, &out[i]) ? 0 : 1); /* all at the pipe's end */
+            _exit(read(start[0], &byte, 1) == 0 && train(&gpt, &out[i])
+                      ? 0
+                      : 1); /* all at the pipe's end */
         }
     close(start[0]);
     close(start[1]);
@@ -197,7 +203,8 @@ START_TEST(at_once)
     for (int i = 0; i < PROCESSES; i++) {
         int status;
         ck_assert(waitpid(pid[i], &status, 0) == pid[i]);
-        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d: status %d", i, status);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d: status %d", i,
+                      status);
         ck_assert(out[i].done);
         compiled += out[i].kernels - out[i].cached;
         ck_assert_int_eq(out[i].kernels, out[0].kernels);
@@ -271,7 +278,8 @@ START_TEST(killed_compiling)
         const int n = look(NULL, false).entries;
         within += n > c.entries - c.removed && n < out[0].kernels;
     }
-    printf("%d of %d were killed before their end, %d with some kernels stored and some not\n", killed, KILLS, within);
+    printf("%d of %d were killed before their end, %d with some kernels stored and some not\n",
+           killed, KILLS, within);
     ck_assert_int_gt(killed, KILLS / 10);
     ck_assert(train(&small, &out[1]));
     ck_assert(!memcmp(out[1].state, out[0].state, (size_t)out[0].bytes));
@@ -343,7 +351,8 @@ START_TEST(killed_storing)
         f8_cache_put(cache, &key, value, LONG);
         ck_assert(f8_cache_get(cache, &key, &arena, &v));
     }
-    ck_assert_int_eq(look(NULL, false).temporaries, 0); /* every part that a store went to had another */
+    ck_assert_int_eq(look(NULL, false).temporaries,
+                     0); /* every part that a store went to had another */
     f8_arena_end(&arena);
     f8_cache_close(cache);
 }
