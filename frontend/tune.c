@@ -19,8 +19,7 @@ void fp8c_tuning_destroy(fp8c_tuning *t)
     f8_pool_destroy(t->pool);
     f8_tuning_close(t->db);
     f8_arena_end(&t->arena);
-    const f8_allocator allocator = t->ctx->allocator;
-    allocator.free(allocator.user, t, sizeof *t);
+    f8_api_delete(t->ctx, t, sizeof *t);
 }
 
 static f8_status check(const fp8c_tuning *t, f8_diag *diag)
@@ -73,11 +72,9 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module, const fp8
 {
     f8_diag diag = {0};
     *out = NULL;
-    fp8c_tuning *t = ctx->allocator.alloc(ctx->allocator.user, sizeof *t, 64);
-    if (!t) {
-        f8_fail(&diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *t);
+    fp8c_tuning *t = f8_api_new(ctx, sizeof *t, 64, &diag);
+    if (!t)
         return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
-    }
     *t = (fp8c_tuning){.ctx = ctx, .module = module, .finished = true, .start = f8_seconds_now()};
     f8_arena_init(&t->arena, &ctx->allocator);
     if (options)

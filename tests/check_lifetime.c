@@ -25,6 +25,7 @@ START_TEST(nothing_to_destroy)
     fp8c_module_destroy(NULL);
     fp8c_calibration_destroy(NULL);
     fp8c_doctor_destroy(NULL);
+    fp8c_tuning_destroy(NULL);
     fp8c_context_destroy(NULL);
 }
 END_TEST
@@ -72,6 +73,7 @@ typedef struct objects {
     fp8c_program *program;
     fp8c_calibration *calibration;
     fp8c_doctor *doctor;
+    fp8c_tuning *tuning;
 } objects;
 
 static void one_module(fp8c_context *ctx, objects *o)
@@ -115,10 +117,23 @@ static void one_doctor(fp8c_context *ctx, objects *o)
     ck_assert_int_eq(fp8c_doctor_create(ctx, NULL, &o->doctor), FP8C_OK);
 }
 
+static void one_tuning(fp8c_context *ctx, objects *o)
+{
+    char folder[] = "/tmp/fp8c.lifetime.XXXXXX", file[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/tuning.db", folder);
+    const fp8c_tune_options how = {.struct_size = sizeof how, .database = file};
+    ck_assert_msg(fp8c_tune_gemm(ctx, "64x64x64:f32", &how, &o->tuning) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
+    char command[96];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
 START_TEST(each_alone)
 {
-    static void (*const make[])(fp8c_context *, objects *) = {one_module, one_program, one_opened,
-                                                              one_calibration, one_doctor};
+    static void (*const make[])(fp8c_context *, objects *) = {
+        one_module, one_program, one_opened, one_calibration, one_doctor, one_tuning};
     counting mine = {0};
     objects o = {0};
     fp8c_context *ctx = counted(&mine);
@@ -130,6 +145,7 @@ START_TEST(each_alone)
     fp8c_program_destroy(o.program);
     fp8c_calibration_destroy(o.calibration);
     fp8c_doctor_destroy(o.doctor);
+    fp8c_tuning_destroy(o.tuning);
     ck_assert_msg(mine.live == 0 && mine.bytes == 0, "%ld allocations are left", mine.live);
 }
 END_TEST
@@ -190,7 +206,7 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, nothing_to_destroy);
     tcase_add_test(t, context_first);
-    tcase_add_loop_test(t, each_alone, 0, 5);
+    tcase_add_loop_test(t, each_alone, 0, 6);
     suite_add_tcase(s, t);
     TCase *threads = tcase_create("threads"); /* a case of its own: TSan runs it alone */
     tcase_set_timeout(threads, TIMEOUT);
