@@ -149,6 +149,10 @@ f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
     if (!v)
         return diag->status;
     F8_TRY(f8_package_load(&p->package, p->opened, index, &v->arena, &v->plan, &v->trail, diag));
+    if (!f8_plan_same_variables(&p->first->plan, &v->plan))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the file is damaged: its plans for target %s do not have the same variables",
+                       p->opened->target);
     F8_TRY(f8_variant_start(p, v, NULL, diag));
     take_planned(v);
     v->value = p->opened->variant[index].value;

@@ -318,3 +318,14 @@ f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
     }
     return F8_OK;
 }
+
+bool f8_plan_same_variables(const f8_plan *a, const f8_plan *b)
+{
+    bool same = a->n_vars == b->n_vars && a->state_bytes == b->state_bytes;
+    for (uint32_t i = 0; same && i < a->n_vars; i++) {
+        const f8_plan_var *x = &a->var[i], *y = &b->var[i];
+        same = !strcmp(x->name, y->name) && f8_type_equal(&x->type, &y->type) && x->offset == y->offset &&
+               x->is_param == y->is_param;
+    }
+    return same;
+}

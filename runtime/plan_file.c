@@ -44,7 +44,6 @@ static void wire_granularity(f8_wire *w, f8_granularity *g)
 
 static void wire_tuning(f8_wire *w, f8_gemm_tuning *t)
 {
-    f8_wire_u8(w, &t->algorithm);
     f8_wire_u16(w, &t->m_block);
     f8_wire_u16(w, &t->n_block);
     f8_wire_u8(w, &t->algorithm);

@@ -22,4 +22,7 @@ void f8_plan_wire_needs(f8_wire *w, f8_cpu_features *needs);
  * image; what kernels touch is their code's business. F8_ERR_INPUT says what is wrong of which step. */
 f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag);
 
+/* Whether both have the same variables, laid out alike: executors of the two may share them. */
+bool f8_plan_same_variables(const f8_plan *a, const f8_plan *b);
+
 #endif

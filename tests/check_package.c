@@ -545,6 +545,53 @@ START_TEST(another_cpu)
 }
 END_TEST
 
+/* A file made to do harm: a plan for another value that has other variables than the first's, whose memory it would
+ * share. */
+START_TEST(other_variables)
+{
+    static const char text[] = "module two\n"
+                               "dim B <= 2\n"
+                               "param fc.weight: f32[32, 32] normal(0.1)\n"
+                               "func forward(%x: f32[B, 32]) -> (%loss: f32[]) {\n"
+                               "  return reshape(reduce_sum(reshape(linear(%x, fc.weight)) {shape = [B*32]})) "
+                               "{shape = []}\n"
+                               "}\n"
+                               "optimizer adamw {lr = 0.05}\n";
+    fp8c_module *m = parse(ctx, text);
+    fp8c_program *p;
+    f8_diag d = {0};
+    memory out = {0};
+    const f8_allocator allocator = f8_default_allocator();
+    const fp8c_compile_options o[2] = {recipe("bf16"), {.struct_size = sizeof o[0], .recipe = "bf16", .inference = 1}};
+    fp8c_program *const of[2] = {compile(ctx, m, &o[0]), compile(ctx, m, &o[1])};
+    int64_t values[] = {2, 1};
+    f8_package_variant v[2] = {0};
+    for (int honest = 1; honest >= 0; honest--) {
+        for (int i = 0; i < 2; i++) {
+            const f8_variant *from = of[honest ? 0 : i]->now;
+            v[i] = (f8_package_variant){.value = &values[i], .n_values = 1, .plan = &from->plan, .trail = &from->trail};
+        }
+        const f8_bounds *b = &of[0]->bounds;
+        f8_package_program program = {.target = "cpu", .dim = b->bound, .n_dims = (uint32_t)b->n, .axis = b->axis,
+                                      .n_axes = (uint32_t)b->n_axes, .variant = v, .n_variants = 2};
+        const f8_package package = {.program = &program, .n_programs = 1};
+        out.n = 0;
+        ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
+        ck_assert_msg(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
+        const fp8c_status status = fp8c_program_set_dim(p, "B", 1);
+        ck_assert_int_eq(status, honest ? FP8C_OK : FP8C_ERR_INPUT);
+        if (!honest)
+            said(ctx, "do not have the same variables");
+        fp8c_program_destroy(p);
+    }
+    free(out.bytes);
+    fp8c_program_destroy(of[0]);
+    fp8c_program_destroy(of[1]);
+    fp8c_module_destroy(m);
+}
+END_TEST
+
 START_TEST(no_such_target)
 {
     fp8c_module *m = parse(ctx, model);
@@ -660,6 +707,7 @@ int main(void)
     tcase_add_test(t, sealed);
     tcase_add_test(t, versions);
     tcase_add_test(t, another_cpu);
+    tcase_add_test(t, other_variables);
     tcase_add_test(t, no_such_target);
     tcase_add_test(t, refused_options);
     tcase_add_test(t, memory_fails);
