@@ -71,12 +71,12 @@
  * stand in for each of its variables. All destroy functions accept NULL.
  *
  * Ownership: whatever is made with a context keeps it alive: fp8c_context_destroy gives up the caller's hold, and the
- * context goes with the last module, program, calibration, doctor or tuner. Until then its callbacks, its allocator and
+ * context goes with the last module, program, calibration, doctor or tuning. Until then its callbacks, its allocator and
  * fp8c_context_message serve these; nothing new can be made with it: FP8C_ERR_INPUT. A program is
  * independent of the module it came from. Strings returned are owned by the object asked. A handle that was
  * destroyed must not be used again, nor destroyed a second time: its memory is gone, and nobody can tell.
  * Threads: a context may be used by any number of threads at once. A module, a program, a calibration
- * or a tuner belongs to one thread at a time; different ones may be used at once, also of one context
+ * or a tuning belongs to one thread at a time; different ones may be used at once, also of one context
  * and with one GPU. A module that is no longer changed may be compiled by several threads at once.
  *
  * GPUs: a program for a CUDA target keeps its variables in the device's memory, so `data` of a variable
