@@ -126,13 +126,13 @@ static f8_form form_of(char op, bool real, const number *a, const number *b)
     if (op == '*') {
         const f8_form *linear = x->dim ? x : y;
         const int64_t by = x->dim ? b->i : a->i;
-        bad = __builtin_mul_overflow(linear->scale, by, &f.scale) |
+        bad = __builtin_mul_overflow(linear->scale, by, &f.scale) ||
               __builtin_mul_overflow(linear->offset, by, &f.offset);
     } else {
         const int64_t left = x->dim ? x->offset : a->i, right = y->dim ? y->offset : b->i;
-        bad = op == '+' ? __builtin_add_overflow(x->scale, y->scale, &f.scale) |
+        bad = op == '+' ? __builtin_add_overflow(x->scale, y->scale, &f.scale) ||
                               __builtin_add_overflow(left, right, &f.offset)
-                        : __builtin_sub_overflow(x->scale, y->scale, &f.scale) |
+                        : __builtin_sub_overflow(x->scale, y->scale, &f.scale) ||
                               __builtin_sub_overflow(left, right, &f.offset);
     }
     return bad ? otherwise : f;
