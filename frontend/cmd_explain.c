@@ -221,8 +221,8 @@ int cmd_explain(const cli *c)
         cli_print_decisions(program, to, &json);
         for (int f = 0; c->kernels && fp8c_program_function_name(program, f); f++)
             cli_print_steps(program, f, to, &json);
-        print_counts(program, to, &json);
         print_choices(ctx, program, to, &json);
+        print_counts(program, to, &json);
     } else if (code == CLI_DONE) {
         code = cli_fail(ctx);
     }

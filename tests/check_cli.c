@@ -349,7 +349,7 @@ static void has(const json_t *record, const char *field, json_type type)
         "no '%s' of the right type in %s", field, json_dumps(record, JSON_COMPACT));
 }
 
-static void explained_record(const json_t *r, int counts[2])
+static void explained_record(const json_t *r, int counts[3])
 {
     const char *event = json_string_value(json_object_get(r, "event"));
     ck_assert_ptr_nonnull(event);
@@ -367,6 +367,13 @@ static void explained_record(const json_t *r, int counts[2])
         has(r, "seconds", JSON_REAL);
         has(r, "bytes_read", JSON_INTEGER);
         counts[1]++;
+    } else if (!strcmp(event, "choice")) {
+        has(r, "problem", JSON_STRING);
+        has(r, "candidate", JSON_STRING);
+        has(r, "gemm", JSON_TRUE);
+        has(r, "count", JSON_INTEGER);
+        has(r, "tuned", JSON_TRUE);
+        counts[2]++;
     } else {
         ck_assert_str_eq(event, "plan");
         ck_assert_int_eq(json_integer_value(json_object_get(r, "linears")), 5);
@@ -380,7 +387,7 @@ START_TEST(explain_json)
 {
     const f8_cli_result r =
         F8_CLI("explain", GPT, "--recipe", "current", "--kernels", "--json", "-", SMALL);
-    int counts[2] = {0}, lines = 0;
+    int counts[3] = {0}, lines = 0;
     f8_cli_ok(r);
     for (char *save, *line = strtok_r(r.out, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
@@ -393,7 +400,8 @@ START_TEST(explain_json)
     }
     ck_assert_int_eq(counts[0], 15);
     ck_assert_int_gt(counts[1], 20);
-    ck_assert_int_eq(lines, counts[0] + counts[1] + 1);
+    ck_assert_int_gt(counts[2], 20);
+    ck_assert_int_eq(lines, counts[0] + counts[1] + counts[2] + 1);
 }
 END_TEST
 

@@ -1,0 +1,186 @@
+/* The tuner on a CUDA target (the emulator, or with FP8C_TEST_GPU the GPU that is there): cuBLASLt's answers are its
+ * GEMMs' candidates, a recorded one is taken where the library offers it, variants of kernels change no bit of a step. */
+#include <jansson.h>
+#include <unistd.h>
+
+#include "tests/api.h"
+#include "tests/shared/cli.h"
+#include "tests/shared/gpu.h"
+
+static char database[128];
+
+static void setup(void)
+{
+    f8_test_gpu_emulated();
+    f8_cli_setup();
+    snprintf(database, sizeof database, "%s", f8_cli_temp("tuning.db"));
+    setenv("FP8C_TUNING", database, 1);
+    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1);
+}
+
+/* Choices of the database replaced by fn's, NULL: as it is. */
+static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *problem, void *user), void *user)
+{
+    const char *from = f8_cli_temp("rows.jsonl"), *to = f8_cli_temp("edited.jsonl");
+    FILE *out = fopen(to, "w");
+    ck_assert_int_eq(fp8c_tuning_export(ctx, NULL, from, NULL), FP8C_OK);
+    FILE *in = fopen(from, "r");
+    ck_assert(in && out);
+    for (json_t *row; (row = json_loadf(in, JSON_DISABLE_EOF_CHECK, NULL)); json_decref(row)) {
+        const char *kind = json_string_value(json_object_get(row, "row"));
+        const char *problem = json_string_value(json_object_get(row, "problem"));
+        const char *other = kind && !strcmp(kind, "choice") ? fn(problem, user) : NULL;
+        if (other)
+            json_object_set_new(row, "candidate", json_string(other));
+        json_dumpf(row, out, JSON_COMPACT);
+        fputc('\n', out);
+    }
+    fclose(in);
+    fclose(out);
+    unlink(database);
+    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, NULL) == FP8C_OK, "%s", fp8c_context_message(ctx));
+}
+
+/* The algorithm of the one GEMM of the module, as cuBLASLt has it. */
+static void algorithm(fp8c_context *ctx, const char *text, char to[256], int *tuned)
+{
+    fp8c_module *m = parse(ctx, text);
+    const fp8c_compile_options o = {.struct_size = sizeof o, .target = "cuda", .inference = 1};
+    fp8c_program *p = compile(ctx, m, &o);
+    const int eval = fp8c_program_function(p, "eval");
+    fp8c_step s;
+    fp8c_choice c;
+    to[0] = 0;
+    for (int i = 0; fp8c_program_step(p, eval, i, &s) == FP8C_OK; i++)
+        if (!strcmp(s.kind, "gemm"))
+            snprintf(to, 256, "%s", fp8c_program_algorithm(p, eval, i));
+    *tuned = 0;
+    for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
+        *tuned += c.gemm && c.tuned;
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+}
+
+static const char *replace(const char *problem, void *user)
+{
+    return strncmp(problem, "gemm ", 5) ? NULL : user;
+}
+
+START_TEST(algorithms)
+{
+    static const char text[] = "module one\n"
+                               "func forward(%a: bf16[64, 256], %b: bf16[32, 256]) -> (%c: f32[64, 32]) {\n"
+                               "  return matmul(%a, %b) {transpose_b = true}\n"
+                               "}\n";
+    const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options, .target = "cuda"};
+    const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 2, .compile = &compile_options};
+    fp8c_context *ctx = new_context();
+    fp8c_tuning *t;
+    fp8c_tuned x;
+    char model_is[256], is[256], other[96] = "", recorded[160];
+    const char *candidate;
+    double seconds;
+    int tuned;
+    algorithm(ctx, text, model_is, &tuned);
+    ck_assert_int_eq(tuned, 0);
+    ck_assert_msg(fp8c_tune_gemm(ctx, "64x32x256:bf16", &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_tuning_problem(t, 0, &x), FP8C_OK);
+    ck_assert_int_ge(x.candidates, 2);
+    for (int c = 0; fp8c_tuning_candidate(t, 0, c, &candidate, &seconds) == FP8C_OK; c++) {
+        ck_assert(c ? !strncmp(candidate, "cublaslt ", 9) : !strcmp(candidate, "model"));
+        ck_assert_msg(seconds > 0, "%s was not timed", candidate);
+        snprintf(other, sizeof other, "%s", candidate);
+    }
+    int id, tile, stages, split;
+    ck_assert_int_eq(sscanf(other, "cublaslt %d tile %d stages %d split %d", &id, &tile, &stages, &split), 4);
+    snprintf(recorded, sizeof recorded, "algorithm %d, tile %d, stages %d, split-k %d,", id, tile, stages, split);
+    fp8c_tuning_destroy(t);
+    edit_choices(ctx, replace, other);
+    algorithm(ctx, text, is, &tuned);
+    ck_assert_int_eq(tuned, 1);
+    ck_assert_msg(!strncmp(is, recorded, strlen(recorded)), "%s is not %s", is, recorded);
+    ck_assert_str_ne(is, model_is);
+    /* one that the library does not offer: the model's */
+    edit_choices(ctx, replace, (void *)(uintptr_t)"cublaslt 1234 tile 1 stages 1 split 1 scheme 0");
+    algorithm(ctx, text, is, &tuned);
+    ck_assert_str_eq(is, model_is);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static const char *some_variant(const char *problem, void *user)
+{
+    static const char *const all[] = {"threads 128", "unroll 1", "threads 512", "unroll 4"};
+    return strncmp(problem, "gemm ", 5) ? all[(*(int *)user)++ % 4] : "model";
+}
+
+/* Parameters after two steps. */
+static void train(fp8c_context *ctx, float parameter[V * C + C * C + C], int *tuned)
+{
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options o = recipe("bf16");
+    o.target = "cuda";
+    fp8c_program *p = compile(ctx, m, &o);
+    const int step = fp8c_program_function(p, "micro_step");
+    fp8c_variable v;
+    fp8c_choice c;
+    int64_t n = 0;
+    ck_assert_int_eq(fp8c_program_initialize(p, 3), FP8C_OK);
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < ROWS; i++)
+            ((int32_t *)fp8c_program_buffer(p, step, FP8C_INPUT, side))[i] = (5 * i + side) % V;
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "update")), FP8C_OK);
+    }
+    for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
+        if (v.is_param) {
+            ck_assert_int_eq(fp8c_program_read(p, i, parameter + n), FP8C_OK);
+            n += fp8c_type_bytes(&v.type) / 4;
+        }
+    ck_assert_int_eq(n, V * C + C * C + C);
+    *tuned = 0;
+    for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
+        *tuned += c.tuned && strcmp(c.candidate, "model");
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+}
+
+START_TEST(variants)
+{
+    fp8c_compile_options compile_options = recipe("bf16");
+    compile_options.target = "cuda";
+    const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 1, .compile = &compile_options, .seconds = 1e-9};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, model);
+    fp8c_tuning *t;
+    float plain[V * C + C * C + C], other[V * C + C * C + C];
+    int tuned, n = 0;
+    train(ctx, plain, &tuned);
+    ck_assert_int_eq(tuned, 0);
+    ck_assert_msg(fp8c_tune(m, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx)); /* nothing but choices: the model's */
+    fp8c_tuning_destroy(t);
+    edit_choices(ctx, some_variant, &n);
+    train(ctx, other, &tuned);
+    ck_assert_int_gt(tuned, 10);
+    ck_assert(!memcmp(plain, other, sizeof plain));
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cuda_tune");
+    TCase *t = tcase_create("cuda_tune");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_checked_fixture(t, setup, f8_cli_teardown);
+    tcase_add_test(t, algorithms);
+    tcase_add_test(t, variants);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
