@@ -155,23 +155,16 @@ static fp8c_status train(run *r)
 
 /* ---- after a run ---- */
 
-/* A variable's bytes; a message on stderr and false on failure. */
+/* A variable's bytes. A failure that leaves out->diag as it was is the program's. */
 static bool put_variable(const run *r, f8_file_out *out, int index, const fp8c_variable *v)
 {
     const size_t bytes = (size_t)fp8c_type_bytes(&v->type);
-    f8_diag diag = {0};
     void *copy = malloc(bytes + 1);
-    out->diag = &diag;
     if (!copy)
-        f8_file_fail(&diag, F8_ERR_MEMORY, out->path, "out of memory: %zu bytes were wanted", bytes);
-    const bool read = copy && fp8c_program_read(r->program, index, copy) == FP8C_OK;
-    const bool put = read && f8_file_put(out, copy, bytes) == F8_OK;
+        f8_file_fail(out->diag, F8_ERR_MEMORY, out->path, "out of memory: %zu bytes were wanted", bytes);
+    const bool ok = copy && fp8c_program_read(r->program, index, copy) == FP8C_OK && f8_file_put(out, copy, bytes) == F8_OK;
     free(copy);
-    if (copy && !read)
-        cli_fail(r->ctx);
-    else if (!put)
-        cli_file_fail(&diag);
-    return put;
+    return ok;
 }
 
 /* All of them, whole or not at all. */
@@ -180,13 +173,14 @@ static bool save_state(const run *r)
     f8_file_out out;
     f8_diag diag = {0};
     fp8c_variable v;
-    bool ok = f8_file_begin(&out, r->c->save_state, false, &diag) == F8_OK || cli_file_fail(&diag);
+    bool ok = f8_file_begin(&out, r->c->save_state, false, &diag) == F8_OK;
     for (int i = 0; ok && fp8c_program_variable(r->program, i, &v) == FP8C_OK; i++)
         ok = put_variable(r, &out, i, &v);
-    out.diag = &diag;
-    ok = ok && (f8_file_commit(&out) == F8_OK || cli_file_fail(&diag));
+    ok = ok && f8_file_commit(&out) == F8_OK;
     f8_file_end(&out);
-    return ok;
+    if (ok)
+        return true;
+    return diag.status != F8_OK ? cli_file_fail(&diag) : cli_fail(r->ctx) == CLI_DONE;
 }
 
 static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
