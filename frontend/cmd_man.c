@@ -82,7 +82,7 @@ static void options(void)
         puts(".TP");
         option_name(o);
         line(o->help);
-        const char *separator = "\\(bu Of ";
+        const char *separator = ".br\nCommands: ";
         for (const cli_command *c = cli_commands; c->name; c++)
             if (o->on & c->bit) {
                 fputs(separator, stdout);
@@ -115,7 +115,7 @@ static const struct {
 int cli_man(void)
 {
     printf(".TH FP8C 1 \"\" \"fp8c %s\" \"User Commands\"\n", fp8c_version());
-    puts(".SH NAME\nfp8c \\- compile transformers to FP8 training steps");
+    puts(".nh\n.SH NAME\nfp8c \\- compile transformers to FP8 training steps");
     synopsis();
     puts(".SH DESCRIPTION\n"
          "fp8c reads a model as text, derives its backward pass, inserts the FP8 casts and their "
@@ -137,6 +137,8 @@ int cli_man(void)
     line("fp8c check gpt.f8");
     line("fp8c explain gpt.f8 --recipe delayed");
     line("fp8c train gpt.f8 --data FILE --recipe delayed --compare bf16");
+    line("fp8c compile gpt.f8 --recipe delayed --target cpu:x86-64-v3 -o gpt.f8x");
+    line("fp8c run gpt.f8x --input tokens=tokens.npy --input targets=targets.npy --output loss=loss.npy");
     puts(".fi");
     return CLI_DONE;
 }
