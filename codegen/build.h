@@ -96,6 +96,8 @@ typedef struct f8_build_options {
     bool unmerged;         /* CUDA, for tests: a launch for every step, in the program's order */
     f8_build_stats *stats; /* filled when not NULL */
     struct f8_cache *cache; /* where kernels are looked for and kept (codegen/cache.h); NULL: all are made */
+    double cache_wait;      /* seconds from the build's beginning for which what other processes are
+                             * making is left to them; 0: 20 */
     const f8_log *log;     /* may be NULL; each kernel, from any thread that compiles */
     const f8_progress *progress; /* may be NULL; asked by the calling thread alone */
     /* Texts for people to look at, a file each: descriptions, LLVM IR, CUDA C. From any thread that compiles; on

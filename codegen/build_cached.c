@@ -5,10 +5,12 @@
 
 #include "ir/clock.h"
 
+enum { WAIT = 20 }; /* f8_build_options.cache_wait */
+
 static f8_status begin(f8_build_cached *c, const f8_build_options *options, f8_diag *d)
 {
     c->options = options;
-    c->until = f8_seconds_now() + F8_BUILD_WAIT;
+    c->until = f8_seconds_now() + (options->cache_wait > 0 ? options->cache_wait : WAIT);
     f8_arena_end(&c->arena);
     f8_arena_init(&c->arena, options->allocator);
     c->n_missing = c->n_kernels = 0;

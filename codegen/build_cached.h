@@ -18,9 +18,6 @@
 #include "codegen/build_threads.h"
 #include "codegen/cache.h"
 
-/* Seconds from a build's beginning after which it makes itself what others still are at. */
-enum { F8_BUILD_WAIT = 20 };
-
 typedef struct f8_build_cached_calls {
     f8_build_name_fn name;
     /* All that decides piece `i`, as text in `arena`; NULL when memory ran out. Called by one

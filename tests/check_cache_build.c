@@ -12,11 +12,13 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ROOM = 4400 };
@@ -220,6 +222,54 @@ START_TEST(taken_away)
 }
 END_TEST
 
+/* Somebody has claimed every kernel: for good, or for a while, in which nothing is compiled twice. */
+typedef struct holder {
+    int fd;
+    pthread_t thread;
+} holder;
+
+static void set_lock(int fd, short type)
+{
+    struct flock all = {.l_type = type, .l_whence = SEEK_SET};
+    ck_assert(!fcntl(fd, F_OFD_SETLK, &all));
+}
+
+static void *let_go(void *user)
+{
+    const holder *h = user;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    set_lock(h->fd, F_UNLCK);
+    return NULL;
+}
+
+START_TEST(claimed)
+{
+    cuda_plan first, p;
+    char path[ROOM + 40];
+    build(&first, "bf16", "cpu", true, (f8_build_options){0});
+    for (int i = 0; i < 2; i++) {
+        uint32_t seed = 5;
+        holder h;
+        snprintf(path, sizeof path, "%s/kernels/locks", folder);
+        each_entry(damage, &seed);
+        h.fd = open(path, O_RDWR | O_CLOEXEC);
+        ck_assert_int_ge(h.fd, 0);
+        set_lock(h.fd, F_WRLCK);
+        ck_assert(i || !pthread_create(&h.thread, NULL, let_go, &h));
+        build(&p, "bf16", "cpu", true, (f8_build_options){.cache_wait = i ? 0.05 : 0});
+        ck_assert_uint_lt(p.stats.n_cached, p.plan.n_kernels);
+        assert_same(&first, &p);
+        cuda_plan_end(&p);
+        ck_assert(i || !pthread_join(h.thread, NULL));
+        close(h.fd);
+        build(&p, "bf16", "cpu", true, (f8_build_options){0});
+        ck_assert_uint_eq(p.stats.n_cached, p.plan.n_kernels);
+        cuda_plan_end(&p);
+    }
+    cuda_plan_end(&first);
+}
+END_TEST
+
 /* ---- LLVM, known or loaded ---- */
 
 /* In a process where LLVM is not mapped yet. */
@@ -373,6 +423,7 @@ int main(void)
     tcase_add_test(t, by_target);
     tcase_add_test(t, dumps);
     tcase_add_test(t, taken_away);
+    tcase_add_test(t, claimed);
     tcase_add_test(t, llvm_known);
     tcase_add_test(t, llvm_changed);
     tcase_add_test(t, images);
