@@ -208,14 +208,14 @@ END_TEST
 START_TEST(killed)
 {
     const char *path = f8_cli_write("it", "old", 3);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 100; i++) {
         const pid_t child = fork();
         ck_assert(child >= 0);
         if (child == 0) {
             write_often((void *)path);
             _exit(0);
         }
-        usleep((useconds_t)(500 * i));
+        usleep((useconds_t)(120 * i));
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         f8_file_bytes file;

@@ -160,6 +160,39 @@ START_TEST(other_ways_to_say_it)
 }
 END_TEST
 
+/* Every dtype under DLPack's code: codes of FP8 as they are. */
+START_TEST(dtypes)
+{
+    static const char text[] =
+        "module dtypes\n"
+        "func forward(%a: f8e4m3[4], %b: f8e5m2[4], %c: f16[4], %d: bool[4]) -> (%w: f8e4m3[2, 2], %x: f8e5m2[2, 2], "
+        "%y: f16[2, 2], %z: bool[2, 2]) {\n"
+        "  return reshape(%a) {shape = [2, 2]}, reshape(%b) {shape = [2, 2]}, reshape(%c) {shape = [2, 2]}, "
+        "reshape(%d) {shape = [2, 2]}\n"
+        "}\n";
+    static const uint8_t code[] = {10, 12, kDLFloat, 6}, bits[] = {8, 8, 16, 8};
+    static uint8_t in[4][8] = {{1, 2, 0x7e, 0xff}, {3, 0x7c, 0xfc, 7}, {1, 2, 3, 4, 5, 6, 7, 8}, {0, 1, 1, 0}};
+    static int64_t four[] = {4}, two[] = {2, 2};
+    life l = begin(text, targets[_i]);
+    uint8_t to[4][8] = {{0}};
+    DLTensor from[4], out[4];
+    const fp8c_tensor_view *inputs[4], *outputs[4];
+    for (int i = 0; i < 4; i++) {
+        from[i] = (DLTensor){.data = in[i], .device = {kDLCPU, 0}, .ndim = 1, .dtype = {code[i], bits[i], 1}, .shape = four};
+        out[i] = from[i];
+        out[i].data = to[i];
+        out[i].ndim = 2;
+        out[i].shape = two;
+        inputs[i] = (const fp8c_tensor_view *)&from[i];
+        outputs[i] = (const fp8c_tensor_view *)&out[i];
+    }
+    ck_assert_msg(fp8c_program_call(l.p, l.eval, inputs, 4, outputs, 4) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    for (int i = 0; i < 4; i++)
+        ck_assert(!memcmp(in[i], to[i], bits[i] / 2));
+    end(&l);
+}
+END_TEST
+
 /* ---- refused ---- */
 
 static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1}, huge[] = {INT64_MAX, INT64_MAX};
@@ -393,6 +426,7 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, calls, 0, 3);
     tcase_add_test(t, other_ways_to_say_it);
+    tcase_add_loop_test(t, dtypes, 0, 3);
     tcase_add_loop_test(t, refusals, 0, 3);
     tcase_add_test(t, no_values_no_memory);
     tcase_add_loop_test(t, views, 0, 3);
