@@ -350,8 +350,17 @@ START_TEST(reproducible)
     ck_assert_uint_eq(n, k);
     for (size_t i = 0; i < n; i++)
         ck_assert_msg(first[i] == second[i], "byte %zu differs", i);
-    free(first);
     free(second);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx); /* the same with kernels from a cache, some or all of them */
+    ctx = new_context();
+    m = gpt_as("gpt.f8");
+    for (int i = 0; i < 2; i++) {
+        second = f8_cli_read(file_of(m, "cached.f8x", targets, 2, "delayed"), &k);
+        ck_assert(n == k && !memcmp(first, second, n));
+        free(second);
+    }
+    free(first);
     fp8c_module_destroy(m);
     fp8c_module_destroy(other);
 }
