@@ -20,8 +20,8 @@ typedef struct f8_compilation {
     f8_tuned_choices tuned;   /* what the tuning database chose */
 } f8_compilation;
 
-/* A variant of p for the values that dims of `source` have, the last of p and p->now; of p's first the target is
- * chosen. A calibration keeps the unit in p. */
+/* A variant of p, whose target is chosen, for the values that dims of `source` have: the last of p, and p->now. It is
+ * there after a failure too. A calibration keeps the unit in p. */
 f8_status f8_compile_variant(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
                              bool calibrate, f8_diag *diag);
 

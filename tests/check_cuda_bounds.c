@@ -4,6 +4,7 @@
 
 #include "tests/api.h"
 #include "tests/shared/bounds_case.h"
+#include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
 
 static const fp8c_compile_options programs[] = {
@@ -41,6 +42,28 @@ START_TEST(buffers)
 }
 END_TEST
 
+/* A file's values share as those of a program compiled here do. */
+START_TEST(file)
+{
+    f8_api_run r, opened;
+    f8_bounds_open(&r, 0, false, (fp8c_compile_options){.recipe = "current", .target = "cuda"});
+    const char *path = f8_cli_temp("bounds.f8x");
+    const fp8c_compile_options o = {.struct_size = sizeof o, .recipe = "current", .target = "cuda", .values = "B=6,2"};
+    ck_assert_msg(fp8c_compile_file(r.module, &o, 1, path) == FP8C_OK, "%s", fp8c_context_message(r.ctx));
+    opened = r;
+    ck_assert_msg(fp8c_program_open(r.ctx, path, NULL, &opened.program) == FP8C_OK, "%s", fp8c_context_message(r.ctx));
+    ck_assert_int_eq(fp8c_program_initialize(opened.program, 1), FP8C_OK);
+    for (int b = 2; b <= 6; b += 4) {
+        f8_bounds_set(&r, b);
+        f8_bounds_set(&opened, b);
+        const float loss = f8_api_step(&opened, 64, 1), expected = f8_api_step(&r, 64, 1);
+        ck_assert_msg(loss > 0 && !memcmp(&loss, &expected, sizeof loss), "%s", fp8c_context_message(r.ctx));
+    }
+    fp8c_program_destroy(opened.program);
+    f8_api_close(&r);
+}
+END_TEST
+
 int main(void)
 {
     f8_test_gpu_emulated();
@@ -49,6 +72,8 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, bits, 0, sizeof programs / sizeof *programs);
     tcase_add_test(t, buffers);
+    tcase_add_test(t, file);
+    tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
