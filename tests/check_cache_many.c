@@ -316,7 +316,7 @@ static bool store(void)
     static uint8_t value[LONG];
     char text[16];
     f8_cache *c = open_cache();
-    for (int i = 0; c; i = (i + 1) % KEYS) { /* until it is killed */
+    for (int i = 0; c && i >= 0; i = (i + 1) % KEYS) { /* until it is killed */
         const f8_cache_key key = key_of(i, text);
         fill(value, i);
         f8_cache_put(c, &key, value, sizeof value);
