@@ -373,7 +373,7 @@ int main(void)
 {
     Suite *s = suite_create("plan file");
     TCase *t = tcase_create("plan file");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_unchecked_fixture(t, setup, teardown); /* one compile for all */
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, round_trip);
     tcase_add_test(t, every_field);
