@@ -1,53 +1,11 @@
 /* fp8c tune: time the ways to do each GEMM and kernel of a module, or of one GEMM, and keep them; rows of the
  * database in and out of files. */
 #include <inttypes.h>
-#include <math.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "frontend/cmd.h"
 
-enum { INTERRUPTED = 130, MOST_LINES = 20 };
-
-/* Set by Ctrl-C; the tuner asks between runs. */
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
-/* ---- progress ---- */
-
-typedef struct line {
-    bool terminal, shown;
-    fp8c_context *ctx;
-} line;
-
-static int progress(void *user, const fp8c_progress *p)
-{
-    line *l = user;
-    if (!l->terminal || strcmp(p->phase, "tune"))
-        return interrupted;
-    char left[32] = "";
-    const int filled = p->total > 0 ? (int)(20 * p->done / p->total) : 20;
-    if (p->seconds_left >= 0)
-        snprintf(left, sizeof left, ", %d:%02d left", (int)p->seconds_left / 60, (int)p->seconds_left % 60);
-    fprintf(stderr, "\r\033[K[%.*s%.*s] %" PRId64 " of %" PRId64 "%s  %.48s", filled, "####################",
-            20 - filled, "                    ", p->done, p->total, left, p->item);
-    l->shown = true;
-    return interrupted;
-}
-
-static void end_line(line *l)
-{
-    if (l->shown)
-        fputs("\r\033[K", stderr);
-    l->shown = false;
-}
+enum { MOST_LINES = 20 };
 
 /* ---- what was found ---- */
 
@@ -103,7 +61,7 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
 
 /* ---- the command ---- */
 
-static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module, line *l)
+static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
 {
     fp8c_compile_options compile = cli_compile_options(c, c->recipe);
     const fp8c_tune_options options = {.struct_size = sizeof options, .compile = &compile,
@@ -118,14 +76,12 @@ static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module, line
     const fp8c_status status =
         module ? fp8c_tune(module, &options, &tuning) : fp8c_tune_gemm(ctx, c->gemm, &options, &tuning);
     int code = CLI_DONE;
-    end_line(l);
     if (status == FP8C_OK) {
         print_tuning(tuning, to, &json);
-    } else if (interrupted) {
-        fprintf(stderr, "interrupted: what was timed is kept; run it again to go on\n");
-        code = INTERRUPTED;
     } else {
         code = cli_fail(ctx);
+        if (cli_interrupted())
+            fprintf(stderr, "what was timed is kept; run it again to go on\n");
     }
     fp8c_tuning_destroy(tuning);
     return cli_json_close(&json) || code != CLI_DONE ? code : CLI_FAILED;
@@ -156,27 +112,6 @@ static int move_rows(const cli *c, fp8c_context *ctx)
     return CLI_DONE;
 }
 
-/* The module of c->file in `ctx`, or a message on stderr and NULL. */
-static fp8c_module *load(const cli *c, fp8c_context *ctx)
-{
-    size_t size;
-    fp8c_module *module = NULL;
-    char *text = cli_read_file(c->file, &size), rule[80];
-    if (!text)
-        return NULL;
-    fp8c_status status = fp8c_module_parse(ctx, text, size, c->file, c->dims.dim, c->dims.n, &module);
-    for (size_t i = 0; i < c->rules.n && status == FP8C_OK; i++)
-        status = fp8c_module_rule(module, cli_rule(c, i, rule, sizeof rule), c->rules.rule[i].origin);
-    if (status == FP8C_OK)
-        status = fp8c_module_check(module);
-    free(text);
-    if (status == FP8C_OK)
-        return module;
-    cli_fail(ctx);
-    fp8c_module_destroy(module);
-    return NULL;
-}
-
 static int wrong(const char *what)
 {
     fprintf(stderr, "fp8c tune: %s; see fp8c tune --help\n", what);
@@ -186,24 +121,13 @@ static int wrong(const char *what)
 int cmd_tune(const cli *c)
 {
     const bool moves = c->rows_in || c->rows_out || c->merge.n;
-    line l = {.terminal = isatty(STDERR_FILENO)};
-    const fp8c_context_options options = {
-        .struct_size = sizeof options, .progress = progress, .progress_user = &l, .threads = c->threads};
     fp8c_context *ctx;
     fp8c_module *module = NULL;
     if (!c->file + !c->gemm + !moves != 2)
         return wrong("one of FILE.f8, --gemm, and --export, --import or --merge");
-    if (fp8c_context_create(&options, &ctx) != FP8C_OK) {
-        fprintf(stderr, "error: out of memory\n");
+    if (c->file ? !cli_load(c, &ctx, &module) : !(ctx = cli_context()))
         return CLI_FAILED;
-    }
-    if (c->file && !(module = load(c, ctx))) {
-        fp8c_context_destroy(ctx);
-        return CLI_FAILED;
-    }
-    struct sigaction act = {.sa_handler = interrupt};
-    sigaction(SIGINT, &act, NULL);
-    const int code = moves ? move_rows(c, ctx) : tune(c, ctx, module, &l);
+    const int code = moves ? move_rows(c, ctx) : tune(c, ctx, module);
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);
     return code;

@@ -99,5 +99,5 @@ f8_status f8_tune_choose(fp8c_tuning *t, f8_diag *diag)
         p->chosen = p->next;
         F8_TRY(keep(t, p, diag));
     }
-    return F8_OK;
+    return f8_progress_at(&t->progress, t->progress.total, "", diag);
 }

@@ -252,7 +252,7 @@ f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag)
     for (size_t i = 0; i < t->n; i++)
         for (int c = 1; c < t->problem[i].n; c++)
             left += !t->problem[i].candidate[c].runs && !t->problem[i].candidate[c].other_bits;
-    t->progress = f8_progress_begin(&t->ctx->progress, "tune", left);
+    t->progress = f8_progress_begin(&t->ctx->progress, "tune", left + 1); /* and the choice */
     for (bool any = left > 0; any;) {
         if (t->o.seconds > 0 && f8_seconds_now() - t->start > t->o.seconds) {
             t->finished = false;

@@ -11,6 +11,21 @@
 
 enum { PATIENCE = 1000 /* milliseconds that a compile waits for a writer */ };
 
+/* The highest level that this CPU has: a name alone, as virtual machines give it, tells little. */
+static const char *level(void)
+{
+    const f8_cpu_features here = f8_cpu_detect();
+    const char *highest = "x86-64";
+    char lacks[8];
+    const f8_cpu_level *l;
+    for (size_t i = 0; (l = f8_cpu_level_at(i)); i++) {
+        const f8_cpu_features needs = f8_cpu_level_features(l);
+        if (f8_cpu_suffices(&here, &needs, lacks, sizeof lacks))
+            highest = l->llvm;
+    }
+    return highest;
+}
+
 bool f8_tuning_device(const fp8c_program *p, f8_tuning_keys *out)
 {
     char cpu[F8_CPU_NAME];
@@ -18,8 +33,8 @@ bool f8_tuning_device(const fp8c_program *p, f8_tuning_keys *out)
     *out = (f8_tuning_keys){0};
     if (p->target->kind == F8_TARGET_CPU) {
         const int threads = p->threads ? p->threads : f8_pool_usable_cpus();
-        snprintf(out->device, sizeof out->device, "%s %s, %d threads", f8_target_text(p), f8_cpu_name(cpu),
-                 threads);
+        snprintf(out->device, sizeof out->device, "%s %s, %s, %d threads", f8_target_text(p),
+                 f8_cpu_name(cpu), level(), threads);
     } else if (p->target->kind == F8_TARGET_CUDA && p->cuda &&
                f8_cuda_device_facts(p->cuda, &facts, NULL) == F8_OK) {
         snprintf(out->device, sizeof out->device, "%s %s", p->target->name, facts.name);
