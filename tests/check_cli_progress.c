@@ -32,16 +32,18 @@ static void level_is(f8_cli_result r, int level)
     ck_assert_int_eq(r.code, 0);
     says(r.err, "fp8c: module gpt for cpu: ", level >= 1);
     says(r.err, "fp8c: pass autodiff: ", level >= 2);
-    says(r.err, "fp8c: kernel ", level >= 2);
     ck_assert_int_eq(r.n_err == 0, level == 0);
 }
 
 START_TEST(verbose)
 {
+    setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1); /* kernels are compiled once */
+    f8_cli_result r = F8_CLI("explain", GPT, SMALL, "-v", "--verbose", "-v");
+    level_is(r, 2);
+    says(r.err, "fp8c: kernel ", true);
     level_is(F8_CLI("explain", GPT, SMALL), 0);
     level_is(F8_CLI("explain", GPT, SMALL, "-v"), 1);
     level_is(F8_CLI("explain", GPT, SMALL, "--verbose"), 1);
-    level_is(F8_CLI("explain", GPT, SMALL, "-v", "--verbose", "-v"), 2);
     setenv("FP8C_VERBOSE", "0", 1);
     level_is(F8_CLI("explain", GPT, SMALL), 0);
     setenv("FP8C_VERBOSE", "2", 1);
@@ -55,13 +57,12 @@ END_TEST
 START_TEST(warnings)
 {
     setenv("FP8C_CACHE_DIR", f8_cli_write("file", "x", 1), 1);
-    f8_cli_ok(F8_CLI("explain", GPT, SMALL));
     f8_cli_result r = F8_CLI("explain", GPT, SMALL, "-v");
     ck_assert_int_eq(r.code, 0);
     says(r.err, "fp8c: warning: kernels are not cached: ", true);
-    setenv("FP8C_CACHE_DIR", "", 1);
+    f8_cli_ok(F8_CLI("check", GPT));
     setenv("FP8C_VERBOSE", "much", 1);
-    r = F8_CLI("explain", GPT, SMALL);
+    r = F8_CLI("check", GPT);
     ck_assert_int_eq(r.code, 0);
     says(r.err, "fp8c: warning: FP8C_VERBOSE is not 0, 1 or 2", true);
 }
