@@ -1,8 +1,8 @@
 /* Dims, those that are bounds, and what may depend on them: see parser.h.
  *
- * A module with bounds stands for many, one for each set of their values: its text is parsed again for
- * each (frontend/variants.c). Here it is read for the bounds themselves, and what must be the same for
- * all of them is held to that. */
+ * A module with bounds stands for many, one for each set of their values: its text is parsed again
+ * for each (frontend/variants.c). Here it is read for the bounds themselves, and what must be the
+ * same for all of them is held to that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -65,7 +65,8 @@ static f8_status parse_value(f8_parser *p, f8_dim *d, f8_loc *at, bool *found)
     *at = p->tok.loc;
     f8_p_fixed(p);
     F8_TRY(f8_p_int_form(p, &d->value, &d->form));
-    return d->bound ? f8_p_is_fixed(p, "a bound", "each has its values whatever the others are") : F8_OK;
+    return d->bound ? f8_p_is_fixed(p, "a bound", "each has its values whatever the others are")
+                    : F8_OK;
 }
 
 /* binding = NAME ["=" expr | "<=" expr] */
@@ -80,17 +81,20 @@ static f8_status parse_binding(f8_parser *p)
     F8_TRY(parse_value(p, &d, &at, &found));
     const f8_dim_override *override = find_override(p, d.name);
     if (!override && !found)
-        return f8_p_fail(p, d.loc, "dim '%s' has no value: write '%s = N' or give -D %s=N", d.name, d.name, d.name);
+        return f8_p_fail(p, d.loc, "dim '%s' has no value: write '%s = N' or give -D %s=N", d.name,
+                         d.name, d.name);
     if (override) {
         d.value = override->value;
         d.given = true;
         d.form = (f8_form){0};
     }
     if (override && d.value <= 0)
-        return f8_p_fail(p, d.loc, "dim '%s' is %lld (by -D): it must be positive", d.name, (long long)d.value);
+        return f8_p_fail(p, d.loc, "dim '%s' is %lld (by -D): it must be positive", d.name,
+                         (long long)d.value);
     if (d.value <= 0)
-        return f8_p_fail(p, at, d.bound ? "the bound of '%s' is %lld: it must be positive"
-                                            : "dim '%s' is %lld: it must be positive",
+        return f8_p_fail(p, at,
+                         d.bound ? "the bound of '%s' is %lld: it must be positive"
+                                 : "dim '%s' is %lld: it must be positive",
                          d.name, (long long)d.value);
     if (d.bound && count_bounds(p->m) == F8_MAX_BOUNDS)
         return f8_p_fail(p, d.loc, "more than %d bounds", F8_MAX_BOUNDS);
@@ -131,7 +135,8 @@ f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why)
         return F8_OK;
     const f8_dim *d = &p->m->dim[p->bound_read - 1];
     return f8_p_fail(p, p->bound_loc, "%s can't depend on %s'%s', declared at %u:%u: %s", what,
-                     d->bound ? "the bound " : "a bound, as ", d->name, d->loc.line, d->loc.column, why);
+                     d->bound ? "the bound " : "a bound, as ", d->name, d->loc.line, d->loc.column,
+                     why);
 }
 
 f8_status f8_p_axes(f8_parser *p, const char *port, const f8_type *type)
@@ -140,8 +145,8 @@ f8_status f8_p_axes(f8_parser *p, const char *port, const f8_type *type)
     for (int i = 0; i < type->rank; i++) {
         if (!p->axis_form[i].dim)
             continue;
-        f8_axis *grown =
-            f8_arena_grow(m->arena, m->axis, m->n_axes, &m->axis_room, m->n_axes + 1, sizeof *grown);
+        f8_axis *grown = f8_arena_grow(m->arena, m->axis, m->n_axes, &m->axis_room, m->n_axes + 1,
+                                       sizeof *grown);
         if (!grown)
             return f8_p_memory(p);
         m->axis = grown;
@@ -165,7 +170,8 @@ static void put(output *o, const char *text, size_t n)
     o->n += n;
 }
 
-/* What stands between two tokens: at most one empty line, no comments, the last line's indentation. */
+/* What stands between two tokens: at most one empty line, no comments, the last line's indentation.
+ */
 static const char *put_gap(output *o, const char *at, const char *end)
 {
     int lines = 0;
@@ -195,7 +201,8 @@ static const char *put_gap(output *o, const char *at, const char *end)
 static void put_value(output *o, const f8_dim *d)
 {
     char text[48];
-    const int n = snprintf(text, sizeof text, " %s %lld", d->bound ? "<=" : "=", (long long)d->value);
+    const int n =
+        snprintf(text, sizeof text, " %s %lld", d->bound ? "<=" : "=", (long long)d->value);
     put(o, text, (size_t)n);
 }
 

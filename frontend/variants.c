@@ -27,7 +27,8 @@ const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text
     size_t n = 0;
     text[0] = 0;
     for (int32_t i = 0; i < b->n && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : "", b->bound[i].name, (long long)value[i]);
+        n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : "", b->bound[i].name,
+                              (long long)value[i]);
     return text;
 }
 
@@ -57,9 +58,12 @@ static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
         const f8_axis *a = &m->axis[i];
         if (strcmp(a->func, "forward")) /* whose inputs those of all functions are */
             continue;
-        b->axis[b->n_axes++] = (f8_bound_axis){.port = copy(&p->arena, a->port), .axis = a->axis,
-                                               .bound = a->form.dim > 0 && a->form.scale ? index[a->form.dim] : -1,
-                                               .scale = a->form.scale, .offset = a->form.offset};
+        b->axis[b->n_axes++] =
+            (f8_bound_axis){.port = copy(&p->arena, a->port),
+                            .axis = a->axis,
+                            .bound = a->form.dim > 0 && a->form.scale ? index[a->form.dim] : -1,
+                            .scale = a->form.scale,
+                            .offset = a->form.offset};
     }
     return f8_arena_status(&p->arena, diag);
 }
@@ -92,7 +96,8 @@ static void keep_options(f8_again *again, const fp8c_compile_options *o, f8_aren
     own->calibration = NULL;
     fp8c_stored_as *list = F8_NEW_ARRAY(arena, fp8c_stored_as, o->n_stored_weights);
     for (size_t i = 0; list && i < o->n_stored_weights; i++)
-        list[i] = (fp8c_stored_as){copy(arena, o->stored_weights[i].name), copy(arena, o->stored_weights[i].recipe)};
+        list[i] = (fp8c_stored_as){copy(arena, o->stored_weights[i].name),
+                                   copy(arena, o->stored_weights[i].recipe)};
     own->stored_weights = list;
 }
 
@@ -112,7 +117,8 @@ static void keep_chosen(f8_again *again, const fp8c_compile_options *o, f8_arena
     }
 }
 
-f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o, f8_diag *diag)
+f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o,
+                         f8_diag *diag)
 {
     if (!m->ir->source)
         return F8_OK;
@@ -128,7 +134,8 @@ f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compi
     again->dim = dim;
     for (size_t i = 0; i < m->ir->n_dims; i++)
         if (m->ir->dim[i].given && !m->ir->dim[i].bound)
-            dim[again->n_dims++] = (f8_dim_override){copy(arena, m->ir->dim[i].name), m->ir->dim[i].value};
+            dim[again->n_dims++] =
+                (f8_dim_override){copy(arena, m->ir->dim[i].name), m->ir->dim[i].value};
     keep_rules(again, m->ir, arena);
     keep_options(again, o, arena);
     keep_chosen(again, o, arena);
@@ -189,7 +196,8 @@ static const char *other_variable(const f8_variant *a, const f8_variant *b)
 {
     const f8_plan *x = &a->plan, *y = &b->plan;
     for (uint32_t i = 0; i < x->n_vars && i < y->n_vars; i++)
-        if (strcmp(x->var[i].name, y->var[i].name) || !f8_type_equal(&x->var[i].type, &y->var[i].type) ||
+        if (strcmp(x->var[i].name, y->var[i].name) ||
+            !f8_type_equal(&x->var[i].type, &y->var[i].type) ||
             x->var[i].offset != y->var[i].offset)
             return y->var[i].name;
     if (x->n_vars != y->n_vars || x->state_bytes != y->state_bytes)
@@ -207,18 +215,22 @@ static const char *other_variable(const f8_variant *a, const f8_variant *b)
 
 static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag *diag)
 {
-    const char *function = other_function(&p->first->plan, &v->plan), *variable = other_variable(p->first, v);
+    const char *function = other_function(&p->first->plan, &v->plan),
+               *variable = other_variable(p->first, v);
     char first[256];
     f8_bounds_print(&p->bounds, p->first->value, first, sizeof first);
     if (function)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "function '%s' is another than with %s", function, first);
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "function '%s' is another than with %s", function, first);
     if (variable)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "variable '%s' is another than with %s: all values share the variables", variable, first);
+                       "variable '%s' is another than with %s: all values share the variables",
+                       variable, first);
     return F8_OK;
 }
 
-static f8_status compile_for(fp8c_program *p, const int64_t *value, f8_arena *scratch, f8_diag *diag)
+static f8_status compile_for(fp8c_program *p, const int64_t *value, f8_arena *scratch,
+                             f8_diag *diag)
 {
     const f8_again *again = p->bounds.again;
     const size_t n = again->n_dims + (size_t)p->bounds.n;
@@ -241,9 +253,11 @@ static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_d
     size_t n = 0;
     f8_bounds_print(&p->bounds, value, wanted, sizeof wanted);
     for (uint32_t i = 0; i < p->opened->n_variants && n + sizeof one < sizeof there; i++)
-        n += (size_t)snprintf(there + n, sizeof there - n, "%s%s", n ? "; " : "",
-                              f8_bounds_print(&p->bounds, p->opened->variant[i].value, one, sizeof one));
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "the file has no code for %s: it has it for %s", wanted, there);
+        n += (size_t)snprintf(
+            there + n, sizeof there - n, "%s%s", n ? "; " : "",
+            f8_bounds_print(&p->bounds, p->opened->variant[i].value, one, sizeof one));
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "the file has no code for %s: it has it for %s", wanted, there);
 }
 
 /* From the file that p was opened from. */
@@ -256,7 +270,8 @@ static f8_status read_for(fp8c_program *p, const int64_t *value, f8_diag *diag)
 }
 
 /* Puts the values before a message. */
-static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_status status, f8_diag *diag)
+static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_status status,
+                             f8_diag *diag)
 {
     char values[160], text[sizeof diag->text];
     f8_bounds_print(&p->bounds, value, values, sizeof values);
@@ -276,7 +291,7 @@ f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **
     f8_arena scratch;
     f8_arena_init(&scratch, &p->ctx->allocator);
     int64_t *own = F8_NEW_ARRAY(&p->arena, int64_t, p->bounds.n);
-    f8_status status = !own            ? f8_arena_status(&p->arena, diag)
+    f8_status status = !own              ? f8_arena_status(&p->arena, diag)
                        : p->bounds.again ? compile_for(p, value, &scratch, diag)
                                          : read_for(p, value, diag);
     f8_arena_end(&scratch);
@@ -317,7 +332,8 @@ fp8c_status fp8c_program_dims(const fp8c_program *p, int index, fp8c_program_dim
 {
     if (index < 0 || index >= p->bounds.n)
         return FP8C_ERR_INPUT;
-    *out = (fp8c_program_dim){p->bounds.bound[index].name, p->now->value[index], p->bounds.bound[index].most};
+    *out = (fp8c_program_dim){p->bounds.bound[index].name, p->now->value[index],
+                              p->bounds.bound[index].most};
     return FP8C_OK;
 }
 
@@ -325,7 +341,8 @@ static f8_status check_value(const f8_bound *b, int64_t value, f8_diag *diag)
 {
     return value >= 1 && value <= b->most
                ? F8_OK
-               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "dim '%s' can't be %lld: the program serves 1 to %lld", b->name,
+               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "dim '%s' can't be %lld: the program serves 1 to %lld", b->name,
                          (long long)value, (long long)b->most);
 }
 
@@ -338,7 +355,8 @@ static f8_status set_dim(fp8c_program *p, const char *name, int64_t value, f8_di
     while (i < b->n && strcmp(b->bound[i].name, name ? name : ""))
         i++;
     if (i == b->n)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no dim '%s' that is a bound", name ? name : "");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the program has no dim '%s' that is a bound", name ? name : "");
     F8_TRY(check_value(&b->bound[i], value, diag));
     memcpy(values, p->now->value, (size_t)b->n * sizeof *values);
     values[i] = value;
@@ -352,5 +370,6 @@ fp8c_status fp8c_program_set_dim(fp8c_program *p, const char *name, int64_t valu
     const f8_again *again = p->bounds.again;
     const f8_status status = set_dim(p, name, value, &diag);
     return status == F8_OK ? FP8C_OK
-                           : f8_api_fail(p->ctx, &diag, status, again ? again->text : NULL, again ? again->size : 0);
+                           : f8_api_fail(p->ctx, &diag, status, again ? again->text : NULL,
+                                         again ? again->size : 0);
 }

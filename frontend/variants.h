@@ -1,9 +1,10 @@
 /* A program for every value of its dims that are bounds: which there are, and how others are made.
  *
- * Shapes are static throughout: a program holds a variant for each set of values asked for so far, the first for the
- * bounds themselves. Another is made by parsing the text again with these values in place of the bounds and compiling
- * that with the same options, so that it has the bits and the steps of a program compiled for them alone; it
- * shares variables, memory, threads and libraries with the others (f8_exec_options.like). Internal to frontend/. */
+ * Shapes are static throughout: a program holds a variant for each set of values asked for so far,
+ * the first for the bounds themselves. Another is made by parsing the text again with these values
+ * in place of the bounds and compiling that with the same options, so that it has the bits and the
+ * steps of a program compiled for them alone; it shares variables, memory, threads and libraries
+ * with the others (f8_exec_options.like). Internal to frontend/. */
 #ifndef F8_VARIANTS_H
 #define F8_VARIANTS_H
 
@@ -36,28 +37,31 @@ typedef struct f8_bounds {
 
 enum { F8_MAX_VALUES = 64 }; /* sets of values that one file holds */
 
-/* After p's first variant was compiled from `m`: its bounds, and copies of what makes others. Nothing to do where m
- * has none. */
-f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o, f8_diag *diag);
+/* After p's first variant was compiled from `m`: its bounds, and copies of what makes others.
+ * Nothing to do where m has none. */
+f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o,
+                         f8_diag *diag);
 /* What a calibration chose for p's first variant, for the others; NULL: none did. */
 const struct f8_trial *f8_bounds_chosen(const fp8c_program *p, size_t *n);
 
-/* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After a failure p is
- * as it was. */
-f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, struct f8_variant **out, f8_diag *diag);
+/* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After
+ * a failure p is as it was. */
+f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, struct f8_variant **out,
+                            f8_diag *diag);
 /* Make v the current one, with buffers of its own bound to all ports. */
 f8_status f8_bounds_switch(fp8c_program *p, struct f8_variant *v, f8_diag *diag);
 
-/* Switch to the values that the shapes of a call's inputs tell, which are given in the order of the function's inputs
- * that carry no variable. Bounds that they tell nothing of stay. F8_ERR_INPUT: two tell different values, or one that
- * is none. What else can be wrong with tensors is for others to say. */
-f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given, size_t n,
-                              f8_diag *diag);
+/* Switch to the values that the shapes of a call's inputs tell, which are given in the order of the
+ * function's inputs that carry no variable. Bounds that they tell nothing of stay. F8_ERR_INPUT:
+ * two tell different values, or one that is none. What else can be wrong with tensors is for others
+ * to say. */
+f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given,
+                              size_t n, f8_diag *diag);
 
 /* End a variant that isn't p->now. */
 void f8_bounds_drop(fp8c_program *p, struct f8_variant *v);
-/* Variants for each set of values of `values` ("B=1,2,4 T=64"; NULL: all), and no others: for a file. At most
- * F8_MAX_VALUES. p has no instances. */
+/* Variants for each set of values of `values` ("B=1,2,4 T=64"; NULL: all), and no others: for a
+ * file. At most F8_MAX_VALUES. p has no instances. */
 f8_status f8_bounds_all(fp8c_program *p, const char *values, f8_diag *diag);
 
 /* "B = 3, T = 64" of a variant's values, into text, cut to size. Returns text. */

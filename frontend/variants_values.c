@@ -16,43 +16,46 @@ static const f8_plan_port *caller_port(const f8_plan_func *f, size_t index)
 }
 
 /* The value that axis `a` tells when it is of size `size`, into values and from. */
-static f8_status take_axis(const f8_bounds *b, const f8_bound_axis *a, int64_t size, int64_t *values,
-                           const f8_bound_axis **from, f8_diag *diag)
+static f8_status take_axis(const f8_bounds *b, const f8_bound_axis *a, int64_t size,
+                           int64_t *values, const f8_bound_axis **from, f8_diag *diag)
 {
     const f8_bound *bound = &b->bound[a->bound];
     int64_t value = 0, from_zero;
     /* scales and offsets may be a file's */
-    if (!__builtin_sub_overflow(size, a->offset, &from_zero) && (a->scale != -1 || from_zero != INT64_MIN) &&
-        from_zero % a->scale == 0)
+    if (!__builtin_sub_overflow(size, a->offset, &from_zero) &&
+        (a->scale != -1 || from_zero != INT64_MIN) && from_zero % a->scale == 0)
         value = from_zero / a->scale;
     if (value < 1 || value > bound->most)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "input '%s': axis %d is %lld, but %lld * %s + %lld, and '%s' is 1 to %lld", a->port, (int)a->axis,
-                       (long long)size, (long long)a->scale, bound->name, (long long)a->offset, bound->name,
-                       (long long)bound->most);
+                       "input '%s': axis %d is %lld, but %lld * %s + %lld, and '%s' is 1 to %lld",
+                       a->port, (int)a->axis, (long long)size, (long long)a->scale, bound->name,
+                       (long long)a->offset, bound->name, (long long)bound->most);
     const f8_bound_axis *before = from[a->bound];
     if (before && values[a->bound] != value)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "axis %d of input '%s' says that '%s' is %lld, axis %d of '%s' that it is %lld", (int)before->axis,
-                       before->port, bound->name, (long long)values[a->bound], (int)a->axis, a->port, (long long)value);
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "axis %d of input '%s' says that '%s' is %lld, axis %d of '%s' that it is %lld",
+            (int)before->axis, before->port, bound->name, (long long)values[a->bound], (int)a->axis,
+            a->port, (long long)value);
     values[a->bound] = value;
     from[a->bound] = a;
     return F8_OK;
 }
 
 /* A size that tells no value must be that of the values there are. */
-static f8_status check_axis(const fp8c_program *p, const f8_variant *v, uint32_t func, const f8_bound_axis *a, size_t index,
-                            int64_t size, f8_diag *diag)
+static f8_status check_axis(const fp8c_program *p, const f8_variant *v, uint32_t func,
+                            const f8_bound_axis *a, size_t index, int64_t size, f8_diag *diag)
 {
     char values[256];
     const f8_plan_port *port = caller_port(&v->plan.func[func], index);
     if (port->type.dim[a->axis] == size)
         return F8_OK;
-    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                   "input '%s': axis %d is %lld, but %lld with %s; where shapes don't tell a value, "
-                   "fp8c_program_set_dim gives it",
-                   a->port, (int)a->axis, (long long)size, (long long)port->type.dim[a->axis],
-                   f8_bounds_print(&p->bounds, v->value, values, sizeof values));
+    return f8_fail(
+        diag, F8_ERR_INPUT, F8_NOWHERE,
+        "input '%s': axis %d is %lld, but %lld with %s; where shapes don't tell a value, "
+        "fp8c_program_set_dim gives it",
+        a->port, (int)a->axis, (long long)size, (long long)port->type.dim[a->axis],
+        f8_bounds_print(&p->bounds, v->value, values, sizeof values));
 }
 
 static bool fits(const fp8c_tensor_view *given, const f8_plan_port *port, const f8_bound_axis *a)
@@ -60,8 +63,8 @@ static bool fits(const fp8c_tensor_view *given, const f8_plan_port *port, const 
     return given && given->shape && given->ndim == port->type.rank && !strcmp(a->port, port->name);
 }
 
-f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given, size_t n,
-                              f8_diag *diag)
+f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given,
+                              size_t n, f8_diag *diag)
 {
     const f8_bounds *b = &p->bounds;
     const f8_plan_func *f = &p->now->plan.func[func];
@@ -103,18 +106,20 @@ static f8_status bad_values(const char *text, const char *why, f8_diag *diag)
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': %s", text, why);
 }
 
-static f8_status add_value(const f8_bounds *b, wanted *w, int32_t i, int64_t value, const char *text, f8_diag *diag)
+static f8_status add_value(const f8_bounds *b, wanted *w, int32_t i, int64_t value,
+                           const char *text, f8_diag *diag)
 {
     if (value < 1 || value > b->bound[i].most)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': '%s' is 1 to %lld", text, b->bound[i].name,
-                       (long long)b->bound[i].most);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': '%s' is 1 to %lld", text,
+                       b->bound[i].name, (long long)b->bound[i].most);
     for (int32_t k = 0; k < w->n[i]; k++)
         if (w->value[i][k] == value)
             return F8_OK;
     if (w->n[i] == F8_MAX_VALUES)
         return bad_values(text, "more than 64 of one dim", diag);
     int32_t at = w->n[i]++;
-    for (; at > 0 && w->value[i][at - 1] < value; at--) /* the largest first, in whatever order they are given */
+    for (; at > 0 && w->value[i][at - 1] < value;
+         at--) /* the largest first, in whatever order they are given */
         w->value[i][at] = w->value[i][at - 1];
     w->value[i][at] = value;
     return F8_OK;
@@ -127,12 +132,14 @@ static f8_status read_values(const f8_bounds *b, const char *text, wanted *w, f8
     while (*at) {
         const size_t length = strcspn(at, "= ");
         int32_t i = 0;
-        while (i < b->n && (strlen(b->bound[i].name) != length || memcmp(b->bound[i].name, at, length)))
+        while (i < b->n &&
+               (strlen(b->bound[i].name) != length || memcmp(b->bound[i].name, at, length)))
             i++;
         if (at[length] != '=')
             return bad_values(text, "NAME=N,N,... is wanted, several with spaces between", diag);
         if (i == b->n)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': no dim '%.*s' is a bound", text,
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "values '%.200s': no dim '%.*s' is a bound", text,
                            (int)(length < 100 ? length : 100), at);
         at += length;
         do {
@@ -158,7 +165,8 @@ static f8_status count_values(const f8_bounds *b, wanted *w, f8_diag *diag)
         const int64_t n = all ? b->bound[i].most : w->n[i];
         if (__builtin_mul_overflow(sets, n, &sets) || sets > F8_MAX_VALUES)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "a file holds code for at most %d sets of values of bounds, and '%s' alone has %lld here: say "
+                           "a file holds code for at most %d sets of values of bounds, and '%s' "
+                           "alone has %lld here: say "
                            "for which it shall be (--values %s=1,2,4)",
                            F8_MAX_VALUES, b->bound[i].name, (long long)n, b->bound[i].name);
         for (int64_t k = b->bound[i].most; all && k >= 1; k--)

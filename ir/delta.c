@@ -33,7 +33,7 @@ static bool get_number(const uint8_t **at, const uint8_t *end, uint64_t *x)
 enum {
     WINDOW = 16, /* bytes that are looked up, at every STEP of the base */
     STEP = 4,
-    NEAR = 6,    /* the shortest copy from where the one before ended: its offset is short too */
+    NEAR = 6, /* the shortest copy from where the one before ended: its offset is short too */
 };
 
 typedef struct encoder {
@@ -91,7 +91,8 @@ static bool put_literal(encoder *e, size_t to)
 
 static bool encode(encoder *e)
 {
-    size_t next = 0; /* in the base, where a copy would go on if nothing had been put in or taken out */
+    size_t next =
+        0; /* in the base, where a copy would go on if nothing had been put in or taken out */
     e->size = put_number(e->out, e->n);
     for (size_t at = 0; at < e->n;) {
         size_t from = next + (at - e->literal), n = match(e, from, at);
@@ -117,8 +118,8 @@ static bool encode(encoder *e)
     return put_literal(e, e->n);
 }
 
-f8_status f8_delta_make(const uint8_t *base, size_t n_base, const uint8_t *bytes, size_t n, f8_arena *arena, uint8_t **out,
-                        size_t *size, f8_diag *diag)
+f8_status f8_delta_make(const uint8_t *base, size_t n_base, const uint8_t *bytes, size_t n,
+                        f8_arena *arena, uint8_t **out, size_t *size, f8_diag *diag)
 {
     size_t entries = 256;
     while (entries < n_base / STEP * 2)
@@ -152,7 +153,8 @@ bool f8_delta_size(const uint8_t *delta, size_t n, size_t most, size_t *size)
     return true;
 }
 
-bool f8_delta_apply(const uint8_t *base, size_t n_base, const uint8_t *delta, size_t n, uint8_t *out, size_t size)
+bool f8_delta_apply(const uint8_t *base, size_t n_base, const uint8_t *delta, size_t n,
+                    uint8_t *out, size_t size)
 {
     const uint8_t *at = delta, *end = delta + n;
     uint64_t head, from;

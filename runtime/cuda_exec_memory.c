@@ -1,4 +1,5 @@
-/* The CUDA executor's memory and modules, alone or shared by a program's executors: see cuda_exec_internal.h. */
+/* The CUDA executor's memory and modules, alone or shared by a program's executors: see
+ * cuda_exec_internal.h. */
 #include "runtime/cuda_exec_internal.h"
 
 #include <stdio.h>
@@ -63,7 +64,8 @@ static f8_status out_of_memory(f8_cuda_exec *x, size_t bytes, const char *what, 
 }
 
 /* Of the home's account; the caller's to free. */
-static f8_status block_alloc(f8_cuda_exec *x, int64_t wanted, const char *what, f8_cuda_block *out, f8_diag *diag)
+static f8_status block_alloc(f8_cuda_exec *x, int64_t wanted, const char *what, f8_cuda_block *out,
+                             f8_diag *diag)
 {
     f8_cuda_home *home = x->home;
     *out = (f8_cuda_block){0};
@@ -85,10 +87,11 @@ static f8_status block_alloc(f8_cuda_exec *x, int64_t wanted, const char *what, 
     home->bytes += wanted;
     if (home->bytes > home->peak)
         home->peak = home->bytes;
-    return p % F8_CUDA_ALIGN == 0 ? F8_OK
-                                  : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                            "device memory for %s is not %d-byte aligned as it must be", what,
-                                            F8_CUDA_ALIGN);
+    return p % F8_CUDA_ALIGN == 0
+               ? F8_OK
+               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "device memory for %s is not %d-byte aligned as it must be", what,
+                         F8_CUDA_ALIGN);
 }
 
 static void block_free(f8_cuda_home *home, f8_cuda_block *b)
@@ -96,7 +99,8 @@ static void block_free(f8_cuda_home *home, f8_cuda_block *b)
     if (!b->p)
         return;
     if (home->options.device_free)
-        home->options.device_free(home->options.device_user, (void *)(uintptr_t)b->p, (size_t)b->bytes);
+        home->options.device_free(home->options.device_user, (void *)(uintptr_t)b->p,
+                                  (size_t)b->bytes);
     else
         home->cuda->cu.cuMemFree_v2(b->p);
     home->bytes -= b->bytes;
@@ -177,7 +181,8 @@ static void resolve_all(f8_cuda_exec *x)
     }
 }
 
-/* The memory that one run at a time works in grows to what x needs; all or nothing. Others find it where it then is. */
+/* The memory that one run at a time works in grows to what x needs; all or nothing. Others find it
+ * where it then is. */
 static f8_status grow(f8_cuda_exec *x, f8_diag *diag)
 {
     static const char *const what[] = {"the arena", "workspace"};
@@ -189,7 +194,8 @@ static f8_status grow(f8_cuda_exec *x, f8_diag *diag)
         if (need[i] > block[i]->bytes)
             status = block_alloc(x, need[i], what[i], &fresh[i], diag);
     if (status == F8_OK && (fresh[0].p || fresh[1].p)) /* runs enqueued before use what is freed */
-        status = f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag, "cuStreamSynchronize");
+        status = f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
+                               "cuStreamSynchronize");
     bool moved = false;
     for (int i = 0; i < 2; i++) {
         if (!fresh[i].p)
@@ -235,14 +241,16 @@ f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag)
     if (alone)
         F8_TRY(block_alloc(x, plan->state_bytes, "variables", &home->state, diag));
     else if (plan->state_bytes != home->state.bytes)
-        return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "executors with variables of %lld and of %lld bytes",
+        return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                       "executors with variables of %lld and of %lld bytes",
                        (long long)plan->state_bytes, (long long)home->state.bytes);
     F8_TRY(grow(x, diag));
     F8_TRY(block_alloc(x, plan->constants_bytes, "constants", &x->constants, diag));
     if (plan->constants_bytes)
-        F8_TRY(f8_cuda_exec_upload(x, x->constants.p, plan->constants, (size_t)plan->constants_bytes,
-                                   "constants", diag));
-    if (alone || ports > home->ports.device.bytes) /* buffers of others have been handed out: they stay */
+        F8_TRY(f8_cuda_exec_upload(x, x->constants.p, plan->constants,
+                                   (size_t)plan->constants_bytes, "constants", diag));
+    if (alone ||
+        ports > home->ports.device.bytes) /* buffers of others have been handed out: they stay */
         F8_TRY(allocate_ports(x, alone ? &home->ports : &x->ports, ports, diag));
     place_ports(x);
     for (uint32_t i = 0; i < plan->n_funcs; i++)
@@ -254,7 +262,8 @@ f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag)
 static f8_cuda_module *find_module(const f8_cuda_home *home, const f8_image *image)
 {
     for (f8_cuda_module *m = home->module; m; m = m->next)
-        if (m->image.size == image->size && !memcmp(m->image.bytes, image->bytes, (size_t)image->size))
+        if (m->image.size == image->size &&
+            !memcmp(m->image.bytes, image->bytes, (size_t)image->size))
             return m;
     return NULL;
 }
@@ -270,15 +279,17 @@ f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag)
         if (!m) {
             m = home->allocator.alloc(home->allocator.user, sizeof *m, 16);
             if (!m)
-                return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *m);
+                return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                               "out of memory: %zu bytes were wanted", sizeof *m);
             *m = (f8_cuda_module){.next = home->module, .image = plan->image[i]};
             home->module = m;
         }
         m->users++;
         x->module[i] = m;
         if (!m->module)
-            F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuModuleLoadData(&m->module, plan->image[i].bytes), diag,
-                                 "cuModuleLoadData of image %u (%lld bytes)", i, (long long)plan->image[i].size));
+            F8_TRY(f8_cuda_check(
+                x->cuda, x->cuda->cu.cuModuleLoadData(&m->module, plan->image[i].bytes), diag,
+                "cuModuleLoadData of image %u (%lld bytes)", i, (long long)plan->image[i].size));
     }
     return F8_OK;
 }
@@ -324,8 +335,10 @@ f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o
     } else {
         f8_cuda_home *home = x->allocator.alloc(x->allocator.user, sizeof *home, 16);
         if (!home)
-            return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *home);
-        *home = (f8_cuda_home){.allocator = x->allocator, .cuda = x->cuda, .options = *o, .first = x};
+            return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                           sizeof *home);
+        *home =
+            (f8_cuda_home){.allocator = x->allocator, .cuda = x->cuda, .options = *o, .first = x};
         f8_arena_init(&home->memory, &home->allocator);
         x->home = home;
         CU("the executor", cuStreamCreate, &home->own, CU_STREAM_NON_BLOCKING);

@@ -18,7 +18,7 @@ typedef struct f8_exec_step {
 typedef struct f8_exec_func {
     f8_exec_step *step;
     void **own[2], **bound[2]; /* [input, output][port] */
-    bool stale;                /* one was bound since places were resolved: the next run resolves them */
+    bool stale; /* one was bound since places were resolved: the next run resolves them */
 } f8_exec_func;
 
 typedef struct f8_exec_block {
@@ -33,8 +33,9 @@ typedef struct f8_exec_code {
     int users;
 } f8_exec_code;
 
-/* What the executors of one program have together: the variables, threads, prepared GEMMs, and memory that one run
- * at a time works in, of the size that the largest needs. It ends with the last of them. */
+/* What the executors of one program have together: the variables, threads, prepared GEMMs, and
+ * memory that one run at a time works in, of the size that the largest needs. It ends with the last
+ * of them. */
 typedef struct f8_exec_home {
     f8_allocator allocator;
     f8_pool *pool;
@@ -42,7 +43,8 @@ typedef struct f8_exec_home {
     f8_exec *first;
     f8_exec_code *code;
     f8_exec_block state, arena, ports, scratch, workspace;
-    int64_t bytes, peak; /* of these, of ports that one executor has for itself, and of the plans' constants */
+    int64_t bytes,
+        peak; /* of these, of ports that one executor has for itself, and of the plans' constants */
     f8_exec_counts count;
 } f8_exec_home;
 
@@ -64,7 +66,8 @@ struct f8_exec {
 
 /* A home for an executor alone, or the one `like` lives in; x->home and x->code. */
 f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag);
-/* Once the GEMMs are prepared: memory for x, more for all where it needs more, and every place resolved. */
+/* Once the GEMMs are prepared: memory for x, more for all where it needs more, and every place
+ * resolved. */
 f8_status f8_exec_allocate(f8_exec *x, f8_diag *diag);
 void f8_exec_leave_home(f8_exec *x);
 /* The places of a function's steps as pointers, again whenever a port's or the memory's changes. */

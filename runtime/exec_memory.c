@@ -20,9 +20,10 @@ static void add_bytes(f8_exec_home *home, int64_t bytes)
         home->peak = home->bytes;
 }
 
-/* Large buffers sit on huge-page boundaries: a step walks hundreds of MB, and 4 KiB pages would cost
- * a TLB miss every few rows. */
-static f8_status block_alloc(f8_exec_home *home, int64_t bytes, const char *what, f8_exec_block *out, f8_diag *diag)
+/* Large buffers sit on huge-page boundaries: a step walks hundreds of MB, and 4 KiB pages would
+ * cost a TLB miss every few rows. */
+static f8_status block_alloc(f8_exec_home *home, int64_t bytes, const char *what,
+                             f8_exec_block *out, f8_diag *diag)
 {
     *out = (f8_exec_block){0};
     if (bytes == 0)
@@ -30,8 +31,8 @@ static f8_status block_alloc(f8_exec_home *home, int64_t bytes, const char *what
     const size_t size = (size_t)round_up(bytes, ALIGN);
     void *p = home->allocator.alloc(home->allocator.user, size, bytes >= 2 * HUGE ? HUGE : ALIGN);
     if (!p)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %lld bytes were wanted for %s",
-                       (long long)bytes, what);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %lld bytes were wanted for %s", (long long)bytes, what);
     if (bytes >= 2 * HUGE)
         madvise(p, size, MADV_HUGEPAGE); /* advice: the run is right without it */
     add_bytes(home, bytes);
@@ -152,8 +153,8 @@ static void place_ports(f8_exec *x)
 
 /* ---- a home ---- */
 
-/* The memory that one run at a time works in grows to what x needs; all or nothing. Others find it where it then
- * is. */
+/* The memory that one run at a time works in grows to what x needs; all or nothing. Others find it
+ * where it then is. */
 static f8_status grow(f8_exec *x, const int64_t need[3], f8_diag *diag)
 {
     static const char *const what[] = {"the arena", "kernel scratch", "GEMM workspace"};
@@ -184,7 +185,8 @@ f8_status f8_exec_allocate(f8_exec *x, f8_diag *diag)
     const sizes s = measure(x->plan);
     f8_exec_home *home = x->home;
     const int n_threads = f8_pool_threads(home->pool);
-    const int64_t workspace = live_workspace(x), need[] = {s.arena, s.scratch * n_threads, workspace};
+    const int64_t workspace = live_workspace(x),
+                  need[] = {s.arena, s.scratch * n_threads, workspace};
     const bool alone = home->first == x && !x->next;
     x->scratch_stride = s.scratch;
     x->planned = sum_of(x->plan, &s, n_threads, workspace);
@@ -193,7 +195,8 @@ f8_status f8_exec_allocate(f8_exec *x, f8_diag *diag)
     if (alone)
         F8_TRY(block_alloc(home, x->plan->state_bytes, "variables", &home->state, diag));
     else if (x->plan->state_bytes != home->state.size)
-        return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "executors with variables of %lld and of %lld bytes",
+        return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                       "executors with variables of %lld and of %lld bytes",
                        (long long)x->plan->state_bytes, (long long)home->state.size);
     F8_TRY(grow(x, need, diag));
     if (alone || s.ports > home->ports.size) {
@@ -215,14 +218,16 @@ static f8_status map_code(f8_exec *x, f8_diag *diag)
     const size_t size = (size_t)plan->blob_bytes, code_size = (size_t)plan->blob_code_bytes;
     f8_exec_home *home = x->home;
     for (f8_exec_code *c = home->code; c; c = c->next)
-        if (c->blob.size == size && c->blob.code_size == code_size && (!size || !memcmp(c->blob.base, plan->blob, size))) {
+        if (c->blob.size == size && c->blob.code_size == code_size &&
+            (!size || !memcmp(c->blob.base, plan->blob, size))) {
             c->users++;
             x->code = c;
             return F8_OK;
         }
     f8_exec_code *c = home->allocator.alloc(home->allocator.user, sizeof *c, 16);
     if (!c)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *c);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *c);
     *c = (f8_exec_code){.next = home->code, .users = 1};
     x->code = home->code = c;
     return f8_blob_map(&c->blob, plan->blob, size, code_size, diag);
@@ -232,7 +237,8 @@ static f8_status create_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag
 {
     f8_exec_home *home = x->allocator.alloc(x->allocator.user, sizeof *home, 16);
     if (!home)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *home);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *home);
     *home = (f8_exec_home){.allocator = x->allocator, .first = x};
     x->home = home;
     const f8_pool_options pool = {
@@ -283,7 +289,8 @@ void f8_exec_leave_home(f8_exec *x)
         return;
     f8_gemm_lib_destroy(home->gemms);
     f8_pool_destroy(home->pool);
-    f8_exec_block *const block[] = {&home->state, &home->arena, &home->ports, &home->scratch, &home->workspace};
+    f8_exec_block *const block[] = {&home->state, &home->arena, &home->ports, &home->scratch,
+                                    &home->workspace};
     for (size_t i = 0; i < sizeof block / sizeof *block; i++)
         block_free(home, block[i]);
     const f8_allocator allocator = home->allocator;

@@ -1,5 +1,6 @@
-/* Dims that are bounds: a program for every value has, for each, the bits of a program compiled for it alone, whatever
- * the order; its variables and memory are those of the bound; values that shapes tell; what is refused. */
+/* Dims that are bounds: a program for every value has, for each, the bits of a program compiled for
+ * it alone, whatever the order; its variables and memory are those of the bound; values that shapes
+ * tell; what is refused. */
 #include "tests/api.h"
 #include "tests/shared/bounds_case.h"
 #include "tests/shared/cli.h"
@@ -20,7 +21,8 @@ static const struct {
 START_TEST(bits)
 {
     static const int order[] = {6, 3, 1, 5, 3, 6, 2, 4, 1};
-    f8_bounds_case(&programs[_i].options, programs[_i].reversed, order, sizeof order / sizeof *order);
+    f8_bounds_case(&programs[_i].options, programs[_i].reversed, order,
+                   sizeof order / sizeof *order);
 }
 END_TEST
 
@@ -36,16 +38,17 @@ static char *read_model(void)
     return text;
 }
 
-static fp8c_program *compile_text(fp8c_context *ctx, const char *text, const fp8c_dim *dims, size_t n_dims,
-                                  const char *rule, const fp8c_compile_options *o)
+static fp8c_program *compile_text(fp8c_context *ctx, const char *text, const fp8c_dim *dims,
+                                  size_t n_dims, const char *rule, const fp8c_compile_options *o)
 {
     fp8c_module *m;
     char *copy = strdup(text);
-    ck_assert_msg(fp8c_module_parse(ctx, copy, strlen(copy), "t.f8", dims, n_dims, &m) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_module_parse(ctx, copy, strlen(copy), "t.f8", dims, n_dims, &m) == FP8C_OK,
+                  "%s", fp8c_context_message(ctx));
     free(copy);
     if (rule)
-        ck_assert_msg(fp8c_module_rule(m, rule, "--rule") == FP8C_OK, "%s", fp8c_context_message(ctx));
+        ck_assert_msg(fp8c_module_rule(m, rule, "--rule") == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
     fp8c_program *p = compile(ctx, m, o);
     fp8c_module_destroy(m);
     return p;
@@ -67,14 +70,20 @@ static void same_decisions(const fp8c_program *p, const fp8c_program *q)
     ck_assert_int_eq(fp8c_program_decision(q, n, &b), FP8C_ERR_INPUT);
 }
 
-/* Text, dims, rules and options are the program's own: all were freed before another value is asked for. */
+/* Text, dims, rules and options are the program's own: all were freed before another value is asked
+ * for. */
 START_TEST(kept)
 {
     fp8c_context *ctx = new_context();
     const fp8c_dim dims[] = {{"T", 8}, {"B", 5}}, alone[] = {{"T", 8}, {"B", 3}};
     char recipe[] = "delayed", keep[] = "*.x", target[] = "cpu";
-    fp8c_compile_options o = {.struct_size = sizeof o, .recipe = recipe, .keep = keep, .target = target,
-                              .threads = 1, .pair = 1, .lr = 0.5};
+    fp8c_compile_options o = {.struct_size = sizeof o,
+                              .recipe = recipe,
+                              .keep = keep,
+                              .target = target,
+                              .threads = 1,
+                              .pair = 1,
+                              .lr = 0.5};
     fp8c_program *p = compile_text(ctx, read_model(), dims, 2, "\"h.0.mlp\" wgrad = current", &o);
     memset(recipe, '?', sizeof recipe - 1);
     memset(keep, '?', sizeof keep - 1);
@@ -110,7 +119,8 @@ START_TEST(chosen)
     fp8c_module *m = parse(ctx, read_model());
     fp8c_compile_options o = {.struct_size = sizeof o, .recipe = "auto", .threads = 1};
     fp8c_calibration *c;
-    ck_assert_msg(fp8c_calibration_create(m, &o, 0.2, &c) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_calibration_create(m, &o, 0.2, &c) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     fp8c_program *sampled = fp8c_calibration_program(c);
     ck_assert_int_eq(fp8c_program_initialize(sampled, 1), FP8C_OK);
     const int step = fp8c_program_function(sampled, "micro_step");
@@ -142,7 +152,8 @@ END_TEST
 
 /* ---- memory ---- */
 
-/* What was asked for holds for the program: no value takes more of the arena than the bound left it. */
+/* What was asked for holds for the program: no value takes more of the arena than the bound left
+ * it. */
 START_TEST(budget)
 {
     f8_api_run r;
@@ -151,7 +162,8 @@ START_TEST(budget)
     fp8c_program_info(r.program, &info);
     f8_api_close(&r);
     const int64_t most = info.planned_bytes - info.arena_bytes / 4;
-    f8_bounds_open(&r, 0, false, (fp8c_compile_options){.recipe = "bf16", .threads = 1, .memory_bytes = most});
+    f8_bounds_open(&r, 0, false,
+                   (fp8c_compile_options){.recipe = "bf16", .threads = 1, .memory_bytes = most});
     for (int b = F8_BOUNDS_MOST; b >= 1; b--) {
         f8_bounds_set(&r, b);
         fp8c_program_info(r.program, &info);
@@ -164,15 +176,17 @@ END_TEST
 
 /* ---- values that shapes tell ---- */
 
-static const char shapes[] = "module shapes\n"
-                             "dim B <= 8, S <= 4\n"
-                             "param w: f32[4, 4] normal(0.5)\n"
-                             "func forward(%x: f32[B, 4], %y: f32[2*B + 1], %z: f32[B*S]) -> (%loss: f32[], %s: f32[B, 4]) {\n"
-                             "  %s = linear(%x, w) {name = \"fc\"}\n"
-                             "  %a = mul(reshape(mean(%y)) {shape = []}, reshape(mean(%z)) {shape = []})\n"
-                             "  return mul(reshape(mean(mean(%s)) {axis = 0}) {shape = []}, %a), %s\n"
-                             "}\n"
-                             "optimizer adamw {lr = 1e-3}\n";
+static const char shapes[] =
+    "module shapes\n"
+    "dim B <= 8, S <= 4\n"
+    "param w: f32[4, 4] normal(0.5)\n"
+    "func forward(%x: f32[B, 4], %y: f32[2*B + 1], %z: f32[B*S]) -> (%loss: f32[], %s: f32[B, 4]) "
+    "{\n"
+    "  %s = linear(%x, w) {name = \"fc\"}\n"
+    "  %a = mul(reshape(mean(%y)) {shape = []}, reshape(mean(%z)) {shape = []})\n"
+    "  return mul(reshape(mean(mean(%s)) {axis = 0}) {shape = []}, %a), %s\n"
+    "}\n"
+    "optimizer adamw {lr = 1e-3}\n";
 
 typedef struct tensor {
     fp8c_tensor_view view;
@@ -196,7 +210,8 @@ static tensor make(int32_t rank, int64_t a, int64_t b)
 /* eval with x [b, 4], y [y], z [z]. */
 static fp8c_status call(fp8c_program *p, int64_t b, int64_t y, int64_t z, float *loss)
 {
-    tensor in[3] = {make(2, b, 4), make(1, y, 0), make(1, z, 0)}, out[2] = {make(0, 0, 0), make(2, b, 4)};
+    tensor in[3] = {make(2, b, 4), make(1, y, 0), make(1, z, 0)},
+           out[2] = {make(0, 0, 0), make(2, b, 4)};
     const fp8c_tensor_view *from[3], *to[2];
     for (int i = 0; i < 3; i++) {
         in[i].view.data = in[i].data;
@@ -208,7 +223,8 @@ static fp8c_status call(fp8c_program *p, int64_t b, int64_t y, int64_t z, float 
         out[i].view.shape = out[i].shape;
         to[i] = &out[i].view;
     }
-    const fp8c_status status = fp8c_program_call(p, fp8c_program_function(p, "eval"), from, 3, to, 2);
+    const fp8c_status status =
+        fp8c_program_call(p, fp8c_program_function(p, "eval"), from, 3, to, 2);
     *loss = out[0].data[0];
     return status;
 }
@@ -260,7 +276,8 @@ END_TEST
 
 /* ---- files ---- */
 
-static fp8c_status write_file(fp8c_context *ctx, const char *text, const char *values, const char *path)
+static fp8c_status write_file(fp8c_context *ctx, const char *text, const char *values,
+                              const char *path)
 {
     fp8c_module *m;
     ck_assert_msg(fp8c_module_parse(ctx, text, strlen(text), "t.f8", NULL, 0, &m) == FP8C_OK, "%s",
@@ -272,15 +289,16 @@ static fp8c_status write_file(fp8c_context *ctx, const char *text, const char *v
     return status;
 }
 
-/* A file serves the values that it was made for, from one state, with the bits of programs compiled here; and tells by
- * shapes which. */
+/* A file serves the values that it was made for, from one state, with the bits of programs compiled
+ * here; and tells by shapes which. */
 START_TEST(files)
 {
     fp8c_context *ctx = new_context();
     char *again;
     size_t n, m;
     const char *path = f8_cli_temp("bounds.f8x"), *other = f8_cli_temp("again.f8x");
-    ck_assert_msg(write_file(ctx, shapes, "B=2,8,3 S=4,2", path) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(write_file(ctx, shapes, "B=2,8,3 S=4,2", path) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     ck_assert_int_eq(write_file(ctx, shapes, " S=2,4,4  B=8,3,2", other), FP8C_OK);
     char *bytes = f8_cli_read(path, &n);
     again = f8_cli_read(other, &m);
@@ -289,7 +307,8 @@ START_TEST(files)
     free(again);
     const fp8c_compile_options o = recipe("bf16");
     fp8c_program *p, *q = compile_text(ctx, shapes, NULL, 0, NULL, &o);
-    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     fp8c_program_dim dim;
     ck_assert_int_eq(fp8c_program_dims(p, 0, &dim), FP8C_OK);
     ck_assert(!strcmp(dim.name, "B") && dim.bound == 8);
@@ -298,13 +317,15 @@ START_TEST(files)
     ck_assert_int_eq(fp8c_program_initialize(q, 3), FP8C_OK);
     for (int64_t b = 2; b <= 8; b += b == 3 ? 5 : 1) {
         float loss, expected;
-        ck_assert_msg(call(p, b, 2 * b + 1, 4 * b, &loss) == FP8C_OK, "%s", fp8c_context_message(ctx));
+        ck_assert_msg(call(p, b, 2 * b + 1, 4 * b, &loss) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
         ck_assert_int_eq(call(q, b, 2 * b + 1, 4 * b, &expected), FP8C_OK);
         ck_assert(!memcmp(&loss, &expected, sizeof loss));
         dims_are(p, b, 4);
     }
     ck_assert_int_eq(fp8c_program_set_dim(p, "B", 4), FP8C_ERR_UNSUPPORTED);
-    said(ctx, "the file has no code for B = 4, S = 4: it has it for B = 8, S = 4; B = 8, S = 2; B = 3, S = 4; "
+    said(ctx, "the file has no code for B = 4, S = 4: it has it for B = 8, S = 4; B = 8, S = 2; B "
+              "= 3, S = 4; "
               "B = 3, S = 2; B = 2, S = 4; B = 2, S = 2");
     dims_are(p, 8, 4);
     ck_assert_int_eq(fp8c_program_set_dim(p, "S", 2), FP8C_OK);
@@ -340,9 +361,11 @@ START_TEST(values)
         said(ctx, bad_values[i].said);
     }
     char many[sizeof shapes + 8];
-    snprintf(many, sizeof many, "module shapes\ndim B <= 65, S <= 2%s", strchr(strstr(shapes, "S <= 4"), '\n'));
+    snprintf(many, sizeof many, "module shapes\ndim B <= 65, S <= 2%s",
+             strchr(strstr(shapes, "S <= 4"), '\n'));
     ck_assert_int_eq(write_file(ctx, many, "S=1", path), FP8C_ERR_INPUT);
-    said(ctx, "a file holds code for at most 64 sets of values of bounds, and 'B' alone has 65 here: say for which it "
+    said(ctx, "a file holds code for at most 64 sets of values of bounds, and 'B' alone has 65 "
+              "here: say for which it "
               "shall be (--values B=1,2,4)");
     ck_assert_int_eq(write_file(ctx, model, "B=1", path), FP8C_ERR_INPUT);
     said(ctx, "values 'B=1': the module has no dims that are bounds");
@@ -358,7 +381,8 @@ static const char *write_ones(const char *name, const char *shape, size_t n)
     char file[1024] = "\x93NUMPY\1", header[118];
     const float one = 1;
     memset(header, ' ', sizeof header);
-    header[snprintf(header, sizeof header, "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape)] = ' ';
+    header[snprintf(header, sizeof header,
+                    "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape)] = ' ';
     header[sizeof header - 1] = '\n';
     file[8] = sizeof header;
     memcpy(file + 10, header, sizeof header);
@@ -376,7 +400,8 @@ START_TEST(command)
     f8_cli_result r = F8_CLI("inspect", file);
     f8_cli_ok(r);
     ck_assert_msg(strstr(r.out, "B <= 8, S <= 4: 8 plans") != NULL, "%s", r.out);
-    f8_cli_fails(F8_CLI("compile", text, "-o", file, "--values", "B=2:3"), 1, "a number is wanted after");
+    f8_cli_fails(F8_CLI("compile", text, "-o", file, "--values", "B=2:3"), 1,
+                 "a number is wanted after");
     snprintf(x, sizeof x, "x=%s", write_ones("x.npy", "(3, 4)", 12));
     snprintf(y, sizeof y, "y=%s", write_ones("y.npy", "(7,)", 7));
     snprintf(z, sizeof z, "z=%s", write_ones("z.npy", "(6,)", 6));
@@ -465,7 +490,9 @@ static void limited_free(void *user, void *p, size_t size)
 START_TEST(memory_runs_out)
 {
     limited l = {-1};
-    const fp8c_context_options with = {.struct_size = sizeof with, .alloc = limited_alloc, .free = limited_free,
+    const fp8c_context_options with = {.struct_size = sizeof with,
+                                       .alloc = limited_alloc,
+                                       .free = limited_free,
                                        .allocator_user = &l};
     fp8c_context *ctx;
     ck_assert_int_eq(fp8c_context_create(&with, &ctx), FP8C_OK);

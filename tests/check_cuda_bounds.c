@@ -1,5 +1,5 @@
-/* Dims that are bounds on a CUDA target: values share the device's memory, the stream, prepared problems and images, and
- * each has the bits of a program for it alone, whatever ran before. */
+/* Dims that are bounds on a CUDA target: values share the device's memory, the stream, prepared
+ * problems and images, and each has the bits of a program for it alone, whatever ran before. */
 #include <stdlib.h>
 
 #include "tests/api.h"
@@ -48,16 +48,20 @@ START_TEST(file)
     f8_api_run r, opened;
     f8_bounds_open(&r, 0, false, (fp8c_compile_options){.recipe = "current", .target = "cuda"});
     const char *path = f8_cli_temp("bounds.f8x");
-    const fp8c_compile_options o = {.struct_size = sizeof o, .recipe = "current", .target = "cuda", .values = "B=6,2"};
-    ck_assert_msg(fp8c_compile_file(r.module, &o, 1, path) == FP8C_OK, "%s", fp8c_context_message(r.ctx));
+    const fp8c_compile_options o = {
+        .struct_size = sizeof o, .recipe = "current", .target = "cuda", .values = "B=6,2"};
+    ck_assert_msg(fp8c_compile_file(r.module, &o, 1, path) == FP8C_OK, "%s",
+                  fp8c_context_message(r.ctx));
     opened = r;
-    ck_assert_msg(fp8c_program_open(r.ctx, path, NULL, &opened.program) == FP8C_OK, "%s", fp8c_context_message(r.ctx));
+    ck_assert_msg(fp8c_program_open(r.ctx, path, NULL, &opened.program) == FP8C_OK, "%s",
+                  fp8c_context_message(r.ctx));
     ck_assert_int_eq(fp8c_program_initialize(opened.program, 1), FP8C_OK);
     for (int b = 2; b <= 6; b += 4) {
         f8_bounds_set(&r, b);
         f8_bounds_set(&opened, b);
         const float loss = f8_api_step(&opened, 64, 1), expected = f8_api_step(&r, 64, 1);
-        ck_assert_msg(loss > 0 && !memcmp(&loss, &expected, sizeof loss), "%s", fp8c_context_message(r.ctx));
+        ck_assert_msg(loss > 0 && !memcmp(&loss, &expected, sizeof loss), "%s",
+                      fp8c_context_message(r.ctx));
     }
     fp8c_program_destroy(opened.program);
     f8_api_close(&r);

@@ -1,5 +1,6 @@
-/* Deltas: what is made is read back byte for byte, whatever was put in, taken out or changed; it is small where little is
- * new; what is damaged is refused, and nothing beyond it is read (under ASan). */
+/* Deltas: what is made is read back byte for byte, whatever was put in, taken out or changed; it is
+ * small where little is new; what is damaged is refused, and nothing beyond it is read (under
+ * ASan). */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,16 +45,19 @@ static size_t edit(const uint8_t *base, size_t n, uint8_t *to)
     return m;
 }
 
-static void read_back(const uint8_t *base, size_t n_base, const uint8_t *bytes, size_t n, const uint8_t *delta, size_t size)
+static void read_back(const uint8_t *base, size_t n_base, const uint8_t *bytes, size_t n,
+                      const uint8_t *delta, size_t size)
 {
     size_t whole;
-    uint8_t *copy = malloc(size), *out = malloc(n + 1); /* exact, so that ASan sees what is beyond */
+    uint8_t *copy = malloc(size),
+            *out = malloc(n + 1); /* exact, so that ASan sees what is beyond */
     memcpy(copy, delta, size);
     ck_assert(f8_delta_size(copy, size, n, &whole) && whole == n);
     ck_assert(!f8_delta_size(copy, size, n - 1, &whole));
     ck_assert(f8_delta_apply(base, n_base, copy, size, out, n) && !memcmp(out, bytes, n));
     free(copy);
-    for (int i = 0; i < 40; i++) { /* shorter, and with a bit the other way: never beyond, never more */
+    for (int i = 0; i < 40;
+         i++) { /* shorter, and with a bit the other way: never beyond, never more */
         const size_t part = (size_t)(draw() % (size + 1));
         uint8_t *bad = malloc(part + 1);
         memcpy(bad, delta, part);
@@ -82,7 +86,8 @@ START_TEST(rounds)
         if (r % 10 == 0)
             fill(bytes, n = (size_t)(draw() % 3000)); /* nothing in common */
         f8_arena_init(&arena, NULL);
-        ck_assert_int_eq(f8_delta_make(base, n_base, bytes, n, &arena, &delta, &size, &diag), F8_OK);
+        ck_assert_int_eq(f8_delta_make(base, n_base, bytes, n, &arena, &delta, &size, &diag),
+                         F8_OK);
         ck_assert((delta != NULL) == (size < n));
         if (delta) {
             read_back(base, n_base, bytes, n, delta, size);

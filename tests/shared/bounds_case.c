@@ -11,14 +11,16 @@ void f8_bounds_open(f8_api_run *r, int64_t b, bool reversed, fp8c_compile_option
 {
     const fp8c_dim dims[] = {{"E", reversed ? 1 : 2}, {"F", reversed ? 2 : 1}, {"B", b}};
     options.struct_size = sizeof options;
-    const f8_api_setup setup = {.file = F8_BOUNDS_MODEL, .dims = dims, .n_dims = b > 0 ? 3 : 2, .options = options};
+    const f8_api_setup setup = {
+        .file = F8_BOUNDS_MODEL, .dims = dims, .n_dims = b > 0 ? 3 : 2, .options = options};
     ck_assert_msg(f8_api_open(r, &setup), "%s", r->failed);
 }
 
 void f8_bounds_set(f8_api_run *r, int64_t b)
 {
     fp8c_program_dim dim;
-    ck_assert_msg(fp8c_program_set_dim(r->program, "B", b) == FP8C_OK, "%s", fp8c_context_message(r->ctx));
+    ck_assert_msg(fp8c_program_set_dim(r->program, "B", b) == FP8C_OK, "%s",
+                  fp8c_context_message(r->ctx));
     ck_assert_int_eq(fp8c_program_dims(r->program, 0, &dim), FP8C_OK);
     ck_assert_str_eq(dim.name, "B");
     ck_assert_int_eq(dim.value, b);
@@ -40,15 +42,18 @@ static void copy_state(f8_api_run *to, f8_api_run *from)
     }
 }
 
-/* micro_step, eval and update on the same batch: all results and then all variables are the same bytes. */
+/* micro_step, eval and update on the same batch: all results and then all variables are the same
+ * bytes. */
 static void same_step(f8_api_run *r, f8_api_run *alone, uint64_t number)
 {
     fp8c_port port, other;
-    const float loss = f8_api_step(r, VOCABULARY, number), expected = f8_api_step(alone, VOCABULARY, number);
+    const float loss = f8_api_step(r, VOCABULARY, number),
+                expected = f8_api_step(alone, VOCABULARY, number);
     ck_assert_msg(!r->failed && !alone->failed, "%s", r->failed ? r->failed : alone->failed);
     ck_assert(loss > 0 && !memcmp(&loss, &expected, sizeof loss));
     for (int i = 0; fp8c_program_port(r->program, r->step, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
-        ck_assert_int_eq(fp8c_program_port(alone->program, alone->step, FP8C_OUTPUT, i, &other), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_port(alone->program, alone->step, FP8C_OUTPUT, i, &other),
+                         FP8C_OK);
         ck_assert(!memcmp(&port.type, &other.type, sizeof port.type));
         if (port.variable < 0)
             ck_assert(!memcmp(fp8c_program_buffer(r->program, r->step, FP8C_OUTPUT, i),
@@ -82,7 +87,9 @@ void f8_bounds_case(const fp8c_compile_options *options, bool reversed, const in
         ck_assert_int_eq(info.planned_bytes, theirs.planned_bytes);
         most = info.planned_bytes > most ? info.planned_bytes : most;
         ck_assert_int_ge(info.peak_bytes, most);
-        ck_assert(reversed || info.peak_bytes == most); /* the largest is the bound's, and is there from the start */
+        ck_assert(reversed ||
+                  info.peak_bytes ==
+                      most); /* the largest is the bound's, and is there from the start */
         ck_assert_int_eq(info.distinct_kernels, theirs.distinct_kernels);
     }
     for (int b = 1; b <= F8_BOUNDS_MOST; b++)
