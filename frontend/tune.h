@@ -24,7 +24,7 @@ enum { TUNE_CANDIDATES = 32, TUNE_RUNS = 64, TUNE_FUNCTIONS = 2 };
 typedef struct tune_candidate {
     const char *text;
     double seconds, median;
-    double ratio;      /* to the model's, each run to the one beside it; from the database: of the medians */
+    double ratio;      /* to the model's least beside it */
     int64_t runs;      /* 0: not timed, or */
     bool other_bits;   /* never will be */
     f8_gemm_desc desc; /* GEMMs of the CPU */

@@ -154,7 +154,7 @@ static f8_status recall(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
             }
     for (int c = 0; c < p->n; c++)
         p->candidate[c].ratio =
-            p->candidate[0].median > 0 ? p->candidate[c].median / p->candidate[0].median : 1;
+            p->candidate[0].seconds > 0 ? p->candidate[c].seconds / p->candidate[0].seconds : 1;
     F8_TRY(f8_tuning_chosen(t->db, f8_tune_key(t, p), p->text, &t->arena, &choice, &found, diag));
     for (int c = 0; c < p->n && found; c++)
         if (!strcmp(choice.candidate, p->candidate[c].text)) {

@@ -212,7 +212,7 @@ static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
             c->median = f8_tune_median(p->sample[s], runs);
             c->runs = runs;
         }
-        c->ratio = s ? f8_tune_ratio(p->sample[1], p->sample[0], runs) : 1;
+        c->ratio = least / f8_tune_least(p->sample[0], runs);
         timing[s] = (f8_timing){c->text, c->seconds, c->median, c->runs};
     }
     p->fresh = true;
