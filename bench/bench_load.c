@@ -1,7 +1,7 @@
-/* Loading what was compiled ahead of time: from the .f8x of gpt2_124m.f8 (eval, micro_step, update; under delayed
- * prepare too) to a program that can run, in a new process each time, which has no library loaded yet; and of that
- * the reading alone, without what running needs (oneDNN and its kernels, memory). Medians; the files are in the
- * page cache. Bar: 50 ms.
+/* Loading what was compiled ahead of time: from the .f8x of gpt2_124m.f8 (eval, micro_step, update;
+ * under delayed prepare too) to a program that can run, in a new process each time, which has no
+ * library loaded yet; and of that the reading alone, without what running needs (oneDNN and its
+ * kernels, memory). Medians; the files are in the page cache. Bar: 50 ms.
  *
  *     bench_load [--json] */
 #include <limits.h>

@@ -49,11 +49,13 @@ static int say_what(const cli *c, fp8c_context *ctx, cli_json *json)
     if (to)
         fputc('\n', to);
     cli_json_record(json, json_pack("{ss ss sI ss so}", "event", "file", "path", c->output, "bytes",
-                                    (json_int_t)info.bytes, "checksum", info.checksum, "targets", targets));
+                                    (json_int_t)info.bytes, "checksum", info.checksum, "targets",
+                                    targets));
     return CLI_DONE;
 }
 
-static int compile(const cli *c, fp8c_context *ctx, const fp8c_module *module, const char *const *name, int n)
+static int compile(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+                   const char *const *name, int n)
 {
     fp8c_compile_options options[MOST_TARGETS];
     cli_json json;
@@ -64,8 +66,9 @@ static int compile(const cli *c, fp8c_context *ctx, const fp8c_module *module, c
         options[i].target = name[i];
         options[i].values = c->values;
     }
-    int code = fp8c_compile_file(module, options, (size_t)n, c->output) == FP8C_OK ? say_what(c, ctx, &json)
-                                                                                   : cli_fail(ctx);
+    int code = fp8c_compile_file(module, options, (size_t)n, c->output) == FP8C_OK
+                   ? say_what(c, ctx, &json)
+                   : cli_fail(ctx);
     if (!cli_json_close(&json))
         code = CLI_FAILED;
     return code;

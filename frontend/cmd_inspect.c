@@ -33,10 +33,12 @@ static void print_variables(inspect *x, fp8c_program *p)
     say(x, "\nvariables\n");
     for (; fp8c_program_variable(p, n, &v) == FP8C_OK; n++) {
         bytes += fp8c_type_bytes(&v.type);
-        say(x, "  %-9s %-44s %s\n", v.is_param ? "parameter" : "state", v.name, cli_type(&v.type, type));
+        say(x, "  %-9s %-44s %s\n", v.is_param ? "parameter" : "state", v.name,
+            cli_type(&v.type, type));
         cli_json_record(&x->json, json_pack("{ss ss ss ss sI sb}", "event", "variable", "target",
-                                            fp8c_program_target(p), "name", v.name, "type", type, "bytes",
-                                            (json_int_t)fp8c_type_bytes(&v.type), "parameter", (int)v.is_param));
+                                            fp8c_program_target(p), "name", v.name, "type", type,
+                                            "bytes", (json_int_t)fp8c_type_bytes(&v.type),
+                                            "parameter", (int)v.is_param));
     }
     say(x, "%d variables, %.1f MiB\n", n, (double)bytes / (1 << 20));
 }
@@ -51,10 +53,11 @@ static void print_ports(inspect *x, const fp8c_program *p, int function)
             if (port.variable >= 0)
                 continue;
             say(x, "  %-6s %-20s %s\n", sides[side], port.name, cli_type(&port.type, type));
-            cli_json_record(&x->json, json_pack("{ss ss ss ss ss ss}", "event", "port", "target",
-                                                fp8c_program_target(p), "function",
-                                                fp8c_program_function_name(p, function), "side", sides[side],
-                                                "name", port.name, "type", cli_type(&port.type, type)));
+            cli_json_record(&x->json,
+                            json_pack("{ss ss ss ss ss ss}", "event", "port", "target",
+                                      fp8c_program_target(p), "function",
+                                      fp8c_program_function_name(p, function), "side", sides[side],
+                                      "name", port.name, "type", cli_type(&port.type, type)));
         }
     }
 }
@@ -92,15 +95,17 @@ static void print_function(inspect *x, fp8c_program *p, int function)
             count_algorithm(&gemms, how ? how : "?");
     }
     fp8c_program_peak(p, function, &peak);
-    say(x, "\n%s: %" PRId64 " steps, arena %.1f MiB\n", name, steps, (double)peak.arena_bytes / (1 << 20));
+    say(x, "\n%s: %" PRId64 " steps, arena %.1f MiB\n", name, steps,
+        (double)peak.arena_bytes / (1 << 20));
     for (int i = 0; i < gemms.n; i++) {
         say(x, "  %" PRId64 " GEMMs by %s\n", gemms.count[i], gemms.name[i]);
         json_object_set_new(by, gemms.name[i], json_integer(gemms.count[i]));
     }
-    cli_json_record(&x->json, json_pack("{ss ss ss sI sI sI so}", "event", "function", "target",
-                                        fp8c_program_target(p), "name", name, "steps", (json_int_t)steps,
-                                        "arena_bytes", (json_int_t)peak.arena_bytes, "peak_bytes",
-                                        (json_int_t)peak.alive_bytes, "gemms", by));
+    cli_json_record(&x->json,
+                    json_pack("{ss ss ss sI sI sI so}", "event", "function", "target",
+                              fp8c_program_target(p), "name", name, "steps", (json_int_t)steps,
+                              "arena_bytes", (json_int_t)peak.arena_bytes, "peak_bytes",
+                              (json_int_t)peak.alive_bytes, "gemms", by));
     print_ports(x, p, function);
     if (x->c->kernels)
         cli_print_steps(p, function, x->to, &x->json);
@@ -113,7 +118,8 @@ static void print_memory(inspect *x, const fp8c_program *p)
     const int function = step < 0 ? 0 : step;
     say(x, "\nmemory at the peak of %s\n", fp8c_program_function_name(p, function));
     for (int i = 0; fp8c_program_memory(p, function, i, &m) == FP8C_OK; i++) {
-        say(x, "  %-20s %12.1f MiB%s\n", m.category, (double)m.bytes / (1 << 20), m.in_arena ? "  of the arena" : "");
+        say(x, "  %-20s %12.1f MiB%s\n", m.category, (double)m.bytes / (1 << 20),
+            m.in_arena ? "  of the arena" : "");
         cli_json_record(&x->json, json_pack("{ss ss ss sI sb}", "event", "memory", "target",
                                             fp8c_program_target(p), "category", m.category, "bytes",
                                             (json_int_t)m.bytes, "in_arena", (int)m.in_arena));
@@ -122,7 +128,8 @@ static void print_memory(inspect *x, const fp8c_program *p)
 
 static int print_target(inspect *x, const fp8c_file_target *t)
 {
-    const fp8c_open_options options = {.struct_size = sizeof options, .target = t->target, .no_device = 1};
+    const fp8c_open_options options = {
+        .struct_size = sizeof options, .target = t->target, .no_device = 1};
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_program *p;
     if (fp8c_program_open(x->ctx, x->c->file, &options, &p) != FP8C_OK)
@@ -130,18 +137,20 @@ static int print_target(inspect *x, const fp8c_file_target *t)
     fp8c_program_info(p, &info);
     say(x, "\ntarget %s%s%s%s\n", t->target, *t->missing ? ": needs " : "", t->missing,
         *t->missing ? ", which this CPU lacks" : "");
-    say(x, "%" PRId64 " distinct kernels, %.1f KiB of code, %.1f MiB planned; %" PRId64 " linears, %" PRId64
-           " FP8 GEMMs a micro-step\n",
-        info.distinct_kernels, (double)info.code_bytes / 1024, (double)info.planned_bytes / (1 << 20),
-        info.linears, info.fp8_gemms_planned);
+    say(x,
+        "%" PRId64 " distinct kernels, %.1f KiB of code, %.1f MiB planned; %" PRId64
+        " linears, %" PRId64 " FP8 GEMMs a micro-step\n",
+        info.distinct_kernels, (double)info.code_bytes / 1024,
+        (double)info.planned_bytes / (1 << 20), info.linears, info.fp8_gemms_planned);
     if (*t->dims)
         say(x, "dims %s: %d plans\n", t->dims, t->variants);
-    cli_json_record(&x->json, json_pack("{ss ss ss ss si sI sI sI sI sI}", "event", "target", "target", t->target,
-                                        "missing", t->missing, "dims", t->dims, "variants", (int)t->variants,
-                                        "kernels", (json_int_t)info.distinct_kernels, "code_bytes",
-                                        (json_int_t)info.code_bytes, "planned_bytes",
-                                        (json_int_t)info.planned_bytes, "linears", (json_int_t)info.linears,
-                                        "fp8_gemms", (json_int_t)info.fp8_gemms_planned));
+    cli_json_record(&x->json,
+                    json_pack("{ss ss ss ss si sI sI sI sI sI}", "event", "target", "target",
+                              t->target, "missing", t->missing, "dims", t->dims, "variants",
+                              (int)t->variants, "kernels", (json_int_t)info.distinct_kernels,
+                              "code_bytes", (json_int_t)info.code_bytes, "planned_bytes",
+                              (json_int_t)info.planned_bytes, "linears", (json_int_t)info.linears,
+                              "fp8_gemms", (json_int_t)info.fp8_gemms_planned));
     for (int i = 0; fp8c_program_function_name(p, i); i++)
         print_function(x, p, i);
     print_variables(x, p);
@@ -161,12 +170,13 @@ static int print_file(inspect *x)
     bool found = !x->c->target;
     if (fp8c_file_read_info(x->ctx, x->c->file, &info) != FP8C_OK)
         return cli_fail(x->ctx);
-    say(x, "%s: fp8c %s, format %d.%d, %" PRId64 " bytes, checksum %s\n", x->c->file, info.version, info.format,
-        info.plan_format, info.bytes, info.checksum);
-    cli_json_record(&x->json, json_pack("{ss ss ss si si sI ss si}", "event", "file", "path", x->c->file,
-                                        "version", info.version, "format", (int)info.format, "plan_format",
-                                        (int)info.plan_format, "bytes", (json_int_t)info.bytes, "checksum",
-                                        info.checksum, "targets", (int)info.targets));
+    say(x, "%s: fp8c %s, format %d.%d, %" PRId64 " bytes, checksum %s\n", x->c->file, info.version,
+        info.format, info.plan_format, info.bytes, info.checksum);
+    cli_json_record(&x->json,
+                    json_pack("{ss ss ss si si sI ss si}", "event", "file", "path", x->c->file,
+                              "version", info.version, "format", (int)info.format, "plan_format",
+                              (int)info.plan_format, "bytes", (json_int_t)info.bytes, "checksum",
+                              info.checksum, "targets", (int)info.targets));
     for (int i = 0; fp8c_file_read_target(x->ctx, x->c->file, i, &t) == FP8C_OK; i++) {
         if (x->c->target && strcmp(x->c->target, t.target))
             continue;

@@ -14,16 +14,19 @@ static const char *plain_name(const char *target)
 static f8_status check_options(const fp8c_compile_options *o, size_t n, f8_diag *diag)
 {
     if (!n)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "a file needs options of at least one target");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "a file needs options of at least one target");
     for (size_t i = 0; i < n; i++) {
         const char *name = plain_name(o[i].target);
         const f8_target *t = f8_target_by_name(name);
         if (t && t->kind == F8_TARGET_REFERENCE)
-            return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                           "target reference interprets the module: there is nothing to put into a file");
+            return f8_fail(
+                diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                "target reference interprets the module: there is nothing to put into a file");
         if (o[i].keep || o[i].print_after || o[i].plan_only || o[i].listings || o[i].text_only)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "keep, print_after, plan_only, listings and text_only are not for files");
+            return f8_fail(
+                diag, F8_ERR_INPUT, F8_NOWHERE,
+                "keep, print_after, plan_only, listings and text_only are not for files");
         for (size_t k = 0; k < i; k++)
             if (!strcmp(plain_name(o[k].target), name))
                 return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is there twice", name);
@@ -33,7 +36,8 @@ static f8_status check_options(const fp8c_compile_options *o, size_t n, f8_diag 
 
 /* ---- what a file fixes ---- */
 
-/* The algorithm of every GEMM of the CPU, which a program that runs where it was compiled chooses as it starts. */
+/* The algorithm of every GEMM of the CPU, which a program that runs where it was compiled chooses
+ * as it starts. */
 static f8_status settle_gemms(const fp8c_program *p, f8_variant *v, f8_diag *diag)
 {
     f8_gemm_lib *lib = NULL;
@@ -71,8 +75,11 @@ static f8_status put(void *user, const void *bytes, size_t n)
 static f8_status describe(fp8c_program *p, f8_arena *arena, f8_package_program *out, f8_diag *diag)
 {
     const f8_bounds *b = &p->bounds;
-    *out = (f8_package_program){.target = p->now->plan.target, .needs = p->now->plan.needs,
-                                .dim = b->bound, .n_dims = (uint32_t)b->n, .axis = b->axis,
+    *out = (f8_package_program){.target = p->now->plan.target,
+                                .needs = p->now->plan.needs,
+                                .dim = b->bound,
+                                .n_dims = (uint32_t)b->n,
+                                .axis = b->axis,
                                 .n_axes = (uint32_t)b->n_axes};
     for (const f8_variant *v = p->first; v; v = v->next)
         out->n_variants++;
@@ -96,12 +103,14 @@ static f8_status check_targets(fp8c_program **program, size_t n, f8_diag *diag)
     return F8_OK;
 }
 
-static f8_status write_file(fp8c_context *ctx, fp8c_program **program, size_t n, const char *path, f8_diag *diag)
+static f8_status write_file(fp8c_context *ctx, fp8c_program **program, size_t n, const char *path,
+                            f8_diag *diag)
 {
     f8_file_out file;
     f8_arena arena;
     f8_arena_init(&arena, &ctx->allocator);
-    f8_package package = {.program = F8_NEW_ARRAY(&arena, f8_package_program, n), .n_programs = (uint32_t)n};
+    f8_package package = {.program = F8_NEW_ARRAY(&arena, f8_package_program, n),
+                          .n_programs = (uint32_t)n};
     f8_status status = f8_arena_status(&arena, diag);
     if (status == F8_OK)
         status = check_targets(program, n, diag);
@@ -120,8 +129,8 @@ static f8_status write_file(fp8c_context *ctx, fp8c_program **program, size_t n,
 }
 
 /* A program for each of the options, whole as soon as one fails. */
-static fp8c_status compile_all(const fp8c_module *module, const fp8c_compile_options *options, size_t n,
-                               fp8c_program **program)
+static fp8c_status compile_all(const fp8c_module *module, const fp8c_compile_options *options,
+                               size_t n, fp8c_program **program)
 {
     for (size_t i = 0; i < n; i++) {
         fp8c_compile_options own = options[i];
@@ -137,8 +146,8 @@ static fp8c_status compile_all(const fp8c_module *module, const fp8c_compile_opt
     return FP8C_OK;
 }
 
-fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_options *options, size_t n_options,
-                              const char *path)
+fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_options *options,
+                              size_t n_options, const char *path)
 {
     fp8c_context *ctx = module->ctx;
     f8_diag diag = {0};
@@ -148,7 +157,8 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     fp8c_program **program = F8_NEW_ARRAY(&arena, fp8c_program *, n_options);
     f8_status status = f8_arena_status(&arena, &diag);
     for (size_t i = 0; i < n_options && status == F8_OK; i++) {
-        const size_t size = ((const fp8c_compile_options *)options)->struct_size; /* of all: it is the array's step */
+        const size_t size = ((const fp8c_compile_options *)options)
+                                ->struct_size; /* of all: it is the array's step */
         const void *from = (const char *)options + i * size;
         memcpy(&own[i], from, size < sizeof *own ? size : sizeof *own);
         own[i].struct_size = sizeof *own;
@@ -157,7 +167,8 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
         status = check_options(own, n_options, &diag);
     if (status == F8_OK)
         status = f8_file_writable(path, &diag); /* before the long part */
-    fp8c_status result = status == F8_OK ? compile_all(module, own, n_options, program) : (fp8c_status)status;
+    fp8c_status result =
+        status == F8_OK ? compile_all(module, own, n_options, program) : (fp8c_status)status;
     if (result == FP8C_OK)
         result = (fp8c_status)(status = write_file(ctx, program, n_options, path, &diag));
     if (status != F8_OK)

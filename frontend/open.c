@@ -28,8 +28,8 @@ static int count(const f8_cpu_features *set)
     return n;
 }
 
-/* Of those for a CPU the one that uses most of what this CPU has, or where none can run, and for looking, the one
- * that wants least; NULL: the file has none. */
+/* Of those for a CPU the one that uses most of what this CPU has, or where none can run, and for
+ * looking, the one that wants least; NULL: the file has none. */
 static const f8_package_program *find_cpu(const f8_package *package)
 {
     const f8_cpu_features has = f8_cpu_detect();
@@ -54,11 +54,13 @@ static const char *list(const f8_package *package, char *text, size_t size)
     size_t n = 0;
     text[0] = 0;
     for (uint32_t i = 0; i < package->n_programs && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "", package->program[i].target);
+        n +=
+            (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "", package->program[i].target);
     return text;
 }
 
-/* The code for the GPU present; p->target is then set. *out NULL without a failure: the file has none for it. */
+/* The code for the GPU present; p->target is then set. *out NULL without a failure: the file has
+ * none for it. */
 static f8_status choose_gpu(fp8c_program *p, const f8_package_program **out, f8_diag *diag)
 {
     *out = NULL;
@@ -90,7 +92,8 @@ static f8_status choose_any(fp8c_program *p, const f8_package_program **out, f8_
                    p->package.program[0].target, p->target->name);
 }
 
-static f8_status choose(fp8c_program *p, const char *target, const f8_package_program **out, f8_diag *diag)
+static f8_status choose(fp8c_program *p, const char *target, const f8_package_program **out,
+                        f8_diag *diag)
 {
     char names[256];
     if (!target) {
@@ -98,15 +101,16 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
     } else if (!strcmp(target, "cuda")) {
         F8_TRY(choose_gpu(p, out, diag));
         if (!*out)
-            return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s, the GPU here is %s",
+            return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                           "it has code for %s, the GPU here is %s",
                            list(&p->package, names, sizeof names), p->target->name);
     } else {
         *out = !strcmp(target, "cpu")          ? find_cpu(&p->package)
                : !strcmp(target, "cpu:native") ? find(&p->package, "cpu")
                                                : find(&p->package, target);
         if (!*out)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "it has no code for '%s': it has %s", target,
-                           list(&p->package, names, sizeof names));
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "it has no code for '%s': it has %s",
+                           target, list(&p->package, names, sizeof names));
     }
     if (p->target && !strcmp(p->target->name, (*out)->target))
         return F8_OK; /* the GPU was asked */
@@ -150,9 +154,10 @@ f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
         return diag->status;
     F8_TRY(f8_package_load(&p->package, p->opened, index, &v->arena, &v->plan, &v->trail, diag));
     if (!f8_plan_same_variables(&p->first->plan, &v->plan))
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the file is damaged: its plans for target %s do not have the same variables",
-                       p->opened->target);
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "the file is damaged: its plans for target %s do not have the same variables",
+            p->opened->target);
     F8_TRY(f8_variant_start(p, v, NULL, diag));
     take_planned(v);
     v->value = p->opened->variant[index].value;
@@ -167,18 +172,21 @@ static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_di
     F8_TRY(f8_package_open(p->file.bytes, p->file.size, &p->arena, &p->package, diag));
     F8_TRY(choose(p, o->target, &program, diag));
     p->opened = program;
-    p->bounds = (f8_bounds){.bound = program->dim, .n = (int32_t)program->n_dims, .axis = program->axis,
+    p->bounds = (f8_bounds){.bound = program->dim,
+                            .n = (int32_t)program->n_dims,
+                            .axis = program->axis,
                             .n_axes = (int32_t)program->n_axes};
     return f8_open_variant(p, 0, diag);
 }
 
 /* The file's bytes are p's from here on. */
-static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_status status, f8_diag *diag,
-                          fp8c_program **out)
+static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_status status,
+                          f8_diag *diag, fp8c_program **out)
 {
     fp8c_open_options own = {.struct_size = sizeof own};
     if (options) /* an older or newer caller's struct: take what both know */
-        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
+        memcpy(&own, options,
+               options->struct_size < sizeof own ? options->struct_size : sizeof own);
     if (status == F8_OK)
         status = open_program(p, &own, diag);
     if (status == F8_OK) {
@@ -208,7 +216,8 @@ static f8_status copy_bytes(fp8c_program *p, const void *bytes, size_t size, f8_
     const size_t room = size ? size : 1;
     void *copy = allocator.alloc(allocator.user, room, F8_PACKAGE_PAGE);
     if (!copy)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", room);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       room);
     if (size)
         memcpy(copy, bytes, size);
     p->file = (f8_file_bytes){.bytes = copy, .size = room, .memory = copy, .allocator = allocator};
@@ -273,7 +282,8 @@ static void describe(const f8_package_program *p, fp8c_file_target *out)
     }
 }
 
-fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index, fp8c_file_target *out)
+fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index,
+                                  fp8c_file_target *out)
 {
     f8_diag diag = {.file = path};
     f8_file_bytes file = {0};

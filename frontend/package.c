@@ -130,12 +130,13 @@ static f8_status add_part(writer *w, const void *bytes, size_t size, bool big, u
     if (!size)
         return F8_OK;
     for (size_t i = 1; i < w->n_parts; i++) /* 0 is the index */
-        if (w->part[i].big == big && w->part[i].at.size == size && f8_hash_equal(w->part[i].hash, hash) &&
-            !memcmp(w->part[i].bytes, bytes, size)) {
+        if (w->part[i].big == big && w->part[i].at.size == size &&
+            f8_hash_equal(w->part[i].hash, hash) && !memcmp(w->part[i].bytes, bytes, size)) {
             *number = (uint32_t)i;
             return F8_OK;
         }
-    part *grown = f8_arena_grow(w->arena, w->part, w->n_parts, &w->room, w->n_parts + 1, sizeof *grown);
+    part *grown =
+        f8_arena_grow(w->arena, w->part, w->n_parts, &w->room, w->n_parts + 1, sizeof *grown);
     if (!grown)
         return f8_arena_status(w->arena, w->diag);
     w->part = grown;
@@ -145,20 +146,21 @@ static f8_status add_part(writer *w, const void *bytes, size_t size, bool big, u
 }
 
 /* A part, or what is new in it beside the first variant's, where that is less: *delta. */
-static f8_status add_beside(writer *w, const part_bytes *first, const void *bytes, size_t size, bool big,
-                            uint32_t *number, bool *delta)
+static f8_status add_beside(writer *w, const part_bytes *first, const void *bytes, size_t size,
+                            bool big, uint32_t *number, bool *delta)
 {
     uint8_t *encoded = NULL;
     size_t n = size;
     if (first && first->size)
-        F8_TRY(f8_delta_make(first->bytes, first->size, bytes, size, w->arena, &encoded, &n, w->diag));
+        F8_TRY(
+            f8_delta_make(first->bytes, first->size, bytes, size, w->arena, &encoded, &n, w->diag));
     *delta = n < size / 2;
     return *delta ? add_part(w, encoded, n, false, number) : add_part(w, bytes, size, big, number);
 }
 
 /* fields: the variant's, written; `first` of its program's first, or NULL. */
-static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_variant *first, part_bytes *fields,
-                             const part_bytes *first_fields)
+static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_variant *first,
+                             part_bytes *fields, const part_bytes *first_fields)
 {
     f8_wire wire;
     f8_plan plan = *v->plan; /* writing changes nothing, but takes what could be read */
@@ -168,12 +170,16 @@ static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_
     f8_package_wire_fields(&wire, &plan, &trail);
     F8_TRY(f8_arena_status(w->arena, w->diag));
     *fields = (part_bytes){wire.bytes, wire.size};
-    const part_bytes blob = {first ? first->plan->blob : NULL, first ? (size_t)first->plan->blob_bytes : 0};
+    const part_bytes blob = {first ? first->plan->blob : NULL,
+                             first ? (size_t)first->plan->blob_bytes : 0};
     F8_TRY(add_beside(w, first_fields, wire.bytes, wire.size, false, &v->fields, &delta_fields));
     F8_TRY(add_part(w, plan.constants, (size_t)plan.constants_bytes, true, &v->constants));
-    const bool same = first && blob.size == (size_t)plan.blob_bytes && blob.size && !memcmp(blob.bytes, plan.blob, blob.size);
-    F8_TRY(add_beside(w, same ? NULL : &blob, plan.blob, (size_t)plan.blob_bytes, true, &v->blob, &delta_blob));
-    v->deltas = (delta_fields ? F8_PACKAGE_DELTA_FIELDS : 0u) | (delta_blob ? F8_PACKAGE_DELTA_BLOB : 0u);
+    const bool same = first && blob.size == (size_t)plan.blob_bytes && blob.size &&
+                      !memcmp(blob.bytes, plan.blob, blob.size);
+    F8_TRY(add_beside(w, same ? NULL : &blob, plan.blob, (size_t)plan.blob_bytes, true, &v->blob,
+                      &delta_blob));
+    v->deltas =
+        (delta_fields ? F8_PACKAGE_DELTA_FIELDS : 0u) | (delta_blob ? F8_PACKAGE_DELTA_BLOB : 0u);
     v->image = F8_NEW_ARRAY(w->arena, uint32_t, plan.n_images);
     v->n_images = plan.n_images;
     F8_TRY(f8_arena_status(w->arena, w->diag));
@@ -196,8 +202,8 @@ static f8_status add_programs(writer *w, const f8_package *p)
         for (uint32_t i = 0; i < from->n_variants; i++) {
             part_bytes fields;
             to->variant[i] = from->variant[i];
-            F8_TRY(add_variant(w, &to->variant[i], i ? &from->variant[0] : NULL, i ? &fields : &first,
-                               i ? &first : NULL));
+            F8_TRY(add_variant(w, &to->variant[i], i ? &from->variant[0] : NULL,
+                               i ? &fields : &first, i ? &first : NULL));
         }
     }
     return F8_OK;
@@ -257,8 +263,8 @@ static f8_status pour_body(const writer *w, const f8_wire *table, sink *s)
 
 static f8_status write_all(writer *w, const f8_package *p, f8_package_put put, void *user)
 {
-    f8_package_header h = {.magic = f8_package_magic, .format = F8_PACKAGE_FORMAT,
-                           .plan_format = F8_PLAN_FORMAT};
+    f8_package_header h = {
+        .magic = f8_package_magic, .format = F8_PACKAGE_FORMAT, .plan_format = F8_PLAN_FORMAT};
     f8_wire table, header;
     sink s = {.at = F8_PACKAGE_HEADER};
     uint32_t index;
@@ -281,8 +287,8 @@ static f8_status write_all(writer *w, const f8_package *p, f8_package_put put, v
     return pour_body(w, &table, &s);
 }
 
-f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f8_package_put put, void *user,
-                           f8_diag *diag)
+f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f8_package_put put,
+                           void *user, f8_diag *diag)
 {
     f8_arena arena;
     f8_arena_init(&arena, allocator);

@@ -4,13 +4,15 @@
  *     sections    where each lies
  *     index       the first section: targets, values of dims, which sections are whose
  *     fields      of each plan and its trail (runtime/plan_file.h, trail.h)
- *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used where it lies. Equal
- *                 ones are there once
+ *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used where
+ * it lies. Equal ones are there once
  *
- * Fields and code of further values of dims differ little from the first's: they are there as deltas to those.
+ * Fields and code of further values of dims differ little from the first's: they are there as
+ * deltas to those.
  *
- * All numbers are little-endian. Every byte of the file but the header's is under one checksum, the header under
- * another. A file does not depend on where it was written, by how many threads or when. */
+ * All numbers are little-endian. Every byte of the file but the header's is under one checksum, the
+ * header under another. A file does not depend on where it was written, by how many threads or
+ * when. */
 #ifndef F8_PACKAGE_H
 #define F8_PACKAGE_H
 
@@ -26,10 +28,10 @@ enum { F8_PACKAGE_FORMAT = 1, F8_PACKAGE_HEADER = 128, F8_PACKAGE_PAGE = 4096 };
 typedef struct f8_package_variant {
     int64_t *value; /* by dim */
     uint32_t n_values;
-    const f8_plan *plan;   /* written; NULL in what was read */
+    const f8_plan *plan; /* written; NULL in what was read */
     const f8_trail *trail;
-    /* Sections, as they are in the file; NONE: it has none. Bits F8_PACKAGE_DELTA_*: fields, or the CPU's code, are
-     * what is new beside the first variant's (ir/delta.h). */
+    /* Sections, as they are in the file; NONE: it has none. Bits F8_PACKAGE_DELTA_*: fields, or the
+     * CPU's code, are what is new beside the first variant's (ir/delta.h). */
     uint32_t fields, constants, blob, deltas;
     uint32_t *image;
     uint32_t n_images;
@@ -52,7 +54,7 @@ typedef struct f8_package {
     /* Of one that was opened: */
     const uint8_t *bytes;
     size_t size;
-    f8_hash checksum;         /* of all but the header */
+    f8_hash checksum; /* of all but the header */
     struct f8_section *section;
     uint32_t n_sections;
 } f8_package;
@@ -60,14 +62,16 @@ typedef struct f8_package {
 /* Where a file is written to: in order, all of it. */
 typedef f8_status (*f8_package_put)(void *user, const void *bytes, size_t n);
 /* Targets of n programs, each with its plans and trails. */
-f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f8_package_put put, void *user,
-                           f8_diag *diag);
+f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f8_package_put put,
+                           void *user, f8_diag *diag);
 
-/* Everything but the fields. The bytes are borrowed, aligned to a page, and outlive *out, which lies in the arena.
- * F8_ERR_INPUT: they are no such file, or a damaged one; F8_ERR_UNSUPPORTED: of another version of fp8c, which the
- * message names. */
-f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_package *out, f8_diag *diag);
-/* A variant's plan and trail, checked; what is big stays in the file's bytes, the rest lies in the arena. */
+/* Everything but the fields. The bytes are borrowed, aligned to a page, and outlive *out, which
+ * lies in the arena. F8_ERR_INPUT: they are no such file, or a damaged one; F8_ERR_UNSUPPORTED: of
+ * another version of fp8c, which the message names. */
+f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_package *out,
+                          f8_diag *diag);
+/* A variant's plan and trail, checked; what is big stays in the file's bytes, the rest lies in the
+ * arena. */
 f8_status f8_package_load(const f8_package *p, const f8_package_program *program, uint32_t variant,
                           f8_arena *arena, f8_plan *plan, f8_trail *trail, f8_diag *diag);
 

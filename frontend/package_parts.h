@@ -11,7 +11,8 @@ typedef struct f8_section {
 } f8_section;
 
 enum { F8_PACKAGE_VERSION_TEXT = 24 };
-extern const char f8_package_version[F8_PACKAGE_VERSION_TEXT]; /* fp8c_version(), filled up with zeros */
+extern const char
+    f8_package_version[F8_PACKAGE_VERSION_TEXT]; /* fp8c_version(), filled up with zeros */
 
 /* As it lies in the file, field by field; zeros up to header_hash. */
 typedef struct f8_package_header {

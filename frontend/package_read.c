@@ -22,7 +22,8 @@ static f8_status damaged(f8_diag *diag, const char *what)
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the file is damaged: %s", what);
 }
 
-static f8_status check_header(const uint8_t *bytes, size_t size, f8_package_header *h, f8_diag *diag)
+static f8_status check_header(const uint8_t *bytes, size_t size, f8_package_header *h,
+                              f8_diag *diag)
 {
     uint8_t magic[8];
     for (int i = 0; i < 8; i++)
@@ -37,12 +38,14 @@ static f8_status check_header(const uint8_t *bytes, size_t size, f8_package_head
     if (h->format != F8_PACKAGE_FORMAT || h->plan_format != F8_PLAN_FORMAT ||
         strcmp(h->version, f8_package_version))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "the file is of fp8c %s (format %u.%u), this is fp8c %s (format %u.%u): compile it again",
-                       h->version, h->format, h->plan_format, f8_package_version, (unsigned)F8_PACKAGE_FORMAT,
-                       (unsigned)F8_PLAN_FORMAT);
+                       "the file is of fp8c %s (format %u.%u), this is fp8c %s (format %u.%u): "
+                       "compile it again",
+                       h->version, h->format, h->plan_format, f8_package_version,
+                       (unsigned)F8_PACKAGE_FORMAT, (unsigned)F8_PLAN_FORMAT);
     if (h->size != size)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the file is damaged: it has %zu bytes, and says %llu",
-                       size, (unsigned long long)h->size);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the file is damaged: it has %zu bytes, and says %llu", size,
+                       (unsigned long long)h->size);
     if (!f8_hash_equal(h->body, f8_hash_bytes(bytes + F8_PACKAGE_HEADER, size - F8_PACKAGE_HEADER)))
         return damaged(diag, "its contents do not have the checksum it says");
     return F8_OK;
@@ -79,7 +82,8 @@ static f8_status read_sections(f8_package *p, uint32_t n, f8_arena *arena, f8_di
     p->section = F8_NEW_ARRAY(arena, f8_section, n);
     F8_TRY(f8_arena_status(arena, diag));
     uint64_t end = F8_PACKAGE_HEADER + (uint64_t)n * SECTION_BYTES;
-    f8_wire_begin_read(&w, p->bytes + F8_PACKAGE_HEADER, (size_t)n * SECTION_BYTES, arena, "the sections");
+    f8_wire_begin_read(&w, p->bytes + F8_PACKAGE_HEADER, (size_t)n * SECTION_BYTES, arena,
+                       "the sections");
     for (; p->n_sections < n; p->n_sections++) {
         f8_section *s = &p->section[p->n_sections];
         f8_package_wire_section(&w, s);
@@ -103,14 +107,16 @@ static bool is_page(const f8_package *p, uint32_t number)
 static f8_status check_variant(const f8_package *p, const f8_package_program *program,
                                const f8_package_variant *v, f8_diag *diag)
 {
-    if (v->deltas && (v == &program->variant[0] || v->deltas > (F8_PACKAGE_DELTA_FIELDS | F8_PACKAGE_DELTA_BLOB)))
+    if (v->deltas && (v == &program->variant[0] ||
+                      v->deltas > (F8_PACKAGE_DELTA_FIELDS | F8_PACKAGE_DELTA_BLOB)))
         return damaged(diag, "a part is beside one that there is not");
     if (v->n_values != program->n_dims)
         return damaged(diag, "values are not of the dims there are");
     for (uint32_t i = 0; i < v->n_values; i++)
         if (v->value[i] < 1 || v->value[i] > program->dim[i].most)
             return damaged(diag, "a dim has a value beyond its bound");
-    bool there = is_section(p, v->fields) && (v->constants == F8_PACKAGE_NONE || is_page(p, v->constants)) &&
+    bool there = is_section(p, v->fields) &&
+                 (v->constants == F8_PACKAGE_NONE || is_page(p, v->constants)) &&
                  (v->blob == F8_PACKAGE_NONE || is_page(p, v->blob) ||
                   (v->deltas & F8_PACKAGE_DELTA_BLOB && is_section(p, v->blob)));
     for (uint32_t i = 0; i < v->n_images; i++)
@@ -124,7 +130,8 @@ static f8_status check_dims(const f8_package_program *p, f8_diag *diag)
         return damaged(diag, "it has more dims than there can be");
     for (uint32_t i = 0; i < p->n_axes; i++) {
         const f8_bound_axis *a = &p->axis[i];
-        if (a->axis < 0 || a->axis >= F8_MAX_RANK || a->bound >= (int32_t)p->n_dims || (a->bound >= 0 && !a->scale))
+        if (a->axis < 0 || a->axis >= F8_MAX_RANK || a->bound >= (int32_t)p->n_dims ||
+            (a->bound >= 0 && !a->scale))
             return damaged(diag, "an axis is of no dim");
     }
     return F8_OK;
@@ -145,7 +152,8 @@ static f8_status check_index(const f8_package *p, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_package *out, f8_diag *diag)
+f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_package *out,
+                          f8_diag *diag)
 {
     f8_package_header h;
     f8_wire w;
@@ -166,7 +174,9 @@ f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_pa
 static bool find_part(const f8_package *p, uint32_t number, int64_t size, uint8_t **out)
 {
     const bool none = number == F8_PACKAGE_NONE;
-    *out = none ? NULL : (uint8_t *)p->bytes + p->section[number].offset; /* read only, by all that use plans */
+    *out = none ? NULL
+                : (uint8_t *)p->bytes +
+                      p->section[number].offset; /* read only, by all that use plans */
     return none ? size == 0 : size > 0 && p->section[number].size == (uint64_t)size;
 }
 
@@ -179,15 +189,18 @@ static part_bytes section_bytes(const f8_package *p, uint32_t number)
 {
     const bool none = number == F8_PACKAGE_NONE;
     return none ? (part_bytes){0}
-                : (part_bytes){(uint8_t *)p->bytes + p->section[number].offset, (size_t)p->section[number].size};
+                : (part_bytes){(uint8_t *)p->bytes + p->section[number].offset,
+                               (size_t)p->section[number].size};
 }
 
-/* What `delta` makes of the first variant's part. A delta of a few bytes can't ask for much memory: no further value is
- * much larger than the first. */
-static f8_status apply_delta(part_bytes first, part_bytes delta, f8_arena *arena, part_bytes *out, f8_diag *diag)
+/* What `delta` makes of the first variant's part. A delta of a few bytes can't ask for much memory:
+ * no further value is much larger than the first. */
+static f8_status apply_delta(part_bytes first, part_bytes delta, f8_arena *arena, part_bytes *out,
+                             f8_diag *diag)
 {
     enum { LARGER = 4, MORE = 1 << 16 };
-    if (!f8_delta_size(delta.bytes, delta.size, first.size * LARGER + delta.size + MORE, &out->size))
+    if (!f8_delta_size(delta.bytes, delta.size, first.size * LARGER + delta.size + MORE,
+                       &out->size))
         return damaged(diag, "a part is larger than it can be");
     out->bytes = F8_NEW_ARRAY(arena, uint8_t, out->size);
     F8_TRY(f8_arena_status(arena, diag));
@@ -197,8 +210,9 @@ static f8_status apply_delta(part_bytes first, part_bytes delta, f8_arena *arena
 }
 
 /* Where the CPU's code lies, or is made. */
-static f8_status find_blob(const f8_package *p, const f8_package_program *program, const f8_package_variant *v,
-                           f8_arena *arena, f8_plan *plan, bool *whole, f8_diag *diag)
+static f8_status find_blob(const f8_package *p, const f8_package_program *program,
+                           const f8_package_variant *v, f8_arena *arena, f8_plan *plan, bool *whole,
+                           f8_diag *diag)
 {
     part_bytes blob = section_bytes(p, v->blob);
     if (v->deltas & F8_PACKAGE_DELTA_BLOB)
@@ -218,7 +232,8 @@ f8_status f8_package_load(const f8_package *p, const f8_package_program *program
     *plan = (f8_plan){0};
     *trail = (f8_trail){0};
     if (v->deltas & F8_PACKAGE_DELTA_FIELDS)
-        F8_TRY(apply_delta(section_bytes(p, program->variant[0].fields), fields, arena, &fields, diag));
+        F8_TRY(apply_delta(section_bytes(p, program->variant[0].fields), fields, arena, &fields,
+                           diag));
     f8_wire_begin_read(&w, fields.bytes, fields.size, arena, "the plan");
     f8_package_wire_fields(&w, plan, trail);
     F8_TRY(f8_wire_end(&w, diag));

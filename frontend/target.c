@@ -56,13 +56,15 @@ static f8_status ask_device(fp8c_program *p, const f8_target *wanted, f8_diag *d
     if (!p->target) {
         char names[256];
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "device %d, %s, has compute capability %d.%d: there are targets for %s only", ordinal,
-                       facts.name, facts.sm / 10, facts.sm % 10, list_targets(names, sizeof names, true));
+                       "device %d, %s, has compute capability %d.%d: there are targets for %s only",
+                       ordinal, facts.name, facts.sm / 10, facts.sm % 10,
+                       list_targets(names, sizeof names, true));
     }
     if (wanted && wanted != p->target)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "code for %s can't run on device %d, %s, which is %s (no_device compiles without one)",
-                       wanted->name, ordinal, facts.name, p->target->name);
+        return f8_fail(
+            diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "code for %s can't run on device %d, %s, which is %s (no_device compiles without one)",
+            wanted->name, ordinal, facts.name, p->target->name);
     return F8_OK;
 }
 
@@ -83,7 +85,8 @@ f8_status f8_target_choose(fp8c_program *p, const char *name, f8_diag *diag)
     if (p->run.device < 0)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device: %d is no ordinal", p->run.device);
     if (!p->run.device_alloc != !p->run.device_free)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device_alloc and device_free: both or none");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "device_alloc and device_free: both or none");
     F8_TRY(f8_api_take_gpu(p->ctx, p->run.device, &p->cuda, diag));
     return present || !p->run.no_device ? ask_device(p, t, diag) : F8_OK;
 }
@@ -104,13 +107,21 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
     if (p->target->kind == F8_TARGET_REFERENCE)
         return f8_instance_create_reference(&v->instance, module, &v->plan, like, allocator, diag);
     if (p->target->kind == F8_TARGET_CPU) {
-        const f8_exec_options run = {.n_threads = p->threads, .parallel = parallel, .allocator = allocator,
-                                     .profile = o->profile, .like = like ? like->cpu : NULL};
+        const f8_exec_options run = {.n_threads = p->threads,
+                                     .parallel = parallel,
+                                     .allocator = allocator,
+                                     .profile = o->profile,
+                                     .like = like ? like->cpu : NULL};
         return f8_instance_create_cpu(&v->instance, &v->plan, &run, diag);
     }
-    const f8_cuda_exec_options run = {.allocator = allocator, .device_alloc = o->device_alloc,
-                                      .device_free = o->device_free, .device_user = o->device_user,
-                                      .parallel = parallel, .threads = p->threads, .stream = o->stream,
-                                      .profile = o->profile, .like = like ? like->cuda : NULL};
+    const f8_cuda_exec_options run = {.allocator = allocator,
+                                      .device_alloc = o->device_alloc,
+                                      .device_free = o->device_free,
+                                      .device_user = o->device_user,
+                                      .parallel = parallel,
+                                      .threads = p->threads,
+                                      .stream = o->stream,
+                                      .profile = o->profile,
+                                      .like = like ? like->cuda : NULL};
     return f8_instance_create_cuda(&v->instance, &v->plan, p->cuda, &run, diag);
 }

@@ -1,8 +1,8 @@
 /* The trail of a compile: what passes and code generation decided, as the API reports it.
  *
- * Plain data that outlives the graph it tells of: made once a compile is done, or read from a file. Everything
- * lies in the arena it was made in. What a program is and does (functions, ports, variables, steps) is in
- * its plan (runtime/plan.h), not here. */
+ * Plain data that outlives the graph it tells of: made once a compile is done, or read from a file.
+ * Everything lies in the arena it was made in. What a program is and does (functions, ports,
+ * variables, steps) is in its plan (runtime/plan.h), not here. */
 #ifndef F8_TRAIL_H
 #define F8_TRAIL_H
 
@@ -27,7 +27,8 @@ typedef struct f8_trail {
     size_t n_stored;
     f8_pass_time *time;
     size_t n_times;
-    f8_trail_func *func; /* by function of the plan; NULL: the reference target, which has no arena */
+    f8_trail_func
+        *func; /* by function of the plan; NULL: the reference target, which has no arena */
     size_t n_funcs;
     f8_build_kernel *kernel; /* without `text` and `cuda` */
     size_t n_kernels;
@@ -35,13 +36,13 @@ typedef struct f8_trail {
     size_t n_images;
     f8_remat_summary remat;
     int64_t linears, fp8_gemms;
-    int64_t planned;         /* bytes in all, as an instance reports them */
+    int64_t planned; /* bytes in all, as an instance reports them */
     double compile_seconds;
-    int64_t kernels_cached;  /* found in the cache rather than compiled */
+    int64_t kernels_cached; /* found in the cache rather than compiled */
 } f8_trail;
 
-/* From a unit that went through the passes, and the figures of its build (NULL: there was none). Copies what it
- * keeps into `arena`. Leaves `planned` and what follows to the caller. */
+/* From a unit that went through the passes, and the figures of its build (NULL: there was none).
+ * Copies what it keeps into `arena`. Leaves `planned` and what follows to the caller. */
 f8_status f8_trail_make(const f8_unit *u, const f8_build_stats *stats, bool images, f8_arena *arena,
                         f8_trail *out);
 

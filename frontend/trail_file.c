@@ -1,5 +1,5 @@
-/* A trail as bytes, and what must hold of one that was read: see trail.h. No seconds that a clock measured are
- * written, so that equal compiles give equal bytes. */
+/* A trail as bytes, and what must hold of one that was read: see trail.h. No seconds that a clock
+ * measured are written, so that equal compiles give equal bytes. */
 #include "frontend/trail.h"
 
 #include <string.h>
@@ -91,8 +91,9 @@ static void wire_func(f8_wire *w, void *element)
 
 static void wire_remat(f8_wire *w, f8_remat_summary *r)
 {
-    int64_t *const sizes[] = {&r->before, &r->budget, &r->after, &r->activations_before,
-                              &r->activations_after, &r->recomputed, &r->fp8_gemms};
+    int64_t *const sizes[] = {
+        &r->before,     &r->budget,   &r->after, &r->activations_before, &r->activations_after,
+        &r->recomputed, &r->fp8_gemms};
     f8_wire_bool(w, &r->ran);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         f8_wire_i64(w, sizes[i]);
@@ -154,19 +155,22 @@ static bool fits(const f8_stored *s, const f8_plan *plan)
            q->grain.cols <= INT32_MAX && scales->dtype == (q->mx ? F8_E8M0 : F8_F32) &&
            q->margin >= -127 && q->margin <= 127 &&
            (s->recipe.scaling != F8_SCALING_DELAYED || s->operand) &&
-           f8_quantizer_scales(q, f8_type_rows(codes), f8_type_columns(codes)) == f8_type_elements(scales);
+           f8_quantizer_scales(q, f8_type_rows(codes), f8_type_columns(codes)) ==
+               f8_type_elements(scales);
 }
 
 f8_status f8_trail_check(const f8_trail *t, const f8_plan *plan, f8_diag *diag)
 {
     for (size_t i = 0; i < t->n_elements; i++)
         if (!is_var(plan, t->elements[i].var))
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the trail names elements of no variable");
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "the trail names elements of no variable");
     for (size_t i = 0; i < t->n_stored; i++)
         if (!fits(&t->stored[i], plan))
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the trail stores a weight in variables that can't be");
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "the trail stores a weight in variables that can't be");
     if (t->n_funcs != plan->n_funcs)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the trail is of %zu functions, the plan has %u",
-                       t->n_funcs, plan->n_funcs);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the trail is of %zu functions, the plan has %u", t->n_funcs, plan->n_funcs);
     return F8_OK;
 }

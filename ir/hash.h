@@ -1,7 +1,8 @@
 /* Hashes of bytes, 128 bits: what names cached kernels, seals files and tells equal parts of one.
  *
- * XXH3's 128-bit hash (https://xxhash.com), of seed 0: the same on every machine, so it may be stored. Against
- * accidents, not against an adversary: whoever can write a file can make it match. */
+ * XXH3's 128-bit hash (https://xxhash.com), of seed 0: the same on every machine, so it may be
+ * stored. Against accidents, not against an adversary: whoever can write a file can make it match.
+ */
 #ifndef F8_HASH_H
 #define F8_HASH_H
 

@@ -10,9 +10,13 @@ void f8_wire_begin_write(f8_wire *w, f8_arena *arena)
     *w = (f8_wire){.mode = F8_WIRE_WRITE, .arena = arena};
 }
 
-void f8_wire_begin_read(f8_wire *w, const void *bytes, size_t size, f8_arena *arena, const char *what)
+void f8_wire_begin_read(f8_wire *w, const void *bytes, size_t size, f8_arena *arena,
+                        const char *what)
 {
-    *w = (f8_wire){.mode = F8_WIRE_READ, .arena = arena, .at = bytes, .end = (const uint8_t *)bytes + size,
+    *w = (f8_wire){.mode = F8_WIRE_READ,
+                   .arena = arena,
+                   .at = bytes,
+                   .end = (const uint8_t *)bytes + size,
                    .what = what};
 }
 
@@ -77,13 +81,13 @@ static void number(f8_wire *w, uint64_t *x, size_t n)
         *x |= (uint64_t)b[i] << 8 * i;
 }
 
-#define NUMBER(name, type, unsigned_type)         \
-    void f8_wire_##name(f8_wire *w, type *x)      \
-    {                                             \
-        uint64_t bits = (unsigned_type)*x;        \
-        number(w, &bits, sizeof *x);              \
-        if (w->mode == F8_WIRE_READ)              \
-            *x = (type)(unsigned_type)bits;       \
+#define NUMBER(name, type, unsigned_type)                                                          \
+    void f8_wire_##name(f8_wire *w, type *x)                                                       \
+    {                                                                                              \
+        uint64_t bits = (unsigned_type) * x;                                                       \
+        number(w, &bits, sizeof *x);                                                               \
+        if (w->mode == F8_WIRE_READ)                                                               \
+            *x = (type)(unsigned_type)bits;                                                        \
     }
 NUMBER(u8, uint8_t, uint8_t)
 NUMBER(u16, uint16_t, uint16_t)

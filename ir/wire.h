@@ -7,11 +7,13 @@
  *         f8_wire_text(w, &o->name);
  *     }
  *     f8_wire_begin_write(&w, &arena);        point(&w, &o);  ... w.bytes, w.size
- *     f8_wire_begin_read(&w, bytes, n, &arena, "points");  point(&w, &o);  status = f8_wire_end(&w, diag);
+ *     f8_wire_begin_read(&w, bytes, n, &arena, "points");  point(&w, &o);  status = f8_wire_end(&w,
+ * diag);
  *
- * Fixed widths, little-endian, nothing between fields: equal structs give equal bytes. Reading trusts nothing:
- * past the end, or after a field that can't be, all fields are zero and f8_wire_end says what was wrong. An
- * array has no more elements than the bytes that are left can hold, so a few bytes can't ask for much memory. */
+ * Fixed widths, little-endian, nothing between fields: equal structs give equal bytes. Reading
+ * trusts nothing: past the end, or after a field that can't be, all fields are zero and f8_wire_end
+ * says what was wrong. An array has no more elements than the bytes that are left can hold, so a
+ * few bytes can't ask for much memory. */
 #ifndef F8_WIRE_H
 #define F8_WIRE_H
 
@@ -26,16 +28,17 @@ typedef enum f8_wire_mode {
 
 typedef struct f8_wire {
     f8_wire_mode mode;
-    f8_arena *arena;      /* of what is read, or of the bytes written */
-    uint8_t *bytes;       /* WRITE: so far */
-    size_t size, room;    /* WRITE, MEASURE: so many */
+    f8_arena *arena;         /* of what is read, or of the bytes written */
+    uint8_t *bytes;          /* WRITE: so far */
+    size_t size, room;       /* WRITE, MEASURE: so many */
     const uint8_t *at, *end; /* READ */
-    const char *what;     /* READ: what messages call it */
-    const char *wrong;    /* READ: the first thing that was; NULL: nothing */
+    const char *what;        /* READ: what messages call it */
+    const char *wrong;       /* READ: the first thing that was; NULL: nothing */
 } f8_wire;
 
 void f8_wire_begin_write(f8_wire *w, f8_arena *arena);
-void f8_wire_begin_read(f8_wire *w, const void *bytes, size_t size, f8_arena *arena, const char *what);
+void f8_wire_begin_read(f8_wire *w, const void *bytes, size_t size, f8_arena *arena,
+                        const char *what);
 /* F8_ERR_INPUT: something was wrong, or bytes are left; F8_ERR_MEMORY. */
 f8_status f8_wire_end(const f8_wire *w, f8_diag *diag);
 
@@ -59,12 +62,12 @@ void f8_wire_bool(f8_wire *w, bool *x);
 void f8_wire_size(f8_wire *w, int64_t *x);
 /* One of `count` values from 0 on; as a field of an enum's type. */
 void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count);
-#define F8_WIRE_ENUM(w, field, count)                \
-    do {                                             \
-        uint32_t f8_wire_e_ = (uint32_t)(field);     \
-        f8_wire_choice((w), &f8_wire_e_, (count));   \
-        if (f8_wire_reads(w))                        \
-            (field) = f8_wire_e_;                    \
+#define F8_WIRE_ENUM(w, field, count)                                                              \
+    do {                                                                                           \
+        uint32_t f8_wire_e_ = (uint32_t)(field);                                                   \
+        f8_wire_choice((w), &f8_wire_e_, (count));                                                 \
+        if (f8_wire_reads(w))                                                                      \
+            (field) = f8_wire_e_;                                                                  \
     } while (0)
 
 /* NUL-terminated text, or NULL. Read: in the arena, without a NUL within. */
@@ -74,19 +77,20 @@ void f8_wire_name(f8_wire *w, const char **s);
 /* dtype, rank and dims, each at least 1, of bytes that fit int64. */
 void f8_wire_type(f8_wire *w, f8_type *t);
 
-/* *n elements of `size` bytes at *array, each by `element`. Read: in the arena; NULL when there are none. */
+/* *n elements of `size` bytes at *array, each by `element`. Read: in the arena; NULL when there are
+ * none. */
 typedef void (*f8_wire_fn)(f8_wire *w, void *element);
 void f8_wire_array(f8_wire *w, void **array, size_t *n, size_t size, f8_wire_fn element);
 /* The same for fields: `array` a pointer to elements, `n` of any integer type. */
-#define F8_WIRE_ARRAY(w, array, n, element)                                            \
-    do {                                                                               \
-        void *f8_wire_a_ = (void *)(array);                                            \
-        size_t f8_wire_n_ = (size_t)(n);                                               \
-        f8_wire_array((w), &f8_wire_a_, &f8_wire_n_, sizeof *(array), (element));      \
-        if (f8_wire_reads(w)) {                                                        \
-            (array) = f8_wire_a_;                                                      \
-            (n) = f8_wire_n_;                                                          \
-        }                                                                              \
+#define F8_WIRE_ARRAY(w, array, n, element)                                                        \
+    do {                                                                                           \
+        void *f8_wire_a_ = (void *)(array);                                                        \
+        size_t f8_wire_n_ = (size_t)(n);                                                           \
+        f8_wire_array((w), &f8_wire_a_, &f8_wire_n_, sizeof *(array), (element));                  \
+        if (f8_wire_reads(w)) {                                                                    \
+            (array) = f8_wire_a_;                                                                  \
+            (n) = f8_wire_n_;                                                                      \
+        }                                                                                          \
     } while (0)
 /* `element` for arrays of these. */
 void f8_wire_i64s(f8_wire *w, void *element);

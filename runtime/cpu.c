@@ -8,8 +8,8 @@
 /* ---- the table of features ---- */
 
 typedef enum saved {
-    ANY,     /* needs no registers of its own */
-    YMM,     /* these the system must save: bits of XCR0 */
+    ANY, /* needs no registers of its own */
+    YMM, /* these the system must save: bits of XCR0 */
     ZMM,
     TILES
 } saved;
@@ -148,7 +148,8 @@ bool f8_cpu_add(f8_cpu_features *set, const char *name)
     return false;
 }
 
-bool f8_cpu_suffices(const f8_cpu_features *set, const f8_cpu_features *needs, char *text, size_t size)
+bool f8_cpu_suffices(const f8_cpu_features *set, const f8_cpu_features *needs, char *text,
+                     size_t size)
 {
     enum { NAMED = 3 };
     size_t missing = 0, n = 0;
@@ -156,7 +157,8 @@ bool f8_cpu_suffices(const f8_cpu_features *set, const f8_cpu_features *needs, c
         text[0] = 0;
     for (size_t i = 0; i < N_FEATURES; i++)
         if (f8_cpu_has(needs, i) && !f8_cpu_has(set, i) && ++missing <= NAMED && n < size)
-            n += (size_t)snprintf(text + n, size - n, "%s%s", missing > 1 ? ", " : "", features[i].name);
+            n += (size_t)snprintf(text + n, size - n, "%s%s", missing > 1 ? ", " : "",
+                                  features[i].name);
     if (missing > NAMED && n < size)
         snprintf(text + n, size - n, " and %zu more", missing - NAMED);
     return !missing;
@@ -207,9 +209,10 @@ char *f8_cpu_name(char name[F8_CPU_NAME])
 /* ---- levels ---- */
 
 /* What each has beyond the one before: x86-64 psABI, "Micro-Architecture Levels". */
-#define LEVEL_3                                                                                          \
-    "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "cx16", "sahf", "popcnt", "sse3", "sse4.1", "sse4.2",   \
-        "crc32", "ssse3", "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"
+#define LEVEL_3                                                                                    \
+    "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "cx16", "sahf", "popcnt", "sse3", "sse4.1",       \
+        "sse4.2", "crc32", "ssse3", "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", \
+        "xsave"
 #define LEVEL_4 "avx512f", "evex512", "avx512bw", "avx512cd", "avx512dq", "avx512vl"
 
 static const struct {

@@ -1,7 +1,7 @@
 /* What an x86-64 CPU has, and the levels that code is compiled for ahead of time.
  *
- * Features are named as LLVM names them, and hold when the CPU has them and the system saves the registers they
- * need. They are asked of the CPU when asked for; nothing is kept. */
+ * Features are named as LLVM names them, and hold when the CPU has them and the system saves the
+ * registers they need. They are asked of the CPU when asked for; nothing is kept. */
 #ifndef F8_CPU_H
 #define F8_CPU_H
 
@@ -24,8 +24,10 @@ char *f8_cpu_name(char name[F8_CPU_NAME]);
 const char *f8_cpu_feature_name(size_t index);
 bool f8_cpu_has(const f8_cpu_features *set, size_t index);
 bool f8_cpu_add(f8_cpu_features *set, const char *name);
-/* What of `needs` this set lacks, as "avx512f, avx512bw and 3 more", into text. Returns whether it lacks none. */
-bool f8_cpu_suffices(const f8_cpu_features *set, const f8_cpu_features *needs, char *text, size_t size);
+/* What of `needs` this set lacks, as "avx512f, avx512bw and 3 more", into text. Returns whether it
+ * lacks none. */
+bool f8_cpu_suffices(const f8_cpu_features *set, const f8_cpu_features *needs, char *text,
+                     size_t size);
 
 /* A target "cpu:..." is code for a level. */
 typedef struct f8_cpu_level {

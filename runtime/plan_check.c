@@ -6,7 +6,10 @@
 
 #include "runtime/blob.h"
 
-enum { MOST = INT32_MAX, INIT_KINDS = 5 }; /* MOST: of a size, so that a product of two fits int64 */
+enum {
+    MOST = INT32_MAX,
+    INIT_KINDS = 5
+}; /* MOST: of a size, so that a product of two fits int64 */
 
 typedef struct checker {
     const f8_plan *plan;
@@ -16,7 +19,8 @@ typedef struct checker {
 } checker;
 
 /* Of the plan, a function, or a step: whatever is being looked at. */
-static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, const char *format, ...)
+static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, const char *format,
+                                                             ...)
 {
     char text[300];
     va_list args;
@@ -26,8 +30,9 @@ static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, c
     if (c->step)
         return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "step '%s' of '%s': %s", c->step->name,
                        c->func->name, text);
-    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s%s%s: %s", c->func ? "function '" : "the plan",
-                   c->func ? c->func->name : "", c->func ? "'" : "", text);
+    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s%s%s: %s",
+                   c->func ? "function '" : "the plan", c->func ? c->func->name : "",
+                   c->func ? "'" : "", text);
 }
 
 static bool on_cpu(const checker *c)
@@ -47,15 +52,19 @@ static int64_t space_bytes(const checker *c, const f8_arg *a)
     case F8_SPACE_STATE: return c->plan->state_bytes;
     case F8_SPACE_CONST: return c->plan->constants_bytes;
     case F8_SPACE_INPUT:
-        return a->port >= 0 && (uint32_t)a->port < f->n_in ? f8_type_bytes(&f->in[a->port].type) : -1;
+        return a->port >= 0 && (uint32_t)a->port < f->n_in ? f8_type_bytes(&f->in[a->port].type)
+                                                           : -1;
     case F8_SPACE_OUTPUT:
-        return a->port >= 0 && (uint32_t)a->port < f->n_out ? f8_type_bytes(&f->out[a->port].type) : -1;
+        return a->port >= 0 && (uint32_t)a->port < f->n_out ? f8_type_bytes(&f->out[a->port].type)
+                                                            : -1;
     }
     return -1;
 }
 
-/* That [offset - before, offset + bytes) of argument `i` is in its space; NONE only where it may be. */
-static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t bytes, bool may_be_none)
+/* That [offset - before, offset + bytes) of argument `i` is in its space; NONE only where it may
+ * be. */
+static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t bytes,
+                           bool may_be_none)
 {
     const f8_arg *a = &c->step->arg[i];
     const int64_t room = space_bytes(c, a);
@@ -64,8 +73,8 @@ static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t
     if (room < 0)
         return wrong(c, "argument %u is of port %d, and there is none", i, a->port);
     if (a->offset < before || bytes < 0 || a->offset > room - bytes)
-        return wrong(c, "argument %u lies at byte %lld of %lld, and %lld bytes from there are used", i,
-                     (long long)a->offset, (long long)room, (long long)bytes);
+        return wrong(c, "argument %u lies at byte %lld of %lld, and %lld bytes from there are used",
+                     i, (long long)a->offset, (long long)room, (long long)bytes);
     return F8_OK;
 }
 
@@ -107,8 +116,8 @@ static f8_status check_kernel(const checker *c)
         if (p->choice > c->plan->n_choices)
             return wrong(c, "phase %u was done in a way that is not listed", i);
         if (p->n_tasks > MOST * (int64_t)MOST || p->scratch > (int64_t)1 << 40)
-            return wrong(c, "phase %u has %lld tasks and %lld bytes of scratch", i, (long long)p->n_tasks,
-                         (long long)p->scratch);
+            return wrong(c, "phase %u has %lld tasks and %lld bytes of scratch", i,
+                         (long long)p->n_tasks, (long long)p->scratch);
         if (!on_cpu(c))
             F8_TRY(check_launch(c, p));
         else if (p->entry >= (uint64_t)c->plan->blob_code_bytes)
@@ -130,14 +139,15 @@ static int64_t scale_bytes(const f8_gemm_desc *d, bool is_a)
                            .rank = 2,
                            .dim = {s.k_is_rows ? d->k : outer, s.k_is_rows ? outer : d->k}};
     f8_type t;
-    if (s.grain.rows > MOST || s.grain.cols > MOST || !f8_scale_layout_type(d->scale_layout, &s, &codes, &t))
+    if (s.grain.rows > MOST || s.grain.cols > MOST ||
+        !f8_scale_layout_type(d->scale_layout, &s, &codes, &t))
         return -1;
     return f8_type_bytes(&t);
 }
 
 /* That a matrix [rows, cols] with this stride is in its space. */
-static f8_status check_matrix(const checker *c, uint32_t i, int64_t rows, int64_t cols, int64_t stride,
-                              f8_dtype dtype)
+static f8_status check_matrix(const checker *c, uint32_t i, int64_t rows, int64_t cols,
+                              int64_t stride, f8_dtype dtype)
 {
     if (stride < cols || stride > MOST)
         return wrong(c, "argument %u has rows of %lld elements, %lld apart", i, (long long)cols,
@@ -168,7 +178,8 @@ static f8_status check_gemm(const checker *c)
     F8_TRY(check_matrix(c, 2, d->m, d->n, d->ldc, d->c));
     for (uint32_t i = 3; i < 5; i++) {
         const int64_t bytes = c->step->arg[i].space == F8_SPACE_NONE ? 0 : scale_bytes(d, i == 3);
-        if (bytes < 0 || (bytes && !d->has_alpha) || (bytes && d->scale != F8_F32 && d->scale != F8_E8M0))
+        if (bytes < 0 || (bytes && !d->has_alpha) ||
+            (bytes && d->scale != F8_F32 && d->scale != F8_E8M0))
             return wrong(c, "argument %u is scales of no kind there is", i);
         F8_TRY(check_arg(c, i, 0, bytes, true));
     }
@@ -190,7 +201,8 @@ static bool reach(const f8_step *s, const int64_t *stride, int64_t *before, int6
             return false;
     }
     const int64_t e = s->copy.element;
-    return !__builtin_mul_overflow(*before, e, before) && !__builtin_add_overflow(*behind, 1, behind) &&
+    return !__builtin_mul_overflow(*before, e, before) &&
+           !__builtin_add_overflow(*behind, 1, behind) &&
            !__builtin_mul_overflow(*behind, e, behind);
 }
 
@@ -212,7 +224,7 @@ static f8_status check_copy(const checker *c)
 static f8_status check_attention(const checker *c)
 {
     const f8_cudnn_attention_desc *d = &c->step->attention;
-    const int64_t stride[] = {d->stride.q, d->stride.k,    d->stride.v,  d->stride.o, 0,
+    const int64_t stride[] = {d->stride.q,    d->stride.k,  d->stride.v,  d->stride.o, 0,
                               d->stride.dout, d->stride.dq, d->stride.dk, d->stride.dv};
     const int64_t sizes[] = {d->B, d->T, d->H, d->Hkv, d->D};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -220,11 +232,13 @@ static f8_status check_attention(const checker *c)
             return wrong(c, "attention of sizes that can't be");
     F8_TRY(want_args(c, d->backward ? F8_CUDNN_DV + 1 : F8_CUDNN_LSE + 1));
     for (uint32_t i = 0; i < c->step->n_args; i++) {
-        const bool of_keys = i == F8_CUDNN_K || i == F8_CUDNN_V || i == F8_CUDNN_DK || i == F8_CUDNN_DV;
+        const bool of_keys =
+            i == F8_CUDNN_K || i == F8_CUDNN_V || i == F8_CUDNN_DK || i == F8_CUDNN_DV;
         if (i == F8_CUDNN_LSE)
             F8_TRY(check_matrix(c, i, d->B * d->H, d->T, d->T, F8_F32));
         else
-            F8_TRY(check_matrix(c, i, d->B * d->T, (of_keys ? d->Hkv : d->H) * d->D, stride[i], F8_BF16));
+            F8_TRY(check_matrix(c, i, d->B * d->T, (of_keys ? d->Hkv : d->H) * d->D, stride[i],
+                                F8_BF16));
     }
     return F8_OK;
 }
@@ -293,7 +307,8 @@ static f8_status check_sizes(const checker *c)
         const f8_plan_func *f = &p->func[i];
         fits = fits && f->arena_bytes <= most;
         for (uint32_t k = 0; fits && k < f->n_in + f->n_out; k++) {
-            const int64_t bytes = f8_type_bytes(k < f->n_in ? &f->in[k].type : &f->out[k - f->n_in].type);
+            const int64_t bytes =
+                f8_type_bytes(k < f->n_in ? &f->in[k].type : &f->out[k - f->n_in].type);
             fits = bytes <= most && (ports += bytes) <= most;
         }
     }
@@ -324,8 +339,8 @@ bool f8_plan_same_variables(const f8_plan *a, const f8_plan *b)
     bool same = a->n_vars == b->n_vars && a->state_bytes == b->state_bytes;
     for (uint32_t i = 0; same && i < a->n_vars; i++) {
         const f8_plan_var *x = &a->var[i], *y = &b->var[i];
-        same = !strcmp(x->name, y->name) && f8_type_equal(&x->type, &y->type) && x->offset == y->offset &&
-               x->is_param == y->is_param;
+        same = !strcmp(x->name, y->name) && f8_type_equal(&x->type, &y->type) &&
+               x->offset == y->offset && x->is_param == y->is_param;
     }
     return same;
 }

@@ -59,8 +59,8 @@ static void wire_tuning(f8_wire *w, f8_gemm_tuning *t)
 static void wire_gemm(f8_wire *w, f8_gemm_desc *d)
 {
     int64_t *const sizes[] = {&d->m, &d->n, &d->k, &d->lda, &d->ldb, &d->ldc};
-    bool *const flags[] = {&d->trans_a, &d->trans_b, &d->round_a, &d->round_b, &d->accumulate,
-                           &d->has_alpha, &d->fast_accumulate};
+    bool *const flags[] = {&d->trans_a,    &d->trans_b,   &d->round_a,        &d->round_b,
+                           &d->accumulate, &d->has_alpha, &d->fast_accumulate};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         f8_wire_size(w, sizes[i]);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -78,9 +78,10 @@ static void wire_gemm(f8_wire *w, f8_gemm_desc *d)
 
 static void wire_attention(f8_wire *w, f8_cudnn_attention_desc *d)
 {
-    int64_t *const sizes[] = {&d->B,        &d->T,        &d->H,        &d->Hkv,         &d->D,
-                              &d->stride.q, &d->stride.k, &d->stride.v, &d->stride.o,    &d->stride.dout,
-                              &d->stride.dq, &d->stride.dk, &d->stride.dv};
+    int64_t *const sizes[] = {&d->B,        &d->T,           &d->H,         &d->Hkv,
+                              &d->D,        &d->stride.q,    &d->stride.k,  &d->stride.v,
+                              &d->stride.o, &d->stride.dout, &d->stride.dq, &d->stride.dk,
+                              &d->stride.dv};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         f8_wire_size(w, sizes[i]);
     f8_wire_bool(w, &d->causal);

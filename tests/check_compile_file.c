@@ -1,4 +1,5 @@
-/* fp8c compile -o NAME.f8x and fp8c inspect, as a user runs them; and that opening a file loads no compiler. */
+/* fp8c compile -o NAME.f8x and fp8c inspect, as a user runs them; and that opening a file loads no
+ * compiler. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,11 +41,20 @@ START_TEST(round_trip)
     compile_it();
     f8_cli_result r = F8_CLI("inspect", path);
     f8_cli_ok(r);
-    static const char *const words[] = {
-        "format 1.1", "checksum ", "\ntarget cpu\n", "\ntarget cpu:x86-64-v3\n", "\nmicro_step: ", "\nupdate: ",
-        "GEMMs by onednn-f32", "input  tokens               i32[1, 16]", "output loss                 f32[]",
-        "parameter h.0.mlp.c_fc.weight", "state     opt.m.wte.weight", "activations", "h.0.attn.c_attn",
-        "distinct kernels"};
+    static const char *const words[] = {"format 1.1",
+                                        "checksum ",
+                                        "\ntarget cpu\n",
+                                        "\ntarget cpu:x86-64-v3\n",
+                                        "\nmicro_step: ",
+                                        "\nupdate: ",
+                                        "GEMMs by onednn-f32",
+                                        "input  tokens               i32[1, 16]",
+                                        "output loss                 f32[]",
+                                        "parameter h.0.mlp.c_fc.weight",
+                                        "state     opt.m.wte.weight",
+                                        "activations",
+                                        "h.0.attn.c_attn",
+                                        "distinct kernels"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         says(r, words[i]);
     ck_assert_ptr_null(strstr(r.out, "GEMMs by auto"));
@@ -56,8 +66,9 @@ START_TEST(round_trip)
     ck_assert_ptr_null(strstr(r.out, "target cpu\n"));
     r = F8_CLI("inspect", path, "--json", "-");
     f8_cli_ok(r);
-    static const char *const records[] = {"{\"event\":\"file\",", "{\"event\":\"target\",", "{\"event\":\"function\",",
-                                          "{\"event\":\"port\",", "{\"event\":\"variable\",", "{\"event\":\"memory\",",
+    static const char *const records[] = {"{\"event\":\"file\",",     "{\"event\":\"target\",",
+                                          "{\"event\":\"function\",", "{\"event\":\"port\",",
+                                          "{\"event\":\"variable\",", "{\"event\":\"memory\",",
                                           "{\"event\":\"decision\","};
     for (size_t i = 0; i < sizeof records / sizeof *records; i++)
         says(r, records[i]);
@@ -95,16 +106,20 @@ START_TEST(refused)
     f8_cli_fails(F8_CLI("inspect", cut), 1, "cut.f8x: error: the file is damaged: it has");
     bytes[n / 2] ^= 4;
     const char *flipped = f8_cli_write("flipped.f8x", bytes, n);
-    f8_cli_fails(F8_CLI("inspect", flipped), 1, "flipped.f8x: error: the file is damaged: its contents");
+    f8_cli_fails(F8_CLI("inspect", flipped), 1,
+                 "flipped.f8x: error: the file is damaged: its contents");
     free(bytes);
     f8_cli_fails(F8_CLI("inspect", MODEL), 1, "error: this is no .f8x file");
     f8_cli_fails(F8_CLI("inspect", f8_cli_temp("none.f8x")), 1, "No such file");
     f8_cli_fails(F8_CLI("inspect"), 2, "no file given");
-    f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,cpu", "-o", path), 1, "target cpu is there twice");
-    f8_cli_fails(F8_CLI("compile", MODEL, "--target", "reference", "-o", path), 1, "target reference interprets");
+    f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,cpu", "-o", path), 1,
+                 "target cpu is there twice");
+    f8_cli_fails(F8_CLI("compile", MODEL, "--target", "reference", "-o", path), 1,
+                 "target reference interprets");
     f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,tpu", "-o", path), 1, "no target 'tpu'");
     f8_cli_fails(F8_CLI("compile", MODEL, "--recipe", "auto", "-o", path), 2, "auto");
-    f8_cli_fails(F8_CLI("compile", MODEL, "-o", f8_cli_temp("no/folder.f8x")), 1, "folder.f8x: error: ");
+    f8_cli_fails(F8_CLI("compile", MODEL, "-o", f8_cli_temp("no/folder.f8x")), 1,
+                 "folder.f8x: error: ");
     f8_cli_ok(F8_CLI("inspect", path)); /* as it was */
     f8_cli_result r = F8_CLI("inspect", path, "--target", "sm_90a");
     ck_assert_int_eq(r.code, 1);
@@ -112,7 +127,8 @@ START_TEST(refused)
 }
 END_TEST
 
-/* The file was compiled by another process, so that whatever is mapped here was needed to open and run it. */
+/* The file was compiled by another process, so that whatever is mapped here was needed to open and
+ * run it. */
 START_TEST(no_compiler)
 {
     static const char *const compilers[] = {"libLLVM", "nvrtc", "libclang"};
@@ -120,7 +136,8 @@ START_TEST(no_compiler)
     fp8c_context *ctx;
     fp8c_program *p;
     ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
-    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "micro_step")), FP8C_OK);
     char *line = NULL;

@@ -1,5 +1,6 @@
-/* .f8x files for GPUs: what was compiled for an architecture without a device runs where there is one, with the bits
- * of a program compiled there, and is refused on another. On the emulator, or with FP8C_TEST_GPU on the GPU. */
+/* .f8x files for GPUs: what was compiled for an architecture without a device runs where there is
+ * one, with the bits of a program compiled there, and is refused on another. On the emulator, or
+ * with FP8C_TEST_GPU on the GPU. */
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
@@ -35,8 +36,8 @@ static const char *architecture(fp8c_context *ctx, const fp8c_module *m)
     return name;
 }
 
-static const char *file_for(fp8c_context *ctx, const fp8c_module *m, const char *const *target, int n,
-                            const char *recipe_name)
+static const char *file_for(fp8c_context *ctx, const fp8c_module *m, const char *const *target,
+                            int n, const char *recipe_name)
 {
     const char *path = f8_cli_temp("gpu.f8x");
     fp8c_compile_options o[4];
@@ -44,7 +45,8 @@ static const char *file_for(fp8c_context *ctx, const fp8c_module *m, const char 
         o[i] = recipe(recipe_name);
         o[i].target = target[i];
     }
-    ck_assert_msg(fp8c_compile_file(m, o, (size_t)n, path) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_compile_file(m, o, (size_t)n, path) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     return path;
 }
 
@@ -75,12 +77,14 @@ START_TEST(same_results)
     o.target = sm;
     fp8c_program *direct = compile(ctx, m, &o), *opened;
     fp8c_module_destroy(m);
-    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &opened) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &opened) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     ck_assert_str_eq(fp8c_program_target(opened), sm); /* before the CPU */
     fp8c_program *const both[] = {direct, opened};
     float loss[2] = {0};
     for (int i = 0; i < 2; i++) {
-        ck_assert_msg(fp8c_program_initialize(both[i], 1) == FP8C_OK, "%s", fp8c_context_message(ctx));
+        ck_assert_msg(fp8c_program_initialize(both[i], 1) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
         for (int k = 0; k < 2; k++)
             loss[i] = train_step(both[i]);
     }
@@ -93,7 +97,8 @@ START_TEST(same_results)
     for (; fp8c_program_kernel(direct, n, &x) == FP8C_OK; n++) {
         ck_assert_int_eq(fp8c_program_kernel(opened, n, &y), FP8C_OK);
         ck_assert(!strcmp(x.name, y.name) && !strcmp(x.symbol, y.symbol) && x.hash == y.hash &&
-                  x.image == y.image && x.launches == y.launches && x.threads == y.threads && y.seconds == 0);
+                  x.image == y.image && x.launches == y.launches && x.threads == y.threads &&
+                  y.seconds == 0);
     }
     ck_assert_int_gt(n, 0);
     fp8c_program_destroy(direct);
@@ -127,7 +132,8 @@ START_TEST(another_gpu)
     ck_assert_str_eq(fp8c_program_target(p), other);
     fp8c_program_destroy(p);
     path = file_for(ctx, m, (const char *const[]){other, "cpu"}, 2, "bf16");
-    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     ck_assert_str_eq(fp8c_program_target(p), "cpu");
     fp8c_program_destroy(p);
     fp8c_module_destroy(m);

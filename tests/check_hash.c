@@ -11,7 +11,8 @@ START_TEST(known)
     char text[33];
     ck_assert_str_eq(f8_hash_text(f8_hash_bytes("", 0), text), "99aa06d3014798d86001c324468d497f");
     ck_assert_str_eq(f8_hash_text(f8_hash_bytes("a", 1), text), "a96faf705af16834e6c632b61e964e1f");
-    ck_assert_str_eq(f8_hash_text(f8_hash_bytes("abc", 3), text), "06b05ab6733a618578af5f94892f3950");
+    ck_assert_str_eq(f8_hash_text(f8_hash_bytes("abc", 3), text),
+                     "06b05ab6733a618578af5f94892f3950");
 }
 END_TEST
 

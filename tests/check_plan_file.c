@@ -1,5 +1,5 @@
-/* Plans as bytes: what is read is the plan that was written, and a plan that could make a run read or write outside
- * of what it has is refused in words. */
+/* Plans as bytes: what is read is the plan that was written, and a plan that could make a run read
+ * or write outside of what it has is refused in words. */
 #include "frontend/program.h"
 #include "runtime/gemm_tuning.h"
 #include "runtime/plan_file.h"
@@ -53,20 +53,23 @@ static f8_plan copy(void)
 
 static void same_gemm(const f8_gemm_desc *a, const f8_gemm_desc *b)
 {
-    ck_assert(a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda && a->ldb == b->ldb &&
-              a->ldc == b->ldc && a->a == b->a && a->b == b->b && a->c == b->c && a->trans_a == b->trans_a &&
-              a->trans_b == b->trans_b && a->round_a == b->round_a && a->round_b == b->round_b &&
-              a->accumulate == b->accumulate && a->has_alpha == b->has_alpha && a->scale == b->scale &&
-              a->scale_layout == b->scale_layout && a->fast_accumulate == b->fast_accumulate &&
-              a->algorithm == b->algorithm);
-    ck_assert(f8_granularity_equal(a->scale_a, b->scale_a) && f8_granularity_equal(a->scale_b, b->scale_b));
+    ck_assert(a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda &&
+              a->ldb == b->ldb && a->ldc == b->ldc && a->a == b->a && a->b == b->b &&
+              a->c == b->c && a->trans_a == b->trans_a && a->trans_b == b->trans_b &&
+              a->round_a == b->round_a && a->round_b == b->round_b &&
+              a->accumulate == b->accumulate && a->has_alpha == b->has_alpha &&
+              a->scale == b->scale && a->scale_layout == b->scale_layout &&
+              a->fast_accumulate == b->fast_accumulate && a->algorithm == b->algorithm);
+    ck_assert(f8_granularity_equal(a->scale_a, b->scale_a) &&
+              f8_granularity_equal(a->scale_b, b->scale_b));
     ck_assert(f8_gemm_tuning_equal(&a->tuning, &b->tuning));
 }
 
 static void same_step(const f8_step *a, const f8_step *b)
 {
-    ck_assert(a->kind == b->kind && !strcmp(a->name, b->name) && a->n_args == b->n_args && a->n_ints == b->n_ints &&
-              a->n_phases == b->n_phases && a->bytes_read == b->bytes_read && a->bytes_written == b->bytes_written &&
+    ck_assert(a->kind == b->kind && !strcmp(a->name, b->name) && a->n_args == b->n_args &&
+              a->n_ints == b->n_ints && a->n_phases == b->n_phases &&
+              a->bytes_read == b->bytes_read && a->bytes_written == b->bytes_written &&
               a->hash == b->hash && a->fp8 == b->fp8 && a->choice == b->choice);
     for (uint32_t i = 0; i < a->n_args; i++)
         ck_assert(a->arg[i].space == b->arg[i].space && a->arg[i].port == b->arg[i].port &&
@@ -76,7 +79,8 @@ static void same_step(const f8_step *a, const f8_step *b)
     for (uint32_t i = 0; i < a->n_phases; i++) {
         const f8_step_phase *x = &a->phase[i], *y = &b->phase[i];
         ck_assert(x->entry == y->entry && x->n_tasks == y->n_tasks && x->scratch == y->scratch &&
-                  x->first_arg == y->first_arg && x->first_int == y->first_int && x->choice == y->choice);
+                  x->first_arg == y->first_arg && x->first_int == y->first_int &&
+                  x->choice == y->choice);
     }
     if (a->kind == F8_STEP_GEMM)
         same_gemm(&a->gemm, &b->gemm);
@@ -91,7 +95,8 @@ static void same_step(const f8_step *a, const f8_step *b)
 static void same_ports(const f8_plan_port *a, const f8_plan_port *b, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        ck_assert(!strcmp(a[i].name, b[i].name) && f8_type_equal(&a[i].type, &b[i].type) && a[i].var == b[i].var);
+        ck_assert(!strcmp(a[i].name, b[i].name) && f8_type_equal(&a[i].type, &b[i].type) &&
+                  a[i].var == b[i].var);
 }
 
 START_TEST(round_trip)
@@ -101,19 +106,22 @@ START_TEST(round_trip)
     ck_assert_msg(f8_plan_check(&got, &d) == F8_OK, "%s", d.text);
     ck_assert(!strcmp(got.module, plan->module) && !strcmp(got.target, plan->target) &&
               got.state_bytes == plan->state_bytes && got.n_kernels == plan->n_kernels &&
-              got.blob_code_bytes == plan->blob_code_bytes && got.gemm_workspace == plan->gemm_workspace);
+              got.blob_code_bytes == plan->blob_code_bytes &&
+              got.gemm_workspace == plan->gemm_workspace);
     ck_assert_uint_eq(got.n_vars, plan->n_vars);
     for (uint32_t i = 0; i < got.n_vars; i++) {
         const f8_plan_var *a = &plan->var[i], *b = &got.var[i];
-        ck_assert(!strcmp(a->name, b->name) && f8_type_equal(&a->type, &b->type) && a->is_param == b->is_param &&
-                  a->init == b->init && a->init_arg == b->init_arg && a->offset == b->offset);
+        ck_assert(!strcmp(a->name, b->name) && f8_type_equal(&a->type, &b->type) &&
+                  a->is_param == b->is_param && a->init == b->init && a->init_arg == b->init_arg &&
+                  a->offset == b->offset);
     }
     ck_assert_uint_eq(got.n_funcs, plan->n_funcs);
     int kinds[4] = {0};
     for (uint32_t i = 0; i < got.n_funcs; i++) {
         const f8_plan_func *a = &plan->func[i], *b = &got.func[i];
         ck_assert(!strcmp(a->name, b->name) && a->n_in == b->n_in && a->n_out == b->n_out &&
-                  a->n_steps == b->n_steps && a->arena_bytes == b->arena_bytes && a->lower_bound == b->lower_bound);
+                  a->n_steps == b->n_steps && a->arena_bytes == b->arena_bytes &&
+                  a->lower_bound == b->lower_bound);
         same_ports(a->in, b->in, a->n_in);
         same_ports(a->out, b->out, a->n_out);
         for (uint32_t k = 0; k < a->n_steps; k++) {
@@ -126,11 +134,13 @@ START_TEST(round_trip)
         ck_assert(!strcmp(got.choice[i].problem, plan->choice[i].problem) &&
                   !strcmp(got.choice[i].candidate, plan->choice[i].candidate) &&
                   got.choice[i].tuned == plan->choice[i].tuned);
-    ck_assert(kinds[F8_STEP_KERNEL] > 0 && kinds[F8_STEP_GEMM] > 0); /* there was something to compare */
+    ck_assert(kinds[F8_STEP_KERNEL] > 0 &&
+              kinds[F8_STEP_GEMM] > 0); /* there was something to compare */
 }
 END_TEST
 
-/* A field that is not written would come back as zero: every byte of what goes in must change what comes out. */
+/* A field that is not written would come back as zero: every byte of what goes in must change what
+ * comes out. */
 START_TEST(every_field)
 {
     f8_plan from = copy(), to = {0};
@@ -190,25 +200,82 @@ static f8_step *a_copy(void)
 }
 
 /* Each changes one thing. */
-static void kernel_outside(void) { first(F8_STEP_KERNEL)->phase[0].entry = (uint64_t)plan->blob_code_bytes; }
-static void kernel_args(void) { first(F8_STEP_KERNEL)->phase[0].first_arg = 1000; }
-static void kernel_ints(void) { first(F8_STEP_KERNEL)->phase[0].first_int = 1000; }
-static void kernel_choice(void) { first(F8_STEP_KERNEL)->phase[0].choice = plan->n_choices + 1; }
-static void kernel_scratch(void) { first(F8_STEP_KERNEL)->phase[0].scratch = INT64_MAX; }
-static void arg_behind(void) { first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_STATE, -1, plan->state_bytes + 1}; }
-static void arg_before(void) { first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_STATE, -1, -1}; }
-static void arg_port(void) { first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_INPUT, 1000, 0}; }
-static void arg_no_port(void) { first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_OUTPUT, -1, 0}; }
-static void arg_constants(void) { first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_CONST, -1, plan->constants_bytes + 1}; }
-static void gemm_m(void) { first(F8_STEP_GEMM)->gemm.m = 0; }
-static void gemm_k(void) { first(F8_STEP_GEMM)->gemm.k = INT64_MAX; }
-static void gemm_rows(void) { first(F8_STEP_GEMM)->gemm.m = 1 << 20; }
-static void gemm_stride(void) { first(F8_STEP_GEMM)->gemm.ldc = 1; }
-static void gemm_dtype(void) { first(F8_STEP_GEMM)->gemm.a = F8_I32; }
-static void gemm_result(void) { first(F8_STEP_GEMM)->gemm.c = F8_E4M3; }
-static void gemm_args(void) { first(F8_STEP_GEMM)->n_args = 4; }
-static void gemm_nowhere(void) { first(F8_STEP_GEMM)->arg[2].space = F8_SPACE_NONE; }
-static void gemm_choice(void) { first(F8_STEP_GEMM)->choice = plan->n_choices + 1; }
+static void kernel_outside(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].entry = (uint64_t)plan->blob_code_bytes;
+}
+static void kernel_args(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].first_arg = 1000;
+}
+static void kernel_ints(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].first_int = 1000;
+}
+static void kernel_choice(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].choice = plan->n_choices + 1;
+}
+static void kernel_scratch(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].scratch = INT64_MAX;
+}
+static void arg_behind(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_STATE, -1, plan->state_bytes + 1};
+}
+static void arg_before(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_STATE, -1, -1};
+}
+static void arg_port(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_INPUT, 1000, 0};
+}
+static void arg_no_port(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_OUTPUT, -1, 0};
+}
+static void arg_constants(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_CONST, -1, plan->constants_bytes + 1};
+}
+static void gemm_m(void)
+{
+    first(F8_STEP_GEMM)->gemm.m = 0;
+}
+static void gemm_k(void)
+{
+    first(F8_STEP_GEMM)->gemm.k = INT64_MAX;
+}
+static void gemm_rows(void)
+{
+    first(F8_STEP_GEMM)->gemm.m = 1 << 20;
+}
+static void gemm_stride(void)
+{
+    first(F8_STEP_GEMM)->gemm.ldc = 1;
+}
+static void gemm_dtype(void)
+{
+    first(F8_STEP_GEMM)->gemm.a = F8_I32;
+}
+static void gemm_result(void)
+{
+    first(F8_STEP_GEMM)->gemm.c = F8_E4M3;
+}
+static void gemm_args(void)
+{
+    first(F8_STEP_GEMM)->n_args = 4;
+}
+static void gemm_nowhere(void)
+{
+    first(F8_STEP_GEMM)->arg[2].space = F8_SPACE_NONE;
+}
+static void gemm_choice(void)
+{
+    first(F8_STEP_GEMM)->choice = plan->n_choices + 1;
+}
 static void gemm_scale(void)
 {
     f8_step *s = first(F8_STEP_GEMM);
@@ -222,12 +289,30 @@ static void gemm_grain(void)
     s->gemm.scale_a.rows = INT64_MAX;
     s->arg[3] = (f8_arg){F8_SPACE_STATE, -1, 0};
 }
-static void copy_far(void) { a_copy()->copy.from[0] = plan->state_bytes; }
-static void copy_back(void) { a_copy()->copy.to[0] = -2; }
-static void copy_size(void) { a_copy()->copy.size[1] = 0; }
-static void copy_overflow(void) { a_copy()->copy.size[0] = INT64_MAX; }
-static void copy_element(void) { a_copy()->copy.element = 3; }
-static void copy_args(void) { a_copy()->n_args = 1; }
+static void copy_far(void)
+{
+    a_copy()->copy.from[0] = plan->state_bytes;
+}
+static void copy_back(void)
+{
+    a_copy()->copy.to[0] = -2;
+}
+static void copy_size(void)
+{
+    a_copy()->copy.size[1] = 0;
+}
+static void copy_overflow(void)
+{
+    a_copy()->copy.size[0] = INT64_MAX;
+}
+static void copy_element(void)
+{
+    a_copy()->copy.element = 3;
+}
+static void copy_args(void)
+{
+    a_copy()->n_args = 1;
+}
 static void attention_sizes(void)
 {
     f8_step *s = first(F8_STEP_GEMM);
@@ -238,31 +323,62 @@ static void attention_outside(void)
 {
     f8_step *s = first(F8_STEP_GEMM);
     s->kind = F8_STEP_ATTENTION;
-    s->attention = (f8_cudnn_attention_desc){
-        .B = 1 << 10, .T = 1 << 10, .H = 1, .Hkv = 1, .D = 64, .stride = {64, 64, 64, 64, 0, 0, 0, 0}};
+    s->attention = (f8_cudnn_attention_desc){.B = 1 << 10,
+                                             .T = 1 << 10,
+                                             .H = 1,
+                                             .Hkv = 1,
+                                             .D = 64,
+                                             .stride = {64, 64, 64, 64, 0, 0, 0, 0}};
     for (int i = 0; i < 5; i++)
         s->arg[i] = (f8_arg){F8_SPACE_STATE, -1, 0};
 }
-static void var_outside(void) { bad.var[0].offset = plan->state_bytes; }
-static void var_odd(void) { bad.var[0].offset += 4; }
-static void var_init(void) { bad.var[0].init = 77; }
-static void port_var(void) { bad.func[0].in[0].var = 1000; }
-static void port_less(void) { bad.func[0].in[0].var = -2; }
+static void var_outside(void)
+{
+    bad.var[0].offset = plan->state_bytes;
+}
+static void var_odd(void)
+{
+    bad.var[0].offset += 4;
+}
+static void var_init(void)
+{
+    bad.var[0].init = 77;
+}
+static void port_var(void)
+{
+    bad.func[0].in[0].var = 1000;
+}
+static void port_less(void)
+{
+    bad.func[0].in[0].var = -2;
+}
 static void port_type(void)
 {
     for (uint32_t i = 0; i < bad.func[0].n_in; i++)
         if (bad.func[0].in[i].var >= 0)
             bad.func[0].in[i].type.dtype = F8_BOOL;
 }
-static void memory_arena(void) { bad.func[0].arena_bytes = INT64_MAX; }
-static void memory_state(void) { bad.state_bytes = INT64_MAX; }
+static void memory_arena(void)
+{
+    bad.func[0].arena_bytes = INT64_MAX;
+}
+static void memory_state(void)
+{
+    bad.state_bytes = INT64_MAX;
+}
 static void memory_ports(void)
 {
     for (uint32_t i = 0; i < bad.func[0].n_in; i++)
         bad.func[0].in[i].type = (f8_type){.dtype = F8_F32, .rank = 1, .dim = {(int64_t)1 << 60}};
 }
-static void code_size(void) { bad.blob_code_bytes = bad.blob_bytes + 4096; }
-static void code_page(void) { bad.blob_code_bytes -= 1; }
+static void code_size(void)
+{
+    bad.blob_code_bytes = bad.blob_bytes + 4096;
+}
+static void code_page(void)
+{
+    bad.blob_code_bytes -= 1;
+}
 
 #define BAD(f, words) {f, #f, words}
 static const struct {
@@ -318,8 +434,8 @@ START_TEST(refused)
     ck_assert_msg(f8_plan_check(&bad, &d) == F8_OK, "%s", d.text);
     cases[_i].change();
     ck_assert_msg(f8_plan_check(&bad, &d) == F8_ERR_INPUT, "%s is not refused", cases[_i].name);
-    ck_assert_msg(strstr(d.text, cases[_i].says) != NULL, "%s: '%s' does not say '%s'", cases[_i].name, d.text,
-                  cases[_i].says);
+    ck_assert_msg(strstr(d.text, cases[_i].says) != NULL, "%s: '%s' does not say '%s'",
+                  cases[_i].name, d.text, cases[_i].says);
 }
 END_TEST
 

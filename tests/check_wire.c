@@ -1,5 +1,5 @@
-/* Structs as bytes: what is written is read back, fixed bytes, and nothing that can be read makes reading go
- * beyond its bytes or ask for memory that they don't justify. */
+/* Structs as bytes: what is written is read back, fixed bytes, and nothing that can be read makes
+ * reading go beyond its bytes or ask for memory that they don't justify. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -64,10 +64,23 @@ static point points[] = {{-1, "a"}, {2147483647, NULL}, {0, ""}};
 static int64_t numbers[] = {INT64_MIN, 0, INT64_MAX};
 static everything sample(void)
 {
-    return (everything){.a = 255, .b = 65535, .c = 0x80000001u, .d = UINT64_MAX - 1, .e = INT32_MIN, .f = -2,
-                        .g = -0.0f, .h = 1e-310, .i = true, .colour = BLUE, .empty = "", .text = "text",
-                        .type = {.dtype = F8_E8M0, .rank = 5, .dim = {1, 2, 3, 4, 5}}, .points = points,
-                        .n_points = 3, .numbers = numbers, .n_numbers = 3};
+    return (everything){.a = 255,
+                        .b = 65535,
+                        .c = 0x80000001u,
+                        .d = UINT64_MAX - 1,
+                        .e = INT32_MIN,
+                        .f = -2,
+                        .g = -0.0f,
+                        .h = 1e-310,
+                        .i = true,
+                        .colour = BLUE,
+                        .empty = "",
+                        .text = "text",
+                        .type = {.dtype = F8_E8M0, .rank = 5, .dim = {1, 2, 3, 4, 5}},
+                        .points = points,
+                        .n_points = 3,
+                        .numbers = numbers,
+                        .n_numbers = 3};
 }
 
 static f8_arena arena;
@@ -92,16 +105,16 @@ START_TEST(round_trip)
     f8_wire_begin_read(&r, w.bytes, w.size, &arena, "all");
     wire(&r, &y);
     ck_assert_msg(f8_wire_end(&r, &d) == F8_OK, "%s", d.text);
-    ck_assert(y.a == x.a && y.b == x.b && y.c == x.c && y.d == x.d && y.e == x.e && y.f == x.f && y.i &&
-              y.colour == BLUE);
+    ck_assert(y.a == x.a && y.b == x.b && y.c == x.c && y.d == x.d && y.e == x.e && y.f == x.f &&
+              y.i && y.colour == BLUE);
     ck_assert(!memcmp(&y.g, &x.g, sizeof x.g) && !memcmp(&y.h, &x.h, sizeof x.h));
     ck_assert_ptr_null(y.none);
     ck_assert_str_eq(y.empty, "");
     ck_assert_str_eq(y.text, "text");
     ck_assert(f8_type_equal(&x.type, &y.type));
     ck_assert_uint_eq(y.n_points, 3);
-    ck_assert(y.points[0].x == -1 && !strcmp(y.points[0].label, "a") && y.points[1].x == INT32_MAX &&
-              !y.points[1].label && !strcmp(y.points[2].label, ""));
+    ck_assert(y.points[0].x == -1 && !strcmp(y.points[0].label, "a") &&
+              y.points[1].x == INT32_MAX && !y.points[1].label && !strcmp(y.points[2].label, ""));
     ck_assert(y.n_numbers == 3 && !memcmp(y.numbers, numbers, sizeof numbers));
     f8_wire again;
     f8_wire_begin_write(&again, &arena);
@@ -113,8 +126,9 @@ END_TEST
 /* Files are read by other builds: these bytes stay. */
 START_TEST(fixed_bytes)
 {
-    static const uint8_t want[] = {0x01, 0x02, 0x03, 0x04, 3, 0, 0, 0, 'a', 'b', 'c', 0xff, 0xff, 0xff, 0xff, 1,
-                                   1,    0,    0,    0,    0, 0, 0, 0, 9,   0,   0,   0,    0,    0,    0,    0};
+    static const uint8_t want[] = {0x01, 0x02, 0x03, 0x04, 3, 0, 0, 0, 'a', 'b', 'c',
+                                   0xff, 0xff, 0xff, 0xff, 1, 1, 0, 0, 0,   0,   0,
+                                   0,    0,    9,    0,    0, 0, 0, 0, 0,   0};
     f8_wire w;
     uint32_t a = 0x04030201;
     const char *text = "abc", *none = NULL;
@@ -234,7 +248,8 @@ START_TEST(refused)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f8_diag d;
         ck_assert_int_eq(read_as(bad[i].bytes, bad[i].n, bad[i].field, &d), F8_ERR_INPUT);
-        ck_assert_msg(strstr(d.text, bad[i].says) != NULL, "%zu: '%s' does not say '%s'", i, d.text, bad[i].says);
+        ck_assert_msg(strstr(d.text, bad[i].says) != NULL, "%zu: '%s' does not say '%s'", i, d.text,
+                      bad[i].says);
     }
 }
 END_TEST
@@ -264,7 +279,8 @@ START_TEST(noise)
     for (int i = 0; i < ROUNDS; i++) {
         uint8_t bytes[MOST];
         const size_t n = test_random(&seed) % MOST;
-        for (size_t k = 0; k < n; k++) /* counts and choices are mostly small, or they would all be refused */
+        for (size_t k = 0; k < n;
+             k++) /* counts and choices are mostly small, or they would all be refused */
             bytes[k] = test_random(&seed) % 3 ? 0 : (uint8_t)test_random(&seed);
         f8_arena own;
         f8_wire r;
@@ -275,7 +291,8 @@ START_TEST(noise)
         f8_wire_begin_read(&r, bytes, n, &own, "noise");
         wire(&r, &y);
         f8_wire_end(&r, &d);
-        ck_assert_uint_le(taken, 1 << 20); /* an arena's first chunk, and elements of 16 bytes for 8 read */
+        ck_assert_uint_le(
+            taken, 1 << 20); /* an arena's first chunk, and elements of 16 bytes for 8 read */
         f8_arena_end(&own);
     }
 }

@@ -1,8 +1,9 @@
-/* Fuzz target of .f8x files: any bytes give a message, or a package whose variants load or give a message; what
- * loads is written again as it was. Checksums are made to fit first, or nothing behind them would ever be reached.
+/* Fuzz target of .f8x files: any bytes give a message, or a package whose variants load or give a
+ * message; what loads is written again as it was. Checksums are made to fit first, or nothing
+ * behind them would ever be reached.
  *
- * usage: fuzz_f8x -max_total_time=60 -timeout=5 CORPUS SEEDS, where CORPUS is a folder of its own for what it finds
- * and SEEDS has files of `fp8c compile` to start from. */
+ * usage: fuzz_f8x -max_total_time=60 -timeout=5 CORPUS SEEDS, where CORPUS is a folder of its own
+ * for what it finds and SEEDS has files of `fp8c compile` to start from. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,8 @@ static void check_fields(f8_plan *plan, f8_trail *trail, f8_arena *arena)
     require(f8_wire_end(&r, &d) == F8_OK, "what was read can't be read again", d.text);
     f8_wire_begin_write(&again, arena);
     f8_package_wire_fields(&again, &plan_again, &trail_again);
-    require(again.size == w.size && !memcmp(again.bytes, w.bytes, w.size), "written again it differs", "");
+    require(again.size == w.size && !memcmp(again.bytes, w.bytes, w.size),
+            "written again it differs", "");
 }
 
 static void open_it(const uint8_t *bytes, size_t size)
@@ -48,7 +50,8 @@ static void open_it(const uint8_t *bytes, size_t size)
         for (uint32_t i = 0; i < package.n_programs && i < 4; i++)
             for (uint32_t k = 0; k < package.program[i].n_variants && k < 4; k++) {
                 d = (f8_diag){0};
-                if (f8_package_load(&package, &package.program[i], k, &arena, &plan, &trail, &d) == F8_OK)
+                if (f8_package_load(&package, &package.program[i], k, &arena, &plan, &trail, &d) ==
+                    F8_OK)
                     check_fields(&plan, &trail, &arena);
                 else
                     require(d.text[0], "a failure without a message", "");
