@@ -213,7 +213,7 @@ bench-gpu: deps
 
 lint: deps
 	@command -v clang-tidy-19 >/dev/null || { echo "make lint needs the package clang-tidy-19"; exit 1; }
-	clang-tidy-19 --quiet $(LIB) $(CLI) -- -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
+	clang-tidy-19 --quiet $(LIB) $(CLI) -- -DF8_CODE_ID='""' -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
 
 # LIBDIR for multiarch: make install LIBDIR=/usr/lib/x86_64-linux-gnu
 LIBDIR ?= $(PREFIX)/lib
