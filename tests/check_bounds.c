@@ -1,9 +1,8 @@
 /* Dims that are bounds: a program for every value has, for each, the bits of a program compiled for
  * it alone, whatever the order; its variables and memory are those of the bound; values that shapes
  * tell; what is refused. */
-#include "tests/api.h"
+#include "tests/bounds.h"
 #include "tests/shared/bounds_case.h"
-#include "tests/shared/cli.h"
 
 /* ---- bits ---- */
 
@@ -36,22 +35,6 @@ static char *read_model(void)
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
     return text;
-}
-
-static fp8c_program *compile_text(fp8c_context *ctx, const char *text, const fp8c_dim *dims,
-                                  size_t n_dims, const char *rule, const fp8c_compile_options *o)
-{
-    fp8c_module *m;
-    char *copy = strdup(text);
-    ck_assert_msg(fp8c_module_parse(ctx, copy, strlen(copy), "t.f8", dims, n_dims, &m) == FP8C_OK,
-                  "%s", fp8c_context_message(ctx));
-    free(copy);
-    if (rule)
-        ck_assert_msg(fp8c_module_rule(m, rule, "--rule") == FP8C_OK, "%s",
-                      fp8c_context_message(ctx));
-    fp8c_program *p = compile(ctx, m, o);
-    fp8c_module_destroy(m);
-    return p;
 }
 
 static void same_decisions(const fp8c_program *p, const fp8c_program *q)
@@ -176,68 +159,6 @@ END_TEST
 
 /* ---- values that shapes tell ---- */
 
-static const char shapes[] =
-    "module shapes\n"
-    "dim B <= 8, S <= 4\n"
-    "param w: f32[4, 4] normal(0.5)\n"
-    "func forward(%x: f32[B, 4], %y: f32[2*B + 1], %z: f32[B*S]) -> (%loss: f32[], %s: f32[B, 4]) "
-    "{\n"
-    "  %s = linear(%x, w) {name = \"fc\"}\n"
-    "  %a = mul(reshape(mean(%y)) {shape = []}, reshape(mean(%z)) {shape = []})\n"
-    "  return mul(reshape(mean(mean(%s)) {axis = 0}) {shape = []}, %a), %s\n"
-    "}\n"
-    "optimizer adamw {lr = 1e-3}\n";
-
-typedef struct tensor {
-    fp8c_tensor_view view;
-    int64_t shape[2];
-    float data[256];
-} tensor;
-
-static tensor make(int32_t rank, int64_t a, int64_t b)
-{
-    tensor t = {.shape = {a, b}};
-    t.view.ndim = rank;
-    t.view.device.type = 1;
-    t.view.dtype.code = 2;
-    t.view.dtype.bits = 32;
-    t.view.dtype.lanes = 1;
-    for (int i = 0; i < 256; i++)
-        t.data[i] = (float)(i % 7) - 2;
-    return t;
-}
-
-/* eval with x [b, 4], y [y], z [z]. */
-static fp8c_status call(fp8c_program *p, int64_t b, int64_t y, int64_t z, float *loss)
-{
-    tensor in[3] = {make(2, b, 4), make(1, y, 0), make(1, z, 0)},
-           out[2] = {make(0, 0, 0), make(2, b, 4)};
-    const fp8c_tensor_view *from[3], *to[2];
-    for (int i = 0; i < 3; i++) {
-        in[i].view.data = in[i].data;
-        in[i].view.shape = in[i].shape;
-        from[i] = &in[i].view;
-    }
-    for (int i = 0; i < 2; i++) {
-        out[i].view.data = out[i].data;
-        out[i].view.shape = out[i].shape;
-        to[i] = &out[i].view;
-    }
-    const fp8c_status status =
-        fp8c_program_call(p, fp8c_program_function(p, "eval"), from, 3, to, 2);
-    *loss = out[0].data[0];
-    return status;
-}
-
-static void dims_are(const fp8c_program *p, int64_t b, int64_t s)
-{
-    fp8c_program_dim dim[2];
-    for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(fp8c_program_dims(p, i, &dim[i]), FP8C_OK);
-    ck_assert_int_eq(dim[0].value, b);
-    ck_assert_int_eq(dim[1].value, s);
-}
-
 START_TEST(told_by_shapes)
 {
     fp8c_context *ctx = new_context();
@@ -271,151 +192,6 @@ START_TEST(told_by_shapes)
     dims_are(p, 4, 2);
     fp8c_program_destroy(p);
     fp8c_context_destroy(ctx);
-}
-END_TEST
-
-/* ---- files ---- */
-
-static fp8c_status write_file(fp8c_context *ctx, const char *text, const char *values,
-                              const char *path)
-{
-    fp8c_module *m;
-    ck_assert_msg(fp8c_module_parse(ctx, text, strlen(text), "t.f8", NULL, 0, &m) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
-    fp8c_compile_options o = recipe("bf16");
-    o.values = values;
-    const fp8c_status status = fp8c_compile_file(m, &o, 1, path);
-    fp8c_module_destroy(m);
-    return status;
-}
-
-/* A file serves the values that it was made for, from one state, with the bits of programs compiled
- * here; and tells by shapes which. */
-START_TEST(files)
-{
-    fp8c_context *ctx = new_context();
-    char *again;
-    size_t n, m;
-    const char *path = f8_cli_temp("bounds.f8x"), *other = f8_cli_temp("again.f8x");
-    ck_assert_msg(write_file(ctx, shapes, "B=2,8,3 S=4,2", path) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
-    ck_assert_int_eq(write_file(ctx, shapes, " S=2,4,4  B=8,3,2", other), FP8C_OK);
-    char *bytes = f8_cli_read(path, &n);
-    again = f8_cli_read(other, &m);
-    ck_assert(n == m && !memcmp(bytes, again, n));
-    free(bytes);
-    free(again);
-    const fp8c_compile_options o = recipe("bf16");
-    fp8c_program *p, *q = compile_text(ctx, shapes, NULL, 0, NULL, &o);
-    ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s",
-                  fp8c_context_message(ctx));
-    fp8c_program_dim dim;
-    ck_assert_int_eq(fp8c_program_dims(p, 0, &dim), FP8C_OK);
-    ck_assert(!strcmp(dim.name, "B") && dim.bound == 8);
-    dims_are(p, 8, 4);
-    ck_assert_int_eq(fp8c_program_initialize(p, 3), FP8C_OK);
-    ck_assert_int_eq(fp8c_program_initialize(q, 3), FP8C_OK);
-    for (int64_t b = 2; b <= 8; b += b == 3 ? 5 : 1) {
-        float loss, expected;
-        ck_assert_msg(call(p, b, 2 * b + 1, 4 * b, &loss) == FP8C_OK, "%s",
-                      fp8c_context_message(ctx));
-        ck_assert_int_eq(call(q, b, 2 * b + 1, 4 * b, &expected), FP8C_OK);
-        ck_assert(!memcmp(&loss, &expected, sizeof loss));
-        dims_are(p, b, 4);
-    }
-    ck_assert_int_eq(fp8c_program_set_dim(p, "B", 4), FP8C_ERR_UNSUPPORTED);
-    said(ctx, "the file has no code for B = 4, S = 4: it has it for B = 8, S = 4; B = 8, S = 2; B "
-              "= 3, S = 4; "
-              "B = 3, S = 2; B = 2, S = 4; B = 2, S = 2");
-    dims_are(p, 8, 4);
-    ck_assert_int_eq(fp8c_program_set_dim(p, "S", 2), FP8C_OK);
-    fp8c_program_destroy(p);
-    fp8c_program_destroy(q);
-    /* the bound itself need not be there */
-    ck_assert_int_eq(write_file(ctx, shapes, "S=1 B=3,5", path), FP8C_OK);
-    ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &p), FP8C_OK);
-    dims_are(p, 5, 1);
-    fp8c_program_destroy(p);
-    fp8c_context_destroy(ctx);
-}
-END_TEST
-
-static const struct {
-    const char *values, *said;
-} bad_values[] = {
-    {"B=9", "values 'B=9': 'B' is 1 to 8"},
-    {"B=0", "values 'B=0': 'B' is 1 to 8"},
-    {"C=1", "values 'C=1': no dim 'C' is a bound"},
-    {"B=1,", "values 'B=1,': a number is wanted after '=' and ','"},
-    {"B=1;S=2", "a number is wanted after '=' and ','"},
-    {"B", "NAME=N,N,... is wanted"},
-    {"=3", "no dim '' is a bound"},
-};
-
-START_TEST(values)
-{
-    fp8c_context *ctx = new_context();
-    const char *path = f8_cli_temp("bounds.f8x");
-    for (size_t i = 0; i < sizeof bad_values / sizeof *bad_values; i++) {
-        ck_assert_int_eq(write_file(ctx, shapes, bad_values[i].values, path), FP8C_ERR_INPUT);
-        said(ctx, bad_values[i].said);
-    }
-    char many[sizeof shapes + 8];
-    snprintf(many, sizeof many, "module shapes\ndim B <= 65, S <= 2%s",
-             strchr(strstr(shapes, "S <= 4"), '\n'));
-    ck_assert_int_eq(write_file(ctx, many, "S=1", path), FP8C_ERR_INPUT);
-    said(ctx, "a file holds code for at most 64 sets of values of bounds, and 'B' alone has 65 "
-              "here: say for which it "
-              "shall be (--values B=1,2,4)");
-    ck_assert_int_eq(write_file(ctx, model, "B=1", path), FP8C_ERR_INPUT);
-    said(ctx, "values 'B=1': the module has no dims that are bounds");
-    fp8c_context_destroy(ctx);
-}
-END_TEST
-
-/* ---- the command line ---- */
-
-/* A .npy of f32 ones. */
-static const char *write_ones(const char *name, const char *shape, size_t n)
-{
-    char file[1024] = "\x93NUMPY\1", header[118];
-    const float one = 1;
-    memset(header, ' ', sizeof header);
-    header[snprintf(header, sizeof header,
-                    "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape)] = ' ';
-    header[sizeof header - 1] = '\n';
-    file[8] = sizeof header;
-    memcpy(file + 10, header, sizeof header);
-    for (size_t i = 0; i < n; i++)
-        memcpy(file + 10 + sizeof header + i * sizeof one, &one, sizeof one);
-    return f8_cli_write(name, file, 10 + sizeof header + n * sizeof one);
-}
-
-START_TEST(command)
-{
-    char text[512], file[512], x[512], y[512], z[512];
-    snprintf(text, sizeof text, "%s", f8_cli_write("shapes.f8", shapes, strlen(shapes)));
-    snprintf(file, sizeof file, "%s", f8_cli_temp("shapes.f8x"));
-    f8_cli_ok(F8_CLI("compile", text, "-o", file, "--values", "B=2,3"));
-    f8_cli_result r = F8_CLI("inspect", file);
-    f8_cli_ok(r);
-    ck_assert_msg(strstr(r.out, "B <= 8, S <= 4: 8 plans") != NULL, "%s", r.out);
-    f8_cli_fails(F8_CLI("compile", text, "-o", file, "--values", "B=2:3"), 1,
-                 "a number is wanted after");
-    snprintf(x, sizeof x, "x=%s", write_ones("x.npy", "(3, 4)", 12));
-    snprintf(y, sizeof y, "y=%s", write_ones("y.npy", "(7,)", 7));
-    snprintf(z, sizeof z, "z=%s", write_ones("z.npy", "(6,)", 6));
-    r = F8_CLI("run", file, "-D", "S=2", "--input", x, "--input", y, "--input", z);
-    f8_cli_ok(r);
-    ck_assert_msg(strstr(r.out, "f32[3, 4]") != NULL, "%s", r.out); /* the files tell B */
-    char *out = strdup(r.out);
-    r = F8_CLI("run", text, "-D", "S=2", "--input", x, "--input", y, "--input", z);
-    f8_cli_ok(r);
-    ck_assert_str_eq(r.out, out);
-    free(out);
-    snprintf(y, sizeof y, "y=%s", write_ones("y.npy", "(9,)", 9));
-    f8_cli_fails(F8_CLI("run", text, "--input", x, "--input", y, "--input", z), 1,
-                 "axis 0 of input 'x' says that 'B' is 3, axis 0 of 'y' that it is 4");
 }
 END_TEST
 
@@ -463,6 +239,32 @@ START_TEST(refused)
     ck_assert_int_eq(fp8c_func_begin(m, "more"), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_module_optimizer(m, NULL, 0), FP8C_ERR_INPUT);
     fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static int cancel(void *user, const fp8c_progress *progress)
+{
+    (void)progress;
+    return *(int *)user;
+}
+
+START_TEST(cancelled)
+{
+    int now = 0;
+    const fp8c_context_options with = {
+        .struct_size = sizeof with, .progress = cancel, .progress_user = &now};
+    fp8c_context *ctx;
+    ck_assert_int_eq(fp8c_context_create(&with, &ctx), FP8C_OK);
+    const fp8c_compile_options o = recipe("bf16");
+    fp8c_program *p = compile_text(ctx, shapes, NULL, 0, NULL, &o);
+    now = 1;
+    ck_assert_int_eq(fp8c_program_set_dim(p, "B", 5), FP8C_ERR_CANCELLED);
+    dims_are(p, 8, 4);
+    now = 0;
+    ck_assert_int_eq(fp8c_program_set_dim(p, "B", 5), FP8C_OK);
+    dims_are(p, 5, 4);
+    fp8c_program_destroy(p);
     fp8c_context_destroy(ctx);
 }
 END_TEST
@@ -527,16 +329,13 @@ int main(void)
     Suite *s = suite_create("bounds");
     TCase *t = tcase_create("bounds");
     tcase_set_timeout(t, TIMEOUT);
-    tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, bits, 0, sizeof programs / sizeof *programs);
     tcase_add_test(t, kept);
     tcase_add_test(t, chosen);
     tcase_add_test(t, budget);
     tcase_add_test(t, told_by_shapes);
-    tcase_add_test(t, files);
-    tcase_add_test(t, values);
-    tcase_add_test(t, command);
     tcase_add_test(t, refused);
+    tcase_add_test(t, cancelled);
     tcase_add_test(t, memory_runs_out);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
