@@ -58,7 +58,8 @@ static uint32_t pop_again(f8_build_threads *t, uint32_t *batch)
     return n;
 }
 
-/* Turns of what others are at, in a circle, with a pause after each round in which nothing was ready. */
+/* Turns of what others are at, in a circle, with a pause after each round in which nothing was
+ * ready. */
 static void work_again(f8_build_worker *w)
 {
     f8_build_threads *t = w->all;
@@ -96,7 +97,8 @@ static void *work(void *user)
 
 static bool comes_first(const f8_build_worker *a, const f8_build_worker *b)
 {
-    return !b || a->status == F8_ERR_CANCELLED || (b->status != F8_ERR_CANCELLED && a->batch < b->batch);
+    return !b || a->status == F8_ERR_CANCELLED ||
+           (b->status != F8_ERR_CANCELLED && a->batch < b->batch);
 }
 
 static f8_status begin(f8_build_threads *t, const f8_build_options *options, f8_arena *arena,

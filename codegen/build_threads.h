@@ -12,8 +12,9 @@
 
 enum { F8_BUILD_MOST_THREADS = 16 };
 
-/* Compiles one batch, several at once on several threads. What it makes may lie in `arena`. With *later set to
- * true nothing was done, since another process is at it: the batch comes again, behind the others. */
+/* Compiles one batch, several at once on several threads. What it makes may lie in `arena`. With
+ * *later set to true nothing was done, since another process is at it: the batch comes again,
+ * behind the others. */
 typedef f8_status (*f8_build_batch_fn)(void *user, uint32_t batch, f8_arena *arena, bool *later,
                                        f8_diag *d);
 /* What a batch is called, and how many kernels it has: for log and progress. From any thread. */
@@ -46,9 +47,10 @@ typedef struct f8_build_threads {
     uint32_t *again, n_again;
 } f8_build_threads;
 
-/* Compile all batches on options.threads threads, this one among them, which asks options.progress before each
- * of its own. `arena` is the calling thread's. After a failure no batch is begun; status and message are those of the lowest batch that
- * failed, its number in *failed; F8_ERR_CANCELLED comes before all others. */
+/* Compile all batches on options.threads threads, this one among them, which asks options.progress
+ * before each of its own. `arena` is the calling thread's. After a failure no batch is begun;
+ * status and message are those of the lowest batch that failed, its number in *failed;
+ * F8_ERR_CANCELLED comes before all others. */
 f8_status f8_build_threads_run(f8_build_threads *t, const f8_build_options *options,
                                f8_arena *arena, uint32_t *failed, f8_diag *d);
 /* Free the arenas, after every run: what was compiled is gone. */

@@ -21,9 +21,10 @@
 #include "runtime/cuda.h"
 #include "runtime/pool.h"
 
-/* The GPU's libraries and one device of theirs. A program that needs them has one to itself until it is destroyed:
- * an f8_cuda and what hangs on it are of one thread at a time. It then stays for the next program, so that nothing
- * is looked for twice and the device's primary context lives as long as the context. */
+/* The GPU's libraries and one device of theirs. A program that needs them has one to itself until
+ * it is destroyed: an f8_cuda and what hangs on it are of one thread at a time. It then stays for
+ * the next program, so that nothing is looked for twice and the device's primary context lives as
+ * long as the context. */
 typedef struct f8_context_gpu {
     struct f8_context_gpu *next;
     f8_cuda *cuda;
@@ -40,7 +41,8 @@ typedef struct f8_message {
 } f8_message;
 
 struct fp8c_context {
-    atomic_int holders;    /* the owner until it destroys it, and every object made with it: the last one frees it */
+    atomic_int holders; /* the owner until it destroys it, and every object made with it: the last
+                           one frees it */
     atomic_bool destroyed; /* by its owner */
     f8_allocator allocator;
     size_t size;          /* of this object with the strings of `settings` behind it */
@@ -57,8 +59,8 @@ struct fp8c_context {
     f8_context_gpu *gpu;
     f8_message *messages; /* all but the first */
     int n_messages;
-    f8_message first;     /* some thread's: there when memory is not */
-    bool lost;            /* a message, for want of memory */
+    f8_message first; /* some thread's: there when memory is not */
+    bool lost;        /* a message, for want of memory */
 
     pthread_mutex_t cache_lock; /* over opening it */
     bool cache_tried;
@@ -66,34 +68,36 @@ struct fp8c_context {
     char cache_why[1024]; /* not: because */
 };
 
-/* Memory for a handle's object, zeros, which keeps the context alive; NULL with a diag when there is none, or the
- * owner has destroyed the context. Freed by f8_api_delete alone, as the last thing: the context may go with it. */
+/* Memory for a handle's object, zeros, which keeps the context alive; NULL with a diag when there
+ * is none, or the owner has destroyed the context. Freed by f8_api_delete alone, as the last thing:
+ * the context may go with it. */
 void *f8_api_new(fp8c_context *ctx, size_t size, size_t align, f8_diag *diag);
 void f8_api_delete(fp8c_context *ctx, void *object, size_t size);
 
 /* Threads of a program whose options ask for so many; 0: the CPUs this process may run on. */
 int32_t f8_api_threads(const fp8c_context *ctx, int32_t wanted);
 
-/* Lend the libraries for device `ordinal`, which need not be there, and take them back (NULL is fine). */
+/* Lend the libraries for device `ordinal`, which need not be there, and take them back (NULL is
+ * fine). */
 f8_status f8_api_take_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag *diag);
 void f8_api_give_gpu(fp8c_context *ctx, f8_cuda *cuda);
 
-/* The kernel cache, opened at the first call; NULL: none is wanted, or none can be used, which the log then says
- * once. F8_ERR_MEMORY. */
+/* The kernel cache, opened at the first call; NULL: none is wanted, or none can be used, which the
+ * log then says once. F8_ERR_MEMORY. */
 f8_status f8_api_cache(fp8c_context *ctx, f8_cache **out, f8_diag *diag);
 
 struct fp8c_module {
     fp8c_context *ctx;
     f8_arena arena;
     f8_module *ir;
-    f8_diag diag;        /* the module's own: what went wrong while building outlives calls on others */
-    char *text;          /* the source, for messages; NULL when built by calls */
+    f8_diag diag; /* the module's own: what went wrong while building outlives calls on others */
+    char *text;   /* the source, for messages; NULL when built by calls */
     size_t text_size;
-    size_t building;     /* index of the function being built + 1; 0 = none */
+    size_t building; /* index of the function being built + 1; 0 = none */
 };
 
-/* End a failed call: render the diag against the text it points into (may be NULL) as the calling thread's message,
- * and give the status. */
+/* End a failed call: render the diag against the text it points into (may be NULL) as the calling
+ * thread's message, and give the status. */
 fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status, const char *text,
                         size_t size);
 /* End a call on a module that is one thread's: its first failure, if any, becomes the message. */

@@ -1,6 +1,6 @@
-/* What a long call shows on a terminal, the log on stderr, and Ctrl-C: while the library is in a call that asks
- * whether to go on, an interrupt makes it stop by itself, so that nothing is left half done; a second one, and one
- * at any other time, ends the process as usual. */
+/* What a long call shows on a terminal, the log on stderr, and Ctrl-C: while the library is in a
+ * call that asks whether to go on, an interrupt makes it stop by itself, so that nothing is left
+ * half done; a second one, and one at any other time, ends the process as usual. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "frontend/cmd.h"
 
 enum { WIDTH = 79, WIDEST = 200 };
-static const double patience = 0.5, pace = 0.1; /* seconds before a line is shown, and between two */
+static const double patience = 0.5, pace = 0.1; /* seconds before a line, and between two */
 
 /* ---- interrupts ---- */
 
@@ -37,8 +37,8 @@ bool cli_interrupted(void)
 
 static struct {
     bool wanted;
-    int shown;           /* columns of the line that stands there; 0: none */
-    double start, last;  /* of the call; when a line was last shown */
+    int shown;          /* columns of the line that stands there; 0: none */
+    double start, last; /* of the call; when a line was last shown */
 } line;
 
 static double now(void)
@@ -68,7 +68,8 @@ static void show(const fp8c_progress *p)
     char text[WIDEST + 1], left[40] = "";
     if (p->seconds_left >= 0)
         snprintf(left, sizeof left, ", %.0f s left", p->seconds_left);
-    snprintf(text, sizeof text, "%s %" PRId64 "/%" PRId64 "%s: %s", p->phase, p->done, p->total, left, p->item);
+    snprintf(text, sizeof text, "%s %" PRId64 "/%" PRId64 "%s: %s", p->phase, p->done, p->total,
+             left, p->item);
     const int n = (int)strnlen(text, (size_t)columns());
     fprintf(stderr, "\r%.*s%*s", n, text, line.shown > n ? line.shown - n : 0, "");
     line.shown = n;
@@ -120,7 +121,8 @@ void cli_watch(const cli *c)
     options.progress = progress;
     line.wanted = isatty(STDERR_FILENO) && !cli_json_to_stdout(c);
     if (!sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL)
-        sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, NULL);
+        sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART},
+                  NULL);
 }
 
 const fp8c_context_options *cli_context_options(void)

@@ -30,7 +30,8 @@ SAME(FP8C_LOG_DEBUG, F8_LOG_DEBUG);
 /* A rank or dtype there is none of becomes one that every check of types refuses. */
 f8_type f8_api_type_in(const fp8c_type *t)
 {
-    const bool valid = t->rank >= 0 && t->rank <= F8_MAX_RANK && (unsigned)t->dtype < F8_DTYPE_COUNT;
+    const bool valid =
+        t->rank >= 0 && t->rank <= F8_MAX_RANK && (unsigned)t->dtype < F8_DTYPE_COUNT;
     if (!valid)
         return (f8_type){.dtype = F8_F32, .rank = 1, .dim = {-1}};
     f8_type out = {.dtype = (f8_dtype)t->dtype, .rank = (uint8_t)t->rank};
@@ -83,8 +84,12 @@ static void say(void *user, f8_log_level level, const char *text)
 static int ask(void *user, const f8_progress_state *s)
 {
     const fp8c_context *ctx = user;
-    const fp8c_progress p = {.struct_size = sizeof p, .phase = s->phase, .item = s->item, .done = s->done,
-                             .total = s->total, .seconds_left = s->seconds_left};
+    const fp8c_progress p = {.struct_size = sizeof p,
+                             .phase = s->phase,
+                             .item = s->item,
+                             .done = s->done,
+                             .total = s->total,
+                             .seconds_left = s->seconds_left};
     return ctx->progress_fn(ctx->progress_user, &p);
 }
 
@@ -105,7 +110,8 @@ static const char *check(const fp8c_context_options *o)
 }
 
 /* ctx is where it stays. */
-static void fill(fp8c_context *ctx, const fp8c_context_options *o, const f8_settings_source *settings)
+static void fill(fp8c_context *ctx, const fp8c_context_options *o,
+                 const f8_settings_source *settings)
 {
     ctx->settings = f8_settings_copy(settings, (char *)(ctx + 1));
     ctx->log_fn = o->log;
@@ -118,32 +124,34 @@ static void fill(fp8c_context *ctx, const fp8c_context_options *o, const f8_sett
     ctx->threads = o->threads;
 }
 
-/* Strings lie behind the context: with a second allocation, its failure would have no context to keep its message
- * in. */
+/* Strings lie behind the context: with a second allocation, its failure would have no context to
+ * keep its message in. */
 fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out)
 {
     *out = NULL;
     fp8c_context_options own = {.struct_size = sizeof own};
     if (options) /* an older or newer caller's struct: take what both know */
-        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
+        memcpy(&own, options,
+               options->struct_size < sizeof own ? options->struct_size : sizeof own);
     const char *wrong = check(&own);
     if (wrong) { /* there is no context to keep a message in */
         if (own.log)
             own.log(own.log_user, FP8C_LOG_WARNING, wrong);
         return FP8C_ERR_INPUT;
     }
-    const f8_allocator allocator =
-        own.alloc ? (f8_allocator){own.alloc, own.free, own.allocator_user} : f8_default_allocator();
+    const f8_allocator allocator = own.alloc
+                                       ? (f8_allocator){own.alloc, own.free, own.allocator_user}
+                                       : f8_default_allocator();
     const f8_settings_source settings = f8_settings_read(&own);
     const size_t size = sizeof(fp8c_context) + settings.bytes;
     fp8c_context *ctx = allocator.alloc(allocator.user, size, 16);
     if (!ctx)
         return FP8C_ERR_MEMORY;
-    *ctx = (fp8c_context){.holders = 1, .allocator = allocator, .size = size};
-    if (pthread_mutex_init(&ctx->lock, NULL) != 0 || pthread_mutex_init(&ctx->cache_lock, NULL) != 0) {
-        allocator.free(allocator.user, ctx, size); /* never so on Linux: one has nothing to give back */
-        return FP8C_ERR_IO;
-    }
+    *ctx = (fp8c_context){.holders = 1,
+                          .allocator = allocator,
+                          .size = size,
+                          .lock = PTHREAD_MUTEX_INITIALIZER,
+                          .cache_lock = PTHREAD_MUTEX_INITIALIZER};
     fill(ctx, &own, &settings);
     if (ctx->settings.wrong)
         f8_log_say(&ctx->log, F8_LOG_WARNING, "%s", ctx->settings.wrong);
@@ -177,7 +185,8 @@ void fp8c_context_destroy(fp8c_context *ctx)
 void *f8_api_new(fp8c_context *ctx, size_t size, size_t align, f8_diag *diag)
 {
     if (atomic_load(&ctx->destroyed)) {
-        f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the context was destroyed: nothing new can be made with it");
+        f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                "the context was destroyed: nothing new can be made with it");
         return NULL;
     }
     void *object = ctx->allocator.alloc(ctx->allocator.user, size, align);
@@ -223,7 +232,8 @@ f8_status f8_api_take_gpu(fp8c_context *ctx, int ordinal, f8_cuda **out, f8_diag
         return F8_OK;
     g = ctx->allocator.alloc(ctx->allocator.user, sizeof *g, 16);
     if (!g)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *g);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *g);
     *g = (f8_context_gpu){.ordinal = ordinal, .lent = true};
     const f8_status status = f8_cuda_create(&ctx->settings.gpu, &ctx->allocator, &g->cuda, diag);
     if (status != F8_OK) {
@@ -253,9 +263,12 @@ void f8_api_give_gpu(fp8c_context *ctx, f8_cuda *cuda)
 static f8_status open_cache(fp8c_context *ctx, f8_diag *diag)
 {
     f8_diag why = {0};
-    const f8_cache_options options = {.folder = ctx->settings.cache, .most_bytes = ctx->settings.cache_bytes,
-                                      .allocator = &ctx->allocator, .log = &ctx->log};
-    const f8_status status = ctx->settings.cache ? f8_cache_open(&options, &ctx->cache, &why) : F8_OK;
+    const f8_cache_options options = {.folder = ctx->settings.cache,
+                                      .most_bytes = ctx->settings.cache_bytes,
+                                      .allocator = &ctx->allocator,
+                                      .log = &ctx->log};
+    const f8_status status =
+        ctx->settings.cache ? f8_cache_open(&options, &ctx->cache, &why) : F8_OK;
     if (status == F8_ERR_MEMORY)
         return f8_fail(diag, status, F8_NOWHERE, "%s", why.text);
     ctx->cache_tried = true;

@@ -11,7 +11,8 @@ enum { MOST_FOLDERS = 100000, NAME = 64 };
 static void say(f8_dump *d, const char *path, int error)
 {
     if (!atomic_exchange(&d->failed, true))
-        f8_log_say(d->log, F8_LOG_WARNING, "dump: %s: %s", path, error ? strerror(error) : "not all was written");
+        f8_log_say(d->log, F8_LOG_WARNING, "dump: %s: %s", path,
+                   error ? strerror(error) : "not all was written");
 }
 
 /* ---- the folder ---- */
@@ -22,7 +23,8 @@ static void plain(const char *name, char out[NAME])
     size_t n = 0;
     for (; name[n] && n + 1 < NAME; n++) {
         const char c = name[n];
-        const bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        const bool kept =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
         out[n] = kept ? c : '_';
     }
     out[n] = 0;
@@ -43,7 +45,8 @@ static bool make_folders(char *path)
     return !mkdir(path, 0777) || errno == EEXIST;
 }
 
-void f8_dump_begin(f8_dump *d, const char *below, const char *module, const char *target, const f8_log *log)
+void f8_dump_begin(f8_dump *d, const char *below, const char *module, const char *target,
+                   const f8_log *log)
 {
     char name[NAME], kind[NAME];
     *d = (f8_dump){.log = log};

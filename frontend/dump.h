@@ -1,7 +1,8 @@
-/* What a compile makes on its way, as files for people to look at: fp8c_context_options.dump. Internal to
- * frontend/.
+/* What a compile makes on its way, as files for people to look at: fp8c_context_options.dump.
+ * Internal to frontend/.
  *
- * Each compile has a folder of its own below the one given, MODULE.TARGET.N with the first N that is free:
+ * Each compile has a folder of its own below the one given, MODULE.TARGET.N with the first N that
+ * is free:
  *   00_input.f8, 01_precision.f8, ...   the module before the passes and after each
  *   kernel_000.txt, ...                 what kernels compute (codegen/kernel.h)
  *   llvm_000.ll, image_000.cu, ...      what they were compiled from
@@ -18,14 +19,16 @@
 typedef struct f8_dump {
     char folder[PATH_MAX]; /* "": nothing is written */
     const f8_log *log;
-    int modules;           /* written so far */
-    atomic_bool failed;    /* said so */
+    int modules;        /* written so far */
+    atomic_bool failed; /* said so */
 } f8_dump;
 
 /* Make the folder of one compile; where it can't be made nothing is dumped. */
-void f8_dump_begin(f8_dump *d, const char *below, const char *module, const char *target, const f8_log *log);
+void f8_dump_begin(f8_dump *d, const char *below, const char *module, const char *target,
+                   const f8_log *log);
 
-/* f8_options.show, and f8_build_options.dump, which may be called by several threads; `dump` is an f8_dump. */
+/* f8_options.show, and f8_build_options.dump, which may be called by several threads; `dump` is an
+ * f8_dump. */
 void f8_dump_show(void *dump, const f8_unit *u, const char *pass);
 void f8_dump_text(void *dump, const char *file, const char *text);
 

@@ -1,6 +1,7 @@
 /* Messages, one for each thread that failed: see fp8c_context_message.
  *
- * A thread is known by the kernel's number for it; those that have ended leave theirs, and their room, to others. */
+ * A thread is known by the kernel's number for it; those that have ended leave theirs, and their
+ * room, to others. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -34,8 +35,9 @@ static f8_message *left_behind(fp8c_context *ctx, pid_t thread)
     return m;
 }
 
-/* The lock is held. Room for this thread, new if there is not much yet: nothing that ThreadSanitizer could see orders
- * the last look of a thread that ended before another's use of its room. NULL: out of memory. */
+/* The lock is held. Room for this thread, new if there is not much yet: nothing that
+ * ThreadSanitizer could see orders the last look of a thread that ended before another's use of its
+ * room. NULL: out of memory. */
 static f8_message *add(fp8c_context *ctx, pid_t thread)
 {
     f8_message *m = ctx->first.thread == 0 ? &ctx->first : NULL;
@@ -57,7 +59,8 @@ static f8_message *add(fp8c_context *ctx, pid_t thread)
     return m;
 }
 
-static void render(const f8_diag *diag, f8_status status, const char *text, size_t size, f8_message *m)
+static void render(const f8_diag *diag, f8_status status, const char *text, size_t size,
+                   f8_message *m)
 {
     f8_diag wordless = {0};
     if (diag->status == F8_OK) {
@@ -96,7 +99,7 @@ const char *fp8c_context_message(const fp8c_context *ctx)
 {
     if (!ctx)
         return "no context";
-    fp8c_context *own = (fp8c_context *)ctx; /* the lock is no part of what is promised not to change */
+    fp8c_context *own = (fp8c_context *)ctx; /* for its lock, which is no part of the promise */
     pthread_mutex_lock(&own->lock);
     const f8_message *m = find(own, gettid());
     const bool lost = own->lost;

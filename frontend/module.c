@@ -1,4 +1,5 @@
-/* Modules: from text, printed, and what they say of themselves. See fp8c.h; building them is builder.c's. */
+/* Modules: from text, printed, and what they say of themselves. See fp8c.h; building them is
+ * builder.c's. */
 #include <string.h>
 
 #include "frontend/api.h"
@@ -30,7 +31,8 @@ static f8_status parse_text(fp8c_module *m, const char *text, size_t size, const
     for (size_t i = 0; i < n_dims; i++)
         overrides[i] = (f8_dim_override){dims[i].name, dims[i].value};
     m->diag.file = own_file;
-    return f8_parse(m->text, m->text_size, own_file, overrides, n_dims, &m->arena, &m->diag, &m->ir);
+    return f8_parse(m->text, m->text_size, own_file, overrides, n_dims, &m->arena, &m->diag,
+                    &m->ir);
 }
 
 /* Hand a new module out, or destroy it with its message kept. */

@@ -16,8 +16,8 @@ static const char *choose(const char *option, const char *environment)
     return value && *value ? value : NULL;
 }
 
-/* Where XDG says that caches lie, or where it says they lie by default; a path that is not absolute is no answer
- * there. */
+/* Where XDG says that caches lie, or where it says they lie by default; a path that is not absolute
+ * is no answer there. */
 static void default_cache(const char *home, const char *part[])
 {
     const char *xdg = getenv("XDG_CACHE_HOME");

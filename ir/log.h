@@ -11,14 +11,16 @@ typedef enum f8_log_level {
 } f8_log_level;
 
 typedef struct f8_log {
-    void (*fn)(void *user, f8_log_level level, const char *text); /* one line; NULL: nobody listens */
+    void (*fn)(void *user, f8_log_level level,
+               const char *text); /* one line; NULL: nobody listens */
     void *user;
     f8_log_level most; /* the highest level that is said */
 } f8_log;
 
 /* Whether a line of this level is heard. log may be NULL. */
 bool f8_log_wants(const f8_log *log, f8_log_level level);
-/* Say a line, cut at 1000 bytes; line ends in it become spaces. From any thread; log may be NULL. */
+/* Say a line, cut at 1000 bytes; line ends in it become spaces. From any thread; log may be NULL.
+ */
 void f8_log_say(const f8_log *log, f8_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

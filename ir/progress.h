@@ -33,8 +33,8 @@ typedef struct f8_progress_phase {
 
 /* `to` and `name` are borrowed for as long as the phase lasts; `to` may be NULL. */
 f8_progress_phase f8_progress_begin(const f8_progress *to, const char *name, int64_t total);
-/* `done` items are done, `item` comes next ("" once all are): F8_OK, or F8_ERR_CANCELLED with a message that says
- * where. Time left is estimated from the rate so far. */
+/* `done` items are done, `item` comes next ("" once all are): F8_OK, or F8_ERR_CANCELLED with a
+ * message that says where. Time left is estimated from the rate so far. */
 f8_status f8_progress_at(const f8_progress_phase *p, int64_t done, const char *item, f8_diag *diag);
 
 #endif

@@ -84,8 +84,8 @@ static f8_status run_one(f8_unit *u, size_t i)
     if (u->n_times < F8_MAX_PASSES)
         u->time[u->n_times++] =
             (f8_pass_time){passes[i].name, end - start, count_nodes(u->module)};
-    f8_log_say(u->options.log, F8_LOG_DEBUG, "pass %s: %.3f s, %u nodes", passes[i].name, end - start,
-               count_nodes(u->module));
+    f8_log_say(u->options.log, F8_LOG_DEBUG, "pass %s: %.3f s, %u nodes", passes[i].name,
+               end - start, count_nodes(u->module));
     if (u->options.show)
         u->options.show(u->options.show_user, u, passes[i].name);
     const char *wanted = u->options.print_after;

@@ -24,8 +24,8 @@
 enum {
     CACHE_LINE = 64,
     CHUNKS_PER_THREAD = 16, /* finer when there are few tasks: 1 task a chunk up to this many */
-    /* Pauses before sleeping: some hundreds of microseconds. A step of a program often leaves threads
-     * idle for less, and waking one costs as much as a small kernel. */
+    /* Pauses before sleeping: some hundreds of microseconds. A step of a program often leaves
+     * threads idle for less, and waking one costs as much as a small kernel. */
     SPINS = 10000,
 };
 
@@ -191,7 +191,8 @@ static void lent_task(void *job, int32_t thread, int64_t begin, int64_t end)
     lent_run *r = job;
     if (begin == end)
         return;
-    if (thread < 0 || thread >= r->pool->n_threads || begin < 0 || end < begin || end > r->n_tasks) {
+    if (thread < 0 || thread >= r->pool->n_threads || begin < 0 || end < begin ||
+        end > r->n_tasks) {
         atomic_store(&r->pool->broken, true);
         return;
     }
@@ -214,7 +215,8 @@ f8_status f8_pool_check(f8_pool *pool, f8_diag *diag)
     if (!pool || !pool->parallel.run || !atomic_exchange(&pool->broken, false))
         return F8_OK;
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                   "`parallel` did not run each task once, by a thread from 0 to %d", pool->n_threads - 1);
+                   "`parallel` did not run each task once, by a thread from 0 to %d",
+                   pool->n_threads - 1);
 }
 
 /* ---- a run ---- */
@@ -287,7 +289,9 @@ f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag 
 {
     *out = NULL;
     const f8_parallel *lent = options->parallel;
-    int n = lent ? lent->n_threads : options->n_threads ? options->n_threads : f8_pool_usable_cpus();
+    int n = lent                 ? lent->n_threads
+            : options->n_threads ? options->n_threads
+                                 : f8_pool_usable_cpus();
     if (n < 1 || n > F8_POOL_MAX_THREADS)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%d threads: must be 1 to %d", n,
                        F8_POOL_MAX_THREADS);

@@ -16,19 +16,19 @@ enum { F8_POOL_MAX_THREADS = 256 };
 /* Tasks [begin, end) of a run, by thread `thread` of [0, n_threads). */
 typedef void (*f8_pool_fn)(void *user, int thread, int64_t begin, int64_t end);
 
-/* The embedder's threads: run calls task(job, thread, begin, end) for parts that make up [0, n_tasks), each
- * once, and returns when all are done and what they wrote is visible to its caller. `thread` is in
- * [0, n_threads); of two parts at once it differs. */
+/* The embedder's threads: run calls task(job, thread, begin, end) for parts that make up [0,
+ * n_tasks), each once, and returns when all are done and what they wrote is visible to its caller.
+ * `thread` is in [0, n_threads); of two parts at once it differs. */
 typedef struct f8_parallel {
-    void (*run)(void *user, void (*task)(void *job, int32_t thread, int64_t begin, int64_t end), void *job,
-                int64_t n_tasks);
+    void (*run)(void *user, void (*task)(void *job, int32_t thread, int64_t begin, int64_t end),
+                void *job, int64_t n_tasks);
     void *user;
     int32_t n_threads; /* 1..F8_POOL_MAX_THREADS */
 } f8_parallel;
 
 typedef struct f8_pool_options {
     int n_threads; /* 1..F8_POOL_MAX_THREADS; 0 means the CPUs this process may run on */
-    const f8_parallel *parallel;   /* not NULL: these instead, and n_threads is not looked at; copied */
+    const f8_parallel *parallel;   /* these instead: n_threads does not count; or NULL; copied */
     const f8_allocator *allocator; /* NULL means f8_default_allocator(); copied */
 } f8_pool_options;
 
@@ -49,9 +49,9 @@ int f8_pool_threads(const f8_pool *pool); /* 1 for NULL */
  * caller as thread 0; so does every pool with a single task. */
 void f8_pool_run(f8_pool *pool, f8_pool_fn fn, void *user, int64_t n_tasks);
 
-/* F8_ERR_INPUT when the embedder's threads did not run each task of every run since the last check: what they
- * were to write is then unspecified. Parts outside a run's tasks or threads are not run at all. pool may
- * be NULL. */
+/* F8_ERR_INPUT when the embedder's threads did not run each task of every run since the last check:
+ * what they were to write is then unspecified. Parts outside a run's tasks or threads are not run
+ * at all. pool may be NULL. */
 f8_status f8_pool_check(f8_pool *pool, f8_diag *diag);
 
 #endif

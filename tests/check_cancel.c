@@ -9,8 +9,8 @@ typedef struct watch {
     bool foreign, wrong;
     char phase[16];
     int64_t done, total;
-    char seen[256];       /* phases that were begun */
-    int ended;            /* phases that came to their end */
+    char seen[256]; /* phases that were begun */
+    int ended;      /* phases that came to their end */
 } watch;
 
 static int progress(void *user, const fp8c_progress *p)
@@ -24,9 +24,9 @@ static int progress(void *user, const fp8c_progress *p)
         w->total = p->total;
         w->done = 0;
     }
-    w->wrong |= p->struct_size != sizeof *p || !p->item || p->done < w->done || p->done > p->total ||
-                p->total != w->total || p->total < 1 || (p->done == 0) != (p->seconds_left < 0) ||
-                (p->done < p->total && !*p->item);
+    w->wrong |= p->struct_size != sizeof *p || !p->item || p->done < w->done ||
+                p->done > p->total || p->total != w->total || p->total < 1 ||
+                (p->done == 0) != (p->seconds_left < 0) || (p->done < p->total && !*p->item);
     w->done = p->done;
     w->ended += p->done == p->total;
     return ++w->calls == w->cancel_at;
@@ -34,8 +34,12 @@ static int progress(void *user, const fp8c_progress *p)
 
 static fp8c_context *watched(watch *w, counting *c, const char *cache)
 {
-    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                    .allocator_user = c, .cache_dir = cache, .progress = progress,
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .alloc = count_alloc,
+                                    .free = count_free,
+                                    .allocator_user = c,
+                                    .cache_dir = cache,
+                                    .progress = progress,
                                     .progress_user = w};
     fp8c_context *ctx;
     ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
@@ -108,7 +112,8 @@ static void cancel_at_each(const fp8c_compile_options *o)
         const long live = c.live;
         fp8c_program *p = (fp8c_program *)&w;
         fp8c_status status = fp8c_compile(m, o, &p);
-        if (status == FP8C_OK && w.calls < k) { /* which thread compiles what decides how often is asked */
+        if (status == FP8C_OK &&
+            w.calls < k) { /* which thread compiles what decides how often is asked */
             fp8c_program_destroy(p);
         } else {
             ck_assert_msg(status == FP8C_ERR_CANCELLED, "call %d: %d: %s", k, (int)status,
@@ -147,7 +152,8 @@ START_TEST(cancelled_on_reference)
 }
 END_TEST
 
-/* Looking for a plan within a budget takes many rounds: it is asked, and can be stopped, between them. */
+/* Looking for a plan within a budget takes many rounds: it is asked, and can be stopped, between
+ * them. */
 START_TEST(cancelled_within_a_pass)
 {
     fp8c_compile_options o = recipe("bf16");

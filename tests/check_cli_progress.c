@@ -1,4 +1,5 @@
-/* What the command says while it works, and Ctrl-C: in a compile it stops by itself, with nothing half written. */
+/* What the command says while it works, and Ctrl-C: in a compile it stops by itself, with nothing
+ * half written. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -76,7 +77,8 @@ static f8_cli_result interrupted(const char *at, const char *const *args)
     return r;
 }
 
-/* GPT-2's step in passes, and kernels one by one: there is much left to do when the first line is said. */
+/* GPT-2's step in passes, and kernels one by one: there is much left to do when the first line is
+ * said. */
 START_TEST(interrupted_compiles)
 {
     static const char *const model = "frontend/models/gpt2_124m.f8";
@@ -107,7 +109,8 @@ START_TEST(interrupted_outputs)
     size_t n;
     snprintf(folder, sizeof folder, "%s", f8_cli_temp(""));
     snprintf(output, sizeof output, "%s", f8_cli_temp("out.f8x"));
-    const char *const args[] = {"compile", "frontend/models/gpt2_124m.f8", "-o", output, "-v", "-v", NULL};
+    const char *const args[] = {"compile", "frontend/models/gpt2_124m.f8", "-o", output, "-v", "-v",
+                                NULL};
     interrupted("fp8c: kernel ", args);
     ck_assert_int_eq(files_in(folder, "out.f8x"), 0);
     ck_assert_str_eq(f8_cli_write("out.f8x", "before", 6), output);
@@ -119,7 +122,8 @@ START_TEST(interrupted_outputs)
 }
 END_TEST
 
-/* On a terminal a line may come and go, or not: what else is said is whole, and JSON on stdout keeps it away. */
+/* On a terminal a line may come and go, or not: what else is said is whole, and JSON on stdout
+ * keeps it away. */
 START_TEST(on_a_terminal)
 {
     const char *const wrong[] = {"explain", GPT, SMALL, "--memory", "1K", NULL};

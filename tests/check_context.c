@@ -1,4 +1,5 @@
-/* Contexts: options and older callers' structs, the environment, messages by thread, the log, dumps. */
+/* Contexts: options and older callers' structs, the environment, messages by thread, the log,
+ * dumps. */
 #include <dirent.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -109,7 +110,8 @@ START_TEST(wrong_options)
         {{.alloc = count_alloc}, "alloc and free: both or none"},
         {{.free = count_free}, "alloc and free: both or none"},
         {{.parallel = (fp8c_parallel_fn)abort}, "parallel_threads is not 1 to 256"},
-        {{.parallel = (fp8c_parallel_fn)abort, .parallel_threads = 257}, "parallel_threads is not 1 to 256"},
+        {{.parallel = (fp8c_parallel_fn)abort, .parallel_threads = 257},
+         "parallel_threads is not 1 to 256"},
         {{.threads = -1}, "threads is not 0 to 256"},
         {{.threads = 257}, "threads is not 0 to 256"},
         {{.cache_bytes = -1}, "cache_bytes is negative"},
@@ -124,21 +126,25 @@ START_TEST(wrong_options)
         o.log = note;
         o.log_user = &l;
         ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_ERR_INPUT);
-        ck_assert_msg(strstr(l.text, wrong[i].why) != NULL, "'%s' is not '%s'", l.text, wrong[i].why);
+        ck_assert_msg(strstr(l.text, wrong[i].why) != NULL, "'%s' is not '%s'", l.text,
+                      wrong[i].why);
     }
     ck_assert_str_eq(fp8c_context_message(NULL), "no context");
     fp8c_context_destroy(NULL);
 }
 END_TEST
 
-/* A caller of an older header: what lies behind its struct is not read, whatever it is. One of a newer header: what
- * this library does not know is passed over. */
+/* A caller of an older header: what lies behind its struct is not read, whatever it is. One of a
+ * newer header: what this library does not know is passed over. */
 START_TEST(sizes_of_callers)
 {
-    static const size_t ends[] = {0, sizeof(size_t), offsetof(fp8c_context_options, gpu_library_path),
+    static const size_t ends[] = {0,
+                                  sizeof(size_t),
+                                  offsetof(fp8c_context_options, gpu_library_path),
                                   offsetof(fp8c_context_options, cache_dir),
                                   offsetof(fp8c_context_options, progress),
-                                  sizeof(fp8c_context_options), sizeof(fp8c_context_options) + 64};
+                                  sizeof(fp8c_context_options),
+                                  sizeof(fp8c_context_options) + 64};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         unsigned char bytes[sizeof(fp8c_context_options) + 64];
         const fp8c_context_options none = {.struct_size = ends[i]};
@@ -194,8 +200,11 @@ START_TEST(messages_of_threads)
 {
     enum { AT_ONCE = 8, KEPT = 64 };
     counting c = {0};
-    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                    .allocator_user = &c, .cache_dir = ""};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .alloc = count_alloc,
+                                    .free = count_free,
+                                    .allocator_user = &c,
+                                    .cache_dir = ""};
     fp8c_context *ctx = create(&o);
     const size_t before = c.bytes;
     size_t most = 0;
@@ -239,14 +248,15 @@ START_TEST(messages_without_memory)
     for (int i = 0; i < 2; i++) {
         pthread_t id;
         void *said_there;
-        c.fail_at = c.n + 1; /* the module; then also the message's room, but for one that is there */
+        c.fail_at = c.n + 1; /* the module; the first thread's message has its room */
         char *here = fail_without_memory(ctx);
         ck_assert_msg(strstr(here, "bytes were wanted") != NULL, "%s", here);
         free(here);
         c.fail_at = -1; /* all */
         ck_assert_int_eq(pthread_create(&id, NULL, fail_without_memory, ctx), 0);
         pthread_join(id, &said_there);
-        ck_assert_str_eq(said_there, "error: out of memory: there was no room for this thread's message");
+        ck_assert_str_eq(said_there,
+                         "error: out of memory: there was no room for this thread's message");
         free(said_there);
     }
     fp8c_context_destroy(ctx);
@@ -263,8 +273,9 @@ static void folder_is(const fp8c_context_options *given, const char *want)
     o.struct_size = sizeof o;
     fp8c_context *ctx = create(&o);
     ck_assert_int_eq(fp8c_context_cache(ctx, &info), FP8C_OK);
-    ck_assert_msg(want ? info.folder && !strcmp(info.folder, want) : !info.folder, "'%s', not '%s' (%s)",
-                  info.folder ? info.folder : "", want ? want : "", info.why_not ? info.why_not : "");
+    ck_assert_msg(want ? info.folder && !strcmp(info.folder, want) : !info.folder,
+                  "'%s', not '%s' (%s)", info.folder ? info.folder : "", want ? want : "",
+                  info.why_not ? info.why_not : "");
     ck_assert_ptr_null(info.why_not);
     fp8c_context_destroy(ctx);
 }
@@ -326,8 +337,11 @@ END_TEST
 static lines compile_with(int32_t verbose, const char *variable, const char *cache)
 {
     lines l = new_lines();
-    const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l,
-                                    .verbose = verbose, .cache_dir = cache};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .log = note,
+                                    .log_user = &l,
+                                    .verbose = verbose,
+                                    .cache_dir = cache};
     if (variable)
         setenv("FP8C_VERBOSE", variable, 1);
     else
@@ -353,7 +367,8 @@ START_TEST(levels)
         ck_assert_int_eq(l.count[FP8C_LOG_DEBUG] > 10, at[i].level >= 2);
         ck_assert_int_eq(strstr(l.text, "module tiny for cpu: ") != NULL, at[i].level >= 1);
         ck_assert_int_eq(strstr(l.text, "pass autodiff: ") != NULL, at[i].level >= 2);
-        ck_assert_int_eq(strstr(l.text, "kernel ") != NULL, i == 0); /* later they are in the cache */
+        ck_assert_int_eq(strstr(l.text, "kernel ") != NULL,
+                         i == 0); /* later they are in the cache */
     }
     static const char *const wrong[] = {"yes", "3", "-1", "1x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -372,8 +387,8 @@ START_TEST(cache_of_no_use)
     ck_assert_ptr_nonnull(f);
     fclose(f);
     lines l = new_lines();
-    const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l,
-                                    .cache_dir = below("file")};
+    const fp8c_context_options o = {
+        .struct_size = sizeof o, .log = note, .log_user = &l, .cache_dir = below("file")};
     fp8c_cache_info info = {.struct_size = sizeof info};
     fp8c_context *ctx = create(&o);
     ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 0);
@@ -394,7 +409,10 @@ START_TEST(cached_kernels_are_counted)
     fp8c_info info[2] = {{.struct_size = sizeof *info}, {.struct_size = sizeof *info}};
     for (int i = 0; i < 2; i++) {
         lines l = new_lines();
-        const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l, .verbose = 1,
+        const fp8c_context_options o = {.struct_size = sizeof o,
+                                        .log = note,
+                                        .log_user = &l,
+                                        .verbose = 1,
                                         .cache_dir = below("kernels")};
         char want[64];
         fp8c_context *ctx = create(&o);
@@ -403,7 +421,8 @@ START_TEST(cached_kernels_are_counted)
         fp8c_program *p = compile(ctx, m, &options);
         fp8c_program_info(p, &info[i]);
         snprintf(want, sizeof want, "%d compiled, %d from the cache",
-                 (int)(info[i].distinct_kernels - info[i].kernels_cached), (int)info[i].kernels_cached);
+                 (int)(info[i].distinct_kernels - info[i].kernels_cached),
+                 (int)info[i].kernels_cached);
         ck_assert_msg(strstr(l.text, want) != NULL, "'%s' does not say '%s'", l.text, want);
         fp8c_program_destroy(p);
         fp8c_module_destroy(m);
@@ -438,13 +457,13 @@ static int files_in(const char *path, const char *ending)
     return n;
 }
 
-/* Each compile has a folder of its own, also where kernels come from the cache; a module that was dumped can be
- * read again. */
+/* Each compile has a folder of its own, also where kernels come from the cache; a module that was
+ * dumped can be read again. */
 START_TEST(dumps)
 {
     static const char *const folders[] = {"dump/deep/tiny.cpu.0", "dump/deep/tiny.cpu.1"};
-    const fp8c_context_options o = {.struct_size = sizeof o, .dump = below("dump/deep"),
-                                    .cache_dir = below("kernels")};
+    const fp8c_context_options o = {
+        .struct_size = sizeof o, .dump = below("dump/deep"), .cache_dir = below("kernels")};
     fp8c_context *ctx = create(&o);
     for (int i = 0; i < 2; i++) {
         compile_once(ctx);
@@ -470,8 +489,11 @@ START_TEST(dumps_that_fail)
     ck_assert_ptr_nonnull(f);
     fclose(f);
     lines l = new_lines();
-    const fp8c_context_options o = {.struct_size = sizeof o, .log = note, .log_user = &l,
-                                    .dump = below("file/dump"), .cache_dir = ""};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .log = note,
+                                    .log_user = &l,
+                                    .dump = below("file/dump"),
+                                    .cache_dir = ""};
     fp8c_context *ctx = create(&o);
     compile_once(ctx);
     ck_assert_int_eq(l.count[FP8C_LOG_WARNING], 1);

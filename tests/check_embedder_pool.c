@@ -1,5 +1,5 @@
-/* The embedder's threads and allocator: the same bits as with our own, none of ours beside them, nothing allocated
- * in a run, every byte given back whatever fails. */
+/* The embedder's threads and allocator: the same bits as with our own, none of ours beside them,
+ * nothing allocated in a run, every byte given back whatever fails. */
 #include <dirent.h>
 
 #include "tests/api.h"
@@ -77,7 +77,9 @@ static void parallel(void *user, fp8c_task_fn task, void *job, int64_t n_tasks)
 
 static void start(pool *p, int n)
 {
-    *p = (pool){.n = n, .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER,
+    *p = (pool){.n = n,
+                .lock = PTHREAD_MUTEX_INITIALIZER,
+                .work = PTHREAD_COND_INITIALIZER,
                 .ready = PTHREAD_COND_INITIALIZER};
     for (int i = 1; i < n; i++)
         ck_assert_int_eq(pthread_create(&p->id[i], NULL, serve, p), 0);
@@ -129,9 +131,14 @@ static float step_once(fp8c_program *p)
 
 static fp8c_context *lent(pool *p, counting *c)
 {
-    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                    .allocator_user = c, .cache_dir = "", .parallel = parallel,
-                                    .parallel_user = p, .parallel_threads = p->n};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .alloc = count_alloc,
+                                    .free = count_free,
+                                    .allocator_user = c,
+                                    .cache_dir = "",
+                                    .parallel = parallel,
+                                    .parallel_user = p,
+                                    .parallel_threads = p->n};
     fp8c_context *ctx;
     ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
     return ctx;
@@ -231,8 +238,12 @@ START_TEST(no_threads_of_ours)
 {
     caller c = {0};
     const int before = threads_now(); /* a sanitizer may have one of its own */
-    const fp8c_context_options o = {.struct_size = sizeof o, .cache_dir = "", .parallel = by_the_caller,
-                                    .parallel_user = &c, .parallel_threads = 4, .progress = ask_threads,
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .cache_dir = "",
+                                    .parallel = by_the_caller,
+                                    .parallel_user = &c,
+                                    .parallel_threads = 4,
+                                    .progress = ask_threads,
                                     .progress_user = &c};
     fp8c_context *ctx;
     size_t size;
@@ -314,8 +325,12 @@ START_TEST(runs_allocate_nothing)
     start(&p, 2);
     for (int own = 0; own < 2; own++) {
         counting c = {0};
-        const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                        .allocator_user = &c, .cache_dir = "", .threads = 2};
+        const fp8c_context_options o = {.struct_size = sizeof o,
+                                        .alloc = count_alloc,
+                                        .free = count_free,
+                                        .allocator_user = &c,
+                                        .cache_dir = "",
+                                        .threads = 2};
         fp8c_context *ctx = NULL;
         if (own)
             ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
@@ -343,9 +358,14 @@ END_TEST
 static fp8c_status life(counting *c, const char *cache, bool inference, char *message, size_t room)
 {
     caller by = {0};
-    const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
-                                    .allocator_user = c, .cache_dir = cache, .parallel = by_the_caller,
-                                    .parallel_user = &by, .parallel_threads = 2};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .alloc = count_alloc,
+                                    .free = count_free,
+                                    .allocator_user = c,
+                                    .cache_dir = cache,
+                                    .parallel = by_the_caller,
+                                    .parallel_user = &by,
+                                    .parallel_threads = 2};
     fp8c_compile_options options = recipe("delayed");
     fp8c_context *ctx = NULL;
     fp8c_module *m = NULL;
@@ -373,7 +393,8 @@ static void fail_each(const char *cache, bool inference)
     char message[4096];
     for (int i = 0; i < 2; i++) { /* where there is a cache, it is filled the first time */
         all = (counting){0};
-        ck_assert_msg(life(&all, cache, inference, message, sizeof message) == FP8C_OK, "%s", message);
+        ck_assert_msg(life(&all, cache, inference, message, sizeof message) == FP8C_OK, "%s",
+                      message);
         ck_assert(all.live == 0 && all.bytes == 0 && all.n > 15);
     }
     for (long k = 1; k <= all.n; k++) {

@@ -1,6 +1,6 @@
-/* The thread promise of fp8c.h: many threads on one context, each with a program of its own; one module compiled by
- * several at once; objects destroyed in any order that is legal, by any thread. Contexts side by side are
- * check_api.c's. Run under ThreadSanitizer too (tests/run). */
+/* The thread promise of fp8c.h: many threads on one context, each with a program of its own; one
+ * module compiled by several at once; objects destroyed in any order that is legal, by any thread.
+ * Contexts side by side are check_api.c's. Run under ThreadSanitizer too (tests/run). */
 #include "tests/api.h"
 #include "tests/shared/gpu.h"
 
@@ -51,10 +51,13 @@ static void *work(void *user)
     worker *w = user;
     fp8c_context *ctx = w->ctx;
     fp8c_module *own = NULL;
-    if (!ctx && fp8c_context_create(&(fp8c_context_options){.struct_size = sizeof(fp8c_context_options),
-                                                            .cache_dir = ""}, &ctx) != FP8C_OK)
+    if (!ctx &&
+        fp8c_context_create(
+            &(fp8c_context_options){.struct_size = sizeof(fp8c_context_options), .cache_dir = ""},
+            &ctx) != FP8C_OK)
         return NULL;
-    if (w->module || fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &own) == FP8C_OK)
+    if (w->module ||
+        fp8c_module_parse(ctx, model, strlen(model), "tiny.f8", NULL, 0, &own) == FP8C_OK)
         w->ok = run(w, ctx, w->module ? w->module : own);
     fp8c_module_destroy(own);
     if (!w->ctx)
@@ -149,7 +152,8 @@ static void one_module_at_once(const char *cache)
     reader r = {.module = m, .ctx = ctx};
     pthread_t reading;
     for (int i = 0; i < AT_ONCE; i++)
-        w[i] = (worker){.ctx = ctx, .module = m, .recipe = i % 2 ? "bf16" : "delayed", .threads = 1};
+        w[i] =
+            (worker){.ctx = ctx, .module = m, .recipe = i % 2 ? "bf16" : "delayed", .threads = 1};
     ck_assert_int_eq(pthread_create(&reading, NULL, read_module, &r), 0);
     all_at_once(w, AT_ONCE);
     pthread_join(reading, NULL);
@@ -186,7 +190,11 @@ START_TEST(orders_of_destruction)
     fp8c_module *m = parse(ctx, model);
     worker w[AT_ONCE] = {0};
     for (int i = 0; i < AT_ONCE; i++)
-        w[i] = (worker){.ctx = ctx, .module = m, .recipe = i % 2 ? "bf16" : "delayed", .threads = 2, .keep = true};
+        w[i] = (worker){.ctx = ctx,
+                        .module = m,
+                        .recipe = i % 2 ? "bf16" : "delayed",
+                        .threads = 2,
+                        .keep = true};
     all_at_once(w, AT_ONCE);
     fp8c_module_destroy(m);
     for (int i = 0; i < AT_ONCE; i++) {
@@ -221,7 +229,8 @@ int main(void)
 {
     f8_test_gpu_emulated();
     Suite *s = suite_create("threads");
-    TCase *t = tcase_create("threads"); /* TSan runs this case alone: the emulator's fibers are beyond it */
+    TCase *t = tcase_create(
+        "threads"); /* TSan runs this case alone: the emulator's fibers are beyond it */
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, programs_of_one_context);
     tcase_add_test(t, one_module);
