@@ -58,7 +58,8 @@ bool f8_checkpoint_is_computed(fp8c_program *program, int variable)
 
 bool f8_checkpoint_is_needed(fp8c_program *program, int variable)
 {
-    return has_port(program, "eval", FP8C_INPUT, variable) && !f8_checkpoint_is_computed(program, variable);
+    return has_port(program, "eval", FP8C_INPUT, variable) &&
+           !f8_checkpoint_is_computed(program, variable);
 }
 
 char *f8_checkpoint_elements(fp8c_program *program, bool all)
@@ -67,7 +68,8 @@ char *f8_checkpoint_elements(fp8c_program *program, bool all)
     fp8c_variable v;
     const char *name;
     for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++) {
-        const bool has_list = fp8c_program_element(program, i, 0) && (all || f8_checkpoint_is_needed(program, i));
+        const bool has_list =
+            fp8c_program_element(program, i, 0) && (all || f8_checkpoint_is_needed(program, i));
         json_t *list = has_list ? json_array() : NULL;
         for (int64_t k = 0; list && (name = fp8c_program_element(program, i, k)); k++)
             json_array_append_new(list, json_string(name));
@@ -89,7 +91,8 @@ int64_t f8_checkpoint_element(const json_t *list, const char *name)
     return -1;
 }
 
-bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor *t, const json_t *list)
+bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor *t,
+                        const json_t *list)
 {
     fp8c_variable v;
     fp8c_program_variable(program, variable, &v);
@@ -99,7 +102,8 @@ bool f8_checkpoint_fits(fp8c_program *program, int variable, const f8_st_tensor 
            (!named || (t->rank >= 1 && (size_t)t->dim[0] == json_array_size(list)));
 }
 
-void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *list, const void *bytes, void *to)
+void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *list,
+                          const void *bytes, void *to)
 {
     fp8c_variable v;
     const char *element;
@@ -111,22 +115,25 @@ void f8_checkpoint_gather(fp8c_program *program, int variable, const json_t *lis
     }
     const size_t row = whole / (size_t)v.type.dim[0];
     for (int64_t k = 0; (element = fp8c_program_element(program, variable, k)); k++)
-        memcpy((char *)to + (size_t)k * row, (const char *)bytes + (size_t)f8_checkpoint_element(list, element) * row,
-               row);
+        memcpy((char *)to + (size_t)k * row,
+               (const char *)bytes + (size_t)f8_checkpoint_element(list, element) * row, row);
 }
 
 /* ---- metadata ---- */
 
 f8_status f8_checkpoint_read_metadata(const f8_st_file *f, json_t **elements, f8_diag *diag)
 {
-    const char *text = f8_st_metadata(f, "fp8c.elements"), *version = f8_st_metadata(f, "fp8c.version");
+    const char *text = f8_st_metadata(f, "fp8c.elements"),
+               *version = f8_st_metadata(f, "fp8c.version");
     char shown[40];
     *elements = NULL;
     if (version && strcmp(version, f8_checkpoint_version))
-        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "its 'fp8c.version' is '%s', and only %s is read",
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
+                            "its 'fp8c.version' is '%s', and only %s is read",
                             f8_st_shown(version, shown, sizeof shown), f8_checkpoint_version);
     if (text && !(*elements = json_loads(text, JSON_REJECT_DUPLICATES, NULL)))
-        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "its metadata 'fp8c.elements' is no JSON");
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
+                            "its metadata 'fp8c.elements' is no JSON");
     return F8_OK;
 }
 
@@ -154,8 +161,8 @@ static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, siz
     return tensor;
 }
 
-static f8_status write_all(fp8c_program *program, const char *path, const f8_st_pair *more, size_t n_more,
-                           const char *elements, f8_arena *memory, f8_diag *diag)
+static f8_status write_all(fp8c_program *program, const char *path, const f8_st_pair *more,
+                           size_t n_more, const char *elements, f8_arena *memory, f8_diag *diag)
 {
     enum { OURS = 4 };
     f8_st_contents c = {.fill = read_variable, .user = program, .n_metadata = n_more + OURS};
@@ -172,14 +179,15 @@ static f8_status write_all(fp8c_program *program, const char *path, const f8_st_
     return f8_st_write(path, &c, &memory->allocator, diag);
 }
 
-f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_st_pair *more, size_t n_more,
-                              f8_diag *diag)
+f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_st_pair *more,
+                              size_t n_more, f8_diag *diag)
 {
     f8_arena memory;
     f8_arena_init(&memory, &program->ctx->allocator);
     char *elements = f8_checkpoint_elements(program, true);
-    const f8_status status = elements ? write_all(program, path, more, n_more, elements, &memory, diag)
-                                      : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory: metadata were wanted");
+    const f8_status status =
+        elements ? write_all(program, path, more, n_more, elements, &memory, diag)
+                 : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory: metadata were wanted");
     free(elements);
     f8_arena_end(&memory);
     return status;

@@ -6,8 +6,8 @@
 
 enum { LIST = 640 }; /* of what is wrong: the rest is counted */
 
-/* What is loaded: where each variable's value is in the file, and all of them in memory, so that a file that can't
- * be read changes nothing. */
+/* What is loaded: where each variable's value is in the file, and all of them in memory, so that a
+ * file that can't be read changes nothing. */
 typedef struct loader {
     fp8c_program *program;
     bool params_only;
@@ -90,14 +90,16 @@ static f8_status match(loader *l)
     for (size_t i = 0; i < l->file.n; i++) {
         const f8_st_tensor *t = &l->file.tensor[i];
         if (!l->used[i] && strncmp(t->name, f8_checkpoint_prefix, prefix))
-            wrong(l, t->name, "is no variable of the program: ", "%s", f8_st_type_text(t, type, sizeof type));
+            wrong(l, t->name, "is no variable of the program: ", "%s",
+                  f8_st_type_text(t, type, sizeof type));
     }
     if (!l->n_wrong)
         return F8_OK;
     char more[40] = "";
     if (l->n_wrong > l->n_shown)
         snprintf(more, sizeof more, "; and %d more", l->n_wrong - l->n_shown);
-    return f8_file_fail(l->diag, F8_ERR_INPUT, l->file.in.path, "it does not fit the program: %s%s", l->text, more);
+    return f8_file_fail(l->diag, F8_ERR_INPUT, l->file.in.path, "it does not fit the program: %s%s",
+                        l->text, more);
 }
 
 /* ---- values ---- */
@@ -111,11 +113,13 @@ static f8_status read_values(loader *l)
         fp8c_program_variable(l->program, i, &v);
         l->value[i] = f8_arena_array(&l->memory, 1, (size_t)fp8c_type_bytes(&v.type));
         const bool gather = fp8c_program_element(l->program, i, 0) != NULL;
-        void *bytes = gather ? f8_arena_array(&l->memory, 1, (size_t)l->from[i]->bytes) : l->value[i];
+        void *bytes =
+            gather ? f8_arena_array(&l->memory, 1, (size_t)l->from[i]->bytes) : l->value[i];
         F8_TRY(f8_arena_status(&l->memory, l->diag));
         F8_TRY(f8_st_read(&l->file, l->from[i], bytes, l->diag));
         if (gather)
-            f8_checkpoint_gather(l->program, i, json_object_get(l->elements, v.name), bytes, l->value[i]);
+            f8_checkpoint_gather(l->program, i, json_object_get(l->elements, v.name), bytes,
+                                 l->value[i]);
     }
     return F8_OK;
 }
@@ -155,9 +159,11 @@ static f8_status load(loader *l, const char *path)
     l->n = (int)plan->n_vars;
     for (uint32_t i = 0; l->params_only && !l->program->initialized && i < plan->n_vars; i++)
         if (!plan->var[i].is_param && !f8_checkpoint_is_computed(l->program, (int)i))
-            return f8_fail(l->diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "the state '%s' has no value, and parameters alone were to be loaded: call "
-                           "fp8c_program_initialize before", plan->var[i].name);
+            return f8_fail(
+                l->diag, F8_ERR_INPUT, F8_NOWHERE,
+                "the state '%s' has no value, and parameters alone were to be loaded: call "
+                "fp8c_program_initialize before",
+                plan->var[i].name);
     F8_TRY(f8_st_open(&l->file, path, &l->program->ctx->allocator, l->diag));
     F8_TRY(f8_checkpoint_read_metadata(&l->file, &l->elements, l->diag));
     l->from = F8_NEW_ARRAY(&l->memory, const f8_st_tensor *, (size_t)l->n + 1);
@@ -188,7 +194,8 @@ fp8c_status fp8c_program_save(fp8c_program *p, const char *path)
     f8_diag diag = {0};
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK && !p->initialized)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the variables have no values: there is nothing to save");
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "the variables have no values: there is nothing to save");
     if (status == F8_OK)
         status = f8_checkpoint_write(p, path, NULL, 0, &diag);
     return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);

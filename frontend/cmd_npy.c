@@ -20,7 +20,8 @@ typedef struct parser {
 
 static f8_status fail(const parser *p, const char *what)
 {
-    return f8_file_fail(p->diag, F8_ERR_INPUT, p->f->in.path, "the header of the .npy file: %s", what);
+    return f8_file_fail(p->diag, F8_ERR_INPUT, p->f->in.path, "the header of the .npy file: %s",
+                        what);
 }
 
 static void skip_spaces(parser *p)
@@ -109,8 +110,9 @@ static f8_status take_descr(parser *p)
     static const struct {
         const char *descr; /* less the byte order */
         f8_st_dtype dtype;
-    } known[] = {{"f4", F8_ST_F32}, {"f2", F8_ST_F16}, {"i4", F8_ST_I32}, {"i8", F8_ST_I64}, {"b1", F8_ST_BOOL},
-                 {"u1", F8_ST_U8},  {"V1", F8_ST_U8},  {"V2", F8_ST_U16}, {"u2", F8_ST_U16}, {"f8", F8_ST_F64}};
+    } known[] = {{"f4", F8_ST_F32},  {"f2", F8_ST_F16}, {"i4", F8_ST_I32}, {"i8", F8_ST_I64},
+                 {"b1", F8_ST_BOOL}, {"u1", F8_ST_U8},  {"V1", F8_ST_U8},  {"V2", F8_ST_U16},
+                 {"u2", F8_ST_U16},  {"f8", F8_ST_F64}};
     char *descr = p->f->descr;
     if (take(p, '['))
         return fail(p, "'descr' is of a structure, and single elements are wanted");
@@ -125,7 +127,8 @@ static f8_status take_descr(parser *p)
                    : F8_OK;
     }
     return f8_file_fail(p->diag, F8_ERR_INPUT, p->f->in.path,
-                        "its elements are '%s'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are read",
+                        "its elements are '%s'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) "
+                        "and FP8 (V1) are read",
                         descr);
 }
 
@@ -138,7 +141,8 @@ static f8_status take_entry(parser *p)
                 : !strcmp(key, "shape")         ? &p->has_shape
                                                 : NULL;
     if (!has || *has)
-        return fail(p, has ? "a key stands there twice" : "it has a key other than descr, fortran_order and shape");
+        return fail(p, has ? "a key stands there twice"
+                           : "it has a key other than descr, fortran_order and shape");
     *has = true;
     if (!take(p, ':'))
         return fail(p, "a ':' was expected");
@@ -147,7 +151,9 @@ static f8_status take_entry(parser *p)
     if (has == &p->has_shape)
         return take_shape(p);
     p->fortran = take_word(p, "True");
-    return p->fortran || take_word(p, "False") ? F8_OK : fail(p, "'fortran_order' is neither True nor False");
+    return p->fortran || take_word(p, "False")
+               ? F8_OK
+               : fail(p, "'fortran_order' is neither True nor False");
 }
 
 static f8_status parse(parser *p)
@@ -164,7 +170,8 @@ static f8_status parse(parser *p)
     }
     skip_spaces(p);
     if (p->at != p->end || p->end[-1] != '\n')
-        return fail(p, p->at != p->end ? "there is more behind the dictionary" : "it does not end with a newline");
+        return fail(p, p->at != p->end ? "there is more behind the dictionary"
+                                       : "it does not end with a newline");
     if (!p->has_descr || !p->has_order || !p->has_shape)
         return fail(p, "descr, fortran_order or shape is missing");
     if (p->fortran && p->f->tensor.rank > 1)
@@ -180,24 +187,28 @@ static f8_status read_length(cli_npy *f, uint64_t *at, uint64_t *n, f8_diag *dia
     unsigned char head[12] = {0};
     const uint64_t size = f->in.size;
     if (size < 10)
-        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "%" PRIu64 " bytes are too few for a .npy file", size);
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
+                            "%" PRIu64 " bytes are too few for a .npy file", size);
     F8_TRY(f8_file_get(&f->in, head, size < sizeof head ? size : sizeof head, 0, diag));
     if (memcmp(head, magic, sizeof magic))
-        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "it does not begin as a .npy file does");
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
+                            "it does not begin as a .npy file does");
     if (head[6] < 1 || head[6] > 3 || head[7] != 0)
-        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "its version is %d.%d; 1.0, 2.0 and 3.0 are read", head[6],
-                            head[7]);
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
+                            "its version is %d.%d; 1.0, 2.0 and 3.0 are read", head[6], head[7]);
     *at = head[6] == 1 ? 10 : 12;
     *n = head[8] | (uint64_t)head[9] << 8;
     if (head[6] > 1)
         *n |= (uint64_t)head[10] << 16 | (uint64_t)head[11] << 24;
     if (*n > CLI_NPY_HEADER)
-        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "a header of %" PRIu64 " bytes is too long: at most %d are read",
-                            *n, CLI_NPY_HEADER);
+        return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
+                            "a header of %" PRIu64 " bytes is too long: at most %d are read", *n,
+                            CLI_NPY_HEADER);
     if (size < *at || *n > size - *at)
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "the header ends at byte %" PRIu64 ", but the file at %" PRIu64 ": it is truncated", *at + *n,
-                            size);
+                            "the header ends at byte %" PRIu64 ", but the file at %" PRIu64
+                            ": it is truncated",
+                            *at + *n, size);
     return F8_OK;
 }
 
@@ -208,11 +219,13 @@ static f8_status check_size(cli_npy *f, f8_diag *diag)
     t->bytes = f8_st_dtype_bytes(t->dtype);
     for (int32_t i = 0; i < t->rank; i++)
         if (__builtin_mul_overflow(t->bytes, (uint64_t)t->dim[i], &t->bytes))
-            return f8_file_fail(diag, F8_ERR_INPUT, f->in.path, "'shape' has more bytes than can be counted");
+            return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
+                                "'shape' has more bytes than can be counted");
     if (t->bytes == has)
         return F8_OK;
     return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                        "its shape takes %" PRIu64 " bytes, and %" PRIu64 " follow the header: %s", t->bytes, has,
+                        "its shape takes %" PRIu64 " bytes, and %" PRIu64 " follow the header: %s",
+                        t->bytes, has,
                         has < t->bytes ? "it is truncated" : "there is more behind them");
 }
 
@@ -273,7 +286,8 @@ static size_t make_header(const fp8c_type *type, char to[256])
         [FP8C_BOOL] = "|b1", [FP8C_F8E4M3] = "|V1", [FP8C_F8E5M2] = "|V1", [FP8C_F8E8M0] = "|V1",
     };
     size_t n = sizeof magic + 4;
-    n += (size_t)snprintf(to + n, 256 - n, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr[type->dtype]);
+    n += (size_t)snprintf(to + n, 256 - n, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                          descr[type->dtype]);
     for (int32_t i = 0; i < type->rank; i++)
         n += (size_t)snprintf(to + n, 256 - n, "%s%" PRId64, i ? ", " : "", type->dim[i]);
     n += (size_t)snprintf(to + n, 256 - n, "%s), }", type->rank == 1 ? "," : "");
@@ -288,7 +302,8 @@ static size_t make_header(const fp8c_type *type, char to[256])
     return whole;
 }
 
-f8_status cli_npy_write(const char *path, const fp8c_type *type, const void *bytes, size_t n, f8_diag *diag)
+f8_status cli_npy_write(const char *path, const fp8c_type *type, const void *bytes, size_t n,
+                        f8_diag *diag)
 {
     char header[256]; /* 5 sizes of at most 19 digits fit */
     f8_file_out out;

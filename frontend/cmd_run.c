@@ -1,4 +1,5 @@
-/* fp8c run: functions of a program on tensors of files. A .f8x file is opened; a text is compiled. */
+/* fp8c run: functions of a program on tensors of files. A .f8x file is opened; a text is compiled.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -49,18 +50,23 @@ static bool fail(const run *r, const char *format, ...)
 static int read_options(run *r)
 {
     const cli *c = r->c;
-    if (cli_is_package(c->file) && (c->recipe != cli_default_recipe || c->rules.n || c->no_fuse || c->attention))
-        return usage("%s is compiled: --recipe, --rule, --bf16-layers, --no-fuse and --attention are for texts", c->file);
+    if (cli_is_package(c->file) &&
+        (c->recipe != cli_default_recipe || c->rules.n || c->no_fuse || c->attention))
+        return usage("%s is compiled: --recipe, --rule, --bf16-layers, --no-fuse and --attention "
+                     "are for texts",
+                     c->file);
     for (size_t i = 0; i < c->inputs.n; i++) {
         if (!cli_tensor_file_parse(c->inputs.text[i], &r->input[i]))
-            return usage("--input '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", c->inputs.text[i]);
+            return usage("--input '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
+                         c->inputs.text[i]);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(r->input[k].name, r->input[i].name))
                 return usage("--input '%s' is given twice", r->input[i].name);
     }
     for (size_t i = 0; i < c->outputs.n; i++)
         if (!cli_tensor_file_parse(c->outputs.text[i], &r->output[i].file))
-            return usage("--output '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", c->outputs.text[i]);
+            return usage("--output '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
+                         c->outputs.text[i]);
     r->n = c->functions.n ? c->functions.n : 1;
     for (size_t i = 0; i < r->n; i++)
         r->name[i] = c->functions.n ? c->functions.text[i] : "eval";
@@ -88,7 +94,8 @@ static bool compile(run *r)
     bool ok = !r->c->weights || cli_stored_read(&r->stored, &r->weights, r->ctx);
     options.stored_weights = r->stored.weight;
     options.n_stored_weights = r->stored.n;
-    ok = ok && (fp8c_compile(module, &options, &r->program) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE);
+    ok = ok &&
+         (fp8c_compile(module, &options, &r->program) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE);
     fp8c_module_destroy(module);
     return ok;
 }
@@ -96,7 +103,9 @@ static bool compile(run *r)
 static bool open_package(run *r)
 {
     const cli *c = r->c;
-    const fp8c_open_options options = {.struct_size = sizeof options, .target = c->target, .threads = c->threads,
+    const fp8c_open_options options = {.struct_size = sizeof options,
+                                       .target = c->target,
+                                       .threads = c->threads,
                                        .device = c->device};
     r->ctx = cli_context();
     if (!r->ctx)
@@ -146,7 +155,8 @@ static int find_port(const run *r, size_t at, fp8c_side side, const char *name, 
     return port->variable < 0 ? i : -1;
 }
 
-/* The last output before function `at` that has the name and the type of an input: its buffer, or NULL. */
+/* The last output before function `at` that has the name and the type of an input: its buffer, or
+ * NULL. */
 static const void *earlier_output(const run *r, size_t at, const fp8c_port *input)
 {
     fp8c_port port;
@@ -168,7 +178,9 @@ static bool fit_function(const run *r, size_t at)
     f8_diag diag = {0};
     fp8c_port port;
     size_t n = 0;
-    for (int i = 0; n < MOST && fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+    for (int i = 0; n < MOST &&
+                    fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK;
+         i++) {
         if (port.variable >= 0)
             continue;
         const cli_tensor_file *file = given(r, port.name);
@@ -178,7 +190,8 @@ static bool fit_function(const run *r, size_t at)
             return cli_file_fail(&diag);
         n++;
     }
-    return fp8c_program_fit(r->program, r->function[at], views, n) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE;
+    return fp8c_program_fit(r->program, r->function[at], views, n) == FP8C_OK ||
+           cli_fail(r->ctx) == CLI_DONE;
 }
 
 static bool fit(const run *r)
@@ -197,11 +210,12 @@ static bool check_inputs(const run *r)
     char missing[800] = "", type[CLI_TYPE_TEXT];
     fp8c_port port;
     for (size_t f = 0; f < r->n; f++)
-        for (int i = 0; fp8c_program_port(r->program, r->function[f], FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+        for (int i = 0;
+             fp8c_program_port(r->program, r->function[f], FP8C_INPUT, i, &port) == FP8C_OK; i++) {
             const size_t n = strlen(missing);
             if (port.variable < 0 && !given(r, port.name) && !earlier_output(r, f, &port))
-                snprintf(missing + n, sizeof missing - n, "%s%s of %s, %s", n ? "; " : "", port.name, r->name[f],
-                         cli_type(&port.type, type));
+                snprintf(missing + n, sizeof missing - n, "%s%s of %s, %s", n ? "; " : "",
+                         port.name, r->name[f], cli_type(&port.type, type));
         }
     if (*missing)
         return fail(r, "inputs are not given: %s (--input NAME=FILE)", missing);
@@ -246,7 +260,8 @@ static bool read_inputs(const run *r)
             const int i = find_port(r, f, FP8C_INPUT, r->input[k].name, &port);
             if (i >= 0 &&
                 cli_tensor_file_read(&r->input[k], &port.type,
-                                     fp8c_program_buffer(r->program, r->function[f], FP8C_INPUT, i), &diag) != F8_OK)
+                                     fp8c_program_buffer(r->program, r->function[f], FP8C_INPUT, i),
+                                     &diag) != F8_OK)
                 return cli_file_fail(&diag);
         }
     return true;
@@ -262,7 +277,8 @@ static bool has_states(const f8_st_file *f)
     return false;
 }
 
-/* For inference as `fp8c eval` takes them; for training all of a checkpoint, or parameters alone. */
+/* For inference as `fp8c eval` takes them; for training all of a checkpoint, or parameters alone.
+ */
 static bool load(run *r)
 {
     const bool trains = fp8c_program_function(r->program, "eval") < 0 ||
@@ -283,10 +299,11 @@ static bool load(run *r)
 static bool run_function(const run *r, size_t at)
 {
     fp8c_port port;
-    for (int i = 0; fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK; i++)
+    for (int i = 0; fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK;
+         i++)
         if (port.variable < 0 && !given(r, port.name))
-            memcpy(fp8c_program_buffer(r->program, r->function[at], FP8C_INPUT, i), earlier_output(r, at, &port),
-                   (size_t)fp8c_type_bytes(&port.type));
+            memcpy(fp8c_program_buffer(r->program, r->function[at], FP8C_INPUT, i),
+                   earlier_output(r, at, &port), (size_t)fp8c_type_bytes(&port.type));
     return fp8c_program_run(r->program, r->function[at]) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE;
 }
 
@@ -345,12 +362,13 @@ static void report_output(run *r, size_t at, const fp8c_port *port, const void *
     char type[CLI_TYPE_TEXT];
     const figures f = look(&port->type, bytes);
     const bool single = f.n == 1;
-    cli_json_record(&r->json,
-                    json_pack("{ss ss ss ss so so so so sI}", "event", "output", "function", r->name[at], "name",
-                              port->name, "type", cli_type(&port->type, type), "value",
-                              single ? cli_json_number(element(port->type.dtype, bytes, 0)) : json_null(), "min",
-                              cli_json_number(f.min), "max", cli_json_number(f.max), "mean", cli_json_number(f.mean),
-                              "not_finite", (json_int_t)(f.n - f.finite)));
+    cli_json_record(
+        &r->json,
+        json_pack("{ss ss ss ss so so so so sI}", "event", "output", "function", r->name[at],
+                  "name", port->name, "type", cli_type(&port->type, type), "value",
+                  single ? cli_json_number(element(port->type.dtype, bytes, 0)) : json_null(),
+                  "min", cli_json_number(f.min), "max", cli_json_number(f.max), "mean",
+                  cli_json_number(f.mean), "not_finite", (json_int_t)(f.n - f.finite)));
     if (cli_json_to_stdout(r->c))
         return;
     printf("%-12s %-20s %-20s ", r->name[at], port->name, cli_type(&port->type, type));
@@ -359,8 +377,8 @@ static void report_output(run *r, size_t at, const fp8c_port *port, const void *
     else if (f.finite == f.n)
         printf("min %.6g, max %.6g, mean %.6g\n", f.min, f.max, f.mean);
     else
-        printf("min %.6g, max %.6g, mean %.6g; %" PRId64 " of %" PRId64 " are not finite\n", f.min, f.max, f.mean,
-               f.n - f.finite, f.n);
+        printf("min %.6g, max %.6g, mean %.6g; %" PRId64 " of %" PRId64 " are not finite\n", f.min,
+               f.max, f.mean, f.n - f.finite, f.n);
 }
 
 static int by_size(const void *x, const void *y)
@@ -373,17 +391,20 @@ static void report(run *r)
 {
     fp8c_port port;
     for (size_t f = 0; f < r->n; f++)
-        for (int i = 0; fp8c_program_port(r->program, r->function[f], FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
+        for (int i = 0;
+             fp8c_program_port(r->program, r->function[f], FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
             if (port.variable < 0)
-                report_output(r, f, &port, fp8c_program_buffer(r->program, r->function[f], FP8C_OUTPUT, i));
+                report_output(r, f, &port,
+                              fp8c_program_buffer(r->program, r->function[f], FP8C_OUTPUT, i));
     const int64_t n = r->c->repeat;
     qsort(r->seconds, (size_t)n, sizeof *r->seconds, by_size);
-    cli_json_record(&r->json, json_pack("{ss ss sI sf sf}", "event", "run", "target", fp8c_program_target(r->program),
-                                        "times", (json_int_t)n, "seconds_median", r->seconds[n / 2], "seconds_min",
-                                        r->seconds[0]));
+    cli_json_record(&r->json,
+                    json_pack("{ss ss sI sf sf}", "event", "run", "target",
+                              fp8c_program_target(r->program), "times", (json_int_t)n,
+                              "seconds_median", r->seconds[n / 2], "seconds_min", r->seconds[0]));
     if (n > 1 && !cli_json_to_stdout(r->c))
-        printf("%" PRId64 " times on %s: %.6g ms in the median, %.6g ms at best\n", n, fp8c_program_target(r->program),
-               1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
+        printf("%" PRId64 " times on %s: %.6g ms in the median, %.6g ms at best\n", n,
+               fp8c_program_target(r->program), 1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
 }
 
 /* ---- the command ---- */
@@ -408,8 +429,9 @@ static bool run_program(run *r)
         return fail(r, "out of memory");
     if (r->c->weights && f8_st_open(&r->weights, r->c->weights, NULL, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    return (cli_is_package(r->c->file) ? open_package(r) : compile(r)) && find_functions(r) && fit(r) && check_inputs(r) &&
-           find_outputs(r) && read_inputs(r) && cli_json_open(&r->json, r->c->json) && load(r) && run_all(r) && finish(r);
+    return (cli_is_package(r->c->file) ? open_package(r) : compile(r)) && find_functions(r) &&
+           fit(r) && check_inputs(r) && find_outputs(r) && read_inputs(r) &&
+           cli_json_open(&r->json, r->c->json) && load(r) && run_all(r) && finish(r);
 }
 
 int cmd_run(const cli *given_options)

@@ -72,8 +72,8 @@ static uint64_t to_i32(f8_st_dtype from, const void *raw, int32_t *to, uint64_t 
 }
 
 /* The bytes of a tensor `t` of file f at `raw`, which fits, as `type`, at `to`. */
-static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const void *raw, const fp8c_type *type, void *to,
-                      f8_diag *diag)
+static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const void *raw,
+                      const fp8c_type *type, void *to, f8_diag *diag)
 {
     const uint64_t n = t->bytes / f8_st_dtype_bytes(t->dtype);
     uint64_t good = 0;
@@ -85,20 +85,23 @@ static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const voi
             good++;
     }
     return good == n ? F8_OK
-                     : f8_file_fail(diag, F8_ERR_INPUT, f->path, "for '%s': element %" PRIu64 " is no value of %s",
-                                    f->name, good, fp8c_dtype_name(type->dtype));
+                     : f8_file_fail(diag, F8_ERR_INPUT, f->path,
+                                    "for '%s': element %" PRIu64 " is no value of %s", f->name,
+                                    good, fp8c_dtype_name(type->dtype));
 }
 
-static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8c_type *type, f8_diag *diag)
+static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8c_type *type,
+                      f8_diag *diag)
 {
     char here[128], there[128];
     const f8_st_tensor want = tensor_of(type);
     const bool right = t->dtype == want.dtype || becomes(t->dtype, type->dtype, !f->tensor);
     if (right && f8_checkpoint_same_shape(t, &want, 0))
         return F8_OK;
-    return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, and '%s' wants %s", f->tensor ? "tensor '" : "",
-                        f->tensor ? f->tensor : "it", f->tensor ? "'" : "", f8_st_type_text(t, here, sizeof here),
-                        f->name, f8_st_type_text(&want, there, sizeof there));
+    return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, and '%s' wants %s",
+                        f->tensor ? "tensor '" : "", f->tensor ? f->tensor : "it",
+                        f->tensor ? "'" : "", f8_st_type_text(t, here, sizeof here), f->name,
+                        f8_st_type_text(&want, there, sizeof there));
 }
 
 static f8_status read_npy(const cli_tensor_file *f, const fp8c_type *type, void *to, f8_diag *diag)
@@ -108,7 +111,8 @@ static f8_status read_npy(const cli_tensor_file *f, const fp8c_type *type, void 
     f8_status status = fits(f, &npy.tensor, type, diag);
     void *raw = status == F8_OK ? malloc((size_t)npy.tensor.bytes + 1) : NULL;
     if (status == F8_OK)
-        status = raw ? cli_npy_read(&npy, raw, diag) : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
+        status = raw ? cli_npy_read(&npy, raw, diag)
+                     : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
     if (status == F8_OK)
         status = take(f, &npy.tensor, raw, type, to, diag);
     free(raw);
@@ -116,14 +120,17 @@ static f8_status read_npy(const cli_tensor_file *f, const fp8c_type *type, void 
     return status;
 }
 
-static f8_status find_tensor(const cli_tensor_file *f, const f8_st_file *file, const f8_st_tensor **out, f8_diag *diag)
+static f8_status find_tensor(const cli_tensor_file *f, const f8_st_file *file,
+                             const f8_st_tensor **out, f8_diag *diag)
 {
     *out = f8_st_find(file, f->tensor);
     return *out ? F8_OK
-                : f8_file_fail(diag, F8_ERR_INPUT, f->path, "it has no tensor '%s'; FILE:TENSOR names another", f->tensor);
+                : f8_file_fail(diag, F8_ERR_INPUT, f->path,
+                               "it has no tensor '%s'; FILE:TENSOR names another", f->tensor);
 }
 
-static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *type, void *to, f8_diag *diag)
+static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *type, void *to,
+                                  f8_diag *diag)
 {
     f8_st_file file;
     F8_TRY(f8_st_open(&file, f->path, NULL, diag));
@@ -133,7 +140,8 @@ static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *typ
         status = fits(f, t, type, diag);
     void *raw = status == F8_OK ? malloc((size_t)t->bytes + 1) : NULL;
     if (status == F8_OK)
-        status = raw ? f8_st_read(&file, t, raw, diag) : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
+        status = raw ? f8_st_read(&file, t, raw, diag)
+                     : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
     if (status == F8_OK)
         status = take(f, t, raw, type, to, diag);
     free(raw);
@@ -141,7 +149,8 @@ static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *typ
     return status;
 }
 
-f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK], int32_t *rank, f8_diag *diag)
+f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK],
+                                int32_t *rank, f8_diag *diag)
 {
     cli_npy npy;
     f8_st_file file;
@@ -159,7 +168,8 @@ f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_
     return status;
 }
 
-f8_status cli_tensor_file_read(const cli_tensor_file *f, const fp8c_type *type, void *to, f8_diag *diag)
+f8_status cli_tensor_file_read(const cli_tensor_file *f, const fp8c_type *type, void *to,
+                               f8_diag *diag)
 {
     return f->tensor ? read_safetensors(f, type, to, diag) : read_npy(f, type, to, diag);
 }
@@ -174,8 +184,9 @@ f8_status cli_tensor_files_writable(const cli_tensor_output *output, size_t n, f
             if (!strcmp(output[i].file.path, output[k].file.path) &&
                 (!output[i].file.tensor || !output[k].file.tensor ||
                  !strcmp(output[i].file.tensor, output[k].file.tensor)))
-                return f8_file_fail(diag, F8_ERR_INPUT, output[i].file.path, "'%s' and '%s' would go to one place",
-                                    output[k].file.name, output[i].file.name);
+                return f8_file_fail(diag, F8_ERR_INPUT, output[i].file.path,
+                                    "'%s' and '%s' would go to one place", output[k].file.name,
+                                    output[i].file.name);
     }
     return F8_OK;
 }
@@ -201,8 +212,9 @@ static f8_status write_safetensors(const cli_tensor_output *output, size_t n, f8
             tensor[c.n].name = output[i].file.tensor;
             one[c.n++] = &output[i];
         }
-    const f8_status status = one && tensor ? f8_st_write(path, &c, NULL, diag)
-                                           : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory");
+    const f8_status status = one && tensor
+                                 ? f8_st_write(path, &c, NULL, diag)
+                                 : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory");
     free(one);
     free(tensor);
     return status;
@@ -216,9 +228,10 @@ f8_status cli_tensor_files_write(const cli_tensor_output *output, size_t n, f8_d
             written |= !strcmp(output[i].file.path, output[k].file.path);
         if (written)
             continue;
-        F8_TRY(output[i].file.tensor ? write_safetensors(output + i, n - i, diag)
-                                     : cli_npy_write(output[i].file.path, &output[i].type, output[i].bytes,
-                                                     (size_t)fp8c_type_bytes(&output[i].type), diag));
+        F8_TRY(output[i].file.tensor
+                   ? write_safetensors(output + i, n - i, diag)
+                   : cli_npy_write(output[i].file.path, &output[i].type, output[i].bytes,
+                                   (size_t)fp8c_type_bytes(&output[i].type), diag));
     }
     return F8_OK;
 }

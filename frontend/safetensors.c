@@ -52,8 +52,8 @@ typedef struct reader {
 
 static f8_status out_of_memory(const reader *r)
 {
-    return f8_file_fail(r->diag, F8_ERR_MEMORY, r->f->in.path, "out of memory: %zu bytes were wanted",
-                        r->f->memory.failed);
+    return f8_file_fail(r->diag, F8_ERR_MEMORY, r->f->in.path,
+                        "out of memory: %zu bytes were wanted", r->f->memory.failed);
 }
 
 /* A name as a terminal may show it, without control characters (in UTF-8, U+0080 to U+009F are C2
@@ -143,7 +143,8 @@ static f8_status read_offsets(const reader *r, f8_st_tensor *t, const json_t *fi
         return fail_tensor(r, t->name,
                            "%s takes %" PRIu64 " bytes, but data_offsets [%" PRId64 ", %" PRId64
                            "] give it %" PRId64,
-                           f8_st_type_text(t, type, sizeof type), t->bytes, begin, end, end - begin);
+                           f8_st_type_text(t, type, sizeof type), t->bytes, begin, end,
+                           end - begin);
     return F8_OK;
 }
 
@@ -163,9 +164,10 @@ static f8_status read_tensor(const reader *r, const char *name, json_t *entry, u
         return FAIL(r, "a tensor has no name");
     if (!json_is_object(entry))
         return fail_tensor(r, name, "is not described by an object");
-    json_object_foreach(entry, field, value)
+    json_object_foreach (entry, field, value)
         if (!is_field(field))
-            return fail_tensor(r, name, "has the unknown field '%s'", f8_st_shown(field, quoted, sizeof quoted));
+            return fail_tensor(r, name, "has the unknown field '%s'",
+                               f8_st_shown(field, quoted, sizeof quoted));
     r->f->n++;
     F8_TRY(read_dtype(r, t, json_object_get(entry, "dtype")));
     F8_TRY(read_shape(r, t, json_object_get(entry, "shape")));
@@ -183,7 +185,7 @@ static f8_status read_metadata(const reader *r, json_t *entry)
     f->metadata = F8_NEW_ARRAY(&f->memory, f8_st_pair, json_object_size(entry) + 1);
     if (!f->metadata)
         return out_of_memory(r);
-    json_object_foreach(entry, key, value) {
+    json_object_foreach (entry, key, value) {
         if (!json_is_string(value))
             return FAIL(r, "'__metadata__': the value of '%s' is no string",
                         f8_st_shown(key, quoted, sizeof quoted));
@@ -243,8 +245,9 @@ static f8_status parse_header(const reader *r, const char *text, size_t n, uint6
     f->tensor = F8_NEW_ARRAY(&f->memory, f8_st_tensor, json_object_size(f->header) + 1);
     if (!f->tensor)
         return out_of_memory(r);
-    json_object_foreach(f->header, name, entry)
-        F8_TRY(strcmp(name, "__metadata__") ? read_tensor(r, name, entry, size) : read_metadata(r, entry));
+    json_object_foreach (f->header, name, entry)
+        F8_TRY(strcmp(name, "__metadata__") ? read_tensor(r, name, entry, size)
+                                            : read_metadata(r, entry));
     return check_layout(r, size);
 }
 
@@ -254,10 +257,11 @@ static f8_status read_length(const reader *r, uint64_t *n)
     const uint64_t size = r->f->in.size;
     unsigned char prefix[8];
     if (size < sizeof prefix)
-        return FAIL(r,
-                    "%" PRIu64
-                    " bytes are too few: a safetensors file begins with the 8-byte length of its header",
-                    size);
+        return FAIL(
+            r,
+            "%" PRIu64
+            " bytes are too few: a safetensors file begins with the 8-byte length of its header",
+            size);
     F8_TRY(f8_file_get(&r->f->in, prefix, sizeof prefix, 0, r->diag));
     *n = 0;
     for (int i = 8; i-- > 0;)
@@ -283,7 +287,8 @@ static f8_status read_header(const reader *r)
     f8_arena scratch;
     f8_arena_init(&scratch, &r->f->memory.allocator);
     char *text = F8_NEW_ARRAY(&scratch, char, (size_t)n + 1);
-    f8_status status = text ? f8_file_get(&r->f->in, text, n, 8, r->diag) : f8_arena_status(&scratch, r->diag);
+    f8_status status =
+        text ? f8_file_get(&r->f->in, text, n, 8, r->diag) : f8_arena_status(&scratch, r->diag);
     if (status == F8_OK)
         status = parse_header(r, text, (size_t)n, r->f->in.size - r->f->data);
     f8_arena_end(&scratch);
@@ -300,7 +305,8 @@ static f8_status opened(f8_st_file *f, f8_status status, f8_diag *diag)
     return status;
 }
 
-f8_status f8_st_open_fd(f8_st_file *f, const char *path, int fd, const f8_allocator *allocator, f8_diag *diag)
+f8_status f8_st_open_fd(f8_st_file *f, const char *path, int fd, const f8_allocator *allocator,
+                        f8_diag *diag)
 {
     *f = (f8_st_file){0};
     f8_arena_init(&f->memory, allocator);

@@ -20,7 +20,7 @@
 
 /* DTYPE(name, bytes of an element), in the reference's order, which is that of tensors in a file,
  * the last first. Its types of less than a byte are not read. */
-#define F8_ST_DTYPES(DTYPE)                                                                           \
+#define F8_ST_DTYPES(DTYPE)                                                                        \
     DTYPE(BOOL, 1)                                                                                 \
     DTYPE(U8, 1)                                                                                   \
     DTYPE(I8, 1)                                                                                   \
@@ -56,9 +56,9 @@ enum { F8_ST_MAX_RANK = 8, F8_ST_MAX_HEADER = 100000000 };
 typedef struct f8_st_tensor {
     const char *name; /* UTF-8, not empty, not "__metadata__" */
     f8_st_dtype dtype;
-    int32_t rank;             /* 0: a scalar */
+    int32_t rank;                /* 0: a scalar */
     int64_t dim[F8_ST_MAX_RANK]; /* may be 0: an empty tensor */
-    uint64_t begin, bytes;    /* where in the data, and how many. The writer fills them in itself */
+    uint64_t begin, bytes; /* where in the data, and how many. The writer fills them in itself */
 } f8_st_tensor;
 
 typedef struct f8_st_pair {
@@ -85,12 +85,13 @@ typedef struct f8_st_file {
     f8_arena memory;
 } f8_st_file;
 
-/* Open a file and check its header and size. `path` must outlive `f`. After a failure, which is F8_ERR_INPUT
- * where the file is not as described, there is nothing left to close, but closing does no harm. allocator:
- * NULL for the default. */
+/* Open a file and check its header and size. `path` must outlive `f`. After a failure, which is
+ * F8_ERR_INPUT where the file is not as described, there is nothing left to close, but closing does
+ * no harm. allocator: NULL for the default. */
 f8_status f8_st_open(f8_st_file *f, const char *path, const f8_allocator *allocator, f8_diag *diag);
 /* The same with a file already open, which is closed with `f`; path is for messages. */
-f8_status f8_st_open_fd(f8_st_file *f, const char *path, int fd, const f8_allocator *allocator, f8_diag *diag);
+f8_status f8_st_open_fd(f8_st_file *f, const char *path, int fd, const f8_allocator *allocator,
+                        f8_diag *diag);
 void f8_st_close(f8_st_file *f); /* also one of zeros, never opened */
 /* The tensor of that name, or NULL. */
 const f8_st_tensor *f8_st_find(const f8_st_file *f, const char *name);
@@ -114,9 +115,10 @@ typedef struct f8_st_contents {
     void *user;
 } f8_st_contents;
 
-/* Write a file whole or not at all (ir/file.h). Tensors lie by dtype, then by name, as the reference writes
- * them: each is then aligned to its elements. Its header has no more than F8_ST_MAX_HEADER bytes. */
-f8_status f8_st_write(const char *path, const f8_st_contents *contents, const f8_allocator *allocator,
-                      f8_diag *diag);
+/* Write a file whole or not at all (ir/file.h). Tensors lie by dtype, then by name, as the
+ * reference writes them: each is then aligned to its elements. Its header has no more than
+ * F8_ST_MAX_HEADER bytes. */
+f8_status f8_st_write(const char *path, const f8_st_contents *contents,
+                      const f8_allocator *allocator, f8_diag *diag);
 
 #endif

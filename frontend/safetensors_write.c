@@ -111,15 +111,16 @@ static f8_status put_header(writer *w, const f8_st_contents *c)
     char *text = json_dumps(header, JSON_COMPACT | JSON_PRESERVE_ORDER);
     json_decref(header);
     if (!text)
-        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path, "out of memory: the header was wanted");
+        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path,
+                            "out of memory: the header was wanted");
     const size_t n = strlen(text), padded = (n + 7) / 8 * 8;
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)padded >> 8 * i);
-    f8_status status =
-        padded > F8_ST_MAX_HEADER
-            ? FAIL(w, "a header of %zu bytes is too long: readers take %d", padded, F8_ST_MAX_HEADER)
-            : f8_file_put(&w->out, prefix, sizeof prefix);
+    f8_status status = padded > F8_ST_MAX_HEADER
+                           ? FAIL(w, "a header of %zu bytes is too long: readers take %d", padded,
+                                  F8_ST_MAX_HEADER)
+                           : f8_file_put(&w->out, prefix, sizeof prefix);
     if (status == F8_OK)
         status = f8_file_put(&w->out, text, n);
     if (status == F8_OK)
@@ -138,8 +139,8 @@ static f8_status put_tensors(writer *w, const f8_st_contents *c)
         most = w->tensor[i].bytes > most ? w->tensor[i].bytes : most;
     void *bytes = a->alloc(a->user, (size_t)most, 64);
     if (!bytes)
-        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path, "out of memory: %" PRIu64 " bytes were wanted",
-                            most);
+        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path,
+                            "out of memory: %" PRIu64 " bytes were wanted", most);
     f8_status status = F8_OK;
     for (size_t i = 0; i < w->n && status == F8_OK; i++) {
         status = c->fill(c->user, w->index[i], bytes, w->diag);
@@ -158,8 +159,8 @@ static f8_status write_all(writer *w, const f8_st_contents *c)
     return f8_file_commit(&w->out);
 }
 
-f8_status f8_st_write(const char *path, const f8_st_contents *contents, const f8_allocator *allocator,
-                      f8_diag *diag)
+f8_status f8_st_write(const char *path, const f8_st_contents *contents,
+                      const f8_allocator *allocator, f8_diag *diag)
 {
     writer w = {.diag = diag};
     f8_arena_init(&w.memory, allocator);

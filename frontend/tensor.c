@@ -5,9 +5,15 @@
 
 #include "frontend/program.h"
 
-/* DLPack's codes. Those of FP8 are of DLPack 1.1 and later: kDLFloat8_e4m3fn, kDLFloat8_e5m2 and kDLFloat8_e8m0fnu of
- * include/dlpack/dlpack.h in github.com/dmlc/dlpack. */
-enum { DEVICE_CPU = 1, DEVICE_CUDA = 2, DEVICE_CUDA_HOST = 3, DEVICE_CUDA_MANAGED = 13, CODE_UINT = 1 };
+/* DLPack's codes. Those of FP8 are of DLPack 1.1 and later: kDLFloat8_e4m3fn, kDLFloat8_e5m2 and
+ * kDLFloat8_e8m0fnu of include/dlpack/dlpack.h in github.com/dmlc/dlpack. */
+enum {
+    DEVICE_CPU = 1,
+    DEVICE_CUDA = 2,
+    DEVICE_CUDA_HOST = 3,
+    DEVICE_CUDA_MANAGED = 13,
+    CODE_UINT = 1
+};
 
 static const struct {
     uint8_t code, bits;
@@ -36,7 +42,8 @@ typedef struct given {
 
 static const char *const sides[] = {[FP8C_INPUT] = "input", [FP8C_OUTPUT] = "output"};
 
-static f8_status wrong(const call *c, const given *g, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static f8_status wrong(const call *c, const given *g, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static f8_status wrong(const call *c, const given *g, const char *format, ...)
 {
     char text[600];
@@ -44,8 +51,8 @@ static f8_status wrong(const call *c, const given *g, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s '%s' of '%s': %s", sides[g->side], g->port->name,
-                   c->func->name, text);
+    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s '%s' of '%s': %s", sides[g->side],
+                   g->port->name, c->func->name, text);
 }
 
 /* "[2, 3]" */
@@ -63,7 +70,8 @@ static const char *list_text(const int64_t *value, int32_t n, char *to, size_t s
 
 static bool is_dtype(const fp8c_tensor_view *v, f8_dtype dtype)
 {
-    const bool same = v->dtype.code == codes[dtype].code || (dtype == F8_BOOL && v->dtype.code == CODE_UINT);
+    const bool same =
+        v->dtype.code == codes[dtype].code || (dtype == F8_BOOL && v->dtype.code == CODE_UINT);
     return same && v->dtype.bits == codes[dtype].bits && v->dtype.lanes == 1;
 }
 
@@ -75,10 +83,13 @@ static f8_status check_dtype(const call *c, const given *g)
         return F8_OK;
     for (int d = 0; d < F8_DTYPE_COUNT; d++)
         if (is_dtype(v, (f8_dtype)d))
-            return wrong(c, g, "it is of %s, and %s is wanted", f8_dtype_name((f8_dtype)d), f8_dtype_name(want));
-    return wrong(c, g, "its dtype is code %d of %d bits and %d lanes, and %s is wanted: code %d of %d bits, one lane",
-                 v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want), codes[want].code,
-                 codes[want].bits);
+            return wrong(c, g, "it is of %s, and %s is wanted", f8_dtype_name((f8_dtype)d),
+                         f8_dtype_name(want));
+    return wrong(c, g,
+                 "its dtype is code %d of %d bits and %d lanes, and %s is wanted: code %d of %d "
+                 "bits, one lane",
+                 v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want),
+                 codes[want].code, codes[want].bits);
 }
 
 static f8_status check_shape(const call *c, const given *g)
@@ -96,7 +107,8 @@ static f8_status check_shape(const call *c, const given *g)
     if (v->ndim < 0 || v->ndim > 8)
         return wrong(c, g, "it has %" PRId32 " axes, and %s are wanted", v->ndim,
                      list_text(want->dim, want->rank, here, sizeof here));
-    return wrong(c, g, "its shape is %s, and %s is wanted", list_text(v->shape, v->ndim, there, sizeof there),
+    return wrong(c, g, "its shape is %s, and %s is wanted",
+                 list_text(v->shape, v->ndim, there, sizeof there),
                  list_text(want->dim, want->rank, here, sizeof here));
 }
 
@@ -129,8 +141,8 @@ static f8_status check_host(const call *c, const given *g)
     const int32_t type = g->view->device.type;
     if (type == DEVICE_CPU || type == DEVICE_CUDA_HOST || type == DEVICE_CUDA_MANAGED)
         return F8_OK;
-    return wrong(c, g, "it is on device %" PRId32 ":%" PRId32 "%s, and the program runs on the CPU", type,
-                 g->view->device.id, type == DEVICE_CUDA ? " (CUDA)" : "");
+    return wrong(c, g, "it is on device %" PRId32 ":%" PRId32 "%s, and the program runs on the CPU",
+                 type, g->view->device.id, type == DEVICE_CUDA ? " (CUDA)" : "");
 }
 
 /* *on_device: it is used in place. */
@@ -142,10 +154,13 @@ static f8_status check_cuda(const call *c, const given *g, bool *on_device)
     if (type == DEVICE_CPU || type == DEVICE_CUDA_HOST)
         return F8_OK;
     if (type != DEVICE_CUDA && type != DEVICE_CUDA_MANAGED)
-        return wrong(c, g, "it is on device %" PRId32 ":%" PRId32 ", and the program runs on a GPU (CUDA %d)", type, id,
-                     f8_cuda_exec_ordinal(x));
+        return wrong(c, g,
+                     "it is on device %" PRId32 ":%" PRId32
+                     ", and the program runs on a GPU (CUDA %d)",
+                     type, id, f8_cuda_exec_ordinal(x));
     if (type == DEVICE_CUDA && id != f8_cuda_exec_ordinal(x))
-        return wrong(c, g, "it is on GPU %" PRId32 ", and the program runs on GPU %d", id, f8_cuda_exec_ordinal(x));
+        return wrong(c, g, "it is on GPU %" PRId32 ", and the program runs on GPU %d", id,
+                     f8_cuda_exec_ordinal(x));
     return *on_device ? F8_OK : wrong(c, g, "the driver knows no memory of a GPU at its address");
 }
 
@@ -157,7 +172,8 @@ static f8_status check_memory(const call *c, const given *g)
         return wrong(c, g, "it has no data");
     F8_TRY(c->p->now->instance.cuda ? check_cuda(c, g, &on_device) : check_host(c, g));
     if (on_device && (uintptr_t)address(g->view) % DEVICE_ALIGN)
-        return wrong(c, g, "its address is no multiple of %d, as in a GPU's memory it must be", DEVICE_ALIGN);
+        return wrong(c, g, "its address is no multiple of %d, as in a GPU's memory it must be",
+                     DEVICE_ALIGN);
     if ((uintptr_t)address(g->view) % element)
         return wrong(c, g, "its address is no multiple of %zu, the size of its elements", element);
     return F8_OK;
@@ -178,7 +194,8 @@ static f8_status check_tensor(const call *c, const given *g)
 static bool overlap(const given *a, const given *b)
 {
     const uintptr_t at = (uintptr_t)address(a->view), bt = (uintptr_t)address(b->view);
-    return at < bt + (size_t)f8_type_bytes(&b->port->type) && bt < at + (size_t)f8_type_bytes(&a->port->type);
+    return at < bt + (size_t)f8_type_bytes(&b->port->type) &&
+           bt < at + (size_t)f8_type_bytes(&a->port->type);
 }
 
 static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uint32_t *n)
@@ -187,27 +204,30 @@ static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uin
     return side == FP8C_OUTPUT ? f->out : f->in;
 }
 
-static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n)
+static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_view *const *view,
+                              size_t n)
 {
     uint32_t n_ports;
     size_t wanted = 0, used = 0;
     char names[400] = "";
     const f8_plan_port *port = side_ports(c->func, side, &n_ports);
     if (n && !view)
-        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': the %ss are missing (NULL)", c->func->name,
-                       sides[side]);
+        return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': the %ss are missing (NULL)",
+                       c->func->name, sides[side]);
     for (uint32_t i = 0; i < n_ports; i++) {
         if (port[i].var < 0 && used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'", wanted ? ", " : "", port[i].name);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'",
+                                     wanted ? ", " : "", port[i].name);
         wanted += port[i].var < 0;
     }
-    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s' has %zu %ss of the caller's (%s): %zu were given",
-                   c->func->name, wanted, sides[side], names, n);
+    return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "'%s' has %zu %ss of the caller's (%s): %zu were given", c->func->name, wanted,
+                   sides[side], names, n);
 }
 
 /* Pair the ports of a side with what is given; *n_given grows by their number. */
-static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n, given *to,
-                      size_t *n_given)
+static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n,
+                      given *to, size_t *n_given)
 {
     uint32_t n_ports;
     size_t wanted = 0;
@@ -240,13 +260,15 @@ static f8_status bind_all(const call *c, int function, const given *all, size_t 
     for (size_t i = 0; i < n; i++) {
         void *at = address(all[i].view);
         if (instance->kind->port(instance, (uint32_t)function, all[i].side, all[i].index) != at)
-            F8_TRY(instance->kind->bind(instance, (uint32_t)function, all[i].side, all[i].index, at, c->diag));
+            F8_TRY(instance->kind->bind(instance, (uint32_t)function, all[i].side, all[i].index, at,
+                                        c->diag));
     }
     return F8_OK;
 }
 
-static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs, size_t n_inputs,
-                               const fp8c_tensor_view *const *outputs, size_t n_outputs, f8_diag *diag)
+static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
+                               size_t n_inputs, const fp8c_tensor_view *const *outputs,
+                               size_t n_outputs, f8_diag *diag)
 {
     enum { FEW = 32 };
     f8_variant *before = p->now;
@@ -259,7 +281,8 @@ static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_
     const f8_allocator *a = &p->ctx->allocator;
     f8_status status = F8_OK;
     if (room > FEW && !(all = a->alloc(a->user, bytes, 16)))
-        status = f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", bytes);
+        status =
+            f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", bytes);
     if (status == F8_OK)
         status = pair(&c, FP8C_INPUT, inputs, n_inputs, all, &n);
     if (status == F8_OK)
@@ -277,8 +300,9 @@ static f8_status call_function(fp8c_program *p, int function, const fp8c_tensor_
     return status;
 }
 
-fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs, size_t n_inputs,
-                              const fp8c_tensor_view *const *outputs, size_t n_outputs)
+fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
+                              size_t n_inputs, const fp8c_tensor_view *const *outputs,
+                              size_t n_outputs)
 {
     f8_diag diag = {0};
     f8_status status = f8_program_can_run(p, function, &diag);
@@ -287,7 +311,8 @@ fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_v
     return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
 }
 
-fp8c_status fp8c_program_fit(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs, size_t n_inputs)
+fp8c_status fp8c_program_fit(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
+                             size_t n_inputs)
 {
     f8_diag diag = {0};
     const f8_status status =
@@ -311,7 +336,8 @@ static fp8c_tensor_view view_of(const fp8c_program *p, const f8_type *t, void *d
     return v;
 }
 
-fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side, int index, fp8c_tensor_view *out)
+fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side, int index,
+                                   fp8c_tensor_view *out)
 {
     f8_diag diag = {0};
     f8_instance *instance = &p->now->instance;
@@ -325,7 +351,9 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
     bool on_device = false;
     if (status == F8_OK && (index < 0 || (uint32_t)index >= n))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "no such port");
-    void *at = status == F8_OK ? instance->kind->port(instance, (uint32_t)function, side, (uint32_t)index) : NULL;
+    void *at = status == F8_OK
+                   ? instance->kind->port(instance, (uint32_t)function, side, (uint32_t)index)
+                   : NULL;
     if (status == F8_OK && instance->cuda)
         status = f8_cuda_exec_is_device(instance->cuda, at, &on_device, &diag);
     if (status != F8_OK)
@@ -340,7 +368,8 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     f8_instance *instance = &p->now->instance;
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK && (variable < 0 || (uint32_t)variable >= p->now->plan.n_vars))
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", variable);
+        status =
+            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", variable);
     if (status != F8_OK)
         return f8_api_fail(p->ctx, &diag, status, NULL, 0);
     void *at = instance->cuda ? f8_cuda_exec_var(instance->cuda, (uint32_t)variable)

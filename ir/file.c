@@ -58,8 +58,10 @@ f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_
         return fail(diag, path, ENAMETOOLONG);
     if (!stat(out->target, &s))
         F8_TRY(check_regular(&s, path, diag));
-    for (int i = 0; i < TRIES; i++) { /* other threads have theirs; a process of that number may have died */
-        snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target, (long)getpid(), i);
+    for (int i = 0; i < TRIES;
+         i++) { /* other threads have theirs; a process of that number may have died */
+        snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target,
+                 (long)getpid(), i);
         out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (out->fd >= 0)
             return F8_OK;
@@ -106,8 +108,10 @@ static f8_status flush_folder(f8_file_out *out)
         slash[slash == out->target] = 0;
     const int folder = open(slash ? out->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
-        return errno == EACCES ? F8_OK : fail(out->diag, out->path, errno); /* one only to be written to */
-    const bool flushed = !fsync(folder) || errno == EINVAL; /* some file systems have none for folders */
+        return errno == EACCES ? F8_OK
+                               : fail(out->diag, out->path, errno); /* one only to be written to */
+    const bool flushed =
+        !fsync(folder) || errno == EINVAL; /* some file systems have none for folders */
     const f8_status status = flushed ? F8_OK : fail(out->diag, out->path, errno);
     close(folder);
     return status;
@@ -135,7 +139,8 @@ void f8_file_end(f8_file_out *out)
     out->temporary[0] = 0;
 }
 
-f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace, f8_diag *diag)
+f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace,
+                        f8_diag *diag)
 {
     f8_file_out out;
     f8_status status = f8_file_begin(&out, path, no_replace, diag);
@@ -161,7 +166,8 @@ f8_status f8_file_open_fd(f8_file_in *in, const char *path, int fd, f8_diag *dia
 {
     struct stat s;
     *in = (f8_file_in){.path = path, .fd = fd};
-    const f8_status status = fstat(fd, &s) ? fail(diag, path, errno) : check_regular(&s, path, diag);
+    const f8_status status =
+        fstat(fd, &s) ? fail(diag, path, errno) : check_regular(&s, path, diag);
     if (status == F8_OK)
         in->size = (uint64_t)s.st_size;
     else
@@ -189,7 +195,8 @@ f8_status f8_file_get(const f8_file_in *in, void *to, uint64_t n, uint64_t at, f
         const size_t part = n - done < PART ? (size_t)(n - done) : PART;
         const ssize_t got = pread(in->fd, (char *)to + done, part, (off_t)(at + done));
         if (got == 0)
-            return f8_file_fail(diag, F8_ERR_IO, in->path, "the file became shorter while it was read");
+            return f8_file_fail(diag, F8_ERR_IO, in->path,
+                                "the file became shorter while it was read");
         if (got < 0 && errno != EINTR)
             return fail(diag, in->path, errno);
         done += got > 0 ? (uint64_t)got : 0;
@@ -204,7 +211,8 @@ static f8_status open_bounded(f8_file_in *in, const char *path, uint64_t most, f
         return F8_OK;
     const uint64_t size = in->size;
     f8_file_close(in);
-    return f8_file_fail(diag, F8_ERR_IO, path, "it has %" PRIu64 " bytes; at most %" PRIu64 " are read", size, most);
+    return f8_file_fail(diag, F8_ERR_IO, path,
+                        "it has %" PRIu64 " bytes; at most %" PRIu64 " are read", size, most);
 }
 
 static const uint8_t nothing[1];
@@ -226,18 +234,20 @@ f8_status f8_file_map(const char *path, uint64_t most, f8_file_bytes *out, f8_di
     return status;
 }
 
-f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allocator, f8_file_bytes *out,
-                       f8_diag *diag)
+f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allocator,
+                       f8_file_bytes *out, f8_diag *diag)
 {
     f8_file_in in;
-    *out = (f8_file_bytes){.bytes = nothing, .allocator = allocator ? *allocator : f8_default_allocator()};
+    *out = (f8_file_bytes){.bytes = nothing,
+                           .allocator = allocator ? *allocator : f8_default_allocator()};
     F8_TRY(open_bounded(&in, path, most, diag));
     f8_status status = F8_OK;
     if (in.size) {
         out->memory = out->allocator.alloc(out->allocator.user, (size_t)in.size, 64);
-        status = out->memory ? f8_file_get(&in, out->memory, in.size, 0, diag)
-                             : f8_file_fail(diag, F8_ERR_MEMORY, path,
-                                            "out of memory: %" PRIu64 " bytes were wanted", in.size);
+        status = out->memory
+                     ? f8_file_get(&in, out->memory, in.size, 0, diag)
+                     : f8_file_fail(diag, F8_ERR_MEMORY, path,
+                                    "out of memory: %" PRIu64 " bytes were wanted", in.size);
         if (out->memory) {
             out->bytes = out->memory;
             out->size = (size_t)in.size;

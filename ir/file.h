@@ -1,8 +1,9 @@
-/* Files: written whole or not at all, and read within bounds. What every writer of a file here uses.
+/* Files: written whole or not at all, and read within bounds. What every writer of a file here
+ * uses.
  *
- * Failures are F8_ERR_IO (F8_ERR_MEMORY where memory ran out); the message is the system's, and diag->file
- * is the path, so that it renders as "PATH: error: No such file or directory". The path is borrowed: it must
- * live as long as the diag is to be rendered. */
+ * Failures are F8_ERR_IO (F8_ERR_MEMORY where memory ran out); the message is the system's, and
+ * diag->file is the path, so that it renders as "PATH: error: No such file or directory". The path
+ * is borrowed: it must live as long as the diag is to be rendered. */
 #ifndef F8_FILE_H
 #define F8_FILE_H
 
@@ -16,36 +17,36 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
 
 /* ---- writing ---- */
 
-/* A file being written: to a new one beside it, with a name of its own that ends in ".tmp", which is renamed
- * over it when all of it is on the disk. Until then, and after a failure, the file is as it was. Only a
- * process killed in between leaves the new one behind. Links are followed; only a regular file is
- * replaced. A caller's object (8 KB); use:
- *     f8_status status = f8_file_begin(&out, path, false, diag);
- *     if (status == F8_OK) status = f8_file_put(&out, bytes, n);   (as often as there is something)
- *     if (status == F8_OK) status = f8_file_commit(&out);
- *     f8_file_end(&out); */
+/* A file being written: to a new one beside it, with a name of its own that ends in ".tmp", which
+ * is renamed over it when all of it is on the disk. Until then, and after a failure, the file is as
+ * it was. Only a process killed in between leaves the new one behind. Links are followed; only a
+ * regular file is replaced. A caller's object (8 KB); use: f8_status status = f8_file_begin(&out,
+ * path, false, diag); if (status == F8_OK) status = f8_file_put(&out, bytes, n);   (as often as
+ * there is something) if (status == F8_OK) status = f8_file_commit(&out); f8_file_end(&out); */
 typedef struct f8_file_out {
     const char *path;
     f8_diag *diag;
     int fd;          /* -1: none is open */
     bool no_replace; /* commit fails where there is a file of that name by then */
     bool existed;    /* it did fail for that */
-    char target[PATH_MAX], temporary[PATH_MAX + 40]; /* path with links followed; beside it, "": none */
+    char target[PATH_MAX],
+        temporary[PATH_MAX + 40]; /* path with links followed; beside it, "": none */
 } f8_file_out;
 
 /* Both are borrowed. Whatever is returned, f8_file_end does no harm. */
 f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag);
 f8_status f8_file_put(f8_file_out *out, const void *from, uint64_t n);
-/* The bytes before the name, the name before success is reported: an error of the last step, of the folder,
- * is one although the file is there. */
+/* The bytes before the name, the name before success is reported: an error of the last step, of the
+ * folder, is one although the file is there. */
 f8_status f8_file_commit(f8_file_out *out);
 /* Remove what was not committed. */
 void f8_file_end(f8_file_out *out);
 
 /* All of it at once. */
-f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace, f8_diag *diag);
-/* Whether a file could be written, as far as can be known before: its folder takes a new one, and what has
- * its name now is one that may be replaced. */
+f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace,
+                        f8_diag *diag);
+/* Whether a file could be written, as far as can be known before: its folder takes a new one, and
+ * what has its name now is one that may be replaced. */
 f8_status f8_file_writable(const char *path, f8_diag *diag);
 
 /* ---- reading ---- */
@@ -69,16 +70,16 @@ f8_status f8_file_get(const f8_file_in *in, void *to, uint64_t n, uint64_t at, f
 typedef struct f8_file_bytes {
     const uint8_t *bytes; /* never NULL, also of an empty file */
     size_t size;
-    void *memory;            /* NULL: nothing to give back */
-    f8_allocator allocator;  /* alloc NULL: it is mapped */
+    void *memory;           /* NULL: nothing to give back */
+    f8_allocator allocator; /* alloc NULL: it is mapped */
 } f8_file_bytes;
 
-/* A file of more than `most` bytes is refused. Mapped, it must be one that is replaced, never changed in
- * place: where it is cut, touching what is gone raises SIGBUS. Both are given back by f8_file_release,
- * which may be called after a failure. */
+/* A file of more than `most` bytes is refused. Mapped, it must be one that is replaced, never
+ * changed in place: where it is cut, touching what is gone raises SIGBUS. Both are given back by
+ * f8_file_release, which may be called after a failure. */
 f8_status f8_file_map(const char *path, uint64_t most, f8_file_bytes *out, f8_diag *diag);
-f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allocator, f8_file_bytes *out,
-                       f8_diag *diag);
+f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allocator,
+                       f8_file_bytes *out, f8_diag *diag);
 void f8_file_release(f8_file_bytes *file);
 
 #endif

@@ -72,7 +72,8 @@ END_TEST
 START_TEST(follows_links)
 {
     struct stat s;
-    const char *path = f8_cli_write("old", "old", 3), *link = f8_cli_temp("link"), *dead = f8_cli_temp("dead");
+    const char *path = f8_cli_write("old", "old", 3), *link = f8_cli_temp("link"),
+               *dead = f8_cli_temp("dead");
     ck_assert(!symlink("old", link) && !symlink("none", dead));
     ck_assert_int_eq(f8_file_write(link, "new", 3, false, NULL), F8_OK);
     ck_assert(!lstat(link, &s) && S_ISLNK(s.st_mode));
@@ -296,7 +297,8 @@ START_TEST(shorter_while_open)
     ck_assert_int_eq(f8_file_get(&in, to, 3, 5, &diag), F8_OK);
     ck_assert(!memcmp(to, "678", 3));
     ck_assert(!ftruncate(fd, 7));
-    failed(&diag, f8_file_get(&in, to, 3, 5, &diag), "it", "the file became shorter while it was read");
+    failed(&diag, f8_file_get(&in, to, 3, 5, &diag), "it",
+           "the file became shorter while it was read");
     f8_file_close(&in);
     f8_file_close(&in);
     ck_assert_int_eq(in.fd, -1);

@@ -1,5 +1,5 @@
-/* .npy files: what is written, that it is read back, and that whatever is wrong with one is said before an element of
- * it is taken. */
+/* .npy files: what is written, that it is read back, and that whatever is wrong with one is said
+ * before an element of it is taken. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,13 +57,23 @@ static const struct {
     int64_t dim[3];
     size_t bytes;
 } good[] = {
-    {1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }     \n", F8_ST_F32, 2, {2, 3}, 24},
+    {1,
+     "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }     \n",
+     F8_ST_F32,
+     2,
+     {2, 3},
+     24},
     {2, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", F8_ST_F32, 2, {2, 3}, 24},
     {3, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", F8_ST_F32, 2, {2, 3}, 24},
     {1, "{\"shape\":(),\"fortran_order\":False,\"descr\":\"<f2\"}\n", F8_ST_F16, 0, {0}, 2},
     {1, "{'descr': '<i8', 'fortran_order': True, 'shape': (4,)}\n", F8_ST_I64, 1, {4}, 32},
     {1, "{'descr':'|b1','fortran_order':False,'shape':(0,5)}\n", F8_ST_BOOL, 2, {0, 5}, 0},
-    {1, "  { 'descr' : '=i4' , 'fortran_order' : False , 'shape' : ( 1 , 1 , 2 , ) , } \n", F8_ST_I32, 3, {1, 1, 2}, 8},
+    {1,
+     "  { 'descr' : '=i4' , 'fortran_order' : False , 'shape' : ( 1 , 1 , 2 , ) , } \n",
+     F8_ST_I32,
+     3,
+     {1, 1, 2},
+     8},
     {1, "{'descr': '|V2', 'fortran_order': False, 'shape': (3,), }\n", F8_ST_U16, 1, {3}, 6},
     {1, "{'descr': '|V1', 'fortran_order': False, 'shape': (3,), }\n", F8_ST_U8, 1, {3}, 3},
     {1, "{'descr': '>u1', 'fortran_order': False, 'shape': (3,), }\n", F8_ST_U8, 1, {3}, 3},
@@ -112,37 +122,48 @@ static const struct {
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,,3), }\n", HEADER NONE},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (6), }\n", HEADER "'shape' is no tuple"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3], }\n", HEADER "'shape' is no tuple"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3 }\n", HEADER "'shape' is no tuple of sizes"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3\n", HEADER "'shape' is no tuple of sizes"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3 }\n",
+     HEADER "'shape' is no tuple of sizes"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3\n",
+     HEADER "'shape' is no tuple of sizes"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (6L,), }\n", HEADER "'shape' is no tuple"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,6), }\n",
      HEADER "'shape' has more than 8 axes"},
     {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n",
      HEADER "its elements are in Fortran order: save numpy.ascontiguousarray of them"},
-    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }\n", HEADER "'fortran_order' is neither True nor False"},
+    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }\n",
+     HEADER "'fortran_order' is neither True nor False"},
     {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }\n",
      HEADER "its elements are big-endian: save them as little-endian"},
     {"{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are '<c8'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are read"},
+     "its elements are '<c8'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are "
+     "read"},
     {"{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are '|O'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are read"},
+     "its elements are '|O'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are "
+     "read"},
     {"{'descr': '', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are ''; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are read"},
+     "its elements are ''; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are "
+     "read"},
     {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3), }\n",
      HEADER "'descr' is of a structure, and single elements are wanted"},
-    {"{'descr': '<f4\\x00', 'fortran_order': False, 'shape': (2, 3), }\n", HEADER "a string in it is none of a .npy file's"},
+    {"{'descr': '<f4\\x00', 'fortran_order': False, 'shape': (2, 3), }\n",
+     HEADER "a string in it is none of a .npy file's"},
     {"{'descr': '0123456789abcdef', 'fortran_order': False, 'shape': (2, 3), }\n",
      HEADER "a string in it is none of a .npy file's"},
     {"{'descr': '<f4", HEADER "a string has no end"},
     {"{'descr': f4, 'fortran_order': False, 'shape': (2, 3), }\n", HEADER "a string was expected"},
     {"{'descr' '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", HEADER "a ':' was expected"},
-    {"{'descr': '<f4' 'fortran_order': False, 'shape': (2, 3), }\n", HEADER "a ',' or '}' was expected"},
+    {"{'descr': '<f4' 'fortran_order': False, 'shape': (2, 3), }\n",
+     HEADER "a ',' or '}' was expected"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}\n",
      HEADER "it has a key other than descr, fortran_order and shape"},
-    {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}\n", HEADER "a key stands there twice"},
-    {"{'descr': '<f4', 'fortran_order': False}\n", HEADER "descr, fortran_order or shape is missing"},
+    {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}\n",
+     HEADER "a key stands there twice"},
+    {"{'descr': '<f4', 'fortran_order': False}\n",
+     HEADER "descr, fortran_order or shape is missing"},
     {"{}\n", HEADER "descr, fortran_order or shape is missing"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", HEADER "it does not end with a newline"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
+     HEADER "it does not end with a newline"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }; import os\n",
      HEADER "there is more behind the dictionary"},
     {"dict()\n", HEADER "it is no dictionary"},
@@ -168,7 +189,9 @@ START_TEST(bad_files)
     for (size_t cut = 10; cut < n; cut++) {
         cli_npy f;
         ck_assert(!open_bytes(&f, bytes, cut) && strstr(diag.text, "it is truncated"));
-        ck_assert_msg(cut >= whole || strstr(diag.text, "the header ends at byte 70, but the file at"), "%s", diag.text);
+        ck_assert_msg(cut >= whole ||
+                          strstr(diag.text, "the header ends at byte 70, but the file at"),
+                      "%s", diag.text);
     }
     bytes[6] = 4;
     refused(bytes, n, "its version is 4.0; 1.0, 2.0 and 3.0 are read");
@@ -187,7 +210,8 @@ END_TEST
 START_TEST(damaged)
 {
     char bytes[400], to[4096];
-    const size_t n = make(bytes, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }\n", 6);
+    const size_t n =
+        make(bytes, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }\n", 6);
     int taken = 0;
     for (size_t at = 0; at < n; at++)
         for (int value = 0; value < 256; value += f8_cli_sanitized() ? 5 : 1) {
@@ -213,14 +237,16 @@ END_TEST
 START_TEST(written)
 {
     static const float x[] = {1, -2, 3, 4, 5, 6};
-    static const char header[] = "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+    static const char header[] =
+        "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
     const fp8c_type type = {FP8C_F32, 2, {2, 3}};
     const char *path = f8_cli_temp("x.npy");
     size_t n;
     ck_assert_int_eq(cli_npy_write(path, &type, x, sizeof x, &diag), F8_OK);
     char *file = f8_cli_read(path, &n);
     ck_assert_uint_eq(n, 128 + sizeof x);
-    ck_assert(!memcmp(file, header, sizeof header - 1) && file[127] == '\n' && !memcmp(file + 128, x, sizeof x));
+    ck_assert(!memcmp(file, header, sizeof header - 1) && file[127] == '\n' &&
+              !memcmp(file + 128, x, sizeof x));
     for (size_t i = sizeof header - 1; i < 127; i++)
         ck_assert_int_eq(file[i], ' ');
     free(file);
@@ -248,7 +274,8 @@ START_TEST(round_trip)
     diag = (f8_diag){0};
     ck_assert(cli_tensor_file_parse(text, &f) && !f.tensor);
     ck_assert_int_eq(cli_npy_write(path, &type, bytes, n, &diag), F8_OK);
-    ck_assert_msg(cli_tensor_file_read(&f, &type, back, &diag) == F8_OK, "seed %d: %s", 2000 + _i, diag.text);
+    ck_assert_msg(cli_tensor_file_read(&f, &type, back, &diag) == F8_OK, "seed %d: %s", 2000 + _i,
+                  diag.text);
     ck_assert(!memcmp(bytes, back, n));
     cli_tensor_file_free(&f);
     free(bytes);
@@ -276,7 +303,8 @@ static f8_status take(const char *header, const void *bytes, size_t n, fp8c_type
 
 START_TEST(conversions)
 {
-    static const int64_t wide[] = {-2147483648, 7, 2147483647}, high[] = {0, 2147483648, 1}, low[] = {0, 1, INT64_MIN};
+    static const int64_t wide[] = {-2147483648, 7, 2147483647}, high[] = {0, 2147483648, 1},
+                         low[] = {0, 1, INT64_MIN};
     static const uint8_t bytes[] = {0, 1, 200};
     int32_t i[3];
     uint8_t b[3];
@@ -297,7 +325,8 @@ START_TEST(conversions)
     ck_assert_str_eq(diag.text, "for 'x': element 1 is no value of bool");
     ck_assert_int_eq(take(THREE("|u1"), bytes, 3, (fp8c_type){FP8C_F8E4M3, 1, {3}}, b), F8_OK);
     ck_assert(!memcmp(b, bytes, 3));
-    ck_assert_int_eq(take(THREE("<u2"), "\1\2\3\4\5\6", 6, (fp8c_type){FP8C_BF16, 1, {3}}, h), F8_OK);
+    ck_assert_int_eq(take(THREE("<u2"), "\1\2\3\4\5\6", 6, (fp8c_type){FP8C_BF16, 1, {3}}, h),
+                     F8_OK);
     ck_assert(!memcmp(h, "\1\2\3\4\5\6", 6));
 }
 END_TEST
@@ -323,7 +352,8 @@ START_TEST(misfits)
     };
     char zeros[24] = {0}, to[64];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ck_assert_int_eq(take(wrong[i].header, zeros, wrong[i].bytes, wrong[i].type, to), F8_ERR_INPUT);
+        ck_assert_int_eq(take(wrong[i].header, zeros, wrong[i].bytes, wrong[i].type, to),
+                         F8_ERR_INPUT);
         ck_assert_str_eq(diag.text, wrong[i].message);
     }
 }
@@ -337,7 +367,8 @@ START_TEST(names)
                       {"h.0.x=b/c.safetensors", "h.0.x", "b/c.safetensors", "h.0.x"},
                       {"x=a.safetensors:w:1", "x", "a.safetensors", "w:1"},
                       {"x=a=b.npy", "x", "a=b.npy", NULL}};
-    static const char *const none[] = {"x", "x=", "=a.npy", "x=a.txt", "x=.npy", "x=a.safetensors:", "x=a.npz"};
+    static const char *const none[] = {
+        "x", "x=", "=a.npy", "x=a.txt", "x=.npy", "x=a.safetensors:", "x=a.npz"};
     cli_tensor_file f;
     for (size_t i = 0; i < sizeof good_names / sizeof *good_names; i++) {
         ck_assert(cli_tensor_file_parse(good_names[i].text, &f));

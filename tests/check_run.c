@@ -1,5 +1,5 @@
-/* `fp8c run`: what it computes is what the API computes, bit for bit, from a text and from a .f8x file; what is missing
- * or wrong is named before anything runs, and then nothing is written. */
+/* `fp8c run`: what it computes is what the API computes, bit for bit, from a text and from a .f8x
+ * file; what is missing or wrong is named before anything runs, and then nothing is written. */
 #include "tests/checkpoint.h"
 
 #include "frontend/cmd_npy.h"
@@ -25,11 +25,13 @@ static const int64_t ids_value[] = {2, 0};
 static const uint8_t on_value[] = {1, 0, 1, 1, 0, 1, 0, 0};
 
 /* The file of that name with an array of it: its path. */
-static const char *npy(const char *name, const char *descr, const char *shape, const void *bytes, size_t n)
+static const char *npy(const char *name, const char *descr, const char *shape, const void *bytes,
+                       size_t n)
 {
     char file[600];
-    const int length = snprintf(file + 10, sizeof file - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s}\n",
-                                descr, shape);
+    const int length =
+        snprintf(file + 10, sizeof file - 10,
+                 "{'descr': '%s', 'fortran_order': False, 'shape': %s}\n", descr, shape);
     memcpy(file, "\x93NUMPY\1", 8);
     file[8] = (char)length, file[9] = 0;
     memcpy(file + 10 + length, bytes, n);
@@ -46,7 +48,8 @@ static files *write_files(void)
     static files f;
     snprintf(f.module, sizeof f.module, "%s", f8_cli_write("mixed.f8", mixed, sizeof mixed - 1));
     snprintf(f.x, sizeof f.x, "x=%s", npy("x.npy", "<f4", "(2, 3)", x_value, sizeof x_value));
-    snprintf(f.ids, sizeof f.ids, "ids=%s", npy("ids.npy", "<i8", "(2,)", ids_value, sizeof ids_value));
+    snprintf(f.ids, sizeof f.ids, "ids=%s",
+             npy("ids.npy", "<i8", "(2,)", ids_value, sizeof ids_value));
     snprintf(f.on, sizeof f.on, "on=%s", npy("on.npy", "|b1", "(2, 4)", on_value, sizeof on_value));
     snprintf(f.y, sizeof f.y, "y=%s", f8_cli_temp("y.npy"));
     snprintf(f.z, sizeof f.z, "z=%s", f8_cli_temp("z.npy"));
@@ -82,7 +85,8 @@ static void has_array(const char *name, f8_st_dtype dtype, const void *bytes, si
     f8_diag diag = {0};
     char value[256];
     ck_assert_msg(cli_npy_open(&f, f8_cli_temp(name), &diag) == F8_OK, "%s", diag.text);
-    ck_assert(f.tensor.dtype == dtype && f.tensor.bytes == n && cli_npy_read(&f, value, NULL) == F8_OK);
+    ck_assert(f.tensor.dtype == dtype && f.tensor.bytes == n &&
+              cli_npy_read(&f, value, NULL) == F8_OK);
     ck_assert(!memcmp(value, bytes, n));
     cli_npy_close(&f);
 }
@@ -93,10 +97,13 @@ START_TEST(a_text)
     float y[8];
     uint16_t z[8];
     expected(y, z);
-    const f8_cli_result r = F8_CLI("run", f->module, INPUTS(f), "--output", f->y, "--output", f->z, "--seed", "5");
+    const f8_cli_result r =
+        F8_CLI("run", f->module, INPUTS(f), "--output", f->y, "--output", f->z, "--seed", "5");
     ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
-    ck_assert_ptr_nonnull(strstr(r.out, "eval         y                    f32[2, 4]            min "));
-    ck_assert_ptr_nonnull(strstr(r.out, "eval         z                    bf16[2, 4]           min "));
+    ck_assert_ptr_nonnull(
+        strstr(r.out, "eval         y                    f32[2, 4]            min "));
+    ck_assert_ptr_nonnull(
+        strstr(r.out, "eval         z                    bf16[2, 4]           min "));
     has_array("y.npy", F8_ST_F32, y, sizeof y);
     has_array("z.npy", F8_ST_U16, z, sizeof z);
 }
@@ -119,12 +126,15 @@ START_TEST(safetensors)
     snprintf(f->ids, sizeof f->ids, "ids=%s:a:b", f8_cli_temp("in.safetensors"));
     snprintf(f->y, sizeof f->y, "y=%s", f8_cli_temp("out.safetensors"));
     snprintf(f->z, sizeof f->z, "z=%s:other", f8_cli_temp("out.safetensors"));
-    const f8_cli_result r = F8_CLI("run", f->module, INPUTS(f), "--output", f->y, "--output", f->z, "--seed", "5");
+    const f8_cli_result r =
+        F8_CLI("run", f->module, INPUTS(f), "--output", f->y, "--output", f->z, "--seed", "5");
     ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
     c = read_copy("out.safetensors");
     ck_assert_uint_eq(c->n, 2);
-    ck_assert(c->tensor[at(c, "y")].dtype == F8_ST_F32 && !memcmp(c->bytes[at(c, "y")], y, sizeof y));
-    ck_assert(c->tensor[at(c, "other")].dtype == F8_ST_BF16 && !memcmp(c->bytes[at(c, "other")], z, sizeof z));
+    ck_assert(c->tensor[at(c, "y")].dtype == F8_ST_F32 &&
+              !memcmp(c->bytes[at(c, "y")], y, sizeof y));
+    ck_assert(c->tensor[at(c, "other")].dtype == F8_ST_BF16 &&
+              !memcmp(c->bytes[at(c, "other")], z, sizeof z));
     free_copy(c);
 }
 END_TEST
@@ -142,7 +152,9 @@ START_TEST(a_package)
     r = F8_CLI("run", package, INPUTS(f), "--output", f->y, "--seed", "5", "--json", "-");
     ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
     has_array("y.npy", F8_ST_F32, y, sizeof y);
-    ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"output\",\"function\":\"eval\",\"name\":\"y\",\"type\":\"f32[2, 4]\""));
+    ck_assert_ptr_nonnull(strstr(
+        r.out,
+        "{\"event\":\"output\",\"function\":\"eval\",\"name\":\"y\",\"type\":\"f32[2, 4]\""));
     ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"run\",\"target\":\"cpu\",\"times\":1,"));
     r = F8_CLI("run", package, INPUTS(f), "--recipe", "delayed");
     ck_assert_int_eq(r.code, 2);
@@ -160,8 +172,10 @@ static void write_batch(char tokens[4500], char targets[4500], int32_t value[2][
         value[0][i] = i * 7 % 200;
         value[1][i] = (i + 1) * 7 % 200;
     }
-    snprintf(tokens, 4500, "tokens=%s", npy("tokens.npy", "<i4", "(2, 32)", value[0], sizeof value[0]));
-    snprintf(targets, 4500, "targets=%s", npy("targets.npy", "<i4", "(2, 32)", value[1], sizeof value[1]));
+    snprintf(tokens, 4500, "tokens=%s",
+             npy("tokens.npy", "<i4", "(2, 32)", value[0], sizeof value[0]));
+    snprintf(targets, 4500, "targets=%s",
+             npy("targets.npy", "<i4", "(2, 32)", value[1], sizeof value[1]));
 }
 
 static fp8c_program *gpt(fp8c_context *ctx, const fp8c_compile_options *o)
@@ -194,22 +208,26 @@ START_TEST(trains)
     write_batch(tokens, targets, value);
     snprintf(saved, sizeof saved, "%s", f8_cli_temp("saved.safetensors"));
     snprintf(next, sizeof next, "%s", f8_cli_temp("next.safetensors"));
-    f8_cli_result r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--seed", "4", "--input", tokens, "--input", targets,
-                             "--function", "micro_step", "--function", "update", "--repeat", "3", "--save", saved);
+    f8_cli_result r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--seed", "4", "--input",
+                             tokens, "--input", targets, "--function", "micro_step", "--function",
+                             "update", "--repeat", "3", "--save", saved);
     ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
     ck_assert_ptr_nonnull(strstr(r.out, "3 times on cpu: "));
-    r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--input", tokens, "--input", targets, "--weights", saved,
-               "--function", "micro_step", "--function", "update", "--save", next);
+    r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--input", tokens, "--input", targets,
+               "--weights", saved, "--function", "micro_step", "--function", "update", "--save",
+               next);
     ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
 
     fp8c_context *ctx = new_context();
     const fp8c_compile_options o = recipe("delayed");
     fp8c_program *p = gpt(ctx, &o);
-    const int step = fp8c_program_function(p, "micro_step"), update = fp8c_program_function(p, "update");
+    const int step = fp8c_program_function(p, "micro_step"),
+              update = fp8c_program_function(p, "update");
     ck_assert_int_eq(fp8c_program_initialize(p, 4), FP8C_OK);
     static const char *const names[] = {"tokens", "targets"};
     for (int i = 0; i < 2; i++)
-        memcpy(fp8c_program_buffer(p, step, FP8C_INPUT, fp8c_program_find_port(p, step, FP8C_INPUT, names[i])),
+        memcpy(fp8c_program_buffer(p, step, FP8C_INPUT,
+                                   fp8c_program_find_port(p, step, FP8C_INPUT, names[i])),
                value[i], sizeof value[i]);
     for (int i = 0; i < 4; i++) {
         ck_assert_int_eq(fp8c_program_run(p, step), FP8C_OK);
@@ -223,13 +241,14 @@ START_TEST(trains)
     /* And eval takes of it what it needs. */
     const int eval = fp8c_program_function(p, "eval");
     for (int i = 0; i < 2; i++)
-        memcpy(fp8c_program_buffer(p, eval, FP8C_INPUT, fp8c_program_find_port(p, eval, FP8C_INPUT, names[i])),
+        memcpy(fp8c_program_buffer(p, eval, FP8C_INPUT,
+                                   fp8c_program_find_port(p, eval, FP8C_INPUT, names[i])),
                value[i], sizeof value[i]);
     ck_assert_int_eq(fp8c_program_run(p, eval), FP8C_OK);
     char loss[4500];
     snprintf(loss, sizeof loss, "loss=%s", f8_cli_temp("loss.npy"));
-    r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--input", tokens, "--input", targets, "--weights", next,
-               "--output", loss);
+    r = F8_CLI("run", GPT, SMALL, "--recipe", "delayed", "--input", tokens, "--input", targets,
+               "--weights", next, "--output", loss);
     ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
     has_array("loss.npy", F8_ST_F32, fp8c_program_buffer(p, eval, FP8C_OUTPUT, 0), 4);
     fp8c_program_destroy(p);
@@ -257,15 +276,16 @@ START_TEST(one_after_the_other)
     f8_cli_result r;
     if (kept.name) {
         snprintf(grad, sizeof grad, "%s=%s", kept.name, f8_cli_temp("grad.npy"));
-        r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss, "--function", "forward",
-                   "--function", "backward", "--output", grad);
+        r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss,
+                   "--function", "forward", "--function", "backward", "--output", grad);
     } else {
-        r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss, "--function", "forward",
-                   "--function", "backward");
+        r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss,
+                   "--function", "forward", "--function", "backward");
     }
     ck_assert_msg(r.code == 0 && !*r.err, "%s", r.err);
     ck_assert_ptr_nonnull(strstr(r.out, "forward      loss "));
-    r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss, "--function", "backward");
+    r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss,
+               "--function", "backward");
     ck_assert_int_eq(r.code, 1);
     ck_assert_ptr_nonnull(strstr(r.err, "inputs are not given: "));
     fp8c_program_destroy(p);
@@ -283,24 +303,35 @@ START_TEST(refused_runs)
     snprintf(wide, sizeof wide, "x=%s", npy("wide.npy", "<f4", "(3, 2)", x_value, sizeof x_value));
     snprintf(same, sizeof same, "z=%s", strchr(f->y, '=') + 1);
     snprintf(there, sizeof there, "y=no/such/y.npy");
-    snprintf(spare, sizeof spare, "ids=%s", npy("far.npy", "<i8", "(2,)", (int64_t[]){1, INT64_MAX}, 16));
-#define FAILS(code, message, ...)                                              \
+    snprintf(spare, sizeof spare, "ids=%s",
+             npy("far.npy", "<i8", "(2,)", (int64_t[]){1, INT64_MAX}, 16));
+#define FAILS(code, message, ...)                                                                  \
     f8_cli_fails(F8_CLI("run", f->module, __VA_ARGS__, "--output", f->y), code, message)
-    FAILS(1, "inputs are not given: x of eval, f32[2, 3]; ids of eval, i32[2]; on of eval, bool[2, 4] (--input NAME=FILE)",
+    FAILS(1,
+          "inputs are not given: x of eval, f32[2, 3]; ids of eval, i32[2]; on of eval, bool[2, 4] "
+          "(--input NAME=FILE)",
           "--seed", "1");
-    FAILS(1, "inputs are not given: ids of eval, i32[2] (--input NAME=FILE)", "--input", f->x, "--input", f->on);
-    FAILS(1, "--input nobody: no function that runs has such an input", INPUTS(f), "--input", other);
-    FAILS(1, "--output y2: no function that runs has such an output", INPUTS(f), "--output", "y2=a.npy");
-    FAILS(1, "there is no function 'backwards'; there are: eval", INPUTS(f), "--function", "eval", "--function", "backwards");
-    FAILS(1, "it is F32 [3, 2], and 'x' wants F32 [2, 3]", "--input", wide, "--input", f->ids, "--input", f->on);
-    FAILS(1, "for 'ids': element 1 is no value of i32", "--input", f->x, "--input", spare, "--input", f->on);
+    FAILS(1, "inputs are not given: ids of eval, i32[2] (--input NAME=FILE)", "--input", f->x,
+          "--input", f->on);
+    FAILS(1, "--input nobody: no function that runs has such an input", INPUTS(f), "--input",
+          other);
+    FAILS(1, "--output y2: no function that runs has such an output", INPUTS(f), "--output",
+          "y2=a.npy");
+    FAILS(1, "there is no function 'backwards'; there are: eval", INPUTS(f), "--function", "eval",
+          "--function", "backwards");
+    FAILS(1, "it is F32 [3, 2], and 'x' wants F32 [2, 3]", "--input", wide, "--input", f->ids,
+          "--input", f->on);
+    FAILS(1, "for 'ids': element 1 is no value of i32", "--input", f->x, "--input", spare,
+          "--input", f->on);
     FAILS(1, "'z' and 'y' would go to one place", INPUTS(f), "--output", same);
     FAILS(1, "no/such/y.npy: error: No such file or directory", INPUTS(f), "--output", there);
-    FAILS(1, "no/such/w.safetensors: error: No such file or directory", INPUTS(f), "--weights", "no/such/w.safetensors");
+    FAILS(1, "no/such/w.safetensors: error: No such file or directory", INPUTS(f), "--weights",
+          "no/such/w.safetensors");
     FAILS(1, "no/such/s: error: No such file or directory", INPUTS(f), "--save", "no/such/s");
     FAILS(1, "it is F32 [2, 3], and 'x' wants F32 [3, 3]", INPUTS(f), "-D", "N=3");
     FAILS(2, "--input 'x' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", "--input", "x");
-    FAILS(2, "--output 'y=y.txt' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", "--output", "y=y.txt");
+    FAILS(2, "--output 'y=y.txt' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
+          "--output", "y=y.txt");
     FAILS(2, "--input 'x' is given twice", INPUTS(f), "--input", f->x);
     FAILS(2, "bad value for --repeat:", INPUTS(f), "--repeat", "0");
     struct stat s;

@@ -1,5 +1,6 @@
-/* fp8c_program_save and fp8c_program_load: a program goes on from a file with the bits it would have had; the command
- * line's checkpoints are the same files; what does not fit is named, and nothing is changed. */
+/* fp8c_program_save and fp8c_program_load: a program goes on from a file with the bits it would
+ * have had; the command line's checkpoints are the same files; what does not fit is named, and
+ * nothing is changed. */
 #include "tests/checkpoint.h"
 
 #include "tests/api.h"
@@ -50,7 +51,11 @@ static uint8_t *bytes_of(const life *l, size_t *n)
 
 static const struct {
     const char *target, *recipe;
-} kinds[] = {{"cpu", "bf16"}, {"cpu", "delayed"}, {"cpu", "mxfp8"}, {"reference", "delayed"}, {"cuda", "bf16"}};
+} kinds[] = {{"cpu", "bf16"},
+             {"cpu", "delayed"},
+             {"cpu", "mxfp8"},
+             {"reference", "delayed"},
+             {"cuda", "bf16"}};
 
 START_TEST(goes_on)
 {
@@ -91,7 +96,8 @@ START_TEST(the_file)
     OK(l, fp8c_program_initialize(l.p, 1));
     OK(l, fp8c_program_save(l.p, f8_cli_temp("one")));
     OK(l, fp8c_program_save(l.p, f8_cli_temp("two")));
-    char *one = f8_cli_read(f8_cli_temp("one"), &n[0]), *two = f8_cli_read(f8_cli_temp("two"), &n[1]);
+    char *one = f8_cli_read(f8_cli_temp("one"), &n[0]),
+         *two = f8_cli_read(f8_cli_temp("two"), &n[1]);
     ck_assert(n[0] == n[1] && !memcmp(one, two, n[0]));
     free(one);
     free(two);
@@ -111,7 +117,8 @@ START_TEST(the_file)
 }
 END_TEST
 
-/* A program for inference takes of a training's file what it has, elements of states by their names. */
+/* A program for inference takes of a training's file what it has, elements of states by their
+ * names. */
 START_TEST(serves_a_training)
 {
     static const char *const names[] = {"delayed", "bf16", "block"};
@@ -132,7 +139,8 @@ START_TEST(serves_a_training)
         OK(*both[k], fp8c_program_run(both[k]->p, f));
         loss[k] = *(float *)fp8c_program_buffer(both[k]->p, f, FP8C_OUTPUT, 0);
     }
-    ck_assert_msg(!memcmp(&loss[0], &loss[1], 4), "%s: %.9g and %.9g", names[_i], (double)loss[0], (double)loss[1]);
+    ck_assert_msg(!memcmp(&loss[0], &loss[1], 4), "%s: %.9g and %.9g", names[_i], (double)loss[0],
+                  (double)loss[1]);
     end(&a);
     end(&b);
 }
@@ -145,7 +153,8 @@ START_TEST(command_line)
     size_t size;
     char *file = f8_cli_read(GPT, &size);
     const fp8c_dim dims[] = {{"B", 2}, {"T", 32}, {"L", 1}, {"C", 32}, {"H", 2}};
-    ok(RUN("train", GPT, SMALL, "--steps", "3", "--recipe", "delayed", "--save", f8_cli_temp("cli")));
+    ok(RUN("train", GPT, SMALL, "--steps", "3", "--recipe", "delayed", "--save",
+           f8_cli_temp("cli")));
     const double trained = number("summary", 0, "heldout_loss");
     const fp8c_compile_options o = recipe("delayed");
     life l = {.ctx = new_context()};
@@ -180,7 +189,8 @@ START_TEST(parameters_alone)
     train_step(a.p);
     OK(a, fp8c_program_save(a.p, path));
     ck_assert_int_eq(fp8c_program_load(b.p, path, 1), FP8C_ERR_INPUT);
-    said(b.ctx, "has no value, and parameters alone were to be loaded: call fp8c_program_initialize before");
+    said(b.ctx, "has no value, and parameters alone were to be loaded: call "
+                "fp8c_program_initialize before");
     OK(b, fp8c_program_initialize(b.p, 2));
     OK(b, fp8c_program_load(b.p, path, 1));
     fp8c_variable v;
@@ -293,12 +303,14 @@ static const struct {
     {a_rank, "it does not fit the program: 'fc.bias' is F32 [32, 1], not F32 [32]"},
     {a_dtype, "it does not fit the program: 'wte' is I32 [16, 32], not F32 [16, 32]"},
     {half, "it does not fit the program: 'wte' is BF16 [16, 32], not F32 [16, 32]"},
-    {one_more, "it does not fit the program: 'lm_head.weight' is no variable of the program: F32 [3]"},
+    {one_more,
+     "it does not fit the program: 'lm_head.weight' is no variable of the program: F32 [3]"},
     {elements_none, "'fp8c.state.fp8.scale' is F32 ["},
     {elements_other, "'fc.x' is missing in fp8c.state.fp8."},
     {elements_no_json, "its metadata 'fp8c.elements' is no JSON"},
     {a_version, "its 'fp8c.version' is '2?', and only 1 is read"},
-    {two_wrong, "it does not fit the program: 'wte' is missing: F32 [16, 32]; 'fc.weight' is F32 [16, 64], not F32 [32, "
+    {two_wrong, "it does not fit the program: 'wte' is missing: F32 [16, 32]; 'fc.weight' is F32 "
+                "[16, 64], not F32 [32, "
                 "32]"},
     {many, "0002' is no variable of the program: F32 []; and 6 more"},
 };
@@ -317,8 +329,8 @@ START_TEST(does_not_fit)
         copy *c = read_copy("good");
         misfits[i].change(c);
         write_copy(c, "bad", true);
-        ck_assert_msg(fp8c_program_load(l.p, f8_cli_temp("bad"), 0) == FP8C_ERR_INPUT, "taken, instead of: %s",
-                      misfits[i].message);
+        ck_assert_msg(fp8c_program_load(l.p, f8_cli_temp("bad"), 0) == FP8C_ERR_INPUT,
+                      "taken, instead of: %s", misfits[i].message);
         said(l.ctx, "/bad: error: ");
         said(l.ctx, misfits[i].message);
         uint8_t *after = bytes_of(&l, &n[1]);
@@ -365,8 +377,10 @@ END_TEST
 START_TEST(out_of_memory)
 {
     counting count = {0};
-    const fp8c_context_options co = {
-        .struct_size = sizeof co, .alloc = count_alloc, .free = count_free, .allocator_user = &count};
+    const fp8c_context_options co = {.struct_size = sizeof co,
+                                     .alloc = count_alloc,
+                                     .free = count_free,
+                                     .allocator_user = &count};
     const fp8c_compile_options o = recipe("delayed");
     life l = {0};
     size_t n[2];

@@ -7,8 +7,8 @@
 
 /* ---- the layout is DLPack's ---- */
 
-#define SAME(ours, theirs)                                                                                  \
-    _Static_assert(offsetof(fp8c_tensor_view, ours) == offsetof(DLTensor, theirs), #ours);                  \
+#define SAME(ours, theirs)                                                                         \
+    _Static_assert(offsetof(fp8c_tensor_view, ours) == offsetof(DLTensor, theirs), #ours);         \
     _Static_assert(sizeof(((fp8c_tensor_view *)0)->ours) == sizeof(((DLTensor *)0)->theirs), #ours)
 SAME(data, data);
 SAME(device, device);
@@ -31,7 +31,8 @@ _Static_assert(kDLInt == 0 && kDLUInt == 1 && kDLFloat == 2 && kDLBfloat == 4, "
 static const char kinds[] =
     "module kinds\n"
     "param w: f32[3, 4] normal(1)\n"
-    "func forward(%x: f32[2, 1, 3], %h: bf16[2, 4], %ids: i32[2], %on: bool[2, 4]) -> (%y: f32[2, 4], %s: f32[]) {\n"
+    "func forward(%x: f32[2, 1, 3], %h: bf16[2, 4], %ids: i32[2], %on: bool[2, 4]) -> (%y: f32[2, "
+    "4], %s: f32[]) {\n"
     "  %a = matmul(reshape(%x) {shape = [2, 3]}, w)\n"
     "  %b = select(%on, add(%a, cast(%h) {to = f32}), embedding(w, %ids))\n"
     "  return %b, reshape(reduce_sum(reshape(%b) {shape = [1, 8]})) {shape = []}\n"
@@ -49,21 +50,28 @@ typedef struct tensors {
     size_t n_in, n_out;
 } tensors;
 
-static DLTensor tensor(void *data, uint8_t code, uint8_t bits, int n, int64_t *shape, const int64_t *size)
+static DLTensor tensor(void *data, uint8_t code, uint8_t bits, int n, int64_t *shape,
+                       const int64_t *size)
 {
     for (int i = 0; i < n; i++)
         shape[i] = size[i];
-    return (DLTensor){.data = data, .device = {kDLCPU, 0}, .ndim = n, .dtype = {code, bits, 1}, .shape = shape};
+    return (DLTensor){
+        .data = data, .device = {kDLCPU, 0}, .ndim = n, .dtype = {code, bits, 1}, .shape = shape};
 }
 
 static void make(tensors *t)
 {
-    *t = (tensors){.x_data = {1, 2, 3, 4, 5, 6}, .h_data = {0x3f80, 0x4000, 0, 0xbf80, 0x3f80, 0, 0, 0x4040},
-                   .ids_data = {2, 0}, .on_data = {1, 0, 1, 1, 0, 1, 0, 0}, .n_in = 4, .n_out = 2};
+    *t = (tensors){.x_data = {1, 2, 3, 4, 5, 6},
+                   .h_data = {0x3f80, 0x4000, 0, 0xbf80, 0x3f80, 0, 0, 0x4040},
+                   .ids_data = {2, 0},
+                   .on_data = {1, 0, 1, 1, 0, 1, 0, 0},
+                   .n_in = 4,
+                   .n_out = 2};
     t->x = tensor(t->x_data, kDLFloat, 32, 3, t->shape[0], (int64_t[]){2, 1, 3});
     t->h = tensor(t->h_data, kDLBfloat, 16, 2, t->shape[1], (int64_t[]){2, 4});
     t->ids = tensor(t->ids_data, kDLInt, 32, 1, t->shape[2], (int64_t[]){2});
-    t->on = tensor(t->on_data, 6, 8, 2, t->shape[3], (int64_t[]){2, 4}); /* kDLBool, of DLPack 1.0 and later */
+    t->on = tensor(t->on_data, 6, 8, 2, t->shape[3],
+                   (int64_t[]){2, 4}); /* kDLBool, of DLPack 1.0 and later */
     t->y = tensor(t->y_data, kDLFloat, 32, 2, t->shape[4], (int64_t[]){2, 4});
     t->s = tensor(t->s_data, kDLFloat, 32, 0, NULL, NULL);
     const DLTensor *const all[] = {&t->x, &t->h, &t->ids, &t->on, &t->y, &t->s};
@@ -135,7 +143,8 @@ START_TEST(calls)
 }
 END_TEST
 
-/* Strides of a contiguous tensor, any for axes of size 1, an offset in bytes, a boolean as u8, pinned memory. */
+/* Strides of a contiguous tensor, any for axes of size 1, an offset in bytes, a boolean as u8,
+ * pinned memory. */
 START_TEST(other_ways_to_say_it)
 {
     life l = begin(kinds, "cpu");
@@ -163,22 +172,28 @@ END_TEST
 /* Every dtype under DLPack's code: codes of FP8 as they are. */
 START_TEST(dtypes)
 {
-    static const char text[] =
-        "module dtypes\n"
-        "func forward(%a: f8e4m3[4], %b: f8e5m2[4], %c: f16[4], %d: bool[4]) -> (%w: f8e4m3[2, 2], %x: f8e5m2[2, 2], "
-        "%y: f16[2, 2], %z: bool[2, 2]) {\n"
-        "  return reshape(%a) {shape = [2, 2]}, reshape(%b) {shape = [2, 2]}, reshape(%c) {shape = [2, 2]}, "
-        "reshape(%d) {shape = [2, 2]}\n"
-        "}\n";
+    static const char text[] = "module dtypes\n"
+                               "func forward(%a: f8e4m3[4], %b: f8e5m2[4], %c: f16[4], %d: "
+                               "bool[4]) -> (%w: f8e4m3[2, 2], %x: f8e5m2[2, 2], "
+                               "%y: f16[2, 2], %z: bool[2, 2]) {\n"
+                               "  return reshape(%a) {shape = [2, 2]}, reshape(%b) {shape = [2, "
+                               "2]}, reshape(%c) {shape = [2, 2]}, "
+                               "reshape(%d) {shape = [2, 2]}\n"
+                               "}\n";
     static const uint8_t code[] = {10, 12, kDLFloat, 6}, bits[] = {8, 8, 16, 8};
-    static uint8_t in[4][8] = {{1, 2, 0x7e, 0xff}, {3, 0x7c, 0xfc, 7}, {1, 2, 3, 4, 5, 6, 7, 8}, {0, 1, 1, 0}};
+    static uint8_t in[4][8] = {
+        {1, 2, 0x7e, 0xff}, {3, 0x7c, 0xfc, 7}, {1, 2, 3, 4, 5, 6, 7, 8}, {0, 1, 1, 0}};
     static int64_t four[] = {4}, two[] = {2, 2};
     life l = begin(text, targets[_i]);
     uint8_t to[4][8] = {{0}};
     DLTensor from[4], out[4];
     const fp8c_tensor_view *inputs[4], *outputs[4];
     for (int i = 0; i < 4; i++) {
-        from[i] = (DLTensor){.data = in[i], .device = {kDLCPU, 0}, .ndim = 1, .dtype = {code[i], bits[i], 1}, .shape = four};
+        from[i] = (DLTensor){.data = in[i],
+                             .device = {kDLCPU, 0},
+                             .ndim = 1,
+                             .dtype = {code[i], bits[i], 1},
+                             .shape = four};
         out[i] = from[i];
         out[i].data = to[i];
         out[i].ndim = 2;
@@ -186,7 +201,8 @@ START_TEST(dtypes)
         inputs[i] = (const fp8c_tensor_view *)&from[i];
         outputs[i] = (const fp8c_tensor_view *)&out[i];
     }
-    ck_assert_msg(fp8c_program_call(l.p, l.eval, inputs, 4, outputs, 4) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    ck_assert_msg(fp8c_program_call(l.p, l.eval, inputs, 4, outputs, 4) == FP8C_OK, "%s",
+                  fp8c_context_message(l.ctx));
     for (int i = 0; i < 4; i++)
         ck_assert(!memcmp(in[i], to[i], bits[i] / 2));
     end(&l);
@@ -195,72 +211,100 @@ END_TEST
 
 /* ---- refused ---- */
 
-static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1}, huge[] = {INT64_MAX, INT64_MAX};
+static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1},
+               huge[] = {INT64_MAX, INT64_MAX};
 
-#define CASES(CASE)                                                                                                  \
-    CASE(t->n_in = 3, "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 3 were given")                   \
-    CASE((t->in[4] = t->in[0], t->n_in = 5), "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 5 were "  \
-                                             "given")                                                                \
-    CASE(t->n_in = 0, "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 0 were given")                   \
-    CASE(t->n_out = 1, "'eval' has 2 outputs of the caller's ('y', 's'): 1 were given")                              \
-    CASE(t->in[1] = NULL, "input 'h' of 'eval': no tensor is given (NULL)")                                          \
-    CASE(t->out[1] = NULL, "output 's' of 'eval': no tensor is given (NULL)")                                        \
-    CASE(t->x.data = NULL, "input 'x' of 'eval': it has no data")                                                    \
-    CASE(t->y.data = NULL, "output 'y' of 'eval': it has no data")                                                   \
-    CASE(t->x.dtype.code = kDLBfloat, "input 'x' of 'eval': its dtype is code 4 of 32 bits and 1 lanes, and f32 is " \
-                                      "wanted: code 2 of 32 bits, one lane")                                         \
-    CASE((t->x.dtype = (DLDataType){kDLBfloat, 16, 1}), "input 'x' of 'eval': it is of bf16, and f32 is wanted")     \
-    CASE((t->h.dtype = (DLDataType){kDLFloat, 16, 1}), "input 'h' of 'eval': it is of f16, and bf16 is wanted")      \
-    CASE((t->ids.dtype = (DLDataType){kDLInt, 64, 1}), "input 'ids' of 'eval': its dtype is code 0 of 64 bits and 1 "\
-                                                       "lanes, and i32 is wanted: code 0 of 32 bits, one lane")      \
-    CASE((t->ids.dtype = (DLDataType){kDLUInt, 32, 1}), "input 'ids' of 'eval': its dtype is code 1 of 32 bits and " \
-                                                        "1 lanes, and i32 is wanted: code 0 of 32 bits, one lane")   \
-    CASE(t->y.dtype.lanes = 4, "output 'y' of 'eval': its dtype is code 2 of 32 bits and 4 lanes, and f32 is "       \
-                               "wanted: code 2 of 32 bits, one lane")                                                \
-    CASE((t->on.dtype = (DLDataType){10, 8, 1}), "input 'on' of 'eval': it is of f8e4m3, and bool is wanted")        \
-    CASE((t->on.dtype = (DLDataType){12, 8, 1}), "input 'on' of 'eval': it is of f8e5m2, and bool is wanted")        \
-    CASE((t->on.dtype = (DLDataType){14, 8, 1}), "input 'on' of 'eval': it is of f8e8m0, and bool is wanted")        \
-    CASE(t->x.ndim = 2, "input 'x' of 'eval': its shape is [2, 1], and [2, 1, 3] is wanted")                         \
-    CASE(t->x.shape = wide, "input 'x' of 'eval': its shape is [2, 4, 1], and [2, 1, 3] is wanted")                  \
-    CASE((t->y.shape = huge), "output 'y' of 'eval': its shape is [9223372036854775807, 9223372036854775807], and "  \
-                              "[2, 4] is wanted")                                                                    \
-    CASE(t->x.ndim = -1, "input 'x' of 'eval': it has -1 axes, and [2, 1, 3] are wanted")                            \
-    CASE(t->x.ndim = 1000000, "input 'x' of 'eval': it has 1000000 axes, and [2, 1, 3] are wanted")                  \
-    CASE((t->s.ndim = 1), "output 's' of 'eval': its shape is missing")                                              \
-    CASE((t->s.ndim = 1, t->s.shape = wide), "output 's' of 'eval': its shape is [2], and [] is wanted")             \
-    CASE(t->h.strides = transposed, "input 'h' of 'eval': its strides are [1, 2], and it must be contiguous: [4, 1]")\
-    CASE(t->y.strides = padded, "output 'y' of 'eval': its strides are [5, 1], and it must be contiguous: [4, 1]")   \
-    CASE(t->x.byte_offset = 2, "input 'x' of 'eval': its address is no multiple of 4, the size of its elements")     \
-    CASE(t->h.byte_offset = 1, "input 'h' of 'eval': its address is no multiple of 2, the size of its elements")     \
-    CASE(t->y.byte_offset = 3, "output 'y' of 'eval': its address is no multiple of 4, the size of its elements")    \
-    CASE(t->y.data = t->x_data, "output 'y' of 'eval': its memory overlaps that of input 'x'")                       \
-    CASE(t->s.data = t->ids_data + 1, "output 's' of 'eval': its memory overlaps that of input 'ids'")               \
-    CASE(t->s.data = t->y_data + 7, "output 's' of 'eval': its memory overlaps that of output 'y'")
+#define CASES(CASE)                                                                                \
+    CASE(t->n_in = 3, "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 3 were given") \
+    CASE((t->in[4] = t->in[0], t->n_in = 5),                                                       \
+         "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 5 were "                    \
+         "given")                                                                                  \
+    CASE(t->n_in = 0, "'eval' has 4 inputs of the caller's ('x', 'h', 'ids', 'on'): 0 were given") \
+    CASE(t->n_out = 1, "'eval' has 2 outputs of the caller's ('y', 's'): 1 were given")            \
+    CASE(t->in[1] = NULL, "input 'h' of 'eval': no tensor is given (NULL)")                        \
+    CASE(t->out[1] = NULL, "output 's' of 'eval': no tensor is given (NULL)")                      \
+    CASE(t->x.data = NULL, "input 'x' of 'eval': it has no data")                                  \
+    CASE(t->y.data = NULL, "output 'y' of 'eval': it has no data")                                 \
+    CASE(t->x.dtype.code = kDLBfloat,                                                              \
+         "input 'x' of 'eval': its dtype is code 4 of 32 bits and 1 lanes, and f32 is "            \
+         "wanted: code 2 of 32 bits, one lane")                                                    \
+    CASE((t->x.dtype = (DLDataType){kDLBfloat, 16, 1}),                                            \
+         "input 'x' of 'eval': it is of bf16, and f32 is wanted")                                  \
+    CASE((t->h.dtype = (DLDataType){kDLFloat, 16, 1}),                                             \
+         "input 'h' of 'eval': it is of f16, and bf16 is wanted")                                  \
+    CASE((t->ids.dtype = (DLDataType){kDLInt, 64, 1}),                                             \
+         "input 'ids' of 'eval': its dtype is code 0 of 64 bits and 1 "                            \
+         "lanes, and i32 is wanted: code 0 of 32 bits, one lane")                                  \
+    CASE((t->ids.dtype = (DLDataType){kDLUInt, 32, 1}),                                            \
+         "input 'ids' of 'eval': its dtype is code 1 of 32 bits and "                              \
+         "1 lanes, and i32 is wanted: code 0 of 32 bits, one lane")                                \
+    CASE(t->y.dtype.lanes = 4,                                                                     \
+         "output 'y' of 'eval': its dtype is code 2 of 32 bits and 4 lanes, and f32 is "           \
+         "wanted: code 2 of 32 bits, one lane")                                                    \
+    CASE((t->on.dtype = (DLDataType){10, 8, 1}),                                                   \
+         "input 'on' of 'eval': it is of f8e4m3, and bool is wanted")                              \
+    CASE((t->on.dtype = (DLDataType){12, 8, 1}),                                                   \
+         "input 'on' of 'eval': it is of f8e5m2, and bool is wanted")                              \
+    CASE((t->on.dtype = (DLDataType){14, 8, 1}),                                                   \
+         "input 'on' of 'eval': it is of f8e8m0, and bool is wanted")                              \
+    CASE(t->x.ndim = 2, "input 'x' of 'eval': its shape is [2, 1], and [2, 1, 3] is wanted")       \
+    CASE(t->x.shape = wide,                                                                        \
+         "input 'x' of 'eval': its shape is [2, 4, 1], and [2, 1, 3] is wanted")                   \
+    CASE((t->y.shape = huge),                                                                      \
+         "output 'y' of 'eval': its shape is [9223372036854775807, 9223372036854775807], and "     \
+         "[2, 4] is wanted")                                                                       \
+    CASE(t->x.ndim = -1, "input 'x' of 'eval': it has -1 axes, and [2, 1, 3] are wanted")          \
+    CASE(t->x.ndim = 1000000,                                                                      \
+         "input 'x' of 'eval': it has 1000000 axes, and [2, 1, 3] are wanted")                     \
+    CASE((t->s.ndim = 1), "output 's' of 'eval': its shape is missing")                            \
+    CASE((t->s.ndim = 1, t->s.shape = wide),                                                       \
+         "output 's' of 'eval': its shape is [2], and [] is wanted")                               \
+    CASE(t->h.strides = transposed,                                                                \
+         "input 'h' of 'eval': its strides are [1, 2], and it must be contiguous: [4, 1]")         \
+    CASE(t->y.strides = padded,                                                                    \
+         "output 'y' of 'eval': its strides are [5, 1], and it must be contiguous: [4, 1]")        \
+    CASE(t->x.byte_offset = 2,                                                                     \
+         "input 'x' of 'eval': its address is no multiple of 4, the size of its elements")         \
+    CASE(t->h.byte_offset = 1,                                                                     \
+         "input 'h' of 'eval': its address is no multiple of 2, the size of its elements")         \
+    CASE(t->y.byte_offset = 3,                                                                     \
+         "output 'y' of 'eval': its address is no multiple of 4, the size of its elements")        \
+    CASE(t->y.data = t->x_data, "output 'y' of 'eval': its memory overlaps that of input 'x'")     \
+    CASE(t->s.data = t->ids_data + 1,                                                              \
+         "output 's' of 'eval': its memory overlaps that of input 'ids'")                          \
+    CASE(t->s.data = t->y_data + 7, "output 's' of 'eval': its memory overlaps that of output "    \
+                                    "'y'")
 
 /* Of the CPU and the interpreter alone, and of a GPU. */
-#define HOST_CASES(CASE)                                                                                             \
-    CASE((t->y.device = (DLDevice){kDLCUDA, 0}), "output 'y' of 'eval': it is on device 2:0 (CUDA), and the program "\
-                                                 "runs on the CPU")                                                  \
-    CASE((t->x.device = (DLDevice){kDLROCM, 3}), "input 'x' of 'eval': it is on device 10:3, and the program runs "  \
-                                                 "on the CPU")                                                       \
-    CASE((t->x.device = (DLDevice){0, 0}), "input 'x' of 'eval': it is on device 0:0, and the program runs on the "  \
-                                           "CPU")
-#define GPU_CASES(CASE)                                                                                              \
-    CASE((t->y.device = (DLDevice){kDLCUDA, 0}), "output 'y' of 'eval': the driver knows no memory of a GPU at its " \
-                                                 "address")                                                          \
-    CASE((t->y.device = (DLDevice){kDLCUDA, 1}), "output 'y' of 'eval': it is on GPU 1, and the program runs on GPU" \
-                                                 " 0")                                                               \
-    CASE((t->x.device = (DLDevice){kDLROCM, 3}), "input 'x' of 'eval': it is on device 10:3, and the program runs "  \
-                                                 "on a GPU (CUDA 0)")
+#define HOST_CASES(CASE)                                                                           \
+    CASE((t->y.device = (DLDevice){kDLCUDA, 0}),                                                   \
+         "output 'y' of 'eval': it is on device 2:0 (CUDA), and the program "                      \
+         "runs on the CPU")                                                                        \
+    CASE((t->x.device = (DLDevice){kDLROCM, 3}),                                                   \
+         "input 'x' of 'eval': it is on device 10:3, and the program runs "                        \
+         "on the CPU")                                                                             \
+    CASE((t->x.device = (DLDevice){0, 0}),                                                         \
+         "input 'x' of 'eval': it is on device 0:0, and the program runs on the "                  \
+         "CPU")
+#define GPU_CASES(CASE)                                                                            \
+    CASE((t->y.device = (DLDevice){kDLCUDA, 0}),                                                   \
+         "output 'y' of 'eval': the driver knows no memory of a GPU at its "                       \
+         "address")                                                                                \
+    CASE((t->y.device = (DLDevice){kDLCUDA, 1}),                                                   \
+         "output 'y' of 'eval': it is on GPU 1, and the program runs on GPU"                       \
+         " 0")                                                                                     \
+    CASE((t->x.device = (DLDevice){kDLROCM, 3}),                                                   \
+         "input 'x' of 'eval': it is on device 10:3, and the program runs "                        \
+         "on a GPU (CUDA 0)")
 
 /* Make the i-th mistake; false past the last. */
 static bool mistake(int i, bool gpu, tensors *t, const char **message)
 {
-#define CASE(change, text)                                                                                  \
-    if (i-- == 0) {                                                                                         \
-        (void)(change);                                                                                     \
-        *message = text;                                                                                    \
-        return true;                                                                                        \
+#define CASE(change, text)                                                                         \
+    if (i-- == 0) {                                                                                \
+        (void)(change);                                                                            \
+        *message = text;                                                                           \
+        return true;                                                                               \
     }
     CASES(CASE)
     if (gpu) {
@@ -286,8 +330,8 @@ START_TEST(refusals)
         char want[400];
         snprintf(want, sizeof want, "error: %s", message);
         const char *said = fp8c_context_message(l.ctx);
-        ck_assert_msg(!strncmp(said, want, strlen(want)) && strlen(said) <= strlen(want) + 1, "'%s' is not '%s'",
-                      said, want);
+        ck_assert_msg(!strncmp(said, want, strlen(want)) && strlen(said) <= strlen(want) + 1,
+                      "'%s' is not '%s'", said, want);
         for (int k = 0; k < 16; k++)
             ck_assert(((uint32_t *)t.y_data)[k] == 0x55555555);
         ck_assert_ptr_ne(fp8c_program_buffer(l.p, l.eval, FP8C_INPUT, 0), t.x_data);
@@ -339,8 +383,10 @@ START_TEST(views)
     fp8c_tensor_view v;
     for (int i = 0; i < 4; i++) {
         ck_assert_int_eq(fp8c_program_port_view(l.p, l.eval, FP8C_INPUT, i, &v), FP8C_OK);
-        ck_assert(v.dtype.code == code[i] && v.dtype.bits == bits[i] && v.dtype.lanes == 1 && v.ndim == ndim[i]);
-        ck_assert(v.device.type == kDLCPU && v.device.id == 0 && !v.strides && v.byte_offset == 0 && v.shape[0] == 2);
+        ck_assert(v.dtype.code == code[i] && v.dtype.bits == bits[i] && v.dtype.lanes == 1 &&
+                  v.ndim == ndim[i]);
+        ck_assert(v.device.type == kDLCPU && v.device.id == 0 && !v.strides && v.byte_offset == 0 &&
+                  v.shape[0] == 2);
         ck_assert_ptr_eq(v.data, fp8c_program_buffer(l.p, l.eval, FP8C_INPUT, i));
     }
     ck_assert_int_eq(fp8c_program_port_view(l.p, l.eval, FP8C_OUTPUT, 1, &v), FP8C_OK);
@@ -353,9 +399,12 @@ START_TEST(views)
     float value[12];
     ck_assert_int_eq(fp8c_program_read(l.p, w, value), FP8C_OK);
     ck_assert(_i == 2 || !memcmp(value, v.data, sizeof value));
-    static const int bad[][3] = {{-1, 0, 0}, {9, 0, 0}, {0, 2, 0}, {0, -1, 0}, {0, 0, -1}, {0, 0, 5}, {0, 1, 2}};
+    static const int bad[][3] = {{-1, 0, 0}, {9, 0, 0}, {0, 2, 0}, {0, -1, 0},
+                                 {0, 0, -1}, {0, 0, 5}, {0, 1, 2}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        ck_assert_int_eq(fp8c_program_port_view(l.p, bad[i][0], (fp8c_side)bad[i][1], bad[i][2], &v), FP8C_ERR_INPUT);
+        ck_assert_int_eq(
+            fp8c_program_port_view(l.p, bad[i][0], (fp8c_side)bad[i][1], bad[i][2], &v),
+            FP8C_ERR_INPUT);
         said(l.ctx, "no such port");
     }
     ck_assert_int_eq(fp8c_program_variable_view(l.p, 1, &v), FP8C_ERR_INPUT);
@@ -373,12 +422,11 @@ END_TEST
 
 /* ---- a GPU's memory, used in place ---- */
 
-static const char doubling[] =
-    "module doubling\n"
-    "param w: f32[6, 4] normal(1)\n"
-    "func forward(%x: f32[2, 4]) -> (%y: f32[2, 4]) {\n"
-    "  return add(%x, %x)\n"
-    "}\n";
+static const char doubling[] = "module doubling\n"
+                               "param w: f32[6, 4] normal(1)\n"
+                               "func forward(%x: f32[2, 4]) -> (%y: f32[2, 4]) {\n"
+                               "  return add(%x, %x)\n"
+                               "}\n";
 
 /* Rows 4 and 5 of w become twice rows 1 and 2. */
 START_TEST(device_memory)
@@ -397,14 +445,16 @@ START_TEST(device_memory)
     y.byte_offset = 64;
     const fp8c_tensor_view *in = &x, *out = &y;
     ck_assert_int_eq(fp8c_program_read(l.p, w, before), FP8C_OK);
-    ck_assert_msg(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+    ck_assert_msg(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1) == FP8C_OK, "%s",
+                  fp8c_context_message(l.ctx));
     ck_assert_int_eq(fp8c_program_read(l.p, w, after), FP8C_OK);
     ck_assert(!memcmp(before, after, 64));
     for (int i = 0; i < 8; i++)
         ck_assert(after[16 + i] == 2 * before[4 + i]);
     x.byte_offset = 4;
     ck_assert_int_eq(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);
-    said(l.ctx, "input 'x' of 'eval': its address is no multiple of 16, as in a GPU's memory it must be");
+    said(l.ctx,
+         "input 'x' of 'eval': its address is no multiple of 16, as in a GPU's memory it must be");
     x.byte_offset = 16;
     x.device.id = 1;
     ck_assert_int_eq(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);

@@ -1,5 +1,6 @@
-/* Where the caller's tensors lie changes no bit: kernels, GEMMs, attention and copies on memory that is aligned to its
- * elements alone, beside memory aligned to 64 bytes. Faults of code that wants more end the test. */
+/* Where the caller's tensors lie changes no bit: kernels, GEMMs, attention and copies on memory
+ * that is aligned to its elements alone, beside memory aligned to 64 bytes. Faults of code that
+ * wants more end the test. */
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
@@ -19,8 +20,8 @@ static void end(life *l)
 
 enum { PORTS = 400 };
 
-/* Buffers of a function's ports that carry no variable, `off` elements from an address that is 64-byte aligned, with
- * bytes on both sides that must stay as they are. */
+/* Buffers of a function's ports that carry no variable, `off` elements from an address that is
+ * 64-byte aligned, with bytes on both sides that must stay as they are. */
 typedef struct buffers {
     uint8_t *base[2][PORTS];
     size_t off[2][PORTS], bytes[2][PORTS];
@@ -51,7 +52,8 @@ static void bind_all(fp8c_program *p, int f, size_t off, uint32_t *seed, buffers
                     ((int32_t *)at)[k] = (int32_t)(test_random(seed) % 16);
                 else if (port.type.dtype == FP8C_F32)
                     ((float *)at)[k] = (float)(test_random(seed) % 1000) / 500 - 1;
-            ck_assert_msg(fp8c_program_bind(p, f, (fp8c_side)side, i, at) == FP8C_OK, "port %s", port.name);
+            ck_assert_msg(fp8c_program_bind(p, f, (fp8c_side)side, i, at) == FP8C_OK, "port %s",
+                          port.name);
         }
 }
 
@@ -66,15 +68,17 @@ static void hand_over(fp8c_program *p, int from, const buffers *a, int to, const
     }
 }
 
-static void same_outputs(fp8c_program *p, int f, const buffers *a, const buffers *b, const char *what)
+static void same_outputs(fp8c_program *p, int f, const buffers *a, const buffers *b,
+                         const char *what)
 {
     fp8c_port port;
     for (int i = 0; fp8c_program_port(p, f, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
         if (!a->base[1][i])
             continue;
-        ck_assert_msg(!memcmp(a->base[1][i] + a->off[1][i], b->base[1][i] + b->off[1][i], a->bytes[1][i]),
-                      "%s: %s of %s has other bits at another address", what, port.name,
-                      fp8c_program_function_name(p, f));
+        ck_assert_msg(
+            !memcmp(a->base[1][i] + a->off[1][i], b->base[1][i] + b->off[1][i], a->bytes[1][i]),
+            "%s: %s of %s has other bits at another address", what, port.name,
+            fp8c_program_function_name(p, f));
     }
 }
 
@@ -98,7 +102,8 @@ static void run_function(const life *l, int f)
 
 static const char *const recipes[] = {"bf16", "current", "block", "mxfp8"};
 
-/* The functions that a framework calls, on aligned memory and on memory that is aligned to its elements alone. */
+/* The functions that a framework calls, on aligned memory and on memory that is aligned to its
+ * elements alone. */
 START_TEST(any_address)
 {
     size_t size;
@@ -138,17 +143,21 @@ START_TEST(any_address)
 }
 END_TEST
 
-/* Matrices of the caller's as operands and results of GEMMs, copies, reductions and norms, of every dtype. */
-static const char direct[] =
-    "module direct\n"
-    "func forward(%a: f32[48, 96], %b: f32[96, 80], %h: bf16[48, 96], %k: bf16[96, 80], %q: f32[2, 16, 64]) -> "
-    "(%ab: f32[48, 80], %hk: f32[48, 80], %abt: f32[80, 48], %t: f32[96, 48], %n: f32[48, 96], %c: bf16[48, 96], "
-    "%o: f32[2, 16, 64], %r: f32[48], %p: bool[48, 96]) {\n"
-    "  %ab = matmul(%a, %b)\n"
-    "  %m = reshape(reduce_sum(%a)) {shape = [48]}\n"
-    "  return %ab, matmul(%h, %k), transpose(%ab) {perm = [1, 0]}, transpose(%a) {perm = [1, 0]}, softmax(%a), "
-    "cast(%a) {to = bf16}, attention(%q, %q, %q) {heads = 2, causal = true}, %m, lt(%a, softmax(%a))\n"
-    "}\n";
+/* Matrices of the caller's as operands and results of GEMMs, copies, reductions and norms, of every
+ * dtype. */
+static const char direct[] = "module direct\n"
+                             "func forward(%a: f32[48, 96], %b: f32[96, 80], %h: bf16[48, 96], %k: "
+                             "bf16[96, 80], %q: f32[2, 16, 64]) -> "
+                             "(%ab: f32[48, 80], %hk: f32[48, 80], %abt: f32[80, 48], %t: f32[96, "
+                             "48], %n: f32[48, 96], %c: bf16[48, 96], "
+                             "%o: f32[2, 16, 64], %r: f32[48], %p: bool[48, 96]) {\n"
+                             "  %ab = matmul(%a, %b)\n"
+                             "  %m = reshape(reduce_sum(%a)) {shape = [48]}\n"
+                             "  return %ab, matmul(%h, %k), transpose(%ab) {perm = [1, 0]}, "
+                             "transpose(%a) {perm = [1, 0]}, softmax(%a), "
+                             "cast(%a) {to = bf16}, attention(%q, %q, %q) {heads = 2, causal = "
+                             "true}, %m, lt(%a, softmax(%a))\n"
+                             "}\n";
 
 START_TEST(any_address_of_operands)
 {

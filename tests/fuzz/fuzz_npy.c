@@ -1,8 +1,8 @@
-/* Fuzz target of the .npy reader: any bytes give a message, or a file whose elements can be read and are all that
- * follows its header.
+/* Fuzz target of the .npy reader: any bytes give a message, or a file whose elements can be read
+ * and are all that follows its header.
  *
- * usage: fuzz_npy -max_total_time=60 -timeout=5 -dict=tests/fuzz/npy.dict CORPUS, where CORPUS is a folder of its own for
- * what it finds. */
+ * usage: fuzz_npy -max_total_time=60 -timeout=5 -dict=tests/fuzz/npy.dict CORPUS, where CORPUS is a
+ * folder of its own for what it finds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,8 @@ static void try_bytes(const void *bytes, size_t n)
     const int fd = memfd_create("input", MFD_CLOEXEC);
     require(fd >= 0 && write(fd, bytes, n) == (ssize_t)n, "no file in memory", "");
     if (cli_npy_open_fd(&f, "input", fd, &diag) != F8_OK) {
-        require(diag.status != F8_OK && diag.file && *diag.text, "a failure without a message", diag.text);
+        require(diag.status != F8_OK && diag.file && *diag.text, "a failure without a message",
+                diag.text);
         return;
     }
     uint8_t *elements = malloc(n + 1);
