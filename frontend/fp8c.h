@@ -636,13 +636,13 @@ typedef struct fp8c_tensor_view {
 
 /* Bind tensors and run: `inputs` and `outputs` are for the function's ports that carry no variable, in their
  * order. A dim that is a bound takes its value from their shapes. Each must be of its port's dtype and shape,
- * contiguous (strides of axes of size 1 are free), aligned to its element, and of host memory or the
- * program's device; else FP8C_ERR_INPUT with port, what was given and what was wanted, and nothing has run. An
+ * contiguous (strides of axes of size 1 are free), aligned to its element, in a GPU's memory to 16 bytes, and of host
+ * memory or the program's device; else FP8C_ERR_INPUT with port, what was given and what was wanted, and nothing has run. An
  * output that overlaps another tensor is refused. The tensors stay bound. */
 FP8C_API fp8c_status fp8c_program_call(fp8c_program *program, int function,
                                        const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                        const fp8c_tensor_view *const *outputs, size_t n_outputs);
-/* A port's buffer, or a variable's memory (on a GPU: the device's), as a tensor: valid until another is bound, the
+/* A port's buffer, or a variable's memory (on a GPU: the device's), as a tensor, strides NULL: valid until another is bound, the
  * value of a dim changes, or the program is destroyed. FP8C_ERR_INPUT: there is none. */
 FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function, fp8c_side side, int index,
                                             fp8c_tensor_view *out);
