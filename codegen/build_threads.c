@@ -1,6 +1,7 @@
 /* Batches on threads: see build_threads.h. */
 #include "codegen/build_threads.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include "ir/clock.h"
@@ -127,13 +128,23 @@ static f8_status begin(f8_build_threads *t, const f8_build_options *options, f8_
     return F8_OK;
 }
 
+/* They take no signals: those are the embedder's. */
+static void start_workers(f8_build_threads *t)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (int i = 1; i < t->n; i++)
+        t->worker[i].started = pthread_create(&t->worker[i].thread, NULL, work, &t->worker[i]) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
 /* The first worker is this thread; others that can't be started leave it their share. */
 f8_status f8_build_threads_run(f8_build_threads *t, const f8_build_options *options,
                                f8_arena *arena, uint32_t *failed, f8_diag *d)
 {
     F8_TRY(begin(t, options, arena, d));
-    for (int i = 1; i < t->n; i++)
-        t->worker[i].started = pthread_create(&t->worker[i].thread, NULL, work, &t->worker[i]) == 0;
+    start_workers(t);
     work(&t->worker[0]);
     const f8_build_worker *first = NULL; /* of those that failed */
     for (int i = 0; i < t->n; i++) {

@@ -56,7 +56,7 @@ void f8_dump_begin(f8_dump *d, const char *below, const char *module, const char
         say(d, below, ENAMETOOLONG);
         return;
     }
-    strcpy(d->folder, below);
+    snprintf(d->folder, sizeof d->folder, "%s", below);
     bool next = make_folders(d->folder);
     for (int i = 0; next && i < MOST_FOLDERS; i++) {
         snprintf(d->folder, sizeof d->folder, "%s/%s.%s.%d", below, name, kind, i);

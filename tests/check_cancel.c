@@ -1,5 +1,6 @@
 /* Progress of a compile, and stopping it: at every call of the callback, and all is as before. */
 #include <dirent.h>
+#include <signal.h>
 
 #include "tests/api.h"
 
@@ -213,6 +214,47 @@ START_TEST(cancelled_with_a_cache)
 }
 END_TEST
 
+/* Signals are the embedder's: a thread of ours that compiles takes none. */
+typedef struct masks {
+    pthread_t owner;
+    int lines, open; /* of other threads than the caller's; those that would take one */
+} masks;
+
+static void look_at_mask(void *user, fp8c_log_level level, const char *text)
+{
+    masks *m = user;
+    sigset_t now;
+    (void)level, (void)text;
+    if (pthread_equal(pthread_self(), m->owner) || pthread_sigmask(SIG_BLOCK, NULL, &now))
+        return;
+    __atomic_add_fetch(&m->lines, 1, __ATOMIC_SEQ_CST);
+    if (!sigismember(&now, SIGINT) || !sigismember(&now, SIGUSR1))
+        __atomic_add_fetch(&m->open, 1, __ATOMIC_SEQ_CST);
+}
+
+START_TEST(threads_take_no_signals)
+{
+    masks seen = {.owner = pthread_self()};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .cache_dir = "",
+                                    .log = look_at_mask,
+                                    .log_user = &seen,
+                                    .verbose = 2};
+    const fp8c_compile_options options = recipe("delayed");
+    fp8c_context *ctx;
+    sigset_t mine;
+    ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
+    fp8c_module *m = parse(ctx, model);
+    fp8c_program_destroy(compile(ctx, m, &options));
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    ck_assert_int_gt(seen.lines, 0);
+    ck_assert_int_eq(seen.open, 0);
+    ck_assert_int_eq(pthread_sigmask(SIG_BLOCK, NULL, &mine), 0);
+    ck_assert_int_eq(sigismember(&mine, SIGUSR1), 0); /* the caller's are as they were */
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("cancel");
@@ -223,6 +265,7 @@ int main(void)
     tcase_add_test(t, cancelled_on_reference);
     tcase_add_test(t, cancelled_within_a_pass);
     tcase_add_test(t, cancelled_with_a_cache);
+    tcase_add_test(t, threads_take_no_signals);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

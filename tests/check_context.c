@@ -471,6 +471,14 @@ START_TEST(dumps)
         ck_assert_int_gt(files_in(below(folders[i]), ".txt"), 3);
         ck_assert_int_gt(files_in(below(folders[i]), ".ll"), 0);
     }
+    fp8c_module *m = parse(ctx, model);
+    fp8c_compile_options cuda = recipe("bf16");
+    cuda.target = "sm_90a";
+    cuda.text_only = 1;
+    fp8c_program_destroy(compile(ctx, m, &cuda));
+    fp8c_module_destroy(m);
+    ck_assert_int_eq(files_in(below("dump/deep/tiny.sm_90a.0"), ".f8"), 15);
+    ck_assert_int_gt(files_in(below("dump/deep/tiny.sm_90a.0"), ".cu"), 0);
     char text[1 << 16], path[1024];
     snprintf(path, sizeof path, "%s/00_input.f8", below(folders[0]));
     FILE *f = fopen(path, "r");
