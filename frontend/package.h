@@ -4,8 +4,8 @@
  *     sections    where each lies
  *     index       the first section: targets, values of dims, which sections are whose
  *     fields      of each plan and its trail (runtime/plan_file.h, trail.h)
- *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used where
- * it lies. Equal ones are there once
+ *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used where it
+ *                 lies; equal ones once
  *
  * Fields and code of further values of dims differ little from the first's: they are there as
  * deltas to those.

@@ -159,6 +159,20 @@ static bool fits(const f8_stored *s, const f8_plan *plan)
                f8_type_elements(scales);
 }
 
+/* That what reports add up stays within int64. */
+static bool is_size(int64_t bytes)
+{
+    return bytes >= 0 && bytes <= (int64_t)1 << 56;
+}
+
+static bool adds_up(const f8_trail_func *f)
+{
+    bool fits = is_size(f->arena_bytes) && is_size(f->report.peak.bytes);
+    for (int i = 0; i < F8_MEMORY_CATEGORIES; i++)
+        fits = fits && is_size(f->report.bytes[i]);
+    return fits;
+}
+
 f8_status f8_trail_check(const f8_trail *t, const f8_plan *plan, f8_diag *diag)
 {
     for (size_t i = 0; i < t->n_elements; i++)
@@ -172,5 +186,11 @@ f8_status f8_trail_check(const f8_trail *t, const f8_plan *plan, f8_diag *diag)
     if (t->n_funcs != plan->n_funcs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the trail is of %zu functions, the plan has %u", t->n_funcs, plan->n_funcs);
+    bool fits = is_size(t->planned);
+    for (size_t i = 0; i < t->n_funcs; i++)
+        fits = fits && adds_up(&t->func[i]);
+    if (!fits)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "the trail reports more bytes than there can be");
     return F8_OK;
 }

@@ -6,9 +6,11 @@
  *         f8_wire_i64(w, &o->x);
  *         f8_wire_text(w, &o->name);
  *     }
- *     f8_wire_begin_write(&w, &arena);        point(&w, &o);  ... w.bytes, w.size
- *     f8_wire_begin_read(&w, bytes, n, &arena, "points");  point(&w, &o);  status = f8_wire_end(&w,
- * diag);
+ *     f8_wire_begin_write(&w, &arena);
+ *     point(&w, &o);                                         // w.bytes, w.size
+ *     f8_wire_begin_read(&w, bytes, n, &arena, "points");
+ *     point(&w, &o);
+ *     status = f8_wire_end(&w, diag);
  *
  * Fixed widths, little-endian, nothing between fields: equal structs give equal bytes. Reading
  * trusts nothing: past the end, or after a field that can't be, all fields are zero and f8_wire_end

@@ -245,8 +245,11 @@ static f8_status check_attention(const checker *c)
 
 static f8_status check_step(const checker *c)
 {
-    if (c->step->choice > c->plan->n_choices)
+    const f8_step *s = c->step;
+    if (s->choice > c->plan->n_choices)
         return wrong(c, "it was done in a way that is not listed");
+    if (s->bytes_read > (int64_t)1 << 44 || s->bytes_written > (int64_t)1 << 44)
+        return wrong(c, "it moves more bytes than can be");
     switch (c->step->kind) {
     case F8_STEP_KERNEL: return check_kernel(c);
     case F8_STEP_GEMM: return check_gemm(c);
@@ -258,16 +261,19 @@ static f8_status check_step(const checker *c)
 
 /* ---- the whole ---- */
 
+/* In order, none on another: so their bytes add up to no more than the state's. */
 static f8_status check_vars(const checker *c)
 {
     const f8_plan *p = c->plan;
+    int64_t end = 0;
     for (uint32_t i = 0; i < p->n_vars; i++) {
         const f8_plan_var *v = &p->var[i];
         if (v->init < 0 || v->init >= INIT_KINDS)
             return wrong(c, "variable '%s' begins with no value there is", v->name);
-        if (v->offset % 64 || v->offset > p->state_bytes ||
+        if (v->offset % 64 || v->offset < end || v->offset > p->state_bytes ||
             f8_type_bytes(&v->type) > p->state_bytes - v->offset)
-            return wrong(c, "variable '%s' lies outside of the state", v->name);
+            return wrong(c, "variable '%s' lies outside of the state, or on another", v->name);
+        end = v->offset + f8_type_bytes(&v->type);
     }
     return F8_OK;
 }

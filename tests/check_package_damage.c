@@ -33,11 +33,66 @@ static uint8_t *tiny_file(size_t *n)
     return bytes;
 }
 
+/* Of the whole. */
+static int read_reports(fp8c_program *p)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_remat remat = {.struct_size = sizeof remat};
+    fp8c_variable v;
+    fp8c_decision d;
+    fp8c_stored stored;
+    fp8c_kernel kernel;
+    fp8c_pass pass;
+    int n = 0;
+    fp8c_program_info(p, &info);
+    fp8c_program_remat(p, &remat);
+    for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
+        for (int64_t k = 0; fp8c_program_element(p, i, k); k++)
+            n += (int)strlen(fp8c_program_element(p, i, k));
+    for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)
+        n += (int)strlen(d.linear) + (int)strlen(d.reason);
+    for (int i = 0; fp8c_program_stored(p, i, &stored) == FP8C_OK; i++)
+        n += (int)strlen(stored.recipe);
+    for (int i = 0; fp8c_program_kernel(p, i, &kernel) == FP8C_OK; i++)
+        n += (int)strlen(kernel.name);
+    for (int i = 0; fp8c_program_pass(p, i, &pass) == FP8C_OK; i++)
+        n += (int)strlen(pass.name);
+    return n;
+}
+
+/* Everything that can be asked of a program, so that a sanitizer sees it touched. */
+static int read_all(fp8c_program *p)
+{
+    int n = read_reports(p);
+    for (int f = 0; fp8c_program_function_name(p, f); f++) {
+        fp8c_port port;
+        fp8c_step step;
+        fp8c_peak peak;
+        fp8c_memory memory;
+        fp8c_tensor tensor;
+        for (int side = 0; side < 2; side++)
+            for (int i = 0; fp8c_program_port(p, f, (fp8c_side)side, i, &port) == FP8C_OK; i++)
+                n += (int)strlen(port.name) + (int)fp8c_type_bytes(&port.type);
+        for (int i = 0; fp8c_program_step(p, f, i, &step) == FP8C_OK; i++) {
+            const char *how = fp8c_program_algorithm(p, f, i);
+            n += (int)strlen(step.name) + (how ? (int)strlen(how) : 0);
+        }
+        fp8c_program_peak(p, f, &peak);
+        for (int i = 0; fp8c_program_memory(p, f, i, &memory) == FP8C_OK; i++)
+            n += (int)strlen(memory.category);
+        for (int i = 0; fp8c_program_tensor(p, f, i, &tensor) == FP8C_OK; i++)
+            n += (int)strlen(tensor.name) + (int)strlen(tensor.category);
+    }
+    return n;
+}
+
 static fp8c_status look_at(const void *bytes, size_t n)
 {
     const fp8c_open_options o = {.struct_size = sizeof o, .no_device = 1};
     fp8c_program *p;
     const fp8c_status status = fp8c_program_open_bytes(ctx, bytes, n, &o, &p);
+    if (status == FP8C_OK)
+        ck_assert_int_ne(read_all(p), -1);
     fp8c_program_destroy(p);
     if (status != FP8C_OK)
         ck_assert_msg(!strncmp(fp8c_context_message(ctx), "error: ", 7), "%s",

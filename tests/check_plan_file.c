@@ -336,6 +336,14 @@ static void var_outside(void)
 {
     bad.var[0].offset = plan->state_bytes;
 }
+static void step_bytes(void)
+{
+    first(F8_STEP_KERNEL)->bytes_read = INT64_MAX;
+}
+static void var_on_another(void)
+{
+    bad.var[1].offset = bad.var[0].offset;
+}
 static void var_odd(void)
 {
     bad.var[0].offset += 4;
@@ -416,6 +424,8 @@ static const struct {
     BAD(attention_outside, "argument 0 lies at byte 0"),
     BAD(var_outside, "lies outside of the state"),
     BAD(var_odd, "lies outside of the state"),
+    BAD(var_on_another, "or on another"),
+    BAD(step_bytes, "moves more bytes than can be"),
     BAD(var_init, "begins with no value there is"),
     BAD(port_var, "carries no variable of its type"),
     BAD(port_less, "carries no variable of its type"),
