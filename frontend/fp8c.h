@@ -210,6 +210,8 @@ typedef struct fp8c_context_options {
     int32_t threads;              /* of programs whose options say 0; 0: the CPUs this process may run on */
 } fp8c_context_options;
 
+/* options may be NULL. FP8C_ERR_INPUT: one of them is wrong, and `log`, where there is one, has been told which:
+ * there is no context to keep a message in. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
 FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 
@@ -219,7 +221,7 @@ FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 FP8C_API const char *fp8c_context_message(const fp8c_context *ctx);
 
 /* The kernel cache. */
-typedef struct fp8c_cache_info {
+typedef struct fp8c_cache_info { /* texts: the context's */
     size_t struct_size;     /* sizeof(fp8c_cache_info), set by the caller */
     const char *folder;     /* NULL: none is used */
     const char *why_not;    /* then: why; NULL when it is used, or none was wanted */
@@ -227,6 +229,7 @@ typedef struct fp8c_cache_info {
     int64_t hits, misses, stored; /* of this context, so far */
     int64_t bytes, entries; /* in the folder, now */
 } fp8c_cache_info;
+/* Opens it, if nothing was compiled yet. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out);
 
 /* ---- modules ---- */

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "tests/api.h"
+#include "tests/shared/gpu.h"
 
 typedef struct watch {
     pthread_t owner;
@@ -76,7 +77,7 @@ static watch whole(const fp8c_compile_options *o, float *loss)
     ck_assert_int_eq(w.calls, 0);
     fp8c_program *p = compile(ctx, m, o);
     const int calls = w.calls;
-    *loss = o->plan_only ? 0 : loss_of(p);
+    *loss = o->plan_only || o->text_only ? 0 : loss_of(p);
     ck_assert_int_eq(w.calls, calls); /* runs ask nothing */
     fp8c_program_destroy(p);
     fp8c_module_destroy(m);
@@ -150,6 +151,30 @@ START_TEST(cancelled_on_reference)
     fp8c_compile_options o = recipe("bf16");
     o.target = "reference";
     cancel_at_each(&o);
+}
+END_TEST
+
+/* Kernels of a GPU, which NVRTC compiles, or the emulator's. */
+START_TEST(cancelled_for_a_gpu)
+{
+    fp8c_compile_options o = recipe("bf16");
+    o.target = "sm_90a";
+    o.threads = 2;
+    o.text_only = 1;
+    float loss;
+    const int passes = whole(&o, &loss).calls;
+    o.text_only = 0;
+    o.no_device = 1;
+    watch w = {.owner = pthread_self(), .cancel_at = passes + 1};
+    counting c = {0};
+    fp8c_context *ctx = watched(&w, &c, "");
+    fp8c_module *m = parse(ctx, model);
+    fp8c_program *p;
+    ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_CANCELLED);
+    said(ctx, "cancelled by the progress callback: kernels, ");
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    ck_assert(c.live == 0 && c.bytes == 0);
 }
 END_TEST
 
@@ -257,12 +282,14 @@ END_TEST
 
 int main(void)
 {
+    f8_test_gpu_emulated();
     Suite *s = suite_create("cancel");
     TCase *t = tcase_create("cancel");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_test(t, progress_of_a_compile);
     tcase_add_test(t, cancelled);
     tcase_add_test(t, cancelled_on_reference);
+    tcase_add_test(t, cancelled_for_a_gpu);
     tcase_add_test(t, cancelled_within_a_pass);
     tcase_add_test(t, cancelled_with_a_cache);
     tcase_add_test(t, threads_take_no_signals);
