@@ -2,9 +2,10 @@
  * those of a database that the tuner filled just before. The two take turns; the figure is the median of the rounds'
  * ratios. Parameters of both are compared bit by bit at the end (with --same-bits; other algorithms change them).
  *
- *     bench_tune [--json] [SECONDS [T [ROUNDS]]]
+ *     bench_tune [--json] [SECONDS [T [ROUNDS [THREADS]]]]
  *
- * SECONDS is what the tuner may take before it begins nothing new (default 180), T the tokens of the step (128). */
+ * SECONDS is what the tuner may take before it begins nothing new (default 180), T the tokens of the step (128),
+ * THREADS 0 for all CPUs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +21,17 @@ typedef struct bench {
     bool json;
     double seconds;
     int64_t tokens;
-    int rounds;
+    int rounds, threads;
     char folder[32], database[64];
     fp8c_context *ctx[2]; /* without a database, with it */
     fp8c_module *module[2];
     fp8c_program *program[2];
 } bench;
 
-static fp8c_compile_options compile_options(void)
+static fp8c_compile_options compile_options(const bench *x)
 {
-    return (fp8c_compile_options){.struct_size = sizeof(fp8c_compile_options), .recipe = "delayed"};
+    return (fp8c_compile_options){
+        .struct_size = sizeof(fp8c_compile_options), .recipe = "delayed", .threads = x->threads};
 }
 
 static void parse(bench *x)
@@ -49,7 +51,7 @@ static void parse(bench *x)
 
 static void tune(bench *x)
 {
-    const fp8c_compile_options compile = compile_options();
+    const fp8c_compile_options compile = compile_options(x);
     const fp8c_tune_options o = {
         .struct_size = sizeof o, .compile = &compile, .seconds = x->seconds, .runs = 3, .same_bits = 1};
     fp8c_tuning_info info = {.struct_size = sizeof info};
@@ -82,7 +84,7 @@ static double run_step(const bench *x, int side)
 
 static void make_program(bench *x, int side)
 {
-    const fp8c_compile_options o = compile_options();
+    const fp8c_compile_options o = compile_options(x);
     must(fp8c_compile(x->module[side], &o, &x->program[side]) == FP8C_OK, fp8c_context_message(x->ctx[side]));
     fp8c_program *p = x->program[side];
     must(fp8c_program_initialize(p, 1) == FP8C_OK, fp8c_context_message(x->ctx[side]));
@@ -132,6 +134,7 @@ int main(int argc, char **argv)
     x.seconds = argc > 1 ? atof(argv[1]) : x.seconds;
     x.tokens = argc > 2 ? atoll(argv[2]) : x.tokens;
     x.rounds = argc > 3 ? atoi(argv[3]) : x.rounds;
+    x.threads = argc > 4 ? atoi(argv[4]) : 0;
     must(x.rounds > 0 && x.rounds <= MOST_ROUNDS && x.tokens > 0 && x.tokens <= 1024, "bench_tune: see its first lines");
     must(mkdtemp(x.folder) != NULL, "a folder");
     snprintf(x.database, sizeof x.database, "%s/tuning.db", x.folder);

@@ -43,9 +43,18 @@ static f8_status keep(fp8c_tuning *t, const tune_problem *p, f8_diag *diag)
     return f8_tuning_put(t->db, f8_tune_key(t, p), p->text, p->name, NULL, 0, &choice, diag);
 }
 
+static int count_next(const fp8c_tuning *t)
+{
+    int n = 0;
+    for (size_t i = 0; i < t->n; i++)
+        n += t->problem[i].next > 0;
+    return n;
+}
+
 /* Try the `next` of all beside the model's; what is not faster falls back. *slower: the step as a whole is. */
 static f8_status confirm(fp8c_tuning *t, bool *dropped, bool *slower, f8_diag *diag)
 {
+    const int tried = count_next(t);
     int runs = t->o.runs * MORE_RUNS < TUNE_RUNS ? t->o.runs * MORE_RUNS : TUNE_RUNS;
     fp8c_program *other;
     F8_TRY(f8_tune_compile(t, &other, diag));
@@ -67,24 +76,18 @@ static f8_status confirm(fp8c_tuning *t, bool *dropped, bool *slower, f8_diag *d
             *dropped = true;
         }
     }
+    f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d together: %d are faster, the step is %s", tried, count_next(t),
+               *slower ? "not" : "too");
     return F8_OK;
-}
-
-static bool any_next(const fp8c_tuning *t)
-{
-    for (size_t i = 0; i < t->n; i++)
-        if (t->problem[i].next)
-            return true;
-    return false;
 }
 
 /* Until all that is left is faster, together too: `next` of each problem. */
 static f8_status settle(fp8c_tuning *t, f8_diag *diag)
 {
     bool dropped = true, slower = true;
-    for (int i = 0; i < TRIES && (dropped || slower) && any_next(t); i++)
+    for (int i = 0; i < TRIES && (dropped || slower) && count_next(t); i++)
         F8_TRY(confirm(t, &dropped, &slower, diag));
-    if (!any_next(t) || slower) {
+    if (!count_next(t) || slower) {
         for (size_t i = 0; i < t->n; i++)
             t->problem[i].next = 0;
         t->untuned_seconds = t->tuned_seconds = 0;

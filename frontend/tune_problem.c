@@ -85,14 +85,17 @@ static const char *collect(void *user, const f8_build_problem *from)
     if (!grown) /* found after the compile */
         return NULL;
     t->problem = grown;
-    tune_problem *p = &grown[t->n++];
+    tune_problem *p = &grown[t->n];
     p->text = f8_arena_strdup(&t->arena, from->text);
     p->name = f8_arena_strdup(&t->arena, from->name);
+    if (!p->text || !p->name)
+        return NULL;
+    t->n++;
     p->gemm = from->gemm != NULL;
     p->chosen = -1;
     if (p->gemm)
         p->desc = *from->gemm;
-    else if (p->text)
+    else
         add_variants(t, p, from->kernel, from->target);
     return NULL;
 }

@@ -1,5 +1,6 @@
 /* The tuner, through the API and the command line: what is timed and what is not again, what compiles then do and say,
  * bits, cancelling, killing, and databases that can't be used. */
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -390,6 +391,34 @@ START_TEST(bad_options)
 }
 END_TEST
 
+/* Any allocation may fail: a message and a status, nothing is left. */
+START_TEST(no_memory)
+{
+    long all = 0;
+    int failed = 0;
+    for (long at = 0; at <= all; at += 1 + at / 8) {
+        counting c = {.fail_at = at ? at : LONG_MAX};
+        const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
+                                        .allocator_user = &c};
+        const fp8c_tune_options tune_options = {.struct_size = sizeof tune_options, .runs = 1, .again = 1};
+        fp8c_context *ctx;
+        fp8c_tuning *t = NULL;
+        if (fp8c_context_create(&o, &ctx) == FP8C_OK) {
+            const fp8c_status status = fp8c_tune_gemm(ctx, "32x32x32:f8e4m3", &tune_options, &t);
+            ck_assert_msg(status == FP8C_OK || status == FP8C_ERR_MEMORY, "%ld: %d: %s", at, status,
+                          fp8c_context_message(ctx));
+            ck_assert((status == FP8C_OK) == (t != NULL));
+            failed += status != FP8C_OK;
+            fp8c_tuning_destroy(t);
+            fp8c_context_destroy(ctx);
+        }
+        ck_assert_msg(c.live == 0, "%ld: %ld are left", at, c.live);
+        all = at ? all : c.n;
+    }
+    ck_assert_int_gt(failed, 10);
+}
+END_TEST
+
 START_TEST(one_gemm)
 {
     static const char *const gemms[] = {"64x96x160:f32", "64x96x160:bf16", "64x96x160:f8e4m3", "33x7x65:f8e5m2"};
@@ -456,6 +485,7 @@ int main(void)
     tcase_add_test(t, cancelled);
     tcase_add_test(t, killed);
     tcase_add_test(t, bad_options);
+    tcase_add_test(t, no_memory);
     tcase_add_test(t, one_gemm);
     tcase_add_test(t, command_line);
     suite_add_tcase(s, t);
