@@ -175,8 +175,8 @@ typedef struct fp8c_context_options {
     size_t struct_size; /* sizeof(fp8c_context_options) */
     /* The embedder's allocator; alloc returns memory aligned to `align` or NULL. All or none. Called by
      * several threads at once where the context is used by several, and while kernels compile. Everything of
-     * fp8c's own comes from it; what the libraries inside take (LLVM, oneDNN, CUDA's, SQLite, and jansson for
-     * the header of a safetensors file) is malloc's. */
+     * fp8c's own comes from it; what other libraries take (LLVM, oneDNN, CUDA's, SQLite, and jansson, which reads
+     * and writes JSON) is malloc's. */
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;
