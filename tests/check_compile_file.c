@@ -1,12 +1,17 @@
-/* fp8c compile -o NAME.f8x and fp8c inspect, as a user runs them; and that opening a file loads no
- * compiler. */
+/* fp8c compile -o NAME.f8x and fp8c inspect, as a user runs them; that opening a file loads no
+ * compiler, and that one is written whole or not at all. */
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "frontend/fp8c.h"
+#include "ir/clock.h"
 #include "tests/shared/cli.h"
+#include "tests/shared/random.h"
 
 #define MODEL "frontend/models/gpt.f8"
 #define SMALL "-D", "L=1", "-D", "B=1", "-D", "T=16", "-D", "C=32"
@@ -158,6 +163,79 @@ START_TEST(no_compiler)
 }
 END_TEST
 
+/* In a process of its own: compile a small model over `path`, and end. */
+static void compile_and_exit(const char *recipe)
+{
+    static const char text[] =
+        "module small\n"
+        "param w: f32[16, 16] normal(0.1)\n"
+        "func forward(%x: f32[8, 16]) -> (%loss: f32[]) {\n"
+        "  return reshape(reduce_sum(reshape(linear(%x, w)) {shape = [128]})) "
+        "{shape = []}\n"
+        "}\n";
+    const fp8c_context_options no_cache = {.struct_size = sizeof no_cache, .cache_dir = ""};
+    const fp8c_compile_options o = {.struct_size = sizeof o, .recipe = recipe};
+    fp8c_context *ctx;
+    fp8c_module *m;
+    const bool ok =
+        fp8c_context_create(&no_cache, &ctx) == FP8C_OK &&
+        fp8c_module_parse(ctx, text, strlen(text), "small.f8", NULL, 0, &m) == FP8C_OK &&
+        fp8c_compile_file(m, &o, 1, path) == FP8C_OK;
+    _exit(ok ? 0 : 1);
+}
+
+/* Start that; after `us` microseconds (0: when it is done) it is killed. Whether it came to its
+ * end. */
+static bool compile_for(const char *recipe, uint32_t us)
+{
+    int status;
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0)
+        compile_and_exit(recipe);
+    if (us) {
+        usleep(us);
+        kill(child, SIGKILL);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+    return WIFEXITED(status);
+}
+
+/* Whenever it is killed, the file is all of the old one or all of the new one. */
+START_TEST(killed)
+{
+    static const char *const recipes[] = {"bf16", "f32"};
+    const int rounds = f8_cli_sanitized() ? 10 : 100;
+    char *whole[2];
+    size_t n[2], now;
+    uint32_t seed = 3;
+    int done = 0, old = 0;
+    for (int i = 0; i < 2; i++) {
+        ck_assert(compile_for(recipes[i], 0));
+        whole[i] = f8_cli_read(path, &n[i]);
+    }
+    ck_assert(n[0] != n[1] || memcmp(whole[0], whole[1], n[0]) != 0);
+    const double start = f8_seconds_now();
+    ck_assert(compile_for(recipes[1], 0));
+    const uint32_t most = (uint32_t)(1.3e6 * (f8_seconds_now() - start));
+    printf("seed %u, up to %u us\n", seed, most);
+    for (int k = 0, is = 1; k < rounds; k++) {
+        done += compile_for(recipes[!is], 1 + test_random(&seed) % most);
+        char *bytes = f8_cli_read(path, &now);
+        const bool changed = now == n[!is] && !memcmp(bytes, whole[!is], now);
+        ck_assert_msg(changed || (now == n[is] && !memcmp(bytes, whole[is], now)),
+                      "%zu bytes of neither", now);
+        old += !changed;
+        is = changed ? !is : is;
+        free(bytes);
+    }
+    printf("%d of %d were done, %d left the old one\n", done, rounds, old);
+    free(whole[0]);
+    free(whole[1]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("compile file");
@@ -168,6 +246,7 @@ int main(void)
     tcase_add_test(t, same_bytes);
     tcase_add_test(t, refused);
     tcase_add_test(t, no_compiler);
+    tcase_add_test(t, killed);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);
