@@ -381,6 +381,8 @@ f8_status f8_gemm_prepare(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_thre
     *g = (f8_gemm){.lib = lib, .refs = 1, .desc = d, .n_threads = n_threads};
     choose_blocks(g);
     f8_onednn_threads threads = f8_onednn_enter(lib->dnn);
+    if (!g->bf16)
+        f8_onednn_warm_up(lib->dnn);
     f8_status status = create_tiles(g, diag);
     f8_onednn_leave(lib->dnn, threads);
     if (status != F8_OK) {

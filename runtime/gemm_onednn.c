@@ -58,6 +58,7 @@ struct f8_onednn {
     dnnl_engine_t engine;
     openmp openmp[MAX_OPENMP];
     int n_openmp;
+    bool warm; /* sgemm has its kernels */
 };
 
 typedef struct thread_state {
@@ -154,15 +155,15 @@ f8_status f8_onednn_sgemm(const f8_onednn *dnn, int64_t m, int64_t n, int64_t k,
     return status == dnnl_success ? F8_OK : F8_ERR_LIBRARY;
 }
 
-/* oneDNN generates its kernels when they are first used: before the first step, then. */
-static void warm_up(const f8_onednn *dnn)
+void f8_onednn_warm_up(f8_onednn *dnn)
 {
+    if (dnn->warm)
+        return;
+    dnn->warm = true;
     enum { SIZE = 64 };
     static const float zeros[SIZE * SIZE];
     float c[SIZE * SIZE];
-    f8_onednn_threads threads = f8_onednn_enter(dnn);
     f8_onednn_sgemm(dnn, SIZE, SIZE, SIZE, zeros, SIZE, zeros, SIZE, false, c, SIZE);
-    f8_onednn_leave(dnn, threads);
 }
 
 /* ---- the handle ---- */
@@ -179,7 +180,6 @@ f8_status f8_onednn_create(const f8_allocator *allocator, f8_onednn **out, f8_di
         f8_onednn_destroy(dnn);
         return status;
     }
-    warm_up(dnn);
     *out = dnn;
     return F8_OK;
 }

@@ -41,6 +41,10 @@ f8_status f8_onednn_sgemm(const f8_onednn *dnn, int64_t m, int64_t n, int64_t k,
                           int64_t lda, const float *b, int64_t ldb, bool add, float *c,
                           int64_t ldc);
 
+/* oneDNN generates sgemm's kernels, 20 ms of them, when it is first used: before the first step,
+ * then, where there will be one. Between enter and leave. */
+void f8_onednn_warm_up(f8_onednn *dnn);
+
 /* T[m, n] = A[m, k] x B[k, n]: T f32 and A bf16, both dense row-major; B bf16 in the layout of
  * f8_gemm_pack_pairs. n is a multiple of 64, k of 32. */
 typedef struct f8_onednn_shape {
