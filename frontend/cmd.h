@@ -113,7 +113,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
     OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL | ON_TUNE,                                            \
            "one kernel per node: same bits, slower")                                                    \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT, "compile, and print after that pass")  \
-    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL,                                                            \
+    OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE,                                                            \
            "say on stderr what is done; twice: each pass and kernel (FP8C_VERBOSE=1, 2)")               \
     OPTION(man, "--man", NULL, FLAG, ON_HELP, "the man page, as roff")                                  \
     OPTION(database, "--database", "FILE", TEXT, ON_TUNE, "the tuning database (default: FP8C_TUNING, or in the cache)") \
@@ -130,7 +130,7 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
 
 /* Those that add to the field of one above. */
 #define CLI_MORE_OPTIONS(OPTION)                                                                        \
-    OPTION(verbose, "--verbose", NULL, LEVEL, ON_ALL, "the same as -v")                                 \
+    OPTION(verbose, "--verbose", NULL, LEVEL, ON_ALL | ON_TUNE, "the same as -v")                                 \
     OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                        \
            "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")                  \
     OPTION(target, "--target", "TARGET", TEXT, ON_INSPECT, "look at the code for this one alone")          \

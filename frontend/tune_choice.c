@@ -13,16 +13,6 @@ static bool is_faster(const fp8c_tuning *t, const double *other, const double *m
            f8_tune_ratio(other, model, runs) < 1;
 }
 
-/* The step as a whole, problem by problem, each undisturbed: of a busy machine whole steps tell nothing. Problems done
- * alike count too, for they may suffer. */
-static bool step_is_slower(const fp8c_tuning *t, int runs)
-{
-    double seconds[2] = {0};
-    for (size_t i = 0; i < t->n; i++)
-        for (int s = 0; s < 2; s++)
-            seconds[s] += f8_tune_least(t->problem[i].sample[s], runs);
-    return seconds[1] > seconds[0];
-}
 
 /* The candidate that was fastest when timed, if by more than noise. */
 static int fastest(const tune_problem *p)
@@ -51,8 +41,8 @@ static int count_next(const fp8c_tuning *t)
     return n;
 }
 
-/* Try the `next` of all beside the model's; what is not faster falls back. *slower: the step as a whole is. */
-static f8_status confirm(fp8c_tuning *t, bool *dropped, bool *slower, f8_diag *diag)
+/* Try the `next` of all beside the model's; what is not faster falls back. *slower: the step is, as it then is. */
+static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
 {
     const int tried = count_next(t);
     int runs = t->o.runs * MORE_RUNS < TUNE_RUNS ? t->o.runs * MORE_RUNS : TUNE_RUNS;
@@ -63,30 +53,34 @@ static f8_status confirm(fp8c_tuning *t, bool *dropped, bool *slower, f8_diag *d
     F8_TRY(status);
     t->untuned_seconds = f8_tune_median(t->wall[0], runs);
     t->tuned_seconds = f8_tune_median(t->wall[1], runs);
-    *slower = step_is_slower(t, runs);
-    *dropped = false;
+    /* The step as it will be, problem by problem: of a busy machine whole steps tell nothing. Problems done alike count
+     * too, for they may suffer. */
+    double seconds[2] = {0};
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
-        if (!p->next)
-            continue;
-        p->seconds = f8_tune_least(p->sample[1], runs);
-        p->model_seconds = f8_tune_least(p->sample[0], runs);
-        if (!is_faster(t, p->sample[1], p->sample[0], runs)) {
-            p->next = 0;
-            *dropped = true;
+        const double model = f8_tune_least(p->sample[0], runs), now = f8_tune_least(p->sample[1], runs);
+        const bool drop = p->next && !is_faster(t, p->sample[1], p->sample[0], runs);
+        if (p->next) {
+            p->seconds = now;
+            p->model_seconds = model;
         }
+        if (drop)
+            p->next = 0;
+        seconds[0] += model;
+        seconds[1] += drop ? model : now;
     }
+    *slower = seconds[1] > seconds[0];
     f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d together: %d are faster, the step is %s", tried, count_next(t),
-               *slower ? "not" : "too");
+               *slower ? "slower" : "too");
     return F8_OK;
 }
 
-/* Until all that is left is faster, together too: `next` of each problem. */
+/* Until what is left makes the step faster: `next` of each problem. */
 static f8_status settle(fp8c_tuning *t, f8_diag *diag)
 {
-    bool dropped = true, slower = true;
-    for (int i = 0; i < TRIES && (dropped || slower) && count_next(t); i++)
-        F8_TRY(confirm(t, &dropped, &slower, diag));
+    bool slower = true;
+    for (int i = 0; i < TRIES && slower && count_next(t); i++)
+        F8_TRY(confirm(t, &slower, diag));
     if (!count_next(t) || slower) {
         for (size_t i = 0; i < t->n; i++)
             t->problem[i].next = 0;
