@@ -458,9 +458,9 @@ typedef struct fp8c_open_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
 } fp8c_open_options;
-/* A program from a file, or from its bytes, which are copied. options may be NULL. FP8C_ERR_INPUT: it is damaged or
- * no such file; FP8C_ERR_UNSUPPORTED: it is of another version of fp8c, or no target of it can run here: the
- * message names both. */
+/* A program from a file, which is read whole: what is done to it afterwards does not reach the program; or from its
+ * bytes, which are copied. options may be NULL. FP8C_ERR_INPUT: it is damaged or no such file; FP8C_ERR_UNSUPPORTED: it
+ * is of another version of fp8c, or no target of it can run here: the message names both. */
 FP8C_API fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_open_options *options,
                                        fp8c_program **out);
 FP8C_API fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,

@@ -198,6 +198,23 @@ static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_
     return (fp8c_status)status;
 }
 
+/* All of a file, unless its header says that it is none of ours. */
+static f8_status read_file(const fp8c_context *ctx, const char *path, f8_file_bytes *out,
+                           f8_diag *diag)
+{
+    uint8_t header[F8_PACKAGE_HEADER];
+    f8_file_in in;
+    F8_TRY(f8_file_open(&in, path, diag));
+    const uint64_t n = in.size < sizeof header ? in.size : sizeof header;
+    f8_status status = f8_file_get(&in, header, n, 0, diag);
+    if (status == F8_OK)
+        status = f8_package_check_header(header, (size_t)n, in.size, diag);
+    if (status == F8_OK)
+        status = f8_file_take(&in, F8_PACKAGE_MOST, &ctx->allocator, out, diag);
+    f8_file_close(&in);
+    return status;
+}
+
 fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_open_options *options,
                               fp8c_program **out)
 {
@@ -206,15 +223,15 @@ fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_op
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
         return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
-    return finish(p, options, f8_file_map(path, F8_PACKAGE_MOST, &p->file, &diag), &diag, out);
+    return finish(p, options, read_file(ctx, path, &p->file, &diag), &diag, out);
 }
 
-/* A copy on a page of its own, as the file's would be. */
+/* A copy, aligned as a file that was read. */
 static f8_status copy_bytes(fp8c_program *p, const void *bytes, size_t size, f8_diag *diag)
 {
     const f8_allocator allocator = p->ctx->allocator;
     const size_t room = size ? size : 1;
-    void *copy = allocator.alloc(allocator.user, room, F8_PACKAGE_PAGE);
+    void *copy = allocator.alloc(allocator.user, room, F8_FILE_ALIGN);
     if (!copy)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
                        room);
@@ -242,7 +259,7 @@ static f8_status look(fp8c_context *ctx, const char *path, f8_file_bytes *file, 
                       f8_package *package, f8_diag *diag)
 {
     f8_arena_init(arena, &ctx->allocator);
-    F8_TRY(f8_file_map(path, F8_PACKAGE_MOST, file, diag));
+    F8_TRY(read_file(ctx, path, file, diag));
     return f8_package_open(file->bytes, file->size, arena, package, diag);
 }
 

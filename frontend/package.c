@@ -271,6 +271,10 @@ static f8_status write_all(writer *w, const f8_package *p, f8_package_put put, v
     F8_TRY(add_part(w, "", 1, false, &index)); /* its place */
     F8_TRY(add_programs(w, p));
     F8_TRY(lay_out(w, &table, &h.size));
+    if (h.size > F8_PACKAGE_MOST)
+        return f8_fail(w->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "the file would be of %llu bytes: more than can be read",
+                       (unsigned long long)h.size);
     h.n_sections = (uint32_t)w->n_parts;
     memcpy(h.version, f8_package_version, sizeof h.version);
     f8_hasher_begin(&s.hash);

@@ -22,15 +22,16 @@ static f8_status damaged(f8_diag *diag, const char *what)
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the file is damaged: %s", what);
 }
 
-static f8_status check_header(const uint8_t *bytes, size_t size, f8_package_header *h,
+/* Of a file of `size` bytes, of which `n` are here. */
+static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, f8_package_header *h,
                               f8_diag *diag)
 {
     uint8_t magic[8];
     for (int i = 0; i < 8; i++)
         magic[i] = (uint8_t)(f8_package_magic >> 8 * i);
-    if (size < sizeof magic || memcmp(bytes, magic, sizeof magic))
+    if (n < sizeof magic || memcmp(bytes, magic, sizeof magic))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "this is no .f8x file");
-    if (size < F8_PACKAGE_HEADER)
+    if (n < F8_PACKAGE_HEADER)
         return damaged(diag, "it ends in its header");
     read_header(bytes, h);
     if (!f8_hash_equal(h->header, f8_hash_bytes(bytes, F8_PACKAGE_HEADER - HASH_BYTES)))
@@ -44,8 +45,20 @@ static f8_status check_header(const uint8_t *bytes, size_t size, f8_package_head
                        (unsigned)F8_PACKAGE_FORMAT, (unsigned)F8_PLAN_FORMAT);
     if (h->size != size)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the file is damaged: it has %zu bytes, and says %llu", size,
-                       (unsigned long long)h->size);
+                       "the file is damaged: it has %llu bytes, and says %llu",
+                       (unsigned long long)size, (unsigned long long)h->size);
+    return F8_OK;
+}
+
+f8_status f8_package_check_header(const void *bytes, size_t n, uint64_t size, f8_diag *diag)
+{
+    f8_package_header h;
+    return check_header(bytes, n, size, &h, diag);
+}
+
+static f8_status check_body(const uint8_t *bytes, size_t size, const f8_package_header *h,
+                            f8_diag *diag)
+{
     if (!f8_hash_equal(h->body, f8_hash_bytes(bytes + F8_PACKAGE_HEADER, size - F8_PACKAGE_HEADER)))
         return damaged(diag, "its contents do not have the checksum it says");
     return F8_OK;
@@ -158,7 +171,8 @@ f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_pa
     f8_package_header h;
     f8_wire w;
     *out = (f8_package){.bytes = bytes, .size = size};
-    F8_TRY(check_header(bytes, size, &h, diag));
+    F8_TRY(check_header(bytes, size, size, &h, diag));
+    F8_TRY(check_body(bytes, size, &h, diag));
     out->checksum = h.body;
     F8_TRY(read_sections(out, h.n_sections, arena, diag));
     f8_wire_begin_read(&w, out->bytes + out->section[0].offset, (size_t)out->section[0].size, arena,

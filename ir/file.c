@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -204,33 +203,28 @@ f8_status f8_file_get(const f8_file_in *in, void *to, uint64_t n, uint64_t at, f
     return F8_OK;
 }
 
-static f8_status open_bounded(f8_file_in *in, const char *path, uint64_t most, f8_diag *diag)
-{
-    F8_TRY(f8_file_open(in, path, diag));
-    if (in->size <= most && in->size < SIZE_MAX)
-        return F8_OK;
-    const uint64_t size = in->size;
-    f8_file_close(in);
-    return f8_file_fail(diag, F8_ERR_IO, path,
-                        "it has %" PRIu64 " bytes; at most %" PRIu64 " are read", size, most);
-}
-
 static const uint8_t nothing[1];
 
-f8_status f8_file_map(const char *path, uint64_t most, f8_file_bytes *out, f8_diag *diag)
+f8_status f8_file_take(const f8_file_in *in, uint64_t most, const f8_allocator *allocator,
+                       f8_file_bytes *out, f8_diag *diag)
 {
-    f8_file_in in;
-    *out = (f8_file_bytes){.bytes = nothing};
-    F8_TRY(open_bounded(&in, path, most, diag));
-    f8_status status = F8_OK;
-    if (in.size) {
-        void *at = mmap(NULL, (size_t)in.size, PROT_READ, MAP_PRIVATE, in.fd, 0);
-        if (at == MAP_FAILED)
-            status = fail(diag, path, errno);
-        else
-            *out = (f8_file_bytes){.bytes = at, .size = (size_t)in.size, .memory = at};
-    }
-    f8_file_close(&in);
+    *out = (f8_file_bytes){.bytes = nothing,
+                           .allocator = allocator ? *allocator : f8_default_allocator()};
+    if (in->size > most || in->size >= SIZE_MAX)
+        return f8_file_fail(diag, F8_ERR_IO, in->path,
+                            "it has %" PRIu64 " bytes; at most %" PRIu64 " are read", in->size,
+                            most);
+    if (in->size == 0)
+        return F8_OK;
+    void *memory = out->allocator.alloc(out->allocator.user, (size_t)in->size, F8_FILE_ALIGN);
+    if (!memory)
+        return f8_file_fail(diag, F8_ERR_MEMORY, in->path,
+                            "out of memory: %" PRIu64 " bytes were wanted", in->size);
+    out->bytes = out->memory = memory;
+    out->size = (size_t)in->size;
+    const f8_status status = f8_file_get(in, memory, in->size, 0, diag);
+    if (status != F8_OK)
+        f8_file_release(out);
     return status;
 }
 
@@ -238,32 +232,16 @@ f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allo
                        f8_file_bytes *out, f8_diag *diag)
 {
     f8_file_in in;
-    *out = (f8_file_bytes){.bytes = nothing,
-                           .allocator = allocator ? *allocator : f8_default_allocator()};
-    F8_TRY(open_bounded(&in, path, most, diag));
-    f8_status status = F8_OK;
-    if (in.size) {
-        out->memory = out->allocator.alloc(out->allocator.user, (size_t)in.size, 64);
-        status = out->memory
-                     ? f8_file_get(&in, out->memory, in.size, 0, diag)
-                     : f8_file_fail(diag, F8_ERR_MEMORY, path,
-                                    "out of memory: %" PRIu64 " bytes were wanted", in.size);
-        if (out->memory) {
-            out->bytes = out->memory;
-            out->size = (size_t)in.size;
-        }
-    }
+    *out = (f8_file_bytes){.bytes = nothing};
+    F8_TRY(f8_file_open(&in, path, diag));
+    const f8_status status = f8_file_take(&in, most, allocator, out, diag);
     f8_file_close(&in);
-    if (status != F8_OK)
-        f8_file_release(out);
     return status;
 }
 
 void f8_file_release(f8_file_bytes *file)
 {
-    if (file->memory && file->allocator.alloc)
+    if (file->memory)
         file->allocator.free(file->allocator.user, file->memory, file->size);
-    else if (file->memory)
-        munmap(file->memory, file->size);
     *file = (f8_file_bytes){.bytes = nothing};
 }

@@ -66,19 +66,22 @@ void f8_file_close(f8_file_in *in);
 /* The n bytes at `at`. */
 f8_status f8_file_get(const f8_file_in *in, void *to, uint64_t n, uint64_t at, f8_diag *diag);
 
-/* A whole file in memory: mapped, or read. */
+/* A whole file in memory. It is read, not mapped: what is mapped changes with the file, after it was
+ * checked too, and where the file is cut, touching what is gone raises SIGBUS. */
 typedef struct f8_file_bytes {
     const uint8_t *bytes; /* never NULL, also of an empty file */
     size_t size;
-    void *memory;           /* NULL: nothing to give back */
-    f8_allocator allocator; /* alloc NULL: it is mapped */
+    void *memory; /* of `size` bytes; NULL: nothing to give back */
+    f8_allocator allocator;
 } f8_file_bytes;
+enum { F8_FILE_ALIGN = 4096 }; /* of what was read, as if it were mapped */
 
-/* A file of more than `most` bytes is refused. Mapped, it must be one that is replaced, never
- * changed in place: where it is cut, touching what is gone raises SIGBUS. Both are given back by
- * f8_file_release, which may be called after a failure. */
-f8_status f8_file_map(const char *path, uint64_t most, f8_file_bytes *out, f8_diag *diag);
+/* A file of more than `most` bytes is refused. Given back by f8_file_release, which may be called
+ * after a failure. */
 f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allocator,
+                       f8_file_bytes *out, f8_diag *diag);
+/* The same of one that is open, and stays so. */
+f8_status f8_file_take(const f8_file_in *in, uint64_t most, const f8_allocator *allocator,
                        f8_file_bytes *out, f8_diag *diag);
 void f8_file_release(f8_file_bytes *file);
 

@@ -1,4 +1,6 @@
 /* .f8x files of modules with bounds: the values they serve, and which those are. */
+#include <unistd.h>
+
 #include "tests/bounds.h"
 #include "tests/shared/cli.h"
 
@@ -64,6 +66,46 @@ START_TEST(files)
     ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &p), FP8C_OK);
     dims_are(p, 5, 1);
     fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* What is done to the file once it is open does not reach the program: it is cut, and all of its
+ * bytes become others. */
+START_TEST(changed_in_place)
+{
+    fp8c_context *ctx = new_context();
+    const char *path = f8_cli_temp("bounds.f8x");
+    float loss[2][3];
+    size_t n;
+    ck_assert_int_eq(write_file(ctx, shapes, "B=8,3 S=4", path), FP8C_OK);
+    for (int change = 0; change < 3; change++) {
+        fp8c_program *p;
+        ck_assert_msg(fp8c_program_open(ctx, path, NULL, &p) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
+        char *bytes = f8_cli_read(path, &n);
+        for (size_t i = 0; i < n; i++)
+            bytes[i] = (char)~bytes[i];
+        if (change == 1) {
+            FILE *f = fopen(path, "r+b"); /* the same inode, of the same size */
+            ck_assert(f && fwrite(bytes, 1, n, f) == n && !fclose(f));
+        } else if (change == 2) {
+            ck_assert(!truncate(path, 0));
+        }
+        free(bytes);
+        ck_assert_int_eq(fp8c_program_initialize(p, 3), FP8C_OK);
+        for (int64_t b = 3; b <= 8; b += 5)
+            ck_assert_msg(call(p, b, 2 * b + 1, 4 * b, &loss[b == 8][change]) == FP8C_OK, "%s",
+                          fp8c_context_message(ctx));
+        fp8c_program_destroy(p);
+        if (change == 1)
+            ck_assert_int_eq(write_file(ctx, shapes, "B=8,3 S=4", path), FP8C_OK);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int change = 1; change < 3; change++)
+            ck_assert(!memcmp(&loss[i][0], &loss[i][change], sizeof(float)));
+    ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &(fp8c_program *){NULL}), FP8C_ERR_INPUT);
+    said(ctx, "this is no .f8x file");
     fp8c_context_destroy(ctx);
 }
 END_TEST
@@ -154,6 +196,7 @@ int main(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_test(t, files);
+    tcase_add_test(t, changed_in_place);
     tcase_add_test(t, values);
     tcase_add_test(t, command);
     suite_add_tcase(s, t);

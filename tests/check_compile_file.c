@@ -113,7 +113,15 @@ START_TEST(refused)
     const char *flipped = f8_cli_write("flipped.f8x", bytes, n);
     f8_cli_fails(F8_CLI("inspect", flipped), 1,
                  "flipped.f8x: error: the file is damaged: its contents");
+    bytes[n / 2] ^= 4;
+    const char *large = f8_cli_write("large.f8x", bytes, n); /* with a hole: not read to its end */
     free(bytes);
+    ck_assert(!truncate(large, (off_t)1 << 40));
+    f8_cli_fails(F8_CLI("inspect", large), 1,
+                 "the file is damaged: it has 1099511627776 bytes, and says ");
+    large = f8_cli_write("large", MODEL, sizeof MODEL);
+    ck_assert(!truncate(large, (off_t)1 << 40));
+    f8_cli_fails(F8_CLI("inspect", large), 1, "error: this is no .f8x file");
     f8_cli_fails(F8_CLI("inspect", MODEL), 1, "error: this is no .f8x file");
     f8_cli_fails(F8_CLI("inspect", f8_cli_temp("none.f8x")), 1, "No such file");
     f8_cli_fails(F8_CLI("inspect"), 2, "no file given");
