@@ -74,6 +74,14 @@ struct fp8c_context {
 void *f8_api_new(fp8c_context *ctx, size_t size, size_t align, f8_diag *diag);
 void f8_api_delete(fp8c_context *ctx, void *object, size_t size);
 
+/* A caller's struct of options (NULL: none) into `own`, which is zeros but for its first member,
+ * size_t struct_size. It may be of an older or a newer fp8c: what both know is taken. F8_ERR_INPUT
+ * for a struct_size that can be no such struct's, most likely one that was not set; `what` names
+ * the struct. */
+f8_status f8_api_options(void *own, const void *given, const char *what, f8_diag *diag);
+/* The other way: as much of `own` as the caller's struct has room for, struct_size left as it is. */
+void f8_api_give(void *out, const void *own);
+
 /* Threads of a program whose options ask for so many; 0: the CPUs this process may run on. */
 int32_t f8_api_threads(const fp8c_context *ctx, int32_t wanted);
 

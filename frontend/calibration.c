@@ -69,8 +69,9 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     *out = NULL;
     fp8c_context *ctx = module->ctx;
     fp8c_compile_options own = {.struct_size = sizeof own};
-    if (options)
-        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
+    f8_diag diag = {0};
+    if (f8_api_options(&own, options, "fp8c_compile_options", &diag) != F8_OK)
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     const f8_target *target = own.target ? f8_target_by_name(own.target) : NULL;
     if (target && target->kind == F8_TARGET_CUDA && (own.no_device || own.text_only || own.plan_only))
         own = (fp8c_compile_options){.struct_size = sizeof own, .threads = own.threads}; /* no GPU to run on */
@@ -82,7 +83,6 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     own.keep = own.print_after = own.checkpoint = own.recompute = NULL;
     own.memory_bytes = own.plan_only = 0; /* the budget is the program's to come */
     own.memory_share = 0;
-    f8_diag diag = {0};
     if (!(error_budget >= 0) || error_budget > 1) {
         f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1", error_budget);
         return f8_api_fail(ctx, &diag, F8_ERR_INPUT, NULL, 0);

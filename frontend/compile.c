@@ -305,8 +305,8 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     f8_diag diag = {0};
     diag.file = module->ir->file;
     fp8c_compile_options own = {.struct_size = sizeof own};
-    if (options) /* an older or newer caller's struct: take what both know */
-        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
+    if (f8_api_options(&own, options, "fp8c_compile_options", &diag) != F8_OK)
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
         return f8_api_fail(ctx, &diag, diag.status, NULL, 0);

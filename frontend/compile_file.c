@@ -157,11 +157,10 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     fp8c_program **program = F8_NEW_ARRAY(&arena, fp8c_program *, n_options);
     f8_status status = f8_arena_status(&arena, &diag);
     for (size_t i = 0; i < n_options && status == F8_OK; i++) {
-        const size_t size = ((const fp8c_compile_options *)options)
-                                ->struct_size; /* of all: it is the array's step */
-        const void *from = (const char *)options + i * size;
-        memcpy(&own[i], from, size < sizeof *own ? size : sizeof *own);
+        const size_t step = options->struct_size; /* of all: the array is the caller's */
         own[i].struct_size = sizeof *own;
+        status = f8_api_options(&own[i], (const char *)options + i * step, "fp8c_compile_options",
+                                &diag);
     }
     if (status == F8_OK)
         status = check_options(own, n_options, &diag);

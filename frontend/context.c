@@ -25,6 +25,35 @@ SAME(FP8C_LOG_WARNING, F8_LOG_WARNING);
 SAME(FP8C_LOG_INFO, F8_LOG_INFO);
 SAME(FP8C_LOG_DEBUG, F8_LOG_DEBUG);
 
+/* ---- structs of any version ---- */
+
+enum { MOST_STRUCT = 1 << 16 }; /* none will be so large: a size that was never set */
+
+f8_status f8_api_options(void *own, const void *given, const char *what, f8_diag *diag)
+{
+    size_t room, size;
+    if (!given)
+        return F8_OK;
+    memcpy(&room, own, sizeof room);
+    memcpy(&size, given, sizeof size);
+    if (size < sizeof size || size > MOST_STRUCT)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "%s has struct_size %zu: it is to be the struct's sizeof", what, size);
+    memcpy(own, given, size < room ? size : room);
+    memcpy(own, &room, sizeof room);
+    return F8_OK;
+}
+
+void f8_api_give(void *out, const void *own)
+{
+    size_t room, size;
+    memcpy(&room, out, sizeof room);
+    memcpy(&size, own, sizeof size);
+    const size_t both = room < size ? room : size;
+    if (both > sizeof size)
+        memcpy((char *)out + sizeof size, (const char *)own + sizeof size, both - sizeof size);
+}
+
 /* ---- types ---- */
 
 /* A rank or dtype there is none of becomes one that every check of types refuses. */
@@ -130,10 +159,9 @@ fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_contex
 {
     *out = NULL;
     fp8c_context_options own = {.struct_size = sizeof own};
-    if (options) /* an older or newer caller's struct: take what both know */
-        memcpy(&own, options,
-               options->struct_size < sizeof own ? options->struct_size : sizeof own);
-    const char *wrong = check(&own);
+    f8_diag diag = {0};
+    const char *wrong =
+        f8_api_options(&own, options, "fp8c_context_options", &diag) == F8_OK ? check(&own) : diag.text;
     if (wrong) { /* there is no context to keep a message in */
         if (own.log)
             own.log(own.log_user, FP8C_LOG_WARNING, wrong);
@@ -296,7 +324,7 @@ fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out)
     const f8_status status = f8_api_cache(ctx, &cache, &diag);
     if (status != F8_OK)
         return f8_api_fail(ctx, &diag, status, NULL, 0);
-    fp8c_cache_info own = {.struct_size = out->struct_size,
+    fp8c_cache_info own = {.struct_size = sizeof own,
                            .why_not = ctx->cache_why[0] ? ctx->cache_why : NULL};
     f8_cache_facts facts;
     if (cache) {
@@ -309,6 +337,6 @@ fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out)
         own.bytes = facts.bytes;
         own.entries = facts.entries;
     }
-    memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
+    f8_api_give(out, &own);
     return FP8C_OK;
 }

@@ -62,13 +62,13 @@ fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *opt
         return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     d->ctx = ctx;
     f8_arena_init(&d->arena, &ctx->allocator);
-    if (options) /* an older or newer caller's struct: take what both know */
-        memcpy(&d->options, options,
-               options->struct_size < sizeof d->options ? options->struct_size : sizeof d->options);
+    d->options.struct_size = sizeof d->options;
+    f8_status status = f8_api_options(&d->options, options, "fp8c_doctor_options", &diag);
     d->components.arena = d->facts.arena = &d->arena;
     d->components.before = d->options.before;
     d->components.user = d->options.user;
-    const f8_status status = look(d, &diag);
+    if (status == F8_OK)
+        status = look(d, &diag);
     if (status != F8_OK) {
         fp8c_doctor_destroy(d);
         return f8_api_fail(ctx, &diag, status, NULL, 0);

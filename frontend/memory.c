@@ -156,7 +156,7 @@ fp8c_status fp8c_program_tensor(const fp8c_program *p, int function, int index, 
 void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
 {
     const f8_remat_summary *r = &p->now->trail.remat;
-    fp8c_remat own = {.struct_size = out->struct_size,
+    fp8c_remat own = {.struct_size = sizeof own,
                       .arena_before = r->before,
                       .arena_budget = r->budget,
                       .arena_after = r->after,
@@ -167,5 +167,5 @@ void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
                       .seconds = r->seconds,
                       .extra_seconds = r->extra_seconds,
                       .rounds = r->rounds};
-    memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
+    f8_api_give(out, &own);
 }

@@ -184,9 +184,8 @@ static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_
                           f8_diag *diag, fp8c_program **out)
 {
     fp8c_open_options own = {.struct_size = sizeof own};
-    if (options) /* an older or newer caller's struct: take what both know */
-        memcpy(&own, options,
-               options->struct_size < sizeof own ? options->struct_size : sizeof own);
+    if (status == F8_OK)
+        status = f8_api_options(&own, options, "fp8c_open_options", diag);
     if (status == F8_OK)
         status = open_program(p, &own, diag);
     if (status == F8_OK) {
@@ -271,14 +270,14 @@ fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_i
     f8_package package;
     const f8_status status = look(ctx, path, &file, &arena, &package, &diag);
     if (status == F8_OK) {
-        fp8c_file_info own = {.struct_size = out->struct_size,
+        fp8c_file_info own = {.struct_size = sizeof own,
                               .version = fp8c_version(),
                               .format = F8_PACKAGE_FORMAT,
                               .plan_format = F8_PLAN_FORMAT,
                               .bytes = (int64_t)package.size,
                               .targets = (int32_t)package.n_programs};
         f8_hash_text(package.checksum, own.checksum);
-        memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
+        f8_api_give(out, &own);
     }
     f8_arena_end(&arena);
     f8_file_release(&file);

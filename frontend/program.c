@@ -309,7 +309,7 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 {
-    fp8c_info own = {.struct_size = out->struct_size, .compile_seconds = p->now->trail.compile_seconds, .linears = p->now->trail.linears,
+    fp8c_info own = {.struct_size = sizeof own, .compile_seconds = p->now->trail.compile_seconds, .linears = p->now->trail.linears,
                        .fp8_gemms_planned = p->now->trail.fp8_gemms, .threads = 1,
                        .distinct_kernels = p->now->plan.n_kernels, .code_bytes = p->now->plan.blob_bytes,
                        .kernels_cached = p->now->trail.kernels_cached};
@@ -332,7 +332,7 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
             own.arena_bytes = p->now->plan.func[f].arena_bytes;
             own.arena_lower_bound = p->now->plan.func[f].lower_bound;
         }
-    memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
+    f8_api_give(out, &own);
 }
 
 const char *fp8c_program_algorithm(const fp8c_program *p, int function, int index)
@@ -363,12 +363,12 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
     const f8_status status = f8_cuda_device_facts(p->cuda, &facts, &diag);
     if (status != F8_OK)
         return finish(p, &diag, status);
-    fp8c_device own = {.struct_size = out->struct_size, .compute_capability = facts.sm,
+    fp8c_device own = {.struct_size = sizeof own, .compute_capability = facts.sm,
                        .driver = facts.driver, .multiprocessors = facts.multiprocessors,
                        .memory = facts.memory, .memory_free = facts.memory_free};
     memcpy(own.name, facts.name, sizeof own.name);
     own.name[sizeof own.name - 1] = 0;
-    memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
+    f8_api_give(out, &own);
     return FP8C_OK;
 }
 

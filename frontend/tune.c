@@ -77,15 +77,15 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module, const fp8
         return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     *t = (fp8c_tuning){.ctx = ctx, .module = module, .finished = true, .start = f8_seconds_now()};
     f8_arena_init(&t->arena, &ctx->allocator);
-    if (options)
-        memcpy(&t->o, options, options->struct_size < sizeof t->o ? options->struct_size : sizeof t->o);
-    if (t->o.compile)
-        memcpy(&t->compile, t->o.compile,
-               t->o.compile->struct_size < sizeof t->compile ? t->o.compile->struct_size : sizeof t->compile);
+    t->o.struct_size = sizeof t->o;
     t->compile.struct_size = sizeof t->compile;
+    f8_status status = f8_api_options(&t->o, options, "fp8c_tune_options", &diag);
+    if (status == F8_OK)
+        status = f8_api_options(&t->compile, t->o.compile, "fp8c_compile_options", &diag);
     t->compile.profile = 1;
     t->o.database = t->o.database ? t->o.database : ctx->settings.tuning;
-    const f8_status status = tune(t, &diag);
+    if (status == F8_OK)
+        status = tune(t, &diag);
     if (status == F8_OK) {
         *out = t;
         return FP8C_OK;
@@ -184,13 +184,13 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
                 "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (f32, bf16, f8e4m3, f8e5m2)", gemm);
         return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
     }
-    if (options)
-        memcpy(&own, options, options->struct_size < sizeof own ? options->struct_size : sizeof own);
-    if (own.compile) {
-        compile.target = own.compile->target;
-        compile.threads = own.compile->threads;
-        compile.device = own.compile->device;
-    }
+    fp8c_compile_options given = compile;
+    if (f8_api_options(&own, options, "fp8c_tune_options", &diag) != F8_OK ||
+        f8_api_options(&given, own.compile, "fp8c_compile_options", &diag) != F8_OK)
+        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+    compile.target = given.target;
+    compile.threads = given.threads;
+    compile.device = given.device;
     compile.inference = 1;
     compile.recipe = g.dtype == FP8C_F32 ? "f32" : NULL; /* else its operands would be rounded to bf16 */
     own.compile = &compile;
@@ -207,7 +207,7 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
 
 void fp8c_tuning_report(const fp8c_tuning *t, fp8c_tuning_info *out)
 {
-    fp8c_tuning_info own = {.struct_size = out->struct_size,
+    fp8c_tuning_info own = {.struct_size = sizeof own,
                             .database = t->o.database,
                             .device = t->keys.device,
                             .problems = (int32_t)t->n,
@@ -219,7 +219,7 @@ void fp8c_tuning_report(const fp8c_tuning *t, fp8c_tuning_info *out)
                             .finished = t->finished};
     for (size_t i = 0; i < t->n; i++)
         own.chosen += t->problem[i].chosen > 0;
-    memcpy(out, &own, out->struct_size < sizeof own ? out->struct_size : sizeof own);
+    f8_api_give(out, &own);
 }
 
 fp8c_status fp8c_tuning_problem(const fp8c_tuning *t, int index, fp8c_tuned *out)

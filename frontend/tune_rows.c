@@ -24,9 +24,9 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
     const fp8c_status done = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
     f8_tuning_close(t);
     if (done == FP8C_OK && rows) {
-        const fp8c_tuning_rows own = {.struct_size = rows->struct_size, .timings = counts.timings,
+        const fp8c_tuning_rows own = {.struct_size = sizeof own, .timings = counts.timings,
                                       .choices = counts.choices, .older = counts.older, .others = counts.others};
-        memcpy(rows, &own, rows->struct_size < sizeof own ? rows->struct_size : sizeof own);
+        f8_api_give(rows, &own);
     }
     return done;
 }

@@ -138,8 +138,7 @@ END_TEST
  * newer header: what this library does not know is passed over. */
 START_TEST(sizes_of_callers)
 {
-    static const size_t ends[] = {0,
-                                  sizeof(size_t),
+    static const size_t ends[] = {sizeof(size_t),
                                   offsetof(fp8c_context_options, gpu_library_path),
                                   offsetof(fp8c_context_options, cache_dir),
                                   offsetof(fp8c_context_options, progress),
@@ -157,6 +156,31 @@ START_TEST(sizes_of_callers)
         compile_for(ctx, "reference");
         fp8c_context_destroy(ctx);
     }
+}
+END_TEST
+
+/* One that was never set would have all options passed over. */
+START_TEST(sizes_never_set)
+{
+    static const size_t sizes[] = {0, 1, sizeof(size_t) - 1, (size_t)1 << 40, SIZE_MAX};
+    fp8c_context *ctx = create(NULL);
+    fp8c_module *m = parse(ctx, model);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const fp8c_context_options o = {.struct_size = sizes[i]};
+        const fp8c_compile_options c = {.struct_size = sizes[i]};
+        char why[120];
+        fp8c_context *none = ctx;
+        fp8c_program *p = (fp8c_program *)ctx;
+        ck_assert_int_eq(fp8c_context_create(&o, &none), FP8C_ERR_INPUT);
+        ck_assert_ptr_null(none);
+        ck_assert_int_eq(fp8c_compile(m, &c, &p), FP8C_ERR_INPUT);
+        ck_assert_ptr_null(p);
+        snprintf(why, sizeof why, "fp8c_compile_options has struct_size %zu", sizes[i]);
+        ck_assert_msg(strstr(fp8c_context_message(ctx), why) != NULL, "%s",
+                      fp8c_context_message(ctx));
+    }
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
 }
 END_TEST
 
@@ -518,6 +542,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, wrong_options);
     tcase_add_test(t, sizes_of_callers);
+    tcase_add_test(t, sizes_never_set);
     tcase_add_test(t, messages_without_memory);
     tcase_add_test(t, places);
     tcase_add_test(t, read_once);

@@ -6,6 +6,7 @@
 #include "frontend/fp8c.h"
 
 #include <check.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,10 @@
 
 /* ---- in all: planned and measured ---- */
 
-/* An allocator that remembers its blocks and fills them with one byte. */
+/* An allocator that remembers its blocks and fills them with one byte. Kernels compile on several
+ * threads. */
 enum { BLOCKS = 1 << 14 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 typedef struct poison {
     uint8_t byte;
     int fails_at; /* the allocation that fails, counted from 1; 0: none */
@@ -32,26 +35,30 @@ static void *poison_alloc(void *user, size_t size, size_t align)
 {
     poison *a = user;
     align = align < 64 ? 64 : align;
-    if (++a->allocated == a->fails_at)
-        return NULL;
-    uint8_t *p = aligned_alloc(align, (size + align - 1) / align * align);
-    if (!p || a->n == BLOCKS)
-        return NULL;
-    memset(p, a->byte, size);
-    a->block[a->n].p = p;
-    a->block[a->n++].size = size;
+    pthread_mutex_lock(&lock);
+    uint8_t *p = NULL;
+    if (++a->allocated != a->fails_at && a->n < BLOCKS)
+        p = aligned_alloc(align, (size + align - 1) / align * align);
+    if (p) {
+        memset(p, a->byte, size);
+        a->block[a->n].p = p;
+        a->block[a->n++].size = size;
+    }
+    pthread_mutex_unlock(&lock);
     return p;
 }
 
 static void poison_free(void *user, void *p, size_t size)
 {
     poison *a = user;
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < a->n; i++)
         if (a->block[i].p == p) {
             ck_assert_uint_eq(a->block[i].size, size);
             a->block[i] = a->block[--a->n];
             break;
         }
+    pthread_mutex_unlock(&lock);
     free(p);
 }
 

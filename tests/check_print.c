@@ -75,7 +75,7 @@ static text out;
 
 START_TEST(print_declarations)
 {
-    static f8_dim dims[] = {{"B", 8, {0}}, {"T", 256, {0}}};
+    static f8_dim dims[] = {{.name = "B", .value = 8}, {.name = "T", .value = 256}};
     static f8_recipe_rule rules[] = {
         {.pattern = "h.*", .recipe = "delayed {history = 4}"},
         {.pattern = "a\"b\\{c}", .role = "wgrad", .operand = "dy", .recipe = "bf16"},
