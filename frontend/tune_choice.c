@@ -70,8 +70,8 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
         seconds[1] += drop ? model : now;
     }
     *slower = seconds[1] > seconds[0];
-    f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d together: %d are faster, the step is %s", tried, count_next(t),
-               *slower ? "slower" : "too");
+    f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d tried together, %d are faster; the step is %s", tried, count_next(t),
+               *slower ? "slower" : "faster");
     return F8_OK;
 }
 
