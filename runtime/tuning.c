@@ -253,7 +253,8 @@ f8_status f8_tuned_read(const char *path, const char *device, int patience, f8_a
     const f8_status status = keep(t, &db, diag);
     f8_db_close(&db);
     F8_TRY(status);
-    qsort(t->row, t->n, sizeof *t->row, compare);
+    if (t->n)
+        qsort(t->row, t->n, sizeof *t->row, compare);
     *out = t;
     return F8_OK;
 }
