@@ -11,6 +11,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "ir/format.h"
+
 f8_cache_key f8_cache_key_of(const char *text, size_t size)
 {
     return (f8_cache_key){f8_hash_bytes(text, size), text, size};
@@ -44,7 +46,7 @@ static int make_folders(const char *path, char real[PATH_MAX])
 static f8_status fail(f8_diag *why, const char *folder, const char *what, int error)
 {
     return f8_fail(why, F8_ERR_IO, F8_NOWHERE, "the kernel cache's folder '%s' %s: %s", folder,
-                   what, strerror(error));
+                   what, f8_errno_text(error));
 }
 
 /* Code is read from it: it must be the user's own, and no one else may exchange files there. */

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ir/format.h"
+
 static const char magic[8] = "fp8c\r\n\x1a";
 
 enum { TOUCH_AFTER = 3600 }; /* seconds since an entry's use was last noted */
@@ -214,5 +216,5 @@ void f8_cache_put(f8_cache *c, const f8_cache_key *key, const void *value, size_
     else if (!atomic_exchange(&c->said, true))
         f8_log_say(&c->log, F8_LOG_WARNING,
                    "the kernel cache '%s' can't be written, and what is compiled is not kept: %s",
-                   c->path, strerror(errno));
+                   c->path, f8_errno_text(errno));
 }

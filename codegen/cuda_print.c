@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/format.h"
+
 extern const char f8_cuda_rows_text[]; /* cuda_rows.cuh */
 
 __asm__(".section .rodata\n"
@@ -23,7 +25,7 @@ __asm__(".section .rodata\n"
 static void line(f8_cuda_printer *p, const char *format, va_list args, const char *end)
 {
     char text[512];
-    vsnprintf(text, sizeof text, format, args);
+    f8_vformat(text, sizeof text, format, args);
     f8_text_add(p->t, "%*s%s%s\n", 4 * p->indent, "", text, end);
 }
 
@@ -155,7 +157,7 @@ static f8_cuda_name literal_f(uint32_t bits)
     float f;
     memcpy(&f, &bits, sizeof f);
     if (isfinite(f))
-        snprintf(name.s, sizeof name.s, "%af", (double)f);
+        f8_format(name.s, sizeof name.s, "%af", (double)f);
     else
         snprintf(name.s, sizeof name.s, "f8_from_bits(0x%08xu)", bits);
     return name;

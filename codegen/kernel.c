@@ -2,8 +2,9 @@
 #include "codegen/kernel.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "ir/format.h"
 
 int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
 {
@@ -106,7 +107,7 @@ __attribute__((format(printf, 2, 3))) static void put(printer *p, const char *fm
     char line[256];
     va_list args;
     va_start(args, fmt);
-    const int n = vsnprintf(line, sizeof line, fmt, args);
+    const int n = f8_vformat(line, sizeof line, fmt, args);
     va_end(args);
     const size_t length = n < 0 ? 0 : (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
     char *grown = f8_arena_grow(p->arena, p->text, p->used, &p->room, p->used + length + 1, 1);

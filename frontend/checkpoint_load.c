@@ -3,6 +3,7 @@
 
 #include "frontend/checkpoint.h"
 #include "frontend/program.h"
+#include "ir/format.h"
 
 enum { LIST = 640 }; /* of what is wrong: the rest is counted */
 
@@ -34,7 +35,7 @@ static void wrong(loader *l, const char *name, const char *what, const char *for
     char shown[200], more[200], one[440];
     va_list args;
     va_start(args, format);
-    vsnprintf(more, sizeof more, format, args);
+    f8_vformat(more, sizeof more, format, args);
     va_end(args);
     l->n_wrong++;
     const int n = snprintf(one, sizeof one, "%s'%s' %s%s", l->n_shown ? "; " : "",

@@ -8,6 +8,7 @@
 
 #include "codegen/llvm.h"
 #include "frontend/doctor.h"
+#include "ir/format.h"
 #include "runtime/cpu.h"
 #include "runtime/tuning.h"
 
@@ -111,7 +112,7 @@ static void tuning(fp8c_doctor *d)
         status = f8_tuned_read(path, "", PATIENCE, &d->arena, &tuned, &diag);
     } else if (path) {
         value = f8_arena_printf(&d->arena, "%s: %s", path,
-                                errno == ENOENT ? "nothing was tuned yet" : strerror(errno));
+                                errno == ENOENT ? "nothing was tuned yet" : f8_errno_text(errno));
     }
     f8_fact_add(&d->facts, "cache", "tuning", value,
                 status == F8_OK ? NULL

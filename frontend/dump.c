@@ -6,13 +6,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "ir/format.h"
+
 enum { MOST_FOLDERS = 100000, NAME = 64 };
 
 static void say(f8_dump *d, const char *path, int error)
 {
     if (!atomic_exchange(&d->failed, true))
         f8_log_say(d->log, F8_LOG_WARNING, "dump: %s: %s", path,
-                   error ? strerror(error) : "not all was written");
+                   error ? f8_errno_text(error) : "not all was written");
 }
 
 /* ---- the folder ---- */

@@ -1,12 +1,11 @@
 /* Tokens of the textual language: see lex.h. */
 #include "frontend/lex.h"
 
-#include <locale.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/diag.h"
+#include "ir/format.h"
 
 static bool is_digit(char c)
 {
@@ -251,12 +250,7 @@ f8_status f8_lex_float(const f8_token *t, double *value, f8_diag *d)
                        t->length, sizeof digits - 1);
     memcpy(digits, t->text, t->length);
     digits[t->length] = 0;
-    /* The embedder's locale may write a decimal comma. */
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c)
-        return f8_fail(d, F8_ERR_MEMORY, t->loc, "out of memory: the C locale");
-    double v = strtod_l(digits, NULL, c);
-    freelocale(c);
+    const double v = f8_number(digits);
     if (v > 1.7976931348623157e308)
         return f8_fail(d, F8_ERR_INPUT, t->loc, "a number too large for a double");
     *value = v;

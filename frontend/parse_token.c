@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frontend/parser.h"
+#include "ir/format.h"
 
 /* ---- failing ---- */
 
@@ -11,7 +12,7 @@ f8_status f8_p_fail(f8_parser *p, f8_loc loc, const char *fmt, ...)
     char text[sizeof p->diag->text];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    f8_vformat(text, sizeof text, fmt, args);
     va_end(args);
     return f8_fail(p->diag, F8_ERR_INPUT, loc, "%s", text);
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/format.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors' bytes are taken as they are");
 
 enum { SHOWN = 200 };
@@ -76,7 +78,7 @@ static f8_status fail_tensor(const reader *r, const char *name, const char *form
     char quoted[SHOWN], text[sizeof r->diag->text];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    f8_vformat(text, sizeof text, format, args);
     va_end(args);
     return FAIL(r, "tensor '%s': %s", f8_st_shown(name, quoted, sizeof quoted), text);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frontend/program.h"
+#include "ir/format.h"
 
 /* DLPack's codes. Those of FP8 are of DLPack 1.1 and later: kDLFloat8_e4m3fn, kDLFloat8_e5m2 and
  * kDLFloat8_e8m0fnu of include/dlpack/dlpack.h in github.com/dmlc/dlpack. */
@@ -49,7 +50,7 @@ static f8_status wrong(const call *c, const given *g, const char *format, ...)
     char text[600];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    f8_vformat(text, sizeof text, format, args);
     va_end(args);
     return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s '%s' of '%s': %s", sides[g->side],
                    g->port->name, c->func->name, text);

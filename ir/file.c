@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ir/format.h"
+
 enum { PART = 1 << 30, TRIES = 1000 };
 
 f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const char *format, ...)
@@ -19,7 +21,7 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
     va_list args;
     va_start(args, format);
     *diag = (f8_diag){.status = status, .file = path};
-    vsnprintf(diag->text, sizeof diag->text, format, args);
+    f8_vformat(diag->text, sizeof diag->text, format, args);
     va_end(args);
     return status;
 }
@@ -27,7 +29,7 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
 /* `error` is an errno. */
 static f8_status fail(f8_diag *diag, const char *path, int error)
 {
-    return f8_file_fail(diag, F8_ERR_IO, path, "%s", strerror(error));
+    return f8_file_fail(diag, F8_ERR_IO, path, "%s", f8_errno_text(error));
 }
 
 static f8_status check_regular(const struct stat *s, const char *path, f8_diag *diag)
@@ -35,7 +37,7 @@ static f8_status check_regular(const struct stat *s, const char *path, f8_diag *
     if (S_ISREG(s->st_mode))
         return F8_OK;
     return f8_file_fail(diag, F8_ERR_IO, path, "%s",
-                        S_ISDIR(s->st_mode) ? strerror(EISDIR) : "not a regular file");
+                        S_ISDIR(s->st_mode) ? f8_errno_text(EISDIR) : "not a regular file");
 }
 
 /* ---- writing ---- */

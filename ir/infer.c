@@ -1,6 +1,7 @@
 /* Result types, I: the driver, messages, canonical attributes, leaves, pointwise ops, reductions
  * and shapes. GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
 #include "ir/granularity.h"
+#include "ir/format.h"
 #include "ir/fp8.h"
 #include "ir/internal.h"
 
@@ -34,7 +35,7 @@ f8_status f8_infer_fail(f8_graph *g, const f8_node *n, const char *roles, const 
     size_t at = 0;
     va_list args;
     va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
+    f8_vformat(what, sizeof what, fmt, args);
     va_end(args);
     text[0] = 0;
     for (uint32_t i = 0; i < n->n_in && i < SHOWN && at + 1 < sizeof text; i++) {

@@ -1,7 +1,7 @@
 /* Lines to whoever listens: see log.h. */
 #include "ir/log.h"
 
-#include <stdio.h>
+#include "ir/format.h"
 
 bool f8_log_wants(const f8_log *log, f8_log_level level)
 {
@@ -15,7 +15,7 @@ void f8_log_say(const f8_log *log, f8_log_level level, const char *fmt, ...)
     char line[1001];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
+    f8_vformat(line, sizeof line, fmt, args);
     va_end(args);
     for (char *p = line; *p; p++)
         if (*p == '\n' || *p == '\r')

@@ -13,8 +13,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "ir/format.h"
 
 enum { BUFFER = 4096, LINE = 96 };
 
@@ -89,20 +90,6 @@ static void put_string(printer *p, const char *s)
 
 /* ---- numbers ---- */
 
-/* snprintf and strtod both follow the locale, so they agree; then whatever it uses as the decimal
- * point (several bytes, perhaps) becomes a point. */
-static void fix_point(char *text)
-{
-    char *to = text;
-    for (const char *from = text; *from; from++) {
-        if (strchr("0123456789+-e", *from))
-            *to++ = *from;
-        else if (to == text || to[-1] != '.')
-            *to++ = '.';
-    }
-    *to = 0;
-}
-
 /* `as_float`: enough digits for the f32 it is. */
 static void put_number(printer *p, double v, bool as_float)
 {
@@ -116,12 +103,11 @@ static void put_number(printer *p, double v, bool as_float)
         return;
     }
     for (int digits = as_float ? 6 : 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        double back = strtod(text, NULL);
+        f8_format(text, sizeof text, "%.*g", digits, v);
+        const double back = f8_number(text);
         if (as_float ? (float)back == (float)v : back == v)
             break;
     }
-    fix_point(text);
     put(p, text);
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/format.h"
+
 /* ---- diagnostics ---- */
 
 f8_status f8_fail(f8_diag *d, f8_status status, f8_loc loc, const char *fmt, ...)
@@ -15,7 +17,7 @@ f8_status f8_fail(f8_diag *d, f8_status status, f8_loc loc, const char *fmt, ...
     d->loc = loc;
     va_list args;
     va_start(args, fmt);
-    vsnprintf(d->text, sizeof d->text, fmt, args);
+    f8_vformat(d->text, sizeof d->text, fmt, args);
     va_end(args);
     return status;
 }
@@ -140,11 +142,11 @@ char *f8_arena_printf(f8_arena *a, const char *fmt, ...)
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    int n = f8_vformat(NULL, 0, fmt, args);
     va_end(args);
     char *p = n < 0 ? NULL : f8_arena_array(a, (size_t)n + 1, 1);
     if (p)
-        vsnprintf(p, (size_t)n + 1, fmt, again);
+        f8_vformat(p, (size_t)n + 1, fmt, again);
     va_end(again);
     return p;
 }

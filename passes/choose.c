@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/format.h"
+
 static const char *const names[F8_CANDIDATES] = {"bf16", "delayed", "current", "rowwise", "block", "mxfp8"};
 
 /* ---- cost ---- */
@@ -156,10 +158,10 @@ void f8_choose(f8_trial *t, double budget, f8_arena *arena)
     }
     const f8_candidate *c = &t->candidate[t->winner ? t->winner : nearest];
     if (t->winner)
-        snprintf(text, sizeof text, "auto: the cheapest within %.3g%%: error %.2f%%", 100 * budget,
+        f8_format(text, sizeof text, "auto: the cheapest within %.3g%%: error %.2f%%", 100 * budget,
                  100 * c->error);
     else if (nearest)
-        snprintf(text, sizeof text, "auto: no FP8 recipe is within %.3g%%: %s has %.2f%%", 100 * budget,
+        f8_format(text, sizeof text, "auto: no FP8 recipe is within %.3g%%: %s has %.2f%%", 100 * budget,
                  c->recipe.name, 100 * c->error);
     else if (measurable)
         snprintf(text, sizeof text, "auto: nothing to measure: the result was zero, or beyond f32");

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/format.h"
+
 /* ---- traffic ---- */
 
 /* A gather reads the rows it picks, not the table. */
@@ -92,7 +94,7 @@ __attribute__((format(printf, 2, 3))) static void put(printer *p, const char *fo
     char text[512];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
+    int n = f8_vformat(text, sizeof text, format, args);
     va_end(args);
     if (n < 0)
         return;

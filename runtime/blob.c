@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "ir/format.h"
+
 f8_status f8_blob_map(f8_blob *out, const void *bytes, size_t size, size_t code_size, f8_diag *d)
 {
     *out = (f8_blob){0};
@@ -18,13 +20,13 @@ f8_status f8_blob_map(f8_blob *out, const void *bytes, size_t size, size_t code_
     uint8_t *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         return f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "can't map %zu bytes for compiled code: %s",
-                       size, strerror(errno));
+                       size, f8_errno_text(errno));
     memcpy(base, bytes, size);
     if ((code_size && mprotect(base, code_size, PROT_READ | PROT_EXEC)) ||
         (size > code_size && mprotect(base + code_size, size - code_size, PROT_READ))) {
         f8_status s = f8_fail(d, F8_ERR_IO, F8_NOWHERE,
                               "the system refuses to make compiled code executable: %s",
-                              strerror(errno));
+                              f8_errno_text(errno));
         munmap(base, size);
         return s;
     }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/format.h"
+
 /* ---- life ---- */
 
 f8_status f8_cuda_create(const f8_cuda_paths *paths, const f8_allocator *allocator, f8_cuda **out,
@@ -56,7 +58,7 @@ static f8_status call_failed(f8_diag *diag, f8_status status, const char *call, 
                              const char *name, const char *text)
 {
     char what[512];
-    vsnprintf(what, sizeof what, call, args);
+    f8_vformat(what, sizeof what, call, args);
     return f8_fail(diag, status, F8_NOWHERE, "%s: %s (%s)", what, name, text);
 }
 

@@ -8,8 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ir/format.h"
+
 /* A table of function pointers is filled as an array of void *: POSIX makes them alike. */
 _Static_assert(sizeof(void *) == sizeof(void (*)(void)), "dlsym returns function pointers");
+
+/* dlerror in libc's own words: below something looks for some of them. */
+static const char *last_error(void)
+{
+    const locale_t before = f8_locale_c();
+    const char *reason = dlerror();
+    f8_locale_back(before);
+    return reason;
+}
 
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag)
 {
@@ -26,7 +37,7 @@ f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *
         if (n > 0)
             used = used + (size_t)n < sizeof tried ? used + (size_t)n : sizeof tried - 1;
     }
-    const char *reason = dlerror();
+    const char *reason = last_error();
     return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "can't load %s: tried %s (%s)", what, tried,
                    reason ? reason : "no names were given");
 }
@@ -44,7 +55,7 @@ static bool try_load(search *s, const char *file)
 {
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle) {
-        const char *reason = dlerror();
+        const char *reason = last_error();
         const size_t n = strlen(file);
         /* That a bare name is nowhere on the loader's path is no news; a dependency that is missing
          * is, and there the reason begins with the dependency's name. */

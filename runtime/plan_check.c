@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/format.h"
 #include "runtime/blob.h"
 
 enum {
@@ -25,7 +26,7 @@ static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, c
     char text[300];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    f8_vformat(text, sizeof text, format, args);
     va_end(args);
     if (c->step)
         return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "step '%s' of '%s': %s", c->step->name,

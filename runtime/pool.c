@@ -17,6 +17,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "ir/format.h"
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
@@ -281,7 +283,7 @@ static f8_status start_workers(f8_pool *pool, f8_diag *diag)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error)
         return f8_fail(diag, F8_ERR_IO, F8_NOWHERE, "can't start thread %d of %d: %s",
-                       pool->n_started + 2, pool->n_threads, strerror(error));
+                       pool->n_started + 2, pool->n_threads, f8_errno_text(error));
     return F8_OK;
 }
 
