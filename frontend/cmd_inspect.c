@@ -22,6 +22,61 @@ static void say(const inspect *x, const char *format, ...)
     va_end(args);
 }
 
+/* ---- values of dims that are bounds ---- */
+
+enum { LINE = 100 }; /* columns */
+
+typedef struct dims {
+    fp8c_program_dim dim[FP8C_MAX_BOUNDS];
+    int n;
+} dims;
+
+static dims read_dims(const fp8c_program *p)
+{
+    dims d = {.n = 0};
+    while (d.n < FP8C_MAX_BOUNDS && fp8c_program_dims(p, d.n, &d.dim[d.n]) == FP8C_OK)
+        d.n++;
+    return d;
+}
+
+/* The sets that there is a plan for, each as {"B": 8, "S": 4}. */
+static json_t *json_values(const fp8c_program *p)
+{
+    int64_t value[FP8C_MAX_BOUNDS];
+    const dims d = read_dims(p);
+    json_t *sets = json_array();
+    for (int i = 0; fp8c_program_values(p, i, value) == FP8C_OK; i++) {
+        json_t *set = json_object();
+        for (int k = 0; k < d.n; k++)
+            json_object_set_new(set, d.dim[k].name, json_integer(value[k]));
+        json_array_append_new(sets, set);
+    }
+    return sets;
+}
+
+/* "dims B <= 8: 3 plans, for B = 8, 3, 2"; of several dims each set, one beside the other as there
+ * is room. */
+static void print_values(const inspect *x, const fp8c_program *p, const fp8c_file_target *t)
+{
+    int64_t value[FP8C_MAX_BOUNDS];
+    const dims d = read_dims(p);
+    int column = 0;
+    if (!d.n)
+        return;
+    say(x, "dims %s: %d plan%s, for", t->dims, t->variants, t->variants == 1 ? "" : "s");
+    for (int i = 0; fp8c_program_values(p, i, value) == FP8C_OK; i++) {
+        char set[512];
+        int n = 0;
+        for (int k = 0; k < d.n && n < (int)sizeof set; k++)
+            n += snprintf(set + n, sizeof set - (size_t)n, "%s%s = %" PRId64, k ? ", " : "",
+                          d.dim[k].name, value[k]);
+        const bool next = i == 0 || column + n + 2 > LINE;
+        say(x, "%s%s%s", i ? ";" : "", next ? "\n  " : " ", set);
+        column = (next ? 2 : column + 2) + (int)strlen(set);
+    }
+    say(x, "\n");
+}
+
 /* ---- a target ---- */
 
 static void print_variables(inspect *x, fp8c_program *p)
@@ -142,12 +197,11 @@ static int print_target(inspect *x, const fp8c_file_target *t)
         " linears, %" PRId64 " FP8 GEMMs a micro-step\n",
         info.distinct_kernels, (double)info.code_bytes / 1024,
         (double)info.planned_bytes / (1 << 20), info.linears, info.fp8_gemms_planned);
-    if (*t->dims)
-        say(x, "dims %s: %d plans\n", t->dims, t->variants);
+    print_values(x, p, t);
     cli_json_record(&x->json,
-                    json_pack("{ss ss ss ss si sI sI sI sI sI}", "event", "target", "target",
+                    json_pack("{ss ss ss ss si so sI sI sI sI sI}", "event", "target", "target",
                               t->target, "missing", t->missing, "dims", t->dims, "variants",
-                              (int)t->variants, "kernels", (json_int_t)info.distinct_kernels,
+                              (int)t->variants, "values", json_values(p), "kernels", (json_int_t)info.distinct_kernels,
                               "code_bytes", (json_int_t)info.code_bytes, "planned_bytes",
                               (json_int_t)info.planned_bytes, "linears", (json_int_t)info.linears,
                               "fp8_gemms", (json_int_t)info.fp8_gemms_planned));

@@ -573,12 +573,16 @@ FP8C_API fp8c_status fp8c_program_choice(const fp8c_program *program, int index,
  * Where the text says `dim B <= 32`, one program serves every value from 1 to 32, with the variables and the memory
  * of all: each with the bits of a program compiled for it alone. fp8c_compile plans for the bound; another value is
  * planned for when it is first asked for (a .f8x file has all), and its kernels are mostly there already. */
+enum { FP8C_MAX_BOUNDS = 8 }; /* of one module */
 typedef struct fp8c_program_dim {
     const char *name;
     int64_t value, bound; /* value: now */
 } fp8c_program_dim;
 /* FP8C_ERR_INPUT past the last, with no message. */
 FP8C_API fp8c_status fp8c_program_dims(const fp8c_program *program, int index, fp8c_program_dim *out);
+/* A set of values that the program has a plan for, the first the one it began with: of a file all there are, else those
+ * asked for so far. value[i]: of dim i of fp8c_program_dims. FP8C_ERR_INPUT past the last, with no message. */
+FP8C_API fp8c_status fp8c_program_values(const fp8c_program *program, int index, int64_t *value);
 /* What ports and runs are from now on: types and sizes of ports, steps and figures are those of this value;
  * buffers bound before are no longer. */
 FP8C_API fp8c_status fp8c_program_set_dim(fp8c_program *program, const char *name, int64_t value);

@@ -337,6 +337,27 @@ fp8c_status fp8c_program_dims(const fp8c_program *p, int index, fp8c_program_dim
     return FP8C_OK;
 }
 
+_Static_assert((int)FP8C_MAX_BOUNDS == (int)F8_MAX_BOUNDS, "what fp8c.h says");
+
+fp8c_status fp8c_program_values(const fp8c_program *p, int index, int64_t *value)
+{
+    const f8_variant *v = p->first;
+    const int64_t *found = NULL;
+    if (index < 0 || p->bounds.n == 0)
+        return FP8C_ERR_INPUT;
+    if (p->opened) {
+        found = (uint32_t)index < p->opened->n_variants ? p->opened->variant[index].value : NULL;
+    } else {
+        for (; v && index > 0; index--)
+            v = v->next;
+        found = v ? v->value : NULL;
+    }
+    if (!found)
+        return FP8C_ERR_INPUT;
+    memcpy(value, found, (size_t)p->bounds.n * sizeof *value);
+    return FP8C_OK;
+}
+
 static f8_status check_value(const f8_bound *b, int64_t value, f8_diag *diag)
 {
     return value >= 1 && value <= b->most

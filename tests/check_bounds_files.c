@@ -19,6 +19,13 @@ static fp8c_status write_file(fp8c_context *ctx, const char *text, const char *v
     return status;
 }
 
+static void values_are(const fp8c_program *p, int index, int64_t b, int64_t s)
+{
+    int64_t value[2];
+    ck_assert_int_eq(fp8c_program_values(p, index, value), FP8C_OK);
+    ck_assert(value[0] == b && value[1] == s);
+}
+
 /* A file serves the values that it was made for, from one state, with the bits of programs compiled
  * here; and tells by shapes which. */
 START_TEST(files)
@@ -53,6 +60,10 @@ START_TEST(files)
         ck_assert(!memcmp(&loss, &expected, sizeof loss));
         dims_are(p, b, 4);
     }
+    values_are(q, 0, 8, 4); /* of one that was compiled here: those asked for */
+    values_are(q, 1, 2, 4);
+    values_are(q, 2, 3, 4);
+    ck_assert_int_eq(fp8c_program_values(q, 3, (int64_t[2]){0}), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_set_dim(p, "B", 4), FP8C_ERR_UNSUPPORTED);
     said(ctx, "the file has no code for B = 4, S = 4: it has it for B = 8, S = 4; B = 8, S = 2; B "
               "= 3, S = 4; "
@@ -65,6 +76,10 @@ START_TEST(files)
     ck_assert_int_eq(write_file(ctx, shapes, "S=1 B=3,5", path), FP8C_OK);
     ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &p), FP8C_OK);
     dims_are(p, 5, 1);
+    values_are(p, 0, 5, 1);
+    values_are(p, 1, 3, 1);
+    ck_assert_int_eq(fp8c_program_values(p, 2, (int64_t[2]){0}), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_values(p, -1, (int64_t[2]){0}), FP8C_ERR_INPUT);
     fp8c_program_destroy(p);
     fp8c_context_destroy(ctx);
 }
@@ -169,7 +184,14 @@ START_TEST(command)
     f8_cli_ok(F8_CLI("compile", text, "-o", file, "--values", "B=2,3"));
     f8_cli_result r = F8_CLI("inspect", file);
     f8_cli_ok(r);
-    ck_assert_msg(strstr(r.out, "B <= 8, S <= 4: 8 plans") != NULL, "%s", r.out);
+    ck_assert_msg(strstr(r.out, "dims B <= 8, S <= 4: 8 plans, for\n  B = 3, S = 4; B = 3, S = 3; ") != NULL,
+                  "%s", r.out);
+    ck_assert_msg(strstr(r.out, "B = 2, S = 2;\n  B = 2, S = 1\n\n") != NULL, "%s", r.out);
+    r = F8_CLI("inspect", file, "--json", "-");
+    f8_cli_ok(r);
+    ck_assert_msg(strstr(r.out, "\"variants\":8,\"values\":[{\"B\":3,\"S\":4},{\"B\":3,\"S\":3},") !=
+                      NULL,
+                  "%s", r.out);
     f8_cli_fails(F8_CLI("compile", text, "-o", file, "--values", "B=2:3"), 1,
                  "a number is wanted after");
     snprintf(x, sizeof x, "x=%s", write_ones("x.npy", "(3, 4)", 12));
