@@ -40,6 +40,12 @@ typedef struct f8_tuner_compile {
     const fp8c_program *like;
 } f8_tuner_compile;
 
+/* Strides that a view points to (tensor.c): one for all tensors of a shape. */
+typedef struct f8_strides {
+    struct f8_strides *next;
+    int64_t axis[F8_MAX_RANK]; /* in elements; 0 from the rank on */
+} f8_strides;
+
 struct fp8c_program {
     fp8c_context *ctx;
     const f8_tuner_compile *tuner; /* NULL but while a tuner compiles */
@@ -55,6 +61,7 @@ struct fp8c_program {
     const f8_package_program *opened; /* of the package; NULL: it was compiled */
     f8_unit *unit;  /* a calibration's, in now->graph; else NULL */
     int32_t threads; /* of runs; 0: the CPUs this process may run on */
+    f8_strides *strides; /* in the arena: as long as the program */
     bool plan_only;
     bool initialized; /* variables hold values */
 };

@@ -113,19 +113,26 @@ static f8_status check_shape(const call *c, const given *g)
                  list_text(want->dim, want->rank, here, sizeof here));
 }
 
+/* The strides of a contiguous tensor, in elements. */
+static void contiguous(const f8_type *t, int64_t stride[F8_MAX_RANK])
+{
+    int64_t n = 1;
+    for (int32_t i = t->rank; i-- > 0; n *= t->dim[i])
+        stride[i] = n;
+}
+
 /* The shape is the port's. */
 static f8_status check_strides(const call *c, const given *g)
 {
     const f8_type *t = &g->port->type;
-    int64_t want[F8_MAX_RANK], n = 1;
+    int64_t want[F8_MAX_RANK];
     char here[160], there[160];
     bool same = true;
     if (!g->view->strides)
         return F8_OK;
-    for (int32_t i = t->rank; i-- > 0; n *= t->dim[i]) {
-        want[i] = n;
-        same &= t->dim[i] == 1 || g->view->strides[i] == n;
-    }
+    contiguous(t, want);
+    for (int32_t i = 0; i < t->rank; i++)
+        same &= t->dim[i] == 1 || g->view->strides[i] == want[i];
     return same ? F8_OK
                 : wrong(c, g, "its strides are %s, and it must be contiguous: %s",
                         list_text(g->view->strides, t->rank, there, sizeof there),
@@ -325,10 +332,33 @@ fp8c_status fp8c_program_fit(fp8c_program *p, int function, const fp8c_tensor_vi
 
 /* ---- what a program has ---- */
 
-/* `on_device`: as a device address, which the GPU of the program has. */
-static fp8c_tensor_view view_of(const fp8c_program *p, const f8_type *t, void *data, bool on_device)
+/* Those of contiguous tensors of t's shape; of rank 0, too: from 1.2 on DLPack wants them to be
+ * there. NULL: out of memory. */
+static int64_t *strides_of(fp8c_program *p, const f8_type *t, f8_diag *diag)
 {
-    fp8c_tensor_view v = {.data = data, .ndim = t->rank, .shape = (int64_t *)t->dim};
+    f8_strides want = {0};
+    contiguous(t, want.axis);
+    for (f8_strides *s = p->strides; s; s = s->next)
+        if (!memcmp(s->axis, want.axis, sizeof s->axis))
+            return s->axis;
+    f8_strides *s = F8_NEW(&p->arena, f8_strides);
+    if (!s) {
+        f8_arena_status(&p->arena, diag);
+        p->arena.failed = 0; /* only the view wanted it */
+        return NULL;
+    }
+    memcpy(s->axis, want.axis, sizeof s->axis);
+    s->next = p->strides;
+    p->strides = s;
+    return s->axis;
+}
+
+/* `on_device`: as a device address, which the GPU of the program has. */
+static fp8c_tensor_view view_of(const fp8c_program *p, const f8_type *t, int64_t *strides,
+                                void *data, bool on_device)
+{
+    fp8c_tensor_view v = {
+        .data = data, .ndim = t->rank, .shape = (int64_t *)t->dim, .strides = strides};
     v.device.type = on_device ? DEVICE_CUDA : DEVICE_CPU;
     v.device.id = on_device ? f8_cuda_exec_ordinal(p->now->instance.cuda) : 0;
     v.dtype.code = codes[t->dtype].code;
@@ -357,9 +387,10 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
                    : NULL;
     if (status == F8_OK && instance->cuda)
         status = f8_cuda_exec_is_device(instance->cuda, at, &on_device, &diag);
-    if (status != F8_OK)
-        return f8_api_fail(p->ctx, &diag, status, NULL, 0);
-    *out = view_of(p, &port[index].type, at, on_device);
+    int64_t *strides = status == F8_OK ? strides_of(p, &port[index].type, &diag) : NULL;
+    if (!strides)
+        return f8_api_fail(p->ctx, &diag, diag.status, NULL, 0);
+    *out = view_of(p, &port[index].type, strides, at, on_device);
     return FP8C_OK;
 }
 
@@ -371,10 +402,12 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     if (status == F8_OK && (variable < 0 || (uint32_t)variable >= p->now->plan.n_vars))
         status =
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", variable);
-    if (status != F8_OK)
-        return f8_api_fail(p->ctx, &diag, status, NULL, 0);
+    const f8_type *type = status == F8_OK ? &p->now->plan.var[variable].type : NULL;
+    int64_t *strides = type ? strides_of(p, type, &diag) : NULL;
+    if (!strides)
+        return f8_api_fail(p->ctx, &diag, diag.status, NULL, 0);
     void *at = instance->cuda ? f8_cuda_exec_var(instance->cuda, (uint32_t)variable)
                               : instance->kind->var(instance, (uint32_t)variable);
-    *out = view_of(p, &p->now->plan.var[variable].type, at, instance->cuda != NULL);
+    *out = view_of(p, type, strides, at, instance->cuda != NULL);
     return FP8C_OK;
 }
