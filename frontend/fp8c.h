@@ -68,7 +68,7 @@
  *
  * Every call that can fail returns a status; fp8c_context_message then says what and where. Nothing
  * here prints or exits. The environment is read once, when a context is created; the context's options
- * stand in for each of its variables. All destroy functions accept NULL; no other pointer may be NULL unless
+ * stand in for each of its variables. The process's locale changes nothing that is read or written. All destroy functions accept NULL; no other pointer may be NULL unless
  * it is said here. A struct that begins with struct_size is of the caller's version of this header: what lies beyond
  * it is as if zero; options whose size is 0, never set, are FP8C_ERR_INPUT.
  *
@@ -328,7 +328,7 @@ typedef struct fp8c_compile_options {
     const char *recipe;      /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
     int32_t threads;         /* 0: the CPUs this process may run on */
     int32_t no_fuse;         /* one kernel per node: same bits, slower; for tests */
-    int32_t inference;       /* only `eval` */
+    int32_t inference;       /* only `eval`; forward's results may then be anything, else the first is the loss */
     int32_t pair;            /* also `forward` and `backward`: the caller owns the optimizer, and calls
                                 `update_scales` once a step under a recipe that has it */
     int32_t profile;         /* note the time of every step */
@@ -651,8 +651,10 @@ typedef struct fp8c_tensor_view {
 FP8C_API fp8c_status fp8c_program_call(fp8c_program *program, int function,
                                        const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                        const fp8c_tensor_view *const *outputs, size_t n_outputs);
-/* A port's buffer, or a variable's memory (on a GPU: the device's), as a tensor, strides NULL: valid until another is bound, the
- * value of a dim changes, or the program is destroyed. FP8C_ERR_INPUT: there is none. */
+/* A port's buffer, or a variable's memory (on a GPU: the device's), as a tensor: valid, with the shape and the strides
+ * that it points to, until another is bound, the value of a dim changes, or the program is destroyed. The strides are
+ * never NULL, as DLPack wants it from 1.2 on: those of row-major order; of a scalar, no more than an address.
+ * FP8C_ERR_INPUT: there is none. FP8C_ERR_MEMORY: for the strides. */
 FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function, fp8c_side side, int index,
                                             fp8c_tensor_view *out);
 FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int variable, fp8c_tensor_view *out);
