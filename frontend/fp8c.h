@@ -66,11 +66,11 @@
  *         return status != FP8C_OK;
  *     }
  *
- * Every call that can fail returns a status; fp8c_context_message then says what and where. Nothing
- * here prints or exits. The environment is read once, when a context is created; the context's options
- * stand in for each of its variables. The process's locale changes nothing that is read or written. All destroy functions accept NULL; no other pointer may be NULL unless
- * it is said here. A struct that begins with struct_size is of the caller's version of this header: what lies beyond
- * it is as if zero; options whose size is 0, never set, are FP8C_ERR_INPUT.
+ * Every call that can fail returns a status; fp8c_context_message then says what and where. Nothing here prints or
+ * exits. The environment is read once, when a context is created; the context's options stand in for each of its
+ * variables. The process's locale changes nothing that is read or written. All destroy functions accept NULL; no
+ * other pointer may be NULL unless it is said here. A struct that begins with struct_size is of the caller's version
+ * of this header: what lies beyond it is as if zero; options whose size is 0, never set, are FP8C_ERR_INPUT.
  *
  * Ownership: whatever is made with a context keeps it alive: fp8c_context_destroy gives up the caller's hold, and the
  * context goes with the last module, program, calibration, doctor or tuning. Until then its callbacks, its allocator and
