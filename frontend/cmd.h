@@ -104,6 +104,8 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
            " NAME.f8x without --emit is compiled ahead of time for each --target")                     \
     OPTION(values, "--values", "NAME=N,...", TEXT, ON_COMPILE,                                          \
            "-o NAME.f8x: what dims that are bounds may be, 'B=1,2,4 T=64'; default every value, 64 sets at most") \
+    OPTION(inference, "--inference", NULL, FLAG, ON_COMPILE,                                            \
+           "only eval; forward may then return anything, else the loss, f32[], comes first")            \
     OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                                  \
            "f32 or bf16: of the parameters that stay high precision (default: the checkpoint's)")     \
     OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN, "write a checkpoint at the end (safetensors), of --recipe's run") \

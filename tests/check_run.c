@@ -2,6 +2,8 @@
  * file; what is missing or wrong is named before anything runs, and then nothing is written. */
 #include "tests/checkpoint.h"
 
+#include <unistd.h>
+
 #include "frontend/cmd_npy.h"
 #include "tests/api.h"
 
@@ -159,6 +161,64 @@ START_TEST(a_package)
     r = F8_CLI("run", package, INPUTS(f), "--recipe", "delayed");
     ck_assert_int_eq(r.code, 2);
     ck_assert_ptr_nonnull(strstr(r.err, "is compiled: --recipe, --rule"));
+}
+END_TEST
+
+/* A text that no training can take: run as it is, and compiled for inference. */
+static const char lossless[] = "module lossless\n"
+                               "param w: f32[3, 4] normal(1)\n"
+                               "func forward(%x: f32[2, 3]) -> (%y: f32[2, 4]) {\n"
+                               "  return matmul(%x, w)\n"
+                               "}\n";
+
+START_TEST(without_a_loss)
+{
+    const char no_loss[] = "error: to train, 'forward' must return the loss, "
+                           "f32[], as its first result, not f32[2, 4]";
+    const files *f = write_files();
+    char module[4500], package[4500];
+    float y[8];
+    cli_npy of_text;
+    f8_diag diag = {0};
+    snprintf(module, sizeof module, "%s",
+             f8_cli_write("lossless.f8", lossless, sizeof lossless - 1));
+    snprintf(package, sizeof package, "%s", f8_cli_temp("lossless.f8x"));
+    f8_cli_ok(F8_CLI("run", module, "--input", f->x, "--output", f->y));
+    ck_assert(cli_npy_open(&of_text, f8_cli_temp("y.npy"), &diag) == F8_OK &&
+              of_text.tensor.bytes == sizeof y && cli_npy_read(&of_text, y, NULL) == F8_OK);
+    cli_npy_close(&of_text);
+    ck_assert(!unlink(f8_cli_temp("y.npy")));
+    f8_cli_fails(F8_CLI("run", module, "--input", f->x, "--function", "micro_step"), 1, no_loss);
+    f8_cli_fails(F8_CLI("compile", module, "-o", package), 1, no_loss);
+    ck_assert(access(package, F_OK));
+    f8_cli_ok(F8_CLI("compile", module, "-o", package, "--inference"));
+    const f8_cli_result r = F8_CLI("inspect", package);
+    ck_assert(r.code == 0 && strstr(r.out, "\neval: ") && !strstr(r.out, "micro_step"));
+    f8_cli_ok(F8_CLI("run", package, "--input", f->x, "--output", f->y));
+    has_array("y.npy", F8_ST_F32, y, sizeof y);
+    f8_cli_fails(F8_CLI("run", package, "--input", f->x, "--function", "micro_step"), 1,
+                 "there is no function 'micro_step'; there are: eval");
+    f8_cli_fails(F8_CLI("compile", module, "-o", package, "--inference", "--memory", "1M"), 1,
+                 "memory: a program for inference has no activations to compute again");
+}
+END_TEST
+
+/* One that trains has eval alone then, with the bits of the one that trains. */
+START_TEST(inference_alone)
+{
+    const files *f = write_files();
+    float y[8];
+    uint16_t z[8];
+    char package[4500];
+    expected(y, z);
+    snprintf(package, sizeof package, "%s", f8_cli_temp("mixed.f8x"));
+    f8_cli_ok(F8_CLI("compile", f->module, "-o", package, "--inference"));
+    f8_cli_ok(F8_CLI("run", package, INPUTS(f), "--output", f->y, "--output", f->z, "--seed", "5"));
+    has_array("y.npy", F8_ST_F32, y, sizeof y);
+    has_array("z.npy", F8_ST_U16, z, sizeof z);
+    const f8_cli_result r = F8_CLI("inspect", package);
+    ck_assert(r.code == 0 && strstr(r.out, "\neval: ") && !strstr(r.out, "update: ") &&
+              !strstr(r.out, "opt.m.w"));
 }
 END_TEST
 
@@ -348,6 +408,8 @@ int main(void)
     tcase_add_test(t, a_text);
     tcase_add_test(t, safetensors);
     tcase_add_test(t, a_package);
+    tcase_add_test(t, without_a_loss);
+    tcase_add_test(t, inference_alone);
     tcase_add_test(t, trains);
     tcase_add_test(t, one_after_the_other);
     tcase_add_test(t, refused_runs);
