@@ -13,14 +13,22 @@ bool cli_is_package(const char *path)
     return n > 4 && !strcmp(path + n - 4, ".f8x");
 }
 
-/* The names in a list with commas, which is changed; -1: too many. */
+/* The names in a list with commas, which is changed; -1: too many, or one is empty, and that is
+ * said. */
 static int split(char *list, const char *name[MOST_TARGETS])
 {
     int n = 0;
     for (char *at = list; at; n++) {
         char *comma = strchr(at, ',');
-        if (n == MOST_TARGETS)
+        if (n == MOST_TARGETS) {
+            fprintf(stderr, "fp8c compile: --target takes up to %d targets\n", MOST_TARGETS);
             return -1;
+        }
+        if (!*at || at == comma) {
+            fprintf(stderr, "fp8c compile: bad value for --target: name %d of the list is empty\n",
+                    n + 1);
+            return -1;
+        }
         if (comma)
             *comma++ = 0;
         name[n] = at;
@@ -82,10 +90,12 @@ int cli_compile_package(const cli *c)
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;
     char *list = strdup(c->target ? c->target : "cpu");
-    const int n = list ? split(list, name) : -1;
+    if (!list) {
+        fprintf(stderr, "error: out of memory\n");
+        return CLI_FAILED;
+    }
+    const int n = split(list, name);
     if (n < 0 || !cli_load(c, &ctx, &module)) {
-        if (n < 0)
-            fprintf(stderr, "fp8c compile: --target takes up to %d targets\n", MOST_TARGETS);
         free(list);
         return n < 0 ? CLI_USAGE : CLI_FAILED;
     }

@@ -4,6 +4,7 @@
  * The work is done by a child process: a library that kills the process as it is loaded, or code
  * that does as it runs, is then named by the parent, which knows what the child was at. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -332,5 +333,11 @@ int cmd_doctor(const cli *c)
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) {
+        /* whoever reads stdout has gone: no library's doing, and what other commands die of */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+        return CLI_FAILED;
+    }
     return WIFEXITED(status) && x.shared->done ? WEXITSTATUS(status) : died(x.shared, status);
 }

@@ -127,6 +127,10 @@ START_TEST(refused)
     f8_cli_fails(F8_CLI("inspect"), 2, "no file given");
     f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,cpu", "-o", path), 1,
                  "target cpu is there twice");
+    static const char *const empty[] = {"cpu,,", ",", ",cpu", "cpu,,cpu:x86-64-v3"};
+    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
+        f8_cli_fails(F8_CLI("compile", MODEL, "--target", empty[i], "-o", path), 2,
+                     "bad value for --target: name ");
     f8_cli_fails(F8_CLI("compile", MODEL, "--target", "reference", "-o", path), 1,
                  "target reference interprets");
     f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,tpu", "-o", path), 1, "no target 'tpu'");

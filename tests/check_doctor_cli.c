@@ -4,6 +4,7 @@
  * check_doctor.c. */
 #include <check.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -482,6 +483,21 @@ START_TEST(cpu_libraries)
 }
 END_TEST
 
+/* A reader that went away is no component that ends the process. */
+START_TEST(nobody_reads)
+{
+    static const char *const print[] = {"print", "frontend/models/gpt.f8", NULL},
+                             *const text[] = {"doctor", "--target", "reference", NULL},
+                             *const records[] = {"doctor", "--json", "-", NULL};
+    static const char *const *const args[] = {print, text, records};
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
+        const f8_cli_result r = f8_cli_run_unread(args[i]);
+        ck_assert_int_eq(r.code, 128 + SIGPIPE);
+        ck_assert_str_eq(r.err, "");
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("doctor_cli");
@@ -501,6 +517,7 @@ int main(void)
     tcase_add_test(t, state_of_a_gpu);
     tcase_add_loop_test(t, a_library_that_ends_the_process, 0, sizeof endings / sizeof *endings);
     tcase_add_test(t, cpu_libraries);
+    tcase_add_test(t, nobody_reads);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

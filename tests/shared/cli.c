@@ -112,14 +112,26 @@ static const char *binary(void)
     return strcat(path, "/fp8c");
 }
 
+static int pipe_without_reader(void)
+{
+    int fd[2];
+    if (pipe(fd))
+        return -1;
+    close(fd[0]);
+    return fd[1];
+}
+
+/* out NULL: nobody reads it. */
 static void child(size_t limit, char *const *argv, const char *out, const char *err)
 {
     const int null = open("/dev/null", O_RDONLY);
-    const int o = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const int o =
+        out ? open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600) : pipe_without_reader();
     const int e = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     const struct rlimit as = {limit, limit}, no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     signal(SIGINT, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
     if (null < 0 || o < 0 || e < 0 || dup2(null, 0) < 0 || dup2(o, 1) < 0 || dup2(e, 2) < 0 ||
         (limit && setrlimit(RLIMIT_AS, &as)))
         _exit(125);
@@ -147,6 +159,27 @@ static void interrupt(pid_t pid, const char *err, const char *words)
     }
     if (there)
         kill(pid, SIGINT);
+}
+
+f8_cli_result f8_cli_run_unread(const char *const *args)
+{
+    char *argv[MAX_ARGS] = {(char *)binary()}, err[PATH_ROOM + 300];
+    for (int n = 0; args[n]; n++)
+        argv[n + 1] = (char *)args[n];
+    snprintf(err, sizeof err, "%s", f8_cli_temp(".stderr"));
+    fflush(NULL);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0)
+        child(0, argv, NULL, err);
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    free(last.out);
+    free(last.err);
+    last = (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+    last.out = strdup("");
+    last.err = f8_cli_read(err, &last.n_err);
+    return last;
 }
 
 /* interrupt_at: NULL, or what it says when it is interrupted. */

@@ -29,6 +29,9 @@ f8_cli_result f8_cli_run_within(size_t bytes, const char *const *args);
 /* The same with Ctrl-C once it has said `at` on stderr. */
 f8_cli_result f8_cli_run_interrupted(const char *at, const char *const *args);
 
+/* The same with a pipe as stdout that nobody reads. */
+f8_cli_result f8_cli_run_unread(const char *const *args);
+
 /* The same with a terminal as stderr (whose line ends are \r\n). */
 f8_cli_result f8_cli_run_on_terminal(const char *const *args);
 f8_cli_result f8_cli_run_to_terminal(const char *const *args); /* as stdout instead */
