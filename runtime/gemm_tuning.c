@@ -10,7 +10,8 @@
 
 bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y)
 {
-    return x->algorithm == y->algorithm && x->m_block == y->m_block && x->n_block == y->n_block && x->share == y->share &&
+    return x->algorithm == y->algorithm && x->m_block == y->m_block &&
+           x->n_block == y->n_block && x->share == y->share &&
            x->packed == y->packed && x->lt.id == y->lt.id && x->lt.split_k == y->lt.split_k &&
            x->lt.tile == y->lt.tile && x->lt.stages == y->lt.stages &&
            x->lt.scheme == y->lt.scheme;
