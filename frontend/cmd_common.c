@@ -129,7 +129,8 @@ fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
         .struct_size = sizeof(fp8c_compile_options), .target = c->target, .recipe = recipe,
         .threads = c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
         .device = c->device, .attention = c->attention, .memory_bytes = c->memory.bytes,
-        .memory_share = c->memory.share, .inference = c->inference, .checkpoint = c->checkpoint, .recompute = c->recompute,
+        .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
+        .inference = c->inference,
     };
 }
 
