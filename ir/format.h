@@ -1,8 +1,8 @@
-/* Text and numbers as in the C locale, whatever the embedder's setlocale or uselocale says: what the
- * library writes (messages, canonical text, kernels' texts, reasons in a compiled file) has the same
- * bytes everywhere. The printf family, strtod and strerror follow the locale of the calling thread;
- * outside of format.c the library calls vsnprintf and strerror nowhere, and snprintf only without a
- * floating conversion. */
+/* Text and numbers as in the C locale, whatever the embedder's setlocale or uselocale says: what
+ * the library writes (messages, canonical text, kernels' texts, reasons in a compiled file) has the
+ * same bytes everywhere. The printf family, strtod and strerror follow the locale of the calling
+ * thread; outside of format.c the library calls vsnprintf and strerror nowhere, and snprintf only
+ * without a floating conversion. */
 #ifndef F8_FORMAT_H
 #define F8_FORMAT_H
 

@@ -1,6 +1,7 @@
-/* Nothing the library writes follows the locale of the process: texts, compiled files, kernels of a GPU and
- * messages have the same bytes where decimals have a comma and libc's messages are translated. The locale and
- * the translations are made here, of a few bytes: no package with locales is needed but libc's own localedef. */
+/* Nothing the library writes follows the locale of the process: texts, compiled files, kernels of a
+ * GPU and messages have the same bytes where decimals have a comma and libc's messages are
+ * translated. The locale and the translations are made here, of a few bytes: no package with
+ * locales is needed but libc's own localedef. */
 #include <ctype.h>
 #include <errno.h>
 #include <ftw.h>
@@ -20,36 +21,51 @@ static char root[4200]; /* where both are */
 
 /* ---- the locale ---- */
 
-/* libc.mo: a catalog of one message, as GNU gettext's manual has the format: magic, revision, number of strings,
- * offsets of the tables of originals and translations (length, offset), no hash table; then the texts. */
+/* libc.mo: a catalog of one message, as GNU gettext's manual has the format: magic, revision,
+ * number of strings, offsets of the tables of originals and translations (length, offset), no hash
+ * table; then the texts. */
 static void write_catalog(const char *path)
 {
     static const char original[] = "No such file or directory";
     enum { HEADER = 28, ROW = 8, AT = HEADER + 2 * ROW };
-    const uint32_t head[] = {0x950412de, 0, 1, HEADER, HEADER + ROW, 0, AT,
-                             sizeof original - 1, AT, sizeof translated - 1, AT + sizeof original};
+    const uint32_t head[] = {0x950412de,
+                             0,
+                             1,
+                             HEADER,
+                             HEADER + ROW,
+                             0,
+                             AT,
+                             sizeof original - 1,
+                             AT,
+                             sizeof translated - 1,
+                             AT + sizeof original};
     FILE *f = fopen(path, "wb");
     ck_assert_ptr_nonnull(f);
-    ck_assert(fwrite(head, sizeof head, 1, f) == 1 && fwrite(original, sizeof original, 1, f) == 1 &&
+    ck_assert(fwrite(head, sizeof head, 1, f) == 1 &&
+              fwrite(original, sizeof original, 1, f) == 1 &&
               fwrite(translated, sizeof translated, 1, f) == 1 && fclose(f) == 0);
 }
 
 static void setup(void)
 {
-    static const char source[] = "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3;3\nEND LC_NUMERIC\n";
+    static const char source[] =
+        "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3;3\nEND LC_NUMERIC\n";
     char command[9000], folder[4300];
     f8_cli_setup();
     const char *from = f8_cli_write("source", source, sizeof source - 1);
     snprintf(root, sizeof root, "%s", from);
     *strrchr(root, '/') = 0;
     /* It has no other categories, says so, and ends with 1. */
-    snprintf(command, sizeof command, "localedef -c -i '%s' '%s/%s' >/dev/null 2>&1", from, root, locale_name);
+    snprintf(command, sizeof command, "localedef -c -i '%s' '%s/%s' >/dev/null 2>&1", from, root,
+             locale_name);
     const int code = system(command);
     ck_assert_int_eq(setenv("LOCPATH", root, 1), 0);
     has_locale = setlocale(LC_ALL, locale_name) != NULL && *localeconv()->decimal_point == ',';
     setlocale(LC_ALL, "C");
     if (!has_locale) {
-        printf("note: localedef (exit %d) made no locale with a decimal comma: check_locale only reads sources\n", code);
+        printf("note: localedef (exit %d) made no locale with a decimal comma: check_locale only "
+               "reads sources\n",
+               code);
         fflush(stdout);
         return;
     }
@@ -119,8 +135,12 @@ static void add_log(void *user, fp8c_log_level level, const char *line)
 static fp8c_context *silent_context(text *log)
 {
     fp8c_context *ctx;
-    const fp8c_context_options o = {.struct_size = sizeof o, .cache_dir = "", .tuning = "", .log = add_log,
-                                    .log_user = log, .verbose = 1};
+    const fp8c_context_options o = {.struct_size = sizeof o,
+                                    .cache_dir = "",
+                                    .tuning = "",
+                                    .log = add_log,
+                                    .log_user = log,
+                                    .verbose = 1};
     ck_assert_int_eq(fp8c_context_create(&o, &ctx), FP8C_OK);
     return ctx;
 }
@@ -167,13 +187,14 @@ static void auto_program(text *t)
 }
 
 /* Scales that are no whole numbers, as constants of kernels. */
-static const char attends[] = "module attends\n"
-                              "param w: f32[64, 64] normal(0.1)\n"
-                              "func forward(%x: f32[2, 32, 64]) -> (%loss: f32[]) {\n"
-                              "  %h = cast(linear(mul(%x, 0.3), w)) {to = bf16}\n"
-                              "  %y = attention(%h, %h, %h) {heads = 2, scale = 0.3}\n"
-                              "  return reshape(reduce_sum(reshape(cast(%y) {to = f32}) {shape = [1, 4096]})) {shape = []}\n"
-                              "}\n";
+static const char attends[] =
+    "module attends\n"
+    "param w: f32[64, 64] normal(0.1)\n"
+    "func forward(%x: f32[2, 32, 64]) -> (%loss: f32[]) {\n"
+    "  %h = cast(linear(mul(%x, 0.3), w)) {to = bf16}\n"
+    "  %y = attention(%h, %h, %h) {heads = 2, scale = 0.3}\n"
+    "  return reshape(reduce_sum(reshape(cast(%y) {to = f32}) {shape = [1, 4096]})) {shape = []}\n"
+    "}\n";
 
 static void cuda_texts(text *t)
 {
@@ -192,8 +213,10 @@ static void cuda_texts(text *t)
 }
 
 static const char *const wrong[] = {
-    "module m\nparam w: f32[2, 2] normal(-0.5)\nfunc forward(%x: f32[2, 2]) -> (%y: f32[2, 2]) {\n  return %x\n}\n",
-    "module m\nfunc forward(%x: f32[2, 2]) -> (%y: f32[2, 2]) {\n  return rope(%x) {heads = 1, base = -0.5}\n}\n",
+    "module m\nparam w: f32[2, 2] normal(-0.5)\nfunc forward(%x: f32[2, 2]) -> (%y: f32[2, 2]) {\n "
+    " return %x\n}\n",
+    "module m\nfunc forward(%x: f32[2, 2]) -> (%y: f32[2, 2]) {\n  return rope(%x) {heads = 1, "
+    "base = -0.5}\n}\n",
 };
 
 static void messages(text *t)
@@ -203,7 +226,8 @@ static void messages(text *t)
     fp8c_program *p;
     fp8c_calibration *c;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ck_assert_int_ne(fp8c_module_parse(ctx, wrong[i], strlen(wrong[i]), "m.f8", NULL, 0, &m), FP8C_OK);
+        ck_assert_int_ne(fp8c_module_parse(ctx, wrong[i], strlen(wrong[i]), "m.f8", NULL, 0, &m),
+                         FP8C_OK);
         add_line(t, fp8c_context_message(ctx));
     }
     m = parse(ctx, model);
@@ -232,7 +256,9 @@ static void messages(text *t)
 static const struct {
     void (*run)(text *t);
     const char *shows; /* what is there only if it was a case in point */
-} part[] = {{auto_program, "within 12.5%"}, {cuda_texts, "SCALE = 0x1.3"}, {messages, "an error budget of 1.5 is no"}};
+} part[] = {{auto_program, "within 12.5%"},
+            {cuda_texts, "SCALE = 0x1.3"},
+            {messages, "an error budget of 1.5 is no"}};
 
 static void same_bytes(const text *a, const text *b)
 {
@@ -240,7 +266,8 @@ static void same_bytes(const text *a, const text *b)
     while (at < a->n && at < b->n && a->s[at] == b->s[at])
         at++;
     const size_t from = at < 40 ? 0 : at - 40;
-    ck_assert_msg(a->n == b->n && at == a->n, "byte %zu: '%.80s' in C, '%.80s' there", at, a->s + from, b->s + from);
+    ck_assert_msg(a->n == b->n && at == a->n, "byte %zu: '%.80s' in C, '%.80s' there", at,
+                  a->s + from, b->s + from);
 }
 
 static void is_there(void)
@@ -285,7 +312,8 @@ END_TEST
 
 /* ---- the rule that gives it ---- */
 
-/* The end of the call whose arguments begin at p, and whether a literal in it has a floating conversion. */
+/* The end of the call whose arguments begin at p, and whether a literal in it has a floating
+ * conversion. */
 static const char *end_of_call(const char *p, bool *floating)
 {
     int depth = 1;
@@ -307,11 +335,13 @@ static const char *end_of_call(const char *p, bool *floating)
 
 static void follows_no_locale(const char *path)
 {
-    static const char *const never[] = {"vsnprintf(", " strerror(", "(strerror(", "vasprintf(", " strtod(", " atof("};
+    static const char *const never[] = {"vsnprintf(", " strerror(", "(strerror(",
+                                        "vasprintf(", " strtod(",   " atof("};
     size_t n;
     char *source = f8_cli_read(path, &n);
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        ck_assert_msg(!strstr(source, never[i]), "%s calls %s...): see ir/format.h", path, never[i]);
+        ck_assert_msg(!strstr(source, never[i]), "%s calls %s...): see ir/format.h", path,
+                      never[i]);
     for (const char *p = source; (p = strstr(p, "snprintf("));) {
         bool floating = false;
         const char *call = p;
