@@ -437,8 +437,9 @@ FP8C_API void fp8c_program_destroy(fp8c_program *program);
 /* ---- ahead of time ----
  *
  * A .f8x file holds programs compiled for one or more targets: plans, native code or cubins, the layout of
- * variables, and what was decided. It depends on the module, the options, the target and the versions of
- * fp8c and of the compilers alone: the same input gives the same bytes. Opening one loads no compiler. */
+ * variables, and what was decided. It depends on the module, the options, the target, the versions of fp8c and of
+ * the compilers, and what the tuning database holds for this device and number of threads (none where it was
+ * not tuned): the same input gives the same bytes. Opening one loads no compiler. */
 
 /* Compile a module for each of `options` (at least one; no_device is implied) and write PATH, whole or not at
  * all. Targets of a CPU: "cpu:x86-64-v3", "cpu:x86-64-v4", or "cpu:native" (as "cpu"), which runs only on a
@@ -647,7 +648,7 @@ typedef struct fp8c_tensor_view {
  * order. A dim that is a bound takes its value from their shapes. Each must be of its port's dtype and shape,
  * contiguous (strides of axes of size 1 are free), aligned to its element, in a GPU's memory to 16 bytes, and of host
  * memory or the program's device; else FP8C_ERR_INPUT with port, what was given and what was wanted, and nothing has run. An
- * output that overlaps another tensor is refused. The tensors stay bound. */
+ * output that overlaps another tensor, or a variable of the program, is refused. The tensors stay bound. */
 FP8C_API fp8c_status fp8c_program_call(fp8c_program *program, int function,
                                        const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                        const fp8c_tensor_view *const *outputs, size_t n_outputs);

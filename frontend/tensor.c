@@ -178,6 +178,9 @@ static f8_status check_memory(const call *c, const given *g)
     bool on_device = false;
     if (!g->view->data)
         return wrong(c, g, "it has no data");
+    if (g->view->byte_offset > UINTPTR_MAX - (uintptr_t)g->view->data)
+        return wrong(c, g, "its byte_offset, %" PRIu64 ", leads beyond all memory",
+                     g->view->byte_offset);
     F8_TRY(c->p->now->instance.cuda ? check_cuda(c, g, &on_device) : check_host(c, g));
     if (on_device && (uintptr_t)address(g->view) % DEVICE_ALIGN)
         return wrong(c, g, "its address is no multiple of %d, as in a GPU's memory it must be",
@@ -199,11 +202,30 @@ static f8_status check_tensor(const call *c, const given *g)
 
 /* ---- all of them ---- */
 
-static bool overlap(const given *a, const given *b)
+static bool overlap(const given *a, const void *b, const f8_type *type)
 {
-    const uintptr_t at = (uintptr_t)address(a->view), bt = (uintptr_t)address(b->view);
-    return at < bt + (size_t)f8_type_bytes(&b->port->type) &&
-           bt < at + (size_t)f8_type_bytes(&a->port->type);
+    const uintptr_t at = (uintptr_t)address(a->view), bt = (uintptr_t)b;
+    return at < bt + (size_t)f8_type_bytes(type) && bt < at + (size_t)f8_type_bytes(&a->port->type);
+}
+
+static void *variable_memory(const fp8c_program *p, uint32_t variable)
+{
+    f8_instance *instance = &p->now->instance;
+    return instance->cuda ? f8_cuda_exec_var(instance->cuda, variable)
+                          : instance->kind->var(instance, variable);
+}
+
+static f8_status check_output(const call *c, const given *g, const given *before, size_t n)
+{
+    const f8_plan *plan = &c->p->now->plan;
+    for (size_t i = 0; i < n; i++)
+        if (overlap(g, address(before[i].view), &before[i].port->type))
+            return wrong(c, g, "its memory overlaps that of %s '%s'", sides[before[i].side],
+                         before[i].port->name);
+    for (uint32_t i = 0; i < plan->n_vars; i++)
+        if (overlap(g, variable_memory(c->p, i), &plan->var[i].type))
+            return wrong(c, g, "its memory overlaps that of variable '%s'", plan->var[i].name);
+    return F8_OK;
 }
 
 static const f8_plan_port *side_ports(const f8_plan_func *f, fp8c_side side, uint32_t *n)
@@ -255,10 +277,8 @@ static f8_status check_all(const call *c, const given *all, size_t n)
     for (size_t i = 0; i < n; i++)
         F8_TRY(check_tensor(c, &all[i]));
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < i; k++)
-            if (all[i].side == FP8C_OUTPUT && overlap(&all[i], &all[k]))
-                return wrong(c, &all[i], "its memory overlaps that of %s '%s'", sides[all[k].side],
-                             all[k].port->name);
+        if (all[i].side == FP8C_OUTPUT)
+            F8_TRY(check_output(c, &all[i], all, i));
     return F8_OK;
 }
 
@@ -406,8 +426,7 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     int64_t *strides = type ? strides_of(p, type, &diag) : NULL;
     if (!strides)
         return f8_api_fail(p->ctx, &diag, diag.status, NULL, 0);
-    void *at = instance->cuda ? f8_cuda_exec_var(instance->cuda, (uint32_t)variable)
-                              : instance->kind->var(instance, (uint32_t)variable);
-    *out = view_of(p, type, strides, at, instance->cuda != NULL);
+    *out = view_of(p, type, strides, variable_memory(p, (uint32_t)variable),
+                   instance->cuda != NULL);
     return FP8C_OK;
 }

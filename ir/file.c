@@ -54,18 +54,26 @@ f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_
     out->temporary[0] = 0;
     if (!*path)
         return fail(diag, path, ENOENT);
-    if (!realpath(path, out->target) &&
-        snprintf(out->target, sizeof out->target, "%s", path) >= (int)sizeof out->target)
-        return fail(diag, path, ENAMETOOLONG);
-    if (!stat(out->target, &s))
+    if (!realpath(path, out->target)) {
+        const int error = errno;
+        if (!lstat(path, &s) && S_ISLNK(s.st_mode)) /* to nowhere: it would be lost */
+            return fail(diag, path, error);
+        if (snprintf(out->target, sizeof out->target, "%s", path) >= (int)sizeof out->target)
+            return fail(diag, path, ENAMETOOLONG);
+    }
+    const bool replaces = !stat(out->target, &s);
+    if (replaces)
         F8_TRY(check_regular(&s, path, diag));
     for (int i = 0; i < TRIES;
          i++) { /* other threads have theirs; a process of that number may have died */
         snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target,
                  (long)getpid(), i);
-        out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (out->fd >= 0)
-            return F8_OK;
+        out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                       replaces ? 0600 : 0666);
+        if (out->fd >= 0) /* who may read it stays, where we may say so */
+            return replaces && fchmod(out->fd, s.st_mode & 07777) && errno != EPERM
+                       ? fail(diag, path, errno)
+                       : F8_OK;
         if (errno != EEXIST)
             break;
     }

@@ -19,8 +19,8 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
 
 /* A file being written: to a new one beside it, with a name of its own that ends in ".tmp", which
  * is renamed over it when all of it is on the disk. Until then, and after a failure, the file is as
- * it was. Only a process killed in between leaves the new one behind. Links are followed; only a
- * regular file is replaced. A caller's object (8 KB); use: f8_status status = f8_file_begin(&out,
+ * it was. Only a process killed in between leaves the new one behind. Links are followed, but not to
+ * nowhere; only a regular file is replaced, and the new one has its mode. A caller's object (8 KB); use: f8_status status = f8_file_begin(&out,
  * path, false, diag); if (status == F8_OK) status = f8_file_put(&out, bytes, n);   (as often as
  * there is something) if (status == F8_OK) status = f8_file_commit(&out); f8_file_end(&out); */
 typedef struct f8_file_out {

@@ -54,23 +54,33 @@ START_TEST(replaces)
     f8_diag diag = {0};
     struct stat s;
     const char *path = f8_cli_write("it", "old", 3);
+    ck_assert(!chmod(path, 0644));
     const mode_t mask = umask(027);
     ck_assert_int_eq(f8_file_writable(path, &diag), F8_OK);
     has(path, "old");
     ck_assert_int_eq(f8_file_write(path, "longer", 6, false, &diag), F8_OK);
     has(path, "longer");
     ck_assert(!stat(path, &s));
-    ck_assert_int_eq(s.st_mode & 0777, 0640);
+    ck_assert_int_eq(s.st_mode & 0777, 0644); /* the old one's */
+    ck_assert(!chmod(path, 0600));
     ck_assert_int_eq(f8_file_write(path, NULL, 0, false, NULL), F8_OK);
     has(path, "");
+    ck_assert(!stat(path, &s));
+    ck_assert_int_eq(s.st_mode & 0777, 0600);
+    ck_assert(!unlink(path));
+    ck_assert_int_eq(f8_file_write(path, "new", 3, false, NULL), F8_OK);
+    ck_assert(!stat(path, &s));
+    ck_assert_int_eq(s.st_mode & 0777, 0640);
     umask(mask);
     ck_assert_int_eq(files(), 1);
 }
 END_TEST
 
-/* The file behind a link is replaced, the link stays; one that leads nowhere is replaced itself. */
+/* The file behind a link is replaced, the link stays; through one that leads nowhere nothing is
+ * written. */
 START_TEST(follows_links)
 {
+    f8_diag diag = {0};
     struct stat s;
     const char *path = f8_cli_write("old", "old", 3), *link = f8_cli_temp("link"),
                *dead = f8_cli_temp("dead");
@@ -78,8 +88,8 @@ START_TEST(follows_links)
     ck_assert_int_eq(f8_file_write(link, "new", 3, false, NULL), F8_OK);
     ck_assert(!lstat(link, &s) && S_ISLNK(s.st_mode));
     has(path, "new");
-    ck_assert_int_eq(f8_file_write(dead, "new", 3, false, NULL), F8_OK);
-    ck_assert(!lstat(dead, &s) && S_ISREG(s.st_mode));
+    failed(&diag, f8_file_write(dead, "new", 3, false, &diag), dead, "No such file or directory");
+    ck_assert(!lstat(dead, &s) && S_ISLNK(s.st_mode));
     ck_assert_int_eq(files(), 3);
 }
 END_TEST
