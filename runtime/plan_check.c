@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "ir/format.h"
+#include "ir/target.h"
 #include "runtime/blob.h"
+#include "runtime/cpu.h"
 
 enum {
     MOST = INT32_MAX,
@@ -17,6 +19,7 @@ typedef struct checker {
     const f8_plan_func *func;
     const f8_step *step;
     f8_diag *diag;
+    bool on_cpu; /* what runs it: its target alone says so, whatever code the plan has */
 } checker;
 
 /* Of the plan, a function, or a step: whatever is being looked at. */
@@ -34,11 +37,6 @@ static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, c
     return f8_fail(c->diag, F8_ERR_INPUT, F8_NOWHERE, "%s%s%s: %s",
                    c->func ? "function '" : "the plan", c->func ? c->func->name : "",
                    c->func ? "'" : "", text);
-}
-
-static bool on_cpu(const checker *c)
-{
-    return c->plan->n_images == 0;
 }
 
 /* ---- places ---- */
@@ -119,7 +117,7 @@ static f8_status check_kernel(const checker *c)
         if (p->n_tasks > MOST * (int64_t)MOST || p->scratch > (int64_t)1 << 40)
             return wrong(c, "phase %u has %lld tasks and %lld bytes of scratch", i,
                          (long long)p->n_tasks, (long long)p->scratch);
-        if (!on_cpu(c))
+        if (!c->on_cpu)
             F8_TRY(check_launch(c, p));
         else if (p->entry >= (uint64_t)c->plan->blob_code_bytes)
             return wrong(c, "phase %u begins outside of the code", i);
@@ -154,7 +152,9 @@ static f8_status check_matrix(const checker *c, uint32_t i, int64_t rows, int64_
         return wrong(c, "argument %u has rows of %lld elements, %lld apart", i, (long long)cols,
                      (long long)stride);
     int64_t bytes;
-    if (__builtin_mul_overflow((rows - 1) * stride + cols, (int64_t)f8_dtype_size(dtype), &bytes))
+    if (__builtin_mul_overflow(rows - 1, stride, &bytes) ||
+        __builtin_add_overflow(bytes, cols, &bytes) ||
+        __builtin_mul_overflow(bytes, (int64_t)f8_dtype_size(dtype), &bytes))
         return wrong(c, "argument %u is too large", i);
     return check_arg(c, i, 0, bytes, false);
 }
@@ -170,9 +170,12 @@ static f8_status check_gemm(const checker *c)
     if (d->m < 1 || d->n < 1 || d->k < 1 || d->m > MOST || d->n > MOST || d->k > MOST)
         return wrong(c, "a GEMM of m = %lld, n = %lld, k = %lld", (long long)d->m, (long long)d->n,
                      (long long)d->k);
-    if (!is_operand(d->a) || !is_operand(d->b) || (d->c != F8_F32 && d->c != F8_BF16))
+    if (!is_operand(d->a) || !is_operand(d->b) ||
+        (d->c != F8_F32 && (d->c != F8_BF16 || c->on_cpu)))
         return wrong(c, "a GEMM of %s by %s to %s", f8_dtype_name(d->a), f8_dtype_name(d->b),
                      f8_dtype_name(d->c));
+    if (c->step->fp8 < 0 || c->step->fp8 > 1)
+        return wrong(c, "it counts for %lld FP8 GEMMs", (long long)c->step->fp8);
     F8_TRY(want_args(c, 5));
     F8_TRY(check_matrix(c, 0, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, d->a));
     F8_TRY(check_matrix(c, 1, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, d->b));
@@ -251,6 +254,8 @@ static f8_status check_step(const checker *c)
         return wrong(c, "it was done in a way that is not listed");
     if (s->bytes_read > (int64_t)1 << 44 || s->bytes_written > (int64_t)1 << 44)
         return wrong(c, "it moves more bytes than can be");
+    if (s->n_phases && s->kind != F8_STEP_KERNEL)
+        return wrong(c, "it has phases, and it is no kernel");
     switch (c->step->kind) {
     case F8_STEP_KERNEL: return check_kernel(c);
     case F8_STEP_GEMM: return check_gemm(c);
@@ -288,14 +293,33 @@ static f8_status check_ports(const checker *c, const f8_plan_port *port, uint32_
     return F8_OK;
 }
 
+/* That adding up what is listed of a function's steps stays within int64. */
+static f8_status check_traffic(const checker *c)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < c->func->n_steps && bytes <= (int64_t)1 << 60; i++)
+        bytes += c->func->step[i].bytes_read + c->func->step[i].bytes_written;
+    return bytes <= (int64_t)1 << 60 ? F8_OK : wrong(c, "its steps move more bytes than can be");
+}
+
+static f8_status check_target(checker *c)
+{
+    const char *name = c->plan->target;
+    const f8_target *t = f8_target_by_name(name);
+    c->on_cpu = f8_cpu_level_by_target(name) || (t && t->kind == F8_TARGET_CPU);
+    return c->on_cpu || (t && t->kind == F8_TARGET_CUDA)
+               ? F8_OK
+               : wrong(c, "there is no code for target '%s'", name);
+}
+
 static f8_status check_code(const checker *c)
 {
     const f8_plan *p = c->plan;
     if (p->blob_code_bytes > p->blob_bytes || p->blob_code_bytes % F8_BLOB_PAGE)
         return wrong(c, "%lld bytes of code in a blob of %lld", (long long)p->blob_code_bytes,
                      (long long)p->blob_bytes);
-    if (p->blob_bytes && p->n_images)
-        return wrong(c, "it has code of a CPU and of a GPU");
+    if (c->on_cpu ? p->n_images > 0 : p->blob_bytes > 0)
+        return wrong(c, "it has code of a %s for target %s", c->on_cpu ? "GPU" : "CPU", p->target);
     for (uint32_t i = 0; i < p->n_images; i++)
         if (p->image[i].size < 1)
             return wrong(c, "image %u is empty", i);
@@ -325,6 +349,9 @@ static f8_status check_sizes(const checker *c)
 f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
 {
     checker c = {.plan = plan, .diag = diag};
+    if (!plan->n_funcs)
+        return wrong(&c, "it has no function");
+    F8_TRY(check_target(&c));
     F8_TRY(check_code(&c));
     F8_TRY(check_vars(&c));
     F8_TRY(check_sizes(&c));
@@ -337,6 +364,8 @@ f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)
             c.step = &c.func->step[k];
             F8_TRY(check_step(&c));
         }
+        c.step = NULL;
+        F8_TRY(check_traffic(&c));
     }
     return F8_OK;
 }

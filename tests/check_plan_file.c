@@ -332,6 +332,45 @@ static void attention_outside(void)
     for (int i = 0; i < 5; i++)
         s->arg[i] = (f8_arg){F8_SPACE_STATE, -1, 0};
 }
+static void attention_overflow(void)
+{
+    attention_outside();
+    f8_cudnn_attention_desc *d = &first(F8_STEP_ATTENTION)->attention;
+    d->B = d->T = 1 << 20;
+    d->stride.q = INT32_MAX;
+}
+static void gemm_result_width(void)
+{
+    first(F8_STEP_GEMM)->gemm.c = F8_BF16; /* a CPU writes f32 */
+}
+static void gemm_phases(void)
+{
+    static f8_step_phase phase = {.scratch = INT64_MAX};
+    f8_step *s = first(F8_STEP_GEMM);
+    s->phase = &phase;
+    s->n_phases = 1;
+}
+static void gemm_fp8(void)
+{
+    first(F8_STEP_GEMM)->fp8 = INT64_MAX;
+}
+static void bytes_in_all(void)
+{
+    static f8_step many[1 << 17];
+    f8_step *s = first(F8_STEP_KERNEL);
+    s->bytes_read = (int64_t)1 << 44;
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        many[i] = *s;
+    for (uint32_t f = 0; f < bad.n_funcs; f++)
+        if (s >= bad.func[f].step && s < bad.func[f].step + bad.func[f].n_steps) {
+            bad.func[f].step = many;
+            bad.func[f].n_steps = sizeof many / sizeof *many;
+        }
+}
+static void no_function(void)
+{
+    bad.n_funcs = 0;
+}
 static void var_outside(void)
 {
     bad.var[0].offset = plan->state_bytes;
@@ -379,6 +418,21 @@ static void memory_ports(void)
     for (uint32_t i = 0; i < bad.func[0].n_in; i++)
         bad.func[0].in[i].type = (f8_type){.dtype = F8_F32, .rank = 1, .dim = {(int64_t)1 << 60}};
 }
+static void target_reference(void)
+{
+    bad.target = "reference"; /* which would interpret a module, and a file has none */
+}
+static void target_gpu(void)
+{
+    bad.target = "sm_90a";
+}
+static void code_gpu(void)
+{
+    static f8_image image = {.size = 1};
+    bad.image = &image;
+    bad.n_images = 1;
+    bad.blob_bytes = bad.blob_code_bytes = 0;
+}
 static void code_size(void)
 {
     bad.blob_code_bytes = bad.blob_bytes + 4096;
@@ -422,6 +476,12 @@ static const struct {
     BAD(copy_args, "it has 1 arguments instead of 2"),
     BAD(attention_sizes, "attention of sizes that can't be"),
     BAD(attention_outside, "argument 0 lies at byte 0"),
+    BAD(attention_overflow, "argument 0 is too large"),
+    BAD(gemm_result_width, " to bf16"),
+    BAD(gemm_phases, "phases, and it is no kernel"),
+    BAD(gemm_fp8, "counts for 9223372036854775807 FP8 GEMMs"),
+    BAD(bytes_in_all, "its steps move more bytes than can be"),
+    BAD(no_function, "it has no function"),
     BAD(var_outside, "lies outside of the state"),
     BAD(var_odd, "lies outside of the state"),
     BAD(var_on_another, "or on another"),
@@ -433,6 +493,9 @@ static const struct {
     BAD(memory_arena, "more memory than an address can name"),
     BAD(memory_state, "more memory than an address can name"),
     BAD(memory_ports, "more memory than an address can name"),
+    BAD(target_reference, "there is no code for target 'reference'"),
+    BAD(target_gpu, "it has code of a CPU for target sm_90a"),
+    BAD(code_gpu, "it has code of a GPU for target cpu"),
     BAD(code_size, "bytes of code in a blob"),
     BAD(code_page, "bytes of code in a blob"),
 };
