@@ -2,6 +2,7 @@
 #include <check.h>
 #include <dlpack/dlpack.h>
 
+#include "frontend/program.h"
 #include "tests/api.h"
 #include "tests/shared/gpu.h"
 
@@ -435,6 +436,36 @@ START_TEST(views)
 }
 END_TEST
 
+/* Without memory for the strides there is no view, and nothing else is harmed. */
+START_TEST(no_memory_for_strides)
+{
+    counting c = {0};
+    const fp8c_context_options options = {.struct_size = sizeof options,
+                                          .alloc = count_alloc,
+                                          .free = count_free,
+                                          .allocator_user = &c};
+    const fp8c_compile_options o = recipe("f32");
+    life l = {0};
+    fp8c_tensor_view v = {.ndim = 77};
+    ck_assert_int_eq(fp8c_context_create(&options, &l.ctx), FP8C_OK);
+    l.m = parse(l.ctx, model);
+    l.p = compile(l.ctx, l.m, &o);
+    c.fail_at = -1;
+    while (f8_arena_array(&l.p->arena, 1, 1)) /* what its chunk has room for */
+        ;
+    l.p->arena.failed = 0;
+    ck_assert_int_eq(fp8c_program_variable_view(l.p, 0, &v), FP8C_ERR_MEMORY);
+    said(l.ctx, "out of memory: 48 bytes were wanted");
+    ck_assert_int_eq(fp8c_program_port_view(l.p, 0, FP8C_INPUT, 0, &v), FP8C_ERR_MEMORY);
+    ck_assert(v.ndim == 77 && !l.p->arena.failed);
+    c.fail_at = 0;
+    ck_assert_int_eq(fp8c_program_variable_view(l.p, 0, &v), FP8C_OK);
+    has_strides(&v);
+    end(&l);
+    ck_assert_int_eq(c.live, 0);
+}
+END_TEST
+
 /* ---- a GPU's memory, used in place ---- */
 
 static const char doubling[] = "module doubling\n"
@@ -495,6 +526,7 @@ int main(void)
     tcase_add_loop_test(t, refusals, 0, 3);
     tcase_add_test(t, no_values_no_memory);
     tcase_add_loop_test(t, views, 0, 3);
+    tcase_add_test(t, no_memory_for_strides);
     tcase_add_test(t, device_memory);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
