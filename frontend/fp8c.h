@@ -544,7 +544,8 @@ FP8C_API fp8c_status fp8c_tuning_candidate(const fp8c_tuning *tuning, int index,
                                            double *seconds);
 
 /* Rows of the database (NULL: the context's) as a file of JSON Lines; and taken over from such a file, or from another
- * database, where they are newer. All or nothing. Rows about other devices or versions are kept for them. */
+ * database, where they are newer. All or nothing. Rows about other devices or versions are kept for them. FP8C_ERR_INPUT:
+ * an export would replace a database, or the rows to take over are the database's own. */
 typedef struct fp8c_tuning_rows {
     size_t struct_size;      /* sizeof(fp8c_tuning_rows), set by the caller */
     int64_t timings, choices;

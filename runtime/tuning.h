@@ -67,11 +67,12 @@ typedef struct f8_tuning_counts {
 } f8_tuning_counts;
 
 /* All rows as JSON Lines: a first line {"fp8c": "tuning", "schema": 1}, then one for each row. Written whole or
- * not at all. `device` (may be NULL) is what counts->others is about. */
+ * not at all; F8_ERR_INPUT where `path` is a database, this or another. `device` (may be NULL) is what
+ * counts->others is about. */
 f8_status f8_tuning_export(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
                            f8_diag *diag);
 /* Take over the rows of such a file, or of another database, that are not here or newer than those here. All or
- * nothing; F8_ERR_INPUT names the line that is wrong. */
+ * nothing; F8_ERR_INPUT names the line that is wrong, or the file is this database itself. */
 f8_status f8_tuning_import(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
                            f8_diag *diag);
 f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,

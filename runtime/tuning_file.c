@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "ir/file.h"
 #include "runtime/tuning_db.h"
@@ -17,7 +18,35 @@ static void count(f8_tuning_counts *c, const f8_tuning_row *r, bool taken, const
     c->others += device && strcmp(device, r->device) != 0;
 }
 
+/* That `path` is another file than the database, by whatever name, also through links. */
+static f8_status check_other(const f8_tuning *t, const char *path, f8_diag *diag)
+{
+    struct stat own, other;
+    if (stat(t->db.path, &own) || stat(path, &other) || own.st_dev != other.st_dev ||
+        own.st_ino != other.st_ino)
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, path, "it is the tuning database itself");
+}
+
 /* ---- export ---- */
+
+/* An export replaces what has its name: but no database, this one or another. */
+static f8_status check_no_database(const f8_tuning *t, const char *path, f8_diag *diag)
+{
+    static const char magic[16] = "SQLite format 3";
+    char head[sizeof magic];
+    f8_file_in in;
+    f8_diag unread = {0}; /* whether the file can be written is found out when it is */
+    F8_TRY(check_other(t, path, diag));
+    if (f8_file_open(&in, path, &unread) != F8_OK)
+        return F8_OK;
+    const bool is = in.size >= sizeof head &&
+                    f8_file_get(&in, head, sizeof head, 0, &unread) == F8_OK &&
+                    !memcmp(head, magic, sizeof magic);
+    f8_file_close(&in);
+    return is ? f8_file_fail(diag, F8_ERR_INPUT, path, "it is a database, which an export would replace")
+              : F8_OK;
+}
 
 typedef struct exporting {
     f8_file_out out;
@@ -56,6 +85,7 @@ f8_status f8_tuning_export(f8_tuning *t, const char *path, const char *device, f
 {
     exporting e = {.device = device, .counts = counts};
     *counts = (f8_tuning_counts){0};
+    F8_TRY(check_no_database(t, path, diag));
     f8_status status = f8_file_begin(&e.out, path, false, diag);
     if (status == F8_OK)
         status = put_line(&e, json_pack("{ss si}", "fp8c", "tuning", "schema", F8_TUNING_SCHEMA), diag);
@@ -158,6 +188,7 @@ f8_status f8_tuning_import(f8_tuning *t, const char *path, const char *device, f
 {
     f8_file_bytes file;
     *counts = (f8_tuning_counts){0};
+    F8_TRY(check_other(t, path, diag));
     F8_TRY(f8_file_read(path, MOST_BYTES, &t->allocator, &file, diag));
     f8_status status = f8_db_begin(&t->db, diag);
     if (status == F8_OK)
@@ -189,6 +220,7 @@ f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device, f8
     f8_db from;
     merging m = {t, device, counts};
     *counts = (f8_tuning_counts){0};
+    F8_TRY(check_other(t, path, diag));
     F8_TRY(f8_db_open(&from, path, false, 30000, diag));
     f8_status status = f8_db_begin(&t->db, diag);
     if (status == F8_OK)

@@ -426,6 +426,41 @@ START_TEST(merged)
 }
 END_TEST
 
+/* Nothing is written over a database, and none is taken over from itself, whatever name it goes by. */
+START_TEST(not_itself)
+{
+    char soft[128], hard[128], other[128];
+    f8_tuning_counts counts;
+    size_t n, m;
+    snprintf(soft, sizeof soft, "%s/soft.db", folder);
+    snprintf(hard, sizeof hard, "%s/hard.db", folder);
+    snprintf(other, sizeof other, "%s/other.db", folder);
+    make_filled(path);
+    ck_assert(!symlink(path, soft) && !link(path, hard));
+    f8_tuning *t = open_at(path);
+    char *before = read_bytes(path, &n);
+    const char *const names[] = {path, soft, hard};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        f8_diag diag[3] = {{0}};
+        ck_assert_int_eq(f8_tuning_export(t, names[i], NULL, &counts, &diag[0]), F8_ERR_INPUT);
+        ck_assert_int_eq(f8_tuning_import(t, names[i], NULL, &counts, &diag[1]), F8_ERR_INPUT);
+        ck_assert_int_eq(f8_tuning_merge(t, names[i], NULL, &counts, &diag[2]), F8_ERR_INPUT);
+        for (int k = 0; k < 3; k++) {
+            ck_assert_str_eq(diag[k].text, "it is the tuning database itself");
+            ck_assert_str_eq(diag[k].file, names[i]);
+        }
+    }
+    f8_tuning *u = open_at(other);
+    f8_diag why = {0};
+    ck_assert_int_eq(f8_tuning_export(u, path, NULL, &counts, &why), F8_ERR_INPUT);
+    ck_assert_str_eq(why.text, "it is a database, which an export would replace");
+    f8_tuning_close(u);
+    f8_tuning_close(t);
+    char *after = read_bytes(path, &m);
+    ck_assert(n == m && !memcmp(before, after, n));
+}
+END_TEST
+
 #define HEAD "{\"fp8c\":\"tuning\",\"schema\":1}\n"
 #define ROW                                                                                                       \
     "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\"," \
@@ -499,6 +534,7 @@ int main(void)
     tcase_add_test(t, nowhere_to_write);
     tcase_add_test(t, there_and_back);
     tcase_add_test(t, merged);
+    tcase_add_test(t, not_itself);
     tcase_add_test(t, bad_files);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
