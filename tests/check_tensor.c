@@ -270,6 +270,8 @@ static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1},
          "input 'h' of 'eval': its address is no multiple of 2, the size of its elements")         \
     CASE(t->y.byte_offset = 3,                                                                     \
          "output 'y' of 'eval': its address is no multiple of 4, the size of its elements")        \
+    CASE(t->x.byte_offset = UINT64_MAX - 3,                                                        \
+         "input 'x' of 'eval': its byte_offset, 18446744073709551612, leads beyond all memory")    \
     CASE(t->y.data = t->x_data, "output 'y' of 'eval': its memory overlaps that of input 'x'")     \
     CASE(t->s.data = t->ids_data + 1,                                                              \
          "output 's' of 'eval': its memory overlaps that of input 'ids'")                          \
@@ -343,6 +345,13 @@ START_TEST(refusals)
     said(l.ctx, "'eval': the inputs are missing (NULL)");
     ck_assert_int_eq(fp8c_program_call(l.p, 9, t.in, 4, t.out, 2), FP8C_ERR_INPUT);
     said(l.ctx, "the program has no function 9");
+    fp8c_tensor_view w;
+    make(&t);
+    ck_assert_int_eq(fp8c_program_variable_view(l.p, 0, &w), FP8C_OK);
+    t.y.data = w.data;
+    t.y.device = (DLDevice){(DLDeviceType)w.device.type, w.device.id};
+    ck_assert_int_eq(call(&l, &t), FP8C_ERR_INPUT);
+    said(l.ctx, "output 'y' of 'eval': its memory overlaps that of variable 'w'");
     end(&l);
 }
 END_TEST
@@ -477,12 +486,12 @@ static const char doubling[] = "module doubling\n"
 /* Rows 4 and 5 of w become twice rows 1 and 2. */
 START_TEST(device_memory)
 {
-    life l = begin(doubling, "cuda");
+    life l = begin(doubling, "cuda"), other = begin(doubling, "cuda"); /* whose memory is the caller's */
     fp8c_tensor_view x, y;
     float before[24], after[24];
     const int w = fp8c_program_find_variable(l.p, "w");
     ck_assert_int_ge(w, 0);
-    ck_assert_int_eq(fp8c_program_variable_view(l.p, w, &x), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_variable_view(other.p, w, &x), FP8C_OK);
     ck_assert_int_eq(x.device.type, kDLCUDA);
     int64_t shape[] = {2, 4};
     x.shape = shape;
@@ -490,10 +499,10 @@ START_TEST(device_memory)
     x.byte_offset = 16;
     y.byte_offset = 64;
     const fp8c_tensor_view *in = &x, *out = &y;
-    ck_assert_int_eq(fp8c_program_read(l.p, w, before), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_read(other.p, w, before), FP8C_OK);
     ck_assert_msg(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1) == FP8C_OK, "%s",
                   fp8c_context_message(l.ctx));
-    ck_assert_int_eq(fp8c_program_read(l.p, w, after), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_read(other.p, w, after), FP8C_OK);
     ck_assert(!memcmp(before, after, 64));
     for (int i = 0; i < 8; i++)
         ck_assert(after[16 + i] == 2 * before[4 + i]);
@@ -510,6 +519,7 @@ START_TEST(device_memory)
     ck_assert_int_eq(fp8c_program_call(c.p, c.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);
     said(c.ctx, "input 'x' of 'eval': it is on device 2:1 (CUDA), and the program runs on the CPU");
     end(&c);
+    end(&other);
     end(&l);
 }
 END_TEST
