@@ -60,7 +60,9 @@ static f8_status check_axis(const fp8c_program *p, const f8_variant *v, uint32_t
 
 static bool fits(const fp8c_tensor_view *given, const f8_plan_port *port, const f8_bound_axis *a)
 {
-    return given && given->shape && given->ndim == port->type.rank && !strcmp(a->port, port->name);
+    /* axes may be a file's, which were checked beside no port */
+    return given && given->shape && given->ndim == port->type.rank && a->axis < given->ndim &&
+           !strcmp(a->port, port->name);
 }
 
 f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given,

@@ -273,20 +273,63 @@ START_TEST(another_cpu)
 }
 END_TEST
 
+static const char two[] =
+    "module two\n"
+    "dim B <= 2\n"
+    "param fc.weight: f32[32, 32] normal(0.1)\n"
+    "func forward(%x: f32[B, 32]) -> (%loss: f32[]) {\n"
+    "  return reshape(reduce_sum(reshape(linear(%x, fc.weight)) {shape = [B*32]})) "
+    "{shape = []}\n"
+    "}\n"
+    "optimizer adamw {lr = 0.05}\n";
+
+/* A file made to do harm: an axis that tells a value, of a port that has no such axis. The caller's
+ * shape is not read beyond its end. */
+START_TEST(other_axes)
+{
+    fp8c_module *m = parse(ctx, two);
+    f8_diag d = {0};
+    memory out = {0};
+    const f8_allocator allocator = f8_default_allocator();
+    const fp8c_compile_options o = recipe("bf16");
+    fp8c_program *from = compile(ctx, m, &o), *p;
+    int64_t value = 2, shape[8] = {2, 32, 1, 1, 1, 1, 1, 1};
+    f8_package_variant v = {
+        .value = &value, .n_values = 1, .plan = &from->now->plan, .trail = &from->now->trail};
+    const fp8c_tensor_view view = {.shape = shape, .ndim = 2}, *const given = &view;
+    ck_assert_int_eq(from->bounds.n_axes, 1);
+    for (int32_t axis = 0; axis <= F8_MAX_RANK; axis++) {
+        f8_bound_axis a = from->bounds.axis[0];
+        a.axis = axis;
+        f8_package_program program = {.target = "cpu",
+                                      .dim = from->bounds.bound,
+                                      .n_dims = 1,
+                                      .axis = &a,
+                                      .n_axes = 1,
+                                      .variant = &v,
+                                      .n_variants = 1};
+        const f8_package package = {.program = &program, .n_programs = 1};
+        out.n = 0;
+        ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
+        const fp8c_status status = fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p);
+        ck_assert_int_eq(status, axis < F8_MAX_RANK ? FP8C_OK : FP8C_ERR_INPUT);
+        if (status != FP8C_OK)
+            continue;
+        /* axis 1 is of size 32, which is no value; what is behind the shape is 1, which would be one */
+        ck_assert_int_eq(fp8c_program_fit(p, 0, &given, 1), axis == 1 ? FP8C_ERR_INPUT : FP8C_OK);
+        fp8c_program_destroy(p);
+    }
+    free(out.bytes);
+    fp8c_program_destroy(from);
+    fp8c_module_destroy(m);
+}
+END_TEST
+
 /* A file made to do harm: a plan for another value that has other variables than the first's, whose
  * memory it would share. */
 START_TEST(other_variables)
 {
-    static const char text[] =
-        "module two\n"
-        "dim B <= 2\n"
-        "param fc.weight: f32[32, 32] normal(0.1)\n"
-        "func forward(%x: f32[B, 32]) -> (%loss: f32[]) {\n"
-        "  return reshape(reduce_sum(reshape(linear(%x, fc.weight)) {shape = [B*32]})) "
-        "{shape = []}\n"
-        "}\n"
-        "optimizer adamw {lr = 0.05}\n";
-    fp8c_module *m = parse(ctx, text);
+    fp8c_module *m = parse(ctx, two);
     fp8c_program *p;
     f8_diag d = {0};
     memory out = {0};
@@ -373,6 +416,7 @@ int main(void)
     tcase_add_test(t, sealed);
     tcase_add_test(t, versions);
     tcase_add_test(t, another_cpu);
+    tcase_add_test(t, other_axes);
     tcase_add_test(t, other_variables);
     tcase_add_test(t, memory_fails);
     suite_add_tcase(s, t);
