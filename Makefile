@@ -40,14 +40,13 @@ LDLIBS += -ldl -lm -lpthread
 # fp8c.h says it, once.
 VERSION := $(shell awk '/define FP8C_VERSION_(MAJOR|MINOR|PATCH) / { v = v (v == "" ? "" : ".") $$3 } END { print v }' frontend/fp8c.h)
 SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
-CLI := frontend/main.c $(wildcard frontend/cmd_*.c)
-LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c))
+CLI := $(wildcard frontend/cli/*.c)
+LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c frontend/text/*.c))
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
-LANGUAGE := $(wildcard ir/*.c frontend/parse*.c frontend/safetensors*.c) $(addprefix frontend/,lex.c diag.c optimizer.c recipes.c) \
-            passes/recipe.c passes/rules.c
+LANGUAGE := $(wildcard ir/*.c frontend/text/*.c frontend/safetensors*.c) passes/recipe.c passes/rules.c
 PACKAGE := $(addprefix frontend/,package.c package_read.c trail_file.c) runtime/plan_file.c runtime/plan_check.c runtime/cpu.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
@@ -103,8 +102,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcheck -lsubunit $(LDLIBS) -ljansson
-$(BUILD)/tests/check_npy $(BUILD)/tests/check_run: $(call object,frontend/cmd_npy.c frontend/cmd_tensor_file.c)
-$(BUILD)/fuzz_npy: $(call object,frontend/cmd_npy.c)
+$(BUILD)/tests/check_npy $(BUILD)/tests/check_run: $(call object,frontend/cli/cmd_npy.c frontend/cli/cmd_tensor_file.c)
+$(BUILD)/fuzz_npy: $(call object,frontend/cli/cmd_npy.c)
 # As an embedder sees it: the public header and the shared library.
 EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime serve)
 $(EMBEDDERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
@@ -152,7 +151,7 @@ emulator $(EMULATOR): $(EMULATOR_LIBRARIES)
 
 # The text trained on: this project's own sources and documents, which any clone has.
 TEXT := $(BUILD)/run.txt
-$(TEXT): $(wildcard README.md */README.md ir/*.[ch] passes/*.[ch] codegen/*.[ch] runtime/*.[ch] frontend/*.[ch])
+$(TEXT): $(wildcard README.md */README.md ir/*.[ch] passes/*.[ch] codegen/*.[ch] runtime/*.[ch] frontend/*.[ch] frontend/*/*.[ch])
 	@mkdir -p $(@D)
 	@cat $^ > $@
 

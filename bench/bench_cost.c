@@ -16,7 +16,7 @@
 
 #include "bench/figures.h"
 #include "codegen/build.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/cost.h"
 #include "passes/pass.h"
 #include "runtime/exec.h"

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "bench/figures.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/cost.h"
 
 /* ---- output ---- */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/pass.h"
 
 /* Start a declaration: between func_begin and func_end the first failure stays. */

@@ -11,7 +11,7 @@
  *     fp8c.elements  JSON, {"STATE": ["h.0.attn.c_attn.x", ...], ...}: what the elements of a state
  *                    along its first axis stand for (fp8c_program_element). Programs find their own
  *                    by these names, whatever the order.
- * A writer may add more (frontend/cmd_checkpoint.h). */
+ * A writer may add more (frontend/cli/cmd_checkpoint.h). */
 #ifndef F8_CHECKPOINT_H
 #define F8_CHECKPOINT_H
 

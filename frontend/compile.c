@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "frontend/compile.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "frontend/target.h"
 #include "ir/clock.h"
 #include "passes/copy.h"

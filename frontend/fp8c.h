@@ -4,7 +4,7 @@
  *     #include <stdio.h>
  *     #include <string.h>
  *
- *     // A model of 64 bytes at a time; frontend/README.md of the sources has the language.
+ *     // A model of 64 bytes at a time; frontend/text/README.md of the sources has the language.
  *     static const char text[] =
  *         "module mlp\n"
  *         "dim T = 64, C = 32, V = 256\n"
@@ -243,7 +243,7 @@ typedef struct fp8c_dim {
     int64_t value;
 } fp8c_dim;
 
-/* Parse the textual IR (frontend/README.md has the grammar). `dims` replace values of `dim` lines; for a
+/* Parse the textual IR (frontend/text/README.md has the grammar). `dims` replace values of `dim` lines; for a
  * bound, `dim B <= 32`, the bound. */
 FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, const char *file,
                                        const fp8c_dim *dims, size_t n_dims, fp8c_module **out);

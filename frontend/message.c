@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "frontend/api.h"
-#include "frontend/diag.h"
+#include "frontend/text/diag.h"
 
 enum { MANY = 64 }; /* room of threads that ended is used again where there is so much */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "frontend/api.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 
 /* NULL: *status says why. */
 static fp8c_module *new_module(fp8c_context *ctx, fp8c_status *status)

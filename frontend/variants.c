@@ -6,7 +6,7 @@
 
 #include "frontend/compile.h"
 #include "frontend/target.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/choose.h"
 
 /* What makes further variants. */

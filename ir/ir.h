@@ -309,7 +309,7 @@ f8_status f8_compute_uses(const f8_func *f, f8_arena *arena, f8_uses *out, f8_di
 
 f8_status f8_verify(const f8_module *m, f8_diag *diag); /* every invariant above, every function */
 
-/* Print in the textual language (frontend/README.md has the grammar). Re-parsing it gives the identical module. */
+/* Print in the textual language (frontend/text/README.md has the grammar). Re-parsing it gives the identical module. */
 typedef struct f8_writer {
     int (*write)(void *user, const char *text, size_t n); /* non-zero: stop, the writer failed */
     void *user;

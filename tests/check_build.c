@@ -1,7 +1,7 @@
 /* Whole plans: the same bytes whatever compiles them, code that does not grow with depth, honest
  * counts. What the plans compute is the business of the tests that run them. */
 #include "codegen/build.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/pass.h"
 #include "tests/shared/compile.h"
 

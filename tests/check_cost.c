@@ -2,7 +2,7 @@
 #include "tests/shared/compile.h"
 #include "tests/shared/unit.h"
 
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/cost.h"
 #include "passes/rows.h"
 

@@ -3,7 +3,7 @@
  * kernels compile is the business of check_cuda_kernels; what they compute, of check_cuda_steps,
  * check_cuda_update and the tests that run whole programs. */
 #include "codegen/cuda_report.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_plan.h"
 

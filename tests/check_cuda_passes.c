@@ -9,7 +9,7 @@
 
 #include "codegen/kernel.h"
 #include "codegen/reference.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "ir/program.h"
 
 #include <check.h>

@@ -3,7 +3,7 @@
  * `micro_step`, whose small steps have moved too, bit for bit with a launch for every step; and a
  * kernel that does not compile is named. */
 #include "codegen/build.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/pass.h"
 #include "runtime/cuda_exec.h"
 #include "tests/shared/compile.h"

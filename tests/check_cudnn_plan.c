@@ -3,7 +3,7 @@
  * is made and when it is to run. On the emulator's device, or on a GPU (tests/shared/gpu.h). */
 #include "codegen/build.h"
 #include "codegen/cuda_attention_choice.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/pass.h"
 #include "runtime/cuda_exec.h"
 #include "tests/shared/compile.h"

@@ -353,16 +353,16 @@ static void follows_no_locale(const char *path)
 
 START_TEST(sources)
 {
-    static const char *const folders[] = {"ir", "passes", "codegen", "runtime", "frontend"};
+    static const char *const folders[] = {"ir",      "passes",   "codegen",
+                                          "runtime", "frontend", "frontend/text"};
     size_t looked_at = 0;
-    for (size_t f = 0; f < 5; f++) {
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
         char pattern[32];
         glob_t g;
         snprintf(pattern, sizeof pattern, "%s/*.c", folders[f]);
         ck_assert_int_eq(glob(pattern, 0, NULL, &g), 0);
         for (size_t i = 0; i < g.gl_pathc; i++) {
-            const char *name = strrchr(g.gl_pathv[i], '/') + 1;
-            if (!strncmp(name, "cmd_", 4) || !strcmp(name, "main.c") || !strcmp(name, "format.c"))
+            if (!strcmp(g.gl_pathv[i], "ir/format.c"))
                 continue;
             follows_no_locale(g.gl_pathv[i]);
             looked_at++;

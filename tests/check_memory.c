@@ -5,7 +5,7 @@
 #include "tests/shared/graphgen.h"
 #include "tests/shared/unit.h"
 
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "ir/program.h"
 #include "passes/pack.h"
 

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "frontend/cmd_npy.h"
-#include "frontend/cmd_tensor_file.h"
+#include "frontend/cli/cmd_npy.h"
+#include "frontend/cli/cmd_tensor_file.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
 

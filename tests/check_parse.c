@@ -7,7 +7,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
-#include "frontend/diag.h"
+#include "frontend/text/diag.h"
 #include "passes/pass.h"
 #include "tests/roundtrip.h"
 
@@ -468,7 +468,7 @@ END_TEST
 START_TEST(readme_example)
 {
     size_t n;
-    char *text = read_file("frontend/README.md", &n);
+    char *text = read_file("frontend/text/README.md", &n);
     char *from = strstr(text, "```\nmodule "), *to = from ? strstr(from + 4, "```") : NULL;
     ck_assert(to != NULL);
     parsed p;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "codegen/reference.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "ir/fp8.h"
 #include "ir/quantize.h"
 #include "tests/shared/random.h"

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "passes/recipe.h"
 
 /* ---- recipes as text ---- */
 
-/* What each recipe has, as frontend/README.md's table says it: options, and what they are when not given. */
+/* What each recipe has, as frontend/text/README.md's table says it: options, and what they are when not given. */
 static const struct {
     const char *name;
     const char *format, *history, *amax, *margin, *pow2, *fake; /* NULL: no such option */
@@ -313,7 +313,7 @@ START_TEST(rules_of_the_readme)
     char line[400];
     int n = 0;
     rules r;
-    FILE *f = fopen("frontend/README.md", "r");
+    FILE *f = fopen("frontend/text/README.md", "r");
     ck_assert_msg(f != NULL, "run from the top of the tree");
     rules_begin(&r);
     while (fgets(line, sizeof line, f)) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "codegen/reference.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "ir/scalar.h"
 #include "tests/shared/graphgen.h"
 

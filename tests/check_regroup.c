@@ -6,7 +6,7 @@
 #include "tests/shared/unit.h"
 
 #include "codegen/kernel.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "ir/program.h"
 
 #include <check.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "tests/shared/unit.h"
 
 /* ---- who wins ---- */

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "frontend/cmd_npy.h"
+#include "frontend/cli/cmd_npy.h"
 #include "tests/api.h"
 
 #define GPT "frontend/models/gpt.f8"

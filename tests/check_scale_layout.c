@@ -1,7 +1,7 @@
 /* How arrays of scales lie for cuBLASLt, against its documentation's formulas, written out here from memory
  * offset to scale; and scaled_matmul over such arrays, in the interpreter. */
 #include "codegen/reference.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "ir/fp8.h"
 #include "ir/scale_layout.h"
 #include "tests/shared/random.h"

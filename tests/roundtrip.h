@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 
 typedef struct rt_text {
     char *text;

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "frontend/cmd_npy.h"
+#include "frontend/cli/cmd_npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

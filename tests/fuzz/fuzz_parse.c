@@ -6,7 +6,7 @@
  *                   tests/fuzz/parse frontend/models, where CORPUS is a folder of its own for what it finds. */
 #include <stdio.h>
 
-#include "frontend/diag.h"
+#include "frontend/text/diag.h"
 #include "passes/recipe.h"
 #include "tests/roundtrip.h"
 

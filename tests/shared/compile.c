@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "codegen/build.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 
 char *f8_test_read(const char *path, size_t *size)
 {
@@ -29,7 +29,7 @@ char *f8_test_text(size_t *size)
     if (text)
         return text;
     static const char *const own[] = {"ir/graph.c", "ir/infer.c", "passes/scaling.c", "runtime/exec.c",
-                                      "frontend/cmd_train.c", "frontend/program.c", "ir/module.c"};
+                                      "frontend/cli/cmd_train.c", "frontend/program.c", "ir/module.c"};
     text = NULL;
     *size = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {

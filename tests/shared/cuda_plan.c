@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "tests/shared/compile.h"
 
 void cuda_plan_build(cuda_plan *b, const char *model, const char *dim, const char *recipe,

@@ -2,7 +2,7 @@
 #include "tests/shared/unit.h"
 
 #include "codegen/reference.h"
-#include "frontend/parse.h"
+#include "frontend/text/parse.h"
 #include "tests/shared/program_check.h"
 
 #include <check.h>

@@ -1,0 +1,227 @@
+/* What sub-commands share: files, modules, JSON Lines. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cli/cmd.h"
+
+const char cli_default_recipe[] = "bf16";
+
+char *cli_read_file(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
+        return NULL;
+    }
+    char *text = NULL;
+    size_t used = 0, room = 0;
+    for (;;) {
+        if (used == room) {
+            room = room ? room * 2 : 1 << 16;
+            char *grown = realloc(text, room);
+            if (!grown) {
+                fprintf(stderr, "%s: error: out of memory: %zu bytes were wanted\n", path, room);
+                goto fail;
+            }
+            text = grown;
+        }
+        const size_t n = fread(text + used, 1, room - used, f);
+        used += n;
+        if (n == 0 || feof(f) || ferror(f))
+            break;
+    }
+    if (ferror(f)) {
+        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
+        goto fail;
+    }
+    fclose(f);
+    *size = used;
+    return text;
+fail:
+    fclose(f);
+    free(text);
+    return NULL;
+}
+
+int cli_fail(const fp8c_context *ctx)
+{
+    fprintf(stderr, "%s\n", cli_interrupted() ? "interrupted" : fp8c_context_message(ctx));
+    return CLI_FAILED;
+}
+
+fp8c_context *cli_context(void)
+{
+    fp8c_context *ctx;
+    if (fp8c_context_create(cli_context_options(), &ctx) != FP8C_OK)
+        fprintf(stderr, "error: out of memory\n");
+    return ctx;
+}
+
+int cli_read_recipes(cli *c)
+{
+    fp8c_context *ctx = cli_context();
+    int code = ctx ? CLI_DONE : CLI_FAILED;
+    for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
+        const char **text = i ? &c->compare.text[i - 1] : &c->recipe;
+        if (*text == cli_default_recipe)
+            continue;
+        if (fp8c_recipe_canonical(ctx, *text, c->canonical[i], sizeof c->canonical[i]) == FP8C_OK) {
+            *text = c->canonical[i];
+        } else {
+            fprintf(stderr, "%s '%s': ", i ? "--compare" : "--recipe", *text);
+            code = cli_fail(ctx);
+        }
+    }
+    fp8c_context_destroy(ctx);
+    return code;
+}
+
+const char *cli_rule(const cli *c, size_t index, char *buf, size_t size)
+{
+    if (c->rules.rule[index].text)
+        return c->rules.rule[index].text;
+    snprintf(buf, size, "layers %" PRId64 ", %" PRId64 " = bf16", c->rules.rule[index].first,
+             c->rules.rule[index].last);
+    return buf;
+}
+
+static fp8c_status add_rules(const cli *c, fp8c_module *module)
+{
+    for (size_t i = 0; i < c->rules.n; i++) {
+        char layers[80];
+        const fp8c_status status =
+            fp8c_module_rule(module, cli_rule(c, i, layers, sizeof layers), c->rules.rule[i].origin);
+        if (status != FP8C_OK)
+            return status;
+    }
+    return fp8c_module_check(module);
+}
+
+bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
+{
+    *ctx = NULL;
+    *module = NULL;
+    size_t size;
+    char *text = cli_read_file(c->file, &size);
+    if (!text)
+        return false;
+    *ctx = cli_context();
+    bool ok = *ctx != NULL;
+    if (ok && (fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK ||
+               add_rules(c, *module) != FP8C_OK)) {
+        cli_fail(*ctx);
+        fp8c_module_destroy(*module);
+        fp8c_context_destroy(*ctx);
+        *module = NULL;
+        *ctx = NULL;
+        ok = false;
+    }
+    free(text);
+    return ok;
+}
+
+fp8c_compile_options cli_compile_options(const cli *c, const char *recipe)
+{
+    return (fp8c_compile_options){
+        .struct_size = sizeof(fp8c_compile_options), .target = c->target, .recipe = recipe,
+        .threads = c->threads, .no_fuse = c->no_fuse, .profile = c->profile, .lr = c->lr,
+        .device = c->device, .attention = c->attention, .memory_bytes = c->memory.bytes,
+        .memory_share = c->memory.share, .checkpoint = c->checkpoint, .recompute = c->recompute,
+        .inference = c->inference,
+    };
+}
+
+fp8c_compile_options cli_listing_options(const cli *c, const char *recipe)
+{
+    fp8c_compile_options options = cli_compile_options(c, recipe);
+    options.no_device = 1;
+    return options;
+}
+
+const char *cli_recipe(const cli *c, size_t index)
+{
+    return index ? c->compare.text[index - 1] : c->recipe;
+}
+
+int cli_recipe_width(const cli *c, int least)
+{
+    for (size_t i = 0; i <= c->compare.n; i++)
+        least = (int)strlen(cli_recipe(c, i)) > least ? (int)strlen(cli_recipe(c, i)) : least;
+    return least;
+}
+
+size_t cli_baseline(const cli *c)
+{
+    for (size_t i = 0; i <= c->compare.n; i++)
+        if (!strcmp(cli_recipe(c, i), "bf16"))
+            return i;
+    return c->compare.n > 0;
+}
+
+const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT])
+{
+    int n = snprintf(text, CLI_TYPE_TEXT, "%s[", fp8c_dtype_name(type->dtype));
+    for (int i = 0; i < type->rank && n < CLI_TYPE_TEXT; i++)
+        n += snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "%s%" PRId64, i ? ", " : "", type->dim[i]);
+    if (n < CLI_TYPE_TEXT)
+        snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "]");
+    return text;
+}
+
+int cli_write_stdout(void *user, const char *text, size_t size)
+{
+    (void)user;
+    return fwrite(text, 1, size, stdout) != size;
+}
+
+/* ---- JSON Lines ---- */
+
+bool cli_json_open(cli_json *j, const char *path)
+{
+    *j = (cli_json){.path = path};
+    if (!path)
+        return true;
+    j->file = strcmp(path, "-") ? fopen(path, "w") : stdout;
+    if (!j->file)
+        fprintf(stderr, "%s: error: %s\n", path, strerror(errno));
+    return j->file != NULL;
+}
+
+void cli_json_record(cli_json *j, json_t *record)
+{
+    if (j->file && !j->failed) {
+        errno = record ? 0 : ENOMEM;
+        j->failed = !record || json_dumpf(record, j->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
+                    fputc('\n', j->file) == EOF || fflush(j->file);
+        j->error = errno;
+    }
+    json_decref(record);
+}
+
+bool cli_json_close(cli_json *j)
+{
+    if (!j->file)
+        return true;
+    if ((j->file == stdout ? fflush(stdout) : fclose(j->file)) && !j->failed) {
+        j->failed = true;
+        j->error = errno;
+    }
+    j->file = NULL;
+    if (j->failed)
+        fprintf(stderr, "%s: error: the JSON records could not be written: %s\n", j->path,
+                j->error ? strerror(j->error) : "a value has no JSON form");
+    return !j->failed;
+}
+
+bool cli_json_to_stdout(const cli *c)
+{
+    return c->json && !strcmp(c->json, "-");
+}
+
+json_t *cli_json_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}

@@ -1,0 +1,176 @@
+/* fp8c compile: ahead of time into a file (cmd_compile_file.c); or the kernels of a CUDA target as CUDA C, PTX,
+ * machine code, or a report on them. No GPU need be there. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frontend/cli/cmd_calibrate.h"
+
+typedef enum emit_kind { EMIT_CUDA, EMIT_PTX, EMIT_CUBIN, EMIT_REPORT, EMIT_COUNT } emit_kind;
+static const char *const emit_names[] = {"cuda", "ptx", "cubin", "report"};
+
+static emit_kind emit_of(const cli *c)
+{
+    int i = 0;
+    while (c->emit && i < EMIT_COUNT && strcmp(c->emit, emit_names[i]))
+        i++;
+    return c->emit ? (emit_kind)i : EMIT_REPORT;
+}
+
+static int wrong(const char *what)
+{
+    fprintf(stderr, "fp8c compile: %s; see fp8c compile --help\n", what);
+    return CLI_USAGE;
+}
+
+/* CLI_DONE, or what is wrong with the options together. */
+static int check_options(const cli *c)
+{
+    const emit_kind kind = emit_of(c);
+    if (kind == EMIT_COUNT)
+        return wrong("--emit takes cuda, ptx, cubin or report");
+    if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
+        return wrong("--target must name a GPU: cuda, sm_89, sm_90a, sm_100a or sm_120a (or give -o NAME.f8x)");
+    if (c->json && kind != EMIT_REPORT)
+        return wrong("--json goes with --emit report");
+    if (cli_json_to_stdout(c) && c->output)
+        return wrong("--json - and -o: the report would have two places");
+    if (kind == EMIT_CUBIN && !c->output && isatty(STDOUT_FILENO))
+        return wrong("machine code is not for a terminal: give -o FILE");
+    return CLI_DONE;
+}
+
+/* ---- the report ---- */
+
+static void print_kernels(const fp8c_program *p, FILE *to, cli_json *json)
+{
+    fp8c_kernel k;
+    if (to)
+        fprintf(to, "%-29s %8s %7s %9s %8s %8s %6s %6s  %s\n", "kernel", "launches", "threads",
+                "registers", "shared", "dynamic", "stack", "spills", "name");
+    for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++) {
+        char hash[24];
+        snprintf(hash, sizeof hash, "%016" PRIx64, k.hash);
+        if (to)
+            fprintf(to,
+                    "%-29s %8d %7d %9" PRId64 " %8" PRId64 " %8" PRId64 " %6" PRId64 " %6" PRId64
+                    "  %s\n",
+                    k.symbol, k.launches, k.threads, k.registers, k.shared, k.shared_dynamic,
+                    k.stack, k.spill_stores + k.spill_loads, k.name);
+        cli_json_record(json, json_pack("{ss ss ss ss sf si si si sb sI sI sI sI sI sI}", "event",
+                                        "kernel", "name", k.name, "symbol", k.symbol, "hash", hash,
+                                        "seconds", k.seconds, "image", (int)k.image, "launches",
+                                        (int)k.launches, "threads", (int)k.threads, "multi",
+                                        (int)k.multi, "registers", (json_int_t)k.registers,
+                                        "shared", (json_int_t)k.shared, "shared_dynamic",
+                                        (json_int_t)k.shared_dynamic, "stack", (json_int_t)k.stack,
+                                        "spill_stores", (json_int_t)k.spill_stores, "spill_loads",
+                                        (json_int_t)k.spill_loads));
+    }
+}
+
+static void print_summary(const fp8c_program *p, FILE *to, cli_json *json)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    int64_t launches = 0;
+    fp8c_kernel k;
+    fp8c_program_info(p, &info);
+    for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++)
+        launches += k.launches;
+    if (to)
+        fprintf(to,
+                "\ntarget %s: %" PRId64 " distinct kernels for %" PRId64
+                " launches, %.1f KiB of code; compiled in %.2f s\n",
+                fp8c_program_target(p), info.distinct_kernels, launches,
+                (double)info.code_bytes / 1024, info.compile_seconds);
+    cli_json_record(json, json_pack("{ss ss sI sI sI sf}", "event", "kernels", "target",
+                                    fp8c_program_target(p), "distinct_kernels",
+                                    (json_int_t)info.distinct_kernels, "launches",
+                                    (json_int_t)launches, "code_bytes", (json_int_t)info.code_bytes,
+                                    "compile_seconds", info.compile_seconds));
+}
+
+/* ---- texts and code ---- */
+
+static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
+{
+    fp8c_image image;
+    for (int i = 0; fp8c_program_image(p, i, &image) == FP8C_OK; i++) {
+        const void *from = kind == EMIT_CUDA ? (const void *)image.cuda : image.ptx;
+        size_t size = from ? strlen(from) : 0;
+        if (kind == EMIT_CUBIN) {
+            from = image.cubin;
+            size = image.cubin_size;
+        }
+        if (size && fwrite(from, 1, size, to) != size)
+            return;
+    }
+}
+
+/* A write that failed is found here, also an early one that fclose would pass over. */
+static bool finish_file(FILE *to, bool close)
+{
+    const bool whole = !fflush(to) && !ferror(to);
+    const int error = errno;
+    const bool closed = !close || !fclose(to);
+    if (!whole)
+        errno = error;
+    return whole && closed;
+}
+
+static int put(const cli *c, const fp8c_program *p, cli_json *json)
+{
+    FILE *to = c->output ? fopen(c->output, "wb") : stdout;
+    const emit_kind kind = emit_of(c);
+    if (to)
+        errno = 0; /* the first write that fails says why */
+    if (to && kind == EMIT_REPORT) {
+        FILE *table = cli_json_to_stdout(c) ? NULL : to;
+        print_kernels(p, table, json);
+        print_summary(p, table, json);
+    } else if (to) {
+        write_image(p, kind, to);
+    }
+    if (to && finish_file(to, c->output != NULL))
+        return CLI_DONE;
+    fprintf(stderr, "%s: error: %s\n", c->output ? c->output : "stdout",
+            errno ? strerror(errno) : "not all was written");
+    struct stat s;
+    if (to && c->output && !stat(c->output, &s) && S_ISREG(s.st_mode))
+        unlink(c->output); /* half a text compiles to something else, if at all */
+    return CLI_FAILED;
+}
+
+int cmd_compile(const cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    fp8c_program *program;
+    cli_json json;
+    if (!c->emit && cli_is_package(c->output))
+        return cli_compile_package(c);
+    int code = check_options(c);
+    if (code != CLI_DONE)
+        return code;
+    if (cli_refuses_auto(c, c->recipe))
+        return CLI_USAGE;
+    if (!cli_load(c, &ctx, &module))
+        return CLI_FAILED;
+    if (cli_json_open(&json, c->json)) {
+        fp8c_compile_options options = cli_listing_options(c, c->recipe);
+        options.text_only = emit_of(c) == EMIT_CUDA;
+        options.listings = emit_of(c) != EMIT_REPORT;
+        code = fp8c_compile(module, &options, &program) == FP8C_OK ? put(c, program, &json)
+                                                                   : cli_fail(ctx);
+        fp8c_program_destroy(program);
+        if (!cli_json_close(&json))
+            code = CLI_FAILED;
+    } else {
+        code = CLI_FAILED;
+    }
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    return code;
+}

@@ -1,0 +1,250 @@
+/* fp8c completion: what bash, zsh and fish complete a command line with, made from the tables of
+ * commands and options. One list of words for each argument; the shells differ in how it is said.
+ */
+#include <string.h>
+
+#include "frontend/cli/cmd.h"
+
+/* ---- what an argument may be ---- */
+
+typedef enum values { NO_VALUES, FILES, WORDS } values;
+
+static values words_of(const char *(*name)(int index), char *words, size_t size)
+{
+    size_t n = 0;
+    *words = 0;
+    for (int i = 0; name(i) && n < size; i++)
+        n += (size_t)snprintf(words + n, size - n, "%s%s", i ? " " : "", name(i));
+    return WORDS;
+}
+
+static const char *command_name(int index)
+{
+    return cli_commands[index].name;
+}
+
+/* By the word that stands for it in the help. WORDS: they are in `words`, a space between two. */
+static values values_of(const char *argument, char *words, size_t size)
+{
+    if (!argument)
+        return NO_VALUES;
+    if (!strncmp(argument, "FILE", 4) || !strcmp(argument, "NAME=FILE"))
+        return FILES;
+    if (!strcmp(argument, "RECIPE"))
+        return words_of(fp8c_recipe_name, words, size);
+    if (!strncmp(argument, "TARGET", 6))
+        return words_of(fp8c_target_name, words, size);
+    if (!strcmp(argument, "PASS"))
+        return words_of(fp8c_pass_name, words, size);
+    if (!strcmp(argument, "[COMMAND]"))
+        return words_of(command_name, words, size);
+    if (!strcmp(argument, "SHELL"))
+        return snprintf(words, size, "bash zsh fish"), WORDS;
+    return NO_VALUES;
+}
+
+enum { WORDS_ROOM = 1024 };
+
+/* ---- bash ---- */
+
+/* After which options of any command the next word is one of these. */
+static void bash_argument(const char *name, const char *argument)
+{
+    char words[WORDS_ROOM];
+    switch (values_of(argument, words, sizeof words)) {
+    case FILES: printf("    %s) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", name); break;
+    case WORDS:
+        printf("    %s) COMPREPLY=($(compgen -P \"$list\" -W '%s' -- \"${word#\"$list\"}\")); "
+               "return ;;\n",
+               name, words);
+        break;
+    case NO_VALUES: printf("    %s) COMPREPLY=(); return ;;\n", name); break;
+    }
+}
+
+static void bash(void)
+{
+    puts("# bash completion of fp8c; written by `fp8c completion bash`\n"
+         "_fp8c() {\n"
+         "  local line=${COMP_LINE:0:COMP_POINT} options= operand= i\n"
+         "  local -a words\n"
+         "  # Words end at spaces alone: bash would cut at = and : too, and wants what is behind "
+         "the last of these.\n"
+         "  read -ra words <<<\"$line.\"\n"
+         "  local n=${#words[@]} command=${words[1]} before word=${words[-1]%.}\n"
+         "  before=${words[n-2]}\n"
+         "  case $word in --*=*) before=${word%%=*} word=${word#*=} ;; *=*) word=${word#*=} ;; "
+         "esac\n"
+         "  local list=${word%\"${word##*,}\"} # of words with commas between, those that are "
+         "there\n"
+         "  _fp8c_words\n"
+         "  n=${word%\"${word##*:}\"}\n"
+         "  for i in \"${!COMPREPLY[@]}\"; do COMPREPLY[i]=${COMPREPLY[i]#\"$n\"}; done\n"
+         "}\n"
+         "_fp8c_words() {\n"
+         "  COMPREPLY=()\n"
+         "  if [ \"${#words[@]}\" -eq 2 ]; then\n"
+         "    COMPREPLY=($(compgen -W '--help --version");
+    for (const cli_command *c = cli_commands; c->name; c++)
+        printf("      %s\n", c->name);
+    puts("    ' -- \"$word\")); return\n"
+         "  fi\n"
+         "  case $before in");
+    for (const cli_option *o = cli_options; o->name; o++)
+        if (o->argument)
+            bash_argument(o->name, o->argument);
+    puts("  esac\n"
+         "  case $command in");
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        char words[WORDS_ROOM];
+        printf("    %s) options='--help", c->name);
+        for (const cli_option *o = cli_options; o->name; o++)
+            if (o->on & c->bit)
+                printf(" %s", o->name);
+        const values v = values_of(c->operand, words, sizeof words);
+        printf("' operand='%s' ;;\n", v == FILES ? "FILE" : v == WORDS ? words : "");
+    }
+    puts("  esac\n"
+         "  case $word in\n"
+         "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
+         "    *) if [ \"$operand\" = FILE ]; then COMPREPLY=($(compgen -f -- \"$word\"))\n"
+         "       else COMPREPLY=($(compgen -W \"$operand\" -- \"$word\")); fi ;;\n"
+         "  esac\n"
+         "}\n"
+         "complete -o filenames -F _fp8c fp8c");
+}
+
+/* ---- zsh ---- */
+
+/* Text inside '...' of a specification of _arguments: colons and brackets mean something there. */
+static void zsh_text(const char *s)
+{
+    for (; *s; s++)
+        if (*s == '\'')
+            fputs("'\\''", stdout);
+        else if (strchr("[]:\\", *s))
+            printf("\\%c", *s);
+        else
+            putchar(*s);
+}
+
+/* ":message:action" of an argument. */
+static void zsh_argument(const char *argument)
+{
+    char words[WORDS_ROOM];
+    const values v = values_of(argument, words, sizeof words);
+    putchar(':');
+    zsh_text(argument);
+    switch (v) {
+    case FILES:
+        fputs(strncmp(argument, "NAME=", 5) ? ":_files" : ":{ compset -P \"*=\"; _files }", stdout);
+        break;
+    case WORDS: printf(":(%s)", words); break;
+    case NO_VALUES: fputs(": ", stdout); break;
+    }
+}
+
+static void zsh(void)
+{
+    puts("#compdef fp8c\n"
+         "# zsh completion of fp8c; written by `fp8c completion zsh`\n"
+         "local -a commands=(");
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        printf("  '%s:", c->name);
+        zsh_text(c->help);
+        puts("'");
+    }
+    puts(")\n"
+         "if (( CURRENT == 2 )); then\n"
+         "  _describe command commands\n"
+         "  _arguments '--help[the usage]' '--version[the version]'\n"
+         "  return\n"
+         "fi\n"
+         "local command=$words[2]\n"
+         "shift words; (( CURRENT-- ))\n"
+         "case $command in");
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        printf("%s) _arguments '--help[its options]'", c->name);
+        for (const cli_option *o = cli_options; o->name; o++) {
+            if (!(o->on & c->bit))
+                continue;
+            printf(" \\\n  '*%s[", o->name);
+            zsh_text(o->help);
+            putchar(']');
+            if (o->argument)
+                zsh_argument(o->argument);
+            putchar('\'');
+        }
+        if (c->operand) {
+            fputs(" \\\n  '1", stdout);
+            zsh_argument(c->operand);
+            putchar('\'');
+        }
+        puts(" ;;");
+    }
+    puts("esac");
+}
+
+/* ---- fish ---- */
+
+/* Text inside '...'. */
+static void fish_text(const char *s)
+{
+    for (; *s; s++)
+        if (*s == '\'' || *s == '\\')
+            printf("\\%c", *s);
+        else
+            putchar(*s);
+}
+
+static void fish_option(const cli_command *c, const cli_option *o)
+{
+    char words[WORDS_ROOM];
+    const bool is_long = o->name[1] == '-';
+    printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' -%c '%s' -d '", c->name,
+           is_long ? 'l' : 's', o->name + 1 + is_long);
+    fish_text(o->help);
+    putchar('\'');
+    switch (values_of(o->argument, words, sizeof words)) {
+    case FILES: fputs(" -rF", stdout); break;
+    case WORDS: printf(" -xa '%s'", words); break;
+    case NO_VALUES: fputs(o->argument ? " -x" : "", stdout); break;
+    }
+    putchar('\n');
+}
+
+static void fish(void)
+{
+    puts("# fish completion of fp8c; written by `fp8c completion fish`\n"
+         "complete -c fp8c -f\n"
+         "complete -c fp8c -n '__fish_use_subcommand' -l version -d 'the version'\n"
+         "complete -c fp8c -l help -d 'the usage'");
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        char words[WORDS_ROOM];
+        printf("complete -c fp8c -n '__fish_use_subcommand' -a '%s' -d '", c->name);
+        fish_text(c->help);
+        puts("'");
+        const values v = values_of(c->operand, words, sizeof words);
+        if (v != NO_VALUES)
+            printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' %s%s%s\n", c->name,
+                   v == FILES ? "-F" : "-a '", v == FILES ? "" : words, v == FILES ? "" : "'");
+        for (const cli_option *o = cli_options; o->name; o++)
+            if (o->on & c->bit)
+                fish_option(c, o);
+    }
+}
+
+int cmd_completion(const cli *c)
+{
+    if (!strcmp(c->file, "bash"))
+        bash();
+    else if (!strcmp(c->file, "zsh"))
+        zsh();
+    else if (!strcmp(c->file, "fish"))
+        fish();
+    else {
+        fprintf(stderr, "fp8c completion: no such shell '%s': bash, zsh and fish are\n", c->file);
+        return CLI_USAGE;
+    }
+    return CLI_DONE;
+}

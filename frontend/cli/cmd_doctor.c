@@ -1,0 +1,343 @@
+/* fp8c doctor: what this machine has, what each target lacks and where to get it, and a test of
+ * each.
+ *
+ * The work is done by a child process: a library that kills the process as it is loaded, or code
+ * that does as it runs, is then named by the parent, which knows what the child was at. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "frontend/cli/cmd.h"
+
+/* What the child tells its parent. */
+enum { AT = 128 };
+typedef struct shared {
+    char at[AT]; /* what it looks at */
+    bool done;   /* it came to its end, and its exit code counts */
+} shared;
+
+typedef struct doctor {
+    const cli *c;
+    fp8c_doctor *d;
+    FILE *to; /* NULL: the records have stdout */
+    bool colour;
+    cli_json json;
+    shared *shared; /* by the child, which writes, and its parent */
+} doctor;
+
+enum { WIDTH = 21 };
+
+static const char default_target[] = "cpu";
+
+static void look_at(void *user, const char *what)
+{
+    doctor *x = user;
+    snprintf(x->shared->at, AT, "%s", what);
+}
+
+/* ---- lines ---- */
+
+typedef enum mood { GOOD, BAD, WARN, PLAIN } mood;
+
+/* A word in its colour, padded to `width` without it. */
+static void word(const doctor *x, mood mood, const char *text, int width)
+{
+    static const char *const codes[] = {
+        [GOOD] = "\033[32m", [BAD] = "\033[31m", [WARN] = "\033[33m"};
+    const bool coloured = x->colour && mood != PLAIN;
+    const int spaces = width - (int)strlen(text);
+    fprintf(x->to, "%s%s%s%*s", coloured ? codes[mood] : "", text, coloured ? "\033[0m" : "",
+            spaces > 0 ? spaces : 0, "");
+}
+
+/* A text under a row, broken at spaces so that it fits the width of a page. */
+static void below(const doctor *x, const char *label, const char *text)
+{
+    enum { PAGE = 110, INDENT = 4 };
+    int column = fprintf(x->to, "%*s%s%s", INDENT, "", label, *label ? ": " : "");
+    bool first = true;
+    while (*text) {
+        const int n = (int)strcspn(text, " \n");
+        if (!first && column + 1 + n > PAGE) {
+            fprintf(x->to, "\n%*s", INDENT + 2, "");
+            column = INDENT + 2;
+            first = true;
+        }
+        column += fprintf(x->to, "%s%.*s", first ? "" : " ", n, text);
+        first = false;
+        text += n + strspn(text + n, " \n");
+    }
+    fputc('\n', x->to);
+}
+
+/* ---- components ---- */
+
+static const char *kind_title(const char *kind)
+{
+    return !strcmp(kind, "cpu") ? "for target cpu" : !strcmp(kind, "cuda") ? "for GPUs" : "more";
+}
+
+static void print_component(const doctor *x, const fp8c_component *c)
+{
+    const mood mood = c->state == FP8C_COMPONENT_OK        ? GOOD
+                      : c->state == FP8C_COMPONENT_MISSING ? WARN
+                                                           : BAD;
+    fprintf(x->to, "  %-*s", WIDTH, c->name);
+    word(x, mood, fp8c_component_state_name(c->state), c->version || c->path ? 15 : 0);
+    fprintf(x->to, "%s%s%s\n", c->version ? c->version : "", c->version && c->path ? "  " : "",
+            c->path ? c->path : "");
+    if (c->problem)
+        below(x, "", c->problem);
+    if (c->note)
+        below(x, "note", c->note);
+    if (c->state == FP8C_COMPONENT_OK)
+        return;
+    below(x, "for", c->enables);
+    if (*c->places)
+        below(x, "looked for", c->places);
+    if (*c->get)
+        below(x, "to get it", c->get);
+}
+
+static void record_component(doctor *x, const fp8c_component *c)
+{
+    cli_json_record(&x->json,
+                    json_pack("{ss ss ss ss ss? si ss? ss? ss? ss ss ss}", "event", "component",
+                              "name", c->name, "kind", c->kind, "state",
+                              fp8c_component_state_name(c->state), "version", c->version, "major",
+                              (int)c->major, "path", c->path, "problem", c->problem, "note",
+                              c->note, "enables", c->enables, "places", c->places, "get", c->get));
+}
+
+static void components(doctor *x)
+{
+    fp8c_component c;
+    const char *kind = "";
+    for (int i = 0; fp8c_doctor_component(x->d, i, &c) == FP8C_OK; i++) {
+        record_component(x, &c);
+        if (!x->to)
+            continue;
+        if (strcmp(kind, c.kind) != 0)
+            fprintf(x->to, "%s%s\n", i ? "\n" : "", kind_title(c.kind));
+        kind = c.kind;
+        print_component(x, &c);
+    }
+}
+
+static void facts(doctor *x)
+{
+    fp8c_fact f;
+    const char *group = "";
+    for (int i = 0; fp8c_doctor_fact(x->d, i, &f) == FP8C_OK; i++) {
+        cli_json_record(&x->json, json_pack("{ss ss ss ss ss?}", "event", "fact", "group", f.group,
+                                            "name", f.name, "value", f.value, "advice", f.advice));
+        if (!x->to)
+            continue;
+        if (strcmp(group, f.group) != 0)
+            fprintf(x->to, "\n%s\n", f.group);
+        group = f.group;
+        fprintf(x->to, "  %-*s%s\n", WIDTH, f.name, f.value);
+        if (f.advice)
+            below(x, "", f.advice);
+    }
+}
+
+/* ---- targets ---- */
+
+/* Whether `name` is one of --target's, a list with commas; where none was given, of the default. */
+static bool is_asked(const cli *c, const char *name)
+{
+    const char *list = c->target ? c->target : default_target;
+    const size_t n = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strcspn(at, ",") == n && !strncmp(at, name, n))
+            return true;
+    return false;
+}
+
+/* Every name of --target is a target's; else a message. */
+static bool check_names(const doctor *x)
+{
+    for (const char *at = x->c->target; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const int n = (int)strcspn(at, ",");
+        fp8c_target_report t;
+        bool found = false;
+        for (int i = 0; !found && fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
+            found = (int)strlen(t.name) == n && !strncmp(at, t.name, (size_t)n);
+        if (!found) {
+            fprintf(stderr, "fp8c doctor: no target '%.*s'; there are", n, at);
+            for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
+                fprintf(stderr, "%s %s", i ? "," : "", t.name);
+            fputc('\n', stderr);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void record_target(doctor *x, const fp8c_target_report *t, bool asked)
+{
+    cli_json_record(&x->json,
+                    json_pack("{ss ss ss? sb sb sb ss? ss?}", "event", "target", "name", t->name,
+                              "is", t->is, "asked", (int)asked, "compiles", (int)t->can_compile,
+                              "runs", (int)t->can_run, "compile_missing", t->compile_missing,
+                              "run_missing", t->run_missing));
+}
+
+static void record_test(doctor *x, const fp8c_target_report *t, const fp8c_self_test *s)
+{
+    static const char *const results[] = {[FP8C_TEST_FAILED] = "failed",
+                                          [FP8C_TEST_PASSED] = "passed",
+                                          [FP8C_TEST_COMPILED] = "compiled",
+                                          [FP8C_TEST_NOT_RUN] = "not run"};
+    cli_json_record(&x->json, json_pack("{ss ss ss sf ss?}", "event", "self_test", "target",
+                                        t->name, "result", results[s->result], "seconds",
+                                        s->seconds, "detail", s->detail));
+}
+
+static bool same(const char *a, const char *b)
+{
+    return a && b && !strcmp(a, b);
+}
+
+/* `before` is the target printed last: what the two lack alike is not said twice. */
+static void print_target(const doctor *x, const fp8c_target_report *t, const fp8c_self_test *s,
+                         const fp8c_target_report *before)
+{
+    fprintf(x->to, "  %-*s", WIDTH, t->name);
+    word(x, t->can_compile ? GOOD : WARN, t->can_compile ? "compiles" : "can't compile", 15);
+    word(x, t->can_run ? GOOD : WARN, t->can_run ? "runs" : "can't run",
+         s->result != FP8C_TEST_NOT_RUN ? 11 : 0);
+    if (s->result == FP8C_TEST_FAILED)
+        word(x, BAD, "self-test FAILED", 0);
+    else if (s->result == FP8C_TEST_PASSED)
+        word(x, GOOD, "self-test passed", 0);
+    else if (s->result == FP8C_TEST_COMPILED)
+        word(x, GOOD, "self-test compiled", 0);
+    if (s->result != FP8C_TEST_NOT_RUN)
+        fprintf(x->to, ", %.2f s", s->seconds);
+    fprintf(x->to, "%s%s%s\n", t->is ? " (" : "", t->is ? t->is : "", t->is ? ")" : "");
+    if (s->detail)
+        below(x, "", s->detail);
+    if (t->compile_missing)
+        below(x, "can't compile",
+              same(t->compile_missing, before->compile_missing) ? "the same" : t->compile_missing);
+    if (t->run_missing)
+        below(x, "can't run",
+              same(t->run_missing, before->run_missing) ? "the same" : t->run_missing);
+}
+
+/* Whether all that were asked for work: they compile, they run, and what they compute is right. */
+static bool targets(doctor *x)
+{
+    fp8c_target_report t, before = {0};
+    bool well = true;
+    if (x->to)
+        fprintf(x->to, "\ntargets\n");
+    for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++) {
+        const bool asked = is_asked(x->c, t.name);
+        fp8c_self_test s = {.result = FP8C_TEST_NOT_RUN};
+        record_target(x, &t, asked);
+        if (x->c->target && !asked)
+            continue;
+        fp8c_doctor_test(x->d, i, &s);
+        record_test(x, &t, &s);
+        if (x->to) {
+            print_target(x, &t, &s, &before);
+            before = t;
+            fflush(x->to);
+        }
+        well = well && (!asked || s.result == FP8C_TEST_PASSED);
+    }
+    return well;
+}
+
+/* ---- the command ---- */
+
+static int examine(doctor *x)
+{
+    const fp8c_doctor_options options = {sizeof options, look_at, x};
+    fp8c_context *ctx;
+    int code = CLI_FAILED;
+    if (fp8c_context_create(NULL, &ctx) != FP8C_OK) {
+        fprintf(stderr, "error: out of memory\n");
+        return CLI_FAILED;
+    }
+    if (!cli_json_open(&x->json, x->c->json)) {
+        fp8c_context_destroy(ctx);
+        return CLI_FAILED;
+    }
+    if (fp8c_doctor_create(ctx, &options, &x->d) != FP8C_OK) {
+        cli_fail(ctx);
+    } else if (!check_names(x)) {
+        code = CLI_USAGE;
+    } else {
+        if (x->to)
+            fprintf(x->to, "fp8c %s\n\n", fp8c_version());
+        components(x);
+        facts(x);
+        const bool well = targets(x);
+        const char *asked = x->c->target ? x->c->target : default_target;
+        cli_json_record(&x->json, json_pack("{ss ss sb}", "event", "summary", "asked", asked,
+                                            "works", (int)well));
+        if (x->to)
+            fprintf(x->to, "\n%s: %s\n", asked, well ? "works" : "does not work");
+        code = well ? CLI_DONE : CLI_FAILED;
+    }
+    if (!cli_json_close(&x->json))
+        code = CLI_FAILED;
+    fp8c_doctor_destroy(x->d);
+    fp8c_context_destroy(ctx);
+    return code;
+}
+
+static int died(const shared *s, int status)
+{
+    const char *at = *s->at ? s->at : "its beginning";
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "error: signal %d (%s) ended the process at: %s\n", WTERMSIG(status),
+                strsignal(WTERMSIG(status)), at);
+    else
+        fprintf(stderr, "error: the process was ended, with exit code %d, at: %s\n",
+                WEXITSTATUS(status), at);
+    return CLI_FAILED;
+}
+
+int cmd_doctor(const cli *c)
+{
+    const char *no_colour = getenv("NO_COLOR");
+    doctor x = {.c = c, .to = cli_json_to_stdout(c) ? NULL : stdout};
+    x.colour = x.to && isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
+    void *memory =
+        mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fflush(NULL);
+    const pid_t child = memory == MAP_FAILED ? -1 : fork();
+    if (child < 0) {
+        fprintf(stderr, "error: %s\n", strerror(errno));
+        return CLI_FAILED;
+    }
+    x.shared = memory;
+    if (child == 0) {
+        const int code = examine(&x);
+        errno = 0;
+        const bool written = !fflush(stdout) && !ferror(stdout);
+        if (!written)
+            fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+        x.shared->done = true;
+        exit(written ? code : CLI_FAILED);
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) {
+        /* whoever reads stdout has gone: no library's doing, and what other commands die of */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+        return CLI_FAILED;
+    }
+    return WIFEXITED(status) && x.shared->done ? WEXITSTATUS(status) : died(x.shared, status);
+}

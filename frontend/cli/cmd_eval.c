@@ -1,0 +1,158 @@
+/* fp8c eval: the held-out loss of a checkpoint under any recipe, so that what was trained in FP8
+ * can be served in BF16 and in FP8 side by side. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/cmd_checkpoint.h"
+
+typedef struct result {
+    double loss;
+    int64_t batches, fp8_gemms; /* executed by each batch */
+    int64_t weights_bytes;      /* of the parameters in memory, scales of those in FP8 included */
+    fp8c_info info;
+    char target[24];
+} result;
+
+typedef struct eval {
+    const cli *c;
+    fp8c_context *ctx;
+    const fp8c_module *module;
+    cli_corpus corpus;
+    f8_st_file weights;
+    cli_stored stored; /* how the file has them */
+    cli_json json;
+    result results[1 + CLI_MAX_RECIPES];
+} eval;
+
+static void record(eval *e, const char *recipe, const result *r)
+{
+    const char *trained = f8_st_metadata(&e->weights, "fp8c.recipe");
+    const char *stored = e->stored.n ? f8_st_metadata(&e->weights, "fp8c.export") : NULL;
+    cli_json_record(
+        &e->json,
+        json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe", recipe,
+                  "target", r->target, "weights", e->c->weights, "trained", trained, "stored", stored,
+                  "weights_bytes", (json_int_t)r->weights_bytes, "heldout_loss",
+                  cli_json_number(r->loss), "batches", (json_int_t)r->batches, "tokens",
+                  (json_int_t)(r->batches * e->corpus.B * e->corpus.T), "fp8_gemms_planned",
+                  (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
+                  (json_int_t)r->fp8_gemms, "compile_seconds", r->info.compile_seconds,
+                  "peak_bytes", (json_int_t)r->info.peak_bytes));
+}
+
+static int64_t weights_bytes(fp8c_program *program)
+{
+    fp8c_variable v;
+    int64_t bytes = 0;
+    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+        bytes += v.is_param ? fp8c_type_bytes(&v.type) : 0;
+    return bytes;
+}
+
+/* A message on stderr and false on failure. */
+static bool eval_program(eval *e, fp8c_program *program, const char *recipe, result *r)
+{
+    const int function = fp8c_program_function(program, "eval");
+    fp8c_info before = {.struct_size = sizeof before};
+    snprintf(r->target, sizeof r->target, "%s", fp8c_program_target(program));
+    if (!cli_corpus_cut(&e->corpus, e->c, e->module, program, function) ||
+        !cli_checkpoint_load(e->c, &e->weights, e->ctx, program, recipe))
+        return false;
+    r->weights_bytes = weights_bytes(program);
+    fp8c_program_info(program, &before);
+    if (cli_held_out(&e->corpus, program, function, &r->loss, &r->batches) != FP8C_OK)
+        return cli_fail(e->ctx) == CLI_DONE;
+    r->info.struct_size = sizeof r->info;
+    fp8c_program_info(program, &r->info);
+    r->fp8_gemms = (r->info.fp8_gemms_executed - before.fp8_gemms_executed) / r->batches;
+    record(e, recipe, r);
+    return true;
+}
+
+static bool eval_recipe(eval *e, size_t index)
+{
+    const char *recipe = cli_recipe(e->c, index);
+    fp8c_program *program;
+    fp8c_compile_options options = cli_compile_options(e->c, recipe);
+    options.inference = 1;
+    options.stored_weights = e->stored.weight;
+    options.n_stored_weights = e->stored.n;
+    const bool ok = fp8c_compile(e->module, &options, &program) == FP8C_OK
+                        ? eval_program(e, program, recipe, &e->results[index])
+                        : cli_fail(e->ctx) == CLI_DONE;
+    fp8c_program_destroy(program);
+    return ok;
+}
+
+static void print_table(const eval *e)
+{
+    const size_t base = cli_baseline(e->c);
+    const result *first = &e->results[0];
+    const char *trained = f8_st_metadata(&e->weights, "fp8c.recipe"),
+               *steps = f8_st_metadata(&e->weights, "fp8c.steps"),
+               *stored = f8_st_metadata(&e->weights, "fp8c.export");
+    const int width = cli_recipe_width(e->c, 24);
+    printf("%-*s %11s %10s %12s %12s %9s  %s\n", width, "recipe", "held out", "gap", "weights",
+           "peak memory", "compile", "FP8 GEMMs a batch (planned)");
+    for (size_t i = 0; i <= e->c->compare.n; i++) {
+        const result *r = &e->results[i];
+        char gap[24] = "-";
+        if (i != base)
+            snprintf(gap, sizeof gap, "%+.3f%%", 100 * (r->loss / e->results[base].loss - 1));
+        printf("%-*s %11.4f %10s %8.2f MiB %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
+               cli_recipe(e->c, i), r->loss, gap, (double)r->weights_bytes / (1 << 20),
+               (double)r->info.peak_bytes / (1 << 20),
+               r->info.compile_seconds, r->fp8_gemms, r->info.fp8_gemms_planned);
+    }
+    char shown[2][200];
+    if (trained)
+        printf("%s: trained under %s, %s steps\n", e->c->weights,
+               f8_st_shown(trained, shown[0], sizeof shown[0]),
+               steps ? f8_st_shown(steps, shown[1], sizeof shown[1]) : "?");
+    if (e->stored.n)
+        printf("%s: %zu weights stored in FP8 under %s\n", e->c->weights, e->stored.n,
+               stored ? f8_st_shown(stored, shown[0], sizeof shown[0]) : "?");
+    printf("losses in nats per byte, of %" PRId64
+           " held-out bytes of %s; the text's unigram entropy is %.4f\n",
+           first->batches * e->corpus.B * e->corpus.T, e->c->data, e->corpus.unigram);
+}
+
+static int run(eval *e)
+{
+    f8_diag diag = {0};
+    bool ok = cli_corpus_read(&e->corpus, e->c->data);
+    if (ok && f8_st_open(&e->weights, e->c->weights, NULL, &diag) != F8_OK)
+        ok = cli_file_fail(&diag);
+    ok = ok && cli_stored_read(&e->stored, &e->weights, e->ctx) && cli_json_open(&e->json, e->c->json);
+    for (size_t i = 0; ok && i <= e->c->compare.n; i++)
+        ok = eval_recipe(e, i);
+    ok &= cli_json_close(&e->json);
+    if (ok && !cli_json_to_stdout(e->c))
+        print_table(e);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
+int cmd_eval(const cli *c)
+{
+    if (!c->weights || !c->data) {
+        fprintf(stderr, "fp8c eval: %s FILE is needed; see fp8c eval --help\n",
+                c->weights ? "--data" : "--weights");
+        return CLI_USAGE;
+    }
+    for (size_t i = 0; i <= c->compare.n; i++)
+        if (cli_refuses_auto(c, cli_recipe(c, i)))
+            return CLI_USAGE;
+    eval e = {.c = c};
+    fp8c_module *module;
+    if (!cli_load(c, &e.ctx, &module))
+        return CLI_FAILED;
+    e.module = module;
+    const int code = run(&e);
+    cli_stored_free(&e.stored);
+    f8_st_close(&e.weights);
+    cli_corpus_free(&e.corpus);
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(e.ctx);
+    return code;
+}

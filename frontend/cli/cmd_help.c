@@ -1,0 +1,74 @@
+/* fp8c help: the tables of commands and options as data, and as people read them. */
+#include <string.h>
+
+#include "frontend/cli/cmd.h"
+
+const cli_command cli_commands[] = {
+#define COMMAND(name, bit, operand, help) {#name, operand, help, bit, cmd_##name},
+    CLI_COMMANDS(COMMAND)
+#undef COMMAND
+        {NULL, NULL, NULL, 0, NULL},
+};
+
+const cli_option cli_options[] = {
+#define OPTION(field, name, argument, kind, on, help) {name, argument, help, on},
+    CLI_OPTIONS(OPTION) CLI_MORE_OPTIONS(OPTION)
+#undef OPTION
+        {NULL, NULL, NULL, 0},
+};
+
+const cli_command *cli_find_command(const char *name)
+{
+    for (const cli_command *c = cli_commands; c->name; c++)
+        if (!strcmp(c->name, name))
+            return c;
+    return NULL;
+}
+
+void cli_help(FILE *to)
+{
+    int width = 0;
+    for (const cli_command *c = cli_commands; c->name; c++)
+        width = (int)strlen(c->name) > width ? (int)strlen(c->name) : width;
+    fputs("usage: fp8c COMMAND [FILE.f8] [OPTION ...]\n\n", to);
+    for (const cli_command *c = cli_commands; c->name; c++)
+        fprintf(to, "  %-*s  %s\n", width, c->name, c->help);
+    fputs("\n`fp8c COMMAND --help` lists its options. `fp8c --version` prints the version.\n", to);
+}
+
+void cli_help_command(const cli_command *command)
+{
+    int width = 0;
+    printf("usage: fp8c %s%s%s [OPTION ...]\n%s\n\n", command->name, command->operand ? " " : "",
+           command->operand ? command->operand : "", command->help);
+    for (const cli_option *o = cli_options; o->name; o++) {
+        const int n = (int)strlen(o->name) + (o->argument ? 1 + (int)strlen(o->argument) : 0);
+        if (o->on & command->bit && n > width)
+            width = n;
+    }
+    for (const cli_option *o = cli_options; o->name; o++) {
+        char left[40];
+        if (!(o->on & command->bit))
+            continue;
+        snprintf(left, sizeof left, "%s%s%s", o->name, o->argument ? " " : "",
+                 o->argument ? o->argument : "");
+        printf("  %-*s  %s\n", width, left, o->help);
+    }
+}
+
+int cmd_help(const cli *c)
+{
+    if (c->man)
+        return cli_man();
+    if (!c->file) {
+        cli_help(stdout);
+        return CLI_DONE;
+    }
+    const cli_command *command = cli_find_command(c->file);
+    if (!command) {
+        fprintf(stderr, "fp8c help: no such command '%s'; see fp8c help\n", c->file);
+        return CLI_USAGE;
+    }
+    cli_help_command(command);
+    return CLI_DONE;
+}

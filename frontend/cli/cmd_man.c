@@ -1,0 +1,144 @@
+/* The man page fp8c(1), as roff, made from the tables of commands and options. */
+#include <string.h>
+
+#include "frontend/cli/cmd.h"
+
+/* Text where roff has no meaning: a backslash, a hyphen that is to be copied, a dot or a quote that
+ * begins a line. */
+static void text(const char *s)
+{
+    if (*s == '.' || *s == '\'')
+        fputs("\\&", stdout);
+    for (; *s; s++)
+        switch (*s) {
+        case '\\': fputs("\\e", stdout); break;
+        case '-': fputs("\\-", stdout); break;
+        case '\'': fputs("\\(aq", stdout); break;
+        case '`': fputs("\\(ga", stdout); break;
+        case '^': fputs("\\(ha", stdout); break;
+        case '~': fputs("\\(ti", stdout); break;
+        default: putchar(*s);
+        }
+}
+
+static void line(const char *s)
+{
+    text(s);
+    putchar('\n');
+}
+
+/* "--name" in bold, its argument in italics behind it. */
+static void option_name(const cli_option *o)
+{
+    fputs(o->argument ? ".BI \"" : ".B \"", stdout);
+    text(o->name);
+    if (o->argument) {
+        fputs(" \" \"", stdout);
+        text(o->argument);
+    }
+    fputs("\"\n", stdout);
+}
+
+static void synopsis(void)
+{
+    puts(".SH SYNOPSIS");
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        printf("%s.B fp8c ", c == cli_commands ? "" : ".br\n");
+        line(c->name);
+        const bool optional = c->operand && *c->operand == '[';
+        if (c->operand)
+            printf("%s\\fI%.*s\\fR%s\n", optional ? "[" : "",
+                   (int)strcspn(c->operand + optional, "]"), c->operand + optional,
+                   optional ? "]" : "");
+        puts("[\\fIOPTION\\fR ...]");
+    }
+}
+
+/* Each with what it does and the names of its options. */
+static void commands(void)
+{
+    puts(".SH COMMANDS");
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        fputs(".TP\n.B ", stdout);
+        line(c->name);
+        line(c->help);
+        bool any = false;
+        for (const cli_option *o = cli_options; o->name; o++) {
+            if (!(o->on & c->bit))
+                continue;
+            fputs(any ? ", \\fB" : ".br\nOptions: \\fB", stdout);
+            text(o->name);
+            fputs("\\fR", stdout);
+            any = true;
+        }
+        fputs(any ? ".\n" : "", stdout);
+    }
+}
+
+static void options(void)
+{
+    puts(".SH OPTIONS\nAn argument follows its option as the next word, or behind \\(lq=\\(rq.");
+    for (const cli_option *o = cli_options; o->name; o++) {
+        puts(".TP");
+        option_name(o);
+        line(o->help);
+        const char *separator = ".br\nCommands: ";
+        for (const cli_command *c = cli_commands; c->name; c++)
+            if (o->on & c->bit) {
+                fputs(separator, stdout);
+                text(c->name);
+                separator = ", ";
+            }
+        puts(".");
+    }
+    puts(".TP\n.BR \\-h \", \" \\-\\-help\nthe usage, or the options of a command\n"
+         ".TP\n.B \\-\\-version\nthe version");
+}
+
+static const struct {
+    const char *name, *help;
+} environment[] = {
+    {"FP8C_CACHE_DIR",
+     "where compiled kernels are kept (default: $XDG_CACHE_HOME/fp8c, else ~/.cache/fp8c);"
+     " empty: nowhere"},
+    {"FP8C_TUNING",
+     "the tuning database's file (default: tuning.db in the cache's folder); empty: none"},
+    {"FP8C_VERBOSE", "0, 1 or 2: what is said beside warnings"},
+    {"FP8C_DUMP",
+     "a folder into which each compile writes the module after each pass, and the kernels"},
+    {"FP8C_CUDA_PATH",
+     "the folder of the CUDA libraries: they are looked for there and nowhere else"},
+    {"CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, HOME", "where they are looked for otherwise"},
+    {"NO_COLOR", "set: output to a terminal has no colors"},
+};
+
+int cli_man(void)
+{
+    printf(".TH FP8C 1 \"\" \"fp8c %s\" \"User Commands\"\n", fp8c_version());
+    puts(".nh\n.SH NAME\nfp8c \\- compile transformers to FP8 training steps");
+    synopsis();
+    puts(".SH DESCRIPTION\n"
+         "fp8c reads a model as text, derives its backward pass, inserts the FP8 casts and their "
+         "scales, fuses\n"
+         "what lies between the matrix multiplications into kernels, and compiles and runs the "
+         "step, on a CPU\n"
+         "or an NVIDIA GPU.");
+    commands();
+    options();
+    puts(".SH ENVIRONMENT");
+    for (size_t i = 0; i < sizeof environment / sizeof *environment; i++) {
+        fputs(".TP\n.B ", stdout);
+        line(environment[i].name);
+        line(environment[i].help);
+    }
+    puts(".SH EXIT STATUS\n0: done. 1: it failed, and a message on stderr says why. 2: wrong "
+         "usage. 130: interrupted;\na command that compiles then stops by itself, with nothing half written.");
+    puts(".SH EXAMPLES\n.nf");
+    line("fp8c check gpt.f8");
+    line("fp8c explain gpt.f8 --recipe delayed");
+    line("fp8c train gpt.f8 --data FILE --recipe delayed --compare bf16");
+    line("fp8c compile gpt.f8 --recipe delayed --target cpu:x86-64-v3 -o gpt.f8x");
+    line("fp8c run gpt.f8x --input tokens=tokens.npy --input targets=targets.npy --output loss=loss.npy");
+    puts(".fi");
+    return CLI_DONE;
+}

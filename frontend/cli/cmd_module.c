@@ -1,0 +1,54 @@
+/* fp8c check and fp8c print: modules as text. */
+#include <inttypes.h>
+
+#include "frontend/cli/cmd_calibrate.h"
+
+int cmd_check(const cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (cli_refuses_auto(c, c->recipe))
+        return CLI_USAGE;
+    if (!cli_load(c, &ctx, &module))
+        return CLI_FAILED;
+    int64_t elements;
+    const int64_t tensors = fp8c_module_parameters(module, &elements);
+    int code = CLI_DONE;
+    if (c->target || c->attention || c->recipe != cli_default_recipe) { /* also whether they can have it */
+        const fp8c_compile_options options = cli_listing_options(c, c->recipe);
+        fp8c_program *program;
+        code = fp8c_compile(module, &options, &program) == FP8C_OK ? CLI_DONE : cli_fail(ctx);
+        fp8c_program_destroy(program);
+    }
+    if (code == CLI_DONE)
+        printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors, elements);
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    return code;
+}
+
+int cmd_print(const cli *c)
+{
+    fp8c_context *ctx;
+    fp8c_module *module;
+    if (cli_refuses_auto(c, c->recipe))
+        return CLI_USAGE;
+    if (!cli_load(c, &ctx, &module))
+        return CLI_FAILED;
+    fp8c_status status;
+    if (c->print_after) {
+        fp8c_compile_options options = cli_listing_options(c, c->recipe);
+        options.text_only = 1; /* what passes make needs no compiler */
+        options.print_after = c->print_after;
+        options.write = cli_write_stdout;
+        fp8c_program *program;
+        status = fp8c_compile(module, &options, &program);
+        fp8c_program_destroy(program);
+    } else {
+        status = fp8c_module_print(module, cli_write_stdout, NULL);
+    }
+    const int code = status == FP8C_OK ? CLI_DONE : cli_fail(ctx);
+    fp8c_module_destroy(module);
+    fp8c_context_destroy(ctx);
+    return code;
+}

@@ -1,0 +1,131 @@
+/* What a long call shows on a terminal, the log on stderr, and Ctrl-C: while the library is in a
+ * call that asks whether to go on, an interrupt makes it stop by itself, so that nothing is left
+ * half done; a second one, and one at any other time, ends the process as usual. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "frontend/cli/cmd.h"
+
+enum { WIDTH = 79, WIDEST = 200 };
+static const double patience = 0.5, pace = 0.1; /* seconds before a line, and between two */
+
+/* ---- interrupts ---- */
+
+static volatile sig_atomic_t interrupted, asking; /* asking: whether to go on */
+
+static void on_interrupt(int signal_number)
+{
+    if (asking && !interrupted) {
+        interrupted = 1;
+        return;
+    }
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+bool cli_interrupted(void)
+{
+    return interrupted;
+}
+
+/* ---- the line ---- */
+
+static struct {
+    bool wanted;
+    int shown;          /* columns of the line that stands there; 0: none */
+    double start, last; /* of the call; when a line was last shown */
+} line;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* No colour, and no escape codes: spaces erase. */
+static void erase(void)
+{
+    if (line.shown)
+        fprintf(stderr, "\r%*s\r", line.shown, "");
+    line.shown = 0;
+}
+
+static int columns(void)
+{
+    struct winsize w;
+    const bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col > 1;
+    return known && w.ws_col - 1 < WIDEST ? w.ws_col - 1 : WIDTH;
+}
+
+static void show(const fp8c_progress *p)
+{
+    char text[WIDEST + 1], left[40] = "";
+    if (p->seconds_left >= 0)
+        snprintf(left, sizeof left, ", %.0f s left", p->seconds_left);
+    snprintf(text, sizeof text, "%s %" PRId64 "/%" PRId64 "%s: %s", p->phase, p->done, p->total,
+             left, p->item);
+    const int n = (int)strnlen(text, (size_t)columns());
+    fprintf(stderr, "\r%.*s%*s", n, text, line.shown > n ? line.shown - n : 0, "");
+    line.shown = n;
+}
+
+static int progress(void *user, const fp8c_progress *p)
+{
+    (void)user;
+    const double time = now();
+    const bool passes = !strcmp(p->phase, "passes"); /* what a compile begins with */
+    asking = p->done < p->total;
+    if (!line.start || (passes && p->done == 0))
+        line.start = time;
+    flockfile(stderr);
+    if (!asking || interrupted)
+        erase();
+    else if (line.wanted && time - line.start > patience && time - line.last > pace) {
+        show(p);
+        line.last = time;
+    }
+    funlockfile(stderr);
+    if (!asking && !passes)
+        line.start = 0;
+    return interrupted;
+}
+
+/* ---- the log ---- */
+
+static void say(void *user, fp8c_log_level level, const char *text)
+{
+    (void)user;
+    flockfile(stderr);
+    erase();
+    fprintf(stderr, "fp8c: %s%s\n", level == FP8C_LOG_WARNING ? "warning: " : "", text);
+    funlockfile(stderr);
+}
+
+/* ---- what contexts are created with ---- */
+
+static fp8c_context_options options = {.struct_size = sizeof options};
+
+void cli_watch(const cli *c)
+{
+    const char *variable = getenv("FP8C_VERBOSE");
+    struct sigaction before;
+    if (c->verbose || (variable && *variable))
+        options.log = say;
+    options.verbose = c->verbose;
+    options.progress = progress;
+    line.wanted = isatty(STDERR_FILENO) && !cli_json_to_stdout(c);
+    if (!sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL)
+        sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART},
+                  NULL);
+}
+
+const fp8c_context_options *cli_context_options(void)
+{
+    return &options;
+}

@@ -1,0 +1,460 @@
+/* fp8c run: functions of a program on tensors of files. A .f8x file is opened; a text is compiled.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cli/cmd_calibrate.h"
+#include "frontend/cli/cmd_checkpoint.h"
+#include "frontend/cli/cmd_tensor_file.h"
+#include "ir/clock.h"
+
+typedef struct run {
+    const cli *c;
+    fp8c_context *ctx;
+    fp8c_program *program;
+    f8_st_file weights;
+    cli_stored stored; /* how the file has them */
+    cli_json json;
+    const char *name[CLI_MAX_TEXTS]; /* of functions, in their order */
+    int function[CLI_MAX_TEXTS];
+    size_t n;
+    cli_tensor_file input[CLI_MAX_TEXTS];
+    cli_tensor_output output[CLI_MAX_TEXTS];
+    double *seconds; /* of each time */
+} run;
+
+static int usage(const char *format, const char *what)
+{
+    fprintf(stderr, "fp8c run: ");
+    fprintf(stderr, format, what);
+    fprintf(stderr, "; see fp8c run --help\n");
+    return CLI_USAGE;
+}
+
+static bool fail(const run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool fail(const run *r, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "%s: error: ", r->c->file);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return false;
+}
+
+/* ---- what the options say ---- */
+
+static int read_options(run *r)
+{
+    const cli *c = r->c;
+    if (cli_is_package(c->file) &&
+        (c->recipe != cli_default_recipe || c->rules.n || c->no_fuse || c->attention))
+        return usage("%s is compiled: --recipe, --rule, --bf16-layers, --no-fuse and --attention "
+                     "are for texts",
+                     c->file);
+    for (size_t i = 0; i < c->inputs.n; i++) {
+        if (!cli_tensor_file_parse(c->inputs.text[i], &r->input[i]))
+            return usage("--input '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
+                         c->inputs.text[i]);
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(r->input[k].name, r->input[i].name))
+                return usage("--input '%s' is given twice", r->input[i].name);
+    }
+    for (size_t i = 0; i < c->outputs.n; i++)
+        if (!cli_tensor_file_parse(c->outputs.text[i], &r->output[i].file))
+            return usage("--output '%s' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
+                         c->outputs.text[i]);
+    r->n = c->functions.n ? c->functions.n : 1;
+    for (size_t i = 0; i < r->n; i++)
+        r->name[i] = c->functions.n ? c->functions.text[i] : "eval";
+    return CLI_DONE;
+}
+
+/* ---- the program ---- */
+
+static bool asks_for(const run *r, const char *a, const char *b)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (!strcmp(r->name[i], a) || !strcmp(r->name[i], b))
+            return true;
+    return false;
+}
+
+static bool compile(run *r)
+{
+    fp8c_module *module;
+    if (!cli_load(r->c, &r->ctx, &module))
+        return false;
+    fp8c_compile_options options = cli_compile_options(r->c, r->c->recipe);
+    options.pair = asks_for(r, "forward", "backward");
+    options.inference = !options.pair && !asks_for(r, "micro_step", "update");
+    bool ok = !r->c->weights || cli_stored_read(&r->stored, &r->weights, r->ctx);
+    options.stored_weights = r->stored.weight;
+    options.n_stored_weights = r->stored.n;
+    ok = ok &&
+         (fp8c_compile(module, &options, &r->program) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE);
+    fp8c_module_destroy(module);
+    return ok;
+}
+
+static bool open_package(run *r)
+{
+    const cli *c = r->c;
+    const fp8c_open_options options = {.struct_size = sizeof options,
+                                       .target = c->target,
+                                       .threads = c->threads,
+                                       .device = c->device};
+    r->ctx = cli_context();
+    if (!r->ctx)
+        return false;
+    bool ok = fp8c_program_open(r->ctx, c->file, &options, &r->program) == FP8C_OK;
+    for (size_t i = 0; ok && i < c->dims.n; i++)
+        ok = fp8c_program_set_dim(r->program, c->dims.dim[i].name, c->dims.dim[i].value) == FP8C_OK;
+    return ok || cli_fail(r->ctx) == CLI_DONE;
+}
+
+static bool find_functions(run *r)
+{
+    char names[400] = "";
+    const char *name;
+    for (int i = 0; (name = fp8c_program_function_name(r->program, i)); i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", name);
+    for (size_t i = 0; i < r->n; i++)
+        if ((r->function[i] = fp8c_program_function(r->program, r->name[i])) < 0)
+            return fail(r, "there is no function '%s'; there are: %s", r->name[i], names);
+    return true;
+}
+
+/* ---- inputs and outputs ---- */
+
+static const cli_tensor_file *given(const run *r, const char *name)
+{
+    for (size_t i = 0; i < r->c->inputs.n; i++)
+        if (!strcmp(r->input[i].name, name))
+            return &r->input[i];
+    return NULL;
+}
+
+static bool same_type(const fp8c_type *a, const fp8c_type *b)
+{
+    bool same = a->dtype == b->dtype && a->rank == b->rank;
+    for (int32_t i = 0; same && i < a->rank; i++)
+        same = a->dim[i] == b->dim[i];
+    return same;
+}
+
+/* The caller's port of that name: its index, or -1. */
+static int find_port(const run *r, size_t at, fp8c_side side, const char *name, fp8c_port *port)
+{
+    const int i = fp8c_program_find_port(r->program, r->function[at], side, name);
+    if (i < 0 || fp8c_program_port(r->program, r->function[at], side, i, port) != FP8C_OK)
+        return -1;
+    return port->variable < 0 ? i : -1;
+}
+
+/* The last output before function `at` that has the name and the type of an input: its buffer, or
+ * NULL. */
+static const void *earlier_output(const run *r, size_t at, const fp8c_port *input)
+{
+    fp8c_port port;
+    while (at-- > 0) {
+        const int i = find_port(r, at, FP8C_OUTPUT, input->name, &port);
+        if (i >= 0 && same_type(&port.type, &input->type))
+            return fp8c_program_buffer(r->program, r->function[at], FP8C_OUTPUT, i);
+    }
+    return NULL;
+}
+
+/* Dims that are bounds are what the files' shapes tell. */
+static bool fit_function(const run *r, size_t at)
+{
+    enum { MOST = 64 }; /* of inputs whose shapes are looked at */
+    fp8c_tensor_view view[MOST] = {{0}};
+    const fp8c_tensor_view *views[MOST];
+    int64_t dim[MOST][F8_ST_MAX_RANK];
+    f8_diag diag = {0};
+    fp8c_port port;
+    size_t n = 0;
+    for (int i = 0; n < MOST &&
+                    fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK;
+         i++) {
+        if (port.variable >= 0)
+            continue;
+        const cli_tensor_file *file = given(r, port.name);
+        views[n] = file ? &view[n] : NULL;
+        view[n].shape = dim[n];
+        if (file && cli_tensor_file_shape(file, dim[n], &view[n].ndim, &diag) != F8_OK)
+            return cli_file_fail(&diag);
+        n++;
+    }
+    return fp8c_program_fit(r->program, r->function[at], views, n) == FP8C_OK ||
+           cli_fail(r->ctx) == CLI_DONE;
+}
+
+static bool fit(const run *r)
+{
+    fp8c_program_dim dim;
+    const bool bounds = fp8c_program_dims(r->program, 0, &dim) == FP8C_OK;
+    for (size_t f = 0; bounds && f < r->n; f++)
+        if (!fit_function(r, f))
+            return false;
+    return true;
+}
+
+/* All inputs that have nowhere to come from, in one message. */
+static bool check_inputs(const run *r)
+{
+    char missing[800] = "", type[CLI_TYPE_TEXT];
+    fp8c_port port;
+    for (size_t f = 0; f < r->n; f++)
+        for (int i = 0;
+             fp8c_program_port(r->program, r->function[f], FP8C_INPUT, i, &port) == FP8C_OK; i++) {
+            const size_t n = strlen(missing);
+            if (port.variable < 0 && !given(r, port.name) && !earlier_output(r, f, &port))
+                snprintf(missing + n, sizeof missing - n, "%s%s of %s, %s", n ? "; " : "",
+                         port.name, r->name[f], cli_type(&port.type, type));
+        }
+    if (*missing)
+        return fail(r, "inputs are not given: %s (--input NAME=FILE)", missing);
+    for (size_t k = 0; k < r->c->inputs.n; k++) {
+        bool used = false;
+        for (size_t f = 0; f < r->n; f++)
+            used |= find_port(r, f, FP8C_INPUT, r->input[k].name, &port) >= 0;
+        if (!used)
+            return fail(r, "--input %s: no function that runs has such an input", r->input[k].name);
+    }
+    return true;
+}
+
+/* Where each output will be: the last of its name. */
+static bool find_outputs(run *r)
+{
+    f8_diag diag = {0};
+    for (size_t k = 0; k < r->c->outputs.n; k++) {
+        cli_tensor_output *o = &r->output[k];
+        fp8c_port port;
+        for (size_t f = r->n; f-- > 0 && !o->bytes;) {
+            const int i = find_port(r, f, FP8C_OUTPUT, o->file.name, &port);
+            if (i < 0)
+                continue;
+            o->type = port.type;
+            o->bytes = fp8c_program_buffer(r->program, r->function[f], FP8C_OUTPUT, i);
+        }
+        if (!o->bytes)
+            return fail(r, "--output %s: no function that runs has such an output", o->file.name);
+    }
+    if (cli_tensor_files_writable(r->output, r->c->outputs.n, &diag) != F8_OK)
+        return cli_file_fail(&diag);
+    return !r->c->save || f8_file_writable(r->c->save, &diag) == F8_OK || cli_file_fail(&diag);
+}
+
+static bool read_inputs(const run *r)
+{
+    f8_diag diag = {0};
+    fp8c_port port;
+    for (size_t k = 0; k < r->c->inputs.n; k++)
+        for (size_t f = 0; f < r->n; f++) {
+            const int i = find_port(r, f, FP8C_INPUT, r->input[k].name, &port);
+            if (i >= 0 &&
+                cli_tensor_file_read(&r->input[k], &port.type,
+                                     fp8c_program_buffer(r->program, r->function[f], FP8C_INPUT, i),
+                                     &diag) != F8_OK)
+                return cli_file_fail(&diag);
+        }
+    return true;
+}
+
+/* ---- weights ---- */
+
+static bool has_states(const f8_st_file *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (!strncmp(f->tensor[i].name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix)))
+            return true;
+    return false;
+}
+
+/* For inference as `fp8c eval` takes them; for training all of a checkpoint, or parameters alone.
+ */
+static bool load(run *r)
+{
+    const bool trains = fp8c_program_function(r->program, "eval") < 0 ||
+                        fp8c_program_function(r->program, "micro_step") >= 0 ||
+                        fp8c_program_function(r->program, "forward") >= 0;
+    if (fp8c_program_initialize(r->program, r->c->seed) != FP8C_OK)
+        return cli_fail(r->ctx) == CLI_DONE;
+    if (!r->c->weights)
+        return true;
+    if (!trains)
+        return cli_checkpoint_load(r->c, &r->weights, r->ctx, r->program, r->c->recipe);
+    return fp8c_program_load(r->program, r->c->weights, !has_states(&r->weights)) == FP8C_OK ||
+           cli_fail(r->ctx) == CLI_DONE;
+}
+
+/* ---- running ---- */
+
+static bool run_function(const run *r, size_t at)
+{
+    fp8c_port port;
+    for (int i = 0; fp8c_program_port(r->program, r->function[at], FP8C_INPUT, i, &port) == FP8C_OK;
+         i++)
+        if (port.variable < 0 && !given(r, port.name))
+            memcpy(fp8c_program_buffer(r->program, r->function[at], FP8C_INPUT, i),
+                   earlier_output(r, at, &port), (size_t)fp8c_type_bytes(&port.type));
+    return fp8c_program_run(r->program, r->function[at]) == FP8C_OK || cli_fail(r->ctx) == CLI_DONE;
+}
+
+static bool run_all(const run *r)
+{
+    for (int64_t k = 0; k < r->c->repeat; k++) {
+        const double start = f8_seconds_now();
+        for (size_t i = 0; i < r->n; i++)
+            if (!run_function(r, i))
+                return false;
+        r->seconds[k] = f8_seconds_now() - start;
+    }
+    return true;
+}
+
+/* ---- what came out ---- */
+
+typedef struct figures {
+    double min, max, mean;
+    int64_t finite, n;
+} figures;
+
+/* Element i as a number; FP8 codes are their numbers. */
+static double element(fp8c_dtype dtype, const void *bytes, int64_t i)
+{
+    float x;
+    switch (dtype) {
+    case FP8C_F32: return (double)((const float *)bytes)[i];
+    case FP8C_I32: return ((const int32_t *)bytes)[i];
+    case FP8C_BF16: cli_widen(F8_ST_BF16, (const uint16_t *)bytes + i, &x, 1); return (double)x;
+    case FP8C_F16: cli_widen(F8_ST_F16, (const uint16_t *)bytes + i, &x, 1); return (double)x;
+    default: return ((const uint8_t *)bytes)[i];
+    }
+}
+
+static figures look(const fp8c_type *type, const void *bytes)
+{
+    figures f = {.min = INFINITY, .max = -INFINITY, .n = 1};
+    for (int32_t i = 0; i < type->rank; i++)
+        f.n *= type->dim[i];
+    for (int64_t i = 0; i < f.n; i++) {
+        const double x = element(type->dtype, bytes, i);
+        if (!isfinite(x))
+            continue;
+        f.finite++;
+        f.min = fmin(f.min, x);
+        f.max = fmax(f.max, x);
+        f.mean += x;
+    }
+    f.mean = f.finite ? f.mean / (double)f.finite : NAN;
+    return f;
+}
+
+static void report_output(run *r, size_t at, const fp8c_port *port, const void *bytes)
+{
+    char type[CLI_TYPE_TEXT];
+    const figures f = look(&port->type, bytes);
+    const bool single = f.n == 1;
+    cli_json_record(
+        &r->json,
+        json_pack("{ss ss ss ss so so so so sI}", "event", "output", "function", r->name[at],
+                  "name", port->name, "type", cli_type(&port->type, type), "value",
+                  single ? cli_json_number(element(port->type.dtype, bytes, 0)) : json_null(),
+                  "min", cli_json_number(f.min), "max", cli_json_number(f.max), "mean",
+                  cli_json_number(f.mean), "not_finite", (json_int_t)(f.n - f.finite)));
+    if (cli_json_to_stdout(r->c))
+        return;
+    printf("%-12s %-20s %-20s ", r->name[at], port->name, cli_type(&port->type, type));
+    if (single)
+        printf("%.9g\n", element(port->type.dtype, bytes, 0));
+    else if (f.finite == f.n)
+        printf("min %.6g, max %.6g, mean %.6g\n", f.min, f.max, f.mean);
+    else
+        printf("min %.6g, max %.6g, mean %.6g; %" PRId64 " of %" PRId64 " are not finite\n", f.min,
+               f.max, f.mean, f.n - f.finite, f.n);
+}
+
+static int by_size(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+static void report(run *r)
+{
+    fp8c_port port;
+    for (size_t f = 0; f < r->n; f++)
+        for (int i = 0;
+             fp8c_program_port(r->program, r->function[f], FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
+            if (port.variable < 0)
+                report_output(r, f, &port,
+                              fp8c_program_buffer(r->program, r->function[f], FP8C_OUTPUT, i));
+    const int64_t n = r->c->repeat;
+    qsort(r->seconds, (size_t)n, sizeof *r->seconds, by_size);
+    cli_json_record(&r->json,
+                    json_pack("{ss ss sI sf sf}", "event", "run", "target",
+                              fp8c_program_target(r->program), "times", (json_int_t)n,
+                              "seconds_median", r->seconds[n / 2], "seconds_min", r->seconds[0]));
+    if (n > 1 && !cli_json_to_stdout(r->c))
+        printf("%" PRId64 " times on %s: %.6g ms in the median, %.6g ms at best\n", n,
+               fp8c_program_target(r->program), 1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
+}
+
+/* ---- the command ---- */
+
+static bool finish(run *r)
+{
+    f8_diag diag = {0};
+    if (cli_tensor_files_write(r->output, r->c->outputs.n, &diag) != F8_OK)
+        return cli_file_fail(&diag);
+    if (r->c->save && fp8c_program_save(r->program, r->c->save) != FP8C_OK)
+        return cli_fail(r->ctx) == CLI_DONE;
+    report(r);
+    return true;
+}
+
+/* What can be known to be wrong is said before anything is computed. */
+static bool run_program(run *r)
+{
+    f8_diag diag = {0};
+    r->seconds = calloc((size_t)r->c->repeat, sizeof *r->seconds);
+    if (!r->seconds)
+        return fail(r, "out of memory");
+    if (r->c->weights && f8_st_open(&r->weights, r->c->weights, NULL, &diag) != F8_OK)
+        return cli_file_fail(&diag);
+    return (cli_is_package(r->c->file) ? open_package(r) : compile(r)) && find_functions(r) &&
+           fit(r) && check_inputs(r) && find_outputs(r) && read_inputs(r) &&
+           cli_json_open(&r->json, r->c->json) && load(r) && run_all(r) && finish(r);
+}
+
+int cmd_run(const cli *given_options)
+{
+    cli c = *given_options;
+    run r = {.c = &c};
+    c.repeat = c.repeat ? c.repeat : 1;
+    if (cli_refuses_auto(&c, c.recipe))
+        return CLI_USAGE;
+    int code = read_options(&r);
+    if (code == CLI_DONE) {
+        bool ok = run_program(&r);
+        ok &= cli_json_close(&r.json);
+        code = ok ? CLI_DONE : CLI_FAILED;
+    }
+    for (size_t i = 0; i < CLI_MAX_TEXTS; i++) {
+        cli_tensor_file_free(&r.input[i]);
+        cli_tensor_file_free(&r.output[i].file);
+    }
+    free(r.seconds);
+    cli_stored_free(&r.stored);
+    f8_st_close(&r.weights);
+    fp8c_program_destroy(r.program);
+    fp8c_context_destroy(r.ctx);
+    return code;
+}

@@ -1,0 +1,237 @@
+/* Tensors of files: see cmd_tensor_file.h. */
+#include "frontend/cli/cmd_tensor_file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/checkpoint.h"
+#include "frontend/cli/cmd_npy.h"
+
+static const char suffix[] = ".safetensors";
+
+bool cli_tensor_file_parse(const char *text, cli_tensor_file *out)
+{
+    const char *equals = strchr(text, '=');
+    *out = (cli_tensor_file){0};
+    if (!equals || equals == text || !equals[1])
+        return false;
+    out->name = strndup(text, (size_t)(equals - text));
+    out->path = strdup(equals + 1);
+    if (!out->name || !out->path)
+        return false;
+    const size_t n = strlen(out->path), k = sizeof suffix - 1;
+    char *colon = strstr(out->path, ".safetensors:");
+    if (colon) {
+        colon += k;
+        *colon = 0;
+        out->tensor = colon + 1;
+    } else if (n >= k && !strcmp(out->path + n - k, suffix)) {
+        out->tensor = out->name;
+    }
+    return out->tensor ? *out->tensor != 0 : n > 4 && !strcmp(out->path + n - 4, ".npy");
+}
+
+void cli_tensor_file_free(cli_tensor_file *f)
+{
+    free(f->name);
+    free(f->path);
+    *f = (cli_tensor_file){0};
+}
+
+/* A port's type as a file's. */
+static f8_st_tensor tensor_of(const fp8c_type *type)
+{
+    return f8_checkpoint_tensor(&(fp8c_variable){.type = *type});
+}
+
+/* ---- reading ---- */
+
+/* Whether elements of `from` can become a port's; `raw`: of a .npy, which has no types for all. */
+static bool becomes(f8_st_dtype from, fp8c_dtype to, bool raw)
+{
+    if (from == F8_ST_U8)
+        return to == FP8C_I32 || to == FP8C_BOOL ||
+               (raw && (to == FP8C_F8E4M3 || to == FP8C_F8E5M2 || to == FP8C_F8E8M0));
+    return (from == F8_ST_I64 && to == FP8C_I32) || (raw && from == F8_ST_U16 && to == FP8C_BF16);
+}
+
+/* The first element that is no i32, or n. */
+static uint64_t to_i32(f8_st_dtype from, const void *raw, int32_t *to, uint64_t n)
+{
+    const uint8_t *u8 = raw;
+    const int64_t *i64 = raw;
+    for (uint64_t i = 0; i < n; i++) {
+        const int64_t x = from == F8_ST_I64 ? i64[i] : u8[i];
+        if (x < INT32_MIN || x > INT32_MAX)
+            return i;
+        to[i] = (int32_t)x;
+    }
+    return n;
+}
+
+/* The bytes of a tensor `t` of file f at `raw`, which fits, as `type`, at `to`. */
+static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const void *raw,
+                      const fp8c_type *type, void *to, f8_diag *diag)
+{
+    const uint64_t n = t->bytes / f8_st_dtype_bytes(t->dtype);
+    uint64_t good = 0;
+    if (type->dtype == FP8C_I32 && t->dtype != F8_ST_I32) {
+        good = to_i32(t->dtype, raw, to, n);
+    } else {
+        memcpy(to, raw, (size_t)t->bytes);
+        while (good < n && (type->dtype != FP8C_BOOL || ((const uint8_t *)raw)[good] <= 1))
+            good++;
+    }
+    return good == n ? F8_OK
+                     : f8_file_fail(diag, F8_ERR_INPUT, f->path,
+                                    "for '%s': element %" PRIu64 " is no value of %s", f->name,
+                                    good, fp8c_dtype_name(type->dtype));
+}
+
+static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8c_type *type,
+                      f8_diag *diag)
+{
+    char here[128], there[128];
+    const f8_st_tensor want = tensor_of(type);
+    const bool right = t->dtype == want.dtype || becomes(t->dtype, type->dtype, !f->tensor);
+    if (right && f8_checkpoint_same_shape(t, &want, 0))
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, and '%s' wants %s",
+                        f->tensor ? "tensor '" : "", f->tensor ? f->tensor : "it",
+                        f->tensor ? "'" : "", f8_st_type_text(t, here, sizeof here), f->name,
+                        f8_st_type_text(&want, there, sizeof there));
+}
+
+static f8_status read_npy(const cli_tensor_file *f, const fp8c_type *type, void *to, f8_diag *diag)
+{
+    cli_npy npy;
+    F8_TRY(cli_npy_open(&npy, f->path, diag));
+    f8_status status = fits(f, &npy.tensor, type, diag);
+    void *raw = status == F8_OK ? malloc((size_t)npy.tensor.bytes + 1) : NULL;
+    if (status == F8_OK)
+        status = raw ? cli_npy_read(&npy, raw, diag)
+                     : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
+    if (status == F8_OK)
+        status = take(f, &npy.tensor, raw, type, to, diag);
+    free(raw);
+    cli_npy_close(&npy);
+    return status;
+}
+
+static f8_status find_tensor(const cli_tensor_file *f, const f8_st_file *file,
+                             const f8_st_tensor **out, f8_diag *diag)
+{
+    *out = f8_st_find(file, f->tensor);
+    return *out ? F8_OK
+                : f8_file_fail(diag, F8_ERR_INPUT, f->path,
+                               "it has no tensor '%s'; FILE:TENSOR names another", f->tensor);
+}
+
+static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *type, void *to,
+                                  f8_diag *diag)
+{
+    f8_st_file file;
+    F8_TRY(f8_st_open(&file, f->path, NULL, diag));
+    const f8_st_tensor *t;
+    f8_status status = find_tensor(f, &file, &t, diag);
+    if (status == F8_OK)
+        status = fits(f, t, type, diag);
+    void *raw = status == F8_OK ? malloc((size_t)t->bytes + 1) : NULL;
+    if (status == F8_OK)
+        status = raw ? f8_st_read(&file, t, raw, diag)
+                     : f8_file_fail(diag, F8_ERR_MEMORY, f->path, "out of memory");
+    if (status == F8_OK)
+        status = take(f, t, raw, type, to, diag);
+    free(raw);
+    f8_st_close(&file);
+    return status;
+}
+
+f8_status cli_tensor_file_shape(const cli_tensor_file *f, int64_t dim[F8_ST_MAX_RANK],
+                                int32_t *rank, f8_diag *diag)
+{
+    cli_npy npy;
+    f8_st_file file;
+    const f8_st_tensor *t = &npy.tensor;
+    F8_TRY(f->tensor ? f8_st_open(&file, f->path, NULL, diag) : cli_npy_open(&npy, f->path, diag));
+    const f8_status status = f->tensor ? find_tensor(f, &file, &t, diag) : F8_OK;
+    if (status == F8_OK && t) {
+        memcpy(dim, t->dim, sizeof t->dim);
+        *rank = t->rank;
+    }
+    if (f->tensor)
+        f8_st_close(&file);
+    else
+        cli_npy_close(&npy);
+    return status;
+}
+
+f8_status cli_tensor_file_read(const cli_tensor_file *f, const fp8c_type *type, void *to,
+                               f8_diag *diag)
+{
+    return f->tensor ? read_safetensors(f, type, to, diag) : read_npy(f, type, to, diag);
+}
+
+/* ---- writing ---- */
+
+f8_status cli_tensor_files_writable(const cli_tensor_output *output, size_t n, f8_diag *diag)
+{
+    for (size_t i = 0; i < n; i++) {
+        F8_TRY(f8_file_writable(output[i].file.path, diag));
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(output[i].file.path, output[k].file.path) &&
+                (!output[i].file.tensor || !output[k].file.tensor ||
+                 !strcmp(output[i].file.tensor, output[k].file.tensor)))
+                return f8_file_fail(diag, F8_ERR_INPUT, output[i].file.path,
+                                    "'%s' and '%s' would go to one place", output[k].file.name,
+                                    output[i].file.name);
+    }
+    return F8_OK;
+}
+
+static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
+{
+    (void)diag;
+    const cli_tensor_output *const *one = user;
+    memcpy(to, one[index]->bytes, (size_t)fp8c_type_bytes(&one[index]->type));
+    return F8_OK;
+}
+
+/* Those of the path of the first of them. */
+static f8_status write_safetensors(const cli_tensor_output *output, size_t n, f8_diag *diag)
+{
+    const char *path = output->file.path;
+    const cli_tensor_output **one = calloc(n, sizeof *one);
+    f8_st_tensor *tensor = calloc(n, sizeof *tensor);
+    f8_st_contents c = {.tensor = tensor, .fill = fill, .user = one};
+    for (size_t i = 0; i < n && one && tensor; i++)
+        if (!strcmp(output[i].file.path, path)) {
+            tensor[c.n] = tensor_of(&output[i].type);
+            tensor[c.n].name = output[i].file.tensor;
+            one[c.n++] = &output[i];
+        }
+    const f8_status status = one && tensor
+                                 ? f8_st_write(path, &c, NULL, diag)
+                                 : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory");
+    free(one);
+    free(tensor);
+    return status;
+}
+
+f8_status cli_tensor_files_write(const cli_tensor_output *output, size_t n, f8_diag *diag)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool written = false;
+        for (size_t k = 0; k < i; k++)
+            written |= !strcmp(output[i].file.path, output[k].file.path);
+        if (written)
+            continue;
+        F8_TRY(output[i].file.tensor
+                   ? write_safetensors(output + i, n - i, diag)
+                   : cli_npy_write(output[i].file.path, &output[i].type, output[i].bytes,
+                                   (size_t)fp8c_type_bytes(&output[i].type), diag));
+    }
+    return F8_OK;
+}

@@ -1,0 +1,263 @@
+/* fp8c: the command line. Parses options by the table in cmd.h and calls a sub-command. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/cli/cmd.h"
+
+/* ---- option values: false when the text is no such value ---- */
+
+static bool set_TEXT(cli_TEXT *to, const char *text)
+{
+    *to = text;
+    return *text != 0;
+}
+
+static bool set_RECIPES(cli_RECIPES *to, const char *text)
+{
+    if (!*text || to->n == CLI_MAX_RECIPES)
+        return false;
+    to->text[to->n++] = text;
+    return true;
+}
+
+static bool set_TEXTS(cli_TEXTS *to, const char *text)
+{
+    if (!*text || to->n == CLI_MAX_TEXTS)
+        return false;
+    to->text[to->n++] = text;
+    return true;
+}
+
+static bool set_COUNT(cli_COUNT *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    *to = strtoll(text, &end, 10);
+    return !errno && end != text && !*end && *to >= 1;
+}
+
+static bool set_THREADS(cli_THREADS *to, const char *text)
+{
+    int64_t n;
+    if (!set_COUNT(&n, text) || n > 256)
+        return false;
+    *to = (int32_t)n;
+    return true;
+}
+
+static bool set_ORDINAL(cli_ORDINAL *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    const long n = strtol(text, &end, 10);
+    *to = (int32_t)n;
+    return !errno && end != text && !*end && n >= 0 && n <= INT32_MAX;
+}
+
+static bool set_SEED(cli_SEED *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    *to = strtoull(text, &end, 10);
+    return !errno && end != text && !*end && *text != '-' && *to <= INT64_MAX; /* JSON writes it signed */
+}
+
+static bool set_NUMBER(cli_NUMBER *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    *to = strtod(text, &end);
+    return !errno && end != text && !*end && *to > 0 && *to < 1e30;
+}
+
+/* The power of two that a size is counted in: K, M, G, T, each alone, or with B or iB; 0 for no
+ * unit, -1 for what is none. */
+static int binary_unit(const char *text)
+{
+    static const char units[] = "KMGT";
+    const char *at = *text ? strchr(units, *text) : NULL;
+    if (!*text)
+        return 0;
+    return at && (!text[1] || !strcmp(text + 1, "B") || !strcmp(text + 1, "iB"))
+               ? 10 * (int)(at - units + 1)
+               : -1;
+}
+
+/* Bytes, with a unit or without; below 1 and without one a share. 1.0 is neither: nobody means a
+ * byte by it. */
+static bool set_MEMORY(cli_MEMORY *to, const char *text)
+{
+    char *end;
+    errno = 0;
+    const double x = strtod(text, &end);
+    const int shift = binary_unit(end);
+    const double bytes = x * (double)(1ll << (shift > 0 ? shift : 0));
+    const bool number =
+        !errno && end != text && shift >= 0 && (*text == '.' || (*text >= '0' && *text <= '9'));
+    const bool dotted = memchr(text, '.', (size_t)(end - text)) != NULL, share = shift == 0 && x < 1,
+               whole = bytes >= 1 && bytes <= 1e18 &&
+                       (shift || (bytes == (double)(int64_t)bytes && !dotted));
+    *to = (cli_MEMORY){share ? 0 : whole ? (int64_t)bytes : 0, share ? x : 0};
+    return number && x > 0 && (share || whole);
+}
+
+static bool set_FLAG(cli_FLAG *to, const char *text)
+{
+    (void)text;
+    return *to = true;
+}
+
+static bool set_LEVEL(cli_LEVEL *to, const char *text)
+{
+    (void)text;
+    *to += *to < FP8C_LOG_DEBUG;
+    return true;
+}
+
+/* NAME=N; the name is cut out of argv in place. */
+static bool set_DIM(cli_DIM *to, char *text)
+{
+    char *equals = strchr(text, '='), *end;
+    if (!equals || equals == text || to->n == CLI_MAX_DIMS)
+        return false;
+    errno = 0;
+    const int64_t value = strtoll(equals + 1, &end, 10);
+    if (errno || end == equals + 1 || *end)
+        return false;
+    *equals = 0;
+    to->dim[to->n++] = (fp8c_dim){text, value};
+    return true;
+}
+
+static bool set_RULE(cli_RULE *to, const char *text)
+{
+    if (!*text || to->n == CLI_MAX_RULES)
+        return false;
+    to->rule[to->n].origin = "--rule";
+    to->rule[to->n++].text = text;
+    return true;
+}
+
+/* FIRST,LAST */
+static bool set_LAYERS(cli_LAYERS *to, const char *text)
+{
+    char *comma, *end;
+    errno = 0;
+    const long long first = strtoll(text, &comma, 10);
+    const long long last = *comma == ',' ? strtoll(comma + 1, &end, 10) : -1;
+    if (errno || comma == text || *comma != ',' || end == comma + 1 || *end || first < 0 || last < 0 ||
+        to->n == CLI_MAX_RULES)
+        return false;
+    to->rule[to->n].origin = "--bf16-layers";
+    to->rule[to->n].first = first;
+    to->rule[to->n++].last = last;
+    return true;
+}
+
+/* ---- parsing ---- */
+
+static int usage(const char *command, const char *what, const char *word)
+{
+    fprintf(stderr, "fp8c%s%s: %s '%s'; see fp8c %s%s--help\n", command ? " " : "", command ? command : "",
+            what, word, command ? command : "", command ? " " : "");
+    return CLI_USAGE;
+}
+
+/* One option at argv[*i]; advances over its argument. */
+static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
+{
+    char *word = argv[*i];
+#define OPTION(field, name, argument, kind, on, help)                                        \
+    if (((on) & bit) && !strncmp(word, name, strlen(name))) {                                \
+        char *rest = word + strlen(name), *value = NULL;                                     \
+        const char *arg = argument;                                                          \
+        const bool is_short = name[1] != '-';                                                \
+        if (!arg && !*rest)                                                                  \
+            value = word;                                                                    \
+        else if (arg && !*rest && *i + 1 < argc)                                             \
+            value = argv[++*i];                                                              \
+        else if (arg && (*rest == '=' || (is_short && *rest)))                               \
+            value = rest + (*rest == '=');                                                   \
+        else if (arg && !*rest)                                                              \
+            return usage(c->command, "an argument is missing for", word);                    \
+        if (value)                                                                           \
+            return set_##kind(&c->field, value) ? CLI_DONE                                   \
+                                                : usage(c->command, "bad value for " name ":", value); \
+    }
+    CLI_OPTIONS(OPTION)
+    CLI_MORE_OPTIONS(OPTION)
+#undef OPTION
+    return usage(c->command, "no such option", word);
+}
+
+static int parse_command(cli *c, const cli_command *command, char **argv, int argc)
+{
+    c->command = command->name;
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            cli_help_command(command);
+            return -1;
+        }
+        if (argv[i][0] == '-' && argv[i][1]) {
+            const int status = parse_option(c, command->bit, argv, argc, &i);
+            if (status != CLI_DONE)
+                return status;
+        } else if (!command->operand) {
+            return usage(c->command, "it takes no file; what is", argv[i]);
+        } else if (c->file) {
+            return usage(c->command, "one file only; what is", argv[i]);
+        } else {
+            c->file = argv[i];
+        }
+    }
+    if (!c->file && command->operand && *command->operand != '[')
+        return usage(c->command, !strncmp(command->operand, "FILE", 4) ? "no file given" : "missing:",
+                     command->operand);
+    if (!(command->bit & (ON_ALL | ON_TUNE)))
+        return CLI_DONE;
+    const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
+    if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)
+        return usage(c->command, "no rule counts under bf16, the default: give --recipe with",
+                     c->rules.rule[0].origin);
+    return cli_read_recipes(c);
+}
+
+/* What a command left in stdout's buffer is written: its exit code, or what failed there. */
+static int flush_stdout(int status)
+{
+    errno = 0;
+    if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
+        fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+        return CLI_FAILED;
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        cli_help(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        cli_help(stdout);
+        return flush_stdout(CLI_DONE);
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("fp8c %s\n", fp8c_version());
+        return flush_stdout(CLI_DONE);
+    }
+    const cli_command *command = cli_find_command(argv[1]);
+    if (!command)
+        return usage(NULL, "no such command", argv[1]);
+    cli c = {.recipe = cli_default_recipe, .seed = 1, .steps = 100};
+    int status = parse_command(&c, command, argv, argc);
+    if (status == CLI_DONE) {
+        cli_watch(&c);
+        status = command->run(&c);
+    }
+    if (cli_interrupted())
+        status = CLI_INTERRUPTED;
+    return flush_stdout(status < 0 ? CLI_DONE : status);
+}

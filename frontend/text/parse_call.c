@@ -1,0 +1,291 @@
+/* Operands, calls and attributes: see parser.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/text/parser.h"
+
+/* ---- names ---- */
+
+static const char *binding_name(const void *user, size_t i)
+{
+    const f8_parser *p = user;
+    return p->binding[p->n_bindings - 1 - i].name; /* the latest first */
+}
+
+/* value = VALUE: a definition in scope */
+static f8_status parse_value(f8_parser *p, f8_operand *o)
+{
+    const char *name;
+    char hint[80];
+    f8_loc loc = o->loc;
+    F8_TRY(f8_p_value_name(p, "a value", &name));
+    uint32_t found = f8_p_map_get(&p->values, name);
+    if (!found)
+        return f8_p_fail(p, loc, "'%%%s' is not defined here%s", name,
+                         f8_p_suggest(name, strlen(name), binding_name, p, p->n_bindings, "%", hint,
+                                      sizeof hint));
+    *o = p->binding[found - 1].value;
+    o->loc = loc;
+    return F8_OK;
+}
+
+static const char *var_name(const void *user, size_t i)
+{
+    const f8_module *m = user;
+    return m->var[i].name;
+}
+
+/* variable = NAME: a param or state of the module */
+static f8_status parse_variable(f8_parser *p, f8_operand *o)
+{
+    const char *name;
+    F8_TRY(f8_p_name(p, "a variable", &name));
+    o->kind = F8_OPERAND_VAR;
+    o->var = f8_module_find_var(p->m, name);
+    if (o->var >= 0)
+        return F8_OK;
+    if (f8_p_map_get(&p->values, name))
+        return f8_p_fail(p, o->loc, "there is no param or state '%s' (did you mean '%%%s'?)", name,
+                         name);
+    char hint[80];
+    f8_p_suggest(name, strlen(name), var_name, p->m, p->m->n_vars, "", hint, sizeof hint);
+    return f8_p_fail(p, o->loc, "there is no param or state '%s'%s", name, hint);
+}
+
+/* ---- nodes ---- */
+
+static f8_status check_graph(f8_parser *p, f8_ref ref, f8_loc loc)
+{
+    if (!ref)
+        return p->diag->status ? p->diag->status : f8_p_memory(p);
+    if (p->nodes_before + p->f->graph->n_nodes > p->limits->nodes)
+        return f8_p_fail(p, loc, "more than %u nodes", p->limits->nodes);
+    return F8_OK;
+}
+
+static f8_status operand_ref(f8_parser *p, f8_operand *o, f8_ref *ref)
+{
+    p->f->graph->at = o->loc;
+    switch (o->kind) {
+    case F8_OPERAND_REF: *ref = o->ref; return F8_OK;
+    case F8_OPERAND_VAR: *ref = f8_func_var(p->f, o->var); break;
+    case F8_OPERAND_CONST: *ref = f8_const(p->f->graph, o->value); break;
+    }
+    return check_graph(p, *ref, o->loc);
+}
+
+f8_status f8_p_value(f8_parser *p, f8_ref *ref)
+{
+    f8_operand o;
+    F8_TRY(f8_p_operand(p, &o));
+    return operand_ref(p, &o, ref);
+}
+
+/* ---- attributes ---- */
+
+/* ints = "[" [expr {"," expr}] "]" */
+static f8_status parse_ints(f8_parser *p, f8_ints *v)
+{
+    *v = (f8_ints){.n = 0};
+    F8_TRY(f8_p_expect(p, '[', "'[' and a list of integers"));
+    while (!f8_p_at(p, ']')) {
+        if (v->n == F8_MAX_RANK)
+            return f8_p_fail(p, p->tok.loc, "more than %d integers", F8_MAX_RANK);
+        if (v->n > 0)
+            F8_TRY(f8_p_expect(p, ',', "',' or ']'"));
+        F8_TRY(f8_p_int(p, &v->v[v->n]));
+        v->n++;
+    }
+    return f8_p_advance(p);
+}
+
+/* attribute value = expr | real expr | "true" | "false" | dtype | STRING | ints, as the key has
+ * it */
+static f8_status parse_attr_value(f8_parser *p, f8_attr *a)
+{
+    switch (f8_attr_kind_of(a->key)) {
+    case F8_ATTR_INT: return f8_p_int(p, &a->i);
+    case F8_ATTR_FLOAT: return f8_p_real(p, &a->f);
+    case F8_ATTR_BOOL:
+        a->i = f8_p_at_word(p, "true");
+        if (!a->i && !f8_p_at_word(p, "false"))
+            return f8_p_unexpected(p, "true or false");
+        return f8_p_advance(p);
+    case F8_ATTR_DTYPE: {
+        f8_dtype dtype;
+        F8_TRY(f8_p_dtype(p, &dtype));
+        a->i = dtype;
+        return F8_OK;
+    }
+    case F8_ATTR_STR: return f8_p_string(p, "a string", &a->s);
+    case F8_ATTR_INTS: return parse_ints(p, &a->ints);
+    }
+    return F8_OK;
+}
+
+static f8_status unknown_attr(f8_parser *p, const f8_op_info *info)
+{
+    char found[160], list[256] = "";
+    f8_lex_quote(&p->tok, found, sizeof found);
+    if (info->n_attrs == 0)
+        return f8_p_fail(p, p->tok.loc, "%s takes no attributes, so not %s either", info->name,
+                         found);
+    for (int i = 0, at = 0; i < info->n_attrs && at < (int)sizeof list; i++)
+        at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", i ? ", " : "",
+                       f8_attr_name(info->attrs[i].key));
+    return f8_p_fail(p, p->tok.loc, "%s has no attribute %s; it takes: %s", info->name, found,
+                     list);
+}
+
+/* attribute = NAME "=" value */
+static f8_status parse_attr(f8_parser *p, const f8_op_info *info, f8_attr *attr, int *n)
+{
+    if (p->tok.kind != F8_T_NAME)
+        return f8_p_unexpected(p, "an attribute's name");
+    f8_attr_key key = f8_attr_by_name(p->tok.text, p->tok.length);
+    bool takes = false;
+    for (int i = 0; i < info->n_attrs; i++)
+        takes |= info->attrs[i].key == key;
+    if (!takes)
+        return unknown_attr(p, info);
+    for (int i = 0; i < *n; i++)
+        if (attr[i].key == key)
+            return f8_p_fail(p, p->tok.loc, "attribute '%s' is given twice", f8_attr_name(key));
+    F8_TRY(f8_p_advance(p));
+    F8_TRY(f8_p_expect(p, '=', "'=' after the attribute's name"));
+    attr[*n] = (f8_attr){.key = key};
+    return parse_attr_value(p, &attr[(*n)++]);
+}
+
+/* attributes = "{" [attribute {"," attribute}] "}" */
+static f8_status parse_attrs(f8_parser *p, const f8_op_info *info, f8_attr *attr, int *n)
+{
+    *n = 0;
+    if (!f8_p_at(p, '{'))
+        return F8_OK;
+    F8_TRY(f8_p_advance(p));
+    for (bool first = true; !f8_p_at(p, '}'); first = false) {
+        if (!first)
+            F8_TRY(f8_p_expect(p, ',', "',' or '}'"));
+        F8_TRY(parse_attr(p, info, attr, n));
+    }
+    return f8_p_advance(p);
+}
+
+/* ---- calls ---- */
+
+static const char *op_name(const void *user, size_t i)
+{
+    (void)user;
+    return i + 1 == F8_OP_INPUT ? NULL : f8_op_facts((f8_op)(i + 1))->name;
+}
+
+static f8_status parse_op(f8_parser *p, f8_op *op)
+{
+    *op = f8_op_by_name(p->tok.text, p->tok.length);
+    if (*op != F8_OP_NONE && *op != F8_OP_INPUT)
+        return f8_p_advance(p);
+    char hint[80], found[160];
+    f8_p_suggest(p->tok.text, p->tok.length, op_name, NULL, F8_OP_COUNT - 1, "", hint, sizeof hint);
+    return f8_p_fail(p, p->tok.loc, "there is no op %s%s",
+                     f8_lex_quote(&p->tok, found, sizeof found), hint);
+}
+
+static f8_status parse_clone(f8_parser *p, uint32_t *clone)
+{
+    int64_t v;
+    F8_TRY(f8_lex_int(&p->tok, &v, p->diag));
+    if (v > UINT32_MAX)
+        return f8_p_fail(p, p->tok.loc, "a clone number beyond 32 bits");
+    *clone = (uint32_t)v;
+    return f8_p_advance(p);
+}
+
+enum { MAX_OPERANDS = 1024 };
+
+#define OP(ID, n, lo, hi, ...)                                                                     \
+    _Static_assert(hi <= MAX_OPERANDS, n ": more operands than a call can hold");
+#include "ir/ops.def"
+#undef OP
+
+/* operands = "(" [operand {"," operand}] ")", pushed on the operand stack */
+static f8_status parse_operands(f8_parser *p)
+{
+    F8_TRY(f8_p_expect(p, '(', "'('"));
+    size_t base = p->n_operands;
+    while (!f8_p_at(p, ')')) {
+        if (p->n_operands > base)
+            F8_TRY(f8_p_expect(p, ',', "',' or ')'"));
+        if (p->n_operands - base == MAX_OPERANDS)
+            return f8_p_fail(p, p->tok.loc, "more than %d operands", MAX_OPERANDS);
+        f8_operand o;
+        F8_TRY(f8_p_operand(p, &o));
+        f8_operand *stack = f8_arena_grow(&p->scratch, p->operand, p->n_operands, &p->operand_room,
+                                          p->n_operands + 1, sizeof *stack);
+        if (!stack)
+            return f8_p_memory(p);
+        p->operand = stack;
+        stack[p->n_operands++] = o;
+    }
+    return f8_p_advance(p);
+}
+
+/* Not inlined into parse_call: its array would multiply by the depth of nesting. */
+static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, size_t base,
+                                                     const f8_attr *attr, int n_attrs,
+                                                     uint32_t clone, f8_loc loc, f8_ref *ref)
+{
+    f8_ref in[MAX_OPERANDS];
+    size_t n = p->n_operands - base;
+    for (size_t i = 0; i < n; i++)
+        F8_TRY(operand_ref(p, &p->operand[base + i], &in[i]));
+    p->f->graph->at = loc;
+    *ref = f8_make_clone(p->f->graph, op, in, (int)n, attr, n_attrs, clone);
+    p->n_operands = base;
+    return check_graph(p, *ref, loc);
+}
+
+/* call = NAME ["#" INT] operands [attributes] */
+static f8_status parse_call(f8_parser *p, f8_ref *ref)
+{
+    f8_loc loc = p->tok.loc;
+    f8_op op;
+    uint32_t clone = 0;
+    F8_TRY(f8_p_enter(p));
+    F8_TRY(parse_op(p, &op));
+    if (p->tok.kind == F8_T_CLONE)
+        F8_TRY(parse_clone(p, &clone));
+    size_t base = p->n_operands;
+    F8_TRY(parse_operands(p));
+    f8_attr attr[F8_MAX_ATTRS];
+    int n_attrs = 0;
+    F8_TRY(parse_attrs(p, f8_op_facts(op), attr, &n_attrs));
+    F8_TRY(make_call(p, op, base, attr, n_attrs, clone, loc, ref));
+    p->depth--;
+    return F8_OK;
+}
+
+static bool is_call(const f8_parser *p)
+{
+    f8_lexer ahead = p->lex;
+    f8_token next;
+    f8_diag ignored = {0};
+    if (f8_lex_next(&ahead, &next, &ignored) != F8_OK)
+        return false;
+    return next.kind == F8_T_CLONE || (next.kind == F8_T_PUNCT && next.text[0] == '(');
+}
+
+/* operand = value | call | variable | real expr that begins with a number, "-" or "(" */
+f8_status f8_p_operand(f8_parser *p, f8_operand *o)
+{
+    *o = (f8_operand){.kind = F8_OPERAND_REF, .loc = p->tok.loc};
+    if (p->tok.kind == F8_T_VALUE)
+        return parse_value(p, o);
+    if (p->tok.kind == F8_T_NAME)
+        return is_call(p) ? parse_call(p, &o->ref) : parse_variable(p, o);
+    if (p->tok.kind != F8_T_INT && p->tok.kind != F8_T_FLOAT && !f8_p_at(p, '-') &&
+        !f8_p_at(p, '('))
+        return f8_p_unexpected(p, "an operand");
+    o->kind = F8_OPERAND_CONST;
+    return f8_p_real(p, &o->value);
+}

@@ -1,0 +1,279 @@
+/* The parser's tokens, names and name maps: see parser.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/text/parser.h"
+#include "ir/format.h"
+
+/* ---- failing ---- */
+
+f8_status f8_p_fail(f8_parser *p, f8_loc loc, const char *fmt, ...)
+{
+    char text[sizeof p->diag->text];
+    va_list args;
+    va_start(args, fmt);
+    f8_vformat(text, sizeof text, fmt, args);
+    va_end(args);
+    return f8_fail(p->diag, F8_ERR_INPUT, loc, "%s", text);
+}
+
+f8_status f8_p_memory(f8_parser *p)
+{
+    f8_status s = f8_arena_status(p->scratch.failed ? &p->scratch : p->arena, p->diag);
+    return s ? s : f8_fail(p->diag, F8_ERR_MEMORY, p->tok.loc, "out of memory");
+}
+
+f8_status f8_p_unexpected(f8_parser *p, const char *expected)
+{
+    char found[160];
+    return f8_p_fail(p, p->tok.loc, "expected %s, found %s", expected,
+                     f8_lex_quote(&p->tok, found, sizeof found));
+}
+
+/* ---- tokens ---- */
+
+f8_status f8_p_advance(f8_parser *p)
+{
+    return f8_lex_next(&p->lex, &p->tok, p->diag);
+}
+
+bool f8_p_at(const f8_parser *p, char punct)
+{
+    return p->tok.kind == F8_T_PUNCT && p->tok.text[0] == punct;
+}
+
+bool f8_p_at_word(const f8_parser *p, const char *word)
+{
+    return p->tok.kind == F8_T_NAME && p->tok.length == strlen(word) &&
+           !memcmp(p->tok.text, word, p->tok.length);
+}
+
+f8_status f8_p_expect(f8_parser *p, char punct, const char *what)
+{
+    if (!f8_p_at(p, punct))
+        return f8_p_unexpected(p, what);
+    return f8_p_advance(p);
+}
+
+f8_status f8_p_enter(f8_parser *p)
+{
+    if (p->depth >= p->limits->depth)
+        return f8_p_fail(p, p->tok.loc, "nested deeper than %u levels", p->limits->depth);
+    p->depth++;
+    return F8_OK;
+}
+
+f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc)
+{
+    if (p->declarations >= p->limits->declarations)
+        return f8_p_fail(p, loc, "more than %u declarations", p->limits->declarations);
+    p->declarations++;
+    return F8_OK;
+}
+
+/* ---- names ---- */
+
+typedef struct text_buffer {
+    char text[F8_MAX_STRING];
+    size_t n;
+} text_buffer;
+
+static f8_status append(f8_parser *p, text_buffer *b, f8_loc loc, const char *s, size_t n)
+{
+    if (n > sizeof b->text - b->n)
+        return f8_p_fail(p, loc, "longer than %zu bytes once its braces are replaced",
+                         sizeof b->text);
+    memcpy(b->text + b->n, s, n);
+    b->n += n;
+    return F8_OK;
+}
+
+/* Evaluates the {expr} at text[at] of token `t`, which the current token is; *at moves past its
+ * "}". */
+static f8_status append_expr(f8_parser *p, const f8_token *t, size_t *at, text_buffer *b)
+{
+    f8_lexer lex = p->lex;
+    p->lex.at = t->text + *at + 1;
+    F8_TRY(f8_p_advance(p));
+    int64_t value;
+    const uint32_t read = p->bound_read; /* of an expression around this name */
+    f8_p_fixed(p);
+    F8_TRY(f8_p_int(p, &value));
+    F8_TRY(f8_p_is_fixed(p, "a name", "all its values have the same names"));
+    p->bound_read = read;
+    if (!f8_p_at(p, '}'))
+        return f8_p_unexpected(p, "'}'");
+    *at = (size_t)(p->tok.text - t->text) + 1;
+    p->lex = lex;
+    p->tok = *t;
+    char digits[24];
+    int n = snprintf(digits, sizeof digits, "%lld", (long long)value);
+    return append(p, b, t->loc, digits, (size_t)n);
+}
+
+static f8_status intern(f8_parser *p, const char *s, size_t n, const char **out)
+{
+    *out = f8_intern_n(p->m, s, n);
+    return *out ? F8_OK : f8_p_memory(p);
+}
+
+f8_status f8_p_name(f8_parser *p, const char *what, const char **name)
+{
+    if (p->tok.kind != F8_T_NAME)
+        return f8_p_unexpected(p, what);
+    f8_token t = p->tok;
+    if (!memchr(t.text, '{', t.length)) {
+        F8_TRY(intern(p, t.text, t.length, name));
+        return f8_p_advance(p);
+    }
+    text_buffer b = {.n = 0};
+    for (size_t i = 0; i < t.length;) {
+        if (t.text[i] == '{')
+            F8_TRY(append_expr(p, &t, &i, &b));
+        else
+            F8_TRY(append(p, &b, t.loc, &t.text[i++], 1));
+    }
+    F8_TRY(intern(p, b.text, b.n, name));
+    return f8_p_advance(p);
+}
+
+f8_status f8_p_plain_name(f8_parser *p, const char *what, const char **name)
+{
+    if (p->tok.kind != F8_T_NAME)
+        return f8_p_unexpected(p, what);
+    if (memchr(p->tok.text, '.', p->tok.length) || memchr(p->tok.text, '{', p->tok.length))
+        return f8_p_fail(p, p->tok.loc, "this name can't have dots or braces");
+    F8_TRY(intern(p, p->tok.text, p->tok.length, name));
+    return f8_p_advance(p);
+}
+
+f8_status f8_p_string(f8_parser *p, const char *what, const char **text)
+{
+    if (p->tok.kind != F8_T_STRING)
+        return f8_p_unexpected(p, what);
+    f8_token t = p->tok;
+    text_buffer b = {.n = 0};
+    for (size_t i = 0; i < t.length;) {
+        if (t.text[i] == '{') {
+            F8_TRY(append_expr(p, &t, &i, &b));
+            continue;
+        }
+        if (t.text[i] != '\\') {
+            F8_TRY(append(p, &b, t.loc, &t.text[i++], 1));
+            continue;
+        }
+        static const char escapes[] = "\"\\{}nt", meanings[] = "\"\\{}\n\t";
+        const char *e = t.text[i + 1] ? strchr(escapes, t.text[i + 1]) : NULL;
+        if (!e)
+            return f8_p_fail(p, t.loc,
+                             "an unknown escape in a string; there are \\\" \\\\ \\{ \\} \\n \\t");
+        F8_TRY(append(p, &b, t.loc, &meanings[e - escapes], 1));
+        i += 2;
+    }
+    F8_TRY(intern(p, b.text, b.n, text));
+    return f8_p_advance(p);
+}
+
+f8_status f8_p_value_name(f8_parser *p, const char *what, const char **name)
+{
+    if (p->tok.kind != F8_T_VALUE)
+        return f8_p_unexpected(p, what);
+    F8_TRY(intern(p, p->tok.text, p->tok.length, name));
+    return f8_p_advance(p);
+}
+
+/* ---- name maps ---- */
+
+/* Keys are interned, so their addresses are their identity. A value taken back stays as a key
+ * with 0. */
+static uint32_t map_slot(const f8_name_map *map, const char *name)
+{
+    uint64_t h = (uint64_t)(uintptr_t)name * 0x9E3779B97F4A7C15u;
+    uint32_t i = (uint32_t)(h >> 32) & (map->size - 1);
+    while (map->key[i] && map->key[i] != name)
+        i = (i + 1) & (map->size - 1);
+    return i;
+}
+
+uint32_t f8_p_map_get(const f8_name_map *map, const char *name)
+{
+    return map->size ? map->value[map_slot(map, name)] : 0;
+}
+
+static f8_status map_grow(f8_parser *p, f8_name_map *map)
+{
+    f8_name_map bigger = {.size = map->size ? map->size * 2 : 64};
+    bigger.key = F8_NEW_ARRAY(&p->scratch, const char *, bigger.size);
+    bigger.value = F8_NEW_ARRAY(&p->scratch, uint32_t, bigger.size);
+    if (!bigger.key || !bigger.value)
+        return f8_p_memory(p);
+    for (uint32_t i = 0; i < map->size; i++) {
+        if (!map->value[i])
+            continue; /* names gone out of scope are forgotten here */
+        uint32_t to = map_slot(&bigger, map->key[i]);
+        bigger.key[to] = map->key[i];
+        bigger.value[to] = map->value[i];
+        bigger.used++;
+    }
+    *map = bigger;
+    return F8_OK;
+}
+
+f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value)
+{
+    if (map->used * 2 >= map->size)
+        F8_TRY(map_grow(p, map));
+    uint32_t i = map_slot(map, name);
+    map->used += !map->key[i];
+    map->key[i] = name;
+    map->value[i] = value;
+    return F8_OK;
+}
+
+/* ---- suggestions ---- */
+
+enum { SUGGEST_LENGTH = 40 };
+
+/* Edits (insert, remove, replace) between two short names. */
+static size_t distance(const char *a, size_t n, const char *b, size_t m)
+{
+    size_t row[SUGGEST_LENGTH + 1];
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t replace = diagonal + (a[i - 1] != b[j - 1]);
+            size_t other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = replace < other ? replace : other;
+        }
+    }
+    return row[m];
+}
+
+const char *f8_p_suggest(const char *name, size_t length,
+                         const char *(*candidate)(const void *, size_t), const void *user, size_t n,
+                         const char *prefix, char *buf, size_t size)
+{
+    size_t best = length < 8 ? (length + 1) / 3 + 1 : 4; /* strictly fewer edits than this */
+    const char *found = NULL;
+    if (n > 1000)
+        n = 1000;
+    for (size_t i = 0; i < n && length <= SUGGEST_LENGTH; i++) {
+        const char *c = candidate(user, i);
+        size_t m = c ? strlen(c) : 0;
+        if (m == 0 || m > SUGGEST_LENGTH)
+            continue;
+        size_t edits = distance(name, length, c, m);
+        if (edits < best) {
+            best = edits;
+            found = c;
+        }
+    }
+    buf[0] = 0;
+    if (found)
+        snprintf(buf, size, " (did you mean '%s%s'?)", prefix, found);
+    return buf;
+}
