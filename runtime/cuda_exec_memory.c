@@ -193,9 +193,10 @@ static f8_status grow(f8_cuda_exec *x, f8_diag *diag)
     for (int i = 0; i < 2 && status == F8_OK; i++)
         if (need[i] > block[i]->bytes)
             status = block_alloc(x, need[i], what[i], &fresh[i], diag);
-    if (status == F8_OK && (fresh[0].p || fresh[1].p)) /* runs enqueued before use what is freed */
+    const bool frees = (fresh[0].p && home->arena.p) || (fresh[1].p && home->workspace.p);
+    if (status == F8_OK && frees) /* what runs enqueued before use */
         status = f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
-                               "cuStreamSynchronize");
+                               "cuStreamSynchronize before the arena grows");
     bool moved = false;
     for (int i = 0; i < 2; i++) {
         if (!fresh[i].p)
