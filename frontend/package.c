@@ -168,7 +168,7 @@ static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_
     bool delta_fields, delta_blob;
     f8_wire_begin_write(&wire, w->arena);
     f8_package_wire_fields(&wire, &plan, &trail);
-    F8_TRY(f8_arena_status(w->arena, w->diag));
+    F8_TRY(f8_wire_end(&wire, w->diag));
     *fields = (part_bytes){wire.bytes, wire.size};
     const part_bytes blob = {first ? first->plan->blob : NULL,
                              first ? (size_t)first->plan->blob_bytes : 0};

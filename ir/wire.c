@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ir/text.h"
+
 enum { NO_TEXT = -1 }; /* the length of NULL */
 
 void f8_wire_begin_write(f8_wire *w, f8_arena *arena)
@@ -31,6 +33,8 @@ void f8_wire_refuse(f8_wire *w, const char *why)
 f8_status f8_wire_end(const f8_wire *w, f8_diag *diag)
 {
     F8_TRY(f8_arena_status(w->arena, diag));
+    if (w->wrong && w->mode == F8_WIRE_WRITE)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s: no file can hold it", w->wrong);
     if (w->wrong)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %s", w->what, w->wrong);
     if (w->at != w->end)
@@ -147,6 +151,8 @@ static void text(f8_wire *w, const char **s, bool required)
     int32_t n = *s && w->mode != F8_WIRE_READ ? (int32_t)strlen(*s) : NO_TEXT;
     f8_wire_i32(w, &n);
     if (w->mode != F8_WIRE_READ) {
+        if (n > 0 && !f8_text_is_plain(*s, (size_t)n) && !w->wrong)
+            w->wrong = "a name has a control character in it, or is no UTF-8";
         if (n > 0)
             put(w, *s, (size_t)n);
         return;
@@ -160,6 +166,8 @@ static void text(f8_wire *w, const char **s, bool required)
         f8_wire_refuse(w, "a text ends too early");
     else if (memchr(w->at, 0, (size_t)n))
         f8_wire_refuse(w, "a text has a NUL in it");
+    else if (!f8_text_is_plain((const char *)w->at, (size_t)n))
+        f8_wire_refuse(w, "a text has a control character in it, or is no UTF-8");
     if (w->wrong) {
         *s = "";
         return;

@@ -35,13 +35,14 @@ typedef struct f8_wire {
     size_t size, room;       /* WRITE, MEASURE: so many */
     const uint8_t *at, *end; /* READ */
     const char *what;        /* READ: what messages call it */
-    const char *wrong;       /* READ: the first thing that was; NULL: nothing */
+    const char *wrong;       /* the first thing that was; NULL: nothing */
 } f8_wire;
 
 void f8_wire_begin_write(f8_wire *w, f8_arena *arena);
 void f8_wire_begin_read(f8_wire *w, const void *bytes, size_t size, f8_arena *arena,
                         const char *what);
-/* F8_ERR_INPUT: something was wrong, or bytes are left; F8_ERR_MEMORY. */
+/* F8_ERR_INPUT: something was wrong, or bytes are left; F8_ERR_UNSUPPORTED: so it was with what was
+ * written; F8_ERR_MEMORY. */
 f8_status f8_wire_end(const f8_wire *w, f8_diag *diag);
 
 static inline bool f8_wire_reads(const f8_wire *w)
@@ -72,7 +73,8 @@ void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count);
             (field) = f8_wire_e_;                                                                  \
     } while (0)
 
-/* NUL-terminated text, or NULL. Read: in the arena, without a NUL within. */
+/* NUL-terminated text, or NULL: UTF-8 without control characters (ir/text.h). Other text is not read, and
+ * written it sets `wrong`: f8_wire_end says so, of what was written too. Read: in the arena. */
 void f8_wire_text(f8_wire *w, const char **s);
 /* Of which NULL can't be read. */
 void f8_wire_name(f8_wire *w, const char **s);

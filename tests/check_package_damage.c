@@ -283,6 +283,29 @@ static const char two[] =
     "}\n"
     "optimizer adamw {lr = 0.05}\n";
 
+/* Names reach terminals: a file can't hold one that would drive it, whoever made the file. */
+START_TEST(control_characters)
+{
+    static const char harmless[] = "fc.weight";
+    char text[sizeof two + 32];
+    size_t n;
+    snprintf(text, sizeof text, "%.*s {name = \"\x1b]0;fc\x07\"}%s",
+             (int)(strstr(two, "fc.weight)) {") + 10 - two), two, strstr(two, "fc.weight)) {") + 10);
+    fp8c_module *m = parse(ctx, text);
+    const fp8c_compile_options o = recipe("bf16");
+    ck_assert_int_eq(fp8c_compile_file(m, &o, 1, f8_cli_temp("names.f8x")), FP8C_ERR_UNSUPPORTED);
+    said(ctx, "a name has a control character in it, or is no UTF-8: no file can hold it");
+    fp8c_module_destroy(m);
+    uint8_t *bytes = tiny_file(&n), *at = memmem(bytes, n, harmless, sizeof harmless - 1);
+    ck_assert_ptr_nonnull(at);
+    *at = 0x1b;
+    f8_package_seal(bytes, n);
+    ck_assert_int_eq(look_at(bytes, n), FP8C_ERR_INPUT);
+    said(ctx, "a text has a control character in it, or is no UTF-8");
+    free(bytes);
+}
+END_TEST
+
 /* A file made to do harm: an axis that tells a value, of a port that has no such axis. The caller's
  * shape is not read beyond its end. */
 START_TEST(other_axes)
@@ -416,6 +439,7 @@ int main(void)
     tcase_add_test(t, sealed);
     tcase_add_test(t, versions);
     tcase_add_test(t, another_cpu);
+    tcase_add_test(t, control_characters);
     tcase_add_test(t, other_axes);
     tcase_add_test(t, other_variables);
     tcase_add_test(t, memory_fails);

@@ -198,6 +198,29 @@ static void a_size(f8_wire *w)
     ck_assert_int_ge(n, 0);
 }
 
+/* What could not be read is not written either. */
+START_TEST(unwritable)
+{
+    static const char *const bad[] = {"\x1b[31m", "a\n", "\x7f", "\xc2\x80", "\xff", "\xed\xa0\x80"},
+                             *const good[] = {"", "a b~", "\xc3\xa4", "\xc2\xa0", "\xf0\x9f\x98\x80"};
+    f8_wire w;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        const char *s = good[i];
+        f8_wire_begin_write(&w, &arena);
+        f8_wire_text(&w, &s);
+        ck_assert_int_eq(f8_wire_end(&w, NULL), F8_OK);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        f8_diag d = {0};
+        const char *s = bad[i];
+        f8_wire_begin_write(&w, &arena);
+        f8_wire_name(&w, &s);
+        ck_assert_int_eq(f8_wire_end(&w, &d), F8_ERR_UNSUPPORTED);
+        ck_assert_str_eq(d.text, "a name has a control character in it, or is no UTF-8: no file can hold it");
+    }
+}
+END_TEST
+
 static void a_text(f8_wire *w)
 {
     const char *s = NULL;
@@ -236,6 +259,12 @@ START_TEST(refused)
         {{5, 0, 0, 0, 'a'}, 5, a_text, "ends too early"},
         {{0xff, 0xff, 0xff, 0x7f}, 4, a_text, "ends too early"},
         {{2, 0, 0, 0, 'a', 0}, 6, a_text, "NUL"},
+        {{2, 0, 0, 0, 'a', 0x1b}, 6, a_text, "a control character"},
+        {{1, 0, 0, 0, '\n'}, 5, a_text, "a control character"},
+        {{1, 0, 0, 0, 0x7f}, 5, a_text, "a control character"},
+        {{2, 0, 0, 0, 0xc2, 0x9b}, 6, a_text, "a control character"}, /* U+009B, CSI */
+        {{2, 0, 0, 0, 0xc0, 0x80}, 6, a_text, "no UTF-8"},
+        {{1, 0, 0, 0, 0xc3}, 5, a_text, "no UTF-8"},
         {{99, 0}, 2, a_type, "none of those there are"},
         {{0, 6}, 2, a_type, "none of those there are"},
         {{0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 10, a_type, "not positive"},
@@ -306,6 +335,7 @@ int main(void)
     tcase_add_test(t, round_trip);
     tcase_add_test(t, fixed_bytes);
     tcase_add_test(t, truncated);
+    tcase_add_test(t, unwritable);
     tcase_add_test(t, refused);
     tcase_add_test(t, noise);
     suite_add_tcase(s, t);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/text.h"
+
 /* Lines up to WHOLE bytes are shown whole, of longer ones what is AROUND the place. */
 enum { WHOLE = 120, AROUND = 60, TAB = 4 };
 
@@ -24,28 +26,6 @@ static void put(out *o, const char *s, size_t n)
 static void put_text(out *o, const char *s)
 {
     put(o, s, strlen(s));
-}
-
-/* ---- UTF-8 ---- */
-
-size_t f8_utf8_length(const char *text, size_t n)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    if (n == 0 || s[0] == 0)
-        return 0;
-    if (s[0] < 0x80)
-        return 1;
-    size_t length = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || n < length)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    /* Overlong forms, surrogates, and what lies beyond U+10FFFF. */
-    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
-        (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
-        return 0;
-    return length;
 }
 
 /* ---- the source line ---- */

@@ -16,8 +16,4 @@
  * text are shown as <XX>. Ends with a newline. */
 size_t f8_diag_render(const f8_diag *d, const char *text, size_t n, char *buf, size_t size);
 
-/* Length in bytes of the well-formed UTF-8 sequence at text[0..n), or 0 if there is none. NUL
- * counts as malformed: no text file holds one. */
-size_t f8_utf8_length(const char *text, size_t n);
-
 #endif

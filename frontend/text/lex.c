@@ -6,6 +6,7 @@
 
 #include "frontend/text/diag.h"
 #include "ir/format.h"
+#include "ir/text.h"
 
 static bool is_digit(char c)
 {

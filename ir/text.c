@@ -1,0 +1,33 @@
+/* UTF-8: see text.h. */
+#include "ir/text.h"
+
+size_t f8_utf8_length(const char *text, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (n == 0 || s[0] == 0)
+        return 0;
+    if (s[0] < 0x80)
+        return 1;
+    size_t length = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
+    if (s[0] < 0xC2 || s[0] > 0xF4 || n < length)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    /* Overlong forms, surrogates, and what lies beyond U+10FFFF. */
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
+        (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return length;
+}
+
+bool f8_text_is_plain(const char *text, size_t n)
+{
+    for (size_t i = 0, length; i < n; i += length) {
+        const unsigned char *s = (const unsigned char *)text + i;
+        length = f8_utf8_length(text + i, n - i);
+        if (!length || s[0] < 0x20 || s[0] == 0x7F || (s[0] == 0xC2 && s[1] < 0xA0))
+            return false;
+    }
+    return true;
+}
