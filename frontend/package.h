@@ -4,16 +4,16 @@
  *     sections    where each lies
  *     index       the first section: targets, values of dims, which sections are whose
  *     fields      of each plan and its trail (runtime/plan_file.h, trail.h)
- *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used where it
- *                 lies in memory; equal ones once
+ *     the rest    constants, CPUs' code, GPUs' cubins: each on a page of its own, to be used
+ *                 where it lies in memory; equal ones once
  *
  * Fields and code of further values of dims differ little from the first's: they are there as
  * deltas to those.
  *
  * All numbers are little-endian. Every byte of the file but the header's is under one checksum, the
- * header under another, and the file is read into memory before they are looked at: what happens to it
- * later changes no program that was opened. A file does not depend on where it was written, by how many threads or
- * when. */
+ * header under another, and the file is read into memory before they are looked at: what happens to
+ * it later changes no program that was opened. A file does not depend on where it was written, by
+ * how many threads or when. */
 #ifndef F8_PACKAGE_H
 #define F8_PACKAGE_H
 
@@ -21,11 +21,12 @@
 #include "frontend/variants.h"
 #include "ir/hash.h"
 
-/* F8_PACKAGE_FORMAT is of the header, the sections and the index, F8_PLAN_FORMAT of the fields. A reader
- * refuses a file of other numbers, or of another fp8c. Make the number one more with every change
- * that makes a reader of before take a file for another than it is: a field that is new, gone, wider,
- * elsewhere, or means something else; an enum's value that is new or moved; what a section is aligned
- * or compressed to. Not for a check more, nor for other code or figures in the same fields. */
+/* F8_PACKAGE_FORMAT is of the header, the sections and the index, F8_PLAN_FORMAT of the fields. A
+ * reader refuses a file of other numbers, or of another fp8c. Make the number one more with every
+ * change that makes a reader of before take a file for another than it is: a field that is new,
+ * gone, wider, elsewhere, or means something else; an enum's value that is new or moved; what a
+ * section is aligned or compressed to. Not for a check more, nor for other code or figures in the
+ * same fields. */
 enum { F8_PACKAGE_FORMAT = 1, F8_PACKAGE_HEADER = 128, F8_PACKAGE_PAGE = 4096 };
 #define F8_PACKAGE_MOST ((uint64_t)1 << 32) /* bytes: more are neither written nor read */
 
@@ -70,8 +71,8 @@ typedef f8_status (*f8_package_put)(void *user, const void *bytes, size_t n);
 f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f8_package_put put,
                            void *user, f8_diag *diag);
 
-/* What the first n bytes of a file of `size` bytes tell (F8_PACKAGE_HEADER of them, or all): so that a
- * large file of another kind need not be read. Fails as f8_package_open does. */
+/* What the first n bytes of a file of `size` bytes tell (F8_PACKAGE_HEADER of them, or all): so
+ * that a large file of another kind need not be read. Fails as f8_package_open does. */
 f8_status f8_package_check_header(const void *bytes, size_t n, uint64_t size, f8_diag *diag);
 /* Everything but the fields. The bytes are borrowed, aligned to a page, and outlive *out, which
  * lies in the arena. F8_ERR_INPUT: they are no such file, or a damaged one; F8_ERR_UNSUPPORTED: of

@@ -68,8 +68,8 @@ f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_
          i++) { /* other threads have theirs; a process of that number may have died */
         snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target,
                  (long)getpid(), i);
-        out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                       replaces ? 0600 : 0666);
+        out->fd =
+            open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
         if (out->fd >= 0) /* who may read it stays, where we may say so */
             return replaces && fchmod(out->fd, s.st_mode & 07777) && errno != EPERM
                        ? fail(diag, path, errno)

@@ -19,10 +19,11 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
 
 /* A file being written: to a new one beside it, with a name of its own that ends in ".tmp", which
  * is renamed over it when all of it is on the disk. Until then, and after a failure, the file is as
- * it was. Only a process killed in between leaves the new one behind. Links are followed, but not to
- * nowhere; only a regular file is replaced, and the new one has its mode. A caller's object (8 KB); use: f8_status status = f8_file_begin(&out,
- * path, false, diag); if (status == F8_OK) status = f8_file_put(&out, bytes, n);   (as often as
- * there is something) if (status == F8_OK) status = f8_file_commit(&out); f8_file_end(&out); */
+ * it was. Only a process killed in between leaves the new one behind. Links are followed, but not
+ * to nowhere; only a regular file is replaced, and the new one has its mode. A caller's object (8
+ * KB); use: f8_status status = f8_file_begin(&out, path, false, diag); if (status == F8_OK) status
+ * = f8_file_put(&out, bytes, n);   (as often as there is something) if (status == F8_OK) status =
+ * f8_file_commit(&out); f8_file_end(&out); */
 typedef struct f8_file_out {
     const char *path;
     f8_diag *diag;
@@ -66,8 +67,8 @@ void f8_file_close(f8_file_in *in);
 /* The n bytes at `at`. */
 f8_status f8_file_get(const f8_file_in *in, void *to, uint64_t n, uint64_t at, f8_diag *diag);
 
-/* A whole file in memory. It is read, not mapped: what is mapped changes with the file, after it was
- * checked too, and where the file is cut, touching what is gone raises SIGBUS. */
+/* A whole file in memory. It is read, not mapped: what is mapped changes with the file, after it
+ * was checked too, and where the file is cut, touching what is gone raises SIGBUS. */
 typedef struct f8_file_bytes {
     const uint8_t *bytes; /* never NULL, also of an empty file */
     size_t size;

@@ -9,8 +9,8 @@
  * counts as malformed: no text file holds one. */
 size_t f8_utf8_length(const char *text, size_t n);
 
-/* Whether all n bytes are UTF-8 without control characters (U+0001 to U+001F, U+007F to U+009F), with
- * which whoever made a file could drive the terminal that it is shown on. */
+/* Whether all n bytes are UTF-8 without control characters (U+0001 to U+001F, U+007F to U+009F),
+ * with which whoever made a file could drive the terminal that it is shown on. */
 bool f8_text_is_plain(const char *text, size_t n);
 
 #endif

@@ -73,8 +73,9 @@ void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count);
             (field) = f8_wire_e_;                                                                  \
     } while (0)
 
-/* NUL-terminated text, or NULL: UTF-8 without control characters (ir/text.h). Other text is not read, and
- * written it sets `wrong`: f8_wire_end says so, of what was written too. Read: in the arena. */
+/* NUL-terminated text, or NULL: UTF-8 without control characters (ir/text.h). Other text is not
+ * read, and written it sets `wrong`: f8_wire_end says so, of what was written too. Read: in the
+ * arena. */
 void f8_wire_text(f8_wire *w, const char **s);
 /* Of which NULL can't be read. */
 void f8_wire_name(f8_wire *w, const char **s);

@@ -184,14 +184,15 @@ START_TEST(command)
     f8_cli_ok(F8_CLI("compile", text, "-o", file, "--values", "B=2,3"));
     f8_cli_result r = F8_CLI("inspect", file);
     f8_cli_ok(r);
-    ck_assert_msg(strstr(r.out, "dims B <= 8, S <= 4: 8 plans, for\n  B = 3, S = 4; B = 3, S = 3; ") != NULL,
-                  "%s", r.out);
+    ck_assert_msg(
+        strstr(r.out, "dims B <= 8, S <= 4: 8 plans, for\n  B = 3, S = 4; B = 3, S = 3; ") != NULL,
+        "%s", r.out);
     ck_assert_msg(strstr(r.out, "B = 2, S = 2;\n  B = 2, S = 1\n\n") != NULL, "%s", r.out);
     r = F8_CLI("inspect", file, "--json", "-");
     f8_cli_ok(r);
-    ck_assert_msg(strstr(r.out, "\"variants\":8,\"values\":[{\"B\":3,\"S\":4},{\"B\":3,\"S\":3},") !=
-                      NULL,
-                  "%s", r.out);
+    ck_assert_msg(
+        strstr(r.out, "\"variants\":8,\"values\":[{\"B\":3,\"S\":4},{\"B\":3,\"S\":3},") != NULL,
+        "%s", r.out);
     f8_cli_fails(F8_CLI("compile", text, "-o", file, "--values", "B=2:3"), 1,
                  "a number is wanted after");
     snprintf(x, sizeof x, "x=%s", write_ones("x.npy", "(3, 4)", 12));

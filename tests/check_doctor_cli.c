@@ -129,8 +129,7 @@ static const json_t *record(const json_t *all, const char *event, const char *fi
 {
     size_t i;
     const json_t *r;
-    json_array_foreach(all, i, r)
-    {
+    json_array_foreach (all, i, r) {
         const char *v = json_string_value(json_object_get(r, field));
         if (!strcmp(json_string_value(json_object_get(r, "event")), event) && v &&
             !strcmp(v, value))

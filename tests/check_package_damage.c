@@ -290,7 +290,8 @@ START_TEST(control_characters)
     char text[sizeof two + 32];
     size_t n;
     snprintf(text, sizeof text, "%.*s {name = \"\x1b]0;fc\x07\"}%s",
-             (int)(strstr(two, "fc.weight)) {") + 10 - two), two, strstr(two, "fc.weight)) {") + 10);
+             (int)(strstr(two, "fc.weight)) {") + 10 - two), two,
+             strstr(two, "fc.weight)) {") + 10);
     fp8c_module *m = parse(ctx, text);
     const fp8c_compile_options o = recipe("bf16");
     ck_assert_int_eq(fp8c_compile_file(m, &o, 1, f8_cli_temp("names.f8x")), FP8C_ERR_UNSUPPORTED);
@@ -338,7 +339,8 @@ START_TEST(other_axes)
         ck_assert_int_eq(status, axis < F8_MAX_RANK ? FP8C_OK : FP8C_ERR_INPUT);
         if (status != FP8C_OK)
             continue;
-        /* axis 1 is of size 32, which is no value; what is behind the shape is 1, which would be one */
+        /* axis 1 is of size 32, which is no value; what is behind the shape is 1, which would be
+         * one */
         ck_assert_int_eq(fp8c_program_fit(p, 0, &given, 1), axis == 1 ? FP8C_ERR_INPUT : FP8C_OK);
         fp8c_program_destroy(p);
     }

@@ -201,8 +201,10 @@ static void a_size(f8_wire *w)
 /* What could not be read is not written either. */
 START_TEST(unwritable)
 {
-    static const char *const bad[] = {"\x1b[31m", "a\n", "\x7f", "\xc2\x80", "\xff", "\xed\xa0\x80"},
-                             *const good[] = {"", "a b~", "\xc3\xa4", "\xc2\xa0", "\xf0\x9f\x98\x80"};
+    static const char *const bad[] = {"\x1b[31m", "a\n",  "\x7f",
+                                      "\xc2\x80", "\xff", "\xed\xa0\x80"},
+                             *const good[] = {"", "a b~", "\xc3\xa4", "\xc2\xa0",
+                                              "\xf0\x9f\x98\x80"};
     f8_wire w;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         const char *s = good[i];
@@ -216,7 +218,8 @@ START_TEST(unwritable)
         f8_wire_begin_write(&w, &arena);
         f8_wire_name(&w, &s);
         ck_assert_int_eq(f8_wire_end(&w, &d), F8_ERR_UNSUPPORTED);
-        ck_assert_str_eq(d.text, "a name has a control character in it, or is no UTF-8: no file can hold it");
+        ck_assert_str_eq(
+            d.text, "a name has a control character in it, or is no UTF-8: no file can hold it");
     }
 }
 END_TEST

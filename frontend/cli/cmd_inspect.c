@@ -201,8 +201,9 @@ static int print_target(inspect *x, const fp8c_file_target *t)
     cli_json_record(&x->json,
                     json_pack("{ss ss ss ss si so sI sI sI sI sI}", "event", "target", "target",
                               t->target, "missing", t->missing, "dims", t->dims, "variants",
-                              (int)t->variants, "values", json_values(p), "kernels", (json_int_t)info.distinct_kernels,
-                              "code_bytes", (json_int_t)info.code_bytes, "planned_bytes",
+                              (int)t->variants, "values", json_values(p), "kernels",
+                              (json_int_t)info.distinct_kernels, "code_bytes",
+                              (json_int_t)info.code_bytes, "planned_bytes",
                               (json_int_t)info.planned_bytes, "linears", (json_int_t)info.linears,
                               "fp8_gemms", (json_int_t)info.fp8_gemms_planned));
     for (int i = 0; fp8c_program_function_name(p, i); i++)

@@ -125,8 +125,7 @@ static int pipe_without_reader(void)
 static void child(size_t limit, char *const *argv, const char *out, const char *err)
 {
     const int null = open("/dev/null", O_RDONLY);
-    const int o =
-        out ? open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600) : pipe_without_reader();
+    const int o = out ? open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600) : pipe_without_reader();
     const int e = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     const struct rlimit as = {limit, limit}, no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
@@ -150,7 +149,8 @@ static void interrupt(pid_t pid, const char *err, const char *words)
 {
     bool there = false;
     siginfo_t info = {0};
-    while (!there && !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && !info.si_pid) {
+    while (!there && !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) &&
+           !info.si_pid) {
         size_t n;
         char *text = access(err, R_OK) ? NULL : f8_cli_read(err, &n);
         there = text && strstr(text, words);
@@ -176,7 +176,8 @@ f8_cli_result f8_cli_run_unread(const char *const *args)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     free(last.out);
     free(last.err);
-    last = (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+    last =
+        (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
     last.out = strdup("");
     last.err = f8_cli_read(err, &last.n_err);
     return last;
@@ -267,7 +268,8 @@ static f8_cli_result run_on_terminal(const char *const *args, bool is_out)
     close(terminal);
     free(last.out);
     free(last.err);
-    last = (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+    last =
+        (f8_cli_result){.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
     *(is_out ? &last.out : &last.err) = text;
     *(is_out ? &last.n_out : &last.n_err) = n;
     size_t n_file;
