@@ -1,0 +1,370 @@
+/* Plans that were read and could make a run read or write outside of what it has: each is refused
+ * in words. */
+#include "tests/plan_copy.h"
+
+static f8_plan bad;
+
+static f8_step *first(f8_step_kind kind)
+{
+    for (uint32_t f = 0; f < bad.n_funcs; f++)
+        for (uint32_t i = 0; i < bad.func[f].n_steps; i++)
+            if (bad.func[f].step[i].kind == kind)
+                return &bad.func[f].step[i];
+    ck_abort_msg("the plan has no such step");
+    return NULL;
+}
+
+static f8_step *a_copy(void)
+{
+    f8_step *s = first(F8_STEP_GEMM);
+    s->kind = F8_STEP_COPY;
+    s->n_args = 2;
+    for (int i = 0; i < 2; i++)
+        s->arg[i] = (f8_arg){.space = F8_SPACE_STATE, .port = -1};
+    s->copy.rank = 2;
+    s->copy.element = 4;
+    for (int i = 0; i < 2; i++) {
+        s->copy.size[i] = 2;
+        s->copy.from[i] = s->copy.to[i] = i ? 1 : 2;
+    }
+    return s;
+}
+
+/* Each changes one thing. */
+static void kernel_outside(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].entry = (uint64_t)plan->blob_code_bytes;
+}
+static void kernel_args(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].first_arg = 1000;
+}
+static void kernel_ints(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].first_int = 1000;
+}
+static void kernel_choice(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].choice = plan->n_choices + 1;
+}
+static void kernel_scratch(void)
+{
+    first(F8_STEP_KERNEL)->phase[0].scratch = INT64_MAX;
+}
+static void arg_behind(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_STATE, -1, plan->state_bytes + 1};
+}
+static void arg_before(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_STATE, -1, -1};
+}
+static void arg_port(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_INPUT, 1000, 0};
+}
+static void arg_no_port(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_OUTPUT, -1, 0};
+}
+static void arg_constants(void)
+{
+    first(F8_STEP_KERNEL)->arg[0] = (f8_arg){F8_SPACE_CONST, -1, plan->constants_bytes + 1};
+}
+static void gemm_m(void)
+{
+    first(F8_STEP_GEMM)->gemm.m = 0;
+}
+static void gemm_k(void)
+{
+    first(F8_STEP_GEMM)->gemm.k = INT64_MAX;
+}
+static void gemm_rows(void)
+{
+    first(F8_STEP_GEMM)->gemm.m = 1 << 20;
+}
+static void gemm_stride(void)
+{
+    first(F8_STEP_GEMM)->gemm.ldc = 1;
+}
+static void gemm_dtype(void)
+{
+    first(F8_STEP_GEMM)->gemm.a = F8_I32;
+}
+static void gemm_result(void)
+{
+    first(F8_STEP_GEMM)->gemm.c = F8_E4M3;
+}
+static void gemm_args(void)
+{
+    first(F8_STEP_GEMM)->n_args = 4;
+}
+static void gemm_nowhere(void)
+{
+    first(F8_STEP_GEMM)->arg[2].space = F8_SPACE_NONE;
+}
+static void gemm_choice(void)
+{
+    first(F8_STEP_GEMM)->choice = plan->n_choices + 1;
+}
+static void gemm_scale(void)
+{
+    f8_step *s = first(F8_STEP_GEMM);
+    s->gemm.has_alpha = false;
+    s->arg[3] = (f8_arg){F8_SPACE_STATE, -1, 0};
+}
+static void gemm_grain(void)
+{
+    f8_step *s = first(F8_STEP_GEMM);
+    s->gemm.has_alpha = true;
+    s->gemm.scale_a.rows = INT64_MAX;
+    s->arg[3] = (f8_arg){F8_SPACE_STATE, -1, 0};
+}
+static void copy_far(void)
+{
+    a_copy()->copy.from[0] = plan->state_bytes;
+}
+static void copy_back(void)
+{
+    a_copy()->copy.to[0] = -2;
+}
+static void copy_size(void)
+{
+    a_copy()->copy.size[1] = 0;
+}
+static void copy_overflow(void)
+{
+    a_copy()->copy.size[0] = INT64_MAX;
+}
+static void copy_element(void)
+{
+    a_copy()->copy.element = 3;
+}
+static void copy_args(void)
+{
+    a_copy()->n_args = 1;
+}
+static void attention_sizes(void)
+{
+    f8_step *s = first(F8_STEP_GEMM);
+    s->kind = F8_STEP_ATTENTION;
+    s->attention = (f8_cudnn_attention_desc){.B = 0};
+}
+static void attention_outside(void)
+{
+    f8_step *s = first(F8_STEP_GEMM);
+    s->kind = F8_STEP_ATTENTION;
+    s->attention = (f8_cudnn_attention_desc){.B = 1 << 10,
+                                             .T = 1 << 10,
+                                             .H = 1,
+                                             .Hkv = 1,
+                                             .D = 64,
+                                             .stride = {64, 64, 64, 64, 0, 0, 0, 0}};
+    for (int i = 0; i < 5; i++)
+        s->arg[i] = (f8_arg){F8_SPACE_STATE, -1, 0};
+}
+static void attention_overflow(void)
+{
+    attention_outside();
+    f8_cudnn_attention_desc *d = &first(F8_STEP_ATTENTION)->attention;
+    d->B = d->T = 1 << 20;
+    d->stride.q = INT32_MAX;
+}
+static void gemm_result_width(void)
+{
+    first(F8_STEP_GEMM)->gemm.c = F8_BF16; /* a CPU writes f32 */
+}
+static void gemm_phases(void)
+{
+    static f8_step_phase phase = {.scratch = INT64_MAX};
+    f8_step *s = first(F8_STEP_GEMM);
+    s->phase = &phase;
+    s->n_phases = 1;
+}
+static void gemm_fp8(void)
+{
+    first(F8_STEP_GEMM)->fp8 = INT64_MAX;
+}
+static void bytes_in_all(void)
+{
+    static f8_step many[1 << 17];
+    f8_step *s = first(F8_STEP_KERNEL);
+    s->bytes_read = (int64_t)1 << 44;
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        many[i] = *s;
+    for (uint32_t f = 0; f < bad.n_funcs; f++)
+        if (s >= bad.func[f].step && s < bad.func[f].step + bad.func[f].n_steps) {
+            bad.func[f].step = many;
+            bad.func[f].n_steps = sizeof many / sizeof *many;
+        }
+}
+static void no_function(void)
+{
+    bad.n_funcs = 0;
+}
+static void var_outside(void)
+{
+    bad.var[0].offset = plan->state_bytes;
+}
+static void step_bytes(void)
+{
+    first(F8_STEP_KERNEL)->bytes_read = INT64_MAX;
+}
+static void var_on_another(void)
+{
+    bad.var[1].offset = bad.var[0].offset;
+}
+static void var_odd(void)
+{
+    bad.var[0].offset += 4;
+}
+static void var_init(void)
+{
+    bad.var[0].init = 77;
+}
+static void port_var(void)
+{
+    bad.func[0].in[0].var = 1000;
+}
+static void port_less(void)
+{
+    bad.func[0].in[0].var = -2;
+}
+static void port_type(void)
+{
+    for (uint32_t i = 0; i < bad.func[0].n_in; i++)
+        if (bad.func[0].in[i].var >= 0)
+            bad.func[0].in[i].type.dtype = F8_BOOL;
+}
+static void memory_arena(void)
+{
+    bad.func[0].arena_bytes = INT64_MAX;
+}
+static void memory_state(void)
+{
+    bad.state_bytes = INT64_MAX;
+}
+static void memory_ports(void)
+{
+    for (uint32_t i = 0; i < bad.func[0].n_in; i++)
+        bad.func[0].in[i].type = (f8_type){.dtype = F8_F32, .rank = 1, .dim = {(int64_t)1 << 60}};
+}
+static void target_reference(void)
+{
+    bad.target = "reference"; /* which would interpret a module, and a file has none */
+}
+static void target_gpu(void)
+{
+    bad.target = "sm_90a";
+}
+static void code_gpu(void)
+{
+    static f8_image image = {.size = 1};
+    bad.image = &image;
+    bad.n_images = 1;
+    bad.blob_bytes = bad.blob_code_bytes = 0;
+}
+static void code_size(void)
+{
+    bad.blob_code_bytes = bad.blob_bytes + 4096;
+}
+static void code_page(void)
+{
+    bad.blob_code_bytes -= 1;
+}
+
+#define BAD(f, words) {f, #f, words}
+static const struct {
+    void (*change)(void);
+    const char *name, *says;
+} cases[] = {
+    BAD(kernel_outside, "phase 0 begins outside of the code"),
+    BAD(kernel_args, "phase 0 begins behind the arguments"),
+    BAD(kernel_ints, "phase 0 begins behind the arguments"),
+    BAD(kernel_choice, "in a way that is not listed"),
+    BAD(kernel_scratch, "bytes of scratch"),
+    BAD(arg_behind, "argument 0 lies at byte"),
+    BAD(arg_before, "argument 0 lies at byte -1"),
+    BAD(arg_port, "argument 0 is of port 1000, and there is none"),
+    BAD(arg_no_port, "argument 0 is of port -1, and there is none"),
+    BAD(arg_constants, "argument 0 lies at byte"),
+    BAD(gemm_m, "a GEMM of m = 0"),
+    BAD(gemm_k, "a GEMM of m = "),
+    BAD(gemm_rows, "bytes from there are used"),
+    BAD(gemm_stride, "1 apart"),
+    BAD(gemm_dtype, "a GEMM of i32 by"),
+    BAD(gemm_result, "to f8e4m3"),
+    BAD(gemm_args, "it has 4 arguments instead of 5"),
+    BAD(gemm_nowhere, "argument 2 has no place"),
+    BAD(gemm_choice, "in a way that is not listed"),
+    BAD(gemm_scale, "argument 3 is scales of no kind"),
+    BAD(gemm_grain, "argument 3 is scales of no kind"),
+    BAD(copy_far, "bytes from there are used"),
+    BAD(copy_back, "argument 1 lies at byte 0"),
+    BAD(copy_size, "a copy of sizes that can't be"),
+    BAD(copy_overflow, "a copy of sizes that can't be"),
+    BAD(copy_element, "elements of 3 bytes"),
+    BAD(copy_args, "it has 1 arguments instead of 2"),
+    BAD(attention_sizes, "attention of sizes that can't be"),
+    BAD(attention_outside, "argument 0 lies at byte 0"),
+    BAD(attention_overflow, "argument 0 is too large"),
+    BAD(gemm_result_width, " to bf16"),
+    BAD(gemm_phases, "phases, and it is no kernel"),
+    BAD(gemm_fp8, "counts for 9223372036854775807 FP8 GEMMs"),
+    BAD(bytes_in_all, "its steps move more bytes than can be"),
+    BAD(no_function, "it has no function"),
+    BAD(var_outside, "lies outside of the state"),
+    BAD(var_odd, "lies outside of the state"),
+    BAD(var_on_another, "or on another"),
+    BAD(step_bytes, "moves more bytes than can be"),
+    BAD(var_init, "begins with no value there is"),
+    BAD(port_var, "carries no variable of its type"),
+    BAD(port_less, "carries no variable of its type"),
+    BAD(port_type, "carries no variable of its type"),
+    BAD(memory_arena, "more memory than an address can name"),
+    BAD(memory_state, "more memory than an address can name"),
+    BAD(memory_ports, "more memory than an address can name"),
+    BAD(target_reference, "there is no code for target 'reference'"),
+    BAD(target_gpu, "it has code of a CPU for target sm_90a"),
+    BAD(code_gpu, "it has code of a GPU for target cpu"),
+    BAD(code_size, "bytes of code in a blob"),
+    BAD(code_page, "bytes of code in a blob"),
+};
+
+START_TEST(refused)
+{
+    f8_diag d = {0};
+    bad = copy();
+    ck_assert_msg(f8_plan_check(&bad, &d) == F8_OK, "%s", d.text);
+    cases[_i].change();
+    ck_assert_msg(f8_plan_check(&bad, &d) == F8_ERR_INPUT, "%s is not refused", cases[_i].name);
+    ck_assert_msg(strstr(d.text, cases[_i].says) != NULL, "%s: '%s' does not say '%s'",
+                  cases[_i].name, d.text, cases[_i].says);
+}
+END_TEST
+
+/* Copies that are right pass. */
+START_TEST(good_copy)
+{
+    f8_diag d = {0};
+    bad = copy();
+    a_copy();
+    ck_assert_msg(f8_plan_check(&bad, &d) == F8_OK, "%s", d.text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("plan refused");
+    TCase *t = tcase_create("plan refused");
+    tcase_add_unchecked_fixture(t, setup, teardown); /* one compile for all */
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, refused, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(t, good_copy);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
