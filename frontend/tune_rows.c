@@ -2,9 +2,19 @@
 #include <string.h>
 
 #include "frontend/tuned.h"
+#include "ir/file.h"
 
 typedef f8_status (*move_fn)(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
                              f8_diag *diag);
+
+/* Before anything is made: a name mistyped leaves no new database behind. */
+static f8_status check_there(const char *path, f8_diag *diag)
+{
+    f8_file_in in;
+    F8_TRY(f8_file_open(&in, path, diag));
+    f8_file_close(&in);
+    return F8_OK;
+}
 
 static fp8c_status move(fp8c_context *ctx, const char *database, const char *path, move_fn fn,
                         fp8c_tuning_rows *rows)
@@ -16,9 +26,11 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
     const fp8c_program here = {.ctx = ctx, .target = f8_target_by_name("cpu"), .threads = ctx->threads};
     database = database ? database : ctx->settings.tuning;
     f8_tuning_device(&here, &keys);
-    f8_status status = database ? f8_tuning_open(database, &ctx->allocator, &t, &diag)
+    f8_status status = database ? check_there(fn == f8_tuning_export ? database : path, &diag)
                                 : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                                           "no tuning database: none was named, and the context has none");
+    if (status == F8_OK)
+        status = f8_tuning_open(database, &ctx->allocator, &t, &diag);
     if (status == F8_OK)
         status = fn(t, path, keys.device, &counts, &diag);
     const fp8c_status done = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);

@@ -127,6 +127,22 @@ static bool drop_one(json_t *row, void *user)
     return !this;
 }
 
+/* A name mistyped makes no database. */
+START_TEST(nothing_there)
+{
+    fp8c_context *ctx = context();
+    const char *none = f8_cli_temp("none.db"), *fresh = f8_cli_temp("fresh.db"),
+               *rows = f8_cli_temp("none.jsonl");
+    ck_assert_int_eq(fp8c_tuning_export(ctx, none, rows, NULL), FP8C_ERR_IO);
+    ck_assert_msg(strstr(fp8c_context_message(ctx), "none.db: error: No such file") != NULL, "%s",
+                  fp8c_context_message(ctx));
+    ck_assert_int_eq(fp8c_tuning_import(ctx, fresh, rows, NULL), FP8C_ERR_IO);
+    ck_assert_int_eq(fp8c_tuning_merge(ctx, fresh, none, NULL), FP8C_ERR_IO);
+    ck_assert(access(none, F_OK) && access(fresh, F_OK) && access(rows, F_OK));
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* A candidate that the database lacks, as after an update that brings one, is timed, and nothing else. */
 START_TEST(times_once)
 {
@@ -478,6 +494,7 @@ int main(void)
     TCase *t = tcase_create("tune");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
+    tcase_add_test(t, nothing_there);
     tcase_add_test(t, times_once);
     tcase_add_test(t, compiles_use_it);
     tcase_add_test(t, rows_of_no_use);

@@ -113,10 +113,8 @@ static fp8c_context_options options = {.struct_size = sizeof options};
 
 void cli_watch(const cli *c)
 {
-    const char *variable = getenv("FP8C_VERBOSE");
     struct sigaction before;
-    if (c->verbose || (variable && *variable))
-        options.log = say;
+    options.log = say; /* warnings always; more where -v or FP8C_VERBOSE asks */
     options.verbose = c->verbose;
     options.progress = progress;
     line.wanted = isatty(STDERR_FILENO) && !cli_json_to_stdout(c);
