@@ -524,7 +524,7 @@ typedef struct fp8c_tuning_info {
     int32_t problems, chosen;  /* chosen: those for which something other than the model's choice is faster */
     int64_t timed, kept;       /* candidates timed now; known from before */
     int64_t changed_bits;      /* candidates dropped: other bits by the same algorithm */
-    double untuned_seconds, tuned_seconds; /* of a step, measured in turns at the end; 0: nothing new was chosen */
+    double untuned_seconds, tuned_seconds; /* of a step, the least of several in turns at the end; 0: nothing new was chosen */
     int32_t finished;          /* 0: `seconds` ran out first */
 } fp8c_tuning_info;
 FP8C_API void fp8c_tuning_report(const fp8c_tuning *tuning, fp8c_tuning_info *out);

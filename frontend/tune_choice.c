@@ -51,10 +51,9 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
     const f8_status status = f8_tune_compare(t, other, &runs, false, "the fastest together", diag);
     fp8c_program_destroy(other);
     F8_TRY(status);
-    t->untuned_seconds = f8_tune_median(t->wall[0], runs);
-    t->tuned_seconds = f8_tune_median(t->wall[1], runs);
-    /* The step as it will be, problem by problem: of a busy machine whole steps tell nothing. Problems done alike count
-     * too, for they may suffer. */
+    t->untuned_seconds = f8_tune_least(t->wall[0], runs);
+    t->tuned_seconds = f8_tune_least(t->wall[1], runs);
+    /* The step as it was, and as it will be, problem by problem: problems done alike count too, for they may suffer. */
     double seconds[2] = {0};
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
@@ -69,7 +68,7 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
         seconds[0] += model;
         seconds[1] += drop ? model : now;
     }
-    *slower = seconds[1] > seconds[0];
+    *slower = seconds[1] > seconds[0] || t->tuned_seconds > t->untuned_seconds;
     f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d tried together, %d are faster; the step is %s", tried, count_next(t),
                *slower ? "slower" : "faster");
     return F8_OK;

@@ -11,7 +11,7 @@
 
 #include "frontend/cli/cmd.h"
 
-enum { WIDTH = 79, WIDEST = 200 };
+enum { WIDTH = 79, WIDEST = 200, BAR = 20 };
 static const double patience = 0.5, pace = 0.1; /* seconds before a line, and between two */
 
 /* ---- interrupts ---- */
@@ -36,7 +36,7 @@ bool cli_interrupted(void)
 /* ---- the line ---- */
 
 static struct {
-    bool wanted;
+    bool wanted, tuning;
     int shown;          /* columns of the line that stands there; 0: none */
     double start, last; /* of the call; when a line was last shown */
 } line;
@@ -65,11 +65,13 @@ static int columns(void)
 
 static void show(const fp8c_progress *p)
 {
+    static const char full[BAR + 1] = "####################", none[BAR + 1] = "....................";
     char text[WIDEST + 1], left[40] = "";
+    const int done = p->total > 0 ? (int)(BAR * p->done / p->total) : 0;
     if (p->seconds_left >= 0)
         snprintf(left, sizeof left, ", %.0f s left", p->seconds_left);
-    snprintf(text, sizeof text, "%s %" PRId64 "/%" PRId64 "%s: %s", p->phase, p->done, p->total,
-             left, p->item);
+    snprintf(text, sizeof text, "%s [%s%s] %" PRId64 "/%" PRId64 "%s: %s", p->phase,
+             full + BAR - done, none + done, p->done, p->total, left, p->item);
     const int n = (int)strnlen(text, (size_t)columns());
     fprintf(stderr, "\r%.*s%*s", n, text, line.shown > n ? line.shown - n : 0, "");
     line.shown = n;
@@ -79,6 +81,10 @@ static int progress(void *user, const fp8c_progress *p)
 {
     (void)user;
     const double time = now();
+    const bool tunes = !strcmp(p->phase, "tune");
+    if (line.tuning && !tunes) /* a compile within: the tuner's line stays */
+        return interrupted;
+    line.tuning = tunes && p->done < p->total;
     const bool passes = !strcmp(p->phase, "passes"); /* what a compile begins with */
     asking = p->done < p->total;
     if (!line.start || (passes && p->done == 0))
