@@ -65,7 +65,8 @@ static int columns(void)
 
 static void show(const fp8c_progress *p)
 {
-    static const char full[BAR + 1] = "####################", none[BAR + 1] = "....................";
+    static const char full[BAR + 1] = "####################",
+                                 none[BAR + 1] = "....................";
     char text[WIDEST + 1], left[40] = "";
     const int done = p->total > 0 ? (int)(BAR * p->done / p->total) : 0;
     if (p->seconds_left >= 0)
