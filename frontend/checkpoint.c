@@ -40,7 +40,8 @@ bool f8_checkpoint_same_shape(const f8_st_tensor *a, const f8_st_tensor *b, int3
 
 /* ---- states ---- */
 
-static bool has_port(fp8c_program *program, const char *function, fp8c_side side, int variable)
+bool f8_checkpoint_has_port(fp8c_program *program, const char *function, fp8c_side side,
+                            int variable)
 {
     fp8c_port port;
     const int f = fp8c_program_function(program, function);
@@ -52,13 +53,13 @@ static bool has_port(fp8c_program *program, const char *function, fp8c_side side
 
 bool f8_checkpoint_is_computed(fp8c_program *program, int variable)
 {
-    return has_port(program, "prepare", FP8C_OUTPUT, variable) &&
-           !has_port(program, "prepare", FP8C_INPUT, variable);
+    return f8_checkpoint_has_port(program, "prepare", FP8C_OUTPUT, variable) &&
+           !f8_checkpoint_has_port(program, "prepare", FP8C_INPUT, variable);
 }
 
 bool f8_checkpoint_is_needed(fp8c_program *program, int variable)
 {
-    return has_port(program, "eval", FP8C_INPUT, variable) &&
+    return f8_checkpoint_has_port(program, "eval", FP8C_INPUT, variable) &&
            !f8_checkpoint_is_computed(program, variable);
 }
 

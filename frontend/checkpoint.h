@@ -40,6 +40,9 @@ f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_
 /* What the metadata say: the version, which must be ours where there is one, and fp8c.elements, to
  * be released by json_decref; NULL where there are none. */
 f8_status f8_checkpoint_read_metadata(const f8_st_file *f, json_t **elements, f8_diag *diag);
+/* Whether a port of that side of a function carries a variable. */
+bool f8_checkpoint_has_port(fp8c_program *program, const char *function, fp8c_side side,
+                            int variable);
 /* The index in a list of fp8c.elements of the element that the program calls `name`, or -1. */
 int64_t f8_checkpoint_element(const json_t *list, const char *name);
 /* Whether a tensor of a file is a value of a state, but for which elements it has: dtype and shape

@@ -13,7 +13,6 @@ static bool is_faster(const fp8c_tuning *t, const double *other, const double *m
            f8_tune_ratio(other, model, runs) < 1;
 }
 
-
 /* The candidate that was fastest when timed, if by more than noise. */
 static int fastest(const tune_problem *p)
 {

@@ -50,16 +50,6 @@ static const f8_st_tensor *find(const loader *l, const char *prefix, const char 
                : NULL;
 }
 
-static bool has_port(fp8c_program *program, const char *function, fp8c_side side, int variable)
-{
-    fp8c_port port;
-    const int f = fp8c_program_function(program, function);
-    for (int i = 0; fp8c_program_port(program, f, side, i, &port) == FP8C_OK; i++)
-        if (port.variable == variable)
-            return true;
-    return false;
-}
-
 /* Whether values of one dtype are values of the other as well. */
 static bool widens(f8_st_dtype from, f8_st_dtype to)
 {
@@ -284,7 +274,7 @@ static bool put_variable(const loader *l, int i, const fp8c_variable *v, const v
 static bool keep_nan(const loader *l, int i, const fp8c_variable *v, float *value)
 {
     const uint64_t n = wanted(l, i, v).bytes / sizeof *value;
-    if (v->is_param || !fp8c_program_element(l->program, i, 0) || !has_port(l->program, "prepare", FP8C_OUTPUT, i))
+    if (v->is_param || !fp8c_program_element(l->program, i, 0) || !f8_checkpoint_has_port(l->program, "prepare", FP8C_OUTPUT, i))
         return true;
     float *now = malloc((size_t)(n + 1) * sizeof *now);
     if (!now)
