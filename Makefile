@@ -1,6 +1,6 @@
 # fp8c. `make run` and `make check` install what is missing (.ci/packages), build and go.
 #
-#   make                 the library and build/fp8c
+#   make                 the library and build/fp8c; installs nothing
 #   make run             train a small GPT in FP8 beside BF16 on the CPU
 #   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
 #   make check-codecs    conversions to FP8 of all 2^32 f32, beside ml_dtypes and CUDA's header: a quarter of an hour
@@ -40,13 +40,16 @@ LDLIBS += -ldl -lm -lpthread
 # fp8c.h says it, once.
 VERSION := $(shell awk '/define FP8C_VERSION_(MAJOR|MINOR|PATCH) / { v = v (v == "" ? "" : ".") $$3 } END { print v }' frontend/fp8c.h)
 SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
-CLI := $(wildcard frontend/cli/*.c)
-LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c frontend/text/*.c))
+# The files of folders at any depth whose names match one of the patterns: $(call files,FOLDERS,PATTERNS).
+files = $(sort $(foreach f,$(1),$(foreach p,$(2),$(wildcard $(f)/$(p))) \
+        $(call files,$(patsubst %/,%,$(wildcard $(f)/*/)),$(2))))
+CLI := $(call files,frontend/cli,*.c)
+LIB := $(filter-out $(CLI),$(call files,ir passes codegen runtime frontend,*.c))
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
-LANGUAGE := $(wildcard ir/*.c frontend/text/*.c frontend/safetensors*.c) passes/recipe.c passes/rules.c
+LANGUAGE := $(call files,ir frontend/text,*.c) $(wildcard frontend/safetensors*.c) passes/recipe.c passes/rules.c
 PACKAGE := $(addprefix frontend/,package.c package_read.c trail_file.c) runtime/plan_file.c runtime/plan_check.c runtime/cpu.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
@@ -61,10 +64,14 @@ SO_FLAGS := -shared -Wl,-soname,$(SONAME) -Wl,--version-script=frontend/fp8c.map
 # stream with libc's stdin. Any address of ours does in its place.
 SO_FLAGS += -Wl,--defsym=stdin=f8_st_open
 
-all: deps
+# Plain `make` installs nothing: where a package is missing it prints the command that installs it.
+all:
+	@.ci/install --missing build
 	@$(MAKE) --no-print-directory build
 build: $(BUILD)/fp8c $(SO)
 
+# What installs by itself also builds with all cores, unless `make -j` has said how many.
+JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 deps:
 	@.ci/install
 
@@ -72,10 +79,14 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc   $<"
 	@$(CC) $(CFLAGS) -c $< -o $@
-# What a kernel's description becomes code by, a part of cached kernels' keys: two builds of the same have the same.
-CODE := $(sort $(wildcard ir/*.[ch] ir/*.def codegen/*.[ch] codegen/*.cuh))
-$(BUILD)/obj/codegen/code_id.o: CFLAGS += -DF8_CODE_ID='"$(VERSION) $(shell cat $(CODE) | sha256sum | cut -c 1-32)"'
+# The sources that turn a kernel's description into code. Their hash is part of the keys of cached kernels, so an
+# edited emitter never takes a kernel that its older self made. `make code-id` prints it; tests/code_id tests it.
+CODE := $(call files,ir codegen,*.[ch] *.def *.cuh)
+CODE_ID = $(VERSION) $(shell cat $(CODE) | sha256sum | cut -c 1-32)
+$(BUILD)/obj/codegen/code_id.o: CFLAGS += -DF8_CODE_ID='"$(CODE_ID)"'
 $(BUILD)/obj/codegen/code_id.o: $(CODE)
+code-id:
+	@echo '$(CODE_ID)'
 $(BUILD)/obj/codegen/cuda_header.o: codegen/fp8c.cuh
 $(BUILD)/obj/codegen/cuda_print.o: codegen/cuda_rows.cuh
 $(BUILD)/obj/codegen/cuda_attention_text.o: $(wildcard codegen/cuda_attention*.cuh)
@@ -151,12 +162,13 @@ emulator $(EMULATOR): $(EMULATOR_LIBRARIES)
 
 # The text trained on: this project's own sources and documents, which any clone has.
 TEXT := $(BUILD)/run.txt
-$(TEXT): $(wildcard README.md */README.md ir/*.[ch] passes/*.[ch] codegen/*.[ch] runtime/*.[ch] frontend/*.[ch] frontend/*/*.[ch])
+$(TEXT): $(wildcard README.md tests/README.md bench/README.md) \
+         $(call files,ir passes codegen runtime frontend,README.md *.[ch])
 	@mkdir -p $(@D)
 	@cat $^ > $@
 
 run: deps
-	@$(MAKE) --no-print-directory build $(TEXT)
+	@$(MAKE) --no-print-directory $(JOBS) build $(TEXT)
 	$(BUILD)/fp8c train frontend/models/gpt.f8 --data $(TEXT) --steps 300 --recipe delayed --compare bf16
 
 check: deps
@@ -265,6 +277,6 @@ uninstall:
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build code-id deps run check check-build check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)
