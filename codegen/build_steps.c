@@ -122,12 +122,7 @@ static f8_status rows_steps(f8_build *b, const f8_group *g)
 static f8_place result_place(f8_build *b, f8_ref r, int64_t index, f8_type *t)
 {
     const f8_graph *graph = b->func->graph;
-    f8_graph quiet = *graph; /* inference writes no node, only a message */
-    f8_diag ignored = {0};
-    *t = *f8_build_type(b, r);
-    quiet.diag = &ignored;
-    if (index)
-        f8_infer_result(&quiet, f8_at(graph, r), index, t);
+    *t = f8_result_type(graph, r, index);
     if (index == 0 && f8_build_place(b, r)->space != F8_SPACE_NONE)
         return *f8_build_place(b, r);
     for (f8_ref p = r + 1; p < graph->n_nodes; p++)
