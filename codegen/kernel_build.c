@@ -169,6 +169,12 @@ static bool overlaps(const f8_kb *b, int32_t x, int32_t y)
            q->offset < p->offset + span(f8_type_of(b->graph, b->bound->value[x]), p);
 }
 
+bool f8_kb_same_place(const f8_place *x, const f8_place *y)
+{
+    return x->space == y->space && x->port == y->port && x->offset == y->offset &&
+           x->stride == y->stride;
+}
+
 /* A store over memory that a load of this kernel may read again waits for the last stage that visits
  * columns. A rolled load reads other columns than the store writes, so there in-place is wrong in any
  * stage. */
