@@ -76,9 +76,7 @@ $(BUILD)/obj/%.o: %.c
 CODE := $(sort $(wildcard ir/*.[ch] ir/*.def codegen/*.[ch] codegen/*.cuh))
 $(BUILD)/obj/codegen/code_id.o: CFLAGS += -DF8_CODE_ID='"$(VERSION) $(shell cat $(CODE) | sha256sum | cut -c 1-32)"'
 $(BUILD)/obj/codegen/code_id.o: $(CODE)
-$(BUILD)/obj/codegen/cuda_header.o: codegen/fp8c.cuh
-$(BUILD)/obj/codegen/cuda_print.o: codegen/cuda_rows.cuh
-$(BUILD)/obj/codegen/cuda_attention_text.o: $(wildcard codegen/cuda_attention*.cuh)
+$(BUILD)/obj/codegen/cuda_text.o: $(wildcard codegen/*.cuh)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^

@@ -8,19 +8,9 @@
 #define F8_CODEGEN_CUDA_H
 
 #include "codegen/cpu_attention.h"
+#include "codegen/cuda_text.h"
 #include "codegen/kernel.h"
 #include "ir/target.h"
-
-/* Text under construction, in an arena; failure sticks in the arena. */
-typedef struct f8_text {
-    f8_arena *arena;
-    char *s;
-    size_t n, room;
-} f8_text;
-void f8_text_add(f8_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* fp8c.cuh as text, NUL-terminated. */
-extern const char f8_cuda_header[];
 
 /* How one kernel is launched, whatever its run-time integers. */
 typedef struct f8_cuda_launch {
