@@ -5,30 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codegen/cpu_scatter.h"
-
-const f8_place *f8_build_place(const f8_build *b, f8_ref r)
-{
-    return &b->func->program->place[r];
-}
-
-const f8_type *f8_build_type(const f8_build *b, f8_ref r)
-{
-    return f8_type_of(b->func->graph, r);
-}
-
-f8_status f8_build_broken(f8_build *b, f8_ref at, const char *what)
-{
-    return f8_fail(b->diag, F8_ERR_INTERNAL, b->func->graph->loc[at], "%s of '%s': %s (%%%u)",
-                   f8_op_facts(f8_at(b->func->graph, at)->op)->name, b->func->name, what, at);
-}
-
-f8_ref f8_build_only_node(const f8_group *g)
-{
-    if (g->n_phases && g->phase[0].n_nodes)
-        return g->phase[0].node[0];
-    return g->n_out ? g->out[0] : 0;
-}
+#include "codegen/kernel_scatter.h"
 
 static f8_status no_memory(f8_build *b)
 {

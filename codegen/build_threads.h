@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "codegen/build.h"
+#include "codegen/build_options.h"
 
 enum { F8_BUILD_MOST_THREADS = 16 };
 
