@@ -29,7 +29,7 @@ static f8_status build_vars(f8_build *b)
     int64_t *offset = F8_NEW_ARRAY(b->arena, int64_t, m->n_vars + 1);
     plan->var = F8_NEW_ARRAY(b->arena, f8_plan_var, m->n_vars + 1);
     if (!plan->var || !offset)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     plan->n_vars = (uint32_t)m->n_vars;
     plan->state_bytes = f8_module_layout(m, offset);
     for (size_t i = 0; i < m->n_vars; i++) {
@@ -49,7 +49,7 @@ static f8_status build_ports(f8_build *b, const f8_port *port, size_t n, f8_plan
 {
     *out = F8_NEW_ARRAY(b->arena, f8_plan_port, n + 1);
     if (!*out)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     *n_out = (uint32_t)n;
     for (size_t i = 0; i < n; i++)
         (*out)[i] =
@@ -65,7 +65,7 @@ static f8_status build_constants(f8_build *b)
             bytes += f8_build_align(b->module->func[n].program->constants_bytes);
     b->plan->constants_bytes = bytes;
     if (bytes && !(b->plan->constants = f8_arena_array(b->arena, (size_t)bytes, 1)))
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     return F8_OK;
 }
 
@@ -113,7 +113,7 @@ static f8_status build_funcs(f8_build *b)
     b->plan->func = F8_NEW_ARRAY(b->arena, f8_plan_func, m->n_funcs + 1);
     b->drafts = F8_NEW_ARRAY(b->arena, f8_build_draft *, m->n_funcs + 1);
     if (!b->plan->func || !b->drafts)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (size_t i = 0; i < m->n_funcs; i++) {
         if (!m->func[i].program)
             continue;

@@ -42,7 +42,7 @@ static f8_status begin_codes(f8_build *b)
     f8_cpu_code *code = F8_NEW_ARRAY(b->arena, f8_cpu_code, b->n_units);
     for (uint32_t i = 0; code && i < b->n_units; i++)
         b->unit[i].cpu = &code[i];
-    return f8_arena_status(b->arena, b->diag);
+    return f8_build_memory(b);
 }
 
 /* ---- compiling ---- */
@@ -181,7 +181,7 @@ static f8_status load(compilation *c)
     F8_TRY(f8_llvm_load(&c->llvm, &o, c->b->diag));
     c->identity = f8_llvm_identity(c->llvm, c->b->arena);
     f8_llvm_remember(c->cache, c->question, c->llvm, c->b->arena);
-    return f8_arena_status(c->b->arena, c->b->diag);
+    return f8_build_memory(c->b);
 }
 
 /* LLVM is loaded when there is something to compile. Should it then be another than was thought, all is looked up
@@ -284,7 +284,7 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
         total += b->unit[draft->launch[i].unit].cpu->phases.n;
     s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, (size_t)total);
     if (!s->phase)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < draft->n_launches; i++) {
         const f8_build_launch *l = &draft->launch[i];
         const f8_cpu_code *code = b->unit[l->unit].cpu;
@@ -302,7 +302,7 @@ static f8_status fill_stats(f8_build *b, f8_build_stats *s)
 {
     s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, b->n_units + 1);
     if (!s->kernel)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     s->n_kernels = b->n_units;
     for (uint32_t i = 0; i < b->n_units; i++) {
         const f8_build_unit *u = &b->unit[i];

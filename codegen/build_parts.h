@@ -159,6 +159,8 @@ f8_status f8_build_merge(f8_build *b);
 
 /* ---- build_registry.c ---- */
 
+/* Whether all that was asked of the build's arena was there: F8_OK or its failure. */
+f8_status f8_build_memory(const f8_build *b);
 /* As much or more, a multiple of what every part of the arena and of the constants begins at. */
 int64_t f8_build_align(int64_t bytes);
 /* The unit with this text, registered if new; *index is its number. Fills the hash. */
@@ -166,7 +168,9 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
 /* A zeroed step at the end of the function's list, valid until the next. */
 f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
                        uint32_t n_ints);
-/* A launch of the step made last. A step's launches run in the order they are made. */
+/* What is known of the step made last. */
+f8_build_draft *f8_build_last(const f8_build *b);
+/* A launch of that step. A step's launches run in the order they are made. */
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks);
 /* The step made last reads or writes value `r` at `p`; or some of a result of it that has type `t`,
  * or of `bytes` bytes from p on (r may be 0). */
@@ -174,8 +178,6 @@ f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write);
 f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
                               bool write);
 f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write);
-/* From a value's first byte to its last. */
-int64_t f8_build_span(const f8_type *t, const f8_place *p);
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p);
 /* Where the arena's part for renamed temporaries begins: all steps of the function are built. */
 int64_t f8_build_renamed_base(const f8_build *b);

@@ -13,6 +13,11 @@ int64_t f8_build_align(int64_t bytes)
 
 /* ---- the function being built ---- */
 
+f8_status f8_build_memory(const f8_build *b)
+{
+    return f8_arena_status(b->arena, b->diag);
+}
+
 const f8_place *f8_build_place(const f8_build *b, f8_ref r)
 {
     return &b->func->program->place[r];
@@ -43,7 +48,7 @@ static f8_status grow_table(f8_build *b)
     const uint32_t size = b->table_size ? 2 * b->table_size : 256;
     uint32_t *table = F8_NEW_ARRAY(b->arena, uint32_t, size);
     if (!table)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < b->n_units; i++) {
         uint32_t at = (uint32_t)b->unit[i].hash & (size - 1);
         while (table[at])
@@ -55,21 +60,13 @@ static f8_status grow_table(f8_build *b)
     return F8_OK;
 }
 
-static uint64_t text_hash(const char *s)
-{
-    uint64_t h = 14695981039346656037u;
-    for (; *s; s++)
-        h = (h ^ (uint8_t)*s) * 1099511628211u;
-    return h;
-}
-
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index)
 {
     if (!unit->text || !unit->name)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     if (2 * (b->n_units + 1) > b->table_size)
         F8_TRY(grow_table(b));
-    const uint64_t hash = unit->hash ? unit->hash : text_hash(unit->text);
+    const uint64_t hash = unit->hash ? unit->hash : f8_kernel_hash(unit->text);
     uint32_t at = (uint32_t)hash & (b->table_size - 1);
     for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
         const uint32_t i = b->table[at] - 1;
@@ -81,7 +78,7 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
     f8_build_unit *grown =
         f8_arena_grow(b->arena, b->unit, b->n_units, &b->unit_room, b->n_units + 1, sizeof *grown);
     if (!grown)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     b->unit = grown;
     b->unit[b->n_units] = *unit;
     b->unit[b->n_units].hash = hash;
@@ -116,14 +113,19 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     return s;
 }
 
+f8_build_draft *f8_build_last(const f8_build *b)
+{
+    return &b->draft[b->out->n_steps - 1];
+}
+
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks)
 {
-    f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
+    f8_build_draft *draft = f8_build_last(b);
     f8_build_launch *grown = f8_arena_grow(b->arena, draft->launch, draft->n_launches,
                                            &draft->launch_room, draft->n_launches + 1, sizeof *grown);
     int64_t *tasks = F8_NEW_ARRAY(b->arena, int64_t, 1);
     if (!grown || !tasks)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     draft->launch = grown;
     *tasks = n_tasks;
     f8_build_launch *l = &grown[draft->n_launches++];
@@ -135,7 +137,8 @@ f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_
     return F8_OK;
 }
 
-int64_t f8_build_span(const f8_type *t, const f8_place *p)
+/* From a value's first byte to its last. */
+static int64_t span(const f8_type *t, const f8_place *p)
 {
     const int64_t rows = f8_type_rows(t);
     return ((rows > 1 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) *
@@ -144,11 +147,11 @@ int64_t f8_build_span(const f8_type *t, const f8_place *p)
 
 static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
-    f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
+    f8_build_draft *draft = f8_build_last(b);
     f8_build_access *grown = f8_arena_grow(b->arena, draft->access, draft->n_accesses,
                                            &draft->access_room, draft->n_accesses + 1, sizeof *grown);
     if (!grown)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     draft->access = grown;
     a.space = p->space;
     a.port = p->port;
@@ -181,7 +184,7 @@ static f8_build_access rows_at(const f8_place *p, f8_ref r, const f8_type *t, bo
 f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
 {
     const f8_type *t = f8_build_type(b, r);
-    const int64_t bytes = f8_build_span(t, p);
+    const int64_t bytes = span(t, p);
     f8_build_access a = rows_at(p, r, t, write);
     a.whole = bytes == f8_type_bytes(t);
     return touch(b, p, bytes, a);
@@ -190,7 +193,7 @@ f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
 f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
                               bool write)
 {
-    return touch(b, p, f8_build_span(t, p), rows_at(p, r, t, write));
+    return touch(b, p, span(t, p), rows_at(p, r, t, write));
 }
 
 f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)

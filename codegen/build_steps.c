@@ -7,11 +7,6 @@
 
 #include "codegen/kernel_scatter.h"
 
-static f8_status no_memory(f8_build *b)
-{
-    return f8_arena_status(b->arena, b->diag);
-}
-
 /* ---- row programs ---- */
 
 /* Where in the text a phase comes from: its first written value that has a place there. */
@@ -66,7 +61,7 @@ static f8_status rows_step(f8_build *b, const f8_group *g, f8_kernel **k, const 
     if (!n_args)
         return F8_OK;
     if (!f8_build_step(b, F8_STEP_KERNEL, g->name, n_args, n_ints))
-        return no_memory(b);
+        return f8_build_memory(b);
     n_args = n_ints = 0;
     for (uint32_t i = begin; i < end; i++) {
         if (!k[i]->n_instrs)
@@ -83,7 +78,7 @@ static f8_status rows_steps(f8_build *b, const f8_group *g)
     f8_kernel **k = F8_NEW_ARRAY(b->arena, f8_kernel *, g->n_phases);
     f8_binding *bound = F8_NEW_ARRAY(b->arena, f8_binding, g->n_phases);
     if (!k || !bound)
-        return no_memory(b);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < g->n_phases; i++)
         F8_TRY(f8_kernel_lower(b->func, g, i, b->facts, b->arena, &k[i], &bound[i], b->diag));
     if (!b->target->split_phases)
@@ -234,7 +229,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
                                b->func->name);
         f8_step *by_library = f8_build_step(b, F8_STEP_ATTENTION, g->name, v.n, 0);
         if (!by_library)
-            return no_memory(b);
+            return f8_build_memory(b);
         by_library->attention = problem;
         return attention_traffic(b, r, by_library, &d, &v);
     }
@@ -248,7 +243,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
     F8_TRY(f8_build_intern(b, &u, &launch.unit));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, v.n, 0);
     if (!s)
-        return no_memory(b);
+        return f8_build_memory(b);
     F8_TRY(attention_traffic(b, r, s, &d, &v));
     return f8_build_add_launch(b, &launch, 0);
 }
@@ -271,13 +266,13 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     F8_TRY(f8_build_intern(b, &u, &launch.unit));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, 3, F8_SCATTER_INTS);
     if (!s)
-        return no_memory(b);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < 3; i++) {
         const f8_place *p = f8_build_place(b, value[i]);
         s->arg[i] = f8_build_arg(b, p);
         F8_TRY(f8_build_touch_part(b, p, value[i], f8_build_type(b, value[i]), i == 0));
     }
-    b->draft[b->out->n_steps - 1].access[0].adds = true;
+    f8_build_last(b)->access[0].adds = true;
     const int64_t count = f8_type_elements(ids), columns = f8_type_columns(&n->type);
     const int64_t ints[F8_SCATTER_INTS] = {count, f8_type_rows(&n->type), columns,
                                            f8_build_place(b, r)->stride,

@@ -179,6 +179,14 @@ static void put_instr(printer *p, const f8_kernel *k, uint32_t n)
     put(p, "\n");
 }
 
+uint64_t f8_kernel_hash(const char *text)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 1099511628211u;
+    return h;
+}
+
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
 {
     printer p = {.arena = arena};
@@ -193,9 +201,6 @@ f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
     if (arena->failed)
         return f8_arena_status(arena, d);
     k->text = p.text;
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < p.used; i++)
-        h = (h ^ (uint8_t)p.text[i]) * 1099511628211u;
-    k->hash = h;
+    k->hash = f8_kernel_hash(k->text);
     return F8_OK;
 }
