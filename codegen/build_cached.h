@@ -26,7 +26,8 @@
 enum { F8_BUILD_MOST_THREADS = 16 };
 
 typedef struct f8_build_cached_calls {
-    /* What piece `i` is called, and how many kernels it has: for log and progress. From any thread. */
+    /* What piece `i` is called, and how many kernels it has: for log and progress. From any
+     * thread. */
     const char *(*name)(void *user, uint32_t i, uint32_t *n_kernels);
     /* All that decides piece `i`, as text in `arena`; NULL when memory ran out. Called by one
      * thread. */
@@ -74,9 +75,10 @@ typedef struct f8_build_cached {
 
 /* May be called again, for other keys: what take was given is then gone. */
 f8_status f8_build_cached_find(f8_build_cached *c, const f8_build_options *options, f8_diag *d);
-/* Makes what is missing on options.threads threads, this one among them, which asks options.progress
- * before each of its own. After a failure no piece is begun; status and message are those of the
- * lowest piece that failed, its number in *failed; F8_ERR_CANCELLED comes before all others. */
+/* Makes what is missing on options.threads threads. The calling one is among them and asks
+ * options.progress before each piece of its own. After a failure no piece is begun; status and
+ * message are those of the lowest piece that failed, its number in *failed; F8_ERR_CANCELLED comes
+ * before all others. */
 f8_status f8_build_cached_make(f8_build_cached *c, uint32_t *failed, f8_diag *d);
 /* Kernels that were not made here. */
 uint32_t f8_build_cached_found(f8_build_cached *c);

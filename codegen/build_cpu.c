@@ -292,7 +292,9 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
             s->phase[s->n_phases++] = (f8_step_phase){
                 .entry = code->entry[n],
                 .n_tasks = *l->n_tasks ? *l->n_tasks : code->phases.at[n].n_tasks,
-                .scratch = code->phases.at[n].scratch, .first_arg = l->first_arg, .first_int = l->first_int,
+                .scratch = code->phases.at[n].scratch,
+                .first_arg = l->first_arg,
+                .first_int = l->first_int,
                 .choice = l->choice};
     }
     return F8_OK;

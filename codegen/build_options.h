@@ -1,5 +1,5 @@
-/* What a build is asked for, and what it says of itself: the types that codegen/build.h shares with the
- * targets. */
+/* What a build is asked for, and what it says of itself: types that callers of codegen/build.h
+ * share with the targets. */
 #ifndef F8_CODEGEN_BUILD_OPTIONS_H
 #define F8_CODEGEN_BUILD_OPTIONS_H
 

@@ -1,6 +1,7 @@
-/* The parts of building a plan. build_registry.c: kernels, steps and what they touch; build_steps.c,
- * build_gemm.c, build_copy.c: groups to steps; build_merge.c: many steps to one; build_cpu.c and
- * cuda_build.c: the two targets; build.c: the order of things. Internal to codegen. */
+/* The parts of building a plan. build_registry.c: kernels, steps and what they touch;
+ * build_steps.c, build_gemm.c, build_copy.c: groups to steps; build_merge.c: many steps to one;
+ * build_cpu.c and cuda_build.c: the two targets; build.c: the order of things. Internal to
+ * codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 

@@ -1,5 +1,5 @@
-/* What all files that make steps stand on: the build's kernels, each registered once; the steps of the
- * function being built with their launches; and the bytes that every step reads and writes. */
+/* What all files that make steps stand on: the build's kernels, each registered once; the steps of
+ * the function being built with their launches; the bytes that every step reads and writes. */
 #include "codegen/build_parts.h"
 
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "codegen/cuda_text.h"
 #include "codegen/kernel.h"
 #include "codegen/kernel_attention.h"
+#include "codegen/kernel_text.h"
 #include "ir/target.h"
 
 /* How one kernel is launched, whatever its run-time integers. */
@@ -30,7 +31,8 @@ uint32_t f8_cuda_rows_most_instances(const f8_kernel *k);
 
 /* Attention (cuda_attention.c): one or more kernels launched one after the other, SYMBOL_0, SYMBOL_1,
  * ...; out[i] and tasks[i] for each, *n of them, at most F8_CUDA_ATTENTION_PHASES. Every one gets all
- * arguments of kernel_attention.h and after them one more, `workspace` bytes of arena (0: none, NULL). */
+ * arguments of kernel_attention.h and after them one more, `workspace` bytes of arena (0: none,
+ * NULL). */
 enum { F8_CUDA_ATTENTION_PHASES = 3 };
 typedef struct f8_cuda_attention {
     f8_cuda_launch launch[F8_CUDA_ATTENTION_PHASES];

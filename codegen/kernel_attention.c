@@ -1,4 +1,4 @@
-/* Attention as a kernel: what its description must hold for every target. See kernel_attention.h. */
+/* What the description of an attention must hold for every target: see kernel_attention.h. */
 #include "codegen/kernel_attention.h"
 
 f8_status f8_attention_check_sizes(const f8_attention_desc *x, f8_diag *d)
