@@ -137,14 +137,6 @@ f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_
     return F8_OK;
 }
 
-/* From a value's first byte to its last. */
-static int64_t span(const f8_type *t, const f8_place *p)
-{
-    const int64_t rows = f8_type_rows(t);
-    return ((rows > 1 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) *
-           (int64_t)f8_dtype_size(t->dtype);
-}
-
 static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
     f8_build_draft *draft = f8_build_last(b);
@@ -184,7 +176,7 @@ static f8_build_access rows_at(const f8_place *p, f8_ref r, const f8_type *t, bo
 f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
 {
     const f8_type *t = f8_build_type(b, r);
-    const int64_t bytes = span(t, p);
+    const int64_t bytes = f8_kernel_span(t, p);
     f8_build_access a = rows_at(p, r, t, write);
     a.whole = bytes == f8_type_bytes(t);
     return touch(b, p, bytes, a);
@@ -193,7 +185,7 @@ f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
 f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
                               bool write)
 {
-    return touch(b, p, span(t, p), rows_at(p, r, t, write));
+    return touch(b, p, f8_kernel_span(t, p), rows_at(p, r, t, write));
 }
 
 f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)

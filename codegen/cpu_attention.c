@@ -104,8 +104,8 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
             f8_ll_scalar(m, F8_FN_EXP, m->ll->BuildFSub(m->b, old, safe[g], ""));
         f8_att_store16(a, max[g], stats, STAT_MAX + at);
         f8_att_store16(a, alpha, stats, STAT_ALPHA + at);
-        f8_att_store16(a, f8_ll_fma(m, f8_att_load16(a, stats, STAT_SUM + at), alpha, sum[g]), stats,
-                STAT_SUM + at);
+        f8_att_store16(a, f8_ll_fma(m, f8_att_load16(a, stats, STAT_SUM + at), alpha, sum[g]),
+                       stats, STAT_SUM + at);
     }
     m->ll->BuildRetVoid(m->b);
     return f;

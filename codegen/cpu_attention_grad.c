@@ -69,7 +69,8 @@ static LLVMValueRef make_delta(backward *w)
     LLVMValueRef y = f8_att_slice(w->a, f8_ll_param(m, 2), l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         sum[g] =
-            f8_ll_fma(m, f8_att_load16(w->a, x, g * F8_MK_LANES), f8_att_load16(w->a, y, g * F8_MK_LANES), l.value[g]);
+            f8_ll_fma(m, f8_att_load16(w->a, x, g * F8_MK_LANES),
+                      f8_att_load16(w->a, y, g * F8_MK_LANES), l.value[g]);
     f8_ll_loop_end(m, &l, sum);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         f8_att_store16(w->a, l.value[g], f8_ll_param(m, 0), g * F8_MK_LANES);
@@ -91,7 +92,8 @@ static LLVMValueRef make_ds(backward *w, bool diag)
     LLVMValueRef stats = f8_ll_param(m, 2), minus[F8_ATT_GROUPS], delta[F8_ATT_GROUPS];
     LLVMValueRef scale = f8_ll_vf32(m, w->a->desc->scale), zero = f8_ll_vf32(m, 0.0f);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
-        minus[g] = m->ll->BuildFNeg(m->b, f8_att_load16(w->a, stats, STAT_LSE + g * F8_MK_LANES), "");
+        minus[g] = m->ll->BuildFNeg(
+            m->b, f8_att_load16(w->a, stats, STAT_LSE + g * F8_MK_LANES), "");
         delta[g] = f8_att_load16(w->a, stats, STAT_DELTA + g * F8_MK_LANES);
     }
     f8_ll_loop l;

@@ -70,6 +70,12 @@ int64_t f8_kernel_task_rows(const f8_kernel *k)
     return rows;
 }
 
+int64_t f8_kernel_span(const f8_type *t, const f8_place *p)
+{
+    const int64_t size = (int64_t)f8_dtype_size(t->dtype), rows = f8_type_rows(t);
+    return ((rows > 0 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) * size;
+}
+
 int64_t f8_kernel_most_sums(const f8_kernel *k)
 {
     int64_t most = 0;
