@@ -87,9 +87,7 @@ $(BUILD)/obj/codegen/code_id.o: CFLAGS += -DF8_CODE_ID='"$(CODE_ID)"'
 $(BUILD)/obj/codegen/code_id.o: $(CODE)
 code-id:
 	@echo '$(CODE_ID)'
-$(BUILD)/obj/codegen/cuda_header.o: codegen/fp8c.cuh
-$(BUILD)/obj/codegen/cuda_print.o: codegen/cuda_rows.cuh
-$(BUILD)/obj/codegen/cuda_attention_text.o: $(wildcard codegen/cuda_attention*.cuh)
+$(BUILD)/obj/codegen/cuda_text.o: $(wildcard codegen/*.cuh)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^

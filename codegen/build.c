@@ -1,201 +1,13 @@
 /* The build: variables, constants and ports of the plan, each function's groups as steps, then
  * code. */
-#include "codegen/build_parts.h"
+#include "codegen/build.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/build_cpu.h"
+#include "codegen/cuda_build.h"
 #include "ir/clock.h"
-
-enum { ALIGN = 64 };
-
-static int64_t align_up(int64_t n)
-{
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* ---- the registry of kernels ---- */
-
-static f8_status grow_table(f8_build *b)
-{
-    const uint32_t size = b->table_size ? 2 * b->table_size : 256;
-    uint32_t *table = F8_NEW_ARRAY(b->arena, uint32_t, size);
-    if (!table)
-        return f8_arena_status(b->arena, b->diag);
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        uint32_t at = (uint32_t)b->unit[i].hash & (size - 1);
-        while (table[at])
-            at = (at + 1) & (size - 1);
-        table[at] = i + 1;
-    }
-    b->table = table;
-    b->table_size = size;
-    return F8_OK;
-}
-
-static uint64_t text_hash(const char *s)
-{
-    uint64_t h = 14695981039346656037u;
-    for (; *s; s++)
-        h = (h ^ (uint8_t)*s) * 1099511628211u;
-    return h;
-}
-
-f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index)
-{
-    if (!unit->text || !unit->name)
-        return f8_arena_status(b->arena, b->diag);
-    if (2 * (b->n_units + 1) > b->table_size)
-        F8_TRY(grow_table(b));
-    const uint64_t hash = unit->hash ? unit->hash : text_hash(unit->text);
-    uint32_t at = (uint32_t)hash & (b->table_size - 1);
-    for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
-        const uint32_t i = b->table[at] - 1;
-        if (b->unit[i].hash == hash && !strcmp(b->unit[i].text, unit->text)) {
-            *index = i;
-            return F8_OK;
-        }
-    }
-    f8_build_unit *grown =
-        f8_arena_grow(b->arena, b->unit, b->n_units, &b->unit_room, b->n_units + 1, sizeof *grown);
-    if (!grown)
-        return f8_arena_status(b->arena, b->diag);
-    b->unit = grown;
-    b->unit[b->n_units] = *unit;
-    b->unit[b->n_units].hash = hash;
-    b->table[at] = b->n_units + 1;
-    *index = b->n_units++;
-    return F8_OK;
-}
-
-/* ---- steps ---- */
-
-f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
-                       uint32_t n_ints)
-{
-    f8_plan_func *f = b->out;
-    f8_step *steps =
-        f8_arena_grow(b->arena, f->step, f->n_steps, &b->step_room, f->n_steps + 1, sizeof *steps);
-    f8_build_draft *drafts = f8_arena_grow(b->arena, b->draft, f->n_steps, &b->draft_room,
-                                           f->n_steps + 1, sizeof *drafts);
-    if (!steps || !drafts)
-        return NULL;
-    f->step = steps;
-    b->draft = drafts;
-    f8_step *s = &steps[f->n_steps];
-    drafts[f->n_steps] = (f8_build_draft){0};
-    *s = (f8_step){.kind = kind, .n_args = n_args, .n_ints = n_ints};
-    s->name = f8_arena_strdup(b->arena, name ? name : "");
-    s->arg = F8_NEW_ARRAY(b->arena, f8_arg, n_args + 1);
-    s->ints = F8_NEW_ARRAY(b->arena, int64_t, n_ints + 1);
-    if (!s->name || !s->arg || !s->ints)
-        return NULL;
-    f->n_steps++;
-    return s;
-}
-
-f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks)
-{
-    f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
-    f8_build_launch *grown = f8_arena_grow(b->arena, draft->launch, draft->n_launches,
-                                           &draft->launch_room, draft->n_launches + 1, sizeof *grown);
-    int64_t *tasks = F8_NEW_ARRAY(b->arena, int64_t, 1);
-    if (!grown || !tasks)
-        return f8_arena_status(b->arena, b->diag);
-    draft->launch = grown;
-    *tasks = n_tasks;
-    f8_build_launch *l = &grown[draft->n_launches++];
-    *l = *launch;
-    l->n_instances = 1;
-    l->n_tasks = tasks;
-    uint64_t *hash = &b->out->step[b->out->n_steps - 1].hash;
-    *hash = *hash * 0x100000001b3u ^ b->unit[l->unit].hash; /* of its launches, in order */
-    return F8_OK;
-}
-
-int64_t f8_build_span(const f8_type *t, const f8_place *p)
-{
-    const int64_t rows = f8_type_rows(t);
-    return ((rows > 1 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) *
-           (int64_t)f8_dtype_size(t->dtype);
-}
-
-static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
-{
-    f8_build_draft *draft = &b->draft[b->out->n_steps - 1];
-    f8_build_access *grown = f8_arena_grow(b->arena, draft->access, draft->n_accesses,
-                                           &draft->access_room, draft->n_accesses + 1, sizeof *grown);
-    if (!grown)
-        return f8_arena_status(b->arena, b->diag);
-    draft->access = grown;
-    a.space = p->space;
-    a.port = p->port;
-    a.begin = p->offset;
-    a.end = p->offset + bytes;
-    if (p->space == F8_SPACE_INPUT || p->space == F8_SPACE_OUTPUT) {
-        const f8_plan_func *f = b->out;
-        const int32_t var = p->space == F8_SPACE_INPUT ? f->in[p->port].var : f->out[p->port].var;
-        if (var >= 0) {
-            a.space = F8_SPACE_STATE;
-            a.begin += b->plan->var[var].offset;
-            a.end += b->plan->var[var].offset;
-        }
-    }
-    if (a.space != F8_SPACE_INPUT && a.space != F8_SPACE_OUTPUT)
-        a.port = -1;
-    grown[draft->n_accesses++] = a;
-    return F8_OK;
-}
-
-static f8_build_access rows_at(const f8_place *p, f8_ref r, const f8_type *t, bool write)
-{
-    const int64_t size = (int64_t)f8_dtype_size(t->dtype);
-    return (f8_build_access){.write = write,
-                             .value = r,
-                             .width = f8_type_columns(t) * size,
-                             .pitch = f8_type_rows(t) > 1 ? p->stride * size : 0};
-}
-
-f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
-{
-    const f8_type *t = f8_build_type(b, r);
-    const int64_t bytes = f8_build_span(t, p);
-    f8_build_access a = rows_at(p, r, t, write);
-    a.whole = bytes == f8_type_bytes(t);
-    return touch(b, p, bytes, a);
-}
-
-f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
-                              bool write)
-{
-    return touch(b, p, f8_build_span(t, p), rows_at(p, r, t, write));
-}
-
-f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)
-{
-    return touch(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
-}
-
-f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
-{
-    const int64_t base = p->space == F8_SPACE_CONST ? b->constants_base : 0;
-    return (f8_arg){p->space, p->port, p->offset + base};
-}
-
-f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
-{
-    const int64_t base = align_up(b->func->program->arena_bytes);
-    const f8_place p = {F8_SPACE_ARENA, -1, base + b->scratch, stride};
-    b->scratch += align_up(bytes);
-    if (b->scratch > b->most_scratch)
-        b->most_scratch = b->scratch;
-    return p;
-}
-
-int64_t f8_build_renamed_base(const f8_build *b)
-{
-    return align_up(b->func->program->arena_bytes) + b->most_scratch;
-}
 
 static f8_status finish_steps(f8_build *b)
 {
@@ -217,7 +29,7 @@ static f8_status build_vars(f8_build *b)
     int64_t *offset = F8_NEW_ARRAY(b->arena, int64_t, m->n_vars + 1);
     plan->var = F8_NEW_ARRAY(b->arena, f8_plan_var, m->n_vars + 1);
     if (!plan->var || !offset)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     plan->n_vars = (uint32_t)m->n_vars;
     plan->state_bytes = f8_module_layout(m, offset);
     for (size_t i = 0; i < m->n_vars; i++) {
@@ -237,7 +49,7 @@ static f8_status build_ports(f8_build *b, const f8_port *port, size_t n, f8_plan
 {
     *out = F8_NEW_ARRAY(b->arena, f8_plan_port, n + 1);
     if (!*out)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     *n_out = (uint32_t)n;
     for (size_t i = 0; i < n; i++)
         (*out)[i] =
@@ -250,10 +62,10 @@ static f8_status build_constants(f8_build *b)
     int64_t bytes = 0;
     for (size_t n = 0; n < b->module->n_funcs; n++)
         if (b->module->func[n].program)
-            bytes += align_up(b->module->func[n].program->constants_bytes);
+            bytes += f8_build_align(b->module->func[n].program->constants_bytes);
     b->plan->constants_bytes = bytes;
     if (bytes && !(b->plan->constants = f8_arena_array(b->arena, (size_t)bytes, 1)))
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     return F8_OK;
 }
 
@@ -290,8 +102,8 @@ static f8_status build_func(f8_build *b, const f8_func *f)
             b->unit[b->draft[i].launch[k].unit].launches++;
     out->arena_bytes = p->arena_bytes;
     if (b->most_scratch + b->renamed)
-        out->arena_bytes = align_up(p->arena_bytes) + b->most_scratch + b->renamed;
-    b->constants_base += align_up(p->constants_bytes);
+        out->arena_bytes = f8_build_renamed_base(b) + b->renamed;
+    b->constants_base += f8_build_align(p->constants_bytes);
     return F8_OK;
 }
 
@@ -301,7 +113,7 @@ static f8_status build_funcs(f8_build *b)
     b->plan->func = F8_NEW_ARRAY(b->arena, f8_plan_func, m->n_funcs + 1);
     b->drafts = F8_NEW_ARRAY(b->arena, f8_build_draft *, m->n_funcs + 1);
     if (!b->plan->func || !b->drafts)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (size_t i = 0; i < m->n_funcs; i++) {
         if (!m->func[i].program)
             continue;

@@ -20,13 +20,13 @@ static f8_status record(f8_build *b, const char *problem, const char *candidate,
     f8_plan_choice *grown =
         f8_arena_grow(b->arena, p->choice, p->n_choices, &b->choice_room, p->n_choices + 1, sizeof *grown);
     if (!grown)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     p->choice = grown;
     grown[p->n_choices++] = (f8_plan_choice){.problem = f8_arena_strdup(b->arena, problem),
                                              .candidate = f8_arena_strdup(b->arena, candidate),
                                              .tuned = tuned};
     *choice = p->n_choices;
-    return f8_arena_status(b->arena, b->diag);
+    return f8_build_memory(b);
 }
 
 static const char *find(const f8_build *b, const f8_build_problem *problem)

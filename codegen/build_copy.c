@@ -87,7 +87,7 @@ static f8_status kernel_copy(f8_build *b, const char *name, f8_ref r, const f8_p
     F8_TRY(f8_build_intern(b, &k.unit, &launch.unit));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, name, 2, k.n_ints);
     if (!s)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     memcpy(s->ints, k.ints, k.n_ints * sizeof *k.ints);
     return f8_build_add_launch(b, &launch, k.n_tasks);
 }
@@ -101,7 +101,7 @@ static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_pla
     const bool run = contiguous(&axes);
     if (!b->target->copy || (run && axes.size[0] * axes.element > SMALL_COPY)) {
         if (!plain_copy(b, name, &axes))
-            return f8_arena_status(b->arena, b->diag);
+            return f8_build_memory(b);
     } else {
         F8_TRY(kernel_copy(b, name, r, from, to, &axes));
     }
@@ -115,7 +115,7 @@ static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_pla
     }
     F8_TRY(f8_build_touch_some(b, from, r, extent(&axes, axes.from), false));
     F8_TRY(f8_build_touch_some(b, to, r, extent(&axes, axes.to), true));
-    b->draft[b->out->n_steps - 1].access[1].whole = run;
+    f8_build_last(b)->access[1].whole = run;
     return F8_OK;
 }
 

@@ -3,10 +3,11 @@
  *
  * An object depends on its unit and the machine alone, its symbols on the unit's text, and objects are linked in
  * order of units: the blob's bytes depend neither on threads or timing nor on what was in the cache. */
-#include "codegen/build_parts.h"
+#include "codegen/build_cpu.h"
 
 #include "codegen/build_cached.h"
 #include "codegen/code_id.h"
+#include "codegen/cpu_attention.h"
 #include "codegen/cpu_rows.h"
 #include "codegen/cpu_scatter.h"
 #include "codegen/link.h"
@@ -16,6 +17,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The launches of a kernel, and what the cache keeps of one before its object. ROWS: n_tasks is the
+ * launch's. */
+typedef struct phases {
+    int n;
+    f8_cpu_phase at[F8_ATTENTION_MAX_PHASES];
+} phases;
+
+typedef struct f8_cpu_code {
+    phases phases;
+    uint64_t entry[F8_ATTENTION_MAX_PHASES];
+} f8_cpu_code;
+
 typedef struct compilation {
     f8_build *b;
     f8_cache *cache;      /* NULL: none */
@@ -23,6 +36,14 @@ typedef struct compilation {
     const char *question, *identity; /* codegen/llvm_known.h; LLVM's and the machine's */
     f8_object *object;    /* by unit */
 } compilation;
+
+static f8_status begin_codes(f8_build *b)
+{
+    f8_cpu_code *code = F8_NEW_ARRAY(b->arena, f8_cpu_code, b->n_units);
+    for (uint32_t i = 0; code && i < b->n_units; i++)
+        b->unit[i].cpu = &code[i];
+    return f8_build_memory(b);
+}
 
 /* ---- compiling ---- */
 
@@ -34,19 +55,18 @@ static void make_symbol(const f8_build_unit *u, char symbol[48])
     snprintf(symbol, 48, "k_%s", f8_hash_text(f8_hash_bytes(u->text, strlen(u->text)), digits));
 }
 
-static f8_status emit(f8_llvm_module *m, f8_build_unit *u, f8_arena *arena, f8_diag *d)
+static f8_status emit(f8_llvm_module *m, const f8_build_unit *u, f8_arena *arena, f8_diag *d)
 {
+    phases *p = &u->cpu->phases;
     char symbol[48];
     make_symbol(u, symbol);
     if (u->kind == F8_UNIT_ATTENTION)
-        return f8_cpu_attention_emit(m, &u->attention, u->backward, symbol, u->phase, &u->n_phases,
-                                     d);
-    u->n_phases = 1;
-    u->phase[0] = (f8_cpu_phase){0};
-    memcpy(u->phase[0].symbol, symbol, sizeof symbol);
+        return f8_cpu_attention_emit(m, &u->attention, u->backward, symbol, p->at, &p->n, d);
+    *p = (phases){.n = 1};
+    memcpy(p->at[0].symbol, symbol, sizeof symbol);
     if (u->kind == F8_UNIT_SCATTER)
         return f8_cpu_scatter_emit(m, u->dtype, symbol, d);
-    u->phase[0].scratch = f8_cpu_rows_scratch(u->kernel);
+    p->at[0].scratch = f8_cpu_rows_scratch(u->kernel);
     return f8_cpu_rows_emit(m, u->kernel, symbol, arena, d);
 }
 
@@ -85,12 +105,6 @@ static const char *unit_name(void *user, uint32_t i, uint32_t *n_kernels)
 
 /* ---- in the cache ---- */
 
-/* An entry's value: this, then the object. */
-typedef struct kept {
-    int64_t n_phases;
-    f8_cpu_phase phase[F8_ATTENTION_MAX_PHASES];
-} kept;
-
 /* The emitters, LLVM and the machine, and what the unit computes. */
 static const char *key(void *user, uint32_t i, f8_arena *arena)
 {
@@ -102,35 +116,31 @@ static const char *key(void *user, uint32_t i, f8_arena *arena)
 static bool take(void *user, uint32_t i, const f8_cache_value *value)
 {
     const compilation *c = user;
-    f8_build_unit *u = &c->b->unit[i];
-    kept k;
-    if (value->size <= sizeof k)
+    phases p;
+    if (value->size <= sizeof p)
         return false;
-    memcpy(&k, value->bytes, sizeof k);
-    if (k.n_phases < 1 || k.n_phases > F8_ATTENTION_MAX_PHASES)
+    memcpy(&p, value->bytes, sizeof p);
+    if (p.n < 1 || p.n > F8_ATTENTION_MAX_PHASES)
         return false;
-    for (int n = 0; n < k.n_phases; n++)
-        if (!memchr(k.phase[n].symbol, 0, sizeof k.phase[n].symbol))
+    for (int n = 0; n < p.n; n++)
+        if (!memchr(p.at[n].symbol, 0, sizeof p.at[n].symbol))
             return false;
-    u->n_phases = (int)k.n_phases;
-    memcpy(u->phase, k.phase, sizeof k.phase);
-    c->object[i] = (f8_object){value->bytes + sizeof k, value->size - sizeof k};
+    c->b->unit[i].cpu->phases = p;
+    c->object[i] = (f8_object){value->bytes + sizeof p, value->size - sizeof p};
     return true;
 }
 
 static f8_cache_value give(void *user, uint32_t i, f8_arena *arena)
 {
     const compilation *c = user;
-    const f8_build_unit *u = &c->b->unit[i];
+    const phases *p = &c->b->unit[i].cpu->phases;
     const f8_object *o = &c->object[i];
-    kept k = {.n_phases = u->n_phases};
-    uint8_t *bytes = f8_arena_array(arena, sizeof k + o->size, 1);
+    uint8_t *bytes = f8_arena_array(arena, sizeof *p + o->size, 1);
     if (!bytes)
         return (f8_cache_value){0};
-    memcpy(k.phase, u->phase, (size_t)u->n_phases * sizeof *k.phase);
-    memcpy(bytes, &k, sizeof k);
-    memcpy(bytes + sizeof k, o->bytes, o->size);
-    return (f8_cache_value){bytes, sizeof k + o->size};
+    memcpy(bytes, p, sizeof *p);
+    memcpy(bytes + sizeof *p, o->bytes, o->size);
+    return (f8_cache_value){bytes, sizeof *p + o->size};
 }
 
 static const f8_build_cached_calls calls = {
@@ -146,14 +156,17 @@ static f8_status link_blob(compilation *c)
     b->plan->blob = image.bytes;
     b->plan->blob_bytes = (int64_t)image.size;
     b->plan->blob_code_bytes = (int64_t)image.code_size;
-    for (uint32_t i = 0; i < b->n_units; i++)
-        for (int n = 0; n < b->unit[i].n_phases; n++) {
-            const f8_link_symbol *s = f8_link_find(&image, b->unit[i].phase[n].symbol);
+    for (uint32_t i = 0; i < b->n_units; i++) {
+        f8_cpu_code *code = b->unit[i].cpu;
+        for (int n = 0; n < code->phases.n; n++) {
+            const char *symbol = code->phases.at[n].symbol;
+            const f8_link_symbol *s = f8_link_find(&image, symbol);
             if (!s)
                 return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE, "kernel '%s' was not linked",
-                               b->unit[i].phase[n].symbol);
-            b->unit[i].entry[n] = s->offset;
+                               symbol);
+            code->entry[n] = s->offset;
         }
+    }
     return F8_OK;
 }
 
@@ -168,7 +181,7 @@ static f8_status load(compilation *c)
     F8_TRY(f8_llvm_load(&c->llvm, &o, c->b->diag));
     c->identity = f8_llvm_identity(c->llvm, c->b->arena);
     f8_llvm_remember(c->cache, c->question, c->llvm, c->b->arena);
-    return f8_arena_status(c->b->arena, c->b->diag);
+    return f8_build_memory(c->b);
 }
 
 /* LLVM is loaded when there is something to compile. Should it then be another than was thought, all is looked up
@@ -196,8 +209,7 @@ static f8_status compile_all(compilation *c, f8_build_cached *pieces)
     f8_build *b = c->b;
     f8_build_stats *stats = b->options->stats;
     c->object = F8_NEW_ARRAY(b->arena, f8_object, b->n_units);
-    if (!c->object)
-        return f8_arena_status(b->arena, b->diag);
+    F8_TRY(begin_codes(b));
     F8_TRY(find_all(c, pieces));
     F8_TRY(f8_build_cached_make(pieces, &(uint32_t){0}, b->diag));
     const double compiled = f8_seconds_now();
@@ -227,14 +239,15 @@ static f8_status compile(f8_build *b)
 /* What compile makes, less the code. */
 static f8_status size(f8_build *b)
 {
+    F8_TRY(begin_codes(b));
     for (uint32_t i = 0; i < b->n_units; i++) {
-        f8_build_unit *u = &b->unit[i];
-        u->n_phases = 1;
+        const f8_build_unit *u = &b->unit[i];
+        phases *p = &u->cpu->phases;
+        p->n = 1;
         if (u->kind == F8_UNIT_ATTENTION)
-            F8_TRY(f8_cpu_attention_sizes(&u->attention, u->backward, u->phase, &u->n_phases,
-                                          b->diag));
+            F8_TRY(f8_cpu_attention_sizes(&u->attention, u->backward, p->at, &p->n, b->diag));
         else if (u->kind == F8_UNIT_ROWS)
-            u->phase[0].scratch = f8_cpu_rows_scratch(u->kernel);
+            p->at[0].scratch = f8_cpu_rows_scratch(u->kernel);
     }
     return F8_OK;
 }
@@ -268,17 +281,20 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
 {
     int total = 0;
     for (uint32_t i = 0; i < draft->n_launches; i++)
-        total += b->unit[draft->launch[i].unit].n_phases;
+        total += b->unit[draft->launch[i].unit].cpu->phases.n;
     s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, (size_t)total);
     if (!s->phase)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < draft->n_launches; i++) {
         const f8_build_launch *l = &draft->launch[i];
-        const f8_build_unit *u = &b->unit[l->unit];
-        for (int n = 0; n < u->n_phases; n++)
+        const f8_cpu_code *code = b->unit[l->unit].cpu;
+        for (int n = 0; n < code->phases.n; n++)
             s->phase[s->n_phases++] = (f8_step_phase){
-                .entry = u->entry[n], .n_tasks = *l->n_tasks ? *l->n_tasks : u->phase[n].n_tasks,
-                .scratch = u->phase[n].scratch, .first_arg = l->first_arg, .first_int = l->first_int,
+                .entry = code->entry[n],
+                .n_tasks = *l->n_tasks ? *l->n_tasks : code->phases.at[n].n_tasks,
+                .scratch = code->phases.at[n].scratch,
+                .first_arg = l->first_arg,
+                .first_int = l->first_int,
                 .choice = l->choice};
     }
     return F8_OK;
@@ -288,7 +304,7 @@ static f8_status fill_stats(f8_build *b, f8_build_stats *s)
 {
     s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, b->n_units + 1);
     if (!s->kernel)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     s->n_kernels = b->n_units;
     for (uint32_t i = 0; i < b->n_units; i++) {
         const f8_build_unit *u = &b->unit[i];

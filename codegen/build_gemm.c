@@ -72,14 +72,14 @@ f8_status f8_build_gemm(f8_build *b, const f8_group *g)
         F8_TRY(f8_build_bring(b, g, o.acc, r));
     f8_step *s = f8_build_step(b, F8_STEP_GEMM, g->name, 5, 0);
     if (!s)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     s->gemm = d;
     F8_TRY(f8_build_choose_gemm(b, s->name, &s->gemm, &s->choice));
     s->fp8 = f8_dtype_is_fp8(d.a) && f8_dtype_is_fp8(d.b);
     F8_TRY(operand(b, s, 0, o.a, false));
     F8_TRY(operand(b, s, 1, o.b, false));
     F8_TRY(operand(b, s, 2, r, true));
-    b->draft[b->out->n_steps - 1].access[2].adds = o.acc != 0;
+    f8_build_last(b)->access[2].adds = o.acc != 0;
     F8_TRY(operand(b, s, 3, o.a_scale, false));
     F8_TRY(operand(b, s, 4, o.b_scale, false));
     s->bytes_written = f8_type_bytes(&n->type);

@@ -400,7 +400,7 @@ static f8_status rewrite(merger *m)
     b->out->step = step;
     b->out->n_steps = n;
     b->draft = draft;
-    return f8_arena_status(b->arena, b->diag);
+    return f8_build_memory(b);
 }
 
 /* ---- all of it ---- */

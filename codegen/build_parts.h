@@ -1,12 +1,13 @@
-/* The parts of building a plan. build.c: the order of things and the kernels' registry;
+/* The parts of building a plan. build_registry.c: kernels, steps and what they touch;
  * build_steps.c, build_gemm.c, build_copy.c: groups to steps; build_merge.c: many steps to one;
- * build_cpu.c and cuda_build.c: the two targets. Internal to codegen. */
+ * build_cpu.c and cuda_build.c: the two targets; build.c: the order of things. Internal to
+ * codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 
-#include "codegen/build.h"
-#include "codegen/cpu_attention.h"
-#include "codegen/kernel.h"
+#include "codegen/build_options.h"
+#include "codegen/kernel_attention.h"
+#include "ir/program.h"
 
 typedef enum f8_unit_kind {
     F8_UNIT_ROWS,
@@ -28,10 +29,7 @@ typedef struct f8_build_unit {
     f8_dtype dtype;                  /* SCATTER: of dy */
     const struct f8_copy_desc *copy; /* COPY (codegen/cuda_copy.h) */
     double seconds;
-    /* the CPU's, by compiling and linking; ROWS: n_tasks is the launch's */
-    f8_cpu_phase phase[F8_ATTENTION_MAX_PHASES];
-    uint64_t entry[F8_ATTENTION_MAX_PHASES];
-    int n_phases;
+    struct f8_cpu_code *cpu;      /* the CPU's (codegen/build_cpu.c) */
     struct f8_cuda_code *cuda[2]; /* CUDA's (codegen/cuda_build.h): one instance, multi-tensor */
 } f8_build_unit;
 
@@ -119,8 +117,6 @@ typedef struct f8_build_target {
     f8_status (*fill_stats)(f8_build *b, f8_build_stats *stats);
 } f8_build_target;
 
-extern const f8_build_target f8_build_cpu, f8_build_cuda;
-
 struct f8_build {
     const f8_module *module;
     const f8_build_options *options;
@@ -162,12 +158,20 @@ f8_status f8_build_bring(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to);
 /* Steps of the function just built that run the same kernel become one where no value can tell. */
 f8_status f8_build_merge(f8_build *b);
 
+/* ---- build_registry.c ---- */
+
+/* Whether all that was asked of the build's arena was there: F8_OK or its failure. */
+f8_status f8_build_memory(const f8_build *b);
+/* As much or more, a multiple of what every part of the arena and of the constants begins at. */
+int64_t f8_build_align(int64_t bytes);
 /* The unit with this text, registered if new; *index is its number. Fills the hash. */
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index);
 /* A zeroed step at the end of the function's list, valid until the next. */
 f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
                        uint32_t n_ints);
-/* A launch of the step made last. A step's launches run in the order they are made. */
+/* What is known of the step made last. */
+f8_build_draft *f8_build_last(const f8_build *b);
+/* A launch of that step. A step's launches run in the order they are made. */
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks);
 /* The step made last reads or writes value `r` at `p`; or some of a result of it that has type `t`,
  * or of `bytes` bytes from p on (r may be 0). */
@@ -175,8 +179,6 @@ f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write);
 f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
                               bool write);
 f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write);
-/* From a value's first byte to its last. */
-int64_t f8_build_span(const f8_type *t, const f8_place *p);
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p);
 /* Where the arena's part for renamed temporaries begins: all steps of the function are built. */
 int64_t f8_build_renamed_base(const f8_build *b);

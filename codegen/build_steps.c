@@ -5,35 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codegen/cpu_scatter.h"
-
-const f8_place *f8_build_place(const f8_build *b, f8_ref r)
-{
-    return &b->func->program->place[r];
-}
-
-const f8_type *f8_build_type(const f8_build *b, f8_ref r)
-{
-    return f8_type_of(b->func->graph, r);
-}
-
-f8_status f8_build_broken(f8_build *b, f8_ref at, const char *what)
-{
-    return f8_fail(b->diag, F8_ERR_INTERNAL, b->func->graph->loc[at], "%s of '%s': %s (%%%u)",
-                   f8_op_facts(f8_at(b->func->graph, at)->op)->name, b->func->name, what, at);
-}
-
-f8_ref f8_build_only_node(const f8_group *g)
-{
-    if (g->n_phases && g->phase[0].n_nodes)
-        return g->phase[0].node[0];
-    return g->n_out ? g->out[0] : 0;
-}
-
-static f8_status no_memory(f8_build *b)
-{
-    return f8_arena_status(b->arena, b->diag);
-}
+#include "codegen/kernel_scatter.h"
 
 /* ---- row programs ---- */
 
@@ -89,7 +61,7 @@ static f8_status rows_step(f8_build *b, const f8_group *g, f8_kernel **k, const 
     if (!n_args)
         return F8_OK;
     if (!f8_build_step(b, F8_STEP_KERNEL, g->name, n_args, n_ints))
-        return no_memory(b);
+        return f8_build_memory(b);
     n_args = n_ints = 0;
     for (uint32_t i = begin; i < end; i++) {
         if (!k[i]->n_instrs)
@@ -106,7 +78,7 @@ static f8_status rows_steps(f8_build *b, const f8_group *g)
     f8_kernel **k = F8_NEW_ARRAY(b->arena, f8_kernel *, g->n_phases);
     f8_binding *bound = F8_NEW_ARRAY(b->arena, f8_binding, g->n_phases);
     if (!k || !bound)
-        return no_memory(b);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < g->n_phases; i++)
         F8_TRY(f8_kernel_lower(b->func, g, i, b->facts, b->arena, &k[i], &bound[i], b->diag));
     if (!b->target->split_phases)
@@ -122,12 +94,7 @@ static f8_status rows_steps(f8_build *b, const f8_group *g)
 static f8_place result_place(f8_build *b, f8_ref r, int64_t index, f8_type *t)
 {
     const f8_graph *graph = b->func->graph;
-    f8_graph quiet = *graph; /* inference writes no node, only a message */
-    f8_diag ignored = {0};
-    *t = *f8_build_type(b, r);
-    quiet.diag = &ignored;
-    if (index)
-        f8_infer_result(&quiet, f8_at(graph, r), index, t);
+    *t = f8_result_type(graph, r, index);
     if (index == 0 && f8_build_place(b, r)->space != F8_SPACE_NONE)
         return *f8_build_place(b, r);
     for (f8_ref p = r + 1; p < graph->n_nodes; p++)
@@ -262,7 +229,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
                                b->func->name);
         f8_step *by_library = f8_build_step(b, F8_STEP_ATTENTION, g->name, v.n, 0);
         if (!by_library)
-            return no_memory(b);
+            return f8_build_memory(b);
         by_library->attention = problem;
         return attention_traffic(b, r, by_library, &d, &v);
     }
@@ -276,7 +243,7 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
     F8_TRY(f8_build_intern(b, &u, &launch.unit));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, v.n, 0);
     if (!s)
-        return no_memory(b);
+        return f8_build_memory(b);
     F8_TRY(attention_traffic(b, r, s, &d, &v));
     return f8_build_add_launch(b, &launch, 0);
 }
@@ -299,13 +266,13 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     F8_TRY(f8_build_intern(b, &u, &launch.unit));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, 3, F8_SCATTER_INTS);
     if (!s)
-        return no_memory(b);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < 3; i++) {
         const f8_place *p = f8_build_place(b, value[i]);
         s->arg[i] = f8_build_arg(b, p);
         F8_TRY(f8_build_touch_part(b, p, value[i], f8_build_type(b, value[i]), i == 0));
     }
-    b->draft[b->out->n_steps - 1].access[0].adds = true;
+    f8_build_last(b)->access[0].adds = true;
     const int64_t count = f8_type_elements(ids), columns = f8_type_columns(&n->type);
     const int64_t ints[F8_SCATTER_INTS] = {count, f8_type_rows(&n->type), columns,
                                            f8_build_place(b, r)->stride,

@@ -27,18 +27,6 @@ typedef struct forward {
     LLVMValueRef batch, head, kv_head, first, count; /* of the task: its first block, how many */
 } forward;
 
-static LLVMValueRef load16(f8_att *a, LLVMValueRef base, int64_t offset)
-{
-    f8_llvm_module *m = a->m;
-    return f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL, NULL);
-}
-
-static void store16(f8_att *a, LLVMValueRef value, LLVMValueRef base, int64_t offset)
-{
-    f8_llvm_module *m = a->m;
-    f8_ll_vstore(m, value, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL);
-}
-
 /* max[group] = largest of max[group] and scale * s[key][group], key < keys. A NaN score may lose
  * here; it comes back as its own exponential. */
 static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef count, bool diag,
@@ -50,7 +38,7 @@ static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueR
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), keys, f8_ll_i64(m, 1), max, F8_ATT_GROUPS);
     LLVMValueRef row = f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
-        LLVMValueRef x = m->ll->BuildFMul(m->b, load16(a, row, g * F8_MK_LANES), scale, "");
+        LLVMValueRef x = m->ll->BuildFMul(m->b, f8_att_load16(a, row, g * F8_MK_LANES), scale, "");
         if (diag)
             x = m->ll->BuildSelect(m->b, f8_att_visible(a, g, l.index, count), x,
                                    f8_ll_vf32(m, -INFINITY), "");
@@ -76,12 +64,12 @@ static void exponentials(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValue
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), keys, f8_ll_i64(m, 1), sum, F8_ATT_GROUPS);
     LLVMValueRef row = f8_att_slice(a, s, l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
-        LLVMValueRef x = f8_ll_fma(m, load16(a, row, g * F8_MK_LANES), scale, minus[g]);
+        LLVMValueRef x = f8_ll_fma(m, f8_att_load16(a, row, g * F8_MK_LANES), scale, minus[g]);
         LLVMValueRef p = f8_ll_scalar(m, F8_FN_EXP, x);
         if (diag)
             p = m->ll->BuildSelect(m->b, f8_att_visible(a, g, l.index, count), p,
                                    f8_ll_vf32(m, 0.0f), "");
-        store16(a, p, row, g * F8_MK_LANES);
+        f8_att_store16(a, p, row, g * F8_MK_LANES);
         next[g] = m->ll->BuildFAdd(m->b, l.value[g], p, "");
     }
     f8_ll_loop_end(m, &l, next);
@@ -101,7 +89,7 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
     LLVMValueRef count = f8_ll_param(m, 3);
     LLVMValueRef max[F8_ATT_GROUPS], safe[F8_ATT_GROUPS], sum[F8_ATT_GROUPS];
     for (int g = 0; g < F8_ATT_GROUPS; g++)
-        max[g] = load16(a, stats, STAT_MAX + g * F8_MK_LANES);
+        max[g] = f8_att_load16(a, stats, STAT_MAX + g * F8_MK_LANES);
     running_max(a, s, keys, count, diag, max);
     /* while all scores so far are -Inf, -Inf - -Inf must not make a NaN that stays */
     LLVMValueRef none = f8_ll_vf32(m, -INFINITY), zero = f8_ll_vf32(m, 0.0f);
@@ -111,13 +99,13 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
     exponentials(a, s, keys, count, diag, safe, sum);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
         int64_t at = g * F8_MK_LANES;
-        LLVMValueRef old = load16(a, stats, STAT_MAX + at);
+        LLVMValueRef old = f8_att_load16(a, stats, STAT_MAX + at);
         LLVMValueRef alpha =
             f8_ll_scalar(m, F8_FN_EXP, m->ll->BuildFSub(m->b, old, safe[g], ""));
-        store16(a, max[g], stats, STAT_MAX + at);
-        store16(a, alpha, stats, STAT_ALPHA + at);
-        store16(a, f8_ll_fma(m, load16(a, stats, STAT_SUM + at), alpha, sum[g]), stats,
-                STAT_SUM + at);
+        f8_att_store16(a, max[g], stats, STAT_MAX + at);
+        f8_att_store16(a, alpha, stats, STAT_ALPHA + at);
+        f8_att_store16(a, f8_ll_fma(m, f8_att_load16(a, stats, STAT_SUM + at), alpha, sum[g]),
+                       stats, STAT_SUM + at);
     }
     m->ll->BuildRetVoid(m->b);
     return f;
@@ -134,10 +122,10 @@ static LLVMValueRef make_finish(f8_att *a)
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_param(m, 2), f8_ll_i64(m, F8_MK_LANES), NULL, 0);
     LLVMValueRef stats = f8_ll_at(m, m->f32, f8_ll_param(m, 0), l.index);
-    LLVMValueRef sum = load16(a, stats, STAT_SUM);
+    LLVMValueRef sum = f8_att_load16(a, stats, STAT_SUM);
     LLVMValueRef log = f8_ll_scalar(m, F8_FN_LOG, sum);
-    LLVMValueRef lse = m->ll->BuildFAdd(m->b, load16(a, stats, STAT_MAX), log, "");
-    store16(a, m->ll->BuildFDiv(m->b, f8_ll_vf32(m, 1.0f), sum, ""), stats, STAT_ALPHA);
+    LLVMValueRef lse = m->ll->BuildFAdd(m->b, f8_att_load16(a, stats, STAT_MAX), log, "");
+    f8_att_store16(a, m->ll->BuildFDiv(m->b, f8_ll_vf32(m, 1.0f), sum, ""), stats, STAT_ALPHA);
     LLVMValueRef left = m->ll->BuildNSWSub(m->b, f8_ll_param(m, 2), l.index, "");
     f8_ll_vstore(m, lse, f8_ll_at(m, m->f32, f8_ll_param(m, 1), l.index), f8_ll_mask(m, left));
     f8_ll_loop_end(m, &l, NULL);
@@ -305,30 +293,6 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
 
 /* ---- the entry ---- */
 
-f8_status f8_attention_check_sizes(const f8_attention_desc *x, f8_diag *d)
-{
-    if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
-        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: batch %lld, tokens %lld, heads %lld of %lld elements, kv heads "
-                       "%lld can't be",
-                       (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->D,
-                       (long long)x->Hkv);
-    return F8_OK;
-}
-
-f8_status f8_attention_check_strides(const f8_attention_desc *x, bool backward, f8_diag *d)
-{
-    const int64_t q = x->H * x->D, kv = x->Hkv * x->D;
-    bool ok = x->stride.q >= q && x->stride.k >= kv && x->stride.v >= kv && x->stride.o >= q;
-    if (backward)
-        ok = ok && x->stride.dout >= q && x->stride.dq >= q && x->stride.dk >= kv &&
-             x->stride.dv >= kv;
-    if (!ok)
-        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: a token stride is shorter than its heads");
-    return F8_OK;
-}
-
 static f8_status check(const f8_attention_desc *x, bool backward, f8_diag *d)
 {
     if (x->dtype != F8_F32 && x->dtype != F8_BF16)
@@ -381,10 +345,4 @@ f8_status f8_cpu_attention_emit(f8_llvm_module *m, const f8_attention_desc *desc
     (backward ? f8_att_backward : f8_att_forward)(&a, phases, n_phases);
     m->lanes = lanes;
     return F8_OK;
-}
-
-double f8_attention_flops(const f8_attention_desc *x, bool backward)
-{
-    double pairs = x->causal ? (double)x->T * (double)(x->T + 1) / 2 : (double)x->T * (double)x->T;
-    return (backward ? 5 : 2) * 2.0 * pairs * (double)x->D * (double)x->H * (double)x->B;
 }

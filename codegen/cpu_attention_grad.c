@@ -41,18 +41,6 @@ static LLVMValueRef room(backward *w, int64_t offset)
     return f8_att_floats(w->a, w->scratch, offset);
 }
 
-static LLVMValueRef load16(backward *w, LLVMValueRef base, int64_t offset)
-{
-    f8_llvm_module *m = w->a->m;
-    return f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL, NULL);
-}
-
-static void store16(backward *w, LLVMValueRef value, LLVMValueRef base, int64_t offset)
-{
-    f8_llvm_module *m = w->a->m;
-    f8_ll_vstore(m, value, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL);
-}
-
 /* Block j's part of a buffer that holds blocks k_begin on. */
 static LLVMValueRef key_part(backward *w, int64_t offset, LLVMValueRef j)
 {
@@ -81,10 +69,11 @@ static LLVMValueRef make_delta(backward *w)
     LLVMValueRef y = f8_att_slice(w->a, f8_ll_param(m, 2), l.index, F8_ATT_BLOCK, 0);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         sum[g] =
-            f8_ll_fma(m, load16(w, x, g * F8_MK_LANES), load16(w, y, g * F8_MK_LANES), l.value[g]);
+            f8_ll_fma(m, f8_att_load16(w->a, x, g * F8_MK_LANES),
+                      f8_att_load16(w->a, y, g * F8_MK_LANES), l.value[g]);
     f8_ll_loop_end(m, &l, sum);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
-        store16(w, l.value[g], f8_ll_param(m, 0), g * F8_MK_LANES);
+        f8_att_store16(w->a, l.value[g], f8_ll_param(m, 0), g * F8_MK_LANES);
     m->ll->BuildRetVoid(m->b);
     return f;
 }
@@ -103,8 +92,9 @@ static LLVMValueRef make_ds(backward *w, bool diag)
     LLVMValueRef stats = f8_ll_param(m, 2), minus[F8_ATT_GROUPS], delta[F8_ATT_GROUPS];
     LLVMValueRef scale = f8_ll_vf32(m, w->a->desc->scale), zero = f8_ll_vf32(m, 0.0f);
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
-        minus[g] = m->ll->BuildFNeg(m->b, load16(w, stats, STAT_LSE + g * F8_MK_LANES), "");
-        delta[g] = load16(w, stats, STAT_DELTA + g * F8_MK_LANES);
+        minus[g] = m->ll->BuildFNeg(
+            m->b, f8_att_load16(w->a, stats, STAT_LSE + g * F8_MK_LANES), "");
+        delta[g] = f8_att_load16(w->a, stats, STAT_DELTA + g * F8_MK_LANES);
     }
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), f8_ll_param(m, 3), f8_ll_i64(m, 1), NULL, 0);
@@ -113,16 +103,16 @@ static LLVMValueRef make_ds(backward *w, bool diag)
     for (int g = 0; g < F8_ATT_GROUPS; g++) {
         int64_t at = g * F8_MK_LANES;
         LLVMValueRef p =
-            f8_ll_scalar(m, F8_FN_EXP, f8_ll_fma(m, load16(w, s, at), scale, minus[g]));
-        LLVMValueRef ds = m->ll->BuildFSub(m->b, load16(w, dp, at), delta[g], "");
+            f8_ll_scalar(m, F8_FN_EXP, f8_ll_fma(m, f8_att_load16(w->a, s, at), scale, minus[g]));
+        LLVMValueRef ds = m->ll->BuildFSub(m->b, f8_att_load16(w->a, dp, at), delta[g], "");
         ds = m->ll->BuildFMul(m->b, p, ds, "");
         if (diag) {
             LLVMValueRef seen = f8_att_visible(w->a, g, l.index, f8_ll_param(m, 4));
             p = m->ll->BuildSelect(m->b, seen, p, zero, "");
             ds = m->ll->BuildSelect(m->b, seen, ds, zero, "");
         }
-        store16(w, p, s, at);
-        store16(w, ds, dp, at);
+        f8_att_store16(w->a, p, s, at);
+        f8_att_store16(w->a, ds, dp, at);
     }
     f8_ll_loop_end(m, &l, NULL);
     m->ll->BuildRetVoid(m->b);
@@ -177,7 +167,7 @@ static void load_queries(backward *w, LLVMValueRef head, LLVMValueRef i)
         LLVMValueRef at = f8_ll_i64(m, g * F8_MK_LANES);
         LLVMValueRef mask = f8_ll_mask(m, f8_att_add(a, queries, -g * F8_MK_LANES));
         LLVMValueRef x = f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, lse, at), mask, NULL);
-        store16(w, x, stats, STAT_LSE + g * F8_MK_LANES);
+        f8_att_store16(w->a, x, stats, STAT_LSE + g * F8_MK_LANES);
     }
     if (w->dq)
         f8_att_fill(a, room(w, w->dq_acc), f8_ll_i64(m, F8_ATT_BLOCK * a->padded), 0.0f);

@@ -44,6 +44,18 @@ LLVMValueRef f8_att_slice(f8_att *a, LLVMValueRef base, LLVMValueRef index, int6
     return f8_ll_at(a->m, a->m->f32, base, f8_att_add(a, f8_att_mul(a, index, stride), offset));
 }
 
+LLVMValueRef f8_att_load16(f8_att *a, LLVMValueRef base, int64_t offset)
+{
+    f8_llvm_module *m = a->m;
+    return f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL, NULL);
+}
+
+void f8_att_store16(f8_att *a, LLVMValueRef value, LLVMValueRef base, int64_t offset)
+{
+    f8_llvm_module *m = a->m;
+    f8_ll_vstore(m, value, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL);
+}
+
 void f8_att_fill(f8_att *a, LLVMValueRef at, LLVMValueRef count, float value)
 {
     f8_llvm_module *m = a->m;

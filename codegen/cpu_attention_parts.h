@@ -58,6 +58,9 @@ LLVMValueRef f8_att_floats(f8_att *a, LLVMValueRef scratch, int64_t offset);
 /* base + index * stride + offset, in f32. */
 LLVMValueRef f8_att_slice(f8_att *a, LLVMValueRef base, LLVMValueRef index, int64_t stride,
                           int64_t offset);
+/* A vector of f32 at base + offset, in f32. */
+LLVMValueRef f8_att_load16(f8_att *a, LLVMValueRef base, int64_t offset);
+void f8_att_store16(f8_att *a, LLVMValueRef value, LLVMValueRef base, int64_t offset);
 void f8_att_fill(f8_att *a, LLVMValueRef at, LLVMValueRef count, float value);
 
 /* Element (batch, token, head, 0) of a tensor. */

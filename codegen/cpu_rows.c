@@ -34,18 +34,6 @@ int64_t f8_cpu_rows_tasks(const f8_kernel *k, int64_t extent)
     return (extent + each - 1) / each;
 }
 
-static int64_t most_sums(const f8_kernel *k)
-{
-    int64_t most = 0;
-    for (uint32_t stage = 0; stage < k->n_stages; stage++) {
-        int64_t n = 0;
-        for (uint32_t i = 0; i < k->n_instrs; i++)
-            n += k->instr[i].op == F8_K_SUM && k->instr[i].stage == (int32_t)stage;
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
 /* Words of scratch that the values of blocks of instructions below n take: one a block, and for
  * maxima the magnitudes of all columns. */
 static int64_t block_words(const f8_kernel *k, uint32_t n)
@@ -63,7 +51,7 @@ static int64_t block_words(const f8_kernel *k, uint32_t n)
 int64_t f8_cpu_rows_scratch(const f8_kernel *k)
 {
     return WORD * ((k->n_near + k->n_partials) * f8_cpu_padded(k->cols) +
-                   most_sums(k) * F8_SUM_LANES + block_words(k, k->n_instrs));
+                   f8_kernel_most_sums(k) * F8_SUM_LANES + block_words(k, k->n_instrs));
 }
 
 /* ---- one vector of columns ---- */

@@ -1,18 +1,12 @@
-/* The scatter kernel of the CPU: EMBEDDING_GRAD.
- *
- *     for n in order of position: table[ids[n], :] += dy[n, :]        ids outside [0, V) are
- * skipped
- *
- * args: table f32 [V, C], ids i32 [N], dy [N, C] (f32 or bf16); ints: N, V, C, row stride of table,
- * of dy. A task is a block of F8_SCATTER_COLUMNS columns over all positions, so tasks never meet
- * and every element's additions keep their order. */
+/* The scatter kernel of the CPU (kernel_scatter.h). A task is a block of F8_SCATTER_COLUMNS columns
+ * over all positions, so tasks never meet and every element's additions keep their order. */
 #ifndef F8_CODEGEN_CPU_SCATTER_H
 #define F8_CODEGEN_CPU_SCATTER_H
 
 #include "codegen/llvm.h"
 #include "ir/type.h"
 
-enum { F8_SCATTER_COLUMNS = 64, F8_SCATTER_INTS = 5 };
+enum { F8_SCATTER_COLUMNS = 64 };
 
 f8_status f8_cpu_scatter_emit(f8_llvm_module *m, f8_dtype dy, const char *symbol, f8_diag *d);
 int64_t f8_cpu_scatter_tasks(int64_t columns);

@@ -7,20 +7,11 @@
 #ifndef F8_CODEGEN_CUDA_H
 #define F8_CODEGEN_CUDA_H
 
-#include "codegen/cpu_attention.h"
+#include "codegen/cuda_text.h"
 #include "codegen/kernel.h"
+#include "codegen/kernel_attention.h"
+#include "codegen/kernel_text.h"
 #include "ir/target.h"
-
-/* Text under construction, in an arena; failure sticks in the arena. */
-typedef struct f8_text {
-    f8_arena *arena;
-    char *s;
-    size_t n, room;
-} f8_text;
-void f8_text_add(f8_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* fp8c.cuh as text, NUL-terminated. */
-extern const char f8_cuda_header[];
 
 /* How one kernel is launched, whatever its run-time integers. */
 typedef struct f8_cuda_launch {
@@ -40,7 +31,8 @@ uint32_t f8_cuda_rows_most_instances(const f8_kernel *k);
 
 /* Attention (cuda_attention.c): one or more kernels launched one after the other, SYMBOL_0, SYMBOL_1,
  * ...; out[i] and tasks[i] for each, *n of them, at most F8_CUDA_ATTENTION_PHASES. Every one gets all
- * arguments of cpu_attention.h and after them one more, `workspace` bytes of arena (0: none, NULL). */
+ * arguments of kernel_attention.h and after them one more, `workspace` bytes of arena (0: none,
+ * NULL). */
 enum { F8_CUDA_ATTENTION_PHASES = 3 };
 typedef struct f8_cuda_attention {
     f8_cuda_launch launch[F8_CUDA_ATTENTION_PHASES];

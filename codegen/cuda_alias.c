@@ -78,7 +78,7 @@ static f8_status shared(f8_build *b, const f8_step *s, const f8_build_access *x,
     const f8_ref at = x->value ? x->value : y->value;
     const char *written = name_of(b, x->value), *other = name_of(b, y->value);
     if (!written || !other)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     return f8_fail(b->diag, F8_ERR_INTERNAL, at ? b->func->graph->loc[at] : F8_NOWHERE,
                    "group '%s' of '%s' writes %s, bytes %" PRId64 " to %" PRId64
                    ", and %s %s, bytes %" PRId64 " to %" PRId64 ", of the same memory: %s",
@@ -117,7 +117,7 @@ static f8_status describe(f8_build *b, uint32_t step, const f8_build_launch *lau
     F8_TRY(f8_cuda_rows_layout(b->facts, k, &layout, b->diag));
     rows_launch *l = *out = F8_NEW_ARRAY(b->arena, rows_launch, launch->n_instances);
     if (!l)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < launch->n_instances; i++) {
         const int64_t *ints = b->out->step[step].ints + launch->first_int + i * launch->n_ints;
         l[i] = (rows_launch){.k = k, .ints = ints, .tasks = launch->n_tasks[i]};

@@ -14,7 +14,6 @@
  * keys, the query heads of the group and their queries in order (_1), then dq by blocks of queries
  * (_2). The workspace is 16-byte aligned; tensors need no more than their element's alignment. */
 #include "codegen/cuda.h"
-#include "codegen/cuda_attention_parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #ifndef F8_CODEGEN_CUDA_ATTENTION_CHOICE_H
 #define F8_CODEGEN_CUDA_ATTENTION_CHOICE_H
 
-#include "codegen/build.h"
-#include "codegen/cpu_attention.h"
+#include "codegen/build_options.h"
+#include "codegen/kernel_attention.h"
 
 /* The table's answer: F8_ATTENTION_OWN or F8_ATTENTION_CUDNN. Depends on nothing but its arguments.
  */

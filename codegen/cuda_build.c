@@ -84,7 +84,7 @@ static f8_status copy(f8_build *b, const f8_place *from, const f8_place *to,
 {
     f8_copy_desc *d = F8_NEW(b->arena, f8_copy_desc);
     if (!d)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     f8_cuda_copy_describe(axes, from->offset % ALIGN, to->offset % ALIGN, d, out);
     out->unit.copy = d;
     out->unit.text = f8_cuda_copy_text(b->arena, d);
@@ -155,7 +155,7 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
     s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, n_phases);
     s->ints = F8_NEW_ARRAY(b->arena, int64_t, n_ints);
     if (!s->phase || !s->ints)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     s->n_ints = 0;
     for (uint32_t i = 0; i < draft->n_launches; i++) {
         const f8_build_launch *l = &draft->launch[i];
@@ -195,7 +195,7 @@ static f8_status fill_stats(f8_build *b, f8_build_stats *s)
             n += b->unit[i].cuda[form] ? (uint32_t)b->unit[i].cuda[form]->parts.n : 0;
     s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, n + 1);
     if (!s->kernel)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < b->n_units; i++)
         for (int form = 0; form < 2; form++)
             for (int part = 0; b->unit[i].cuda[form] && part < b->unit[i].cuda[form]->parts.n;

@@ -20,6 +20,8 @@ typedef struct f8_cuda_code {
     double seconds;
 } f8_cuda_code;
 
+extern const f8_build_target f8_build_cuda;
+
 /* cuda_alias.c: refuse steps of the function just built in which one task could read, or write over,
  * what another has written. F8_ERR_INTERNAL with the group and both values. */
 f8_status f8_cuda_check_steps(f8_build *b);

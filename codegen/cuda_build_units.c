@@ -103,7 +103,7 @@ static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
     const f8_status s = emit_unit(b, u, code, symbol, t, &why);
     if (s != F8_OK)
         return f8_fail(b->diag, s, u->loc, "kernel '%s': %s", u->name, why.text);
-    F8_TRY(f8_arena_status(b->arena, b->diag));
+    F8_TRY(f8_build_memory(b));
     code->end = t->n;
     code->lines = lines_of(t->s + code->begin);
     b->plan->n_kernels += (uint32_t)code->parts.n;
@@ -159,7 +159,7 @@ static f8_status list_codes(compilation *p)
     p->order = F8_NEW_ARRAY(b->arena, uint32_t, 2 * b->n_units + 1);
     f8_cuda_code *code = F8_NEW_ARRAY(b->arena, f8_cuda_code, 2 * b->n_units + 1);
     if (!p->code || !p->batch || !p->order || !code)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t f = 0; f < b->plan->n_funcs; f++)
         for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
             for (uint32_t k = 0; k < b->drafts[f][i].n_launches; k++) {
@@ -245,7 +245,7 @@ static f8_status take_image(f8_build *b, const batch *a, f8_image *to, f8_build_
     if (a->result.ptx)
         info->ptx = f8_arena_strdup(b->arena, a->result.ptx);
     if (!to->bytes || !info->log || (a->result.ptx && !info->ptx))
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     memcpy(to->bytes, a->result.cubin, a->result.cubin_size);
     return F8_OK;
 }
@@ -255,7 +255,7 @@ static f8_status take_images(compilation *p)
     f8_build *b = p->b;
     b->plan->image = F8_NEW_ARRAY(b->arena, f8_image, p->n_batches);
     if (!b->plan->image)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < p->n_batches; i++) {
         F8_TRY(take_image(b, &p->batch[i], &b->plan->image[i], &b->image[i]));
         for (uint32_t k = p->batch[i].begin; k < p->batch[i].end; k++) /* compiled as one */
@@ -356,7 +356,7 @@ static f8_status keep_texts(compilation *p)
     b->n_images = p->n_batches;
     b->image = F8_NEW_ARRAY(b->arena, f8_build_image, p->n_batches);
     if (!b->image)
-        return f8_arena_status(b->arena, b->diag);
+        return f8_build_memory(b);
     for (uint32_t i = 0; i < p->n_batches; i++) {
         char file[40];
         snprintf(file, sizeof file, "image_%03u.cu", i);
@@ -369,7 +369,7 @@ static f8_status keep_texts(compilation *p)
         c->text =
             f8_arena_strndup(b->arena, p->batch[c->image].text.s + c->begin, c->end - c->begin);
     }
-    return f8_arena_status(b->arena, b->diag);
+    return f8_build_memory(b);
 }
 
 f8_status f8_cuda_build_units(f8_build *b)

@@ -8,18 +8,6 @@
 
 #include "ir/format.h"
 
-extern const char f8_cuda_rows_text[]; /* cuda_rows.cuh */
-
-__asm__(".section .rodata\n"
-        ".global f8_cuda_rows_text\n"
-        ".hidden f8_cuda_rows_text\n"
-        ".type f8_cuda_rows_text, @object\n"
-        "f8_cuda_rows_text:\n"
-        ".incbin \"codegen/cuda_rows.cuh\"\n"
-        ".byte 0\n"
-        ".size f8_cuda_rows_text, . - f8_cuda_rows_text\n"
-        ".previous\n");
-
 /* ---- lines ---- */
 
 static void line(f8_cuda_printer *p, const char *format, va_list args, const char *end)

@@ -10,6 +10,11 @@
 /* ---- cuda_rows_vector.c ---- */
 
 void f8_cuda_rows_u(f8_cuda_printer *p); /* opens the loop over a thread's vectors */
+int f8_cuda_rows_step(const f8_cuda_printer *p); /* columns of a vector of all threads of a row */
+/* Some vectors lie past the row's end, wholly or in part. */
+bool f8_cuda_rows_ragged(const f8_cuda_printer *p);
+/* c, the vector's first column, and n, how many columns there are from it on. */
+void f8_cuda_rows_column(f8_cuda_printer *p);
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
 void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before anything else */
 void f8_cuda_rows_late_loads(f8_cuda_printer *p); /* for one vector, before its arithmetic */
@@ -34,9 +39,6 @@ void f8_cuda_rows_block_join(f8_cuda_printer *p); /* after the loop over u: of a
 
 /* ---- cuda_rows_group.c ---- */
 
-/* c, the vector's first column, and n, how many columns there are from it on. */
-void f8_cuda_rows_column(f8_cuda_printer *p);
-int f8_cuda_rows_step(const f8_cuda_printer *p); /* columns of a vector of all threads of a row */
 void f8_cuda_rows_shared(f8_cuda_printer *p); /* shared memory of the kernel */
 void f8_cuda_rows_task(f8_cuda_printer *p);   /* `block` of rows and `begin` column of a task */
 void f8_cuda_rows_begin(f8_cuda_printer *p);  /* what a row keeps */

@@ -7,41 +7,9 @@
 /* Registers for loads kept over stages; rows hand in hand have 128 a thread in all. */
 enum { RAW_WORDS = 32, RAW_WORDS_STAGED = 16 };
 
-int f8_cuda_rows_step(const f8_cuda_printer *p)
-{
-    return p->l.group * p->l.vector;
-}
-
 static bool is_alone(const f8_cuda_printer *p)
 {
     return p->l.group > F8_CUDA_WARP;
-}
-
-/* Some vectors lie past the row's end, wholly or in part. */
-static bool is_ragged(const f8_cuda_printer *p)
-{
-    return !p->inside && p->k->cols % (f8_cuda_rows_step(p) * p->l.sets) != 0;
-}
-
-void f8_cuda_rows_column(f8_cuda_printer *p)
-{
-    const f8_cuda_layout *l = &p->l;
-    const int v = l->vector;
-    if (p->k->flat) {
-        f8_cuda_line(p, "const f8_i64 c = ((task * %d + u) * %d + f8_thread()) * %d;", l->sets,
-                     l->threads, v);
-        f8_cuda_line(p, "const int n = (int)(a.i0 - c < %d ? a.i0 - c : %d);", v, v);
-        return;
-    }
-    if (l->points)
-        f8_cuda_line(p, "const int c = begin;");
-    else
-        f8_cuda_line(p, "const int c = %s%s(u * %d + lane) * %d;", l->split ? "begin + " : "",
-                     l->whole ? "" : "at + ", l->group, v);
-    if (l->points ? p->k->cols % v : is_ragged(p))
-        f8_cuda_line(p, "const int n = %lld - c;", (long long)p->k->cols);
-    else
-        f8_cuda_line(p, "const int n = %d;", v);
 }
 
 /* ---- shared memory ---- */
@@ -162,7 +130,7 @@ static bool stage_follows_blocks(const f8_cuda_printer *p)
 
 static void print_vectors(f8_cuda_printer *p)
 {
-    const bool ragged = is_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
+    const bool ragged = f8_cuda_rows_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
     const bool parts = p->k->cols % p->l.vector != 0;
     const char *const live = is_alone(p) ? NULL : "live";
     if (!p->l.whole)

@@ -241,19 +241,6 @@ static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
     return all > held ? all : held;
 }
 
-/* Values to be summed in the stage with the most sums. */
-static int most_sums(const f8_kernel *k)
-{
-    int most = 0;
-    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
-        int sums = 0;
-        for (uint32_t n = 0; n < k->n_instrs; n++)
-            sums += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage;
-        most = sums > most ? sums : most;
-    }
-    return most;
-}
-
 static int64_t hand_bytes(const f8_cuda_layout *l)
 {
     return l->hand_words * 4 * (l->whole ? 1 : 2);
@@ -311,7 +298,7 @@ static void widen(const f8_kernel *k, f8_cuda_layout *l)
         return;
     l->vector = HAND_VECTOR;
     vectors_of(k, l);
-    l->hand_words = (int64_t)most_sums(k) * l->group * l->vector * l->sets;
+    l->hand_words = f8_kernel_most_sums(k) * l->group * l->vector * l->sets;
     if (hand_bytes(l) <= HAND_BYTES)
         return;
     l->hand_words = 0;

@@ -23,6 +23,37 @@ void f8_cuda_rows_u(f8_cuda_printer *p)
     }
 }
 
+int f8_cuda_rows_step(const f8_cuda_printer *p)
+{
+    return p->l.group * p->l.vector;
+}
+
+bool f8_cuda_rows_ragged(const f8_cuda_printer *p)
+{
+    return !p->inside && p->k->cols % (f8_cuda_rows_step(p) * p->l.sets) != 0;
+}
+
+void f8_cuda_rows_column(f8_cuda_printer *p)
+{
+    const f8_cuda_layout *l = &p->l;
+    const int v = l->vector;
+    if (p->k->flat) {
+        f8_cuda_line(p, "const f8_i64 c = ((task * %d + u) * %d + f8_thread()) * %d;", l->sets,
+                     l->threads, v);
+        f8_cuda_line(p, "const int n = (int)(a.i0 - c < %d ? a.i0 - c : %d);", v, v);
+        return;
+    }
+    if (l->points)
+        f8_cuda_line(p, "const int c = begin;");
+    else
+        f8_cuda_line(p, "const int c = %s%s(u * %d + lane) * %d;", l->split ? "begin + " : "",
+                     l->whole ? "" : "at + ", l->group, v);
+    if (l->points ? p->k->cols % v : f8_cuda_rows_ragged(p))
+        f8_cuda_line(p, "const int n = %lld - c;", (long long)p->k->cols);
+    else
+        f8_cuda_line(p, "const int n = %d;", v);
+}
+
 static bool is_column_load(const f8_kinstr *i)
 {
     return i->op == F8_K_LOAD && (i->ext & F8_EXT_COL);

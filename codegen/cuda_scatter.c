@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/cpu_scatter.h"
+#include "codegen/kernel_scatter.h"
 
 enum { WARPS = F8_CUDA_SCATTER_POSITIONS, THREADS = 32 * WARPS };
 

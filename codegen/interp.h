@@ -30,13 +30,14 @@ typedef struct f8_interp {
     int n_temps;
 } f8_interp;
 
-/* ---- memory (reference.c) ---- */
+/* ---- reference_memory.c: memory ---- */
 size_t f8_interp_element(const f8_interp *x, f8_dtype d); /* bytes */
 size_t f8_interp_bytes(const f8_interp *x, const f8_type *t);
 void *f8_interp_alloc(f8_interp *x, size_t bytes); /* NULL and a failure when there is none */
 void f8_interp_free(f8_interp *x, void *data, size_t bytes);
 /* A value that lives until the node is evaluated. */
 f8_rvalue *f8_interp_temp(f8_interp *x, const f8_type *type);
+void f8_interp_free_temps(f8_interp *x);
 /* Elements [first, first + n) as double, whatever the dtype; back again with one rounding. */
 void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64_t n, double *to);
 void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "ir/format.h"
+#include "codegen/kernel_text.h"
 
 int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
 {
@@ -70,6 +70,24 @@ int64_t f8_kernel_task_rows(const f8_kernel *k)
     return rows;
 }
 
+int64_t f8_kernel_span(const f8_type *t, const f8_place *p)
+{
+    const int64_t size = (int64_t)f8_dtype_size(t->dtype), rows = f8_type_rows(t);
+    return ((rows > 0 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) * size;
+}
+
+int64_t f8_kernel_most_sums(const f8_kernel *k)
+{
+    int64_t most = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
+        int64_t sums = 0;
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            sums += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage;
+        most = sums > most ? sums : most;
+    }
+    return most;
+}
+
 uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed)
 {
     uint32_t count = 0;
@@ -96,57 +114,35 @@ uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed)
 
 /* ---- text ---- */
 
-typedef struct printer {
-    f8_arena *arena;
-    char *text;
-    size_t used, room;
-} printer;
-
-__attribute__((format(printf, 2, 3))) static void put(printer *p, const char *fmt, ...)
-{
-    char line[256];
-    va_list args;
-    va_start(args, fmt);
-    const int n = f8_vformat(line, sizeof line, fmt, args);
-    va_end(args);
-    const size_t length = n < 0 ? 0 : (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
-    char *grown = f8_arena_grow(p->arena, p->text, p->used, &p->room, p->used + length + 1, 1);
-    if (!grown)
-        return; /* the arena remembers */
-    p->text = grown;
-    memcpy(p->text + p->used, line, length + 1);
-    p->used += length;
-}
-
 static const char *ext_name(int ext)
 {
     static const char *const names[] = {"one", "row", "col", "full", "block", "row block"};
     return names[ext % 6];
 }
 
-static void put_buffers(printer *p, const f8_kernel *k)
+static void put_buffers(f8_text *t, const f8_kernel *k)
 {
     for (uint32_t n = 0; n < k->n_buffers; n++) {
         const f8_kbuffer *b = &k->buffer[n];
-        put(p, "  buffer %u: %s %s %s", n, b->write ? "write" : "read", f8_dtype_name(b->dtype),
-            ext_name(b->ext));
+        f8_text_add(t, "  buffer %u: %s %s %s", n, b->write ? "write" : "read",
+                    f8_dtype_name(b->dtype), ext_name(b->ext));
         if (b->block)
-            put(p, " of %d", b->block);
+            f8_text_add(t, " of %d", b->block);
         if (b->stride >= 0)
-            put(p, " stride i%d", b->stride);
+            f8_text_add(t, " stride i%d", b->stride);
         if (b->transposed)
-            put(p, " transposed");
+            f8_text_add(t, " transposed");
         if (b->map >= 0 && k->map[b->map].shift >= 0)
-            put(p, " row >> %d", k->map[b->map].shift);
+            f8_text_add(t, " row >> %d", k->map[b->map].shift);
         else if (b->map >= 0)
-            put(p, " row / i%d %% i%d", k->map[b->map].div, k->map[b->map].mod);
+            f8_text_add(t, " row / i%d %% i%d", k->map[b->map].div, k->map[b->map].mod);
         if (b->ids >= 0)
-            put(p, " rows by buffer %d below i%d", b->ids, b->limit);
-        put(p, "\n");
+            f8_text_add(t, " rows by buffer %d below i%d", b->ids, b->limit);
+        f8_text_add(t, "\n");
     }
 }
 
-static void put_instr(printer *p, const f8_kernel *k, uint32_t n)
+static void put_instr(f8_text *t, const f8_kernel *k, uint32_t n)
 {
     static const char kinds[] = "-FIB";
     static const char *const names[] = {
@@ -155,47 +151,53 @@ static void put_instr(printer *p, const f8_kernel *k, uint32_t n)
 #undef X
     };
     const f8_kinstr *i = &k->instr[n];
-    put(p, "  %%%u.%d %c %s = %s", n, i->stage, kinds[i->kind & 3], ext_name(i->ext), names[i->op]);
+    f8_text_add(t, "  %%%u.%d %c %s = %s", n, i->stage, kinds[i->kind & 3], ext_name(i->ext),
+                names[i->op]);
     if (i->op == F8_K_SCALAR)
-        put(p, "%s", f8_scalar_op(i->sub)->name);
+        f8_text_add(t, "%s", f8_scalar_op(i->sub)->name);
     if (i->op == F8_K_CALL)
-        put(p, " %s", f8_scalar_program(i->sub)->name);
+        f8_text_add(t, " %s", f8_scalar_program(i->sub)->name);
     if (i->op == F8_K_SCALAR && (i->sub == F8_S_CONST_F || i->sub == F8_S_CONST_I))
-        put(p, " 0x%08" PRIx32, i->imm);
+        f8_text_add(t, " 0x%08" PRIx32, i->imm);
     uint32_t operand[3];
     const int count = f8_kinstr_operands(i, operand);
     for (int o = 0; o < count; o++)
-        put(p, " %%%u", operand[o]);
+        f8_text_add(t, " %%%u", operand[o]);
     if (i->buffer >= 0)
-        put(p, " buffer %d", i->buffer);
+        f8_text_add(t, " buffer %d", i->buffer);
     if (i->op == F8_K_BLOCKAMAX)
-        put(p, " by %d", i->block);
+        f8_text_add(t, " by %d", i->block);
     if (f8_kinstr_is_partial(i))
-        put(p, " by %" PRIu32, i->imm);
+        f8_text_add(t, " by %" PRIu32, i->imm);
     if (i->group)
-        put(p, " roll %" PRId64 " of %" PRId64, i->shift, i->group);
+        f8_text_add(t, " roll %" PRId64 " of %" PRId64, i->shift, i->group);
     if (i->near >= 0)
-        put(p, " near %d", i->near);
-    put(p, "\n");
+        f8_text_add(t, " near %d", i->near);
+    f8_text_add(t, "\n");
+}
+
+uint64_t f8_kernel_hash(const char *text)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 1099511628211u;
+    return h;
 }
 
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
 {
-    printer p = {.arena = arena};
+    f8_text t = {.arena = arena};
     if (k->flat)
-        put(&p, "kernel flat {\n");
+        f8_text_add(&t, "kernel flat {\n");
     else
-        put(&p, "kernel rows x %" PRId64 " {\n", k->cols);
-    put_buffers(&p, k);
+        f8_text_add(&t, "kernel rows x %" PRId64 " {\n", k->cols);
+    put_buffers(&t, k);
     for (uint32_t n = 0; n < k->n_instrs; n++)
-        put_instr(&p, k, n);
-    put(&p, "}\n");
+        put_instr(&t, k, n);
+    f8_text_add(&t, "}\n");
     if (arena->failed)
         return f8_arena_status(arena, d);
-    k->text = p.text;
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < p.used; i++)
-        h = (h ^ (uint8_t)p.text[i]) * 1099511628211u;
-    k->hash = h;
+    k->text = t.s;
+    k->hash = f8_kernel_hash(k->text);
     return F8_OK;
 }

@@ -186,6 +186,14 @@ bool f8_kinstr_is_root(const f8_kinstr *i);
 /* Rows of a task where columns are reduced, a multiple of every block; else 0. */
 int64_t f8_kernel_task_rows(const f8_kernel *k);
 
+/* The bytes a value covers, from its first to its last element. */
+int64_t f8_kernel_span(const f8_type *t, const f8_place *p);
+/* SUMs of the stage that has the most. */
+int64_t f8_kernel_most_sums(const f8_kernel *k);
+
+/* FNV-1a of a description. Symbols and listings carry it, so it stays as it is. */
+uint64_t f8_kernel_hash(const char *text);
+
 /* Fill text and hash; f8_kernel_lower does it. */
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d);
 

@@ -109,12 +109,6 @@ static int32_t add_buffer(f8_kb *b, const f8_kbuffer *buffer, f8_ref ref, const 
     return (int32_t)k->n_buffers++;
 }
 
-bool f8_kb_same_place(const f8_place *x, const f8_place *y)
-{
-    return x->space == y->space && x->port == y->port && x->offset == y->offset &&
-           x->stride == y->stride;
-}
-
 /* A read buffer that already stands for the same memory, read the same way. */
 static int32_t find_buffer(const f8_kb *b, const f8_kbuffer *want, const f8_place *place,
                            int64_t stride, int64_t div, int64_t mod)

@@ -153,20 +153,19 @@ uint32_t f8_kb_i32(f8_kb *b, uint32_t v)
 
 /* ---- stages ---- */
 
-/* The bytes a value covers, from its first to its last element. */
-static int64_t span(const f8_type *t, const f8_place *p)
-{
-    const int64_t size = (int64_t)f8_dtype_size(t->dtype), rows = f8_type_rows(t);
-    return ((rows > 0 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) * size;
-}
-
 static bool overlaps(const f8_kb *b, int32_t x, int32_t y)
 {
     const f8_place *p = &b->bound->place[x], *q = &b->bound->place[y];
     if (p->space != q->space || p->port != q->port)
         return false;
-    return p->offset < q->offset + span(f8_type_of(b->graph, b->bound->value[y]), q) &&
-           q->offset < p->offset + span(f8_type_of(b->graph, b->bound->value[x]), p);
+    return p->offset < q->offset + f8_kernel_span(f8_type_of(b->graph, b->bound->value[y]), q) &&
+           q->offset < p->offset + f8_kernel_span(f8_type_of(b->graph, b->bound->value[x]), p);
+}
+
+bool f8_kb_same_place(const f8_place *x, const f8_place *y)
+{
+    return x->space == y->space && x->port == y->port && x->offset == y->offset &&
+           x->stride == y->stride;
 }
 
 /* A store over memory that a load of this kernel may read again waits for the last stage that visits

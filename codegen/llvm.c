@@ -360,24 +360,3 @@ char *f8_llvm_module_text(f8_llvm_module *m, f8_arena *arena)
     m->ll->DisposeMessage(text);
     return copy;
 }
-
-char *f8_llvm_module_assembly(f8_llvm_module *m, f8_arena *arena)
-{
-    const f8_llvm_api *ll = m->ll;
-    LLVMTargetMachineRef machine = take_machine(m->llvm);
-    LLVMMemoryBufferRef buffer = NULL;
-    char *message = NULL, *copy = NULL;
-    /* Emission changes the module, so a clone is emitted. */
-    LLVMModuleRef clone = ll->CloneModule(m->module);
-    if (machine && !ll->TargetMachineEmitToMemoryBuffer(machine, clone, LLVMAssemblyFile, &message,
-                                                        &buffer)) {
-        copy = f8_arena_strndup(arena, ll->GetBufferStart(buffer), ll->GetBufferSize(buffer));
-        ll->DisposeMemoryBuffer(buffer);
-    } else {
-        ll->DisposeMessage(message);
-    }
-    ll->DisposeModule(clone);
-    if (machine)
-        give_machine(m->llvm, machine);
-    return copy;
-}

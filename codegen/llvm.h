@@ -96,9 +96,8 @@ typedef struct f8_object {
  * words. */
 f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *out, f8_diag *d);
 
-/* The module's IR, or (after compile, from a fresh emission) its assembly, as text in the arena. */
+/* The module's IR as text in the arena. */
 char *f8_llvm_module_text(f8_llvm_module *m, f8_arena *arena);
-char *f8_llvm_module_assembly(f8_llvm_module *m, f8_arena *arena);
 
 /* ---- functions ---- */
 
@@ -126,8 +125,6 @@ LLVMValueRef f8_ll_function_begin(f8_llvm_module *m, const char *name, LLVMTypeR
 LLVMValueRef f8_ll_param(f8_llvm_module *m, int index);
 LLVMValueRef f8_ll_call(f8_llvm_module *m, LLVMValueRef function, const LLVMValueRef *args,
                         int count);
-/* Let LLVM inline this function everywhere. */
-void f8_ll_always_inline(f8_llvm_module *m, LLVMValueRef function);
 void f8_ll_noalias(f8_llvm_module *m, LLVMValueRef function, int param);
 
 /* ---- constants and types; the v forms are vectors of m->lanes ---- */
@@ -185,8 +182,6 @@ LLVMValueRef f8_ll_vload(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef po
 void f8_ll_vstore(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask);
 /* <lane < count>: count i64, lanes beyond it are off. */
 LLVMValueRef f8_ll_mask(f8_llvm_module *m, LLVMValueRef count);
-/* Temporaries in the function's entry block (never inside a loop's body, where they would grow). */
-LLVMValueRef f8_ll_alloca(f8_llvm_module *m, LLVMTypeRef type, int64_t count, int align);
 
 /* ---- control ---- */
 

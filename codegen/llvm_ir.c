@@ -37,7 +37,7 @@ static void enter(f8_llvm_module *m, LLVMValueRef f)
     m->function = f;
     LLVMBasicBlockRef entry = m->ll->AppendBasicBlockInContext(m->context, f, "");
     LLVMBasicBlockRef body = m->ll->AppendBasicBlockInContext(m->context, f, "");
-    /* entry keeps the allocas; its branch is what f8_ll_alloca inserts before */
+    /* the entry is but a branch: no loop may lead back to it */
     m->ll->PositionBuilderAtEnd(m->b, entry);
     m->ll->BuildBr(m->b, body);
     m->ll->PositionBuilderAtEnd(m->b, body);
@@ -97,13 +97,6 @@ LLVMValueRef f8_ll_call(f8_llvm_module *m, LLVMValueRef function, const LLVMValu
 {
     return m->ll->BuildCall2(m->b, m->ll->GlobalGetValueType(function), function,
                              (LLVMValueRef *)args, (unsigned)count, "");
-}
-
-void f8_ll_always_inline(f8_llvm_module *m, LLVMValueRef function)
-{
-    unsigned kind = m->ll->GetEnumAttributeKindForName("noinline", 8);
-    m->ll->RemoveEnumAttributeAtIndex(function, LLVMAttributeFunctionIndex, kind);
-    add_enum(m, function, LLVMAttributeFunctionIndex, "alwaysinline");
 }
 
 void f8_ll_noalias(f8_llvm_module *m, LLVMValueRef function, int param)
@@ -352,17 +345,6 @@ LLVMValueRef f8_ll_mask(f8_llvm_module *m, LLVMValueRef count)
     LLVMValueRef n = f8_ll_imin(m, count, f8_ll_i64(m, m->lanes));
     n = m->ll->BuildTrunc(m->b, n, m->i32, "");
     return m->ll->BuildICmp(m->b, LLVMIntSLT, f8_ll_iota(m), f8_ll_splat(m, n), "");
-}
-
-LLVMValueRef f8_ll_alloca(f8_llvm_module *m, LLVMTypeRef type, int64_t count, int align)
-{
-    LLVMBasicBlockRef here = m->ll->GetInsertBlock(m->b);
-    LLVMBasicBlockRef entry = m->ll->GetEntryBasicBlock(m->function);
-    m->ll->PositionBuilderBefore(m->b, m->ll->GetBasicBlockTerminator(entry));
-    LLVMValueRef a = m->ll->BuildArrayAlloca(m->b, type, f8_ll_i64(m, count), "");
-    m->ll->SetAlignment(a, (unsigned)align);
-    m->ll->PositionBuilderAtEnd(m->b, here);
-    return a;
 }
 
 /* ---- control ---- */

@@ -454,5 +454,6 @@ f8_status f8_infer_project(f8_graph *g, const f8_node *n, f8_type *out)
         return f8_infer_fail(g, n, NULL, "%s has %d result%s: there is no result %lld",
                              f8_op_facts(of->op)->name, results, results == 1 ? "" : "s",
                              (long long)index);
-    return f8_infer_result(g, of, index, out);
+    *out = f8_result_type(g, n->in[0], index);
+    return F8_OK;
 }

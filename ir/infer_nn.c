@@ -197,7 +197,7 @@ static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
     return F8_OK;
 }
 
-static f8_type lse_type(f8_graph *g, const f8_node *n)
+static f8_type lse_type(const f8_graph *g, const f8_node *n)
 {
     const f8_type *q = f8_in_type(g, n, 0);
     return (f8_type){
@@ -224,20 +224,12 @@ f8_status f8_infer_attention_grad(f8_graph *g, const f8_node *n, f8_type *out)
     return F8_OK;
 }
 
-f8_status f8_infer_result(f8_graph *g, const f8_node *n, int64_t index, f8_type *out)
+f8_type f8_result_type(const f8_graph *g, f8_ref r, int64_t index)
 {
+    const f8_node *n = f8_at(g, r);
     if (index == 0)
-        return f8_infer(g, n, out);
-    if (n->op == F8_OP_ATTENTION && index == 1) {
-        *out = lse_type(g, n);
-        return F8_OK;
-    }
-    if (n->op == F8_OP_ATTENTION_GRAD && index < 3) {
-        *out = *f8_in_type(g, n, (uint32_t)index); /* dk as k, dv as v */
-        return F8_OK;
-    }
-    return f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s has no result %lld",
-                   f8_op_facts(n->op)->name, (long long)index);
+        return n->type;
+    return n->op == F8_OP_ATTENTION ? lse_type(g, n) : *f8_in_type(g, n, (uint32_t)index);
 }
 
 /* ---- gather ---- */

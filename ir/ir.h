@@ -168,10 +168,12 @@ f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis);
 f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index);
 f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
 
-/* Internal to ir/: fills *out for a node about to be made; 0 or a status with the message in g->diag.
- * f8_infer_result gives the type of result `index` of a multi-result op. */
+/* Internal to ir/: fills *out for a node about to be made; 0 or a status with the message in g->diag. */
 f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
-f8_status f8_infer_result(f8_graph *g, const f8_node *n, int64_t index, f8_type *out);
+
+/* The type of result `index` of node r, which is in the graph and whose op has more results than
+ * that. Attention has lse beside its first result; its gradient has dk and dv, as k and v are. */
+f8_type f8_result_type(const f8_graph *g, f8_ref r, int64_t index);
 
 /* ---- module ---- */
 

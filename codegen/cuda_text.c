@@ -1,7 +1,9 @@
-/* The attention kernels' text inside the library: the files themselves (cuda_attention_parts.h). */
-#include "codegen/cuda_attention_parts.h"
+/* The files of text inside the library: see cuda_text.h. */
+#include "codegen/cuda_text.h"
 
-#define TEXT(NAME, FILE)                                                                           \
+/* The assembler takes in the file itself, so there is one copy. The Makefile knows that this object
+ * depends on all of these files. */
+#define EMBED(NAME, FILE)                                                                          \
     __asm__(".section .rodata\n"                                                                   \
             ".global " #NAME "\n"                                                                  \
             ".hidden " #NAME "\n"                                                                  \
@@ -11,7 +13,9 @@
             ".size " #NAME ", . - " #NAME "\n"                                                     \
             ".previous\n");
 
-TEXT(f8_cuda_attention_common, "cuda_attention.cuh")
-TEXT(f8_cuda_attention_forward, "cuda_attention_forward.cuh")
-TEXT(f8_cuda_attention_backward, "cuda_attention_backward.cuh")
-TEXT(f8_cuda_attention_f32, "cuda_attention_f32.cuh")
+EMBED(f8_cuda_header, "fp8c.cuh")
+EMBED(f8_cuda_rows_text, "cuda_rows.cuh")
+EMBED(f8_cuda_attention_common, "cuda_attention.cuh")
+EMBED(f8_cuda_attention_forward, "cuda_attention_forward.cuh")
+EMBED(f8_cuda_attention_backward, "cuda_attention_backward.cuh")
+EMBED(f8_cuda_attention_f32, "cuda_attention_f32.cuh")

@@ -1,5 +1,5 @@
-/* Text under construction: see cuda.h. */
-#include "codegen/cuda.h"
+/* Text under construction: see kernel_text.h. */
+#include "codegen/kernel_text.h"
 
 #include <stdarg.h>
 

@@ -1,0 +1,39 @@
+/* Attention as a kernel: what every target computes, and the arguments it gets.
+ *
+ * Forward, for head h of batch b and its key/value head g = h / (H / Hkv):
+ *     s[i][j] = scale * sum_d q[i][d] k[j][d],  j <= i when causal
+ *     o[i]    = sum_j exp(s[i][j] - lse[i]) v[j],  lse[i] = log sum_j exp(s[i][j])
+ * Backward gives dq, dk, dv for do, given o and lse. dk and dv add up the query heads of their
+ * group.
+ *
+ * Arguments (args of the kernel ABI; no ints):
+ *     forward:  q, k, v, o, lse
+ *     backward: q, k, v, o, lse, do, dq, dk, dv
+ * Element (b, t, head, d) of a tensor lies at base + (b * T + t) * stride + head * D + d, so
+ * views into [B, T, 3C] need only their stride and base; lse is f32[B, H, T]. Results may not
+ * overlap anything. */
+#ifndef F8_CODEGEN_KERNEL_ATTENTION_H
+#define F8_CODEGEN_KERNEL_ATTENTION_H
+
+#include "ir/status.h"
+#include "ir/type.h"
+
+typedef struct f8_attention_desc {
+    f8_dtype dtype; /* F8_F32 or F8_BF16: q k v o do dq dk dv */
+    int64_t B, T, H, Hkv, D; /* H % Hkv == 0, 1 <= D <= 512 */
+    bool causal;
+    float scale;
+    struct { /* elements between tokens, at least heads * D */
+        int64_t q, k, v, o, dout, dq, dk, dv;
+    } stride; /* forward uses the first four */
+} f8_attention_desc;
+
+/* What no target can do, F8_ERR_INPUT: sizes below 1 or heads that are no multiple of kv heads;
+ * tokens nearer to one another than their heads are long. */
+f8_status f8_attention_check_sizes(const f8_attention_desc *desc, f8_diag *d);
+f8_status f8_attention_check_strides(const f8_attention_desc *desc, bool backward, f8_diag *d);
+
+/* Multiply-adds the kernel does, doubled: for rates. */
+double f8_attention_flops(const f8_attention_desc *desc, bool backward);
+
+#endif

@@ -1,0 +1,15 @@
+/* Text under construction, of kernel descriptions and of kernels. */
+#ifndef F8_CODEGEN_KERNEL_TEXT_H
+#define F8_CODEGEN_KERNEL_TEXT_H
+
+#include "ir/status.h"
+
+/* In an arena; failure sticks in the arena. */
+typedef struct f8_text {
+    f8_arena *arena;
+    char *s;
+    size_t n, room;
+} f8_text;
+void f8_text_add(f8_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
