@@ -4,25 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "frontend/program.h"
+#include "frontend/calibration.h"
 #include "ir/fp8.h"
-#include "passes/measure.h"
-
-struct fp8c_calibration {
-    fp8c_context *ctx;
-    fp8c_program *program; /* high precision, with samples */
-    f8_arena arena;
-    f8_trial *trial;
-    size_t n_trials;
-    f8_measured (*sum)[F8_CANDIDATES];   /* by trial */
-    float (*before)[F8_OPERANDS];        /* by linear: the largest amax of the batches before */
-    double budget;
-    int64_t batches;
-    int step; /* micro_step */
-    /* For one trial after the other: made once, since fresh memory costs more than what is done with it. */
-    float *part[2], *max[2]; /* f8_operand_part's v and row_max */
-    void *workspace;
-};
 
 /* ---- making one ---- */
 
@@ -291,12 +274,6 @@ fp8c_status fp8c_calibration_observe(fp8c_calibration *c)
 
 /* ---- what came of it ---- */
 
-const f8_trial *f8_calibration_trials(const fp8c_calibration *c, size_t *n)
-{
-    *n = c->batches ? c->n_trials : 0;
-    return c->trial;
-}
-
 fp8c_status fp8c_calibration_trial(const fp8c_calibration *c, int index, fp8c_trial *out)
 {
     if (index < 0 || (size_t)index >= c->n_trials)
@@ -327,10 +304,10 @@ fp8c_status fp8c_calibration_rules(const fp8c_calibration *c, fp8c_write_fn writ
 {
     f8_diag diag = {0};
     f8_recipe_rule *rule;
-    size_t n, n_trials;
+    size_t n;
     char text[1400];
-    const f8_trial *trial = f8_calibration_trials(c, &n_trials);
-    f8_status status = f8_chosen_rules(trial, n_trials, c->program->unit->module, &rule, &n);
+    f8_status status = f8_chosen_rules(c->trial, c->batches ? c->n_trials : 0,
+                                       c->program->unit->module, &rule, &n);
     for (size_t i = 0; i < n && status == F8_OK; i++) {
         const int length = snprintf(text, sizeof text, "recipe ");
         f8_rule_print(&rule[i], text + length, sizeof text - (size_t)length - 2);

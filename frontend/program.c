@@ -71,6 +71,16 @@ const char *fp8c_program_function_name(const fp8c_program *p, int function)
 
 /* ---- running ---- */
 
+f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag)
+{
+    if (threads < 0 || threads > F8_POOL_MAX_THREADS)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", threads,
+                       F8_POOL_MAX_THREADS);
+    p->run = run;
+    p->threads = f8_api_threads(p->ctx, threads);
+    return F8_OK;
+}
+
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
 {
     return p->now->instance.kind ? F8_OK
@@ -228,8 +238,8 @@ fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
 
 const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
 {
-    for (size_t i = 0; i < p->now->trail.n_elements; i++) {
-        const f8_elements *e = &p->now->trail.elements[i];
+    for (size_t i = 0; i < p->now->report.n_elements; i++) {
+        const f8_elements *e = &p->now->report.elements[i];
         if (e->var == variable)
             return index >= 0 && index < e->n ? e->name[index] : NULL;
     }
@@ -240,17 +250,17 @@ const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t in
 
 static const f8_stored *stored_variable(const fp8c_program *p, int variable)
 {
-    for (size_t i = 0; i < p->now->trail.n_stored; i++)
-        if (p->now->trail.stored[i].var == variable)
-            return &p->now->trail.stored[i];
+    for (size_t i = 0; i < p->now->report.n_stored; i++)
+        if (p->now->report.stored[i].var == variable)
+            return &p->now->report.stored[i];
     return NULL;
 }
 
 fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_stored)
+    if (index < 0 || (size_t)index >= p->now->report.n_stored)
         return FP8C_ERR_INPUT;
-    const f8_stored *s = &p->now->trail.stored[index];
+    const f8_stored *s = &p->now->report.stored[index];
     _Static_assert(sizeof out->recipe >= F8_RECIPE_TEXT, "any recipe fits");
     *out = (fp8c_stored){.variable = s->var, .scale_variable = s->scale_var,
                          .kept = s->recipe.scaling == F8_SCALING_DELAYED ? s->operand : NULL};
@@ -309,10 +319,10 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 {
-    fp8c_info own = {.struct_size = sizeof own, .compile_seconds = p->now->trail.compile_seconds, .linears = p->now->trail.linears,
-                       .fp8_gemms_planned = p->now->trail.fp8_gemms, .threads = 1,
+    fp8c_info own = {.struct_size = sizeof own, .compile_seconds = p->now->report.compile_seconds, .linears = p->now->report.linears,
+                       .fp8_gemms_planned = p->now->report.fp8_gemms, .threads = 1,
                        .distinct_kernels = p->now->plan.n_kernels, .code_bytes = p->now->plan.blob_bytes,
-                       .kernels_cached = p->now->trail.kernels_cached};
+                       .kernels_cached = p->now->report.kernels_cached};
     if (p->now->instance.kind) {
         f8_instance_info run;
         p->now->instance.kind->info(&p->now->instance, &run);
@@ -323,7 +333,7 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
         own.kernels_executed = run.count.kernels;
         own.threads = run.threads;
     } else {
-        own.planned_bytes = p->now->trail.planned;
+        own.planned_bytes = p->now->report.planned;
     }
     for (uint32_t i = 0; i < p->now->plan.n_images; i++)
         own.code_bytes += p->now->plan.image[i].size;
@@ -374,9 +384,9 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 
 fp8c_status fp8c_program_image(const fp8c_program *p, int index, fp8c_image *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_images)
+    if (index < 0 || (size_t)index >= p->now->report.n_images)
         return FP8C_ERR_INPUT;
-    const f8_build_image *from = &p->now->trail.image[index];
+    const f8_build_image *from = &p->now->report.image[index];
     *out = (fp8c_image){.cuda = from->cuda, .ptx = from->ptx, .log = from->log};
     if ((uint32_t)index < p->now->plan.n_images) {
         out->cubin = p->now->plan.image[index].bytes;
@@ -387,9 +397,9 @@ fp8c_status fp8c_program_image(const fp8c_program *p, int index, fp8c_image *out
 
 fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_kernels)
+    if (index < 0 || (size_t)index >= p->now->report.n_kernels)
         return FP8C_ERR_INPUT;
-    const f8_build_kernel *k = &p->now->trail.kernel[index];
+    const f8_build_kernel *k = &p->now->report.kernel[index];
     *out = (fp8c_kernel){.name = k->name,
                          .symbol = k->symbol,
                          .hash = k->hash,
@@ -409,9 +419,9 @@ fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *o
 
 fp8c_status fp8c_program_decision(const fp8c_program *p, int index, fp8c_decision *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_decisions)
+    if (index < 0 || (size_t)index >= p->now->report.n_decisions)
         return FP8C_ERR_INPUT;
-    const f8_decision *d = &p->now->trail.decision[index];
+    const f8_decision *d = &p->now->report.decision[index];
     *out = (fp8c_decision){d->linear, d->role, d->a, d->b, d->scaling, d->reason,
                            d->m, d->n, d->k, d->count, d->fp8};
     return FP8C_OK;
@@ -435,9 +445,9 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
 
 fp8c_status fp8c_program_pass(const fp8c_program *p, int index, fp8c_pass *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_times)
+    if (index < 0 || (size_t)index >= p->now->report.n_times)
         return FP8C_ERR_INPUT;
-    const f8_pass_time *t = &p->now->trail.time[index];
+    const f8_pass_time *t = &p->now->report.time[index];
     *out = (fp8c_pass){t->name, t->seconds, t->nodes};
     return FP8C_OK;
 }

@@ -7,20 +7,6 @@
 #include "frontend/compile.h"
 #include "frontend/target.h"
 #include "frontend/text/parse.h"
-#include "passes/choose.h"
-
-/* What makes further variants. */
-typedef struct f8_again {
-    const char *text, *file;
-    size_t size;
-    f8_dim_override *dim; /* those given for the module; then room for the bounds */
-    size_t n_dims;
-    f8_recipe_rule *rule; /* added to the text's */
-    size_t n_rules;
-    f8_trial *chosen;
-    size_t n_chosen;
-    fp8c_compile_options options; /* with strings of our own */
-} f8_again;
 
 const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text, size_t size)
 {
@@ -30,124 +16,6 @@ const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text
         n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : "", b->bound[i].name,
                               (long long)value[i]);
     return text;
-}
-
-/* ---- what is kept ---- */
-
-static const char *copy(f8_arena *arena, const char *s)
-{
-    return s ? f8_arena_strdup(arena, s) : NULL;
-}
-
-static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
-{
-    f8_bounds *b = &p->bounds;
-    int32_t *index = F8_NEW_ARRAY(&p->arena, int32_t, m->n_dims + 1);
-    b->bound = F8_NEW_ARRAY(&p->arena, f8_bound, m->n_dims);
-    b->axis = F8_NEW_ARRAY(&p->arena, f8_bound_axis, m->n_axes);
-    p->first->value = F8_NEW_ARRAY(&p->arena, int64_t, m->n_dims);
-    F8_TRY(f8_arena_status(&p->arena, diag));
-    for (size_t i = 0; i < m->n_dims; i++) {
-        if (!m->dim[i].bound)
-            continue;
-        index[i + 1] = b->n;
-        p->first->value[b->n] = m->dim[i].value;
-        b->bound[b->n++] = (f8_bound){copy(&p->arena, m->dim[i].name), m->dim[i].value};
-    }
-    for (size_t i = 0; i < m->n_axes; i++) {
-        const f8_axis *a = &m->axis[i];
-        if (strcmp(a->func, "forward")) /* whose inputs those of all functions are */
-            continue;
-        b->axis[b->n_axes++] =
-            (f8_bound_axis){.port = copy(&p->arena, a->port),
-                            .axis = a->axis,
-                            .bound = a->form.dim > 0 && a->form.scale ? index[a->form.dim] : -1,
-                            .scale = a->form.scale,
-                            .offset = a->form.offset};
-    }
-    return f8_arena_status(&p->arena, diag);
-}
-
-static void keep_rules(f8_again *again, const f8_module *m, f8_arena *arena)
-{
-    again->rule = F8_NEW_ARRAY(arena, f8_recipe_rule, m->n_rules);
-    for (size_t i = m->source_rules; again->rule && i < m->n_rules; i++) {
-        f8_recipe_rule r = m->rule[i];
-        r.pattern = copy(arena, r.pattern);
-        r.recipe = copy(arena, r.recipe);
-        r.origin = copy(arena, r.origin); /* role and operand point into tables */
-        again->rule[again->n_rules++] = r;
-    }
-}
-
-static void keep_options(f8_again *again, const fp8c_compile_options *o, f8_arena *arena)
-{
-    fp8c_compile_options *own = &again->options;
-    *own = *o;
-    own->target = copy(arena, o->target);
-    own->recipe = copy(arena, o->recipe);
-    own->keep = copy(arena, o->keep);
-    own->attention = copy(arena, o->attention);
-    own->stored = copy(arena, o->stored);
-    own->checkpoint = copy(arena, o->checkpoint);
-    own->recompute = copy(arena, o->recompute);
-    own->print_after = NULL; /* whom to print to may be gone */
-    own->write = NULL;
-    own->calibration = NULL;
-    fp8c_stored_as *list = F8_NEW_ARRAY(arena, fp8c_stored_as, o->n_stored_weights);
-    for (size_t i = 0; list && i < o->n_stored_weights; i++)
-        list[i] = (fp8c_stored_as){copy(arena, o->stored_weights[i].name),
-                                   copy(arena, o->stored_weights[i].recipe)};
-    own->stored_weights = list;
-}
-
-static void keep_chosen(f8_again *again, const fp8c_compile_options *o, f8_arena *arena)
-{
-    size_t n = 0;
-    const f8_trial *from = o->calibration ? f8_calibration_trials(o->calibration, &n) : NULL;
-    again->chosen = from ? F8_NEW_ARRAY(arena, f8_trial, n) : NULL;
-    for (; again->chosen && again->n_chosen < n; again->n_chosen++) {
-        f8_trial *t = &again->chosen[again->n_chosen];
-        *t = from[again->n_chosen];
-        t->linear = copy(arena, t->linear);
-        t->fixed = copy(arena, t->fixed);
-        t->reason = copy(arena, t->reason);
-        for (int i = 0; i < F8_CANDIDATES; i++)
-            t->candidate[i].excluded = copy(arena, t->candidate[i].excluded);
-    }
-}
-
-f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o,
-                         f8_diag *diag)
-{
-    if (!m->ir->source)
-        return F8_OK;
-    F8_TRY(keep_bounds(p, m->ir, diag));
-    f8_arena *arena = &p->arena;
-    f8_again *again = F8_NEW(arena, f8_again);
-    f8_dim_override *dim = F8_NEW_ARRAY(arena, f8_dim_override, m->ir->n_dims);
-    if (!again || !dim)
-        return f8_arena_status(arena, diag);
-    again->text = f8_arena_strndup(arena, m->text, m->text_size);
-    again->size = m->text_size;
-    again->file = copy(arena, m->ir->file);
-    again->dim = dim;
-    for (size_t i = 0; i < m->ir->n_dims; i++)
-        if (m->ir->dim[i].given && !m->ir->dim[i].bound)
-            dim[again->n_dims++] =
-                (f8_dim_override){copy(arena, m->ir->dim[i].name), m->ir->dim[i].value};
-    keep_rules(again, m->ir, arena);
-    keep_options(again, o, arena);
-    keep_chosen(again, o, arena);
-    p->bounds.again = again;
-    return f8_arena_status(arena, diag);
-}
-
-const f8_trial *f8_bounds_chosen(const fp8c_program *p, size_t *n)
-{
-    const f8_again *again = p->bounds.again;
-    *n = again ? again->n_chosen : 0;
-    return again ? again->chosen : NULL;
 }
 
 /* ---- making a variant ---- */
@@ -202,15 +70,15 @@ static const char *other_variable(const f8_variant *a, const f8_variant *b)
             return y->var[i].name;
     if (x->n_vars != y->n_vars || x->state_bytes != y->state_bytes)
         return "the last";
-    for (size_t i = 0; i < a->trail.n_elements && i < b->trail.n_elements; i++) {
-        const f8_elements *e = &a->trail.elements[i], *f = &b->trail.elements[i];
+    for (size_t i = 0; i < a->report.n_elements && i < b->report.n_elements; i++) {
+        const f8_elements *e = &a->report.elements[i], *f = &b->report.elements[i];
         bool same = e->var == f->var && e->n == f->n;
         for (int64_t k = 0; same && k < (int64_t)e->n; k++)
             same = !strcmp(e->name[k], f->name[k]);
         if (!same)
             return y->var[f->var].name;
     }
-    return a->trail.n_elements == b->trail.n_elements ? NULL : "the last";
+    return a->report.n_elements == b->report.n_elements ? NULL : "the last";
 }
 
 static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag *diag)
@@ -232,19 +100,19 @@ static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag 
 static f8_status compile_for(fp8c_program *p, const int64_t *value, f8_arena *scratch,
                              f8_diag *diag)
 {
-    const f8_again *again = p->bounds.again;
-    const size_t n = again->n_dims + (size_t)p->bounds.n;
+    const f8_source *from = p->bounds.source;
+    const size_t n = from->n_dims + (size_t)p->bounds.n;
     f8_dim_override *dim = F8_NEW_ARRAY(scratch, f8_dim_override, n);
     f8_module *m;
     if (!dim)
         return f8_arena_status(scratch, diag);
-    memcpy(dim, again->dim, again->n_dims * sizeof *dim);
+    memcpy(dim, from->dim, from->n_dims * sizeof *dim);
     for (int32_t i = 0; i < p->bounds.n; i++)
-        dim[again->n_dims + (size_t)i] = (f8_dim_override){p->bounds.bound[i].name, value[i]};
-    F8_TRY(f8_parse(again->text, again->size, again->file, dim, n, scratch, diag, &m));
-    for (size_t i = 0; i < again->n_rules; i++)
-        F8_TRY(f8_add_rule(m, &again->rule[i]));
-    return f8_compile_variant(p, m, &again->options, false, diag);
+        dim[from->n_dims + (size_t)i] = (f8_dim_override){p->bounds.bound[i].name, value[i]};
+    F8_TRY(f8_parse(from->text, from->size, from->file, dim, n, scratch, diag, &m));
+    for (size_t i = 0; i < from->n_rules; i++)
+        F8_TRY(f8_add_rule(m, &from->rule[i]));
+    return f8_compile_variant(p, m, &from->request, diag);
 }
 
 static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_diag *diag)
@@ -292,7 +160,7 @@ f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **
     f8_arena_init(&scratch, &p->ctx->allocator);
     int64_t *own = F8_NEW_ARRAY(&p->arena, int64_t, p->bounds.n);
     f8_status status = !own              ? f8_arena_status(&p->arena, diag)
-                       : p->bounds.again ? compile_for(p, value, &scratch, diag)
+                       : p->bounds.source ? compile_for(p, value, &scratch, diag)
                                          : read_for(p, value, diag);
     f8_arena_end(&scratch);
     f8_variant *v = last->next;
@@ -302,7 +170,7 @@ f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **
     if (status != F8_OK) {
         if (v)
             f8_bounds_drop(p, v);
-        return p->bounds.again ? with_values(p, value, status, diag) : status;
+        return p->bounds.source ? with_values(p, value, status, diag) : status;
     }
     memcpy(own, value, (size_t)p->bounds.n * sizeof *own);
     v->value = own;
@@ -388,9 +256,9 @@ static f8_status set_dim(fp8c_program *p, const char *name, int64_t value, f8_di
 fp8c_status fp8c_program_set_dim(fp8c_program *p, const char *name, int64_t value)
 {
     f8_diag diag = {0};
-    const f8_again *again = p->bounds.again;
+    const f8_source *from = p->bounds.source;
     const f8_status status = set_dim(p, name, value, &diag);
     return status == F8_OK ? FP8C_OK
-                           : f8_api_fail(p->ctx, &diag, status, again ? again->text : NULL,
-                                         again ? again->size : 0);
+                           : f8_api_fail(p->ctx, &diag, status, from ? from->text : NULL,
+                                         from ? from->size : 0);
 }

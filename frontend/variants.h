@@ -9,40 +9,19 @@
 #define F8_VARIANTS_H
 
 #include "frontend/fp8c.h"
-#include "ir/ir.h"
+#include "frontend/package.h"
 
 struct f8_variant;
-struct f8_trial;
 
-typedef struct f8_bound {
-    const char *name;
-    int64_t most;
-} f8_bound;
-
-/* An axis of a caller's input, of any function that has the port: scale * value + offset. */
-typedef struct f8_bound_axis {
-    const char *port;
-    int32_t axis;
-    int32_t bound; /* index; < 0: it depends on several, or otherwise, and tells no value */
-    int64_t scale, offset;
-} f8_bound_axis;
-
-/* Of a program; plain data but for `again`. None: all zeros. */
+/* Of a program; plain data but for `source`. None: all zeros. */
 typedef struct f8_bounds {
     f8_bound *bound;
     int32_t n, n_axes;
     f8_bound_axis *axis;
-    struct f8_again *again; /* NULL: read from a file, there are no values but those it has */
+    struct f8_source *source; /* NULL: read from a file, there are no values but those it has */
 } f8_bounds;
 
 enum { F8_MAX_VALUES = 64 }; /* sets of values that one file holds */
-
-/* After p's first variant was compiled from `m`: its bounds, and copies of what makes others.
- * Nothing to do where m has none. */
-f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o,
-                         f8_diag *diag);
-/* What a calibration chose for p's first variant, for the others; NULL: none did. */
-const struct f8_trial *f8_bounds_chosen(const fp8c_program *p, size_t *n);
 
 /* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After
  * a failure p is as it was. */
