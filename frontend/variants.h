@@ -23,13 +23,6 @@ typedef struct f8_bounds {
 
 enum { F8_MAX_VALUES = 64 }; /* sets of values that one file holds */
 
-/* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After
- * a failure p is as it was. */
-f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, struct f8_variant **out,
-                            f8_diag *diag);
-/* Make v the current one, with buffers of its own bound to all ports. */
-f8_status f8_bounds_switch(fp8c_program *p, struct f8_variant *v, f8_diag *diag);
-
 /* Switch to the values that the shapes of a call's inputs tell, which are given in the order of the
  * function's inputs that carry no variable. Bounds that they tell nothing of stay. F8_ERR_INPUT:
  * two tell different values, or one that is none. What else can be wrong with tensors is for others
@@ -37,13 +30,8 @@ f8_status f8_bounds_switch(fp8c_program *p, struct f8_variant *v, f8_diag *diag)
 f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given,
                               size_t n, f8_diag *diag);
 
-/* End a variant that isn't p->now. */
-void f8_bounds_drop(fp8c_program *p, struct f8_variant *v);
 /* Variants for each set of values of `values` ("B=1,2,4 T=64"; NULL: all), and no others: for a
  * file. At most F8_MAX_VALUES. p has no instances. */
 f8_status f8_bounds_all(fp8c_program *p, const char *values, f8_diag *diag);
-
-/* "B = 3, T = 64" of a variant's values, into text, cut to size. Returns text. */
-const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text, size_t size);
 
 #endif

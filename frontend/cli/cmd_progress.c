@@ -118,13 +118,13 @@ static void say(void *user, fp8c_log_level level, const char *text)
 
 static fp8c_context_options options = {.struct_size = sizeof options};
 
-void cli_watch(const cli *c)
+void cli_watch(int32_t verbose, bool bar)
 {
     struct sigaction before;
     options.log = say; /* warnings always; more where -v or FP8C_VERBOSE asks */
-    options.verbose = c->verbose;
+    options.verbose = verbose;
     options.progress = progress;
-    line.wanted = isatty(STDERR_FILENO) && !cli_json_to_stdout(c);
+    line.wanted = bar && isatty(STDERR_FILENO);
     if (!sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL)
         sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART},
                   NULL);

@@ -261,6 +261,25 @@ f8_status f8_p_real(f8_parser *p, double *value)
     return F8_OK;
 }
 
+/* ---- what must not depend on a bound ---- */
+
+void f8_p_fixed(f8_parser *p)
+{
+    p->bound_read = 0;
+}
+
+f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why)
+{
+    if (!p->bound_read)
+        return F8_OK;
+    const f8_dim *d = &p->m->dim[p->bound_read - 1];
+    return f8_p_fail(p, p->bound_loc, "%s can't depend on %s'%s', declared at %u:%u: %s", what,
+                     d->bound ? "the bound " : "a bound, as ", d->name, d->loc.line, d->loc.column,
+                     why);
+}
+
+/* ---- counts ---- */
+
 static f8_status is_positive(f8_parser *p, f8_loc loc, const char *what, int64_t value)
 {
     return value > 0 ? F8_OK
