@@ -214,8 +214,9 @@ static void begin_dump(f8_compilation *c, const f8_module *source)
 static void say_summary(const f8_compilation *c)
 {
     const f8_variant *v = c->variant;
-    f8_log_say(&c->program->ctx->log, F8_LOG_INFO, "module %s for %s: %u kernels, ready in %.3f s%s%s",
-               c->unit.module->name, c->program->target->name, v->plan.n_kernels, v->report.compile_seconds,
+    f8_log_say(&c->program->ctx->log, F8_LOG_INFO,
+               "module %s for %s: %u kernels, ready in %.3f s%s%s", c->unit.module->name,
+               c->program->target->name, v->plan.n_kernels, v->report.compile_seconds,
                c->dump.folder[0] ? "; dumped into " : "", c->dump.folder);
 }
 
@@ -231,8 +232,8 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     F8_TRY(f8_run_passes(&c->unit));
     F8_TRY(build_plan(c, diag));
     F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));
-    F8_TRY(f8_compile_report_make(&c->unit, c->program->cuda ? &c->stats : NULL, wants_listings(c->o), &v->arena,
-                         &v->report));
+    F8_TRY(f8_compile_report_make(&c->unit, c->program->cuda ? &c->stats : NULL,
+                                  wants_listings(c->o), &v->arena, &v->report));
     if (c->program->target->kind != F8_TARGET_REFERENCE)
         F8_TRY(f8_compilation_check_budget(c, diag));
     v->report.kernels_cached = c->stats.n_cached;
@@ -300,7 +301,7 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     diag.file = module->ir->file;
     f8_compile_request request = {.o.struct_size = sizeof request.o, .calibrate = calibrate};
     if (f8_api_options(&request.o, options, "fp8c_compile_options", &diag) != F8_OK)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     const fp8c_calibration *calibration = request.o.calibration;
     if (calibration && calibration->batches) { /* before the first batch nothing is chosen */
         request.chosen = calibration->trial;
@@ -308,7 +309,7 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     }
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     p->tuner = tuner;
     f8_status status = module->building
                            ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")

@@ -172,7 +172,7 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     if (result == FP8C_OK)
         result = (fp8c_status)(status = write_file(ctx, program, n_options, path, &diag));
     if (status != F8_OK)
-        f8_api_fail(ctx, &diag, status, NULL, 0);
+        f8_api_result(ctx, &diag, status);
     for (size_t i = 0; i < n_options && program; i++)
         fp8c_program_destroy(program[i]);
     f8_arena_end(&arena);

@@ -1,5 +1,5 @@
-/* A report as bytes, and what must hold of one that was read: see compile_report.h. No seconds that a clock
- * measured are written, so that equal compiles give equal bytes. */
+/* A report as bytes, and what must hold of one that was read: see compile_report.h. No seconds that
+ * a clock measured are written, so that equal compiles give equal bytes. */
 #include "frontend/compile_report.h"
 
 #include <string.h>
@@ -185,7 +185,8 @@ f8_status f8_compile_report_check(const f8_compile_report *t, const f8_plan *pla
                            "the report stores a weight in variables that can't be");
     if (t->n_funcs != plan->n_funcs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the report is of %zu functions, the plan has %u", t->n_funcs, plan->n_funcs);
+                       "the report is of %zu functions, the plan has %u", t->n_funcs,
+                       plan->n_funcs);
     bool fits = is_size(t->planned);
     for (size_t i = 0; i < t->n_funcs; i++)
         fits = fits && adds_up(&t->func[i]);

@@ -153,8 +153,8 @@ static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_di
 {
     const f8_package_program *program;
     F8_TRY(f8_program_set_run(p, F8_RUN_OPTIONS(o), o->threads, diag));
-    F8_TRY(f8_package_open(p->file.bytes, p->file.size, fp8c_version(), &p->arena, &p->package,
-                           diag));
+    F8_TRY(
+        f8_package_open(p->file.bytes, p->file.size, fp8c_version(), &p->arena, &p->package, diag));
     F8_TRY(choose(p, o->target, &program, diag));
     p->opened = program;
     p->bounds = (f8_bounds){.bound = program->dim,
@@ -177,7 +177,7 @@ static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_
         *out = p;
         return FP8C_OK;
     }
-    f8_api_fail(p->ctx, diag, status, NULL, 0);
+    f8_api_result(p->ctx, diag, status);
     fp8c_program_destroy(p);
     return (fp8c_status)status;
 }
@@ -206,7 +206,7 @@ fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_op
     *out = NULL;
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     return finish(p, options, read_file(ctx, path, &p->file, &diag), &diag, out);
 }
 
@@ -232,7 +232,7 @@ fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t
     *out = NULL;
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     return finish(p, options, copy_bytes(p, bytes, size, &diag), &diag, out);
 }
 
@@ -266,7 +266,7 @@ fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_i
     }
     f8_arena_end(&arena);
     f8_file_release(&file);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+    return f8_api_result(ctx, &diag, status);
 }
 
 static void describe(const f8_package_program *p, fp8c_file_target *out)
@@ -297,6 +297,6 @@ fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index
     f8_arena_end(&arena);
     f8_file_release(&file);
     if (status != F8_OK)
-        return f8_api_fail(ctx, &diag, status, NULL, 0);
+        return f8_api_result(ctx, &diag, status);
     return there ? FP8C_OK : FP8C_ERR_INPUT;
 }

@@ -91,8 +91,8 @@ f8_status f8_package_write(const f8_package *p, const f8_allocator *allocator, f
 f8_status f8_package_check_header(const void *bytes, size_t n, uint64_t size, const char *version,
                                   f8_diag *diag);
 /* Everything but the fields. The bytes are borrowed, aligned to a page, and outlive *out, which
- * lies in the arena. `version`: of this fp8c. F8_ERR_INPUT: the bytes are no such file, or a damaged
- * one; F8_ERR_UNSUPPORTED: another version of fp8c wrote them, which the message names. */
+ * lies in the arena. `version`: of this fp8c. F8_ERR_INPUT: the bytes are no such file, or a
+ * damaged one; F8_ERR_UNSUPPORTED: another version of fp8c wrote them, which the message names. */
 f8_status f8_package_open(const void *bytes, size_t size, const char *version, f8_arena *arena,
                           f8_package *out, f8_diag *diag);
 /* A variant's plan and report, checked; what is big stays in the file's bytes, the rest lies in the

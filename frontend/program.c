@@ -99,11 +99,6 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
                                     "the variables have no values: call fp8c_program_initialize");
 }
 
-static fp8c_status finish(fp8c_program *p, const f8_diag *diag, f8_status status)
-{
-    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, diag, status, NULL, 0);
-}
-
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
 {
     f8_diag diag = {0};
@@ -111,7 +106,7 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     f8_status status = f8_program_can_run(p, function, &diag);
     if (status == F8_OK)
         status = instance->kind->run(instance, (uint32_t)function, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_wait(fp8c_program *p)
@@ -120,7 +115,7 @@ fp8c_status fp8c_program_wait(fp8c_program *p)
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->wait(&p->now->instance, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
@@ -130,7 +125,7 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
     if (status == F8_OK)
         status = p->now->instance.kind->init(&p->now->instance, seed, &diag);
     if (status != F8_OK)
-        return finish(p, &diag, status);
+        return f8_api_result(p->ctx, &diag, status);
     p->initialized = true;
     const int prepare = fp8c_program_function(p, "prepare");
     return prepare < 0 ? FP8C_OK : fp8c_program_run(p, prepare);
@@ -177,7 +172,7 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
     const f8_plan_port *port = get_port(p, function, side, index);
     f8_status status = f8_program_has_memory(p, &diag);
     if (status != F8_OK)
-        return finish(p, &diag, status);
+        return f8_api_result(p->ctx, &diag, status);
     if (!port || port->var >= 0 || (side != FP8C_INPUT && side != FP8C_OUTPUT))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                          port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
@@ -189,7 +184,7 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
                          port->name, f8_dtype_size(port->type.dtype));
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side, (uint32_t)index, buffer, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out)
@@ -223,7 +218,7 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_read(fp8c_program *p, int variable, void *to)
@@ -312,17 +307,21 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
                          variable);
     if (status == F8_OK)
         status = quantize(p, s, from, scale, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 /* ---- decisions and figures ---- */
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 {
-    fp8c_info own = {.struct_size = sizeof own, .compile_seconds = p->now->report.compile_seconds, .linears = p->now->report.linears,
-                       .fp8_gemms_planned = p->now->report.fp8_gemms, .threads = 1,
-                       .distinct_kernels = p->now->plan.n_kernels, .code_bytes = p->now->plan.blob_bytes,
-                       .kernels_cached = p->now->report.kernels_cached};
+    fp8c_info own = {.struct_size = sizeof own,
+                     .compile_seconds = p->now->report.compile_seconds,
+                     .linears = p->now->report.linears,
+                     .fp8_gemms_planned = p->now->report.fp8_gemms,
+                     .threads = 1,
+                     .distinct_kernels = p->now->plan.n_kernels,
+                     .code_bytes = p->now->plan.blob_bytes,
+                     .kernels_cached = p->now->report.kernels_cached};
     if (p->now->instance.kind) {
         f8_instance_info run;
         p->now->instance.kind->info(&p->now->instance, &run);
@@ -368,11 +367,12 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 {
     f8_diag diag = {0};
     if (!p->now->instance.cuda)
-        return finish(p, &diag, f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
+        return f8_api_result(
+            p->ctx, &diag, f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
     f8_cuda_facts facts;
     const f8_status status = f8_cuda_device_facts(p->cuda, &facts, &diag);
     if (status != F8_OK)
-        return finish(p, &diag, status);
+        return f8_api_result(p->ctx, &diag, status);
     fp8c_device own = {.struct_size = sizeof own, .compute_capability = facts.sm,
                        .driver = facts.driver, .multiprocessors = facts.multiprocessors,
                        .memory = facts.memory, .memory_free = facts.memory_free};
@@ -468,7 +468,7 @@ fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *t
     f8_diag diag = {0};
     const f8_status status = f8_recipe_parse(recipe, F8_NOWHERE, &parsed, &diag);
     if (status != F8_OK)
-        return f8_api_fail(ctx, &diag, status, NULL, 0);
+        return f8_api_result(ctx, &diag, status);
     f8_recipe_print(&parsed, text, size);
     return FP8C_OK;
 }

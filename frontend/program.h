@@ -9,8 +9,9 @@
 #include "ir/file.h"
 #include "frontend/variants.h"
 
-/* A program for one set of values of the dims that are bounds; most programs have no such dims, and one variant.
- * Plan and report are all there is to know of it: it was compiled here, or read from a file. */
+/* A program for one set of values of the dims that are bounds; most programs have no such dims, and
+ * one variant. Plan and report are all there is to know of it: it was compiled here, or read from a
+ * file. */
 typedef struct f8_variant {
     struct f8_variant *next;
     int64_t *value; /* of the bounds; NULL: there are none */

@@ -1,5 +1,5 @@
-/* What a program with dims that are bounds keeps of the text and the options it was compiled from, so
- * that variants for other values can be compiled from them later. Internal to frontend/. */
+/* What a program with dims that are bounds keeps of the text and the options it was compiled from,
+ * so that variants for other values can be compiled from them later. Internal to frontend/. */
 #ifndef F8_SOURCE_H
 #define F8_SOURCE_H
 

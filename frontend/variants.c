@@ -152,7 +152,8 @@ static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_sta
 
 /* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After
  * a failure p is as it was. */
-static f8_status find_or_make(fp8c_program *p, const int64_t *value, f8_variant **out, f8_diag *diag)
+static f8_status find_or_make(fp8c_program *p, const int64_t *value, f8_variant **out,
+                              f8_diag *diag)
 {
     *out = find(p, value);
     if (*out)
@@ -163,9 +164,9 @@ static f8_status find_or_make(fp8c_program *p, const int64_t *value, f8_variant 
     f8_arena scratch;
     f8_arena_init(&scratch, &p->ctx->allocator);
     int64_t *own = F8_NEW_ARRAY(&p->arena, int64_t, p->bounds.n);
-    f8_status status = !own              ? f8_arena_status(&p->arena, diag)
+    f8_status status = !own               ? f8_arena_status(&p->arena, diag)
                        : p->bounds.source ? compile_for(p, value, &scratch, diag)
-                                         : read_for(p, value, diag);
+                                          : read_for(p, value, diag);
     f8_arena_end(&scratch);
     f8_variant *v = last->next;
     if (status == F8_OK)

@@ -246,7 +246,8 @@ START_TEST(another_cpu)
     const f8_allocator allocator = f8_default_allocator();
     memcpy(page, bytes, n);
     f8_arena_init(&arena, NULL);
-    ck_assert_msg(f8_package_open(page, n, fp8c_version(), &arena, &package, &d) == F8_OK, "%s", d.text);
+    ck_assert_msg(f8_package_open(page, n, fp8c_version(), &arena, &package, &d) == F8_OK, "%s",
+                  d.text);
     ck_assert_int_eq(f8_package_load(&package, &package.program[0], 0, &arena, &plan, &report, &d),
                      F8_OK);
     package.program[0].variant[0].plan = &plan;

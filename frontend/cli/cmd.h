@@ -247,8 +247,8 @@ int cli_recipe_width(const cli *c, int least);
 
 /* ---- progress, log and Ctrl-C (cmd_progress.c) ---- */
 
-/* Before the command runs: what contexts are created with from then on. bar: on a terminal, show how
- * far a long call is. */
+/* Before the command runs: what contexts are created with from then on. bar: on a terminal, show
+ * how far a long call is. */
 void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
 /* Whether Ctrl-C stopped a call: main then gives CLI_INTERRUPTED. */

@@ -40,9 +40,9 @@ typedef struct loader {
     bool quantize;               /* what the program stores in FP8 comes from values, not codes */
     json_t *elements;
     const f8_st_tensor **from; /* by variable; NULL: not from the file */
-    bool *used;             /* by tensor of the file */
-    int n;                  /* variables */
-    FILE *problems;         /* a line for each tensor that isn't as it should be */
+    bool *used;                /* by tensor of the file */
+    int n;                     /* variables */
+    FILE *problems;            /* a line for each tensor that isn't as it should be */
     int n_problems;
     bool scales_missing;
 } loader;
@@ -102,11 +102,13 @@ static f8_status read_kept(const loader *l, const char *element, float *scale, f
     const json_t *list = json_object_get(l->elements, "fp8.scale");
     const f8_st_tensor *t = find(l, f8_checkpoint_prefix, "fp8.scale");
     const int64_t at = f8_checkpoint_element(list, element);
-    if (!t || t->dtype != F8_ST_F32 || t->rank != 1 || at < 0 || (size_t)t->dim[0] != json_array_size(list))
+    if (!t || t->dtype != F8_ST_F32 || t->rank != 1 || at < 0 ||
+        (size_t)t->dim[0] != json_array_size(list))
         return F8_ERR_INPUT;
     float *all = malloc((size_t)t->bytes + 1);
-    const f8_status status = all ? f8_st_read(l->f, t, all, diag)
-                                 : f8_file_fail(diag, F8_ERR_MEMORY, l->f->in.path, "out of memory");
+    const f8_status status =
+        all ? f8_st_read(l->f, t, all, diag)
+            : f8_file_fail(diag, F8_ERR_MEMORY, l->f->in.path, "out of memory");
     if (status == F8_OK)
         *scale = all[at];
     free(all);
@@ -133,7 +135,8 @@ static void match_parameter(loader *l, int i, const fp8c_variable *v)
     }
     l->used[t - l->f->tensor] = true;
     if (!f8_checkpoint_same_shape(t, &want, 0))
-        problem(l, "different", t->name, "%s, not %s", f8_st_type_text(t, there, sizeof there), here);
+        problem(l, "different", t->name, "%s, not %s", f8_st_type_text(t, there, sizeof there),
+                here);
     else if (!widens(t->dtype, want.dtype))
         problem(l, "different", t->name, "%s can't become %s exactly",
                 f8_st_type_text(t, there, sizeof there), here);
@@ -158,7 +161,8 @@ static void match_state(loader *l, int i, const fp8c_variable *v)
     }
     const json_t *list = json_object_get(l->elements, v->name);
     if (!f8_checkpoint_fits(l->program, i, t, list)) {
-        problem(l, "different", t->name, "%s, not %s", f8_st_type_text(t, there, sizeof there), here);
+        problem(l, "different", t->name, "%s, not %s", f8_st_type_text(t, there, sizeof there),
+                here);
         return;
     }
     l->from[i] = t;
@@ -185,9 +189,8 @@ static bool is_tied(loader *l, const f8_st_tensor *t)
         !f8_checkpoint_same_shape(t, wte, 0))
         return false;
     char *a = malloc((size_t)t->bytes + 1), *b = malloc((size_t)t->bytes + 1);
-    const bool tied =
-        a && b && f8_st_read(l->f, t, a, NULL) == F8_OK && f8_st_read(l->f, wte, b, NULL) == F8_OK &&
-        !memcmp(a, b, (size_t)t->bytes);
+    const bool tied = a && b && f8_st_read(l->f, t, a, NULL) == F8_OK &&
+                      f8_st_read(l->f, wte, b, NULL) == F8_OK && !memcmp(a, b, (size_t)t->bytes);
     free(a);
     free(b);
     return tied;
@@ -258,13 +261,16 @@ static void convert(const loader *l, int i, const fp8c_variable *v, const void *
     }
 }
 
-/* NaN has no place in weights, Inf none in those that are scaled by their largest: codes would hide which they were. */
+/* NaN has no place in weights, Inf none in those that are scaled by their largest: codes would hide
+ * which they were. */
 static bool check_finite(const loader *l, int i, const float *value, uint64_t n, bool stored)
 {
     char shown[NAME_ROOM];
     for (uint64_t k = 0; k < n; k++)
         if (isnan(value[k]) || (stored && isinf(value[k]))) {
-            fprintf(stderr, "%s: error: tensor '%s': element %" PRIu64 " is %s: such weights are not exported\n",
+            fprintf(stderr,
+                    "%s: error: tensor '%s': element %" PRIu64
+                    " is %s: such weights are not exported\n",
                     l->f->in.path, f8_st_shown(l->from[i]->name, shown, sizeof shown), k,
                     isnan(value[k]) ? "NaN" : "infinite");
             return false;
@@ -284,21 +290,26 @@ static bool put_variable(const loader *l, int i, const fp8c_variable *v, const v
         return false;
     if (is_stored && stored.kept && read_kept(l, stored.kept, &scale, &diag) != F8_OK)
         return cli_file_fail(&diag);
-    const fp8c_status status = is_stored ? fp8c_program_quantize(l->program, i, value, stored.kept ? &scale : NULL)
-                                         : fp8c_program_write(l->program, i, value);
+    const fp8c_status status =
+        is_stored ? fp8c_program_quantize(l->program, i, value, stored.kept ? &scale : NULL)
+                  : fp8c_program_write(l->program, i, value);
     return status == FP8C_OK || cli_fail(l->ctx) == CLI_DONE;
 }
 
-/* Where prepare found a scale to be NaN, of a weight that is not finite, the file's must not hide it: codes saturate. */
+/* Where prepare found a scale to be NaN, of a weight that is not finite, the file's must not hide
+ * it: codes saturate. */
 static bool keep_nan(const loader *l, int i, const fp8c_variable *v, float *value)
 {
     const uint64_t n = wanted(l, i, v).bytes / sizeof *value;
-    if (v->is_param || !fp8c_program_element(l->program, i, 0) || !f8_checkpoint_has_port(l->program, "prepare", FP8C_OUTPUT, i))
+    if (v->is_param || !fp8c_program_element(l->program, i, 0) ||
+        !f8_checkpoint_has_port(l->program, "prepare", FP8C_OUTPUT, i))
         return true;
     float *now = malloc((size_t)(n + 1) * sizeof *now);
     if (!now)
-        fprintf(stderr, "%s: error: out of memory: %" PRIu64 " floats were wanted\n", l->f->in.path, n);
-    const bool ok = now && (fp8c_program_read(l->program, i, now) == FP8C_OK || cli_fail(l->ctx) == CLI_DONE);
+        fprintf(stderr, "%s: error: out of memory: %" PRIu64 " floats were wanted\n", l->f->in.path,
+                n);
+    const bool ok =
+        now && (fp8c_program_read(l->program, i, now) == FP8C_OK || cli_fail(l->ctx) == CLI_DONE);
     for (uint64_t k = 0; ok && k < n; k++)
         if (isnan(now[k]))
             value[k] = now[k];
@@ -430,7 +441,9 @@ bool cli_stored_read(cli_stored *s, f8_st_file *f, fp8c_context *ctx)
         return true;
     s->owner = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(s->owner) || !json_object_size(s->owner)) {
-        fprintf(stderr, "%s: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes\n", f->in.path);
+        fprintf(stderr,
+                "%s: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes\n",
+                f->in.path);
         return false;
     }
     s->weight = calloc(json_object_size(s->owner), sizeof *s->weight);

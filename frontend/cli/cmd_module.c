@@ -4,7 +4,8 @@
 #include "frontend/cli/cmd_calibrate.h"
 
 /* What `work` makes of the module of c->file, as an exit code. */
-static int on_module(const cli *c, int (*work)(const cli *c, fp8c_context *ctx, fp8c_module *module))
+static int on_module(const cli *c,
+                     int (*work)(const cli *c, fp8c_context *ctx, fp8c_module *module))
 {
     fp8c_context *ctx;
     fp8c_module *module;
@@ -29,7 +30,8 @@ static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
             return cli_fail(ctx);
         fp8c_program_destroy(program);
     }
-    printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors, elements);
+    printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors,
+           elements);
     return CLI_DONE;
 }
 

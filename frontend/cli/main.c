@@ -237,7 +237,7 @@ static int flush_stdout(int status)
 static int run(const cli *c, int bit)
 {
     switch (bit) {
-#define COMMAND(name, bit, operand, help)                                                    \
+#define COMMAND(name, bit, operand, help)                                                          \
     case bit: return cmd_##name(c);
         CLI_COMMANDS(COMMAND)
 #undef COMMAND
