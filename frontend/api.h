@@ -4,7 +4,7 @@
  *
  *     f8_diag diag = {0};
  *     const f8_status status = ...(..., &diag);
- *     return status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+ *     return f8_api_result(ctx, &diag, status);
  */
 #ifndef F8_API_H
 #define F8_API_H
@@ -108,6 +108,8 @@ struct fp8c_module {
  * thread's message, and give the status. */
 fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status, const char *text,
                         size_t size);
+/* End a call that no text belongs to: FP8C_OK, or a failure as f8_api_fail ends it. */
+fp8c_status f8_api_result(fp8c_context *ctx, const f8_diag *diag, f8_status status);
 /* End a call on a module that is one thread's: its first failure, if any, becomes the message. */
 fp8c_status f8_api_done(fp8c_module *m, f8_status status);
 /* Free all threads' messages. */

@@ -4,25 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "frontend/program.h"
+#include "frontend/calibration.h"
 #include "ir/fp8.h"
-#include "passes/measure.h"
-
-struct fp8c_calibration {
-    fp8c_context *ctx;
-    fp8c_program *program; /* high precision, with samples */
-    f8_arena arena;
-    f8_trial *trial;
-    size_t n_trials;
-    f8_measured (*sum)[F8_CANDIDATES];   /* by trial */
-    float (*before)[F8_OPERANDS];        /* by linear: the largest amax of the batches before */
-    double budget;
-    int64_t batches;
-    int step; /* micro_step */
-    /* For one trial after the other: made once, since fresh memory costs more than what is done with it. */
-    float *part[2], *max[2]; /* f8_operand_part's v and row_max */
-    void *workspace;
-};
 
 /* ---- making one ---- */
 
@@ -71,7 +54,7 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     fp8c_compile_options own = {.struct_size = sizeof own};
     f8_diag diag = {0};
     if (f8_api_options(&own, options, "fp8c_compile_options", &diag) != F8_OK)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     const f8_target *target = own.target ? f8_target_by_name(own.target) : NULL;
     if (target && target->kind == F8_TARGET_CUDA && (own.no_device || own.text_only || own.plan_only))
         own = (fp8c_compile_options){.struct_size = sizeof own, .threads = own.threads}; /* no GPU to run on */
@@ -85,18 +68,18 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     own.memory_share = 0;
     if (!(error_budget >= 0) || error_budget > 1) {
         f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1", error_budget);
-        return f8_api_fail(ctx, &diag, F8_ERR_INPUT, NULL, 0);
+        return f8_api_result(ctx, &diag, F8_ERR_INPUT);
     }
     fp8c_calibration *c = f8_api_new(ctx, sizeof *c, 64, &diag);
     if (!c)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     *c = (fp8c_calibration){.ctx = ctx, .budget = error_budget > 0 ? error_budget : F8_ERROR_BUDGET};
     f8_arena_init(&c->arena, &ctx->allocator);
     fp8c_status failed = f8_compile_calibrating(module, &own, &c->program);
     if (failed == FP8C_OK) {
         const f8_status status =
             prepare(c, target ? target : c->program->target, &diag);
-        failed = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+        failed = f8_api_result(ctx, &diag, status);
     }
     if (failed != FP8C_OK) {
         fp8c_calibration_destroy(c);
@@ -286,16 +269,10 @@ fp8c_status fp8c_calibration_observe(fp8c_calibration *c)
                            : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a calibration needs a program that runs");
     if (status == F8_OK)
         status = observe(c, &diag);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(c->ctx, &diag, status, NULL, 0);
+    return f8_api_result(c->ctx, &diag, status);
 }
 
 /* ---- what came of it ---- */
-
-const f8_trial *f8_calibration_trials(const fp8c_calibration *c, size_t *n)
-{
-    *n = c->batches ? c->n_trials : 0;
-    return c->trial;
-}
 
 fp8c_status fp8c_calibration_trial(const fp8c_calibration *c, int index, fp8c_trial *out)
 {
@@ -327,10 +304,10 @@ fp8c_status fp8c_calibration_rules(const fp8c_calibration *c, fp8c_write_fn writ
 {
     f8_diag diag = {0};
     f8_recipe_rule *rule;
-    size_t n, n_trials;
+    size_t n;
     char text[1400];
-    const f8_trial *trial = f8_calibration_trials(c, &n_trials);
-    f8_status status = f8_chosen_rules(trial, n_trials, c->program->unit->module, &rule, &n);
+    f8_status status = f8_chosen_rules(c->trial, c->batches ? c->n_trials : 0,
+                                       c->program->unit->module, &rule, &n);
     for (size_t i = 0; i < n && status == F8_OK; i++) {
         const int length = snprintf(text, sizeof text, "recipe ");
         f8_rule_print(&rule[i], text + length, sizeof text - (size_t)length - 2);
@@ -338,5 +315,5 @@ fp8c_status fp8c_calibration_rules(const fp8c_calibration *c, fp8c_write_fn writ
         if (write(user, text, strlen(text)))
             status = f8_fail(&diag, F8_ERR_IO, F8_NOWHERE, "writing the rules failed");
     }
-    return status == F8_OK ? FP8C_OK : f8_api_fail(c->ctx, &diag, status, NULL, 0);
+    return f8_api_result(c->ctx, &diag, status);
 }

@@ -187,7 +187,7 @@ fp8c_status fp8c_program_load(fp8c_program *p, const char *path, int32_t params_
     json_decref(l.elements);
     f8_st_close(&l.file);
     f8_arena_end(&l.memory);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_save(fp8c_program *p, const char *path)
@@ -199,5 +199,5 @@ fp8c_status fp8c_program_save(fp8c_program *p, const char *path)
                          "the variables have no values: there is nothing to save");
     if (status == F8_OK)
         status = f8_checkpoint_write(p, path, NULL, 0, &diag);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
+    return f8_api_result(p->ctx, &diag, status);
 }

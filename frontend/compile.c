@@ -1,8 +1,8 @@
 /* Compiling a module: options, passes, plan, and what the program runs on. See fp8c.h. */
 #include <string.h>
 
+#include "frontend/calibration.h"
 #include "frontend/compile.h"
-#include "frontend/text/parse.h"
 #include "frontend/target.h"
 #include "ir/clock.h"
 #include "passes/copy.h"
@@ -128,14 +128,12 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(f8_recipe_parse(o->recipe ? o->recipe : "bf16", F8_NOWHERE, &c->recipe, diag));
     out->target = c->program->target;
     out->recipe = &c->recipe;
-    if (c->recipe.scaling == F8_SCALING_AUTO)
-        out->chosen = o->calibration ? f8_calibration_trials(o->calibration, &out->n_chosen)
-                                     : f8_bounds_chosen(c->program, &out->n_chosen);
+    if (c->recipe.scaling == F8_SCALING_AUTO) {
+        out->chosen = c->request->chosen;
+        out->n_chosen = c->request->n_chosen;
+    }
     F8_TRY(read_stored(c, diag));
     F8_TRY(read_budget(c, diag));
-    if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
-                       F8_POOL_MAX_THREADS);
     F8_TRY(read_attention(c, o->attention, diag));
     out->no_fuse = o->no_fuse;
     out->inference = o->inference;
@@ -216,12 +214,13 @@ static void begin_dump(f8_compilation *c, const f8_module *source)
 static void say_summary(const f8_compilation *c)
 {
     const f8_variant *v = c->variant;
-    f8_log_say(&c->program->ctx->log, F8_LOG_INFO, "module %s for %s: %u kernels, ready in %.3f s%s%s",
-               c->unit.module->name, c->program->target->name, v->plan.n_kernels, v->trail.compile_seconds,
+    f8_log_say(&c->program->ctx->log, F8_LOG_INFO,
+               "module %s for %s: %u kernels, ready in %.3f s%s%s", c->unit.module->name,
+               c->program->target->name, v->plan.n_kernels, v->report.compile_seconds,
                c->dump.folder[0] ? "; dumped into " : "", c->dump.folder);
 }
 
-/* From the source to a plan that runs, with its trail. */
+/* From the source to a plan that runs, with its report. */
 static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_diag *diag)
 {
     const double start = f8_seconds_now();
@@ -233,12 +232,12 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     F8_TRY(f8_run_passes(&c->unit));
     F8_TRY(build_plan(c, diag));
     F8_TRY(f8_variant_start(c->program, v, c->unit.module, diag));
-    F8_TRY(f8_trail_make(&c->unit, c->program->cuda ? &c->stats : NULL, wants_listings(c->o), &v->arena,
-                         &v->trail));
+    F8_TRY(f8_compile_report_make(&c->unit, c->program->cuda ? &c->stats : NULL,
+                                  wants_listings(c->o), &v->arena, &v->report));
     if (c->program->target->kind != F8_TARGET_REFERENCE)
         F8_TRY(f8_compilation_check_budget(c, diag));
-    v->trail.kernels_cached = c->stats.n_cached;
-    v->trail.compile_seconds = f8_seconds_now() - start;
+    v->report.kernels_cached = c->stats.n_cached;
+    v->report.compile_seconds = f8_seconds_now() - start;
     say_summary(c);
     return F8_OK;
 }
@@ -262,39 +261,35 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status f8_compile_variant(fp8c_program *p, const f8_module *source, const fp8c_compile_options *o,
-                             bool calibrate, f8_diag *diag)
+f8_status f8_compile_variant(fp8c_program *p, const f8_module *source,
+                             const f8_compile_request *request, f8_diag *diag)
 {
     f8_variant *v = f8_program_add(p, diag);
     if (!v)
         return diag->status;
-    f8_compilation c = {.program = p, .variant = v, .o = o};
-    c.unit = (f8_unit){.arena = &v->graph, .diag = diag, .options.calibrate = calibrate};
+    f8_compilation c = {.program = p, .variant = v, .request = request, .o = &request->o};
+    c.unit = (f8_unit){.arena = &v->graph, .diag = diag, .options.calibrate = request->calibrate};
     f8_status status = make_variant(&c, source, diag);
     f8_gemm_lib_destroy(c.gemms);
     p->now = v;
-    if (status == F8_OK && calibrate)
+    if (status == F8_OK && request->calibrate)
         return keep_unit(&c, diag);
     if (p->target->kind != F8_TARGET_REFERENCE)
         f8_arena_end(&v->graph);
     return status;
 }
 
-static f8_status build_program(fp8c_program *p, const fp8c_module *source, const fp8c_compile_options *o,
-                               bool calibrate, f8_diag *diag)
+static f8_status build_program(fp8c_program *p, const fp8c_module *module,
+                               const f8_compile_request *request, f8_diag *diag)
 {
-    p->run = (f8_run_options){.no_device = o->no_device || o->text_only || o->plan_only,
-                              .profile = o->profile,
-                              .device = o->device,
-                              .stream = o->stream,
-                              .device_alloc = o->device_alloc,
-                              .device_free = o->device_free,
-                              .device_user = o->device_user};
+    const fp8c_compile_options *o = &request->o;
+    f8_run_options run = F8_RUN_OPTIONS(o);
+    run.no_device = o->no_device || o->text_only || o->plan_only;
+    F8_TRY(f8_program_set_run(p, run, o->threads, diag));
     F8_TRY(f8_target_choose(p, o->target ? o->target : "cpu", diag));
-    p->threads = f8_api_threads(p->ctx, o->threads);
     p->plan_only = o->plan_only;
-    F8_TRY(f8_compile_variant(p, source->ir, o, calibrate, diag));
-    return calibrate ? F8_OK : f8_bounds_keep(p, source, o, diag);
+    F8_TRY(f8_compile_variant(p, module->ir, request, diag));
+    return request->calibrate ? F8_OK : f8_source_keep(p, module, request, diag);
 }
 
 static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options, bool calibrate,
@@ -304,18 +299,23 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     fp8c_context *ctx = module->ctx;
     f8_diag diag = {0};
     diag.file = module->ir->file;
-    fp8c_compile_options own = {.struct_size = sizeof own};
-    if (f8_api_options(&own, options, "fp8c_compile_options", &diag) != F8_OK)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+    f8_compile_request request = {.o.struct_size = sizeof request.o, .calibrate = calibrate};
+    if (f8_api_options(&request.o, options, "fp8c_compile_options", &diag) != F8_OK)
+        return f8_api_result(ctx, &diag, diag.status);
+    const fp8c_calibration *calibration = request.o.calibration;
+    if (calibration && calibration->batches) { /* before the first batch nothing is chosen */
+        request.chosen = calibration->trial;
+        request.n_chosen = calibration->n_trials;
+    }
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     p->tuner = tuner;
     f8_status status = module->building
                            ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
                            : f8_check_recipe_rules(module->ir, &diag);
     if (status == F8_OK)
-        status = build_program(p, module, &own, calibrate, &diag);
+        status = build_program(p, module, &request, &diag);
     if (status != F8_OK) {
         f8_api_fail(ctx, &diag, status, module->text, module->text_size);
         fp8c_program_destroy(p);

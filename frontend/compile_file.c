@@ -60,7 +60,7 @@ static f8_status settle(fp8c_program *p, f8_diag *diag)
 {
     for (f8_variant *v = p->first; v && p->target->kind == F8_TARGET_CPU; v = v->next) {
         F8_TRY(settle_gemms(p, v, diag));
-        v->trail.planned = f8_exec_plan_least_bytes(&v->plan);
+        v->report.planned = f8_exec_plan_least_bytes(&v->plan);
     }
     return F8_OK;
 }
@@ -88,7 +88,7 @@ static f8_status describe(fp8c_program *p, f8_arena *arena, f8_package_program *
     uint32_t i = 0;
     for (const f8_variant *v = p->first; v; v = v->next)
         out->variant[i++] = (f8_package_variant){
-            .value = v->value, .n_values = (uint32_t)b->n, .plan = &v->plan, .trail = &v->trail};
+            .value = v->value, .n_values = (uint32_t)b->n, .plan = &v->plan, .report = &v->report};
     return settle(p, diag);
 }
 
@@ -110,7 +110,8 @@ static f8_status write_file(fp8c_context *ctx, fp8c_program **program, size_t n,
     f8_arena arena;
     f8_arena_init(&arena, &ctx->allocator);
     f8_package package = {.program = F8_NEW_ARRAY(&arena, f8_package_program, n),
-                          .n_programs = (uint32_t)n};
+                          .n_programs = (uint32_t)n,
+                          .version = fp8c_version()};
     f8_status status = f8_arena_status(&arena, diag);
     if (status == F8_OK)
         status = check_targets(program, n, diag);
@@ -171,7 +172,7 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     if (result == FP8C_OK)
         result = (fp8c_status)(status = write_file(ctx, program, n_options, path, &diag));
     if (status != F8_OK)
-        f8_api_fail(ctx, &diag, status, NULL, 0);
+        f8_api_result(ctx, &diag, status);
     for (size_t i = 0; i < n_options && program; i++)
         fp8c_program_destroy(program[i]);
     f8_arena_end(&arena);

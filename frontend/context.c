@@ -323,7 +323,7 @@ fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out)
     f8_cache *cache;
     const f8_status status = f8_api_cache(ctx, &cache, &diag);
     if (status != F8_OK)
-        return f8_api_fail(ctx, &diag, status, NULL, 0);
+        return f8_api_result(ctx, &diag, status);
     fp8c_cache_info own = {.struct_size = sizeof own,
                            .why_not = ctx->cache_why[0] ? ctx->cache_why : NULL};
     f8_cache_facts facts;

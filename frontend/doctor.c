@@ -59,7 +59,7 @@ fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *opt
     *out = NULL;
     fp8c_doctor *d = f8_api_new(ctx, sizeof *d, 16, &diag);
     if (!d)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     d->ctx = ctx;
     f8_arena_init(&d->arena, &ctx->allocator);
     d->options.struct_size = sizeof d->options;
@@ -71,7 +71,7 @@ fp8c_status fp8c_doctor_create(fp8c_context *ctx, const fp8c_doctor_options *opt
         status = look(d, &diag);
     if (status != F8_OK) {
         fp8c_doctor_destroy(d);
-        return f8_api_fail(ctx, &diag, status, NULL, 0);
+        return f8_api_result(ctx, &diag, status);
     }
     *out = d;
     return FP8C_OK;
@@ -188,7 +188,7 @@ fp8c_status fp8c_doctor_test(fp8c_doctor *d, int target, fp8c_self_test *out)
         f8_diag diag = {0};
         f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "there is no target %d: there are %d", target,
                 d->n_targets);
-        return f8_api_fail(d->ctx, &diag, F8_ERR_INPUT, NULL, 0);
+        return f8_api_result(d->ctx, &diag, F8_ERR_INPUT);
     }
     const fp8c_target_report *t = &d->target[target];
     if (!t->can_compile) {

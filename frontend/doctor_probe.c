@@ -144,7 +144,7 @@ static fp8c_status hand_on(fp8c_context *ctx, const fp8c_context *from, fp8c_sta
     if (!strncmp(message, prefix, strlen(prefix)))
         message += strlen(prefix);
     f8_fail(&d, (f8_status)status, F8_NOWHERE, "%s", *message ? message : "no message");
-    return f8_api_fail(ctx, &d, (f8_status)status, NULL, 0);
+    return f8_api_result(ctx, &d, (f8_status)status);
 }
 
 fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only,

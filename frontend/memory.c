@@ -65,7 +65,7 @@ f8_status f8_compilation_check_budget(f8_compilation *c, f8_diag *diag)
 {
     const int64_t most = c->o->memory_bytes;
     f8_instance *instance = &c->variant->instance;
-    int64_t *planned = &c->variant->trail.planned;
+    int64_t *planned = &c->variant->report.planned;
     if (instance->kind) {
         f8_instance_info run;
         instance->kind->info(instance, &run);
@@ -84,29 +84,29 @@ f8_status f8_compilation_check_budget(f8_compilation *c, f8_diag *diag)
 /* ---- reports ---- */
 
 /* NULL: there is no such function, or the target has no arena. */
-static const f8_trail_func *get_func(const fp8c_program *p, int function)
+static const f8_compile_report_func *get_func(const fp8c_program *p, int function)
 {
-    const f8_trail *t = &p->now->trail;
+    const f8_compile_report *t = &p->now->report;
     return function >= 0 && (size_t)function < t->n_funcs ? &t->func[function] : NULL;
 }
 
 fp8c_status fp8c_program_peak(const fp8c_program *p, int function, fp8c_peak *out)
 {
-    const f8_trail_func *f = get_func(p, function);
+    const f8_compile_report_func *f = get_func(p, function);
     if (!f)
         return FP8C_ERR_INPUT;
-    *out = (fp8c_peak){.step = f->report.at,
-                       .position = (int32_t)f->report.peak.at,
+    *out = (fp8c_peak){.step = f->memory.at,
+                       .position = (int32_t)f->memory.peak.at,
                        .positions = (int32_t)f->positions,
                        .arena_bytes = f->arena_bytes,
-                       .alive_bytes = f->report.peak.bytes,
-                       .activation_bytes = f->report.peak.activations,
+                       .alive_bytes = f->memory.peak.bytes,
+                       .activation_bytes = f->memory.peak.activations,
                        .seconds = f->seconds};
     return FP8C_OK;
 }
 
 /* Bytes of the largest arena as passes laid it out, which functions share. */
-static int64_t largest_arena(const f8_trail *t)
+static int64_t largest_arena(const f8_compile_report *t)
 {
     int64_t most = 0;
     for (size_t i = 0; i < t->n_funcs; i++)
@@ -118,16 +118,16 @@ static int64_t largest_arena(const f8_trail *t)
 fp8c_status fp8c_program_memory(const fp8c_program *p, int function, int index, fp8c_memory *out)
 {
     enum { SCRATCH = F8_MEMORY_CATEGORIES, UNUSED };
-    const f8_trail_func *f = get_func(p, function);
+    const f8_compile_report_func *f = get_func(p, function);
     if (!f || index < 0 || index > UNUSED)
         return FP8C_ERR_INPUT;
-    const f8_memory_report *r = &f->report;
-    const int64_t arena = largest_arena(&p->now->trail);
+    const f8_memory_report *r = &f->memory;
+    const int64_t arena = largest_arena(&p->now->report);
     int64_t known = arena; /* of planned bytes */
     for (int i = 0; i < F8_MEMORY_ACTIVATIONS; i++)
         known += r->bytes[i];
     if (index == SCRATCH)
-        *out = (fp8c_memory){"scratch", p->now->trail.planned - known, 0};
+        *out = (fp8c_memory){"scratch", p->now->report.planned - known, 0};
     else if (index == UNUSED)
         *out = (fp8c_memory){"unused", arena - r->peak.bytes, 1};
     else
@@ -138,10 +138,10 @@ fp8c_status fp8c_program_memory(const fp8c_program *p, int function, int index, 
 
 fp8c_status fp8c_program_tensor(const fp8c_program *p, int function, int index, fp8c_tensor *out)
 {
-    const f8_trail_func *f = get_func(p, function);
-    if (!f || index < 0 || (uint32_t)index >= f->report.n_tensors)
+    const f8_compile_report_func *f = get_func(p, function);
+    if (!f || index < 0 || (uint32_t)index >= f->memory.n_tensors)
         return FP8C_ERR_INPUT;
-    const f8_memory_tensor *t = &f->report.tensor[index];
+    const f8_memory_tensor *t = &f->memory.tensor[index];
     *out = (fp8c_tensor){.name = t->name,
                          .category = f8_memory_category_name(t->category),
                          .type = f8_api_type_out(&t->type),
@@ -155,7 +155,7 @@ fp8c_status fp8c_program_tensor(const fp8c_program *p, int function, int index, 
 
 void fp8c_program_remat(const fp8c_program *p, fp8c_remat *out)
 {
-    const f8_remat_summary *r = &p->now->trail.remat;
+    const f8_remat_summary *r = &p->now->report.remat;
     fp8c_remat own = {.struct_size = sizeof own,
                       .arena_before = r->before,
                       .arena_budget = r->budget,

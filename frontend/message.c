@@ -88,6 +88,11 @@ fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status
     return (fp8c_status)status;
 }
 
+fp8c_status f8_api_result(fp8c_context *ctx, const f8_diag *diag, f8_status status)
+{
+    return status == F8_OK ? FP8C_OK : f8_api_fail(ctx, diag, status, NULL, 0);
+}
+
 fp8c_status f8_api_done(fp8c_module *m, f8_status status)
 {
     if (status == F8_OK)

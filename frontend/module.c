@@ -11,7 +11,7 @@ static fp8c_module *new_module(fp8c_context *ctx, fp8c_status *status)
     f8_diag diag = {0};
     fp8c_module *m = f8_api_new(ctx, sizeof *m, 16, &diag);
     if (!m) {
-        *status = f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        *status = f8_api_result(ctx, &diag, diag.status);
         return NULL;
     }
     *m = (fp8c_module){.ctx = ctx};
@@ -82,7 +82,7 @@ fp8c_status fp8c_module_print(const fp8c_module *m, fp8c_write_fn write, void *u
     if (status == F8_OK)
         return FP8C_OK;
     f8_fail(&diag, status, F8_NOWHERE, "the module could not be written");
-    return f8_api_fail(m->ctx, &diag, status, NULL, 0);
+    return f8_api_result(m->ctx, &diag, status);
 }
 
 int64_t fp8c_module_parameters(const fp8c_module *m, int64_t *elements)

@@ -121,22 +121,6 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
 
 /* ---- opening ---- */
 
-static f8_status read_options(fp8c_program *p, const fp8c_open_options *o, f8_diag *diag)
-{
-    if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", o->threads,
-                       F8_POOL_MAX_THREADS);
-    p->threads = f8_api_threads(p->ctx, o->threads);
-    p->run = (f8_run_options){.no_device = o->no_device,
-                              .profile = o->profile,
-                              .device = o->device,
-                              .stream = o->stream,
-                              .device_alloc = o->device_alloc,
-                              .device_free = o->device_free,
-                              .device_user = o->device_user};
-    return F8_OK;
-}
-
 /* What the variant's own plan takes; the file has what is the same on every machine. */
 static void take_planned(f8_variant *v)
 {
@@ -144,7 +128,7 @@ static void take_planned(f8_variant *v)
     if (!v->instance.kind)
         return;
     v->instance.kind->info(&v->instance, &info);
-    v->trail.planned = info.planned_bytes;
+    v->report.planned = info.planned_bytes;
 }
 
 f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
@@ -152,7 +136,7 @@ f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
     f8_variant *v = f8_program_add(p, diag);
     if (!v)
         return diag->status;
-    F8_TRY(f8_package_load(&p->package, p->opened, index, &v->arena, &v->plan, &v->trail, diag));
+    F8_TRY(f8_package_load(&p->package, p->opened, index, &v->arena, &v->plan, &v->report, diag));
     if (!f8_plan_same_variables(&p->first->plan, &v->plan))
         return f8_fail(
             diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -168,8 +152,9 @@ f8_status f8_open_variant(fp8c_program *p, uint32_t index, f8_diag *diag)
 static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_diag *diag)
 {
     const f8_package_program *program;
-    F8_TRY(read_options(p, o, diag));
-    F8_TRY(f8_package_open(p->file.bytes, p->file.size, &p->arena, &p->package, diag));
+    F8_TRY(f8_program_set_run(p, F8_RUN_OPTIONS(o), o->threads, diag));
+    F8_TRY(
+        f8_package_open(p->file.bytes, p->file.size, fp8c_version(), &p->arena, &p->package, diag));
     F8_TRY(choose(p, o->target, &program, diag));
     p->opened = program;
     p->bounds = (f8_bounds){.bound = program->dim,
@@ -192,7 +177,7 @@ static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_
         *out = p;
         return FP8C_OK;
     }
-    f8_api_fail(p->ctx, diag, status, NULL, 0);
+    f8_api_result(p->ctx, diag, status);
     fp8c_program_destroy(p);
     return (fp8c_status)status;
 }
@@ -207,7 +192,7 @@ static f8_status read_file(const fp8c_context *ctx, const char *path, f8_file_by
     const uint64_t n = in.size < sizeof header ? in.size : sizeof header;
     f8_status status = f8_file_get(&in, header, n, 0, diag);
     if (status == F8_OK)
-        status = f8_package_check_header(header, (size_t)n, in.size, diag);
+        status = f8_package_check_header(header, (size_t)n, in.size, fp8c_version(), diag);
     if (status == F8_OK)
         status = f8_file_take(&in, F8_PACKAGE_MOST, &ctx->allocator, out, diag);
     f8_file_close(&in);
@@ -221,7 +206,7 @@ fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_op
     *out = NULL;
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     return finish(p, options, read_file(ctx, path, &p->file, &diag), &diag, out);
 }
 
@@ -247,7 +232,7 @@ fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t
     *out = NULL;
     fp8c_program *p = f8_program_create(ctx, &diag);
     if (!p)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     return finish(p, options, copy_bytes(p, bytes, size, &diag), &diag, out);
 }
 
@@ -259,7 +244,7 @@ static f8_status look(fp8c_context *ctx, const char *path, f8_file_bytes *file, 
 {
     f8_arena_init(arena, &ctx->allocator);
     F8_TRY(read_file(ctx, path, file, diag));
-    return f8_package_open(file->bytes, file->size, arena, package, diag);
+    return f8_package_open(file->bytes, file->size, fp8c_version(), arena, package, diag);
 }
 
 fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_info *out)
@@ -281,7 +266,7 @@ fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_i
     }
     f8_arena_end(&arena);
     f8_file_release(&file);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+    return f8_api_result(ctx, &diag, status);
 }
 
 static void describe(const f8_package_program *p, fp8c_file_target *out)
@@ -312,6 +297,6 @@ fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, int index
     f8_arena_end(&arena);
     f8_file_release(&file);
     if (status != F8_OK)
-        return f8_api_fail(ctx, &diag, status, NULL, 0);
+        return f8_api_result(ctx, &diag, status);
     return there ? FP8C_OK : FP8C_ERR_INPUT;
 }

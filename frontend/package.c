@@ -5,11 +5,6 @@
 
 #include "ir/delta.h"
 
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
-const char f8_package_version[F8_PACKAGE_VERSION_TEXT] =
-    TEXT(FP8C_VERSION_MAJOR) "." TEXT(FP8C_VERSION_MINOR) "." TEXT(FP8C_VERSION_PATCH);
-
 /* 0x8F, F8X, CR LF, ^Z, LF: not text, and changed by whatever takes it for text. */
 const uint64_t f8_package_magic = 0x0a1a0a0d5838468f;
 
@@ -94,10 +89,10 @@ void f8_package_wire_index(f8_wire *w, f8_package *p)
     F8_WIRE_ARRAY(w, p->program, p->n_programs, wire_program);
 }
 
-void f8_package_wire_fields(f8_wire *w, f8_plan *plan, f8_trail *trail)
+void f8_package_wire_fields(f8_wire *w, f8_plan *plan, f8_compile_report *report)
 {
     f8_plan_wire(w, plan);
-    f8_trail_wire(w, trail);
+    f8_compile_report_wire(w, report);
 }
 
 /* ---- writing ---- */
@@ -164,10 +159,10 @@ static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_
 {
     f8_wire wire;
     f8_plan plan = *v->plan; /* writing changes nothing, but takes what could be read */
-    f8_trail trail = *v->trail;
+    f8_compile_report report = *v->report;
     bool delta_fields, delta_blob;
     f8_wire_begin_write(&wire, w->arena);
-    f8_package_wire_fields(&wire, &plan, &trail);
+    f8_package_wire_fields(&wire, &plan, &report);
     F8_TRY(f8_wire_end(&wire, w->diag));
     *fields = (part_bytes){wire.bytes, wire.size};
     const part_bytes blob = {first ? first->plan->blob : NULL,
@@ -276,7 +271,7 @@ static f8_status write_all(writer *w, const f8_package *p, f8_package_put put, v
                        "the file would be of %llu bytes: more than can be read",
                        (unsigned long long)h.size);
     h.n_sections = (uint32_t)w->n_parts;
-    memcpy(h.version, f8_package_version, sizeof h.version);
+    strncpy(h.version, p->version, sizeof h.version - 1);
     f8_hasher_begin(&s.hash);
     F8_TRY(pour_body(w, &table, &s));
     h.body = f8_hasher_end(&s.hash);

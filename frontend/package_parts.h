@@ -2,7 +2,6 @@
 #ifndef F8_PACKAGE_PARTS_H
 #define F8_PACKAGE_PARTS_H
 
-#include "frontend/fp8c.h"
 #include "frontend/package.h"
 #include "runtime/plan_file.h"
 
@@ -11,14 +10,12 @@ typedef struct f8_section {
 } f8_section;
 
 enum { F8_PACKAGE_VERSION_TEXT = 24 };
-extern const char
-    f8_package_version[F8_PACKAGE_VERSION_TEXT]; /* fp8c_version(), filled up with zeros */
 
 /* As it lies in the file, field by field; zeros up to header_hash. */
 typedef struct f8_package_header {
     uint64_t magic;
     uint32_t format, plan_format;
-    char version[F8_PACKAGE_VERSION_TEXT]; /* of fp8c, as fp8c_version() */
+    char version[F8_PACKAGE_VERSION_TEXT]; /* of fp8c, as fp8c_version(); zeros behind it */
     uint64_t size;                         /* of the file */
     uint32_t n_sections;
     f8_hash body;   /* of everything behind the header */
@@ -29,7 +26,7 @@ extern const uint64_t f8_package_magic;
 void f8_package_wire_header(f8_wire *w, f8_package_header *h);
 void f8_package_wire_section(f8_wire *w, f8_section *s);
 void f8_package_wire_index(f8_wire *w, f8_package *p);
-/* A plan and a trail. */
-void f8_package_wire_fields(f8_wire *w, f8_plan *plan, f8_trail *trail);
+/* A plan and its compile report. */
+void f8_package_wire_fields(f8_wire *w, f8_plan *plan, f8_compile_report *report);
 
 #endif

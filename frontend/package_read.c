@@ -23,8 +23,8 @@ static f8_status damaged(f8_diag *diag, const char *what)
 }
 
 /* Of a file of `size` bytes, of which `n` are here. */
-static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, f8_package_header *h,
-                              f8_diag *diag)
+static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, const char *version,
+                              f8_package_header *h, f8_diag *diag)
 {
     uint8_t magic[8];
     for (int i = 0; i < 8; i++)
@@ -37,12 +37,12 @@ static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, f8_
     if (!f8_hash_equal(h->header, f8_hash_bytes(bytes, F8_PACKAGE_HEADER - HASH_BYTES)))
         return damaged(diag, "its header does not have the checksum it says");
     if (h->format != F8_PACKAGE_FORMAT || h->plan_format != F8_PLAN_FORMAT ||
-        strcmp(h->version, f8_package_version))
+        strcmp(h->version, version))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "the file is of fp8c %s (format %u.%u), this is fp8c %s (format %u.%u): "
                        "compile it again",
-                       h->version, h->format, h->plan_format, f8_package_version,
-                       (unsigned)F8_PACKAGE_FORMAT, (unsigned)F8_PLAN_FORMAT);
+                       h->version, h->format, h->plan_format, version, (unsigned)F8_PACKAGE_FORMAT,
+                       (unsigned)F8_PLAN_FORMAT);
     if (h->size != size)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the file is damaged: it has %llu bytes, and says %llu",
@@ -50,10 +50,11 @@ static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, f8_
     return F8_OK;
 }
 
-f8_status f8_package_check_header(const void *bytes, size_t n, uint64_t size, f8_diag *diag)
+f8_status f8_package_check_header(const void *bytes, size_t n, uint64_t size, const char *version,
+                                  f8_diag *diag)
 {
     f8_package_header h;
-    return check_header(bytes, n, size, &h, diag);
+    return check_header(bytes, n, size, version, &h, diag);
 }
 
 static f8_status check_body(const uint8_t *bytes, size_t size, const f8_package_header *h,
@@ -165,13 +166,13 @@ static f8_status check_index(const f8_package *p, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status f8_package_open(const void *bytes, size_t size, f8_arena *arena, f8_package *out,
-                          f8_diag *diag)
+f8_status f8_package_open(const void *bytes, size_t size, const char *version, f8_arena *arena,
+                          f8_package *out, f8_diag *diag)
 {
     f8_package_header h;
     f8_wire w;
-    *out = (f8_package){.bytes = bytes, .size = size};
-    F8_TRY(check_header(bytes, size, size, &h, diag));
+    *out = (f8_package){.version = version, .bytes = bytes, .size = size};
+    F8_TRY(check_header(bytes, size, size, version, &h, diag));
     F8_TRY(check_body(bytes, size, &h, diag));
     out->checksum = h.body;
     F8_TRY(read_sections(out, h.n_sections, arena, diag));
@@ -237,19 +238,19 @@ static f8_status find_blob(const f8_package *p, const f8_package_program *progra
 }
 
 f8_status f8_package_load(const f8_package *p, const f8_package_program *program, uint32_t variant,
-                          f8_arena *arena, f8_plan *plan, f8_trail *trail, f8_diag *diag)
+                          f8_arena *arena, f8_plan *plan, f8_compile_report *report, f8_diag *diag)
 {
     const f8_package_variant *v = &program->variant[variant];
     part_bytes fields = section_bytes(p, v->fields);
     f8_wire w;
     bool whole;
     *plan = (f8_plan){0};
-    *trail = (f8_trail){0};
+    *report = (f8_compile_report){0};
     if (v->deltas & F8_PACKAGE_DELTA_FIELDS)
         F8_TRY(apply_delta(section_bytes(p, program->variant[0].fields), fields, arena, &fields,
                            diag));
     f8_wire_begin_read(&w, fields.bytes, fields.size, arena, "the plan");
-    f8_package_wire_fields(&w, plan, trail);
+    f8_package_wire_fields(&w, plan, report);
     F8_TRY(f8_wire_end(&w, diag));
     plan->needs = program->needs;
     F8_TRY(find_blob(p, program, v, arena, plan, &whole, diag));
@@ -260,5 +261,5 @@ f8_status f8_package_load(const f8_package *p, const f8_package_program *program
     if (!whole)
         return damaged(diag, "a plan's parts are not what it says");
     F8_TRY(f8_plan_check(plan, diag));
-    return f8_trail_check(trail, plan, diag);
+    return f8_compile_report_check(report, plan, diag);
 }

@@ -71,6 +71,16 @@ const char *fp8c_program_function_name(const fp8c_program *p, int function)
 
 /* ---- running ---- */
 
+f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag)
+{
+    if (threads < 0 || threads > F8_POOL_MAX_THREADS)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", threads,
+                       F8_POOL_MAX_THREADS);
+    p->run = run;
+    p->threads = f8_api_threads(p->ctx, threads);
+    return F8_OK;
+}
+
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
 {
     return p->now->instance.kind ? F8_OK
@@ -89,11 +99,6 @@ f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
                                     "the variables have no values: call fp8c_program_initialize");
 }
 
-static fp8c_status finish(fp8c_program *p, const f8_diag *diag, f8_status status)
-{
-    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, diag, status, NULL, 0);
-}
-
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
 {
     f8_diag diag = {0};
@@ -101,7 +106,7 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     f8_status status = f8_program_can_run(p, function, &diag);
     if (status == F8_OK)
         status = instance->kind->run(instance, (uint32_t)function, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_wait(fp8c_program *p)
@@ -110,7 +115,7 @@ fp8c_status fp8c_program_wait(fp8c_program *p)
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->wait(&p->now->instance, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
@@ -120,7 +125,7 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
     if (status == F8_OK)
         status = p->now->instance.kind->init(&p->now->instance, seed, &diag);
     if (status != F8_OK)
-        return finish(p, &diag, status);
+        return f8_api_result(p->ctx, &diag, status);
     p->initialized = true;
     const int prepare = fp8c_program_function(p, "prepare");
     return prepare < 0 ? FP8C_OK : fp8c_program_run(p, prepare);
@@ -167,7 +172,7 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
     const f8_plan_port *port = get_port(p, function, side, index);
     f8_status status = f8_program_has_memory(p, &diag);
     if (status != F8_OK)
-        return finish(p, &diag, status);
+        return f8_api_result(p->ctx, &diag, status);
     if (!port || port->var >= 0 || (side != FP8C_INPUT && side != FP8C_OUTPUT))
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                          port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
@@ -179,7 +184,7 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
                          port->name, f8_dtype_size(port->type.dtype));
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side, (uint32_t)index, buffer, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out)
@@ -213,7 +218,7 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_read(fp8c_program *p, int variable, void *to)
@@ -228,8 +233,8 @@ fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
 
 const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t index)
 {
-    for (size_t i = 0; i < p->now->trail.n_elements; i++) {
-        const f8_elements *e = &p->now->trail.elements[i];
+    for (size_t i = 0; i < p->now->report.n_elements; i++) {
+        const f8_elements *e = &p->now->report.elements[i];
         if (e->var == variable)
             return index >= 0 && index < e->n ? e->name[index] : NULL;
     }
@@ -240,17 +245,17 @@ const char *fp8c_program_element(const fp8c_program *p, int variable, int64_t in
 
 static const f8_stored *stored_variable(const fp8c_program *p, int variable)
 {
-    for (size_t i = 0; i < p->now->trail.n_stored; i++)
-        if (p->now->trail.stored[i].var == variable)
-            return &p->now->trail.stored[i];
+    for (size_t i = 0; i < p->now->report.n_stored; i++)
+        if (p->now->report.stored[i].var == variable)
+            return &p->now->report.stored[i];
     return NULL;
 }
 
 fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_stored)
+    if (index < 0 || (size_t)index >= p->now->report.n_stored)
         return FP8C_ERR_INPUT;
-    const f8_stored *s = &p->now->trail.stored[index];
+    const f8_stored *s = &p->now->report.stored[index];
     _Static_assert(sizeof out->recipe >= F8_RECIPE_TEXT, "any recipe fits");
     *out = (fp8c_stored){.variable = s->var, .scale_variable = s->scale_var,
                          .kept = s->recipe.scaling == F8_SCALING_DELAYED ? s->operand : NULL};
@@ -302,17 +307,21 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
                          variable);
     if (status == F8_OK)
         status = quantize(p, s, from, scale, &diag);
-    return finish(p, &diag, status);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 /* ---- decisions and figures ---- */
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
 {
-    fp8c_info own = {.struct_size = sizeof own, .compile_seconds = p->now->trail.compile_seconds, .linears = p->now->trail.linears,
-                       .fp8_gemms_planned = p->now->trail.fp8_gemms, .threads = 1,
-                       .distinct_kernels = p->now->plan.n_kernels, .code_bytes = p->now->plan.blob_bytes,
-                       .kernels_cached = p->now->trail.kernels_cached};
+    fp8c_info own = {.struct_size = sizeof own,
+                     .compile_seconds = p->now->report.compile_seconds,
+                     .linears = p->now->report.linears,
+                     .fp8_gemms_planned = p->now->report.fp8_gemms,
+                     .threads = 1,
+                     .distinct_kernels = p->now->plan.n_kernels,
+                     .code_bytes = p->now->plan.blob_bytes,
+                     .kernels_cached = p->now->report.kernels_cached};
     if (p->now->instance.kind) {
         f8_instance_info run;
         p->now->instance.kind->info(&p->now->instance, &run);
@@ -323,7 +332,7 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
         own.kernels_executed = run.count.kernels;
         own.threads = run.threads;
     } else {
-        own.planned_bytes = p->now->trail.planned;
+        own.planned_bytes = p->now->report.planned;
     }
     for (uint32_t i = 0; i < p->now->plan.n_images; i++)
         own.code_bytes += p->now->plan.image[i].size;
@@ -358,11 +367,12 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 {
     f8_diag diag = {0};
     if (!p->now->instance.cuda)
-        return finish(p, &diag, f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
+        return f8_api_result(
+            p->ctx, &diag, f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
     f8_cuda_facts facts;
     const f8_status status = f8_cuda_device_facts(p->cuda, &facts, &diag);
     if (status != F8_OK)
-        return finish(p, &diag, status);
+        return f8_api_result(p->ctx, &diag, status);
     fp8c_device own = {.struct_size = sizeof own, .compute_capability = facts.sm,
                        .driver = facts.driver, .multiprocessors = facts.multiprocessors,
                        .memory = facts.memory, .memory_free = facts.memory_free};
@@ -374,9 +384,9 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
 
 fp8c_status fp8c_program_image(const fp8c_program *p, int index, fp8c_image *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_images)
+    if (index < 0 || (size_t)index >= p->now->report.n_images)
         return FP8C_ERR_INPUT;
-    const f8_build_image *from = &p->now->trail.image[index];
+    const f8_build_image *from = &p->now->report.image[index];
     *out = (fp8c_image){.cuda = from->cuda, .ptx = from->ptx, .log = from->log};
     if ((uint32_t)index < p->now->plan.n_images) {
         out->cubin = p->now->plan.image[index].bytes;
@@ -387,9 +397,9 @@ fp8c_status fp8c_program_image(const fp8c_program *p, int index, fp8c_image *out
 
 fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_kernels)
+    if (index < 0 || (size_t)index >= p->now->report.n_kernels)
         return FP8C_ERR_INPUT;
-    const f8_build_kernel *k = &p->now->trail.kernel[index];
+    const f8_build_kernel *k = &p->now->report.kernel[index];
     *out = (fp8c_kernel){.name = k->name,
                          .symbol = k->symbol,
                          .hash = k->hash,
@@ -409,9 +419,9 @@ fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *o
 
 fp8c_status fp8c_program_decision(const fp8c_program *p, int index, fp8c_decision *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_decisions)
+    if (index < 0 || (size_t)index >= p->now->report.n_decisions)
         return FP8C_ERR_INPUT;
-    const f8_decision *d = &p->now->trail.decision[index];
+    const f8_decision *d = &p->now->report.decision[index];
     *out = (fp8c_decision){d->linear, d->role, d->a, d->b, d->scaling, d->reason,
                            d->m, d->n, d->k, d->count, d->fp8};
     return FP8C_OK;
@@ -435,9 +445,9 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
 
 fp8c_status fp8c_program_pass(const fp8c_program *p, int index, fp8c_pass *out)
 {
-    if (index < 0 || (size_t)index >= p->now->trail.n_times)
+    if (index < 0 || (size_t)index >= p->now->report.n_times)
         return FP8C_ERR_INPUT;
-    const f8_pass_time *t = &p->now->trail.time[index];
+    const f8_pass_time *t = &p->now->report.time[index];
     *out = (fp8c_pass){t->name, t->seconds, t->nodes};
     return FP8C_OK;
 }
@@ -458,7 +468,7 @@ fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *t
     f8_diag diag = {0};
     const f8_status status = f8_recipe_parse(recipe, F8_NOWHERE, &parsed, &diag);
     if (status != F8_OK)
-        return f8_api_fail(ctx, &diag, status, NULL, 0);
+        return f8_api_result(ctx, &diag, status);
     f8_recipe_print(&parsed, text, size);
     return FP8C_OK;
 }

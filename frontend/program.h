@@ -5,18 +5,19 @@
 #include "frontend/api.h"
 #include "frontend/instance.h"
 #include "frontend/package.h"
-#include "frontend/trail.h"
+#include "frontend/compile_report.h"
 #include "ir/file.h"
 #include "frontend/variants.h"
 
-/* A program for one set of values of the dims that are bounds; most programs have no such dims, and one variant.
- * Plan and trail are all there is to know of it: it was compiled here, or read from a file. */
+/* A program for one set of values of the dims that are bounds; most programs have no such dims, and
+ * one variant. Plan and report are all there is to know of it: it was compiled here, or read from a
+ * file. */
 typedef struct f8_variant {
     struct f8_variant *next;
     int64_t *value; /* of the bounds; NULL: there are none */
-    f8_arena arena; /* of the plan and the trail */
+    f8_arena arena; /* of the plan and the report */
     f8_plan plan;   /* of the reference target: variables, functions and ports alone */
-    f8_trail trail;
+    f8_compile_report report;
     f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
     f8_arena graph;       /* the module after the passes and all they made, where it is still needed: the reference
                              target interprets it, a calibration reads its samples */
@@ -66,10 +67,23 @@ struct fp8c_program {
     bool initialized; /* variables hold values */
 };
 
+/* Of the options for compiling, or for opening a file: both structs have these fields. */
+#define F8_RUN_OPTIONS(o)                                                                          \
+    ((f8_run_options){.no_device = (o)->no_device,                                                 \
+                      .profile = (o)->profile,                                                     \
+                      .device = (o)->device,                                                       \
+                      .stream = (o)->stream,                                                       \
+                      .device_alloc = (o)->device_alloc,                                           \
+                      .device_free = (o)->device_free,                                             \
+                      .device_user = (o)->device_user})
+
 /* A program of `ctx` without variants; NULL: out of memory, as diag says. */
 fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag);
 /* A variant without plan, the last of p; likewise. p->now is the caller's to set. */
 f8_variant *f8_program_add(fp8c_program *p, f8_diag *diag);
+
+/* Set p->run and p->threads from the options. F8_ERR_INPUT: there can't be so many threads. */
+f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag);
 
 /* F8_ERR_INPUT: it was compiled to be looked at alone; besides, there is no such function, or variables have no
  * values. */
@@ -82,7 +96,5 @@ fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile
 /* fp8c_compile for a tuner. */
 fp8c_status f8_compile_tuning(const fp8c_module *module, const fp8c_compile_options *options,
                               const f8_tuner_compile *tuner, fp8c_program **out);
-/* Its trials, once a batch was observed; n 0 before. */
-const struct f8_trial *f8_calibration_trials(const fp8c_calibration *c, size_t *n);
 
 #endif

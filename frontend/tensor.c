@@ -336,7 +336,7 @@ fp8c_status fp8c_program_call(fp8c_program *p, int function, const fp8c_tensor_v
     f8_status status = f8_program_can_run(p, function, &diag);
     if (status == F8_OK)
         status = call_function(p, function, inputs, n_inputs, outputs, n_outputs, &diag);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 fp8c_status fp8c_program_fit(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
@@ -347,7 +347,7 @@ fp8c_status fp8c_program_fit(fp8c_program *p, int function, const fp8c_tensor_vi
         function >= 0 && (uint32_t)function < p->now->plan.n_funcs
             ? f8_bounds_of_shapes(p, (uint32_t)function, inputs, n_inputs, &diag)
             : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no function %d", function);
-    return status == F8_OK ? FP8C_OK : f8_api_fail(p->ctx, &diag, status, NULL, 0);
+    return f8_api_result(p->ctx, &diag, status);
 }
 
 /* ---- what a program has ---- */
@@ -409,7 +409,7 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
         status = f8_cuda_exec_is_device(instance->cuda, at, &on_device, &diag);
     int64_t *strides = status == F8_OK ? strides_of(p, &port[index].type, &diag) : NULL;
     if (!strides)
-        return f8_api_fail(p->ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(p->ctx, &diag, diag.status);
     *out = view_of(p, &port[index].type, strides, at, on_device);
     return FP8C_OK;
 }
@@ -425,7 +425,7 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     const f8_type *type = status == F8_OK ? &p->now->plan.var[variable].type : NULL;
     int64_t *strides = type ? strides_of(p, type, &diag) : NULL;
     if (!strides)
-        return f8_api_fail(p->ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(p->ctx, &diag, diag.status);
     *out = view_of(p, type, strides, variable_memory(p, (uint32_t)variable),
                    instance->cuda != NULL);
     return FP8C_OK;

@@ -74,7 +74,7 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module, const fp8
     *out = NULL;
     fp8c_tuning *t = f8_api_new(ctx, sizeof *t, 64, &diag);
     if (!t)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     *t = (fp8c_tuning){.ctx = ctx, .module = module, .finished = true, .start = f8_seconds_now()};
     f8_arena_init(&t->arena, &ctx->allocator);
     t->o.struct_size = sizeof t->o;
@@ -182,12 +182,12 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
     if (!parse_gemm(gemm, &g)) {
         f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                 "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (f32, bf16, f8e4m3, f8e5m2)", gemm);
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     }
     fp8c_compile_options given = compile;
     if (f8_api_options(&own, options, "fp8c_tune_options", &diag) != F8_OK ||
         f8_api_options(&given, own.compile, "fp8c_compile_options", &diag) != F8_OK)
-        return f8_api_fail(ctx, &diag, diag.status, NULL, 0);
+        return f8_api_result(ctx, &diag, diag.status);
     compile.target = given.target;
     compile.threads = given.threads;
     compile.device = given.device;

@@ -79,7 +79,6 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
 /* Time all candidates that were not, and keep what was found. */
 f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag);
 double f8_tune_least(const double *sample, int n);
-double f8_tune_median(const double *sample, int n);
 /* The middle one of the ratios of neighbours in time: what disturbs the machine disturbs both alike. */
 double f8_tune_ratio(const double *other, const double *model, int n);
 

@@ -33,7 +33,7 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
         status = f8_tuning_open(database, &ctx->allocator, &t, &diag);
     if (status == F8_OK)
         status = fn(t, path, keys.device, &counts, &diag);
-    const fp8c_status done = status == F8_OK ? FP8C_OK : f8_api_fail(ctx, &diag, status, NULL, 0);
+    const fp8c_status done = f8_api_result(ctx, &diag, status);
     f8_tuning_close(t);
     if (done == FP8C_OK && rows) {
         const fp8c_tuning_rows own = {.struct_size = sizeof own, .timings = counts.timings,

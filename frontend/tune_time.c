@@ -119,7 +119,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double f8_tune_median(const double *x, int n)
+static double median(const double *x, int n)
 {
     double sorted[TUNE_RUNS];
     memcpy(sorted, x, (size_t)n * sizeof *x);
@@ -132,7 +132,7 @@ double f8_tune_ratio(const double *other, const double *model, int n)
     double ratio[TUNE_RUNS];
     for (int i = 0; i < n; i++)
         ratio[i] = model[i] > 0 ? other[i] / model[i] : 1;
-    return f8_tune_median(ratio, n);
+    return median(ratio, n);
 }
 
 static bool all_slower(const fp8c_tuning *t, int runs)
@@ -209,7 +209,7 @@ static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
         const double least = f8_tune_least(p->sample[s], runs);
         if (s || !c->runs || least < c->seconds) {
             c->seconds = least;
-            c->median = f8_tune_median(p->sample[s], runs);
+            c->median = median(p->sample[s], runs);
             c->runs = runs;
         }
         c->ratio = least / f8_tune_least(p->sample[0], runs);

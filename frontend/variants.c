@@ -2,27 +2,14 @@
 #include "frontend/variants.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/compile.h"
 #include "frontend/target.h"
 #include "frontend/text/parse.h"
-#include "passes/choose.h"
 
-/* What makes further variants. */
-typedef struct f8_again {
-    const char *text, *file;
-    size_t size;
-    f8_dim_override *dim; /* those given for the module; then room for the bounds */
-    size_t n_dims;
-    f8_recipe_rule *rule; /* added to the text's */
-    size_t n_rules;
-    f8_trial *chosen;
-    size_t n_chosen;
-    fp8c_compile_options options; /* with strings of our own */
-} f8_again;
-
-const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text, size_t size)
+static const char *print_values(const f8_bounds *b, const int64_t *value, char *text, size_t size)
 {
     size_t n = 0;
     text[0] = 0;
@@ -30,124 +17,6 @@ const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text
         n += (size_t)snprintf(text + n, size - n, "%s%s = %lld", i ? ", " : "", b->bound[i].name,
                               (long long)value[i]);
     return text;
-}
-
-/* ---- what is kept ---- */
-
-static const char *copy(f8_arena *arena, const char *s)
-{
-    return s ? f8_arena_strdup(arena, s) : NULL;
-}
-
-static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
-{
-    f8_bounds *b = &p->bounds;
-    int32_t *index = F8_NEW_ARRAY(&p->arena, int32_t, m->n_dims + 1);
-    b->bound = F8_NEW_ARRAY(&p->arena, f8_bound, m->n_dims);
-    b->axis = F8_NEW_ARRAY(&p->arena, f8_bound_axis, m->n_axes);
-    p->first->value = F8_NEW_ARRAY(&p->arena, int64_t, m->n_dims);
-    F8_TRY(f8_arena_status(&p->arena, diag));
-    for (size_t i = 0; i < m->n_dims; i++) {
-        if (!m->dim[i].bound)
-            continue;
-        index[i + 1] = b->n;
-        p->first->value[b->n] = m->dim[i].value;
-        b->bound[b->n++] = (f8_bound){copy(&p->arena, m->dim[i].name), m->dim[i].value};
-    }
-    for (size_t i = 0; i < m->n_axes; i++) {
-        const f8_axis *a = &m->axis[i];
-        if (strcmp(a->func, "forward")) /* whose inputs those of all functions are */
-            continue;
-        b->axis[b->n_axes++] =
-            (f8_bound_axis){.port = copy(&p->arena, a->port),
-                            .axis = a->axis,
-                            .bound = a->form.dim > 0 && a->form.scale ? index[a->form.dim] : -1,
-                            .scale = a->form.scale,
-                            .offset = a->form.offset};
-    }
-    return f8_arena_status(&p->arena, diag);
-}
-
-static void keep_rules(f8_again *again, const f8_module *m, f8_arena *arena)
-{
-    again->rule = F8_NEW_ARRAY(arena, f8_recipe_rule, m->n_rules);
-    for (size_t i = m->source_rules; again->rule && i < m->n_rules; i++) {
-        f8_recipe_rule r = m->rule[i];
-        r.pattern = copy(arena, r.pattern);
-        r.recipe = copy(arena, r.recipe);
-        r.origin = copy(arena, r.origin); /* role and operand point into tables */
-        again->rule[again->n_rules++] = r;
-    }
-}
-
-static void keep_options(f8_again *again, const fp8c_compile_options *o, f8_arena *arena)
-{
-    fp8c_compile_options *own = &again->options;
-    *own = *o;
-    own->target = copy(arena, o->target);
-    own->recipe = copy(arena, o->recipe);
-    own->keep = copy(arena, o->keep);
-    own->attention = copy(arena, o->attention);
-    own->stored = copy(arena, o->stored);
-    own->checkpoint = copy(arena, o->checkpoint);
-    own->recompute = copy(arena, o->recompute);
-    own->print_after = NULL; /* whom to print to may be gone */
-    own->write = NULL;
-    own->calibration = NULL;
-    fp8c_stored_as *list = F8_NEW_ARRAY(arena, fp8c_stored_as, o->n_stored_weights);
-    for (size_t i = 0; list && i < o->n_stored_weights; i++)
-        list[i] = (fp8c_stored_as){copy(arena, o->stored_weights[i].name),
-                                   copy(arena, o->stored_weights[i].recipe)};
-    own->stored_weights = list;
-}
-
-static void keep_chosen(f8_again *again, const fp8c_compile_options *o, f8_arena *arena)
-{
-    size_t n = 0;
-    const f8_trial *from = o->calibration ? f8_calibration_trials(o->calibration, &n) : NULL;
-    again->chosen = from ? F8_NEW_ARRAY(arena, f8_trial, n) : NULL;
-    for (; again->chosen && again->n_chosen < n; again->n_chosen++) {
-        f8_trial *t = &again->chosen[again->n_chosen];
-        *t = from[again->n_chosen];
-        t->linear = copy(arena, t->linear);
-        t->fixed = copy(arena, t->fixed);
-        t->reason = copy(arena, t->reason);
-        for (int i = 0; i < F8_CANDIDATES; i++)
-            t->candidate[i].excluded = copy(arena, t->candidate[i].excluded);
-    }
-}
-
-f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o,
-                         f8_diag *diag)
-{
-    if (!m->ir->source)
-        return F8_OK;
-    F8_TRY(keep_bounds(p, m->ir, diag));
-    f8_arena *arena = &p->arena;
-    f8_again *again = F8_NEW(arena, f8_again);
-    f8_dim_override *dim = F8_NEW_ARRAY(arena, f8_dim_override, m->ir->n_dims);
-    if (!again || !dim)
-        return f8_arena_status(arena, diag);
-    again->text = f8_arena_strndup(arena, m->text, m->text_size);
-    again->size = m->text_size;
-    again->file = copy(arena, m->ir->file);
-    again->dim = dim;
-    for (size_t i = 0; i < m->ir->n_dims; i++)
-        if (m->ir->dim[i].given && !m->ir->dim[i].bound)
-            dim[again->n_dims++] =
-                (f8_dim_override){copy(arena, m->ir->dim[i].name), m->ir->dim[i].value};
-    keep_rules(again, m->ir, arena);
-    keep_options(again, o, arena);
-    keep_chosen(again, o, arena);
-    p->bounds.again = again;
-    return f8_arena_status(arena, diag);
-}
-
-const f8_trial *f8_bounds_chosen(const fp8c_program *p, size_t *n)
-{
-    const f8_again *again = p->bounds.again;
-    *n = again ? again->n_chosen : 0;
-    return again ? again->chosen : NULL;
 }
 
 /* ---- making a variant ---- */
@@ -160,7 +29,8 @@ static f8_variant *find(const fp8c_program *p, const int64_t *value)
     return NULL;
 }
 
-void f8_bounds_drop(fp8c_program *p, f8_variant *v)
+/* End a variant that is not p->now. */
+static void drop(fp8c_program *p, f8_variant *v)
 {
     f8_variant **link = &p->first;
     while (*link != v)
@@ -202,15 +72,15 @@ static const char *other_variable(const f8_variant *a, const f8_variant *b)
             return y->var[i].name;
     if (x->n_vars != y->n_vars || x->state_bytes != y->state_bytes)
         return "the last";
-    for (size_t i = 0; i < a->trail.n_elements && i < b->trail.n_elements; i++) {
-        const f8_elements *e = &a->trail.elements[i], *f = &b->trail.elements[i];
+    for (size_t i = 0; i < a->report.n_elements && i < b->report.n_elements; i++) {
+        const f8_elements *e = &a->report.elements[i], *f = &b->report.elements[i];
         bool same = e->var == f->var && e->n == f->n;
         for (int64_t k = 0; same && k < (int64_t)e->n; k++)
             same = !strcmp(e->name[k], f->name[k]);
         if (!same)
             return y->var[f->var].name;
     }
-    return a->trail.n_elements == b->trail.n_elements ? NULL : "the last";
+    return a->report.n_elements == b->report.n_elements ? NULL : "the last";
 }
 
 static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag *diag)
@@ -218,7 +88,7 @@ static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag 
     const char *function = other_function(&p->first->plan, &v->plan),
                *variable = other_variable(p->first, v);
     char first[256];
-    f8_bounds_print(&p->bounds, p->first->value, first, sizeof first);
+    print_values(&p->bounds, p->first->value, first, sizeof first);
     if (function)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "function '%s' is another than with %s", function, first);
@@ -232,30 +102,30 @@ static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag 
 static f8_status compile_for(fp8c_program *p, const int64_t *value, f8_arena *scratch,
                              f8_diag *diag)
 {
-    const f8_again *again = p->bounds.again;
-    const size_t n = again->n_dims + (size_t)p->bounds.n;
+    const f8_source *from = p->bounds.source;
+    const size_t n = from->n_dims + (size_t)p->bounds.n;
     f8_dim_override *dim = F8_NEW_ARRAY(scratch, f8_dim_override, n);
     f8_module *m;
     if (!dim)
         return f8_arena_status(scratch, diag);
-    memcpy(dim, again->dim, again->n_dims * sizeof *dim);
+    memcpy(dim, from->dim, from->n_dims * sizeof *dim);
     for (int32_t i = 0; i < p->bounds.n; i++)
-        dim[again->n_dims + (size_t)i] = (f8_dim_override){p->bounds.bound[i].name, value[i]};
-    F8_TRY(f8_parse(again->text, again->size, again->file, dim, n, scratch, diag, &m));
-    for (size_t i = 0; i < again->n_rules; i++)
-        F8_TRY(f8_add_rule(m, &again->rule[i]));
-    return f8_compile_variant(p, m, &again->options, false, diag);
+        dim[from->n_dims + (size_t)i] = (f8_dim_override){p->bounds.bound[i].name, value[i]};
+    F8_TRY(f8_parse(from->text, from->size, from->file, dim, n, scratch, diag, &m));
+    for (size_t i = 0; i < from->n_rules; i++)
+        F8_TRY(f8_add_rule(m, &from->rule[i]));
+    return f8_compile_variant(p, m, &from->request, diag);
 }
 
 static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_diag *diag)
 {
     char wanted[256], there[700] = "", one[256];
     size_t n = 0;
-    f8_bounds_print(&p->bounds, value, wanted, sizeof wanted);
+    print_values(&p->bounds, value, wanted, sizeof wanted);
     for (uint32_t i = 0; i < p->opened->n_variants && n + sizeof one < sizeof there; i++)
         n += (size_t)snprintf(
             there + n, sizeof there - n, "%s%s", n ? "; " : "",
-            f8_bounds_print(&p->bounds, p->opened->variant[i].value, one, sizeof one));
+            print_values(&p->bounds, p->opened->variant[i].value, one, sizeof one));
     return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                    "the file has no code for %s: it has it for %s", wanted, there);
 }
@@ -274,13 +144,16 @@ static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_sta
                              f8_diag *diag)
 {
     char values[160], text[sizeof diag->text];
-    f8_bounds_print(&p->bounds, value, values, sizeof values);
+    print_values(&p->bounds, value, values, sizeof values);
     snprintf(text, sizeof text, "with %s: %.800s", values, diag->text);
     memcpy(diag->text, text, sizeof text);
     return status;
 }
 
-f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **out, f8_diag *diag)
+/* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After
+ * a failure p is as it was. */
+static f8_status find_or_make(fp8c_program *p, const int64_t *value, f8_variant **out,
+                              f8_diag *diag)
 {
     *out = find(p, value);
     if (*out)
@@ -291,9 +164,9 @@ f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **
     f8_arena scratch;
     f8_arena_init(&scratch, &p->ctx->allocator);
     int64_t *own = F8_NEW_ARRAY(&p->arena, int64_t, p->bounds.n);
-    f8_status status = !own              ? f8_arena_status(&p->arena, diag)
-                       : p->bounds.again ? compile_for(p, value, &scratch, diag)
-                                         : read_for(p, value, diag);
+    f8_status status = !own               ? f8_arena_status(&p->arena, diag)
+                       : p->bounds.source ? compile_for(p, value, &scratch, diag)
+                                          : read_for(p, value, diag);
     f8_arena_end(&scratch);
     f8_variant *v = last->next;
     if (status == F8_OK)
@@ -301,8 +174,8 @@ f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **
     p->now = now;
     if (status != F8_OK) {
         if (v)
-            f8_bounds_drop(p, v);
-        return p->bounds.again ? with_values(p, value, status, diag) : status;
+            drop(p, v);
+        return p->bounds.source ? with_values(p, value, status, diag) : status;
     }
     memcpy(own, value, (size_t)p->bounds.n * sizeof *own);
     v->value = own;
@@ -310,7 +183,8 @@ f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, f8_variant **
     return F8_OK;
 }
 
-f8_status f8_bounds_switch(fp8c_program *p, f8_variant *v, f8_diag *diag)
+/* Make v the current one, with buffers of its own bound to all ports. */
+static f8_status switch_to(fp8c_program *p, f8_variant *v, f8_diag *diag)
 {
     if (v == p->now)
         return F8_OK;
@@ -323,6 +197,206 @@ f8_status f8_bounds_switch(fp8c_program *p, f8_variant *v, f8_diag *diag)
                     F8_TRY(i->kind->bind(i, f, side, k, NULL, diag));
         }
     p->now = v;
+    return F8_OK;
+}
+
+/* ---- values that shapes tell ---- */
+
+static const f8_plan_port *caller_port(const f8_plan_func *f, size_t index)
+{
+    for (uint32_t i = 0; i < f->n_in; i++)
+        if (f->in[i].var < 0 && index-- == 0)
+            return &f->in[i];
+    return NULL;
+}
+
+/* The value that axis `a` tells when it is of size `size`, into values and from. */
+static f8_status take_axis(const f8_bounds *b, const f8_bound_axis *a, int64_t size,
+                           int64_t *values, const f8_bound_axis **from, f8_diag *diag)
+{
+    const f8_bound *bound = &b->bound[a->bound];
+    int64_t value = 0, from_zero;
+    /* scales and offsets may be a file's */
+    if (!__builtin_sub_overflow(size, a->offset, &from_zero) &&
+        (a->scale != -1 || from_zero != INT64_MIN) && from_zero % a->scale == 0)
+        value = from_zero / a->scale;
+    if (value < 1 || value > bound->most)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "input '%s': axis %d is %lld, but %lld * %s + %lld, and '%s' is 1 to %lld",
+                       a->port, (int)a->axis, (long long)size, (long long)a->scale, bound->name,
+                       (long long)a->offset, bound->name, (long long)bound->most);
+    const f8_bound_axis *before = from[a->bound];
+    if (before && values[a->bound] != value)
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "axis %d of input '%s' says that '%s' is %lld, axis %d of '%s' that it is %lld",
+            (int)before->axis, before->port, bound->name, (long long)values[a->bound], (int)a->axis,
+            a->port, (long long)value);
+    values[a->bound] = value;
+    from[a->bound] = a;
+    return F8_OK;
+}
+
+/* A size that tells no value must be that of the values there are. */
+static f8_status check_axis(const fp8c_program *p, const f8_variant *v, uint32_t func,
+                            const f8_bound_axis *a, size_t index, int64_t size, f8_diag *diag)
+{
+    char values[256];
+    const f8_plan_port *port = caller_port(&v->plan.func[func], index);
+    if (port->type.dim[a->axis] == size)
+        return F8_OK;
+    return f8_fail(
+        diag, F8_ERR_INPUT, F8_NOWHERE,
+        "input '%s': axis %d is %lld, but %lld with %s; where shapes don't tell a value, "
+        "fp8c_program_set_dim gives it",
+        a->port, (int)a->axis, (long long)size, (long long)port->type.dim[a->axis],
+        print_values(&p->bounds, v->value, values, sizeof values));
+}
+
+static bool fits(const fp8c_tensor_view *given, const f8_plan_port *port, const f8_bound_axis *a)
+{
+    /* axes may be a file's, which were checked beside no port */
+    return given && given->shape && given->ndim == port->type.rank && a->axis < given->ndim &&
+           !strcmp(a->port, port->name);
+}
+
+f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given,
+                              size_t n, f8_diag *diag)
+{
+    const f8_bounds *b = &p->bounds;
+    const f8_plan_func *f = &p->now->plan.func[func];
+    const f8_bound_axis *from[F8_MAX_BOUNDS] = {0};
+    int64_t values[F8_MAX_BOUNDS];
+    f8_variant *v;
+    if (b->n == 0 || !given)
+        return F8_OK;
+    memcpy(values, p->now->value, (size_t)b->n * sizeof *values);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < n; i++) {
+            const f8_plan_port *port = caller_port(f, i);
+            for (int32_t k = 0; port && k < b->n_axes; k++) {
+                const f8_bound_axis *a = &b->axis[k];
+                if (!fits(given[i], port, a))
+                    continue;
+                if (pass == 0 && a->bound >= 0)
+                    F8_TRY(take_axis(b, a, given[i]->shape[a->axis], values, from, diag));
+                if (pass == 1)
+                    F8_TRY(check_axis(p, v, func, a, i, given[i]->shape[a->axis], diag));
+            }
+        }
+        if (pass == 0)
+            F8_TRY(find_or_make(p, values, &v, diag));
+    }
+    return switch_to(p, v, diag);
+}
+
+/* ---- values for a file ---- */
+
+/* The values asked for, by bound. */
+typedef struct wanted {
+    int64_t value[F8_MAX_BOUNDS][F8_MAX_VALUES];
+    int32_t n[F8_MAX_BOUNDS];
+} wanted;
+
+static f8_status bad_values(const char *text, const char *why, f8_diag *diag)
+{
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': %s", text, why);
+}
+
+static f8_status add_value(const f8_bounds *b, wanted *w, int32_t i, int64_t value,
+                           const char *text, f8_diag *diag)
+{
+    if (value < 1 || value > b->bound[i].most)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': '%s' is 1 to %lld", text,
+                       b->bound[i].name, (long long)b->bound[i].most);
+    for (int32_t k = 0; k < w->n[i]; k++)
+        if (w->value[i][k] == value)
+            return F8_OK;
+    if (w->n[i] == F8_MAX_VALUES)
+        return bad_values(text, "more than 64 of one dim", diag);
+    int32_t at = w->n[i]++;
+    for (; at > 0 && w->value[i][at - 1] < value;
+         at--) /* the largest first, in whatever order they are given */
+        w->value[i][at] = w->value[i][at - 1];
+    w->value[i][at] = value;
+    return F8_OK;
+}
+
+/* "B=1,2,4 T=64" */
+static f8_status read_values(const f8_bounds *b, const char *text, wanted *w, f8_diag *diag)
+{
+    const char *at = text + strspn(text, " ");
+    while (*at) {
+        const size_t length = strcspn(at, "= ");
+        int32_t i = 0;
+        while (i < b->n &&
+               (strlen(b->bound[i].name) != length || memcmp(b->bound[i].name, at, length)))
+            i++;
+        if (at[length] != '=')
+            return bad_values(text, "NAME=N,N,... is wanted, several with spaces between", diag);
+        if (i == b->n)
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "values '%.200s': no dim '%.*s' is a bound", text,
+                           (int)(length < 100 ? length : 100), at);
+        at += length;
+        do {
+            char *end;
+            at++;
+            const long long value = strtoll(at, &end, 10);
+            if (end == at || (*end && *end != ',' && *end != ' '))
+                return bad_values(text, "a number is wanted after '=' and ','", diag);
+            F8_TRY(add_value(b, w, i, value, text, diag));
+            at = end;
+        } while (*at == ',');
+        at += strspn(at, " ");
+    }
+    return F8_OK;
+}
+
+/* Those not named: all, if they are not too many. */
+static f8_status count_values(const f8_bounds *b, wanted *w, f8_diag *diag)
+{
+    int64_t sets = 1;
+    for (int32_t i = 0; i < b->n; i++) {
+        const bool all = w->n[i] == 0;
+        const int64_t n = all ? b->bound[i].most : w->n[i];
+        if (__builtin_mul_overflow(sets, n, &sets) || sets > F8_MAX_VALUES)
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "a file holds code for at most %d sets of values of bounds, and '%s' "
+                           "alone has %lld here: say "
+                           "for which it shall be (--values %s=1,2,4)",
+                           F8_MAX_VALUES, b->bound[i].name, (long long)n, b->bound[i].name);
+        for (int64_t k = b->bound[i].most; all && k >= 1; k--)
+            w->value[i][w->n[i]++] = k;
+    }
+    return F8_OK;
+}
+
+f8_status f8_bounds_all(fp8c_program *p, const char *values, f8_diag *diag)
+{
+    const f8_bounds *b = &p->bounds;
+    wanted w = {.n = {0}};
+    int64_t value[F8_MAX_BOUNDS];
+    int32_t at[F8_MAX_BOUNDS] = {0};
+    bool first_wanted = false, more = true;
+    if (b->n == 0)
+        return values ? bad_values(values, "the module has no dims that are bounds", diag) : F8_OK;
+    F8_TRY(read_values(b, values ? values : "", &w, diag));
+    F8_TRY(count_values(b, &w, diag));
+    while (more) {
+        f8_variant *v;
+        for (int32_t i = 0; i < b->n; i++)
+            value[i] = w.value[i][at[i]];
+        F8_TRY(find_or_make(p, value, &v, diag));
+        first_wanted |= v == p->first;
+        int32_t i = b->n; /* the next set, the last bound's value first */
+        while (i > 0 && ++at[i - 1] == w.n[i - 1])
+            at[--i] = 0;
+        more = i > 0;
+    }
+    if (!first_wanted)
+        drop(p, p->first);
+    p->now = p->first;
     return F8_OK;
 }
 
@@ -381,16 +455,16 @@ static f8_status set_dim(fp8c_program *p, const char *name, int64_t value, f8_di
     F8_TRY(check_value(&b->bound[i], value, diag));
     memcpy(values, p->now->value, (size_t)b->n * sizeof *values);
     values[i] = value;
-    F8_TRY(f8_bounds_variant(p, values, &v, diag));
-    return f8_bounds_switch(p, v, diag);
+    F8_TRY(find_or_make(p, values, &v, diag));
+    return switch_to(p, v, diag);
 }
 
 fp8c_status fp8c_program_set_dim(fp8c_program *p, const char *name, int64_t value)
 {
     f8_diag diag = {0};
-    const f8_again *again = p->bounds.again;
+    const f8_source *from = p->bounds.source;
     const f8_status status = set_dim(p, name, value, &diag);
     return status == F8_OK ? FP8C_OK
-                           : f8_api_fail(p->ctx, &diag, status, again ? again->text : NULL,
-                                         again ? again->size : 0);
+                           : f8_api_fail(p->ctx, &diag, status, from ? from->text : NULL,
+                                         from ? from->size : 0);
 }

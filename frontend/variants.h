@@ -9,47 +9,19 @@
 #define F8_VARIANTS_H
 
 #include "frontend/fp8c.h"
-#include "ir/ir.h"
+#include "frontend/package.h"
 
 struct f8_variant;
-struct f8_trial;
 
-typedef struct f8_bound {
-    const char *name;
-    int64_t most;
-} f8_bound;
-
-/* An axis of a caller's input, of any function that has the port: scale * value + offset. */
-typedef struct f8_bound_axis {
-    const char *port;
-    int32_t axis;
-    int32_t bound; /* index; < 0: it depends on several, or otherwise, and tells no value */
-    int64_t scale, offset;
-} f8_bound_axis;
-
-/* Of a program; plain data but for `again`. None: all zeros. */
+/* Of a program; plain data but for `source`. None: all zeros. */
 typedef struct f8_bounds {
     f8_bound *bound;
     int32_t n, n_axes;
     f8_bound_axis *axis;
-    struct f8_again *again; /* NULL: read from a file, there are no values but those it has */
+    struct f8_source *source; /* NULL: read from a file, there are no values but those it has */
 } f8_bounds;
 
 enum { F8_MAX_VALUES = 64 }; /* sets of values that one file holds */
-
-/* After p's first variant was compiled from `m`: its bounds, and copies of what makes others.
- * Nothing to do where m has none. */
-f8_status f8_bounds_keep(fp8c_program *p, const fp8c_module *m, const fp8c_compile_options *o,
-                         f8_diag *diag);
-/* What a calibration chose for p's first variant, for the others; NULL: none did. */
-const struct f8_trial *f8_bounds_chosen(const fp8c_program *p, size_t *n);
-
-/* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After
- * a failure p is as it was. */
-f8_status f8_bounds_variant(fp8c_program *p, const int64_t *value, struct f8_variant **out,
-                            f8_diag *diag);
-/* Make v the current one, with buffers of its own bound to all ports. */
-f8_status f8_bounds_switch(fp8c_program *p, struct f8_variant *v, f8_diag *diag);
 
 /* Switch to the values that the shapes of a call's inputs tell, which are given in the order of the
  * function's inputs that carry no variable. Bounds that they tell nothing of stay. F8_ERR_INPUT:
@@ -58,13 +30,8 @@ f8_status f8_bounds_switch(fp8c_program *p, struct f8_variant *v, f8_diag *diag)
 f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_view *const *given,
                               size_t n, f8_diag *diag);
 
-/* End a variant that isn't p->now. */
-void f8_bounds_drop(fp8c_program *p, struct f8_variant *v);
 /* Variants for each set of values of `values` ("B=1,2,4 T=64"; NULL: all), and no others: for a
  * file. At most F8_MAX_VALUES. p has no instances. */
 f8_status f8_bounds_all(fp8c_program *p, const char *values, f8_diag *diag);
-
-/* "B = 3, T = 64" of a variant's values, into text, cut to size. Returns text. */
-const char *f8_bounds_print(const f8_bounds *b, const int64_t *value, char *text, size_t size);
 
 #endif

@@ -239,18 +239,19 @@ START_TEST(another_cpu)
     f8_arena arena;
     f8_package package;
     f8_plan plan;
-    f8_trail trail;
+    f8_compile_report report;
     f8_diag d = {0};
     char name[F8_CPU_NAME];
     memory out = {0};
     const f8_allocator allocator = f8_default_allocator();
     memcpy(page, bytes, n);
     f8_arena_init(&arena, NULL);
-    ck_assert_msg(f8_package_open(page, n, &arena, &package, &d) == F8_OK, "%s", d.text);
-    ck_assert_int_eq(f8_package_load(&package, &package.program[0], 0, &arena, &plan, &trail, &d),
+    ck_assert_msg(f8_package_open(page, n, fp8c_version(), &arena, &package, &d) == F8_OK, "%s",
+                  d.text);
+    ck_assert_int_eq(f8_package_load(&package, &package.program[0], 0, &arena, &plan, &report, &d),
                      F8_OK);
     package.program[0].variant[0].plan = &plan;
-    package.program[0].variant[0].trail = &trail;
+    package.program[0].variant[0].report = &report;
     /* Written again unchanged it is the same file. */
     ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
     ck_assert(out.n == n && !memcmp(out.bytes, bytes, n));
@@ -319,7 +320,7 @@ START_TEST(other_axes)
     fp8c_program *from = compile(ctx, m, &o), *p;
     int64_t value = 2, shape[8] = {2, 32, 1, 1, 1, 1, 1, 1};
     f8_package_variant v = {
-        .value = &value, .n_values = 1, .plan = &from->now->plan, .trail = &from->now->trail};
+        .value = &value, .n_values = 1, .plan = &from->now->plan, .report = &from->now->report};
     const fp8c_tensor_view view = {.shape = shape, .ndim = 2}, *const given = &view;
     ck_assert_int_eq(from->bounds.n_axes, 1);
     for (int32_t axis = 0; axis <= F8_MAX_RANK; axis++) {
@@ -332,7 +333,8 @@ START_TEST(other_axes)
                                       .n_axes = 1,
                                       .variant = &v,
                                       .n_variants = 1};
-        const f8_package package = {.program = &program, .n_programs = 1};
+        const f8_package package = {
+            .program = &program, .n_programs = 1, .version = fp8c_version()};
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
         const fp8c_status status = fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p);
@@ -368,7 +370,7 @@ START_TEST(other_variables)
         for (int i = 0; i < 2; i++) {
             const f8_variant *from = of[honest ? 0 : i]->now;
             v[i] = (f8_package_variant){
-                .value = &values[i], .n_values = 1, .plan = &from->plan, .trail = &from->trail};
+                .value = &values[i], .n_values = 1, .plan = &from->plan, .report = &from->report};
         }
         const f8_bounds *b = &of[0]->bounds;
         f8_package_program program = {.target = "cpu",
@@ -378,7 +380,8 @@ START_TEST(other_variables)
                                       .n_axes = (uint32_t)b->n_axes,
                                       .variant = v,
                                       .n_variants = 2};
-        const f8_package package = {.program = &program, .n_programs = 1};
+        const f8_package package = {
+            .program = &program, .n_programs = 1, .version = fp8c_version()};
         out.n = 0;
         ck_assert_int_eq(f8_package_write(&package, &allocator, put, &out, &d), F8_OK);
         ck_assert_msg(fp8c_program_open_bytes(ctx, out.bytes, out.n, NULL, &p) == FP8C_OK, "%s",

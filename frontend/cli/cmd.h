@@ -181,12 +181,11 @@ typedef struct cli {
 #undef OPTION
 } cli;
 
-/* ---- the tables as data (cmd_help.c) ---- */
+/* ---- the tables as data (cmd_common.c) ---- */
 
 typedef struct cli_command {
     const char *name, *operand, *help; /* operand: NULL for none */
     int bit;
-    int (*run)(const cli *c);
 } cli_command;
 
 typedef struct cli_option {
@@ -200,7 +199,7 @@ extern const cli_option cli_options[];
 
 /* NULL where there is none of that name. */
 const cli_command *cli_find_command(const char *name);
-/* What `fp8c help` and `fp8c COMMAND --help` print. */
+/* What `fp8c help` and `fp8c COMMAND --help` print (cmd_help.c). */
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);
 /* The man page, on stdout (cmd_man.c). */
@@ -248,8 +247,9 @@ int cli_recipe_width(const cli *c, int least);
 
 /* ---- progress, log and Ctrl-C (cmd_progress.c) ---- */
 
-/* Before the command runs: what contexts are created with from then on. */
-void cli_watch(const cli *c);
+/* Before the command runs: what contexts are created with from then on. bar: on a terminal, show
+ * how far a long call is. */
+void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
 /* Whether Ctrl-C stopped a call: main then gives CLI_INTERRUPTED. */
 bool cli_interrupted(void);

@@ -1,4 +1,4 @@
-/* What sub-commands share: files, modules, JSON Lines. */
+/* What sub-commands share: the tables of commands and options, files, modules, JSON Lines. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -8,6 +8,28 @@
 #include "frontend/cli/cmd.h"
 
 const char cli_default_recipe[] = "bf16";
+
+const cli_command cli_commands[] = {
+#define COMMAND(name, bit, operand, help) {#name, operand, help, bit},
+    CLI_COMMANDS(COMMAND)
+#undef COMMAND
+        {NULL, NULL, NULL, 0},
+};
+
+const cli_option cli_options[] = {
+#define OPTION(field, name, argument, kind, on, help) {name, argument, help, on},
+    CLI_OPTIONS(OPTION) CLI_MORE_OPTIONS(OPTION)
+#undef OPTION
+        {NULL, NULL, NULL, 0},
+};
+
+const cli_command *cli_find_command(const char *name)
+{
+    for (const cli_command *c = cli_commands; c->name; c++)
+        if (!strcmp(c->name, name))
+            return c;
+    return NULL;
+}
 
 char *cli_read_file(const char *path, size_t *size)
 {

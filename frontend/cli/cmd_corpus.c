@@ -88,7 +88,8 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
     return cut(c, options->data, vocabulary > 0 ? vocabulary : 256);
 }
 
-void cli_corpus_window(const cli_corpus *c, size_t at, int64_t row, int32_t *tokens, int32_t *targets)
+/* The window at byte `at` as row `row` of tokens and targets, both [B, T]. */
+static void window(const cli_corpus *c, size_t at, int64_t row, int32_t *tokens, int32_t *targets)
 {
     for (int64_t t = 0; t < c->T; t++) {
         tokens[row * c->T + t] = c->bytes[at + (size_t)t];
@@ -113,7 +114,7 @@ static uint64_t mix(uint64_t x) /* splitmix64 */
 void cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t draw, int64_t row, int32_t *tokens,
                      int32_t *targets)
 {
-    cli_corpus_window(c, mix(mix(seed) + draw) % (c->train - (size_t)c->T), row, tokens, targets);
+    window(c, mix(mix(seed) + draw) % (c->train - (size_t)c->T), row, tokens, targets);
 }
 
 fp8c_status cli_held_out(const cli_corpus *c, fp8c_program *program, int eval, double *loss,
@@ -127,7 +128,7 @@ fp8c_status cli_held_out(const cli_corpus *c, fp8c_program *program, int eval, d
     int64_t n = 0;
     for (size_t at = 0; n < EVAL_BATCHES && (n == 0 || at + (size_t)c->B <= windows); n++) {
         for (int64_t b = 0; b < c->B; b++, at++)
-            cli_corpus_window(c, c->train + at % windows * (size_t)c->T, b, tokens, targets);
+            window(c, c->train + at % windows * (size_t)c->T, b, tokens, targets);
         const fp8c_status status = fp8c_program_run(program, eval);
         if (status != FP8C_OK)
             return status;

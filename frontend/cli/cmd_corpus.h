@@ -21,9 +21,8 @@ void cli_corpus_free(cli_corpus *c);
  * ports, the bytes are too few, or one is beyond the vocabulary. */
 bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module,
                     const fp8c_program *program, int function);
-/* The window at byte `at` as row `row` of tokens and targets, both [B, T]. */
-void cli_corpus_window(const cli_corpus *c, size_t at, int64_t row, int32_t *tokens, int32_t *targets);
-/* The same with a window of the part to train on, drawn by seed and the number of the draw. */
+/* A window of the part to train on, drawn by seed and the number of the draw, as row `row` of
+ * tokens and targets, both [B, T]. */
 void cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t draw, int64_t row, int32_t *tokens,
                      int32_t *targets);
 

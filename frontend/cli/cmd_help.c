@@ -1,29 +1,7 @@
-/* fp8c help: the tables of commands and options as data, and as people read them. */
+/* fp8c help: the tables of commands and options as people read them. */
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
-
-const cli_command cli_commands[] = {
-#define COMMAND(name, bit, operand, help) {#name, operand, help, bit, cmd_##name},
-    CLI_COMMANDS(COMMAND)
-#undef COMMAND
-        {NULL, NULL, NULL, 0, NULL},
-};
-
-const cli_option cli_options[] = {
-#define OPTION(field, name, argument, kind, on, help) {name, argument, help, on},
-    CLI_OPTIONS(OPTION) CLI_MORE_OPTIONS(OPTION)
-#undef OPTION
-        {NULL, NULL, NULL, 0},
-};
-
-const cli_command *cli_find_command(const char *name)
-{
-    for (const cli_command *c = cli_commands; c->name; c++)
-        if (!strcmp(c->name, name))
-            return c;
-    return NULL;
-}
 
 void cli_help(FILE *to)
 {

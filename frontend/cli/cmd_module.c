@@ -3,7 +3,9 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 
-int cmd_check(const cli *c)
+/* What `work` makes of the module of c->file, as an exit code. */
+static int on_module(const cli *c,
+                     int (*work)(const cli *c, fp8c_context *ctx, fp8c_module *module))
 {
     fp8c_context *ctx;
     fp8c_module *module;
@@ -11,30 +13,35 @@ int cmd_check(const cli *c)
         return CLI_USAGE;
     if (!cli_load(c, &ctx, &module))
         return CLI_FAILED;
-    int64_t elements;
-    const int64_t tensors = fp8c_module_parameters(module, &elements);
-    int code = CLI_DONE;
-    if (c->target || c->attention || c->recipe != cli_default_recipe) { /* also whether they can have it */
-        const fp8c_compile_options options = cli_listing_options(c, c->recipe);
-        fp8c_program *program;
-        code = fp8c_compile(module, &options, &program) == FP8C_OK ? CLI_DONE : cli_fail(ctx);
-        fp8c_program_destroy(program);
-    }
-    if (code == CLI_DONE)
-        printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors, elements);
+    const int code = work(c, ctx, module);
     fp8c_module_destroy(module);
     fp8c_context_destroy(ctx);
     return code;
 }
 
-int cmd_print(const cli *c)
+static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
 {
-    fp8c_context *ctx;
-    fp8c_module *module;
-    if (cli_refuses_auto(c, c->recipe))
-        return CLI_USAGE;
-    if (!cli_load(c, &ctx, &module))
-        return CLI_FAILED;
+    int64_t elements;
+    const int64_t tensors = fp8c_module_parameters(module, &elements);
+    if (c->target || c->attention || c->recipe != cli_default_recipe) { /* also whether they can have it */
+        const fp8c_compile_options options = cli_listing_options(c, c->recipe);
+        fp8c_program *program;
+        if (fp8c_compile(module, &options, &program) != FP8C_OK)
+            return cli_fail(ctx);
+        fp8c_program_destroy(program);
+    }
+    printf("%s: ok, %" PRId64 " parameter tensors, %" PRId64 " parameters\n", c->file, tensors,
+           elements);
+    return CLI_DONE;
+}
+
+int cmd_check(const cli *c)
+{
+    return on_module(c, check);
+}
+
+static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
+{
     fp8c_status status;
     if (c->print_after) {
         fp8c_compile_options options = cli_listing_options(c, c->recipe);
@@ -47,8 +54,10 @@ int cmd_print(const cli *c)
     } else {
         status = fp8c_module_print(module, cli_write_stdout, NULL);
     }
-    const int code = status == FP8C_OK ? CLI_DONE : cli_fail(ctx);
-    fp8c_module_destroy(module);
-    fp8c_context_destroy(ctx);
-    return code;
+    return status == FP8C_OK ? CLI_DONE : cli_fail(ctx);
+}
+
+int cmd_print(const cli *c)
+{
+    return on_module(c, print);
 }

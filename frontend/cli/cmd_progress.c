@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "frontend/cli/cmd.h"
+#include "ir/clock.h"
 
 enum { WIDTH = 79, WIDEST = 200, BAR = 20 };
 static const double patience = 0.5, pace = 0.1; /* seconds before a line, and between two */
@@ -40,13 +40,6 @@ static struct {
     int shown;          /* columns of the line that stands there; 0: none */
     double start, last; /* of the call; when a line was last shown */
 } line;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* No colour, and no escape codes: spaces erase. */
 static void erase(void)
@@ -81,7 +74,7 @@ static void show(const fp8c_progress *p)
 static int progress(void *user, const fp8c_progress *p)
 {
     (void)user;
-    const double time = now();
+    const double time = f8_seconds_now();
     const bool tunes = !strcmp(p->phase, "tune");
     if (line.tuning && !tunes) /* a compile within: the tuner's line stays */
         return interrupted;
@@ -118,13 +111,13 @@ static void say(void *user, fp8c_log_level level, const char *text)
 
 static fp8c_context_options options = {.struct_size = sizeof options};
 
-void cli_watch(const cli *c)
+void cli_watch(int32_t verbose, bool bar)
 {
     struct sigaction before;
     options.log = say; /* warnings always; more where -v or FP8C_VERBOSE asks */
-    options.verbose = c->verbose;
+    options.verbose = verbose;
     options.progress = progress;
-    line.wanted = isatty(STDERR_FILENO) && !cli_json_to_stdout(c);
+    line.wanted = bar && isatty(STDERR_FILENO);
     if (!sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL)
         sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt, .sa_flags = SA_RESTART},
                   NULL);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
+#include "ir/clock.h"
 
 enum { TAIL = 20, BAR = 24 };
 
@@ -36,13 +36,6 @@ typedef struct run {
     int64_t accumulate;
     result *out;
 } run;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool find_functions(run *r)
 {
@@ -122,14 +115,14 @@ static fp8c_status train(run *r)
     const int64_t tokens = r->accumulate * r->corpus->B * r->corpus->T;
     const int64_t tail = r->c->steps < TAIL ? r->c->steps : TAIL;
     double last = 0, tail_sum = 0;
-    const double start = now();
+    const double start = f8_seconds_now();
     for (int64_t step = 0; step < r->c->steps; step++) {
         double loss;
-        const double begin = now();
+        const double begin = f8_seconds_now();
         const fp8c_status status = train_step(r, step, &loss);
         if (status != FP8C_OK)
             return status;
-        const double end = now();
+        const double end = f8_seconds_now();
         if (step >= r->c->steps - tail)
             tail_sum += loss;
         cli_json_record(r->json, json_pack("{ss ss sI so sf}", "event", "step", "recipe", r->out->recipe,
@@ -143,7 +136,7 @@ static fp8c_status train(run *r)
         }
     }
     r->out->final_loss = tail_sum / (double)tail;
-    r->out->tokens_per_second = (double)(tokens * r->c->steps) / (now() - start);
+    r->out->tokens_per_second = (double)(tokens * r->c->steps) / (f8_seconds_now() - start);
     int64_t batches;
     const fp8c_status status = cli_held_out(r->corpus, r->program, r->eval, &r->out->heldout_loss, &batches);
     r->out->info.struct_size = sizeof r->out->info;

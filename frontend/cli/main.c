@@ -234,6 +234,17 @@ static int flush_stdout(int status)
     return status;
 }
 
+static int run(const cli *c, int bit)
+{
+    switch (bit) {
+#define COMMAND(name, bit, operand, help)                                                          \
+    case bit: return cmd_##name(c);
+        CLI_COMMANDS(COMMAND)
+#undef COMMAND
+    default: return CLI_USAGE;
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -254,8 +265,8 @@ int main(int argc, char **argv)
     cli c = {.recipe = cli_default_recipe, .seed = 1, .steps = 100};
     int status = parse_command(&c, command, argv, argc);
     if (status == CLI_DONE) {
-        cli_watch(&c);
-        status = command->run(&c);
+        cli_watch(c.verbose, !cli_json_to_stdout(&c));
+        status = run(&c, command->bit);
     }
     if (cli_interrupted())
         status = CLI_INTERRUPTED;

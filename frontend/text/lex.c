@@ -64,7 +64,7 @@ f8_lexer f8_lex_begin(const char *text, size_t n)
     return (f8_lexer){text, text, text + n, text, 1};
 }
 
-f8_loc f8_lex_place(const f8_lexer *l)
+static f8_loc place(const f8_lexer *l)
 {
     return (f8_loc){l->line, (uint32_t)(l->at - l->line_start) + 1};
 }
@@ -191,7 +191,7 @@ static bool lex_clone(f8_lexer *l, f8_token *t)
         p++;
     if (p == l->at + 1 || p == l->end || *p != '(' || p - l->at > 20)
         return false;
-    t->loc = f8_lex_place(l);
+    t->loc = place(l);
     take(l, t, F8_T_CLONE, l->at + 1, p, p);
     return true;
 }
@@ -210,7 +210,7 @@ f8_status f8_lex_next(f8_lexer *l, f8_token *t, f8_diag *d)
     if (lex_clone(l, t))
         return F8_OK;
     skip_blank(l);
-    t->loc = f8_lex_place(l);
+    t->loc = place(l);
     if (l->at == l->end)
         return take(l, t, F8_T_END, l->at, l->at, l->at);
     char c = *l->at;

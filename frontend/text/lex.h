@@ -43,9 +43,6 @@ f8_lexer f8_lex_begin(const char *text, size_t n);
  * one. */
 f8_status f8_lex_next(f8_lexer *l, f8_token *t, f8_diag *d);
 
-/* Where the lexer stands. */
-f8_loc f8_lex_place(const f8_lexer *l);
-
 /* A number token's value. Overflowing integers are an error; floats too large for a double too. */
 f8_status f8_lex_int(const f8_token *t, int64_t *value, f8_diag *d);
 f8_status f8_lex_float(const f8_token *t, double *value, f8_diag *d);

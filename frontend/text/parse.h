@@ -36,7 +36,7 @@ f8_status f8_parse_limited(const char *text, size_t n, const char *file,
  * the strings. F8_ERR_INPUT at a place in `text`. out->loc is nowhere: it is not of the module's text. */
 f8_status f8_parse_rule(const char *text, f8_module *m, f8_diag *diag, f8_recipe_rule *out);
 
-/* ---- recipe rules: frontend/recipes.c ---- */
+/* ---- recipe rules: frontend/text/recipes.c ---- */
 
 /* Append a rule; its strings are the module's. */
 f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule);

@@ -1,4 +1,4 @@
-/* Dims, those that are bounds, and what may depend on them: see parser.h.
+/* Dims, and those that are bounds: see parser.h.
  *
  * A module with bounds stands for many, one for each set of their values: its text is parsed again
  * for each (frontend/variants.c). Here it is read for the bounds themselves, and what must be the
@@ -122,22 +122,7 @@ f8_status f8_p_check_overrides(f8_parser *p)
     return F8_OK;
 }
 
-/* ---- what depends on bounds ---- */
-
-void f8_p_fixed(f8_parser *p)
-{
-    p->bound_read = 0;
-}
-
-f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why)
-{
-    if (!p->bound_read)
-        return F8_OK;
-    const f8_dim *d = &p->m->dim[p->bound_read - 1];
-    return f8_p_fail(p, p->bound_loc, "%s can't depend on %s'%s', declared at %u:%u: %s", what,
-                     d->bound ? "the bound " : "a bound, as ", d->name, d->loc.line, d->loc.column,
-                     why);
-}
+/* ---- axes that depend on bounds ---- */
 
 f8_status f8_p_axes(f8_parser *p, const char *port, const f8_type *type)
 {

@@ -206,36 +206,33 @@ static f8_status take_operator(f8_parser *p, const char *ops, char *op, f8_loc *
     return f8_p_advance(p);
 }
 
-/* product = unary {("*" | "/" | "%") unary} */
-static f8_status parse_product(f8_parser *p, bool real, number *v)
+/* Operands with any of the operators `ops` between them, from left to right. */
+static f8_status parse_chain(f8_parser *p, bool real, const char *ops,
+                             f8_status (*operand)(f8_parser *p, bool real, number *v), number *v)
 {
-    F8_TRY(parse_unary(p, real, v));
+    F8_TRY(operand(p, real, v));
     for (;;) {
         char op;
         f8_loc loc;
         number right = {0};
-        F8_TRY(take_operator(p, "*/%", &op, &loc));
+        F8_TRY(take_operator(p, ops, &op, &loc));
         if (!op)
             return F8_OK;
-        F8_TRY(parse_unary(p, real, &right));
+        F8_TRY(operand(p, real, &right));
         F8_TRY(apply(p, real, op, loc, v, &right));
     }
+}
+
+/* product = unary {("*" | "/" | "%") unary} */
+static f8_status parse_product(f8_parser *p, bool real, number *v)
+{
+    return parse_chain(p, real, "*/%", parse_unary, v);
 }
 
 /* sum = product {("+" | "-") product} */
 static f8_status parse_sum(f8_parser *p, bool real, number *v)
 {
-    F8_TRY(parse_product(p, real, v));
-    for (;;) {
-        char op;
-        f8_loc loc;
-        number right = {0};
-        F8_TRY(take_operator(p, "+-", &op, &loc));
-        if (!op)
-            return F8_OK;
-        F8_TRY(parse_product(p, real, &right));
-        F8_TRY(apply(p, real, op, loc, v, &right));
-    }
+    return parse_chain(p, real, "+-", parse_product, v);
 }
 
 f8_status f8_p_int_form(f8_parser *p, int64_t *value, f8_form *form)
@@ -260,6 +257,25 @@ f8_status f8_p_real(f8_parser *p, double *value)
     *value = v.d;
     return F8_OK;
 }
+
+/* ---- what must not depend on a bound ---- */
+
+void f8_p_fixed(f8_parser *p)
+{
+    p->bound_read = 0;
+}
+
+f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why)
+{
+    if (!p->bound_read)
+        return F8_OK;
+    const f8_dim *d = &p->m->dim[p->bound_read - 1];
+    return f8_p_fail(p, p->bound_loc, "%s can't depend on %s'%s', declared at %u:%u: %s", what,
+                     d->bound ? "the bound " : "a bound, as ", d->name, d->loc.line, d->loc.column,
+                     why);
+}
+
+/* ---- counts ---- */
 
 static f8_status is_positive(f8_parser *p, f8_loc loc, const char *what, int64_t value)
 {

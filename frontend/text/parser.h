@@ -82,7 +82,7 @@ typedef struct f8_parser {
     f8_loc accumulate_loc;
 } f8_parser;
 
-/* ---- parse_token.c: tokens, names, scopes ---- */
+/* ---- parse_token.c: tokens and name maps ---- */
 
 f8_status f8_p_fail(f8_parser *p, f8_loc loc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -95,15 +95,6 @@ f8_status f8_p_expect(f8_parser *p, char punct, const char *what);
 f8_status f8_p_unexpected(f8_parser *p, const char *expected);
 f8_status f8_p_enter(f8_parser *p); /* one level deeper; pair with p->depth-- */
 f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc);
-
-/* A NAME with its {expr} parts replaced, interned. */
-f8_status f8_p_name(f8_parser *p, const char *what, const char **name);
-/* A NAME without dots and braces. */
-f8_status f8_p_plain_name(f8_parser *p, const char *what, const char **name);
-/* A STRING with escapes and {expr} parts replaced, interned. */
-f8_status f8_p_string(f8_parser *p, const char *what, const char **text);
-/* The %value here, interned. */
-f8_status f8_p_value_name(f8_parser *p, const char *what, const char **name);
 
 uint32_t f8_p_map_get(const f8_name_map *map, const char *name);
 f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value);
@@ -120,16 +111,28 @@ f8_status f8_p_int(f8_parser *p, int64_t *value);
 f8_status f8_p_int_form(f8_parser *p, int64_t *value, f8_form *form);
 f8_status f8_p_real(f8_parser *p, double *value);
 f8_status f8_p_count(f8_parser *p, const char *what, int64_t *value); /* an integer above zero */
+/* What is read from here to f8_p_is_fixed must not depend on a bound; `what` begins the message,
+ * `why` ends it. */
+void f8_p_fixed(f8_parser *p);
+f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why);
 f8_status f8_p_dtype(f8_parser *p, f8_dtype *dtype);
 f8_status f8_p_type(f8_parser *p, f8_type *type);
 
-/* ---- parse_dims.c: dims, and what may depend on those that are bounds ---- */
+/* ---- parse_name.c: names and strings ---- */
+
+/* A NAME with its {expr} parts replaced, interned. */
+f8_status f8_p_name(f8_parser *p, const char *what, const char **name);
+/* A NAME without dots and braces. */
+f8_status f8_p_plain_name(f8_parser *p, const char *what, const char **name);
+/* A STRING with escapes and {expr} parts replaced, interned. */
+f8_status f8_p_string(f8_parser *p, const char *what, const char **text);
+/* The %value here, interned. */
+f8_status f8_p_value_name(f8_parser *p, const char *what, const char **name);
+
+/* ---- parse_dims.c: dims, and those that are bounds ---- */
 
 f8_status f8_p_dim(f8_parser *p);
 f8_status f8_p_check_overrides(f8_parser *p);
-/* What is read from here to f8_p_is_fixed must not depend on a bound; `what` begins the message, `why` ends it. */
-void f8_p_fixed(f8_parser *p);
-f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why);
 /* Note the axes of an input just read that depend on bounds. */
 f8_status f8_p_axes(f8_parser *p, const char *port, const f8_type *type);
 /* m->source, where the module has bounds. */

@@ -1,6 +1,6 @@
-/* A trail as bytes, and what must hold of one that was read: see trail.h. No seconds that a clock
- * measured are written, so that equal compiles give equal bytes. */
-#include "frontend/trail.h"
+/* A report as bytes, and what must hold of one that was read: see compile_report.h. No seconds that
+ * a clock measured are written, so that equal compiles give equal bytes. */
+#include "frontend/compile_report.h"
 
 #include <string.h>
 
@@ -75,8 +75,8 @@ static void wire_tensor(f8_wire *w, void *element)
 
 static void wire_func(f8_wire *w, void *element)
 {
-    f8_trail_func *f = element;
-    f8_memory_report *r = &f->report;
+    f8_compile_report_func *f = element;
+    f8_memory_report *r = &f->memory;
     f8_wire_u32(w, &r->peak.at);
     f8_wire_size(w, &r->peak.bytes);
     f8_wire_size(w, &r->peak.activations);
@@ -123,7 +123,7 @@ static void wire_kernel(f8_wire *w, void *element)
         f8_wire_i64(w, sizes[i]);
 }
 
-void f8_trail_wire(f8_wire *w, f8_trail *t)
+void f8_compile_report_wire(f8_wire *w, f8_compile_report *t)
 {
     F8_WIRE_ARRAY(w, t->decision, t->n_decisions, wire_decision);
     F8_WIRE_ARRAY(w, t->elements, t->n_elements, wire_elements);
@@ -165,32 +165,33 @@ static bool is_size(int64_t bytes)
     return bytes >= 0 && bytes <= (int64_t)1 << 56;
 }
 
-static bool adds_up(const f8_trail_func *f)
+static bool adds_up(const f8_compile_report_func *f)
 {
-    bool fits = is_size(f->arena_bytes) && is_size(f->report.peak.bytes);
+    bool fits = is_size(f->arena_bytes) && is_size(f->memory.peak.bytes);
     for (int i = 0; i < F8_MEMORY_CATEGORIES; i++)
-        fits = fits && is_size(f->report.bytes[i]);
+        fits = fits && is_size(f->memory.bytes[i]);
     return fits;
 }
 
-f8_status f8_trail_check(const f8_trail *t, const f8_plan *plan, f8_diag *diag)
+f8_status f8_compile_report_check(const f8_compile_report *t, const f8_plan *plan, f8_diag *diag)
 {
     for (size_t i = 0; i < t->n_elements; i++)
         if (!is_var(plan, t->elements[i].var))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "the trail names elements of no variable");
+                           "the report names elements of no variable");
     for (size_t i = 0; i < t->n_stored; i++)
         if (!fits(&t->stored[i], plan))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "the trail stores a weight in variables that can't be");
+                           "the report stores a weight in variables that can't be");
     if (t->n_funcs != plan->n_funcs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the trail is of %zu functions, the plan has %u", t->n_funcs, plan->n_funcs);
+                       "the report is of %zu functions, the plan has %u", t->n_funcs,
+                       plan->n_funcs);
     bool fits = is_size(t->planned);
     for (size_t i = 0; i < t->n_funcs; i++)
         fits = fits && adds_up(&t->func[i]);
     if (!fits)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the trail reports more bytes than there can be");
+                       "the compile report gives more bytes than there can be");
     return F8_OK;
 }

@@ -1,5 +1,5 @@
-/* Trails: see trail.h. */
-#include "frontend/trail.h"
+/* Compile reports: see compile_report.h. */
+#include "frontend/compile_report.h"
 
 #include "passes/cost.h"
 
@@ -11,7 +11,7 @@ static const char *keep(f8_arena *arena, const char *s)
 
 /* ---- what was decided ---- */
 
-static void keep_decisions(const f8_unit *u, f8_arena *arena, f8_trail *t)
+static void keep_decisions(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     t->decision = F8_NEW_ARRAY(arena, f8_decision, u->n_decisions);
     for (; t->decision && t->n_decisions < u->n_decisions; t->n_decisions++) {
@@ -26,7 +26,7 @@ static void keep_decisions(const f8_unit *u, f8_arena *arena, f8_trail *t)
     }
 }
 
-static void keep_elements(const f8_unit *u, f8_arena *arena, f8_trail *t)
+static void keep_elements(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     t->elements = F8_NEW_ARRAY(arena, f8_elements, u->n_elements);
     for (; t->elements && t->n_elements < u->n_elements; t->n_elements++) {
@@ -38,7 +38,7 @@ static void keep_elements(const f8_unit *u, f8_arena *arena, f8_trail *t)
     }
 }
 
-static void keep_stored(const f8_unit *u, f8_arena *arena, f8_trail *t)
+static void keep_stored(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     t->stored = F8_NEW_ARRAY(arena, f8_stored, u->n_stored);
     for (; t->stored && t->n_stored < u->n_stored; t->n_stored++) {
@@ -48,7 +48,7 @@ static void keep_stored(const f8_unit *u, f8_arena *arena, f8_trail *t)
     }
 }
 
-static void keep_times(const f8_unit *u, f8_arena *arena, f8_trail *t)
+static void keep_times(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     t->time = F8_NEW_ARRAY(arena, f8_pass_time, u->n_times);
     for (; t->time && t->n_times < u->n_times; t->n_times++) {
@@ -70,18 +70,18 @@ static void keep_report(f8_arena *arena, f8_memory_report *r)
     }
 }
 
-static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_trail *t)
+static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 {
     const f8_module *m = u->module;
-    t->func = F8_NEW_ARRAY(arena, f8_trail_func, m->n_funcs);
+    t->func = F8_NEW_ARRAY(arena, f8_compile_report_func, m->n_funcs);
     F8_TRY(f8_arena_status(arena, u->diag));
     for (size_t i = 0; i < m->n_funcs; i++) {
         const f8_func *f = &m->func[i];
         if (!f->program)
             continue; /* nor is it in the plan */
-        f8_trail_func *to = &t->func[t->n_funcs++];
-        F8_TRY(f8_memory_report_make(u, f, arena, &to->report));
-        keep_report(arena, &to->report);
+        f8_compile_report_func *to = &t->func[t->n_funcs++];
+        F8_TRY(f8_memory_report_make(u, f, arena, &to->memory));
+        keep_report(arena, &to->memory);
         to->positions = f->program->n_groups;
         to->arena_bytes = f->program->arena_bytes;
         to->seconds = f8_cost_function(f, u->options.target);
@@ -91,7 +91,7 @@ static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_trail *t)
 
 /* ---- code ---- */
 
-static void keep_kernels(const f8_build_stats *stats, f8_arena *arena, f8_trail *t)
+static void keep_kernels(const f8_build_stats *stats, f8_arena *arena, f8_compile_report *t)
 {
     t->kernel = F8_NEW_ARRAY(arena, f8_build_kernel, stats->n_kernels);
     for (; t->kernel && t->n_kernels < stats->n_kernels; t->n_kernels++) {
@@ -103,7 +103,7 @@ static void keep_kernels(const f8_build_stats *stats, f8_arena *arena, f8_trail 
     }
 }
 
-static void keep_images(const f8_build_stats *stats, f8_arena *arena, f8_trail *t)
+static void keep_images(const f8_build_stats *stats, f8_arena *arena, f8_compile_report *t)
 {
     t->image = F8_NEW_ARRAY(arena, f8_build_image, stats->n_images);
     for (; t->image && t->n_images < stats->n_images; t->n_images++) {
@@ -114,10 +114,10 @@ static void keep_images(const f8_build_stats *stats, f8_arena *arena, f8_trail *
     }
 }
 
-f8_status f8_trail_make(const f8_unit *u, const f8_build_stats *stats, bool images, f8_arena *arena,
-                        f8_trail *out)
+f8_status f8_compile_report_make(const f8_unit *u, const f8_build_stats *stats, bool images,
+                                 f8_arena *arena, f8_compile_report *out)
 {
-    *out = (f8_trail){.remat = u->remat, .linears = u->linears, .fp8_gemms = u->fp8_gemms};
+    *out = (f8_compile_report){.remat = u->remat, .linears = u->linears, .fp8_gemms = u->fp8_gemms};
     keep_decisions(u, arena, out);
     keep_elements(u, arena, out);
     keep_stored(u, arena, out);

@@ -1,0 +1,119 @@
+/* What a program keeps of its module's text and options: see source.h. */
+#include "frontend/source.h"
+
+#include <string.h>
+
+static const char *copy(f8_arena *arena, const char *s)
+{
+    return s ? f8_arena_strdup(arena, s) : NULL;
+}
+
+static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
+{
+    f8_bounds *b = &p->bounds;
+    int32_t *index = F8_NEW_ARRAY(&p->arena, int32_t, m->n_dims + 1);
+    b->bound = F8_NEW_ARRAY(&p->arena, f8_bound, m->n_dims);
+    b->axis = F8_NEW_ARRAY(&p->arena, f8_bound_axis, m->n_axes);
+    p->first->value = F8_NEW_ARRAY(&p->arena, int64_t, m->n_dims);
+    F8_TRY(f8_arena_status(&p->arena, diag));
+    for (size_t i = 0; i < m->n_dims; i++) {
+        if (!m->dim[i].bound)
+            continue;
+        index[i + 1] = b->n;
+        p->first->value[b->n] = m->dim[i].value;
+        b->bound[b->n++] = (f8_bound){copy(&p->arena, m->dim[i].name), m->dim[i].value};
+    }
+    for (size_t i = 0; i < m->n_axes; i++) {
+        const f8_axis *a = &m->axis[i];
+        if (strcmp(a->func, "forward")) /* whose inputs those of all functions are */
+            continue;
+        b->axis[b->n_axes++] =
+            (f8_bound_axis){.port = copy(&p->arena, a->port),
+                            .axis = a->axis,
+                            .bound = a->form.dim > 0 && a->form.scale ? index[a->form.dim] : -1,
+                            .scale = a->form.scale,
+                            .offset = a->form.offset};
+    }
+    return f8_arena_status(&p->arena, diag);
+}
+
+static void keep_rules(f8_source *to, const f8_module *m, f8_arena *arena)
+{
+    to->rule = F8_NEW_ARRAY(arena, f8_recipe_rule, m->n_rules);
+    for (size_t i = m->source_rules; to->rule && i < m->n_rules; i++) {
+        f8_recipe_rule r = m->rule[i];
+        r.pattern = copy(arena, r.pattern);
+        r.recipe = copy(arena, r.recipe);
+        r.origin = copy(arena, r.origin); /* role and operand point into tables */
+        to->rule[to->n_rules++] = r;
+    }
+}
+
+/* The options' strings, all but print_after and values: f8_source_keep says why not these. */
+static const size_t option_string[] = {
+    offsetof(fp8c_compile_options, target),    offsetof(fp8c_compile_options, recipe),
+    offsetof(fp8c_compile_options, keep),      offsetof(fp8c_compile_options, attention),
+    offsetof(fp8c_compile_options, stored),    offsetof(fp8c_compile_options, checkpoint),
+    offsetof(fp8c_compile_options, recompute),
+};
+
+/* Without what the caller may have freed by then, and what only a first compile needs: where to
+ * print to, the calibration, the values of a file. */
+static void keep_options(fp8c_compile_options *own, const fp8c_compile_options *o, f8_arena *arena)
+{
+    *own = *o;
+    for (size_t i = 0; i < sizeof option_string / sizeof *option_string; i++) {
+        const char **s = (const char **)((char *)own + option_string[i]);
+        *s = copy(arena, *s);
+    }
+    own->print_after = own->values = NULL;
+    own->write = NULL;
+    own->calibration = NULL;
+    fp8c_stored_as *list = F8_NEW_ARRAY(arena, fp8c_stored_as, o->n_stored_weights);
+    for (size_t i = 0; list && i < o->n_stored_weights; i++)
+        list[i] = (fp8c_stored_as){copy(arena, o->stored_weights[i].name),
+                                   copy(arena, o->stored_weights[i].recipe)};
+    own->stored_weights = list;
+}
+
+static void keep_chosen(f8_compile_request *own, const f8_compile_request *from, f8_arena *arena)
+{
+    f8_trial *chosen = F8_NEW_ARRAY(arena, f8_trial, from->n_chosen);
+    own->n_chosen = chosen ? from->n_chosen : 0;
+    for (size_t i = 0; i < own->n_chosen; i++) {
+        f8_trial *t = &chosen[i];
+        *t = from->chosen[i];
+        t->linear = copy(arena, t->linear);
+        t->fixed = copy(arena, t->fixed);
+        t->reason = copy(arena, t->reason);
+        for (int k = 0; k < F8_CANDIDATES; k++)
+            t->candidate[k].excluded = copy(arena, t->candidate[k].excluded);
+    }
+    own->chosen = chosen;
+}
+
+f8_status f8_source_keep(fp8c_program *p, const fp8c_module *m, const f8_compile_request *request,
+                         f8_diag *diag)
+{
+    if (!m->ir->source)
+        return F8_OK;
+    F8_TRY(keep_bounds(p, m->ir, diag));
+    f8_arena *arena = &p->arena;
+    f8_source *to = F8_NEW(arena, f8_source);
+    f8_dim_override *dim = F8_NEW_ARRAY(arena, f8_dim_override, m->ir->n_dims);
+    if (!to || !dim)
+        return f8_arena_status(arena, diag);
+    to->text = f8_arena_strndup(arena, m->text, m->text_size);
+    to->size = m->text_size;
+    to->file = copy(arena, m->ir->file);
+    to->dim = dim;
+    for (size_t i = 0; i < m->ir->n_dims; i++)
+        if (m->ir->dim[i].given && !m->ir->dim[i].bound)
+            dim[to->n_dims++] =
+                (f8_dim_override){copy(arena, m->ir->dim[i].name), m->ir->dim[i].value};
+    keep_rules(to, m->ir, arena);
+    keep_options(&to->request.o, &request->o, arena);
+    keep_chosen(&to->request, request, arena);
+    p->bounds.source = to;
+    return f8_arena_status(arena, diag);
+}
