@@ -113,7 +113,7 @@ static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, co
     if (s->kind == F8_STEP_COPY)
         return make_copy(l, f->func, diag);
     if (s->kind == F8_STEP_ATTENTION)
-        return s->n_args >= (s->attention.backward ? 9u : 5u)
+        return s->n_args >= f8_attention_args(&s->attention)
                    ? F8_OK
                    : broken(f->func, s, "attention has five arguments, backward nine", diag);
     if (s->kind == F8_STEP_GEMM)

@@ -6,6 +6,7 @@
 #ifndef F8_EXEC_H
 #define F8_EXEC_H
 
+#include "runtime/gemm.h"
 #include "runtime/plan.h"
 #include "runtime/pool.h"
 
