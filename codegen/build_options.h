@@ -60,7 +60,7 @@ typedef enum f8_attention_algorithm {
 
 /* A problem that there are several ways to do: one of gemm and kernel. */
 typedef struct f8_build_problem {
-    const char *text; /* runtime/gemm_tuning.h, codegen/kernel_variant.h */
+    const char *text; /* runtime/gemm_desc.h, codegen/kernel_variant.h */
     const char *name; /* of the step */
     const f8_gemm_desc *gemm;
     const f8_kernel *kernel; /* without a variant */

@@ -14,7 +14,7 @@
 
 #include "frontend/tuned.h"
 #include "ir/progress.h"
-#include "runtime/gemm_tuning.h"
+#include "runtime/gemm.h"
 
 enum { TUNE_CANDIDATES = 32, TUNE_RUNS = 64, TUNE_FUNCTIONS = 2 };
 

@@ -33,8 +33,6 @@ static f8_status make_funcs(f8_cuda_exec *x, f8_diag *diag)
         f8_live_func *f = &x->func[i];
         f->func = &x->plan->func[i];
         f->step = F8_NEW_ARRAY(&x->memory, f8_live_step, f->func->n_steps);
-        for (int side = 0; side < 2; side++)
-            f->port[side] = F8_NEW_ARRAY(&x->memory, f8_live_port, side ? f->func->n_out : f->func->n_in);
         F8_TRY(f8_arena_status(&x->memory, diag));
     }
     for (uint32_t i = 0; i < x->plan->n_funcs; i++) {
@@ -134,10 +132,10 @@ void f8_cuda_exec_destroy(f8_cuda_exec *x)
 
 int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x)
 {
-    return x->planned;
+    return x->tenant.planned;
 }
 
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x)
 {
-    return x->home->peak;
+    return x->home->home.peak;
 }

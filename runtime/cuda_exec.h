@@ -7,7 +7,8 @@
 #define F8_CUDA_EXEC_H
 
 #include "runtime/cuda.h"
-#include "runtime/exec.h"
+#include "runtime/home.h"
+#include "runtime/pool.h"
 
 typedef struct f8_cuda_exec f8_cuda_exec;
 

@@ -69,7 +69,7 @@ f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_
         void *pointers[F8_CUDNN_DV + 1] = {0};
         for (uint32_t i = 0; i < l->step->n_args && i <= F8_CUDNN_DV; i++)
             pointers[i] = (void *)(uintptr_t)l->arg[i];
-        s = f8_cudnn_attention_bind(a, pointers, (void *)(uintptr_t)x->home->workspace.p, &l->arguments,
+        s = f8_cudnn_attention_bind(a, pointers, (void *)(uintptr_t)x->home->home.workspace.at, &l->arguments,
                                     &d);
     }
     if (s == F8_OK)

@@ -38,31 +38,13 @@ typedef struct f8_live_step {
     double seconds;
 } f8_live_step;
 
-typedef struct f8_live_port {
-    size_t bytes;
-    CUdeviceptr own_device, device; /* what the steps read or write */
-    void *own_host, *host;          /* what is copied to or from there; host NULL: nothing */
-} f8_live_port;
-
 typedef struct f8_live_func {
     const f8_plan_func *func;
     f8_live_step *step;
-    f8_live_port *port[2]; /* [input, output][port] */
     CUgraphExec graph;     /* NULL: not captured yet, or addresses have changed since */
     CUevent *event;        /* profile: n_steps + 1 */
     f8_exec_counts count;  /* of one run */
 } f8_live_func;
-
-typedef struct f8_cuda_block {
-    CUdeviceptr p;
-    int64_t bytes;
-} f8_cuda_block;
-
-/* Memory of ports: the device's, and pinned memory of as many bytes. */
-typedef struct f8_cuda_ports {
-    f8_cuda_block device;
-    void *pinned;
-} f8_cuda_ports;
 
 /* A loaded image, one for all executors whose plans have the same. */
 typedef struct f8_cuda_module {
@@ -72,28 +54,21 @@ typedef struct f8_cuda_module {
     int users;
 } f8_cuda_module;
 
-/* What the executors of one program have together: variables, prepared problems, the stream, and memory that one run
- * at a time works in, of the size that the largest needs. It ends with the last of them. */
 typedef struct f8_cuda_home {
-    f8_allocator allocator;
+    f8_home home; /* bytes, peak: of device memory */
     f8_cuda *cuda;
     f8_cuda_exec_options options; /* those of the first */
     f8_arena memory;              /* of attentions */
-    f8_cuda_exec *first;
     f8_cuda_module *module;
     f8_cublaslt_gemm *gemms;
     f8_live_attention *attentions;
     f8_cudnn cudnn; /* open when there are any */
     CUstream own;
-    f8_cuda_block state, arena, workspace;
-    f8_cuda_ports ports;
-    int64_t bytes, peak; /* of device memory, that of executors alone included */
-    f8_exec_counts count;
     f8_diag failure; /* status F8_OK until a run fails on the device */
 } f8_cuda_home;
 
 struct f8_cuda_exec {
-    f8_cuda_exec *next; /* of the home's */
+    f8_tenant tenant;
     f8_cuda_home *home;
     const f8_plan *plan;
     f8_cuda *cuda;
@@ -105,9 +80,6 @@ struct f8_cuda_exec {
     f8_cuda_module **module; /* by image of the plan */
     int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these need */
     CUstream own, stream;    /* own: for capture; stream: where everything runs */
-    f8_cuda_block constants;
-    f8_cuda_ports ports; /* when they don't fit into the home's */
-    int64_t planned;
 };
 
 /* cuda_exec_memory.c: a home for an executor alone, or the one that options.like lives in; then, images; last, when
@@ -121,7 +93,7 @@ void f8_cuda_exec_leave_home(f8_cuda_exec *x);
  */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
-void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f);
+void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
 
 /* cuda_exec_attention.c */
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);

@@ -58,7 +58,7 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
     case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
     case F8_STEP_GEMM:
         return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
-                               (void *)(uintptr_t)x->home->workspace.p, stream, l->what, diag);
+                               (void *)(uintptr_t)x->home->home.workspace.at, stream, l->what, diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
         if (l->bytes == 0)
@@ -148,17 +148,18 @@ static f8_status launch_graph(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 
 /* ---- a run ---- */
 
-static f8_status copy_ports(f8_cuda_exec *x, f8_live_func *f, int side, f8_diag *diag)
+static f8_status copy_ports(f8_cuda_exec *x, uint32_t func, int side, f8_diag *diag)
 {
+    const f8_live_func *f = &x->func[func];
     const uint32_t n = side ? f->func->n_out : f->func->n_in;
     for (uint32_t k = 0; k < n; k++) {
-        const f8_live_port *p = &f->port[side][k];
+        const f8_live_port *p = &x->tenant.port[func][side][k];
         if (!p->host || p->bytes == 0)
             continue;
         const char *name = side ? f->func->out[k].name : f->func->in[k].name;
         const CUresult r =
-            side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->device, p->bytes, x->stream)
-                 : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->device, p->host, p->bytes, x->stream);
+            side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->at, p->bytes, x->stream)
+                 : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->at, p->host, p->bytes, x->stream);
         F8_TRY(f8_cuda_check(x->cuda, r, diag, "%s of '%s' in %s",
                              side ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", name,
                              f->func->name));
@@ -166,12 +167,13 @@ static f8_status copy_ports(f8_cuda_exec *x, f8_live_func *f, int side, f8_diag 
     return F8_OK;
 }
 
-static f8_status run_inside(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+static f8_status run_inside(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
 {
+    f8_live_func *f = &x->func[func];
     const bool graph = !x->options.profile && !x->options.blocking;
-    F8_TRY(copy_ports(x, f, 0, diag));
+    F8_TRY(copy_ports(x, func, 0, diag));
     F8_TRY(graph ? launch_graph(x, f, diag) : run_steps(x, f, diag));
-    F8_TRY(copy_ports(x, f, 1, diag));
+    F8_TRY(copy_ports(x, func, 1, diag));
     if (graph && x->stream != x->own)
         return F8_OK;
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
@@ -186,13 +188,14 @@ f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     F8_TRY(usable(x, diag));
     f8_status status = f8_cuda_enter(x->cuda, &d);
     if (status == F8_OK) {
-        status = run_inside(x, f, &d);
+        status = run_inside(x, func, &d);
         f8_cuda_leave(x->cuda);
     }
     if (status == F8_OK) {
-        x->home->count.gemms += f->count.gemms;
-        x->home->count.fp8_gemms += f->count.fp8_gemms;
-        x->home->count.kernels += f->count.kernels;
+        f8_exec_counts *count = &x->home->home.count;
+        count->gemms += f->count.gemms;
+        count->fp8_gemms += f->count.fp8_gemms;
+        count->kernels += f->count.kernels;
     }
     return poison(x, status, &d, diag);
 }
@@ -222,14 +225,14 @@ static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t by
 
 void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var)
 {
-    return (void *)(uintptr_t)(x->home->state.p + (CUdeviceptr)x->plan->var[var].offset);
+    return (void *)(uintptr_t)(x->home->home.state.at + (CUdeviceptr)x->plan->var[var].offset);
 }
 
 /* Exactly one of `to` and `from`. */
 static f8_status move_var(f8_cuda_exec *x, uint32_t var, void *to, const void *from, f8_diag *diag)
 {
     const f8_plan_var *v = &x->plan->var[var];
-    const CUdeviceptr at = x->home->state.p + (CUdeviceptr)v->offset;
+    const CUdeviceptr at = x->home->home.state.at + (CUdeviceptr)v->offset;
     const size_t bytes = (size_t)f8_type_bytes(&v->type);
     f8_diag d = {0};
     F8_TRY(usable(x, diag));
@@ -287,8 +290,8 @@ f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag)
 
 void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port)
 {
-    const f8_live_port *p = &x->func[func].port[output][port];
-    return p->host ? p->host : (void *)(uintptr_t)p->device;
+    const f8_live_port *p = &x->tenant.port[func][output][port];
+    return p->host ? p->host : (void *)p->at;
 }
 
 int f8_cuda_exec_ordinal(const f8_cuda_exec *x)
@@ -313,7 +316,7 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
                             void *buffer, f8_diag *diag)
 {
     f8_live_func *f = &x->func[func];
-    f8_live_port *p = &f->port[output][port];
+    f8_live_port *p = &x->tenant.port[func][output][port];
     const f8_plan_port *plan = output ? &f->func->out[port] : &f->func->in[port];
     F8_TRY(usable(x, diag));
     if (plan->var >= 0)
@@ -327,11 +330,11 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "device memory bound to port '%s' of %s must be 16-byte aligned", plan->name,
                        f->func->name);
-    const CUdeviceptr before = p->device;
-    p->device = device ? (CUdeviceptr)(uintptr_t)buffer : p->own_device;
+    const uint64_t before = p->at;
+    p->at = device ? (uintptr_t)buffer : p->own;
     p->host = device ? NULL : buffer ? buffer : p->own_host;
-    if (p->device != before) {
-        f8_cuda_exec_resolve(x, f);
+    if (p->at != before) {
+        f8_cuda_exec_resolve(x, func);
         F8_TRY(f8_cuda_enter(x->cuda, diag));
         f8_cuda_exec_forget_graph(x, f);
         f8_cuda_leave(x->cuda);
@@ -343,7 +346,7 @@ f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_
 
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x)
 {
-    return x->home->count;
+    return x->home->home.count;
 }
 
 double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step)

@@ -113,7 +113,7 @@ static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, co
     if (s->kind == F8_STEP_COPY)
         return make_copy(l, f->func, diag);
     if (s->kind == F8_STEP_ATTENTION)
-        return s->n_args >= (s->attention.backward ? 9u : 5u)
+        return s->n_args >= f8_attention_args(&s->attention)
                    ? F8_OK
                    : broken(f->func, s, "attention has five arguments, backward nine", diag);
     if (s->kind == F8_STEP_GEMM)
@@ -160,21 +160,7 @@ f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
 
 /* ---- resolving ---- */
 
-static CUdeviceptr resolve(const f8_cuda_exec *x, const f8_live_func *f, const f8_arg *a)
-{
-    const CUdeviceptr offset = (CUdeviceptr)a->offset;
-    switch (a->space) {
-    case F8_SPACE_NONE: return 0;
-    case F8_SPACE_ARENA: return x->home->arena.p + offset;
-    case F8_SPACE_STATE: return x->home->state.p + offset;
-    case F8_SPACE_INPUT: return f->port[0][a->port].device + offset;
-    case F8_SPACE_OUTPUT: return f->port[1][a->port].device + offset;
-    case F8_SPACE_CONST: return x->constants.p + offset;
-    }
-    return 0;
-}
-
-static void resolve_phase(const f8_cuda_exec *x, const f8_live_func *f, const f8_step *s,
+static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s,
                           f8_live_phase *l)
 {
     const f8_launch *launch = &l->phase->launch;
@@ -185,20 +171,21 @@ static void resolve_phase(const f8_cuda_exec *x, const f8_live_func *f, const f8
         *to++ = launch->n_instances;
     for (uint32_t i = 0; i < launch->n_instances; i++) {
         for (uint32_t k = 0; k < launch->n_args; k++)
-            *to++ = resolve(x, f, arg++);
+            *to++ = f8_home_address(&x->tenant, func, arg++);
         for (uint32_t k = 0; k < launch->n_ints; k++)
             *to++ = (uint64_t)*ints++;
     }
 }
 
-void f8_cuda_exec_resolve(f8_cuda_exec *x, f8_live_func *f)
+void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func)
 {
+    const f8_live_func *f = &x->func[func];
     for (uint32_t i = 0; i < f->func->n_steps; i++) {
         f8_live_step *l = &f->step[i];
         for (uint32_t k = 0; k < l->step->n_args; k++)
-            l->arg[k] = resolve(x, f, &l->step->arg[k]);
+            l->arg[k] = f8_home_address(&x->tenant, func, &l->step->arg[k]);
         f8_cudnn_destroy(&x->home->cudnn, &l->arguments);
         for (uint32_t p = 0; p < l->step->n_phases && l->step->kind == F8_STEP_KERNEL; p++)
-            resolve_phase(x, f, l->step, &l->phase[p]);
+            resolve_phase(x, func, l->step, &l->phase[p]);
     }
 }

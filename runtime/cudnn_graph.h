@@ -9,33 +9,13 @@
 #ifndef F8_CUDNN_GRAPH_H
 #define F8_CUDNN_GRAPH_H
 
-#include "ir/status.h"
+#include "runtime/attention_desc.h"
 
-/* One attention problem, in bf16. The meaning is codegen/kernel_attention.h's: element (b, t, head, d)
- * lies at base + (b * T + t) * stride + head * D + d; lse is f32[B, H, T]; head h reads key/value
- * head h / (H / Hkv). */
-typedef struct f8_cudnn_attention_desc {
-    int64_t B, T, H, Hkv, D;
-    bool causal, backward;
-    float scale;
-    struct { /* elements between tokens */
-        int64_t q, k, v, o, dout, dq, dk, dv;
-    } stride; /* forward uses the first four */
-} f8_cudnn_attention_desc;
-
-/* The tensors a graph may have under fixed numbers. The first nine are the kernel's arguments in
- * their order; the values lie in host memory; delta is the caller's memory too. */
+/* The tensors a graph may have under fixed numbers. The first nine are the step's arguments, as
+ * attention_desc.h numbers them. K is [B, Hkv, D, T]: cuDNN wants keys transposed, which strides say.
+ * V is [B, Hkv, T, D] in forward and [B, Hkv, D, T] in backward. The values lie in host memory; delta is the caller's memory too. */
 enum {
-    F8_CUDNN_Q,
-    F8_CUDNN_K, /* [B, Hkv, D, T]: cuDNN wants keys transposed, which strides say */
-    F8_CUDNN_V, /* forward [B, Hkv, T, D], backward [B, Hkv, D, T] */
-    F8_CUDNN_O,
-    F8_CUDNN_LSE,
-    F8_CUDNN_DO,
-    F8_CUDNN_DQ,
-    F8_CUDNN_DK,
-    F8_CUDNN_DV,
-    F8_CUDNN_DELTA, /* f32[B, H, T]: sum of do * o, between the two parts of backward */
+    F8_CUDNN_DELTA = F8_CUDNN_ARGS, /* f32[B, H, T]: sum of do * o, between the two parts of backward */
     F8_CUDNN_SCALE,
     F8_CUDNN_MINUS_INF,
     F8_CUDNN_ONE,

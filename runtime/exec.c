@@ -4,8 +4,6 @@
 #include "ir/clock.h"
 #include "runtime/copy.h"
 
-enum { ALIGN = 64 };
-
 /* ---- steps ---- */
 
 static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_step *l, f8_diag *diag)
@@ -32,11 +30,6 @@ static f8_status make_func(f8_exec *x, uint32_t func, f8_diag *diag)
     const f8_plan_func *p = &x->plan->func[func];
     f8_exec_func *f = &x->func[func];
     f->step = F8_NEW_ARRAY(&x->memory, f8_exec_step, p->n_steps);
-    for (int side = 0; side < 2; side++) {
-        const uint32_t n = side ? p->n_out : p->n_in;
-        f->own[side] = F8_NEW_ARRAY(&x->memory, void *, n);
-        f->bound[side] = F8_NEW_ARRAY(&x->memory, void *, n);
-    }
     F8_TRY(f8_arena_status(&x->memory, diag));
     for (uint32_t i = 0; i < p->n_steps; i++)
         F8_TRY(make_step(x, &p->step[i], &f->step[i], diag));
@@ -71,7 +64,7 @@ f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8
 {
     *out = NULL;
     const f8_allocator allocator = options->allocator ? *options->allocator : f8_default_allocator();
-    f8_exec *x = allocator.alloc(allocator.user, sizeof *x, ALIGN);
+    f8_exec *x = allocator.alloc(allocator.user, sizeof *x, 16);
     if (!x)
         return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *x);
     *x = (f8_exec){.plan = plan, .allocator = allocator, .profile = options->profile};
@@ -107,7 +100,7 @@ int f8_exec_threads(const f8_exec *x)
 
 void *f8_exec_var(f8_exec *x, uint32_t var)
 {
-    return x->home->state.p + x->plan->var[var].offset;
+    return (uint8_t *)x->home->home.state.at + x->plan->var[var].offset;
 }
 
 f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag)
@@ -119,14 +112,14 @@ f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag)
 
 void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port)
 {
-    return x->func[func].bound[output][port];
+    return (void *)x->tenant.port[func][output][port].at;
 }
 
 void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer)
 {
-    f8_exec_func *f = &x->func[func];
-    f->bound[output][port] = buffer ? buffer : f->own[output][port];
-    f->stale = true;
+    f8_live_port *p = &x->tenant.port[func][output][port];
+    p->at = buffer ? (uintptr_t)buffer : p->own;
+    x->func[func].stale = true;
 }
 
 /* ---- running ---- */
@@ -154,19 +147,19 @@ static f8_status run_step(f8_exec *x, const f8_exec_step *l)
         for (uint32_t p = 0; p < s->n_phases; p++) {
             const f8_step_phase *phase = &s->phase[p];
             phase_job job = {l->entry[p], l->arg + phase->first_arg, s->ints + phase->first_int,
-                             home->scratch.p, x->scratch_stride};
+                             (uint8_t *)home->home.scratch.at, x->tenant.sizes.scratch};
             const double start = x->profile ? f8_seconds_now() : 0;
             f8_pool_run(home->pool, phase_tasks, &job, phase->n_tasks);
             if (x->profile)
                 l->phase_seconds[p] += f8_seconds_now() - start;
         }
-        home->count.kernels++;
+        home->home.count.kernels++;
         return F8_OK;
     case F8_STEP_GEMM:
-        home->count.gemms++;
-        home->count.fp8_gemms += s->fp8;
+        home->home.count.gemms++;
+        home->home.count.fp8_gemms += s->fp8;
         return f8_gemm_run(l->gemm, home->pool, l->arg[0], l->arg[1], l->arg[2], l->arg[3], l->arg[4],
-                           home->workspace.p);
+                           (void *)home->home.workspace.at);
     case F8_STEP_COPY:
         f8_copy_run(s, home->pool, l->arg[0], l->arg[1]);
         return F8_OK;
@@ -197,17 +190,17 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
 
 int64_t f8_exec_planned_bytes(const f8_exec *x)
 {
-    return x->planned;
+    return x->tenant.planned;
 }
 
 int64_t f8_exec_peak_bytes(const f8_exec *x)
 {
-    return x->home->peak;
+    return x->home->home.peak;
 }
 
 f8_exec_counts f8_exec_count(const f8_exec *x)
 {
-    return x->home->count;
+    return x->home->home.count;
 }
 
 double f8_exec_phase_seconds(const f8_exec *x, uint32_t func, uint32_t step, uint32_t phase)

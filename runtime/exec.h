@@ -6,7 +6,8 @@
 #ifndef F8_EXEC_H
 #define F8_EXEC_H
 
-#include "runtime/plan.h"
+#include "runtime/gemm.h"
+#include "runtime/home.h"
 #include "runtime/pool.h"
 
 typedef struct f8_exec f8_exec;
@@ -60,10 +61,6 @@ f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_alloca
 /* Of these what the plan alone says, on any machine: on one thread, without the GEMMs' workspace. */
 int64_t f8_exec_plan_least_bytes(const f8_plan *plan);
 
-/* GEMM calls made since creation, and those of them with both operands FP8; of all that share. */
-typedef struct f8_exec_counts {
-    int64_t gemms, fp8_gemms, kernels;
-} f8_exec_counts;
 f8_exec_counts f8_exec_count(const f8_exec *x);
 
 /* With options.profile: seconds spent in a step over all runs so far. */

@@ -1,4 +1,4 @@
-/* Inside the executor: resolved steps, and what executors of one program share. */
+/* Inside the executor: resolved steps, and what they add to a home. */
 #ifndef F8_EXEC_INTERNAL_H
 #define F8_EXEC_INTERNAL_H
 
@@ -17,14 +17,8 @@ typedef struct f8_exec_step {
 
 typedef struct f8_exec_func {
     f8_exec_step *step;
-    void **own[2], **bound[2]; /* [input, output][port] */
     bool stale; /* one was bound since places were resolved: the next run resolves them */
 } f8_exec_func;
-
-typedef struct f8_exec_block {
-    uint8_t *p;
-    int64_t size;
-} f8_exec_block;
 
 /* Mapped code, one for all executors whose plans have the same. */
 typedef struct f8_exec_code {
@@ -33,32 +27,21 @@ typedef struct f8_exec_code {
     int users;
 } f8_exec_code;
 
-/* What the executors of one program have together: the variables, threads, prepared GEMMs, and
- * memory that one run at a time works in, of the size that the largest needs. It ends with the last
- * of them. */
 typedef struct f8_exec_home {
-    f8_allocator allocator;
+    f8_home home;
     f8_pool *pool;
     f8_gemm_lib *gemms; /* NULL until a plan has GEMMs */
-    f8_exec *first;
     f8_exec_code *code;
-    f8_exec_block state, arena, ports, scratch, workspace;
-    int64_t bytes,
-        peak; /* of these, of ports that one executor has for itself, and of the plans' constants */
-    f8_exec_counts count;
 } f8_exec_home;
 
 struct f8_exec {
-    f8_exec *next; /* of the home's */
+    f8_tenant tenant;
     f8_exec_home *home;
     const f8_plan *plan;
     f8_arena memory; /* the executor's own small structures */
     f8_allocator allocator;
     f8_exec_code *code;
     f8_exec_func *func;
-    f8_exec_block own_ports; /* when they don't fit into the home's */
-    int64_t scratch_stride;  /* bytes per thread */
-    int64_t planned, constants;
     bool profile;
 };
 

@@ -1,7 +1,6 @@
 /* Preparing GEMMs: the library handle, the algorithm table, the cache, blocking and workspace.
  * The run itself is in gemm_run.c; see gemm_internal.h for how a problem is cut. */
 #include "runtime/gemm_internal.h"
-#include "runtime/gemm_tuning.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -70,18 +69,6 @@ f8_gemm_algorithm f8_gemm_choose(const f8_gemm_lib *lib, const f8_gemm_desc *des
         if (algorithms[i].automatic(lib, desc))
             return (f8_gemm_algorithm)algorithms[i].id;
     return F8_GEMM_AUTO;
-}
-
-const char *f8_gemm_algorithm_name(uint32_t id)
-{
-    switch (id) {
-#define X(e, id, name, what) \
-    case id:                 \
-        return name;
-        F8_GEMM_ALGORITHMS(X)
-#undef X
-    }
-    return "?";
 }
 
 static f8_status resolve_algorithm(const f8_gemm_lib *lib, f8_gemm_desc *desc, f8_diag *diag)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "runtime/cuda_internal.h"
-#include "runtime/gemm_tuning.h"
 
 enum { CANDIDATES = 16 };
 

@@ -19,7 +19,7 @@
 
 #include "ir/target.h"
 #include "runtime/cuda.h"
-#include "runtime/gemm.h"
+#include "runtime/gemm_desc.h"
 
 /* What cuBLASLt can do, as far as it is documented: needs no library and no device.
  * F8_ERR_UNSUPPORTED with the reason; F8_ERR_INPUT for a desc that contradicts itself. */

@@ -14,7 +14,7 @@
 #define F8_GEMM_ONEDNN_H
 
 #include "ir/status.h"
-#include "runtime/gemm.h"
+#include "runtime/gemm_desc.h"
 
 typedef struct f8_onednn f8_onednn;
 

@@ -9,7 +9,8 @@
 #ifndef F8_GEMM_SCALES_H
 #define F8_GEMM_SCALES_H
 
-#include "runtime/gemm.h"
+#include "ir/status.h"
+#include "runtime/gemm_desc.h"
 #include "runtime/gemm_simd.h"
 
 typedef struct f8_gemm_scales {

@@ -8,9 +8,9 @@
 
 #include "ir/place.h"
 #include "ir/type.h"
+#include "runtime/attention_desc.h"
 #include "runtime/cpu.h"
-#include "runtime/cudnn_graph.h"
-#include "runtime/gemm.h"
+#include "runtime/gemm_desc.h"
 
 /* ATTENTION: by cuDNN, on CUDA. Attention by our own kernels is a KERNEL. */
 typedef enum f8_step_kind { F8_STEP_KERNEL, F8_STEP_GEMM, F8_STEP_COPY, F8_STEP_ATTENTION } f8_step_kind;
@@ -105,7 +105,7 @@ typedef struct f8_image {
     int64_t size;
 } f8_image;
 
-/* A problem that there are several ways to do, and the one chosen: texts of gemm_tuning.h and of
+/* A problem that there are several ways to do, and the one chosen: texts of gemm_desc.h and of
  * codegen/kernel_variant.h. What it amounts to stands in the step; this is for listings and the tuner. */
 typedef struct f8_plan_choice {
     const char *problem, *candidate;

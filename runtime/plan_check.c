@@ -234,7 +234,7 @@ static f8_status check_attention(const checker *c)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i] < 1 || sizes[i] > 1 << 20)
             return wrong(c, "attention of sizes that can't be");
-    F8_TRY(want_args(c, d->backward ? F8_CUDNN_DV + 1 : F8_CUDNN_LSE + 1));
+    F8_TRY(want_args(c, f8_attention_args(d)));
     for (uint32_t i = 0; i < c->step->n_args; i++) {
         const bool of_keys =
             i == F8_CUDNN_K || i == F8_CUDNN_V || i == F8_CUDNN_DK || i == F8_CUDNN_DV;

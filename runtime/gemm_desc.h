@@ -1,0 +1,92 @@
+/* What a GEMM is and how it is done: plain data that plans hold, and its texts.
+ *
+ * The meaning is C[m, n] = op(A)[m, k] x op(B)[k, n]; gemm.h and gemm_cublaslt.h say it in full.
+ *
+ * The tuner's database finds a GEMM by the text of its problem. The ways to do it, its candidates,
+ * are texts too:
+ *     "gemm 2048x768x3072 f8e4m3.t x f8e5m2 -> f32 add ..."     a problem
+ *     "model"                                                   as without a database
+ *     "share b", "onednn-f32", "onednn-bf16 m 64 n 384 packed"  candidates
+ *     "cublaslt 66 tile 15 stages 35 split 1 scheme 0"
+ */
+#ifndef F8_GEMM_DESC_H
+#define F8_GEMM_DESC_H
+
+#include "ir/scale_layout.h"
+#include "ir/type.h"
+
+/* Algorithm ids are recorded in plans: never renumber. X(enumerator, id, name, what it does) */
+#define F8_GEMM_ALGORITHMS(X)                                                           \
+    X(F8_GEMM_AUTO, 0, "auto", "the first row of the table this CPU and problem allow") \
+    X(F8_GEMM_ONEDNN_F32, 1, "onednn-f32", "operands decoded to f32, f32 multiply-add") \
+    X(F8_GEMM_ONEDNN_BF16, 2, "onednn-bf16", "operands held as bf16, AMX, f32 accumulators") \
+    X(F8_GEMM_CUBLASLT, 16, "cublaslt", "cuBLASLt's first heuristic answer that is deterministic")
+
+typedef enum f8_gemm_algorithm {
+#define X(e, id, name, what) e = id,
+    F8_GEMM_ALGORITHMS(X)
+#undef X
+} f8_gemm_algorithm;
+
+/* How a GEMM is done within its algorithm. All zeros: as the model has it (gemm.c's cutting; the first
+ * answer of cuBLASLt's heuristic). No bit of a result depends on what is for the CPU, save where
+ * oneDNN itself sums another shape of tile in another order: the tuner compares, and drops those. */
+typedef struct f8_gemm_tuning {
+    uint16_t m_block, n_block; /* CPU: the most rows and columns of a tile, multiples of 16 */
+    uint8_t algorithm; /* CPU, where the desc's is AUTO: taken instead of the model's, if it is possible */
+    uint8_t share;             /* CPU: f8_gemm_share */
+    bool packed;               /* CPU: A is packed, even where it could be used in place */
+    /* CUDA: the algorithm of cuBLASLt's that is taken where its heuristic offers it, by its
+     * configuration's numbers; id 0 with all others 0: the first it offers. */
+    struct {
+        int32_t id, split_k;
+        uint32_t tile, stages, scheme;
+    } lt;
+} f8_gemm_tuning;
+
+/* Which operand is packed once for all; the other's blocks are packed by each task. */
+typedef enum f8_gemm_share { F8_GEMM_SHARE_MODEL, F8_GEMM_SHARE_A, F8_GEMM_SHARE_B } f8_gemm_share;
+
+enum { F8_GEMM_M_MOST = 256, F8_GEMM_N_MOST = 384 }; /* of m_block, n_block */
+
+typedef struct f8_gemm_desc {
+    int64_t m, n, k;       /* >= 1 */
+    int64_t lda, ldb, ldc; /* row strides of the arrays as stored, in elements */
+    f8_dtype a, b;         /* F8_F32, F8_BF16, F8_E4M3 or F8_E5M2 */
+    f8_dtype c;            /* F8_F32; F8_BF16 (CUDA only): rounded once from the f32 sum */
+    bool trans_a, trans_b;
+    bool round_a, round_b; /* f32 operands only */
+    bool accumulate;       /* add to C instead of overwriting it */
+    bool has_alpha;        /* the run is given scales of at least one operand */
+    /* With has_alpha: what each scale covers of the array as stored, and what they are, F8_F32 or
+     * F8_E8M0. One for the tensor, one for each row or block of rows of the result (A; columns: B),
+     * or blocks along k of any size but 1. The arrays of scales are contiguous, row-major, as
+     * ir/granularity.h has them. */
+    f8_granularity scale_a, scale_b;
+    f8_dtype scale;
+    f8_scale_layout scale_layout; /* of both: on CUDA what cuBLASLt reads; the CPU takes the grid */
+    bool fast_accumulate;  /* FP8 on CUDA: partial sums need not be promoted to f32 on the way */
+    uint32_t algorithm;    /* f8_gemm_algorithm; a plan records f8_gemm_choose's answer */
+    f8_gemm_tuning tuning;
+} f8_gemm_desc;
+
+const char *f8_gemm_algorithm_name(uint32_t algorithm); /* "?" when there is none */
+
+enum {
+    F8_GEMM_PROBLEM_TEXT = 320, /* bytes of a problem's text at most, its end included */
+    F8_CANDIDATE_TEXT = 96,     /* of a candidate's */
+    F8_GEMM_CANDIDATES = 24,    /* of a problem */
+};
+
+bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y);
+
+/* Everything of a desc that its time may depend on but the algorithm and the tuning. */
+void f8_gemm_problem_text(const f8_gemm_desc *desc, char text[F8_GEMM_PROBLEM_TEXT]);
+
+/* What `desc` does that it would not do by itself: its algorithm unless it is `model`, its tuning. */
+void f8_gemm_candidate_text(const f8_gemm_desc *desc, uint32_t model, char text[F8_CANDIDATE_TEXT]);
+
+/* Make desc do so. False, and desc as it was: for a text that is none, as one of a later version. */
+bool f8_gemm_candidate_parse(const char *text, f8_gemm_desc *desc);
+
+#endif

@@ -1,0 +1,100 @@
+/* A home: what the executors of one program share, on the CPU and on CUDA alike.
+ *
+ * The executors have the same variables, and memory that one run at a time works in: as large as the
+ * one that needs most. An executor that needs more gets it before anything is freed; the others then
+ * resolve their places again. The home ends with its last executor. */
+#ifndef F8_HOME_H
+#define F8_HOME_H
+
+#include "runtime/plan.h"
+
+/* GEMM calls made since creation, and those of them with both operands FP8; of all that share. */
+typedef struct f8_exec_counts {
+    int64_t gemms, fp8_gemms, kernels;
+} f8_exec_counts;
+
+/* Memory of the CPU or of the device. */
+typedef struct f8_block {
+    uint64_t at;
+    int64_t bytes;
+} f8_block;
+
+/* Buffers of ports. */
+typedef struct f8_port_block {
+    f8_block block;
+    uint8_t *host; /* CUDA: pinned memory of as many bytes */
+} f8_port_block;
+
+/* One port's buffer: the executor's own, and the one that is bound now. */
+typedef struct f8_live_port {
+    size_t bytes;
+    uint64_t own, at;      /* what the steps read or write */
+    void *own_host, *host; /* CUDA: what is copied to or from there; NULL: nothing */
+} f8_live_port;
+
+/* What a plan needs: its largest arena, the buffers of all ports, the scratch of one thread. */
+typedef struct f8_sizes {
+    int64_t arena, ports, scratch;
+} f8_sizes;
+
+f8_sizes f8_plan_sizes(const f8_plan *plan, int64_t align); /* align: of each port's buffer */
+int64_t f8_sizes_sum(const f8_sizes *s, const f8_plan *plan, int n_threads, int64_t workspace);
+
+typedef struct f8_home f8_home;
+typedef struct f8_tenant f8_tenant;
+
+/* How one kind of executor gets memory. */
+typedef struct f8_home_kind {
+    size_t size;   /* of its home, which begins with an f8_home */
+    int64_t align; /* of a port's buffer */
+    f8_status (*alloc)(f8_tenant *t, int64_t bytes, const char *what, uint64_t *at, f8_diag *diag);
+    void (*free)(f8_home *home, f8_block b);
+    f8_status (*clear)(f8_tenant *t, f8_port_block *ports, f8_diag *diag); /* to zeros */
+    f8_status (*settle)(f8_tenant *t, f8_diag *diag); /* what is enqueued ends; NULL: nothing is */
+    void (*resolve)(f8_tenant *t); /* every place of every step; see f8_home_address */
+} f8_home_kind;
+
+struct f8_home {
+    const f8_home_kind *kind;
+    f8_allocator allocator;
+    f8_tenant *first;
+    f8_block state, arena, scratch, workspace;
+    f8_port_block ports;
+    int64_t bytes, peak; /* of these, and of the executors' constants and own ports */
+    f8_exec_counts count;
+};
+
+/* An executor begins with this. */
+struct f8_tenant {
+    f8_tenant *next; /* of the home's */
+    f8_home *home;
+    const f8_plan *plan;
+    f8_sizes sizes;
+    f8_live_port *(*port)[2]; /* [function][input, output][port] */
+    f8_block constants;
+    f8_port_block ports; /* when they do not fit into the home's */
+    int64_t planned;
+};
+
+/* The executor t, of t->plan, enters the home of `like`, or, when that is NULL, a new one. Its ports
+ * are allocated in `memory`. */
+f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
+                        const f8_allocator *allocator, f8_arena *memory, f8_diag *diag);
+
+/* The memory that executors share, then the ports' buffers, and every place resolved. The executor
+ * sets t->constants in between, or before. */
+f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_diag *diag);
+f8_status f8_home_allocate_ports(f8_tenant *t, f8_diag *diag);
+
+f8_status f8_block_alloc(f8_tenant *t, int64_t bytes, const char *what, f8_block *out,
+                         f8_diag *diag);
+void f8_block_free(f8_home *home, f8_block *b);
+void f8_home_add(f8_home *home, int64_t bytes); /* to the home's account */
+
+uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a);
+
+/* The executor leaves. True when it was the last: then its kind ends what it added, and the home. */
+bool f8_home_leave(f8_tenant *t);
+void f8_home_end(f8_home *home);
+
+#endif
