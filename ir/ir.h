@@ -230,7 +230,7 @@ typedef struct f8_axis {
 /* recipe "h.*" = delayed;  recipe "h.*" wgrad dy = current {format = e4m3};  recipe layers 1, 1 = bf16 */
 typedef struct f8_recipe_rule {
     const char *pattern;  /* of linears' names; NULL: the `first` first and `last` last layers */
-    const char *recipe;   /* as passes/recipe.h writes it */
+    const char *recipe;   /* as ir/recipe.h writes it */
     const char *role;     /* of its GEMMs: fprop, dgrad or wgrad; NULL: all */
     const char *operand;  /* of those: x, w or dy; NULL: both */
     int64_t first, last;

@@ -123,4 +123,16 @@ static inline bool f8_group_same_home(const f8_grouping *s, f8_ref a, f8_ref b)
     return x->when == y->when && x->rows == y->rows && x->cols == y->cols;
 }
 
+f8_status f8_pass_group(f8_unit *u); /* fusion: func->program (ir/program.h) */
+/* Of one function, as the pass does it; it may be done again. share_kernels: GEMMs may wait so that what they
+ * read is computed again in a kernel that there is (group_together.c). */
+f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels);
+
+/* Bytes that group `i` moves: what each of its phases reads and writes, a value once per phase; and the
+ * bytes of its distinct inputs and outputs, the least that any kernel computing the same could move. */
+typedef struct f8_traffic {
+    int64_t read, written, distinct;
+} f8_traffic;
+f8_traffic f8_group_traffic(const f8_func *f, uint32_t i);
+
 #endif

@@ -32,4 +32,6 @@ f8_ref f8_below_views(const f8_graph *g, f8_ref r);
 /* The same value in storage of its own. */
 f8_ref f8_legal_copy(f8_graph *g, f8_ref r);
 
+f8_status f8_pass_legalize(f8_unit *u); /* what the target's kernels and GEMMs need */
+
 #endif

@@ -25,6 +25,8 @@
 #include <math.h>
 
 #include "passes/cost.h"
+#include "passes/group.h"
+#include "passes/memory.h"
 #include "passes/memory_report.h"
 
 enum { MOST_ROUNDS = 8 };

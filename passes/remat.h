@@ -58,4 +58,6 @@ f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan);
 /* Put the original graph and its program back. */
 void f8_remat_restore(f8_remat *s);
 
+f8_status f8_pass_remat(f8_unit *u); /* micro_step within options.memory: values computed again */
+
 #endif

@@ -14,17 +14,6 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r)
     }
 }
 
-int64_t f8_module_layout(const f8_module *m, int64_t *offsets)
-{
-    int64_t at = 0;
-    for (size_t i = 0; i < m->n_vars; i++) {
-        if (offsets)
-            offsets[i] = at;
-        at += f8_aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN);
-    }
-    return at;
-}
-
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root)
 {
     const f8_type *t = f8_type_of(s->g, root);

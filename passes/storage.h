@@ -68,12 +68,4 @@ f8_ref f8_accumulator(const f8_graph *g, f8_ref r);
 /* Bytes of a root, gaps between its rows included, rounded up to the arena's alignment. */
 int64_t f8_storage_bytes(const f8_storage *s, f8_ref root);
 
-enum { F8_ARENA_ALIGN = 64 };
-
-/* The least multiple of `by` that is not below. */
-static inline int64_t f8_aligned(int64_t bytes, int64_t by)
-{
-    return (bytes + by - 1) / by * by;
-}
-
 #endif

@@ -97,6 +97,11 @@ static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind oper
 /* Whether the GEMM named has the operand named; F8_ERR_INPUT at the rule's place. */
 f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag);
 
+/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
+ * empty, that of the parameter its weight comes from, through casts and views, less a trailing
+ * ".weight". Copied into buf, cut to size; NULL if `r` is no linear or has no name. */
+const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
+
 /* The layer a linear's name says it is in: the first part between dots that is a number; -1 if none is. */
 int64_t f8_layer_of(const char *linear);
 
