@@ -298,6 +298,13 @@ f8_granularity f8_recipe_granularity(const f8_recipe *r, f8_operand_kind operand
     return k_is_rows ? f8_granularity_transposed(g) : g;
 }
 
+unsigned f8_recipe_lacks(const f8_recipe *r, const f8_target *t)
+{
+    const f8_scales s = {.grain = f8_recipe_granularity(r, F8_OPERAND_X, false),
+                         .dtype = r->scaling == F8_SCALING_MX ? F8_E8M0 : F8_F32};
+    return f8_target_lacks(t, f8_scales_kind(&s), f8_scales_kind(&s));
+}
+
 /* ---- roles ---- */
 
 f8_role f8_role_by_name(const char *name)

@@ -23,6 +23,7 @@
 
 #include "ir/granularity.h"
 #include "ir/ir.h"
+#include "ir/target.h"
 
 typedef enum f8_scaling {
     F8_SCALING_NONE,    /* not FP8: operands are `activation` dtype */
@@ -87,6 +88,8 @@ bool f8_recipe_equal(const f8_recipe *a, const f8_recipe *b);
 
 /* What one scale of an operand covers, the array being summed over its rows or its columns. */
 f8_granularity f8_recipe_granularity(const f8_recipe *r, f8_operand_kind operand, bool k_is_rows);
+/* What a target's GEMMs lack for operands scaled so: f8_target_lacks. */
+unsigned f8_recipe_lacks(const f8_recipe *r, const f8_target *t);
 static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind operand)
 {
     return operand == F8_OPERAND_DY ? r->gradient : r->forward;
