@@ -162,6 +162,7 @@ f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to);         /* a itself when it 
 f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis);
 f8_ref f8_sum_all(f8_graph *g, f8_ref a);                   /* last axis, then the vector: f32 [] */
 f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to); /* undo broadcasting: sum a down to shape `to` */
+f8_ints f8_shape_of(const f8_type *t);                      /* for F8_A_SHAPE */
 f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of); /* a itself when the shape is the same */
 f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop);
 f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis);
