@@ -61,7 +61,8 @@ typedef struct f8_target {
     int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
 } f8_target;
 
-/* What a target's FP8 GEMMs lack for operands with these two kinds of scales: bits, 0 where they have it all. */
+/* What a target's FP8 GEMMs lack for operands with these two kinds of scales: bits, 0 where they
+ * lack nothing. */
 enum {
     F8_LACKS_PAIR = 1, /* alone: no target has these two beside each other */
     F8_LACKS_ROWS = 2,
