@@ -18,7 +18,7 @@
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
 #include "passes/cost.h"
-#include "passes/pass.h"
+#include "passes/pipeline.h"
 #include "runtime/exec.h"
 
 enum { MAX_CLASSES = 256, N_RECIPES = 2 };

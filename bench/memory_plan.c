@@ -10,6 +10,7 @@
 #include "bench/figures.h"
 #include "frontend/text/parse.h"
 #include "passes/cost.h"
+#include "passes/pipeline.h"
 
 /* ---- output ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "frontend/text/parse.h"
-#include "passes/pass.h"
+#include "ir/recipe.h"
 
 /* Start a declaration: between func_begin and func_end the first failure stays. */
 static f8_diag *begin(fp8c_module *m)

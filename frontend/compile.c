@@ -6,6 +6,7 @@
 #include "frontend/target.h"
 #include "ir/clock.h"
 #include "passes/copy.h"
+#include "passes/pipeline.h"
 
 /* A copy that passes may rewrite, so that one module compiles many times. */
 static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag, f8_module **out)

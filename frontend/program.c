@@ -3,6 +3,7 @@
 
 #include "frontend/program.h"
 #include "ir/fp8.h"
+#include "passes/pipeline.h"
 
 /* ---- life ---- */
 

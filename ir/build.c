@@ -35,7 +35,7 @@ f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis)
 
 /* ---- shape ---- */
 
-static f8_ints shape_attr(const f8_type *t)
+f8_ints f8_shape_of(const f8_type *t)
 {
     f8_ints v = {.n = t->rank};
     for (int i = 0; i < t->rank; i++)
@@ -47,14 +47,14 @@ f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of)
 {
     if (a && f8_type_same_shape(f8_type_of(g, a), shape_of))
         return a;
-    return f8_make(g, F8_OP_RESHAPE, &a, 1, &F8_INTS(F8_A_SHAPE, shape_attr(shape_of)), 1);
+    return f8_make(g, F8_OP_RESHAPE, &a, 1, &F8_INTS(F8_A_SHAPE, f8_shape_of(shape_of)), 1);
 }
 
 f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of)
 {
     if (a && f8_type_same_shape(f8_type_of(g, a), shape_of))
         return a;
-    return f8_make(g, F8_OP_BROADCAST, &a, 1, &F8_INTS(F8_A_SHAPE, shape_attr(shape_of)), 1);
+    return f8_make(g, F8_OP_BROADCAST, &a, 1, &F8_INTS(F8_A_SHAPE, f8_shape_of(shape_of)), 1);
 }
 
 f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop)

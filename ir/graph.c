@@ -97,7 +97,7 @@ uint32_t f8_node_hash(const f8_node *n)
     return (uint32_t)(h ^ h >> 32);
 }
 
-bool f8_node_equal(const f8_node *a, const f8_node *b)
+static bool node_equal(const f8_node *a, const f8_node *b)
 {
     if (a->hash != b->hash || a->op != b->op || a->clone != b->clone || a->n_in != b->n_in)
         return false;
@@ -114,7 +114,7 @@ f8_ref f8_graph_lookup(const f8_graph *g, const f8_node *n)
 {
     uint32_t mask = g->table_size - 1;
     for (uint32_t i = n->hash & mask; g->table[i]; i = (i + 1) & mask)
-        if (f8_node_equal(&g->node[g->table[i]], n))
+        if (node_equal(&g->node[g->table[i]], n))
             return g->table[i];
     return 0;
 }

@@ -6,10 +6,9 @@
 
 /* ---- graph.c ---- */
 
-/* The hash and identity of a node: op, clone number, operands, attributes (an INPUT: its index
+/* The hash of a node: of its op, clone number, operands and attributes (of an INPUT its index
  * only). */
 uint32_t f8_node_hash(const f8_node *n);
-bool f8_node_equal(const f8_node *a, const f8_node *b);
 /* The node equal to `n` (whose hash is set), or 0. */
 f8_ref f8_graph_lookup(const f8_graph *g, const f8_node *n);
 

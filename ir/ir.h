@@ -162,6 +162,7 @@ f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to);         /* a itself when it 
 f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis);
 f8_ref f8_sum_all(f8_graph *g, f8_ref a);                   /* last axis, then the vector: f32 [] */
 f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to); /* undo broadcasting: sum a down to shape `to` */
+f8_ints f8_shape_of(const f8_type *t);                      /* for F8_A_SHAPE */
 f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of); /* a itself when the shape is the same */
 f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop);
 f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis);
@@ -232,7 +233,7 @@ typedef struct f8_axis {
 /* recipe "h.*" = delayed;  recipe "h.*" wgrad dy = current {format = e4m3};  recipe layers 1, 1 = bf16 */
 typedef struct f8_recipe_rule {
     const char *pattern;  /* of linears' names; NULL: the `first` first and `last` last layers */
-    const char *recipe;   /* as passes/recipe.h writes it */
+    const char *recipe;   /* as ir/recipe.h writes it */
     const char *role;     /* of its GEMMs: fprop, dgrad or wgrad; NULL: all */
     const char *operand;  /* of those: x, w or dy; NULL: both */
     int64_t first, last;

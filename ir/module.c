@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ir/program.h"
+
 /* ---- interning ---- */
 
 typedef struct interned {
@@ -324,4 +326,17 @@ f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var)
                        f8_type_print(type, is, sizeof is));
     f8_port p = {.name = own, .type = *type, .var = var, .ref = ref, .loc = g->at};
     return add_port(g, &f->out, &f->n_out, &f->out_room, p) ? F8_OK : g->diag->status;
+}
+
+/* ---- layout ---- */
+
+int64_t f8_module_layout(const f8_module *m, int64_t *offsets)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < m->n_vars; i++) {
+        if (offsets)
+            offsets[i] = at;
+        at += f8_aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN);
+    }
+    return at;
 }

@@ -96,18 +96,16 @@ typedef struct f8_program {
     int64_t constants_bytes;
 } f8_program;
 
+enum { F8_ARENA_ALIGN = 64 };
+
+/* The least multiple of `by` that is not below. */
+static inline int64_t f8_aligned(int64_t bytes, int64_t by)
+{
+    return (bytes + by - 1) / by * by;
+}
+
 /* Where each module variable lies in the state: offsets[i] for variable i (64-byte aligned, in order of
  * declaration; offsets may be NULL); returns the bytes of all. */
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
-
-/* Bytes that group `i` moves: what each of its phases reads and writes, a value once per phase; and the
- * bytes of its distinct inputs and outputs, the least that any kernel computing the same could move. */
-typedef struct f8_traffic {
-    int64_t read, written, distinct;
-} f8_traffic;
-f8_traffic f8_group_traffic(const f8_func *f, uint32_t i);
-
-/* Groups in order, their phases, nodes and places, one line each, for people. */
-f8_status f8_program_print(const f8_func *f, const f8_writer *w);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-double f8_rope_angle(int64_t t, int64_t i, int64_t size, double base)
+/* Angle of position t and pair i of a head of `size` elements: t * base^(-2i / size). */
+static double rope_angle(int64_t t, int64_t i, int64_t size, double base)
 {
     return (double)t * pow(base, -2.0 * (double)i / (double)size);
 }
@@ -12,7 +13,7 @@ double f8_rope_angle(int64_t t, int64_t i, int64_t size, double base)
 double f8_rope_entry(f8_op op, int64_t t, int64_t d, int64_t size, double base)
 {
     const int64_t half = size / 2;
-    const double angle = f8_rope_angle(t, d % half, size, base);
+    const double angle = rope_angle(t, d % half, size, base);
     if (op == F8_OP_ROPE_COS)
         return cos(angle);
     return d < half ? -sin(angle) : sin(angle);

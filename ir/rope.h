@@ -5,9 +5,6 @@
 
 #include "ir/ir.h"
 
-/* Angle of position t and pair i of a head of `size` elements: t * base^(-2i / size). */
-double f8_rope_angle(int64_t t, int64_t i, int64_t size, double base);
-
 /* Element [t, d] of the table of `op` (F8_OP_ROPE_COS or F8_OP_ROPE_SIN), unrounded: the cosine, or
  * the sine with a minus in the first half. The f32 table is each of these rounded once. */
 double f8_rope_entry(f8_op op, int64_t t, int64_t d, int64_t size, double base);

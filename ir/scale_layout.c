@@ -32,6 +32,17 @@ int64_t f8_scales_across(const f8_scales *s)
     return s->k_is_rows ? s->grain.cols : s->grain.rows;
 }
 
+f8_scale_kind f8_scales_kind(const f8_scales *s)
+{
+    const int64_t k = f8_scales_along_k(s), across = f8_scales_across(s);
+    if (s->dtype == F8_E8M0)
+        return k == 32 && across == 1 ? F8_SCALED_MX : F8_SCALED_OTHER;
+    if (k == 0)
+        return across == 0 ? F8_SCALED_TENSOR : across == 1 ? F8_SCALED_ROWS : F8_SCALED_OTHER;
+    return k != 128 ? F8_SCALED_OTHER
+                    : across == 1 ? F8_SCALED_RUNS : across == 128 ? F8_SCALED_TILES : F8_SCALED_OTHER;
+}
+
 /* Scales along k, and across it. */
 static int64_t blocks_of_k(const f8_scales *s, const f8_type *codes)
 {

@@ -37,6 +37,17 @@ typedef struct f8_scales {
 int64_t f8_scales_along_k(const f8_scales *s);
 int64_t f8_scales_across(const f8_scales *s);
 
+/* The kinds of scales that FP8 GEMMs read. */
+typedef enum f8_scale_kind {
+    F8_SCALED_TENSOR, /* one */
+    F8_SCALED_ROWS,   /* f32, one for each row (of A) or column (of B) of the result */
+    F8_SCALED_RUNS,   /* f32, of 128 along k */
+    F8_SCALED_TILES,  /* f32, of 128 along k by 128 across it */
+    F8_SCALED_MX,     /* E8M0, of 32 along k */
+    F8_SCALED_OTHER
+} f8_scale_kind;
+f8_scale_kind f8_scales_kind(const f8_scales *s);
+
 /* The type of the array of scales of codes of type `codes`. False where the layout has none: E8M0
  * scales that are not runs along k. */
 bool f8_scale_layout_type(f8_scale_layout layout, const f8_scales *s, const f8_type *codes,

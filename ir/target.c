@@ -126,3 +126,17 @@ const f8_target *f8_target_for_sm(int sm)
             return &targets[i];
     return NULL;
 }
+
+unsigned f8_target_lacks(const f8_target *t, f8_scale_kind a, f8_scale_kind b)
+{
+    const bool blocks = (a == F8_SCALED_RUNS || a == F8_SCALED_TILES) &&
+                        (b == F8_SCALED_RUNS || b == F8_SCALED_TILES);
+    if (a == F8_SCALED_OTHER || (a != b && !blocks))
+        return F8_LACKS_PAIR;
+    if (blocks)
+        return (t->fp8_blocks ? 0 : F8_LACKS_BLOCKS) |
+               (t->fp8_two_tiled || a == F8_SCALED_RUNS || a != b ? 0 : F8_LACKS_TWO_TILED);
+    if (a == F8_SCALED_ROWS)
+        return t->fp8_rows ? 0 : F8_LACKS_ROWS;
+    return a == F8_SCALED_MX && !t->fp8_mx ? F8_LACKS_MX : 0;
+}

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ir/scale_layout.h"
+
 typedef enum f8_target_kind {
     F8_TARGET_CPU,
     F8_TARGET_REFERENCE, /* interprets nodes one by one */
@@ -58,6 +60,17 @@ typedef struct f8_target {
     f8_speeds speeds;
     int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
 } f8_target;
+
+/* What a target's FP8 GEMMs lack for operands with these two kinds of scales: bits, 0 where they
+ * lack nothing. */
+enum {
+    F8_LACKS_PAIR = 1, /* alone: no target has these two beside each other */
+    F8_LACKS_ROWS = 2,
+    F8_LACKS_BLOCKS = 4,
+    F8_LACKS_TWO_TILED = 8,
+    F8_LACKS_MX = 16,
+};
+unsigned f8_target_lacks(const f8_target *t, f8_scale_kind a, f8_scale_kind b);
 
 /* NULL for an unknown name. */
 const f8_target *f8_target_by_name(const char *name);

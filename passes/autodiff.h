@@ -31,4 +31,7 @@ f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed,
 /* optimizer.c: fill `f` (empty) with the update of every parameter. */
 f8_status f8_build_update(f8_unit *u, f8_func *f, const f8_training *t);
 
+f8_status f8_pass_autodiff(f8_unit *u); /* forward -> eval, micro_step, update, joint */
+f8_status f8_pass_split(f8_unit *u);    /* joint -> forward and backward */
+
 #endif

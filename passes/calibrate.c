@@ -10,9 +10,9 @@
  * give the scales of the tensor and of its columns. What the compiler chooses from them is in choose.c.
  *
  * Requires linears as MATMULs with a name and a role, and micro_step. */
-#include <string.h>
+#include "passes/scaling.h"
 
-#include "passes/pass.h"
+#include <string.h>
 
 /* The linear's record, made at its first GEMM (a chunked head has several: the first is taken). */
 static f8_sampled *record(f8_unit *u, const char *linear)

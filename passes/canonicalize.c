@@ -9,7 +9,7 @@
  * no deeper, and chains longer than that do not occur). */
 #include "ir/scalar.h"
 #include "passes/formulas.h"
-#include "passes/pass.h"
+#include "passes/pipeline.h"
 
 #include <math.h>
 

@@ -61,17 +61,17 @@ static void estimate(f8_candidate *c, const f8_target *target, const f8_trial *t
 
 /* ---- what can't be chosen ---- */
 
-static const char *missing(const f8_target *t, const f8_trial *trial, f8_scaling scaling, f8_arena *a)
+static const char *missing(const f8_target *t, const f8_trial *trial, const f8_recipe *r, f8_arena *a)
 {
+    const unsigned lacks = f8_recipe_lacks(r, t);
     const char *text = NULL;
-    if (scaling == F8_SCALING_NONE)
+    if (r->scaling == F8_SCALING_NONE)
         return NULL;
-    if (scaling == F8_SCALING_ROWWISE && !t->fp8_rows)
-        text = f8_arena_printf(a, "%s has no FP8 GEMM with scales of rows", t->name);
-    else if (scaling == F8_SCALING_BLOCK && !t->fp8_blocks)
-        text = f8_arena_printf(a, "%s has no FP8 GEMM with scales of 128-blocks", t->name);
-    else if (scaling == F8_SCALING_MX && !t->fp8_mx)
-        text = f8_arena_printf(a, "%s has no FP8 GEMM with MX scales", t->name);
+    if (lacks)
+        text = f8_arena_printf(a, "%s has no FP8 GEMM with %s", t->name,
+                               lacks & F8_LACKS_ROWS     ? "scales of rows"
+                               : lacks & F8_LACKS_BLOCKS ? "scales of 128-blocks"
+                                                         : "MX scales");
     else if (trial->m % t->fp8_multiple || trial->n % t->fp8_multiple || trial->k % t->fp8_multiple)
         text = f8_arena_printf(a, "%lld x %lld x %lld: not multiples of %d, as %s wants them",
                                (long long)trial->m, (long long)trial->n, (long long)trial->k, t->fp8_multiple,
@@ -123,7 +123,7 @@ f8_trial *f8_trials(f8_unit *u, const f8_target *target, size_t *n)
             for (int k = 0; k < F8_CANDIDATES; k++) {
                 f8_candidate *c = &t->candidate[k];
                 c->recipe = *f8_recipe_by_name(names[k]);
-                c->excluded = t->fixed ? t->fixed : missing(target, t, c->recipe.scaling, u->arena);
+                c->excluded = t->fixed ? t->fixed : missing(target, t, &c->recipe, u->arena);
                 if (rate(&target->rates, c->recipe.scaling) > 0)
                     estimate(c, target, t);
             }

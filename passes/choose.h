@@ -22,33 +22,6 @@
 /* Largest relative error of a GEMM's result: half as much again as E4M3 by E5M2 gives when nothing is lost. */
 #define F8_ERROR_BUDGET 0.1
 
-typedef struct f8_operand_error {
-    double sqnr;                /* dB: 20 log10(|x| / |x - dequantized|) */
-    double underflow, overflow; /* shares of elements that became 0, and that exceed the format's maximum */
-} f8_operand_error;
-
-typedef struct f8_candidate {
-    f8_recipe recipe;
-    const char *excluded;          /* why it can't be chosen; NULL: it was measured */
-    double error;                  /* of the result, relative; NaN: no batch showed any */
-    f8_operand_error operand[2];   /* in the role's order */
-    double seconds, gemm_seconds;  /* estimates; seconds has gemm_seconds and the operands' bytes */
-    double bytes;                  /* moved to make the operands */
-} f8_candidate;
-
-enum { F8_CANDIDATES = 6 }; /* bf16 first */
-
-typedef struct f8_trial {
-    const char *linear;
-    f8_role role;
-    int64_t m, n, k; /* of this GEMM */
-    f8_loc loc;
-    const char *fixed; /* a rule decides, not auto: its reason; NULL otherwise */
-    f8_candidate candidate[F8_CANDIDATES];
-    int winner;
-    const char *reason; /* of the winner */
-} f8_trial;
-
 /* The trials of what calibrate sampled, with their candidates excluded where the target, the sizes or a rule says
  * so, and costs. In u->arena; u->options are those of the calibration's program, `rules` says what the module's
  * rules leave to auto. NULL on failure. */

@@ -17,7 +17,7 @@
  * Requires: entry points. Breaks: nothing. */
 #include "passes/copy.h"
 #include "passes/formulas.h"
-#include "passes/pass.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * by blocks that kernels don't know (blocks.h). */
 #include "passes/blocks.h"
 #include "passes/formulas.h"
-#include "passes/pass.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 

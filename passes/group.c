@@ -1,11 +1,10 @@
 /* Group: which nodes share a kernel.
  *
  * Pointwise ops, reductions, quantization and gathers become row programs; a GEMM, an attention, a
- * scatter, a copy is a group of its own; views are nobody's work. The three steps are in
- * group_analyze.c (when and where can each value be computed, and what is worth storing;
- * group_late.c and
- * group_together.c have when for what is computed again), group_parts.c (what each phase computes) and
- * group_kernels.c (which phases share a kernel).
+ * scatter, a copy is a group of its own; views are nobody's work. group_analyze.c finds when and
+ * where each value can be computed, and what is worth storing. group_sink.c moves what is computed
+ * again to later moments, with group_sibling.c. group_parts.c finds what each phase computes, and
+ * group_kernels.c which phases share a kernel.
  *
  * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question
  * is costly, the answer depends on the order of asking, and equal layers come out unequal.
@@ -35,6 +34,8 @@ f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels)
     f8_status status = f8_arena_status(&s.scratch, u->diag);
     if (status == F8_OK)
         status = f8_group_analyze(&s);
+    if (status == F8_OK && !u->options.no_fuse)
+        status = f8_group_sink(&s);
     if (status == F8_OK)
         status = f8_group_parts(&s);
     if (status == F8_OK)

@@ -1,5 +1,4 @@
-/* Private to passes/group*.c: what grouping knows of each node, and the parts kernels are made of.
- */
+/* The pass `group`, and what its files know of each node and of the parts that kernels are made of. */
 #ifndef F8_GROUP_H
 #define F8_GROUP_H
 
@@ -38,7 +37,7 @@ typedef struct f8_group_node {
     bool live;
     bool must;          /* something can only read it from memory */
     bool stored;        /* will be written to memory */
-    bool joins; /* computed again in a kernel that has other things to do (group_together.c) */
+    bool joins;         /* a clone in the kernel of a sibling (group_sibling.c) */
     bool elementwise; /* what makes it again goes element by element, whatever the columns stand for
                        */
     int64_t rows, cols; /* FUSED, ALIAS: the domain it is computed in */
@@ -84,11 +83,11 @@ typedef struct f8_grouping {
 f8_status f8_group_analyze(f8_grouping *s);
 /* The first moment at which r, over its domain, has all its operands. */
 f8_when f8_group_operands_when(const f8_grouping *s, f8_ref r);
-/* group_late.c: moments of what is computed again. */
-f8_status f8_group_late(f8_grouping *s);
-/* group_together.c: by ref, moments at which clones would share a kernel with an original; 0: no
- * wish. Moves GEMMs that only results read to where such clones are. */
-f8_status f8_group_together(f8_grouping *s, f8_when *wish);
+/* group_sink.c: the moment of each clone becomes the latest that its readers allow. */
+f8_status f8_group_sink(f8_grouping *s);
+/* group_sibling.c: by ref, the moment at which a clone would share a kernel with an original that reads
+ * the same; 0: none. Moves GEMMs that only results read to the moments of their operands. */
+f8_status f8_group_siblings(f8_grouping *s, f8_when *sibling);
 /* group_parts.c: what each moment's domain computes, split into connected parts. */
 f8_status f8_group_parts(f8_grouping *s);
 /* group_kernels.c: parts into kernels, and everything into func->program. */
@@ -122,5 +121,17 @@ static inline bool f8_group_same_home(const f8_grouping *s, f8_ref a, f8_ref b)
     const f8_group_node *x = &s->node[a], *y = &s->node[b];
     return x->when == y->when && x->rows == y->rows && x->cols == y->cols;
 }
+
+f8_status f8_pass_group(f8_unit *u); /* fusion: func->program (ir/program.h) */
+/* Of one function, as the pass does it; it may be done again. share_kernels: GEMMs may wait so that what they
+ * read is computed again in the kernel of a sibling (group_sibling.c). */
+f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels);
+
+/* Bytes that group `i` moves: what each of its phases reads and writes, a value once per phase; and the
+ * bytes of its distinct inputs and outputs, the least that any kernel computing the same could move. */
+typedef struct f8_traffic {
+    int64_t read, written, distinct;
+} f8_traffic;
+f8_traffic f8_group_traffic(const f8_func *f, uint32_t i);
 
 #endif

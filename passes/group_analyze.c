@@ -370,5 +370,5 @@ f8_status f8_group_analyze(f8_grouping *s)
         for (f8_ref r = 1; r < s->g->n_nodes; r++)
             if (s->node[r].role == F8_ROLE_FUSED)
                 s->node[r].when = F8_WHEN(0, r);
-    return s->unit->options.no_fuse ? F8_OK : f8_group_late(s);
+    return F8_OK;
 }

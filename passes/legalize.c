@@ -16,29 +16,7 @@
 #include "passes/legalize.h"
 #include "passes/rows.h"
 
-enum { BLOCK = 64, PART = 32, FEW = 8, COPY_CLONE = 0x6c67 };
-
-static f8_attr shape_attr(const f8_type *t)
-{
-    f8_ints v = {.n = t->rank};
-    for (int i = 0; i < t->rank; i++)
-        v.v[i] = t->dim[i];
-    return F8_INTS(F8_A_SHAPE, v);
-}
-
-/* The clone number keeps it from being taken for a no-op. */
-f8_ref f8_legal_copy(f8_graph *g, f8_ref r)
-{
-    return f8_make_clone(g, F8_OP_BROADCAST, &r, 1, (f8_attr[]){shape_attr(f8_type_of(g, r))}, 1,
-                         COPY_CLONE);
-}
-
-f8_ref f8_below_views(const f8_graph *g, f8_ref r)
-{
-    while (g->node[r].op == F8_OP_RESHAPE || g->node[r].op == F8_OP_SLICE)
-        r = g->node[r].in[0];
-    return r;
-}
+enum { BLOCK = 64, PART = 32, FEW = 8 };
 
 /* Whether a value may lie with gaps between its rows. */
 static bool has_gaps(const f8_graph *g, f8_ref r)
@@ -282,7 +260,7 @@ enum { MOST_RESULTS = 30000 };
 static f8_status own_results(f8_func *f)
 {
     f8_graph *g = f->graph;
-    _Static_assert(COPY_CLONE + MOST_RESULTS <= F8_CLONE_AGAIN, "no copy is computed again");
+    _Static_assert(F8_COPY_CLONE + MOST_RESULTS <= F8_CLONE_AGAIN, "no copy is computed again");
     if (f->n_out > MOST_RESULTS)
         return f8_fail(g->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s: more than %d results", f->name,
                        MOST_RESULTS);
@@ -294,8 +272,8 @@ static f8_status own_results(f8_func *f)
             continue;
         if (is_fill(g, p->ref))
             p->ref = f8_make_clone(g, F8_OP_BROADCAST, g->node[p->ref].in, 1,
-                                   (f8_attr[]){shape_attr(f8_type_of(g, p->ref))}, 1,
-                                   COPY_CLONE + (uint32_t)i);
+                                   &F8_INTS(F8_A_SHAPE, f8_shape_of(f8_type_of(g, p->ref))), 1,
+                                   F8_COPY_CLONE + (uint32_t)i);
         else if (f8_op_facts(g->node[base].op)->cls == F8_LEAF)
             p->ref = f8_legal_copy(g, p->ref);
     }

@@ -1,4 +1,4 @@
-/* Private to passes/legalize*.c. */
+/* The pass `legalize`, and what its files share. */
 #ifndef F8_LEGALIZE_H
 #define F8_LEGALIZE_H
 
@@ -26,10 +26,15 @@ bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f
 bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const bool turned[2], f8_ref *operand, f8_attr *attr);
 
-/* The node under views (all of which are RESHAPE or SLICE). */
-f8_ref f8_below_views(const f8_graph *g, f8_ref r);
+enum { F8_COPY_CLONE = 0x6c67 };
 
-/* The same value in storage of its own. */
-f8_ref f8_legal_copy(f8_graph *g, f8_ref r);
+/* The same value in storage of its own. The clone number keeps it from being taken for a no-op. */
+static inline f8_ref f8_legal_copy(f8_graph *g, f8_ref r)
+{
+    const f8_attr shape = F8_INTS(F8_A_SHAPE, f8_shape_of(f8_type_of(g, r)));
+    return f8_make_clone(g, F8_OP_BROADCAST, &r, 1, &shape, 1, F8_COPY_CLONE);
+}
+
+f8_status f8_pass_legalize(f8_unit *u); /* what the target's kernels and GEMMs need */
 
 #endif

@@ -10,6 +10,7 @@
  *                         second quantization; hash-consing makes one of a transpose wanted twice
  *   target->fp8_multiple  a part of a tensor of codes whose first byte or rows are not so aligned is copied */
 #include "passes/legalize.h"
+#include "passes/rows.h"
 
 /* ---- roundings on the way in ---- */
 

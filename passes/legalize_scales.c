@@ -1,29 +1,18 @@
 /* Legalize, scales of FP8 products: which the target's GEMM has, and arrays of them as it reads
  * them.
  *
- *   CUDA    cuBLASLt's layout (ir/scale_layout.h) out of the grid: transposes, and zeros beside it;
- * the products' attribute says so. Where the codes are transposed, so that k is contiguous, the
- *           granularity is the transpose's; the layout knows only k and the other axis, so nothing
- *           more moves. One scale for an operand beside one for each row of the other is spread
- * over the rows: the same numbers CPU     the grid
+ *   CPU     the grid
+ *   CUDA    cuBLASLt's layout (ir/scale_layout.h), made from the grid by transposes and by zeros
+ *           beside it; the product's attribute says so. Where the codes are transposed, so that k
+ *           is contiguous, the granularity is the transpose's. The layout knows only k and the other
+ *           axis, so nothing more moves. One scale for an operand beside one for each row of the
+ *           other is spread over the rows: the numbers are the same.
  *
  * Arrays are whole values: a part of another is copied, so that none has gaps or an odd beginning.
  */
 #include "passes/legalize.h"
 
 /* ---- what the target has ---- */
-
-typedef enum scale_kind { TENSOR, ROWS, RUNS, TILES, MX, OTHER } scale_kind;
-
-static scale_kind kind_of(const f8_scales *s)
-{
-    const int64_t k = f8_scales_along_k(s), across = f8_scales_across(s);
-    if (s->dtype == F8_E8M0)
-        return k == 32 && across == 1 ? MX : OTHER;
-    if (k == 0)
-        return across == 0 ? TENSOR : across == 1 ? ROWS : OTHER;
-    return k != 128 ? OTHER : across == 1 ? RUNS : across == 128 ? TILES : OTHER;
-}
 
 /* The scales of operand 0 or 1 of a scaled_matmul. */
 static f8_scales scales_of(const f8_graph *g, f8_ref r, int which)
@@ -42,20 +31,23 @@ static f8_scale_layout layout_of(const f8_graph *g, f8_ref r)
     return layout;
 }
 
-/* What the target lacks of these two, or NULL. */
-static const char *lacking(const f8_target *t, scale_kind a, scale_kind b)
+/* One scale for operand i beside one for each row of the other is spread over the rows. */
+static bool is_spread(const f8_scale_kind kind[2], int i)
 {
-    const bool blocks = (a == RUNS || a == TILES) && (b == RUNS || b == TILES);
-    const bool rows = (a == ROWS || b == ROWS) && a <= ROWS && b <= ROWS;
-    if (a == OTHER || b == OTHER || (a != b && !blocks && !rows))
-        return "scales of these granularities beside each other";
-    if (rows && !t->fp8_rows)
-        return "scales of rows and columns of the result";
-    if (blocks && !t->fp8_blocks)
-        return "scales of blocks of 128";
-    if (a == TILES && b == TILES && !t->fp8_two_tiled)
-        return "scales of 128 x 128 blocks for both operands";
-    return a == MX && !t->fp8_mx ? "f8e8m0 scales" : NULL;
+    return kind[i] == F8_SCALED_TENSOR && kind[!i] == F8_SCALED_ROWS;
+}
+
+/* What the target lacks of these two, or NULL. */
+static const char *lacking(const f8_target *t, const f8_scale_kind kind[2])
+{
+    const unsigned lacks = f8_target_lacks(t, is_spread(kind, 0) ? F8_SCALED_ROWS : kind[0],
+                                           is_spread(kind, 1) ? F8_SCALED_ROWS : kind[1]);
+    return lacks & F8_LACKS_PAIR        ? "scales of these granularities beside each other"
+           : lacks & F8_LACKS_ROWS      ? "scales of rows and columns of the result"
+           : lacks & F8_LACKS_BLOCKS    ? "scales of blocks of 128"
+           : lacks & F8_LACKS_TWO_TILED ? "scales of 128 x 128 blocks for both operands"
+           : lacks                      ? "f8e8m0 scales"
+                                        : NULL;
 }
 
 bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old)
@@ -67,7 +59,8 @@ bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: GEMMs of %s read scales as a grid, not as cuBLASLt does",
                 f8_op_facts(F8_OP_SCALED_MATMUL)->name, l->target->name);
-    const char *what = cuda ? lacking(l->target, kind_of(&a), kind_of(&b)) : NULL;
+    const f8_scale_kind kind[] = {f8_scales_kind(&a), f8_scales_kind(&b)};
+    const char *what = cuda ? lacking(l->target, kind) : NULL;
     if (what)
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: FP8 GEMMs of %s have no %s: %s %s and %s",
@@ -147,10 +140,11 @@ static f8_ref from_grid(f8_graph *g, f8_ref grid, const f8_scales *s, const f8_t
         .dtype = s->dtype,
         .rank = 2,
         .dim = {f8_granularity_rows(s->grain, codes), f8_granularity_columns(s->grain, codes)}};
-    switch (kind_of(s)) {
-    case RUNS: return grid_by(g, f8_reshape(g, grid, &t), s->k_is_rows, true);
-    case TILES: return padded(g, grid_by(g, f8_reshape(g, grid, &t), s->k_is_rows, false), 1, 4);
-    case MX: return tiled(g, f8_reshape(g, grid, &t), s->k_is_rows);
+    switch (f8_scales_kind(s)) {
+    case F8_SCALED_RUNS: return grid_by(g, f8_reshape(g, grid, &t), s->k_is_rows, true);
+    case F8_SCALED_TILES:
+        return padded(g, grid_by(g, f8_reshape(g, grid, &t), s->k_is_rows, false), 1, 4);
+    case F8_SCALED_MX: return tiled(g, f8_reshape(g, grid, &t), s->k_is_rows);
     default: return grid;
     }
 }
@@ -178,7 +172,7 @@ static f8_ref legal_array(const f8_legalizer *l, f8_graph *g, f8_ref array, f8_s
                           bool spread, bool turned, const f8_type *codes, f8_attr *grain, bool grid)
 {
     char text[48];
-    if (kind_of(&s) == TENSOR && !spread)
+    if (f8_scales_kind(&s) == F8_SCALED_TENSOR && !spread)
         return array;
     if (l->target->kind != F8_TARGET_CUDA)
         return whole(g, array);
@@ -203,21 +197,21 @@ bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
                      const bool turned[2], f8_ref *operand, f8_attr *attr)
 {
     const f8_scales s[] = {scales_of(from, old, 0), scales_of(from, old, 1)};
+    const f8_scale_kind kind[] = {f8_scales_kind(&s[0]), f8_scales_kind(&s[1])};
     const bool grid = layout_of(from, old) == F8_SCALES_GRID;
+    const bool cuda = l->target->kind == F8_TARGET_CUDA;
     bool changed = false;
     for (int i = 0; i < 2; i++) {
         const f8_ref before = operand[2 * i + 1];
         f8_attr *grain = attr_of(attr, i ? F8_A_SCALE_B : F8_A_SCALE_A);
         const char *text = grain->s;
-        const bool spread = l->target->kind == F8_TARGET_CUDA && kind_of(&s[i]) == TENSOR &&
-                            kind_of(&s[!i]) == ROWS;
+        const bool spread = cuda && is_spread(kind, i);
         operand[2 * i + 1] =
             legal_array(l, to, before, s[i], spread, turned[i],
                         f8_type_of(from, f8_at(from, old)->in[2 * i]), grain, grid);
         changed |= operand[2 * i + 1] != before || grain->s != text;
     }
-    const scale_kind kind = kind_of(&s[0]);
-    if (l->target->kind == F8_TARGET_CUDA && grid && kind != TENSOR && kind != ROWS) {
+    if (cuda && grid && kind[0] > F8_SCALED_ROWS) {
         attr_of(attr, F8_A_SCALE_LAYOUT)->s =
             f8_intern(to->module, f8_scale_layout_name(F8_SCALES_CUBLASLT));
         changed = true;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "passes/copy.h"
+#include "passes/memory.h"
 #include "passes/storage.h"
 
 const char *f8_memory_category_name(f8_memory_category c)

@@ -1,7 +1,7 @@
 /* What every pass sees: the unit being compiled and the options that steer it.
  *
- * A pass is `f8_status f8_pass_<name>(f8_unit *u)`: one file, one public function. The order of all
- * passes is the table in pipeline.c. Passes rewrite functions by copying the live graph
+ * A pass is `f8_status f8_pass_<name>(f8_unit *u)`. The order of all passes is the table in pipeline.c;
+ * nothing here depends on any of them. Passes rewrite functions by copying the live graph
  * (f8_func_rewrite), never in place, so dead nodes are gone after each. */
 #ifndef F8_PASS_H
 #define F8_PASS_H
@@ -10,8 +10,8 @@
 #include "ir/log.h"
 #include "ir/progress.h"
 #include "ir/quantize.h"
+#include "ir/recipe.h"
 #include "ir/target.h"
-#include "passes/recipe.h"
 
 /* ---- decisions: the trail `explain` prints ---- */
 
@@ -58,6 +58,37 @@ typedef struct f8_code_bytes {
     int64_t others; /* the largest arena of the other functions */
 } f8_code_bytes;
 
+/* ---- what `auto` chose: choose.h ---- */
+
+typedef struct f8_operand_error {
+    double sqnr;                /* dB: 20 log10(|x| / |x - dequantized|) */
+    double underflow, overflow; /* shares of elements that became 0, and that exceed the format's maximum */
+} f8_operand_error;
+
+typedef struct f8_candidate {
+    f8_recipe recipe;
+    const char *excluded;          /* why it can't be chosen; NULL: it was measured */
+    double error;                  /* of the result, relative; NaN: no batch showed any */
+    f8_operand_error operand[2];   /* in the role's order */
+    double seconds, gemm_seconds;  /* estimates; seconds has gemm_seconds and the operands' bytes */
+    double bytes;                  /* moved to make the operands */
+} f8_candidate;
+
+enum { F8_CANDIDATES = 6 }; /* bf16 first */
+
+typedef struct f8_trial {
+    const char *linear;
+    f8_role role;
+    int64_t m, n, k; /* of this GEMM */
+    f8_loc loc;
+    const char *fixed; /* a rule decides, not auto: its reason; NULL otherwise */
+    f8_candidate candidate[F8_CANDIDATES];
+    int winner;
+    const char *reason; /* of the winner */
+} f8_trial;
+
+/* ---- the unit ---- */
+
 enum { F8_MAX_PASSES = 32 };
 
 typedef struct f8_pass_time {
@@ -77,7 +108,7 @@ typedef struct f8_unit f8_unit;
 typedef struct f8_options {
     const f8_target *target; /* NULL: the CPU */
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
-    const struct f8_trial *chosen; /* what `auto` stands for, by linear and role (choose.h); may be NULL */
+    const f8_trial *chosen; /* what `auto` stands for, by linear and role (choose.h); may be NULL */
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
     const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the module's rules;
@@ -170,7 +201,7 @@ struct f8_unit {
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
     f8_progress_phase phase; /* of the pipeline, while it runs */
-    size_t pass;             /* the one that runs */
+    const char *pass;        /* the name of the one that runs */
 };
 
 /* The recipe an operand of a linear's GEMM gets, and why. Of the module's rules the last that matches wins;
@@ -182,42 +213,9 @@ typedef struct f8_choice {
 } f8_choice;
 f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand);
 
-/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
- * empty, that of the parameter its weight comes from, through casts and views, less a trailing
- * ".weight". Copied into buf, cut to size; NULL if `r` is no linear or has no name. */
-const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
-
-/* Run the whole pipeline over the module's `forward` function. */
-f8_status f8_run_passes(f8_unit *u);
 /* For a pass that takes long: ask whether to go on with it. F8_ERR_CANCELLED. */
 f8_status f8_unit_go_on(f8_unit *u);
 /* The target passes work for: the options', or the CPU. */
 const f8_target *f8_unit_target(const f8_unit *u);
-/* Names of the passes in order; NULL past the end. */
-const char *f8_pass_name(size_t index);
-
-/* ---- the passes, in order (pipeline.c) ---- */
-f8_status f8_pass_precision(f8_unit *u);    /* forward: activations to the recipe's dtype, linears to matmul with role fprop and a name */
-f8_status f8_pass_serve(f8_unit *u);        /* weights stored as FP8, where the options ask for it */
-f8_status f8_pass_autodiff(f8_unit *u);     /* forward -> eval, micro_step, update, joint */
-f8_status f8_pass_chunk(f8_unit *u);        /* the head and its cross-entropy, chunk by chunk of rows */
-f8_status f8_pass_calibrate(f8_unit *u);    /* samples of operands, where options.calibrate asks for them */
-f8_status f8_pass_scaling(f8_unit *u);      /* FP8: amax, scales, quantize, scaled_matmul, histories */
-f8_status f8_pass_split(f8_unit *u);        /* joint -> forward and backward */
-f8_status f8_pass_decompose(f8_unit *u);    /* composites to primitives */
-f8_status f8_pass_canonicalize(f8_unit *u); /* rewrites, CSE by hash-consing, DCE */
-f8_status f8_pass_legalize(f8_unit *u);     /* what the target's kernels and GEMMs need */
-f8_status f8_pass_group(f8_unit *u);        /* fusion: func->program (ir/program.h) */
-f8_status f8_pass_remat(f8_unit *u);        /* micro_step within options.memory: values computed again */
-f8_status f8_pass_schedule(f8_unit *u);     /* order of groups */
-f8_status f8_pass_memory(f8_unit *u);       /* places: offsets, views, in-place state */
-
-/* ---- of one function, for passes that repeat others: each what its pass does, again if need be ---- */
-
-/* share_kernels: GEMMs may wait so that what they read is computed again in a kernel that there is
- * (group_together.c). */
-f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels);
-f8_status f8_schedule_function(f8_unit *u, f8_func *f);
-f8_status f8_place_function(f8_unit *u, f8_func *f);
 
 #endif

@@ -3,11 +3,17 @@
  * Every pass rewrites the unit's functions; after each the runner verifies the module, notes time and
  * size, and prints it when asked. `needs` and `gives` are the contract: the runner refuses a table in
  * which a pass needs what no earlier one gave, or what a later one broke. */
-#include "passes/pass.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 
 #include "ir/clock.h"
+#include "passes/autodiff.h"
+#include "passes/group.h"
+#include "passes/legalize.h"
+#include "passes/memory.h"
+#include "passes/remat.h"
+#include "passes/scaling.h"
 
 /* ---- facts about a unit that passes establish or break ---- */
 
@@ -52,11 +58,6 @@ const char *f8_pass_name(size_t index)
     return index < N_PASSES ? passes[index].name : NULL;
 }
 
-const f8_target *f8_unit_target(const f8_unit *u)
-{
-    return u->options.target ? u->options.target : f8_target_by_name("cpu");
-}
-
 static uint32_t count_nodes(const f8_module *m)
 {
     uint32_t n = 0;
@@ -94,11 +95,6 @@ static f8_status run_one(f8_unit *u, size_t i)
     return F8_OK;
 }
 
-f8_status f8_unit_go_on(f8_unit *u)
-{
-    return f8_progress_at(&u->phase, (int64_t)u->pass, passes[u->pass].name, u->diag);
-}
-
 f8_status f8_run_passes(f8_unit *u)
 {
     unsigned facts = 0;
@@ -112,7 +108,7 @@ f8_status f8_run_passes(f8_unit *u)
     if (u->options.show)
         u->options.show(u->options.show_user, u, NULL);
     for (size_t i = 0; i < (size_t)n; i++) {
-        u->pass = i;
+        u->pass = passes[i].name;
         F8_TRY(f8_unit_go_on(u));
         if ((facts & passes[i].needs) != passes[i].needs)
             return f8_fail(u->diag, F8_ERR_INTERNAL, F8_NOWHERE,

@@ -15,7 +15,7 @@
  *
  * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
 #include "passes/formulas.h"
-#include "passes/pass.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 

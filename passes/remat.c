@@ -9,8 +9,8 @@
  * others share storage: the arena that comes of it is not the planner's sum. So grouping, order and
  * places are made anew as well, and the planner is asked again with what it missed by, until the
  * real arena fits. That is done twice: with clones in kernels of their own or their readers', and
- * with values priced, and clones grouped, as parts of kernels that read the same (remat_beside.c,
- * group_together.c). Of the plans that fit, the one whose groups take the least time is kept; where
+ * with values priced, and clones grouped, as parts of kernels that read the same (remat_sibling.c,
+ * group_sibling.c). Of the plans that fit, the one whose groups take the least time is kept; where
  * none fits, the error names the lowest arena that find_least sees. Name patterns give a plan of
  * their own (remat_names.c), carried out whatever it costs and then held to the budget.
  *
@@ -25,6 +25,8 @@
 #include <math.h>
 
 #include "passes/cost.h"
+#include "passes/group.h"
+#include "passes/memory.h"
 #include "passes/memory_report.h"
 
 enum { MOST_ROUNDS = 8 };
@@ -32,7 +34,7 @@ enum { MOST_ROUNDS = 8 };
 /* ---- one plan, carried out ---- */
 
 typedef struct outcome {
-    bool share_kernels;     /* grouped so (group_together.c) */
+    bool share_kernels;     /* grouped so (group_sibling.c) */
     int64_t arena, allowed; /* what lies beside the arena depends on the plan by a little, so what
                                is allowed does */
     double seconds;         /* of all groups */
@@ -75,7 +77,7 @@ static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kern
 
 typedef struct search {
     f8_remat *s;
-    f8_remat_problem shared; /* as it is where kernels are shared (remat_beside.c) */
+    f8_remat_problem shared; /* as it is where kernels are shared (remat_sibling.c) */
     f8_remat_plan best, least;
     outcome result, lowest; /* of best, the fastest that fits; of least, the lowest of all. arena
                                INT64_MAX: none yet */
@@ -334,7 +336,7 @@ static f8_status fit(f8_remat *s)
         return fit_names(s);
     if (u->remat.before <= u->remat.budget)
         return F8_OK;
-    F8_TRY(f8_remat_beside(s, &x.shared));
+    F8_TRY(f8_remat_siblings(s, &x.shared));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, false));
     F8_TRY(approach(&x, 0, MOST_ROUNDS, true));
     if (x.result.arena != INT64_MAX) {

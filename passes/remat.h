@@ -1,5 +1,5 @@
-/* Private to passes/remat*.c: a placed function as a problem for the planner, and a plan carried
- * out.
+/* The pass `remat`, and what its files share: a placed function as a problem for the planner, and a
+ * plan carried out.
  *
  * A value is a unit of storage that some group writes (storage.h). Its cone is what computing it
  * again takes: its node and those inside the same kernel, back to values that lie in memory. */
@@ -41,9 +41,9 @@ f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *s
 /* Whether operand `o` of a node in phase `p` of `group` is read from memory. */
 bool f8_remat_reads_memory(const f8_group *group, const f8_phase *p, f8_ref o);
 
-/* remat_beside.c: the problem with what values cost where the backward may compute them in kernels
+/* remat_sibling.c: the problem with what values cost where the backward may compute them in kernels
  * it runs anyway. */
-f8_status f8_remat_beside(f8_remat *s, f8_remat_problem *out);
+f8_status f8_remat_siblings(f8_remat *s, f8_remat_problem *out);
 
 /* remat_names.c: the plan that the options' patterns ask for. F8_ERR_INPUT where one matches
  * nothing. */
@@ -57,5 +57,7 @@ f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *ou
 f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan);
 /* Put the original graph and its program back. */
 void f8_remat_restore(f8_remat *s);
+
+f8_status f8_pass_remat(f8_unit *u); /* micro_step within options.memory: values computed again */
 
 #endif

@@ -39,13 +39,11 @@ static bool has_sizes(f8_scaler *s, const f8_product *p)
 /* Why a target has no GEMM of operands scaled so; NULL where it has. */
 static const char *refused(const f8_target *t, const f8_recipe *a)
 {
-    if (a->scaling == F8_SCALING_ROWWISE && !t->fp8_rows)
-        return "scales of rows exist on sm_90a";
-    if (a->scaling == F8_SCALING_BLOCK && !t->fp8_blocks)
-        return "scales of 128-blocks exist on sm_90a";
-    if (a->scaling == F8_SCALING_MX && !t->fp8_mx)
-        return "scales of MX exist on sm_100a and sm_120a";
-    return NULL;
+    const unsigned lacks = f8_recipe_lacks(a, t);
+    return lacks & F8_LACKS_ROWS     ? "scales of rows exist on sm_90a"
+           : lacks & F8_LACKS_BLOCKS ? "scales of 128-blocks exist on sm_90a"
+           : lacks                   ? "scales of MX exist on sm_100a and sm_120a"
+                                     : NULL;
 }
 
 static bool is_per_tensor(const f8_recipe *r)

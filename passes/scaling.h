@@ -100,4 +100,8 @@ f8_status f8_scale_observe(f8_scaler *s, f8_func *f);
 /* Make or extend update, update_scales and prepare. */
 f8_status f8_scale_functions(f8_scaler *s);
 
+f8_status f8_pass_serve(f8_unit *u);     /* weights stored as FP8, where the options ask for it */
+f8_status f8_pass_calibrate(f8_unit *u); /* samples of operands, where options.calibrate asks for them */
+f8_status f8_pass_scaling(f8_unit *u);   /* FP8: amax, scales, quantize, scaled_matmul, histories */
+
 #endif

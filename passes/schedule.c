@@ -13,6 +13,7 @@
  * what a gradient needs computed again comes and goes before the next one is begun.
  *
  * Requires group. Gives program->order. */
+#include "passes/memory.h"
 #include "passes/storage.h"
 
 #include <stdlib.h>

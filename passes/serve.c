@@ -11,9 +11,9 @@
  * scales as they are; under another (bf16 too) the values are what they dequantize to.
  *
  * Requires linears as MATMULs with a name and a role, in `forward`. */
-#include <string.h>
+#include "passes/scaling.h"
 
-#include "passes/pass.h"
+#include <string.h>
 
 typedef struct server {
     f8_unit *u;

@@ -10,8 +10,8 @@
  *
  * A cut right after differentiation, the obvious place, would save high-precision operands and quantize
  * them a second time in the backward. */
+#include "passes/autodiff.h"
 #include "passes/copy.h"
-#include "passes/pass.h"
 
 #include <string.h>
 

@@ -53,15 +53,6 @@ f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *tar
  * target->row_bytes; a product that is computed again lies as its original does. */
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
 
-/* Whether `group` may write base `to` over base `from`, which it reads: never another element of
- * `from` after its place is written. Both cover the same bytes. */
-bool f8_storage_group_may_overwrite(const f8_storage *s, uint32_t group, f8_ref from, f8_ref to);
-
-/* Whether the writes of `member`, which lies in the storage of variable input `old`, come after
- * every read of what they overwrite. */
-bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
-                              f8_ref member);
-
 /* The accumulator operand of a MATMUL, SCALED_MATMUL or EMBEDDING_GRAD node, or 0. */
 f8_ref f8_accumulator(const f8_graph *g, f8_ref r);
 

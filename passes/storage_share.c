@@ -1,6 +1,105 @@
 /* Sharing storage: parts inside concatenations, results in place, accumulators: see storage.h. */
 #include "passes/storage.h"
 
+/* ---- writing over what the same group reads ---- */
+
+/* How many times a phase goes over its rows before it has each node: a value made from a row's
+ * reduction needs another look at the row. */
+static uint32_t pass_of(const f8_storage *s, const f8_phase *p, uint32_t *pass, uint32_t i)
+{
+    const f8_node *n = f8_at(s->g, p->node[i]);
+    uint32_t most = 0;
+    for (uint32_t k = 0; k < n->n_in; k++)
+        for (uint32_t j = i; j-- > 0;)
+            if (p->node[j] == n->in[k]) {
+                const uint32_t at = pass[j] + (f8_is_reduce(s->g->node[n->in[k]].op) ? 1 : 0);
+                most = at > most ? at : most;
+                break;
+            }
+    return pass[i] = most;
+}
+
+/* Whether `n` reads operand k element by element as `t` is written: at the same row and column. */
+static bool reads_in_step(const f8_storage *s, const f8_node *n, uint32_t k, const f8_type *t)
+{
+    const f8_type *in = f8_type_of(s->g, n->in[k]);
+    return n->op != F8_OP_ROLL && n->op != F8_OP_EMBEDDING && f8_type_rows(in) == f8_type_rows(t) &&
+           f8_type_columns(in) == f8_type_columns(t) &&
+           (f8_is_reduce(n->op) || f8_type_elements(&n->type) == f8_type_elements(t));
+}
+
+/* Whether every read of `from` in this phase is of the element being written. A kernel stores such
+ * values in its last pass over the row, where it loads before it stores; row statistics have no
+ * such care taken, so for them the value must be known in that pass only. */
+static bool phase_may_overwrite(const f8_storage *s, const f8_phase *p, f8_ref from, f8_ref to)
+{
+    const f8_type *t = f8_type_of(s->g, to);
+    const bool full = f8_type_elements(t) == p->rows * p->cols;
+    uint32_t *pass = F8_NEW_ARRAY(s->scratch, uint32_t, p->n_nodes);
+    uint32_t last = 0, written = 0;
+    bool reads = false;
+    if (!pass)
+        return false;
+    if (!full && f8_type_columns(t) != 1 && f8_type_columns(t) != p->cols)
+        return false; /* of blocks: all of a block's columns read what one of them writes */
+    for (uint32_t i = 0; i < p->n_nodes; i++) {
+        const f8_ref r = p->node[i];
+        const f8_node *n = f8_at(s->g, r);
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            if (s->view[n->in[k]].base != from)
+                continue;
+            reads = true;
+            if (!reads_in_step(s, n, k, t))
+                return false;
+        }
+        if (full)
+            continue;
+        const uint32_t at = pass_of(s, p, pass, i);
+        last = at > last ? at : last;
+        written = r == to ? at : written;
+        if (f8_is_column_reduce(s->g, r))
+            return false;
+    }
+    return full || !reads || written == last;
+}
+
+static bool phase_reads(const f8_storage *s, const f8_phase *p, f8_ref base)
+{
+    for (uint32_t i = 0; i < p->n_nodes; i++)
+        for (uint32_t k = 0; k < s->g->node[p->node[i]].n_in; k++)
+            if (s->view[s->g->node[p->node[i]].in[k]].base == base)
+                return true;
+    return false;
+}
+
+/* Whether group `index` may write base `to` over base `from`, which it reads: never another element of
+ * `from` after its place is written. Both cover the same bytes. */
+static bool group_may_overwrite(const f8_storage *s, uint32_t index, f8_ref from, f8_ref to)
+{
+    const f8_group *group = &s->program->group[index];
+    const f8_node *n = f8_at(s->g, group->out[0]);
+    if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_SCATTER) {
+        const f8_ref acc = f8_accumulator(s->g, group->out[0]);
+        uint32_t uses = 0;
+        for (uint32_t i = 0; i < n->n_in; i++)
+            uses += s->view[n->in[i]].base == from;
+        return acc && s->view[acc].base == from && uses == 1;
+    }
+    if (group->kind != F8_GROUP_ROWS || s->g->node[to].op == F8_OP_TRANSPOSE)
+        return false; /* a transpose is written at other rows and columns than are read */
+    bool written = false;
+    for (uint32_t i = 0; i < group->n_phases; i++) {
+        const f8_phase *p = &group->phase[i];
+        bool writes = false;
+        for (uint32_t k = 0; k < p->n_out; k++)
+            writes |= p->out[k] == to;
+        if (writes ? !phase_may_overwrite(s, p, from, to) : written && phase_reads(s, p, from))
+            return false;
+        written |= writes;
+    }
+    return true;
+}
+
 /* ---- units ---- */
 
 static void own_unit(f8_storage *s, f8_ref r)
@@ -124,7 +223,9 @@ static bool writes_nothing(const f8_storage *s, f8_ref c)
     return true;
 }
 
-bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
+/* Whether the writes of `member`, which lies in the storage of variable input `old`, come after
+ * every read of what they overwrite. */
+static bool write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
                               f8_ref member)
 {
     const f8_base *b = &s->base[member], *from = &s->base[old];
@@ -143,7 +244,7 @@ bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_
         if (position[reader->group] < position[b->def])
             continue;
         if (position[reader->group] > position[b->def] || read_low != low || read_high != high ||
-            !f8_storage_group_may_overwrite(s, reader->group, old, member))
+            !group_may_overwrite(s, reader->group, old, member))
             return false;
     }
     return true;
@@ -152,7 +253,7 @@ bool f8_storage_write_is_safe(const f8_storage *s, const uint32_t *position, f8_
 static bool unit_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref first)
 {
     for (f8_ref m = first; m; m = s->base[m].next)
-        if (!f8_storage_write_is_safe(s, position, old, m))
+        if (!write_is_safe(s, position, old, m))
             return false;
     return true;
 }
@@ -203,7 +304,7 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
     for (uint32_t i = 0; i < b->n_readers; i++) {
         const uint32_t group = b->reader[i].group;
         if (group == F8_NO_GROUP || position[group] > position[to->def] ||
-            (group == to->def && !f8_storage_group_may_overwrite(s, group, acc, r)))
+            (group == to->def && !group_may_overwrite(s, group, acc, r)))
             return;
     }
     const f8_place *place = &s->base[to->root].place;
@@ -212,7 +313,7 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
         if (b->next) /* parts of a concatenation would need their own look */
             return;
         b->offset = to->offset;
-        const bool safe = !old || f8_storage_write_is_safe(s, position, old, acc);
+        const bool safe = !old || write_is_safe(s, position, old, acc);
         b->offset = 0;
         if (!safe)
             return;

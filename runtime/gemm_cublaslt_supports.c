@@ -26,61 +26,54 @@ static f8_status check_shape(const f8_gemm_desc *d, f8_diag *diag)
 
 /* ---- scales ---- */
 
+static f8_scale_kind scale_kind(const f8_gemm_desc *d, bool second)
+{
+    return f8_scales_kind(&(f8_scales){.grain = second ? d->scale_b : d->scale_a,
+                                       .dtype = d->scale,
+                                       .k_is_rows = second ? !d->trans_b : d->trans_a});
+}
+
 int f8_cublaslt_scale_mode(const f8_gemm_desc *d, bool second)
 {
-    const f8_scales s = {.grain = second ? d->scale_b : d->scale_a,
-                         .dtype = d->scale,
-                         .k_is_rows = second ? !d->trans_b : d->trans_a};
-    const int64_t k = f8_scales_along_k(&s), across = f8_scales_across(&s);
-    if (d->scale == F8_E8M0)
-        return k == 32 && across == 1 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0 : -1;
-    if (k == 0 && across == 0)
-        return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
-    if (k == 0 && across == 1)
-        return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    if (k == 128 && across == 1)
-        return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
-    return k == 128 && across == 128 ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : -1;
+    static const int mode[] = {
+        [F8_SCALED_TENSOR] = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+        [F8_SCALED_ROWS] = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+        [F8_SCALED_RUNS] = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+        [F8_SCALED_TILES] = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+        [F8_SCALED_MX] = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0,
+        [F8_SCALED_OTHER] = -1,
+    };
+    return mode[scale_kind(d, second)];
 }
 
 /* Which combinations there are, and where: "Scaling Mode Support Overview". */
-static f8_status check_modes(const f8_target *t, int a, int b, f8_diag *diag)
+static f8_status check_kinds(const f8_target *t, f8_scale_kind a, f8_scale_kind b, f8_diag *diag)
 {
-    enum {
-        SCALAR = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
-        ROWS = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
-        RUNS = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
-        TILES = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
-        MX = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0,
-    };
-    const bool blocks = a == RUNS || a == TILES;
-    if (a == TILES && b == TILES)
+    const unsigned lacks = f8_target_lacks(t, a, b);
+    if (lacks & F8_LACKS_TWO_TILED)
         REFUSE("cuBLASLt has no FP8 GEMM of two operands with scales of 128 x 128 blocks: one has "
                "1 x 128");
-    if (a != b && !(blocks && (b == RUNS || b == TILES)))
+    if (lacks & F8_LACKS_PAIR)
         REFUSE("cuBLASLt has no FP8 GEMM whose operands are scaled in two ways, but 1 x 128 beside "
-               "128 x "
-               "128");
-    if (a == ROWS && !t->fp8_rows)
+               "128 x 128");
+    if (lacks & F8_LACKS_ROWS)
         REFUSE("FP8 GEMMs on %s take no scale for each row and column of the result", t->name);
-    if (blocks && !t->fp8_blocks)
-        REFUSE("FP8 GEMMs on %s take no scales of blocks of 128", t->name);
-    if (a == MX && !t->fp8_mx)
-        REFUSE("FP8 GEMMs on %s take no f8e8m0 scales", t->name);
+    if (lacks)
+        REFUSE("FP8 GEMMs on %s take no %s", t->name,
+               lacks & F8_LACKS_BLOCKS ? "scales of blocks of 128" : "f8e8m0 scales");
     return F8_OK;
 }
 
 static f8_status check_scales(const f8_target *t, const f8_gemm_desc *d, f8_diag *diag)
 {
     char text[2][48];
-    const int a = f8_cublaslt_scale_mode(d, false), b = f8_cublaslt_scale_mode(d, true);
-    if (a < 0 || b < 0)
+    const f8_scale_kind a = scale_kind(d, false), b = scale_kind(d, true);
+    if (a == F8_SCALED_OTHER || b == F8_SCALED_OTHER)
         REFUSE("cuBLASLt has no FP8 GEMM with %s scales of %s and %s", f8_dtype_name(d->scale),
                f8_granularity_print(d->scale_a, text[0], sizeof text[0]),
                f8_granularity_print(d->scale_b, text[1], sizeof text[1]));
-    F8_TRY(check_modes(t, a, b, diag));
-    const bool blocks = a != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
-                        a != CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    F8_TRY(check_kinds(t, a, b, diag));
+    const bool blocks = a > F8_SCALED_ROWS;
     if (blocks && d->scale_layout != F8_SCALES_CUBLASLT)
         REFUSE("scales of blocks must lie as cuBLASLt reads them; these are a grid");
     if (blocks && d->scale == F8_F32 && d->fast_accumulate)

@@ -2,7 +2,7 @@
  * counts. What the plans compute is the business of the tests that run them. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/shared/compile.h"
 
 #include <check.h>

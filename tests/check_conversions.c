@@ -8,7 +8,7 @@
 #include "codegen/build.h"
 #include "codegen/reference.h"
 #include "ir/fp8.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "runtime/exec.h"
 
 enum { N = 65536, WAYS = 6, SCALED = 2 * WAYS, WIDENED, OUTPUTS };

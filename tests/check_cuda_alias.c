@@ -2,7 +2,7 @@
  * targets are walked with what their kernels' descriptions say; and groups whose values share
  * memory as they must not are refused. */
 #include "codegen/build.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/shared/cuda_plan.h"
 #include "tests/shared/unit.h"
 

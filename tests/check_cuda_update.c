@@ -4,7 +4,7 @@
  * kernel that does not compile is named. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "runtime/cuda_exec.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_device.h"

@@ -4,7 +4,7 @@
 #include "codegen/build.h"
 #include "codegen/cuda_attention_choice.h"
 #include "frontend/text/parse.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "runtime/cuda_exec.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cudnn_case.h"

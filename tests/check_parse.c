@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "frontend/text/diag.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/roundtrip.h"
 
 typedef struct parsed {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "codegen/reference.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/roundtrip.h"
 #include "tests/shared/compare.h"
 #include "tests/shared/graphgen.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/text/parse.h"
-#include "passes/recipe.h"
+#include "ir/recipe.h"
 
 /* ---- recipes as text ---- */
 

@@ -7,7 +7,7 @@
 #include "tests/shared/program_check.h"
 
 #include "ir/program.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 
 #include <check.h>
 #include <stdio.h>

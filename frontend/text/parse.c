@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/text/parser.h"
-#include "passes/pass.h"
+#include "ir/recipe.h"
 
 const f8_parse_limits f8_default_parse_limits = {
     .nodes = 1000000,

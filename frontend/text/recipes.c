@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/text/parse.h"
-#include "passes/pass.h"
+#include "ir/recipe.h"
 
 f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule)
 {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "frontend/text/diag.h"
-#include "passes/recipe.h"
+#include "ir/recipe.h"
 #include "tests/roundtrip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,7 +4,7 @@
 #ifndef F8_TESTS_BROKEN_H
 #define F8_TESTS_BROKEN_H
 
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 
 typedef enum broken {
     BROKEN_NOT,

@@ -3,7 +3,7 @@
 #ifndef F8_TESTS_CODEC_FUNC_H
 #define F8_TESTS_CODEC_FUNC_H
 
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/shared/codec_inputs.h"
 #include "tests/shared/codec_oracle.h"
 

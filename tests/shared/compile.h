@@ -3,7 +3,7 @@
 #define F8_TEST_COMPILE_H
 
 #include "frontend/instance.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/shared/operand.h"
 
 typedef struct f8_compiled {

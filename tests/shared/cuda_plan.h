@@ -3,7 +3,7 @@
 #define F8_TESTS_CUDA_PLAN_H
 
 #include "codegen/build.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "runtime/cuda.h"
 
 typedef struct cuda_plan {

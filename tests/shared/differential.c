@@ -6,7 +6,7 @@
 #include "codegen/build.h"
 #include "codegen/reference.h"
 #include "frontend/instance.h"
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/shared/differential_parts.h"
 
 enum { RUNS = 2, MESSAGE = F8_MESSAGE, VARIANTS = 3 };

@@ -36,7 +36,7 @@
 #ifndef F8_TESTS_GATES_H
 #define F8_TESTS_GATES_H
 
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 #include "tests/shared/broken.h"
 
 enum {

@@ -3,7 +3,7 @@
 #ifndef TEST_UNIT_H
 #define TEST_UNIT_H
 
-#include "passes/pass.h"
+#include "tests/shared/passes.h"
 
 typedef struct test_unit {
     f8_arena arena;

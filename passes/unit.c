@@ -1,43 +1,20 @@
-/* Which recipe an operand of a linear's GEMM gets: the module's rules, the options and a calibration. */
-#include "passes/choose.h"
+/* What passes ask of their unit: its target, whether to go on, and which recipe an operand of a linear's GEMM
+ * gets by the module's rules, the options and a calibration. */
+#include "passes/pass.h"
 
-#include <stdio.h>
 #include <string.h>
 
-/* ---- names of linears ---- */
-
-/* The parameter a weight comes from, through casts and views, or NULL. */
-static const char *parameter_of(const f8_func *f, f8_ref w)
+const f8_target *f8_unit_target(const f8_unit *u)
 {
-    const f8_graph *g = f->graph;
-    while (f8_at(g, w)->n_in == 1)
-        w = f8_at(g, w)->in[0];
-    for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].ref == w && f->in[i].var >= 0)
-            return f->in[i].name;
-    return NULL;
+    return u->options.target ? u->options.target : f8_target_by_name("cpu");
 }
 
-const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size)
+f8_status f8_unit_go_on(f8_unit *u)
 {
-    static const char suffix[] = ".weight";
-    const f8_node *n = f8_at(f->graph, r);
-    if (n->op != F8_OP_LINEAR && n->op != F8_OP_MATMUL && n->op != F8_OP_SCALED_MATMUL)
-        return NULL;
-    const char *name = f8_attr_s(f->graph, r, F8_A_NAME);
-    if (*name) {
-        snprintf(buf, size, "%s", name);
-        return buf;
-    }
-    name = n->op == F8_OP_LINEAR ? parameter_of(f, n->in[1]) : NULL;
-    if (!name)
-        return NULL;
-    size_t length = strlen(name), cut = sizeof suffix - 1;
-    if (length > cut && !strcmp(name + length - cut, suffix))
-        length -= cut;
-    snprintf(buf, size, "%.*s", (int)length, name);
-    return buf;
+    return f8_progress_at(&u->phase, (int64_t)u->n_times, u->pass, u->diag);
 }
+
+/* ---- rules ---- */
 
 /* What rules match: the name before linears that share it were numbered. */
 static const char *shared_name(const f8_unit *u, const char *linear)
@@ -47,8 +24,6 @@ static const char *shared_name(const f8_unit *u, const char *linear)
             return u->named[i].shared;
     return linear;
 }
-
-/* ---- rules ---- */
 
 /* The place of a layer among those of the module's linears, from either end: 0 is the outermost. */
 static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64_t *from_last)

@@ -1,28 +1,28 @@
 /* What values cost that the backward computes in a kernel it runs anyway: see remat.h.
  *
- * group_together.c makes a GEMM that only results read wait for a kernel that reads what its
- * operand is made from, and has that computed there. Here is told in advance, of the program as it
- * is, for which values that can be so, and what is left to pay: the writing, and whatever
- * arithmetic the kernel does not do for itself. */
+ * group_sibling.c lets a GEMM that only results read wait for a kernel that reads what its operand is
+ * made from, and has the operand computed there. This file finds beforehand, in the program as it is,
+ * the values for which that works. Such a value still costs its writing, and the arithmetic that the
+ * kernel does not do for itself. */
 #include "passes/cost.h"
 #include "passes/remat.h"
 
 enum { WINDOW = 32 }; /* steps looked at around a reader */
 
-typedef struct beside {
+typedef struct siblings {
     f8_remat *s;
     bool *leaf;      /* by step: a GEMM whose result no step reads */
     uint32_t *first; /* by value: the first late step that reads it; UINT32_MAX: none, or one that
                         is no leaf */
     f8_remat_value *out;
-} beside;
+} siblings;
 
 static const f8_group *group_of(const f8_remat *s, uint32_t step)
 {
     return &s->program->group[s->program->order[step]];
 }
 
-static f8_status find_readers(beside *b)
+static f8_status find_readers(siblings *b)
 {
     const f8_remat *s = b->s;
     const f8_remat_problem *p = &s->problem;
@@ -70,7 +70,7 @@ static bool reads_the_same(const f8_remat *s, const f8_group *group, const f8_ph
     return false;
 }
 
-static f8_status price(beside *b, uint32_t v)
+static f8_status price(siblings *b, uint32_t v)
 {
     f8_remat *s = b->s;
     const f8_cone *cone = &s->cone[v];
@@ -97,9 +97,9 @@ static f8_status price(beside *b, uint32_t v)
     return F8_OK;
 }
 
-f8_status f8_remat_beside(f8_remat *s, f8_remat_problem *out)
+f8_status f8_remat_siblings(f8_remat *s, f8_remat_problem *out)
 {
-    beside b = {.s = s, .out = F8_NEW_ARRAY(s->scratch, f8_remat_value, s->problem.n_values)};
+    siblings b = {.s = s, .out = F8_NEW_ARRAY(s->scratch, f8_remat_value, s->problem.n_values)};
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t v = 0; v < s->problem.n_values; v++)
         b.out[v] = s->problem.value[v];

@@ -1,11 +1,11 @@
-/* Grouping, for what is computed again: together with a kernel that reads the same.
+/* Grouping, for what is computed again: sibling fusion, into a kernel that reads the same.
  *
- * up' = gelu(pre), computed again for the weight's gradient up'^T dy, can be had from the kernel
- * that computes the derivative of gelu from pre, a GEMM later: then it costs its writing alone. The
- * GEMM must wait for it, which hurts nobody but memory (dy and up' lie there longer): only results
- * read it. So for each clone that nothing but such GEMMs reads, the next moment is sought at which
- * an original over the same rows and columns reads what the clone is made from; it is a wish, which
- * group_late.c grants where all readers can have it so. remat.c decides whether it pays. */
+ * up' = gelu(pre), computed again for the weight's gradient up'^T dy, can be had from the kernel that
+ * computes the derivative of gelu from pre, a GEMM later. Then only writing it costs anything. The
+ * GEMM must wait for that kernel. Nothing else waits, since only results read it; but dy and up' lie
+ * in memory longer. So for each clone that only such GEMMs read, this finds the next moment at which
+ * an original over the same rows and columns reads what the clone is made from. group_sink.c moves
+ * the clone there if all of its readers can have it so; remat.c decides whether it pays. */
 #include "passes/group.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct reads {
     uint32_t n;
 } reads;
 
-typedef struct together {
+typedef struct siblings {
     f8_grouping *s;
     reads *of;       /* by base: when originals read it */
     uint32_t *stamp; /* by ref: the walk that saw it last */
@@ -31,7 +31,7 @@ typedef struct together {
     f8_ref *base; /* of the latest walk: full-size bases that it ends at */
     uint32_t n_bases;
     uint8_t *user; /* by base: LEAF, OTHER or both read it */
-} together;
+} siblings;
 
 enum { LEAF = 1, OTHER = 2 };
 
@@ -48,7 +48,7 @@ static bool computed_with(const f8_grouping *s, f8_ref r, f8_ref o)
 }
 
 /* What a phase that computes r reads from memory over all its rows and columns, into t->base. */
-static void walk(together *t, f8_ref r)
+static void walk(siblings *t, f8_ref r)
 {
     const f8_grouping *s = t->s;
     const f8_group_node *home = &s->node[r];
@@ -88,7 +88,7 @@ static void add_read(reads *set, const f8_group_node *n)
 
 /* The first moment from `from` on at which an original reads what clone r is made from. 0: none in
  * time. */
-static f8_when find_company(together *t, f8_ref r, f8_when from)
+static f8_when find_sibling(siblings *t, f8_ref r, f8_when from)
 {
     const f8_group_node *n = &t->s->node[r];
     f8_when best = 0;
@@ -104,7 +104,7 @@ static f8_when find_company(together *t, f8_ref r, f8_when from)
     return best;
 }
 
-static void settle_leaf(together *t, f8_ref r, f8_when *wish)
+static void wait_for_siblings(siblings *t, f8_ref r, f8_when *sibling)
 {
     f8_grouping *s = t->s;
     const f8_node *n = f8_at(s->g, r);
@@ -115,8 +115,8 @@ static void settle_leaf(together *t, f8_ref r, f8_when *wish)
         if (s->node[base].role != F8_ROLE_FUSED || !f8_is_again(s->g, base) ||
             t->user[base] != LEAF)
             continue;
-        wish[base] = find_company(t, base, from);
-        last = wish[base] > last ? wish[base] : last;
+        sibling[base] = find_sibling(t, base, from);
+        last = sibling[base] > last ? sibling[base] : last;
     }
     if (last > from)
         s->node[r].when = F8_WHEN(F8_LEVEL(last), 0);
@@ -124,7 +124,7 @@ static void settle_leaf(together *t, f8_ref r, f8_when *wish)
 
 /* By base, through views: who reads it. leaf[r]: a GEMM whose result nobody but the function's
  * results needs. */
-static void find_users(together *t, bool *leaf)
+static void find_users(siblings *t, bool *leaf)
 {
     const f8_grouping *s = t->s;
     for (int pass = 0; pass < 2; pass++) {
@@ -144,7 +144,7 @@ static void find_users(together *t, bool *leaf)
     }
 }
 
-static void find_reads(together *t)
+static void find_reads(siblings *t)
 {
     const f8_grouping *s = t->s;
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
@@ -157,10 +157,10 @@ static void find_reads(together *t)
     }
 }
 
-f8_status f8_group_together(f8_grouping *s, f8_when *wish)
+f8_status f8_group_siblings(f8_grouping *s, f8_when *sibling)
 {
     const uint32_t n = s->g->n_nodes;
-    together t = {.s = s};
+    siblings t = {.s = s};
     t.of = F8_NEW_ARRAY(&s->scratch, reads, n);
     t.stamp = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     t.stack = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
@@ -172,6 +172,6 @@ f8_status f8_group_together(f8_grouping *s, f8_when *wish)
     find_reads(&t);
     for (f8_ref r = 1; r < n; r++)
         if (leaf[r])
-            settle_leaf(&t, r, wish);
+            wait_for_siblings(&t, r, sibling);
     return F8_OK;
 }

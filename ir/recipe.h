@@ -23,6 +23,7 @@
 
 #include "ir/granularity.h"
 #include "ir/ir.h"
+#include "ir/target.h"
 
 typedef enum f8_scaling {
     F8_SCALING_NONE,    /* not FP8: operands are `activation` dtype */
@@ -87,6 +88,8 @@ bool f8_recipe_equal(const f8_recipe *a, const f8_recipe *b);
 
 /* What one scale of an operand covers, the array being summed over its rows or its columns. */
 f8_granularity f8_recipe_granularity(const f8_recipe *r, f8_operand_kind operand, bool k_is_rows);
+/* What a target's GEMMs lack for operands scaled so: f8_target_lacks. */
+unsigned f8_recipe_lacks(const f8_recipe *r, const f8_target *t);
 static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind operand)
 {
     return operand == F8_OPERAND_DY ? r->gradient : r->forward;
@@ -96,6 +99,11 @@ static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind oper
 
 /* Whether the GEMM named has the operand named; F8_ERR_INPUT at the rule's place. */
 f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag);
+
+/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
+ * empty, that of the parameter its weight comes from, through casts and views, less a trailing
+ * ".weight". Copied into buf, cut to size; NULL if `r` is no linear or has no name. */
+const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 
 /* The layer a linear's name says it is in: the first part between dots that is a number; -1 if none is. */
 int64_t f8_layer_of(const char *linear);

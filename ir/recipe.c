@@ -1,5 +1,5 @@
-/* Recipes as text, and the rules that name them: see recipe.h. */
-#include "passes/recipe.h"
+/* Recipes as text, and what the rules that name them match: see recipe.h. */
+#include "ir/recipe.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -298,6 +298,13 @@ f8_granularity f8_recipe_granularity(const f8_recipe *r, f8_operand_kind operand
     return k_is_rows ? f8_granularity_transposed(g) : g;
 }
 
+unsigned f8_recipe_lacks(const f8_recipe *r, const f8_target *t)
+{
+    const f8_scales s = {.grain = f8_recipe_granularity(r, F8_OPERAND_X, false),
+                         .dtype = r->scaling == F8_SCALING_MX ? F8_E8M0 : F8_F32};
+    return f8_target_lacks(t, f8_scales_kind(&s), f8_scales_kind(&s));
+}
+
 /* ---- roles ---- */
 
 f8_role f8_role_by_name(const char *name)
@@ -315,6 +322,41 @@ void f8_role_operands(f8_role role, f8_operand_kind operand[2])
                                                [F8_WGRAD] = {F8_OPERAND_X, F8_OPERAND_DY}};
     operand[0] = of[role][0];
     operand[1] = of[role][1];
+}
+
+/* ---- names of linears ---- */
+
+/* The parameter a weight comes from, through casts and views, or NULL. */
+static const char *parameter_of(const f8_func *f, f8_ref w)
+{
+    const f8_graph *g = f->graph;
+    while (f8_at(g, w)->n_in == 1)
+        w = f8_at(g, w)->in[0];
+    for (size_t i = 0; i < f->n_in; i++)
+        if (f->in[i].ref == w && f->in[i].var >= 0)
+            return f->in[i].name;
+    return NULL;
+}
+
+const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size)
+{
+    static const char suffix[] = ".weight";
+    const f8_node *n = f8_at(f->graph, r);
+    if (n->op != F8_OP_LINEAR && n->op != F8_OP_MATMUL && n->op != F8_OP_SCALED_MATMUL)
+        return NULL;
+    const char *name = f8_attr_s(f->graph, r, F8_A_NAME);
+    if (*name) {
+        snprintf(buf, size, "%s", name);
+        return buf;
+    }
+    name = n->op == F8_OP_LINEAR ? parameter_of(f, n->in[1]) : NULL;
+    if (!name)
+        return NULL;
+    size_t length = strlen(name), cut = sizeof suffix - 1;
+    if (length > cut && !strcmp(name + length - cut, suffix))
+        length -= cut;
+    snprintf(buf, size, "%.*s", (int)length, name);
+    return buf;
 }
 
 /* ---- rules ---- */
