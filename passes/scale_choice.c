@@ -2,6 +2,7 @@
  * target, and the trail of it. See scaling.c's head. */
 #include "passes/scaling.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p)
@@ -36,16 +37,23 @@ static bool has_sizes(f8_scaler *s, const f8_product *p)
     return false;
 }
 
-/* Why a target has no GEMM of operands scaled so; NULL where it has. */
-static const char *refused(const f8_target *t, const f8_recipe *a)
+/* Why a target has no GEMM of operands scaled so, in `why`; NULL where it has. */
+static const char *refused(const f8_target *t, const f8_recipe *a, char *why, size_t size)
 {
-    if (a->scaling == F8_SCALING_ROWWISE && !t->fp8_rows)
-        return "scales of rows exist on sm_90a";
-    if (a->scaling == F8_SCALING_BLOCK && !t->fp8_blocks)
-        return "scales of 128-blocks exist on sm_90a";
-    if (a->scaling == F8_SCALING_MX && !t->fp8_mx)
-        return "scales of MX exist on sm_100a and sm_120a";
-    return NULL;
+    static const struct {
+        const char *what;
+        size_t fact; /* 0: every target has it */
+    } needs[] = {[F8_SCALING_ROWWISE] = {"rows", offsetof(f8_target, fp8_rows)},
+                 [F8_SCALING_BLOCK] = {"128-blocks", offsetof(f8_target, fp8_blocks)},
+                 [F8_SCALING_MX] = {"MX", offsetof(f8_target, fp8_mx)},
+                 [F8_SCALING_AUTO] = {NULL, 0}};
+    const size_t fact = needs[a->scaling].fact;
+    char gpus[160];
+    if (!fact || *(const bool *)((const char *)t + fact))
+        return NULL;
+    snprintf(why, size, "scales of %s exist on %s", needs[a->scaling].what,
+             f8_target_gpus_with(fact, gpus, sizeof gpus));
+    return why;
 }
 
 static bool is_per_tensor(const f8_recipe *r)
@@ -59,7 +67,7 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
 {
     const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
     const bool fake = a->fake || b->fake;
-    char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
+    char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT], text[240];
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
         why = s->u->options.n_chosen ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
@@ -77,7 +85,7 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
     else if (!fake && a->pow2 != b->pow2 && !is_per_tensor(a))
         why = "a GEMM has powers of two for both operands or neither";
     else if (!fake)
-        why = refused(f8_unit_target(s->u), a);
+        why = refused(f8_unit_target(s->u), a, text, sizeof text);
     if (!why)
         return fake || has_sizes(s, p);
     f8_operand_kind of[2];
