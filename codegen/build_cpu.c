@@ -13,6 +13,7 @@
 #include "codegen/link.h"
 #include "codegen/llvm_known.h"
 #include "ir/clock.h"
+#include "runtime/gemm.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -81,7 +81,7 @@ typedef struct f8_build_options {
     int threads;              /* that compile; 0: 2 */
     const f8_build_choices *choices; /* NULL: the model's */
     uint32_t gemm_algorithm;  /* CPU: that of every GEMM; AUTO: as `gemms` has it */
-    const f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
+    const struct f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
     const f8_allocator *
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */
     struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda.h): whose NVRTC compiles; needs no device */

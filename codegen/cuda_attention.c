@@ -46,15 +46,9 @@ static int padded_d(const f8_attention_desc *x)
     return (int)(x->D + 15) / 16 * 16;
 }
 
-/* 227 KiB of shared memory a block, or 99. */
-static bool large(const f8_target *target)
-{
-    return target->sm == 90 || target->sm == 100;
-}
-
 static shape shape_of(const f8_target *target, const f8_attention_desc *x, phase_kind kind)
 {
-    const bool narrow = x->D <= 64, big = large(target);
+    const bool narrow = x->D <= 64, big = target->shared_large;
     const int cols = big ? 64 : 32;
     if (x->dtype == F8_F32)
         return (shape){.warps = 4, .pieces = 1, .cols = F32_COLS, .sub = F32_COLS};

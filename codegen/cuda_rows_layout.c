@@ -24,13 +24,13 @@ enum {
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
     SHARED_SMALL =
-        96 << 10, /* of the 99 KiB a block may have on sm_89 and sm_120; the rest is static */
-    SHARED_LARGE = 220 << 10 /* of the 227 KiB on sm_90 and sm_100 */
+        96 << 10, /* of the 99 KiB that a block may have; the rest is static */
+    SHARED_LARGE = 220 << 10 /* of 227 KiB */
 };
 
 static int64_t shared_most(const f8_target *target)
 {
-    return target->sm == 90 || target->sm == 100 ? SHARED_LARGE : SHARED_SMALL;
+    return target->shared_large ? SHARED_LARGE : SHARED_SMALL;
 }
 
 static int power_of_two(int64_t n)
@@ -306,29 +306,19 @@ static void widen(const f8_kernel *k, f8_cuda_layout *l)
     vectors_of(k, l);
 }
 
-/* A row that is visited several times should still be in the second level of cache: about half of
- * it, as each half of the device has its own copy. Not for rows so wide that too few threads would
+/* A row that is visited several times should still be in the second level of cache. Not for rows so wide that too few threads would
  * wait for memory. */
 static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
-    static const struct {
-        int sm, multiprocessors;
-        int64_t bytes;
-    } device[] = {
-        {89, 142, 24 << 20}, {90, 132, 25 << 20}, {100, 148, 60 << 20}, {120, 188, 48 << 20}};
     int64_t row = 0;
     if (l->whole || l->staged || column_stages(k) < 2)
         return 0;
     for (uint32_t i = 0; i < k->n_buffers; i++)
         if (k->buffer[i].ext == F8_EXT_FULL && !k->buffer[i].write)
             row += k->cols * f8_cuda_bytes(k->buffer[i].dtype);
-    for (size_t i = 0; i < sizeof device / sizeof *device; i++) {
-        const int64_t least = (int64_t)device[i].multiprocessors * ROW_THREADS / l->threads;
-        const int64_t blocks = row ? device[i].bytes / (row * l->rows) : 0;
-        if (device[i].sm == target->sm && row)
-            return blocks > least ? blocks : least;
-    }
-    return 0;
+    const int64_t least = (int64_t)target->multiprocessors * ROW_THREADS / l->threads;
+    const int64_t blocks = row ? target->cache_bytes / (row * l->rows) : 0;
+    return !row ? 0 : blocks > least ? blocks : least;
 }
 
 /* Blocks of a staged kernel that should be resident, 1024 threads in all, so that some work while

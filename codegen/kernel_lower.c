@@ -131,11 +131,6 @@ static uint32_t rounded(f8_kb *b, uint32_t v, f8_dtype to, bool saturate)
 
 /* ---- nodes ---- */
 
-static bool is_int(f8_dtype t)
-{
-    return t == F8_I32;
-}
-
 static uint32_t not_(f8_kb *b, uint32_t v)
 {
     return f8_kb_op(b, F8_S_BNOT, v, 0, 0);
@@ -169,97 +164,29 @@ static uint32_t lower_cast(f8_kb *b, const f8_node *n, f8_ref in)
     return rounded(b, v, to, false);
 }
 
-/* ADD .. FMA, comparisons, NEG, ABS: f32, or the i32 form. */
-static uint32_t lower_arithmetic(f8_kb *b, const f8_node *n)
+/* Kernels hold a form instruction by instruction and call a function. SELECT is of the kind of what it
+ * selects, its last operand, as all others are of every operand's. */
+static uint32_t lower_pointwise(f8_kb *b, const f8_node *n)
 {
-    const f8_type *t = &n->type;
-    const bool ints = is_int(f8_type_of(b->graph, n->in[0])->dtype);
-    uint32_t v[3] = {0};
-    for (uint32_t i = 0; i < n->n_in && i < 3; i++)
-        v[i] = ints ? value(b, n->in[i], t) : value_f(b, n->in[i], t);
-#define PICK(f, i) f8_kb_op(b, ints ? (i) : (f), v[0], v[1], v[2])
-    switch (n->op) {
-    case F8_OP_ADD: return PICK(F8_S_FADD, F8_S_IADD);
-    case F8_OP_SUB: return PICK(F8_S_FSUB, F8_S_ISUB);
-    case F8_OP_MUL: return PICK(F8_S_FMUL, F8_S_IMUL);
-    case F8_OP_DIV: return PICK(F8_S_FDIV, F8_S_FDIV);
-    case F8_OP_FMA: return PICK(F8_S_FMA, F8_S_FMA);
-    case F8_OP_MAX: return PICK(F8_S_FMAX, F8_S_ISMAX);
-    case F8_OP_MIN: return PICK(F8_S_FMIN, F8_S_ISMIN);
-    case F8_OP_LT: return PICK(F8_S_FLT, F8_S_ILT);
-    case F8_OP_EQ: return PICK(F8_S_FEQ, F8_S_IEQ);
-    case F8_OP_LE:
-        return ints ? not_(b, f8_kb_op(b, F8_S_ILT, v[1], v[0], 0))
-                    : f8_kb_op(b, F8_S_FLE, v[0], v[1], 0);
-    case F8_OP_NEG:
-        return ints ? f8_kb_op(b, F8_S_ISUB, f8_kb_i32(b, 0), v[0], 0)
-                    : f8_kb_op(b, F8_S_FNEG, v[0], 0, 0);
-    case F8_OP_ABS:
-        return ints ? f8_kb_op(b, F8_S_ISMAX, v[0],
-                               f8_kb_op(b, F8_S_ISUB, f8_kb_i32(b, 0), v[0], 0), 0)
-                    : f8_kb_op(b, F8_S_FABS, v[0], 0, 0);
-    default: return f8_kb_fail(b, 0, "no such arithmetic");
+    const f8_dtype t = f8_type_of(b->graph, n->in[n->n_in - 1])->dtype;
+    const f8_skind kind = t == F8_F32 || t == F8_BF16 ? F8_KIND_F
+                          : t == F8_BOOL              ? F8_KIND_B
+                                                      : F8_KIND_I;
+    const f8_sform form = f8_op_facts(n->op)->form[kind];
+    const f8_sprogram *p = f8_scalar_form(form);
+    uint32_t v[F8_SPROGRAM_MAX_VALUES] = {0};
+    for (uint32_t i = 0; i < n->n_in; i++)
+        v[i] = value(b, n->in[i], &n->type);
+    if (form >= F8_FORM_FUNCTIONS)
+        return f8_kb_call(b, (f8_sfn)(form - F8_FORM_FUNCTIONS), v[0]);
+    for (uint32_t i = 0; i < p->n_instrs; i++) {
+        const f8_sinstr *s = &p->instrs[i];
+        v[p->n_args + i] = s->op == F8_S_CONST_I   ? f8_kb_i32(b, s->imm.u)
+                           : s->op == F8_S_CONST_F ? f8_kb_f32(b, s->imm.f)
+                                                   : f8_kb_op(b, s->op, v[s->arg[0]], v[s->arg[1]],
+                                                              v[s->arg[2]]);
     }
-#undef PICK
-}
-
-/* bool operands of EQ are compared as truth values */
-static uint32_t lower_logic(f8_kb *b, const f8_node *n)
-{
-    const uint32_t x = value(b, n->in[0], &n->type);
-    if (n->op == F8_OP_NOT)
-        return not_(b, x);
-    const uint32_t y = value(b, n->in[1], &n->type);
-    if (n->op == F8_OP_AND)
-        return f8_kb_op(b, F8_S_BAND, x, y, 0);
-    if (n->op == F8_OP_OR)
-        return f8_kb_op(b, F8_S_BOR, x, y, 0);
-    const uint32_t both = f8_kb_op(b, F8_S_BAND, x, y, 0);
-    return f8_kb_op(b, F8_S_BOR, both, f8_kb_op(b, F8_S_BAND, not_(b, x), not_(b, y), 0), 0);
-}
-
-static uint32_t lower_select(f8_kb *b, const f8_node *n)
-{
-    const uint32_t c = value(b, n->in[0], &n->type), x = value(b, n->in[1], &n->type),
-                   y = value(b, n->in[2], &n->type);
-    switch (n->type.dtype) {
-    case F8_F32:
-    case F8_BF16: return f8_kb_op(b, F8_S_SEL_F, c, x, y);
-    case F8_BOOL:
-        return f8_kb_op(b, F8_S_BOR, f8_kb_op(b, F8_S_BAND, c, x, 0),
-                        f8_kb_op(b, F8_S_BAND, not_(b, c), y, 0), 0);
-    default: return f8_kb_op(b, F8_S_SEL_I, c, x, y);
-    }
-}
-
-static uint32_t lower_function(f8_kb *b, const f8_node *n)
-{
-    const uint32_t x = value_f(b, n->in[0], &n->type);
-    switch (n->op) {
-    case F8_OP_SQRT: return f8_kb_op(b, F8_S_FSQRT, x, 0, 0);
-    case F8_OP_RSQRT:
-        return f8_kb_op(b, F8_S_FDIV, f8_kb_f32(b, 1), f8_kb_op(b, F8_S_FSQRT, x, 0, 0), 0);
-    case F8_OP_FLOOR: return f8_kb_op(b, F8_S_FFLOOR, x, 0, 0);
-    case F8_OP_POW2_FLOOR: {
-        const uint32_t bits = f8_kb_op(b, F8_S_BITS_F2I, x, 0, 0);
-        const uint32_t power = f8_kb_op(b, F8_S_IAND, bits, f8_kb_i32(b, 0xff800000u), 0);
-        return f8_kb_op(b, F8_S_SEL_F, f8_kb_op(b, F8_S_ISNAN, x, 0, 0), x,
-                        f8_kb_op(b, F8_S_BITS_I2F, power, 0, 0));
-    }
-    case F8_OP_EXP: return f8_kb_call(b, F8_FN_EXP, x);
-    case F8_OP_LOG: return f8_kb_call(b, F8_FN_LOG, x);
-    case F8_OP_TANH: return f8_kb_call(b, F8_FN_TANH, x);
-    case F8_OP_ERF: return f8_kb_call(b, F8_FN_ERF, x);
-    case F8_OP_SIN: return f8_kb_call(b, F8_FN_SIN, x);
-    case F8_OP_COS: return f8_kb_call(b, F8_FN_COS, x);
-    case F8_OP_SIGMOID: return f8_kb_call(b, F8_FN_SIGMOID, x);
-    case F8_OP_ISFINITE: {
-        const uint32_t bits = f8_kb_op(b, F8_S_BITS_F2I, x, 0, 0);
-        const uint32_t size = f8_kb_op(b, F8_S_IAND, bits, f8_kb_i32(b, 0x7fffffffu), 0);
-        return f8_kb_op(b, F8_S_IULT, size, f8_kb_i32(b, 0x7f800000u), 0);
-    }
-    default: return f8_kb_fail(b, 0, "no such function");
-    }
+    return v[p->result];
 }
 
 /* Whether a value this phase computes was stored by an earlier phase or group, to be read there. */
@@ -376,39 +303,6 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
     const f8_type *t = &n->type;
     switch (n->op) {
     case F8_OP_CAST: return lower_cast(b, n, n->in[0]);
-    case F8_OP_SELECT: return lower_select(b, n);
-    case F8_OP_AND:
-    case F8_OP_OR:
-    case F8_OP_NOT: return lower_logic(b, n);
-    case F8_OP_SQRT:
-    case F8_OP_RSQRT:
-    case F8_OP_FLOOR:
-    case F8_OP_POW2_FLOOR:
-    case F8_OP_EXP:
-    case F8_OP_LOG:
-    case F8_OP_TANH:
-    case F8_OP_ERF:
-    case F8_OP_SIN:
-    case F8_OP_COS:
-    case F8_OP_SIGMOID: return rounded(b, lower_function(b, n), t->dtype, false);
-    case F8_OP_ISFINITE: return lower_function(b, n);
-    case F8_OP_LT:
-    case F8_OP_LE: return lower_arithmetic(b, n);
-    case F8_OP_EQ:
-        return f8_type_of(b->graph, n->in[0])->dtype == F8_BOOL ? lower_logic(b, n)
-                                                                : lower_arithmetic(b, n);
-    case F8_OP_ADD:
-    case F8_OP_SUB:
-    case F8_OP_MUL:
-    case F8_OP_DIV:
-    case F8_OP_MAX:
-    case F8_OP_MIN:
-    case F8_OP_FMA:
-    case F8_OP_NEG:
-    case F8_OP_ABS: {
-        const uint32_t v = lower_arithmetic(b, n);
-        return is_int(t->dtype) ? v : rounded(b, v, t->dtype, false);
-    }
     case F8_OP_QUANTIZE: {
         const uint32_t x = value_f(b, n->in[0], t), s = scale_of(b, n, ref);
         return rounded(b, f8_kb_op(b, F8_S_FMUL, x, s, 0), t->dtype,
@@ -429,7 +323,9 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
         const int32_t rows = f8_kb_gather(b, n->in[0], n->in[1]);
         return f8_kb_emit(b, (f8_kinstr){.op = F8_K_LOAD, .buffer = rows});
     }
-    default: return f8_kb_fail(b, ref, "no kernel computes");
+    default:
+        return f8_op_facts(n->op)->cls == F8_POINTWISE ? lower_pointwise(b, n)
+                                                       : f8_kb_fail(b, ref, "no kernel computes");
     }
 }
 

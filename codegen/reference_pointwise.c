@@ -1,9 +1,14 @@
 /* The reference interpreter: pointwise ops, casts and quantize, with broadcasting.
  *
  * Operands are brought into blocks of 32-bit words (floats as their bits, truth values as 0 or 1)
- * and go through f8_scalar_op_eval and f8_scalar_eval, the one definition of every function; in
- * wide mode blocks are doubles and the functions are libm's. Integer arithmetic is the first way in
- * both. */
+ * and go through f8_scalar_form_eval: the form that ops.def names, which kernels are lowered from
+ * too. So kernels against this interpreter do not test the table. What does, independently of it:
+ * eval_double below, a second statement of every op over libm, against which tests/check_reference.c
+ * holds the f32 results and tests/check_gradients.c the derivatives; tests/shared/kernel_eval.c, a
+ * statement of every op in C that tests/check_kernel.c holds lowered kernels to; and
+ * tests/check_scalar.c, which holds operations and functions to libm and exact results.
+ *
+ * In wide mode blocks are doubles. Integer arithmetic is the first way in both. */
 #include <math.h>
 #include <string.h>
 
@@ -104,12 +109,6 @@ static void store_words(f8_rvalue *v, int64_t at, int64_t n, const uint32_t *wor
             ((uint8_t *)v->data)[at + i] = (uint8_t)words[i];
 }
 
-static void fill(uint32_t *buf, uint32_t word, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        buf[i] = word;
-}
-
 /* ---- f32 and integers ---- */
 
 typedef struct words {
@@ -118,84 +117,9 @@ typedef struct words {
     size_t n;
 } words;
 
-static void apply(f8_sop op, const words *w)
-{
-    f8_scalar_op_eval(op, w->in[0], w->in[1], w->in[2], w->out, w->n);
-}
-
 static void call(f8_sfn fn, const words *w)
 {
     f8_scalar_eval(fn, w->in[0], w->out, w->n);
-}
-
-/* out = op(constant, a) or op(a, constant) in which a may be out. */
-static void with_constant(f8_sop op, bool first, uint32_t constant, const uint32_t *a,
-                          const words *w)
-{
-    uint32_t c[BLOCK];
-    fill(c, constant, w->n);
-    f8_scalar_op_eval(op, first ? c : a, first ? a : c, NULL, w->out, w->n);
-}
-
-static void eval_integers(f8_op op, const words *w)
-{
-    switch (op) {
-    case F8_OP_ADD: apply(F8_S_IADD, w); break;
-    case F8_OP_SUB: apply(F8_S_ISUB, w); break;
-    case F8_OP_MUL: apply(F8_S_IMUL, w); break;
-    case F8_OP_MAX: apply(F8_S_ISMAX, w); break;
-    case F8_OP_MIN: apply(F8_S_ISMIN, w); break;
-    case F8_OP_LT: apply(F8_S_ILT, w); break;
-    case F8_OP_EQ: apply(F8_S_IEQ, w); break;
-    case F8_OP_LE: /* not (b < a) */
-        f8_scalar_op_eval(F8_S_ILT, w->in[1], w->in[0], NULL, w->out, w->n);
-        f8_scalar_op_eval(F8_S_BNOT, w->out, NULL, NULL, w->out, w->n);
-        break;
-    case F8_OP_NEG: with_constant(F8_S_ISUB, true, 0, w->in[0], w); break;
-    default: /* ABS */
-        with_constant(F8_S_ISUB, true, 0, w->in[0], w);
-        f8_scalar_op_eval(F8_S_ISMAX, w->in[0], w->out, NULL, w->out, w->n);
-        break;
-    }
-}
-
-static void eval_floats(f8_op op, const words *w)
-{
-    switch (op) {
-    case F8_OP_ADD: apply(F8_S_FADD, w); break;
-    case F8_OP_SUB: apply(F8_S_FSUB, w); break;
-    case F8_OP_MUL: apply(F8_S_FMUL, w); break;
-    case F8_OP_DIV: apply(F8_S_FDIV, w); break;
-    case F8_OP_MAX: apply(F8_S_FMAX, w); break;
-    case F8_OP_MIN: apply(F8_S_FMIN, w); break;
-    case F8_OP_FMA: apply(F8_S_FMA, w); break;
-    case F8_OP_NEG: apply(F8_S_FNEG, w); break;
-    case F8_OP_ABS: apply(F8_S_FABS, w); break;
-    case F8_OP_SQRT: apply(F8_S_FSQRT, w); break;
-    case F8_OP_RSQRT:
-        apply(F8_S_FSQRT, w);
-        with_constant(F8_S_FDIV, true, f8_bits(1.0f), w->out, w);
-        break;
-    case F8_OP_FLOOR: apply(F8_S_FFLOOR, w); break;
-    case F8_OP_POW2_FLOOR:
-        for (size_t i = 0; i < w->n; i++)
-            w->out[i] = f8_pow2_floor_bits(w->in[0][i]);
-        break;
-    case F8_OP_LT: apply(F8_S_FLT, w); break;
-    case F8_OP_LE: apply(F8_S_FLE, w); break;
-    case F8_OP_EQ: apply(F8_S_FEQ, w); break;
-    case F8_OP_ISFINITE:
-        with_constant(F8_S_IAND, false, 0x7fffffffu, w->in[0], w);
-        with_constant(F8_S_IULT, false, 0x7f800000u, w->out, w);
-        break;
-    case F8_OP_EXP: call(F8_FN_EXP, w); break;
-    case F8_OP_LOG: call(F8_FN_LOG, w); break;
-    case F8_OP_TANH: call(F8_FN_TANH, w); break;
-    case F8_OP_ERF: call(F8_FN_ERF, w); break;
-    case F8_OP_SIN: call(F8_FN_SIN, w); break;
-    case F8_OP_COS: call(F8_FN_COS, w); break;
-    default: call(F8_FN_SIGMOID, w); break;
-    }
 }
 
 /* Any dtype but i32 as an F; i32 and bool as they are. */
@@ -226,20 +150,16 @@ static void eval_cast(f8_dtype from, f8_dtype to, const words *w)
         memcpy(w->out, w->in[0], w->n * sizeof *w->out);
 }
 
-static void eval_words(f8_op op, const f8_rvalue *const *in, f8_dtype to, const words *w)
+/* SELECT moves the bits of any dtype. */
+static void eval_words(f8_op op, f8_dtype from, f8_dtype to, const words *w)
 {
-    switch (op) {
-    case F8_OP_CAST: eval_cast(in[0]->type.dtype, to, w); break;
-    case F8_OP_SELECT: apply(F8_S_SEL_I, w); break; /* bits of any dtype */
-    case F8_OP_AND: apply(F8_S_BAND, w); break;
-    case F8_OP_OR: apply(F8_S_BOR, w); break;
-    case F8_OP_NOT: apply(F8_S_BNOT, w); break;
-    default:
-        if (in[0]->type.dtype == F8_I32)
-            eval_integers(op, w);
-        else
-            eval_floats(op, w);
-    }
+    const f8_skind kind = from == F8_I32 || op == F8_OP_SELECT ? F8_KIND_I
+                          : from == F8_BOOL                    ? F8_KIND_B
+                                                               : F8_KIND_F;
+    if (op == F8_OP_CAST)
+        eval_cast(from, to, w);
+    else
+        f8_scalar_form_eval(f8_op_facts(op)->form[kind], w->in, w->out, w->n);
 }
 
 static void run_words(f8_op op, const f8_rvalue *const *in, int n_in, f8_rvalue *out)
@@ -256,7 +176,7 @@ static void run_words(f8_op op, const f8_rvalue *const *in, int n_in, f8_rvalue 
                 const int64_t stride = w.stride[k][w.rank - 1];
                 block.in[k] = load_words(in[k], w.at[k] + first * stride, stride, n, buf[k]);
             }
-            eval_words(op, in, out->type.dtype, &block);
+            eval_words(op, in[0]->type.dtype, out->type.dtype, &block);
             store_words(out, w.done + first, n, result);
         }
     } while (walk_next(&w));

@@ -323,7 +323,7 @@ typedef struct fp8c_stored_as {
 typedef struct fp8c_compile_options {
     size_t struct_size;      /* sizeof(fp8c_compile_options) */
     const char *target;      /* fp8c_target_name: "cpu" (default), "reference", "cuda" (the GPU
-                                present), its architecture: "sm_89", "sm_90a", "sm_100a", "sm_120a", or
+                                present), an architecture as "sm_90a", or
                                 "cpu:x86-64-v3", "cpu:x86-64-v4": for any CPU of that level */
     const char *recipe;      /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
     int32_t threads;         /* 0: the CPUs this process may run on */

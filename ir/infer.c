@@ -4,6 +4,7 @@
 #include "ir/format.h"
 #include "ir/fp8.h"
 #include "ir/internal.h"
+#include "ir/scalar.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -259,10 +260,21 @@ static f8_status pointwise(f8_graph *g, const f8_node *n, unsigned mask, f8_dtyp
     return broadcast_shapes(g, n, out);
 }
 
+/* The dtypes that the op has forms for; a form whose result is a truth value gives bool. */
+f8_status f8_infer_pointwise(f8_graph *g, const f8_node *n, f8_type *out)
+{
+    const uint8_t *form = f8_op_facts(n->op)->form;
+    const unsigned mask = (form[F8_KIND_F] ? F8_M_F32 : 0) | (form[F8_KIND_I] ? F8_M_I32 : 0) |
+                          (form[F8_KIND_B] ? F8_M_BOOL : 0);
+    const f8_sform any = form[F8_KIND_F] ? form[F8_KIND_F] : form[F8_KIND_B];
+    const bool truth = f8_scalar_form(any)->result_kind == F8_KIND_B;
+    return pointwise(g, n, mask, truth ? F8_BOOL : f8_in_type(g, n, 0)->dtype, out);
+}
+
+/* Composites: f32 as the operand. */
 f8_status f8_infer_same1(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    unsigned mask = n->op == F8_OP_NEG || n->op == F8_OP_ABS ? F8_M_F32 | F8_M_I32 : F8_M_F32;
-    F8_TRY(pointwise(g, n, mask, f8_in_type(g, n, 0)->dtype, out));
+    F8_TRY(pointwise(g, n, F8_M_F32, F8_F32, out));
     if (n->op == F8_OP_SOFTMAX && out->rank == 0)
         return f8_infer_fail(g, n, NULL, "a scalar has no last axis");
     if (n->op == F8_OP_GELU) {
@@ -272,32 +284,6 @@ f8_status f8_infer_same1(f8_graph *g, const f8_node *n, f8_type *out)
                                  "approximate = \"%s\" is neither \"tanh\" nor \"none\"", how);
     }
     return F8_OK;
-}
-
-f8_status f8_infer_same2(f8_graph *g, const f8_node *n, f8_type *out)
-{
-    unsigned mask = n->op == F8_OP_DIV ? F8_M_F32 : F8_M_F32 | F8_M_I32;
-    return pointwise(g, n, mask, f8_in_type(g, n, 0)->dtype, out);
-}
-
-f8_status f8_infer_same3(f8_graph *g, const f8_node *n, f8_type *out)
-{
-    return pointwise(g, n, F8_M_F32, F8_F32, out);
-}
-
-f8_status f8_infer_compare(f8_graph *g, const f8_node *n, f8_type *out)
-{
-    return pointwise(g, n, F8_M_F32 | F8_M_I32, F8_BOOL, out);
-}
-
-f8_status f8_infer_logic(f8_graph *g, const f8_node *n, f8_type *out)
-{
-    return pointwise(g, n, F8_M_BOOL, F8_BOOL, out);
-}
-
-f8_status f8_infer_predicate(f8_graph *g, const f8_node *n, f8_type *out)
-{
-    return pointwise(g, n, F8_M_F32, F8_BOOL, out);
 }
 
 f8_status f8_infer_select(f8_graph *g, const f8_node *n, f8_type *out)

@@ -1,5 +1,6 @@
 /* The facts of ops and attributes, from ops.def and attrs.def: see ir.h. */
 #include "ir/ir.h"
+#include "ir/scalar.h"
 
 #include <string.h>
 
@@ -45,7 +46,7 @@ f8_attr_key f8_attr_by_name(const char *name, size_t length)
 #define NOATTRS
 #define A(key, value) +1
 enum {
-#define OP(ID, name, lo, hi, results, CLS, infer, vjp, ATTRS) N_ATTRS_##ID = 0 ATTRS,
+#define OP(ID, name, lo, hi, results, CLS, infer, vjp, FORMS, ATTRS) N_ATTRS_##ID = 0 ATTRS,
 #include "ir/ops.def"
 #undef OP
 };
@@ -63,11 +64,17 @@ enum {
                   CHOOSE(KIND_IS(k, INTS), ((f8_attr){.key = k, .ints = {.n = 0}}),  \
                          ((f8_attr){.key = k, .i = (int64_t)NUMBER(v)})))),
 
+/* F(FADD) I(IADD) become two designated elements of f8_op_info.form. */
+#define NOFORMS
+#define F(name) [F8_KIND_F] = F8_FORM_##name,
+#define I(name) [F8_KIND_I] = F8_FORM_##name,
+#define B(name) [F8_KIND_B] = F8_FORM_##name,
+
 static const f8_op_info ops[F8_OP_COUNT] = {
     [F8_OP_NONE] = {.name = "none"},
-#define OP(ID, n, lo, hi, r, CLS, infer, vjp, ATTRS)                                          \
+#define OP(ID, n, lo, hi, r, CLS, infer, vjp, FORMS, ATTRS)                                   \
     [F8_OP_##ID] = {.name = n, .min_in = lo, .max_in = hi, .results = r,                      \
-                    .n_attrs = N_ATTRS_##ID, .cls = F8_##CLS, .attrs = {ATTRS}},
+                    .n_attrs = N_ATTRS_##ID, .cls = F8_##CLS, .form = {FORMS}, .attrs = {ATTRS}},
 #include "ir/ops.def"
 #undef OP
 };

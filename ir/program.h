@@ -96,14 +96,6 @@ typedef struct f8_program {
     int64_t constants_bytes;
 } f8_program;
 
-enum { F8_ARENA_ALIGN = 64 };
-
-/* The least multiple of `by` that is not below. */
-static inline int64_t f8_aligned(int64_t bytes, int64_t by)
-{
-    return (bytes + by - 1) / by * by;
-}
-
 /* Where each module variable lies in the state: offsets[i] for variable i (64-byte aligned, in order of
  * declaration; offsets may be NULL); returns the bytes of all. */
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);

@@ -305,6 +305,21 @@ unsigned f8_recipe_lacks(const f8_recipe *r, const f8_target *t)
     return f8_target_lacks(t, f8_scales_kind(&s), f8_scales_kind(&s));
 }
 
+const char *f8_recipe_gpus(const f8_recipe *r, char *names, size_t size)
+{
+    const char *has[16];
+    size_t n = 0, at = 0;
+    const f8_target *t;
+    for (size_t i = 0; (t = f8_target_at(i)) && n < sizeof has / sizeof *has; i++)
+        if (t->kind == F8_TARGET_CUDA && !f8_recipe_lacks(r, t))
+            has[n++] = t->name;
+    names[0] = 0;
+    for (size_t i = 0; i < n && at < size; i++)
+        at += (size_t)snprintf(names + at, size - at, "%s%s",
+                               !i ? "" : i + 1 < n ? ", " : " and ", has[i]);
+    return names;
+}
+
 /* ---- roles ---- */
 
 f8_role f8_role_by_name(const char *name)

@@ -90,6 +90,8 @@ bool f8_recipe_equal(const f8_recipe *a, const f8_recipe *b);
 f8_granularity f8_recipe_granularity(const f8_recipe *r, f8_operand_kind operand, bool k_is_rows);
 /* What a target's GEMMs lack for operands scaled so: f8_target_lacks. */
 unsigned f8_recipe_lacks(const f8_recipe *r, const f8_target *t);
+/* The CUDA targets whose GEMMs lack nothing for it, as "sm_100a and sm_120a": in `names`. */
+const char *f8_recipe_gpus(const f8_recipe *r, char *names, size_t size);
 static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind operand)
 {
     return operand == F8_OPERAND_DY ? r->gradient : r->forward;

@@ -28,43 +28,68 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
 /* ---- programs -------------------------------------------------------------------------------- */
 
 /* One function for each program, so that the names of its values, which become an enum of their
- * numbers, stay its own. The argument x is value 0. */
+ * numbers, stay its own. The arguments are the first values. */
 #define NAME_V(name, ...) name,
 #define NAME_CD(name, value) name,
 #define INSTR_V(name, operation, ...) {.op = F8_S_##operation, .arg = {__VA_ARGS__}},
 #define INSTR_C(name, value) {.op = F8_S_CONST_F, .imm.f = value},
 #define INSTR_D(name, value) {.op = F8_S_CONST_I, .imm.u = value},
 
-#define X(fn, text, argument, result_, ulp)                                                        \
+#define PROGRAM(fn, body, arguments, ...)                                                          \
     static const f8_sprogram *program_##fn(void)                                                   \
     {                                                                                              \
-        enum { x, F8_PROGRAM_##fn(NAME_V, NAME_CD, NAME_CD) n_values_ };                           \
-        static const f8_sinstr instrs[] = {F8_PROGRAM_##fn(INSTR_V, INSTR_C, INSTR_D)};            \
+        enum { ARGUMENTS_##arguments, body(NAME_V, NAME_CD, NAME_CD) n_values_ };                  \
+        static const f8_sinstr instrs[] = {body(INSTR_V, INSTR_C, INSTR_D)};                       \
         static const f8_sprogram program = {                                                       \
-            .name = text,                                                                          \
-            .n_args = 1,                                                                           \
-            .arg_kind = F8_KIND_##argument,                                                        \
-            .result_kind = F8_KIND_##result_,                                                      \
-            .n_instrs = n_values_ - 1,                                                             \
+            .n_args = arguments,                                                                   \
+            .n_instrs = n_values_ - arguments,                                                     \
             .result = y,                                                                           \
-            .max_ulp = ulp,                                                                        \
             .instrs = instrs,                                                                      \
+            __VA_ARGS__                                                                            \
         };                                                                                         \
         _Static_assert((int)n_values_ <= (int)F8_SPROGRAM_MAX_VALUES, "raise it");                 \
         return &program;                                                                           \
     }
+#define ARGUMENTS_1 x
+#define ARGUMENTS_3 a, b, c
+
+#define X(operation, text, result_, ...)                                                           \
+    static const f8_sprogram *program_##operation(void)                                            \
+    {                                                                                              \
+        static const f8_sinstr only = {.op = F8_S_##operation, .arg = {0, 1, 2}};                  \
+        static const f8_sprogram program = {.name = text,                                          \
+                                            .n_args = 3,                                           \
+                                            .result_kind = F8_KIND_##result_,                      \
+                                            .n_instrs = 1,                                         \
+                                            .result = 3,                                           \
+                                            .instrs = &only};                                      \
+        return &program;                                                                           \
+    }
+F8_SCALAR_OPS(X)
+#undef X
+#define X(form, result_)                                                                           \
+    PROGRAM(form, F8_PROGRAM_##form, 3, .name = #form, .result_kind = F8_KIND_##result_)
+F8_SCALAR_FORMS(X)
+#undef X
+#define X(fn, text, argument, result_, ulp)                                                        \
+    PROGRAM(fn, F8_PROGRAM_##fn, 1, .name = text, .arg_kind = F8_KIND_##argument,                  \
+            .result_kind = F8_KIND_##result_, .max_ulp = ulp)
 F8_SCALAR_FNS(X)
 #undef X
 
+const f8_sprogram *f8_scalar_form(f8_sform form)
+{
+    static const f8_sprogram *(*const program[])(void) = {
+#define X(name, ...) [F8_FORM_##name] = program_##name,
+        F8_SCALAR_OPS(X) F8_SCALAR_FORMS(X) F8_SCALAR_FNS(X)
+#undef X
+    };
+    return program[form]();
+}
+
 const f8_sprogram *f8_scalar_program(f8_sfn fn)
 {
-    switch (fn) {
-#define X(fn, name, arg, result, ulp) case F8_FN_##fn: return program_##fn();
-        F8_SCALAR_FNS(X)
-#undef X
-    case F8_SFN_COUNT: break;
-    }
-    return program_EXP(); /* not reached */
+    return f8_scalar_form((f8_sform)(F8_FORM_FUNCTIONS + fn));
 }
 
 f8_sfn f8_scalar_decode_fn(f8_dtype d)
@@ -166,17 +191,19 @@ INLINE void apply(f8_sop op, const block *restrict a, const block *restrict b,
 }
 
 /* Constants are the same in every block: they are laid out once, before the first. */
-INLINE void run_program(const f8_sprogram *p, const uint32_t *in, uint32_t *out, size_t n)
+INLINE void run_program(const f8_sprogram *p, const uint32_t *const *in, uint32_t *out, size_t n)
 {
     block v[F8_SPROGRAM_MAX_VALUES];
-    memset(&v[0], 0, sizeof v[0]); /* a short block computes on what it does not fill */
+    memset(v, 0, p->n_args * sizeof *v); /* a short block computes on what it does not fill */
     for (int k = 0; k < p->n_instrs; k++)
         if (p->instrs[k].op == F8_S_CONST_F || p->instrs[k].op == F8_S_CONST_I)
             for (int i = 0; i < BLOCK; i++)
                 v[p->n_args + k].u[i] = p->instrs[k].imm.u;
     for (size_t first = 0; first < n; first += BLOCK) {
         size_t count = n - first < BLOCK ? n - first : BLOCK;
-        memcpy(v[0].u, in + first, count * sizeof *in);
+        for (int k = 0; k < p->n_args; k++)
+            if (in[k])
+                memcpy(v[k].u, in[k] + first, count * sizeof *out);
         for (int k = 0; k < p->n_instrs; k++) {
             const f8_sinstr *s = &p->instrs[k];
             if (s->op != F8_S_CONST_F && s->op != F8_S_CONST_I)
@@ -186,32 +213,11 @@ INLINE void run_program(const f8_sprogram *p, const uint32_t *in, uint32_t *out,
     }
 }
 
-INLINE void run_op(f8_sop op, const uint32_t *const in[3], uint32_t *out, size_t n)
-{
-    block v[4];
-    memset(v, 0, sizeof v);
-    for (size_t first = 0; first < n; first += BLOCK) {
-        size_t count = n - first < BLOCK ? n - first : BLOCK;
-        for (int k = 0; k < 3; k++)
-            if (in[k])
-                memcpy(v[k].u, in[k] + first, count * sizeof *out);
-        apply(op, &v[0], &v[1], &v[2], 0, &v[3]);
-        memcpy(out + first, v[3].u, count * sizeof *out);
-    }
-}
-
 #if defined(__x86_64__)
-#define FMA_TARGET __attribute__((target("avx2,fma")))
-
-FMA_TARGET static void run_program_fma(const f8_sprogram *p, const uint32_t *in, uint32_t *out,
-                                       size_t n)
+__attribute__((target("avx2,fma"))) static void
+run_program_fma(const f8_sprogram *p, const uint32_t *const *in, uint32_t *out, size_t n)
 {
     run_program(p, in, out, n);
-}
-
-FMA_TARGET static void run_op_fma(f8_sop op, const uint32_t *const in[3], uint32_t *out, size_t n)
-{
-    run_op(op, in, out, n);
 }
 
 static bool has_fma(void)
@@ -220,35 +226,35 @@ static bool has_fma(void)
 }
 #else
 #define run_program_fma run_program
-#define run_op_fma run_op
 static bool has_fma(void)
 {
     return false;
 }
 #endif
 
-void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
+void f8_scalar_form_eval(f8_sform form, const uint32_t *const in[3], uint32_t *out, size_t n)
 {
-    const f8_sprogram *p = f8_scalar_program(fn);
+    const f8_sprogram *p = f8_scalar_form(form);
     if (has_fma())
         run_program_fma(p, in, out, n);
     else
         run_program(p, in, out, n);
 }
 
+void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
+{
+    f8_scalar_form_eval((f8_sform)(F8_FORM_FUNCTIONS + fn), (const uint32_t *const[3]){in}, out, n);
+}
+
 void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
 {
-    run_program(f8_scalar_program(fn), in, out, n);
+    run_program(f8_scalar_program(fn), &in, out, n);
 }
 
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,
                        uint32_t *out, size_t n)
 {
-    const uint32_t *const in[3] = {a, b, c};
-    if (has_fma())
-        run_op_fma(op, in, out, n);
-    else
-        run_op(op, in, out, n);
+    f8_scalar_form_eval((f8_sform)(F8_FORM_NONE + 1 + op), (const uint32_t *const[3]){a, b, c}, out, n);
 }
 
 float f8_scalar_f32(f8_sfn fn, float x)

@@ -34,7 +34,7 @@ typedef struct f8_sop_info {
 
 const f8_sop_info *f8_scalar_op(f8_sop op);
 
-/* One instruction of a program. Values are numbered: the argument is 0, then each instruction's
+/* One instruction of a program. Values are numbered: the arguments from 0, then each instruction's
  * result. arg holds value numbers (0 where unused); imm is the constant of CONST_F and CONST_I. */
 typedef struct f8_sinstr {
     uint8_t op; /* f8_sop */
@@ -47,8 +47,8 @@ typedef struct f8_sinstr {
 
 enum { F8_SPROGRAM_MAX_VALUES = 64 };
 
-/* A program is a straight line, every operand defined before its use, every program has one
- * argument. max_ulp is the largest error against the exact result, in units in the last place,
+/* A program is a straight line, every operand defined before its use. A function has one argument; a
+ * form has three, of which its op's operands are the first. max_ulp is the largest error against the exact result, in units in the last place,
  * which tests/check_scalar.c holds it to; 0 means exact. */
 typedef struct f8_sprogram {
     const char *name;
@@ -68,8 +68,22 @@ typedef enum f8_sfn {
     F8_SFN_COUNT
 } f8_sfn;
 
+/* What a pointwise op is (the FORMS of ir/ops.def): one operation, a row of F8_SCALAR_FORMS, or a
+ * function, from F8_FORM_FUNCTIONS on in the order of f8_sfn. */
+typedef enum f8_sform {
+    F8_FORM_NONE,
+#define X(op, ...) F8_FORM_##op,
+    F8_SCALAR_OPS(X)
+    F8_SCALAR_FORMS(X)
+    F8_FORM_FUNCTIONS,
+    F8_FORM_BEFORE_FUNCTIONS = F8_FORM_FUNCTIONS - 1,
+    F8_SCALAR_FNS(X)
+#undef X
+} f8_sform;
+
 /* Static data, never NULL. */
 const f8_sprogram *f8_scalar_program(f8_sfn fn);
+const f8_sprogram *f8_scalar_form(f8_sform form); /* not F8_FORM_NONE */
 
 /* The program from a float dtype's encoding to F (DECODE_*), and from F to the encoding (ENCODE_*);
  * F8_SFN_COUNT where there is none (f32 needs none, saturating bf16 and f16 do not exist). */
@@ -83,8 +97,10 @@ void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 float f8_scalar_f32(f8_sfn fn, float x); /* for F -> F */
 
-/* out[i] = op(a[i], b[i], c[i]) for i < n, one operation over arrays; a B is 0 or 1, arrays the
- * operation does not take may be NULL, CONST_* are not allowed. out may be one of the inputs. */
+/* out[i] = form(in[0][i], in[1][i], in[2][i]) for i < n; a B is 0 or 1, arrays the form does not take
+ * may be NULL, CONST_* are not allowed. out may be one of the inputs. */
+void f8_scalar_form_eval(f8_sform form, const uint32_t *const in[3], uint32_t *out, size_t n);
+/* The same of one operation. */
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,
                        uint32_t *out, size_t n);
 

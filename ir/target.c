@@ -1,15 +1,17 @@
 /* The table of targets: see target.h. */
 #include "ir/target.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* FP8 GEMMs of cuBLASLt are TN only on Ada, Hopper and consumer Blackwell; its documentation (13.0,
  * "cublasLtMatmul", FP8 rules) lifts that for compute capability 10.0. Scales of rows and of
  * 128-element blocks are Hopper's alone there, E8M0 scales Blackwell's. */
-#define CUDA(text, number, tn, hopper, blackwell, rate, speed)                                     \
+#define CUDA(text, number, device, tn, hopper, blackwell, rate, speed)                                     \
     {.name = text,                                                                                 \
      .kind = F8_TARGET_CUDA,                                                                       \
      .sm = number,                                                                                 \
+     device,                                                                                       \
      .gemm_bf16 = true,                                                                            \
      .fp8_tn = tn,                                                                                 \
      .transposed_stores = true,                                                                    \
@@ -39,6 +41,12 @@
      .head_bytes = (int64_t)128 << 20}
 
 #define RATES(...) {__VA_ARGS__}
+
+/* The first driver of each architecture serves that CUDA version (NVIDIA's "CUDA Toolkit, Driver, and
+ * Architecture Matrix"). */
+#define DEVICE(first_driver, large, processors, megabytes)                                         \
+    .driver = first_driver, .shared_large = large, .multiprocessors = processors,                  \
+    .cache_bytes = (int64_t)(megabytes) << 20
 
 /* Of GPUs; nothing is measured. From data sheets: FP32 TFLOP/s without tensor cores (L40S 91.6, H100
  * SXM 67, B200 75, RTX 5090 104.8); a multiply-add counts two, so half of it is scalar operations a
@@ -95,13 +103,14 @@
 static const f8_target targets[] = {
     HOST("cpu", F8_TARGET_CPU),
     HOST("reference", F8_TARGET_REFERENCE),
-    CUDA("sm_89", 89, true, false, false, RATES(362, 733, 0, 0, 0, 0.864), SPEEDS(91.6, 217, 181)),
-    CUDA("sm_90a", 90, true, true, false, RATES(989, 1979, 1979, 1550, 0, 3.35),
-         SPEEDS(67, 298, 240)),
-    CUDA("sm_100a", 100, false, false, true, RATES(2250, 4500, 0, 0, 4500, 8),
-         SPEEDS(75, 334, 269)),
-    CUDA("sm_120a", 120, true, false, true, RATES(209, 419, 0, 0, 419, 1.79),
-         SPEEDS(104.8, 125, 105)),
+    CUDA("sm_89", 89, DEVICE(11080, false, 142, 24), true, false, false,
+         RATES(362, 733, 0, 0, 0, 0.864), SPEEDS(91.6, 217, 181)),
+    CUDA("sm_90a", 90, DEVICE(12000, true, 132, 25), true, true, false,
+         RATES(989, 1979, 1979, 1550, 0, 3.35), SPEEDS(67, 298, 240)),
+    CUDA("sm_100a", 100, DEVICE(12080, true, 148, 60), false, false, true,
+         RATES(2250, 4500, 0, 0, 4500, 8), SPEEDS(75, 334, 269)),
+    CUDA("sm_120a", 120, DEVICE(12080, false, 188, 48), true, false, true,
+         RATES(209, 419, 0, 0, 419, 1.79), SPEEDS(104.8, 125, 105)),
 };
 
 enum { N_TARGETS = sizeof targets / sizeof *targets };

@@ -58,6 +58,10 @@ typedef struct f8_target {
     int64_t near_columns;     /* row kernels may keep values near for rows of at most this many columns */
     f8_rates rates;
     f8_speeds speeds;
+    int driver;               /* CUDA: the first driver that runs it, as the CUDA version it serves, 12080 */
+    bool shared_large;        /* CUDA: a block may have 227 KiB of shared memory, not 99 */
+    int32_t multiprocessors;
+    int64_t cache_bytes;      /* of the second level of cache: about half, as each half has its own copy */
     int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
 } f8_target;
 
@@ -78,5 +82,6 @@ const f8_target *f8_target_by_name(const char *name);
 const f8_target *f8_target_for_sm(int sm);
 /* Each in turn; NULL past the last. */
 const f8_target *f8_target_at(size_t index);
+
 
 #endif

@@ -67,42 +67,22 @@ static bool is_value(const made *m, uint32_t i, float c)
     return is_const(m->g, m->in[i], &v) && f8_bits(v) == f8_bits(c);
 }
 
-/* The op's value as every target computes it; NaN for one that is not folded. */
-static float folded(f8_op op, float a, float b, float c)
-{
-    switch (op) {
-    case F8_OP_ADD: return a + b;
-    case F8_OP_SUB: return a - b;
-    case F8_OP_MUL: return a * b;
-    case F8_OP_DIV: return a / b;
-    case F8_OP_MAX: return f8_maximum(a, b);
-    case F8_OP_MIN: return f8_minimum(a, b);
-    case F8_OP_FMA: return fmaf(a, b, c);
-    case F8_OP_NEG: return -a;
-    case F8_OP_ABS: return fabsf(a);
-    case F8_OP_SQRT: return sqrtf(a);
-    case F8_OP_RSQRT: return 1.0f / sqrtf(a);
-    case F8_OP_FLOOR: return floorf(a);
-    case F8_OP_EXP: return f8_scalar_f32(F8_FN_EXP, a);
-    case F8_OP_LOG: return f8_scalar_f32(F8_FN_LOG, a);
-    case F8_OP_TANH: return f8_scalar_f32(F8_FN_TANH, a);
-    case F8_OP_ERF: return f8_scalar_f32(F8_FN_ERF, a);
-    case F8_OP_SIN: return f8_scalar_f32(F8_FN_SIN, a);
-    case F8_OP_COS: return f8_scalar_f32(F8_FN_COS, a);
-    case F8_OP_SIGMOID: return f8_scalar_f32(F8_FN_SIGMOID, a);
-    default: return NAN;
-    }
-}
-
-/* Finite results only: a text has no way to write the others. */
+/* The op's f32 form of constants, as every target computes it. Finite results only: a text has no
+ * way to write the others. */
 static f8_ref fold_constants(const made *m)
 {
-    float v[3] = {0};
-    for (uint32_t i = 0; i < m->n->n_in; i++)
-        if (i >= 3 || !is_const(m->g, m->in[i], &v[i]))
+    const f8_sform form = f8_op_facts(m->n->op)->form[F8_KIND_F];
+    uint32_t v[3], y;
+    if (!form || m->n->type.dtype != F8_F32)
+        return 0;
+    for (uint32_t i = 0; i < m->n->n_in; i++) {
+        float value;
+        if (!is_const(m->g, m->in[i], &value))
             return 0;
-    float y = folded(m->n->op, v[0], v[1], v[2]);
-    return isfinite(y) ? f8_const(m->g, (double)y) : 0;
+        v[i] = f8_bits(value);
+    }
+    f8_scalar_form_eval(form, (const uint32_t *const[3]){&v[0], &v[1], &v[2]}, &y, 1);
+    return isfinite(f8_from_bits(y)) ? f8_const(m->g, (double)f8_from_bits(y)) : 0;
 }
 
 /* ---- pointwise ---- */

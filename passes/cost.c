@@ -31,7 +31,7 @@ static double together(const f8_target *t, double ops, double bytes)
 
 /* ---- scalar operations an element ---- */
 
-enum { DIVISION = 8, ORDERED = 4 }; /* what a division or root, an IEEE maximum or minimum counts */
+enum { DIVISION = F8_WORK_DIVISION, ORDERED = 4 }; /* ORDERED: an IEEE maximum or minimum */
 
 static double scalar_op(f8_sop op)
 {
@@ -57,6 +57,20 @@ static double function_work(f8_sfn fn)
     return work;
 }
 
+double f8_op_work(f8_op op)
+{
+    const f8_sform form = f8_op_facts(op)->form[F8_KIND_F];
+    double dear = 0;
+    if (form >= F8_FORM_FUNCTIONS)
+        return function_work((f8_sfn)(form - F8_FORM_FUNCTIONS));
+    const f8_sprogram *p = form ? f8_scalar_form(form) : NULL;
+    for (int i = 0; p && i < p->n_instrs; i++) {
+        const double work = scalar_op((f8_sop)p->instrs[i].op);
+        dear += work > 1 ? work : 0;
+    }
+    return fmax(dear, 1);
+}
+
 /* From or to f32, of a dtype narrower than that. */
 static double conversion_work(const f8_target *t, f8_dtype dtype, bool encode)
 {
@@ -79,18 +93,6 @@ static double cast_work(const f8_graph *g, const f8_target *t, const f8_node *n)
 static double op_work(const f8_graph *g, const f8_target *t, const f8_node *n)
 {
     switch (n->op) {
-    case F8_OP_EXP: return function_work(F8_FN_EXP);
-    case F8_OP_LOG: return function_work(F8_FN_LOG);
-    case F8_OP_TANH: return function_work(F8_FN_TANH);
-    case F8_OP_ERF: return function_work(F8_FN_ERF);
-    case F8_OP_SIN: return function_work(F8_FN_SIN);
-    case F8_OP_COS: return function_work(F8_FN_COS);
-    case F8_OP_SIGMOID: return function_work(F8_FN_SIGMOID);
-    case F8_OP_DIV:
-    case F8_OP_SQRT: return DIVISION;
-    case F8_OP_RSQRT: return 2 * DIVISION;
-    case F8_OP_MAX:
-    case F8_OP_MIN:
     case F8_OP_REDUCE_MAX: return ORDERED;
     case F8_OP_CAST: return cast_work(g, t, n);
     case F8_OP_QUANTIZE: return 1 + conversion_work(t, n->type.dtype, true);
@@ -102,7 +104,7 @@ static double op_work(const f8_graph *g, const f8_target *t, const f8_node *n)
     case F8_OP_SLICE:
     case F8_OP_BROADCAST:
     case F8_OP_PROJECT: return 0;
-    default: return 1;
+    default: return f8_op_work(n->op);
     }
 }
 

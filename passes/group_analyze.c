@@ -11,6 +11,8 @@
  * recomputing reads. */
 #include "passes/group.h"
 
+#include "passes/cost.h"
+
 /* ---- roles ---- */
 
 /* Whether a row program stores a transpose's elements: the one that computes its operand over the
@@ -236,21 +238,10 @@ static double memory_cost(const f8_grouping *s, f8_ref r)
 
 static double op_work(f8_op op)
 {
-    switch (op) {
-    case F8_OP_EXP:
-    case F8_OP_LOG:
-    case F8_OP_TANH:
-    case F8_OP_ERF:
-    case F8_OP_SIN:
-    case F8_OP_COS:
-    case F8_OP_SIGMOID: return 10;
-    case F8_OP_DIV:
-    case F8_OP_SQRT:
-    case F8_OP_RSQRT: return 3;
-    case F8_OP_RESHAPE:
-    case F8_OP_BROADCAST: return 0;
-    default: return 1;
-    }
+    const double work = f8_op_work(op);
+    if (op == F8_OP_RESHAPE || op == F8_OP_BROADCAST)
+        return 0;
+    return work > 2 * F8_WORK_DIVISION ? 10 : work < F8_WORK_DIVISION ? 1 : 3;
 }
 
 static bool add_source(f8_sources *set, f8_ref r)

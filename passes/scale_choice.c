@@ -2,6 +2,7 @@
  * target, and the trail of it. See scaling.c's head. */
 #include "passes/scaling.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p)
@@ -36,14 +37,19 @@ static bool has_sizes(f8_scaler *s, const f8_product *p)
     return false;
 }
 
-/* Why a target has no GEMM of operands scaled so; NULL where it has. */
-static const char *refused(const f8_target *t, const f8_recipe *a)
+/* Why a target has no GEMM of operands scaled so, in `why`; NULL where it has. */
+static const char *refused(const f8_target *t, const f8_recipe *a, char *why, size_t size)
 {
     const unsigned lacks = f8_recipe_lacks(a, t);
-    return lacks & F8_LACKS_ROWS     ? "scales of rows exist on sm_90a"
-           : lacks & F8_LACKS_BLOCKS ? "scales of 128-blocks exist on sm_90a"
-           : lacks                   ? "scales of MX exist on sm_100a and sm_120a"
-                                     : NULL;
+    char gpus[160];
+    if (!lacks)
+        return NULL;
+    snprintf(why, size, "scales of %s exist on %s",
+             lacks & F8_LACKS_ROWS     ? "rows"
+             : lacks & F8_LACKS_BLOCKS ? "128-blocks"
+                                       : "MX",
+             f8_recipe_gpus(a, gpus, sizeof gpus));
+    return why;
 }
 
 static bool is_per_tensor(const f8_recipe *r)
@@ -57,7 +63,7 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
 {
     const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
     const bool fake = a->fake || b->fake;
-    char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
+    char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT], text[240];
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
         why = s->u->options.n_chosen ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
@@ -75,7 +81,7 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
     else if (!fake && a->pow2 != b->pow2 && !is_per_tensor(a))
         why = "a GEMM has powers of two for both operands or neither";
     else if (!fake)
-        why = refused(f8_unit_target(s->u), a);
+        why = refused(f8_unit_target(s->u), a, text, sizeof text);
     if (!why)
         return fake || has_sizes(s, p);
     f8_operand_kind of[2];

@@ -9,16 +9,10 @@
 #include "runtime/cuda_internal.h"
 #include "runtime/nvml_api.h"
 
-/* The first driver of each architecture serves this CUDA version (NVIDIA's "CUDA Toolkit, Driver,
- * and Architecture Matrix"). */
-static int first_driver(int sm)
-{
-    return sm >= 100 ? 12080 : sm >= 90 ? 12000 : 11080;
-}
-
 static void judge(f8_components *all, f8_component *c, const f8_cuda_facts *f)
 {
-    if (!f8_target_for_sm(f->sm))
+    const f8_target *target = f8_target_for_sm(f->sm);
+    if (!target)
         f8_component_fail(
             c, F8_COMPONENT_VERSION,
             f8_arena_printf(
@@ -26,14 +20,14 @@ static void judge(f8_components *all, f8_component *c, const f8_cuda_facts *f)
                 f->sm < 89 ? "compute capability %d.%d has no FP8: 8.9 (Ada) or later is needed"
                            : "there is no target for compute capability %d.%d",
                 f->sm / 10, f->sm % 10));
-    else if (f->driver < first_driver(f->sm))
+    else if (f->driver < target->driver)
         f8_component_fail(
             c, F8_COMPONENT_MISMATCHED,
             f8_arena_printf(
                 all->arena,
                 "the driver is too old for it: it serves CUDA %d.%d, and %d.%d is needed",
-                f->driver / 1000, f->driver % 1000 / 10, first_driver(f->sm) / 1000,
-                first_driver(f->sm) % 1000 / 10));
+                f->driver / 1000, f->driver % 1000 / 10, target->driver / 1000,
+                target->driver % 1000 / 10));
     else
         f8_component_ok(c);
 }

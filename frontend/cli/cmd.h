@@ -58,13 +58,11 @@ enum { ON_CHECK = 1, ON_PRINT = 2, ON_TRAIN = 4, ON_EXPLAIN = 8, ON_COMPILE = 16
  * FIRST,LAST, MEMORY bytes (6G, 512MiB) or a share (0.5) */
 #define CLI_OPTIONS(OPTION)                                                                             \
     OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL | ON_TUNE,                                                  \
-           "f32, bf16 (default), delayed, current, rowwise, rowwise_gw_hp, block, mxfp8, fake or auto,"  \
-           " or with options: 'block {pow2 = true}'")                                                   \
+           "%s, or with options: 'block {pow2 = true}'")                                                   \
     OPTION(rules, "--rule", "RULE", RULE, ON_ALL | ON_TUNE,                                                       \
            "after the text's rules, what these have behind `recipe`: '\"h.*\" wgrad = bf16'")           \
     OPTION(target, "--target", "TARGET", TEXT, ON_TARGET | ON_TUNE,                                                 \
-           "cpu (default), cpu:x86-64-v3, cpu:x86-64-v4, reference, cuda (the GPU present), sm_89, sm_90a,"  \
-           " sm_100a or sm_120a; compile -o NAME.f8x: some of them, with commas between")               \
+           "cpu (default), cpu:x86-64-v3, cpu:x86-64-v4, reference, cuda (the GPU present), %s; compile -o NAME.f8x: some of them, with commas between")               \
     OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET | ON_TUNE, "on a GPU: table (default), own or cudnn") \
     OPTION(device, "--device", "N", ORDINAL, ON_TARGET | ON_TUNE, "which GPU (default 0)")                        \
     OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP | ON_TUNE,                                                 \
@@ -189,7 +187,7 @@ typedef struct cli_command {
 } cli_command;
 
 typedef struct cli_option {
-    const char *name, *argument, *help; /* argument: NULL for none */
+    const char *name, *argument, *help; /* argument: NULL for none; help: see cli_option_help */
     int on;                             /* bits of the commands that take it */
 } cli_option;
 
@@ -199,6 +197,12 @@ extern const cli_option cli_options[];
 
 /* NULL where there is none of that name. */
 const cli_command *cli_find_command(const char *name);
+/* The option's help, in `buf`: %s becomes the GPUs of --target or the names of all recipes. */
+enum { CLI_HELP_TEXT = 512 };
+const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT]);
+/* "a, b (default) or c": the names that begin with `start`; `usual` is the default, or NULL. In `buf`. */
+const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
+                      char buf[CLI_HELP_TEXT]);
 /* What `fp8c help` and `fp8c COMMAND --help` print (cmd_help.c). */
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);

@@ -31,6 +31,38 @@ const cli_command *cli_find_command(const char *name)
     return NULL;
 }
 
+const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
+                      char buf[CLI_HELP_TEXT])
+{
+    const char *before = NULL;
+    size_t n = 0;
+    for (int i = 0, more = 1; more && n < CLI_HELP_TEXT; i++) {
+        const char *next = name(i);
+        more = next != NULL;
+        if (more && strncmp(next, start, strlen(start)))
+            continue;
+        if (before)
+            n += (size_t)snprintf(buf + n, CLI_HELP_TEXT - n, "%s%s%s",
+                                  !n ? "" : more ? ", " : " or ", before,
+                                  usual && !strcmp(before, usual) ? " (default)" : "");
+        before = next;
+    }
+    return buf;
+}
+
+const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT])
+{
+    char names[CLI_HELP_TEXT] = "";
+    if (!option->argument || !strstr(option->help, "%s"))
+        return option->help;
+    if (!strcmp(option->argument, "TARGET"))
+        cli_names(fp8c_target_name, "sm_", NULL, names);
+    else
+        cli_names(fp8c_recipe_name, "", cli_default_recipe, names);
+    snprintf(buf, CLI_HELP_TEXT, option->help, names);
+    return buf;
+}
+
 char *cli_read_file(const char *path, size_t *size)
 {
     FILE *f = fopen(path, "rb");

@@ -25,6 +25,14 @@ static int wrong(const char *what)
     return CLI_USAGE;
 }
 
+static int no_gpu(void)
+{
+    char names[CLI_HELP_TEXT], text[CLI_HELP_TEXT + 80];
+    snprintf(text, sizeof text, "--target must name a GPU: cuda, %s (or give -o NAME.f8x)",
+             cli_names(fp8c_target_name, "sm_", NULL, names));
+    return wrong(text);
+}
+
 /* CLI_DONE, or what is wrong with the options together. */
 static int check_options(const cli *c)
 {
@@ -32,7 +40,7 @@ static int check_options(const cli *c)
     if (kind == EMIT_COUNT)
         return wrong("--emit takes cuda, ptx, cubin or report");
     if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
-        return wrong("--target must name a GPU: cuda, sm_89, sm_90a, sm_100a or sm_120a (or give -o NAME.f8x)");
+        return no_gpu();
     if (c->json && kind != EMIT_REPORT)
         return wrong("--json goes with --emit report");
     if (cli_json_to_stdout(c) && c->output)

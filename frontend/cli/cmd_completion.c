@@ -169,7 +169,8 @@ static void zsh(void)
             if (!(o->on & c->bit))
                 continue;
             printf(" \\\n  '*%s[", o->name);
-            zsh_text(o->help);
+            char help[CLI_HELP_TEXT];
+            zsh_text(cli_option_help(o, help));
             putchar(']');
             if (o->argument)
                 zsh_argument(o->argument);
@@ -199,11 +200,11 @@ static void fish_text(const char *s)
 
 static void fish_option(const cli_command *c, const cli_option *o)
 {
-    char words[WORDS_ROOM];
+    char words[WORDS_ROOM], help[CLI_HELP_TEXT];
     const bool is_long = o->name[1] == '-';
     printf("complete -c fp8c -n '__fish_seen_subcommand_from %s' -%c '%s' -d '", c->name,
            is_long ? 'l' : 's', o->name + 1 + is_long);
-    fish_text(o->help);
+    fish_text(cli_option_help(o, help));
     putchar('\'');
     switch (values_of(o->argument, words, sizeof words)) {
     case FILES: fputs(" -rF", stdout); break;

@@ -25,12 +25,12 @@ void cli_help_command(const cli_command *command)
             width = n;
     }
     for (const cli_option *o = cli_options; o->name; o++) {
-        char left[40];
+        char left[40], help[CLI_HELP_TEXT];
         if (!(o->on & command->bit))
             continue;
         snprintf(left, sizeof left, "%s%s%s", o->name, o->argument ? " " : "",
                  o->argument ? o->argument : "");
-        printf("  %-*s  %s\n", width, left, o->help);
+        printf("  %-*s  %s\n", width, left, cli_option_help(o, help));
     }
 }
 

@@ -81,7 +81,8 @@ static void options(void)
     for (const cli_option *o = cli_options; o->name; o++) {
         puts(".TP");
         option_name(o);
-        line(o->help);
+        char help[CLI_HELP_TEXT];
+        line(cli_option_help(o, help));
         const char *separator = ".br\nCommands: ";
         for (const cli_command *c = cli_commands; c->name; c++)
             if (o->on & c->bit) {
