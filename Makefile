@@ -42,7 +42,9 @@ VERSION := $(shell awk '/define FP8C_VERSION_(MAJOR|MINOR|PATCH) / { v = v (v ==
 SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
 CLI := $(wildcard frontend/cli/*.c)
 LIB := $(filter-out $(CLI),$(wildcard ir/*.c passes/*.c codegen/*.c runtime/*.c frontend/*.c frontend/text/*.c))
-TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
+# A test program is named after its source, whichever folder of tests/ that is in.
+TEST_SOURCES := $(sort $(shell find tests -name 'check_*.c'))
+TESTS := $(sort $(basename $(notdir $(TEST_SOURCES))))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
@@ -51,6 +53,7 @@ PACKAGE := $(addprefix frontend/,package.c package_read.c trail_file.c) runtime/
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+test_object = $(call object,$(filter %/$(1).c,$(TEST_SOURCES)))
 LIBRARY := $(BUILD)/libfp8c.a
 SO := $(BUILD)/libfp8c.so.$(VERSION)
 STATIC := $(BUILD)/static/libfp8c.a
@@ -98,7 +101,8 @@ $(STATIC): $(call object,$(LIB))
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
+.SECONDEXPANSION:
+$(BUILD)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcheck -lsubunit $(LDLIBS) -ljansson
@@ -106,11 +110,11 @@ $(BUILD)/tests/check_npy $(BUILD)/tests/check_run: $(call object,frontend/cli/cm
 $(BUILD)/fuzz_npy: $(call object,frontend/cli/cmd_npy.c)
 # As an embedder sees it: the public header and the shared library.
 EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime serve)
-$(EMBEDDERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
+$(EMBEDDERS): $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,tests/shared/main.c) $(SO)
 	@mkdir -p $(@D)
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -o $@ $< $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
-$(BUILD)/obj/tests/check_codecs_header.o: CFLAGS += -isystem $(CUDA_INCLUDE)
+	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
+$(call test_object,check_codecs_header): CFLAGS += -isystem $(CUDA_INCLUDE)
 # For tests/peers/codecs.py.
 $(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/fp8.c)
 	@mkdir -p $(@D)
@@ -193,10 +197,10 @@ bench-memory: deps
 # Debian's packages give linked in. tests/gpu and bench/gpu run it there.
 GPU := build-gpu
 GPU_STATIC := -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
-GPU_TESTS := $(filter-out check_cuda_passes,$(patsubst tests/%.c,%,$(wildcard tests/check_cud*.c)))
+GPU_TESTS := $(filter-out check_cuda_passes,$(filter check_cud%,$(TESTS)))
 GPU_PROGRAMS := $(GPU)/fp8c $(GPU)/bench/bench_gpu $(GPU_TESTS:%=$(GPU)/tests/%)
 $(GPU)/fp8c: $(call object,$(CLI)) $(LIBRARY)
-$(GPU_TESTS:%=$(GPU)/tests/%): $(GPU)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
+$(GPU_TESTS:%=$(GPU)/tests/%): $(GPU)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
 $(GPU)/bench/bench_gpu: $(call object,bench/bench_gpu.c bench/gpu_device.c bench/figures.c) $(LIBRARY)
 $(GPU_PROGRAMS): $(GPU)/%:
 	@mkdir -p $(@D)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 /* ---- versions ---- */
 
@@ -258,7 +259,7 @@ START_TEST(two_contexts_at_once)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("api");
     TCase *t = tcase_create("api");
@@ -274,9 +275,5 @@ int main(void)
     tcase_set_timeout(threads, TIMEOUT);
     tcase_add_test(threads, two_contexts_at_once);
     suite_add_tcase(s, threads);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

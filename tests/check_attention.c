@@ -2,8 +2,8 @@
  * with ragged ends, grouped heads and strided views; the same bits however tasks are split;
  * nothing written outside; NaN and Inf where they belong and nowhere else. */
 #include "tests/shared/attention_case.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,7 +231,7 @@ START_TEST(impossible_shapes_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("attention");
     TCase *t = tcase_create("attention");
@@ -246,9 +246,5 @@ int main(void)
     tcase_add_test(t, infinite_scores);
     tcase_add_test(t, impossible_shapes_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -3,8 +3,8 @@
 #include "codegen/link.h"
 #include "codegen/llvm.h"
 #include "runtime/blob.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -245,7 +245,7 @@ START_TEST(bad_images_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("blob");
     TCase *t = tcase_create("blob");
@@ -259,9 +259,5 @@ int main(void)
     tcase_add_test(t, modules_compile_in_parallel);
     tcase_add_test(t, bad_images_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -8,6 +8,7 @@
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 
@@ -259,11 +260,11 @@ START_TEST(host_memory)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     if (!f8_test_gpu_emulated()) {
-        printf("check_cuda_failures: not run: a GPU does not fail on request\n");
-        return 0;
+        test_skip("failures of a GPU", "a GPU does not fail on request");
+        return NULL;
     }
     setenv("FP8C_CACHE_DIR", "", 1); /* the compiler is to fail: so it must be asked */
     Suite *s = suite_create("cuda failures");
@@ -281,9 +282,5 @@ int main(void)
     tcase_add_test(t, command_line);
     tcase_add_test(t, host_memory);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

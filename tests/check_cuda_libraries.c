@@ -4,8 +4,8 @@
 #include "codegen/cuda.h"
 #include "runtime/cuda.h"
 #include "tests/shared/stub_library.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ START_TEST(declarations_agree_with_the_toolkit)
     char header[600];
     snprintf(header, sizeof header, "%s/cublasLt.h", include);
     if (access(header, R_OK) != 0) {
-        printf("note: no toolkit headers in %s: our declarations are not compared\n", include);
+        test_skip("declarations beside cublasLt.h", "it is not in %s", include);
         return;
     }
     f8_stub_file("agree.c", agreement);
@@ -187,7 +187,7 @@ START_TEST(every_place_is_named)
         contains(l.why, "/usr/lib/python3*/dist-packages/nvidia/*/lib");
     }
     if (!checked)
-        printf("note: every library is installed here: no message was made\n");
+        test_skip("the message about a missing library", "every library is installed here");
     f8_cuda_destroy(c);
 }
 END_TEST
@@ -301,7 +301,7 @@ static f8_cuda *real_nvrtc(void)
     f8_diag d = {0};
     if (f8_cuda_nvrtc(c, &version, &d) == F8_OK)
         return c;
-    printf("note: no NVRTC here, nothing is compiled: %s\n", d.text);
+    test_skip("compiling with NVRTC", "%s", d.text);
     f8_cuda_destroy(c);
     return NULL;
 }
@@ -407,7 +407,7 @@ START_TEST(nvrtc_from_several_threads)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_libraries");
     TCase *t = tcase_create("libraries");
@@ -430,9 +430,5 @@ int main(void)
     tcase_add_test(t, nvrtc_says_what_is_wrong);
     tcase_add_test(t, nvrtc_from_several_threads);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -5,6 +5,7 @@
 #include "tests/shared/graphgen.h"
 #include "tests/shared/program_check.h"
 #include "tests/shared/program_run.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
 #include "codegen/kernel.h"
@@ -12,7 +13,6 @@
 #include "frontend/text/parse.h"
 #include "ir/program.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -410,7 +410,7 @@ END_TEST
 
 /* ---- main ---- */
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda passes");
     TCase *t = tcase_create("cuda passes");
@@ -422,9 +422,5 @@ int main(void)
     tcase_add_loop_test(t, scales_as_the_target_takes_them, 0, 12);
     tcase_add_loop_test(t, launches_of_a_layer, 0, 12);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

@@ -3,6 +3,7 @@
 #include <dirent.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 /* ---- a pool as an embedder might have it: started once, fed by a mutex ---- */
 
@@ -423,7 +424,7 @@ START_TEST(each_allocation_fails_with_a_cache)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("embedder_pool");
     TCase *t = tcase_create("embedder_pool");
@@ -439,9 +440,5 @@ int main(void)
     tcase_add_test(threads, same_bits);
     tcase_add_test(threads, wrong_pools);
     suite_add_tcase(s, threads);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -1,5 +1,4 @@
 /* Files: written whole or not at all, and read within bounds. */
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +14,7 @@
 
 #include "ir/file.h"
 #include "tests/shared/cli.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 120 };
 
@@ -316,7 +316,7 @@ START_TEST(shorter_while_open)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("file");
     TCase *write = tcase_create("write"), *read = tcase_create("read");
@@ -338,9 +338,5 @@ int main(void)
     tcase_add_test(read, reads);
     tcase_add_test(read, unreadable);
     tcase_add_test(read, shorter_while_open);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed_tests = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed_tests ? 1 : 0;
+    return s;
 }

@@ -1,8 +1,8 @@
 /* The graph and the module: hash-consing, rewriting, uses, the verifier, and all of it with
  * memory running out. Type inference has check_infer.c, the printer check_print.c. */
 #include "ir/ir.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -587,7 +587,7 @@ START_TEST(memory_runs_out_by_bytes)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("ir");
     TCase *t = tcase_create("ir");
@@ -613,9 +613,5 @@ int main(void)
     tcase_add_test(memory, memory_runs_out_by_chunks);
     tcase_add_test(memory, memory_runs_out_by_bytes);
     suite_add_tcase(s, memory);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

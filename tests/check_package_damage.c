@@ -5,6 +5,7 @@
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 static fp8c_context *ctx;
 
@@ -429,7 +430,7 @@ START_TEST(memory_fails)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("package damage");
     TCase *t = tcase_create("package damage");
@@ -446,9 +447,5 @@ int main(void)
     tcase_add_test(t, other_variables);
     tcase_add_test(t, memory_fails);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -1,7 +1,7 @@
 /* The printer: canonical text of declarations and functions, and writers that fail. */
 #include "ir/ir.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -212,7 +212,7 @@ START_TEST(print_in_another_locale)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("print");
     TCase *t = tcase_create("print");
@@ -222,9 +222,5 @@ int main(void)
     tcase_add_test(t, print_long_return_and_failing_writer);
     tcase_add_test(t, print_in_another_locale);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

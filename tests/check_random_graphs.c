@@ -1,6 +1,5 @@
 /* Random graphs through the interpreter: the passes that promise to keep every bit do, and what is
  * printed parses to the same module. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "tests/roundtrip.h"
 #include "tests/shared/compare.h"
 #include "tests/shared/graphgen.h"
+#include "tests/shared/suite.h"
 
 enum { GRAPHS = 400 };
 
@@ -87,7 +87,7 @@ START_TEST(random_graphs_print_and_parse)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("random graphs");
     TCase *t = tcase_create("random graphs");
@@ -95,9 +95,5 @@ int main(void)
     tcase_add_test(t, passes_keep_bits);
     tcase_add_test(t, random_graphs_print_and_parse);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,6 +1,5 @@
 /* Safetensors files: what is written, that it is read back, and that whatever is wrong with a file
  * is said before any tensor of it is read. */
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 #include "frontend/safetensors.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 300, MOST = 9, NAME = 40 };
 
@@ -536,7 +536,7 @@ START_TEST(round_trip)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("safetensors");
     TCase *t = tcase_create("safetensors");
@@ -554,9 +554,5 @@ int main(void)
     tcase_add_test(t, what_is_no_file);
     tcase_add_loop_test(t, round_trip, 0, 25);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }
