@@ -3,6 +3,7 @@
 #   make                 the library and build/fp8c
 #   make run             train a small GPT in FP8 beside BF16 on the CPU
 #   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
+#   make check-quick     a few of every folder: a minute and a half
 #   make check-codecs    conversions to FP8 of all 2^32 f32, beside ml_dtypes and CUDA's header: a quarter of an hour
 #   make bench           figures, also to build/bench.jsonl
 #   make bench-recipes DATA=FILE    trains under every recipe, beside BF16: half an hour; STEPS=1000 SEEDS=3
@@ -71,6 +72,10 @@ build: $(BUILD)/fp8c $(SO)
 deps:
 	@.ci/install
 
+# Under ASan a test program's own code takes longer to optimize than to run.
+ifeq ($(VARIANT),asan)
+$(call object,$(TEST_SOURCES)): CFLAGS += -O0
+endif
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc   $<"
@@ -164,7 +169,9 @@ run: deps
 	$(BUILD)/fp8c train frontend/models/gpt.f8 --data $(TEXT) --steps 300 --recipe delayed --compare bf16
 
 check: deps
-	@tests/run $(TESTS)
+	@tests/run $(if $(filter file,$(origin TESTS)),,$(TESTS))
+check-quick: deps
+	@tests/run --quick
 
 check-build: build emulator $(TESTS:%=$(BUILD)/tests/%)
 
@@ -243,7 +250,8 @@ $(BUILD)/share/_fp8c: $(BUILD)/fp8c
 $(BUILD)/share/fp8c.fish: $(BUILD)/fp8c
 	@mkdir -p $(@D)
 	@$< completion fish >$@
-install: build $(STATIC) $(MAN) $(COMPLETIONS)
+installable: build $(STATIC) $(MAN) $(COMPLETIONS)
+install: installable
 	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
 	install $(BUILD)/fp8c $(DESTDIR)$(BINDIR)/fp8c
 	install -m 644 $(SO) $(STATIC) $(DESTDIR)$(LIBDIR)
@@ -269,6 +277,6 @@ uninstall:
 clean:
 	rm -rf build build-*
 
-.PHONY: all build deps run check check-build check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build deps run check check-quick check-build installable check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)
