@@ -240,23 +240,16 @@ END_TEST
 
 /* ---- host memory ---- */
 
-/* A share of all allocations, the first and the last among them; check_api.c fails every one on the CPU. */
+static fp8c_status life_of(const void *options, counting *c, char *message, size_t room)
+{
+    return whole_life(c, options, message, room);
+}
+
+/* A share of all allocations; check_api.c fails every one on the CPU. */
 START_TEST(host_memory)
 {
-    char message[RECORDED];
     const fp8c_compile_options options = on("cuda");
-    counting all = {0};
-    ck_assert_msg(whole_life(&all, &options, message, sizeof message) == FP8C_OK, "%s", message);
-    ck_assert_int_eq(all.live, 0);
-    for (long i = 0; i <= 24; i++) {
-        counting c = {.fail_at = 1 + (all.n - 1) * i / 24};
-        const fp8c_status status = whole_life(&c, &options, message, sizeof message);
-        if (status == FP8C_OK && c.n < c.fail_at) /* threads that compile ask for more or less */
-            continue;
-        ck_assert_msg(status == FP8C_ERR_MEMORY, "allocation %ld of %ld: status %d: %s", c.fail_at, all.n,
-                      (int)status, message);
-        ck_assert_msg(c.live == 0, "allocation %ld leaks %ld", c.fail_at, c.live);
-    }
+    fail_each_allocation(life_of, &options, 25);
 }
 END_TEST
 
