@@ -12,17 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
-{
-    char command[2048];
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    ck_assert(n > 0 && n < (int)sizeof command);
-    return system(command);
-}
-
 static f8_cuda *create(const f8_cuda_paths *paths)
 {
     f8_diag d = {0};
@@ -75,12 +64,12 @@ START_TEST(declarations_agree_with_the_toolkit)
     f8_stub_file("own.c", own_sizes);
     const char *sizes = "-DALGO=64 -DRESULT=96";
     snprintf(header, sizeof header, "%s/nccl.h", include);
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s", sizes,
+    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s", sizes,
                     access(header, R_OK) == 0 ? "-DNCCL" : "", include,
                     f8_stub_path("agree.c")) == 0);
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
+    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
     /* The comparison itself can fail. */
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s 2>/dev/null",
+    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s 2>/dev/null",
                     include, f8_stub_path("agree.c")) != 0);
 }
 END_TEST

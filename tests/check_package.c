@@ -3,27 +3,12 @@
 #include <unistd.h>
 
 #include "frontend/program.h"
-#include "tests/api.h"
-#include "tests/shared/cli.h"
 #include "tests/shared/compile.h"
+#include "tests/shared/package_case.h"
 #include "tests/shared/suite.h"
 
 static const fp8c_dim small[] = {{"L", 2}, {"B", 2}, {"T", 32}, {"C", 64}};
 enum { N_DIMS = sizeof small / sizeof *small };
-
-static fp8c_context *ctx;
-
-static void setup(void)
-{
-    f8_cli_setup();
-    ctx = new_context();
-}
-
-static void teardown(void)
-{
-    fp8c_context_destroy(ctx);
-    f8_cli_teardown();
-}
 
 static fp8c_module *gpt_as(const char *name)
 {

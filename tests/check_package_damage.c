@@ -2,24 +2,9 @@
  * words, and nothing is lost. Without running them: what code does is its own affair. */
 #include "frontend/package_parts.h"
 #include "frontend/program.h"
-#include "tests/api.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/package_case.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
-
-static fp8c_context *ctx;
-
-static void setup(void)
-{
-    f8_cli_setup();
-    ctx = new_context();
-}
-
-static void teardown(void)
-{
-    fp8c_context_destroy(ctx);
-    f8_cli_teardown();
-}
 
 /* ---- damage ---- */
 

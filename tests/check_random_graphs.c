@@ -12,21 +12,6 @@
 
 enum { GRAPHS = 400 };
 
-static void run_random(f8_module *m, uint64_t seed, void **out)
-{
-    const f8_func *f = &m->func[0];
-    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
-    for (size_t i = 0; i < f->n_in; i++) {
-        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
-        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
-    }
-    for (size_t i = 0; i < f->n_out; i++)
-        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
-    f8_diag diag = {0};
-    ck_assert_msg(f8_reference_run(f, (const void *const *)in, out, NULL, &diag) == F8_OK,
-                  "seed %llu: %s", (unsigned long long)seed, diag.text);
-}
-
 /* decompose, canonicalize and legalize keep every bit: composites are what they decompose to. */
 START_TEST(passes_keep_bits)
 {
@@ -40,12 +25,12 @@ START_TEST(passes_keep_bits)
             graphgen_make(&(graphgen_options){.seed = seed, .gemms = true, .broadcasts = seed % 4 == 0}, &arena, &diag);
         ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
         void *before[GRAPHGEN_MAX_RESULTS], *after[GRAPHGEN_MAX_RESULTS];
-        run_random(m, seed, before);
+        graphgen_run(m, seed, NULL, before);
         f8_unit u = {.module = m, .arena = &arena, .diag = &diag};
         for (int p = 0; p < 3; p++) {
             ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed,
                           diag.text);
-            run_random(m, seed, after);
+            graphgen_run(m, seed, NULL, after);
             char message[F8_MESSAGE];
             for (size_t i = 0; i < m->func[0].n_out; i++)
                 ck_assert_msg(f8_same_bits("after a pass", m->func[0].out[i].name,
