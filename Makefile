@@ -54,6 +54,10 @@ PACKAGE := $(addprefix frontend/,package.c package_read.c trail_file.c) runtime/
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+# Check notes where it is at every assertion that holds, by a system call: half of the time of some tests.
+# tests/shared/main.c has a function that does nothing in its place; where an assertion fails is known without.
+UNMARKED := -Wl,--wrap=_mark_point
+CHECK := $(UNMARKED) -lcheck -lsubunit
 test_object = $(call object,$(filter %/$(1).c,$(TEST_SOURCES)))
 LIBRARY := $(BUILD)/libfp8c.a
 SO := $(BUILD)/libfp8c.so.$(VERSION)
@@ -110,7 +114,7 @@ $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcheck -lsubunit $(LDLIBS) -ljansson
+	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson
 $(BUILD)/tests/check_npy $(BUILD)/tests/check_run: $(call object,frontend/cli/cmd_npy.c frontend/cli/cmd_tensor_file.c)
 $(BUILD)/fuzz_npy: $(call object,frontend/cli/cmd_npy.c)
 # As an embedder sees it: the public header and the shared library.
@@ -118,7 +122,7 @@ EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime 
 $(EMBEDDERS): $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,tests/shared/main.c) $(SO)
 	@mkdir -p $(@D)
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
+	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(SO) -Wl,-rpath,'$$ORIGIN/..' $(CHECK) $(LDLIBS)
 $(call test_object,check_codecs_header): CFLAGS += -isystem $(CUDA_INCLUDE)
 # For tests/peers/codecs.py.
 $(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/fp8.c)
@@ -203,7 +207,7 @@ bench-memory: deps
 # A folder to carry to a machine with a GPU, where nothing of ours is installed: programs stripped, what
 # Debian's packages give linked in. tests/gpu and bench/gpu run it there.
 GPU := build-gpu
-GPU_STATIC := -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
+GPU_STATIC := $(UNMARKED) -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
 GPU_TESTS := $(filter-out check_cuda_passes,$(filter check_cud%,$(TESTS)))
 GPU_PROGRAMS := $(GPU)/fp8c $(GPU)/bench/bench_gpu $(GPU_TESTS:%=$(GPU)/tests/%)
 $(GPU)/fp8c: $(call object,$(CLI)) $(LIBRARY)
