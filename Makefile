@@ -3,6 +3,7 @@
 #   make                 the library and build/fp8c; installs nothing
 #   make run             train a small GPT in FP8 beside BF16 on the CPU
 #   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
+#   make check-quick     a few of every folder: a minute and a half
 #   make check-codecs    conversions to FP8 of all 2^32 f32, beside ml_dtypes and CUDA's header: a quarter of an hour
 #   make bench           figures, also to build/bench.jsonl
 #   make bench-recipes DATA=FILE    trains under every recipe, beside BF16: half an hour; STEPS=1000 SEEDS=3
@@ -45,7 +46,9 @@ files = $(sort $(foreach f,$(1),$(foreach p,$(2),$(wildcard $(f)/$(p))) \
         $(call files,$(patsubst %/,%,$(wildcard $(f)/*/)),$(2))))
 CLI := $(call files,frontend/cli,*.c)
 LIB := $(filter-out $(CLI),$(call files,ir passes codegen runtime frontend,*.c))
-TESTS := $(patsubst tests/%.c,%,$(wildcard tests/check_*.c))
+# A test program is named after its source, whichever folder of tests/ that is in.
+TEST_SOURCES := $(sort $(shell find tests -name 'check_*.c'))
+TESTS := $(sort $(basename $(notdir $(TEST_SOURCES))))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
 SHARED := $(wildcard tests/shared/*.c)
 # The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
@@ -54,6 +57,11 @@ PACKAGE := $(addprefix frontend/,package.c package_read.c compile_report_file.c)
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+# Check notes where it is at every assertion that holds, by a system call: half of the time of some tests.
+# tests/shared/main.c has a function that does nothing in its place; where an assertion fails is known without.
+UNMARKED := -Wl,--wrap=_mark_point
+CHECK := $(UNMARKED) -lcheck -lsubunit
+test_object = $(call object,$(filter %/$(1).c,$(TEST_SOURCES)))
 LIBRARY := $(BUILD)/libfp8c.a
 SO := $(BUILD)/libfp8c.so.$(VERSION)
 STATIC := $(BUILD)/static/libfp8c.a
@@ -75,6 +83,10 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 deps:
 	@.ci/install
 
+# Under ASan a test program's own code takes longer to optimize than to run.
+ifeq ($(VARIANT),asan)
+$(call object,$(TEST_SOURCES)): CFLAGS += -O0
+endif
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc   $<"
@@ -107,19 +119,20 @@ $(STATIC): $(call object,$(LIB))
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
+.SECONDEXPANSION:
+$(BUILD)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcheck -lsubunit $(LDLIBS) -ljansson
+	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson
 $(BUILD)/tests/check_npy $(BUILD)/tests/check_run: $(call object,frontend/cli/cmd_npy.c frontend/cli/cmd_tensor_file.c)
 $(BUILD)/fuzz_npy: $(call object,frontend/cli/cmd_npy.c)
 # As an embedder sees it: the public header and the shared library.
 EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime serve)
-$(EMBEDDERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SO)
+$(EMBEDDERS): $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,tests/shared/main.c) $(SO)
 	@mkdir -p $(@D)
 	@echo "  link $@"
-	@$(CC) $(CFLAGS) -o $@ $< $(SO) -Wl,-rpath,'$$ORIGIN/..' -lcheck -lsubunit $(LDLIBS)
-$(BUILD)/obj/tests/check_codecs_header.o: CFLAGS += -isystem $(CUDA_INCLUDE)
+	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(SO) -Wl,-rpath,'$$ORIGIN/..' $(CHECK) $(LDLIBS)
+$(call test_object,check_codecs_header): CFLAGS += -isystem $(CUDA_INCLUDE)
 # For tests/peers/codecs.py.
 $(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/fp8.c)
 	@mkdir -p $(@D)
@@ -170,7 +183,9 @@ run: deps
 	$(BUILD)/fp8c train frontend/models/gpt.f8 --data $(TEXT) --steps 300 --recipe delayed --compare bf16
 
 check: deps
-	@tests/run $(TESTS)
+	@tests/run $(if $(filter file,$(origin TESTS)),,$(TESTS))
+check-quick: deps
+	@tests/run --quick
 
 check-build: build emulator $(TESTS:%=$(BUILD)/tests/%)
 
@@ -202,11 +217,11 @@ bench-memory: deps
 # A folder to carry to a machine with a GPU, where nothing of ours is installed: programs stripped, what
 # Debian's packages give linked in. tests/gpu and bench/gpu run it there.
 GPU := build-gpu
-GPU_STATIC := -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
-GPU_TESTS := $(filter-out check_cuda_passes,$(patsubst tests/%.c,%,$(wildcard tests/check_cud*.c)))
+GPU_STATIC := $(UNMARKED) -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
+GPU_TESTS := $(filter-out check_cuda_passes,$(filter check_cud%,$(TESTS)))
 GPU_PROGRAMS := $(GPU)/fp8c $(GPU)/bench/bench_gpu $(GPU_TESTS:%=$(GPU)/tests/%)
 $(GPU)/fp8c: $(call object,$(CLI)) $(LIBRARY)
-$(GPU_TESTS:%=$(GPU)/tests/%): $(GPU)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(SHARED)) $(LIBRARY)
+$(GPU_TESTS:%=$(GPU)/tests/%): $(GPU)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
 $(GPU)/bench/bench_gpu: $(call object,bench/bench_gpu.c bench/gpu_device.c bench/figures.c) $(LIBRARY)
 $(GPU_PROGRAMS): $(GPU)/%:
 	@mkdir -p $(@D)
@@ -249,7 +264,8 @@ $(BUILD)/share/_fp8c: $(BUILD)/fp8c
 $(BUILD)/share/fp8c.fish: $(BUILD)/fp8c
 	@mkdir -p $(@D)
 	@$< completion fish >$@
-install: build $(STATIC) $(MAN) $(COMPLETIONS)
+installable: build $(STATIC) $(MAN) $(COMPLETIONS)
+install: installable
 	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
 	install $(BUILD)/fp8c $(DESTDIR)$(BINDIR)/fp8c
 	install -m 644 $(SO) $(STATIC) $(DESTDIR)$(LIBDIR)
@@ -275,6 +291,6 @@ uninstall:
 clean:
 	rm -rf build build-*
 
-.PHONY: all build code-id deps run check check-build check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build code-id deps run check check-quick check-build installable check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

@@ -175,4 +175,29 @@ static inline fp8c_status whole_life(counting *c, const fp8c_compile_options *op
     return status;
 }
 
+/* A life as above. */
+typedef fp8c_status life_fn(const void *user, counting *c, char *message, size_t room);
+
+/* Fails one allocation of a life after another: `most` of them, the first and the last among them; 0:
+ * every one. Each time the life says that there is no memory, and nothing leaks. */
+static inline void fail_each_allocation(life_fn *live, const void *user, long most)
+{
+    char message[4096];
+    counting all = {0};
+    ck_assert_msg(live(user, &all, message, sizeof message) == FP8C_OK, "%s", message);
+    ck_assert(all.live == 0 && all.bytes == 0 && all.n > 5);
+    const long n = most && most < all.n ? most : all.n;
+    for (long i = 0; i < n; i++) {
+        counting c = {.fail_at = 1 + (all.n - 1) * i / (n - 1)};
+        const fp8c_status status = live(user, &c, message, sizeof message);
+        /* Which thread compiles what decides how much each asks for. */
+        if (status == FP8C_OK && c.n < c.fail_at)
+            continue;
+        ck_assert_msg(status == FP8C_ERR_MEMORY, "allocation %ld of %ld: status %d: %s", c.fail_at,
+                      all.n, (int)status, message);
+        ck_assert_msg(*message, "allocation %ld: no message", c.fail_at);
+        ck_assert_msg(c.live == 0 && c.bytes == 0, "allocation %ld leaks %ld", c.fail_at, c.live);
+    }
+}
+
 #endif

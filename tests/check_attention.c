@@ -2,30 +2,18 @@
  * with ragged ends, grouped heads and strided views; the same bits however tasks are split;
  * nothing written outside; NaN and Inf where they belong and nowhere else. */
 #include "tests/shared/attention_case.h"
+#include "tests/shared/llvm_case.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static f8_llvm *llvm;
-
-static void load(void)
-{
-    f8_diag d = {0};
-    ck_assert_msg(f8_llvm_load(&llvm, &(f8_llvm_options){0}, &d) == F8_OK, "%s", d.text);
-}
-
-static void unload(void)
-{
-    f8_llvm_free(llvm);
-}
-
 static void check_case(const f8_attention_desc *d, int64_t gap, uint64_t seed)
 {
     att_case c;
-    att_make(&c, llvm, d, gap, seed);
+    att_make(&c, test_llvm, d, gap, seed);
     att_run(&c, false, 1, false);
     att_reference_forward(&c);
     att_check(&c, T_O);
@@ -83,7 +71,7 @@ START_TEST(splits_do_not_change_bits)
         f8_attention_desc d =
             att_shape(k & 1 ? F8_BF16 : F8_F32, 1, 300, heads[k >> 1], heads[k >> 1], 64, true);
         att_case c;
-        att_make(&c, llvm, &d, 3, 7);
+        att_make(&c, test_llvm, &d, 3, 7);
         uint8_t *first[T_COUNT] = {0};
         for (int run = 0; run < 3; run++) {
             for (int t = T_O; t < T_COUNT; t++)
@@ -113,8 +101,8 @@ START_TEST(batch_does_not_change_bits)
     f8_attention_desc one = att_shape(F8_BF16, 1, 210, 4, 2, 32, true), many = one;
     many.B = 8;
     att_case a, b;
-    att_make(&a, llvm, &one, 0, 3);
-    att_make(&b, llvm, &many, 0, 4);
+    att_make(&a, test_llvm, &one, 0, 3);
+    att_make(&b, test_llvm, &many, 0, 4);
     ck_assert_int_eq(a.n_phases[1], 2);
     ck_assert_int_eq(b.n_phases[1], 1);
     size_t data[T_COUNT];
@@ -145,7 +133,7 @@ START_TEST(vector_width_does_not_change_bits)
         f8_attention_desc d =
             att_shape(k & 1 ? F8_BF16 : F8_F32, 1, 150, 2, 1, k & 2 ? 64 : 43, true);
         att_case a, b;
-        att_make(&a, llvm, &d, 3, 7);
+        att_make(&a, test_llvm, &d, 3, 7);
         att_make(&b, narrow, &d, 3, 7);
         for (int backward = 0; backward < 2; backward++) {
             att_run(&a, backward, 1, false);
@@ -169,7 +157,7 @@ START_TEST(nan_stays_where_it_belongs)
     for (int k = 0; k < 3; k++) {
         f8_attention_desc d = att_shape(F8_BF16, 1, T, 2, 2, 64, true);
         att_case c;
-        att_make(&c, llvm, &d, 0, 11);
+        att_make(&c, test_llvm, &d, 0, 11);
         for (int64_t e = 0; e < d.D; e++)
             att_put(&c, where[k], 0, AT, 1, e, NAN);
         att_run(&c, false, 1, false);
@@ -195,7 +183,7 @@ START_TEST(infinite_scores)
 {
     f8_attention_desc d = att_shape(F8_F32, 1, 100, 1, 1, 16, true);
     att_case c;
-    att_make(&c, llvm, &d, 0, 5);
+    att_make(&c, test_llvm, &d, 0, 5);
     att_put_infinite_scores(&c);
     att_run(&c, false, 1, false);
     att_check_infinite_scores(&c);
@@ -209,7 +197,7 @@ START_TEST(impossible_shapes_are_refused)
     f8_diag d = {0};
     f8_cpu_phase phases[F8_ATTENTION_MAX_PHASES];
     int n;
-    ck_assert(f8_llvm_module_begin(&m, llvm, "x", &d) == F8_OK);
+    ck_assert(f8_llvm_module_begin(&m, test_llvm, "x", &d) == F8_OK);
     f8_attention_desc x = att_shape(F8_F16, 1, 8, 1, 1, 16, true);
     ck_assert(f8_cpu_attention_emit(m, &x, false, "x", phases, &n, &d) == F8_ERR_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(d.text, "f16"));
@@ -231,12 +219,12 @@ START_TEST(impossible_shapes_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("attention");
     TCase *t = tcase_create("attention");
     tcase_set_timeout(t, 600);
-    tcase_add_unchecked_fixture(t, load, unload);
+    tcase_add_unchecked_fixture(t, test_llvm_load, test_llvm_unload);
     tcase_add_test(t, chosen_shapes);
     tcase_add_test(t, random_shapes);
     tcase_add_test(t, splits_do_not_change_bits);
@@ -246,9 +234,5 @@ int main(void)
     tcase_add_test(t, infinite_scores);
     tcase_add_test(t, impossible_shapes_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 /* Widths of 64, so that blocks of 32 are several; `out` makes some of x's channels huge and their weights tiny. */
 static const char text_of[] =
@@ -390,7 +391,7 @@ START_TEST(odd_rules_and_names)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("auto");
     TCase *t = tcase_create("auto");
@@ -405,9 +406,5 @@ int main(void)
     tcase_add_test(t, refusals);
     tcase_add_test(t, odd_rules_and_names);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,8 +1,8 @@
 /* Derivatives: every rule against central differences in double; then the entry points' structure,
  * the forward/backward pair against micro_step, and update against AdamW written out. */
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -496,7 +496,7 @@ START_TEST(update_is_skipped)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("autodiff");
     TCase *t = tcase_create("rules");
@@ -516,9 +516,5 @@ int main(void)
     tcase_add_loop_test(t, update_is_adamw, 0, 9);
     tcase_add_loop_test(t, update_is_skipped, 0, 3);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

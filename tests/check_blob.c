@@ -3,32 +3,20 @@
 #include "codegen/link.h"
 #include "codegen/llvm.h"
 #include "runtime/blob.h"
+#include "tests/shared/llvm_case.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-static f8_llvm *llvm;
-
-static void load(void)
-{
-    f8_diag d = {0};
-    ck_assert_msg(f8_llvm_load(&llvm, &(f8_llvm_options){0}, &d) == F8_OK, "%s", d.text);
-}
-
-static void unload(void)
-{
-    f8_llvm_free(llvm);
-}
 
 /* out[i] = fn(in[i]) over tasks = elements, by vectors with a masked tail. */
 static f8_object map_kernel(const char *symbol, f8_sfn fn, int lanes, f8_arena *arena)
 {
     f8_diag d = {0};
     f8_llvm_module *m;
-    ck_assert(f8_llvm_module_begin(&m, llvm, symbol, &d) == F8_OK);
+    ck_assert(f8_llvm_module_begin(&m, test_llvm, symbol, &d) == F8_OK);
     m->lanes = lanes;
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, symbol);
@@ -104,9 +92,9 @@ START_TEST(objects_link_deterministically)
     f8_diag d = {0};
     f8_link_image image[2];
     for (int round = 0; round < 2; round++) {
-        f8_object o[3] = {map_kernel("k_exp", F8_FN_EXP, llvm->lanes, &arena),
-                          map_kernel("k_log", F8_FN_LOG, llvm->lanes, &arena),
-                          map_kernel("a_erf", F8_FN_ERF, llvm->lanes, &arena)};
+        f8_object o[3] = {map_kernel("k_exp", F8_FN_EXP, test_llvm->lanes, &arena),
+                          map_kernel("k_log", F8_FN_LOG, test_llvm->lanes, &arena),
+                          map_kernel("a_erf", F8_FN_ERF, test_llvm->lanes, &arena)};
         ck_assert_msg(f8_link(o, 3, &arena, &image[round], &d) == F8_OK, "%s", d.text);
     }
     ck_assert(image[0].size == image[1].size && image[0].code_size == image[1].code_size);
@@ -142,7 +130,7 @@ START_TEST(undefined_and_repeated_symbols_are_named)
 
     f8_llvm_module *m;
     d = (f8_diag){0};
-    ck_assert(f8_llvm_module_begin(&m, llvm, "libcall", &d) == F8_OK);
+    ck_assert(f8_llvm_module_begin(&m, test_llvm, "libcall", &d) == F8_OK);
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, "uses_sinf");
     LLVMValueRef x = f8_ll_load(m, m->f32, p.scratch);
@@ -163,7 +151,7 @@ START_TEST(broken_ir_and_unknown_machines_are_errors)
     f8_arena_init(&arena, NULL);
     f8_diag d = {0};
     f8_llvm_module *m;
-    ck_assert(f8_llvm_module_begin(&m, llvm, "broken", &d) == F8_OK);
+    ck_assert(f8_llvm_module_begin(&m, test_llvm, "broken", &d) == F8_OK);
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, "no_terminator");
     f8_object o;
@@ -217,7 +205,7 @@ static void *compile_many(void *user)
     f8_arena arena;
     f8_arena_init(&arena, NULL);
     for (int i = 0; i < 8; i++)
-        map_kernel("k", (f8_sfn)(F8_FN_EXP + i % 4), llvm->lanes, &arena);
+        map_kernel("k", (f8_sfn)(F8_FN_EXP + i % 4), test_llvm->lanes, &arena);
     f8_arena_end(&arena);
     return user;
 }
@@ -245,12 +233,12 @@ START_TEST(bad_images_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("blob");
     TCase *t = tcase_create("blob");
     tcase_set_timeout(t, 120);
-    tcase_add_unchecked_fixture(t, load, unload);
+    tcase_add_unchecked_fixture(t, test_llvm_load, test_llvm_unload);
     tcase_add_test(t, scalar_programs_match_the_interpreter);
     tcase_add_test(t, objects_link_deterministically);
     tcase_add_test(t, undefined_and_repeated_symbols_are_named);
@@ -259,9 +247,5 @@ int main(void)
     tcase_add_test(t, modules_compile_in_parallel);
     tcase_add_test(t, bad_images_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

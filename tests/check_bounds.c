@@ -3,6 +3,7 @@
  * tell; what is refused. */
 #include "tests/bounds.h"
 #include "tests/shared/bounds_case.h"
+#include "tests/shared/suite.h"
 
 /* ---- bits ---- */
 
@@ -324,7 +325,7 @@ START_TEST(memory_runs_out)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("bounds");
     TCase *t = tcase_create("bounds");
@@ -338,9 +339,5 @@ int main(void)
     tcase_add_test(t, cancelled);
     tcase_add_test(t, memory_runs_out);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -3,6 +3,7 @@
 
 #include "tests/bounds.h"
 #include "tests/shared/cli.h"
+#include "tests/shared/suite.h"
 
 /* ---- files ---- */
 
@@ -212,7 +213,7 @@ START_TEST(command)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("bounds files");
     TCase *t = tcase_create("bounds files");
@@ -223,9 +224,5 @@ int main(void)
     tcase_add_test(t, values);
     tcase_add_test(t, command);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

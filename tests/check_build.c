@@ -4,8 +4,8 @@
 #include "frontend/text/parse.h"
 #include "tests/shared/passes.h"
 #include "tests/shared/compile.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,7 +145,7 @@ START_TEST(no_llvm)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("build");
     TCase *t = tcase_create("plans");
@@ -155,9 +155,5 @@ int main(void)
     tcase_add_test(t, counts);
     tcase_add_test(t, no_llvm);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

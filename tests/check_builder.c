@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 /* ---- text and calls build the same ---- */
 
@@ -368,7 +369,7 @@ START_TEST(inference)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("builder");
     TCase *t = tcase_create("builder");
@@ -384,9 +385,5 @@ int main(void)
     tcase_add_test(t, compile_options);
     tcase_add_test(t, inference);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

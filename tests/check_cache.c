@@ -2,8 +2,8 @@
  * within its bound, and its folder is one that only this user can put code into. */
 #include "codegen/cache.h"
 #include "tests/shared/cli.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -489,7 +489,7 @@ START_TEST(a_full_disk)
 {
     ck_assert(!mkdir(folder, 0700));
     if (mount("none", folder, "tmpfs", 0, "size=128k,mode=700")) {
-        puts("not run: a full disk, since no tmpfs can be mounted here");
+        test_skip("a full disk", "no tmpfs can be mounted here");
         return;
     }
     f8_cache *c = open_cache(0);
@@ -687,7 +687,7 @@ START_TEST(many_threads)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cache");
     TCase *t = tcase_create("store");
@@ -712,9 +712,5 @@ int main(void)
     tcase_add_checked_fixture(threads, setup, teardown);
     tcase_add_test(threads, many_threads);
     suite_add_tcase(s, threads);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

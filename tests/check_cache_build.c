@@ -8,8 +8,8 @@
 #include "tests/shared/cli.h"
 #include "tests/shared/cuda_plan.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -416,7 +416,7 @@ START_TEST(images)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cache_build");
     TCase *t = tcase_create("plans");
@@ -432,9 +432,5 @@ int main(void)
     tcase_add_test(t, llvm_changed);
     tcase_add_test(t, images);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -4,8 +4,8 @@
 #include "tests/shared/api_run.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -358,7 +358,7 @@ START_TEST(killed_storing)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cache_many");
     TCase *t = tcase_create("processes");
@@ -368,9 +368,5 @@ int main(void)
     tcase_add_test(t, killed_compiling);
     tcase_add_test(t, killed_storing);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

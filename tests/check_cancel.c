@@ -4,6 +4,7 @@
 
 #include "tests/api.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 typedef struct watch {
     pthread_t owner;
@@ -280,7 +281,7 @@ START_TEST(threads_take_no_signals)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     f8_test_gpu_emulated();
     Suite *s = suite_create("cancel");
@@ -294,9 +295,5 @@ int main(void)
     tcase_add_test(t, cancelled_with_a_cache);
     tcase_add_test(t, threads_take_no_signals);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

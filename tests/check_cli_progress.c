@@ -1,6 +1,5 @@
 /* What the command says while it works, and Ctrl-C: in a compile it stops by itself, with nothing
  * half written. */
-#include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/shared/cli.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 #define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
@@ -145,7 +145,7 @@ START_TEST(on_a_terminal)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cli_progress");
     TCase *t = tcase_create("cli_progress");
@@ -157,9 +157,5 @@ int main(void)
     tcase_add_test(t, interrupted_outputs);
     tcase_add_test(t, on_a_terminal);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

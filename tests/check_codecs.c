@@ -2,13 +2,13 @@
  * alone (shared/codec_oracle.h), code for code: the codec (ir/fp8.c), the scalar programs
  * (ir/scalar.def) and what the CPU target compiles of these. Over 2^24 structured inputs, every
  * bf16 value among them; over all 2^32 with FP8C_CODECS=all, as `make check-codecs` does. */
-#include <check.h>
 
 #include "codegen/build.h"
 #include "ir/scalar.h"
 #include "runtime/exec.h"
 #include "tests/shared/codec_func.h"
 #include "tests/shared/codec_run.h"
+#include "tests/shared/suite.h"
 
 /* ---- the oracle itself ---- */
 
@@ -114,7 +114,7 @@ START_TEST(kernels)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("codecs");
     TCase *t = tcase_create("codecs");
@@ -123,5 +123,5 @@ int main(void)
     tcase_add_loop_test(t, codecs, 0, CODEC_WAYS);
     tcase_add_loop_test(t, programs, 0, CODEC_WAYS);
     tcase_add_test(t, kernels);
-    return codec_main(s, t);
+    return codec_suite(s, t);
 }

@@ -10,6 +10,7 @@
  *   a NaN decoded     by class                   E4M3 and E5M2 7fff as f16, E8M0 7fff as bf16
  */
 #include "tests/shared/codec_run.h"
+#include "tests/shared/suite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,21 +57,21 @@ START_TEST(decode)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("codecs beside cuda_fp8.h");
     TCase *t = tcase_create("codecs");
     tcase_add_loop_test(t, encode, 0, CODEC_WAYS);
     tcase_add_loop_test(t, decode, 0, 3);
-    return codec_main(s, t);
+    return codec_suite(s, t);
 }
 
 #else
 
-int main(void)
+Suite *f8_suite(void)
 {
-    printf("not run: the codec beside CUDA's own: cuda_fp8.h is not there (CUDA_INCLUDE)\n");
-    return 0;
+    test_skip("the codec beside CUDA's own", "there is no cuda_fp8.h (CUDA_INCLUDE)");
+    return NULL;
 }
 
 #endif

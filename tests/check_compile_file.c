@@ -1,6 +1,5 @@
 /* fp8c compile -o NAME.f8x and fp8c inspect, as a user runs them; that opening a file loads no
  * compiler, and that one is written whole or not at all. */
-#include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "ir/clock.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 #define MODEL "frontend/models/gpt.f8"
 #define SMALL "-D", "L=1", "-D", "B=1", "-D", "T=16", "-D", "C=32"
@@ -248,7 +248,7 @@ START_TEST(killed)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("compile file");
     TCase *t = tcase_create("compile file");
@@ -260,9 +260,5 @@ int main(void)
     tcase_add_test(t, no_compiler);
     tcase_add_test(t, killed);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 /* ---- a folder of the test's own ---- */
 
@@ -534,7 +535,7 @@ START_TEST(dumps_that_fail)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("context");
     TCase *t = tcase_create("context");
@@ -557,9 +558,5 @@ int main(void)
     tcase_add_checked_fixture(threads, setup, teardown);
     tcase_add_test(threads, messages_of_threads);
     suite_add_tcase(s, threads);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -2,7 +2,6 @@
  * the compiled kernels and the reference interpreter, bit for bit. The codec itself is held to the golden
  * vectors in check_fp8.c and to an independent oracle in check_codecs.c. NaNs included: a conversion says
  * which NaN it gives. */
-#include <check.h>
 #include <string.h>
 
 #include "codegen/build.h"
@@ -10,6 +9,7 @@
 #include "ir/fp8.h"
 #include "tests/shared/passes.h"
 #include "runtime/exec.h"
+#include "tests/shared/suite.h"
 
 enum { N = 65536, WAYS = 6, SCALED = 2 * WAYS, WIDENED, OUTPUTS };
 
@@ -96,16 +96,12 @@ START_TEST(every_bf16)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("conversions");
     TCase *t = tcase_create("conversions");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_bf16, 0, 2);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

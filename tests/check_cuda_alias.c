@@ -4,9 +4,9 @@
 #include "codegen/build.h"
 #include "tests/shared/passes.h"
 #include "tests/shared/cuda_plan.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -433,7 +433,7 @@ START_TEST(bad_groups_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_alias");
     TCase *t = tcase_create("plans");
@@ -442,9 +442,5 @@ int main(void)
     tcase_add_test(t, the_walk_sees);
     tcase_add_loop_test(t, bad_groups_are_refused, 0, sizeof groups / sizeof *groups);
     suite_add_tcase(s, t);
-    SRunner *run = srunner_create(s);
-    srunner_run_all(run, CK_NORMAL);
-    const int failed = srunner_ntests_failed(run);
-    srunner_free(run);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

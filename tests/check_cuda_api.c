@@ -9,6 +9,7 @@
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 #define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
@@ -369,7 +370,7 @@ START_TEST(command_line)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
     Suite *s = suite_create("cuda api");
@@ -383,9 +384,5 @@ int main(void)
     tcase_add_test(t, no_device);
     tcase_add_test(t, command_line);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -6,8 +6,8 @@
 #include "runtime/cuda_internal.h"
 #include "tests/shared/attention_case.h"
 #include "tests/shared/cuda_device.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -420,7 +420,7 @@ START_TEST(compiles_without_spills)
     OK(f8_cuda_create(&paths, NULL, &nvrtc, diag));
     int version;
     if (f8_cuda_nvrtc(nvrtc, &version, &diag) != F8_OK) {
-        printf("not compiled for GPUs: %s\n", diag.text);
+        test_skip("compiling attention for GPUs", "%s", diag.text);
         f8_cuda_destroy(nvrtc);
         return;
     }
@@ -503,7 +503,7 @@ START_TEST(impossible_shapes_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_attention");
     TCase *t = tcase_create("device");
@@ -522,9 +522,5 @@ int main(void)
     tcase_add_test(t, shared_memory_fits);
     tcase_add_test(t, impossible_shapes_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

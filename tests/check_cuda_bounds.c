@@ -6,6 +6,7 @@
 #include "tests/shared/bounds_case.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 static const fp8c_compile_options programs[] = {
     {.recipe = "delayed", .target = "cuda"},
@@ -68,7 +69,7 @@ START_TEST(file)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     f8_test_gpu_emulated();
     Suite *s = suite_create("cuda bounds");
@@ -79,9 +80,5 @@ int main(void)
     tcase_add_test(t, file);
     tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -6,8 +6,8 @@
 #include "frontend/text/parse.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_plan.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -339,7 +339,7 @@ START_TEST(reports)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_build");
     TCase *t = tcase_create("plans");
@@ -355,9 +355,5 @@ int main(void)
     tcase_add_test(t, refused_with_the_reason);
     tcase_add_test(t, reports);
     suite_add_tcase(s, t);
-    SRunner *run = srunner_create(s);
-    srunner_run_all(run, CK_NORMAL);
-    const int failed = srunner_ntests_failed(run);
-    srunner_free(run);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

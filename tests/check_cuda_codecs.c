@@ -9,6 +9,7 @@
 #include "tests/shared/codec_func.h"
 #include "tests/shared/codec_run.h"
 #include "tests/shared/cuda_device.h"
+#include "tests/shared/suite.h"
 
 static bool is_nan(f8_dtype format, uint8_t code)
 {
@@ -64,11 +65,11 @@ START_TEST(kernels)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     setenv("FP8C_EMULATOR_OPTIMIZE", "2", 0); /* much work in one kernel */
     Suite *s = suite_create("cuda codecs");
     TCase *t = tcase_create("cuda codecs");
     tcase_add_test(t, kernels);
-    return codec_main(s, t);
+    return codec_suite(s, t);
 }

@@ -1,10 +1,10 @@
 /* A CUDA target against the reference interpreter, on random graphs: tests/shared/differential.h. In the
  * emulator, or with FP8C_TEST_GPU on the GPU that is there. */
-#include <check.h>
 #include <stdlib.h>
 
 #include "tests/shared/differential.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 /* In the emulator mostly Hopper; a share of Blackwell, whose FP8 GEMMs have MX scales and any layout. */
 START_TEST(targets_agree)
@@ -24,17 +24,13 @@ START_TEST(targets_agree)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda differential");
     TCase *t = tcase_create("cuda differential");
     tcase_set_timeout(t, 3000);
     tcase_add_test(t, targets_agree);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_set_fork_status(r, CK_NOFORK);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    setenv("CK_FORK", "no", 1);
+    return s;
 }

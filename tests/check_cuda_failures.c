@@ -8,6 +8,7 @@
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 
@@ -239,31 +240,24 @@ END_TEST
 
 /* ---- host memory ---- */
 
-/* A share of all allocations, the first and the last among them; check_api.c fails every one on the CPU. */
+static fp8c_status life_of(const void *options, counting *c, char *message, size_t room)
+{
+    return whole_life(c, options, message, room);
+}
+
+/* A share of all allocations; check_api.c fails every one on the CPU. */
 START_TEST(host_memory)
 {
-    char message[RECORDED];
     const fp8c_compile_options options = on("cuda");
-    counting all = {0};
-    ck_assert_msg(whole_life(&all, &options, message, sizeof message) == FP8C_OK, "%s", message);
-    ck_assert_int_eq(all.live, 0);
-    for (long i = 0; i <= 24; i++) {
-        counting c = {.fail_at = 1 + (all.n - 1) * i / 24};
-        const fp8c_status status = whole_life(&c, &options, message, sizeof message);
-        if (status == FP8C_OK && c.n < c.fail_at) /* threads that compile ask for more or less */
-            continue;
-        ck_assert_msg(status == FP8C_ERR_MEMORY, "allocation %ld of %ld: status %d: %s", c.fail_at, all.n,
-                      (int)status, message);
-        ck_assert_msg(c.live == 0, "allocation %ld leaks %ld", c.fail_at, c.live);
-    }
+    fail_each_allocation(life_of, &options, 25);
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     if (!f8_test_gpu_emulated()) {
-        printf("check_cuda_failures: not run: a GPU does not fail on request\n");
-        return 0;
+        test_skip("failures of a GPU", "a GPU does not fail on request");
+        return NULL;
     }
     setenv("FP8C_CACHE_DIR", "", 1); /* the compiler is to fail: so it must be asked */
     Suite *s = suite_create("cuda failures");
@@ -281,9 +275,5 @@ int main(void)
     tcase_add_test(t, command_line);
     tcase_add_test(t, host_memory);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -4,6 +4,7 @@
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 static bool emulated;
 
@@ -143,8 +144,10 @@ END_TEST
 
 START_TEST(no_gpu)
 {
-    if (!emulated)
-        return; /* here there is one */
+    if (!emulated) {
+        test_skip("a machine without a GPU", "this one has a GPU");
+        return;
+    }
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse_model(ctx);
     fp8c_program *p;
@@ -176,7 +179,7 @@ START_TEST(same_bytes)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
     Suite *s = suite_create("cuda file");
@@ -188,9 +191,5 @@ int main(void)
     tcase_add_test(t, no_gpu);
     tcase_add_test(t, same_bytes);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -9,8 +9,8 @@
 #include "codegen/cuda.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_plan.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -231,16 +231,12 @@ START_TEST(every_kernel_compiles)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_kernels");
     TCase *t = tcase_create("compile");
     tcase_set_timeout(t, 1200);
     tcase_add_loop_test(t, every_kernel_compiles, 0, N_ARCHITECTURES);
     suite_add_tcase(s, t);
-    SRunner *run = srunner_create(s);
-    srunner_run_all(run, CK_NORMAL);
-    const int failed = srunner_ntests_failed(run);
-    srunner_free(run);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

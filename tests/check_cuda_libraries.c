@@ -4,24 +4,13 @@
 #include "codegen/cuda.h"
 #include "runtime/cuda.h"
 #include "tests/shared/stub_library.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
-{
-    char command[2048];
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    ck_assert(n > 0 && n < (int)sizeof command);
-    return system(command);
-}
 
 static f8_cuda *create(const f8_cuda_paths *paths)
 {
@@ -68,19 +57,19 @@ START_TEST(declarations_agree_with_the_toolkit)
     char header[600];
     snprintf(header, sizeof header, "%s/cublasLt.h", include);
     if (access(header, R_OK) != 0) {
-        printf("note: no toolkit headers in %s: our declarations are not compared\n", include);
+        test_skip("declarations beside cublasLt.h", "it is not in %s", include);
         return;
     }
     f8_stub_file("agree.c", agreement);
     f8_stub_file("own.c", own_sizes);
     const char *sizes = "-DALGO=64 -DRESULT=96";
     snprintf(header, sizeof header, "%s/nccl.h", include);
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s", sizes,
+    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s", sizes,
                     access(header, R_OK) == 0 ? "-DNCCL" : "", include,
                     f8_stub_path("agree.c")) == 0);
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
+    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
     /* The comparison itself can fail. */
-    ck_assert(shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s 2>/dev/null",
+    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s 2>/dev/null",
                     include, f8_stub_path("agree.c")) != 0);
 }
 END_TEST
@@ -187,7 +176,7 @@ START_TEST(every_place_is_named)
         contains(l.why, "/usr/lib/python3*/dist-packages/nvidia/*/lib");
     }
     if (!checked)
-        printf("note: every library is installed here: no message was made\n");
+        test_skip("the message about a missing library", "every library is installed here");
     f8_cuda_destroy(c);
 }
 END_TEST
@@ -301,7 +290,7 @@ static f8_cuda *real_nvrtc(void)
     f8_diag d = {0};
     if (f8_cuda_nvrtc(c, &version, &d) == F8_OK)
         return c;
-    printf("note: no NVRTC here, nothing is compiled: %s\n", d.text);
+    test_skip("compiling with NVRTC", "%s", d.text);
     f8_cuda_destroy(c);
     return NULL;
 }
@@ -407,7 +396,7 @@ START_TEST(nvrtc_from_several_threads)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_libraries");
     TCase *t = tcase_create("libraries");
@@ -430,9 +419,5 @@ int main(void)
     tcase_add_test(t, nvrtc_says_what_is_wrong);
     tcase_add_test(t, nvrtc_from_several_threads);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -6,8 +6,8 @@
 #include "codegen/build_parts.h"
 #include "tests/shared/cuda_plan.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -541,7 +541,7 @@ START_TEST(random_lists_see_the_same)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_merge");
     TCase *t = tcase_create("merge");
@@ -549,9 +549,5 @@ int main(void)
     tcase_add_loop_test(t, models_see_the_same, 0, N_MODELS * N_RECIPES);
     tcase_add_test(t, random_lists_see_the_same);
     suite_add_tcase(s, t);
-    SRunner *run = srunner_create(s);
-    srunner_run_all(run, CK_NORMAL);
-    const int failed = srunner_ntests_failed(run);
-    srunner_free(run);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -5,6 +5,7 @@
 #include "tests/shared/graphgen.h"
 #include "tests/shared/program_check.h"
 #include "tests/shared/program_run.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
 #include "codegen/kernel.h"
@@ -12,7 +13,6 @@
 #include "frontend/text/parse.h"
 #include "ir/program.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,25 +74,6 @@ static f8_module *random_module(f8_unit *u, uint64_t seed, unsigned scalings, f8
     return m;
 }
 
-/* The function's results: of the graph, or of its program for `target`. */
-static void run_random(f8_module *m, uint64_t seed, const f8_target *target, void **out)
-{
-    const f8_func *f = &m->func[0];
-    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
-    for (size_t i = 0; i < f->n_in; i++) {
-        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
-        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
-    }
-    for (size_t i = 0; i < f->n_out; i++)
-        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
-    f8_diag diag = {0};
-    const f8_status status =
-        target ? f8_program_run(f, target, (const void *const *)in, out, &diag)
-               : f8_reference_run(f, (const void *const *)in, out, NULL, &diag);
-    ck_assert_msg(status == F8_OK,
-                  "seed %llu: %s", (unsigned long long)seed, diag.text);
-}
-
 static f8_status (*const passes[])(f8_unit *u) = {f8_pass_decompose, f8_pass_canonicalize,
                                                   f8_pass_legalize,  f8_pass_group,
                                                   f8_pass_schedule,  f8_pass_memory};
@@ -152,7 +133,7 @@ START_TEST(rows_begin_aligned)
     snprintf(whole, sizeof whole, "module m\n%s", padded[_i]);
     test_unit_parse(&t, whole, "f32");
     t.unit.options.target = f8_target_by_name("sm_90a");
-    run_random(t.unit.module, 1, NULL, out[0]);
+    graphgen_run(t.unit.module, 1, NULL, out[0]);
     run_passes(&t.unit, 1, 1, 6);
     const f8_func *f = &t.unit.module->func[0];
     ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
@@ -172,7 +153,7 @@ START_TEST(rows_begin_aligned)
                           "%s: stride %lld", name, (long long)p->stride);
     }
     ck_assert_int_gt(seen, 0);
-    run_random(t.unit.module, 1, t.unit.options.target, out[1]);
+    graphgen_run(t.unit.module, 1, t.unit.options.target, out[1]);
     for (size_t i = 0; i < f->n_out; i++)
         ck_assert_msg(f8_same_bits("program", f->out[i].name, &f->out[i].type, out[1][i], out[0][i],
                                    message), "%s", message);
@@ -200,15 +181,15 @@ START_TEST(random_graphs_keep_bits)
             random_module(&u[i], seed, scalings, &arena[i], &diag[i]);
             u[i].options.target = i ? target : f8_target_by_name("cpu");
             if (i == 0)
-                run_random(u[i].module, seed, NULL, out[3]);
+                graphgen_run(u[i].module, seed, NULL, out[3]);
             run_passes(&u[i], seed, 0, 3);
-            run_random(u[i].module, seed, NULL, out[i]);
+            graphgen_run(u[i].module, seed, NULL, out[i]);
         }
         run_passes(&u[1], seed, 3, 6);
         const f8_func *f = &u[1].module->func[0];
         ck_assert_msg(f8_program_check(f, &diag[1]) == F8_OK, "seed %llu: %s",
                       (unsigned long long)seed, diag[1].text);
-        run_random(u[1].module, seed, u[1].options.target, out[2]);
+        graphgen_run(u[1].module, seed, u[1].options.target, out[2]);
         static const char *const what[] = {"for the CPU", "for a GPU", "the program for a GPU"};
         for (size_t i = 0; i < f->n_out; i++)
             for (int k = 0; k < 3; k++)
@@ -410,7 +391,7 @@ END_TEST
 
 /* ---- main ---- */
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda passes");
     TCase *t = tcase_create("cuda passes");
@@ -422,9 +403,5 @@ int main(void)
     tcase_add_loop_test(t, scales_as_the_target_takes_them, 0, 12);
     tcase_add_loop_test(t, launches_of_a_layer, 0, 12);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

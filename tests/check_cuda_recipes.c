@@ -7,6 +7,7 @@
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/gpu.h"
 #include "tests/shared/recipe_check.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 600 };
 
@@ -83,7 +84,7 @@ START_TEST(nothing_is_laundered)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
     if (emulated)
@@ -95,9 +96,5 @@ int main(void)
     tcase_add_loop_test(t, delayed_over_steps, 0, 1);
     tcase_add_loop_test(t, nothing_is_laundered, 0, devices);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

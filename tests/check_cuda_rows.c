@@ -4,8 +4,8 @@
  * NVRTC makes of their text: check_cuda_rows_text.c. */
 #include "tests/shared/kernel_bodies.h"
 #include "tests/shared/kernel_device.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 
 static cuda_device device;
@@ -386,7 +386,7 @@ START_TEST(small_shapes)
 }
 END_TEST
 
-static Suite *suite(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda rows");
     TCase *device = tcase_create("device");
@@ -419,13 +419,4 @@ static Suite *suite(void)
     tcase_add_test(device, small_shapes);
     suite_add_tcase(s, device);
     return s;
-}
-
-int main(void)
-{
-    SRunner *r = srunner_create(suite());
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

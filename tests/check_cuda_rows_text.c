@@ -4,21 +4,21 @@
 #include "tests/shared/cuda_plan.h"
 #include "tests/shared/kernel_bodies.h"
 #include "tests/shared/kernel_device.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-static f8_cuda *toolkit; /* NULL: there is no NVRTC */
+static f8_cuda *toolkit;
 
 /* NVRTC wherever it is but in the emulator's folder. */
-static void load_toolkit(void)
+static bool load_toolkit(void)
 {
     unsetenv("FP8C_CUDA_PATH");
     if (cuda_plan_compiler(&toolkit))
-        return;
+        return true;
     f8_cuda_destroy(toolkit);
-    toolkit = NULL;
+    return false;
 }
 
 static void unload_toolkit(void)
@@ -75,8 +75,6 @@ static void check_compiled(kcase *c, int vectors)
 START_TEST(compiled_norms)
 {
     static const int wide[] = {128, 768, 1024, 1600, 4096, 11008};
-    if (!toolkit)
-        return;
     kcase c;
     kc_begin(&c);
     kc_layernorm(&c, F8_BF16, 100, wide[_i], true);
@@ -88,8 +86,6 @@ END_TEST
 START_TEST(compiled_columns)
 {
     static const int wide[] = {128, 1024, 3072};
-    if (!toolkit)
-        return;
     kcase c;
     kc_begin(&c);
     kc_norm_backward(&c, 100, wide[_i], true, true, true);
@@ -105,8 +101,6 @@ END_TEST
 START_TEST(compiled_maxima)
 {
     static const int wide[] = {128, 512, 768, 1024, 3072};
-    if (!toolkit)
-        return;
     kcase c;
     kc_begin(&c);
     kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {32}});
@@ -120,8 +114,6 @@ END_TEST
 
 START_TEST(compiled_row_blocks)
 {
-    if (!toolkit)
-        return;
     kcase c;
     kc_begin(&c);
     kc_row_blocks(&c, 300, 32, F8_BF16, false);
@@ -137,8 +129,6 @@ END_TEST
 START_TEST(compiled_column_runs)
 {
     static const int wide[] = {160, 768, 1024, 4096};
-    if (!toolkit)
-        return;
     kcase c;
     kc_begin(&c);
     kc_column_runs(&c, 100, wide[_i], 128, 0);
@@ -152,8 +142,6 @@ END_TEST
 /* Ragged rows; a softmax over a vocabulary; flat kernels of several dtypes. */
 START_TEST(compiled_others)
 {
-    if (!toolkit)
-        return;
     kcase c;
     kc_begin(&c);
     kc_layernorm(&c, F8_F32, 9, 77, true);
@@ -181,12 +169,14 @@ START_TEST(compiled_others)
 }
 END_TEST
 
-static Suite *suite(void)
+Suite *f8_suite(void)
 {
+    if (!load_toolkit())
+        return NULL;
     Suite *s = suite_create("cuda rows text");
     TCase *compiler = tcase_create("compiler");
     tcase_set_timeout(compiler, 300);
-    tcase_add_unchecked_fixture(compiler, load_toolkit, unload_toolkit);
+    tcase_add_unchecked_fixture(compiler, NULL, unload_toolkit);
     tcase_add_loop_test(compiler, compiled_norms, 0, 6);
     tcase_add_loop_test(compiler, compiled_columns, 0, 3);
     tcase_add_loop_test(compiler, compiled_maxima, 0, 5);
@@ -195,13 +185,4 @@ static Suite *suite(void)
     tcase_add_test(compiler, compiled_others);
     suite_add_tcase(s, compiler);
     return s;
-}
-
-int main(void)
-{
-    SRunner *r = srunner_create(suite());
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

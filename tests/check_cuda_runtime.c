@@ -2,6 +2,7 @@
  * the emulator. */
 #include "runtime/cuda_internal.h"
 #include "tests/shared/cuda_bench.h"
+#include "tests/shared/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -345,7 +346,7 @@ START_TEST(embedders_stream_and_context)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_runtime");
     TCase *t = tcase_create("device");
@@ -358,9 +359,5 @@ int main(void)
     tcase_add_test(t, embedders_memory);
     tcase_add_test(t, embedders_stream_and_context);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

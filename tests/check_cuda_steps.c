@@ -6,8 +6,8 @@
 #include "runtime/cuda_exec.h"
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -377,7 +377,7 @@ START_TEST(scatter_of_other_types)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_steps");
     TCase *t = tcase_create("steps");
@@ -388,9 +388,5 @@ int main(void)
     tcase_add_test(t, scatter_in_order);
     tcase_add_test(t, scatter_of_other_types);
     suite_add_tcase(s, t);
-    SRunner *run = srunner_create(s);
-    srunner_run_all(run, CK_NORMAL);
-    const int failed = srunner_ntests_failed(run);
-    srunner_free(run);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

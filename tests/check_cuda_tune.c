@@ -6,6 +6,7 @@
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 static char database[128];
 
@@ -169,7 +170,7 @@ START_TEST(variants)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_tune");
     TCase *t = tcase_create("cuda_tune");
@@ -178,9 +179,5 @@ int main(void)
     tcase_add_test(t, algorithms);
     tcase_add_test(t, variants);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -4,8 +4,8 @@
  * library itself without a device, where it is installed: its engines must know our graphs. */
 #include "tests/shared/cudnn_case.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -211,8 +211,10 @@ END_TEST
  */
 START_TEST(the_first_reproducible_engine_is_taken)
 {
-    if (!alive)
-        return; /* a GPU's list is its own */
+    if (!alive) {
+        test_skip("the choice of an engine", "a GPU's list of engines is its own");
+        return;
+    }
     f8_cudnn_attention_desc x = shape(2, 64, 2, 2, 64, true);
     char text[F8_CUDNN_TEXT];
     f8_cudnn_attention *a = prepare(&x, false, NULL);
@@ -362,8 +364,10 @@ START_TEST(every_call_may_fail)
     static const char *const functions[] = {"cudnnBackendCreateDescriptor",
                                             "cudnnBackendSetAttribute", "cudnnBackendFinalize",
                                             "cudnnBackendGetAttribute"};
-    if (!alive)
-        return; /* a GPU's library does not fail on request */
+    if (!alive) {
+        test_skip("failing calls of cuDNN", "a GPU's library does not fail on request");
+        return;
+    }
     f8_cudnn_attention_desc x = shape(1, 64, 2, 1, 64, true);
     x.backward = _i & 1;
     const int64_t before = alive();
@@ -395,8 +399,10 @@ END_TEST
 
 START_TEST(running_may_fail)
 {
-    if (!alive)
+    if (!alive) {
+        test_skip("failing runs of cuDNN", "a GPU's library does not fail on request");
         return;
+    }
     f8_diag d = {0};
     f8_cudnn other = cudnn;
     cuda_device_fail("cudnnCreate", 1);
@@ -430,8 +436,10 @@ END_TEST
 START_TEST(old_and_missing_libraries)
 {
     f8_diag d = {0};
-    if (!f8_test_gpu_emulated())
+    if (!f8_test_gpu_emulated()) {
+        test_skip("old and missing libraries", "a GPU's library is as it is");
         return;
+    }
     cuda_device_open(&device);
     setenv("FP8C_EMULATOR_CUDNN", "91002", 1);
     ck_assert_int_eq(f8_cudnn_find(device.cuda, &cudnn, &d), F8_ERR_LIBRARY);
@@ -481,7 +489,7 @@ static bool open_real(int sm)
     bool found = f8_dynlib_search("cuDNN", names, folders, &memory, &lib, &why, &d) == F8_OK &&
                  f8_dynlib_search("NVRTC", nvrtc, folders, &memory, &compiler, &why, &d) == F8_OK;
     if (!found)
-        printf("note: the library itself is not tried: %s\n", d.text);
+        test_skip("the real cuDNN", "%s", d.text);
     char temp[] = "/tmp/fp8c-XXXXXX", command[512], text[2048];
     if (found) {
         ck_assert(mkdtemp(temp) != NULL);
@@ -571,7 +579,7 @@ START_TEST(declarations_agree_with_the_toolkit)
     snprintf(include, sizeof include, "%s/include", home && *home ? home : "/usr/local/cuda");
     snprintf(path, sizeof path, "%s/cudnn.h", include);
     if (access(path, R_OK) != 0) {
-        printf("note: no cudnn.h in %s: our declarations are not compared\n", include);
+        test_skip("declarations beside cudnn.h", "it is not in %s", include);
         return;
     }
     ck_assert(mkdtemp(temp) != NULL);
@@ -589,7 +597,7 @@ START_TEST(declarations_agree_with_the_toolkit)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cudnn");
     TCase *t = tcase_create("device");
@@ -612,9 +620,5 @@ int main(void)
     tcase_add_loop_test(alone, the_library_knows_the_graphs, 0, 4);
     tcase_add_test(alone, the_library_refuses);
     suite_add_tcase(s, alone);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -9,8 +9,8 @@
 #include "tests/shared/compile.h"
 #include "tests/shared/cudnn_case.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,7 +322,7 @@ START_TEST(a_model_by_either)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cudnn_plan");
     TCase *t = tcase_create("all");
@@ -333,9 +333,5 @@ int main(void)
     tcase_add_test(t, own_kernels_unless_asked);
     tcase_add_test(t, a_model_by_either);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { INSTRUMENTED = 1 };
@@ -192,7 +193,7 @@ START_TEST(one_context)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("cycles");
     TCase *t = tcase_create("cycles");
@@ -202,9 +203,5 @@ int main(void)
     tcase_add_test(t, from_a_file);
     tcase_add_test(t, one_context);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

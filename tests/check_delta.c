@@ -1,12 +1,12 @@
 /* Deltas: what is made is read back byte for byte, whatever was put in, taken out or changed; it is
  * small where little is new; what is damaged is refused, and nothing beyond it is read (under
  * ASan). */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/delta.h"
+#include "tests/shared/suite.h"
 
 enum { MOST = 20000, ROUNDS = 300 };
 
@@ -124,7 +124,7 @@ START_TEST(small)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("delta");
     TCase *t = tcase_create("delta");
@@ -132,9 +132,5 @@ int main(void)
     tcase_add_loop_test(t, rounds, 0, 3);
     tcase_add_test(t, small);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

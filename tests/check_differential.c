@@ -1,8 +1,8 @@
 /* The CPU target against the reference interpreter, on random graphs: tests/shared/differential.h. */
-#include <check.h>
 #include <stdlib.h>
 
 #include "tests/shared/differential.h"
+#include "tests/shared/suite.h"
 
 START_TEST(targets_agree)
 {
@@ -12,17 +12,13 @@ START_TEST(targets_agree)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("differential");
     TCase *t = tcase_create("differential");
     tcase_set_timeout(t, 3000);
     tcase_add_test(t, targets_agree);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_set_fork_status(r, CK_NOFORK);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    setenv("CK_FORK", "no", 1); /* one check for leaks, at the end */
+    return s;
 }

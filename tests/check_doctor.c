@@ -1,7 +1,6 @@
 /* doctor through fp8c.h, over installations made up for it: each thing that can be wrong with one
  * gets its state, and words that say what to do. What it finds on this machine and its self-tests:
  * check_doctor_cli.c. */
-#include <check.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "frontend/fp8c.h"
 #include "tests/shared/stub_library.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 120 };
 
@@ -400,7 +400,7 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("doctor");
     TCase *t = tcase_create("doctor");
@@ -423,9 +423,5 @@ int main(void)
     tcase_add_test(t, before_each);
     tcase_add_test(t, out_of_memory);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

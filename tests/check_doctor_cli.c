@@ -2,7 +2,6 @@
  * is wrong: a driver that flips a bit, launches that fail, libraries that end the process. Its JSON
  * has the fields that frontend/README.md lists. What it says of broken installations:
  * check_doctor.c. */
-#include <check.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include "tests/shared/cli.h"
 #include "tests/shared/gpu.h"
 #include "tests/shared/stub_library.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 240 };
 
@@ -497,7 +497,7 @@ START_TEST(nobody_reads)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("doctor_cli");
     TCase *t = tcase_create("doctor");
@@ -518,9 +518,5 @@ int main(void)
     tcase_add_test(t, cpu_libraries);
     tcase_add_test(t, nobody_reads);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,6 +1,5 @@
 /* The facts that doctor reports: limits of CPUs and memory, from files made up for it; the kernel
  * cache and the tuning database, usable and not. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "frontend/fp8c.h"
 #include "runtime/component.h"
 #include "tests/shared/stub_library.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 120 };
 
@@ -160,7 +160,7 @@ START_TEST(after_its_context)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("doctor_facts");
     TCase *t = tcase_create("facts");
@@ -170,9 +170,5 @@ int main(void)
     tcase_add_test(t, cache_and_tuning);
     tcase_add_test(t, after_its_context);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -3,6 +3,7 @@
 #include <dirent.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 /* ---- a pool as an embedder might have it: started once, fed by a mutex ---- */
 
@@ -354,15 +355,21 @@ START_TEST(runs_allocate_nothing)
 }
 END_TEST
 
+typedef struct served {
+    const char *cache;
+    bool inference;
+} served;
+
 /* One thread compiles, so the n-th allocation is the same one each time. */
-static fp8c_status life(counting *c, const char *cache, bool inference, char *message, size_t room)
+static fp8c_status life(const void *user, counting *c, char *message, size_t room)
 {
+    const served *how = user;
     caller by = {0};
     const fp8c_context_options o = {.struct_size = sizeof o,
                                     .alloc = count_alloc,
                                     .free = count_free,
                                     .allocator_user = c,
-                                    .cache_dir = cache,
+                                    .cache_dir = how->cache,
                                     .parallel = by_the_caller,
                                     .parallel_user = &by,
                                     .parallel_threads = 2};
@@ -370,7 +377,7 @@ static fp8c_status life(counting *c, const char *cache, bool inference, char *me
     fp8c_context *ctx = NULL;
     fp8c_module *m = NULL;
     fp8c_program *p = NULL;
-    options.inference = inference;
+    options.inference = how->inference;
     fp8c_status status = fp8c_context_create(&o, &ctx);
     if (status == FP8C_OK)
         status = fp8c_module_parse(ctx, wide, strlen(wide), "wide.f8", NULL, 0, &m);
@@ -384,46 +391,30 @@ static fp8c_status life(counting *c, const char *cache, bool inference, char *me
     fp8c_program_destroy(p);
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
+    ck_assert_int_ge(c->n, c->fail_at ? c->fail_at : 16);
     return status;
-}
-
-static void fail_each(const char *cache, bool inference)
-{
-    counting all = {0};
-    char message[4096];
-    for (int i = 0; i < 2; i++) { /* where there is a cache, it is filled the first time */
-        all = (counting){0};
-        ck_assert_msg(life(&all, cache, inference, message, sizeof message) == FP8C_OK, "%s",
-                      message);
-        ck_assert(all.live == 0 && all.bytes == 0 && all.n > 15);
-    }
-    for (long k = 1; k <= all.n; k++) {
-        counting c = {.fail_at = k};
-        const fp8c_status status = life(&c, cache, inference, message, sizeof message);
-        ck_assert_msg(status == FP8C_ERR_MEMORY, "allocation %ld of %ld: status %d: %s", k, all.n,
-                      (int)status, message);
-        ck_assert_msg(c.live == 0 && c.bytes == 0, "allocation %ld leaks %ld", k, c.live);
-        ck_assert_msg(*message, "allocation %ld: no message", k);
-    }
 }
 
 START_TEST(each_allocation_fails)
 {
-    fail_each("", true);
+    fail_each_allocation(life, &(served){"", true}, 0);
 }
 END_TEST
 
 START_TEST(each_allocation_fails_with_a_cache)
 {
-    char folder[] = "/tmp/fp8c-memory-XXXXXX", command[64];
+    char folder[] = "/tmp/fp8c-memory-XXXXXX", command[64], message[4096];
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    fail_each(folder, false);
+    const served how = {folder, false};
+    counting first = {0};
+    ck_assert_msg(life(&how, &first, message, sizeof message) == FP8C_OK, "%s", message);
+    fail_each_allocation(life, &how, 0); /* from the cache, which is filled now */
     snprintf(command, sizeof command, "rm -r %s", folder);
     ck_assert_int_eq(system(command), 0);
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("embedder_pool");
     TCase *t = tcase_create("embedder_pool");
@@ -439,9 +430,5 @@ int main(void)
     tcase_add_test(threads, same_bits);
     tcase_add_test(threads, wrong_pools);
     suite_add_tcase(s, threads);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

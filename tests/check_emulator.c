@@ -1,11 +1,11 @@
 /* The emulator itself: kernels written by hand, what it must compute and what it must catch. GEMMs are in
  * check_emulator_gemm.c, calls and their errors in check_emulator_api.c. Sums and products are chosen exact in f32 where no tolerance is named. */
 #include "tests/shared/emulator.h"
+#include "tests/shared/suite.h"
 
 #include "codegen/cuda.h"
 #include "ir/fp8.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -506,7 +506,7 @@ START_TEST(headers_agree)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *suite = suite_create("emulator");
     TCase *tc = tcase_create("emulator");
@@ -524,9 +524,5 @@ int main(void)
     tcase_add_loop_test(tc, mistakes, 0, 2 * (int)(sizeof caught / sizeof *caught));
     tcase_add_test(tc, fresh_memory_is_poison);
     tcase_add_test(tc, headers_agree);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite;
 }

@@ -1,8 +1,8 @@
 /* The emulator's driver and NVRTC as libraries: limits of launches, architectures, options and errors of
  * compilation, streams and graphs, memory, failures on request. */
 #include "tests/shared/emulator.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -346,7 +346,7 @@ START_TEST(no_device)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *suite = suite_create("emulator_api");
     TCase *tc = tcase_create("emulator_api");
@@ -363,9 +363,5 @@ int main(void)
     tcase_add_test(tc, memory);
     tcase_add_test(tc, failures_on_request);
     tcase_add_test(tc, no_device);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite;
 }

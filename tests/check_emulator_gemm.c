@@ -1,10 +1,10 @@
 /* The emulator's cuBLASLt: products of small integers, whose sums are exact, in every type, layout and
  * scale it takes; what it refuses. */
 #include "tests/shared/emulator.h"
+#include "tests/shared/suite.h"
 
 #include "ir/fp8.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -498,7 +498,7 @@ START_TEST(mistakes)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *suite = suite_create("emulator_gemm");
     TCase *tc = tcase_create("emulator_gemm");
@@ -513,9 +513,5 @@ int main(void)
     tcase_add_loop_test(tc, faults_of_scales, 0, 3);
     tcase_add_test(tc, proposals);
     tcase_add_test(tc, mistakes);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite;
 }

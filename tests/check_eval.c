@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "tests/checkpoint.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 #define LLAMA "frontend/models/llama_block.f8"
@@ -375,7 +376,7 @@ START_TEST(wrong_files)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("eval");
     TCase *t = tcase_create("eval");
@@ -394,9 +395,5 @@ int main(void)
     tcase_add_test(t, wrong_scales);
     tcase_add_test(t, wrong_files);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

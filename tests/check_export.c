@@ -9,6 +9,7 @@
 
 #include "tests/checkpoint.h"
 #include "tests/shared/recipe_oracle.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 #define LLAMA "frontend/models/llama_block.f8"
@@ -517,7 +518,7 @@ START_TEST(whole_or_not)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("export");
     TCase *t = tcase_create("export");
@@ -535,9 +536,5 @@ int main(void)
     tcase_add_test(t, wrong_usage);
     tcase_add_test(t, whole_or_not);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -1,6 +1,4 @@
 /* Files: written whole or not at all, and read within bounds. */
-#include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,21 +13,9 @@
 
 #include "ir/file.h"
 #include "tests/shared/cli.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 120 };
-
-/* How many files the test's folder has. */
-static int files(void)
-{
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", f8_cli_temp(""));
-    DIR *d = opendir(folder);
-    int n = 0;
-    for (struct dirent *e; (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
 
 static void has(const char *path, const char *bytes)
 {
@@ -72,7 +58,7 @@ START_TEST(replaces)
     ck_assert(!stat(path, &s));
     ck_assert_int_eq(s.st_mode & 0777, 0640);
     umask(mask);
-    ck_assert_int_eq(files(), 1);
+    ck_assert_int_eq(f8_cli_files(), 1);
 }
 END_TEST
 
@@ -90,7 +76,7 @@ START_TEST(follows_links)
     has(path, "new");
     failed(&diag, f8_file_write(dead, "new", 3, false, &diag), dead, "No such file or directory");
     ck_assert(!lstat(dead, &s) && S_ISLNK(s.st_mode));
-    ck_assert_int_eq(files(), 3);
+    ck_assert_int_eq(f8_cli_files(), 3);
 }
 END_TEST
 
@@ -107,7 +93,7 @@ START_TEST(does_not_replace)
     f8_file_end(&out);
     f8_file_end(&out);
     has(path, "first");
-    ck_assert_int_eq(files(), 1);
+    ck_assert_int_eq(f8_cli_files(), 1);
 }
 END_TEST
 
@@ -119,7 +105,7 @@ START_TEST(in_parts)
     ck_assert_int_eq(f8_file_begin(&out, path, false, NULL), F8_OK);
     ck_assert_int_eq(f8_file_put(&out, "ne", 2), F8_OK);
     has(path, "old");
-    ck_assert_int_eq(files(), 2);
+    ck_assert_int_eq(f8_cli_files(), 2);
     ck_assert_int_eq(f8_file_put(&out, "w", 1), F8_OK);
     ck_assert_int_eq(f8_file_commit(&out), F8_OK);
     f8_file_end(&out);
@@ -128,7 +114,7 @@ START_TEST(in_parts)
     ck_assert_int_eq(f8_file_put(&out, "never", 5), F8_OK);
     f8_file_end(&out);
     has(path, "new");
-    ck_assert_int_eq(files(), 1);
+    ck_assert_int_eq(f8_cli_files(), 1);
 }
 END_TEST
 
@@ -172,7 +158,7 @@ START_TEST(too_large)
     ck_assert(!setrlimit(RLIMIT_FSIZE, &(struct rlimit){20, 20}));
     failed(&diag, f8_file_write(path, much, 100, false, &diag), path, "File too large");
     has(path, "old");
-    ck_assert_int_eq(files(), 1);
+    ck_assert_int_eq(f8_cli_files(), 1);
     free(much);
 }
 END_TEST
@@ -210,7 +196,7 @@ START_TEST(many_at_once)
         ck_assert(!pthread_join(thread[i], &bad));
         ck_assert_ptr_null(bad);
     }
-    ck_assert_int_eq(files(), 1);
+    ck_assert_int_eq(f8_cli_files(), 1);
     free(path);
 }
 END_TEST
@@ -316,7 +302,7 @@ START_TEST(shorter_while_open)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("file");
     TCase *write = tcase_create("write"), *read = tcase_create("read");
@@ -338,9 +324,5 @@ int main(void)
     tcase_add_test(read, reads);
     tcase_add_test(read, unreadable);
     tcase_add_test(read, shorter_while_open);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed_tests = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed_tests ? 1 : 0;
+    return s;
 }

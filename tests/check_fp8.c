@@ -2,8 +2,8 @@
  * against an oracle that knows nothing of bits: the nearest of all representable values, found by
  * search. For FP8 and E8M0 check_codecs.c goes further, as far as all inputs. */
 #include "ir/fp8.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -265,7 +265,7 @@ START_TEST(other_dtypes)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("fp8");
     TCase *t = tcase_create("formats");
@@ -279,9 +279,5 @@ int main(void)
     tcase_add_test(t, no_double_rounding);
     tcase_add_test(t, other_dtypes);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

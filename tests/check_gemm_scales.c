@@ -3,8 +3,8 @@
  * not finite, and scales that are off by a block, which the same checks must not let pass. */
 #include "ir/fp8.h"
 #include "tests/shared/gemm_problem.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -408,7 +408,7 @@ START_TEST(bad_input)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     printf("seed %u\n", seed);
     Suite *suite = suite_create("gemm_scales");
@@ -425,9 +425,5 @@ int main(void)
     tcase_add_test(tc, smallest_scale);
     tcase_add_test(tc, bad_input);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite;
 }

@@ -12,9 +12,9 @@
  * formulas (sqrt(2/pi), 3 c, ...) are f32 in the graph, each off by up to 2^-24, so an analytic
  * gradient may be off by a few times that of the largest one: 8. The sum of these must itself stay
  * below 1e-5 of the largest gradient, or the case proves nothing (a kink within h, say). */
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include <check.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -319,7 +319,7 @@ START_TEST(every_rule_has_a_case)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("gradients");
     TCase *t = tcase_create("gradients");
@@ -328,9 +328,5 @@ int main(void)
     tcase_add_loop_test(t, under_f32, 0, N_CASES);
     tcase_add_loop_test(t, under_bf16, 0, N_CASES);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -2,13 +2,13 @@
  * the project promises of a GPT layer. */
 #include "tests/shared/compile.h"
 #include "tests/shared/program_check.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
 #include "codegen/kernel.h"
 #include "frontend/text/parse.h"
 #include "ir/program.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -422,7 +422,7 @@ END_TEST
 
 /* ---- main ---- */
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("group");
     TCase *t = tcase_create("group");
@@ -444,9 +444,5 @@ int main(void)
     tcase_add_loop_test(t, kernels_of_a_layer, 0, 8);
     tcase_add_loop_test(t, bytes_of_a_layer, 0, 8);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

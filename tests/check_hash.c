@@ -1,9 +1,9 @@
 /* Hashes of bytes: known values of XXH3's 128 bits, parts, text. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ir/hash.h"
+#include "tests/shared/suite.h"
 
 /* Fixed: files and cached kernels are found by them. */
 START_TEST(known)
@@ -48,16 +48,12 @@ START_TEST(parts)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("hash");
     TCase *t = tcase_create("hash");
     tcase_add_test(t, known);
     tcase_add_test(t, parts);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -1,8 +1,8 @@
 /* Type inference: every rule, what it gives and what it refuses, with the message's text. One row a
  * case. */
 #include "ir/ir.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -426,7 +426,7 @@ START_TEST(infer_results_and_names)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("infer");
     TCase *t = tcase_create("rules");
@@ -440,9 +440,5 @@ int main(void)
     tcase_add_test(t, infer_composites);
     tcase_add_test(t, infer_results_and_names);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,52 +1,13 @@
 /* The graph and the module: hash-consing, rewriting, uses, the verifier, and all of it with
  * memory running out. Type inference has check_infer.c, the printer check_print.c. */
 #include "ir/ir.h"
+#include "tests/shared/one_func.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static f8_diag diag;
-static f8_arena arena;
-static f8_module *m;
-static f8_func *f;
-static f8_graph *g;
-
-static f8_type type2(f8_dtype d, int64_t rows, int64_t columns)
-{
-    return (f8_type){.dtype = d, .rank = 2, .dim = {rows, columns}};
-}
-
-static void setup(void)
-{
-    diag = (f8_diag){0};
-    f8_arena_init(&arena, NULL);
-    m = f8_module_create(&arena, &diag, "test", "test.f8");
-    f = f8_module_func(m, "forward");
-    g = f->graph;
-}
-
-static void teardown(void)
-{
-    f8_arena_end(&arena);
-}
-
-static f8_ref input(const char *name, int64_t rows, int64_t columns)
-{
-    f8_type t = type2(F8_F32, rows, columns);
-    return f8_func_input(f, name, &t, -1);
-}
-
-static int32_t variable(const char *name, int64_t rows, int64_t columns)
-{
-    f8_var v = {.name = name,
-                .type = type2(F8_F32, rows, columns),
-                .init = F8_INIT_NORMAL,
-                .init_arg = 0.02};
-    return f8_module_var(m, &v);
-}
 
 /* ---- tables ---- */
 
@@ -587,7 +548,7 @@ START_TEST(memory_runs_out_by_bytes)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("ir");
     TCase *t = tcase_create("ir");
@@ -613,9 +574,5 @@ int main(void)
     tcase_add_test(memory, memory_runs_out_by_chunks);
     tcase_add_test(memory, memory_runs_out_by_bytes);
     suite_add_tcase(s, memory);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -2,8 +2,8 @@
  * ragged sizes, all dtypes and any split into tasks. */
 #include "codegen/kernel.h"
 #include "tests/shared/kernel_bodies.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -567,7 +567,7 @@ static TCase *narrow_case(void)
     return t;
 }
 
-static Suite *suite(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("kernel");
     TCase *rows = tcase_create("rows");
@@ -604,13 +604,4 @@ static Suite *suite(void)
     suite_add_tcase(s, rows);
     suite_add_tcase(s, narrow_case());
     return s;
-}
-
-int main(void)
-{
-    SRunner *r = srunner_create(suite());
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

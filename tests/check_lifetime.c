@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 enum { N_THREADS = 4 };
 
@@ -199,7 +200,7 @@ START_TEST(all_at_once)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("lifetime");
     TCase *t = tcase_create("lifetime");
@@ -212,9 +213,5 @@ int main(void)
     tcase_set_timeout(threads, TIMEOUT);
     tcase_add_test(threads, all_at_once);
     suite_add_tcase(s, threads);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

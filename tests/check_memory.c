@@ -3,13 +3,13 @@
 #include "tests/shared/compile.h"
 #include "tests/shared/program_check.h"
 #include "tests/shared/graphgen.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
 #include "frontend/text/parse.h"
 #include "ir/program.h"
 #include "passes/pack.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -366,7 +366,7 @@ START_TEST(random_functions)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("memory");
     TCase *t = tcase_create("memory");
@@ -386,9 +386,5 @@ int main(void)
     tcase_add_loop_test(t, arena_near_its_lower_bound, 0, 4 * N_MODELS);
     tcase_add_test(t, random_functions);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

@@ -1,11 +1,11 @@
 /* The bytes of a program in all: known without code, the same with it, and what runs then really
  * take; what budgets in bytes leave of them; a plan alone. */
 #include "tests/shared/compile.h"
+#include "tests/shared/suite.h"
 
 #include "codegen/build.h"
 #include "frontend/fp8c.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -424,7 +424,7 @@ END_TEST
 
 #define LENGTH(a) ((int)(sizeof(a) / sizeof *(a)))
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("memory_bytes");
     TCase *bytes = tcase_create("bytes"), *plan = tcase_create("plans");
@@ -440,9 +440,5 @@ int main(void)
     tcase_add_loop_test(plan, reference_has_none, 0, 2);
     suite_add_tcase(s, bytes);
     suite_add_tcase(s, plan);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

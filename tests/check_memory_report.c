@@ -1,11 +1,11 @@
 /* Memory by category and by name: a case computed by hand, and what must hold of every report. */
 #include "tests/shared/compile.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
 #include "ir/program.h"
 #include "passes/memory_report.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -284,7 +284,7 @@ END_TEST
 
 #define LENGTH(a) ((int)(sizeof(a) / sizeof *(a)))
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("memory_report");
     TCase *t = tcase_create("reports");
@@ -293,9 +293,5 @@ int main(void)
     tcase_add_test(t, besides_by_hand);
     tcase_add_loop_test(t, of_every_report, 0, LENGTH(every));
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

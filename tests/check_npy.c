@@ -1,6 +1,5 @@
 /* .npy files: what is written, that it is read back, and that whatever is wrong with one is said
  * before an element of it is taken. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "frontend/cli/cmd_tensor_file.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 120 };
 
@@ -384,7 +384,7 @@ START_TEST(names)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("npy");
     TCase *t = tcase_create("npy");
@@ -400,9 +400,5 @@ int main(void)
     tcase_add_test(t, misfits);
     tcase_add_test(t, names);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

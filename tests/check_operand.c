@@ -1,11 +1,11 @@
 /* The measure other tests judge quantized operands by: on operands small enough to know the answer.
  */
-#include <check.h>
 #include <math.h>
 #include <string.h>
 
 #include "ir/fp8.h"
 #include "tests/shared/operand.h"
+#include "tests/shared/suite.h"
 
 enum { ROWS = 130, COLUMNS = 160, N = ROWS * COLUMNS };
 
@@ -140,7 +140,7 @@ START_TEST(names)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("operand");
     TCase *c = tcase_create("measure");
@@ -148,9 +148,5 @@ int main(void)
     tcase_add_test(c, figures);
     tcase_add_test(c, names);
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

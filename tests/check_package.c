@@ -3,26 +3,12 @@
 #include <unistd.h>
 
 #include "frontend/program.h"
-#include "tests/api.h"
-#include "tests/shared/cli.h"
 #include "tests/shared/compile.h"
+#include "tests/shared/package_case.h"
+#include "tests/shared/suite.h"
 
 static const fp8c_dim small[] = {{"L", 2}, {"B", 2}, {"T", 32}, {"C", 64}};
 enum { N_DIMS = sizeof small / sizeof *small };
-
-static fp8c_context *ctx;
-
-static void setup(void)
-{
-    f8_cli_setup();
-    ctx = new_context();
-}
-
-static void teardown(void)
-{
-    fp8c_context_destroy(ctx);
-    f8_cli_teardown();
-}
 
 static fp8c_module *gpt_as(const char *name)
 {
@@ -156,7 +142,7 @@ START_TEST(levels)
         ck_assert_int_eq(fp8c_file_read_target(ctx, path, i, &t), FP8C_OK);
         ck_assert_str_eq(t.target, targets[i]);
         if (*t.missing) {
-            printf("not run: %s needs %s\n", t.target, t.missing);
+            test_skip("running the code of a file", "%s needs %s", t.target, t.missing);
             p[i] = NULL;
             continue;
         }
@@ -439,7 +425,7 @@ START_TEST(refused_options)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("package");
     TCase *t = tcase_create("package");
@@ -453,9 +439,5 @@ int main(void)
     tcase_add_test(t, no_such_target);
     tcase_add_test(t, refused_options);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -2,23 +2,9 @@
  * words, and nothing is lost. Without running them: what code does is its own affair. */
 #include "frontend/package_parts.h"
 #include "frontend/program.h"
-#include "tests/api.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/package_case.h"
 #include "tests/shared/random.h"
-
-static fp8c_context *ctx;
-
-static void setup(void)
-{
-    f8_cli_setup();
-    ctx = new_context();
-}
-
-static void teardown(void)
-{
-    fp8c_context_destroy(ctx);
-    f8_cli_teardown();
-}
+#include "tests/shared/suite.h"
 
 /* ---- damage ---- */
 
@@ -432,7 +418,7 @@ START_TEST(memory_fails)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("package damage");
     TCase *t = tcase_create("package damage");
@@ -449,9 +435,5 @@ int main(void)
     tcase_add_test(t, other_variables);
     tcase_add_test(t, memory_fails);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

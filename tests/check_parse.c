@@ -3,13 +3,13 @@
  *
  * tests/bad/NAME.f8 begins with `# error: LINE:COLUMN: MESSAGE` and, where it needs one, `# -D
  * NAME=N`. tests/golden/NAME.f8 ends with the text it prints as, each line behind `#>`. */
-#include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 
 #include "frontend/text/diag.h"
 #include "tests/shared/passes.h"
 #include "tests/roundtrip.h"
+#include "tests/shared/suite.h"
 
 typedef struct parsed {
     f8_arena arena;
@@ -525,7 +525,7 @@ START_TEST(mutations)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("parse");
     TCase *bad = tcase_create("bad"), *good = tcase_create("good");
@@ -547,9 +547,5 @@ int main(void)
     tcase_add_test(good, mutations);
     suite_add_tcase(s, bad);
     suite_add_tcase(s, good);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,8 +1,8 @@
 /* precision, chunk, decompose and canonicalize: what they make of small texts, printed; and in
  * double, that what they make has the same value. */
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include <check.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -363,7 +363,7 @@ START_TEST(codes_of_a_shared_value)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("passes");
     TCase *t = tcase_create("rewrites");
@@ -379,9 +379,5 @@ int main(void)
     tcase_add_test(t, chunks_are_quantized_once);
     tcase_add_loop_test(t, codes_of_a_shared_value, 0, 2);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,6 +1,5 @@
 /* fp8c plan, and --memory, --checkpoint and --recompute of the other commands, as a user meets
  * them. */
-#include <check.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "tests/shared/cli.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 #define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=2", "-D", "C=32", "-D", "H=2"
@@ -334,7 +334,7 @@ START_TEST(explain_within_a_budget)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("plan");
     TCase *t = tcase_create("plan");
@@ -349,9 +349,5 @@ int main(void)
     tcase_add_test(t, train_within_a_budget);
     tcase_add_test(t, explain_within_a_budget);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

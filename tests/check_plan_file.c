@@ -3,6 +3,7 @@
 #include "runtime/gemm_desc.h"
 #include "tests/plan_copy.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 /* ---- equal ---- */
 
@@ -160,7 +161,7 @@ START_TEST(noise)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("plan file");
     TCase *t = tcase_create("plan file");
@@ -170,9 +171,5 @@ int main(void)
     tcase_add_test(t, every_field);
     tcase_add_test(t, noise);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

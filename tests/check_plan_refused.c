@@ -1,6 +1,7 @@
 /* Plans that were read and could make a run read or write outside of what it has: each is refused
  * in words. */
 #include "tests/plan_copy.h"
+#include "tests/shared/suite.h"
 
 static f8_plan bad;
 
@@ -353,7 +354,7 @@ START_TEST(good_copy)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("plan refused");
     TCase *t = tcase_create("plan refused");
@@ -362,9 +363,5 @@ int main(void)
     tcase_add_loop_test(t, refused, 0, sizeof cases / sizeof *cases);
     tcase_add_test(t, good_copy);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

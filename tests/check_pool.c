@@ -1,8 +1,8 @@
 /* The thread pool: every task once, uneven tasks, many short runs, the floating-point mode, limits.
  */
 #include "runtime/pool.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -322,7 +322,7 @@ START_TEST(system_refuses_threads)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *suite = suite_create("pool");
     TCase *tc = tcase_create("pool");
@@ -338,9 +338,5 @@ int main(void)
     tcase_add_test(tc, limits);
     tcase_add_test(tc, system_refuses_threads);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite;
 }

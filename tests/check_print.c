@@ -1,52 +1,13 @@
 /* The printer: canonical text of declarations and functions, and writers that fail. */
 #include "ir/ir.h"
+#include "tests/shared/one_func.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static f8_diag diag;
-static f8_arena arena;
-static f8_module *m;
-static f8_func *f;
-static f8_graph *g;
-
-static f8_type type2(f8_dtype d, int64_t rows, int64_t columns)
-{
-    return (f8_type){.dtype = d, .rank = 2, .dim = {rows, columns}};
-}
-
-static void setup(void)
-{
-    diag = (f8_diag){0};
-    f8_arena_init(&arena, NULL);
-    m = f8_module_create(&arena, &diag, "test", "test.f8");
-    f = f8_module_func(m, "forward");
-    g = f->graph;
-}
-
-static void teardown(void)
-{
-    f8_arena_end(&arena);
-}
-
-static f8_ref input(const char *name, int64_t rows, int64_t columns)
-{
-    f8_type t = type2(F8_F32, rows, columns);
-    return f8_func_input(f, name, &t, -1);
-}
-
-static int32_t variable(const char *name, int64_t rows, int64_t columns)
-{
-    f8_var v = {.name = name,
-                .type = type2(F8_F32, rows, columns),
-                .init = F8_INIT_NORMAL,
-                .init_arg = 0.02};
-    return f8_module_var(m, &v);
-}
 
 typedef struct text {
     char bytes[1 << 16];
@@ -212,7 +173,7 @@ START_TEST(print_in_another_locale)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("print");
     TCase *t = tcase_create("print");
@@ -222,9 +183,5 @@ int main(void)
     tcase_add_test(t, print_long_return_and_failing_writer);
     tcase_add_test(t, print_in_another_locale);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,8 +1,8 @@
 /* Products as targets' GEMMs take them, what legalize makes of each: operands, results, scales and their
  * arrays; and what it refuses. */
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include <check.h>
 #include <stdio.h>
 
 static void legalize(test_unit *t, const char *target, const char *text)
@@ -220,7 +220,7 @@ START_TEST(refused_products)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("products");
     TCase *t = tcase_create("products");
@@ -228,9 +228,5 @@ int main(void)
     tcase_add_loop_test(t, products_as_the_target_takes_them, 0, N_PRODUCTS);
     tcase_add_loop_test(t, refused_products, 0, N_REFUSED);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

@@ -1,6 +1,5 @@
 /* Quantizing on the host (ir/quantize.h) against the graph that the compiler makes, interpreted: the same
  * scales and codes, bit for bit, NaNs by class. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "ir/fp8.h"
 #include "ir/quantize.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 enum { MOST = 300 * 300 };
 
@@ -171,16 +171,12 @@ START_TEST(same_as_the_graph)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("quantize");
     TCase *t = tcase_create("host");
     tcase_set_timeout(t, 900);
     tcase_add_loop_test(t, same_as_the_graph, 0, GRAINS);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,6 +1,5 @@
 /* Random graphs through the interpreter: the passes that promise to keep every bit do, and what is
  * printed parses to the same module. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,23 +8,9 @@
 #include "tests/roundtrip.h"
 #include "tests/shared/compare.h"
 #include "tests/shared/graphgen.h"
+#include "tests/shared/suite.h"
 
 enum { GRAPHS = 400 };
-
-static void run_random(f8_module *m, uint64_t seed, void **out)
-{
-    const f8_func *f = &m->func[0];
-    void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);
-    for (size_t i = 0; i < f->n_in; i++) {
-        in[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->in[i].type));
-        graphgen_fill(seed, f->in[i].name, &f->in[i].type, in[i]);
-    }
-    for (size_t i = 0; i < f->n_out; i++)
-        out[i] = f8_arena_array(m->arena, 1, (size_t)f8_type_bytes(&f->out[i].type));
-    f8_diag diag = {0};
-    ck_assert_msg(f8_reference_run(f, (const void *const *)in, out, NULL, &diag) == F8_OK,
-                  "seed %llu: %s", (unsigned long long)seed, diag.text);
-}
 
 /* decompose, canonicalize and legalize keep every bit: composites are what they decompose to. */
 START_TEST(passes_keep_bits)
@@ -40,12 +25,12 @@ START_TEST(passes_keep_bits)
             graphgen_make(&(graphgen_options){.seed = seed, .gemms = true, .broadcasts = seed % 4 == 0}, &arena, &diag);
         ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
         void *before[GRAPHGEN_MAX_RESULTS], *after[GRAPHGEN_MAX_RESULTS];
-        run_random(m, seed, before);
+        graphgen_run(m, seed, NULL, before);
         f8_unit u = {.module = m, .arena = &arena, .diag = &diag};
         for (int p = 0; p < 3; p++) {
             ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed,
                           diag.text);
-            run_random(m, seed, after);
+            graphgen_run(m, seed, NULL, after);
             char message[F8_MESSAGE];
             for (size_t i = 0; i < m->func[0].n_out; i++)
                 ck_assert_msg(f8_same_bits("after a pass", m->func[0].out[i].name,
@@ -87,7 +72,7 @@ START_TEST(random_graphs_print_and_parse)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("random graphs");
     TCase *t = tcase_create("random graphs");
@@ -95,9 +80,5 @@ int main(void)
     tcase_add_test(t, passes_keep_bits);
     tcase_add_test(t, random_graphs_print_and_parse);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

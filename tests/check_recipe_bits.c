@@ -2,13 +2,13 @@
  * its published definition (shared/recipe_oracle.h, which says where the two differ and why), on
  * the interpreter and the CPU; and no recipe launders: an Inf or a NaN in one element of an operand
  * shows in every product that has the operand. check_cuda_recipes.c has the same for GPUs. */
-#include <check.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "tests/shared/random.h"
 #include "tests/shared/recipe_check.h"
+#include "tests/shared/suite.h"
 
 enum { SEED = 20261121, TIMEOUT = 600 };
 
@@ -156,7 +156,7 @@ START_TEST(fake_is_dequantized)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("recipe bits");
     TCase *t = tcase_create("oracle");
@@ -173,9 +173,5 @@ int main(void)
     tcase_add_test(t, nothing_is_laundered);
     tcase_add_loop_test(t, nothing_is_laundered_on_the_cpu, 0, 7);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

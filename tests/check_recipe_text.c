@@ -1,11 +1,11 @@
 /* Recipes and rules as text: every option read and printed back, every message, what names and patterns match. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/text/parse.h"
 #include "ir/recipe.h"
+#include "tests/shared/suite.h"
 
 /* ---- recipes as text ---- */
 
@@ -392,7 +392,7 @@ START_TEST(rules_without_linears)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("recipe text");
     TCase *t = tcase_create("recipe text");
@@ -409,9 +409,5 @@ int main(void)
     tcase_add_loop_test(t, rule_messages, 0, sizeof bad_rules / sizeof *bad_rules);
     tcase_add_test(t, rules_without_linears);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -1,13 +1,13 @@
 /* FP8 truth: every recipe passes every gate (shared/gates.h), on a small GPT and on a stack of
  * MLPs; and each negative control, a recipe broken on purpose, is caught by the gates named beside
  * it. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/shared/compile.h"
 #include "tests/shared/gates.h"
+#include "tests/shared/suite.h"
 
 /* Steps: until histories are full, until they have some entries, and of other recipes. */
 enum { WARM = 24, LATE = 8, FEW = 3, TIMEOUT = 600 };
@@ -193,7 +193,7 @@ START_TEST(broken_scaling_is_caught)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("recipes");
     TCase *good = tcase_create("shipped"), *bad = tcase_create("negative controls");
@@ -206,9 +206,5 @@ int main(void)
     tcase_add_loop_test(bad, broken_scaling_is_caught, 0, CONTROLS);
     suite_add_tcase(s, good);
     suite_add_tcase(s, bad);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

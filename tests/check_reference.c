@@ -1,5 +1,4 @@
 /* The reference interpreter against plain definitions written out here, and its memory. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "frontend/text/parse.h"
 #include "ir/scalar.h"
 #include "tests/shared/graphgen.h"
+#include "tests/shared/suite.h"
 
 /* ---- functions from text ---- */
 
@@ -516,7 +516,7 @@ START_TEST(memory)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("reference");
     TCase *t = tcase_create("reference");
@@ -536,9 +536,5 @@ int main(void)
     tcase_add_test(t, double_precision);
     tcase_add_test(t, memory);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -3,13 +3,13 @@
 #include "tests/shared/again.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/program_check.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
 #include "codegen/kernel.h"
 #include "frontend/text/parse.h"
 #include "ir/program.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -442,7 +442,7 @@ START_TEST(zeros_are_originals)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("regroup");
     TCase *t = tcase_create("regroup");
@@ -462,9 +462,5 @@ int main(void)
     tcase_add_test(t, kernels_are_the_same);
     tcase_add_test(t, zeros_are_originals);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

@@ -5,11 +5,11 @@
 #include "tests/shared/compare.h"
 #include "tests/shared/graphgen.h"
 #include "tests/shared/program_check.h"
+#include "tests/shared/suite.h"
 
 #include "ir/program.h"
 #include "tests/shared/passes.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -125,16 +125,12 @@ START_TEST(random_graphs_keep_bits)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("regroup_random");
     TCase *t = tcase_create("regroup_random");
     tcase_set_timeout(t, 120 + (double)graphs());
     tcase_add_test(t, random_graphs_keep_bits);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

@@ -4,7 +4,6 @@
  *
  * FP8C_REMAT=all: every model and recipe with every budget, some 290 programs. Else what there is
  * time for: see `budgets`. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "tests/shared/api_run.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/remat_case.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 900 };
 
@@ -464,7 +464,7 @@ START_TEST(bytes_in_all)
 END_TEST
 
 /* Sanitizers see nothing of kernels, and what plans is the same in all recipes. */
-int main(void)
+Suite *f8_suite(void)
 {
     const bool few = f8_cli_sanitized();
     Suite *s = suite_create("remat bits");
@@ -482,9 +482,5 @@ int main(void)
     tcase_add_test(sweep, bytes_in_all);
     suite_add_tcase(s, te);
     suite_add_tcase(s, sweep);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

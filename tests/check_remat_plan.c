@@ -4,8 +4,8 @@
  */
 #include "passes/remat_cut.h"
 #include "tests/shared/remat_graphs.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -455,7 +455,7 @@ START_TEST(no_memory)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *suite = suite_create("remat_plan");
     TCase *tc = tcase_create("remat_plan");
@@ -470,9 +470,5 @@ int main(void)
     tcase_add_test(tc, plans_repeat);
     tcase_add_test(tc, no_memory);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite;
 }

@@ -1,11 +1,11 @@
 /* The rules that give each GEMM's operands their recipes: who wins where several match, what one GEMM can't have
  * together, and what is decided and why. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/text/parse.h"
+#include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
 /* ---- who wins ---- */
@@ -302,7 +302,7 @@ START_TEST(decisions)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("rules");
     TCase *t = tcase_create("rules");
@@ -314,9 +314,5 @@ int main(void)
     tcase_add_test(t, sizes);
     tcase_add_test(t, decisions);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

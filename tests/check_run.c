@@ -6,6 +6,7 @@
 
 #include "frontend/cli/cmd_npy.h"
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 #define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
@@ -399,7 +400,7 @@ START_TEST(refused_runs)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("run");
     TCase *t = tcase_create("run");
@@ -414,9 +415,5 @@ int main(void)
     tcase_add_test(t, one_after_the_other);
     tcase_add_test(t, refused_runs);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

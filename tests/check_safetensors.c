@@ -1,7 +1,5 @@
 /* Safetensors files: what is written, that it is read back, and that whatever is wrong with a file
  * is said before any tensor of it is read. */
-#include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,6 +14,7 @@
 #include "frontend/safetensors.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 enum { TIMEOUT = 300, MOST = 9, NAME = 40 };
 
@@ -383,25 +382,12 @@ static bool write_two(const char *path)
     return write_tensors(path, two, 2, &format, 1, &b);
 }
 
-/* How many files the test's folder has. */
-static int files(void)
-{
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", f8_cli_temp(""));
-    DIR *d = opendir(folder);
-    int n = 0;
-    for (struct dirent *e; (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
 START_TEST(writes_these_bytes)
 {
     const char *path = f8_cli_temp("two.safetensors");
     ck_assert_msg(write_two(path), "%s", diag.text);
     is_two(path);
-    ck_assert_int_eq(files(), 1);
+    ck_assert_int_eq(f8_cli_files(), 1);
 }
 END_TEST
 
@@ -425,7 +411,7 @@ START_TEST(failed_writes)
     char *old = f8_cli_read(path, &n);
     ck_assert(n == 3 && !memcmp(old, "old", 3));
     free(old);
-    ck_assert_int_eq(files(), 1);
+    ck_assert_int_eq(f8_cli_files(), 1);
 }
 END_TEST
 
@@ -464,7 +450,7 @@ START_TEST(what_is_no_file)
         ck_assert(!write_tensors(f8_cli_temp("x"), bad[i].tensor, 2, bad[i].metadata, 2, &b));
         ck_assert_msg(strstr(diag.text, bad[i].message) != NULL, "'%s' does not say '%s'", diag.text,
                       bad[i].message);
-        ck_assert_int_eq(files(), 0);
+        ck_assert_int_eq(f8_cli_files(), 0);
     }
 }
 END_TEST
@@ -536,7 +522,7 @@ START_TEST(round_trip)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("safetensors");
     TCase *t = tcase_create("safetensors");
@@ -554,9 +540,5 @@ int main(void)
     tcase_add_test(t, what_is_no_file);
     tcase_add_loop_test(t, round_trip, 0, 25);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -2,8 +2,8 @@
  * for bit, that each function keeps the error its table row states, and that the evaluator gives
  * the same bits with and without the machine's fused multiply-add. */
 #include "ir/scalar.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,7 +378,7 @@ START_TEST(integer_operations)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("scalar");
     TCase *t = tcase_create("programs");
@@ -396,9 +396,5 @@ int main(void)
     tcase_add_test(t, float_operations);
     tcase_add_test(t, integer_operations);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

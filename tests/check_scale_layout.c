@@ -5,8 +5,8 @@
 #include "ir/fp8.h"
 #include "ir/scale_layout.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,7 +256,7 @@ START_TEST(refusals)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("scale_layout");
     TCase *t = tcase_create("scale_layout");
@@ -265,9 +265,5 @@ int main(void)
     tcase_add_loop_test(t, products_over_the_layout, 0, 4 * N_PAIRS);
     tcase_add_loop_test(t, refusals, 0, sizeof refused / sizeof *refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return s;
 }

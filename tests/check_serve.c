@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 static const char text[] =
     "module m\n"
@@ -370,7 +371,7 @@ START_TEST(refusals)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("serve");
     TCase *t = tcase_create("serve");
@@ -382,9 +383,5 @@ int main(void)
     tcase_add_test(t, from_either);
     tcase_add_test(t, refusals);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

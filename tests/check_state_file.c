@@ -5,6 +5,7 @@
 
 #include "tests/api.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"
 #define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
@@ -417,7 +418,7 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     f8_test_gpu_emulated();
     Suite *s = suite_create("state_file");
@@ -433,9 +434,5 @@ int main(void)
     tcase_add_test(t, nothing_to_save);
     tcase_add_test(t, out_of_memory);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

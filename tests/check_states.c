@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "tests/api.h"
+#include "tests/shared/suite.h"
 
 enum { HISTORY = 16 };
 
@@ -416,7 +417,7 @@ START_TEST(states_of_the_model)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("states");
     TCase *t = tcase_create("scaling");
@@ -431,9 +432,5 @@ int main(void)
     tcase_add_loop_test(t, pair_is_micro_step, 0, 4);
     tcase_add_loop_test(t, update_scales_skips, 0, 2);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return s;
 }

@@ -1,10 +1,10 @@
 /* The caller's tensors: what is taken, what is refused with which words. */
-#include <check.h>
 #include <dlpack/dlpack.h>
 
 #include "frontend/program.h"
 #include "tests/api.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 /* ---- the layout is DLPack's ---- */
 
@@ -524,7 +524,7 @@ START_TEST(device_memory)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     f8_test_gpu_emulated();
     Suite *s = suite_create("tensor");
@@ -539,9 +539,5 @@ int main(void)
     tcase_add_test(t, no_memory_for_strides);
     tcase_add_test(t, device_memory);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

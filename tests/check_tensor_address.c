@@ -4,6 +4,7 @@
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 typedef struct life {
     fp8c_context *ctx;
@@ -187,7 +188,7 @@ START_TEST(any_address_of_operands)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("tensor_address");
     TCase *t = tcase_create("tensor_address");
@@ -195,9 +196,5 @@ int main(void)
     tcase_add_loop_test(t, any_address, 0, 4);
     tcase_add_test(t, any_address_of_operands);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -3,6 +3,7 @@
  * Contexts side by side are check_api.c's. Run under ThreadSanitizer too (tests/run). */
 #include "tests/api.h"
 #include "tests/shared/gpu.h"
+#include "tests/shared/suite.h"
 
 enum { AT_ONCE = 4, STEPS = 3 };
 
@@ -225,7 +226,7 @@ START_TEST(programs_on_a_gpu)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     f8_test_gpu_emulated();
     Suite *s = suite_create("threads");
@@ -241,9 +242,5 @@ int main(void)
     tcase_set_timeout(gpu, TIMEOUT);
     tcase_add_test(gpu, programs_on_a_gpu);
     suite_add_tcase(s, gpu);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

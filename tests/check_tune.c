@@ -7,6 +7,7 @@
 
 #include "tests/api.h"
 #include "tests/shared/cli.h"
+#include "tests/shared/suite.h"
 
 #include <jansson.h>
 
@@ -488,7 +489,7 @@ START_TEST(command_line)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("tune");
     TCase *t = tcase_create("tune");
@@ -506,9 +507,5 @@ int main(void)
     tcase_add_test(t, one_gemm);
     tcase_add_test(t, command_line);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -1,13 +1,13 @@
 /* GEMMs as the tuner sees them: texts there and back, bits over all candidates, what is refused. */
 #include "runtime/gemm.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/shared/gemm_problem.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 static gemm_setup g;
 static uint32_t seed = 1;
@@ -197,7 +197,7 @@ START_TEST(bad_tunings_are_refused)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("tune_gemm");
     TCase *t = tcase_create("tune_gemm");
@@ -212,9 +212,5 @@ int main(void)
     tcase_add_test(t, problems_differ);
     tcase_add_test(t, bad_tunings_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -3,8 +3,8 @@
 #include "codegen/kernel_variant.h"
 #include "tests/shared/kernel_device.h"
 #include "tests/shared/kernel_variants.h"
+#include "tests/shared/suite.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,7 @@ START_TEST(problems)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("tune_kernels");
     TCase *t = tcase_create("tune_kernels");
@@ -129,9 +129,5 @@ int main(void)
     tcase_add_test(t, texts_that_are_none);
     tcase_add_test(t, problems);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

@@ -1,6 +1,5 @@
 /* Structs as bytes: what is written is read back, fixed bytes, and nothing that can be read makes
  * reading go beyond its bytes or ask for memory that they don't justify. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "ir/wire.h"
 #include "tests/shared/random.h"
+#include "tests/shared/suite.h"
 
 typedef struct point {
     int32_t x;
@@ -330,7 +330,7 @@ START_TEST(noise)
 }
 END_TEST
 
-int main(void)
+Suite *f8_suite(void)
 {
     Suite *s = suite_create("wire");
     TCase *t = tcase_create("wire");
@@ -342,9 +342,5 @@ int main(void)
     tcase_add_test(t, refused);
     tcase_add_test(t, noise);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return s;
 }

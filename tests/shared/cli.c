@@ -59,6 +59,17 @@ const char *f8_cli_temp(const char *name)
     return to;
 }
 
+int f8_cli_files(void)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    ck_assert_ptr_nonnull(d);
+    for (struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
 const char *f8_cli_write(const char *name, const void *bytes, size_t n)
 {
     const char *path = f8_cli_temp(name);

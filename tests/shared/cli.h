@@ -40,6 +40,7 @@ f8_cli_result f8_cli_run_to_terminal(const char *const *args); /* as stdout inst
 void f8_cli_setup(void);
 void f8_cli_teardown(void);
 const char *f8_cli_temp(const char *name);
+int f8_cli_files(void); /* how many the folder has */
 const char *f8_cli_write(const char *name, const void *bytes, size_t n); /* gives its path */
 /* The same of n bytes of words in an order fixed by a multiplication: more to learn than noise, less than a
  * language. */

@@ -27,8 +27,7 @@ void codec_tally_add(codec_tally *t, const uint32_t *in, const uint8_t *got, con
 /* Prints a line; fails the running Check test unless every input was seen and none is wrong. */
 void codec_tally_check(const codec_tally *t, const char *who, const codec_way *way);
 
-/* Runs the suite of one test program; its exit code. Without FP8C_CODECS=all no test may take more
- * than 120 s. */
-int codec_main(Suite *s, TCase *t);
+/* The suite with its one case. Without FP8C_CODECS=all no test may take more than 120 s. */
+Suite *codec_suite(Suite *s, TCase *t);
 
 #endif

@@ -35,6 +35,10 @@ int graphgen_steps(uint64_t seed); /* that the seed says */
  * with "ids" are row numbers, mostly inside the small tables; "soft" stays within +-2. */
 void graphgen_fill(uint64_t seed, const char *name, const f8_type *type, void *to);
 
+/* The results of the module's function for graphgen_fill's values, in its arena: of the graph, or of the
+ * function's program for `target`. Fails the running Check test. */
+void graphgen_run(f8_module *m, uint64_t seed, const f8_target *target, void **out);
+
 /* The next number of a sequence (splitmix64). */
 uint64_t graphgen_next(uint64_t *state);
 

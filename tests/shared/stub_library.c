@@ -9,7 +9,7 @@
 
 static char temp[64];
 
-__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
+int f8_stub_shell(const char *format, ...)
 {
     char command[2048];
     va_list args;
@@ -28,7 +28,7 @@ void f8_stub_setup(void)
 
 void f8_stub_teardown(void)
 {
-    ck_assert(shell("rm -rf '%s'", temp) == 0);
+    ck_assert(f8_stub_shell("rm -rf '%s'", temp) == 0);
 }
 
 const char *f8_stub_path(const char *name)
@@ -43,7 +43,7 @@ const char *f8_stub_path(const char *name)
 void f8_stub_file(const char *name, const char *text)
 {
     const char *path = f8_stub_path(name);
-    ck_assert(shell("mkdir -p \"$(dirname '%s')\"", path) == 0);
+    ck_assert(f8_stub_shell("mkdir -p \"$(dirname '%s')\"", path) == 0);
     FILE *f = fopen(path, "w");
     ck_assert(f != NULL);
     fputs(text, f);
@@ -53,8 +53,8 @@ void f8_stub_file(const char *name, const char *text)
 static void compile(const char *folder, const char *soname, const char *sources,
                     const char *arguments)
 {
-    ck_assert(shell("mkdir -p '%s/%s'", temp, folder) == 0);
-    ck_assert(shell("cd '%s' && cc -std=gnu17 -w -shared -fPIC -I\"$OLDPWD\" -o '%s/%s' %s %s",
+    ck_assert(f8_stub_shell("mkdir -p '%s/%s'", temp, folder) == 0);
+    ck_assert(f8_stub_shell("cd '%s' && cc -std=gnu17 -w -shared -fPIC -I\"$OLDPWD\" -o '%s/%s' %s %s",
                     temp, folder, soname, sources, arguments) == 0);
 }
 

@@ -10,6 +10,9 @@ void f8_stub_teardown(void);
 /* A path in it, in one of a few rotating buffers. */
 const char *f8_stub_path(const char *name);
 
+/* The status of a command that the shell runs. */
+int f8_stub_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* A file with this text; its folder is made. */
 void f8_stub_file(const char *name, const char *text);
 /* FOLDER/SONAME with all functions of `table` ("F8_NVRTC_SYMBOLS"), which answer 0, but for those

@@ -1,0 +1,12 @@
+/* LLVM as a fixture of tests that make code by themselves. */
+#ifndef F8_TEST_LLVM_CASE_H
+#define F8_TEST_LLVM_CASE_H
+
+#include "codegen/llvm.h"
+
+extern f8_llvm *test_llvm;
+
+void test_llvm_load(void); /* fails the test where there is none */
+void test_llvm_unload(void);
+
+#endif
