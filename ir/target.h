@@ -56,10 +56,10 @@ typedef struct f8_target {
     int64_t near_columns;     /* row kernels may keep values near for rows of at most this many columns */
     f8_rates rates;
     f8_speeds speeds;
-    int driver;               /* CUDA: the first driver that runs it, as the CUDA version it serves, 12080 */
+    int driver;               /* CUDA: the first that runs it, as the CUDA version it serves */
     bool shared_large;        /* CUDA: a block may have 227 KiB of shared memory, not 99 */
     int32_t multiprocessors;
-    int64_t cache_bytes;      /* of the second level of cache: about half, as each half has its own copy */
+    int64_t cache_bytes;      /* half the second level of cache: each half has a copy */
     int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
 } f8_target;
 
@@ -70,8 +70,8 @@ const f8_target *f8_target_for_sm(int sm);
 /* Each in turn; NULL past the last. */
 const f8_target *f8_target_at(size_t index);
 
-/* The GPUs of which a bool of the row is true, as "sm_100a and sm_120a", into `names`, which is returned.
- * `fact` is offsetof(f8_target, fp8_mx). */
+/* The GPUs of which a bool of the row is true, as "sm_100a and sm_120a", into `names`, which is
+ * returned. `fact` is offsetof(f8_target, fp8_mx). */
 const char *f8_target_gpus_with(size_t fact, char *names, size_t size);
 
 #endif
