@@ -164,8 +164,8 @@ static uint32_t lower_cast(f8_kb *b, const f8_node *n, f8_ref in)
     return rounded(b, v, to, false);
 }
 
-/* Kernels hold a form instruction by instruction and call a function. SELECT is of the kind of what it
- * selects, its last operand, as all others are of every operand's. */
+/* Kernels hold a form instruction by instruction and call a function. The last operand tells the
+ * kind: what SELECT selects; of any other op all operands are of one kind. */
 static uint32_t lower_pointwise(f8_kb *b, const f8_node *n)
 {
     const f8_dtype t = f8_type_of(b->graph, n->in[n->n_in - 1])->dtype;

@@ -254,7 +254,8 @@ void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,
                        uint32_t *out, size_t n)
 {
-    f8_scalar_form_eval((f8_sform)(F8_FORM_NONE + 1 + op), (const uint32_t *const[3]){a, b, c}, out, n);
+    const uint32_t *const in[3] = {a, b, c};
+    f8_scalar_form_eval((f8_sform)(F8_FORM_NONE + 1 + op), in, out, n);
 }
 
 float f8_scalar_f32(f8_sfn fn, float x)

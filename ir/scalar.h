@@ -47,8 +47,9 @@ typedef struct f8_sinstr {
 
 enum { F8_SPROGRAM_MAX_VALUES = 64 };
 
-/* A program is a straight line, every operand defined before its use. A function has one argument; a
- * form has three, of which its op's operands are the first. max_ulp is the largest error against the exact result, in units in the last place,
+/* A program is a straight line, every operand defined before its use. A function has one argument;
+ * a form has three, of which its op's operands are the first. max_ulp is the largest error against
+ * the exact result, in units in the last place,
  * which tests/check_scalar.c holds it to; 0 means exact. */
 typedef struct f8_sprogram {
     const char *name;
@@ -97,8 +98,8 @@ void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 float f8_scalar_f32(f8_sfn fn, float x); /* for F -> F */
 
-/* out[i] = form(in[0][i], in[1][i], in[2][i]) for i < n; a B is 0 or 1, arrays the form does not take
- * may be NULL, CONST_* are not allowed. out may be one of the inputs. */
+/* out[i] = form(in[0][i], in[1][i], in[2][i]) for i < n; a B is 0 or 1, arrays the form does not
+ * take may be NULL, CONST_* are not allowed. out may be one of the inputs. */
 void f8_scalar_form_eval(f8_sform form, const uint32_t *const in[3], uint32_t *out, size_t n);
 /* The same of one operation. */
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,

@@ -7,7 +7,7 @@
 /* FP8 GEMMs of cuBLASLt are TN only on Ada, Hopper and consumer Blackwell; its documentation (13.0,
  * "cublasLtMatmul", FP8 rules) lifts that for compute capability 10.0. Scales of rows and of
  * 128-element blocks are Hopper's alone there, E8M0 scales Blackwell's. */
-#define CUDA(text, number, device, tn, hopper, blackwell, rate, speed)                                     \
+#define CUDA(text, number, device, tn, hopper, blackwell, rate, speed)                             \
     {.name = text,                                                                                 \
      .kind = F8_TARGET_CUDA,                                                                       \
      .sm = number,                                                                                 \
@@ -42,8 +42,8 @@
 
 #define RATES(...) {__VA_ARGS__}
 
-/* The first driver of each architecture serves that CUDA version (NVIDIA's "CUDA Toolkit, Driver, and
- * Architecture Matrix"). */
+/* The first driver of each architecture serves that CUDA version (NVIDIA's "CUDA Toolkit, Driver,
+ * and Architecture Matrix"). */
 #define DEVICE(first_driver, large, processors, megabytes)                                         \
     .driver = first_driver, .shared_large = large, .multiprocessors = processors,                  \
     .cache_bytes = (int64_t)(megabytes) << 20

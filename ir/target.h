@@ -58,10 +58,10 @@ typedef struct f8_target {
     int64_t near_columns;     /* row kernels may keep values near for rows of at most this many columns */
     f8_rates rates;
     f8_speeds speeds;
-    int driver;               /* CUDA: the first driver that runs it, as the CUDA version it serves, 12080 */
+    int driver;               /* CUDA: the first that runs it, as the CUDA version it serves */
     bool shared_large;        /* CUDA: a block may have 227 KiB of shared memory, not 99 */
     int32_t multiprocessors;
-    int64_t cache_bytes;      /* of the second level of cache: about half, as each half has its own copy */
+    int64_t cache_bytes;      /* half the second level of cache: each half has a copy */
     int64_t head_bytes;       /* a head's logits are cut into chunks of rows of about this size */
 } f8_target;
 

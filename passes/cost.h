@@ -11,9 +11,9 @@
 #include "ir/program.h"
 #include "ir/target.h"
 
-/* Scalar operations an element of a pointwise op, from its f32 form (ir/ops.def). A function counts all of
- * its operations; of any other form divisions, roots, and IEEE maxima and minima count, and all else
- * together is one. 1 for an op without a form. */
+/* Scalar operations an element of a pointwise op, from its f32 form (ir/ops.def). A function counts
+ * all of its operations. Of any other form, divisions, roots, and IEEE maxima and minima count; a
+ * form without any of these counts 1. So does an op without a form. */
 enum { F8_WORK_DIVISION = 8 }; /* what a division or a root counts */
 double f8_op_work(f8_op op);
 
