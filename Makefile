@@ -134,7 +134,7 @@ $(EMBEDDERS): $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,tests/sha
 	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(SO) -Wl,-rpath,'$$ORIGIN/..' $(CHECK) $(LDLIBS)
 $(call test_object,check_codecs_header): CFLAGS += -isystem $(CUDA_INCLUDE)
 # For tests/peers/codecs.py.
-$(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/fp8.c)
+$(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/num/fp8.c)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -lm

@@ -7,7 +7,7 @@
  * -K key/value heads, -f f32 instead of bf16. The default is one layer of GPT-2 124M. */
 #include "codegen/cpu_attention.h"
 #include "codegen/link.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "runtime/blob.h"
 #include "runtime/pool.h"
 

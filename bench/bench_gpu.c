@@ -18,7 +18,7 @@
 #include "bench/figures.h"
 #include "bench/gpu_device.h"
 #include "frontend/program.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 typedef struct bench {
     bool json, tiny;

@@ -13,7 +13,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 enum { LOADS = 15, BAR = 50 };
 

@@ -15,7 +15,7 @@
 #include "bench/figures.h"
 #include "bench/peer_onednn.h"
 #include "frontend/fp8c.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "runtime/gemm.h"
 
 enum { MAX_SHAPES = 64, MAX_ROUNDS = 32, N_RECIPES = 3 };

@@ -16,7 +16,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 enum { ROUNDS = 9, MOST_ROUNDS = 99, NO_COMPILER = 2 };
 

@@ -2,7 +2,7 @@
 #ifndef F8_BENCH_PEER_ONEDNN_H
 #define F8_BENCH_PEER_ONEDNN_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 typedef struct peer_onednn peer_onednn;
 typedef struct peer_gemm peer_gemm;

@@ -7,7 +7,7 @@
 
 #include "codegen/build_cpu.h"
 #include "codegen/cuda_build.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 static f8_status finish_steps(f8_build *b)
 {

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 enum { WAIT = 20 };                                    /* f8_build_options.cache_wait */
 enum { PAUSE_FIRST = 1000000, PAUSE_MOST = 16000000 }; /* nanoseconds */

@@ -12,7 +12,7 @@
 #include "codegen/cpu_scatter.h"
 #include "codegen/link.h"
 #include "codegen/llvm_known.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "runtime/gemm.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #define F8_CODEGEN_BUILD_OPTIONS_H
 
 #include "codegen/kernel.h"
-#include "ir/log.h"
-#include "ir/progress.h"
+#include "ir/base/log.h"
+#include "ir/base/progress.h"
 #include "ir/target.h"
 #include "runtime/plan.h"
 

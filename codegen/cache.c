@@ -11,7 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 f8_cache_key f8_cache_key_of(const char *text, size_t size)
 {

@@ -21,9 +21,9 @@
 #ifndef F8_CODEGEN_CACHE_H
 #define F8_CODEGEN_CACHE_H
 
-#include "ir/hash.h"
-#include "ir/log.h"
-#include "ir/status.h"
+#include "ir/base/hash.h"
+#include "ir/base/log.h"
+#include "ir/base/status.h"
 
 #define F8_CACHE_MOST_BYTES ((int64_t)1 << 30)
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 static const char magic[8] = "fp8c\r\n\x1a";
 

@@ -4,7 +4,7 @@
 #define F8_CODEGEN_CPU_SCATTER_H
 
 #include "codegen/llvm.h"
-#include "ir/type.h"
+#include "ir/base/type.h"
 
 enum { F8_SCATTER_COLUMNS = 64 };
 

@@ -1,7 +1,7 @@
 /* Which algorithm does an attention on a GPU: see cuda_attention_choice.h. */
 #include "codegen/cuda_attention_choice.h"
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "runtime/cudnn_attention.h"
 
 /* A row holds for the architectures, head sizes, numbers of tokens and direction it names; the

@@ -14,7 +14,7 @@
 #include "codegen/build_cached.h"
 #include "codegen/cuda_copy.h"
 #include "codegen/cuda_scatter.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "runtime/cuda.h"
 
 enum { BATCH_CHARACTERS = 24000 };

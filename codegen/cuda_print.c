@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 /* ---- lines ---- */
 

@@ -2,7 +2,7 @@
  *
  * Values are contiguous and row-major. In `wide` mode (f8_reference_run_f64) every f32, bf16 and
  * f16 value is an array of double and nothing rounds; else each value has its own dtype and every
- * operation goes through the scalar programs (ir/scalar.h).
+ * operation goes through the scalar programs (ir/num/scalar.h).
  *
  * Evaluators write an `out` whose type and memory are given. The first failure stays in `status`;
  * after it evaluators do nothing and f8_interp_* functions that return values return NULL, which
@@ -10,7 +10,7 @@
 #ifndef F8_INTERP_H
 #define F8_INTERP_H
 
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 #include "ir/ir.h"
 
 typedef struct f8_rvalue {

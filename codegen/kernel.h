@@ -41,7 +41,7 @@
 #define F8_CODEGEN_KERNEL_H
 
 #include "ir/program.h"
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 #include "ir/target.h"
 
 enum { F8_SUM_LANES = 256, F8_COLSUM_BLOCK = 64, F8_COLAMAX_TASK = 32 };

@@ -15,8 +15,8 @@
 #ifndef F8_CODEGEN_KERNEL_ATTENTION_H
 #define F8_CODEGEN_KERNEL_ATTENTION_H
 
-#include "ir/status.h"
-#include "ir/type.h"
+#include "ir/base/status.h"
+#include "ir/base/type.h"
 
 typedef struct f8_attention_desc {
     f8_dtype dtype; /* F8_F32 or F8_BF16: q k v o do dq dk dv */

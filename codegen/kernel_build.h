@@ -4,7 +4,7 @@
 #define F8_CODEGEN_KERNEL_BUILD_H
 
 #include "codegen/kernel.h"
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 
 /* A value some instruction already holds. */
 typedef struct f8_kb_entry {

@@ -3,7 +3,7 @@
 
 #include <stdarg.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 void f8_text_add(f8_text *t, const char *format, ...)
 {

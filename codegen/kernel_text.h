@@ -2,7 +2,7 @@
 #ifndef F8_CODEGEN_KERNEL_TEXT_H
 #define F8_CODEGEN_KERNEL_TEXT_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 /* In an arena; failure sticks in the arena. */
 typedef struct f8_text {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/hash.h"
+#include "ir/base/hash.h"
 
 static bool is_model(const f8_kernel_variant *v)
 {

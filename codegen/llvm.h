@@ -27,8 +27,8 @@
 #include <pthread.h>
 
 #include "codegen/llvm_api.h"
-#include "ir/scalar.h"
-#include "ir/status.h"
+#include "ir/num/scalar.h"
+#include "ir/base/status.h"
 
 /* ---- the library and the machine ---- */
 

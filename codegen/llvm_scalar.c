@@ -1,4 +1,4 @@
-/* Printing scalar programs (ir/scalar.h) as LLVM IR, one lane or a vector at a time: see llvm.h. */
+/* Printing scalar programs (ir/num/scalar.h) as LLVM IR, one lane or a vector at a time: see llvm.h. */
 #include "codegen/llvm.h"
 
 typedef struct printer {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/scale_layout.h"
+#include "ir/num/scale_layout.h"
 
 /* ---- one node ---- */
 

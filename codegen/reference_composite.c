@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "ir/rope.h"
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 
 typedef const f8_rvalue *value; /* NULL after a failure */
 
@@ -299,7 +299,7 @@ static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
     return out;
 }
 
-/* As f8_scale_of_amax (passes/formulas.h) builds it of nodes, and ir/quantize.c has it for hosts. */
+/* As f8_scale_of_amax (passes/formulas.h) builds it of nodes, and ir/num/quantize.c has it for hosts. */
 static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value previous)
 {
     const double max = f8_dtype_max((f8_dtype)f8_attr_i(g, r, F8_A_FORMAT));

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
 

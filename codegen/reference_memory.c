@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 
 static bool widened(const f8_interp *x, f8_dtype d)
 {

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/fp8.h"
-#include "ir/scalar.h"
+#include "ir/num/fp8.h"
+#include "ir/num/scalar.h"
 
 enum { BLOCK = 1024, MAX_OPERANDS = 3 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 
 enum { LANES = 256, ROWS = 64 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "codegen/interp.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "ir/rope.h"
 
 /* ---- leaves ---- */

@@ -17,7 +17,7 @@
 #include "frontend/fp8c.h"
 #include "frontend/settings.h"
 #include "ir/ir.h"
-#include "ir/progress.h"
+#include "ir/base/progress.h"
 #include "runtime/cuda.h"
 #include "runtime/pool.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/calibration.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 /* ---- making one ---- */
 

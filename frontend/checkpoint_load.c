@@ -3,7 +3,7 @@
 
 #include "frontend/checkpoint.h"
 #include "frontend/program.h"
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 enum { LIST = 640 }; /* of what is wrong: the rest is counted */
 

@@ -4,7 +4,7 @@
 #include "frontend/calibration.h"
 #include "frontend/compile.h"
 #include "frontend/target.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "passes/copy.h"
 #include "passes/pipeline.h"
 

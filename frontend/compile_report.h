@@ -7,7 +7,7 @@
 #define F8_COMPILE_REPORT_H
 
 #include "codegen/build.h"
-#include "ir/wire.h"
+#include "ir/base/wire.h"
 #include "passes/memory_report.h"
 
 /* One function's memory and time, as passes planned them. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "codegen/cuda.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 #define SAME(a, b) _Static_assert((int)(a) == (int)(b), "fp8c.h and runtime/component.h disagree")
 SAME(FP8C_COMPONENT_OK, F8_COMPONENT_OK);

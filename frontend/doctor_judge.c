@@ -8,7 +8,7 @@
 
 #include "codegen/llvm.h"
 #include "frontend/doctor.h"
-#include "ir/format.h"
+#include "ir/base/format.h"
 #include "runtime/cpu.h"
 #include "runtime/tuning.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 enum { MOST_FOLDERS = 100000, NAME = 64 };
 

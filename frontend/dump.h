@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 
-#include "ir/log.h"
+#include "ir/base/log.h"
 #include "passes/pass.h"
 
 typedef struct f8_dump {

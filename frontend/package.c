@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "ir/delta.h"
+#include "ir/base/delta.h"
 
 /* 0x8F, F8X, CR LF, ^Z, LF: not text, and changed by whatever takes it for text. */
 const uint64_t f8_package_magic = 0x0a1a0a0d5838468f;

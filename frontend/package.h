@@ -18,7 +18,7 @@
 #define F8_PACKAGE_H
 
 #include "frontend/compile_report.h"
-#include "ir/hash.h"
+#include "ir/base/hash.h"
 #include "ir/ir.h"
 
 /* F8_PACKAGE_FORMAT is of the header, the sections and the index, F8_PLAN_FORMAT of the fields. A
@@ -51,7 +51,7 @@ typedef struct f8_package_variant {
     const f8_plan *plan; /* written; NULL in what was read */
     const f8_compile_report *report;
     /* Sections, as they are in the file; NONE: it has none. Bits F8_PACKAGE_DELTA_*: fields, or the
-     * CPU's code, are what is new beside the first variant's (ir/delta.h). */
+     * CPU's code, are what is new beside the first variant's (ir/base/delta.h). */
     uint32_t fields, constants, blob, deltas;
     uint32_t *image;
     uint32_t n_images;

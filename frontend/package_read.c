@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "ir/delta.h"
+#include "ir/base/delta.h"
 
 enum { HASH_BYTES = 16, SECTION_BYTES = 16 };
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "frontend/program.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "passes/pipeline.h"
 
 /* ---- life ---- */

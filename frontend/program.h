@@ -6,7 +6,7 @@
 #include "frontend/instance.h"
 #include "frontend/package.h"
 #include "frontend/compile_report.h"
-#include "ir/file.h"
+#include "ir/base/file.h"
 #include "frontend/variants.h"
 
 /* A program for one set of values of the dims that are bounds; most programs have no such dims, and

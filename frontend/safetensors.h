@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ir/file.h"
+#include "ir/base/file.h"
 
 /* DTYPE(name, bytes of an element), in the reference's order, which is that of tensors in a file,
  * the last first. Its types of less than a byte are not read. */
@@ -115,7 +115,7 @@ typedef struct f8_st_contents {
     void *user;
 } f8_st_contents;
 
-/* Write a file whole or not at all (ir/file.h). Tensors lie by dtype, then by name, as the
+/* Write a file whole or not at all (ir/base/file.h). Tensors lie by dtype, then by name, as the
  * reference writes them: each is then aligned to its elements. Its header has no more than
  * F8_ST_MAX_HEADER bytes. */
 f8_status f8_st_write(const char *path, const f8_st_contents *contents,

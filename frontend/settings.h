@@ -4,7 +4,7 @@
 #define F8_SETTINGS_H
 
 #include "frontend/fp8c.h"
-#include "ir/log.h"
+#include "ir/base/log.h"
 #include "runtime/cuda.h"
 
 typedef struct f8_settings {

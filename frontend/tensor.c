@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "frontend/program.h"
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 /* DLPack's codes. Those of FP8 are of DLPack 1.1 and later: kDLFloat8_e4m3fn, kDLFloat8_e5m2 and
  * kDLFloat8_e8m0fnu of include/dlpack/dlpack.h in github.com/dmlc/dlpack. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 /* ---- life ---- */
 

@@ -13,7 +13,7 @@
 #define F8_TUNE_H
 
 #include "frontend/tuned.h"
-#include "ir/progress.h"
+#include "ir/base/progress.h"
 #include "runtime/gemm.h"
 
 enum { TUNE_CANDIDATES = 32, TUNE_RUNS = 64, TUNE_FUNCTIONS = 2 };

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "frontend/tuned.h"
-#include "ir/file.h"
+#include "ir/base/file.h"
 
 typedef f8_status (*move_fn)(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
                              f8_diag *diag);

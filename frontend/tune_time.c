@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "frontend/tune.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 enum { WORTH_RUNS = 3 /* before a round is given up as slower */ };
 

@@ -1,10 +1,10 @@
 /* Result types, I: the driver, messages, canonical attributes, leaves, pointwise ops, reductions
  * and shapes. GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
-#include "ir/granularity.h"
-#include "ir/format.h"
-#include "ir/fp8.h"
+#include "ir/num/granularity.h"
+#include "ir/base/format.h"
+#include "ir/num/fp8.h"
 #include "ir/internal.h"
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 
 #include <math.h>
 #include <stdio.h>

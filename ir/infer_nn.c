@@ -1,6 +1,6 @@
 /* Result types, II: GEMM, attention, gathers, FP8 and composites. See infer.c. */
 #include "ir/internal.h"
-#include "ir/scale_layout.h"
+#include "ir/num/scale_layout.h"
 
 #include <math.h>
 #include <string.h>

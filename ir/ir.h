@@ -11,8 +11,8 @@
 #ifndef F8_IR_H
 #define F8_IR_H
 
-#include "ir/status.h"
-#include "ir/type.h"
+#include "ir/base/status.h"
+#include "ir/base/type.h"
 
 /* ---- ops and attributes, from their tables ---- */
 
@@ -63,7 +63,7 @@ typedef struct f8_op_info {
     uint16_t min_in, max_in;
     uint8_t results, n_attrs;
     f8_class cls;
-    uint8_t form[4];             /* f8_sform by f8_skind of the operands (ir/scalar.h); 0: none */
+    uint8_t form[4];             /* f8_sform by f8_skind of the operands (ir/num/scalar.h); 0: none */
     f8_attr attrs[F8_MAX_ATTRS]; /* keys with defaults, in table order */
 } f8_op_info;
 

@@ -1,6 +1,6 @@
 /* The facts of ops and attributes, from ops.def and attrs.def: see ir.h. */
 #include "ir/ir.h"
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 enum { BUFFER = 4096, LINE = 96 };
 

@@ -21,7 +21,7 @@
 #ifndef F8_RECIPE_H
 #define F8_RECIPE_H
 
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 #include "ir/ir.h"
 #include "ir/target.h"
 

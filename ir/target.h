@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ir/scale_layout.h"
+#include "ir/num/scale_layout.h"
 
 typedef enum f8_target_kind {
     F8_TARGET_CPU,
@@ -32,7 +32,7 @@ typedef struct f8_speeds {
     double blocks;    /* f32 scales of blocks along k: what is left of `gemm` */
     double attention, attention_grad; /* 10^12 operations a second of products */
     double softmax;   /* scalar operations a pair of query and key besides; 0: among the above */
-    double vector;    /* 10^12 scalar operations (ir/scalar.h) a second in row kernels */
+    double vector;    /* 10^12 scalar operations (ir/num/scalar.h) a second in row kernels */
     double memory;    /* what kernels reach, in terms of the memory's rate */
     double launch;    /* seconds of a kernel that does next to nothing */
     bool overlap;     /* bytes move while operations are done: the longer counts, else their sum */
@@ -82,6 +82,5 @@ const f8_target *f8_target_by_name(const char *name);
 const f8_target *f8_target_for_sm(int sm);
 /* Each in turn; NULL past the last. */
 const f8_target *f8_target_at(size_t index);
-
 
 #endif

@@ -1,8 +1,8 @@
-/* amax and quantize by blocks (ir/granularity.h), in primitives: see blocks.c. */
+/* amax and quantize by blocks (ir/num/granularity.h), in primitives: see blocks.c. */
 #ifndef F8_BLOCKS_H
 #define F8_BLOCKS_H
 
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 #include "ir/ir.h"
 
 /* amax of x (f32 or bf16) in each block: f8_granularity_type's shape, f32. */

@@ -7,7 +7,7 @@
  *
  * Requires: nothing. Breaks: nothing; a fixed number of rounds bounds the time (each makes a graph
  * no deeper, and chains longer than that do not occur). */
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 #include "passes/formulas.h"
 #include "passes/pipeline.h"
 

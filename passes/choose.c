@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 static const char *const names[F8_CANDIDATES] = {"bf16", "delayed", "current", "rowwise", "block", "mxfp8"};
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 #include "passes/rows.h"
 
 #define TERA 1e12

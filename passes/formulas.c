@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 /* ---- small helpers ---- */
 

@@ -2,7 +2,7 @@
 #ifndef F8_LEGALIZE_H
 #define F8_LEGALIZE_H
 
-#include "ir/scale_layout.h"
+#include "ir/num/scale_layout.h"
 #include "passes/pass.h"
 
 typedef struct f8_legalizer {

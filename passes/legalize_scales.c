@@ -2,7 +2,7 @@
  * them.
  *
  *   CPU     the grid
- *   CUDA    cuBLASLt's layout (ir/scale_layout.h), made from the grid by transposes and by zeros
+ *   CUDA    cuBLASLt's layout (ir/num/scale_layout.h), made from the grid by transposes and by zeros
  *           beside it; the product's attribute says so. Where the codes are transposed, so that k
  *           is contiguous, the granularity is the transpose's. The layout knows only k and the other
  *           axis, so nothing more moves. One scale for an operand beside one for each row of the

@@ -2,7 +2,7 @@
 #ifndef F8_MEASURE_H
 #define F8_MEASURE_H
 
-#include "ir/quantize.h"
+#include "ir/num/quantize.h"
 #include "passes/choose.h"
 
 /* How many rows of each operand (indices of the result) an error is taken over. */

@@ -8,7 +8,7 @@
  * Requires schedule. Gives program->place, copy, held, root, arena_bytes, lower_bound and
  * constants. */
 #include "passes/memory.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "ir/rope.h"
 #include "passes/pack.h"
 #include "passes/storage.h"

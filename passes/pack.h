@@ -2,7 +2,7 @@
 #ifndef F8_PACK_H
 #define F8_PACK_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 /* `bytes` (a multiple of the alignment) from position start to end, both inclusive. */
 typedef struct f8_block {

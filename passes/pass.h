@@ -7,9 +7,9 @@
 #define F8_PASS_H
 
 #include "ir/ir.h"
-#include "ir/log.h"
-#include "ir/progress.h"
-#include "ir/quantize.h"
+#include "ir/base/log.h"
+#include "ir/base/progress.h"
+#include "ir/num/quantize.h"
 #include "ir/recipe.h"
 #include "ir/target.h"
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "passes/autodiff.h"
 #include "passes/group.h"
 #include "passes/legalize.h"

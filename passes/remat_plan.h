@@ -9,7 +9,7 @@
 #ifndef F8_REMAT_PLAN_H
 #define F8_REMAT_PLAN_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #ifndef F8_ROWS_H
 #define F8_ROWS_H
 
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 #include "ir/program.h"
 
 /* How an element (r, c) of a node over [R, C] reads an operand that broadcasts to it. */

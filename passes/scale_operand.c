@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 /* ---- which values ---- */
 

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 f8_status f8_blob_map(f8_blob *out, const void *bytes, size_t size, size_t code_size, f8_diag *d)
 {

@@ -6,7 +6,7 @@
 #ifndef F8_RUNTIME_BLOB_H
 #define F8_RUNTIME_BLOB_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 enum { F8_BLOB_PAGE = 4096 }; /* x86-64's page; code and constants start on one */
 

@@ -5,7 +5,7 @@
 #ifndef F8_CPU_H
 #define F8_CPU_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 enum { F8_CPU_FEATURE_WORDS = 2 };
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 /* ---- life ---- */
 

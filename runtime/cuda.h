@@ -11,7 +11,7 @@
 #ifndef F8_CUDA_H
 #define F8_CUDA_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 #include "ir/target.h"
 
 typedef struct f8_cuda f8_cuda;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 /* A table of function pointers is filled as an array of void *: POSIX makes them alike. */
 _Static_assert(sizeof(void *) == sizeof(void (*)(void)), "dlsym returns function pointers");

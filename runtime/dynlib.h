@@ -11,7 +11,7 @@
 #ifndef F8_DYNLIB_H
 #define F8_DYNLIB_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 #define F8_DYNLIB_FIELD(symbol) __typeof__(&symbol) symbol;
 #define F8_DYNLIB_NAME(symbol)  #symbol,

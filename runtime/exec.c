@@ -1,7 +1,7 @@
 /* The executor: see exec.h. */
 #include "runtime/exec_internal.h"
 
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "runtime/copy.h"
 
 /* ---- steps ---- */

@@ -3,7 +3,7 @@
 #include "runtime/gemm_simd.h"
 
 #if defined(__x86_64__)
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 #include <immintrin.h>
 #include <string.h>

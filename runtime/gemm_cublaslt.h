@@ -7,7 +7,7 @@
  *
  * Scales are one for the tensor, one for each row or column of C, or blocks along k of 128 (f32) or
  * 32 (E8M0): f8_cublaslt_scale_mode. Which target has which is in ir/target.h; arrays lie as
- * F8_SCALES_CUBLASLT of ir/scale_layout.h. What a mode lacks is refused, never done in another.
+ * F8_SCALES_CUBLASLT of ir/num/scale_layout.h. What a mode lacks is refused, never done in another.
  *
  * The algorithm is the first of cuBLASLt's heuristic answers that is deterministic: either k is not
  * split or its parts are stored in f32 in the workspace and summed by a second kernel. It depends

@@ -12,8 +12,8 @@
 #ifndef F8_GEMM_DESC_H
 #define F8_GEMM_DESC_H
 
-#include "ir/scale_layout.h"
-#include "ir/type.h"
+#include "ir/num/scale_layout.h"
+#include "ir/base/type.h"
 
 /* Algorithm ids are recorded in plans: never renumber. X(enumerator, id, name, what it does) */
 #define F8_GEMM_ALGORITHMS(X)                                                           \
@@ -61,7 +61,7 @@ typedef struct f8_gemm_desc {
     /* With has_alpha: what each scale covers of the array as stored, and what they are, F8_F32 or
      * F8_E8M0. One for the tensor, one for each row or block of rows of the result (A; columns: B),
      * or blocks along k of any size but 1. The arrays of scales are contiguous, row-major, as
-     * ir/granularity.h has them. */
+     * ir/num/granularity.h has them. */
     f8_granularity scale_a, scale_b;
     f8_dtype scale;
     f8_scale_layout scale_layout; /* of both: on CUDA what cuBLASLt reads; the CPU takes the grid */

@@ -13,7 +13,7 @@
 #ifndef F8_GEMM_ONEDNN_H
 #define F8_GEMM_ONEDNN_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 #include "runtime/gemm_desc.h"
 
 typedef struct f8_onednn f8_onednn;

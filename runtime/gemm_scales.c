@@ -1,7 +1,7 @@
 /* Scales of a GEMM's operands: see gemm_scales.h. */
 #include "runtime/gemm_scales.h"
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 /* ---- of a desc ---- */
 

@@ -1,6 +1,6 @@
 /* Scales of a GEMM's operands: which they are allowed to be, and where they are multiplied in.
  *
- * An operand's scales are a grid over the array as stored (ir/granularity.h). Those that don't
+ * An operand's scales are a grid over the array as stored (ir/num/granularity.h). Those that don't
  * change along k leave the sum alone and are multiplied in after it: a factor for each row of the
  * result from A, for each column from B. Blocks along k are multiplied in after the sums of chunks
  * of k that lie within one block of each operand (f32 scales in onednn-bf16, where codes are exact
@@ -9,7 +9,7 @@
 #ifndef F8_GEMM_SCALES_H
 #define F8_GEMM_SCALES_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 #include "runtime/gemm_desc.h"
 #include "runtime/gemm_simd.h"
 

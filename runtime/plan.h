@@ -7,7 +7,7 @@
 #define F8_PLAN_H
 
 #include "ir/place.h"
-#include "ir/type.h"
+#include "ir/base/type.h"
 #include "runtime/attention_desc.h"
 #include "runtime/cpu.h"
 #include "runtime/gemm_desc.h"

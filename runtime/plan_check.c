@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 #include "ir/target.h"
 #include "runtime/blob.h"
 #include "runtime/cpu.h"

@@ -5,7 +5,7 @@
 #ifndef F8_PLAN_FILE_H
 #define F8_PLAN_FILE_H
 
-#include "ir/wire.h"
+#include "ir/base/wire.h"
 #include "runtime/plan.h"
 
 /* Of what these fields are and mean: one more with each change to f8_plan_wire, to a field's

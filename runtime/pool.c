@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif

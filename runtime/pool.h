@@ -9,7 +9,7 @@
 #ifndef F8_POOL_H
 #define F8_POOL_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 enum { F8_POOL_MAX_THREADS = 256 };
 

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ir/file.h"
+#include "ir/base/file.h"
 #include "runtime/tuning_db.h"
 
 enum { PATIENCE = 30000 /* milliseconds that tune waits for another writer */ };

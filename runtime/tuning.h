@@ -14,7 +14,7 @@
 #ifndef F8_TUNING_H
 #define F8_TUNING_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 typedef struct f8_tuning f8_tuning;
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ir/file.h"
+#include "ir/base/file.h"
 
 static const char *const names[] = {SQLITE_SYMBOLS(F8_DYNLIB_NAME)};
 static const char *const files[] = {"libsqlite3.so.0", NULL};

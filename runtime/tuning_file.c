@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "ir/file.h"
+#include "ir/base/file.h"
 #include "runtime/tuning_db.h"
 
 enum { MOST_BYTES = 256 << 20 /* of a file to import */ };

@@ -18,7 +18,7 @@
 #if __has_include(<cuda_fp8.h>)
 #include <cuda_fp8.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 static void header(const codec_way *way, const uint32_t *in, uint8_t *code)
 {

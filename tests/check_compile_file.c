@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "frontend/fp8c.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"

@@ -1,4 +1,4 @@
-/* E4M3, E5M2, E8M0 and BF16 conversions of all 65,536 bf16 values in three places: the codec (ir/fp8.c),
+/* E4M3, E5M2, E8M0 and BF16 conversions of all 65,536 bf16 values in three places: the codec (ir/num/fp8.c),
  * the compiled kernels and the reference interpreter, bit for bit. The codec itself is held to the golden
  * vectors in check_fp8.c and to an independent oracle in check_codecs.c. NaNs included: a conversion says
  * which NaN it gives. */
@@ -6,7 +6,7 @@
 
 #include "codegen/build.h"
 #include "codegen/reference.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "tests/shared/passes.h"
 #include "runtime/exec.h"
 #include "tests/shared/suite.h"

@@ -411,7 +411,7 @@ START_TEST(attention_on_an_h100)
 }
 END_TEST
 
-/* By counting ir/scalar.def: rounding to bf16 has eight operations, but is one instruction of a
+/* By counting ir/num/scalar.def: rounding to bf16 has eight operations, but is one instruction of a
  * GPU; 4 bytes in, 2 out. */
 static const double us_rounding[TARGETS] = {
     123.3332, /* cpu: 0.5 + 8.38861 / 0.14 + 6.29146 / 0.1 */

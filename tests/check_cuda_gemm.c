@@ -7,8 +7,8 @@
  * cores of Hopper add FP8 products with 13 bits below the largest of 32: there within S (k / 32 +
  * 2) 2^-12. A bf16 result adds one rounding, |C| 2^-8 at most. */
 #include "codegen/cuda.h"
-#include "ir/fp8.h"
-#include "ir/scalar.h"
+#include "ir/num/fp8.h"
+#include "ir/num/scalar.h"
 #include "runtime/cuda_exec.h"
 #include "runtime/gemm_cublaslt.h"
 #include "tests/shared/cuda_device.h"

@@ -10,7 +10,7 @@
  * (arXiv 2412.19437, 3.3.2), and move to f32 every 128: within S 4 33 2^-13 more. A bf16 result adds 2^-8.
  * Arrays that are laid out wrong, or a block off, must not be good. */
 #include "codegen/cuda.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "runtime/cuda_exec.h"
 #include "runtime/gemm_cublaslt.h"
 #include "tests/shared/cuda_device.h"

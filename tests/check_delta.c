@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/delta.h"
+#include "ir/base/delta.h"
 #include "tests/shared/suite.h"
 
 enum { MOST = 20000, ROUNDS = 300 };

@@ -4,7 +4,7 @@
 #include "tests/shared/suite.h"
 
 #include "codegen/cuda.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 #include <math.h>
 #include <stdio.h>

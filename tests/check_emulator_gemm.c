@@ -3,7 +3,7 @@
 #include "tests/shared/emulator.h"
 #include "tests/shared/suite.h"
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 #include <math.h>
 #include <stdlib.h>

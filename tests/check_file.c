@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ir/file.h"
+#include "ir/base/file.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/suite.h"
 

@@ -1,7 +1,7 @@
 /* The number formats: published golden vectors, the edges, every code decoded, and every encoder
  * against an oracle that knows nothing of bits: the nearest of all representable values, found by
  * search. For FP8 and E8M0 check_codecs.c goes further, as far as all inputs. */
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>
@@ -87,7 +87,7 @@ START_TEST(golden_e8m0)
 }
 END_TEST
 
-/* What ir/fp8.h says of zeros, subnormal inputs, Inf and NaN, in every format; code_2_127 and _133
+/* What ir/num/fp8.h says of zeros, subnormal inputs, Inf and NaN, in every format; code_2_127 and _133
  * are those of 2^-127 and 2^-133. */
 START_TEST(edges)
 {

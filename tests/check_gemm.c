@@ -1,6 +1,6 @@
 /* GEMM: decoding, values against a double reference, bits over threads and operand forms, bounds of
  * the workspace, bad input. */
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "runtime/gemm.h"
 #include "runtime/gemm_simd.h"
 

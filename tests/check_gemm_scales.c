@@ -1,7 +1,7 @@
 /* Scaled GEMMs on the CPU: every granularity of scales, f32 and E8M0, by each algorithm, against a
  * plain double loop over the dequantized operands, DeepGEMM's measure, bits over threads, what is
  * not finite, and scales that are off by a block, which the same checks must not let pass. */
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "tests/shared/gemm_problem.h"
 #include "tests/shared/suite.h"
 

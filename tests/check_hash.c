@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/hash.h"
+#include "ir/base/hash.h"
 #include "tests/shared/suite.h"
 
 /* Fixed: files and cached kernels are found by them. */

@@ -338,13 +338,13 @@ static void follows_no_locale(const char *path)
     size_t n;
     char *source = f8_cli_read(path, &n);
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        ck_assert_msg(!strstr(source, never[i]), "%s calls %s...): see ir/format.h", path,
+        ck_assert_msg(!strstr(source, never[i]), "%s calls %s...): see ir/base/format.h", path,
                       never[i]);
     for (const char *p = source; (p = strstr(p, "snprintf("));) {
         bool floating = false;
         const char *call = p;
         p = end_of_call(p + strlen("snprintf("), &floating);
-        ck_assert_msg(!floating, "%s: '%.*s': see ir/format.h", path, (int)(p - call), call);
+        ck_assert_msg(!floating, "%s: '%.*s': see ir/base/format.h", path, (int)(p - call), call);
     }
     free(source);
 }

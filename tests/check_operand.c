@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "tests/shared/operand.h"
 #include "tests/shared/suite.h"
 

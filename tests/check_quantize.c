@@ -1,4 +1,4 @@
-/* Quantizing on the host (ir/quantize.h) against the graph that the compiler makes, interpreted: the same
+/* Quantizing on the host (ir/num/quantize.h) against the graph that the compiler makes, interpreted: the same
  * scales and codes, bit for bit, NaNs by class. */
 #include <math.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include "codegen/reference.h"
 #include "frontend/text/parse.h"
-#include "ir/fp8.h"
-#include "ir/quantize.h"
+#include "ir/num/fp8.h"
+#include "ir/num/quantize.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

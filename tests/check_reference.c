@@ -6,7 +6,7 @@
 
 #include "codegen/reference.h"
 #include "frontend/text/parse.h"
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 #include "tests/shared/graphgen.h"
 #include "tests/shared/suite.h"
 

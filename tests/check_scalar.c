@@ -1,7 +1,7 @@
-/* Scalar programs: that they are well formed, that each conversion equals the codec of ir/fp8.h bit
+/* Scalar programs: that they are well formed, that each conversion equals the codec of ir/num/fp8.h bit
  * for bit, that each function keeps the error its table row states, and that the evaluator gives
  * the same bits with and without the machine's fused multiply-add. */
-#include "ir/scalar.h"
+#include "ir/num/scalar.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

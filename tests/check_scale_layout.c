@@ -2,8 +2,8 @@
  * offset to scale; and scaled_matmul over such arrays, in the interpreter. */
 #include "codegen/reference.h"
 #include "frontend/text/parse.h"
-#include "ir/fp8.h"
-#include "ir/scale_layout.h"
+#include "ir/num/fp8.h"
+#include "ir/num/scale_layout.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/wire.h"
+#include "ir/base/wire.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/cli/cmd.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 enum { WIDTH = 79, WIDEST = 200, BAR = 20 };
 static const double patience = 0.5, pace = 0.1; /* seconds before a line, and between two */

@@ -8,7 +8,7 @@
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
 #include "frontend/cli/cmd_tensor_file.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 typedef struct run {
     const cli *c;

@@ -8,7 +8,7 @@
 
 #include "frontend/fp8c.h"
 #include "frontend/safetensors.h"
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 typedef struct cli_tensor_file {
     char *name, *path;  /* of the port; the file's */

@@ -9,7 +9,7 @@
 
 #include "frontend/cli/cmd_calibrate.h"
 #include "frontend/cli/cmd_checkpoint.h"
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 enum { TAIL = 20, BAR = 24 };
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/text.h"
+#include "ir/base/text.h"
 
 /* Lines up to WHOLE bytes are shown whole, of longer ones what is AROUND the place. */
 enum { WHOLE = 120, AROUND = 60, TAB = 4 };

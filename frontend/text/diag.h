@@ -7,7 +7,7 @@
 #ifndef F8_DIAG_H
 #define F8_DIAG_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 /* Renders `d` into buf (always terminated, cut short when it does not fit); returns the length
  * it would have had, as snprintf does. `text` of n bytes is the source d->loc points into, or

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "frontend/text/diag.h"
-#include "ir/format.h"
-#include "ir/text.h"
+#include "ir/base/format.h"
+#include "ir/base/text.h"
 
 static bool is_digit(char c)
 {

@@ -3,7 +3,7 @@
 #ifndef F8_LEX_H
 #define F8_LEX_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 typedef enum f8_token_kind {
     F8_T_END,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "frontend/text/parser.h"
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 /* ---- failing ---- */
 

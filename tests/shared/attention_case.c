@@ -1,7 +1,7 @@
 /* Attention problems for tests: see attention_case.h. */
 #include "tests/shared/attention_case.h"
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 #include <check.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* What every f32 is in E4M3, E5M2 and E8M0, worked out from the values of these formats alone: the
  * sorted list of them, the exact middle between neighbours, ties to the even code. It shares no
- * method with ir/fp8.c, which divides by the step of a binade, nor with ir/scalar.def, which adds
+ * method with ir/num/fp8.c, which divides by the step of a binade, nor with ir/num/scalar.def, which adds
  * to bit patterns.
  *
  * As every conversion is monotone in |x|, the oracle is a few hundred runs of consecutive f32 bit
@@ -8,7 +8,7 @@
 #ifndef F8_TESTS_CODEC_ORACLE_H
 #define F8_TESTS_CODEC_ORACLE_H
 
-#include "ir/type.h"
+#include "ir/base/type.h"
 
 /* Format and saturation, in every combination. */
 typedef struct codec_way {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 void codec_of_ir(const codec_way *way, const uint32_t *in, uint8_t *code)
 {

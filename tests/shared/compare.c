@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "codegen/reference.h"
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 /* ---- bits ---- */
 

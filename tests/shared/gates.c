@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/recipe_oracle.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 #include "tests/shared/random.h"
 
 void gemm_setup_make(gemm_setup *s)

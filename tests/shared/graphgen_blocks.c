@@ -3,7 +3,7 @@
  * not. */
 #include "tests/shared/graphgen_parts.h"
 
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 
 #include <stdio.h>
 

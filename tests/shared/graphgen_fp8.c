@@ -1,7 +1,7 @@
 /* A step of a random graph that is an FP8 linear: x, w and dy quantized once each, or, with scales finer than
  * the tensor's, once for each product, along its k; and some of its three products, in any layout of w, with
  * sizes that GPUs take. */
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 #include "tests/shared/graphgen_parts.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "tests/shared/kernel_bodies.h"
 
 #include "codegen/kernel.h"
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 
 /* ---- values ---- */
 

@@ -2,8 +2,8 @@
  * of 32-bit words: f32 bits (also for bf16), i32, 0 or 1, encodings of narrower floats. */
 #include "tests/shared/kernel_eval.h"
 
-#include "ir/granularity.h"
-#include "ir/scalar.h"
+#include "ir/num/granularity.h"
+#include "ir/num/scalar.h"
 
 #include <check.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 /* How many indices of an axis one scale covers, from how many there are of both; 0: it can't be
  * told. At most one answer but for those that mean the same, since n blocks of 32 are at most 32 n

@@ -1,6 +1,6 @@
 /* Conversions between f32 and the narrow formats: written to be obviously right, not fast. The
  * binary formats share one encoder and one decoder over a table of what tells them apart. */
-#include "ir/fp8.h"
+#include "ir/num/fp8.h"
 
 #include <math.h>
 

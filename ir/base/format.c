@@ -1,5 +1,5 @@
 /* Text as in the C locale: see format.h. */
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #ifndef F8_PROGRESS_H
 #define F8_PROGRESS_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 typedef struct f8_progress_state {
     const char *phase, *item;
@@ -28,7 +28,7 @@ typedef struct f8_progress_phase {
     const f8_progress *to;
     const char *name;
     int64_t total;
-    double start; /* ir/clock.h */
+    double start; /* ir/base/clock.h */
 } f8_progress_phase;
 
 /* `to` and `name` are borrowed for as long as the phase lasts; `to` may be NULL. */

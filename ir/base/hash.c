@@ -1,5 +1,5 @@
 /* Hashes: see hash.h. */
-#include "ir/hash.h"
+#include "ir/base/hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>

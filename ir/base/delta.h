@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 /* Encode n bytes beside the base into the arena. *size: how many; n or more where nothing is
  * gained, and *out is then NULL. F8_ERR_MEMORY. */

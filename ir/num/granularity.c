@@ -1,5 +1,5 @@
 /* Granularity of scales: see granularity.h. */
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 
 #include <stdio.h>
 #include <stdlib.h>

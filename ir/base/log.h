@@ -2,7 +2,7 @@
 #ifndef F8_LOG_H
 #define F8_LOG_H
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 typedef enum f8_log_level {
     F8_LOG_WARNING, /* all works, but not as was wished: a cache that can't be used */

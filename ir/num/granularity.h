@@ -14,7 +14,7 @@
 #ifndef F8_GRANULARITY_H
 #define F8_GRANULARITY_H
 
-#include "ir/type.h"
+#include "ir/base/type.h"
 
 typedef struct f8_granularity {
     int64_t rows, cols;

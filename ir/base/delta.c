@@ -1,5 +1,5 @@
 /* Deltas: see delta.h. */
-#include "ir/delta.h"
+#include "ir/base/delta.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* Status, diagnostics and the arena: see status.h. */
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 /* ---- diagnostics ---- */
 

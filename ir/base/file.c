@@ -1,5 +1,5 @@
 /* Files: see file.h. */
-#include "ir/file.h"
+#include "ir/base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 enum { PART = 1 << 30, TRIES = 1000 };
 

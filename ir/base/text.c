@@ -1,5 +1,5 @@
 /* UTF-8: see text.h. */
-#include "ir/text.h"
+#include "ir/base/text.h"
 
 size_t f8_utf8_length(const char *text, size_t n)
 {

@@ -1,12 +1,12 @@
 /* Quantizing a matrix on the host: the same scales and codes, bit for bit, as a compiled graph's (amax, fp8_scale,
  * quantize in ops.def), for weights that are exported and for estimating errors.
  *
- * x is [rows, cols], row-major. Scales lie as ir/granularity.h's grid, row-major. One thread; nothing is
+ * x is [rows, cols], row-major. Scales lie as ir/num/granularity.h's grid, row-major. One thread; nothing is
  * allocated. */
 #ifndef F8_QUANTIZE_H
 #define F8_QUANTIZE_H
 
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 
 typedef struct f8_quantizer {
     f8_granularity grain;

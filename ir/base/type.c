@@ -1,5 +1,5 @@
 /* Element types and shapes: see type.h. */
-#include "ir/type.h"
+#include "ir/base/type.h"
 
 #include <stdio.h>
 #include <string.h>

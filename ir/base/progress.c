@@ -1,7 +1,7 @@
 /* Asking whether to go on: see progress.h. */
-#include "ir/progress.h"
+#include "ir/base/progress.h"
 
-#include "ir/clock.h"
+#include "ir/base/clock.h"
 
 f8_progress_phase f8_progress_begin(const f8_progress *to, const char *name, int64_t total)
 {

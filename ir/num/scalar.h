@@ -10,12 +10,12 @@
  * IEEE 754 with round to nearest even, subnormals kept. NaNs count by class: their sign and payload
  * are not part of a result's meaning, and no program's other results depend on them.
  *
- * The table of operations and the programs are in ir/scalar.def. */
+ * The table of operations and the programs are in ir/num/scalar.def. */
 #ifndef F8_SCALAR_H
 #define F8_SCALAR_H
 
-#include "ir/fp8.h"
-#include "ir/scalar.def"
+#include "ir/num/fp8.h"
+#include "ir/num/scalar.def"
 
 typedef enum f8_skind { F8_KIND_N, F8_KIND_F, F8_KIND_I, F8_KIND_B } f8_skind;
 

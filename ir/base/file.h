@@ -9,7 +9,7 @@
 
 #include <limits.h>
 
-#include "ir/status.h"
+#include "ir/base/status.h"
 
 /* Record a failure of the file `path`, as f8_fail does. */
 f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const char *format, ...)

@@ -1,14 +1,14 @@
 /* Quantizing on the host: see quantize.h. The scales' formulas stand three times: here, in the graph
  * (passes/formulas.c: f8_scale_of_amax; passes/scale_operand.c: scale_inv and E8M0) and in the interpreter
  * (codegen/reference_composite.c: fp8_scale); tests compare them bit for bit. */
-#include "ir/quantize.h"
+#include "ir/num/quantize.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "ir/fp8.h"
-#include "ir/scalar.h"
+#include "ir/num/fp8.h"
+#include "ir/num/scalar.h"
 
 int64_t f8_quantizer_scales(const f8_quantizer *q, int64_t rows, int64_t cols)
 {

@@ -19,8 +19,8 @@
 #ifndef F8_WIRE_H
 #define F8_WIRE_H
 
-#include "ir/status.h"
-#include "ir/type.h"
+#include "ir/base/status.h"
+#include "ir/base/type.h"
 
 typedef enum f8_wire_mode {
     F8_WIRE_WRITE,
@@ -73,7 +73,7 @@ void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count);
             (field) = f8_wire_e_;                                                                  \
     } while (0)
 
-/* NUL-terminated text, or NULL: UTF-8 without control characters (ir/text.h). Other text is not
+/* NUL-terminated text, or NULL: UTF-8 without control characters (ir/base/text.h). Other text is not
  * read, and written it sets `wrong`: f8_wire_end says so, of what was written too. Read: in the
  * arena. */
 void f8_wire_text(f8_wire *w, const char **s);

@@ -1,7 +1,7 @@
 /* Lines to whoever listens: see log.h. */
-#include "ir/log.h"
+#include "ir/base/log.h"
 
-#include "ir/format.h"
+#include "ir/base/format.h"
 
 bool f8_log_wants(const f8_log *log, f8_log_level level)
 {

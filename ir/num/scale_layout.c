@@ -1,5 +1,5 @@
 /* Layouts of scales: see scale_layout.h. */
-#include "ir/scale_layout.h"
+#include "ir/num/scale_layout.h"
 
 #include <string.h>
 

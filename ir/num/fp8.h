@@ -1,6 +1,6 @@
 /* Number formats: conversions between f32 and the narrow types, one value at a time.
  *
- * These are the definition of every conversion in fp8c: the scalar programs (ir/scalar.h) and all
+ * These are the definition of every conversion in fp8c: the scalar programs (ir/num/scalar.h) and all
  * generated code must give the same bits (NaNs: the same class). Each encodes with one rounding, to
  * nearest, ties to even (E8M0: upward); each decodes exactly.
  *
@@ -23,7 +23,7 @@
 #ifndef F8_FP8_H
 #define F8_FP8_H
 
-#include "ir/type.h"
+#include "ir/base/type.h"
 
 uint8_t f8_f32_to_e4m3(float x, bool saturate);
 uint8_t f8_f32_to_e5m2(float x, bool saturate);

@@ -1,9 +1,9 @@
 /* Structs as bytes: see wire.h. */
-#include "ir/wire.h"
+#include "ir/base/wire.h"
 
 #include <string.h>
 
-#include "ir/text.h"
+#include "ir/base/text.h"
 
 enum { NO_TEXT = -1 }; /* the length of NULL */
 

@@ -1,6 +1,6 @@
 /* How the scales of a product's operand lie in memory: `scale_layout` of scaled_matmul.
  *
- * `grid` is row-major, as ir/granularity.h has it, over the operand as it is stored. `cublaslt` is
+ * `grid` is row-major, as ir/num/granularity.h has it, over the operand as it is stored. `cublaslt` is
  * what cuBLASLt reads (its documentation of CUDA 13, "Scaling factors layouts" and "1D Block
  * Scaling Factors Layout"), which is told by the product's axes, not the array's: with L blocks
  * along k and O rows (of A) or columns (of B) of the result,
@@ -16,7 +16,7 @@
 #ifndef F8_SCALE_LAYOUT_H
 #define F8_SCALE_LAYOUT_H
 
-#include "ir/granularity.h"
+#include "ir/num/granularity.h"
 
 typedef enum f8_scale_layout { F8_SCALES_GRID, F8_SCALES_CUBLASLT } f8_scale_layout;
 
