@@ -1,4 +1,4 @@
-/* Estimated costs (passes/cost.h) beside measured ones: GPT-2 of three layers, B=2, T=512, on the
+/* Estimated costs (passes/unit/cost.h) beside measured ones: GPT-2 of three layers, B=2, T=512, on the
  * CPU.
  *
  * Each group of micro_step and update is timed on its own in every round, and its least time
@@ -17,7 +17,7 @@
 #include "bench/figures.h"
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
-#include "passes/cost.h"
+#include "passes/unit/cost.h"
 #include "passes/pipeline.h"
 #include "runtime/exec.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "passes/memory_report.h"
+#include "passes/memory/report.h"
 
 /* ---- output ---- */
 

@@ -9,7 +9,7 @@
 
 #include "bench/figures.h"
 #include "frontend/text/parse.h"
-#include "passes/cost.h"
+#include "passes/unit/cost.h"
 #include "passes/pipeline.h"
 
 /* ---- output ---- */

@@ -1,6 +1,6 @@
 /* The reference interpreter: composites and FP8 scales, when a graph still holds them.
  *
- * Each is the expression that passes/formulas.c builds, evaluated array by array with the
+ * Each is the expression that passes/unit/formulas.c builds, evaluated array by array with the
  * primitives' own evaluators: so a graph gives the same bits before and after decompose (tested).
  */
 #include <float.h>
@@ -221,7 +221,7 @@ static value target_hit(f8_interp *x, value logits, value targets)
     return test(x, F8_OP_EQ, index, reshape(x, targets, rows.rank, rows.dim));
 }
 
-/* 1 where a row's target is a class, else 0: see passes/formulas.c. */
+/* 1 where a row's target is a class, else 0: see passes/unit/formulas.c. */
 static value target_is_class(f8_interp *x, value logits, value targets)
 {
     f8_type rows = logits->type;
@@ -299,7 +299,7 @@ static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
     return out;
 }
 
-/* As f8_scale_of_amax (passes/formulas.h) builds it of nodes, and ir/num/quantize.c has it for hosts. */
+/* As f8_scale_of_amax (passes/unit/formulas.h) builds it of nodes, and ir/num/quantize.c has it for hosts. */
 static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value previous)
 {
     const double max = f8_dtype_max((f8_dtype)f8_attr_i(g, r, F8_A_FORMAT));

@@ -1,5 +1,5 @@
 /* Calibrations: run a few batches in high precision, measure every recipe on what the GEMMs read, and choose.
- * See fp8c.h; what is sampled, measured and weighed is in passes/calibrate.c, measure.c and choose.c. */
+ * See fp8c.h; what is sampled, measured and weighed is in passes/scale/calibrate.c, measure.c and choose.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #define F8_CALIBRATION_H
 
 #include "frontend/program.h"
-#include "passes/measure.h"
+#include "passes/scale/measure.h"
 
 struct fp8c_calibration {
     fp8c_context *ctx;

@@ -5,7 +5,7 @@
 #include "frontend/compile.h"
 #include "frontend/target.h"
 #include "ir/base/clock.h"
-#include "passes/copy.h"
+#include "passes/unit/copy.h"
 #include "passes/pipeline.h"
 
 /* A copy that passes may rewrite, so that one module compiles many times. */

@@ -1,7 +1,7 @@
 /* Compile reports: see compile_report.h. */
 #include "frontend/compile_report.h"
 
-#include "passes/cost.h"
+#include "passes/unit/cost.h"
 
 /* A string in the arena; NULL stays NULL. */
 static const char *keep(f8_arena *arena, const char *s)

@@ -8,14 +8,14 @@
 
 #include "codegen/build.h"
 #include "ir/base/wire.h"
-#include "passes/memory_report.h"
+#include "passes/memory/report.h"
 
 /* One function's memory and time, as passes planned them. */
 typedef struct f8_compile_report_func {
     f8_memory_report memory;
     uint32_t positions;  /* groups in its order */
     int64_t arena_bytes; /* as passes laid it out; code may want more (f8_plan_func) */
-    double seconds;      /* of a run, estimated (passes/cost.h) */
+    double seconds;      /* of a run, estimated (passes/unit/cost.h) */
 } f8_compile_report_func;
 
 typedef struct f8_compile_report {

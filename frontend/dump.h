@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #include "ir/base/log.h"
-#include "passes/pass.h"
+#include "passes/unit/pass.h"
 
 typedef struct f8_dump {
     char folder[PATH_MAX]; /* "": nothing is written */

@@ -1,4 +1,4 @@
-/* What a program takes in memory, from its plan alone: see fp8c.h and passes/memory_report.h. */
+/* What a program takes in memory, from its plan alone: see fp8c.h and passes/memory/report.h. */
 #include <string.h>
 
 #include "frontend/compile.h"

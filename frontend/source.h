@@ -5,7 +5,7 @@
 
 #include "frontend/program.h"
 #include "frontend/text/parse.h"
-#include "passes/choose.h"
+#include "passes/scale/choose.h"
 
 /* How to compile a module. */
 typedef struct f8_compile_request {

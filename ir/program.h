@@ -1,6 +1,6 @@
 /* A function on its way to a plan: its nodes in fused groups, in order, with places.
  *
- * Filled by passes/group.c, schedule.c and memory.c; read by codegen. View nodes (RESHAPE of a contiguous
+ * Filled by passes/fuse/group.c, schedule.c and memory.c; read by codegen. View nodes (RESHAPE of a contiguous
  * value, SLICE that is a strided view, PROJECT) belong to no group: they only have a place.
  * Leaves belong to none either: CONST and IOTA are computed inside kernels (a CONST that must lie in
  * memory and the ROPE tables get a place in F8_SPACE_CONST). */
@@ -70,7 +70,7 @@ typedef struct f8_final_copy {
 } f8_final_copy;
 
 /* A unit of storage in the arena: that of `root` and of all values that share it
- * (passes/storage.h), from the first write of one to the last read; positions are indices into
+ * (passes/memory/storage.h), from the first write of one to the last read; positions are indices into
  * `order`, n_groups the end of the function. */
 typedef struct f8_held {
     f8_ref root;

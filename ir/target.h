@@ -23,7 +23,7 @@ typedef struct f8_rates {
     double bf16, fp8, fp8_rows, fp8_blocks, fp8_mx, memory;
 } f8_rates;
 
-/* What passes/cost.c estimates seconds with, beside the rates. Ratios between kinds of kernels count,
+/* What passes/unit/cost.c estimates seconds with, beside the rates. Ratios between kinds of kernels count,
  * not the seconds. */
 typedef struct f8_speeds {
     double gemm;      /* what GEMMs reach, in terms of the rate of their operands */

@@ -8,7 +8,7 @@
  * Requires: nothing. Breaks: nothing; a fixed number of rounds bounds the time (each makes a graph
  * no deeper, and chains longer than that do not occur). */
 #include "ir/num/scalar.h"
-#include "passes/formulas.h"
+#include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
 
 #include <math.h>

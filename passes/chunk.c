@@ -15,8 +15,8 @@
  * hands the loss's gradient in between, so logits would have to be saved or computed again.
  *
  * Requires: entry points. Breaks: nothing. */
-#include "passes/copy.h"
-#include "passes/formulas.h"
+#include "passes/unit/copy.h"
+#include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
 
 #include <string.h>

@@ -5,8 +5,8 @@
  *
  * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left, and no quantize or dequantize
  * by blocks that kernels don't know (blocks.h). */
-#include "passes/blocks.h"
-#include "passes/formulas.h"
+#include "passes/unit/blocks.h"
+#include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
 
 #include <string.h>

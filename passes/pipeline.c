@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "ir/base/clock.h"
-#include "passes/autodiff.h"
-#include "passes/group.h"
-#include "passes/legalize.h"
-#include "passes/memory.h"
-#include "passes/remat.h"
-#include "passes/scaling.h"
+#include "passes/grad/autodiff.h"
+#include "passes/fuse/group.h"
+#include "passes/legalize/legalize.h"
+#include "passes/memory/memory.h"
+#include "passes/remat/remat.h"
+#include "passes/scale/scaling.h"
 
 /* ---- facts about a unit that passes establish or break ---- */
 

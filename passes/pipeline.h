@@ -2,7 +2,7 @@
 #ifndef F8_PIPELINE_H
 #define F8_PIPELINE_H
 
-#include "passes/pass.h"
+#include "passes/unit/pass.h"
 
 /* Run the whole pipeline over the module's `forward` function. */
 f8_status f8_run_passes(f8_unit *u);

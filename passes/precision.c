@@ -14,7 +14,7 @@
  * `cast`; the other order would need a second set of rules for where gradients are rounded.
  *
  * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
-#include "passes/formulas.h"
+#include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
 
 #include <string.h>

@@ -4,8 +4,8 @@
 #include "tests/shared/unit.h"
 
 #include "frontend/text/parse.h"
-#include "passes/cost.h"
-#include "passes/rows.h"
+#include "passes/unit/cost.h"
+#include "passes/unit/rows.h"
 
 #include <math.h>
 #include <stdio.h>

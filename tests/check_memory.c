@@ -8,7 +8,7 @@
 
 #include "frontend/text/parse.h"
 #include "ir/program.h"
-#include "passes/pack.h"
+#include "passes/unit/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "tests/shared/unit.h"
 
 #include "ir/program.h"
-#include "passes/memory_report.h"
+#include "passes/memory/report.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -39,7 +39,7 @@ static float adverse(uint32_t *state, int kind)
     }
 }
 
-/* The graph's: amax -> scale -> codes, as passes/scaling.c writes it. */
+/* The graph's: amax -> scale -> codes, as passes/scale/scaling.c writes it. */
 static void graph(const tensor *t, const f8_quantizer *q, const char *grain, float *amax, float *scale,
                   float *inv, uint8_t *codes)
 {

@@ -2,7 +2,7 @@
  * transformers beside a bound and beside checkpoints between layers, chains too long for one level
  * of checkpoints, wrong input, no memory.
  */
-#include "passes/remat_cut.h"
+#include "passes/remat/cut.h"
 #include "tests/shared/remat_graphs.h"
 #include "tests/shared/suite.h"
 

@@ -3,7 +3,7 @@
  *     fp8c.steps, fp8c.seed
  *
  * A file that `fp8c export` wrote has of the states only what `eval` reads, and weights of linears as
- * FP8 codes, each with its scales beside it (passes/serve.c has their names). Then also
+ * FP8 codes, each with its scales beside it (passes/scale/serve.c has their names). Then also
  *     fp8c.stored    JSON, {"WEIGHT": "block {pow2 = true}", ...}: the recipe that each is stored under
  *     fp8c.export, fp8c.rules, fp8c.library: what was asked for: the recipe; JSON, [RULE, ...], what
  *                    --rule and --bf16-layers gave; and the version that wrote it

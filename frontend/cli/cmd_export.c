@@ -1,5 +1,5 @@
 /* fp8c export: the weights of a checkpoint as FP8 codes with their scales, for serving. A program for inference
- * stores them as the recipe says (passes/serve.c) and quantizes; what it then holds is the file. */
+ * stores them as the recipe says (passes/scale/serve.c) and quantizes; what it then holds is the file. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Random recomputation: some values of a placed function are computed again for some of their
- * readers, as passes/remat.c does it by plan. What the function computes does not change. */
+ * readers, as passes/remat/remat.c does it by plan. What the function computes does not change. */
 #ifndef F8_TESTS_AGAIN_H
 #define F8_TESTS_AGAIN_H
 

@@ -2,12 +2,12 @@
 #ifndef TESTS_PASSES_H
 #define TESTS_PASSES_H
 
-#include "passes/autodiff.h"
-#include "passes/group.h"
-#include "passes/legalize.h"
-#include "passes/memory.h"
+#include "passes/grad/autodiff.h"
+#include "passes/fuse/group.h"
+#include "passes/legalize/legalize.h"
+#include "passes/memory/memory.h"
 #include "passes/pipeline.h"
-#include "passes/remat.h"
-#include "passes/scaling.h"
+#include "passes/remat/remat.h"
+#include "passes/scale/scaling.h"
 
 #endif

@@ -1,9 +1,9 @@
-/* Problems for the planner of what to compute again (passes/remat_plan.h), and the exact optimum of
+/* Problems for the planner of what to compute again (passes/remat/plan.h), and the exact optimum of
  * small ones. */
 #ifndef TESTS_REMAT_GRAPHS_H
 #define TESTS_REMAT_GRAPHS_H
 
-#include "passes/remat_plan.h"
+#include "passes/remat/plan.h"
 
 /* A problem being built, in an arena. */
 typedef struct remat_graph {

@@ -1,0 +1,54 @@
+/* Group: which nodes share a kernel.
+ *
+ * Pointwise ops, reductions, quantization and gathers become row programs; a GEMM, an attention, a
+ * scatter, a copy is a group of its own; views are nobody's work. group_analyze.c finds when and
+ * where each value can be computed, and what is worth storing. group_sink.c moves what is computed
+ * again to later moments, with group_sibling.c. group_parts.c finds what each phase computes, and
+ * group_kernels.c which phases share a kernel.
+ *
+ * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question
+ * is costly, the answer depends on the order of asking, and equal layers come out unequal.
+ *
+ * Requires legalize. Gives func->program with groups, without order or places. */
+#include "passes/fuse/group.h"
+
+/* Every result of an op with several has a node, so that each has a place. */
+static f8_status add_projections(f8_graph *g)
+{
+    const uint32_t n = g->n_nodes;
+    for (f8_ref r = 1; r < n; r++)
+        for (int i = 1; i < f8_op_facts(g->node[r].op)->results; i++)
+            if (!f8_project(g, r, i))
+                return g->diag->status;
+    return F8_OK;
+}
+
+f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels)
+{
+    F8_TRY(add_projections(f->graph));
+    f8_grouping s = {.unit = u, .func = f, .g = f->graph, .share_kernels = share_kernels};
+    f8_arena_init(&s.scratch, &u->arena->allocator);
+    s.view = f8_views(s.g, &s.scratch);
+    s.node = F8_NEW_ARRAY(&s.scratch, f8_group_node, s.g->n_nodes);
+    s.result = f8_arena_array(&s.scratch, s.g->n_nodes, sizeof *s.result);
+    f8_status status = f8_arena_status(&s.scratch, u->diag);
+    if (status == F8_OK)
+        status = f8_group_analyze(&s);
+    if (status == F8_OK && !u->options.no_fuse)
+        status = f8_group_sink(&s);
+    if (status == F8_OK)
+        status = f8_group_parts(&s);
+    if (status == F8_OK)
+        status = f8_group_kernels(&s);
+    if (status == F8_OK)
+        status = f8_group_emit(&s);
+    f8_arena_end(&s.scratch);
+    return status;
+}
+
+f8_status f8_pass_group(f8_unit *u)
+{
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        F8_TRY(f8_group_function(u, &u->module->func[i], false));
+    return F8_OK;
+}

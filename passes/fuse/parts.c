@@ -1,0 +1,319 @@
+/* Grouping, second half: what each cell (one moment, one domain) computes, split into connected
+ * parts.
+ *
+ * Cells are visited from the last moment to the first, so that all demands on a cell are known when
+ * its turn comes: a demand for a value not at home in a cell becomes a read of a stored value, and
+ * a demand on the cell that stores it, or a copy of the nodes that recompute it. */
+#include "passes/fuse/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One cell under construction. Arrays by ref are shared by all cells and told apart by stamps. */
+typedef struct cell {
+    f8_grouping *s;
+    f8_ref home; /* any node at home here: its domain and moment */
+    uint32_t id;
+    uint32_t *stamp; /* by ref: == id when the node is computed in this cell */
+    uint32_t *slot;  /* by ref: index into node[] */
+    uint32_t *read_stamp,
+        *read_slot; /* by ref: == reading, and the last node that reads this stored value in full */
+    uint32_t reading;
+    f8_ref *node;   /* computed here; then sorted */
+    uint32_t n_nodes;
+    uint32_t *leader; /* by slot: union-find */
+    uint32_t *again;  /* by slot, of leaders: as f8_part has it */
+    f8_ref *stack;
+    uint8_t *seen; /* by slot */
+} cell;
+
+/* ---- what the cell computes ---- */
+
+static bool stored_source(const f8_grouping *s, f8_ref o)
+{
+    const f8_ref base = s->view[o].base;
+    const f8_sources *from = &s->node[base].sources;
+    return s->node[base].role == F8_ROLE_FUSED && from->n == 1 && from->v[0] == base;
+}
+
+/* Whether operand i of r, computed in this cell, is computed here too; if not it is read from
+ * memory. */
+static bool computed_here(const cell *c, f8_ref r, uint32_t i)
+{
+    const f8_grouping *s = c->s;
+    const f8_ref o = s->g->node[r].in[i];
+    if (!f8_group_computed(&s->node[o]) || f8_group_memory_edge(s, r, i))
+        return false;
+    if (f8_group_same_home(s, o, c->home) && !f8_group_output_only(s, s->view[o].base))
+        return true;
+    return !stored_source(s, o);
+}
+
+static void demand(cell *c, f8_ref r)
+{
+    if (c->stamp[r] == c->id)
+        return;
+    c->stamp[r] = c->id;
+    c->node[c->n_nodes++] = r;
+}
+
+static int by_ref(const void *a, const void *b)
+{
+    const f8_ref x = *(const f8_ref *)a, y = *(const f8_ref *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void fill(cell *c, const f8_ref *home, uint32_t n_home)
+{
+    const f8_grouping *s = c->s;
+    c->n_nodes = 0;
+    for (uint32_t i = 0; i < n_home; i++)
+        if (s->node[home[i]].stored)
+            demand(c, home[i]);
+    for (uint32_t at = 0; at < c->n_nodes; at++) {
+        const f8_ref r = c->node[at];
+        for (uint32_t i = 0; i < s->g->node[r].n_in; i++) {
+            const f8_ref o = s->g->node[r].in[i];
+            if (computed_here(c, r, i))
+                demand(c, o);
+            else if (s->node[s->view[o].base].role == F8_ROLE_FUSED)
+                s->node[s->view[o].base].stored = true;
+        }
+    }
+    qsort(c->node, c->n_nodes, sizeof *c->node, by_ref);
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        c->slot[c->node[i]] = i;
+}
+
+/* ---- connected parts ---- */
+
+static uint32_t leader_of(cell *c, uint32_t i)
+{
+    while (c->leader[i] != i)
+        i = c->leader[i] = c->leader[c->leader[i]];
+    return i;
+}
+
+static void join(cell *c, uint32_t a, uint32_t b)
+{
+    a = leader_of(c, a);
+    b = leader_of(c, b);
+    c->leader[a > b ? a : b] = a > b ? b : a;
+}
+
+/* Whether sharing o makes two nodes belong together: not for scalars and vectors that any number of
+ * unrelated parts may want; each of those recomputes them. */
+static bool connects(const cell *c, f8_ref o)
+{
+    const f8_grouping *s = c->s;
+    const f8_group_node *home = &s->node[c->home];
+    const f8_type *t = f8_type_of(s->g, o);
+    if (s->node[o].sources.n == 0)
+        return false; /* made of constants */
+    if (f8_type_rows(t) == home->rows && (home->rows > 1 || f8_type_columns(t) == home->cols))
+        return true;
+    return f8_group_same_home(s, o, c->home);
+}
+
+/* What each connected part computes again: one number, or 0. */
+static void number_parts(cell *c)
+{
+    const f8_grouping *s = c->s;
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        c->again[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < c->n_nodes; i++) {
+        const f8_ref r = c->node[i];
+        const uint32_t again = s->node[r].joins ? 0 : f8_group_again(s, r);
+        uint32_t *to = &c->again[leader_of(c, i)];
+        if (s->node[r].stored && f8_group_same_home(s, r, c->home) && again < *to)
+            *to = again;
+    }
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        if (c->again[i] == UINT32_MAX) /* all it computes is for others to use */
+            c->again[i] = 0;
+}
+
+static void join_readers(cell *c, uint32_t slot, f8_ref o)
+{
+    const f8_grouping *s = c->s;
+    const f8_group_node *home = &s->node[c->home];
+    const f8_ref base = s->view[o].base;
+    const f8_type *t = f8_type_of(s->g, o);
+    if (s->node[base].role == F8_ROLE_CALC || home->rows * home->cols == 1 ||
+        f8_type_elements(t) != home->rows * home->cols)
+        return;
+    if (c->read_stamp[base] == c->reading)
+        join(c, c->read_slot[base], slot);
+    c->read_stamp[base] = c->reading;
+    c->read_slot[base] = slot;
+}
+
+static bool is_at_home(const cell *c, f8_ref r)
+{
+    const f8_group_node *home = &c->s->node[c->home];
+    return connects(c, r) || home->rows * home->cols == 1;
+}
+
+/* Parts that read a value in full belong together; but what is computed again, only with what is
+ * computed again for the same reader: everything else would make it wait, or be made to wait. */
+static void connect_readers(cell *c)
+{
+    const f8_grouping *s = c->s;
+    uint32_t next = 0;
+    while (next != UINT32_MAX) {
+        const uint32_t again = next;
+        next = UINT32_MAX;
+        c->reading++;
+        for (uint32_t i = 0; i < c->n_nodes; i++) {
+            const f8_ref r = c->node[i];
+            const uint32_t own = c->again[leader_of(c, i)];
+            if (own > again && own < next)
+                next = own;
+            for (uint32_t k = 0; own == again && is_at_home(c, r) && k < s->g->node[r].n_in; k++)
+                if (!computed_here(c, r, k))
+                    join_readers(c, i, s->g->node[r].in[k]);
+        }
+    }
+}
+
+static void connect(cell *c)
+{
+    const f8_grouping *s = c->s;
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        c->leader[i] = i;
+    for (uint32_t i = 0; i < c->n_nodes; i++) {
+        const f8_ref r = c->node[i];
+        for (uint32_t k = 0; is_at_home(c, r) && k < s->g->node[r].n_in; k++)
+            if (computed_here(c, r, k) && connects(c, s->g->node[r].in[k]))
+                join(c, i, c->slot[s->g->node[r].in[k]]);
+    }
+    number_parts(c);
+    connect_readers(c);
+}
+
+/* The part of all stored nodes led by `leader`, with everything they compute. */
+static f8_status make_part(cell *c, uint32_t leader)
+{
+    f8_grouping *s = c->s;
+    f8_part *grown = f8_arena_grow(&s->scratch, s->part, s->n_parts, &s->part_room, s->n_parts + 1,
+                                   sizeof *s->part);
+    if (!grown)
+        return f8_arena_status(&s->scratch, s->unit->diag);
+    s->part = grown;
+    f8_part *p = &s->part[s->n_parts++];
+    const f8_group_node *home = &s->node[c->home];
+    *p = (f8_part){.when = home->when, .rows = home->rows, .cols = home->cols};
+    memset(c->seen, 0, c->n_nodes);
+    uint32_t depth = 0, n_nodes = 0;
+    for (uint32_t i = 0; i < c->n_nodes; i++) {
+        const f8_ref r = c->node[i];
+        if (!s->node[r].stored || !f8_group_same_home(s, r, c->home) || leader_of(c, i) != leader)
+            continue;
+        c->stack[depth++] = r;
+        c->seen[i] = 1;
+        p->n_out++;
+    }
+    p->out = F8_NEW_ARRAY(&s->scratch, f8_ref, p->n_out);
+    if (!p->out)
+        return f8_arena_status(&s->scratch, s->unit->diag);
+    memcpy(p->out, c->stack, p->n_out * sizeof *p->out);
+    p->again = c->again[leader];
+    for (uint32_t i = 0; i < p->n_out; i++)
+        s->node[p->out[i]].part = (uint32_t)s->n_parts;
+    while (depth > 0) {
+        const f8_ref r = c->stack[--depth];
+        n_nodes++;
+        for (uint32_t k = 0; k < s->g->node[r].n_in; k++) {
+            const f8_ref o = s->g->node[r].in[k];
+            if (computed_here(c, r, k) && !c->seen[c->slot[o]]) {
+                c->seen[c->slot[o]] = 1;
+                c->stack[depth++] = o;
+            }
+        }
+    }
+    p->node = F8_NEW_ARRAY(&s->scratch, f8_ref, n_nodes);
+    if (!p->node)
+        return f8_arena_status(&s->scratch, s->unit->diag);
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        if (c->seen[i])
+            p->node[p->n_nodes++] = c->node[i];
+    return F8_OK;
+}
+
+static f8_status make_parts(cell *c)
+{
+    const f8_grouping *s = c->s;
+    for (uint32_t i = 0; i < c->n_nodes; i++) {
+        const f8_ref r = c->node[i];
+        if (!s->node[r].stored || !f8_group_same_home(s, r, c->home) || s->node[r].part)
+            continue;
+        F8_TRY(make_part(c, leader_of(c, i)));
+    }
+    return F8_OK;
+}
+
+/* ---- all cells ---- */
+
+typedef struct sort_key {
+    f8_when when;
+    int64_t rows, cols;
+    f8_ref ref;
+} sort_key;
+
+/* Latest moment first; within a cell by ref. */
+static int by_cell(const void *a, const void *b)
+{
+    const sort_key *x = a, *y = b;
+    if (x->when != y->when)
+        return x->when > y->when ? -1 : 1;
+    if (x->rows != y->rows)
+        return x->rows < y->rows ? -1 : 1;
+    if (x->cols != y->cols)
+        return x->cols < y->cols ? -1 : 1;
+    return x->ref < y->ref ? -1 : x->ref > y->ref;
+}
+
+static f8_status setup(cell *c, f8_grouping *s)
+{
+    const size_t n = s->g->n_nodes;
+    *c = (cell){.s = s};
+    c->stamp = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->slot = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->read_stamp = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->read_slot = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->node = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
+    c->leader = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->again = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->stack = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
+    c->seen = F8_NEW_ARRAY(&s->scratch, uint8_t, n);
+    return f8_arena_status(&s->scratch, s->unit->diag);
+}
+
+f8_status f8_group_parts(f8_grouping *s)
+{
+    cell c;
+    uint32_t n = 0;
+    F8_TRY(setup(&c, s));
+    sort_key *key = F8_NEW_ARRAY(&s->scratch, sort_key, s->g->n_nodes);
+    f8_ref *home = F8_NEW_ARRAY(&s->scratch, f8_ref, s->g->n_nodes);
+    F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        if (s->node[r].live && s->node[r].role == F8_ROLE_FUSED)
+            key[n++] = (sort_key){s->node[r].when, s->node[r].rows, s->node[r].cols, r};
+    qsort(key, n, sizeof *key, by_cell);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        uint32_t n_home = 0;
+        for (end = i; end < n && key[end].when == key[i].when && key[end].rows == key[i].rows &&
+                      key[end].cols == key[i].cols;
+             end++)
+            home[n_home++] = key[end].ref;
+        c.home = home[0];
+        c.id++;
+        fill(&c, home, n_home);
+        if (c.n_nodes == 0)
+            continue;
+        connect(&c);
+        F8_TRY(make_parts(&c));
+    }
+    return F8_OK;
+}

@@ -1,0 +1,284 @@
+/* Reverse-mode differentiation; the pass itself, f8_pass_autodiff, is in entry.c.
+ *
+ * Nodes are visited in descending order; each one's cotangent is finished from what its users
+ * contributed, then its rule (vjp.h) contributes to its operands. All of it is plain nodes; that
+ * the backward of a row statistic is the forward's own node is hash-consing's work.
+ *
+ * Contributions to one value are added in f32, in ascending order of the users that made them, and
+ * rounded once if the value is narrower. Two kinds of contribution are not just added:
+ *   - slices that tile a value (q, k and v of one projection) give one concat, not padded zeros;
+ *   - a parameter's join a running sum at once, in the order the backward pass makes them (a tied
+ *     embedding's head first, its scatter last), so that products accumulate into the gradient kept
+ *     as state. They are f32 and never rounded, also through the parameter's cast to bf16. */
+#include "passes/grad/autodiff.h"
+
+#include "passes/unit/copy.h"
+#include "passes/unit/formulas.h"
+#include "passes/grad/vjp.h"
+
+#include <string.h>
+
+/* ---- the tape ---- */
+
+/* One contribution; from a SLICE it is the slice's own cotangent, not padded yet. */
+typedef struct contribution {
+    f8_ref d, user; /* user 0 (an op that is none): no single one */
+    struct contribution *next;
+} contribution;
+
+typedef struct tape {
+    f8_unit *u;
+    f8_func *f;
+    f8_graph *g;
+    const int32_t *state_of;
+    f8_ref n;           /* nodes of the forward part: [1, n) */
+    bool *needs;        /* by ref: depends on a parameter */
+    f8_ref *param;      /* by ref: the parameter that it is, or is the cast of; 0 for others */
+    int32_t *var;       /* by ref of a parameter */
+    f8_ref *sum;        /* by ref of a parameter */
+    contribution **to;  /* by ref: list, ascending users */
+    contribution *part; /* scratch: one list as an array */
+    size_t part_room;
+} tape;
+
+static f8_status no_memory(tape *t)
+{
+    return f8_arena_status(t->u->arena, t->u->diag);
+}
+
+/* acc + part; a product or scatter is made anew with acc as its operand (the old one dies). */
+static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part)
+{
+    if (!acc || !part)
+        return part;
+    const f8_node n = *f8_at(g, part);
+    const char *name = g->name[part];
+    int n_attrs = f8_op_facts(n.op)->n_attrs;
+    if (n.op == F8_OP_MATMUL && n.n_in == 2)
+        acc = f8_make(g, n.op, (f8_ref[]){n.in[0], n.in[1], acc}, 3, n.attr, n_attrs);
+    else if (n.op == F8_OP_EMBEDDING_GRAD)
+        acc = f8_make(g, n.op, (f8_ref[]){acc, n.in[1], n.in[2]}, 3, n.attr, n_attrs);
+    else
+        acc = f8_binary(g, F8_OP_ADD, acc, part);
+    f8_set_name(g, acc, name);
+    return acc;
+}
+
+/* Users are visited in descending order, so putting each at the front leaves the list ascending. */
+static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
+{
+    f8_ref p = t->param[r];
+    if (p && f8_at(t->g, user)->op != F8_OP_SLICE) {
+        if (!t->sum[p] && t->state_of)
+            t->sum[p] = f8_func_var(t->f, t->state_of[t->var[p]]);
+        t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32));
+        return t->u->diag->status;
+    }
+    contribution *c = F8_NEW(t->u->arena, contribution);
+    if (!c)
+        return no_memory(t);
+    *c = (contribution){d, user, t->to[r]};
+    t->to[r] = c;
+    return F8_OK;
+}
+
+static bool is_param(const f8_module *m, const f8_port *p)
+{
+    return p->var >= 0 && m->var[p->var].kind == F8_VAR_PARAM && f8_dtype_is_float(p->type.dtype);
+}
+
+static f8_status setup(tape *t)
+{
+    const f8_graph *g = t->g;
+    f8_arena *arena = t->u->arena;
+    t->n = g->n_nodes;
+    t->needs = F8_NEW_ARRAY(arena, bool, t->n);
+    t->param = F8_NEW_ARRAY(arena, f8_ref, t->n);
+    t->var = F8_NEW_ARRAY(arena, int32_t, t->n);
+    t->sum = F8_NEW_ARRAY(arena, f8_ref, t->n);
+    t->to = F8_NEW_ARRAY(arena, contribution *, t->n);
+    if (!t->needs || !t->param || !t->var || !t->sum || !t->to)
+        return no_memory(t);
+    for (size_t i = 0; i < t->f->n_in; i++) {
+        const f8_port *p = &t->f->in[i];
+        if (!is_param(t->u->module, p))
+            continue;
+        t->needs[p->ref] = true;
+        t->param[p->ref] = p->ref;
+        t->var[p->ref] = p->var;
+    }
+    for (f8_ref r = 1; r < t->n; r++) {
+        const f8_node *n = f8_at(g, r);
+        for (uint32_t i = 0; i < n->n_in; i++)
+            t->needs[r] |= t->needs[n->in[i]];
+        if (n->op == F8_OP_CAST && f8_dtype_is_float(n->type.dtype))
+            t->param[r] = t->param[n->in[0]];
+    }
+    return F8_OK;
+}
+
+/* ---- finishing one value's cotangent ---- */
+
+static int64_t slice_axis(const f8_graph *g, f8_ref slice)
+{
+    int64_t axis = f8_attr_i(g, slice, F8_A_AXIS);
+    return axis < 0 ? axis + f8_type_of(g, slice)->rank : axis;
+}
+
+static f8_status list_to_array(tape *t, const contribution *list, size_t *n)
+{
+    *n = 0;
+    for (const contribution *c = list; c; c = c->next) {
+        contribution *grown =
+            f8_arena_grow(t->u->arena, t->part, *n, &t->part_room, *n + 1, sizeof *grown);
+        if (!grown)
+            return no_memory(t);
+        t->part = grown;
+        t->part[(*n)++] = *c;
+    }
+    return F8_OK;
+}
+
+/* The part among n whose slice of `axis` starts at `start`; n if there is none. */
+static size_t slice_from(const tape *t, size_t n, int64_t axis, int64_t start)
+{
+    for (size_t i = 0; i < n; i++) {
+        f8_ref s = t->part[i].user;
+        if (f8_at(t->g, s)->op == F8_OP_SLICE && slice_axis(t->g, s) == axis &&
+            f8_attr_i(t->g, s, F8_A_START) == start)
+            return i;
+    }
+    return n;
+}
+
+enum { MAX_TILES = 64 };
+
+/* If slices of `axis` among the n parts tile [0, size) exactly, put one concat in place of the
+ * first and drop the others: the new n. */
+static size_t join_slices(tape *t, size_t n, int64_t axis, int64_t size)
+{
+    f8_ref piece[MAX_TILES];
+    size_t tile[MAX_TILES], first = n, kept = 0;
+    int count = 0;
+    for (int64_t at = 0; at < size; count++) {
+        size_t i = slice_from(t, n, axis, at);
+        if (i == n || count == MAX_TILES)
+            return n;
+        piece[count] = t->part[i].d;
+        tile[count] = i;
+        first = i < first ? i : first;
+        at = f8_attr_i(t->g, t->part[i].user, F8_A_STOP);
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool joined = false;
+        for (int k = 0; k < count; k++)
+            joined |= tile[k] == i;
+        if (i == first)
+            t->part[kept++] = (contribution){f8_concat(t->g, piece, count, axis), 0, NULL};
+        else if (!joined)
+            t->part[kept++] = t->part[i];
+    }
+    return kept;
+}
+
+/* Every slice's part to the shape of the whole. */
+static size_t whole_parts(tape *t, f8_ref r, size_t n)
+{
+    f8_graph *g = t->g;
+    f8_type whole = *f8_type_of(g, r);
+    for (int64_t axis = 0; axis < whole.rank; axis++)
+        for (size_t i = 0; i < n; i++)
+            if (f8_at(g, t->part[i].user)->op == F8_OP_SLICE &&
+                slice_axis(g, t->part[i].user) == axis) {
+                n = join_slices(t, n, axis, whole.dim[axis]);
+                break;
+            }
+    for (size_t i = 0; i < n; i++) {
+        f8_ref s = t->part[i].user;
+        if (f8_at(g, s)->op == F8_OP_SLICE)
+            t->part[i].d = f8_vjp_pad(g, t->part[i].d, &whole, slice_axis(g, s),
+                                      f8_attr_i(g, s, F8_A_START), f8_attr_i(g, s, F8_A_STOP));
+    }
+    return n;
+}
+
+/* The parts of r's cotangent, ready to add, in t->part. */
+static f8_status collect(tape *t, f8_ref r, size_t *n)
+{
+    F8_TRY(list_to_array(t, t->to[r], n));
+    *n = whole_parts(t, r, *n);
+    return t->u->diag->status;
+}
+
+static f8_status finish(tape *t, f8_ref r, f8_ref *out)
+{
+    f8_graph *g = t->g;
+    size_t n;
+    F8_TRY(collect(t, r, &n));
+    f8_ref sum = t->part[0].d;
+    for (size_t i = 1; i < n; i++) {
+        f8_ref so_far = f8_fold_cast(g, sum, F8_F32), next = f8_fold_cast(g, t->part[i].d, F8_F32);
+        sum = f8_binary(g, F8_OP_ADD, so_far, next);
+    }
+    *out = f8_fold_cast(g, sum, f8_type_of(g, r)->dtype);
+    if (g->name[r]) {
+        const char *name = f8_arena_printf(t->u->arena, "d.%s", g->name[r]);
+        f8_set_name(g, *out, name ? name : "");
+    }
+    return t->u->diag->status;
+}
+
+/* ---- walking back ---- */
+
+/* What a parameter (or its cast) got from slices of it; all else is in the sum already. */
+static f8_status join_sum(tape *t, f8_ref r)
+{
+    size_t n;
+    F8_TRY(collect(t, r, &n));
+    for (size_t i = 0; i < n; i++)
+        F8_TRY(contribute(t, t->param[r], t->part[i].d, 0));
+    return F8_OK;
+}
+
+static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
+{
+    f8_graph *g = t->g;
+    const f8_node n = *f8_at(g, r); /* its operands stay where they are while the graph grows */
+    if (t->param[r])
+        return join_sum(t, r);
+    f8_ref dy = 0;
+    F8_TRY(finish(t, r, &dy));
+    if (n.op == F8_OP_SLICE)
+        return contribute(t, n.in[0], dy, r);
+    memset(dx, 0, n.n_in * sizeof *dx);
+    f8_vjp(g, r, dy, dx);
+    for (uint32_t i = n.n_in; i-- > 0;)
+        if (dx[i] && t->needs[n.in[i]])
+            F8_TRY(contribute(t, n.in[i], dx[i], r));
+    return t->u->diag->status;
+}
+
+f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed,
+                           const int32_t *state_of, f8_gradient **out, size_t *n_out)
+{
+    tape t = {.u = u, .f = f, .g = f->graph, .state_of = state_of};
+    size_t n = 0, n_ports = f->n_in;
+    F8_TRY(setup(&t));
+    f8_ref *dx = F8_NEW_ARRAY(u->arena, f8_ref, f8_widest(t.g));
+    f8_gradient *d = F8_NEW_ARRAY(u->arena, f8_gradient, n_ports);
+    if (!dx || !d)
+        return no_memory(&t);
+    F8_TRY(contribute(&t, loss, seed, 0));
+    for (f8_ref r = t.n; r-- > 1;) {
+        t.g->at = t.g->loc[r];
+        if (t.needs[r] && t.to[r])
+            F8_TRY(visit(&t, r, dx));
+    }
+    t.g->at = F8_NOWHERE;
+    for (size_t i = 0; i < n_ports; i++)
+        if (is_param(u->module, &f->in[i]))
+            d[n++] = (f8_gradient){f->in[i].var, t.sum[f->in[i].ref]};
+    *out = d;
+    *n_out = n;
+    return u->diag->status;
+}

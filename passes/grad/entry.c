@@ -1,0 +1,206 @@
+/* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list. eval and
+ * micro_step are copies of the forward, the latter with its gradients. */
+#include "passes/grad/autodiff.h"
+#include "passes/unit/copy.h"
+#include "passes/unit/formulas.h"
+
+/* ---- states of training ---- */
+
+static int32_t add_state(f8_unit *u, const char *prefix, const char *name, const f8_type *type)
+{
+    const char *full = f8_arena_printf(u->arena, "%s%s", prefix, name);
+    f8_var v = {.name = full, .type = *type, .kind = F8_VAR_STATE, .init = F8_INIT_ZEROS};
+    if (!full) {
+        f8_arena_status(u->arena, u->diag);
+        return -1;
+    }
+    v.type.dtype = F8_F32;
+    return f8_module_var(u->module, &v);
+}
+
+static f8_status make_states(f8_unit *u, f8_training *t)
+{
+    f8_module *m = u->module;
+    size_t declared = m->n_vars;
+    const f8_type scalar = {.dtype = F8_F32};
+    int32_t *index = F8_NEW_ARRAY(u->arena, int32_t, 4 * declared);
+    if (!index)
+        return f8_arena_status(u->arena, u->diag);
+    *t = (f8_training){.param = index,
+                       .grad = index + declared,
+                       .m = index + 2 * declared,
+                       .v = index + 3 * declared};
+    for (size_t i = 0; i < declared; i++)
+        if (m->var[i].kind == F8_VAR_PARAM)
+            t->param[t->n++] = (int32_t)i;
+    for (size_t i = 0; i < t->n; i++) {
+        f8_var v = m->var[t->param[i]];
+        if (v.type.dtype != F8_F32)
+            return f8_fail(u->diag, F8_ERR_UNSUPPORTED, v.loc,
+                           "parameter '%s' is %s; only f32 can be trained", v.name,
+                           f8_dtype_name(v.type.dtype));
+        t->grad[i] = add_state(u, "grad.", v.name, &v.type);
+        if (m->optimizer.declared && !u->options.calibrate) {
+            t->m[i] = add_state(u, "opt.m.", v.name, &v.type);
+            t->v[i] = add_state(u, "opt.v.", v.name, &v.type);
+        }
+    }
+    t->micro_steps = add_state(u, "opt.", "micro_steps", &scalar);
+    if (m->optimizer.declared)
+        t->step = add_state(u, "opt.", "step", &scalar);
+    return u->diag->status;
+}
+
+/* ---- eval and micro_step ---- */
+
+static f8_func *new_func(f8_unit *u, const f8_func *original, const char *name, f8_ref **map)
+{
+    f8_func *f = f8_module_func(u->module, name);
+    *map = F8_NEW_ARRAY(u->arena, f8_ref, original->graph->n_nodes);
+    if (!*map) {
+        f8_arena_status(u->arena, u->diag);
+        return NULL;
+    }
+    return f && f8_copy_body(original, f, *map, u->arena) == F8_OK ? f : NULL;
+}
+
+static bool is_scalar_loss(const f8_type *t)
+{
+    return t->dtype == F8_F32 && t->rank == 0;
+}
+
+/* The first result of a training forward is the loss; others, and an inference forward's, keep
+ * their names. */
+static f8_status build_eval(f8_unit *u, const f8_func *original)
+{
+    f8_ref *map;
+    f8_func *f = new_func(u, original, "eval", &map);
+    if (!f)
+        return u->diag->status;
+    for (size_t i = 0; i < original->n_out; i++) {
+        const f8_port *p = &original->out[i];
+        F8_TRY(f8_func_result(f, i == 0 && is_scalar_loss(&p->type) ? "loss" : p->name, map[p->ref],
+                              -1));
+    }
+    return F8_OK;
+}
+
+/* The states that the forward replaces are replaced by each of its runs with gradients. */
+static f8_status replace_states(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map)
+{
+    for (size_t i = 0; i < original->n_out; i++) {
+        const f8_port *p = &original->out[i];
+        if (p->var < 0)
+            continue;
+        const f8_var *v = &u->module->var[p->var];
+        if (v->kind == F8_VAR_PARAM)
+            return f8_fail(u->diag, F8_ERR_INPUT, p->loc,
+                           "'forward' replaces parameter '%s', which is for 'update' to do", v->name);
+        F8_TRY(f8_func_result(f, p->name, map[p->ref], p->var));
+    }
+    return F8_OK;
+}
+
+static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_training *t)
+{
+    f8_ref *map;
+    f8_func *f = new_func(u, original, "micro_step", &map);
+    if (!f)
+        return u->diag->status;
+    f8_graph *g = f->graph;
+    f8_ref loss = map[original->out[0].ref];
+    f8_gradient *d;
+    size_t n;
+    int32_t *state_of = F8_NEW_ARRAY(u->arena, int32_t, u->module->n_vars);
+    if (!state_of)
+        return f8_arena_status(u->arena, u->diag);
+    for (size_t i = 0; i < t->n; i++)
+        state_of[t->param[i]] = t->grad[i];
+    F8_TRY(f8_func_result(f, "loss", loss, -1));
+    F8_TRY(f8_differentiate(u, f, loss, f8_const(g, 1), state_of, &d, &n));
+    for (size_t i = 0; i < n; i++)
+        if (d[i].sum)
+            F8_TRY(f8_func_result(f, NULL, d[i].sum, state_of[d[i].param]));
+    F8_TRY(replace_states(u, f, original, map));
+    f8_ref steps = f8_func_var(f, t->micro_steps);
+    steps = f8_binary(g, F8_OP_ADD, steps, f8_const(g, 1));
+    return f8_func_result(f, NULL, steps, t->micro_steps);
+}
+
+/* ---- the joint function of forward and backward ---- */
+
+/* Forward and backward in one: passes/grad/split.c cuts it in two, once the scaling pass has made its
+ * operands FP8, so that the pair computes the very bits of micro_step. */
+static f8_status build_joint(f8_unit *u, const f8_func *original)
+{
+    f8_ref *map;
+    f8_func *f = new_func(u, original, "joint", &map);
+    if (!f)
+        return u->diag->status;
+    f8_graph *g = f->graph;
+    const f8_ref loss = map[original->out[0].ref];
+    F8_TRY(f8_func_result(f, "loss", loss, -1));
+    const f8_ref seed = f8_func_input(f, "dloss", f8_type_of(g, loss), -1);
+    if (!seed)
+        return u->diag->status;
+    f8_gradient *grad;
+    size_t n;
+    F8_TRY(f8_differentiate(u, f, loss, seed, NULL, &grad, &n));
+    for (size_t i = 0; i < n; i++) {
+        const f8_var *v = &u->module->var[grad[i].param];
+        F8_TRY(f8_func_result(f, v->name, grad[i].sum ? grad[i].sum : f8_zeros(g, &v->type), -1));
+    }
+    return replace_states(u, f, original, map);
+}
+
+/* ---- the pass ---- */
+
+/* Take `forward` out of the module; its graph lives on in the arena. */
+static f8_status take_forward(f8_module *m, f8_func *out)
+{
+    f8_func *f = f8_module_find_func(m, "forward");
+    if (!f)
+        return f8_fail(m->diag, F8_ERR_INPUT, F8_NOWHERE, "the module has no function 'forward'");
+    *out = *f;
+    for (f8_func *end = m->func + --m->n_funcs; f < end; f++)
+        *f = f[1];
+    return F8_OK;
+}
+
+/* eval        inputs as forward -> loss; no state changes
+ * micro_step  inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1, and
+ *             the states that forward replaces; its further results are eval's alone
+ * update      (if an optimizer is declared, and not to calibrate) -> grad_norm, lr, skipped; see optimizer.c
+ * joint       (if options.pair) inputs as forward, dloss -> loss, gradients by parameter name
+ *
+ * Under options.inference only eval, and forward's results may be anything. */
+f8_status f8_pass_autodiff(f8_unit *u)
+{
+    f8_module *m = u->module;
+    f8_func original;
+    F8_TRY(take_forward(m, &original));
+    F8_TRY(build_eval(u, &original));
+    if (u->options.inference)
+        return F8_OK;
+    char type[160];
+    if (original.n_out < 1 || !is_scalar_loss(&original.out[0].type))
+        return f8_fail(u->diag, F8_ERR_INPUT, original.n_out ? original.out[0].loc : F8_NOWHERE,
+                       "to train, 'forward' must return the loss, f32[], as its first result%s%s",
+                       original.n_out ? ", not " : "",
+                       original.n_out ? f8_type_print(&original.out[0].type, type, sizeof type)
+                                      : "");
+    f8_training t;
+    F8_TRY(make_states(u, &t));
+    F8_TRY(build_micro_step(u, &original, &t));
+    if (m->optimizer.declared && !u->options.calibrate) {
+        f8_func *update = f8_module_func(m, "update");
+        if (!update)
+            return u->diag->status;
+        F8_TRY(f8_build_update(u, update, &t));
+    }
+    if (u->options.pair)
+        F8_TRY(build_joint(u, &original));
+    for (size_t i = 0; i < m->n_funcs; i++)
+        F8_TRY(f8_func_rewrite(&m->func[i], NULL, NULL)); /* drops what rules made in vain */
+    return F8_OK;
+}

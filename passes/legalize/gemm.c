@@ -1,0 +1,212 @@
+/* Legalize, GEMMs: operands and results as the target's library takes and gives them.
+ *
+ *   target->gemm_rounds   matmul(a, cast(param, bf16)) rounds the f32 parameter on the way in, so that
+ *                         no rounded copy of a weight exists; elsewhere roundings are casts
+ *   target->gemm_bf16     cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}: the
+ *                         f32 result never lies in memory; elsewhere, and with f32 operands, `to`
+ *                         is a cast
+ *   target->fp8_tn        a product of FP8 codes has k as the contiguous axis of both operands: transposed codes.
+ *                         Their scales are transposed with them, so these are the operand's own numbers, no
+ *                         second quantization; hash-consing makes one of a transpose wanted twice
+ *   target->fp8_multiple  a part of a tensor of codes whose first byte or rows are not so aligned is copied */
+#include "passes/legalize/legalize.h"
+#include "passes/unit/rows.h"
+
+/* ---- roundings on the way in ---- */
+
+/* The f32 parameter that `r` rounds to bf16; 0 if it does not. */
+static f8_ref rounded_parameter(const f8_func *f, const f8_graph *g, f8_ref r)
+{
+    const f8_node *n = f8_at(g, r);
+    if (n->op != F8_OP_CAST || n->type.dtype != F8_BF16 || f8_type_of(g, n->in[0])->dtype != F8_F32)
+        return 0;
+    const f8_ref leaf = f8_below_views(g, n->in[0]);
+    if (g->node[leaf].op != F8_OP_INPUT)
+        return 0;
+    const int64_t port = f8_attr_i(g, leaf, F8_A_INDEX);
+    return f->in[port].var >= 0 ? n->in[0] : 0;
+}
+
+/* An operand of a matmul, and whether the GEMM rounds it; true if either changed. */
+static bool round_operand(const f8_legalizer *l, f8_graph *g, f8_ref *operand, f8_attr *round)
+{
+    if (l->target->gemm_rounds) {
+        const f8_ref param =
+            l->unit->options.no_fuse ? 0 : rounded_parameter(l->func, g, *operand);
+        if (!param)
+            return false;
+        *operand = param;
+        round->i = 1;
+        return true;
+    }
+    if (!round->i)
+        return false;
+    *operand = f8_cast(g, *operand, F8_BF16);
+    round->i = 0;
+    return true;
+}
+
+/* ---- FP8 operands with k contiguous ---- */
+
+/* Rows and columns of a matrix exchanged, as a matrix of two axes. */
+static f8_ref exchanged(f8_graph *g, f8_ref r)
+{
+    const f8_type *t = f8_type_of(g, r);
+    const f8_type matrix = {
+        .dtype = t->dtype, .rank = 2, .dim = {f8_type_rows(t), f8_type_columns(t)}};
+    const f8_ints perm = {2, {1, 0}};
+    const char *name = g->name[r];
+    const f8_ref flat = f8_reshape(g, r, &matrix);
+    const f8_ref turned = f8_make(g, F8_OP_TRANSPOSE, &flat, 1, &F8_INTS(F8_A_PERM, perm), 1);
+    if (turned && name) {
+        const char *full = f8_arena_printf(g->arena, "%s.t", name);
+        f8_set_name(g, turned, full ? full : "");
+    }
+    return turned;
+}
+
+/* Whether r is a view that begins, or whose rows begin, where no FP8 GEMM can read them. Rows that storage
+ * pads begin at multiples anyway, so this may ask for a copy too many, never for one too few. */
+static bool is_misaligned(const f8_legalizer *l, const f8_graph *g, f8_ref r)
+{
+    const int64_t by = l->target->fp8_multiple;
+    for (; g->node[r].op == F8_OP_RESHAPE || g->node[r].op == F8_OP_SLICE; r = g->node[r].in[0]) {
+        if (g->node[r].op != F8_OP_SLICE)
+            continue;
+        const f8_type *t = f8_type_of(g, g->node[r].in[0]);
+        const int64_t axis = f8_attr_i(g, r, F8_A_AXIS), at = axis < 0 ? axis + t->rank : axis;
+        int64_t offset = f8_attr_i(g, r, F8_A_START) * (int64_t)f8_dtype_size(t->dtype);
+        for (int64_t i = at + 1; i < t->rank; i++)
+            offset *= t->dim[i];
+        if (offset % by || (at == t->rank - 1 && f8_type_columns(t) % by))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the target has this FP8 GEMM at all; else the message is written. A linear's sizes were
+ * checked where its recipe was chosen (scaling), so this is for products written as such. */
+static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old)
+{
+    const f8_node *n = f8_at(from, old);
+    const f8_target *t = l->target;
+    const f8_type *a = f8_type_of(from, n->in[0]),
+                  *b = f8_type_of(from, n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1]);
+    const int64_t size[] = {f8_type_rows(a), f8_type_columns(a), f8_type_rows(b), f8_type_columns(b)};
+    const int64_t by = t->fp8_multiple;
+    if (n->op == F8_OP_SCALED_MATMUL && !f8_has_scaling(l, to, from, old))
+        return false;
+    if (t->kind != F8_TARGET_CUDA)
+        return true;
+    if (a->dtype == F8_E5M2 && b->dtype == F8_E5M2 && !t->fp8_e5m2_pair)
+        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+                "%s: no GEMM of %s multiplies f8e5m2 by f8e5m2", f8_op_facts(n->op)->name, t->name);
+    else if (size[0] % by || size[1] % by || size[2] % by || size[3] % by)
+        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+                "%s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but the operands are "
+                "[%lld, %lld] and [%lld, %lld]",
+                f8_op_facts(n->op)->name, t->name, t->fp8_multiple, (long long)size[0],
+                (long long)size[1], (long long)size[2], (long long)size[3]);
+    return to->diag->status == F8_OK;
+}
+
+/* Whether the target's GEMM of operands of this dtype can write bf16: cuBLASLt's of f32 writes f32 only. */
+static bool writes_bf16(const f8_legalizer *l, f8_dtype operand)
+{
+    return l->target->gemm_bf16 && operand != F8_F32;
+}
+
+/* ---- one product ---- */
+
+f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
+                     const f8_ref *in)
+{
+    const f8_node *n = f8_at(from, old);
+    const bool scaled = n->op == F8_OP_SCALED_MATMUL;
+    const int n_attrs = f8_op_facts(n->op)->n_attrs, b = scaled ? 2 : 1;
+    f8_ref operand[5] = {0};
+    f8_attr attr[F8_MAX_ATTRS];
+    bool changed = false, narrow = false, turned[2] = {false, false};
+    const bool fp8 = f8_dtype_is_fp8(f8_type_of(from, n->in[0])->dtype);
+    if (fp8 && !has_fp8_gemm(l, to, from, old))
+        return 0;
+    for (uint32_t i = 0; i < n->n_in; i++)
+        operand[i] = in[i];
+    for (int i = 0; i < n_attrs; i++) {
+        attr[i] = n->attr[i];
+        switch (attr[i].key) {
+        case F8_A_ROUND_A: changed |= round_operand(l, to, &operand[0], &attr[i]); break;
+        case F8_A_ROUND_B: changed |= round_operand(l, to, &operand[b], &attr[i]); break;
+        case F8_A_TRANSPOSE_A:
+        case F8_A_TRANSPOSE_B: {
+            const bool second = attr[i].key == F8_A_TRANSPOSE_B;
+            if (!fp8 || !l->target->fp8_tn || (attr[i].i != 0) == second)
+                break;
+            attr[i].i = second;
+            turned[second] = true;
+            operand[second ? b : 0] = exchanged(to, operand[second ? b : 0]);
+            changed = true;
+            break;
+        }
+        case F8_A_TO:
+            narrow = attr[i].i != F8_F32 &&
+                     !writes_bf16(l, operand[0] ? f8_type_of(to, operand[0])->dtype : F8_F32);
+            if (narrow)
+                attr[i].i = F8_F32;
+            changed |= narrow;
+            break;
+        default: break;
+        }
+    }
+    if (scaled)
+        changed |= f8_legal_scales(l, to, from, old, turned, operand, attr);
+    for (int i = 0; fp8 && l->target->kind == F8_TARGET_CUDA && i < 2; i++)
+        if (is_misaligned(l, to, operand[i * b])) {
+            operand[i * b] = f8_legal_copy(to, operand[i * b]);
+            changed = true;
+        }
+    if (!changed)
+        return 0;
+    const f8_ref r = f8_make_clone(to, n->op, operand, (int)n->n_in, attr, n_attrs, n->clone);
+    return narrow ? f8_cast(to, r, n->type.dtype) : r;
+}
+
+/* ---- products rounded to bf16 ---- */
+
+static bool used_once(const f8_legalizer *l, f8_ref r)
+{
+    return l->uses.start[r + 1] - l->uses.start[r] == 1;
+}
+
+static bool is_product(const f8_node *n)
+{
+    return (n->op == F8_OP_MATMUL && n->n_in == 2) || (n->op == F8_OP_SCALED_MATMUL && n->n_in == 4);
+}
+
+f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
+                             const f8_ref *in)
+{
+    const f8_node *n = f8_at(from, old);
+    f8_ref r = n->in[0], made = in[0];
+    if (l->unit->options.no_fuse || n->type.dtype != F8_BF16)
+        return 0;
+    while (from->node[r].op == F8_OP_RESHAPE && used_once(l, r))
+        r = from->node[r].in[0];
+    while (to->node[made].op == F8_OP_RESHAPE)
+        made = to->node[made].in[0];
+    const f8_node product = *f8_at(to, made); /* the graph grows below */
+    if (!is_product(f8_at(from, r)) || !used_once(l, r) || !is_product(&product) ||
+        product.type.dtype != F8_F32 || !writes_bf16(l, f8_type_of(to, product.in[0])->dtype))
+        return 0;
+    f8_attr attr[F8_MAX_ATTRS];
+    const int n_attrs = f8_op_facts(product.op)->n_attrs;
+    for (int i = 0; i < n_attrs; i++) {
+        attr[i] = product.attr[i];
+        if (attr[i].key == F8_A_TO)
+            attr[i].i = F8_BF16;
+    }
+    const f8_ref rounded =
+        f8_make_clone(to, product.op, product.in, (int)product.n_in, attr, n_attrs, product.clone);
+    f8_set_name(to, rounded, to->name[made]);
+    return f8_reshape(to, rounded, &n->type);
+}

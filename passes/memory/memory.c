@@ -1,0 +1,210 @@
+/* Memory: where every value lies.
+ *
+ * storage_share.c decides who shares whose storage under the order that schedule chose; what is
+ * left are units with one lifetime each, packed into the arena by pack.c. Then views follow their
+ * bases. Results that could not be computed in place (somebody still reads the old state
+ * afterwards) are copied at the end.
+ *
+ * Requires schedule. Gives program->place, copy, held, root, arena_bytes, lower_bound and
+ * constants. */
+#include "passes/memory/memory.h"
+#include "ir/num/fp8.h"
+#include "ir/rope.h"
+#include "passes/unit/pack.h"
+#include "passes/memory/storage.h"
+
+#include <string.h>
+
+/* ---- constants ---- */
+
+static bool is_constant(f8_op op)
+{
+    return op == F8_OP_CONST || op == F8_OP_IOTA || op == F8_OP_ROPE_COS || op == F8_OP_ROPE_SIN;
+}
+
+static void write_const(f8_dtype dtype, double value, uint8_t *to)
+{
+    const float f = (float)value;
+    const int32_t i = (int32_t)(dtype == F8_I32 ? value : 0);
+    switch (dtype) {
+    case F8_F32: memcpy(to, &f, sizeof f); break;
+    case F8_I32: memcpy(to, &i, sizeof i); break;
+    case F8_BOOL: *to = value != 0; break;
+    default: {
+        const uint32_t code = f8_encode(dtype, f, false);
+        for (size_t k = 0; k < f8_dtype_size(dtype); k++)
+            to[k] = (uint8_t)(code >> 8 * k);
+    }
+    }
+}
+
+static void write_constant(const f8_graph *g, f8_ref r, uint8_t *to)
+{
+    const f8_node *n = f8_at(g, r);
+    const int64_t cols = f8_type_columns(&n->type), rows = f8_type_rows(&n->type);
+    if (n->op == F8_OP_CONST) {
+        write_const(n->type.dtype, f8_attr_f(g, r, F8_A_VALUE), to);
+    } else if (n->op == F8_OP_IOTA) {
+        for (int64_t i = 0; i < rows * cols; i++) {
+            const int32_t column = (int32_t)(i % cols);
+            memcpy(to + 4 * i, &column, sizeof column);
+        }
+    } else {
+        f8_rope_table(n->op, rows, cols, f8_attr_f(g, r, F8_A_BASE), (float *)(void *)to);
+    }
+}
+
+static f8_status place_constants(f8_storage *s, f8_arena *arena)
+{
+    f8_program *p = s->program;
+    p->constants_bytes = 0;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        if (s->base[r].read && is_constant(s->g->node[r].op)) {
+            s->base[r].place = (f8_place){.space = F8_SPACE_CONST, .offset = p->constants_bytes};
+            p->constants_bytes += f8_aligned(f8_type_bytes(f8_type_of(s->g, r)), F8_ARENA_ALIGN);
+        }
+    p->constants = F8_NEW_ARRAY(arena, uint8_t, (size_t)p->constants_bytes);
+    if (!p->constants)
+        return f8_arena_status(arena, s->diag);
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        if (s->base[r].place.space == F8_SPACE_CONST)
+            write_constant(s->g, r, p->constants + s->base[r].place.offset);
+    return F8_OK;
+}
+
+/* ---- inputs, the arena ---- */
+
+static void place_inputs(f8_storage *s)
+{
+    for (size_t i = 0; i < s->func->n_in; i++) {
+        const f8_port *port = &s->func->in[i];
+        s->base[port->ref].place =
+            port->var >= 0 ? (f8_place){.space = F8_SPACE_STATE, .offset = s->var_offset[port->var]}
+                           : (f8_place){.space = F8_SPACE_INPUT, .port = (int32_t)i};
+    }
+}
+
+static f8_status pack_arena(f8_storage *s)
+{
+    f8_program *p = s->program;
+    f8_block *block = F8_NEW_ARRAY(s->scratch, f8_block, s->g->n_nodes);
+    uint32_t n = 0;
+    if (!block)
+        return f8_arena_status(s->scratch, s->diag);
+    for (f8_ref r = 1; r < s->g->n_nodes; r++) {
+        const f8_base *b = &s->base[r];
+        if (b->def != F8_NO_GROUP && b->root == r && b->place.space == F8_SPACE_NONE)
+            block[n++] = (f8_block){f8_storage_bytes(s, r), b->start, b->end, r, 0};
+    }
+    p->arena_bytes = f8_pack(block, n, p->n_groups + 1, s->scratch, &p->lower_bound);
+    if (p->arena_bytes < 0)
+        return f8_arena_status(s->scratch, s->diag);
+    for (uint32_t i = 0; i < n; i++)
+        s->base[block[i].id].place = (f8_place){.space = F8_SPACE_ARENA, .offset = block[i].offset};
+    return F8_OK;
+}
+
+/* What lies where in the arena, and how long: for reports. */
+static f8_status note_held(f8_storage *s, f8_arena *arena)
+{
+    f8_program *p = s->program;
+    p->n_held = 0;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++)
+        p->n_held += s->base[r].root == r && s->base[r].place.space == F8_SPACE_ARENA;
+    p->held = F8_NEW_ARRAY(arena, f8_held, p->n_held);
+    p->root = F8_NEW_ARRAY(arena, f8_ref, s->g->n_nodes);
+    if (!p->held || !p->root)
+        return f8_arena_status(arena, s->diag);
+    uint32_t n = 0;
+    for (f8_ref r = 1; r < s->g->n_nodes; r++) {
+        const f8_base *b = &s->base[r];
+        if (b->root == r && b->place.space == F8_SPACE_ARENA)
+            p->held[n++] = (f8_held){r, b->place.offset, f8_storage_bytes(s, r), b->start, b->end};
+        const f8_base *of = &s->base[s->view[r].base];
+        p->root[r] = p->place[r].space == F8_SPACE_ARENA ? of->root : 0;
+    }
+    return F8_OK;
+}
+
+/* ---- places ---- */
+
+static f8_place place_of(const f8_storage *s, f8_ref r)
+{
+    const f8_view *v = &s->view[r];
+    const f8_base *b = &s->base[v->base];
+    f8_place place = s->base[b->root].place;
+    if (place.space == F8_SPACE_NONE || (b->def == F8_NO_GROUP && b->place.space == F8_SPACE_NONE))
+        return (f8_place){.space = F8_SPACE_NONE};
+    /* Who reads a base with gaps between its rows sees its own rows and columns. */
+    const int64_t size = (int64_t)f8_dtype_size(f8_type_of(s->g, r)->dtype);
+    const bool gaps = b->stride != f8_type_columns(f8_type_of(s->g, v->base));
+    place.offset += (b->offset + v->offset) * size;
+    place.stride = gaps ? b->stride : v->stride;
+    if (place.space != F8_SPACE_INPUT && place.space != F8_SPACE_OUTPUT)
+        place.port = -1;
+    return place;
+}
+
+static bool same_place(const f8_place *a, const f8_place *b)
+{
+    return a->space == b->space && a->port == b->port && a->offset == b->offset;
+}
+
+/* Results that do not lie where they belong yet. */
+static f8_status final_copies(f8_storage *s, f8_arena *arena)
+{
+    f8_program *p = s->program;
+    p->copy = F8_NEW_ARRAY(arena, f8_final_copy, s->func->n_out);
+    p->n_copies = 0; /* a function may be placed again */
+    if (!p->copy)
+        return f8_arena_status(arena, s->diag);
+    for (size_t i = 0; i < s->func->n_out; i++) {
+        const f8_port *port = &s->func->out[i];
+        const int64_t stride = f8_type_columns(&port->type);
+        const f8_place to = port->var >= 0
+                                ? (f8_place){F8_SPACE_STATE, -1, s->var_offset[port->var], stride}
+                                : (f8_place){F8_SPACE_OUTPUT, (int32_t)i, 0, stride};
+        if (!same_place(&p->place[port->ref], &to))
+            p->copy[p->n_copies++] = (f8_final_copy){port->ref, to};
+    }
+    return F8_OK;
+}
+
+/* ---- the pass ---- */
+
+static f8_status place_function(f8_storage *s, f8_unit *u, f8_func *f)
+{
+    f8_program *p = f->program;
+    F8_TRY(f8_storage_build(s, f, f8_unit_target(u), s->scratch, u->diag));
+    uint32_t *position = F8_NEW_ARRAY(s->scratch, uint32_t, p->n_groups);
+    p->place = F8_NEW_ARRAY(u->arena, f8_place, f->graph->n_nodes);
+    F8_TRY(f8_arena_status(u->arena, u->diag));
+    F8_TRY(f8_arena_status(s->scratch, u->diag));
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        position[p->order[i]] = i;
+    F8_TRY(f8_storage_share(s, position));
+    place_inputs(s);
+    F8_TRY(place_constants(s, u->arena));
+    F8_TRY(pack_arena(s));
+    for (f8_ref r = 1; r < f->graph->n_nodes; r++)
+        p->place[r] = place_of(s, r);
+    F8_TRY(note_held(s, u->arena));
+    return final_copies(s, u->arena);
+}
+
+f8_status f8_place_function(f8_unit *u, f8_func *f)
+{
+    f8_arena scratch;
+    f8_arena_init(&scratch, &u->arena->allocator);
+    f8_storage s = {.scratch = &scratch};
+    const f8_status status = place_function(&s, u, f);
+    f8_arena_end(&scratch);
+    return status;
+}
+
+f8_status f8_pass_memory(f8_unit *u)
+{
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        F8_TRY(f8_place_function(u, &u->module->func[i]));
+    return F8_OK;
+}

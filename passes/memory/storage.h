@@ -1,0 +1,62 @@
+/* Who shares whose storage: what schedule and memory both need to know.
+ *
+ * A base is a value with storage of its own (rows.h has the views of it). Bases share a unit of
+ * storage where one is a part of a concatenation, or where one is overwritten by another: a state
+ * by its next value, an accumulator by the GEMM or scatter that adds to it. */
+#ifndef F8_STORAGE_H
+#define F8_STORAGE_H
+
+#include "passes/unit/pass.h"
+#include "passes/unit/rows.h"
+
+enum { F8_NO_GROUP = UINT32_MAX };
+
+/* A group that reads a value, through the view `ref`; F8_NO_GROUP: the end of the function. */
+typedef struct f8_reader {
+    uint32_t group;
+    f8_ref ref;
+} f8_reader;
+
+typedef struct f8_base {
+    uint32_t def; /* the group that writes it, or F8_NO_GROUP */
+    uint32_t n_readers;
+    f8_reader *reader;
+    bool read; /* by somebody */
+    /* Where: `offset` elements into the unit of `root` (itself for a root), rows `stride` apart. */
+    f8_ref root;
+    int64_t offset, stride;
+    f8_ref inside; /* the concatenation it is a part of, or 0 */
+    f8_ref next;   /* the next base of the same unit, from the root on; 0 ends */
+    /* Of roots: a fixed place, or the arena (space NONE until packed). */
+    f8_place place;
+    uint32_t start, end; /* positions in the order, inclusive */
+} f8_base;
+
+typedef struct f8_storage {
+    const f8_func *func;
+    const f8_graph *g;
+    const f8_target *target;
+    f8_program *program;
+    f8_diag *diag;
+    f8_arena *scratch;
+    f8_view *view;
+    f8_base *base; /* by ref; meaningful where view[r].base == r */
+    int64_t *var_offset;
+} f8_storage;
+
+/* Views, definitions and readers of func->program; arrays in `scratch`. */
+f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *target,
+                           f8_arena *scratch, f8_diag *diag);
+
+/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end. What
+ * GEMMs read or write and nothing else holds in shape gets rows that begin at multiples of
+ * target->row_bytes; a product that is computed again lies as its original does. */
+f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
+
+/* The accumulator operand of a MATMUL, SCALED_MATMUL or EMBEDDING_GRAD node, or 0. */
+f8_ref f8_accumulator(const f8_graph *g, f8_ref r);
+
+/* Bytes of a root, gaps between its rows included, rounded up to the arena's alignment. */
+int64_t f8_storage_bytes(const f8_storage *s, f8_ref root);
+
+#endif

@@ -1,0 +1,256 @@
+/* What to keep and what to compute again: see remat_plan.h.
+ *
+ * Plans within the budget are looked for in three ways, and the best of them is improved:
+ *
+ * - gaps (remat_search.c): while some step is over the budget, drop a value between two of its
+ *   readers and compute it again before the second, with what that takes in turn where it helps:
+ *   always the most bytes of excess a second. Then take back what turns out not to be needed.
+ * - prices (remat_cut.c, remat_start.c): at a price per byte in memory at the fullest moment, what
+ *   to keep and what to compute again after it is a minimum cut. Prices around the one that meets
+ *   the budget, then as above.
+ * - segments (remat_segments.c): checkpoints, in several levels, for budgets too small for even
+ *   one value a layer.
+ * - Iterated local search from the best: change a little by (repeatable) chance, repair, take back,
+ *   keep what is no worse.
+ *
+ * Gaps see the memory of every action, with workspace and what is computed again, and drop that as
+ * well (nesting), but one value after the other. A cut sees chains as a whole, and small values
+ * that nobody reads late but that make large ones cheap, but one moment only, and no room for what
+ * is computed again. Together they come within a few percent of the bound that the cut gives, for
+ * transformers, and nearly always to the optimum of small graphs (tests/check_remat_plan.c).
+ *
+ * What else there is, and why not that:
+ *
+ * - Checkpoints every sqrt(n) layers (Chen et al. 2016, arXiv:1604.06174) compute everything
+ * between them again: attention and GEMMs, where norms and activations alone would have done.
+ * - DTR (Kirisame et al. 2021, arXiv:2006.09616) evicts by seconds / (bytes * staleness) while it
+ *   runs, without a look at who reads a value next; we know all readers.
+ * - Checkmate (Jain et al. 2020, arXiv:1910.02653) solves a mixed-integer program over steps x
+ *   values: optimal, but for hundreds of steps that takes minutes to hours and a solver.
+ * - PyTorch's min-cut partitioner (He 2022, "Min-cut optimal recomputation with AOTAutograd")
+ *   minimizes the bytes between forward and backward where rules say what may be computed again:
+ *   it weighs no seconds and knows no budget, and nothing but that one moment.
+ */
+#include "passes/remat/plan.h"
+#include "passes/remat/search.h"
+#include "passes/remat/start.h"
+
+#include <string.h>
+
+static bool read_instance(const f8_remat_problem *p, const uint32_t *newest, uint32_t v,
+                          uint32_t at, uint32_t *last)
+{
+    if (v >= p->n_values || newest[v] == UINT32_MAX)
+        return false;
+    last[newest[v]] = at;
+    return true;
+}
+
+/* Instances are numbered as they are made; last[i] is the last action that instance i is in memory
+ * at. */
+typedef struct instances {
+    uint32_t *newest, *value, *made, *last; /* newest by value, the others by instance */
+    uint32_t n;
+} instances;
+
+static void make_instance(instances *x, uint32_t v, uint32_t at)
+{
+    x->newest[v] = x->n;
+    x->value[x->n] = v;
+    x->made[x->n] = x->last[x->n] = at;
+    x->n++;
+}
+
+static bool walk_step(const f8_remat_problem *p, uint32_t s, uint32_t at, instances *x)
+{
+    const f8_remat_step *step = &p->step[s];
+    for (uint32_t i = 0; i < step->n_read; i++)
+        if (!read_instance(p, x->newest, step->read[i], at, x->last))
+            return false;
+    for (uint32_t i = 0; i < step->n_write; i++) {
+        if (step->write[i] >= p->n_values)
+            return false;
+        if (!read_instance(p, x->newest, step->write[i], at, x->last))
+            make_instance(x, step->write[i], at);
+    }
+    return true;
+}
+
+/* One whose steps write it more than once, or that was never written, can't be computed again. */
+static bool walk_again(const f8_remat_problem *p, const uint32_t *n_writers, uint32_t v,
+                       uint32_t at, instances *x)
+{
+    if (v >= p->n_values || !(p->value[v].seconds >= 0) || n_writers[v] != 1 ||
+        x->newest[v] == UINT32_MAX)
+        return false;
+    for (uint32_t i = 0; i < p->value[v].n_from; i++)
+        if (!read_instance(p, x->newest, p->value[v].from[i], at, x->last))
+            return false;
+    make_instance(x, v, at);
+    return true;
+}
+
+static void count_writers(const f8_remat_problem *p, uint32_t *n_writers, uint32_t *last_writer)
+{
+    memset(last_writer, 0xff, p->n_values * sizeof *last_writer);
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        for (uint32_t i = 0; i < p->step[s].n_write; i++) {
+            const uint32_t v = p->step[s].write[i];
+            if (v < p->n_values && last_writer[v] != s) {
+                last_writer[v] = s;
+                n_writers[v]++;
+            }
+        }
+}
+
+static void find_peak(const f8_remat_problem *p, const instances *x, int64_t *change,
+                      f8_remat_plan *plan)
+{
+    for (uint32_t i = 0; i < x->n; i++) {
+        change[x->made[i]] += p->value[x->value[i]].bytes;
+        change[x->last[i] + 1] -= p->value[x->value[i]].bytes;
+    }
+    int64_t live = 0;
+    plan->peak = 0;
+    plan->peak_at = 0;
+    for (uint32_t at = 0; at < plan->n_actions; at++) {
+        const f8_remat_action *a = &plan->action[at];
+        live += change[at];
+        const int64_t bytes = live + (a->again ? 0 : p->step[a->index].bytes);
+        if (bytes > plan->peak) {
+            plan->peak = bytes;
+            plan->peak_at = at;
+        }
+    }
+}
+
+bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_remat_plan *plan)
+{
+    size_t made = plan->n_actions;
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        made += p->step[s].n_write;
+    uint32_t *n_writers = F8_NEW_ARRAY(scratch, uint32_t, p->n_values);
+    int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)plan->n_actions + 1);
+    instances x = {
+        .newest = F8_NEW_ARRAY(scratch, uint32_t, p->n_values),
+        .value = F8_NEW_ARRAY(scratch, uint32_t, made),
+        .made = F8_NEW_ARRAY(scratch, uint32_t, made),
+        .last = F8_NEW_ARRAY(scratch, uint32_t, made),
+    };
+    if (!n_writers || !change || !x.newest || !x.value || !x.made || !x.last)
+        return false;
+    count_writers(p, n_writers, x.newest);
+    memset(x.newest, 0xff, p->n_values * sizeof *x.newest);
+    uint32_t next = 0;
+    plan->seconds = 0;
+    for (uint32_t at = 0; at < plan->n_actions; at++) {
+        const f8_remat_action *a = &plan->action[at];
+        if (!a->again && (next >= p->n_steps || a->index != next))
+            return false;
+        if (a->again ? !walk_again(p, n_writers, a->index, at, &x) : !walk_step(p, next, at, &x))
+            return false;
+        next += !a->again;
+        plan->seconds += a->again ? p->value[a->index].seconds : 0;
+    }
+    for (uint32_t v = 0; v < p->n_values; v++)
+        if (p->value[v].result &&
+            (!plan->n_actions || !read_instance(p, x.newest, v, plan->n_actions - 1, x.last)))
+            return false;
+    find_peak(p, &x, change, plan);
+    return next == p->n_steps;
+}
+
+/* ---- planning ---- */
+
+/* Limits of work, in elementary operations (about a nanosecond each) a step or value: for each
+ * start, for all of them, and for improving the best; and what small problems get besides, which
+ * are searched well for it. */
+enum { WORK_START = 10000, WORK_ALL = 100000, WORK_IMPROVE = 10000, WORK_SMALL = 2000000 };
+
+static void search(f8_remat_timeline *t, f8_remat_best *best)
+{
+    const uint64_t size = (uint64_t)t->p->n_steps + t->p->n_values + 20, begin = t->work;
+    f8_remat_load(t, t->steps, t->p->n_steps);
+    f8_remat_keep(t, best);
+    if (best->excess == 0)
+        return;
+    f8_remat_finish(t, WORK_START * size, best);
+    f8_remat_from_prices(t, WORK_START * size, best);
+    f8_remat_from_segments(t, WORK_START * size, best);
+    if (best->excess > 0 && t->work < begin + WORK_ALL * size) {
+        f8_remat_load(t, best->action, best->n);
+        f8_remat_finish(t, begin + WORK_ALL * size - t->work, best);
+    }
+    f8_remat_improve(t, best, WORK_SMALL + WORK_IMPROVE * size);
+}
+
+/* What no plan takes less than: one step with what it reads and makes; the results. */
+static int64_t least_peak(const f8_remat_timeline *t)
+{
+    int64_t most = 0;
+    for (uint32_t s = 0; s <= t->p->n_steps; s++) {
+        int64_t bytes = s < t->p->n_steps ? t->p->step[s].bytes : 0;
+        for (uint32_t i = t->need_at[s]; i < t->need_at[s + 1]; i++)
+            bytes += t->p->value[t->need[i]].bytes;
+        for (uint32_t i = t->make_at[s]; s < t->p->n_steps && i < t->make_at[s + 1]; i++)
+            bytes += t->p->value[t->make[i]].bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static int64_t peak_of(f8_remat_timeline *t, const f8_remat_best *best)
+{
+    int64_t peak = 0;
+    f8_remat_load(t, best->action, best->n);
+    for (uint32_t at = 0; at < t->n; at++)
+        peak = t->live[at] > peak ? t->live[at] : peak;
+    return peak;
+}
+
+/* A search for what can't be had brings the sum of all excess down, not the peak. So where nothing
+ * fits, ask for more. */
+static void search_lower(f8_remat_timeline *t, f8_remat_best *best)
+{
+    enum { TRIES = 2 };
+    const int64_t least = least_peak(t);
+    t->budget = t->budget > least ? t->budget : least;
+    search(t, best);
+    for (int i = 0; i < TRIES && best->excess > 0 && !t->failed; i++) {
+        f8_remat_best other = {0};
+        const int64_t peak = peak_of(t, best);
+        t->budget += (peak - t->budget) / 2;
+        search(t, &other);
+        if (!t->failed && peak_of(t, &other) < peak)
+            *best = other;
+    }
+}
+
+f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena,
+                             f8_diag *diag, f8_remat_plan *out)
+{
+    f8_remat_timeline t;
+    f8_arena scratch;
+    f8_arena_init(&scratch, &arena->allocator);
+    *out = (f8_remat_plan){0};
+    f8_status status = f8_remat_timeline_make(p, budget > 0 ? budget : 0, &scratch, diag, &t);
+    if (status == F8_OK) {
+        f8_remat_best best = {0};
+        search_lower(&t, &best);
+        out->action = F8_NEW_ARRAY(arena, f8_remat_action, best.n);
+        if (t.failed)
+            status = f8_arena_status(&scratch, diag);
+        else if (!out->action)
+            status = f8_arena_status(arena, diag);
+        else {
+            memcpy(out->action, best.action, best.n * sizeof *out->action);
+            out->n_actions = best.n;
+            if (!f8_remat_plan_measure(p, &scratch, out))
+                status = scratch.failed ? f8_arena_status(&scratch, diag)
+                                        : f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                                                  "remat: a plan that can't be carried out");
+        }
+    }
+    f8_arena_end(&scratch);
+    return status;
+}

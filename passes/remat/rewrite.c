@@ -1,0 +1,225 @@
+/* A plan carried out: the function's graph made anew, action by action, so that refs ascend as
+ * things are to run.
+ *
+ * A step's nodes are made over the newest instances of what they read. Where nothing they read was
+ * computed again, hash-consing gives the node there already is; so only what changes is new. What
+ * is computed again has a clone number of its own for each place in the order, with all of its
+ * cone: else grouping would take the cone's inner values from the kernel of the original. So has
+ * what a kernel computes, beside values that are late by themselves, of nothing but clones and
+ * early values: it would be early otherwise, and its clones with it. */
+#include "passes/unit/copy.h"
+#include "passes/remat/remat.h"
+
+typedef struct writer {
+    f8_remat *s;
+    f8_graph *to;
+    f8_ref *now;     /* by base: its newest instance */
+    f8_ref *local;   /* by ref: in the kernel being made */
+    uint32_t *stamp; /* by ref: == kernel where local has it */
+    uint32_t kernel;
+    uint32_t again;  /* clone number of what is being computed again; 0 while a step is made */
+    uint32_t places; /* between steps, at which something was computed again so far */
+    uint32_t latest; /* level of the latest step so far, gradients aside: what is below it could run
+                        sooner */
+    f8_ref *in;      /* operands of one node */
+} writer;
+
+enum { MOST_VIEWS = 64 }; /* on top of each other */
+
+static uint32_t again_of(const f8_graph *g, f8_ref r)
+{
+    return g->node[r].clone - g->node[r].clone % F8_CLONE_AGAIN;
+}
+
+/* Node `r` on new operands; again: 0 or a clone number to add to its own. */
+static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t again)
+{
+    const f8_graph *from = w->s->g;
+    const f8_node *n = f8_at(from, r);
+    w->to->at = from->loc[r];
+    const f8_ref made =
+        f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                      n->clone % F8_CLONE_AGAIN + again);
+    if (made && from->name[r])
+        f8_set_name(w->to, made, from->name[r]);
+    return made;
+}
+
+/* The newest instance of what lies in memory, or of a leaf, through views. 0 on failure. */
+static f8_ref newest(writer *w, f8_ref r)
+{
+    const f8_remat *s = w->s;
+    f8_ref chain[MOST_VIEWS];
+    uint32_t n = 0;
+    while (s->storage.view[r].base != r && n < MOST_VIEWS) {
+        chain[n++] = r;
+        r = s->g->node[r].in[0];
+    }
+    f8_ref made = w->now[r];
+    if (!made && s->g->node[r].n_in == 0)
+        made = w->now[r] = make(w, r, NULL, 0);
+    if (!made) {
+        f8_fail(s->unit->diag, F8_ERR_INTERNAL, s->g->loc[r],
+                "remat: '%s' is read before it is made", f8_op_facts(s->g->node[r].op)->name);
+        return 0;
+    }
+    while (n-- > 0 && made)
+        made = make(w, chain[n], &made, again_of(w->to, made));
+    return made;
+}
+
+/* ---- steps ---- */
+
+static f8_ref operand(writer *w, const f8_group *group, const f8_phase *p, f8_ref o)
+{
+    return !f8_remat_reads_memory(group, p, o) ? w->local[o] : newest(w, o);
+}
+
+static uint32_t phase_level(const f8_remat *s, const f8_phase *p)
+{
+    uint32_t level = 0;
+    for (uint32_t i = 0; i < p->n_out; i++)
+        level = s->level[p->out[i]] > level ? s->level[p->out[i]] : level;
+    return level;
+}
+
+static void run_phase(writer *w, const f8_group *group, const f8_phase *p)
+{
+    const f8_remat *s = w->s;
+    const uint32_t level = phase_level(s, p), late = level < w->latest ? UINT32_MAX : level;
+    for (uint32_t i = 0; i < p->n_nodes; i++) {
+        const f8_ref r = p->node[i];
+        const f8_node *n = f8_at(s->g, r);
+        uint32_t again = 0;
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            w->in[k] = operand(w, group, p, n->in[k]);
+            const uint32_t of = again_of(w->to, w->in[k]);
+            again = of > again ? of : again;
+        }
+        w->local[r] = make(w, r, w->in, s->level[r] < late ? again : 0);
+    }
+    for (uint32_t i = 0; i < p->n_out; i++)
+        w->now[p->out[i]] = w->local[p->out[i]];
+    if (level <= s->top && level > w->latest)
+        w->latest = level;
+}
+
+static void run_whole(writer *w, const f8_group *group)
+{
+    const f8_remat *s = w->s;
+    const f8_ref r = group->out[0];
+    const f8_node *n = f8_at(s->g, r);
+    for (uint32_t k = 0; k < n->n_in; k++)
+        w->in[k] = newest(w, n->in[k]);
+    w->now[r] = make(w, r, w->in, 0);
+    for (uint32_t i = 1; i < group->n_out; i++)
+        w->now[group->out[i]] = make(w, group->out[i], &w->now[r], 0);
+    if (s->level[r] <= s->top && s->level[r] > w->latest)
+        w->latest = s->level[r];
+}
+
+static void run_step(writer *w, uint32_t step)
+{
+    const f8_program *p = w->s->program;
+    const f8_group *group = &p->group[p->order[step]];
+    for (uint32_t i = 0; i < group->n_phases && w->to->diag->status == F8_OK; i++)
+        run_phase(w, group, &group->phase[i]);
+    if (group->kind != F8_GROUP_ROWS)
+        run_whole(w, group);
+}
+
+/* ---- what is computed again ---- */
+
+static void compute_again(writer *w, uint32_t value)
+{
+    const f8_remat *s = w->s;
+    const f8_cone *cone = &s->cone[value];
+    w->kernel++;
+    for (uint32_t i = 0; i < cone->n; i++) {
+        const f8_ref r = cone->node[i];
+        const f8_node *n = f8_at(s->g, r);
+        for (uint32_t k = 0; k < n->n_in; k++)
+            w->in[k] = w->stamp[n->in[k]] == w->kernel ? w->local[n->in[k]] : newest(w, n->in[k]);
+        w->local[r] = make(w, r, w->in, w->again);
+        w->stamp[r] = w->kernel;
+    }
+    const f8_ref root = s->root[value];
+    w->now[root] = w->local[root];
+}
+
+/* ---- the whole ---- */
+
+static f8_status setup(writer *w, f8_remat *s)
+{
+    const size_t n = s->g->n_nodes;
+    *w = (writer){.s = s};
+    w->now = F8_NEW_ARRAY(s->scratch, f8_ref, n);
+    w->local = F8_NEW_ARRAY(s->scratch, f8_ref, n);
+    w->stamp = F8_NEW_ARRAY(s->scratch, uint32_t, n);
+    w->in = F8_NEW_ARRAY(s->scratch, f8_ref, f8_widest(s->g));
+    F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
+    w->to = f8_graph_create(s->g->module, s->unit->diag);
+    if (!w->to)
+        return f8_arena_status(s->unit->module->arena, s->unit->diag);
+    for (size_t i = 0; i < s->func->n_in; i++) {
+        const f8_ref old = s->in[i].ref;
+        w->to->at = s->g->loc[old];
+        w->now[old] = f8_input(w->to, (int64_t)i, &s->in[i].type);
+        if (!w->now[old])
+            return s->unit->diag->status;
+        f8_set_name(w->to, w->now[old], s->g->name[old]);
+        s->func->in[i].ref = w->now[old];
+    }
+    return F8_OK;
+}
+
+static f8_status carry_out(writer *w, const f8_remat_plan *plan)
+{
+    f8_remat *s = w->s;
+    for (uint32_t i = 0; i < plan->n_actions && w->to->diag->status == F8_OK; i++) {
+        const f8_remat_action *a = &plan->action[i];
+        if (!a->again) {
+            run_step(w, a->index);
+            w->again = 0;
+            continue;
+        }
+        /* one number for all that is computed again between two steps, so that it may share kernels
+         */
+        if (!w->again && ++w->places > UINT32_MAX / F8_CLONE_AGAIN)
+            return f8_fail(
+                s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                "remat: things are computed again at more places than can be told apart");
+        w->again = w->places * F8_CLONE_AGAIN;
+        compute_again(w, a->index);
+    }
+    for (size_t i = 0; i < s->func->n_out && w->to->diag->status == F8_OK; i++)
+        s->func->out[i].ref = newest(w, s->out[i].ref);
+    w->to->at = F8_NOWHERE;
+    return w->to->diag->status;
+}
+
+void f8_remat_restore(f8_remat *s)
+{
+    s->func->graph = s->g;
+    s->func->program = s->program;
+    for (size_t i = 0; i < s->func->n_in; i++)
+        s->func->in[i] = s->in[i];
+    for (size_t i = 0; i < s->func->n_out; i++)
+        s->func->out[i] = s->out[i];
+}
+
+f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan)
+{
+    writer w;
+    f8_remat_restore(s);
+    f8_status status = setup(&w, s);
+    if (status == F8_OK)
+        status = carry_out(&w, plan);
+    if (status != F8_OK) {
+        f8_remat_restore(s);
+        return status;
+    }
+    s->func->graph = w.to;
+    s->func->program = NULL;
+    return f8_func_rewrite(s->func, NULL, NULL); /* what no result needs goes */
+}

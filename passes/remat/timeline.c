@@ -1,0 +1,366 @@
+/* The timeline of a plan in the making: see remat_timeline.h. An insertion or removal costs the
+ * length of the lifetimes it changes, in plain sweeps over arrays; with some thousand actions that
+ * beats any tree. */
+#include "passes/remat/timeline.h"
+
+#include <string.h>
+
+/* ---- the problem without repetitions ---- */
+
+/* Append to `row` what of `list` it lacks. Rows are short. */
+static uint32_t append_unique(uint32_t *row, uint32_t n, const uint32_t *list, uint32_t n_list)
+{
+    for (uint32_t i = 0; i < n_list; i++) {
+        uint32_t k = 0;
+        while (k < n && row[k] != list[i])
+            k++;
+        if (k == n)
+            row[n++] = list[i];
+    }
+    return n;
+}
+
+static void find_first(f8_remat_timeline *t)
+{
+    const f8_remat_problem *p = t->p;
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        t->first[v] = p->n_steps + 1;
+        t->ready[v] = p->value[v].seconds >= 0 ? 0 : p->n_steps + 1;
+    }
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        for (uint32_t i = 0; i < p->step[s].n_write; i++) {
+            const uint32_t v = p->step[s].write[i];
+            if (t->first[v] > p->n_steps)
+                t->first[v] = s;
+            else if (t->first[v] != s)
+                t->ready[v] = p->n_steps + 1;
+        }
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        const f8_remat_value *x = &p->value[v];
+        uint32_t ready = t->first[v] + 1;
+        for (uint32_t i = 0; i < x->n_from; i++)
+            if (x->from[i] == v)
+                ready = p->n_steps + 1;
+            else if (t->first[x->from[i]] + 1 > ready)
+                ready = t->first[x->from[i]] + 1;
+        if (ready > t->ready[v])
+            t->ready[v] = ready;
+    }
+}
+
+static void step_row(f8_remat_timeline *t, uint32_t s)
+{
+    const f8_remat_step *x = &t->p->step[s];
+    uint32_t *need = t->need + t->need_at[s], *make = t->make + t->make_at[s], n_need, n_make = 0;
+    n_need = append_unique(need, 0, x->read, x->n_read);
+    for (uint32_t i = 0; i < x->n_write; i++) {
+        const bool made = t->first[x->write[i]] == s;
+        if (made)
+            n_make = append_unique(make, n_make, &x->write[i], 1);
+        else
+            n_need = append_unique(need, n_need, &x->write[i], 1);
+    }
+    t->need_at[s + 1] = t->need_at[s] + n_need;
+    t->make_at[s + 1] = t->make_at[s] + n_make;
+}
+
+static f8_status make_rows(f8_remat_timeline *t, f8_diag *diag)
+{
+    const f8_remat_problem *p = t->p;
+    size_t touches = p->n_values, rows = (size_t)p->n_steps + p->n_values;
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        touches += (size_t)p->step[s].n_read + p->step[s].n_write;
+    for (uint32_t v = 0; v < p->n_values; v++)
+        touches += p->value[v].n_from;
+    t->need_at = F8_NEW_ARRAY(t->arena, uint32_t, rows + 2);
+    t->make_at = F8_NEW_ARRAY(t->arena, uint32_t, (size_t)p->n_steps + 1);
+    t->need = F8_NEW_ARRAY(t->arena, uint32_t, touches);
+    t->make = F8_NEW_ARRAY(t->arena, uint32_t, touches);
+    t->first = F8_NEW_ARRAY(t->arena, uint32_t, p->n_values);
+    t->ready = F8_NEW_ARRAY(t->arena, uint32_t, p->n_values);
+    if (!t->need_at || !t->make_at || !t->need || !t->make || !t->first || !t->ready)
+        return f8_arena_status(t->arena, diag);
+    find_first(t);
+    for (uint32_t s = 0; s < p->n_steps; s++) {
+        step_row(t, s);
+        for (uint32_t i = t->need_at[s]; i < t->need_at[s + 1]; i++)
+            if (t->first[t->need[i]] >= s)
+                return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                               "remat: step %u reads value %u, which was not made", s, t->need[i]);
+    }
+    uint32_t *end = &t->need_at[p->n_steps + 1];
+    *end = end[-1];
+    for (uint32_t v = 0; v < p->n_values; v++)
+        if (p->value[v].result)
+            t->need[(*end)++] = v;
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        const f8_remat_value *x = &p->value[v];
+        uint32_t *row = t->need + end[v];
+        end[v + 1] = end[v] + (x->n_from ? append_unique(row, 0, x->from, x->n_from) : 0);
+        if (x->result && t->first[v] > p->n_steps)
+            return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "remat: result %u is not made", v);
+    }
+    return F8_OK;
+}
+
+/* ---- lifetimes ---- */
+
+/* Add `bytes` to every position where an instance of v lies in memory. */
+static void cover(f8_remat_timeline *t, uint32_t v, int64_t bytes)
+{
+    const struct f8_remat_touches *x = &t->touch[v];
+    for (uint32_t i = 0; i < x->n;) {
+        uint32_t last = i + 1;
+        while (last < x->n && !f8_remat_makes(t, x->id[last], v))
+            last++;
+        const uint32_t from = t->position[x->id[i]], to = t->position[x->id[last - 1]];
+        for (uint32_t at = from; at <= to; at++)
+            t->live[at] += bytes;
+        t->work += 8 + (to - from) / 4;
+        i = last;
+    }
+}
+
+uint32_t f8_remat_touch_from(const f8_remat_timeline *t, uint32_t v, uint32_t position)
+{
+    const struct f8_remat_touches *x = &t->touch[v];
+    uint32_t low = 0, high = x->n;
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (t->position[x->id[middle]] < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool live_after(const f8_remat_timeline *t, uint32_t v, uint32_t position)
+{
+    const uint32_t next = f8_remat_touch_from(t, v, position + 1);
+    return next < t->touch[v].n && !f8_remat_makes(t, t->touch[v].id[next], v);
+}
+
+static void add_touch(f8_remat_timeline *t, uint32_t v, uint32_t id)
+{
+    struct f8_remat_touches *x = &t->touch[v];
+    uint32_t *grown = f8_arena_grow(t->arena, x->id, x->n, &x->room, x->n + 1, sizeof *grown);
+    if (!grown) {
+        t->failed = true;
+        return;
+    }
+    x->id = grown;
+    const uint32_t at = f8_remat_touch_from(t, v, t->position[id]);
+    memmove(x->id + at + 1, x->id + at, (x->n++ - at) * sizeof *x->id);
+    x->id[at] = id;
+}
+
+static void drop_touch(f8_remat_timeline *t, uint32_t v, uint32_t id)
+{
+    struct f8_remat_touches *x = &t->touch[v];
+    const uint32_t at = f8_remat_touch_from(t, v, t->position[id]);
+    memmove(x->id + at, x->id + at + 1, (--x->n - at) * sizeof *x->id);
+}
+
+/* Bytes in memory both while the action before `position` runs and after it: what lies there
+ * whatever runs next. */
+static int64_t crossing(const f8_remat_timeline *t, uint32_t position)
+{
+    const uint32_t before = t->order[position - 1];
+    int64_t bytes = t->live[position - 1];
+    uint32_t n;
+    const uint32_t *need = f8_remat_needs(t, before, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (!live_after(t, need[i], position - 1))
+            bytes -= t->p->value[need[i]].bytes;
+    if (f8_remat_again(t, before))
+        return live_after(t, t->what[before], position - 1)
+                   ? bytes
+                   : bytes - t->p->value[t->what[before]].bytes;
+    for (uint32_t i = t->make_at[before]; i < t->make_at[before + 1]; i++)
+        if (!live_after(t, t->make[i], position - 1))
+            bytes -= t->p->value[t->make[i]].bytes;
+    return bytes - t->p->step[before].bytes;
+}
+
+/* ---- insertion and removal ---- */
+
+static uint32_t new_id(f8_remat_timeline *t)
+{
+    if (t->n_free)
+        return t->free_id[--t->n_free];
+    const size_t n = (size_t)t->n_ids + 1;
+    uint32_t *position = f8_arena_grow(t->arena, t->position, t->n_ids, &t->position_room, n, 4);
+    uint32_t *what = f8_arena_grow(t->arena, t->what, t->n_ids, &t->what_room, n, 4);
+    uint32_t *free_id = f8_arena_grow(t->arena, t->free_id, t->n_free, &t->free_room, n, 4);
+    uint32_t *order = f8_arena_grow(t->arena, t->order, t->n, &t->order_room, (size_t)t->n + 1, 4);
+    int64_t *live = f8_arena_grow(t->arena, t->live, t->n, &t->live_room, (size_t)t->n + 1, 8);
+    t->position = position ? position : t->position;
+    t->what = what ? what : t->what;
+    t->free_id = free_id ? free_id : t->free_id;
+    t->order = order ? order : t->order;
+    t->live = live ? live : t->live;
+    if (!position || !what || !free_id || !order || !live) {
+        t->failed = true;
+        return UINT32_MAX;
+    }
+    return t->n_ids++;
+}
+
+/* Take out (sign -1) or put back (1) the lifetimes of a value and of what computing it again reads.
+ */
+static void cover_family(f8_remat_timeline *t, uint32_t value, int64_t sign)
+{
+    uint32_t n;
+    const uint32_t row = t->p->n_steps + 1 + value;
+    const uint32_t *from = t->need + t->need_at[row];
+    n = t->need_at[row + 1] - t->need_at[row];
+    cover(t, value, sign * t->p->value[value].bytes);
+    for (uint32_t i = 0; i < n; i++)
+        cover(t, from[i], sign * t->p->value[from[i]].bytes);
+}
+
+uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position)
+{
+    const uint32_t id = new_id(t);
+    if (t->failed)
+        return id;
+    /* Without those whose lifetimes change, what crosses here is what lies beside the new action.
+     */
+    int64_t beside = crossing(t, position);
+    uint32_t n;
+    t->what[id] = value;
+    const uint32_t *from = f8_remat_needs(t, id, &n);
+    if (live_after(t, value, position - 1))
+        beside -= t->p->value[value].bytes;
+    for (uint32_t i = 0; i < n; i++)
+        if (live_after(t, from[i], position - 1))
+            beside -= t->p->value[from[i]].bytes;
+    cover_family(t, value, -1);
+    memmove(t->order + position + 1, t->order + position, (t->n - position) * sizeof *t->order);
+    memmove(t->live + position + 1, t->live + position, (t->n - position) * sizeof *t->live);
+    t->order[position] = id;
+    t->live[position] = beside;
+    t->n++;
+    for (uint32_t at = position; at < t->n; at++)
+        t->position[t->order[at]] = at;
+    t->work += 16 + (t->n - position) / 2;
+    add_touch(t, value, id);
+    for (uint32_t i = 0; i < n; i++)
+        add_touch(t, from[i], id);
+    if (!t->failed)
+        cover_family(t, value, 1);
+    t->seconds += t->p->value[value].seconds;
+    return id;
+}
+
+void f8_remat_remove(f8_remat_timeline *t, uint32_t id)
+{
+    if (t->failed)
+        return;
+    const uint32_t value = t->what[id], position = t->position[id];
+    uint32_t n;
+    const uint32_t *from = f8_remat_needs(t, id, &n);
+    cover_family(t, value, -1);
+    drop_touch(t, value, id);
+    for (uint32_t i = 0; i < n; i++)
+        drop_touch(t, from[i], id);
+    t->n--;
+    memmove(t->order + position, t->order + position + 1, (t->n - position) * sizeof *t->order);
+    memmove(t->live + position, t->live + position + 1, (t->n - position) * sizeof *t->live);
+    for (uint32_t at = position; at < t->n; at++)
+        t->position[t->order[at]] = at;
+    t->work += 16 + (t->n - position) / 2;
+    t->free_id[t->n_free++] = id;
+    cover_family(t, value, 1);
+    t->seconds -= t->p->value[value].seconds;
+}
+
+/* ---- whole timelines ---- */
+
+static void lay_out(f8_remat_timeline *t)
+{
+    const f8_remat_problem *p = t->p;
+    for (uint32_t v = 0; v < p->n_values; v++)
+        t->touch[v].n = 0;
+    for (uint32_t at = 0; at < t->n; at++) {
+        const uint32_t id = t->order[at];
+        uint32_t n;
+        const uint32_t *need = f8_remat_needs(t, id, &n);
+        t->position[id] = at;
+        t->live[at] = id < p->n_steps ? p->step[id].bytes : 0;
+        for (uint32_t i = 0; i < n; i++)
+            add_touch(t, need[i], id);
+        if (f8_remat_again(t, id))
+            add_touch(t, t->what[id], id);
+        else
+            for (uint32_t i = t->make_at[id]; id < p->n_steps && i < t->make_at[id + 1]; i++)
+                add_touch(t, t->make[i], id);
+    }
+    for (uint32_t v = 0; v < p->n_values && !t->failed; v++)
+        cover(t, v, p->value[v].bytes);
+}
+
+void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t n_actions)
+{
+    const uint32_t n_steps = t->p->n_steps;
+    t->n_free = 0;
+    t->n_ids = n_steps + 1;
+    t->n = 0;
+    t->seconds = 0;
+    for (uint32_t i = 0; i <= n_actions && !t->failed; i++) {
+        uint32_t id = i == n_actions ? n_steps : action[i].index;
+        if (i < n_actions && action[i].again) {
+            id = new_id(t);
+            if (t->failed)
+                return;
+            t->what[id] = action[i].index;
+            t->seconds += t->p->value[action[i].index].seconds;
+        }
+        t->order[t->n++] = id;
+    }
+    if (!t->failed)
+        lay_out(t);
+}
+
+f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena,
+                                 f8_diag *diag, f8_remat_timeline *t)
+{
+    *t = (f8_remat_timeline){
+        .p = p, .arena = arena, .budget = budget, .limit = UINT64_MAX, .random = 1};
+    F8_TRY(make_rows(t, diag));
+    const size_t room = (size_t)p->n_steps * 2 + 64;
+    t->order = F8_NEW_ARRAY(arena, uint32_t, room);
+    t->live = F8_NEW_ARRAY(arena, int64_t, room);
+    t->position = F8_NEW_ARRAY(arena, uint32_t, room);
+    t->what = F8_NEW_ARRAY(arena, uint32_t, room);
+    t->free_id = F8_NEW_ARRAY(arena, uint32_t, room);
+    t->touch = f8_arena_array(arena, p->n_values, sizeof *t->touch);
+    t->steps = F8_NEW_ARRAY(arena, f8_remat_action, p->n_steps);
+    if (!t->steps || !t->order || !t->live || !t->position || !t->what || !t->free_id || !t->touch)
+        return f8_arena_status(arena, diag);
+    t->order_room = t->live_room = t->position_room = t->what_room = t->free_room = room;
+    t->n_ids = t->n = p->n_steps + 1;
+    for (uint32_t s = 0; s <= p->n_steps; s++)
+        t->order[s] = s;
+    for (uint32_t s = 0; s < p->n_steps; s++)
+        t->steps[s].index = s;
+    lay_out(t);
+    return t->failed ? f8_arena_status(arena, diag) : F8_OK;
+}
+
+double f8_remat_excess(f8_remat_timeline *t)
+{
+    double sum = 0;
+    int64_t most = t->budget;
+    for (uint32_t at = 0; at < t->n; at++) {
+        if (t->live[at] > most)
+            most = t->live[at];
+        if (!f8_remat_again(t, t->order[at])) {
+            sum += (double)most - (double)t->budget;
+            most = t->budget;
+        }
+    }
+    t->work += t->n / 2;
+    return sum;
+}

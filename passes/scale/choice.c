@@ -1,0 +1,136 @@
+/* Scaling, decisions: which recipe each operand of a GEMM has, whether the two agree with each other and with the
+ * target, and the trail of it. See scaling.c's head. */
+#include "passes/scale/scaling.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p)
+{
+    if (f8_at(g, r)->op != F8_OP_MATMUL)
+        return false;
+    const f8_type *a = f8_type_of(g, f8_at(g, r)->in[0]), *b = f8_type_of(g, f8_at(g, r)->in[1]);
+    *p = (f8_product){.linear = f8_attr_s(g, r, F8_A_NAME), .loc = g->loc[r],
+                      .role = f8_role_by_name(f8_attr_s(g, r, F8_A_ROLE)), .dtype = a->dtype,
+                      .size = f8_type_gemm(a, f8_attr_i(g, r, F8_A_TRANSPOSE_A), b,
+                                           f8_attr_i(g, r, F8_A_TRANSPOSE_B))};
+    if (p->role == F8_ROLES)
+        return false;
+    f8_role_operands(p->role, p->of);
+    for (int i = 0; i < 2; i++)
+        p->choice[i] = f8_recipe_for(s->u, p->linear, p->role, p->of[i]);
+    return true;
+}
+
+/* Whether the target has an FP8 GEMM of these sizes; nothing falls back to another recipe by itself. */
+static bool has_sizes(f8_scaler *s, const f8_product *p)
+{
+    const f8_target *t = f8_unit_target(s->u);
+    const f8_gemm_sizes *size = &p->size;
+    if (size->m % t->fp8_multiple == 0 && size->n % t->fp8_multiple == 0 && size->k % t->fp8_multiple == 0)
+        return true;
+    s->status = f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc,
+                        "'%s', %s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but this one "
+                        "has m = %lld, n = %lld, k = %lld; write recipe \"%s\" = bf16",
+                        p->linear, f8_role_name[p->role], t->name, t->fp8_multiple, (long long)size->m,
+                        (long long)size->n, (long long)size->k, p->linear);
+    return false;
+}
+
+/* Why a target has no GEMM of operands scaled so, in `why`; NULL where it has. */
+static const char *refused(const f8_target *t, const f8_recipe *a, char *why, size_t size)
+{
+    const unsigned lacks = f8_recipe_lacks(a, t);
+    char gpus[160];
+    if (!lacks)
+        return NULL;
+    snprintf(why, size, "scales of %s exist on %s",
+             lacks & F8_LACKS_ROWS     ? "rows"
+             : lacks & F8_LACKS_BLOCKS ? "128-blocks"
+                                       : "MX",
+             f8_recipe_gpus(a, gpus, sizeof gpus));
+    return why;
+}
+
+static bool is_per_tensor(const f8_recipe *r)
+{
+    return r->scaling == F8_SCALING_DELAYED || r->scaling == F8_SCALING_CURRENT ||
+           r->scaling == F8_SCALING_UNIT;
+}
+
+/* Whether one GEMM can have both operands as the rules say; the failure says why not. */
+bool f8_scale_agree(f8_scaler *s, const f8_product *p)
+{
+    const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
+    const bool fake = a->fake || b->fake;
+    char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT], text[240];
+    const char *why = NULL;
+    if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
+        why = s->u->options.n_chosen ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
+                                     : "recipe auto needs a calibration that has observed a batch";
+    else if ((f8_is_high(a) && a->activation != p->dtype) || (f8_is_high(b) && b->activation != p->dtype))
+        why = "outside of FP8 a linear's GEMMs have the dtype of its fprop's x";
+    else if (f8_is_high(a) && f8_is_high(b))
+        return true;
+    else if (fake && (!(a->fake || f8_is_high(a)) || !(b->fake || f8_is_high(b)) || p->dtype != F8_BF16))
+        why = "beside a fake operand the other is fake too, or bf16";
+    else if (!fake && f8_is_high(a) != f8_is_high(b))
+        why = "a GEMM has both operands in FP8 or neither";
+    else if (!fake && a->scaling != b->scaling && !(is_per_tensor(a) && is_per_tensor(b)))
+        why = "a GEMM has operands of one kind of scaling";
+    else if (!fake && a->pow2 != b->pow2 && !is_per_tensor(a))
+        why = "a GEMM has powers of two for both operands or neither";
+    else if (!fake)
+        why = refused(f8_unit_target(s->u), a, text, sizeof text);
+    if (!why)
+        return fake || has_sizes(s, p);
+    f8_operand_kind of[2];
+    f8_role_operands(p->role, of);
+    s->status = f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc, "'%s', %s: %s is %s and %s is %s on %s: %s",
+                        p->linear, f8_role_name[p->role], f8_operand_name[of[0]],
+                        f8_recipe_print(a, ta, sizeof ta), f8_operand_name[of[1]],
+                        f8_recipe_print(b, tb, sizeof tb), f8_unit_target(s->u)->name, why);
+    return false;
+}
+
+/* One text for both operands, or each with its own. */
+static const char *both(f8_arena *arena, const char *a, const char *b)
+{
+    const char *text = strcmp(a, b) ? f8_arena_printf(arena, "%s; %s", a, b) : f8_arena_strdup(arena, a);
+    return text ? text : "";
+}
+
+void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_product *p)
+{
+    f8_unit *u = s->u;
+    const f8_node *n = f8_at(g, old);
+    const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
+    char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
+    f8_operand_kind of[2];
+    f8_role_operands(p->role, of);
+    f8_decision d = {.linear = p->linear, .role = f8_role_name[p->role], .count = 1, .m = p->size.m,
+                     .n = p->size.n, .k = p->size.k, .fp8 = !f8_is_high(a) && !a->fake && !b->fake};
+    u->fp8_gemms += d.fp8;
+    for (size_t i = 0; i < u->n_decisions; i++) {
+        f8_decision *e = &u->decision[i];
+        if (e->linear == d.linear && e->role == d.role && e->m == d.m && e->n == d.n && e->k == d.k) {
+            e->count++;
+            return;
+        }
+    }
+    d.a = f8_dtype_name(f8_is_high(a) ? f8_type_of(g, n->in[0])->dtype : f8_recipe_format(a, of[0]));
+    d.b = f8_dtype_name(f8_is_high(b) ? f8_type_of(g, n->in[1])->dtype : f8_recipe_format(b, of[1]));
+    d.scaling = both(u->arena, f8_is_high(a) ? "none" : f8_recipe_print(a, ta, sizeof ta),
+                     f8_is_high(b) ? "none" : f8_recipe_print(b, tb, sizeof tb));
+    d.reason = both(u->arena, p->choice[0].reason, p->choice[1].reason);
+    bool known = false;
+    for (size_t i = 0; i < u->n_decisions; i++)
+        known |= u->decision[i].linear == d.linear;
+    u->linears += !known;
+    f8_decision *grown = f8_arena_grow(u->arena, u->decision, u->n_decisions, &u->decision_room,
+                                       u->n_decisions + 1, sizeof *grown);
+    if (!grown)
+        return;
+    u->decision = grown;
+    u->decision[u->n_decisions++] = d;
+}

@@ -1,0 +1,231 @@
+/* Scaling, operands: from a value to its codes and scales, as the recipe says. See scaling.c's head. */
+#include "passes/scale/scaling.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ir/num/fp8.h"
+
+/* ---- which values ---- */
+
+f8_ref f8_scale_source(f8_graph *g, f8_ref r)
+{
+    const f8_node n = *f8_at(g, r); /* the graph may grow below */
+    if (n.op == F8_OP_CAST && n.type.dtype == F8_BF16 && f8_type_of(g, n.in[0])->dtype == F8_F32)
+        return n.in[0];
+    if (n.op == F8_OP_SLICE || n.op == F8_OP_RESHAPE) {
+        const f8_ref inner = f8_scale_source(g, n.in[0]);
+        if (inner != n.in[0] && n.op == F8_OP_RESHAPE)
+            return f8_reshape(g, inner, &n.type);
+        if (inner != n.in[0])
+            return f8_slice(g, inner, f8_attr_i(g, r, F8_A_AXIS), f8_attr_i(g, r, F8_A_START),
+                            f8_attr_i(g, r, F8_A_STOP));
+    }
+    return r;
+}
+
+/* Linears of one recipe that read one value (q, k and v of attention) share its codes: their amaxes are
+ * the same, so slots of their own would hold the same scales, and the same codes would be made again. So do
+ * GEMMs of one linear whose scales cover the same of it. */
+static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
+{
+    for (size_t i = 0; i < s->n_operands; i++) {
+        f8_quantized *q = &s->operand[i];
+        if ((q->linear == want->linear || want->kind != F8_OPERAND_DY) && q->kind == want->kind &&
+            q->source == want->source && f8_granularity_equal(q->grain, want->grain) &&
+            f8_recipe_equal(&q->recipe, &want->recipe))
+            return q;
+    }
+    return NULL;
+}
+
+/* ---- slots of scales kept as state ---- */
+
+static f8_slot *find_slot(const f8_slots *t, const f8_quantized *q)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        f8_slot *slot = &t->slot[i];
+        if (slot->linear == q->linear && slot->kind == q->kind && slot->ordinal == q->ordinal)
+            return slot;
+    }
+    return NULL;
+}
+
+/* The parameter a value is, or -1. */
+static int32_t param_of(const f8_func *f, f8_ref r)
+{
+    for (size_t i = 0; i < f->n_in; i++)
+        if (f->in[i].ref == r)
+            return f->in[i].var;
+    return -1;
+}
+
+/* The operand's slot, added while scanning. */
+static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
+{
+    f8_slot *slot = find_slot(t, q);
+    if (slot)
+        return slot;
+    f8_slot *grown = s->scan ? f8_arena_grow(&s->scratch, t->slot, t->n, &t->room, t->n + 1, sizeof *grown)
+                             : NULL;
+    if (!grown) {
+        s->status = f8_fail(s->u->diag, F8_ERR_INTERNAL, F8_NOWHERE, "operand %s of '%s' has no scale slot",
+                            f8_operand_name[q->kind], q->linear);
+        return NULL;
+    }
+    t->slot = grown;
+    slot = &t->slot[t->n++];
+    *slot = (f8_slot){q->linear, q->kind, q->ordinal, q->recipe, 0, param_of(s->func, q->source)};
+    return slot;
+}
+
+/* Element `index` of a vector variable, f32 []. While scanning there is none yet: any value will do. */
+static f8_ref element_of(f8_scaler *s, f8_graph *g, int32_t var, int64_t index)
+{
+    const f8_type scalar = {.dtype = F8_F32};
+    if (s->scan)
+        return f8_const(g, 1);
+    return f8_reshape(g, f8_slice(g, f8_scale_port(s, var), 0, index, index + 1), &scalar);
+}
+
+char *f8_scale_operand_name(f8_arena *a, const f8_quantized *q, const char *suffix)
+{
+    char ordinal[16] = "", grain[48] = "";
+    if (q->ordinal)
+        snprintf(ordinal, sizeof ordinal, ".%d", q->ordinal);
+    if (f8_granularity_has_blocks(q->grain))
+        snprintf(grain, sizeof grain, ".%lldx%lld", (long long)q->grain.rows, (long long)q->grain.cols);
+    else if (q->grain.rows || q->grain.cols)
+        snprintf(grain, sizeof grain, ".%s", q->grain.rows ? "row" : "column");
+    return f8_arena_printf(a, "%s.%s%s%s%s", q->linear, f8_operand_name[q->kind], ordinal, grain, suffix);
+}
+
+static void name_node(f8_graph *g, f8_arena *a, f8_ref r, const f8_quantized *q, const char *suffix)
+{
+    char *name = f8_scale_operand_name(a, q, suffix);
+    if (name)
+        f8_set_name(g, r, f8_intern(g->module, name));
+}
+
+static f8_ref amax_of(f8_graph *g, f8_ref x, f8_granularity grain)
+{
+    char text[48];
+    const f8_attr attr[] = {F8_STR(F8_A_GRANULARITY, f8_granularity_print(grain, text, sizeof text))};
+    return f8_make(g, F8_OP_AMAX, &x, 1, attr, 1);
+}
+
+/* The scale of an operand, one for each block; sets q->amax where it is known in the step. 0 on failure. */
+static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
+{
+    const f8_recipe *recipe = &q->recipe;
+    const bool is_param = param_of(s->func, q->source) >= 0;
+    if (recipe->scaling == F8_SCALING_UNIT)
+        return f8_const(g, 1);
+    if (recipe->scaling == F8_SCALING_DELAYED) {
+        const f8_slot *slot = get_slot(s, &s->delayed, q);
+        if (!slot)
+            return 0;
+        q->slot = slot - s->delayed.slot;
+        if (!is_param)
+            q->amax = amax_of(g, x, q->grain);
+        return element_of(s, g, s->var_scale, slot->index);
+    }
+    if (is_param && recipe->scaling == F8_SCALING_CURRENT) {
+        const f8_slot *slot = get_slot(s, &s->weights, q);
+        if (!slot)
+            return 0;
+        q->amax = element_of(s, g, s->var_weights, slot->index);
+    } else {
+        q->amax = amax_of(g, x, q->grain);
+    }
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(recipe, q->kind)),
+                            F8_INT(F8_A_MARGIN, recipe->margin), F8_INT(F8_A_POW2, recipe->pow2)};
+    return f8_make(g, F8_OP_FP8_SCALE, &q->amax, 1, attr, 3);
+}
+
+/* The inverse scale as E8M0: amax / max of the format, rounded up to a power of two (OCP MX 1.0 rounds down and
+ * clips; up: arXiv 2506.08027), the division a product with 1/max in f32, as Transformer Engine has it. Not
+ * saturating: an Inf is no largest finite number, so its block is NaN. */
+static f8_ref mx_scale_inv(f8_graph *g, f8_ref amax, f8_dtype format)
+{
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, F8_E8M0), F8_INT(F8_A_SATURATE, 0)};
+    const f8_ref over_max = f8_const(g, (double)(1.0f / f8_dtype_max(format)));
+    return f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){amax, over_max}, 2, attr, 2);
+}
+
+/* A weight stored as codes (serve.c) under the same recipe: they and their scales are the operand. */
+static bool take_stored(f8_graph *g, f8_quantized *q)
+{
+    const f8_node *n = f8_at(g, q->source);
+    f8_granularity grain = q->grain;
+    if (n->op != F8_OP_DEQUANTIZE || f8_type_of(g, n->in[0])->dtype != f8_recipe_format(&q->recipe, q->kind))
+        return false;
+    const f8_dtype scale = q->recipe.scaling == F8_SCALING_MX ? F8_E8M0 : F8_F32;
+    const f8_type want = f8_granularity_type(grain, &n->type, scale);
+    const bool blocks = f8_granularity_parse(f8_attr_s(g, q->source, F8_A_GRANULARITY), &grain);
+    if (!f8_type_equal(f8_type_of(g, n->in[1]), &want) || !f8_granularity_equal(grain, q->grain) ||
+        blocks != f8_granularity_has_blocks(q->grain))
+        return false;
+    q->q = n->in[0];
+    q->scale_inv = n->in[1];
+    return true;
+}
+
+/* amax -> scale -> quantize, as the recipe says. */
+static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
+{
+    char text[48];
+    const f8_dtype format = f8_recipe_format(&q->recipe, q->kind);
+    const char *grain = f8_granularity_has_blocks(q->grain)
+                            ? f8_granularity_print(q->grain, text, sizeof text)
+                            : "broadcast";
+    q->slot = -1;
+    if (take_stored(g, q)) {
+        if (q->recipe.fake)
+            q->dequantized = f8_cast(g, q->source, F8_BF16);
+        return;
+    }
+    const f8_ref x = f8_cast(g, q->source, F8_F32), one = f8_const(g, 1);
+    f8_ref scale;
+    if (q->recipe.scaling == F8_SCALING_MX) {
+        q->scale_inv = mx_scale_inv(g, amax_of(g, x, q->grain), format);
+        scale = f8_binary(g, F8_OP_DIV, one, f8_cast(g, q->scale_inv, F8_F32));
+    } else {
+        scale = scale_of(s, g, q, x);
+        q->scale_inv = f8_binary(g, F8_OP_DIV, one, scale);
+        /* Saturation would make an Inf the format's maximum, and the step would go on as if nothing were
+         * wrong. Inf - Inf is NaN, which every product with the block then is; any other amax adds 0. */
+        if (q->amax)
+            q->scale_inv =
+                f8_binary(g, F8_OP_ADD, q->scale_inv, f8_binary(g, F8_OP_SUB, q->amax, q->amax));
+    }
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_SATURATE, q->recipe.saturate),
+                            F8_STR(F8_A_GRANULARITY, grain)};
+    q->q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, scale}, 2, attr, 3);
+    name_node(g, &s->scratch, q->q, q, ".q");
+    name_node(g, &s->scratch, scale, q, ".scale");
+    if (q->recipe.fake)
+        q->dequantized =
+            f8_cast(g, f8_make(g, F8_OP_DEQUANTIZE, (f8_ref[]){q->q, q->scale_inv}, 2, &attr[2], 1), F8_BF16);
+}
+
+const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want)
+{
+    f8_quantized *q = find_operand(s, &want);
+    if (q)
+        return q;
+    f8_quantized *grown = f8_arena_grow(&s->scratch, s->operand, s->n_operands, &s->operand_room,
+                                        s->n_operands + 1, sizeof *s->operand);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return NULL;
+    }
+    s->operand = grown;
+    for (size_t i = 0; i < s->n_operands; i++)
+        want.ordinal += s->operand[i].linear == want.linear && s->operand[i].kind == want.kind &&
+                        f8_granularity_equal(s->operand[i].grain, want.grain);
+    q = &s->operand[s->n_operands++];
+    *q = want;
+    quantize_operand(s, g, q);
+    return q;
+}

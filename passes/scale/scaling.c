@@ -1,0 +1,198 @@
+/* Scaling: the GEMMs of linears on FP8 operands.
+ *
+ * Requires linears as MATMULs with a name and a role, and the entry points. For each linear whose recipe
+ * is an FP8 one, its operands x, w and dy are quantized and its matmuls become scaled_matmuls: x feeds
+ * fprop and wgrad, w fprop and dgrad, dy dgrad and wgrad. With scales per tensor, or of the same tiles, both
+ * read the same codes; scales along a sum are each GEMM's own, and so are the codes.
+ *
+ * An operand is quantized from the value before its rounding to bf16, never from the rounded one (f32 ->
+ * bf16 -> FP8 rounds twice), so the operand's cast is looked through.
+ *
+ * Scale state is plain values (rule 1). Each delayed operand owns a slot in three state vectors, ordered
+ * by format so that one fp8_scale serves a run of slots:
+ *   fp8.scale [N]            what micro_step and eval quantize with
+ *   fp8.amax [N]             the largest |x| seen by micro_steps since the last update
+ *   fp8.amax_history [N, H]  of past updates, newest first
+ * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and backward)
+ * pushes amax on the history, exactly once, and computes the next scales from its maximum. A
+ * weight that is a bare parameter changes only in update, so its amax is taken there, of the new value:
+ * its scale is never stale. (One computed from a parameter counts as a value of the step, like x.) `prepare` does that for the initial weights, or weights just loaded. Current scaling keeps its
+ * weights' amax the same way, in fp8.weight_amax, instead of reading every weight twice a step.
+ *
+ * What scales are at the edges (zeros, denormals, Inf, NaN, saturation): README.md, "Scales".
+ *
+ * Why not hang the histories on the layers and update them as a side effect of the forward: recompute
+ * and accumulation would then update them twice or not at all (Transformer Engine #1190). */
+#include "passes/scale/scaling.h"
+
+#include <string.h>
+
+/* ---- what fprop reads ---- */
+
+static bool is_input(const f8_scaler *s, const char *linear, f8_ref source)
+{
+    for (size_t i = 0; i < s->n_inputs; i++)
+        if (s->input[i].linear == linear && s->input[i].source == source)
+            return true;
+    return false;
+}
+
+static void note_input(f8_scaler *s, const char *linear, f8_ref source)
+{
+    f8_linear_input *grown = f8_arena_grow(&s->scratch, s->input, s->n_inputs, &s->input_room,
+                                           s->n_inputs + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(&s->scratch, s->u->diag);
+        return;
+    }
+    s->input = grown;
+    s->input[s->n_inputs++] = (f8_linear_input){linear, source};
+}
+
+/* ---- one matmul ---- */
+
+/* Operands in FP8, and whether each is summed over its rows. */
+static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in,
+                     const f8_product *p, const f8_operand_kind kind[2])
+{
+    const bool k_is_rows[2] = {f8_attr_i(from, old, F8_A_TRANSPOSE_A) != 0,
+                               f8_attr_i(from, old, F8_A_TRANSPOSE_B) == 0};
+    const uint32_t n_in = f8_at(from, old)->n_in;
+    f8_quantized q[2] = {0};
+    f8_ref bf16[3] = {in[0], in[1], n_in > 2 ? in[2] : 0};
+    bool fake = false;
+    char grain[2][48];
+    for (int i = 0; i < 2; i++) {
+        const f8_recipe *recipe = &p->choice[kind[0] == p->of[0] ? i : 1 - i].recipe;
+        if (f8_is_high(recipe)) /* beside a fake one */
+            continue;
+        const f8_quantized *made = f8_scale_operand(
+            s, to, (f8_quantized){.linear = p->linear, .recipe = *recipe, .kind = kind[i],
+                                  .grain = f8_recipe_granularity(recipe, kind[i], k_is_rows[i]),
+                                  .source = f8_scale_source(to, in[i])});
+        if (!made)
+            return 0;
+        q[i] = *made; /* the next may move the array */
+        fake |= recipe->fake;
+        if (recipe->fake || q[i].dequantized)
+            bf16[i] = q[i].dequantized;
+    }
+    const f8_attr attr[] = {
+        F8_INT(F8_A_TRANSPOSE_A, k_is_rows[0]), F8_INT(F8_A_TRANSPOSE_B, !k_is_rows[1]),
+        F8_STR(F8_A_NAME, p->linear), F8_STR(F8_A_ROLE, f8_role_name[p->role]),
+        F8_INT(F8_A_TO, f8_attr_i(from, old, F8_A_TO)),
+        F8_STR(F8_A_SCALE_A, f8_granularity_print(q[0].grain, grain[0], sizeof grain[0])),
+        F8_STR(F8_A_SCALE_B, f8_granularity_print(q[1].grain, grain[1], sizeof grain[1])),
+    };
+    if (fake)
+        return f8_make(to, F8_OP_MATMUL, bf16, (int)n_in, attr, 5);
+    const f8_ref operands[] = {q[0].q, q[0].scale_inv, q[1].q, q[1].scale_inv, bf16[2]};
+    return f8_make(to, F8_OP_SCALED_MATMUL, operands, (int)n_in + 2, attr, 7);
+}
+
+static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+{
+    f8_scaler *s = user;
+    if (s->status != F8_OK)
+        return 0;
+    f8_product p;
+    if (!f8_scale_product(s, from, old, &p))
+        return 0;
+    if (p.role == F8_FPROP && !is_input(s, p.linear, f8_scale_source(to, in[0])))
+        note_input(s, p.linear, f8_scale_source(to, in[0]));
+    if (s->record)
+        f8_scale_decide(s, from, old, &p);
+    if (!f8_scale_agree(s, &p) || (f8_is_high(&p.choice[0].recipe) && f8_is_high(&p.choice[1].recipe)))
+        return 0;
+    /* wgrad has x on either side: the operand that fprop read. */
+    const bool swapped = p.role == F8_WGRAD && !is_input(s, p.linear, f8_scale_source(to, in[0]));
+    const f8_operand_kind kind[] = {p.of[swapped], p.of[!swapped]};
+    return scaled(s, to, from, old, in, &p, kind);
+}
+
+/* ---- keep: operands read back by tests and tools ---- */
+
+static f8_status keep_one(f8_scaler *s, f8_func *f, const f8_quantized *q, f8_ref r, const char *suffix)
+{
+    char *name = f8_scale_operand_name(&s->scratch, q, suffix);
+    if (!name)
+        return f8_arena_status(&s->scratch, s->u->diag);
+    if (!f8_pattern_match(s->u->options.keep, name))
+        return F8_OK;
+    return f8_func_result(f, f8_intern(s->u->module, name), r, -1);
+}
+
+static f8_status keep(f8_scaler *s, f8_func *f)
+{
+    for (size_t i = 0; s->u->options.keep && i < s->n_operands; i++) {
+        const f8_quantized *q = &s->operand[i];
+        F8_TRY(keep_one(s, f, q, f8_cast(f->graph, q->source, F8_F32), ""));
+        F8_TRY(keep_one(s, f, q, q->q, ".q"));
+        F8_TRY(keep_one(s, f, q, q->scale_inv, ".scale_inv"));
+    }
+    return F8_OK;
+}
+
+/* ---- the pass ---- */
+
+static f8_status rewrite(f8_scaler *s, f8_func *f)
+{
+    s->func = f;
+    s->n_operands = s->n_inputs = 0;
+    F8_TRY(f8_func_rewrite(f, scale_matmul, s));
+    return s->status;
+}
+
+/* Find the slots by a dry rewrite of the function that has all of a linear's GEMMs. */
+static f8_status find_slots(f8_scaler *s, f8_func *step)
+{
+    f8_func copy = *step;
+    copy.in = F8_NEW_ARRAY(&s->scratch, f8_port, step->n_in);
+    copy.out = F8_NEW_ARRAY(&s->scratch, f8_port, step->n_out);
+    if (!copy.in || !copy.out)
+        return f8_arena_status(&s->scratch, s->u->diag);
+    memcpy(copy.in, step->in, step->n_in * sizeof *copy.in);
+    memcpy(copy.out, step->out, step->n_out * sizeof *copy.out);
+    s->scan = s->record = true;
+    F8_TRY(rewrite(s, &copy));
+    s->scan = s->record = false;
+    return F8_OK;
+}
+
+static f8_status apply(f8_scaler *s, f8_func *f)
+{
+    if ((s->delayed.n && !f8_func_var(f, s->var_scale)) ||
+        (s->weights.n && !f8_func_var(f, s->var_weights)))
+        return s->u->diag->status;
+    F8_TRY(rewrite(s, f));
+    if (!strcmp(f->name, "micro_step"))
+        F8_TRY(keep(s, f));
+    return strcmp(f->name, "eval") ? f8_scale_observe(s, f) : F8_OK;
+}
+
+static f8_status scale_module(f8_scaler *s)
+{
+    f8_module *m = s->u->module;
+    f8_func *step = f8_module_find_func(m, "micro_step");
+    if (!step) /* inference: eval has every operand there is */
+        step = f8_module_find_func(m, "eval");
+    F8_TRY(find_slots(s, step));
+    F8_TRY(f8_scale_declare(s));
+    static const char *const with_linears[] = {"eval", "micro_step", "joint"};
+    for (size_t i = 0; i < 3; i++) {
+        f8_func *f = f8_module_find_func(m, with_linears[i]);
+        if (f)
+            F8_TRY(apply(s, f));
+    }
+    F8_TRY(f8_scale_functions(s));
+    return m->diag->status;
+}
+
+f8_status f8_pass_scaling(f8_unit *u)
+{
+    f8_scaler s = {.u = u};
+    f8_arena_init(&s.scratch, &u->arena->allocator);
+    const f8_status status = scale_module(&s);
+    f8_arena_end(&s.scratch);
+    return status;
+}

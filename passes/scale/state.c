@@ -1,0 +1,278 @@
+/* The variables that scales are kept in, and the functions that renew them: see scaling.c's head. */
+#include "passes/scale/scaling.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- declarations ---- */
+
+static int32_t add_state(f8_scaler *s, const char *name, f8_type type, f8_init_kind init)
+{
+    return f8_module_var(s->u->module, &(f8_var){.name = f8_intern(s->u->module, name), .type = type,
+                                                 .kind = F8_VAR_STATE, .init = init});
+}
+
+/* Whether two slots' scales follow from their histories by one rule. */
+static bool one_rule(const f8_slot *a, const f8_slot *b)
+{
+    return f8_recipe_format(&a->recipe, a->kind) == f8_recipe_format(&b->recipe, b->kind) &&
+           a->recipe.history == b->recipe.history && a->recipe.most_recent == b->recipe.most_recent &&
+           a->recipe.margin == b->recipe.margin && a->recipe.pow2 == b->recipe.pow2;
+}
+
+/* Slots are numbered rule by rule, so that one fp8_scale serves a run of them, and within a rule
+ * values of the step before parameters, so that what a function has no amax for are runs of slots too. */
+static int64_t number(f8_slots *t)
+{
+    int64_t next = 0;
+    for (size_t i = 0; i < t->n; i++)
+        t->slot[i].index = -1;
+    for (int format = 0; format < 2; format++)
+        for (size_t first = 0; first < t->n; first++) {
+            const f8_slot *rule = &t->slot[first];
+            if (rule->index >= 0 ||
+                f8_recipe_format(&rule->recipe, rule->kind) != (format ? F8_E5M2 : F8_E4M3))
+                continue;
+            for (int params = 0; params < 2; params++)
+                for (size_t i = first; i < t->n; i++)
+                    if (t->slot[i].index < 0 && one_rule(rule, &t->slot[i]) &&
+                        (t->slot[i].param >= 0) == (params == 1))
+                        t->slot[i].index = next++;
+        }
+    return next;
+}
+
+/* Note what the elements of the variables are, for whoever carries scales from one program to another. */
+static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *var, size_t n)
+{
+    f8_unit *u = s->u;
+    const char **name = F8_NEW_ARRAY(u->arena, const char *, t->n);
+    f8_elements *grown = f8_arena_grow(u->arena, u->elements, u->n_elements, &u->elements_room,
+                                       u->n_elements + n, sizeof *grown);
+    if (!name || !grown)
+        return f8_arena_status(u->arena, u->diag);
+    u->elements = grown;
+    for (size_t i = 0; i < t->n; i++) {
+        const f8_slot *slot = &t->slot[i];
+        char ordinal[16] = "";
+        if (slot->ordinal)
+            snprintf(ordinal, sizeof ordinal, ".%d", slot->ordinal);
+        name[slot->index] = f8_arena_printf(u->arena, "%s.%s%s", slot->linear,
+                                            f8_operand_name[slot->kind], ordinal);
+    }
+    for (size_t i = 0; i < n; i++)
+        u->elements[u->n_elements++] = (f8_elements){var[i], (int64_t)t->n, name};
+    return f8_arena_status(u->arena, u->diag);
+}
+
+f8_status f8_scale_declare(f8_scaler *s)
+{
+    const int64_t n = number(&s->delayed), weights = number(&s->weights);
+    if (n) {
+        int64_t history = 1;
+        for (size_t i = 0; i < s->delayed.n; i++)
+            if (s->delayed.slot[i].recipe.history > history)
+                history = s->delayed.slot[i].recipe.history;
+        s->var_scale = add_state(s, "fp8.scale", (f8_type){F8_F32, 1, {n}}, F8_INIT_ONES);
+        s->var_amax = add_state(s, "fp8.amax", (f8_type){F8_F32, 1, {n}}, F8_INIT_ZEROS);
+        s->var_history = add_state(s, "fp8.amax_history", (f8_type){F8_F32, 2, {n, history}}, F8_INIT_ZEROS);
+        F8_TRY(name_elements(s, &s->delayed, (int32_t[]){s->var_scale, s->var_amax, s->var_history}, 3));
+    }
+    if (weights) {
+        s->var_weights = add_state(s, "fp8.weight_amax", (f8_type){F8_F32, 1, {weights}}, F8_INIT_ZEROS);
+        F8_TRY(name_elements(s, &s->weights, &s->var_weights, 1));
+    }
+    return s->u->diag->status;
+}
+
+f8_ref f8_scale_port(const f8_scaler *s, int32_t var)
+{
+    for (size_t i = 0; i < s->func->n_in; i++)
+        if (s->func->in[i].var == var)
+            return s->func->in[i].ref;
+    return 0;
+}
+
+/* ---- vectors over slots ---- */
+
+/* [n] from per-slot scalars by index; 0 where there is none. */
+static f8_ref slot_vector(f8_scaler *s, f8_graph *g, const f8_ref *by_index, size_t n)
+{
+    const f8_type one = {.dtype = F8_F32, .rank = 1, .dim = {1}};
+    f8_ref *piece = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
+    if (!piece)
+        return 0;
+    int pieces = 0;
+    for (size_t i = 0, end; i < n; i = end) {
+        f8_type run = one;
+        for (end = i + 1; end < n && !by_index[i] && !by_index[end];)
+            end++;
+        run.dim[0] = (int64_t)(end - i);
+        piece[pieces++] = by_index[i] ? f8_reshape(g, by_index[i], &one)
+                                      : f8_broadcast(g, f8_const(g, 0), &run);
+    }
+    return pieces == 1 ? piece[0] : f8_concat(g, piece, pieces, 0);
+}
+
+f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
+{
+    if (!s->delayed.n)
+        return F8_OK;
+    f8_graph *g = f->graph;
+    f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
+    if (!amax)
+        return f8_arena_status(&s->scratch, s->u->diag);
+    for (size_t i = 0; i < s->n_operands; i++)
+        if (s->operand[i].slot >= 0)
+            amax[s->delayed.slot[s->operand[i].slot].index] = s->operand[i].amax;
+    const f8_ref now = slot_vector(s, g, amax, s->delayed.n);
+    const f8_ref before = f8_func_var(f, s->var_amax);
+    return f8_func_result(f, "fp8.amax", f8_binary(g, F8_OP_MAX, before, now), s->var_amax);
+}
+
+/* amax of each slot's parameter as function `f` leaves it (its result) or, unchanged, finds it; 0 for
+ * slots that are none. */
+static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
+{
+    f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, t->n);
+    if (!amax)
+        return 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const f8_slot *slot = &t->slot[i];
+        if (slot->param < 0)
+            continue;
+        f8_ref value = f8_func_var(f, slot->param);
+        for (size_t k = 0; k < f->n_out; k++)
+            if (f->out[k].var == slot->param)
+                value = f->out[k].ref;
+        amax[slot->index] = f8_make(f->graph, F8_OP_AMAX, &value, 1, NULL, 0);
+    }
+    return slot_vector(s, f->graph, amax, t->n);
+}
+
+/* ---- scales ---- */
+
+static const f8_slot *slot_at(const f8_slots *t, int64_t index)
+{
+    size_t i = 0;
+    while (t->slot[i].index != index)
+        i++;
+    return &t->slot[i];
+}
+
+/* Scales of slots [lo, hi), all of one rule and all parameters or none, from seen [N, columns], newest first. */
+static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref previous, int64_t lo,
+                            int64_t hi)
+{
+    const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {hi - lo}};
+    if (!seen)
+        return 0;
+    const int64_t kept = f8_type_of(g, seen)->dim[1];
+    const int64_t count = rule->recipe.most_recent ? 1 : rule->recipe.history;
+    const f8_ref run = f8_slice(g, seen, 0, lo, hi);
+    const f8_ref newest = f8_reshape(g, f8_slice(g, run, 1, 0, 1), &vector);
+    const f8_ref window = f8_slice(g, run, 1, 0, count < kept ? count : kept);
+    const f8_ref in[] = {f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector),
+                         f8_slice(g, previous, 0, lo, hi)};
+    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&rule->recipe, rule->kind)),
+                            F8_INT(F8_A_MARGIN, rule->recipe.margin), F8_INT(F8_A_POW2, rule->recipe.pow2)};
+    const f8_ref scale = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 3);
+    if (rule->param < 0)
+        return scale;
+    /* No step sees this amax: a parameter that is not finite must show, not saturate. */
+    return f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
+}
+
+/* Scales from the amaxes of each slot's history; a slot that has seen nothing keeps `previous`. */
+static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
+{
+    const int64_t n = (int64_t)s->delayed.n;
+    f8_ref *part = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
+    int parts = 0;
+    if (!part)
+        return 0;
+    for (int64_t lo = 0, hi; lo < n; lo = hi) {
+        const f8_slot *rule = slot_at(&s->delayed, lo);
+        for (hi = lo + 1; hi < n; hi++) {
+            const f8_slot *next = slot_at(&s->delayed, hi);
+            if (!one_rule(rule, next) || (rule->param < 0) != (next->param < 0))
+                break;
+        }
+        part[parts++] = scales_of_run(g, rule, seen, previous, lo, hi);
+    }
+    return parts == 1 ? part[0] : f8_concat(g, part, parts, 0);
+}
+
+/* ---- update, update_scales, prepare ---- */
+
+/* bool []: `update` says so itself; update_scales, whose caller owns the optimizer, goes by what was seen. */
+static f8_ref was_applied(const f8_func *f, f8_ref amax)
+{
+    f8_graph *g = f->graph;
+    const f8_type scalar = {.dtype = F8_F32};
+    for (size_t i = 0; i < f->n_out; i++)
+        if (!strcmp(f->out[i].name, "skipped"))
+            return f8_binary(g, F8_OP_EQ, f->out[i].ref, f8_const(g, 0));
+    const f8_ref most = amax ? f8_reduce(g, F8_OP_REDUCE_MAX, amax, -1) : 0;
+    return f8_unary(g, F8_OP_ISFINITE, f8_reshape(g, most, &scalar));
+}
+
+/* Histories pushed once, next scales; a skipped update (non-finite gradients) keeps all but forgets the
+ * amax that came with them: an Inf in a history would freeze the scale for as long as it stays there. */
+static f8_status push_histories(f8_scaler *s, f8_func *f)
+{
+    f8_graph *g = f->graph;
+    const f8_ref scale = f8_func_var(f, s->var_scale), seen = f8_func_var(f, s->var_amax);
+    const f8_ref history = f8_func_var(f, s->var_history);
+    const f8_ref amax = f8_binary(g, F8_OP_MAX, seen, param_amax(s, f, &s->delayed));
+    const f8_ref pushed = f8_make(g, F8_OP_HISTORY_PUSH, (f8_ref[]){history, amax}, 2, NULL, 0);
+    const f8_ref next = scales(s, g, pushed, scale);
+    const f8_ref applied = was_applied(f, amax);
+    const f8_ref new_history = f8_select(g, applied, pushed, history);
+    const f8_ref new_scale = f8_select(g, applied, next, scale);
+    F8_TRY(f8_func_result(f, "fp8.scale", new_scale, s->var_scale));
+    F8_TRY(f8_func_result(f, "fp8.amax_history", new_history, s->var_history));
+    const f8_ref zeros = f8_broadcast(g, f8_const(g, 0), &s->u->module->var[s->var_amax].type);
+    return f8_func_result(f, "fp8.amax", zeros, s->var_amax);
+}
+
+/* What a step that changed the parameters leaves behind. */
+static f8_status renew(f8_scaler *s, const char *name, bool make)
+{
+    f8_func *f = make ? f8_module_func(s->u->module, name) : f8_module_find_func(s->u->module, name);
+    if (!f)
+        return s->u->diag->status; /* no optimizer is declared: no update */
+    if (s->delayed.n)
+        F8_TRY(push_histories(s, f));
+    if (!s->weights.n)
+        return s->u->diag->status;
+    return f8_func_result(f, "fp8.weight_amax", param_amax(s, f, &s->weights), s->var_weights);
+}
+
+/* The scales of weights that no update has seen yet: initial ones, or just loaded. */
+static f8_status make_prepare(f8_scaler *s)
+{
+    f8_func *f = f8_module_func(s->u->module, "prepare");
+    if (!f)
+        return s->u->diag->status;
+    if (s->delayed.n) {
+        const f8_ref scale = f8_func_var(f, s->var_scale);
+        const f8_type column = {.dtype = F8_F32, .rank = 2, .dim = {(int64_t)s->delayed.n, 1}};
+        const f8_ref seen = f8_reshape(f->graph, param_amax(s, f, &s->delayed), &column);
+        const f8_ref next = scales(s, f->graph, seen, scale);
+        F8_TRY(f8_func_result(f, "fp8.scale", next, s->var_scale));
+    }
+    if (!s->weights.n)
+        return s->u->diag->status;
+    return f8_func_result(f, "fp8.weight_amax", param_amax(s, f, &s->weights), s->var_weights);
+}
+
+f8_status f8_scale_functions(f8_scaler *s)
+{
+    if (!s->delayed.n && !s->weights.n)
+        return F8_OK;
+    F8_TRY(renew(s, "update", false));
+    if (f8_module_find_func(s->u->module, "joint"))
+        F8_TRY(renew(s, "update_scales", true));
+    return make_prepare(s);
+}

@@ -1,0 +1,310 @@
+/* Composites as expressions of primitives: see formulas.h. */
+#include "passes/unit/formulas.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "ir/num/fp8.h"
+
+/* ---- small helpers ---- */
+
+f8_ref f8_fold_cast(f8_graph *g, f8_ref x, f8_dtype to)
+{
+    if (!x)
+        return 0;
+    const f8_node *n = f8_at(g, x);
+    if (n->op == F8_OP_CAST && n->type.dtype == F8_F32) {
+        f8_dtype below = f8_type_of(g, n->in[0])->dtype;
+        if (below == to && f8_dtype_is_float(below))
+            return n->in[0];
+    }
+    return f8_cast(g, x, to);
+}
+
+f8_ref f8_mul_const(f8_graph *g, f8_ref x, double c)
+{
+    return f8_binary(g, F8_OP_MUL, x, f8_const(g, c));
+}
+
+f8_ref f8_zeros(f8_graph *g, const f8_type *type)
+{
+    return f8_broadcast(g, f8_cast(g, f8_const(g, 0), type->dtype), type);
+}
+
+f8_ref f8_reshape_to(f8_graph *g, f8_ref x, int rank, const int64_t *dim)
+{
+    if (!x)
+        return 0;
+    f8_type t = {.dtype = f8_type_of(g, x)->dtype, .rank = (uint8_t)rank};
+    for (int i = 0; i < rank; i++)
+        t.dim[i] = dim[i];
+    return f8_reshape(g, x, &t);
+}
+
+f8_ref f8_row_sum(f8_graph *g, f8_ref x)
+{
+    return f8_reduce(g, F8_OP_REDUCE_SUM, x, -1);
+}
+
+f8_ref f8_row_mean(f8_graph *g, f8_ref x)
+{
+    return f8_mean(g, x, -1);
+}
+
+f8_ref f8_mean(f8_graph *g, f8_ref x, int64_t axis)
+{
+    f8_ref sum = f8_reduce(g, F8_OP_REDUCE_SUM, x, axis);
+    if (!sum)
+        return 0;
+    int64_t n = f8_type_elements(f8_type_of(g, x)) / f8_type_elements(f8_type_of(g, sum));
+    return f8_binary(g, F8_OP_DIV, sum, f8_const(g, (double)n));
+}
+
+/* ---- norms ---- */
+
+/* 1 / sqrt(mean(x * x) + eps), per row. */
+static f8_ref row_rsqrt(f8_graph *g, f8_ref x, double eps)
+{
+    f8_ref square = f8_row_mean(g, f8_binary(g, F8_OP_MUL, x, x));
+    return f8_unary(g, F8_OP_RSQRT, f8_binary(g, F8_OP_ADD, square, f8_const(g, eps)));
+}
+
+f8_norm f8_layernorm_rows(f8_graph *g, f8_ref x, double eps)
+{
+    f8_norm s;
+    s.mean = f8_row_mean(g, x);
+    f8_ref centred = f8_binary(g, F8_OP_SUB, x, s.mean);
+    s.rstd = row_rsqrt(g, centred, eps);
+    s.xhat = f8_binary(g, F8_OP_MUL, centred, s.rstd);
+    return s;
+}
+
+f8_norm f8_rmsnorm_rows(f8_graph *g, f8_ref x, double eps)
+{
+    f8_norm s = {.rstd = row_rsqrt(g, x, eps)};
+    s.xhat = f8_binary(g, F8_OP_MUL, x, s.rstd);
+    return s;
+}
+
+f8_ref f8_layernorm(f8_graph *g, f8_ref x, f8_ref weight, f8_ref bias, double eps)
+{
+    f8_ref in[] = {f8_layernorm_rows(g, x, eps).xhat, weight, bias};
+    return f8_make(g, F8_OP_FMA, in, 3, NULL, 0);
+}
+
+f8_ref f8_rmsnorm(f8_graph *g, f8_ref x, f8_ref weight, double eps)
+{
+    return f8_binary(g, F8_OP_MUL, f8_rmsnorm_rows(g, x, eps).xhat, weight);
+}
+
+/* ---- activations ---- */
+
+f8_ref f8_softmax(f8_graph *g, f8_ref x)
+{
+    f8_ref shifted = f8_binary(g, F8_OP_SUB, x, f8_reduce(g, F8_OP_REDUCE_MAX, x, -1));
+    f8_ref e = f8_unary(g, F8_OP_EXP, shifted);
+    return f8_binary(g, F8_OP_DIV, e, f8_row_sum(g, e));
+}
+
+f8_ref f8_silu(f8_graph *g, f8_ref x)
+{
+    return f8_binary(g, F8_OP_MUL, x, f8_unary(g, F8_OP_SIGMOID, x));
+}
+
+/* s * (1 + x * (1 - s)), s = sigmoid(x) */
+f8_ref f8_silu_slope(f8_graph *g, f8_ref x)
+{
+    f8_ref s = f8_unary(g, F8_OP_SIGMOID, x), one = f8_const(g, 1);
+    f8_ref inner = f8_binary(g, F8_OP_MUL, x, f8_binary(g, F8_OP_SUB, one, s));
+    return f8_binary(g, F8_OP_MUL, s, f8_binary(g, F8_OP_ADD, one, inner));
+}
+
+static const double gelu_cubic = 0.044715;
+static const double sqrt_2_over_pi = 0.79788456080286535588;
+static const double sqrt_half = 0.70710678118654752440;
+static const double inv_sqrt_2pi = 0.39894228040143267794;
+
+/* 0.5 * (1 + t), with t the tanh or erf that gates x in GELU (Hendrycks & Gimpel, arXiv
+ * 1606.08415). */
+static f8_ref gelu_gate(f8_graph *g, f8_ref x, bool tanh_form, f8_ref *t)
+{
+    if (tanh_form) {
+        f8_ref cubic = f8_mul_const(g, f8_binary(g, F8_OP_MUL, x, x), gelu_cubic);
+        f8_ref poly = f8_binary(g, F8_OP_ADD, f8_const(g, 1), cubic);
+        f8_ref u = f8_binary(g, F8_OP_MUL, f8_mul_const(g, x, sqrt_2_over_pi), poly);
+        *t = f8_unary(g, F8_OP_TANH, u);
+    } else {
+        *t = f8_unary(g, F8_OP_ERF, f8_mul_const(g, x, sqrt_half));
+    }
+    return f8_mul_const(g, f8_binary(g, F8_OP_ADD, f8_const(g, 1), *t), 0.5);
+}
+
+f8_ref f8_gelu(f8_graph *g, f8_ref x, bool tanh_form)
+{
+    f8_ref t;
+    return f8_binary(g, F8_OP_MUL, x, gelu_gate(g, x, tanh_form, &t));
+}
+
+/* tanh: gate + 0.5 x (1 - t^2) u', u' = sqrt(2/pi) (1 + 3 c x^2); erf: gate + x pdf(x). */
+f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form)
+{
+    f8_ref t, gate = gelu_gate(g, x, tanh_form, &t), one = f8_const(g, 1), rest;
+    f8_ref x2 = f8_binary(g, F8_OP_MUL, x, x);
+    if (tanh_form) {
+        f8_ref sech2 = f8_binary(g, F8_OP_SUB, one, f8_binary(g, F8_OP_MUL, t, t));
+        f8_ref slope = f8_binary(g, F8_OP_ADD, one, f8_mul_const(g, x2, 3 * gelu_cubic));
+        f8_ref half_x = f8_mul_const(g, x, 0.5 * sqrt_2_over_pi);
+        rest = f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_MUL, half_x, sech2), slope);
+    } else {
+        f8_ref pdf = f8_unary(g, F8_OP_EXP, f8_mul_const(g, x2, -0.5));
+        rest = f8_binary(g, F8_OP_MUL, x, f8_mul_const(g, pdf, inv_sqrt_2pi));
+    }
+    return f8_binary(g, F8_OP_ADD, gate, rest);
+}
+
+/* ---- rope ---- */
+
+f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse)
+{
+    if (!x)
+        return 0;
+    f8_type flat = *f8_type_of(g, x);
+    int64_t size = f8_type_columns(&flat) / heads, time = flat.dim[flat.rank - 2];
+    int64_t batch = f8_type_rows(&flat) / time;
+    /* Roll what is stored: a roll reads other columns, so a kernel can't roll what it only
+     * computes. */
+    const f8_node *n = f8_at(g, x);
+    f8_ref stored = n->op == F8_OP_CAST ? n->in[0] : x;
+    f8_attr roll[] = {F8_INT(F8_A_SHIFT, size / 2), F8_INT(F8_A_GROUP, size)};
+    f8_ref rolled = f8_cast(g, f8_make(g, F8_OP_ROLL, &stored, 1, roll, 2), F8_F32);
+
+    /* Heads get an axis of their own, over which the tables [T, 1, D] broadcast. */
+    f8_type split = {.dtype = F8_F32, .rank = 4, .dim = {batch, time, heads, size}};
+    int64_t table[] = {time, 1, size};
+    f8_attr attr[] = {F8_INTS(F8_A_SHAPE, ((f8_ints){2, {time, size}})), F8_FLOAT(F8_A_BASE, base)};
+    f8_ref cosine = f8_reshape_to(g, f8_make(g, F8_OP_ROPE_COS, NULL, 0, attr, 2), 3, table);
+    f8_ref sine = f8_reshape_to(g, f8_make(g, F8_OP_ROPE_SIN, NULL, 0, attr, 2), 3, table);
+
+    f8_ref straight = f8_binary(g, F8_OP_MUL, f8_reshape(g, x, &split), cosine);
+    f8_ref across = f8_binary(g, F8_OP_MUL, f8_reshape(g, rolled, &split), sine);
+    return f8_reshape(g, f8_binary(g, inverse ? F8_OP_SUB : F8_OP_ADD, straight, across), &flat);
+}
+
+/* ---- cross-entropy ---- */
+
+/* bool [.., V]: whether a column is its row's target. */
+static f8_ref target_hit(f8_graph *g, f8_ref logits, f8_ref targets)
+{
+    if (!logits || !targets)
+        return 0;
+    f8_type rows = *f8_type_of(g, logits);
+    int64_t classes = f8_type_columns(&rows);
+    rows.dim[rows.rank - 1] = 1;
+    f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {classes}}));
+    f8_ref index = f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1);
+    return f8_binary(g, F8_OP_EQ, index, f8_reshape(g, targets, &rows));
+}
+
+/* f32 [.., 1]: 1 where a row's target is a class, else 0. What is divided by it stays as it is or
+ * is finite no longer: a target that is none shows in the loss, and the update is skipped. */
+static f8_ref target_is_class(f8_graph *g, f8_ref logits, f8_ref targets)
+{
+    if (!logits || !targets)
+        return 0;
+    f8_type rows = *f8_type_of(g, logits);
+    f8_ref classes = f8_const(g, (double)f8_type_columns(&rows));
+    rows.dim[rows.rank - 1] = 1;
+    f8_ref target = f8_cast(g, f8_reshape(g, targets, &rows), F8_F32);
+    f8_ref above = f8_binary(g, F8_OP_LT, f8_const(g, -1), target);
+    f8_ref below = f8_binary(g, F8_OP_LT, target, classes);
+    f8_ref both = f8_binary(g, F8_OP_AND, above, below);
+    return f8_select(g, both, f8_const(g, 1), f8_const(g, 0));
+}
+
+static f8_ref row_lse(f8_graph *g, f8_ref x)
+{
+    f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
+    f8_ref sum = f8_row_sum(g, f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, top)));
+    return f8_binary(g, F8_OP_ADD, top, f8_unary(g, F8_OP_LOG, sum));
+}
+
+f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets)
+{
+    f8_ref hit = target_hit(g, logits, targets), lse = row_lse(g, logits);
+    f8_ref picked = f8_row_sum(g, f8_select(g, hit, logits, f8_const(g, 0)));
+    return f8_binary(g, F8_OP_DIV, f8_binary(g, F8_OP_SUB, lse, picked),
+                     target_is_class(g, logits, targets));
+}
+
+f8_ref f8_ce_mean(f8_graph *g, f8_ref losses)
+{
+    if (!losses)
+        return 0;
+    int64_t rows = f8_type_elements(f8_type_of(g, losses));
+    f8_ref sum = f8_sum_all(g, f8_reshape_to(g, losses, 1, &rows));
+    return f8_binary(g, F8_OP_DIV, sum, f8_const(g, (double)rows));
+}
+
+f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets, f8_ref scale)
+{
+    f8_ref p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, logits, row_lse(g, logits)));
+    f8_ref one = f8_const(g, 1), zero = f8_const(g, 0);
+    f8_ref onehot = f8_select(g, target_hit(g, logits, targets), one, zero);
+    scale = f8_binary(g, F8_OP_DIV, scale, target_is_class(g, logits, targets));
+    return f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, onehot), scale);
+}
+
+/* ---- linear ---- */
+
+f8_ref f8_linear(f8_graph *g, f8_ref x, f8_ref w, f8_ref bias, bool transpose_b, const char *name)
+{
+    f8_ref in[] = {x, w};
+    f8_attr attr[] = {F8_INT(F8_A_TRANSPOSE_B, transpose_b), F8_STR(F8_A_NAME, name),
+                      F8_STR(F8_A_ROLE, "fprop")};
+    f8_ref y = f8_make(g, F8_OP_MATMUL, in, 2, attr, 3);
+    return bias ? f8_binary(g, F8_OP_ADD, y, bias) : y;
+}
+
+/* ---- FP8 ---- */
+
+f8_ref f8_amax_tensor(f8_graph *g, f8_ref x)
+{
+    while (x && f8_at(g, x)->op == F8_OP_RESHAPE) /* a maximum knows no order: take the rows below */
+        x = f8_at(g, x)->in[0];
+    if (x && f8_type_of(g, x)->rank == 0) /* no axis to reduce */
+        return f8_unary(g, F8_OP_ABS, f8_cast(g, x, F8_F32));
+    f8_ref rows = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_cast(g, x, F8_F32), -1);
+    if (!rows)
+        return 0;
+    int64_t n = f8_type_elements(f8_type_of(g, rows));
+    if (n > 1)
+        rows = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_reshape_to(g, rows, 1, &n), -1);
+    return f8_reshape_to(g, rows, 0, NULL);
+}
+
+f8_ref f8_scale_of_amax(f8_graph *g, f8_ref amax, f8_ref previous, f8_dtype format, int64_t margin,
+                        bool pow2)
+{
+    double top = ldexp((double)f8_dtype_max(format), (int)-margin);
+    f8_ref scale = f8_binary(g, F8_OP_DIV, f8_const(g, top), amax);
+    scale = f8_binary(g, F8_OP_MIN, scale, f8_const(g, FLT_MAX));
+    if (pow2)
+        scale = f8_unary(g, F8_OP_POW2_FLOOR, scale);
+    f8_ref finite = f8_unary(g, F8_OP_ISFINITE, amax);
+    f8_ref positive = f8_binary(g, F8_OP_LT, f8_const(g, 0), amax);
+    f8_ref usable = f8_binary(g, F8_OP_AND, finite, positive);
+    return f8_select(g, usable, scale, previous ? previous : f8_const(g, 1));
+}
+
+f8_ref f8_history_pushed(f8_graph *g, f8_ref history, f8_ref amax)
+{
+    if (!history || !amax)
+        return 0;
+    f8_type first = *f8_type_of(g, history);
+    int64_t n = f8_type_columns(&first);
+    first.dim[first.rank - 1] = 1;
+    f8_ref newest = f8_reshape(g, amax, &first);
+    if (n == 1)
+        return newest;
+    return f8_concat(g, (f8_ref[]){newest, f8_slice(g, history, -1, 0, n - 1)}, 2, -1);
+}

@@ -1,0 +1,119 @@
+/* What passes ask of their unit: its target, whether to go on, and which recipe an operand of a linear's GEMM
+ * gets by the module's rules, the options and a calibration. */
+#include "passes/unit/pass.h"
+
+#include <string.h>
+
+const f8_target *f8_unit_target(const f8_unit *u)
+{
+    return u->options.target ? u->options.target : f8_target_by_name("cpu");
+}
+
+f8_status f8_unit_go_on(f8_unit *u)
+{
+    return f8_progress_at(&u->phase, (int64_t)u->n_times, u->pass, u->diag);
+}
+
+/* ---- rules ---- */
+
+/* What rules match: the name before linears that share it were numbered. */
+static const char *shared_name(const f8_unit *u, const char *linear)
+{
+    for (size_t i = 0; i < u->n_named; i++)
+        if (!strcmp(u->named[i].name, linear))
+            return u->named[i].shared;
+    return linear;
+}
+
+/* The place of a layer among those of the module's linears, from either end: 0 is the outermost. */
+static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64_t *from_last)
+{
+    *from_first = *from_last = 0;
+    for (size_t i = 0; i < u->n_named; i++) {
+        const int64_t other = f8_layer_of(u->named[i].shared);
+        bool counted = other < 0 || other == layer;
+        for (size_t k = 0; k < i && !counted; k++)
+            counted = f8_layer_of(u->named[k].shared) == other;
+        *from_first += !counted && other < layer;
+        *from_last += !counted && other > layer;
+    }
+}
+
+/* A pattern is for linears that share a name together; one of them is meant where it is that one's very name. */
+static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *linear, f8_role role,
+                    f8_operand_kind operand)
+{
+    const char *name = shared_name(u, linear);
+    if ((rule->role && strcmp(rule->role, f8_role_name[role])) ||
+        (rule->operand && strcmp(rule->operand, f8_operand_name[operand])))
+        return false;
+    if (rule->pattern)
+        return f8_pattern_match(rule->pattern, name) || !strcmp(rule->pattern, linear);
+    const int64_t layer = f8_layer_of(name);
+    int64_t from_first, from_last;
+    if (layer < 0)
+        return false;
+    place_of(u, layer, &from_first, &from_last);
+    return from_first < rule->first || from_last < rule->last;
+}
+
+/* ---- choosing ---- */
+
+/* `auto` asked for: what the calibration chose for this linear's GEMM. */
+static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_choice *choice)
+{
+    for (size_t i = 0; i < u->options.n_chosen; i++) {
+        const f8_trial *t = &u->options.chosen[i];
+        if (t->role != role || t->fixed || strcmp(t->linear, linear))
+            continue;
+        choice->recipe = t->candidate[t->winner].recipe;
+        choice->reason = f8_arena_strdup(u->arena, t->reason);
+        if (!choice->reason)
+            choice->reason = "";
+    }
+}
+
+/* Beside who decided on it: rowwise_gw_hp keeps wgrad in high precision. */
+static f8_choice without_wgrad(const f8_unit *u, f8_choice choice, f8_role role)
+{
+    if (!choice.recipe.wgrad_high || role != F8_WGRAD)
+        return choice;
+    const char *reason =
+        f8_arena_printf(u->arena, "%s: %s keeps wgrad in bf16", choice.reason, choice.recipe.name);
+    return (f8_choice){*f8_recipe_by_name("bf16"), reason ? reason : ""};
+}
+
+/* "recipe RULE", and the line or whoever gave it. */
+static const char *reason_of(const f8_unit *u, const f8_recipe_rule *rule)
+{
+    char text[512];
+    const char *reason = f8_arena_printf(u->arena, "recipe %s", f8_rule_print(rule, text, sizeof text));
+    if (reason && rule->loc.line)
+        reason = f8_arena_printf(u->arena, "%s (line %u)", reason, rule->loc.line);
+    else if (reason && rule->origin)
+        reason = f8_arena_printf(u->arena, "%s (%s)", reason, rule->origin);
+    return reason ? reason : "";
+}
+
+f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand)
+{
+    f8_choice choice = {*u->options.recipe, "the recipe asked for"};
+    if (choice.recipe.scaling == F8_SCALING_NONE)
+        return choice; /* a high-precision run is so everywhere: it is what FP8 is compared with */
+    const f8_module *m = u->module;
+    const f8_recipe_rule *last = NULL;
+    for (size_t i = 0; i < m->n_rules; i++)
+        if (applies(u, &m->rule[i], linear, role, operand))
+            last = &m->rule[i];
+    if (last) {
+        f8_recipe named;
+        if (f8_recipe_parse(last->recipe, last->loc, &named, u->diag) != F8_OK)
+            return choice;
+        if (named.scaling != F8_SCALING_AUTO)
+            choice.recipe = named;
+        choice.reason = reason_of(u, last);
+    }
+    if (choice.recipe.scaling == F8_SCALING_AUTO)
+        take_chosen(u, linear, role, &choice);
+    return without_wgrad(u, choice, role);
+}
