@@ -8,8 +8,8 @@
 #include "codegen/cpu_attention.h"
 #include "codegen/link.h"
 #include "ir/base/clock.h"
-#include "runtime/blob.h"
-#include "runtime/pool.h"
+#include "runtime/base/blob.h"
+#include "runtime/base/pool.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -19,7 +19,7 @@
 #include "frontend/text/parse.h"
 #include "passes/unit/cost.h"
 #include "passes/pipeline.h"
-#include "runtime/exec.h"
+#include "runtime/cpu/exec.h"
 
 enum { MAX_CLASSES = 256, N_RECIPES = 2 };
 

@@ -7,8 +7,8 @@
  *     bench_gemm [threads [repetitions [part of a shape's name]]]
  *
  * This program links nothing but what the library does: oneDNN is loaded here as well. */
-#include "runtime/dynlib.h"
-#include "runtime/gemm.h"
+#include "runtime/base/dynlib.h"
+#include "runtime/cpu/gemm.h"
 
 #include <math.h>
 #include <oneapi/dnnl/dnnl.h>

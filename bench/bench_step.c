@@ -16,7 +16,7 @@
 #include "bench/peer_onednn.h"
 #include "frontend/fp8c.h"
 #include "ir/base/clock.h"
-#include "runtime/gemm.h"
+#include "runtime/cpu/gemm.h"
 
 enum { MAX_SHAPES = 64, MAX_ROUNDS = 32, N_RECIPES = 3 };
 

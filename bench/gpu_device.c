@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "bench/figures.h"
-#include "runtime/gemm_cublaslt.h"
+#include "runtime/cuda/cublaslt.h"
 
 static void check(f8_status status, const f8_diag *diag, const char *what)
 {

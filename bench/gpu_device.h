@@ -3,7 +3,7 @@
 #ifndef BENCH_GPU_DEVICE_H
 #define BENCH_GPU_DEVICE_H
 
-#include "runtime/cuda_internal.h"
+#include "runtime/cuda/internal.h"
 #include "runtime/plan.h"
 
 enum { GPU_MOST_RUNS = 64 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/dynlib.h"
+#include "runtime/base/dynlib.h"
 
 #define SYMBOLS(X)                      \
     X(dnnl_engine_create)               \

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "codegen/kernel_variant.h"
-#include "runtime/gemm_desc.h"
+#include "runtime/base/gemm_desc.h"
 
 /* The plan's choice for this problem, made at its first use. */
 static f8_status record(f8_build *b, const char *problem, const char *candidate, bool tuned,

@@ -13,7 +13,7 @@
 #include "codegen/link.h"
 #include "codegen/llvm_known.h"
 #include "ir/base/clock.h"
-#include "runtime/gemm.h"
+#include "runtime/cpu/gemm.h"
 
 #include <stdio.h>
 #include <string.h>

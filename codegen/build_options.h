@@ -60,7 +60,7 @@ typedef enum f8_attention_algorithm {
 
 /* A problem that there are several ways to do: one of gemm and kernel. */
 typedef struct f8_build_problem {
-    const char *text; /* runtime/gemm_desc.h, codegen/kernel_variant.h */
+    const char *text; /* runtime/base/gemm_desc.h, codegen/kernel_variant.h */
     const char *name; /* of the step */
     const f8_gemm_desc *gemm;
     const f8_kernel *kernel; /* without a variant */
@@ -84,7 +84,7 @@ typedef struct f8_build_options {
     const struct f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
     const f8_allocator *
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */
-    struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda.h): whose NVRTC compiles; needs no device */
+    struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda/device.h): whose NVRTC compiles; needs no device */
     f8_attention_algorithm attention; /* CUDA; one that can't be had is an error */
     bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
     uint32_t batch;        /* CUDA: kernels compiled together as one image; 0: by length of text */

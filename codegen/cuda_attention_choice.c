@@ -2,7 +2,7 @@
 #include "codegen/cuda_attention_choice.h"
 
 #include "ir/num/fp8.h"
-#include "runtime/cudnn_attention.h"
+#include "runtime/cuda/cudnn_attention.h"
 
 /* A row holds for the architectures, head sizes, numbers of tokens and direction it names; the
  * first that fits wins, and where none does our own kernels do it. A row is put here only for what

@@ -7,7 +7,7 @@
 #include "codegen/cuda_copy.h"
 #include "codegen/cuda_report.h"
 #include "codegen/cuda_scatter.h"
-#include "runtime/gemm_cublaslt.h"
+#include "runtime/cuda/cublaslt.h"
 
 enum { ALIGN = 16 };
 

@@ -15,7 +15,7 @@
 #include "codegen/cuda_copy.h"
 #include "codegen/cuda_scatter.h"
 #include "ir/base/clock.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda/device.h"
 
 enum { BATCH_CHARACTERS = 24000 };
 

@@ -1,7 +1,7 @@
 /* Laying ELF sections out in one image and resolving what they say about each other: see link.h. */
 #include "codegen/link.h"
 
-#include "runtime/blob.h"
+#include "runtime/base/blob.h"
 
 #include <elf.h>
 #include <stdlib.h>

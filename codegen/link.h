@@ -1,7 +1,7 @@
 /* A small static linker: ELF objects from LLVM in, one position-independent image out.
  *
  * The image is code, then (on the next page) constants; every relocation is resolved here, so
- * loading it (runtime/blob.h) is one mapping. Kernels import nothing: a reference to a symbol
+ * loading it (runtime/base/blob.h) is one mapping. Kernels import nothing: a reference to a symbol
  * that no object defines (memcpy, expf, ...) is an error that names it. The same objects in the
  * same order give the same bytes. */
 #ifndef F8_CODEGEN_LINK_H

@@ -1,7 +1,7 @@
 /* Loading LLVM, choosing the machine, and one module's way from IR to an ELF object: see llvm.h. */
 #include "codegen/llvm.h"
 
-#include "runtime/dynlib.h"
+#include "runtime/base/dynlib.h"
 
 #include <dlfcn.h>
 #include <link.h>

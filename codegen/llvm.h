@@ -108,7 +108,7 @@ typedef struct f8_cpu_phase {
     int64_t scratch; /* bytes per thread, 64-byte aligned */
 } f8_cpu_phase;
 
-/* A phase of a kernel (f8_phase_fn of runtime/blob.h): visible outside, does tasks [begin, end). */
+/* A phase of a kernel (f8_phase_fn of runtime/base/blob.h): visible outside, does tasks [begin, end). */
 typedef struct f8_ll_phase {
     LLVMValueRef function, args, ints, begin, end, scratch;
 } f8_ll_phase;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "runtime/dynlib.h"
+#include "runtime/base/dynlib.h"
 
 /* ---- the question ---- */
 

@@ -18,8 +18,8 @@
 #include "frontend/settings.h"
 #include "ir/ir.h"
 #include "ir/base/progress.h"
-#include "runtime/cuda.h"
-#include "runtime/pool.h"
+#include "runtime/cuda/device.h"
+#include "runtime/base/pool.h"
 
 /* The GPU's libraries and one device of theirs. A program that needs them has one to itself until
  * it is destroyed: an f8_cuda and what hangs on it are of one thread at a time. It then stays for

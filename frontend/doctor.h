@@ -4,7 +4,7 @@
 #define F8_DOCTOR_H
 
 #include "frontend/api.h"
-#include "runtime/component.h"
+#include "runtime/probe/component.h"
 
 enum { F8_DOCTOR_TARGETS = 32 };
 

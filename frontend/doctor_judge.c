@@ -9,8 +9,8 @@
 #include "codegen/llvm.h"
 #include "frontend/doctor.h"
 #include "ir/base/format.h"
-#include "runtime/cpu.h"
-#include "runtime/tuning.h"
+#include "runtime/base/cpu.h"
+#include "runtime/tune/tuning.h"
 
 enum { PATIENCE = 200 }; /* milliseconds, for one who writes the tuning database */
 

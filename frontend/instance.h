@@ -6,8 +6,8 @@
 #define F8_INSTANCE_H
 
 #include "ir/ir.h"
-#include "runtime/cuda_exec.h"
-#include "runtime/exec.h"
+#include "runtime/cuda/exec.h"
+#include "runtime/cpu/exec.h"
 
 typedef struct f8_instance f8_instance;
 

@@ -5,7 +5,7 @@
 
 #include "frontend/fp8c.h"
 #include "ir/base/log.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda/device.h"
 
 typedef struct f8_settings {
     f8_cuda_paths gpu;

@@ -23,7 +23,7 @@ static const struct {
     [F8_BOOL] = {6, 8}, [F8_E4M3] = {10, 8}, [F8_E5M2] = {12, 8}, [F8_E8M0] = {14, 8},
 };
 
-enum { DEVICE_ALIGN = 16 }; /* of a GPU's memory, used in place (runtime/cuda_exec.h) */
+enum { DEVICE_ALIGN = 16 }; /* of a GPU's memory, used in place (runtime/cuda/exec.h) */
 
 /* ---- messages ---- */
 

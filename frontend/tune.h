@@ -14,7 +14,7 @@
 
 #include "frontend/tuned.h"
 #include "ir/base/progress.h"
-#include "runtime/gemm.h"
+#include "runtime/cpu/gemm.h"
 
 enum { TUNE_CANDIDATES = 32, TUNE_RUNS = 64, TUNE_FUNCTIONS = 2 };
 

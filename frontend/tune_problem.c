@@ -4,7 +4,7 @@
 #include "codegen/kernel_variant.h"
 #include "frontend/tune.h"
 #include "ir/recipe.h"
-#include "runtime/gemm_cublaslt.h"
+#include "runtime/cuda/cublaslt.h"
 
 const f8_tuning_key *f8_tune_key(const fp8c_tuning *t, const tune_problem *p)
 {

@@ -6,8 +6,8 @@
 
 #include "codegen/code_id.h"
 #include "frontend/target.h"
-#include "runtime/cpu.h"
-#include "runtime/gemm_cublaslt.h"
+#include "runtime/base/cpu.h"
+#include "runtime/cuda/cublaslt.h"
 
 enum { PATIENCE = 1000 /* milliseconds that a compile waits for a writer */ };
 

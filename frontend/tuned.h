@@ -4,7 +4,7 @@
 #define F8_TUNED_H
 
 #include "frontend/program.h"
-#include "runtime/tuning.h"
+#include "runtime/tune/tuning.h"
 
 /* `versions` differ between GEMMs and kernels: other libraries make them. */
 typedef struct f8_tuning_keys {

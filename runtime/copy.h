@@ -3,7 +3,7 @@
 #define F8_COPY_H
 
 #include "runtime/plan.h"
-#include "runtime/pool.h"
+#include "runtime/base/pool.h"
 
 /* Run a COPY step: to and from do not overlap. pool may be NULL. */
 void f8_copy_run(const f8_step *step, f8_pool *pool, const void *from, void *to);

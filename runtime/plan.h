@@ -8,9 +8,9 @@
 
 #include "ir/place.h"
 #include "ir/base/type.h"
-#include "runtime/attention_desc.h"
-#include "runtime/cpu.h"
-#include "runtime/gemm_desc.h"
+#include "runtime/base/attention_desc.h"
+#include "runtime/base/cpu.h"
+#include "runtime/base/gemm_desc.h"
 
 /* ATTENTION: by cuDNN, on CUDA. Attention by our own kernels is a KERNEL. */
 typedef enum f8_step_kind { F8_STEP_KERNEL, F8_STEP_GEMM, F8_STEP_COPY, F8_STEP_ATTENTION } f8_step_kind;

@@ -6,8 +6,8 @@
 
 #include "ir/base/format.h"
 #include "ir/target.h"
-#include "runtime/blob.h"
-#include "runtime/cpu.h"
+#include "runtime/base/blob.h"
+#include "runtime/base/cpu.h"
 
 enum {
     MOST = INT32_MAX,

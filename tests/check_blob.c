@@ -2,7 +2,7 @@
  * runs, and what a kernel must not contain is refused with the reason. */
 #include "codegen/link.h"
 #include "codegen/llvm.h"
-#include "runtime/blob.h"
+#include "runtime/base/blob.h"
 #include "tests/shared/llvm_case.h"
 #include "tests/shared/suite.h"
 

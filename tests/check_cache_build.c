@@ -2,8 +2,8 @@
  * nothing is compiled that is found; a kernel is found by all that decides its code. */
 #include "codegen/cache.h"
 #include "codegen/llvm_known.h"
-#include "runtime/cuda.h"
-#include "runtime/dynlib.h"
+#include "runtime/cuda/device.h"
+#include "runtime/base/dynlib.h"
 #include "runtime/plan_file.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/cuda_plan.h"

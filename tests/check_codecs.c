@@ -5,7 +5,7 @@
 
 #include "codegen/build.h"
 #include "ir/num/scalar.h"
-#include "runtime/exec.h"
+#include "runtime/cpu/exec.h"
 #include "tests/shared/codec_func.h"
 #include "tests/shared/codec_run.h"
 #include "tests/shared/suite.h"

@@ -8,7 +8,7 @@
 #include "codegen/reference.h"
 #include "ir/num/fp8.h"
 #include "tests/shared/passes.h"
-#include "runtime/exec.h"
+#include "runtime/cpu/exec.h"
 #include "tests/shared/suite.h"
 
 enum { N = 65536, WAYS = 6, SCALED = 2 * WAYS, WIDENED, OUTPUTS };

@@ -3,7 +3,7 @@
  * error bounds, over ragged ends, grouped heads, views and alignments; the same bits whatever the
  * grid; NaN and Inf where they belong and nowhere else. */
 #include "codegen/cuda.h"
-#include "runtime/cuda_internal.h"
+#include "runtime/cuda/internal.h"
 #include "tests/shared/attention_case.h"
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/suite.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "codegen/build.h"
-#include "runtime/cuda_exec.h"
+#include "runtime/cuda/exec.h"
 #include "tests/shared/codec_func.h"
 #include "tests/shared/codec_run.h"
 #include "tests/shared/cuda_device.h"

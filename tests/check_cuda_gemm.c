@@ -9,8 +9,8 @@
 #include "codegen/cuda.h"
 #include "ir/num/fp8.h"
 #include "ir/num/scalar.h"
-#include "runtime/cuda_exec.h"
-#include "runtime/gemm_cublaslt.h"
+#include "runtime/cuda/exec.h"
+#include "runtime/cuda/cublaslt.h"
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/suite.h"
 

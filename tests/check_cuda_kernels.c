@@ -2,7 +2,7 @@
  * to its registers and moves 16 bytes at a time. What the kernels compute is the business of other
  * tests.
  *
- * NVRTC is looked for as runtime/cuda.h says. Where there is none, the tests say so and check that
+ * NVRTC is looked for as runtime/cuda/device.h says. Where there is none, the tests say so and check that
  * the text is made. Compiling all takes minutes, so a text that passed is remembered, by a hash of
  * all that its passing depends on, in build/nvrtc; remove it to compile everything again. */
 #include "codegen/cuda_report.h"
@@ -126,7 +126,7 @@ static uint64_t hash_compiler(f8_cuda *cuda)
     f8_diag d = {0};
     char number[32];
     size_t size;
-    char *source = f8_test_read("runtime/cuda_nvrtc.c", &size);
+    char *source = f8_test_read("runtime/cuda/nvrtc.c", &size);
     ck_assert_ptr_nonnull(source);
     source[size] = 0;
     ck_assert_int_eq(f8_cuda_nvrtc(cuda, &version, &d), F8_OK);

@@ -2,7 +2,7 @@
  * looked for and what is said when they are not there, NVRTC. Needs a C
  * compiler; what needs the toolkit says so and is left out where there is none. */
 #include "codegen/cuda.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda/device.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
 
@@ -45,7 +45,7 @@ static const char agreement[] =
     "\"\");\n";
 
 static const char own_sizes[] =
-    "#include \"runtime/cuda_api.h\"\n"
+    "#include \"runtime/cuda/api.h\"\n"
     "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
     "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n";
 

@@ -11,8 +11,8 @@
  * Arrays that are laid out wrong, or a block off, must not be good. */
 #include "codegen/cuda.h"
 #include "ir/num/fp8.h"
-#include "runtime/cuda_exec.h"
-#include "runtime/gemm_cublaslt.h"
+#include "runtime/cuda/exec.h"
+#include "runtime/cuda/cublaslt.h"
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"

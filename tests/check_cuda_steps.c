@@ -3,7 +3,7 @@
  * of position, both whatever the order of blocks. */
 #include "codegen/cuda_copy.h"
 #include "codegen/cuda_scatter.h"
-#include "runtime/cuda_exec.h"
+#include "runtime/cuda/exec.h"
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"

@@ -5,7 +5,7 @@
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/passes.h"
-#include "runtime/cuda_exec.h"
+#include "runtime/cuda/exec.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/random.h"

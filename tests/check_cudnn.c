@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/cuda_internal.h"
+#include "runtime/cuda/internal.h"
 
 static cuda_device device;
 static f8_cudnn cudnn;
@@ -565,7 +565,7 @@ END_TEST
 /* ---- declarations ---- */
 
 static const char agreement[] =
-    "#include <cudnn.h>\n#define F8_CUDA_API_TOOLKIT\n#include \"runtime/cudnn_api.h\"\n"
+    "#include <cudnn.h>\n#define F8_CUDA_API_TOOLKIT\n#include \"runtime/cuda/cudnn_api.h\"\n"
     "#define V(n, v) _Static_assert((int)(n) == (v) + OFF, #n);\nF8_CUDNN_VALUES(V)\n"
     "#define P(r, n, p) _Static_assert(__builtin_types_compatible_p(__typeof__(&n), r(*) p), #n);\n"
     "F8_CUDNN_SYMBOLS(P)\n"

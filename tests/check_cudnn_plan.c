@@ -5,7 +5,7 @@
 #include "codegen/cuda_attention_choice.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/passes.h"
-#include "runtime/cuda_exec.h"
+#include "runtime/cuda/exec.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cudnn_case.h"
 #include "tests/shared/gpu.h"

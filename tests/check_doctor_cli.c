@@ -363,7 +363,7 @@ static const char bus[] =
     "#include <string.h>\nint cuDeviceGetPCIBusId(char *to, int n, int device)\n"
     "{\n    strcpy(to, \"0000:17:00.0\");\n    return 0;\n}\n";
 static const char nvml[] =
-    "#include <string.h>\n#include \"runtime/nvml_api.h\"\n"
+    "#include <string.h>\n#include \"runtime/probe/nvml_api.h\"\n"
     "int nvmlSystemGetDriverVersion(char *to, unsigned n) { strcpy(to, \"580.65.06\"); return 0; "
     "}\n"
     "int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, f8_nvml_device *d)\n"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "frontend/fp8c.h"
-#include "runtime/component.h"
+#include "runtime/probe/component.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
 

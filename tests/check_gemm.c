@@ -1,8 +1,8 @@
 /* GEMM: decoding, values against a double reference, bits over threads and operand forms, bounds of
  * the workspace, bad input. */
 #include "ir/num/fp8.h"
-#include "runtime/gemm.h"
-#include "runtime/gemm_simd.h"
+#include "runtime/cpu/gemm.h"
+#include "runtime/cpu/gemm_simd.h"
 
 #include "tests/shared/gemm_problem.h"
 #include "tests/shared/random.h"

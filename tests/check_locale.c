@@ -9,7 +9,7 @@
 #include <locale.h>
 #include <sys/stat.h>
 
-#include "runtime/dynlib.h"
+#include "runtime/base/dynlib.h"
 #include "tests/api.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/suite.h"

@@ -1,6 +1,6 @@
 /* The thread pool: every task once, uneven tasks, many short runs, the floating-point mode, limits.
  */
-#include "runtime/pool.h"
+#include "runtime/base/pool.h"
 #include "tests/shared/suite.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* GEMMs as the tuner sees them: texts there and back, bits over all candidates, what is refused. */
-#include "runtime/gemm.h"
+#include "runtime/cpu/gemm.h"
 
 #include <stdio.h>
 #include <stdlib.h>

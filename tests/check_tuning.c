@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/tuning_db.h"
+#include "runtime/tune/tuning_db.h"
 #include "tests/shared/suite.h"
 
 static char folder[64], path[128];

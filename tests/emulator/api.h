@@ -5,7 +5,7 @@
 #ifndef F8_EMU_API_H
 #define F8_EMU_API_H
 
-#include "runtime/cuda_api.h"
+#include "runtime/cuda/api.h"
 
 /* ---- values: X(name, value) ---- */
 

@@ -5,7 +5,7 @@
 #include "tests/emulator/block.h"
 #include "tests/emulator/common.h"
 
-/* ---- exported: what runtime/cuda_api.h lists, and some more of the real driver's ---- */
+/* ---- exported: what runtime/cuda/api.h lists, and some more of the real driver's ---- */
 
 #define F8_EMU_MORE_SYMBOLS(X)                                                                     \
     X(CUresult, cuCtxSetCurrent, (CUcontext context))                                              \

@@ -6,7 +6,7 @@
 
 #include "codegen/cpu_attention.h"
 #include "codegen/link.h"
-#include "runtime/blob.h"
+#include "runtime/base/blob.h"
 
 enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_COUNT };
 extern const char *const att_name[T_COUNT]; /* "q", "k"... */

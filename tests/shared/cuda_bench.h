@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-#include "runtime/cuda_exec.h"
+#include "runtime/cuda/exec.h"
 #include "tests/shared/cuda_device.h"
 
 enum { N = 1000, REVERSED = 16 * 1024, BYTES = N * 4 };

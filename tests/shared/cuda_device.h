@@ -4,7 +4,7 @@
 #ifndef F8_TESTS_CUDA_DEVICE_H
 #define F8_TESTS_CUDA_DEVICE_H
 
-#include "runtime/cuda.h"
+#include "runtime/cuda/device.h"
 
 #include <check.h>
 

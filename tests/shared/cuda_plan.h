@@ -4,7 +4,7 @@
 
 #include "codegen/build.h"
 #include "tests/shared/passes.h"
-#include "runtime/cuda.h"
+#include "runtime/cuda/device.h"
 
 typedef struct cuda_plan {
     f8_arena arena;

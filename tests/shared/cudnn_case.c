@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/cuda_internal.h"
+#include "runtime/cuda/internal.h"
 
 enum { GUARD = 256, PATTERN = 0x5a };
 #define UNIT 0x1p-24

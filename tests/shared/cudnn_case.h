@@ -9,7 +9,7 @@
 #ifndef F8_TESTS_CUDNN_CASE_H
 #define F8_TESTS_CUDNN_CASE_H
 
-#include "runtime/cudnn_attention.h"
+#include "runtime/cuda/cudnn_attention.h"
 #include "tests/shared/cuda_device.h"
 
 enum { CASE_TENSORS = F8_CUDNN_DV + 1, CASE_LSE = F8_CUDNN_LSE };

@@ -2,7 +2,7 @@
 #ifndef F8_TESTS_DIFFERENTIAL_PARTS_H
 #define F8_TESTS_DIFFERENTIAL_PARTS_H
 
-#include "runtime/cuda.h"
+#include "runtime/cuda/device.h"
 #include "tests/shared/differential.h"
 #include "tests/shared/graphgen.h"
 

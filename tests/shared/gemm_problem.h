@@ -3,7 +3,7 @@
 #ifndef F8_TEST_GEMM_PROBLEM_H
 #define F8_TEST_GEMM_PROBLEM_H
 
-#include "runtime/gemm.h"
+#include "runtime/cpu/gemm.h"
 
 #include <check.h>
 

@@ -15,7 +15,7 @@
 
 #include "codegen/build.h"
 #include "ir/program.h"
-#include "runtime/blob.h"
+#include "runtime/base/blob.h"
 
 enum { KC_GROUPS = 64, KC_LIST = 512 };
 

@@ -3,7 +3,7 @@
 
 #include "codegen/cuda.h"
 #include "codegen/kernel_variant.h"
-#include "runtime/cuda_internal.h"
+#include "runtime/cuda/internal.h"
 
 #include <check.h>
 #include <stdio.h>

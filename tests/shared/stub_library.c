@@ -59,7 +59,7 @@ static void compile(const char *folder, const char *soname, const char *sources,
 }
 
 static const char functions[] =
-    "#include \"runtime/cuda_api.h\"\n#include \"runtime/cudnn_api.h\"\n"
+    "#include \"runtime/cuda/api.h\"\n#include \"runtime/cuda/cudnn_api.h\"\n"
     "#define F(r, n, p) __attribute__((weak)) r n p { return (r)0; }\n"
     "TABLE(F)\n";
 

@@ -1,5 +1,5 @@
 /* Installations that a test makes up in a folder of its own: shared libraries with the functions of
- * one of the GPU libraries' tables (runtime/cuda_api.h, cudnn_api.h), and files that are none.
+ * one of the GPU libraries' tables (runtime/cuda/api.h, cudnn_api.h), and files that are none.
  * Needs a C compiler. */
 #ifndef F8_TEST_STUB_LIBRARY_H
 #define F8_TEST_STUB_LIBRARY_H

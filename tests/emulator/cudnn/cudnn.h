@@ -1,4 +1,4 @@
-/* A stand-in for the part of cuDNN that runtime/cudnn_attention.c uses: descriptors with the real
+/* A stand-in for the part of cuDNN that runtime/cuda/cudnn_attention.c uses: descriptors with the real
  * library's order of things (set, finalize, read), engines with notes and settings, and plans that
  * compute their graph operation by operation on the stream of the driver's stand-in.
  *
@@ -11,7 +11,7 @@
 #ifndef F8_EMU_CUDNN_H
 #define F8_EMU_CUDNN_H
 
-#include "runtime/cudnn_api.h"
+#include "runtime/cuda/cudnn_api.h"
 
 #include <stdbool.h>
 

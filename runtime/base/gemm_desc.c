@@ -1,0 +1,169 @@
+/* Descriptions of GEMMs as text and back: see gemm_desc.h. */
+#include "runtime/base/gemm_desc.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *f8_gemm_algorithm_name(uint32_t id)
+{
+    switch (id) {
+#define X(e, id, name, what) \
+    case id:                 \
+        return name;
+        F8_GEMM_ALGORITHMS(X)
+#undef X
+    }
+    return "?";
+}
+
+bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y)
+{
+    return x->algorithm == y->algorithm && x->m_block == y->m_block &&
+           x->n_block == y->n_block && x->share == y->share &&
+           x->packed == y->packed && x->lt.id == y->lt.id && x->lt.split_k == y->lt.split_k &&
+           x->lt.tile == y->lt.tile && x->lt.stages == y->lt.stages &&
+           x->lt.scheme == y->lt.scheme;
+}
+
+/* ---- texts ---- */
+
+void f8_gemm_problem_text(const f8_gemm_desc *d, char text[F8_GEMM_PROBLEM_TEXT])
+{
+    char a[48], b[48];
+    int n = snprintf(text, F8_GEMM_PROBLEM_TEXT,
+                     "gemm %" PRId64 "x%" PRId64 "x%" PRId64 " %s%s%s x %s%s%s -> %s%s strides %" PRId64
+                     " %" PRId64 " %" PRId64,
+                     d->m, d->n, d->k, f8_dtype_name(d->a), d->trans_a ? ".t" : "",
+                     d->round_a ? ".round" : "", f8_dtype_name(d->b), d->trans_b ? ".t" : "",
+                     d->round_b ? ".round" : "", f8_dtype_name(d->c), d->accumulate ? " add" : "",
+                     d->lda, d->ldb, d->ldc);
+    if (d->has_alpha)
+        n += snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n), " scales %s %s %s %s",
+                      f8_dtype_name(d->scale), f8_granularity_print(d->scale_a, a, sizeof a),
+                      f8_granularity_print(d->scale_b, b, sizeof b),
+                      f8_scale_layout_name(d->scale_layout));
+    if (d->fast_accumulate)
+        snprintf(text + n, (size_t)(F8_GEMM_PROBLEM_TEXT - n), " fast");
+}
+
+static const char *const shares[] = {"", " share a", " share b"};
+
+void f8_gemm_candidate_text(const f8_gemm_desc *d, uint32_t model, char text[F8_CANDIDATE_TEXT])
+{
+    const f8_gemm_tuning *t = &d->tuning;
+    const f8_gemm_tuning none = {0};
+    int n = 0;
+    text[0] = 0;
+    if (d->algorithm != model || t->lt.id || t->lt.tile || t->lt.stages)
+        n = snprintf(text, F8_CANDIDATE_TEXT, " %s", f8_gemm_algorithm_name(d->algorithm));
+    if (f8_gemm_tuning_equal(t, &none)) {
+        if (!n)
+            snprintf(text, F8_CANDIDATE_TEXT, " model");
+    } else if (t->lt.id || t->lt.tile || t->lt.stages) {
+        snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n),
+                 " %d tile %u stages %u split %d scheme %u", t->lt.id, t->lt.tile, t->lt.stages,
+                 t->lt.split_k, t->lt.scheme);
+    } else {
+        if (t->m_block)
+            n += snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), " m %u", t->m_block);
+        if (t->n_block)
+            n += snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), " n %u", t->n_block);
+        snprintf(text + n, (size_t)(F8_CANDIDATE_TEXT - n), "%s%s",
+                 shares[t->share <= F8_GEMM_SHARE_B ? t->share : 0], t->packed ? " packed" : "");
+    }
+    memmove(text, text + 1, strlen(text)); /* the space before the first word */
+}
+
+/* The next word of *at, or its end; false when there is none or it is too long. */
+static bool next_word(const char **at, char word[24])
+{
+    size_t n = strcspn(*at, " ");
+    if (!n || n >= 24)
+        return false;
+    memcpy(word, *at, n);
+    word[n] = 0;
+    *at += n;
+    *at += **at == ' ' && (*at)[1] != 0;
+    return true;
+}
+
+static bool next_number(const char **at, uint32_t most, uint32_t *out)
+{
+    char word[24], *end;
+    if (!next_word(at, word) || word[0] < '0' || word[0] > '9')
+        return false;
+    const unsigned long long x = strtoull(word, &end, 10);
+    *out = (uint32_t)x;
+    return !*end && x <= most;
+}
+
+/* "66 tile 15 stages 35 split 1 scheme 0" */
+static bool parse_lt(const char **at, f8_gemm_tuning *t)
+{
+    static const char *const names[] = {"tile", "stages", "split", "scheme"};
+    uint32_t id, value[4];
+    char word[24];
+    if (!next_number(at, INT32_MAX, &id))
+        return false;
+    for (int i = 0; i < 4; i++)
+        if (!next_word(at, word) || strcmp(word, names[i]) || !next_number(at, INT32_MAX, &value[i]))
+            return false;
+    t->lt.id = (int32_t)id;
+    t->lt.tile = value[0];
+    t->lt.stages = value[1];
+    t->lt.split_k = (int32_t)value[2];
+    t->lt.scheme = value[3];
+    return true;
+}
+
+static bool parse_block(const char **at, uint32_t most, uint16_t *out)
+{
+    uint32_t size;
+    if (!next_number(at, most, &size) || !size || size % 16)
+        return false;
+    *out = (uint16_t)size;
+    return true;
+}
+
+static bool parse_word(const char *word, const char **at, f8_gemm_desc *d)
+{
+    f8_gemm_tuning *t = &d->tuning;
+    char side[24];
+    if (!strcmp(word, "model"))
+        return true;
+    if (!strcmp(word, "m"))
+        return parse_block(at, F8_GEMM_M_MOST, &t->m_block);
+    if (!strcmp(word, "n"))
+        return parse_block(at, F8_GEMM_N_MOST, &t->n_block);
+    if (!strcmp(word, "packed"))
+        return t->packed = true;
+    if (!strcmp(word, "share")) {
+        if (!next_word(at, side) || (strcmp(side, "a") && strcmp(side, "b")))
+            return false;
+        t->share = side[0] == 'a' ? F8_GEMM_SHARE_A : F8_GEMM_SHARE_B;
+        return true;
+    }
+    static const uint32_t ids[] = {F8_GEMM_ONEDNN_F32, F8_GEMM_ONEDNN_BF16, F8_GEMM_CUBLASLT};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (!strcmp(word, f8_gemm_algorithm_name(ids[i]))) {
+            d->algorithm = ids[i];
+            return ids[i] != F8_GEMM_CUBLASLT || parse_lt(at, t);
+        }
+    return false;
+}
+
+bool f8_gemm_candidate_parse(const char *text, f8_gemm_desc *desc)
+{
+    f8_gemm_desc d = *desc;
+    char word[24];
+    if (!*text)
+        return false;
+    d.tuning = (f8_gemm_tuning){0};
+    while (*text)
+        if (!next_word(&text, word) || !parse_word(word, &text, &d))
+            return false;
+    *desc = d;
+    return true;
+}

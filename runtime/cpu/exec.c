@@ -1,0 +1,220 @@
+/* The executor: see exec.h. */
+#include "runtime/cpu/exec_internal.h"
+
+#include "ir/base/clock.h"
+#include "runtime/copy.h"
+
+/* ---- steps ---- */
+
+static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_step *l, f8_diag *diag)
+{
+    l->step = s;
+    l->arg = F8_NEW_ARRAY(&x->memory, void *, s->n_args);
+    l->entry = F8_NEW_ARRAY(&x->memory, f8_phase_fn, s->n_phases);
+    if (x->profile)
+        l->phase_seconds = F8_NEW_ARRAY(&x->memory, double, s->n_phases + 1);
+    if (!l->arg || !l->entry || (x->profile && !l->phase_seconds))
+        return f8_arena_status(&x->memory, diag);
+    for (uint32_t p = 0; p < s->n_phases; p++) {
+        l->entry[p] = f8_blob_phase(&x->code->blob, s->phase[p].entry);
+        if (!l->entry[p])
+            return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "kernel '%s' lies outside the blob", s->name);
+    }
+    if (s->kind == F8_STEP_GEMM)
+        return f8_gemm_prepare(x->home->gemms, &s->gemm, f8_exec_threads(x), &l->gemm, diag);
+    return F8_OK;
+}
+
+static f8_status make_func(f8_exec *x, uint32_t func, f8_diag *diag)
+{
+    const f8_plan_func *p = &x->plan->func[func];
+    f8_exec_func *f = &x->func[func];
+    f->step = F8_NEW_ARRAY(&x->memory, f8_exec_step, p->n_steps);
+    F8_TRY(f8_arena_status(&x->memory, diag));
+    for (uint32_t i = 0; i < p->n_steps; i++)
+        F8_TRY(make_step(x, &p->step[i], &f->step[i], diag));
+    return F8_OK;
+}
+
+/* ---- life ---- */
+
+static f8_status check_cpu(const f8_plan *plan, f8_diag *diag)
+{
+    const f8_cpu_features has = f8_cpu_detect();
+    char missing[160], name[F8_CPU_NAME];
+    if (f8_cpu_suffices(&has, &plan->needs, missing, sizeof missing))
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "code for %s needs %s, which this CPU, %s, lacks",
+                   plan->target, missing, f8_cpu_name(name));
+}
+
+static f8_status exec_build(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
+{
+    const f8_plan *plan = x->plan;
+    F8_TRY(check_cpu(plan, diag));
+    F8_TRY(f8_exec_enter_home(x, o, diag));
+    x->func = F8_NEW_ARRAY(&x->memory, f8_exec_func, plan->n_funcs);
+    F8_TRY(f8_arena_status(&x->memory, diag));
+    for (uint32_t f = 0; f < plan->n_funcs; f++)
+        F8_TRY(make_func(x, f, diag));
+    return f8_exec_allocate(x, diag);
+}
+
+f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out, f8_diag *diag)
+{
+    *out = NULL;
+    const f8_allocator allocator = options->allocator ? *options->allocator : f8_default_allocator();
+    f8_exec *x = allocator.alloc(allocator.user, sizeof *x, 16);
+    if (!x)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *x);
+    *x = (f8_exec){.plan = plan, .allocator = allocator, .profile = options->profile};
+    f8_arena_init(&x->memory, &x->allocator);
+    const f8_status status = exec_build(x, options, diag);
+    if (status != F8_OK) {
+        f8_exec_destroy(x);
+        return status;
+    }
+    *out = x;
+    return F8_OK;
+}
+
+void f8_exec_destroy(f8_exec *x)
+{
+    if (!x)
+        return;
+    for (uint32_t f = 0; x->func && f < x->plan->n_funcs; f++)
+        for (uint32_t i = 0; x->func[f].step && i < x->plan->func[f].n_steps; i++)
+            f8_gemm_release(x->func[f].step[i].gemm);
+    f8_exec_leave_home(x);
+    f8_arena_end(&x->memory);
+    const f8_allocator allocator = x->allocator;
+    allocator.free(allocator.user, x, sizeof *x);
+}
+
+int f8_exec_threads(const f8_exec *x)
+{
+    return f8_pool_threads(x->home->pool);
+}
+
+/* ---- buffers ---- */
+
+void *f8_exec_var(f8_exec *x, uint32_t var)
+{
+    return (uint8_t *)x->home->home.state.at + x->plan->var[var].offset;
+}
+
+f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag)
+{
+    for (uint32_t v = 0; v < x->plan->n_vars; v++)
+        f8_init_var(&x->plan->var[v], seed, x->home->pool, f8_exec_var(x, v));
+    return f8_pool_check(x->home->pool, diag);
+}
+
+void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port)
+{
+    return (void *)x->tenant.port[func][output][port].at;
+}
+
+void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer)
+{
+    f8_live_port *p = &x->tenant.port[func][output][port];
+    p->at = buffer ? (uintptr_t)buffer : p->own;
+    x->func[func].stale = true;
+}
+
+/* ---- running ---- */
+
+typedef struct phase_job {
+    f8_phase_fn entry;
+    void *const *arg;
+    const int64_t *ints;
+    uint8_t *scratch;
+    int64_t scratch_stride;
+} phase_job;
+
+static void phase_tasks(void *user, int thread, int64_t begin, int64_t end)
+{
+    const phase_job *j = user;
+    j->entry(j->arg, j->ints, begin, end, j->scratch + thread * j->scratch_stride);
+}
+
+static f8_status run_step(f8_exec *x, const f8_exec_step *l)
+{
+    const f8_step *s = l->step;
+    f8_exec_home *home = x->home;
+    switch (s->kind) {
+    case F8_STEP_KERNEL:
+        for (uint32_t p = 0; p < s->n_phases; p++) {
+            const f8_step_phase *phase = &s->phase[p];
+            phase_job job = {l->entry[p], l->arg + phase->first_arg, s->ints + phase->first_int,
+                             (uint8_t *)home->home.scratch.at, x->tenant.sizes.scratch};
+            const double start = x->profile ? f8_seconds_now() : 0;
+            f8_pool_run(home->pool, phase_tasks, &job, phase->n_tasks);
+            if (x->profile)
+                l->phase_seconds[p] += f8_seconds_now() - start;
+        }
+        home->home.count.kernels++;
+        return F8_OK;
+    case F8_STEP_GEMM:
+        home->home.count.gemms++;
+        home->home.count.fp8_gemms += s->fp8;
+        return f8_gemm_run(l->gemm, home->pool, l->arg[0], l->arg[1], l->arg[2], l->arg[3], l->arg[4],
+                           (void *)home->home.workspace.at);
+    case F8_STEP_COPY:
+        f8_copy_run(s, home->pool, l->arg[0], l->arg[1]);
+        return F8_OK;
+    case F8_STEP_ATTENTION: break; /* of CUDA plans */
+    }
+    return F8_ERR_INTERNAL;
+}
+
+f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
+{
+    f8_exec_func *f = &x->func[func];
+    const uint32_t n = x->plan->func[func].n_steps;
+    if (f->stale)
+        f8_exec_resolve(x, func);
+    for (uint32_t i = 0; i < n; i++) {
+        const double start = x->profile ? f8_seconds_now() : 0;
+        const f8_status status = run_step(x, &f->step[i]);
+        if (status != F8_OK)
+            return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed", f->step[i].step->name,
+                           x->plan->func[func].name);
+        if (x->profile)
+            f->step[i].seconds += f8_seconds_now() - start;
+    }
+    return f8_pool_check(x->home->pool, diag);
+}
+
+/* ---- figures ---- */
+
+int64_t f8_exec_planned_bytes(const f8_exec *x)
+{
+    return x->tenant.planned;
+}
+
+int64_t f8_exec_peak_bytes(const f8_exec *x)
+{
+    return x->home->home.peak;
+}
+
+f8_exec_counts f8_exec_count(const f8_exec *x)
+{
+    return x->home->home.count;
+}
+
+double f8_exec_phase_seconds(const f8_exec *x, uint32_t func, uint32_t step, uint32_t phase)
+{
+    return x->func[func].step[step].phase_seconds[phase];
+}
+
+const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step)
+{
+    const f8_gemm *gemm = x->func[func].step[step].gemm;
+    return gemm ? f8_gemm_algorithm_name(f8_gemm_algorithm_of(gemm)) : NULL;
+}
+
+double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step)
+{
+    return x->func[func].step[step].seconds;
+}

@@ -1,0 +1,73 @@
+/* The executor: a plan with its memory, its threads and its libraries, ready to run.
+ *
+ * Creation does everything that can fail or take time: maps the blob, prepares the GEMMs, allocates
+ * every byte and resolves every place to a pointer. A run then only walks the steps, once places of buffers bound
+ * since are resolved: no allocation, no look-up, no environment. One thread at a time per executor. */
+#ifndef F8_EXEC_H
+#define F8_EXEC_H
+
+#include "runtime/cpu/gemm.h"
+#include "runtime/home.h"
+#include "runtime/base/pool.h"
+
+typedef struct f8_exec f8_exec;
+
+typedef struct f8_exec_options {
+    int n_threads;                 /* 1..256; 0 = the CPUs this process may run on */
+    const f8_parallel *parallel;   /* the embedder's threads instead, or NULL; copied */
+    const f8_allocator *allocator; /* NULL: the default; copied */
+    bool profile;                  /* note the time of each step: f8_exec_step_seconds */
+    /* NULL, or an executor of a plan with the same variables, laid out alike: the two, and all others so made, share
+     * variables, threads, prepared GEMMs, code that is equal, counts, and the memory that runs work in: it is as
+     * large as the one that needs most, and one runs at a time. Threads and allocator are then its own. Buffers of
+     * ports share memory too: what is in them is gone once another has run. */
+    f8_exec *like;
+} f8_exec_options;
+
+/* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were wanted; executors that
+ * would have shared are as they were. */
+f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out, f8_diag *diag);
+void f8_exec_destroy(f8_exec *x); /* may be NULL */
+
+int f8_exec_threads(const f8_exec *x);
+
+/* Variables: contiguous, of the plan's type; the pointer stays valid for the executor's life. */
+void *f8_exec_var(f8_exec *x, uint32_t var);
+
+/* Give every variable its initial value, keyed by the seed and its name. Fails as f8_pool_check does. */
+f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag);
+
+/* Buffers of a function's ports that carry no variable. Each has one of the executor's own until the
+ * caller binds another (at least f8_type_bytes, aligned to its element, kept alive by the caller; NULL goes back to
+ * the executor's). */
+void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port);
+void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer);
+
+/* F8_ERR_INPUT: as f8_pool_check. F8_ERR_LIBRARY: oneDNN failed. */
+f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag);
+
+/* Bytes of variables, ports, constants, arena, scratch and GEMM workspace: what the plan asks for,
+ * and the most that was ever allocated through the executor's allocator for them (constants: by the
+ * plan), by all that share. */
+int64_t f8_exec_planned_bytes(const f8_exec *x);
+int64_t f8_exec_peak_bytes(const f8_exec *x);
+
+/* What an executor of this plan would plan, on n_threads threads (0: the CPUs this process may run
+ * on): the plan may have been made without code (codegen/build.h). Loads oneDNN where there are
+ * GEMMs, whose room it knows. `lib`: NULL, or one that is kept from call to call: made at the first
+ * need, the caller's to destroy. */
+f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
+                             f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag);
+/* Of these what the plan alone says, on any machine: on one thread, without the GEMMs' workspace. */
+int64_t f8_exec_plan_least_bytes(const f8_plan *plan);
+
+f8_exec_counts f8_exec_count(const f8_exec *x);
+
+/* With options.profile: seconds spent in a step over all runs so far. */
+double f8_exec_step_seconds(const f8_exec *x, uint32_t func, uint32_t step);
+/* The same of one phase of a KERNEL step. */
+double f8_exec_phase_seconds(const f8_exec *x, uint32_t func, uint32_t step, uint32_t phase);
+/* The name of a GEMM's algorithm; NULL for other steps. */
+const char *f8_exec_algorithm(const f8_exec *x, uint32_t func, uint32_t step);
+
+#endif

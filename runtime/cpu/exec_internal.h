@@ -1,0 +1,60 @@
+/* Inside the executor: resolved steps, and what they add to a home. */
+#ifndef F8_EXEC_INTERNAL_H
+#define F8_EXEC_INTERNAL_H
+
+#include "runtime/base/blob.h"
+#include "runtime/cpu/exec.h"
+
+/* A step with everything resolved. */
+typedef struct f8_exec_step {
+    const f8_step *step;
+    void **arg;
+    f8_phase_fn *entry;
+    f8_gemm *gemm;
+    double seconds;
+    double *phase_seconds; /* with options.profile */
+} f8_exec_step;
+
+typedef struct f8_exec_func {
+    f8_exec_step *step;
+    bool stale; /* one was bound since places were resolved: the next run resolves them */
+} f8_exec_func;
+
+/* Mapped code, one for all executors whose plans have the same. */
+typedef struct f8_exec_code {
+    struct f8_exec_code *next;
+    f8_blob blob;
+    int users;
+} f8_exec_code;
+
+typedef struct f8_exec_home {
+    f8_home home;
+    f8_pool *pool;
+    f8_gemm_lib *gemms; /* NULL until a plan has GEMMs */
+    f8_exec_code *code;
+} f8_exec_home;
+
+struct f8_exec {
+    f8_tenant tenant;
+    f8_exec_home *home;
+    const f8_plan *plan;
+    f8_arena memory; /* the executor's own small structures */
+    f8_allocator allocator;
+    f8_exec_code *code;
+    f8_exec_func *func;
+    bool profile;
+};
+
+/* ---- exec_memory.c ---- */
+
+/* A home for an executor alone, or the one `like` lives in; x->home and x->code. */
+f8_status f8_exec_enter_home(f8_exec *x, const f8_exec_options *o, f8_diag *diag);
+/* Once the GEMMs are prepared: memory for x, more for all where it needs more, and every place
+ * resolved. */
+f8_status f8_exec_allocate(f8_exec *x, f8_diag *diag);
+void f8_exec_leave_home(f8_exec *x);
+/* The places of a function's steps as pointers, again whenever a port's or the memory's changes. */
+void f8_exec_resolve(f8_exec *x, uint32_t func);
+bool f8_exec_needs_gemm(const f8_plan *plan);
+
+#endif

@@ -1,0 +1,413 @@
+/* GEMMs on cuBLASLt: see gemm_cublaslt.h. */
+#include "runtime/cuda/cublaslt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/cuda/internal.h"
+
+enum { CANDIDATES = 16 };
+
+struct f8_cublaslt_gemm {
+    f8_cublaslt_gemm *next;
+    f8_gemm_desc desc;
+    int alignment;
+    int64_t workspace; /* bytes allowed */
+    cublasLtMatmulDesc_t matmul;
+    cublasLtMatrixLayout_t a, b, c; /* cuBLASLt's: its A is our B */
+    bool unusual;                   /* an operand's rows lie in more than they need */
+    cublasLtMatrixLayout_t usual[3]; /* then: as if not */
+    cublasLtMatmulAlgo_t algo;
+    size_t used; /* workspace bytes the algorithm needs */
+    f8_gemm_tuning offered[CANDIDATES]; /* the deterministic algorithms, as tunings */
+    int n_offered;
+    char text[160];
+};
+
+static bool same_problem(const f8_gemm_desc *x, const f8_gemm_desc *y)
+{
+    return f8_gemm_tuning_equal(&x->tuning, &y->tuning) && x->m == y->m && x->n == y->n &&
+           x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
+           x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->c == y->c &&
+           x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->accumulate == y->accumulate &&
+           x->has_alpha == y->has_alpha && x->fast_accumulate == y->fast_accumulate &&
+           f8_granularity_equal(x->scale_a, y->scale_a) &&
+           f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale;
+}
+
+static bool has_scalars(const f8_gemm_desc *d)
+{
+    return f8_granularity_equal(d->scale_a, f8_per_tensor) &&
+           f8_granularity_equal(d->scale_b, f8_per_tensor);
+}
+
+static cudaDataType data_type(f8_dtype d)
+{
+    switch (d) {
+    case F8_BF16: return CUDA_R_16BF;
+    case F8_E4M3: return CUDA_R_8F_E4M3;
+    case F8_E5M2: return CUDA_R_8F_E5M2;
+    default: return CUDA_R_32F; /* f8_cublaslt_supports let nothing else through */
+    }
+}
+
+/* ---- descriptors ---- */
+
+#define LT(call, ...)                                                                              \
+    F8_TRY(f8_cublaslt_check(cuda, cuda->lt.call(__VA_ARGS__), diag, #call " of %s", what))
+
+static f8_status set_attribute(f8_cuda *cuda, f8_cublaslt_gemm *g, int which, const void *value,
+                               size_t bytes, const char *what, f8_diag *diag)
+{
+    LT(cublasLtMatmulDescSetAttribute, g->matmul, which, value, bytes);
+    return F8_OK;
+}
+
+/* A row-major [rows, columns] is a column-major [columns, rows] of the same stride. */
+static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtype type,
+                             int64_t rows, int64_t columns, int64_t stride, const char *what,
+                             f8_diag *diag)
+{
+    LT(cublasLtMatrixLayoutCreate, out, data_type(type), (uint64_t)columns, (uint64_t)rows, stride);
+    return F8_OK;
+}
+
+/* The least stride of rows that begin at 16 bytes, if these do. */
+static int64_t usual_stride(int64_t columns, f8_dtype type, int64_t stride)
+{
+    const int64_t by = 16 / (int64_t)f8_dtype_size(type);
+    return stride % by ? stride : (columns + by - 1) / by * by;
+}
+
+static f8_status make_layouts(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    const f8_gemm_desc *d = &g->desc;
+    const struct {
+        cublasLtMatrixLayout_t *to;
+        f8_dtype type;
+        int64_t rows, columns, stride;
+    } m[] = {{&g->a, d->b, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb},
+             {&g->b, d->a, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda},
+             {&g->c, d->c, d->m, d->n, d->ldc}};
+    for (int i = 0; i < 3; i++) {
+        F8_TRY(make_layout(cuda, m[i].to, m[i].type, m[i].rows, m[i].columns, m[i].stride, what,
+                           diag));
+        g->unusual |= usual_stride(m[i].columns, m[i].type, m[i].stride) != m[i].stride;
+    }
+    for (int i = 0; i < 3 && g->unusual; i++)
+        F8_TRY(make_layout(cuda, &g->usual[i], m[i].type, m[i].rows, m[i].columns,
+                           usual_stride(m[i].columns, m[i].type, m[i].stride), what, diag));
+    return F8_OK;
+}
+
+static f8_status set_scales(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a_scale,
+                            const void *b_scale, const char *what, f8_diag *diag)
+{
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b_scale, sizeof b_scale,
+                         what, diag));
+    return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scale, sizeof a_scale,
+                         what, diag);
+}
+
+static f8_status set_scale_modes(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what,
+                                 f8_diag *diag)
+{
+    const int32_t a = f8_cublaslt_scale_mode(&g->desc, true),
+                  b = f8_cublaslt_scale_mode(&g->desc, false);
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &a, sizeof a, what, diag));
+    return set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b, what, diag);
+}
+
+static f8_status describe_problem(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what,
+                                  f8_diag *diag)
+{
+    const f8_gemm_desc *d = &g->desc;
+    const int32_t op_a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t op_b = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    LT(cublasLtMatmulDescCreate, &g->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a, what, diag));
+    F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b, what, diag));
+    if (f8_dtype_is_fp8(d->a)) {
+        const int8_t fast = d->fast_accumulate;
+        F8_TRY(set_attribute(cuda, g, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast, what,
+                             diag));
+    }
+    /* The heuristic may ask whether there are scales; it does not read them. One for the tensor is
+     * what the library expects if it is told nothing. */
+    if (d->has_alpha) {
+        F8_TRY(set_scales(cuda, g, (void *)256, (void *)256, what, diag));
+        if (!has_scalars(d))
+            F8_TRY(set_scale_modes(cuda, g, what, diag));
+    }
+    return make_layouts(cuda, g, what, diag);
+}
+
+/* ---- choosing the algorithm ---- */
+
+static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLayout_t *layout,
+                     cublasLtMatmulPreference_t p, const char *what,
+                     cublasLtMatmulHeuristicResult_t *result, int *n, f8_diag *diag)
+{
+    static const int alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint64_t workspace = (uint64_t)g->workspace;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = (uint32_t)g->alignment;
+    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+       &workspace, sizeof workspace);
+    LT(cublasLtMatmulPreferenceSetAttribute, p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+       &schemes, sizeof schemes);
+    for (int i = 0; i < 4; i++)
+        LT(cublasLtMatmulPreferenceSetAttribute, p, alignments[i], &align, sizeof align);
+    /* "Not supported" is how the heuristic says that it knows none. */
+    const cublasStatus_t s =
+        cuda->lt.cublasLtMatmulAlgoGetHeuristic(cuda->handle, g->matmul, layout[0], layout[1],
+                                                layout[2], layout[2], p, CANDIDATES, result, n);
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED) {
+        *n = 0;
+        return F8_OK;
+    }
+    return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoGetHeuristic of %s", what);
+}
+
+typedef struct algo_config {
+    int32_t id, split_k;
+    uint32_t tile, stages, scheme;
+} algo_config;
+
+static f8_status read_config(f8_cuda *cuda, const cublasLtMatmulAlgo_t *algo, algo_config *c,
+                             const char *what, f8_diag *diag)
+{
+    const struct {
+        int which;
+        void *to;
+    } field[] = {{CUBLASLT_ALGO_CONFIG_ID, &c->id},
+                 {CUBLASLT_ALGO_CONFIG_TILE_ID, &c->tile},
+                 {CUBLASLT_ALGO_CONFIG_STAGES_ID, &c->stages},
+                 {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &c->split_k},
+                 {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &c->scheme}};
+    size_t written = 0;
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        LT(cublasLtMatmulAlgoConfigGetAttribute, algo, field[i].which, field[i].to, sizeof(int32_t),
+           &written);
+    return F8_OK;
+}
+
+/* "In place" adds parts to C in the order they arrive; "output type" rounds each part to C's type.
+ */
+static bool deterministic(const algo_config *c)
+{
+    return c->scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
+           c->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+static const char *scheme_name(uint32_t scheme)
+{
+    switch (scheme) {
+    case CUBLASLT_REDUCTION_SCHEME_NONE: return "none";
+    case CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: return "f32 in workspace";
+    case CUBLASLT_REDUCTION_SCHEME_INPLACE: return "in place";
+    default: return "in the result's type";
+    }
+}
+
+/* Whether an algorithm proposed for the usual strides does for these. */
+static f8_status fits(f8_cuda *cuda, const f8_cublaslt_gemm *g, cublasLtMatmulHeuristicResult_t *r,
+                      bool *out, const char *what, f8_diag *diag)
+{
+    cublasLtMatmulHeuristicResult_t checked = {0};
+    const cublasStatus_t s = cuda->lt.cublasLtMatmulAlgoCheck(cuda->handle, g->matmul, g->a, g->b,
+                                                              g->c, g->c, &r->algo, &checked);
+    *out = s == CUBLAS_STATUS_SUCCESS;
+    r->workspaceSize = checked.workspaceSize;
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE)
+        return F8_OK;
+    return f8_cublaslt_check(cuda, s, diag, "cublasLtMatmulAlgoCheck of %s", what);
+}
+
+/* Whether the desc's tuning asks for this algorithm and no other. */
+static bool wanted(const f8_cublaslt_gemm *g, const f8_gemm_tuning *offered)
+{
+    const f8_gemm_tuning *t = &g->desc.tuning;
+    return t->lt.id == offered->lt.id && t->lt.tile == offered->lt.tile &&
+           t->lt.stages == offered->lt.stages && t->lt.split_k == offered->lt.split_k &&
+           t->lt.scheme == offered->lt.scheme;
+}
+
+/* The first deterministic algorithm for those layouts, or the one that the tuning asks for if it is among them; `n`
+ * counts those proposed. */
+static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
+                            const cublasLtMatrixLayout_t *layout, bool *found, int *n,
+                            const char *what, f8_diag *diag)
+{
+    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
+    memset(result, 0, sizeof result);
+    cublasLtMatmulPreference_t p = NULL;
+    LT(cublasLtMatmulPreferenceCreate, &p);
+    const f8_status status = ask(cuda, g, layout, p, what, result, n, diag);
+    cuda->lt.cublasLtMatmulPreferenceDestroy(p);
+    F8_TRY(status);
+    g->n_offered = 0;
+    for (int i = 0; i < *n && i < CANDIDATES; i++) {
+        algo_config c = {0};
+        bool good = result[i].state == CUBLAS_STATUS_SUCCESS;
+        if (good && layout == g->usual)
+            F8_TRY(fits(cuda, g, &result[i], &good, what, diag));
+        if (!good || result[i].workspaceSize > (size_t)g->workspace)
+            continue;
+        F8_TRY(read_config(cuda, &result[i].algo, &c, what, diag));
+        if (!deterministic(&c))
+            continue;
+        f8_gemm_tuning *offered = &g->offered[g->n_offered++];
+        *offered = (f8_gemm_tuning){
+            .lt = {c.id, c.split_k, c.tile, c.stages, c.scheme}};
+        if (*found && !wanted(g, offered))
+            continue;
+        *found = true;
+        g->algo = result[i].algo;
+        g->used = result[i].workspaceSize;
+        snprintf(g->text, sizeof g->text,
+                 "algorithm %d, tile %u, stages %u, split-k %d, reduction %s, workspace %zu bytes",
+                 c.id, c.tile, c.stages, c.split_k, scheme_name(c.scheme), g->used);
+    }
+    return F8_OK;
+}
+
+/* As if operands and result lay by themselves, though they may be parts of wider matrices: so equal
+ * products have one algorithm, and the same bits. */
+static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    bool found = false;
+    int n = 0;
+    if (g->unusual)
+        F8_TRY(choose_for(cuda, g, g->usual, &found, &n, what, diag));
+    if (!found)
+        F8_TRY(choose_for(cuda, g, (const cublasLtMatrixLayout_t[]){g->a, g->b, g->c}, &found, &n,
+                          what, diag));
+    if (found)
+        return F8_OK;
+    const f8_gemm_desc *d = &g->desc;
+    return f8_fail(
+        diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+        "cuBLASLt %s has no deterministic algorithm for %s (%lld x %lld x %lld, %s x %s -> %s, "
+        "%lld bytes of workspace; it proposed %d)",
+        cuda->library[F8_CUDA_CUBLASLT].version, what, (long long)d->m, (long long)d->n,
+        (long long)d->k, f8_dtype_name(d->a), f8_dtype_name(d->b), f8_dtype_name(d->c),
+        (long long)g->workspace, n);
+}
+
+/* ---- life ---- */
+
+f8_status f8_cublaslt_version(f8_cuda *cuda, const char **out, f8_diag *diag)
+{
+    F8_TRY(f8_cuda_cublaslt(cuda, diag));
+    *out = cuda->library[F8_CUDA_CUBLASLT].version;
+    return F8_OK;
+}
+
+static void destroy(f8_cuda *cuda, f8_cublaslt_gemm *g, const f8_allocator *allocator)
+{
+    const cublasLtMatrixLayout_t layout[] = {g->a,        g->b,        g->c,
+                                             g->usual[0], g->usual[1], g->usual[2]};
+    for (int i = 0; i < 6; i++)
+        if (layout[i])
+            cuda->lt.cublasLtMatrixLayoutDestroy(layout[i]);
+    if (g->matmul)
+        cuda->lt.cublasLtMatmulDescDestroy(g->matmul);
+    allocator->free(allocator->user, g, sizeof *g);
+}
+
+static f8_status make(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
+{
+    const f8_target *target = f8_target_for_sm(cuda->facts.sm);
+    if (!target)
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no target of ours is an sm_%d",
+                       cuda->facts.sm);
+    f8_diag why = {0};
+    const f8_status supported = f8_cublaslt_supports(target, &g->desc, &why);
+    if (supported != F8_OK)
+        return f8_fail(diag, supported, F8_NOWHERE, "%s: %s", what, why.text);
+    F8_TRY(f8_cuda_cublaslt(cuda, diag));
+    F8_TRY(f8_cuda_enter(cuda, diag));
+    f8_status status = describe_problem(cuda, g, what, diag);
+    if (status == F8_OK)
+        status = choose(cuda, g, what, diag);
+    f8_cuda_leave(cuda);
+    return status;
+}
+
+f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
+                              const f8_gemm_desc *desc, int alignment, int64_t workspace,
+                              const char *what, f8_cublaslt_gemm **out, f8_diag *diag)
+{
+    *out = NULL;
+    for (f8_cublaslt_gemm *g = *list; g; g = g->next)
+        if (same_problem(&g->desc, desc) && g->alignment == alignment &&
+            g->workspace == workspace) {
+            *out = g;
+            return F8_OK;
+        }
+    f8_cublaslt_gemm *g = allocator->alloc(allocator->user, sizeof *g, _Alignof(f8_cublaslt_gemm));
+    if (!g)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *g);
+    *g = (f8_cublaslt_gemm){.desc = *desc, .alignment = alignment, .workspace = workspace};
+    const f8_status status = make(cuda, g, what, diag);
+    if (status != F8_OK) {
+        destroy(cuda, g, allocator);
+        return status;
+    }
+    g->next = *list;
+    *list = *out = g;
+    return F8_OK;
+}
+
+void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator)
+{
+    while (*list) {
+        f8_cublaslt_gemm *g = *list;
+        *list = g->next;
+        destroy(cuda, g, allocator);
+    }
+}
+
+f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator, const f8_gemm_desc *desc,
+                                 int alignment, int64_t workspace, const char *what, f8_gemm_tuning *out, int *n,
+                                 f8_diag *diag)
+{
+    f8_cublaslt_gemm *list = NULL, *g;
+    f8_gemm_desc plain = *desc;
+    plain.tuning = (f8_gemm_tuning){0};
+    *n = 0;
+    const f8_status status =
+        f8_cublaslt_prepare(cuda, &list, allocator, &plain, alignment, workspace, what, &g, diag);
+    for (int i = 0; status == F8_OK && i < g->n_offered; i++)
+        out[(*n)++] = g->offered[i];
+    f8_cublaslt_release_all(cuda, &list, allocator);
+    return status;
+}
+
+const char *f8_cublaslt_describe(const f8_cublaslt_gemm *g)
+{
+    return g->text;
+}
+
+/* ---- running ---- */
+
+f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const void *a, const void *b, void *c,
+                          const void *a_scale, const void *b_scale, void *workspace, void *stream,
+                          const char *what, f8_diag *diag)
+{
+    const float alpha = 1.0f, beta = g->desc.accumulate ? 1.0f : 0.0f;
+    const uintptr_t scales = (uintptr_t)a_scale | (uintptr_t)b_scale;
+    if (g->desc.has_alpha && !has_scalars(&g->desc) && (!a_scale || !b_scale || scales % 16))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %s", what,
+                       a_scale && b_scale
+                           ? "an array of scales does not begin at a multiple of 16 bytes"
+                           : "an array of scales is missing");
+    if (g->desc.has_alpha)
+        F8_TRY(set_scales(cuda, g, a_scale, b_scale, what, diag));
+    LT(cublasLtMatmul, cuda->handle, g->matmul, &alpha, b, g->a, a, g->b, &beta, c, g->c, c, g->c,
+       &g->algo, workspace, (size_t)g->workspace, stream);
+    return F8_OK;
+}

@@ -1,0 +1,141 @@
+/* The executor on a GPU, its life: see cuda_exec.h. */
+#include "runtime/cuda/exec_internal.h"
+
+#define CU(what, call, ...)                                                                        \
+    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
+
+f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
+                              const char *what, f8_diag *diag)
+{
+    CU(what, cuMemcpyHtoDAsync_v2, to, from, bytes, x->stream);
+    CU(what, cuStreamSynchronize, x->stream);
+    return F8_OK;
+}
+
+/* ---- creation ---- */
+
+static f8_status make_events(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    if (!x->options.profile)
+        return F8_OK;
+    f->event = F8_NEW_ARRAY(&x->memory, CUevent, f->func->n_steps + 1);
+    F8_TRY(f8_arena_status(&x->memory, diag));
+    for (uint32_t i = 0; i <= f->func->n_steps; i++)
+        CU(f->func->name, cuEventCreate, &f->event[i], CU_EVENT_DEFAULT);
+    return F8_OK;
+}
+
+static f8_status make_funcs(f8_cuda_exec *x, f8_diag *diag)
+{
+    x->func = F8_NEW_ARRAY(&x->memory, f8_live_func, x->plan->n_funcs);
+    F8_TRY(f8_arena_status(&x->memory, diag));
+    for (uint32_t i = 0; i < x->plan->n_funcs; i++) {
+        f8_live_func *f = &x->func[i];
+        f->func = &x->plan->func[i];
+        f->step = F8_NEW_ARRAY(&x->memory, f8_live_step, f->func->n_steps);
+        F8_TRY(f8_arena_status(&x->memory, diag));
+    }
+    for (uint32_t i = 0; i < x->plan->n_funcs; i++) {
+        F8_TRY(make_events(x, &x->func[i], diag));
+        F8_TRY(f8_cuda_exec_make_func(x, i, diag));
+    }
+    return F8_OK;
+}
+
+static f8_status check_target(const f8_cuda_exec *x, f8_diag *diag)
+{
+    const f8_target *t = f8_target_by_name(x->plan->target);
+    if (t && t->kind == F8_TARGET_CUDA && t->sm == x->cuda->facts.sm)
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "the plan is for %s; the device, %s, has compute capability %d.%d",
+                   x->plan->target, x->cuda->facts.name, x->cuda->facts.sm / 10,
+                   x->cuda->facts.sm % 10);
+}
+
+static f8_status exec_build(f8_cuda_exec *x, const f8_cuda_exec_options *options, f8_diag *diag)
+{
+    F8_TRY(f8_cuda_exec_enter_home(x, options, diag));
+    F8_TRY(f8_cuda_exec_load_images(x, diag));
+    F8_TRY(make_funcs(x, diag));
+    F8_TRY(f8_cuda_exec_prepare_gemms(x, diag));
+    F8_TRY(f8_cuda_exec_prepare_attentions(x, diag));
+    return f8_cuda_exec_allocate(x, diag);
+}
+
+f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
+                              const f8_cuda_exec_options *options, f8_cuda_exec **out,
+                              f8_diag *diag)
+{
+    *out = NULL;
+    if (!cuda->context)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no CUDA device was taken");
+    if (!options->device_alloc != !options->device_free)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "device_alloc and device_free: both or none");
+    const f8_allocator allocator =
+        options->allocator ? *options->allocator : f8_default_allocator();
+    f8_cuda_exec *x = allocator.alloc(allocator.user, sizeof *x, 16);
+    if (!x)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *x);
+    *x = (f8_cuda_exec){.plan = plan, .cuda = cuda, .options = *options, .allocator = allocator};
+    if (options->parallel)
+        x->parallel = *options->parallel;
+    f8_arena_init(&x->memory, &x->allocator);
+    f8_status status = check_target(x, diag);
+    if (status == F8_OK)
+        status = f8_cuda_enter(cuda, diag);
+    if (status == F8_OK) {
+        status = exec_build(x, options, diag);
+        f8_cuda_leave(cuda);
+    }
+    if (status != F8_OK) {
+        f8_cuda_exec_destroy(x);
+        return status;
+    }
+    *out = x;
+    return F8_OK;
+}
+
+/* ---- the end ---- */
+
+static void destroy_func(f8_cuda_exec *x, f8_live_func *f)
+{
+    f8_cuda_exec_forget_graph(x, f);
+    for (uint32_t i = 0; f->event && i <= f->func->n_steps; i++)
+        if (f->event[i])
+            x->cuda->cu.cuEventDestroy_v2(f->event[i]);
+}
+
+/* What the calls answer is not looked at: after a lost device they all fail, and the driver has
+ * freed everything itself. */
+void f8_cuda_exec_destroy(f8_cuda_exec *x)
+{
+    if (!x)
+        return;
+    const f8_cuda_api *cu = &x->cuda->cu;
+    const bool entered = f8_cuda_enter(x->cuda, NULL) == F8_OK;
+    if (x->stream)
+        cu->cuStreamSynchronize(x->stream);
+    for (uint32_t i = 0; x->func && i < x->plan->n_funcs; i++)
+        destroy_func(x, &x->func[i]);
+    if (x->home)
+        f8_cuda_exec_forget_arguments(x);
+    f8_cuda_exec_leave_home(x);
+    if (entered)
+        f8_cuda_leave(x->cuda);
+    f8_arena_end(&x->memory);
+    const f8_allocator allocator = x->allocator;
+    allocator.free(allocator.user, x, sizeof *x);
+}
+
+int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x)
+{
+    return x->tenant.planned;
+}
+
+int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x)
+{
+    return x->home->home.peak;
+}

@@ -1,0 +1,112 @@
+/* Inside the CUDA executor: resolved steps, ports, memory. */
+#ifndef F8_CUDA_EXEC_INTERNAL_H
+#define F8_CUDA_EXEC_INTERNAL_H
+
+#include "runtime/cuda/exec.h"
+#include "runtime/cuda/internal.h"
+#include "runtime/cuda/cudnn_attention.h"
+#include "runtime/cuda/cublaslt.h"
+
+enum { F8_CUDA_ALIGN = 256 };
+
+/* One launch, with its block of parameters as the kernel reads it (f8_launch in plan.h). */
+typedef struct f8_live_phase {
+    const f8_step_phase *phase;
+    CUfunction function;
+    unsigned grid; /* 0: nothing to do */
+    uint64_t *words;
+    void *params[1]; /* words */
+} f8_live_phase;
+
+/* One attention problem, prepared once for all steps that have it. */
+typedef struct f8_live_attention {
+    struct f8_live_attention *next;
+    f8_cudnn_attention *problem;
+    f8_cudnn_attention_desc desc;
+    char text[F8_CUDNN_TEXT];
+} f8_live_attention;
+
+typedef struct f8_live_step {
+    const f8_step *step;
+    CUdeviceptr *arg; /* GEMM, COPY, ATTENTION */
+    f8_live_phase *phase;
+    f8_cublaslt_gemm *gemm;
+    const char *what; /* GEMM: its name in messages */
+    f8_live_attention *attention;
+    f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
+    size_t bytes; /* COPY */
+    double seconds;
+} f8_live_step;
+
+typedef struct f8_live_func {
+    const f8_plan_func *func;
+    f8_live_step *step;
+    CUgraphExec graph;     /* NULL: not captured yet, or addresses have changed since */
+    CUevent *event;        /* profile: n_steps + 1 */
+    f8_exec_counts count;  /* of one run */
+} f8_live_func;
+
+/* A loaded image, one for all executors whose plans have the same. */
+typedef struct f8_cuda_module {
+    struct f8_cuda_module *next;
+    f8_image image; /* borrowed from the plan of one of its users */
+    CUmodule module;
+    int users;
+} f8_cuda_module;
+
+typedef struct f8_cuda_home {
+    f8_home home; /* bytes, peak: of device memory */
+    f8_cuda *cuda;
+    f8_cuda_exec_options options; /* those of the first */
+    f8_arena memory;              /* of attentions */
+    f8_cuda_module *module;
+    f8_cublaslt_gemm *gemms;
+    f8_live_attention *attentions;
+    f8_cudnn cudnn; /* open when there are any */
+    CUstream own;
+    f8_diag failure; /* status F8_OK until a run fails on the device */
+} f8_cuda_home;
+
+struct f8_cuda_exec {
+    f8_tenant tenant;
+    f8_cuda_home *home;
+    const f8_plan *plan;
+    f8_cuda *cuda;
+    f8_cuda_exec_options options;
+    f8_allocator allocator;
+    f8_parallel parallel; /* run NULL: none was given */
+    f8_arena memory; /* the executor's own small structures */
+    f8_live_func *func;
+    f8_cuda_module **module; /* by image of the plan */
+    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these need */
+    CUstream own, stream;    /* own: for capture; stream: where everything runs */
+};
+
+/* cuda_exec_memory.c: a home for an executor alone, or the one that options.like lives in; then, images; last, when
+ * all else is ready, memory for x, more for all where it needs more, and every place resolved. */
+f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o, f8_diag *diag);
+f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
+f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
+void f8_cuda_exec_leave_home(f8_cuda_exec *x);
+
+/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve.
+ */
+f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
+f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
+void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
+
+/* cuda_exec_attention.c */
+f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);
+f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
+                                     CUstream stream, f8_diag *diag);
+void f8_cuda_exec_forget_arguments(f8_cuda_exec *x); /* before x->func ends */
+void f8_cuda_exec_release_attentions(f8_cuda_home *home);
+
+/* cuda_exec_run.c: forget the captured graph. */
+void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);
+
+/* Enqueue a copy and wait, in the executor's stream. */
+f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
+                              const char *what, f8_diag *diag);
+
+#endif

@@ -1,0 +1,361 @@
+/* Running on a GPU: transfers, graphs, variables and ports. See cuda_exec.h. */
+#include "runtime/cuda/exec_internal.h"
+
+#include "runtime/copy.h"
+
+#define CU_IN(what, call, ...)                                                                     \
+    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
+
+/* ---- failures ---- */
+
+/* A call failed that leaves nobody knowing what the device has done: the first message is the
+ * reason of every later refusal. */
+static f8_status poison(f8_cuda_exec *x, f8_status status, const f8_diag *d, f8_diag *diag)
+{
+    if (status == F8_OK)
+        return F8_OK;
+    x->home->failure = *d;
+    return f8_fail(diag, status, F8_NOWHERE, "%s", d->text);
+}
+
+static f8_status usable(const f8_cuda_exec *x, f8_diag *diag)
+{
+    if (x->home->failure.status == F8_OK)
+        return F8_OK;
+    return f8_fail(
+        diag, x->home->failure.status, F8_NOWHERE,
+        "the program failed on the device before and can't be used any more; then it was: %.700s",
+        x->home->failure.text);
+}
+
+/* ---- steps ---- */
+
+static f8_status launch_phases(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
+                               CUstream stream, f8_diag *diag)
+{
+    for (uint32_t p = 0; p < l->step->n_phases; p++) {
+        const f8_live_phase *phase = &l->phase[p];
+        if (phase->grid == 0)
+            continue;
+        const f8_launch *launch = &phase->phase->launch;
+        F8_TRY(f8_cuda_check(x->cuda,
+                             x->cuda->cu.cuLaunchKernel(phase->function, phase->grid, 1, 1,
+                                                        launch->threads, 1, 1, launch->shared,
+                                                        stream, (void **)phase->params, NULL),
+                             diag, "cuLaunchKernel of '%s' (kernel %s) in %s", l->step->name,
+                             launch->symbol, f->func->name));
+    }
+    return F8_OK;
+}
+
+static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
+                              CUstream stream, f8_diag *diag)
+{
+    const CUdeviceptr *arg = l->arg;
+    const f8_step *s = l->step;
+#define AT(i) (void *)(uintptr_t)arg[i]
+    switch (s->kind) {
+    case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
+    case F8_STEP_GEMM:
+        return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
+                               (void *)(uintptr_t)x->home->home.workspace.at, stream, l->what, diag);
+    case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
+    case F8_STEP_COPY:
+        if (l->bytes == 0)
+            return F8_OK;
+        return f8_cuda_check(x->cuda,
+                             x->cuda->cu.cuMemcpyDtoDAsync_v2(arg[1], arg[0], l->bytes, stream),
+                             diag, "cuMemcpyDtoDAsync of '%s' in %s", s->name, f->func->name);
+    }
+#undef AT
+    return F8_ERR_INTERNAL;
+}
+
+static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream stream,
+                               f8_diag *diag)
+{
+    for (uint32_t i = 0; i < f->func->n_steps; i++)
+        F8_TRY(enqueue_step(x, f, &f->step[i], stream, diag));
+    return F8_OK;
+}
+
+/* One by one: between events when times are wanted, waiting after each when faults are hunted. */
+static f8_status run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    const char *name = f->func->name;
+    if (f->event)
+        CU_IN(name, cuEventRecord, f->event[0], x->stream);
+    for (uint32_t i = 0; i < f->func->n_steps; i++) {
+        F8_TRY(enqueue_step(x, f, &f->step[i], x->stream, diag));
+        if (f->event)
+            CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
+        if (x->options.blocking)
+            F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
+                                 "cuStreamSynchronize after '%s' in %s", f->step[i].step->name,
+                                 name));
+    }
+    return F8_OK;
+}
+
+static f8_status add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    for (uint32_t i = 0; f->event && i < f->func->n_steps; i++) {
+        float milliseconds = 0;
+        CU_IN(f->func->name, cuEventElapsedTime, &milliseconds, f->event[i], f->event[i + 1]);
+        f->step[i].seconds += 1e-3 * (double)milliseconds;
+    }
+    return F8_OK;
+}
+
+/* ---- graphs ---- */
+
+void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f)
+{
+    if (f->graph)
+        x->cuda->cu.cuGraphExecDestroy(f->graph); /* one in flight ends first */
+    f->graph = NULL;
+}
+
+/* Captured in a stream of our own: the embedder's may be one that can't be captured. Relaxed mode:
+ * what else this process does meanwhile is none of our business, and our steps only launch. */
+static f8_status capture(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    CUgraph graph = NULL;
+    CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
+    f8_status status = enqueue_steps(x, f, x->own, diag);
+    const CUresult end =
+        x->cuda->cu.cuStreamEndCapture(x->own, &graph); /* in any case: it ends the mode */
+    if (status == F8_OK)
+        status = f8_cuda_check(x->cuda, end, diag, "cuStreamEndCapture of %s", f->func->name);
+    if (status == F8_OK)
+        status =
+            f8_cuda_check(x->cuda, x->cuda->cu.cuGraphInstantiateWithFlags(&f->graph, graph, 0),
+                          diag, "cuGraphInstantiate of %s", f->func->name);
+    if (graph)
+        x->cuda->cu.cuGraphDestroy(graph);
+    return status;
+}
+
+static f8_status launch_graph(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
+{
+    if (f->func->n_steps == 0)
+        return F8_OK;
+    if (!f->graph)
+        F8_TRY(capture(x, f, diag));
+    CU_IN(f->func->name, cuGraphLaunch, f->graph, x->stream);
+    return F8_OK;
+}
+
+/* ---- a run ---- */
+
+static f8_status copy_ports(f8_cuda_exec *x, uint32_t func, int side, f8_diag *diag)
+{
+    const f8_live_func *f = &x->func[func];
+    const uint32_t n = side ? f->func->n_out : f->func->n_in;
+    for (uint32_t k = 0; k < n; k++) {
+        const f8_live_port *p = &x->tenant.port[func][side][k];
+        if (!p->host || p->bytes == 0)
+            continue;
+        const char *name = side ? f->func->out[k].name : f->func->in[k].name;
+        const CUresult r =
+            side ? x->cuda->cu.cuMemcpyDtoHAsync_v2(p->host, p->at, p->bytes, x->stream)
+                 : x->cuda->cu.cuMemcpyHtoDAsync_v2(p->at, p->host, p->bytes, x->stream);
+        F8_TRY(f8_cuda_check(x->cuda, r, diag, "%s of '%s' in %s",
+                             side ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync", name,
+                             f->func->name));
+    }
+    return F8_OK;
+}
+
+static f8_status run_inside(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
+{
+    f8_live_func *f = &x->func[func];
+    const bool graph = !x->options.profile && !x->options.blocking;
+    F8_TRY(copy_ports(x, func, 0, diag));
+    F8_TRY(graph ? launch_graph(x, f, diag) : run_steps(x, f, diag));
+    F8_TRY(copy_ports(x, func, 1, diag));
+    if (graph && x->stream != x->own)
+        return F8_OK;
+    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), diag,
+                         "cuStreamSynchronize after %s", f->func->name));
+    return add_times(x, f, diag);
+}
+
+f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
+{
+    f8_live_func *f = &x->func[func];
+    f8_diag d = {0};
+    F8_TRY(usable(x, diag));
+    f8_status status = f8_cuda_enter(x->cuda, &d);
+    if (status == F8_OK) {
+        status = run_inside(x, func, &d);
+        f8_cuda_leave(x->cuda);
+    }
+    if (status == F8_OK) {
+        f8_exec_counts *count = &x->home->home.count;
+        count->gemms += f->count.gemms;
+        count->fp8_gemms += f->count.fp8_gemms;
+        count->kernels += f->count.kernels;
+    }
+    return poison(x, status, &d, diag);
+}
+
+f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag)
+{
+    f8_diag d = {0};
+    F8_TRY(usable(x, diag));
+    f8_status status = f8_cuda_enter(x->cuda, &d);
+    if (status == F8_OK) {
+        status = f8_cuda_check(x->cuda, x->cuda->cu.cuStreamSynchronize(x->stream), &d,
+                               "cuStreamSynchronize");
+        f8_cuda_leave(x->cuda);
+    }
+    return poison(x, status, &d, diag);
+}
+
+/* ---- variables ---- */
+
+static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t bytes,
+                          const char *what, f8_diag *diag)
+{
+    CU_IN(what, cuMemcpyDtoHAsync_v2, to, from, bytes, x->stream);
+    CU_IN(what, cuStreamSynchronize, x->stream);
+    return F8_OK;
+}
+
+void *f8_cuda_exec_var(f8_cuda_exec *x, uint32_t var)
+{
+    return (void *)(uintptr_t)(x->home->home.state.at + (CUdeviceptr)x->plan->var[var].offset);
+}
+
+/* Exactly one of `to` and `from`. */
+static f8_status move_var(f8_cuda_exec *x, uint32_t var, void *to, const void *from, f8_diag *diag)
+{
+    const f8_plan_var *v = &x->plan->var[var];
+    const CUdeviceptr at = x->home->home.state.at + (CUdeviceptr)v->offset;
+    const size_t bytes = (size_t)f8_type_bytes(&v->type);
+    f8_diag d = {0};
+    F8_TRY(usable(x, diag));
+    if (bytes == 0)
+        return F8_OK;
+    f8_status status = f8_cuda_enter(x->cuda, &d);
+    if (status == F8_OK) {
+        status = to ? download(x, to, at, bytes, v->name, &d)
+                    : f8_cuda_exec_upload(x, at, from, bytes, v->name, &d);
+        f8_cuda_leave(x->cuda);
+    }
+    return poison(x, status, &d, diag);
+}
+
+f8_status f8_cuda_exec_read(f8_cuda_exec *x, uint32_t var, void *to, f8_diag *diag)
+{
+    return move_var(x, var, to, NULL, diag);
+}
+
+f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8_diag *diag)
+{
+    return move_var(x, var, NULL, from, diag);
+}
+
+f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag)
+{
+    size_t most = 0;
+    for (uint32_t v = 0; v < x->plan->n_vars; v++) {
+        const size_t bytes = (size_t)f8_type_bytes(&x->plan->var[v].type);
+        most = bytes > most ? bytes : most;
+    }
+    if (most == 0)
+        return F8_OK;
+    void *host = x->allocator.alloc(x->allocator.user, most, 64);
+    if (!host)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted for a variable's initial value", most);
+    f8_pool *pool = NULL;
+    const f8_pool_options threads = {.n_threads = x->options.threads,
+                                     .parallel = x->parallel.run ? &x->parallel : NULL,
+                                     .allocator = &x->allocator};
+    f8_status status = f8_pool_create(&threads, &pool, diag);
+    for (uint32_t v = 0; v < x->plan->n_vars && status == F8_OK; v++) {
+        f8_init_var(&x->plan->var[v], seed, pool, host);
+        status = f8_pool_check(pool, diag);
+        if (status == F8_OK)
+            status = f8_cuda_exec_write(x, v, host, diag);
+    }
+    f8_pool_destroy(pool);
+    x->allocator.free(x->allocator.user, host, most);
+    return status;
+}
+
+/* ---- ports ---- */
+
+void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port)
+{
+    const f8_live_port *p = &x->tenant.port[func][output][port];
+    return p->host ? p->host : (void *)p->at;
+}
+
+int f8_cuda_exec_ordinal(const f8_cuda_exec *x)
+{
+    return (int)x->cuda->device;
+}
+
+/* Host memory the driver has never seen is no error: it answers "invalid value". */
+f8_status f8_cuda_exec_is_device(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag)
+{
+    unsigned type = 0;
+    F8_TRY(f8_cuda_enter(x->cuda, diag));
+    const CUresult r = x->cuda->cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                         (CUdeviceptr)(uintptr_t)buffer);
+    f8_cuda_leave(x->cuda);
+    *device = r == CUDA_SUCCESS && (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED);
+    return r == CUDA_ERROR_INVALID_VALUE ? F8_OK
+                                         : f8_cuda_check(x->cuda, r, diag, "cuPointerGetAttribute");
+}
+
+f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port,
+                            void *buffer, f8_diag *diag)
+{
+    f8_live_func *f = &x->func[func];
+    f8_live_port *p = &x->tenant.port[func][output][port];
+    const f8_plan_port *plan = output ? &f->func->out[port] : &f->func->in[port];
+    F8_TRY(usable(x, diag));
+    if (plan->var >= 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "port '%s' of %s carries variable '%s'; no buffer can be bound to it",
+                       plan->name, f->func->name, x->plan->var[plan->var].name);
+    bool device = false;
+    if (buffer)
+        F8_TRY(f8_cuda_exec_is_device(x, buffer, &device, diag));
+    if (device && (uintptr_t)buffer % 16)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "device memory bound to port '%s' of %s must be 16-byte aligned", plan->name,
+                       f->func->name);
+    const uint64_t before = p->at;
+    p->at = device ? (uintptr_t)buffer : p->own;
+    p->host = device ? NULL : buffer ? buffer : p->own_host;
+    if (p->at != before) {
+        f8_cuda_exec_resolve(x, func);
+        F8_TRY(f8_cuda_enter(x->cuda, diag));
+        f8_cuda_exec_forget_graph(x, f);
+        f8_cuda_leave(x->cuda);
+    }
+    return F8_OK;
+}
+
+/* ---- figures ---- */
+
+f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x)
+{
+    return x->home->home.count;
+}
+
+double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step)
+{
+    return x->func[func].step[step].seconds;
+}
+
+const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step)
+{
+    const f8_live_step *l = &x->func[func].step[step];
+    return l->gemm ? f8_cublaslt_describe(l->gemm) : l->attention ? l->attention->text : NULL;
+}

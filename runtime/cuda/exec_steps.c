@@ -1,0 +1,191 @@
+/* The CUDA executor's steps: functions of the images, grids, blocks of parameters, GEMMs. */
+#include "runtime/cuda/exec_internal.h"
+
+#define CU(call, ...)                                                                              \
+    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of '%s' in %s",     \
+                         s->name, func->name))
+
+/* ---- kernels ---- */
+
+static f8_status broken(const f8_plan_func *func, const f8_step *s, const char *why, f8_diag *diag)
+{
+    return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "step '%s' of %s: %s", s->name, func->name,
+                   why);
+}
+
+/* Blocks for `tasks` tasks where `resident` run at once: see f8_launch.max_blocks. */
+static unsigned grid_of(int64_t tasks, int64_t resident, int64_t max_blocks)
+{
+    int64_t most = max_blocks < 0 ? INT32_MAX : resident; /* the driver takes no larger grid */
+    if (max_blocks > 0 && max_blocks < most)
+        most = max_blocks;
+    return (unsigned)(tasks < most ? tasks : most);
+}
+
+static f8_status choose_grid(f8_cuda_exec *x, const f8_plan_func *func, const f8_step *s,
+                             f8_live_phase *l, f8_diag *diag)
+{
+    const f8_launch *launch = &l->phase->launch;
+    int shared = 0, blocks = 0;
+    if (launch->shared > (uint32_t)x->cuda->facts.shared_per_block)
+        return f8_fail(
+            diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "kernel '%s' of '%s' wants %u bytes of shared memory; the device has %d for a block",
+            launch->symbol, s->name, launch->shared, x->cuda->facts.shared_per_block);
+    CU(cuFuncGetAttribute, &shared, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, l->function);
+    if (launch->shared > (uint32_t)shared)
+        CU(cuFuncSetAttribute, l->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+           (int)launch->shared);
+    CU(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, l->function, (int)launch->threads,
+       launch->shared);
+    if (blocks < 1)
+        return f8_fail(
+            diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "kernel '%s' of '%s' (%u threads, %u bytes of shared memory) fits no multiprocessor",
+            launch->symbol, s->name, launch->threads, launch->shared);
+    l->grid = grid_of(l->phase->n_tasks, (int64_t)blocks * x->cuda->facts.multiprocessors,
+                      launch->max_blocks);
+    return F8_OK;
+}
+
+static f8_status make_phase(f8_cuda_exec *x, const f8_plan_func *func, const f8_step *s,
+                            f8_live_phase *l, const f8_step_phase *phase, f8_diag *diag)
+{
+    const f8_launch *launch = &phase->launch;
+    const uint64_t n = launch->n_instances;
+    l->phase = phase;
+    if (!launch->symbol || launch->image >= x->plan->n_images || n < 1 ||
+        (n > 1 && !launch->multi) || phase->n_tasks < 0)
+        return broken(func, s, "its launch is broken", diag);
+    if (phase->first_arg + n * launch->n_args > s->n_args ||
+        phase->first_int + n * launch->n_ints > s->n_ints)
+        return broken(func, s, "its launch takes more arguments than it has", diag);
+    const uint64_t used = 1 + n * (launch->n_args + launch->n_ints);
+    /* the driver copies the whole of a kernel's parameters, used or not */
+    l->words = F8_NEW_ARRAY(&x->memory, uint64_t, used < F8_MULTI_WORDS ? F8_MULTI_WORDS : used);
+    l->params[0] = l->words;
+    F8_TRY(f8_arena_status(&x->memory, diag));
+    CU(cuModuleGetFunction, &l->function, x->module[launch->image]->module, launch->symbol);
+    return choose_grid(x, func, s, l, diag);
+}
+
+/* ---- copies ---- */
+
+static bool contiguous(const int64_t *stride, const f8_step *s)
+{
+    int64_t want = 1;
+    for (int i = s->copy.rank - 1; i >= 0; i--) {
+        if (s->copy.size[i] != 1 && stride[i] != want)
+            return false;
+        want *= s->copy.size[i];
+    }
+    return true;
+}
+
+static f8_status make_copy(f8_live_step *l, const f8_plan_func *func, f8_diag *diag)
+{
+    const f8_step *s = l->step;
+    if (s->n_args != 2 || !contiguous(s->copy.from, s) || !contiguous(s->copy.to, s))
+        return broken(func, s, "a copy that is not contiguous is a kernel on CUDA", diag);
+    l->bytes = s->copy.element;
+    for (int i = 0; i < s->copy.rank; i++)
+        l->bytes *= (size_t)s->copy.size[i];
+    return F8_OK;
+}
+
+/* ---- steps ---- */
+
+static void count_step(f8_live_func *f, const f8_step *s)
+{
+    f->count.kernels += s->kind == F8_STEP_KERNEL;
+    f->count.gemms += s->kind == F8_STEP_GEMM;
+    f->count.fp8_gemms += s->kind == F8_STEP_GEMM ? s->fp8 : 0;
+}
+
+static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, const f8_step *s,
+                           f8_diag *diag)
+{
+    l->step = s;
+    l->arg = F8_NEW_ARRAY(&x->memory, CUdeviceptr, s->n_args);
+    l->phase = F8_NEW_ARRAY(&x->memory, f8_live_phase, s->n_phases);
+    F8_TRY(f8_arena_status(&x->memory, diag));
+    count_step(f, s);
+    if (s->kind == F8_STEP_COPY)
+        return make_copy(l, f->func, diag);
+    if (s->kind == F8_STEP_ATTENTION)
+        return s->n_args >= f8_attention_args(&s->attention)
+                   ? F8_OK
+                   : broken(f->func, s, "attention has five arguments, backward nine", diag);
+    if (s->kind == F8_STEP_GEMM)
+        return s->n_args >= 5 ? F8_OK : broken(f->func, s, "a GEMM has five arguments", diag);
+    for (uint32_t p = 0; p < s->n_phases; p++)
+        F8_TRY(make_phase(x, f->func, s, &l->phase[p], &s->phase[p], diag));
+    return F8_OK;
+}
+
+f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
+{
+    f8_live_func *f = &x->func[func];
+    for (uint32_t i = 0; i < f->func->n_steps; i++)
+        F8_TRY(make_step(x, f, &f->step[i], &f->func->step[i], diag));
+    return F8_OK;
+}
+
+/* Bytes that all three operands' addresses are multiples of. Spaces begin at 256, bound ports at
+ * 16, and places keep what their shapes give: no address decides an algorithm. */
+static int gemm_alignment(const f8_step *s)
+{
+    int64_t low = 16;
+    for (int i = 0; i < 3; i++)
+        low |= s->arg[i].offset;
+    return (int)(low & -low);
+}
+
+f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag)
+{
+    for (uint32_t k = 0; k < x->plan->n_funcs; k++)
+        for (uint32_t i = 0; i < x->plan->func[k].n_steps; i++) {
+            f8_live_step *l = &x->func[k].step[i];
+            if (l->step->kind != F8_STEP_GEMM)
+                continue;
+            l->what =
+                f8_arena_printf(&x->memory, "'%s' in %s", l->step->name, x->plan->func[k].name);
+            F8_TRY(f8_arena_status(&x->memory, diag));
+            F8_TRY(f8_cublaslt_prepare(x->cuda, &x->home->gemms, &x->allocator, &l->step->gemm,
+                                       gemm_alignment(l->step), x->plan->gemm_workspace, l->what,
+                                       &l->gemm, diag));
+        }
+    return F8_OK;
+}
+
+/* ---- resolving ---- */
+
+static void resolve_phase(const f8_cuda_exec *x, uint32_t func, const f8_step *s,
+                          f8_live_phase *l)
+{
+    const f8_launch *launch = &l->phase->launch;
+    const f8_arg *arg = s->arg + l->phase->first_arg;
+    const int64_t *ints = s->ints + l->phase->first_int;
+    uint64_t *to = l->words;
+    if (launch->multi)
+        *to++ = launch->n_instances;
+    for (uint32_t i = 0; i < launch->n_instances; i++) {
+        for (uint32_t k = 0; k < launch->n_args; k++)
+            *to++ = f8_home_address(&x->tenant, func, arg++);
+        for (uint32_t k = 0; k < launch->n_ints; k++)
+            *to++ = (uint64_t)*ints++;
+    }
+}
+
+void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func)
+{
+    const f8_live_func *f = &x->func[func];
+    for (uint32_t i = 0; i < f->func->n_steps; i++) {
+        f8_live_step *l = &f->step[i];
+        for (uint32_t k = 0; k < l->step->n_args; k++)
+            l->arg[k] = f8_home_address(&x->tenant, func, &l->step->arg[k]);
+        f8_cudnn_destroy(&x->home->cudnn, &l->arguments);
+        for (uint32_t p = 0; p < l->step->n_phases && l->step->kind == F8_STEP_KERNEL; p++)
+            resolve_phase(x, func, l->step, &l->phase[p]);
+    }
+}

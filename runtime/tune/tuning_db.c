@@ -1,0 +1,208 @@
+/* SQLite as the tuning database uses it: see tuning_db.h. */
+#include "runtime/tune/tuning_db.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ir/base/file.h"
+
+static const char *const names[] = {SQLITE_SYMBOLS(F8_DYNLIB_NAME)};
+static const char *const files[] = {"libsqlite3.so.0", NULL};
+
+/* "fp8c", in the file's header: what tells it from other databases. */
+#define APPLICATION 0x66703863
+
+enum { LEAST_BYTES = 512 /* SQLite's smallest page */ };
+
+static const char schema[] =
+    "CREATE TABLE timing (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"
+    " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL, median REAL NOT NULL,"
+    " runs INTEGER NOT NULL, at INTEGER NOT NULL,"
+    " PRIMARY KEY (device, versions, problem, candidate)) WITHOUT ROWID;"
+    "CREATE TABLE choice (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"
+    " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL, model_seconds REAL NOT NULL,"
+    " at INTEGER NOT NULL, PRIMARY KEY (device, versions, problem)) WITHOUT ROWID;"
+    "PRAGMA application_id = 1718630499;"
+    "PRAGMA user_version = 1";
+
+_Static_assert(APPLICATION == 1718630499 && F8_TUNING_SCHEMA == 1, "as the schema has them");
+
+f8_status f8_db_fail(f8_db *db, f8_diag *diag)
+{
+    const int code = db->handle ? db->api.sqlite3_extended_errcode(db->handle) : SQLITE_NOMEM;
+    const char *why = db->handle ? db->api.sqlite3_errmsg(db->handle) : "out of memory";
+    db->code = db->code ? db->code : code;
+    switch (code & 0xff) {
+    case SQLITE_NOMEM: return f8_file_fail(diag, F8_ERR_MEMORY, db->path, "tuning database: %s", why);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return f8_file_fail(diag, F8_ERR_IO, db->path,
+                            "tuning database: another process has it locked");
+    case SQLITE_NOTADB:
+        return f8_file_fail(diag, F8_ERR_IO, db->path, "this is no tuning database");
+    case SQLITE_CORRUPT:
+        return f8_file_fail(diag, F8_ERR_IO, db->path,
+                            "tuning database: it is damaged (%s); move it away to start a new one", why);
+    default: return f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: %s", why);
+    }
+}
+
+/* ---- statements ---- */
+
+f8_status f8_db_do(f8_db *db, const char *sql, f8_diag *diag)
+{
+    return db->api.sqlite3_exec(db->handle, sql, NULL, NULL, NULL) == SQLITE_OK ? F8_OK
+                                                                              : f8_db_fail(db, diag);
+}
+
+f8_status f8_db_prepare(f8_db *db, const char *sql, int n, const char *const *text, sqlite3_stmt **out,
+                        f8_diag *diag)
+{
+    *out = NULL;
+    int code = db->api.sqlite3_prepare_v2(db->handle, sql, -1, out, NULL);
+    for (int i = 0; i < n && code == SQLITE_OK; i++) /* NULL: they outlive the statement */
+        code = db->api.sqlite3_bind_text(*out, i + 1, text[i], -1, NULL);
+    if (code == SQLITE_OK)
+        return F8_OK;
+    const f8_status status = f8_db_fail(db, diag);
+    db->api.sqlite3_finalize(*out);
+    *out = NULL;
+    return status;
+}
+
+f8_status f8_db_step(f8_db *db, sqlite3_stmt *s, bool *row, f8_diag *diag)
+{
+    const int code = db->api.sqlite3_step(s);
+    *row = code == SQLITE_ROW;
+    return code == SQLITE_ROW || code == SQLITE_DONE ? F8_OK : f8_db_fail(db, diag);
+}
+
+const char *f8_db_text(const f8_db *db, sqlite3_stmt *s, int column, f8_arena *arena)
+{
+    const unsigned char *text = db->api.sqlite3_column_text(s, column);
+    return f8_arena_strdup(arena, text ? (const char *)text : "");
+}
+
+f8_status f8_db_begin(f8_db *db, f8_diag *diag)
+{
+    return f8_db_do(db, "BEGIN IMMEDIATE", diag);
+}
+
+f8_status f8_db_end(f8_db *db, f8_status status, f8_diag *diag)
+{
+    if (status == F8_OK)
+        status = f8_db_do(db, "COMMIT", diag);
+    if (status != F8_OK) /* ends of itself where the failure was one of the disk: then this does nothing */
+        db->api.sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static f8_status number(f8_db *db, const char *sql, int64_t *out, f8_diag *diag)
+{
+    sqlite3_stmt *s;
+    bool row;
+    F8_TRY(f8_db_prepare(db, sql, 0, NULL, &s, diag));
+    const f8_status status = f8_db_step(db, s, &row, diag);
+    *out = status == F8_OK && row ? db->api.sqlite3_column_int64(s, 0) : 0;
+    db->api.sqlite3_finalize(s);
+    return status;
+}
+
+/* What the file is: *empty, or a tuning database of a schema that is known. */
+static f8_status check(f8_db *db, bool *empty, f8_diag *diag)
+{
+    int64_t application, version, tables;
+    F8_TRY(number(db, "PRAGMA application_id", &application, diag));
+    F8_TRY(number(db, "PRAGMA user_version", &version, diag));
+    F8_TRY(number(db, "SELECT count(*) FROM sqlite_master", &tables, diag));
+    *empty = !application && !version && !tables;
+    if (!*empty && application != APPLICATION)
+        return f8_file_fail(diag, F8_ERR_IO, db->path, "this is a database, but no tuning database");
+    if (!*empty && version != F8_TUNING_SCHEMA)
+        return f8_file_fail(diag, F8_ERR_UNSUPPORTED, db->path,
+                            "tuning database: it has schema %lld; this version of fp8c knows %d",
+                            (long long)version, F8_TUNING_SCHEMA);
+    return F8_OK;
+}
+
+static f8_status make_schema(f8_db *db, f8_diag *diag)
+{
+    bool empty;
+    F8_TRY(f8_db_begin(db, diag));
+    f8_status status = check(db, &empty, diag); /* another process may have made it */
+    if (status == F8_OK && empty)
+        status = f8_db_do(db, schema, diag);
+    return f8_db_end(db, status, diag);
+}
+
+/* The folders that the file lies in. A failure is found when the file is opened. */
+static void make_folders(const char *path)
+{
+    char folder[PATH_MAX];
+    if (strlen(path) >= sizeof folder)
+        return;
+    strcpy(folder, path);
+    for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = 0;
+        mkdir(folder, 0700);
+        *at = '/';
+    }
+}
+
+static f8_status open_file(f8_db *db, bool write, int patience, f8_diag *diag)
+{
+    const int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
+    bool empty;
+    struct stat s;
+    if (stat(db->path, &s) == 0 && s.st_size > 0 && s.st_size < LEAST_BYTES) /* which SQLite takes for empty */
+        return f8_file_fail(diag, F8_ERR_IO, db->path, "this is no tuning database");
+    if (db->api.sqlite3_open_v2(db->path, &db->handle, flags, NULL) != SQLITE_OK)
+        return f8_db_fail(db, diag);
+    db->api.sqlite3_busy_timeout(db->handle, patience);
+    F8_TRY(f8_db_do(db, "BEGIN", diag)); /* one state of the file: another process may be making it */
+    F8_TRY(f8_db_end(db, check(db, &empty, diag), diag));
+    if (!write)
+        return empty ? f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it is empty") : F8_OK;
+    if (db->api.sqlite3_db_readonly(db->handle, "main"))
+        return f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it can't be written");
+    F8_TRY(f8_db_do(db, "PRAGMA quick_check", diag));
+    return empty ? make_schema(db, diag) : F8_OK;
+}
+
+f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_diag *diag)
+{
+    *db = (f8_db){.path = path};
+    F8_TRY(f8_dynlib_open("SQLite 3", files, &db->lib, diag));
+    F8_TRY(f8_dynlib_symbols(&db->lib, names, sizeof names / sizeof *names, &db->api, diag));
+    if (write)
+        make_folders(path);
+    f8_diag why = {0};
+    f8_status status = open_file(db, write, patience, &why);
+    /* What a killed writer left half done is rolled back by the next who may write. */
+    if (status != F8_OK && !write && db->code == SQLITE_READONLY_ROLLBACK) {
+        db->api.sqlite3_close_v2(db->handle);
+        db->handle = NULL;
+        why = (f8_diag){0};
+        status = open_file(db, true, patience, &why);
+    }
+    if (status == F8_OK)
+        return F8_OK;
+    f8_db_close(db);
+    if (diag && diag->status == F8_OK)
+        *diag = why;
+    return status;
+}
+
+void f8_db_close(f8_db *db)
+{
+    if (db->handle)
+        db->api.sqlite3_close_v2(db->handle);
+    db->handle = NULL;
+    f8_dynlib_close(&db->lib);
+}

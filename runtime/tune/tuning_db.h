@@ -1,0 +1,84 @@
+/* SQLite as the tuning database uses it: loading it, opening a file, statements. Internal to tuning*.c. */
+#ifndef F8_TUNING_DB_H
+#define F8_TUNING_DB_H
+
+#include <sqlite3.h>
+
+#include "runtime/base/dynlib.h"
+#include "runtime/tune/tuning.h"
+
+#define SQLITE_SYMBOLS(X)          \
+    X(sqlite3_libversion)          \
+    X(sqlite3_open_v2)             \
+    X(sqlite3_close_v2)            \
+    X(sqlite3_busy_timeout)        \
+    X(sqlite3_db_readonly)         \
+    X(sqlite3_errmsg)              \
+    X(sqlite3_extended_errcode)    \
+    X(sqlite3_exec)                \
+    X(sqlite3_prepare_v2)          \
+    X(sqlite3_bind_text)           \
+    X(sqlite3_bind_double)         \
+    X(sqlite3_bind_int64)          \
+    X(sqlite3_step)                \
+    X(sqlite3_column_text)         \
+    X(sqlite3_column_double)       \
+    X(sqlite3_column_int64)        \
+    X(sqlite3_finalize)
+
+typedef struct sqlite_api {
+    SQLITE_SYMBOLS(F8_DYNLIB_FIELD)
+} sqlite_api;
+
+/* An open file. */
+typedef struct f8_db {
+    sqlite_api api;
+    f8_dynlib lib;
+    sqlite3 *handle;
+    const char *path; /* borrowed */
+    int code;         /* SQLite's extended one of the first failure */
+} f8_db;
+
+/* Open; `write`: for that too, made where it is missing. What is no tuning database, or one of a later schema, is
+ * refused; a new file gets the schema. After a failure nothing is open. */
+f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_diag *diag);
+void f8_db_close(f8_db *db);
+
+/* The failure that SQLite reports last, as a status with "PATH: what SQLite says". */
+f8_status f8_db_fail(f8_db *db, f8_diag *diag);
+
+f8_status f8_db_do(f8_db *db, const char *sql, f8_diag *diag);
+/* A statement with texts bound to ?1, ?2, ... */
+f8_status f8_db_prepare(f8_db *db, const char *sql, int n, const char *const *text, sqlite3_stmt **out,
+                        f8_diag *diag);
+/* The next row: *row is false past the last. */
+f8_status f8_db_step(f8_db *db, sqlite3_stmt *s, bool *row, f8_diag *diag);
+/* A column's text in the arena, "" for NULL. */
+const char *f8_db_text(const f8_db *db, sqlite3_stmt *s, int column, f8_arena *arena);
+
+/* BEGIN IMMEDIATE, then COMMIT or, if status is a failure, ROLLBACK. */
+f8_status f8_db_begin(f8_db *db, f8_diag *diag);
+f8_status f8_db_end(f8_db *db, f8_status status, f8_diag *diag);
+
+struct f8_tuning {
+    f8_db db;
+    f8_allocator allocator;
+    char description[32];
+    size_t size; /* of this object, with the path behind it */
+};
+
+/* A row of either table, as export and import see it. */
+typedef struct f8_tuning_row {
+    bool is_choice;
+    const char *device, *versions, *problem, *candidate, *name;
+    double seconds, other; /* timing: the median; choice: the model's seconds */
+    int64_t runs, at;      /* at: seconds since 1970 */
+} f8_tuning_row;
+
+/* Each row of both tables in order; fn returns a failure to stop. */
+typedef f8_status (*f8_tuning_row_fn)(void *user, const f8_tuning_row *row, f8_diag *diag);
+f8_status f8_tuning_each(f8_db *db, f8_tuning_row_fn fn, void *user, f8_diag *diag);
+/* Within a transaction: *taken is false where the row there is as new. `always`: replaced anyway. */
+f8_status f8_tuning_take(f8_db *db, const f8_tuning_row *row, bool always, bool *taken, f8_diag *diag);
+
+#endif
