@@ -95,11 +95,11 @@ $(BUILD)/obj/%.o: %.c
 # edited emitter never takes a kernel that its older self made. `make code-id` prints it; tests/code_id tests it.
 CODE := $(call files,ir codegen,*.[ch] *.def *.cuh)
 CODE_ID = $(VERSION) $(shell cat $(CODE) | sha256sum | cut -c 1-32)
-$(BUILD)/obj/codegen/code_id.o: CFLAGS += -DF8_CODE_ID='"$(CODE_ID)"'
-$(BUILD)/obj/codegen/code_id.o: $(CODE)
+$(BUILD)/obj/codegen/cache/code_id.o: CFLAGS += -DF8_CODE_ID='"$(CODE_ID)"'
+$(BUILD)/obj/codegen/cache/code_id.o: $(CODE)
 code-id:
 	@echo '$(CODE_ID)'
-$(BUILD)/obj/codegen/cuda_text.o: $(wildcard codegen/*.cuh)
+$(BUILD)/obj/codegen/cuda/text.o: $(wildcard codegen/cuda/*.cuh)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@
 	@$(AR) rcs $@ $^

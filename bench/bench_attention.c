@@ -5,8 +5,8 @@
  *     bench_attention [-B n] [-T n] [-H n] [-K n] [-D n] [-t threads] [-f]
  *
  * -K key/value heads, -f f32 instead of bf16. The default is one layer of GPT-2 124M. */
-#include "codegen/cpu_attention.h"
-#include "codegen/link.h"
+#include "codegen/cpu/attention.h"
+#include "codegen/cpu/link.h"
 #include "ir/base/clock.h"
 #include "runtime/base/blob.h"
 #include "runtime/base/pool.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/build_cpu.h"
-#include "codegen/cuda_build.h"
+#include "codegen/cpu/build.h"
+#include "codegen/cuda/build.h"
 #include "ir/base/clock.h"
 
 static f8_status finish_steps(f8_build *b)

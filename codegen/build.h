@@ -8,7 +8,7 @@
 #ifndef F8_CODEGEN_BUILD_H
 #define F8_CODEGEN_BUILD_H
 
-#include "codegen/build_options.h"
+#include "codegen/plan/options.h"
 #include "ir/program.h"
 #include "runtime/plan.h"
 

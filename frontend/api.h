@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "codegen/cache.h"
+#include "codegen/cache/cache.h"
 #include "frontend/fp8c.h"
 #include "frontend/settings.h"
 #include "ir/ir.h"

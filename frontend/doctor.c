@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/cuda.h"
+#include "codegen/cuda/emit.h"
 #include "ir/base/clock.h"
 
 #define SAME(a, b) _Static_assert((int)(a) == (int)(b), "fp8c.h and runtime/probe/component.h disagree")

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "codegen/llvm.h"
+#include "codegen/cpu/llvm.h"
 #include "frontend/doctor.h"
 #include "ir/base/format.h"
 #include "runtime/base/cpu.h"

@@ -4,7 +4,7 @@
  * Each compile has a folder of its own below the one given, MODULE.TARGET.N with the first N that
  * is free:
  *   00_input.f8, 01_precision.f8, ...   the module before the passes and after each
- *   kernel_000.txt, ...                 what kernels compute (codegen/kernel.h)
+ *   kernel_000.txt, ...                 what kernels compute (codegen/kernel/kernel.h)
  *   llvm_000.ll, image_000.cu, ...      what they were compiled from
  * Files that can't be written are missing, and the log says so once. */
 #ifndef F8_DUMP_H

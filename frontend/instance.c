@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "runtime/copy.h"
 
 static f8_status created(f8_instance *i, const f8_instance_kind *kind, f8_status status)

@@ -1,7 +1,7 @@
 /* Which problems a program has, and which candidates: see tune.h. */
 #include <string.h>
 
-#include "codegen/kernel_variant.h"
+#include "codegen/kernel/variant.h"
 #include "frontend/tune.h"
 #include "ir/recipe.h"
 #include "runtime/cuda/cublaslt.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/code_id.h"
+#include "codegen/cache/code_id.h"
 #include "frontend/target.h"
 #include "runtime/base/cpu.h"
 #include "runtime/cuda/cublaslt.h"

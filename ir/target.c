@@ -57,7 +57,7 @@
  *     0.5     that many slots of the lanes hold an operation that counts; the others hold loads,
  *             stores, addresses
  *     2.5 us  the shortest kernel within a graph, the gap to the next included
- *     8       small kernels share a launch (codegen/build_merge.c: GPT-2's update is 18 launches of
+ *     8       small kernels share a launch (codegen/plan/merge.c: GPT-2's update is 18 launches of
  *             349 kernels, its micro_step 149 of 328)
  *
  * Attention is our kernels', which follow FlashAttention-2. FlashAttention-3's paper (arXiv

@@ -1,7 +1,7 @@
 /* LLVM, the linker and the loader: IR compiles, links across objects to the same bytes every time,
  * runs, and what a kernel must not contain is refused with the reason. */
-#include "codegen/link.h"
-#include "codegen/llvm.h"
+#include "codegen/cpu/link.h"
+#include "codegen/cpu/llvm.h"
 #include "runtime/base/blob.h"
 #include "tests/shared/llvm_case.h"
 #include "tests/shared/suite.h"

@@ -2,7 +2,7 @@
  * run on the CPU, and for the GPU targets by the descriptions of their kernels. Every bit is the
  * reference interpreter's, fused or not. */
 #include "codegen/build.h"
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "frontend/instance.h"
 #include "tests/shared/compare.h"
 #include "tests/shared/graphgen.h"

@@ -1,6 +1,6 @@
 /* The kernel cache's store by itself: what is whole is found, what is not is not there; it stays
  * within its bound, and its folder is one that only this user can put code into. */
-#include "codegen/cache.h"
+#include "codegen/cache/cache.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/suite.h"
 

@@ -1,7 +1,7 @@
 /* Plans whose kernels come from the cache: the same bytes as without it, whatever of it was there;
  * nothing is compiled that is found; a kernel is found by all that decides its code. */
-#include "codegen/cache.h"
-#include "codegen/llvm_known.h"
+#include "codegen/cache/cache.h"
+#include "codegen/cpu/llvm_known.h"
 #include "runtime/cuda/device.h"
 #include "runtime/base/dynlib.h"
 #include "runtime/plan_file.h"

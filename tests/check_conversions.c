@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "codegen/build.h"
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "ir/num/fp8.h"
 #include "tests/shared/passes.h"
 #include "runtime/cpu/exec.h"

@@ -17,7 +17,7 @@ static const char *const models[] = {"gpt", "gpt2_124m", "llama_block", "mpt_1b"
 static const char *const targets[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
 enum { N_RECIPES = 4, N_MODELS = 5, N_TARGETS = 4, MOST_BUFFERS = 512, MOST_ARGS = 512 };
 
-/* ---- descriptions, as they are printed (codegen/kernel.h) ---- */
+/* ---- descriptions, as they are printed (codegen/kernel/kernel.h) ---- */
 
 typedef struct buffer {
     bool write, ordered; /* ordered: element [row, column] of the domain, each its own */

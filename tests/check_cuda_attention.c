@@ -2,7 +2,7 @@
  * on the device there is (the emulator, or a GPU) against a double-precision reference with derived
  * error bounds, over ragged ends, grouped heads, views and alignments; the same bits whatever the
  * grid; NaN and Inf where they belong and nowhere else. */
-#include "codegen/cuda.h"
+#include "codegen/cuda/emit.h"
 #include "runtime/cuda/internal.h"
 #include "tests/shared/attention_case.h"
 #include "tests/shared/cuda_device.h"
@@ -126,7 +126,7 @@ static void run(att_case *c, const kernels *k, bool backward, unsigned grid, siz
 
 /* ---- numbers ---- */
 
-/* What codegen/cuda_attention.c promises. bf16: p and ds are rounded to bf16 (2^-8); a tensor core
+/* What codegen/cuda/attention.c promises. bf16: p and ds are rounded to bf16 (2^-8); a tensor core
  * may cut two bits off each addition where f32 rounds (2^-22 a term); exp2 is off by 2^-20 and
  * rounds its argument like exp. f32: multiply-adds and a quad's additions, exp2 off by 2^-22. */
 static void make(att_case *c, const f8_attention_desc *d, int64_t gap, uint64_t seed)

@@ -2,7 +2,7 @@
  * depth adds no kernels; an optimizer is a handful of launches; failures say what and where. That
  * kernels compile is the business of check_cuda_kernels; what they compute, of check_cuda_steps,
  * check_cuda_update and the tests that run whole programs. */
-#include "codegen/cuda_report.h"
+#include "codegen/cuda/report.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_plan.h"

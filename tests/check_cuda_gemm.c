@@ -6,7 +6,7 @@
  * each rounded to 24 bits or, on tensor cores, cut off there, is within S (2k + 4) 2^-23. Tensor
  * cores of Hopper add FP8 products with 13 bits below the largest of 32: there within S (k / 32 +
  * 2) 2^-12. A bf16 result adds one rounding, |C| 2^-8 at most. */
-#include "codegen/cuda.h"
+#include "codegen/cuda/emit.h"
 #include "ir/num/fp8.h"
 #include "ir/num/scalar.h"
 #include "runtime/cuda/exec.h"

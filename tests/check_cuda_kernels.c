@@ -5,8 +5,8 @@
  * NVRTC is looked for as runtime/cuda/device.h says. Where there is none, the tests say so and check that
  * the text is made. Compiling all takes minutes, so a text that passed is remembered, by a hash of
  * all that its passing depends on, in build/nvrtc; remove it to compile everything again. */
-#include "codegen/cuda_report.h"
-#include "codegen/cuda.h"
+#include "codegen/cuda/report.h"
+#include "codegen/cuda/emit.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/cuda_plan.h"
 #include "tests/shared/suite.h"

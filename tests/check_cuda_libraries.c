@@ -1,7 +1,7 @@
 /* The GPU's libraries without a GPU: our declarations against the toolkit's, where libraries are
  * looked for and what is said when they are not there, NVRTC. Needs a C
  * compiler; what needs the toolkit says so and is left out where there is none. */
-#include "codegen/cuda.h"
+#include "codegen/cuda/emit.h"
 #include "runtime/cuda/device.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"

@@ -3,7 +3,7 @@
  * bytes, in either order, every read sees what the same writes left there, byte for byte, and so
  * does whoever reads variables and results at the end; the instances of a launch touch memory
  * apart. And the same for random lists of steps on little memory, where nearly all conflict. */
-#include "codegen/build_parts.h"
+#include "codegen/plan/parts.h"
 #include "tests/shared/cuda_plan.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"

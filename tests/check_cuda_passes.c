@@ -8,8 +8,8 @@
 #include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include "codegen/kernel.h"
-#include "codegen/reference.h"
+#include "codegen/kernel/kernel.h"
+#include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/program.h"
 

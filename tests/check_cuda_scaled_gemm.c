@@ -9,7 +9,7 @@
  * rounded). Tensor cores of Hopper add 32 FP8 products to a sum with 13 bits below the largest of them
  * (arXiv 2412.19437, 3.3.2), and move to f32 every 128: within S 4 33 2^-13 more. A bf16 result adds 2^-8.
  * Arrays that are laid out wrong, or a block off, must not be good. */
-#include "codegen/cuda.h"
+#include "codegen/cuda/emit.h"
 #include "ir/num/fp8.h"
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/cublaslt.h"

@@ -1,8 +1,8 @@
 /* Kernels of the CUDA target that are no row program, on the emulator (or with FP8C_TEST_GPU on a
  * GPU): copies of every kind against plain loops, scatter bit for bit with the additions in order
  * of position, both whatever the order of blocks. */
-#include "codegen/cuda_copy.h"
-#include "codegen/cuda_scatter.h"
+#include "codegen/cuda/copy.h"
+#include "codegen/cuda/scatter.h"
 #include "runtime/cuda/exec.h"
 #include "tests/shared/cuda_device.h"
 #include "tests/shared/random.h"

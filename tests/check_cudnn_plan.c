@@ -2,7 +2,7 @@
  * after buffers are bound anew; a model compiled with either algorithm; what is refused when a plan
  * is made and when it is to run. On the emulator's device, or on a GPU (tests/shared/gpu.h). */
 #include "codegen/build.h"
-#include "codegen/cuda_attention_choice.h"
+#include "codegen/cuda/attention_choice.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/passes.h"
 #include "runtime/cuda/exec.h"

@@ -3,7 +3,7 @@
 #include "tests/shared/emulator.h"
 #include "tests/shared/suite.h"
 
-#include "codegen/cuda.h"
+#include "codegen/cuda/emit.h"
 #include "ir/num/fp8.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include "codegen/kernel.h"
+#include "codegen/kernel/kernel.h"
 #include "frontend/text/parse.h"
 #include "ir/program.h"
 

@@ -1,6 +1,6 @@
 /* Kernels: described, printed, compiled, run, and compared bit by bit with a naive evaluation, over
  * ragged sizes, all dtypes and any split into tasks. */
-#include "codegen/kernel.h"
+#include "codegen/kernel/kernel.h"
 #include "tests/shared/kernel_bodies.h"
 #include "tests/shared/suite.h"
 

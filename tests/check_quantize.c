@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/fp8.h"
 #include "ir/num/quantize.h"

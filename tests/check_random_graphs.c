@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "tests/shared/passes.h"
 #include "tests/roundtrip.h"
 #include "tests/shared/compare.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/scalar.h"
 #include "tests/shared/graphgen.h"

@@ -1,6 +1,6 @@
 /* How arrays of scales lie for cuBLASLt, against its documentation's formulas, written out here from memory
  * offset to scale; and scaled_matmul over such arrays, in the interpreter. */
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/fp8.h"
 #include "ir/num/scale_layout.h"

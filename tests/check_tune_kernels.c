@@ -1,6 +1,6 @@
 /* Variants of kernels: no bit depends on one, on the CPU and on a CUDA device (the emulator, or with
  * FP8C_TEST_GPU the GPU that is there); texts there and back. */
-#include "codegen/kernel_variant.h"
+#include "codegen/kernel/variant.h"
 #include "tests/shared/kernel_device.h"
 #include "tests/shared/kernel_variants.h"
 #include "tests/shared/suite.h"

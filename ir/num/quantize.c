@@ -1,6 +1,6 @@
 /* Quantizing on the host: see quantize.h. The scales' formulas stand three times: here, in the graph
  * (passes/unit/formulas.c: f8_scale_of_amax; passes/scale/operand.c: scale_inv and E8M0) and in the interpreter
- * (codegen/reference_composite.c: fp8_scale); tests compare them bit for bit. */
+ * (codegen/reference/composite.c: fp8_scale); tests compare them bit for bit. */
 #include "ir/num/quantize.h"
 
 #include <float.h>

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One attention problem, in bf16. The meaning is codegen/kernel_attention.h's: element (b, t, head, d)
+/* One attention problem, in bf16. The meaning is codegen/kernel/attention.h's: element (b, t, head, d)
  * lies at base + (b * T + t) * stride + head * D + d; lse is f32[B, H, T]; head h reads key/value
  * head h / (H / Hkv). */
 typedef struct f8_cudnn_attention_desc {

@@ -1,4 +1,4 @@
-/* Attention by cuDNN: the second algorithm beside our own kernels (codegen/cuda.h).
+/* Attention by cuDNN: the second algorithm beside our own kernels (codegen/cuda/emit.h).
  *
  * The graph (cudnn_graph.h) is handed to cuDNN's backend API once, when a problem is prepared; an
  * engine is taken that gives the same bits every time; a run only enqueues.

@@ -1,7 +1,7 @@
 /* See again.h. */
 #include "tests/shared/again.h"
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "tests/shared/graphgen.h"
 #include "tests/shared/program_run.h"
 

@@ -4,8 +4,8 @@
 #ifndef F8_TESTS_ATTENTION_CASE_H
 #define F8_TESTS_ATTENTION_CASE_H
 
-#include "codegen/cpu_attention.h"
-#include "codegen/link.h"
+#include "codegen/cpu/attention.h"
+#include "codegen/cpu/link.h"
 #include "runtime/base/blob.h"
 
 enum { T_Q, T_K, T_V, T_O, T_LSE, T_DO, T_DQ, T_DK, T_DV, T_COUNT };

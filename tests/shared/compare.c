@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "ir/num/fp8.h"
 
 /* ---- bits ---- */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/cuda.h"
+#include "codegen/cuda/emit.h"
 #include "runtime/copy.h"
 
 enum { THREADS = 64 };

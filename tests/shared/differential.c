@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "codegen/build.h"
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "frontend/instance.h"
 #include "tests/shared/passes.h"
 #include "tests/shared/differential_parts.h"

@@ -3,7 +3,7 @@
 
 #include <check.h>
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "tests/shared/program_run.h"
 
 void graphgen_run(f8_module *m, uint64_t seed, const f8_target *target, void **out)

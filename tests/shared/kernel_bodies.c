@@ -1,7 +1,7 @@
 /* See kernel_bodies.h. */
 #include "tests/shared/kernel_bodies.h"
 
-#include "codegen/kernel.h"
+#include "codegen/kernel/kernel.h"
 #include "ir/num/granularity.h"
 
 /* ---- values ---- */

@@ -3,7 +3,7 @@
 #include "tests/shared/kernel_desc.h"
 #include "tests/shared/kernel_eval.h"
 
-#include "codegen/kernel.h"
+#include "codegen/kernel/kernel.h"
 #include "runtime/copy.h"
 
 #include <check.h>

@@ -1,9 +1,9 @@
-/* An interpreter of kernel descriptions (codegen/kernel.h), one column at a time: the judge of what
+/* An interpreter of kernel descriptions (codegen/kernel/kernel.h), one column at a time: the judge of what
  * kernel_lower makes for targets whose printer a test doesn't run. */
 #ifndef F8_TESTS_KERNEL_DESC_H
 #define F8_TESTS_KERNEL_DESC_H
 
-#include "codegen/kernel.h"
+#include "codegen/kernel/kernel.h"
 
 /* Where places lie; what a kernel doesn't use may be NULL. */
 typedef struct kd_memory {

@@ -1,8 +1,8 @@
 /* See kernel_device.h. */
 #include "tests/shared/kernel_device.h"
 
-#include "codegen/cuda.h"
-#include "codegen/kernel_variant.h"
+#include "codegen/cuda/emit.h"
+#include "codegen/kernel/variant.h"
 #include "runtime/cuda/internal.h"
 
 #include <check.h>

@@ -2,7 +2,7 @@
 #ifndef F8_TEST_LLVM_CASE_H
 #define F8_TEST_LLVM_CASE_H
 
-#include "codegen/llvm.h"
+#include "codegen/cpu/llvm.h"
 
 extern f8_llvm *test_llvm;
 

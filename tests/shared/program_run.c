@@ -1,8 +1,8 @@
 /* See program_run.h. */
 #include "tests/shared/program_run.h"
 
-#include "codegen/kernel.h"
-#include "codegen/reference.h"
+#include "codegen/kernel/kernel.h"
+#include "codegen/reference/reference.h"
 #include "tests/shared/kernel_desc.h"
 
 #include <stdlib.h>

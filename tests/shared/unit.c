@@ -1,7 +1,7 @@
 /* Tests of passes: see unit.h. */
 #include "tests/shared/unit.h"
 
-#include "codegen/reference.h"
+#include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/program_check.h"
 

@@ -1,0 +1,54 @@
+/* Claims of the kernel cache: see cache.h.
+ *
+ * A claim is a write lock on one byte of one empty file, at a place that the key's hash gives:
+ * nothing is left to sweep, keys do not wait for one another, and the system ends the claim of a
+ * process that is killed. They are locks of the open file (F_OFD_SETLK, fcntl(2)), not of the
+ * process, so threads exclude one another, too. */
+#include "codegen/cache/internal.h"
+
+#include <fcntl.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool set_lock(int fd, short type, int64_t at)
+{
+    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
+    return fcntl(fd, F_OFD_SETLK, &range) == 0;
+}
+
+static int open_locks(const f8_cache *c)
+{
+    const int fd = openat(c->folder, "locks",
+                          O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    struct stat s;
+    if (fd < 0 || (!fstat(fd, &s) && S_ISREG(s.st_mode)))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+bool f8_cache_claim_key(f8_cache *c, const f8_cache_key *key, f8_cache_claim *out)
+{
+    *out = (f8_cache_claim){-1, (int64_t)(key->hash.lo >> 2)}; /* below the largest off_t */
+    const int fd = c && c->locks ? open_locks(c) : -1;
+    if (fd < 0)
+        return true;
+    if (set_lock(fd, F_WRLCK, out->at)) {
+        out->fd = fd;
+        return true;
+    }
+    const bool taken = errno == EAGAIN || errno == EACCES;
+    close(fd);
+    return !taken;
+}
+
+void f8_cache_release(f8_cache_claim *claim)
+{
+    if (claim->fd < 0)
+        return;
+    /* By name: a child of a fork may hold the file open, too. */
+    (void)set_lock(claim->fd, F_UNLCK, claim->at);
+    close(claim->fd);
+    claim->fd = -1;
+}

@@ -1,0 +1,220 @@
+/* Entries of the kernel cache: reading with every check, and writing: see cache.h. */
+#include "codegen/cache/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ir/base/format.h"
+
+static const char magic[8] = "fp8c\r\n\x1a";
+
+enum { TOUCH_AFTER = 3600 }; /* seconds since an entry's use was last noted */
+
+/* "a/bcdef...", below the folder of entries. Returns the shard. */
+static int name_entry(const f8_cache_key *key, char name[F8_CACHE_NAME + 3])
+{
+    char digits[33];
+    f8_hash_text(key->hash, digits);
+    snprintf(name, F8_CACHE_NAME + 3, "%c/%s", digits[0], digits + 1);
+    return (int)(key->hash.hi >> 60);
+}
+
+static f8_hash checksum(const f8_cache_header *h, const void *key, const void *value)
+{
+    f8_hasher hasher;
+    f8_hasher_begin(&hasher);
+    f8_hasher_add(&hasher, h, offsetof(f8_cache_header, sum));
+    f8_hasher_add(&hasher, key, h->key_size);
+    f8_hasher_add(&hasher, value, h->value_size);
+    return f8_hasher_end(&hasher);
+}
+
+/* ---- reading ---- */
+
+/* A regular file of this user's that nobody else may write: in a folder that others may add to
+ * there can be some of theirs. Neither links are followed, nor is a pipe waited for. */
+static int open_entry(const f8_cache *c, const char *name, struct stat *s)
+{
+    const int fd =
+        openat(c->folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (!fstat(fd, s) && S_ISREG(s->st_mode) && s->st_uid == geteuid() &&
+        !(s->st_mode & (S_IWGRP | S_IWOTH)) && s->st_size >= (off_t)sizeof(f8_cache_header) &&
+        s->st_size <= F8_CACHE_MOST_ENTRY)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static bool read_all(int fd, uint8_t *to, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(fd, to + done, n - done, (off_t)done);
+        if (got == 0 || (got < 0 && errno != EINTR)) /* cut meanwhile; ESTALE, EIO */
+            return false;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return true;
+}
+
+/* Whether these bytes are the entry of this key, whole. */
+static bool verify(const uint8_t *bytes, size_t size, const f8_cache_key *key, f8_cache_header *h)
+{
+    memcpy(h, bytes, sizeof *h);
+    const size_t rest = size - sizeof *h;
+    if (memcmp(h->magic, magic, sizeof magic) || h->version != F8_CACHE_VERSION || h->zero ||
+        h->key_size != key->size || h->key_size > rest || h->value_size != rest - h->key_size)
+        return false;
+    const uint8_t *text = bytes + sizeof *h, *value = text + h->key_size;
+    const f8_hash sum = checksum(h, text, value);
+    return sum.lo == h->sum[0] && sum.hi == h->sum[1] && !memcmp(text, key->text, key->size);
+}
+
+/* For eviction: when it was last used, to the hour. */
+static void touch(const f8_cache *c, int fd, const struct stat *s)
+{
+    struct timespec now;
+    if (!c->read_only && !clock_gettime(CLOCK_REALTIME, &now) &&
+        now.tv_sec > s->st_mtim.tv_sec + TOUCH_AFTER)
+        (void)futimens(fd, NULL); /* one that fails is evicted sooner, no more */
+}
+
+/* The value is moved to the front of what was read, which aligns it as the arena aligns. */
+static bool read_entry(const f8_cache *c, int fd, const struct stat *s, const f8_cache_key *key,
+                       f8_arena *arena, f8_cache_value *out)
+{
+    const size_t size = (size_t)s->st_size;
+    f8_cache_header h;
+    uint8_t *bytes = f8_arena_array(arena, size, 1);
+    if (!bytes || !read_all(fd, bytes, size) || !verify(bytes, size, key, &h))
+        return false;
+    memmove(bytes, bytes + sizeof h + h.key_size, h.value_size);
+    *out = (f8_cache_value){bytes, h.value_size};
+    touch(c, fd, s);
+    return true;
+}
+
+static bool find(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out)
+{
+    char name[F8_CACHE_NAME + 3];
+    struct stat s;
+    *out = (f8_cache_value){0};
+    if (c->folder < 0)
+        return false;
+    name_entry(key, name);
+    const int fd = open_entry(c, name, &s);
+    if (fd < 0)
+        return false;
+    const bool found = read_entry(c, fd, &s, key, arena, out);
+    close(fd);
+    return found;
+}
+
+bool f8_cache_get(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out)
+{
+    *out = (f8_cache_value){0};
+    if (!c)
+        return false;
+    const bool found = find(c, key, arena, out);
+    atomic_fetch_add(found ? &c->hits : &c->misses, 1);
+    return found;
+}
+
+bool f8_cache_again(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out)
+{
+    if (!find(c, key, arena, out))
+        return false;
+    atomic_fetch_add(&c->hits, 1);
+    atomic_fetch_sub(&c->misses, 1);
+    return true;
+}
+
+/* ---- writing ---- */
+
+static int create(const f8_cache *c, const char *name)
+{
+    return openat(c->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* A file beside the entry, of a name no one else uses: processes of several hosts may share the
+ * folder, and a process of this number may have died over one. */
+static int create_temporary(const f8_cache *c, const char *entry, char name[F8_CACHE_NAME_ROOM])
+{
+    enum { TRIES = 1000 };
+    int fd = -1;
+    for (int i = 0; fd < 0 && i < TRIES; i++) {
+        snprintf(name, F8_CACHE_NAME_ROOM, "%s.%s-%ld-%d.tmp", entry, c->host, (long)getpid(), i);
+        fd = create(c, name);
+        if (fd < 0 && errno == ENOENT && i == 0) { /* the shard's first */
+            const char shard[2] = {entry[0], 0};
+            if (mkdirat(c->folder, shard, 0700) && errno != EEXIST)
+                return -1;
+            fd = create(c, name);
+        }
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+    }
+    return fd;
+}
+
+static bool write_all(int fd, const void *from, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t put = write(fd, (const char *)from + done, n - done);
+        if (put < 0 && errno != EINTR)
+            return false;
+        done += put > 0 ? (size_t)put : 0;
+    }
+    return true;
+}
+
+/* Write an entry's file and give it its name; false with errno. */
+static bool publish(const f8_cache *c, const char *name, const f8_cache_header *h,
+                    const f8_cache_key *key, const void *value)
+{
+    char temporary[F8_CACHE_NAME_ROOM];
+    const int fd = create_temporary(c, name, temporary);
+    if (fd < 0)
+        return false;
+    bool done = write_all(fd, h, sizeof *h) && write_all(fd, key->text, key->size) &&
+                write_all(fd, value, h->value_size);
+    int error = errno;
+    if (close(fd) && done) { /* where a network file system says that the disk is full */
+        done = false;
+        error = errno;
+    }
+    if (done && !renameat(c->folder, temporary, c->folder, name))
+        return true;
+    if (done)
+        error = errno;
+    unlinkat(c->folder, temporary, 0);
+    errno = error;
+    return false;
+}
+
+void f8_cache_put(f8_cache *c, const f8_cache_key *key, const void *value, size_t size)
+{
+    char name[F8_CACHE_NAME + 3];
+    f8_cache_header h = {.version = F8_CACHE_VERSION, .key_size = key->size, .value_size = size};
+    const uint64_t bytes = sizeof h + (uint64_t)key->size + size;
+    if (!c || c->read_only || c->folder < 0 || bytes > (uint64_t)F8_CACHE_MOST_ENTRY)
+        return;
+    if (!f8_cache_make_room(c, name_entry(key, name), (int64_t)bytes))
+        return;
+    memcpy(h.magic, magic, sizeof magic);
+    const f8_hash sum = checksum(&h, key->text, value);
+    h.sum[0] = sum.lo;
+    h.sum[1] = sum.hi;
+    if (publish(c, name, &h, key, value))
+        atomic_fetch_add(&c->stored, 1);
+    else if (!atomic_exchange(&c->said, true))
+        f8_log_say(&c->log, F8_LOG_WARNING,
+                   "the kernel cache '%s' can't be written, and what is compiled is not kept: %s",
+                   c->path, f8_errno_text(errno));
+}

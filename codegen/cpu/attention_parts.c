@@ -1,0 +1,234 @@
+/* What forward and backward attention share: where things lie, and the products by blocks
+ * (cpu_attention_parts.h). */
+#include "codegen/cpu/attention_parts.h"
+
+#include <stdio.h>
+
+/* ---- addresses and counts ---- */
+
+LLVMValueRef f8_att_mul(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildNSWMul(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+LLVMValueRef f8_att_add(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildNSWAdd(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+LLVMValueRef f8_att_div(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildUDiv(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+LLVMValueRef f8_att_rem(f8_att *a, LLVMValueRef x, int64_t y)
+{
+    return a->m->ll->BuildURem(a->m->b, x, f8_ll_i64(a->m, y), "");
+}
+
+int64_t f8_att_room(f8_att *a, int64_t count)
+{
+    int64_t at = a->scratch;
+    a->scratch += (count * 4 + 63) / 64 * 64;
+    return at;
+}
+
+LLVMValueRef f8_att_floats(f8_att *a, LLVMValueRef scratch, int64_t offset)
+{
+    return f8_ll_at(a->m, a->m->i8, scratch, f8_ll_i64(a->m, offset));
+}
+
+LLVMValueRef f8_att_slice(f8_att *a, LLVMValueRef base, LLVMValueRef index, int64_t stride,
+                          int64_t offset)
+{
+    return f8_ll_at(a->m, a->m->f32, base, f8_att_add(a, f8_att_mul(a, index, stride), offset));
+}
+
+LLVMValueRef f8_att_load16(f8_att *a, LLVMValueRef base, int64_t offset)
+{
+    f8_llvm_module *m = a->m;
+    return f8_ll_vload(m, m->f32, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL, NULL);
+}
+
+void f8_att_store16(f8_att *a, LLVMValueRef value, LLVMValueRef base, int64_t offset)
+{
+    f8_llvm_module *m = a->m;
+    f8_ll_vstore(m, value, f8_ll_at(m, m->f32, base, f8_ll_i64(m, offset)), NULL);
+}
+
+void f8_att_fill(f8_att *a, LLVMValueRef at, LLVMValueRef count, float value)
+{
+    f8_llvm_module *m = a->m;
+    f8_ll_loop l;
+    f8_ll_loop_begin(m, &l, f8_ll_i64(m, 0), count, f8_ll_i64(m, F8_MK_LANES), NULL, 0);
+    f8_ll_vstore(m, f8_ll_vf32(m, value), f8_ll_at(m, m->f32, at, l.index), NULL);
+    f8_ll_loop_end(m, &l, NULL);
+}
+
+LLVMValueRef f8_att_token(f8_att *a, LLVMValueRef base, int64_t stride, LLVMValueRef batch,
+                          LLVMValueRef token, LLVMValueRef head)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->T), token, "");
+    LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, stride),
+                                         f8_att_mul(a, head, a->desc->D), "");
+    return f8_ll_at(m, a->element, base, at);
+}
+
+LLVMValueRef f8_att_lse(f8_att *a, LLVMValueRef base, LLVMValueRef batch, LLVMValueRef head,
+                        LLVMValueRef token)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef row = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, batch, a->desc->H), head, "");
+    LLVMValueRef at = m->ll->BuildNSWAdd(m->b, f8_att_mul(a, row, a->desc->T), token, "");
+    return f8_ll_at(m, m->f32, base, at);
+}
+
+LLVMValueRef f8_att_start(f8_att *a, LLVMValueRef block)
+{
+    return f8_att_mul(a, block, F8_ATT_BLOCK);
+}
+
+LLVMValueRef f8_att_count(f8_att *a, LLVMValueRef block)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef left =
+        m->ll->BuildNSWSub(m->b, f8_ll_i64(m, a->desc->T), f8_att_start(a, block), "");
+    return f8_ll_imin(m, left, f8_ll_i64(m, F8_ATT_BLOCK));
+}
+
+LLVMValueRef f8_att_visible(f8_att *a, int group, LLVMValueRef key, LLVMValueRef count)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef query =
+        m->ll->BuildAdd(m->b, f8_ll_iota(m), f8_ll_vi32(m, group * F8_MK_LANES), "");
+    key = f8_ll_splat(m, m->ll->BuildTrunc(m->b, key, m->i32, ""));
+    count = f8_ll_splat(m, m->ll->BuildTrunc(m->b, count, m->i32, ""));
+    LLVMValueRef seen = m->ll->BuildICmp(m->b, LLVMIntSGE, query, key, "");
+    LLVMValueRef there = m->ll->BuildICmp(m->b, LLVMIntSLT, query, count, "");
+    return m->ll->BuildAnd(m->b, seen, there, "");
+}
+
+/* ---- products ---- */
+
+static void make_width(f8_att *a, f8_att_product kind, int width)
+{
+    const int64_t block = F8_ATT_BLOCK, row = a->padded;
+    const f8_mk_gemm shape[F8_ATT_PRODUCTS] = {
+        [F8_ATT_SCORES] = {F8_MK_FULL, F8_MK_ZERO, width, row, 1, block, block},
+        [F8_ATT_OUT] = {F8_MK_FULL, F8_MK_SCALE, width, 1, block, row, row},
+        [F8_ATT_OUT_DIAG] = {F8_MK_UPTO, F8_MK_SCALE, width, 1, block, row, row},
+        [F8_ATT_DQ] = {F8_MK_FULL, F8_MK_ADD, width, 1, block, row, row},
+        [F8_ATT_DQ_DIAG] = {F8_MK_UPTO, F8_MK_ADD, width, 1, block, row, row},
+        [F8_ATT_DKV] = {F8_MK_FULL, F8_MK_ADD, width, block, 1, row, row},
+        [F8_ATT_DKV_DIAG] = {F8_MK_FROM, F8_MK_ADD, width, block, 1, row, row},
+    };
+    static const char *const names[F8_ATT_PRODUCTS] = {"scores", "out", "out_diag", "dq", "dq_diag",
+                                                       "dkv", "dkv_diag"};
+    char name[160];
+    if (a->product[kind][width])
+        return;
+    snprintf(name, sizeof name, "%s_%s%d", a->symbol, names[kind], width);
+    a->product[kind][width] = f8_mk_gemm_function(a->m, name, &shape[kind]);
+}
+
+void f8_att_make_product(f8_att *a, f8_att_product kind)
+{
+    for (int left = (int)(a->padded / F8_MK_LANES), w; left; left -= w) {
+        w = f8_mk_width(a->m, left);
+        make_width(a, kind, w);
+    }
+}
+
+static void call_columns(f8_att *a, f8_att_product kind, int columns, LLVMValueRef c,
+                         LLVMValueRef left, LLVMValueRef right, LLVMValueRef rows,
+                         LLVMValueRef depth, LLVMValueRef factor)
+{
+    f8_llvm_module *m = a->m;
+    for (int at = 0, w; at < columns; at += w) {
+        w = f8_mk_width(m, columns - at);
+        LLVMValueRef skip = f8_ll_i64(m, at * F8_MK_LANES);
+        LLVMValueRef args[] = {f8_ll_at(m, m->f32, c, skip), left, f8_ll_at(m, m->f32, right, skip),
+                               rows, depth, factor ? factor : left};
+        f8_ll_call(m, a->product[kind][w], args, 6);
+    }
+}
+
+void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef left,
+                 LLVMValueRef right, LLVMValueRef rows, LLVMValueRef depth, LLVMValueRef factor)
+{
+    call_columns(a, kind, (int)(a->padded / F8_MK_LANES), c, left, right, rows, depth, factor);
+}
+
+/* The vectors of queries one by one: from 16 c on, they see keys below 16 (c + 1) on the
+ * diagonal. */
+static void scores_by_vector(f8_att *a, bool diag, LLVMValueRef queries)
+{
+    f8_llvm_module *m = a->m;
+    LLVMValueRef keys = f8_ll_param(m, 3);
+    for (int c = 0; c < F8_ATT_GROUPS; c++) {
+        LLVMValueRef first = f8_ll_i64(m, c * F8_MK_LANES), rows = keys;
+        if (diag)
+            rows = f8_ll_imin(m, rows, f8_ll_i64(m, (c + 1) * F8_MK_LANES));
+        f8_ll_if there;
+        f8_ll_if_begin(m, &there, m->ll->BuildICmp(m->b, LLVMIntSLT, first, queries, ""));
+        call_columns(a, F8_ATT_SCORES, 1, f8_ll_at(m, m->f32, f8_ll_param(m, 0), first),
+                     f8_ll_param(m, 1), f8_ll_at(m, m->f32, f8_ll_param(m, 2), first), rows,
+                     f8_ll_i64(m, a->desc->D), NULL);
+        f8_ll_if_end(m, &there);
+    }
+}
+
+/* void(ptr s, ptr k, ptr qt, i64 keys, i64 queries), see f8_att_scores. */
+static LLVMValueRef make_scores(f8_att *a, bool diag)
+{
+    f8_llvm_module *m = a->m;
+    char name[160];
+    snprintf(name, sizeof name, "%s_scores%s", a->symbol, diag ? "_diag" : "");
+    LLVMTypeRef params[] = {m->ptr, m->ptr, m->ptr, m->i64, m->i64};
+    LLVMValueRef f = f8_ll_function_begin(m, name, m->void_, params, 5);
+    LLVMValueRef queries = f8_ll_param(m, 4);
+    if (diag) {
+        scores_by_vector(a, true, queries);
+    } else {
+        LLVMValueRef two = f8_ll_i64(m, (F8_ATT_GROUPS - 1) * F8_MK_LANES);
+        f8_ll_if wide;
+        f8_ll_if_begin(m, &wide, m->ll->BuildICmp(m->b, LLVMIntSGT, queries, two, ""));
+        call_columns(a, F8_ATT_SCORES, F8_ATT_GROUPS, f8_ll_param(m, 0), f8_ll_param(m, 1),
+                     f8_ll_param(m, 2), f8_ll_param(m, 3), f8_ll_i64(m, a->desc->D), NULL);
+        f8_ll_if_else(m, &wide);
+        scores_by_vector(a, false, queries);
+        f8_ll_if_end(m, &wide);
+    }
+    m->ll->BuildRetVoid(m->b);
+    return f;
+}
+
+void f8_att_make_scores(f8_att *a)
+{
+    make_width(a, F8_ATT_SCORES, 1);
+    make_width(a, F8_ATT_SCORES, f8_mk_width(a->m, F8_ATT_GROUPS));
+    a->scores[0] = make_scores(a, false);
+    if (a->desc->causal)
+        a->scores[1] = make_scores(a, true);
+}
+
+void f8_att_scores(f8_att *a, bool diag, LLVMValueRef s, LLVMValueRef k, LLVMValueRef qt,
+                   LLVMValueRef keys, LLVMValueRef queries)
+{
+    f8_ll_call(a->m, a->scores[diag], (LLVMValueRef[]){s, k, qt, keys, queries}, 5);
+}
+
+LLVMValueRef f8_att_make_pack(f8_att *a, const char *what, int64_t stride)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%s_pack_%s", a->symbol, what);
+    return f8_mk_pack_function(a->m, name, a->desc->dtype, a->desc->D, stride);
+}
+
+LLVMValueRef f8_att_make_store(f8_att *a, const char *what, int64_t stride)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%s_store_%s", a->symbol, what);
+    return f8_mk_store_function(a->m, name, a->desc->dtype, a->desc->D, stride);
+}

@@ -1,0 +1,227 @@
+/* The CUDA target's part of building a plan: see cuda_build.h and build_parts.h. */
+#include "codegen/cuda/attention_choice.h"
+#include "codegen/cuda/build.h"
+
+#include <string.h>
+
+#include "codegen/cuda/copy.h"
+#include "codegen/cuda/report.h"
+#include "codegen/cuda/scatter.h"
+#include "runtime/cuda/cublaslt.h"
+
+enum { ALIGN = 16 };
+
+static f8_status begin(f8_build *b)
+{
+    if (!b->options->text_only && !b->options->no_code && !b->options->cuda)
+        return f8_fail(b->diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "target %s: options.cuda has no NVRTC to compile with", b->facts->name);
+    return F8_OK;
+}
+
+static int64_t rows_tasks(const f8_build *b, const f8_kernel *k, int64_t extent)
+{
+    return f8_cuda_rows_tasks(b->facts, k, extent);
+}
+
+static int64_t scatter_tasks(int64_t positions, int64_t columns)
+{
+    (void)columns;
+    return f8_cuda_scatter_tasks(positions);
+}
+
+/* A failure that knows no place: say where in the text, and what for. */
+static f8_status refuse(f8_build *b, f8_ref r, const char *what, const f8_diag *why)
+{
+    return f8_fail(b->diag, why->status, b->func->graph->loc[r], "%s of '%s' on %s: %s", what,
+                   b->func->name, b->facts->name, why->text);
+}
+
+static f8_status check_attention(f8_build *b, f8_ref r, const f8_attention_desc *d)
+{
+    f8_diag why = {0};
+    return f8_cuda_attention_supports(b->facts, d, &why) == F8_OK ? F8_OK
+                                                                  : refuse(b, r, "attention", &why);
+}
+
+static bool attention_by_library(const f8_build *b, const f8_attention_desc *d, bool backward)
+{
+    f8_attention_algorithm a = b->options->attention;
+    if (a == F8_ATTENTION_TABLE)
+        a = f8_cuda_attention_choose(b->facts, d, backward);
+    return a == F8_ATTENTION_CUDNN;
+}
+
+static f8_status library_attention(f8_build *b, f8_ref r, const f8_attention_desc *d, bool backward,
+                                   f8_cudnn_attention_desc *out)
+{
+    f8_diag why = {0};
+    return f8_cuda_attention_by_cudnn(b->facts, d, backward, out, &why) == F8_OK
+               ? F8_OK
+               : refuse(b, r, "attention", &why);
+}
+
+static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
+{
+    const char *role = f8_attr_s(b->func->graph, r, F8_A_ROLE);
+    f8_diag why = {0};
+    d->algorithm = F8_GEMM_CUBLASLT;
+    /* Finer scales than the tensor's are there for accuracy; with blocks the library has no such sums. */
+    d->fast_accumulate = f8_dtype_is_fp8(d->a) && f8_dtype_is_fp8(d->b) && role &&
+                         !strcmp(role, "fprop") && f8_granularity_equal(d->scale_a, f8_per_tensor) &&
+                         f8_granularity_equal(d->scale_b, f8_per_tensor);
+    b->plan->gemm_workspace = (int64_t)(b->facts->sm >= 90 ? 32 : 4) << 20;
+    if (f8_cublaslt_supports(b->facts, d, &why) == F8_OK)
+        return F8_OK;
+    const char *name = f8_attr_s(b->func->graph, r, F8_A_NAME);
+    const char *what =
+        name && *name ? f8_arena_printf(b->arena, "%s of '%s'", role, name) : "a matmul";
+    return refuse(b, r, what ? what : "a matmul", &why);
+}
+
+static f8_status copy(f8_build *b, const f8_place *from, const f8_place *to,
+                      const f8_copy_axes *axes, f8_copy_kernel *out)
+{
+    f8_copy_desc *d = F8_NEW(b->arena, f8_copy_desc);
+    if (!d)
+        return f8_build_memory(b);
+    f8_cuda_copy_describe(axes, from->offset % ALIGN, to->offset % ALIGN, d, out);
+    out->unit.copy = d;
+    out->unit.text = f8_cuda_copy_text(b->arena, d);
+    return F8_OK;
+}
+
+static uint32_t most_instances(const f8_build_unit *u)
+{
+    switch (u->kind) {
+    case F8_UNIT_ROWS: return f8_cuda_rows_most_instances(u->kernel);
+    case F8_UNIT_COPY: return f8_cuda_copy_most_instances(u->copy);
+    default: return 1;
+    }
+}
+
+/* ---- steps ---- */
+
+/* Integers of a launch: its instances', each with its tasks (a running total) at the end. */
+static int64_t fill_ints(const f8_build_launch *l, const int64_t *from, int64_t own_tasks,
+                         int64_t *to)
+{
+    int64_t total = 0;
+    for (uint32_t i = 0; i < l->n_instances; i++) {
+        memcpy(to, from + i * l->n_ints, l->n_ints * sizeof *to);
+        to += l->n_ints;
+        total += own_tasks ? own_tasks : l->n_tasks[i];
+        *to++ = total;
+    }
+    return total;
+}
+
+static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda_code *code,
+                            int part, const int64_t *from, f8_step *s)
+{
+    const f8_cuda_launch *kernel = &code->parts.launch[part];
+    f8_step_phase *p = &s->phase[s->n_phases++];
+    if (kernel->n_args != l->n_args || kernel->n_ints != l->n_ints)
+        return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                       "kernel '%s' takes %u + %u parameters, not %u + %u", kernel->symbol,
+                       kernel->n_args, kernel->n_ints, l->n_args, l->n_ints);
+    p->first_arg = l->first_arg;
+    p->first_int = s->n_ints;
+    p->n_tasks = fill_ints(l, from + l->first_int, code->parts.tasks[part], s->ints + s->n_ints);
+    s->n_ints += l->n_instances * (l->n_ints + 1);
+    p->launch = (f8_launch){.symbol = f8_arena_strdup(b->arena, kernel->symbol),
+                            .image = code->image,
+                            .threads = kernel->threads,
+                            .shared = kernel->shared,
+                            .n_instances = l->n_instances,
+                            .n_args = l->n_args,
+                            .n_ints = l->n_ints + 1,
+                            .multi = code->multi,
+                            .max_blocks = kernel->max_blocks};
+    p->choice = l->choice;
+    return F8_OK;
+}
+
+static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
+{
+    uint32_t n_phases = 0, n_ints = 0;
+    for (uint32_t i = 0; i < draft->n_launches; i++) {
+        const f8_build_launch *l = &draft->launch[i];
+        const uint32_t n = (uint32_t)b->unit[l->unit].cuda[l->n_instances > 1]->parts.n;
+        n_phases += n;
+        n_ints += n * l->n_instances * (l->n_ints + 1);
+    }
+    const int64_t *from = s->ints;
+    s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, n_phases);
+    s->ints = F8_NEW_ARRAY(b->arena, int64_t, n_ints);
+    if (!s->phase || !s->ints)
+        return f8_build_memory(b);
+    s->n_ints = 0;
+    for (uint32_t i = 0; i < draft->n_launches; i++) {
+        const f8_build_launch *l = &draft->launch[i];
+        const f8_cuda_code *code = b->unit[l->unit].cuda[l->n_instances > 1];
+        for (int part = 0; part < code->parts.n; part++)
+            F8_TRY(fill_phase(b, l, code, part, from, s));
+    }
+    return F8_OK;
+}
+
+/* ---- statistics ---- */
+
+static void fill_kernel(const f8_build *b, const f8_cuda_code *code, int part, f8_build_kernel *k)
+{
+    const f8_build_unit *u = &b->unit[code->unit];
+    const f8_cuda_launch *l = &code->parts.launch[part];
+    *k = (f8_build_kernel){.name = u->name,
+                           .text = u->text,
+                           .hash = u->hash,
+                           .launches = code->launches,
+                           .seconds = code->seconds / code->parts.n,
+                           .cuda = code->text,
+                           .symbol = l->symbol,
+                           .image = code->image,
+                           .threads = l->threads,
+                           .shared = l->shared,
+                           .multi = code->multi};
+    if (code->image < b->plan->n_images)
+        k->reported = f8_cuda_report_read(b->image[code->image].log, l->symbol, &k->report);
+}
+
+static f8_status fill_stats(f8_build *b, f8_build_stats *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n_units; i++)
+        for (int form = 0; form < 2; form++)
+            n += b->unit[i].cuda[form] ? (uint32_t)b->unit[i].cuda[form]->parts.n : 0;
+    s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, n + 1);
+    if (!s->kernel)
+        return f8_build_memory(b);
+    for (uint32_t i = 0; i < b->n_units; i++)
+        for (int form = 0; form < 2; form++)
+            for (int part = 0; b->unit[i].cuda[form] && part < b->unit[i].cuda[form]->parts.n;
+                 part++)
+                fill_kernel(b, b->unit[i].cuda[form], part, &s->kernel[s->n_kernels++]);
+    s->image = b->image;
+    s->n_images = b->n_images;
+    for (uint32_t i = 0; i < b->plan->n_images; i++)
+        s->code_bytes += b->plan->image[i].size;
+    return F8_OK;
+}
+
+const f8_build_target f8_build_cuda = {
+    .split_phases = true,
+    .begin = begin,
+    .rows_tasks = rows_tasks,
+    .scatter_tasks = scatter_tasks,
+    .check_attention = check_attention,
+    .attention_by_library = attention_by_library,
+    .library_attention = library_attention,
+    .attention_workspace = f8_cuda_attention_workspace,
+    .gemm = choose_gemm,
+    .copy = copy,
+    .check_steps = f8_cuda_check_steps,
+    .most_instances = most_instances,
+    .compile = f8_cuda_build_units,
+    .finish = finish,
+    .fill_stats = fill_stats,
+};

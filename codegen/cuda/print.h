@@ -1,0 +1,129 @@
+/* Printing kernel descriptions as CUDA C: how a kernel's work is laid over threads, and the pieces
+ * its loops are filled with. Internal to the printer of row programs (cuda_rows.c).
+ *
+ * A thread works on vectors of `vector` neighbouring columns. Where rows are reduced (or rolled, or
+ * summed over columns), `group` threads share a row: thread t of them has the columns whose number
+ * modulo group * vector is vector * t and up, in `vectors` vectors; group * vector is 256 for all
+ * but narrow rows, so a thread's columns are always the same lanes of a sum (where it is 1024, what
+ * is summed is handed to the lane's thread). Elsewhere every thread takes any vector of the domain.
+ *
+ *     v7    the value of instruction 7          w2[u]  what was loaded of buffer 2, as 32-bit words
+ *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum
+ *     i1    run-time integer 1                  k0     near slot 0         y7  what store 7 writes
+ *     h7[u] the maximum 7 of the block that a thread's vector u lies in; j7  those of a row, by
+ * block
+ */
+#ifndef F8_CODEGEN_CUDA_PRINT_H
+#define F8_CODEGEN_CUDA_PRINT_H
+
+#include "codegen/cuda/emit.h"
+
+enum {
+    F8_CUDA_WARP = 32,
+    F8_CUDA_NEAR_MAX = 64, /* more slots than this are computed again */
+    F8_CUDA_SPLIT = 256    /* columns of a task where rows are split */
+};
+
+/* How a value kept near is kept. AGAIN: it isn't, it is computed again, which gives the same bits.
+ */
+typedef enum f8_cuda_near { F8_CUDA_AGAIN, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f8_cuda_near;
+
+typedef struct f8_cuda_layout {
+    bool points;    /* elementwise: every thread takes any vector of any row; else rows by groups */
+    bool columns;   /* there is something to do for each column */
+    bool staged;    /* column reductions or transposed stores: through tiles in shared memory */
+    bool split; /* a task has F8_CUDA_SPLIT columns, for no row is reduced, only blocks of columns
+                   are */
+    bool whole;     /* a thread's vectors of a row are all in registers at once: sets == vectors */
+    bool holds;     /* threads keep the maxima of their own columns (f8_cuda_layout_holds) */
+    int vector;     /* columns a thread takes at once: 1, 2, 4 or 8 */
+    int sets;       /* vectors whose loads are under way together */
+    int group;      /* threads of a row */
+    int threads;    /* of a block */
+    int rows;       /* of a block at once: threads / group */
+    int task_rows;  /* of a task: `rows`, or f8_kernel_task_rows */
+    int min_blocks; /* of a multiprocessor */
+    int64_t vectors; /* of a thread in a row; points: of a row (0: flat) */
+    int64_t cols;    /* of a task */
+    f8_cuda_near near[F8_CUDA_NEAR_MAX];
+    int64_t near_at[F8_CUDA_NEAR_MAX]; /* SHARED: word offset of the slot, for one row */
+    int64_t
+        block_at; /* in rows that are not whole: word offset of the maxima of blocks, for one row */
+    int64_t near_words; /* of shared memory a row needs, those maxima included */
+    int64_t tile_at; /* staged: byte offset of the tile in dynamic shared memory; hand_words: there */
+    int64_t hand_words; /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
+    int64_t shared;  /* bytes of dynamic shared memory */
+    int64_t max_blocks; /* f8_launch */
+} f8_cuda_layout;
+
+/* A function of the description and the target alone. F8_ERR_UNSUPPORTED when shared memory won't
+ * do. */
+f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
+                              f8_diag *d);
+
+/* A COLAMAX that threads keep for their own columns, over the rows of a block. */
+bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
+
+/* Staged: bytes from a row to the next in a tile of elements of so many. Bytes that are read in squares
+ * have rows a few banks apart. */
+int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes);
+
+typedef struct f8_cuda_printer {
+    f8_text *t;
+    const f8_kernel *k;
+    f8_cuda_layout l;
+    f8_arena *arena;
+    bool multi, inside; /* inside: this loop's vectors are aligned, and within their row */
+    int indent;
+    int32_t stage;
+    bool *needed;  /* by instruction: what this stage's column loop evaluates */
+    uint8_t *raw;  /* by instruction: F8_CUDA_RAW_* of a LOAD */
+    bool *touched; /* by instruction: a LOAD that an earlier stage has done */
+    uint32_t
+        *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
+    const char **put; /* by instruction: the function a STORE writes with */
+} f8_cuda_printer;
+
+/* A LOAD whose words stay in registers for the whole row, and one whose are there. */
+enum { F8_CUDA_RAW_KEPT = 1, F8_CUDA_RAW_LOADED = 2 };
+
+typedef struct f8_cuda_name {
+    char s[48];
+} f8_cuda_name;
+
+/* ---- text ---- */
+
+/* One line, indented. */
+void f8_cuda_line(f8_cuda_printer *p, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A line that opens a block, or "{" alone, and the one that closes it. */
+void f8_cuda_open(f8_cuda_printer *p, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void f8_cuda_scope(f8_cuda_printer *p);
+void f8_cuda_close(f8_cuda_printer *p);
+
+/* ---- cuda_print.c: functions and single instructions ---- */
+
+/* The functions a kernel needs that the text does not have yet. */
+void f8_cuda_print_functions(f8_cuda_printer *p);
+
+const char *f8_cuda_element(f8_dtype t); /* "float", "f8_u16", ... */
+int f8_cuda_bytes(f8_dtype t);
+f8_cuda_name f8_cuda_value(const f8_cuda_printer *p, uint32_t n); /* v7, or a literal */
+/* "const float v7 = ...;" of a SCALAR, CALL or (without columns) LOAD. */
+void f8_cuda_print_value(f8_cuda_printer *p, uint32_t n);
+/* The same of blocks of columns, inside the loop over vectors u at column c. */
+void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n);
+/* The same inside the loops over vectors u and elements e at column c. */
+void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);
+
+/* Which instruction a STORE reads and with what function it writes: conversions are packed into it.
+ */
+void f8_cuda_store_plan(f8_cuda_printer *p);
+/* needed[] for `stage`; how many. */
+uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage);
+/* Whether instruction n is read from its near slot in this stage, and whether it is put there. */
+bool f8_cuda_is_kept(const f8_cuda_printer *p, uint32_t n);
+bool f8_cuda_keeps(const f8_cuda_printer *p, uint32_t n);
+
+#endif

@@ -1,0 +1,207 @@
+/* Rows shared by groups of threads: see cuda_rows.h and cuda_print.h.
+ * What goes over rows, column by column, is in cuda_rows_tiles.c. */
+#include "codegen/cuda/rows.h"
+
+#include <stdio.h>
+
+/* Registers for loads kept over stages; rows hand in hand have 128 a thread in all. */
+enum { RAW_WORDS = 32, RAW_WORDS_STAGED = 16 };
+
+static bool is_alone(const f8_cuda_printer *p)
+{
+    return p->l.group > F8_CUDA_WARP;
+}
+
+/* ---- shared memory ---- */
+
+static bool keeps_shared(const f8_cuda_printer *p)
+{
+    return p->l.near_words > 0;
+}
+
+void f8_cuda_rows_shared(f8_cuda_printer *p)
+{
+    const f8_cuda_layout *l = &p->l;
+    if (l->points)
+        return;
+    const int reductions = f8_cuda_rows_reduced_before(p->k, (int32_t)p->k->n_stages);
+    if (is_alone(p) && reductions)
+        f8_cuda_line(p, "F8_SHARED(float, lanes, %d);", reductions * F8_SUM_LANES);
+    if (l->shared)
+        f8_cuda_line(p, "F8_SHARED_DYNAMIC(memory);");
+    f8_cuda_line(p, "const int lane = f8_thread() %% %d;", l->group);
+    for (uint32_t s = 0; s < p->k->n_near; s++)
+        if (l->near[s] == F8_CUDA_SHARED)
+            f8_cuda_line(p,
+                         "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;",
+                         s, l->group, (long long)l->near_words, (long long)l->near_at[s]);
+    f8_cuda_rows_block_pointers(p);
+}
+
+static void print_sync(f8_cuda_printer *p)
+{
+    f8_cuda_line(p, is_alone(p) ? "f8_sync();" : "f8_sync_warp();");
+}
+
+/* ---- rows ---- */
+
+/* Loads that several stages want stay in registers while there are few. */
+static void keep_words(f8_cuda_printer *p)
+{
+    const f8_kernel *k = p->k;
+    int words = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        int uses = 0;
+        p->raw[n] = 0;
+        if (i->op != F8_K_LOAD || i->ext != F8_EXT_FULL || !p->l.whole)
+            continue;
+        for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
+            uses += f8_cuda_needed(p, stage) && p->needed[n] && !f8_cuda_is_kept(p, n);
+        const int own =
+            p->l.sets * ((f8_cuda_bytes(k->buffer[i->buffer].dtype) * p->l.vector + 3) / 4);
+        if (uses > 1 && words + own <= (p->l.staged ? RAW_WORDS_STAGED : RAW_WORDS)) {
+            words += own;
+            p->raw[n] = F8_CUDA_RAW_KEPT;
+        }
+    }
+}
+
+void f8_cuda_rows_begin(f8_cuda_printer *p)
+{
+    const f8_kernel *k = p->k;
+    keep_words(p);
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (p->raw[n])
+            f8_cuda_rows_declare_words(p, n);
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if (i->near >= 0 && p->l.near[i->near] == F8_CUDA_REGISTERS)
+            f8_cuda_line(p, "%s k%d[%d][%d];", i->kind == F8_KIND_F ? "float" : "f8_u32", i->near,
+                         p->l.sets, p->l.vector);
+    }
+    if (keeps_shared(p)) /* the row before has been read */
+        print_sync(p);
+}
+
+void f8_cuda_rows_end(f8_cuda_printer *p)
+{
+    int stages = 0;
+    for (int32_t stage = 0; stage < (int32_t)p->k->n_stages; stage++)
+        stages += f8_cuda_rows_stage_reduces(p->k, stage);
+    if (is_alone(p) && stages == 1) /* with more, another stage's lies between two rows' */
+        f8_cuda_line(p, "f8_sync();");
+    f8_cuda_rows_batch_end(p);
+}
+
+/* ---- tasks ---- */
+
+void f8_cuda_rows_task(f8_cuda_printer *p)
+{
+    const long long blocks = (long long)((p->k->cols + p->l.cols - 1) / p->l.cols);
+    if (p->l.split) {
+        f8_cuda_line(p, "const f8_i64 block = task / %lld;", blocks);
+        f8_cuda_line(p, "const int begin = (int)(task - block * %lld) * %lld;", blocks,
+                     (long long)p->l.cols);
+    } else {
+        f8_cuda_line(p, "const f8_i64 block = task;");
+    }
+    f8_cuda_rows_tiles_begin(p);
+}
+
+/* ---- a stage ---- */
+
+static bool stage_rolls(const f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (p->needed[n] && p->k->instr[n].op == F8_K_ROLL && !f8_cuda_is_kept(p, n))
+            return true;
+    return false;
+}
+
+/* Maxima of blocks that an earlier stage left in shared memory. */
+static bool stage_follows_blocks(const f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (p->k->instr[n].op == F8_K_BLOCKAMAX && p->k->instr[n].stage < p->stage && !p->l.whole)
+            return true;
+    return false;
+}
+
+static void print_vectors(f8_cuda_printer *p)
+{
+    const bool ragged = f8_cuda_rows_ragged(p) && f8_cuda_rows_stage_reduces(p->k, p->stage);
+    const bool parts = p->k->cols % p->l.vector != 0;
+    const char *const live = is_alone(p) ? NULL : "live";
+    if (!p->l.whole)
+        f8_cuda_rows_block_begin(p);
+    f8_cuda_rows_loads(p);
+    f8_cuda_rows_u(p);
+    f8_cuda_rows_column(p);
+    f8_cuda_rows_late_loads(p);
+    f8_cuda_rows_declare_taken(p);
+    f8_cuda_rows_declare_handed(p);
+    f8_cuda_rows_blocks(p);
+    if (ragged && !parts)
+        f8_cuda_line(p, "const bool in = n > 0;");
+    f8_cuda_open(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
+    if (ragged && parts)
+        f8_cuda_line(p, "const bool in = e < n;");
+    f8_cuda_rows_elements(p);
+    f8_cuda_rows_reduce(p, ragged);
+    f8_cuda_rows_block_elements(p);
+    f8_cuda_close(p);
+    f8_cuda_rows_hand(p);
+    f8_cuda_rows_stores(p, live);
+    f8_cuda_rows_block_stores(p, live);
+    f8_cuda_rows_tiles(p);
+    f8_cuda_close(p);
+    f8_cuda_rows_add_handed(p);
+    f8_cuda_rows_block_join(p);
+}
+
+/* The vectors of a row that are not in registers at once. Most need no test of bounds and alignment
+ * and have a loop without; what is left, or the whole of a row that is not aligned, comes after. */
+static void print_wide_row(f8_cuda_printer *p)
+{
+    const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;
+    const long long cols = p->l.cols, most = cols / each * each;
+    if (p->l.staged) { /* all rows of the block are in the same columns */
+        f8_cuda_open(p, "for (int at = 0; at < %lld; at += %d)", cols, each);
+        print_vectors(p);
+        f8_cuda_close(p);
+        return;
+    }
+    f8_cuda_line(p, "const int most%d = wide ? %lld : 0;", p->stage, most);
+    f8_cuda_open(p, "F8_ROLLED for (int at = 0; at < most%d; at += %d)", p->stage, each);
+    p->inside = true;
+    print_vectors(p);
+    p->inside = false;
+    f8_cuda_close(p);
+    p->l.sets = 1;
+    f8_cuda_open(p, "F8_ROLLED for (int at = most%d; at < %lld; at += %d)", p->stage, cols,
+                 f8_cuda_rows_step(p));
+    print_vectors(p);
+    f8_cuda_close(p);
+    p->l.sets = sets;
+}
+
+void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage)
+{
+    if (!f8_cuda_needed(p, stage) && !f8_cuda_rows_stores_blocks(p))
+        return;
+    f8_cuda_line(p, "/* stage %d */", stage);
+    if (stage_rolls(p) || stage_follows_blocks(p))
+        print_sync(p);
+    f8_cuda_rows_reduce_begin(p);
+    if (p->l.whole) {
+        f8_cuda_rows_block_begin(p);
+        f8_cuda_scope(p);
+        print_vectors(p);
+        f8_cuda_close(p);
+    } else {
+        print_wide_row(p);
+    }
+    if (f8_cuda_rows_stage_reduces(p->k, stage))
+        f8_cuda_rows_reduce_end(p);
+}

@@ -1,0 +1,395 @@
+/* How a row program's work is laid over threads: see cuda_print.h. All of it follows from the
+ * description and the target, so equal descriptions are equal kernels; results depend on none of
+ * it. */
+#include "codegen/cuda/print.h"
+
+enum {
+    LANES = F8_SUM_LANES,
+    LANE_VECTOR = 8, /* lanes a thread has when a warp shares a row */
+    HAND_VECTOR = 4, /* columns a thread of 256 has at once, what is summed being handed on */
+    HAND_BYTES = 64 << 10,
+    POINT_THREADS = 256, /* of a block */
+    ROW_THREADS = 256,
+    STAGED_THREADS = 512,
+    STAGED_REGISTERS = 88,
+    STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
+    STAGED_KEPT = 48,        /* values of a row that fit in 64 registers */
+    STAGED_COLUMNS = 24,     /* columns under way at once */
+    STAGED_INSTRS = 24,      /* and instructions beside column reductions */
+    BLOCK_REGISTERS = 65536, /* of a multiprocessor */
+    WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
+    NEAR_REGISTERS = 64,
+    HELD_COLUMNS = 24,      /* maxima of columns that a thread keeps over rows */
+    FLIGHT_BYTES = 64,      /* loads a thread should have under way */
+    ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
+    ROW_FLIGHT_COLUMNS = 16,
+    SHARED_SMALL =
+        96 << 10, /* of the 99 KiB that a block may have; the rest is static */
+    SHARED_LARGE = 220 << 10 /* of 227 KiB */
+};
+
+static int64_t shared_most(const f8_target *target)
+{
+    return target->shared_large ? SHARED_LARGE : SHARED_SMALL;
+}
+
+static int power_of_two(int64_t n)
+{
+    int p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+static int count(const f8_kernel *k, f8_kop op)
+{
+    int all = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        all += k->instr[n].op == op;
+    return all;
+}
+
+static bool reduces(const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_reduces(&k->instr[n]))
+            return true;
+    return false;
+}
+
+static bool transposes(const f8_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].transposed)
+            return true;
+    return false;
+}
+
+/* Something happens for each column or block of columns, not only for each row. */
+static bool has_columns(const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_root(&k->instr[n]) ||
+            (k->instr[n].op == F8_K_STORE && (k->instr[n].ext & F8_EXT_BLOCK)))
+            return true;
+    return false;
+}
+
+/* No buffer has a row term: the kernel is for one row. */
+static bool one_row(const f8_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].ext & F8_EXT_ROW)
+            return false;
+    return true;
+}
+
+/* Bytes that one column of all loads takes, and the size of the narrowest element. */
+static int column_bytes(const f8_kernel *k, int *narrowest)
+{
+    int all = 0;
+    *narrowest = 4;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if ((i->op != F8_K_LOAD && i->op != F8_K_STORE) || !(i->ext & F8_EXT_COL))
+            continue;
+        const int bytes = f8_cuda_bytes(k->buffer[i->buffer].dtype);
+        *narrowest = bytes < *narrowest ? bytes : *narrowest;
+        all += i->op == F8_K_LOAD ? bytes : 0;
+    }
+    return all;
+}
+
+/* Threads of a block, where nothing but the variant speaks for another number. */
+static int threads_of(const f8_kernel *k, int model)
+{
+    return k->variant.threads ? k->variant.threads : model;
+}
+
+/* ---- elementwise ---- */
+
+static void points(const f8_kernel *k, f8_cuda_layout *l)
+{
+    int narrowest;
+    const int bytes = column_bytes(k, &narrowest);
+    l->points = l->whole = true;
+    l->threads = l->columns || !one_row(k) ? threads_of(k, POINT_THREADS) : F8_CUDA_WARP;
+    l->vector = narrowest == 4 ? 4 : 8;
+    l->sets = l->vectors = l->group = l->rows = l->task_rows = 1;
+    if (k->flat) {
+        l->vectors = 0;
+        while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
+            l->sets *= 2;
+        if (k->variant.unroll)
+            l->sets = k->variant.unroll;
+        return;
+    }
+    if (!l->columns) {
+        l->vector = 1;
+        return;
+    }
+    while (l->vector > 1 && (l->vector > k->cols || (k->cols % l->vector && k->cols < 64)))
+        l->vector /= 2;
+    l->vectors = (k->cols + l->vector - 1) / l->vector;
+}
+
+/* ---- rows by groups of threads ---- */
+
+/* Wide rows, and kernels for one row, get more threads a row. */
+static int group_of(const f8_kernel *k, bool in_warps)
+{
+    if (k->cols <= LANES)
+        return power_of_two((k->cols + LANE_VECTOR - 1) / LANE_VECTOR);
+    if (in_warps)
+        return F8_CUDA_WARP;
+    if (one_row(k) && k->cols >= 512)
+        return LANES;
+    const int64_t share = k->n_stages > 1 && k->n_near ? 1024 : 2048;
+    int group = F8_CUDA_WARP;
+    while (group < LANES &&
+           (k->cols > share * (group / F8_CUDA_WARP) ||
+            (k->n_near && k->n_near * ((k->cols + group - 1) / group) > NEAR_REGISTERS)))
+        group *= 2;
+    return group;
+}
+
+/* Stages that visit columns. */
+static int column_stages(const f8_kernel *k)
+{
+    int all = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++)
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage) {
+                all++;
+                break;
+            }
+    return all;
+}
+
+/* Vectors whose loads are under way together, where they need not all be. */
+static int sets_of(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int narrowest, sets = 1;
+    const int bytes = column_bytes(k, &narrowest);
+    if (k->variant.unroll)
+        return k->variant.unroll;
+    while (2 * sets * l->vector <= ROW_FLIGHT_COLUMNS &&
+           2 * sets * l->vector * bytes <= ROW_FLIGHT_BYTES)
+        sets *= 2;
+    return sets;
+}
+
+static bool is_rolled(const f8_kernel *k, int32_t slot)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_ROLL && k->instr[k->instr[n].a].near == slot)
+            return true;
+    return false;
+}
+
+/* What is kept, and where: rolled values in shared memory, as other threads read them; others in
+ * registers while there are enough. */
+static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int64_t words = l->vectors * l->vector;
+    int64_t registers = 0;
+    l->near_words = 0;
+    for (int32_t s = 0; s < (int32_t)k->n_near && s < F8_CUDA_NEAR_MAX; s++) {
+        l->near[s] = F8_CUDA_AGAIN;
+        if (is_rolled(k, s)) {
+            l->near[s] = F8_CUDA_SHARED;
+            l->near_at[s] = l->near_words;
+            l->near_words += words * l->group;
+        } else if (l->whole && registers + words <= NEAR_REGISTERS) {
+            l->near[s] = F8_CUDA_REGISTERS;
+            registers += words;
+        }
+    }
+    l->block_at = l->near_words;
+    for (uint32_t n = 0; n < k->n_instrs && !l->whole; n++)
+        if (k->instr[n].op == F8_K_BLOCKAMAX)
+            l->near_words += f8_kernel_blocks(k, k->instr[n].block);
+    l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
+}
+
+int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
+{
+    const int64_t row = (int64_t)bytes * l->group * l->vector;
+    return bytes > 1 || l->rows % 4 ? row : row + (l->rows == 8 ? 16 : 8);
+}
+
+bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i)
+{
+    return i->op == F8_K_COLAMAX && l->holds && (int)i->imm >= l->rows;
+}
+
+static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t all = 0, held = 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if (!f8_kinstr_is_partial(i) &&
+            !(i->op == F8_K_STORE && k->buffer[i->buffer].transposed))
+            continue;
+        const int64_t bytes =
+            l->rows * f8_cuda_tile_pitch(l, f8_cuda_bytes(k->buffer[i->buffer].dtype));
+        if (f8_cuda_layout_holds(l, i))
+            held = bytes; /* one after the other */
+        else
+            all += bytes;
+    }
+    return all > held ? all : held;
+}
+
+static int64_t hand_bytes(const f8_cuda_layout *l)
+{
+    return l->hand_words * 4 * (l->whole ? 1 : 2);
+}
+
+static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
+{
+    l->threads = threads;
+    l->rows = threads / l->group;
+    l->task_rows = k->n_partials ? (int)f8_kernel_task_rows(k) : l->rows;
+    l->tile_at = l->rows * l->near_words * 4;
+    l->shared = l->tile_at + (l->staged ? tile_bytes(k, l) : hand_bytes(l));
+}
+
+/* Values that a thread keeps over stages or rows. */
+static int64_t kept_values(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t kept = l->holds ? count(k, F8_K_COLAMAX) : 0;
+    for (uint32_t s = 0; s < k->n_near; s++)
+        kept += l->near[s] == F8_CUDA_REGISTERS;
+    return kept * l->vectors * l->vector;
+}
+
+/* About how many registers a thread of a staged kernel takes: addresses and what is under way,
+ * values kept, lanes of sums, and what a stage's stores and column sums gather. */
+static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t most = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
+        int64_t gathered = 0;
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage == stage)
+                gathered +=
+                    k->instr[n].op == F8_K_MAX || k->instr[n].op == F8_K_AMAX ? 1 : l->vector;
+        most = gathered > most ? gathered : most;
+    }
+    return (int)(STAGED_REGISTERS + kept_values(k, l) + most);
+}
+
+/* The vectors of a row, for l->group and l->vector. */
+static void vectors_of(const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int64_t step = l->group * l->vector;
+    l->vectors = (l->cols + step - 1) / step;
+    l->sets = (int)(l->vectors < sets_of(k, l) ? l->vectors : sets_of(k, l));
+    if (l->vectors * l->vector <= WHOLE_COLUMNS && (l->staged || column_stages(k) > 1))
+        l->sets = (int)l->vectors;
+    l->whole = l->sets == l->vectors;
+}
+
+/* Columns of the widest rows in vectors, where a thread has but one lane of sums. */
+static void widen(const f8_kernel *k, f8_cuda_layout *l)
+{
+    if (l->group < LANES || l->staged || one_row(k))
+        return;
+    l->vector = HAND_VECTOR;
+    vectors_of(k, l);
+    l->hand_words = f8_kernel_most_sums(k) * l->group * l->vector * l->sets;
+    if (hand_bytes(l) <= HAND_BYTES)
+        return;
+    l->hand_words = 0;
+    l->vector = 1;
+    vectors_of(k, l);
+}
+
+/* A row that is visited several times should still be in the second level of cache. Not for rows so wide that too few threads would
+ * wait for memory. */
+static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    int64_t row = 0;
+    if (l->whole || l->staged || column_stages(k) < 2)
+        return 0;
+    for (uint32_t i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].ext == F8_EXT_FULL && !k->buffer[i].write)
+            row += k->cols * f8_cuda_bytes(k->buffer[i].dtype);
+    const int64_t least = (int64_t)target->multiprocessors * ROW_THREADS / l->threads;
+    const int64_t blocks = row ? target->cache_bytes / (row * l->rows) : 0;
+    return !row ? 0 : blocks > least ? blocks : least;
+}
+
+/* Blocks of a staged kernel that should be resident, 1024 threads in all, so that some work while
+ * others wait at a barrier: 64 registers a thread. Too few where column sums stay in registers, or
+ * join long arithmetic. */
+static int staged_blocks(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    const int blocks = STAGED_RESIDENT / l->threads;
+    const int64_t kept = kept_values(k, l);
+    const int sums = count(k, F8_K_COLSUM);
+    if (!l->staged || kept > STAGED_KEPT || l->sets * l->vector > STAGED_COLUMNS ||
+        l->shared * blocks > shared_most(target))
+        return 1;
+    if (sums && (l->whole || sums > 1 || k->n_instrs > STAGED_INSTRS))
+        return 1;
+    if (l->holds && count(k, F8_K_COLAMAX) && (kept > HELD_COLUMNS || k->n_instrs > STAGED_INSTRS))
+        return 1;
+    return blocks;
+}
+
+static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
+{
+    const bool blocks = count(k, F8_K_BLOCKAMAX) > 0;
+    l->split =
+        (l->staged || blocks) && !reduces(k) && !count(k, F8_K_ROLL) && k->cols > F8_CUDA_SPLIT;
+    l->cols = l->split ? F8_CUDA_SPLIT : k->cols;
+    l->group = group_of(k, l->staged || blocks);
+    l->vector = l->group <= F8_CUDA_WARP ? LANE_VECTOR : LANES / l->group;
+    vectors_of(k, l);
+    widen(k, l);
+    choose_near(k, l);
+    l->holds = l->whole && count(k, F8_K_COLAMAX) * l->vectors * l->vector <= HELD_COLUMNS;
+    int threads = threads_of(k, l->staged ? STAGED_THREADS : ROW_THREADS);
+    while (l->staged && threads > ROW_THREADS && registers_of(k, l) * threads > BLOCK_REGISTERS)
+        threads /= 2;
+    if (l->group > F8_CUDA_WARP)
+        threads = l->group;
+    else if (one_row(k))
+        threads = F8_CUDA_WARP;
+    const int tallest = k->n_partials ? (int)f8_kernel_task_rows(k) : F8_COLSUM_BLOCK;
+    if (l->staged && threads > tallest * l->group)
+        threads = tallest * l->group;
+    if (threads < F8_CUDA_WARP)
+        threads = F8_CUDA_WARP;
+    const int least = l->group > F8_CUDA_WARP ? l->group : F8_CUDA_WARP;
+    rows_of_block(k, l, threads);
+    while (l->shared > shared_most(target) && threads > least)
+        rows_of_block(k, l, threads /= 2);
+    if (l->shared > shared_most(target))
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "rows of %lld columns with rolled values: %lld bytes of shared memory a "
+                       "block, %s has %lld",
+                       (long long)k->cols, (long long)l->shared, target->name,
+                       (long long)shared_most(target));
+    l->min_blocks = staged_blocks(target, k, l);
+    l->max_blocks = blocks_in_cache(target, k, l);
+    return F8_OK;
+}
+
+f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
+                              f8_diag *d)
+{
+    *l = (f8_cuda_layout){.cols = k->cols, .min_blocks = 1, .columns = has_columns(k)};
+    if (k->n_near > F8_CUDA_NEAR_MAX || k->cols > INT32_MAX / 4)
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "a kernel of %u values kept near, %lld columns", k->n_near,
+                       (long long)k->cols);
+    l->staged = k->n_partials > 0 || transposes(k);
+    if (!reduces(k) && !l->staged && !count(k, F8_K_ROLL) && !count(k, F8_K_BLOCKAMAX)) {
+        points(k, l);
+        return F8_OK;
+    }
+    return by_rows(target, k, l, d);
+}

@@ -1,0 +1,211 @@
+/* Reductions of rows shared by groups of threads: see cuda_rows.h and cuda_print.h.
+ *
+ * A warp or part of one has a row and reduces it by shuffles; a whole block has a wide row and
+ * reduces it through shared memory. Either way a thread's columns modulo 256 are fixed lanes of the
+ * sum, which it adds to in order of columns, and the lanes are joined by the one tree of
+ * ir/README.md. In the widest rows a thread computes four columns but adds up one lane: the values
+ * to be summed are handed on in shared memory. */
+#include "codegen/cuda/rows.h"
+
+#include <stdio.h>
+
+bool f8_cuda_rows_stage_reduces(const f8_kernel *k, int32_t stage)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_reduces(&k->instr[n]) && k->instr[n].stage == stage)
+            return true;
+    return false;
+}
+
+int f8_cuda_rows_reduced_before(const f8_kernel *k, int32_t stage)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < k->n_instrs; i++)
+        n += f8_kinstr_reduces(&k->instr[i]) && k->instr[i].stage < stage;
+    return n;
+}
+
+static bool is_reduced(const f8_cuda_printer *p, uint32_t n)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    return p->needed[n] && f8_kinstr_reduces(i) && i->stage == p->stage;
+}
+
+/* A sum whose values are handed on. */
+static bool is_handed(const f8_cuda_printer *p, uint32_t n)
+{
+    return p->l.hand_words && is_reduced(p, n) && p->k->instr[n].op == F8_K_SUM;
+}
+
+/* SUMs of this stage that are handed on, before instruction n. */
+static int handed_before(const f8_cuda_printer *p, uint32_t n)
+{
+    int count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        count += is_handed(p, i);
+    return count;
+}
+
+void f8_cuda_rows_reduce_begin(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (!is_reduced(p, n))
+            continue;
+        if (i->op == F8_K_SUM) {
+            const int lanes = p->l.hand_words ? 1 : p->l.vector;
+            f8_cuda_line(p, "float s%u[%d];", n, lanes);
+            f8_cuda_line(p, "F8_UNROLL for (int e = 0; e < %d; e++)", lanes);
+            f8_cuda_line(p, "    s%u[e] = -0.0f;", n);
+        } else if (i->op == F8_K_MAX) {
+            f8_cuda_line(p, "float m%u = f8_from_bits(0xff800000u);", n);
+        } else {
+            f8_cuda_line(p, "f8_u32 m%u = 0;", n);
+        }
+    }
+    if (handed_before(p, p->k->n_instrs) && !p->l.whole)
+        f8_cuda_line(p, "int half%d = 0;", p->stage);
+}
+
+/* ---- handing on ---- */
+
+void f8_cuda_rows_declare_handed(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_handed(p, n))
+            f8_cuda_line(p, "float g%u[%d];", n, p->l.vector);
+}
+
+/* The values to be summed of this stage's n-th such sum, as f32 by column of `sets` vectors, from
+ * `hand` on. Where vectors are not all at once, in two halves: one is written while others still
+ * read the other. */
+static void print_hand(f8_cuda_printer *p, uint32_t n)
+{
+    const int64_t words = (int64_t)handed_before(p, n) * p->l.group * p->l.vector * p->l.sets;
+    f8_text_add(p->t, "%*sfloat *const hand = (float *)(memory + %lld) + %lld", 4 * p->indent, "",
+                (long long)p->l.tile_at, (long long)words);
+    if (!p->l.whole)
+        f8_text_add(p->t, " + half%d", p->stage);
+    f8_text_add(p->t, ";\n");
+}
+
+void f8_cuda_rows_hand(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        if (!is_handed(p, n))
+            continue;
+        f8_cuda_scope(p);
+        print_hand(p, n);
+        f8_cuda_line(p, "f8_u32 x[%d];", p->l.vector);
+        f8_cuda_line(p, "f8_pack_f32<%d>(x, g%u);", p->l.vector, n);
+        f8_cuda_line(p, "f8_put<4, %d>(hand + (u * %d + lane) * %d, x);", p->l.vector, p->l.group,
+                     p->l.vector);
+        f8_cuda_close(p);
+    }
+}
+
+void f8_cuda_rows_add_handed(f8_cuda_printer *p)
+{
+    if (!handed_before(p, p->k->n_instrs))
+        return;
+    f8_cuda_line(p, "f8_sync();");
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        if (!is_handed(p, n))
+            continue;
+        f8_cuda_scope(p);
+        print_hand(p, n);
+        f8_cuda_line(p, "F8_UNROLL for (int j = 0; j < %d; j++)", p->l.sets * p->l.vector);
+        f8_cuda_line(p, "    s%u[0] = s%u[0] + hand[j * %d + lane];", n, n, F8_SUM_LANES);
+        f8_cuda_close(p);
+    }
+    if (!p->l.whole)
+        f8_cuda_line(p, "half%d = %lld - half%d;", p->stage, (long long)p->l.hand_words, p->stage);
+}
+
+/* ---- elements ---- */
+
+/* One element more, unless it lies past the row's end: -0.0 is the identity of addition. */
+static void reduce_element(f8_cuda_printer *p, uint32_t n, bool in)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    const f8_cuda_name v = f8_cuda_value(p, i->a);
+    if (is_handed(p, n))
+        f8_cuda_line(p, in ? "g%u[e] = in ? %s : -0.0f;" : "g%u[e] = %s;", n, v.s);
+    else if (i->op == F8_K_SUM)
+        f8_cuda_line(p, in ? "s%u[e] = s%u[e] + (in ? %s : -0.0f);" : "s%u[e] = s%u[e] + %s;", n, n,
+                     v.s);
+    else if (i->op == F8_K_MAX)
+        f8_cuda_line(p, in ? "m%u = in ? f8_maximum(m%u, %s) : m%u;" : "m%u = f8_maximum(m%u, %s);",
+                     n, n, v.s, n);
+    else
+        f8_cuda_line(p,
+                     in ? "m%u = in ? f8_larger(m%u, f8_bits(f8_abs(%s))) : m%u;"
+                        : "m%u = f8_larger(m%u, f8_bits(f8_abs(%s)));",
+                     n, n, v.s, n);
+}
+
+void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_reduced(p, n))
+            reduce_element(p, n, in);
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (p->needed[n] && f8_cuda_layout_holds(&p->l, &p->k->instr[n])) /* past the row's end it is a column nobody asks for */
+            f8_cuda_line(p, "m%u[u][e] = f8_larger(m%u[u][e], f8_bits(f8_abs(%s)));", n, n,
+                         f8_cuda_value(p, p->k->instr[n].a).s);
+}
+
+/* ---- results ---- */
+
+static void finish_in_warp(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (!is_reduced(p, n))
+            continue;
+        if (i->op == F8_K_SUM)
+            f8_cuda_line(p, "const float v%u = f8_sum<%d>(s%u);", n, p->l.group, n);
+        else if (i->op == F8_K_MAX)
+            f8_cuda_line(p, "const float v%u = f8_max<%d>(m%u);", n, p->l.group, n);
+        else
+            f8_cuda_line(p, "const float v%u = f8_from_bits(f8_amax<%d>(m%u));", n, p->l.group, n);
+    }
+}
+
+static void finish_in_block(f8_cuda_printer *p)
+{
+    const int threads = p->l.threads;
+    const int base = f8_cuda_rows_reduced_before(p->k, p->stage) * F8_SUM_LANES;
+    for (int pass = 0, at = base; pass < 2; pass++, at = base) {
+        for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+            const f8_kinstr *i = &p->k->instr[n];
+            if (!is_reduced(p, n))
+                continue;
+            if (pass == 0 && i->op == F8_K_SUM)
+                f8_cuda_line(p, "f8_block_give<%d>(lanes + %d, s%u);", threads, at, n);
+            else if (pass == 0 && i->op == F8_K_MAX)
+                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n);
+            else if (pass == 0)
+                f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at,
+                             n);
+            else if (i->op == F8_K_SUM)
+                f8_cuda_line(p, "const float v%u = f8_block_sum(lanes + %d);", n, at);
+            else if (i->op == F8_K_MAX)
+                f8_cuda_line(p, "const float v%u = f8_block_max<%d>(lanes + %d);", n, threads, at);
+            else
+                f8_cuda_line(p, "const float v%u = f8_from_bits(f8_block_amax<%d>(lanes + %d));", n,
+                             threads, at);
+            at += F8_SUM_LANES;
+        }
+        if (pass == 0)
+            f8_cuda_line(p, "f8_sync();");
+    }
+}
+
+void f8_cuda_rows_reduce_end(f8_cuda_printer *p)
+{
+    if (p->l.group > F8_CUDA_WARP)
+        finish_in_block(p);
+    else
+        finish_in_warp(p);
+}

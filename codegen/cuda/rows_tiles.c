@@ -1,0 +1,333 @@
+/* What a kernel of rows does column by column, over the rows of a block: see cuda_rows.h.
+ *
+ * Column reductions and transposed stores are staged. The rows of a block go hand in hand: for each
+ * vector all of them put their values into a tile, one row each; then every thread takes columns of
+ * the tile and adds a column's rows first to last, or stores them side by side. A thread keeps its
+ * columns' sums over the batches of a task: in registers where a row's vectors are unrolled, else
+ * in the result itself, which no other thread touches.
+ *
+ * A maximum knows no order. Where a row's vectors are unrolled and few, each thread keeps those of
+ * the columns it computes, over the batches of a block, and only these go through a tile. */
+#include "codegen/cuda/rows.h"
+
+#include <stdio.h>
+
+static bool is_transposed(const f8_cuda_printer *p, uint32_t n)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    return i->op == F8_K_STORE && p->k->buffer[i->buffer].transposed;
+}
+
+/* What goes through a tile vector by vector. */
+static bool is_tiled(const f8_cuda_printer *p, uint32_t n)
+{
+    return f8_cuda_rows_takes(p, n) &&
+           (f8_kinstr_is_partial(&p->k->instr[n]) || is_transposed(p, n));
+}
+
+/* COLSUMs of a stage: 0 when there are none. All of a kernel's count for `stage` < 0. */
+static int column_sums(const f8_cuda_printer *p, int32_t stage)
+{
+    int count = 0;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        count += p->k->instr[n].op == F8_K_COLSUM && (stage < 0 || p->k->instr[n].stage == stage);
+    return count;
+}
+
+/* A thread's sums of one tile: (column sum, column) pairs thread, thread + threads, ... */
+static int sums_a_thread(const f8_cuda_printer *p, int count)
+{
+    return (count * f8_cuda_rows_step(p) + p->l.threads - 1) / p->l.threads;
+}
+
+static int64_t tile_bytes(const f8_cuda_printer *p, uint32_t n)
+{
+    const f8_dtype t = p->k->buffer[p->k->instr[n].buffer].dtype;
+    return p->l.rows * f8_cuda_tile_pitch(&p->l, f8_cuda_bytes(t));
+}
+
+/* Where instruction n's tile lies, in bytes: sums of the stage first. */
+static int64_t tile_of(const f8_cuda_printer *p, uint32_t n)
+{
+    int64_t at = p->l.tile_at;
+    const bool sum = p->k->instr[n].op == F8_K_COLSUM;
+    for (uint32_t i = 0; i < p->k->n_instrs; i++) {
+        const bool other = p->k->instr[i].op == F8_K_COLSUM;
+        if (is_tiled(p, i) && (other == sum ? i < n : other))
+            at += tile_bytes(p, i);
+    }
+    return at;
+}
+
+/* ---- sums ---- */
+
+static void fill_tiles(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (!is_tiled(p, n))
+            continue;
+        const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype);
+        f8_cuda_scope(p);
+        f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
+        f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", is_transposed(p, n) ? p->put[n] : "f32",
+                     p->l.vector, n);
+        f8_cuda_line(p, "f8_put<%d, %d>(memory + %lld + f8_thread() / %d * %lld + lane * %d, x);",
+                     bytes, p->l.vector, (long long)tile_of(p, n), p->l.group,
+                     (long long)f8_cuda_tile_pitch(&p->l, bytes), bytes * p->l.vector);
+        f8_cuda_close(p);
+    }
+}
+
+static int64_t sums_tile(const f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLSUM)
+            return tile_of(p, n);
+    return 0;
+}
+
+/* The row of sums that pair x of this stage belongs to, as `to`. */
+static void print_sum_pointer(f8_cuda_printer *p, int32_t stage)
+{
+    int slot = 0;
+    f8_text_add(p->t, "%*sfloat *const to = ", 4 * p->indent, "");
+    const int count = column_sums(p, stage);
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (i->op != F8_K_COLSUM || i->stage != stage)
+            continue;
+        if (++slot < count)
+            f8_text_add(p->t, "x / %d == %d ? ", f8_cuda_rows_step(p), slot - 1);
+        f8_text_add(p->t, "a.b%d + block * a.i%d", i->buffer, p->k->buffer[i->buffer].stride);
+        f8_text_add(p->t, slot < count ? " : " : ";\n");
+    }
+}
+
+static void open_pairs(f8_cuda_printer *p, int count)
+{
+    const int pairs = count * f8_cuda_rows_step(p), each = sums_a_thread(p, count);
+    f8_cuda_open(p, "F8_UNROLL for (int j = 0; j < %d; j++)", each);
+    f8_cuda_line(p, "const int x = f8_thread() + j * %d;", p->l.threads);
+    if (pairs % p->l.threads)
+        f8_cuda_open(p, "if (x < %d)", pairs);
+    else
+        f8_cuda_scope(p);
+}
+
+static void close_pairs(f8_cuda_printer *p)
+{
+    f8_cuda_close(p);
+    f8_cuda_close(p);
+}
+
+static void column_of_pair(f8_cuda_printer *p)
+{
+    f8_cuda_line(p, "const int column = %s%su * %d + x %% %d;", p->l.split ? "begin + " : "",
+                 p->l.whole ? "" : "at + ", f8_cuda_rows_step(p), f8_cuda_rows_step(p));
+}
+
+static void add_columns(f8_cuda_printer *p)
+{
+    const int count = column_sums(p, p->stage), w = f8_cuda_rows_step(p), rows = p->l.rows;
+    if (!count)
+        return;
+    open_pairs(p, count);
+    f8_cuda_line(p, "const float *const tile = (const float *)(memory + %lld) + x / %d * %d;",
+                 (long long)sums_tile(p), w, w * rows);
+    if (p->l.whole) {
+        f8_cuda_line(p, "t%d[u][j] = f8_column_sum<%d, %d>(tile, rows, x %% %d, t%d[u][j]);",
+                     p->stage, rows, w, w, p->stage);
+    } else {
+        column_of_pair(p);
+        print_sum_pointer(p, p->stage);
+        f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
+        f8_cuda_line(p, "    to[column] = f8_column_sum<%d, %d>(tile, rows, x %% %d, %s);", rows, w,
+                     w, p->l.task_rows > rows ? "batch ? to[column] : -0.0f" : "-0.0f");
+    }
+    close_pairs(p);
+}
+
+/* ---- maxima ---- */
+
+/* The largest of each column of a tile, or of each block in it, to `to[0]` of which what follows
+ * makes something. Opens a scope. */
+static void open_maxima(f8_cuda_printer *p, uint32_t n, int64_t tile, const char *rows)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    const int w = f8_cuda_rows_step(p), high = (int)i->imm < p->l.rows ? (int)i->imm : p->l.rows;
+    const int pairs = w * (p->l.rows / high);
+    f8_cuda_open(p, "F8_UNROLL for (int x = f8_thread(); x < %d; x += %d)", pairs, p->l.threads);
+    column_of_pair(p);
+    f8_cuda_line(p, "const int from = x / %d * %d;", w, high);
+    f8_cuda_line(p, "float *const to = a.b%d + (first + from) / %u * a.i%d + column;", i->buffer,
+                 i->imm, p->k->buffer[i->buffer].stride);
+    f8_cuda_line(p, "const f8_u32 *const tile = (const f8_u32 *)(memory + %lld) + from * %d;",
+                 (long long)tile, w);
+    f8_cuda_line(p, "const f8_u32 most = f8_column_amax<%d, %d>(tile, %s - from, x %% %d);", high,
+                 w, rows, w);
+    f8_cuda_open(p, "if (column < %lld && from < %s)", (long long)p->k->cols, rows);
+}
+
+static void close_maxima(f8_cuda_printer *p)
+{
+    f8_cuda_close(p);
+    f8_cuda_close(p);
+}
+
+/* COLAMAX n of the tiles that were just filled. */
+static void join_columns(f8_cuda_printer *p, uint32_t n)
+{
+    const int block = (int)p->k->instr[n].imm;
+    open_maxima(p, n, tile_of(p, n), "rows");
+    if (block > p->l.rows)
+        f8_cuda_line(p, "*to = f8_from_bits(first %% %d ? f8_larger(f8_bits(*to), most) : most);",
+                     block);
+    else
+        f8_cuda_line(p, "*to = f8_from_bits(most);");
+    close_maxima(p);
+}
+
+/* Those of threads, at the end of a block. */
+static void store_held(f8_cuda_printer *p, uint32_t n)
+{
+    const int v = p->l.vector;
+    f8_cuda_rows_u(p);
+    f8_cuda_line(p, "f8_put<4, %d>(memory + %lld + f8_thread() / %d * %lld + lane * %d, m%u[u]);",
+                 v, (long long)p->l.tile_at, p->l.group, (long long)f8_cuda_tile_pitch(&p->l, 4),
+                 4 * v, n);
+    f8_cuda_line(p, "F8_UNROLL for (int e = 0; e < %d; e++)", v);
+    f8_cuda_line(p, "    m%u[u][e] = 0;", n);
+    f8_cuda_line(p, "f8_sync();");
+    char rows[16]; /* all threads of the block have maxima of these rows */
+    snprintf(rows, sizeof rows, "%d", p->l.rows);
+    open_maxima(p, n, p->l.tile_at, rows);
+    f8_cuda_line(p, "*to = f8_from_bits(most);");
+    close_maxima(p);
+    f8_cuda_line(p, "f8_sync();");
+    f8_cuda_close(p);
+}
+
+void f8_cuda_rows_batch_end(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (!f8_cuda_layout_holds(&p->l, i))
+            continue;
+        f8_cuda_open(p, "if ((first + %d) %% %u == 0 || first + %d >= a.i0)", p->l.rows, i->imm,
+                     p->l.rows);
+        store_held(p, n);
+        f8_cuda_close(p);
+    }
+}
+
+/* ---- transposed stores ---- */
+
+/* Column by column. */
+static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
+{
+    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
+    const int w = f8_cuda_rows_step(p);
+    f8_cuda_open(p, "F8_ROLLED for (int x = f8_thread(); x < %d; x += %d)", w, p->l.threads);
+    column_of_pair(p);
+    f8_cuda_line(p, "f8_u8 *const to = (f8_u8 *)(a.b%d + column * a.i%d + first);", b, stride);
+    f8_cuda_line(p, "const bool tall = (((f8_u64)to | (f8_u64)(a.i%d * %d)) & 15) == 0;", stride,
+                 bytes);
+    f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
+    f8_cuda_line(p, "    f8_column_store<%d, %d, %lld>(to, memory + %lld, rows, x, tall);", bytes,
+                 p->l.rows, (long long)f8_cuda_tile_pitch(&p->l, bytes), (long long)tile_of(p, n));
+    f8_cuda_close(p);
+}
+
+/* Bytes, in squares of 4 x 4: those of the same columns are neighbours, so that they write a column
+ * together. */
+static void print_square_loop(f8_cuda_printer *p, uint32_t n)
+{
+    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
+    const int down = p->l.rows / 4, squares = f8_cuda_rows_step(p) / 4 * down;
+    f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", squares, p->l.threads);
+    f8_cuda_line(p, "const int x = y / %d * 4;", down);
+    column_of_pair(p);
+    f8_cuda_line(p, "f8_square_store<%lld>(a.b%d + column * a.i%d + first + y %% %d * 4, a.i%d,",
+                 (long long)f8_cuda_tile_pitch(&p->l, 1), b, stride, down, stride);
+    f8_cuda_line(p, "    memory + %lld, y %% %d * 4, x, %lld - column);", (long long)tile_of(p, n),
+                 down, (long long)p->k->cols);
+    f8_cuda_close(p);
+}
+
+static void store_columns(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        if (!f8_cuda_rows_takes(p, n) || !is_transposed(p, n))
+            continue;
+        const int32_t b = p->k->instr[n].buffer;
+        const int bytes = f8_cuda_bytes(p->k->buffer[b].dtype);
+        if (bytes == 1 && p->l.rows % 4 == 0) {
+            f8_cuda_open(p, "if (rows == %d && (((f8_u64)a.b%d | (f8_u64)a.i%d) & 3) == 0)",
+                         p->l.rows, b, p->k->buffer[b].stride);
+            print_square_loop(p, n);
+            f8_cuda_close(p);
+            f8_cuda_open(p, "else");
+            print_column_loop(p, n, bytes);
+            f8_cuda_close(p);
+        } else {
+            print_column_loop(p, n, bytes);
+        }
+    }
+}
+
+void f8_cuda_rows_tiles(f8_cuda_printer *p)
+{
+    bool any = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        any |= is_tiled(p, n);
+    if (!any)
+        return;
+    fill_tiles(p);
+    f8_cuda_line(p, "f8_sync();");
+    add_columns(p);
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_tiled(p, n) && p->k->instr[n].op == F8_K_COLAMAX)
+            join_columns(p, n);
+    store_columns(p);
+    f8_cuda_line(p, "f8_sync();");
+}
+
+/* ---- tasks ---- */
+
+void f8_cuda_rows_tiles_begin(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (f8_cuda_layout_holds(&p->l, &p->k->instr[n])) {
+            f8_cuda_line(p, "f8_u32 m%u[%d][%d];", n, p->l.sets, p->l.vector);
+            f8_cuda_line(p, "F8_UNROLL for (int u = 0; u < %d; u++)", p->l.sets);
+            f8_cuda_line(p, "    F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
+            f8_cuda_line(p, "        m%u[u][e] = 0;", n);
+        }
+    for (int32_t stage = 0; stage < (int32_t)p->k->n_stages && p->l.whole; stage++) {
+        const int count = column_sums(p, stage);
+        if (!count)
+            continue;
+        f8_cuda_line(p, "float t%d[%d][%d];", stage, p->l.sets, sums_a_thread(p, count));
+        f8_cuda_line(p, "F8_UNROLL for (int u = 0; u < %d; u++)", p->l.sets);
+        f8_cuda_line(p, "    F8_UNROLL for (int j = 0; j < %d; j++)", sums_a_thread(p, count));
+        f8_cuda_line(p, "        t%d[u][j] = -0.0f;", stage);
+    }
+}
+
+void f8_cuda_rows_task_end(f8_cuda_printer *p)
+{
+    for (int32_t stage = 0; stage < (int32_t)p->k->n_stages && p->l.whole; stage++) {
+        const int count = column_sums(p, stage);
+        if (!count)
+            continue;
+        f8_cuda_rows_u(p);
+        open_pairs(p, count);
+        column_of_pair(p);
+        print_sum_pointer(p, stage);
+        f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
+        f8_cuda_line(p, "    to[column] = t%d[u][j];", stage);
+        close_pairs(p);
+        f8_cuda_close(p);
+    }
+}

@@ -1,0 +1,264 @@
+/* Row programs as CUDA C, one vector of columns at a time: loads, the elements' arithmetic, stores.
+ * See cuda_rows.h. */
+#include "codegen/cuda/rows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Registers for loads under way together; rows hand in hand have 128 a thread in all. */
+enum { EARLY_WORDS = 48, EARLY_WORDS_STAGED = 32 };
+
+static int words_of(const f8_cuda_printer *p, f8_dtype t)
+{
+    return (f8_cuda_bytes(t) * p->l.vector + 3) / 4;
+}
+
+void f8_cuda_rows_u(f8_cuda_printer *p)
+{
+    if (p->l.sets == 1) {
+        f8_cuda_scope(p);
+        f8_cuda_line(p, "const int u = 0;");
+    } else {
+        f8_cuda_open(p, "F8_UNROLL for (int u = 0; u < %d; u++)", p->l.sets);
+    }
+}
+
+int f8_cuda_rows_step(const f8_cuda_printer *p)
+{
+    return p->l.group * p->l.vector;
+}
+
+bool f8_cuda_rows_ragged(const f8_cuda_printer *p)
+{
+    return !p->inside && p->k->cols % (f8_cuda_rows_step(p) * p->l.sets) != 0;
+}
+
+void f8_cuda_rows_column(f8_cuda_printer *p)
+{
+    const f8_cuda_layout *l = &p->l;
+    const int v = l->vector;
+    if (p->k->flat) {
+        f8_cuda_line(p, "const f8_i64 c = ((task * %d + u) * %d + f8_thread()) * %d;", l->sets,
+                     l->threads, v);
+        f8_cuda_line(p, "const int n = (int)(a.i0 - c < %d ? a.i0 - c : %d);", v, v);
+        return;
+    }
+    if (l->points)
+        f8_cuda_line(p, "const int c = begin;");
+    else
+        f8_cuda_line(p, "const int c = %s%s(u * %d + lane) * %d;", l->split ? "begin + " : "",
+                     l->whole ? "" : "at + ", l->group, v);
+    if (l->points ? p->k->cols % v : f8_cuda_rows_ragged(p))
+        f8_cuda_line(p, "const int n = %lld - c;", (long long)p->k->cols);
+    else
+        f8_cuda_line(p, "const int n = %d;", v);
+}
+
+static bool is_column_load(const f8_kinstr *i)
+{
+    return i->op == F8_K_LOAD && (i->ext & F8_EXT_COL);
+}
+
+/* Rows whose columns are no multiple of the vector are often loaded and stored in parts. */
+static const char *in_parts(const f8_cuda_printer *p)
+{
+    return !p->k->flat && p->k->cols % p->l.vector ? "ragged" : "some";
+}
+
+/* Elements of a rolled load whose vectors don't stay whole come one by one. */
+static bool is_scattered(const f8_cuda_printer *p, const f8_kinstr *i)
+{
+    return i->group && (i->group % p->l.vector || i->shift % p->l.vector);
+}
+
+static void print_load(f8_cuda_printer *p, uint32_t n, bool parts)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype), v = p->l.vector;
+    const long long shift = (long long)i->shift, group = (long long)i->group;
+    char at[96] = "c";
+    if (is_scattered(p, i)) {
+        f8_cuda_line(p, "f8_get_rolled<%d, %d>(w%u[u], q%d, (int)c, n, %lld, %lld);", bytes, v, n,
+                     i->buffer, shift, group);
+        return;
+    }
+    if (i->group)
+        snprintf(at, sizeof at, "f8_rolled((int)c, %lld, %lld)", shift, group);
+    if (parts)
+        f8_cuda_line(p, "f8_get_%s<%d, %d>(w%u[u], q%d + %s, n);", in_parts(p), bytes, v, n,
+                     i->buffer, at);
+    else
+        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], q%d + %s);", bytes, v, n, i->buffer, at);
+}
+
+/* A LOAD that this stage has to do. */
+static bool is_due(const f8_cuda_printer *p, uint32_t n)
+{
+    return p->needed[n] && is_column_load(&p->k->instr[n]) && !f8_cuda_is_kept(p, n) &&
+           p->raw[n] != F8_CUDA_RAW_LOADED;
+}
+
+void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n)
+{
+    const int words = words_of(p, p->k->buffer[p->k->instr[n].buffer].dtype);
+    f8_cuda_line(p, "f8_u32 w%u[%d][%d];", n, p->l.sets, words);
+}
+
+/* A load that may be under way with those of the thread's other vectors. Others find their line in
+ * a near cache, and would only take registers; not so in wide rows. */
+static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    return i->ext == F8_EXT_FULL && !i->group && (!p->touched[n] || !(p->l.whole || p->l.staged));
+}
+
+/* Whether LOAD n is done for all vectors before anything else: what stays for the row, what reads
+ * other columns, and first touches while there are registers. */
+static bool is_early(const f8_cuda_printer *p, uint32_t n)
+{
+    int words = 0;
+    if (p->l.points || p->raw[n] || p->k->instr[n].group)
+        return true;
+    for (uint32_t i = 0; i <= n; i++)
+        if (is_due(p, i) && (p->raw[i] || is_first_touch(p, i)))
+            words += p->l.sets * words_of(p, p->k->buffer[p->k->instr[i].buffer].dtype);
+    return is_first_touch(p, n) && words <= (p->l.staged ? EARLY_WORDS_STAGED : EARLY_WORDS);
+}
+
+static void print_loads(f8_cuda_printer *p, bool early)
+{
+    bool any = false, due[2] = {false, false};
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        if (!is_due(p, n) || is_early(p, n) != early)
+            continue;
+        due[is_scattered(p, &p->k->instr[n])] = any = true;
+        if (!early)
+            f8_cuda_rows_declare_words(p, n);
+    }
+    for (int scattered = 0; scattered < 2 && any; scattered++)
+        for (int parts = 0; parts < (scattered || p->inside ? 1 : 2) && due[scattered]; parts++) {
+            if (scattered || p->inside)
+                f8_cuda_scope(p);
+            else
+                f8_cuda_open(p, parts ? "else" : "if (wide && n >= %d)", p->l.vector);
+            for (uint32_t n = 0; n < p->k->n_instrs; n++)
+                if (is_due(p, n) && is_early(p, n) == early &&
+                    is_scattered(p, &p->k->instr[n]) == (scattered == 1))
+                    print_load(p, n, parts);
+            f8_cuda_close(p);
+        }
+}
+
+/* Loads of this stage's vectors, before anything is stored. */
+void f8_cuda_rows_loads(f8_cuda_printer *p)
+{
+    bool any = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const bool due = is_due(p, n) && is_early(p, n);
+        any |= due;
+        if (due && !p->raw[n])
+            f8_cuda_rows_declare_words(p, n);
+    }
+    if (!any)
+        return;
+    f8_cuda_rows_u(p);
+    f8_cuda_rows_column(p);
+    print_loads(p, true);
+    f8_cuda_close(p);
+}
+
+void f8_cuda_rows_late_loads(f8_cuda_printer *p)
+{
+    print_loads(p, false);
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (is_due(p, n)) {
+            p->touched[n] = true;
+            if (p->raw[n])
+                p->raw[n] = F8_CUDA_RAW_LOADED;
+        }
+}
+
+bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    return p->needed[n] &&
+           (i->op == F8_K_STORE || (f8_kinstr_is_partial(i) && !f8_cuda_layout_holds(&p->l, i)));
+}
+
+/* What stores and column sums take, gathered over a vector's elements. */
+void f8_cuda_rows_declare_taken(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (f8_cuda_rows_takes(p, n)) {
+            const bool word =
+                p->k->instr[n].op == F8_K_STORE &&
+                (p->put[n][0] == 'w' || p->put[n][0] == 'h' || !strcmp(p->put[n], "byte"));
+            f8_cuda_line(p, "%s y%u[%d];", word ? "f8_u32" : "float", n, p->l.vector);
+        }
+}
+
+void f8_cuda_rows_elements(f8_cuda_printer *p)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (p->needed[n] && !f8_kinstr_is_root(&p->k->instr[n]))
+            f8_cuda_print_element(p, n);
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        if (f8_cuda_rows_takes(p, n))
+            f8_cuda_line(p, "y%u[e] = %s;", n, f8_cuda_value(p, p->source[n]).s);
+}
+
+/* A store of this stage along rows: of values that all rows have in common, or of their own. */
+static bool is_along_row(const f8_cuda_printer *p, uint32_t n, bool same)
+{
+    const f8_kinstr *i = &p->k->instr[n];
+    return f8_cuda_rows_takes(p, n) && i->op == F8_K_STORE && !p->k->buffer[i->buffer].transposed &&
+           (i->ext == F8_EXT_COL && !p->k->flat) == same;
+}
+
+static void print_puts(f8_cuda_printer *p, bool same, const char *parts)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (!is_along_row(p, n, same))
+            continue;
+        const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype);
+        if (parts)
+            f8_cuda_line(p, "f8_put_%s<%d, %d>(q%d + c, x%u, n);", parts, bytes, p->l.vector,
+                         i->buffer, n);
+        else
+            f8_cuda_line(p, "f8_put<%d, %d>(q%d + c, x%u);", bytes, p->l.vector, i->buffer, n);
+    }
+}
+
+/* Stores of one vector along its row. */
+void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live)
+{
+    for (int same = 0; same < 2; same++) {
+        bool any = false;
+        for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+            if (!is_along_row(p, n, same))
+                continue;
+            any = true;
+            f8_cuda_line(p, "f8_u32 x%u[%d];", n,
+                         words_of(p, p->k->buffer[p->k->instr[n].buffer].dtype));
+            f8_cuda_line(p, "f8_pack_%s<%d>(x%u, y%u);", p->put[n], p->l.vector, n, n);
+        }
+        if (!any)
+            continue;
+        if (live || same)
+            f8_cuda_open(p, "if (%s%s%s)", live ? live : "", live && same ? " && " : "",
+                         same ? "row == 0" : "");
+        if (p->inside) {
+            print_puts(p, same, NULL);
+        } else {
+            f8_cuda_open(p, "if (wide && n >= %d)", p->l.vector);
+            print_puts(p, same, NULL);
+            f8_cuda_close(p);
+            f8_cuda_open(p, "else");
+            print_puts(p, same, in_parts(p));
+            f8_cuda_close(p);
+        }
+        if (live || same)
+            f8_cuda_close(p);
+    }
+}

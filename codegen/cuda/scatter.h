@@ -1,0 +1,19 @@
+/* The scatter kernel of CUDA: EMBEDDING_GRAD, with the arguments and integers of kernel_scatter.h.
+ *
+ * A row of the table gets its additions in order of position, so one block must do them all. A task
+ * is F8_CUDA_SCATTER_POSITIONS positions: each warp finds out whether its position is the first of
+ * its id; for those that are, the whole block collects the later positions of that id, in order,
+ * and adds their rows, holding the sums in registers. Rows of different ids never meet. */
+#ifndef F8_CODEGEN_CUDA_SCATTER_H
+#define F8_CODEGEN_CUDA_SCATTER_H
+
+#include "codegen/cuda/emit.h"
+
+enum { F8_CUDA_SCATTER_POSITIONS = 8 };
+
+/* dy: f32 or bf16, else F8_ERR_UNSUPPORTED. */
+f8_status f8_cuda_scatter_emit(f8_text *t, f8_dtype dy, const char *symbol, f8_cuda_launch *out,
+                               f8_diag *d);
+int64_t f8_cuda_scatter_tasks(int64_t positions);
+
+#endif

@@ -1,0 +1,32 @@
+/* What the description of an attention must hold for every target: see kernel_attention.h. */
+#include "codegen/kernel/attention.h"
+
+f8_status f8_attention_check_sizes(const f8_attention_desc *x, f8_diag *d)
+{
+    if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
+        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
+                       "attention: batch %lld, tokens %lld, heads %lld of %lld elements, kv heads "
+                       "%lld can't be",
+                       (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->D,
+                       (long long)x->Hkv);
+    return F8_OK;
+}
+
+f8_status f8_attention_check_strides(const f8_attention_desc *x, bool backward, f8_diag *d)
+{
+    const int64_t q = x->H * x->D, kv = x->Hkv * x->D;
+    bool ok = x->stride.q >= q && x->stride.k >= kv && x->stride.v >= kv && x->stride.o >= q;
+    if (backward)
+        ok = ok && x->stride.dout >= q && x->stride.dq >= q && x->stride.dk >= kv &&
+             x->stride.dv >= kv;
+    if (!ok)
+        return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
+                       "attention: a token stride is shorter than its heads");
+    return F8_OK;
+}
+
+double f8_attention_flops(const f8_attention_desc *x, bool backward)
+{
+    double pairs = x->causal ? (double)x->T * (double)(x->T + 1) / 2 : (double)x->T * (double)x->T;
+    return (backward ? 5 : 2) * 2.0 * pairs * (double)x->D * (double)x->H * (double)x->B;
+}

@@ -1,0 +1,203 @@
+/* Kernel descriptions: what all printers ask of one, and its text. */
+#include "codegen/kernel/kernel.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "codegen/kernel/text.h"
+
+int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
+{
+    operand[0] = i->a;
+    operand[1] = i->b;
+    operand[2] = i->c;
+    switch ((f8_kop)i->op) {
+    case F8_K_LOAD:
+    case F8_K_INDEX:
+    case F8_KOP_COUNT: return 0;
+    case F8_K_SCALAR: return f8_scalar_op(i->sub)->n_args;
+    case F8_K_CALL:
+    case F8_K_ROLL:
+    case F8_K_SUM:
+    case F8_K_MAX:
+    case F8_K_AMAX:
+    case F8_K_BLOCKAMAX:
+    case F8_K_COLSUM:
+    case F8_K_COLAMAX:
+    case F8_K_STORE: return 1;
+    }
+    return 0;
+}
+
+bool f8_kinstr_reduces(const f8_kinstr *i)
+{
+    return i->op == F8_K_SUM || i->op == F8_K_MAX || i->op == F8_K_AMAX;
+}
+
+bool f8_kinstr_of_blocks(const f8_kinstr *i)
+{
+    return (i->ext & F8_EXT_BLOCK) && i->op != F8_K_BLOCKAMAX;
+}
+
+int64_t f8_kernel_blocks(const f8_kernel *k, int32_t block)
+{
+    return (k->cols + block - 1) / block;
+}
+
+int32_t f8_kinstr_known(const f8_kinstr *i)
+{
+    return i->stage + (f8_kinstr_reduces(i) || i->op == F8_K_BLOCKAMAX ? 1 : 0);
+}
+
+bool f8_kinstr_is_partial(const f8_kinstr *i)
+{
+    return i->op == F8_K_COLSUM || i->op == F8_K_COLAMAX;
+}
+
+bool f8_kinstr_is_root(const f8_kinstr *i)
+{
+    return f8_kinstr_reduces(i) || i->op == F8_K_BLOCKAMAX || f8_kinstr_is_partial(i) ||
+           (i->op == F8_K_STORE && (i->ext & F8_EXT_COL));
+}
+
+/* Fewer where no block asks for more: there are only so many tasks. */
+int64_t f8_kernel_task_rows(const f8_kernel *k)
+{
+    int64_t rows = k->n_partials ? F8_COLAMAX_TASK : 0;
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_partial(&k->instr[n]) && k->instr[n].imm > rows)
+            rows = k->instr[n].imm;
+    return rows;
+}
+
+int64_t f8_kernel_span(const f8_type *t, const f8_place *p)
+{
+    const int64_t size = (int64_t)f8_dtype_size(t->dtype), rows = f8_type_rows(t);
+    return ((rows > 0 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) * size;
+}
+
+int64_t f8_kernel_most_sums(const f8_kernel *k)
+{
+    int64_t most = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
+        int64_t sums = 0;
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            sums += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage;
+        most = sums > most ? sums : most;
+    }
+    return most;
+}
+
+uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed)
+{
+    uint32_t count = 0;
+    memset(needed, 0, k->n_instrs * sizeof *needed);
+    for (uint32_t n = k->n_instrs; n-- > 0;) {
+        const f8_kinstr *i = &k->instr[n];
+        const bool kept = i->near >= 0 && f8_kinstr_known(i) == (int32_t)stage;
+        if ((f8_kinstr_is_root(i) && i->stage == (int32_t)stage) || kept)
+            needed[n] = true;
+        if (!needed[n])
+            continue;
+        count++;
+        if (i->near >= 0 && f8_kinstr_known(i) < (int32_t)stage)
+            continue; /* loaded from its slot */
+        uint32_t operand[3];
+        const int n_operands = f8_kinstr_operands(i, operand);
+        for (int o = 0; o < n_operands; o++)
+            /* ROLL reads its operand's slot, not its register */
+            if (i->op != F8_K_ROLL && (k->instr[operand[o]].ext & F8_EXT_COL))
+                needed[operand[o]] = true;
+    }
+    return count;
+}
+
+/* ---- text ---- */
+
+static const char *ext_name(int ext)
+{
+    static const char *const names[] = {"one", "row", "col", "full", "block", "row block"};
+    return names[ext % 6];
+}
+
+static void put_buffers(f8_text *t, const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_buffers; n++) {
+        const f8_kbuffer *b = &k->buffer[n];
+        f8_text_add(t, "  buffer %u: %s %s %s", n, b->write ? "write" : "read",
+                    f8_dtype_name(b->dtype), ext_name(b->ext));
+        if (b->block)
+            f8_text_add(t, " of %d", b->block);
+        if (b->stride >= 0)
+            f8_text_add(t, " stride i%d", b->stride);
+        if (b->transposed)
+            f8_text_add(t, " transposed");
+        if (b->map >= 0 && k->map[b->map].shift >= 0)
+            f8_text_add(t, " row >> %d", k->map[b->map].shift);
+        else if (b->map >= 0)
+            f8_text_add(t, " row / i%d %% i%d", k->map[b->map].div, k->map[b->map].mod);
+        if (b->ids >= 0)
+            f8_text_add(t, " rows by buffer %d below i%d", b->ids, b->limit);
+        f8_text_add(t, "\n");
+    }
+}
+
+static void put_instr(f8_text *t, const f8_kernel *k, uint32_t n)
+{
+    static const char kinds[] = "-FIB";
+    static const char *const names[] = {
+#define X(op, name) name,
+        F8_KOPS(X)
+#undef X
+    };
+    const f8_kinstr *i = &k->instr[n];
+    f8_text_add(t, "  %%%u.%d %c %s = %s", n, i->stage, kinds[i->kind & 3], ext_name(i->ext),
+                names[i->op]);
+    if (i->op == F8_K_SCALAR)
+        f8_text_add(t, "%s", f8_scalar_op(i->sub)->name);
+    if (i->op == F8_K_CALL)
+        f8_text_add(t, " %s", f8_scalar_program(i->sub)->name);
+    if (i->op == F8_K_SCALAR && (i->sub == F8_S_CONST_F || i->sub == F8_S_CONST_I))
+        f8_text_add(t, " 0x%08" PRIx32, i->imm);
+    uint32_t operand[3];
+    const int count = f8_kinstr_operands(i, operand);
+    for (int o = 0; o < count; o++)
+        f8_text_add(t, " %%%u", operand[o]);
+    if (i->buffer >= 0)
+        f8_text_add(t, " buffer %d", i->buffer);
+    if (i->op == F8_K_BLOCKAMAX)
+        f8_text_add(t, " by %d", i->block);
+    if (f8_kinstr_is_partial(i))
+        f8_text_add(t, " by %" PRIu32, i->imm);
+    if (i->group)
+        f8_text_add(t, " roll %" PRId64 " of %" PRId64, i->shift, i->group);
+    if (i->near >= 0)
+        f8_text_add(t, " near %d", i->near);
+    f8_text_add(t, "\n");
+}
+
+uint64_t f8_kernel_hash(const char *text)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 1099511628211u;
+    return h;
+}
+
+f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
+{
+    f8_text t = {.arena = arena};
+    if (k->flat)
+        f8_text_add(&t, "kernel flat {\n");
+    else
+        f8_text_add(&t, "kernel rows x %" PRId64 " {\n", k->cols);
+    put_buffers(&t, k);
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        put_instr(&t, k, n);
+    f8_text_add(&t, "}\n");
+    if (arena->failed)
+        return f8_arena_status(arena, d);
+    k->text = t.s;
+    k->hash = f8_kernel_hash(k->text);
+    return F8_OK;
+}

@@ -1,0 +1,68 @@
+/* Which way a GEMM or a kernel is done: the options' choices, else the model's; the plan records
+ * both. */
+#include "codegen/plan/parts.h"
+
+#include <string.h>
+
+#include "codegen/kernel/variant.h"
+#include "runtime/base/gemm_desc.h"
+
+/* The plan's choice for this problem, made at its first use. */
+static f8_status record(f8_build *b, const char *problem, const char *candidate, bool tuned,
+                        uint32_t *choice)
+{
+    f8_plan *p = b->plan;
+    for (uint32_t i = 0; i < p->n_choices; i++)
+        if (!strcmp(p->choice[i].problem, problem)) {
+            *choice = i + 1;
+            return F8_OK;
+        }
+    f8_plan_choice *grown =
+        f8_arena_grow(b->arena, p->choice, p->n_choices, &b->choice_room, p->n_choices + 1, sizeof *grown);
+    if (!grown)
+        return f8_build_memory(b);
+    p->choice = grown;
+    grown[p->n_choices++] = (f8_plan_choice){.problem = f8_arena_strdup(b->arena, problem),
+                                             .candidate = f8_arena_strdup(b->arena, candidate),
+                                             .tuned = tuned};
+    *choice = p->n_choices;
+    return f8_build_memory(b);
+}
+
+static const char *find(const f8_build *b, const f8_build_problem *problem)
+{
+    const f8_build_choices *c = b->options->choices;
+    return c ? c->find(c->user, problem) : NULL;
+}
+
+f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, uint32_t *choice)
+{
+    char problem[F8_GEMM_PROBLEM_TEXT];
+    const uint32_t model = d->algorithm;
+    f8_gemm_problem_text(d, problem);
+    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts});
+    f8_gemm_desc chosen = *d;
+    const bool cuda = b->facts->kind == F8_TARGET_CUDA;
+    const bool tuned = text && f8_gemm_candidate_parse(text, &chosen) &&
+                       (chosen.algorithm == F8_GEMM_CUBLASLT) == cuda;
+    if (tuned) {
+        d->tuning = chosen.tuning;
+        if (chosen.algorithm != model)
+            d->tuning.algorithm = (uint8_t)chosen.algorithm; /* where the CPU that runs it has it */
+    }
+    return record(b, problem, tuned ? text : "model", tuned, choice);
+}
+
+f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, int64_t extent,
+                                 f8_kernel **out, uint32_t *choice)
+{
+    char problem[F8_KERNEL_PROBLEM_TEXT];
+    f8_kernel_variant v = {0};
+    f8_kernel_problem_text(k, extent, problem);
+    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
+    const bool tuned = text && f8_variant_parse(text, &v);
+    *out = k;
+    if (tuned)
+        F8_TRY(f8_kernel_with_variant(k, &v, b->arena, out, b->diag));
+    return record(b, problem, tuned ? text : "model", tuned, choice);
+}

@@ -1,0 +1,167 @@
+/* The reference interpreter: attention and its gradient, entirely in double, rounded once on the
+ * way out. For every head (batch b, head h, its key head h / (heads / kv_heads)): s = scale q k^T
+ * (masked to keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v dv = p^T
+ * do,  dp = do v^T,  ds = p (dp - sum(do o)),  dq = scale ds k,  dk = scale ds^T q */
+#include <math.h>
+#include <string.h>
+
+#include "codegen/reference/interp.h"
+
+/* One problem: [T, D] slices of one head at a time, as doubles. */
+typedef struct heads {
+    f8_interp *x;
+    int64_t T, D, H, KH;
+    double scale;
+    bool causal;
+} heads;
+
+/* Head h of v [B, T, n_heads * D] into to [T, D], and back. */
+static void load_head(const heads *a, const f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
+                      double *to)
+{
+    for (int64_t t = 0; t < a->T; t++)
+        f8_interp_load(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, to + t * a->D);
+}
+
+static void store_head(const heads *a, f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
+                       const double *from)
+{
+    for (int64_t t = 0; t < a->T; t++)
+        f8_interp_store(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, from + t * a->D);
+}
+
+/* In four sums, so that additions need not wait for one another. */
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += a[i + k] * b[i + k];
+    for (; i < n; i++)
+        sum[0] += a[i] * b[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+static void add_scaled(double *to, double c, const double *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += c * from[i];
+}
+
+/* Keys that query i sees: the first ones. */
+static int64_t seen(const heads *a, int64_t i)
+{
+    return a->causal ? i + 1 : a->T;
+}
+
+/* o [T, D] and lse [T] of one head; p [T] is scratch. NaN anywhere in a row makes the row NaN. */
+static void forward_head(const heads *a, const double *q, const double *k, const double *v,
+                         double *p, double *o, double *lse)
+{
+    const int64_t D = a->D;
+    memset(o, 0, (size_t)(a->T * D) * sizeof *o);
+    for (int64_t i = 0; i < a->T; i++) {
+        double top = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < seen(a, i); j++) {
+            p[j] = a->scale * dot(q + i * D, k + j * D, D);
+            top = p[j] > top ? p[j] : top;
+        }
+        for (int64_t j = 0; j < seen(a, i); j++)
+            sum += exp(p[j] - top);
+        lse[i] = top + log(sum);
+        for (int64_t j = 0; j < seen(a, i); j++)
+            add_scaled(o + i * D, exp(p[j] - top) / sum, v + j * D, D);
+    }
+}
+
+typedef struct gradient {
+    const double *q, *k, *v, *o, *lse, *d_o; /* one head; k and v of its key head */
+    double *dq, *dk, *dv;                    /* dk and dv are added to */
+} gradient;
+
+static void backward_head(const heads *a, const gradient *g)
+{
+    const int64_t D = a->D;
+    memset(g->dq, 0, (size_t)(a->T * D) * sizeof *g->dq);
+    for (int64_t i = 0; i < a->T; i++) {
+        const double *q = g->q + i * D, *d_o = g->d_o + i * D;
+        const double delta = dot(d_o, g->o + i * D, D);
+        for (int64_t j = 0; j < seen(a, i); j++) {
+            const double p = exp(a->scale * dot(q, g->k + j * D, D) - g->lse[i]);
+            const double ds = a->scale * p * (dot(d_o, g->v + j * D, D) - delta);
+            add_scaled(g->dv + j * D, p, d_o, D);
+            add_scaled(g->dq + i * D, ds, g->k + j * D, D);
+            add_scaled(g->dk + j * D, ds, q, D);
+        }
+    }
+}
+
+/* ---- all heads ---- */
+
+static void forward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out,
+                    double *room)
+{
+    const int64_t n = a->T * a->D;
+    double *q = room, *k = q + n, *v = k + n, *o = v + n, *lse = o + n, *p = lse + a->T;
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t h = 0; h < a->H; h++) {
+            const int64_t kh = h / (a->H / a->KH);
+            load_head(a, in[0], a->H, b, h, q);
+            load_head(a, in[1], a->KH, b, kh, k);
+            load_head(a, in[2], a->KH, b, kh, v);
+            forward_head(a, q, k, v, p, o, lse);
+            store_head(a, &out[0], a->H, b, h, o);
+            f8_interp_store(a->x, &out[1], (b * a->H + h) * a->T, a->T, lse);
+        }
+}
+
+static void backward(const heads *a, int64_t batch, const f8_rvalue *const *in, f8_rvalue *out,
+                     double *room)
+{
+    const int64_t n = a->T * a->D, group = a->H / a->KH;
+    double *q = room, *k = q + n, *v = k + n, *o = v + n, *d_o = o + n, *dq = d_o + n, *dk = dq + n,
+           *dv = dk + n, *lse = dv + n;
+    const gradient g = {q, k, v, o, lse, d_o, dq, dk, dv};
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t kh = 0; kh < a->KH; kh++) {
+            load_head(a, in[1], a->KH, b, kh, k);
+            load_head(a, in[2], a->KH, b, kh, v);
+            memset(dk, 0, (size_t)n * sizeof *dk);
+            memset(dv, 0, (size_t)n * sizeof *dv);
+            for (int64_t h = kh * group; h < (kh + 1) * group; h++) {
+                load_head(a, in[0], a->H, b, h, q);
+                load_head(a, in[3], a->H, b, h, o);
+                f8_interp_load(a->x, in[4], (b * a->H + h) * a->T, a->T, lse);
+                load_head(a, in[5], a->H, b, h, d_o);
+                backward_head(a, &g);
+                store_head(a, &out[0], a->H, b, h, dq);
+            }
+            store_head(a, &out[1], a->KH, b, kh, dk);
+            store_head(a, &out[2], a->KH, b, kh, dv);
+        }
+}
+
+void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                         f8_rvalue *out)
+{
+    if (x->status != F8_OK)
+        return;
+    const f8_type *q = &in[0]->type;
+    heads a = {.x = x,
+               .T = q->dim[1],
+               .H = f8_attr_i(g, r, F8_A_HEADS),
+               .KH = f8_attr_i(g, r, F8_A_KV_HEADS),
+               .scale = f8_attr_f(g, r, F8_A_SCALE),
+               .causal = f8_attr_i(g, r, F8_A_CAUSAL)};
+    a.D = q->dim[2] / a.H;
+    if (a.scale == 0)
+        a.scale = 1 / sqrt((double)a.D);
+    const size_t bytes = (size_t)(8 * a.T * a.D + 2 * a.T) * sizeof(double);
+    double *room = f8_interp_alloc(x, bytes);
+    if (room && f8_at(g, r)->op == F8_OP_ATTENTION)
+        forward(&a, q->dim[0], in, out, room);
+    else if (room)
+        backward(&a, q->dim[0], in, out, room);
+    f8_interp_free(x, room, bytes);
+}

@@ -1,0 +1,364 @@
+/* The reference interpreter: composites and FP8 scales, when a graph still holds them.
+ *
+ * Each is the expression that passes/unit/formulas.c builds, evaluated array by array with the
+ * primitives' own evaluators: so a graph gives the same bits before and after decompose (tested).
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "codegen/reference/interp.h"
+#include "ir/num/fp8.h"
+#include "ir/rope.h"
+#include "ir/num/scalar.h"
+
+typedef const f8_rvalue *value; /* NULL after a failure */
+
+/* ---- expressions ---- */
+
+static value pointwise(f8_interp *x, f8_op op, f8_dtype to, value a, value b, value c)
+{
+    const value in[] = {a, b, c};
+    const int n = c ? 3 : b ? 2 : 1;
+    f8_type t = {.dtype = to};
+    for (int i = 0; i < n; i++) {
+        if (!in[i])
+            return NULL;
+        t.rank = in[i]->type.rank > t.rank ? in[i]->type.rank : t.rank;
+    }
+    for (int d = 0; d < t.rank; d++)
+        t.dim[d] = 1;
+    for (int i = 0; i < n; i++)
+        for (int d = 0; d < in[i]->type.rank; d++)
+            if (in[i]->type.dim[d] != 1)
+                t.dim[d + t.rank - in[i]->type.rank] = in[i]->type.dim[d];
+    f8_rvalue *out = f8_interp_temp(x, &t);
+    if (out)
+        f8_interp_pointwise(x, op, in, n, out);
+    return out;
+}
+
+static value one(f8_interp *x, f8_op op, value a)
+{
+    return a ? pointwise(x, op, F8_F32, a, NULL, NULL) : NULL;
+}
+
+static value two(f8_interp *x, f8_op op, value a, value b)
+{
+    return a && b ? pointwise(x, op, F8_F32, a, b, NULL) : NULL;
+}
+
+static value test(f8_interp *x, f8_op op, value a, value b)
+{
+    return a && b ? pointwise(x, op, F8_BOOL, a, b, NULL) : NULL;
+}
+
+static value select_(f8_interp *x, value cond, value a, value b)
+{
+    return cond && a && b ? pointwise(x, F8_OP_SELECT, a->type.dtype, cond, a, b) : NULL;
+}
+
+static value constant(f8_interp *x, double v)
+{
+    f8_rvalue *out = f8_interp_temp(x, &(f8_type){.dtype = F8_F32});
+    if (!out)
+        return NULL;
+    const double rounded = (double)(float)v; /* as an f32 constant of the graph is */
+    f8_interp_store(x, out, 0, 1, &rounded);
+    return out;
+}
+
+static value times(f8_interp *x, value a, double c)
+{
+    return two(x, F8_OP_MUL, a, constant(x, c));
+}
+
+static value reduce(f8_interp *x, f8_op op, value a, int64_t axis)
+{
+    if (!a)
+        return NULL;
+    f8_type t = a->type;
+    t.dim[axis] = 1;
+    f8_rvalue *out = f8_interp_temp(x, &t);
+    if (out)
+        f8_interp_reduce(x, op, axis, 0, a, out);
+    return out;
+}
+
+static value reduce_row(f8_interp *x, f8_op op, value a)
+{
+    return a ? reduce(x, op, a, a->type.rank - 1) : NULL;
+}
+
+static value mean(f8_interp *x, value a, int64_t axis)
+{
+    if (!a)
+        return NULL;
+    return two(x, F8_OP_DIV, reduce(x, F8_OP_REDUCE_SUM, a, axis),
+               constant(x, (double)a->type.dim[axis]));
+}
+
+static value row_mean(f8_interp *x, value a)
+{
+    return a ? mean(x, a, a->type.rank - 1) : NULL;
+}
+
+static value reshape(f8_interp *x, value a, int rank, const int64_t *dim)
+{
+    if (!a)
+        return NULL;
+    f8_type t = {.dtype = a->type.dtype, .rank = (uint8_t)rank};
+    if (rank)
+        memcpy(t.dim, dim, (size_t)rank * sizeof *dim);
+    f8_rvalue *out = f8_interp_temp(x, &t);
+    if (out)
+        memcpy(out->data, a->data, f8_interp_bytes(x, &t));
+    return out;
+}
+
+static value to_f32(f8_interp *x, value a)
+{
+    return a && a->type.dtype != F8_F32 ? one(x, F8_OP_CAST, a) : a;
+}
+
+/* The result of the node; a may have another shape of as many elements. */
+static void give(f8_interp *x, value a, f8_rvalue *out)
+{
+    if (a)
+        memcpy(out->data, a->data, f8_interp_bytes(x, &out->type));
+}
+
+/* ---- norms and activations ---- */
+
+static value row_rsqrt(f8_interp *x, value a, double eps)
+{
+    value square = row_mean(x, two(x, F8_OP_MUL, a, a));
+    return one(x, F8_OP_RSQRT, two(x, F8_OP_ADD, square, constant(x, eps)));
+}
+
+static value layernorm(f8_interp *x, const value *in, double eps)
+{
+    value centred = two(x, F8_OP_SUB, in[0], row_mean(x, in[0]));
+    value xhat = two(x, F8_OP_MUL, centred, row_rsqrt(x, centred, eps));
+    return xhat ? pointwise(x, F8_OP_FMA, F8_F32, xhat, in[1], in[2]) : NULL;
+}
+
+static value rmsnorm(f8_interp *x, const value *in, double eps)
+{
+    value xhat = two(x, F8_OP_MUL, in[0], row_rsqrt(x, in[0], eps));
+    return two(x, F8_OP_MUL, xhat, in[1]);
+}
+
+static value softmax(f8_interp *x, value a)
+{
+    value e = one(x, F8_OP_EXP, two(x, F8_OP_SUB, a, reduce_row(x, F8_OP_REDUCE_MAX, a)));
+    return two(x, F8_OP_DIV, e, reduce_row(x, F8_OP_REDUCE_SUM, e));
+}
+
+static value gelu(f8_interp *x, value a, bool tanh_form)
+{
+    value t;
+    if (tanh_form) {
+        value square = times(x, two(x, F8_OP_MUL, a, a), 0.044715);
+        value poly = two(x, F8_OP_ADD, constant(x, 1), square);
+        value u = two(x, F8_OP_MUL, times(x, a, 0.79788456080286535588 /* sqrt(2 / pi) */), poly);
+        t = one(x, F8_OP_TANH, u);
+    } else {
+        t = one(x, F8_OP_ERF, times(x, a, 0.70710678118654752440 /* sqrt(1 / 2) */));
+    }
+    return two(x, F8_OP_MUL, a, times(x, two(x, F8_OP_ADD, constant(x, 1), t), 0.5));
+}
+
+/* ---- rope ---- */
+
+/* The table [T, 1, D], or [T, D] rolled operands: everything as [batch, T, heads, D]. */
+static value rope_table(f8_interp *x, f8_op op, int64_t time, int64_t size, double base)
+{
+    f8_rvalue *out =
+        f8_interp_temp(x, &(f8_type){.dtype = F8_F32, .rank = 3, .dim = {time, 1, size}});
+    for (int64_t i = 0; out && i < time * size; i++) {
+        const double v = f8_rope_entry(op, i / size, i % size, size, base);
+        f8_interp_store(x, out, i, 1, &v);
+    }
+    return out;
+}
+
+static value rolled_halves(f8_interp *x, value a, int64_t size)
+{
+    f8_rvalue *out = f8_interp_temp(x, &a->type);
+    const size_t half = (size_t)(size / 2) * f8_interp_element(x, F8_F32);
+    const int64_t groups = f8_type_elements(&a->type) / size;
+    for (int64_t i = 0; out && i < groups; i++) {
+        const size_t at = (size_t)i * 2 * half;
+        memcpy((uint8_t *)out->data + at, (const uint8_t *)a->data + at + half, half);
+        memcpy((uint8_t *)out->data + at + half, (const uint8_t *)a->data + at, half);
+    }
+    return out;
+}
+
+static value rope(f8_interp *x, value a, int64_t heads, double base, bool inverse)
+{
+    const f8_type *t = &a->type;
+    const int64_t size = f8_type_columns(t) / heads, time = t->dim[t->rank - 2];
+    const int64_t split[] = {f8_type_rows(t) / time, time, heads, size};
+    value straight = reshape(x, a, 4, split);
+    value across = straight ? rolled_halves(x, straight, size) : NULL;
+    straight = two(x, F8_OP_MUL, straight, rope_table(x, F8_OP_ROPE_COS, time, size, base));
+    across = two(x, F8_OP_MUL, across, rope_table(x, F8_OP_ROPE_SIN, time, size, base));
+    return two(x, inverse ? F8_OP_SUB : F8_OP_ADD, straight, across);
+}
+
+/* ---- cross-entropy ---- */
+
+static value target_hit(f8_interp *x, value logits, value targets)
+{
+    const int64_t classes = f8_type_columns(&logits->type);
+    f8_type rows = logits->type;
+    rows.dim[rows.rank - 1] = 1;
+    f8_rvalue *index = f8_interp_temp(x, &(f8_type){.dtype = F8_I32, .rank = 1, .dim = {classes}});
+    for (int64_t i = 0; index && i < classes; i++)
+        ((int32_t *)index->data)[i] = (int32_t)i;
+    return test(x, F8_OP_EQ, index, reshape(x, targets, rows.rank, rows.dim));
+}
+
+/* 1 where a row's target is a class, else 0: see passes/unit/formulas.c. */
+static value target_is_class(f8_interp *x, value logits, value targets)
+{
+    f8_type rows = logits->type;
+    rows.dim[rows.rank - 1] = 1;
+    value target = to_f32(x, reshape(x, targets, rows.rank, rows.dim));
+    value above = test(x, F8_OP_LT, constant(x, -1), target);
+    value below = test(x, F8_OP_LT, target, constant(x, (double)f8_type_columns(&logits->type)));
+    return select_(x, test(x, F8_OP_AND, above, below), constant(x, 1), constant(x, 0));
+}
+
+static value row_lse(f8_interp *x, value logits)
+{
+    value top = reduce_row(x, F8_OP_REDUCE_MAX, logits);
+    value sum = reduce_row(x, F8_OP_REDUCE_SUM, one(x, F8_OP_EXP, two(x, F8_OP_SUB, logits, top)));
+    return two(x, F8_OP_ADD, top, one(x, F8_OP_LOG, sum));
+}
+
+static value cross_entropy(f8_interp *x, value logits, value targets)
+{
+    const int64_t rows = f8_type_rows(&logits->type);
+    value picked = select_(x, target_hit(x, logits, targets), logits, constant(x, 0));
+    value losses = two(x, F8_OP_SUB, row_lse(x, logits), reduce_row(x, F8_OP_REDUCE_SUM, picked));
+    losses = two(x, F8_OP_DIV, losses, target_is_class(x, logits, targets));
+    value sum = reduce_row(x, F8_OP_REDUCE_SUM, reshape(x, losses, 1, &rows));
+    return two(x, F8_OP_DIV, sum, constant(x, (double)rows));
+}
+
+static value cross_entropy_grad(f8_interp *x, value logits, value targets, value dy)
+{
+    const double rows = (double)f8_type_rows(&logits->type);
+    value p = one(x, F8_OP_EXP, two(x, F8_OP_SUB, logits, row_lse(x, logits)));
+    value hit = select_(x, target_hit(x, logits, targets), constant(x, 1), constant(x, 0));
+    value scale = two(x, F8_OP_DIV, dy, constant(x, rows));
+    scale = two(x, F8_OP_DIV, scale, target_is_class(x, logits, targets));
+    return two(x, F8_OP_MUL, two(x, F8_OP_SUB, p, hit), scale);
+}
+
+/* ---- linear ---- */
+
+static value linear(f8_interp *x, const value *in, bool bias, bool transpose_b, const f8_type *type)
+{
+    f8_rvalue *y = f8_interp_temp(x, type);
+    if (y)
+        f8_interp_matmul(x, &(f8_interp_gemm){.a = in[0], .b = in[1], .transpose_b = transpose_b},
+                         y);
+    return bias ? two(x, F8_OP_ADD, y, in[2]) : y;
+}
+
+/* ---- FP8 scales ---- */
+
+/* No order shows in a maximum of bit patterns: element after element into its block's. */
+static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
+{
+    f8_granularity grain = f8_per_tensor;
+    f8_granularity_parse(f8_attr_s(g, r, F8_A_GRANULARITY), &grain);
+    a = to_f32(x, a);
+    f8_rvalue *out = a ? f8_interp_temp(x, f8_type_of(g, r)) : NULL;
+    if (!out)
+        return NULL;
+    const int64_t rows = f8_type_rows(&a->type), cols = f8_type_columns(&a->type);
+    const int64_t stride = f8_granularity_columns(grain, &a->type);
+    memset(out->data, 0, f8_interp_bytes(x, &out->type));
+    for (int64_t i = 0; i < rows * cols; i++) {
+        const int64_t to = f8_granularity_block(grain.rows, i / cols) * stride +
+                           f8_granularity_block(grain.cols, i % cols);
+        if (x->wide) {
+            const double v = fabs(((const double *)a->data)[i]);
+            double *m = &((double *)out->data)[to];
+            *m = isnan(*m) || v <= *m ? *m : v;
+        } else {
+            float *m = &((float *)out->data)[to];
+            *m = f8_from_bits(f8_amax_bits(f8_bits(*m), ((const float *)a->data)[i]));
+        }
+    }
+    return out;
+}
+
+/* As f8_scale_of_amax (passes/unit/formulas.h) builds it of nodes, and ir/num/quantize.c has it for hosts. */
+static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value previous)
+{
+    const double max = f8_dtype_max((f8_dtype)f8_attr_i(g, r, F8_A_FORMAT));
+    const double top = ldexp(max, (int)-f8_attr_i(g, r, F8_A_MARGIN));
+    value scale = two(x, F8_OP_DIV, constant(x, top), a);
+    scale = two(x, F8_OP_MIN, scale, constant(x, FLT_MAX));
+    if (f8_attr_i(g, r, F8_A_POW2))
+        scale = one(x, F8_OP_POW2_FLOOR, scale);
+    value usable = test(x, F8_OP_AND, pointwise(x, F8_OP_ISFINITE, F8_BOOL, a, NULL, NULL),
+                        test(x, F8_OP_LT, constant(x, 0), a));
+    return select_(x, usable, scale, previous ? previous : constant(x, 1));
+}
+
+/* Newest first, the oldest falls out. */
+static void history_push(const f8_interp *x, value history, value newest, f8_rvalue *out)
+{
+    const size_t size = f8_interp_element(x, F8_F32);
+    const int64_t n = f8_type_columns(&history->type), rows = f8_type_rows(&history->type);
+    for (int64_t i = 0; i < rows; i++) {
+        uint8_t *to = (uint8_t *)out->data + (size_t)(i * n) * size;
+        memcpy(to, (const uint8_t *)newest->data + (size_t)i * size, size);
+        memcpy(to + size, (const uint8_t *)history->data + (size_t)(i * n) * size,
+               (size_t)(n - 1) * size);
+    }
+}
+
+/* ---- the entry ---- */
+
+void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
+                         f8_rvalue *out)
+{
+    const f8_node *n = f8_at(g, r);
+    const double eps = f8_attr_f(g, r, F8_A_EPS);
+    value y = NULL;
+    if (x->status != F8_OK)
+        return;
+    switch (n->op) {
+    case F8_OP_LINEAR:
+        y = linear(x, in, n->n_in > 2, f8_attr_i(g, r, F8_A_TRANSPOSE_B), &out->type);
+        break;
+    case F8_OP_LAYERNORM: y = layernorm(x, in, eps); break;
+    case F8_OP_RMSNORM: y = rmsnorm(x, in, eps); break;
+    case F8_OP_SOFTMAX: y = softmax(x, in[0]); break;
+    case F8_OP_GELU: y = gelu(x, in[0], !strcmp(f8_attr_s(g, r, F8_A_APPROXIMATE), "tanh")); break;
+    case F8_OP_SILU: y = two(x, F8_OP_MUL, in[0], one(x, F8_OP_SIGMOID, in[0])); break;
+    case F8_OP_ROPE:
+        y = rope(x, in[0], f8_attr_i(g, r, F8_A_HEADS), f8_attr_f(g, r, F8_A_BASE),
+                 f8_attr_i(g, r, F8_A_INVERSE));
+        break;
+    case F8_OP_CROSS_ENTROPY: y = cross_entropy(x, in[0], in[1]); break;
+    case F8_OP_CROSS_ENTROPY_GRAD: y = cross_entropy_grad(x, in[0], in[1], in[2]); break;
+    case F8_OP_MEAN: y = mean(x, in[0], f8_attr_i(g, r, F8_A_AXIS)); break;
+    case F8_OP_AMAX: y = amax(x, g, r, in[0]); break;
+    case F8_OP_FP8_SCALE: y = fp8_scale(x, g, r, in[0], n->n_in > 1 ? in[1] : NULL); break;
+    case F8_OP_HISTORY_PUSH: history_push(x, in[0], in[1], out); return;
+    default:
+        x->status =
+            f8_fail(x->diag, F8_ERR_INTERNAL, x->at, "reference: no %s", f8_op_facts(n->op)->name);
+        return;
+    }
+    give(x, y, out);
+}

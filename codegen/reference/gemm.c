@@ -1,0 +1,186 @@
+/* The reference interpreter: matrix products. Sums run over k from first to last in double and are
+ * rounded once; products of two f32 are exact in double, so fused or not the bits are the same.
+ *
+ * B is brought into panels of 8 columns and A into slivers of 4 rows, both as doubles, so that the
+ * inner loop keeps a 4 x 8 tile in registers; a plain triple loop would take minutes for a training
+ * step. */
+#include <string.h>
+
+#include "codegen/reference/interp.h"
+#include "ir/num/fp8.h"
+
+enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
+
+_Static_assert(TILE_M == 4 && TILE_N == 2 * LANES, "the tile below is written out");
+/* 4 doubles: one register of AVX2, two of SSE2; may alias double, needs no more than its alignment.
+ */
+typedef double lanes
+    __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
+
+/* ---- the tile ---- */
+
+/* acc[m][n] = sum over k of a[k][m] * b[k][n]. Every sum has a name and the body is a macro, not an
+ * inlined function: else gcc keeps the sums in memory, at half the speed. */
+#define TILE_BODY                                                                                  \
+    lanes s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};  \
+    for (int64_t i = 0; i < k; i++, a += TILE_M, b += TILE_N) {                                    \
+        const lanes b0 = *(const lanes *)b, b1 = *(const lanes *)(b + LANES);                      \
+        s00 += a[0] * b0;                                                                          \
+        s01 += a[0] * b1;                                                                          \
+        s10 += a[1] * b0;                                                                          \
+        s11 += a[1] * b1;                                                                          \
+        s20 += a[2] * b0;                                                                          \
+        s21 += a[2] * b1;                                                                          \
+        s30 += a[3] * b0;                                                                          \
+        s31 += a[3] * b1;                                                                          \
+    }                                                                                              \
+    acc[0] = s00, acc[1] = s01, acc[2] = s10, acc[3] = s11;                                        \
+    acc[4] = s20, acc[5] = s21, acc[6] = s30, acc[7] = s31;
+
+static void tile_plain(const double *a, const double *b, int64_t k, lanes *acc)
+{
+    TILE_BODY
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void tile_avx2(const double *a, const double *b, int64_t k,
+                                                      lanes *acc)
+{
+    TILE_BODY
+}
+#endif
+
+typedef void (*tile_fn)(const double *a, const double *b, int64_t k, lanes *acc);
+
+static tile_fn pick_tile(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return tile_avx2;
+#endif
+    return tile_plain;
+}
+
+/* ---- operands ---- */
+
+typedef struct matrix {
+    const f8_interp *x;
+    const f8_rvalue *v, *scale; /* scale: f32, by element, or NULL */
+    int64_t stride; /* columns as stored */
+    bool transpose, round;
+} matrix;
+
+/* Elements [first, first + n) of storage, rounded to bf16 if the op says so. */
+static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
+{
+    f8_interp_load(m->x, m->v, first, n, to);
+    if (m->scale)
+        for (int64_t i = 0; i < n; i++)
+            to[i] *= (double)((const float *)m->scale->data)[first + i];
+    if (m->round && !m->x->wide)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (double)f8_round_bf16((float)to[i]);
+}
+
+/* packed[j][i] = element (outer + i, j) of the matrix (transposed: (j, outer + i) as stored), i <
+ * n, j < k; zeros up to `width`. */
+static void pack(const matrix *m, int64_t outer, int64_t n, int64_t k, int64_t width, bool by_rows,
+                 double *to)
+{
+    double run[RUN];
+    if (n < width)
+        memset(to, 0, (size_t)(k * width) * sizeof *to);
+    if (by_rows) { /* storage runs along k */
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < k; j += RUN) {
+                const int64_t count = k - j < RUN ? k - j : RUN;
+                load_run(m, (outer + i) * m->stride + j, count, run);
+                for (int64_t c = 0; c < count; c++)
+                    to[(j + c) * width + i] = run[c];
+            }
+        return;
+    }
+    for (int64_t j = 0; j < k; j++) {
+        load_run(m, j * m->stride + outer, n, run);
+        memcpy(to + j * width, run, (size_t)n * sizeof *to);
+    }
+}
+
+/* ---- the product ---- */
+
+typedef struct product {
+    f8_interp *x;
+    const f8_interp_gemm *m;
+    f8_rvalue *out;
+    matrix a, b;
+    int64_t rows, cols, k;
+    double alpha;
+} product;
+
+static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                   const double *tile)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        double sum[TILE_N], acc[TILE_N] = {0};
+        const int64_t at = (row + i) * p->cols + col;
+        if (p->m->acc)
+            f8_interp_load(p->x, p->m->acc, at, cols, acc);
+        for (int64_t c = 0; c < cols; c++)
+            sum[c] = p->m->acc ? acc[c] + p->alpha * tile[i * TILE_N + c]
+                               : p->alpha * tile[i * TILE_N + c];
+        f8_interp_store(p->x, p->out, at, cols, sum);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void multiply(const product *p, double *a, double *b)
+{
+    const tile_fn run = pick_tile();
+    lanes acc[TILE_M * TILE_N / LANES];
+    for (int64_t panel = 0; panel < p->cols; panel += PANEL) {
+        const int64_t width = least(PANEL, p->cols - panel);
+        for (int64_t c = 0; c < width; c += TILE_N)
+            pack(&p->b, panel + c, least(TILE_N, width - c), p->k, TILE_N, p->b.transpose,
+                 b + c * p->k);
+        for (int64_t row = 0; row < p->rows; row += TILE_M) {
+            const int64_t rows = least(TILE_M, p->rows - row);
+            pack(&p->a, row, rows, p->k, TILE_M, !p->a.transpose, a);
+            for (int64_t c = 0; c < width; c += TILE_N) {
+                run(a, b + c * p->k, p->k, acc);
+                finish(p, row, panel + c, rows, least(TILE_N, width - c), (const double *)acc);
+            }
+        }
+    }
+}
+
+void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
+{
+    if (x->status != F8_OK)
+        return;
+    const f8_type *a = &m->a->type, *b = &m->b->type;
+    product p = {
+        .x = x,
+        .m = m,
+        .out = out,
+        .alpha = 1,
+        .a = {x, m->a, m->a_spread, f8_type_columns(a), m->transpose_a, m->round_a},
+        .b = {x, m->b, m->b_spread, f8_type_columns(b), m->transpose_b, m->round_b},
+        .k = m->transpose_a ? f8_type_rows(a) : f8_type_columns(a),
+        .cols = f8_type_columns(&out->type),
+        .rows = f8_type_rows(&out->type),
+    };
+    if (m->a_scale) /* one f32 factor, as the GEMM gets it */
+        p.alpha = (double)(*(const float *)m->a_scale->data * *(const float *)m->b_scale->data);
+    const int64_t panel = (least(PANEL, p.cols) + TILE_N - 1) / TILE_N * TILE_N;
+    const size_t bytes_a = (size_t)(p.k * TILE_M) * sizeof(double);
+    const size_t bytes_b = (size_t)(p.k * panel) * sizeof(double);
+    double *pa = f8_interp_alloc(x, bytes_a), *pb = f8_interp_alloc(x, bytes_b);
+    if (pa && pb)
+        multiply(&p, pa, pb);
+    f8_interp_free(x, pa, bytes_a);
+    f8_interp_free(x, pb, bytes_b);
+}
