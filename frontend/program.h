@@ -4,8 +4,8 @@
 
 #include "frontend/api.h"
 #include "frontend/instance.h"
-#include "frontend/package.h"
-#include "frontend/compile_report.h"
+#include "frontend/f8x/package.h"
+#include "frontend/f8x/compile_report.h"
 #include "ir/base/file.h"
 #include "frontend/variants.h"
 

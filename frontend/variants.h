@@ -9,7 +9,7 @@
 #define F8_VARIANTS_H
 
 #include "frontend/fp8c.h"
-#include "frontend/package.h"
+#include "frontend/f8x/package.h"
 
 struct f8_variant;
 

@@ -1,6 +1,6 @@
 /* .f8x files that are damaged, made to do harm, or of another version or CPU: each is refused in
  * words, and nothing is lost. Without running them: what code does is its own affair. */
-#include "frontend/package_parts.h"
+#include "frontend/f8x/parts.h"
 #include "frontend/program.h"
 #include "tests/shared/package_case.h"
 #include "tests/shared/random.h"

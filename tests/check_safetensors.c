@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/safetensors.h"
+#include "frontend/checkpoint/safetensors.h"
 #include "tests/shared/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/safetensors.h"
+#include "frontend/checkpoint/safetensors.h"
 #include "tests/shared/cli.h"
 
 enum { TEXT = 6000, MOST = 128, MOST_METADATA = 16, MAX_ARGS = 40 };

@@ -1,4 +1,4 @@
-/* Checkpoints on the command line: frontend/checkpoint.h says how they look. `fp8c train` adds to the metadata
+/* Checkpoints on the command line: frontend/checkpoint/checkpoint.h says how they look. `fp8c train` adds to the metadata
  *     fp8c.recipe    trained under, as it was asked for
  *     fp8c.steps, fp8c.seed
  *
@@ -15,7 +15,7 @@
 #ifndef F8_CMD_CHECKPOINT_H
 #define F8_CMD_CHECKPOINT_H
 
-#include "frontend/checkpoint.h"
+#include "frontend/checkpoint/checkpoint.h"
 #include "frontend/cli/cmd.h"
 
 /* Write all variables of a program trained under `recipe` to `path`, whole or not at all. A message

@@ -12,7 +12,7 @@
 #define F8_CMD_NPY_H
 
 #include "frontend/fp8c.h"
-#include "frontend/safetensors.h"
+#include "frontend/checkpoint/safetensors.h"
 
 enum { CLI_NPY_HEADER = 10000 };
 

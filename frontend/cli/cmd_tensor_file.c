@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/checkpoint.h"
+#include "frontend/checkpoint/checkpoint.h"
 #include "frontend/cli/cmd_npy.h"
 
 static const char suffix[] = ".safetensors";

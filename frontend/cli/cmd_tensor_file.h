@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "frontend/fp8c.h"
-#include "frontend/safetensors.h"
+#include "frontend/checkpoint/safetensors.h"
 #include "ir/base/status.h"
 
 typedef struct cli_tensor_file {

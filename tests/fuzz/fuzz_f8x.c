@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "frontend/fp8c.h"
-#include "frontend/package_parts.h"
+#include "frontend/f8x/parts.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)

@@ -16,7 +16,7 @@
 #define F8_CHECKPOINT_H
 
 #include "frontend/fp8c.h"
-#include "frontend/safetensors.h"
+#include "frontend/checkpoint/safetensors.h"
 
 extern const char f8_checkpoint_prefix[], f8_checkpoint_version[];
 

@@ -1,5 +1,5 @@
 /* Checkpoints, what all readers and writers of them share: see checkpoint.h. */
-#include "frontend/checkpoint.h"
+#include "frontend/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Tuning: see fp8c.h and tune.h. */
-#include "frontend/tune.h"
+#include "frontend/tune/tune.h"
 
 #include <ctype.h>
 #include <stdio.h>

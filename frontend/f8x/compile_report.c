@@ -1,5 +1,5 @@
 /* Compile reports: see compile_report.h. */
-#include "frontend/compile_report.h"
+#include "frontend/f8x/compile_report.h"
 
 #include "passes/unit/cost.h"
 

@@ -1,5 +1,5 @@
 /* Reading a .f8x: see package.h. Nothing is trusted but what was checked. */
-#include "frontend/package_parts.h"
+#include "frontend/f8x/parts.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/tune.h"
+#include "frontend/tune/tune.h"
 #include "ir/base/clock.h"
 
 enum { WORTH_RUNS = 3 /* before a round is given up as slower */ };

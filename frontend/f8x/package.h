@@ -17,7 +17,7 @@
 #ifndef F8_PACKAGE_H
 #define F8_PACKAGE_H
 
-#include "frontend/compile_report.h"
+#include "frontend/f8x/compile_report.h"
 #include "ir/base/hash.h"
 #include "ir/ir.h"
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "codegen/cpu/llvm.h"
-#include "frontend/doctor.h"
+#include "frontend/doctor/doctor.h"
 #include "ir/base/format.h"
 #include "runtime/base/cpu.h"
 #include "runtime/tune/tuning.h"

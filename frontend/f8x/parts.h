@@ -2,7 +2,7 @@
 #ifndef F8_PACKAGE_PARTS_H
 #define F8_PACKAGE_PARTS_H
 
-#include "frontend/package.h"
+#include "frontend/f8x/package.h"
 #include "runtime/plan_file.h"
 
 typedef struct f8_section {

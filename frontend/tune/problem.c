@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "codegen/kernel/variant.h"
-#include "frontend/tune.h"
+#include "frontend/tune/tune.h"
 #include "ir/recipe.h"
 #include "runtime/cuda/cublaslt.h"
 

@@ -1,6 +1,6 @@
 /* Reading safetensors: see safetensors.h. Everything is checked when a file is opened, so that
  * reading a tensor can only fail with the disk. */
-#include "frontend/safetensors.h"
+#include "frontend/checkpoint/safetensors.h"
 
 #include <inttypes.h>
 #include <stdio.h>

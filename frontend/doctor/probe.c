@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/doctor.h"
+#include "frontend/doctor/doctor.h"
 
 static const char text[] =
     "module doctor\n"

@@ -1,5 +1,5 @@
 /* doctor: what is here, and a test of what it is good for. See fp8c.h. */
-#include "frontend/doctor.h"
+#include "frontend/doctor/doctor.h"
 
 #include <jansson.h>
 #include <stdio.h>

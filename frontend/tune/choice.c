@@ -1,6 +1,6 @@
 /* The choice: see tune.h. What single rounds found faster is tried together, beside the model's program; what then is
  * not faster by more than noise, and all of it if the step is not, is done as the model has it. */
-#include "frontend/tune.h"
+#include "frontend/tune/tune.h"
 
 enum { TRIES = 4, MORE_RUNS = 3 /* times as many as of a single candidate: this decides */ };
 

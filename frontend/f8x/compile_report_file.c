@@ -1,6 +1,6 @@
 /* A report as bytes, and what must hold of one that was read: see compile_report.h. No seconds that
  * a clock measured are written, so that equal compiles give equal bytes. */
-#include "frontend/compile_report.h"
+#include "frontend/f8x/compile_report.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* A .f8x's structs field by field, and writing one: see package.h. Reading is package_read.c. */
-#include "frontend/package_parts.h"
+#include "frontend/f8x/parts.h"
 
 #include <string.h>
 

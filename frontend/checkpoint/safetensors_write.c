@@ -1,7 +1,7 @@
 /* Writing safetensors: see safetensors.h. For one set of tensors there is one file, byte for
  * byte the one that the reference implementation writes (but for the order of metadata, which is
  * free there). */
-#include "frontend/safetensors.h"
+#include "frontend/checkpoint/safetensors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* fp8c_program_save and fp8c_program_load: see checkpoint.h. */
 #include <string.h>
 
-#include "frontend/checkpoint.h"
+#include "frontend/checkpoint/checkpoint.h"
 #include "frontend/program.h"
 #include "ir/base/format.h"
 
