@@ -3,10 +3,10 @@
  * Operands are brought into blocks of 32-bit words (floats as their bits, truth values as 0 or 1)
  * and go through f8_scalar_form_eval: the form that ops.def names, which kernels are lowered from
  * too. So kernels against this interpreter do not test the table. What does, independently of it:
- * eval_double below, a second statement of every op over libm, of which tests/check_gradients.c
- * makes finite differences; tests/check_reference.c, which holds results to expected ones;
- * tests/shared/kernel_eval.c, a statement of every op in C that tests/check_kernel.c holds lowered
- * kernels to; and tests/check_scalar.c, which holds operations and functions to libm and exact
+ * eval_double below, a second statement of every op over libm, of which tests/passes/grad/check_gradients.c
+ * makes finite differences; tests/codegen/reference/check_reference.c, which holds results to expected ones;
+ * tests/shared/kernel_eval.c, a statement of every op in C that tests/codegen/kernel/check_kernel.c holds lowered
+ * kernels to; and tests/ir/num/check_scalar.c, which holds operations and functions to libm and exact
  * results.
  *
  * In wide mode blocks are doubles. Integer arithmetic is the first way in both. */

@@ -50,7 +50,7 @@ enum { F8_SPROGRAM_MAX_VALUES = 64 };
 /* A program is a straight line, every operand defined before its use. A function has one argument;
  * a form has three, of which its op's operands are the first. max_ulp is the largest error against
  * the exact result, in units in the last place,
- * which tests/check_scalar.c holds it to; 0 means exact. */
+ * which tests/ir/num/check_scalar.c holds it to; 0 means exact. */
 typedef struct f8_sprogram {
     const char *name;
     uint8_t n_args;

@@ -87,14 +87,14 @@ static void place_inputs(f8_storage *s)
 static f8_status pack_arena(f8_storage *s)
 {
     f8_program *p = s->program;
-    f8_block *block = F8_NEW_ARRAY(s->scratch, f8_block, s->g->n_nodes);
+    f8_lifetime *block = F8_NEW_ARRAY(s->scratch, f8_lifetime, s->g->n_nodes);
     uint32_t n = 0;
     if (!block)
         return f8_arena_status(s->scratch, s->diag);
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         const f8_base *b = &s->base[r];
         if (b->def != F8_NO_GROUP && b->root == r && b->place.space == F8_SPACE_NONE)
-            block[n++] = (f8_block){f8_storage_bytes(s, r), b->start, b->end, r, 0};
+            block[n++] = (f8_lifetime){f8_storage_bytes(s, r), b->start, b->end, r, 0};
     }
     p->arena_bytes = f8_pack(block, n, p->n_groups + 1, s->scratch, &p->lower_bound);
     if (p->arena_bytes < 0)

@@ -17,7 +17,7 @@
  * well (nesting), but one value after the other. A cut sees chains as a whole, and small values
  * that nobody reads late but that make large ones cheap, but one moment only, and no room for what
  * is computed again. Together they come within a few percent of the bound that the cut gives, for
- * transformers, and nearly always to the optimum of small graphs (tests/check_remat_plan.c).
+ * transformers, and nearly always to the optimum of small graphs (tests/passes/remat/check_remat_plan.c).
  *
  * What else there is, and why not that:
  *

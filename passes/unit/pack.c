@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t most_alive(const f8_block *block, uint32_t n, uint32_t positions, int64_t *change)
+static int64_t most_alive(const f8_lifetime *block, uint32_t n, uint32_t positions, int64_t *change)
 {
     int64_t alive = 0, most = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -30,7 +30,7 @@ static int compare(int64_t x, int64_t y)
     return x < y ? -1 : x > y;
 }
 
-static int ties(const f8_block *x, const f8_block *y)
+static int ties(const f8_lifetime *x, const f8_lifetime *y)
 {
     const int by_bytes = compare(y->bytes, x->bytes), by_start = compare(x->start, y->start);
     return by_bytes ? by_bytes : by_start ? by_start : compare(x->id, y->id);
@@ -43,14 +43,14 @@ static int by_bytes(const void *a, const void *b)
 
 static int by_length(const void *a, const void *b)
 {
-    const f8_block *x = a, *y = b;
+    const f8_lifetime *x = a, *y = b;
     const int by = compare((int64_t)y->end - y->start, (int64_t)x->end - x->start);
     return by ? by : ties(x, y);
 }
 
 static int by_area(const void *a, const void *b)
 {
-    const f8_block *x = a, *y = b;
+    const f8_lifetime *x = a, *y = b;
     const double p = (double)x->bytes * (x->end - x->start + 1.0);
     const double q = (double)y->bytes * (y->end - y->start + 1.0);
     return p != q ? (p > q ? -1 : 1) : ties(x, y);
@@ -58,7 +58,7 @@ static int by_area(const void *a, const void *b)
 
 static int by_start(const void *a, const void *b)
 {
-    const f8_block *x = a, *y = b;
+    const f8_lifetime *x = a, *y = b;
     const int by = compare(x->start, y->start), longer = compare(y->end, x->end);
     return by ? by : longer ? longer : ties(x, y);
 }
@@ -67,15 +67,15 @@ static int by_start(const void *a, const void *b)
 
 /* Blocks placed so far by ascending offset: where gaps are found in one sweep. */
 typedef struct shelf {
-    const f8_block **at;
+    const f8_lifetime **at;
     uint32_t n;
 } shelf;
 
-static void put(shelf *s, f8_block *b, bool tight)
+static void put(shelf *s, f8_lifetime *b, bool tight)
 {
     int64_t low = 0, best = -1, best_gap = INT64_MAX; /* [low, ..) is free so far */
     for (uint32_t i = 0; i < s->n; i++) {
-        const f8_block *other = s->at[i];
+        const f8_lifetime *other = s->at[i];
         if (other->end < b->start || b->end < other->start)
             continue;
         const int64_t gap = other->offset - low;
@@ -95,7 +95,7 @@ static void put(shelf *s, f8_block *b, bool tight)
     s->at[i] = b;
 }
 
-static int64_t place_all(f8_block *block, uint32_t n, bool tight, shelf *s)
+static int64_t place_all(f8_lifetime *block, uint32_t n, bool tight, shelf *s)
 {
     int64_t top = 0;
     s->n = 0;
@@ -107,13 +107,13 @@ static int64_t place_all(f8_block *block, uint32_t n, bool tight, shelf *s)
     return top;
 }
 
-int64_t f8_pack(f8_block *block, uint32_t n, uint32_t positions, f8_arena *scratch,
+int64_t f8_pack(f8_lifetime *block, uint32_t n, uint32_t positions, f8_arena *scratch,
                 int64_t *lower_bound)
 {
     static int (*const order[])(const void *, const void *) = {by_bytes, by_area, by_length,
                                                                by_start};
     int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)positions + 2);
-    f8_block *best = F8_NEW_ARRAY(scratch, f8_block, n);
+    f8_lifetime *best = F8_NEW_ARRAY(scratch, f8_lifetime, n);
     shelf s = {.at = f8_arena_array(scratch, n, sizeof *s.at)};
     if (!change || !best || !s.at)
         return -1;

@@ -209,8 +209,8 @@ static bool check_product(const f8_node_check *c)
  * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. Then o by w and T u of max|v|; lse by e + T u + 2 u
  * |lse|; the gradients by the same through their sums. On tensor cores p and dp - delta are rounded to
  * bf16 before the products, 2^-8 each, twice in dq and dk (p, then ds), and everything in f32 is allowed 4
- * times as much: sums cut off, exp2 and log2 with a factor. Coarse: tests/check_attention.c and
- * tests/check_cuda_attention.c have the fine bounds. */
+ * times as much: sums cut off, exp2 and log2 with a factor. Coarse: tests/codegen/cpu/check_attention.c and
+ * tests/codegen/cuda/check_cuda_attention.c have the fine bounds. */
 static bool check_attention(const f8_node_check *c)
 {
     const f8_node *n = f8_at(c->g, c->r);

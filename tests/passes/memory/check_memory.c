@@ -291,11 +291,11 @@ START_TEST(packed_blocks_are_apart)
     f8_arena arena;
     f8_arena_init(&arena, NULL);
     enum { N = 200, POSITIONS = 120 };
-    f8_block *b = F8_NEW_ARRAY(&arena, f8_block, N);
+    f8_lifetime *b = F8_NEW_ARRAY(&arena, f8_lifetime, N);
     int64_t live[POSITIONS] = {0}, most = 0, bound;
     for (uint32_t i = 0; i < N; i++) {
         const uint32_t start = (uint32_t)(graphgen_next(&rng) % POSITIONS);
-        b[i] = (f8_block){64 * (int64_t)(1 + graphgen_next(&rng) % 50), start,
+        b[i] = (f8_lifetime){64 * (int64_t)(1 + graphgen_next(&rng) % 50), start,
                           start + (uint32_t)(graphgen_next(&rng) % (POSITIONS - start)), i, 0};
         for (uint32_t k = b[i].start; k <= b[i].end; k++)
             live[k] += b[i].bytes;
