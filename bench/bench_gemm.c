@@ -349,7 +349,8 @@ int main(int argc, char **argv)
         printf(" %s %.3f", ours[i].name, exp(log_ratio[i] / n));
     printf("\n");
     for (int i = 0; json && i < N_OURS && n; i++)
-        printf("{\"event\":\"bench\",\"name\":\"gemm_over_onednn_%s\",\"value\":%.4g,\"unit\":\"ratio\"}\n",
+        printf("{\"event\":\"bench\",\"name\":\"gemm_over_onednn_%s\",\"value\":%.4g,\"unit\":"
+               "\"ratio\"}\n",
                ours[i].name, exp(log_ratio[i] / n));
     f8_gemm_lib_destroy(x.lib);
     f8_pool_destroy(x.pool);

@@ -59,7 +59,8 @@ typedef struct run {
     int64_t B, T, C, L, V;
 } run;
 
-static run open_run(const bench *x, const model *m, const char *target, const char *recipe, bool profile)
+static run open_run(const bench *x, const model *m, const char *target, const char *recipe,
+                    bool profile)
 {
     run r = {0};
     size_t size;
@@ -91,18 +92,20 @@ static void close_run(run *r)
 
 /* ---- steps ---- */
 
-/* A sequence whose next id follows from the two before it, now and then not: it can be learned, and is the
- * same everywhere (bench/gpu_torch.py makes the same). */
+/* A sequence whose next id follows from the two before it, now and then not: it can be learned, and
+ * is the same everywhere (bench/gpu_torch.py makes the same). */
 static void fill_batch(const run *r, uint64_t number)
 {
     int32_t *ids[2];
     static const char *const name[] = {"tokens", "targets"};
     for (int i = 0; i < 2; i++)
-        ids[i] = fp8c_program_buffer(r->program, r->step, FP8C_INPUT,
-                                     fp8c_program_find_port(r->program, r->step, FP8C_INPUT, name[i]));
+        ids[i] =
+            fp8c_program_buffer(r->program, r->step, FP8C_INPUT,
+                                fp8c_program_find_port(r->program, r->step, FP8C_INPUT, name[i]));
     const uint64_t words = (uint64_t)(r->V < 8192 ? r->V : 8192);
     for (int64_t b = 0; b < r->B; b++) {
-        uint64_t x = (number * 1000003u + (uint64_t)b) * 0x9e3779b97f4a7c15u + 1, before = 0, last = 1;
+        uint64_t x = (number * 1000003u + (uint64_t)b) * 0x9e3779b97f4a7c15u + 1, before = 0,
+                 last = 1;
         for (int64_t t = 0; t <= r->T; t++) {
             x ^= x << 13;
             x ^= x >> 7;
@@ -121,7 +124,8 @@ static void fill_batch(const run *r, uint64_t number)
 static double run_step(const run *r)
 {
     const double start = f8_seconds_now();
-    must(fp8c_program_run(r->program, r->step) == FP8C_OK && fp8c_program_run(r->program, r->update) == FP8C_OK &&
+    must(fp8c_program_run(r->program, r->step) == FP8C_OK &&
+             fp8c_program_run(r->program, r->update) == FP8C_OK &&
              fp8c_program_wait(r->program) == FP8C_OK,
          fp8c_context_message(r->ctx));
     return f8_seconds_now() - start;
@@ -130,11 +134,13 @@ static double run_step(const run *r)
 static float read_loss(const run *r)
 {
     return *(const float *)fp8c_program_buffer(
-        r->program, r->step, FP8C_OUTPUT, fp8c_program_find_port(r->program, r->step, FP8C_OUTPUT, "loss"));
+        r->program, r->step, FP8C_OUTPUT,
+        fp8c_program_find_port(r->program, r->step, FP8C_OUTPUT, "loss"));
 }
 
-/* Operations of a step: the linears' GEMMs as they are run, and attention's, causal, forward and backward
- * without the scores computed anew: 2 products of T x T x C / 2 forward, twice that backward. */
+/* Operations of a step: the linears' GEMMs as they are run, and attention's, causal, forward and
+ * backward without the scores computed anew: 2 products of T x T x C / 2 forward, twice that
+ * backward. */
 static double count_operations(const run *r)
 {
     fp8c_decision d;
@@ -200,7 +206,8 @@ static void bench_steps(bench *x, const model *m)
 static bool is_attention(const run *r, int function, int step)
 {
     const f8_step *s = &r->program->now->plan.func[function].step[step];
-    return s->n_phases && s->phase[0].launch.symbol && !strncmp(s->phase[0].launch.symbol, "attention", 9);
+    return s->n_phases && s->phase[0].launch.symbol &&
+           !strncmp(s->phase[0].launch.symbol, "attention", 9);
 }
 
 typedef struct traffic {
@@ -338,9 +345,11 @@ int main(int argc, char **argv)
             argv[++parts] = argv[i];
     }
     must(parts > 0 && x.rounds >= 1 && x.rounds <= GPU_MOST_RUNS && x.steps >= 1,
-         "usage: [--json] [--tiny] [--rounds N] [--steps N] [--peer FILE] gpt2|mpt|kernels|losses|losses-cpu...");
+         "usage: [--json] [--tiny] [--rounds N] [--steps N] [--peer FILE] "
+         "gpt2|mpt|kernels|losses|losses-cpu...");
     for (int i = 1; i <= parts; i++)
-        must(run_part(&x, argv[i]), "no such part; there are gpt2, mpt, kernels, losses and losses-cpu");
+        must(run_part(&x, argv[i]),
+             "no such part; there are gpt2, mpt, kernels, losses and losses-cpu");
     if (x.gpu.cuda)
         gpu_close(&x.gpu);
     return 0;

@@ -64,9 +64,10 @@ static void make_programs(bench *x)
         must(fp8c_program_initialize(x->program[i], 1) == FP8C_OK, fp8c_context_message(x->ctx));
         const int step = fp8c_program_function(x->program[i], "micro_step");
         for (int side = 0; side < 2; side++) {
-            int32_t *ids = fp8c_program_buffer(
-                x->program[i], step, FP8C_INPUT,
-                fp8c_program_find_port(x->program[i], step, FP8C_INPUT, side ? "targets" : "tokens"));
+            int32_t *ids =
+                fp8c_program_buffer(x->program[i], step, FP8C_INPUT,
+                                    fp8c_program_find_port(x->program[i], step, FP8C_INPUT,
+                                                           side ? "targets" : "tokens"));
             for (int t = 0; t < 1024; t++)
                 ids[t] = (int32_t)((uint32_t)(t + side) * 2654435761u % 50257u);
         }
@@ -96,14 +97,17 @@ static void collect_shapes(bench *x)
     int64_t most[3] = {0};
     for (int i = 0; fp8c_program_decision(x->program[0], i, &d) == FP8C_OK; i++) {
         const bool head = !strcmp(d.linear, "lm_head"); /* its weight is stored transposed */
-        const bool ta = !strcmp(d.role, "wgrad"), tb = strcmp(d.role, "wgrad") && (!strcmp(d.role, "dgrad") != head);
+        const bool ta = !strcmp(d.role, "wgrad"),
+                   tb = strcmp(d.role, "wgrad") && (!strcmp(d.role, "dgrad") != head);
         int k = 0;
-        while (k < x->n_shapes && (x->shape[k].m != d.m || x->shape[k].n != d.n || x->shape[k].k != d.k ||
-                                   x->shape[k].trans_a != ta || x->shape[k].trans_b != tb))
+        while (k < x->n_shapes &&
+               (x->shape[k].m != d.m || x->shape[k].n != d.n || x->shape[k].k != d.k ||
+                x->shape[k].trans_a != ta || x->shape[k].trans_b != tb))
             k++;
         must(k < MAX_SHAPES, "too many shapes");
         if (k == x->n_shapes)
-            x->shape[x->n_shapes++] = (shape){.m = d.m, .n = d.n, .k = d.k, .trans_a = ta, .trans_b = tb};
+            x->shape[x->n_shapes++] =
+                (shape){.m = d.m, .n = d.n, .k = d.k, .trans_a = ta, .trans_b = tb};
         x->shape[k].count += d.count;
         x->flop += 2.0 * (double)d.m * (double)d.n * (double)d.k * (double)d.count;
         const int64_t size[3] = {d.m * d.k, d.n * d.k, d.m * d.n};
@@ -122,15 +126,23 @@ static void collect_shapes(bench *x)
 static void make_gemms(bench *x)
 {
     f8_diag diag = {0};
-    must(f8_pool_create(&(f8_pool_options){.n_threads = x->threads}, &x->pool, &diag) == F8_OK, diag.text);
+    must(f8_pool_create(&(f8_pool_options){.n_threads = x->threads}, &x->pool, &diag) == F8_OK,
+         diag.text);
     must(f8_gemm_lib_create(NULL, &x->lib, &diag) == F8_OK, diag.text);
     must(peer_onednn_open(&x->onednn, x->threads, &diag) == F8_OK, diag.text);
     for (int i = 0; i < x->n_shapes; i++) {
         shape *s = &x->shape[i];
         const peer_problem p = {s->m, s->n, s->k, s->trans_a, s->trans_b, false, x->a, x->b, x->c};
-        const f8_gemm_desc d = {.m = s->m, .n = s->n, .k = s->k, .lda = s->trans_a ? s->m : s->k,
-                                .ldb = s->trans_b ? s->k : s->n, .ldc = s->n, .a = F8_F32, .b = F8_F32,
-                                .trans_a = s->trans_a, .trans_b = s->trans_b};
+        const f8_gemm_desc d = {.m = s->m,
+                                .n = s->n,
+                                .k = s->k,
+                                .lda = s->trans_a ? s->m : s->k,
+                                .ldb = s->trans_b ? s->k : s->n,
+                                .ldc = s->n,
+                                .a = F8_F32,
+                                .b = F8_F32,
+                                .trans_a = s->trans_a,
+                                .trans_b = s->trans_b};
         must(peer_gemm_create(x->onednn, &p, &s->peer, &diag) == F8_OK, diag.text);
         must(f8_gemm_prepare(x->lib, &d, x->threads, &s->tiles, &diag) == F8_OK, diag.text);
         s->workspace = aligned_alloc(64, f8_gemm_workspace(s->tiles) / 64 * 64 + 64);
@@ -148,7 +160,9 @@ static double time_gemm(const bench *x, const shape *s, int contestant)
         else if (contestant == 1)
             peer_gemm_sgemm(s->peer);
         else
-            must(f8_gemm_run(s->tiles, x->pool, x->a, x->b, x->c, NULL, NULL, s->workspace) == F8_OK, "gemm");
+            must(f8_gemm_run(s->tiles, x->pool, x->a, x->b, x->c, NULL, NULL, s->workspace) ==
+                     F8_OK,
+                 "gemm");
         best = fmin(best, f8_seconds_now() - start);
     }
     return best;
@@ -178,7 +192,8 @@ int main(int argc, char **argv)
             x.json = true;
         else
             *(at++ ? &x.threads : &x.rounds) = atoi(argv[i]);
-    must(x.rounds >= 1 && x.rounds <= MAX_ROUNDS && x.threads >= 1, "usage: [--json] [ROUNDS [THREADS]]");
+    must(x.rounds >= 1 && x.rounds <= MAX_ROUNDS && x.threads >= 1,
+         "usage: [--json] [ROUNDS [THREADS]]");
     make_programs(&x);
     collect_shapes(&x);
     make_gemms(&x);
@@ -192,8 +207,8 @@ int main(int argc, char **argv)
             ratio[i][r] = step[i][r] / gemms[r];
         }
         if (!x.json)
-            fprintf(stderr, "round %d: GEMMs %.3f s, steps %.3f %.3f %.3f s\n", r + 1, gemms[r], step[0][r],
-                    step[1][r], step[2][r]);
+            fprintf(stderr, "round %d: GEMMs %.3f s, steps %.3f %.3f %.3f s\n", r + 1, gemms[r],
+                    step[0][r], step[1][r], step[2][r]);
     }
     for (int i = 0; i < N_RECIPES; i++) {
         const double seconds = median(step[i], x.rounds);

@@ -41,7 +41,8 @@ static void parse(bench *x)
     size_t size;
     char *text = read_file(file, &size);
     for (int i = 0; i < 2; i++) {
-        const fp8c_context_options o = {.struct_size = sizeof o, .tuning = i ? x->database : "", .cache_dir = ""};
+        const fp8c_context_options o = {
+            .struct_size = sizeof o, .tuning = i ? x->database : "", .cache_dir = ""};
         must(fp8c_context_create(&o, &x->ctx[i]) == FP8C_OK, "context");
         must(fp8c_module_parse(x->ctx[i], text, size, file, dims, 2, &x->module[i]) == FP8C_OK,
              fp8c_context_message(x->ctx[i]));
@@ -52,8 +53,11 @@ static void parse(bench *x)
 static void tune(bench *x)
 {
     const fp8c_compile_options compile = compile_options(x);
-    const fp8c_tune_options o = {
-        .struct_size = sizeof o, .compile = &compile, .seconds = x->seconds, .runs = 3, .same_bits = 1};
+    const fp8c_tune_options o = {.struct_size = sizeof o,
+                                 .compile = &compile,
+                                 .seconds = x->seconds,
+                                 .runs = 3,
+                                 .same_bits = 1};
     fp8c_tuning_info info = {.struct_size = sizeof info};
     fp8c_tuning *t;
     fp8c_tuned p;
@@ -67,8 +71,8 @@ static void tune(bench *x)
     report(x->json, info.finished, "", "tune_finished");
     for (int i = 0; fp8c_tuning_problem(t, i, &p) == FP8C_OK; i++)
         if (strcmp(p.candidate, "model"))
-            fprintf(stderr, "%9.3f ms -> %9.3f ms  %-16s x%-3d %s (%s)\n", 1e3 * p.model_seconds, 1e3 * p.seconds,
-                    p.candidate, p.count, p.name, p.problem);
+            fprintf(stderr, "%9.3f ms -> %9.3f ms  %-16s x%-3d %s (%s)\n", 1e3 * p.model_seconds,
+                    1e3 * p.seconds, p.candidate, p.count, p.name, p.problem);
     fp8c_tuning_destroy(t);
 }
 
@@ -85,7 +89,8 @@ static double run_step(const bench *x, int side)
 static void make_program(bench *x, int side)
 {
     const fp8c_compile_options o = compile_options(x);
-    must(fp8c_compile(x->module[side], &o, &x->program[side]) == FP8C_OK, fp8c_context_message(x->ctx[side]));
+    must(fp8c_compile(x->module[side], &o, &x->program[side]) == FP8C_OK,
+         fp8c_context_message(x->ctx[side]));
     fp8c_program *p = x->program[side];
     must(fp8c_program_initialize(p, 1) == FP8C_OK, fp8c_context_message(x->ctx[side]));
     const int step = fp8c_program_function(p, "micro_step");
@@ -135,7 +140,8 @@ int main(int argc, char **argv)
     x.tokens = argc > 2 ? atoll(argv[2]) : x.tokens;
     x.rounds = argc > 3 ? atoi(argv[3]) : x.rounds;
     x.threads = argc > 4 ? atoi(argv[4]) : 0;
-    must(x.rounds > 0 && x.rounds <= MOST_ROUNDS && x.tokens > 0 && x.tokens <= 1024, "bench_tune: see its first lines");
+    must(x.rounds > 0 && x.rounds <= MOST_ROUNDS && x.tokens > 0 && x.tokens <= 1024,
+         "bench_tune: see its first lines");
     must(mkdtemp(x.folder) != NULL, "a folder");
     snprintf(x.database, sizeof x.database, "%s/tuning.db", x.folder);
     parse(&x);

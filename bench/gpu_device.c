@@ -123,7 +123,8 @@ double gpu_copy_bandwidth(gpu_device *g, size_t bytes, int runs)
         CU(g, cuMemcpyDtoDAsync_v2, to, from, bytes, g->stream);
         CU(g, cuEventRecord, g->end, g->stream);
         const double seconds = seconds_between(g);
-        if (i > 0 && seconds > 0 && 2 * (double)bytes / seconds > best) /* the first touches the pages */
+        if (i > 0 && seconds > 0 &&
+            2 * (double)bytes / seconds > best) /* the first touches the pages */
             best = 2 * (double)bytes / seconds;
     }
     gpu_free(g, from);
@@ -138,8 +139,17 @@ enum { WORKSPACE = 32 << 20 };
 double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs)
 {
     const bool fp8 = dtype != F8_BF16;
-    const f8_gemm_desc desc = {.m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n, .a = dtype, .b = dtype,
-                               .c = F8_BF16, .trans_b = true, .has_alpha = fp8};
+    const f8_gemm_desc desc = {.m = n,
+                               .n = n,
+                               .k = n,
+                               .lda = n,
+                               .ldb = n,
+                               .ldc = n,
+                               .a = dtype,
+                               .b = dtype,
+                               .c = F8_BF16,
+                               .trans_b = true,
+                               .has_alpha = fp8};
     const size_t bytes = (size_t)(n * n) * f8_dtype_size(dtype);
     const float one = 1.0f;
     const f8_allocator allocator = f8_default_allocator();

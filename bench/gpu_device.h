@@ -1,5 +1,5 @@
-/* What a GPU can do at best, measured in the run that quotes it: copies, and GEMMs alone. For benchmarks,
- * so a failure ends the process with a message. */
+/* What a GPU can do at best, measured in the run that quotes it: copies, and GEMMs alone. For
+ * benchmarks, so a failure ends the process with a message. */
 #ifndef BENCH_GPU_DEVICE_H
 #define BENCH_GPU_DEVICE_H
 
@@ -20,20 +20,20 @@ typedef struct gpu_device {
 gpu_device gpu_open(void);
 void gpu_close(gpu_device *g);
 
-/* Device memory filled with bf16 or FP8 numbers of moderate size from a seed: a GPU is slower on them than
- * on zeros, and quicker than training on neither. */
+/* Device memory filled with bf16 or FP8 numbers of moderate size from a seed: a GPU is slower on
+ * them than on zeros, and quicker than training on neither. */
 CUdeviceptr gpu_numbers(gpu_device *g, size_t bytes, f8_dtype dtype);
 void gpu_free(gpu_device *g, CUdeviceptr p);
 
 /* Bytes read and written a second by a copy of `bytes` within the device: the best of `runs`. */
 double gpu_copy_bandwidth(gpu_device *g, size_t bytes, int runs);
 
-/* Operations a second of one row-major n x n x n GEMM of bf16 or FP8 operands with a bf16 result: the
- * median of `runs`, after as many that are not counted. */
+/* Operations a second of one row-major n x n x n GEMM of bf16 or FP8 operands with a bf16 result:
+ * the median of `runs`, after as many that are not counted. */
 double gpu_gemm_peak(gpu_device *g, int64_t n, f8_dtype dtype, int runs);
 
-/* The GEMM steps of a plan's function one after the other, nothing between, on operands of random numbers.
- * The plan outlives it. */
+/* The GEMM steps of a plan's function one after the other, nothing between, on operands of random
+ * numbers. The plan outlives it. */
 typedef struct gpu_gemms gpu_gemms;
 gpu_gemms *gpu_gemms_make(gpu_device *g, const f8_plan *plan, uint32_t func);
 double gpu_gemms_run(gpu_gemms *m); /* seconds */

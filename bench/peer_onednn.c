@@ -66,7 +66,8 @@ f8_status peer_onednn_open(peer_onednn **out, int threads, f8_diag *diag)
     memcpy(&set_threads, &symbol, sizeof symbol);
     set_threads(threads);
     if (p->dnnl.dnnl_engine_create(&p->engine, dnnl_cpu, 0) != dnnl_success ||
-        p->dnnl.dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags) != dnnl_success)
+        p->dnnl.dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags) !=
+            dnnl_success)
         return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "oneDNN gives no CPU engine");
     return F8_OK;
 }
@@ -107,8 +108,9 @@ f8_status peer_gemm_create(peer_onednn *p, const peer_problem *s, peer_gemm **ou
         f->dnnl_post_ops_append_sum(post, 1.0f);
     f->dnnl_primitive_attr_set_post_ops(attr, post);
     f->dnnl_post_ops_destroy(post);
-    const bool ok = f->dnnl_primitive_desc_create(&pd, &op, attr, p->engine, NULL) == dnnl_success &&
-                    f->dnnl_primitive_create(&g->primitive, pd) == dnnl_success;
+    const bool ok =
+        f->dnnl_primitive_desc_create(&pd, &op, attr, p->engine, NULL) == dnnl_success &&
+        f->dnnl_primitive_create(&g->primitive, pd) == dnnl_success;
     f->dnnl_primitive_attr_destroy(attr);
     if (!ok)
         return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE, "oneDNN refuses a matmul");
@@ -143,7 +145,7 @@ void peer_gemm_matmul(peer_gemm *g)
 void peer_gemm_sgemm(peer_gemm *g)
 {
     const peer_problem *s = &g->problem;
-    g->peer->dnnl.dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, s->n, s->k, 1.0f, s->a,
-                             s->trans_a ? s->m : s->k, s->b, s->trans_b ? s->k : s->n,
+    g->peer->dnnl.dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, s->n, s->k, 1.0f,
+                             s->a, s->trans_a ? s->m : s->k, s->b, s->trans_b ? s->k : s->n,
                              s->accumulate ? 1.0f : 0.0f, s->c, s->n);
 }

@@ -20,8 +20,8 @@ static f8_status finish_steps(f8_build *b)
 
 /* ---- variables, ports, constants ---- */
 
-/* Where the memory pass lays them out: a place cannot tell, since a value may be copied to its variable at the
- * function's end. */
+/* Where the memory pass lays them out: a place cannot tell, since a value may be copied to its
+ * variable at the function's end. */
 static f8_status build_vars(f8_build *b)
 {
     const f8_module *m = b->module;
@@ -183,8 +183,8 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     return arena->failed ? f8_arena_status(arena, d) : F8_OK;
 }
 
-f8_status f8_build_interface(const f8_module *m, const f8_target *target, f8_arena *arena, f8_plan *plan,
-                             f8_diag *d)
+f8_status f8_build_interface(const f8_module *m, const f8_target *target, f8_arena *arena,
+                             f8_plan *plan, f8_diag *d)
 {
     f8_build b = {.module = m, .arena = arena, .diag = d, .plan = plan};
     *plan = (f8_plan){.module = f8_arena_strdup(arena, m->name),

@@ -12,14 +12,15 @@
 #include "ir/program.h"
 #include "runtime/plan.h"
 
-/* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM or NVRTC; F8_ERR_INTERNAL for a program that
- * breaks the rules of ir/program.h or a kernel that does not compile; F8_ERR_UNSUPPORTED for what the
- * target can't do; F8_ERR_INPUT for a CUDA target without options.cuda. */
+/* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM or NVRTC; F8_ERR_INTERNAL for a program
+ * that breaks the rules of ir/program.h or a kernel that does not compile; F8_ERR_UNSUPPORTED for
+ * what the target can't do; F8_ERR_INPUT for a CUDA target without options.cuda. */
 f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
                         f8_plan *plan, f8_diag *d);
 
-/* What of a plan the reference target has: variables, and every function with its ports and no steps. */
-f8_status f8_build_interface(const f8_module *m, const f8_target *target, f8_arena *arena, f8_plan *plan,
-                             f8_diag *d);
+/* What of a plan the reference target has: variables, and every function with its ports and no
+ * steps. */
+f8_status f8_build_interface(const f8_module *m, const f8_target *target, f8_arena *arena,
+                             f8_plan *plan, f8_diag *d);
 
 #endif

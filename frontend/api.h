@@ -79,7 +79,8 @@ void f8_api_delete(fp8c_context *ctx, void *object, size_t size);
  * for a struct_size that can be no such struct's, most likely one that was not set; `what` names
  * the struct. */
 f8_status f8_api_options(void *own, const void *given, const char *what, f8_diag *diag);
-/* The other way: as much of `own` as the caller's struct has room for, struct_size left as it is. */
+/* The other way: as much of `own` as the caller's struct has room for, struct_size left as it is.
+ */
 void f8_api_give(void *out, const void *own);
 
 /* Threads of a program whose options ask for so many; 0: the CPUs this process may run on. */

@@ -14,7 +14,8 @@ static f8_diag *begin(fp8c_module *m)
     return &m->diag;
 }
 
-/* A module with bounds is made from its text again for each value: what is not in it would be lost. */
+/* A module with bounds is made from its text again for each value: what is not in it would be lost.
+ */
 static bool from_text(fp8c_module *m)
 {
     if (m->ir->source)
@@ -35,10 +36,11 @@ static f8_func *current(fp8c_module *m)
 static bool type_ok(fp8c_module *m, const char *name, const fp8c_type *type)
 {
     if (type->rank < 0 || type->rank > F8_MAX_RANK)
-        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': rank %d is not 0 to %d", name ? name : "",
-                (int)type->rank, F8_MAX_RANK);
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': rank %d is not 0 to %d",
+                name ? name : "", (int)type->rank, F8_MAX_RANK);
     else if ((unsigned)type->dtype >= F8_DTYPE_COUNT)
-        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': %d is no dtype", name ? name : "", (int)type->dtype);
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': %d is no dtype", name ? name : "",
+                (int)type->dtype);
     else
         return true;
     return false;
@@ -46,15 +48,16 @@ static bool type_ok(fp8c_module *m, const char *name, const fp8c_type *type)
 
 /* ---- declarations ---- */
 
-fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type *type, fp8c_init init,
-                              double argument)
+fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type *type,
+                              fp8c_init init, double argument)
 {
     f8_diag *diag = begin(m);
     if (from_text(m) || !type_ok(m, name, type))
         return f8_api_done(m, diag->status);
     if ((unsigned)init > FP8C_INIT_UNIFORM)
-        return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': %d is no way to initialize",
-                                      name ? name : "", (int)init));
+        return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                      "'%s': %d is no way to initialize", name ? name : "",
+                                      (int)init));
     const f8_var var = {.name = name, .type = f8_api_type_in(type), .kind = F8_VAR_PARAM,
                         .init = (f8_init_kind)init, .init_arg = argument};
     return f8_api_done(m, f8_module_var(m->ir, &var) < 0 ? diag->status : F8_OK);
@@ -77,7 +80,9 @@ static bool set_field(f8_module *m, f8_optimizer *o, const fp8c_attr *a)
         }
     if (!strcmp(a->name, "schedule") && a->kind == FP8C_ATTR_STRING)
         return a->s && (o->schedule = f8_intern(m, a->s)) != NULL;
-    int64_t *integer = !strcmp(a->name, "warmup") ? &o->warmup : !strcmp(a->name, "steps") ? &o->steps : NULL;
+    int64_t *integer = !strcmp(a->name, "warmup")  ? &o->warmup
+                       : !strcmp(a->name, "steps") ? &o->steps
+                                                   : NULL;
     if (!integer || a->kind != FP8C_ATTR_INT)
         return false;
     *integer = a->i;
@@ -210,7 +215,8 @@ static bool attr_in(fp8c_module *m, f8_op op, const fp8c_attr *a, f8_attr *out)
     const bool ints = a->kind == FP8C_ATTR_INTS;
     if (!takes || kinds[f8_attr_kind_of(key)] != a->kind ||
         (ints && (a->n_ints < 0 || a->n_ints > F8_MAX_RANK))) {
-        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "%s: no attribute '%s' of that kind", op_name, a->name);
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "%s: no attribute '%s' of that kind", op_name,
+                a->name);
         return false;
     }
     *out = (f8_attr){.key = key, .i = a->i};
@@ -233,7 +239,8 @@ fp8c_value fp8c_func_op(fp8c_module *m, const char *op, const fp8c_value *inputs
         return 0;
     const f8_op id = f8_op_by_name(op, strlen(op));
     if (id == F8_OP_NONE || n_attrs > F8_MAX_ATTRS || n_inputs > INT32_MAX) {
-        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "'%s': no such op, or too many operands or attributes", op);
+        f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE,
+                "'%s': no such op, or too many operands or attributes", op);
         return 0;
     }
     f8_attr attr[F8_MAX_ATTRS];

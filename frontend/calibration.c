@@ -1,5 +1,6 @@
-/* Calibrations: run a few batches in high precision, measure every recipe on what the GEMMs read, and choose.
- * See fp8c.h; what is sampled, measured and weighed is in passes/scale/calibrate.c, measure.c and choose.c. */
+/* Calibrations: run a few batches in high precision, measure every recipe on what the GEMMs read,
+ * and choose. See fp8c.h; what is sampled, measured and weighed is in passes/scale/calibrate.c,
+ * measure.c and choose.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,8 +57,10 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     if (f8_api_options(&own, options, "fp8c_compile_options", &diag) != F8_OK)
         return f8_api_result(ctx, &diag, diag.status);
     const f8_target *target = own.target ? f8_target_by_name(own.target) : NULL;
-    if (target && target->kind == F8_TARGET_CUDA && (own.no_device || own.text_only || own.plan_only))
-        own = (fp8c_compile_options){.struct_size = sizeof own, .threads = own.threads}; /* no GPU to run on */
+    if (target && target->kind == F8_TARGET_CUDA &&
+        (own.no_device || own.text_only || own.plan_only))
+        own = (fp8c_compile_options){.struct_size = sizeof own,
+                                     .threads = own.threads}; /* no GPU to run on */
     if (own.no_device && own.target && f8_cpu_level_by_target(own.target))
         own.target = NULL; /* code for a CPU that need not be this one */
     own.no_device = 0;
@@ -67,13 +70,15 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     own.memory_bytes = own.plan_only = 0; /* the budget is the program's to come */
     own.memory_share = 0;
     if (!(error_budget >= 0) || error_budget > 1) {
-        f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1", error_budget);
+        f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1",
+                error_budget);
         return f8_api_result(ctx, &diag, F8_ERR_INPUT);
     }
     fp8c_calibration *c = f8_api_new(ctx, sizeof *c, 64, &diag);
     if (!c)
         return f8_api_result(ctx, &diag, diag.status);
-    *c = (fp8c_calibration){.ctx = ctx, .budget = error_budget > 0 ? error_budget : F8_ERROR_BUDGET};
+    *c =
+        (fp8c_calibration){.ctx = ctx, .budget = error_budget > 0 ? error_budget : F8_ERROR_BUDGET};
     f8_arena_init(&c->arena, &ctx->allocator);
     fp8c_status failed = f8_compile_calibrating(module, &own, &c->program);
     if (failed == FP8C_OK) {
@@ -133,7 +138,8 @@ static stored sampled(fp8c_calibration *c, const char *name)
     return s;
 }
 
-static f8_status parameter(fp8c_calibration *c, int32_t var, f8_arena *scratch, f8_diag *diag, stored *out)
+static f8_status parameter(fp8c_calibration *c, int32_t var, f8_arena *scratch, f8_diag *diag,
+                           stored *out)
 {
     const f8_type *t = &c->program->now->plan.var[var].type;
     f8_instance *instance = &c->program->now->instance;
@@ -145,7 +151,8 @@ static f8_status parameter(fp8c_calibration *c, int32_t var, f8_arena *scratch, 
         F8_TRY(instance->kind->read(instance, (uint32_t)var, copy, diag));
         data = copy;
     }
-    *out = (stored){.data = data, .dtype = F8_F32, .rows = f8_type_rows(t), .cols = f8_type_columns(t)};
+    *out = (stored){
+        .data = data, .dtype = F8_F32, .rows = f8_type_rows(t), .cols = f8_type_columns(t)};
     f8_matrix_amax(f8_per_tensor, data, out->rows, out->cols, &out->most);
     return F8_OK;
 }
@@ -153,7 +160,8 @@ static f8_status parameter(fp8c_calibration *c, int32_t var, f8_arena *scratch, 
 static float value(const stored *s, int64_t row, int64_t col)
 {
     const int64_t i = row * s->cols + col;
-    return s->dtype == F8_BF16 ? f8_bf16_to_f32(((const uint16_t *)s->data)[i]) : ((const float *)s->data)[i];
+    return s->dtype == F8_BF16 ? f8_bf16_to_f32(((const uint16_t *)s->data)[i])
+                               : ((const float *)s->data)[i];
 }
 
 /* Row `r` of a part of `rows` that are whole tiles from all along an axis of `all`. */
@@ -192,8 +200,8 @@ static const f8_sampled *linear_of(const fp8c_calibration *c, const f8_trial *t,
     return &u->sampled[*index];
 }
 
-static f8_status operands_of(fp8c_calibration *c, const f8_sampled *s, f8_arena *scratch, f8_diag *diag,
-                             stored operand[F8_OPERANDS])
+static f8_status operands_of(fp8c_calibration *c, const f8_sampled *s, f8_arena *scratch,
+                             f8_diag *diag, stored operand[F8_OPERANDS])
 {
     operand[F8_OPERAND_X] = sampled(c, s->x);
     if (s->dy)
@@ -204,7 +212,8 @@ static f8_status operands_of(fp8c_calibration *c, const f8_sampled *s, f8_arena 
         F8_TRY(parameter(c, s->w_var, scratch, diag, &operand[F8_OPERAND_W]));
     for (int i = 0; i < F8_OPERANDS; i++)
         if (!isfinite(operand[i].most))
-            return f8_fail(diag, F8_ERR_INPUT, s->loc, "%s of '%s' is not finite: nothing can be learned from it",
+            return f8_fail(diag, F8_ERR_INPUT, s->loc,
+                           "%s of '%s' is not finite: nothing can be learned from it",
                            f8_operand_name[i], s->linear);
     return F8_OK;
 }
@@ -225,8 +234,10 @@ static void observe_trial(fp8c_calibration *c, size_t i, const f8_sampled *s, si
     f8_role_operands(t->role, kind);
     for (int p = 0; p < 2; p++)
         part[p] = part_of(&operand[kind[p]], k_is_rows(s, t->role, kind[p]),
-                          kind[p] == F8_OPERAND_W ? 0 : c->before[linear][kind[p]], c->part[p], c->max[p]);
-    for (int k = 0; k < F8_CANDIDATES; k++) /* the first batch had no history: its own amax stood in */
+                          kind[p] == F8_OPERAND_W ? 0 : c->before[linear][kind[p]], c->part[p],
+                          c->max[p]);
+    for (int k = 0; k < F8_CANDIDATES;
+         k++) /* the first batch had no history: its own amax stood in */
         if (c->batches == 1 && t->candidate[k].recipe.scaling == F8_SCALING_DELAYED)
             c->sum[i][k] = (f8_measured){0};
     f8_measure(t, part, c->workspace, c->sum[i]);
@@ -264,9 +275,10 @@ fp8c_status fp8c_calibration_observe(fp8c_calibration *c)
     if (failed != FP8C_OK)
         return failed;
     f8_diag diag = {0};
-    f8_status status = c->program->now->instance.kind
-                           ? F8_OK
-                           : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a calibration needs a program that runs");
+    f8_status status =
+        c->program->now->instance.kind
+            ? F8_OK
+            : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a calibration needs a program that runs");
     if (status == F8_OK)
         status = observe(c, &diag);
     return f8_api_result(c->ctx, &diag, status);
@@ -279,18 +291,28 @@ fp8c_status fp8c_calibration_trial(const fp8c_calibration *c, int index, fp8c_tr
     if (index < 0 || (size_t)index >= c->n_trials)
         return FP8C_ERR_INPUT;
     const f8_trial *t = &c->trial[index];
-    *out = (fp8c_trial){.linear = t->linear, .role = f8_role_name[t->role], .m = t->m, .n = t->n, .k = t->k,
-                        .winner = t->winner, .reason = t->reason ? t->reason : "", .fixed = t->fixed != NULL};
+    *out = (fp8c_trial){.linear = t->linear,
+                        .role = f8_role_name[t->role],
+                        .m = t->m,
+                        .n = t->n,
+                        .k = t->k,
+                        .winner = t->winner,
+                        .reason = t->reason ? t->reason : "",
+                        .fixed = t->fixed != NULL};
     return FP8C_OK;
 }
 
-fp8c_status fp8c_calibration_candidate(const fp8c_calibration *c, int index, int candidate, fp8c_candidate *out)
+fp8c_status fp8c_calibration_candidate(const fp8c_calibration *c, int index, int candidate,
+                                       fp8c_candidate *out)
 {
     if (index < 0 || (size_t)index >= c->n_trials || candidate < 0 || candidate >= F8_CANDIDATES)
         return FP8C_ERR_INPUT;
     const f8_candidate *from = &c->trial[index].candidate[candidate];
-    *out = (fp8c_candidate){.recipe = from->recipe.name, .excluded = from->excluded, .error = from->error,
-                            .seconds = from->seconds, .gemm_seconds = from->gemm_seconds,
+    *out = (fp8c_candidate){.recipe = from->recipe.name,
+                            .excluded = from->excluded,
+                            .error = from->error,
+                            .seconds = from->seconds,
+                            .gemm_seconds = from->gemm_seconds,
                             .bytes = from->bytes};
     for (int i = 0; i < 2; i++) {
         out->sqnr[i] = from->operand[i].sqnr;

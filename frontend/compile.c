@@ -37,7 +37,8 @@ static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag
     c->dim_room = c->n_dims;
     c->accumulate = m->accumulate;
     c->optimizer = m->optimizer;
-    c->optimizer.schedule = f8_intern(c, m->optimizer.schedule ? m->optimizer.schedule : "constant");
+    c->optimizer.schedule =
+        f8_intern(c, m->optimizer.schedule ? m->optimizer.schedule : "constant");
     for (size_t i = 0; i < m->n_funcs; i++) {
         const f8_func *from = &m->func[i];
         f8_func *to = f8_module_func(c, from->name);
@@ -62,9 +63,11 @@ static f8_status read_attention(f8_compilation *c, const char *name, f8_diag *di
             c->attention = (f8_attention_algorithm)i;
             return c->attention != F8_ATTENTION_CUDNN || c->program->cuda
                        ? F8_OK
-                       : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "attention by cuDNN is for CUDA targets");
+                       : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                                 "attention by cuDNN is for CUDA targets");
         }
-    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no attention '%s': there are table, own and cudnn", name);
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "no attention '%s': there are table, own and cudnn", name);
 }
 
 /* What weights are stored as FP8, and how. */
@@ -76,7 +79,8 @@ static f8_status read_stored(f8_compilation *c, f8_diag *diag)
     if (!o->stored && !o->n_stored_weights)
         return F8_OK;
     if (!o->inference)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "weights are stored in FP8 for inference alone");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "weights are stored in FP8 for inference alone");
     if (o->stored && o->n_stored_weights)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored and stored_weights: one of the two");
     if (o->stored) {
@@ -88,7 +92,8 @@ static f8_status read_stored(f8_compilation *c, f8_diag *diag)
         return f8_arena_status(arena, diag);
     for (size_t i = 0; i < o->n_stored_weights; i++) {
         if (!o->stored_weights[i].name || !o->stored_weights[i].recipe)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored_weights[%zu] has no name or no recipe", i);
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "stored_weights[%zu] has no name or no recipe", i);
         list[i].name = f8_arena_strdup(arena, o->stored_weights[i].name);
         F8_TRY(f8_recipe_parse(o->stored_weights[i].recipe, F8_NOWHERE, &list[i].recipe, diag));
     }
@@ -168,7 +173,8 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     const f8_cpu_level *level = c->program->level;
     f8_build_options build = {.target = c->program->target,
                               .cpu = level ? level->llvm : NULL,
-                              .gemm_algorithm = level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO, /* every CPU has it */
+                              .gemm_algorithm =
+                                  level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO, /* every CPU has it */
                               .cuda = c->program->cuda,
                               .attention = c->attention,
                               .want_ptx = wants_listings(o),
@@ -190,9 +196,11 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     }
     if (!o->plan_only && !o->text_only)
         F8_TRY(f8_api_cache(ctx, &build.cache, diag));
-    if (c->program->cuda) /* on the CPU `threads` is of runs, and the count of compiling ones its own */
+    if (c->program
+            ->cuda) /* on the CPU `threads` is of runs, and the count of compiling ones its own */
         build.threads = c->program->threads;
-    if (ctx->parallel.run) /* whoever lends threads wants no others; those take tasks of runs alone */
+    if (ctx->parallel
+            .run) /* whoever lends threads wants no others; those take tasks of runs alone */
         build.threads = 1;
     F8_TRY(f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag));
     if (c->program->target->kind == F8_TARGET_CPU)
@@ -205,7 +213,8 @@ static void begin_dump(f8_compilation *c, const f8_module *source)
 {
     const fp8c_context *ctx = c->program->ctx;
     if (ctx->settings.dump)
-        f8_dump_begin(&c->dump, ctx->settings.dump, source->name, c->program->target->name, &ctx->log);
+        f8_dump_begin(&c->dump, ctx->settings.dump, source->name, c->program->target->name,
+                      &ctx->log);
     if (c->dump.folder[0]) {
         c->unit.options.show = f8_dump_show;
         c->unit.options.show_user = &c->dump;
@@ -293,8 +302,8 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     return request->calibrate ? F8_OK : f8_source_keep(p, module, request, diag);
 }
 
-static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options, bool calibrate,
-                           const f8_tuner_compile *tuner, fp8c_program **out)
+static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options *options,
+                           bool calibrate, const f8_tuner_compile *tuner, fp8c_program **out)
 {
     *out = NULL;
     fp8c_context *ctx = module->ctx;
@@ -312,9 +321,9 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     if (!p)
         return f8_api_result(ctx, &diag, diag.status);
     p->tuner = tuner;
-    f8_status status = module->building
-                           ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "a function is still being built")
-                           : f8_check_recipe_rules(module->ir, &diag);
+    f8_status status = module->building ? f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                                                  "a function is still being built")
+                                        : f8_check_recipe_rules(module->ir, &diag);
     if (status == F8_OK)
         status = build_program(p, module, &request, &diag);
     if (status != F8_OK) {
@@ -327,7 +336,8 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     return FP8C_OK;
 }
 
-fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options, fp8c_program **out)
+fp8c_status fp8c_compile(const fp8c_module *module, const fp8c_compile_options *options,
+                         fp8c_program **out)
 {
     return compile(module, options, false, NULL, out);
 }

@@ -160,8 +160,9 @@ fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_contex
     *out = NULL;
     fp8c_context_options own = {.struct_size = sizeof own};
     f8_diag diag = {0};
-    const char *wrong =
-        f8_api_options(&own, options, "fp8c_context_options", &diag) == F8_OK ? check(&own) : diag.text;
+    const char *wrong = f8_api_options(&own, options, "fp8c_context_options", &diag) == F8_OK
+                            ? check(&own)
+                            : diag.text;
     if (wrong) { /* there is no context to keep a message in */
         if (own.log)
             own.log(own.log_user, FP8C_LOG_WARNING, wrong);

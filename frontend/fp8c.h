@@ -105,11 +105,13 @@ extern "C" {
 #endif
 
 /* Of this header: MAJOR * 10000 + MINOR * 100 + PATCH. */
-#define FP8C_VERSION_NUMBER (FP8C_VERSION_MAJOR * 10000 + FP8C_VERSION_MINOR * 100 + FP8C_VERSION_PATCH)
+#define FP8C_VERSION_NUMBER                                                                        \
+    (FP8C_VERSION_MAJOR * 10000 + FP8C_VERSION_MINOR * 100 + FP8C_VERSION_PATCH)
 
-/* "0.1.0" of the library linked, and as FP8C_VERSION_NUMBER. The loader takes no library of another major version
- * (its soname and its symbols say it); what an older minor version lacks, the loader or struct_size finds
- * missing. A program that wants to know beforehand compares fp8c_version_number() with FP8C_VERSION_NUMBER. */
+/* "0.1.0" of the library linked, and as FP8C_VERSION_NUMBER. The loader takes no library of another
+ * major version (its soname and its symbols say it); what an older minor version lacks, the loader
+ * or struct_size finds missing. A program that wants to know beforehand compares
+ * fp8c_version_number() with FP8C_VERSION_NUMBER. */
 FP8C_API const char *fp8c_version(void);
 FP8C_API int32_t fp8c_version_number(void);
 
@@ -158,29 +160,32 @@ typedef struct fp8c_progress {
     int64_t done, total; /* items of the phase */
     double seconds_left; /* of the phase, estimated; < 0: not known */
 } fp8c_progress;
-/* Called by the thread that made the call: before and after each phase, between items (those that other threads
- * are done with count), and within a pass that takes long. Non-zero cancels: the call fails with
- * FP8C_ERR_CANCELLED, and all is as before it; kernels that were ready stay in the cache. */
+/* Called by the thread that made the call: before and after each phase, between items (those that
+ * other threads are done with count), and within a pass that takes long. Non-zero cancels: the call
+ * fails with FP8C_ERR_CANCELLED, and all is as before it; kernels that were ready stay in the
+ * cache. */
 typedef int (*fp8c_progress_fn)(void *user, const fp8c_progress *progress);
 
-/* The embedder's threads: run task(job, thread, begin, end) over parts that make up [0, n_tasks), each once,
- * and return when all are done and what they wrote is visible. `thread` is in [0, parallel_threads); two
- * parts run at once have different ones. Which part runs where changes no bit. Not called from within a
- * task; called by several threads at once only when several programs run at once. Where tasks were left out or
- * done twice, the call that ran them fails with FP8C_ERR_INPUT; parts beyond these bounds do nothing. */
+/* The embedder's threads: run task(job, thread, begin, end) over parts that make up [0, n_tasks),
+ * each once, and return when all are done and what they wrote is visible. `thread` is in [0,
+ * parallel_threads); two parts run at once have different ones. Which part runs where changes no
+ * bit. Not called from within a task; called by several threads at once only when several programs
+ * run at once. Where tasks were left out or done twice, the call that ran them fails with
+ * FP8C_ERR_INPUT; parts beyond these bounds do nothing. */
 typedef void (*fp8c_task_fn)(void *job, int32_t thread, int64_t begin, int64_t end);
 typedef void (*fp8c_parallel_fn)(void *user, fp8c_task_fn task, void *job, int64_t n_tasks);
 
 typedef struct fp8c_context_options {
     size_t struct_size; /* sizeof(fp8c_context_options) */
-    /* The embedder's allocator; alloc returns memory aligned to `align` or NULL. All or none. Called by
-     * several threads at once where the context is used by several, and while kernels compile. Everything of
-     * fp8c's own comes from it; what other libraries take (LLVM, oneDNN, CUDA's, SQLite, and jansson, which reads
-     * and writes JSON) is malloc's. */
+    /* The embedder's allocator; alloc returns memory aligned to `align` or NULL. All or none.
+     * Called by several threads at once where the context is used by several, and while kernels
+     * compile. Everything of fp8c's own comes from it; what other libraries take (LLVM, oneDNN,
+     * CUDA's, SQLite, and jansson, which reads and writes JSON) is malloc's. */
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*free)(void *user, void *ptr, size_t size);
     void *allocator_user;
-    /* Where the GPU's libraries lie, each in place of an environment variable: NULL takes the variable,
+    /* Where the GPU's libraries lie, each in place of an environment variable: NULL takes the
+     * variable,
      * "" leaves it unset. Copied. Nothing is looked for before a CUDA target is compiled for. */
     const char *gpu_library_path; /* FP8C_CUDA_PATH: this folder and no other */
     const char *cuda_home;        /* CUDA_HOME: a toolkit's folder */
@@ -188,38 +193,39 @@ typedef struct fp8c_context_options {
     const char *python_env;       /* VIRTUAL_ENV: where Python wheels carry them */
     const char *home;             /* HOME: for the user's own wheels, and the cache's place */
     /* Compiled kernels are kept in a folder, and found there by what they were made from; several
-     * processes may share it. NULL: FP8C_CACHE_DIR, else XDG_CACHE_HOME/fp8c, else HOME/.cache/fp8c;
-     * "": none is kept. One that can't be written is read; one that can't be read, or is another user's,
-     * is not used; the log says so. */
+     * processes may share it. NULL: FP8C_CACHE_DIR, else XDG_CACHE_HOME/fp8c, else
+     * HOME/.cache/fp8c;
+     * "": none is kept. One that can't be written is read; one that can't be read, or is another
+     * user's, is not used; the log says so. */
     const char *cache_dir;
-    int64_t cache_bytes;          /* the most it may grow to: what was used longest ago goes. 0: 1 GiB */
-    const char *tuning;           /* FP8C_TUNING: the tuning database's file. NULL: `tuning.db` in the cache's
-                                     folder; "": none */
-    fp8c_log_fn log;              /* NULL: nothing is said. Called by any thread of a call in progress */
+    int64_t cache_bytes; /* the most it may grow to: what was used longest ago goes. 0: 1 GiB */
+    const char *tuning; /* FP8C_TUNING: the tuning database's file. NULL: `tuning.db` in the cache's
+                           folder; "": none */
+    fp8c_log_fn log;    /* NULL: nothing is said. Called by any thread of a call in progress */
     void *log_user;
-    int32_t verbose;              /* FP8C_VERBOSE, 0 to 2: the highest fp8c_log_level that is said. < 0: warnings
-                                     alone, whatever the environment says; 0 takes the variable */
-    const char *dump;             /* FP8C_DUMP: a folder into which each compile writes the module after each
-                                     pass, the kernels' descriptions and texts, in a new folder of its own,
-                                     MODULE.TARGET.N. NULL: the variable; "": none */
+    int32_t verbose; /* FP8C_VERBOSE, 0 to 2: the highest fp8c_log_level that is said. < 0: warnings
+                        alone, whatever the environment says; 0 takes the variable */
+    const char *dump; /* FP8C_DUMP: a folder into which each compile writes the module after each
+                         pass, the kernels' descriptions and texts, in a new folder of its own,
+                         MODULE.TARGET.N. NULL: the variable; "": none */
     fp8c_progress_fn progress;    /* may be NULL */
     void *progress_user;
-    fp8c_parallel_fn parallel;    /* or NULL. The embedder's threads run programs, whose options' `threads` then
-                                     do not count; no thread of ours is started: kernels are compiled by the
-                                     thread that calls */
+    fp8c_parallel_fn parallel; /* or NULL. The embedder's threads run programs, whose options'
+                                  `threads` then do not count; no thread of ours is started: kernels
+                                  are compiled by the thread that calls */
     void *parallel_user;
     int32_t parallel_threads;     /* how many there are, 1 to 256 */
-    int32_t threads;              /* of programs whose options say 0; 0: the CPUs this process may run on */
+    int32_t threads; /* of programs whose options say 0; 0: the CPUs this process may run on */
 } fp8c_context_options;
 
-/* options may be NULL. FP8C_ERR_INPUT: one of them is wrong, and `log`, where there is one, has been told which:
- * there is no context to keep a message in. FP8C_ERR_MEMORY. */
+/* options may be NULL. FP8C_ERR_INPUT: one of them is wrong, and `log`, where there is one, has
+ * been told which: there is no context to keep a message in. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out);
 FP8C_API void fp8c_context_destroy(fp8c_context *ctx);
 
-/* The calling thread's last failure on this context: "file:line:column: error: message" with the line and a
- * caret when there is a place in a text, else "error: message". "" when nothing failed yet. Valid until
- * the thread's next call on the context that fails, or the thread ends. */
+/* The calling thread's last failure on this context: "file:line:column: error: message" with the
+ * line and a caret when there is a place in a text, else "error: message". "" when nothing failed
+ * yet. Valid until the thread's next call on the context that fails, or the thread ends. */
 FP8C_API const char *fp8c_context_message(const fp8c_context *ctx);
 
 /* The kernel cache. */
@@ -243,10 +249,11 @@ typedef struct fp8c_dim {
     int64_t value;
 } fp8c_dim;
 
-/* Parse the textual IR (frontend/text/README.md has the grammar). `dims` replace values of `dim` lines; for a
- * bound, `dim B <= 32`, the bound. */
-FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size, const char *file,
-                                       const fp8c_dim *dims, size_t n_dims, fp8c_module **out);
+/* Parse the textual IR (frontend/text/README.md has the grammar). `dims` replace values of `dim`
+ * lines; for a bound, `dim B <= 32`, the bound. */
+FP8C_API fp8c_status fp8c_module_parse(fp8c_context *ctx, const char *text, size_t size,
+                                       const char *file, const fp8c_dim *dims, size_t n_dims,
+                                       fp8c_module **out);
 FP8C_API void fp8c_module_destroy(fp8c_module *module);
 
 FP8C_API const char *fp8c_module_name(const fp8c_module *module);
@@ -260,7 +267,8 @@ FP8C_API int64_t fp8c_module_parameters(const fp8c_module *module, int64_t *elem
 /* The value of a dim, of a bound the bound; -1 when the module declares none of that name. */
 FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
 
-/* Micro-steps per update the module asks for; the optimizer's schedule length (0: none declared). */
+/* Micro-steps per update the module asks for; the optimizer's schedule length (0: none declared).
+ */
 FP8C_API int64_t fp8c_module_accumulate(const fp8c_module *module);
 FP8C_API int64_t fp8c_module_optimizer_steps(const fp8c_module *module);
 
@@ -273,7 +281,12 @@ typedef enum fp8c_init {
 } fp8c_init;
 
 typedef enum fp8c_attr_kind {
-    FP8C_ATTR_INT, FP8C_ATTR_FLOAT, FP8C_ATTR_BOOL, FP8C_ATTR_DTYPE, FP8C_ATTR_STRING, FP8C_ATTR_INTS
+    FP8C_ATTR_INT,
+    FP8C_ATTR_FLOAT,
+    FP8C_ATTR_BOOL,
+    FP8C_ATTR_DTYPE,
+    FP8C_ATTR_STRING,
+    FP8C_ATTR_INTS
 } fp8c_attr_kind;
 
 typedef struct fp8c_attr {
@@ -292,12 +305,15 @@ FP8C_API fp8c_status fp8c_module_param(fp8c_module *module, const char *name, co
 /* Fields by name as in the text's `optimizer adamw {...}`. */
 FP8C_API fp8c_status fp8c_module_optimizer(fp8c_module *module, const fp8c_attr *fields, size_t n);
 /* The rule `recipe "PATTERN" = RECIPE` of the text. */
-FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern, const char *recipe);
-/* A rule after those there are, so that it wins: what the text has after `recipe`, as "\"h.*\" wgrad = bf16" or
- * "layers 1, 1 = bf16". `origin` (may be NULL) is what messages and decisions call the place it comes from, as
+FP8C_API fp8c_status fp8c_module_recipe(fp8c_module *module, const char *pattern,
+                                        const char *recipe);
+/* A rule after those there are, so that it wins: what the text has after `recipe`, as "\"h.*\"
+ * wgrad = bf16" or "layers 1, 1 = bf16". `origin` (may be NULL) is what messages and decisions call
+ * the place it comes from, as
  * "--rule" or a file's name. */
 FP8C_API fp8c_status fp8c_module_rule(fp8c_module *module, const char *rule, const char *origin);
-/* What fp8c_module_parse and fp8c_compile check of a whole module: that every rule matches a linear. */
+/* What fp8c_module_parse and fp8c_compile check of a whole module: that every rule matches a
+ * linear. */
 FP8C_API fp8c_status fp8c_module_check(fp8c_module *module);
 
 /* A function is built between begin and end; one at a time. */
@@ -325,12 +341,13 @@ typedef struct fp8c_compile_options {
     const char *target;      /* fp8c_target_name: "cpu" (default), "reference", "cuda" (the GPU
                                 present), an architecture as "sm_90a", or
                                 "cpu:x86-64-v3", "cpu:x86-64-v4": for any CPU of that level */
-    const char *recipe;      /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
+    const char *recipe; /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
     int32_t threads;         /* 0: the CPUs this process may run on */
     int32_t no_fuse;         /* one kernel per node: same bits, slower; for tests */
-    int32_t inference;       /* only `eval`; forward's results may then be anything, else the first is the loss */
-    int32_t pair;            /* also `forward` and `backward`: the caller owns the optimizer, and calls
-                                `update_scales` once a step under a recipe that has it */
+    int32_t inference; /* only `eval`; forward's results may then be anything, else the first is the
+                          loss */
+    int32_t pair;      /* also `forward` and `backward`: the caller owns the optimizer, and calls
+                          `update_scales` once a step under a recipe that has it */
     int32_t profile;         /* note the time of every step */
     double lr;               /* > 0: replaces the optimizer's */
     int64_t optimizer_steps; /* > 0: replaces the schedule's length */
@@ -338,44 +355,50 @@ typedef struct fp8c_compile_options {
     const char *print_after; /* a pass's name: print the module after it through `write` */
     fp8c_write_fn write;
     void *write_user;
-    int32_t no_device;       /* compile alone, so that neither GPU nor such a CPU need be there ("cuda" still
-                                asks one what it is): there are listings and figures, but no memory and no runs */
+    int32_t no_device; /* compile alone, so that neither GPU nor such a CPU need be there ("cuda"
+                          still asks one what it is): there are listings and figures, but no memory
+                          and no runs */
     /* CUDA targets only: */
     int32_t device;          /* the GPU's ordinal, as the driver counts */
-    int32_t listings;        /* keep what fp8c_program_image gives; all kernels are then one image */
-    int32_t text_only;       /* stop at CUDA C, which needs no NVRTC; implies no_device and listings */
-    void *stream;            /* the embedder's CUstream: runs are enqueued there, fp8c_program_wait waits.
-                                NULL: a stream of the program's own, and a run returns when it is done */
-    /* The embedder's device memory, 256-byte aligned, or NULL; both or none. free is given the size. */
+    int32_t listings;  /* keep what fp8c_program_image gives; all kernels are then one image */
+    int32_t text_only; /* stop at CUDA C, which needs no NVRTC; implies no_device and listings */
+    void *stream;      /* the embedder's CUstream: runs are enqueued there, fp8c_program_wait waits.
+                          NULL: a stream of the program's own, and a run returns when it is done */
+    /* The embedder's device memory, 256-byte aligned, or NULL; both or none. free is given the
+     * size. */
     void *(*device_alloc)(void *user, size_t size);
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
-    const char *attention;   /* who does it: "table" (default), "own", our kernels, or "cudnn"; one that
-                                can't be had is an error */
+    const char *attention; /* who does it: "table" (default), "own", our kernels, or "cudnn"; one
+                              that can't be had is an error */
     const struct fp8c_calibration *calibration; /* for recipe "auto" */
-    const char *stored;      /* inference: the recipe under which weights lie in memory as FP8 codes, each with a
-                                variable of its scales beside it (NAME_scale, or NAME_scale_inv for 128-blocks);
-                                the module's rules count. NULL: as f32. `recipe` is what the GEMMs then do, bf16
-                                too: where it scales as a weight is stored, codes and scales are the operand */
-    const fp8c_stored_as *stored_weights; /* instead: exactly these, as an exported file lists them */
+    const char *
+        stored; /* inference: the recipe under which weights lie in memory as FP8 codes, each with a
+                   variable of its scales beside it (NAME_scale, or NAME_scale_inv for 128-blocks);
+                   the module's rules count. NULL: as f32. `recipe` is what the GEMMs then do, bf16
+                   too: where it scales as a weight is stored, codes and scales are the operand */
+    const fp8c_stored_as
+        *stored_weights; /* instead: exactly these, as an exported file lists them */
     size_t n_stored_weights;
-    /* Memory: activations are computed again in the backward until the program fits, the results the
-     * same bit for bit. What can't be met is FP8C_ERR_UNSUPPORTED, with the least that can; so are
-     * these four with `inference`, `pair` or target reference. One of the two, the other 0. */
-    int64_t memory_bytes;    /* of everything: variables, buffers and arena (fp8c_info's planned_bytes) */
-    double memory_share;     /* in (0, 1): of the activation bytes at the peak of micro_step without a
-                                budget; the arena shrinks by the rest of them */
-    const char *checkpoint;  /* name pattern: of activations only values matching are kept for the
-                                backward, whatever the budget; "x.*" of the models here is a checkpoint
-                                at every layer. NULL: no wish */
-    const char *recompute;   /* name pattern: values matching are computed again in the backward. NULL:
-                                none. A pattern that matches nothing is FP8C_ERR_INPUT */
-    int32_t plan_only;       /* stop before code: there are decisions, steps, memory and estimates, and
-                                nothing to run. Needs no LLVM, NVRTC or GPU, unless target is "cuda",
-                                which asks one; for the CPU oneDNN, which knows what room GEMMs want */
-    const char *values;      /* fp8c_compile_file of a module with bounds: the values that the file is to serve,
-                                "B=1,2,4,8", several dims with spaces between; of those not named every one from 1 to
-                                the bound. At most 64 sets of values. NULL: every one */
+    /* Memory: activations are computed again in the backward until the program fits, the results
+     * the same bit for bit. What can't be met is FP8C_ERR_UNSUPPORTED, with the least that can; so
+     * are these four with `inference`, `pair` or target reference. One of the two, the other 0. */
+    int64_t
+        memory_bytes; /* of everything: variables, buffers and arena (fp8c_info's planned_bytes) */
+    double memory_share; /* in (0, 1): of the activation bytes at the peak of micro_step without a
+                            budget; the arena shrinks by the rest of them */
+    const char *checkpoint; /* name pattern: of activations only values matching are kept for the
+                               backward, whatever the budget; "x.*" of the models here is a
+                               checkpoint at every layer. NULL: no wish */
+    const char *recompute;  /* name pattern: values matching are computed again in the backward.
+                               NULL:  none. A pattern that matches nothing is FP8C_ERR_INPUT */
+    int32_t plan_only; /* stop before code: there are decisions, steps, memory and estimates, and
+                          nothing to run. Needs no LLVM, NVRTC or GPU, unless target is "cuda",
+                          which asks one; for the CPU oneDNN, which knows what room GEMMs want */
+    const char
+        *values; /* fp8c_compile_file of a module with bounds: the values that the file is to serve,
+                    "B=1,2,4,8", several dims with spaces between; of those not named every one from
+                    1 to the bound. At most 64 sets of values. NULL: every one */
 } fp8c_compile_options;
 
 /* ---- choosing recipes by measured error and cost: recipe "auto" ---- */
@@ -396,7 +419,8 @@ FP8C_API fp8c_status fp8c_calibration_create(const fp8c_module *module,
                                              const struct fp8c_compile_options *options,
                                              double error_budget, fp8c_calibration **out);
 FP8C_API void fp8c_calibration_destroy(fp8c_calibration *calibration);
-FP8C_API fp8c_program *fp8c_calibration_program(fp8c_calibration *calibration); /* the calibration's */
+FP8C_API fp8c_program *
+fp8c_calibration_program(fp8c_calibration *calibration); /* the calibration's */
 FP8C_API fp8c_status fp8c_calibration_observe(fp8c_calibration *calibration);
 
 typedef struct fp8c_trial {
@@ -410,8 +434,8 @@ typedef struct fp8c_trial {
 typedef struct fp8c_candidate {
     const char *recipe;
     const char *excluded;           /* why it can't be chosen, or NULL */
-    double error;                   /* of the GEMM's result, relative; NaN: it was zero in every batch, or not
-                                       finite. What follows is of its operands */
+    double error; /* of the GEMM's result, relative; NaN: it was zero in every batch, or not
+                     finite. What follows is of its operands */
     double sqnr[2];                 /* dB */
     double underflow[2], overflow[2]; /* shares of elements that became 0, that exceed the format */
     double seconds, gemm_seconds;   /* estimates from the target's rates */
@@ -419,12 +443,13 @@ typedef struct fp8c_candidate {
 } fp8c_candidate;
 
 /* FP8C_ERR_INPUT past the last, with no message. Candidate 0 is bf16. */
-FP8C_API fp8c_status fp8c_calibration_trial(const fp8c_calibration *calibration, int index, fp8c_trial *out);
-FP8C_API fp8c_status fp8c_calibration_candidate(const fp8c_calibration *calibration, int index, int candidate,
-                                                fp8c_candidate *out);
+FP8C_API fp8c_status fp8c_calibration_trial(const fp8c_calibration *calibration, int index,
+                                            fp8c_trial *out);
+FP8C_API fp8c_status fp8c_calibration_candidate(const fp8c_calibration *calibration, int index,
+                                                int candidate, fp8c_candidate *out);
 /* The choice as lines of the text, to be pasted behind the others of a module. */
-FP8C_API fp8c_status fp8c_calibration_rules(const fp8c_calibration *calibration, fp8c_write_fn write,
-                                            void *user);
+FP8C_API fp8c_status fp8c_calibration_rules(const fp8c_calibration *calibration,
+                                            fp8c_write_fn write, void *user);
 
 /* The targets `target` may name; NULL past the last. */
 FP8C_API const char *fp8c_target_name(int index);
@@ -436,22 +461,24 @@ FP8C_API void fp8c_program_destroy(fp8c_program *program);
 
 /* ---- ahead of time ----
  *
- * A .f8x file holds programs compiled for one or more targets: plans, native code or cubins, the layout of
- * variables, and what was decided. It depends on the module, the options, the target, the versions of fp8c and of
- * the compilers, and what the tuning database holds for this device and number of threads (none where it was
- * not tuned): the same input gives the same bytes. Opening one loads no compiler. */
+ * A .f8x file holds programs compiled for one or more targets: plans, native code or cubins, the
+ * layout of variables, and what was decided. It depends on the module, the options, the target, the
+ * versions of fp8c and of the compilers, and what the tuning database holds for this device and
+ * number of threads (none where it was not tuned): the same input gives the same bytes. Opening one
+ * loads no compiler. */
 
-/* Compile a module for each of `options` (at least one; no_device is implied) and write PATH, whole or not at
- * all. Targets of a CPU: "cpu:x86-64-v3", "cpu:x86-64-v4", or "cpu:native" (as "cpu"), which runs only on a
- * CPU with all this one has. No two of one target; target reference, `keep`, `print_after`, `plan_only`,
- * `listings` and `text_only` can't be had. */
-FP8C_API fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_options *options,
-                                       size_t n_options, const char *path);
+/* Compile a module for each of `options` (at least one; no_device is implied) and write PATH, whole
+ * or not at all. Targets of a CPU: "cpu:x86-64-v3", "cpu:x86-64-v4", or "cpu:native" (as "cpu"),
+ * which runs only on a CPU with all this one has. No two of one target; target reference, `keep`,
+ * `print_after`, `plan_only`, `listings` and `text_only` can't be had. */
+FP8C_API fp8c_status fp8c_compile_file(const fp8c_module *module,
+                                       const fp8c_compile_options *options, size_t n_options,
+                                       const char *path);
 
 typedef struct fp8c_open_options {
     size_t struct_size;      /* sizeof(fp8c_open_options) */
-    const char *target;      /* one of the file's, or "cpu", "cuda"; NULL: the GPU present if the file has code for
-                                it, else the CPU */
+    const char *target; /* one of the file's, or "cpu", "cuda"; NULL: the GPU present if the file
+                           has code for it, else the CPU */
     int32_t threads, profile, device; /* from here on as fp8c_compile_options */
     int32_t no_device;       /* only to look: code of any target, and nothing to run */
     void *stream;
@@ -459,11 +486,12 @@ typedef struct fp8c_open_options {
     void (*device_free)(void *user, void *ptr, size_t size);
     void *device_user;
 } fp8c_open_options;
-/* A program from a file, which is read whole: what is done to it afterwards does not reach the program; or from its
- * bytes, which are copied. options may be NULL. FP8C_ERR_INPUT: it is damaged or no such file; FP8C_ERR_UNSUPPORTED: it
- * is of another version of fp8c, or no target of it can run here: the message names both. */
-FP8C_API fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_open_options *options,
-                                       fp8c_program **out);
+/* A program from a file, which is read whole: what is done to it afterwards does not reach the
+ * program; or from its bytes, which are copied. options may be NULL. FP8C_ERR_INPUT: it is damaged
+ * or no such file; FP8C_ERR_UNSUPPORTED: it is of another version of fp8c, or no target of it can
+ * run here: the message names both. */
+FP8C_API fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path,
+                                       const fp8c_open_options *options, fp8c_program **out);
 FP8C_API fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t size,
                                              const fp8c_open_options *options, fp8c_program **out);
 
@@ -479,7 +507,7 @@ typedef struct fp8c_file_info {
 FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, fp8c_file_info *out);
 typedef struct fp8c_file_target {
     char target[32];
-    char missing[160];           /* what its code needs and this CPU lacks; "": nothing, or it is a GPU's */
+    char missing[160]; /* what its code needs and this CPU lacks; "": nothing, or it is a GPU's */
     char dims[192];              /* "B <= 32, T <= 128"; "": none is a bound */
     int32_t variants;            /* plans: one for each set of values of these */
 } fp8c_file_target;
@@ -489,17 +517,19 @@ FP8C_API fp8c_status fp8c_file_read_target(fp8c_context *ctx, const char *path, 
 
 /* ---- tuning: which way is fastest here ----
  *
- * A GEMM can be cut, packed and computed in several ways, a kernel printed in several variants. The compiler's model
- * chooses one; a tuner times them all on the device, in the program's own steps with its own buffers, and keeps what it
- * finds in a database file, which every later compile of this context reads: it then takes the database's choice where
- * there is one for the same problem, device and versions of the libraries, else the model's. No bit of a result changes
- * but by another algorithm of a GEMM, which fp8c_program_choice names. What was timed once is not timed again. */
+ * A GEMM can be cut, packed and computed in several ways, a kernel printed in several variants. The
+ * compiler's model chooses one; a tuner times them all on the device, in the program's own steps
+ * with its own buffers, and keeps what it finds in a database file, which every later compile of
+ * this context reads: it then takes the database's choice where there is one for the same problem,
+ * device and versions of the libraries, else the model's. No bit of a result changes but by another
+ * algorithm of a GEMM, which fp8c_program_choice names. What was timed once is not timed again. */
 typedef struct fp8c_tuning fp8c_tuning;
 
 typedef struct fp8c_tune_options {
     size_t struct_size;   /* sizeof(fp8c_tune_options) */
-    const fp8c_compile_options *compile; /* of the programs to come; NULL: as there. A CUDA target needs its device;
-                             target reference, no_device, text_only and plan_only can't be had */
+    const fp8c_compile_options
+        *compile; /* of the programs to come; NULL: as there. A CUDA target needs its device;
+      target reference, no_device, text_only and plan_only can't be had */
     const char *database; /* NULL: the context's */
     const char *only;     /* name pattern: of steps. NULL: all */
     double seconds;       /* > 0: begins to time nothing new after so long */
@@ -508,23 +538,28 @@ typedef struct fp8c_tune_options {
     int32_t again;        /* time again what was timed before */
 } fp8c_tune_options;
 
-/* Time what was not timed yet for this module, choose, and keep both; options may be NULL. The context's progress
- * callback is asked between runs (phase "tune"): where it cancels, or the process dies, what was timed by then stays.
- * FP8C_ERR_IO: the database can't be used; the file is then as it was. */
-FP8C_API fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options, fp8c_tuning **out);
-/* The same for one GEMM, "MxNxK:FORMAT": rows and columns of the result, the length of the sums, and f32, bf16, f8e4m3
- * or f8e5m2, the dtype of both operands; the second is [N, K]. `compile` gives target and threads alone. */
-FP8C_API fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_options *options,
-                                    fp8c_tuning **out);
+/* Time what was not timed yet for this module, choose, and keep both; options may be NULL. The
+ * context's progress callback is asked between runs (phase "tune"): where it cancels, or the
+ * process dies, what was timed by then stays. FP8C_ERR_IO: the database can't be used; the file is
+ * then as it was. */
+FP8C_API fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options,
+                               fp8c_tuning **out);
+/* The same for one GEMM, "MxNxK:FORMAT": rows and columns of the result, the length of the sums,
+ * and f32, bf16, f8e4m3 or f8e5m2, the dtype of both operands; the second is [N, K]. `compile`
+ * gives target and threads alone. */
+FP8C_API fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm,
+                                    const fp8c_tune_options *options, fp8c_tuning **out);
 FP8C_API void fp8c_tuning_destroy(fp8c_tuning *tuning);
 
 typedef struct fp8c_tuning_info {
     size_t struct_size;        /* sizeof(fp8c_tuning_info), set by the caller */
     const char *database, *device;
-    int32_t problems, chosen;  /* chosen: those for which something other than the model's choice is faster */
+    int32_t problems,
+        chosen; /* chosen: those for which something other than the model's choice is faster */
     int64_t timed, kept;       /* candidates timed now; known from before */
     int64_t changed_bits;      /* candidates dropped: other bits by the same algorithm */
-    double untuned_seconds, tuned_seconds; /* of a step, the least of several in turns at the end; 0: nothing new was chosen */
+    double untuned_seconds, tuned_seconds; /* of a step, the least of several in turns at the end;
+                                              0: nothing new was chosen */
     int32_t finished;          /* 0: `seconds` ran out first */
 } fp8c_tuning_info;
 FP8C_API void fp8c_tuning_report(const fp8c_tuning *tuning, fp8c_tuning_info *out);
@@ -540,17 +575,18 @@ typedef struct fp8c_tuned {
 /* FP8C_ERR_INPUT past the last, with no message. */
 FP8C_API fp8c_status fp8c_tuning_problem(const fp8c_tuning *tuning, int index, fp8c_tuned *out);
 /* Candidate `candidate` of it: its seconds, 0 where they are not known. */
-FP8C_API fp8c_status fp8c_tuning_candidate(const fp8c_tuning *tuning, int index, int candidate, const char **text,
-                                           double *seconds);
+FP8C_API fp8c_status fp8c_tuning_candidate(const fp8c_tuning *tuning, int index, int candidate,
+                                           const char **text, double *seconds);
 
-/* Rows of the database (NULL: the context's) as a file of JSON Lines; and taken over from such a file, or from another
- * database, where they are newer. All or nothing. Rows about other devices or versions are kept for them. FP8C_ERR_INPUT:
- * an export would replace a database, or the rows to take over are the database's own. */
+/* Rows of the database (NULL: the context's) as a file of JSON Lines; and taken over from such a
+ * file, or from another database, where they are newer. All or nothing. Rows about other devices or
+ * versions are kept for them. FP8C_ERR_INPUT: an export would replace a database, or the rows to
+ * take over are the database's own. */
 typedef struct fp8c_tuning_rows {
     size_t struct_size;      /* sizeof(fp8c_tuning_rows), set by the caller */
     int64_t timings, choices;
     int64_t older;           /* not taken over: those there are as new */
-    int64_t others;          /* about other devices than the CPU here with `threads` of the context */
+    int64_t others; /* about other devices than the CPU here with `threads` of the context */
 } fp8c_tuning_rows;
 FP8C_API fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path,
                                         fp8c_tuning_rows *rows);
@@ -562,7 +598,8 @@ FP8C_API fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, 
 /* The database that compiles of this context read, if it is there; NULL: none. */
 FP8C_API const char *fp8c_context_tuning(const fp8c_context *ctx);
 
-/* Which way a program does a problem, and who chose. FP8C_ERR_INPUT past the last, with no message. */
+/* Which way a program does a problem, and who chose. FP8C_ERR_INPUT past the last, with no message.
+ */
 typedef struct fp8c_choice {
     const char *problem, *candidate; /* as in fp8c_tuned */
     int32_t gemm, count;             /* count: steps that have it, over all functions */
@@ -572,27 +609,32 @@ FP8C_API fp8c_status fp8c_program_choice(const fp8c_program *program, int index,
 
 /* ---- dims that are bounds ----
  *
- * Where the text says `dim B <= 32`, one program serves every value from 1 to 32, with the variables and the memory
- * of all: each with the bits of a program compiled for it alone. fp8c_compile plans for the bound; another value is
- * planned for when it is first asked for (a .f8x file has all), and its kernels are mostly there already. */
+ * Where the text says `dim B <= 32`, one program serves every value from 1 to 32, with the
+ * variables and the memory of all: each with the bits of a program compiled for it alone.
+ * fp8c_compile plans for the bound; another value is planned for when it is first asked for (a .f8x
+ * file has all), and its kernels are mostly there already. */
 enum { FP8C_MAX_BOUNDS = 8 }; /* of one module */
 typedef struct fp8c_program_dim {
     const char *name;
     int64_t value, bound; /* value: now */
 } fp8c_program_dim;
 /* FP8C_ERR_INPUT past the last, with no message. */
-FP8C_API fp8c_status fp8c_program_dims(const fp8c_program *program, int index, fp8c_program_dim *out);
-/* A set of values that the program has a plan for, the first the one it began with: of a file all there are, else those
- * asked for so far. value[i]: of dim i of fp8c_program_dims. FP8C_ERR_INPUT past the last, with no message. */
+FP8C_API fp8c_status fp8c_program_dims(const fp8c_program *program, int index,
+                                       fp8c_program_dim *out);
+/* A set of values that the program has a plan for, the first the one it began with: of a file all
+ * there are, else those asked for so far. value[i]: of dim i of fp8c_program_dims. FP8C_ERR_INPUT
+ * past the last, with no message. */
 FP8C_API fp8c_status fp8c_program_values(const fp8c_program *program, int index, int64_t *value);
-/* What ports and runs are from now on: types and sizes of ports, steps and figures are those of this value;
- * buffers bound before are no longer. */
+/* What ports and runs are from now on: types and sizes of ports, steps and figures are those of
+ * this value; buffers bound before are no longer. */
 FP8C_API fp8c_status fp8c_program_set_dim(fp8c_program *program, const char *name, int64_t value);
-/* The same for all dims that the shapes of a function's inputs tell, as fp8c_program_call takes them: of the ports that
- * carry no variable, in their order. Shapes alone are looked at; NULL, or one of another rank, tells nothing. */
+/* The same for all dims that the shapes of a function's inputs tell, as fp8c_program_call takes
+ * them: of the ports that carry no variable, in their order. Shapes alone are looked at; NULL, or
+ * one of another rank, tells nothing. */
 struct fp8c_tensor_view;
 FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
-                                      const struct fp8c_tensor_view *const *inputs, size_t n_inputs);
+                                      const struct fp8c_tensor_view *const *inputs,
+                                      size_t n_inputs);
 
 /* ---- running ---- */
 
@@ -603,7 +645,8 @@ FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t see
 
 /* The index of a function (eval, micro_step, update, forward, backward, prepare), or -1. */
 FP8C_API int fp8c_program_function(const fp8c_program *program, const char *name);
-FP8C_API const char *fp8c_program_function_name(const fp8c_program *program, int function); /* NULL past the last */
+FP8C_API const char *fp8c_program_function_name(const fp8c_program *program,
+                                                int function); /* NULL past the last */
 
 typedef enum fp8c_side { FP8C_INPUT = 0, FP8C_OUTPUT = 1 } fp8c_side;
 
@@ -613,53 +656,64 @@ typedef struct fp8c_port {
     int32_t variable; /* >= 0: the port reads or replaces this variable; -1: the caller's buffer */
 } fp8c_port;
 
-/* Port `index` of a function; FP8C_ERR_INPUT past the last (no message is recorded: it ends loops). */
+/* Port `index` of a function; FP8C_ERR_INPUT past the last (no message is recorded: it ends loops).
+ */
 FP8C_API fp8c_status fp8c_program_port(const fp8c_program *program, int function, fp8c_side side,
                                        int index, fp8c_port *out);
 FP8C_API int fp8c_program_find_port(const fp8c_program *program, int function, fp8c_side side,
                                     const char *name); /* -1: none */
-/* Its buffer: the program's own until another is bound (row-major, aligned to its element, the caller's to keep
- * alive; NULL goes back to the program's own). On a GPU the program's own is pinned host memory: a run
- * copies inputs in and outputs out; host memory bound is copied likewise, device memory is used in place.
- * NULL from fp8c_program_buffer: there is no such port, or the program was compiled with no_device
- * or plan_only. */
+/* Its buffer: the program's own until another is bound (row-major, aligned to its element, the
+ * caller's to keep alive; NULL goes back to the program's own). On a GPU the program's own is
+ * pinned host memory: a run copies inputs in and outputs out; host memory bound is copied likewise,
+ * device memory is used in place. NULL from fp8c_program_buffer: there is no such port, or the
+ * program was compiled with no_device or plan_only. */
 FP8C_API void *fp8c_program_buffer(fp8c_program *program, int function, fp8c_side side, int index);
-FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side, int index,
-                                       void *buffer);
+FP8C_API fp8c_status fp8c_program_bind(fp8c_program *program, int function, fp8c_side side,
+                                       int index, void *buffer);
 
-/* With the embedder's stream it only enqueues: buffers are the run's until fp8c_program_wait or whatever
- * else waits for the stream. After a failure on a GPU every later run fails too, and says so. */
+/* With the embedder's stream it only enqueues: buffers are the run's until fp8c_program_wait or
+ * whatever else waits for the stream. After a failure on a GPU every later run fails too, and says
+ * so. */
 FP8C_API fp8c_status fp8c_program_run(fp8c_program *program, int function);
 /* Wait for the runs enqueued so far and report what failed in them. Nothing to do on the CPU. */
 FP8C_API fp8c_status fp8c_program_wait(fp8c_program *program);
 
-/* A tensor of the caller's: the layout of DLPack's DLTensor (v0.2 to v1.x), so a pointer to one may be passed. */
+/* A tensor of the caller's: the layout of DLPack's DLTensor (v0.2 to v1.x), so a pointer to one may
+ * be passed. */
 typedef struct fp8c_tensor_view {
     void *data;
-    struct { int32_t type, id; } device;               /* kDLCPU 1, kDLCUDA 2, kDLCUDAHost 3, kDLCUDAManaged 13 */
+    struct {
+        int32_t type, id;
+    } device; /* kDLCPU 1, kDLCUDA 2, kDLCUDAHost 3, kDLCUDAManaged 13 */
     int32_t ndim;
-    struct { uint8_t code, bits; uint16_t lanes; } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; bool 6,8 (or 1,8; bytes 0 and 1);
-                                                          f8e4m3 10,8; f8e5m2 12,8; f8e8m0 14,8; lanes 1 */
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; bool 6,8 (or 1,8; bytes 0 and 1);
+             f8e4m3 10,8; f8e5m2 12,8; f8e8m0 14,8; lanes 1 */
     int64_t *shape;
     int64_t *strides;      /* in elements; NULL: contiguous */
     uint64_t byte_offset;
 } fp8c_tensor_view;
 
-/* Bind tensors and run: `inputs` and `outputs` are for the function's ports that carry no variable, in their
- * order. A dim that is a bound takes its value from their shapes. Each must be of its port's dtype and shape,
- * contiguous (strides of axes of size 1 are free), aligned to its element, in a GPU's memory to 16 bytes, and of host
- * memory or the program's device; else FP8C_ERR_INPUT with port, what was given and what was wanted, and nothing has run. An
- * output that overlaps another tensor, or a variable of the program, is refused. The tensors stay bound. */
+/* Bind tensors and run: `inputs` and `outputs` are for the function's ports that carry no variable,
+ * in their order. A dim that is a bound takes its value from their shapes. Each must be of its
+ * port's dtype and shape, contiguous (strides of axes of size 1 are free), aligned to its element,
+ * in a GPU's memory to 16 bytes, and of host memory or the program's device; else FP8C_ERR_INPUT
+ * with port, what was given and what was wanted, and nothing has run. An output that overlaps
+ * another tensor, or a variable of the program, is refused. The tensors stay bound. */
 FP8C_API fp8c_status fp8c_program_call(fp8c_program *program, int function,
                                        const fp8c_tensor_view *const *inputs, size_t n_inputs,
                                        const fp8c_tensor_view *const *outputs, size_t n_outputs);
-/* A port's buffer, or a variable's memory (on a GPU: the device's), as a tensor: valid, with the shape and the strides
- * that it points to, until another is bound, the value of a dim changes, or the program is destroyed. The strides are
- * never NULL, as DLPack wants it from 1.2 on: those of row-major order; of a scalar, no more than an address.
- * FP8C_ERR_INPUT: there is none. FP8C_ERR_MEMORY: for the strides. */
-FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function, fp8c_side side, int index,
-                                            fp8c_tensor_view *out);
-FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int variable, fp8c_tensor_view *out);
+/* A port's buffer, or a variable's memory (on a GPU: the device's), as a tensor: valid, with the
+ * shape and the strides that it points to, until another is bound, the value of a dim changes, or
+ * the program is destroyed. The strides are never NULL, as DLPack wants it from 1.2 on: those of
+ * row-major order; of a scalar, no more than an address. FP8C_ERR_INPUT: there is none.
+ * FP8C_ERR_MEMORY: for the strides. */
+FP8C_API fp8c_status fp8c_program_port_view(fp8c_program *program, int function, fp8c_side side,
+                                            int index, fp8c_tensor_view *out);
+FP8C_API fp8c_status fp8c_program_variable_view(fp8c_program *program, int variable,
+                                                fp8c_tensor_view *out);
 
 /* Variables: parameters and states. Valid for the program's life. */
 typedef struct fp8c_variable {
@@ -669,34 +723,43 @@ typedef struct fp8c_variable {
     void *data; /* NULL on a GPU: use read and write */
 } fp8c_variable;
 FP8C_API fp8c_status fp8c_program_variable(fp8c_program *program, int index, fp8c_variable *out);
-FP8C_API int fp8c_program_find_variable(const fp8c_program *program, const char *name); /* -1: none */
-/* Copy a whole variable, contiguous, fp8c_type_bytes of its type, out of or into the program. Both wait for
- * the runs before them. */
+FP8C_API int fp8c_program_find_variable(const fp8c_program *program,
+                                        const char *name); /* -1: none */
+/* Copy a whole variable, contiguous, fp8c_type_bytes of its type, out of or into the program. Both
+ * wait for the runs before them. */
 FP8C_API fp8c_status fp8c_program_read(fp8c_program *program, int variable, void *to);
 FP8C_API fp8c_status fp8c_program_write(fp8c_program *program, int variable, const void *from);
-/* All variables as a safetensors file, written whole or not at all, and back: parameters under their names, states
- * as "fp8c.state.NAME", elements of FP8 states by name (fp8c_program_element) in the metadata. Loading finds each variable of
- * the program in the file, of its dtype and shape, or fails before anything is changed, naming what is missing or
- * different; tensors that are no variable of the program are an error but for "fp8c.state." ones. A state that
- * `prepare` computes from the parameters alone may be missing: it is computed. With params_only states are left as
- * they are (so they must have values: initialize before), and `prepare` runs where the program has it. */
+/* All variables as a safetensors file, written whole or not at all, and back: parameters under
+ * their names, states as "fp8c.state.NAME", elements of FP8 states by name (fp8c_program_element)
+ * in the metadata. Loading finds each variable of the program in the file, of its dtype and shape,
+ * or fails before anything is changed, naming what is missing or different; tensors that are no
+ * variable of the program are an error but for "fp8c.state." ones. A state that `prepare` computes
+ * from the parameters alone may be missing: it is computed. With params_only states are left as
+ * they are (so they must have values: initialize before), and `prepare` runs where the program has
+ * it. */
 FP8C_API fp8c_status fp8c_program_save(fp8c_program *program, const char *path);
-FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path, int32_t params_only);
-/* What element `index` along a state's first axis stands for: of FP8 scales and amaxes an operand of a
- * linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). These names, not the indices, are the same
- * in a program that trains and one for inference. NULL past the last, and for other variables. */
+FP8C_API fp8c_status fp8c_program_load(fp8c_program *program, const char *path,
+                                       int32_t params_only);
+/* What element `index` along a state's first axis stands for: of FP8 scales and amaxes an operand
+ * of a linear's GEMMs, "h.0.attn.c_attn.x" (operands x, w and dy). These names, not the indices,
+ * are the same in a program that trains and one for inference. NULL past the last, and for other
+ * variables. */
 FP8C_API const char *fp8c_program_element(const fp8c_program *program, int variable, int64_t index);
 
-/* A weight that `stored` or `stored_weights` made FP8. FP8C_ERR_INPUT past the last, with no message. */
+/* A weight that `stored` or `stored_weights` made FP8. FP8C_ERR_INPUT past the last, with no
+ * message. */
 typedef struct fp8c_stored {
-    int32_t variable, scale_variable; /* its codes; what they are multiplied with to be values again */
+    int32_t variable,
+        scale_variable; /* its codes; what they are multiplied with to be values again */
     char recipe[160];                 /* in canonical text */
-    const char *kept; /* `delayed`: the element of fp8.scale that training keeps for it, "h.0.attn.c_attn.w"; else NULL */
+    const char *kept; /* `delayed`: the element of fp8.scale that training keeps for it,
+                         "h.0.attn.c_attn.w"; else NULL */
 } fp8c_stored;
 FP8C_API fp8c_status fp8c_program_stored(const fp8c_program *program, int index, fp8c_stored *out);
-/* Quantize f32 values, [rows, columns] as the variable, into such a variable and its scales, as its recipe says. `scale` is
- * for `delayed` alone: what to multiply with, as training kept it; NULL: from the values' own largest. Of an Inf or a
- * NaN come scales that are NaN. FP8C_ERR_INPUT: the variable is none. */
+/* Quantize f32 values, [rows, columns] as the variable, into such a variable and its scales, as its
+ * recipe says. `scale` is for `delayed` alone: what to multiply with, as training kept it; NULL:
+ * from the values' own largest. Of an Inf or a NaN come scales that are NaN. FP8C_ERR_INPUT: the
+ * variable is none. */
 FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from,
                                            const float *scale);
 
@@ -736,7 +799,8 @@ typedef struct fp8c_decision {
     int64_t m, n, k, count;
     int32_t fp8;
 } fp8c_decision;
-FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int index, fp8c_decision *out);
+FP8C_API fp8c_status fp8c_program_decision(const fp8c_program *program, int index,
+                                           fp8c_decision *out);
 
 /* One step of a function's plan. */
 typedef struct fp8c_step {
@@ -748,8 +812,8 @@ typedef struct fp8c_step {
 } fp8c_step;
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
-/* How the library behind a GEMM computes it, as it says itself, or the algorithm that a file fixed; NULL for
- * other steps and where neither says. */
+/* How the library behind a GEMM computes it, as it says itself, or the algorithm that a file fixed;
+ * NULL for other steps and where neither says. */
 FP8C_API const char *fp8c_program_algorithm(const fp8c_program *program, int function, int index);
 
 /* What the kernels of one image (a cubin) of a CUDA target were made from; with `listings`.
@@ -761,8 +825,8 @@ typedef struct fp8c_image {
 } fp8c_image;
 FP8C_API fp8c_status fp8c_program_image(const fp8c_program *program, int index, fp8c_image *out);
 
-/* A kernel of a CUDA target: a __global__ function. With text_only the compiler has said nothing yet, and
- * `registers` is 0. FP8C_ERR_INPUT past the last. */
+/* A kernel of a CUDA target: a __global__ function. With text_only the compiler has said nothing
+ * yet, and `registers` is 0. FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_kernel {
     const char *name, *symbol; /* of the first step that runs it; in its image */
     uint64_t hash;             /* of its description */
@@ -791,9 +855,9 @@ typedef struct fp8c_peak {
 FP8C_API fp8c_status fp8c_program_peak(const fp8c_program *program, int function, fp8c_peak *out);
 
 /* Bytes by category, at that peak: parameters, gradients, optimizer, states, inputs and results,
- * constants; of the arena activations, FP8 copies, weight copies, recomputed, workspace; then scratch
- * (room that kernels and GEMMs work in), and unused (of the arena: what other functions, or other
- * moments, need). They add up to planned_bytes of fp8c_info. FP8C_ERR_INPUT past the last. */
+ * constants; of the arena activations, FP8 copies, weight copies, recomputed, workspace; then
+ * scratch (room that kernels and GEMMs work in), and unused (of the arena: what other functions, or
+ * other moments, need). They add up to planned_bytes of fp8c_info. FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_memory {
     const char *category;
     int64_t bytes;
@@ -802,8 +866,9 @@ typedef struct fp8c_memory {
 FP8C_API fp8c_status fp8c_program_memory(const fp8c_program *program, int function, int index,
                                          fp8c_memory *out);
 
-/* What is in memory at that peak, the biggest first: variables, ports, and tensors of the arena, each
- * a unit of storage that may hold several values one after the other. FP8C_ERR_INPUT past the last. */
+/* What is in memory at that peak, the biggest first: variables, ports, and tensors of the arena,
+ * each a unit of storage that may hold several values one after the other. FP8C_ERR_INPUT past the
+ * last. */
 typedef struct fp8c_tensor {
     const char *name, *category;
     fp8c_type type;
@@ -815,14 +880,15 @@ typedef struct fp8c_tensor {
 FP8C_API fp8c_status fp8c_program_tensor(const fp8c_program *program, int function, int index,
                                          fp8c_tensor *out);
 
-/* What was done for memory_bytes, memory_share, checkpoint or recompute: bytes of micro_step's arena,
- * seconds of a micro_step, estimated. Zeros where nothing asked for it. */
+/* What was done for memory_bytes, memory_share, checkpoint or recompute: bytes of micro_step's
+ * arena, seconds of a micro_step, estimated. Zeros where nothing asked for it. */
 typedef struct fp8c_remat {
     size_t struct_size;   /* sizeof(fp8c_remat), set by the caller */
     int64_t arena_before; /* without it */
     int64_t arena_budget; /* allowed; INT64_MAX: patterns alone */
     int64_t arena_after;  /* planned */
-    int64_t activations_before, activations_after; /* of these, activations and FP8 copies at the peak */
+    int64_t activations_before,
+        activations_after; /* of these, activations and FP8 copies at the peak */
     int64_t recomputed;   /* values computed again, each time counted */
     int64_t fp8_gemms;    /* FP8 GEMMs among them */
     double seconds;       /* without it */
@@ -841,21 +907,23 @@ FP8C_API fp8c_status fp8c_program_pass(const fp8c_program *program, int index, f
 FP8C_API const char *fp8c_pass_name(int index);
 /* The recipes `recipe` may name; NULL past the last. */
 FP8C_API const char *fp8c_recipe_name(int index);
-/* A recipe, NAME or NAME {key = value, ...}, as the compiler writes it, with only what differs from the name's
- * defaults, into text, cut to size. FP8C_ERR_INPUT for what is none. */
-FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text, size_t size);
+/* A recipe, NAME or NAME {key = value, ...}, as the compiler writes it, with only what differs from
+ * the name's defaults, into text, cut to size. FP8C_ERR_INPUT for what is none. */
+FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe, char *text,
+                                           size_t size);
 
-/* ---- doctor: what is on this machine, what it is good for, what is missing and how to get it ---- */
+/* ---- doctor: what is on this machine, what it is good for, what is missing and how to get it ----
+ */
 
-/* Everything the library can use, looked for as a program would look: with the context's settings and environment.
- * Libraries found are loaded, asked for their version, and stay mapped, as those of programs do. One thread at a
- * time; strings are the doctor's. */
+/* Everything the library can use, looked for as a program would look: with the context's settings
+ * and environment. Libraries found are loaded, asked for their version, and stay mapped, as those
+ * of programs do. One thread at a time; strings are the doctor's. */
 typedef struct fp8c_doctor fp8c_doctor;
 
 typedef struct fp8c_doctor_options {
     size_t struct_size; /* sizeof(fp8c_doctor_options) */
-    /* Called before each component is looked at and each target is tested: a library that kills the process
-     * as it is loaded can be named then. NULL: not. */
+    /* Called before each component is looked at and each target is tested: a library that kills the
+     * process as it is loaded can be named then. NULL: not. */
     void (*before)(void *user, const char *what);
     void *user;
 } fp8c_doctor_options;
@@ -867,9 +935,9 @@ FP8C_API void fp8c_doctor_destroy(fp8c_doctor *doctor);
 
 typedef enum fp8c_component_state {
     FP8C_COMPONENT_OK,
-    FP8C_COMPONENT_MISSING,   /* nowhere */
-    FP8C_COMPONENT_REFUSED,   /* there, but it does not load, lacks a function, or fails when asked */
-    FP8C_COMPONENT_VERSION,   /* there, but too old, or of another major version */
+    FP8C_COMPONENT_MISSING, /* nowhere */
+    FP8C_COMPONENT_REFUSED, /* there, but it does not load, lacks a function, or fails when asked */
+    FP8C_COMPONENT_VERSION, /* there, but too old, or of another major version */
     FP8C_COMPONENT_MISMATCHED /* fine alone, but not beside what else is here */
 } fp8c_component_state;
 /* "ok", "missing", "does not load", "wrong version", "mismatched" */
@@ -882,17 +950,20 @@ typedef struct fp8c_component {
     const char *version; /* as it says itself; NULL: it could not be asked */
     int32_t major;       /* of the version: of CUDA's libraries 12 or 13; 0: unknown, or none */
     const char *path;    /* the file that is mapped; NULL: none */
-    const char *problem; /* what is wrong, in the loader's or the library's words where they are; NULL when ok */
+    const char *problem; /* what is wrong, in the loader's or the library's words where they are;
+                            NULL when ok */
     const char *note;    /* what does no harm: other copies that are there; NULL */
     const char *enables; /* what it is for */
-    const char *places;  /* file names and every folder they were looked for in; "": nothing was looked for */
+    const char *places;  /* file names and every folder they were looked for in; "": nothing was
+                            looked for */
     const char *get;     /* packages it comes in */
 } fp8c_component;
 /* FP8C_ERR_INPUT past the last. */
-FP8C_API fp8c_status fp8c_doctor_component(const fp8c_doctor *doctor, int index, fp8c_component *out);
+FP8C_API fp8c_status fp8c_doctor_component(const fp8c_doctor *doctor, int index,
+                                           fp8c_component *out);
 
-/* Facts: the CPU, memory and their limits, each GPU's state, the cache, the variables of the environment that have
- * an effect and are set. FP8C_ERR_INPUT past the last. */
+/* Facts: the CPU, memory and their limits, each GPU's state, the cache, the variables of the
+ * environment that have an effect and are set. FP8C_ERR_INPUT past the last. */
 typedef struct fp8c_fact {
     const char *group, *name, *value; /* "CPU", "level", "x86-64-v4" */
     const char *advice;               /* NULL: there is none to give */
@@ -908,7 +979,8 @@ typedef struct fp8c_target_report {
     const char *run_missing;
 } fp8c_target_report;
 /* FP8C_ERR_INPUT past the last. */
-FP8C_API fp8c_status fp8c_doctor_target(const fp8c_doctor *doctor, int index, fp8c_target_report *out);
+FP8C_API fp8c_status fp8c_doctor_target(const fp8c_doctor *doctor, int index,
+                                        fp8c_target_report *out);
 
 typedef enum fp8c_test_result {
     FP8C_TEST_FAILED,
@@ -921,9 +993,10 @@ typedef struct fp8c_self_test {
     double seconds;
     const char *detail; /* of a failure: its message, or the first difference; NULL */
 } fp8c_self_test;
-/* Compile a small module for the target, with no cache, and run it: FP8 GEMMs, quantizing fused with what comes
- * before, reductions. All sums in it are exact, so its results are those of integers, and those of target
- * `reference`, bit for bit. FP8C_ERR_INPUT: there is no such target. A test that fails is a result, no error. */
+/* Compile a small module for the target, with no cache, and run it: FP8 GEMMs, quantizing fused
+ * with what comes before, reductions. All sums in it are exact, so its results are those of
+ * integers, and those of target `reference`, bit for bit. FP8C_ERR_INPUT: there is no such target.
+ * A test that fails is a result, no error. */
 FP8C_API fp8c_status fp8c_doctor_test(fp8c_doctor *doctor, int target, fp8c_self_test *out);
 
 #ifdef __cplusplus

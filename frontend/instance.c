@@ -71,7 +71,8 @@ static void *cpu_port(f8_instance *i, uint32_t func, int side, uint32_t port)
     return f8_exec_port(i->cpu, func, side, port);
 }
 
-static f8_status cpu_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer, f8_diag *diag)
+static f8_status cpu_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,
+                          f8_diag *diag)
 {
     (void)diag;
     f8_exec_bind(i->cpu, func, side, port, buffer);
@@ -99,8 +100,8 @@ static const char *cpu_algorithm(const f8_instance *i, uint32_t func, uint32_t s
     return f8_exec_algorithm(i->cpu, func, step);
 }
 
-f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan, const f8_exec_options *options,
-                                 f8_diag *diag)
+f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
+                                 const f8_exec_options *options, f8_diag *diag)
 {
     static const f8_instance_kind kind = {
         .destroy = cpu_destroy,
@@ -214,7 +215,8 @@ static f8_status reference_ports(f8_instance *i, uint32_t func)
     for (int side = 0; side < 2; side++) {
         const size_t n = side ? f->n_out : f->n_in;
         const f8_plan_port *port = side ? f->out : f->in;
-        void **own = F8_NEW_ARRAY(&i->memory, void *, n), **bound = F8_NEW_ARRAY(&i->memory, void *, n);
+        void **own = F8_NEW_ARRAY(&i->memory, void *, n),
+             **bound = F8_NEW_ARRAY(&i->memory, void *, n);
         if (!own || !bound)
             return F8_ERR_MEMORY;
         i->own[side][func] = own;
@@ -268,8 +270,8 @@ static void *reference_port(f8_instance *i, uint32_t func, int side, uint32_t po
     return i->bound[side][func][port];
 }
 
-static f8_status reference_bind(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,
-                                f8_diag *diag)
+static f8_status reference_bind(f8_instance *i, uint32_t func, int side, uint32_t port,
+                                void *buffer, f8_diag *diag)
 {
     (void)diag;
     i->bound[side][func][port] = buffer ? buffer : i->own[side][func][port];
@@ -295,7 +297,8 @@ static double reference_seconds(const f8_instance *i, uint32_t func, uint32_t st
 }
 
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_instance *like, const f8_allocator *allocator, f8_diag *diag)
+                                       const f8_instance *like, const f8_allocator *allocator,
+                                       f8_diag *diag)
 {
     static const f8_instance_kind kind = {
         .destroy = reference_destroy,

@@ -1,7 +1,7 @@
 /* A compiled module with memory, whatever its target: what a program runs on.
  *
- * Three kinds behind one table of functions: the CPU's executor and the GPU's, each over a plan, and the
- * reference interpreter over the module's functions. */
+ * Three kinds behind one table of functions: the CPU's executor and the GPU's, each over a plan,
+ * and the reference interpreter over the module's functions. */
 #ifndef F8_INSTANCE_H
 #define F8_INSTANCE_H
 
@@ -25,12 +25,14 @@ typedef struct f8_instance_kind {
     f8_status (*write)(f8_instance *i, uint32_t var, const void *from, f8_diag *diag);
     f8_status (*init)(f8_instance *i, uint64_t seed, f8_diag *diag);
     void *(*port)(f8_instance *i, uint32_t func, int side, uint32_t port);
-    f8_status (*bind)(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer, f8_diag *diag);
+    f8_status (*bind)(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,
+                      f8_diag *diag);
     f8_status (*run)(f8_instance *i, uint32_t func, f8_diag *diag);
     f8_status (*wait)(f8_instance *i, f8_diag *diag);
     void (*info)(const f8_instance *i, f8_instance_info *out);
     double (*step_seconds)(const f8_instance *i, uint32_t func, uint32_t step);
-    const char *(*algorithm)(const f8_instance *i, uint32_t func, uint32_t step); /* NULL: not known */
+    const char *(*algorithm)(const f8_instance *i, uint32_t func,
+                             uint32_t step); /* NULL: not known */
 } f8_instance_kind;
 
 struct f8_instance {
@@ -45,15 +47,16 @@ struct f8_instance {
     void ***own[2], ***bound[2]; /* [side][function][port] */
 };
 
-/* All borrow what they are given. After a failure there is nothing to destroy. like: NULL, or one that stays longer,
- * whose variables the reference has too; the others have it in their options. */
-f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan, const f8_exec_options *options,
-                                 f8_diag *diag);
+/* All borrow what they are given. After a failure there is nothing to destroy. like: NULL, or one
+ * that stays longer, whose variables the reference has too; the others have it in their options. */
+f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
+                                 const f8_exec_options *options, f8_diag *diag);
 f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *cuda,
                                   const f8_cuda_exec_options *options, f8_diag *diag);
 /* The plan is the module's interface (f8_build_interface). */
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
-                                       const f8_instance *like, const f8_allocator *allocator, f8_diag *diag);
+                                       const f8_instance *like, const f8_allocator *allocator,
+                                       f8_diag *diag);
 void f8_instance_destroy(f8_instance *i); /* also one never created */
 
 #endif

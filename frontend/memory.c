@@ -14,8 +14,8 @@ static f8_status plan_bytes(f8_compilation *c, const f8_plan *plan, int64_t *byt
     return F8_OK;
 }
 
-/* Values of bounds share an arena: one that has fewer bytes of ports must not take them for a larger one, or what was
- * asked for in all would not hold for the program. */
+/* Values of bounds share an arena: one that has fewer bytes of ports must not take them for a
+ * larger one, or what was asked for in all would not hold for the program. */
 static void hold_to_first(const f8_compilation *c, f8_code_bytes *bytes)
 {
     const f8_variant *first = c->program->first;

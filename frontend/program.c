@@ -84,10 +84,11 @@ f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t thread
 
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag)
 {
-    return p->now->instance.kind ? F8_OK
-                            : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                      "the program was compiled with %s: it has no memory and can't run",
-                                      p->plan_only ? "plan_only" : "no_device");
+    return p->now->instance.kind
+               ? F8_OK
+               : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "the program was compiled with %s: it has no memory and can't run",
+                         p->plan_only ? "plan_only" : "no_device");
 }
 
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag)
@@ -164,10 +165,12 @@ void *fp8c_program_buffer(fp8c_program *p, int function, fp8c_side side, int ind
 {
     if (!get_port(p, function, side, index) || !p->now->instance.kind)
         return NULL;
-    return p->now->instance.kind->port(&p->now->instance, (uint32_t)function, side, (uint32_t)index);
+    return p->now->instance.kind->port(&p->now->instance, (uint32_t)function, side,
+                                       (uint32_t)index);
 }
 
-fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int index, void *buffer)
+fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int index,
+                              void *buffer)
 {
     f8_diag diag = {0};
     const f8_plan_port *port = get_port(p, function, side, index);
@@ -175,16 +178,19 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
     if (!port || port->var >= 0 || (side != FP8C_INPUT && side != FP8C_OUTPUT))
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                         port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
-                                                : "no such port%s",
-                         port && port->var >= 0 ? port->name : "");
+        status =
+            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                    port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
+                                           : "no such port%s",
+                    port && port->var >= 0 ? port->name : "");
     else if ((uintptr_t)buffer % f8_dtype_size(port->type.dtype))
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "the buffer for '%s': its address is no multiple of %zu, the size of its elements",
-                         port->name, f8_dtype_size(port->type.dtype));
+        status = f8_fail(
+            &diag, F8_ERR_INPUT, F8_NOWHERE,
+            "the buffer for '%s': its address is no multiple of %zu, the size of its elements",
+            port->name, f8_dtype_size(port->type.dtype));
     if (status == F8_OK)
-        status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side, (uint32_t)index, buffer, &diag);
+        status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side,
+                                             (uint32_t)index, buffer, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 
@@ -265,8 +271,8 @@ fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *o
 }
 
 /* given: the scale of all of it, or NULL. */
-static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from, const float *given,
-                          f8_diag *diag)
+static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from,
+                          const float *given, f8_diag *diag)
 {
     const f8_type *t = &p->now->plan.var[s->var].type;
     const int64_t rows = f8_type_rows(t), cols = f8_type_columns(t);
@@ -275,7 +281,8 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     f8_arena_init(&scratch, &p->ctx->allocator);
     float *amax = F8_NEW_ARRAY(&scratch, float, n), *scale = F8_NEW_ARRAY(&scratch, float, n);
     float *inv = F8_NEW_ARRAY(&scratch, float, n);
-    uint8_t *codes = F8_NEW_ARRAY(&scratch, uint8_t, rows * cols), *e8m0 = F8_NEW_ARRAY(&scratch, uint8_t, n);
+    uint8_t *codes = F8_NEW_ARRAY(&scratch, uint8_t, rows *cols),
+            *e8m0 = F8_NEW_ARRAY(&scratch, uint8_t, n);
     f8_status status = f8_arena_status(&scratch, diag);
     if (status == F8_OK) {
         f8_matrix_amax(s->quantizer.grain, from, rows, cols, amax);
@@ -296,16 +303,18 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     return status;
 }
 
-fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale)
+fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from,
+                                  const float *scale)
 {
     f8_diag diag = {0};
     const f8_stored *s = stored_variable(p, variable);
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK && !s)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
+        status =
+            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
     if (status == F8_OK && scale && s->recipe.scaling != F8_SCALING_DELAYED)
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d: a scale is kept under `delayed` alone",
-                         variable);
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                         "variable %d: a scale is kept under `delayed` alone", variable);
     if (status == F8_OK)
         status = quantize(p, s, from, scale, &diag);
     return f8_api_result(p->ctx, &diag, status);
@@ -352,7 +361,8 @@ const char *fp8c_program_algorithm(const fp8c_program *p, int function, int inde
     if (fp8c_program_step(p, function, index, &s) != FP8C_OK)
         return NULL;
     const char *said =
-        instance->kind ? instance->kind->algorithm(instance, (uint32_t)function, (uint32_t)index) : NULL;
+        instance->kind ? instance->kind->algorithm(instance, (uint32_t)function, (uint32_t)index)
+                       : NULL;
     const f8_step *step = &p->now->plan.func[function].step[index];
     if (said || step->kind != F8_STEP_GEMM || step->gemm.algorithm == F8_GEMM_AUTO)
         return said;
@@ -440,7 +450,8 @@ fp8c_status fp8c_program_step(const fp8c_program *p, int function, int index, fp
     *out = (fp8c_step){s->name, kinds[s->kind], (int32_t)s->n_phases, s->hash, s->bytes_read,
                        s->bytes_written, 0};
     if (p->now->instance.kind)
-        out->seconds = p->now->instance.kind->step_seconds(&p->now->instance, (uint32_t)function, (uint32_t)index);
+        out->seconds = p->now->instance.kind->step_seconds(&p->now->instance, (uint32_t)function,
+                                                           (uint32_t)index);
     return FP8C_OK;
 }
 

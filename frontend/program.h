@@ -19,11 +19,12 @@ typedef struct f8_variant {
     f8_plan plan;   /* of the reference target: variables, functions and ports alone */
     f8_compile_report report;
     f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
-    f8_arena graph;       /* the module after the passes and all they made, where it is still needed: the reference
-                             target interprets it, a calibration reads its samples */
+    f8_arena graph; /* the module after the passes and all they made, where it is still needed: the
+                       reference target interprets it, a calibration reads its samples */
 } f8_variant;
 
-/* What a program runs on, beside its target and its threads: the options' of compiling, or of opening a file. */
+/* What a program runs on, beside its target and its threads: the options' of compiling, or of
+ * opening a file. */
 typedef struct f8_run_options {
     bool no_device; /* on nothing: it was compiled, or opened, to be looked at */
     bool profile;
@@ -34,8 +35,8 @@ typedef struct f8_run_options {
     void *device_user;
 } f8_run_options;
 
-/* A tuner's compile: its choices in place of the database's, and the program whose executors share with this one's
- * what they can (NULL: none). */
+/* A tuner's compile: its choices in place of the database's, and the program whose executors share
+ * with this one's what they can (NULL: none). */
 typedef struct f8_tuner_compile {
     const f8_build_choices *choices;
     const fp8c_program *like;
@@ -85,8 +86,8 @@ f8_variant *f8_program_add(fp8c_program *p, f8_diag *diag);
 /* Set p->run and p->threads from the options. F8_ERR_INPUT: there can't be so many threads. */
 f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag);
 
-/* F8_ERR_INPUT: it was compiled to be looked at alone; besides, there is no such function, or variables have no
- * values. */
+/* F8_ERR_INPUT: it was compiled to be looked at alone; besides, there is no such function, or
+ * variables have no values. */
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag);
 

@@ -7,8 +7,8 @@
 /* The target of `name`, one of fp8c_target_name: sets p->target, p->level, and for a CUDA target
  * p->cuda, of which run.device is the device. Unless run.no_device the GPU there must be of it;
  * "cuda" asks it what it is in any case. F8_ERR_INPUT for an unknown name, F8_ERR_UNSUPPORTED for a
- * GPU of another architecture, and what runtime/cuda/device.h says of a driver or a device that is not
- * there. */
+ * GPU of another architecture, and what runtime/cuda/device.h says of a driver or a device that is
+ * not there. */
 f8_status f8_target_choose(fp8c_program *p, const char *name, f8_diag *diag);
 
 /* What plans of p->target are named: the level's name, or the target's. */

@@ -47,9 +47,11 @@ bool f8_tuning_device(const fp8c_program *p, f8_tuning_keys *out)
     return true;
 }
 
-f8_status f8_tuning_versions(const fp8c_program *p, f8_gemm_lib **gemms, f8_tuning_keys *out, f8_diag *diag)
+f8_status f8_tuning_versions(const fp8c_program *p, f8_gemm_lib **gemms, f8_tuning_keys *out,
+                             f8_diag *diag)
 {
-    const char *compiler = "LLVM 19"; /* no other is taken, and which it is its loading would tell */
+    const char *compiler =
+        "LLVM 19"; /* no other is taken, and which it is its loading would tell */
     if (p->target->kind == F8_TARGET_CPU) {
         if (!*gemms)
             F8_TRY(f8_gemm_lib_create(&p->ctx->allocator, gemms, diag));
@@ -60,11 +62,12 @@ f8_status f8_tuning_versions(const fp8c_program *p, f8_gemm_lib **gemms, f8_tuni
         F8_TRY(f8_cublaslt_version(p->cuda, &library, diag));
         F8_TRY(f8_cuda_nvrtc(p->cuda, &version, diag));
         snprintf(out->gemm_versions, sizeof out->gemm_versions, "cuBLASLt %s", library);
-        snprintf(out->kernel_versions, sizeof out->kernel_versions, "fp8c %s, NVRTC %d.%d", f8_code_id,
-                 version / 1000, version / 10 % 100);
+        snprintf(out->kernel_versions, sizeof out->kernel_versions, "fp8c %s, NVRTC %d.%d",
+                 f8_code_id, version / 1000, version / 10 % 100);
         return F8_OK;
     }
-    snprintf(out->kernel_versions, sizeof out->kernel_versions, "fp8c %s, %s", f8_code_id, compiler);
+    snprintf(out->kernel_versions, sizeof out->kernel_versions, "fp8c %s, %s", f8_code_id,
+             compiler);
     return F8_OK;
 }
 
@@ -75,8 +78,8 @@ static const char *find(void *user, const f8_build_problem *problem)
                          problem->text);
 }
 
-f8_status f8_tuned_begin(f8_tuned_choices *t, const fp8c_program *p, f8_gemm_lib **gemms, f8_arena *arena,
-                         f8_diag *diag)
+f8_status f8_tuned_begin(f8_tuned_choices *t, const fp8c_program *p, f8_gemm_lib **gemms,
+                         f8_arena *arena, f8_diag *diag)
 {
     const char *path = p->ctx->settings.tuning;
     f8_diag why = {0};
@@ -97,8 +100,8 @@ f8_status f8_tuned_begin(f8_tuned_choices *t, const fp8c_program *p, f8_gemm_lib
                    why.file ? why.file : "", why.file ? ": " : "", why.text);
     if (status != F8_OK || !f8_tuned_count(t->tuned))
         return F8_OK;
-    f8_log_say(&p->ctx->log, F8_LOG_INFO, "%zu choices for %s in %s", f8_tuned_count(t->tuned), t->keys.device,
-               path);
+    f8_log_say(&p->ctx->log, F8_LOG_INFO, "%zu choices for %s in %s", f8_tuned_count(t->tuned),
+               t->keys.device, path);
     t->choices = (f8_build_choices){find, t};
     t->use = &t->choices;
     return F8_OK;

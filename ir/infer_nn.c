@@ -109,10 +109,11 @@ static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uin
     F8_TRY(granularity_of(g, n, key, &s));
     const int64_t along_k = k_is_rows ? s.rows : s.cols, across = k_is_rows ? s.cols : s.rows;
     if (along_k == 1 || (along_k && !across))
-        return f8_infer_fail(g, n, roles,
-                             "%s = \"%s\": a product's scales are one for the tensor, one for each row "
-                             "of its result, or one for each block along k",
-                             f8_attr_name(key), f8_node_attr(n, key)->s);
+        return f8_infer_fail(
+            g, n, roles,
+            "%s = \"%s\": a product's scales are one for the tensor, one for each row "
+            "of its result, or one for each block along k",
+            f8_attr_name(key), f8_node_attr(n, key)->s);
     const f8_dtype dtype = f8_in_type(g, n, iq + 1)->dtype;
     if (dtype != F8_F32 && dtype != F8_E8M0)
         return f8_infer_fail(g, n, roles, "operand %u must be f32 or f8e8m0, not %s", iq + 2,
@@ -122,11 +123,13 @@ static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uin
     f8_type want;
     const char *text = f8_node_attr(n, F8_A_SCALE_LAYOUT)->s;
     if (!f8_scale_layout_parse(text, &layout))
-        return f8_infer_fail(g, n, NULL, "scale_layout = \"%.60s\" is neither grid nor cublaslt", text);
+        return f8_infer_fail(g, n, NULL, "scale_layout = \"%.60s\" is neither grid nor cublaslt",
+                             text);
     if (!f8_scale_layout_type(layout, &scales, f8_in_type(g, n, iq), &want))
-        return f8_infer_fail(g, n, roles,
-                             "%s = \"%s\": scale_layout = \"cublaslt\" has f8e8m0 scales of runs along k only",
-                             f8_attr_name(key), f8_node_attr(n, key)->s);
+        return f8_infer_fail(
+            g, n, roles,
+            "%s = \"%s\": scale_layout = \"cublaslt\" has f8e8m0 scales of runs along k only",
+            f8_attr_name(key), f8_node_attr(n, key)->s);
     return need_type(g, n, roles, iq + 1, &want);
 }
 
@@ -309,8 +312,9 @@ static f8_status scale_fits(f8_graph *g, const f8_node *n, const char *roles)
     if (strcmp(f8_node_attr(n, F8_A_GRANULARITY)->s, "broadcast")) {
         F8_TRY(granularity_of(g, n, F8_A_GRANULARITY, &grain));
         if (!f8_granularity_has_blocks(grain) || !x->rank)
-            return f8_infer_fail(g, n, roles, "only block(ROWS,COLUMNS) of a matrix needs a granularity: "
-                                              "other scales broadcast");
+            return f8_infer_fail(g, n, roles,
+                                 "only block(ROWS,COLUMNS) of a matrix needs a granularity: "
+                                 "other scales broadcast");
         const f8_type want = f8_granularity_type(grain, x, s->dtype);
         return need_type(g, n, roles, 1, &want);
     }

@@ -1,13 +1,15 @@
 /* The graph IR: modules, functions, and a hash-consed SSA graph in an arena.
  *
  * A module declares dims, variables (parameters and states), recipes and an optimizer, and holds
- * functions. A function is a pure graph from its input ports to its result ports; a port whose `var`
- * is >= 0 reads or replaces that module variable, which is the only way state exists (rule 1).
+ * functions. A function is a pure graph from its input ports to its result ports; a port whose
+ * `var` is >= 0 reads or replaces that module variable, which is the only way state exists (rule
+ * 1).
  *
  * A node is {op, attributes, inputs, clone number}; making the same one twice gives the same ref.
  * Ref 0 is "no node": builders return it on failure and accept it as an operand (the failure
  * travels), and the graph's diag holds the first message, so that a pass may check once at its end.
- * Refs grow monotonically and operands come before users: ascending refs are a topological order. */
+ * Refs grow monotonically and operands come before users: ascending refs are a topological order.
+ */
 #ifndef F8_IR_H
 #define F8_IR_H
 
@@ -25,7 +27,15 @@ typedef enum f8_op {
 } f8_op;
 
 typedef enum f8_class {
-    F8_LEAF, F8_POINTWISE, F8_REDUCE, F8_SHAPE, F8_GEMM, F8_ATTENTION, F8_GATHER, F8_FP8, F8_COMPOSITE,
+    F8_LEAF,
+    F8_POINTWISE,
+    F8_REDUCE,
+    F8_SHAPE,
+    F8_GEMM,
+    F8_ATTENTION,
+    F8_GATHER,
+    F8_FP8,
+    F8_COMPOSITE,
 } f8_class;
 
 typedef enum f8_attr_key {
@@ -44,8 +54,8 @@ typedef struct f8_ints {
     int64_t v[F8_MAX_RANK];
 } f8_ints;
 
-/* An attribute's value: i for INT, BOOL and DTYPE, f for FLOAT, s (interned in the graph's module, never
- * NULL) for STR, ints for INTS. */
+/* An attribute's value: i for INT, BOOL and DTYPE, f for FLOAT, s (interned in the graph's module,
+ * never NULL) for STR, ints for INTS. */
 typedef struct f8_attr {
     f8_attr_key key;
     union {
@@ -63,7 +73,7 @@ typedef struct f8_op_info {
     uint16_t min_in, max_in;
     uint8_t results, n_attrs;
     f8_class cls;
-    uint8_t form[4];             /* f8_sform by f8_skind of the operands (ir/num/scalar.h); 0: none */
+    uint8_t form[4]; /* f8_sform by f8_skind of the operands (ir/num/scalar.h); 0: none */
     f8_attr attrs[F8_MAX_ATTRS]; /* keys with defaults, in table order */
 } f8_op_info;
 
@@ -124,17 +134,18 @@ static inline const f8_type *f8_type_of(const f8_graph *g, f8_ref r)
     return &g->node[r].type;
 }
 
-/* Make (or find) a node. Attributes not given take their defaults and all are brought to one canonical form
- * (axes count from the front, kv_heads is filled in, ...), so that equal nodes are one. The type is inferred;
- * a shape or dtype error is reported with the operands' types and places. INPUT takes its type from
- * f8_input instead. Returns 0 on failure. */
+/* Make (or find) a node. Attributes not given take their defaults and all are brought to one
+ * canonical form (axes count from the front, kv_heads is filled in, ...), so that equal nodes are
+ * one. The type is inferred; a shape or dtype error is reported with the operands' types and
+ * places. INPUT takes its type from f8_input instead. Returns 0 on failure. */
 f8_ref f8_make(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr);
-f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr,
-                     uint32_t clone);
+f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr,
+                     int n_attr, uint32_t clone);
 f8_ref f8_input(f8_graph *g, int64_t index, const f8_type *type);
 void f8_set_name(f8_graph *g, f8_ref r, const char *name); /* keeps an existing name */
 
-const f8_attr *f8_attr_get(const f8_graph *g, f8_ref r, f8_attr_key key); /* NULL if the op has no such key */
+const f8_attr *f8_attr_get(const f8_graph *g, f8_ref r,
+                           f8_attr_key key); /* NULL if the op has no such key */
 int64_t f8_attr_i(const f8_graph *g, f8_ref r, f8_attr_key key);          /* 0 if absent */
 double f8_attr_f(const f8_graph *g, f8_ref r, f8_attr_key key);
 const char *f8_attr_s(const f8_graph *g, f8_ref r, f8_attr_key key);      /* "" if absent */
@@ -145,7 +156,8 @@ bool f8_attr_equal(const f8_attr *a, const f8_attr *b);
 
 /* Whether r is among n refs. */
 bool f8_listed(const f8_ref *list, uint32_t n, f8_ref r);
-uint32_t f8_index_ascending(const f8_ref *list, uint32_t n, f8_ref r); /* the list ascends; UINT32_MAX: not in it */
+uint32_t f8_index_ascending(const f8_ref *list, uint32_t n,
+                            f8_ref r); /* the list ascends; UINT32_MAX: not in it */
 bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r); /* the list ascends */
 
 /* Attribute literals for f8_make. */
@@ -162,15 +174,18 @@ f8_ref f8_select(f8_graph *g, f8_ref cond, f8_ref a, f8_ref b);
 f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to);         /* a itself when it has that dtype */
 f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis);
 f8_ref f8_sum_all(f8_graph *g, f8_ref a);                   /* last axis, then the vector: f32 [] */
-f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to); /* undo broadcasting: sum a down to shape `to` */
+f8_ref f8_sum_to(f8_graph *g, f8_ref a,
+                 const f8_type *to); /* undo broadcasting: sum a down to shape `to` */
 f8_ints f8_shape_of(const f8_type *t);                      /* for F8_A_SHAPE */
-f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of); /* a itself when the shape is the same */
+f8_ref f8_reshape(f8_graph *g, f8_ref a,
+                  const f8_type *shape_of); /* a itself when the shape is the same */
 f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop);
 f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis);
 f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index);
 f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
 
-/* Internal to ir/: fills *out for a node about to be made; 0 or a status with the message in g->diag. */
+/* Internal to ir/: fills *out for a node about to be made; 0 or a status with the message in
+ * g->diag. */
 f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
 
 /* The type of result `index` of node r, which is in the graph and whose op has more results than
@@ -180,7 +195,13 @@ f8_type f8_result_type(const f8_graph *g, f8_ref r, int64_t index);
 /* ---- module ---- */
 
 typedef enum f8_var_kind { F8_VAR_PARAM, F8_VAR_STATE } f8_var_kind;
-typedef enum f8_init_kind { F8_INIT_ZEROS, F8_INIT_ONES, F8_INIT_CONST, F8_INIT_NORMAL, F8_INIT_UNIFORM } f8_init_kind;
+typedef enum f8_init_kind {
+    F8_INIT_ZEROS,
+    F8_INIT_ONES,
+    F8_INIT_CONST,
+    F8_INIT_NORMAL,
+    F8_INIT_UNIFORM
+} f8_init_kind;
 
 typedef struct f8_var {
     const char *name;
@@ -211,7 +232,8 @@ enum { F8_MAX_BOUNDS = 8 }; /* of one module */
 
 /* How a number of the text depends on the dims that are bounds: scale * value + offset. */
 typedef struct f8_form {
-    int32_t dim; /* index + 1 of the bound in module->dim; 0: on none; < 0: on several, or otherwise */
+    int32_t
+        dim; /* index + 1 of the bound in module->dim; 0: on none; < 0: on several, or otherwise */
     int64_t scale, offset;
 } f8_form;
 
@@ -231,7 +253,8 @@ typedef struct f8_axis {
     f8_form form;
 } f8_axis;
 
-/* recipe "h.*" = delayed;  recipe "h.*" wgrad dy = current {format = e4m3};  recipe layers 1, 1 = bf16 */
+/* recipe "h.*" = delayed;  recipe "h.*" wgrad dy = current {format = e4m3};  recipe layers 1, 1 =
+ * bf16 */
 typedef struct f8_recipe_rule {
     const char *pattern;  /* of linears' names; NULL: the `first` first and `last` last layers */
     const char *recipe;   /* as ir/recipe.h writes it */
@@ -269,8 +292,9 @@ struct f8_module {
     size_t n_rules, rule_room;
     f8_axis *axis;
     size_t n_axes, axis_room;
-    /* With bounds: the text, less comments, with the values of dims as they are, and how many rules it has.
-     * Numbers of a graph are those of one value, so no print of graphs could give the module back. */
+    /* With bounds: the text, less comments, with the values of dims as they are, and how many rules
+     * it has. Numbers of a graph are those of one value, so no print of graphs could give the
+     * module back. */
     const char *source;
     size_t source_rules;
     f8_optimizer optimizer;
@@ -279,29 +303,35 @@ struct f8_module {
 };
 
 f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, const char *file);
-const char *f8_intern(f8_module *m, const char *s); /* equal strings give equal pointers; NULL when out of memory */
+const char *
+f8_intern(f8_module *m,
+          const char *s); /* equal strings give equal pointers; NULL when out of memory */
 const char *f8_intern_n(f8_module *m, const char *s, size_t n);
 
-/* All return NULL/-1 and fill the diag when the name is taken, the type is invalid or memory runs out.
- * Names are a letter or '_', then letters, digits, '_' and '.'. Ports of the caller (var < 0) and ports of variables
- * do not share names: an input %x may stand beside a variable x. */
+/* All return NULL/-1 and fill the diag when the name is taken, the type is invalid or memory runs
+ * out. Names are a letter or '_', then letters, digits, '_' and '.'. Ports of the caller (var < 0)
+ * and ports of variables do not share names: an input %x may stand beside a variable x. */
 int32_t f8_module_var(f8_module *m, const f8_var *var);
 int32_t f8_module_find_var(const f8_module *m, const char *name);
 f8_func *f8_module_func(f8_module *m, const char *name); /* pointer valid until the next is added */
 f8_func *f8_module_find_func(const f8_module *m, const char *name);
-f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t var); /* adds the port */
-f8_ref f8_func_var(f8_func *f, int32_t var); /* the input port of that variable, added at first use */
+f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type,
+                     int32_t var); /* adds the port */
+f8_ref f8_func_var(f8_func *f,
+                   int32_t var); /* the input port of that variable, added at first use */
 f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var);
 
 /* ---- whole-graph helpers ---- */
 
-/* Copy what `f`'s results need into a fresh graph, dropping dead nodes; input ports all stay, in place.
- * rewrite(user, to, from, old, in) returns the replacement for node `old` of `from`, whose operands' new
- * refs are in[], or 0 to copy it as it is; it is called in ascending order, for live nodes that are no
- * INPUT. Names and places carry over. The way every rewriting pass works: no in-place mutation.
- * During the call f->graph is already `to`: the callback may add ports to f (f8_func_var,
- * f8_func_result), not functions to the module. On failure f keeps its old graph and ports. */
-typedef f8_ref (*f8_rewrite_fn)(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in);
+/* Copy what `f`'s results need into a fresh graph, dropping dead nodes; input ports all stay, in
+ * place. rewrite(user, to, from, old, in) returns the replacement for node `old` of `from`, whose
+ * operands' new refs are in[], or 0 to copy it as it is; it is called in ascending order, for live
+ * nodes that are no INPUT. Names and places carry over. The way every rewriting pass works: no
+ * in-place mutation. During the call f->graph is already `to`: the callback may add ports to f
+ * (f8_func_var, f8_func_result), not functions to the module. On failure f keeps its old graph and
+ * ports. */
+typedef f8_ref (*f8_rewrite_fn)(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
+                                const f8_ref *in);
 f8_status f8_func_rewrite(f8_func *f, f8_rewrite_fn rewrite, void *user);
 
 /* Users of each node r: user[start[r]] to user[start[r + 1] - 1], in `arena`. One entry an operand
@@ -313,7 +343,8 @@ f8_status f8_compute_uses(const f8_func *f, f8_arena *arena, f8_uses *out, f8_di
 
 f8_status f8_verify(const f8_module *m, f8_diag *diag); /* every invariant above, every function */
 
-/* Print in the textual language (frontend/text/README.md has the grammar). Re-parsing it gives the identical module. */
+/* Print in the textual language (frontend/text/README.md has the grammar). Re-parsing it gives the
+ * identical module. */
 typedef struct f8_writer {
     int (*write)(void *user, const char *text, size_t n); /* non-zero: stop, the writer failed */
     void *user;

@@ -1,9 +1,9 @@
 /* A function on its way to a plan: its nodes in fused groups, in order, with places.
  *
- * Filled by passes/fuse/group.c, schedule.c and memory.c; read by codegen. View nodes (RESHAPE of a contiguous
- * value, SLICE that is a strided view, PROJECT) belong to no group: they only have a place.
- * Leaves belong to none either: CONST and IOTA are computed inside kernels (a CONST that must lie in
- * memory and the ROPE tables get a place in F8_SPACE_CONST). */
+ * Filled by passes/fuse/group.c, schedule.c and memory.c; read by codegen. View nodes (RESHAPE of a
+ * contiguous value, SLICE that is a strided view, PROJECT) belong to no group: they only have a
+ * place. Leaves belong to none either: CONST and IOTA are computed inside kernels (a CONST that
+ * must lie in memory and the ROPE tables get a place in F8_SPACE_CONST). */
 #ifndef F8_PROGRAM_H
 #define F8_PROGRAM_H
 
@@ -16,8 +16,8 @@ typedef enum f8_group_kind {
     F8_GROUP_ATTENTION,      /* one ATTENTION (o, lse) */
     F8_GROUP_ATTENTION_GRAD, /* one ATTENTION_GRAD (dq, dk, dv) */
     F8_GROUP_SCATTER,        /* one EMBEDDING_GRAD */
-    F8_GROUP_COPY,           /* one SHAPE node that moves bytes: TRANSPOSE, BROADCAST, CONCAT, ...; CONCAT
-                              * inputs whose place already is their part of the result need no copy */
+    F8_GROUP_COPY, /* one SHAPE node that moves bytes: TRANSPOSE, BROADCAST, CONCAT, ...; CONCAT
+                    * inputs whose place already is their part of the result need no copy */
 } f8_group_kind;
 
 /* One fused row program over the domain [rows, cols]. Every node in it, and every value it reads,
@@ -58,28 +58,29 @@ typedef struct f8_group {
     f8_phase *phase;
     uint32_t n_phases;
     f8_ref *in;          /* values read from memory that other groups, ports or constants provide */
-    f8_ref *out;         /* values written to memory (also those only a later phase of this group reads) */
+    f8_ref *out; /* values written to memory (also those only a later phase of this group reads) */
     uint32_t n_in, n_out;
 } f8_group;
 
-/* Copy value `from` to place `to` (same type, `to` contiguous) at the end of the function: results that could not be
- * computed in place. */
+/* Copy value `from` to place `to` (same type, `to` contiguous) at the end of the function: results
+ * that could not be computed in place. */
 typedef struct f8_final_copy {
     f8_ref from;
     f8_place to;
 } f8_final_copy;
 
 /* A unit of storage in the arena: that of `root` and of all values that share it
- * (passes/memory/storage.h), from the first write of one to the last read; positions are indices into
- * `order`, n_groups the end of the function. */
+ * (passes/memory/storage.h), from the first write of one to the last read; positions are indices
+ * into `order`, n_groups the end of the function. */
 typedef struct f8_held {
     f8_ref root;
     int64_t offset, bytes;
     uint32_t first, last; /* inclusive */
 } f8_held;
 
-/* Multi-result groups: `out` holds the op's own ref, then its PROJECT nodes, all of which exist. A GEMM's or
- * SCATTER's acc either has the result's place (accumulate in place) or must be copied there first. */
+/* Multi-result groups: `out` holds the op's own ref, then its PROJECT nodes, all of which exist. A
+ * GEMM's or SCATTER's acc either has the result's place (accumulate in place) or must be copied
+ * there first. */
 typedef struct f8_program {
     f8_group *group;
     uint32_t n_groups;
@@ -96,8 +97,8 @@ typedef struct f8_program {
     int64_t constants_bytes;
 } f8_program;
 
-/* Where each module variable lies in the state: offsets[i] for variable i (64-byte aligned, in order of
- * declaration; offsets may be NULL); returns the bytes of all. */
+/* Where each module variable lies in the state: offsets[i] for variable i (64-byte aligned, in
+ * order of declaration; offsets may be NULL); returns the bytes of all. */
 int64_t f8_module_layout(const f8_module *m, int64_t *offsets);
 
 #endif

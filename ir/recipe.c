@@ -11,9 +11,10 @@ const char *const f8_role_name[F8_ROLES] = {"fprop", "dgrad", "wgrad"};
 
 /* ---- the named recipes ---- */
 
-/* Histories of 16: shorter than Transformer Engine's 1024 they adapt faster and cost less. E4M3 forward, E5M2
- * gradients: arXiv 2209.05433 section 3; E4M3 for all where scales are fine: arXiv 2412.19437 section 3.3.
- * X(name, scaling, activation, format of x and w, of dy, what else differs) */
+/* Histories of 16: shorter than Transformer Engine's 1024 they adapt faster and cost less. E4M3
+ * forward, E5M2 gradients: arXiv 2209.05433 section 3; E4M3 for all where scales are fine: arXiv
+ * 2412.19437 section 3.3. X(name, scaling, activation, format of x and w, of dy, what else differs)
+ */
 #define RECIPES(X)                                                                               \
     X("f32", NONE, F8_F32, F8_F32, F8_F32, )                                                     \
     X("bf16", NONE, F8_BF16, F8_BF16, F8_BF16, )                                                 \
@@ -27,8 +28,13 @@ const char *const f8_role_name[F8_ROLES] = {"fprop", "dgrad", "wgrad"};
     X("auto", AUTO, F8_BF16, F8_BF16, F8_BF16, )
 
 static const f8_recipe recipes[] = {
-#define X(n, s, a, f, g, ...) \
-    {.name = n, .scaling = F8_SCALING_##s, .activation = a, .forward = f, .gradient = g, __VA_ARGS__},
+#define X(n, s, a, f, g, ...)                                                                      \
+    {.name = n,                                                                                    \
+     .scaling = F8_SCALING_##s,                                                                    \
+     .activation = a,                                                                              \
+     .forward = f,                                                                                 \
+     .gradient = g,                                                                                \
+     __VA_ARGS__},
     RECIPES(X)
 #undef X
 };
@@ -148,26 +154,29 @@ static f8_status no_option(const f8_recipe *r, f8_word key, f8_diag *diag)
     int at = 0;
     for (size_t i = 0; i < N_OPTIONS; i++)
         if (options[i].scalings & 1u << r->scaling)
-            at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", at ? ", " : "", options[i].key);
-    return f8_fail(diag, F8_ERR_INPUT, key.loc, "recipe '%s' has no option '%.*s': it has %s", r->name,
-                   (int)(key.length < SHOWN ? key.length : SHOWN), key.text, list);
+            at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", at ? ", " : "",
+                           options[i].key);
+    return f8_fail(diag, F8_ERR_INPUT, key.loc, "recipe '%s' has no option '%.*s': it has %s",
+                   r->name, (int)(key.length < SHOWN ? key.length : SHOWN), key.text, list);
 }
 
 static f8_status bad_value(const option *o, f8_word value, f8_diag *diag)
 {
     const int n = (int)(value.length < SHOWN ? value.length : SHOWN);
     if (o->kind == OPTION_INT)
-        return f8_fail(diag, F8_ERR_INPUT, value.loc, "%s = %.*s: a number from %lld to %lld is expected",
-                       o->key, n, value.text, (long long)o->least, (long long)o->most);
-    return f8_fail(diag, F8_ERR_INPUT, value.loc, "%s = %.*s: %s or %s is expected", o->key, n, value.text,
-                   o->words[0], o->words[1]);
+        return f8_fail(diag, F8_ERR_INPUT, value.loc,
+                       "%s = %.*s: a number from %lld to %lld is expected", o->key, n, value.text,
+                       (long long)o->least, (long long)o->most);
+    return f8_fail(diag, F8_ERR_INPUT, value.loc, "%s = %.*s: %s or %s is expected", o->key, n,
+                   value.text, o->words[0], o->words[1]);
 }
 
 f8_status f8_recipe_set(f8_recipe *r, f8_word key, f8_word value, unsigned *seen, f8_diag *diag)
 {
     size_t i = 0;
     int64_t number;
-    while (i < N_OPTIONS && !(options[i].scalings & 1u << r->scaling && is_word(key, options[i].key)))
+    while (i < N_OPTIONS &&
+           !(options[i].scalings & 1u << r->scaling && is_word(key, options[i].key)))
         i++;
     if (i == N_OPTIONS)
         return no_option(r, key, diag);
@@ -210,9 +219,10 @@ static f8_word take_word(reader *r)
 static f8_status unexpected(reader *r, const char *name, const char *expected)
 {
     if (!*r->at)
-        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "recipe '%s': %s is missing at the end", name, expected);
-    return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "recipe '%s': %s is expected before '%.20s'", name, expected,
-                   r->at);
+        return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "recipe '%s': %s is missing at the end", name,
+                       expected);
+    return f8_fail(r->diag, F8_ERR_INPUT, r->loc, "recipe '%s': %s is expected before '%.20s'",
+                   name, expected, r->at);
 }
 
 /* key = value */
@@ -237,7 +247,8 @@ f8_status f8_recipe_parse(const char *text, f8_loc loc, f8_recipe *out, f8_diag 
     const f8_recipe *found = named(name.text, name.length);
     if (!found)
         return f8_fail(diag, F8_ERR_INPUT, loc, "no recipe '%.*s': there are %s",
-                       (int)(name.length < SHOWN ? name.length : SHOWN), name.text, f8_recipe_names());
+                       (int)(name.length < SHOWN ? name.length : SHOWN), name.text,
+                       f8_recipe_names());
     *out = *found;
     if (take(&r, '{') && !take(&r, '}')) {
         do
@@ -382,10 +393,11 @@ f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag)
     if (!rule->role || !rule->operand)
         return F8_OK;
     f8_role_operands(f8_role_by_name(rule->role), of);
-    if (!strcmp(rule->operand, f8_operand_name[of[0]]) || !strcmp(rule->operand, f8_operand_name[of[1]]))
+    if (!strcmp(rule->operand, f8_operand_name[of[0]]) ||
+        !strcmp(rule->operand, f8_operand_name[of[1]]))
         return F8_OK;
-    return f8_fail(diag, F8_ERR_INPUT, rule->loc, "%s has no operand %s: it is of %s and %s", rule->role,
-                   rule->operand, f8_operand_name[of[0]], f8_operand_name[of[1]]);
+    return f8_fail(diag, F8_ERR_INPUT, rule->loc, "%s has no operand %s: it is of %s and %s",
+                   rule->role, rule->operand, f8_operand_name[of[0]], f8_operand_name[of[1]]);
 }
 
 int64_t f8_layer_of(const char *linear)

@@ -36,7 +36,12 @@ typedef enum f8_scaling {
     F8_SCALING_AUTO,
 } f8_scaling;
 
-typedef enum f8_operand_kind { F8_OPERAND_X, F8_OPERAND_W, F8_OPERAND_DY, F8_OPERANDS } f8_operand_kind;
+typedef enum f8_operand_kind {
+    F8_OPERAND_X,
+    F8_OPERAND_W,
+    F8_OPERAND_DY,
+    F8_OPERANDS
+} f8_operand_kind;
 extern const char *const f8_operand_name[F8_OPERANDS]; /* "x", "w", "dy" */
 
 typedef enum f8_role { F8_FPROP, F8_DGRAD, F8_WGRAD, F8_ROLES } f8_role;
@@ -48,13 +53,13 @@ void f8_role_operands(f8_role role, f8_operand_kind operand[2]);
 
 typedef struct f8_recipe {
     const char *name;
-    f8_dtype activation;         /* F8_F32 or F8_BF16: the residual stream and all stored activations */
+    f8_dtype activation; /* F8_F32 or F8_BF16: the residual stream and all stored activations */
     f8_scaling scaling;
     f8_dtype forward, gradient;  /* formats of x and w, and of dy */
     int64_t history;             /* delayed: steps of amax kept */
     int64_t margin;              /* scale = max * 2^-margin / amax */
     bool saturate;
-    bool most_recent;            /* delayed: the newest amax of the history counts, not the largest */
+    bool most_recent; /* delayed: the newest amax of the history counts, not the largest */
     bool pow2;                   /* scales rounded down to a power of two */
     bool fake;
     bool wgrad_high;             /* wgrad stays in `activation` dtype */
@@ -69,8 +74,9 @@ const char *f8_recipe_name(size_t index);
 /* The names of all recipes, comma separated, for messages. */
 const char *f8_recipe_names(void);
 
-/* Set one option, as between the braces. `seen`, 0 before the first, has a bit for each given. F8_ERR_INPUT at
- * the word's place for a key that this recipe hasn't, one given twice, and a value it can't have. */
+/* Set one option, as between the braces. `seen`, 0 before the first, has a bit for each given.
+ * F8_ERR_INPUT at the word's place for a key that this recipe hasn't, one given twice, and a value
+ * it can't have. */
 typedef struct f8_word {
     const char *text;
     size_t length;
@@ -107,7 +113,8 @@ f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag);
  * ".weight". Copied into buf, cut to size; NULL if `r` is no linear or has no name. */
 const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 
-/* The layer a linear's name says it is in: the first part between dots that is a number; -1 if none is. */
+/* The layer a linear's name says it is in: the first part between dots that is a number; -1 if none
+ * is. */
 int64_t f8_layer_of(const char *linear);
 
 /* Whether `name` matches `pattern`: * any run of characters, ? one character. */

@@ -99,7 +99,8 @@
 
 /* Rates are dense peaks of data sheets (L40S, H100 SXM, B200, RTX 5090), nothing measured here; 0
  * where there is no such GEMM. Blocks on Hopper: DeepGEMM's 1550 TFLOP/s at 4096 x 7168 x 16384. On
- * a host FP8 is emulated: a GEMM takes as long in any format, so what is left to weigh is memory. */
+ * a host FP8 is emulated: a GEMM takes as long in any format, so what is left to weigh is memory.
+ */
 static const f8_target targets[] = {
     HOST("cpu", F8_TARGET_CPU),
     HOST("reference", F8_TARGET_REFERENCE),

@@ -17,14 +17,14 @@ typedef enum f8_target_kind {
     F8_TARGET_CUDA
 } f8_target_kind;
 
-/* What `auto` weighs recipes with: 10^12 operations a second of GEMMs, by what their operands are, and
- * 10^12 bytes a second of memory. */
+/* What `auto` weighs recipes with: 10^12 operations a second of GEMMs, by what their operands are,
+ * and 10^12 bytes a second of memory. */
 typedef struct f8_rates {
     double bf16, fp8, fp8_rows, fp8_blocks, fp8_mx, memory;
 } f8_rates;
 
-/* What passes/unit/cost.c estimates seconds with, beside the rates. Ratios between kinds of kernels count,
- * not the seconds. */
+/* What passes/unit/cost.c estimates seconds with, beside the rates. Ratios between kinds of kernels
+ * count, not the seconds. */
 typedef struct f8_speeds {
     double gemm;      /* what GEMMs reach, in terms of the rate of their operands */
     double gemm_f32;  /* 10^12 operations a second of GEMMs that keep f32 operands as they are */
@@ -48,14 +48,15 @@ typedef struct f8_target {
     bool gemm_bf16;           /* GEMMs may write bf16, rounded once from the f32 sum */
     bool fp8_tn;              /* FP8 GEMMs want k to be the contiguous axis of both operands */
     bool transposed_stores;   /* row programs can write a result's transpose as well */
-    bool fp8_rows;            /* FP8 GEMMs take a scale for each row of the result and each column */
+    bool fp8_rows; /* FP8 GEMMs take a scale for each row of the result and each column */
     bool fp8_blocks;          /* and f32 scales of 1 x 128 runs along k and of 128 x 128 tiles */
     bool fp8_mx;              /* and E8M0 scales of 1 x 32 runs along k */
     bool fp8_two_tiled;       /* and tiles on both sides: 128 x 128 by 128 x 128 */
     bool fp8_e5m2_pair;       /* both operands of an FP8 GEMM may be f8e5m2 */
     int32_t fp8_multiple;     /* m, n and k of an FP8 GEMM are multiples of this */
-    int32_t row_bytes;        /* rows of arena matrices that GEMMs read begin at multiples of this */
-    int64_t near_columns;     /* row kernels may keep values near for rows of at most this many columns */
+    int32_t row_bytes; /* rows of arena matrices that GEMMs read begin at multiples of this */
+    int64_t
+        near_columns; /* row kernels may keep values near for rows of at most this many columns */
     f8_rates rates;
     f8_speeds speeds;
     int driver;               /* CUDA: the first that runs it, as the CUDA version it serves */

@@ -1,8 +1,8 @@
 /* The order of all passes, on one screen, and the runner. Read this first.
  *
- * Every pass rewrites the unit's functions; after each the runner verifies the module, notes time and
- * size, and prints it when asked. `needs` and `gives` are the contract: the runner refuses a table in
- * which a pass needs what no earlier one gave, or what a later one broke. */
+ * Every pass rewrites the unit's functions; after each the runner verifies the module, notes time
+ * and size, and prints it when asked. `needs` and `gives` are the contract: the runner refuses a
+ * table in which a pass needs what no earlier one gave, or what a later one broke. */
 #include "passes/pipeline.h"
 
 #include <string.h>

@@ -113,7 +113,8 @@ static inline int refuse(void *user, const char *text, size_t size)
 
 /* ---- an allocator that counts ---- */
 
-/* Counts what is out, and fails the `fail_at`th allocation; -1: all. Threads that compile call it too. */
+/* Counts what is out, and fails the `fail_at`th allocation; -1: all. Threads that compile call it
+ * too. */
 typedef struct counting {
     long n, fail_at, live;
     size_t bytes;
@@ -178,8 +179,8 @@ static inline fp8c_status whole_life(counting *c, const fp8c_compile_options *op
 /* A life as above. */
 typedef fp8c_status life_fn(const void *user, counting *c, char *message, size_t room);
 
-/* Fails one allocation of a life after another: `most` of them, the first and the last among them; 0:
- * every one. Each time the life says that there is no memory, and nothing leaks. */
+/* Fails one allocation of a life after another: `most` of them, the first and the last among them;
+ * 0: every one. Each time the life says that there is no memory, and nothing leaks. */
 static inline void fail_each_allocation(life_fn *live, const void *user, long most)
 {
     char message[4096];

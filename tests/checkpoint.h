@@ -1,5 +1,5 @@
-/* What the tests of checkpoints share: runs of the command on a short text, with their records, and copies of
- * safetensors files to change and write again. */
+/* What the tests of checkpoints share: runs of the command on a short text, with their records, and
+ * copies of safetensors files to change and write again. */
 #ifndef TEST_CHECKPOINT_H
 #define TEST_CHECKPOINT_H
 
@@ -26,7 +26,8 @@ static inline const char *text(void)
  * own. */
 static inline f8_cli_result run(const char *command, const char *file, const char *const *more)
 {
-    const char *args[MAX_ARGS] = {command, file, "--json", f8_cli_temp("records"), "--data", text()};
+    const char *args[MAX_ARGS] = {command,  file,  "--json", f8_cli_temp("records"),
+                                  "--data", text()};
     int n = strcmp(command, "export") ? 6 : 4;
     args[n] = NULL;
     remove(args[3]);
@@ -164,7 +165,8 @@ static inline void drop(copy *c, size_t i)
 }
 
 /* One more tensor, of zeros. */
-static inline size_t add(copy *c, const char *name, f8_st_dtype dtype, int32_t rank, const int64_t *dim)
+static inline size_t add(copy *c, const char *name, f8_st_dtype dtype, int32_t rank,
+                         const int64_t *dim)
 {
     f8_st_tensor *t = &c->tensor[c->n];
     *t = (f8_st_tensor){.dtype = dtype, .rank = rank, .bytes = f8_st_dtype_bytes(dtype)};

@@ -1,8 +1,9 @@
-/* The CPU as a target: each unit becomes an LLVM module, its object from the cache or compiled; objects
- * are one blob.
+/* The CPU as a target: each unit becomes an LLVM module, its object from the cache or compiled;
+ * objects are one blob.
  *
- * An object depends on its unit and the machine alone, its symbols on the unit's text, and objects are linked in
- * order of units: the blob's bytes depend neither on threads or timing nor on what was in the cache. */
+ * An object depends on its unit and the machine alone, its symbols on the unit's text, and objects
+ * are linked in order of units: the blob's bytes depend neither on threads or timing nor on what
+ * was in the cache. */
 #include "codegen/cpu/build.h"
 
 #include "codegen/cache/cached.h"
@@ -185,8 +186,8 @@ static f8_status load(compilation *c)
     return f8_build_memory(c->b);
 }
 
-/* LLVM is loaded when there is something to compile. Should it then be another than was thought, all is looked up
- * again under its name. */
+/* LLVM is loaded when there is something to compile. Should it then be another than was thought,
+ * all is looked up again under its name. */
 static f8_status find_all(compilation *c, f8_build_cached *pieces)
 {
     const f8_build_options *o = c->b->options;

@@ -46,13 +46,14 @@ static f8_status note_file(f8_llvm *x, void *handle, f8_diag *d)
 {
     const struct link_map *map = NULL;
     struct stat s;
-    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map->l_name[0] != '/' || stat(map->l_name, &s))
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map->l_name[0] != '/' ||
+        stat(map->l_name, &s))
         return F8_OK;
     x->path = copy_text(&x->allocator, map->l_name);
     x->size = s.st_size;
     return x->path ? F8_OK
-                   : f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE, "no memory for the path of LLVM (%zu bytes)",
-                             strlen(map->l_name) + 1);
+                   : f8_fail(d, F8_ERR_MEMORY, F8_NOWHERE,
+                             "no memory for the path of LLVM (%zu bytes)", strlen(map->l_name) + 1);
 }
 
 static f8_status load_api(f8_llvm *x, const char *library, f8_diag *d)
@@ -197,8 +198,9 @@ void f8_llvm_free(f8_llvm *x)
 
 const char *f8_llvm_identity(const f8_llvm *x, f8_arena *arena)
 {
-    return f8_arena_printf(arena, "llvm %s, a file of %lld bytes\ntriple %s\ncpu %s\nfeatures %s\nlanes %d\n",
-                           x->version, (long long)x->size, x->triple, x->cpu, x->features, x->lanes);
+    return f8_arena_printf(
+        arena, "llvm %s, a file of %lld bytes\ntriple %s\ncpu %s\nfeatures %s\nlanes %d\n",
+        x->version, (long long)x->size, x->triple, x->cpu, x->features, x->lanes);
 }
 
 /* ---- one module ---- */
@@ -214,7 +216,8 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)
     m->ll->DisposeMessage(text);
 }
 
-/* Each machine is used by one thread at a time: one that another module was done with, or a new one. */
+/* Each machine is used by one thread at a time: one that another module was done with, or a new
+ * one. */
 static LLVMTargetMachineRef take_machine(f8_llvm *x)
 {
     LLVMTargetMachineRef machine = NULL;

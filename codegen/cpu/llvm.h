@@ -44,7 +44,8 @@ typedef struct f8_llvm {
     f8_llvm_api ll;
     f8_allocator allocator;
     LLVMTargetRef target;
-    pthread_mutex_t lock; /* of what follows: machines that no module uses now, which cost a millisecond to make */
+    pthread_mutex_t lock; /* of what follows: machines that no module uses now, which cost a
+                             millisecond to make */
     LLVMTargetMachineRef machine[F8_LLVM_MACHINES];
     int n_machines;
     char *triple, *cpu, *features; /* as given to LLVM; NUL-terminated */
@@ -63,8 +64,8 @@ f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d
 void f8_llvm_free(f8_llvm *llvm); /* NULL is fine */
 /* The usual names, in order; NULL-terminated. */
 const char *const *f8_llvm_library_names(void);
-/* All of LLVM and the machine that decides what code an emitter's IR becomes, as text for a key; NULL when the
- * arena failed. */
+/* All of LLVM and the machine that decides what code an emitter's IR becomes, as text for a key;
+ * NULL when the arena failed. */
 const char *f8_llvm_identity(const f8_llvm *llvm, f8_arena *arena);
 
 /* ---- one module ---- */
@@ -108,7 +109,8 @@ typedef struct f8_cpu_phase {
     int64_t scratch; /* bytes per thread, 64-byte aligned */
 } f8_cpu_phase;
 
-/* A phase of a kernel (f8_phase_fn of runtime/base/blob.h): visible outside, does tasks [begin, end). */
+/* A phase of a kernel (f8_phase_fn of runtime/base/blob.h): visible outside, does tasks [begin,
+ * end). */
 typedef struct f8_ll_phase {
     LLVMValueRef function, args, ints, begin, end, scratch;
 } f8_ll_phase;

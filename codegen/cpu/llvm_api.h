@@ -1,5 +1,5 @@
-/* The functions of the LLVM 19 C API that fp8c calls: one row each, loaded by codegen/cpu/llvm.c. The
- * types come from LLVM's own headers, so a changed signature fails to compile. */
+/* The functions of the LLVM 19 C API that fp8c calls: one row each, loaded by codegen/cpu/llvm.c.
+ * The types come from LLVM's own headers, so a changed signature fails to compile. */
 #ifndef F8_CODEGEN_LLVM_API_H
 #define F8_CODEGEN_LLVM_API_H
 

@@ -1,4 +1,5 @@
-/* Printing scalar programs (ir/num/scalar.h) as LLVM IR, one lane or a vector at a time: see llvm.h. */
+/* Printing scalar programs (ir/num/scalar.h) as LLVM IR, one lane or a vector at a time: see
+ * llvm.h. */
 #include "codegen/cpu/llvm.h"
 
 typedef struct printer {

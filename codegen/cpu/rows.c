@@ -125,8 +125,8 @@ static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
     column_stores(p);
 }
 
-/* The same for `unroll` vectors from p->column on: the values of all, in order, then the stores, which
- * write what loads of their own columns alone may read. */
+/* The same for `unroll` vectors from p->column on: the values of all, in order, then the stores,
+ * which write what loads of their own columns alone may read. */
 static void column_bodies(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry, int unroll)
 {
     f8_llvm_module *m = p->m;

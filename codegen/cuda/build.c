@@ -66,9 +66,11 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
     const char *role = f8_attr_s(b->func->graph, r, F8_A_ROLE);
     f8_diag why = {0};
     d->algorithm = F8_GEMM_CUBLASLT;
-    /* Finer scales than the tensor's are there for accuracy; with blocks the library has no such sums. */
+    /* Finer scales than the tensor's are there for accuracy; with blocks the library has no such
+     * sums. */
     d->fast_accumulate = f8_dtype_is_fp8(d->a) && f8_dtype_is_fp8(d->b) && role &&
-                         !strcmp(role, "fprop") && f8_granularity_equal(d->scale_a, f8_per_tensor) &&
+                         !strcmp(role, "fprop") &&
+                         f8_granularity_equal(d->scale_a, f8_per_tensor) &&
                          f8_granularity_equal(d->scale_b, f8_per_tensor);
     b->plan->gemm_workspace = (int64_t)(b->facts->sm >= 90 ? 32 : 4) << 20;
     if (f8_cublaslt_supports(b->facts, d, &why) == F8_OK)

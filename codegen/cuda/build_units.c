@@ -2,8 +2,9 @@
  *
  * Texts are made in order, on one thread. A batch is a run of them, full when its text has a
  * certain length, and images come in batch order, so the plan's bytes depend neither on the number
- * of threads or timing nor on which images the cache had. Kernels of one text share the functions they need. A kernel's symbol is
- * its description's hash: equal kernels have equal text, whatever plan they are in. */
+ * of threads or timing nor on which images the cache had. Kernels of one text share the functions
+ * they need. A kernel's symbol is its description's hash: equal kernels have equal text, whatever
+ * plan they are in. */
 #include "codegen/cuda/build.h"
 
 #include <inttypes.h>
@@ -213,9 +214,9 @@ static const f8_cuda_code *culprit(const compilation *p, const batch *a, const c
     while (line > log && line[-1] != '\n')
         line--;
     const char *open = strchr(line, '(');
-    const long at =
-        open && open < error && !strncmp(line, text_name, sizeof text_name - 1) ? strtol(open + 1, NULL, 10)
-                                                                                : 0;
+    const long at = open && open < error && !strncmp(line, text_name, sizeof text_name - 1)
+                        ? strtol(open + 1, NULL, 10)
+                        : 0;
     for (uint32_t i = a->begin; i < a->end; i++)
         if (at >= p->code[i]->line && at < (long)(p->code[i]->line + p->code[i]->lines))
             return p->code[i];
@@ -273,8 +274,9 @@ static const char *image_key(void *user, uint32_t i, f8_arena *arena)
     const compilation *p = user;
     char header[33];
     f8_hash_text(f8_hash_bytes(f8_cuda_header, strlen(f8_cuda_header)), header);
-    return f8_arena_printf(arena, "cuda image\n%sarchitecture %s\nptx %d\nheader %s\n%s", p->compiler,
-                           p->b->facts->name, p->b->options->want_ptx, header, p->batch[i].text.s);
+    return f8_arena_printf(arena, "cuda image\n%sarchitecture %s\nptx %d\nheader %s\n%s",
+                           p->compiler, p->b->facts->name, p->b->options->want_ptx, header,
+                           p->batch[i].text.s);
 }
 
 /* An entry's value: this, then the cubin, the log, the PTX, the last two with their NUL. */
@@ -297,8 +299,10 @@ static bool take_batch(void *user, uint32_t i, const f8_cache_value *value)
     const char *log = (const char *)bytes + sizeof k + k.cubin, *ptx = k.ptx ? log + k.log : NULL;
     if (log[k.log - 1] || (ptx && ptx[k.ptx - 1]))
         return false;
-    p->batch[i].result = (f8_nvrtc_result){.cubin = (uint8_t *)bytes + sizeof k, .cubin_size = k.cubin,
-                                           .log = (char *)log, .ptx = (char *)ptx};
+    p->batch[i].result = (f8_nvrtc_result){.cubin = (uint8_t *)bytes + sizeof k,
+                                           .cubin_size = k.cubin,
+                                           .log = (char *)log,
+                                           .ptx = (char *)ptx};
     return true;
 }
 
@@ -320,8 +324,11 @@ static f8_cache_value give_batch(void *user, uint32_t i, f8_arena *arena)
     return (f8_cache_value){bytes, size};
 }
 
-static const f8_build_cached_calls calls = {.name = batch_name, .key = image_key, .take = take_batch,
-                                            .make = compile_batch, .give = give_batch};
+static const f8_build_cached_calls calls = {.name = batch_name,
+                                            .key = image_key,
+                                            .take = take_batch,
+                                            .make = compile_batch,
+                                            .give = give_batch};
 
 /* ---- all of them ---- */
 
@@ -341,8 +348,12 @@ static f8_status make_images(compilation *p, f8_build_cached *pieces)
 static f8_status compile_all(compilation *p)
 {
     f8_build *b = p->b;
-    F8_TRY(f8_cuda_compiler(b->options->cuda, b->arena, &p->compiler, b->diag)); /* before threads */
-    f8_build_cached pieces = {.calls = &calls, .user = p, .cache = b->options->cache, .n = p->n_batches,
+    F8_TRY(
+        f8_cuda_compiler(b->options->cuda, b->arena, &p->compiler, b->diag)); /* before threads */
+    f8_build_cached pieces = {.calls = &calls,
+                              .user = p,
+                              .cache = b->options->cache,
+                              .n = p->n_batches,
                               .order = p->order};
     const f8_status s = make_images(p, &pieces);
     f8_build_cached_end(&pieces);

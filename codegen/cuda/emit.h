@@ -1,9 +1,9 @@
 /* Kernels as CUDA C: what each kind of unit becomes, and how it is launched.
  *
- * An emitter appends the text of one kernel, a params struct SYMBOL_params and F8_KERNEL(SYMBOL, ...)
- * (codegen/cuda/fp8c.cuh), and says how to launch it. The text depends on the description and the target
- * alone; results depend on neither grid nor block count. The params are laid out as runtime/plan.h
- * says (f8_launch). */
+ * An emitter appends the text of one kernel, a params struct SYMBOL_params and F8_KERNEL(SYMBOL,
+ * ...) (codegen/cuda/fp8c.cuh), and says how to launch it. The text depends on the description and
+ * the target alone; results depend on neither grid nor block count. The params are laid out as
+ * runtime/plan.h says (f8_launch). */
 #ifndef F8_CODEGEN_CUDA_H
 #define F8_CODEGEN_CUDA_H
 
@@ -21,7 +21,8 @@ typedef struct f8_cuda_launch {
     int64_t max_blocks;       /* f8_launch; 0: what is resident at once */
 } f8_cuda_launch;
 
-/* Row programs (cuda_rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason. */
+/* Row programs (cuda_rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason.
+ */
 f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel *k, bool multi,
                             const char *symbol, f8_cuda_launch *out, f8_diag *d);
 /* Tasks of a launch over `extent` rows (flat: elements). */
@@ -29,9 +30,10 @@ int64_t f8_cuda_rows_tasks(const f8_target *target, const f8_kernel *k, int64_t 
 /* The most instances that one launch of the multi-tensor form takes. */
 uint32_t f8_cuda_rows_most_instances(const f8_kernel *k);
 
-/* Attention (cuda_attention.c): one or more kernels launched one after the other, SYMBOL_0, SYMBOL_1,
- * ...; out[i] and tasks[i] for each, *n of them, at most F8_CUDA_ATTENTION_PHASES. Every one gets all
- * arguments of kernel_attention.h and after them one more, `workspace` bytes of arena (0: none,
+/* Attention (cuda_attention.c): one or more kernels launched one after the other, SYMBOL_0,
+ * SYMBOL_1,
+ * ...; out[i] and tasks[i] for each, *n of them, at most F8_CUDA_ATTENTION_PHASES. Every one gets
+ * all arguments of kernel_attention.h and after them one more, `workspace` bytes of arena (0: none,
  * NULL). */
 enum { F8_CUDA_ATTENTION_PHASES = 3 };
 typedef struct f8_cuda_attention {
@@ -41,9 +43,11 @@ typedef struct f8_cuda_attention {
 } f8_cuda_attention;
 int64_t f8_cuda_attention_workspace(const f8_attention_desc *desc, bool backward); /* bytes */
 f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_attention_desc *desc,
-                                 bool backward, const char *symbol, f8_cuda_attention *out, f8_diag *d);
+                                 bool backward, const char *symbol, f8_cuda_attention *out,
+                                 f8_diag *d);
 
 /* Whether this target can do it, before anything is emitted: F8_ERR_UNSUPPORTED with the reason. */
-f8_status f8_cuda_attention_supports(const f8_target *target, const f8_attention_desc *desc, f8_diag *d);
+f8_status f8_cuda_attention_supports(const f8_target *target, const f8_attention_desc *desc,
+                                     f8_diag *d);
 
 #endif

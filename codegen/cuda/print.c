@@ -166,7 +166,8 @@ static void print_program(f8_text *t, f8_sfn fn)
     const f8_sprogram *g = f8_scalar_program(fn);
     f8_cuda_name value[F8_SPROGRAM_MAX_VALUES];
     snprintf(value[0].s, sizeof value[0].s, "x");
-    f8_text_add(t, "F8_DEV %s f8_fn_%s(%s x)\n{\n", held(g->result_kind), g->name, held(g->arg_kind));
+    f8_text_add(t, "F8_DEV %s f8_fn_%s(%s x)\n{\n", held(g->result_kind), g->name,
+                held(g->arg_kind));
     for (uint8_t n = 0; n < g->n_instrs; n++) {
         const f8_sinstr *i = &g->instrs[n];
         f8_cuda_name *out = &value[n + 1];
@@ -374,7 +375,8 @@ void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n)
     if (p->l.near[i->near] == F8_CUDA_REGISTERS)
         f8_cuda_line(p, "k%d[u][e] = v%u;", i->near, n);
     else
-        f8_cuda_line(p, "k%d[c + e] = %s(v%u);", i->near, i->kind == F8_KIND_F ? "f8_bits" : "f8_u32", n);
+        f8_cuda_line(p, "k%d[c + e] = %s(v%u);", i->near,
+                     i->kind == F8_KIND_F ? "f8_bits" : "f8_u32", n);
 }
 
 /* ---- what a stage evaluates ---- */
@@ -421,8 +423,8 @@ uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage)
     return count;
 }
 
-/* The store of a conversion takes what is converted, and converts two at a time; a bf16 is rounded by
- * its packing. A value kept near is there already, converted. */
+/* The store of a conversion takes what is converted, and converts two at a time; a bf16 is rounded
+ * by its packing. A value kept near is there already, converted. */
 void f8_cuda_store_plan(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {

@@ -50,8 +50,10 @@ typedef struct f8_cuda_layout {
     int64_t
         block_at; /* in rows that are not whole: word offset of the maxima of blocks, for one row */
     int64_t near_words; /* of shared memory a row needs, those maxima included */
-    int64_t tile_at; /* staged: byte offset of the tile in dynamic shared memory; hand_words: there */
-    int64_t hand_words; /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
+    int64_t
+        tile_at; /* staged: byte offset of the tile in dynamic shared memory; hand_words: there */
+    int64_t
+        hand_words;  /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
     int64_t shared;  /* bytes of dynamic shared memory */
     int64_t max_blocks; /* f8_launch */
 } f8_cuda_layout;
@@ -64,8 +66,8 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
 /* A COLAMAX that threads keep for their own columns, over the rows of a block. */
 bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
 
-/* Staged: bytes from a row to the next in a tile of elements of so many. Bytes that are read in squares
- * have rows a few banks apart. */
+/* Staged: bytes from a row to the next in a tile of elements of so many. Bytes that are read in
+ * squares have rows a few banks apart. */
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes);
 
 typedef struct f8_cuda_printer {

@@ -1,7 +1,8 @@
 /* Row programs as CUDA C, the parts of the printer: cuda_rows.c (tasks, elementwise kernels,
  * pointers), cuda_rows_vector.c (loads, arithmetic and stores of a vector of columns),
- * cuda_rows_group.c (rows shared by groups of threads: stages), cuda_rows_reduce.c (their reductions)
- * and cuda_rows_tiles.c (column reductions and transposed stores). Internal to the five. */
+ * cuda_rows_group.c (rows shared by groups of threads: stages), cuda_rows_reduce.c (their
+ * reductions) and cuda_rows_tiles.c (column reductions and transposed stores). Internal to the
+ * five. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 

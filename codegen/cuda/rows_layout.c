@@ -306,8 +306,8 @@ static void widen(const f8_kernel *k, f8_cuda_layout *l)
     vectors_of(k, l);
 }
 
-/* A row that is visited several times should still be in the second level of cache. Not for rows so wide that too few threads would
- * wait for memory. */
+/* A row that is visited several times should still be in the second level of cache. Not for rows so
+ * wide that too few threads would wait for memory. */
 static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     int64_t row = 0;

@@ -150,7 +150,9 @@ void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in)
         if (is_reduced(p, n))
             reduce_element(p, n, in);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (p->needed[n] && f8_cuda_layout_holds(&p->l, &p->k->instr[n])) /* past the row's end it is a column nobody asks for */
+        if (p->needed[n] &&
+            f8_cuda_layout_holds(
+                &p->l, &p->k->instr[n])) /* past the row's end it is a column nobody asks for */
             f8_cuda_line(p, "m%u[u][e] = f8_larger(m%u[u][e], f8_bits(f8_abs(%s)));", n, n,
                          f8_cuda_value(p, p->k->instr[n].a).s);
 }

@@ -8,7 +8,7 @@
             ".global " #NAME "\n"                                                                  \
             ".hidden " #NAME "\n"                                                                  \
             ".type " #NAME ", @object\n" #NAME ":\n"                                               \
-            ".incbin \"codegen/cuda/" FILE "\"\n"                                                       \
+            ".incbin \"codegen/cuda/" FILE "\"\n"                                                  \
             ".byte 0\n"                                                                            \
             ".size " #NAME ", . - " #NAME "\n"                                                     \
             ".previous\n");

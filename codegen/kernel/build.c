@@ -168,9 +168,9 @@ bool f8_kb_same_place(const f8_place *x, const f8_place *y)
            x->stride == y->stride;
 }
 
-/* A store over memory that a load of this kernel may read again waits for the last stage that visits
- * columns. A rolled load reads other columns than the store writes, so there in-place is wrong in any
- * stage. */
+/* A store over memory that a load of this kernel may read again waits for the last stage that
+ * visits columns. A rolled load reads other columns than the store writes, so there in-place is
+ * wrong in any stage. */
 static void delay_stores(f8_kb *b)
 {
     f8_kernel *k = b->k;

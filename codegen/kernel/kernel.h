@@ -109,12 +109,13 @@ typedef struct f8_kbuffer {
     int32_t map;    /* index into f8_kernel.map, or -1 */
     int32_t ids;    /* the i32 buffer of a gather (ids[row], contiguous), or -1 */
     int32_t limit;  /* gather: index of the run-time integer */
-    /* Write only, ext FULL: element [row, column] lies at base + column * stride + row; nothing that
-     * the kernel reads overlaps it. */
+    /* Write only, ext FULL: element [row, column] lies at base + column * stride + row; nothing
+     * that the kernel reads overlaps it. */
     bool transposed;
 } f8_kbuffer;
 
-/* (row / div) % mod; or row >> shift, where rows come in runs of a power of two and none comes again. */
+/* (row / div) % mod; or row >> shift, where rows come in runs of a power of two and none comes
+ * again. */
 typedef struct f8_kmap {
     int32_t shift;    /* -1: div and mod */
     int32_t div, mod; /* indices of run-time integers, both >= 1; or -1 */
@@ -124,8 +125,8 @@ typedef struct f8_kmap {
  * printers have it. Words in texts: "lanes 8 unroll 2 grain -1", "threads 512 unroll 4". */
 typedef struct f8_kernel_variant {
     uint8_t lanes;    /* CPU: f32 of a vector, where the machine has wider ones: 8 */
-    uint8_t unroll;   /* CPU: vectors of columns that a turn of the loop does: 2, 4; CUDA: vectors whose
-                       * loads are under way together: 1, 2, 4 */
+    uint8_t unroll;   /* CPU: vectors of columns that a turn of the loop does: 2, 4; CUDA: vectors
+                       * whose   loads are under way together: 1, 2, 4 */
     int8_t grain;     /* CPU: a task has 2^grain times the elements, or the rows: -3 to 3 */
     uint16_t threads; /* CUDA: of a block: 128, 256, 512 */
 } f8_kernel_variant;
@@ -154,10 +155,11 @@ typedef struct f8_binding {
 } f8_binding;
 
 /* Describe phase `phase` of a ROWS group for `target` (NULL: the CPU). Values of the group's `out`
- * that this phase is the first to compute are stored. Rows of more than target->near_columns columns
- * keep nothing near but what a ROLL reads: what a later stage needs is computed again. (Grouping has
- * no ROLL of a computed value; only descriptions made otherwise do.) F8_ERR_INTERNAL when the phase
- * breaks the rules of ir/program.h or has a TRANSPOSE that the target's kernels can't store. */
+ * that this phase is the first to compute are stored. Rows of more than target->near_columns
+ * columns keep nothing near but what a ROLL reads: what a later stage needs is computed again.
+ * (Grouping has no ROLL of a computed value; only descriptions made otherwise do.) F8_ERR_INTERNAL
+ * when the phase breaks the rules of ir/program.h or has a TRANSPOSE that the target's kernels
+ * can't store. */
 f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
                           const f8_target *target, f8_arena *arena, f8_kernel **out,
                           f8_binding *bound, f8_diag *d);

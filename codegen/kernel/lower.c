@@ -225,8 +225,8 @@ static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
         b, (f8_kinstr){.op = F8_K_ROLL, .a = v, .buffer = -1, .shift = shift, .group = group});
 }
 
-/* Rows of a block that a reduction of columns goes over: all there are, which must be few, if it does
- * not say. */
+/* Rows of a block that a reduction of columns goes over: all there are, which must be few, if it
+ * does not say. */
 static int64_t block_of(const f8_kb *b, f8_ref ref)
 {
     const int64_t block = f8_attr_i(b->graph, ref, F8_A_BLOCK);
@@ -331,8 +331,8 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
 
 /* ---- the phase ---- */
 
-/* A phase says which values it writes; where it does not, of the phases of a group that compute a value
- * the first writes it. */
+/* A phase says which values it writes; where it does not, of the phases of a group that compute a
+ * value the first writes it. */
 static bool writes(const f8_kb *b, f8_ref ref)
 {
     if (b->phase->n_out > 0)

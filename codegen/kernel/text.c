@@ -12,7 +12,8 @@ void f8_text_add(f8_text *t, const char *format, ...)
     va_copy(again, args);
     const int n = f8_vformat(NULL, 0, format, args);
     va_end(args);
-    char *grown = n < 0 ? NULL : f8_arena_grow(t->arena, t->s, t->n, &t->room, t->n + (size_t)n + 1, 1);
+    char *grown =
+        n < 0 ? NULL : f8_arena_grow(t->arena, t->s, t->n, &t->room, t->n + (size_t)n + 1, 1);
     if (grown) {
         t->s = grown;
         f8_vformat(t->s + t->n, (size_t)n + 1, format, again);

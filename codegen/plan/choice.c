@@ -17,8 +17,8 @@ static f8_status record(f8_build *b, const char *problem, const char *candidate,
             *choice = i + 1;
             return F8_OK;
         }
-    f8_plan_choice *grown =
-        f8_arena_grow(b->arena, p->choice, p->n_choices, &b->choice_room, p->n_choices + 1, sizeof *grown);
+    f8_plan_choice *grown = f8_arena_grow(b->arena, p->choice, p->n_choices, &b->choice_room,
+                                          p->n_choices + 1, sizeof *grown);
     if (!grown)
         return f8_build_memory(b);
     p->choice = grown;
@@ -40,7 +40,8 @@ f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, u
     char problem[F8_GEMM_PROBLEM_TEXT];
     const uint32_t model = d->algorithm;
     f8_gemm_problem_text(d, problem);
-    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts});
+    const char *text =
+        find(b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts});
     f8_gemm_desc chosen = *d;
     const bool cuda = b->facts->kind == F8_TARGET_CUDA;
     const bool tuned = text && f8_gemm_candidate_parse(text, &chosen) &&
@@ -59,7 +60,8 @@ f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, in
     char problem[F8_KERNEL_PROBLEM_TEXT];
     f8_kernel_variant v = {0};
     f8_kernel_problem_text(k, extent, problem);
-    const char *text = find(b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
+    const char *text = find(
+        b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
     const bool tuned = text && f8_variant_parse(text, &v);
     *out = k;
     if (tuned)

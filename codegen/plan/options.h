@@ -67,7 +67,8 @@ typedef struct f8_build_problem {
     const f8_target *target;
 } f8_build_problem;
 
-/* Asked by the thread that builds, once for each GEMM and each launch of a row program, in order. */
+/* Asked by the thread that builds, once for each GEMM and each launch of a row program, in order.
+ */
 typedef struct f8_build_choices {
     /* The text of a candidate; NULL, or a text that is none of a candidate: the model's. */
     const char *(*find)(void *user, const f8_build_problem *problem);
@@ -84,7 +85,8 @@ typedef struct f8_build_options {
     const struct f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
     const f8_allocator *
         allocator; /* for memory that ends with the call; from several threads; NULL: the default */
-    struct f8_cuda *cuda;  /* CUDA targets (runtime/cuda/device.h): whose NVRTC compiles; needs no device */
+    struct f8_cuda
+        *cuda; /* CUDA targets (runtime/cuda/device.h): whose NVRTC compiles; needs no device */
     f8_attention_algorithm attention; /* CUDA; one that can't be had is an error */
     bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
     uint32_t batch;        /* CUDA: kernels compiled together as one image; 0: by length of text */
@@ -96,13 +98,14 @@ typedef struct f8_build_options {
                             * this leaves; 0: as much as they like */
     bool unmerged;         /* CUDA, for tests: a launch for every step, in the program's order */
     f8_build_stats *stats; /* filled when not NULL */
-    struct f8_cache *cache; /* where kernels are looked for and kept (codegen/cache/cache.h); NULL: all are made */
+    struct f8_cache *cache; /* where kernels are looked for and kept (codegen/cache/cache.h); NULL:
+                               all are made */
     double cache_wait;      /* seconds from the build's beginning for which what other processes are
                              * making is left to them; 0: 20 */
     const f8_log *log;     /* may be NULL; each kernel, from any thread that compiles */
     const f8_progress *progress; /* may be NULL; asked by the calling thread alone */
-    /* Texts for people to look at, a file each: descriptions, LLVM IR, CUDA C. From any thread that compiles; on
-     * the CPU nothing is then taken from the cache. NULL: none are wanted */
+    /* Texts for people to look at, a file each: descriptions, LLVM IR, CUDA C. From any thread that
+     * compiles; on the CPU nothing is then taken from the cache. NULL: none are wanted */
     void (*dump)(void *user, const char *file, const char *text);
     void *dump_user;
 } f8_build_options;

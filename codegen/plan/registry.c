@@ -121,8 +121,9 @@ f8_build_draft *f8_build_last(const f8_build *b)
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks)
 {
     f8_build_draft *draft = f8_build_last(b);
-    f8_build_launch *grown = f8_arena_grow(b->arena, draft->launch, draft->n_launches,
-                                           &draft->launch_room, draft->n_launches + 1, sizeof *grown);
+    f8_build_launch *grown =
+        f8_arena_grow(b->arena, draft->launch, draft->n_launches, &draft->launch_room,
+                      draft->n_launches + 1, sizeof *grown);
     int64_t *tasks = F8_NEW_ARRAY(b->arena, int64_t, 1);
     if (!grown || !tasks)
         return f8_build_memory(b);
@@ -140,8 +141,9 @@ f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_
 static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
     f8_build_draft *draft = f8_build_last(b);
-    f8_build_access *grown = f8_arena_grow(b->arena, draft->access, draft->n_accesses,
-                                           &draft->access_room, draft->n_accesses + 1, sizeof *grown);
+    f8_build_access *grown =
+        f8_arena_grow(b->arena, draft->access, draft->n_accesses, &draft->access_room,
+                      draft->n_accesses + 1, sizeof *grown);
     if (!grown)
         return f8_build_memory(b);
     draft->access = grown;

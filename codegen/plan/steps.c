@@ -193,7 +193,8 @@ static f8_status attention_traffic(f8_build *b, f8_ref r, f8_step *s, const f8_a
         s->arg[i] = f8_build_arg(b, &v->place[i]);
         const bool result = i >= v->first_result;
         if (i < v->n_typed)
-            F8_TRY(f8_build_touch_part(b, &v->place[i], result ? r : n->in[i], &v->type[i], result));
+            F8_TRY(
+                f8_build_touch_part(b, &v->place[i], result ? r : n->in[i], &v->type[i], result));
         else if (v->workspace)
             F8_TRY(f8_build_touch_some(b, &v->place[i], 0, v->workspace, true));
     }
@@ -224,9 +225,10 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
         F8_TRY(b->target->library_attention(b, r, &d, backward, &problem));
         for (uint32_t i = 0; i < v.n; i++)
             if (v.place[i].offset % 16)
-                return f8_fail(b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
-                               "attention of '%s': cuDNN wants every operand at a multiple of 16 bytes",
-                               b->func->name);
+                return f8_fail(
+                    b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
+                    "attention of '%s': cuDNN wants every operand at a multiple of 16 bytes",
+                    b->func->name);
         f8_step *by_library = f8_build_step(b, F8_STEP_ATTENTION, g->name, v.n, 0);
         if (!by_library)
             return f8_build_memory(b);
@@ -257,11 +259,12 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     const f8_ref value[3] = {r, n->in[1], n->in[2]}; /* table, ids, dy */
     const f8_type *ids = f8_build_type(b, n->in[1]), *dy = f8_build_type(b, n->in[2]);
     F8_TRY(f8_build_bring(b, g, n->in[0], r));
-    const f8_build_unit u = {.kind = F8_UNIT_SCATTER,
-                             .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
-                             .text = f8_arena_printf(b->arena, "scatter of %s", f8_dtype_name(dy->dtype)),
-                             .loc = b->func->graph->loc[r],
-                             .dtype = dy->dtype};
+    const f8_build_unit u = {
+        .kind = F8_UNIT_SCATTER,
+        .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
+        .text = f8_arena_printf(b->arena, "scatter of %s", f8_dtype_name(dy->dtype)),
+        .loc = b->func->graph->loc[r],
+        .dtype = dy->dtype};
     f8_build_launch launch = {.n_args = 3, .n_ints = F8_SCATTER_INTS};
     F8_TRY(f8_build_intern(b, &u, &launch.unit));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, 3, F8_SCATTER_INTS);

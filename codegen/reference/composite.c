@@ -299,7 +299,8 @@ static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
     return out;
 }
 
-/* As f8_scale_of_amax (passes/unit/formulas.h) builds it of nodes, and ir/num/quantize.c has it for hosts. */
+/* As f8_scale_of_amax (passes/unit/formulas.h) builds it of nodes, and ir/num/quantize.c has it for
+ * hosts. */
 static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value previous)
 {
     const double max = f8_dtype_max((f8_dtype)f8_attr_i(g, r, F8_A_FORMAT));

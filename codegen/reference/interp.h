@@ -52,8 +52,8 @@ void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale
 /* decode(q) * scale for `dequantize`. */
 void f8_interp_dequantize(f8_interp *x, const f8_rvalue *q, const f8_rvalue *scale,
                           const char *granularity, f8_rvalue *out);
-/* `scale` (f32 or E8M0), one number for each block of a value of type `like`, spread over its elements: f32,
- * alive until the node is evaluated. NULL after a failure. */
+/* `scale` (f32 or E8M0), one number for each block of a value of type `like`, spread over its
+ * elements: f32, alive until the node is evaluated. NULL after a failure. */
 const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
                                   const f8_type *like);
 

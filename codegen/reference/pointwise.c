@@ -3,11 +3,12 @@
  * Operands are brought into blocks of 32-bit words (floats as their bits, truth values as 0 or 1)
  * and go through f8_scalar_form_eval: the form that ops.def names, which kernels are lowered from
  * too. So kernels against this interpreter do not test the table. What does, independently of it:
- * eval_double below, a second statement of every op over libm, of which tests/passes/grad/check_gradients.c
- * makes finite differences; tests/codegen/reference/check_reference.c, which holds results to expected ones;
- * tests/shared/kernel_eval.c, a statement of every op in C that tests/codegen/kernel/check_kernel.c holds lowered
- * kernels to; and tests/ir/num/check_scalar.c, which holds operations and functions to libm and exact
- * results.
+ * eval_double below, a second statement of every op over libm, of which
+ * tests/passes/grad/check_gradients.c makes finite differences;
+ * tests/codegen/reference/check_reference.c, which holds results to expected ones;
+ * tests/shared/kernel_eval.c, a statement of every op in C that tests/codegen/kernel/check_kernel.c
+ * holds lowered kernels to; and tests/ir/num/check_scalar.c, which holds operations and functions
+ * to libm and exact results.
  *
  * In wide mode blocks are doubles. Integer arithmetic is the first way in both. */
 #include <math.h>
@@ -290,8 +291,9 @@ const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granu
             const int64_t at = f8_granularity_block(grain.rows, r) * stride +
                                f8_granularity_block(grain.cols, c);
             ((float *)out->data)[r * cols + c] =
-                scale->type.dtype == F8_F32 ? ((const float *)scale->data)[at]
-                                            : f8_decode(scale->type.dtype, ((const uint8_t *)scale->data)[at]);
+                scale->type.dtype == F8_F32
+                    ? ((const float *)scale->data)[at]
+                    : f8_decode(scale->type.dtype, ((const uint8_t *)scale->data)[at]);
         }
     return out;
 }

@@ -90,7 +90,8 @@ static void sum_columns(f8_interp *x, const float *v, int64_t rows, int64_t n, f
 }
 
 /* Each block of `block` rows of v [rows, n] into a row of out. */
-static void max_columns(f8_op op, const float *v, int64_t rows, int64_t n, int64_t block, float *out)
+static void max_columns(f8_op op, const float *v, int64_t rows, int64_t n, int64_t block,
+                        float *out)
 {
     for (int64_t i = 0; i < (rows + block - 1) / block * n; i++)
         out[i] = op == F8_OP_REDUCE_MAX ? -INFINITY : 0;

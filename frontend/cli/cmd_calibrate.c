@@ -1,4 +1,5 @@
-/* Calibrating for recipe auto: a few batches of --data through the model in bf16 (fp8c_calibration_*). */
+/* Calibrating for recipe auto: a few batches of --data through the model in bf16
+ * (fp8c_calibration_*). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -16,12 +17,15 @@ bool cli_refuses_auto(const cli *c, const char *recipe)
     if (!cli_is_auto(recipe))
         return false;
     fprintf(stderr,
-            "fp8c %s: recipe auto is chosen by train or explain: put the lines that their --write-rules gives into "
-            "the text, and ask for any other\n", c->command);
+            "fp8c %s: recipe auto is chosen by train or explain: put the lines that their "
+            "--write-rules gives into "
+            "the text, and ask for any other\n",
+            c->command);
     return true;
 }
 
-static fp8c_status observe(const cli *c, fp8c_calibration *calibration, const cli_corpus *corpus, int step)
+static fp8c_status observe(const cli *c, fp8c_calibration *calibration, const cli_corpus *corpus,
+                           int step)
 {
     fp8c_program *p = fp8c_calibration_program(calibration);
     int32_t *tokens = cli_buffer(p, step, FP8C_INPUT, "tokens");
@@ -81,25 +85,28 @@ fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_modu
 
 /* ---- what explain shows of it ---- */
 
-static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const fp8c_candidate *k, bool won)
+static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const fp8c_candidate *k,
+                            bool won)
 {
     if (to && k->excluded)
         fprintf(to, "    %-8s can't be had: %s\n", k->recipe, k->excluded);
     else if (to && k->error > 0)
-        fprintf(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n", won ? "*" : " ", k->recipe,
-                100 * k->error, k->sqnr[0], k->sqnr[1], 100 * k->underflow[0], 100 * k->underflow[1],
-                1e6 * k->seconds, 1e6 * k->gemm_seconds);
+        fprintf(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n",
+                won ? "*" : " ", k->recipe, 100 * k->error, k->sqnr[0], k->sqnr[1],
+                100 * k->underflow[0], 100 * k->underflow[1], 1e6 * k->seconds,
+                1e6 * k->gemm_seconds);
     else if (to)
-        fprintf(to, "  %s %-8s %8s %8s %8s %10s %10s %10.2f %10.2f\n", won ? "*" : " ", k->recipe, "-", "-", "-",
-                "-", "-", 1e6 * k->seconds, 1e6 * k->gemm_seconds);
-    cli_json_record(json, json_pack("{ss ss ss ss ss? so s[oo] s[oo] s[oo] sf sf sf sb}", "event", "candidate",
-                                    "gemm", t->linear, "role", t->role, "recipe", k->recipe, "excluded",
-                                    k->excluded, "error", cli_json_number(k->error), "sqnr",
-                                    cli_json_number(k->sqnr[0]), cli_json_number(k->sqnr[1]), "underflow",
-                                    cli_json_number(k->underflow[0]), cli_json_number(k->underflow[1]),
-                                    "overflow", cli_json_number(k->overflow[0]),
-                                    cli_json_number(k->overflow[1]), "seconds", k->seconds, "gemm_seconds",
-                                    k->gemm_seconds, "bytes", k->bytes, "winner", (int)won));
+        fprintf(to, "  %s %-8s %8s %8s %8s %10s %10s %10.2f %10.2f\n", won ? "*" : " ", k->recipe,
+                "-", "-", "-", "-", "-", 1e6 * k->seconds, 1e6 * k->gemm_seconds);
+    cli_json_record(
+        json,
+        json_pack("{ss ss ss ss ss? so s[oo] s[oo] s[oo] sf sf sf sb}", "event", "candidate",
+                  "gemm", t->linear, "role", t->role, "recipe", k->recipe, "excluded", k->excluded,
+                  "error", cli_json_number(k->error), "sqnr", cli_json_number(k->sqnr[0]),
+                  cli_json_number(k->sqnr[1]), "underflow", cli_json_number(k->underflow[0]),
+                  cli_json_number(k->underflow[1]), "overflow", cli_json_number(k->overflow[0]),
+                  cli_json_number(k->overflow[1]), "seconds", k->seconds, "gemm_seconds",
+                  k->gemm_seconds, "bytes", k->bytes, "winner", (int)won));
 }
 
 void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *json)
@@ -107,12 +114,12 @@ void cli_print_trials(const fp8c_calibration *calibration, FILE *to, cli_json *j
     fp8c_trial t;
     fp8c_candidate k;
     if (to)
-        fprintf(to, "%-12s %8s %17s %21s %21s\n", "candidates", "error", "SQNR a, b (dB)", "underflow a, b",
-                "estimated us, GEMM");
+        fprintf(to, "%-12s %8s %17s %21s %21s\n", "candidates", "error", "SQNR a, b (dB)",
+                "underflow a, b", "estimated us, GEMM");
     for (int i = 0; fp8c_calibration_trial(calibration, i, &t) == FP8C_OK; i++) {
         if (to)
-            fprintf(to, "%s %s, %" PRId64 "x%" PRId64 "x%" PRId64 ": %s\n", t.linear, t.role, t.m, t.n, t.k,
-                    t.reason);
+            fprintf(to, "%s %s, %" PRId64 "x%" PRId64 "x%" PRId64 ": %s\n", t.linear, t.role, t.m,
+                    t.n, t.k, t.reason);
         for (int c = 0; fp8c_calibration_candidate(calibration, i, c, &k) == FP8C_OK; c++)
             if (!t.fixed)
                 print_candidate(to, json, &t, &k, c == t.winner);

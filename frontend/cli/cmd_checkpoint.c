@@ -8,7 +8,8 @@
 
 bool cli_file_fail(const f8_diag *diag)
 {
-    fprintf(stderr, "%s%serror: %s\n", diag->file ? diag->file : "", diag->file ? ": " : "", diag->text);
+    fprintf(stderr, "%s%serror: %s\n", diag->file ? diag->file : "", diag->file ? ": " : "",
+            diag->text);
     return false;
 }
 

@@ -29,10 +29,10 @@ bool cli_checkpoint_save(const cli *c, const char *path, fp8c_program *program, 
 bool cli_checkpoint_load(const cli *c, f8_st_file *f, fp8c_context *ctx, fp8c_program *program,
                          const char *recipe);
 
-/* The same with values (F32, BF16, F16) for a program that stores weights in FP8: those are quantized, under
- * `delayed` with the scales that training kept, which the file must have. Refuses NaN in any parameter, and Inf in
- * a quantized one. *from, by variable, the tensor that each came from, or NULL, is the caller's to free, also
- * after a failure. */
+/* The same with values (F32, BF16, F16) for a program that stores weights in FP8: those are
+ * quantized, under `delayed` with the scales that training kept, which the file must have. Refuses
+ * NaN in any parameter, and Inf in a quantized one. *from, by variable, the tensor that each came
+ * from, or NULL, is the caller's to free, also after a failure. */
 bool cli_checkpoint_quantize(const cli *c, f8_st_file *f, fp8c_context *ctx, fp8c_program *program,
                              const char *recipe, const f8_st_tensor ***from);
 

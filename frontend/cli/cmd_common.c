@@ -146,8 +146,8 @@ static fp8c_status add_rules(const cli *c, fp8c_module *module)
 {
     for (size_t i = 0; i < c->rules.n; i++) {
         char layers[80];
-        const fp8c_status status =
-            fp8c_module_rule(module, cli_rule(c, i, layers, sizeof layers), c->rules.rule[i].origin);
+        const fp8c_status status = fp8c_module_rule(module, cli_rule(c, i, layers, sizeof layers),
+                                                    c->rules.rule[i].origin);
         if (status != FP8C_OK)
             return status;
     }
@@ -164,8 +164,9 @@ bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module)
         return false;
     *ctx = cli_context();
     bool ok = *ctx != NULL;
-    if (ok && (fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK ||
-               add_rules(c, *module) != FP8C_OK)) {
+    if (ok &&
+        (fp8c_module_parse(*ctx, text, size, c->file, c->dims.dim, c->dims.n, module) != FP8C_OK ||
+         add_rules(c, *module) != FP8C_OK)) {
         cli_fail(*ctx);
         fp8c_module_destroy(*module);
         fp8c_context_destroy(*ctx);
@@ -219,7 +220,8 @@ const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT])
 {
     int n = snprintf(text, CLI_TYPE_TEXT, "%s[", fp8c_dtype_name(type->dtype));
     for (int i = 0; i < type->rank && n < CLI_TYPE_TEXT; i++)
-        n += snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "%s%" PRId64, i ? ", " : "", type->dim[i]);
+        n += snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "%s%" PRId64, i ? ", " : "",
+                      type->dim[i]);
     if (n < CLI_TYPE_TEXT)
         snprintf(text + n, (size_t)(CLI_TYPE_TEXT - n), "]");
     return text;

@@ -1,5 +1,5 @@
-/* fp8c compile: ahead of time into a file (cmd_compile_file.c); or the kernels of a CUDA target as CUDA C, PTX,
- * machine code, or a report on them. No GPU need be there. */
+/* fp8c compile: ahead of time into a file (cmd_compile_file.c); or the kernels of a CUDA target as
+ * CUDA C, PTX, machine code, or a report on them. No GPU need be there. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -36,14 +36,18 @@ static bool cut(cli_corpus *c, const char *path, int64_t vocabulary)
     const size_t window = (size_t)c->T + 1;
     c->train = c->size - c->size / 10;
     if (c->train < window || c->size - c->train < window) {
-        fprintf(stderr,
-                "%s: error: %zu bytes are too few: a sequence has %zu, and a tenth of the text is held "
-                "out, so at least %zu are needed\n", path, c->size, window, 10 * window);
+        fprintf(
+            stderr,
+            "%s: error: %zu bytes are too few: a sequence has %zu, and a tenth of the text is held "
+            "out, so at least %zu are needed\n",
+            path, c->size, window, 10 * window);
         return false;
     }
     for (size_t i = 0; i < c->size; i++)
         if (c->bytes[i] >= vocabulary) {
-            fprintf(stderr, "%s: error: byte %d at offset %zu is not below the vocabulary's size %" PRId64 "\n",
+            fprintf(stderr,
+                    "%s: error: byte %d at offset %zu is not below the vocabulary's size %" PRId64
+                    "\n",
                     path, c->bytes[i], i, vocabulary);
             return false;
         }
@@ -76,8 +80,10 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
         !has_port(program, function, FP8C_INPUT, "targets", &tokens) ||
         !has_port(program, function, FP8C_OUTPUT, "loss", &loss)) {
         fprintf(stderr,
-                "%s: error: %s needs `forward(%%tokens, %%targets)`, both i32[B, T], whose first result is "
-                "the loss, f32[]\n", options->file, options->command);
+                "%s: error: %s needs `forward(%%tokens, %%targets)`, both i32[B, T], whose first "
+                "result is "
+                "the loss, f32[]\n",
+                options->file, options->command);
         return false;
     }
     const int64_t vocabulary = fp8c_module_dim(module, "V");
@@ -111,8 +117,8 @@ static uint64_t mix(uint64_t x) /* splitmix64 */
     return x ^ (x >> 31);
 }
 
-void cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t draw, int64_t row, int32_t *tokens,
-                     int32_t *targets)
+void cli_corpus_draw(const cli_corpus *c, uint64_t seed, uint64_t draw, int64_t row,
+                     int32_t *tokens, int32_t *targets)
 {
     window(c, mix(mix(seed) + draw) % (c->train - (size_t)c->T), row, tokens, targets);
 }

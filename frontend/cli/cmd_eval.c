@@ -31,9 +31,9 @@ static void record(eval *e, const char *recipe, const result *r)
     const char *stored = e->stored.n ? f8_st_metadata(&e->weights, "fp8c.export") : NULL;
     cli_json_record(
         &e->json,
-        json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe", recipe,
-                  "target", r->target, "weights", e->c->weights, "trained", trained, "stored", stored,
-                  "weights_bytes", (json_int_t)r->weights_bytes, "heldout_loss",
+        json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe",
+                  recipe, "target", r->target, "weights", e->c->weights, "trained", trained,
+                  "stored", stored, "weights_bytes", (json_int_t)r->weights_bytes, "heldout_loss",
                   cli_json_number(r->loss), "batches", (json_int_t)r->batches, "tokens",
                   (json_int_t)(r->batches * e->corpus.B * e->corpus.T), "fp8_gemms_planned",
                   (json_int_t)r->info.fp8_gemms_planned, "fp8_gemms_executed",
@@ -124,7 +124,8 @@ static int run(eval *e)
     bool ok = cli_corpus_read(&e->corpus, e->c->data);
     if (ok && f8_st_open(&e->weights, e->c->weights, NULL, &diag) != F8_OK)
         ok = cli_file_fail(&diag);
-    ok = ok && cli_stored_read(&e->stored, &e->weights, e->ctx) && cli_json_open(&e->json, e->c->json);
+    ok = ok && cli_stored_read(&e->stored, &e->weights, e->ctx) &&
+         cli_json_open(&e->json, e->c->json);
     for (size_t i = 0; ok && i <= e->c->compare.n; i++)
         ok = eval_recipe(e, i);
     ok &= cli_json_close(&e->json);

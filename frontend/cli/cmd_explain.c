@@ -30,7 +30,8 @@ static void make_line(const fp8c_decision *d, line *l)
     snprintf(l->formats, sizeof l->formats, "%s x %s", d->format_a, d->format_b);
     if (d->count > 1)
         snprintf(times, sizeof times, " (x%" PRId64 ")", d->count);
-    snprintf(l->size, sizeof l->size, "%" PRId64 "x%" PRId64 "x%" PRId64 "%s", d->m, d->n, d->k, times);
+    snprintf(l->size, sizeof l->size, "%" PRId64 "x%" PRId64 "x%" PRId64 "%s", d->m, d->n, d->k,
+             times);
     const char *const cell[] = {d->linear, d->role, l->formats, d->scaling, l->size};
     memcpy(l->cell, cell, sizeof cell);
 }
@@ -119,7 +120,8 @@ static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
         peak->step, (double)peak->activation_bytes / (1 << 20));
     if (r->arena_before)
         say(to,
-            "for the budget %" PRId64 " values are computed again: the arena is %.1f MiB, not %.1f, "
+            "for the budget %" PRId64
+            " values are computed again: the arena is %.1f MiB, not %.1f, "
             "a micro_step is estimated to take %.2f%% longer\n",
             r->recomputed, (double)r->arena_after / (1 << 20), (double)r->arena_before / (1 << 20),
             100 * r->extra_seconds / r->seconds);
@@ -133,16 +135,17 @@ static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *
     for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++) {
         all[c.gemm != 0]++;
         tuned[c.gemm != 0] += c.tuned != 0;
-        cli_json_record(json, json_pack("{ss ss ss sb si sb}", "event", "choice", "problem", c.problem,
-                                        "candidate", c.candidate, "gemm", (int)c.gemm, "count", (int)c.count,
-                                        "tuned", (int)c.tuned));
+        cli_json_record(json, json_pack("{ss ss ss sb si sb}", "event", "choice", "problem",
+                                        c.problem, "candidate", c.candidate, "gemm", (int)c.gemm,
+                                        "count", (int)c.count, "tuned", (int)c.tuned));
     }
     if (!tuned[0] && !tuned[1]) {
-        say(to, "not tuned: the model chose how %d GEMMs and %d kernels are done\n", all[1], all[0]);
+        say(to, "not tuned: the model chose how %d GEMMs and %d kernels are done\n", all[1],
+            all[0]);
         return;
     }
-    say(to, "tuned: %d GEMMs, %d kernels from %s; %d GEMMs, %d kernels from the model\n", tuned[1], tuned[0],
-        fp8c_context_tuning(ctx), all[1] - tuned[1], all[0] - tuned[0]);
+    say(to, "tuned: %d GEMMs, %d kernels from %s; %d GEMMs, %d kernels from the model\n", tuned[1],
+        tuned[0], fp8c_context_tuning(ctx), all[1] - tuned[1], all[0] - tuned[0]);
     for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
         if (c.tuned && strcmp(c.candidate, "model"))
             say(to, "  %-24s %s (x%d)\n", c.candidate, c.problem, c.count);
@@ -157,29 +160,28 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
     fp8c_program_peak(p, fp8c_program_function(p, "micro_step"), &peak);
     fp8c_program_remat(p, &remat);
     say(to,
-        "\ntarget %s: %" PRId64 " linears; of their GEMMs in a micro-step %" PRId64 " are planned in FP8, %" PRId64
-        " not\n",
+        "\ntarget %s: %" PRId64 " linears; of their GEMMs in a micro-step %" PRId64
+        " are planned in FP8, %" PRId64 " not\n",
         fp8c_program_target(p), info.linears, info.fp8_gemms_planned, count_excluded(p));
     say(to, "%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n",
         info.distinct_kernels, (double)info.code_bytes / 1024, info.compile_seconds);
-    say(to, "memory: %.1f MiB planned, of it arena %.1f MiB (least possible in this order: %.1f MiB)\n",
+    say(to,
+        "memory: %.1f MiB planned, of it arena %.1f MiB (least possible in this order: %.1f MiB)\n",
         (double)info.planned_bytes / (1 << 20), (double)info.arena_bytes / (1 << 20),
         (double)info.arena_lower_bound / (1 << 20));
     print_remat(&peak, &remat, to);
-    cli_json_record(json, json_pack("{ss ss sI sI sI sI sI sf sI sI sI sI sI sf}", "event", "plan", "target",
-                                    fp8c_program_target(p), "linears",
-                                    (json_int_t)info.linears, "fp8_gemms_planned",
-                                    (json_int_t)info.fp8_gemms_planned, "gemms_excluded",
-                                    (json_int_t)count_excluded(p), "distinct_kernels",
-                                    (json_int_t)info.distinct_kernels, "code_bytes",
-                                    (json_int_t)info.code_bytes, "compile_seconds",
-                                    info.compile_seconds, "planned_peak_bytes",
-                                    (json_int_t)info.planned_bytes, "arena_bytes",
-                                    (json_int_t)info.arena_bytes, "arena_lower_bound",
-                                    (json_int_t)info.arena_lower_bound, "activation_bytes",
-                                    (json_int_t)peak.activation_bytes, "recomputed",
-                                    (json_int_t)remat.recomputed, "extra_seconds",
-                                    remat.extra_seconds));
+    cli_json_record(json,
+                    json_pack("{ss ss sI sI sI sI sI sf sI sI sI sI sI sf}", "event", "plan",
+                              "target", fp8c_program_target(p), "linears", (json_int_t)info.linears,
+                              "fp8_gemms_planned", (json_int_t)info.fp8_gemms_planned,
+                              "gemms_excluded", (json_int_t)count_excluded(p), "distinct_kernels",
+                              (json_int_t)info.distinct_kernels, "code_bytes",
+                              (json_int_t)info.code_bytes, "compile_seconds", info.compile_seconds,
+                              "planned_peak_bytes", (json_int_t)info.planned_bytes, "arena_bytes",
+                              (json_int_t)info.arena_bytes, "arena_lower_bound",
+                              (json_int_t)info.arena_lower_bound, "activation_bytes",
+                              (json_int_t)peak.activation_bytes, "recomputed",
+                              (json_int_t)remat.recomputed, "extra_seconds", remat.extra_seconds));
 }
 
 static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_module *module,

@@ -1,5 +1,6 @@
-/* fp8c export: the weights of a checkpoint as FP8 codes with their scales, for serving. A program for inference
- * stores them as the recipe says (passes/scale/serve.c) and quantizes; what it then holds is the file. */
+/* fp8c export: the weights of a checkpoint as FP8 codes with their scales, for serving. A program
+ * for inference stores them as the recipe says (passes/scale/serve.c) and quantizes; what it then
+ * holds is the file. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ typedef struct export {
     fp8c_program *program;
     f8_st_file weights;
     const f8_st_tensor **from; /* by variable; NULL: the program made it */
-    f8_st_dtype dtype;         /* of parameters not stored in FP8; F8_ST_N_DTYPES: the checkpoint's */
+    f8_st_dtype dtype; /* of parameters not stored in FP8; F8_ST_N_DTYPES: the checkpoint's */
     f8_st_tensor *tensor;      /* of the file */
     int *variable;          /* of each */
     size_t n;
@@ -88,7 +89,8 @@ static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
     const f8_st_tensor *t = &e->tensor[index];
     const int i = e->variable[index];
     fp8c_program_variable(e->program, i, &v);
-    const f8_st_tensor own = f8_checkpoint_tensor(&v), *from = v.is_param && t->dtype != own.dtype ? e->from[i] : NULL;
+    const f8_st_tensor own = f8_checkpoint_tensor(&v),
+                       *from = v.is_param && t->dtype != own.dtype ? e->from[i] : NULL;
     if (from && from->dtype == t->dtype)
         return f8_st_read(&e->weights, from, to, diag);
     const uint64_t n = own.bytes / f8_st_dtype_bytes(own.dtype);
@@ -156,11 +158,16 @@ static bool write_file(export *e)
     for (int i = 0; i < 3; i++)
         if (f8_st_metadata(&e->weights, carried[i]))
             metadata[n++] = (f8_st_pair){carried[i], f8_st_metadata(&e->weights, carried[i])};
-    const f8_st_contents contents = {.tensor = e->tensor, .n = e->n, .metadata = metadata, .n_metadata = n,
-                                     .fill = fill, .user = e};
-    const f8_status status = elements && stored && asked
-                                 ? f8_st_write(e->c->output, &contents, NULL, &diag)
-                                 : f8_file_fail(&diag, F8_ERR_MEMORY, e->c->output, "out of memory");
+    const f8_st_contents contents = {.tensor = e->tensor,
+                                     .n = e->n,
+                                     .metadata = metadata,
+                                     .n_metadata = n,
+                                     .fill = fill,
+                                     .user = e};
+    const f8_status status =
+        elements && stored && asked
+            ? f8_st_write(e->c->output, &contents, NULL, &diag)
+            : f8_file_fail(&diag, F8_ERR_MEMORY, e->c->output, "out of memory");
     free(elements);
     free(stored);
     free(asked);
@@ -188,22 +195,28 @@ static void report(export *e)
     }
     while (fp8c_program_stored(e->program, stored, &s) == FP8C_OK)
         stored++;
-    cli_json_record(&e->json, json_pack("{ss ss ss ss sI sI sI sI}", "event", "export", "recipe", e->c->recipe,
-                                        "weights", e->c->weights, "file", e->c->output, "parameters",
-                                        (json_int_t)parameters, "stored", (json_int_t)stored, "checkpoint_bytes",
-                                        (json_int_t)before, "bytes", (json_int_t)bytes));
+    cli_json_record(&e->json,
+                    json_pack("{ss ss ss ss sI sI sI sI}", "event", "export", "recipe",
+                              e->c->recipe, "weights", e->c->weights, "file", e->c->output,
+                              "parameters", (json_int_t)parameters, "stored", (json_int_t)stored,
+                              "checkpoint_bytes", (json_int_t)before, "bytes", (json_int_t)bytes));
     if (!cli_json_to_stdout(e->c))
-        printf("%s: %d of %" PRId64 " parameters as FP8 under %s: %.2f MiB with their scales, %.2f MiB in %s\n",
-               e->c->output, stored, parameters, e->c->recipe, (double)bytes / (1 << 20), (double)before / (1 << 20),
-               e->c->weights);
+        printf("%s: %d of %" PRId64
+               " parameters as FP8 under %s: %.2f MiB with their scales, %.2f MiB in %s\n",
+               e->c->output, stored, parameters, e->c->recipe, (double)bytes / (1 << 20),
+               (double)before / (1 << 20), e->c->weights);
 }
 
 /* By the interpreter's target, which has every recipe and compiles nothing. */
 static bool quantize(export *e)
 {
-    const fp8c_compile_options options = {.struct_size = sizeof options, .target = "reference",
-                                          .recipe = e->c->recipe, .inference = 1, .stored = e->c->recipe};
-    return (fp8c_compile(e->module, &options, &e->program) == FP8C_OK || cli_fail(e->ctx) == CLI_DONE) &&
+    const fp8c_compile_options options = {.struct_size = sizeof options,
+                                          .target = "reference",
+                                          .recipe = e->c->recipe,
+                                          .inference = 1,
+                                          .stored = e->c->recipe};
+    return (fp8c_compile(e->module, &options, &e->program) == FP8C_OK ||
+            cli_fail(e->ctx) == CLI_DONE) &&
            cli_checkpoint_quantize(e->c, &e->weights, e->ctx, e->program, e->c->recipe, &e->from);
 }
 
@@ -214,7 +227,8 @@ static bool open_files(export *e)
     if (f8_st_open(&e->weights, e->c->weights, NULL, &diag) != F8_OK)
         cli_file_fail(&diag);
     else if (f8_st_metadata(&e->weights, "fp8c.stored"))
-        fprintf(stderr, "%s: error: its weights are stored in FP8 already: export from the checkpoint\n",
+        fprintf(stderr,
+                "%s: error: its weights are stored in FP8 already: export from the checkpoint\n",
                 e->c->weights);
     else if (f8_file_writable(e->c->output, &diag) != F8_OK)
         cli_file_fail(&diag);

@@ -133,13 +133,15 @@ int cli_man(void)
         line(environment[i].help);
     }
     puts(".SH EXIT STATUS\n0: done. 1: it failed, and a message on stderr says why. 2: wrong "
-         "usage. 130: interrupted;\na command that compiles then stops by itself, with nothing half written.");
+         "usage. 130: interrupted;\na command that compiles then stops by itself, with nothing "
+         "half written.");
     puts(".SH EXAMPLES\n.nf");
     line("fp8c check gpt.f8");
     line("fp8c explain gpt.f8 --recipe delayed");
     line("fp8c train gpt.f8 --data FILE --recipe delayed --compare bf16");
     line("fp8c compile gpt.f8 --recipe delayed --target cpu:x86-64-v3 -o gpt.f8x");
-    line("fp8c run gpt.f8x --input tokens=tokens.npy --input targets=targets.npy --output loss=loss.npy");
+    line("fp8c run gpt.f8x --input tokens=tokens.npy --input targets=targets.npy --output "
+         "loss=loss.npy");
     puts(".fi");
     return CLI_DONE;
 }

@@ -23,7 +23,8 @@ static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
 {
     int64_t elements;
     const int64_t tensors = fp8c_module_parameters(module, &elements);
-    if (c->target || c->attention || c->recipe != cli_default_recipe) { /* also whether they can have it */
+    if (c->target || c->attention ||
+        c->recipe != cli_default_recipe) { /* also whether they can have it */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
         fp8c_program *program;
         if (fp8c_compile(module, &options, &program) != FP8C_OK)

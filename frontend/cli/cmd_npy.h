@@ -32,8 +32,8 @@ void cli_npy_close(cli_npy *f);
 /* All elements, tensor.bytes, to `to`. */
 f8_status cli_npy_read(const cli_npy *f, void *to, f8_diag *diag);
 
-/* A tensor of n bytes, whole or not at all (ir/base/file.h). bf16 is written as 'V2', FP8 as 'V1': what
- * ml_dtypes' types are to NumPy. */
+/* A tensor of n bytes, whole or not at all (ir/base/file.h). bf16 is written as 'V2', FP8 as 'V1':
+ * what ml_dtypes' types are to NumPy. */
 f8_status cli_npy_write(const char *path, const fp8c_type *type, const void *bytes, size_t n,
                         f8_diag *diag);
 

@@ -60,8 +60,10 @@ static void progress(const run *r, int64_t step, double loss, double seconds)
     for (int i = 0; i < BAR; i++)
         bar[i] = i < BAR * step / r->c->steps ? '#' : '.';
     bar[BAR] = 0;
-    fprintf(stderr, "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %.0f s left \033[K%s",
-            r->out->recipe, bar, step, r->c->steps, loss, rate, left, step == r->c->steps ? "\n" : "");
+    fprintf(stderr,
+            "\r%-8s [%s] %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %.0f s left \033[K%s",
+            r->out->recipe, bar, step, r->c->steps, loss, rate, left,
+            step == r->c->steps ? "\n" : "");
 }
 
 /* One optimizer step: `accumulate` micro-steps on random windows, then update. */
@@ -91,22 +93,21 @@ static fp8c_status train_step(run *r, int64_t step, double *loss)
 static void summary(run *r)
 {
     const result *o = r->out;
-    cli_json_record(r->json, json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sI sf sI sI sf sI}", "event", "summary",
-                                       "recipe", o->recipe, "target", o->target, "device",
-                                       *o->device.name ? o->device.name : NULL,
-                                       "steps", (json_int_t)r->c->steps,
-                                       "final_loss", cli_json_number(o->final_loss), "heldout_loss",
-                                       cli_json_number(o->heldout_loss), "unigram_entropy", r->corpus->unigram, "compile_seconds",
-                                       o->info.compile_seconds, "peak_bytes",
-                                       (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
-                                       (json_int_t)o->info.planned_bytes, "arena_bytes",
-                                       (json_int_t)o->info.arena_bytes, "activation_bytes",
-                                       (json_int_t)o->peak.activation_bytes, "recomputed",
-                                       (json_int_t)o->remat.recomputed, "extra_seconds",
-                                       o->remat.extra_seconds, "fp8_gemms_planned",
-                                       (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
-                                       (json_int_t)o->fp8_gemms, "tokens_per_second",
-                                       o->tokens_per_second, "seed", (json_int_t)r->c->seed));
+    cli_json_record(
+        r->json,
+        json_pack("{ss ss ss ss? sI so so sf sf sI sI sI sI sI sf sI sI sf sI}", "event", "summary",
+                  "recipe", o->recipe, "target", o->target, "device",
+                  *o->device.name ? o->device.name : NULL, "steps", (json_int_t)r->c->steps,
+                  "final_loss", cli_json_number(o->final_loss), "heldout_loss",
+                  cli_json_number(o->heldout_loss), "unigram_entropy", r->corpus->unigram,
+                  "compile_seconds", o->info.compile_seconds, "peak_bytes",
+                  (json_int_t)o->info.peak_bytes, "planned_peak_bytes",
+                  (json_int_t)o->info.planned_bytes, "arena_bytes", (json_int_t)o->info.arena_bytes,
+                  "activation_bytes", (json_int_t)o->peak.activation_bytes, "recomputed",
+                  (json_int_t)o->remat.recomputed, "extra_seconds", o->remat.extra_seconds,
+                  "fp8_gemms_planned", (json_int_t)o->info.fp8_gemms_planned, "fp8_gemms_executed",
+                  (json_int_t)o->fp8_gemms, "tokens_per_second", o->tokens_per_second, "seed",
+                  (json_int_t)r->c->seed));
 }
 
 static fp8c_status train(run *r)
@@ -125,9 +126,10 @@ static fp8c_status train(run *r)
         const double end = f8_seconds_now();
         if (step >= r->c->steps - tail)
             tail_sum += loss;
-        cli_json_record(r->json, json_pack("{ss ss sI so sf}", "event", "step", "recipe", r->out->recipe,
-                                           "step", (json_int_t)(step + 1), "loss", cli_json_number(loss),
-                                           "tokens_per_second", (double)tokens / (end - begin)));
+        cli_json_record(r->json,
+                        json_pack("{ss ss sI so sf}", "event", "step", "recipe", r->out->recipe,
+                                  "step", (json_int_t)(step + 1), "loss", cli_json_number(loss),
+                                  "tokens_per_second", (double)tokens / (end - begin)));
         if (r->json->failed) /* whoever reads the records won't learn how this ends */
             return FP8C_ERR_IO;
         if (terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
@@ -138,7 +140,8 @@ static fp8c_status train(run *r)
     r->out->final_loss = tail_sum / (double)tail;
     r->out->tokens_per_second = (double)(tokens * r->c->steps) / (f8_seconds_now() - start);
     int64_t batches;
-    const fp8c_status status = cli_held_out(r->corpus, r->program, r->eval, &r->out->heldout_loss, &batches);
+    const fp8c_status status =
+        cli_held_out(r->corpus, r->program, r->eval, &r->out->heldout_loss, &batches);
     r->out->info.struct_size = sizeof r->out->info;
     fp8c_program_info(r->program, &r->out->info);
     if (status == FP8C_OK)
@@ -154,8 +157,10 @@ static bool put_variable(const run *r, f8_file_out *out, int index, const fp8c_v
     const size_t bytes = (size_t)fp8c_type_bytes(&v->type);
     void *copy = malloc(bytes + 1);
     if (!copy)
-        f8_file_fail(out->diag, F8_ERR_MEMORY, out->path, "out of memory: %zu bytes were wanted", bytes);
-    const bool ok = copy && fp8c_program_read(r->program, index, copy) == FP8C_OK && f8_file_put(out, copy, bytes) == F8_OK;
+        f8_file_fail(out->diag, F8_ERR_MEMORY, out->path, "out of memory: %zu bytes were wanted",
+                     bytes);
+    const bool ok = copy && fp8c_program_read(r->program, index, copy) == FP8C_OK &&
+                    f8_file_put(out, copy, bytes) == F8_OK;
     free(copy);
     return ok;
 }
@@ -179,8 +184,9 @@ static bool save_state(const run *r)
 static void print_step(FILE *to, const run *r, int function, int index, const fp8c_step *s)
 {
     const char *algorithm = fp8c_program_algorithm(r->program, function, index);
-    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n", fp8c_program_function_name(r->program, function),
-            s->kind, s->name, s->seconds / (double)r->c->steps,
+    fprintf(to, "profile %s %s %s %.6f s %.3f GB/s%s%s\n",
+            fp8c_program_function_name(r->program, function), s->kind, s->name,
+            s->seconds / (double)r->c->steps,
             (double)(s->bytes_read + s->bytes_written) * (double)r->c->steps / s->seconds / 1e9,
             algorithm ? " " : "", algorithm ? algorithm : "");
 }
@@ -200,15 +206,16 @@ static void print_table(const cli *c, const result *results, const cli_corpus *c
 {
     const size_t base = cli_baseline(c);
     const int width = cli_recipe_width(c, 10);
-    printf("%-*s %11s %11s %10s %10s %12s %9s  %s\n", width, "recipe", "final loss", "held out", "gap",
-           "tokens/s", "peak memory", "compile", "FP8 GEMMs a step (planned)");
+    printf("%-*s %11s %11s %10s %10s %12s %9s  %s\n", width, "recipe", "final loss", "held out",
+           "gap", "tokens/s", "peak memory", "compile", "FP8 GEMMs a step (planned)");
     for (size_t i = 0; i <= c->compare.n; i++) {
         const result *o = &results[i];
         char gap[24] = "-";
         if (i != base)
-            snprintf(gap, sizeof gap, "%+.3f%%", 100 * (o->final_loss / results[base].final_loss - 1));
-        printf("%-*s %11.4f %11.4f %10s %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n", width,
-               o->recipe, o->final_loss, o->heldout_loss, gap, o->tokens_per_second,
+            snprintf(gap, sizeof gap, "%+.3f%%",
+                     100 * (o->final_loss / results[base].final_loss - 1));
+        printf("%-*s %11.4f %11.4f %10s %10.0f %8.1f MiB %7.2f s  %" PRId64 " (%" PRId64 ")\n",
+               width, o->recipe, o->final_loss, o->heldout_loss, gap, o->tokens_per_second,
                (double)o->info.peak_bytes / (1 << 20), o->info.compile_seconds, o->fp8_gemms,
                o->info.fp8_gemms_planned);
     }
@@ -224,22 +231,25 @@ static void print_table(const cli *c, const result *results, const cli_corpus *c
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
-    printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's unigram entropy "
-           "is %.4f\n", TAIL, corpus->unigram);
+    printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's "
+           "unigram entropy "
+           "is %.4f\n",
+           TAIL, corpus->unigram);
 }
 
 /* ---- the command ---- */
 
 /* `save`: where to write the checkpoint, or NULL. */
-static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module, cli_corpus *corpus,
-                        cli_json *json, const char *save, result *out)
+static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
+                        cli_corpus *corpus, cli_json *json, const char *save, result *out)
 {
     fp8c_compile_options options = cli_compile_options(c, out->recipe);
     options.optimizer_steps = c->steps;
     run r = {.c = c, .ctx = ctx, .corpus = corpus, .json = json, .out = out,
              .accumulate = fp8c_module_accumulate(module)};
     fp8c_calibration *calibration = NULL;
-    if (cli_is_auto(out->recipe) && !(calibration = cli_calibrate(c, ctx, module, &options, corpus)))
+    if (cli_is_auto(out->recipe) &&
+        !(calibration = cli_calibrate(c, ctx, module, &options, corpus)))
         return CLI_FAILED;
     options.calibration = calibration;
     const fp8c_status compiled = fp8c_compile(module, &options, &r.program);
@@ -294,7 +304,8 @@ int cmd_train(const cli *c)
     cli_corpus corpus = {0};
     result results[1 + CLI_MAX_RECIPES] = {{0}};
     /* What can be known to be wrong is said before the first run, not after it. */
-    const bool ready = can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
+    const bool ready =
+        can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;
     for (size_t i = 0; i <= c->compare.n && code == CLI_DONE; i++) {
         results[i].recipe = cli_recipe(c, i);

@@ -1,5 +1,5 @@
-/* fp8c tune: time the ways to do each GEMM and kernel of a module, or of one GEMM, and keep them; rows of the
- * database in and out of files. */
+/* fp8c tune: time the ways to do each GEMM and kernel of a module, or of one GEMM, and keep them;
+ * rows of the database in and out of files. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,22 +9,23 @@ enum { MOST_LINES = 20 };
 
 /* ---- what was found ---- */
 
-static void print_problem(const fp8c_tuning *t, int index, const fp8c_tuned *x, FILE *to, cli_json *json)
+static void print_problem(const fp8c_tuning *t, int index, const fp8c_tuned *x, FILE *to,
+                          cli_json *json)
 {
     const double gain = x->model_seconds > 0 ? 100 * (1 - x->seconds / x->model_seconds) : 0;
     const char *text;
     double seconds;
     json_t *all = json_array();
     if (to)
-        fprintf(to, "%-32.32s %5d %11.3f %11.3f %6.1f%%  %-28s %s\n", x->name, x->count, 1e3 * x->model_seconds,
-                1e3 * x->seconds, gain, x->candidate, x->problem);
+        fprintf(to, "%-32.32s %5d %11.3f %11.3f %6.1f%%  %-28s %s\n", x->name, x->count,
+                1e3 * x->model_seconds, 1e3 * x->seconds, gain, x->candidate, x->problem);
     for (int c = 0; fp8c_tuning_candidate(t, index, c, &text, &seconds) == FP8C_OK; c++)
         json_array_append_new(all, json_pack("{ss so}", "candidate", text, "seconds",
                                              seconds > 0 ? json_real(seconds) : json_null()));
-    cli_json_record(json, json_pack("{ss ss ss sb si ss sf sf so}", "event", "tune", "problem", x->problem,
-                                    "name", x->name, "gemm", (int)x->gemm, "count", (int)x->count,
-                                    "candidate", x->candidate, "model_seconds", x->model_seconds, "seconds",
-                                    x->seconds, "candidates", all));
+    cli_json_record(json, json_pack("{ss ss ss sb si ss sf sf so}", "event", "tune", "problem",
+                                    x->problem, "name", x->name, "gemm", (int)x->gemm, "count",
+                                    (int)x->count, "candidate", x->candidate, "model_seconds",
+                                    x->model_seconds, "seconds", x->seconds, "candidates", all));
 }
 
 static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
@@ -33,23 +34,25 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
     fp8c_tuning_info info = {.struct_size = sizeof info};
     fp8c_tuning_report(t, &info);
     if (to)
-        fprintf(to, "%-32s %5s %11s %11s %7s  %-28s %s\n", "first step", "steps", "model ms", "chosen ms",
-                "gain", "chosen", "problem");
+        fprintf(to, "%-32s %5s %11s %11s %7s  %-28s %s\n", "first step", "steps", "model ms",
+                "chosen ms", "gain", "chosen", "problem");
     for (int i = 0; fp8c_tuning_problem(t, i, &x) == FP8C_OK; i++)
         print_problem(t, i, &x, i < MOST_LINES || strcmp(x.candidate, "model") ? to : NULL, json);
     if (to && info.problems > MOST_LINES)
         fprintf(to, "... and those that take less and stay as they are (--json FILE has all)\n");
-    cli_json_record(json, json_pack("{ss ss ss si si sI sI sI sf sf sb}", "event", "tuned", "device",
-                                    info.device, "database", info.database, "problems", (int)info.problems,
-                                    "chosen", (int)info.chosen, "timed", (json_int_t)info.timed, "kept",
-                                    (json_int_t)info.kept, "changed_bits", (json_int_t)info.changed_bits,
+    cli_json_record(json, json_pack("{ss ss ss si si sI sI sI sf sf sb}", "event", "tuned",
+                                    "device", info.device, "database", info.database, "problems",
+                                    (int)info.problems, "chosen", (int)info.chosen, "timed",
+                                    (json_int_t)info.timed, "kept", (json_int_t)info.kept,
+                                    "changed_bits", (json_int_t)info.changed_bits,
                                     "untuned_seconds", info.untuned_seconds, "tuned_seconds",
                                     info.tuned_seconds, "finished", (int)info.finished));
     if (!to)
         return;
     fprintf(to,
             "\n%s\n%d problems: %d have something faster than the model's choice; %" PRId64
-            " candidates timed, %" PRId64 " known from before, %" PRId64 " dropped for other bits%s\n",
+            " candidates timed, %" PRId64 " known from before, %" PRId64
+            " dropped for other bits%s\n",
             info.device, info.problems, info.chosen, info.timed, info.kept, info.changed_bits,
             info.finished ? "" : "; the time ran out: run it again to go on");
     if (info.tuned_seconds > 0)
@@ -73,8 +76,8 @@ static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
     cli_json json;
     if (!cli_json_open(&json, c->json))
         return CLI_FAILED;
-    const fp8c_status status =
-        module ? fp8c_tune(module, &options, &tuning) : fp8c_tune_gemm(ctx, c->gemm, &options, &tuning);
+    const fp8c_status status = module ? fp8c_tune(module, &options, &tuning)
+                                      : fp8c_tune_gemm(ctx, c->gemm, &options, &tuning);
     int code = CLI_DONE;
     if (status == FP8C_OK) {
         print_tuning(tuning, to, &json);
@@ -98,7 +101,8 @@ static int move_rows(const cli *c, fp8c_context *ctx)
     if (c->rows_in)
         list[n].fn = fp8c_tuning_import, list[n].path = c->rows_in, list[n++].what = "taken over";
     for (size_t i = 0; i < c->merge.n; i++)
-        list[n].fn = fp8c_tuning_merge, list[n].path = c->merge.text[i], list[n++].what = "taken over";
+        list[n].fn = fp8c_tuning_merge, list[n].path = c->merge.text[i],
+        list[n++].what = "taken over";
     if (c->rows_out)
         list[n].fn = fp8c_tuning_export, list[n].path = c->rows_out, list[n++].what = "written";
     for (int i = 0; i < n; i++) {

@@ -60,7 +60,8 @@ static bool set_SEED(cli_SEED *to, const char *text)
     char *end;
     errno = 0;
     *to = strtoull(text, &end, 10);
-    return !errno && end != text && !*end && *text != '-' && *to <= INT64_MAX; /* JSON writes it signed */
+    return !errno && end != text && !*end && *text != '-' &&
+           *to <= INT64_MAX; /* JSON writes it signed */
 }
 
 static bool set_NUMBER(cli_NUMBER *to, const char *text)
@@ -95,7 +96,8 @@ static bool set_MEMORY(cli_MEMORY *to, const char *text)
     const double bytes = x * (double)(1ll << (shift > 0 ? shift : 0));
     const bool number =
         !errno && end != text && shift >= 0 && (*text == '.' || (*text >= '0' && *text <= '9'));
-    const bool dotted = memchr(text, '.', (size_t)(end - text)) != NULL, share = shift == 0 && x < 1,
+    const bool dotted = memchr(text, '.', (size_t)(end - text)) != NULL,
+               share = shift == 0 && x < 1,
                whole = bytes >= 1 && bytes <= 1e18 &&
                        (shift || (bytes == (double)(int64_t)bytes && !dotted));
     *to = (cli_MEMORY){share ? 0 : whole ? (int64_t)bytes : 0, share ? x : 0};
@@ -146,8 +148,8 @@ static bool set_LAYERS(cli_LAYERS *to, const char *text)
     errno = 0;
     const long long first = strtoll(text, &comma, 10);
     const long long last = *comma == ',' ? strtoll(comma + 1, &end, 10) : -1;
-    if (errno || comma == text || *comma != ',' || end == comma + 1 || *end || first < 0 || last < 0 ||
-        to->n == CLI_MAX_RULES)
+    if (errno || comma == text || *comma != ',' || end == comma + 1 || *end || first < 0 ||
+        last < 0 || to->n == CLI_MAX_RULES)
         return false;
     to->rule[to->n].origin = "--bf16-layers";
     to->rule[to->n].first = first;
@@ -159,8 +161,8 @@ static bool set_LAYERS(cli_LAYERS *to, const char *text)
 
 static int usage(const char *command, const char *what, const char *word)
 {
-    fprintf(stderr, "fp8c%s%s: %s '%s'; see fp8c %s%s--help\n", command ? " " : "", command ? command : "",
-            what, word, command ? command : "", command ? " " : "");
+    fprintf(stderr, "fp8c%s%s: %s '%s'; see fp8c %s%s--help\n", command ? " " : "",
+            command ? command : "", what, word, command ? command : "", command ? " " : "");
     return CLI_USAGE;
 }
 
@@ -168,22 +170,23 @@ static int usage(const char *command, const char *what, const char *word)
 static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
 {
     char *word = argv[*i];
-#define OPTION(field, name, argument, kind, on, help)                                        \
-    if (((on) & bit) && !strncmp(word, name, strlen(name))) {                                \
-        char *rest = word + strlen(name), *value = NULL;                                     \
-        const char *arg = argument;                                                          \
-        const bool is_short = name[1] != '-';                                                \
-        if (!arg && !*rest)                                                                  \
-            value = word;                                                                    \
-        else if (arg && !*rest && *i + 1 < argc)                                             \
-            value = argv[++*i];                                                              \
-        else if (arg && (*rest == '=' || (is_short && *rest)))                               \
-            value = rest + (*rest == '=');                                                   \
-        else if (arg && !*rest)                                                              \
-            return usage(c->command, "an argument is missing for", word);                    \
-        if (value)                                                                           \
-            return set_##kind(&c->field, value) ? CLI_DONE                                   \
-                                                : usage(c->command, "bad value for " name ":", value); \
+#define OPTION(field, name, argument, kind, on, help)                                              \
+    if (((on) & bit) && !strncmp(word, name, strlen(name))) {                                      \
+        char *rest = word + strlen(name), *value = NULL;                                           \
+        const char *arg = argument;                                                                \
+        const bool is_short = name[1] != '-';                                                      \
+        if (!arg && !*rest)                                                                        \
+            value = word;                                                                          \
+        else if (arg && !*rest && *i + 1 < argc)                                                   \
+            value = argv[++*i];                                                                    \
+        else if (arg && (*rest == '=' || (is_short && *rest)))                                     \
+            value = rest + (*rest == '=');                                                         \
+        else if (arg && !*rest)                                                                    \
+            return usage(c->command, "an argument is missing for", word);                          \
+        if (value)                                                                                 \
+            return set_##kind(&c->field, value)                                                    \
+                       ? CLI_DONE                                                                  \
+                       : usage(c->command, "bad value for " name ":", value);                      \
     }
     CLI_OPTIONS(OPTION)
     CLI_MORE_OPTIONS(OPTION)
@@ -212,8 +215,9 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
         }
     }
     if (!c->file && command->operand && *command->operand != '[')
-        return usage(c->command, !strncmp(command->operand, "FILE", 4) ? "no file given" : "missing:",
-                     command->operand);
+        return usage(
+            c->command,
+            !strncmp(command->operand, "FILE", 4) ? "no file given" : "missing:", command->operand);
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;

@@ -8,7 +8,8 @@
 #include "codegen/cuda/emit.h"
 #include "ir/base/clock.h"
 
-#define SAME(a, b) _Static_assert((int)(a) == (int)(b), "fp8c.h and runtime/probe/component.h disagree")
+#define SAME(a, b)                                                                                 \
+    _Static_assert((int)(a) == (int)(b), "fp8c.h and runtime/probe/component.h disagree")
 SAME(FP8C_COMPONENT_OK, F8_COMPONENT_OK);
 SAME(FP8C_COMPONENT_MISSING, F8_COMPONENT_MISSING);
 SAME(FP8C_COMPONENT_REFUSED, F8_COMPONENT_REFUSED);

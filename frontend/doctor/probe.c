@@ -4,9 +4,9 @@
  * true}` scales by powers of two, so all of them are FP8 codes exactly. The first GEMM sums 64
  * products of at most 4: an integer of at most 256. Quantizing that for the second GEMM rounds it
  * to E4M3's 4 significant bits, and it stays an integer of at most 256, so that GEMM's sums, of 64
- * of them, are integers of at most 2^14. Both are exact in any order in f32, and in the 14 bits that
- * Hopper's tensor cores keep of a partial sum. What lies between and after GEMMs has the same bits
- * on every target (codegen/README.md). */
+ * of them, are integers of at most 2^14. Both are exact in any order in f32, and in the 14 bits
+ * that Hopper's tensor cores keep of a partial sum. What lies between and after GEMMs has the same
+ * bits on every target (codegen/README.md). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -168,9 +168,10 @@ static f8_status parse_rule(f8_parser *p, f8_recipe_rule *rule)
         F8_TRY(take_one_of(p, f8_operand_name, F8_OPERANDS, &rule->operand));
         if (p->tok.kind == F8_T_NAME)
             return f8_p_unexpected(p, rule->operand ? "'=' and a recipe"
-                                      : rule->role  ? "an operand (x, w or dy), or '=' and a recipe"
-                                                    : "a role (fprop, dgrad or wgrad), an operand (x, w or "
-                                                      "dy), or '=' and a recipe");
+                                      : rule->role
+                                          ? "an operand (x, w or dy), or '=' and a recipe"
+                                          : "a role (fprop, dgrad or wgrad), an operand (x, w or "
+                                            "dy), or '=' and a recipe");
     }
     F8_TRY(f8_rule_check(rule, p->diag));
     F8_TRY(f8_p_expect(p, '=', "'=' and a recipe"));
@@ -198,7 +199,8 @@ static f8_status parse_accumulate(f8_parser *p)
     F8_TRY(f8_p_advance(p));
     f8_p_fixed(p);
     F8_TRY(f8_p_count(p, "the number of micro-steps", &p->m->accumulate));
-    return f8_p_is_fixed(p, "the number of micro-steps", "one update follows whatever its values were");
+    return f8_p_is_fixed(p, "the number of micro-steps",
+                         "one update follows whatever its values were");
 }
 
 /* ---- modules ---- */

@@ -32,8 +32,9 @@ f8_status f8_parse_limited(const char *text, size_t n, const char *file,
                            const f8_parse_limits *limits, f8_arena *arena, f8_diag *diag,
                            f8_module **out);
 
-/* Read a recipe rule as it stands in a text behind the word `recipe`; `m`, complete or not, gives dims and keeps
- * the strings. F8_ERR_INPUT at a place in `text`. out->loc is nowhere: it is not of the module's text. */
+/* Read a recipe rule as it stands in a text behind the word `recipe`; `m`, complete or not, gives
+ * dims and keeps the strings. F8_ERR_INPUT at a place in `text`. out->loc is nowhere: it is not of
+ * the module's text. */
 f8_status f8_parse_rule(const char *text, f8_module *m, f8_diag *diag, f8_recipe_rule *out);
 
 /* ---- recipe rules: frontend/text/recipes.c ---- */

@@ -117,7 +117,8 @@ static f8_form form_of(char op, bool real, const number *a, const number *b)
     const f8_form otherwise = {.dim = OTHERWISE}, *x = &a->form, *y = &b->form;
     if (!x->dim && !y->dim)
         return (f8_form){0};
-    if (real || op == '/' || op == '%' || (op == '*' && x->dim && y->dim) || (x->dim && y->dim && x->dim != y->dim))
+    if (real || op == '/' || op == '%' || (op == '*' && x->dim && y->dim) ||
+        (x->dim && y->dim && x->dim != y->dim))
         return otherwise;
     f8_form f = {.dim = x->dim ? x->dim : y->dim};
     if (f.dim < 0)

@@ -30,7 +30,8 @@ f8_status f8_p_repeat_head(f8_parser *p, f8_repeat *r)
     loc = p->tok.loc;
     f8_p_fixed(p);
     F8_TRY(f8_p_int(p, &r->count));
-    F8_TRY(f8_p_is_fixed(p, "a repeat's count", "what it makes would have other names for each value"));
+    F8_TRY(f8_p_is_fixed(p, "a repeat's count",
+                         "what it makes would have other names for each value"));
     if (r->count < 0)
         return f8_p_fail(p, loc, "a repeat of %lld times", (long long)r->count);
     return F8_OK;

@@ -73,7 +73,8 @@ typedef struct f8_parser {
     uint32_t depth, declarations;
     f8_dim_text *dim_text;          /* beside m->dim */
     size_t dim_text_room;
-    uint32_t bound_read;            /* index + 1 of a bound that an expression read; 0: none since it was reset */
+    uint32_t
+        bound_read; /* index + 1 of a bound that an expression read; 0: none since it was reset */
     f8_loc bound_loc;               /* where */
     f8_form axis_form[F8_MAX_RANK]; /* of the type read last */
     uint64_t nodes_before; /* of the functions before this one */

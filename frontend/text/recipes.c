@@ -18,12 +18,14 @@ f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule)
     return F8_OK;
 }
 
-/* How many of `shared` a pattern NAME.K wants there to be, for one of them to be called so; 0: it is none. */
+/* How many of `shared` a pattern NAME.K wants there to be, for one of them to be called so; 0: it
+ * is none. */
 static long wanted(const char *pattern, const char *shared)
 {
     const size_t length = strlen(shared);
     char *end;
-    if (strncmp(pattern, shared, length) || pattern[length] != '.' || !isdigit((unsigned char)pattern[length + 1]))
+    if (strncmp(pattern, shared, length) || pattern[length] != '.' ||
+        !isdigit((unsigned char)pattern[length + 1]))
         return 0;
     const long k = strtol(pattern + length + 1, &end, 10);
     return *end || k < 2 ? 0 : k;
@@ -70,11 +72,13 @@ f8_status f8_check_recipe_rules(const f8_module *m, f8_diag *diag)
         if (rule_matches(m, rule))
             continue;
         if (!rule->pattern)
-            return f8_fail(diag, F8_ERR_INPUT, rule->loc,
-                           "%s%srecipe layers: no linear of '%.200s' has a layer's number in its name",
-                           origin, colon, m->name);
-        return f8_fail(diag, F8_ERR_INPUT, rule->loc, "%s%srecipe \"%.200s\" matches no linear of '%.200s'",
-                       origin, colon, rule->pattern, m->name);
+            return f8_fail(
+                diag, F8_ERR_INPUT, rule->loc,
+                "%s%srecipe layers: no linear of '%.200s' has a layer's number in its name", origin,
+                colon, m->name);
+        return f8_fail(diag, F8_ERR_INPUT, rule->loc,
+                       "%s%srecipe \"%.200s\" matches no linear of '%.200s'", origin, colon,
+                       rule->pattern, m->name);
     }
     return F8_OK;
 }

@@ -1,5 +1,6 @@
-/* The choice: see tune.h. What single rounds found faster is tried together, beside the model's program; what then is
- * not faster by more than noise, and all of it if the step is not, is done as the model has it. */
+/* The choice: see tune.h. What single rounds found faster is tried together, beside the model's
+ * program; what then is not faster by more than noise, and all of it if the step is not, is done as
+ * the model has it. */
 #include "frontend/tune/tune.h"
 
 enum { TRIES = 4, MORE_RUNS = 3 /* times as many as of a single candidate: this decides */ };
@@ -40,7 +41,8 @@ static int count_next(const fp8c_tuning *t)
     return n;
 }
 
-/* Try the `next` of all beside the model's; what is not faster falls back. *slower: the step is, as it then is. */
+/* Try the `next` of all beside the model's; what is not faster falls back. *slower: the step is, as
+ * it then is. */
 static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
 {
     const int tried = count_next(t);
@@ -52,11 +54,13 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
     F8_TRY(status);
     t->untuned_seconds = f8_tune_least(t->wall[0], runs);
     t->tuned_seconds = f8_tune_least(t->wall[1], runs);
-    /* The step as it was, and as it will be, problem by problem: problems done alike count too, for they may suffer. */
+    /* The step as it was, and as it will be, problem by problem: problems done alike count too, for
+     * they may suffer. */
     double seconds[2] = {0};
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
-        const double model = f8_tune_least(p->sample[0], runs), now = f8_tune_least(p->sample[1], runs);
+        const double model = f8_tune_least(p->sample[0], runs),
+                     now = f8_tune_least(p->sample[1], runs);
         const bool drop = p->next && !is_faster(t, p->sample[1], p->sample[0], runs);
         if (p->next) {
             p->seconds = now;
@@ -68,8 +72,8 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
         seconds[1] += drop ? model : now;
     }
     *slower = seconds[1] > seconds[0] || t->tuned_seconds > t->untuned_seconds;
-    f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d tried together, %d are faster; the step is %s", tried, count_next(t),
-               *slower ? "slower" : "faster");
+    f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d tried together, %d are faster; the step is %s",
+               tried, count_next(t), *slower ? "slower" : "faster");
     return F8_OK;
 }
 

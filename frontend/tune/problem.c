@@ -21,7 +21,8 @@ tune_problem *f8_tune_find(const fp8c_tuning *t, const char *text)
 
 /* ---- candidates ---- */
 
-static void add_candidate(fp8c_tuning *t, tune_problem *p, const char *text, const f8_gemm_desc *desc)
+static void add_candidate(fp8c_tuning *t, tune_problem *p, const char *text,
+                          const f8_gemm_desc *desc)
 {
     if (p->n == TUNE_CANDIDATES)
         return;
@@ -31,7 +32,8 @@ static void add_candidate(fp8c_tuning *t, tune_problem *p, const char *text, con
         c->desc = *desc;
 }
 
-static void add_variants(fp8c_tuning *t, tune_problem *p, const f8_kernel *k, const f8_target *target)
+static void add_variants(fp8c_tuning *t, tune_problem *p, const f8_kernel *k,
+                         const f8_target *target)
 {
     f8_kernel_variant all[F8_KERNEL_VARIANTS];
     char text[F8_VARIANT_TEXT];
@@ -47,7 +49,8 @@ static void add_gemms(fp8c_tuning *t, tune_problem *p)
 {
     f8_gemm_desc all[F8_GEMM_CANDIDATES];
     char text[F8_CANDIDATE_TEXT];
-    const int n = f8_gemm_candidates(t->gemms, &p->desc, f8_pool_threads(t->pool), t->o.same_bits, all);
+    const int n =
+        f8_gemm_candidates(t->gemms, &p->desc, f8_pool_threads(t->pool), t->o.same_bits, all);
     for (int i = 0; i < n; i++) {
         f8_gemm_candidate_text(&all[i], all[0].algorithm, text);
         add_candidate(t, p, text, &all[i]);
@@ -81,7 +84,8 @@ static const char *collect(void *user, const f8_build_problem *from)
     fp8c_tuning *t = user;
     if (f8_tune_find(t, from->text) || (t->o.only && !f8_pattern_match(t->o.only, from->name)))
         return NULL;
-    tune_problem *grown = f8_arena_grow(&t->arena, t->problem, t->n, &t->room, t->n + 1, sizeof *grown);
+    tune_problem *grown =
+        f8_arena_grow(&t->arena, t->problem, t->n, &t->room, t->n + 1, sizeof *grown);
     if (!grown) /* found after the compile */
         return NULL;
     t->problem = grown;
@@ -178,7 +182,8 @@ f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag)
     F8_TRY(f8_arena_status(&t->arena, diag));
     if (!t->base->now->instance.kind || !f8_tuning_device(t->base, &t->keys))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "target %s runs on no device here: there is nothing to time", t->base->target->name);
+                       "target %s runs on no device here: there is nothing to time",
+                       t->base->target->name);
     F8_TRY(f8_tuning_versions(t->base, &t->gemms, &t->keys, diag));
     choose_functions(t);
     count_problems(t);

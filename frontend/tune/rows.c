@@ -4,8 +4,8 @@
 #include "frontend/tuned.h"
 #include "ir/base/file.h"
 
-typedef f8_status (*move_fn)(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
-                             f8_diag *diag);
+typedef f8_status (*move_fn)(f8_tuning *t, const char *path, const char *device,
+                             f8_tuning_counts *counts, f8_diag *diag);
 
 /* Before anything is made: a name mistyped leaves no new database behind. */
 static f8_status check_there(const char *path, f8_diag *diag)
@@ -23,12 +23,14 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
     f8_tuning *t = NULL;
     f8_tuning_counts counts = {0};
     f8_tuning_keys keys;
-    const fp8c_program here = {.ctx = ctx, .target = f8_target_by_name("cpu"), .threads = ctx->threads};
+    const fp8c_program here = {
+        .ctx = ctx, .target = f8_target_by_name("cpu"), .threads = ctx->threads};
     database = database ? database : ctx->settings.tuning;
     f8_tuning_device(&here, &keys);
-    f8_status status = database ? check_there(fn == f8_tuning_export ? database : path, &diag)
-                                : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                                          "no tuning database: none was named, and the context has none");
+    f8_status status =
+        database ? check_there(fn == f8_tuning_export ? database : path, &diag)
+                 : f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "no tuning database: none was named, and the context has none");
     if (status == F8_OK)
         status = f8_tuning_open(database, &ctx->allocator, &t, &diag);
     if (status == F8_OK)
@@ -36,24 +38,30 @@ static fp8c_status move(fp8c_context *ctx, const char *database, const char *pat
     const fp8c_status done = f8_api_result(ctx, &diag, status);
     f8_tuning_close(t);
     if (done == FP8C_OK && rows) {
-        const fp8c_tuning_rows own = {.struct_size = sizeof own, .timings = counts.timings,
-                                      .choices = counts.choices, .older = counts.older, .others = counts.others};
+        const fp8c_tuning_rows own = {.struct_size = sizeof own,
+                                      .timings = counts.timings,
+                                      .choices = counts.choices,
+                                      .older = counts.older,
+                                      .others = counts.others};
         f8_api_give(rows, &own);
     }
     return done;
 }
 
-fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path, fp8c_tuning_rows *rows)
+fp8c_status fp8c_tuning_export(fp8c_context *ctx, const char *database, const char *path,
+                               fp8c_tuning_rows *rows)
 {
     return move(ctx, database, path, f8_tuning_export, rows);
 }
 
-fp8c_status fp8c_tuning_import(fp8c_context *ctx, const char *database, const char *path, fp8c_tuning_rows *rows)
+fp8c_status fp8c_tuning_import(fp8c_context *ctx, const char *database, const char *path,
+                               fp8c_tuning_rows *rows)
 {
     return move(ctx, database, path, f8_tuning_import, rows);
 }
 
-fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const char *path, fp8c_tuning_rows *rows)
+fp8c_status fp8c_tuning_merge(fp8c_context *ctx, const char *database, const char *path,
+                              fp8c_tuning_rows *rows)
 {
     return move(ctx, database, path, f8_tuning_merge, rows);
 }

@@ -19,8 +19,8 @@ static const char *next_of(void *user, const f8_build_problem *from)
 f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag)
 {
     const f8_build_choices choices = {next_of, t};
-    const f8_tuner_compile compile = {.choices = &choices,
-                                      .like = t->base->target->kind == F8_TARGET_CPU ? t->base : NULL};
+    const f8_tuner_compile compile = {
+        .choices = &choices, .like = t->base->target->kind == F8_TARGET_CPU ? t->base : NULL};
     const fp8c_status status = f8_compile_tuning(t->module, &t->compile, &compile, out);
     if (status == FP8C_OK)
         return F8_OK;
@@ -85,9 +85,9 @@ static void add_seconds(fp8c_tuning *t, const fp8c_program *p, int side, int run
                 const uint32_t choice = n < s->n_phases ? s->phase[n].choice : s->choice;
                 tune_problem *x = choice ? f8_tune_find(t, plan->choice[choice - 1].problem) : NULL;
                 if (x)
-                    x->sample[side][run] += sign * (n < s->n_phases
-                                                        ? phase_seconds(instance, f, i, n)
-                                                        : instance->kind->step_seconds(instance, f, i));
+                    x->sample[side][run] +=
+                        sign * (n < s->n_phases ? phase_seconds(instance, f, i, n)
+                                                : instance->kind->step_seconds(instance, f, i));
             }
         }
     }
@@ -145,8 +145,8 @@ static bool all_slower(const fp8c_tuning *t, int runs)
     return true;
 }
 
-f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop, const char *item,
-                          f8_diag *diag)
+f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
+                          const char *item, f8_diag *diag)
 {
     fp8c_program *const side[] = {t->base, other};
     for (int s = 0; s < 2; s++) { /* one that does not count: pages, caches, clocks */
@@ -178,8 +178,8 @@ static int untimed(const tune_problem *p)
     return 0;
 }
 
-/* A way of cutting that changes bits (oneDNN may sum another shape in another order) is none. Another algorithm is
- * compared with itself as the model would cut it. */
+/* A way of cutting that changes bits (oneDNN may sum another shape in another order) is none.
+ * Another algorithm is compared with itself as the model would cut it. */
 static f8_status drop_other_bits(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
 {
     while (p->next && p->gemm && t->base->target->kind == F8_TARGET_CPU) {
@@ -188,7 +188,8 @@ static f8_status drop_other_bits(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
         plain.tuning = (f8_gemm_tuning){0};
         bool same = f8_gemm_tuning_equal(&plain.tuning, &c->desc.tuning);
         if (!same)
-            F8_TRY(f8_gemm_same_bits(t->gemms, &plain, &c->desc, t->pool, &t->ctx->allocator, &same, diag));
+            F8_TRY(f8_gemm_same_bits(t->gemms, &plain, &c->desc, t->pool, &t->ctx->allocator, &same,
+                                     diag));
         if (same)
             return F8_OK;
         const f8_timing none = {.candidate = c->text};
@@ -232,7 +233,8 @@ static f8_status round_of(fp8c_tuning *t, bool *any, f8_diag *diag)
         F8_TRY(f8_progress_at(&t->progress, t->timed, p->name, diag));
         F8_TRY(drop_other_bits(t, p, diag));
         if (p->next && !*any)
-            snprintf(item, sizeof item, "%s and others: %s ...", p->name, p->candidate[p->next].text);
+            snprintf(item, sizeof item, "%s and others: %s ...", p->name,
+                     p->candidate[p->next].text);
         *any |= p->next > 0;
     }
     if (!*any)

@@ -26,15 +26,18 @@ static f8_status check(const fp8c_tuning *t, f8_diag *diag)
 {
     const fp8c_compile_options *c = &t->compile;
     if (!t->o.database)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "no tuning database: none was named, and the context has none (FP8C_TUNING)");
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "no tuning database: none was named, and the context has none (FP8C_TUNING)");
     if (c->target && !strcmp(c->target, "reference"))
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "there is nothing to tune for target reference");
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "there is nothing to tune for target reference");
     if (c->no_device || c->text_only || c->plan_only)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "tuning needs the device: not with no_device, text_only or plan_only");
     if (t->o.runs < 0 || t->o.runs > TUNE_RUNS)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not 0 to %d", t->o.runs, TUNE_RUNS);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not 0 to %d", t->o.runs,
+                       TUNE_RUNS);
     if (!(t->o.seconds >= 0))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "seconds: %g", t->o.seconds);
     return F8_OK;
@@ -44,7 +47,8 @@ static f8_status check(const fp8c_tuning *t, f8_diag *diag)
 static int by_seconds(const void *a, const void *b)
 {
     const tune_problem *x = a, *y = b;
-    const int longer = (x->model_seconds < y->model_seconds) - (x->model_seconds > y->model_seconds);
+    const int longer =
+        (x->model_seconds < y->model_seconds) - (x->model_seconds > y->model_seconds);
     return longer ? longer : strcmp(x->text, y->text);
 }
 
@@ -56,7 +60,8 @@ static f8_status tune(fp8c_tuning *t, f8_diag *diag)
     t->o.database = f8_arena_strdup(&t->arena, t->o.database);
     F8_TRY(f8_arena_status(&t->arena, diag));
     F8_TRY(f8_tuning_open(t->o.database, &t->ctx->allocator, &t->db, diag));
-    const f8_pool_options pool = {.n_threads = t->compile.threads ? t->compile.threads : t->ctx->threads,
+    const f8_pool_options pool = {.n_threads =
+                                      t->compile.threads ? t->compile.threads : t->ctx->threads,
                                   .allocator = &t->ctx->allocator};
     F8_TRY(f8_pool_create(&pool, &t->pool, diag));
     F8_TRY(f8_tune_collect(t, diag));
@@ -67,8 +72,8 @@ static f8_status tune(fp8c_tuning *t, f8_diag *diag)
     return F8_OK;
 }
 
-static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module, const fp8c_tune_options *options,
-                         fp8c_tuning **out)
+static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module,
+                         const fp8c_tune_options *options, fp8c_tuning **out)
 {
     f8_diag diag = {0};
     *out = NULL;
@@ -96,7 +101,8 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module, const fp8
     return (fp8c_status)status;
 }
 
-fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options, fp8c_tuning **out)
+fp8c_status fp8c_tune(const fp8c_module *module, const fp8c_tune_options *options,
+                      fp8c_tuning **out)
 {
     return begin(module->ctx, module, options, out);
 }
@@ -134,7 +140,8 @@ static bool parse_gemm(const char *text, gemm_text *g)
 /* One product of the function, of operands of its own. */
 static void add_product(fp8c_module *m, const gemm_text *g, int copy)
 {
-    const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}}, one = {FP8C_F32, 0, {0}};
+    const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}},
+                    one = {FP8C_F32, 0, {0}};
     const bool fp8 = g->dtype == FP8C_F8E4M3 || g->dtype == FP8C_F8E5M2;
     const fp8c_attr turned = {.name = "transpose_b", .kind = FP8C_ATTR_BOOL, .i = 1};
     char name[4][24];
@@ -155,7 +162,8 @@ static void add_product(fp8c_module *m, const gemm_text *g, int copy)
                      fp8c_func_op(m, fp8 ? "scaled_matmul" : "matmul", in, (size_t)n, &turned, 1));
 }
 
-/* As many products as take more memory than caches have, within reason: a step finds its operands there, too. */
+/* As many products as take more memory than caches have, within reason: a step finds its operands
+ * there, too. */
 static fp8c_status make_module(fp8c_context *ctx, const gemm_text *g, fp8c_module **out)
 {
     const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}};
@@ -180,8 +188,10 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
     fp8c_compile_options compile = {.struct_size = sizeof compile};
     *out = NULL;
     if (!parse_gemm(gemm, &g)) {
-        f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (f32, bf16, f8e4m3, f8e5m2)", gemm);
+        f8_fail(
+            &diag, F8_ERR_INPUT, F8_NOWHERE,
+            "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (f32, bf16, f8e4m3, f8e5m2)",
+            gemm);
         return f8_api_result(ctx, &diag, diag.status);
     }
     fp8c_compile_options given = compile;
@@ -192,7 +202,8 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
     compile.threads = given.threads;
     compile.device = given.device;
     compile.inference = 1;
-    compile.recipe = g.dtype == FP8C_F32 ? "f32" : NULL; /* else its operands would be rounded to bf16 */
+    compile.recipe =
+        g.dtype == FP8C_F32 ? "f32" : NULL; /* else its operands would be rounded to bf16 */
     own.compile = &compile;
     fp8c_status status = make_module(ctx, &g, &module);
     if (status == FP8C_OK)

@@ -65,21 +65,23 @@ struct fp8c_tuning {
 };
 
 /* tune_problem.c */
-f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag); /* t->base, problems, candidates, timings */
+f8_status f8_tune_collect(fp8c_tuning *t,
+                          f8_diag *diag); /* t->base, problems, candidates, timings */
 const f8_tuning_key *f8_tune_key(const fp8c_tuning *t, const tune_problem *p);
 tune_problem *f8_tune_find(const fp8c_tuning *t, const char *text); /* NULL: not one of them */
 
 /* tune_time.c */
 /* Compile a program that does each problem by its `next`. */
 f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag);
-/* Run the model's and `other` in turns, `runs` times each: samples and wall. `may_stop`: *runs becomes fewer where all
- * that differ are clearly slower. */
-f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop, const char *item,
-                          f8_diag *diag);
+/* Run the model's and `other` in turns, `runs` times each: samples and wall. `may_stop`: *runs
+ * becomes fewer where all that differ are clearly slower. */
+f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool may_stop,
+                          const char *item, f8_diag *diag);
 /* Time all candidates that were not, and keep what was found. */
 f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag);
 double f8_tune_least(const double *sample, int n);
-/* The middle one of the ratios of neighbours in time: what disturbs the machine disturbs both alike. */
+/* The middle one of the ratios of neighbours in time: what disturbs the machine disturbs both
+ * alike. */
 double f8_tune_ratio(const double *other, const double *model, int n);
 
 /* tune_choice.c */

@@ -1,7 +1,7 @@
 /* Status codes, diagnostics, the allocator and the arena: what every folder builds on.
  *
- * A function that can fail returns f8_status and, when it has one to fill, leaves one message in the
- * f8_diag it was given. Nothing here prints, exits or keeps global state. */
+ * A function that can fail returns f8_status and, when it has one to fill, leaves one message in
+ * the f8_diag it was given. Nothing here prints, exits or keeps global state. */
 #ifndef F8_STATUS_H
 #define F8_STATUS_H
 
@@ -13,7 +13,8 @@
 typedef enum f8_status {
     F8_OK = 0,
     F8_ERR_INPUT,       /* the text, graph, option or data given is wrong; the message says where */
-    F8_ERR_UNSUPPORTED, /* well-formed, but this target or recipe can't have it; the message says why */
+    F8_ERR_UNSUPPORTED, /* well-formed, but this target or recipe can't have it; the message says
+                           why */
     F8_ERR_MEMORY,      /* an allocation failed; the message says how many bytes were wanted */
     F8_ERR_IO,          /* a file or the system failed */
     F8_ERR_LIBRARY,     /* a component (LLVM, oneDNN, ...) is missing or refused */
@@ -73,8 +74,10 @@ void f8_arena_end(f8_arena *a);
 /* Zeroed memory, 16-byte aligned; NULL when the allocator failed or count * size overflows. */
 void *f8_arena_array(f8_arena *a, size_t count, size_t size);
 /* Grow an arena array to hold at least `need` elements: returns the old pointer when it is large
- * enough, else a copy of twice the room (zeroed beyond `used`); NULL on failure, the old one intact. */
-void *f8_arena_grow(f8_arena *a, void *old, size_t used, size_t *capacity, size_t need, size_t size);
+ * enough, else a copy of twice the room (zeroed beyond `used`); NULL on failure, the old one
+ * intact. */
+void *f8_arena_grow(f8_arena *a, void *old, size_t used, size_t *capacity, size_t need,
+                    size_t size);
 char *f8_arena_strdup(f8_arena *a, const char *s);
 char *f8_arena_strndup(f8_arena *a, const char *s, size_t n);
 char *f8_arena_printf(f8_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

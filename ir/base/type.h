@@ -52,7 +52,8 @@ int64_t f8_type_rows(const f8_type *t);
 int64_t f8_type_columns(const f8_type *t);
 bool f8_type_same_matrix(const f8_type *a, const f8_type *b);
 
-/* C [m, n] = A B, summed over k: of operands as stored, A [m, k] or, transposed, [k, m], B [k, n] or [n, k]. k is A's. */
+/* C [m, n] = A B, summed over k: of operands as stored, A [m, k] or, transposed, [k, m], B [k, n]
+ * or [n, k]. k is A's. */
 typedef struct f8_gemm_sizes {
     int64_t m, n, k;
 } f8_gemm_sizes;

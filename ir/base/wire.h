@@ -73,8 +73,8 @@ void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count);
             (field) = f8_wire_e_;                                                                  \
     } while (0)
 
-/* NUL-terminated text, or NULL: UTF-8 without control characters (ir/base/text.h). Other text is not
- * read, and written it sets `wrong`: f8_wire_end says so, of what was written too. Read: in the
+/* NUL-terminated text, or NULL: UTF-8 without control characters (ir/base/text.h). Other text is
+ * not read, and written it sets `wrong`: f8_wire_end says so, of what was written too. Read: in the
  * arena. */
 void f8_wire_text(f8_wire *w, const char **s);
 /* Of which NULL can't be read. */

@@ -33,8 +33,8 @@ f8_granularity f8_granularity_transposed(f8_granularity g);
 /* Scales have blocks along an axis: not one per index of it, and not one for all of it. */
 bool f8_granularity_has_blocks(f8_granularity g);
 
-/* The type of one number per block of a tensor of type `t`: f32 [] for a tensor; with rows == 1 the leading
- * axes of t, then the blocks of a row; else [blocks of rows, blocks of columns]. */
+/* The type of one number per block of a tensor of type `t`: f32 [] for a tensor; with rows == 1 the
+ * leading axes of t, then the blocks of a row; else [blocks of rows, blocks of columns]. */
 f8_type f8_granularity_type(f8_granularity g, const f8_type *t, f8_dtype dtype);
 
 /* The sizes of that grid of numbers, as a matrix. */

@@ -1,6 +1,6 @@
-/* Quantizing on the host: see quantize.h. The scales' formulas stand three times: here, in the graph
- * (passes/unit/formulas.c: f8_scale_of_amax; passes/scale/operand.c: scale_inv and E8M0) and in the interpreter
- * (codegen/reference/composite.c: fp8_scale); tests compare them bit for bit. */
+/* Quantizing on the host: see quantize.h. The scales' formulas stand three times: here, in the
+ * graph (passes/unit/formulas.c: f8_scale_of_amax; passes/scale/operand.c: scale_inv and E8M0) and
+ * in the interpreter (codegen/reference/composite.c: fp8_scale); tests compare them bit for bit. */
 #include "ir/num/quantize.h"
 
 #include <float.h>
@@ -67,22 +67,22 @@ void f8_scales_of(const f8_quantizer *q, const float *amax, int64_t n, float *sc
 
 /* ---- codes ---- */
 
-void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64_t cols, const float *scale,
-                      uint8_t *codes)
+void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64_t cols,
+                      const float *scale, uint8_t *codes)
 {
     const int64_t across = f8_granularity_blocks(q->grain.cols, cols);
     for (int64_t r = 0; r < rows; r++) {
         const float *s = scale + f8_granularity_block(q->grain.rows, r) * across;
         for (int64_t c = 0; c < cols; c++)
-            codes[r * cols + c] =
-                (uint8_t)f8_encode(q->format, x[r * cols + c] * s[f8_granularity_block(q->grain.cols, c)], true);
+            codes[r * cols + c] = (uint8_t)f8_encode(
+                q->format, x[r * cols + c] * s[f8_granularity_block(q->grain.cols, c)], true);
     }
 }
 
 /* ---- errors ---- */
 
-/* The nearest value of the format, ties to even, saturating: y is rounded to a multiple of its binade's step by
- * adding and subtracting 1.5 * 2^23 of them, without a branch. */
+/* The nearest value of the format, ties to even, saturating: y is rounded to a multiple of its
+ * binade's step by adding and subtracting 1.5 * 2^23 of them, without a branch. */
 typedef struct rounding {
     uint32_t least; /* bits of the smallest normal */
     float magic;    /* 1.5 * 2^23 * 2^-mantissa bits */
@@ -129,7 +129,8 @@ static void run(const rounding *r, const float *x, int64_t n, float scale, float
 }
 
 void f8_matrix_dequantized(const f8_quantizer *q, const float *x, int64_t rows, int64_t cols,
-                           const float *scale, const float *inv, float *dequantized, f8_quantize_error *e)
+                           const float *scale, const float *inv, float *dequantized,
+                           f8_quantize_error *e)
 {
     f8_quantize_error unused = {0};
     const rounding r = rounding_of(q->format);
@@ -138,9 +139,11 @@ void f8_matrix_dequantized(const f8_quantizer *q, const float *x, int64_t rows, 
     enum { CHUNK = 4096 };
     for (int64_t row = 0; row < rows; row++)
         for (int64_t first = 0; first < cols;) {
-            const int64_t block = first / width, end = (block + 1) * width < cols ? (block + 1) * width : cols;
+            const int64_t block = first / width,
+                          end = (block + 1) * width < cols ? (block + 1) * width : cols;
             const int64_t n = end - first < CHUNK ? end - first : CHUNK;
-            const int64_t at = f8_granularity_block(q->grain.rows, row) * across + (across > 1 ? block : 0);
+            const int64_t at =
+                f8_granularity_block(q->grain.rows, row) * across + (across > 1 ? block : 0);
             run(&r, x + row * cols + first, n, scale[at], inv[at], dequantized + row * cols + first,
                 e ? e : &unused);
             first += n;

@@ -1,5 +1,5 @@
-/* Scalar programs: the tables, made of ir/num/scalar.def, and an evaluator that runs one instruction
- * over a block of elements at a time.
+/* Scalar programs: the tables, made of ir/num/scalar.def, and an evaluator that runs one
+ * instruction over a block of elements at a time.
  *
  * Without a fused multiply-add instruction fmaf is a slow call, so on x86-64 the evaluator exists
  * twice: for AVX2 + FMA, chosen at run time, and for any machine. fma is correctly rounded in both

@@ -39,8 +39,10 @@ f8_scale_kind f8_scales_kind(const f8_scales *s)
         return k == 32 && across == 1 ? F8_SCALED_MX : F8_SCALED_OTHER;
     if (k == 0)
         return across == 0 ? F8_SCALED_TENSOR : across == 1 ? F8_SCALED_ROWS : F8_SCALED_OTHER;
-    return k != 128 ? F8_SCALED_OTHER
-                    : across == 1 ? F8_SCALED_RUNS : across == 128 ? F8_SCALED_TILES : F8_SCALED_OTHER;
+    return k != 128        ? F8_SCALED_OTHER
+           : across == 1   ? F8_SCALED_RUNS
+           : across == 128 ? F8_SCALED_TILES
+                           : F8_SCALED_OTHER;
 }
 
 /* Scales along k, and across it. */

@@ -1,4 +1,5 @@
-/* The pass `group`, and what its files know of each node and of the parts that kernels are made of. */
+/* The pass `group`, and what its files know of each node and of the parts that kernels are made of.
+ */
 #ifndef F8_GROUP_H
 #define F8_GROUP_H
 
@@ -85,8 +86,8 @@ f8_status f8_group_analyze(f8_grouping *s);
 f8_when f8_group_operands_when(const f8_grouping *s, f8_ref r);
 /* group_sink.c: the moment of each clone becomes the latest that its readers allow. */
 f8_status f8_group_sink(f8_grouping *s);
-/* group_sibling.c: by ref, the moment at which a clone would share a kernel with an original that reads
- * the same; 0: none. Moves GEMMs that only results read to the moments of their operands. */
+/* group_sibling.c: by ref, the moment at which a clone would share a kernel with an original that
+ * reads the same; 0: none. Moves GEMMs that only results read to the moments of their operands. */
 f8_status f8_group_siblings(f8_grouping *s, f8_when *sibling);
 /* group_parts.c: what each moment's domain computes, split into connected parts. */
 f8_status f8_group_parts(f8_grouping *s);
@@ -108,8 +109,8 @@ static inline uint32_t f8_group_again(const f8_grouping *s, f8_ref r)
     return s->g->node[r].clone / F8_CLONE_AGAIN;
 }
 
-/* Whether a FUSED node is only ever an output of its phase: a column sum, whose blocks are other rows,
- * and a transpose, whose rows are the phase's columns. */
+/* Whether a FUSED node is only ever an output of its phase: a column sum, whose blocks are other
+ * rows, and a transpose, whose rows are the phase's columns. */
 static inline bool f8_group_output_only(const f8_grouping *s, f8_ref r)
 {
     return f8_is_column_reduce(s->g, r) || s->g->node[r].op == F8_OP_TRANSPOSE;
@@ -123,12 +124,13 @@ static inline bool f8_group_same_home(const f8_grouping *s, f8_ref a, f8_ref b)
 }
 
 f8_status f8_pass_group(f8_unit *u); /* fusion: func->program (ir/program.h) */
-/* Of one function, as the pass does it; it may be done again. share_kernels: GEMMs may wait so that what they
- * read is computed again in the kernel of a sibling (group_sibling.c). */
+/* Of one function, as the pass does it; it may be done again. share_kernels: GEMMs may wait so that
+ * what they read is computed again in the kernel of a sibling (group_sibling.c). */
 f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels);
 
-/* Bytes that group `i` moves: what each of its phases reads and writes, a value once per phase; and the
- * bytes of its distinct inputs and outputs, the least that any kernel computing the same could move. */
+/* Bytes that group `i` moves: what each of its phases reads and writes, a value once per phase; and
+ * the bytes of its distinct inputs and outputs, the least that any kernel computing the same could
+ * move. */
 typedef struct f8_traffic {
     int64_t read, written, distinct;
 } f8_traffic;

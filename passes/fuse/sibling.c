@@ -1,11 +1,12 @@
 /* Grouping, for what is computed again: sibling fusion, into a kernel that reads the same.
  *
- * up' = gelu(pre), computed again for the weight's gradient up'^T dy, can be had from the kernel that
- * computes the derivative of gelu from pre, a GEMM later. Then only writing it costs anything. The
- * GEMM must wait for that kernel. Nothing else waits, since only results read it; but dy and up' lie
- * in memory longer. So for each clone that only such GEMMs read, this finds the next moment at which
- * an original over the same rows and columns reads what the clone is made from. group_sink.c moves
- * the clone there if all of its readers can have it so; remat.c decides whether it pays. */
+ * up' = gelu(pre), computed again for the weight's gradient up'^T dy, can be had from the kernel
+ * that computes the derivative of gelu from pre, a GEMM later. Then only writing it costs anything.
+ * The GEMM must wait for that kernel. Nothing else waits, since only results read it; but dy and
+ * up' lie in memory longer. So for each clone that only such GEMMs read, this finds the next moment
+ * at which an original over the same rows and columns reads what the clone is made from.
+ * group_sink.c moves the clone there if all of its readers can have it so; remat.c decides whether
+ * it pays. */
 #include "passes/fuse/group.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list. eval and
- * micro_step are copies of the forward, the latter with its gradients. */
+/* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list. eval
+ * and micro_step are copies of the forward, the latter with its gradients. */
 #include "passes/grad/autodiff.h"
 #include "passes/unit/copy.h"
 #include "passes/unit/formulas.h"
@@ -95,7 +95,8 @@ static f8_status replace_states(f8_unit *u, f8_func *f, const f8_func *original,
         const f8_var *v = &u->module->var[p->var];
         if (v->kind == F8_VAR_PARAM)
             return f8_fail(u->diag, F8_ERR_INPUT, p->loc,
-                           "'forward' replaces parameter '%s', which is for 'update' to do", v->name);
+                           "'forward' replaces parameter '%s', which is for 'update' to do",
+                           v->name);
         F8_TRY(f8_func_result(f, p->name, map[p->ref], p->var));
     }
     return F8_OK;
@@ -129,8 +130,8 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
 
 /* ---- the joint function of forward and backward ---- */
 
-/* Forward and backward in one: passes/grad/split.c cuts it in two, once the scaling pass has made its
- * operands FP8, so that the pair computes the very bits of micro_step. */
+/* Forward and backward in one: passes/grad/split.c cuts it in two, once the scaling pass has made
+ * its operands FP8, so that the pair computes the very bits of micro_step. */
 static f8_status build_joint(f8_unit *u, const f8_func *original)
 {
     f8_ref *map;

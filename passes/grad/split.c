@@ -1,15 +1,15 @@
 /* Split: the joint function of forward and backward cut into the pair.
  *
- * Requires primitives and applied recipes, so that what is saved is what a backward GEMM reads (an FP8
- * operand, not the tensor it came from) and the pair gives the bits of micro_step. What does not depend
- * on `dloss` is the forward's. Of that, what the backward reads becomes results `saved.K` of forward
- * and inputs of backward, but only values that are dear or narrow: results of GEMMs, attention and
- * gathers, and values just rounded to fewer bits. Everything else (norms, activations, casts up, views,
- * what depends on parameters alone) the backward computes again from those, which costs less than the
- * f32 tensors that would have to be kept.
+ * Requires primitives and applied recipes, so that what is saved is what a backward GEMM reads (an
+ * FP8 operand, not the tensor it came from) and the pair gives the bits of micro_step. What does
+ * not depend on `dloss` is the forward's. Of that, what the backward reads becomes results
+ * `saved.K` of forward and inputs of backward, but only values that are dear or narrow: results of
+ * GEMMs, attention and gathers, and values just rounded to fewer bits. Everything else (norms,
+ * activations, casts up, views, what depends on parameters alone) the backward computes again from
+ * those, which costs less than the f32 tensors that would have to be kept.
  *
- * A cut right after differentiation, the obvious place, would save high-precision operands and quantize
- * them a second time in the backward. */
+ * A cut right after differentiation, the obvious place, would save high-precision operands and
+ * quantize them a second time in the backward. */
 #include "passes/grad/autodiff.h"
 #include "passes/unit/copy.h"
 

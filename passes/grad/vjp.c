@@ -141,8 +141,8 @@ RULE(embedding)
 
 /* ---- pointwise ---- */
 
-/* Operands broadcast, so give() sums every contribution back to its operand's shape. Where the result
- * helps (exp, tanh, sqrt, ...) the rule uses y itself. */
+/* Operands broadcast, so give() sums every contribution back to its operand's shape. Where the
+ * result helps (exp, tanh, sqrt, ...) the rule uses y itself. */
 
 /* Contribution d to operand i of y. */
 static void give(f8_graph *g, f8_ref y, f8_ref *dx, uint32_t i, f8_ref d)
@@ -393,8 +393,8 @@ RULE(reduce_max)
 
 /* ---- composites ---- */
 
-/* Known formulas, each one pass over the rows. They share the forward's row statistics (formulas.h),
- * which the chain rule over primitives would not. */
+/* Known formulas, each one pass over the rows. They share the forward's row statistics
+ * (formulas.h), which the chain rule over primitives would not. */
 
 /* With h = dy * weight, the cotangent of xhat:
  *   layernorm dx = rstd * (h - mean(h) - xhat * mean(h * xhat))   (Ba et al., arXiv 1607.06450; the

@@ -65,8 +65,9 @@ static f8_ref exchanged(f8_graph *g, f8_ref r)
     return turned;
 }
 
-/* Whether r is a view that begins, or whose rows begin, where no FP8 GEMM can read them. Rows that storage
- * pads begin at multiples anyway, so this may ask for a copy too many, never for one too few. */
+/* Whether r is a view that begins, or whose rows begin, where no FP8 GEMM can read them. Rows that
+ * storage pads begin at multiples anyway, so this may ask for a copy too many, never for one too
+ * few. */
 static bool is_misaligned(const f8_legalizer *l, const f8_graph *g, f8_ref r)
 {
     const int64_t by = l->target->fp8_multiple;
@@ -92,7 +93,8 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
     const f8_target *t = l->target;
     const f8_type *a = f8_type_of(from, n->in[0]),
                   *b = f8_type_of(from, n->in[n->op == F8_OP_SCALED_MATMUL ? 2 : 1]);
-    const int64_t size[] = {f8_type_rows(a), f8_type_columns(a), f8_type_rows(b), f8_type_columns(b)};
+    const int64_t size[] = {f8_type_rows(a), f8_type_columns(a), f8_type_rows(b),
+                            f8_type_columns(b)};
     const int64_t by = t->fp8_multiple;
     if (n->op == F8_OP_SCALED_MATMUL && !f8_has_scaling(l, to, from, old))
         return false;
@@ -102,15 +104,17 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: no GEMM of %s multiplies f8e5m2 by f8e5m2", f8_op_facts(n->op)->name, t->name);
     else if (size[0] % by || size[1] % by || size[2] % by || size[3] % by)
-        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
-                "%s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but the operands are "
-                "[%lld, %lld] and [%lld, %lld]",
-                f8_op_facts(n->op)->name, t->name, t->fp8_multiple, (long long)size[0],
-                (long long)size[1], (long long)size[2], (long long)size[3]);
+        f8_fail(
+            to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+            "%s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but the operands are "
+            "[%lld, %lld] and [%lld, %lld]",
+            f8_op_facts(n->op)->name, t->name, t->fp8_multiple, (long long)size[0],
+            (long long)size[1], (long long)size[2], (long long)size[3]);
     return to->diag->status == F8_OK;
 }
 
-/* Whether the target's GEMM of operands of this dtype can write bf16: cuBLASLt's of f32 writes f32 only. */
+/* Whether the target's GEMM of operands of this dtype can write bf16: cuBLASLt's of f32 writes f32
+ * only. */
 static bool writes_bf16(const f8_legalizer *l, f8_dtype operand)
 {
     return l->target->gemm_bf16 && operand != F8_F32;
@@ -180,7 +184,8 @@ static bool used_once(const f8_legalizer *l, f8_ref r)
 
 static bool is_product(const f8_node *n)
 {
-    return (n->op == F8_OP_MATMUL && n->n_in == 2) || (n->op == F8_OP_SCALED_MATMUL && n->n_in == 4);
+    return (n->op == F8_OP_MATMUL && n->n_in == 2) ||
+           (n->op == F8_OP_SCALED_MATMUL && n->n_in == 4);
 }
 
 f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,

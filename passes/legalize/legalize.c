@@ -43,7 +43,8 @@ static f8_ref sum_rows(f8_graph *g, f8_ref x)
     return x ? reduce(g, F8_OP_REDUCE_SUM, x, 0, 0) : 0;
 }
 
-/* Maxima depend on no order, so rows become columns: one column by a reshape, which moves nothing. */
+/* Maxima depend on no order, so rows become columns: one column by a reshape, which moves nothing.
+ */
 static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
 {
     const f8_ints perm = {2, {1, 0}};
@@ -55,14 +56,15 @@ static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
     return reduce(g, op, turned, -1, 0);
 }
 
-/* amax in blocks of rows whose number is odd, [R, C] to [blocks, C]: rows become columns, in which a
- * block is a row. */
+/* amax in blocks of rows whose number is odd, [R, C] to [blocks, C]: rows become columns, in which
+ * a block is a row. */
 static f8_ref amax_odd_blocks(f8_graph *g, f8_ref x, int64_t block)
 {
     if (!x)
         return 0;
     const f8_type t = *f8_type_of(g, x);
-    const int64_t rows = t.dim[0], cols = t.dim[1], first = rows <= block ? rows : rows / block * block;
+    const int64_t rows = t.dim[0], cols = t.dim[1],
+                  first = rows <= block ? rows : rows / block * block;
     if (first < rows) {
         const f8_ref part[] = {amax_odd_blocks(g, f8_slice(g, x, 0, 0, first), block),
                                amax_odd_blocks(g, f8_slice(g, x, 0, first, rows), block)};
@@ -79,8 +81,8 @@ static f8_ref amax_odd_blocks(f8_graph *g, f8_ref x, int64_t block)
     return f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
 }
 
-/* The larger of each `count` neighbouring rows of x, magnitudes that lie in memory: element by element,
- * so that whoever wants them computes them from strided views. */
+/* The larger of each `count` neighbouring rows of x, magnitudes that lie in memory: element by
+ * element, so that whoever wants them computes them from strided views. */
 static f8_ref larger_of_rows(f8_graph *g, f8_ref x, int64_t count)
 {
     const int64_t rows = f8_type_of(g, x)->dim[0] / count, cols = f8_type_of(g, x)->dim[1];
@@ -95,9 +97,9 @@ static f8_ref larger_of_rows(f8_graph *g, f8_ref x, int64_t count)
     return most;
 }
 
-/* amax of x [R, C] in blocks of rows (0: one block), [blocks, C]. Kernels have blocks of powers of two
- * up to 64. The magnitudes of such parts of larger blocks are few, and theirs are taken in turn; parts
- * of 32 rows make enough tasks. `parts`: x is such magnitudes. */
+/* amax of x [R, C] in blocks of rows (0: one block), [blocks, C]. Kernels have blocks of powers of
+ * two up to 64. The magnitudes of such parts of larger blocks are few, and theirs are taken in
+ * turn; parts of 32 rows make enough tasks. `parts`: x is such magnitudes. */
 static f8_ref amax_rows(f8_graph *g, f8_ref x, int64_t block, bool parts)
 {
     if (!x)
@@ -175,10 +177,12 @@ static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
     if (n->op == F8_OP_SLICE)
         return below->op == F8_OP_CAST && f8_dtype_size(f8_type_of(g, below->in[0])->dtype) <
                                               f8_dtype_size(below->type.dtype)
-                   ? f8_cast(g, f8_make(g, n->op, below->in, 1, n->attr, f8_op_facts(n->op)->n_attrs),
+                   ? f8_cast(g,
+                             f8_make(g, n->op, below->in, 1, n->attr, f8_op_facts(n->op)->n_attrs),
                              below->type.dtype)
                    : 0;
-    if (n->op == F8_OP_RESHAPE && below->op == F8_OP_CAST && !f8_type_same_matrix(&n->type, &below->type) &&
+    if (n->op == F8_OP_RESHAPE && below->op == F8_OP_CAST &&
+        !f8_type_same_matrix(&n->type, &below->type) &&
         f8_dtype_size(f8_type_of(g, below->in[0])->dtype) < f8_dtype_size(below->type.dtype))
         return f8_cast(g, f8_reshape(g, below->in[0], &n->type), below->type.dtype);
     if (!regroups(g, in[0]) || f8_dtype_size(n->type.dtype) >= f8_dtype_size(below->type.dtype))

@@ -19,9 +19,9 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
 f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                              const f8_ref *in);
 
-/* legalize_scales.c: whether the target's GEMM has the scales of SCALED_MATMUL `old`; else the message is
- * written. Then operand[1] and operand[3] as it reads them, with the attributes that say so; turned: whose codes
- * were transposed. True if anything changed. */
+/* legalize_scales.c: whether the target's GEMM has the scales of SCALED_MATMUL `old`; else the
+ * message is written. Then operand[1] and operand[3] as it reads them, with the attributes that say
+ * so; turned: whose codes were transposed. True if anything changed. */
 bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old);
 bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const bool turned[2], f8_ref *operand, f8_attr *attr);

@@ -45,8 +45,8 @@ const char *f8_memory_category_name(f8_memory_category c);
 f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
                                f8_memory_category **out);
 
-/* data[r], all false before: whether node r depends on what the caller gives through the function's ports, and not
- * on variables alone. */
+/* data[r], all false before: whether node r depends on what the caller gives through the function's
+ * ports, and not on variables alone. */
 void f8_memory_mark_data(const f8_graph *g, const f8_port *in, size_t n_in, bool *data);
 
 /* The peak: its position, and the bytes that the arena holds there (f->program->lower_bound). */

@@ -48,8 +48,8 @@ typedef struct f8_storage {
 f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *target,
                            f8_arena *scratch, f8_diag *diag);
 
-/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end. What
- * GEMMs read or write and nothing else holds in shape gets rows that begin at multiples of
+/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end.
+ * What GEMMs read or write and nothing else holds in shape gets rows that begin at multiples of
  * target->row_bytes; a product that is computed again lies as its original does. */
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
 

@@ -72,8 +72,8 @@ static bool phase_reads(const f8_storage *s, const f8_phase *p, f8_ref base)
     return false;
 }
 
-/* Whether group `index` may write base `to` over base `from`, which it reads: never another element of
- * `from` after its place is written. Both cover the same bytes. */
+/* Whether group `index` may write base `to` over base `from`, which it reads: never another element
+ * of `from` after its place is written. Both cover the same bytes. */
 static bool group_may_overwrite(const f8_storage *s, uint32_t index, f8_ref from, f8_ref to)
 {
     const f8_group *group = &s->program->group[index];
@@ -359,8 +359,8 @@ static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref see
     return !scales && (!acc || s->view[acc].base != r);
 }
 
-/* The row stride of base r, padded if a GEMM reads or writes it and everybody can take the gaps. A GEMM
- * that adds to its result works in the place of what it adds to. */
+/* The row stride of base r, padded if a GEMM reads or writes it and everybody can take the gaps. A
+ * GEMM that adds to its result works in the place of what it adds to. */
 static int64_t padded_stride(const f8_storage *s, f8_ref r)
 {
     const f8_base *b = &s->base[r];

@@ -112,13 +112,14 @@ static void add_variables(listing *l)
 {
     const f8_module *m = l->u->module;
     for (size_t i = 0; i < m->n_vars; i++)
-        add(l, &(f8_memory_tensor){.name = m->var[i].name,
-                                   .type = m->var[i].type,
-                                   .bytes = f8_aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN),
-                                   .category = of_variable(m, &m->var[i]),
-                                   .made = "",
-                                   .read = "",
-                                   .last = l->f->program->n_groups});
+        add(l,
+            &(f8_memory_tensor){.name = m->var[i].name,
+                                .type = m->var[i].type,
+                                .bytes = f8_aligned(f8_type_bytes(&m->var[i].type), F8_ARENA_ALIGN),
+                                .category = of_variable(m, &m->var[i]),
+                                .made = "",
+                                .read = "",
+                                .last = l->f->program->n_groups});
 }
 
 static void add_ports(listing *l, const f8_func *f, const f8_port *port, size_t n)

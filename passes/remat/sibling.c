@@ -1,9 +1,9 @@
 /* What values cost that the backward computes in a kernel it runs anyway: see remat.h.
  *
- * group_sibling.c lets a GEMM that only results read wait for a kernel that reads what its operand is
- * made from, and has the operand computed there. This file finds beforehand, in the program as it is,
- * the values for which that works. Such a value still costs its writing, and the arithmetic that the
- * kernel does not do for itself. */
+ * group_sibling.c lets a GEMM that only results read wait for a kernel that reads what its operand
+ * is made from, and has the operand computed there. This file finds beforehand, in the program as
+ * it is, the values for which that works. Such a value still costs its writing, and the arithmetic
+ * that the kernel does not do for itself. */
 #include "passes/unit/cost.h"
 #include "passes/remat/remat.h"
 

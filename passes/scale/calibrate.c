@@ -20,8 +20,8 @@ static f8_sampled *record(f8_unit *u, const char *linear)
     for (size_t i = 0; i < u->n_sampled; i++)
         if (u->sampled[i].linear == linear)
             return &u->sampled[i];
-    f8_sampled *grown = f8_arena_grow(u->arena, u->sampled, u->n_sampled, &u->sampled_room, u->n_sampled + 1,
-                                      sizeof *grown);
+    f8_sampled *grown = f8_arena_grow(u->arena, u->sampled, u->n_sampled, &u->sampled_room,
+                                      u->n_sampled + 1, sizeof *grown);
     if (!grown)
         return NULL;
     u->sampled = grown;
@@ -48,11 +48,13 @@ static f8_status sample(f8_unit *u, f8_func *f, const f8_sampled *s, f8_operand_
 {
     f8_graph *g = f->graph;
     const f8_type t = *f8_type_of(g, r);
-    const f8_type matrix = {.dtype = t.dtype, .rank = 2, .dim = {f8_type_rows(&t), f8_type_columns(&t)}};
+    const f8_type matrix = {
+        .dtype = t.dtype, .rank = 2, .dim = {f8_type_rows(&t), f8_type_columns(&t)}};
     const f8_ref m = f8_reshape(g, r, &matrix);
     const f8_ref part = kind == F8_OPERAND_W ? m : spread_tiles(g, m);
     const f8_ref amax = f8_reduce(g, F8_OP_REDUCE_AMAX, f8_cast(g, m, F8_F32), 0);
-    const char *base = f8_arena_printf(u->arena, "calibrate.%zu.%s", (size_t)(s - u->sampled), f8_operand_name[kind]);
+    const char *base = f8_arena_printf(u->arena, "calibrate.%zu.%s", (size_t)(s - u->sampled),
+                                       f8_operand_name[kind]);
     const char *top = f8_arena_printf(u->arena, "%s.amax", base ? base : "");
     if (!base || !top)
         return f8_arena_status(u->arena, u->diag);

@@ -1,5 +1,5 @@
-/* Scaling, decisions: which recipe each operand of a GEMM has, whether the two agree with each other and with the
- * target, and the trail of it. See scaling.c's head. */
+/* Scaling, decisions: which recipe each operand of a GEMM has, whether the two agree with each
+ * other and with the target, and the trail of it. See scaling.c's head. */
 #include "passes/scale/scaling.h"
 
 #include <stdio.h>
@@ -22,18 +22,21 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
     return true;
 }
 
-/* Whether the target has an FP8 GEMM of these sizes; nothing falls back to another recipe by itself. */
+/* Whether the target has an FP8 GEMM of these sizes; nothing falls back to another recipe by
+ * itself. */
 static bool has_sizes(f8_scaler *s, const f8_product *p)
 {
     const f8_target *t = f8_unit_target(s->u);
     const f8_gemm_sizes *size = &p->size;
-    if (size->m % t->fp8_multiple == 0 && size->n % t->fp8_multiple == 0 && size->k % t->fp8_multiple == 0)
+    if (size->m % t->fp8_multiple == 0 && size->n % t->fp8_multiple == 0 &&
+        size->k % t->fp8_multiple == 0)
         return true;
-    s->status = f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc,
-                        "'%s', %s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but this one "
-                        "has m = %lld, n = %lld, k = %lld; write recipe \"%s\" = bf16",
-                        p->linear, f8_role_name[p->role], t->name, t->fp8_multiple, (long long)size->m,
-                        (long long)size->n, (long long)size->k, p->linear);
+    s->status =
+        f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc,
+                "'%s', %s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but this one "
+                "has m = %lld, n = %lld, k = %lld; write recipe \"%s\" = bf16",
+                p->linear, f8_role_name[p->role], t->name, t->fp8_multiple, (long long)size->m,
+                (long long)size->n, (long long)size->k, p->linear);
     return false;
 }
 
@@ -66,13 +69,16 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT], text[240];
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
-        why = s->u->options.n_chosen ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
-                                     : "recipe auto needs a calibration that has observed a batch";
-    else if ((f8_is_high(a) && a->activation != p->dtype) || (f8_is_high(b) && b->activation != p->dtype))
+        why = s->u->options.n_chosen
+                  ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
+                  : "recipe auto needs a calibration that has observed a batch";
+    else if ((f8_is_high(a) && a->activation != p->dtype) ||
+             (f8_is_high(b) && b->activation != p->dtype))
         why = "outside of FP8 a linear's GEMMs have the dtype of its fprop's x";
     else if (f8_is_high(a) && f8_is_high(b))
         return true;
-    else if (fake && (!(a->fake || f8_is_high(a)) || !(b->fake || f8_is_high(b)) || p->dtype != F8_BF16))
+    else if (fake &&
+             (!(a->fake || f8_is_high(a)) || !(b->fake || f8_is_high(b)) || p->dtype != F8_BF16))
         why = "beside a fake operand the other is fake too, or bf16";
     else if (!fake && f8_is_high(a) != f8_is_high(b))
         why = "a GEMM has both operands in FP8 or neither";
@@ -86,17 +92,18 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
         return fake || has_sizes(s, p);
     f8_operand_kind of[2];
     f8_role_operands(p->role, of);
-    s->status = f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc, "'%s', %s: %s is %s and %s is %s on %s: %s",
-                        p->linear, f8_role_name[p->role], f8_operand_name[of[0]],
-                        f8_recipe_print(a, ta, sizeof ta), f8_operand_name[of[1]],
-                        f8_recipe_print(b, tb, sizeof tb), f8_unit_target(s->u)->name, why);
+    s->status = f8_fail(
+        s->u->diag, F8_ERR_UNSUPPORTED, p->loc, "'%s', %s: %s is %s and %s is %s on %s: %s",
+        p->linear, f8_role_name[p->role], f8_operand_name[of[0]], f8_recipe_print(a, ta, sizeof ta),
+        f8_operand_name[of[1]], f8_recipe_print(b, tb, sizeof tb), f8_unit_target(s->u)->name, why);
     return false;
 }
 
 /* One text for both operands, or each with its own. */
 static const char *both(f8_arena *arena, const char *a, const char *b)
 {
-    const char *text = strcmp(a, b) ? f8_arena_printf(arena, "%s; %s", a, b) : f8_arena_strdup(arena, a);
+    const char *text =
+        strcmp(a, b) ? f8_arena_printf(arena, "%s; %s", a, b) : f8_arena_strdup(arena, a);
     return text ? text : "";
 }
 
@@ -113,13 +120,16 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
     u->fp8_gemms += d.fp8;
     for (size_t i = 0; i < u->n_decisions; i++) {
         f8_decision *e = &u->decision[i];
-        if (e->linear == d.linear && e->role == d.role && e->m == d.m && e->n == d.n && e->k == d.k) {
+        if (e->linear == d.linear && e->role == d.role && e->m == d.m && e->n == d.n &&
+            e->k == d.k) {
             e->count++;
             return;
         }
     }
-    d.a = f8_dtype_name(f8_is_high(a) ? f8_type_of(g, n->in[0])->dtype : f8_recipe_format(a, of[0]));
-    d.b = f8_dtype_name(f8_is_high(b) ? f8_type_of(g, n->in[1])->dtype : f8_recipe_format(b, of[1]));
+    d.a =
+        f8_dtype_name(f8_is_high(a) ? f8_type_of(g, n->in[0])->dtype : f8_recipe_format(a, of[0]));
+    d.b =
+        f8_dtype_name(f8_is_high(b) ? f8_type_of(g, n->in[1])->dtype : f8_recipe_format(b, of[1]));
     d.scaling = both(u->arena, f8_is_high(a) ? "none" : f8_recipe_print(a, ta, sizeof ta),
                      f8_is_high(b) ? "none" : f8_recipe_print(b, tb, sizeof tb));
     d.reason = both(u->arena, p->choice[0].reason, p->choice[1].reason);

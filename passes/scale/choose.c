@@ -7,13 +7,15 @@
 
 #include "ir/base/format.h"
 
-static const char *const names[F8_CANDIDATES] = {"bf16", "delayed", "current", "rowwise", "block", "mxfp8"};
+static const char *const names[F8_CANDIDATES] = {"bf16",    "delayed", "current",
+                                                 "rowwise", "block",   "mxfp8"};
 
 /* ---- cost ---- */
 
-/* Bytes an element that making one GEMM's operand moves. What two GEMMs of a linear share counts half: a bf16
- * activation (2 bytes), the codes of a weight. `own` is the row where scales run along the axis that
- * values are computed in rows of, `other` along the other (wgrad; a weight in one of fprop and dgrad). */
+/* Bytes an element that making one GEMM's operand moves. What two GEMMs of a linear share counts
+ * half: a bf16 activation (2 bytes), the codes of a weight. `own` is the row where scales run along
+ * the axis that values are computed in rows of, `other` along the other (wgrad; a weight in one of
+ * fprop and dgrad). */
 typedef struct operand_bytes {
     double own, other;
 } operand_bytes;
@@ -25,12 +27,13 @@ static const struct {
     [F8_SCALING_NONE] = {{1, 1}, {3, 3}},
     /* codes as they are computed; a weight is read once for the codes of both */
     [F8_SCALING_DELAYED] = {{1, 1}, {3, 3}},
-    /* stored in bf16 for its amax to be known, read again; a weight's amax is known from the update */
+    /* stored in bf16 for its amax to be known, read again; a weight's amax is known from the update
+     */
     [F8_SCALING_CURRENT] = {{3, 3}, {3, 3}},
     /* a row is kept near; a column's amax needs all rows, so values are stored and read again */
     [F8_SCALING_ROWWISE] = {{1, 5}, {5, 9}},
-    /* runs of a row: the values are computed again from their source; of a column: as above. Tiles: amax, then
-     * codes, for both */
+    /* runs of a row: the values are computed again from their source; of a column: as above. Tiles:
+     * amax, then codes, for both */
     [F8_SCALING_BLOCK] = {{3, 5}, {5, 5}},
     [F8_SCALING_MX] = {{3, 5}, {5, 9}},
 };
@@ -55,13 +58,15 @@ static void estimate(f8_candidate *c, const f8_target *target, const f8_trial *t
     if (t->role == F8_WGRAD)
         c->bytes = (m * k + n * k) * activation.other;
     else
-        c->bytes = m * k * activation.own + n * k * (t->role == F8_FPROP ? weight.own : weight.other);
+        c->bytes =
+            m * k * activation.own + n * k * (t->role == F8_FPROP ? weight.own : weight.other);
     c->seconds = c->gemm_seconds + c->bytes / (target->rates.memory * 1e12);
 }
 
 /* ---- what can't be chosen ---- */
 
-static const char *missing(const f8_target *t, const f8_trial *trial, const f8_recipe *r, f8_arena *a)
+static const char *missing(const f8_target *t, const f8_trial *trial, const f8_recipe *r,
+                           f8_arena *a)
 {
     const unsigned lacks = f8_recipe_lacks(r, t);
     const char *text = NULL;
@@ -74,8 +79,8 @@ static const char *missing(const f8_target *t, const f8_trial *trial, const f8_r
                                                          : "MX scales");
     else if (trial->m % t->fp8_multiple || trial->n % t->fp8_multiple || trial->k % t->fp8_multiple)
         text = f8_arena_printf(a, "%lld x %lld x %lld: not multiples of %d, as %s wants them",
-                               (long long)trial->m, (long long)trial->n, (long long)trial->k, t->fp8_multiple,
-                               t->name);
+                               (long long)trial->m, (long long)trial->n, (long long)trial->k,
+                               t->fp8_multiple, t->name);
     else
         return NULL;
     return text ? text : "";
@@ -84,7 +89,8 @@ static const char *missing(const f8_target *t, const f8_trial *trial, const f8_r
 /* The rule that keeps a GEMM from auto, or NULL. */
 static const char *fixed_by(const f8_unit *u, const char *linear, f8_role role)
 {
-    static const f8_recipe plain_auto = {.name = "auto", .activation = F8_BF16, .scaling = F8_SCALING_AUTO};
+    static const f8_recipe plain_auto = {
+        .name = "auto", .activation = F8_BF16, .scaling = F8_SCALING_AUTO};
     f8_unit asking = *u;
     f8_operand_kind of[2];
     asking.options.recipe = &plain_auto;
@@ -161,8 +167,8 @@ void f8_choose(f8_trial *t, double budget, f8_arena *arena)
         f8_format(text, sizeof text, "auto: the cheapest within %.3g%%: error %.2f%%", 100 * budget,
                  100 * c->error);
     else if (nearest)
-        f8_format(text, sizeof text, "auto: no FP8 recipe is within %.3g%%: %s has %.2f%%", 100 * budget,
-                 c->recipe.name, 100 * c->error);
+        f8_format(text, sizeof text, "auto: no FP8 recipe is within %.3g%%: %s has %.2f%%",
+                  100 * budget, c->recipe.name, 100 * c->error);
     else if (measurable)
         snprintf(text, sizeof text, "auto: nothing to measure: the result was zero, or beyond f32");
     else
@@ -172,7 +178,8 @@ void f8_choose(f8_trial *t, double budget, f8_arena *arena)
         t->reason = "";
 }
 
-f8_status f8_chosen_rules(const f8_trial *trial, size_t n, f8_module *m, f8_recipe_rule **rules, size_t *n_rules)
+f8_status f8_chosen_rules(const f8_trial *trial, size_t n, f8_module *m, f8_recipe_rule **rules,
+                          size_t *n_rules)
 {
     *n_rules = 0;
     *rules = F8_NEW_ARRAY(m->arena, f8_recipe_rule, n);

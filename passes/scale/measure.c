@@ -55,8 +55,8 @@ static void gather(const f8_operand_part *p, float *to)
 }
 
 /* amax of row i of those measured, [blocks of a row]: the tensor's, the row's or its tile's. */
-static void amax_of_row(const f8_quantizer *q, const f8_recipe *r, const f8_operand_part *p, const float *row,
-                        int64_t i, float *amax)
+static void amax_of_row(const f8_quantizer *q, const f8_recipe *r, const f8_operand_part *p,
+                        const float *row, int64_t i, float *amax)
 {
     const int64_t at = pick(p, i), tile = at / F8_SAMPLE_TILE * F8_SAMPLE_TILE;
     const f8_granularity along = {0, q->grain.cols};
@@ -64,19 +64,26 @@ static void amax_of_row(const f8_quantizer *q, const f8_recipe *r, const f8_oper
         *amax = r->scaling == F8_SCALING_DELAYED && p->before > 0 ? p->before : p->most;
     else if (q->grain.rows > 1)
         f8_matrix_amax(along, p->v + tile * p->k,
-                       p->rows - tile < F8_SAMPLE_TILE ? p->rows - tile : F8_SAMPLE_TILE, p->k, amax);
+                       p->rows - tile < F8_SAMPLE_TILE ? p->rows - tile : F8_SAMPLE_TILE, p->k,
+                       amax);
     else if (!q->grain.cols && p->row_max)
         *amax = p->row_max[at];
     else
         f8_matrix_amax(along, row, 1, p->k, amax);
 }
 
-static void quantize(const f8_recipe *r, f8_operand_kind kind, const f8_operand_part *p, const float *picked,
-                     const work *w, float *back, f8_quantize_error *e)
+static void quantize(const f8_recipe *r, f8_operand_kind kind, const f8_operand_part *p,
+                     const float *picked, const work *w, float *back, f8_quantize_error *e)
 {
-    f8_quantizer q = {.grain = f8_recipe_granularity(r, kind, false), .format = f8_recipe_format(r, kind),
-                      .mx = r->scaling == F8_SCALING_MX, .pow2 = r->pow2, .margin = r->margin};
-    const f8_quantizer of_row = {.grain = {0, q.grain.cols}, .format = q.format, .mx = q.mx, .pow2 = q.pow2,
+    f8_quantizer q = {.grain = f8_recipe_granularity(r, kind, false),
+                      .format = f8_recipe_format(r, kind),
+                      .mx = r->scaling == F8_SCALING_MX,
+                      .pow2 = r->pow2,
+                      .margin = r->margin};
+    const f8_quantizer of_row = {.grain = {0, q.grain.cols},
+                                 .format = q.format,
+                                 .mx = q.mx,
+                                 .pow2 = q.pow2,
                                  .margin = q.margin};
     const int64_t across = f8_quantizer_scales(&of_row, 1, p->k);
     int64_t tile = -1;
@@ -86,7 +93,8 @@ static void quantize(const f8_recipe *r, f8_operand_kind kind, const f8_operand_
             amax_of_row(&q, r, p, picked + i * p->k, i, w->amax);
         tile = mine;
         f8_scales_of(&of_row, w->amax, across, w->scale, w->inv);
-        f8_matrix_dequantized(&of_row, picked + i * p->k, 1, p->k, w->scale, w->inv, back + i * p->k, e);
+        f8_matrix_dequantized(&of_row, picked + i * p->k, 1, p->k, w->scale, w->inv,
+                              back + i * p->k, e);
     }
 }
 
@@ -115,15 +123,16 @@ static void multiply(float *const operand[2], int64_t rows, int64_t cols, int64_
             out[i][j] = (double)dot(operand[0] + i * k, operand[1] + j * k, k);
 }
 
-/* Lines of a result, its rows or its columns: adds each one's share of error. One that is zero is lost where it
- * doesn't stay so; where it does it shows nothing, and isn't counted. */
-static void add_lines(const product exact, const product made, int64_t lines, int64_t n, bool columns, double *sum,
-                      int64_t *count)
+/* Lines of a result, its rows or its columns: adds each one's share of error. One that is zero is
+ * lost where it doesn't stay so; where it does it shows nothing, and isn't counted. */
+static void add_lines(const product exact, const product made, int64_t lines, int64_t n,
+                      bool columns, double *sum, int64_t *count)
 {
     for (int64_t i = 0; i < lines; i++) {
         double off = 0, size = 0;
         for (int64_t j = 0; j < n; j++) {
-            const double y = columns ? exact[j][i] : exact[i][j], d = (columns ? made[j][i] : made[i][j]) - y;
+            const double y = columns ? exact[j][i] : exact[i][j],
+                         d = (columns ? made[j][i] : made[i][j]) - y;
             off += d * d;
             size += y * y;
         }
@@ -149,7 +158,8 @@ void f8_measure(const f8_trial *t, const f8_operand_part part[2], void *workspac
         if (candidate->excluded)
             continue;
         for (int i = 0; i < 2; i++)
-            quantize(&candidate->recipe, kind[i], &part[i], w.picked[i], &w, w.back[i], &sum[c].operand[i]);
+            quantize(&candidate->recipe, kind[i], &part[i], w.picked[i], &w, w.back[i],
+                     &sum[c].operand[i]);
         multiply(w.back, rows, cols, k, made);
         add_lines(exact, made, rows, cols, false, &sum[c].row, &sum[c].rows);
         add_lines(exact, made, cols, rows, true, &sum[c].column, &sum[c].columns);
@@ -167,9 +177,11 @@ void f8_measured_errors(f8_trial *t, const f8_measured *sum)
         f8_candidate *to = &t->candidate[c];
         if (to->excluded)
             continue;
-        const double row = sqrt(sum[c].row / (double)sum[c].rows); /* 0 / 0 where all lines were zero */
+        const double row =
+            sqrt(sum[c].row / (double)sum[c].rows); /* 0 / 0 where all lines were zero */
         const double column = sqrt(sum[c].column / (double)sum[c].columns);
-        to->error = row >= column ? row : column; /* NaN where either is: fmax would take the other */
+        to->error =
+            row >= column ? row : column; /* NaN where either is: fmax would take the other */
         if (isnan(row))
             to->error = row;
         for (int i = 0; i < 2; i++) {

@@ -8,17 +8,19 @@
 /* How many rows of each operand (indices of the result) an error is taken over. */
 enum { F8_MEASURE_ROWS = 16, F8_MEASURE_MOST = F8_SAMPLE_TILE * F8_SAMPLE_TILES };
 
-/* Part of an operand, k along columns, as whole tiles of F8_SAMPLE_TILE rows (the last may be short): some
- * of its rows are measured. Finite values. */
+/* Part of an operand, k along columns, as whole tiles of F8_SAMPLE_TILE rows (the last may be
+ * short): some of its rows are measured. Finite values. */
 typedef struct f8_operand_part {
     const float *v;       /* [rows, k] */
     int64_t rows, k;      /* rows <= F8_MEASURE_MOST */
-    const float *row_max; /* [rows]: amax of each over all of k, where v has only part of it; or NULL */
-    float most, before;   /* amax of the tensor; the largest of the batches before (0: there was none) */
+    const float
+        *row_max; /* [rows]: amax of each over all of k, where v has only part of it; or NULL */
+    float most,
+        before; /* amax of the tensor; the largest of the batches before (0: there was none) */
 } f8_operand_part;
 
-/* Sums over batches, one a candidate: of the result's rows and of its columns, each one's squared error over
- * its squared norm. */
+/* Sums over batches, one a candidate: of the result's rows and of its columns, each one's squared
+ * error over its squared norm. */
 typedef struct f8_measured {
     double row, column;
     int64_t rows, columns;
@@ -28,9 +30,10 @@ typedef struct f8_measured {
 /* Bytes of workspace that f8_measure needs for parts with at most `k` columns. */
 size_t f8_measure_workspace(int64_t k);
 
-/* Add one batch to sum[F8_CANDIDATES]; excluded candidates are left alone. kind: of the parts, in the
- * role's order. */
-void f8_measure(const f8_trial *t, const f8_operand_part part[2], void *workspace, f8_measured *sum);
+/* Add one batch to sum[F8_CANDIDATES]; excluded candidates are left alone. kind: of the parts, in
+ * the role's order. */
+void f8_measure(const f8_trial *t, const f8_operand_part part[2], void *workspace,
+                f8_measured *sum);
 /* From the sums to the trial's candidates. */
 void f8_measured_errors(f8_trial *t, const f8_measured *sum);
 

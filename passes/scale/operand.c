@@ -1,4 +1,5 @@
-/* Scaling, operands: from a value to its codes and scales, as the recipe says. See scaling.c's head. */
+/* Scaling, operands: from a value to its codes and scales, as the recipe says. See scaling.c's
+ * head. */
 #include "passes/scale/scaling.h"
 
 #include <stdio.h>
@@ -24,9 +25,9 @@ f8_ref f8_scale_source(f8_graph *g, f8_ref r)
     return r;
 }
 
-/* Linears of one recipe that read one value (q, k and v of attention) share its codes: their amaxes are
- * the same, so slots of their own would hold the same scales, and the same codes would be made again. So do
- * GEMMs of one linear whose scales cover the same of it. */
+/* Linears of one recipe that read one value (q, k and v of attention) share its codes: their amaxes
+ * are the same, so slots of their own would hold the same scales, and the same codes would be made
+ * again. So do GEMMs of one linear whose scales cover the same of it. */
 static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
 {
     for (size_t i = 0; i < s->n_operands; i++) {
@@ -66,11 +67,13 @@ static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
     f8_slot *slot = find_slot(t, q);
     if (slot)
         return slot;
-    f8_slot *grown = s->scan ? f8_arena_grow(&s->scratch, t->slot, t->n, &t->room, t->n + 1, sizeof *grown)
-                             : NULL;
+    f8_slot *grown =
+        s->scan ? f8_arena_grow(&s->scratch, t->slot, t->n, &t->room, t->n + 1, sizeof *grown)
+                : NULL;
     if (!grown) {
-        s->status = f8_fail(s->u->diag, F8_ERR_INTERNAL, F8_NOWHERE, "operand %s of '%s' has no scale slot",
-                            f8_operand_name[q->kind], q->linear);
+        s->status =
+            f8_fail(s->u->diag, F8_ERR_INTERNAL, F8_NOWHERE, "operand %s of '%s' has no scale slot",
+                    f8_operand_name[q->kind], q->linear);
         return NULL;
     }
     t->slot = grown;
@@ -79,7 +82,8 @@ static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
     return slot;
 }
 
-/* Element `index` of a vector variable, f32 []. While scanning there is none yet: any value will do. */
+/* Element `index` of a vector variable, f32 []. While scanning there is none yet: any value will
+ * do. */
 static f8_ref element_of(f8_scaler *s, f8_graph *g, int32_t var, int64_t index)
 {
     const f8_type scalar = {.dtype = F8_F32};
@@ -94,10 +98,12 @@ char *f8_scale_operand_name(f8_arena *a, const f8_quantized *q, const char *suff
     if (q->ordinal)
         snprintf(ordinal, sizeof ordinal, ".%d", q->ordinal);
     if (f8_granularity_has_blocks(q->grain))
-        snprintf(grain, sizeof grain, ".%lldx%lld", (long long)q->grain.rows, (long long)q->grain.cols);
+        snprintf(grain, sizeof grain, ".%lldx%lld", (long long)q->grain.rows,
+                 (long long)q->grain.cols);
     else if (q->grain.rows || q->grain.cols)
         snprintf(grain, sizeof grain, ".%s", q->grain.rows ? "row" : "column");
-    return f8_arena_printf(a, "%s.%s%s%s%s", q->linear, f8_operand_name[q->kind], ordinal, grain, suffix);
+    return f8_arena_printf(a, "%s.%s%s%s%s", q->linear, f8_operand_name[q->kind], ordinal, grain,
+                           suffix);
 }
 
 static void name_node(f8_graph *g, f8_arena *a, f8_ref r, const f8_quantized *q, const char *suffix)
@@ -110,11 +116,13 @@ static void name_node(f8_graph *g, f8_arena *a, f8_ref r, const f8_quantized *q,
 static f8_ref amax_of(f8_graph *g, f8_ref x, f8_granularity grain)
 {
     char text[48];
-    const f8_attr attr[] = {F8_STR(F8_A_GRANULARITY, f8_granularity_print(grain, text, sizeof text))};
+    const f8_attr attr[] = {
+        F8_STR(F8_A_GRANULARITY, f8_granularity_print(grain, text, sizeof text))};
     return f8_make(g, F8_OP_AMAX, &x, 1, attr, 1);
 }
 
-/* The scale of an operand, one for each block; sets q->amax where it is known in the step. 0 on failure. */
+/* The scale of an operand, one for each block; sets q->amax where it is known in the step. 0 on
+ * failure. */
 static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
 {
     const f8_recipe *recipe = &q->recipe;
@@ -143,9 +151,10 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
     return f8_make(g, F8_OP_FP8_SCALE, &q->amax, 1, attr, 3);
 }
 
-/* The inverse scale as E8M0: amax / max of the format, rounded up to a power of two (OCP MX 1.0 rounds down and
- * clips; up: arXiv 2506.08027), the division a product with 1/max in f32, as Transformer Engine has it. Not
- * saturating: an Inf is no largest finite number, so its block is NaN. */
+/* The inverse scale as E8M0: amax / max of the format, rounded up to a power of two (OCP MX 1.0
+ * rounds down and clips; up: arXiv 2506.08027), the division a product with 1/max in f32, as
+ * Transformer Engine has it. Not saturating: an Inf is no largest finite number, so its block is
+ * NaN. */
 static f8_ref mx_scale_inv(f8_graph *g, f8_ref amax, f8_dtype format)
 {
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, F8_E8M0), F8_INT(F8_A_SATURATE, 0)};
@@ -153,12 +162,14 @@ static f8_ref mx_scale_inv(f8_graph *g, f8_ref amax, f8_dtype format)
     return f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){amax, over_max}, 2, attr, 2);
 }
 
-/* A weight stored as codes (serve.c) under the same recipe: they and their scales are the operand. */
+/* A weight stored as codes (serve.c) under the same recipe: they and their scales are the operand.
+ */
 static bool take_stored(f8_graph *g, f8_quantized *q)
 {
     const f8_node *n = f8_at(g, q->source);
     f8_granularity grain = q->grain;
-    if (n->op != F8_OP_DEQUANTIZE || f8_type_of(g, n->in[0])->dtype != f8_recipe_format(&q->recipe, q->kind))
+    if (n->op != F8_OP_DEQUANTIZE ||
+        f8_type_of(g, n->in[0])->dtype != f8_recipe_format(&q->recipe, q->kind))
         return false;
     const f8_dtype scale = q->recipe.scaling == F8_SCALING_MX ? F8_E8M0 : F8_F32;
     const f8_type want = f8_granularity_type(grain, &n->type, scale);
@@ -193,8 +204,9 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
     } else {
         scale = scale_of(s, g, q, x);
         q->scale_inv = f8_binary(g, F8_OP_DIV, one, scale);
-        /* Saturation would make an Inf the format's maximum, and the step would go on as if nothing were
-         * wrong. Inf - Inf is NaN, which every product with the block then is; any other amax adds 0. */
+        /* Saturation would make an Inf the format's maximum, and the step would go on as if nothing
+         * were wrong. Inf - Inf is NaN, which every product with the block then is; any other amax
+         * adds 0. */
         if (q->amax)
             q->scale_inv =
                 f8_binary(g, F8_OP_ADD, q->scale_inv, f8_binary(g, F8_OP_SUB, q->amax, q->amax));
@@ -206,7 +218,8 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
     name_node(g, &s->scratch, scale, q, ".scale");
     if (q->recipe.fake)
         q->dequantized =
-            f8_cast(g, f8_make(g, F8_OP_DEQUANTIZE, (f8_ref[]){q->q, q->scale_inv}, 2, &attr[2], 1), F8_BF16);
+            f8_cast(g, f8_make(g, F8_OP_DEQUANTIZE, (f8_ref[]){q->q, q->scale_inv}, 2, &attr[2], 1),
+                    F8_BF16);
 }
 
 const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want)

@@ -90,7 +90,8 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
     return f8_make(to, F8_OP_SCALED_MATMUL, operands, (int)n_in + 2, attr, 7);
 }
 
-static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
+                           const f8_ref *in)
 {
     f8_scaler *s = user;
     if (s->status != F8_OK)
@@ -102,7 +103,8 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
         note_input(s, p.linear, f8_scale_source(to, in[0]));
     if (s->record)
         f8_scale_decide(s, from, old, &p);
-    if (!f8_scale_agree(s, &p) || (f8_is_high(&p.choice[0].recipe) && f8_is_high(&p.choice[1].recipe)))
+    if (!f8_scale_agree(s, &p) ||
+        (f8_is_high(&p.choice[0].recipe) && f8_is_high(&p.choice[1].recipe)))
         return 0;
     /* wgrad has x on either side: the operand that fprop read. */
     const bool swapped = p.role == F8_WGRAD && !is_input(s, p.linear, f8_scale_source(to, in[0]));
@@ -112,7 +114,8 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
 
 /* ---- keep: operands read back by tests and tools ---- */
 
-static f8_status keep_one(f8_scaler *s, f8_func *f, const f8_quantized *q, f8_ref r, const char *suffix)
+static f8_status keep_one(f8_scaler *s, f8_func *f, const f8_quantized *q, f8_ref r,
+                          const char *suffix)
 {
     char *name = f8_scale_operand_name(&s->scratch, q, suffix);
     if (!name)

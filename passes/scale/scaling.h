@@ -1,13 +1,13 @@
-/* What the files of the scaling pass share: scaling.c (the pass, matmuls), scale_choice.c (which recipe a GEMM's
- * operands have), scale_operand.c (values to codes and scales) and scale_state.c (the variables that scales are
- * kept in, and the functions that renew them). */
+/* What the files of the scaling pass share: scaling.c (the pass, matmuls), scale_choice.c (which
+ * recipe a GEMM's operands have), scale_operand.c (values to codes and scales) and scale_state.c
+ * (the variables that scales are kept in, and the functions that renew them). */
 #ifndef F8_SCALING_H
 #define F8_SCALING_H
 
 #include "passes/unit/pass.h"
 
-/* An operand whose scale comes from a variable. Ordinal: which of the linear's operands of this kind (a
- * chunked head has one x and one dy per chunk). */
+/* An operand whose scale comes from a variable. Ordinal: which of the linear's operands of this
+ * kind (a chunked head has one x and one dy per chunk). */
 typedef struct f8_slot {
     const char *linear;
     f8_operand_kind kind;
@@ -74,7 +74,8 @@ static inline bool f8_is_high(const f8_recipe *r)
 
 /* What node `r` is as a GEMM of a linear, with its recipes; false if it is none. */
 bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p);
-/* Whether one GEMM can have both operands as the rules say, and the target that GEMM; else s->status says why not. */
+/* Whether one GEMM can have both operands as the rules say, and the target that GEMM; else
+ * s->status says why not. */
 bool f8_scale_agree(f8_scaler *s, const f8_product *p);
 /* Append to the unit's decisions. */
 void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_product *p);
@@ -83,10 +84,11 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
 
 /* The value an operand is quantized from: before its cast to bf16, also under views of that. */
 f8_ref f8_scale_source(f8_graph *g, f8_ref r);
-/* The operand that `want` describes (linear, recipe, kind, grain, source), made once; NULL on failure. Valid until the
- * next. */
+/* The operand that `want` describes (linear, recipe, kind, grain, source), made once; NULL on
+ * failure. Valid until the next. */
 const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized want);
-/* "fc.x", "fc.dy.1" for the second of its kind, "fc.x.1x128" where scales are not the tensor's; then `suffix`. */
+/* "fc.x", "fc.dy.1" for the second of its kind, "fc.x.1x128" where scales are not the tensor's;
+ * then `suffix`. */
 char *f8_scale_operand_name(f8_arena *a, const f8_quantized *q, const char *suffix);
 
 /* scale_state.c */
@@ -101,7 +103,8 @@ f8_status f8_scale_observe(f8_scaler *s, f8_func *f);
 f8_status f8_scale_functions(f8_scaler *s);
 
 f8_status f8_pass_serve(f8_unit *u);     /* weights stored as FP8, where the options ask for it */
-f8_status f8_pass_calibrate(f8_unit *u); /* samples of operands, where options.calibrate asks for them */
+f8_status
+f8_pass_calibrate(f8_unit *u); /* samples of operands, where options.calibrate asks for them */
 f8_status f8_pass_scaling(f8_unit *u);   /* FP8: amax, scales, quantize, scaled_matmul, histories */
 
 #endif

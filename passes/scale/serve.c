@@ -43,12 +43,13 @@ typedef struct wish {
     f8_granularity grain;
 } wish;
 
-/* Node r reads `value`, the parameter or a cast of it: false where r is no linear, or wants other codes. */
+/* Node r reads `value`, the parameter or a cast of it: false where r is no linear, or wants other
+ * codes. */
 static bool add_reader(const server *s, wish *w, f8_ref value, f8_ref r)
 {
     const f8_graph *g = s->f->graph;
-    if (!r || f8_at(g, r)->op != F8_OP_MATMUL || f8_at(g, r)->in[1] != value || f8_at(g, r)->in[0] == value ||
-        strcmp(f8_attr_s(g, r, F8_A_ROLE), f8_role_name[F8_FPROP]))
+    if (!r || f8_at(g, r)->op != F8_OP_MATMUL || f8_at(g, r)->in[1] != value ||
+        f8_at(g, r)->in[0] == value || strcmp(f8_attr_s(g, r, F8_A_ROLE), f8_role_name[F8_FPROP]))
         return false;
     const char *linear = f8_attr_s(g, r, F8_A_NAME);
     const f8_recipe mine = stored_recipe(s->u, w->name, linear);
@@ -88,9 +89,10 @@ static f8_status store(server *s, f8_port *port, const wish *w)
     const bool mx = w->recipe.scaling == F8_SCALING_MX;
     const char *suffix = w->recipe.scaling == F8_SCALING_BLOCK ? "_scale_inv" : "_scale";
     const char *name = f8_arena_printf(u->arena, "%s%s", m->var[var].name, suffix);
-    const char *operand = f8_arena_printf(u->arena, "%s.%s", w->linear, f8_operand_name[F8_OPERAND_W]);
-    f8_stored *grown = f8_arena_grow(u->arena, u->stored, u->n_stored, &u->stored_room, u->n_stored + 1,
-                                     sizeof *grown);
+    const char *operand =
+        f8_arena_printf(u->arena, "%s.%s", w->linear, f8_operand_name[F8_OPERAND_W]);
+    f8_stored *grown = f8_arena_grow(u->arena, u->stored, u->n_stored, &u->stored_room,
+                                     u->n_stored + 1, sizeof *grown);
     if (!name || !operand || !grown)
         return f8_arena_status(u->arena, u->diag);
     u->stored = grown;
@@ -129,26 +131,31 @@ static f8_ref values_of(const server *s, f8_graph *g, f8_ref r)
     if (!stored)
         return 0;
     const f8_granularity grain = stored->quantizer.grain;
-    const char *spread = f8_granularity_has_blocks(grain) ? f8_granularity_print(grain, text, sizeof text)
-                                                          : "broadcast";
+    const char *spread = f8_granularity_has_blocks(grain)
+                             ? f8_granularity_print(grain, text, sizeof text)
+                             : "broadcast";
     const f8_ref operands[] = {r, f8_func_var(s->f, stored->scale_var)};
     const f8_attr attr[] = {F8_STR(F8_A_GRANULARITY, spread)};
     return f8_make(g, F8_OP_DEQUANTIZE, operands, 2, attr, 1);
 }
 
-/* A reader of a stored parameter, the cast to what its GEMM reads or the GEMM itself: of its values. */
-static f8_ref read_codes(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
+/* A reader of a stored parameter, the cast to what its GEMM reads or the GEMM itself: of its
+ * values. */
+static f8_ref read_codes(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
+                         const f8_ref *in)
 {
     const server *s = user;
     const f8_node *n = f8_at(from, old);
     const int w = n->op == F8_OP_MATMUL ? 1 : 0;
-    const f8_ref values = n->op == F8_OP_MATMUL || n->op == F8_OP_CAST ? values_of(s, to, in[w]) : 0;
+    const f8_ref values =
+        n->op == F8_OP_MATMUL || n->op == F8_OP_CAST ? values_of(s, to, in[w]) : 0;
     if (!values)
         return 0;
     if (n->op == F8_OP_CAST)
         return f8_cast(to, values, n->type.dtype);
     const f8_ref operands[] = {in[0], values, n->n_in > 2 ? in[2] : 0};
-    return f8_make_clone(to, n->op, operands, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);
+    return f8_make_clone(to, n->op, operands, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                         n->clone);
 }
 
 /* All of a list, or something. */
@@ -157,7 +164,8 @@ static f8_status check_stored(const server *s)
     const f8_unit *u = s->u;
     if (!u->options.n_stored_as && !u->n_stored)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "no weight is stored in FP8: the recipe and its rules keep all linears in high precision");
+                       "no weight is stored in FP8: the recipe and its rules keep all linears in "
+                       "high precision");
     for (size_t i = 0; i < u->options.n_stored_as; i++) {
         const f8_stored_as *as = &u->options.stored_as[i];
         bool is_stored = false;
@@ -166,7 +174,8 @@ static f8_status check_stored(const server *s)
         char text[F8_RECIPE_TEXT];
         if (!is_stored)
             return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "'%.200s' can't be stored under %s: that takes an FP8 recipe, and a parameter, a matrix, "
+                           "'%.200s' can't be stored under %s: that takes an FP8 recipe, and a "
+                           "parameter, a matrix, "
                            "that linears alone read, as w and in one layout",
                            as->name, f8_recipe_print(&as->recipe, text, sizeof text));
     }

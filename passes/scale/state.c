@@ -1,4 +1,5 @@
-/* The variables that scales are kept in, and the functions that renew them: see scaling.c's head. */
+/* The variables that scales are kept in, and the functions that renew them: see scaling.c's head.
+ */
 #include "passes/scale/scaling.h"
 
 #include <stdio.h>
@@ -8,20 +9,24 @@
 
 static int32_t add_state(f8_scaler *s, const char *name, f8_type type, f8_init_kind init)
 {
-    return f8_module_var(s->u->module, &(f8_var){.name = f8_intern(s->u->module, name), .type = type,
-                                                 .kind = F8_VAR_STATE, .init = init});
+    return f8_module_var(s->u->module, &(f8_var){.name = f8_intern(s->u->module, name),
+                                                 .type = type,
+                                                 .kind = F8_VAR_STATE,
+                                                 .init = init});
 }
 
 /* Whether two slots' scales follow from their histories by one rule. */
 static bool one_rule(const f8_slot *a, const f8_slot *b)
 {
     return f8_recipe_format(&a->recipe, a->kind) == f8_recipe_format(&b->recipe, b->kind) &&
-           a->recipe.history == b->recipe.history && a->recipe.most_recent == b->recipe.most_recent &&
-           a->recipe.margin == b->recipe.margin && a->recipe.pow2 == b->recipe.pow2;
+           a->recipe.history == b->recipe.history &&
+           a->recipe.most_recent == b->recipe.most_recent && a->recipe.margin == b->recipe.margin &&
+           a->recipe.pow2 == b->recipe.pow2;
 }
 
 /* Slots are numbered rule by rule, so that one fp8_scale serves a run of them, and within a rule
- * values of the step before parameters, so that what a function has no amax for are runs of slots too. */
+ * values of the step before parameters, so that what a function has no amax for are runs of slots
+ * too. */
 static int64_t number(f8_slots *t)
 {
     int64_t next = 0;
@@ -42,7 +47,8 @@ static int64_t number(f8_slots *t)
     return next;
 }
 
-/* Note what the elements of the variables are, for whoever carries scales from one program to another. */
+/* Note what the elements of the variables are, for whoever carries scales from one program to
+ * another. */
 static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *var, size_t n)
 {
     f8_unit *u = s->u;
@@ -75,11 +81,14 @@ f8_status f8_scale_declare(f8_scaler *s)
                 history = s->delayed.slot[i].recipe.history;
         s->var_scale = add_state(s, "fp8.scale", (f8_type){F8_F32, 1, {n}}, F8_INIT_ONES);
         s->var_amax = add_state(s, "fp8.amax", (f8_type){F8_F32, 1, {n}}, F8_INIT_ZEROS);
-        s->var_history = add_state(s, "fp8.amax_history", (f8_type){F8_F32, 2, {n, history}}, F8_INIT_ZEROS);
-        F8_TRY(name_elements(s, &s->delayed, (int32_t[]){s->var_scale, s->var_amax, s->var_history}, 3));
+        s->var_history =
+            add_state(s, "fp8.amax_history", (f8_type){F8_F32, 2, {n, history}}, F8_INIT_ZEROS);
+        F8_TRY(name_elements(s, &s->delayed, (int32_t[]){s->var_scale, s->var_amax, s->var_history},
+                             3));
     }
     if (weights) {
-        s->var_weights = add_state(s, "fp8.weight_amax", (f8_type){F8_F32, 1, {weights}}, F8_INIT_ZEROS);
+        s->var_weights =
+            add_state(s, "fp8.weight_amax", (f8_type){F8_F32, 1, {weights}}, F8_INIT_ZEROS);
         F8_TRY(name_elements(s, &s->weights, &s->var_weights, 1));
     }
     return s->u->diag->status;
@@ -130,8 +139,8 @@ f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
     return f8_func_result(f, "fp8.amax", f8_binary(g, F8_OP_MAX, before, now), s->var_amax);
 }
 
-/* amax of each slot's parameter as function `f` leaves it (its result) or, unchanged, finds it; 0 for
- * slots that are none. */
+/* amax of each slot's parameter as function `f` leaves it (its result) or, unchanged, finds it; 0
+ * for slots that are none. */
 static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
 {
     f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, t->n);
@@ -160,9 +169,10 @@ static const f8_slot *slot_at(const f8_slots *t, int64_t index)
     return &t->slot[i];
 }
 
-/* Scales of slots [lo, hi), all of one rule and all parameters or none, from seen [N, columns], newest first. */
-static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref previous, int64_t lo,
-                            int64_t hi)
+/* Scales of slots [lo, hi), all of one rule and all parameters or none, from seen [N, columns],
+ * newest first. */
+static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref previous,
+                            int64_t lo, int64_t hi)
 {
     const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {hi - lo}};
     if (!seen)
@@ -175,7 +185,8 @@ static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_re
     const f8_ref in[] = {f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector),
                          f8_slice(g, previous, 0, lo, hi)};
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&rule->recipe, rule->kind)),
-                            F8_INT(F8_A_MARGIN, rule->recipe.margin), F8_INT(F8_A_POW2, rule->recipe.pow2)};
+                            F8_INT(F8_A_MARGIN, rule->recipe.margin),
+                            F8_INT(F8_A_POW2, rule->recipe.pow2)};
     const f8_ref scale = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 3);
     if (rule->param < 0)
         return scale;
@@ -205,7 +216,8 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
 
 /* ---- update, update_scales, prepare ---- */
 
-/* bool []: `update` says so itself; update_scales, whose caller owns the optimizer, goes by what was seen. */
+/* bool []: `update` says so itself; update_scales, whose caller owns the optimizer, goes by what
+ * was seen. */
 static f8_ref was_applied(const f8_func *f, f8_ref amax)
 {
     f8_graph *g = f->graph;
@@ -217,8 +229,9 @@ static f8_ref was_applied(const f8_func *f, f8_ref amax)
     return f8_unary(g, F8_OP_ISFINITE, f8_reshape(g, most, &scalar));
 }
 
-/* Histories pushed once, next scales; a skipped update (non-finite gradients) keeps all but forgets the
- * amax that came with them: an Inf in a history would freeze the scale for as long as it stays there. */
+/* Histories pushed once, next scales; a skipped update (non-finite gradients) keeps all but forgets
+ * the amax that came with them: an Inf in a history would freeze the scale for as long as it stays
+ * there. */
 static f8_status push_histories(f8_scaler *s, f8_func *f)
 {
     f8_graph *g = f->graph;
@@ -239,7 +252,8 @@ static f8_status push_histories(f8_scaler *s, f8_func *f)
 /* What a step that changed the parameters leaves behind. */
 static f8_status renew(f8_scaler *s, const char *name, bool make)
 {
-    f8_func *f = make ? f8_module_func(s->u->module, name) : f8_module_find_func(s->u->module, name);
+    f8_func *f =
+        make ? f8_module_func(s->u->module, name) : f8_module_find_func(s->u->module, name);
     if (!f)
         return s->u->diag->status; /* no optimizer is declared: no update */
     if (s->delayed.n)

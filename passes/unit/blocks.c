@@ -104,11 +104,13 @@ static f8_ref times_columns(f8_graph *g, f8_ref x, f8_ref s, int64_t b, const f8
     if (!x || !s)
         return 0;
     f8_type out = *f8_type_of(g, x), scales = *f8_type_of(g, s);
-    const int64_t cols = f8_type_columns(&out), first = whole(cols, b), n = f8_type_columns(&scales);
+    const int64_t cols = f8_type_columns(&out), first = whole(cols, b),
+                  n = f8_type_columns(&scales);
     if (first < cols) {
         const f8_ref part[] = {
             times_columns(g, f8_slice(g, x, -1, 0, first), f8_slice(g, s, -1, 0, n - 1), b, attr),
-            times_columns(g, f8_slice(g, x, -1, first, cols), f8_slice(g, s, -1, n - 1, n), b, attr)};
+            times_columns(g, f8_slice(g, x, -1, first, cols), f8_slice(g, s, -1, n - 1, n), b,
+                          attr)};
         return f8_concat(g, part, 2, -1);
     }
     if (n == 1)
@@ -133,7 +135,8 @@ static f8_ref spread_rows(f8_graph *g, f8_ref s, int64_t b, int64_t rows)
     return f8_slice(g, f8_reshape_to(g, s, 2, (int64_t[]){blocks * b, n}), 0, 0, rows);
 }
 
-static f8_ref times_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain, const f8_attr *attr)
+static f8_ref times_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain,
+                           const f8_attr *attr)
 {
     if (!x || !s)
         return 0;
@@ -153,7 +156,8 @@ bool f8_blocks_are_primitive(f8_granularity grain)
     return grain.cols <= 1 || f8_column_block(grain.cols);
 }
 
-f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain, const f8_attr attr[2])
+f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain,
+                          const f8_attr attr[2])
 {
     return times_blocks(g, f8_cast(g, x, F8_F32), s, grain, attr);
 }

@@ -13,7 +13,8 @@ f8_ref f8_amax_of(f8_graph *g, f8_ref x, f8_granularity grain);
 bool f8_blocks_are_primitive(f8_granularity grain);
 
 /* encode(x * s): s has a number for each block. `attr` are quantize's format and saturate. */
-f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain, const f8_attr attr[2]);
+f8_ref f8_quantize_blocks(f8_graph *g, f8_ref x, f8_ref s, f8_granularity grain,
+                          const f8_attr attr[2]);
 /* decode(q) * s in f32; s is f32 or E8M0. */
 f8_ref f8_dequantize_blocks(f8_graph *g, f8_ref q, f8_ref s, f8_granularity grain);
 

@@ -149,7 +149,8 @@ static f8_ref source_of(const row_nodes *p, f8_ref r)
     return r;
 }
 
-/* What was read already. Where it is full it knows no more, and what comes then is counted whenever it is read. */
+/* What was read already. Where it is full it knows no more, and what comes then is counted whenever
+ * it is read. */
 enum { SEEN_ROOM = 4096, SEEN_MOST = SEEN_ROOM / 4 * 3 };
 typedef struct seen {
     f8_ref at[SEEN_ROOM]; /* open addressing; 0 is free */
@@ -186,7 +187,8 @@ static double operand_bytes(const row_nodes *p, seen *before, uint32_t i, uint32
 
 enum { MOST_TWINS = 1024 }; /* of a phase; what comes later counts, twin or not */
 
-/* Of two nodes of a phase: the same but for their clone numbers, and so are the nodes under them. */
+/* Of two nodes of a phase: the same but for their clone numbers, and so are the nodes under them.
+ */
 static bool are_twins(const row_nodes *p, const f8_ref *twin, uint32_t i, uint32_t j)
 {
     const f8_node *a = f8_at(p->g, p->node[i]), *b = f8_at(p->g, p->node[j]);
@@ -207,7 +209,8 @@ static bool are_twins(const row_nodes *p, const f8_ref *twin, uint32_t i, uint32
     return true;
 }
 
-/* What is computed again beside its original is computed once: kernels have no two equal instructions. */
+/* What is computed again beside its original is computed once: kernels have no two equal
+ * instructions. */
 static void find_twins(const row_nodes *p, f8_ref *twin)
 {
     bool again = false;
@@ -432,7 +435,8 @@ f8_status f8_cost_beside(const f8_graph *g, const f8_target *target, const f8_ph
     }
     for (uint32_t o = 0; o < p->n_out; o++)
         written += bytes_of(g, p->out[o]);
-    *seconds = rows_seconds(&(row_nodes){g, both, n_both}, target, written) - phase_seconds(g, target, p);
+    *seconds =
+        rows_seconds(&(row_nodes){g, both, n_both}, target, written) - phase_seconds(g, target, p);
     *seconds = *seconds > 0 ? *seconds : 0;
     return F8_OK;
 }

@@ -269,7 +269,8 @@ f8_ref f8_linear(f8_graph *g, f8_ref x, f8_ref w, f8_ref bias, bool transpose_b,
 
 f8_ref f8_amax_tensor(f8_graph *g, f8_ref x)
 {
-    while (x && f8_at(g, x)->op == F8_OP_RESHAPE) /* a maximum knows no order: take the rows below */
+    while (x &&
+           f8_at(g, x)->op == F8_OP_RESHAPE) /* a maximum knows no order: take the rows below */
         x = f8_at(g, x)->in[0];
     if (x && f8_type_of(g, x)->rank == 0) /* no axis to reduce */
         return f8_unary(g, F8_OP_ABS, f8_cast(g, x, F8_F32));

@@ -1,8 +1,8 @@
 /* What every pass sees: the unit being compiled and the options that steer it.
  *
- * A pass is `f8_status f8_pass_<name>(f8_unit *u)`. The order of all passes is the table in pipeline.c;
- * nothing here depends on any of them. Passes rewrite functions by copying the live graph
- * (f8_func_rewrite), never in place, so dead nodes are gone after each. */
+ * A pass is `f8_status f8_pass_<name>(f8_unit *u)`. The order of all passes is the table in
+ * pipeline.c; nothing here depends on any of them. Passes rewrite functions by copying the live
+ * graph (f8_func_rewrite), never in place, so dead nodes are gone after each. */
 #ifndef F8_PASS_H
 #define F8_PASS_H
 
@@ -29,8 +29,8 @@ typedef struct f8_decision {
 /* ---- memory: what remat was asked for, and did ---- */
 
 /* How much memory a program may take: bytes in all (variables, buffers and arena), or a share, in
- * (0, 1), of the activation bytes that it has at the peak without recomputation; one of the two, the
- * other 0. Both 0: as much as it likes. */
+ * (0, 1), of the activation bytes that it has at the peak without recomputation; one of the two,
+ * the other 0. Both 0: as much as it likes. */
 typedef struct f8_budget {
     int64_t bytes;
     double share;
@@ -42,7 +42,8 @@ typedef struct f8_remat_summary {
     int64_t before; /* arena bytes without recomputation */
     int64_t budget; /* arena bytes allowed; INT64_MAX: patterns alone */
     int64_t after;  /* arena bytes planned */
-    int64_t activations_before, activations_after; /* of them activations and FP8 copies at the peak */
+    int64_t activations_before,
+        activations_after; /* of them activations and FP8 copies at the peak */
     int64_t recomputed; /* values computed again, each time counted */
     int64_t fp8_gemms;  /* FP8 GEMMs among them */
     double seconds, extra_seconds; /* of a micro_step without recomputation; what that adds */
@@ -62,7 +63,8 @@ typedef struct f8_code_bytes {
 
 typedef struct f8_operand_error {
     double sqnr;                /* dB: 20 log10(|x| / |x - dequantized|) */
-    double underflow, overflow; /* shares of elements that became 0, and that exceed the format's maximum */
+    double underflow,
+        overflow; /* shares of elements that became 0, and that exceed the format's maximum */
 } f8_operand_error;
 
 typedef struct f8_candidate {
@@ -111,20 +113,20 @@ typedef struct f8_options {
     const f8_trial *chosen; /* what `auto` stands for, by linear and role (choose.h); may be NULL */
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
-    const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the module's rules;
-                                NULL: as f32 */
+    const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the
+                                module's rules; NULL: as f32 */
     const f8_stored_as *stored_as; /* or exactly these */
     size_t n_stored_as;
     bool inference;          /* eval only: no backward, no optimizer */
-    bool calibrate;          /* samples of the linears' operands as results of micro_step: calibrate.c */
-    bool pair;               /* also forward and backward, for frameworks that own their optimizer */
+    bool calibrate; /* samples of the linears' operands as results of micro_step: calibrate.c */
+    bool pair;      /* also forward and backward, for frameworks that own their optimizer */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
-    const char *keep;        /* a name pattern: matching values become extra outputs of micro_step */
+    const char *keep; /* a name pattern: matching values become extra outputs of micro_step */
     f8_budget memory;
     /* Name patterns, whatever the budget. */
-    const char *checkpoint;  /* of activations only those matching are kept from forward to backward,
-                                all others computed again; NULL: no such wish */
+    const char *checkpoint; /* of activations only those matching are kept from forward to backward,
+                               all others computed again; NULL: no such wish */
     const char *recompute;   /* those matching are computed again; NULL: none */
     /* Bytes of the program as it stands, every function placed; NULL: only what passes lay out is
      * known. */
@@ -133,25 +135,27 @@ typedef struct f8_options {
     /* After each pass named here (NULL = none): print the module to print_to. */
     const char *print_after;
     f8_writer print_to;
-    /* Called after each pass, before the module is verified: exists so that tests can break what one made.
-     * May be NULL. */
+    /* Called after each pass, before the module is verified: exists so that tests can break what
+     * one made. May be NULL. */
     f8_status (*after)(void *user, f8_unit *u, const char *pass);
     void *after_user;
-    /* Shown the module before the first pass (pass NULL) and, once it is verified, after each. May be NULL. */
+    /* Shown the module before the first pass (pass NULL) and, once it is verified, after each. May
+     * be NULL. */
     void (*show)(void *user, const f8_unit *u, const char *pass);
     void *show_user;
     const f8_log *log;           /* may be NULL; each pass and its time */
     const f8_progress *progress; /* may be NULL; asked before each pass, and after the last */
 } f8_options;
 
-/* A linear as precision named it. Linears that share a weight share its name, which recipe rules match,
- * and are numbered: w, w.2, w.3. Those without a name are linear.0, linear.1 and share `linear`. */
+/* A linear as precision named it. Linears that share a weight share its name, which recipe rules
+ * match, and are numbered: w, w.2, w.3. Those without a name are linear.0, linear.1 and share
+ * `linear`. */
 typedef struct f8_linear_name_pair {
     const char *name, *shared;
 } f8_linear_name_pair;
 
-/* What the elements along a state's first axis stand for: operands of linears, "LINEAR.x". A program
- * for inference has fewer of them than one that trains, in an order of its own. */
+/* What the elements along a state's first axis stand for: operands of linears, "LINEAR.x". A
+ * program for inference has fewer of them than one that trains, in an order of its own. */
 typedef struct f8_elements {
     int32_t var;
     int64_t n;
@@ -204,14 +208,16 @@ struct f8_unit {
     const char *pass;        /* the name of the one that runs */
 };
 
-/* The recipe an operand of a linear's GEMM gets, and why. Of the module's rules the last that matches wins;
- * `auto` stands for the options' recipe, and that, if `auto` too, for what was chosen (AUTO comes back where
- * nothing was). A high-precision recipe (f32, bf16) in the options overrides all rules. */
+/* The recipe an operand of a linear's GEMM gets, and why. Of the module's rules the last that
+ * matches wins; `auto` stands for the options' recipe, and that, if `auto` too, for what was chosen
+ * (AUTO comes back where nothing was). A high-precision recipe (f32, bf16) in the options overrides
+ * all rules. */
 typedef struct f8_choice {
     f8_recipe recipe;
     const char *reason;
 } f8_choice;
-f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand);
+f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
+                        f8_operand_kind operand);
 
 /* For a pass that takes long: ask whether to go on with it. F8_ERR_CANCELLED. */
 f8_status f8_unit_go_on(f8_unit *u);

@@ -1,5 +1,5 @@
-/* What passes ask of their unit: its target, whether to go on, and which recipe an operand of a linear's GEMM
- * gets by the module's rules, the options and a calibration. */
+/* What passes ask of their unit: its target, whether to go on, and which recipe an operand of a
+ * linear's GEMM gets by the module's rules, the options and a calibration. */
 #include "passes/unit/pass.h"
 
 #include <string.h>
@@ -39,7 +39,8 @@ static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64
     }
 }
 
-/* A pattern is for linears that share a name together; one of them is meant where it is that one's very name. */
+/* A pattern is for linears that share a name together; one of them is meant where it is that one's
+ * very name. */
 static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *linear, f8_role role,
                     f8_operand_kind operand)
 {
@@ -87,7 +88,8 @@ static f8_choice without_wgrad(const f8_unit *u, f8_choice choice, f8_role role)
 static const char *reason_of(const f8_unit *u, const f8_recipe_rule *rule)
 {
     char text[512];
-    const char *reason = f8_arena_printf(u->arena, "recipe %s", f8_rule_print(rule, text, sizeof text));
+    const char *reason =
+        f8_arena_printf(u->arena, "recipe %s", f8_rule_print(rule, text, sizeof text));
     if (reason && rule->loc.line)
         reason = f8_arena_printf(u->arena, "%s (line %u)", reason, rule->loc.line);
     else if (reason && rule->origin)

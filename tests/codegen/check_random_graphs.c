@@ -21,8 +21,9 @@ START_TEST(passes_keep_bits)
         f8_arena arena;
         f8_diag diag = {0};
         f8_arena_init(&arena, NULL);
-        f8_module *m =
-            graphgen_make(&(graphgen_options){.seed = seed, .gemms = true, .broadcasts = seed % 4 == 0}, &arena, &diag);
+        f8_module *m = graphgen_make(
+            &(graphgen_options){.seed = seed, .gemms = true, .broadcasts = seed % 4 == 0}, &arena,
+            &diag);
         ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag.text);
         void *before[GRAPHGEN_MAX_RESULTS], *after[GRAPHGEN_MAX_RESULTS];
         graphgen_run(m, seed, NULL, before);

@@ -1,6 +1,6 @@
-/* See block.h. Three sets of threads: those that can run (a mask per warp), those at f8_sync (a count),
- * those at a warp's operation (a mask per warp). When none can run and some have not ended, they wait
- * for one that never comes. */
+/* See block.h. Three sets of threads: those that can run (a mask per warp), those at f8_sync (a
+ * count), those at a warp's operation (a mask per warp). When none can run and some have not ended,
+ * they wait for one that never comes. */
 #include "tests/emulator/block.h"
 
 #include "tests/emulator/common.h"
@@ -114,9 +114,10 @@ static void report_stuck(void)
             at_op += (uint32_t)__builtin_popcount(B.warp[w].at_op);
             op = op_name(B.warp[w].lane[__builtin_ctz(B.warp[w].at_op)].op);
         }
-    f8_emu_note("%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at a warp's operation "
-                "%s: none can go on",
-                B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_op, op);
+    f8_emu_note(
+        "%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at a warp's operation "
+        "%s: none can go on",
+        B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_op, op);
 }
 
 static void thread_main(void);
@@ -366,8 +367,8 @@ static bool reserve(void)
     return true;
 }
 
-/* Dynamic shared memory ends where the forbidden page begins (but for its alignment); static arrays lie
- * below it, redzones around each. */
+/* Dynamic shared memory ends where the forbidden page begins (but for its alignment); static arrays
+ * lie below it, redzones around each. */
 static void place_shared(void)
 {
     const f8_emu_launch *l = B.launch;
@@ -397,7 +398,8 @@ static void check_redzones(void)
     const f8_emu_launch *l = B.launch;
     bool good = is_canary(B.context.dynamic + l->dynamic_bytes, B.memory + F8_EMU_MAX_SHARED);
     const uint8_t *at = B.context.shared;
-    for (f8_emu_array *const *a = l->array; a < l->array_end; a++) /* in the order of their offsets */
+    for (f8_emu_array *const *a = l->array; a < l->array_end;
+         a++) /* in the order of their offsets */
         if (strcmp((*a)->body, l->kernel->body) == 0) {
             good = good && is_canary(at, B.context.shared + (*a)->offset);
             at = B.context.shared + (*a)->offset + (*a)->bytes;

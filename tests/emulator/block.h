@@ -1,12 +1,13 @@
 /* Running a kernel: blocks one after the other, a block's threads as fibers.
  *
- * A thread runs until it must wait for others (f8_sync, or a warp's operation until all 32 lanes are at
- * it) and then switches straight to the next that can run; the last to arrive does the work for all. A
- * thread that waits for nobody ends where it began, on a stack that the next one takes over.
+ * A thread runs until it must wait for others (f8_sync, or a warp's operation until all 32 lanes
+ * are at it) and then switches straight to the next that can run; the last to arrive does the work
+ * for all. A thread that waits for nobody ends where it began, on a stack that the next one takes
+ * over.
  *
  * With a seed, blocks, warps and lanes run in a random order that changes at every wait, and an
- * asynchronous copy lands at a random one of the two ends of its time; without, all in order, copies at
- * the wait. One kernel at a time: the caller holds the driver's lock. */
+ * asynchronous copy lands at a random one of the two ends of its time; without, all in order,
+ * copies at the wait. One kernel at a time: the caller holds the driver's lock. */
 #ifndef F8_EMU_BLOCK_H
 #define F8_EMU_BLOCK_H
 

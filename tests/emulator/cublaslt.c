@@ -1,5 +1,6 @@
-/* cuBLASLt's functions, as many as are used. What the real one refuses is refused here, by the same status
- * (cublaslt_limits.c). Where its answer depends on the kernels it happens to have, this one has none. */
+/* cuBLASLt's functions, as many as are used. What the real one refuses is refused here, by the same
+ * status (cublaslt_limits.c). Where its answer depends on the kernels it happens to have, this one
+ * has none. */
 #include "tests/emulator/common.h"
 #include "tests/emulator/cublaslt.h"
 #include "tests/emulator/gemm.h"
@@ -11,8 +12,8 @@
 #pragma GCC visibility push(default)
 F8_CUBLASLT_SYMBOLS(F8_EMU_PROTOTYPE)
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t which, const void *value,
-                                                size_t bytes);
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void *value, size_t bytes);
 #pragma GCC visibility pop
 
 enum { VERSION = 130100, MAGIC = 0x66386c74 };
@@ -135,8 +136,8 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
-                                              cublasLtMatmulDescAttributes_t which, const void *value,
-                                              size_t bytes)
+                                              cublasLtMatmulDescAttributes_t which,
+                                              const void *value, size_t bytes)
 {
     F8_EMU_MAY_FAIL();
     const struct {
@@ -166,8 +167,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
-                                          uint64_t columns, int64_t stride)
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t stride)
 {
     F8_EMU_MAY_FAIL();
     *out = malloc(sizeof **out);
@@ -185,8 +186,8 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 /* Column-major and single, and nothing else. */
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t which, const void *value,
-                                                size_t bytes)
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void *value, size_t bytes)
 {
     F8_EMU_MAY_FAIL();
     int32_t x;
@@ -238,9 +239,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 /* ---- algorithms ---- */
 
-/* Three are proposed when the preference lets them: one that splits k and adds in place (the first, as
- * it may be on a device), one that splits k in the workspace, one that does not split. With other
- * stages where columns have gaps between them, as it may be on a device too. data[]: */
+/* Three are proposed when the preference lets them: one that splits k and adds in place (the first,
+ * as it may be on a device), one that splits k in the workspace, one that does not split. With
+ * other stages where columns have gaps between them, as it may be on a device too. data[]: */
 enum { ALGO_MAGIC, ALGO_ID, ALGO_SCHEME, ALGO_SPLIT, ALGO_WORKSPACE, ALGO_ALIGNMENT, ALGO_STAGES };
 
 static cublasLtMatmulHeuristicResult_t propose(int id, int scheme, int split, size_t workspace,
@@ -295,7 +296,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         results[n++] = propose(66, CUBLASLT_REDUCTION_SCHEME_INPLACE, 2, 0, alignment, gaps);
     if (n < wanted && (preference->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) &&
         p.k >= 4 * p.m && p.k >= 4 * p.n && partial <= preference->workspace)
-        results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2, partial, alignment, gaps);
+        results[n++] =
+            propose(67, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2, partial, alignment, gaps);
     if (n < wanted)
         results[n++] = propose(67, CUBLASLT_REDUCTION_SCHEME_NONE, 1, 0, alignment, gaps);
     *found = n;
@@ -359,7 +361,8 @@ static bool are_scales(const driver *d, const f8_emu_matrix *x, int64_t outer, i
     return !x->scale || d->is_device(x->scale, (size_t)f8_emu_scale_bytes(x->mode, outer, k));
 }
 
-/* Work of a stream: an f8_emu_gemm. A pointer that is not the device's is found out here, as there. */
+/* Work of a stream: an f8_emu_gemm. A pointer that is not the device's is found out here, as there.
+ */
 static int multiply(const void *data)
 {
     f8_emu_gemm g;
@@ -401,9 +404,9 @@ static bool scales_aligned(int mode, const void *scale)
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
                               cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
-                              cublasLtMatrixLayout_t layout_c, void *d, cublasLtMatrixLayout_t layout_d,
-                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
-                              cudaStream_t s)
+                              cublasLtMatrixLayout_t layout_c, void *d,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t s)
 {
     F8_EMU_MAY_FAIL();
     driver here;
@@ -425,7 +428,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (algo->data[ALGO_WORKSPACE] > workspace_bytes ||
         (algo->data[ALGO_WORKSPACE] && !here.is_device(workspace, algo->data[ALGO_WORKSPACE])))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (!scales_aligned(desc->mode_a, desc->scale_a) || !scales_aligned(desc->mode_b, desc->scale_b))
+    if (!scales_aligned(desc->mode_a, desc->scale_a) ||
+        !scales_aligned(desc->mode_b, desc->scale_b))
         return f8_emu_lt_refuse("scales of blocks that begin at no multiple of 16 bytes, or none");
     f8_emu_gemm g = {
         .m = p.m,

@@ -34,10 +34,11 @@ F8_EMU_MORE_SYMBOLS(F8_EMU_PROTOTYPE)
  * been in this process; -1 for another name. */
 int64_t f8_emulator_count(const char *what);
 
-/* For the other stand-ins: do `work` on a copy of `bytes` bytes of data, in the order of the stream (now,
- * or whenever a graph that is being captured is launched). `work` gives a CUDA_ERROR_* that then sticks.
- * The answer is a CUresult too. */
-CUresult f8_emulator_enqueue(CUstream s, int (*work)(const void *data), const void *data, size_t bytes);
+/* For the other stand-ins: do `work` on a copy of `bytes` bytes of data, in the order of the stream
+ * (now, or whenever a graph that is being captured is launched). `work` gives a CUDA_ERROR_* that
+ * then sticks. The answer is a CUresult too. */
+CUresult f8_emulator_enqueue(CUstream s, int (*work)(const void *data), const void *data,
+                             size_t bytes);
 /* Whether [p, p + bytes) is device memory of one allocation. */
 int f8_emulator_is_device(const void *p, size_t bytes);
 int f8_emulator_sm(void);
@@ -50,7 +51,11 @@ typedef struct f8_emu_device {
     int optin, per_sm; /* bytes of shared memory: most of a block, all of a multiprocessor */
     int threads, blocks; /* of a multiprocessor */
 } f8_emu_device;
-enum { F8_EMU_MULTIPROCESSORS = 5, F8_EMU_SHARED_DEFAULT = 48 * 1024, F8_EMU_SHARED_RESERVED = 1024 };
+enum {
+    F8_EMU_MULTIPROCESSORS = 5,
+    F8_EMU_SHARED_DEFAULT = 48 * 1024,
+    F8_EMU_SHARED_RESERVED = 1024
+};
 
 const f8_emu_device *f8_emu_device_now(void); /* as FP8C_EMULATOR_SM says; NULL: unknown */
 

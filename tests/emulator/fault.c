@@ -23,7 +23,8 @@ static void on_signal(int signal, siginfo_t *info, void *context)
         sigaction(signal, &before[signal], NULL); /* not ours: let it happen again */
         return;
     }
-    /* A trap of the compiler's check, or of an instruction that wants alignment (it names no address). */
+    /* A trap of the compiler's check, or of an instruction that wants alignment (it names no
+     * address). */
     if (signal == SIGILL || signal == SIGTRAP || (signal == SIGSEGV && info->si_code == SI_KERNEL))
         tell(CUDA_ERROR_MISALIGNED_ADDRESS, "made a misaligned access", info->si_addr);
     else if (signal == SIGFPE)

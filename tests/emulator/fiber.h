@@ -1,5 +1,5 @@
-/* Fibers: a stack each, switched by a few instructions of x86-64 (the rest of the registers a call may
- * change anyway). */
+/* Fibers: a stack each, switched by a few instructions of x86-64 (the rest of the registers a call
+ * may change anyway). */
 #ifndef F8_EMU_FIBER_H
 #define F8_EMU_FIBER_H
 
@@ -11,11 +11,12 @@ enum { F8_EMU_STACK = 256 * 1024 };
  * made. */
 void f8_emu_switch(void **from, void *to);
 
-/* Where the stack pointer and the program must be set to go on at a place that f8_emu_switch saved: for
- * a signal's handler. */
+/* Where the stack pointer and the program must be set to go on at a place that f8_emu_switch saved:
+ * for a signal's handler. */
 void f8_emu_resume(void);
 
-/* A place on an empty stack from which `entry` is called; it never returns. `top`: end of the stack. */
+/* A place on an empty stack from which `entry` is called; it never returns. `top`: end of the
+ * stack. */
 void *f8_emu_fiber_start(void *top, void (*entry)(void));
 
 #endif

@@ -1,6 +1,6 @@
-/* See gemm.h. Panels of A (ROWS high) and of B (COLUMNS wide) are decoded to f32, DEPTH of k at a time; one
- * block of ROWS x COLUMNS is summed in registers. Compiled with contraction: how products and sums round
- * together is the library's own affair. */
+/* See gemm.h. Panels of A (ROWS high) and of B (COLUMNS wide) are decoded to f32, DEPTH of k at a
+ * time; one block of ROWS x COLUMNS is summed in registers. Compiled with contraction: how products
+ * and sums round together is the library's own affair. */
 #include "tests/emulator/gemm.h"
 
 #include <stdlib.h>
@@ -70,7 +70,8 @@ static uint16_t to_bf16(float x)
     return x != x ? 0x7fff : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* ---- scales: the library's documentation, "Scaling factors layouts", "1D Block Scaling Factors Layout" ---- */
+/* ---- scales: the library's documentation, "Scaling factors layouts", "1D Block Scaling Factors
+ * Layout" ---- */
 
 enum {
     ROWWISE = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
@@ -147,7 +148,8 @@ bool f8_emu_scale_padding_ok(const void *scale, int mode, int64_t outer, int64_t
 
 /* ---- packing: panel after panel of [k][high], zeros beyond the matrix ---- */
 
-/* `count` vectors of `all` along the panel from `first`; at[i, k] = vector first + i, element k0 + k of k. */
+/* `count` vectors of `all` along the panel from `first`; at[i, k] = vector first + i, element k0 +
+ * k of k. */
 static void pack(const f8_emu_matrix *x, bool k_contiguous, int64_t all, int64_t k, int64_t first,
                  int64_t count, int64_t k0, int64_t depth, int high, float *to)
 {
@@ -157,7 +159,8 @@ static void pack(const f8_emu_matrix *x, bool k_contiguous, int64_t all, int64_t
     for (int64_t panel = 0; panel < count; panel += high)
         for (int64_t j = k0; j < k0 + depth; j++) {
             for (int i = 0; block && i < high && (j == k0 || j % block == 0); i++)
-                scale[i] = panel + i < count ? scale_of(x, first + panel + i, j / block, all, k) : 0.0f;
+                scale[i] =
+                    panel + i < count ? scale_of(x, first + panel + i, j / block, all, k) : 0.0f;
             for (int i = 0; i < high; i++, to++) {
                 *to = 0.0f;
                 if (panel + i >= count)
@@ -169,21 +172,21 @@ static void pack(const f8_emu_matrix *x, bool k_contiguous, int64_t all, int64_t
         }
 }
 
-/* sum[j][i] += sum over k of a[k][i] b[k][j], for one CPU: written out thrice, since gcc splits vectors
- * before it makes a function's clones. */
-#define BLOCK(name, cpu)                                                                              \
-    __attribute__((target(cpu))) static void name(const float *a, const float *b, int64_t depth,      \
-                                                  float *sum)                                         \
-    {                                                                                                 \
-        lanes s[COLUMNS];                                                                             \
-        memcpy(s, sum, sizeof s);                                                                     \
-        for (int64_t k = 0; k < depth; k++, a += ROWS, b += COLUMNS) {                                \
-            lanes column;                                                                             \
-            memcpy(&column, a, sizeof column);                                                        \
-            for (int j = 0; j < COLUMNS; j++)                                                         \
-                s[j] += column * b[j];                                                                \
-        }                                                                                             \
-        memcpy(sum, s, sizeof s);                                                                     \
+/* sum[j][i] += sum over k of a[k][i] b[k][j], for one CPU: written out thrice, since gcc splits
+ * vectors before it makes a function's clones. */
+#define BLOCK(name, cpu)                                                                           \
+    __attribute__((target(cpu))) static void name(const float *a, const float *b, int64_t depth,   \
+                                                  float *sum)                                      \
+    {                                                                                              \
+        lanes s[COLUMNS];                                                                          \
+        memcpy(s, sum, sizeof s);                                                                  \
+        for (int64_t k = 0; k < depth; k++, a += ROWS, b += COLUMNS) {                             \
+            lanes column;                                                                          \
+            memcpy(&column, a, sizeof column);                                                     \
+            for (int j = 0; j < COLUMNS; j++)                                                      \
+                s[j] += column * b[j];                                                             \
+        }                                                                                          \
+        memcpy(sum, s, sizeof s);                                                                  \
     }
 BLOCK(block_avx512, "avx512f")
 BLOCK(block_avx2, "avx2,fma")
@@ -239,7 +242,8 @@ static void strip(const f8_emu_gemm *g, int64_t j0, int64_t width, float *a, flo
             const int64_t height = g->m - i * ROWS < ROWS ? g->m - i * ROWS : ROWS;
             pack(&g->a, g->a.transposed, g->m, g->k, i * ROWS, height, k0, depth, ROWS, a);
             for (int64_t j = 0; j < blocks_n; j++)
-                block(a, b + j * COLUMNS * depth, depth, sums + (i * blocks_n + j) * ROWS * COLUMNS);
+                block(a, b + j * COLUMNS * depth, depth,
+                      sums + (i * blocks_n + j) * ROWS * COLUMNS);
         }
     }
     for (int64_t i = 0; i < blocks_m; i++)

@@ -15,7 +15,7 @@ typedef struct f8_emu_matrix {
     int64_t stride; /* elements from one column to the next */
     bool transposed; /* stored as its transpose */
     const void *scale; /* NULL: 1 */
-    int mode;          /* CUBLASLT_MATMUL_MATRIX_SCALE_*: what `scale` points to, as that lays it out */
+    int mode; /* CUBLASLT_MATMUL_MATRIX_SCALE_*: what `scale` points to, as that lays it out */
 } f8_emu_matrix;
 
 typedef struct f8_emu_gemm {

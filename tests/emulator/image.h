@@ -1,9 +1,10 @@
-/* What a compiled text and the driver stand-in know of each other. Read by C (driver) and by C++ (kernels,
- * through the stand-in fp8c.cuh), so it stays in what both have.
+/* What a compiled text and the driver stand-in know of each other. Read by C (driver) and by C++
+ * (kernels, through the stand-in fp8c.cuh), so it stays in what both have.
  *
- * A compiled text exports one f8_emu_image. It lists the kernels and, for each kernel, its arrays in
- * shared memory; the driver lays those out when it loads the image and writes their offsets back.
- * Everything a thread does together with others goes through the functions of f8_emu_context. */
+ * A compiled text exports one f8_emu_image. It lists the kernels and, for each kernel, its arrays
+ * in shared memory; the driver lays those out when it loads the image and writes their offsets
+ * back. Everything a thread does together with others goes through the functions of f8_emu_context.
+ */
 #ifndef F8_EMU_IMAGE_H
 #define F8_EMU_IMAGE_H
 

@@ -1,6 +1,6 @@
-/* Device memory: one range of addresses, handed out once and never again, so that what is freed stays
- * forbidden. An allocation ends where a forbidden page begins (but for 256-byte alignment). Fresh
- * memory is full of NaNs. And pinned host memory, which is host memory that we remember. */
+/* Device memory: one range of addresses, handed out once and never again, so that what is freed
+ * stays forbidden. An allocation ends where a forbidden page begins (but for 256-byte alignment).
+ * Fresh memory is full of NaNs. And pinned host memory, which is host memory that we remember. */
 #include "tests/emulator/driver.h"
 
 #include <stdlib.h>
@@ -89,7 +89,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
     if (rounded < bytes || rounded > total() || used() > total() - rounded)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!range) {
-        range = mmap(NULL, range_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        range =
+            mmap(NULL, range_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (range == MAP_FAILED) {
             range = NULL;
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,4 +1,5 @@
-/* Modules: what the NVRTC stand-in made, loaded; kernels, their attributes and limits; launching. */
+/* Modules: what the NVRTC stand-in made, loaded; kernels, their attributes and limits; launching.
+ */
 #include "tests/emulator/driver.h"
 
 #include <dlfcn.h>
@@ -19,7 +20,8 @@ struct CUfunc_st {
 struct CUmod_st {
     f8_emu_object object;
     void *library;
-    int fd; /* of the file in memory: kept, since the loader knows libraries by path, /proc/self/fd/N */
+    int fd; /* of the file in memory: kept, since the loader knows libraries by path,
+               /proc/self/fd/N */
     const f8_emu_image *image;
     struct CUfunc_st *function;
     size_t n_functions;
@@ -152,7 +154,8 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return load_module(module, image);
 }
 
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *option, void **value)
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *option,
+                            void **value)
 {
     F8_EMU_ENTER(F8_EMU_UNSAFE);
     (void)option;
@@ -277,7 +280,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned
         f8_emu_note("%s: only one-dimensional launches are emulated", f->kernel->name);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* A real device takes fewer threads than __launch_bounds__ says; our kernels rely on the number. */
+    /* A real device takes fewer threads than __launch_bounds__ says; our kernels rely on the
+     * number. */
     if (block_x != (unsigned)f->kernel->threads) {
         f8_emu_note("%s: blocks of %u threads, declared %d", f->kernel->name, block_x,
                     f->kernel->threads);

@@ -1,5 +1,5 @@
-/* NVRTC's functions. Options are checked as NVRTC checks them, and beyond: those that our texts' meaning
- * rests on (--fmad=false) must be there. */
+/* NVRTC's functions. Options are checked as NVRTC checks them, and beyond: those that our texts'
+ * meaning rests on (--fmad=false) must be there. */
 #include "tests/emulator/nvrtc.h"
 
 #include <stdio.h>
@@ -77,8 +77,9 @@ nvrtcResult nvrtcGetSupportedArchs(int *out)
 }
 
 /* Of the headers given only fp8c.cuh is known: it is replaced. */
-nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *text, const char *name, int n_headers,
-                               const char *const *headers, const char *const *header_names)
+nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *text, const char *name,
+                               int n_headers, const char *const *headers,
+                               const char *const *header_names)
 {
     F8_EMU_MAY_FAIL();
     if (!program || !text || n_headers < 0 || (n_headers && (!headers || !header_names)))
@@ -166,7 +167,8 @@ static const char *check_options(nvrtcProgram p, int n, const char *const *optio
     return fmad ? NULL : arch;
 }
 
-/* What ptxas would report, in its form: a line of names and figures per kernel, found by their macro. */
+/* What ptxas would report, in its form: a line of names and figures per kernel, found by their
+ * macro. */
 static void add_report(nvrtcProgram p, const char *arch)
 {
     char *report = NULL;
@@ -178,7 +180,8 @@ static void add_report(nvrtcProgram p, const char *arch)
     for (const char *at = strstr(p->text, "F8_KERNEL("); at; at = strstr(at + 1, "F8_KERNEL(")) {
         const char *name = at + strlen("F8_KERNEL(");
         const int length = (int)strcspn(name, ", )");
-        fprintf(f, "ptxas info    : Compiling entry function '%.*s' for '%s'\n", length, name, arch);
+        fprintf(f, "ptxas info    : Compiling entry function '%.*s' for '%s'\n", length, name,
+                arch);
         fprintf(f, "ptxas info    : Function properties for %.*s\n", length, name);
         fputs("    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
               "ptxas info    : Used 64 registers, used 1 barriers, 0 bytes smem\n", f);

@@ -1,4 +1,5 @@
-/* The NVRTC stand-in: a text is compiled for the host, with our fp8c.cuh in place of the one given. */
+/* The NVRTC stand-in: a text is compiled for the host, with our fp8c.cuh in place of the one given.
+ */
 #ifndef F8_EMU_NVRTC_H
 #define F8_EMU_NVRTC_H
 
@@ -15,9 +16,10 @@ typedef struct f8_emu_bytes {
 /* A whole file; p is NULL if it can't be read. */
 f8_emu_bytes f8_emu_read_file(const char *path);
 
-/* Compile `text` (called `name` in messages) to a shared object, or take an equal one's from the cache.
- * NVRTC_SUCCESS with `object`; NVRTC_ERROR_COMPILATION with the compiler's messages in `log`. */
-nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header, f8_emu_bytes *object,
-                           f8_emu_bytes *log);
+/* Compile `text` (called `name` in messages) to a shared object, or take an equal one's from the
+ * cache. NVRTC_SUCCESS with `object`; NVRTC_ERROR_COMPILATION with the compiler's messages in
+ * `log`. */
+nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header,
+                           f8_emu_bytes *object, f8_emu_bytes *log);
 
 #endif

@@ -1,8 +1,8 @@
 /* Text to shared object: a C++ compiler in a folder of its own, and a cache of what it made.
  *
- * The cache lies beside the library (build/emulator/cache). A file's name is the hash of all that it
- * depends on: text, headers, options, the compiler's own file. Files appear whole, by rename, so any
- * number of processes may share it; the least recently used go when there are too many. */
+ * The cache lies beside the library (build/emulator/cache). A file's name is the hash of all that
+ * it depends on: text, headers, options, the compiler's own file. Files appear whole, by rename, so
+ * any number of processes may share it; the least recently used go when there are too many. */
 #include "tests/emulator/nvrtc.h"
 
 #include <dirent.h>
@@ -36,8 +36,8 @@ extern char **environ;
 
 enum { FOLDER_ROOM = 512, PATH_ROOM = 1024, MOST_CACHED = 4096 };
 
-/* What matters: no contraction, no vectors of the host's that change a result (there are none: every
- * operation is IEEE's), a trap at a misaligned access, no header but ours. */
+/* What matters: no contraction, no vectors of the host's that change a result (there are none:
+ * every operation is IEEE's), a trap at a misaligned access, no header but ours. */
 static const char *const fixed_options[] = {
     "-x", "c++", "-std=c++17", "-w", "-fPIC", "-shared", "-nostdinc", "-nostdinc++",
     "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno",
@@ -91,7 +91,8 @@ static bool find_in_path(const char *name, compiler *c)
         if (access(c->path, X_OK) == 0 && stat(c->path, &st) == 0) {
             const int64_t facts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
             c->clang = strstr(name, "clang") != NULL;
-            c->identity = f8_emu_hash(f8_emu_hash(0, c->path, strlen(c->path)), facts, sizeof facts);
+            c->identity =
+                f8_emu_hash(f8_emu_hash(0, c->path, strlen(c->path)), facts, sizeof facts);
             return true;
         }
         path += n + (path[n] == ':');
@@ -113,7 +114,8 @@ static size_t options(const compiler *c, const char **out)
     size_t n = 0;
     for (; n < N_FIXED; n++)
         out[n] = fixed_options[n];
-    /* Results don't depend on it. Compiling takes most of the time of most tests: -O0 is ten times faster. */
+    /* Results don't depend on it. Compiling takes most of the time of most tests: -O0 is ten times
+     * faster. */
     static const char *const level[] = {"-O0", "-O1", "-O2"};
     const int64_t asked = f8_emu_setting("FP8C_EMULATOR_OPTIMIZE", 0);
     out[n++] = level[asked >= 0 && asked <= 2 ? asked : 0];
@@ -161,13 +163,13 @@ static bool cache_folder(char out[FOLDER_ROOM])
     if (!dladdr((void *)(uintptr_t)&f8_emu_compile, &self))
         return false;
     const char *slash = strrchr(self.dli_fname, '/');
-    const int n = snprintf(out, FOLDER_ROOM, "%.*s/cache", slash ? (int)(slash - self.dli_fname) : 1,
-                           slash ? self.dli_fname : ".");
+    const int n = snprintf(out, FOLDER_ROOM, "%.*s/cache",
+                           slash ? (int)(slash - self.dli_fname) : 1, slash ? self.dli_fname : ".");
     return n < FOLDER_ROOM && (mkdir(out, 0777) == 0 || errno == EEXIST);
 }
 
-/* Now and then: files beyond the most that are kept, oldest use first. A file that somebody else has just
- * opened or removed does no harm. */
+/* Now and then: files beyond the most that are kept, oldest use first. A file that somebody else
+ * has just opened or removed does no harm. */
 static void prune(const char *folder)
 {
     struct dirent **entry;
@@ -186,7 +188,8 @@ static void prune(const char *folder)
     }
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name);
-        if (newest_to_go && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime < newest_to_go)
+        if (newest_to_go && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+            st.st_mtime < newest_to_go)
             unlink(path);
         free(entry[i]);
     }
@@ -209,8 +212,9 @@ static uint64_t key_of(const compiler *c, const char *text, const char *name)
 
 /* ---- compiling ---- */
 
-static nvrtcResult compile_in(const compiler *c, const char *folder, const char *text, const char *name,
-                              bool has_header, f8_emu_bytes *object, f8_emu_bytes *log)
+static nvrtcResult compile_in(const compiler *c, const char *folder, const char *text,
+                              const char *name, bool has_header, f8_emu_bytes *object,
+                              f8_emu_bytes *log)
 {
     char path[PATH_ROOM], messages[PATH_ROOM], line[PATH_ROOM];
     snprintf(path, sizeof path, "%s/fp8c.cuh", folder);
@@ -258,8 +262,8 @@ static void publish(const char *cache, const char *cached, const f8_emu_bytes *o
         unlink(path);
 }
 
-nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header, f8_emu_bytes *object,
-                           f8_emu_bytes *log)
+nvrtcResult f8_emu_compile(const char *text, const char *name, bool has_header,
+                           f8_emu_bytes *object, f8_emu_bytes *log)
 {
     char cache[FOLDER_ROOM], cached[PATH_ROOM] = "", folder[FOLDER_ROOM];
     const char *temporary = getenv("TMPDIR");

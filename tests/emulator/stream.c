@@ -1,6 +1,7 @@
-/* Streams, events and graphs. A stream that does not capture does everything at once, on the calling
- * thread; an error of a kernel is not the launch's answer but that of the calls after it, as on a
- * device. A capturing stream keeps what it is given; launching the graph does it in order. */
+/* Streams, events and graphs. A stream that does not capture does everything at once, on the
+ * calling thread; an error of a kernel is not the launch's answer but that of the calls after it,
+ * as on a device. A capturing stream keeps what it is given; launching the graph does it in order.
+ */
 #include "tests/emulator/driver.h"
 
 #include <pthread.h>
@@ -166,7 +167,8 @@ CUresult f8_emu_enqueue_kernel(CUstream s, const f8_emu_kernel_call *call)
     return enqueue(s, &w);
 }
 
-CUresult f8_emulator_enqueue(CUstream s, int (*call)(const void *data), const void *data, size_t bytes)
+CUresult f8_emulator_enqueue(CUstream s, int (*call)(const void *data), const void *data,
+                             size_t bytes)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
     work w = {.kind = WORK_CALL, .call = call, .data = malloc(bytes), .move.bytes = bytes};
@@ -193,7 +195,8 @@ static CUresult copy(CUstream s, void *to, bool to_device, const void *from, boo
     if (!bytes)
         return CUDA_SUCCESS;
     if ((to_device && !f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)to, bytes)) ||
-        (from_device && !f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)from, bytes)) || !to || !from)
+        (from_device && !f8_emu_memory_is_device((CUdeviceptr)(uintptr_t)from, bytes)) || !to ||
+        !from)
         return CUDA_ERROR_INVALID_VALUE;
     work w = {.kind = WORK_COPY, .move = {.to = to, .from = from, .bytes = bytes}};
     return enqueue(s, &w);

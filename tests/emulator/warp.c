@@ -1,8 +1,9 @@
 /* The operations of a whole warp: what each lane gets once all have arrived.
  *
- * Layouts are PTX's. mma.m16n8k16: with g = lane / 4 and t = lane % 4, a[0..3] hold the pairs at rows g,
- * g + 8, g, g + 8 and columns 2t, 2t, 2t + 8, 2t + 8; b[0..1] those at column g and rows 2t, 2t + 8;
- * d[0..3] the elements at rows g, g, g + 8, g + 8 and columns 2t, 2t + 1, 2t, 2t + 1. */
+ * Layouts are PTX's. mma.m16n8k16: with g = lane / 4 and t = lane % 4, a[0..3] hold the pairs at
+ * rows g, g + 8, g, g + 8 and columns 2t, 2t, 2t + 8, 2t + 8; b[0..1] those at column g and rows
+ * 2t, 2t + 8; d[0..3] the elements at rows g, g, g + 8, g + 8 and columns 2t, 2t + 1, 2t, 2t + 1.
+ */
 #include "tests/emulator/block.h"
 
 #include <string.h>
@@ -58,8 +59,8 @@ static void mma_bf16(f8_emu_lane lane[F8_EMU_WARP])
     }
 }
 
-/* Lane l gets, of each matrix, the pair at row l / 4 and columns 2 (l % 4) and the next; transposed, the
- * pair at column l / 4 and those rows. */
+/* Lane l gets, of each matrix, the pair at row l / 4 and columns 2 (l % 4) and the next;
+ * transposed, the pair at column l / 4 and those rows. */
 static void ldmatrix(f8_emu_lane lane[F8_EMU_WARP], bool transpose)
 {
     uint16_t matrix[4][8][8];

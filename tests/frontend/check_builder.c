@@ -95,7 +95,8 @@ START_TEST(builder_failures)
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_OK);
     ck_assert_int_eq(fp8c_module_param(m, "w", &t, FP8C_INIT_ZEROS, 0), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_module_recipe(m, "*", "fp4"), FP8C_ERR_INPUT);
-    said(ctx, "no recipe 'fp4': there are f32, bf16, delayed, current, rowwise, rowwise_gw_hp, block, mxfp8, fake, auto");
+    said(ctx, "no recipe 'fp4': there are f32, bf16, delayed, current, rowwise, rowwise_gw_hp, "
+              "block, mxfp8, fake, auto");
     const fp8c_attr unknown = {.name = "momentum", .kind = FP8C_ATTR_FLOAT};
     ck_assert_int_eq(fp8c_module_optimizer(m, &unknown, 1), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_func_end(m), FP8C_ERR_INPUT);
@@ -163,7 +164,8 @@ END_TEST
 
 /* ---- recipes and rules ---- */
 
-static void decided(fp8c_program *p, const char *linear, const char *role, const char *scaling, const char *reason)
+static void decided(fp8c_program *p, const char *linear, const char *role, const char *scaling,
+                    const char *reason)
 {
     fp8c_decision d;
     for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++)
@@ -175,7 +177,8 @@ static void decided(fp8c_program *p, const char *linear, const char *role, const
     ck_abort_msg("no decision on %s %s", linear, role);
 }
 
-/* Behind the text's rules, in the order given, before or after the functions; each says who gave it. */
+/* Behind the text's rules, in the order given, before or after the functions; each says who gave
+ * it. */
 START_TEST(rules)
 {
     fp8c_context *ctx = new_context();
@@ -183,7 +186,8 @@ START_TEST(rules)
     char origin[] = "config:7";
     ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" = current {margin = 1}", NULL), FP8C_OK);
     ck_assert_int_eq(fp8c_module_rule(m, "\"*\" wgrad = bf16", origin), FP8C_OK);
-    ck_assert_int_eq(fp8c_module_rule(m, "\"head\" dgrad dy=current{format=e4m3}", "--rule"), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_rule(m, "\"head\" dgrad dy=current{format=e4m3}", "--rule"),
+                     FP8C_OK);
     ck_assert_int_eq(fp8c_module_rule(m, "\"head\" dgrad w = delayed", "--rule"), FP8C_OK);
     ck_assert_int_eq(fp8c_module_check(m), FP8C_OK);
     memset(origin, 'x', sizeof origin - 1); /* the module has its own */
@@ -195,7 +199,8 @@ START_TEST(rules)
     decided(p, "fc", "wgrad", "none", "recipe \"*\" wgrad = bf16 (config:7)");
     decided(p, "head", "fprop", "none", "recipe \"head\" = bf16 (line 10)");
     decided(p, "head", "dgrad", "current {format = e4m3}; delayed",
-            "recipe \"head\" dgrad dy = current {format = e4m3} (--rule); recipe \"head\" dgrad w = delayed (--rule)");
+            "recipe \"head\" dgrad dy = current {format = e4m3} (--rule); recipe \"head\" dgrad w "
+            "= delayed (--rule)");
     fp8c_program_destroy(p);
 
     m = build(ctx);
@@ -216,11 +221,14 @@ START_TEST(rules_that_fail)
     fp8c_program *p;
     fp8c_compile_options o = recipe("delayed");
     ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" wgrad w = bf16", NULL), FP8C_ERR_INPUT);
-    ck_assert_str_eq(fp8c_context_message(ctx), "1:1: error: wgrad has no operand w: it is of x and dy\n"
-                                                "    1 | \"fc\" wgrad w = bf16\n      | ^");
-    ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" = block {\n  pow2 = 2}", "a file"), FP8C_ERR_INPUT);
-    ck_assert_str_eq(fp8c_context_message(ctx), "a file:2:10: error: pow2 = 2: false or true is expected\n"
-                                                "    2 |   pow2 = 2}\n      |          ^");
+    ck_assert_str_eq(fp8c_context_message(ctx),
+                     "1:1: error: wgrad has no operand w: it is of x and dy\n"
+                     "    1 | \"fc\" wgrad w = bf16\n      | ^");
+    ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" = block {\n  pow2 = 2}", "a file"),
+                     FP8C_ERR_INPUT);
+    ck_assert_str_eq(fp8c_context_message(ctx),
+                     "a file:2:10: error: pow2 = 2: false or true is expected\n"
+                     "    2 |   pow2 = 2}\n      |          ^");
     ck_assert_int_eq(fp8c_module_rule(m, "", "--rule"), FP8C_ERR_INPUT);
     said(ctx, "--rule:1:1: error: the rule is empty");
     ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" = fp4", "--rule"), FP8C_ERR_INPUT);
@@ -231,13 +239,15 @@ START_TEST(rules_that_fail)
 
     ck_assert_int_eq(fp8c_module_rule(m, "layers 1, 1 = bf16", "--bf16-layers"), FP8C_OK);
     ck_assert_int_eq(fp8c_module_check(m), FP8C_ERR_INPUT);
-    ck_assert_str_eq(fp8c_context_message(ctx), "tiny.f8: error: --bf16-layers: recipe layers: no linear of 'tiny' "
-                                                "has a layer's number in its name");
+    ck_assert_str_eq(fp8c_context_message(ctx),
+                     "tiny.f8: error: --bf16-layers: recipe layers: no linear of 'tiny' "
+                     "has a layer's number in its name");
     ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_INPUT);
     said(ctx, "tiny.f8: error: --bf16-layers: recipe layers: no linear of 'tiny'");
     fp8c_module_destroy(m);
 
-    ck_assert_int_eq(fp8c_module_create(ctx, "m", &m), FP8C_OK); /* a rule may come before its linears */
+    ck_assert_int_eq(fp8c_module_create(ctx, "m", &m),
+                     FP8C_OK); /* a rule may come before its linears */
     ck_assert_int_eq(fp8c_module_rule(m, "\"head\" = bf16", NULL), FP8C_OK);
     ck_assert_int_eq(fp8c_func_begin(m, "forward"), FP8C_OK);
     ck_assert_int_eq(fp8c_module_check(m), FP8C_ERR_INPUT);
@@ -252,13 +262,16 @@ START_TEST(canonical_recipes)
 {
     fp8c_context *ctx = new_context();
     char text[128] = "";
-    ck_assert_int_eq(fp8c_recipe_canonical(ctx, " delayed{margin = 0,history=8}", text, sizeof text), FP8C_OK);
+    ck_assert_int_eq(
+        fp8c_recipe_canonical(ctx, " delayed{margin = 0,history=8}", text, sizeof text), FP8C_OK);
     ck_assert_str_eq(text, "delayed {history = 8}");
     ck_assert_int_eq(fp8c_recipe_canonical(ctx, "delayed {history = 8}", text, 8), FP8C_OK);
     ck_assert_str_eq(text, "delayed");
-    ck_assert_int_eq(fp8c_recipe_canonical(ctx, "block {history = 8}", text, sizeof text), FP8C_ERR_INPUT);
-    ck_assert_str_eq(fp8c_context_message(ctx),
-                     "error: recipe 'block' has no option 'history': it has format, margin, pow2, fake");
+    ck_assert_int_eq(fp8c_recipe_canonical(ctx, "block {history = 8}", text, sizeof text),
+                     FP8C_ERR_INPUT);
+    ck_assert_str_eq(
+        fp8c_context_message(ctx),
+        "error: recipe 'block' has no option 'history': it has format, margin, pow2, fake");
     fp8c_context_destroy(ctx);
 }
 END_TEST

@@ -118,7 +118,8 @@ static life begin(const fp8c_compile_options *o)
     l.p = compile(l.ctx, l.m, o);
     l.step = fp8c_program_function(l.p, "micro_step");
     if (!o->no_device)
-        ck_assert_msg(fp8c_program_initialize(l.p, 1) == FP8C_OK, "%s", fp8c_context_message(l.ctx));
+        ck_assert_msg(fp8c_program_initialize(l.p, 1) == FP8C_OK, "%s",
+                      fp8c_context_message(l.ctx));
     return l;
 }
 
@@ -146,10 +147,12 @@ START_TEST(figures)
     ck_assert_int_eq(after.peak_bytes, after.planned_bytes);
     ck_assert_int_eq(fp8c_program_device(l.p, &device), FP8C_OK);
     ck_assert(*device.name && device.compute_capability >= 89 && device.multiprocessors > 0);
-    ck_assert(device.memory_free > 0 && device.memory_free <= device.memory && device.driver >= 12000);
+    ck_assert(device.memory_free > 0 && device.memory_free <= device.memory &&
+              device.driver >= 12000);
     char arch[16];
     snprintf(arch, sizeof arch, "sm_%d", device.compute_capability);
-    ck_assert_msg(!strncmp(fp8c_program_target(l.p), arch, strlen(arch)), "%s", fp8c_program_target(l.p));
+    ck_assert_msg(!strncmp(fp8c_program_target(l.p), arch, strlen(arch)), "%s",
+                  fp8c_program_target(l.p));
     fp8c_compile_options without = o;
     without.no_device = 1;
     fp8c_program *listed = compile(l.ctx, l.m, &without);
@@ -192,7 +195,8 @@ START_TEST(binding)
     ck_assert_mem_eq(out, &want, sizeof want);
 
     void *there = device_alloc(&d, 256), *result = device_alloc(&d, 256);
-    ck_assert_int_eq(d.cuMemcpyHtoDAsync_v2((uintptr_t)there, mine, ROWS * sizeof *mine, d.stream), 0);
+    ck_assert_int_eq(d.cuMemcpyHtoDAsync_v2((uintptr_t)there, mine, ROWS * sizeof *mine, d.stream),
+                     0);
     ck_assert_int_eq(d.cuStreamSynchronize(d.stream), 0);
     memset(mine, 0, sizeof mine);
     ck_assert_int_eq(fp8c_program_bind(l.p, l.step, FP8C_INPUT, tokens, there), FP8C_OK);
@@ -217,7 +221,8 @@ START_TEST(binding)
 }
 END_TEST
 
-/* The embedder's stream and device memory: the same bits, nothing kept, nothing allocated in a run. */
+/* The embedder's stream and device memory: the same bits, nothing kept, nothing allocated in a run.
+ */
 START_TEST(embedded)
 {
     driver d = open_driver();
@@ -241,7 +246,8 @@ START_TEST(embedded)
         ck_assert_int_eq(fp8c_program_run(theirs.p, theirs.step), FP8C_OK);
         ck_assert_int_eq(fp8c_program_run(theirs.p, update), FP8C_OK);
         ck_assert_int_eq(fp8c_program_wait(theirs.p), FP8C_OK);
-        ck_assert_mem_eq(fp8c_program_buffer(theirs.p, theirs.step, FP8C_OUTPUT, loss), &want, sizeof want);
+        ck_assert_mem_eq(fp8c_program_buffer(theirs.p, theirs.step, FP8C_OUTPUT, loss), &want,
+                         sizeof want);
     }
     ck_assert_int_eq(d.allocations, before);
     end(&theirs);
@@ -260,7 +266,8 @@ static fp8c_compile_options listing(const char *target)
     return o;
 }
 
-/* Compiling for an architecture needs its compiler and no device: listings and figures, but no runs. */
+/* Compiling for an architecture needs its compiler and no device: listings and figures, but no
+ * runs. */
 START_TEST(no_device)
 {
     static const char *const targets[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
@@ -276,7 +283,8 @@ START_TEST(no_device)
         fp8c_device device = {.struct_size = sizeof device};
         ck_assert_int_eq(fp8c_program_step(l.p, l.step, 0, &s), FP8C_OK);
         ck_assert_int_eq(fp8c_program_image(l.p, 0, &image), FP8C_OK);
-        ck_assert(strstr(image.cuda, "F8_KERNEL") && image.ptx && image.log && image.cubin_size > 0);
+        ck_assert(strstr(image.cuda, "F8_KERNEL") && image.ptx && image.log &&
+                  image.cubin_size > 0);
         ck_assert_int_eq(fp8c_program_image(l.p, 1000, &image), FP8C_ERR_INPUT);
         ck_assert_ptr_null(fp8c_program_buffer(l.p, l.step, FP8C_INPUT, 0));
         ck_assert_int_eq(fp8c_program_variable(l.p, 0, &v), FP8C_OK);
@@ -297,8 +305,9 @@ END_TEST
 
 START_TEST(names)
 {
-    static const char *const want[] = {"cpu", "reference", "sm_89", "sm_90a", "sm_100a", "sm_120a", "cuda",
-                                       "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:native"};
+    static const char *const want[] = {"cpu",           "reference", "sm_89", "sm_90a",
+                                       "sm_100a",       "sm_120a",   "cuda",  "cpu:x86-64-v3",
+                                       "cpu:x86-64-v4", "cpu:native"};
     const int n = sizeof want / sizeof *want;
     for (int i = 0; i < n; i++)
         ck_assert_str_eq(fp8c_target_name(i), want[i]);
@@ -314,7 +323,8 @@ static void copy_loss(const char *records, char to[64])
 {
     static const char field[] = "\"heldout_loss\":";
     const char *at = strstr(records, field);
-    ck_assert_msg(at && sscanf(at + sizeof field - 1, "%63[-+.0-9e]", to) == 1, "no held-out loss: %s", records);
+    ck_assert_msg(at && sscanf(at + sizeof field - 1, "%63[-+.0-9e]", to) == 1,
+                  "no held-out loss: %s", records);
 }
 
 START_TEST(command_line)
@@ -322,38 +332,43 @@ START_TEST(command_line)
     static char text[4000];
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = "abcdefgh \n"[i * i % 10];
-    f8_cli_result r = F8_CLI("train", GPT, "--data", f8_cli_write("text", text, sizeof text), "--steps", "2",
-                             SMALL, "--recipe", "delayed", "--target", "cuda", "--json", f8_cli_temp("json"),
-                             "--save-state", f8_cli_temp("state"), "--save", f8_cli_temp("weights"));
+    f8_cli_result r =
+        F8_CLI("train", GPT, "--data", f8_cli_write("text", text, sizeof text), "--steps", "2",
+               SMALL, "--recipe", "delayed", "--target", "cuda", "--json", f8_cli_temp("json"),
+               "--save-state", f8_cli_temp("state"), "--save", f8_cli_temp("weights"));
     ck_assert_msg(r.code == 0, "%s", r.err);
-    ck_assert(strstr(r.out, "\non ") && strstr(r.out, " (sm_") && strstr(r.out, " multiprocessors, "));
+    ck_assert(strstr(r.out, "\non ") && strstr(r.out, " (sm_") &&
+              strstr(r.out, " multiprocessors, "));
     size_t n;
     char *json = f8_cli_read(f8_cli_temp("json"), &n);
-    ck_assert_msg(strstr(json, "\"target\": \"sm_") || strstr(json, "\"target\":\"sm_"), "%s", json);
+    ck_assert_msg(strstr(json, "\"target\": \"sm_") || strstr(json, "\"target\":\"sm_"), "%s",
+                  json);
     char trained[64], served[64];
     copy_loss(json, trained);
     free(json);
     free(f8_cli_read(f8_cli_temp("state"), &n));
     ck_assert_uint_gt(n, 100000);
-    r = F8_CLI("eval", GPT, "--data", f8_cli_temp("text"), "--weights", f8_cli_temp("weights"), SMALL, "--recipe",
-               "delayed", "--target", "cuda", "--json", "-");
+    r = F8_CLI("eval", GPT, "--data", f8_cli_temp("text"), "--weights", f8_cli_temp("weights"),
+               SMALL, "--recipe", "delayed", "--target", "cuda", "--json", "-");
     ck_assert_msg(r.code == 0, "%s", r.err);
     copy_loss(r.out, served);
     ck_assert_str_eq(served, trained);
-    r = F8_CLI("export", GPT, SMALL, "--weights", f8_cli_temp("weights"), "--recipe", "delayed", "-o",
-               f8_cli_temp("fp8"));
+    r = F8_CLI("export", GPT, SMALL, "--weights", f8_cli_temp("weights"), "--recipe", "delayed",
+               "-o", f8_cli_temp("fp8"));
     ck_assert_msg(r.code == 0, "%s", r.err);
-    r = F8_CLI("eval", GPT, "--data", f8_cli_temp("text"), "--weights", f8_cli_temp("fp8"), SMALL, "--recipe",
-               "delayed", "--target", "cuda", "--json", "-");
+    r = F8_CLI("eval", GPT, "--data", f8_cli_temp("text"), "--weights", f8_cli_temp("fp8"), SMALL,
+               "--recipe", "delayed", "--target", "cuda", "--json", "-");
     ck_assert_msg(r.code == 0, "%s", r.err);
     copy_loss(r.out, served);
     ck_assert_str_eq(served, trained);
     r = F8_CLI("explain", GPT, "--target", "sm_100a", "--recipe", "current", "--kernels", SMALL);
     ck_assert_msg(r.code == 0, "%s", r.err);
-    ck_assert_ptr_nonnull(strstr(r.out, "\ntarget sm_100a: 5 linears; of their GEMMs in a micro-step 12 are planned in FP8, 3 not"));
+    ck_assert_ptr_nonnull(strstr(r.out, "\ntarget sm_100a: 5 linears; of their GEMMs in a "
+                                        "micro-step 12 are planned in FP8, 3 not"));
     r = F8_CLI("check", GPT, "--target", "sm_89", "--recipe", "delayed", SMALL);
     ck_assert_msg(r.code == 0, "%s", r.err);
-    r = F8_CLI("print", GPT, "--target", "sm_120a", "--print-after", "legalize", "--recipe", "delayed", SMALL);
+    r = F8_CLI("print", GPT, "--target", "sm_120a", "--print-after", "legalize", "--recipe",
+               "delayed", SMALL);
     ck_assert_msg(r.code == 0 && strstr(r.out, "scaled_matmul"), "%s", r.err);
     /* by cuDNN, where it is: a step of its own */
     r = F8_CLI("explain", GPT, "--target", "sm_90a", "--attention", "cudnn", "--kernels", SMALL);

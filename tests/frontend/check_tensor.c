@@ -486,7 +486,8 @@ static const char doubling[] = "module doubling\n"
 /* Rows 4 and 5 of w become twice rows 1 and 2. */
 START_TEST(device_memory)
 {
-    life l = begin(doubling, "cuda"), other = begin(doubling, "cuda"); /* whose memory is the caller's */
+    life l = begin(doubling, "cuda"),
+         other = begin(doubling, "cuda"); /* whose memory is the caller's */
     fp8c_tensor_view x, y;
     float before[24], after[24];
     const int w = fp8c_program_find_variable(l.p, "w");

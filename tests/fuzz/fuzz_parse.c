@@ -34,11 +34,13 @@ static void try_recipe(const char *text)
     f8_recipe r, again;
     char printed[F8_RECIPE_TEXT], twice[F8_RECIPE_TEXT];
     if (f8_recipe_parse(text, F8_NOWHERE, &r, &diag) != F8_OK) {
-        require(diag.status == F8_ERR_INPUT && diag.text[0], "a recipe fails without a message", &diag, NULL);
+        require(diag.status == F8_ERR_INPUT && diag.text[0], "a recipe fails without a message",
+                &diag, NULL);
         return;
     }
     f8_recipe_print(&r, printed, sizeof printed);
-    require(f8_recipe_parse(printed, F8_NOWHERE, &again, &diag) == F8_OK && f8_recipe_equal(&r, &again) &&
+    require(f8_recipe_parse(printed, F8_NOWHERE, &again, &diag) == F8_OK &&
+                f8_recipe_equal(&r, &again) &&
                 !strcmp(f8_recipe_print(&again, twice, sizeof twice), printed),
             "a recipe does not read back", &diag, NULL);
 }
@@ -53,11 +55,13 @@ static void try_rule(const char *text, f8_arena *arena)
     char *printed = f8_arena_array(arena, 2, size), *twice = printed + size;
     f8_parse_limited(module, sizeof module - 1, "m", NULL, 0, &limits, arena, &diag, &m);
     if (f8_parse_rule(text, m, &diag, &rule) != F8_OK) {
-        require(diag.status == F8_ERR_INPUT && diag.text[0], "a rule fails without a message", &diag, NULL);
+        require(diag.status == F8_ERR_INPUT && diag.text[0], "a rule fails without a message",
+                &diag, NULL);
         return;
     }
     f8_rule_print(&rule, printed, size);
-    require(f8_parse_rule(printed, m, &diag, &again) == F8_OK && !strcmp(f8_rule_print(&again, twice, size), printed),
+    require(f8_parse_rule(printed, m, &diag, &again) == F8_OK &&
+                !strcmp(f8_rule_print(&again, twice, size), printed),
             "a rule does not read back", &diag, NULL);
 }
 

@@ -53,8 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_tensors(&f, size);
         f8_st_close(&f);
     } else {
-        require(diag.status != F8_OK && diag.file && *diag.text && f.n == 0, "a failure without a message",
-                diag.text);
+        require(diag.status != F8_OK && diag.file && *diag.text && f.n == 0,
+                "a failure without a message", diag.text);
     }
     /* The same as a header of its true length, which a fuzzer seldom finds. */
     uint8_t *whole = malloc(size + 8);

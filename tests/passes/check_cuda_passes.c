@@ -1,5 +1,5 @@
-/* What passes do for CUDA targets: TN operands of FP8 GEMMs, GEMM results in bf16, transposes made by
- * the kernels that compute the codes, padded rows; and that none of it changes a bit. */
+/* What passes do for CUDA targets: TN operands of FP8 GEMMs, GEMM results in bf16, transposes made
+ * by the kernels that compute the codes, padded rows; and that none of it changes a bit. */
 #include "tests/shared/compare.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/graphgen.h"
@@ -24,23 +24,25 @@ static const char *const models[] = {"frontend/models/gpt.f8", "frontend/models/
 
 /* ---- refused ---- */
 
-/* A linear of other sizes: refused where its recipe is chosen, by name and place, with what to write.
- * What it says to write works. */
+/* A linear of other sizes: refused where its recipe is chosen, by name and place, with what to
+ * write. What it says to write works. */
 START_TEST(refused_linear)
 {
-    static const char text[] =
-        "module m\nparam fc.weight: f32[32, 40] normal(0.02)\nparam head.weight: f32[40, 16] normal(0.02)\n"
-        "func forward(%x: f32[48, 32]) -> (%loss: f32[]) {\n"
-        "  %h = linear(%x, fc.weight)\n"
-        "  return reshape(reduce_sum(reduce_sum(linear(tanh(%h), head.weight)) {axis = 0})) {shape = []}\n}\n";
-    static const char message[] =
-        "'fc', fprop: FP8 GEMMs of sm_90a have m, n and k that are multiples of 16, but this one has m = "
-        "48, n = 40, k = 32; write recipe \"fc\" = bf16";
+    static const char text[] = "module m\nparam fc.weight: f32[32, 40] normal(0.02)\nparam "
+                               "head.weight: f32[40, 16] normal(0.02)\n"
+                               "func forward(%x: f32[48, 32]) -> (%loss: f32[]) {\n"
+                               "  %h = linear(%x, fc.weight)\n"
+                               "  return reshape(reduce_sum(reduce_sum(linear(tanh(%h), "
+                               "head.weight)) {axis = 0})) {shape = []}\n}\n";
+    static const char message[] = "'fc', fprop: FP8 GEMMs of sm_90a have m, n and k that are "
+                                  "multiples of 16, but this one has m = "
+                                  "48, n = 40, k = 32; write recipe \"fc\" = bf16";
     for (int written = 0; written < 2; written++) {
         test_unit t;
         char whole[2048];
         snprintf(whole, sizeof whole, "%s%s", text,
-                 written ? "recipe \"*\" = auto\nrecipe \"fc\" = bf16\nrecipe \"head\" = bf16\n" : "");
+                 written ? "recipe \"*\" = auto\nrecipe \"fc\" = bf16\nrecipe \"head\" = bf16\n"
+                         : "");
         test_unit_parse(&t, whole, "delayed");
         t.unit.options.target = f8_target_by_name("sm_90a");
         const f8_status status = f8_run_passes(&t.unit);
@@ -63,12 +65,17 @@ static uint64_t graphs(void)
     return n ? strtoull(n, NULL, 10) : 150;
 }
 
-static f8_module *random_module(f8_unit *u, uint64_t seed, unsigned scalings, f8_arena *arena, f8_diag *diag)
+static f8_module *random_module(f8_unit *u, uint64_t seed, unsigned scalings, f8_arena *arena,
+                                f8_diag *diag)
 {
     f8_arena_init(arena, NULL);
     *diag = (f8_diag){0};
-    f8_module *m = graphgen_make(
-        &(graphgen_options){.seed = seed, .gemms = true, .aligned_fp8 = true, .scalings = scalings, .broadcasts = seed % 4 == 0}, arena, diag);
+    f8_module *m = graphgen_make(&(graphgen_options){.seed = seed,
+                                                     .gemms = true,
+                                                     .aligned_fp8 = true,
+                                                     .scalings = scalings,
+                                                     .broadcasts = seed % 4 == 0},
+                                 arena, diag);
     ck_assert_msg(m, "seed %llu: %s", (unsigned long long)seed, diag->text);
     *u = (f8_unit){.module = m, .arena = arena, .diag = diag};
     return m;
@@ -95,7 +102,8 @@ static const char *const padded[] = {
     "(%y: f32[24, 37], %z: f32[30, 24], %l: f32[30, 1]) {\n"
     "  %p1 = matmul(%x, %w)\n  %m = reduce_max(%p1)\n  %e = exp(sub(%p1, %m))\n"
     "  %s = reduce_sum(%e)\n  %p2 = cast(mul(div(%e, %s), %soft)) {to = bf16}\n"
-    "  return matmul(%x, %p2) {transpose_a = true}, matmul(%p2, %w) {transpose_b = true}, add(%m, %s)\n}\n",
+    "  return matmul(%x, %p2) {transpose_a = true}, matmul(%p2, %w) {transpose_b = true}, add(%m, "
+    "%s)\n}\n",
     /* read in one run of elements by somebody: not padded */
     "func f(%x: bf16[30, 24], %w: bf16[24, 37]) -> (%y: f32[30, 37], %z: f32[5, 222]) {\n"
     "  %n1 = matmul(%x, %w)\n  %q = reshape(%n1) {shape = [5, 222]}\n"
@@ -108,7 +116,8 @@ static const char *const padded[] = {
     "  %n1 = mul(cast(%v) {to = f32}, reduce_sum(cast(%v) {to = f32}))\n"
     "  %n2 = matmul(%x, %w, %n1)\n  return reduce_sum(%n2)\n}\n",
     /* a bf16 result, and a transpose that a GEMM reads: rows of 30 elements */
-    "func f(%x: bf16[30, 24], %w: bf16[24, 37], %v: bf16[30, 37]) -> (%y: f32[37, 37], %z: f32[30, 37]) {\n"
+    "func f(%x: bf16[30, 24], %w: bf16[24, 37], %v: bf16[30, 37]) -> (%y: f32[37, 37], %z: f32[30, "
+    "37]) {\n"
     "  %p1 = cast(matmul(%x, %w)) {to = bf16}\n  %f = cast(%p1) {to = f32}\n"
     "  %p2 = transpose(cast(sub(%f, reduce_max(%f))) {to = bf16}) {perm = [1, 0]}\n"
     "  return matmul(%p2, %v), mul(%f, reduce_sum(%f))\n}\n",
@@ -118,10 +127,12 @@ static const char *const padded[] = {
     "  %m = reshape(reduce_max(%r)) {shape = []}\n"
     "  return matmul(%n1, %w) {transpose_a = true}, mul(%n1, %m)\n}\n",
     /* scales of rows: an array is an array */
-    "func f(%soft: f8e4m3[16, 32], %s: f32[16, 1], %soft2: f8e4m3[48, 32], %t: f32[48, 1]) -> (%y: f32[16, 48]) {\n"
+    "func f(%soft: f8e4m3[16, 32], %s: f32[16, 1], %soft2: f8e4m3[48, 32], %t: f32[48, 1]) -> (%y: "
+    "f32[16, 48]) {\n"
     "  %n1 = add(%s, cast(iota() {shape = [16, 1]}) {to = f32})\n"
     "  %n2 = add(%t, cast(iota() {shape = [48, 1]}) {to = f32})\n"
-    "  return scaled_matmul(%soft, %n1, %soft2, %n2) {transpose_b = true, scale_a = \"row\", scale_b = \"row\"}\n}\n",
+    "  return scaled_matmul(%soft, %n1, %soft2, %n2) {transpose_b = true, scale_a = \"row\", "
+    "scale_b = \"row\"}\n}\n",
 };
 enum { N_PADDED = sizeof padded / sizeof *padded };
 
@@ -163,9 +174,9 @@ END_TEST
 
 /* ---- random graphs ---- */
 
-/* Legalized for a GPU, for the CPU, or not at all: the same bits. Rounding a result at once is rounding
- * it, and the reference's sums don't depend on how operands lie. Then the GPU's program, run as placed
- * with kernels as described, gives them too. */
+/* Legalized for a GPU, for the CPU, or not at all: the same bits. Rounding a result at once is
+ * rounding it, and the reference's sums don't depend on how operands lie. Then the GPU's program,
+ * run as placed with kernels as described, gives them too. */
 START_TEST(random_graphs_keep_bits)
 {
     int rounded = 0, transposed = 0, padded = 0, laid = 0;
@@ -195,8 +206,8 @@ START_TEST(random_graphs_keep_bits)
             for (int k = 0; k < 3; k++)
                 ck_assert_msg(f8_same_bits(what[k], f->out[i].name, &f->out[i].type, out[k][i],
                                            out[3][i], message),
-                              "seed %llu, %s, %s", (unsigned long long)seed, targets[(seed + (uint64_t)_i) % 4],
-                              message);
+                              "seed %llu, %s, %s", (unsigned long long)seed,
+                              targets[(seed + (uint64_t)_i) % 4], message);
         for (f8_ref r = 1; r < f->graph->n_nodes; r++)
             rounded += f8_op_facts(f8_at(f->graph, r)->op)->cls == F8_GEMM &&
                        f8_type_of(f->graph, r)->dtype == F8_BF16;
@@ -222,7 +233,8 @@ END_TEST
 
 /* ---- models ---- */
 
-static void model(test_unit *t, const char *file, const char *recipe, const char *target, int64_t layers)
+static void model(test_unit *t, const char *file, const char *recipe, const char *target,
+                  int64_t layers)
 {
     size_t size;
     char *text = f8_test_read(file, &size);
@@ -236,7 +248,8 @@ static void model(test_unit *t, const char *file, const char *recipe, const char
     t->unit = (f8_unit){.module = m, .arena = &t->arena, .diag = &t->diag};
     t->unit.options.recipe = f8_recipe_by_name(recipe);
     t->unit.options.target = f8_target_by_name(target);
-    ck_assert_msg(f8_run_passes(&t->unit) == F8_OK, "%s, %s, %s: %s", file, recipe, target, t->diag.text);
+    ck_assert_msg(f8_run_passes(&t->unit) == F8_OK, "%s, %s, %s: %s", file, recipe, target,
+                  t->diag.text);
     free(text);
 }
 
@@ -257,9 +270,9 @@ static void check_product(const f8_func *f, const f8_target *target, f8_ref r)
         const int64_t size = (int64_t)f8_dtype_size(t->dtype);
         ck_assert_msg(p->space != F8_SPACE_ARENA || (p->offset % target->row_bytes == 0 &&
                                                      p->stride * size % target->row_bytes == 0),
-                      "%s, %s: operand %d %s of %s lies at %lld, rows %lld apart", target->name, f->name,
-                      i, g->name[value[i]] ? g->name[value[i]] : "", g->name[r] ? g->name[r] : "",
-                      (long long)p->offset, (long long)p->stride);
+                      "%s, %s: operand %d %s of %s lies at %lld, rows %lld apart", target->name,
+                      f->name, i, g->name[value[i]] ? g->name[value[i]] : "",
+                      g->name[r] ? g->name[r] : "", (long long)p->offset, (long long)p->stride);
     }
 }
 
@@ -277,7 +290,8 @@ static void check_copies(const f8_func *f)
     }
 }
 
-/* Every row program has a description; wide rows keep nothing near and nothing computed is rolled. */
+/* Every row program has a description; wide rows keep nothing near and nothing computed is rolled.
+ */
 static void check_kernels(const f8_func *f, const f8_target *target, f8_arena *arena)
 {
     for (uint32_t i = 0; i < f->program->n_groups; i++) {
@@ -324,8 +338,8 @@ START_TEST(models_as_the_target_takes_them)
 }
 END_TEST
 
-/* Recipes with finer scales, where their GEMMs are: arrays of scales have no gaps and begin at 16 bytes, blocks lie
- * as cuBLASLt reads them. */
+/* Recipes with finer scales, where their GEMMs are: arrays of scales have no gaps and begin at 16
+ * bytes, blocks lie as cuBLASLt reads them. */
 static const struct {
     const char *recipe, *target, *layout;
 } scaled[] = {{"rowwise", "sm_90a", "grid"},
@@ -364,8 +378,8 @@ START_TEST(scales_as_the_target_takes_them)
 }
 END_TEST
 
-/* Kernels and launches (phases) of row programs that one layer more adds to the training step: at most
- * four more than on the CPU, where weights' codes are kernels of their own too. */
+/* Kernels and launches (phases) of row programs that one layer more adds to the training step: at
+ * most four more than on the CPU, where weights' codes are kernels of their own too. */
 START_TEST(launches_of_a_layer)
 {
     const char *recipe = recipes[_i % 4], *file = models[_i / 4];

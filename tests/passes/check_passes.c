@@ -77,8 +77,8 @@ START_TEST(precision_of_values)
 }
 END_TEST
 
-/* Linears that share a weight are told apart by number, and one rule speaks for all of them; a weight that
- * is a view of a parameter has the parameter's name. */
+/* Linears that share a weight are told apart by number, and one rule speaks for all of them; a
+ * weight that is a view of a parameter has the parameter's name. */
 START_TEST(rules_of_shared_weights)
 {
     static const char text[] =
@@ -94,7 +94,9 @@ START_TEST(rules_of_shared_weights)
     test_unit_parse(&t, text, "delayed");
     test_pass(&t, f8_pass_precision);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        ck_assert_str_eq(f8_recipe_for(&t.unit, wanted[i].linear, F8_FPROP, F8_OPERAND_X).recipe.name, wanted[i].recipe);
+        ck_assert_str_eq(
+            f8_recipe_for(&t.unit, wanted[i].linear, F8_FPROP, F8_OPERAND_X).recipe.name,
+            wanted[i].recipe);
     test_unit_end(&t);
 }
 END_TEST
@@ -329,26 +331,31 @@ START_TEST(chunks_are_quantized_once)
 }
 END_TEST
 
-/* Linears that read one value under one recipe share its codes and its slot; under another recipe they
- * have their own. In wgrad x keeps x's format and dy dy's. */
+/* Linears that read one value under one recipe share its codes and its slot; under another recipe
+ * they have their own. In wgrad x keeps x's format and dy dy's. */
 START_TEST(codes_of_a_shared_value)
 {
     static const char text[] =
-        "module m\nparam q.weight: f32[16, 32] normal(0.02)\nparam k.weight: f32[32, 16] normal(0.02)\n"
-        "param v.weight: f32[16, 32] normal(0.02)\nfunc forward(%x: f32[48, 16]) -> (%loss: f32[]) {\n"
+        "module m\nparam q.weight: f32[16, 32] normal(0.02)\nparam k.weight: f32[32, 16] "
+        "normal(0.02)\n"
+        "param v.weight: f32[16, 32] normal(0.02)\nfunc forward(%x: f32[48, 16]) -> (%loss: f32[]) "
+        "{\n"
         "  %h = tanh(%x)\n  %q = linear(%h, q.weight)\n"
         "  %k = linear(%h, k.weight) {transpose_b = true}\n  %v = linear(%h, v.weight)\n"
-        "  return reshape(reduce_sum(reduce_sum(mul(mul(%q, %k), %v)) {axis = 0})) {shape = []}\n}\n";
+        "  return reshape(reduce_sum(reduce_sum(mul(mul(%q, %k), %v)) {axis = 0})) {shape = "
+        "[]}\n}\n";
     char whole[1024];
     test_unit t;
-    snprintf(whole, sizeof whole, "%s%s", text, _i ? "recipe \"*\" = auto\nrecipe \"v\" = current\n" : "");
+    snprintf(whole, sizeof whole, "%s%s", text,
+             _i ? "recipe \"*\" = auto\nrecipe \"v\" = current\n" : "");
     test_unit_parse(&t, whole, "delayed");
     test_pass(&t, f8_pass_precision);
     test_pass(&t, f8_pass_autodiff);
     test_pass(&t, f8_pass_scaling);
     const f8_func *step = test_func(&t, "micro_step");
     ck_assert_int_eq(test_count(step, F8_OP_SCALED_MATMUL, NULL), 6); /* x is an input: no dgrad */
-    ck_assert_int_eq(test_count(step, F8_OP_QUANTIZE, NULL), _i ? 8 : 7); /* x, three weights, three dy */
+    ck_assert_int_eq(test_count(step, F8_OP_QUANTIZE, NULL),
+                     _i ? 8 : 7); /* x, three weights, three dy */
     const int32_t scale = f8_module_find_var(t.unit.module, "fp8.scale");
     ck_assert_int_ge(scale, 0);
     ck_assert_int_eq(t.unit.module->var[scale].type.dim[0], _i ? 5 : 7);

@@ -26,8 +26,8 @@ bool f8_api_open(f8_api_run *r, const f8_api_setup *setup)
         free(text);
         return false;
     }
-    const bool ok = check(r, fp8c_module_parse(r->ctx, text, size, setup->file, setup->dims, setup->n_dims,
-                                               &r->module)) &&
+    const bool ok = check(r, fp8c_module_parse(r->ctx, text, size, setup->file, setup->dims,
+                                               setup->n_dims, &r->module)) &&
                     check(r, fp8c_compile(r->module, &options, &r->program)) &&
                     (options.no_device || check(r, fp8c_program_initialize(r->program, 1)));
     free(text);
@@ -76,7 +76,8 @@ void f8_api_batch(f8_api_run *r, int64_t vocabulary, uint64_t number)
         int64_t before = (int64_t)(draw % 61), last = (int64_t)(draw / 64 % 61);
         for (int64_t t = 0; t <= T; t++) {
             draw = mix(draw);
-            const int64_t next = draw % 8 ? (before * 7 + last * 3 + 11) % 61 : (int64_t)(draw / 8 % 61);
+            const int64_t next =
+                draw % 8 ? (before * 7 + last * 3 + 11) % 61 : (int64_t)(draw / 8 % 61);
             const int32_t id = (int32_t)(last % vocabulary);
             if (t < T)
                 tokens[b * T + t] = id;
@@ -92,7 +93,8 @@ float f8_api_step(f8_api_run *r, int64_t vocabulary, uint64_t number)
 {
     f8_api_batch(r, vocabulary, number);
     if (!check(r, fp8c_program_run(r->program, r->step)) ||
-        !check(r, fp8c_program_run(r->program, r->update)) || !check(r, fp8c_program_wait(r->program)))
+        !check(r, fp8c_program_run(r->program, r->update)) ||
+        !check(r, fp8c_program_wait(r->program)))
         return NAN;
     return *(float *)f8_api_buffer(r, r->step, FP8C_OUTPUT, "loss", NULL);
 }

@@ -1,4 +1,5 @@
-/* Training a model through the public API on any target, for tests and benchmarks that compare targets. */
+/* Training a model through the public API on any target, for tests and benchmarks that compare
+ * targets. */
 #ifndef F8_TEST_API_RUN_H
 #define F8_TEST_API_RUN_H
 
@@ -25,8 +26,8 @@ typedef struct f8_api_run {
 bool f8_api_open(f8_api_run *r, const f8_api_setup *setup);
 void f8_api_close(f8_api_run *r);
 
-/* Fill micro_step's tokens and targets by number: a sequence whose next id follows from the two before it,
- * with noise, below the vocabulary. The same on every target. */
+/* Fill micro_step's tokens and targets by number: a sequence whose next id follows from the two
+ * before it, with noise, below the vocabulary. The same on every target. */
 void f8_api_batch(f8_api_run *r, int64_t vocabulary, uint64_t number);
 /* One batch, micro_step and update; the loss. NaN with r->failed when a run fails. */
 float f8_api_step(f8_api_run *r, int64_t vocabulary, uint64_t number);

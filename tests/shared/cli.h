@@ -42,8 +42,8 @@ void f8_cli_teardown(void);
 const char *f8_cli_temp(const char *name);
 int f8_cli_files(void); /* how many the folder has */
 const char *f8_cli_write(const char *name, const void *bytes, size_t n); /* gives its path */
-/* The same of n bytes of words in an order fixed by a multiplication: more to learn than noise, less than a
- * language. */
+/* The same of n bytes of words in an order fixed by a multiplication: more to learn than noise,
+ * less than a language. */
 const char *f8_cli_write_words(const char *name, size_t n);
 char *f8_cli_read(const char *path, size_t *n); /* the caller frees; NUL-terminated */
 

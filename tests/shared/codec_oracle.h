@@ -1,7 +1,7 @@
 /* What every f32 is in E4M3, E5M2 and E8M0, worked out from the values of these formats alone: the
  * sorted list of them, the exact middle between neighbours, ties to the even code. It shares no
- * method with ir/num/fp8.c, which divides by the step of a binade, nor with ir/num/scalar.def, which adds
- * to bit patterns.
+ * method with ir/num/fp8.c, which divides by the step of a binade, nor with ir/num/scalar.def,
+ * which adds to bit patterns.
  *
  * As every conversion is monotone in |x|, the oracle is a few hundred runs of consecutive f32 bit
  * patterns with one code each: all 2^32 inputs can be looked at in seconds. */

@@ -121,11 +121,12 @@ static bool close_to(const f8_node_check *c, const f8_type *t, int which, const 
     return ok;
 }
 
-/* What a sum of k products may be off by, over S. In f32, in any order and grouping, (k + 1) u (Higham,
- * Accuracy and Stability, 3.1), alpha and acc by 3 more roundings, scales that multiply the operands by 2. Tensor cores cut off where others
- * round: twice that. Their FP8 sums on Hopper keep about 13 bits below the largest of the addends that meet
- * in one instruction, 32 products and the sum so far (DeepSeek-V3, arXiv 2412.19437, 3.3.2): 33 * 2^-13 of
- * their magnitude each time; cuBLASLt moves to f32 every 128 of k, which are 4 such times for each part. */
+/* What a sum of k products may be off by, over S. In f32, in any order and grouping, (k + 1) u
+ * (Higham, Accuracy and Stability, 3.1), alpha and acc by 3 more roundings, scales that multiply
+ * the operands by 2. Tensor cores cut off where others round: twice that. Their FP8 sums on Hopper
+ * keep about 13 bits below the largest of the addends that meet in one instruction, 32 products and
+ * the sum so far (DeepSeek-V3, arXiv 2412.19437, 3.3.2): 33 * 2^-13 of their magnitude each time;
+ * cuBLASLt moves to f32 every 128 of k, which are 4 such times for each part. */
 static double sum_error(f8_sums sums, bool fp8, double k)
 {
     if (sums != F8_SUMS_GPU)
@@ -160,8 +161,8 @@ static bool add_flushed(const f8_node_check *c, f8_ref r, void **abs, double *lo
     return ok;
 }
 
-/* S is the same op on |operands|. A machine that flushes subnormals loses what `lost` holds, and of each
- * product and sum at most 2^-126. A result in bf16 is rounded once more, and so may be the
+/* S is the same op on |operands|. A machine that flushes subnormals loses what `lost` holds, and of
+ * each product and sum at most 2^-126. A result in bf16 is rounded once more, and so may be the
  * reference's: 2^-8 each. */
 static bool check_product(const f8_node_check *c)
 {
@@ -190,8 +191,8 @@ static bool check_product(const f8_node_check *c)
     double *S = ok ? as_doubles(t, sums) : NULL, *exact = ok ? as_doubles(t, want) : NULL;
     const double narrow = result->dtype == F8_BF16 ? 2 * 0x1p-8 : 0;
     for (int64_t i = 0; i < count && ok; i++)
-        bound[i] = (1 + narrow) * error * S[i] + (isfinite(exact[i]) ? narrow * fabs(exact[i]) : 0) +
-                   lost[i] + 2 * k * 0x1p-126;
+        bound[i] = (1 + narrow) * error * S[i] +
+                   (isfinite(exact[i]) ? narrow * fabs(exact[i]) : 0) + lost[i] + 2 * k * 0x1p-126;
     free(S);
     ok = ok && close_to(c, result, 0, exact, bound);
     free(exact);
@@ -207,10 +208,11 @@ static bool check_product(const f8_node_check *c)
 /* With A the largest score's magnitude: a score errs by e = (D + 3) u A, its exponential by e and 2
  * u (A + 1) for the rounded difference and exp itself, a sum of T by T u: p is off by a factor of
  * at most w = 2 (e + 2 u (A + 1)) + (T + 4) u. Then o by w and T u of max|v|; lse by e + T u + 2 u
- * |lse|; the gradients by the same through their sums. On tensor cores p and dp - delta are rounded to
- * bf16 before the products, 2^-8 each, twice in dq and dk (p, then ds), and everything in f32 is allowed 4
- * times as much: sums cut off, exp2 and log2 with a factor. Coarse: tests/codegen/cpu/check_attention.c and
- * tests/codegen/cuda/check_cuda_attention.c have the fine bounds. */
+ * |lse|; the gradients by the same through their sums. On tensor cores p and dp - delta are rounded
+ * to bf16 before the products, 2^-8 each, twice in dq and dk (p, then ds), and everything in f32 is
+ * allowed 4 times as much: sums cut off, exp2 and log2 with a factor. Coarse:
+ * tests/codegen/cpu/check_attention.c and tests/codegen/cuda/check_cuda_attention.c have the fine
+ * bounds. */
 static bool check_attention(const f8_node_check *c)
 {
     const f8_node *n = f8_at(c->g, c->r);

@@ -18,8 +18,8 @@ typedef enum f8_sums {
     F8_SUMS_GPU       /* so too; sums are cut off, not rounded, and FP8 ones keep few bits */
 } f8_sums;
 
-/* One matmul, scaled_matmul, attention or attention_grad, or a cast of a product to bf16, on its own:
- * the operands (of the product) as the target saw them, and what it made of them. */
+/* One matmul, scaled_matmul, attention or attention_grad, or a cast of a product to bf16, on its
+ * own: the operands (of the product) as the target saw them, and what it made of them. */
 typedef struct f8_node_check {
     const f8_graph *g;
     f8_ref r;

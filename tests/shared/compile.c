@@ -28,8 +28,13 @@ char *f8_test_text(size_t *size)
     char *text = f8_test_read("../shared/data/tinyshakespeare.txt", size);
     if (text)
         return text;
-    static const char *const own[] = {"ir/graph.c", "ir/infer.c", "passes/scale/scaling.c", "runtime/cpu/exec.c",
-                                      "frontend/cli/cmd_train.c", "frontend/program.c", "ir/module.c"};
+    static const char *const own[] = {"ir/graph.c",
+                                      "ir/infer.c",
+                                      "passes/scale/scaling.c",
+                                      "runtime/cpu/exec.c",
+                                      "frontend/cli/cmd_train.c",
+                                      "frontend/program.c",
+                                      "ir/module.c"};
     text = NULL;
     *size = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {

@@ -130,8 +130,8 @@ static f8_status create_instance(const f8_judge *j, compiled *t, int threads)
                                    &(f8_cuda_exec_options){0}, &t->diag);
 }
 
-static bool compile(const f8_judge *j, compiled *t, const graphgen_options *o, bool no_fuse, int threads,
-                    char *message)
+static bool compile(const f8_judge *j, compiled *t, const graphgen_options *o, bool no_fuse,
+                    int threads, char *message)
 {
     *t = (compiled){0};
     f8_arena_init(&t->arena, NULL);
@@ -147,7 +147,8 @@ static bool compile(const f8_judge *j, compiled *t, const graphgen_options *o, b
             at = "exec";
             t->var = F8_NEW_ARRAY(&t->arena, void *, t->plan.n_vars + 1);
             for (uint32_t v = 0; v < t->plan.n_vars; v++)
-                t->var[v] = f8_arena_array(&t->arena, 1, (size_t)f8_type_bytes(&t->plan.var[v].type));
+                t->var[v] =
+                    f8_arena_array(&t->arena, 1, (size_t)f8_type_bytes(&t->plan.var[v].type));
             if (create_instance(j, t, threads) == F8_OK)
                 return true;
         }
@@ -247,7 +248,8 @@ static bool oracle_make(oracle *o, const graphgen_options *options, char *messag
         f8_func *f = &o->cut->func[0];
         uint8_t *cut = find_cuts(f);
         cutter c = {f, cut};
-        const bool ok = f8_func_rewrite(f, cut_node, &c) == F8_OK && f8_verify(o->cut, &o->diag) == F8_OK;
+        const bool ok =
+            f8_func_rewrite(f, cut_node, &c) == F8_OK && f8_verify(o->cut, &o->diag) == F8_OK;
         free(cut);
         if (ok) {
             o->in = F8_NEW_ARRAY(&o->arena, void *, f->n_in);
@@ -285,7 +287,8 @@ static bool check_cuts(const f8_judge *j, const oracle *o, const compiled *t, ch
     const f8_graph *g = o->whole->func[0].graph;
     for (size_t i = 0; i < f->n_out; i++) {
         unsigned r;
-        if (sscanf(f->out[i].name, "arg.%u.0", &r) != 1 || strcmp(strrchr(f->out[i].name, '.'), ".0"))
+        if (sscanf(f->out[i].name, "arg.%u.0", &r) != 1 ||
+            strcmp(strrchr(f->out[i].name, '.'), ".0"))
             continue; /* operand 0 of a node: the others follow */
         const void *result[3];
         for (int k = 0; k < f8_op_facts(f8_at(g, r)->op)->results; k++)
@@ -345,8 +348,8 @@ static bool same_results(const char *what, const oracle *o, const compiled *a, c
     return true;
 }
 
-static bool check_runs(const f8_judge *j, oracle *o, compiled *fused, compiled *other, uint64_t seed,
-                       char *message)
+static bool check_runs(const f8_judge *j, oracle *o, compiled *fused, compiled *other,
+                       uint64_t seed, char *message)
 {
     if (!fill(fused, o->whole, seed, message) || !fill(other, o->whole, seed, message))
         return false;
@@ -360,8 +363,8 @@ static bool check_runs(const f8_judge *j, oracle *o, compiled *fused, compiled *
     return true;
 }
 
-/* The same plan on 1, 2 and 3 threads; in the emulator, with blocks and warps in other orders and with
- * another number of multiprocessors. On a real device each run's order is its own already. */
+/* The same plan on 1, 2 and 3 threads; in the emulator, with blocks and warps in other orders and
+ * with another number of multiprocessors. On a real device each run's order is its own already. */
 static const char *set_variant(const f8_judge *j, int variant, char *text, size_t room)
 {
     if (j->target->kind == F8_TARGET_CPU)

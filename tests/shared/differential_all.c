@@ -37,7 +37,8 @@ static void judge_end(f8_judge *j)
     f8_cuda_destroy(j->cuda);
 }
 
-/* The scalings of the target's FP8 GEMMs, asked for in a child process: a GPU's driver survives no fork. */
+/* The scalings of the target's FP8 GEMMs, asked for in a child process: a GPU's driver survives no
+ * fork. */
 static unsigned scalings_of(const f8_differential *d)
 {
     fflush(NULL);
@@ -52,7 +53,8 @@ static unsigned scalings_of(const f8_differential *d)
     }
     int status = 0;
     waitpid(child, &status, 0);
-    return WIFEXITED(status) ? (unsigned)WEXITSTATUS(status) : 0; /* without a device all fails anyway */
+    return WIFEXITED(status) ? (unsigned)WEXITSTATUS(status)
+                             : 0; /* without a device all fails anyway */
 }
 
 /* ---- shrinking ---- */
@@ -116,7 +118,8 @@ static void shrink(const f8_differential *d, graphgen_options options)
             memcpy(last, message, MESSAGE);
         }
     }
-    printf("%s, seed %llu, %d steps: %s\n", d->target, (unsigned long long)options.seed, options.steps, last);
+    printf("%s, seed %llu, %d steps: %s\n", d->target, (unsigned long long)options.seed,
+           options.steps, last);
     if (m && f8_func_rewrite(&m->func[0], NULL, NULL) == F8_OK) /* less what is dead now */
         f8_print_module(m, &(f8_writer){put, stdout});
     f8_arena_end(&arena);
@@ -150,7 +153,8 @@ static void work(const f8_differential *d, progress *p, int worker, int workers,
 {
     char message[MESSAGE];
     f8_judge j;
-    const bool ready = judge_begin(&j, d, message); /* in the child: a GPU's driver survives no fork */
+    const bool ready =
+        judge_begin(&j, d, message); /* in the child: a GPU's driver survives no fork */
     for (uint64_t seed = first; seed < end; seed += (uint64_t)workers) {
         p->seed[worker] = seed;
         const graphgen_options options = graph_of(d, seed);
@@ -168,7 +172,8 @@ static int count_workers(void)
     return cpus < 2 ? 2 : cpus > MOST_WORKERS ? MOST_WORKERS : (int)cpus;
 }
 
-/* Seeds [first, end), by several processes; one that crashes goes on after the seed that killed it. */
+/* Seeds [first, end), by several processes; one that crashes goes on after the seed that killed it.
+ */
 static progress run_all(const f8_differential *d, uint64_t first, uint64_t end)
 {
     progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -126,8 +126,8 @@ int emu_run(emu *e, const char *text, const char *name, int grid, int threads, s
     CUfunction f;
     emu_load(e, text, name, &module, &f);
     if (shared > 48 * 1024)
-        ck_assert_int_eq(e->cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                  (int)shared),
+        ck_assert_int_eq(e->cu.cuFuncSetAttribute(
+                             f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
                          CUDA_SUCCESS);
     void *list[] = {params};
     ck_assert_int_eq(e->cu.cuLaunchKernel(f, (unsigned)grid, 1, 1, (unsigned)threads, 1, 1,

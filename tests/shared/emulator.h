@@ -12,7 +12,8 @@ typedef struct emu {
     CUstream stream;
 } emu;
 
-/* The libraries in build/emulator (the working folder is the project's), a current context, a stream. */
+/* The libraries in build/emulator (the working folder is the project's), a current context, a
+ * stream. */
 void emu_open(emu *e);
 void emu_close(emu *e); /* everything on the device goes */
 

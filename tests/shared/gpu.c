@@ -8,7 +8,8 @@
 
 enum { PATH_ROOM = 4096 };
 
-/* This program is TOP/BUILD/tests/check_x; the emulator, one for all variants, TOP/build/emulator. */
+/* This program is TOP/BUILD/tests/check_x; the emulator, one for all variants, TOP/build/emulator.
+ */
 bool f8_test_gpu_emulated(void)
 {
     if (getenv("FP8C_TEST_GPU"))

@@ -256,8 +256,11 @@ int graphgen_steps(uint64_t seed)
 
 f8_module *graphgen_make(const graphgen_options *o, f8_arena *arena, f8_diag *diag)
 {
-    f8_gen t = {.random = o->seed * 0x2545f4914f6cdd1du + 1, .gemms = o->gemms,
-                .aligned_fp8 = o->aligned_fp8, .broadcasts = o->broadcasts, .scalings = o->scalings};
+    f8_gen t = {.random = o->seed * 0x2545f4914f6cdd1du + 1,
+                .gemms = o->gemms,
+                .aligned_fp8 = o->aligned_fp8,
+                .broadcasts = o->broadcasts,
+                .scalings = o->scalings};
     t.m = f8_module_create(arena, diag, "random", "random");
     t.f = t.m ? f8_module_func(t.m, "f") : NULL;
     if (!t.f)

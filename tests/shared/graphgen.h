@@ -18,11 +18,12 @@ typedef struct graphgen_options {
     int steps;           /* at most; 0: what the seed says */
     const uint8_t *drop; /* by result, [GRAPHGEN_MAX_RESULTS]: leave it out; NULL: none */
     bool gemms;          /* with matmul, scaled_matmul, attention and attention_grad */
-    bool aligned_fp8;    /* FP8 GEMMs of sizes that are multiples of 16 only, more of them, as linears
-                          * have them: codes used twice, transposed, results rounded to bf16 */
-    unsigned scalings;   /* GRAPHGEN_ROWS ..: some of those linears have scales of rows, blocks or MX; 0: none */
-    bool broadcasts;     /* more values that are processed at a small shape and then spread over leading,
-                          * middle and last axes */
+    bool aligned_fp8;  /* FP8 GEMMs of sizes that are multiples of 16 only, more of them, as linears
+                        * have them: codes used twice, transposed, results rounded to bf16 */
+    unsigned scalings; /* GRAPHGEN_ROWS ..: some of those linears have scales of rows, blocks or MX;
+                          0: none */
+    bool broadcasts;   /* more values that are processed at a small shape and then spread over
+                        * leading,   middle and last axes */
 } graphgen_options;
 
 /* NULL with the message in diag. */
@@ -35,8 +36,8 @@ int graphgen_steps(uint64_t seed); /* that the seed says */
  * with "ids" are row numbers, mostly inside the small tables; "soft" stays within +-2. */
 void graphgen_fill(uint64_t seed, const char *name, const f8_type *type, void *to);
 
-/* The results of the module's function for graphgen_fill's values, in its arena: of the graph, or of the
- * function's program for `target`. Fails the running Check test. */
+/* The results of the module's function for graphgen_fill's values, in its arena: of the graph, or
+ * of the function's program for `target`. Fails the running Check test. */
 void graphgen_run(f8_module *m, uint64_t seed, const f8_target *target, void **out);
 
 /* The next number of a sequence (splitmix64). */

@@ -1,6 +1,6 @@
-/* A step of a random graph that quantizes by rows, columns or blocks: the magnitudes of each, a scale
- * for each, codes; of values that are read or made there, in sizes that are multiples of the block or
- * not. */
+/* A step of a random graph that quantizes by rows, columns or blocks: the magnitudes of each, a
+ * scale for each, codes; of values that are read or made there, in sizes that are multiples of the
+ * block or not. */
 #include "tests/shared/graphgen_parts.h"
 
 #include "ir/num/granularity.h"
@@ -25,7 +25,8 @@ static f8_ref operand(f8_gen *t)
         while (r * c > 30000)
             *(r > c ? &r : &c) /= 2;
         const bool three = f8_gen_chance(t, 4);
-        x = f8_gen_input(t, three ? f8_gen_shape(3, 2, (r + 1) / 2, c) : f8_gen_shape(2, r, c, 0), d, "x");
+        x = f8_gen_input(t, three ? f8_gen_shape(3, 2, (r + 1) / 2, c) : f8_gen_shape(2, r, c, 0),
+                         d, "x");
     }
     x = f8_cast(g, x, F8_F32);
     switch (f8_gen_below(t, 6)) {
@@ -78,7 +79,8 @@ static void quantize(f8_gen *t, f8_ref x, const char *grain)
     const int64_t format = f8_gen_chance(t, 3) ? F8_E5M2 : F8_E4M3;
     const scales s = scales_of(t, amax_of(t, x, grain), format);
     const f8_attr attr[] = {F8_STR(F8_A_GRANULARITY, has_blocks(grain) ? grain : "broadcast"),
-                            F8_INT(F8_A_FORMAT, format), F8_INT(F8_A_SATURATE, !f8_gen_chance(t, 4))};
+                            F8_INT(F8_A_FORMAT, format),
+                            F8_INT(F8_A_SATURATE, !f8_gen_chance(t, 4))};
     const f8_ref q = f8_gen_add(t, f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, s.scale}, 2, attr, 3));
     if (q && f8_type_of(g, q)->rank == 2 && f8_gen_chance(t, 3)) {
         const f8_ints perm = {2, {1, 0}};
@@ -96,7 +98,8 @@ void f8_gen_blocks(f8_gen *t)
     char own[48];
     const f8_granularity any = {f8_gen_below(t, 40), f8_gen_below(t, 40)};
     const bool named = !f8_gen_chance(t, 5) || !any.rows || !any.cols;
-    for (int n = 1 + f8_gen_below(t, 2); n > 0 && x; n--) { /* in both directions, as GEMMs want it */
+    for (int n = 1 + f8_gen_below(t, 2); n > 0 && x;
+         n--) { /* in both directions, as GEMMs want it */
         const char *grain = named ? PICK(t, grains) : f8_granularity_print(any, own, sizeof own);
         if (f8_gen_chance(t, 5) || f8_type_of(t->g, x)->rank < 2) /* whose rows are no matrix */
             amax_of(t, x, grain);

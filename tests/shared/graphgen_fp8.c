@@ -1,6 +1,6 @@
-/* A step of a random graph that is an FP8 linear: x, w and dy quantized once each, or, with scales finer than
- * the tensor's, once for each product, along its k; and some of its three products, in any layout of w, with
- * sizes that GPUs take. */
+/* A step of a random graph that is an FP8 linear: x, w and dy quantized once each, or, with scales
+ * finer than the tensor's, once for each product, along its k; and some of its three products, in
+ * any layout of w, with sizes that GPUs take. */
 #include "ir/num/granularity.h"
 #include "tests/shared/graphgen_parts.h"
 
@@ -100,7 +100,8 @@ static f8_ref activation(f8_gen *t, f8_type type)
     case 1: return f8_gen_add(t, f8_cast(t->g, f8_unary(t->g, F8_OP_TANH, x), F8_BF16));
     case 2: return f8_gen_add(t, f8_unary(t->g, F8_OP_TANH, x));
     default: /* behind a row reduction */
-        return f8_gen_add(t, f8_binary(t->g, F8_OP_SUB, x, f8_reduce(t->g, F8_OP_REDUCE_MAX, x, -1)));
+        return f8_gen_add(t,
+                          f8_binary(t->g, F8_OP_SUB, x, f8_reduce(t->g, F8_OP_REDUCE_MAX, x, -1)));
     }
 }
 
@@ -152,7 +153,8 @@ void f8_gen_linear(f8_gen *t)
     product(t, operand_of(t, &l, l.dy, false), false, operand_of(t, &l, l.w, tb), !tb, 0);
     const f8_ref acc = f8_gen_chance(t, 2) ? f8_gen_state(t, w_type, F8_F32) : 0;
     const operand x = operand_of(t, &l, l.x, true), dy = operand_of(t, &l, l.dy, true);
-    const f8_ref dw = tb ? product(t, dy, true, x, false, acc) : product(t, x, true, dy, false, acc);
+    const f8_ref dw =
+        tb ? product(t, dy, true, x, false, acc) : product(t, x, true, dy, false, acc);
     if (acc)
         f8_gen_accumulates(t, acc, dw);
     if (how == TENSOR && f8_gen_chance(t, 3)) {

@@ -141,7 +141,8 @@ void kc_row_blocks(kcase *c, int blocks, int cols, f8_dtype from, bool gelu)
 void kc_scaled_runs(kcase *c, int runs, int high, int cols, bool turned)
 {
     f8_graph *g = c->g;
-    const f8_ref x = kc_input(c, F8_BF16, 3, runs, high, cols), s = kc_input(c, F8_F32, 3, runs, 1, cols);
+    const f8_ref x = kc_input(c, F8_BF16, 3, runs, high, cols),
+                 s = kc_input(c, F8_F32, 3, runs, 1, cols);
     const f8_ref q = kc_quantize(c, f8_cast(g, x, F8_F32), s, F8_E4M3, true);
     kc_out(c, q);
     if (turned) {

@@ -28,7 +28,8 @@ void kc_layernorm(kcase *c, f8_dtype dtype, int rows, int cols, bool codes);
  * columns. */
 void kc_norm_backward(kcase *c, int rows, int cols, bool sums, bool codes, bool reduce);
 /* Magnitudes of columns in blocks of rows: of a value read (block[0]) and of one computed, behind a
- * reduction of the row or not (the others, 0: none), with what else may be made of them in one visit. */
+ * reduction of the row or not (the others, 0: none), with what else may be made of them in one
+ * visit. */
 typedef struct kc_blocks {
     int64_t block[3];
     bool reduce, sums, codes;

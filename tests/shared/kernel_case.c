@@ -201,8 +201,8 @@ static void run_kernel(kcase *c, const f8_step *s, int64_t tasks_a_call, bool ba
         for (int64_t n = 0; n < calls; n++) {
             const int64_t begin = (backwards ? calls - 1 - n : n) * step;
             memset(scratch, PATTERN, (size_t)phase->scratch);
-            fn(args + phase->first_arg, s->ints + phase->first_int, begin, begin + step < phase->n_tasks ? begin + step : phase->n_tasks,
-               scratch);
+            fn(args + phase->first_arg, s->ints + phase->first_int, begin,
+               begin + step < phase->n_tasks ? begin + step : phase->n_tasks, scratch);
         }
         free(scratch);
     }

@@ -1,5 +1,5 @@
-/* The loops of codegen/kernel/kernel.h as they stand there. Values are 32-bit words: f32 bits (also for
- * bf16), i32, 0 or 1, encodings of narrower floats. */
+/* The loops of codegen/kernel/kernel.h as they stand there. Values are 32-bit words: f32 bits (also
+ * for bf16), i32, 0 or 1, encodings of narrower floats. */
 #include "tests/shared/kernel_desc.h"
 
 #include <check.h>

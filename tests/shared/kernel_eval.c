@@ -288,7 +288,8 @@ static void reduce(kcase *c, f8_ref r, uint32_t *out)
                 *out++ = row_reduce(n->op, x + i * cols + from,
                                     cols - from < block ? cols - from : block);
     } else {
-        const int64_t block = f8_attr_i(c->g, r, F8_A_BLOCK) ? f8_attr_i(c->g, r, F8_A_BLOCK) : rows;
+        const int64_t block =
+            f8_attr_i(c->g, r, F8_A_BLOCK) ? f8_attr_i(c->g, r, F8_A_BLOCK) : rows;
         for (int64_t i = 0; i < rows * cols; i++) {
             const int64_t row = i / cols;
             uint32_t *to = &out[row / block * cols + i % cols];

@@ -27,9 +27,10 @@ bool kv_body(kcase *c, int index)
 
 const char *kv_variant(bool cuda, int index)
 {
-    static const char *const cpu[] = {"lanes 8", "unroll 2 grain -2", "unroll 4", "lanes 8 unroll 4 grain 2", NULL};
-    static const char *const gpu[] = {"threads 128 unroll 1", "threads 512 unroll 4", "threads 256 unroll 2",
-                                      NULL};
+    static const char *const cpu[] = {"lanes 8", "unroll 2 grain -2", "unroll 4",
+                                      "lanes 8 unroll 4 grain 2", NULL};
+    static const char *const gpu[] = {"threads 128 unroll 1", "threads 512 unroll 4",
+                                      "threads 256 unroll 2", NULL};
     return cuda ? gpu[index] : cpu[index];
 }
 

@@ -1,5 +1,5 @@
-/* All variants of kernels over the bodies of kernel_bodies.h: what the tuner may choose from, and a few
- * that join its words. */
+/* All variants of kernels over the bodies of kernel_bodies.h: what the tuner may choose from, and a
+ * few that join its words. */
 #ifndef F8_TESTS_KERNEL_VARIANTS_H
 #define F8_TESTS_KERNEL_VARIANTS_H
 

@@ -8,7 +8,8 @@
 #include "ir/base/type.h"
 
 /* A kept operand: x [R, C] in f32 (leading axes flattened), its codes, and 1 / scale for each block
- * of them, f32 or f8e8m0, laid out as `amax` of that granularity gives it (ir/num/granularity.h). */
+ * of them, f32 or f8e8m0, laid out as `amax` of that granularity gives it (ir/num/granularity.h).
+ */
 typedef struct f8_operand_view {
     f8_type x_type, q_type, scale_type;
     const float *x;

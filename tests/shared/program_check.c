@@ -330,8 +330,8 @@ static bool in_list(const f8_ref *list, uint32_t n, f8_ref r)
     return false;
 }
 
-/* Sums come in blocks of 64 rows, magnitudes in blocks of a power of two up to that; all of few rows
- * are one block. */
+/* Sums come in blocks of 64 rows, magnitudes in blocks of a power of two up to that; all of few
+ * rows are one block. */
 static bool reduces_columns(const judge *j, const f8_phase *p, f8_ref r)
 {
     const f8_op op = j->g->node[r].op;

@@ -56,7 +56,8 @@ static f8_status run_whole(runner *r, const f8_group *g)
         value[i] = run;
     }
     for (uint32_t i = 0; i < g->n_out; i++)
-        result[i] = f8_arena_array(&r->arena, 1, (size_t)f8_type_bytes(f8_type_of(graph, g->out[i])));
+        result[i] =
+            f8_arena_array(&r->arena, 1, (size_t)f8_type_bytes(f8_type_of(graph, g->out[i])));
     F8_TRY(f8_arena_status(&r->arena, r->diag));
     F8_TRY(f8_reference_node(graph, g->out[0], value, result, NULL, r->diag));
     for (uint32_t i = 0; i < g->n_out; i++) {

@@ -1,6 +1,7 @@
-/* Runs a placed program as it stands: kernels by their descriptions (kernel_desc.h), every other group by
- * the reference interpreter's ops, all of it in one arena at the places that memory chose. What it
- * computes must be what the interpreter computes of the graph, bit by bit: GEMMs too, as both sum alike. */
+/* Runs a placed program as it stands: kernels by their descriptions (kernel_desc.h), every other
+ * group by the reference interpreter's ops, all of it in one arena at the places that memory chose.
+ * What it computes must be what the interpreter computes of the graph, bit by bit: GEMMs too, as
+ * both sum alike. */
 #ifndef F8_TESTS_PROGRAM_RUN_H
 #define F8_TESTS_PROGRAM_RUN_H
 

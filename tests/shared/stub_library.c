@@ -54,8 +54,9 @@ static void compile(const char *folder, const char *soname, const char *sources,
                     const char *arguments)
 {
     ck_assert(f8_stub_shell("mkdir -p '%s/%s'", temp, folder) == 0);
-    ck_assert(f8_stub_shell("cd '%s' && cc -std=gnu17 -w -shared -fPIC -I\"$OLDPWD\" -o '%s/%s' %s %s",
-                    temp, folder, soname, sources, arguments) == 0);
+    ck_assert(
+        f8_stub_shell("cd '%s' && cc -std=gnu17 -w -shared -fPIC -I\"$OLDPWD\" -o '%s/%s' %s %s",
+                      temp, folder, soname, sources, arguments) == 0);
 }
 
 static const char functions[] =

@@ -1,7 +1,8 @@
-/* CUDA targets end to end through the public API: a small GPT trained beside the CPU target, FP8 operands
- * bit for bit, the same bits whatever the order of blocks, the number of multiprocessors and fusion.
- * In the emulator, or with FP8C_TEST_GPU on the GPU that is there; where LLVM is not, the interpreter
- * stands in for the CPU target, whose bits outside GEMMs and attention are the same. */
+/* CUDA targets end to end through the public API: a small GPT trained beside the CPU target, FP8
+ * operands bit for bit, the same bits whatever the order of blocks, the number of multiprocessors
+ * and fusion. In the emulator, or with FP8C_TEST_GPU on the GPU that is there; where LLVM is not,
+ * the interpreter stands in for the CPU target, whose bits outside GEMMs and attention are the
+ * same. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +20,11 @@ static const char *peer; /* "cpu", or "reference" where there is no LLVM */
 
 static f8_api_setup setup(const char *target, const char *recipe)
 {
-    return (f8_api_setup){.file = "frontend/models/gpt.f8", .dims = small,
-                          .n_dims = sizeof small / sizeof *small,
-                          .options = {.target = target, .recipe = recipe, .optimizer_steps = STEPS}};
+    return (f8_api_setup){
+        .file = "frontend/models/gpt.f8",
+        .dims = small,
+        .n_dims = sizeof small / sizeof *small,
+        .options = {.target = target, .recipe = recipe, .optimizer_steps = STEPS}};
 }
 
 static void open_run(f8_api_run *r, const f8_api_setup *s)
@@ -67,12 +70,12 @@ static double gap(const trained *a, const trained *b)
     return most;
 }
 
-/* A CUDA target parts from the CPU's by the order of GEMMs' sums, and by attention's probabilities and
- * their gradients in bf16. However small that is, roundings fall to the other side, and after a few steps
- * the rounding errors of the two targets have little to do with each other: each is as far from f32 as
- * the recipe is, and the way from one to the other leads past f32. How far the recipe is we see on the
- * CPU: once for the CPU, and twice for the GPU, which rounds in one place more. What each op computes
- * check_cuda_differential.c bounds far closer. */
+/* A CUDA target parts from the CPU's by the order of GEMMs' sums, and by attention's probabilities
+ * and their gradients in bf16. However small that is, roundings fall to the other side, and after a
+ * few steps the rounding errors of the two targets have little to do with each other: each is as
+ * far from f32 as the recipe is, and the way from one to the other leads past f32. How far the
+ * recipe is we see on the CPU: once for the CPU, and twice for the GPU, which rounds in one place
+ * more. What each op computes check_cuda_differential.c bounds far closer. */
 START_TEST(losses)
 {
     const f8_api_setup f32 = setup(peer, "f32");
@@ -84,14 +87,16 @@ START_TEST(losses)
         const double allowed = 3 * gap(&cpu[i], &exact), off = gap(&gpu[i], &cpu[i]);
         printf("%s: losses part by %.2e of %.2e allowed; %.4f to %.4f\n", recipes[i], off, allowed,
                (double)gpu[i].loss[0], (double)gpu[i].loss[STEPS - 1]);
-        ck_assert_msg(allowed > 0 && off <= allowed, "%s: losses part by %g, %g are allowed", recipes[i], off,
-                      allowed);
+        ck_assert_msg(allowed > 0 && off <= allowed, "%s: losses part by %g, %g are allowed",
+                      recipes[i], off, allowed);
         ck_assert_msg(!i || gap(&gpu[i], &gpu[0]) > 0, "%s trains as bf16 does", recipes[i]);
-        ck_assert_msg(gpu[i].loss[STEPS - 1] < gpu[i].loss[0] - 0.1f, "%s learns nothing: %g after %g",
-                      recipes[i], (double)gpu[i].loss[STEPS - 1], (double)gpu[i].loss[0]);
+        ck_assert_msg(gpu[i].loss[STEPS - 1] < gpu[i].loss[0] - 0.1f,
+                      "%s learns nothing: %g after %g", recipes[i], (double)gpu[i].loss[STEPS - 1],
+                      (double)gpu[i].loss[0]);
         ck_assert_uint_eq(gpu[i].bytes, cpu[i].bytes);
         ck_assert_int_eq(gpu[i].info.fp8_gemms_executed, STEPS * gpu[i].info.fp8_gemms_planned);
-        ck_assert_int_eq(gpu[i].info.fp8_gemms_planned, i ? 3 * 8 : 0); /* 4 linears a block; the head is bf16 */
+        ck_assert_int_eq(gpu[i].info.fp8_gemms_planned,
+                         i ? 3 * 8 : 0); /* 4 linears a block; the head is bf16 */
     }
     for (int i = 0; i < 3; i++) {
         free(gpu[i].state);
@@ -112,8 +117,8 @@ static void same_output(f8_api_run *a, f8_api_run *b, const char *name)
     ck_assert_msg(!memcmp(x, y, (size_t)fp8c_type_bytes(&type)), "%s differs", name);
 }
 
-/* Codes and scales are those of the CPU target, bit for bit, where their inputs are: all weights', and the
- * input of the first linear, which the embedding and one layernorm make. */
+/* Codes and scales are those of the CPU target, bit for bit, where their inputs are: all weights',
+ * and the input of the first linear, which the embedding and one layernorm make. */
 START_TEST(fp8_operands)
 {
     static const char *const linears[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
@@ -132,7 +137,8 @@ START_TEST(fp8_operands)
             for (int k = 0; k < 4; k++)
                 for (int scale = 0; scale < 2; scale++) {
                     char name[96];
-                    snprintf(name, sizeof name, "h.%d.%s.w.%s", l, linears[k], scale ? "scale_inv" : "q");
+                    snprintf(name, sizeof name, "h.%d.%s.w.%s", l, linears[k],
+                             scale ? "scale_inv" : "q");
                     same_output(&gpu, &cpu, name);
                 }
         same_output(&gpu, &cpu, "h.0.attn.c_attn.x.q");
@@ -147,9 +153,10 @@ END_TEST
 
 static void same_training(const trained *a, const trained *b, const char *recipe, const char *what)
 {
-    ck_assert_msg(!memcmp(a->loss, b->loss, FEW * sizeof *a->loss), "%s, %s: losses differ", recipe, what);
-    ck_assert_msg(a->bytes == b->bytes && !memcmp(a->state, b->state, a->bytes), "%s, %s: the state differs",
-                  recipe, what);
+    ck_assert_msg(!memcmp(a->loss, b->loss, FEW * sizeof *a->loss), "%s, %s: losses differ", recipe,
+                  what);
+    ck_assert_msg(a->bytes == b->bytes && !memcmp(a->state, b->state, a->bytes),
+                  "%s, %s: the state differs", recipe, what);
 }
 
 static void again(const trained *first, const f8_api_setup *s, const char *what)
@@ -233,8 +240,8 @@ START_TEST(profiled)
         kinds[step.kind[0] == 'k' ? 0 : step.kind[0] == 'g' ? 1 : 2]++;
         seconds += step.seconds;
     }
-    ck_assert_msg(kinds[0] > 10 && kinds[1] >= 27 && seconds > 0, "%d kernels, %d GEMMs, %g s", kinds[0],
-                  kinds[1], seconds);
+    ck_assert_msg(kinds[0] > 10 && kinds[1] >= 27 && seconds > 0, "%d kernels, %d GEMMs, %g s",
+                  kinds[0], kinds[1], seconds);
     f8_api_close(&r);
     free(first.state);
 }

@@ -1,17 +1,20 @@
-/* A CUDA target against the reference interpreter, on random graphs: tests/shared/differential.h. In the
- * emulator, or with FP8C_TEST_GPU on the GPU that is there. */
+/* A CUDA target against the reference interpreter, on random graphs: tests/shared/differential.h.
+ * In the emulator, or with FP8C_TEST_GPU on the GPU that is there. */
 #include <stdlib.h>
 
 #include "tests/shared/differential.h"
 #include "tests/shared/gpu.h"
 #include "tests/shared/suite.h"
 
-/* In the emulator mostly Hopper; a share of Blackwell, whose FP8 GEMMs have MX scales and any layout. */
+/* In the emulator mostly Hopper; a share of Blackwell, whose FP8 GEMMs have MX scales and any
+ * layout. */
 START_TEST(targets_agree)
 {
     const bool emulated = f8_test_gpu_emulated();
     const char *sm = getenv("FP8C_EMULATOR_SM");
-    f8_differential d = {.target = "cuda", .graphs = emulated ? sm ? 60 : 45 : 300, .emulated = emulated,
+    f8_differential d = {.target = "cuda",
+                         .graphs = emulated ? sm ? 60 : 45 : 300,
+                         .emulated = emulated,
                          .sums = emulated ? F8_SUMS_EMULATED : F8_SUMS_GPU};
     uint64_t n, more = 0;
     int failed = f8_differential_run(&d, &n);

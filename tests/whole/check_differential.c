@@ -1,4 +1,5 @@
-/* The CPU target against the reference interpreter, on random graphs: tests/shared/differential.h. */
+/* The CPU target against the reference interpreter, on random graphs: tests/shared/differential.h.
+ */
 #include <stdlib.h>
 
 #include "tests/shared/differential.h"

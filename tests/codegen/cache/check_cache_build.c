@@ -84,7 +84,8 @@ static void assert_same(cuda_plan *a, cuda_plan *b)
 
 /* ---- the CPU ---- */
 
-/* Without a cache; with one that has what another plan needed, kernels of both among them; with all. */
+/* Without a cache; with one that has what another plan needed, kernels of both among them; with
+ * all. */
 START_TEST(same_bytes)
 {
     static const char *const recipes[] = {"delayed", "mxfp8"};
@@ -226,7 +227,8 @@ START_TEST(taken_away)
 }
 END_TEST
 
-/* Somebody has claimed every kernel: for good, or for a while, in which nothing is compiled twice. */
+/* Somebody has claimed every kernel: for good, or for a while, in which nothing is compiled twice.
+ */
 typedef struct holder {
     int fd;
     pthread_t thread;

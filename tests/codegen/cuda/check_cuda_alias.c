@@ -13,7 +13,8 @@
 #include <string.h>
 
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
-static const char *const models[] = {"gpt", "gpt2_124m", "llama_block", "mpt_1b", "llama3_8b_block"};
+static const char *const models[] = {"gpt", "gpt2_124m", "llama_block", "mpt_1b",
+                                     "llama3_8b_block"};
 static const char *const targets[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
 enum { N_RECIPES = 4, N_MODELS = 5, N_TARGETS = 4, MOST_BUFFERS = 512, MOST_ARGS = 512 };
 
@@ -83,7 +84,8 @@ static void describe(const char *text, description *d)
         if (at < 0)
             continue;
         ck_assert_int_lt(at, (int)d->n);
-        d->buffer[at].partial |= has_word(line, end, "= colsum ") || has_word(line, end, "= colamax ");
+        d->buffer[at].partial |=
+            has_word(line, end, "= colsum ") || has_word(line, end, "= colamax ");
         if (d->buffer[at].partial || has_word(line, end, " roll "))
             d->buffer[at].ordered = false;
     }

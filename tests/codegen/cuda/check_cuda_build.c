@@ -140,7 +140,8 @@ END_TEST
 /* Finer scales are there for accuracy: none of their GEMMs keeps partial sums in fewer bits. */
 START_TEST(no_fast_accumulation_of_finer_scales)
 {
-    static const char *const of[][2] = {{"rowwise", "sm_90a"}, {"block", "sm_90a"}, {"mxfp8", "sm_100a"}};
+    static const char *const of[][2] = {
+        {"rowwise", "sm_90a"}, {"block", "sm_90a"}, {"mxfp8", "sm_100a"}};
     cuda_plan b;
     build_text(&b, "gpt", "L=1", of[_i][0], of[_i][1]);
     int fp8 = 0;
@@ -166,7 +167,8 @@ static bool has_kernel(const f8_build_stats *s, uint64_t hash, uint32_t before)
     return false;
 }
 
-/* Whether a launch is left over that has one instance is the budget's matter: both forms are one. */
+/* Whether a launch is left over that has one instance is the budget's matter: both forms are one.
+ */
 static uint32_t distinct(const f8_build_stats *s)
 {
     uint32_t n = 0;
@@ -182,9 +184,10 @@ START_TEST(depth_adds_no_kernels)
     build_text(&b, "gpt2_124m", "L=24", recipes[_i], "sm_90a");
     for (uint32_t i = 0; i < b.stats.n_kernels; i++)
         /* what works on one number for each parameter or linear is as long as there are of them */
-        ck_assert_msg(
-            has_kernel(&a.stats, b.stats.kernel[i].hash, a.stats.n_kernels) || b.stats.kernel[i].launches == 1,
-            "new at depth 24: %s, %u launches", b.stats.kernel[i].name, b.stats.kernel[i].launches);
+        ck_assert_msg(has_kernel(&a.stats, b.stats.kernel[i].hash, a.stats.n_kernels) ||
+                          b.stats.kernel[i].launches == 1,
+                      "new at depth 24: %s, %u launches", b.stats.kernel[i].name,
+                      b.stats.kernel[i].launches);
     ck_assert_uint_eq(distinct(&a.stats), distinct(&b.stats));
     cuda_plan_end(&a);
     cuda_plan_end(&b);
@@ -215,9 +218,9 @@ START_TEST(optimizer_in_a_handful)
 END_TEST
 
 /* Forward and backward of GPT-2 at a batch of 8. What finishes sums and adds gradients, 4 or so
- * small kernels for each of 48 linears and 25 norms, is a launch every few blocks. An FP8 GEMM waits
- * for the amax of its operand (an Inf among its values must not be lost), so these stay apart: two a
- * linear and direction. Bytes held for longer are at most a 128th of the arena. */
+ * small kernels for each of 48 linears and 25 norms, is a launch every few blocks. An FP8 GEMM
+ * waits for the amax of its operand (an Inf among its values must not be lost), so these stay
+ * apart: two a linear and direction. Bytes held for longer are at most a 128th of the arena. */
 START_TEST(small_steps_of_a_backward_pass)
 {
     static const struct {

@@ -99,7 +99,8 @@ START_TEST(no_half_file)
     little.rlim_cur = 16384;
     signal(SIGXFSZ, SIG_IGN); /* as the command inherits it: writing fails */
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
-    f8_cli_result r = F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", "-o", path, SMALL);
+    f8_cli_result r =
+        F8_CLI("compile", MODEL, "--target", "sm_90a", "--emit", "cuda", "-o", path, SMALL);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_DFL);
     ck_assert_int_eq(r.code, 1);

@@ -2,9 +2,10 @@
  * to its registers and moves 16 bytes at a time. What the kernels compute is the business of other
  * tests.
  *
- * NVRTC is looked for as runtime/cuda/device.h says. Where there is none, the tests say so and check that
- * the text is made. Compiling all takes minutes, so a text that passed is remembered, by a hash of
- * all that its passing depends on, in build/nvrtc; remove it to compile everything again. */
+ * NVRTC is looked for as runtime/cuda/device.h says. Where there is none, the tests say so and
+ * check that the text is made. Compiling all takes minutes, so a text that passed is remembered, by
+ * a hash of all that its passing depends on, in build/nvrtc; remove it to compile everything again.
+ */
 #include "codegen/cuda/report.h"
 #include "codegen/cuda/emit.h"
 #include "tests/shared/compile.h"

@@ -354,7 +354,8 @@ static void within_arena(const list *l, int64_t bytes)
 
 /* ---- models ---- */
 
-static const char *const models[] = {"gpt", "gpt2_124m", "mpt_1b", "llama_block", "llama3_8b_block"};
+static const char *const models[] = {"gpt", "gpt2_124m", "mpt_1b", "llama_block",
+                                     "llama3_8b_block"};
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
 enum { N_RECIPES = 4, N_MODELS = 5 };
 

@@ -106,7 +106,8 @@ START_TEST(compiled_maxima)
     kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {32}});
     kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {32, 64}, .codes = true});
     kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {64, 4}, .reduce = true});
-    kc_column_blocks(&c, 100, wide[_i], (kc_blocks){.block = {32, 64}, .reduce = true, .sums = true});
+    kc_column_blocks(&c, 100, wide[_i],
+                     (kc_blocks){.block = {32, 64}, .reduce = true, .sums = true});
     check_compiled(&c, 1);
     kc_end(&c);
 }

@@ -248,7 +248,9 @@ START_TEST(culprit_is_named)
         test_skip("a compiler that fails", "on a GPU it is NVRTC, which does not fail on request");
         return;
     }
-    ck_assert_int_eq(try_build(&p, "update", "bf16", device.target, (f8_build_options){.text_only = true}), F8_OK);
+    ck_assert_int_eq(
+        try_build(&p, "update", "bf16", device.target, (f8_build_options){.text_only = true}),
+        F8_OK);
     ck_assert_uint_gt(p.stats.n_kernels, 3);
     const f8_build_kernel *k = &p.stats.kernel[2];
     ck_assert_uint_eq(k->image, 0);

@@ -460,8 +460,8 @@ START_TEST(refused_transposes)
 }
 END_TEST
 
-/* Values of other rows than the phase's are read in it, never made (ir/program.h): over [30, 7] a cast of
- * [2, 1, 1, 7] has no rows of its own that a map could give. */
+/* Values of other rows than the phase's are read in it, never made (ir/program.h): over [30, 7] a
+ * cast of [2, 1, 1, 7] has no rows of its own that a map could give. */
 START_TEST(refused_rows)
 {
     kcase c;
@@ -482,8 +482,8 @@ START_TEST(refused_rows)
 }
 END_TEST
 
-/* A vector made in the phase, and the same one read along the rows: a reshape of other rows and columns is
- * read where it lies. One that lies nowhere is refused. */
+/* A vector made in the phase, and the same one read along the rows: a reshape of other rows and
+ * columns is read where it lies. One that lies nowhere is refused. */
 START_TEST(vector_along_both)
 {
     for (int placed = 0; placed < 2; placed++) {

@@ -1,6 +1,6 @@
-/* A stand-in for the part of cuDNN that runtime/cuda/cudnn_attention.c uses: descriptors with the real
- * library's order of things (set, finalize, read), engines with notes and settings, and plans that
- * compute their graph operation by operation on the stream of the driver's stand-in.
+/* A stand-in for the part of cuDNN that runtime/cuda/cudnn_attention.c uses: descriptors with the
+ * real library's order of things (set, finalize, read), engines with notes and settings, and plans
+ * that compute their graph operation by operation on the stream of the driver's stand-in.
  *
  * It knows nothing of attention: what a graph means is what its operations mean. As fused kernels
  * do, a matmul takes operands that never reach memory in bf16. Its list of engines begins with one

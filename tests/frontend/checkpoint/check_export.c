@@ -1,7 +1,7 @@
-/* `fp8c export`: weights as FP8 with their scales. Served under the recipe they were exported under they give the
- * bits of their checkpoint under it; codes and scales are those of a plain implementation of the recipe
- * (shared/recipe_oracle.h); files that are not what their metadata says are refused, and so are weights that FP8
- * can't hold. */
+/* `fp8c export`: weights as FP8 with their scales. Served under the recipe they were exported under
+ * they give the bits of their checkpoint under it; codes and scales are those of a plain
+ * implementation of the recipe (shared/recipe_oracle.h); files that are not what their metadata
+ * says are refused, and so are weights that FP8 can't hold. */
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -15,9 +15,16 @@
 #define LLAMA "frontend/models/llama_block.f8"
 #define SMALL "-D", "B=2", "-D", "T=32", "-D", "L=1", "-D", "C=32", "-D", "H=2"
 
-enum { TIMEOUT = 900, ROWS = 144, COLUMNS = 272, ELEMENTS = ROWS * COLUMNS, MOST_SCALES = ELEMENTS };
+enum {
+    TIMEOUT = 900,
+    ROWS = 144,
+    COLUMNS = 272,
+    ELEMENTS = ROWS * COLUMNS,
+    MOST_SCALES = ELEMENTS
+};
 
-/* Sizes that are no multiples of a block, weights in both layouts, and one that an embedding reads as well. */
+/* Sizes that are no multiples of a block, weights in both layouts, and one that an embedding reads
+ * as well. */
 static const char mixed[] =
     "module mixed\ndim V = 256\n"
     "param wte: f32[V, 144] normal(0.3)\n"
@@ -56,7 +63,8 @@ static double eval(const char *recipe, const char *name)
 
 static f8_cli_result run_export(const char *recipe, const char *from, const char *to)
 {
-    return RUN("export", model, "--recipe", recipe, "--weights", f8_cli_temp(from), "-o", f8_cli_temp(to));
+    return RUN("export", model, "--recipe", recipe, "--weights", f8_cli_temp(from), "-o",
+               f8_cli_temp(to));
 }
 
 static f8_cli_result run_eval(const char *recipe, const char *name)
@@ -82,17 +90,31 @@ static void has_type(const copy *c, const char *name, const char *want)
 
 static const struct {
     const char *recipe, *scale;
-    recipe_oracle up, down; /* up [in, out] is summed over its rows, down [out, in] over its columns */
+    recipe_oracle up,
+        down; /* up [in, out] is summed over its rows, down [out, in] over its columns */
     const char *up_scale, *down_scale;
 } cases[] = {
     {"delayed", "_scale", {0}, {0}, "F32 []", "F32 []"},
     {"current", "_scale", {0}, {0}, "F32 []", "F32 []"},
     {"rowwise", "_scale", {.wide = 1}, {.tall = 1}, "F32 [1, 272]", "F32 [144, 1]"},
-    {"block", "_scale_inv", {.tall = 128, .wide = 128}, {.tall = 128, .wide = 128}, "F32 [2, 3]", "F32 [2, 3]"},
-    {"mxfp8", "_scale", {.e8m0 = true, .tall = 32, .wide = 1}, {.e8m0 = true, .tall = 1, .wide = 32},
-     "F8_E8M0 [5, 272]", "F8_E8M0 [144, 9]"},
-    {"block {pow2 = true}", "_scale_inv", {.pow2 = true, .tall = 128, .wide = 128},
-     {.pow2 = true, .tall = 128, .wide = 128}, "F32 [2, 3]", "F32 [2, 3]"},
+    {"block",
+     "_scale_inv",
+     {.tall = 128, .wide = 128},
+     {.tall = 128, .wide = 128},
+     "F32 [2, 3]",
+     "F32 [2, 3]"},
+    {"mxfp8",
+     "_scale",
+     {.e8m0 = true, .tall = 32, .wide = 1},
+     {.e8m0 = true, .tall = 1, .wide = 32},
+     "F8_E8M0 [5, 272]",
+     "F8_E8M0 [144, 9]"},
+    {"block {pow2 = true}",
+     "_scale_inv",
+     {.pow2 = true, .tall = 128, .wide = 128},
+     {.pow2 = true, .tall = 128, .wide = 128},
+     "F32 [2, 3]",
+     "F32 [2, 3]"},
     {"current {margin = 2}", "_scale", {.margin = 2}, {.margin = 2}, "F32 []", "F32 []"},
     {"fake", "_scale", {0}, {0}, "F32 []", "F32 []"},
 };
@@ -101,7 +123,8 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 /* The scale that training under `delayed` kept. */
 static float *kept(const copy *c, const char *operand)
 {
-    json_t *all = json_loads(metadata(c, "fp8c.elements"), 0, NULL), *list = json_object_get(all, "fp8.scale");
+    json_t *all = json_loads(metadata(c, "fp8c.elements"), 0, NULL),
+           *list = json_object_get(all, "fp8.scale");
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!strcmp(json_string_value(json_array_get(list, i)), operand)) {
             json_decref(all);
@@ -111,8 +134,9 @@ static float *kept(const copy *c, const char *operand)
 }
 
 /* Codes and scales of one weight of `e` are what the recipe makes of `c`'s values. */
-static void check_weight(const copy *c, const copy *e, const char *weight, const char *suffix, const char *operand,
-                         const recipe_oracle *o, const char *scale_type, bool delayed)
+static void check_weight(const copy *c, const copy *e, const char *weight, const char *suffix,
+                         const char *operand, const recipe_oracle *o, const char *scale_type,
+                         bool delayed)
 {
     static uint8_t codes[ELEMENTS];
     static float scales[MOST_SCALES];
@@ -130,7 +154,8 @@ static void check_weight(const copy *c, const copy *e, const char *weight, const
         n = recipe_oracle_quantize(o, values, ROWS, COLUMNS, codes, scales);
     }
     ck_assert_uint_eq(e->tensor[at(e, scale)].bytes, (uint64_t)n * (o->e8m0 ? 1 : sizeof(float)));
-    ck_assert_msg(!memcmp(e->bytes[at(e, scale)], scales, (size_t)e->tensor[at(e, scale)].bytes), "%s", scale);
+    ck_assert_msg(!memcmp(e->bytes[at(e, scale)], scales, (size_t)e->tensor[at(e, scale)].bytes),
+                  "%s", scale);
     ck_assert_msg(!memcmp(e->bytes[at(e, weight)], codes, ELEMENTS), "%s", weight);
 }
 
@@ -150,8 +175,10 @@ START_TEST(what_is_written)
     const f8_cli_result r = run_export(recipe, "weights", "out");
     ok(r);
     copy *c = read_copy("weights"), *e = read_copy("out");
-    check_weight(c, e, "up.weight", cases[_i].scale, "up.w", &cases[_i].up, cases[_i].up_scale, delayed);
-    check_weight(c, e, "down.weight", cases[_i].scale, "down.w", &cases[_i].down, cases[_i].down_scale, delayed);
+    check_weight(c, e, "up.weight", cases[_i].scale, "up.w", &cases[_i].up, cases[_i].up_scale,
+                 delayed);
+    check_weight(c, e, "down.weight", cases[_i].scale, "down.w", &cases[_i].down,
+                 cases[_i].down_scale, delayed);
     same_bytes(c, e, "wte");
     same_bytes(c, e, "norm");
     ck_assert_uint_eq(e->n, delayed ? 7 : 6); /* no moments, no histories */
@@ -165,12 +192,14 @@ START_TEST(what_is_written)
     ck_assert_str_eq(metadata(e, "fp8c.export"), recipe);
     ck_assert_str_eq(metadata(e, "fp8c.rules"), "[]");
     ck_assert_str_eq(metadata(e, "fp8c.library"), "0.1.0");
-    snprintf(expected, sizeof expected, "{\"up.weight\":\"%s\",\"down.weight\":\"%s\"}", recipe, recipe);
+    snprintf(expected, sizeof expected, "{\"up.weight\":\"%s\",\"down.weight\":\"%s\"}", recipe,
+             recipe);
     ck_assert_str_eq(metadata(e, "fp8c.stored"), expected);
     snprintf(expected, sizeof expected, "out: 2 of 4 parameters as FP8 under %s: ", recipe);
     ck_assert_msg(strstr(r.out, expected) != NULL, "%s", r.out);
     ck_assert_double_eq(number("export", 0, "stored"), 2);
-    ck_assert_double_eq(number("export", 0, "checkpoint_bytes"), 4 * (256 * 144 + 2 * ELEMENTS + 144));
+    ck_assert_double_eq(number("export", 0, "checkpoint_bytes"),
+                        4 * (256 * 144 + 2 * ELEMENTS + 144));
     free_copy(c);
     free_copy(e);
 }
@@ -178,7 +207,8 @@ END_TEST
 
 /* ---- what is served ---- */
 
-/* Of the same bits under the recipe exported under; near those of the checkpoint in bf16, and not equal. */
+/* Of the same bits under the recipe exported under; near those of the checkpoint in bf16, and not
+ * equal. */
 START_TEST(same_loss)
 {
     const char *recipe = cases[_i].recipe;
@@ -187,12 +217,14 @@ START_TEST(same_loss)
     const double trained = train(recipe, "weights"), high = eval("bf16", "weights");
     ok(run_export(recipe, "weights", "out"));
     const double served = eval(recipe, "out"), low = eval("bf16", "out");
-    ck_assert_msg(trained == served, "%s: %.17g after training, %.17g of the file", recipe, trained, served);
+    ck_assert_msg(trained == served, "%s: %.17g after training, %.17g of the file", recipe, trained,
+                  served);
     has_text("eval", 0, "trained", recipe);
     has_text("eval", 0, "stored", recipe);
-    /* An E4M3 code is within 1/16 of its value; rounding errors are independent, so of a sum they are less. */
-    ck_assert_msg(low != high && fabs(low / high - 1) < 1.0 / 16, "%s in bf16: %.17g, %.17g of codes", recipe, high,
-                  low);
+    /* An E4M3 code is within 1/16 of its value; rounding errors are independent, so of a sum they
+     * are less. */
+    ck_assert_msg(low != high && fabs(low / high - 1) < 1.0 / 16,
+                  "%s in bf16: %.17g, %.17g of codes", recipe, high, low);
 }
 END_TEST
 
@@ -202,29 +234,35 @@ START_TEST(side_by_side)
     static const char *const under[] = {"block", "bf16", "f32", "mxfp8"};
     ok(RUN("train", LLAMA, "--steps", "2", "--recipe", "block", "--save", f8_cli_temp("weights")));
     const double trained = number("summary", 0, "heldout_loss");
-    ok(RUN("export", LLAMA, "--recipe", "block", "--weights", f8_cli_temp("weights"), "-o", f8_cli_temp("out")));
-    const f8_cli_result r = RUN("eval", LLAMA, "--weights", f8_cli_temp("out"), "--recipe", "block", "--compare",
-                                "bf16", "--compare", "f32", "--compare", "mxfp8");
+    ok(RUN("export", LLAMA, "--recipe", "block", "--weights", f8_cli_temp("weights"), "-o",
+           f8_cli_temp("out")));
+    const f8_cli_result r = RUN("eval", LLAMA, "--weights", f8_cli_temp("out"), "--recipe", "block",
+                                "--compare", "bf16", "--compare", "f32", "--compare", "mxfp8");
     ok(r);
-    ck_assert_ptr_nonnull(strstr(r.out, "recipe                      held out        gap      weights  peak memory"));
+    ck_assert_ptr_nonnull(
+        strstr(r.out, "recipe                      held out        gap      weights  peak memory"));
     ck_assert_ptr_nonnull(strstr(r.out, "out: trained under block, 2 steps\n"));
     ck_assert_ptr_nonnull(strstr(r.out, " weights stored in FP8 under block\n"));
     const double bytes = number("eval", 0, "weights_bytes");
     for (int i = 0; i < 4; i++) {
         has_text("eval", i, "recipe", under[i]);
         ck_assert(number("eval", i, "weights_bytes") == bytes);
-        ck_assert(isfinite(number("eval", i, "heldout_loss")) && (i == 0) == (number("eval", i, "heldout_loss") == trained));
+        ck_assert(isfinite(number("eval", i, "heldout_loss")) &&
+                  (i == 0) == (number("eval", i, "heldout_loss") == trained));
     }
     ok(RUN("eval", LLAMA, "--weights", f8_cli_temp("weights"), "--recipe", "bf16"));
-    ck_assert(bytes < 0.8 * number("eval", 0, "weights_bytes")); /* half of it is the embedding and the head */
+    ck_assert(bytes < 0.8 * number("eval", 0,
+                                   "weights_bytes")); /* half of it is the embedding and the head */
     json_t *e = record("eval", 0);
     ck_assert(json_is_null(json_object_get(e, "stored")));
     json_decref(e);
     if (f8_cli_sanitized()) /* time */
         return;
-    ok(RUN("train", GPT, SMALL, "--steps", "3", "--recipe", "delayed", "--save", f8_cli_temp("weights")));
+    ok(RUN("train", GPT, SMALL, "--steps", "3", "--recipe", "delayed", "--save",
+           f8_cli_temp("weights")));
     const double gpt = number("summary", 0, "heldout_loss");
-    ok(RUN("export", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("weights"), "-o", f8_cli_temp("out")));
+    ok(RUN("export", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("weights"), "-o",
+           f8_cli_temp("out")));
     ok(RUN("eval", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("out")));
     ck_assert(number("eval", 0, "heldout_loss") == gpt);
 }
@@ -251,29 +289,34 @@ END_TEST
 START_TEST(rules)
 {
     train("bf16", "weights");
-    ok(RUN("export", model, "--recipe", "block", "--rule", "\"up\" = mxfp8", "--rule", "\"down\" x = bf16",
-           "--rule", "\"down\" w = bf16", "--weights", f8_cli_temp("weights"), "-o", f8_cli_temp("out")));
+    ok(RUN("export", model, "--recipe", "block", "--rule", "\"up\" = mxfp8", "--rule",
+           "\"down\" x = bf16", "--rule", "\"down\" w = bf16", "--weights", f8_cli_temp("weights"),
+           "-o", f8_cli_temp("out")));
     copy *e = read_copy("out");
     ck_assert_str_eq(metadata(e, "fp8c.stored"), "{\"up.weight\":\"mxfp8\"}");
-    ck_assert_str_eq(metadata(e, "fp8c.rules"), "[\"\\\"up\\\" = mxfp8\",\"\\\"down\\\" x = bf16\",\"\\\"down\\\" w = bf16\"]");
+    ck_assert_str_eq(
+        metadata(e, "fp8c.rules"),
+        "[\"\\\"up\\\" = mxfp8\",\"\\\"down\\\" x = bf16\",\"\\\"down\\\" w = bf16\"]");
     ck_assert_str_eq(metadata(e, "fp8c.export"), "block");
     has_type(e, "up.weight_scale", "F8_E8M0 [5, 272]");
     has_type(e, "down.weight", "F32 [144, 272]");
     free_copy(e);
-    ok(RUN("eval", model, "--recipe", "block", "--rule", "\"up\" = mxfp8", "--rule", "\"down\" = bf16", "--weights",
-           f8_cli_temp("weights")));
+    ok(RUN("eval", model, "--recipe", "block", "--rule", "\"up\" = mxfp8", "--rule",
+           "\"down\" = bf16", "--weights", f8_cli_temp("weights")));
     const double want = number("eval", 0, "heldout_loss");
-    ok(RUN("eval", model, "--recipe", "block", "--rule", "\"up\" = mxfp8", "--rule", "\"down\" = bf16", "--weights",
-           f8_cli_temp("out")));
+    ok(RUN("eval", model, "--recipe", "block", "--rule", "\"up\" = mxfp8", "--rule",
+           "\"down\" = bf16", "--weights", f8_cli_temp("out")));
     ck_assert(number("eval", 0, "heldout_loss") == want);
-    ok(RUN("eval", model, "--recipe", "block", "--rule", "\"up\" = bf16", "--weights", f8_cli_temp("out")));
+    ok(RUN("eval", model, "--recipe", "block", "--rule", "\"up\" = bf16", "--weights",
+           f8_cli_temp("out")));
     ck_assert(number("eval", 0, "heldout_loss") != want);
 }
 END_TEST
 
 /* ---- others' checkpoints, and dtypes ---- */
 
-/* BF16 as others have it, under their names: what is quantized are these values; the rest keeps its bytes. */
+/* BF16 as others have it, under their names: what is quantized are these values; the rest keeps its
+ * bytes. */
 START_TEST(narrow_weights)
 {
     train("f32", "weights");
@@ -301,13 +344,14 @@ START_TEST(narrow_weights)
     ok(run_export("rowwise", "narrow", "out"));
     copy *e = read_copy("out");
     check_weight(wide, e, "up.weight", "_scale", "up.w", &cases[2].up, cases[2].up_scale, false);
-    check_weight(wide, e, "down.weight", "_scale", "down.w", &cases[2].down, cases[2].down_scale, false);
+    check_weight(wide, e, "down.weight", "_scale", "down.w", &cases[2].down, cases[2].down_scale,
+                 false);
     has_type(e, "wte", "BF16 [256, 144]");
     ck_assert(!memcmp(e->bytes[at(e, "wte")], c->bytes[at(c, "transformer.wte")], 2 * 256 * 144));
     const double want = eval("rowwise", "wide");
     ck_assert(want == eval("rowwise", "out"));
-    ok(RUN("export", model, "--recipe", "rowwise", "--dtype", "f32", "--weights", f8_cli_temp("narrow"), "-o",
-           f8_cli_temp("out32")));
+    ok(RUN("export", model, "--recipe", "rowwise", "--dtype", "f32", "--weights",
+           f8_cli_temp("narrow"), "-o", f8_cli_temp("out32")));
     copy *e32 = read_copy("out32");
     same_bytes(e32, wide, "wte");
     same_bytes(e32, e, "up.weight");
@@ -325,15 +369,16 @@ START_TEST(dtype)
     static const struct {
         uint32_t f32;
         uint16_t bf16;
-    } rounds[] = {{0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0xbf80ffff, 0xbf81},
-                  {0x3f807fff, 0x3f80}, {0x00000001, 0x0000}, {0x80008001, 0x8001}, {0x7f800000, 0x7f80}};
+    } rounds[] = {{0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81},
+                  {0xbf80ffff, 0xbf81}, {0x3f807fff, 0x3f80}, {0x00000001, 0x0000},
+                  {0x80008001, 0x8001}, {0x7f800000, 0x7f80}};
     train("bf16", "weights");
     copy *c = read_copy("weights");
     for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++)
         memcpy((uint32_t *)c->bytes[at(c, "norm")] + i, &rounds[i].f32, 4);
     write_copy(c, "edges", true);
-    ok(RUN("export", model, "--recipe", "current", "--dtype", "bf16", "--weights", f8_cli_temp("edges"), "-o",
-           f8_cli_temp("out")));
+    ok(RUN("export", model, "--recipe", "current", "--dtype", "bf16", "--weights",
+           f8_cli_temp("edges"), "-o", f8_cli_temp("out")));
     copy *e = read_copy("out");
     has_type(e, "norm", "BF16 [144]");
     has_type(e, "wte", "BF16 [256, 144]");
@@ -374,22 +419,31 @@ START_TEST(wrong_files)
     c->tensor[at(c, "up.weight_scale_inv")].dim[1] = 3;
     c->tensor[at(c, "down.weight_scale_inv")].dtype = F8_ST_I32;
     c->tensor[at(c, "up.weight")].dtype = F8_ST_F8_E5M2;
-    bad_file(c, "\n  different   up.weight  F8_E5M2 [144, 272] can't become F8_E4M3 [144, 272] exactly\n");
-    bad_file(c, "\n  different   down.weight_scale_inv  I32 [2, 3] can't become F32 [2, 3] exactly\n");
+    bad_file(
+        c,
+        "\n  different   up.weight  F8_E5M2 [144, 272] can't become F8_E4M3 [144, 272] exactly\n");
+    bad_file(c,
+             "\n  different   down.weight_scale_inv  I32 [2, 3] can't become F32 [2, 3] exactly\n");
     free_copy(c);
     static const char *const stored[][2] = {
         {"{\"up.weight\":\"fp4\",\"down.weight\":\"block\"}",
          "bad: error: its metadata 'fp8c.stored', of 'up.weight': \nerror: no recipe 'fp4'"},
         {"{\"up.weight\":8,\"down.weight\":\"block\"}",
          "bad: error: its metadata 'fp8c.stored', of 'up.weight': no recipe\n"},
-        {"{\"up.weight\":\"block\"", "bad: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes"},
+        {"{\"up.weight\":\"block\"",
+         "bad: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes"},
         {"[\"block\"]", "'fp8c.stored' is no JSON object of weights and recipes"},
         {"{}", "'fp8c.stored' is no JSON object of weights and recipes"},
-        {"{\"up.weight\":\"block\"}", "  different   down.weight  F8_E4M3 [144, 272] can't become F32 [144, 272] exactly\n"},
-        {"{\"up.weight\":\"block\",\"down.weight\":\"current\"}", "  missing     down.weight_scale  F32 []\n"},
-        {"{\"up.weight\":\"block\",\"down.weight\":\"block\",\"wte\":\"block\"}", "error: 'wte' can't be stored under block"},
-        {"{\"up.weight\":\"block\",\"down.weight\":\"bf16\"}", "error: 'down.weight' can't be stored under bf16"},
-        {"{\"up.weight\":\"block\",\"else\":\"block\"}", "error: 'else' can't be stored under block"},
+        {"{\"up.weight\":\"block\"}",
+         "  different   down.weight  F8_E4M3 [144, 272] can't become F32 [144, 272] exactly\n"},
+        {"{\"up.weight\":\"block\",\"down.weight\":\"current\"}",
+         "  missing     down.weight_scale  F32 []\n"},
+        {"{\"up.weight\":\"block\",\"down.weight\":\"block\",\"wte\":\"block\"}",
+         "error: 'wte' can't be stored under block"},
+        {"{\"up.weight\":\"block\",\"down.weight\":\"bf16\"}",
+         "error: 'down.weight' can't be stored under bf16"},
+        {"{\"up.weight\":\"block\",\"else\":\"block\"}",
+         "error: 'else' can't be stored under block"},
     };
     for (size_t i = 0; i < sizeof stored / sizeof *stored; i++) {
         set_metadata(e, "fp8c.stored", stored[i][0]);
@@ -398,7 +452,8 @@ START_TEST(wrong_files)
     for (size_t i = 0; i < e->n_metadata; i++) /* a file that does not say how */
         if (!strcmp(e->metadata[i].key, "fp8c.stored"))
             memcpy((char *)e->metadata[i].key, "else", 5);
-    bad_file(e, "  different   up.weight  F8_E4M3 [144, 272] can't become F32 [144, 272] exactly\n");
+    bad_file(e,
+             "  different   up.weight  F8_E4M3 [144, 272] can't become F32 [144, 272] exactly\n");
     bad_file(e, "  unexpected  up.weight_scale_inv  F32 [2, 3]\n");
     free_copy(e);
 }
@@ -432,8 +487,10 @@ START_TEST(wrong_weights)
         float value;
         const char *why;
     } bad[] = {
-        {"up.weight", 7, NAN, "bad: error: tensor 'up.weight': element 7 is NaN: such weights are not exported\n"},
-        {"down.weight", 0, -INFINITY, "bad: error: tensor 'down.weight': element 0 is infinite: such weights"},
+        {"up.weight", 7, NAN,
+         "bad: error: tensor 'up.weight': element 7 is NaN: such weights are not exported\n"},
+        {"down.weight", 0, -INFINITY,
+         "bad: error: tensor 'down.weight': element 0 is infinite: such weights"},
         {"norm", 143, NAN, "bad: error: tensor 'norm': element 143 is NaN"},
     };
     f8_cli_write("kept", "as it was", 9);
@@ -453,24 +510,32 @@ START_TEST(wrong_weights)
     refuses("block", "bad", "bad: error: these are not the weights of ");
     refuses("block", "bad", " under block:\n  missing     down.weight  F32 [144, 272]\n");
     refuses("delayed", "weights", "under delayed:\n  missing     up.w  in fp8.scale\n");
-    refuses("delayed", "weights", "and the file was trained under bf16: serve it under another, as current\n");
-    refuses("bf16", "weights", "error: no weight is stored in FP8: the recipe and its rules keep all linears in high");
+    refuses("delayed", "weights",
+            "and the file was trained under bf16: serve it under another, as current\n");
+    refuses("bf16", "weights",
+            "error: no weight is stored in FP8: the recipe and its rules keep all linears in high");
     refuses("f32", "weights", "error: no weight is stored in FP8");
     refuses("fp4", "weights", "--recipe 'fp4': error: no recipe 'fp4'");
     not_exported(RUN("export", model, "--recipe", "block", "--rule", "\"*\" = bf16", "--weights",
-                     f8_cli_temp("weights"), "-o", f8_cli_temp("out")), "error: no weight is stored in FP8");
+                     f8_cli_temp("weights"), "-o", f8_cli_temp("out")),
+                 "error: no weight is stored in FP8");
     refuses("block", "nothing", "nothing: error: No such file or directory\n");
-    refuses("block", "fine", "fine: error: its weights are stored in FP8 already: export from the checkpoint\n");
+    refuses("block", "fine",
+            "fine: error: its weights are stored in FP8 already: export from the checkpoint\n");
 }
 END_TEST
 
 START_TEST(wrong_usage)
 {
     static const char *const usage[][12] = {
-        {"export", model, "--recipe", "block", "-o", "x", NULL, "fp8c export: --weights FILE is needed"},
-        {"export", model, "--recipe", "block", "--weights", "x", NULL, "fp8c export: -o FILE is needed"},
-        {"export", model, "-o", "x", "--weights", "x", NULL, "fp8c export: --recipe RECIPE is needed"},
-        {"export", model, "-o", "x", "--weights", "x", "--recipe", "auto", NULL, "recipe auto is chosen by train"},
+        {"export", model, "--recipe", "block", "-o", "x", NULL,
+         "fp8c export: --weights FILE is needed"},
+        {"export", model, "--recipe", "block", "--weights", "x", NULL,
+         "fp8c export: -o FILE is needed"},
+        {"export", model, "-o", "x", "--weights", "x", NULL,
+         "fp8c export: --recipe RECIPE is needed"},
+        {"export", model, "-o", "x", "--weights", "x", "--recipe", "auto", NULL,
+         "recipe auto is chosen by train"},
         {"export", model, "-o", "x", "--weights", "x", "--recipe", "block", "--dtype", "f64", NULL,
          "--dtype is f32 or bf16"},
         {"export", model, "--target", "cpu", NULL, "fp8c export: no such option '--target'"},
@@ -485,14 +550,19 @@ START_TEST(wrong_usage)
         ck_assert_str_eq(r.out, "");
     }
     train("bf16", "weights");
-    REFUSED(run_export("block", "weights", "no/such/folder"), "no/such/folder: error: No such file or directory\n");
-    REFUSED(RUN("export", model, "--recipe", "block", "--weights", f8_cli_temp("weights"), "-o", "/dev/full"),
+    REFUSED(run_export("block", "weights", "no/such/folder"),
+            "no/such/folder: error: No such file or directory\n");
+    REFUSED(RUN("export", model, "--recipe", "block", "--weights", f8_cli_temp("weights"), "-o",
+                "/dev/full"),
             "/dev/full: error: not a regular file\n");
-    REFUSED(RUN("export", model, "--recipe", "block", "--weights", f8_cli_temp("weights"), "-o", "/"), "Is a directory");
+    REFUSED(
+        RUN("export", model, "--recipe", "block", "--weights", f8_cli_temp("weights"), "-o", "/"),
+        "Is a directory");
 }
 END_TEST
 
-/* The same export writes the same bytes, over itself too; a full disk leaves the old file and nothing else. */
+/* The same export writes the same bytes, over itself too; a full disk leaves the old file and
+ * nothing else. */
 START_TEST(whole_or_not)
 {
     size_t n, m;

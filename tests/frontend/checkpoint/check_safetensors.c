@@ -89,7 +89,8 @@ START_TEST(reads_a_file)
     memcpy(file + n - 8, "\1\2\3\4\5\6\7\10", 8);
     ck_assert_msg(open_bytes(&f, file, n), "%s", diag.text);
     ck_assert_uint_eq(f.n, 3);
-    const f8_st_tensor *a = f8_st_find(&f, "a.ä"), *b = f8_st_find(&f, "b"), *none = f8_st_find(&f, "none");
+    const f8_st_tensor *a = f8_st_find(&f, "a.ä"), *b = f8_st_find(&f, "b"),
+                       *none = f8_st_find(&f, "none");
     ck_assert(a == &f.tensor[0] && none == &f.tensor[1] && b == &f.tensor[2]);
     ck_assert_str_eq(f8_st_type_text(a, text, sizeof text), "F32 []");
     ck_assert_str_eq(f8_st_type_text(b, text, sizeof text), "BF16 [2, 2]");
@@ -279,7 +280,8 @@ static void check_sound(f8_st_file *f)
     char *bytes = malloc(4096);
     for (size_t i = 0; i < f->n; i++) {
         const f8_st_tensor *t = &f->tensor[i];
-        ck_assert(*t->name && t->dtype < F8_ST_N_DTYPES && t->rank <= F8_ST_MAX_RANK && t->begin == end);
+        ck_assert(*t->name && t->dtype < F8_ST_N_DTYPES && t->rank <= F8_ST_MAX_RANK &&
+                  t->begin == end);
         end += t->bytes;
         ck_assert(t->bytes <= 4096 && read_tensor(f, t, bytes));
     }
@@ -368,8 +370,8 @@ static void is_two(const char *path)
     free(file);
 }
 
-static bool write_tensors(const char *path, const f8_st_tensor *tensor, size_t n, const f8_st_pair *metadata,
-                          size_t n_metadata, bytes_of *b)
+static bool write_tensors(const char *path, const f8_st_tensor *tensor, size_t n,
+                          const f8_st_pair *metadata, size_t n_metadata, bytes_of *b)
 {
     const f8_st_contents contents = {tensor, n, metadata, n_metadata, give, b};
     diag = (f8_diag){0};
@@ -448,8 +450,8 @@ START_TEST(what_is_no_file)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         bytes_of b = two_bytes;
         ck_assert(!write_tensors(f8_cli_temp("x"), bad[i].tensor, 2, bad[i].metadata, 2, &b));
-        ck_assert_msg(strstr(diag.text, bad[i].message) != NULL, "'%s' does not say '%s'", diag.text,
-                      bad[i].message);
+        ck_assert_msg(strstr(diag.text, bad[i].message) != NULL, "'%s' does not say '%s'",
+                      diag.text, bad[i].message);
         ck_assert_int_eq(f8_cli_files(), 0);
     }
 }

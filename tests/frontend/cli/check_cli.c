@@ -266,64 +266,78 @@ static void decided(const char *table, const char *linear, const char *role, con
     ck_assert_str_eq(got, want);
 }
 
-#define EXPLAIN(...)                                                                                          \
-    F8_CLI("explain", GPT, "--target", "reference", "-D", "B=2", "-D", "T=32", "-D", "C=32", "-D", "H=2", "-D", \
-           "L=3", __VA_ARGS__)
+#define EXPLAIN(...)                                                                               \
+    F8_CLI("explain", GPT, "--target", "reference", "-D", "B=2", "-D", "T=32", "-D", "C=32", "-D", \
+           "H=2", "-D", "L=3", __VA_ARGS__)
 
-/* Rules by role, by operand and by layer, and of those that match the last: on the command line behind all of
- * the text's, in the order given. */
+/* Rules by role, by operand and by layer, and of those that match the last: on the command line
+ * behind all of the text's, in the order given. */
 START_TEST(explain_rules)
 {
     f8_cli_result r = EXPLAIN("--recipe", "current", "--rule", "\"h.*\" wgrad = bf16", "--rule",
                               "\"h.1.mlp.c_fc\" wgrad = delayed{history=4}");
     f8_cli_ok(r);
-    decided(r.out, "h.1.attn.c_attn", "wgrad", "bf16 x bf16 none 32x96x64 recipe \"h.*\" wgrad = bf16 (--rule)");
-    decided(r.out, "h.1.attn.c_attn", "dgrad", "f8e5m2 x f8e4m3 current 64x32x96 recipe \"h.*\" = auto (line 52)");
+    decided(r.out, "h.1.attn.c_attn", "wgrad",
+            "bf16 x bf16 none 32x96x64 recipe \"h.*\" wgrad = bf16 (--rule)");
+    decided(r.out, "h.1.attn.c_attn", "dgrad",
+            "f8e5m2 x f8e4m3 current 64x32x96 recipe \"h.*\" = auto (line 52)");
     decided(r.out, "h.1.mlp.c_fc", "wgrad",
             "f8e4m3 x f8e5m2 delayed {history = 4} 32x128x64 "
             "recipe \"h.1.mlp.c_fc\" wgrad = delayed {history = 4} (--rule)");
-    decided(r.out, "lm_head", "wgrad", "bf16 x bf16 none 256x32x64 recipe \"lm_head\" = bf16 (line 53)");
-    ck_assert_ptr_nonnull(strstr(r.out, "13 linears; of their GEMMs in a micro-step 25 are planned in FP8, 14 not\n"));
+    decided(r.out, "lm_head", "wgrad",
+            "bf16 x bf16 none 256x32x64 recipe \"lm_head\" = bf16 (line 53)");
+    ck_assert_ptr_nonnull(strstr(
+        r.out, "13 linears; of their GEMMs in a micro-step 25 are planned in FP8, 14 not\n"));
 
     r = EXPLAIN("--recipe=current", "--rule", "\"*.c_fc\" dgrad dy = current {format = e4m3}");
     f8_cli_ok(r);
     decided(r.out, "h.0.mlp.c_fc", "dgrad",
             "f8e4m3 x f8e4m3 current {format = e4m3}; current 64x32x128 "
-            "recipe \"*.c_fc\" dgrad dy = current {format = e4m3} (--rule); recipe \"h.*\" = auto (line 52)");
-    decided(r.out, "h.0.mlp.c_fc", "wgrad", "f8e4m3 x f8e5m2 current 32x128x64 recipe \"h.*\" = auto (line 52)");
+            "recipe \"*.c_fc\" dgrad dy = current {format = e4m3} (--rule); recipe \"h.*\" = auto "
+            "(line 52)");
+    decided(r.out, "h.0.mlp.c_fc", "wgrad",
+            "f8e4m3 x f8e5m2 current 32x128x64 recipe \"h.*\" = auto (line 52)");
 
     r = EXPLAIN("--recipe=block", "--bf16-layers", "1,1", "--rule", "\"h.2.mlp.*\" = rowwise");
     f8_cli_ok(r);
-    decided(r.out, "h.0.mlp.c_fc", "fprop", "bf16 x bf16 none 64x128x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
-    decided(r.out, "h.1.mlp.c_fc", "fprop", "f8e4m3 x f8e4m3 block 64x128x32 recipe \"h.*\" = auto (line 52)");
-    decided(r.out, "h.2.attn.c_proj", "dgrad", "bf16 x bf16 none 64x32x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
+    decided(r.out, "h.0.mlp.c_fc", "fprop",
+            "bf16 x bf16 none 64x128x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
+    decided(r.out, "h.1.mlp.c_fc", "fprop",
+            "f8e4m3 x f8e4m3 block 64x128x32 recipe \"h.*\" = auto (line 52)");
+    decided(r.out, "h.2.attn.c_proj", "dgrad",
+            "bf16 x bf16 none 64x32x32 recipe layers 1, 1 = bf16 (--bf16-layers)");
     decided(r.out, "h.2.mlp.c_fc", "wgrad",
             "f8e4m3 x f8e4m3 rowwise 32x128x64 recipe \"h.2.mlp.*\" = rowwise (--rule)");
 
     r = EXPLAIN("--recipe=block", "--rule", "\"h.2.mlp.*\" = rowwise", "--bf16-layers=0,1");
     f8_cli_ok(r);
-    decided(r.out, "h.2.mlp.c_fc", "wgrad", "bf16 x bf16 none 32x128x64 recipe layers 0, 1 = bf16 (--bf16-layers)");
-    decided(r.out, "h.0.mlp.c_fc", "wgrad", "f8e4m3 x f8e4m3 block 32x128x64 recipe \"h.*\" = auto (line 52)");
+    decided(r.out, "h.2.mlp.c_fc", "wgrad",
+            "bf16 x bf16 none 32x128x64 recipe layers 0, 1 = bf16 (--bf16-layers)");
+    decided(r.out, "h.0.mlp.c_fc", "wgrad",
+            "f8e4m3 x f8e4m3 block 32x128x64 recipe \"h.*\" = auto (line 52)");
 
     r = EXPLAIN("--recipe=rowwise_gw_hp");
     f8_cli_ok(r);
     decided(r.out, "h.0.mlp.c_fc", "wgrad",
-            "bf16 x bf16 none 32x128x64 recipe \"h.*\" = auto (line 52): rowwise_gw_hp keeps wgrad in bf16");
+            "bf16 x bf16 none 32x128x64 recipe \"h.*\" = auto (line 52): rowwise_gw_hp keeps wgrad "
+            "in bf16");
 }
 END_TEST
 
 /* Rules on the command line print, check and fail as those of the text do. */
 START_TEST(rules_on_the_command_line)
 {
-    const f8_cli_result r = F8_CLI("print", GPT, "--rule", "\"lm_head\" fprop w=block{pow2=true}", "--bf16-layers",
-                                   "2,3", "--rule", "\"h.{L - 1}.*\" = bf16");
+    const f8_cli_result r = F8_CLI("print", GPT, "--rule", "\"lm_head\" fprop w=block{pow2=true}",
+                                   "--bf16-layers", "2,3", "--rule", "\"h.{L - 1}.*\" = bf16");
     f8_cli_ok(r);
-    ck_assert_ptr_nonnull(strstr(r.out, "\nrecipe \"lm_head\" = bf16\nrecipe \"lm_head\" fprop w = block {pow2 = true}\n"
-                                        "recipe layers 2, 3 = bf16\nrecipe \"h.3.*\" = bf16\n"));
+    ck_assert_ptr_nonnull(strstr(
+        r.out, "\nrecipe \"lm_head\" = bf16\nrecipe \"lm_head\" fprop w = block {pow2 = true}\n"
+               "recipe layers 2, 3 = bf16\nrecipe \"h.3.*\" = bf16\n"));
     f8_cli_ok(F8_CLI("check", GPT, "--rule", "\"h.*\" = mxfp8"));
     static const char *const commands[] = {"check", "print", "explain", "compile", "train"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        const char *c = commands[i], *data = i == 4 ? "--data=" GPT : NULL; /* all others would refuse that */
+        const char *c = commands[i],
+                   *data = i == 4 ? "--data=" GPT : NULL; /* all others would refuse that */
         f8_cli_fails(
             F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule", "\"nope\" = bf16", data),
             1,
@@ -491,14 +505,15 @@ END_TEST
 
 /* ---- memory ---- */
 
-/* More than any machine has: explained, since that takes none of it; refused with the bytes wanted, by the plan, not
- * by the kernel's killer. */
+/* More than any machine has: explained, since that takes none of it; refused with the bytes wanted,
+ * by the plan, not by the kernel's killer. */
 START_TEST(too_large_to_plan)
 {
     f8_cli_result r = F8_CLI("explain", GPT, SMALL, "-D", "B=1000000", "-D", "C=1024");
     f8_cli_ok(r);
     const char *words = f8_cli_write_words("words.txt", 10000);
-    r = F8_CLI("train", GPT, "--data", words, "--steps", "1", SMALL, "-D", "B=1000000", "-D", "C=1024");
+    r = F8_CLI("train", GPT, "--data", words, "--steps", "1", SMALL, "-D", "B=1000000", "-D",
+               "C=1024");
     ck_assert_msg(r.code == 1, "exit %d: %s", r.code, r.err);
     const char *said = strstr(r.err, "out of memory: ");
     long long bytes = 0;
@@ -510,9 +525,9 @@ START_TEST(too_large_to_plan)
 }
 END_TEST
 
-/* Under a limit that leaves room for the libraries (which abort when they get none), but not for the
- * plan; and texts under limits that leave room for little beyond the program itself, whose loader dies
- * as it likes below that. */
+/* Under a limit that leaves room for the libraries (which abort when they get none), but not for
+ * the plan; and texts under limits that leave room for little beyond the program itself, whose
+ * loader dies as it likes below that. */
 START_TEST(little_memory)
 {
     if (f8_cli_sanitized()) {

@@ -136,7 +136,8 @@ START_TEST(on_a_terminal)
     ck_assert_int_eq(r.code, 0);
     ck_assert_uint_eq(r.n_err, 0);
     /* Tuning takes the seconds it is given. */
-    const char *const tune[] = {"tune", GPT, SMALL, "--time", "3", "--database", f8_cli_temp("t.db"), NULL};
+    const char *const tune[] = {
+        "tune", GPT, SMALL, "--time", "3", "--database", f8_cli_temp("t.db"), NULL};
     r = f8_cli_run_on_terminal(tune);
     ck_assert_int_eq(r.code, 0);
     says(r.err, "\rtune [", true);

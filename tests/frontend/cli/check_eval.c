@@ -152,8 +152,9 @@ START_TEST(checkpoint)
                      "F32 [32, 96]");
     ck_assert_str_eq(f8_st_type_text(f8_st_find(&f, "fp8c.state.fp8.scale"), type, sizeof type),
                      "F32 [12]");
-    ck_assert_str_eq(f8_st_type_text(f8_st_find(&f, "fp8c.state.opt.m.wpe.weight"), type, sizeof type),
-                     "F32 [32, 32]");
+    ck_assert_str_eq(
+        f8_st_type_text(f8_st_find(&f, "fp8c.state.opt.m.wpe.weight"), type, sizeof type),
+        "F32 [32, 32]");
     ck_assert_ptr_null(f8_st_find(&f, "fp8.scale"));
     f8_st_close(&f);
 }
@@ -268,7 +269,8 @@ START_TEST(narrow_weights)
 }
 END_TEST
 
-/* A weight that is Inf or NaN shows in the loss, also under scales of a file that doesn't know of it. */
+/* A weight that is Inf or NaN shows in the loss, also under scales of a file that doesn't know of
+ * it. */
 START_TEST(weights_that_are_not_finite)
 {
     static const float wrong[] = {INFINITY, -INFINITY, NAN};
@@ -276,8 +278,8 @@ START_TEST(weights_that_are_not_finite)
     copy *c = read_copy("weights");
     ((float *)c->bytes[at(c, "h.0.mlp.c_fc.weight")])[7] = wrong[_i];
     write_copy(c, "wrong", true);
-    ok(RUN("eval", GPT, SMALL, "--recipe", _i == 1 ? "delayed {fake = true}" : "delayed", "--weights",
-           f8_cli_temp("wrong")));
+    ok(RUN("eval", GPT, SMALL, "--recipe", _i == 1 ? "delayed {fake = true}" : "delayed",
+           "--weights", f8_cli_temp("wrong")));
     json_t *r = record("eval", 0); /* JSON has no NaN */
     ck_assert_msg(json_is_null(json_object_get(r, "heldout_loss")), "%g is a finite loss",
                   json_number_value(json_object_get(r, "heldout_loss")));

@@ -230,9 +230,10 @@ END_TEST
 
 START_TEST(bad_sizes)
 {
-    static const char *const bad[] = {
-        "",      "x",   "0",   "-1",   "-0.5",  "1.5",   "1.5x", "6Q",  "6 G", "G",  "6GB2", "6Gi",
-        "6GiBs", "nan", "inf", "1e30", "6e18T", "0.5.5", "+6G",  "0.0", "1.0", "2.", " 6G", "6g", "0x"};
+    static const char *const bad[] = {"",    "x",    "0",     "-1",    "-0.5", "1.5",   "1.5x",
+                                      "6Q",  "6 G",  "G",     "6GB2",  "6Gi",  "6GiBs", "nan",
+                                      "inf", "1e30", "6e18T", "0.5.5", "+6G",  "0.0",   "1.0",
+                                      "2.",  " 6G",  "6g",    "0x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         static const char *const commands[] = {"plan", "train", "explain", "compile", "print"};
         const char *const c = commands[i % 5];

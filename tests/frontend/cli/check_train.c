@@ -145,13 +145,15 @@ START_TEST(compare)
 }
 END_TEST
 
-/* Recipes with options, whose records have their canonical text, and a rule, which holds for both. */
+/* Recipes with options, whose records have their canonical text, and a rule, which holds for both.
+ */
 START_TEST(recipes_with_options)
 {
     run both = train("delayed {history = 2}", "--compare=current{margin=1,format=hybrid}",
                      "--rule=\"*.c_fc\" wgrad = bf16", NULL);
     ck_assert_int_eq(both.summaries, 2);
-    ck_assert_str_eq(json_string_value(json_object_get(both.summary, "recipe")), "current {margin = 1}");
+    ck_assert_str_eq(json_string_value(json_object_get(both.summary, "recipe")),
+                     "current {margin = 1}");
     ck_assert_int_eq(number(both.summary, "fp8_gemms_planned"), 3 * LINEARS - 1);
     ck_assert_int_eq(number(both.summary, "fp8_gemms_executed"), 3 * LINEARS - 1);
     end(&both);
@@ -301,7 +303,8 @@ END_TEST
 
 START_TEST(bad_options)
 {
-    refused(make_text(), "--save", "no/such/folder/x", "no/such/folder/x: error: No such file or directory");
+    refused(make_text(), "--save", "no/such/folder/x",
+            "no/such/folder/x: error: No such file or directory");
     refused(make_text(), "--save", "/dev/full", "/dev/full: error: not a regular file");
     refused(make_text(), "--compare", "fp4", "--compare 'fp4': error: no recipe 'fp4': there are ");
     refused(make_text(), "--recipe", "fp4", "--recipe 'fp4': error: no recipe 'fp4': there are ");
@@ -330,7 +333,8 @@ START_TEST(bad_modules)
          "  %x = slice(embedding(w, %tokens)) {axis = 1, start = 0, stop = 8}\n"
          "  return cross_entropy(%x, %targets)\n}\n"
          "optimizer adamw { lr = 0.1 }\n",
-         "bad.f8: error: train needs `forward(%tokens, %targets)`, both i32[B, T], whose first result is "
+         "bad.f8: error: train needs `forward(%tokens, %targets)`, both i32[B, T], whose first "
+         "result is "
          "the loss"},
         {"module t\nparam w: f32[8] ones\n", "has no function 'forward'"},
     };
@@ -363,12 +367,13 @@ END_TEST
 START_TEST(unwritable_state)
 {
     struct stat s;
-    f8_cli_result r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL, "--save-state",
-                             "/dev/null");
+    f8_cli_result r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL,
+                             "--save-state", "/dev/null");
     ck_assert_int_eq(r.code, 1);
     ck_assert_str_eq(r.err, "/dev/null: error: not a regular file\n");
     ck_assert(!stat("/dev/null", &s) && S_ISCHR(s.st_mode));
-    r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL, "--save-state", "no/such/state");
+    r = F8_CLI("train", GPT, "--data", make_text(), "--steps", "1000000", SMALL, "--save-state",
+               "no/such/state");
     ck_assert_int_eq(r.code, 1);
     ck_assert_str_eq(r.err, "no/such/state: error: No such file or directory\n");
 }

@@ -1,5 +1,6 @@
-/* The tuner on a CUDA target (the emulator, or with FP8C_TEST_GPU the GPU that is there): cuBLASLt's answers are its
- * GEMMs' candidates, a recorded one is taken where the library offers it, variants of kernels change no bit of a step. */
+/* The tuner on a CUDA target (the emulator, or with FP8C_TEST_GPU the GPU that is there):
+ * cuBLASLt's answers are its GEMMs' candidates, a recorded one is taken where the library offers
+ * it, variants of kernels change no bit of a step. */
 #include <jansson.h>
 #include <unistd.h>
 
@@ -20,7 +21,8 @@ static void setup(void)
 }
 
 /* Choices of the database replaced by fn's, NULL: as it is. */
-static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *problem, void *user), void *user)
+static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *problem, void *user),
+                         void *user)
 {
     const char *from = f8_cli_temp("rows.jsonl"), *to = f8_cli_temp("edited.jsonl");
     FILE *out = fopen(to, "w");
@@ -39,7 +41,8 @@ static void edit_choices(fp8c_context *ctx, const char *(*fn)(const char *proble
     fclose(in);
     fclose(out);
     unlink(database);
-    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, NULL) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, NULL) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
 }
 
 /* The algorithm of the one GEMM of the module, as cuBLASLt has it. */
@@ -69,11 +72,13 @@ static const char *replace(const char *problem, void *user)
 
 START_TEST(algorithms)
 {
-    static const char text[] = "module one\n"
-                               "func forward(%a: bf16[64, 256], %b: bf16[32, 256]) -> (%c: f32[64, 32]) {\n"
-                               "  return matmul(%a, %b) {transpose_b = true}\n"
-                               "}\n";
-    const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options, .target = "cuda"};
+    static const char text[] =
+        "module one\n"
+        "func forward(%a: bf16[64, 256], %b: bf16[32, 256]) -> (%c: f32[64, 32]) {\n"
+        "  return matmul(%a, %b) {transpose_b = true}\n"
+        "}\n";
+    const fp8c_compile_options compile_options = {.struct_size = sizeof compile_options,
+                                                  .target = "cuda"};
     const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 2, .compile = &compile_options};
     fp8c_context *ctx = new_context();
     fp8c_tuning *t;
@@ -84,7 +89,8 @@ START_TEST(algorithms)
     int tuned;
     algorithm(ctx, text, model_is, &tuned);
     ck_assert_int_eq(tuned, 0);
-    ck_assert_msg(fp8c_tune_gemm(ctx, "64x32x256:bf16", &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_tune_gemm(ctx, "64x32x256:bf16", &o, &t) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     ck_assert_int_eq(fp8c_tuning_problem(t, 0, &x), FP8C_OK);
     ck_assert_int_ge(x.candidates, 2);
     for (int c = 0; fp8c_tuning_candidate(t, 0, c, &candidate, &seconds) == FP8C_OK; c++) {
@@ -93,8 +99,10 @@ START_TEST(algorithms)
         snprintf(other, sizeof other, "%s", candidate);
     }
     int id, tile, stages, split;
-    ck_assert_int_eq(sscanf(other, "cublaslt %d tile %d stages %d split %d", &id, &tile, &stages, &split), 4);
-    snprintf(recorded, sizeof recorded, "algorithm %d, tile %d, stages %d, split-k %d,", id, tile, stages, split);
+    ck_assert_int_eq(
+        sscanf(other, "cublaslt %d tile %d stages %d split %d", &id, &tile, &stages, &split), 4);
+    snprintf(recorded, sizeof recorded, "algorithm %d, tile %d, stages %d, split-k %d,", id, tile,
+             stages, split);
     fp8c_tuning_destroy(t);
     edit_choices(ctx, replace, other);
     algorithm(ctx, text, is, &tuned);
@@ -151,7 +159,8 @@ START_TEST(variants)
 {
     fp8c_compile_options compile_options = recipe("bf16");
     compile_options.target = "cuda";
-    const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 1, .compile = &compile_options, .seconds = 1e-9};
+    const fp8c_tune_options o = {
+        .struct_size = sizeof o, .runs = 1, .compile = &compile_options, .seconds = 1e-9};
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, model);
     fp8c_tuning *t;
@@ -159,7 +168,8 @@ START_TEST(variants)
     int tuned, n = 0;
     train(ctx, plain, &tuned);
     ck_assert_int_eq(tuned, 0);
-    ck_assert_msg(fp8c_tune(m, &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx)); /* nothing but choices: the model's */
+    ck_assert_msg(fp8c_tune(m, &o, &t) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx)); /* nothing but choices: the model's */
     fp8c_tuning_destroy(t);
     edit_choices(ctx, some_variant, &n);
     train(ctx, other, &tuned);

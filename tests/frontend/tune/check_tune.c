@@ -1,5 +1,5 @@
-/* The tuner, through the API and the command line: what is timed and what is not again, what compiles then do and say,
- * bits, cancelling, killing, and databases that can't be used. */
+/* The tuner, through the API and the command line: what is timed and what is not again, what
+ * compiles then do and say, bits, cancelling, killing, and databases that can't be used. */
 #include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -75,7 +75,8 @@ static found tune_with(fp8c_context *ctx, const fp8c_tune_options *more)
             ck_assert_int_ge(x.candidates, 2 - x.gemm);
             ck_assert_int_eq(fp8c_tuning_candidate(t, i, 0, &text, &seconds), FP8C_OK);
             ck_assert_str_eq(text, "model");
-            ck_assert_int_eq(fp8c_tuning_candidate(t, i, x.candidates, &text, &seconds), FP8C_ERR_INPUT);
+            ck_assert_int_eq(fp8c_tuning_candidate(t, i, x.candidates, &text, &seconds),
+                             FP8C_ERR_INPUT);
         }
         ck_assert_int_eq(fp8c_tuning_problem(t, f.info.problems, &x), FP8C_ERR_INPUT);
         f.info.database = f.info.device = NULL; /* the tuning's */
@@ -94,7 +95,8 @@ static found tune(fp8c_context *ctx)
 
 /* ---- rows, as an export has them ---- */
 
-/* Every row given to `fn`, which may change it, or drop it by false; the database is then made of what is left. */
+/* Every row given to `fn`, which may change it, or drop it by false; the database is then made of
+ * what is left. */
 static int edit_rows(fp8c_context *ctx, bool (*fn)(json_t *row, void *user), void *user)
 {
     const char *from = f8_cli_temp("rows.jsonl"), *to = f8_cli_temp("edited.jsonl");
@@ -104,7 +106,8 @@ static int edit_rows(fp8c_context *ctx, bool (*fn)(json_t *row, void *user), voi
     FILE *in = fopen(from, "r"), *out = fopen(to, "w");
     ck_assert(in && out);
     int kept = 0, line = 0;
-    for (json_t *row; (row = json_loadf(in, JSON_DISABLE_EOF_CHECK, NULL)); json_decref(row), line++)
+    for (json_t *row; (row = json_loadf(in, JSON_DISABLE_EOF_CHECK, NULL));
+         json_decref(row), line++)
         if (!line || fn(row, user)) {
             json_dumpf(row, out, JSON_COMPACT);
             fputc('\n', out);
@@ -113,7 +116,8 @@ static int edit_rows(fp8c_context *ctx, bool (*fn)(json_t *row, void *user), voi
     fclose(in);
     fclose(out);
     unlink(database);
-    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, &rows) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_tuning_import(ctx, NULL, to, &rows) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     ck_assert_int_eq(rows.older, 0);
     return line - kept;
 }
@@ -122,8 +126,9 @@ static bool drop_one(json_t *row, void *user)
 {
     bool *dropped = user;
     const char *candidate = json_string_value(json_object_get(row, "candidate"));
-    const bool this = !*dropped && !strcmp(json_string_value(json_object_get(row, "row")), "timing") &&
-                      strcmp(candidate, "model") && json_integer_value(json_object_get(row, "runs"));
+    const bool this =
+        !*dropped && !strcmp(json_string_value(json_object_get(row, "row")), "timing") &&
+        strcmp(candidate, "model") && json_integer_value(json_object_get(row, "runs"));
     *dropped |= this;
     return !this;
 }
@@ -144,7 +149,8 @@ START_TEST(nothing_there)
 }
 END_TEST
 
-/* A candidate that the database lacks, as after an update that brings one, is timed, and nothing else. */
+/* A candidate that the database lacks, as after an update that brings one, is timed, and nothing
+ * else. */
 START_TEST(times_once)
 {
     fp8c_context *ctx = context();
@@ -178,7 +184,8 @@ static bool choose_other(json_t *row, void *user)
     if (strcmp(json_string_value(json_object_get(row, "row")), "choice"))
         return true;
     const bool gemm = !strncmp(json_string_value(json_object_get(row, "problem")), "gemm ", 5);
-    json_object_set_new(row, "candidate", json_string(gemm ? *n % 2 ? "share b" : "share a" : ways[*n % 3]));
+    json_object_set_new(row, "candidate",
+                        json_string(gemm ? *n % 2 ? "share b" : "share a" : ways[*n % 3]));
     ++*n;
     return true;
 }
@@ -196,7 +203,8 @@ static state train(fp8c_context *ctx)
     fp8c_module *m = parse(ctx, model);
     const fp8c_compile_options o = recipe("current");
     fp8c_program *p = compile(ctx, m, &o);
-    const int step = fp8c_program_function(p, "micro_step"), update = fp8c_program_function(p, "update");
+    const int step = fp8c_program_function(p, "micro_step"),
+              update = fp8c_program_function(p, "update");
     state s = {0};
     fp8c_variable v;
     fp8c_choice c;
@@ -249,7 +257,8 @@ END_TEST
 
 static bool spoil(json_t *row, void *user)
 {
-    static const char *const bad[] = {"m 17", "lanes 99", "from the future", "cublaslt 1 tile 1 stages 1 split 1 scheme 0"};
+    static const char *const bad[] = {"m 17", "lanes 99", "from the future",
+                                      "cublaslt 1 tile 1 stages 1 split 1 scheme 0"};
     int *n = user;
     if (!strcmp(json_string_value(json_object_get(row, "row")), "choice"))
         json_object_set_new(row, "candidate", json_string(bad[(*n)++ % 4]));
@@ -286,18 +295,22 @@ END_TEST
 /* A compile says so and goes on; tuning fails, and the file is as it was. */
 START_TEST(database_of_no_use)
 {
-    static const char text[] = "no database, for whatever reason, but more than a hundred bytes of text, which is how "
-                               "long the header of one is";
+    static const char text[] =
+        "no database, for whatever reason, but more than a hundred bytes of text, which is how "
+        "long the header of one is";
     fp8c_context *ctx = context();
     size_t n;
     f8_cli_write("tuning.db", text, sizeof text);
     const state s = train(ctx);
     ck_assert_int_eq(s.tuned, 0);
-    ck_assert_msg(strstr(warned, database) && strstr(warned, "this is no tuning database; GEMMs and kernels are as "
-                                                             "without tuning"), "%s", warned);
+    ck_assert_msg(strstr(warned, database) &&
+                      strstr(warned, "this is no tuning database; GEMMs and kernels are as "
+                                     "without tuning"),
+                  "%s", warned);
     const found f = tune_with(ctx, &(fp8c_tune_options){0});
     ck_assert_int_eq(f.status, FP8C_ERR_IO);
-    ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "tuning.db: error: this is no tuning database"));
+    ck_assert_ptr_nonnull(
+        strstr(fp8c_context_message(ctx), "tuning.db: error: this is no tuning database"));
     char *after = f8_cli_read(database, &n);
     ck_assert(n == sizeof text && !memcmp(after, text, n));
     free(after);
@@ -389,10 +402,12 @@ START_TEST(bad_options)
         t = (fp8c_tuning *)m;
         ck_assert_int_ne(fp8c_tune(m, &bad[i].o, &t), FP8C_OK);
         ck_assert_ptr_null(t);
-        ck_assert_msg(strstr(fp8c_context_message(ctx), bad[i].why) != NULL, "%s", fp8c_context_message(ctx));
+        ck_assert_msg(strstr(fp8c_context_message(ctx), bad[i].why) != NULL, "%s",
+                      fp8c_context_message(ctx));
     }
-    static const char *const gemms[] = {"", "1x2x3", "1x2:f32", "0x2x3:f32", "1x2x3:f64", "1x2x3:f32x", "-1x2x3:f32",
-                                        "1 x2x3:f32", "99999999999x1x1:f32", "1x2x3x4:f32"};
+    static const char *const gemms[] = {
+        "",           "1x2x3",      "1x2:f32",    "0x2x3:f32",           "1x2x3:f64",
+        "1x2x3:f32x", "-1x2x3:f32", "1 x2x3:f32", "99999999999x1x1:f32", "1x2x3x4:f32"};
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
         ck_assert_int_eq(fp8c_tune_gemm(ctx, gemms[i], NULL, &t), FP8C_ERR_INPUT);
         ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "is not MxNxK:FORMAT"));
@@ -400,7 +415,8 @@ START_TEST(bad_options)
     fp8c_module_destroy(m);
     ck_assert_int_eq(fp8c_context_create(&none, &without), FP8C_OK);
     ck_assert_int_eq(fp8c_tune_gemm(without, "16x16x16:f32", NULL, &t), FP8C_ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(fp8c_context_message(without), "no tuning database: none was named"));
+    ck_assert_ptr_nonnull(
+        strstr(fp8c_context_message(without), "no tuning database: none was named"));
     ck_assert_ptr_null(fp8c_context_tuning(without));
     fp8c_context_destroy(without);
     fp8c_tuning_destroy(NULL);
@@ -415,9 +431,12 @@ START_TEST(no_memory)
     int failed = 0;
     for (long at = 0; at <= all; at += 1 + at / 8) {
         counting c = {.fail_at = at ? at : LONG_MAX};
-        const fp8c_context_options o = {.struct_size = sizeof o, .alloc = count_alloc, .free = count_free,
+        const fp8c_context_options o = {.struct_size = sizeof o,
+                                        .alloc = count_alloc,
+                                        .free = count_free,
                                         .allocator_user = &c};
-        const fp8c_tune_options tune_options = {.struct_size = sizeof tune_options, .runs = 1, .again = 1};
+        const fp8c_tune_options tune_options = {
+            .struct_size = sizeof tune_options, .runs = 1, .again = 1};
         fp8c_context *ctx;
         fp8c_tuning *t = NULL;
         if (fp8c_context_create(&o, &ctx) == FP8C_OK) {
@@ -438,14 +457,16 @@ END_TEST
 
 START_TEST(one_gemm)
 {
-    static const char *const gemms[] = {"64x96x160:f32", "64x96x160:bf16", "64x96x160:f8e4m3", "33x7x65:f8e5m2"};
+    static const char *const gemms[] = {"64x96x160:f32", "64x96x160:bf16", "64x96x160:f8e4m3",
+                                        "33x7x65:f8e5m2"};
     fp8c_context *ctx = context();
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
         const fp8c_tune_options o = {.struct_size = sizeof o, .runs = 2};
         fp8c_tuning *t;
         fp8c_tuned x;
         char start[64];
-        ck_assert_msg(fp8c_tune_gemm(ctx, gemms[i], &o, &t) == FP8C_OK, "%s", fp8c_context_message(ctx));
+        ck_assert_msg(fp8c_tune_gemm(ctx, gemms[i], &o, &t) == FP8C_OK, "%s",
+                      fp8c_context_message(ctx));
         ck_assert_int_eq(fp8c_tuning_problem(t, 0, &x), FP8C_OK);
         snprintf(start, sizeof start, "gemm %.*s %s x ", (int)strcspn(gemms[i], ":"), gemms[i],
                  strchr(gemms[i], ':') + 1);
@@ -461,7 +482,8 @@ END_TEST
 START_TEST(command_line)
 {
     const char *file = f8_cli_write("tiny.f8", model, strlen(model));
-    f8_cli_result r = F8_CLI("tune", file, "--recipe", "current", "--runs", "1", "--json", "-", "--threads", "1");
+    f8_cli_result r =
+        F8_CLI("tune", file, "--recipe", "current", "--runs", "1", "--json", "-", "--threads", "1");
     f8_cli_ok(r);
     ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"tune\",\"problem\":\"gemm "));
     ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"tuned\",\"device\":\"cpu "));
@@ -477,7 +499,8 @@ START_TEST(command_line)
     f8_cli_ok(r);
     ck_assert_ptr_nonnull(strstr(r.out, " choices written"));
     f8_cli_ok(F8_CLI("tune", "--import", rows, "--database", f8_cli_temp("second.db")));
-    f8_cli_ok(F8_CLI("tune", "--merge", f8_cli_temp("second.db"), "--merge", f8_cli_temp("second.db")));
+    f8_cli_ok(
+        F8_CLI("tune", "--merge", f8_cli_temp("second.db"), "--merge", f8_cli_temp("second.db")));
     f8_cli_fails(F8_CLI("tune"), 2, "one of FILE.f8, --gemm, and --export, --import or --merge");
     f8_cli_fails(F8_CLI("tune", file, "--gemm", "1x1x1:f32"), 2, "one of FILE.f8");
     f8_cli_fails(F8_CLI("tune", "--gemm", "1x1:f32"), 1, "is not MxNxK:FORMAT");

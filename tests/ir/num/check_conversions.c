@@ -1,7 +1,7 @@
-/* E4M3, E5M2, E8M0 and BF16 conversions of all 65,536 bf16 values in three places: the codec (ir/num/fp8.c),
- * the compiled kernels and the reference interpreter, bit for bit. The codec itself is held to the golden
- * vectors in check_fp8.c and to an independent oracle in check_codecs.c. NaNs included: a conversion says
- * which NaN it gives. */
+/* E4M3, E5M2, E8M0 and BF16 conversions of all 65,536 bf16 values in three places: the codec
+ * (ir/num/fp8.c), the compiled kernels and the reference interpreter, bit for bit. The codec itself
+ * is held to the golden vectors in check_fp8.c and to an independent oracle in check_codecs.c. NaNs
+ * included: a conversion says which NaN it gives. */
 #include <string.h>
 
 #include "codegen/build.h"
@@ -28,7 +28,8 @@ static f8_func *make(f8_module *m)
     const f8_type t = {F8_BF16, 2, {256, 256}};
     const f8_ref x = f8_cast(g, f8_func_input(f, "x", &t, -1), F8_F32), one = f8_const(g, 1);
     for (int i = 0; i < WAYS; i++) {
-        const f8_attr attr[] = {F8_INT(F8_A_FORMAT, ways[i].format), F8_INT(F8_A_SATURATE, ways[i].saturate)};
+        const f8_attr attr[] = {F8_INT(F8_A_FORMAT, ways[i].format),
+                                F8_INT(F8_A_SATURATE, ways[i].saturate)};
         const f8_ref q = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){x, one}, 2, attr, 2);
         char name[16] = {'q', (char)('0' + i)}, decoded[16] = {'d', (char)('0' + i)};
         f8_func_result(f, name, q, -1);
@@ -46,9 +47,10 @@ static void check_all(const uint16_t *x, void *const *out)
         const float value = f8_bf16_to_f32(x[i]);
         for (int k = 0; k < WAYS; k++) {
             const uint8_t code = (uint8_t)f8_encode(ways[k].format, value, ways[k].saturate);
-            ck_assert_msg(((uint8_t *)out[2 * k])[i] == code, "way %d of bf16 %04x: %02x, not %02x", k, i,
-                          ((uint8_t *)out[2 * k])[i], code);
-            const uint32_t got = ((uint32_t *)out[2 * k + 1])[i], want = f8_bits(f8_decode(ways[k].format, code));
+            ck_assert_msg(((uint8_t *)out[2 * k])[i] == code, "way %d of bf16 %04x: %02x, not %02x",
+                          k, i, ((uint8_t *)out[2 * k])[i], code);
+            const uint32_t got = ((uint32_t *)out[2 * k + 1])[i],
+                           want = f8_bits(f8_decode(ways[k].format, code));
             const bool nan = (want & 0x7fffffff) > 0x7f800000;
             ck_assert_msg(got == want || (nan && (got & 0x7fffffff) > 0x7f800000),
                           "code %02x of way %d: %08x, not %08x", code, k, got, want);
@@ -76,7 +78,8 @@ START_TEST(every_bf16)
     ck_assert_msg(f8_pass_legalize(&u) == F8_OK && f8_pass_group(&u) == F8_OK &&
                       f8_pass_schedule(&u) == F8_OK && f8_pass_memory(&u) == F8_OK &&
                       f8_build_plan(m, &(f8_build_options){0}, &arena, &plan, &diag) == F8_OK &&
-                      f8_exec_create(&plan, &(f8_exec_options){.n_threads = 2}, &exec, &diag) == F8_OK,
+                      f8_exec_create(&plan, &(f8_exec_options){.n_threads = 2}, &exec, &diag) ==
+                          F8_OK,
                   "%s", diag.text);
     uint16_t *x = f8_exec_port(exec, 0, false, 0);
     for (uint32_t i = 0; i < N; i++)
@@ -89,7 +92,8 @@ START_TEST(every_bf16)
     ck_assert_msg(f8_exec_run(exec, 0, &diag) == F8_OK, "%s", diag.text);
     check_all(x, out);
     const void *in[] = {x};
-    ck_assert_msg(f8_reference_run(&m->func[0], in, reference, NULL, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_msg(f8_reference_run(&m->func[0], in, reference, NULL, &diag) == F8_OK, "%s",
+                  diag.text);
     check_all(x, reference);
     f8_exec_destroy(exec);
     f8_arena_end(&arena);

@@ -87,8 +87,8 @@ START_TEST(golden_e8m0)
 }
 END_TEST
 
-/* What ir/num/fp8.h says of zeros, subnormal inputs, Inf and NaN, in every format; code_2_127 and _133
- * are those of 2^-127 and 2^-133. */
+/* What ir/num/fp8.h says of zeros, subnormal inputs, Inf and NaN, in every format; code_2_127 and
+ * _133 are those of 2^-127 and 2^-133. */
 START_TEST(edges)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* Quantizing on the host (ir/num/quantize.h) against the graph that the compiler makes, interpreted: the same
- * scales and codes, bit for bit, NaNs by class. */
+/* Quantizing on the host (ir/num/quantize.h) against the graph that the compiler makes,
+ * interpreted: the same scales and codes, bit for bit, NaNs by class. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,9 @@ static float adverse(uint32_t *state, int kind)
     const float u = (float)test_random(state) * 0x1p-23f - 1;
     switch (kind) {
     case 0: return u;
-    case 1: return u * ldexpf(1, (int)(test_random(state) % 250) - 140); /* every magnitude, denormals too */
+    case 1:
+        return u * ldexpf(1, (int)(test_random(state) % 250) -
+                                 140); /* every magnitude, denormals too */
     case 2: return test_random(state) % 50 ? 0 : u;                      /* blocks of nothing */
     case 3: return test_random(state) % 97 ? u : INFINITY;
     default: return test_random(state) % 89 ? u * 1e-42f : NAN;
@@ -40,24 +42,27 @@ static float adverse(uint32_t *state, int kind)
 }
 
 /* The graph's: amax -> scale -> codes, as passes/scale/scaling.c writes it. */
-static void graph(const tensor *t, const f8_quantizer *q, const char *grain, float *amax, float *scale,
-                  float *inv, uint8_t *codes)
+static void graph(const tensor *t, const f8_quantizer *q, const char *grain, float *amax,
+                  float *scale, float *inv, uint8_t *codes)
 {
     char text[1500];
     const bool blocks = f8_granularity_has_blocks(q->grain);
     const char *format = f8_dtype_name(q->format);
     snprintf(text, sizeof text,
-             "module m\nfunc forward(%%x: f32[%lld, %lld]) -> (%%a: f32[1], %%s: f32[1], %%i: f32[1], %%q: %s[%lld, %lld]) {\n"
+             "module m\nfunc forward(%%x: f32[%lld, %lld]) -> (%%a: f32[1], %%s: f32[1], %%i: "
+             "f32[1], %%q: %s[%lld, %lld]) {\n"
              "  %%a = amax(%%x) {granularity = \"%s\"}\n"
              "%s"
              "  %%q = quantize(%%x, %%s) {format = %s, granularity = \"%s\"}\n"
              "  return %%a, %%s, %%i, %%q\n}\n",
-             (long long)t->rows, (long long)t->cols, format, (long long)t->rows, (long long)t->cols, grain,
-             q->mx ? q->format == F8_E4M3
-                         ? "  %e = quantize(%a, 0.002232142857142857) {format = f8e8m0, saturate = false}\n"
-                           "  %i = cast(%e) {to = f32}\n  %s = div(1, %i)\n"
-                         : "  %e = quantize(%a, 1.743861607142857e-05) {format = f8e8m0, saturate = false}\n"
-                           "  %i = cast(%e) {to = f32}\n  %s = div(1, %i)\n"
+             (long long)t->rows, (long long)t->cols, format, (long long)t->rows, (long long)t->cols,
+             grain,
+             q->mx ? q->format == F8_E4M3 ? "  %e = quantize(%a, 0.002232142857142857) {format = "
+                                            "f8e8m0, saturate = false}\n"
+                                            "  %i = cast(%e) {to = f32}\n  %s = div(1, %i)\n"
+                                          : "  %e = quantize(%a, 1.743861607142857e-05) {format = "
+                                            "f8e8m0, saturate = false}\n"
+                                            "  %i = cast(%e) {to = f32}\n  %s = div(1, %i)\n"
                    : "@",
              format, blocks ? grain : "broadcast");
     char whole[2000], *at = strchr(text, '@');
@@ -115,13 +120,15 @@ static void compare(const f8_quantizer *q, const char *grain, int kind)
     f8_scales_of(q, amax[1], n, scale[1], inv[1]);
     f8_matrix_encode(q, input.x, input.rows, input.cols, scale[1], codes[1]);
     for (int64_t i = 0; i < n; i++)
-        ck_assert_msg(same(amax[0][i], amax[1][i]) && same(scale[0][i], scale[1][i]) && same(inv[0][i], inv[1][i]),
-                      "%s, kind %d, scale %lld: amax %a and %a, scale %a and %a, inverse %a and %a", grain, kind,
-                      (long long)i, (double)amax[0][i], (double)amax[1][i], (double)scale[0][i],
-                      (double)scale[1][i], (double)inv[0][i], (double)inv[1][i]);
+        ck_assert_msg(same(amax[0][i], amax[1][i]) && same(scale[0][i], scale[1][i]) &&
+                          same(inv[0][i], inv[1][i]),
+                      "%s, kind %d, scale %lld: amax %a and %a, scale %a and %a, inverse %a and %a",
+                      grain, kind, (long long)i, (double)amax[0][i], (double)amax[1][i],
+                      (double)scale[0][i], (double)scale[1][i], (double)inv[0][i],
+                      (double)inv[1][i]);
     for (int64_t i = 0; i < all; i++)
-        ck_assert_msg(codes[0][i] == codes[1][i], "%s, kind %d, element %lld (%a): %02x and %02x", grain, kind,
-                      (long long)i, (double)input.x[i], codes[0][i], codes[1][i]);
+        ck_assert_msg(codes[0][i] == codes[1][i], "%s, kind %d, element %lld (%a): %02x and %02x",
+                      grain, kind, (long long)i, (double)input.x[i], codes[0][i], codes[1][i]);
 }
 
 /* Without the codes: what decoding them gives, and counts of them. */
@@ -136,8 +143,8 @@ static void dequantized(const f8_quantizer *q)
         const int64_t at = f8_granularity_block(q->grain.rows, i / input.cols) * cols +
                            f8_granularity_block(q->grain.cols, i % input.cols);
         const float want = f8_decode(q->format, codes[1][i]) * inv[1][at];
-        ck_assert_msg(back[i] == want, "element %lld (%a): %a is not %a", (long long)i, (double)input.x[i],
-                      (double)back[i], (double)want);
+        ck_assert_msg(back[i] == want, "element %lld (%a): %a is not %a", (long long)i,
+                      (double)input.x[i], (double)back[i], (double)want);
         underflow += input.x[i] != 0 && (codes[1][i] & 0x7f) == 0;
     }
     ck_assert_int_eq(e.n, all);
@@ -156,7 +163,8 @@ START_TEST(same_as_the_graph)
             for (int64_t i = 0; i < input.rows * input.cols; i++)
                 input.x[i] = adverse(&state, kind);
             f8_quantizer q = {.format = test_random(&state) % 2 ? F8_E4M3 : F8_E5M2,
-                              .pow2 = test_random(&state) % 2, .margin = (int64_t)(test_random(&state) % 3)};
+                              .pow2 = test_random(&state) % 2,
+                              .margin = (int64_t)(test_random(&state) % 3)};
             ck_assert(f8_granularity_parse(grains[_i], &q.grain));
             compare(&q, grains[_i], kind);
             if (kind < 3)

@@ -1,5 +1,5 @@
-/* How arrays of scales lie for cuBLASLt, against its documentation's formulas, written out here from memory
- * offset to scale; and scaled_matmul over such arrays, in the interpreter. */
+/* How arrays of scales lie for cuBLASLt, against its documentation's formulas, written out here
+ * from memory offset to scale; and scaled_matmul over such arrays, in the interpreter. */
 #include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/fp8.h"
@@ -28,8 +28,8 @@ static const layout_case cases[] = {
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
-/* The numbers of the grid, [across, along k], where cuBLASLt wants them: walks the array and writes down which
- * scale belongs to each offset, -1 where none does. Returns its length. */
+/* The numbers of the grid, [across, along k], where cuBLASLt wants them: walks the array and writes
+ * down which scale belongs to each offset, -1 where none does. Returns its length. */
 static int64_t expected(const layout_case *c, int64_t *scale, int64_t room)
 {
     const int64_t along = c->block ? (c->k + c->block - 1) / c->block : 1;
@@ -63,10 +63,10 @@ static int64_t expected(const layout_case *c, int64_t *scale, int64_t room)
 
 static f8_scales scales_of(const layout_case *c, bool k_is_rows)
 {
-    return (f8_scales){
-        .grain = k_is_rows ? (f8_granularity){c->block, c->across} : (f8_granularity){c->across, c->block},
-        .dtype = c->dtype,
-        .k_is_rows = k_is_rows};
+    return (f8_scales){.grain = k_is_rows ? (f8_granularity){c->block, c->across}
+                                          : (f8_granularity){c->across, c->block},
+                       .dtype = c->dtype,
+                       .k_is_rows = k_is_rows};
 }
 
 static f8_type codes_of(const layout_case *c, bool k_is_rows)
@@ -98,7 +98,8 @@ START_TEST(scales_lie_as_documented)
             const int64_t l = c->block ? k / c->block : 0, p = c->across ? o / c->across : 0;
             if (at < 0 || at >= n || want[at] != p * along + l ||
                 grid != (k_is_rows ? l * across + p : p * along + l))
-                ck_abort_msg("[%d, %d]: at %d, in the grid at %d", (int)o, (int)k, (int)at, (int)grid);
+                ck_abort_msg("[%d, %d]: at %d, in the grid at %d", (int)o, (int)k, (int)at,
+                             (int)grid);
         }
 }
 END_TEST
@@ -126,7 +127,8 @@ static operand make_operand(const layout_case *c, bool k_is_rows, uint32_t *seed
     x.scale = malloc((size_t)(x.along * across) * sizeof *x.scale);
     x.array = malloc((size_t)n * 4);
     for (int64_t i = 0; i < size; i++)
-        x.codes[i] = (uint8_t)f8_encode(F8_E4M3, (float)(test_random(seed) % 1000) * 0.01f - 5, true);
+        x.codes[i] =
+            (uint8_t)f8_encode(F8_E4M3, (float)(test_random(seed) % 1000) * 0.01f - 5, true);
     for (int64_t i = 0; i < x.along * across; i++)
         x.scale[i] = c->dtype == F8_E8M0 ? ldexpf(1, (int)(test_random(seed) % 9) - 4)
                                          : 0.25f + (float)(test_random(seed) % 1000) * 0.003f;
@@ -161,8 +163,8 @@ static void declare(char *to, size_t size, const char *name, const operand *x)
     const f8_type codes = codes_of(&x->c, x->k_is_rows);
     f8_type t;
     ck_assert(f8_scale_layout_type(F8_SCALES_CUBLASLT, &s, &codes, &t));
-    snprintf(to, size, "%%q%s: f8e4m3[%d, %d], %%s%s: %s", name, (int)codes.dim[0], (int)codes.dim[1], name,
-             f8_type_print(&t, type, sizeof type));
+    snprintf(to, size, "%%q%s: f8e4m3[%d, %d], %%s%s: %s", name, (int)codes.dim[0],
+             (int)codes.dim[1], name, f8_type_print(&t, type, sizeof type));
 }
 
 /* What runs in a test: text with the types and granularities of two operands. */
@@ -172,8 +174,10 @@ static void multiply(const operand *a, const operand *b, float *out)
     declare(pa, sizeof pa, "a", a);
     declare(pb, sizeof pb, "b", b);
     snprintf(text, sizeof text,
-             "module m\nfunc f(%s, %s) -> (%%y: f32[%d, %d]) {\n  return scaled_matmul(%%qa, %%sa, %%qb, "
-             "%%sb) {transpose_a = %s, transpose_b = %s, scale_a = \"%s\", scale_b = \"%s\", scale_layout = "
+             "module m\nfunc f(%s, %s) -> (%%y: f32[%d, %d]) {\n  return scaled_matmul(%%qa, %%sa, "
+             "%%qb, "
+             "%%sb) {transpose_a = %s, transpose_b = %s, scale_a = \"%s\", scale_b = \"%s\", "
+             "scale_layout = "
              "\"cublaslt\"}\n}\n",
              pa, pb, (int)a->c.outer, (int)b->c.outer, a->k_is_rows ? "true" : "false",
              b->k_is_rows ? "false" : "true",
@@ -205,7 +209,8 @@ enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 START_TEST(products_over_the_layout)
 {
     uint32_t seed = 77u + (uint32_t)_i;
-    operand a = make_operand(&pairs[_i / 4].a, _i & 1, &seed), b = make_operand(&pairs[_i / 4].b, _i & 2, &seed);
+    operand a = make_operand(&pairs[_i / 4].a, _i & 1, &seed),
+            b = make_operand(&pairs[_i / 4].b, _i & 2, &seed);
     const int64_t m = a.c.outer, n = b.c.outer;
     float *got = malloc((size_t)(m * n) * sizeof *got);
     multiply(&a, &b, got);
@@ -244,7 +249,8 @@ START_TEST(refusals)
 {
     char text[512];
     snprintf(text, sizeof text,
-             "module m\nfunc f(%s) -> (%%y: f32[32, 16]) {\n  return scaled_matmul(%%a, %%s, %%b, %%t) {%s}\n}\n",
+             "module m\nfunc f(%s) -> (%%y: f32[32, 16]) {\n  return scaled_matmul(%%a, %%s, %%b, "
+             "%%t) {%s}\n}\n",
              refused[_i].in, refused[_i].attrs);
     f8_arena arena;
     f8_diag diag = {0};

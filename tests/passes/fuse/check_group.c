@@ -137,14 +137,16 @@ START_TEST(second_visit_is_a_phase)
 }
 END_TEST
 
-/* Magnitudes of rows and of columns come from the visit that makes the value; those of 128 rows are taken
- * from those of 32, by whoever wants them. */
+/* Magnitudes of rows and of columns come from the visit that makes the value; those of 128 rows are
+ * taken from those of 32, by whoever wants them. */
 START_TEST(column_maxima_ride_along)
 {
     test_unit t;
-    parse(&t, "func forward(%x: bf16[512, 64]) -> (%y: bf16[512, 64], %a: f32[4, 64], %r: f32[512, 1]) {\n"
+    parse(&t, "func forward(%x: bf16[512, 64]) -> (%y: bf16[512, 64], %a: f32[4, 64], %r: f32[512, "
+              "1]) {\n"
               "  %f = cast(%x)\n  %y = cast(sub(%f, reduce_sum(%f))) {to = bf16}\n"
-              "  return %y, amax(%y) {granularity = \"block(128,1)\"}, amax(%y) {granularity = \"row\"}\n}\n");
+              "  return %y, amax(%y) {granularity = \"block(128,1)\"}, amax(%y) {granularity = "
+              "\"row\"}\n}\n");
     test_pass(&t, f8_pass_decompose);
     place(&t);
     const f8_group *g = only_rows(t.unit.module->func[0].program);
@@ -163,11 +165,13 @@ START_TEST(row_blocks_are_one_visit)
     static const char *const sizes[] = {"128", "32"};
     char text[512];
     test_unit t;
-    snprintf(text, sizeof text,
-             "func forward(%%x: bf16[2, 40, 256]) -> (%%q: f8e4m3[2, 40, 256], %%i: f32[2, 40, %d]) {\n"
-             "  %%a = amax(%%x) {granularity = \"block(1,%s)\"}\n  %%s = fp8_scale(%%a)\n"
-             "  return quantize(%%x, %%s) {granularity = \"block(1,%s)\"}, add(div(1, %%s), sub(%%a, %%a))\n}\n",
-             _i ? 8 : 2, sizes[_i], sizes[_i]);
+    snprintf(
+        text, sizeof text,
+        "func forward(%%x: bf16[2, 40, 256]) -> (%%q: f8e4m3[2, 40, 256], %%i: f32[2, 40, %d]) {\n"
+        "  %%a = amax(%%x) {granularity = \"block(1,%s)\"}\n  %%s = fp8_scale(%%a)\n"
+        "  return quantize(%%x, %%s) {granularity = \"block(1,%s)\"}, add(div(1, %%s), sub(%%a, "
+        "%%a))\n}\n",
+        _i ? 8 : 2, sizes[_i], sizes[_i]);
     parse(&t, text);
     test_pass(&t, f8_pass_decompose);
     place(&t);
@@ -217,8 +221,8 @@ START_TEST(both_ways_are_two_visits)
 }
 END_TEST
 
-/* Scales of several rows lie by the rows of what they scale: that is no statistic of a wider domain, and not made
- * again in one. */
+/* Scales of several rows lie by the rows of what they scale: that is no statistic of a wider
+ * domain, and not made again in one. */
 START_TEST(scales_of_rows_keep_their_domain)
 {
     static const char *const body[] = {
@@ -236,8 +240,8 @@ START_TEST(scales_of_rows_keep_their_domain)
         for (uint32_t k = 0; k < p->group[i].n_phases; k++) {
             f8_kernel *kernel;
             f8_binding bound;
-            ck_assert_msg(f8_kernel_lower(f, &p->group[i], k, f8_target_by_name("cpu"), &t.arena, &kernel, &bound,
-                                          &t.diag) == F8_OK,
+            ck_assert_msg(f8_kernel_lower(f, &p->group[i], k, f8_target_by_name("cpu"), &t.arena,
+                                          &kernel, &bound, &t.diag) == F8_OK,
                           "%s", t.diag.text);
         }
     test_unit_end(&t);
@@ -330,7 +334,8 @@ static const struct {
      "  %15 = max(%12, %14)\n  %16 = slice(%4) {axis = 1, start = 4, stop = 5}\n"
      "  %17 = reshape(%16) {shape = [8, 6]}\n  %18 = max(%15, %17)\n"
      "  %19 = reshape(%18) {shape = [8, 2, 3]}\n  return %19\n"},
-    {"cast(slice(cast(cast(%x) {to = bf16})) {axis = 0, start = 0, stop = 1}) {to = f16}", /* a view */
+    {"cast(slice(cast(cast(%x) {to = bf16})) {axis = 0, start = 0, stop = 1}) {to = f16}", /* a view
+                                                                                            */
      "  %1 = cast(%x) {to = bf16}\n  %2 = slice(%1) {axis = 0, stop = 1}\n"
      "  %3 = cast(%2)\n  %4 = cast(%3) {to = f16}\n  return %4\n"},
     {"reduce_sum(exp(slice(%x) {axis = 0, start = 3, stop = 4})) {axis = 0}", /* one element sums to
@@ -359,9 +364,9 @@ END_TEST
 /* ---- models ---- */
 
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
-static const char *const models[] = {"frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8",
-                                     "frontend/models/llama_block.f8", "frontend/models/mpt_125m.f8",
-                                     "frontend/models/llama3_8b_block.f8"};
+static const char *const models[] = {
+    "frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8", "frontend/models/llama_block.f8",
+    "frontend/models/mpt_125m.f8", "frontend/models/llama3_8b_block.f8"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 START_TEST(models_are_sound)

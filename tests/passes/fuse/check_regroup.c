@@ -1,5 +1,5 @@
-/* group and schedule, for what is computed again (f8_is_again): late, and inside its readers where it can be. On random
- * graphs: check_regroup_random.c. */
+/* group and schedule, for what is computed again (f8_is_again): late, and inside its readers where
+ * it can be. On random graphs: check_regroup_random.c. */
 #include "tests/shared/again.h"
 #include "tests/shared/compile.h"
 #include "tests/shared/program_check.h"
@@ -16,8 +16,8 @@
 
 /* ---- setting up ---- */
 
-/* A function of primitives as it stands, placed; `name#65536` in the text is computed again for one place, #131072 for
- * the next. */
+/* A function of primitives as it stands, placed; `name#65536` in the text is computed again for one
+ * place, #131072 for the next. */
 static f8_func *placed(test_unit *t, const char *text, const char *target, bool no_fuse)
 {
     char whole[4096];
@@ -88,17 +88,18 @@ static int count_again(const f8_func *f)
 
 /* ---- when ---- */
 
-#define CHAIN                                                                                     \
-    "func f(%x: f32[30, 20], %w: f32[20, 40], %v: f32[40, 20]) -> (%y: f32[20, 40], %z: f32[30, 40]) {\n" \
-    "  %d = sub(%x, reduce_sum(%x))\n  %n = mul(%d, rsqrt(reduce_sum(mul(%d, %d))))\n"            \
+#define CHAIN                                                                                      \
+    "func f(%x: f32[30, 20], %w: f32[20, 40], %v: f32[40, 20]) -> (%y: f32[20, 40], %z: f32[30, "  \
+    "40]) {\n"                                                                                     \
+    "  %d = sub(%x, reduce_sum(%x))\n  %n = mul(%d, rsqrt(reduce_sum(mul(%d, %d))))\n"             \
     "  %a = exp(matmul(%n, %w))\n  %b = matmul(%a, %v)\n  %c = matmul(tanh(%b), %w)\n"
 /* the same norm, once more */
 #define AGAIN                                                                                     \
     "  %d2 = sub#65536(%x, reduce_sum#65536(%x))\n"                                               \
     "  %m = mul#65536(%d2, rsqrt#65536(reduce_sum#65536(mul#65536(%d2, %d2))))\n"
 
-/* A norm read by a late GEMM, and its original by an early one: computed right before the late one, in one kernel, by
- * a group that says so. Likewise with a kernel for each node. */
+/* A norm read by a late GEMM, and its original by an early one: computed right before the late one,
+ * in one kernel, by a group that says so. Likewise with a kernel for each node. */
 START_TEST(late_for_a_gemm)
 {
     test_unit t;
@@ -117,13 +118,15 @@ START_TEST(late_for_a_gemm)
 }
 END_TEST
 
-/* Read by a late row program over the same rows and columns, and by nothing else: computed there, never stored. Over
- * others: stored right before. */
+/* Read by a late row program over the same rows and columns, and by nothing else: computed there,
+ * never stored. Over others: stored right before. */
 START_TEST(inside_its_reader)
 {
     static const char *const end[] = {
-        "  %g = add(matmul(%c, %w) {transpose_b = true}, %m)\n  return matmul(%g, %c) {transpose_a = true}, %c\n}\n",
-        "  %g = add(%c, reduce_max#65536(%m))\n  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
+        "  %g = add(matmul(%c, %w) {transpose_b = true}, %m)\n  return matmul(%g, %c) {transpose_a "
+        "= true}, %c\n}\n",
+        "  %g = add(%c, reduce_max#65536(%m))\n  return matmul(%n, %g) {transpose_a = true}, "
+        "%c\n}\n",
     };
     char text[2048];
     test_unit t;
@@ -145,10 +148,11 @@ END_TEST
 START_TEST(between_its_readers)
 {
     test_unit t;
-    const f8_func *f = placed(&t,
-                              CHAIN AGAIN "  %g = add(%b, %m)\n  %h = matmul(%m, %c) {transpose_a = true}\n"
-                                          "  return %h, matmul(%g, %w)\n}\n",
-                              "cpu", false);
+    const f8_func *f =
+        placed(&t,
+               CHAIN AGAIN "  %g = add(%b, %m)\n  %h = matmul(%m, %c) {transpose_a = true}\n"
+                           "  return %h, matmul(%g, %w)\n}\n",
+               "cpu", false);
     ck_assert_int_eq(position(f, "m"), position(f, "g"));
     ck_assert_int_lt(position(f, "m"), position(f, "h"));
     ck_assert_int_eq(count_again(f), 0);
@@ -156,17 +160,19 @@ START_TEST(between_its_readers)
 }
 END_TEST
 
-/* A GEMM, a kernel and a GEMM computed again, each right before the next one. Between the original and the clone others
- * run that could wait, and before the clone what comes of it has to wait for nothing else. */
+/* A GEMM, a kernel and a GEMM computed again, each right before the next one. Between the original
+ * and the clone others run that could wait, and before the clone what comes of it has to wait for
+ * nothing else. */
 START_TEST(chain_of_clones)
 {
     test_unit t;
-    const f8_func *f = placed(&t,
-                              CHAIN "  %p = matmul#65536(%n, %w)\n  %q = exp#65536(%p)\n  %r = matmul#65536(%q, %v)\n"
-                                    "  %e = matmul(%c, %c) {transpose_b = true}\n  %k = exp(%e)\n"
-                                    "  %g = matmul(matmul(%k, %r) {transpose_a = true}, %w)\n"
-                                    "  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
-                              "cpu", _i);
+    const f8_func *f = placed(
+        &t,
+        CHAIN "  %p = matmul#65536(%n, %w)\n  %q = exp#65536(%p)\n  %r = matmul#65536(%q, %v)\n"
+              "  %e = matmul(%c, %c) {transpose_b = true}\n  %k = exp(%e)\n"
+              "  %g = matmul(matmul(%k, %r) {transpose_a = true}, %w)\n"
+              "  return matmul(%n, %g) {transpose_a = true}, %c\n}\n",
+        "cpu", _i);
     const int at = position(f, "r");
     ck_assert_int_eq(position(f, "q"), at - 1);
     ck_assert_int_eq(position(f, "p"), at - 2);
@@ -176,13 +182,16 @@ START_TEST(chain_of_clones)
 }
 END_TEST
 
-/* What is computed again for one place is one kernel where it reads one value, and for another place another kernel. */
+/* What is computed again for one place is one kernel where it reads one value, and for another
+ * place another kernel. */
 START_TEST(a_kernel_for_each_place)
 {
     test_unit t;
     char text[2048];
-    snprintf(text, sizeof text, "%s  %%p = exp#65536(%%a)\n  %%q = tanh#%d(%%a)\n"
-             "  return matmul(matmul(%%w, matmul(%%q, %%c) {transpose_a = true}), exp(matmul(%%p, %%c) {transpose_a = true})), %%c\n}\n",
+    snprintf(text, sizeof text,
+             "%s  %%p = exp#65536(%%a)\n  %%q = tanh#%d(%%a)\n"
+             "  return matmul(matmul(%%w, matmul(%%q, %%c) {transpose_a = true}), exp(matmul(%%p, "
+             "%%c) {transpose_a = true})), %%c\n}\n",
              CHAIN, F8_CLONE_AGAIN * (_i + 1));
     const f8_func *f = placed(&t, text, "cpu", false);
     ck_assert_int_eq(count_again(f), _i + 1);
@@ -197,11 +206,12 @@ END_TEST
 START_TEST(statistic_of_a_kept_one)
 {
     test_unit t;
-    const f8_func *f = placed(&t,
-                              "func f(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[1, 20], %z: f32[30, 1]) {\n"
-                              "  %s = reduce_sum(%x)\n  %n = sub(%x, exp(%s))\n  %g = matmul(%n, %w)\n"
-                              "  %t = exp#65536(%s)\n  return matmul(%t, %g) {transpose_a = true}, %s\n}\n",
-                              "cpu", false);
+    const f8_func *f =
+        placed(&t,
+               "func f(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[1, 20], %z: f32[30, 1]) {\n"
+               "  %s = reduce_sum(%x)\n  %n = sub(%x, exp(%s))\n  %g = matmul(%n, %w)\n"
+               "  %t = exp#65536(%s)\n  return matmul(%t, %g) {transpose_a = true}, %s\n}\n",
+               "cpu", false);
     const f8_group *group = writer(f, "t");
     ck_assert(is_again(group));
     ck_assert_int_eq(group->phase[0].rows * group->phase[0].cols, 30);
@@ -209,22 +219,25 @@ START_TEST(statistic_of_a_kept_one)
 }
 END_TEST
 
-/* Current scaling computed again: magnitudes, scale and codes in one kernel, as those it is made after. */
+/* Current scaling computed again: magnitudes, scale and codes in one kernel, as those it is made
+ * after. */
 START_TEST(visits_of_a_clone)
 {
     test_unit t;
-    const f8_func *f = placed(&t,
-                              "func f(%x: f32[32, 32], %w: f8e4m3[32, 32]) -> (%y: f32[32, 32]) {\n"
-                              "  %t = tanh(%x)\n  %m = reduce_amax(%t)\n"
-                              "  %a = reshape(reduce_amax(reshape(%m) {shape = [1, 32]})) {shape = []}\n"
-                              "  %s = div(448, %a)\n  %q = quantize(%t, %s)\n  %i = div(1, %s)\n"
-                              "  %g = scaled_matmul(%q, %i, %w, 1) {transpose_b = true}\n"
-                              "  %t2 = tanh#65536(%x)\n  %m2 = reduce_amax#65536(%t2)\n"
-                              "  %a2 = reshape#65536(reduce_amax#65536(reshape#65536(%m2) {shape = [1, 32]})) {shape = []}\n"
-                              "  %s2 = div#65536(448, %a2)\n  %q2 = quantize#65536(%t2, %s2)\n"
-                              "  %i2 = div#65536(1, %s2)\n  %h = quantize(tanh(%g), 448)\n"
-                              "  return scaled_matmul(%q2, %i2, %h, 1) {transpose_b = true}\n}\n",
-                              "cpu", false);
+    const f8_func *f =
+        placed(&t,
+               "func f(%x: f32[32, 32], %w: f8e4m3[32, 32]) -> (%y: f32[32, 32]) {\n"
+               "  %t = tanh(%x)\n  %m = reduce_amax(%t)\n"
+               "  %a = reshape(reduce_amax(reshape(%m) {shape = [1, 32]})) {shape = []}\n"
+               "  %s = div(448, %a)\n  %q = quantize(%t, %s)\n  %i = div(1, %s)\n"
+               "  %g = scaled_matmul(%q, %i, %w, 1) {transpose_b = true}\n"
+               "  %t2 = tanh#65536(%x)\n  %m2 = reduce_amax#65536(%t2)\n"
+               "  %a2 = reshape#65536(reduce_amax#65536(reshape#65536(%m2) {shape = [1, 32]})) "
+               "{shape = []}\n"
+               "  %s2 = div#65536(448, %a2)\n  %q2 = quantize#65536(%t2, %s2)\n"
+               "  %i2 = div#65536(1, %s2)\n  %h = quantize(tanh(%g), 448)\n"
+               "  return scaled_matmul(%q2, %i2, %h, 1) {transpose_b = true}\n}\n",
+               "cpu", false);
     const f8_group *first = writer(f, "q"), *again = writer(f, "q2");
     ck_assert(is_again(again) && !is_again(first));
     ck_assert_uint_eq(again->n_phases, first->n_phases);
@@ -234,19 +247,21 @@ START_TEST(visits_of_a_clone)
 }
 END_TEST
 
-/* Codes and their transpose for two late GEMMs, where kernels store transposes: by one visit if wanted at once. */
+/* Codes and their transpose for two late GEMMs, where kernels store transposes: by one visit if
+ * wanted at once. */
 START_TEST(transposed_store_of_a_clone)
 {
     test_unit t;
-    const f8_func *f =
-        placed(&t,
-               "func f(%x: bf16[32, 64], %w: f8e4m3[48, 64], %s: f32[]) -> (%y: f32[48, 64], %z: f32[48, 32]) {\n"
-               "  %q = quantize(%x, %s)\n  %g = scaled_matmul(%q, %s, %w, %s) {transpose_b = true}\n"
-               "  %h = transpose(quantize(tanh(%g), %s)) {perm = [1, 0]}\n"
-               "  %c = quantize#65536(%x, %s)\n  %k = transpose#65536(%c) {perm = [1, 0]}\n"
-               "  %y = scaled_matmul(%h, %s, %k, %s) {transpose_b = true}\n"
-               "  return %y, scaled_matmul(quantize(%y, %s), %s, %c, %s) {transpose_b = true}\n}\n",
-               "sm_90a", false);
+    const f8_func *f = placed(
+        &t,
+        "func f(%x: bf16[32, 64], %w: f8e4m3[48, 64], %s: f32[]) -> (%y: f32[48, 64], %z: f32[48, "
+        "32]) {\n"
+        "  %q = quantize(%x, %s)\n  %g = scaled_matmul(%q, %s, %w, %s) {transpose_b = true}\n"
+        "  %h = transpose(quantize(tanh(%g), %s)) {perm = [1, 0]}\n"
+        "  %c = quantize#65536(%x, %s)\n  %k = transpose#65536(%c) {perm = [1, 0]}\n"
+        "  %y = scaled_matmul(%h, %s, %k, %s) {transpose_b = true}\n"
+        "  return %y, scaled_matmul(quantize(%y, %s), %s, %c, %s) {transpose_b = true}\n}\n",
+        "sm_90a", false);
     const f8_group *group = writer(f, "k");
     ck_assert(is_again(group));
     ck_assert_int_gt(position(f, "k"), position(f, "h"));
@@ -258,18 +273,22 @@ END_TEST
 
 /* ---- products ---- */
 
-/* Rows of a result, or of an operand, that somebody reads as one run of elements: not padded, nor those of the
- * same product where nobody does. */
+/* Rows of a result, or of an operand, that somebody reads as one run of elements: not padded, nor
+ * those of the same product where nobody does. */
 #define PRODUCT "func f(%x: bf16[30, 24], %w: bf16[24, 37], %u: bf16[37, 8]) -> "
 static const char *const products[] = {
-    PRODUCT "(%y: f32[5, 222], %z: f32[30, 37]) {\n"
-            "  %a = matmul(%x, %w)\n  %q = reshape(%a) {shape = [5, 222]}\n"
-            "  %b = matmul#65536(%x, %w)\n  return sub(%q, reduce_max(%q)), mul(%b, reduce_sum(%b))\n}\n",
+    PRODUCT
+    "(%y: f32[5, 222], %z: f32[30, 37]) {\n"
+    "  %a = matmul(%x, %w)\n  %q = reshape(%a) {shape = [5, 222]}\n"
+    "  %b = matmul#65536(%x, %w)\n  return sub(%q, reduce_max(%q)), mul(%b, reduce_sum(%b))\n}\n",
     PRODUCT "(%y: f32[5, 1], %z: f32[30, 8], %k: f32[30, 8]) {\n"
-            "  %m = exp(matmul(%x, %w))\n  %p = cast(sub(%m, reduce_sum(%m))) {to = bf16}\n  %a = matmul(%p, %u)\n"
+            "  %m = exp(matmul(%x, %w))\n  %p = cast(sub(%m, reduce_sum(%m))) {to = bf16}\n  %a = "
+            "matmul(%p, %u)\n"
             "  %q = cast(reshape(%p) {shape = [5, 222]}) {to = f32}\n"
-            "  %n = exp#65536(matmul#65536(%x, %w))\n  %s = cast#65536(sub#65536(%n, reduce_sum#65536(%n))) {to = bf16}\n"
-            "  %b = matmul#65536(%s, %u)\n  return reduce_sum(sub(%q, reduce_max(%q))), exp(%a), exp(%b)\n}\n",
+            "  %n = exp#65536(matmul#65536(%x, %w))\n  %s = cast#65536(sub#65536(%n, "
+            "reduce_sum#65536(%n))) {to = bf16}\n"
+            "  %b = matmul#65536(%s, %u)\n  return reduce_sum(sub(%q, reduce_max(%q))), exp(%a), "
+            "exp(%b)\n}\n",
 };
 
 START_TEST(products_lie_alike)
@@ -279,7 +298,8 @@ START_TEST(products_lie_alike)
     const f8_ref a = named(f, "a"), b = named(f, "b");
     ck_assert(f8_is_again(f->graph, b));
     for (int i = 0; i < 3; i++) {
-        const f8_ref x = i < 2 ? f8_at(f->graph, a)->in[i] : a, y = i < 2 ? f8_at(f->graph, b)->in[i] : b;
+        const f8_ref x = i < 2 ? f8_at(f->graph, a)->in[i] : a,
+                     y = i < 2 ? f8_at(f->graph, b)->in[i] : b;
         ck_assert_int_eq(f->program->place[x].stride, f->program->place[y].stride);
     }
     test_unit_end(&t);
@@ -288,10 +308,12 @@ END_TEST
 
 /* ---- states ---- */
 
-/* A state's old value is wanted after its next one is written: the clone is not hurried, nothing is written in place. Where
- * it stands first in the text, it runs first, also if all it is for has to wait for the next value. */
+/* A state's old value is wanted after its next one is written: the clone is not hurried, nothing is
+ * written in place. Where it stands first in the text, it runs first, also if all it is for has to
+ * wait for the next value. */
 static const char *const states[] = {
-    "  %n = mul(%x, s)\n  %t = tanh(s)\n  %g = matmul(matmul(%n, %w), %t)\n  %m = mul#65536(%x, s)\n"
+    "  %n = mul(%x, s)\n  %t = tanh(s)\n  %g = matmul(matmul(%n, %w), %t)\n  %m = mul#65536(%x, "
+    "s)\n"
     "  return matmul(%m, exp(%g)), s <- %t\n}\n",
     "  %m = exp#65536(s)\n  %n = mul(%x, s)\n  %t = tanh(s)\n"
     "  return matmul(%m, matmul(%n, %t)), s <- %t\n}\n",
@@ -303,14 +325,16 @@ START_TEST(states_are_not_hurried)
     char text[1024];
     void *out[2][2];
     snprintf(text, sizeof text,
-             "state s: f32[20, 20] normal(1)\nfunc f(%%x: f32[20, 20], %%w: f32[20, 20]) -> (%%y: f32[20, 20]) {\n%s",
+             "state s: f32[20, 20] normal(1)\nfunc f(%%x: f32[20, 20], %%w: f32[20, 20]) -> (%%y: "
+             "f32[20, 20]) {\n%s",
              states[_i]);
     const f8_func *f = placed(&t, text, "cpu", false);
     ck_assert_int_eq(position(f, "m") > position(f, "t"), _i == 0);
     ck_assert_uint_eq(f->program->n_copies, _i == 0);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(again_run(t.unit.module, 1, i ? f8_target_by_name("cpu") : NULL, out[i], &t.diag) == F8_OK, "%s",
-                      t.diag.text);
+        ck_assert_msg(again_run(t.unit.module, 1, i ? f8_target_by_name("cpu") : NULL, out[i],
+                                &t.diag) == F8_OK,
+                      "%s", t.diag.text);
     for (int i = 0; i < 2; i++)
         ck_assert(!memcmp(out[0][i], out[1][i], 20 * 20 * sizeof(float)));
     test_unit_end(&t);
@@ -323,13 +347,14 @@ END_TEST
 START_TEST(results_of_a_clone)
 {
     test_unit t;
-    const f8_func *f = placed(&t,
-                              "func f(%x: f32[1, 8, 16], %w: f32[8, 8]) -> (%y: f32[1, 8, 16], %z: f32[1, 2, 8]) {\n"
-                              "  %a = attention(%x, %x, %x) {heads = 2}\n"
-                              "  %b = attention#65536(%x, exp(%a), %x) {heads = 2}\n"
-                              "  %k = project#65536(%b) {index = 1}\n  %l = project(%b) {index = 1}\n"
-                              "  return %b, add(%k, %l)\n}\n",
-                              "cpu", false);
+    const f8_func *f = placed(
+        &t,
+        "func f(%x: f32[1, 8, 16], %w: f32[8, 8]) -> (%y: f32[1, 8, 16], %z: f32[1, 2, 8]) {\n"
+        "  %a = attention(%x, %x, %x) {heads = 2}\n"
+        "  %b = attention#65536(%x, exp(%a), %x) {heads = 2}\n"
+        "  %k = project#65536(%b) {index = 1}\n  %l = project(%b) {index = 1}\n"
+        "  return %b, add(%k, %l)\n}\n",
+        "cpu", false);
     f8_graph *g = f->graph;
     int projects = 0;
     for (f8_ref r = 1; r < g->n_nodes; r++)
@@ -365,10 +390,12 @@ static void model(test_unit *t, const char *recipe, const char *target, int64_t 
     free(text);
 }
 
-/* Equal layers come out equal: one more is so many more groups, and so many of them that compute again. */
+/* Equal layers come out equal: one more is so many more groups, and so many of them that compute
+ * again. */
 START_TEST(layers_are_equal)
 {
-    static const char *const recipes[] = {"bf16", "delayed", "current"}, *const targets[] = {"cpu", "sm_90a"};
+    static const char *const recipes[] = {"bf16", "delayed", "current"}, *const targets[] = {
+                                                                             "cpu", "sm_90a"};
     int groups[3], again[3];
     for (int i = 0; i < 3; i++) {
         test_unit t;
@@ -379,8 +406,8 @@ START_TEST(layers_are_equal)
         again[i] = count_again(f);
         test_unit_end(&t);
     }
-    printf("%s, %s: a layer is %d groups, %d of them compute again\n", recipes[_i % 3], targets[_i / 3],
-           groups[1] - groups[0], again[1] - again[0]);
+    printf("%s, %s: a layer is %d groups, %d of them compute again\n", recipes[_i % 3],
+           targets[_i / 3], groups[1] - groups[0], again[1] - again[0]);
     ck_assert_int_gt(again[1] - again[0], 5);
     ck_assert_int_eq(groups[1] - groups[0], groups[2] - groups[1]);
     ck_assert_int_eq(again[1] - again[0], again[2] - again[1]);
@@ -391,8 +418,8 @@ static const char *kernel_text(const f8_func *f, uint32_t i, test_unit *t)
 {
     f8_kernel *k;
     f8_binding bound;
-    ck_assert_msg(f8_kernel_lower(f, &f->program->group[i], 0, t->unit.options.target, &t->arena, &k, &bound,
-                                  &t->diag) == F8_OK,
+    ck_assert_msg(f8_kernel_lower(f, &f->program->group[i], 0, t->unit.options.target, &t->arena,
+                                  &k, &bound, &t->diag) == F8_OK,
                   "%s", t->diag.text);
     return k->text;
 }
@@ -408,9 +435,10 @@ START_TEST(kernels_are_the_same)
         for (uint32_t k = 0; k < f->program->n_groups; k++) {
             const f8_group *a = &f->program->group[i], *b = &f->program->group[k];
             const size_t length = strlen(b->name);
-            if (a->kind != F8_GROUP_ROWS || b->kind != F8_GROUP_ROWS || a->n_phases != b->n_phases ||
-                a->n_in != b->n_in || a->n_out != b->n_out || a->phase[0].n_nodes != b->phase[0].n_nodes ||
-                strncmp(a->name, b->name, length) || strcmp(a->name + length, " (again)"))
+            if (a->kind != F8_GROUP_ROWS || b->kind != F8_GROUP_ROWS ||
+                a->n_phases != b->n_phases || a->n_in != b->n_in || a->n_out != b->n_out ||
+                a->phase[0].n_nodes != b->phase[0].n_nodes || strncmp(a->name, b->name, length) ||
+                strcmp(a->name + length, " (again)"))
                 continue;
             ck_assert_str_eq(kernel_text(f, i, &t), kernel_text(f, k, &t));
             same++;

@@ -51,8 +51,9 @@ static void count(const f8_func *f, counts *c)
 static void place_again(f8_unit *u, uint64_t seed)
 {
     f8_func *f = &u->module->func[0];
-    ck_assert_msg(f8_group_function(u, f, seed % 7 < 3) == F8_OK && f8_schedule_function(u, f) == F8_OK &&
-                      f8_place_function(u, f) == F8_OK && f8_verify(u->module, u->diag) == F8_OK &&
+    ck_assert_msg(f8_group_function(u, f, seed % 7 < 3) == F8_OK &&
+                      f8_schedule_function(u, f) == F8_OK && f8_place_function(u, f) == F8_OK &&
+                      f8_verify(u->module, u->diag) == F8_OK &&
                       f8_program_check(f, u->diag) == F8_OK,
                   "seed %llu: %s", (unsigned long long)seed, u->diag->text);
 }

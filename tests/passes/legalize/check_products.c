@@ -1,5 +1,5 @@
-/* Products as targets' GEMMs take them, what legalize makes of each: operands, results, scales and their
- * arrays; and what it refuses. */
+/* Products as targets' GEMMs take them, what legalize makes of each: operands, results, scales and
+ * their arrays; and what it refuses. */
 #include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
@@ -64,7 +64,8 @@ static const struct {
     {"sm_90a",
      "func forward(%a: f8e4m3[2, 16, 32], %b: f8e4m3[32, 48], %c: f8e5m2[32, 16], %s: f32[]) -> "
      "(%x: f32[2, 16, 48], %y: f32[32, 16]) {\n"
-     "  return scaled_matmul(%a, %s, %b, %s), scaled_matmul(%a, %s, %c, %s) {transpose_a = true}\n}\n",
+     "  return scaled_matmul(%a, %s, %b, %s), scaled_matmul(%a, %s, %c, %s) {transpose_a = "
+     "true}\n}\n",
      "  %b.t = transpose(%b) {perm = [1, 0]}\n"
      "  %1 = scaled_matmul(%a, %s, %b.t, %s) {transpose_b = true}\n"
      "  %2 = reshape(%a) {shape = [32, 32]}\n  %a.t = transpose(%2) {perm = [1, 0]}\n"
@@ -103,7 +104,8 @@ static const struct {
      "{transpose_a = true, scale_a = \"column\", scale_b = \"column\"}\n}\n",
      "  %a.t = transpose(%a) {perm = [1, 0]}\n  %b.t = transpose(%b) {perm = [1, 0]}\n"
      "  %1 = reshape(%s) {shape = [16, 1]}\n  %2 = reshape(%t) {shape = [48, 1]}\n"
-     "  %3 = scaled_matmul(%a.t, %1, %b.t, %2) {transpose_b = true, scale_a = \"row\", scale_b = \"row\"}\n"
+     "  %3 = scaled_matmul(%a.t, %1, %b.t, %2) {transpose_b = true, scale_a = \"row\", scale_b = "
+     "\"row\"}\n"
      "  return %3\n"},
     /* one scale beside one a row: spread */
     {"sm_90a",
@@ -111,17 +113,20 @@ static const struct {
      "(%x: f32[2, 8, 48]) {\n  return scaled_matmul(%a, %s, %b, %t) "
      "{transpose_b = true, scale_a = \"row\"}\n}\n",
      "  %1 = broadcast(%t) {shape = [48, 1]}\n"
-     "  %2 = scaled_matmul(%a, %s, %b, %1) {transpose_b = true, scale_a = \"row\", scale_b = \"row\"}\n"
+     "  %2 = scaled_matmul(%a, %s, %b, %1) {transpose_b = true, scale_a = \"row\", scale_b = "
+     "\"row\"}\n"
      "  return %2\n"},
     /* runs along k: the other axis first; tiles: k first, to a multiple of 4 */
     {"sm_90a",
-     "func forward(%a: f8e4m3[2, 16, 256], %s: f32[2, 16, 2], %b: f8e4m3[256, 144], %t: f32[2, 2]) -> "
+     "func forward(%a: f8e4m3[2, 16, 256], %s: f32[2, 16, 2], %b: f8e4m3[256, 144], %t: f32[2, 2]) "
+     "-> "
      "(%x: f32[2, 16, 144]) {\n  return scaled_matmul(%a, %s, %b, %t) "
      "{scale_a = \"block(1,128)\", scale_b = \"block(128,128)\"}\n}\n",
      "  %b.t = transpose(%b) {perm = [1, 0]}\n  %1 = reshape(%s) {shape = [32, 2]}\n"
      "  %2 = transpose(%1) {perm = [1, 0]}\n  %3 = transpose(%t) {perm = [1, 0]}\n"
      "  %4 = broadcast(0) {shape = [2, 2]}\n  %5 = concat(%3, %4)\n"
-     "  %6 = scaled_matmul(%a, %2, %b.t, %5) {transpose_b = true, scale_a = \"block(1,128)\", scale_b = "
+     "  %6 = scaled_matmul(%a, %2, %b.t, %5) {transpose_b = true, scale_a = \"block(1,128)\", "
+     "scale_b = "
      "\"block(128,128)\", scale_layout = \"cublaslt\"}\n  return %6\n"},
     /* a weight gradient's: as they are */
     {"sm_90a",
@@ -129,15 +134,19 @@ static const struct {
      "(%x: f32[16, 32]) {\n  return scaled_matmul(%a, %s, %b, %t) {transpose_a = true, "
      "scale_a = \"block(128,1)\", scale_b = \"block(128,1)\"}\n}\n",
      "  %a.t = transpose(%a) {perm = [1, 0]}\n  %b.t = transpose(%b) {perm = [1, 0]}\n"
-     "  %1 = scaled_matmul(%a.t, %s, %b.t, %t) {transpose_b = true, scale_a = \"block(1,128)\", scale_b = "
+     "  %1 = scaled_matmul(%a.t, %s, %b.t, %t) {transpose_b = true, scale_a = \"block(1,128)\", "
+     "scale_b = "
      "\"block(1,128)\", scale_layout = \"cublaslt\"}\n  return %1\n"},
     /* tiles of E8M0, whichever axis k is: zeros after them, where no code of theirs is */
     {"sm_100a",
-     "func forward(%a: f8e4m3[128, 256], %s: f8e8m0[128, 8], %b: f8e4m3[256, 128], %t: f8e8m0[8, 128]) -> "
+     "func forward(%a: f8e4m3[128, 256], %s: f8e8m0[128, 8], %b: f8e4m3[256, 128], %t: f8e8m0[8, "
+     "128]) -> "
      "(%x: f32[128, 128]) {\n  return scaled_matmul(%a, %s, %b, %t) "
      "{scale_a = \"block(1,32)\", scale_b = \"block(32,1)\"}\n}\n",
-     "  %1 = reshape(%s) {shape = [1, 4, 32, 2, 4]}\n  %2 = transpose(%1) {perm = [0, 3, 2, 1, 4]}\n"
-     "  %3 = reshape(%t) {shape = [2, 4, 1, 4, 32]}\n  %4 = transpose(%3) {perm = [2, 0, 4, 3, 1]}\n"
+     "  %1 = reshape(%s) {shape = [1, 4, 32, 2, 4]}\n  %2 = transpose(%1) {perm = [0, 3, 2, 1, "
+     "4]}\n"
+     "  %3 = reshape(%t) {shape = [2, 4, 1, 4, 32]}\n  %4 = transpose(%3) {perm = [2, 0, 4, 3, "
+     "1]}\n"
      "  %5 = scaled_matmul(%a, %2, %b, %4) {scale_a = \"block(1,32)\", scale_b = \"block(32,1)\", "
      "scale_layout = \"cublaslt\"}\n  return %5\n"},
     {"sm_120a",
@@ -145,9 +154,12 @@ static const struct {
      "  return scaled_matmul(%a, %s, %a, %s) "
      "{transpose_b = true, scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"}\n}\n",
      "  %1 = quantize(0, 1) {format = f8e8m0}\n  %2 = broadcast(%1) {shape = [112, 3]}\n"
-     "  %3 = concat(%s, %2) {axis = 0}\n  %4 = broadcast(%1) {shape = [256, 1]}\n  %5 = concat(%3, %4)\n"
-     "  %6 = reshape(%5) {shape = [2, 4, 32, 1, 4]}\n  %7 = transpose(%6) {perm = [0, 3, 2, 1, 4]}\n"
-     "  %8 = scaled_matmul(%a, %7, %a, %7) {transpose_b = true, scale_a = \"block(1,32)\", scale_b = "
+     "  %3 = concat(%s, %2) {axis = 0}\n  %4 = broadcast(%1) {shape = [256, 1]}\n  %5 = concat(%3, "
+     "%4)\n"
+     "  %6 = reshape(%5) {shape = [2, 4, 32, 1, 4]}\n  %7 = transpose(%6) {perm = [0, 3, 2, 1, "
+     "4]}\n"
+     "  %8 = scaled_matmul(%a, %7, %a, %7) {transpose_b = true, scale_a = \"block(1,32)\", scale_b "
+     "= "
      "\"block(1,32)\", scale_layout = \"cublaslt\"}\n  return %8\n"},
     /* an array that is a part of another is copied, a grid too */
     {"cpu",
@@ -174,31 +186,41 @@ static const struct {
     {"sm_90a",
      "func forward(%a: f8e4m3[16, 40], %b: f8e4m3[40, 48], %s: f32[]) -> (%x: f32[16, 48]) {\n"
      "  return scaled_matmul(%a, %s, %b, %s)\n}\n",
-     "scaled_matmul: FP8 GEMMs of sm_90a have m, n and k that are multiples of 16, but the operands "
+     "scaled_matmul: FP8 GEMMs of sm_90a have m, n and k that are multiples of 16, but the "
+     "operands "
      "are [16, 40] and [40, 48]"},
     {"sm_90a",
      "func forward(%a: f8e5m2[16, 32], %b: f8e5m2[32, 48]) -> (%x: f32[16, 48]) {\n"
      "  return matmul(%a, %b)\n}\n",
      "matmul: no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
-#define SCALED(target, sa, sb, attrs, message)                                                            \
-    {target,                                                                                              \
-     "func forward(%a: f8e4m3[128, 256], %s: " sa ", %b: f8e4m3[128, 256], %t: " sb                       \
-     ") -> (%x: f32[128, 128]) {\n  return scaled_matmul(%a, %s, %b, %t) {transpose_b = true, " attrs "}\n}\n", \
+#define SCALED(target, sa, sb, attrs, message)                                                     \
+    {target,                                                                                       \
+     "func forward(%a: f8e4m3[128, 256], %s: " sa ", %b: f8e4m3[128, 256], %t: " sb                \
+     ") -> (%x: f32[128, 128]) {\n  return scaled_matmul(%a, %s, %b, %t) {transpose_b = "          \
+     "true, " attrs "}\n}\n",                                                                      \
      "scaled_matmul: " message}
     SCALED("sm_89", "f32[128, 1]", "f32[128, 1]", "scale_a = \"row\", scale_b = \"row\"",
            "FP8 GEMMs of sm_89 have no scales of rows and columns of the result: f32 row and row"),
-    SCALED("sm_100a", "f32[128, 2]", "f32[1, 2]", "scale_a = \"block(1,128)\", scale_b = \"block(128,128)\"",
-           "FP8 GEMMs of sm_100a have no scales of blocks of 128: f32 block(1,128) and block(128,128)"),
-    SCALED("sm_90a", "f32[1, 2]", "f32[1, 2]", "scale_a = \"block(128,128)\", scale_b = \"block(128,128)\"",
-           "FP8 GEMMs of sm_90a have no scales of 128 x 128 blocks for both operands: f32 block(128,128) and "
+    SCALED("sm_100a", "f32[128, 2]", "f32[1, 2]",
+           "scale_a = \"block(1,128)\", scale_b = \"block(128,128)\"",
+           "FP8 GEMMs of sm_100a have no scales of blocks of 128: f32 block(1,128) and "
            "block(128,128)"),
-    SCALED("sm_90a", "f8e8m0[128, 8]", "f8e8m0[128, 8]", "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"",
+    SCALED("sm_90a", "f32[1, 2]", "f32[1, 2]",
+           "scale_a = \"block(128,128)\", scale_b = \"block(128,128)\"",
+           "FP8 GEMMs of sm_90a have no scales of 128 x 128 blocks for both operands: f32 "
+           "block(128,128) and "
+           "block(128,128)"),
+    SCALED("sm_90a", "f8e8m0[128, 8]", "f8e8m0[128, 8]",
+           "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"",
            "FP8 GEMMs of sm_90a have no f8e8m0 scales: f8e8m0 block(1,32) and block(1,32)"),
     SCALED("sm_90a", "f32[128, 2]", "f32[]", "scale_a = \"block(1,128)\"",
-           "FP8 GEMMs of sm_90a have no scales of these granularities beside each other: f32 block(1,128) "
+           "FP8 GEMMs of sm_90a have no scales of these granularities beside each other: f32 "
+           "block(1,128) "
            "and tensor"),
-    SCALED("sm_90a", "f32[128, 8]", "f32[128, 8]", "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"",
-           "FP8 GEMMs of sm_90a have no scales of these granularities beside each other: f32 block(1,32) "
+    SCALED("sm_90a", "f32[128, 8]", "f32[128, 8]",
+           "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"",
+           "FP8 GEMMs of sm_90a have no scales of these granularities beside each other: f32 "
+           "block(1,32) "
            "and block(1,32)"),
     SCALED("cpu", "f32[2, 128]", "f32[2, 128]",
            "scale_a = \"block(1,128)\", scale_b = \"block(1,128)\", scale_layout = \"cublaslt\"",

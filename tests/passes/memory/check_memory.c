@@ -318,9 +318,9 @@ END_TEST
 /* ---- models, random functions ---- */
 
 static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
-static const char *const models[] = {"frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8",
-                                     "frontend/models/llama_block.f8", "frontend/models/mpt_125m.f8",
-                                     "frontend/models/llama3_8b_block.f8"};
+static const char *const models[] = {
+    "frontend/models/gpt.f8", "frontend/models/gpt2_124m.f8", "frontend/models/llama_block.f8",
+    "frontend/models/mpt_125m.f8", "frontend/models/llama3_8b_block.f8"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 START_TEST(arena_near_its_lower_bound)
@@ -353,7 +353,8 @@ START_TEST(random_functions)
         for (int way = 0; way < 4; way++) {
             built b = {0};
             f8_arena_init(&b.arena, NULL);
-            const graphgen_options options = {.seed = seed * 7919, .gemms = way % 2, .broadcasts = seed % 4 == 0};
+            const graphgen_options options = {
+                .seed = seed * 7919, .gemms = way % 2, .broadcasts = seed % 4 == 0};
             b.m = graphgen_make(&options, &b.arena, &b.diag);
             ck_assert_msg(b.m, "seed %llu: %s", (unsigned long long)seed, b.diag.text);
             b.unit = (f8_unit){.arena = &b.arena, .diag = &b.diag, .module = b.m};

@@ -1,11 +1,12 @@
-/* Recipe auto: what a calibration measures, what is chosen from it, and that a program compiled so is the
- * program that the chosen rules, written out and pasted into the text, give. */
+/* Recipe auto: what a calibration measures, what is chosen from it, and that a program compiled so
+ * is the program that the chosen rules, written out and pasted into the text, give. */
 #include <math.h>
 
 #include "tests/api.h"
 #include "tests/shared/suite.h"
 
-/* Widths of 64, so that blocks of 32 are several; `out` makes some of x's channels huge and their weights tiny. */
+/* Widths of 64, so that blocks of 32 are several; `out` makes some of x's channels huge and their
+ * weights tiny. */
 static const char text_of[] =
     "module m\n"
     "param wte: f32[16, 64] normal(0.5)\n"
@@ -28,8 +29,10 @@ static const char *model_with(const char *rules)
 
 static void fill(fp8c_program *p, int step, uint32_t seed)
 {
-    int32_t *tokens = fp8c_program_buffer(p, step, FP8C_INPUT, fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"));
-    int32_t *targets = fp8c_program_buffer(p, step, FP8C_INPUT, fp8c_program_find_port(p, step, FP8C_INPUT, "targets"));
+    int32_t *tokens = fp8c_program_buffer(p, step, FP8C_INPUT,
+                                          fp8c_program_find_port(p, step, FP8C_INPUT, "tokens"));
+    int32_t *targets = fp8c_program_buffer(p, step, FP8C_INPUT,
+                                           fp8c_program_find_port(p, step, FP8C_INPUT, "targets"));
     for (int i = 0; i < 64; i++) {
         seed = seed * 1664525u + 1013904223u;
         tokens[i] = (int32_t)(seed >> 28);
@@ -37,11 +40,12 @@ static void fill(fp8c_program *p, int step, uint32_t seed)
     }
 }
 
-static fp8c_calibration *calibrate(fp8c_context *ctx, const fp8c_module *m, const fp8c_compile_options *o,
-                                   double budget, int batches)
+static fp8c_calibration *calibrate(fp8c_context *ctx, const fp8c_module *m,
+                                   const fp8c_compile_options *o, double budget, int batches)
 {
     fp8c_calibration *c;
-    ck_assert_msg(fp8c_calibration_create(m, o, budget, &c) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    ck_assert_msg(fp8c_calibration_create(m, o, budget, &c) == FP8C_OK, "%s",
+                  fp8c_context_message(ctx));
     fp8c_program *p = fp8c_calibration_program(c);
     const int step = fp8c_program_function(p, "micro_step");
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
@@ -61,7 +65,8 @@ static int append(void *user, const char *text, size_t n)
 
 static void losses(fp8c_program *p, float *loss)
 {
-    const int step = fp8c_program_function(p, "micro_step"), update = fp8c_program_function(p, "update");
+    const int step = fp8c_program_function(p, "micro_step"),
+              update = fp8c_program_function(p, "update");
     ck_assert_int_eq(fp8c_program_initialize(p, 1), FP8C_OK);
     for (int i = 0; i < 6; i++) {
         fill(p, step, (uint32_t)i);
@@ -76,7 +81,8 @@ START_TEST(pasted_rules_give_the_same_bits)
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, model_with("recipe \"head\" = bf16\n"));
     fp8c_compile_options o = recipe("auto");
-    fp8c_calibration *c = calibrate(ctx, m, &o, 0.05, 2); /* between E4M3's error and E5M2's: a mixture */
+    fp8c_calibration *c =
+        calibrate(ctx, m, &o, 0.05, 2); /* between E4M3's error and E5M2's: a mixture */
     char rules[1024] = "recipe \"head\" = bf16\n";
     ck_assert_int_eq(fp8c_calibration_rules(c, append, rules), FP8C_OK);
     ck_assert_msg(strstr(rules, "recipe \"up\" dgrad = "), "%s", rules);
@@ -110,9 +116,10 @@ START_TEST(pasted_rules_give_the_same_bits)
 }
 END_TEST
 
-/* The error of E4M3 operands with fitting scales is about 3.7%, of E4M3 by E5M2 5.9% (choose.h), where products add
- * up as if of random signs; less where they agree in sign, since the result is then larger. An estimate is over
- * 256 elements: no more than a third above, and no less than a third of it. */
+/* The error of E4M3 operands with fitting scales is about 3.7%, of E4M3 by E5M2 5.9% (choose.h),
+ * where products add up as if of random signs; less where they agree in sign, since the result is
+ * then larger. An estimate is over 256 elements: no more than a third above, and no less than a
+ * third of it. */
 START_TEST(errors_are_what_the_formats_give)
 {
     fp8c_context *ctx = new_context();
@@ -123,14 +130,17 @@ START_TEST(errors_are_what_the_formats_give)
     fp8c_candidate k;
     int n = 0;
     for (; fp8c_calibration_trial(c, n, &t) == FP8C_OK; n++) {
-        ck_assert_msg(t.winner == 1, "%s %s: %s", t.linear, t.role, t.reason); /* delayed moves least */
+        ck_assert_msg(t.winner == 1, "%s %s: %s", t.linear, t.role,
+                      t.reason); /* delayed moves least */
         for (int i = 1; fp8c_calibration_candidate(c, n, i, &k) == FP8C_OK; i++) {
             const bool hybrid = i < 3 && strcmp(t.role, "fprop");
             const double want = hybrid ? 0.065 : 0.041; /* lines of 16: a tenth more */
             ck_assert_ptr_null(k.excluded);
-            ck_assert_msg(k.error < 1.34 * want && k.error > want / 3, "%s %s %s: error %g, not about %g", t.linear, t.role,
-                          k.recipe, k.error, want);
-            ck_assert_msg(k.seconds > k.gemm_seconds && k.gemm_seconds > 0 && k.bytes > 0, "%s", k.recipe);
+            ck_assert_msg(k.error < 1.34 * want && k.error > want / 3,
+                          "%s %s %s: error %g, not about %g", t.linear, t.role, k.recipe, k.error,
+                          want);
+            ck_assert_msg(k.seconds > k.gemm_seconds && k.gemm_seconds > 0 && k.bytes > 0, "%s",
+                          k.recipe);
         }
     }
     ck_assert_int_eq(n, 9);
@@ -177,11 +187,13 @@ END_TEST
 START_TEST(sizes_exclude)
 {
     fp8c_context *ctx = new_context();
-    fp8c_module *m = parse(ctx, "module m\nparam w: f32[40, 24] normal(1)\n"
-                                "func forward(%tokens: i32[64], %targets: i32[64]) -> (%loss: f32[]) {\n"
-                                "  %e = broadcast(reshape(cast(%tokens) {to = f32}) {shape = [64, 1]}) {shape = [64, 40]}\n"
-                                "  return cross_entropy(linear(%e, w), %targets)\n}\n"
-                                "optimizer adamw {lr = 0.1}\n");
+    fp8c_module *m = parse(
+        ctx,
+        "module m\nparam w: f32[40, 24] normal(1)\n"
+        "func forward(%tokens: i32[64], %targets: i32[64]) -> (%loss: f32[]) {\n"
+        "  %e = broadcast(reshape(cast(%tokens) {to = f32}) {shape = [64, 1]}) {shape = [64, 40]}\n"
+        "  return cross_entropy(linear(%e, w), %targets)\n}\n"
+        "optimizer adamw {lr = 0.1}\n");
     fp8c_compile_options o = recipe("auto");
     o.target = "sm_90a";
     o.no_device = o.text_only = 1;
@@ -203,8 +215,8 @@ START_TEST(sizes_exclude)
 }
 END_TEST
 
-/* A projection that begins at zero shows nothing of its products, nor of the gradients behind it. An error of 0 is no
- * evidence: they stay bf16, and say so. */
+/* A projection that begins at zero shows nothing of its products, nor of the gradients behind it.
+ * An error of 0 is no evidence: they stay bf16, and say so. */
 START_TEST(zeros_are_no_evidence)
 {
     static const char text[] =
@@ -233,9 +245,11 @@ START_TEST(zeros_are_no_evidence)
         for (size_t u = 0; u < sizeof unknown / sizeof unknown[0]; u++)
             known &= strcmp(gemm, unknown[u]) != 0;
         ck_assert_int_eq(fp8c_calibration_candidate(c, i, 1, &k), FP8C_OK);
-        ck_assert_msg((t.winner > 0) == known && isnan(k.error) == !known, "%s: %s", gemm, t.reason);
+        ck_assert_msg((t.winner > 0) == known && isnan(k.error) == !known, "%s: %s", gemm,
+                      t.reason);
         if (!known)
-            ck_assert_str_eq(t.reason, "auto: nothing to measure: the result was zero, or beyond f32");
+            ck_assert_str_eq(t.reason,
+                             "auto: nothing to measure: the result was zero, or beyond f32");
         n += !known;
     }
     ck_assert_int_eq(n, 4);
@@ -245,8 +259,8 @@ START_TEST(zeros_are_no_evidence)
 }
 END_TEST
 
-/* Linears of one weight are chosen for one by one, and so are those without a name: their lines are rules too, each
- * for its own. */
+/* Linears of one weight are chosen for one by one, and so are those without a name: their lines are
+ * rules too, each for its own. */
 START_TEST(rules_of_one_weight)
 {
     static const char text[] =
@@ -257,7 +271,8 @@ START_TEST(rules_of_one_weight)
         "func forward(%%tokens: i32[64], %%targets: i32[64]) -> (%%loss: f32[]) {\n"
         "  %%x = linear(gelu(linear(embedding(wte, %%tokens), up.weight)), up.weight)\n"
         "  %%y = linear(%%x, add(up.weight, gain))\n"
-        "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = \"head\"}, %%targets)\n"
+        "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = \"head\"}, "
+        "%%targets)\n"
         "}\n"
         "optimizer adamw {lr = 0.05, clip = 1}\n%s";
     fp8c_context *ctx = new_context();
@@ -305,7 +320,8 @@ START_TEST(nothing_fits)
         const bool fixed = !strcmp(t.linear, "up") && !strcmp(t.role, "wgrad");
         ck_assert_int_eq(t.fixed, fixed);
         ck_assert_msg(strstr(t.reason, fixed ? "recipe \"up\" wgrad = current"
-                                             : "auto: no FP8 recipe is within 0.01%: ") == t.reason, "%s", t.reason);
+                                             : "auto: no FP8 recipe is within 0.01%: ") == t.reason,
+                      "%s", t.reason);
     }
     o.calibration = c;
     fp8c_program *p = compile(ctx, m, &o);
@@ -332,13 +348,16 @@ START_TEST(refusals)
     fp8c_compile_options o = recipe("auto");
     fp8c_calibration *c;
     fp8c_program *p;
-    expect(ctx, fp8c_calibration_create(m, &o, 1.5, &c), "an error budget of 1.5 is not a share from 0 to 1");
+    expect(ctx, fp8c_calibration_create(m, &o, 1.5, &c),
+           "an error budget of 1.5 is not a share from 0 to 1");
     ck_assert_ptr_null(c);
     expect(ctx, fp8c_calibration_create(m, &o, NAN, &c), "an error budget of nan");
-    expect(ctx, fp8c_compile(m, &o, &p), "recipe auto needs a calibration that has observed a batch");
+    expect(ctx, fp8c_compile(m, &o, &p),
+           "recipe auto needs a calibration that has observed a batch");
     c = calibrate(ctx, m, &o, 0, 0);
     o.calibration = c;
-    expect(ctx, fp8c_compile(m, &o, &p), "recipe auto needs a calibration that has observed a batch");
+    expect(ctx, fp8c_compile(m, &o, &p),
+           "recipe auto needs a calibration that has observed a batch");
     fp8c_program *q = fp8c_calibration_program(c);
     const int step = fp8c_program_function(q, "micro_step");
     float w[64 * 128];
@@ -359,7 +378,8 @@ START_TEST(refusals)
 }
 END_TEST
 
-/* A rule on one operand leaves auto no choice; names that ports can't have are calibrated like others. */
+/* A rule on one operand leaves auto no choice; names that ports can't have are calibrated like
+ * others. */
 START_TEST(odd_rules_and_names)
 {
     fp8c_context *ctx = new_context();
@@ -368,7 +388,8 @@ START_TEST(odd_rules_and_names)
     fp8c_program *p;
     fp8c_calibration *c = calibrate(ctx, m, &o, 0, 1);
     o.calibration = c;
-    expect(ctx, fp8c_compile(m, &o, &p), "a rule decides one operand alone, which leaves auto no choice of a GEMM");
+    expect(ctx, fp8c_compile(m, &o, &p),
+           "a rule decides one operand alone, which leaves auto no choice of a GEMM");
     fp8c_calibration_destroy(c);
     fp8c_module_destroy(m);
     char text[4096];

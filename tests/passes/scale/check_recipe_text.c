@@ -1,4 +1,5 @@
-/* Recipes and rules as text: every option read and printed back, every message, what names and patterns match. */
+/* Recipes and rules as text: every option read and printed back, every message, what names and
+ * patterns match. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 
 /* ---- recipes as text ---- */
 
-/* What each recipe has, as frontend/text/README.md's table says it: options, and what they are when not given. */
+/* What each recipe has, as frontend/text/README.md's table says it: options, and what they are when
+ * not given. */
 static const struct {
     const char *name;
     const char *format, *history, *amax, *margin, *pow2, *fake; /* NULL: no such option */
@@ -31,9 +33,10 @@ enum { RECIPES = sizeof table / sizeof *table };
 static const struct {
     const char *key, *value;
 } settings[] = {
-    {"format", "e4m3"}, {"format", "hybrid"}, {"history", "1"},   {"history", "16"},   {"history", "1024"},
-    {"amax", "max"},    {"amax", "most_recent"}, {"margin", "0"}, {"margin", "64"},    {"pow2", "false"},
-    {"pow2", "true"},   {"fake", "false"},    {"fake", "true"},
+    {"format", "e4m3"},  {"format", "hybrid"}, {"history", "1"},        {"history", "16"},
+    {"history", "1024"}, {"amax", "max"},      {"amax", "most_recent"}, {"margin", "0"},
+    {"margin", "64"},    {"pow2", "false"},    {"pow2", "true"},        {"fake", "false"},
+    {"fake", "true"},
 };
 
 static const char *default_of(int recipe, const char *key)
@@ -47,7 +50,8 @@ static const char *default_of(int recipe, const char *key)
     ck_abort_msg("no key '%s'", key);
 }
 
-/* Every recipe with every setting: taken if the table has the option, and printed if it is not the default. */
+/* Every recipe with every setting: taken if the table has the option, and printed if it is not the
+ * default. */
 START_TEST(every_option)
 {
     for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
@@ -58,8 +62,10 @@ START_TEST(every_option)
         snprintf(text, sizeof text, "%s {%s = %s}", table[_i].name, key, value);
         const f8_status status = f8_recipe_parse(text, F8_NOWHERE, &r, &diag);
         if (!unset) {
-            snprintf(want, sizeof want, "recipe '%s' has no option '%s': it has ", table[_i].name, key);
-            ck_assert_msg(status == F8_ERR_INPUT && strstr(diag.text, want) == diag.text, "%s: %s", text, diag.text);
+            snprintf(want, sizeof want, "recipe '%s' has no option '%s': it has ", table[_i].name,
+                     key);
+            ck_assert_msg(status == F8_ERR_INPUT && strstr(diag.text, want) == diag.text, "%s: %s",
+                          text, diag.text);
             continue;
         }
         ck_assert_msg(status == F8_OK, "%s: %s", text, diag.text);
@@ -81,7 +87,8 @@ START_TEST(names)
         ck_assert_str_eq(name, table[i].name);
         ck_assert_ptr_eq(f8_recipe_by_name(name)->name, name);
         snprintf(word, sizeof word, "%s%s", name, i + 1 < RECIPES ? ", " : "");
-        ck_assert_msg(strstr(f8_recipe_names(), word) != NULL, "'%s' has no %s", f8_recipe_names(), name);
+        ck_assert_msg(strstr(f8_recipe_names(), word) != NULL, "'%s' has no %s", f8_recipe_names(),
+                      name);
     }
     ck_assert_int_eq(i, RECIPES);
     ck_assert_ptr_null(f8_recipe_by_name("fp4"));
@@ -96,15 +103,19 @@ START_TEST(fields)
     f8_recipe r;
     char text[F8_RECIPE_TEXT];
     const char *const spellings[] = {
-        "delayed {format = e4m3, history = 7, amax = most_recent, margin = 3, pow2 = true, fake = true}",
+        "delayed {format = e4m3, history = 7, amax = most_recent, margin = 3, pow2 = true, fake = "
+        "true}",
         "  delayed{fake=true,pow2=true,margin=3,amax=most_recent,history=7,format=e4m3}\n",
-        "delayed\t{ margin =3 , format\n= e4m3,history= 007, fake = true,\n pow2 = true, amax = most_recent }  ",
+        "delayed\t{ margin =3 , format\n= e4m3,history= 007, fake = true,\n pow2 = true, amax = "
+        "most_recent }  ",
     };
     for (int i = 0; i < 3; i++) {
         f8_diag diag = {0};
-        ck_assert_msg(f8_recipe_parse(spellings[i], F8_NOWHERE, &r, &diag) == F8_OK, "%s", diag.text);
+        ck_assert_msg(f8_recipe_parse(spellings[i], F8_NOWHERE, &r, &diag) == F8_OK, "%s",
+                      diag.text);
         ck_assert(r.scaling == F8_SCALING_DELAYED && r.forward == F8_E4M3 && r.gradient == F8_E4M3);
-        ck_assert(r.history == 7 && r.most_recent && r.margin == 3 && r.pow2 && r.fake && r.saturate);
+        ck_assert(r.history == 7 && r.most_recent && r.margin == 3 && r.pow2 && r.fake &&
+                  r.saturate);
         ck_assert_str_eq(f8_recipe_print(&r, text, sizeof text), spellings[0]);
     }
     ck_assert_int_eq(f8_recipe_parse("block {}", F8_NOWHERE, &r, NULL), F8_OK);
@@ -120,7 +131,8 @@ START_TEST(fields)
         memset(text, 'z', sizeof text);
         f8_recipe_print(&r, text, size);
         const size_t length = strlen(spellings[0]) < size ? strlen(spellings[0]) : size - 1;
-        ck_assert(strlen(text) == length && !memcmp(text, spellings[0], length) && text[size] == 'z');
+        ck_assert(strlen(text) == length && !memcmp(text, spellings[0], length) &&
+                  text[size] == 'z');
     }
 }
 END_TEST
@@ -143,14 +155,16 @@ static const struct {
     {"block {pow2 =", "recipe 'block': a value is missing at the end"},
     {"block {pow2 = }", "recipe 'block': a value is expected before '}'"},
     {"block {pow2 = true", "recipe 'block': ',' or '}' is missing at the end"},
-    {"block {pow2 = true margin = 1}", "recipe 'block': ',' or '}' is expected before 'margin = 1}'"},
+    {"block {pow2 = true margin = 1}",
+     "recipe 'block': ',' or '}' is expected before 'margin = 1}'"},
     {"block {pow2 = true,}", "recipe 'block': an option is expected before '}'"},
     {"block {= true}", "recipe 'block': an option is expected before '= true}'"},
     {"block {tile = 3}", "recipe 'block' has no option 'tile': it has format, margin, pow2, fake"},
     {"bf16 {pow2 = true}", "recipe 'bf16' has no option 'pow2': it has none"},
     {"auto {format = e4m3}", "recipe 'auto' has no option 'format': it has none"},
     {"mxfp8 {pow2 = true}", "recipe 'mxfp8' has no option 'pow2': it has format, fake"},
-    {"current {history = 3}", "recipe 'current' has no option 'history': it has format, margin, pow2, fake"},
+    {"current {history = 3}",
+     "recipe 'current' has no option 'history': it has format, margin, pow2, fake"},
     {"delayed {x = 1}",
      "recipe 'delayed' has no option 'x': it has format, history, amax, margin, pow2, fake"},
     {"block {pow2 = true, pow2 = true}", "option 'pow2' is given twice"},
@@ -182,7 +196,8 @@ END_TEST
 
 /* ---- what a scale covers ---- */
 
-/* As each operand is stored for its GEMM: x [M, K] and w [N, K] sum along columns, the others along rows. */
+/* As each operand is stored for its GEMM: x [M, K] and w [N, K] sum along columns, the others along
+ * rows. */
 START_TEST(granularities)
 {
     static const struct {
@@ -222,15 +237,27 @@ START_TEST(layers_of_names)
         const char *name;
         int64_t layer;
     } rows[] = {
-        {"h.0.attn.c_attn", 0}, {"model.layers.17.mlp.up_proj", 17}, {"blocks.3", 3}, {"7.fc", 7},
-        {"a.2.b.5", 2},         {"lm_head", -1},                     {"fc2", -1},     {"h.2a.fc", -1},
-        {"h.a2.fc", -1},        {"h.2a.4.fc", 4},                    {"", -1},        {".", -1},
-        {"h..1", 1},            {"h.-1.fc", -1},                     {"h.007.fc", 7},
+        {"h.0.attn.c_attn", 0},
+        {"model.layers.17.mlp.up_proj", 17},
+        {"blocks.3", 3},
+        {"7.fc", 7},
+        {"a.2.b.5", 2},
+        {"lm_head", -1},
+        {"fc2", -1},
+        {"h.2a.fc", -1},
+        {"h.a2.fc", -1},
+        {"h.2a.4.fc", 4},
+        {"", -1},
+        {".", -1},
+        {"h..1", 1},
+        {"h.-1.fc", -1},
+        {"h.007.fc", 7},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ck_assert_msg(f8_layer_of(rows[i].name) == rows[i].layer, "'%s' is of layer %lld", rows[i].name,
-                      (long long)f8_layer_of(rows[i].name));
-    ck_assert_int_ge(f8_layer_of("h.99999999999999999999999.fc"), 0); /* one layer, whatever its number */
+        ck_assert_msg(f8_layer_of(rows[i].name) == rows[i].layer, "'%s' is of layer %lld",
+                      rows[i].name, (long long)f8_layer_of(rows[i].name));
+    ck_assert_int_ge(f8_layer_of("h.99999999999999999999999.fc"),
+                     0); /* one layer, whatever its number */
 }
 END_TEST
 
@@ -240,15 +267,27 @@ START_TEST(patterns)
         const char *pattern, *name;
         bool match;
     } rows[] = {
-        {"*", "", true},          {"*", "h.0.fc", true},      {"", "", true},          {"", "a", false},
-        {"h.*", "h.0.fc", true},  {"h.*", "lm_head", false},  {"*.fc", "h.0.fc", true}, {"*.fc", "h.0.fc2", false},
-        {"h.?.fc", "h.0.fc", true}, {"h.?.fc", "h.10.fc", false}, {"*a*b*", "xaxxb", true}, {"*a*b", "ab.ab", true},
-        {"*ab", "aab", true},     {"h.*.fc", "h.fc", false},  {"?", "", false},        {"**", "x", true},
+        {"*", "", true},
+        {"*", "h.0.fc", true},
+        {"", "", true},
+        {"", "a", false},
+        {"h.*", "h.0.fc", true},
+        {"h.*", "lm_head", false},
+        {"*.fc", "h.0.fc", true},
+        {"*.fc", "h.0.fc2", false},
+        {"h.?.fc", "h.0.fc", true},
+        {"h.?.fc", "h.10.fc", false},
+        {"*a*b*", "xaxxb", true},
+        {"*a*b", "ab.ab", true},
+        {"*ab", "aab", true},
+        {"h.*.fc", "h.fc", false},
+        {"?", "", false},
+        {"**", "x", true},
         {"H.*", "h.0", false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ck_assert_msg(f8_pattern_match(rows[i].pattern, rows[i].name) == rows[i].match, "'%s' and '%s'",
-                      rows[i].pattern, rows[i].name);
+        ck_assert_msg(f8_pattern_match(rows[i].pattern, rows[i].name) == rows[i].match,
+                      "'%s' and '%s'", rows[i].pattern, rows[i].name);
 }
 END_TEST
 
@@ -289,8 +328,8 @@ START_TEST(rule_alone)
         f8_recipe_rule rule, again;
         char text[256], twice[256];
         rules_begin(&r);
-        ck_assert_msg(f8_parse_rule(rows[i].text, r.m, &r.diag, &rule) == F8_OK, "%s: %s", rows[i].text,
-                      r.diag.text);
+        ck_assert_msg(f8_parse_rule(rows[i].text, r.m, &r.diag, &rule) == F8_OK, "%s: %s",
+                      rows[i].text, r.diag.text);
         ck_assert(rule.loc.line == 0 && !rule.origin);
         f8_rule_print(&rule, text, sizeof text);
         ck_assert_str_eq(text, rows[i].printed ? rows[i].printed : rows[i].text);
@@ -299,7 +338,8 @@ START_TEST(rule_alone)
         for (size_t size = 1; size <= strlen(text) + 1; size++) { /* any buffer */
             memset(twice, 'z', sizeof twice);
             f8_rule_print(&rule, twice, size);
-            ck_assert(strlen(twice) == size - 1 && !memcmp(twice, text, size - 1) && twice[size] == 'z');
+            ck_assert(strlen(twice) == size - 1 && !memcmp(twice, text, size - 1) &&
+                      twice[size] == 'z');
         }
         f8_arena_end(&r.arena);
     }
@@ -322,7 +362,8 @@ START_TEST(rules_of_the_readme)
             continue;
         char *text = line + sizeof begin - 1;
         text[strcspn(text, "`")] = 0;
-        ck_assert_msg(f8_parse_rule(text, r.m, &r.diag, &rule) == F8_OK, "%s: %s", text, r.diag.text);
+        ck_assert_msg(f8_parse_rule(text, r.m, &r.diag, &rule) == F8_OK, "%s: %s", text,
+                      r.diag.text);
         n++;
     }
     ck_assert_int_ge(n, 5);
@@ -338,7 +379,8 @@ static const struct {
 } bad_rules[] = {
     {"", 1, 1, "the rule is empty"},
     {" \n ", 1, 1, "the rule is empty"},
-    {"# all", 1, 6, "expected a pattern of names, as \"h.*\", or layers, found the end of the text"},
+    {"# all", 1, 6,
+     "expected a pattern of names, as \"h.*\", or layers, found the end of the text"},
     {"h.* = bf16", 1, 1, "expected a pattern of names"},
     {"\"h.* = bf16", 1, 1, "a string is never closed on its line"},
     {"\"h.*\"", 1, 6, "expected '=' and a recipe, found the end of the text"},
@@ -349,7 +391,8 @@ static const struct {
     {"\"h.*\" wgrad w = bf16", 1, 1, "wgrad has no operand w: it is of x and dy"},
     {"\"h.{M}\" = bf16", 1, 5, "'M' is no dim or repeat variable"},
     {"layers 1 = bf16", 1, 10, "expected ',' and the number of last layers, found '='"},
-    {"layers 0, 0 - 1 = bf16", 1, 8, "layers 0, -1: these count the first and the last ones, from 0"},
+    {"layers 0, 0 - 1 = bf16", 1, 8,
+     "layers 0, -1: these count the first and the last ones, from 0"},
     {"recipe \"h.*\" = bf16", 1, 1, "expected a pattern of names"},
     {"\"\xff\" = bf16", 1, 2, "UTF-8"},
 };
@@ -360,8 +403,8 @@ START_TEST(rule_messages)
     f8_recipe_rule rule;
     rules_begin(&r);
     ck_assert_int_eq(f8_parse_rule(bad_rules[_i].text, r.m, &r.diag, &rule), F8_ERR_INPUT);
-    ck_assert_msg(strstr(r.diag.text, bad_rules[_i].message) != NULL, "'%s' gives '%s'", bad_rules[_i].text,
-                  r.diag.text);
+    ck_assert_msg(strstr(r.diag.text, bad_rules[_i].message) != NULL, "'%s' gives '%s'",
+                  bad_rules[_i].text, r.diag.text);
     ck_assert_uint_eq(r.diag.loc.line, bad_rules[_i].line);
     ck_assert_uint_eq(r.diag.loc.column, bad_rules[_i].column);
     f8_arena_end(&r.arena);

@@ -1,6 +1,6 @@
-/* Weights stored as FP8 (fp8c_compile_options.stored, stored_weights): served under the recipe they were quantized
- * with they give the bits of a program that quantizes its f32 weights itself; served in bf16, those of the values
- * that their codes stand for. */
+/* Weights stored as FP8 (fp8c_compile_options.stored, stored_weights): served under the recipe they
+ * were quantized with they give the bits of a program that quantizes its f32 weights itself; served
+ * in bf16, those of the values that their codes stand for. */
 #include <math.h>
 
 #include "tests/api.h"
@@ -70,7 +70,8 @@ static void carry(const served *from, const served *to)
         const int x = variable(from->p, names[i], &a), y = variable(to->p, names[i], &b);
         ck_assert_int_eq(fp8c_program_read(from->p, x, values), FP8C_OK);
         ck_assert_int_eq(b.type.dtype == FP8C_F32 ? fp8c_program_write(to->p, y, values)
-                                                  : fp8c_program_quantize(to->p, y, values, NULL), FP8C_OK);
+                                                  : fp8c_program_quantize(to->p, y, values, NULL),
+                         FP8C_OK);
     }
 }
 
@@ -96,7 +97,8 @@ START_TEST(same_bits_as_quantizing)
     fp8c_module *m = parse(ctx, text);
     const served own = serve(ctx, m, stored[_i].recipe, NULL);
     const served codes = serve(ctx, m, stored[_i].recipe, stored[_i].recipe);
-    const served high = serve(ctx, m, "bf16", NULL), back = serve(ctx, m, "bf16", stored[_i].recipe);
+    const served high = serve(ctx, m, "bf16", NULL),
+                 back = serve(ctx, m, "bf16", stored[_i].recipe);
     fp8c_variable v;
     char name[64];
     for (int i = 0; i < 2; i++) {
@@ -115,9 +117,12 @@ START_TEST(same_bits_as_quantizing)
     carry(&own, &codes);
     carry(&own, &back);
     const float a = loss_of(&own), b = loss_of(&codes), c = loss_of(&high), d = loss_of(&back);
-    ck_assert_msg(a == b, "%s: %a of f32 weights, %a of codes", stored[_i].recipe, (double)a, (double)b);
-    ck_assert_msg(c != d, "served in bf16, codes give what the weights they stand in for gave: %a", (double)c);
-    ck_assert_msg(d > 0.98f * c && d < 1.02f * c, "in bf16: %g of weights, %g of codes", (double)c, (double)d);
+    ck_assert_msg(a == b, "%s: %a of f32 weights, %a of codes", stored[_i].recipe, (double)a,
+                  (double)b);
+    ck_assert_msg(c != d, "served in bf16, codes give what the weights they stand in for gave: %a",
+                  (double)c);
+    ck_assert_msg(d > 0.98f * c && d < 1.02f * c, "in bf16: %g of weights, %g of codes", (double)c,
+                  (double)d);
     fp8c_program_destroy(own.p);
     fp8c_program_destroy(codes.p);
     fp8c_program_destroy(high.p);
@@ -140,8 +145,8 @@ START_TEST(under_any_recipe)
         carry(&high, &s);
         const float loss = loss_of(&s);
         ck_assert_msg(loss != want && loss > 0.97f * want && loss < 1.03f * want,
-                      "stored under %s, served under %s: %g, in bf16 %g", stored[_i].recipe, under, (double)loss,
-                      (double)want);
+                      "stored under %s, served under %s: %g, in bf16 %g", stored[_i].recipe, under,
+                      (double)loss, (double)want);
         ck_assert(i != _i || loss == loss_of(&own));
         fp8c_program_destroy(s.p);
     }
@@ -167,8 +172,8 @@ static const char twice[] =
     "recipe \"again\" = bf16\n"
     "recipe \"head\" = bf16\n";
 
-static void is_stored(fp8c_program *p, int index, const char *name, const char *scale, const char *as,
-                      const char *kept)
+static void is_stored(fp8c_program *p, int index, const char *name, const char *scale,
+                      const char *as, const char *kept)
 {
     fp8c_stored s;
     fp8c_variable v;
@@ -184,7 +189,8 @@ static void is_stored(fp8c_program *p, int index, const char *name, const char *
 /* A list says it all, whatever the module's rules are. */
 START_TEST(listed)
 {
-    static const fp8c_stored_as list[] = {{"up.weight", " block { pow2=true }"}, {"down.weight", "delayed"}};
+    static const fp8c_stored_as list[] = {{"up.weight", " block { pow2=true }"},
+                                          {"down.weight", "delayed"}};
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, twice);
     fp8c_compile_options o = recipe("current");
@@ -198,8 +204,8 @@ START_TEST(listed)
     ck_assert_int_eq(fp8c_program_stored(back.p, -1, &s), FP8C_ERR_INPUT);
     carry(&high, &back);
     const float want = loss_of(&high), loss = loss_of(&back);
-    ck_assert_msg(loss != want && loss > 0.97f * want && loss < 1.03f * want, "%g, in bf16 %g", (double)loss,
-                  (double)want);
+    ck_assert_msg(loss != want && loss > 0.97f * want && loss < 1.03f * want, "%g, in bf16 %g",
+                  (double)loss, (double)want);
     fp8c_program_destroy(back.p);
     fp8c_program_destroy(high.p);
     fp8c_module_destroy(m);
@@ -207,7 +213,8 @@ START_TEST(listed)
 }
 END_TEST
 
-/* Under `delayed` codes are made with the scale that training kept, which is not the values' own. */
+/* Under `delayed` codes are made with the scale that training kept, which is not the values' own.
+ */
 START_TEST(kept_scale)
 {
     static float values[96 * 160];
@@ -238,7 +245,9 @@ START_TEST(kept_scale)
         ck_assert(isnan(inv));
     }
     const served block = serve(ctx, m, "block", "block");
-    ck_assert_int_eq(fp8c_program_quantize(block.p, variable(block.p, "up.weight", &v), values, &ones), FP8C_ERR_INPUT);
+    ck_assert_int_eq(
+        fp8c_program_quantize(block.p, variable(block.p, "up.weight", &v), values, &ones),
+        FP8C_ERR_INPUT);
     said(ctx, "a scale is kept under `delayed` alone");
     fp8c_program_destroy(s.p);
     fp8c_program_destroy(block.p);
@@ -247,7 +256,8 @@ START_TEST(kept_scale)
 }
 END_TEST
 
-/* As README.md has it: a program for inference from f32 weights, and from what a file of FP8 ones holds. */
+/* As README.md has it: a program for inference from f32 weights, and from what a file of FP8 ones
+ * holds. */
 enum { MOST_VARIABLES = 8 };
 typedef struct weights {
     char name[MOST_VARIABLES][64];
@@ -279,8 +289,8 @@ static fp8c_program *load(const fp8c_module *module, const weights *file, bool q
     fp8c_program *program;
     fp8c_variable v;
     fp8c_stored s;
-    fp8c_compile_options options = {.struct_size = sizeof options, .recipe = "current", .inference = 1,
-                                    .stored = "block"};
+    fp8c_compile_options options = {
+        .struct_size = sizeof options, .recipe = "current", .inference = 1, .stored = "block"};
     ck_assert_int_eq(fp8c_compile(module, &options, &program), FP8C_OK);
     ck_assert_int_eq(fp8c_program_initialize(program, 0), FP8C_OK);
     for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
@@ -288,7 +298,8 @@ static fp8c_program *load(const fp8c_module *module, const weights *file, bool q
             ck_assert_int_eq(fp8c_program_write(program, i, bytes_of(file, v.name)), FP8C_OK);
     for (int i = 0; !quantized && fp8c_program_stored(program, i, &s) == FP8C_OK; i++) {
         fp8c_program_variable(program, s.variable, &v);
-        ck_assert_int_eq(fp8c_program_quantize(program, s.variable, bytes_of(file, v.name), NULL), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_quantize(program, s.variable, bytes_of(file, v.name), NULL),
+                         FP8C_OK);
     }
     const int prepare = fp8c_program_function(program, "prepare");
     if (prepare >= 0)
@@ -319,7 +330,8 @@ START_TEST(from_either)
 }
 END_TEST
 
-static void refused(fp8c_context *ctx, const fp8c_module *m, const fp8c_compile_options *o, const char *why)
+static void refused(fp8c_context *ctx, const fp8c_module *m, const fp8c_compile_options *o,
+                    const char *why)
 {
     fp8c_program *p;
     ck_assert_int_ne(fp8c_compile(m, o, &p), FP8C_OK);
@@ -363,7 +375,8 @@ START_TEST(refusals)
     const served s = serve(ctx, m, "block", "block");
     fp8c_variable v;
     const float one = 1;
-    ck_assert_int_eq(fp8c_program_quantize(s.p, variable(s.p, "wte", &v), &one, NULL), FP8C_ERR_INPUT);
+    ck_assert_int_eq(fp8c_program_quantize(s.p, variable(s.p, "wte", &v), &one, NULL),
+                     FP8C_ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(fp8c_context_message(ctx), "is not stored in FP8"));
     fp8c_program_destroy(s.p);
     fp8c_module_destroy(m);

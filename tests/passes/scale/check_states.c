@@ -1,6 +1,6 @@
-/* What a training step keeps, through the public API alone: the variables of FP8 scaling after each of its
- * functions, under accumulation and after a step that is skipped; and that the forward/backward pair
- * computes the bits of micro_step. */
+/* What a training step keeps, through the public API alone: the variables of FP8 scaling after each
+ * of its functions, under accumulation and after a step that is skipped; and that the
+ * forward/backward pair computes the bits of micro_step. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -71,15 +71,16 @@ static void stop(fp8c_context *ctx, fp8c_program *p)
 
 /* ---- delayed scaling ---- */
 
-/* The model's one FP8 linear has three operands: slots 0 and 1 (x and w, E4M3), slot 2 (dy, E5M2). */
+/* The model's one FP8 linear has three operands: slots 0 and 1 (x and w, E4M3), slot 2 (dy, E5M2).
+ */
 static void check_pushed(fp8c_program *p, const float *before, const float *seen)
 {
     const float *now = variable(p, "fp8.amax_history").data, *scale = variable(p, "fp8.scale").data;
     int weights = 0;
     for (int slot = 0; slot < 3; slot++) {
         const float *row = now + slot * HISTORY, *was = before + slot * HISTORY;
-        ck_assert_msg(!memcmp(row + 1, was, (HISTORY - 1) * sizeof *row), "slot %d: not one step older",
-                      slot);
+        ck_assert_msg(!memcmp(row + 1, was, (HISTORY - 1) * sizeof *row),
+                      "slot %d: not one step older", slot);
         if (seen[slot] == 0) { /* a weight: of the value that update leaves */
             ck_assert_float_eq(row[0], largest(p, "fc.weight"));
             weights++;
@@ -111,7 +112,8 @@ START_TEST(histories_are_pushed_once)
     fp8c_program *p = start(&ctx, "delayed", 0);
     ck_assert_int_eq(count(&(fp8c_variable[]){variable(p, "fp8.amax_history")}[0]), 3 * HISTORY);
     for (int step = 0; step < HISTORY + 3; step++) {
-        float *before = copy_of(p, "fp8.amax_history"), *scale = copy_of(p, "fp8.scale"), most[3] = {0};
+        float *before = copy_of(p, "fp8.amax_history"), *scale = copy_of(p, "fp8.scale"),
+              most[3] = {0};
         for (int k = 0; k < 1 + step % 3; k++) {
             micro_step(p, step + 2 * k);
             const float *seen = variable(p, "fp8.amax").data;
@@ -121,7 +123,8 @@ START_TEST(histories_are_pushed_once)
             }
         }
         run(p, "eval");
-        ck_assert(!memcmp(before, variable(p, "fp8.amax_history").data, 3 * HISTORY * sizeof *before));
+        ck_assert(
+            !memcmp(before, variable(p, "fp8.amax_history").data, 3 * HISTORY * sizeof *before));
         ck_assert(!memcmp(scale, variable(p, "fp8.scale").data, sizeof most));
         ck_assert(!memcmp(most, variable(p, "fp8.amax").data, sizeof most));
         run(p, "update");
@@ -134,12 +137,12 @@ START_TEST(histories_are_pushed_once)
 }
 END_TEST
 
-/* A gradient that is not finite: parameters, moments, scales and histories stay, what came with it is
- * forgotten, and training goes on. */
+/* A gradient that is not finite: parameters, moments, scales and histories stay, what came with it
+ * is forgotten, and training goes on. */
 START_TEST(skipped_updates)
 {
-    static const char *const kept[] = {"wte", "fc.weight", "fc.bias", "opt.m.fc.weight", "opt.v.wte",
-                                       "opt.step", "fp8.scale", "fp8.amax_history"};
+    static const char *const kept[] = {"wte",       "fc.weight", "fc.bias",   "opt.m.fc.weight",
+                                       "opt.v.wte", "opt.step",  "fp8.scale", "fp8.amax_history"};
     enum { KEPT = sizeof kept / sizeof kept[0] };
     fp8c_context *ctx;
     fp8c_program *p = start(&ctx, "delayed", 0);
@@ -198,8 +201,8 @@ START_TEST(infinity_is_not_saturated)
 }
 END_TEST
 
-/* An id that is no row of the table, a target that is no class: the loss is not finite, and the update is
- * skipped. */
+/* An id that is no row of the table, a target that is no class: the loss is not finite, and the
+ * update is skipped. */
 START_TEST(ids_out_of_range)
 {
     static const int32_t wrong[] = {V, -1, -100, INT32_MAX, INT32_MIN};
@@ -227,7 +230,8 @@ START_TEST(ids_out_of_range)
 }
 END_TEST
 
-/* A weight's amax is never stale: of the initial value after initialize, of the new one after update. */
+/* A weight's amax is never stale: of the initial value after initialize, of the new one after
+ * update. */
 START_TEST(weights_are_current)
 {
     fp8c_context *ctx;
@@ -255,8 +259,8 @@ static int32_t index_of(fp8c_program *p, const char *name)
     return i;
 }
 
-/* Scales say whose they are: the names of a program for inference are a part of those of one that trains,
- * a weight's scale stands under its name in both, and other variables have none. */
+/* Scales say whose they are: the names of a program for inference are a part of those of one that
+ * trains, a weight's scale stands under its name in both, and other variables have none. */
 START_TEST(scales_have_names)
 {
     static const char *const state[] = {[2] = "fp8.scale", [3] = "fp8.weight_amax"};
@@ -323,14 +327,15 @@ static void run_pair(fp8c_program *p)
     run(p, "backward");
 }
 
-/* From equal states, the pair's loss and gradients are micro_step's; twice, so that scales are not the
- * first ones. */
+/* From equal states, the pair's loss and gradients are micro_step's; twice, so that scales are not
+ * the first ones. */
 START_TEST(pair_is_micro_step)
 {
     static const char *const params[] = {"wte", "fc.weight", "fc.bias"};
     fp8c_context *ctx;
     fp8c_program *p = start(&ctx, recipes[_i], 1);
-    const int forward = fp8c_program_function(p, "forward"), step = fp8c_program_function(p, "micro_step");
+    const int forward = fp8c_program_function(p, "forward"),
+              step = fp8c_program_function(p, "micro_step");
     const int backward = fp8c_program_function(p, "backward");
     for (int round = 0; round < 3; round++) {
         float *amax = _i == 2 ? copy_of(p, "fp8.amax") : NULL;
@@ -363,8 +368,9 @@ START_TEST(pair_is_micro_step)
 }
 END_TEST
 
-/* The caller owns the optimizer, so nothing says that a step was skipped: an amax that is not finite does. An Inf
- * pushed would keep the scale where it is for HISTORY steps, and what then outgrows it would saturate. */
+/* The caller owns the optimizer, so nothing says that a step was skipped: an amax that is not
+ * finite does. An Inf pushed would keep the scale where it is for HISTORY steps, and what then
+ * outgrows it would saturate. */
 START_TEST(update_scales_skips)
 {
     fp8c_context *ctx;
@@ -375,7 +381,8 @@ START_TEST(update_scales_skips)
     float *history = copy_of(p, "fp8.amax_history"), *scale = copy_of(p, "fp8.scale");
     ((float *)variable(p, "fp8.amax").data)[_i ? 2 : 0] = _i ? NAN : INFINITY;
     run(p, "update_scales");
-    ck_assert(!memcmp(history, variable(p, "fp8.amax_history").data, 3 * HISTORY * sizeof *history));
+    ck_assert(
+        !memcmp(history, variable(p, "fp8.amax_history").data, 3 * HISTORY * sizeof *history));
     ck_assert(!memcmp(scale, variable(p, "fp8.scale").data, 3 * sizeof *scale));
     ck_assert_float_eq(largest(p, "fp8.amax"), 0);
     run_pair(p);

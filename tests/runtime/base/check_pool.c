@@ -165,8 +165,8 @@ END_TEST
 
 enum { LENT = 3 };
 
-/* An embedder's pool: parts of uneven size, one thread each, the last on the caller. `wrong` makes it break
- * the contract in one way. */
+/* An embedder's pool: parts of uneven size, one thread each, the last on the caller. `wrong` makes
+ * it break the contract in one way. */
 typedef struct lender {
     enum { RIGHT, TWICE, NONE, HALF, BEHIND, BEFORE, BACKWARDS, STRANGER, WRONGS } wrong;
     int calls;
@@ -182,7 +182,8 @@ typedef struct part {
 static void *run_part(void *user)
 {
     const part *p = user;
-    for (int64_t i = p->begin; i < p->end; i += 3) /* several parts for a thread, one after the other */
+    for (int64_t i = p->begin; i < p->end;
+         i += 3) /* several parts for a thread, one after the other */
         p->task(p->job, p->thread, i, i + 3 < p->end ? i + 3 : p->end);
     p->task(p->job, p->thread, p->begin, p->begin); /* an empty part is none */
     return NULL;
@@ -195,7 +196,8 @@ static void lend(void *user, void (*task)(void *, int32_t, int64_t, int64_t), vo
     pthread_t id[LENT];
     l->calls++;
     for (int i = 0; i < LENT; i++)
-        p[i] = (part){task, job, i, n * i * i / (LENT * LENT), n * (i + 1) * (i + 1) / (LENT * LENT)};
+        p[i] =
+            (part){task, job, i, n * i * i / (LENT * LENT), n * (i + 1) * (i + 1) / (LENT * LENT)};
     switch (l->wrong) {
     case RIGHT:
     case WRONGS: break;

@@ -1,6 +1,6 @@
-/* What goes wrong on a CUDA target: each is a status with a message, the context still serves the CPU and
- * can be destroyed, and nothing leaks (this runs under ASan too). In the emulator only: a GPU does not
- * fail on request. */
+/* What goes wrong on a CUDA target: each is a status with a message, the context still serves the
+ * CPU and can be destroyed, and nothing leaks (this runs under ASan too). In the emulator only: a
+ * GPU does not fail on request. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +43,8 @@ static void refused(const char *name, const char *value, const char *target, fp8
     const fp8c_compile_options o = on(target);
     fp8c_program *p;
     const fp8c_status status = fp8c_compile(m, &o, &p);
-    ck_assert_msg(status == want, "%s=%s: status %d, not %d: %s", name, value, (int)status, (int)want,
-                  fp8c_context_message(ctx));
+    ck_assert_msg(status == want, "%s=%s: status %d, not %d: %s", name, value, (int)status,
+                  (int)want, fp8c_context_message(ctx));
     ck_assert_ptr_null(p);
     for (; *words; words++)
         said(ctx, *words);
@@ -58,14 +58,16 @@ static void refused(const char *name, const char *value, const char *target, fp8
 
 START_TEST(devices)
 {
-    REFUSED("FP8C_EMULATOR_DEVICES", "0", "cuda", FP8C_ERR_LIBRARY, "no CUDA device", "sees no GPU");
+    REFUSED("FP8C_EMULATOR_DEVICES", "0", "cuda", FP8C_ERR_LIBRARY, "no CUDA device",
+            "sees no GPU");
     REFUSED("FP8C_EMULATOR_DEVICES", "0", "sm_90a", FP8C_ERR_LIBRARY, "no CUDA device");
     REFUSED("FP8C_EMULATOR_DRIVER", "11080", "cuda", FP8C_ERR_LIBRARY, "driver is too old", "11.8");
-    REFUSED("FP8C_EMULATOR_DRIVER", "12090", "cuda", FP8C_ERR_LIBRARY, "driver is too old", "12.9", "13");
+    REFUSED("FP8C_EMULATOR_DRIVER", "12090", "cuda", FP8C_ERR_LIBRARY, "driver is too old", "12.9",
+            "13");
     REFUSED("FP8C_EMULATOR_SM", "80", "cuda", FP8C_ERR_UNSUPPORTED, "compute capability 8.0",
             "sm_89, sm_90a, sm_100a, sm_120a");
-    REFUSED("FP8C_EMULATOR_SM", "89", "sm_90a", FP8C_ERR_UNSUPPORTED, "code for sm_90a can't run on device 0",
-            "sm_89");
+    REFUSED("FP8C_EMULATOR_SM", "89", "sm_90a", FP8C_ERR_UNSUPPORTED,
+            "code for sm_90a can't run on device 0", "sm_89");
     REFUSED("FP8C_EMULATOR_FAIL", "cuInit::100", "cuda", FP8C_ERR_LIBRARY, "no CUDA device");
 }
 END_TEST
@@ -93,12 +95,13 @@ END_TEST
 
 START_TEST(memory)
 {
-    REFUSED("FP8C_EMULATOR_MEMORY", "4096", "cuda", FP8C_ERR_MEMORY, "out of device memory", "bytes were wanted",
-            "are free", "wte f32[16, 32] (2048)");
+    REFUSED("FP8C_EMULATOR_MEMORY", "4096", "cuda", FP8C_ERR_MEMORY, "out of device memory",
+            "bytes were wanted", "are free", "wte f32[16, 32] (2048)");
     for (int n = 1; n <= 4; n++) {
         char spec[32];
         snprintf(spec, sizeof spec, "cuMemAlloc:%d", n);
-        REFUSED("FP8C_EMULATOR_FAIL", spec, "cuda", FP8C_ERR_MEMORY, "out of device memory", "wanted for");
+        REFUSED("FP8C_EMULATOR_FAIL", spec, "cuda", FP8C_ERR_MEMORY, "out of device memory",
+                "wanted for");
     }
 }
 END_TEST
@@ -106,8 +109,10 @@ END_TEST
 /* The compiler's own words come along; so does whose kernel it was. */
 START_TEST(compilers)
 {
-    REFUSED("FP8C_EMULATOR_FAIL", "nvrtcCompileProgram:1:6", "cuda", FP8C_ERR_INTERNAL, "does not compile for sm_90a");
-    REFUSED("FP8C_EMULATOR_FAIL", "nvrtcCreateProgram", "cuda", FP8C_ERR_LIBRARY, "nvrtcCreateProgram");
+    REFUSED("FP8C_EMULATOR_FAIL", "nvrtcCompileProgram:1:6", "cuda", FP8C_ERR_INTERNAL,
+            "does not compile for sm_90a");
+    REFUSED("FP8C_EMULATOR_FAIL", "nvrtcCreateProgram", "cuda", FP8C_ERR_LIBRARY,
+            "nvrtcCreateProgram");
     REFUSED("FP8C_EMULATOR_FAIL", "cuModuleLoadData", "cuda", FP8C_ERR_LIBRARY, "cuModuleLoadData");
     REFUSED("FP8C_EMULATOR_FAIL", "cublasLtCreate", "cuda", FP8C_ERR_LIBRARY, "cublasLtCreate");
 }
@@ -160,7 +165,8 @@ END_TEST
 
 START_TEST(no_library)
 {
-    fp8c_context_options where = {.struct_size = sizeof where, .gpu_library_path = "/nonexistent/cuda"};
+    fp8c_context_options where = {.struct_size = sizeof where,
+                                  .gpu_library_path = "/nonexistent/cuda"};
     fp8c_context *ctx;
     fp8c_program *p;
     ck_assert_int_eq(fp8c_context_create(&where, &ctx), FP8C_OK);
@@ -168,7 +174,8 @@ START_TEST(no_library)
     fp8c_compile_options o = on("cuda");
     for (int i = 0; i < 2; i++) { /* the second time as the first */
         ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_LIBRARY);
-        said(ctx, "can't load the CUDA driver (libcuda.so.1): looked in /nonexistent/cuda, /nonexistent/cuda/lib64");
+        said(ctx, "can't load the CUDA driver (libcuda.so.1): looked in /nonexistent/cuda, "
+                  "/nonexistent/cuda/lib64");
     }
     o = on("sm_90a");
     o.no_device = 1; /* needs no driver, but the compiler */
@@ -204,7 +211,8 @@ START_TEST(paths)
     ck_assert_int_eq(fp8c_context_create(&nowhere, &ctx), FP8C_OK);
     setenv("FP8C_CUDA_PATH", "/nonexistent/later", 1); /* read when the context was made, not now */
     m = parse(ctx, model);
-    if (fp8c_compile(m, &o, &p) != FP8C_OK) { /* a machine with a driver has it in the loader's path */
+    if (fp8c_compile(m, &o, &p) !=
+        FP8C_OK) { /* a machine with a driver has it in the loader's path */
         said(ctx, "/nonexistent/home/lib64");
         said(ctx, "/nonexistent/env/");
         ck_assert_ptr_null(strstr(fp8c_context_message(ctx), "emulator"));
@@ -227,8 +235,9 @@ START_TEST(command_line)
     const char *data = f8_cli_write("text", text, sizeof text);
     f8_cli_result r = F8_CLI("train", GPT, "--data", data, "--target", "cuda");
     ck_assert_int_eq(r.code, 1);
-    ck_assert_str_eq(r.err, GPT ": error: can't load the CUDA driver (libcuda.so.1): looked in /nonexistent, "
-                                "/nonexistent/lib64, /nonexistent/lib\n");
+    ck_assert_str_eq(r.err, GPT
+                     ": error: can't load the CUDA driver (libcuda.so.1): looked in /nonexistent, "
+                     "/nonexistent/lib64, /nonexistent/lib\n");
     ck_assert_str_eq(r.out, "");
     ck_assert_int_eq(F8_CLI("check", GPT).code, 0);
     r = F8_CLI("explain", GPT, "--target", "sm_90a");

@@ -220,9 +220,10 @@ START_TEST(multiplies)
     make_data(c);
     OK(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, diag));
     const char *text = f8_cuda_exec_step_algorithm(x, 0, 0);
-    ck_assert_msg(text && strstr(text, "algorithm ") &&
-                      (strstr(text, "reduction none") || strstr(text, "reduction f32 in workspace")),
-                  "%s", text ? text : "none");
+    ck_assert_msg(
+        text && strstr(text, "algorithm ") &&
+            (strstr(text, "reduction none") || strstr(text, "reduction f32 in workspace")),
+        "%s", text ? text : "none");
     ck_assert_str_eq(text, f8_cuda_exec_step_algorithm(x, 0, 1));
     for (int round = 0; round < 2;
          round++) { /* the graph again, from the same values: the same bits */
@@ -248,8 +249,8 @@ START_TEST(multiplies)
 }
 END_TEST
 
-/* Rows that begin at multiples of 16 bytes: how far apart they are decides no algorithm, and no bit. What the library
- * says when asked about such strides is not swallowed. */
+/* Rows that begin at multiples of 16 bytes: how far apart they are decides no algorithm, and no
+ * bit. What the library says when asked about such strides is not swallowed. */
 START_TEST(strides_choose_nothing)
 {
     gemm_case c = cases[_i];
@@ -269,17 +270,19 @@ START_TEST(strides_choose_nothing)
         close_device();
         return;
     }
-    OK(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &tight, 16, 1 << 20, "tight", &made[0], diag));
+    OK(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &tight, 16, 1 << 20, "tight",
+                           &made[0], diag));
     if (g.device.count) {
         f8_cublaslt_gemm *none = NULL;
         cuda_device_fail("cublasLtMatmulAlgoCheck", 1);
-        ck_assert_int_eq(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &wide, 16, 1 << 20, "wide", &none,
-                                             &why),
+        ck_assert_int_eq(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &wide, 16, 1 << 20,
+                                             "wide", &none, &why),
                          F8_ERR_LIBRARY);
         cuda_device_fail(NULL, 0);
         ck_assert_msg(strstr(why.text, "cublasLtMatmulAlgoCheck of wide"), "%s", why.text);
     }
-    OK(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &wide, 16, 1 << 20, "wide", &made[1], diag));
+    OK(f8_cublaslt_prepare(g.device.cuda, &list, &g.allocator, &wide, 16, 1 << 20, "wide", &made[1],
+                           diag));
     ck_assert(made[0] != made[1]);
     ck_assert_str_eq(f8_cublaslt_describe(made[0]), f8_cublaslt_describe(made[1]));
     f8_cublaslt_release_all(g.device.cuda, &list, &g.allocator);

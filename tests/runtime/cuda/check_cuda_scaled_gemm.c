@@ -1,14 +1,15 @@
-/* FP8 GEMMs of cuBLASLt with a scale for each row, for blocks along k and for MX blocks, against plain loops
- * over the dequantized operands: every mode, layout and way to write C, k up to 16384. On a GPU
- * (FP8C_TEST_GPU) or on the emulator. Arrays of scales are laid out here, by formulas of cuBLASLt's
- * documentation (CUDA 13, "Scaling factors layouts", "1D Block Scaling Factors Layout").
+/* FP8 GEMMs of cuBLASLt with a scale for each row, for blocks along k and for MX blocks, against
+ * plain loops over the dequantized operands: every mode, layout and way to write C, k up to 16384.
+ * On a GPU (FP8C_TEST_GPU) or on the emulator. Arrays of scales are laid out here, by formulas of
+ * cuBLASLt's documentation (CUDA 13, "Scaling factors layouts", "1D Block Scaling Factors Layout").
  *
- * A result is good when DeepGEMM's measure, 1 - 2 sum(x y) / sum(x x + y y), is below 1e-3, and each element
- * within a bound. With S the sum of the absolute products and the absolute old C: f32 sums in any order,
- * scales multiplied in before or after, are within S (2 k + 12) 2^-24 (also where they are cut off and not
- * rounded). Tensor cores of Hopper add 32 FP8 products to a sum with 13 bits below the largest of them
- * (arXiv 2412.19437, 3.3.2), and move to f32 every 128: within S 4 33 2^-13 more. A bf16 result adds 2^-8.
- * Arrays that are laid out wrong, or a block off, must not be good. */
+ * A result is good when DeepGEMM's measure, 1 - 2 sum(x y) / sum(x x + y y), is below 1e-3, and
+ * each element within a bound. With S the sum of the absolute products and the absolute old C: f32
+ * sums in any order, scales multiplied in before or after, are within S (2 k + 12) 2^-24 (also
+ * where they are cut off and not rounded). Tensor cores of Hopper add 32 FP8 products to a sum with
+ * 13 bits below the largest of them (arXiv 2412.19437, 3.3.2), and move to f32 every 128: within S
+ * 4 33 2^-13 more. A bf16 result adds 2^-8. Arrays that are laid out wrong, or a block off, must
+ * not be good. */
 #include "codegen/cuda/emit.h"
 #include "ir/num/fp8.h"
 #include "runtime/cuda/exec.h"
@@ -86,7 +87,9 @@ static int64_t place(mode m, int64_t o, int64_t l, int64_t outer, int64_t blocks
     case ROWS: return o;
     case RUNS: return l * outer + o;              /* "M-major" */
     case TILES: return o * up(blocks, 4) + l;     /* "K-major", the stride a multiple of 4 */
-    default: return o / 128 * (up(blocks, 4) * 128) + l / 4 * 512 + o % 32 * 16 + o % 128 / 32 * 4 + l % 4;
+    default:
+        return o / 128 * (up(blocks, 4) * 128) + l / 4 * 512 + o % 32 * 16 + o % 128 / 32 * 4 +
+               l % 4;
     }
 }
 
@@ -113,7 +116,8 @@ typedef struct operand {
 static const int64_t pad = 16;
 
 /* Codes all over the format's range; scales between 2^-3 and 2^3 that neighbours don't share. */
-static operand make_operand(mode m, f8_dtype type, int64_t outer, int64_t k, bool k_is_rows, uint32_t *seed)
+static operand make_operand(mode m, f8_dtype type, int64_t outer, int64_t k, bool k_is_rows,
+                            uint32_t *seed)
 {
     operand x = {m, type, outer, k, (k_is_rows ? outer : k) + pad, k_is_rows, NULL, NULL};
     const int64_t n = x.stride * (k_is_rows ? k : outer), scales = across(m, outer) * along_k(m, k);
@@ -143,7 +147,8 @@ static float code_of(const operand *x, int64_t o, int64_t k)
 
 static double value_of(const operand *x, int64_t o, int64_t k)
 {
-    const int64_t p = x->mode == TILES ? o / 128 : o, l = x->mode == ROWS ? 0 : k / block_of(x->mode);
+    const int64_t p = x->mode == TILES ? o / 128 : o,
+                  l = x->mode == ROWS ? 0 : k / block_of(x->mode);
     return (double)code_of(x, o, k) * (double)x->scale[p * along_k(x->mode, x->k) + l];
 }
 
@@ -156,7 +161,8 @@ static void lay_out(const operand *x, fault wrong, uint8_t *to)
     memset(to, 0, (size_t)array_bytes(x->mode, outer, blocks));
     for (int64_t o = 0; o < outer; o++)
         for (int64_t l = 0; l < blocks; l++) {
-            const int64_t at = wrong == AS_A_GRID ? o * blocks + l : place(x->mode, o, l, outer, blocks);
+            const int64_t at =
+                wrong == AS_A_GRID ? o * blocks + l : place(x->mode, o, l, outer, blocks);
             const int64_t from_o = wrong == NEXT_ACROSS ? (o + 1) % outer : o;
             const int64_t from_l = wrong == NEXT_ALONG ? (l + 1) % blocks : l;
             const float s = x->scale[from_o * blocks + from_l];
@@ -228,8 +234,8 @@ static void make_plan(bench *t)
     static const char *const names[] = {"a", "b", "c", "sa", "sb"};
     const gemm_case *c = t->c;
     const int64_t bytes[] = {t->a.stride * (c->trans_a ? c->k : c->m),
-                             t->b.stride * (c->trans_b ? c->n : c->k), (int64_t)t->c_bytes, WIDEST_ARRAY,
-                             WIDEST_ARRAY};
+                             t->b.stride * (c->trans_b ? c->n : c->k), (int64_t)t->c_bytes,
+                             WIDEST_ARRAY, WIDEST_ARRAY};
     int64_t at = 0;
     for (int v = 0; v < N_VARS; v++) {
         t->var[v] = (f8_plan_var){.name = names[v], .type = {F8_BOOL, 1, {bytes[v]}}, .offset = at};
@@ -254,7 +260,11 @@ static void begin(bench *t, const gemm_case *c)
     uint32_t seed = 4242u + (uint32_t)(c - cases);
     *t = (bench){.c = c, .ldc = c->n + pad};
     if (!getenv("FP8C_TEST_GPU"))
-        setenv("FP8C_EMULATOR_SM", c->a != MX ? "90" : c->trans_a || !c->trans_b || c->m == 16 ? "100" : "120", 1);
+        setenv("FP8C_EMULATOR_SM",
+               c->a != MX                                ? "90"
+               : c->trans_a || !c->trans_b || c->m == 16 ? "100"
+                                                         : "120",
+               1);
     cuda_device_open(&t->device);
     t->a = make_operand(c->a, c->qa, c->m, c->k, c->trans_a, &seed);
     t->b = make_operand(c->b, c->qb, c->n, c->k, !c->trans_b, &seed);
@@ -279,8 +289,8 @@ static void end(bench *t)
     free(t->after);
 }
 
-/* False when the device finds a fault itself, after which it does nothing more: the emulator looks at what lies
- * beside scales of MX blocks. */
+/* False when the device finds a fault itself, after which it does nothing more: the emulator looks
+ * at what lies beside scales of MX blocks. */
 static bool multiply(bench *t, fault wrong_a, fault wrong_b)
 {
     f8_diag why = {0};
@@ -317,7 +327,8 @@ typedef struct exact {
 static exact plain_loops(const bench *t)
 {
     const gemm_case *c = t->c;
-    exact e = {malloc((size_t)(c->m * c->n) * sizeof(double)), malloc((size_t)(c->m * c->n) * sizeof(double))};
+    exact e = {malloc((size_t)(c->m * c->n) * sizeof(double)),
+               malloc((size_t)(c->m * c->n) * sizeof(double))};
     double *b = malloc((size_t)(c->n * c->k) * sizeof *b), *a = malloc((size_t)c->k * sizeof *a);
     for (int64_t j = 0; j < c->n; j++)
         for (int64_t k = 0; k < c->k; k++)
@@ -371,8 +382,8 @@ static void check_elements(const bench *t, const exact *e)
             const double bound =
                 unit * e->absolute[i * c->n + j] + (c->c == F8_BF16 ? fabs(want) * 0x1p-8 : 0);
             if (!(fabs(got - want) <= bound))
-                ck_abort_msg("case %td [%d, %d]: %.9g, not %.9g within %.3g", c - cases, (int)i, (int)j, got,
-                             want, bound);
+                ck_abort_msg("case %td [%d, %d]: %.9g, not %.9g within %.3g", c - cases, (int)i,
+                             (int)j, got, want, bound);
         }
         const size_t size = f8_dtype_size(c->c), row = (size_t)(i * t->ldc + c->n) * size;
         ck_assert(!memcmp(t->before + row, t->after + row, (size_t)(t->ldc - c->n) * size));
@@ -391,7 +402,9 @@ static const char *lacking(const bench *t)
         return "take no scale for each row and column of the result";
     if (t->c->a == MX && !target->fp8_mx)
         return "take no f8e8m0 scales";
-    return t->c->a != ROWS && t->c->a != MX && !target->fp8_blocks ? "take no scales of blocks of 128" : NULL;
+    return t->c->a != ROWS && t->c->a != MX && !target->fp8_blocks
+               ? "take no scales of blocks of 128"
+               : NULL;
 }
 
 START_TEST(scaled_products)
@@ -400,7 +413,8 @@ START_TEST(scaled_products)
     begin(&t, &cases[_i]);
     f8_diag why = {0};
     const char *lacks = lacking(&t);
-    const f8_status status = f8_cuda_exec_create(&t.plan, t.device.cuda, &(f8_cuda_exec_options){0}, &t.exec, &why);
+    const f8_status status =
+        f8_cuda_exec_create(&t.plan, t.device.cuda, &(f8_cuda_exec_options){0}, &t.exec, &why);
     if (lacks) {
         ck_assert_int_eq(status, F8_ERR_UNSUPPORTED);
         ck_assert_msg(strstr(why.text, lacks) != NULL, "%s", why.text);
@@ -421,8 +435,9 @@ START_TEST(scaled_products)
             if (!shows(which ? &t.b : &t.a, wrong))
                 continue;
             alive = multiply(&t, which ? RIGHT : wrong, which ? wrong : RIGHT);
-            ck_assert_msg(!alive || !(measure(&t, &e) < 1e-3), "case %d, fault %d of operand %d is not seen: %.3g", _i,
-                          wrong, which, measure(&t, &e));
+            ck_assert_msg(!alive || !(measure(&t, &e) < 1e-3),
+                          "case %d, fault %d of operand %d is not seen: %.3g", _i, wrong, which,
+                          measure(&t, &e));
         }
     free_exact(&e);
     end(&t);
@@ -432,20 +447,24 @@ END_TEST
 /* A plan whose arrays of scales are missing, or begin where the library can't read them. */
 START_TEST(arrays_that_are_not_there)
 {
-    static const char *const message[] = {"an array of scales is missing",
-                                          "an array of scales does not begin at a multiple of 16 bytes"};
+    static const char *const message[] = {
+        "an array of scales is missing",
+        "an array of scales does not begin at a multiple of 16 bytes"};
     bench t;
     begin(&t, &cases[3]);
     f8_diag why = {0};
     if (lacking(&t)) {
-        test_skip("missing arrays of scales", "FP8 GEMMs on %s %s", t.device.target->name, lacking(&t));
+        test_skip("missing arrays of scales", "FP8 GEMMs on %s %s", t.device.target->name,
+                  lacking(&t));
         end(&t);
         return;
     }
-    t.arg[4] = (f8_arg){.space = _i ? F8_SPACE_STATE : F8_SPACE_NONE, .offset = t.arg[4].offset + 8};
+    t.arg[4] =
+        (f8_arg){.space = _i ? F8_SPACE_STATE : F8_SPACE_NONE, .offset = t.arg[4].offset + 8};
     OK(f8_cuda_exec_create(&t.plan, t.device.cuda, &(f8_cuda_exec_options){0}, &t.exec, diag));
     ck_assert_int_eq(f8_cuda_exec_run(t.exec, 0, &why), F8_ERR_INPUT);
-    ck_assert_msg(strstr(why.text, "'gemm' in multiply: ") && strstr(why.text, message[_i]), "%s", why.text);
+    ck_assert_msg(strstr(why.text, "'gemm' in multiply: ") && strstr(why.text, message[_i]), "%s",
+                  why.text);
     end(&t);
 }
 END_TEST
@@ -460,7 +479,8 @@ START_TEST(problems_of_other_scales)
     for (int i = 0; i < 3 && !lacking(&t); i++) {
         f8_gemm_desc d = describe(&t);
         d.scale_b = i == 1 ? (f8_granularity){128, 128} : d.scale_b;
-        OK(f8_cublaslt_prepare(t.device.cuda, &list, &allocator, &d, 16, 1 << 20, "gemm", &made[i], diag));
+        OK(f8_cublaslt_prepare(t.device.cuda, &list, &allocator, &d, 16, 1 << 20, "gemm", &made[i],
+                               diag));
     }
     ck_assert(lacking(&t) || (made[0] == made[2] && made[0] != made[1]));
     f8_cublaslt_release_all(t.device.cuda, &list, &allocator);

@@ -1,5 +1,6 @@
-/* The emulator itself: kernels written by hand, what it must compute and what it must catch. GEMMs are in
- * check_emulator_gemm.c, calls and their errors in check_emulator_api.c. Sums and products are chosen exact in f32 where no tolerance is named. */
+/* The emulator itself: kernels written by hand, what it must compute and what it must catch. GEMMs
+ * are in check_emulator_gemm.c, calls and their errors in check_emulator_api.c. Sums and products
+ * are chosen exact in f32 where no tolerance is named. */
 #include "tests/shared/emulator.h"
 #include "tests/shared/suite.h"
 
@@ -142,7 +143,8 @@ START_TEST(shuffles)
 }
 END_TEST
 
-/* One 16 x 16 by 16 x 8 product from shared memory, through ldmatrix and through registers alone. */
+/* One 16 x 16 by 16 x 8 product from shared memory, through ldmatrix and through registers alone.
+ */
 static const char mma_text[] =
     "#include \"fp8c.cuh\"\n"
     "struct mma_params { const f8_u32 *a, *b; float *d; f8_i64 by_ldmatrix; };\n"
@@ -167,7 +169,8 @@ static const char mma_text[] =
     "        ra[2] = a[g * 8 + t + 4];\n"
     "        ra[3] = a[(g + 8) * 8 + t + 4];\n"
     "        for (int i = 0; i < 2; i++)\n"
-    "            rb[i] = b16[(2 * t + 8 * i) * 16 + g] | (f8_u32)b16[(2 * t + 8 * i + 1) * 16 + g] << 16;\n"
+    "            rb[i] = b16[(2 * t + 8 * i) * 16 + g] | (f8_u32)b16[(2 * t + 8 * i + 1) * 16 + g] "
+    "<< 16;\n"
     "    }\n"
     "    float d[4] = {1.0f, 2.0f, 3.0f, 4.0f};\n"
     "    f8_mma_bf16(d, ra, rb);\n"
@@ -283,7 +286,8 @@ static const char convert_text[] =
     "        o[8] = (f8_u32)f8_to_i32(x);\n"
     "        o[9] = f8_bits(f8_fma(x, y, x));\n"
     "        o[10] = f8_bits(x * y + x);\n"
-    "        o[11] = f8_bits(f8_rint(x)) ^ f8_bits(f8_floor(y)) ^ f8_bits(f8_div(x, y)) ^ f8_bits(f8_sqrt(x));\n"
+    "        o[11] = f8_bits(f8_rint(x)) ^ f8_bits(f8_floor(y)) ^ f8_bits(f8_div(x, y)) ^ "
+    "f8_bits(f8_sqrt(x));\n"
     "    }\n"
     "}\n";
 
@@ -334,7 +338,8 @@ START_TEST(conversions)
     for (uint32_t i = 0; i < N; i++) {
         /* Any bits; and near the formats' own ranges. */
         state = state * 1664525u + 1013904223u;
-        x[i] = f8_from_bits(i % 2 ? state : (state & 0x807fffffu) | (100u + (state >> 8) % 50u) << 23);
+        x[i] =
+            f8_from_bits(i % 2 ? state : (state & 0x807fffffu) | (100u + (state >> 8) % 50u) << 23);
         if (i % 8 == 0) /* ties */
             x[i] = f8_from_bits(f8_bits(x[i]) & 0xfff80000u);
     }
@@ -347,19 +352,34 @@ START_TEST(conversions)
     for (uint32_t i = 0; i < N; i++) {
         const float a = x[i], b = x[(i + 1) % N];
         const uint32_t *o = out + (size_t)i * 12;
-        const uint32_t got[14] = {
-            fp8_class(o[0] & 0xff), fp8_class(o[0] >> 8), fp8_class(o[1] & 0xff), fp8_class(o[1] >> 8),
-            half_class(o[2] & 0xffff, 0x7f80), half_class(o[2] >> 16, 0x7f80),
-            half_class(o[3] & 0xffff, 0x7c00), half_class(o[3] >> 16, 0x7c00), nan_class(o[4]),
-            nan_class(o[5]), nan_class(o[6]), nan_class(o[7]), o[8], nan_class(o[9])};
-        const uint32_t want[14] = {
-            fp8_class(f8_f32_to_e4m3(a, true)), fp8_class(f8_f32_to_e4m3(b, true)),
-            fp8_class(f8_f32_to_e5m2(a, true)), fp8_class(f8_f32_to_e5m2(b, true)),
-            half_class(f8_f32_to_bf16(a), 0x7f80), half_class(f8_f32_to_bf16(b), 0x7f80),
-            half_class(f8_f32_to_f16(a), 0x7c00), half_class(f8_f32_to_f16(b), 0x7c00),
-            nan_class(f8_bits(f8_f16_to_f32((uint16_t)i))),
-            nan_class(f8_bits(f8_bf16_to_f32((uint16_t)i))), nan_class(f8_bits(maximum(a, b))),
-            nan_class(f8_bits(minimum(a, b))), (uint32_t)to_i32(a), nan_class(f8_bits(fmaf(a, b, a)))};
+        const uint32_t got[14] = {fp8_class(o[0] & 0xff),
+                                  fp8_class(o[0] >> 8),
+                                  fp8_class(o[1] & 0xff),
+                                  fp8_class(o[1] >> 8),
+                                  half_class(o[2] & 0xffff, 0x7f80),
+                                  half_class(o[2] >> 16, 0x7f80),
+                                  half_class(o[3] & 0xffff, 0x7c00),
+                                  half_class(o[3] >> 16, 0x7c00),
+                                  nan_class(o[4]),
+                                  nan_class(o[5]),
+                                  nan_class(o[6]),
+                                  nan_class(o[7]),
+                                  o[8],
+                                  nan_class(o[9])};
+        const uint32_t want[14] = {fp8_class(f8_f32_to_e4m3(a, true)),
+                                   fp8_class(f8_f32_to_e4m3(b, true)),
+                                   fp8_class(f8_f32_to_e5m2(a, true)),
+                                   fp8_class(f8_f32_to_e5m2(b, true)),
+                                   half_class(f8_f32_to_bf16(a), 0x7f80),
+                                   half_class(f8_f32_to_bf16(b), 0x7f80),
+                                   half_class(f8_f32_to_f16(a), 0x7c00),
+                                   half_class(f8_f32_to_f16(b), 0x7c00),
+                                   nan_class(f8_bits(f8_f16_to_f32((uint16_t)i))),
+                                   nan_class(f8_bits(f8_bf16_to_f32((uint16_t)i))),
+                                   nan_class(f8_bits(maximum(a, b))),
+                                   nan_class(f8_bits(minimum(a, b))),
+                                   (uint32_t)to_i32(a),
+                                   nan_class(f8_bits(fmaf(a, b, a)))};
         for (int j = 0; j < 14; j++)
             if (got[j] != want[j]) /* ck_assert writes a line for each that holds, too */
                 ck_abort_msg("%d of (%a, %a): %x, not %x", j, a, b, got[j], want[j]);
@@ -368,7 +388,8 @@ START_TEST(conversions)
             ck_abort_msg("%a * %a + %a: %x", a, b, a, o[10]);
         const float parts[4] = {rintf(a), floorf(b), a / b, sqrtf(a)};
         if (!isnan(parts[0]) && !isnan(parts[1]) && !isnan(parts[2]) && !isnan(parts[3]) &&
-            o[11] != (f8_bits(parts[0]) ^ f8_bits(parts[1]) ^ f8_bits(parts[2]) ^ f8_bits(parts[3])))
+            o[11] !=
+                (f8_bits(parts[0]) ^ f8_bits(parts[1]) ^ f8_bits(parts[2]) ^ f8_bits(parts[3])))
             ck_abort_msg("rint %a, floor %a, division or root", a, b);
     }
     free(x);
@@ -378,7 +399,8 @@ END_TEST
 
 /* ---- what it catches ---- */
 
-/* The body of kernel k, of 64 threads, with a u32 array p.out of 64; the error that the launch ends in. */
+/* The body of kernel k, of 64 threads, with a u32 array p.out of 64; the error that the launch ends
+ * in. */
 static int body(const char *text, size_t dynamic)
 {
     char whole[2048];
@@ -404,8 +426,10 @@ static const struct {
     {"if (t % 2) f8_sync_warp(); else p.out[t] = f8_shfl((f8_u32)t, 1);", CUDA_ERROR_LAUNCH_FAILED},
     {"p.out[1024 + t] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
     {"f8_u32 *volatile q = 0; if (t == 7) q[1] = 1;", CUDA_ERROR_ILLEGAL_ADDRESS},
-    {"f8_x4 x = {{1, 2, 3, 4}}; if (t == 9) *(f8_x4 *)(p.out + 1) = x;", CUDA_ERROR_MISALIGNED_ADDRESS},
-    {"F8_SHARED(f8_u32, s, 64); s[t] = 1; f8_sync(); s[64 + (t == 3)] = 2;", CUDA_ERROR_ILLEGAL_ADDRESS},
+    {"f8_x4 x = {{1, 2, 3, 4}}; if (t == 9) *(f8_x4 *)(p.out + 1) = x;",
+     CUDA_ERROR_MISALIGNED_ADDRESS},
+    {"F8_SHARED(f8_u32, s, 64); s[t] = 1; f8_sync(); s[64 + (t == 3)] = 2;",
+     CUDA_ERROR_ILLEGAL_ADDRESS},
     {"F8_SHARED(f8_x2, s, 32); f8_u32 r[4]; f8_ldmatrix_x4(r, s + 1); p.out[t] = r[0];",
      CUDA_ERROR_MISALIGNED_ADDRESS},
     {"f8_u32 r[4]; f8_ldmatrix_x4(r, p.out); p.out[t] = r[0];", CUDA_ERROR_ILLEGAL_ADDRESS},
@@ -419,7 +443,8 @@ static const struct {
     {"if (t == 9) p.out[t] = ((f8_x2 *)(p.out + 1))->v[1];", CUDA_ERROR_MISALIGNED_ADDRESS},
     {"volatile int zero = 0; p.out[t] = t / zero;", CUDA_ERROR_LAUNCH_FAILED},
     /* A stack that overflows. */
-    {"volatile f8_u32 far[200000]; far[t] = 1; far[199999 - t] = far[t]; p.out[t] = far[199000 + t];",
+    {"volatile f8_u32 far[200000]; far[t] = 1; far[199999 - t] = far[t]; p.out[t] = far[199000 + "
+     "t];",
      CUDA_ERROR_ILLEGAL_ADDRESS},
 };
 
@@ -500,7 +525,8 @@ START_TEST(headers_agree)
         for (size_t j = 0; j < n_ours; j++)
             found = found || (name_length(real[i]) == name_length(ours[j]) &&
                               strncmp(real[i], ours[j], name_length(real[i])) == 0);
-        ck_assert_msg(found, "%.*s is not in the emulator's header", (int)name_length(real[i]), real[i]);
+        ck_assert_msg(found, "%.*s is not in the emulator's header", (int)name_length(real[i]),
+                      real[i]);
     }
     free(text);
 }

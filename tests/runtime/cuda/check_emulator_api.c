@@ -1,5 +1,5 @@
-/* The emulator's driver and NVRTC as libraries: limits of launches, architectures, options and errors of
- * compilation, streams and graphs, memory, failures on request. */
+/* The emulator's driver and NVRTC as libraries: limits of launches, architectures, options and
+ * errors of compilation, streams and graphs, memory, failures on request. */
 #include "tests/shared/emulator.h"
 #include "tests/shared/suite.h"
 
@@ -46,16 +46,20 @@ START_TEST(launch_limits)
                      CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(
         e.cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 227 * 1024), 0);
-    ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 227 * 1024, e.stream, params, NULL), 0);
-    ck_assert_int_eq(e.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, f, 64, 100 * 1024), 0);
+    ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 227 * 1024, e.stream, params, NULL),
+                     0);
+    ck_assert_int_eq(e.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, f, 64, 100 * 1024),
+                     0);
     ck_assert_int_eq(value, 2);
     ck_assert_int_eq(e.cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, f, 64, 0), 0);
     ck_assert_int_eq(value, 16); /* registers */
-    emu_load(&e, "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n"
-                 "F8_KERNEL(k, 32, 1) { F8_SHARED(float, a, 100); F8_SHARED(f8_u8, b, 1); a[0] = b[0]; }\n"
-                 "struct j_params { f8_u64 x; };\n"
-                 "F8_KERNEL(j, 32, 1) { F8_SHARED(float, a, 10); a[0] = 1; }\n",
-             "k", &module, &f);
+    emu_load(
+        &e,
+        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n"
+        "F8_KERNEL(k, 32, 1) { F8_SHARED(float, a, 100); F8_SHARED(f8_u8, b, 1); a[0] = b[0]; }\n"
+        "struct j_params { f8_u64 x; };\n"
+        "F8_KERNEL(j, 32, 1) { F8_SHARED(float, a, 10); a[0] = 1; }\n",
+        "k", &module, &f);
     ck_assert_int_eq(e.cu.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f), 0);
     ck_assert_int_eq(value, 512 + 128);
     ck_assert_int_eq(e.cu.cuModuleGetFunction(&f, module, "j"), 0);
@@ -65,19 +69,20 @@ START_TEST(launch_limits)
 }
 END_TEST
 
-/* A block of parameters of which the kernel reads less than it declares: the driver copies all of it, at
- * once. Where the block's memory ends before its type does, that is a fault. */
-static const char roomy_text[] = "#include \"fp8c.cuh\"\n"
-                                 "struct roomy_params { f8_i64 n; float *x; f8_i64 unused[254]; };\n"
-                                 "F8_KERNEL(roomy, 32, 1)\n"
-                                 "{\n"
-                                 "    if (f8_thread() == 0)\n"
-                                 "        p.x[0] = (float)p.n;\n"
-                                 "}\n";
+/* A block of parameters of which the kernel reads less than it declares: the driver copies all of
+ * it, at once. Where the block's memory ends before its type does, that is a fault. */
+static const char roomy_text[] =
+    "#include \"fp8c.cuh\"\n"
+    "struct roomy_params { f8_i64 n; float *x; f8_i64 unused[254]; };\n"
+    "F8_KERNEL(roomy, 32, 1)\n"
+    "{\n"
+    "    if (f8_thread() == 0)\n"
+    "        p.x[0] = (float)p.n;\n"
+    "}\n";
 enum { ROOMY_BYTES = 256 * 8 };
 
-/* In a process of its own, the parameters being the last `room` bytes before memory that nobody may read:
- * whether it comes through. */
+/* In a process of its own, the parameters being the last `room` bytes before memory that nobody may
+ * read: whether it comes through. */
 static bool launch_survives(CUfunction f, CUdeviceptr x, size_t room)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -92,7 +97,8 @@ static bool launch_survives(CUfunction f, CUdeviceptr x, size_t room)
     const pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
-        if (!freopen("/dev/null", "w", stderr)) /* a sanitizer's report of what is meant to happen */
+        if (!freopen("/dev/null", "w",
+                     stderr)) /* a sanitizer's report of what is meant to happen */
             _exit(3);
         _exit(e.cu.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, e.stream, params, NULL) != CUDA_SUCCESS);
     }
@@ -144,8 +150,9 @@ START_TEST(architectures)
     unsetenv("FP8C_EMULATOR_DRIVER");
     cubin[200] ^= 1;
     ck_assert_int_eq(e.cu.cuModuleLoadData(&module, cubin), CUDA_ERROR_INVALID_IMAGE);
-    ck_assert_int_eq(e.cu.cuModuleLoadData(&module, "\177ELF, and what else a real one has, at length"),
-                     CUDA_ERROR_INVALID_IMAGE);
+    ck_assert_int_eq(
+        e.cu.cuModuleLoadData(&module, "\177ELF, and what else a real one has, at length"),
+        CUDA_ERROR_INVALID_IMAGE);
     free(cubin);
 }
 END_TEST
@@ -204,14 +211,18 @@ START_TEST(compile_errors)
     static char log[65536];
     const char *options[] = {"--gpu-architecture=sm_90a", "--fmad=false"};
     static const char *const wrong[] = {
-        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { undeclared(); }\n",
+        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { "
+        "undeclared(); }\n",
         /* What only the toolkit has, or only the host. */
-        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { __syncthreads(); }\n",
-        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { threadIdx.x; }\n",
+        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { "
+        "__syncthreads(); }\n",
+        "#include \"fp8c.cuh\"\nstruct k_params { f8_u64 x; };\n\nF8_KERNEL(k, 32, 1) { "
+        "threadIdx.x; }\n",
         "#include \"fp8c.cuh\"\n\n\n#include <stdio.h>\n",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ck_assert_int_eq(compile_with(options, 2, wrong[i], log, sizeof log), NVRTC_ERROR_COMPILATION);
+        ck_assert_int_eq(compile_with(options, 2, wrong[i], log, sizeof log),
+                         NVRTC_ERROR_COMPILATION);
         ck_assert_msg(strstr(log, "it.cu:4") != NULL, "%s", log);
     }
 }
@@ -239,7 +250,8 @@ START_TEST(graphs)
     CUgraphExec exec;
     float *host;
     ck_assert_int_eq(e.cu.cuMemAllocHost_v2((void **)&host, 2 * sizeof a), 0);
-    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                     0);
     ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(p.a, host, sizeof a, e.stream), 0);
     ck_assert_int_eq(e.cu.cuLaunchKernel(f, 1, 1, 1, 64, 1, 1, 0, e.stream, params, NULL), 0);
     ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(host + N, p.c, sizeof c, e.stream), 0);
@@ -268,12 +280,16 @@ START_TEST(capture_forbids)
     CUdeviceptr more;
     ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                     0);
     ck_assert_int_eq(e.cu.cuMemAlloc_v2(&more, 16), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph),
+                     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                     0);
     ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph),
+                     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
     ck_assert_int_eq(e.cu.cuMemAlloc_v2(&more, 16), 0);
     ck_assert_int_eq(e.cu.cuStreamEndCapture(e.stream, &graph), 0);
@@ -295,14 +311,17 @@ START_TEST(memory)
     ck_assert_int_eq(e.cu.cuMemGetInfo_v2(&free_bytes, &total), 0);
     ck_assert_uint_eq(total, 1000000);
     ck_assert_uint_eq(free_bytes, 1000000 - (600000 + 255) / 256 * 256);
-    ck_assert_int_eq(e.cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p + 599999), 0);
+    ck_assert_int_eq(
+        e.cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p + 599999), 0);
     ck_assert_uint_eq(type, CU_MEMORYTYPE_DEVICE);
     ck_assert_int_eq(e.cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                                 (CUdeviceptr)(uintptr_t)&byte),
                      CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&byte, p + 599999, 1, e.stream), 0);
-    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&byte, p + 600000, 1, e.stream), CUDA_ERROR_INVALID_VALUE);
-    ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(p + 599999, &byte, 2, e.stream), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuMemcpyDtoHAsync_v2(&byte, p + 600000, 1, e.stream),
+                     CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(e.cu.cuMemcpyHtoDAsync_v2(p + 599999, &byte, 2, e.stream),
+                     CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(e.cu.cuMemFree_v2(p + 16), CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(e.cu.cuMemFree_v2(p), 0);
     ck_assert_int_eq(e.cu.cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
@@ -325,7 +344,8 @@ START_TEST(failures_on_request)
     static char log[65536];
     ck_assert_int_eq(compile_with(options, 2, emu_add_text, log, sizeof log),
                      NVRTC_ERROR_INTERNAL_ERROR);
-    setenv("FP8C_EMULATOR_FAIL", "cuStreamSynchronize:1:700", 1); /* a device in trouble: it sticks */
+    setenv("FP8C_EMULATOR_FAIL", "cuStreamSynchronize:1:700",
+           1); /* a device in trouble: it sticks */
     ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     unsetenv("FP8C_EMULATOR_FAIL");
     ck_assert_int_eq(e.cu.cuMemGetInfo_v2(&a, &b), CUDA_ERROR_ILLEGAL_ADDRESS);

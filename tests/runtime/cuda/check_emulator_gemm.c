@@ -1,5 +1,5 @@
-/* The emulator's cuBLASLt: products of small integers, whose sums are exact, in every type, layout and
- * scale it takes; what it refuses. */
+/* The emulator's cuBLASLt: products of small integers, whose sums are exact, in every type, layout
+ * and scale it takes; what it refuses. */
 #include "tests/shared/emulator.h"
 #include "tests/shared/suite.h"
 
@@ -64,7 +64,8 @@ static void set(gemm *g, int which, const void *value, size_t bytes)
 static int ask(gemm *g)
 {
     cublasLtMatmulPreference_t p;
-    const int op[2] = {g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N};
+    const int op[2] = {g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                       g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N};
     const uint64_t workspace = 1 << 20;
     const uint32_t schemes = (uint32_t)g->schemes;
     ck_assert_int_eq(lt.cublasLtMatmulDescCreate(&g->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), 0);
@@ -83,8 +84,9 @@ static int ask(gemm *g)
     for (int i = 0; i < 4; i++)
         lt.cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i,
                                                 &g->alignment, sizeof g->alignment);
-    const int r = lt.cublasLtMatmulAlgoGetHeuristic(handle, g->desc, g->layout_a, g->layout_b, g->layout_d,
-                                                    g->layout_d, p, 4, g->found, &g->n_found);
+    const int r =
+        lt.cublasLtMatmulAlgoGetHeuristic(handle, g->desc, g->layout_a, g->layout_b, g->layout_d,
+                                          g->layout_d, p, 4, g->found, &g->n_found);
     lt.cublasLtMatmulPreferenceDestroy(p);
     return r;
 }
@@ -109,7 +111,8 @@ static f8_dtype dtype(int type)
     }
 }
 
-/* Encoded integers -4..4 and the same as floats; beyond the rows of a column, what must not be read. */
+/* Encoded integers -4..4 and the same as floats; beyond the rows of a column, what must not be
+ * read. */
 typedef struct matrix {
     float *value;
     CUdeviceptr device;
@@ -159,10 +162,11 @@ static void check_product(gemm *g, bool captured)
         set(g, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.device, sizeof bias.device);
     }
     if (captured)
-        ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
-    ck_assert_int_eq(lt.cublasLtMatmul(handle, g->desc, &alpha, (void *)(uintptr_t)a.device, g->layout_a,
-                                       (void *)(uintptr_t)b.device, g->layout_b, &g->beta,
-                                       (void *)(uintptr_t)d.device, g->layout_d,
+        ck_assert_int_eq(
+            e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), 0);
+    ck_assert_int_eq(lt.cublasLtMatmul(handle, g->desc, &alpha, (void *)(uintptr_t)a.device,
+                                       g->layout_a, (void *)(uintptr_t)b.device, g->layout_b,
+                                       &g->beta, (void *)(uintptr_t)d.device, g->layout_d,
                                        (void *)(uintptr_t)d.device, g->layout_d,
                                        &g->found[g->n_found - 1].algo, NULL, 0, e.stream),
                      0);
@@ -224,10 +228,12 @@ END_TEST
 /* Every layout, odd extents, blocks that are not full, more than one strip of columns. */
 START_TEST(wide_products)
 {
-    static const int64_t extent[][3] = {{1, 1, 1}, {17, 7, 5}, {33, 800, 3}, {5, 13, 700}, {64, 48, 256}};
+    static const int64_t extent[][3] = {
+        {1, 1, 1}, {17, 7, 5}, {33, 800, 3}, {5, 13, 700}, {64, 48, 256}};
     for (size_t i = 0; i < sizeof extent / sizeof *extent; i++) {
-        gemm g = product(extent[i][0], extent[i][1], extent[i][2], _i & 4 ? CUDA_R_16BF : CUDA_R_32F, 0,
-                         _i & 4 && _i & 8 ? CUDA_R_16BF : CUDA_R_32F);
+        gemm g =
+            product(extent[i][0], extent[i][1], extent[i][2], _i & 4 ? CUDA_R_16BF : CUDA_R_32F, 0,
+                    _i & 4 && _i & 8 ? CUDA_R_16BF : CUDA_R_32F);
         g.b = g.a;
         g.trans_a = _i & 1;
         g.trans_b = _i & 2;
@@ -301,7 +307,8 @@ static void set_modes(gemm *g, int a, int b)
     set(g, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &b, sizeof b);
 }
 
-/* Where the documentation has the scale of row o of an operand, of k's element x; `rows` in all, k elements. */
+/* Where the documentation has the scale of row o of an operand, of k's element x; `rows` in all, k
+ * elements. */
 static int64_t documented(int mode, int64_t o, int64_t x, int64_t rows, int64_t k)
 {
     const int64_t l4 = (k + 511) / 512 * 4; /* L rounded up to 4 */
@@ -309,12 +316,15 @@ static int64_t documented(int mode, int64_t o, int64_t x, int64_t rows, int64_t 
     case ROWS: return o;
     case RUNS: return x / 128 * rows + o;
     case TILES: return o / 128 * l4 + x / 128;
-    case MX: return (o / 128 * ((k + 127) / 128) + x / 128) * 512 + o % 32 * 16 + o / 32 % 4 * 4 + x / 32 % 4;
+    case MX:
+        return (o / 128 * ((k + 127) / 128) + x / 128) * 512 + o % 32 * 16 + o / 32 % 4 * 4 +
+               x / 32 % 4;
     default: return 0;
     }
 }
 
-/* Powers of two, so that sums stay exact; beyond the last scale NaN, or what MX must have there, zero. */
+/* Powers of two, so that sums stay exact; beyond the last scale NaN, or what MX must have there,
+ * zero. */
 static CUdeviceptr random_scales(int mode, int64_t rows, int64_t k, float *value, uint32_t seed)
 {
     static uint8_t codes[SCALES];
@@ -346,8 +356,8 @@ static int multiply(gemm *g, const matrix *a, const matrix *b, CUdeviceptr d)
     const float alpha = 1, beta = 0;
     return lt.cublasLtMatmul(handle, g->desc, &alpha, (void *)(uintptr_t)a->device, g->layout_a,
                              (void *)(uintptr_t)b->device, g->layout_b, &beta, (void *)(uintptr_t)d,
-                             g->layout_d, (void *)(uintptr_t)d, g->layout_d, &g->found[0].algo, NULL, 0,
-                             e.stream);
+                             g->layout_d, (void *)(uintptr_t)d, g->layout_d, &g->found[0].algo,
+                             NULL, 0, e.stream);
 }
 
 static const int scaled[][3] = {{ROWS, ROWS, 90}, {RUNS, RUNS, 90}, {RUNS, TILES, 90},
@@ -381,7 +391,8 @@ START_TEST(scale_modes)
                        at(&b, false, g.ldb, k, j) *
                        scale_value(mode[1], value[1], documented(mode[1], j, k, g.n, g.k), 4);
             if (got[j * g.m + i] != sum)
-                ck_abort_msg("[%d, %d]: %g, not %g", (int)i, (int)j, (double)got[j * g.m + i], (double)sum);
+                ck_abort_msg("[%d, %d]: %g, not %g", (int)i, (int)j, (double)got[j * g.m + i],
+                             (double)sum);
         }
     free(a.value);
     free(b.value);
@@ -389,12 +400,14 @@ START_TEST(scale_modes)
 }
 END_TEST
 
-/* Which modes go together, and where: by compute capability, bits 1 sm_89, 2 sm_90, 4 sm_100, 8 sm_120. */
+/* Which modes go together, and where: by compute capability, bits 1 sm_89, 2 sm_90, 4 sm_100, 8
+ * sm_120. */
 static const struct {
     int a, b, where;
 } together[] = {
-    {SCALAR, SCALAR, 15}, {ROWS, ROWS, 2},   {RUNS, RUNS, 2}, {RUNS, TILES, 2}, {TILES, RUNS, 2}, {TILES, TILES, 0},
-    {MX, MX, 12},         {SCALAR, ROWS, 0}, {ROWS, RUNS, 0}, {MX, RUNS, 0},    {SCALAR, MX, 0},  {ROWS, SCALAR, 0},
+    {SCALAR, SCALAR, 15}, {ROWS, ROWS, 2},   {RUNS, RUNS, 2}, {RUNS, TILES, 2},
+    {TILES, RUNS, 2},     {TILES, TILES, 0}, {MX, MX, 12},    {SCALAR, ROWS, 0},
+    {ROWS, RUNS, 0},      {MX, RUNS, 0},     {SCALAR, MX, 0}, {ROWS, SCALAR, 0},
 };
 
 START_TEST(modes_that_go_together)
@@ -405,7 +418,8 @@ START_TEST(modes_that_go_together)
     for (size_t i = 0; i < sizeof together / sizeof *together; i++) {
         gemm g = product(32, 32, 32, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2, CUDA_R_16BF);
         matrix a = integers(g.a, g.k, g.m, g.lda, 1);
-        const CUdeviceptr d = emu_alloc(&e, 32 * 32 * 2), scale = emu_upload(&e, zeros, sizeof zeros);
+        const CUdeviceptr d = emu_alloc(&e, 32 * 32 * 2),
+                          scale = emu_upload(&e, zeros, sizeof zeros);
         ck_assert_int_eq(ask(&g), 0);
         set(&g, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scale, sizeof scale);
         set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale, sizeof scale);
@@ -413,7 +427,8 @@ START_TEST(modes_that_go_together)
         const bool can = together[i].where >> _i & 1;
         ck_assert_msg((multiply(&g, &a, &a, d) == 0) == can, "row %zu on sm_%s", i, sm[_i]);
         const bool blocks = together[i].a != SCALAR && together[i].a != ROWS;
-        if (can && blocks) { /* that must begin at 16 bytes; fast accumulation is not for f32 ones */
+        if (can &&
+            blocks) { /* that must begin at 16 bytes; fast accumulation is not for f32 ones */
             const CUdeviceptr odd = scale + 8;
             const int8_t fast = 1;
             set(&g, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &odd, sizeof odd);
@@ -429,7 +444,8 @@ START_TEST(modes_that_go_together)
 }
 END_TEST
 
-/* An array in host memory, one that is too short, one whose padding is not zero: faults that show later. */
+/* An array in host memory, one that is too short, one whose padding is not zero: faults that show
+ * later. */
 START_TEST(faults_of_scales)
 {
     static float got[32 * 32];
@@ -463,12 +479,13 @@ START_TEST(proposals)
     g.schemes = 7;
     ck_assert_int_eq(ask(&g), 0);
     ck_assert_int_eq(g.n_found, 3);
-    static const int want[] = {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+    static const int want[] = {CUBLASLT_REDUCTION_SCHEME_INPLACE,
+                               CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
                                CUBLASLT_REDUCTION_SCHEME_NONE};
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(lt.cublasLtMatmulAlgoConfigGetAttribute(&g.found[i].algo,
-                                                                 CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-                                                                 &scheme, sizeof scheme, &written),
+        ck_assert_int_eq(lt.cublasLtMatmulAlgoConfigGetAttribute(
+                             &g.found[i].algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                             sizeof scheme, &written),
                          0);
         ck_assert_int_eq(scheme, want[i]);
     }
@@ -487,11 +504,12 @@ START_TEST(mistakes)
     ck_assert_int_eq(ask(&g), 0);
     setenv("FP8C_EMULATOR_FAIL", "cublasLtMatmul:1:13", 1);
     for (int i = 0; i < 2; i++) /* asked for; then an operand in host memory, which shows later */
-        ck_assert_int_eq(lt.cublasLtMatmul(handle, g.desc, &alpha, (void *)(uintptr_t)a.device, g.layout_a,
-                                           i ? (void *)host : (void *)(uintptr_t)a.device, g.layout_b,
-                                           &beta, (void *)(uintptr_t)d, g.layout_d, (void *)(uintptr_t)d,
-                                           g.layout_d, &g.found[0].algo, NULL, 0, e.stream),
-                         i ? 0 : CUBLAS_STATUS_EXECUTION_FAILED);
+        ck_assert_int_eq(
+            lt.cublasLtMatmul(handle, g.desc, &alpha, (void *)(uintptr_t)a.device, g.layout_a,
+                              i ? (void *)host : (void *)(uintptr_t)a.device, g.layout_b, &beta,
+                              (void *)(uintptr_t)d, g.layout_d, (void *)(uintptr_t)d, g.layout_d,
+                              &g.found[0].algo, NULL, 0, e.stream),
+            i ? 0 : CUBLAS_STATUS_EXECUTION_FAILED);
     ck_assert_int_eq(e.cu.cuStreamSynchronize(e.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     free(a.value);
     forget(&g);

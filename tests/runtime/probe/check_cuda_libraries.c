@@ -67,10 +67,12 @@ START_TEST(declarations_agree_with_the_toolkit)
     ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s %s -I. -I'%s' %s", sizes,
                     access(header, R_OK) == 0 ? "-DNCCL" : "", include,
                     f8_stub_path("agree.c")) == 0);
-    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
+    ck_assert(
+        f8_stub_shell("cc -std=gnu17 -fsyntax-only %s -I. %s", sizes, f8_stub_path("own.c")) == 0);
     /* The comparison itself can fail. */
-    ck_assert(f8_stub_shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s 2>/dev/null",
-                    include, f8_stub_path("agree.c")) != 0);
+    ck_assert(
+        f8_stub_shell("cc -std=gnu17 -fsyntax-only -DALGO=63 -DRESULT=96 -I. -I'%s' %s 2>/dev/null",
+                      include, f8_stub_path("agree.c")) != 0);
 }
 END_TEST
 

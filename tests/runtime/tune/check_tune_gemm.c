@@ -23,8 +23,9 @@ static void teardown(void)
 }
 
 static const f8_dtype dtypes[] = {F8_F32, F8_BF16, F8_E4M3, F8_E5M2};
-static const int64_t sizes[][3] = {{1, 1, 1},      {70, 500, 90},    {260, 200, 1100}, {256, 520, 512},
-                                   {520, 64, 384}, {130, 1000, 128}, {64, 96, 64}};
+static const int64_t sizes[][3] = {{1, 1, 1},       {70, 500, 90},  {260, 200, 1100},
+                                   {256, 520, 512}, {520, 64, 384}, {130, 1000, 128},
+                                   {64, 96, 64}};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 static f8_gemm_desc describe(int i, int form)
@@ -43,8 +44,8 @@ static f8_gemm_desc describe(int i, int form)
     return d;
 }
 
-/* Every candidate of the model's algorithm has the model's bits, and every other its own algorithm's:
- * nothing but the algorithm does. */
+/* Every candidate of the model's algorithm has the model's bits, and every other its own
+ * algorithm's: nothing but the algorithm does. */
 START_TEST(candidates_keep_bits)
 {
     int compared = 0;

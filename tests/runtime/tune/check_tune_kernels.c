@@ -1,5 +1,5 @@
-/* Variants of kernels: no bit depends on one, on the CPU and on a CUDA device (the emulator, or with
- * FP8C_TEST_GPU the GPU that is there); texts there and back. */
+/* Variants of kernels: no bit depends on one, on the CPU and on a CUDA device (the emulator, or
+ * with FP8C_TEST_GPU the GPU that is there); texts there and back. */
 #include "codegen/kernel/variant.h"
 #include "tests/shared/kernel_device.h"
 #include "tests/shared/kernel_variants.h"
@@ -61,7 +61,8 @@ START_TEST(texts_and_back)
         f8_binding bound;
         f8_kernel_variant all[F8_KERNEL_VARIANTS], back;
         char text[F8_KERNEL_VARIANTS][F8_VARIANT_TEXT];
-        ck_assert_int_eq(f8_kernel_lower(c.f, &c.group[0], 0, t, &c.arena, &k, &bound, &c.diag), F8_OK);
+        ck_assert_int_eq(f8_kernel_lower(c.f, &c.group[0], 0, t, &c.arena, &k, &bound, &c.diag),
+                         F8_OK);
         const int n = f8_kernel_variants(k, t, true, all);
         ck_assert_int_ge(n, 6);
         ck_assert_int_le(n, F8_KERNEL_VARIANTS);
@@ -69,7 +70,8 @@ START_TEST(texts_and_back)
             f8_variant_text(&all[i], text[i]);
             ck_assert(f8_variant_parse(text[i], &back));
             ck_assert_msg(!memcmp(&back, &all[i], sizeof back), "%s", text[i]);
-            ck_assert_int_eq(f8_kernel_with_variant(k, &all[i], &c.arena, &with[i], &c.diag), F8_OK);
+            ck_assert_int_eq(f8_kernel_with_variant(k, &all[i], &c.arena, &with[i], &c.diag),
+                             F8_OK);
             for (int j = 0; j < i; j++) {
                 ck_assert_str_ne(text[i], text[j]);
                 ck_assert_str_ne(with[i]->text, with[j]->text);
@@ -101,7 +103,8 @@ END_TEST
 /* A kernel's problem: its description, and its extent to within a factor of two. */
 START_TEST(problems)
 {
-    f8_kernel k = {.text = "kernel"}, flat = {.text = "kernel", .flat = true}, other = {.text = "kernem"};
+    f8_kernel k = {.text = "kernel"}, flat = {.text = "kernel", .flat = true},
+              other = {.text = "kernem"};
     char a[F8_KERNEL_PROBLEM_TEXT], b[F8_KERNEL_PROBLEM_TEXT];
     f8_kernel_problem_text(&k, 1025, a);
     f8_kernel_problem_text(&k, 2048, b);

@@ -1,5 +1,5 @@
-/* The tuning database: rows, many processes, processes killed at any moment, files that are no such database, export,
- * import and merge. */
+/* The tuning database: rows, many processes, processes killed at any moment, files that are no such
+ * database, export, import and merge. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,15 +46,18 @@ static f8_tuning *open_at(const char *file)
 }
 
 /* Three timings and a choice, all of them functions of `value`. */
-static f8_status put(f8_tuning *t, const f8_tuning_key *key, const char *problem, double value, f8_diag *diag)
+static f8_status put(f8_tuning *t, const f8_tuning_key *key, const char *problem, double value,
+                     f8_diag *diag)
 {
-    const f8_timing timing[] = {{"model", value, value + 1, 7}, {"m 64", value / 2, value, 7}, {"m 256", 0, 0, 0}};
+    const f8_timing timing[] = {
+        {"model", value, value + 1, 7}, {"m 64", value / 2, value, 7}, {"m 256", 0, 0, 0}};
     const f8_tuning_choice choice = {"m 64", value / 2, value};
     return f8_tuning_put(t, key, problem, "step", timing, 3, &choice, diag);
 }
 
 /* All of a problem is there with that value, or (may_lack) none of it. */
-static bool whole(f8_tuning *t, const f8_tuning_key *key, const char *problem, double value, bool may_lack)
+static bool whole(f8_tuning *t, const f8_tuning_key *key, const char *problem, double value,
+                  bool may_lack)
 {
     f8_timing *timing;
     f8_tuning_choice choice;
@@ -70,7 +73,8 @@ static bool whole(f8_tuning *t, const f8_tuning_key *key, const char *problem, d
     ck_assert_str_eq(timing[1].candidate, "m 64");
     ck_assert_str_eq(timing[2].candidate, "model");
     ck_assert_int_eq(timing[0].runs, 0);
-    ck_assert(timing[2].seconds == value && timing[2].median == value + 1 && timing[1].seconds == value / 2);
+    ck_assert(timing[2].seconds == value && timing[2].median == value + 1 &&
+              timing[1].seconds == value / 2);
     ck_assert_str_eq(choice.candidate, "m 64");
     ck_assert(choice.model_seconds == value);
     return true;
@@ -78,7 +82,8 @@ static bool whole(f8_tuning *t, const f8_tuning_key *key, const char *problem, d
 
 START_TEST(rows)
 {
-    const f8_tuning_key there = {"cpu there, 2 threads", "library 1"}, later = {here.device, "library 2"};
+    const f8_tuning_key there = {"cpu there, 2 threads", "library 1"},
+                        later = {here.device, "library 2"};
     f8_tuning *t = open_at(path);
     OK(put(t, &here, "p", 4, diag));
     OK(put(t, &there, "p", 8, diag));
@@ -163,8 +168,8 @@ static uint32_t next_random(void)
     return (seed = seed * 1664525u + 1013904223u) >> 8;
 }
 
-/* A writer is killed, from before it has made the file on. What is there by then is whole, and readers and writers go
- * on. */
+/* A writer is killed, from before it has made the file on. What is there by then is whole, and
+ * readers and writers go on. */
 START_TEST(killed_at_any_moment)
 {
     int most = 0, done = 0;
@@ -187,7 +192,8 @@ START_TEST(killed_at_any_moment)
         ck_assert_int_eq(waitpid(child, &how, 0), child);
         ck_assert_msg(WIFSIGNALED(how), "turn %d: the writer failed", turn);
         f8_tuned *tuned;
-        if (turn % 2 && access(path, F_OK) == 0 && most) /* a reader comes first, whatever it finds half done */
+        if (turn % 2 && access(path, F_OK) == 0 &&
+            most) /* a reader comes first, whatever it finds half done */
             OK(f8_tuned_read(path, here.device, 5000, &arena, &tuned, diag));
         f8_tuning *t = open_at(path);
         int i = 0;
@@ -269,8 +275,11 @@ START_TEST(not_a_database)
 {
     char file[128];
     snprintf(file, sizeof file, "%s/x", folder);
-    write_bytes(file, "this is a text, and of more than a hundred bytes so that it might be the header of a database file of "
-                      "SQLite's, which it isn't", 120);
+    write_bytes(file,
+                "this is a text, and of more than a hundred bytes so that it might be the header "
+                "of a database file of "
+                "SQLite's, which it isn't",
+                120);
     check_refused(file, "this is no tuning database");
 }
 END_TEST
@@ -291,7 +300,8 @@ START_TEST(later_schema)
 }
 END_TEST
 
-/* Cut, or with bytes of another value: an error or rows, which then are texts that compiles check; never a crash. */
+/* Cut, or with bytes of another value: an error or rows, which then are texts that compiles check;
+ * never a crash. */
 START_TEST(damaged)
 {
     size_t n;
@@ -428,7 +438,8 @@ START_TEST(merged)
 }
 END_TEST
 
-/* Nothing is written over a database, and none is taken over from itself, whatever name it goes by. */
+/* Nothing is written over a database, and none is taken over from itself, whatever name it goes by.
+ */
 START_TEST(not_itself)
 {
     char soft[128], hard[128], other[128];
@@ -464,8 +475,9 @@ START_TEST(not_itself)
 END_TEST
 
 #define HEAD "{\"fp8c\":\"tuning\",\"schema\":1}\n"
-#define ROW                                                                                                       \
-    "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\"," \
+#define ROW                                                                                        \
+    "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":"     \
+    "\"c\",\"name\":\"n\","                                                                        \
     "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":7}\n"
 
 START_TEST(bad_files)
@@ -482,12 +494,18 @@ START_TEST(bad_files)
         {HEAD ROW "[]\n", "line 3 is no row"},
         {HEAD ROW "{\"row\":\"other\"}\n", "line 3 is no row"},
         {HEAD "{\"row\":\"timing\",\"row\":\"timing\"}\n", "duplicate object key"},
-        {HEAD "{\"row\":\"timing\",\"device\":\"\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\","
-              "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":7}\n", "line 2 is no row"},
-        {HEAD "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\","
-              "\"seconds\":-1,\"median\":1.5,\"at\":5,\"runs\":7}\n", "line 2 is no row"},
-        {HEAD "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\",\"candidate\":\"c\",\"name\":\"n\","
-              "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":\"7\"}\n", "line 2 is no row"},
+        {HEAD "{\"row\":\"timing\",\"device\":\"\",\"versions\":\"v\",\"problem\":\"p\","
+              "\"candidate\":\"c\",\"name\":\"n\","
+              "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":7}\n",
+         "line 2 is no row"},
+        {HEAD "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\","
+              "\"candidate\":\"c\",\"name\":\"n\","
+              "\"seconds\":-1,\"median\":1.5,\"at\":5,\"runs\":7}\n",
+         "line 2 is no row"},
+        {HEAD "{\"row\":\"timing\",\"device\":\"d\",\"versions\":\"v\",\"problem\":\"p\","
+              "\"candidate\":\"c\",\"name\":\"n\","
+              "\"seconds\":1,\"median\":1.5,\"at\":5,\"runs\":\"7\"}\n",
+         "line 2 is no row"},
         {HEAD ROW "{\"row\":\"timing\",\"device\":\"d\"", "line 3: "},
     };
     char file[128];
