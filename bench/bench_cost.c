@@ -179,9 +179,9 @@ static void classify(bench *x, int function)
 {
     const f8_func *f = f8_module_find_func(x->unit.module, functions[function]);
     uint32_t at = 0;
-    for (uint32_t i = 0; i < f->program->n_groups; i++) {
-        const uint32_t index = f->program->order[i];
-        const f8_group *group = &f->program->group[index];
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++) {
+        const uint32_t index = f->lowered->order[i];
+        const f8_group *group = &f->lowered->group[index];
         char name[96];
         kind_of(f, group, name, sizeof name);
         const double measured = seconds_of(x, function, group, &at);

@@ -176,7 +176,7 @@ static void look(job *j, const f8_func *f, plan_result *r)
 /* Of a function for which remat had nothing to do. */
 static void look_without(job *j, const f8_func *f, plan_result *r)
 {
-    r->before = r->after = f->program->arena_bytes;
+    r->before = r->after = f->lowered->arena_bytes;
     must(f8_memory_activations(f, &j->arena, &j->diag, &r->activations_before) == F8_OK,
          j->diag.text);
     r->activations_after = r->activations_before;

@@ -61,8 +61,8 @@ static f8_status build_constants(f8_build *b)
 {
     int64_t bytes = 0;
     for (size_t n = 0; n < b->module->n_funcs; n++)
-        if (b->module->func[n].program)
-            bytes += f8_build_align(b->module->func[n].program->constants_bytes);
+        if (b->module->func[n].lowered)
+            bytes += f8_build_align(b->module->func[n].lowered->constants_bytes);
     b->plan->constants_bytes = bytes;
     if (bytes && !(b->plan->constants = f8_arena_array(b->arena, (size_t)bytes, 1)))
         return f8_build_memory(b);
@@ -73,7 +73,7 @@ static f8_status build_constants(f8_build *b)
 
 static f8_status build_func(f8_build *b, const f8_func *f)
 {
-    const f8_program *p = f->program;
+    const f8_lowered *p = f->lowered;
     f8_plan_func *out = &b->plan->func[b->out_index];
     b->func = f;
     b->out = out;
@@ -111,11 +111,11 @@ static f8_status build_funcs(f8_build *b)
 {
     const f8_module *m = b->module;
     b->plan->func = F8_NEW_ARRAY(b->arena, f8_plan_func, m->n_funcs + 1);
-    b->drafts = F8_NEW_ARRAY(b->arena, f8_build_draft *, m->n_funcs + 1);
+    b->drafts = F8_NEW_ARRAY(b->arena, f8_plan_builder *, m->n_funcs + 1);
     if (!b->plan->func || !b->drafts)
         return f8_build_memory(b);
     for (size_t i = 0; i < m->n_funcs; i++) {
-        if (!m->func[i].program)
+        if (!m->func[i].lowered)
             continue;
         b->out_index = b->plan->n_funcs;
         F8_TRY(build_func(b, &m->func[i]));

@@ -9,11 +9,11 @@
 #define F8_CODEGEN_BUILD_H
 
 #include "codegen/plan/options.h"
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "runtime/plan.h"
 
 /* The plan lives in `arena`. F8_ERR_LIBRARY without LLVM or NVRTC; F8_ERR_INTERNAL for a program
- * that breaks the rules of ir/program.h or a kernel that does not compile; F8_ERR_UNSUPPORTED for
+ * that breaks the rules of ir/lowered.h or a kernel that does not compile; F8_ERR_UNSUPPORTED for
  * what the target can't do; F8_ERR_INPUT for a CUDA target without options.cuda. */
 f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_arena *arena,
                         f8_plan *plan, f8_diag *d);

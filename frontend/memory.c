@@ -50,7 +50,7 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
         const f8_func *f = f8_module_find_func(u->module, plan.func[i].name);
         out->arena = bytes > out->arena ? bytes : out->arena;
         if (!strcmp(plan.func[i].name, "micro_step"))
-            out->extra = bytes - f->program->arena_bytes;
+            out->extra = bytes - f->lowered->arena_bytes;
         else if (bytes > out->others)
             out->others = bytes;
     }

@@ -1,6 +1,6 @@
 /* A program: plans, what they run on, and what was decided about them. Internal to frontend/. */
-#ifndef F8_PROGRAM_HANDLE_H
-#define F8_PROGRAM_HANDLE_H
+#ifndef F8_PROGRAM_H
+#define F8_PROGRAM_H
 
 #include "frontend/api.h"
 #include "frontend/instance.h"

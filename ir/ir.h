@@ -90,7 +90,7 @@ typedef uint32_t f8_ref;
 typedef struct f8_node {
     f8_op op;
     uint32_t n_in;
-    uint32_t clone; /* copies for one use (below F8_CLONE_AGAIN) or computed again (from it on)
+    uint32_t clone; /* copies for one use (below F8_CLONE_RECOMPUTED) or computed again (from it on)
                      * differ here, so that hash-consing keeps them apart */
     uint32_t hash;
     f8_type type;        /* of the first result; PROJECT nodes carry the others' types */
@@ -116,18 +116,18 @@ typedef struct f8_graph {
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag); /* diag is never NULL */
 
-/* Clone numbers of what remat computes again: n * F8_CLONE_AGAIN + the original's number, n >= 1.
+/* Clone numbers of what remat computes again: n * F8_CLONE_RECOMPUTED + the original's number, n >= 1.
  * The others, one a result at the most (legalize.c), are below; n counts places between
  * groups: as many bits for each. */
-enum { F8_CLONE_AGAIN = 1 << 16 };
+enum { F8_CLONE_RECOMPUTED = 1 << 16 };
 
 static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
 {
     return &g->node[r];
 }
-static inline bool f8_is_again(const f8_graph *g, f8_ref r)
+static inline bool f8_is_recomputed(const f8_graph *g, f8_ref r)
 {
-    return g->node[r].clone >= F8_CLONE_AGAIN;
+    return g->node[r].clone >= F8_CLONE_RECOMPUTED;
 }
 static inline const f8_type *f8_type_of(const f8_graph *g, f8_ref r)
 {
@@ -225,7 +225,7 @@ typedef struct f8_func {
     f8_graph *graph;
     f8_port *in, *out;
     size_t n_in, n_out, in_room, out_room;
-    struct f8_program *program; /* groups, order, places: ir/program.h; NULL before `group` */
+    struct f8_lowered *lowered; /* groups, order, places: ir/lowered.h; NULL before `group` */
 } f8_func;
 
 enum { F8_MAX_BOUNDS = 8 }; /* of one module */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 
 /* ---- interning ---- */
 

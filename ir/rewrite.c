@@ -126,7 +126,7 @@ f8_status f8_func_rewrite(f8_func *f, f8_rewrite_fn rewrite, void *user)
     f->graph = w.to;
     f8_status status = copy_graph(&w, f, n_out, rewrite, user);
     if (status == F8_OK) {
-        f->program = NULL;
+        f->lowered = NULL;
         return F8_OK;
     }
     f->graph = from;

@@ -106,7 +106,7 @@ typedef struct f8_image {
 } f8_image;
 
 /* A problem that there are several ways to do, and the one chosen: texts of gemm_desc.h and of
- * codegen/kernel/variant.h. What it amounts to stands in the step; this is for listings and the tuner. */
+ * codegen/kernel/config.h. What it amounts to stands in the step; this is for listings and the tuner. */
 typedef struct f8_plan_choice {
     const char *problem, *candidate;
     bool tuned; /* a tuning database had it; else the model chose */

@@ -279,7 +279,7 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
 }
 
 /* The launches of one step: their phases in a row. */
-static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
+static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
 {
     int total = 0;
     for (uint32_t i = 0; i < draft->n_launches; i++)

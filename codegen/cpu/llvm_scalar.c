@@ -71,7 +71,7 @@ LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRe
 
 LLVMValueRef f8_ll_scalar(f8_llvm_module *m, f8_sfn fn, LLVMValueRef x)
 {
-    const f8_sprogram *program = f8_scalar_program(fn);
+    const f8_scalar_body *program = f8_scalar_function(fn);
     printer p = {.m = m, .shape = m->ll->TypeOf(x)};
     p.value[0] = x;
     for (int i = 0; i < program->n_instrs; i++) {

@@ -130,7 +130,7 @@ static f8_status describe(f8_build *b, uint32_t step, const f8_build_launch *lau
 
 static f8_status check_step(f8_build *b, uint32_t step)
 {
-    const f8_build_draft *d = &b->draft[step];
+    const f8_plan_builder *d = &b->draft[step];
     const f8_build_launch *launch = d->launch;
     rows_launch *l = NULL;
     if (d->n_launches == 1 && b->unit[launch->unit].kind == F8_UNIT_ROWS) {

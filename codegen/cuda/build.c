@@ -144,7 +144,7 @@ static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda
     return F8_OK;
 }
 
-static f8_status finish(f8_build *b, f8_step *s, const f8_build_draft *draft)
+static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
 {
     uint32_t n_phases = 0, n_ints = 0;
     for (uint32_t i = 0; i < draft->n_launches; i++) {

@@ -163,7 +163,7 @@ static f8_cuda_name literal_i(uint32_t u)
 /* A program as the function f8_fn_<its name>. */
 static void print_program(f8_text *t, f8_sfn fn)
 {
-    const f8_sprogram *g = f8_scalar_program(fn);
+    const f8_scalar_body *g = f8_scalar_function(fn);
     f8_cuda_name value[F8_SPROGRAM_MAX_VALUES];
     snprintf(value[0].s, sizeof value[0].s, "x");
     f8_text_add(t, "F8_DEV %s f8_fn_%s(%s x)\n{\n", held(g->result_kind), g->name,
@@ -194,8 +194,8 @@ void f8_cuda_print_functions(f8_cuda_printer *p)
         char head[64];
         if (i->op != F8_K_CALL || machine[i->sub])
             continue;
-        snprintf(head, sizeof head, " f8_fn_%s(%s x)\n", f8_scalar_program(i->sub)->name,
-                 held(f8_scalar_program(i->sub)->arg_kind));
+        snprintf(head, sizeof head, " f8_fn_%s(%s x)\n", f8_scalar_function(i->sub)->name,
+                 held(f8_scalar_function(i->sub)->arg_kind));
         if (!strstr(t->s, head))
             print_program(t, i->sub);
     }
@@ -230,7 +230,7 @@ static void print_operation(f8_cuda_printer *p, uint32_t n)
     else if (machine[i->sub])
         put_form(p->t, machine[i->sub], x);
     else
-        f8_text_add(p->t, "f8_fn_%s(%s)", f8_scalar_program(i->sub)->name, x[0].s);
+        f8_text_add(p->t, "f8_fn_%s(%s)", f8_scalar_function(i->sub)->name, x[0].s);
     f8_text_add(p->t, ";\n");
 }
 

@@ -136,7 +136,7 @@ static bool contiguous(const f8_type *t, const f8_place *p)
 static int32_t have_buffer(f8_kb *b, f8_ref ref, f8_kbuffer *buffer, int64_t stride, int64_t div,
                            int64_t mod)
 {
-    const f8_place *place = &b->program->place[ref];
+    const f8_place *place = &b->lowered->place[ref];
     const int64_t bytes = f8_type_bytes(f8_type_of(b->graph, ref));
     if (!buffer->write) {
         const int32_t found = find_buffer(b, buffer, place, stride, div, mod);
@@ -164,7 +164,7 @@ int32_t f8_kb_block_of(const f8_kb *b, int64_t columns)
 int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
 {
     const f8_type *t = f8_type_of(b->graph, ref);
-    const f8_place *place = &b->program->place[ref];
+    const f8_place *place = &b->lowered->place[ref];
     const int64_t r = f8_type_rows(t), c = f8_type_columns(t), all = f8_type_elements(t);
     const int64_t wide = reader ? f8_type_columns(reader) : c;
     const int32_t block = f8_kb_block_of(b, wide);
@@ -206,7 +206,7 @@ int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
 int32_t f8_kb_scales(f8_kb *b, f8_ref ref, f8_granularity grain)
 {
     const f8_type *t = f8_type_of(b->graph, ref);
-    const f8_place *place = &b->program->place[ref];
+    const f8_place *place = &b->lowered->place[ref];
     const int64_t r = f8_type_rows(t), c = f8_type_columns(t);
     if (b->k->flat || f8_type_elements(t) == 1)
         return f8_kb_buffer(b, ref, NULL, false);
@@ -225,7 +225,7 @@ int32_t f8_kb_scales(f8_kb *b, f8_ref ref, f8_granularity grain)
 int32_t f8_kb_transposed(f8_kb *b, f8_ref ref)
 {
     const f8_type *t = f8_type_of(b->graph, ref);
-    const f8_place *place = &b->program->place[ref];
+    const f8_place *place = &b->lowered->place[ref];
     if (!b->target->transposed_stores || place->space == F8_SPACE_NONE || b->k->flat ||
         f8_type_rows(t) != b->cols || f8_type_columns(t) != b->rows) {
         f8_kb_fail(b, ref, "a transpose that no store of this kernel writes:");
@@ -246,15 +246,15 @@ int32_t f8_kb_transposed(f8_kb *b, f8_ref ref)
 int32_t f8_kb_partials(f8_kb *b, f8_ref ref, const f8_kbuffer *buffer)
 {
     f8_kbuffer out = *buffer;
-    out.stride = new_int(b, b->program->place[ref].stride);
+    out.stride = new_int(b, b->lowered->place[ref].stride);
     b->bound->bytes_written += f8_type_bytes(f8_type_of(b->graph, ref));
-    return add_buffer(b, &out, ref, &b->program->place[ref]);
+    return add_buffer(b, &out, ref, &b->lowered->place[ref]);
 }
 
 int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids)
 {
     const f8_type *t = f8_type_of(b->graph, table), *ids_type = f8_type_of(b->graph, ids);
-    const f8_place *place = &b->program->place[table], *ids_place = &b->program->place[ids];
+    const f8_place *place = &b->lowered->place[table], *ids_place = &b->lowered->place[ids];
     if (place->space == F8_SPACE_NONE || ids_place->space == F8_SPACE_NONE ||
         !contiguous(ids_type, ids_place) || f8_type_elements(ids_type) != b->rows ||
         f8_type_columns(t) != b->cols || b->k->flat) {

@@ -46,7 +46,7 @@ static uint8_t kind_of(const f8_kb *b, const f8_kinstr *i)
 {
     switch ((f8_kop)i->op) {
     case F8_K_SCALAR: return f8_scalar_op(i->sub)->result;
-    case F8_K_CALL: return f8_scalar_program(i->sub)->result_kind;
+    case F8_K_CALL: return f8_scalar_function(i->sub)->result_kind;
     case F8_K_INDEX: return F8_KIND_I;
     case F8_K_ROLL: return b->k->instr[i->a].kind;
     case F8_K_SUM:
@@ -206,7 +206,7 @@ static int own_cost(const f8_kinstr *i)
 {
     switch ((f8_kop)i->op) {
     case F8_K_LOAD: return i->group ? 4 : 1;
-    case F8_K_CALL: return f8_scalar_program(i->sub)->n_instrs;
+    case F8_K_CALL: return f8_scalar_function(i->sub)->n_instrs;
     case F8_K_SCALAR:
         switch ((f8_sop)i->sub) {
         case F8_S_CONST_F:

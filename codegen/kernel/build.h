@@ -15,7 +15,7 @@ typedef struct f8_kb_entry {
 typedef struct f8_kb {
     const f8_func *func;
     const f8_graph *graph;
-    const f8_program *program;
+    const f8_lowered *lowered;
     const f8_group *group;
     const f8_phase *phase;
     const f8_target *target;

@@ -156,7 +156,7 @@ static void put_instr(f8_text *t, const f8_kernel *k, uint32_t n)
     if (i->op == F8_K_SCALAR)
         f8_text_add(t, "%s", f8_scalar_op(i->sub)->name);
     if (i->op == F8_K_CALL)
-        f8_text_add(t, " %s", f8_scalar_program(i->sub)->name);
+        f8_text_add(t, " %s", f8_scalar_function(i->sub)->name);
     if (i->op == F8_K_SCALAR && (i->sub == F8_S_CONST_F || i->sub == F8_S_CONST_I))
         f8_text_add(t, " 0x%08" PRIx32, i->imm);
     uint32_t operand[3];

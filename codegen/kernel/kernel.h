@@ -40,7 +40,7 @@
 #ifndef F8_CODEGEN_KERNEL_H
 #define F8_CODEGEN_KERNEL_H
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "ir/num/scalar.h"
 #include "ir/target.h"
 
@@ -123,13 +123,13 @@ typedef struct f8_kmap {
 
 /* How a kernel is printed: what its time depends on, and no bit of its results. All zeros: as the
  * printers have it. Words in texts: "lanes 8 unroll 2 grain -1", "threads 512 unroll 4". */
-typedef struct f8_kernel_variant {
+typedef struct f8_kernel_config {
     uint8_t lanes;    /* CPU: f32 of a vector, where the machine has wider ones: 8 */
     uint8_t unroll;   /* CPU: vectors of columns that a turn of the loop does: 2, 4; CUDA: vectors
                        * whose   loads are under way together: 1, 2, 4 */
     int8_t grain;     /* CPU: a task has 2^grain times the elements, or the rows: -3 to 3 */
     uint16_t threads; /* CUDA: of a block: 128, 256, 512 */
-} f8_kernel_variant;
+} f8_kernel_config;
 
 typedef struct f8_kernel {
     bool flat;    /* one row whose length is ints[0]; else ints[0] is the number of rows */
@@ -140,7 +140,7 @@ typedef struct f8_kernel {
     uint32_t n_buffers, n_maps, n_instrs;
     uint32_t n_ints, n_stages, n_near;
     uint32_t n_partials; /* COLSUMs and COLAMAXes */
-    f8_kernel_variant variant;
+    f8_kernel_config variant;
     const char *text; /* the printed description, and the variant's line if it has one; equal text
                        * means equal kernel */
     uint64_t hash;    /* of text */
@@ -158,7 +158,7 @@ typedef struct f8_binding {
  * that this phase is the first to compute are stored. Rows of more than target->near_columns
  * columns keep nothing near but what a ROLL reads: what a later stage needs is computed again.
  * (Grouping has no ROLL of a computed value; only descriptions made otherwise do.) F8_ERR_INTERNAL
- * when the phase breaks the rules of ir/program.h or has a TRANSPOSE that the target's kernels
+ * when the phase breaks the rules of ir/lowered.h or has a TRANSPOSE that the target's kernels
  * can't store. */
 f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
                           const f8_target *target, f8_arena *arena, f8_kernel **out,

@@ -37,7 +37,7 @@ static bool shows_computed(const f8_kb *b, f8_ref ref)
 static f8_ref source_of(const f8_kb *b, f8_ref ref)
 {
     while (is_view(f8_at(b->graph, ref)->op) && !in_phase(b, ref)) {
-        if (b->program->place[ref].space != F8_SPACE_NONE && !shows_computed(b, ref))
+        if (b->lowered->place[ref].space != F8_SPACE_NONE && !shows_computed(b, ref))
             return ref;
         ref = f8_at(b->graph, ref)->in[0];
     }
@@ -173,7 +173,7 @@ static uint32_t lower_pointwise(f8_kb *b, const f8_node *n)
                           : t == F8_BOOL              ? F8_KIND_B
                                                       : F8_KIND_I;
     const f8_sform form = f8_op_facts(n->op)->form[kind];
-    const f8_sprogram *p = f8_scalar_form(form);
+    const f8_scalar_body *p = f8_scalar_form(form);
     uint32_t v[F8_SPROGRAM_MAX_VALUES] = {0};
     for (uint32_t i = 0; i < n->n_in; i++)
         v[i] = value(b, n->in[i], &n->type);
@@ -259,7 +259,7 @@ static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
     }
     const int64_t block = block_of(b, self), blocks = (b->rows + block - 1) / block;
     const bool sum = n->op == F8_OP_REDUCE_SUM;
-    const f8_place *place = &b->program->place[self];
+    const f8_place *place = &b->lowered->place[self];
     if (n->op == F8_OP_REDUCE_MAX || f8_type_elements(&n->type) != blocks * b->cols ||
         block > F8_COLSUM_BLOCK || (sum ? block != F8_COLSUM_BLOCK : (block & (block - 1)) != 0) ||
         place->space == F8_SPACE_NONE || b->k->flat)
@@ -387,7 +387,7 @@ static bool flat_value(const f8_kb *b, f8_ref ref, int64_t all)
     if (op == F8_OP_IOTA || f8_type_elements(t) != all ||
         f8_type_elements(f8_type_of(b->graph, ref)) != all)
         return false;
-    const f8_place *p = &b->program->place[from];
+    const f8_place *p = &b->lowered->place[from];
     return p->space == F8_SPACE_NONE || f8_type_rows(t) == 1 || p->stride == f8_type_columns(t);
 }
 
@@ -447,7 +447,7 @@ f8_status f8_kernel_lower(const f8_func *f, const f8_group *g, uint32_t phase,
     *bound = (f8_binding){0};
     f8_kb b = {.func = f,
                .graph = f->graph,
-               .program = f->program,
+               .lowered = f->lowered,
                .group = g,
                .phase = &g->phase[phase],
                .target = target ? target : f8_target_by_name("cpu"),

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "codegen/kernel/variant.h"
+#include "codegen/kernel/config.h"
 #include "runtime/base/gemm_desc.h"
 
 /* The plan's choice for this problem, made at its first use. */
@@ -58,13 +58,13 @@ f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, in
                                  f8_kernel **out, uint32_t *choice)
 {
     char problem[F8_KERNEL_PROBLEM_TEXT];
-    f8_kernel_variant v = {0};
+    f8_kernel_config v = {0};
     f8_kernel_problem_text(k, extent, problem);
     const char *text = find(
         b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
     const bool tuned = text && f8_variant_parse(text, &v);
     *out = k;
     if (tuned)
-        F8_TRY(f8_kernel_with_variant(k, &v, b->arena, out, b->diag));
+        F8_TRY(f8_kernel_with_config(k, &v, b->arena, out, b->diag));
     return record(b, problem, tuned ? text : "model", tuned, choice);
 }

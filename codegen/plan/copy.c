@@ -113,8 +113,8 @@ static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_pla
         s->bytes_written *= axes.size[i];
         s->bytes_read *= axes.from[i] ? axes.size[i] : 1;
     }
-    F8_TRY(f8_build_touch_some(b, from, r, extent(&axes, axes.from), false));
-    F8_TRY(f8_build_touch_some(b, to, r, extent(&axes, axes.to), true));
+    F8_TRY(f8_build_add_access_some(b, from, r, extent(&axes, axes.from), false));
+    F8_TRY(f8_build_add_access_some(b, to, r, extent(&axes, axes.to), true));
     f8_build_last(b)->access[1].whole = run;
     return F8_OK;
 }
@@ -233,7 +233,7 @@ f8_status f8_build_final_copy(f8_build *b, const f8_final_copy *c)
     return copy_value(b, "result", c->from, &c->to, f8_type_columns(f8_build_type(b, c->from)));
 }
 
-f8_status f8_build_bring(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to)
+f8_status f8_build_copy_operand(f8_build *b, const f8_group *g, f8_ref acc, f8_ref to)
 {
     const f8_place *x = f8_build_place(b, acc), *y = f8_build_place(b, to);
     if (x->space == y->space && x->port == y->port && x->offset == y->offset &&

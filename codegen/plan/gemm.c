@@ -58,7 +58,7 @@ static f8_status operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, bool
     if (p->space == F8_SPACE_NONE)
         return f8_build_broken(b, r, "an operand or result of a GEMM that lies nowhere");
     s->arg[index] = f8_build_arg(b, p);
-    return f8_build_touch(b, p, r, write);
+    return f8_build_add_access(b, p, r, write);
 }
 
 f8_status f8_build_gemm(f8_build *b, const f8_group *g)
@@ -69,7 +69,7 @@ f8_status f8_build_gemm(f8_build *b, const f8_group *g)
     f8_gemm_desc d = describe(b, r, &o);
     F8_TRY(b->target->gemm(b, r, &d));
     if (o.acc)
-        F8_TRY(f8_build_bring(b, g, o.acc, r));
+        F8_TRY(f8_build_copy_operand(b, g, o.acc, r));
     f8_step *s = f8_build_step(b, F8_STEP_GEMM, g->name, 5, 0);
     if (!s)
         return f8_build_memory(b);

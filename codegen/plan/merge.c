@@ -91,7 +91,7 @@ static f8_status find_needs(merger *m)
     bool there = writer != NULL;
     m->n_need = 0;
     for (uint32_t s = 0; there && s < m->n; s++) {
-        const f8_build_draft *d = &m->b->draft[s];
+        const f8_plan_builder *d = &m->b->draft[s];
         m->before[s] = (uint32_t)m->n_need;
         for (int write = 0; write < 2; write++)
             for (uint32_t i = 0; there && i < d->n_accesses; i++) {
@@ -150,7 +150,7 @@ static void find_reaches(merger *m)
 /* Bytes that a step must hold longer to run at `to`: what it reads until then, or writes since. */
 static int64_t holds(const merger *m, uint32_t step, uint32_t to)
 {
-    const f8_build_draft *d = &m->b->draft[step];
+    const f8_plan_builder *d = &m->b->draft[step];
     int64_t bytes = 0;
     for (uint32_t i = 0; i < d->n_accesses; i++) {
         const f8_build_access *a = &d->access[i];
@@ -175,7 +175,7 @@ static bool has_room(const merger *m, uint32_t from, uint32_t to, int64_t bytes)
 
 static void move(merger *m, uint32_t step, uint32_t to)
 {
-    const f8_build_draft *d = &m->b->draft[step];
+    const f8_plan_builder *d = &m->b->draft[step];
     m->at[step] = to;
     for (uint32_t i = 0; i < d->n_accesses; i++) {
         if (!own_bytes(m, &d->access[i]))
@@ -193,7 +193,7 @@ static void move(merger *m, uint32_t step, uint32_t to)
 /* The most instances of a launch of this step's kernel; 0: it is none that can have many. */
 static uint32_t most_instances(const merger *m, uint32_t step)
 {
-    const f8_build_draft *d = &m->b->draft[step];
+    const f8_plan_builder *d = &m->b->draft[step];
     if (!f8_build_simple(m->b, d))
         return 0;
     const uint32_t most = m->b->target->most_instances(&m->b->unit[d->launch->unit]);
@@ -331,7 +331,7 @@ static f8_status arrange(merger *m, int64_t most_usage)
 /* ---- lists ---- */
 
 /* A step for the launch of `host`: all of it when it has one instance, else empty and with room. */
-static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_build_draft *d)
+static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_plan_builder *d)
 {
     f8_arena *a = m->b->arena;
     const uint32_t n = m->count[host];
@@ -357,10 +357,10 @@ static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_buil
 }
 
 /* One more instance: what step `from` does. */
-static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_build_draft *d)
+static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_plan_builder *d)
 {
     const f8_step *t = &m->b->out->step[from];
-    const f8_build_draft *e = &m->b->draft[from];
+    const f8_plan_builder *e = &m->b->draft[from];
     d->origin[d->n_origins++] = from;
     if (m->count[m->at[from]] == 1)
         return;
@@ -386,7 +386,7 @@ static f8_status rewrite(merger *m)
     for (uint32_t s = 0; s < m->n; s++)
         n += m->at[s] == s;
     f8_step *step = F8_NEW_ARRAY(b->arena, f8_step, n + 1);
-    f8_build_draft *draft = F8_NEW_ARRAY(b->arena, f8_build_draft, n + 1);
+    f8_plan_builder *draft = F8_NEW_ARRAY(b->arena, f8_plan_builder, n + 1);
     if (!launch || !step || !draft)
         return f8_arena_status(launch ? b->arena : m->tmp, b->diag);
     n = 0;
@@ -430,7 +430,7 @@ static void choose_temps(merger *m, bool *chosen)
 static f8_status merge(merger *m)
 {
     f8_build *b = m->b;
-    const int64_t part = b->func->program->arena_bytes / BUDGET_PART;
+    const int64_t part = b->func->lowered->arena_bytes / BUDGET_PART;
     const int64_t most =
         b->options->arena_most ? b->options->arena_most - f8_build_renamed_base(b) : INT64_MAX;
     const int64_t wish = part > BUDGET_LEAST ? part : BUDGET_LEAST;

@@ -20,7 +20,7 @@ f8_status f8_build_memory(const f8_build *b)
 
 const f8_place *f8_build_place(const f8_build *b, f8_ref r)
 {
-    return &b->func->program->place[r];
+    return &b->func->lowered->place[r];
 }
 
 const f8_type *f8_build_type(const f8_build *b, f8_ref r)
@@ -95,14 +95,14 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     f8_plan_func *f = b->out;
     f8_step *steps =
         f8_arena_grow(b->arena, f->step, f->n_steps, &b->step_room, f->n_steps + 1, sizeof *steps);
-    f8_build_draft *drafts = f8_arena_grow(b->arena, b->draft, f->n_steps, &b->draft_room,
+    f8_plan_builder *drafts = f8_arena_grow(b->arena, b->draft, f->n_steps, &b->draft_room,
                                            f->n_steps + 1, sizeof *drafts);
     if (!steps || !drafts)
         return NULL;
     f->step = steps;
     b->draft = drafts;
     f8_step *s = &steps[f->n_steps];
-    drafts[f->n_steps] = (f8_build_draft){0};
+    drafts[f->n_steps] = (f8_plan_builder){0};
     *s = (f8_step){.kind = kind, .n_args = n_args, .n_ints = n_ints};
     s->name = f8_arena_strdup(b->arena, name ? name : "");
     s->arg = F8_NEW_ARRAY(b->arena, f8_arg, n_args + 1);
@@ -113,14 +113,14 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     return s;
 }
 
-f8_build_draft *f8_build_last(const f8_build *b)
+f8_plan_builder *f8_build_last(const f8_build *b)
 {
     return &b->draft[b->out->n_steps - 1];
 }
 
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks)
 {
-    f8_build_draft *draft = f8_build_last(b);
+    f8_plan_builder *draft = f8_build_last(b);
     f8_build_launch *grown =
         f8_arena_grow(b->arena, draft->launch, draft->n_launches, &draft->launch_room,
                       draft->n_launches + 1, sizeof *grown);
@@ -140,7 +140,7 @@ f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_
 
 static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
-    f8_build_draft *draft = f8_build_last(b);
+    f8_plan_builder *draft = f8_build_last(b);
     f8_build_access *grown =
         f8_arena_grow(b->arena, draft->access, draft->n_accesses, &draft->access_room,
                       draft->n_accesses + 1, sizeof *grown);
@@ -175,7 +175,7 @@ static f8_build_access rows_at(const f8_place *p, f8_ref r, const f8_type *t, bo
                              .pitch = f8_type_rows(t) > 1 ? p->stride * size : 0};
 }
 
-f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
+f8_status f8_build_add_access(f8_build *b, const f8_place *p, f8_ref r, bool write)
 {
     const f8_type *t = f8_build_type(b, r);
     const int64_t bytes = f8_kernel_span(t, p);
@@ -184,13 +184,13 @@ f8_status f8_build_touch(f8_build *b, const f8_place *p, f8_ref r, bool write)
     return touch(b, p, bytes, a);
 }
 
-f8_status f8_build_touch_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
+f8_status f8_build_add_access_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
                               bool write)
 {
     return touch(b, p, f8_kernel_span(t, p), rows_at(p, r, t, write));
 }
 
-f8_status f8_build_touch_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)
+f8_status f8_build_add_access_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)
 {
     return touch(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
 }
@@ -203,7 +203,7 @@ f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
 
 f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
 {
-    const int64_t base = f8_build_align(b->func->program->arena_bytes);
+    const int64_t base = f8_build_align(b->func->lowered->arena_bytes);
     const f8_place p = {F8_SPACE_ARENA, -1, base + b->scratch, stride};
     b->scratch += f8_build_align(bytes);
     if (b->scratch > b->most_scratch)
@@ -213,5 +213,5 @@ f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
 
 int64_t f8_build_renamed_base(const f8_build *b)
 {
-    return f8_build_align(b->func->program->arena_bytes) + b->most_scratch;
+    return f8_build_align(b->func->lowered->arena_bytes) + b->most_scratch;
 }

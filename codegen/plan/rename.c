@@ -12,7 +12,7 @@
 
 enum { ALIGN = 64, MOST_BYTES = 4 << 20, MOST_ROWS = 8 };
 
-bool f8_build_simple(const f8_build *b, const f8_build_draft *d)
+bool f8_build_simple(const f8_build *b, const f8_plan_builder *d)
 {
     if (d->n_launches != 1)
         return false;
@@ -124,7 +124,7 @@ static bool write_arena(finder *f, f8_build_access *a, bool simple)
     return true;
 }
 
-static bool visit(finder *f, f8_build_draft *d)
+static bool visit(finder *f, f8_plan_builder *d)
 {
     const bool simple = f8_build_simple(f->b, d);
     for (int write = 0; write < 2; write++) /* what a step reads was there before what it writes */

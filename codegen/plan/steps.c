@@ -41,7 +41,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];
         s->arg[first_arg + j] = f8_build_arg(b, p);
-        F8_TRY(f8_build_touch(b, p, bound->value[j], k->buffer[j].write));
+        F8_TRY(f8_build_add_access(b, p, bound->value[j], k->buffer[j].write));
     }
     memcpy(s->ints + first_int, bound->ints, k->n_ints * sizeof *s->ints);
     s->bytes_read += bound->bytes_read;
@@ -194,9 +194,9 @@ static f8_status attention_traffic(f8_build *b, f8_ref r, f8_step *s, const f8_a
         const bool result = i >= v->first_result;
         if (i < v->n_typed)
             F8_TRY(
-                f8_build_touch_part(b, &v->place[i], result ? r : n->in[i], &v->type[i], result));
+                f8_build_add_access_part(b, &v->place[i], result ? r : n->in[i], &v->type[i], result));
         else if (v->workspace)
-            F8_TRY(f8_build_touch_some(b, &v->place[i], 0, v->workspace, true));
+            F8_TRY(f8_build_add_access_some(b, &v->place[i], 0, v->workspace, true));
     }
     for (uint32_t i = 0; i < n->n_in; i++)
         s->bytes_read += f8_type_bytes(f8_build_type(b, n->in[i]));
@@ -258,7 +258,7 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     const f8_node *n = f8_at(b->func->graph, r);
     const f8_ref value[3] = {r, n->in[1], n->in[2]}; /* table, ids, dy */
     const f8_type *ids = f8_build_type(b, n->in[1]), *dy = f8_build_type(b, n->in[2]);
-    F8_TRY(f8_build_bring(b, g, n->in[0], r));
+    F8_TRY(f8_build_copy_operand(b, g, n->in[0], r));
     const f8_build_unit u = {
         .kind = F8_UNIT_SCATTER,
         .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
@@ -273,7 +273,7 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     for (uint32_t i = 0; i < 3; i++) {
         const f8_place *p = f8_build_place(b, value[i]);
         s->arg[i] = f8_build_arg(b, p);
-        F8_TRY(f8_build_touch_part(b, p, value[i], f8_build_type(b, value[i]), i == 0));
+        F8_TRY(f8_build_add_access_part(b, p, value[i], f8_build_type(b, value[i]), i == 0));
     }
     f8_build_last(b)->access[0].adds = true;
     const int64_t count = f8_type_elements(ids), columns = f8_type_columns(&n->type);

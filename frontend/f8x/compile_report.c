@@ -77,13 +77,13 @@ static f8_status keep_funcs(const f8_unit *u, f8_arena *arena, f8_compile_report
     F8_TRY(f8_arena_status(arena, u->diag));
     for (size_t i = 0; i < m->n_funcs; i++) {
         const f8_func *f = &m->func[i];
-        if (!f->program)
+        if (!f->lowered)
             continue; /* nor is it in the plan */
         f8_compile_report_func *to = &t->func[t->n_funcs++];
         F8_TRY(f8_memory_report_make(u, f, arena, &to->memory));
         keep_report(arena, &to->memory);
-        to->positions = f->program->n_groups;
-        to->arena_bytes = f->program->arena_bytes;
+        to->positions = f->lowered->n_groups;
+        to->arena_bytes = f->lowered->arena_bytes;
         to->seconds = f8_cost_function(f, u->options.target);
     }
     return f8_arena_status(arena, u->diag);

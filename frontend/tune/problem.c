@@ -1,7 +1,7 @@
 /* Which problems a program has, and which candidates: see tune.h. */
 #include <string.h>
 
-#include "codegen/kernel/variant.h"
+#include "codegen/kernel/config.h"
 #include "frontend/tune/tune.h"
 #include "ir/recipe.h"
 #include "runtime/cuda/cublaslt.h"
@@ -35,10 +35,10 @@ static void add_candidate(fp8c_tuning *t, tune_problem *p, const char *text,
 static void add_variants(fp8c_tuning *t, tune_problem *p, const f8_kernel *k,
                          const f8_target *target)
 {
-    f8_kernel_variant all[F8_KERNEL_VARIANTS];
+    f8_kernel_config all[F8_KERNEL_CONFIGS];
     char text[F8_VARIANT_TEXT];
     const bool wide = __builtin_cpu_supports("avx512f");
-    const int n = f8_kernel_variants(k, target->kind == F8_TARGET_CPU ? NULL : target, wide, all);
+    const int n = f8_kernel_configs(k, target->kind == F8_TARGET_CPU ? NULL : target, wide, all);
     for (int i = 0; i < n; i++) {
         f8_variant_text(&all[i], text);
         add_candidate(t, p, text, NULL);

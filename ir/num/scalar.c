@@ -36,11 +36,11 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
 #define INSTR_D(name, value) {.op = F8_S_CONST_I, .imm.u = value},
 
 #define PROGRAM(fn, body, arguments, ...)                                                          \
-    static const f8_sprogram *program_##fn(void)                                                   \
+    static const f8_scalar_body *program_##fn(void)                                                   \
     {                                                                                              \
         enum { ARGUMENTS_##arguments, body(NAME_V, NAME_CD, NAME_CD) n_values_ };                  \
         static const f8_sinstr instrs[] = {body(INSTR_V, INSTR_C, INSTR_D)};                       \
-        static const f8_sprogram program = {                                                       \
+        static const f8_scalar_body program = {                                                       \
             .n_args = arguments,                                                                   \
             .n_instrs = n_values_ - arguments,                                                     \
             .result = y,                                                                           \
@@ -54,10 +54,10 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
 #define ARGUMENTS_3 a, b, c
 
 #define X(operation, text, result_, ...)                                                           \
-    static const f8_sprogram *program_##operation(void)                                            \
+    static const f8_scalar_body *program_##operation(void)                                            \
     {                                                                                              \
         static const f8_sinstr only = {.op = F8_S_##operation, .arg = {0, 1, 2}};                  \
-        static const f8_sprogram program = {.name = text,                                          \
+        static const f8_scalar_body program = {.name = text,                                          \
                                             .n_args = 3,                                           \
                                             .result_kind = F8_KIND_##result_,                      \
                                             .n_instrs = 1,                                         \
@@ -68,18 +68,18 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
 F8_SCALAR_OPS(X)
 #undef X
 #define X(form, result_)                                                                           \
-    PROGRAM(form, F8_PROGRAM_##form, 3, .name = #form, .result_kind = F8_KIND_##result_)
+    PROGRAM(form, F8_FUNCTION_##form, 3, .name = #form, .result_kind = F8_KIND_##result_)
 F8_SCALAR_FORMS(X)
 #undef X
 #define X(fn, text, argument, result_, ulp)                                                        \
-    PROGRAM(fn, F8_PROGRAM_##fn, 1, .name = text, .arg_kind = F8_KIND_##argument,                  \
+    PROGRAM(fn, F8_FUNCTION_##fn, 1, .name = text, .arg_kind = F8_KIND_##argument,                  \
             .result_kind = F8_KIND_##result_, .max_ulp = ulp)
 F8_SCALAR_FNS(X)
 #undef X
 
-const f8_sprogram *f8_scalar_form(f8_sform form)
+const f8_scalar_body *f8_scalar_form(f8_sform form)
 {
-    static const f8_sprogram *(*const program[])(void) = {
+    static const f8_scalar_body *(*const program[])(void) = {
 #define X(name, ...) [F8_FORM_##name] = program_##name,
         F8_SCALAR_OPS(X) F8_SCALAR_FORMS(X) F8_SCALAR_FNS(X)
 #undef X
@@ -87,7 +87,7 @@ const f8_sprogram *f8_scalar_form(f8_sform form)
     return program[form]();
 }
 
-const f8_sprogram *f8_scalar_program(f8_sfn fn)
+const f8_scalar_body *f8_scalar_function(f8_sfn fn)
 {
     return f8_scalar_form((f8_sform)(F8_FORM_FUNCTIONS + fn));
 }
@@ -191,7 +191,7 @@ INLINE void apply(f8_sop op, const block *restrict a, const block *restrict b,
 }
 
 /* Constants are the same in every block: they are laid out once, before the first. */
-INLINE void run_program(const f8_sprogram *p, const uint32_t *const *in, uint32_t *out, size_t n)
+INLINE void run_program(const f8_scalar_body *p, const uint32_t *const *in, uint32_t *out, size_t n)
 {
     block v[F8_SPROGRAM_MAX_VALUES];
     memset(v, 0, p->n_args * sizeof *v); /* a short block computes on what it does not fill */
@@ -215,7 +215,7 @@ INLINE void run_program(const f8_sprogram *p, const uint32_t *const *in, uint32_
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void
-run_program_fma(const f8_sprogram *p, const uint32_t *const *in, uint32_t *out, size_t n)
+run_program_fma(const f8_scalar_body *p, const uint32_t *const *in, uint32_t *out, size_t n)
 {
     run_program(p, in, out, n);
 }
@@ -234,7 +234,7 @@ static bool has_fma(void)
 
 void f8_scalar_form_eval(f8_sform form, const uint32_t *const in[3], uint32_t *out, size_t n)
 {
-    const f8_sprogram *p = f8_scalar_form(form);
+    const f8_scalar_body *p = f8_scalar_form(form);
     if (has_fma())
         run_program_fma(p, in, out, n);
     else
@@ -248,7 +248,7 @@ void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
 
 void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
 {
-    run_program(f8_scalar_program(fn), &in, out, n);
+    run_program(f8_scalar_function(fn), &in, out, n);
 }
 
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,

@@ -51,7 +51,7 @@ enum { F8_SPROGRAM_MAX_VALUES = 64 };
  * a form has three, of which its op's operands are the first. max_ulp is the largest error against
  * the exact result, in units in the last place,
  * which tests/ir/num/check_scalar.c holds it to; 0 means exact. */
-typedef struct f8_sprogram {
+typedef struct f8_scalar_body {
     const char *name;
     uint8_t n_args;
     uint8_t arg_kind, result_kind; /* f8_skind */
@@ -59,7 +59,7 @@ typedef struct f8_sprogram {
     uint8_t result; /* value number */
     float max_ulp;
     const f8_sinstr *instrs;
-} f8_sprogram;
+} f8_scalar_body;
 
 /* F8_FN_EXP, F8_FN_ENCODE_BF16, ...: rows of F8_SCALAR_FNS. */
 typedef enum f8_sfn {
@@ -83,8 +83,8 @@ typedef enum f8_sform {
 } f8_sform;
 
 /* Static data, never NULL. */
-const f8_sprogram *f8_scalar_program(f8_sfn fn);
-const f8_sprogram *f8_scalar_form(f8_sform form); /* not F8_FORM_NONE */
+const f8_scalar_body *f8_scalar_function(f8_sfn fn);
+const f8_scalar_body *f8_scalar_form(f8_sform form); /* not F8_FORM_NONE */
 
 /* The program from a float dtype's encoding to F (DECODE_*), and from F to the encoding (ENCODE_*);
  * F8_SFN_COUNT where there is none (f32 needs none, saturating bf16 and f16 do not exist). */

@@ -167,7 +167,7 @@ static f8_ref statistic_operand(const f8_grouping *s, f8_ref r)
         const f8_ref o = n->in[i];
         const f8_group_node *p = &s->node[o];
         const f8_type *t = f8_type_of(s->g, o);
-        if (f8_is_again(s->g, r) && !f8_is_again(s->g, s->view[o].base))
+        if (f8_is_recomputed(s->g, r) && !f8_is_recomputed(s->g, s->view[o].base))
             continue; /* it has long been computed */
         if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i) || p->rows != rows ||
             f8_type_columns(t) != cols || f8_type_rows(t) != rows ||

@@ -9,7 +9,7 @@
  * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question
  * is costly, the answer depends on the order of asking, and equal layers come out unequal.
  *
- * Requires legalize. Gives func->program with groups, without order or places. */
+ * Requires legalize. Gives func->lowered with groups, without order or places. */
 #include "passes/fuse/group.h"
 
 /* Every result of an op with several has a node, so that each has a place. */

@@ -54,7 +54,7 @@ typedef struct f8_part {
     f8_ref *node, *out;
     uint32_t n_nodes, n_out;
     uint32_t kernel; /* index into the kernels */
-    uint32_t again; /* the number (f8_group_again) of what it computes again; 0: it does more */
+    uint32_t again; /* the number (f8_group_recomputed) of what it computes again; 0: it does more */
 } f8_part;
 
 typedef struct f8_kernel_plan {
@@ -91,7 +91,7 @@ f8_status f8_group_sink(f8_grouping *s);
 f8_status f8_group_siblings(f8_grouping *s, f8_when *sibling);
 /* group_parts.c: what each moment's domain computes, split into connected parts. */
 f8_status f8_group_parts(f8_grouping *s);
-/* group_kernels.c: parts into kernels, and everything into func->program. */
+/* group_kernels.c: parts into kernels, and everything into func->lowered. */
 f8_status f8_group_kernels(f8_grouping *s);
 f8_status f8_group_emit(f8_grouping *s);
 
@@ -104,9 +104,9 @@ static inline bool f8_group_computed(const f8_group_node *n)
 }
 
 /* What is computed again between two steps has one number, from 1; 0: an original. */
-static inline uint32_t f8_group_again(const f8_grouping *s, f8_ref r)
+static inline uint32_t f8_group_recomputed(const f8_grouping *s, f8_ref r)
 {
-    return s->g->node[r].clone / F8_CLONE_AGAIN;
+    return s->g->node[r].clone / F8_CLONE_RECOMPUTED;
 }
 
 /* Whether a FUSED node is only ever an output of its phase: a column sum, whose blocks are other
@@ -123,7 +123,7 @@ static inline bool f8_group_same_home(const f8_grouping *s, f8_ref a, f8_ref b)
     return x->when == y->when && x->rows == y->rows && x->cols == y->cols;
 }
 
-f8_status f8_pass_group(f8_unit *u); /* fusion: func->program (ir/program.h) */
+f8_status f8_pass_group(f8_unit *u); /* fusion: func->lowered (ir/lowered.h) */
 /* Of one function, as the pass does it; it may be done again. share_kernels: GEMMs may wait so that
  * what they read is computed again in the kernel of a sibling (group_sibling.c). */
 f8_status f8_group_function(f8_unit *u, f8_func *f, bool share_kernels);

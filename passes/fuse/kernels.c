@@ -1,4 +1,4 @@
-/* Grouping, the end: parts into kernels, and kernels and whole groups into func->program.
+/* Grouping, the end: parts into kernels, and kernels and whole groups into func->lowered.
  *
  * A part joins the kernel of the one kernel of its level that it reads from, as a further phase
  * behind a barrier: the end of a column sum, amax to scale to the second visit. With two or more it
@@ -274,7 +274,7 @@ static const char *named_output(const f8_grouping *s, const f8_group *group)
     const char *again = NULL;
     for (uint32_t i = 0; i < group->n_out; i++) {
         const char *name = s->g->name[group->out[i]];
-        if (name && !f8_is_again(s->g, group->out[i]))
+        if (name && !f8_is_recomputed(s->g, group->out[i]))
             return name;
         again = again ? again : name;
     }
@@ -311,7 +311,7 @@ static const char *name_of(const f8_grouping *s, const f8_group *group)
 static const char *mark_again(const f8_grouping *s, const f8_group *group, const char *name)
 {
     for (uint32_t i = 0; i < group->n_out; i++)
-        if (!f8_is_again(s->g, group->out[i]))
+        if (!f8_is_recomputed(s->g, group->out[i]))
             return name;
     return f8_arena_printf(s->unit->arena, "%s (again)", name);
 }
@@ -441,7 +441,7 @@ f8_status f8_group_emit(f8_grouping *s)
     size_t room = s->n_kernels;
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
         room += s->node[r].live && s->node[r].role == F8_ROLE_WHOLE;
-    f8_program *program = F8_NEW(arena, f8_program);
+    f8_lowered *program = F8_NEW(arena, f8_lowered);
     f8_group *group = F8_NEW_ARRAY(arena, f8_group, room);
     F8_TRY(f8_arena_status(arena, s->unit->diag));
     uint32_t n = 0;
@@ -453,7 +453,7 @@ f8_status f8_group_emit(f8_grouping *s)
             n++;
         }
     qsort(group, n, sizeof *group, by_output);
-    *program = (f8_program){.group = group, .n_groups = n};
-    s->func->program = program;
+    *program = (f8_lowered){.group = group, .n_groups = n};
+    s->func->lowered = program;
     return F8_OK;
 }

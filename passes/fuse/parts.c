@@ -123,7 +123,7 @@ static void number_parts(cell *c)
         c->again[i] = UINT32_MAX;
     for (uint32_t i = 0; i < c->n_nodes; i++) {
         const f8_ref r = c->node[i];
-        const uint32_t again = s->node[r].joins ? 0 : f8_group_again(s, r);
+        const uint32_t again = s->node[r].joins ? 0 : f8_group_recomputed(s, r);
         uint32_t *to = &c->again[leader_of(c, i)];
         if (s->node[r].stored && f8_group_same_home(s, r, c->home) && again < *to)
             *to = again;

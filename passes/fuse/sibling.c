@@ -41,10 +41,10 @@ enum { LEAF = 1, OTHER = 2 };
 static bool computed_with(const f8_grouping *s, f8_ref r, f8_ref o)
 {
     const f8_group_node *home = &s->node[r], *n = &s->node[o];
-    const bool again = f8_is_again(s->g, r);
+    const bool again = f8_is_recomputed(s->g, r);
     if (!f8_group_computed(n) || n->rows != home->rows || n->cols != home->cols)
         return false;
-    return (again ? f8_is_again(s->g, o) : n->when == home->when) || n->sources.n != 1 ||
+    return (again ? f8_is_recomputed(s->g, o) : n->when == home->when) || n->sources.n != 1 ||
            n->sources.v[0] != s->view[o].base;
 }
 
@@ -113,7 +113,7 @@ static void wait_for_siblings(siblings *t, f8_ref r, f8_when *sibling)
     f8_when last = 0;
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_ref base = s->view[n->in[i]].base;
-        if (s->node[base].role != F8_ROLE_FUSED || !f8_is_again(s->g, base) ||
+        if (s->node[base].role != F8_ROLE_FUSED || !f8_is_recomputed(s->g, base) ||
             t->user[base] != LEAF)
             continue;
         sibling[base] = find_sibling(t, base, from);
@@ -137,7 +137,7 @@ static void find_users(siblings *t, bool *leaf)
         }
         for (f8_ref r = 1; r < s->g->n_nodes && pass == 0; r++) {
             leaf[r] = s->node[r].live && s->node[r].role == F8_ROLE_WHOLE &&
-                      !f8_is_again(s->g, r) && !t->user[r] &&
+                      !f8_is_recomputed(s->g, r) && !t->user[r] &&
                       f8_op_facts(s->g->node[r].op)->cls == F8_GEMM;
         }
         if (pass == 0)
@@ -150,7 +150,7 @@ static void find_reads(siblings *t)
     const f8_grouping *s = t->s;
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         const f8_group_node *n = &s->node[r];
-        if (!n->live || !n->must || n->role != F8_ROLE_FUSED || f8_is_again(s->g, r))
+        if (!n->live || !n->must || n->role != F8_ROLE_FUSED || f8_is_recomputed(s->g, r))
             continue;
         walk(t, r);
         for (uint32_t b = 0; b < t->n_bases; b++)

@@ -1,4 +1,4 @@
-/* Grouping, for what is computed again (f8_is_again): clones sink to the latest moment that their
+/* Grouping, for what is computed again (f8_is_recomputed): clones sink to the latest moment that their
  * readers allow.
  *
  * group_analyze.c gives each value the first moment at which it can be had. For a clone that would
@@ -68,7 +68,7 @@ static void read_operands(sinking *x, f8_ref r)
 static f8_status move(sinking *x, f8_ref r, f8_when latest)
 {
     f8_group_node *n = &x->s->node[r];
-    if (!f8_is_again(x->s->g, r) || latest == NEVER)
+    if (!f8_is_recomputed(x->s->g, r) || latest == NEVER)
         return F8_OK;
     if (x->sibling[r] && n->when <= x->sibling[r] && x->sibling[r] <= latest) {
         latest = x->sibling[r];
@@ -129,7 +129,7 @@ static bool made_in_phase(const f8_grouping *s, f8_ref r, f8_when when)
         const f8_group_node *p = &s->node[o];
         if (f8_group_computed(p) && !f8_group_memory_edge(s, r, i) && p->when == when &&
             p->rows == n->rows && p->cols == n->cols && !f8_group_output_only(s, base) &&
-            f8_group_again(s, base) == f8_group_again(s, r))
+            f8_group_recomputed(s, base) == f8_group_recomputed(s, r))
             return true;
     }
     return false;
@@ -140,7 +140,7 @@ static bool made_in_phase(const f8_grouping *s, f8_ref r, f8_when when)
 static void hoist_into_phase(sinking *x, f8_ref r)
 {
     f8_group_node *n = &x->s->node[r];
-    if (!f8_is_again(x->s->g, r) || x->use[r].same == n->when || x->use[r].memory == NEVER ||
+    if (!f8_is_recomputed(x->s->g, r) || x->use[r].same == n->when || x->use[r].memory == NEVER ||
         n->joins)
         return;
     const f8_when first = f8_group_operands_when(x->s, r);
@@ -157,7 +157,7 @@ f8_status f8_group_sink(f8_grouping *s)
     bool any = false;
     F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
     for (f8_ref r = 1; r < n; r++) {
-        any |= f8_is_again(s->g, r);
+        any |= f8_is_recomputed(s->g, r);
         x.use[r] = (use){NEVER, NEVER, NEVER};
     }
     if (any && s->share_kernels)

@@ -14,7 +14,7 @@ static int64_t bytes_read(const f8_graph *g, f8_ref user, uint32_t i)
 static bool lies_in_memory(const f8_func *f, const f8_phase *p, f8_ref r)
 {
     const f8_op op = f8_at(f->graph, r)->op;
-    return !f8_listed(p->node, p->n_nodes, r) && f->program->place[r].space != F8_SPACE_NONE &&
+    return !f8_listed(p->node, p->n_nodes, r) && f->lowered->place[r].space != F8_SPACE_NONE &&
            op != F8_OP_CONST && op != F8_OP_IOTA;
 }
 
@@ -60,7 +60,7 @@ static f8_traffic rows_traffic(const f8_func *f, const f8_group *group)
 
 f8_traffic f8_group_traffic(const f8_func *f, uint32_t i)
 {
-    const f8_group *group = &f->program->group[i];
+    const f8_group *group = &f->lowered->group[i];
     f8_traffic t = {0};
     if (group->kind == F8_GROUP_ROWS)
         return rows_traffic(f, group);

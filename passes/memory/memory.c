@@ -56,7 +56,7 @@ static void write_constant(const f8_graph *g, f8_ref r, uint8_t *to)
 
 static f8_status place_constants(f8_storage *s, f8_arena *arena)
 {
-    f8_program *p = s->program;
+    f8_lowered *p = s->lowered;
     p->constants_bytes = 0;
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
         if (s->base[r].read && is_constant(s->g->node[r].op)) {
@@ -86,7 +86,7 @@ static void place_inputs(f8_storage *s)
 
 static f8_status pack_arena(f8_storage *s)
 {
-    f8_program *p = s->program;
+    f8_lowered *p = s->lowered;
     f8_lifetime *block = F8_NEW_ARRAY(s->scratch, f8_lifetime, s->g->n_nodes);
     uint32_t n = 0;
     if (!block)
@@ -107,19 +107,19 @@ static f8_status pack_arena(f8_storage *s)
 /* What lies where in the arena, and how long: for reports. */
 static f8_status note_held(f8_storage *s, f8_arena *arena)
 {
-    f8_program *p = s->program;
-    p->n_held = 0;
+    f8_lowered *p = s->lowered;
+    p->n_allocations = 0;
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
-        p->n_held += s->base[r].root == r && s->base[r].place.space == F8_SPACE_ARENA;
-    p->held = F8_NEW_ARRAY(arena, f8_held, p->n_held);
+        p->n_allocations += s->base[r].root == r && s->base[r].place.space == F8_SPACE_ARENA;
+    p->allocation = F8_NEW_ARRAY(arena, f8_allocation, p->n_allocations);
     p->root = F8_NEW_ARRAY(arena, f8_ref, s->g->n_nodes);
-    if (!p->held || !p->root)
+    if (!p->allocation || !p->root)
         return f8_arena_status(arena, s->diag);
     uint32_t n = 0;
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         const f8_base *b = &s->base[r];
         if (b->root == r && b->place.space == F8_SPACE_ARENA)
-            p->held[n++] = (f8_held){r, b->place.offset, f8_storage_bytes(s, r), b->start, b->end};
+            p->allocation[n++] = (f8_allocation){r, b->place.offset, f8_storage_bytes(s, r), b->start, b->end};
         const f8_base *of = &s->base[s->view[r].base];
         p->root[r] = p->place[r].space == F8_SPACE_ARENA ? of->root : 0;
     }
@@ -153,7 +153,7 @@ static bool same_place(const f8_place *a, const f8_place *b)
 /* Results that do not lie where they belong yet. */
 static f8_status final_copies(f8_storage *s, f8_arena *arena)
 {
-    f8_program *p = s->program;
+    f8_lowered *p = s->lowered;
     p->copy = F8_NEW_ARRAY(arena, f8_final_copy, s->func->n_out);
     p->n_copies = 0; /* a function may be placed again */
     if (!p->copy)
@@ -174,7 +174,7 @@ static f8_status final_copies(f8_storage *s, f8_arena *arena)
 
 static f8_status place_function(f8_storage *s, f8_unit *u, f8_func *f)
 {
-    f8_program *p = f->program;
+    f8_lowered *p = f->lowered;
     F8_TRY(f8_storage_build(s, f, f8_unit_target(u), s->scratch, u->diag));
     uint32_t *position = F8_NEW_ARRAY(s->scratch, uint32_t, p->n_groups);
     p->place = F8_NEW_ARRAY(u->arena, f8_place, f->graph->n_nodes);

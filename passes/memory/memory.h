@@ -1,4 +1,4 @@
-/* Order and places: the two passes over func->program, and what they do of one function. */
+/* Order and places: the two passes over func->lowered, and what they do of one function. */
 #ifndef F8_MEMORY_H
 #define F8_MEMORY_H
 

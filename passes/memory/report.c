@@ -85,7 +85,7 @@ static void find_copies(reader *s)
         const f8_node *n = f8_at(g, r);
         const bool scaled =
             n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE; /* in[1]: the scales */
-        if (s->forward[r] || f8_is_again(g, r) ||
+        if (s->forward[r] || f8_is_recomputed(g, r) ||
             !(scaled || n->op == F8_OP_CAST || n->op == F8_OP_TRANSPOSE || n->op == F8_OP_RESHAPE ||
               n->op == F8_OP_SLICE || n->op == F8_OP_CONCAT || n->op == F8_OP_BROADCAST))
             continue;
@@ -151,7 +151,7 @@ static bool begins_backward(const f8_graph *g, const f8_group *group)
 
 static void read_groups(reader *s)
 {
-    const f8_program *p = s->f->program;
+    const f8_lowered *p = s->f->lowered;
     bool late = false;
     for (uint32_t i = 0; i < p->n_groups; i++) {
         late |= begins_backward(s->f->graph, &p->group[p->order[i]]);
@@ -173,12 +173,12 @@ static void mark_scales(const f8_graph *g, bool *scales)
     }
 }
 
-static uint32_t held_of(const f8_program *p, f8_ref root)
+static uint32_t held_of(const f8_lowered *p, f8_ref root)
 {
-    uint32_t low = 0, high = p->n_held;
+    uint32_t low = 0, high = p->n_allocations;
     while (low < high) {
         const uint32_t mid = (low + high) / 2;
-        if (p->held[mid].root < root)
+        if (p->allocation[mid].root < root)
             low = mid + 1;
         else
             high = mid;
@@ -190,8 +190,8 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
                                f8_memory_category **out)
 {
     const f8_graph *g = f->graph;
-    const f8_program *p = f->program;
-    f8_memory_category *category = F8_NEW_ARRAY(arena, f8_memory_category, p->n_held);
+    const f8_lowered *p = f->lowered;
+    f8_memory_category *category = F8_NEW_ARRAY(arena, f8_memory_category, p->n_allocations);
     const f8_view *view = f8_views(g, arena);
     bool *scales = F8_NEW_ARRAY(arena, bool, g->n_nodes);
     bool any;
@@ -210,7 +210,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
         read_groups(&s);
     }
     mark_scales(g, scales);
-    for (uint32_t i = 0; i < p->n_held; i++)
+    for (uint32_t i = 0; i < p->n_allocations; i++)
         category[i] = F8_MEMORY_WORKSPACE;
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         if (!p->root[r])
@@ -223,7 +223,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
                 *c = !s.data[base] ? F8_MEMORY_WEIGHT_COPIES
                      : fp8         ? F8_MEMORY_FP8_COPIES
                                    : F8_MEMORY_ACTIVATIONS;
-        } else if (*c == F8_MEMORY_WORKSPACE && f8_is_again(g, r)) {
+        } else if (*c == F8_MEMORY_WORKSPACE && f8_is_recomputed(g, r)) {
             *c = F8_MEMORY_RECOMPUTED;
         }
     }
@@ -235,16 +235,16 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
 f8_status f8_memory_find_peak(const f8_func *f, f8_arena *scratch, f8_diag *diag,
                               f8_memory_peak *out)
 {
-    const f8_program *p = f->program;
+    const f8_lowered *p = f->lowered;
     f8_memory_category *category;
     int64_t *change = F8_NEW_ARRAY(scratch, int64_t, (size_t)p->n_groups + 2);
     *out = (f8_memory_peak){0};
     if (!change)
         return f8_arena_status(scratch, diag);
     F8_TRY(f8_memory_categories(f, scratch, diag, &category));
-    for (uint32_t i = 0; i < p->n_held; i++) {
-        change[p->held[i].first] += p->held[i].bytes;
-        change[p->held[i].last + 1] -= p->held[i].bytes;
+    for (uint32_t i = 0; i < p->n_allocations; i++) {
+        change[p->allocation[i].first] += p->allocation[i].bytes;
+        change[p->allocation[i].last + 1] -= p->allocation[i].bytes;
     }
     int64_t alive = 0;
     for (uint32_t at = 0; at <= p->n_groups; at++) {
@@ -252,10 +252,10 @@ f8_status f8_memory_find_peak(const f8_func *f, f8_arena *scratch, f8_diag *diag
         if (alive > out->bytes)
             *out = (f8_memory_peak){.at = at, .bytes = alive};
     }
-    for (uint32_t i = 0; i < p->n_held; i++)
-        if (p->held[i].first <= out->at && out->at <= p->held[i].last &&
+    for (uint32_t i = 0; i < p->n_allocations; i++)
+        if (p->allocation[i].first <= out->at && out->at <= p->allocation[i].last &&
             (category[i] == F8_MEMORY_ACTIVATIONS || category[i] == F8_MEMORY_FP8_COPIES))
-            out->activations += p->held[i].bytes;
+            out->activations += p->allocation[i].bytes;
     return F8_OK;
 }
 
@@ -291,13 +291,13 @@ f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out)
     *out = (f8_memory_beside){.rest = f8_module_layout(u->module, NULL)};
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         f8_func *f = &u->module->func[i];
-        if (!f->program->order)
+        if (!f->lowered->order)
             F8_TRY(f8_schedule_function(u, f));
-        if (!f->program->place)
+        if (!f->lowered->place)
             F8_TRY(f8_place_function(u, f));
-        out->rest += ports_bytes(u, f) + f->program->constants_bytes;
-        if (strcmp(f->name, "micro_step") && f->program->arena_bytes > out->others)
-            out->others = f->program->arena_bytes;
+        out->rest += ports_bytes(u, f) + f->lowered->constants_bytes;
+        if (strcmp(f->name, "micro_step") && f->lowered->arena_bytes > out->others)
+            out->others = f->lowered->arena_bytes;
     }
     if (!u->options.code_bytes)
         return F8_OK;

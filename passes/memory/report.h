@@ -12,7 +12,7 @@
  *     an FP8 copy is an activation of an FP8 format, or the scales of such codes;
  *     a weight copy is what would be an activation, but is computed from variables alone: FP8 codes
  *       of weights, their transposes, casts;
- *     recomputed is what passes/remat/remat.c has computed again (f8_is_again);
+ *     recomputed is what passes/remat/remat.c has computed again (f8_is_recomputed);
  *     workspace is everything else: temporaries, gradients of activations.
  *
  * A unit of storage that several values share (passes/memory/storage.h) is an activation if one of them
@@ -41,7 +41,7 @@ typedef enum f8_memory_category {
 /* "parameters", "fp8 copies"; NULL past the last. */
 const char *f8_memory_category_name(f8_memory_category c);
 
-/* Of each unit in f->program->held, in `arena`; the function was placed (f8_place_function). */
+/* Of each unit in f->lowered->allocation, in `arena`; the function was placed (f8_place_function). */
 f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
                                f8_memory_category **out);
 
@@ -49,7 +49,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
  * ports, and not on variables alone. */
 void f8_memory_mark_data(const f8_graph *g, const f8_port *in, size_t n_in, bool *data);
 
-/* The peak: its position, and the bytes that the arena holds there (f->program->lower_bound). */
+/* The peak: its position, and the bytes that the arena holds there (f->lowered->lower_bound). */
 typedef struct f8_memory_peak {
     uint32_t at;
     int64_t bytes, activations; /* activations: those and FP8 copies */

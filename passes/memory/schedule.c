@@ -7,7 +7,7 @@
  * least as much as it allocates. The second runs a chunk of the head to its end before the next
  * chunk's logits appear, and a weight's gradient as soon as it can let go of its activation.
  *
- * A group that only computes things again (f8_is_again) has no turn of its own in either order: it
+ * A group that only computes things again (f8_is_recomputed) has no turn of its own in either order: it
  * runs when the first group that reads what it makes waits for nothing else, right before that.
  * With such groups there is a third order, in which only results have a turn, in the text's order:
  * what a gradient needs computed again comes and goes before the next one is begun.
@@ -29,7 +29,7 @@ typedef struct edges {
 
 typedef struct scheduler {
     f8_storage storage;
-    f8_program *program;
+    f8_lowered *lowered;
     f8_arena scratch;
     f8_diag *diag;
     edges *next;        /* by group */
@@ -82,22 +82,22 @@ static bool reaches(scheduler *s, uint32_t from, uint32_t to)
 static uint32_t maker(const scheduler *s, uint32_t i, uint32_t k)
 {
     const f8_storage *t = &s->storage;
-    const uint32_t def = t->base[t->view[s->program->group[i].in[k]].base].def;
+    const uint32_t def = t->base[t->view[s->lowered->group[i].in[k]].base].def;
     return def == i ? F8_NO_GROUP : def;
 }
 
 static f8_status data_edges(scheduler *s)
 {
     const f8_storage *t = &s->storage;
-    for (uint32_t i = 0; i < s->program->n_groups; i++)
-        for (uint32_t k = 0; k < s->program->group[i].n_in; k++)
+    for (uint32_t i = 0; i < s->lowered->n_groups; i++)
+        for (uint32_t k = 0; k < s->lowered->group[i].n_in; k++)
             if (maker(s, i, k) != F8_NO_GROUP)
                 F8_TRY(add_edge(s, maker(s, i, k), i, true));
-    for (uint32_t i = 0; i < s->program->n_groups; i++) {
-        const f8_group *group = &s->program->group[i];
+    for (uint32_t i = 0; i < s->lowered->n_groups; i++) {
+        const f8_group *group = &s->lowered->group[i];
         s->again[i] = s->inner[i] = s->next[i].n > 0;
         for (uint32_t k = 0; k < group->n_out; k++)
-            s->again[i] &= f8_is_again(s->storage.g, group->out[k]);
+            s->again[i] &= f8_is_recomputed(s->storage.g, group->out[k]);
         s->any_again |= s->again[i];
     }
     for (size_t i = 0; i < t->func->n_out; i++) {
@@ -160,8 +160,8 @@ static f8_status write_after_read(scheduler *s)
         replaced[old] = true;
         F8_TRY(parts_after_readers(s, old, next));
     }
-    for (uint32_t i = 0; i < s->program->n_groups; i++) {
-        const f8_ref r = s->program->group[i].out[0], operand = f8_accumulator(t->g, r);
+    for (uint32_t i = 0; i < s->lowered->n_groups; i++) {
+        const f8_ref r = s->lowered->group[i].out[0], operand = f8_accumulator(t->g, r);
         const f8_ref acc = operand ? t->view[operand].base : 0;
         if (acc && (t->base[acc].def != F8_NO_GROUP || replaced[acc]))
             F8_TRY(readers_first(s, acc, r));
@@ -199,7 +199,7 @@ typedef struct play {
 static f8_status setup_play(play *p, scheduler *s)
 {
     const f8_storage *t = &s->storage;
-    const uint32_t n = s->program->n_groups;
+    const uint32_t n = s->lowered->n_groups;
     *p = (play){.s = s};
     p->unit = F8_NEW_ARRAY(&s->scratch, unit, t->g->n_nodes);
     p->touched = F8_NEW_ARRAY(&s->scratch, f8_ref *, n);
@@ -211,7 +211,7 @@ static f8_status setup_play(play *p, scheduler *s)
     p->run = F8_NEW_ARRAY(&s->scratch, uint64_t, n);
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
     for (uint32_t i = 0; i < n; i++) {
-        const f8_group *group = &s->program->group[i];
+        const f8_group *group = &s->lowered->group[i];
         p->touched[i] = F8_NEW_ARRAY(&s->scratch, f8_ref, group->n_in + group->n_out);
         if (!p->touched[i])
             return f8_arena_status(&s->scratch, s->diag);
@@ -247,7 +247,7 @@ static void collect(play *p, uint32_t i)
         s->stack[depth++] = i;
     while (depth > 0) {
         const uint32_t at = s->stack[--depth];
-        for (uint32_t k = 0; k < s->program->group[at].n_in; k++) {
+        for (uint32_t k = 0; k < s->lowered->group[at].n_in; k++) {
             const uint32_t from = maker(s, at, k);
             if (from == F8_NO_GROUP || p->done[from] || s->stamp[from] == s->mark)
                 continue;
@@ -362,7 +362,7 @@ static bool run_something(play *p)
 {
     const scheduler *s = p->s;
     for (int again = 0; again < 2; again++)
-        for (uint32_t i = 0; i < s->program->n_groups; i++)
+        for (uint32_t i = 0; i < s->lowered->n_groups; i++)
             if (!p->done[i] && p->waits[i] == 0 && s->again[i] == again) {
                 run_group(p, i);
                 return true;
@@ -374,7 +374,7 @@ static bool run_something(play *p)
 static int64_t make_order(play *p, const bool *lazy, bool thrifty, uint32_t *order)
 {
     const scheduler *s = p->s;
-    const uint32_t n = s->program->n_groups;
+    const uint32_t n = s->lowered->n_groups;
     p->live = p->peak = 0;
     p->n_ready = p->n_order = 0;
     p->order = order;
@@ -405,7 +405,7 @@ static int64_t make_order(play *p, const bool *lazy, bool thrifty, uint32_t *ord
 
 static f8_status best_order(scheduler *s, f8_arena *arena)
 {
-    const uint32_t n = s->program->n_groups;
+    const uint32_t n = s->lowered->n_groups;
     uint32_t *order[3], *best = NULL;
     uint32_t *turn = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     for (int i = 0; i < 3; i++)
@@ -431,14 +431,14 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
         best = peak < least ? order[i] : best;
         least = peak < least ? peak : least;
     }
-    s->program->order = best;
+    s->lowered->order = best;
     return F8_OK;
 }
 
 f8_status f8_schedule_function(f8_unit *u, f8_func *f)
 {
-    scheduler s = {.program = f->program, .diag = u->diag};
-    const size_t n = f->program->n_groups;
+    scheduler s = {.lowered = f->lowered, .diag = u->diag};
+    const size_t n = f->lowered->n_groups;
     f8_arena_init(&s.scratch, &u->arena->allocator);
     f8_status status = f8_storage_build(&s.storage, f, f8_unit_target(u), &s.scratch, u->diag);
     s.next = F8_NEW_ARRAY(&s.scratch, edges, n);

@@ -28,7 +28,7 @@ int64_t f8_storage_bytes(const f8_storage *s, f8_ref root)
 
 static void each_read(f8_storage *s, void (*visit)(f8_storage *, f8_ref, uint32_t))
 {
-    const f8_program *p = s->program;
+    const f8_lowered *p = s->lowered;
     for (uint32_t i = 0; i < p->n_groups; i++)
         for (uint32_t k = 0; k < p->group[i].n_in; k++)
             visit(s, p->group[i].in[k], i);
@@ -56,7 +56,7 @@ f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *tar
     *s = (f8_storage){.func = f,
                       .g = f->graph,
                       .target = target,
-                      .program = f->program,
+                      .lowered = f->lowered,
                       .diag = diag,
                       .scratch = scratch};
     s->view = f8_views(s->g, scratch);
@@ -66,9 +66,9 @@ f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *tar
     f8_module_layout(s->g->module, s->var_offset);
     for (f8_ref r = 0; r < s->g->n_nodes; r++)
         s->base[r].def = F8_NO_GROUP;
-    for (uint32_t i = 0; i < s->program->n_groups; i++)
-        for (uint32_t k = 0; k < s->program->group[i].n_out; k++)
-            s->base[s->program->group[i].out[k]].def = i;
+    for (uint32_t i = 0; i < s->lowered->n_groups; i++)
+        for (uint32_t k = 0; k < s->lowered->group[i].n_out; k++)
+            s->base[s->lowered->group[i].out[k]].def = i;
     each_read(s, count_read);
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         f8_base *b = &s->base[r];

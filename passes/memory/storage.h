@@ -36,7 +36,7 @@ typedef struct f8_storage {
     const f8_func *func;
     const f8_graph *g;
     const f8_target *target;
-    f8_program *program;
+    f8_lowered *lowered;
     f8_diag *diag;
     f8_arena *scratch;
     f8_view *view;
@@ -44,7 +44,7 @@ typedef struct f8_storage {
     int64_t *var_offset;
 } f8_storage;
 
-/* Views, definitions and readers of func->program; arrays in `scratch`. */
+/* Views, definitions and readers of func->lowered; arrays in `scratch`. */
 f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *target,
                            f8_arena *scratch, f8_diag *diag);
 

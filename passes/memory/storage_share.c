@@ -76,7 +76,7 @@ static bool phase_reads(const f8_storage *s, const f8_phase *p, f8_ref base)
  * of `from` after its place is written. Both cover the same bytes. */
 static bool group_may_overwrite(const f8_storage *s, uint32_t index, f8_ref from, f8_ref to)
 {
-    const f8_group *group = &s->program->group[index];
+    const f8_group *group = &s->lowered->group[index];
     const f8_node *n = f8_at(s->g, group->out[0]);
     if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_SCATTER) {
         const f8_ref acc = f8_accumulator(s->g, group->out[0]);
@@ -132,7 +132,7 @@ static void move_unit(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
 /* Whether the group that writes r can write rows with gaps between them. */
 static bool writes_gaps(const f8_storage *s, f8_ref r)
 {
-    const f8_group *group = &s->program->group[s->base[r].def];
+    const f8_group *group = &s->lowered->group[s->base[r].def];
     if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_ATTENTION ||
         group->kind == F8_GROUP_ATTENTION_GRAD)
         return true;
@@ -346,7 +346,7 @@ static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref see
     if (index == F8_NO_GROUP || !f8_type_same_matrix(f8_type_of(s->g, seen), f8_type_of(s->g, r)) ||
         s->view[seen].offset != 0)
         return false;
-    const f8_group *group = &s->program->group[index];
+    const f8_group *group = &s->lowered->group[index];
     if (group->kind == F8_GROUP_ROWS)
         return rows_read_gaps(s, group, r);
     if (group->kind != F8_GROUP_GEMM)
@@ -371,14 +371,14 @@ static int64_t padded_stride(const f8_storage *s, f8_ref r)
         b->root != r || b->next || b->place.space != F8_SPACE_NONE ||
         b->stride != f8_type_columns(t) || !writes_gaps(s, r) || f8_accumulator(s->g, r))
         return b->stride;
-    const f8_group *def = &s->program->group[b->def];
+    const f8_group *def = &s->lowered->group[b->def];
     bool gemm = def->kind == F8_GROUP_GEMM;
     if (def->kind == F8_GROUP_ROWS && !rows_read_gaps(s, def, r)) /* a later phase */
         return b->stride;
     for (uint32_t i = 0; i < b->n_readers; i++) {
         if (!reads_gaps(s, b->reader[i].group, r, b->reader[i].ref))
             return b->stride;
-        gemm |= s->program->group[b->reader[i].group].kind == F8_GROUP_GEMM;
+        gemm |= s->lowered->group[b->reader[i].group].kind == F8_GROUP_GEMM;
     }
     return gemm ? wide / size : b->stride;
 }
@@ -417,13 +417,13 @@ static bool level(f8_storage *s, const bool *padded, f8_ref x, f8_ref y)
  * is computed again must have its original's, so where one of them has no padding none has. */
 static void level_products(f8_storage *s, const bool *padded)
 {
-    const f8_program *p = s->program;
+    const f8_lowered *p = s->lowered;
     bool any = true;
     while (any) {
         any = false;
         for (uint32_t i = 0; i < p->n_groups; i++) {
             const f8_ref x = p->group[i].out[0];
-            if (p->group[i].kind != F8_GROUP_GEMM || !f8_is_again(s->g, x))
+            if (p->group[i].kind != F8_GROUP_GEMM || !f8_is_recomputed(s->g, x))
                 continue;
             for (uint32_t k = 0; k < p->n_groups; k++) {
                 const f8_ref y = p->group[k].out[0];
@@ -457,7 +457,7 @@ static f8_status pad_rows(f8_storage *s)
 
 static void live_ranges(f8_storage *s, const uint32_t *position)
 {
-    const uint32_t at_end = s->program->n_groups;
+    const uint32_t at_end = s->lowered->n_groups;
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         const f8_base *b = &s->base[r];
         if (b->def == F8_NO_GROUP)
@@ -487,8 +487,8 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
             share_concat(s, r);
     for (size_t i = 0; i < s->func->n_out; i++)
         share_result(s, position, i, input);
-    for (uint32_t i = s->program->n_groups; i-- > 0;) {
-        const f8_group *group = &s->program->group[i];
+    for (uint32_t i = s->lowered->n_groups; i-- > 0;) {
+        const f8_group *group = &s->lowered->group[i];
         if (group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_SCATTER)
             share_accumulator(s, position, group->out[0], input);
     }

@@ -77,7 +77,7 @@ const char *f8_memory_name(const f8_func *f, f8_ref r, f8_arena *arena)
 /* Of the unit: its root's, else that of another value that fills it. */
 static const char *unit_name(const listing *l, f8_ref root)
 {
-    const f8_program *p = l->f->program;
+    const f8_lowered *p = l->f->lowered;
     const char *name = own_name(l->f, root, l->arena);
     const int64_t bytes = f8_type_bytes(f8_type_of(l->f->graph, root));
     for (f8_ref r = 1; !name && r < l->f->graph->n_nodes; r++)
@@ -119,7 +119,7 @@ static void add_variables(listing *l)
                                 .category = of_variable(m, &m->var[i]),
                                 .made = "",
                                 .read = "",
-                                .last = l->f->program->n_groups});
+                                .last = l->f->lowered->n_groups});
 }
 
 static void add_ports(listing *l, const f8_func *f, const f8_port *port, size_t n)
@@ -133,7 +133,7 @@ static void add_ports(listing *l, const f8_func *f, const f8_port *port, size_t 
                        .category = F8_MEMORY_PORTS,
                        .made = "",
                        .read = "",
-                       .last = l->f->program->n_groups});
+                       .last = l->f->lowered->n_groups});
 }
 
 static void add_functions(listing *l)
@@ -143,19 +143,19 @@ static void add_functions(listing *l)
         const f8_func *f = &m->func[i];
         add_ports(l, f, f->in, f->n_in);
         add_ports(l, f, f->out, f->n_out);
-        if (f->program->constants_bytes)
+        if (f->lowered->constants_bytes)
             add(l,
                 &(f8_memory_tensor){.name = f8_arena_printf(l->arena, "constants of %s", f->name),
-                                    .type = {F8_BOOL, 1, {f->program->constants_bytes}},
-                                    .bytes = f->program->constants_bytes,
+                                    .type = {F8_BOOL, 1, {f->lowered->constants_bytes}},
+                                    .bytes = f->lowered->constants_bytes,
                                     .category = F8_MEMORY_CONSTANTS,
                                     .made = "",
                                     .read = "",
-                                    .last = l->f->program->n_groups});
+                                    .last = l->f->lowered->n_groups});
     }
 }
 
-static const char *group_at(const f8_program *p, uint32_t position)
+static const char *group_at(const f8_lowered *p, uint32_t position)
 {
     const char *name = position < p->n_groups ? p->group[p->order[position]].name : NULL;
     return name ? name : "";
@@ -163,9 +163,9 @@ static const char *group_at(const f8_program *p, uint32_t position)
 
 static void add_arena(listing *l)
 {
-    const f8_program *p = l->f->program;
-    for (uint32_t i = 0; i < p->n_held; i++) {
-        const f8_held *h = &p->held[i];
+    const f8_lowered *p = l->f->lowered;
+    for (uint32_t i = 0; i < p->n_allocations; i++) {
+        const f8_allocation *h = &p->allocation[i];
         if (h->first > l->out->peak.at || h->last < l->out->peak.at)
             continue;
         const char *name = unit_name(l, h->root);
@@ -208,11 +208,11 @@ f8_status f8_memory_report_make(const f8_unit *u, const f8_func *f, f8_arena *ar
     if (status == F8_OK)
         status = f8_memory_find_peak(f, &scratch, u->diag, &out->peak);
     if (status == F8_OK) {
-        size_t room = u->module->n_vars + f->program->n_held;
+        size_t room = u->module->n_vars + f->lowered->n_allocations;
         for (size_t i = 0; i < u->module->n_funcs; i++)
             room += u->module->func[i].n_in + u->module->func[i].n_out + 1;
         l.category = category;
-        out->at = group_at(f->program, out->peak.at);
+        out->at = group_at(f->lowered, out->peak.at);
         out->tensor = F8_NEW_ARRAY(arena, f8_memory_tensor, room);
         if (out->tensor) {
             add_variables(&l);

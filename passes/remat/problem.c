@@ -22,9 +22,9 @@ static f8_status find_levels(f8_remat *s)
     s->level = F8_NEW_ARRAY(s->scratch, uint32_t, g->n_nodes);
     bool *whole = F8_NEW_ARRAY(s->scratch, bool, g->n_nodes);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    for (uint32_t i = 0; i < s->program->n_groups; i++)
-        if (s->program->group[i].kind != F8_GROUP_ROWS)
-            whole[s->program->group[i].out[0]] = true;
+    for (uint32_t i = 0; i < s->lowered->n_groups; i++)
+        if (s->lowered->group[i].kind != F8_GROUP_ROWS)
+            whole[s->lowered->group[i].out[0]] = true;
     for (f8_ref r = 1; r < g->n_nodes; r++)
         for (uint32_t i = 0; i < g->node[r].n_in; i++) {
             const f8_ref o = g->node[r].in[i];
@@ -41,7 +41,7 @@ static f8_status find_late(f8_remat *s, const bool *forward)
     s->read_late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < s->problem.n_steps; i++) {
-        const f8_group *group = &s->program->group[s->program->order[i]];
+        const f8_group *group = &s->lowered->group[s->lowered->order[i]];
         const f8_remat_step *step = &s->problem.step[i];
         s->late[i] = true;
         for (uint32_t k = 0; k < group->n_out; k++)
@@ -62,8 +62,8 @@ static f8_status find_activations(f8_remat *s)
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     F8_TRY(find_late(s, forward));
     F8_TRY(f8_memory_categories(s->func, s->scratch, s->unit->diag, &category));
-    for (uint32_t i = 0; i < s->program->n_held; i++) {
-        const f8_ref r = s->program->held[i].root;
+    for (uint32_t i = 0; i < s->lowered->n_allocations; i++) {
+        const f8_ref r = s->lowered->allocation[i].root;
         if (category[i] != F8_MEMORY_ACTIVATIONS && category[i] != F8_MEMORY_FP8_COPIES &&
             category[i] != F8_MEMORY_WEIGHT_COPIES)
             continue;
@@ -138,7 +138,7 @@ static f8_status make_cone(f8_remat *s, uint32_t value)
 {
     const f8_ref r = s->root[value];
     const f8_base *b = &s->storage.base[r];
-    const f8_group *group = &s->program->group[b->def];
+    const f8_group *group = &s->lowered->group[b->def];
     f8_cone *out = &s->cone[value];
     const bool project = s->g->node[r].op == F8_OP_PROJECT;
     if (b->next || b->place.space != F8_SPACE_NONE)
@@ -242,12 +242,12 @@ static f8_status make_values(f8_remat *s)
         const bool arena = b->place.space == F8_SPACE_NONE;
         value[v].bytes = arena ? f8_storage_bytes(t, s->root[v]) : 0;
         value[v].seconds = -1;
-        value[v].result = !arena || b->end == s->program->n_groups;
+        value[v].result = !arena || b->end == s->lowered->n_groups;
         F8_TRY(make_cone(s, v));
         if (s->cone[v].n == 0 || value[v].result)
             continue;
         F8_TRY(cone_reads(s, v, &value[v]));
-        if (value[v].bytes >= s->program->arena_bytes / NOTHING)
+        if (value[v].bytes >= s->lowered->arena_bytes / NOTHING)
             value[v].seconds =
                 f8_cost_nodes(s->g, f8_unit_target(s->unit), s->cone[v].node, s->cone[v].n);
     }
@@ -257,7 +257,7 @@ static f8_status make_values(f8_remat *s)
 
 static f8_status make_steps(f8_remat *s)
 {
-    const f8_program *p = s->program;
+    const f8_lowered *p = s->lowered;
     f8_remat_step *step = F8_NEW_ARRAY(s->scratch, f8_remat_step, p->n_groups);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < p->n_groups; i++) {
@@ -277,17 +277,17 @@ static f8_status make_steps(f8_remat *s)
 
 f8_status f8_remat_problem_make(f8_remat *s, f8_unit *u, f8_func *f, f8_arena *scratch)
 {
-    *s = (f8_remat){.unit = u, .func = f, .g = f->graph, .program = f->program, .scratch = scratch};
+    *s = (f8_remat){.unit = u, .func = f, .g = f->graph, .lowered = f->lowered, .scratch = scratch};
     s->in = F8_NEW_ARRAY(scratch, f8_port, f->n_in);
     s->out = F8_NEW_ARRAY(scratch, f8_port, f->n_out);
-    uint32_t *position = F8_NEW_ARRAY(scratch, uint32_t, f->program->n_groups);
+    uint32_t *position = F8_NEW_ARRAY(scratch, uint32_t, f->lowered->n_groups);
     F8_TRY(f8_arena_status(scratch, u->diag));
     for (size_t i = 0; i < f->n_in; i++)
         s->in[i] = f->in[i];
     for (size_t i = 0; i < f->n_out; i++)
         s->out[i] = f->out[i];
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
-        position[f->program->order[i]] = i;
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++)
+        position[f->lowered->order[i]] = i;
     F8_TRY(f8_storage_build(&s->storage, f, f8_unit_target(u), scratch, u->diag));
     F8_TRY(f8_storage_share(&s->storage, position));
     F8_TRY(find_levels(s));

@@ -67,7 +67,7 @@ static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kern
     F8_TRY(f8_schedule_function(u, s->func));
     F8_TRY(f8_place_function(u, s->func));
     *out = (outcome){.share_kernels = share_kernels,
-                     .arena = s->func->program->arena_bytes,
+                     .arena = s->func->lowered->arena_bytes,
                      .seconds = f8_cost_function(s->func, f8_unit_target(u))};
     u->remat.rounds++;
     return arena_budget(u, &out->allowed);
@@ -284,9 +284,9 @@ static int64_t fp8_gemms(const f8_func *f)
 static int64_t count_again(const f8_func *f)
 {
     int64_t n = 0;
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
-        for (uint32_t k = 0; k < f->program->group[i].n_out; k++)
-            n += f8_is_again(f->graph, f->program->group[i].out[k]);
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++)
+        for (uint32_t k = 0; k < f->lowered->group[i].n_out; k++)
+            n += f8_is_recomputed(f->graph, f->lowered->group[i].out[k]);
     return n;
 }
 
@@ -357,8 +357,8 @@ static f8_status remat_function(f8_unit *u, f8_func *f, f8_arena *scratch)
     F8_TRY(f8_schedule_function(u, f));
     F8_TRY(f8_place_function(u, f));
     u->remat = (f8_remat_summary){.ran = true,
-                                  .before = f->program->arena_bytes,
-                                  .after = f->program->arena_bytes,
+                                  .before = f->lowered->arena_bytes,
+                                  .after = f->lowered->arena_bytes,
                                   .seconds = f8_cost_function(f, f8_unit_target(u))};
     F8_TRY(f8_memory_activations(f, scratch, u->diag, &u->remat.activations_before));
     u->remat.activations_after = u->remat.activations_before;

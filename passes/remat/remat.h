@@ -19,7 +19,7 @@ typedef struct f8_remat {
     f8_unit *unit;
     f8_func *func;
     f8_graph *g; /* the function's as it was: func->graph is replaced by plans carried out */
-    f8_program *program; /* likewise */
+    f8_lowered *lowered; /* likewise */
     f8_port *in, *out;   /* likewise */
     f8_arena *scratch;
     f8_storage storage;

@@ -28,7 +28,7 @@ enum { MOST_VIEWS = 64 }; /* on top of each other */
 
 static uint32_t again_of(const f8_graph *g, f8_ref r)
 {
-    return g->node[r].clone - g->node[r].clone % F8_CLONE_AGAIN;
+    return g->node[r].clone - g->node[r].clone % F8_CLONE_RECOMPUTED;
 }
 
 /* Node `r` on new operands; again: 0 or a clone number to add to its own. */
@@ -39,7 +39,7 @@ static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t again)
     w->to->at = from->loc[r];
     const f8_ref made =
         f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                      n->clone % F8_CLONE_AGAIN + again);
+                      n->clone % F8_CLONE_RECOMPUTED + again);
     if (made && from->name[r])
         f8_set_name(w->to, made, from->name[r]);
     return made;
@@ -120,7 +120,7 @@ static void run_whole(writer *w, const f8_group *group)
 
 static void run_step(writer *w, uint32_t step)
 {
-    const f8_program *p = w->s->program;
+    const f8_lowered *p = w->s->lowered;
     const f8_group *group = &p->group[p->order[step]];
     for (uint32_t i = 0; i < group->n_phases && w->to->diag->status == F8_OK; i++)
         run_phase(w, group, &group->phase[i]);
@@ -185,11 +185,11 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
         }
         /* one number for all that is computed again between two steps, so that it may share kernels
          */
-        if (!w->again && ++w->places > UINT32_MAX / F8_CLONE_AGAIN)
+        if (!w->again && ++w->places > UINT32_MAX / F8_CLONE_RECOMPUTED)
             return f8_fail(
                 s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                 "remat: things are computed again at more places than can be told apart");
-        w->again = w->places * F8_CLONE_AGAIN;
+        w->again = w->places * F8_CLONE_RECOMPUTED;
         compute_again(w, a->index);
     }
     for (size_t i = 0; i < s->func->n_out && w->to->diag->status == F8_OK; i++)
@@ -201,7 +201,7 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
 void f8_remat_restore(f8_remat *s)
 {
     s->func->graph = s->g;
-    s->func->program = s->program;
+    s->func->lowered = s->lowered;
     for (size_t i = 0; i < s->func->n_in; i++)
         s->func->in[i] = s->in[i];
     for (size_t i = 0; i < s->func->n_out; i++)
@@ -220,6 +220,6 @@ f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan)
         return status;
     }
     s->func->graph = w.to;
-    s->func->program = NULL;
+    s->func->lowered = NULL;
     return f8_func_rewrite(s->func, NULL, NULL); /* what no result needs goes */
 }

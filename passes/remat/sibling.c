@@ -19,7 +19,7 @@ typedef struct siblings {
 
 static const f8_group *group_of(const f8_remat *s, uint32_t step)
 {
-    return &s->program->group[s->program->order[step]];
+    return &s->lowered->group[s->lowered->order[step]];
 }
 
 static f8_status find_readers(siblings *b)
@@ -106,7 +106,7 @@ f8_status f8_remat_siblings(f8_remat *s, f8_remat_problem *out)
     F8_TRY(find_readers(&b));
     for (uint32_t v = 0; v < s->problem.n_values; v++)
         if (b.out[v].seconds > 0 && b.first[v] != UINT32_MAX && s->activation[v] &&
-            s->program->group[s->storage.base[s->root[v]].def].kind == F8_GROUP_ROWS)
+            s->lowered->group[s->storage.base[s->root[v]].def].kind == F8_GROUP_ROWS)
             F8_TRY(price(&b, v));
     *out = s->problem;
     out->value = b.out;

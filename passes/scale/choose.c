@@ -97,7 +97,7 @@ static const char *fixed_by(const f8_unit *u, const char *linear, f8_role role)
     asking.options.n_chosen = 0;
     f8_role_operands(role, of);
     for (int i = 0; i < 2; i++) {
-        const f8_choice c = f8_recipe_for(&asking, linear, role, of[i]);
+        const f8_assignment c = f8_recipe_for(&asking, linear, role, of[i]);
         if (c.recipe.scaling != F8_SCALING_AUTO)
             return c.reason;
     }

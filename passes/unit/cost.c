@@ -50,7 +50,7 @@ static double scalar_op(f8_sop op)
 
 static double function_work(f8_sfn fn)
 {
-    const f8_sprogram *p = f8_scalar_program(fn);
+    const f8_scalar_body *p = f8_scalar_function(fn);
     double work = 0;
     for (int i = 0; i < p->n_instrs; i++)
         work += scalar_op((f8_sop)p->instrs[i].op);
@@ -63,7 +63,7 @@ double f8_op_work(f8_op op)
     double dear = 0;
     if (form >= F8_FORM_FUNCTIONS)
         return function_work((f8_sfn)(form - F8_FORM_FUNCTIONS));
-    const f8_sprogram *p = form ? f8_scalar_form(form) : NULL;
+    const f8_scalar_body *p = form ? f8_scalar_form(form) : NULL;
     for (int i = 0; p && i < p->n_instrs; i++) {
         const double work = scalar_op((f8_sop)p->instrs[i].op);
         dear += work > 1 ? work : 0;
@@ -216,7 +216,7 @@ static void find_twins(const row_nodes *p, f8_ref *twin)
     bool again = false;
     for (uint32_t i = 0; i < p->n && i < MOST_TWINS; i++) {
         twin[i] = p->node[i];
-        again |= f8_is_again(p->g, p->node[i]);
+        again |= f8_is_recomputed(p->g, p->node[i]);
         for (uint32_t j = 0; again && j < i && twin[i] == p->node[i]; j++)
             if (twin[j] == p->node[j] && are_twins(p, twin, i, j))
                 twin[i] = p->node[j];
@@ -367,7 +367,7 @@ static double whole_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 
 double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index)
 {
-    const f8_group *group = &f->program->group[index];
+    const f8_group *group = &f->lowered->group[index];
     double seconds = 0;
     if (group->kind != F8_GROUP_ROWS)
         return whole_seconds(f->graph, target, group->out[0]);
@@ -383,7 +383,7 @@ double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index)
 double f8_cost_function(const f8_func *f, const f8_target *target)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++)
         sum += f8_cost_group(f, target, i);
     return sum;
 }

@@ -8,7 +8,7 @@
 #ifndef F8_COST_H
 #define F8_COST_H
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "ir/target.h"
 
 /* Scalar operations an element of a pointwise op, from its f32 form (ir/ops.def). A function counts
@@ -17,7 +17,7 @@
 enum { F8_WORK_DIVISION = 8 }; /* what a division or a root counts */
 double f8_op_work(f8_op op);
 
-/* Seconds of group `index` of func->program (neither places nor the order are needed). 0 for a
+/* Seconds of group `index` of func->lowered (neither places nor the order are needed). 0 for a
  * concatenation of parts that are made where it lies. */
 double f8_cost_group(const f8_func *f, const f8_target *target, uint32_t index);
 

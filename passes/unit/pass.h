@@ -212,11 +212,11 @@ struct f8_unit {
  * matches wins; `auto` stands for the options' recipe, and that, if `auto` too, for what was chosen
  * (AUTO comes back where nothing was). A high-precision recipe (f32, bf16) in the options overrides
  * all rules. */
-typedef struct f8_choice {
+typedef struct f8_assignment {
     f8_recipe recipe;
     const char *reason;
-} f8_choice;
-f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
+} f8_assignment;
+f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
                         f8_operand_kind operand);
 
 /* For a pass that takes long: ask whether to go on with it. F8_ERR_CANCELLED. */

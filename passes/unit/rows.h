@@ -4,7 +4,7 @@
 #define F8_ROWS_H
 
 #include "ir/num/granularity.h"
-#include "ir/program.h"
+#include "ir/lowered.h"
 
 /* How an element (r, c) of a node over [R, C] reads an operand that broadcasts to it. */
 typedef enum f8_read_kind {

@@ -61,7 +61,7 @@ static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *li
 /* ---- choosing ---- */
 
 /* `auto` asked for: what the calibration chose for this linear's GEMM. */
-static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_choice *choice)
+static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_assignment *choice)
 {
     for (size_t i = 0; i < u->options.n_chosen; i++) {
         const f8_trial *t = &u->options.chosen[i];
@@ -75,13 +75,13 @@ static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_c
 }
 
 /* Beside who decided on it: rowwise_gw_hp keeps wgrad in high precision. */
-static f8_choice without_wgrad(const f8_unit *u, f8_choice choice, f8_role role)
+static f8_assignment without_wgrad(const f8_unit *u, f8_assignment choice, f8_role role)
 {
     if (!choice.recipe.wgrad_high || role != F8_WGRAD)
         return choice;
     const char *reason =
         f8_arena_printf(u->arena, "%s: %s keeps wgrad in bf16", choice.reason, choice.recipe.name);
-    return (f8_choice){*f8_recipe_by_name("bf16"), reason ? reason : ""};
+    return (f8_assignment){*f8_recipe_by_name("bf16"), reason ? reason : ""};
 }
 
 /* "recipe RULE", and the line or whoever gave it. */
@@ -97,9 +97,9 @@ static const char *reason_of(const f8_unit *u, const f8_recipe_rule *rule)
     return reason ? reason : "";
 }
 
-f8_choice f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand)
+f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand)
 {
-    f8_choice choice = {*u->options.recipe, "the recipe asked for"};
+    f8_assignment choice = {*u->options.recipe, "the recipe asked for"};
     if (choice.recipe.scaling == F8_SCALING_NONE)
         return choice; /* a high-precision run is so everywhere: it is what FP8 is compared with */
     const f8_module *m = u->module;

@@ -1,7 +1,7 @@
 /* The tuning database: how long each way to do a problem took, and which was chosen.
  *
  * One SQLite file (version 3, loaded at run time) of two tables, `timing` and `choice`. A row is about a problem
- * and a candidate (texts: gemm_desc.h, codegen/kernel/variant.h) on a device, by libraries of certain
+ * and a candidate (texts: gemm_desc.h, codegen/kernel/config.h) on a device, by libraries of certain
  * versions; rows of others do no harm and are not used. tune writes it; a compile reads all the choices of its
  * device once and closes it (f8_tuned_read).
  *

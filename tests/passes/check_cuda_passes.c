@@ -11,7 +11,7 @@
 #include "codegen/kernel/kernel.h"
 #include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
-#include "ir/program.h"
+#include "ir/lowered.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,7 +151,7 @@ START_TEST(rows_begin_aligned)
     int seen = 0;
     for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
         const char *name = f->graph->name[r];
-        const f8_place *p = &f->program->place[r];
+        const f8_place *p = &f->lowered->place[r];
         const f8_type *type = f8_type_of(f->graph, r);
         if (!name || (name[0] != 'p' && name[0] != 'n') || !p->space)
             continue;
@@ -213,13 +213,13 @@ START_TEST(random_graphs_keep_bits)
                        f8_type_of(f->graph, r)->dtype == F8_BF16;
         for (f8_ref r = 1; r < f->graph->n_nodes; r++)
             padded += f8_op_facts(f8_at(f->graph, r)->op)->cls == F8_GEMM &&
-                      f->program->place[r].stride > f8_type_columns(f8_type_of(f->graph, r));
+                      f->lowered->place[r].stride > f8_type_columns(f8_type_of(f->graph, r));
         for (f8_ref r = 1; r < f->graph->n_nodes; r++)
             laid += !strcmp(f8_attr_s(f->graph, r, F8_A_SCALE_LAYOUT), "cublaslt");
-        for (uint32_t i = 0; i < f->program->n_groups; i++)
-            for (uint32_t p = 0; p < f->program->group[i].n_phases; p++)
-                for (uint32_t k = 0; k < f->program->group[i].phase[p].n_out; k++)
-                    transposed += f8_at(f->graph, f->program->group[i].phase[p].out[k])->op ==
+        for (uint32_t i = 0; i < f->lowered->n_groups; i++)
+            for (uint32_t p = 0; p < f->lowered->group[i].n_phases; p++)
+                for (uint32_t k = 0; k < f->lowered->group[i].phase[p].n_out; k++)
+                    transposed += f8_at(f->graph, f->lowered->group[i].phase[p].out[k])->op ==
                                   F8_OP_TRANSPOSE;
         for (int i = 0; i < 2; i++)
             f8_arena_end(&arena[i]);
@@ -266,7 +266,7 @@ static void check_product(const f8_func *f, const f8_target *target, f8_ref r)
         ck_assert(!f8_attr_i(g, r, F8_A_TRANSPOSE_A) && f8_attr_i(g, r, F8_A_TRANSPOSE_B));
     for (int i = 0; i < (adds ? 2 : 3); i++) {
         const f8_type *t = f8_type_of(g, value[i]);
-        const f8_place *p = &f->program->place[value[i]];
+        const f8_place *p = &f->lowered->place[value[i]];
         const int64_t size = (int64_t)f8_dtype_size(t->dtype);
         ck_assert_msg(p->space != F8_SPACE_ARENA || (p->offset % target->row_bytes == 0 &&
                                                      p->stride * size % target->row_bytes == 0),
@@ -279,8 +279,8 @@ static void check_product(const f8_func *f, const f8_target *target, f8_ref r)
 /* No copy moves FP8 codes: a transpose is written by the kernel that makes them. */
 static void check_copies(const f8_func *f)
 {
-    for (uint32_t i = 0; i < f->program->n_groups; i++) {
-        const f8_group *group = &f->program->group[i];
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++) {
+        const f8_group *group = &f->lowered->group[i];
         if (group->kind != F8_GROUP_COPY)
             continue;
         ck_assert_msg(!f8_dtype_is_fp8(f8_type_of(f->graph, group->out[0])->dtype),
@@ -294,8 +294,8 @@ static void check_copies(const f8_func *f)
  */
 static void check_kernels(const f8_func *f, const f8_target *target, f8_arena *arena)
 {
-    for (uint32_t i = 0; i < f->program->n_groups; i++) {
-        const f8_group *group = &f->program->group[i];
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++) {
+        const f8_group *group = &f->lowered->group[i];
         for (uint32_t p = 0; group->kind == F8_GROUP_ROWS && p < group->n_phases; p++) {
             f8_kernel *k;
             f8_binding bound;
@@ -324,9 +324,9 @@ START_TEST(models_as_the_target_takes_them)
         ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
         check_copies(f);
         check_kernels(f, t.unit.options.target, &t.arena);
-        for (uint32_t k = 0; k < f->program->n_groups; k++)
-            if (f->program->group[k].kind == F8_GROUP_GEMM) {
-                const f8_ref r = f->program->group[k].out[0];
+        for (uint32_t k = 0; k < f->lowered->n_groups; k++)
+            if (f->lowered->group[k].kind == F8_GROUP_GEMM) {
+                const f8_ref r = f->lowered->group[k].out[0];
                 check_product(f, t.unit.options.target, r);
                 narrow += f8_type_of(f->graph, r)->dtype == F8_BF16;
                 scaled += f8_at(f->graph, r)->op == F8_OP_SCALED_MATMUL;
@@ -355,8 +355,8 @@ START_TEST(scales_as_the_target_takes_them)
     for (size_t i = 0; i < t.unit.module->n_funcs; i++) {
         const f8_func *f = &t.unit.module->func[i];
         ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
-        for (uint32_t k = 0; k < f->program->n_groups; k++) {
-            const f8_ref r = f->program->group[k].out[0];
+        for (uint32_t k = 0; k < f->lowered->n_groups; k++) {
+            const f8_ref r = f->lowered->group[k].out[0];
             const f8_node *n = f8_at(f->graph, r);
             if (n->op != F8_OP_SCALED_MATMUL)
                 continue;
@@ -364,7 +364,7 @@ START_TEST(scales_as_the_target_takes_them)
             check_product(f, t.unit.options.target, r);
             ck_assert_str_eq(f8_attr_s(f->graph, r, F8_A_SCALE_LAYOUT), scaled[_i % 4].layout);
             for (int o = 1; o < 4; o += 2) {
-                const f8_place *p = &f->program->place[n->in[o]];
+                const f8_place *p = &f->lowered->place[n->in[o]];
                 const f8_type *type = f8_type_of(f->graph, n->in[o]);
                 ck_assert_msg(p->space != F8_SPACE_NONE && p->offset % 16 == 0 &&
                                   (p->stride == f8_type_columns(type) || f8_type_rows(type) == 1),
@@ -387,7 +387,7 @@ START_TEST(launches_of_a_layer)
     for (int i = 0; i < 2; i++) {
         test_unit t;
         model(&t, file, recipe, "sm_90a", 3 + i);
-        const f8_program *p = test_func(&t, "micro_step")->program;
+        const f8_lowered *p = test_func(&t, "micro_step")->lowered;
         for (uint32_t k = 0; k < p->n_groups; k++) {
             const bool rows = p->group[k].kind == F8_GROUP_ROWS;
             kernels[i] += rows || p->group[k].kind == F8_GROUP_ATTENTION ||

@@ -7,7 +7,7 @@
 
 typedef struct rewrite {
     again *a;
-    const f8_program *program;
+    const f8_lowered *program;
     const f8_graph *from;
     f8_graph *to;
     int one_in;
@@ -27,7 +27,7 @@ static f8_ref make(rewrite *w, f8_ref r, const f8_ref *in, uint32_t number)
     w->to->at = w->from->loc[r];
     const f8_ref made =
         f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                      number * F8_CLONE_AGAIN + n->clone % F8_CLONE_AGAIN);
+                      number * F8_CLONE_RECOMPUTED + n->clone % F8_CLONE_RECOMPUTED);
     f8_set_name(w->to, made, w->from->name[r]);
     return made;
 }
@@ -66,13 +66,13 @@ static f8_ref redirect(void *user, f8_graph *to, const f8_graph *from, f8_ref ol
         operand[i] = instance(w, n->in[i], true);
         w->a->reads += operand[i] != in[i];
     }
-    return w->map[old] = make(w, old, operand, n->clone / F8_CLONE_AGAIN);
+    return w->map[old] = make(w, old, operand, n->clone / F8_CLONE_RECOMPUTED);
 }
 
 f8_status again_some(again *a, f8_func *f, int one_in)
 {
     f8_arena *arena = f->graph->arena;
-    rewrite w = {.a = a, .program = f->program, .from = f->graph, .one_in = one_in};
+    rewrite w = {.a = a, .program = f->lowered, .from = f->graph, .one_in = one_in};
     w.map = F8_NEW_ARRAY(arena, f8_ref, f->graph->n_nodes);
     w.clone = F8_NEW_ARRAY(arena, f8_ref, f->graph->n_nodes);
     w.stamp = F8_NEW_ARRAY(arena, uint32_t, f->graph->n_nodes);

@@ -3,7 +3,7 @@
 #ifndef F8_TESTS_AGAIN_H
 #define F8_TESTS_AGAIN_H
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "ir/target.h"
 
 typedef struct again {

@@ -26,7 +26,7 @@ void kc_begin(kcase *c)
     c->first = c->g->n_nodes;
     c->program.group = c->group;
     c->program.place = c->place;
-    c->f->program = &c->program;
+    c->f->lowered = &c->program;
     c->seed = 1;
     c->bytes = GUARD;
 }

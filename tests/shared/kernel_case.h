@@ -14,7 +14,7 @@
 #define F8_TESTS_KERNEL_CASE_H
 
 #include "codegen/build.h"
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "runtime/base/blob.h"
 
 enum { KC_GROUPS = 64, KC_LIST = 512 };
@@ -25,7 +25,7 @@ typedef struct kcase {
     f8_module *m;
     f8_func *f;
     f8_graph *g;
-    f8_program program;
+    f8_lowered program;
     f8_group group[KC_GROUPS];
     f8_ref first; /* nodes from here on belong to the next phase */
     f8_ref out[KC_LIST], input[KC_LIST];

@@ -2,7 +2,7 @@
 #include "tests/shared/kernel_device.h"
 
 #include "codegen/cuda/emit.h"
-#include "codegen/kernel/variant.h"
+#include "codegen/kernel/config.h"
 #include "runtime/cuda/internal.h"
 
 #include <check.h>
@@ -47,10 +47,10 @@ static job *describe(kcase *c, const f8_target *to)
             one_launch *r = &j->run[j->n_runs++];
             OK(f8_kernel_lower(c->f, &c->group[g], i, to, &c->arena, &r->k, &r->bound, diag));
             const f8_build_problem problem = {.text = "", .kernel = r->k};
-            f8_kernel_variant v;
+            f8_kernel_config v;
             const char *variant = kc_choices ? kc_choices->find(kc_choices->user, &problem) : NULL;
             if (variant && f8_variant_parse(variant, &v))
-                OK(f8_kernel_with_variant(r->k, &v, &c->arena, &r->k, diag));
+                OK(f8_kernel_with_config(r->k, &v, &c->arena, &r->k, diag));
             for (r->kernel = 0; r->kernel < j->n_kernels; r->kernel++)
                 if (j->hash[r->kernel] == r->k->hash)
                     break;

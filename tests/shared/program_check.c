@@ -22,7 +22,7 @@ typedef struct write_event {
 typedef struct judge {
     const f8_func *f;
     const f8_graph *g;
-    const f8_program *p;
+    const f8_lowered *p;
     f8_diag *diag;
     int64_t *written; /* by ref: time of the write, 0 = before the start, -1 = never */
     write_event *event;
@@ -472,7 +472,7 @@ static f8_status check_bounds(judge *j)
 
 f8_status f8_program_check(const f8_func *f, f8_diag *diag)
 {
-    judge j = {.f = f, .g = f->graph, .p = f->program, .diag = diag};
+    judge j = {.f = f, .g = f->graph, .p = f->lowered, .diag = diag};
     j.end = 1 + (int64_t)j.p->n_groups * PHASES;
     j.written = malloc(f->graph->n_nodes * sizeof *j.written);
     if (!j.written)

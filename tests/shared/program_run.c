@@ -52,7 +52,7 @@ static f8_status run_whole(runner *r, const f8_group *g)
         const f8_type *t = f8_type_of(graph, n->in[i]);
         void *run = f8_arena_array(&r->arena, 1, (size_t)f8_type_bytes(t));
         F8_TRY(f8_arena_status(&r->arena, r->diag));
-        move(r, t, &r->f->program->place[n->in[i]], run, false);
+        move(r, t, &r->f->lowered->place[n->in[i]], run, false);
         value[i] = run;
     }
     for (uint32_t i = 0; i < g->n_out; i++)
@@ -61,7 +61,7 @@ static f8_status run_whole(runner *r, const f8_group *g)
     F8_TRY(f8_arena_status(&r->arena, r->diag));
     F8_TRY(f8_reference_node(graph, g->out[0], value, result, NULL, r->diag));
     for (uint32_t i = 0; i < g->n_out; i++) {
-        const f8_place *p = &r->f->program->place[g->out[i]];
+        const f8_place *p = &r->f->lowered->place[g->out[i]];
         if (p->space != F8_SPACE_NONE)
             move(r, f8_type_of(graph, g->out[i]), p, result[i], true);
     }
@@ -70,7 +70,7 @@ static f8_status run_whole(runner *r, const f8_group *g)
 
 static f8_status run_groups(runner *r)
 {
-    const f8_program *p = r->f->program;
+    const f8_lowered *p = r->f->lowered;
     for (uint32_t i = 0; i < p->n_groups; i++) {
         const f8_group *g = &p->group[p->order[i]];
         f8_arena_init(&r->arena, NULL);
@@ -93,12 +93,12 @@ f8_status f8_program_run(const f8_func *f, const f8_target *target, const void *
 {
     const f8_module *m = f->graph->module;
     const size_t state_bytes = (size_t)f8_module_layout(m, NULL) + 1,
-                 arena_bytes = (size_t)f->program->arena_bytes + 1;
+                 arena_bytes = (size_t)f->lowered->arena_bytes + 1;
     int64_t *offset = calloc(m->n_vars + 1, sizeof *offset);
     runner r = {.f = f, .target = target, .diag = diag};
     r.memory = (kd_memory){.arena = malloc(arena_bytes),
                            .state = malloc(state_bytes),
-                           .constants = f->program->constants,
+                           .constants = f->lowered->constants,
                            .in = in,
                            .out = out};
     f8_module_layout(m, offset);

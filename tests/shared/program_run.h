@@ -5,7 +5,7 @@
 #ifndef F8_TESTS_PROGRAM_RUN_H
 #define F8_TESTS_PROGRAM_RUN_H
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "ir/target.h"
 
 /* in, out: by port, as f8_reference_run takes them (ports of variables included). */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "tests/shared/random.h"
 
 enum { SEED = 20261121 };
@@ -334,7 +334,7 @@ void remat_check(remat_case *c)
     for (int i = 0; i < c->n; i++) {
         const f8_compiled *p = &c->other[i];
         const f8_remat_summary *r = &p->unit.remat;
-        const f8_program *laid = f8_module_find_func(p->unit.module, "micro_step")->program;
+        const f8_lowered *laid = f8_module_find_func(p->unit.module, "micro_step")->lowered;
         check_program(c, i);
         ck_assert_msg(r->ran && (r->recomputed > 0 || c->way[i].share >= ENOUGH),
                       "%s, %s, %s: nothing was computed again", c->model.file, c->model.recipe,
@@ -371,7 +371,7 @@ int remat_count_again(const f8_compiled *p, f8_op op)
     const f8_graph *g = graph_of(p);
     int n = 0;
     for (f8_ref r = 1; r < g->n_nodes; r++)
-        n += f8_is_again(g, r) && g->node[r].op == op;
+        n += f8_is_recomputed(g, r) && g->node[r].op == op;
     return n;
 }
 
@@ -387,8 +387,8 @@ int remat_most_again(const f8_compiled *p, f8_op op)
     int most = 0;
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         int n = 0;
-        for (f8_ref k = 1; k < g->n_nodes && f8_is_again(g, r) && *called(g, r); k++)
-            n += f8_is_again(g, k) && g->node[k].op == op && !strcmp(called(g, k), called(g, r));
+        for (f8_ref k = 1; k < g->n_nodes && f8_is_recomputed(g, r) && *called(g, r); k++)
+            n += f8_is_recomputed(g, k) && g->node[k].op == op && !strcmp(called(g, k), called(g, r));
         most = n > most ? n : most;
     }
     return most;
@@ -401,9 +401,9 @@ int remat_depth(const f8_compiled *p)
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         for (uint32_t i = 0; i < g->node[r].n_in; i++)
             depth[r] = depth[g->node[r].in[i]] > depth[r] ? depth[g->node[r].in[i]] : depth[r];
-        depth[r] += f8_is_again(g, r) &&
+        depth[r] += f8_is_recomputed(g, r) &&
                     (g->node[r].op == F8_OP_SCALED_MATMUL || g->node[r].op == F8_OP_MATMUL);
-        most = f8_is_again(g, r) && depth[r] > most ? depth[r] : most;
+        most = f8_is_recomputed(g, r) && depth[r] > most ? depth[r] : most;
     }
     free(depth);
     return most;

@@ -76,7 +76,7 @@ START_TEST(scalar_programs_match_the_interpreter)
             memset(out, 0x5a, (N + 1) * 4);
             fn((void *[]){in, out}, NULL, 0, N, NULL);
             f8_scalar_eval(fns[f], (uint32_t *)in, (uint32_t *)want, N);
-            same_bits(out, want, N, f8_scalar_program(fns[f])->name);
+            same_bits(out, want, N, f8_scalar_function(fns[f])->name);
             ck_assert_msg(((uint32_t *)out)[N] == 0x5a5a5a5a, "written beyond the mask");
             f8_blob_unmap(&blob);
         }

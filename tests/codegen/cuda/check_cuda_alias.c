@@ -374,7 +374,7 @@ static f8_ref *both(f8_arena *arena, const f8_ref *a, uint32_t n, const f8_ref *
 }
 
 /* One group of one phase, over the larger of the two domains. */
-static void join_groups(f8_arena *arena, f8_program *p)
+static void join_groups(f8_arena *arena, f8_lowered *p)
 {
     ck_assert_uint_eq(p->n_groups, 2);
     f8_group *g = &p->group[0], *h = &p->group[1];
@@ -405,7 +405,7 @@ START_TEST(bad_groups_are_refused)
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++)
         test_pass(&t, pass[i]);
     const f8_func *f = test_func(&t, "forward");
-    f8_program *p = f->program;
+    f8_lowered *p = f->lowered;
     join_groups(&t.arena, p);
     const f8_build_options o = {.target = t.unit.options.target, .text_only = true};
     f8_plan plan;

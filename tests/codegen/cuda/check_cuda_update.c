@@ -61,7 +61,7 @@ static f8_status try_build(program *p, const char *func, const char *recipe,
     /* it alone: what else there is would only be compiled */
     for (size_t i = 0; s == F8_OK && i < p->unit.module->n_funcs; i++)
         if (strcmp(p->unit.module->func[i].name, func))
-            p->unit.module->func[i].program = NULL;
+            p->unit.module->func[i].lowered = NULL;
     ck_assert_msg(s == F8_OK, "%s", p->diag.text);
     o.target = target;
     o.cuda = device.cuda;

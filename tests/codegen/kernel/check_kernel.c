@@ -460,7 +460,7 @@ START_TEST(refused_transposes)
 }
 END_TEST
 
-/* Values of other rows than the phase's are read in it, never made (ir/program.h): over [30, 7] a
+/* Values of other rows than the phase's are read in it, never made (ir/lowered.h): over [30, 7] a
  * cast of [2, 1, 1, 7] has no rows of its own that a map could give. */
 START_TEST(refused_rows)
 {

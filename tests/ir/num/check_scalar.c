@@ -22,7 +22,7 @@ static bool same_f32(uint32_t a, uint32_t b)
 
 START_TEST(well_formed)
 {
-    const f8_sprogram *p = f8_scalar_program((f8_sfn)_i);
+    const f8_scalar_body *p = f8_scalar_function((f8_sfn)_i);
     uint8_t kind[F8_SPROGRAM_MAX_VALUES] = {p->arg_kind};
     ck_assert_int_eq(p->n_args, 1);
     ck_assert_int_le(p->n_args + p->n_instrs, F8_SPROGRAM_MAX_VALUES);
@@ -78,7 +78,7 @@ START_TEST(encoders_match)
         for (uint32_t u = 0; u < CHUNK; u++) {
             uint32_t want = f8_encode(d, f8_from_bits(in[u]), saturate);
             if (out[u] != want)
-                ck_abort_msg("%s of %08x: %x, want %x", f8_scalar_program(fn)->name, in[u], out[u],
+                ck_abort_msg("%s of %08x: %x, want %x", f8_scalar_function(fn)->name, in[u], out[u],
                              want);
         }
     }
@@ -95,7 +95,7 @@ START_TEST(decoders_match)
     f8_scalar_eval(fn, in, out, n);
     for (uint32_t u = 0; u < n; u++)
         ck_assert_msg(same_f32(out[u], f8_bits(f8_decode(d, u))), "%s of %x: %08x",
-                      f8_scalar_program(fn)->name, u, out[u]);
+                      f8_scalar_function(fn)->name, u, out[u]);
     if (n == 0x100) { /* what stands above the code does not count */
         for (uint32_t u = 0; u < n; u++)
             in[u] = u | 0xabcdef00;
@@ -174,7 +174,7 @@ static double measure(int f, const uint32_t *bits, size_t n, uint32_t *where)
 /* Every 1021st float: all exponents, both signs, NaNs, about 8000 in each binade. */
 START_TEST(error_everywhere)
 {
-    const f8_sprogram *p = f8_scalar_program(functions[_i].fn);
+    const f8_scalar_body *p = f8_scalar_function(functions[_i].fn);
     uint32_t where = 0;
     for (uint64_t u = 0; u < 1ull << 32;) {
         size_t n = 0;
@@ -195,7 +195,7 @@ START_TEST(error_at_edges)
                                  88.376f, 88.72284f, 87.33655f, 103.27893f, 103.97208f, 104,
                                  1.5707964f, 3.1415927f, 6.2831855f, 355, 710, 51471.855f, 1e5f,
                                  0x1p21f, 0x1.fffffep127f, INFINITY};
-    const f8_sprogram *p = f8_scalar_program(functions[_i].fn);
+    const f8_scalar_body *p = f8_scalar_function(functions[_i].fn);
     for (size_t k = 0; k < sizeof edge / sizeof *edge; k++) {
         uint32_t center = f8_bits(edge[k]), where = 0;
         for (uint32_t sign = 0; sign < 2; sign++) {
@@ -214,7 +214,7 @@ static void expect(f8_sfn fn, float x, float want)
 {
     float got = f8_scalar_f32(fn, x);
     ck_assert_msg(same_f32(f8_bits(got), f8_bits(want)), "%s(%a) = %a, want %a",
-                  f8_scalar_program(fn)->name, x, got, want);
+                  f8_scalar_function(fn)->name, x, got, want);
 }
 
 START_TEST(special_values)
@@ -285,7 +285,7 @@ END_TEST
 
 START_TEST(portable_is_the_same)
 {
-    const f8_sprogram *p = f8_scalar_program((f8_sfn)_i);
+    const f8_scalar_body *p = f8_scalar_function((f8_sfn)_i);
     for (uint32_t k = 0; k < 2; k++) {
         for (uint32_t u = 0; u < CHUNK; u++)
             in[u] = structured(u, 20 + k);

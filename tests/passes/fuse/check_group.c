@@ -7,7 +7,7 @@
 
 #include "codegen/kernel/kernel.h"
 #include "frontend/text/parse.h"
-#include "ir/program.h"
+#include "ir/lowered.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +29,11 @@ static void parse(test_unit *t, const char *text)
 }
 
 /* A function of primitives, placed. */
-static const f8_program *placed(test_unit *t, const char *text)
+static const f8_lowered *placed(test_unit *t, const char *text)
 {
     parse(t, text);
     place(t);
-    return t->unit.module->func[0].program;
+    return t->unit.module->func[0].lowered;
 }
 
 /* A whole model through all passes. */
@@ -55,7 +55,7 @@ static void model(test_unit *t, const char *file, const char *recipe, int64_t la
     free(text);
 }
 
-static int count(const f8_program *p, f8_group_kind kind)
+static int count(const f8_lowered *p, f8_group_kind kind)
 {
     int n = 0;
     for (uint32_t i = 0; i < p->n_groups; i++)
@@ -63,7 +63,7 @@ static int count(const f8_program *p, f8_group_kind kind)
     return n;
 }
 
-static const f8_group *only_rows(const f8_program *p)
+static const f8_group *only_rows(const f8_lowered *p)
 {
     const f8_group *found = NULL;
     for (uint32_t i = 0; i < p->n_groups; i++)
@@ -80,7 +80,7 @@ static const f8_group *only_rows(const f8_program *p)
 START_TEST(one_row_program)
 {
     test_unit t;
-    const f8_program *p =
+    const f8_lowered *p =
         placed(&t, "func forward(%x: f32[30, 20], %w: f32[20]) -> (%y: f32[30, 20]) {\n"
                    "  %m = reduce_sum(%x)\n  %c = sub(%x, %m)\n  %v = reduce_sum(mul(%c, %c))\n"
                    "  return mul(mul(%c, rsqrt(%v)), %w)\n}\n");
@@ -97,7 +97,7 @@ END_TEST
 START_TEST(elementwise_is_flat)
 {
     test_unit t;
-    const f8_program *p = placed(&t, "func forward(%x: f32[30, 20]) -> (%y: f32[30, 20]) {\n"
+    const f8_lowered *p = placed(&t, "func forward(%x: f32[30, 20]) -> (%y: f32[30, 20]) {\n"
                                      "  return tanh(add(%x, 1))\n}\n");
     ck_assert_int_eq(only_rows(p)->phase[0].rows, 1);
     ck_assert_int_eq(only_rows(p)->phase[0].cols, 600);
@@ -109,7 +109,7 @@ END_TEST
 START_TEST(column_sum_is_phases)
 {
     test_unit t;
-    const f8_program *p =
+    const f8_lowered *p =
         placed(&t, "func forward(%x: f32[300, 20]) -> (%y: f32[300, 20], %s: f32[1, 20]) {\n"
                    "  %t = tanh(%x)\n  return %t, reduce_sum(%t) {axis = 0}\n}\n");
     const f8_group *g = only_rows(p);
@@ -128,7 +128,7 @@ START_TEST(second_visit_is_a_phase)
               "  %t = tanh(%x)\n  return quantize(%t, fp8_scale(amax(%t)))\n}\n");
     test_pass(&t, f8_pass_decompose);
     place(&t);
-    const f8_group *g = only_rows(t.unit.module->func[0].program);
+    const f8_group *g = only_rows(t.unit.module->func[0].lowered);
     ck_assert_uint_eq(g->n_phases, 3);
     ck_assert_int_eq(g->phase[1].cols, 30);
     /* tanh is computed again: only the row maxima, the scale and the codes are written */
@@ -149,8 +149,8 @@ START_TEST(column_maxima_ride_along)
               "\"row\"}\n}\n");
     test_pass(&t, f8_pass_decompose);
     place(&t);
-    const f8_group *g = only_rows(t.unit.module->func[0].program);
-    ck_assert_uint_eq(t.unit.module->func[0].program->n_groups, 1);
+    const f8_group *g = only_rows(t.unit.module->func[0].lowered);
+    ck_assert_uint_eq(t.unit.module->func[0].lowered->n_groups, 1);
     ck_assert_uint_eq(g->n_phases, 2);
     ck_assert_int_eq(g->phase[0].rows, 512);
     ck_assert_uint_eq(g->phase[0].n_out, 3);
@@ -175,8 +175,8 @@ START_TEST(row_blocks_are_one_visit)
     parse(&t, text);
     test_pass(&t, f8_pass_decompose);
     place(&t);
-    const f8_group *g = only_rows(t.unit.module->func[0].program);
-    ck_assert_uint_eq(t.unit.module->func[0].program->n_groups, 1);
+    const f8_group *g = only_rows(t.unit.module->func[0].lowered);
+    ck_assert_uint_eq(t.unit.module->func[0].lowered->n_groups, 1);
     ck_assert_uint_eq(g->n_phases, 1);
     ck_assert_int_eq(g->phase[0].rows, 80);
     ck_assert_uint_eq(g->n_in, 1);
@@ -206,7 +206,7 @@ START_TEST(both_ways_are_two_visits)
     parse(&t, text);
     test_pass(&t, f8_pass_decompose);
     place(&t);
-    const f8_program *p = t.unit.module->func[0].program;
+    const f8_lowered *p = t.unit.module->func[0].lowered;
     uint32_t visits = 0, reads = 0;
     for (uint32_t i = 0; i < p->n_groups; i++) {
         ck_assert_int_eq(p->group[i].kind, F8_GROUP_ROWS);
@@ -234,7 +234,7 @@ START_TEST(scales_of_rows_keep_their_domain)
         "  return add(%x, dequantize(%q, %s) {granularity = \"block(128,1)\"})\n}\n",
     };
     test_unit t;
-    const f8_program *p = placed(&t, body[_i]);
+    const f8_lowered *p = placed(&t, body[_i]);
     const f8_func *f = &t.unit.module->func[0];
     for (uint32_t i = 0; i < p->n_groups; i++)
         for (uint32_t k = 0; k < p->group[i].n_phases; k++) {
@@ -252,7 +252,7 @@ END_TEST
 START_TEST(nothing_fuses_around_a_gemm)
 {
     test_unit t;
-    const f8_program *p =
+    const f8_lowered *p =
         placed(&t, "func forward(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[30, 20]) {\n"
                    "  %t = tanh(%x)\n  return add(%t, matmul(%t, %w))\n}\n");
     ck_assert_int_eq(count(p, F8_GROUP_ROWS), 2);
@@ -265,7 +265,7 @@ END_TEST
 START_TEST(narrow_values_cross)
 {
     test_unit t;
-    const f8_program *p =
+    const f8_lowered *p =
         placed(&t, "func forward(%x: f32[30, 20], %w: f32[20, 20]) -> (%y: f32[30, 20]) {\n"
                    "  %h = cast(tanh(%x)) {to = bf16}\n  %wide = cast(%h) {to = f32}\n"
                    "  %z = mul(%wide, %wide)\n  return add(mul(%wide, 0.5), matmul(%z, %w))\n}\n");
@@ -287,7 +287,7 @@ START_TEST(unfused_is_one_node_each)
               "0}\n}\n");
     t.unit.options.no_fuse = true;
     place(&t);
-    const f8_program *p = t.unit.module->func[0].program;
+    const f8_lowered *p = t.unit.module->func[0].lowered;
     ck_assert_int_eq(count(p, F8_GROUP_ROWS), 5);
     for (uint32_t i = 0; i < p->n_groups; i++) {
         ck_assert_uint_eq(p->group[i].n_phases, 1);
@@ -381,7 +381,7 @@ START_TEST(models_are_sound)
 END_TEST
 
 /* Kernels of the training step, GEMMs and copies that are none aside. */
-static int kernels(const f8_program *p)
+static int kernels(const f8_lowered *p)
 {
     return count(p, F8_GROUP_ROWS) + count(p, F8_GROUP_ATTENTION) +
            count(p, F8_GROUP_ATTENTION_GRAD);
@@ -394,7 +394,7 @@ START_TEST(kernels_of_a_layer)
     int n[2];
     for (int i = 0; i < 2; i++) {
         model(&t, models[_i % 2], recipes[_i / 2], 3 + i, false);
-        n[i] = kernels(test_func(&t, "micro_step")->program);
+        n[i] = kernels(test_func(&t, "micro_step")->lowered);
         test_unit_end(&t);
     }
     ck_assert_int_gt(n[1] - n[0], 0);
@@ -409,8 +409,8 @@ START_TEST(bytes_of_a_layer)
     for (int i = 0; i < 2; i++) {
         model(&t, models[_i % 2], recipes[_i / 2], 3 + i, false);
         const f8_func *f = test_func(&t, "micro_step");
-        for (uint32_t k = 0; k < f->program->n_groups; k++) {
-            const f8_group_kind kind = f->program->group[k].kind;
+        for (uint32_t k = 0; k < f->lowered->n_groups; k++) {
+            const f8_group_kind kind = f->lowered->group[k].kind;
             if (kind == F8_GROUP_GEMM || kind == F8_GROUP_COPY || kind == F8_GROUP_SCATTER)
                 continue;
             const f8_traffic b = f8_group_traffic(f, k);

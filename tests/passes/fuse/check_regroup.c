@@ -1,4 +1,4 @@
-/* group and schedule, for what is computed again (f8_is_again): late, and inside its readers where
+/* group and schedule, for what is computed again (f8_is_recomputed): late, and inside its readers where
  * it can be. On random graphs: check_regroup_random.c. */
 #include "tests/shared/again.h"
 #include "tests/shared/compile.h"
@@ -8,7 +8,7 @@
 
 #include "codegen/kernel/kernel.h"
 #include "frontend/text/parse.h"
-#include "ir/program.h"
+#include "ir/lowered.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +45,8 @@ static f8_ref named(const f8_func *f, const char *name)
 static int position(const f8_func *f, const char *name)
 {
     const f8_ref r = named(f, name);
-    for (uint32_t i = 0; i < f->program->n_groups; i++) {
-        const f8_group *group = &f->program->group[f->program->order[i]];
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++) {
+        const f8_group *group = &f->lowered->group[f->lowered->order[i]];
         for (uint32_t k = 0; k < group->n_out; k++)
             if (group->out[k] == r)
                 return (int)i;
@@ -58,7 +58,7 @@ static const f8_group *writer(const f8_func *f, const char *name)
 {
     const int at = position(f, name);
     ck_assert_msg(at >= 0, "%s is not written", name);
-    return &f->program->group[f->program->order[at]];
+    return &f->lowered->group[f->lowered->order[at]];
 }
 
 /* Whether a phase of the group computes the value. */
@@ -81,8 +81,8 @@ static bool is_again(const f8_group *group)
 static int count_again(const f8_func *f)
 {
     int n = 0;
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
-        n += is_again(&f->program->group[i]);
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++)
+        n += is_again(&f->lowered->group[i]);
     return n;
 }
 
@@ -138,7 +138,7 @@ START_TEST(inside_its_reader)
     if (_i == 1) { /* the maxima, in one kernel with all of the norm */
         const int at = position(f, "g") - 1;
         ck_assert_int_ge(at, 0);
-        ck_assert(computes(f, &f->program->group[f->program->order[at]], "m"));
+        ck_assert(computes(f, &f->lowered->group[f->lowered->order[at]], "m"));
     }
     test_unit_end(&t);
 }
@@ -192,7 +192,7 @@ START_TEST(a_kernel_for_each_place)
              "%s  %%p = exp#65536(%%a)\n  %%q = tanh#%d(%%a)\n"
              "  return matmul(matmul(%%w, matmul(%%q, %%c) {transpose_a = true}), exp(matmul(%%p, "
              "%%c) {transpose_a = true})), %%c\n}\n",
-             CHAIN, F8_CLONE_AGAIN * (_i + 1));
+             CHAIN, F8_CLONE_RECOMPUTED * (_i + 1));
     const f8_func *f = placed(&t, text, "cpu", false);
     ck_assert_int_eq(count_again(f), _i + 1);
     ck_assert_int_eq(writer(f, "p") == writer(f, "q"), _i == 0);
@@ -296,11 +296,11 @@ START_TEST(products_lie_alike)
     test_unit t;
     const f8_func *f = placed(&t, products[_i], "sm_90a", false);
     const f8_ref a = named(f, "a"), b = named(f, "b");
-    ck_assert(f8_is_again(f->graph, b));
+    ck_assert(f8_is_recomputed(f->graph, b));
     for (int i = 0; i < 3; i++) {
         const f8_ref x = i < 2 ? f8_at(f->graph, a)->in[i] : a,
                      y = i < 2 ? f8_at(f->graph, b)->in[i] : b;
-        ck_assert_int_eq(f->program->place[x].stride, f->program->place[y].stride);
+        ck_assert_int_eq(f->lowered->place[x].stride, f->lowered->place[y].stride);
     }
     test_unit_end(&t);
 }
@@ -330,7 +330,7 @@ START_TEST(states_are_not_hurried)
              states[_i]);
     const f8_func *f = placed(&t, text, "cpu", false);
     ck_assert_int_eq(position(f, "m") > position(f, "t"), _i == 0);
-    ck_assert_uint_eq(f->program->n_copies, _i == 0);
+    ck_assert_uint_eq(f->lowered->n_copies, _i == 0);
     for (int i = 0; i < 2; i++)
         ck_assert_msg(again_run(t.unit.module, 1, i ? f8_target_by_name("cpu") : NULL, out[i],
                                 &t.diag) == F8_OK,
@@ -358,8 +358,8 @@ START_TEST(results_of_a_clone)
     f8_graph *g = f->graph;
     int projects = 0;
     for (f8_ref r = 1; r < g->n_nodes; r++)
-        if (g->node[r].op == F8_OP_PROJECT && f8_is_again(g, g->node[r].in[0])) {
-            ck_assert(f8_is_again(g, r));
+        if (g->node[r].op == F8_OP_PROJECT && f8_is_recomputed(g, g->node[r].in[0])) {
+            ck_assert(f8_is_recomputed(g, r));
             ck_assert_uint_eq(f8_project(g, g->node[r].in[0], 1), r);
             projects++;
         }
@@ -402,7 +402,7 @@ START_TEST(layers_are_equal)
         model(&t, recipes[_i % 3], targets[_i / 3], 3 + i);
         const f8_func *f = test_func(&t, "micro_step");
         ck_assert_msg(f8_program_check(f, &t.diag) == F8_OK, "%s", t.diag.text);
-        groups[i] = (int)f->program->n_groups;
+        groups[i] = (int)f->lowered->n_groups;
         again[i] = count_again(f);
         test_unit_end(&t);
     }
@@ -418,7 +418,7 @@ static const char *kernel_text(const f8_func *f, uint32_t i, test_unit *t)
 {
     f8_kernel *k;
     f8_binding bound;
-    ck_assert_msg(f8_kernel_lower(f, &f->program->group[i], 0, t->unit.options.target, &t->arena,
+    ck_assert_msg(f8_kernel_lower(f, &f->lowered->group[i], 0, t->unit.options.target, &t->arena,
                                   &k, &bound, &t->diag) == F8_OK,
                   "%s", t->diag.text);
     return k->text;
@@ -431,9 +431,9 @@ START_TEST(kernels_are_the_same)
     int same = 0;
     model(&t, "bf16", "cpu", 3);
     const f8_func *f = test_func(&t, "micro_step");
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
-        for (uint32_t k = 0; k < f->program->n_groups; k++) {
-            const f8_group *a = &f->program->group[i], *b = &f->program->group[k];
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++)
+        for (uint32_t k = 0; k < f->lowered->n_groups; k++) {
+            const f8_group *a = &f->lowered->group[i], *b = &f->lowered->group[k];
             const size_t length = strlen(b->name);
             if (a->kind != F8_GROUP_ROWS || b->kind != F8_GROUP_ROWS ||
                 a->n_phases != b->n_phases || a->n_in != b->n_in || a->n_out != b->n_out ||
@@ -465,7 +465,7 @@ START_TEST(zeros_are_originals)
     test_pass(&t, f8_pass_legalize);
     ck_assert_uint_gt(f->graph->n_nodes, RESULTS);
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
-        ck_assert_msg(!f8_is_again(f->graph, r), "clone %u", f8_at(f->graph, r)->clone);
+        ck_assert_msg(!f8_is_recomputed(f->graph, r), "clone %u", f8_at(f->graph, r)->clone);
     test_unit_end(&t);
 }
 END_TEST

@@ -7,7 +7,7 @@
 #include "tests/shared/program_check.h"
 #include "tests/shared/suite.h"
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "tests/shared/passes.h"
 
 #include <stdio.h>
@@ -40,8 +40,8 @@ typedef struct counts {
 static void count(const f8_func *f, counts *c)
 {
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
-        if (f8_is_again(f->graph, r)) {
-            const bool stored = f->program->place[r].space != F8_SPACE_NONE;
+        if (f8_is_recomputed(f->graph, r)) {
+            const bool stored = f->lowered->place[r].space != F8_SPACE_NONE;
             c->fused += !stored;
             c->stored += stored;
             c->whole += f8_op_facts(f8_at(f->graph, r)->op)->cls == F8_GEMM;

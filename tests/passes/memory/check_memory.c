@@ -7,7 +7,7 @@
 #include "tests/shared/unit.h"
 
 #include "frontend/text/parse.h"
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "passes/unit/pack.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static f8_place place_of(const f8_func *f, const char *result)
 {
     const f8_port *p = test_result(f, result);
     ck_assert_ptr_nonnull(p);
-    return f->program->place[p->ref];
+    return f->lowered->place[p->ref];
 }
 
 /* States are replaced by C's builder or by passes, not by the text: wrap a graph built by hand. */
@@ -79,8 +79,8 @@ START_TEST(replaced_in_place)
     f8_func_result(b.f, "s", f8_binary(b.f->graph, F8_OP_MUL, s, f8_const(b.f->graph, 0.5)), v);
     finish(&b);
     ck_assert_int_eq(place_of(b.f, "s").space, F8_SPACE_STATE);
-    ck_assert_uint_eq(b.f->program->n_copies, 0);
-    ck_assert_int_eq(b.f->program->arena_bytes, 0);
+    ck_assert_uint_eq(b.f->lowered->n_copies, 0);
+    ck_assert_int_eq(b.f->lowered->arena_bytes, 0);
     f8_arena_end(&b.arena);
 }
 END_TEST
@@ -98,7 +98,7 @@ START_TEST(moved_not_in_place)
            : f8_make(b.f->graph, F8_OP_ROLL, &s, 1, &F8_INT(F8_A_SHIFT, 1), 1);
     f8_func_result(b.f, "s", moved, v);
     finish(&b);
-    ck_assert_uint_eq(b.f->program->n_copies, 1);
+    ck_assert_uint_eq(b.f->lowered->n_copies, 1);
     f8_arena_end(&b.arena);
 }
 END_TEST
@@ -130,7 +130,7 @@ START_TEST(readers_go_first)
     f8_func_result(b.f, "y", gram, -1);
     finish(&b);
     ck_assert_int_eq(place_of(b.f, "s").space, F8_SPACE_STATE);
-    ck_assert_uint_eq(b.f->program->n_copies, 0);
+    ck_assert_uint_eq(b.f->lowered->n_copies, 0);
     f8_arena_end(&b.arena);
 }
 END_TEST
@@ -146,7 +146,7 @@ START_TEST(old_and_new_are_read)
     f8_func_result(b.f, "s", next, v);
     f8_func_result(b.f, "y", f8_make(g, F8_OP_MATMUL, (f8_ref[]){next, s}, 2, NULL, 0), -1);
     finish(&b);
-    ck_assert_uint_eq(b.f->program->n_copies, 1);
+    ck_assert_uint_eq(b.f->lowered->n_copies, 1);
     f8_arena_end(&b.arena);
 }
 END_TEST
@@ -167,7 +167,7 @@ START_TEST(accumulated_in_place)
     finish(&b);
     for (f8_ref r = 1; r < b.f->graph->n_nodes; r++)
         if (f8_at(b.f->graph, r)->op == F8_OP_MATMUL)
-            ck_assert_int_eq(b.f->program->place[r].space, F8_SPACE_STATE);
+            ck_assert_int_eq(b.f->lowered->place[r].space, F8_SPACE_STATE);
     f8_arena_end(&b.arena);
 }
 END_TEST
@@ -187,7 +187,7 @@ START_TEST(parts_of_a_state)
     f8_func_result(b.f, "amax", f8_concat(g, part, 3, 0), v);
     finish(&b);
     ck_assert_int_eq(place_of(b.f, "amax").space, F8_SPACE_STATE);
-    ck_assert_int_eq(b.f->program->arena_bytes, 0);
+    ck_assert_int_eq(b.f->lowered->arena_bytes, 0);
     f8_arena_end(&b.arena);
 }
 END_TEST
@@ -210,7 +210,7 @@ START_TEST(rotated_parts_of_a_state)
     }
     f8_func_result(b.f, "s", f8_concat(g, part, 3, 0), v);
     finish(&b);
-    ck_assert_uint_eq(b.f->program->n_copies, (unsigned)_i);
+    ck_assert_uint_eq(b.f->lowered->n_copies, (unsigned)_i);
     f8_arena_end(&b.arena);
 }
 END_TEST
@@ -231,10 +231,10 @@ START_TEST(slices_and_concatenations_are_views)
             "  return concat(%b, %c)\n}\n");
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
         if (f8_at(f->graph, r)->op == F8_OP_SLICE)
-            ck_assert_int_ne(f->program->place[r].space, F8_SPACE_NONE);
+            ck_assert_int_ne(f->lowered->place[r].space, F8_SPACE_NONE);
     /* %c is computed inside the result, 60 columns apart */
     const f8_node *whole = f8_at(f->graph, test_result(f, "y")->ref);
-    const f8_place *c = &f->program->place[whole->in[1]];
+    const f8_place *c = &f->lowered->place[whole->in[1]];
     ck_assert_int_eq(c->space, F8_SPACE_OUTPUT);
     ck_assert_int_eq(c->stride, 60);
     ck_assert_int_eq(c->offset, 120);
@@ -256,7 +256,7 @@ START_TEST(judge_sees_shared_bytes)
     test_unit t;
     f8_func *f = two_kernels(&t);
     f8_diag diag = {0};
-    f8_place *place = f->program->place;
+    f8_place *place = f->lowered->place;
     f8_ref seen = 0;
     for (f8_ref r = 1; r < f->graph->n_nodes; r++)
         if (f8_at(f->graph, r)->op == F8_OP_MATMUL) {
@@ -274,7 +274,7 @@ START_TEST(judge_sees_a_wrong_order)
     test_unit t;
     f8_func *f = two_kernels(&t);
     f8_diag diag = {0};
-    uint32_t *order = f->program->order;
+    uint32_t *order = f->lowered->order;
     const uint32_t swap = order[1];
     order[1] = order[2];
     order[2] = swap;
@@ -336,7 +336,7 @@ START_TEST(arena_near_its_lower_bound)
     b.unit.options.recipe = f8_recipe_by_name(recipes[_i / N_MODELS]);
     ck_assert_msg(f8_run_passes(&b.unit) == F8_OK, "%s", b.diag.text);
     for (size_t i = 0; i < b.m->n_funcs; i++) {
-        const f8_program *p = b.m->func[i].program;
+        const f8_lowered *p = b.m->func[i].lowered;
         /* what is smaller than a page is not worth packing tightly */
         if (p->lower_bound > 4096)
             ck_assert_int_le(100 * p->arena_bytes, 105 * p->lower_bound);

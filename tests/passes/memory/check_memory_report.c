@@ -3,7 +3,7 @@
 #include "tests/shared/suite.h"
 #include "tests/shared/unit.h"
 
-#include "ir/program.h"
+#include "ir/lowered.h"
 #include "passes/memory/report.h"
 
 #include <stdlib.h>
@@ -106,7 +106,7 @@ static bool *ancestors_of_loss(const f8_func *f, f8_arena *arena)
     return is;
 }
 
-static bool group_has(const f8_group *g, const f8_program *p, f8_ref root, bool out)
+static bool group_has(const f8_group *g, const f8_lowered *p, f8_ref root, bool out)
 {
     for (uint32_t i = 0; i < (out ? g->n_out : g->n_in); i++)
         if (p->root[out ? g->out[i] : g->in[i]] == root)
@@ -116,9 +116,9 @@ static bool group_has(const f8_group *g, const f8_program *p, f8_ref root, bool 
 
 /* A unit lives from a group that writes it to one that reads it (or a result, or is read by
  * nobody), within the arena. */
-static void check_held(const f8_func *f, const f8_held *h)
+static void check_held(const f8_func *f, const f8_allocation *h)
 {
-    const f8_program *p = f->program;
+    const f8_lowered *p = f->lowered;
     ck_assert(h->bytes > 0 && h->offset >= 0 && h->offset + h->bytes <= p->arena_bytes);
     ck_assert(h->first <= h->last && h->last <= p->n_groups);
     ck_assert_msg(group_has(&p->group[p->order[h->first]], p, h->root, true),
@@ -133,11 +133,11 @@ static void check_held(const f8_func *f, const f8_held *h)
 }
 
 /* No byte is in use for two units at once. */
-static void check_apart(const f8_program *p)
+static void check_apart(const f8_lowered *p)
 {
-    for (uint32_t i = 0; i < p->n_held; i++)
-        for (uint32_t k = i + 1; k < p->n_held; k++) {
-            const f8_held *a = &p->held[i], *b = &p->held[k];
+    for (uint32_t i = 0; i < p->n_allocations; i++)
+        for (uint32_t k = i + 1; k < p->n_allocations; k++) {
+            const f8_allocation *a = &p->allocation[i], *b = &p->allocation[k];
             ck_assert(a->root < b->root);
             ck_assert(a->last < b->first || b->last < a->first ||
                       a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
@@ -162,28 +162,28 @@ static bool depends_on_caller(const f8_func *f, f8_ref r)
  */
 static void check_kept(const f8_func *f, const f8_memory_category *category, f8_arena *arena)
 {
-    const f8_program *p = f->program;
+    const f8_lowered *p = f->lowered;
     const bool *forward = ancestors_of_loss(f, arena);
-    for (uint32_t i = 0; i < p->n_held; i++) {
+    for (uint32_t i = 0; i < p->n_allocations; i++) {
         const bool kept =
             category[i] == F8_MEMORY_ACTIVATIONS || category[i] == F8_MEMORY_FP8_COPIES;
         bool fp8 = false, made_forward = false, again = false;
         for (f8_ref r = 1; r < f->graph->n_nodes; r++) {
-            if (p->root[r] != p->held[i].root)
+            if (p->root[r] != p->allocation[i].root)
                 continue;
             const f8_node *n = f8_at(f->graph, r);
             fp8 |= f8_dtype_is_fp8(n->type.dtype);
-            again |= f8_is_again(f->graph, r);
+            again |= f8_is_recomputed(f->graph, r);
             for (f8_ref at = r; at && !made_forward;
                  at = f8_at(f->graph, at)->n_in ? f8_at(f->graph, at)->in[0] : 0)
                 made_forward |= forward[at];
         }
         if (category[i] == F8_MEMORY_WEIGHT_COPIES)
-            ck_assert(!depends_on_caller(f, p->held[i].root));
+            ck_assert(!depends_on_caller(f, p->allocation[i].root));
         if (kept)
-            ck_assert(depends_on_caller(f, p->held[i].root));
+            ck_assert(depends_on_caller(f, p->allocation[i].root));
         if (kept)
-            ck_assert(made_forward && p->held[i].last > p->held[i].first);
+            ck_assert(made_forward && p->allocation[i].last > p->allocation[i].first);
         if (category[i] == F8_MEMORY_ACTIVATIONS)
             ck_assert(!fp8);
         ck_assert(category[i] != F8_MEMORY_RECOMPUTED || again);
@@ -193,7 +193,7 @@ static void check_kept(const f8_func *f, const f8_memory_category *category, f8_
 
 static void check_report(f8_unit *u, const f8_func *f, f8_arena *arena)
 {
-    const f8_program *p = f->program;
+    const f8_lowered *p = f->lowered;
     f8_memory_report r;
     f8_memory_category *category;
     int64_t by[F8_MEMORY_CATEGORIES] = {0}, alive = 0, most = 0;
@@ -201,8 +201,8 @@ static void check_report(f8_unit *u, const f8_func *f, f8_arena *arena)
     ck_assert_int_eq(f8_memory_categories(f, arena, u->diag, &category), F8_OK);
     for (uint32_t at = 0; at <= p->n_groups; at++) {
         int64_t sum = 0;
-        for (uint32_t i = 0; i < p->n_held; i++)
-            sum += p->held[i].first <= at && at <= p->held[i].last ? p->held[i].bytes : 0;
+        for (uint32_t i = 0; i < p->n_allocations; i++)
+            sum += p->allocation[i].first <= at && at <= p->allocation[i].last ? p->allocation[i].bytes : 0;
         most = sum > most ? sum : most;
     }
     ck_assert_int_eq(r.peak.bytes, most);
@@ -224,8 +224,8 @@ static void check_report(f8_unit *u, const f8_func *f, f8_arena *arena)
     }
     ck_assert_int_eq(alive, r.peak.bytes);
     ck_assert_int_eq(r.peak.activations, by[F8_MEMORY_ACTIVATIONS] + by[F8_MEMORY_FP8_COPIES]);
-    for (uint32_t i = 0; i < p->n_held; i++)
-        check_held(f, &p->held[i]);
+    for (uint32_t i = 0; i < p->n_allocations; i++)
+        check_held(f, &p->allocation[i]);
     check_apart(p);
     if (test_result(f, "loss") && !strcmp(f->name, "micro_step"))
         check_kept(f, category, arena);
@@ -269,7 +269,7 @@ START_TEST(of_every_report)
     f8_memory_category *category;
     bool has[F8_MEMORY_CATEGORIES] = {0};
     ck_assert_int_eq(f8_memory_categories(f, &c.arena, &c.diag, &category), F8_OK);
-    for (uint32_t i = 0; i < f->program->n_held; i++)
+    for (uint32_t i = 0; i < f->lowered->n_allocations; i++)
         has[category[i]] = true;
     ck_assert(has[F8_MEMORY_ACTIVATIONS] && has[F8_MEMORY_WORKSPACE]);
     ck_assert(every[_i].checkpoint ? !has[F8_MEMORY_FP8_COPIES] : has[F8_MEMORY_FP8_COPIES] == fp8);

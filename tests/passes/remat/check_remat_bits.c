@@ -207,7 +207,7 @@ static f8_ref doubled_scale(void *user, f8_graph *to, const f8_graph *from, f8_r
 {
     (void)user;
     const f8_node *n = f8_at(from, old);
-    if (n->op != F8_OP_QUANTIZE || !f8_is_again(from, old))
+    if (n->op != F8_OP_QUANTIZE || !f8_is_recomputed(from, old))
         return 0;
     const f8_ref with[] = {in[0], f8_binary(to, F8_OP_MUL, in[1], f8_const(to, 2))};
     return f8_make_clone(to, n->op, with, 2, n->attr, f8_op_facts(n->op)->n_attrs, n->clone);

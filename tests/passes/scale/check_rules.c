@@ -116,7 +116,7 @@ START_TEST(who_wins)
     f8_operand_kind kind = F8_OPERAND_X;
     while (strcmp(f8_operand_name[kind], operand))
         kind++;
-    const f8_choice c = f8_recipe_for(&t.unit, linear, f8_role_by_name(role), kind);
+    const f8_assignment c = f8_recipe_for(&t.unit, linear, f8_role_by_name(role), kind);
     ck_assert_str_eq(f8_recipe_print(&c.recipe, text, sizeof text), precedence[_i].want);
     ck_assert_str_eq(c.reason, precedence[_i].reason);
     test_unit_end(&t);
@@ -140,7 +140,7 @@ START_TEST(no_name_no_layer)
     test_unit_parse(&t, text, "delayed");
     test_pass(&t, f8_pass_precision);
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
-        const f8_choice c = f8_recipe_for(&t.unit, want[i][0], F8_FPROP, F8_OPERAND_X);
+        const f8_assignment c = f8_recipe_for(&t.unit, want[i][0], F8_FPROP, F8_OPERAND_X);
         ck_assert_str_eq(f8_recipe_print(&c.recipe, got, sizeof got), want[i][1]);
     }
     test_unit_end(&t);

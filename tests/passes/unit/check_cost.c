@@ -51,8 +51,8 @@ static const f8_func *grouped(test_unit *t, const char *target, const char *text
     test_pass(t, f8_pass_legalize);
     test_pass(t, f8_pass_group);
     const f8_func *f = &t->unit.module->func[0];
-    ck_assert_ptr_null(f->program->place);
-    ck_assert_ptr_null(f->program->order);
+    ck_assert_ptr_null(f->lowered->place);
+    ck_assert_ptr_null(f->lowered->order);
     return f;
 }
 
@@ -61,7 +61,7 @@ static double seconds(const char *target, const char *text)
 {
     test_unit t;
     const f8_func *f = grouped(&t, target, text);
-    ck_assert_uint_eq(f->program->n_groups, 1);
+    ck_assert_uint_eq(f->lowered->n_groups, 1);
     const double s = f8_cost_group(f, f8_target_by_name(target), 0);
     ck_assert_msg(isfinite(s) && s > 0, "%s: %g s", target, s);
     test_unit_end(&t);
@@ -71,8 +71,8 @@ static double seconds(const char *target, const char *text)
 static double gemm_of_role(const f8_func *f, const f8_target *target, const char *name,
                            const char *role)
 {
-    for (uint32_t i = 0; i < f->program->n_groups; i++) {
-        const f8_group *g = &f->program->group[i];
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++) {
+        const f8_group *g = &f->lowered->group[i];
         if (g->kind == F8_GROUP_GEMM && !strcmp(f8_attr_s(f->graph, g->out[0], F8_A_NAME), name) &&
             !strcmp(f8_attr_s(f->graph, g->out[0], F8_A_ROLE), role))
             return f8_cost_group(f, target, i);
@@ -83,8 +83,8 @@ static double gemm_of_role(const f8_func *f, const f8_target *target, const char
 static double of_kind(const f8_func *f, const f8_target *target, f8_group_kind kind)
 {
     double s = 0;
-    for (uint32_t i = 0; i < f->program->n_groups; i++)
-        if (f->program->group[i].kind == kind)
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++)
+        if (f->lowered->group[i].kind == kind)
             s += f8_cost_group(f, target, i);
     return s;
 }
@@ -101,8 +101,8 @@ START_TEST(finite_and_positive)
     int seen = 0;
     for (size_t k = 0; k < t.unit.module->n_funcs; k++) {
         const f8_func *f = &t.unit.module->func[k];
-        for (uint32_t i = 0; f->program && i < f->program->n_groups; i++, seen++) {
-            const f8_group *g = &f->program->group[i];
+        for (uint32_t i = 0; f->lowered && i < f->lowered->n_groups; i++, seen++) {
+            const f8_group *g = &f->lowered->group[i];
             const double s = f8_cost_group(f, target, i);
             const bool free = f8_at(f->graph, g->out[0])->op == F8_OP_CONCAT;
             ck_assert_msg(isfinite(s) && (free ? s >= 0 : s > 0), "%s of %s: %g s", g->name,
@@ -223,8 +223,8 @@ START_TEST(nodes_agree_with_groups)
     model(&t, recipes[_i / TARGETS], target->name, 256);
     const f8_func *f = test_func(&t, "micro_step");
     int rows = 0, whole = 0;
-    for (uint32_t i = 0; i < f->program->n_groups; i++) {
-        const f8_group *g = &f->program->group[i];
+    for (uint32_t i = 0; i < f->lowered->n_groups; i++) {
+        const f8_group *g = &f->lowered->group[i];
         const double group = f8_cost_group(f, target, i);
         if (g->kind == F8_GROUP_ROWS) {
             const f8_phase *p = &g->phase[0];

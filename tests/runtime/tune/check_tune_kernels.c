@@ -1,6 +1,6 @@
 /* Variants of kernels: no bit depends on one, on the CPU and on a CUDA device (the emulator, or
  * with FP8C_TEST_GPU the GPU that is there); texts there and back. */
-#include "codegen/kernel/variant.h"
+#include "codegen/kernel/config.h"
 #include "tests/shared/kernel_device.h"
 #include "tests/shared/kernel_variants.h"
 #include "tests/shared/suite.h"
@@ -57,20 +57,20 @@ START_TEST(texts_and_back)
     kc_layernorm(&c, F8_BF16, 37, 300, true);
     for (int target = 0; target < 2; target++) {
         const f8_target *t = target ? f8_target_by_name("sm_90a") : NULL;
-        f8_kernel *k, *with[F8_KERNEL_VARIANTS];
+        f8_kernel *k, *with[F8_KERNEL_CONFIGS];
         f8_binding bound;
-        f8_kernel_variant all[F8_KERNEL_VARIANTS], back;
-        char text[F8_KERNEL_VARIANTS][F8_VARIANT_TEXT];
+        f8_kernel_config all[F8_KERNEL_CONFIGS], back;
+        char text[F8_KERNEL_CONFIGS][F8_VARIANT_TEXT];
         ck_assert_int_eq(f8_kernel_lower(c.f, &c.group[0], 0, t, &c.arena, &k, &bound, &c.diag),
                          F8_OK);
-        const int n = f8_kernel_variants(k, t, true, all);
+        const int n = f8_kernel_configs(k, t, true, all);
         ck_assert_int_ge(n, 6);
-        ck_assert_int_le(n, F8_KERNEL_VARIANTS);
+        ck_assert_int_le(n, F8_KERNEL_CONFIGS);
         for (int i = 0; i < n; i++) {
             f8_variant_text(&all[i], text[i]);
             ck_assert(f8_variant_parse(text[i], &back));
             ck_assert_msg(!memcmp(&back, &all[i], sizeof back), "%s", text[i]);
-            ck_assert_int_eq(f8_kernel_with_variant(k, &all[i], &c.arena, &with[i], &c.diag),
+            ck_assert_int_eq(f8_kernel_with_config(k, &all[i], &c.arena, &with[i], &c.diag),
                              F8_OK);
             for (int j = 0; j < i; j++) {
                 ck_assert_str_ne(text[i], text[j]);
@@ -93,7 +93,7 @@ START_TEST(texts_that_are_none)
                                       "threads 128 ", "lanes  8 x", "lanes 8,unroll 2", "rows 4",
                                       "unroll 99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        f8_kernel_variant v = {.lanes = 8, .grain = -1}, was = v;
+        f8_kernel_config v = {.lanes = 8, .grain = -1}, was = v;
         ck_assert_msg(!f8_variant_parse(bad[i], &v), "'%s'", bad[i]);
         ck_assert(!memcmp(&v, &was, sizeof v));
     }

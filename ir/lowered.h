@@ -4,8 +4,8 @@
  * contiguous value, SLICE that is a strided view, PROJECT) belong to no group: they only have a
  * place. Leaves belong to none either: CONST and IOTA are computed inside kernels (a CONST that
  * must lie in memory and the ROPE tables get a place in F8_SPACE_CONST). */
-#ifndef F8_PROGRAM_H
-#define F8_PROGRAM_H
+#ifndef F8_LOWERED_H
+#define F8_LOWERED_H
 
 #include "ir/ir.h"
 #include "ir/place.h"
@@ -72,30 +72,30 @@ typedef struct f8_final_copy {
 /* A unit of storage in the arena: that of `root` and of all values that share it
  * (passes/memory/storage.h), from the first write of one to the last read; positions are indices
  * into `order`, n_groups the end of the function. */
-typedef struct f8_held {
+typedef struct f8_allocation {
     f8_ref root;
     int64_t offset, bytes;
     uint32_t first, last; /* inclusive */
-} f8_held;
+} f8_allocation;
 
 /* Multi-result groups: `out` holds the op's own ref, then its PROJECT nodes, all of which exist. A
  * GEMM's or SCATTER's acc either has the result's place (accumulate in place) or must be copied
  * there first. */
-typedef struct f8_program {
+typedef struct f8_lowered {
     f8_group *group;
     uint32_t n_groups;
     uint32_t *order;       /* execution order: group indices */
     f8_place *place;       /* by ref; space NONE for values that never lie in memory */
     f8_final_copy *copy;
     uint32_t n_copies;
-    f8_held *held; /* what lies in the arena, by ascending root */
-    uint32_t n_held;
+    f8_allocation *allocation; /* what lies in the arena, by ascending root */
+    uint32_t n_allocations;
     f8_ref *root; /* by ref, for values in the arena: the root of the unit they lie in; else 0 */
     int64_t arena_bytes;   /* peak of the arena as laid out */
     int64_t lower_bound;   /* most bytes live at once in this order */
     uint8_t *constants;    /* CONST space of this function: constants_bytes bytes */
     int64_t constants_bytes;
-} f8_program;
+} f8_lowered;
 
 /* Where each module variable lies in the state: offsets[i] for variable i (64-byte aligned, in
  * order of declaration; offsets may be NULL); returns the bytes of all. */

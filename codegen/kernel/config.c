@@ -1,5 +1,5 @@
 /* Variants of kernels: see kernel_variant.h. */
-#include "codegen/kernel/variant.h"
+#include "codegen/kernel/config.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,12 +8,12 @@
 
 #include "ir/base/hash.h"
 
-static bool is_model(const f8_kernel_variant *v)
+static bool is_model(const f8_kernel_config *v)
 {
     return !v->lanes && !v->unroll && !v->grain && !v->threads;
 }
 
-void f8_variant_text(const f8_kernel_variant *v, char text[F8_VARIANT_TEXT])
+void f8_variant_text(const f8_kernel_config *v, char text[F8_VARIANT_TEXT])
 {
     int n = 0;
     if (is_model(v))
@@ -60,11 +60,11 @@ static bool read_word(const char **at, int *which, int *value)
     return false;
 }
 
-bool f8_variant_parse(const char *text, f8_kernel_variant *v)
+bool f8_variant_parse(const char *text, f8_kernel_config *v)
 {
     int value[N_WORDS] = {0}, which, x;
     if (!strcmp(text, "model")) {
-        *v = (f8_kernel_variant){0};
+        *v = (f8_kernel_config){0};
         return true;
     }
     if (!*text)
@@ -74,7 +74,7 @@ bool f8_variant_parse(const char *text, f8_kernel_variant *v)
             return false;
         value[which] = x;
     }
-    *v = (f8_kernel_variant){.lanes = (uint8_t)value[LANES],
+    *v = (f8_kernel_config){.lanes = (uint8_t)value[LANES],
                              .unroll = (uint8_t)value[UNROLL],
                              .grain = (int8_t)value[GRAIN],
                              .threads = (uint16_t)value[THREADS]};
@@ -83,38 +83,38 @@ bool f8_variant_parse(const char *text, f8_kernel_variant *v)
 
 /* ---- which there are ---- */
 
-static int cpu_variants(const f8_kernel *k, bool wide, f8_kernel_variant *out)
+static int cpu_variants(const f8_kernel *k, bool wide, f8_kernel_config *out)
 {
     static const int8_t grains[] = {-2, -1, 1, 2};
     int n = 1;
     if (wide)
-        out[n++] = (f8_kernel_variant){.lanes = 8};
+        out[n++] = (f8_kernel_config){.lanes = 8};
     for (uint8_t unroll = 2; unroll <= 4; unroll *= 2) {
         if (!k->flat && k->cols < unroll * 16)
             continue;
-        out[n++] = (f8_kernel_variant){.unroll = unroll};
+        out[n++] = (f8_kernel_config){.unroll = unroll};
         if (wide)
-            out[n++] = (f8_kernel_variant){.lanes = 8, .unroll = unroll};
+            out[n++] = (f8_kernel_config){.lanes = 8, .unroll = unroll};
     }
     for (size_t i = 0; i < sizeof grains && !k->n_partials; i++)
-        out[n++] = (f8_kernel_variant){.grain = grains[i]};
+        out[n++] = (f8_kernel_config){.grain = grains[i]};
     return n;
 }
 
-static int cuda_variants(f8_kernel_variant *out)
+static int cuda_variants(f8_kernel_config *out)
 {
     int n = 1;
     for (uint16_t threads = 128; threads <= 512; threads *= 2)
-        out[n++] = (f8_kernel_variant){.threads = threads};
+        out[n++] = (f8_kernel_config){.threads = threads};
     for (uint8_t unroll = 1; unroll <= 4; unroll *= 2)
-        out[n++] = (f8_kernel_variant){.unroll = unroll};
+        out[n++] = (f8_kernel_config){.unroll = unroll};
     return n;
 }
 
-int f8_kernel_variants(const f8_kernel *k, const f8_target *target, bool wide,
-                       f8_kernel_variant out[F8_KERNEL_VARIANTS])
+int f8_kernel_configs(const f8_kernel *k, const f8_target *target, bool wide,
+                       f8_kernel_config out[F8_KERNEL_CONFIGS])
 {
-    out[0] = (f8_kernel_variant){0};
+    out[0] = (f8_kernel_config){0};
     return target && target->kind == F8_TARGET_CUDA ? cuda_variants(out)
                                                     : cpu_variants(k, wide, out);
 }
@@ -132,7 +132,7 @@ void f8_kernel_problem_text(const f8_kernel *k, int64_t extent, char text[F8_KER
              power);
 }
 
-f8_status f8_kernel_with_variant(const f8_kernel *k, const f8_kernel_variant *v, f8_arena *arena,
+f8_status f8_kernel_with_config(const f8_kernel *k, const f8_kernel_config *v, f8_arena *arena,
                                  f8_kernel **out, f8_diag *d)
 {
     char text[F8_VARIANT_TEXT];
