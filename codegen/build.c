@@ -6,13 +6,7 @@
 #include <string.h>
 
 #include "ir/clock.h"
-
-enum { ALIGN = 64 };
-
-static int64_t align_up(int64_t n)
-{
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
+#include "ir/hash.h"
 
 /* ---- the registry of kernels ---- */
 
@@ -33,21 +27,13 @@ static f8_status grow_table(f8_build *b)
     return F8_OK;
 }
 
-static uint64_t text_hash(const char *s)
-{
-    uint64_t h = 14695981039346656037u;
-    for (; *s; s++)
-        h = (h ^ (uint8_t)*s) * 1099511628211u;
-    return h;
-}
-
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index)
 {
     if (!unit->text || !unit->name)
         return f8_arena_status(b->arena, b->diag);
     if (2 * (b->n_units + 1) > b->table_size)
         F8_TRY(grow_table(b));
-    const uint64_t hash = unit->hash ? unit->hash : text_hash(unit->text);
+    const uint64_t hash = unit->hash ? unit->hash : f8_fnv(F8_FNV, unit->text);
     uint32_t at = (uint32_t)hash & (b->table_size - 1);
     for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
         const uint32_t i = b->table[at] - 1;
@@ -184,9 +170,9 @@ f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
 
 f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
 {
-    const int64_t base = align_up(b->func->program->arena_bytes);
+    const int64_t base = f8_aligned(b->func->program->arena_bytes, F8_ARENA_ALIGN);
     const f8_place p = {F8_SPACE_ARENA, -1, base + b->scratch, stride};
-    b->scratch += align_up(bytes);
+    b->scratch += f8_aligned(bytes, F8_ARENA_ALIGN);
     if (b->scratch > b->most_scratch)
         b->most_scratch = b->scratch;
     return p;
@@ -194,7 +180,7 @@ f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
 
 int64_t f8_build_renamed_base(const f8_build *b)
 {
-    return align_up(b->func->program->arena_bytes) + b->most_scratch;
+    return f8_aligned(b->func->program->arena_bytes, F8_ARENA_ALIGN) + b->most_scratch;
 }
 
 static f8_status finish_steps(f8_build *b)
@@ -250,7 +236,7 @@ static f8_status build_constants(f8_build *b)
     int64_t bytes = 0;
     for (size_t n = 0; n < b->module->n_funcs; n++)
         if (b->module->func[n].program)
-            bytes += align_up(b->module->func[n].program->constants_bytes);
+            bytes += f8_aligned(b->module->func[n].program->constants_bytes, F8_ARENA_ALIGN);
     b->plan->constants_bytes = bytes;
     if (bytes && !(b->plan->constants = f8_arena_array(b->arena, (size_t)bytes, 1)))
         return f8_arena_status(b->arena, b->diag);
@@ -290,8 +276,8 @@ static f8_status build_func(f8_build *b, const f8_func *f)
             b->unit[b->draft[i].launch[k].unit].launches++;
     out->arena_bytes = p->arena_bytes;
     if (b->most_scratch + b->renamed)
-        out->arena_bytes = align_up(p->arena_bytes) + b->most_scratch + b->renamed;
-    b->constants_base += align_up(p->constants_bytes);
+        out->arena_bytes = f8_aligned(p->arena_bytes, F8_ARENA_ALIGN) + b->most_scratch + b->renamed;
+    b->constants_base += f8_aligned(p->constants_bytes, F8_ARENA_ALIGN);
     return F8_OK;
 }
 

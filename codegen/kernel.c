@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir/format.h"
+#include "ir/hash.h"
 
 int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
 {
@@ -193,9 +194,6 @@ f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
     if (arena->failed)
         return f8_arena_status(arena, d);
     k->text = p.text;
-    uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < p.used; i++)
-        h = (h ^ (uint8_t)p.text[i]) * 1099511628211u;
-    k->hash = h;
+    k->hash = f8_fnv(F8_FNV, p.text);
     return F8_OK;
 }

@@ -146,8 +146,7 @@ f8_status f8_kernel_with_variant(const f8_kernel *k, const f8_kernel_variant *v,
         to->text = f8_arena_printf(arena, "%svariant %s\n", k->text, text);
         if (!to->text)
             return f8_arena_status(arena, d);
-        for (const char *s = to->text + strlen(k->text); *s; s++) /* as f8_kernel_print */
-            to->hash = (to->hash ^ (uint8_t)*s) * 1099511628211u;
+        to->hash = f8_fnv(to->hash, to->text + strlen(k->text)); /* as f8_kernel_print */
     }
     *out = to;
     return F8_OK;
