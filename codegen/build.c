@@ -62,7 +62,7 @@ static f8_status build_constants(f8_build *b)
     int64_t bytes = 0;
     for (size_t n = 0; n < b->module->n_funcs; n++)
         if (b->module->func[n].lowered)
-            bytes += f8_build_align(b->module->func[n].lowered->constants_bytes);
+            bytes += f8_aligned(b->module->func[n].lowered->constants_bytes, F8_ARENA_ALIGN);
     b->plan->constants_bytes = bytes;
     if (bytes && !(b->plan->constants = f8_arena_array(b->arena, (size_t)bytes, 1)))
         return f8_build_memory(b);
@@ -103,7 +103,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     out->arena_bytes = p->arena_bytes;
     if (b->most_scratch + b->renamed)
         out->arena_bytes = f8_build_renamed_base(b) + b->renamed;
-    b->constants_base += f8_build_align(p->constants_bytes);
+    b->constants_base += f8_aligned(p->constants_bytes, F8_ARENA_ALIGN);
     return F8_OK;
 }
 

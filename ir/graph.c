@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "ir/base/hash.h"
+
 enum { TABLE_FIRST = 64 };
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag)
@@ -44,22 +46,13 @@ static uint64_t float_bits(double f)
     return u;
 }
 
-/* Strings hash by content, not by address: equal programs then have equal hashes in every run. */
-static uint64_t hash_string(const char *s)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h;
-}
-
 static uint64_t hash_attr(uint64_t h, const f8_attr *a)
 {
     switch (f8_attr_kind_of(a->key)) {
     case F8_ATTR_FLOAT:
         return mix(h, float_bits(a->f));
     case F8_ATTR_STR:
-        return mix(h, hash_string(a->s));
+        return mix(h, f8_fnv(F8_FNV, a->s)); /* by content: the same in every run */
     case F8_ATTR_INTS:
         h = mix(h, (uint64_t)a->ints.n);
         for (int i = 0; i < a->ints.n; i++)

@@ -24,10 +24,4 @@ typedef struct f8_place {
 
 enum { F8_ARENA_ALIGN = 64 }; /* bytes, of every value's place in the arena */
 
-/* The least multiple of `by` that is not below n. */
-static inline int64_t f8_aligned(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by * by;
-}
-
 #endif

@@ -3,6 +3,7 @@
  * Element pairs (2i, 2i+1) come from two 32-bit words of splitmix64(key + i): a counter-based stream, so
  * any block can be made by any thread. Normal values by Box and Muller (1958), with the scalar
  * programs' log, sin and cos, so that every machine starts from the same bits. */
+#include "ir/base/hash.h"
 #include "ir/num/scalar.h"
 #include "runtime/copy.h"
 
@@ -102,9 +103,7 @@ void f8_init_var(const f8_plan_var *var, uint64_t seed, f8_pool *pool, void *to)
         memset(to, 0, (size_t)f8_type_bytes(&var->type));
         return;
     }
-    uint64_t key = 0xcbf29ce484222325u ^ splitmix64(seed);
-    for (const char *c = var->name; *c; c++)
-        key = (key ^ (uint8_t)*c) * 0x100000001b3u; /* FNV-1a */
+    const uint64_t key = f8_fnv(F8_FNV ^ splitmix64(seed), var->name);
     init_job job = {var, splitmix64(key), f8_type_elements(&var->type), to};
     f8_pool_run(pool, init_tasks, &job, (job.n + BLOCK - 1) / BLOCK);
 }

@@ -310,7 +310,7 @@ static f8_att begin(const f8_attention_desc *desc)
 {
     return (f8_att){.desc = desc,
                     .blocks = (desc->T + F8_ATT_BLOCK - 1) / F8_ATT_BLOCK,
-                    .padded = (desc->D + F8_MK_LANES - 1) / F8_MK_LANES * F8_MK_LANES};
+                    .padded = f8_aligned(desc->D, F8_MK_LANES)};
 }
 
 f8_status f8_cpu_attention_sizes(const f8_attention_desc *desc, bool backward, f8_cpu_phase *phases,

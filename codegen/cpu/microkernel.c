@@ -138,7 +138,7 @@ LLVMValueRef f8_mk_gemm_function(f8_llvm_module *m, const char *name, const f8_m
 
 static int64_t padded(int64_t columns)
 {
-    return (columns + F8_MK_LANES - 1) / F8_MK_LANES * F8_MK_LANES;
+    return f8_aligned(columns, F8_MK_LANES);
 }
 
 /* The mask of the chunk that starts at column `at`, NULL when it is whole. */

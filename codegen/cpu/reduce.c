@@ -11,7 +11,7 @@ enum { WIDEST_VECTOR = 16 };
 
 int64_t f8_cpu_padded(int64_t cols)
 {
-    return (cols + WIDEST_VECTOR - 1) / WIDEST_VECTOR * WIDEST_VECTOR;
+    return f8_aligned(cols, WIDEST_VECTOR);
 }
 
 LLVMValueRef f8_cpu_const_mask(f8_llvm_module *m, int64_t count)

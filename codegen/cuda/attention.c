@@ -38,7 +38,7 @@ typedef struct shape {
 
 static int64_t padded_rows(const f8_attention_desc *x)
 {
-    return (x->T + ROWS_MULTIPLE - 1) / ROWS_MULTIPLE * ROWS_MULTIPLE;
+    return f8_aligned(x->T, ROWS_MULTIPLE);
 }
 
 static int padded_d(const f8_attention_desc *x)

@@ -146,7 +146,7 @@ f8_status f8_kernel_with_config(const f8_kernel *k, const f8_kernel_config *v, f
         to->text = f8_arena_printf(arena, "%svariant %s\n", k->text, text);
         if (!to->text)
             return f8_arena_status(arena, d);
-        to->hash = f8_kernel_hash(to->text);
+        to->hash = f8_fnv(to->hash, to->text + strlen(k->text)); /* as f8_kernel_print */
     }
     *out = to;
     return F8_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codegen/kernel/text.h"
+#include "ir/base/hash.h"
 
 int f8_kinstr_operands(const f8_kinstr *i, uint32_t operand[3])
 {
@@ -176,14 +177,6 @@ static void put_instr(f8_text *t, const f8_kernel *k, uint32_t n)
     f8_text_add(t, "\n");
 }
 
-uint64_t f8_kernel_hash(const char *text)
-{
-    uint64_t h = 14695981039346656037u;
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * 1099511628211u;
-    return h;
-}
-
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
 {
     f8_text t = {.arena = arena};
@@ -198,6 +191,6 @@ f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d)
     if (arena->failed)
         return f8_arena_status(arena, d);
     k->text = t.s;
-    k->hash = f8_kernel_hash(k->text);
+    k->hash = f8_fnv(F8_FNV, k->text);
     return F8_OK;
 }

@@ -193,9 +193,6 @@ int64_t f8_kernel_span(const f8_type *t, const f8_place *p);
 /* SUMs of the stage that has the most. */
 int64_t f8_kernel_most_sums(const f8_kernel *k);
 
-/* FNV-1a of a description. Symbols and listings carry it, so it stays as it is. */
-uint64_t f8_kernel_hash(const char *text);
-
 /* Fill text and hash; f8_kernel_lower does it. */
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d);
 

@@ -162,8 +162,6 @@ f8_status f8_build_merge(f8_build *b);
 
 /* Whether all that was asked of the build's arena was there: F8_OK or its failure. */
 f8_status f8_build_memory(const f8_build *b);
-/* As much or more, a multiple of what every part of the arena and of the constants begins at. */
-int64_t f8_build_align(int64_t bytes);
 /* The unit with this text, registered if new; *index is its number. Fills the hash. */
 f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index);
 /* A zeroed step at the end of the function's list, valid until the next. */

@@ -4,12 +4,7 @@
 
 #include <string.h>
 
-enum { ALIGN = 64 };
-
-int64_t f8_build_align(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
+#include "ir/base/hash.h"
 
 /* ---- the function being built ---- */
 
@@ -66,7 +61,7 @@ f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *inde
         return f8_build_memory(b);
     if (2 * (b->n_units + 1) > b->table_size)
         F8_TRY(grow_table(b));
-    const uint64_t hash = unit->hash ? unit->hash : f8_kernel_hash(unit->text);
+    const uint64_t hash = unit->hash ? unit->hash : f8_fnv(F8_FNV, unit->text);
     uint32_t at = (uint32_t)hash & (b->table_size - 1);
     for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
         const uint32_t i = b->table[at] - 1;
@@ -203,9 +198,9 @@ f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
 
 f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
 {
-    const int64_t base = f8_build_align(b->func->lowered->arena_bytes);
+    const int64_t base = f8_aligned(b->func->lowered->arena_bytes, F8_ARENA_ALIGN);
     const f8_place p = {F8_SPACE_ARENA, -1, base + b->scratch, stride};
-    b->scratch += f8_build_align(bytes);
+    b->scratch += f8_aligned(bytes, F8_ARENA_ALIGN);
     if (b->scratch > b->most_scratch)
         b->most_scratch = b->scratch;
     return p;
@@ -213,5 +208,5 @@ f8_place f8_build_scratch(f8_build *b, int64_t bytes, int64_t stride)
 
 int64_t f8_build_renamed_base(const f8_build *b)
 {
-    return f8_build_align(b->func->lowered->arena_bytes) + b->most_scratch;
+    return f8_aligned(b->func->lowered->arena_bytes, F8_ARENA_ALIGN) + b->most_scratch;
 }

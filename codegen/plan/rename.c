@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, MOST_BYTES = 4 << 20, MOST_ROWS = 8 };
+enum { MOST_BYTES = 4 << 20, MOST_ROWS = 8 };
 
 bool f8_build_simple(const f8_build *b, const f8_plan_builder *d)
 {
@@ -168,7 +168,7 @@ f8_status f8_build_find_temps(f8_build *b, f8_arena *tmp, f8_build_temp **out, u
 
 static int64_t room_of(const f8_build_temp *t)
 {
-    return (t->end - t->begin + ALIGN - 1) / ALIGN * ALIGN;
+    return f8_aligned(t->end - t->begin, F8_ARENA_ALIGN);
 }
 
 static int by_first(const void *x, const void *y)

@@ -175,7 +175,7 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
     };
     if (m->a_scale) /* one f32 factor, as the GEMM gets it */
         p.alpha = (double)(*(const float *)m->a_scale->data * *(const float *)m->b_scale->data);
-    const int64_t panel = (least(PANEL, p.cols) + TILE_N - 1) / TILE_N * TILE_N;
+    const int64_t panel = f8_aligned(least(PANEL, p.cols), TILE_N);
     const size_t bytes_a = (size_t)(p.k * TILE_M) * sizeof(double);
     const size_t bytes_b = (size_t)(p.k * panel) * sizeof(double);
     double *pa = f8_interp_alloc(x, bytes_a), *pb = f8_interp_alloc(x, bytes_b);

@@ -204,11 +204,6 @@ static f8_status add_programs(writer *w, const f8_package *p)
     return F8_OK;
 }
 
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* The table of sections, once all have their places. */
 static f8_status lay_out(writer *w, f8_wire *table, uint64_t *size)
 {
@@ -220,7 +215,8 @@ static f8_status lay_out(writer *w, f8_wire *table, uint64_t *size)
     w->part[0].at.size = index.size;
     f8_wire_begin_write(table, w->arena);
     for (size_t i = 0; i < w->n_parts; i++) {
-        w->part[i].at.offset = at = round_up(at, w->part[i].big ? F8_PACKAGE_PAGE : FIELDS_ALIGN);
+        w->part[i].at.offset = at = (uint64_t)f8_aligned(
+            (int64_t)at, w->part[i].big ? F8_PACKAGE_PAGE : FIELDS_ALIGN);
         at += w->part[i].at.size;
         f8_package_wire_section(table, &w->part[i].at);
     }

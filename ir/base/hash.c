@@ -20,6 +20,13 @@ static const XXH3_state_t *state_of(const f8_hasher *h)
     return (const XXH3_state_t *)(const void *)h->state;
 }
 
+uint64_t f8_fnv(uint64_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    return h;
+}
+
 f8_hash f8_hash_bytes(const void *bytes, size_t size)
 {
     return from_xxh(XXH3_128bits(bytes, size));

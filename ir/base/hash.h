@@ -14,6 +14,11 @@ typedef struct f8_hash {
     uint64_t lo, hi;
 } f8_hash;
 
+/* FNV-1a, 64 bits: for tables, and for keys that are short texts. The hash of parts, one after the
+ * other, is that of the whole: it goes on from h, and begins with F8_FNV. */
+#define F8_FNV 0xcbf29ce484222325u
+uint64_t f8_fnv(uint64_t h, const char *text);
+
 f8_hash f8_hash_bytes(const void *bytes, size_t size);
 
 /* Of bytes that come in parts: the hash of all of them one after the other. */

@@ -62,4 +62,10 @@ f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, boo
 /* "f32[8, 256]" into buf (at least 160 bytes); returns buf. */
 char *f8_type_print(const f8_type *t, char *buf, size_t size);
 
+/* The least multiple of `by` that is not below n. */
+static inline int64_t f8_aligned(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by * by;
+}
+
 #endif

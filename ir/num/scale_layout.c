@@ -58,11 +58,6 @@ static int64_t blocks_across(const f8_scales *s, const f8_type *codes)
                                  s->k_is_rows ? f8_type_columns(codes) : f8_type_rows(codes));
 }
 
-static int64_t up(int64_t n, int64_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
-
 /* ---- the array ---- */
 
 static bool runs(const f8_scales *s)
@@ -87,7 +82,7 @@ bool f8_scale_layout_type(f8_scale_layout layout, const f8_scales *s, const f8_t
     if (runs(s))
         *out = (f8_type){.dtype = s->dtype, .rank = 2, .dim = {l, o}};
     else if (f8_scales_along_k(s))
-        *out = (f8_type){.dtype = s->dtype, .rank = 2, .dim = {o, up(l, 4)}};
+        *out = (f8_type){.dtype = s->dtype, .rank = 2, .dim = {o, f8_aligned(l, 4)}};
     return true;
 }
 
@@ -106,5 +101,5 @@ int64_t f8_scale_layout_at(f8_scale_layout layout, const f8_scales *s, const f8_
     }
     if (runs(s))
         return l * n_o + o;
-    return f8_scales_along_k(s) ? o * up(n_l, 4) + l : o;
+    return f8_scales_along_k(s) ? o * f8_aligned(n_l, 4) + l : o;
 }

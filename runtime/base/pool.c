@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "ir/base/format.h"
+#include "ir/base/type.h"
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
@@ -298,7 +299,7 @@ f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag 
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%d threads: must be 1 to %d", n,
                        F8_POOL_MAX_THREADS);
     f8_allocator al = options->allocator ? *options->allocator : f8_default_allocator();
-    size_t header = (sizeof(f8_pool) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    size_t header = (size_t)f8_aligned(sizeof(f8_pool), CACHE_LINE);
     size_t size = header + sizeof(worker) * (lent ? 0 : (size_t)n);
     f8_pool *pool = al.alloc(al.user, size, CACHE_LINE);
     if (!pool)
@@ -327,7 +328,7 @@ void f8_pool_destroy(f8_pool *pool)
     for (int i = 0; i < pool->n_started; i++)
         pthread_join(pool->workers[i].id, NULL);
     f8_allocator al = pool->allocator;
-    size_t header = (sizeof(f8_pool) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    size_t header = (size_t)f8_aligned(sizeof(f8_pool), CACHE_LINE);
     const size_t n_workers = pool->parallel.run ? 0 : (size_t)pool->n_threads;
     al.free(al.user, pool, header + sizeof(worker) * n_workers);
 }

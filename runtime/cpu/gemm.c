@@ -193,7 +193,7 @@ static f8_gemm_axis cut(int64_t size, int64_t most, int64_t multiple)
 {
     int64_t count = (size + most - 1) / most;
     int64_t block = (size + count - 1) / count;
-    block = (block + multiple - 1) / multiple * multiple;
+    block = f8_aligned(block, multiple);
     if (block > size)
         block = size;
     return (f8_gemm_axis){size, block, (size + block - 1) / block};
@@ -275,7 +275,7 @@ static void choose_blocks(f8_gemm *g)
 
 static size_t align64(size_t bytes)
 {
-    return (bytes + 63) / 64 * 64;
+    return (size_t)f8_aligned((int64_t)bytes, 64);
 }
 
 static void choose_workspace(f8_gemm *g)

@@ -84,12 +84,12 @@ struct f8_gemm {
 /* Sizes of blocks as they lie in memory: bf16 panels are padded with zeros. */
 static inline int64_t f8_gemm_padded_k(const f8_gemm *g, int64_t k)
 {
-    return g->bf16 ? (k + 31) / 32 * 32 : k;
+    return g->bf16 ? f8_aligned(k, 32) : k;
 }
 
 static inline int64_t f8_gemm_padded_n(const f8_gemm *g, int64_t n)
 {
-    return g->bf16 ? (n + 63) / 64 * 64 : n;
+    return g->bf16 ? f8_aligned(n, 64) : n;
 }
 
 static inline size_t f8_gemm_element_bytes(const f8_gemm *g)

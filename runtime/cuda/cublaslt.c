@@ -76,7 +76,7 @@ static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtyp
 static int64_t usual_stride(int64_t columns, f8_dtype type, int64_t stride)
 {
     const int64_t by = 16 / (int64_t)f8_dtype_size(type);
-    return stride % by ? stride : (columns + by - 1) / by * by;
+    return stride % by ? stride : f8_aligned(columns, by);
 }
 
 static f8_status make_layouts(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)

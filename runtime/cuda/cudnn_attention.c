@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ir/base/type.h"
+
 enum {
     MAX_CONFIGS = 16, /* of the library's list */
     MAX_NOTES = 32,
@@ -354,11 +356,6 @@ static f8_status choose_engine(f8_cudnn_attention *a, int64_t limit, f8_diag *di
 
 /* ---- one problem ---- */
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static f8_status prepare(f8_cudnn_attention *a, const f8_cudnn_choice *choice, f8_diag *d)
 {
     f8_cudnn_attention_graph(&a->desc, &a->graph);
@@ -405,7 +402,7 @@ void f8_cudnn_attention_destroy(f8_cudnn_attention *a)
 int64_t f8_cudnn_attention_workspace(const f8_cudnn_attention *a)
 {
     const f8_cudnn_attention_desc *x = &a->desc;
-    return aligned(a->plan_workspace) + (x->backward ? aligned(x->B * x->H * x->T * 4) : 0);
+    return f8_aligned(a->plan_workspace, ALIGN) + (x->backward ? f8_aligned(x->B * x->H * x->T * 4, ALIGN) : 0);
 }
 
 const f8_cudnn_engine *f8_cudnn_attention_engine(const f8_cudnn_attention *a)
@@ -434,7 +431,7 @@ f8_status f8_cudnn_attention_bind(const f8_cudnn_attention *a, void *const *poin
         if (!t->used)
             continue;
         void *p = t->value              ? (void *)(uintptr_t)&a->value[i]
-                  : i == F8_CUDNN_DELTA ? (char *)workspace + aligned(a->plan_workspace)
+                  : i == F8_CUDNN_DELTA ? (char *)workspace + f8_aligned(a->plan_workspace, ALIGN)
                                         : pointers[i];
         if (!t->value && (!p || (uintptr_t)p % 16))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
