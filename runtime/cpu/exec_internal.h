@@ -1,4 +1,4 @@
-/* Inside the executor: resolved steps, and what they add to a home. */
+/* Inside the CPU executor: resolved steps, and what it adds to a home (home.h). */
 #ifndef F8_EXEC_INTERNAL_H
 #define F8_EXEC_INTERNAL_H
 

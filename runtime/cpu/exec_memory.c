@@ -94,7 +94,7 @@ f8_status f8_exec_allocate(f8_exec *x, f8_diag *diag)
 {
     x->tenant.constants = (f8_block){(uintptr_t)x->plan->constants, x->plan->constants_bytes};
     f8_home_add(&x->home->home, x->plan->constants_bytes); /* those the plan has */
-    F8_TRY(f8_home_allocate(&x->tenant, f8_exec_threads(x), live_workspace(x), diag));
+    F8_TRY(f8_home_allocate(&x->tenant, f8_pool_threads(x->home->pool), live_workspace(x), diag));
     return f8_home_allocate_ports(&x->tenant, diag);
 }
 

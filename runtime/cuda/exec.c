@@ -4,14 +4,6 @@
 #define CU(what, call, ...)                                                                        \
     F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
 
-f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
-                              const char *what, f8_diag *diag)
-{
-    CU(what, cuMemcpyHtoDAsync_v2, to, from, bytes, x->stream);
-    CU(what, cuStreamSynchronize, x->stream);
-    return F8_OK;
-}
-
 /* ---- creation ---- */
 
 static f8_status make_events(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)

@@ -89,11 +89,12 @@ f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 
-/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve.
- */
+/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes,
+ * resolve its places and forget its captured graph. */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
+void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);
 
 /* cuda_exec_attention.c */
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);
@@ -102,10 +103,7 @@ f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_
 void f8_cuda_exec_forget_arguments(f8_cuda_exec *x); /* before x->func ends */
 void f8_cuda_exec_release_attentions(f8_cuda_home *home);
 
-/* cuda_exec_run.c: forget the captured graph. */
-void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);
-
-/* Enqueue a copy and wait, in the executor's stream. */
+/* cuda_exec_memory.c: enqueue a copy and wait, in the executor's stream. */
 f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
                               const char *what, f8_diag *diag);
 

@@ -141,6 +141,14 @@ int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan)
     return f8_sizes_sum(&s, plan, 0, plan->gemm_workspace);
 }
 
+f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
+                              const char *what, f8_diag *diag)
+{
+    CU(what, cuMemcpyHtoDAsync_v2, to, from, bytes, x->stream);
+    CU(what, cuStreamSynchronize, x->stream);
+    return F8_OK;
+}
+
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag)
 {
     const f8_plan *plan = x->plan;

@@ -109,13 +109,6 @@ static f8_status add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 
 /* ---- graphs ---- */
 
-void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f)
-{
-    if (f->graph)
-        x->cuda->cu.cuGraphExecDestroy(f->graph); /* one in flight ends first */
-    f->graph = NULL;
-}
-
 /* Captured in a stream of our own: the embedder's may be one that can't be captured. Relaxed mode:
  * what else this process does meanwhile is none of our business, and our steps only launch. */
 static f8_status capture(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
