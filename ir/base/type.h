@@ -43,6 +43,8 @@ bool f8_dtype_is_fp8(f8_dtype d); /* E4M3 or E5M2 */
 /* Elements and bytes; -1 when the product leaves int64 (types built by the library never do). */
 int64_t f8_type_elements(const f8_type *t);
 int64_t f8_type_bytes(const f8_type *t);
+/* Whether there is such a dtype and rank, all sizes are positive and the bytes fit int64. */
+bool f8_type_valid(const f8_type *t);
 bool f8_type_equal(const f8_type *a, const f8_type *b);
 bool f8_type_same_shape(const f8_type *a, const f8_type *b);
 
