@@ -47,7 +47,7 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
             .instrs = instrs,                                                                      \
             __VA_ARGS__                                                                            \
         };                                                                                         \
-        _Static_assert((int)n_values_ <= (int)F8_SPROGRAM_MAX_VALUES, "raise it");                 \
+        _Static_assert((int)n_values_ <= (int)F8_SCALAR_MAX_VALUES, "raise it");                 \
         return &program;                                                                           \
     }
 #define ARGUMENTS_1 x
@@ -193,7 +193,7 @@ INLINE void apply(f8_sop op, const block *restrict a, const block *restrict b,
 /* Constants are the same in every block: they are laid out once, before the first. */
 INLINE void run_program(const f8_scalar_body *p, const uint32_t *const *in, uint32_t *out, size_t n)
 {
-    block v[F8_SPROGRAM_MAX_VALUES];
+    block v[F8_SCALAR_MAX_VALUES];
     memset(v, 0, p->n_args * sizeof *v); /* a short block computes on what it does not fill */
     for (int k = 0; k < p->n_instrs; k++)
         if (p->instrs[k].op == F8_S_CONST_F || p->instrs[k].op == F8_S_CONST_I)

@@ -45,7 +45,7 @@ typedef struct f8_sinstr {
     } imm;
 } f8_sinstr;
 
-enum { F8_SPROGRAM_MAX_VALUES = 64 };
+enum { F8_SCALAR_MAX_VALUES = 64 };
 
 /* A program is a straight line, every operand defined before its use. A function has one argument;
  * a form has three, of which its op's operands are the first. max_ulp is the largest error against
