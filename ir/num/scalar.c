@@ -3,7 +3,8 @@
  *
  * Without a fused multiply-add instruction fmaf is a slow call. So on x86-64 the evaluator is
  * compiled twice, for AVX2 + FMA and for any machine, and chosen at run time. fma is correctly
- * rounded in both, and nothing else may be fused (-ffp-contract=off), so both give the same bits. */
+ * rounded in both, and nothing else may be fused (-ffp-contract=off), so both give the same
+ * bits. */
 #include "ir/num/scalar.h"
 
 #include <math.h>

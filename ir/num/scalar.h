@@ -1,10 +1,10 @@
 /* Scalar arithmetic: the operations that kernels are written in, and the elementary functions and
  * format conversions as lists of them.
  *
- * exp, tanh, a cast to E4M3 and the like exist once, each as a "scalar function": a straight line of
- * primitive f32 and i32 operations. The reference interpreter evaluates it; the emitters print it as
- * vector LLVM IR or as CUDA C. Each primitive has one result on every machine, so the function has
- * too. No libm and no target's fast approximation is used.
+ * exp, tanh, a cast to E4M3 and the like exist once, each as a "scalar function": a straight line
+ * of primitive f32 and i32 operations. The reference interpreter evaluates it; the emitters print
+ * it as vector LLVM IR or as CUDA C. Each primitive has one result on every machine, so the
+ * function has too. No libm and no target's fast approximation is used.
  *
  * Kinds: F is an f32, I is 32 bits (two's complement, wrapping), B is a truth value. Floats follow
  * IEEE 754 with round to nearest even, and subnormals are kept. Of a NaN only the class counts: its
@@ -48,9 +48,10 @@ typedef struct f8_sinstr {
 
 enum { F8_SCALAR_MAX_VALUES = 64 };
 
-/* A body is a straight line: every operand is defined before its use. A function has one argument; a
- * form has three, of which its op's operands are the first. max_ulp is the largest error against the
- * exact result, in units in the last place; 0 means exact. tests/ir/num/check_scalar.c tests it. */
+/* A body is a straight line: every operand is defined before its use. A function has one argument;
+ * a form has three, of which its op's operands are the first. max_ulp is the largest error against
+ * the exact result, in units in the last place; 0 means exact. tests/ir/num/check_scalar.c tests
+ * it. */
 typedef struct f8_scalar_body {
     const char *name;
     uint8_t n_args;
@@ -69,9 +70,9 @@ typedef enum f8_sfn {
     F8_SFN_COUNT
 } f8_sfn;
 
-/* What a pointwise op computes of one element (the FORMS of ir/ops.def): a single operation, a row of
- * F8_SCALAR_FORMS, or a function. Functions are numbered from F8_FORM_FUNCTIONS on, in the order of
- * f8_sfn. */
+/* What a pointwise op computes of one element (the FORMS of ir/ops.def): a single operation, a row
+ * of F8_SCALAR_FORMS, or a function. Functions are numbered from F8_FORM_FUNCTIONS on, in the order
+ * of f8_sfn. */
 typedef enum f8_sform {
     F8_FORM_NONE,
 #define X(op, ...) F8_FORM_##op,
@@ -87,8 +88,9 @@ typedef enum f8_sform {
 const f8_scalar_body *f8_scalar_function(f8_sfn fn);
 const f8_scalar_body *f8_scalar_form(f8_sform form);
 
-/* The function from a float dtype's encoding to F (DECODE_*), and from F to the encoding (ENCODE_*).
- * F8_SFN_COUNT where there is none: f32 needs none, and bf16 and f16 have no saturating one. */
+/* The function from a float dtype's encoding to F (DECODE_*), and from F to the encoding
+ * (ENCODE_*). F8_SFN_COUNT where there is none: f32 needs none, and bf16 and f16 have no saturating
+ * one. */
 f8_sfn f8_scalar_decode_fn(f8_dtype d);
 f8_sfn f8_scalar_encode_fn(f8_dtype d, bool saturate);
 
@@ -99,8 +101,9 @@ void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 float f8_scalar_f32(f8_sfn fn, float x); /* for F -> F */
 
-/* out[i] = form(in[0][i], in[1][i], in[2][i]) for i < n. A B is 0 or 1. Arrays that the form does not
- * take may be NULL; CONST_F and CONST_I are no forms to evaluate. out may be one of the inputs. */
+/* out[i] = form(in[0][i], in[1][i], in[2][i]) for i < n. A B is 0 or 1. Arrays that the form does
+ * not take may be NULL; CONST_F and CONST_I are no forms to evaluate. out may be one of the
+ * inputs. */
 void f8_scalar_form_eval(f8_sform form, const uint32_t *const in[3], uint32_t *out, size_t n);
 /* The same of one operation. */
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,
@@ -122,7 +125,8 @@ static inline float f8_minimum(float a, float b)
 }
 
 /* One step of an amax, the largest |x|, kept as bits: the integer order is the order of magnitudes
- * with NaN > Inf > finite. So no order of evaluation and no comparison loses a NaN. Start from 0. */
+ * with NaN > Inf > finite. So no order of evaluation and no comparison loses a NaN. Start from
+ * 0. */
 static inline uint32_t f8_amax_bits(uint32_t amax, float x)
 {
     uint32_t u = f8_bits(x) & 0x7fffffffu;
