@@ -189,10 +189,8 @@ static bool fill_attrs(f8_graph *g, f8_op op, const f8_attr *given, int n_given,
     const f8_op_info *info = f8_op_facts(op);
     memcpy(attr, info->attrs, info->n_attrs * sizeof *attr);
     for (int i = 0; i < n_given; i++) {
-        int at = 0;
-        while (at < info->n_attrs && attr[at].key != given[i].key)
-            at++;
-        if (at == info->n_attrs) {
+        const int at = f8_op_attr(op, given[i].key);
+        if (at < 0) {
             f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: there is no attribute '%s'", info->name,
                     given[i].key < F8_A_COUNT ? f8_attr_name(given[i].key) : "?");
             return false;
@@ -289,15 +287,6 @@ void f8_set_name(f8_graph *g, f8_ref r, const char *name)
 }
 
 /* ---- attributes ---- */
-
-const f8_attr *f8_node_attr(const f8_node *n, f8_attr_key key)
-{
-    int count = f8_op_facts(n->op)->n_attrs;
-    for (int i = 0; i < count; i++)
-        if (n->attr[i].key == key)
-            return &n->attr[i];
-    return NULL;
-}
 
 const f8_attr *f8_attr_get(const f8_graph *g, f8_ref r, f8_attr_key key)
 {

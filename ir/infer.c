@@ -1,93 +1,19 @@
-/* Result types, I: the driver, messages, canonical attributes, leaves, pointwise ops, reductions
- * and shapes. GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
+/* Result types, I: the driver, canonical attributes, leaves, pointwise ops, reductions and shapes.
+ * GEMM, attention, gathers, FP8 and composites are in infer_nn.c. */
 #include "ir/num/granularity.h"
-#include "ir/base/format.h"
 #include "ir/num/fp8.h"
 #include "ir/internal.h"
 #include "ir/num/scalar.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-
-/* ---- messages ---- */
-
-/* "f32[8, 256] (from %x, line 12:3)" at buf + at; returns the new length, never beyond size. */
-static size_t describe(const f8_graph *g, f8_ref r, char *buf, size_t size, size_t at)
-{
-    char type[160], where[48] = "";
-    f8_loc loc = g->loc[r];
-    const char *name = g->name[r];
-    f8_op op = g->node[r].op;
-    bool var = op == F8_OP_INPUT && name && f8_module_find_var(g->module, name) >= 0;
-    if (loc.line)
-        snprintf(where, sizeof where, ", line %u:%u", loc.line, loc.column);
-    int n = snprintf(buf + at, size - at, "%s (from %s%s%s)",
-                     f8_type_print(&g->node[r].type, type, sizeof type), name && !var ? "%" : "",
-                     name ? name : f8_op_facts(op)->name, where);
-    at += n > 0 ? (size_t)n : 0;
-    return at < size ? at : size - 1;
-}
-
-f8_status f8_infer_fail(f8_graph *g, const f8_node *n, const char *roles, const char *fmt, ...)
-{
-    enum { SHOWN = 5 };
-    char text[896], what[256];
-    size_t at = 0;
-    va_list args;
-    va_start(args, fmt);
-    f8_vformat(what, sizeof what, fmt, args);
-    va_end(args);
-    text[0] = 0;
-    for (uint32_t i = 0; i < n->n_in && i < SHOWN && at + 1 < sizeof text; i++) {
-        size_t role = roles ? strcspn(roles, " ") : 0;
-        int put = snprintf(text + at, sizeof text - at, "%s%.*s%s",
-                           i == 0             ? ""
-                           : i + 1 == n->n_in ? " and "
-                                              : ", ",
-                           (int)role, role ? roles : "", role ? " " : "");
-        at += put > 0 ? (size_t)put : 0;
-        if (at + 1 < sizeof text)
-            at = describe(g, n->in[i], text, sizeof text, at);
-        if (roles)
-            roles += roles[role] ? role + 1 : role;
-    }
-    const char *more = n->n_in > SHOWN ? " and more" : "";
-    return f8_fail(g->diag, F8_ERR_INPUT, g->at, n->n_in ? "%s: %s%s: %s" : "%s%s%s: %s",
-                   f8_op_facts(n->op)->name, text, more, what);
-}
-
-static const char *dtype_list(unsigned mask, char *buf, size_t size)
-{
-    size_t at = 0;
-    buf[0] = 0;
-    for (int d = 0; d < F8_DTYPE_COUNT && at < size; d++)
-        if (mask & 1u << d)
-            at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? " or " : "", f8_dtype_name(d));
-    return buf;
-}
-
-f8_status f8_need_dtype(f8_graph *g, const f8_node *n, const char *roles, uint32_t i, unsigned mask)
-{
-    f8_dtype d = f8_in_type(g, n, i)->dtype;
-    char list[96];
-    if (mask & 1u << d)
-        return F8_OK;
-    const char *how = "";
-    if (d == F8_BF16 || d == F8_F16 || f8_dtype_is_fp8(d) || d == F8_E8M0)
-        how = "; cast it to f32 first";
-    return f8_infer_fail(g, n, roles, "operand %u must be %s, not %s%s", i + 1,
-                         dtype_list(mask, list, sizeof list), f8_dtype_name(d), how);
-}
 
 /* ---- canonical attributes ---- */
 
-static f8_attr *find_attr(f8_attr *attr, int n, f8_attr_key key)
+static f8_attr *find_attr(f8_op op, f8_attr *attr, f8_attr_key key)
 {
-    for (int i = 0; i < n; i++)
-        if (attr[i].key == key)
-            return &attr[i];
-    return NULL;
+    const int at = f8_op_attr(op, key);
+    return at < 0 ? NULL : &attr[at];
 }
 
 /* A literal as its dtype holds it: two spellings of one f32 make one node. */
@@ -111,15 +37,15 @@ void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t 
                 if (a->ints.v[k] < 0 && a->ints.v[k] >= -(int64_t)t->rank)
                     a->ints.v[k] += t->rank;
     }
-    f8_attr *kv = find_attr(attr, n, F8_A_KV_HEADS), *heads = find_attr(attr, n, F8_A_HEADS);
+    f8_attr *kv = find_attr(op, attr, F8_A_KV_HEADS), *heads = find_attr(op, attr, F8_A_HEADS);
     if (kv && heads && kv->i == 0)
         kv->i = heads->i;
-    f8_attr *group = find_attr(attr, n, F8_A_GROUP), *shift = find_attr(attr, n, F8_A_SHIFT);
+    f8_attr *group = find_attr(op, attr, F8_A_GROUP), *shift = find_attr(op, attr, F8_A_SHIFT);
     if (group && group->i == 0)
         group->i = f8_type_columns(t);
     if (shift && group && group->i > 0)
         shift->i = (shift->i % group->i + group->i) % group->i;
-    f8_attr *value = find_attr(attr, n, F8_A_VALUE), *to = find_attr(attr, n, F8_A_TO);
+    f8_attr *value = find_attr(op, attr, F8_A_VALUE), *to = find_attr(op, attr, F8_A_TO);
     if (value && to)
         value->f = round_const(value->f, (f8_dtype)to->i);
 }
@@ -313,14 +239,22 @@ f8_status f8_infer_cast(f8_graph *g, const f8_node *n, f8_type *out)
 
 /* ---- reductions ---- */
 
+/* The attribute `axis`, which *out has: operand 0's type, where the rule begins. */
+static f8_status axis_of(f8_graph *g, const f8_node *n, f8_type *out, int64_t *axis)
+{
+    *out = *f8_in_type(g, n, 0);
+    *axis = f8_node_attr(n, F8_A_AXIS)->i;
+    if (*axis < 0 || *axis >= out->rank)
+        return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)*axis);
+    return F8_OK;
+}
+
 f8_status f8_infer_reduce(f8_graph *g, const f8_node *n, f8_type *out)
 {
     F8_TRY(f8_need_dtype(g, n, NULL, 0, F8_M_F32));
-    *out = *f8_in_type(g, n, 0);
-    int64_t axis = f8_node_attr(n, F8_A_AXIS)->i;
+    int64_t axis;
     const f8_attr *block = f8_node_attr(n, F8_A_BLOCK);
-    if (axis < 0 || axis >= out->rank)
-        return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)axis);
+    F8_TRY(axis_of(g, n, out, &axis));
     if (axis != 0 && axis != out->rank - 1)
         return f8_infer_fail(g, n, NULL, "axis %lld is neither the first nor the last: transpose",
                              (long long)axis);
@@ -373,11 +307,8 @@ f8_status f8_infer_transpose(f8_graph *g, const f8_node *n, f8_type *out)
 
 f8_status f8_infer_slice(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    *out = *f8_in_type(g, n, 0);
-    int64_t axis = f8_node_attr(n, F8_A_AXIS)->i;
-    int64_t start = f8_node_attr(n, F8_A_START)->i, stop = f8_node_attr(n, F8_A_STOP)->i;
-    if (axis < 0 || axis >= out->rank)
-        return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)axis);
+    int64_t start = f8_node_attr(n, F8_A_START)->i, stop = f8_node_attr(n, F8_A_STOP)->i, axis;
+    F8_TRY(axis_of(g, n, out, &axis));
     if (start < 0 || stop > out->dim[axis] || start >= stop)
         return f8_infer_fail(g, n, NULL, "[%lld, %lld) is no part of axis %lld of size %lld",
                              (long long)start, (long long)stop, (long long)axis,
@@ -388,10 +319,8 @@ f8_status f8_infer_slice(f8_graph *g, const f8_node *n, f8_type *out)
 
 f8_status f8_infer_concat(f8_graph *g, const f8_node *n, f8_type *out)
 {
-    *out = *f8_in_type(g, n, 0);
-    int64_t axis = f8_node_attr(n, F8_A_AXIS)->i;
-    if (axis < 0 || axis >= out->rank)
-        return f8_infer_fail(g, n, NULL, "there is no axis %lld", (long long)axis);
+    int64_t axis;
+    F8_TRY(axis_of(g, n, out, &axis));
     for (uint32_t i = 1; i < n->n_in; i++) {
         const f8_type *t = f8_in_type(g, n, i);
         F8_TRY(need_same_dtype(g, n, 0, i));

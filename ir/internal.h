@@ -4,6 +4,24 @@
 
 #include "ir/ir.h"
 
+/* ---- ops.c ---- */
+
+/* The index of the attribute among those of the op, or -1 if the op does not take it. */
+int f8_op_attr(f8_op op, f8_attr_key key);
+/* The node's attribute, or NULL if its op does not take it. */
+const f8_attr *f8_node_attr(const f8_node *n, f8_attr_key key);
+
+/* ---- names.c ---- */
+
+/* An empty interner, or NULL when memory ran out. */
+struct f8_interner *f8_interner_create(f8_arena *arena);
+/* The interner's copy of `s`, or NULL if it has none. */
+const char *f8_intern_find(const f8_module *m, const char *s, size_t n);
+/* Intern a name as that of variable `var`; NULL when memory ran out. */
+const char *f8_intern_var(f8_module *m, const char *name, int32_t var);
+/* Whether the textual language can spell it: a letter or '_', then letters, digits, '_' and '.'. */
+bool f8_name_ok(const char *name);
+
 /* ---- graph.c ---- */
 
 /* The hash of a node: of its op, clone number, operands and attributes (of an INPUT its index
@@ -30,9 +48,6 @@ static inline const f8_type *f8_in_type(const f8_graph *g, const f8_node *n, uin
     return &g->node[n->in[i]].type;
 }
 
-/* The value of the node's attribute; the op must have it. */
-const f8_attr *f8_node_attr(const f8_node *n, f8_attr_key key);
-
 /* Operand `i` must have one of the dtypes in `mask` (1u << dtype, or'd). */
 f8_status f8_need_dtype(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
                         unsigned mask);
@@ -49,12 +64,5 @@ enum {
     f8_status f8_infer_##rule(f8_graph *g, const f8_node *n, f8_type *out);
 #include "ir/ops.def"
 #undef OP
-
-/* ---- module.c ---- */
-
-/* The interner's copy of `s`, or NULL if it has none. */
-const char *f8_intern_find(const f8_module *m, const char *s, size_t n);
-/* A letter or _, then letters, digits, _ and . : what the textual language can spell. */
-bool f8_name_ok(const char *name);
 
 #endif

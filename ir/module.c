@@ -1,106 +1,22 @@
-/* Modules: variables, functions, interned strings. See ir.h; rewriting is in rewrite.c. */
+/* Modules: variables, functions and their ports. See ir.h; names are in names.c, rewriting is in
+ * rewrite.c. */
 #include "ir/internal.h"
 
 #include <string.h>
 
 #include "ir/lowered.h"
 
-/* ---- interning ---- */
-
-typedef struct interned {
-    const char *s;
-    uint32_t hash;
-    int32_t var; /* index of the variable of that name, or -1 */
-} interned;
-
-struct f8_interner {
-    interned *entry; /* open addressing, at most half full */
-    uint32_t size, used;
-};
-
-enum { STRINGS_FIRST = 256 };
-
-static uint32_t hash_bytes(const char *s, size_t n)
-{
-    uint32_t h = 0x811c9dc5u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)s[i]) * 0x01000193u;
-    return h ^ h >> 15;
-}
-
-/* The entry of `s`, or the free one where it belongs. */
-static interned *find_entry(struct f8_interner *t, const char *s, size_t n, uint32_t hash)
-{
-    uint32_t i = hash & (t->size - 1);
-    for (;; i = (i + 1) & (t->size - 1)) {
-        interned *e = &t->entry[i];
-        if (!e->s || (e->hash == hash && !strncmp(e->s, s, n) && !e->s[n]))
-            return e;
-    }
-}
-
-static bool grow_strings(f8_module *m)
-{
-    struct f8_interner *t = m->strings;
-    struct f8_interner bigger = {.size = t->size * 2, .used = t->used};
-    bigger.entry = F8_NEW_ARRAY(m->arena, interned, bigger.size);
-    if (!bigger.entry)
-        return false;
-    for (uint32_t i = 0; i < t->size; i++)
-        if (t->entry[i].s)
-            *find_entry(&bigger, t->entry[i].s, strlen(t->entry[i].s), t->entry[i].hash) =
-                t->entry[i];
-    *t = bigger;
-    return true;
-}
-
-static interned *intern_entry(f8_module *m, const char *s, size_t n)
-{
-    struct f8_interner *t = m->strings;
-    if (2 * t->used >= t->size && !grow_strings(m))
-        return NULL;
-    uint32_t hash = hash_bytes(s, n);
-    interned *e = find_entry(t, s, n, hash);
-    if (e->s)
-        return e;
-    const char *copy = f8_arena_strndup(m->arena, s, n);
-    if (!copy)
-        return NULL;
-    *e = (interned){copy, hash, -1};
-    t->used++;
-    return e;
-}
-
-const char *f8_intern_n(f8_module *m, const char *s, size_t n)
-{
-    const char *end = memchr(s, 0, n); /* a string ends at its first NUL */
-    interned *e = intern_entry(m, s, end ? (size_t)(end - s) : n);
-    return e ? e->s : NULL;
-}
-
-const char *f8_intern(f8_module *m, const char *s)
-{
-    return f8_intern_n(m, s, strlen(s));
-}
-
-const char *f8_intern_find(const f8_module *m, const char *s, size_t n)
-{
-    return find_entry(m->strings, s, n, hash_bytes(s, n))->s;
-}
-
 /* ---- module ---- */
 
 f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, const char *file)
 {
     f8_module *m = F8_NEW(arena, f8_module);
-    struct f8_interner *t = F8_NEW(arena, struct f8_interner);
-    interned *entry = F8_NEW_ARRAY(arena, interned, STRINGS_FIRST);
-    if (!m || !t || !entry) {
+    struct f8_interner *strings = f8_interner_create(arena);
+    if (!m || !strings) {
         f8_arena_status(arena, diag);
         return NULL;
     }
-    *t = (struct f8_interner){entry, STRINGS_FIRST, 0};
-    *m = (f8_module){.arena = arena, .diag = diag, .strings = t, .accumulate = 1};
+    *m = (f8_module){.arena = arena, .diag = diag, .strings = strings, .accumulate = 1};
     m->name = f8_intern(m, name ? name : "module");
     m->file = f8_intern(m, file ? file : "");
     m->optimizer.schedule = f8_intern(m, "constant");
@@ -109,18 +25,6 @@ f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, co
         return NULL;
     }
     return m;
-}
-
-bool f8_name_ok(const char *name)
-{
-    if (!name || !*name || (*name >= '0' && *name <= '9') || *name == '.')
-        return false;
-    for (const char *p = name; *p; p++) {
-        bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z');
-        if (!letter && !(*p >= '0' && *p <= '9') && *p != '_' && *p != '.')
-            return false;
-    }
-    return true;
 }
 
 /* ---- variables ---- */
@@ -160,25 +64,18 @@ int32_t f8_module_var(f8_module *m, const f8_var *var)
         return -1;
     f8_var *grown =
         f8_arena_grow(m->arena, m->var, m->n_vars, &m->var_room, m->n_vars + 1, sizeof *m->var);
-    interned *e = intern_entry(m, var->name, strlen(var->name));
     if (grown)
         m->var = grown;
-    if (!grown || !e) {
+    const int32_t at = (int32_t)m->n_vars;
+    const char *name = grown ? f8_intern_var(m, var->name, at) : NULL;
+    if (!name) {
         f8_arena_status(m->arena, m->diag);
         return -1;
     }
-    e->var = (int32_t)m->n_vars;
-    f8_var *v = &m->var[m->n_vars++];
-    *v = *var;
-    v->name = e->s;
-    return e->var;
-}
-
-int32_t f8_module_find_var(const f8_module *m, const char *name)
-{
-    size_t n = strlen(name);
-    const interned *e = find_entry(m->strings, name, n, hash_bytes(name, n));
-    return e->s ? e->var : -1;
+    m->var[at] = *var;
+    m->var[at].name = name;
+    m->n_vars++;
+    return at;
 }
 
 /* ---- functions ---- */
@@ -269,10 +166,7 @@ static bool input_type_ok(f8_func *f, const char *name, const f8_type *type, int
                 f->name, name);
         return false;
     }
-    bool ok = type->rank <= F8_MAX_RANK && (unsigned)type->dtype < F8_DTYPE_COUNT;
-    for (int i = 0; ok && i < type->rank; i++)
-        ok = type->dim[i] >= 1;
-    if (ok && f8_type_bytes(type) >= 0)
+    if (f8_type_valid(type))
         return true;
     f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: input '%s' has no valid shape", f->name, name);
     return false;

@@ -1,5 +1,5 @@
 /* The facts of ops and attributes, from ops.def and attrs.def: see ir.h. */
-#include "ir/ir.h"
+#include "ir/internal.h"
 #include "ir/num/scalar.h"
 
 #include <string.h>
@@ -79,10 +79,14 @@ static const f8_op_info ops[F8_OP_COUNT] = {
 #undef OP
 };
 
-#define OP(ID, n, lo, hi, r, ...)                                             \
-    _Static_assert((int)N_ATTRS_##ID <= (int)F8_MAX_ATTRS, n ": attributes");  \
-    _Static_assert(r >= 1 && r <= F8_MAX_RESULTS, n ": results");             \
-    _Static_assert(lo <= hi, n ": arity");
+/* The size of the list [0] = 0, FORMS tells whether FORMS names any form. */
+#define OP(ID, n, lo, hi, r, CLS, infer, vjp, FORMS, ...)                                          \
+    _Static_assert((int)N_ATTRS_##ID <= (int)F8_MAX_ATTRS, n ": attributes");                      \
+    _Static_assert(r >= 1 && r <= F8_MAX_RESULTS, n ": results");                                  \
+    _Static_assert(lo <= hi, n ": arity");                                                         \
+    _Static_assert((F8_##CLS == F8_POINTWISE && F8_OP_##ID != F8_OP_CAST) ==                       \
+                       (sizeof((uint8_t[]){[F8_KIND_N] = 0, FORMS}) > 1),                          \
+                   n ": a pointwise op other than cast needs a form, no other op has one");
 #include "ir/ops.def"
 #undef OP
 
@@ -97,4 +101,18 @@ f8_op f8_op_by_name(const char *name, size_t length)
         if (strlen(ops[op].name) == length && !memcmp(ops[op].name, name, length))
             return (f8_op)op;
     return F8_OP_NONE;
+}
+
+int f8_op_attr(f8_op op, f8_attr_key key)
+{
+    for (int i = 0; i < ops[op].n_attrs; i++)
+        if (ops[op].attrs[i].key == key)
+            return i;
+    return -1;
+}
+
+const f8_attr *f8_node_attr(const f8_node *n, f8_attr_key key)
+{
+    const int at = f8_op_attr(n->op, key);
+    return at < 0 ? NULL : &n->attr[at];
 }

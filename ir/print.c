@@ -98,10 +98,6 @@ static void put_number(printer *p, double v, bool as_float)
         put(p, "nan");
         return;
     }
-    if (isinf(v)) {
-        put(p, v < 0 ? "-inf" : "inf");
-        return;
-    }
     for (int digits = as_float ? 6 : 15; digits <= 17; digits++) {
         f8_format(text, sizeof text, "%.*g", digits, v);
         const double back = f8_number(text);

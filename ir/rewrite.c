@@ -30,12 +30,6 @@ typedef struct rewriter {
     f8_ref *port;  /* the old refs of the input ports, to put back after a failure */
 } rewriter;
 
-static f8_status no_memory(f8_graph *g)
-{
-    f8_arena_status(g->arena, g->diag);
-    return F8_ERR_MEMORY;
-}
-
 static f8_status setup(rewriter *w, const f8_func *f)
 {
     f8_graph *from = f->graph;
@@ -49,7 +43,7 @@ static f8_status setup(rewriter *w, const f8_func *f)
     w->in = F8_NEW_ARRAY(from->arena, f8_ref, widest);
     w->port = F8_NEW_ARRAY(from->arena, f8_ref, f->n_in);
     if (!w->map || !w->live || !w->in || !w->port)
-        return no_memory(from);
+        return f8_arena_status(from->arena, from->diag);
     w->to = f8_graph_create(from->module, from->diag);
     if (!w->to)
         return F8_ERR_MEMORY;

@@ -170,11 +170,8 @@ static f8_status check_vars(const f8_module *m, f8_diag *diag)
 {
     for (size_t i = 0; i < m->n_vars; i++) {
         const f8_var *v = &m->var[i];
-        bool ok = f8_name_ok(v->name) && f8_module_find_var(m, v->name) == (int32_t)i &&
-                  (unsigned)v->type.dtype < F8_DTYPE_COUNT && v->type.rank <= F8_MAX_RANK;
-        for (int d = 0; ok && d < v->type.rank; d++)
-            ok = v->type.dim[d] >= 1;
-        if (!ok || f8_type_bytes(&v->type) < 0)
+        if (!f8_name_ok(v->name) || f8_module_find_var(m, v->name) != (int32_t)i ||
+            !f8_type_valid(&v->type))
             return f8_fail(diag, F8_ERR_INTERNAL, v->loc, "verify: variable '%s' is not valid",
                            v->name ? v->name : "");
     }

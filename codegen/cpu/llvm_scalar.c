@@ -5,7 +5,7 @@
 typedef struct printer {
     f8_llvm_module *m;
     LLVMTypeRef shape; /* a type whose vector width, if any, all values take */
-    LLVMValueRef value[F8_SPROGRAM_MAX_VALUES];
+    LLVMValueRef value[F8_SCALAR_MAX_VALUES];
 } printer;
 
 static LLVMValueRef const_i(printer *p, uint32_t u)

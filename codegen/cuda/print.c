@@ -164,7 +164,7 @@ static f8_cuda_name literal_i(uint32_t u)
 static void print_program(f8_text *t, f8_sfn fn)
 {
     const f8_scalar_body *g = f8_scalar_function(fn);
-    f8_cuda_name value[F8_SPROGRAM_MAX_VALUES];
+    f8_cuda_name value[F8_SCALAR_MAX_VALUES];
     snprintf(value[0].s, sizeof value[0].s, "x");
     f8_text_add(t, "F8_DEV %s f8_fn_%s(%s x)\n{\n", held(g->result_kind), g->name,
                 held(g->arg_kind));

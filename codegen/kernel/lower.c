@@ -174,7 +174,7 @@ static uint32_t lower_pointwise(f8_kb *b, const f8_node *n)
                                                       : F8_KIND_I;
     const f8_sform form = f8_op_facts(n->op)->form[kind];
     const f8_scalar_body *p = f8_scalar_form(form);
-    uint32_t v[F8_SPROGRAM_MAX_VALUES] = {0};
+    uint32_t v[F8_SCALAR_MAX_VALUES] = {0};
     for (uint32_t i = 0; i < n->n_in; i++)
         v[i] = value(b, n->in[i], &n->type);
     if (form >= F8_FORM_FUNCTIONS)

@@ -1,10 +1,10 @@
-/* Time that passes, for statistics: what is computed never depends on it. */
+/* A clock for statistics. No result that is computed depends on it. */
 #ifndef F8_CLOCK_H
 #define F8_CLOCK_H
 
 #include <time.h>
 
-/* Seconds since some moment; unlike the time of day they never go back. */
+/* Seconds since an arbitrary moment. They never go back, as the time of day may. */
 static inline double f8_seconds_now(void)
 {
     struct timespec t;

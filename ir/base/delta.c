@@ -5,7 +5,7 @@
 
 /* ---- numbers ---- */
 
-enum { VARINT = 10 }; /* bytes of the longest */
+enum { VARINT = 10 }; /* bytes of the longest number */
 
 static size_t put_number(uint8_t *to, uint64_t x)
 {
@@ -31,18 +31,19 @@ static bool get_number(const uint8_t **at, const uint8_t *end, uint64_t *x)
 /* ---- encoding ---- */
 
 enum {
-    WINDOW = 16, /* bytes that are looked up, at every STEP of the base */
+    WINDOW = 16, /* bytes of a window; the table has the windows at every STEP bytes of the base */
     STEP = 4,
-    NEAR = 6, /* the shortest copy from where the one before ended: its offset is short too */
+    NEAR = 6, /* the shortest copy that continues the one before it: its offset is short too */
 };
 
 typedef struct encoder {
     const uint8_t *base, *bytes;
     size_t n_base, n;
-    uint32_t *table; /* position + 1 in the base, by hash of the window there; the first wins */
+    uint32_t *table; /* by hash of a window: its position in the base + 1; the first wins */
     size_t mask;
     uint8_t *out;
-    size_t size, literal; /* bytes from `literal` on are not yet said */
+    size_t size;    /* bytes of `out` so far */
+    size_t literal; /* bytes from here on are not yet encoded */
 } encoder;
 
 static size_t hash(const encoder *e, const uint8_t *at)
@@ -62,7 +63,7 @@ static void index_base(encoder *e)
     }
 }
 
-/* Bytes from there on that are the same. */
+/* How many bytes are the same in the base at `from` and in the bytes at `at`. */
 static size_t match(const encoder *e, size_t from, size_t at)
 {
     size_t n = 0;
@@ -71,7 +72,7 @@ static size_t match(const encoder *e, size_t from, size_t at)
     return n;
 }
 
-/* false: it would be as long as the whole. */
+/* False if the delta would become as long as the whole. */
 static bool put(encoder *e, uint64_t head, const uint8_t *bytes, size_t n, uint64_t from)
 {
     if (e->size + 2 * VARINT + n >= e->n)
@@ -91,8 +92,7 @@ static bool put_literal(encoder *e, size_t to)
 
 static bool encode(encoder *e)
 {
-    size_t next =
-        0; /* in the base, where a copy would go on if nothing had been put in or taken out */
+    size_t next = 0; /* in the base: where the last copy ended */
     e->size = put_number(e->out, e->n);
     for (size_t at = 0; at < e->n;) {
         size_t from = next + (at - e->literal), n = match(e, from, at);

@@ -42,9 +42,8 @@ static f8_status check_regular(const struct stat *s, const char *path, f8_diag *
 
 /* ---- writing ---- */
 
-/* A rename onto a device or a pipe would leave a file in its place. */
-f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag)
-{
+/* Only a regular file is replaced: a rename would put a file in the place of a device or a pipe.
+*/ f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag) {
     struct stat s;
     out->path = path;
     out->diag = diag;
@@ -64,13 +63,13 @@ f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_
     const bool replaces = !stat(out->target, &s);
     if (replaces)
         F8_TRY(check_regular(&s, path, diag));
-    for (int i = 0; i < TRIES;
-         i++) { /* other threads have theirs; a process of that number may have died */
+    /* The name may be taken: by another thread, or by a process of this number that died. */
+    for (int i = 0; i < TRIES; i++) {
         snprintf(out->temporary, sizeof out->temporary, "%s.%ld-%d.tmp", out->target,
                  (long)getpid(), i);
         out->fd =
             open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
-        if (out->fd >= 0) /* who may read it stays, where we may say so */
+        if (out->fd >= 0) /* the new file gets the old one's mode, if we may set it */
             return replaces && fchmod(out->fd, s.st_mode & 07777) && errno != EPERM
                        ? fail(diag, path, errno)
                        : F8_OK;
@@ -94,7 +93,7 @@ f8_status f8_file_put(f8_file_out *out, const void *from, uint64_t n)
     return F8_OK;
 }
 
-/* The new file takes the name; a link does so only if there is none of that name. */
+/* Give the new file its name. A link, unlike a rename, fails if there is a file of that name. */
 static f8_status take_name(f8_file_out *out)
 {
     if (!out->no_replace) {
@@ -104,7 +103,7 @@ static f8_status take_name(f8_file_out *out)
         out->existed = errno == EEXIST;
         return fail(out->diag, out->path, errno);
     } else {
-        unlink(out->temporary); /* a second name is all that is left if this fails */
+        unlink(out->temporary); /* if this fails, the file keeps a second name */
     }
     out->temporary[0] = 0;
     return F8_OK;
@@ -116,11 +115,10 @@ static f8_status flush_folder(f8_file_out *out)
     if (slash)
         slash[slash == out->target] = 0;
     const int folder = open(slash ? out->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0)
-        return errno == EACCES ? F8_OK
-                               : fail(out->diag, out->path, errno); /* one only to be written to */
-    const bool flushed =
-        !fsync(folder) || errno == EINVAL; /* some file systems have none for folders */
+    if (folder < 0) /* a folder may be writable and not readable */
+        return errno == EACCES ? F8_OK : fail(out->diag, out->path, errno);
+    /* Some file systems can't flush folders. */
+    const bool flushed = !fsync(folder) || errno == EINVAL;
     const f8_status status = flushed ? F8_OK : fail(out->diag, out->path, errno);
     close(folder);
     return status;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Needs no freelocale: asked for "C" and nothing else, newlocale gives a constant. */
+/* Needs no freelocale: for the C locale newlocale gives a constant. */
 static locale_t c_locale(void)
 {
     return newlocale(LC_ALL_MASK, "C", (locale_t)0);

@@ -1,4 +1,4 @@
-/* Lines to whoever listens: see log.h. */
+/* Lines for the embedder: see log.h. */
 #include "ir/base/log.h"
 
 #include "ir/base/format.h"

@@ -1,4 +1,4 @@
-/* Asking whether to go on: see progress.h. */
+/* Progress and cancellation: see progress.h. */
 #include "ir/base/progress.h"
 
 #include "ir/base/clock.h"

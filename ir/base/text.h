@@ -1,16 +1,16 @@
-/* UTF-8, and which of it may be shown. */
+/* UTF-8, and which texts may be shown on a terminal. */
 #ifndef F8_TEXT_H
 #define F8_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Length in bytes of the well-formed UTF-8 sequence at text[0..n), or 0 if there is none. NUL
- * counts as malformed: no text file holds one. */
+/* Length in bytes of the well-formed UTF-8 sequence at the start of text[0..n), or 0 if there is
+* none. NUL counts as malformed: no text file has one. */
 size_t f8_utf8_length(const char *text, size_t n);
 
-/* Whether all n bytes are UTF-8 without control characters (U+0001 to U+001F, U+007F to U+009F),
- * with which whoever made a file could drive the terminal that it is shown on. */
+/* Whether all n bytes are UTF-8 without control characters (U+0001 to U+001F, U+007F to U+009F).
+* With those the author of a file could control the terminal that shows it. */
 bool f8_text_is_plain(const char *text, size_t n);
 
 #endif

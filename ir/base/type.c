@@ -58,6 +58,14 @@ int64_t f8_type_bytes(const f8_type *t)
     return bytes;
 }
 
+bool f8_type_valid(const f8_type *t)
+{
+    bool ok = (unsigned)t->dtype < F8_DTYPE_COUNT && t->rank <= F8_MAX_RANK;
+    for (int i = 0; ok && i < t->rank; i++)
+        ok = t->dim[i] >= 1;
+    return ok && f8_type_bytes(t) >= 0;
+}
+
 bool f8_type_same_shape(const f8_type *a, const f8_type *b)
 {
     if (a->rank != b->rank)

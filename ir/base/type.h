@@ -1,4 +1,4 @@
-/* Element types and shapes. Everything that holds numbers, graph or plan, says so with these. */
+/* Element types and shapes, of values in a graph and of variables and ports in a plan. */
 #ifndef F8_TYPE_H
 #define F8_TYPE_H
 
@@ -26,8 +26,8 @@ typedef enum f8_dtype {
 
 enum { F8_MAX_RANK = 5 };
 
-/* A static shape: dim[0..rank), row-major; rank 0 is a scalar of one element. */
-typedef struct f8_type {
+/* An element type and a static shape: dim[0..rank), row-major. Rank 0 is a scalar of one element.
+*/ typedef struct f8_type {
     f8_dtype dtype;
     uint8_t rank;
     int64_t dim[F8_MAX_RANK];
@@ -40,26 +40,26 @@ size_t f8_dtype_size(f8_dtype d); /* bytes */
 bool f8_dtype_is_float(f8_dtype d);
 bool f8_dtype_is_fp8(f8_dtype d); /* E4M3 or E5M2 */
 
-/* Elements and bytes; -1 when the product leaves int64 (types built by the library never do). */
+/* The number of elements, and of bytes; -1 when it does not fit int64, which is never so for types
+* that the library built. */
 int64_t f8_type_elements(const f8_type *t);
 int64_t f8_type_bytes(const f8_type *t);
+/* Whether there is such a dtype and rank, all sizes are positive and the bytes fit int64. */
+bool f8_type_valid(const f8_type *t);
 bool f8_type_equal(const f8_type *a, const f8_type *b);
 bool f8_type_same_shape(const f8_type *a, const f8_type *b);
 
-/* The matrix view [rows, columns] of a type: all leading axes flattened, the last as columns; a
- * scalar is [1, 1]. */
-int64_t f8_type_rows(const f8_type *t);
-int64_t f8_type_columns(const f8_type *t);
-bool f8_type_same_matrix(const f8_type *a, const f8_type *b);
+/* A type as a matrix [rows, columns]: all leading axes flattened are the rows, the last axis is
+the * columns. A scalar is [1, 1]. */ int64_t f8_type_rows(const f8_type *t); int64_t
+f8_type_columns(const f8_type *t); bool f8_type_same_matrix(const f8_type *a, const f8_type *b);
 
-/* C [m, n] = A B, summed over k: of operands as stored, A [m, k] or, transposed, [k, m], B [k, n]
- * or [n, k]. k is A's. */
-typedef struct f8_gemm_sizes {
+/* The sizes of C [m, n] = A B, summed over k. As stored, A is [m, k] or, transposed, [k, m], and B
+is * [k, n] or, transposed, [n, k]. k is taken from A. */ typedef struct f8_gemm_sizes {
     int64_t m, n, k;
 } f8_gemm_sizes;
 f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, bool trans_b);
 
-/* "f32[8, 256]" into buf (at least 160 bytes); returns buf. */
+/* Print as "f32[8, 256]" into buf (at least 160 bytes). Returns buf. */
 char *f8_type_print(const f8_type *t, char *buf, size_t size);
 
 /* The least multiple of `by` that is not below n. */

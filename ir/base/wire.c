@@ -5,7 +5,7 @@
 
 #include "ir/base/text.h"
 
-enum { NO_TEXT = -1 }; /* the length of NULL */
+enum { NO_TEXT = -1 }; /* the length that stands for NULL */
 
 void f8_wire_begin_write(f8_wire *w, f8_arena *arena)
 {
@@ -210,7 +210,7 @@ void f8_wire_type(f8_wire *w, f8_type *t)
 
 /* ---- arrays ---- */
 
-/* The bytes of an element of zeros: none is smaller. */
+/* The bytes of an element of zeros: no element is smaller. */
 static size_t least_bytes(f8_wire_fn element, void *zeros)
 {
     f8_wire measure = {.mode = F8_WIRE_MEASURE};

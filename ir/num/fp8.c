@@ -1,5 +1,5 @@
-/* Conversions between f32 and the narrow formats: written to be obviously right, not fast. The
- * binary formats share one encoder and one decoder over a table of what tells them apart. */
+/* Conversions between f32 and the narrow formats, written to be obviously right, not fast. The
+ * formats with a sign share one encoder and one decoder; a small struct says how they differ. */
 #include "ir/num/fp8.h"
 
 #include <math.h>
@@ -21,8 +21,8 @@ static int bias(const format *f)
     return (1 << (f->exponent - 1)) - 1;
 }
 
-/* |x| as a code, for x that is not NaN. Within one binade codes are evenly spaced, by `step`; since
- * a mantissa that rounds up to 2^mantissa carries into the exponent, codes simply count on. */
+/* |x| as a code, for x that is not NaN. Within one binade codes are evenly spaced. A mantissa that
+ * rounds up to 2^mantissa carries into the exponent, which is the next code. */
 static uint32_t encode_magnitude(const format *f, float x, bool saturate)
 {
     if (isinf(x))

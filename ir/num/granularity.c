@@ -16,7 +16,7 @@ static const struct {
 
 enum { N_NAMED = sizeof named / sizeof named[0] };
 
-/* Digits of a positive number up to `end`; 0 if that is not what stands there. */
+/* Read a positive number that `end` follows, and `end`; 0 if the text has something else. */
 static int64_t size_before(const char **text, char end)
 {
     int64_t n = 0;

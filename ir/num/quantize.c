@@ -1,6 +1,7 @@
-/* Quantizing on the host: see quantize.h. The scales' formulas stand three times: here, in the
- * graph (passes/unit/formulas.c: f8_scale_of_amax; passes/scale/operand.c: scale_inv and E8M0) and
- * in the interpreter (codegen/reference/composite.c: fp8_scale); tests compare them bit for bit. */
+/* Quantizing on the host: see quantize.h. The formulas of scales are written three times: here, in
+ * the graph (passes/unit/formulas.c: f8_scale_of_amax; passes/scale/operand.c: scale_inv and E8M0)
+ * and in the interpreter (codegen/reference/composite.c: fp8_scale). Tests compare them bit for
+ * bit. */
 #include "ir/num/quantize.h"
 
 #include <float.h>
@@ -81,12 +82,13 @@ void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64
 
 /* ---- errors ---- */
 
-/* The nearest value of the format, ties to even, saturating: y is rounded to a multiple of its
- * binade's step by adding and subtracting 1.5 * 2^23 of them, without a branch. */
+/* Rounds to the nearest value of the format, ties to even, saturating, without a branch: adding and
+ * subtracting 1.5 * 2^23 steps of y's binade rounds y to a multiple of the step. */
 typedef struct rounding {
     uint32_t least; /* bits of the smallest normal */
     float magic;    /* 1.5 * 2^23 * 2^-mantissa bits */
-    float max, over; /* the largest value, and what no longer rounds to it: half a step above */
+    float max;      /* the largest value of the format */
+    float over;     /* above this a value no longer rounds to max: half a step more */
 } rounding;
 
 static rounding rounding_of(f8_dtype format)
@@ -105,11 +107,11 @@ static inline float rounded(const rounding *r, float y)
     return near > r->max ? r->max : near < -r->max ? -r->max : near;
 }
 
-/* A run of one scale. */
+/* Dequantize n elements that share one scale, and add their errors to *e. */
 static void run(const rounding *r, const float *x, int64_t n, float scale, float inv, float *out,
                 f8_quantize_error *e)
 {
-    float signal = 0, noise = 0; /* of a run: short, so f32 is enough for an estimate */
+    float signal = 0, noise = 0; /* the run is short, so f32 is enough for an estimate */
     int32_t nonzero = 0, underflow = 0, overflow = 0;
     for (int64_t i = 0; i < n; i++) {
         const float y = x[i] * scale, near = rounded(r, y), back = near * inv, off = back - x[i];

@@ -1,8 +1,9 @@
-/* Quantizing a matrix on the host: the same scales and codes, bit for bit, as a compiled graph's
- * (amax, fp8_scale, quantize in ops.def), for weights that are exported and for estimating errors.
+/* Quantizing a matrix on the host, for weights that are exported and for estimating errors. The
+ * scales and codes have the same bits as those of a compiled graph (amax, fp8_scale and quantize in
+ * ops.def).
  *
- * x is [rows, cols], row-major. Scales lie as ir/num/granularity.h's grid, row-major. One thread;
- * nothing is allocated. */
+ * x is [rows, cols], row-major. Scales lie as the grid of ir/num/granularity.h, row-major. The
+ * functions run on the calling thread and allocate nothing. */
 #ifndef F8_QUANTIZE_H
 #define F8_QUANTIZE_H
 
@@ -19,12 +20,12 @@ typedef struct f8_quantizer {
 /* How many scales a matrix has. */
 int64_t f8_quantizer_scales(const f8_quantizer *q, int64_t rows, int64_t cols);
 
-/* max |x| of each block, NaN > Inf > finite. */
+/* The largest |x| of each block, with NaN > Inf > finite. */
 void f8_matrix_amax(f8_granularity grain, const float *x, int64_t rows, int64_t cols, float *amax);
 
-/* From n amaxes: what to multiply by before encoding, and the inverse (NaN where the amax is not
- * finite). With mx inv is exactly the E8M0 scale's value. Either may be NULL; amax may be one of
- * them. */
+/* Of n amaxes: the factors to multiply by before encoding, and their inverses (NaN where the amax
+ * is not finite). With mx, inv is exactly the value of the E8M0 scale. scale or inv may be NULL,
+ * and either may be the array amax. */
 void f8_scales_of(const f8_quantizer *q, const float *amax, int64_t n, float *scale, float *inv);
 
 /* encode(x * scale), saturating. */
@@ -34,13 +35,13 @@ void f8_matrix_encode(const f8_quantizer *q, const float *x, int64_t rows, int64
 /* What quantizing does to values, without the codes. */
 typedef struct f8_quantize_error {
     double signal, noise;         /* sums of x^2 and of (dequantized - x)^2 */
-    int64_t n, nonzero;           /* elements; those that are not 0 */
-    int64_t underflow,
-        overflow; /* that became 0; that saturated: too large to round to the format's maximum */
+    int64_t n, nonzero;           /* elements; elements that are not 0 */
+    int64_t underflow;            /* elements that are not 0 and became 0 */
+    int64_t overflow;             /* elements that saturated: too large to round to the maximum */
 } f8_quantize_error;
 
-/* dequantized [rows, cols] = decode(encode(x * scale)) * inv; adds to *e where it is not NULL.
- * Finite x. */
+/* dequantized [rows, cols] = decode(encode(x * scale)) * inv. x must be finite. Adds to *e unless
+ * it is NULL. */
 void f8_matrix_dequantized(const f8_quantizer *q, const float *x, int64_t rows, int64_t cols,
                            const float *scale, const float *inv, float *dequantized,
                            f8_quantize_error *e);

@@ -1,9 +1,10 @@
-/* Scalar programs: the tables, made of ir/num/scalar.def, and an evaluator that runs one
+/* Scalar functions: the tables, made of ir/num/scalar.def, and an evaluator that runs one
  * instruction over a block of elements at a time.
  *
- * Without a fused multiply-add instruction fmaf is a slow call, so on x86-64 the evaluator exists
- * twice: for AVX2 + FMA, chosen at run time, and for any machine. fma is correctly rounded in both
- * and nothing else may be fused (-ffp-contract=off), so both give the same bits. */
+ * Without a fused multiply-add instruction fmaf is a slow call. So on x86-64 the evaluator is
+ * compiled twice, for AVX2 + FMA and for any machine, and chosen at run time. fma is correctly
+ * rounded in both, and nothing else may be fused (-ffp-contract=off), so both give the same
+ * bits. */
 #include "ir/num/scalar.h"
 
 #include <math.h>
@@ -25,66 +26,67 @@ const f8_sop_info *f8_scalar_op(f8_sop op)
     return &ops[op];
 }
 
-/* ---- programs -------------------------------------------------------------------------------- */
+/* ---- bodies ---------------------------------------------------------------------------------- */
 
-/* One function for each program, so that the names of its values, which become an enum of their
- * numbers, stay its own. The arguments are the first values. */
+/* Each body gets a C function of its own, so that the names of its values stay apart from those of
+ * other bodies: the names become an enum of the values' numbers. The arguments are the first
+ * values. */
 #define NAME_V(name, ...) name,
 #define NAME_CD(name, value) name,
 #define INSTR_V(name, operation, ...) {.op = F8_S_##operation, .arg = {__VA_ARGS__}},
 #define INSTR_C(name, value) {.op = F8_S_CONST_F, .imm.f = value},
 #define INSTR_D(name, value) {.op = F8_S_CONST_I, .imm.u = value},
 
-#define PROGRAM(fn, body, arguments, ...)                                                          \
-    static const f8_scalar_body *program_##fn(void)                                                   \
+#define BODY(fn, list, arguments, ...)                                                             \
+    static const f8_scalar_body *body_##fn(void)                                                   \
     {                                                                                              \
-        enum { ARGUMENTS_##arguments, body(NAME_V, NAME_CD, NAME_CD) n_values_ };                  \
-        static const f8_sinstr instrs[] = {body(INSTR_V, INSTR_C, INSTR_D)};                       \
-        static const f8_scalar_body program = {                                                       \
+        enum { ARGUMENTS_##arguments, list(NAME_V, NAME_CD, NAME_CD) n_values_ };                  \
+        static const f8_sinstr instrs[] = {list(INSTR_V, INSTR_C, INSTR_D)};                       \
+        static const f8_scalar_body body = {                                                       \
             .n_args = arguments,                                                                   \
             .n_instrs = n_values_ - arguments,                                                     \
             .result = y,                                                                           \
             .instrs = instrs,                                                                      \
             __VA_ARGS__                                                                            \
         };                                                                                         \
-        _Static_assert((int)n_values_ <= (int)F8_SPROGRAM_MAX_VALUES, "raise it");                 \
-        return &program;                                                                           \
+        _Static_assert((int)n_values_ <= (int)F8_SCALAR_MAX_VALUES, "raise it");                   \
+        return &body;                                                                              \
     }
 #define ARGUMENTS_1 x
 #define ARGUMENTS_3 a, b, c
 
 #define X(operation, text, result_, ...)                                                           \
-    static const f8_scalar_body *program_##operation(void)                                            \
+    static const f8_scalar_body *body_##operation(void)                                            \
     {                                                                                              \
         static const f8_sinstr only = {.op = F8_S_##operation, .arg = {0, 1, 2}};                  \
-        static const f8_scalar_body program = {.name = text,                                          \
+        static const f8_scalar_body body = {.name = text,                                          \
                                             .n_args = 3,                                           \
                                             .result_kind = F8_KIND_##result_,                      \
                                             .n_instrs = 1,                                         \
                                             .result = 3,                                           \
                                             .instrs = &only};                                      \
-        return &program;                                                                           \
+        return &body;                                                                              \
     }
 F8_SCALAR_OPS(X)
 #undef X
 #define X(form, result_)                                                                           \
-    PROGRAM(form, F8_FUNCTION_##form, 3, .name = #form, .result_kind = F8_KIND_##result_)
+    BODY(form, F8_FUNCTION_##form, 3, .name = #form, .result_kind = F8_KIND_##result_)
 F8_SCALAR_FORMS(X)
 #undef X
 #define X(fn, text, argument, result_, ulp)                                                        \
-    PROGRAM(fn, F8_FUNCTION_##fn, 1, .name = text, .arg_kind = F8_KIND_##argument,                  \
-            .result_kind = F8_KIND_##result_, .max_ulp = ulp)
+    BODY(fn, F8_FUNCTION_##fn, 1, .name = text, .arg_kind = F8_KIND_##argument,                    \
+         .result_kind = F8_KIND_##result_, .max_ulp = ulp)
 F8_SCALAR_FNS(X)
 #undef X
 
 const f8_scalar_body *f8_scalar_form(f8_sform form)
 {
-    static const f8_scalar_body *(*const program[])(void) = {
-#define X(name, ...) [F8_FORM_##name] = program_##name,
+    static const f8_scalar_body *(*const body[])(void) = {
+#define X(name, ...) [F8_FORM_##name] = body_##name,
         F8_SCALAR_OPS(X) F8_SCALAR_FORMS(X) F8_SCALAR_FNS(X)
 #undef X
     };
-    return program[form]();
+    return body[form]();
 }
 
 const f8_scalar_body *f8_scalar_function(f8_sfn fn)
@@ -120,7 +122,7 @@ f8_sfn f8_scalar_encode_fn(f8_dtype d, bool saturate)
 
 enum { BLOCK = 64 };
 
-/* One value of a block of elements. */
+/* One value of the body, for a block of elements. */
 typedef union block {
     float f[BLOCK];
     uint32_t u[BLOCK];
@@ -156,7 +158,7 @@ INLINE uint32_t bits_result(uint32_t x)
 /* The bits of an operation's value, whatever C type the expression has. */
 #define RESULT_BITS(value) _Generic((value), float: float_result, default: bits_result)(value)
 
-/* *d = op(*a, *b, *c); d is none of the others. */
+/* *d = op(*a, *b, *c); d is not one of the others. */
 INLINE void apply(f8_sop op, const block *restrict a, const block *restrict b,
                   const block *restrict c, uint32_t imm, block *restrict d)
 {
@@ -190,10 +192,11 @@ INLINE void apply(f8_sop op, const block *restrict a, const block *restrict b,
 #undef ib
 }
 
-/* Constants are the same in every block: they are laid out once, before the first. */
-INLINE void run_program(const f8_scalar_body *p, const uint32_t *const *in, uint32_t *out, size_t n)
+/* Evaluate the body for n elements. Constants are the same in every block, so they are filled in
+ * once, before the first. */
+INLINE void run_body(const f8_scalar_body *p, const uint32_t *const *in, uint32_t *out, size_t n)
 {
-    block v[F8_SPROGRAM_MAX_VALUES];
+    block v[F8_SCALAR_MAX_VALUES];
     memset(v, 0, p->n_args * sizeof *v); /* a short block computes on what it does not fill */
     for (int k = 0; k < p->n_instrs; k++)
         if (p->instrs[k].op == F8_S_CONST_F || p->instrs[k].op == F8_S_CONST_I)
@@ -215,9 +218,9 @@ INLINE void run_program(const f8_scalar_body *p, const uint32_t *const *in, uint
 
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void
-run_program_fma(const f8_scalar_body *p, const uint32_t *const *in, uint32_t *out, size_t n)
+run_body_fma(const f8_scalar_body *p, const uint32_t *const *in, uint32_t *out, size_t n)
 {
-    run_program(p, in, out, n);
+    run_body(p, in, out, n);
 }
 
 static bool has_fma(void)
@@ -225,7 +228,7 @@ static bool has_fma(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 #else
-#define run_program_fma run_program
+#define run_body_fma run_body
 static bool has_fma(void)
 {
     return false;
@@ -236,9 +239,9 @@ void f8_scalar_form_eval(f8_sform form, const uint32_t *const in[3], uint32_t *o
 {
     const f8_scalar_body *p = f8_scalar_form(form);
     if (has_fma())
-        run_program_fma(p, in, out, n);
+        run_body_fma(p, in, out, n);
     else
-        run_program(p, in, out, n);
+        run_body(p, in, out, n);
 }
 
 void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
@@ -248,7 +251,7 @@ void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
 
 void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n)
 {
-    run_program(f8_scalar_function(fn), &in, out, n);
+    run_body(f8_scalar_function(fn), &in, out, n);
 }
 
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,

@@ -1,16 +1,17 @@
-/* Scalar arithmetic: the instruction set that kernels are written in, and the elementary functions
- * and format conversions as programs of it.
+/* Scalar arithmetic: the operations that kernels are written in, and the elementary functions and
+ * format conversions as lists of them.
  *
- * exp, tanh, a cast to E4M3, ... exist once, as a "scalar program" of primitive f32 and i32
- * operations. The reference interpreter evaluates it, the emitters print it (vector LLVM IR, CUDA
- * C), and since each primitive has one result on every machine, so has the function: no libm, no
- * fast approximation of a target.
+ * exp, tanh, a cast to E4M3 and the like exist once, each as a "scalar function": a straight line
+ * of primitive f32 and i32 operations. The reference interpreter evaluates it; the emitters print
+ * it as vector LLVM IR or as CUDA C. Each primitive has one result on every machine, so the
+ * function has too. No libm and no target's fast approximation is used.
  *
  * Kinds: F is an f32, I is 32 bits (two's complement, wrapping), B is a truth value. Floats follow
- * IEEE 754 with round to nearest even, subnormals kept. NaNs count by class: their sign and payload
- * are not part of a result's meaning, and no program's other results depend on them.
+ * IEEE 754 with round to nearest even, and subnormals are kept. Of a NaN only the class counts: its
+ * sign and payload are not part of a result's meaning, and no function's other results depend on
+ * them.
  *
- * The table of operations and the programs are in ir/num/scalar.def. */
+ * The table of operations and the bodies of forms and functions are in ir/num/scalar.def. */
 #ifndef F8_SCALAR_H
 #define F8_SCALAR_H
 
@@ -34,7 +35,7 @@ typedef struct f8_sop_info {
 
 const f8_sop_info *f8_scalar_op(f8_sop op);
 
-/* One instruction of a program. Values are numbered: the arguments from 0, then each instruction's
+/* One instruction of a body. Values are numbered: the arguments from 0, then each instruction's
  * result. arg holds value numbers (0 where unused); imm is the constant of CONST_F and CONST_I. */
 typedef struct f8_sinstr {
     uint8_t op; /* f8_sop */
@@ -45,12 +46,12 @@ typedef struct f8_sinstr {
     } imm;
 } f8_sinstr;
 
-enum { F8_SPROGRAM_MAX_VALUES = 64 };
+enum { F8_SCALAR_MAX_VALUES = 64 };
 
-/* A program is a straight line, every operand defined before its use. A function has one argument;
+/* A body is a straight line: every operand is defined before its use. A function has one argument;
  * a form has three, of which its op's operands are the first. max_ulp is the largest error against
- * the exact result, in units in the last place,
- * which tests/ir/num/check_scalar.c holds it to; 0 means exact. */
+ * the exact result, in units in the last place; 0 means exact. tests/ir/num/check_scalar.c tests
+ * it. */
 typedef struct f8_scalar_body {
     const char *name;
     uint8_t n_args;
@@ -69,8 +70,9 @@ typedef enum f8_sfn {
     F8_SFN_COUNT
 } f8_sfn;
 
-/* What a pointwise op is (the FORMS of ir/ops.def): one operation, a row of F8_SCALAR_FORMS, or a
- * function, from F8_FORM_FUNCTIONS on in the order of f8_sfn. */
+/* What a pointwise op computes of one element (the FORMS of ir/ops.def): a single operation, a row
+ * of F8_SCALAR_FORMS, or a function. Functions are numbered from F8_FORM_FUNCTIONS on, in the order
+ * of f8_sfn. */
 typedef enum f8_sform {
     F8_FORM_NONE,
 #define X(op, ...) F8_FORM_##op,
@@ -82,12 +84,13 @@ typedef enum f8_sform {
 #undef X
 } f8_sform;
 
-/* Static data, never NULL. */
+/* Static data, never NULL; `form` must not be F8_FORM_NONE. */
 const f8_scalar_body *f8_scalar_function(f8_sfn fn);
-const f8_scalar_body *f8_scalar_form(f8_sform form); /* not F8_FORM_NONE */
+const f8_scalar_body *f8_scalar_form(f8_sform form);
 
-/* The program from a float dtype's encoding to F (DECODE_*), and from F to the encoding (ENCODE_*);
- * F8_SFN_COUNT where there is none (f32 needs none, saturating bf16 and f16 do not exist). */
+/* The function from a float dtype's encoding to F (DECODE_*), and from F to the encoding
+ * (ENCODE_*). F8_SFN_COUNT where there is none: f32 needs none, and bf16 and f16 have no saturating
+ * one. */
 f8_sfn f8_scalar_decode_fn(f8_dtype d);
 f8_sfn f8_scalar_encode_fn(f8_dtype d, bool saturate);
 
@@ -98,8 +101,9 @@ void f8_scalar_eval(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 void f8_scalar_eval_portable(f8_sfn fn, const uint32_t *in, uint32_t *out, size_t n);
 float f8_scalar_f32(f8_sfn fn, float x); /* for F -> F */
 
-/* out[i] = form(in[0][i], in[1][i], in[2][i]) for i < n; a B is 0 or 1, arrays the form does not
- * take may be NULL, CONST_* are not allowed. out may be one of the inputs. */
+/* out[i] = form(in[0][i], in[1][i], in[2][i]) for i < n. A B is 0 or 1. Arrays that the form does
+ * not take may be NULL; CONST_F and CONST_I are no forms to evaluate. out may be one of the
+ * inputs. */
 void f8_scalar_form_eval(f8_sform form, const uint32_t *const in[3], uint32_t *out, size_t n);
 /* The same of one operation. */
 void f8_scalar_op_eval(f8_sop op, const uint32_t *a, const uint32_t *b, const uint32_t *c,
@@ -120,21 +124,24 @@ static inline float f8_minimum(float a, float b)
     return a < b ? a : b < a ? b : a + b;
 }
 
-/* amax, the largest |x|, as bits: integer order is magnitude order with NaN > Inf > finite, so no
- * order of evaluation and no comparison can lose a NaN. Start from 0. */
+/* One step of an amax, the largest |x|, kept as bits: the integer order is the order of magnitudes
+ * with NaN > Inf > finite. So no order of evaluation and no comparison loses a NaN. Start from
+ * 0. */
 static inline uint32_t f8_amax_bits(uint32_t amax, float x)
 {
     uint32_t u = f8_bits(x) & 0x7fffffffu;
     return u > amax ? u : amax;
 }
 
-/* pow2_floor: the sign and exponent of x alone; NaN stays what it is. */
+/* pow2_floor of the bits of a float: its sign and exponent, the mantissa cleared. A NaN stays as it
+ * is. */
 static inline uint32_t f8_pow2_floor_bits(uint32_t u)
 {
     return (u & 0x7fffffffu) > 0x7f800000u ? u : u & 0xff800000u;
 }
 
-/* Towards zero; out of range saturates, NaN gives 0 (llvm.fptosi.sat, CUDA's cvt.rzi.s32.f32). */
+/* Rounds towards zero. What is out of range saturates, and NaN gives 0, as llvm.fptosi.sat and
+ * CUDA's cvt.rzi.s32.f32 do. */
 int32_t f8_f32_to_i32(float x);
 
 #endif

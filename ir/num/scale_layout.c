@@ -45,7 +45,7 @@ f8_scale_kind f8_scales_kind(const f8_scales *s)
                            : F8_SCALED_OTHER;
 }
 
-/* Scales along k, and across it. */
+/* How many scales there are along k, and across it. */
 static int64_t blocks_of_k(const f8_scales *s, const f8_type *codes)
 {
     return f8_granularity_blocks(f8_scales_along_k(s),

@@ -23,10 +23,10 @@ static bool same_f32(uint32_t a, uint32_t b)
 START_TEST(well_formed)
 {
     const f8_scalar_body *p = f8_scalar_function((f8_sfn)_i);
-    uint8_t kind[F8_SPROGRAM_MAX_VALUES] = {p->arg_kind};
+    uint8_t kind[F8_SCALAR_MAX_VALUES] = {p->arg_kind};
     ck_assert_int_eq(p->n_args, 1);
-    ck_assert_int_le(p->n_args + p->n_instrs, F8_SPROGRAM_MAX_VALUES);
-    bool used[F8_SPROGRAM_MAX_VALUES] = {false};
+    ck_assert_int_le(p->n_args + p->n_instrs, F8_SCALAR_MAX_VALUES);
+    bool used[F8_SCALAR_MAX_VALUES] = {false};
     for (int k = 0; k < p->n_instrs; k++) {
         const f8_sinstr *s = &p->instrs[k];
         const f8_sop_info *info = f8_scalar_op(s->op);
