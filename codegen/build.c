@@ -99,7 +99,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     b->drafts[b->out_index] = b->draft;
     for (uint32_t i = 0; i < out->n_steps; i++)
         for (uint32_t k = 0; k < b->draft[i].n_launches; k++)
-            b->unit[b->draft[i].launch[k].unit].launches++;
+            b->source[b->draft[i].launch[k].source].launches++;
     out->arena_bytes = p->arena_bytes;
     if (b->most_scratch + b->renamed)
         out->arena_bytes = f8_build_renamed_base(b) + b->renamed;
@@ -139,8 +139,8 @@ static void dump_units(const f8_build *b)
 {
     f8_arena scratch;
     f8_arena_init(&scratch, b->options->allocator);
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        const f8_build_unit *u = &b->unit[i];
+    for (uint32_t i = 0; i < b->n_sources; i++) {
+        const f8_kernel_source *u = &b->source[i];
         char file[40];
         snprintf(file, sizeof file, "kernel_%03u.txt", i);
         const char *text = f8_arena_printf(&scratch, "# %s, launched by %u steps\n%s", u->name,
@@ -174,7 +174,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
         *options->stats =
             (f8_build_stats){.describe = f8_seconds_now() - start, .drafts = b.drafts};
     f8_status (*const make)(f8_build *) = options->no_code ? b.target->size : b.target->compile;
-    if (b.n_units && make)
+    if (b.n_sources && make)
         F8_TRY(make(&b));
     if (make)
         F8_TRY(finish_steps(&b));

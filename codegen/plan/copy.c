@@ -80,11 +80,11 @@ static f8_status kernel_copy(f8_build *b, const char *name, f8_ref r, const f8_p
 {
     f8_copy_kernel k = {0};
     F8_TRY(b->target->copy(b, from, to, axes, &k));
-    k.unit.kind = F8_UNIT_COPY;
-    k.unit.name = f8_arena_strdup(b->arena, name ? name : "copy");
-    k.unit.loc = b->func->graph->loc[r];
+    k.source.kind = F8_SOURCE_COPY;
+    k.source.name = f8_arena_strdup(b->arena, name ? name : "copy");
+    k.source.loc = b->func->graph->loc[r];
     f8_build_launch launch = {.n_args = 2, .n_ints = k.n_ints};
-    F8_TRY(f8_build_intern(b, &k.unit, &launch.unit));
+    F8_TRY(f8_build_intern(b, &k.source, &launch.source));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, name, 2, k.n_ints);
     if (!s)
         return f8_build_memory(b);

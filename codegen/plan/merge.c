@@ -196,13 +196,13 @@ static uint32_t most_instances(const merger *m, uint32_t step)
     const f8_plan_builder *d = &m->b->draft[step];
     if (!f8_build_simple(m->b, d))
         return 0;
-    const uint32_t most = m->b->target->most_instances(&m->b->unit[d->launch->unit]);
+    const uint32_t most = m->b->target->most_instances(&m->b->source[d->launch->source]);
     return most < 2 ? 0 : most;
 }
 
 static uint32_t *newest_host(merger *m, uint32_t step)
 {
-    return &m->head[m->b->draft[step].launch->unit];
+    return &m->head[m->b->draft[step].launch->source];
 }
 
 static void add_host(merger *m, uint32_t step)
@@ -214,7 +214,7 @@ static void add_host(merger *m, uint32_t step)
 
 static void forget_hosts(merger *m)
 {
-    for (uint32_t i = 0; i < m->b->n_units; i++)
+    for (uint32_t i = 0; i < m->b->n_sources; i++)
         m->head[i] = m->n;
 }
 
@@ -413,7 +413,7 @@ static f8_status prepare(merger *m)
     m->at = F8_NEW_ARRAY(m->tmp, uint32_t, m->n + 1);
     m->count = F8_NEW_ARRAY(m->tmp, uint32_t, m->n + 1);
     m->chain = F8_NEW_ARRAY(m->tmp, uint32_t, m->n + 1);
-    m->head = F8_NEW_ARRAY(m->tmp, uint32_t, m->b->n_units + 1);
+    m->head = F8_NEW_ARRAY(m->tmp, uint32_t, m->b->n_sources + 1);
     m->usage = F8_NEW_ARRAY(m->tmp, int64_t, m->n + 1);
     return f8_arena_status(m->tmp, m->b->diag);
 }

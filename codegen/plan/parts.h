@@ -9,16 +9,16 @@
 #include "codegen/kernel/attention.h"
 #include "ir/lowered.h"
 
-typedef enum f8_unit_kind {
-    F8_UNIT_ROWS,
-    F8_UNIT_ATTENTION,
-    F8_UNIT_SCATTER,
-    F8_UNIT_COPY, /* on targets whose steps copy only what is contiguous */
-} f8_unit_kind;
+typedef enum f8_source_kind {
+    F8_SOURCE_ROWS,
+    F8_SOURCE_ATTENTION,
+    F8_SOURCE_SCATTER,
+    F8_SOURCE_COPY, /* on targets whose steps copy only what is contiguous */
+} f8_source_kind;
 
 /* One distinct kernel. Two with the same text are the same. */
-typedef struct f8_build_unit {
-    f8_unit_kind kind;
+typedef struct f8_kernel_source {
+    f8_source_kind kind;
     const char *name, *text;
     f8_loc loc; /* in the module's text: of the first group that needs it */
     uint64_t hash;
@@ -31,11 +31,11 @@ typedef struct f8_build_unit {
     double seconds;
     struct f8_cpu_code *cpu;      /* the CPU's (codegen/cpu/build.c) */
     struct f8_cuda_code *cuda[2]; /* CUDA's (codegen/cuda/build.h): one instance, multi-tensor */
-} f8_build_unit;
+} f8_kernel_source;
 
 /* A launch of a unit, by a step whose code is known only once all is compiled. */
 typedef struct f8_build_launch {
-    uint32_t unit;
+    uint32_t source;
     uint32_t first_arg, first_int; /* within the step's; of its first instance */
     uint32_t n_args, n_ints;       /* of one instance */
     uint32_t n_instances;          /* instances follow one another in the step's args and ints */
@@ -76,7 +76,7 @@ typedef struct f8_copy_axes { /* to[i..] = from[i..] over size, strides in eleme
 } f8_copy_axes;
 
 typedef struct f8_copy_kernel { /* what copies so; args: from, to */
-    f8_build_unit unit;
+    f8_kernel_source source;
     int64_t ints[3 * F8_COPY_RANK + 4]; /* three an axis, and up to four of its own */
     uint32_t n_ints;
     int64_t n_tasks;
@@ -108,7 +108,7 @@ typedef struct f8_build_target {
      * they do in order. NULL: they run in order. */
     f8_status (*check_steps)(f8_build *b);
     /* The most instances of this unit in one launch. NULL: 1. */
-    uint32_t (*most_instances)(const f8_build_unit *u);
+    uint32_t (*most_instances)(const f8_kernel_source *u);
     f8_status (*compile)(f8_build *b); /* all units */
     /* Instead: the sizes of their phases. NULL: there are no phases then. */
     f8_status (*size)(f8_build *b);
@@ -125,11 +125,11 @@ struct f8_build {
     f8_arena *arena;        /* the plan's */
     f8_diag *diag;
     f8_plan *plan;
-    f8_build_unit *unit;
-    uint32_t n_units;
+    f8_kernel_source *source;
+    uint32_t n_sources;
     uint32_t *table; /* units by hash: open addressing of index + 1 */
     uint32_t table_size;
-    size_t unit_room, step_room, draft_room, choice_room;
+    size_t source_room, step_room, draft_room, choice_room;
     f8_plan_builder **drafts; /* by function of the plan: its steps' */
     f8_build_image *image;   /* CUDA: the plan's, or what they would be made from */
     uint32_t n_images;
@@ -163,7 +163,7 @@ f8_status f8_build_merge(f8_build *b);
 /* Whether all that was asked of the build's arena was there: F8_OK or its failure. */
 f8_status f8_build_memory(const f8_build *b);
 /* The unit with this text, registered if new; *index is its number. Fills the hash. */
-f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index);
+f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t *index);
 /* A zeroed step at the end of the function's list, valid until the next. */
 f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
                        uint32_t n_ints);

@@ -44,8 +44,8 @@ static f8_status grow_table(f8_build *b)
     uint32_t *table = F8_NEW_ARRAY(b->arena, uint32_t, size);
     if (!table)
         return f8_build_memory(b);
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        uint32_t at = (uint32_t)b->unit[i].hash & (size - 1);
+    for (uint32_t i = 0; i < b->n_sources; i++) {
+        uint32_t at = (uint32_t)b->source[i].hash & (size - 1);
         while (table[at])
             at = (at + 1) & (size - 1);
         table[at] = i + 1;
@@ -55,30 +55,31 @@ static f8_status grow_table(f8_build *b)
     return F8_OK;
 }
 
-f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index)
+f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t *index)
 {
-    if (!unit->text || !unit->name)
+    if (!source->text || !source->name)
         return f8_build_memory(b);
-    if (2 * (b->n_units + 1) > b->table_size)
+    if (2 * (b->n_sources + 1) > b->table_size)
         F8_TRY(grow_table(b));
-    const uint64_t hash = unit->hash ? unit->hash : f8_fnv(F8_FNV, unit->text);
+    const uint64_t hash = source->hash ? source->hash : f8_fnv(F8_FNV, source->text);
     uint32_t at = (uint32_t)hash & (b->table_size - 1);
     for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
         const uint32_t i = b->table[at] - 1;
-        if (b->unit[i].hash == hash && !strcmp(b->unit[i].text, unit->text)) {
+        if (b->source[i].hash == hash && !strcmp(b->source[i].text, source->text)) {
             *index = i;
             return F8_OK;
         }
     }
-    f8_build_unit *grown =
-        f8_arena_grow(b->arena, b->unit, b->n_units, &b->unit_room, b->n_units + 1, sizeof *grown);
+    f8_kernel_source *grown =
+        f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room, b->n_sources + 1,
+                      sizeof *grown);
     if (!grown)
         return f8_build_memory(b);
-    b->unit = grown;
-    b->unit[b->n_units] = *unit;
-    b->unit[b->n_units].hash = hash;
-    b->table[at] = b->n_units + 1;
-    *index = b->n_units++;
+    b->source = grown;
+    b->source[b->n_sources] = *source;
+    b->source[b->n_sources].hash = hash;
+    b->table[at] = b->n_sources + 1;
+    *index = b->n_sources++;
     return F8_OK;
 }
 
@@ -129,7 +130,7 @@ f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_
     l->n_instances = 1;
     l->n_tasks = tasks;
     uint64_t *hash = &b->out->step[b->out->n_steps - 1].hash;
-    *hash = *hash * 0x100000001b3u ^ b->unit[l->unit].hash; /* of its launches, in order */
+    *hash = *hash * 0x100000001b3u ^ b->source[l->source].hash; /* of its launches, in order */
     return F8_OK;
 }
 

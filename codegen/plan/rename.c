@@ -16,8 +16,8 @@ bool f8_build_simple(const f8_build *b, const f8_plan_builder *d)
 {
     if (d->n_launches != 1)
         return false;
-    const f8_unit_kind kind = b->unit[d->launch->unit].kind;
-    return kind == F8_UNIT_ROWS || kind == F8_UNIT_COPY;
+    const f8_source_kind kind = b->source[d->launch->source].kind;
+    return kind == F8_SOURCE_ROWS || kind == F8_SOURCE_COPY;
 }
 
 /* ---- which there are ---- */

@@ -29,7 +29,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
     f8_step *s = &b->out->step[b->out->n_steps - 1];
     uint32_t choice;
     F8_TRY(f8_build_choose_kernel(b, s->name, k, bound->ints[0], &k, &choice));
-    const f8_build_unit u = {.kind = F8_UNIT_ROWS,
+    const f8_kernel_source u = {.kind = F8_SOURCE_ROWS,
                              .text = k->text,
                              .hash = k->hash,
                              .kernel = k,
@@ -37,7 +37,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
                              .name = f8_arena_strdup(b->arena, g->name ? g->name : "")};
     f8_build_launch launch = {.first_arg = first_arg, .first_int = first_int,
                               .n_args = k->n_buffers, .n_ints = k->n_ints, .choice = choice};
-    F8_TRY(f8_build_intern(b, &u, &launch.unit));
+    F8_TRY(f8_build_intern(b, &u, &launch.source));
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];
         s->arg[first_arg + j] = f8_build_arg(b, p);
@@ -235,14 +235,14 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
         by_library->attention = problem;
         return attention_traffic(b, r, by_library, &d, &v);
     }
-    const f8_build_unit u = {.kind = F8_UNIT_ATTENTION,
+    const f8_kernel_source u = {.kind = F8_SOURCE_ATTENTION,
                              .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
                              .text = attention_text(b, &d, backward),
                              .loc = b->func->graph->loc[r],
                              .attention = d,
                              .backward = backward};
     f8_build_launch launch = {.n_args = v.n};
-    F8_TRY(f8_build_intern(b, &u, &launch.unit));
+    F8_TRY(f8_build_intern(b, &u, &launch.source));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, v.n, 0);
     if (!s)
         return f8_build_memory(b);
@@ -259,14 +259,14 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     const f8_ref value[3] = {r, n->in[1], n->in[2]}; /* table, ids, dy */
     const f8_type *ids = f8_build_type(b, n->in[1]), *dy = f8_build_type(b, n->in[2]);
     F8_TRY(f8_build_copy_operand(b, g, n->in[0], r));
-    const f8_build_unit u = {
-        .kind = F8_UNIT_SCATTER,
+    const f8_kernel_source u = {
+        .kind = F8_SOURCE_SCATTER,
         .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
         .text = f8_arena_printf(b->arena, "scatter of %s", f8_dtype_name(dy->dtype)),
         .loc = b->func->graph->loc[r],
         .dtype = dy->dtype};
     f8_build_launch launch = {.n_args = 3, .n_ints = F8_SCATTER_INTS};
-    F8_TRY(f8_build_intern(b, &u, &launch.unit));
+    F8_TRY(f8_build_intern(b, &u, &launch.source));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, 3, F8_SCATTER_INTS);
     if (!s)
         return f8_build_memory(b);

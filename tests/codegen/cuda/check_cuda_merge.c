@@ -392,11 +392,11 @@ END_TEST
 
 /* ---- random lists ---- */
 
-enum { N_SEEDS = 400, N_SLOTS = 24, N_UNITS = 4, MOST_STEPS = 90, BIG = 9 << 20 };
+enum { N_SEEDS = 400, N_SLOTS = 24, N_SOURCES = 4, MOST_STEPS = 90, BIG = 9 << 20 };
 
-static uint32_t few_instances(const f8_build_unit *u)
+static uint32_t few_instances(const f8_kernel_source *u)
 {
-    return u->kind == F8_UNIT_ROWS ? 7 : 1;
+    return u->kind == F8_SOURCE_ROWS ? 7 : 1;
 }
 
 /* Slots of memory: whole ones, or every other half of some. */
@@ -434,8 +434,8 @@ static bool share(const f8_build_access *a, const f8_build_access *b)
 static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *s,
                         f8_plan_builder *d)
 {
-    const uint32_t unit = test_random(seed) % N_UNITS;
-    const uint32_t n_reads = unit % 3, n = n_reads + 1 + unit % 2;
+    const uint32_t source = test_random(seed) % N_SOURCES;
+    const uint32_t n_reads = source % 3, n = n_reads + 1 + source % 2;
     d->access = F8_NEW_ARRAY(arena, f8_build_access, n);
     d->launch = F8_NEW(arena, f8_build_launch);
     s->arg = F8_NEW_ARRAY(arena, f8_arg, n);
@@ -445,7 +445,7 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     *tasks = 1;
     while (d->n_accesses < n) {
         f8_build_access a = random_access(seed, slot, d->n_accesses >= n_reads);
-        a.adds = a.adds && unit == 0;
+        a.adds = a.adds && source == 0;
         if (d->n_accesses > n_reads && share(&a, &d->access[n_reads]))
             continue;
         s->arg[d->n_accesses] = (f8_arg){a.space, a.port, a.begin};
@@ -455,7 +455,8 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     s->n_args = d->n_accesses;
     s->bytes_written = test_random(seed) % 6 ? 1 : BIG;
     *d->launch =
-        (f8_build_launch){.unit = unit, .n_args = s->n_args, .n_instances = 1, .n_tasks = tasks};
+        (f8_build_launch){
+            .source = source, .n_args = s->n_args, .n_instances = 1, .n_tasks = tasks};
     d->n_launches = 1;
 }
 
@@ -494,14 +495,14 @@ static void random_list(uint32_t seed, uint32_t *launches, uint32_t *steps, int6
         random_step(&arena, &at, slot, &step[i], &draft[i]);
     const f8_build_target target = {.most_instances = few_instances};
     const f8_build_options options = {0};
-    f8_build_unit unit[N_UNITS] = {{.kind = F8_UNIT_ATTENTION}};
+    f8_kernel_source source[N_SOURCES] = {{.kind = F8_SOURCE_ATTENTION}};
     f8_lowered program = {.arena_bytes = N_SLOTS * slot};
     const f8_func func = {.lowered = &program};
     f8_plan_func out = {.step = step, .n_steps = n};
     f8_build b = {.target = &target,
                   .options = &options,
-                  .unit = unit,
-                  .n_units = N_UNITS,
+                  .source = source,
+                  .n_sources = N_SOURCES,
                   .func = &func,
                   .out = &out,
                   .draft = draft,
