@@ -13,8 +13,8 @@ static f8_status finish_steps(f8_build *b)
 {
     for (uint32_t f = 0; f < b->plan->n_funcs; f++)
         for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
-            if (b->drafts[f][i].n_launches)
-                F8_TRY(b->target->finish(b, &b->plan->func[f].step[i], &b->drafts[f][i]));
+            if (b->builders[f][i].n_launches)
+                F8_TRY(b->target->finish(b, &b->plan->func[f].step[i], &b->builders[f][i]));
     return F8_OK;
 }
 
@@ -77,8 +77,8 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     f8_plan_func *out = &b->plan->func[b->out_index];
     b->func = f;
     b->out = out;
-    b->draft = NULL;
-    b->step_room = b->draft_room = 0;
+    b->builder = NULL;
+    b->step_room = b->builder_room = 0;
     b->most_scratch = b->renamed = 0;
     *out =
         (f8_plan_func){.name = f8_arena_strdup(b->arena, f->name), .lower_bound = p->lower_bound};
@@ -96,10 +96,10 @@ static f8_status build_func(f8_build *b, const f8_func *f)
         F8_TRY(f8_build_merge(b));
     if (b->target->check_steps)
         F8_TRY(b->target->check_steps(b));
-    b->drafts[b->out_index] = b->draft;
+    b->builders[b->out_index] = b->builder;
     for (uint32_t i = 0; i < out->n_steps; i++)
-        for (uint32_t k = 0; k < b->draft[i].n_launches; k++)
-            b->source[b->draft[i].launch[k].source].launches++;
+        for (uint32_t k = 0; k < b->builder[i].n_launches; k++)
+            b->source[b->builder[i].launch[k].source].launches++;
     out->arena_bytes = p->arena_bytes;
     if (b->most_scratch + b->renamed)
         out->arena_bytes = f8_build_renamed_base(b) + b->renamed;
@@ -111,8 +111,8 @@ static f8_status build_funcs(f8_build *b)
 {
     const f8_module *m = b->module;
     b->plan->func = F8_NEW_ARRAY(b->arena, f8_plan_func, m->n_funcs + 1);
-    b->drafts = F8_NEW_ARRAY(b->arena, f8_plan_builder *, m->n_funcs + 1);
-    if (!b->plan->func || !b->drafts)
+    b->builders = F8_NEW_ARRAY(b->arena, f8_step_builder *, m->n_funcs + 1);
+    if (!b->plan->func || !b->builders)
         return f8_build_memory(b);
     for (size_t i = 0; i < m->n_funcs; i++) {
         if (!m->func[i].lowered)
@@ -172,7 +172,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
         dump_units(&b);
     if (options->stats)
         *options->stats =
-            (f8_build_stats){.describe = f8_seconds_now() - start, .drafts = b.drafts};
+            (f8_build_stats){.describe = f8_seconds_now() - start, .builders = b.builders};
     f8_status (*const make)(f8_build *) = options->no_code ? b.target->size : b.target->compile;
     if (b.n_sources && make)
         F8_TRY(make(&b));

@@ -58,7 +58,8 @@ typedef struct f8_cache_value {
 /* Find a value; false, and counted as a miss, where there is none. A cache of NULL has nothing. */
 bool f8_cache_get(f8_cache *cache, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out);
 /* Look again for what was just a miss, which it stays unless it is there now. */
-bool f8_cache_again(f8_cache *cache, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out);
+bool f8_cache_look_again(f8_cache *cache, const f8_cache_key *key, f8_arena *arena,
+                         f8_cache_value *out);
 /* Keep a value, in place of what has its name. What was used longest ago goes to make room; one for
  * which there is no room in an empty cache is not kept. Without fsync: what a crash of the machine
  * leaves half written fails its checksum, and a compile does not wait for the disk. */

@@ -83,7 +83,7 @@ static f8_status take_or_make(f8_build_worker *w, uint32_t n_kernels, bool *late
         return *later ? F8_OK : make_one(w, n_kernels);
     }
     f8_status s = F8_OK;
-    if (!f8_cache_again(c->cache, &c->key[w->piece], &w->arena, &value) ||
+    if (!f8_cache_look_again(c->cache, &c->key[w->piece], &w->arena, &value) ||
         !c->calls->take(c->user, w->piece, &value))
         s = make_one(w, n_kernels);
     f8_cache_release(&claim);

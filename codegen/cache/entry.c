@@ -126,7 +126,7 @@ bool f8_cache_get(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cach
     return found;
 }
 
-bool f8_cache_again(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out)
+bool f8_cache_look_again(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out)
 {
     if (!find(c, key, arena, out))
         return false;

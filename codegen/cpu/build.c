@@ -280,16 +280,16 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
 }
 
 /* The launches of one step: their phases in a row. */
-static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
+static f8_status finish(f8_build *b, f8_step *s, const f8_step_builder *builder)
 {
     int total = 0;
-    for (uint32_t i = 0; i < draft->n_launches; i++)
-        total += b->source[draft->launch[i].source].cpu->phases.n;
+    for (uint32_t i = 0; i < builder->n_launches; i++)
+        total += b->source[builder->launch[i].source].cpu->phases.n;
     s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, (size_t)total);
     if (!s->phase)
         return f8_build_memory(b);
-    for (uint32_t i = 0; i < draft->n_launches; i++) {
-        const f8_build_launch *l = &draft->launch[i];
+    for (uint32_t i = 0; i < builder->n_launches; i++) {
+        const f8_build_launch *l = &builder->launch[i];
         const f8_cpu_code *code = b->source[l->source].cpu;
         for (int n = 0; n < code->phases.n; n++)
             s->phase[s->n_phases++] = (f8_step_phase){

@@ -91,7 +91,7 @@ static f8_status check_pair(f8_build *b, uint32_t step, const rows_launch *l, ui
                             uint32_t i, uint32_t j)
 {
     const f8_step *s = &b->out->step[step];
-    const f8_build_access *x = &b->draft[step].access[i], *y = &b->draft[step].access[j];
+    const f8_build_access *x = &b->builder[step].access[i], *y = &b->builder[step].access[j];
     if (!overlap(x, y))
         return F8_OK;
     if (!l)
@@ -130,7 +130,7 @@ static f8_status describe(f8_build *b, uint32_t step, const f8_build_launch *lau
 
 static f8_status check_step(f8_build *b, uint32_t step)
 {
-    const f8_plan_builder *d = &b->draft[step];
+    const f8_step_builder *d = &b->builder[step];
     const f8_build_launch *launch = d->launch;
     rows_launch *l = NULL;
     if (d->n_launches == 1 && b->source[launch->source].kind == F8_SOURCE_ROWS) {

@@ -144,11 +144,11 @@ static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda
     return F8_OK;
 }
 
-static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
+static f8_status finish(f8_build *b, f8_step *s, const f8_step_builder *builder)
 {
     uint32_t n_phases = 0, n_ints = 0;
-    for (uint32_t i = 0; i < draft->n_launches; i++) {
-        const f8_build_launch *l = &draft->launch[i];
+    for (uint32_t i = 0; i < builder->n_launches; i++) {
+        const f8_build_launch *l = &builder->launch[i];
         const uint32_t n = (uint32_t)b->source[l->source].cuda[l->n_instances > 1]->parts.n;
         n_phases += n;
         n_ints += n * l->n_instances * (l->n_ints + 1);
@@ -159,8 +159,8 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
     if (!s->phase || !s->ints)
         return f8_build_memory(b);
     s->n_ints = 0;
-    for (uint32_t i = 0; i < draft->n_launches; i++) {
-        const f8_build_launch *l = &draft->launch[i];
+    for (uint32_t i = 0; i < builder->n_launches; i++) {
+        const f8_build_launch *l = &builder->launch[i];
         const f8_cuda_code *code = b->source[l->source].cuda[l->n_instances > 1];
         for (int part = 0; part < code->parts.n; part++)
             F8_TRY(fill_phase(b, l, code, part, from, s));

@@ -163,8 +163,8 @@ static f8_status list_codes(compilation *p)
         return f8_build_memory(b);
     for (uint32_t f = 0; f < b->plan->n_funcs; f++)
         for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
-            for (uint32_t k = 0; k < b->drafts[f][i].n_launches; k++) {
-                const f8_build_launch *l = &b->drafts[f][i].launch[k];
+            for (uint32_t k = 0; k < b->builders[f][i].n_launches; k++) {
+                const f8_build_launch *l = &b->builders[f][i].launch[k];
                 const bool multi = l->n_instances > 1;
                 f8_cuda_code *c = &code[2 * l->source + multi];
                 *c = (f8_cuda_code){

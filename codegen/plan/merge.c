@@ -91,7 +91,7 @@ static f8_status find_needs(merger *m)
     bool there = writer != NULL;
     m->n_need = 0;
     for (uint32_t s = 0; there && s < m->n; s++) {
-        const f8_plan_builder *d = &m->b->draft[s];
+        const f8_step_builder *d = &m->b->builder[s];
         m->before[s] = (uint32_t)m->n_need;
         for (int write = 0; write < 2; write++)
             for (uint32_t i = 0; there && i < d->n_accesses; i++) {
@@ -132,8 +132,8 @@ static void find_reaches(merger *m)
     memset(m->usage, 0, m->n * sizeof *m->usage);
     for (int write = 1; write >= 0; write--)
         for (uint32_t s = 0; s < m->n; s++)
-            for (uint32_t i = 0; i < m->b->draft[s].n_accesses; i++) {
-                const f8_build_access *a = &m->b->draft[s].access[i];
+            for (uint32_t i = 0; i < m->b->builder[s].n_accesses; i++) {
+                const f8_build_access *a = &m->b->builder[s].access[i];
                 if (!own_bytes(m, a) || a->write != write)
                     continue;
                 f8_build_temp *t = &m->temp[a->temp - 1];
@@ -150,7 +150,7 @@ static void find_reaches(merger *m)
 /* Bytes that a step must hold longer to run at `to`: what it reads until then, or writes since. */
 static int64_t holds(const merger *m, uint32_t step, uint32_t to)
 {
-    const f8_plan_builder *d = &m->b->draft[step];
+    const f8_step_builder *d = &m->b->builder[step];
     int64_t bytes = 0;
     for (uint32_t i = 0; i < d->n_accesses; i++) {
         const f8_build_access *a = &d->access[i];
@@ -175,7 +175,7 @@ static bool has_room(const merger *m, uint32_t from, uint32_t to, int64_t bytes)
 
 static void move(merger *m, uint32_t step, uint32_t to)
 {
-    const f8_plan_builder *d = &m->b->draft[step];
+    const f8_step_builder *d = &m->b->builder[step];
     m->at[step] = to;
     for (uint32_t i = 0; i < d->n_accesses; i++) {
         if (!own_bytes(m, &d->access[i]))
@@ -193,7 +193,7 @@ static void move(merger *m, uint32_t step, uint32_t to)
 /* The most instances of a launch of this step's kernel; 0: it is none that can have many. */
 static uint32_t most_instances(const merger *m, uint32_t step)
 {
-    const f8_plan_builder *d = &m->b->draft[step];
+    const f8_step_builder *d = &m->b->builder[step];
     if (!f8_build_simple(m->b, d))
         return 0;
     const uint32_t most = m->b->target->most_instances(&m->b->source[d->launch->source]);
@@ -202,7 +202,7 @@ static uint32_t most_instances(const merger *m, uint32_t step)
 
 static uint32_t *newest_host(merger *m, uint32_t step)
 {
-    return &m->head[m->b->draft[step].launch->source];
+    return &m->head[m->b->builder[step].launch->source];
 }
 
 static void add_host(merger *m, uint32_t step)
@@ -331,12 +331,12 @@ static f8_status arrange(merger *m, int64_t most_usage)
 /* ---- lists ---- */
 
 /* A step for the launch of `host`: all of it when it has one instance, else empty and with room. */
-static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_plan_builder *d)
+static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_step_builder *d)
 {
     f8_arena *a = m->b->arena;
     const uint32_t n = m->count[host];
     *s = m->b->out->step[host];
-    *d = m->b->draft[host];
+    *d = m->b->builder[host];
     d->origin = F8_NEW_ARRAY(a, uint32_t, n);
     d->n_origins = 0;
     if (n == 1 || !d->origin)
@@ -348,7 +348,7 @@ static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_plan
     int64_t *n_tasks = F8_NEW_ARRAY(a, int64_t, n);
     if (!s->arg || !s->ints || !d->access || !d->launch || !n_tasks)
         return f8_arena_status(a, m->b->diag);
-    *d->launch = *m->b->draft[host].launch;
+    *d->launch = *m->b->builder[host].launch;
     d->launch->n_tasks = n_tasks;
     d->launch->n_instances = d->n_accesses = s->n_args = s->n_ints = 0;
     s->bytes_read = s->bytes_written = 0;
@@ -357,10 +357,10 @@ static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_plan
 }
 
 /* One more instance: what step `from` does. */
-static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_plan_builder *d)
+static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_step_builder *d)
 {
     const f8_step *t = &m->b->out->step[from];
-    const f8_plan_builder *e = &m->b->draft[from];
+    const f8_step_builder *e = &m->b->builder[from];
     d->origin[d->n_origins++] = from;
     if (m->count[m->at[from]] == 1)
         return;
@@ -386,20 +386,20 @@ static f8_status rewrite(merger *m)
     for (uint32_t s = 0; s < m->n; s++)
         n += m->at[s] == s;
     f8_step *step = F8_NEW_ARRAY(b->arena, f8_step, n + 1);
-    f8_plan_builder *draft = F8_NEW_ARRAY(b->arena, f8_plan_builder, n + 1);
-    if (!launch || !step || !draft)
+    f8_step_builder *builder = F8_NEW_ARRAY(b->arena, f8_step_builder, n + 1);
+    if (!launch || !step || !builder)
         return f8_arena_status(launch ? b->arena : m->tmp, b->diag);
     n = 0;
     for (uint32_t s = 0; s < m->n; s++)
         if (m->at[s] == s) {
-            F8_TRY(open_launch(m, s, &step[n], &draft[n]));
+            F8_TRY(open_launch(m, s, &step[n], &builder[n]));
             launch[s] = n++;
         }
     for (uint32_t s = 0; s < m->n; s++)
-        add_instance(m, s, &step[launch[m->at[s]]], &draft[launch[m->at[s]]]);
+        add_instance(m, s, &step[launch[m->at[s]]], &builder[launch[m->at[s]]]);
     b->out->step = step;
     b->out->n_steps = n;
-    b->draft = draft;
+    b->builder = builder;
     return f8_build_memory(b);
 }
 
@@ -422,9 +422,9 @@ static f8_status prepare(merger *m)
 static void choose_temps(merger *m, bool *chosen)
 {
     for (uint32_t s = 0; s < m->n; s++)
-        for (uint32_t i = 0; i < m->b->draft[s].n_accesses; i++)
-            if (m->b->draft[s].access[i].temp && m->count[m->at[s]] > 1)
-                chosen[m->b->draft[s].access[i].temp - 1] = true;
+        for (uint32_t i = 0; i < m->b->builder[s].n_accesses; i++)
+            if (m->b->builder[s].access[i].temp && m->count[m->at[s]] > 1)
+                chosen[m->b->builder[s].access[i].temp - 1] = true;
 }
 
 static f8_status merge(merger *m)

@@ -54,6 +54,6 @@ f8_status f8_build_place_temps(f8_arena *tmp, f8_build_temp *temp, uint32_t n, i
 /* Move accesses and arguments to where their temporaries lie, and clear all marks. */
 void f8_build_move_temps(f8_build *b, const f8_build_temp *temp);
 /* An access's position is also its argument's: one launch of a row or copy kernel. */
-bool f8_build_simple(const f8_build *b, const f8_plan_builder *d);
+bool f8_build_simple(const f8_build *b, const f8_step_builder *d);
 
 #endif

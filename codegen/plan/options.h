@@ -45,7 +45,7 @@ typedef struct f8_build_stats {
     uint32_t n_kernels;
     f8_build_image *image; /* CUDA */
     uint32_t n_images;     /* the plan's, or with text_only what it would have */
-    struct f8_plan_builder **drafts; /* for tests: by function and step (codegen/plan/parts.h) */
+    struct f8_step_builder **builders; /* for tests: by function and step (codegen/plan/parts.h) */
     double describe, compile, link; /* seconds; compile is elapsed time over all threads */
     int64_t code_bytes;
     uint32_t n_cached; /* kernels found in the cache, or made meanwhile by another process */

@@ -59,13 +59,13 @@ typedef struct f8_build_access {
 } f8_build_access;
 
 /* What is known of a step beside the step itself, until code exists. */
-typedef struct f8_plan_builder {
+typedef struct f8_step_builder {
     f8_build_launch *launch; /* in the order they run, a barrier between */
     f8_build_access *access;
     uint32_t *origin; /* by instance: its step's index before any were merged */
     uint32_t n_launches, n_accesses, n_origins;
     size_t launch_room, access_room;
-} f8_plan_builder;
+} f8_step_builder;
 
 typedef struct f8_build f8_build;
 
@@ -113,7 +113,7 @@ typedef struct f8_build_target {
     /* Instead: the sizes of their phases. NULL: there are no phases then. */
     f8_status (*size)(f8_build *b);
     /* Fill a step's phases, once compiled. */
-    f8_status (*finish)(f8_build *b, f8_step *s, const f8_plan_builder *draft);
+    f8_status (*finish)(f8_build *b, f8_step *s, const f8_step_builder *builder);
     f8_status (*fill_stats)(f8_build *b, f8_build_stats *stats);
 } f8_build_target;
 
@@ -129,14 +129,14 @@ struct f8_build {
     uint32_t n_sources;
     uint32_t *table; /* units by hash: open addressing of index + 1 */
     uint32_t table_size;
-    size_t source_room, step_room, draft_room, choice_room;
-    f8_plan_builder **drafts; /* by function of the plan: its steps' */
+    size_t source_room, step_room, builder_room, choice_room;
+    f8_step_builder **builders; /* by function of the plan: its steps' */
     f8_build_image *image;   /* CUDA: the plan's, or what they would be made from */
     uint32_t n_images;
     /* the function being built */
     const f8_func *func;
     f8_plan_func *out;
-    f8_plan_builder *draft; /* by step */
+    f8_step_builder *builder; /* by step */
     uint32_t out_index;
     int64_t constants_base; /* of this function, in the plan's constants */
     int64_t scratch;      /* arena bytes beyond the program's own that the step being built uses */
@@ -168,7 +168,7 @@ f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t 
 f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_t n_args,
                        uint32_t n_ints);
 /* What is known of the step made last. */
-f8_plan_builder *f8_build_last(const f8_build *b);
+f8_step_builder *f8_build_last(const f8_build *b);
 /* A launch of that step. A step's launches run in the order they are made. */
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks);
 /* The step made last reads or writes value `r` at `p`; or some of a result of it that has type `t`,

@@ -91,14 +91,14 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     f8_plan_func *f = b->out;
     f8_step *steps =
         f8_arena_grow(b->arena, f->step, f->n_steps, &b->step_room, f->n_steps + 1, sizeof *steps);
-    f8_plan_builder *drafts = f8_arena_grow(b->arena, b->draft, f->n_steps, &b->draft_room,
-                                           f->n_steps + 1, sizeof *drafts);
-    if (!steps || !drafts)
+    f8_step_builder *builders = f8_arena_grow(b->arena, b->builder, f->n_steps, &b->builder_room,
+                                           f->n_steps + 1, sizeof *builders);
+    if (!steps || !builders)
         return NULL;
     f->step = steps;
-    b->draft = drafts;
+    b->builder = builders;
     f8_step *s = &steps[f->n_steps];
-    drafts[f->n_steps] = (f8_plan_builder){0};
+    builders[f->n_steps] = (f8_step_builder){0};
     *s = (f8_step){.kind = kind, .n_args = n_args, .n_ints = n_ints};
     s->name = f8_arena_strdup(b->arena, name ? name : "");
     s->arg = F8_NEW_ARRAY(b->arena, f8_arg, n_args + 1);
@@ -109,23 +109,23 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     return s;
 }
 
-f8_plan_builder *f8_build_last(const f8_build *b)
+f8_step_builder *f8_build_last(const f8_build *b)
 {
-    return &b->draft[b->out->n_steps - 1];
+    return &b->builder[b->out->n_steps - 1];
 }
 
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks)
 {
-    f8_plan_builder *draft = f8_build_last(b);
+    f8_step_builder *builder = f8_build_last(b);
     f8_build_launch *grown =
-        f8_arena_grow(b->arena, draft->launch, draft->n_launches, &draft->launch_room,
-                      draft->n_launches + 1, sizeof *grown);
+        f8_arena_grow(b->arena, builder->launch, builder->n_launches, &builder->launch_room,
+                      builder->n_launches + 1, sizeof *grown);
     int64_t *tasks = F8_NEW_ARRAY(b->arena, int64_t, 1);
     if (!grown || !tasks)
         return f8_build_memory(b);
-    draft->launch = grown;
+    builder->launch = grown;
     *tasks = n_tasks;
-    f8_build_launch *l = &grown[draft->n_launches++];
+    f8_build_launch *l = &grown[builder->n_launches++];
     *l = *launch;
     l->n_instances = 1;
     l->n_tasks = tasks;
@@ -136,13 +136,13 @@ f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_
 
 static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
-    f8_plan_builder *draft = f8_build_last(b);
+    f8_step_builder *builder = f8_build_last(b);
     f8_build_access *grown =
-        f8_arena_grow(b->arena, draft->access, draft->n_accesses, &draft->access_room,
-                      draft->n_accesses + 1, sizeof *grown);
+        f8_arena_grow(b->arena, builder->access, builder->n_accesses, &builder->access_room,
+                      builder->n_accesses + 1, sizeof *grown);
     if (!grown)
         return f8_build_memory(b);
-    draft->access = grown;
+    builder->access = grown;
     a.space = p->space;
     a.port = p->port;
     a.begin = p->offset;
@@ -158,7 +158,7 @@ static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_a
     }
     if (a.space != F8_SPACE_INPUT && a.space != F8_SPACE_OUTPUT)
         a.port = -1;
-    grown[draft->n_accesses++] = a;
+    grown[builder->n_accesses++] = a;
     return F8_OK;
 }
 
@@ -186,7 +186,8 @@ f8_status f8_build_add_access_part(f8_build *b, const f8_place *p, f8_ref r, con
     return touch(b, p, f8_kernel_span(t, p), rows_at(p, r, t, write));
 }
 
-f8_status f8_build_add_access_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)
+f8_status f8_build_add_access_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes,
+                                   bool write)
 {
     return touch(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
 }

@@ -12,7 +12,7 @@
 
 enum { MOST_BYTES = 4 << 20, MOST_ROWS = 8 };
 
-bool f8_build_simple(const f8_build *b, const f8_plan_builder *d)
+bool f8_build_simple(const f8_build *b, const f8_step_builder *d)
 {
     if (d->n_launches != 1)
         return false;
@@ -124,7 +124,7 @@ static bool write_arena(finder *f, f8_build_access *a, bool simple)
     return true;
 }
 
-static bool visit(finder *f, f8_plan_builder *d)
+static bool visit(finder *f, f8_step_builder *d)
 {
     const bool simple = f8_build_simple(f->b, d);
     for (int write = 0; write < 2; write++) /* what a step reads was there before what it writes */
@@ -144,7 +144,7 @@ f8_status f8_build_find_temps(f8_build *b, f8_arena *tmp, f8_build_temp **out, u
 {
     finder f = {.b = b, .bytes = {.arena = tmp}};
     for (uint32_t s = 0; s < b->out->n_steps; s++)
-        if (!visit(&f, &b->draft[s]))
+        if (!visit(&f, &b->builder[s]))
             return f8_arena_status(tmp, b->diag);
     *n = 0;
     if (!(*out = F8_NEW_ARRAY(tmp, f8_build_temp, f.n + 1)))
@@ -157,8 +157,8 @@ f8_status f8_build_find_temps(f8_build *b, f8_arena *tmp, f8_build_temp **out, u
         v->number = ++*n;
     }
     for (uint32_t s = 0; s < b->out->n_steps; s++)
-        for (uint32_t i = 0; i < b->draft[s].n_accesses; i++) {
-            f8_build_access *a = &b->draft[s].access[i];
+        for (uint32_t i = 0; i < b->builder[s].n_accesses; i++) {
+            f8_build_access *a = &b->builder[s].access[i];
             a->temp = a->temp ? f.value[a->temp - 1].number : 0;
         }
     return F8_OK;
@@ -220,8 +220,8 @@ f8_status f8_build_place_temps(f8_arena *tmp, f8_build_temp *temp, uint32_t n, i
 void f8_build_move_temps(f8_build *b, const f8_build_temp *temp)
 {
     for (uint32_t s = 0; s < b->out->n_steps; s++)
-        for (uint32_t i = 0; i < b->draft[s].n_accesses; i++) {
-            f8_build_access *a = &b->draft[s].access[i];
+        for (uint32_t i = 0; i < b->builder[s].n_accesses; i++) {
+            f8_build_access *a = &b->builder[s].access[i];
             if (!a->temp)
                 continue;
             const f8_build_temp *t = &temp[a->temp - 1];
