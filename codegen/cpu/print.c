@@ -14,7 +14,7 @@ f8_status f8_cpu_printer_begin(f8_cpu_printer *p, f8_arena *arena, f8_diag *d)
     LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->partial, &p->blocks, &p->sizes};
     for (int i = 0; i < 5; i++)
         *by_instr[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
-    for (int u = 0; u < k->variant.unroll && u < F8_CPU_UNROLL_MOST; u++)
+    for (int u = 0; u < k->config.unroll && u < F8_CPU_UNROLL_MOST; u++)
         p->unrolled[u] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
     p->ints = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_ints + 1);
     p->needed = F8_NEW_ARRAY(arena, bool, k->n_instrs + 1);

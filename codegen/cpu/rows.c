@@ -16,7 +16,7 @@ enum { WORD = 4 };
 /* n times 2^grain. */
 static int64_t grained(const f8_kernel *k, int64_t n)
 {
-    const int g = k->variant.grain;
+    const int g = k->config.grain;
     return g < 0 ? n >> -g : n << g;
 }
 
@@ -171,7 +171,7 @@ static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LL
                         LLVMValueRef *carry, int carries)
 {
     f8_llvm_module *m = p->m;
-    const int unroll = p->k->variant.unroll > 1 ? p->k->variant.unroll : 1;
+    const int unroll = p->k->config.unroll > 1 ? p->k->config.unroll : 1;
     if (unroll > 1) {
         LLVMValueRef several =
             m->ll->BuildAnd(m->b, whole, f8_ll_i64(m, ~(int64_t)(unroll * m->lanes - 1)), "");
@@ -449,8 +449,8 @@ f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *sy
     f8_cpu_printer p = {.m = m, .k = k};
     const int widest = m->lanes;
     f8_status status = F8_OK;
-    if (k->variant.lanes && k->variant.lanes < widest)
-        m->lanes = k->variant.lanes;
+    if (k->config.lanes && k->config.lanes < widest)
+        m->lanes = k->config.lanes;
     f8_ll_phase_begin(m, &p.phase, symbol);
     F8_TRY(f8_cpu_printer_begin(&p, arena, d));
     lay_out_scratch(&p);

@@ -1,20 +1,20 @@
 /* Variants of kernels: as text and back, which there are for a kernel, and the text by which the
  * tuner's database knows a kernel. */
-#ifndef F8_CODEGEN_KERNEL_VARIANT_H
-#define F8_CODEGEN_KERNEL_VARIANT_H
+#ifndef F8_CODEGEN_KERNEL_CONFIG_H
+#define F8_CODEGEN_KERNEL_CONFIG_H
 
 #include "codegen/kernel/kernel.h"
 
 enum {
-    F8_VARIANT_TEXT = 96,         /* bytes of a variant's text at most, its end included */
+    F8_KERNEL_CONFIG_TEXT = 96,         /* bytes of a variant's text at most, its end included */
     F8_KERNEL_PROBLEM_TEXT = 96,  /* of a problem's */
     F8_KERNEL_CONFIGS = 16,
 };
 
 /* "model" for all zeros. */
-void f8_variant_text(const f8_kernel_config *v, char text[F8_VARIANT_TEXT]);
+void f8_kernel_config_text(const f8_kernel_config *v, char text[F8_KERNEL_CONFIG_TEXT]);
 /* False, and *v as it was: for a text that is none, as one of a later version. */
-bool f8_variant_parse(const char *text, f8_kernel_config *v);
+bool f8_kernel_config_parse(const char *text, f8_kernel_config *v);
 
 /* The variants of a kernel on a target (NULL: the CPU) that differ from one another, the model's
  * first. wide: the CPU has vectors of 16 f32. Returns how many. */

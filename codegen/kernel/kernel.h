@@ -140,7 +140,7 @@ typedef struct f8_kernel {
     uint32_t n_buffers, n_maps, n_instrs;
     uint32_t n_ints, n_stages, n_near;
     uint32_t n_partials; /* COLSUMs and COLAMAXes */
-    f8_kernel_config variant;
+    f8_kernel_config config;
     const char *text; /* the printed description, and the variant's line if it has one; equal text
                        * means equal kernel */
     uint64_t hash;    /* of text */

@@ -62,7 +62,7 @@ f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, in
     f8_kernel_problem_text(k, extent, problem);
     const char *text = find(
         b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
-    const bool tuned = text && f8_variant_parse(text, &v);
+    const bool tuned = text && f8_kernel_config_parse(text, &v);
     *out = k;
     if (tuned)
         F8_TRY(f8_kernel_with_config(k, &v, b->arena, out, b->diag));
