@@ -1,5 +1,5 @@
-/* The build: variables, constants and ports of the plan, each function's groups as steps, then
- * code. */
+/* The order of a build: variables, constants and ports of the plan, then the steps of each
+ * function, then the code of all kernels. */
 #include "codegen/build.h"
 
 #include <stdio.h>
@@ -20,8 +20,9 @@ static f8_status finish_steps(f8_build *b)
 
 /* ---- variables, ports, constants ---- */
 
-/* Where the memory pass lays them out: a place cannot tell, since a value may be copied to its
- * variable at the function's end. */
+/* Offsets come from the module's layout, as the memory pass takes them too. The place of a value
+ * cannot tell the offset, since a value may be copied to its variable at the end of the
+ * function. */
 static f8_status build_vars(f8_build *b)
 {
     const f8_module *m = b->module;
@@ -134,7 +135,7 @@ static const f8_build_target *target_of(const f8_target *t)
     return NULL;
 }
 
-/* What kernels compute, for people: options.dump. */
+/* Gives the text of each kernel to options.dump, for people to read. */
 static void dump_units(const f8_build *b)
 {
     f8_arena scratch;
@@ -160,7 +161,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     *plan = (f8_plan){.module = f8_arena_strdup(arena, m->name),
                       .target = f8_arena_strdup(arena, facts->name)};
     if (!b.target)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "there are no plans for target '%s'",
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "target '%s' runs no plans",
                        facts->name);
     const double start = f8_seconds_now();
     if (b.target->begin)

@@ -1,9 +1,9 @@
-/* The CPU as a target: each unit becomes an LLVM module, its object from the cache or compiled;
- * objects are one blob.
+/* The CPU as a target. Each kernel becomes an LLVM module, whose object is taken from the cache or
+ * compiled. All objects are linked into one blob.
  *
- * An object depends on its unit and the machine alone, its symbols on the unit's text, and objects
- * are linked in order of units: the blob's bytes depend neither on threads or timing nor on what
- * was in the cache. */
+ * An object depends on its kernel source and the machine alone. Its symbols depend on the text of
+ * the kernel, and objects are linked in the order of kernels. So the bytes of the blob depend
+ * neither on threads or timing nor on what was in the cache. */
 #include "codegen/cpu/build.h"
 
 #include "codegen/cache/cached.h"
@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The launches of a kernel, and what the cache keeps of one before its object. ROWS: n_tasks is the
- * launch's. */
+/* The phases of a kernel, which the cache keeps before its object. n_tasks of a row kernel is not
+ * used: it is that of the launch. */
 typedef struct phases {
     int n;
     f8_cpu_phase at[F8_ATTENTION_MAX_PHASES];
@@ -33,10 +33,10 @@ typedef struct f8_cpu_code {
 
 typedef struct compilation {
     f8_build *b;
-    f8_cache *cache;      /* NULL: none */
+    f8_cache *cache;      /* NULL: no cache */
     f8_llvm *llvm;        /* NULL: not loaded */
-    const char *question, *identity; /* codegen/cpu/llvm_known.h; LLVM's and the machine's */
-    f8_object *object;    /* by unit */
+    const char *question, *identity; /* see llvm_known.h; LLVM's and the machine's identity */
+    f8_object *object;    /* by kernel */
 } compilation;
 
 static f8_status begin_codes(f8_build *b)
@@ -49,7 +49,7 @@ static f8_status begin_codes(f8_build *b)
 
 /* ---- compiling ---- */
 
-/* The same in every plan, and no other kernel's. */
+/* The symbol of a kernel: the same in every plan, and different for every kernel. */
 static void make_symbol(const f8_kernel_source *u, char symbol[48])
 {
     char digits[33];
@@ -72,7 +72,7 @@ static f8_status emit(f8_llvm_module *m, const f8_kernel_source *u, f8_arena *ar
     return f8_cpu_rows_emit(m, u->kernel, symbol, arena, d);
 }
 
-/* For people: options.dump. */
+/* Gives the IR to options.dump, for people to read. */
 static void dump_text(const f8_build_options *o, uint32_t source, f8_llvm_module *m,
                       f8_arena *arena)
 {
@@ -106,9 +106,9 @@ static const char *unit_name(void *user, uint32_t i, uint32_t *n_kernels)
     return ((const compilation *)user)->b->source[i].name;
 }
 
-/* ---- in the cache ---- */
+/* ---- cache entries ---- */
 
-/* The emitters, LLVM and the machine, and what the unit computes. */
+/* The key: the emitters, LLVM and the machine, and the text of the kernel. */
 static const char *key(void *user, uint32_t i, f8_arena *arena)
 {
     const compilation *c = user;
@@ -149,7 +149,7 @@ static f8_cache_value give(void *user, uint32_t i, f8_arena *arena)
 static const f8_build_cached_calls calls = {
     .name = unit_name, .key = key, .take = take, .make = make, .give = give};
 
-/* ---- all of them ---- */
+/* ---- all kernels ---- */
 
 static f8_status link_blob(compilation *c)
 {
@@ -187,8 +187,8 @@ static f8_status load(compilation *c)
     return f8_build_memory(c->b);
 }
 
-/* LLVM is loaded when there is something to compile. Should it then be another than was thought,
- * all is looked up again under its name. */
+/* Looks up all kernels, and loads LLVM if some are missing. If it is another LLVM than expected,
+ * all are looked up under its identity. */
 static f8_status find_all(compilation *c, f8_build_cached *pieces)
 {
     const f8_build_options *o = c->b->options;
@@ -239,7 +239,7 @@ static f8_status compile(f8_build *b)
     return s;
 }
 
-/* What compile makes, less the code. */
+/* What compile() makes, without the code. */
 static f8_status size(f8_build *b)
 {
     F8_TRY(begin_codes(b));
@@ -272,14 +272,14 @@ static int64_t scatter_tasks(int64_t positions, int64_t columns)
 static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
 {
     if (d->c != F8_F32)
-        return f8_build_broken(b, r, "a GEMM of the CPU that does not write f32");
+        return f8_build_broken(b, r, "GEMMs of the CPU write f32 only");
     d->algorithm = b->options->gemm_algorithm;
     if (d->algorithm == F8_GEMM_AUTO && b->options->gemms)
         d->algorithm = f8_gemm_choose(b->options->gemms, d);
     return F8_OK;
 }
 
-/* The launches of one step: their phases in a row. */
+/* The phases of the launches of one step, one after another. */
 static f8_status finish(f8_build *b, f8_step *s, const f8_step_builder *builder)
 {
     int total = 0;

@@ -1,4 +1,4 @@
-/* Variants of kernels: see kernel_variant.h. */
+/* Configurations of kernels: see config.h. */
 #include "codegen/kernel/config.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ void f8_kernel_config_text(const f8_kernel_config *v, char text[F8_KERNEL_CONFIG
     memmove(text, text + 1, (size_t)n); /* the space before the first word */
 }
 
-/* A word of text and the number behind it; whether it is one of the values it may have. */
+/* A word of the text, and the values that its number may have. */
 typedef struct word {
     const char *name;
     int value[5], n_values;
@@ -81,7 +81,7 @@ bool f8_kernel_config_parse(const char *text, f8_kernel_config *v)
     return true;
 }
 
-/* ---- which there are ---- */
+/* ---- the configurations of a kernel ---- */
 
 static int cpu_configs(const f8_kernel *k, bool wide, f8_kernel_config *out)
 {
@@ -101,7 +101,7 @@ static int cpu_configs(const f8_kernel *k, bool wide, f8_kernel_config *out)
     return n;
 }
 
-static int cuda_variants(f8_kernel_config *out)
+static int cuda_configs(f8_kernel_config *out)
 {
     int n = 1;
     for (uint16_t threads = 128; threads <= 512; threads *= 2)
@@ -112,10 +112,10 @@ static int cuda_variants(f8_kernel_config *out)
 }
 
 int f8_kernel_configs(const f8_kernel *k, const f8_target *target, bool wide,
-                       f8_kernel_config out[F8_KERNEL_CONFIGS])
+                      f8_kernel_config out[F8_KERNEL_CONFIGS])
 {
     out[0] = (f8_kernel_config){0};
-    return target && target->kind == F8_TARGET_CUDA ? cuda_variants(out)
+    return target && target->kind == F8_TARGET_CUDA ? cuda_configs(out)
                                                     : cpu_configs(k, wide, out);
 }
 
@@ -133,7 +133,7 @@ void f8_kernel_problem_text(const f8_kernel *k, int64_t extent, char text[F8_KER
 }
 
 f8_status f8_kernel_with_config(const f8_kernel *k, const f8_kernel_config *v, f8_arena *arena,
-                                 f8_kernel **out, f8_diag *d)
+                                f8_kernel **out, f8_diag *d)
 {
     char text[F8_KERNEL_CONFIG_TEXT];
     f8_kernel *to = F8_NEW(arena, f8_kernel);
@@ -146,7 +146,7 @@ f8_status f8_kernel_with_config(const f8_kernel *k, const f8_kernel_config *v, f
         to->text = f8_arena_printf(arena, "%svariant %s\n", k->text, text);
         if (!to->text)
             return f8_arena_status(arena, d);
-        to->hash = f8_fnv(to->hash, to->text + strlen(k->text)); /* as f8_kernel_print */
+        to->hash = f8_fnv(to->hash, to->text + strlen(k->text)); /* hashed as in f8_kernel_print */
     }
     *out = to;
     return F8_OK;

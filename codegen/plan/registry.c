@@ -1,5 +1,5 @@
-/* What all files that make steps stand on: the build's kernels, each registered once; the steps of
- * the function being built with their launches; the bytes that every step reads and writes. */
+/* What every file that makes steps uses: the registry of distinct kernels, the steps of the
+ * function being built with their launches, and the bytes that every step reads and writes. */
 #include "codegen/plan/parts.h"
 
 #include <string.h>
@@ -70,9 +70,8 @@ f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t 
             return F8_OK;
         }
     }
-    f8_kernel_source *grown =
-        f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room, b->n_sources + 1,
-                      sizeof *grown);
+    f8_kernel_source *grown = f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room,
+                                            b->n_sources + 1, sizeof *grown);
     if (!grown)
         return f8_build_memory(b);
     b->source = grown;
@@ -92,7 +91,7 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     f8_step *steps =
         f8_arena_grow(b->arena, f->step, f->n_steps, &b->step_room, f->n_steps + 1, sizeof *steps);
     f8_step_builder *builders = f8_arena_grow(b->arena, b->builder, f->n_steps, &b->builder_room,
-                                           f->n_steps + 1, sizeof *builders);
+                                              f->n_steps + 1, sizeof *builders);
     if (!steps || !builders)
         return NULL;
     f->step = steps;
@@ -130,11 +129,11 @@ f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_
     l->n_instances = 1;
     l->n_tasks = tasks;
     uint64_t *hash = &b->out->step[b->out->n_steps - 1].hash;
-    *hash = *hash * 0x100000001b3u ^ b->source[l->source].hash; /* of its launches, in order */
+    *hash = *hash * 0x100000001b3u ^ b->source[l->source].hash; /* of all launches, in order */
     return F8_OK;
 }
 
-static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
+static f8_status add_access(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
     f8_step_builder *builder = f8_build_last(b);
     f8_build_access *grown =
@@ -177,19 +176,19 @@ f8_status f8_build_add_access(f8_build *b, const f8_place *p, f8_ref r, bool wri
     const int64_t bytes = f8_kernel_span(t, p);
     f8_build_access a = rows_at(p, r, t, write);
     a.whole = bytes == f8_type_bytes(t);
-    return touch(b, p, bytes, a);
+    return add_access(b, p, bytes, a);
 }
 
 f8_status f8_build_add_access_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
-                              bool write)
+                                   bool write)
 {
-    return touch(b, p, f8_kernel_span(t, p), rows_at(p, r, t, write));
+    return add_access(b, p, f8_kernel_span(t, p), rows_at(p, r, t, write));
 }
 
 f8_status f8_build_add_access_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes,
                                    bool write)
 {
-    return touch(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
+    return add_access(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
 }
 
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p)
