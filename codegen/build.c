@@ -136,7 +136,7 @@ static const f8_build_target *target_of(const f8_target *t)
 }
 
 /* Gives the text of each kernel to options.dump, for people to read. */
-static void dump_units(const f8_build *b)
+static void dump_kernels(const f8_build *b)
 {
     f8_arena scratch;
     f8_arena_init(&scratch, b->options->allocator);
@@ -170,7 +170,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     F8_TRY(build_constants(&b));
     F8_TRY(build_funcs(&b));
     if (options->dump)
-        dump_units(&b);
+        dump_kernels(&b);
     if (options->stats)
         *options->stats =
             (f8_build_stats){.describe = f8_seconds_now() - start, .builders = b.builders};

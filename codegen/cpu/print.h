@@ -13,8 +13,7 @@ typedef struct f8_cpu_printer {
     const f8_kernel *k;
     f8_ll_phase phase;
     LLVMValueRef *base; /* by buffer: its first element */
-    LLVMValueRef
-        *pointer; /* by buffer: the first element of this row (base if there is no row term) */
+    LLVMValueRef *pointer; /* by buffer: the first element of this row; base without a row term */
     LLVMValueRef *absent;           /* by buffer: i1, true if a gather has no such row; else NULL */
     LLVMValueRef *ints;             /* by run-time integer */
     LLVMValueRef *scalar;           /* by instruction: values without a column extent */
@@ -24,10 +23,9 @@ typedef struct f8_cpu_printer {
     LLVMValueRef *partial;
     /* by instruction: values of blocks of columns, in scratch, one word each */
     LLVMValueRef *blocks;
-    LLVMValueRef
-        /* by instruction: the magnitudes of a row for a BLOCKAMAX, in scratch; 0 past the end of
-         * the row */
-        *sizes;
+    /* by instruction: the magnitudes of a row for a BLOCKAMAX, in scratch; 0 past the end of the
+     * row */
+    LLVMValueRef *sizes;
     bool in_blocks; /* `column` and `mask` count blocks: a vector holds values of blocks */
     bool *needed; /* by instruction: whether the loop of the current stage evaluates it */
     LLVMValueRef lanes;             /* the lanes of row sums, in scratch */

@@ -429,8 +429,8 @@ static f8_status prepare(merger *m)
     return f8_arena_status(m->tmp, m->b->diag);
 }
 
-/* Gives bytes of their own to the temporaries of launches that have many instances in the current
- * order. */
+/* Chooses the temporaries that get bytes of their own: those that launches with many instances
+ * access, in the current order. */
 static void choose_temps(merger *m, bool *chosen)
 {
     for (uint32_t s = 0; s < m->n; s++)

@@ -31,7 +31,7 @@ typedef struct f8_interp {
     int n_temps;
 } f8_interp;
 
-/* ---- memory.c: memory ---- */
+/* ---- memory.c ---- */
 size_t f8_interp_element(const f8_interp *x, f8_dtype d); /* bytes */
 size_t f8_interp_bytes(const f8_interp *x, const f8_type *t);
 void *f8_interp_alloc(f8_interp *x, size_t bytes); /* NULL and a failure if there is no memory */
@@ -45,7 +45,7 @@ void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64
 void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
                      const double *from);
 
-/* ---- pointwise.c: CLASS POINTWISE; operands broadcast to out's shape ---- */
+/* ---- pointwise.c: ops of class POINTWISE; operands broadcast to out's shape ---- */
 void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
                          f8_rvalue *out);
 /* encode(v * scale) for `quantize`; its granularity is "broadcast" or blocks. */
@@ -64,7 +64,7 @@ const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granu
 void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const f8_rvalue *in,
                       f8_rvalue *out);
 
-/* ---- shape.c: CLASS LEAF but INPUT, SHAPE and GATHER ---- */
+/* ---- shape.c: classes LEAF (except INPUT), SHAPE and GATHER ---- */
 void f8_interp_leaf(f8_interp *x, const f8_graph *g, f8_ref r, f8_rvalue *out);
 void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                      f8_rvalue *out);
@@ -84,7 +84,7 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);
 void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                          f8_rvalue *out);
 
-/* ---- composite.c: CLASS COMPOSITE and FP8 but quantize ---- */
+/* ---- composite.c: classes COMPOSITE and FP8, except quantize ---- */
 void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                          f8_rvalue *out);
 

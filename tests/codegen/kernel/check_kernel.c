@@ -326,7 +326,7 @@ START_TEST(shared_kernels)
 }
 END_TEST
 
-/* The example of codegen/README.md. */
+/* The example of codegen/kernel/README.md. */
 START_TEST(description)
 {
     static const char text[] = "kernel rows x 1000 {\n"
