@@ -1,5 +1,5 @@
-/* The build: variables, constants and ports of the plan, each function's groups as steps, then
- * code. */
+/* The order of a build: variables, constants and ports of the plan, then the steps of each
+ * function, then the code of all kernels. */
 #include "codegen/build.h"
 
 #include <stdio.h>
@@ -13,15 +13,16 @@ static f8_status finish_steps(f8_build *b)
 {
     for (uint32_t f = 0; f < b->plan->n_funcs; f++)
         for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
-            if (b->drafts[f][i].n_launches)
-                F8_TRY(b->target->finish(b, &b->plan->func[f].step[i], &b->drafts[f][i]));
+            if (b->builders[f][i].n_launches)
+                F8_TRY(b->target->finish(b, &b->plan->func[f].step[i], &b->builders[f][i]));
     return F8_OK;
 }
 
 /* ---- variables, ports, constants ---- */
 
-/* Where the memory pass lays them out: a place cannot tell, since a value may be copied to its
- * variable at the function's end. */
+/* Offsets come from the module's layout, as the memory pass takes them too. The place of a value
+ * cannot tell the offset, since a value may be copied to its variable at the end of the
+ * function. */
 static f8_status build_vars(f8_build *b)
 {
     const f8_module *m = b->module;
@@ -77,8 +78,8 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     f8_plan_func *out = &b->plan->func[b->out_index];
     b->func = f;
     b->out = out;
-    b->draft = NULL;
-    b->step_room = b->draft_room = 0;
+    b->builder = NULL;
+    b->step_room = b->builder_room = 0;
     b->most_scratch = b->renamed = 0;
     *out =
         (f8_plan_func){.name = f8_arena_strdup(b->arena, f->name), .lower_bound = p->lower_bound};
@@ -96,10 +97,10 @@ static f8_status build_func(f8_build *b, const f8_func *f)
         F8_TRY(f8_build_merge(b));
     if (b->target->check_steps)
         F8_TRY(b->target->check_steps(b));
-    b->drafts[b->out_index] = b->draft;
+    b->builders[b->out_index] = b->builder;
     for (uint32_t i = 0; i < out->n_steps; i++)
-        for (uint32_t k = 0; k < b->draft[i].n_launches; k++)
-            b->unit[b->draft[i].launch[k].unit].launches++;
+        for (uint32_t k = 0; k < b->builder[i].n_launches; k++)
+            b->source[b->builder[i].launch[k].source].launches++;
     out->arena_bytes = p->arena_bytes;
     if (b->most_scratch + b->renamed)
         out->arena_bytes = f8_build_renamed_base(b) + b->renamed;
@@ -111,8 +112,8 @@ static f8_status build_funcs(f8_build *b)
 {
     const f8_module *m = b->module;
     b->plan->func = F8_NEW_ARRAY(b->arena, f8_plan_func, m->n_funcs + 1);
-    b->drafts = F8_NEW_ARRAY(b->arena, f8_plan_builder *, m->n_funcs + 1);
-    if (!b->plan->func || !b->drafts)
+    b->builders = F8_NEW_ARRAY(b->arena, f8_step_builder *, m->n_funcs + 1);
+    if (!b->plan->func || !b->builders)
         return f8_build_memory(b);
     for (size_t i = 0; i < m->n_funcs; i++) {
         if (!m->func[i].lowered)
@@ -134,13 +135,13 @@ static const f8_build_target *target_of(const f8_target *t)
     return NULL;
 }
 
-/* What kernels compute, for people: options.dump. */
-static void dump_units(const f8_build *b)
+/* Gives the text of each kernel to options.dump, for people to read. */
+static void dump_kernels(const f8_build *b)
 {
     f8_arena scratch;
     f8_arena_init(&scratch, b->options->allocator);
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        const f8_build_unit *u = &b->unit[i];
+    for (uint32_t i = 0; i < b->n_sources; i++) {
+        const f8_kernel_source *u = &b->source[i];
         char file[40];
         snprintf(file, sizeof file, "kernel_%03u.txt", i);
         const char *text = f8_arena_printf(&scratch, "# %s, launched by %u steps\n%s", u->name,
@@ -160,7 +161,7 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     *plan = (f8_plan){.module = f8_arena_strdup(arena, m->name),
                       .target = f8_arena_strdup(arena, facts->name)};
     if (!b.target)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "there are no plans for target '%s'",
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "target '%s' runs no plans",
                        facts->name);
     const double start = f8_seconds_now();
     if (b.target->begin)
@@ -169,12 +170,12 @@ f8_status f8_build_plan(const f8_module *m, const f8_build_options *options, f8_
     F8_TRY(build_constants(&b));
     F8_TRY(build_funcs(&b));
     if (options->dump)
-        dump_units(&b);
+        dump_kernels(&b);
     if (options->stats)
         *options->stats =
-            (f8_build_stats){.describe = f8_seconds_now() - start, .drafts = b.drafts};
+            (f8_build_stats){.describe = f8_seconds_now() - start, .builders = b.builders};
     f8_status (*const make)(f8_build *) = options->no_code ? b.target->size : b.target->compile;
-    if (b.n_units && make)
+    if (b.n_sources && make)
         F8_TRY(make(&b));
     if (make)
         F8_TRY(finish_steps(&b));

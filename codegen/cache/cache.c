@@ -1,4 +1,4 @@
-/* Opening and closing the cache's folder: see cache.h. */
+/* Opening and closing the folder of the cache: see cache.h. */
 #include "codegen/cache/internal.h"
 
 #include <errno.h>
@@ -20,12 +20,12 @@ f8_cache_key f8_cache_key_of(const char *text, size_t size)
 
 /* ---- the folder ---- */
 
-/* Make the folder and those above it that are missing, for this user alone, as the XDG base
- * directory specification asks; `real` is its absolute path. 0, or an errno. */
+/* Makes the folder and its missing parents, for this user alone, as the XDG base directory
+ * specification asks. `real` becomes its absolute path. Returns 0 or an errno. */
 static int make_folders(const char *path, char real[PATH_MAX])
 {
     char part[PATH_MAX];
-    int error = 0; /* the first; of no account if the folder is there */
+    int error = 0; /* the first error; it is ignored if the folder exists */
     const size_t n = strlen(path);
     if (n >= sizeof part)
         return ENAMETOOLONG;
@@ -49,7 +49,8 @@ static f8_status fail(f8_diag *why, const char *folder, const char *what, int er
                    what, f8_errno_text(error));
 }
 
-/* Code is read from it: it must be the user's own, and no one else may exchange files there. */
+/* Checks the owner. Code is read from the folder, so it must belong to the user, and nobody else
+ * may replace files there. */
 static f8_status check_owner(const char *folder, int fd, f8_diag *why)
 {
     struct stat s;
@@ -66,7 +67,7 @@ static f8_status check_owner(const char *folder, int fd, f8_diag *why)
     return F8_OK;
 }
 
-/* The folder of entries within it. One that can't be made leaves nothing to read: c->folder stays
+/* Opens the folder of entries. If it cannot be made there is nothing to read, and c->folder stays
  * -1. */
 static f8_status open_entries(f8_cache *c, int fd, f8_diag *why)
 {
@@ -85,8 +86,8 @@ static f8_status open_entries(f8_cache *c, int fd, f8_diag *why)
     return F8_OK;
 }
 
-/* Locks over a network may hang where the server's lock service does, and save only time: none is
- * asked for. */
+/* Whether locks are used. Over a network a lock may hang if the lock service of the server does,
+ * and locks only save time; so none are used there. */
 static bool has_locks(int fd)
 {
     struct statfs s;
@@ -129,7 +130,7 @@ static void name_host(f8_cache *c)
     if (gethostname(c->host, sizeof c->host))
         c->host[0] = 0;
     c->host[sizeof c->host - 1] = 0;
-    for (char *s = c->host; *s; s++) /* it becomes part of a file's name */
+    for (char *s = c->host; *s; s++) /* it becomes part of a file name */
         if (*s == '/' || *s <= ' ')
             *s = '_';
 }

@@ -1,4 +1,4 @@
-/* Pieces of a build, from the kernel cache or made on a few threads: see build_cached.h. */
+/* The pieces of a build, from the cache or made on threads: see cached.h. */
 #include "codegen/cache/cached.h"
 
 #include <signal.h>
@@ -9,7 +9,7 @@
 enum { WAIT = 20 };                                    /* f8_build_options.cache_wait */
 enum { PAUSE_FIRST = 1000000, PAUSE_MOST = 16000000 }; /* nanoseconds */
 
-/* ---- what there is ---- */
+/* ---- looking up ---- */
 
 static f8_status begin(f8_build_cached *c, const f8_build_options *options, f8_diag *d)
 {
@@ -69,8 +69,9 @@ static f8_status make_one(f8_build_worker *w, uint32_t n_kernels)
     return F8_OK;
 }
 
-/* Another may have made it since it was looked for, so that is asked again once it is ours to make.
- * With *later set nothing was done, since another process is at it. */
+/* Takes or makes one piece. Another process may have made it since it was looked for, so it is
+ * looked for a second time under the lock. *later is set, and nothing done, if another process is
+ * making it. */
 static f8_status take_or_make(f8_build_worker *w, uint32_t n_kernels, bool *later)
 {
     f8_build_cached *c = w->all;
@@ -83,21 +84,21 @@ static f8_status take_or_make(f8_build_worker *w, uint32_t n_kernels, bool *late
         return *later ? F8_OK : make_one(w, n_kernels);
     }
     f8_status s = F8_OK;
-    if (!f8_cache_again(c->cache, &c->key[w->piece], &w->arena, &value) ||
+    if (!f8_cache_look_again(c->cache, &c->key[w->piece], &w->arena, &value) ||
         !c->calls->take(c->user, w->piece, &value))
         s = make_one(w, n_kernels);
     f8_cache_release(&claim);
     return s;
 }
 
-/* A turn of the worker's piece; false when it comes later. */
+/* One attempt at the piece of a worker. False: it must be tried later. */
 static bool take_turn(f8_build_worker *w)
 {
     f8_build_cached *c = w->all;
     uint32_t n_kernels = 0;
     bool later = false;
     const char *name = c->calls->name(c->user, w->piece, &n_kernels);
-    if (w == &c->worker[0]) /* the caller's own thread: only it may ask */
+    if (w == &c->worker[0]) /* only the thread of the caller may ask for progress */
         w->status = f8_progress_at(&c->phase, atomic_load(&c->done), name, &w->diag);
     const double start = f8_seconds_now();
     if (w->status == F8_OK)
@@ -107,41 +108,42 @@ static bool take_turn(f8_build_worker *w)
     } else if (!later) {
         atomic_fetch_add(&c->done, n_kernels);
         f8_log_say(c->options->log, F8_LOG_DEBUG, "kernel %s%s: %.3f s", name,
-                   n_kernels > 1 ? " and those with it" : "", f8_seconds_now() - start);
+                   n_kernels > 1 ? " and the others of its image" : "", f8_seconds_now() - start);
     }
     return !later;
 }
 
 /* ---- threads ---- */
 
-static void push_again(f8_build_cached *c, uint32_t piece)
+static void push_retry(f8_build_cached *c, uint32_t piece)
 {
     pthread_mutex_lock(&c->lock);
-    c->again[c->n_again++] = piece;
+    c->retry[c->n_retries++] = piece;
     pthread_mutex_unlock(&c->lock);
 }
 
-/* The piece that has waited longest; how many there are with it, 0 for none. */
-static uint32_t pop_again(f8_build_cached *c, uint32_t *piece)
+/* Takes the piece that has waited longest. Returns the length of the queue before; 0: it is
+ * empty. */
+static uint32_t pop_retry(f8_build_cached *c, uint32_t *piece)
 {
     pthread_mutex_lock(&c->lock);
-    const uint32_t n = c->n_again;
+    const uint32_t n = c->n_retries;
     if (n) {
-        *piece = c->again[0];
-        memmove(c->again, c->again + 1, --c->n_again * sizeof *c->again);
+        *piece = c->retry[0];
+        memmove(c->retry, c->retry + 1, --c->n_retries * sizeof *c->retry);
     }
     pthread_mutex_unlock(&c->lock);
     return n;
 }
 
-/* Turns of what others are at, in a circle, with a pause after each round in which nothing was
- * ready. */
-static void work_again(f8_build_worker *w)
+/* Tries the pieces that other processes are making, one after another, with a pause after each
+ * round in which none was ready. */
+static void work_retries(f8_build_worker *w)
 {
     f8_build_cached *c = w->all;
     long pause = PAUSE_FIRST;
     uint32_t n, vain = 0;
-    while (!atomic_load(&c->failed) && (n = pop_again(c, &w->piece))) {
+    while (!atomic_load(&c->failed) && (n = pop_retry(c, &w->piece))) {
         if (vain >= n) {
             nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
             pause = 2 * pause < PAUSE_MOST ? 2 * pause : PAUSE_MOST;
@@ -151,7 +153,7 @@ static void work_again(f8_build_worker *w)
         vain = done ? 0 : vain + 1;
         pause = done ? PAUSE_FIRST : pause;
         if (!done)
-            push_again(c, w->piece);
+            push_retry(c, w->piece);
     }
 }
 
@@ -165,9 +167,9 @@ static void *work(void *user)
             break;
         w->piece = c->missing[turn];
         if (!take_turn(w))
-            push_again(c, w->piece);
+            push_retry(c, w->piece);
     }
-    work_again(w);
+    work_retries(w);
     return NULL;
 }
 
@@ -180,8 +182,8 @@ static bool comes_first(const f8_build_worker *a, const f8_build_worker *b)
 static f8_status begin_workers(f8_build_cached *c, f8_diag *d)
 {
     uint32_t total = 0, n_kernels;
-    c->again = F8_NEW_ARRAY(&c->arena, uint32_t, c->n_missing + 1);
-    if (!c->again)
+    c->retry = F8_NEW_ARRAY(&c->arena, uint32_t, c->n_missing + 1);
+    if (!c->retry)
         return f8_arena_status(&c->arena, d);
     if (pthread_mutex_init(&c->lock, NULL))
         return f8_fail(d, F8_ERR_IO, F8_NOWHERE, "can't make a mutex");
@@ -201,7 +203,7 @@ static f8_status begin_workers(f8_build_cached *c, f8_diag *d)
     return F8_OK;
 }
 
-/* They take no signals: those are the embedder's. */
+/* Worker threads block all signals, which belong to the embedding program. */
 static void start_workers(f8_build_cached *c)
 {
     sigset_t all, old;
@@ -212,13 +214,13 @@ static void start_workers(f8_build_cached *c)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* The first worker is this thread; others that can't be started leave it their share. */
+/* The first worker is this thread. If a thread cannot be started, the others do its share. */
 f8_status f8_build_cached_make(f8_build_cached *c, uint32_t *failed, f8_diag *d)
 {
     F8_TRY(begin_workers(c, d));
     start_workers(c);
     work(&c->worker[0]);
-    const f8_build_worker *first = NULL; /* of those that failed */
+    const f8_build_worker *first = NULL; /* the failed worker whose failure is reported */
     for (int i = 0; i < c->n_workers; i++) {
         const f8_build_worker *w = &c->worker[i];
         if (w->started)

@@ -1,9 +1,9 @@
 /* Claims of the kernel cache: see cache.h.
  *
- * A claim is a write lock on one byte of one empty file, at a place that the key's hash gives:
- * nothing is left to sweep, keys do not wait for one another, and the system ends the claim of a
- * process that is killed. They are locks of the open file (F_OFD_SETLK, fcntl(2)), not of the
- * process, so threads exclude one another, too. */
+ * A claim is a write lock on one byte of one empty file. The hash of the key gives the position of
+ * the byte. So there is nothing to clean up, keys do not wait for one another, and the system ends
+ * the claim of a process that is killed. The lock belongs to the open file (F_OFD_SETLK, fcntl(2))
+ * and not to the process, so threads exclude one another, too. */
 #include "codegen/cache/internal.h"
 
 #include <fcntl.h>
@@ -47,7 +47,7 @@ void f8_cache_release(f8_cache_claim *claim)
 {
     if (claim->fd < 0)
         return;
-    /* By name: a child of a fork may hold the file open, too. */
+    /* unlocked explicitly: a child process may hold the file open, too */
     (void)set_lock(claim->fd, F_UNLCK, claim->at);
     close(claim->fd);
     claim->fd = -1;

@@ -1,4 +1,4 @@
-/* Entries of the kernel cache: reading with every check, and writing: see cache.h. */
+/* Entries of the kernel cache: reading with every check, and writing. See cache.h. */
 #include "codegen/cache/internal.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@
 
 static const char magic[8] = "fp8c\r\n\x1a";
 
-enum { TOUCH_AFTER = 3600 }; /* seconds since an entry's use was last noted */
+enum { RECORD_AFTER = 3600 }; /* seconds after which the use of an entry is recorded again */
 
-/* "a/bcdef...", below the folder of entries. Returns the shard. */
+/* The name of an entry, "a/bcdef...", below the folder of entries. Returns its shard. */
 static int name_entry(const f8_cache_key *key, char name[F8_CACHE_NAME + 3])
 {
     char digits[33];
@@ -36,8 +36,8 @@ static f8_hash checksum(const f8_cache_header *h, const void *key, const void *v
 
 /* ---- reading ---- */
 
-/* A regular file of this user's that nobody else may write: in a folder that others may add to
- * there can be some of theirs. Neither links are followed, nor is a pipe waited for. */
+/* Opens an entry: a regular file that belongs to this user and that nobody else may write, as
+ * others may add files to some folders. Links are not followed, and a pipe is not waited for. */
 static int open_entry(const f8_cache *c, const char *name, struct stat *s)
 {
     const int fd =
@@ -56,14 +56,14 @@ static bool read_all(int fd, uint8_t *to, size_t n)
 {
     for (size_t done = 0; done < n;) {
         const ssize_t got = pread(fd, to + done, n - done, (off_t)done);
-        if (got == 0 || (got < 0 && errno != EINTR)) /* cut meanwhile; ESTALE, EIO */
+        if (got == 0 || (got < 0 && errno != EINTR)) /* the file became shorter; or ESTALE, EIO */
             return false;
         done += got > 0 ? (size_t)got : 0;
     }
     return true;
 }
 
-/* Whether these bytes are the entry of this key, whole. */
+/* Whether these bytes are a whole entry of this key. */
 static bool verify(const uint8_t *bytes, size_t size, const f8_cache_key *key, f8_cache_header *h)
 {
     memcpy(h, bytes, sizeof *h);
@@ -76,16 +76,16 @@ static bool verify(const uint8_t *bytes, size_t size, const f8_cache_key *key, f
     return sum.lo == h->sum[0] && sum.hi == h->sum[1] && !memcmp(text, key->text, key->size);
 }
 
-/* For eviction: when it was last used, to the hour. */
-static void touch(const f8_cache *c, int fd, const struct stat *s)
+/* Records when the entry was last used, to the hour. Eviction goes by that. */
+static void record_use(const f8_cache *c, int fd, const struct stat *s)
 {
     struct timespec now;
     if (!c->read_only && !clock_gettime(CLOCK_REALTIME, &now) &&
-        now.tv_sec > s->st_mtim.tv_sec + TOUCH_AFTER)
-        (void)futimens(fd, NULL); /* one that fails is evicted sooner, no more */
+        now.tv_sec > s->st_mtim.tv_sec + RECORD_AFTER)
+        (void)futimens(fd, NULL); /* if this fails, the entry is evicted sooner */
 }
 
-/* The value is moved to the front of what was read, which aligns it as the arena aligns. */
+/* Moves the value to the start of what was read, where it is aligned as the arena aligns. */
 static bool read_entry(const f8_cache *c, int fd, const struct stat *s, const f8_cache_key *key,
                        f8_arena *arena, f8_cache_value *out)
 {
@@ -96,7 +96,7 @@ static bool read_entry(const f8_cache *c, int fd, const struct stat *s, const f8
         return false;
     memmove(bytes, bytes + sizeof h + h.key_size, h.value_size);
     *out = (f8_cache_value){bytes, h.value_size};
-    touch(c, fd, s);
+    record_use(c, fd, s);
     return true;
 }
 
@@ -126,7 +126,7 @@ bool f8_cache_get(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cach
     return found;
 }
 
-bool f8_cache_again(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out)
+bool f8_cache_look_again(f8_cache *c, const f8_cache_key *key, f8_arena *arena, f8_cache_value *out)
 {
     if (!find(c, key, arena, out))
         return false;
@@ -142,8 +142,8 @@ static int create(const f8_cache *c, const char *name)
     return openat(c->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* A file beside the entry, of a name no one else uses: processes of several hosts may share the
- * folder, and a process of this number may have died over one. */
+/* Creates a temporary file with a name that nobody else uses: processes of several hosts may share
+ * the folder, and a killed process with the same number may have left a file. */
 static int create_temporary(const f8_cache *c, const char *entry, char name[F8_CACHE_NAME_ROOM])
 {
     enum { TRIES = 1000 };
@@ -151,7 +151,7 @@ static int create_temporary(const f8_cache *c, const char *entry, char name[F8_C
     for (int i = 0; fd < 0 && i < TRIES; i++) {
         snprintf(name, F8_CACHE_NAME_ROOM, "%s.%s-%ld-%d.tmp", entry, c->host, (long)getpid(), i);
         fd = create(c, name);
-        if (fd < 0 && errno == ENOENT && i == 0) { /* the shard's first */
+        if (fd < 0 && errno == ENOENT && i == 0) { /* the shard may not exist yet */
             const char shard[2] = {entry[0], 0};
             if (mkdirat(c->folder, shard, 0700) && errno != EEXIST)
                 return -1;
@@ -174,7 +174,7 @@ static bool write_all(int fd, const void *from, size_t n)
     return true;
 }
 
-/* Write an entry's file and give it its name; false with errno. */
+/* Writes the file of an entry and renames it. False: errno is set. */
 static bool publish(const f8_cache *c, const char *name, const f8_cache_header *h,
                     const f8_cache_key *key, const void *value)
 {
@@ -185,7 +185,7 @@ static bool publish(const f8_cache *c, const char *name, const f8_cache_header *
     bool done = write_all(fd, h, sizeof *h) && write_all(fd, key->text, key->size) &&
                 write_all(fd, value, h->value_size);
     int error = errno;
-    if (close(fd) && done) { /* where a network file system says that the disk is full */
+    if (close(fd) && done) { /* a network file system reports a full disk here */
         done = false;
         error = errno;
     }
@@ -215,6 +215,6 @@ void f8_cache_put(f8_cache *c, const f8_cache_key *key, const void *value, size_
         atomic_fetch_add(&c->stored, 1);
     else if (!atomic_exchange(&c->said, true))
         f8_log_say(&c->log, F8_LOG_WARNING,
-                   "the kernel cache '%s' can't be written, and what is compiled is not kept: %s",
+                   "the kernel cache '%s' can't be written; compiled kernels are not kept: %s",
                    c->path, f8_errno_text(errno));
 }

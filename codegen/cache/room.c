@@ -1,9 +1,10 @@
-/* Keeping the kernel cache within its bound: see cache.h.
+/* Keeps the kernel cache within its bound: see cache.h.
  *
- * A shard is looked through before a process's first store into it, and again when what it has
- * stored since may have brought the shard to its bound, or is a sixty-fourth of that: so processes
- * that store at the same time pass the bound by no more than that each, until the next look. Two
- * may evict at once: both find the same files the oldest, and one that is gone already is gone. */
+ * A shard is listed before the first store of a process into it. It is listed again when the stores
+ * since then may have brought it to its bound, or amount to a sixty-fourth of the bound. So each of
+ * several processes that store at the same time exceeds the bound by no more than that, until the
+ * next listing. Two processes may evict at the same time: both find the same files to be the
+ * oldest, and a file that is already removed is no error. */
 #include "codegen/cache/internal.h"
 
 #include <dirent.h>
@@ -16,7 +17,8 @@
 #include <unistd.h>
 
 enum {
-    LEFT_OVER = 600, /* seconds after which a file still being written is one whose process died */
+    /* seconds after which the process that was writing a temporary file must have died */
+    LEFT_OVER = 600,
     SINCE_PART = 64,
 };
 
@@ -30,7 +32,7 @@ typedef struct listing {
     const f8_allocator *allocator;
     file *file; /* entries */
     size_t n, room;
-    int64_t bytes; /* of files being written, too */
+    int64_t bytes; /* also of temporary files */
 } listing;
 
 static bool is_entry(const char *name)
@@ -68,7 +70,7 @@ static void end_listing(listing *l)
         l->allocator->free(l->allocator->user, l->file, l->room * sizeof *l->file);
 }
 
-/* Note an entry; remove a file that a killed process left. */
+/* Adds an entry to the listing, or removes a temporary file that a killed process left. */
 static void note(listing *l, int folder, const char *name, time_t now, bool sweep)
 {
     struct stat s;
@@ -87,7 +89,7 @@ static void note(listing *l, int folder, const char *name, time_t now, bool swee
     memcpy(f->name, name, F8_CACHE_NAME);
 }
 
-/* The shard's folder, or -1. */
+/* Lists a shard. Returns the descriptor of its folder, or -1. */
 static int list(const f8_cache *c, int shard, bool sweep, listing *l)
 {
     const char name[2] = {"0123456789abcdef"[shard], 0};
@@ -95,11 +97,11 @@ static int list(const f8_cache *c, int shard, bool sweep, listing *l)
     *l = (listing){.allocator = &c->allocator};
     if (fd < 0)
         return -1;
-    const int again = dup(fd); /* closedir closes its own */
-    DIR *d = again < 0 ? NULL : fdopendir(again);
+    const int copy = dup(fd); /* closedir closes this one */
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
     if (!d) {
-        if (again >= 0)
-            close(again);
+        if (copy >= 0)
+            close(copy);
         close(fd);
         return -1;
     }
@@ -120,7 +122,8 @@ static int by_use(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Down to where `bytes` more and an eighth of the bound fit, so that few stores look again. */
+/* Removes entries until `bytes` more fit and an eighth of the bound is free, so that few stores
+ * need a new listing. */
 static void evict(const f8_cache *c, int folder, listing *l, int64_t bytes)
 {
     const int64_t most =
@@ -132,7 +135,7 @@ static void evict(const f8_cache *c, int folder, listing *l, int64_t bytes)
             l->bytes -= l->file[i].bytes;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static void look(f8_cache *c, int shard, int64_t bytes)
 {
     listing l;

@@ -1,9 +1,9 @@
-/* Attention on the CPU: checks and the forward kernel (cpu_attention.h).
+/* Attention on the CPU: checks, and the forward kernel (attention.h).
  *
- * Forward is one phase; a task is 4 blocks of 48 queries of one head. It walks the blocks of
- * keys once, converting each to f32 for all its queries:
+ * Forward is one phase. A task is 4 blocks of 48 queries of one head. It visits the blocks of keys
+ * once, and converts each block to f32 for all its queries:
  *     s[key][query] = k q^T;  m, l, alpha, p = online softmax down the keys;  o = o * alpha + p^T v
- * Everything of an inner step lies in L1 and L2. */
+ * All that an inner step uses fits into L1 and L2. */
 #include "codegen/cpu/attention_parts.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@
 
 /* ---- the forward kernel ---- */
 
-/* Running statistics of a block of queries, f32[48] each: largest score, sum, rescaling factor. */
+/* Running statistics of a block of queries, f32[48] each: the largest score, the sum, the factor to
+ * rescale by. */
 enum {
     STAT_MAX = 0,
     STAT_SUM = F8_ATT_BLOCK,
@@ -24,11 +25,12 @@ typedef struct forward {
     LLVMValueRef pack_q, pack_k, pack_v, store, softmax[2], finish; /* softmax: [on the diagonal] */
     int64_t q, qt, k, v, s, o, stats;                               /* offsets in scratch */
     LLVMValueRef args[5], scratch;
-    LLVMValueRef batch, head, kv_head, first, count; /* of the task: its first block, how many */
+    /* of the task: its first block, and how many */
+    LLVMValueRef batch, head, kv_head, first, count;
 } forward;
 
-/* max[group] = largest of max[group] and scale * s[key][group], key < keys. A NaN score may lose
- * here; it comes back as its own exponential. */
+/* max[group] = the largest of max[group] and scale * s[key][group], key < keys. A NaN score may be
+ * lost here; its exponential is NaN, so the result still is. */
 static void running_max(f8_att *a, LLVMValueRef s, LLVMValueRef keys, LLVMValueRef count, bool diag,
                         LLVMValueRef *max)
 {
@@ -91,7 +93,7 @@ static LLVMValueRef make_softmax(f8_att *a, bool diag)
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         max[g] = f8_att_load16(a, stats, STAT_MAX + g * F8_MK_LANES);
     running_max(a, s, keys, count, diag, max);
-    /* while all scores so far are -Inf, -Inf - -Inf must not make a NaN that stays */
+    /* while all scores so far are -Inf, the NaN of -Inf - -Inf must not stay */
     LLVMValueRef none = f8_ll_vf32(m, -INFINITY), zero = f8_ll_vf32(m, 0.0f);
     for (int g = 0; g < F8_ATT_GROUPS; g++)
         safe[g] = m->ll->BuildSelect(
@@ -156,7 +158,7 @@ static void load_queries(forward *w)
     f8_ll_loop_end(m, &l, NULL);
 }
 
-/* One block of queries (the task's i-th) meets one block of keys. */
+/* One block of queries, the i-th of the task, with one block of keys. */
 static void forward_step(forward *w, LLVMValueRef i, LLVMValueRef key_block, bool diag)
 {
     f8_att *a = w->a;
@@ -274,7 +276,8 @@ void f8_att_forward(f8_att *a, f8_cpu_phase *phases, int *n_phases)
     w.scratch = p.scratch;
     f8_ll_loop l;
     f8_ll_loop_begin(m, &l, p.begin, p.end, f8_ll_i64(m, 1), NULL, 0);
-    /* the last queries have the most keys: they go first, so that threads finish together */
+    /* the last queries see the most keys: they go first, so that all threads finish at about the
+     * same time */
     LLVMValueRef from_last = f8_att_div(a, l.index, d->B * d->H),
                  pair = f8_att_rem(a, l.index, d->B * d->H);
     LLVMValueRef super = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, supers - 1), from_last, "");

@@ -1,27 +1,29 @@
-/* The backward attention kernel (cpu_attention.h).
+/* The backward attention kernel (attention.h).
  *
  * For a block of queries and a block of keys, with p recomputed from lse:
  *     s[key][query] = k q^T         p = exp(scale * s - lse)
  *     dp = v do^T                   ds = p * (dp - delta), delta[query] = sum_d do * o
  *     dv += p do      dk += scale * ds q      dq += scale * ds^T k
- * Two splits into tasks give the same bits. With enough heads, one phase: a task is one
- * key/value head with all its queries, five products a pair of blocks, dk and dv of the whole
- * head in scratch. With few heads, two phases of finer tasks that compute s and dp twice: 4
- * blocks of queries (dq), then 4 blocks of keys (dk, dv). Which one follows from the shape
- * alone.
+ * There are two splits into tasks, which give the same bits. With enough heads there is one phase:
+ * a task is one key/value head with all its queries, five products for each pair of blocks, with dk
+ * and dv of the whole head in scratch. With few heads there are two phases of smaller tasks, which
+ * compute s and dp twice: a task is 4 blocks of queries (dq), then 4 blocks of keys (dk, dv). The
+ * shape alone decides the split.
  *
- * Orders: dq adds keys ascending, dk and dv add heads, then queries ascending. */
+ * Orders: dq adds keys in ascending order; dk and dv add heads, then queries, in ascending
+ * order. */
 #include "codegen/cpu/attention_parts.h"
 
 #include <stdio.h>
 
-/* Fewer key/value heads than this leave threads idle: two phases. */
+/* With fewer key/value heads than this, threads would be idle: two phases. */
 enum { ENOUGH_HEADS = 8 };
 
-/* Beyond this the one-phase scratch (k, v, dk, dv of a head) is no longer near: two phases. */
+/* With more bytes of one-phase scratch (k, v, dk, dv of a head), it no longer fits into caches: two
+ * phases. */
 #define ONE_PHASE_BYTES ((int64_t)64 << 20)
 
-/* Of a block of queries, f32[48] each. */
+/* Statistics of a block of queries, f32[48] each. */
 enum { STAT_LSE = 0, STAT_DELTA = F8_ATT_BLOCK, STATS = 2 * F8_ATT_BLOCK };
 
 enum { Q, K, V, O, LSE, DO, DQ, DK, DV, ARGS };
@@ -41,7 +43,7 @@ static LLVMValueRef room(backward *w, int64_t offset)
     return f8_att_floats(w->a, w->scratch, offset);
 }
 
-/* Block j's part of a buffer that holds blocks k_begin on. */
+/* The part of block j in a buffer that holds the blocks from k_begin on. */
 static LLVMValueRef key_part(backward *w, int64_t offset, LLVMValueRef j)
 {
     f8_llvm_module *m = w->a->m;
@@ -151,7 +153,7 @@ static void load_queries(backward *w, LLVMValueRef head, LLVMValueRef i)
     } tensor[] = {
         {Q, a->desc->stride.q, w->q, w->qt},
         {DO, a->desc->stride.dout, w->dout, w->dout_t},
-        {O, a->desc->stride.o, w->dq_acc, w->o}}; /* o's rows are needed for a moment only */
+        {O, a->desc->stride.o, w->dq_acc, w->o}}; /* the rows of o are needed here only */
     for (int t = 0; t < 3; t++) {
         LLVMValueRef from =
             f8_att_token(a, w->args[tensor[t].arg], tensor[t].stride, w->batch, start, head);
@@ -225,7 +227,7 @@ static void query_block(backward *w, LLVMValueRef head, LLVMValueRef i)
 }
 
 /* The internal function of one split: void(ptr args, ptr scratch, i64 batch, kv head, heads, query
- * blocks, key blocks), ranges as begin and end. */
+ * blocks, key blocks); ranges are pairs of begin and end. */
 static LLVMValueRef make_range(backward *w, const char *what)
 {
     f8_att *a = w->a;
@@ -266,7 +268,7 @@ static LLVMValueRef make_range(backward *w, const char *what)
 
 typedef enum split { WHOLE_HEADS, QUERY_BLOCKS, KEY_BLOCKS } split;
 
-/* Where a task's part begins and ends, from its number. */
+/* The ranges of a task, from its number. */
 static void task_range(f8_att *a, split how, LLVMValueRef task, LLVMValueRef *r)
 {
     f8_llvm_module *m = a->m;
@@ -285,7 +287,8 @@ static void task_range(f8_att *a, split how, LLVMValueRef task, LLVMValueRef *r)
     r[5] = r[7] = all;
     if (how == WHOLE_HEADS)
         return;
-    /* the longest tasks first: late queries see more keys, early keys are seen by more queries */
+    /* the longest tasks first: later queries see more keys, and earlier keys are seen by more
+     * queries */
     if (how == QUERY_BLOCKS && d->causal)
         super = m->ll->BuildNSWSub(m->b, f8_ll_i64(m, supers - 1), super, "");
     LLVMValueRef begin = f8_att_mul(a, super, F8_ATT_SUPER);
@@ -327,7 +330,7 @@ static void lay_out_scratch(backward *w, split how)
     w->dv = w->dkv ? f8_att_room(a, area * key_blocks) : 0;
 }
 
-/* The splits for this shape: one or two phases. */
+/* Chooses one or two phases for this shape; sets their splits. */
 static int choose_splits(const f8_att *a, split how[F8_ATTENTION_MAX_PHASES])
 {
     const f8_attention_desc *d = a->desc;

@@ -1,5 +1,5 @@
-/* What forward and backward attention share: where things lie, and the products by blocks
- * (cpu_attention_parts.h). */
+/* What forward and backward attention share: addresses, and products of blocks
+ * (attention_parts.h). */
 #include "codegen/cpu/attention_parts.h"
 
 #include <stdio.h>
@@ -160,8 +160,8 @@ void f8_att_call(f8_att *a, f8_att_product kind, LLVMValueRef c, LLVMValueRef le
     call_columns(a, kind, (int)(a->padded / F8_MK_LANES), c, left, right, rows, depth, factor);
 }
 
-/* The vectors of queries one by one: from 16 c on, they see keys below 16 (c + 1) on the
- * diagonal. */
+/* One vector of queries after another: on the diagonal, the vector from query 16 c on sees the keys
+ * below 16 (c + 1). */
 static void scores_by_vector(f8_att *a, bool diag, LLVMValueRef queries)
 {
     f8_llvm_module *m = a->m;
@@ -179,7 +179,7 @@ static void scores_by_vector(f8_att *a, bool diag, LLVMValueRef queries)
     }
 }
 
-/* void(ptr s, ptr k, ptr qt, i64 keys, i64 queries), see f8_att_scores. */
+/* void(ptr s, ptr k, ptr qt, i64 keys, i64 queries): see f8_att_scores. */
 static LLVMValueRef make_scores(f8_att *a, bool diag)
 {
     f8_llvm_module *m = a->m;

@@ -1,9 +1,9 @@
-/* The CPU as a target: each unit becomes an LLVM module, its object from the cache or compiled;
- * objects are one blob.
+/* The CPU as a target. Each kernel becomes an LLVM module, whose object is taken from the cache or
+ * compiled. All objects are linked into one blob.
  *
- * An object depends on its unit and the machine alone, its symbols on the unit's text, and objects
- * are linked in order of units: the blob's bytes depend neither on threads or timing nor on what
- * was in the cache. */
+ * An object depends on its kernel source and the machine alone. Its symbols depend on the text of
+ * the kernel, and objects are linked in the order of kernels. So the bytes of the blob depend
+ * neither on threads or timing nor on what was in the cache. */
 #include "codegen/cpu/build.h"
 
 #include "codegen/cache/cached.h"
@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The launches of a kernel, and what the cache keeps of one before its object. ROWS: n_tasks is the
- * launch's. */
+/* The phases of a kernel, which the cache keeps before its object. n_tasks of a row kernel is not
+ * used: it is that of the launch. */
 typedef struct phases {
     int n;
     f8_cpu_phase at[F8_ATTENTION_MAX_PHASES];
@@ -33,50 +33,51 @@ typedef struct f8_cpu_code {
 
 typedef struct compilation {
     f8_build *b;
-    f8_cache *cache;      /* NULL: none */
+    f8_cache *cache;      /* NULL: no cache */
     f8_llvm *llvm;        /* NULL: not loaded */
-    const char *question, *identity; /* codegen/cpu/llvm_known.h; LLVM's and the machine's */
-    f8_object *object;    /* by unit */
+    const char *question, *identity; /* see llvm_known.h; LLVM's and the machine's identity */
+    f8_object *object;    /* by kernel */
 } compilation;
 
 static f8_status begin_codes(f8_build *b)
 {
-    f8_cpu_code *code = F8_NEW_ARRAY(b->arena, f8_cpu_code, b->n_units);
-    for (uint32_t i = 0; code && i < b->n_units; i++)
-        b->unit[i].cpu = &code[i];
+    f8_cpu_code *code = F8_NEW_ARRAY(b->arena, f8_cpu_code, b->n_sources);
+    for (uint32_t i = 0; code && i < b->n_sources; i++)
+        b->source[i].cpu = &code[i];
     return f8_build_memory(b);
 }
 
 /* ---- compiling ---- */
 
-/* The same in every plan, and no other kernel's. */
-static void make_symbol(const f8_build_unit *u, char symbol[48])
+/* The symbol of a kernel: the same in every plan, and different for every kernel. */
+static void make_symbol(const f8_kernel_source *u, char symbol[48])
 {
     char digits[33];
     memset(symbol, 0, 48);
     snprintf(symbol, 48, "k_%s", f8_hash_text(f8_hash_bytes(u->text, strlen(u->text)), digits));
 }
 
-static f8_status emit(f8_llvm_module *m, const f8_build_unit *u, f8_arena *arena, f8_diag *d)
+static f8_status emit(f8_llvm_module *m, const f8_kernel_source *u, f8_arena *arena, f8_diag *d)
 {
     phases *p = &u->cpu->phases;
     char symbol[48];
     make_symbol(u, symbol);
-    if (u->kind == F8_UNIT_ATTENTION)
+    if (u->kind == F8_SOURCE_ATTENTION)
         return f8_cpu_attention_emit(m, &u->attention, u->backward, symbol, p->at, &p->n, d);
     *p = (phases){.n = 1};
     memcpy(p->at[0].symbol, symbol, sizeof symbol);
-    if (u->kind == F8_UNIT_SCATTER)
+    if (u->kind == F8_SOURCE_SCATTER)
         return f8_cpu_scatter_emit(m, u->dtype, symbol, d);
     p->at[0].scratch = f8_cpu_rows_scratch(u->kernel);
     return f8_cpu_rows_emit(m, u->kernel, symbol, arena, d);
 }
 
-/* For people: options.dump. */
-static void dump_text(const f8_build_options *o, uint32_t unit, f8_llvm_module *m, f8_arena *arena)
+/* Gives the IR to options.dump, for people to read. */
+static void dump_text(const f8_build_options *o, uint32_t source, f8_llvm_module *m,
+                      f8_arena *arena)
 {
     char file[40];
-    snprintf(file, sizeof file, "llvm_%03u.ll", unit);
+    snprintf(file, sizeof file, "llvm_%03u.ll", source);
     const char *text = f8_llvm_module_text(m, arena);
     if (text)
         o->dump(o->dump_user, file, text);
@@ -89,30 +90,30 @@ static f8_status make(void *user, uint32_t i, f8_arena *arena, f8_diag *d)
     const double start = f8_seconds_now();
     f8_llvm_module *m;
     F8_TRY(f8_llvm_module_begin(&m, c->llvm, "fp8c", d));
-    f8_status s = emit(m, &b->unit[i], arena, d);
+    f8_status s = emit(m, &b->source[i], arena, d);
     if (s == F8_OK && b->options->dump)
         dump_text(b->options, i, m, arena);
     if (s == F8_OK)
         s = f8_llvm_module_compile(m, arena, &c->object[i], d);
     f8_llvm_module_end(m);
-    b->unit[i].seconds = f8_seconds_now() - start;
+    b->source[i].seconds = f8_seconds_now() - start;
     return s;
 }
 
 static const char *unit_name(void *user, uint32_t i, uint32_t *n_kernels)
 {
     *n_kernels = 1;
-    return ((const compilation *)user)->b->unit[i].name;
+    return ((const compilation *)user)->b->source[i].name;
 }
 
-/* ---- in the cache ---- */
+/* ---- cache entries ---- */
 
-/* The emitters, LLVM and the machine, and what the unit computes. */
+/* The key: the emitters, LLVM and the machine, and the text of the kernel. */
 static const char *key(void *user, uint32_t i, f8_arena *arena)
 {
     const compilation *c = user;
     return f8_arena_printf(arena, "cpu kernel\ncode %s\n%s%s", f8_code_id, c->identity,
-                           c->b->unit[i].text);
+                           c->b->source[i].text);
 }
 
 static bool take(void *user, uint32_t i, const f8_cache_value *value)
@@ -127,7 +128,7 @@ static bool take(void *user, uint32_t i, const f8_cache_value *value)
     for (int n = 0; n < p.n; n++)
         if (!memchr(p.at[n].symbol, 0, sizeof p.at[n].symbol))
             return false;
-    c->b->unit[i].cpu->phases = p;
+    c->b->source[i].cpu->phases = p;
     c->object[i] = (f8_object){value->bytes + sizeof p, value->size - sizeof p};
     return true;
 }
@@ -135,7 +136,7 @@ static bool take(void *user, uint32_t i, const f8_cache_value *value)
 static f8_cache_value give(void *user, uint32_t i, f8_arena *arena)
 {
     const compilation *c = user;
-    const phases *p = &c->b->unit[i].cpu->phases;
+    const phases *p = &c->b->source[i].cpu->phases;
     const f8_object *o = &c->object[i];
     uint8_t *bytes = f8_arena_array(arena, sizeof *p + o->size, 1);
     if (!bytes)
@@ -148,18 +149,18 @@ static f8_cache_value give(void *user, uint32_t i, f8_arena *arena)
 static const f8_build_cached_calls calls = {
     .name = unit_name, .key = key, .take = take, .make = make, .give = give};
 
-/* ---- all of them ---- */
+/* ---- all kernels ---- */
 
 static f8_status link_blob(compilation *c)
 {
     f8_build *b = c->b;
     f8_link_image image;
-    F8_TRY(f8_link(c->object, b->n_units, b->arena, &image, b->diag));
+    F8_TRY(f8_link(c->object, b->n_sources, b->arena, &image, b->diag));
     b->plan->blob = image.bytes;
     b->plan->blob_bytes = (int64_t)image.size;
     b->plan->blob_code_bytes = (int64_t)image.code_size;
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        f8_cpu_code *code = b->unit[i].cpu;
+    for (uint32_t i = 0; i < b->n_sources; i++) {
+        f8_cpu_code *code = b->source[i].cpu;
         for (int n = 0; n < code->phases.n; n++) {
             const char *symbol = code->phases.at[n].symbol;
             const f8_link_symbol *s = f8_link_find(&image, symbol);
@@ -186,8 +187,8 @@ static f8_status load(compilation *c)
     return f8_build_memory(c->b);
 }
 
-/* LLVM is loaded when there is something to compile. Should it then be another than was thought,
- * all is looked up again under its name. */
+/* Looks up all kernels, and loads LLVM if some are missing. If it is another LLVM than expected,
+ * all are looked up under its identity. */
 static f8_status find_all(compilation *c, f8_build_cached *pieces)
 {
     const f8_build_options *o = c->b->options;
@@ -210,7 +211,7 @@ static f8_status compile_all(compilation *c, f8_build_cached *pieces)
 {
     f8_build *b = c->b;
     f8_build_stats *stats = b->options->stats;
-    c->object = F8_NEW_ARRAY(b->arena, f8_object, b->n_units);
+    c->object = F8_NEW_ARRAY(b->arena, f8_object, b->n_sources);
     F8_TRY(begin_codes(b));
     F8_TRY(find_all(c, pieces));
     F8_TRY(f8_build_cached_make(pieces, &(uint32_t){0}, b->diag));
@@ -228,27 +229,27 @@ static f8_status compile(f8_build *b)
     const f8_build_options *o = b->options;
     const double start = f8_seconds_now();
     compilation c = {.b = b, .cache = o->dump ? NULL : o->cache};
-    f8_build_cached pieces = {.calls = &calls, .user = &c, .n = b->n_units, .cache = c.cache};
+    f8_build_cached pieces = {.calls = &calls, .user = &c, .n = b->n_sources, .cache = c.cache};
     const f8_status s = compile_all(&c, &pieces);
     if (s == F8_OK && o->stats)
         o->stats->compile = f8_seconds_now() - start - o->stats->link;
-    b->plan->n_kernels = b->n_units;
+    b->plan->n_kernels = b->n_sources;
     f8_build_cached_end(&pieces);
     f8_llvm_free(c.llvm);
     return s;
 }
 
-/* What compile makes, less the code. */
+/* What compile() makes, without the code. */
 static f8_status size(f8_build *b)
 {
     F8_TRY(begin_codes(b));
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        const f8_build_unit *u = &b->unit[i];
+    for (uint32_t i = 0; i < b->n_sources; i++) {
+        const f8_kernel_source *u = &b->source[i];
         phases *p = &u->cpu->phases;
         p->n = 1;
-        if (u->kind == F8_UNIT_ATTENTION)
+        if (u->kind == F8_SOURCE_ATTENTION)
             F8_TRY(f8_cpu_attention_sizes(&u->attention, u->backward, p->at, &p->n, b->diag));
-        else if (u->kind == F8_UNIT_ROWS)
+        else if (u->kind == F8_SOURCE_ROWS)
             p->at[0].scratch = f8_cpu_rows_scratch(u->kernel);
     }
     return F8_OK;
@@ -271,25 +272,25 @@ static int64_t scatter_tasks(int64_t positions, int64_t columns)
 static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
 {
     if (d->c != F8_F32)
-        return f8_build_broken(b, r, "a GEMM of the CPU that does not write f32");
+        return f8_build_broken(b, r, "GEMMs of the CPU write f32 only");
     d->algorithm = b->options->gemm_algorithm;
     if (d->algorithm == F8_GEMM_AUTO && b->options->gemms)
         d->algorithm = f8_gemm_choose(b->options->gemms, d);
     return F8_OK;
 }
 
-/* The launches of one step: their phases in a row. */
-static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
+/* The phases of the launches of one step, one after another. */
+static f8_status finish(f8_build *b, f8_step *s, const f8_step_builder *builder)
 {
     int total = 0;
-    for (uint32_t i = 0; i < draft->n_launches; i++)
-        total += b->unit[draft->launch[i].unit].cpu->phases.n;
+    for (uint32_t i = 0; i < builder->n_launches; i++)
+        total += b->source[builder->launch[i].source].cpu->phases.n;
     s->phase = F8_NEW_ARRAY(b->arena, f8_step_phase, (size_t)total);
     if (!s->phase)
         return f8_build_memory(b);
-    for (uint32_t i = 0; i < draft->n_launches; i++) {
-        const f8_build_launch *l = &draft->launch[i];
-        const f8_cpu_code *code = b->unit[l->unit].cpu;
+    for (uint32_t i = 0; i < builder->n_launches; i++) {
+        const f8_build_launch *l = &builder->launch[i];
+        const f8_cpu_code *code = b->source[l->source].cpu;
         for (int n = 0; n < code->phases.n; n++)
             s->phase[s->n_phases++] = (f8_step_phase){
                 .entry = code->entry[n],
@@ -304,12 +305,12 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
 
 static f8_status fill_stats(f8_build *b, f8_build_stats *s)
 {
-    s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, b->n_units + 1);
+    s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, b->n_sources + 1);
     if (!s->kernel)
         return f8_build_memory(b);
-    s->n_kernels = b->n_units;
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        const f8_build_unit *u = &b->unit[i];
+    s->n_kernels = b->n_sources;
+    for (uint32_t i = 0; i < b->n_sources; i++) {
+        const f8_kernel_source *u = &b->source[i];
         s->kernel[i] = (f8_build_kernel){.name = u->name, .text = u->text, .hash = u->hash,
                                          .launches = u->launches, .seconds = u->seconds};
     }

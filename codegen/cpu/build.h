@@ -1,4 +1,4 @@
-/* The CPU as a target of builds: see build_cpu.c. */
+/* The CPU as a target: see build.c. */
 #ifndef F8_CODEGEN_BUILD_CPU_H
 #define F8_CODEGEN_BUILD_CPU_H
 

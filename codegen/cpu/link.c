@@ -1,4 +1,4 @@
-/* Laying ELF sections out in one image and resolving what they say about each other: see link.h. */
+/* Lays ELF sections out in one image and resolves their relocations: see link.h. */
 #include "codegen/cpu/link.h"
 
 #include "runtime/base/blob.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One section of one object: where its bytes go, if anywhere. */
+/* A section of an object, and where its bytes go if they are kept. */
 typedef struct section {
     Elf64_Shdr header;
     bool kept, code;
@@ -61,12 +61,12 @@ static const char *symbol_name(const object *o, const Elf64_Sym *s)
 static f8_status classify(linker *k, section *s)
 {
     const Elf64_Shdr *h = &s->header;
-    /* unwind tables are of no use to a blob that nothing unwinds through */
+    /* nothing unwinds through a blob, so unwind tables are dropped */
     if (!(h->sh_flags & SHF_ALLOC) || h->sh_type == SHT_X86_64_UNWIND || h->sh_size == 0)
         return F8_OK;
     if (h->sh_flags & (SHF_WRITE | SHF_TLS))
         return f8_fail(k->d, F8_ERR_INTERNAL, F8_NOWHERE,
-                       "linking a kernel: it has writable data, and a kernel keeps no state");
+                       "linking a kernel: it has writable data, but kernels keep no state");
     if (h->sh_type != SHT_PROGBITS)
         return malformed(k, "a loaded section that is not PROGBITS");
     if (h->sh_addralign > F8_BLOB_PAGE || (h->sh_addralign & (h->sh_addralign - 1)))

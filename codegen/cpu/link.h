@@ -1,9 +1,9 @@
-/* A small static linker: ELF objects from LLVM in, one position-independent image out.
+/* A small static linker: ELF objects from LLVM become one position-independent image.
  *
- * The image is code, then (on the next page) constants; every relocation is resolved here, so
- * loading it (runtime/base/blob.h) is one mapping. Kernels import nothing: a reference to a symbol
- * that no object defines (memcpy, expf, ...) is an error that names it. The same objects in the
- * same order give the same bytes. */
+ * The image is code, followed by constants on the next page. Every relocation is resolved here, so
+ * loading an image (runtime/base/blob.h) is one mapping. Kernels import nothing: a reference to a
+ * symbol that no object defines (memcpy, expf, ...) is an error that names the symbol. The same
+ * objects in the same order give the same bytes. */
 #ifndef F8_CODEGEN_LINK_H
 #define F8_CODEGEN_LINK_H
 
@@ -11,7 +11,7 @@
 
 typedef struct f8_link_symbol {
     const char *name; /* in the arena given to f8_link */
-    uint64_t offset;  /* bytes from the image's start, below code_size */
+    uint64_t offset;  /* bytes from the start of the image, below code_size */
 } f8_link_symbol;
 
 typedef struct f8_link_image {
@@ -22,9 +22,9 @@ typedef struct f8_link_image {
     size_t symbol_count;
 } f8_link_image;
 
-/* Link `count` x86-64 relocatables; all memory is from `arena`. F8_ERR_INTERNAL for what an emitter
- * must not produce: undefined or repeated symbols, writable or zero-filled data, thread-locals,
- * relocations that need a load address, a malformed object. */
+/* Links `count` x86-64 relocatable objects. All memory comes from `arena`. F8_ERR_INTERNAL:
+ * undefined or repeated symbols, writable or zero-filled data, thread-local data, relocations that
+ * need a load address, or a malformed object; emitters produce none of these. */
 f8_status f8_link(const f8_object *objects, size_t count, f8_arena *arena, f8_link_image *out,
                   f8_diag *d);
 

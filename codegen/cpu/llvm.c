@@ -1,4 +1,4 @@
-/* Loading LLVM, choosing the machine, and one module's way from IR to an ELF object: see llvm.h. */
+/* Loads LLVM, chooses the machine, and turns a module of IR into an ELF object: see llvm.h. */
 #include "codegen/cpu/llvm.h"
 
 #include "runtime/base/dynlib.h"
@@ -12,7 +12,7 @@
 
 /* ---- the library ---- */
 
-/* Distributions name the same library differently; the first that opens is taken. */
+/* Distributions name the same library differently. The first one that opens is used. */
 static const char *const library_names[] = {
     "libLLVM.so.19.1", "libLLVM-19.so.1", "libLLVM-19.so", NULL,
 };
@@ -41,7 +41,7 @@ static void free_text(const f8_allocator *a, char *s)
         a->free(a->user, s, strlen(s) + 1);
 }
 
-/* The file, for whoever asks which LLVM it is. */
+/* Records path and size of the library, which are part of its identity. */
 static f8_status note_file(f8_llvm *x, void *handle, f8_diag *d)
 {
     const struct link_map *map = NULL;
@@ -65,18 +65,18 @@ static f8_status load_api(f8_llvm *x, const char *library, f8_diag *d)
         f8_dynlib_symbols(&lib, api_names, sizeof api_names / sizeof *api_names, &x->ll, d);
     if (s == F8_OK)
         s = note_file(x, lib.handle, d);
-    f8_dynlib_close(&lib); /* stays mapped */
+    f8_dynlib_close(&lib); /* the library stays mapped */
     return s;
 }
 
-/* LLVM's registry of targets is process-wide and its registration is not thread-safe. This lock
- * guards that state of LLVM's; nothing of fp8c's own depends on it. */
+/* The registry of targets of LLVM is global to the process, and registering is not thread-safe.
+ * This lock guards that state of LLVM; nothing of fp8c depends on it. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void register_target(const f8_llvm_api *ll)
 {
     pthread_mutex_lock(&registry_lock);
-    ll->InitializeX86TargetInfo(); /* each is idempotent */
+    ll->InitializeX86TargetInfo(); /* each call is idempotent */
     ll->InitializeX86Target();
     ll->InitializeX86TargetMC();
     ll->InitializeX86AsmPrinter();
@@ -92,7 +92,7 @@ static bool has_feature(const char *features, const char *name)
     return false;
 }
 
-/* CPU names that stand for a machine other than this one; features then follow from the name. */
+/* Names of CPUs other than this machine; their features follow from the name. */
 static bool named_avx512(const char *cpu)
 {
     static const char *const names[] = {"x86-64-v4", "skylake-avx512", "icelake-server",
@@ -143,8 +143,9 @@ static f8_status choose_machine(f8_llvm *x, const char *cpu, f8_diag *d)
     x->lanes = x->avx512 ? 16 : 8;
     char *message = NULL;
     if (ll->GetTargetFromTriple(x->triple, &x->target, &message)) {
-        f8_status s = f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM has no target for %s: %s",
-                              x->triple, message ? message : "?");
+        f8_status s =
+            f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM does not support the target %s: %s",
+                    x->triple, message ? message : "?");
         ll->DisposeMessage(message);
         return s;
     }
@@ -166,7 +167,7 @@ f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d
         x->ll.GetVersion(&major, &minor, &patch);
         snprintf(x->version, sizeof x->version, "%u.%u.%u", major, minor, patch);
         if (major != 19)
-            s = f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM %s was found, 19 is needed",
+            s = f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM %s was found, but LLVM 19 is needed",
                         x->version);
     }
     if (s == F8_OK) {
@@ -205,7 +206,8 @@ const char *f8_llvm_identity(const f8_llvm *x, f8_arena *arena)
 
 /* ---- one module ---- */
 
-/* Without a handler LLVM prints to stderr and may exit; keep its first error for the caller. */
+/* Without a handler LLVM prints to stderr and may exit. This one keeps the first error for the
+ * caller. */
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)
 {
     f8_llvm_module *m = user;
@@ -216,8 +218,7 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)
     m->ll->DisposeMessage(text);
 }
 
-/* Each machine is used by one thread at a time: one that another module was done with, or a new
- * one. */
+/* A machine is used by one thread at a time: takes one that no module uses, or makes one. */
 static LLVMTargetMachineRef take_machine(f8_llvm *x)
 {
     LLVMTargetMachineRef machine = NULL;
@@ -283,10 +284,9 @@ void f8_llvm_module_end(f8_llvm_module *m)
     a->free(a->user, m, sizeof *m);
 }
 
-/* Emitters write vectors and unroll by hand, so the pipeline only cleans up after them:
- * promotion of allocas, common subexpressions, invariants out of loops, dead code. No
- * vectorizer, and no loop-idiom pass, which would make calls to memcpy and memset that the
- * linker has nothing to bind to. */
+/* Emitters write vectors and unroll loops themselves, so the pipeline only cleans up: promotion of
+ * allocas, common subexpressions, loop invariants, dead code. There is no vectorizer. There is no
+ * loop-idiom pass, which would make calls to memcpy and memset that the linker cannot resolve. */
 static const char pipeline[] =
     "always-inline,function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,"
     "loop-mssa(loop-rotate,licm),early-cse<memssa>,adce)";
@@ -299,7 +299,7 @@ static f8_status optimize(f8_llvm_module *m, LLVMTargetMachineRef machine, f8_di
     ll->DisposePassBuilderOptions(o);
     if (!error)
         return F8_OK;
-    char *text = ll->GetErrorMessage(error); /* consumes the error */
+    char *text = ll->GetErrorMessage(error); /* frees the error */
     f8_status s = f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "LLVM's pass pipeline: %s", text);
     ll->DisposeErrorMessage(text);
     return s;
@@ -345,7 +345,8 @@ f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *
     ll->DisposeMessage(message);
     LLVMTargetMachineRef machine = take_machine(m->llvm);
     if (!machine)
-        return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM has no machine for '%s'", m->llvm->cpu);
+        return f8_fail(d, F8_ERR_LIBRARY, F8_NOWHERE, "LLVM cannot make code for the CPU '%s'",
+                       m->llvm->cpu);
     LLVMTargetDataRef layout = ll->CreateTargetDataLayout(machine);
     ll->SetModuleDataLayout(m->module, layout);
     ll->DisposeTargetData(layout);

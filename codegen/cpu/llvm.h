@@ -1,11 +1,11 @@
-/* LLVM, loaded when the CPU target is asked for, and what the emitters share on top of it.
+/* LLVM, loaded when the CPU target needs it, and the helpers that all emitters use.
  *
- * The core library does not link LLVM: f8_llvm_load opens the shared library and fills one table
- * of C API functions (F8_LLVM_API, the only list of them). Call through it:
+ * The core library does not link LLVM: f8_llvm_load opens the shared library and fills a table of
+ * functions of its C API (F8_LLVM_API lists them all). Calls go through that table:
  * m->ll->BuildFAdd(m->b, ...).
  *
- * One f8_llvm serves any number of threads; one f8_llvm_module belongs to one thread at a time
- * and has its own context, so modules compile in parallel.
+ * Any number of threads may use one f8_llvm. One f8_llvm_module belongs to one thread at a time and
+ * has its own context, so modules compile in parallel.
  *
  *     f8_llvm *llvm;
  *     f8_llvm_load(&llvm, &(f8_llvm_options){0}, diag);
@@ -15,12 +15,12 @@
  *     f8_ll_phase_begin(m, &p, "k0_phase0");     // void k0_phase0(args, ints, begin, end, scratch)
  *     ... build with m->ll->Build*(m->b, ...) and f8_ll_* ...
  *     f8_ll_phase_end(m);
- *     f8_llvm_module_compile(m, arena, &object, diag);   // ELF relocatable, for codegen/cpu/link.h
+ *     f8_llvm_module_compile(m, arena, &object, diag);   // ELF object, for codegen/cpu/link.h
  *     f8_llvm_module_end(m);
  *     f8_llvm_free(llvm);
  *
- * Arithmetic is strict: no fast-math flag is ever set, nothing is contracted (never emit
- * llvm.fmuladd; llvm.fma is a fused multiply-add on purpose), subnormals are kept. */
+ * Arithmetic is strict. No fast-math flag is ever set and subnormal numbers are kept. Nothing is
+ * contracted: never emit llvm.fmuladd; llvm.fma is a fused multiply-add on purpose. */
 #ifndef F8_CODEGEN_LLVM_H
 #define F8_CODEGEN_LLVM_H
 
@@ -44,28 +44,28 @@ typedef struct f8_llvm {
     f8_llvm_api ll;
     f8_allocator allocator;
     LLVMTargetRef target;
-    pthread_mutex_t lock; /* of what follows: machines that no module uses now, which cost a
-                             millisecond to make */
+    /* guards the machines that no module uses now; making one takes a millisecond */
+    pthread_mutex_t lock;
     LLVMTargetMachineRef machine[F8_LLVM_MACHINES];
     int n_machines;
-    char *triple, *cpu, *features; /* as given to LLVM; NUL-terminated */
-    char *path;                    /* of the library's file; NULL where the loader does not say */
-    int64_t size;                  /* its bytes */
+    char *triple, *cpu, *features; /* as given to LLVM, NUL-terminated */
+    char *path;                    /* path of the library; NULL if the loader does not tell it */
+    int64_t size;                  /* bytes of that file */
     char version[24];              /* "19.1.7" */
     int lanes;                     /* f32 in the widest vector register: 16 (AVX-512) or 8 (AVX2) */
     bool avx512;
 } f8_llvm;
 
-/* Open LLVM 19 and choose the machine. F8_ERR_LIBRARY when LLVM is missing, has another major
- * version or lacks a function; F8_ERR_UNSUPPORTED when the CPU has no AVX2 with FMA. The shared
- * library stays mapped when f8_llvm_free has released the handle (unloading LLVM under its
- * static state is unsafe). */
+/* Opens LLVM 19 and chooses the machine. F8_ERR_LIBRARY: LLVM is missing, has another major
+ * version, or lacks a function. F8_ERR_UNSUPPORTED: the CPU lacks AVX2, FMA or F16C. The shared
+ * library stays mapped after f8_llvm_free, since unloading LLVM is not safe with its static
+ * state. */
 f8_status f8_llvm_load(f8_llvm **out, const f8_llvm_options *options, f8_diag *d);
 void f8_llvm_free(f8_llvm *llvm); /* NULL is fine */
 /* The usual names, in order; NULL-terminated. */
 const char *const *f8_llvm_library_names(void);
-/* All of LLVM and the machine that decides what code an emitter's IR becomes, as text for a key;
- * NULL when the arena failed. */
+/* What decides which code LLVM makes of IR: LLVM itself and the machine, as text for a key. NULL:
+ * out of memory. */
 const char *f8_llvm_identity(const f8_llvm *llvm, f8_arena *arena);
 
 /* ---- one module ---- */
@@ -78,8 +78,8 @@ typedef struct f8_llvm_module {
     LLVMBuilderRef b;
     LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr;
     LLVMTypeRef phase_type; /* the kernel ABI: void(ptr args, ptr ints, i64, i64, ptr scratch) */
-    LLVMValueRef function;  /* the one being built */
-    int lanes; /* vectors made by f8_ll_v*: llvm->lanes unless the emitter changes it */
+    LLVMValueRef function;  /* the function being built */
+    int lanes; /* lanes of the vectors of f8_ll_v*: llvm->lanes unless the emitter changes it */
     char message[512];      /* the first error LLVM reported on this context */
 } f8_llvm_module;
 
@@ -92,9 +92,9 @@ typedef struct f8_object {
     size_t size;
 } f8_object;
 
-/* Verify, optimize (a light scalar pipeline: emitters write their vectors themselves) and emit
- * an ELF relocatable into `arena`. A module that LLVM refuses is F8_ERR_INTERNAL with LLVM's
- * words. */
+/* Verifies and optimizes the module, and emits an ELF object into `arena`. The pipeline is a light
+ * scalar one, since emitters write vectors themselves. F8_ERR_INTERNAL, with the words of LLVM, if
+ * LLVM refuses the module. */
 f8_status f8_llvm_module_compile(f8_llvm_module *m, f8_arena *arena, f8_object *out, f8_diag *d);
 
 /* The module's IR as text in the arena. */
@@ -102,26 +102,27 @@ char *f8_llvm_module_text(f8_llvm_module *m, f8_arena *arena);
 
 /* ---- functions ---- */
 
-/* What the plan needs to know of a phase an emitter made. */
+/* What the plan needs to know of a phase. */
 typedef struct f8_cpu_phase {
     char symbol[96];
     int64_t n_tasks;
     int64_t scratch; /* bytes per thread, 64-byte aligned */
 } f8_cpu_phase;
 
-/* A phase of a kernel (f8_phase_fn of runtime/base/blob.h): visible outside, does tasks [begin,
- * end). */
+/* A phase of a kernel (f8_phase_fn of runtime/base/blob.h) as a global function; it runs tasks
+ * [begin, end). */
 typedef struct f8_ll_phase {
     LLVMValueRef function, args, ints, begin, end, scratch;
 } f8_ll_phase;
 
 void f8_ll_phase_begin(f8_llvm_module *m, f8_ll_phase *p, const char *symbol);
-/* args[index], ints[index], loaded where the builder stands. */
+/* args[index] and ints[index], loaded at the position of the builder. */
 LLVMValueRef f8_ll_phase_arg(f8_llvm_module *m, const f8_ll_phase *p, int index);
 LLVMValueRef f8_ll_phase_int(f8_llvm_module *m, const f8_ll_phase *p, int index);
 void f8_ll_phase_end(f8_llvm_module *m); /* ret void */
 
-/* A function inside the module (internal linkage, not inlined), entered with the builder. */
+/* A function inside the module (internal linkage, not inlined). The builder is moved to its
+ * start. */
 LLVMValueRef f8_ll_function_begin(f8_llvm_module *m, const char *name, LLVMTypeRef result,
                                   const LLVMTypeRef *params, int count);
 LLVMValueRef f8_ll_param(f8_llvm_module *m, int index);
@@ -137,9 +138,9 @@ LLVMValueRef f8_ll_f32(f8_llvm_module *m, float v); /* exact bits, NaN included 
 LLVMValueRef f8_ll_vi32(f8_llvm_module *m, int32_t v);
 LLVMValueRef f8_ll_vf32(f8_llvm_module *m, float v);
 LLVMTypeRef f8_ll_vtype(f8_llvm_module *m, LLVMTypeRef element);
-/* The splat of a constant over a type: returns the scalar itself when `like` is no vector. */
+/* A constant in every lane of the type `like`, or the scalar itself if `like` is no vector. */
 LLVMValueRef f8_ll_const_like(f8_llvm_module *m, LLVMTypeRef like, LLVMValueRef scalar);
-/* `element`, or a vector of it as wide as the vector type `like`. */
+/* `element`, or a vector of as many lanes as the vector type `like`. */
 LLVMTypeRef f8_ll_retype(f8_llvm_module *m, LLVMTypeRef element, LLVMTypeRef like);
 LLVMValueRef f8_ll_splat(f8_llvm_module *m, LLVMValueRef scalar);
 LLVMValueRef f8_ll_iota(f8_llvm_module *m); /* <0, 1, ...> as i32 */
@@ -158,16 +159,16 @@ LLVMValueRef f8_ll_intrinsic(f8_llvm_module *m, const char *name, LLVMValueRef *
 LLVMValueRef f8_ll_f32_to_i32(f8_llvm_module *m, LLVMValueRef a); /* saturating, NaN gives 0 */
 LLVMValueRef f8_ll_bits(f8_llvm_module *m, LLVMValueRef f32);      /* f32 -> i32, same bits */
 LLVMValueRef f8_ll_from_bits(f8_llvm_module *m, LLVMValueRef i32); /* i32 -> f32, same bits */
-/* A scalar program (exp, encode_e4m3, ...) applied to x, and one of its operations (b, c as its
- * arity asks; none for the constants); truth values are i1. */
+/* Applies a scalar function (exp, encode_e4m3, ...) to x; f8_ll_sop applies one primitive of scalar
+ * functions (b and c as its arity asks, no operand for constants). Truth values are i1. */
 LLVMValueRef f8_ll_scalar(f8_llvm_module *m, f8_sfn fn, LLVMValueRef x);
 LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRef b,
                        LLVMValueRef c);
-/* bf16 travels as i16. Rounding is to nearest even, a NaN keeps its sign and becomes quiet; done in
- * integers because the machine's conversion (VCVTNEPS2BF16) flushes subnormals. */
+/* bf16 is held as i16. Rounding is to nearest even, and a NaN keeps its sign and becomes quiet. It
+ * is done with integers because the instruction VCVTNEPS2BF16 flushes subnormal numbers. */
 LLVMValueRef f8_ll_bf16_to_f32(f8_llvm_module *m, LLVMValueRef bits);
 LLVMValueRef f8_ll_f32_to_bf16(f8_llvm_module *m, LLVMValueRef f32);
-/* f16 as i16, exact or rounded to nearest even by the machine's F16C. */
+/* f16 is held as i16; widened exactly, or rounded to nearest even by F16C. */
 LLVMValueRef f8_ll_f16_to_f32(f8_llvm_module *m, LLVMValueRef bits);
 LLVMValueRef f8_ll_f32_to_f16(f8_llvm_module *m, LLVMValueRef f32);
 
@@ -177,23 +178,24 @@ LLVMValueRef f8_ll_at(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef base,
                       LLVMValueRef index);
 LLVMValueRef f8_ll_load(f8_llvm_module *m, LLVMTypeRef type, LLVMValueRef pointer);
 void f8_ll_store(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer);
-/* Vectors: elements from `pointer` on; `mask` (from f8_ll_mask) may be NULL for all lanes. A masked
- * load reads nothing outside the mask and gives `other` there (NULL: zeros). */
+/* Vectors: the elements from `pointer` on. `mask` (from f8_ll_mask) may be NULL for all lanes. A
+ * masked load reads nothing outside the mask and gives `other` there (NULL: zeros). */
 LLVMValueRef f8_ll_vload(f8_llvm_module *m, LLVMTypeRef element, LLVMValueRef pointer,
                          LLVMValueRef mask, LLVMValueRef other);
 void f8_ll_vstore(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer, LLVMValueRef mask);
-/* <lane < count>: count i64, lanes beyond it are off. */
+/* The mask of lanes below count (i64). */
 LLVMValueRef f8_ll_mask(f8_llvm_module *m, LLVMValueRef count);
 
 /* ---- control ---- */
 
 enum { F8_LL_CARRY_MAX = 64 };
 
-/* for (index = begin; index < end; index += step), i64, with `count` values carried round:
+/* for (index = begin; index < end; index += step), all i64, with `count` values carried from one
+ * iteration to the next:
  *     f8_ll_loop_begin(m, &l, begin, end, step, init, count);
- *     ... l.index, l.value[k] are this round's ...
+ *     ... l.index and l.value[k] are those of this iteration ...
  *     f8_ll_loop_end(m, &l, next);
- * and after it l.value[k] are the final ones. Loops nest; the body may end in another block. */
+ * Afterwards l.value[k] are the final values. Loops nest; the body may end in another block. */
 typedef struct f8_ll_loop {
     LLVMValueRef index, value[F8_LL_CARRY_MAX];
     LLVMValueRef step;
@@ -205,8 +207,8 @@ void f8_ll_loop_begin(f8_llvm_module *m, f8_ll_loop *l, LLVMValueRef begin, LLVM
                       LLVMValueRef step, const LLVMValueRef *init, int count);
 void f8_ll_loop_end(f8_llvm_module *m, f8_ll_loop *l, const LLVMValueRef *next);
 
-/* if (condition) { ... } [else { ... }]; results through allocas or f8_ll_loop's carries, or
- * f8_ll_select where both sides are cheap. */
+/* if (condition) { ... } [else { ... }]. Results leave it through allocas or the carried values of
+ * a loop, or f8_ll_select serves where both sides are cheap. */
 typedef struct f8_ll_if {
     LLVMBasicBlockRef otherwise, exit;
     bool has_else;

@@ -1,4 +1,4 @@
-/* Building IR: the constants, vectors, memory accesses and loops that all emitters share
+/* Building IR: functions, constants, vectors, memory accesses and loops, which all emitters use
  * (llvm.h). */
 #include "codegen/cpu/llvm.h"
 
@@ -23,12 +23,13 @@ static void add_string(f8_llvm_module *m, LLVMValueRef f, const char *name, cons
 static void common_attributes(f8_llvm_module *m, LLVMValueRef f)
 {
     add_enum(m, f, LLVMAttributeFunctionIndex, "nounwind");
-    /* nothing may become a call to a libc that the blob does not have */
+    /* no code may become a call to libc, which the blob does not have */
     add_string(m, f, "no-builtins", "true");
     add_string(m, f, "target-cpu", m->llvm->cpu);
     if (m->llvm->features[0])
         add_string(m, f, "target-features", m->llvm->features);
-    if (m->llvm->avx512) /* LLVM would split 512-bit vectors on CPUs that once throttled */
+    /* LLVM would split 512-bit vectors on CPUs that once reduced their clock for them */
+    if (m->llvm->avx512)
         add_string(m, f, "prefer-vector-width", "512");
 }
 
@@ -37,7 +38,7 @@ static void enter(f8_llvm_module *m, LLVMValueRef f)
     m->function = f;
     LLVMBasicBlockRef entry = m->ll->AppendBasicBlockInContext(m->context, f, "");
     LLVMBasicBlockRef body = m->ll->AppendBasicBlockInContext(m->context, f, "");
-    /* the entry is but a branch: no loop may lead back to it */
+    /* the entry block is only a branch, so no loop leads back to it */
     m->ll->PositionBuilderAtEnd(m->b, entry);
     m->ll->BuildBr(m->b, body);
     m->ll->PositionBuilderAtEnd(m->b, body);
@@ -47,7 +48,7 @@ void f8_ll_phase_begin(f8_llvm_module *m, f8_ll_phase *p, const char *symbol)
 {
     LLVMValueRef f = m->ll->AddFunction(m->module, symbol, m->phase_type);
     common_attributes(m, f);
-    /* scratch belongs to the thread; the tables are read only while the phase runs */
+    /* scratch belongs to the thread; while the phase runs the tables are only read */
     add_enum(m, f, 1, "noalias");
     add_enum(m, f, 1, "readonly");
     add_enum(m, f, 2, "noalias");
@@ -341,7 +342,7 @@ void f8_ll_vstore(f8_llvm_module *m, LLVMValueRef value, LLVMValueRef pointer, L
 
 LLVMValueRef f8_ll_mask(f8_llvm_module *m, LLVMValueRef count)
 {
-    /* clamp first: a count beyond i32 must not wrap */
+    /* clamp first: a count above the range of i32 must not wrap */
     LLVMValueRef n = f8_ll_imin(m, count, f8_ll_i64(m, m->lanes));
     n = m->ll->BuildTrunc(m->b, n, m->i32, "");
     return m->ll->BuildICmp(m->b, LLVMIntSLT, f8_ll_iota(m), f8_ll_splat(m, n), "");

@@ -1,4 +1,4 @@
-/* LLVM's identity without LLVM: see llvm_known.h. */
+/* The identity of LLVM without loading LLVM: see llvm_known.h. */
 #include "codegen/cpu/llvm_known.h"
 
 #include <cpuid.h>
@@ -9,8 +9,8 @@
 
 /* ---- the question ---- */
 
-/* What LLVM looks at to name the CPU and its features (getHostCPUName): leaves, and of each the
- * registers that are the same on every core at every time. */
+/* What LLVM reads to name the CPU and its features (getHostCPUName): leaves of CPUID, and of each
+ * leaf the registers that are equal on every core at all times. */
 static const struct {
     uint32_t leaf, sub;
     bool eax, ebx, ecx, edx;
@@ -31,12 +31,12 @@ static const char *add_cpuid(const char *text, f8_arena *arena)
                                leaves[i].ebx ? b : 0, leaves[i].ecx ? c : 0, leaves[i].edx ? d : 0);
     }
     uint32_t a = 0, b = 0, c = 0, d = 0, low = 0, high = 0;
-    if (__get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE) /* which registers the system saves */
+    if (__get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE) /* the registers that the system saves */
         __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return text ? f8_arena_printf(arena, "%s %x %x\n", text, low, high) : NULL;
 }
 
-/* A file as it is now; "" when it is not there. */
+/* A file as it is now; "" if it does not exist. */
 static const char *describe_file(const char *path, f8_arena *arena)
 {
     struct stat s;
@@ -80,7 +80,8 @@ const char *f8_llvm_question(const f8_llvm_options *options, f8_arena *arena)
 
 /* ---- the answer ---- */
 
-/* A kept answer: the file's path, what it was, and the identity, which has lines itself. */
+/* Reads a stored answer: the path of the file, its state, and the identity, which has several
+ * lines. */
 const char *f8_llvm_recall(f8_cache *cache, const char *question, f8_arena *arena)
 {
     f8_cache_value v;

@@ -1,10 +1,9 @@
-/* Printing scalar programs (ir/num/scalar.h) as LLVM IR, one lane or a vector at a time: see
- * llvm.h. */
+/* Scalar functions (ir/num/scalar.h) as LLVM IR, on scalars or on vectors: see llvm.h. */
 #include "codegen/cpu/llvm.h"
 
 typedef struct printer {
     f8_llvm_module *m;
-    LLVMTypeRef shape; /* a type whose vector width, if any, all values take */
+    LLVMTypeRef shape; /* all values have as many lanes as this type */
     LLVMValueRef value[F8_SCALAR_MAX_VALUES];
 } printer;
 
@@ -63,7 +62,7 @@ LLVMValueRef f8_ll_sop(f8_llvm_module *m, f8_sop op, LLVMValueRef a, LLVMValueRe
     case F8_S_I2F: return ll->BuildSIToFP(k, a, f8_ll_retype(m, m->f32, type), "");
     case F8_S_BITS_F2I: return f8_ll_bits(m, a);
     case F8_S_BITS_I2F: return f8_ll_from_bits(m, a);
-    case F8_S_CONST_F: case F8_S_CONST_I: case F8_SOP_COUNT: break; /* no operands: below */
+    case F8_S_CONST_F: case F8_S_CONST_I: case F8_SOP_COUNT: break; /* no operands: handled below */
     }
 #undef COUNT
     return NULL;

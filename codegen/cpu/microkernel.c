@@ -1,12 +1,13 @@
-/* Register-blocked products and what feeds them: see cpu_microkernel.h. */
+/* Register-blocked products, packing and storing: see microkernel.h. */
 #include "codegen/cpu/microkernel.h"
 
 enum { MAX_ROWS = 16 };
 
 /* ---- products ---- */
 
-/* Rows of a tile `width` vectors wide: accumulators, the vectors of b and a broadcast element must
- * fit the registers (32 of 16 lanes, or 16 of 8), and divide F8_MK_BLOCK. */
+/* Rows of a tile that is `width` vectors wide. Accumulators, the vectors of b and a broadcast
+ * element must fit into the registers (32 of 16 lanes, or 16 of 8), and the rows must divide
+ * F8_MK_BLOCK. */
 static int tile_rows(const f8_llvm_module *m, int width)
 {
     static const int avx512[] = {0, 16, 8, 8, 6};
@@ -25,7 +26,7 @@ typedef struct product {
     f8_llvm_module *m;
     const f8_mk_gemm *g;
     int rows;
-    LLVMValueRef a, b, c; /* of this tile's first row */
+    LLVMValueRef a, b, c; /* of the first row of this tile */
 } product;
 
 static LLVMValueRef vector_at(product *p, LLVMValueRef base, int64_t offset)
@@ -84,7 +85,7 @@ static void accumulate(product *p, LLVMValueRef begin, LLVMValueRef end, LLVMVal
         acc[i] = l.value[i];
 }
 
-/* The square on the diagonal: depth row0 + i meets rows i.. (UPTO) or ..i (FROM). */
+/* The square on the diagonal: depth row0 + i contributes to rows i.. (UPTO) or ..i (FROM). */
 static void triangle(product *p, LLVMValueRef row0, LLVMValueRef *acc)
 {
     f8_llvm_module *m = p->m;
@@ -141,13 +142,13 @@ static int64_t padded(int64_t columns)
     return f8_aligned(columns, F8_MK_LANES);
 }
 
-/* The mask of the chunk that starts at column `at`, NULL when it is whole. */
+/* The mask of the vector that starts at column `at`; NULL if it is whole. */
 static LLVMValueRef chunk_mask(f8_llvm_module *m, int64_t columns, int64_t at)
 {
     return columns - at >= F8_MK_LANES ? NULL : f8_ll_mask(m, f8_ll_i64(m, columns - at));
 }
 
-/* A row is straight code, vector by vector: heads are a few vectors long. */
+/* Code for a row is not a loop: heads are only a few vectors long. */
 LLVMValueRef f8_mk_pack_function(f8_llvm_module *m, const char *name, f8_dtype dtype,
                                  int64_t columns, int64_t stride)
 {
@@ -208,8 +209,8 @@ LLVMValueRef f8_mk_store_function(f8_llvm_module *m, const char *name, f8_dtype 
 
 /* ---- transposition ---- */
 
-/* Swap the off-diagonal h x h quarters of every 2h x 2h square; for h = 8, 4, 2, 1 in turn that
- * is the transpose of the whole. */
+/* Swaps the off-diagonal h x h quarters of every 2h x 2h square. For h = 8, 4, 2, 1 in turn, this
+ * transposes the whole matrix. */
 static void swap_quarters(f8_llvm_module *m, LLVMValueRef *row, int h)
 {
     LLVMValueRef low[F8_MK_LANES], high[F8_MK_LANES];

@@ -1,8 +1,8 @@
 /* Small matrix kernels inside a module: register-blocked products, packing, storing.
  *
- * All work on f32 in scratch memory, in vectors of 16 whatever the machine (AVX2 holds one in
- * two registers), and each element of a result is one chain of fused multiply-adds in order of
- * depth. So the bits do not depend on tile sizes or on the machine's vector width.
+ * All work on f32 in scratch memory, in vectors of 16 whatever the machine; AVX2 holds one in two
+ * registers. Each element of a result is one chain of fused multiply-adds in order of depth. So the
+ * bits do not depend on tile sizes or on the width of the vectors.
  *
  * Each f8_mk_* makes one internal function of the module and returns it. */
 #ifndef F8_CODEGEN_CPU_MICROKERNEL_H
@@ -12,12 +12,12 @@
 
 enum {
     F8_MK_LANES = 16,
-    F8_MK_BLOCK = 48, /* rows of a block: whole tiles of 6, 8 and 16 rows, whole vectors */
+    F8_MK_BLOCK = 48, /* rows of a block: whole tiles of 6, 8 or 16 rows, and whole vectors */
 };
 
-/* What of a block product c[row][:] = sum over depth of a[row][depth] * b[depth][:] is computed.
- * The triangles are exact, not masked: a factor outside them is never read, so its NaN can't
- * leak. */
+/* Which part of a block product c[row][:] = sum over depth of a[row][depth] * b[depth][:] is
+ * computed. The triangles are exact, not masked: a factor outside them is never read, so a NaN
+ * there has no effect. */
 typedef enum f8_mk_part {
     F8_MK_FULL,
     F8_MK_UPTO, /* depth <= row */
@@ -33,12 +33,13 @@ typedef enum f8_mk_init {
 typedef struct f8_mk_gemm {
     f8_mk_part part;
     f8_mk_init init;
-    int width;                        /* columns in vectors, 1..4 (see f8_mk_width) */
+    int width;                        /* columns, in vectors, 1..4 (see f8_mk_width) */
     int64_t a_row, a_depth;           /* elements between a's rows and along its depth */
     int64_t b_depth, c_row;           /* elements between b's and c's rows */
 } f8_mk_gemm;
 
-/* The widest product this machine's registers hold well, at most `vectors`, splitting evenly. */
+/* The widest product, at most `vectors` wide, that the registers of this machine hold well.
+ * Products of this width split `vectors` into about equal parts. */
 int f8_mk_width(const f8_llvm_module *m, int vectors);
 
 /* void(ptr c, ptr a, ptr b, i64 rows, i64 depth, ptr factor): rows is rounded up to whole tiles,

@@ -1,4 +1,4 @@
-/* Instructions of a kernel description as LLVM IR: see cpu_print.h. */
+/* Instructions of a kernel description as LLVM IR: see print.h. */
 #include "codegen/cpu/print.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ f8_status f8_cpu_printer_begin(f8_cpu_printer *p, f8_arena *arena, f8_diag *d)
     LLVMValueRef **by_instr[] = {&p->scalar, &p->vector, &p->partial, &p->blocks, &p->sizes};
     for (int i = 0; i < 5; i++)
         *by_instr[i] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
-    for (int u = 0; u < k->variant.unroll && u < F8_CPU_UNROLL_MOST; u++)
+    for (int u = 0; u < k->config.unroll && u < F8_CPU_UNROLL_MOST; u++)
         p->unrolled[u] = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_instrs + 1);
     p->ints = F8_NEW_ARRAY(arena, LLVMValueRef, k->n_ints + 1);
     p->needed = F8_NEW_ARRAY(arena, bool, k->n_instrs + 1);
@@ -40,14 +40,14 @@ static LLVMTypeRef element_type(f8_llvm_module *m, f8_dtype t)
     }
 }
 
-/* `to`, or a vector of it when `like` is one. */
+/* `to`, or a vector of it if `like` is a vector. */
 static LLVMTypeRef as_wide(f8_llvm_module *m, LLVMTypeRef to, LLVMValueRef like)
 {
     const bool vector = m->ll->GetTypeKind(m->ll->TypeOf(like)) == LLVMVectorTypeKind;
     return vector ? f8_ll_vtype(m, to) : to;
 }
 
-/* From the bits in memory to the form values are held in (kernel.h), and back. */
+/* From the bits in memory to the form in which values are held (kernel.h), and back. */
 static LLVMValueRef widen(f8_llvm_module *m, f8_dtype t, LLVMValueRef raw)
 {
     switch (t) {
@@ -78,7 +78,7 @@ static LLVMValueRef narrow(f8_llvm_module *m, f8_dtype t, LLVMValueRef v)
     }
 }
 
-/* A gather's row: an index outside the table reads row 0 and is marked absent. */
+/* The row of a gather. An index outside the table reads row 0 and is marked absent. */
 static LLVMValueRef gathered_row(f8_cpu_printer *p, uint32_t buffer)
 {
     f8_llvm_module *m = p->m;
@@ -116,7 +116,7 @@ void f8_cpu_row_pointers(f8_cpu_printer *p)
 
 /* ---- rolls ---- */
 
-/* Where the vector at p->column comes from, when shift and group keep vectors whole. */
+/* The column that the vector at p->column comes from, if shift and group keep vectors whole. */
 static LLVMValueRef rolled_column(f8_cpu_printer *p, const f8_kinstr *i)
 {
     f8_llvm_module *m = p->m;
@@ -127,7 +127,7 @@ static LLVMValueRef rolled_column(f8_cpu_printer *p, const f8_kinstr *i)
     return m->ll->BuildAdd(m->b, start, m->ll->BuildURem(m->b, within, group, ""), "");
 }
 
-/* One lane at a time: small or ragged groups. */
+/* Loads one lane at a time, for groups that are small or no multiple of a vector. */
 static LLVMValueRef rolled_lanes(f8_cpu_printer *p, const f8_kinstr *i, LLVMTypeRef element,
                                  LLVMValueRef base)
 {
@@ -135,7 +135,7 @@ static LLVMValueRef rolled_lanes(f8_cpu_printer *p, const f8_kinstr *i, LLVMType
     LLVMValueRef v = m->ll->ConstNull(f8_ll_vtype(m, element)), column = p->column;
     LLVMValueRef last = f8_ll_i64(m, p->k->cols - 1);
     for (int lane = 0; lane < m->lanes; lane++) {
-        /* lanes beyond the row read its last column, and are not used */
+        /* lanes beyond the end of the row read its last column and are not used */
         p->column = f8_ll_imin(m, m->ll->BuildAdd(m->b, column, f8_ll_i64(m, lane), ""), last);
         LLVMValueRef from = rolled_column(p, i);
         LLVMValueRef x = f8_ll_load(m, element, f8_ll_at(m, element, base, from));
@@ -145,7 +145,7 @@ static LLVMValueRef rolled_lanes(f8_cpu_printer *p, const f8_kinstr *i, LLVMType
     return v;
 }
 
-/* `element`s at p->column of a row that starts at base, rolled as the instruction says. */
+/* Loads `element`s at p->column of a row that starts at base, rolled as the instruction says. */
 static LLVMValueRef load_vector(f8_cpu_printer *p, const f8_kinstr *i, LLVMTypeRef element,
                                 LLVMValueRef base)
 {
@@ -163,7 +163,7 @@ static LLVMValueRef load_vector(f8_cpu_printer *p, const f8_kinstr *i, LLVMTypeR
 
 static LLVMValueRef print_call(f8_llvm_module *m, f8_sfn fn, LLVMValueRef x)
 {
-    switch (fn) { /* the machine has these two, exactly */
+    switch (fn) { /* the machine has exact instructions for these two */
     case F8_FN_DECODE_F16:
         return f8_ll_f16_to_f32(m, m->ll->BuildTrunc(m->b, x, as_wide(m, m->i16, x), ""));
     case F8_FN_ENCODE_F16:
@@ -203,7 +203,7 @@ void f8_cpu_print_scalar(f8_cpu_printer *p, uint32_t n)
     }
     case F8_K_SCALAR: p->scalar[n] = print_scalar_op(m, i, x); break;
     case F8_K_CALL: p->scalar[n] = print_call(m, i->sub, x[0]); break;
-    default: p->scalar[n] = x[0]; break; /* ROLL of what has no columns */
+    default: p->scalar[n] = x[0]; break; /* a ROLL of a value without columns */
     }
 }
 
@@ -299,7 +299,7 @@ void f8_cpu_print_vector(f8_cpu_printer *p, uint32_t n)
         break;
     }
     }
-    if (i->near >= 0) /* slots are padded to whole vectors: no mask */
+    if (i->near >= 0) /* slots are padded to whole vectors, so no mask is needed */
         f8_ll_vstore(m, p->vector[n], f8_ll_at(m, m->f32, near_slot(p, i), p->column), NULL);
 }
 
@@ -309,7 +309,8 @@ void f8_cpu_store_vector(f8_cpu_printer *p, uint32_t n)
     const f8_kinstr *i = &p->k->instr[n];
     const f8_dtype t = p->k->buffer[i->buffer].dtype;
     LLVMValueRef mask = p->mask;
-    if (!(i->ext & F8_EXT_ROW) && !p->k->flat) { /* the same in every row: the first writes it */
+    /* all rows have the same value; the first row stores it */
+    if (!(i->ext & F8_EXT_ROW) && !p->k->flat) {
         LLVMValueRef first = m->ll->BuildICmp(m->b, LLVMIntEQ, p->row, f8_ll_i64(m, 0), "");
         first = f8_ll_splat(m, first);
         mask = mask ? m->ll->BuildAnd(m->b, mask, first, "") : first;

@@ -1,8 +1,8 @@
-/* Reductions of row programs as LLVM IR: see cpu_reduce.h.
+/* Reductions of row kernels as LLVM IR: see reduce.h.
  *
- * Sums keep their 256 lanes in scratch: a lane's element is added in the order the description's
- * definition wants whatever the vector width, and the code stays small. Padding lanes hold -0.0,
- * which no addition notices. */
+ * A sum has its 256 lanes in scratch. So each lane gets its elements in the order of the
+ * definition, whatever the width of a vector, and the code stays small. Padding lanes hold -0.0,
+ * which changes no sum. */
 #include "codegen/cpu/reduce.h"
 
 #include <math.h>
@@ -29,7 +29,8 @@ bool f8_cpu_carried(const f8_kinstr *i)
 
 /* ---- sums of rows ---- */
 
-/* Lanes of a sum that exist, up to a power of two: those beyond the row's end are padding. */
+/* The lanes of a sum that exist, rounded up to a power of two; those beyond the end of the row are
+ * padding. */
 static int64_t lanes_used(const f8_kernel *k)
 {
     int64_t n = 1;
@@ -63,7 +64,7 @@ void f8_cpu_add_to_sum(f8_cpu_printer *p, uint32_t n, LLVMValueRef x)
     f8_ll_vstore(m, m->ll->BuildFAdd(m->b, sum, x, ""), at, NULL);
 }
 
-/* v[j] op v[j + h] for the lanes j < h of a vector; lanes from h on are of no use afterwards. */
+/* v[j] op v[j + h] for the lanes j < h of a vector; the lanes from h on are not used afterwards. */
 static LLVMValueRef upper_half(f8_llvm_module *m, LLVMValueRef v, int h)
 {
     LLVMValueRef index[WIDEST_VECTOR];
@@ -142,7 +143,7 @@ void f8_cpu_finish_blocks(f8_cpu_printer *p, uint32_t n)
 
 /* ---- reductions of columns ---- */
 
-/* The accumulators of blocks of `block` rows: no rows yet; or to row `at` of the results. */
+/* The accumulators of blocks of `block` rows: cleared, or stored as row `at` of the results. */
 void f8_cpu_start_partials(f8_cpu_printer *p, int64_t block)
 {
     f8_llvm_module *m = p->m;

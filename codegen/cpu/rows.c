@@ -1,13 +1,14 @@
-/* Row programs as LLVM IR: the loops over tasks, rows and columns of one kernel (cpu_rows.h).
+/* Row kernels as LLVM IR: the loops over tasks, rows and columns of one kernel (rows.h).
  *
  *     values that vary over nothing, once
- *     for each row of the tasks given
+ *     for each row of the tasks
  *         for each stage
  *             values that vary over rows, then over blocks of columns, a vector of blocks at a time
  *             for each vector of columns: all loads and arithmetic, then the stores
- *             finish the stage's row reductions
- *     with columns reduced: around the rows of a block, one accumulator row per reduction in
- * scratch */
+ *             finish the row reductions of the stage
+ *
+ * A kernel that reduces columns has loops over blocks of rows around this, and one row of
+ * accumulators in scratch for each reduction. */
 #include "codegen/cpu/rows.h"
 #include "codegen/cpu/reduce.h"
 
@@ -16,7 +17,7 @@ enum { WORD = 4 };
 /* n times 2^grain. */
 static int64_t grained(const f8_kernel *k, int64_t n)
 {
-    const int g = k->variant.grain;
+    const int g = k->config.grain;
     return g < 0 ? n >> -g : n << g;
 }
 
@@ -34,8 +35,8 @@ int64_t f8_cpu_rows_tasks(const f8_kernel *k, int64_t extent)
     return (extent + each - 1) / each;
 }
 
-/* Words of scratch that the values of blocks of instructions below n take: one a block, and for
- * maxima the magnitudes of all columns. */
+/* Words of scratch for the block values of instructions below n: one for each block, and for an
+ * amax also the magnitudes of all columns. */
 static int64_t block_words(const f8_kernel *k, uint32_t n)
 {
     int64_t words = 0;
@@ -80,8 +81,8 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
         f8_ll_vstore(m, f8_cpu_join_max(m, i->op, most, f8_cpu_without_sign(m, x)), at, NULL);
         break;
     }
-    case F8_K_BLOCKAMAX: /* joined block by block once all are there: no vector waits for the one
-                            before */
+    /* blocks are reduced when all magnitudes are there, so no vector waits for the one before */
+    case F8_K_BLOCKAMAX:
         x = masked(p, f8_cpu_without_sign(m, x), f8_ll_vi32(m, 0));
         f8_ll_vstore(m, x, f8_ll_at(m, m->i32, p->sizes[n], p->column), NULL);
         break;
@@ -94,7 +95,7 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
     }
 }
 
-/* What a stage computes for the vector at p->column; carry holds its running maxima. */
+/* Computes the values of a stage for the vector at p->column. carry holds the running maxima. */
 static void column_values(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
 {
     const f8_kernel *k = p->k;
@@ -118,15 +119,15 @@ static void column_stores(f8_cpu_printer *p)
             f8_cpu_store_vector(p, n);
 }
 
-/* All that a stage does for the vector at p->column. */
+/* Computes and stores all of a stage for the vector at p->column. */
 static void column_body(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry)
 {
     column_values(p, stage, carry);
     column_stores(p);
 }
 
-/* The same for `unroll` vectors from p->column on: the values of all, in order, then the stores,
- * which write what loads of their own columns alone may read. */
+/* The same for `unroll` vectors from p->column on: first the values of all vectors, in order, then
+ * the stores. A store writes memory that only loads of its own columns may read. */
 static void column_bodies(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry, int unroll)
 {
     f8_llvm_module *m = p->m;
@@ -144,7 +145,7 @@ static void column_bodies(f8_cpu_printer *p, int32_t stage, LLVMValueRef *carry,
     p->vector = own;
 }
 
-/* A loop of one stage over [begin, end), so many whole vectors at a time. */
+/* The loop of one stage over [begin, end), `unroll` whole vectors in each iteration. */
 static void vectors_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef end,
                          LLVMValueRef *carry, int carries, int unroll)
 {
@@ -165,13 +166,13 @@ static void vectors_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, L
         carry[i] = l.value[i];
 }
 
-/* The column loop of one stage over the whole vectors of [begin, end). `begin` is a multiple of
- * several vectors. */
+/* The column loop of one stage over the whole vectors of [begin, whole). `begin` is a multiple of
+ * `unroll` vectors. */
 static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LLVMValueRef whole,
                         LLVMValueRef *carry, int carries)
 {
     f8_llvm_module *m = p->m;
-    const int unroll = p->k->variant.unroll > 1 ? p->k->variant.unroll : 1;
+    const int unroll = p->k->config.unroll > 1 ? p->k->config.unroll : 1;
     if (unroll > 1) {
         LLVMValueRef several =
             m->ll->BuildAnd(m->b, whole, f8_ll_i64(m, ~(int64_t)(unroll * m->lanes - 1)), "");
@@ -200,7 +201,7 @@ static f8_status row_stage(f8_cpu_printer *p, int32_t stage, f8_diag *d)
         if (f8_cpu_carried(&k->instr[n])) {
             if (carries == F8_LL_CARRY_MAX)
                 return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                               "a kernel with more than %d maxima in one stage", F8_LL_CARRY_MAX);
+                               "a kernel has more than %d maxima in one stage", F8_LL_CARRY_MAX);
             owner[carries] = n;
             carry[carries++] = f8_cpu_max_identity(m, k->instr[n].op);
         }
@@ -224,7 +225,7 @@ static f8_status row_stage(f8_cpu_printer *p, int32_t stage, f8_diag *d)
     return F8_OK;
 }
 
-/* Values and stores that vary over rows alone, of one stage. */
+/* The values and stores of one stage that vary over rows alone. */
 static void row_scalars(f8_cpu_printer *p, int32_t stage)
 {
     f8_llvm_module *m = p->m;
@@ -236,7 +237,7 @@ static void row_scalars(f8_cpu_printer *p, int32_t stage)
             const f8_kinstr *from = &p->k->instr[i->a];
             if (i->ext == F8_EXT_ROW) {
                 f8_cpu_store_scalar(p, n);
-            } else if (from->ext == F8_EXT_ROW) { /* one element, held by every row */
+            } else if (from->ext == F8_EXT_ROW) { /* one element, which every row holds */
                 f8_ll_if first;
                 f8_ll_if_begin(m, &first,
                                m->ll->BuildICmp(m->b, LLVMIntEQ, p->row, f8_ll_i64(m, 0), ""));
@@ -251,8 +252,8 @@ static void row_scalars(f8_cpu_printer *p, int32_t stage)
 
 /* ---- values of blocks of columns ---- */
 
-/* What the vectors of blocks of `block` columns at p->column have by now, and what stage `stage`
- * adds. */
+/* One vector of blocks at p->column: loads the block values that are known, and computes those of
+ * stage `stage`. */
 static void block_body(f8_cpu_printer *p, int32_t stage, int32_t block)
 {
     const f8_kernel *k = p->k;
@@ -297,7 +298,8 @@ static void block_loop(f8_cpu_printer *p, int32_t stage, int32_t block)
     p->in_blocks = false;
 }
 
-/* Values and stores of one stage that vary over blocks of columns, a vector of blocks at a time. */
+/* The values and stores of one stage that vary over blocks of columns, one vector of blocks at a
+ * time. */
 static void row_blocks(f8_cpu_printer *p, int32_t stage)
 {
     const f8_kernel *k = p->k;
@@ -340,7 +342,8 @@ static int64_t block_below(const f8_kernel *k, int64_t limit)
     return block;
 }
 
-/* Rows [begin, end), of whole blocks but at the matrix's end: larger blocks around smaller ones. */
+/* Rows [begin, end), which are whole blocks except at the end of the matrix. Loops over larger
+ * blocks contain loops over smaller ones. */
 static f8_status blocks_loop(f8_cpu_printer *p, int64_t limit, LLVMValueRef begin, LLVMValueRef end,
                              f8_diag *d)
 {
@@ -387,7 +390,7 @@ static void print_flat(f8_cpu_printer *p)
     f8_ll_if_end(m, &rest);
 }
 
-/* Values that vary over nothing, and stores of them by whoever has task 0. */
+/* Values that vary over nothing. The thread that has task 0 stores them. */
 static void print_once(f8_cpu_printer *p)
 {
     f8_llvm_module *m = p->m;
@@ -449,8 +452,8 @@ f8_status f8_cpu_rows_emit(f8_llvm_module *m, const f8_kernel *k, const char *sy
     f8_cpu_printer p = {.m = m, .k = k};
     const int widest = m->lanes;
     f8_status status = F8_OK;
-    if (k->variant.lanes && k->variant.lanes < widest)
-        m->lanes = k->variant.lanes;
+    if (k->config.lanes && k->config.lanes < widest)
+        m->lanes = k->config.lanes;
     f8_ll_phase_begin(m, &p.phase, symbol);
     F8_TRY(f8_cpu_printer_begin(&p, arena, d));
     lay_out_scratch(&p);

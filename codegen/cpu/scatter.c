@@ -1,4 +1,4 @@
-/* Rows added to a table by index, columns split over tasks: see cpu_scatter.h. */
+/* Adds rows to the rows of a table that ids select, split by columns: see scatter.h. */
 #include "codegen/cpu/scatter.h"
 
 int64_t f8_cpu_scatter_tasks(int64_t columns)
@@ -42,8 +42,8 @@ f8_status f8_cpu_scatter_emit(f8_llvm_module *m, f8_dtype dy, const char *symbol
 {
     const f8_llvm_api *ll = m->ll;
     if (dy != F8_F32 && dy != F8_BF16)
-        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE, "embedding_grad of %s gradients",
-                       f8_dtype_name(dy));
+        return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                       "embedding_grad takes gradients of f32 or bf16, not %s", f8_dtype_name(dy));
     f8_ll_phase p;
     f8_ll_phase_begin(m, &p, symbol);
     LLVMValueRef table = f8_ll_phase_arg(m, &p, 0), ids = f8_ll_phase_arg(m, &p, 1),

@@ -1,5 +1,6 @@
-/* The scatter kernel of the CPU (kernel_scatter.h). A task is a block of F8_SCATTER_COLUMNS columns
- * over all positions, so tasks never meet and every element's additions keep their order. */
+/* The scatter kernel of the CPU (codegen/kernel/scatter.h). A task is a block of F8_SCATTER_COLUMNS
+ * columns over all positions. So no two tasks write the same element, and the additions to each
+ * element keep their order. */
 #ifndef F8_CODEGEN_CPU_SCATTER_H
 #define F8_CODEGEN_CPU_SCATTER_H
 

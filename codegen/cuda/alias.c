@@ -91,7 +91,7 @@ static f8_status check_pair(f8_build *b, uint32_t step, const rows_launch *l, ui
                             uint32_t i, uint32_t j)
 {
     const f8_step *s = &b->out->step[step];
-    const f8_build_access *x = &b->draft[step].access[i], *y = &b->draft[step].access[j];
+    const f8_build_access *x = &b->builder[step].access[i], *y = &b->builder[step].access[j];
     if (!overlap(x, y))
         return F8_OK;
     if (!l)
@@ -112,7 +112,7 @@ static f8_status check_pair(f8_build *b, uint32_t step, const rows_launch *l, ui
 static f8_status describe(f8_build *b, uint32_t step, const f8_build_launch *launch,
                           rows_launch **out)
 {
-    const f8_kernel *k = b->unit[launch->unit].kernel;
+    const f8_kernel *k = b->source[launch->source].kernel;
     f8_cuda_layout layout;
     F8_TRY(f8_cuda_rows_layout(b->facts, k, &layout, b->diag));
     rows_launch *l = *out = F8_NEW_ARRAY(b->arena, rows_launch, launch->n_instances);
@@ -130,10 +130,10 @@ static f8_status describe(f8_build *b, uint32_t step, const f8_build_launch *lau
 
 static f8_status check_step(f8_build *b, uint32_t step)
 {
-    const f8_plan_builder *d = &b->draft[step];
+    const f8_step_builder *d = &b->builder[step];
     const f8_build_launch *launch = d->launch;
     rows_launch *l = NULL;
-    if (d->n_launches == 1 && b->unit[launch->unit].kind == F8_UNIT_ROWS) {
+    if (d->n_launches == 1 && b->source[launch->source].kind == F8_SOURCE_ROWS) {
         if (d->n_accesses != launch->n_instances * launch->n_args)
             return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE,
                            "group '%s' of '%s': %u arguments, %u of them known",

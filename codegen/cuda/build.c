@@ -88,16 +88,16 @@ static f8_status copy(f8_build *b, const f8_place *from, const f8_place *to,
     if (!d)
         return f8_build_memory(b);
     f8_cuda_copy_describe(axes, from->offset % ALIGN, to->offset % ALIGN, d, out);
-    out->unit.copy = d;
-    out->unit.text = f8_cuda_copy_text(b->arena, d);
+    out->source.copy = d;
+    out->source.text = f8_cuda_copy_text(b->arena, d);
     return F8_OK;
 }
 
-static uint32_t most_instances(const f8_build_unit *u)
+static uint32_t most_instances(const f8_kernel_source *u)
 {
     switch (u->kind) {
-    case F8_UNIT_ROWS: return f8_cuda_rows_most_instances(u->kernel);
-    case F8_UNIT_COPY: return f8_cuda_copy_most_instances(u->copy);
+    case F8_SOURCE_ROWS: return f8_cuda_rows_most_instances(u->kernel);
+    case F8_SOURCE_COPY: return f8_cuda_copy_most_instances(u->copy);
     default: return 1;
     }
 }
@@ -144,12 +144,12 @@ static f8_status fill_phase(f8_build *b, const f8_build_launch *l, const f8_cuda
     return F8_OK;
 }
 
-static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
+static f8_status finish(f8_build *b, f8_step *s, const f8_step_builder *builder)
 {
     uint32_t n_phases = 0, n_ints = 0;
-    for (uint32_t i = 0; i < draft->n_launches; i++) {
-        const f8_build_launch *l = &draft->launch[i];
-        const uint32_t n = (uint32_t)b->unit[l->unit].cuda[l->n_instances > 1]->parts.n;
+    for (uint32_t i = 0; i < builder->n_launches; i++) {
+        const f8_build_launch *l = &builder->launch[i];
+        const uint32_t n = (uint32_t)b->source[l->source].cuda[l->n_instances > 1]->parts.n;
         n_phases += n;
         n_ints += n * l->n_instances * (l->n_ints + 1);
     }
@@ -159,9 +159,9 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
     if (!s->phase || !s->ints)
         return f8_build_memory(b);
     s->n_ints = 0;
-    for (uint32_t i = 0; i < draft->n_launches; i++) {
-        const f8_build_launch *l = &draft->launch[i];
-        const f8_cuda_code *code = b->unit[l->unit].cuda[l->n_instances > 1];
+    for (uint32_t i = 0; i < builder->n_launches; i++) {
+        const f8_build_launch *l = &builder->launch[i];
+        const f8_cuda_code *code = b->source[l->source].cuda[l->n_instances > 1];
         for (int part = 0; part < code->parts.n; part++)
             F8_TRY(fill_phase(b, l, code, part, from, s));
     }
@@ -172,7 +172,7 @@ static f8_status finish(f8_build *b, f8_step *s, const f8_plan_builder *draft)
 
 static void fill_kernel(const f8_build *b, const f8_cuda_code *code, int part, f8_build_kernel *k)
 {
-    const f8_build_unit *u = &b->unit[code->unit];
+    const f8_kernel_source *u = &b->source[code->source];
     const f8_cuda_launch *l = &code->parts.launch[part];
     *k = (f8_build_kernel){.name = u->name,
                            .text = u->text,
@@ -192,17 +192,17 @@ static void fill_kernel(const f8_build *b, const f8_cuda_code *code, int part, f
 static f8_status fill_stats(f8_build *b, f8_build_stats *s)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < b->n_units; i++)
+    for (uint32_t i = 0; i < b->n_sources; i++)
         for (int form = 0; form < 2; form++)
-            n += b->unit[i].cuda[form] ? (uint32_t)b->unit[i].cuda[form]->parts.n : 0;
+            n += b->source[i].cuda[form] ? (uint32_t)b->source[i].cuda[form]->parts.n : 0;
     s->kernel = F8_NEW_ARRAY(b->arena, f8_build_kernel, n + 1);
     if (!s->kernel)
         return f8_build_memory(b);
-    for (uint32_t i = 0; i < b->n_units; i++)
+    for (uint32_t i = 0; i < b->n_sources; i++)
         for (int form = 0; form < 2; form++)
-            for (int part = 0; b->unit[i].cuda[form] && part < b->unit[i].cuda[form]->parts.n;
+            for (int part = 0; b->source[i].cuda[form] && part < b->source[i].cuda[form]->parts.n;
                  part++)
-                fill_kernel(b, b->unit[i].cuda[form], part, &s->kernel[s->n_kernels++]);
+                fill_kernel(b, b->source[i].cuda[form], part, &s->kernel[s->n_kernels++]);
     s->image = b->image;
     s->n_images = b->n_images;
     for (uint32_t i = 0; i < b->plan->n_images; i++)

@@ -9,7 +9,7 @@
 
 /* One form of a unit, for one tensor or for many, as code. */
 typedef struct f8_cuda_code {
-    uint32_t unit;
+    uint32_t source;
     bool multi;
     uint32_t launches;
     uint32_t image;

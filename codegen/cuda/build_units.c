@@ -41,7 +41,7 @@ typedef struct compilation {
 /* ---- texts ---- */
 
 /* A name in a comment: nothing that could end it. */
-static void add_comment(f8_text *t, const f8_build_unit *u, bool multi)
+static void add_comment(f8_text *t, const f8_kernel_source *u, bool multi)
 {
     f8_text_add(t, "\n/* ");
     for (const char *s = u->name; *s; s++)
@@ -49,35 +49,35 @@ static void add_comment(f8_text *t, const f8_build_unit *u, bool multi)
     f8_text_add(t, "%s */\n", multi ? ": many tensors" : "");
 }
 
-static f8_status emit_unit(f8_build *b, const f8_build_unit *u, f8_cuda_code *code,
+static f8_status emit_source(f8_build *b, const f8_kernel_source *u, f8_cuda_code *code,
                            const char *symbol, f8_text *t, f8_diag *d)
 {
     code->parts.n = 1;
     switch (u->kind) {
-    case F8_UNIT_ROWS:
+    case F8_SOURCE_ROWS:
         return f8_cuda_rows_emit(t, b->facts, u->kernel, code->multi, symbol,
                                  &code->parts.launch[0], d);
-    case F8_UNIT_ATTENTION:
+    case F8_SOURCE_ATTENTION:
         F8_TRY(f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts,
                                       d));
         for (int i = 0; i < code->parts.n; i++) /* tasks are sorted, the heaviest first */
             code->parts.launch[i].max_blocks = -1;
         return F8_OK;
-    case F8_UNIT_SCATTER:
+    case F8_SOURCE_SCATTER:
         return f8_cuda_scatter_emit(t, u->dtype, symbol, &code->parts.launch[0], d);
-    case F8_UNIT_COPY:
+    case F8_SOURCE_COPY:
         f8_cuda_copy_emit(t, u->copy, code->multi, symbol, &code->parts.launch[0]);
         return F8_OK;
     }
-    return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a unit of an unknown kind");
+    return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a kernel of an unknown kind");
 }
 
-static void make_symbol(const f8_build_unit *u, bool multi, char *to, size_t room)
+static void make_symbol(const f8_kernel_source *u, bool multi, char *to, size_t room)
 {
-    static const char *const kinds[] = {[F8_UNIT_ROWS] = "rows",
-                                        [F8_UNIT_ATTENTION] = "attention",
-                                        [F8_UNIT_SCATTER] = "scatter",
-                                        [F8_UNIT_COPY] = "copy"};
+    static const char *const kinds[] = {[F8_SOURCE_ROWS] = "rows",
+                                        [F8_SOURCE_ATTENTION] = "attention",
+                                        [F8_SOURCE_SCATTER] = "scatter",
+                                        [F8_SOURCE_COPY] = "copy"};
     snprintf(to, room, "%s_%016" PRIx64 "%s", kinds[u->kind], u->hash, multi ? "_m" : "");
 }
 
@@ -92,7 +92,7 @@ static uint32_t lines_of(const char *s)
 /* Add a code to the text of its batch. */
 static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
 {
-    const f8_build_unit *u = &b->unit[code->unit];
+    const f8_kernel_source *u = &b->source[code->source];
     f8_diag why = {0};
     char symbol[40];
     make_symbol(u, code->multi, symbol, sizeof symbol);
@@ -101,7 +101,7 @@ static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
     code->begin = t->n;
     code->line = lines_of(t->s) + 1;
     add_comment(t, u, code->multi);
-    const f8_status s = emit_unit(b, u, code, symbol, t, &why);
+    const f8_status s = emit_source(b, u, code, symbol, t, &why);
     if (s != F8_OK)
         return f8_fail(b->diag, s, u->loc, "kernel '%s': %s", u->name, why.text);
     F8_TRY(f8_build_memory(b));
@@ -113,7 +113,7 @@ static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
 
 static bool is_long(const compilation *p, uint32_t code)
 {
-    return p->b->unit[p->code[code]->unit].kind == F8_UNIT_ATTENTION;
+    return p->b->source[p->code[code]->source].kind == F8_SOURCE_ATTENTION;
 }
 
 /* Whether code `next` is of another batch than `a`. Attention takes the compiler a second or two:
@@ -155,22 +155,23 @@ static f8_status emit_all(compilation *p)
 static f8_status list_codes(compilation *p)
 {
     f8_build *b = p->b;
-    p->code = F8_NEW_ARRAY(b->arena, f8_cuda_code *, 2 * b->n_units + 1);
-    p->batch = F8_NEW_ARRAY(b->arena, batch, 2 * b->n_units + 1);
-    p->order = F8_NEW_ARRAY(b->arena, uint32_t, 2 * b->n_units + 1);
-    f8_cuda_code *code = F8_NEW_ARRAY(b->arena, f8_cuda_code, 2 * b->n_units + 1);
+    p->code = F8_NEW_ARRAY(b->arena, f8_cuda_code *, 2 * b->n_sources + 1);
+    p->batch = F8_NEW_ARRAY(b->arena, batch, 2 * b->n_sources + 1);
+    p->order = F8_NEW_ARRAY(b->arena, uint32_t, 2 * b->n_sources + 1);
+    f8_cuda_code *code = F8_NEW_ARRAY(b->arena, f8_cuda_code, 2 * b->n_sources + 1);
     if (!p->code || !p->batch || !p->order || !code)
         return f8_build_memory(b);
     for (uint32_t f = 0; f < b->plan->n_funcs; f++)
         for (uint32_t i = 0; i < b->plan->func[f].n_steps; i++)
-            for (uint32_t k = 0; k < b->drafts[f][i].n_launches; k++) {
-                const f8_build_launch *l = &b->drafts[f][i].launch[k];
+            for (uint32_t k = 0; k < b->builders[f][i].n_launches; k++) {
+                const f8_build_launch *l = &b->builders[f][i].launch[k];
                 const bool multi = l->n_instances > 1;
-                f8_cuda_code *c = &code[2 * l->unit + multi];
-                *c = (f8_cuda_code){.unit = l->unit, .multi = multi, .launches = c->launches + 1};
-                b->unit[l->unit].cuda[multi] = c;
+                f8_cuda_code *c = &code[2 * l->source + multi];
+                *c = (f8_cuda_code){
+                    .source = l->source, .multi = multi, .launches = c->launches + 1};
+                b->source[l->source].cuda[multi] = c;
             }
-    for (uint32_t i = 0; i < 2 * b->n_units; i++)
+    for (uint32_t i = 0; i < 2 * b->n_sources; i++)
         if (code[i].launches)
             p->code[p->n_codes++] = &code[i];
     return F8_OK;
@@ -185,7 +186,7 @@ static const char *batch_name(void *user, uint32_t index, uint32_t *n_kernels)
     *n_kernels = 0;
     for (uint32_t i = a->begin; i < a->end; i++)
         *n_kernels += (uint32_t)p->code[i]->parts.n;
-    return p->b->unit[p->code[a->begin]->unit].name;
+    return p->b->source[p->code[a->begin]->source].name;
 }
 
 /* Of every text: a name of its own would make other code of the same text. */
@@ -233,7 +234,7 @@ static f8_status failure(const compilation *p, uint32_t index, const f8_diag *wh
     if (why->status != F8_ERR_INTERNAL)
         return f8_fail(b->diag, why->status, why->loc, "%s", why->text);
     const f8_cuda_code *code = culprit(p, a, a->result.log);
-    const f8_build_unit *u = &b->unit[code->unit];
+    const f8_kernel_source *u = &b->source[code->source];
     return f8_fail(b->diag, why->status, u->loc, "kernel '%s' (%s): %s", u->name,
                    code->parts.launch[0].symbol, why->text);
 }

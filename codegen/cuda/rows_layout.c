@@ -103,7 +103,7 @@ static int column_bytes(const f8_kernel *k, int *narrowest)
 /* Threads of a block, where nothing but the variant speaks for another number. */
 static int threads_of(const f8_kernel *k, int model)
 {
-    return k->variant.threads ? k->variant.threads : model;
+    return k->config.threads ? k->config.threads : model;
 }
 
 /* ---- elementwise ---- */
@@ -120,8 +120,8 @@ static void points(const f8_kernel *k, f8_cuda_layout *l)
         l->vectors = 0;
         while (l->sets < 4 && 2 * l->sets * l->vector * bytes <= FLIGHT_BYTES)
             l->sets *= 2;
-        if (k->variant.unroll)
-            l->sets = k->variant.unroll;
+        if (k->config.unroll)
+            l->sets = k->config.unroll;
         return;
     }
     if (!l->columns) {
@@ -171,8 +171,8 @@ static int sets_of(const f8_kernel *k, const f8_cuda_layout *l)
 {
     int narrowest, sets = 1;
     const int bytes = column_bytes(k, &narrowest);
-    if (k->variant.unroll)
-        return k->variant.unroll;
+    if (k->config.unroll)
+        return k->config.unroll;
     while (2 * sets * l->vector <= ROW_FLIGHT_COLUMNS &&
            2 * sets * l->vector * bytes <= ROW_FLIGHT_BYTES)
         sets *= 2;

@@ -1,12 +1,12 @@
-/* What the description of an attention must hold for every target: see kernel_attention.h. */
+/* The checks of an attention description that every target makes: see attention.h. */
 #include "codegen/kernel/attention.h"
 
 f8_status f8_attention_check_sizes(const f8_attention_desc *x, f8_diag *d)
 {
     if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
         return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: batch %lld, tokens %lld, heads %lld of %lld elements, kv heads "
-                       "%lld can't be",
+                       "attention: impossible sizes: batch %lld, %lld tokens, %lld heads of %lld "
+                       "elements, %lld kv heads",
                        (long long)x->B, (long long)x->T, (long long)x->H, (long long)x->D,
                        (long long)x->Hkv);
     return F8_OK;
@@ -21,7 +21,7 @@ f8_status f8_attention_check_strides(const f8_attention_desc *x, bool backward, 
              x->stride.dv >= kv;
     if (!ok)
         return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "attention: a token stride is shorter than its heads");
+                       "attention: the stride between tokens is shorter than the heads of a token");
     return F8_OK;
 }
 

@@ -1,17 +1,17 @@
-/* Attention as a kernel: what every target computes, and the arguments it gets.
+/* Attention as a kernel: what every target computes, and the arguments of the kernel.
  *
  * Forward, for head h of batch b and its key/value head g = h / (H / Hkv):
  *     s[i][j] = scale * sum_d q[i][d] k[j][d],  j <= i when causal
  *     o[i]    = sum_j exp(s[i][j] - lse[i]) v[j],  lse[i] = log sum_j exp(s[i][j])
- * Backward gives dq, dk, dv for do, given o and lse. dk and dv add up the query heads of their
+ * Backward gives dq, dk and dv from do, o and lse. dk and dv are sums over the query heads of their
  * group.
  *
  * Arguments (args of the kernel ABI; no ints):
  *     forward:  q, k, v, o, lse
  *     backward: q, k, v, o, lse, do, dq, dk, dv
- * Element (b, t, head, d) of a tensor lies at base + (b * T + t) * stride + head * D + d, so
- * views into [B, T, 3C] need only their stride and base; lse is f32[B, H, T]. Results may not
- * overlap anything. */
+ * Element (b, t, head, d) of a tensor lies at base + (b * T + t) * stride + head * D + d, so views
+ * into [B, T, 3C] need only their stride and base. lse is f32[B, H, T]. Results overlap nothing
+ * else. */
 #ifndef F8_CODEGEN_KERNEL_ATTENTION_H
 #define F8_CODEGEN_KERNEL_ATTENTION_H
 
@@ -28,12 +28,13 @@ typedef struct f8_attention_desc {
     } stride; /* forward uses the first four */
 } f8_attention_desc;
 
-/* What no target can do, F8_ERR_INPUT: sizes below 1 or heads that are no multiple of kv heads;
- * tokens nearer to one another than their heads are long. */
+/* Checks that every target makes. F8_ERR_INPUT: a size is below 1, the number of heads is no
+ * multiple of the number of kv heads, or the stride between tokens is shorter than the heads of a
+ * token. */
 f8_status f8_attention_check_sizes(const f8_attention_desc *desc, f8_diag *d);
 f8_status f8_attention_check_strides(const f8_attention_desc *desc, bool backward, f8_diag *d);
 
-/* Multiply-adds the kernel does, doubled: for rates. */
+/* Twice the number of multiply-adds of the kernel, for rates. */
 double f8_attention_flops(const f8_attention_desc *desc, bool backward);
 
 #endif

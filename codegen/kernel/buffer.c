@@ -1,5 +1,5 @@
-/* Run-time integers, maps and buffers of a kernel description under construction: where its values
- * lie in memory, and how rows and columns of the domain find them. */
+/* The run-time integers, maps and buffers of a kernel description under construction: where its
+ * values lie in memory, and which element belongs to a row and column of the domain. */
 #include "codegen/kernel/build.h"
 
 static int32_t new_int(f8_kb *b, int64_t v)
@@ -20,7 +20,8 @@ void f8_kb_begin(f8_kb *b)
     new_int(b, b->k->flat ? b->cols : b->rows);
 }
 
-/* log2 of div, if rows of the domain come in runs of that many and none of them again; else -1. */
+/* log2 of div, if every div rows of the domain read the same row of the value, and no row of it is
+ * read again later; else -1. */
 static int32_t run_of(const f8_kb *b, int64_t div, int64_t mod)
 {
     int32_t shift = 0;
@@ -37,7 +38,7 @@ static bool same_map(const f8_kb *b, int32_t map, int64_t div, int64_t mod)
     return m->shift == shift && (shift >= 0 || (ints[m->div] == div && ints[m->mod] == mod));
 }
 
-/* Buffers with equal maps share them, so that a printer divides once. */
+/* Buffers with equal maps share one map, so a printer divides once. */
 static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
 {
     f8_kernel *k = b->k;
@@ -60,9 +61,9 @@ static int32_t new_map(f8_kb *b, int64_t div, int64_t mod)
     return (int32_t)k->n_maps++;
 }
 
-/* Rows of a value of `rows` rows, read by a consumer of type `to`, whose rows are the domain's: its
- * leading axes are ones in the value but for one run of equal ones, so row r of the consumer reads
- * (r / div) % mod. Axes are aligned from the right. */
+/* Whether a value of `rows` rows can be read by a consumer of type `to`, whose rows are those of
+ * the domain, at row (r / div) % mod. The leading axes of the value must be ones, except for one
+ * run of axes that equal those of the consumer. Axes are aligned from the right. */
 static bool periodic(const f8_type *from, const f8_type *to, int64_t rows, int64_t *div,
                      int64_t *mod)
 {
@@ -109,7 +110,7 @@ static int32_t add_buffer(f8_kb *b, const f8_kbuffer *buffer, f8_ref ref, const 
     return (int32_t)k->n_buffers++;
 }
 
-/* A read buffer that already stands for the same memory, read the same way. */
+/* A buffer that reads the same memory in the same way; -1: there is none. */
 static int32_t find_buffer(const f8_kb *b, const f8_kbuffer *want, const f8_place *place,
                            int64_t stride, int64_t div, int64_t mod)
 {
@@ -132,7 +133,7 @@ static bool contiguous(const f8_type *t, const f8_place *p)
     return f8_type_rows(t) <= 1 || p->stride == f8_type_columns(t);
 }
 
-/* The buffer, or one like it; rows by (row / div) % mod if mod isn't 0. */
+/* This buffer, or an equal one that exists already. mod > 0: rows are read at (row / div) % mod. */
 static int32_t have_buffer(f8_kb *b, f8_ref ref, f8_kbuffer *buffer, int64_t stride, int64_t div,
                            int64_t mod)
 {
@@ -152,7 +153,7 @@ static int32_t have_buffer(f8_kb *b, f8_ref ref, f8_kbuffer *buffer, int64_t str
     return add_buffer(b, buffer, ref, place);
 }
 
-/* A number of blocks, more than one, belongs to one size alone. */
+/* If there is more than one block, their number tells the size of a block. */
 int32_t f8_kb_block_of(const f8_kb *b, int64_t columns)
 {
     for (int32_t block = 16; f8_column_block(block) && columns > 1 && !b->k->flat; block *= 2)
@@ -172,7 +173,7 @@ int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
         .dtype = t->dtype, .write = write, .stride = -1, .map = -1, .ids = -1, .limit = -1};
     int64_t stride = place->stride, div = 1, mod = 0;
     if (place->space == F8_SPACE_NONE) {
-        f8_kb_fail(b, ref, "a value without a place:");
+        f8_kb_fail(b, ref, "this value has no place in memory:");
         return 0;
     }
     const bool blocks = block && c == wide;
@@ -183,7 +184,7 @@ int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
     } else if (r == b->rows && c == b->cols) {
         buffer.ext = (r > 1 ? F8_EXT_ROW : 0) | (c > 1 ? F8_EXT_COL : 0);
     } else if (all == b->rows * b->cols && contiguous(t, place)) {
-        /* the same elements under another split of rows and columns */
+        /* the same elements, divided into other rows and columns */
         buffer.ext = (b->rows > 1 ? F8_EXT_ROW : 0) | (b->cols > 1 ? F8_EXT_COL : 0);
         stride = b->cols;
     } else if (c == b->cols || c == 1 || blocks) {
@@ -192,13 +193,13 @@ int32_t f8_kb_buffer(f8_kb *b, f8_ref ref, const f8_type *reader, bool write)
         if (r > 1 && r != b->rows) {
             if (write || !reader || f8_type_rows(reader) != b->rows ||
                 !periodic(t, reader, r, &div, &mod))
-                f8_kb_fail(b, ref, "rows that no map reads:");
+                f8_kb_fail(b, ref, "no map of rows reads this value:");
         }
     } else if (all == b->rows && contiguous(t, place)) {
-        buffer.ext = F8_EXT_ROW; /* one element a row, whatever its shape */
+        buffer.ext = F8_EXT_ROW; /* one element for each row, whatever its shape */
         stride = 1;
     } else {
-        f8_kb_fail(b, ref, "a shape outside the domain:");
+        f8_kb_fail(b, ref, "the shape does not fit the rows and columns of the phase:");
     }
     return b->status == F8_OK ? have_buffer(b, ref, &buffer, stride, div, mod) : 0;
 }
@@ -212,7 +213,7 @@ int32_t f8_kb_scales(f8_kb *b, f8_ref ref, f8_granularity grain)
         return f8_kb_buffer(b, ref, NULL, false);
     if (place->space == F8_SPACE_NONE || r != (b->rows + grain.rows - 1) / grain.rows ||
         c != (b->cols + grain.cols - 1) / grain.cols) {
-        f8_kb_fail(b, ref, "scales of other blocks than the domain's:");
+        f8_kb_fail(b, ref, "the scales do not fit the blocks of the phase:");
         return 0;
     }
     const bool blocks = c > 1 && grain.cols > 1;
@@ -228,7 +229,7 @@ int32_t f8_kb_transposed(f8_kb *b, f8_ref ref)
     const f8_place *place = &b->lowered->place[ref];
     if (!b->target->transposed_stores || place->space == F8_SPACE_NONE || b->k->flat ||
         f8_type_rows(t) != b->cols || f8_type_columns(t) != b->rows) {
-        f8_kb_fail(b, ref, "a transpose that no store of this kernel writes:");
+        f8_kb_fail(b, ref, "no store of this kernel can write this transpose:");
         return 0;
     }
     f8_kbuffer buffer = {.dtype = t->dtype,
@@ -258,7 +259,7 @@ int32_t f8_kb_gather(f8_kb *b, f8_ref table, f8_ref ids)
     if (place->space == F8_SPACE_NONE || ids_place->space == F8_SPACE_NONE ||
         !contiguous(ids_type, ids_place) || f8_type_elements(ids_type) != b->rows ||
         f8_type_columns(t) != b->cols || b->k->flat) {
-        f8_kb_fail(b, table, "a gather outside the domain:");
+        f8_kb_fail(b, table, "the gather does not fit the rows and columns of the phase:");
         return 0;
     }
     f8_kbuffer list = {.dtype = F8_I32, .ext = F8_EXT_ROW, .map = -1, .ids = -1, .limit = -1};

@@ -41,7 +41,7 @@ static bool same_instr(const f8_kinstr *x, const f8_kinstr *y)
            ((x->op != F8_K_BLOCKAMAX && x->op != F8_K_INDEX) || x->block == y->block);
 }
 
-/* Kind of the value, by the operation. */
+/* The kind of the value, which follows from the operation. */
 static uint8_t kind_of(const f8_kb *b, const f8_kinstr *i)
 {
     switch ((f8_kop)i->op) {
@@ -64,7 +64,7 @@ static uint8_t kind_of(const f8_kb *b, const f8_kinstr *i)
     }
 }
 
-/* Extent and stage: what the operands have, and what the operation adds. */
+/* Sets extent and stage from those of the operands and from the operation. */
 static void place_instr(f8_kb *b, f8_kinstr *i)
 {
     uint32_t operand[3];
@@ -89,7 +89,7 @@ static void place_instr(f8_kb *b, f8_kinstr *i)
         i->ext = b->k->buffer[i->buffer].ext;
         i->block = b->k->buffer[i->buffer].block;
     }
-    /* one for every column and block of rows, whatever its operand varies over */
+    /* one value for every column and block of rows, whatever the operand varies over */
     if (f8_kinstr_is_partial(i))
         i->ext = F8_EXT_FULL;
     if (i->ext & F8_EXT_COL) {
@@ -168,9 +168,9 @@ bool f8_kb_same_place(const f8_place *x, const f8_place *y)
            x->stride == y->stride;
 }
 
-/* A store over memory that a load of this kernel may read again waits for the last stage that
- * visits columns. A rolled load reads other columns than the store writes, so there in-place is
- * wrong in any stage. */
+/* Moves a store to the last stage that visits columns, if a load of this kernel may read the same
+ * memory in a later stage. A rolled load reads other columns than the store writes, so in place is
+ * refused there. */
 static void delay_stores(f8_kb *b)
 {
     f8_kernel *k = b->k;
@@ -188,10 +188,12 @@ static void delay_stores(f8_kb *b)
                 continue;
             s->stage = last;
             if (k->buffer[s->buffer].transposed)
-                f8_kb_fail(b, b->bound->value[s->buffer], "transposed in place:");
+                f8_kb_fail(b, b->bound->value[s->buffer],
+                           "a transposed store would overwrite what the kernel reads:");
             if (l->group &&
                 f8_kb_same_place(&b->bound->place[s->buffer], &b->bound->place[l->buffer]))
-                f8_kb_fail(b, b->bound->value[s->buffer], "rolled in place:");
+                f8_kb_fail(b, b->bound->value[s->buffer],
+                           "a store would overwrite what a rolled load reads:");
         }
     }
 }
@@ -221,7 +223,7 @@ static int own_cost(const f8_kinstr *i)
     }
 }
 
-/* What computing the value again in a later stage takes, counted as a tree. */
+/* The price of recomputing the value in a later stage. Shared operands count each time. */
 static price price_of(const f8_kernel *k, const price *known, uint32_t n)
 {
     const f8_kinstr *i = &k->instr[n];
@@ -243,7 +245,8 @@ static price price_of(const f8_kernel *k, const price *known, uint32_t n)
     return p;
 }
 
-/* A value is first computed in the first stage that needs it, not in the first that could. */
+/* Moves each value to the first stage that needs it; until here it had the first stage that could
+ * compute it. */
 static void sink(f8_kernel *k, bool *needed, bool *sunk)
 {
     for (uint32_t stage = 0; stage < k->n_stages; stage++) {
@@ -257,8 +260,8 @@ static void sink(f8_kernel *k, bool *needed, bool *sunk)
     }
 }
 
-/* Walk what each stage needs; a dear value of an earlier stage gets a slot, a cheap one is
- * followed. */
+/* Gives a slot to each costly value of an earlier stage that a later stage needs. The operands of a
+ * cheap value are visited instead. */
 static void choose_near(f8_kb *b)
 {
     f8_kernel *k = b->k;
@@ -277,19 +280,19 @@ static void choose_near(f8_kb *b)
     sink(k, needed, sunk);
     if (b->cols > b->target->near_columns)
         return;
-    /* last stage first: a value kept for a late stage adds a root to its own, earlier one */
+    /* from the last stage on: a value that is kept becomes a root of its own, earlier stage */
     for (int32_t stage = (int32_t)k->n_stages - 1; stage > 0; stage--)
-        for (bool again = true; again;) {
-            again = false;
+        for (bool more = true; more;) {
+            more = false;
             f8_kernel_needed(k, (uint32_t)stage, needed);
-            for (uint32_t n = k->n_instrs; n-- > 0 && !again;) {
+            for (uint32_t n = k->n_instrs; n-- > 0 && !more;) {
                 f8_kinstr *i = &k->instr[n];
                 if (!needed[n] || f8_kinstr_known(i) >= stage || i->near >= 0 ||
                     f8_kinstr_is_root(i) || i->kind == F8_KIND_B ||
                     (cost[n].ops <= CHEAP && cost[n].loads <= CHEAP_LOADS))
                     continue;
                 i->near = (int32_t)k->n_near++;
-                again = true;
+                more = true;
             }
         }
 }

@@ -1,4 +1,4 @@
-/* Variants of kernels: see kernel_variant.h. */
+/* Configurations of kernels: see config.h. */
 #include "codegen/kernel/config.h"
 
 #include <inttypes.h>
@@ -13,23 +13,23 @@ static bool is_model(const f8_kernel_config *v)
     return !v->lanes && !v->unroll && !v->grain && !v->threads;
 }
 
-void f8_variant_text(const f8_kernel_config *v, char text[F8_VARIANT_TEXT])
+void f8_kernel_config_text(const f8_kernel_config *v, char text[F8_KERNEL_CONFIG_TEXT])
 {
     int n = 0;
     if (is_model(v))
-        n = snprintf(text, F8_VARIANT_TEXT, " model");
+        n = snprintf(text, F8_KERNEL_CONFIG_TEXT, " model");
     if (v->lanes)
-        n += snprintf(text + n, (size_t)(F8_VARIANT_TEXT - n), " lanes %u", v->lanes);
+        n += snprintf(text + n, (size_t)(F8_KERNEL_CONFIG_TEXT - n), " lanes %u", v->lanes);
     if (v->threads)
-        n += snprintf(text + n, (size_t)(F8_VARIANT_TEXT - n), " threads %u", v->threads);
+        n += snprintf(text + n, (size_t)(F8_KERNEL_CONFIG_TEXT - n), " threads %u", v->threads);
     if (v->unroll)
-        n += snprintf(text + n, (size_t)(F8_VARIANT_TEXT - n), " unroll %u", v->unroll);
+        n += snprintf(text + n, (size_t)(F8_KERNEL_CONFIG_TEXT - n), " unroll %u", v->unroll);
     if (v->grain)
-        n += snprintf(text + n, (size_t)(F8_VARIANT_TEXT - n), " grain %d", v->grain);
+        n += snprintf(text + n, (size_t)(F8_KERNEL_CONFIG_TEXT - n), " grain %d", v->grain);
     memmove(text, text + 1, (size_t)n); /* the space before the first word */
 }
 
-/* A word of text and the number behind it; whether it is one of the values it may have. */
+/* A word of the text, and the values that its number may have. */
 typedef struct word {
     const char *name;
     int value[5], n_values;
@@ -60,7 +60,7 @@ static bool read_word(const char **at, int *which, int *value)
     return false;
 }
 
-bool f8_variant_parse(const char *text, f8_kernel_config *v)
+bool f8_kernel_config_parse(const char *text, f8_kernel_config *v)
 {
     int value[N_WORDS] = {0}, which, x;
     if (!strcmp(text, "model")) {
@@ -81,9 +81,9 @@ bool f8_variant_parse(const char *text, f8_kernel_config *v)
     return true;
 }
 
-/* ---- which there are ---- */
+/* ---- the configurations of a kernel ---- */
 
-static int cpu_variants(const f8_kernel *k, bool wide, f8_kernel_config *out)
+static int cpu_configs(const f8_kernel *k, bool wide, f8_kernel_config *out)
 {
     static const int8_t grains[] = {-2, -1, 1, 2};
     int n = 1;
@@ -101,7 +101,7 @@ static int cpu_variants(const f8_kernel *k, bool wide, f8_kernel_config *out)
     return n;
 }
 
-static int cuda_variants(f8_kernel_config *out)
+static int cuda_configs(f8_kernel_config *out)
 {
     int n = 1;
     for (uint16_t threads = 128; threads <= 512; threads *= 2)
@@ -112,11 +112,11 @@ static int cuda_variants(f8_kernel_config *out)
 }
 
 int f8_kernel_configs(const f8_kernel *k, const f8_target *target, bool wide,
-                       f8_kernel_config out[F8_KERNEL_CONFIGS])
+                      f8_kernel_config out[F8_KERNEL_CONFIGS])
 {
     out[0] = (f8_kernel_config){0};
-    return target && target->kind == F8_TARGET_CUDA ? cuda_variants(out)
-                                                    : cpu_variants(k, wide, out);
+    return target && target->kind == F8_TARGET_CUDA ? cuda_configs(out)
+                                                    : cpu_configs(k, wide, out);
 }
 
 /* ---- kernels ---- */
@@ -133,20 +133,20 @@ void f8_kernel_problem_text(const f8_kernel *k, int64_t extent, char text[F8_KER
 }
 
 f8_status f8_kernel_with_config(const f8_kernel *k, const f8_kernel_config *v, f8_arena *arena,
-                                 f8_kernel **out, f8_diag *d)
+                                f8_kernel **out, f8_diag *d)
 {
-    char text[F8_VARIANT_TEXT];
+    char text[F8_KERNEL_CONFIG_TEXT];
     f8_kernel *to = F8_NEW(arena, f8_kernel);
     if (!to)
         return f8_arena_status(arena, d);
     *to = *k;
-    to->variant = *v;
+    to->config = *v;
     if (!is_model(v)) {
-        f8_variant_text(v, text);
+        f8_kernel_config_text(v, text);
         to->text = f8_arena_printf(arena, "%svariant %s\n", k->text, text);
         if (!to->text)
             return f8_arena_status(arena, d);
-        to->hash = f8_fnv(to->hash, to->text + strlen(k->text)); /* as f8_kernel_print */
+        to->hash = f8_fnv(to->hash, to->text + strlen(k->text)); /* hashed as in f8_kernel_print */
     }
     *out = to;
     return F8_OK;

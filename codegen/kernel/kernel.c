@@ -1,4 +1,4 @@
-/* Kernel descriptions: what all printers ask of one, and its text. */
+/* Kernel descriptions: questions that all printers ask of one, and its text. */
 #include "codegen/kernel/kernel.h"
 
 #include <inttypes.h>
@@ -61,7 +61,8 @@ bool f8_kinstr_is_root(const f8_kinstr *i)
            (i->op == F8_K_STORE && (i->ext & F8_EXT_COL));
 }
 
-/* Fewer where no block asks for more: there are only so many tasks. */
+/* If no reduction has larger blocks, a task has only F8_COLAMAX_TASK rows, so that there are more
+ * tasks. */
 int64_t f8_kernel_task_rows(const f8_kernel *k)
 {
     int64_t rows = k->n_partials ? F8_COLAMAX_TASK : 0;
@@ -102,11 +103,11 @@ uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed)
             continue;
         count++;
         if (i->near >= 0 && f8_kinstr_known(i) < (int32_t)stage)
-            continue; /* loaded from its slot */
+            continue; /* it is loaded from its slot */
         uint32_t operand[3];
         const int n_operands = f8_kinstr_operands(i, operand);
         for (int o = 0; o < n_operands; o++)
-            /* ROLL reads its operand's slot, not its register */
+            /* a ROLL reads the slot of its operand, not its register */
             if (i->op != F8_K_ROLL && (k->instr[operand[o]].ext & F8_EXT_COL))
                 needed[operand[o]] = true;
     }

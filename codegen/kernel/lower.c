@@ -1,5 +1,5 @@
-/* From the nodes of one phase to a kernel description: each node becomes a few instructions, each
- * value the phase does not compute becomes a load. */
+/* Turns the nodes of one phase into a kernel description. Each node becomes a few instructions, and
+ * each value that the phase does not compute becomes a load. */
 #include "codegen/kernel/build.h"
 
 #include <string.h>
@@ -33,7 +33,8 @@ static bool shows_computed(const f8_kb *b, f8_ref ref)
     return in_phase(b, ref);
 }
 
-/* The value behind views that are no memory of their own, or that show what this phase computes. */
+/* The value behind a chain of views, as far as the views have no memory of their own or show what
+ * this phase computes. */
 static f8_ref source_of(const f8_kb *b, f8_ref ref)
 {
     while (is_view(f8_at(b->graph, ref)->op) && !in_phase(b, ref)) {
@@ -62,7 +63,7 @@ static uint32_t computed(f8_kb *b, f8_ref ref)
     for (uint32_t i = b->n_entries; i-- > 0;)
         if (b->entry[i].ref == ref)
             return b->entry[i].instr;
-    return f8_kb_fail(b, ref, "used before it is computed:");
+    return f8_kb_fail(b, ref, "a value is used before it is computed:");
 }
 
 /* ---- operands ---- */
@@ -75,7 +76,7 @@ static uint32_t constant(f8_kb *b, f8_ref ref)
     case F8_BF16: return f8_kb_f32(b, f8_scalar_f32(F8_FN_ROUND_BF16, (float)v));
     case F8_I32: return f8_kb_i32(b, (uint32_t)(int32_t)v);
     case F8_BOOL: return f8_kb_op(b, F8_S_IEQ, f8_kb_i32(b, v != 0), f8_kb_i32(b, 1), 0);
-    default: return f8_kb_fail(b, ref, "a constant of this dtype:");
+    default: return f8_kb_fail(b, ref, "kernels have no constant of this dtype:");
     }
 }
 
@@ -92,12 +93,12 @@ static uint32_t load(f8_kb *b, f8_ref ref, const f8_type *reader, int64_t shift,
     return f8_kb_emit(b, i);
 }
 
-/* Operand `ref` of a node of type `reader`, as the instruction that holds it. */
+/* The instruction that holds operand `ref` of a node of type `reader`. */
 static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader)
 {
     const f8_ref from = source_of(b, ref);
     if (in_phase(b, from) && !b->k->flat && !shows_computed(b, ref))
-        return f8_kb_fail(b, ref, "other rows and columns of what is computed here:");
+        return f8_kb_fail(b, ref, "a view shows other rows and columns of a value of this phase:");
     if (in_phase(b, from))
         return computed(b, from);
     switch (f8_at(b->graph, from)->op) {
@@ -113,7 +114,7 @@ static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader)
     }
 }
 
-/* The same as an F: f16, FP8 and E8M0 encodings are decoded. */
+/* The same operand as an F: f16, FP8 and E8M0 values are decoded. */
 static uint32_t value_f(f8_kb *b, f8_ref ref, const f8_type *reader)
 {
     const f8_dtype t = f8_type_of(b->graph, ref)->dtype;
@@ -121,7 +122,7 @@ static uint32_t value_f(f8_kb *b, f8_ref ref, const f8_type *reader)
     return t == F8_F32 || t == F8_BF16 ? v : f8_kb_call(b, f8_scalar_decode_fn(t), v);
 }
 
-/* An F as a value of dtype `to`, in the form that values of it are held in. */
+/* Rounds an F to dtype `to`, in the form in which instructions hold values of that dtype. */
 static uint32_t rounded(f8_kb *b, uint32_t v, f8_dtype to, bool saturate)
 {
     if (to == F8_F32)
@@ -164,8 +165,9 @@ static uint32_t lower_cast(f8_kb *b, const f8_node *n, f8_ref in)
     return rounded(b, v, to, false);
 }
 
-/* Kernels hold a form instruction by instruction and call a function. The last operand tells the
- * kind: what SELECT selects; of any other op all operands are of one kind. */
+/* Emits a form of ops.def as its instructions, and a scalar function as a CALL. The last operand
+ * decides the kind: SELECT selects among values of that kind, and the operands of other ops all
+ * have one kind. */
 static uint32_t lower_pointwise(f8_kb *b, const f8_node *n)
 {
     const f8_dtype t = f8_type_of(b->graph, n->in[n->n_in - 1])->dtype;
@@ -189,7 +191,7 @@ static uint32_t lower_pointwise(f8_kb *b, const f8_node *n)
     return v[p->result];
 }
 
-/* Whether a value this phase computes was stored by an earlier phase or group, to be read there. */
+/* Whether an earlier phase or group has stored this value, so that it can be loaded. */
 static bool stored_before(const f8_kb *b, f8_ref ref)
 {
     for (uint32_t p = 0; p < b->phase_index; p++)
@@ -206,7 +208,7 @@ static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
     if (group <= 0)
         group = cols;
     if (b->cols % group)
-        return f8_kb_fail(b, self, "groups of columns that the domain splits:");
+        return f8_kb_fail(b, self, "the columns of the phase are no multiple of the group:");
     shift = ((shift % group) + group) % group;
     const f8_ref x = source_of(b, n->in[0]);
     if (!in_phase(b, x) || stored_before(b, x))
@@ -215,18 +217,19 @@ static uint32_t lower_roll(f8_kb *b, const f8_node *n, f8_ref self)
     const f8_ref stored = inner->op == F8_OP_CAST ? source_of(b, inner->in[0]) : 0;
     if (stored && !in_phase(b, stored) && inner->type.dtype == F8_F32 &&
         f8_type_of(b->graph, stored)->dtype == F8_BF16)
-        return load(b, stored, &n->type, shift, group); /* the roll of what is stored, widened */
+        /* loads what is stored with the roll, and widens it */
+        return load(b, stored, &n->type, shift, group);
     const uint32_t v = computed(b, x);
     if (b->status != F8_OK || !(b->k->instr[v].ext & F8_EXT_COL))
         return v;
     if (b->k->instr[v].kind == F8_KIND_B)
-        return f8_kb_fail(b, self, "a rolled truth value:");
+        return f8_kb_fail(b, self, "truth values cannot be rolled:");
     return f8_kb_emit(
         b, (f8_kinstr){.op = F8_K_ROLL, .a = v, .buffer = -1, .shift = shift, .group = group});
 }
 
-/* Rows of a block that a reduction of columns goes over: all there are, which must be few, if it
- * does not say. */
+/* The rows of a block that a reduction of columns adds up. Without the attribute the block has all
+ * rows, and no kernel has it if they are many. */
 static int64_t block_of(const f8_kb *b, f8_ref ref)
 {
     const int64_t block = f8_attr_i(b->graph, ref, F8_A_BLOCK);
@@ -246,7 +249,7 @@ static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
         return 0;
     if (axis == from->rank - 1) {
         const int64_t block = f8_attr_i(b->graph, self, F8_A_BLOCK);
-        if (b->cols == 1) /* one element: itself */
+        if (b->cols == 1) /* a row of one element is its own reduction */
             return n->op == F8_OP_REDUCE_AMAX ? f8_kb_op(b, F8_S_FABS, x, 0, 0) : x;
         if (block && block < b->cols)
             return f8_kb_emit(
@@ -263,11 +266,11 @@ static uint32_t lower_reduce(f8_kb *b, const f8_node *n, f8_ref self)
     if (n->op == F8_OP_REDUCE_MAX || f8_type_elements(&n->type) != blocks * b->cols ||
         block > F8_COLSUM_BLOCK || (sum ? block != F8_COLSUM_BLOCK : (block & (block - 1)) != 0) ||
         place->space == F8_SPACE_NONE || b->k->flat)
-        return f8_kb_fail(b, self, "a column reduction in blocks that no kernel has:");
-    return x; /* the COLSUM or COLAMAX is emitted with the stores */
+        return f8_kb_fail(b, self, "no kernel reduces columns in such blocks:");
+    return x; /* store() emits the COLSUM or COLAMAX */
 }
 
-/* The instruction that reduces columns to node `ref`, or STORE. */
+/* The instruction that reduces columns for node `ref`, or STORE if it reduces none. */
 static f8_kop column_reduction(const f8_kb *b, f8_ref ref)
 {
     const f8_node *n = f8_at(b->graph, ref);
@@ -324,15 +327,16 @@ static uint32_t lower_node(f8_kb *b, f8_ref ref)
         return f8_kb_emit(b, (f8_kinstr){.op = F8_K_LOAD, .buffer = rows});
     }
     default:
-        return f8_op_facts(n->op)->cls == F8_POINTWISE ? lower_pointwise(b, n)
-                                                       : f8_kb_fail(b, ref, "no kernel computes");
+        return f8_op_facts(n->op)->cls == F8_POINTWISE
+                   ? lower_pointwise(b, n)
+                   : f8_kb_fail(b, ref, "no kernel computes this op:");
     }
 }
 
 /* ---- the phase ---- */
 
-/* A phase says which values it writes; where it does not, of the phases of a group that compute a
- * value the first writes it. */
+/* Whether this phase writes `ref`. A phase lists the values that it writes. If the list is empty,
+ * the first phase of the group that computes a result of the group writes it. */
 static bool writes(const f8_kb *b, f8_ref ref)
 {
     if (b->phase->n_out > 0)
@@ -366,17 +370,17 @@ static void store(f8_kb *b, f8_ref ref)
         buffer = f8_kb_transposed(b, ref);
     } else {
         buffer = f8_kb_buffer(b, ref, NULL, true);
-        /* a one-element value may be held as a row's: its row 0 is the one */
+        /* a value of one element may be held once for each row; row 0 stores it */
         const int extra =
             b->status == F8_OK ? b->k->instr[v].ext & ~b->k->buffer[buffer].ext & ~F8_EXT_ROW : 0;
         if (extra)
-            f8_kb_fail(b, ref, "a store smaller than its value:");
+            f8_kb_fail(b, ref, "the place to store is smaller than the value:");
     }
     f8_kb_emit(b, (f8_kinstr){.op = (uint8_t)op, .a = v, .buffer = buffer, .imm = block});
 }
 
-/* Whether one loop over all elements does: only elementwise nodes, only whole contiguous values and
- * single elements. */
+/* Whether a flat kernel, one loop over all elements, can hold this value: it is whole and
+ * contiguous, or has one element. */
 static bool flat_value(const f8_kb *b, f8_ref ref, int64_t all)
 {
     const f8_ref from = source_of(b, ref);
@@ -411,8 +415,8 @@ static bool is_flat(const f8_kb *b)
     return true;
 }
 
-/* A phase laid out as one flat row whose values turn out strided, or that needs column numbers,
- * runs over its values' own rows and columns. */
+/* Chooses rows and columns. A flat phase whose values are strided, or which needs column numbers,
+ * gets the rows and columns of its values. */
 static void choose_domain(f8_kb *b)
 {
     b->rows = b->phase->rows;

@@ -1,4 +1,4 @@
-/* Text under construction: see kernel_text.h. */
+/* Text that grows: see text.h. */
 #include "codegen/kernel/text.h"
 
 #include <stdarg.h>

@@ -1,10 +1,10 @@
-/* Text under construction, of kernel descriptions and of kernels. */
+/* Text that grows: kernel descriptions and the sources of kernels. */
 #ifndef F8_CODEGEN_KERNEL_TEXT_H
 #define F8_CODEGEN_KERNEL_TEXT_H
 
 #include "ir/base/status.h"
 
-/* In an arena; failure sticks in the arena. */
+/* The text lies in an arena. A failure is kept in the arena. */
 typedef struct f8_text {
     f8_arena *arena;
     char *s;

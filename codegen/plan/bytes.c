@@ -1,9 +1,10 @@
-/* What holds which bytes: disjoint runs of bytes in order, found by halving. See build_merge.h. */
+/* Which accesses covered which bytes: disjoint runs of bytes, sorted, found by binary search. See
+ * merge.h. */
 #include "codegen/plan/merge.h"
 
 #include <string.h>
 
-/* Wholly before the first byte of the access. */
+/* Whether the piece ends before the first byte of the access. */
 static bool is_before(const f8_bytes_piece *p, const f8_build_access *a)
 {
     if (p->space != a->space)
@@ -45,7 +46,7 @@ static bool insert(f8_bytes *m, size_t at, f8_bytes_piece p)
     return true;
 }
 
-/* Piece i ends at byte `at`, what follows is a piece of its own. */
+/* Splits piece i at byte `at`. */
 static bool split(f8_bytes *m, size_t i, int64_t at)
 {
     f8_bytes_piece rest = m->piece[i];
@@ -69,7 +70,7 @@ bool f8_bytes_cut(f8_bytes *m, const f8_build_access *a, size_t *first, size_t *
     }
     for (int64_t at = a->begin; at < a->end; at = m->piece[i++].end) {
         const bool is_piece = is_within(m, i, a);
-        if (!is_piece || m->piece[i].begin > at) { /* bytes that nobody has touched */
+        if (!is_piece || m->piece[i].begin > at) { /* bytes without a piece so far */
             const int64_t stop = is_piece ? m->piece[i].begin : a->end;
             if (!insert(m, i, (f8_bytes_piece){a->space, a->port, at, stop, 0, 0}))
                 return false;

@@ -1,5 +1,5 @@
-/* Which way a GEMM or a kernel is done: the options' choices, else the model's; the plan records
- * both. */
+/* Chooses the algorithm of a GEMM and the configuration of a kernel: from the options' choices,
+ * else from the model. The plan records both. */
 #include "codegen/plan/parts.h"
 
 #include <string.h>
@@ -7,7 +7,8 @@
 #include "codegen/kernel/config.h"
 #include "runtime/base/gemm_desc.h"
 
-/* The plan's choice for this problem, made at its first use. */
+/* The index + 1 of the problem's entry in the plan's table of choices; the entry is made at its
+ * first use. */
 static f8_status record(f8_build *b, const char *problem, const char *candidate, bool tuned,
                         uint32_t *choice)
 {
@@ -49,7 +50,8 @@ f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, u
     if (tuned) {
         d->tuning = chosen.tuning;
         if (chosen.algorithm != model)
-            d->tuning.algorithm = (uint8_t)chosen.algorithm; /* where the CPU that runs it has it */
+            /* used where the CPU that runs the plan has it */
+            d->tuning.algorithm = (uint8_t)chosen.algorithm;
     }
     return record(b, problem, tuned ? text : "model", tuned, choice);
 }
@@ -62,7 +64,7 @@ f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, in
     f8_kernel_problem_text(k, extent, problem);
     const char *text = find(
         b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
-    const bool tuned = text && f8_variant_parse(text, &v);
+    const bool tuned = text && f8_kernel_config_parse(text, &v);
     *out = k;
     if (tuned)
         F8_TRY(f8_kernel_with_config(k, &v, b->arena, out, b->diag));

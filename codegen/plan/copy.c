@@ -1,10 +1,10 @@
-/* Copies: the groups that move bytes, and results that could not be computed in place. */
+/* Copies as steps: groups that move bytes, and results that could not be computed in place. */
 #include "codegen/plan/parts.h"
 
 #include <string.h>
 
-/* Where strided copies are kernels, so are contiguous ones of at most this many bytes: many of them
- * are one launch (build_merge.c). */
+/* On targets where strided copies are kernels, contiguous copies of at most this many bytes are
+ * kernels too: merge.c can then join many of them in one launch. */
 enum { SMALL_COPY = 1 << 16 };
 
 /* Elements between neighbours along each axis of a value that lies at `p`. */
@@ -21,7 +21,7 @@ static void axis_strides(const f8_type *t, const f8_place *p, int64_t *stride)
     }
 }
 
-/* Axes of one element go, neighbours that run on in both become one. */
+/* Drops axes of size 1, and joins neighbouring axes that are contiguous on both sides. */
 static void merge_axes(f8_copy_axes *c)
 {
     int n = 0;
@@ -43,7 +43,7 @@ static void merge_axes(f8_copy_axes *c)
     c->rank = n;
 }
 
-/* From the first byte to the last. */
+/* Bytes from the first element to the last. */
 static int64_t extent(const f8_copy_axes *c, const int64_t *stride)
 {
     int64_t last = 0;
@@ -52,7 +52,7 @@ static int64_t extent(const f8_copy_axes *c, const int64_t *stride)
     return (last + 1) * c->element;
 }
 
-/* One run of bytes, written in the one form a COPY step of every target has. */
+/* Whether the copy is one run of bytes. Rank 0 becomes rank 1, the form that a COPY step has. */
 static bool contiguous(f8_copy_axes *c)
 {
     if (c->rank == 0) {
@@ -80,11 +80,11 @@ static f8_status kernel_copy(f8_build *b, const char *name, f8_ref r, const f8_p
 {
     f8_copy_kernel k = {0};
     F8_TRY(b->target->copy(b, from, to, axes, &k));
-    k.unit.kind = F8_UNIT_COPY;
-    k.unit.name = f8_arena_strdup(b->arena, name ? name : "copy");
-    k.unit.loc = b->func->graph->loc[r];
+    k.source.kind = F8_SOURCE_COPY;
+    k.source.name = f8_arena_strdup(b->arena, name ? name : "copy");
+    k.source.loc = b->func->graph->loc[r];
     f8_build_launch launch = {.n_args = 2, .n_ints = k.n_ints};
-    F8_TRY(f8_build_intern(b, &k.unit, &launch.unit));
+    F8_TRY(f8_build_intern(b, &k.source, &launch.source));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, name, 2, k.n_ints);
     if (!s)
         return f8_build_memory(b);
@@ -92,7 +92,7 @@ static f8_status kernel_copy(f8_build *b, const char *name, f8_ref r, const f8_p
     return f8_build_add_launch(b, &launch, k.n_tasks);
 }
 
-/* Copy value `r`, or a part of it, from one place to another. */
+/* Copies value `r`, or a part of it, from one place to another. */
 static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_place *from,
                            const f8_place *to, f8_copy_axes axes)
 {
@@ -119,14 +119,14 @@ static f8_status copy_step(f8_build *b, const char *name, f8_ref r, const f8_pla
     return F8_OK;
 }
 
-/* A value to another place, both as matrices. */
+/* Copies a value to another place, both taken as matrices. */
 static f8_status copy_value(f8_build *b, const char *name, f8_ref from, const f8_place *to,
                             int64_t to_stride)
 {
     const f8_type *t = f8_build_type(b, from);
     const f8_place *p = f8_build_place(b, from);
     if (p->space == F8_SPACE_NONE)
-        return f8_build_broken(b, from, "a copy of a value that lies nowhere");
+        return f8_build_broken(b, from, "the value to copy has no place in memory");
     const f8_copy_axes axes = {.rank = 2,
                                .size = {f8_type_rows(t), f8_type_columns(t)},
                                .from = {p->stride, 1},
@@ -169,14 +169,14 @@ static f8_status reshape_step(f8_build *b, const f8_group *g, f8_ref r)
     const f8_ref x = f8_at(b->func->graph, r)->in[0];
     const f8_type *from = f8_build_type(b, x), *to = f8_build_type(b, r);
     const f8_place *p = f8_build_place(b, r);
-    /* one side may have gaps between rows; the other is then written in its rows */
+    /* one side may have gaps between its rows; the copy then goes by the rows of that side */
     const bool source =
         f8_type_rows(from) == 1 || f8_build_place(b, x)->stride == f8_type_columns(from);
     const bool target = f8_type_rows(to) == 1 || p->stride == f8_type_columns(to);
     if (target)
         return copy_value(b, g->name, x, p, f8_type_columns(from));
     if (!source && f8_type_columns(from) != f8_type_columns(to))
-        return f8_build_broken(b, r, "a reshape between two layouts with gaps");
+        return f8_build_broken(b, r, "both sides of the reshape have gaps between their rows");
     const f8_copy_axes axes = {
         .rank = 2,
         .size = {f8_type_rows(to), f8_type_columns(to)},
@@ -216,7 +216,7 @@ f8_status f8_build_copies(f8_build *b, const f8_group *g)
 {
     const f8_ref r = f8_build_only_node(g);
     if (f8_build_place(b, r)->space == F8_SPACE_NONE)
-        return f8_build_broken(b, r, "a copy to nowhere");
+        return f8_build_broken(b, r, "the result has no place in memory");
     switch (f8_at(b->func->graph, r)->op) {
     case F8_OP_CONCAT: return concat_steps(b, g, r);
     case F8_OP_RESHAPE:
@@ -224,7 +224,7 @@ f8_status f8_build_copies(f8_build *b, const f8_group *g)
     case F8_OP_TRANSPOSE:
     case F8_OP_BROADCAST:
     case F8_OP_SLICE: return shape_step(b, g, r);
-    default: return f8_build_broken(b, r, "no copy does this");
+    default: return f8_build_broken(b, r, "no copy step computes this op");
     }
 }
 

@@ -1,4 +1,4 @@
-/* GEMM groups: one step each, and before it the copy of an accumulator that lies elsewhere. */
+/* A GEMM group is one step. If its accumulator lies elsewhere, a copy step precedes it. */
 #include "codegen/plan/parts.h"
 
 static int64_t row_stride(const f8_build *b, f8_ref r)
@@ -9,7 +9,7 @@ static int64_t row_stride(const f8_build *b, f8_ref r)
 }
 
 typedef struct operands {
-    f8_ref a, b, a_scale, b_scale, acc; /* scales and accumulator: 0 when there is none */
+    f8_ref a, b, a_scale, b_scale, acc; /* scales and accumulator: 0 if there is none */
 } operands;
 
 static operands operands_of(const f8_node *n)
@@ -37,7 +37,7 @@ static f8_gemm_desc describe(const f8_build *b, f8_ref r, const operands *o)
         .ldb = row_stride(b, o->b),
         .ldc = row_stride(b, r),
     };
-    if (d.has_alpha) { /* inference checked the texts */
+    if (d.has_alpha) { /* inference has checked the texts */
         f8_granularity_parse(f8_attr_s(graph, r, F8_A_SCALE_A), &d.scale_a);
         f8_granularity_parse(f8_attr_s(graph, r, F8_A_SCALE_B), &d.scale_b);
         d.scale = f8_build_type(b, o->a_scale)->dtype;
@@ -56,7 +56,7 @@ static f8_status operand(f8_build *b, f8_step *s, uint32_t index, f8_ref r, bool
         return F8_OK;
     const f8_place *p = f8_build_place(b, r);
     if (p->space == F8_SPACE_NONE)
-        return f8_build_broken(b, r, "an operand or result of a GEMM that lies nowhere");
+        return f8_build_broken(b, r, "this operand or result of a GEMM has no place in memory");
     s->arg[index] = f8_build_arg(b, p);
     return f8_build_add_access(b, p, r, write);
 }

@@ -1,30 +1,31 @@
-/* Multi-tensor launches: steps of one function that run the same kernel become one.
+/* Multi-tensor launches: steps of one function that run the same kernel become one launch.
  *
- * An optimizer has one small kernel per parameter, and a backward pass small kernels per layer that
- * finish sums; a launch costs more than such a kernel. A step may move to another of its kernel,
- * earlier or later, when all that it needs still comes before it and all that needs it after: no
- * value can tell. Row and copy kernels only, of one launch each; each instance does what its own
- * launch did.
+ * An optimizer has one small kernel for each parameter, and a backward pass has small kernels in
+ * each layer that finish sums. A launch costs more time than such a kernel. A step may move to
+ * another step of its kernel, earlier or later, if everything it depends on still runs before it
+ * and everything that depends on it still runs after it. No value can then differ. Only steps of
+ * one launch of a row or copy kernel move. Each instance does what its own launch did.
  *
- * What must come before what is read off the bytes that steps touch: a read after what wrote them,
- * a write after what read or wrote them before. A temporary (build_rename.c) that is given bytes of
- * its own has but its writer and its readers, and that is what frees most steps. Then, twice
- * greedy: from the end, small steps go as late as they may, a chain of finishing kernels to its
- * last layer; from the start, launches go as early as they may. Order is given by `at`: a launch
- * runs where its host, one of its steps, stood.
+ * Dependencies follow from the bytes that steps access: a read depends on the write before it, and
+ * a write depends on the writes and reads before it. A temporary (rename.c) that gets bytes of its
+ * own depends only on its writer, and only its readers depend on it; that frees most steps. The
+ * merging is greedy, twice. From the end of the function, small steps move to the latest launch
+ * they may join: a chain of finishing kernels moves to its last layer. From the start, launches
+ * move to the earliest launch they may join. `at` is the order: a launch runs where its host stood,
+ * which is one of its steps.
  *
- * Bytes that are needed for longer are bytes of the arena. A step moves only as far as they stay
- * within a budget, which is why a long chain becomes a launch every so many layers. It is done
- * twice: first as if all temporaries had bytes of their own and these were free, which shows the
- * ones that should; then in earnest. */
+ * Bytes that are needed for longer take room in the arena. A step moves only as far as these bytes
+ * stay within a budget; so a long chain becomes one launch every few layers. All this runs twice.
+ * The first run assumes that every temporary has bytes of its own and that these cost nothing,
+ * which shows the temporaries that should have their own. The second run counts the bytes. */
 #include "codegen/plan/merge.h"
 
 #include <string.h>
 
-/* Reading and writing so much takes about as long as a launch: what moves more stays with what made
- * its operands, which may still be in cache. */
+/* A step that reads and writes this many bytes takes about as long as a launch. A larger step stays
+ * after the step that made its operands, which may still be in a cache. */
 enum { SMALL_STEP = 8 << 20 };
-/* Bytes of temporaries: a part of the program's own, or what is little anywhere. */
+/* The budget: this part of the arena, or this many bytes if that is more. */
 enum { BUDGET_PART = 128, BUDGET_LEAST = 8 << 20, ATTEMPTS = 8 };
 
 typedef struct merger {
@@ -33,18 +34,20 @@ typedef struct merger {
     uint32_t n; /* steps */
     f8_build_temp *temp;
     uint32_t n_temps;
-    uint32_t *before; /* by step: where those that must come before it begin in `need`; [n] */
+    /* by step: start of the steps that must run before it, in `need`; [n] is the end */
+    uint32_t *before;
     uint32_t *need;
     size_t n_need, need_room;
-    uint32_t *at;       /* by step: its launch's place in the order, that of the launch's host */
+    /* by step: the place of its launch in the order, which is the place of the host */
+    uint32_t *at;
     uint32_t *count;    /* by host: instances */
-    uint32_t *chain;    /* by host: the next one of its unit */
-    uint32_t *head;     /* by unit: the newest host; n: none */
-    int64_t *usage;     /* by place: bytes that temporaries with bytes of their own need then */
-    int64_t most_usage; /* what a step must not bring it above */
+    uint32_t *chain;    /* by host: the next host of the same kernel */
+    uint32_t *head;     /* by kernel: the host found last; n: none */
+    int64_t *usage;     /* by place: bytes that temporaries with bytes of their own need there */
+    int64_t most_usage; /* no step may raise `usage` above this */
 } merger;
 
-/* ---- what must come before what ---- */
+/* ---- dependencies ---- */
 
 static bool own_bytes(const merger *m, const f8_build_access *a)
 {
@@ -64,7 +67,8 @@ static bool add_need(merger *m, uint32_t step, uint32_t mark)
     return true;
 }
 
-/* Pieces are marked with the step that wrote them, + 1, and with those that read them since. */
+/* A piece has the mark step + 1 of the step that wrote it, and the marks of the steps that read it
+ * since. */
 static bool need_bytes(merger *m, f8_bytes *bytes, uint32_t step, const f8_build_access *a)
 {
     size_t first, end;
@@ -87,11 +91,12 @@ static bool need_bytes(merger *m, f8_bytes *bytes, uint32_t step, const f8_build
 static f8_status find_needs(merger *m)
 {
     f8_bytes bytes = {.arena = m->tmp};
-    uint32_t *writer = F8_NEW_ARRAY(m->tmp, uint32_t, m->n_temps + 1); /* of temporaries: + 1 */
+    /* by temporary: its writing step, + 1 */
+    uint32_t *writer = F8_NEW_ARRAY(m->tmp, uint32_t, m->n_temps + 1);
     bool there = writer != NULL;
     m->n_need = 0;
     for (uint32_t s = 0; there && s < m->n; s++) {
-        const f8_plan_builder *d = &m->b->draft[s];
+        const f8_step_builder *d = &m->b->builder[s];
         m->before[s] = (uint32_t)m->n_need;
         for (int write = 0; write < 2; write++)
             for (uint32_t i = 0; there && i < d->n_accesses; i++) {
@@ -126,14 +131,15 @@ static void reach(merger *m, f8_build_temp *t, uint32_t first, uint32_t last)
     use(m, t, 1);
 }
 
-/* From the step that writes it to the last that reads it, wherever they are. */
+/* Each temporary is needed from the step that writes it to the last step that reads it, wherever
+ * they stand now. */
 static void find_reaches(merger *m)
 {
     memset(m->usage, 0, m->n * sizeof *m->usage);
     for (int write = 1; write >= 0; write--)
         for (uint32_t s = 0; s < m->n; s++)
-            for (uint32_t i = 0; i < m->b->draft[s].n_accesses; i++) {
-                const f8_build_access *a = &m->b->draft[s].access[i];
+            for (uint32_t i = 0; i < m->b->builder[s].n_accesses; i++) {
+                const f8_build_access *a = &m->b->builder[s].access[i];
                 if (!own_bytes(m, a) || a->write != write)
                     continue;
                 f8_build_temp *t = &m->temp[a->temp - 1];
@@ -147,10 +153,11 @@ static void find_reaches(merger *m)
             use(m, &m->temp[i], 1);
 }
 
-/* Bytes that a step must hold longer to run at `to`: what it reads until then, or writes since. */
+/* Bytes that are needed for longer if the step runs at `to`: what it reads until then, and what it
+ * writes since. */
 static int64_t holds(const merger *m, uint32_t step, uint32_t to)
 {
-    const f8_plan_builder *d = &m->b->draft[step];
+    const f8_step_builder *d = &m->b->builder[step];
     int64_t bytes = 0;
     for (uint32_t i = 0; i < d->n_accesses; i++) {
         const f8_build_access *a = &d->access[i];
@@ -163,7 +170,8 @@ static int64_t holds(const merger *m, uint32_t step, uint32_t to)
     return bytes;
 }
 
-/* At all places between a step's own and where it is to go to, that one too. */
+/* Whether `bytes` more fit at every place from the step's own, which is excluded, to `to`, which is
+ * included. */
 static bool has_room(const merger *m, uint32_t from, uint32_t to, int64_t bytes)
 {
     const uint32_t begin = from < to ? from + 1 : to, end = from < to ? to + 1 : from;
@@ -175,7 +183,7 @@ static bool has_room(const merger *m, uint32_t from, uint32_t to, int64_t bytes)
 
 static void move(merger *m, uint32_t step, uint32_t to)
 {
-    const f8_plan_builder *d = &m->b->draft[step];
+    const f8_step_builder *d = &m->b->builder[step];
     m->at[step] = to;
     for (uint32_t i = 0; i < d->n_accesses; i++) {
         if (!own_bytes(m, &d->access[i]))
@@ -190,19 +198,19 @@ static void move(merger *m, uint32_t step, uint32_t to)
 
 /* ---- hosts ---- */
 
-/* The most instances of a launch of this step's kernel; 0: it is none that can have many. */
+/* The most instances that a launch of this step's kernel can have; 0: one only. */
 static uint32_t most_instances(const merger *m, uint32_t step)
 {
-    const f8_plan_builder *d = &m->b->draft[step];
+    const f8_step_builder *d = &m->b->builder[step];
     if (!f8_build_simple(m->b, d))
         return 0;
-    const uint32_t most = m->b->target->most_instances(&m->b->unit[d->launch->unit]);
+    const uint32_t most = m->b->target->most_instances(&m->b->source[d->launch->source]);
     return most < 2 ? 0 : most;
 }
 
 static uint32_t *newest_host(merger *m, uint32_t step)
 {
-    return &m->head[m->b->draft[step].launch->unit];
+    return &m->head[m->b->builder[step].launch->source];
 }
 
 static void add_host(merger *m, uint32_t step)
@@ -214,12 +222,12 @@ static void add_host(merger *m, uint32_t step)
 
 static void forget_hosts(merger *m)
 {
-    for (uint32_t i = 0; i < m->b->n_units; i++)
+    for (uint32_t i = 0; i < m->b->n_sources; i++)
         m->head[i] = m->n;
 }
 
-/* From the end: a small step goes to the last launch of its kernel that is before `end`, where what
- * needs it begins. */
+/* Where a small step goes, from the end: to the last launch of its kernel before `end`, the place
+ * of the first step that depends on it. */
 static uint32_t later_host(merger *m, uint32_t step, uint32_t end)
 {
     const f8_step *s = &m->b->out->step[step];
@@ -258,11 +266,12 @@ static f8_status sink(merger *m)
     return F8_OK;
 }
 
-/* `next`: lists of a launch's steps, each from its host on; they end with n. */
+/* The earliest launch that the launch of `host` can join. `next` lists the steps of each launch,
+ * from the host on; n ends a list. */
 static uint32_t earlier_host(merger *m, const uint32_t *next, uint32_t host)
 {
     const uint32_t most = most_instances(m, host);
-    uint32_t best = host, begin = 0; /* the first place after all that it needs */
+    uint32_t best = host, begin = 0; /* the first place after all steps that it depends on */
     if (!most)
         return host;
     for (uint32_t s = host; s < m->n; s = next[s])
@@ -281,7 +290,8 @@ static uint32_t earlier_host(merger *m, const uint32_t *next, uint32_t host)
     return best;
 }
 
-/* From the start: a launch goes to the first of its kernel that is after all that it needs. */
+/* From the start, each launch joins the first launch of its kernel that runs after all that it
+ * depends on. */
 static f8_status hoist(merger *m)
 {
     uint32_t *next = F8_NEW_ARRAY(m->tmp, uint32_t, m->n + 1);
@@ -312,7 +322,7 @@ static f8_status hoist(merger *m)
     return F8_OK;
 }
 
-/* Sets `at` and `count`, for the temporaries that have bytes of their own. */
+/* Sets `at` and `count`, given which temporaries have bytes of their own. */
 static f8_status arrange(merger *m, int64_t most_usage)
 {
     for (uint32_t s = 0; s < m->n; s++) {
@@ -328,15 +338,16 @@ static f8_status arrange(merger *m, int64_t most_usage)
     return F8_OK;
 }
 
-/* ---- lists ---- */
+/* ---- the new list of steps ---- */
 
-/* A step for the launch of `host`: all of it when it has one instance, else empty and with room. */
-static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_plan_builder *d)
+/* Makes the step for the launch of `host`. A launch of one instance is copied; for more, the step
+ * is empty with room for all. */
+static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_step_builder *d)
 {
     f8_arena *a = m->b->arena;
     const uint32_t n = m->count[host];
     *s = m->b->out->step[host];
-    *d = m->b->draft[host];
+    *d = m->b->builder[host];
     d->origin = F8_NEW_ARRAY(a, uint32_t, n);
     d->n_origins = 0;
     if (n == 1 || !d->origin)
@@ -348,7 +359,7 @@ static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_plan
     int64_t *n_tasks = F8_NEW_ARRAY(a, int64_t, n);
     if (!s->arg || !s->ints || !d->access || !d->launch || !n_tasks)
         return f8_arena_status(a, m->b->diag);
-    *d->launch = *m->b->draft[host].launch;
+    *d->launch = *m->b->builder[host].launch;
     d->launch->n_tasks = n_tasks;
     d->launch->n_instances = d->n_accesses = s->n_args = s->n_ints = 0;
     s->bytes_read = s->bytes_written = 0;
@@ -356,11 +367,11 @@ static f8_status open_launch(const merger *m, uint32_t host, f8_step *s, f8_plan
     return F8_OK;
 }
 
-/* One more instance: what step `from` does. */
-static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_plan_builder *d)
+/* Adds one instance: what step `from` does. */
+static void add_instance(const merger *m, uint32_t from, f8_step *s, f8_step_builder *d)
 {
     const f8_step *t = &m->b->out->step[from];
-    const f8_plan_builder *e = &m->b->draft[from];
+    const f8_step_builder *e = &m->b->builder[from];
     d->origin[d->n_origins++] = from;
     if (m->count[m->at[from]] == 1)
         return;
@@ -386,24 +397,24 @@ static f8_status rewrite(merger *m)
     for (uint32_t s = 0; s < m->n; s++)
         n += m->at[s] == s;
     f8_step *step = F8_NEW_ARRAY(b->arena, f8_step, n + 1);
-    f8_plan_builder *draft = F8_NEW_ARRAY(b->arena, f8_plan_builder, n + 1);
-    if (!launch || !step || !draft)
+    f8_step_builder *builder = F8_NEW_ARRAY(b->arena, f8_step_builder, n + 1);
+    if (!launch || !step || !builder)
         return f8_arena_status(launch ? b->arena : m->tmp, b->diag);
     n = 0;
     for (uint32_t s = 0; s < m->n; s++)
         if (m->at[s] == s) {
-            F8_TRY(open_launch(m, s, &step[n], &draft[n]));
+            F8_TRY(open_launch(m, s, &step[n], &builder[n]));
             launch[s] = n++;
         }
     for (uint32_t s = 0; s < m->n; s++)
-        add_instance(m, s, &step[launch[m->at[s]]], &draft[launch[m->at[s]]]);
+        add_instance(m, s, &step[launch[m->at[s]]], &builder[launch[m->at[s]]]);
     b->out->step = step;
     b->out->n_steps = n;
-    b->draft = draft;
+    b->builder = builder;
     return f8_build_memory(b);
 }
 
-/* ---- all of it ---- */
+/* ---- the entry ---- */
 
 static f8_status prepare(merger *m)
 {
@@ -413,18 +424,19 @@ static f8_status prepare(merger *m)
     m->at = F8_NEW_ARRAY(m->tmp, uint32_t, m->n + 1);
     m->count = F8_NEW_ARRAY(m->tmp, uint32_t, m->n + 1);
     m->chain = F8_NEW_ARRAY(m->tmp, uint32_t, m->n + 1);
-    m->head = F8_NEW_ARRAY(m->tmp, uint32_t, m->b->n_units + 1);
+    m->head = F8_NEW_ARRAY(m->tmp, uint32_t, m->b->n_sources + 1);
     m->usage = F8_NEW_ARRAY(m->tmp, int64_t, m->n + 1);
     return f8_arena_status(m->tmp, m->b->diag);
 }
 
-/* Own bytes for the temporaries of launches with many instances, as they are arranged now. */
+/* Chooses the temporaries that get bytes of their own: those that launches with many instances
+ * access, in the current order. */
 static void choose_temps(merger *m, bool *chosen)
 {
     for (uint32_t s = 0; s < m->n; s++)
-        for (uint32_t i = 0; i < m->b->draft[s].n_accesses; i++)
-            if (m->b->draft[s].access[i].temp && m->count[m->at[s]] > 1)
-                chosen[m->b->draft[s].access[i].temp - 1] = true;
+        for (uint32_t i = 0; i < m->b->builder[s].n_accesses; i++)
+            if (m->b->builder[s].access[i].temp && m->count[m->at[s]] > 1)
+                chosen[m->b->builder[s].access[i].temp - 1] = true;
 }
 
 static f8_status merge(merger *m)
@@ -443,8 +455,8 @@ static f8_status merge(merger *m)
         m->temp[i].own = true;
     F8_TRY(arrange(m, INT64_MAX));
     choose_temps(m, chosen);
-    /* Gaps between bytes that are in use take room too: with less in use until all fits; the last
-     * time there is nothing. */
+    /* Gaps between the bytes in use take room too. Each attempt allows fewer bytes, until all fit;
+     * the last attempt allows none. */
     for (int k = 0; k <= ATTEMPTS; k++) {
         for (uint32_t i = 0; i < m->n_temps; i++)
             m->temp[i].own =

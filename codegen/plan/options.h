@@ -1,5 +1,5 @@
-/* What a build is asked for, and what it says of itself: types that callers of codegen/build.h
- * share with the targets. */
+/* What a build is asked for, and the statistics that it returns. The callers of codegen/build.h and
+ * the targets share these types. */
 #ifndef F8_CODEGEN_BUILD_OPTIONS_H
 #define F8_CODEGEN_BUILD_OPTIONS_H
 
@@ -9,68 +9,70 @@
 #include "ir/target.h"
 #include "runtime/plan.h"
 
-/* CUDA: what ptxas says of a kernel. */
+/* CUDA: what ptxas reports of a kernel. */
 typedef struct f8_cuda_report {
-    int64_t registers; /* of a thread */
-    int64_t shared;    /* bytes of a block, without dynamic ones */
-    int64_t stack;     /* bytes of a thread: its kernel's and of functions not inlined */
+    int64_t registers; /* per thread */
+    int64_t shared;    /* bytes per block, without dynamic shared memory */
+    int64_t stack;     /* bytes per thread, of the kernel and of the functions it calls */
     int64_t spill_stores, spill_loads; /* bytes */
 } f8_cuda_report;
 
 typedef struct f8_build_kernel {
-    const char *name; /* of the first group that needs it */
+    const char *name; /* of the first group that uses it */
     const char *text; /* its description */
     uint64_t hash;
-    uint32_t launches; /* steps that run it, over all functions */
+    uint32_t launches; /* number of steps that run it, over all functions */
     double seconds;    /* to print and compile it */
     /* CUDA: one entry for each __global__ function */
     const char *symbol;
-    const char *cuda;          /* its part of the image's text */
-    uint32_t image;            /* index of the plan's */
-    uint32_t threads, shared;  /* of a block; bytes of dynamic shared memory */
-    bool multi;                /* many tensors in one launch */
-    bool reported;             /* the compiler's log has: */
+    const char *cuda;          /* its part of the text of the image */
+    uint32_t image;            /* its index among the images of the plan */
+    uint32_t threads, shared;  /* threads of a block; bytes of dynamic shared memory */
+    bool multi;                /* a multi-tensor launch */
+    bool reported;             /* `report` was found in the log of the compiler */
     f8_cuda_report report;
 } f8_build_kernel;
 
-/* CUDA: what one image of the plan was made from, in the build's arena. */
+/* CUDA: what one image of the plan was made from. In the arena of the build. */
 typedef struct f8_build_image {
     const char *cuda; /* the text given to NVRTC */
     const char *ptx;  /* NULL unless options.want_ptx */
-    const char *log;  /* the compiler's messages and ptxas' report */
+    const char *log;  /* the messages of the compiler, and the report of ptxas */
 } f8_build_image;
 
 typedef struct f8_build_stats {
     f8_build_kernel *kernel; /* in the build's arena */
     uint32_t n_kernels;
     f8_build_image *image; /* CUDA */
-    uint32_t n_images;     /* the plan's, or with text_only what it would have */
-    struct f8_plan_builder **drafts; /* for tests: by function and step (codegen/plan/parts.h) */
-    double describe, compile, link; /* seconds; compile is elapsed time over all threads */
+    uint32_t n_images;     /* images of the plan; with text_only, images that it would have */
+    struct f8_step_builder **builders; /* for tests: by function and step (codegen/plan/parts.h) */
+    double describe, compile, link; /* seconds; compile is elapsed time, not the sum over threads */
     int64_t code_bytes;
-    uint32_t n_cached; /* kernels found in the cache, or made meanwhile by another process */
+    /* kernels that were in the cache, or that another process made during the build */
+    uint32_t n_cached;
 } f8_build_stats;
 
-/* Who does attention. A number that is not the table's own is the algorithm's id. */
+/* Which implementation computes attention. Every number but TABLE's is the id of an algorithm. */
 typedef enum f8_attention_algorithm {
-    F8_ATTENTION_TABLE, /* as codegen/cuda/attention_choice.c says */
+    F8_ATTENTION_TABLE, /* as codegen/cuda/attention_choice.c decides */
     F8_ATTENTION_OWN,   /* our kernels */
     F8_ATTENTION_CUDNN,
 } f8_attention_algorithm;
 
-/* A problem that there are several ways to do: one of gemm and kernel. */
+/* A problem that the tuner can solve in several ways: either `gemm` or `kernel` is set. */
 typedef struct f8_build_problem {
     const char *text; /* runtime/base/gemm_desc.h, codegen/kernel/config.h */
     const char *name; /* of the step */
     const f8_gemm_desc *gemm;
-    const f8_kernel *kernel; /* without a variant */
+    const f8_kernel *kernel; /* without a configuration */
     const f8_target *target;
 } f8_build_problem;
 
-/* Asked by the thread that builds, once for each GEMM and each launch of a row program, in order.
- */
+/* Called by the thread that builds, once for each GEMM and each launch of a row kernel, in
+ * order. */
 typedef struct f8_build_choices {
-    /* The text of a candidate; NULL, or a text that is none of a candidate: the model's. */
+    /* Returns the text of a candidate. NULL, or a text that names no candidate: the model's choice
+     * is taken. */
     const char *(*find)(void *user, const f8_build_problem *problem);
     void *user;
 } f8_build_choices;
@@ -79,33 +81,42 @@ typedef struct f8_build_options {
     const f8_target *target;  /* NULL: the CPU */
     const char *cpu;          /* NULL or "native": this machine; else an LLVM CPU name */
     const char *llvm;         /* path of LLVM's library; NULL: the usual names */
-    int threads;              /* that compile; 0: 2 */
-    const f8_build_choices *choices; /* NULL: the model's */
-    uint32_t gemm_algorithm;  /* CPU: that of every GEMM; AUTO: as `gemms` has it */
-    const struct f8_gemm_lib *gemms; /* records its choice of algorithm in GEMM steps; NULL: AUTO */
-    const f8_allocator *
-        allocator; /* for memory that ends with the call; from several threads; NULL: the default */
-    struct f8_cuda
-        *cuda; /* CUDA targets (runtime/cuda/device.h): whose NVRTC compiles; needs no device */
-    f8_attention_algorithm attention; /* CUDA; one that can't be had is an error */
-    bool want_ptx;         /* CUDA: keep the PTX, in stats->image; all kernels are then one image */
-    uint32_t batch;        /* CUDA: kernels compiled together as one image; 0: by length of text */
-    bool text_only;        /* CUDA: stop at CUDA C, which needs no NVRTC; the plan has no images */
-    bool no_code;          /* stop once all steps are laid out: sizes are what they will be, and
-                            * nothing can run. Kernels have no phases on CUDA, and phases without
-                            * code on the CPU; needs no LLVM, no NVRTC */
-    int64_t arena_most;    /* CUDA: merged launches, which take room in the arena, take no more than
-                            * this leaves; 0: as much as they like */
-    bool unmerged;         /* CUDA, for tests: a launch for every step, in the program's order */
-    f8_build_stats *stats; /* filled when not NULL */
-    struct f8_cache *cache; /* where kernels are looked for and kept (codegen/cache/cache.h); NULL:
-                               all are made */
-    double cache_wait;      /* seconds from the build's beginning for which what other processes are
-                             * making is left to them; 0: 20 */
-    const f8_log *log;     /* may be NULL; each kernel, from any thread that compiles */
-    const f8_progress *progress; /* may be NULL; asked by the calling thread alone */
-    /* Texts for people to look at, a file each: descriptions, LLVM IR, CUDA C. From any thread that
-     * compiles; on the CPU nothing is then taken from the cache. NULL: none are wanted */
+    int threads;              /* number of threads that compile; 0: 2 */
+    const f8_build_choices *choices; /* NULL: the model's choices */
+    uint32_t gemm_algorithm;  /* CPU: the algorithm of every GEMM; AUTO: `gemms` decides */
+    /* its choice of algorithm is recorded in GEMM steps; NULL: AUTO */
+    const struct f8_gemm_lib *gemms;
+    /* for memory that is freed before the call returns; used from several threads; NULL: the
+     * default */
+    const f8_allocator *allocator;
+    /* CUDA: its NVRTC compiles (runtime/cuda/device.h); no device is needed */
+    struct f8_cuda *cuda;
+    /* CUDA; an implementation that is not available is an error */
+    f8_attention_algorithm attention;
+    bool want_ptx; /* CUDA: keep the PTX in stats->image; all kernels are then in one image */
+    /* CUDA: number of kernels compiled as one image; 0: decided by the length of their texts */
+    uint32_t batch;
+    /* CUDA: stop after printing CUDA C, which needs no NVRTC; the plan then has no images */
+    bool text_only;
+    /* Stop once all steps are laid out. Sizes are final, but nothing can run: on CUDA kernels have
+     * no phases, on the CPU phases have no code. Needs neither LLVM nor NVRTC. */
+    bool no_code;
+    /* CUDA: merged launches take no more bytes of the arena than would bring it to this size; 0: no
+     * limit */
+    int64_t arena_most;
+    /* CUDA, for tests: no merging; one launch for each step, in the original order */
+    bool unmerged;
+    f8_build_stats *stats; /* filled if not NULL */
+    /* kernels are looked for and kept here (codegen/cache/cache.h); NULL: all are compiled */
+    struct f8_cache *cache;
+    /* seconds from the start of the build during which it waits for kernels that other processes
+     * compile; 0: 20 */
+    double cache_wait;
+    const f8_log *log; /* may be NULL; gets a line for each kernel, from any thread that compiles */
+    const f8_progress *progress; /* may be NULL; called by the calling thread only */
+    /* Receives texts for people to read, one file each: descriptions, LLVM IR, CUDA C. Called from
+     * any thread that compiles. On the CPU, kernels are then not taken from the cache. NULL: no
+     * texts are wanted. */
     void (*dump)(void *user, const char *file, const char *text);
     void *dump_user;
 } f8_build_options;

@@ -1,5 +1,5 @@
-/* What all files that make steps stand on: the build's kernels, each registered once; the steps of
- * the function being built with their launches; the bytes that every step reads and writes. */
+/* What every file that makes steps uses: the registry of distinct kernels, the steps of the
+ * function being built with their launches, and the bytes that every step reads and writes. */
 #include "codegen/plan/parts.h"
 
 #include <string.h>
@@ -44,8 +44,8 @@ static f8_status grow_table(f8_build *b)
     uint32_t *table = F8_NEW_ARRAY(b->arena, uint32_t, size);
     if (!table)
         return f8_build_memory(b);
-    for (uint32_t i = 0; i < b->n_units; i++) {
-        uint32_t at = (uint32_t)b->unit[i].hash & (size - 1);
+    for (uint32_t i = 0; i < b->n_sources; i++) {
+        uint32_t at = (uint32_t)b->source[i].hash & (size - 1);
         while (table[at])
             at = (at + 1) & (size - 1);
         table[at] = i + 1;
@@ -55,30 +55,30 @@ static f8_status grow_table(f8_build *b)
     return F8_OK;
 }
 
-f8_status f8_build_intern(f8_build *b, const f8_build_unit *unit, uint32_t *index)
+f8_status f8_build_intern(f8_build *b, const f8_kernel_source *source, uint32_t *index)
 {
-    if (!unit->text || !unit->name)
+    if (!source->text || !source->name)
         return f8_build_memory(b);
-    if (2 * (b->n_units + 1) > b->table_size)
+    if (2 * (b->n_sources + 1) > b->table_size)
         F8_TRY(grow_table(b));
-    const uint64_t hash = unit->hash ? unit->hash : f8_fnv(F8_FNV, unit->text);
+    const uint64_t hash = source->hash ? source->hash : f8_fnv(F8_FNV, source->text);
     uint32_t at = (uint32_t)hash & (b->table_size - 1);
     for (; b->table[at]; at = (at + 1) & (b->table_size - 1)) {
         const uint32_t i = b->table[at] - 1;
-        if (b->unit[i].hash == hash && !strcmp(b->unit[i].text, unit->text)) {
+        if (b->source[i].hash == hash && !strcmp(b->source[i].text, source->text)) {
             *index = i;
             return F8_OK;
         }
     }
-    f8_build_unit *grown =
-        f8_arena_grow(b->arena, b->unit, b->n_units, &b->unit_room, b->n_units + 1, sizeof *grown);
+    f8_kernel_source *grown = f8_arena_grow(b->arena, b->source, b->n_sources, &b->source_room,
+                                            b->n_sources + 1, sizeof *grown);
     if (!grown)
         return f8_build_memory(b);
-    b->unit = grown;
-    b->unit[b->n_units] = *unit;
-    b->unit[b->n_units].hash = hash;
-    b->table[at] = b->n_units + 1;
-    *index = b->n_units++;
+    b->source = grown;
+    b->source[b->n_sources] = *source;
+    b->source[b->n_sources].hash = hash;
+    b->table[at] = b->n_sources + 1;
+    *index = b->n_sources++;
     return F8_OK;
 }
 
@@ -90,14 +90,14 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     f8_plan_func *f = b->out;
     f8_step *steps =
         f8_arena_grow(b->arena, f->step, f->n_steps, &b->step_room, f->n_steps + 1, sizeof *steps);
-    f8_plan_builder *drafts = f8_arena_grow(b->arena, b->draft, f->n_steps, &b->draft_room,
-                                           f->n_steps + 1, sizeof *drafts);
-    if (!steps || !drafts)
+    f8_step_builder *builders = f8_arena_grow(b->arena, b->builder, f->n_steps, &b->builder_room,
+                                              f->n_steps + 1, sizeof *builders);
+    if (!steps || !builders)
         return NULL;
     f->step = steps;
-    b->draft = drafts;
+    b->builder = builders;
     f8_step *s = &steps[f->n_steps];
-    drafts[f->n_steps] = (f8_plan_builder){0};
+    builders[f->n_steps] = (f8_step_builder){0};
     *s = (f8_step){.kind = kind, .n_args = n_args, .n_ints = n_ints};
     s->name = f8_arena_strdup(b->arena, name ? name : "");
     s->arg = F8_NEW_ARRAY(b->arena, f8_arg, n_args + 1);
@@ -108,40 +108,40 @@ f8_step *f8_build_step(f8_build *b, f8_step_kind kind, const char *name, uint32_
     return s;
 }
 
-f8_plan_builder *f8_build_last(const f8_build *b)
+f8_step_builder *f8_build_last(const f8_build *b)
 {
-    return &b->draft[b->out->n_steps - 1];
+    return &b->builder[b->out->n_steps - 1];
 }
 
 f8_status f8_build_add_launch(f8_build *b, const f8_build_launch *launch, int64_t n_tasks)
 {
-    f8_plan_builder *draft = f8_build_last(b);
+    f8_step_builder *builder = f8_build_last(b);
     f8_build_launch *grown =
-        f8_arena_grow(b->arena, draft->launch, draft->n_launches, &draft->launch_room,
-                      draft->n_launches + 1, sizeof *grown);
+        f8_arena_grow(b->arena, builder->launch, builder->n_launches, &builder->launch_room,
+                      builder->n_launches + 1, sizeof *grown);
     int64_t *tasks = F8_NEW_ARRAY(b->arena, int64_t, 1);
     if (!grown || !tasks)
         return f8_build_memory(b);
-    draft->launch = grown;
+    builder->launch = grown;
     *tasks = n_tasks;
-    f8_build_launch *l = &grown[draft->n_launches++];
+    f8_build_launch *l = &grown[builder->n_launches++];
     *l = *launch;
     l->n_instances = 1;
     l->n_tasks = tasks;
     uint64_t *hash = &b->out->step[b->out->n_steps - 1].hash;
-    *hash = *hash * 0x100000001b3u ^ b->unit[l->unit].hash; /* of its launches, in order */
+    *hash = *hash * 0x100000001b3u ^ b->source[l->source].hash; /* of all launches, in order */
     return F8_OK;
 }
 
-static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
+static f8_status add_access(f8_build *b, const f8_place *p, int64_t bytes, f8_build_access a)
 {
-    f8_plan_builder *draft = f8_build_last(b);
+    f8_step_builder *builder = f8_build_last(b);
     f8_build_access *grown =
-        f8_arena_grow(b->arena, draft->access, draft->n_accesses, &draft->access_room,
-                      draft->n_accesses + 1, sizeof *grown);
+        f8_arena_grow(b->arena, builder->access, builder->n_accesses, &builder->access_room,
+                      builder->n_accesses + 1, sizeof *grown);
     if (!grown)
         return f8_build_memory(b);
-    draft->access = grown;
+    builder->access = grown;
     a.space = p->space;
     a.port = p->port;
     a.begin = p->offset;
@@ -157,7 +157,7 @@ static f8_status touch(f8_build *b, const f8_place *p, int64_t bytes, f8_build_a
     }
     if (a.space != F8_SPACE_INPUT && a.space != F8_SPACE_OUTPUT)
         a.port = -1;
-    grown[draft->n_accesses++] = a;
+    grown[builder->n_accesses++] = a;
     return F8_OK;
 }
 
@@ -176,18 +176,19 @@ f8_status f8_build_add_access(f8_build *b, const f8_place *p, f8_ref r, bool wri
     const int64_t bytes = f8_kernel_span(t, p);
     f8_build_access a = rows_at(p, r, t, write);
     a.whole = bytes == f8_type_bytes(t);
-    return touch(b, p, bytes, a);
+    return add_access(b, p, bytes, a);
 }
 
 f8_status f8_build_add_access_part(f8_build *b, const f8_place *p, f8_ref r, const f8_type *t,
-                              bool write)
+                                   bool write)
 {
-    return touch(b, p, f8_kernel_span(t, p), rows_at(p, r, t, write));
+    return add_access(b, p, f8_kernel_span(t, p), rows_at(p, r, t, write));
 }
 
-f8_status f8_build_add_access_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes, bool write)
+f8_status f8_build_add_access_some(f8_build *b, const f8_place *p, f8_ref r, int64_t bytes,
+                                   bool write)
 {
-    return touch(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
+    return add_access(b, p, bytes, (f8_build_access){.write = write, .value = r, .width = bytes});
 }
 
 f8_arg f8_build_arg(const f8_build *b, const f8_place *p)

@@ -1,10 +1,10 @@
-/* Temporaries with memory of their own, so that more steps can be one (build_merge.c).
+/* Gives temporaries memory of their own, so that more steps can merge (merge.c).
  *
- * The memory pass lets small values share bytes one after the other: the row sums of one
- * parameter's gradient lie where the next one's will. In order that costs nothing; but steps that
- * share bytes can't run beside each other, nor one after its successor. A value that one step
- * writes whole, and that only row and copy kernels read until other values are written over its
- * bytes, may lie anywhere. Which do is the merging's choice. */
+ * The memory pass lets small values share bytes one after another: the row sums of one parameter's
+ * gradient lie where those of the next will lie. In sequence that costs nothing, but two steps that
+ * share bytes cannot be one launch, and they cannot change their order. A value can lie anywhere if
+ * one step writes it whole and only row and copy kernels read it before other values overwrite its
+ * bytes. merge.c decides which of these values move. */
 #include "codegen/plan/merge.h"
 
 #include <stdlib.h>
@@ -12,25 +12,26 @@
 
 enum { MOST_BYTES = 4 << 20, MOST_ROWS = 8 };
 
-bool f8_build_simple(const f8_build *b, const f8_plan_builder *d)
+bool f8_build_simple(const f8_build *b, const f8_step_builder *d)
 {
     if (d->n_launches != 1)
         return false;
-    const f8_unit_kind kind = b->unit[d->launch->unit].kind;
-    return kind == F8_UNIT_ROWS || kind == F8_UNIT_COPY;
+    const f8_source_kind kind = b->source[d->launch->source].kind;
+    return kind == F8_SOURCE_ROWS || kind == F8_SOURCE_COPY;
 }
 
-/* ---- which there are ---- */
+/* ---- finding temporaries ---- */
 
-/* What one access writes to the arena, and whether it is a temporary, as far as is known. */
+/* What one access writes to the arena, and whether it can be a temporary as far as is known. */
 typedef struct value {
-    int64_t begin, end, width, pitch; /* as the access's */
+    int64_t begin, end, width, pitch; /* as in the access */
     bool is_temp;
-    uint32_t number; /* among temporaries, + 1 */
+    uint32_t number; /* number of the temporary, + 1 */
 } value;
 
-/* Pieces are marked with the value that was written last, + 1, and with those that a write with
- * gaps may have left in part. While it goes on, an access's temp is its value, + 1. */
+/* A piece has the mark of the value that was written last, its index + 1, and the marks of values
+ * that a write with gaps may have left in part. During the search, the temp of an access is the
+ * index of its value, + 1. */
 typedef struct finder {
     f8_build *b;
     f8_bytes bytes;
@@ -38,14 +39,14 @@ typedef struct finder {
     size_t n, room;
 } finder;
 
-/* Writes with gaps, of one pitch, that leave each other's bytes alone. */
+/* Writes with gaps, of one pitch, that do not overlap: q, k and v of one row, for example. */
 typedef struct rows {
-    int64_t pitch, width; /* of all of them together */
+    int64_t pitch, width; /* the width of all together */
     const value *of[MOST_ROWS];
     int n;
 } rows;
 
-/* With this value, and those before it, all of a piece is written: q, k and v in turn, say. */
+/* Whether this value and those before it write every byte of the piece. */
 static bool covers(rows *r, const f8_bytes_piece *p, const value *v)
 {
     if (!v->pitch)
@@ -66,7 +67,8 @@ static bool covers(rows *r, const f8_bytes_piece *p, const value *v)
     return r->width == r->pitch;
 }
 
-/* Bytes are read that more than one value may have left there, from the newest on. */
+/* A read of bytes that more than one value may have left there: none of these values is a
+ * temporary. Values are visited from the newest, until they cover the piece. */
 static void stay(finder *f, const f8_bytes_piece *p)
 {
     rows r = {0};
@@ -79,7 +81,7 @@ static void stay(finder *f, const f8_bytes_piece *p)
     }
 }
 
-/* A read of bytes of one value, and of nothing else, moves with it. */
+/* A read of the bytes of one value and of no others moves with that value. */
 static bool read_arena(finder *f, f8_build_access *a, bool simple)
 {
     size_t first, end;
@@ -124,10 +126,10 @@ static bool write_arena(finder *f, f8_build_access *a, bool simple)
     return true;
 }
 
-static bool visit(finder *f, f8_plan_builder *d)
+static bool visit(finder *f, f8_step_builder *d)
 {
     const bool simple = f8_build_simple(f->b, d);
-    for (int write = 0; write < 2; write++) /* what a step reads was there before what it writes */
+    for (int write = 0; write < 2; write++) /* a step reads before it writes */
         for (uint32_t i = 0; i < d->n_accesses; i++) {
             f8_build_access *a = &d->access[i];
             if (a->space != F8_SPACE_ARENA || a->write != write)
@@ -144,7 +146,7 @@ f8_status f8_build_find_temps(f8_build *b, f8_arena *tmp, f8_build_temp **out, u
 {
     finder f = {.b = b, .bytes = {.arena = tmp}};
     for (uint32_t s = 0; s < b->out->n_steps; s++)
-        if (!visit(&f, &b->draft[s]))
+        if (!visit(&f, &b->builder[s]))
             return f8_arena_status(tmp, b->diag);
     *n = 0;
     if (!(*out = F8_NEW_ARRAY(tmp, f8_build_temp, f.n + 1)))
@@ -157,14 +159,14 @@ f8_status f8_build_find_temps(f8_build *b, f8_arena *tmp, f8_build_temp **out, u
         v->number = ++*n;
     }
     for (uint32_t s = 0; s < b->out->n_steps; s++)
-        for (uint32_t i = 0; i < b->draft[s].n_accesses; i++) {
-            f8_build_access *a = &b->draft[s].access[i];
+        for (uint32_t i = 0; i < b->builder[s].n_accesses; i++) {
+            f8_build_access *a = &b->builder[s].access[i];
             a->temp = a->temp ? f.value[a->temp - 1].number : 0;
         }
     return F8_OK;
 }
 
-/* ---- where they lie ---- */
+/* ---- placing temporaries ---- */
 
 static int64_t room_of(const f8_build_temp *t)
 {
@@ -176,10 +178,11 @@ static int by_first(const void *x, const void *y)
     const f8_build_temp *a = *(f8_build_temp *const *)x, *b = *(f8_build_temp *const *)y;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
-    return a < b ? -1 : a > b; /* of one array */
+    return a < b ? -1 : a > b; /* both point into one array */
 }
 
-/* The lowest bytes that are free: `live` are placed, needed, and in order of their bytes. */
+/* Places a temporary at the lowest bytes that are free. `live` has those that are placed and still
+ * needed, sorted by offset. */
 static void place(f8_build_temp **live, size_t *n, f8_build_temp *t, int64_t base)
 {
     size_t kept = 0, at;
@@ -220,8 +223,8 @@ f8_status f8_build_place_temps(f8_arena *tmp, f8_build_temp *temp, uint32_t n, i
 void f8_build_move_temps(f8_build *b, const f8_build_temp *temp)
 {
     for (uint32_t s = 0; s < b->out->n_steps; s++)
-        for (uint32_t i = 0; i < b->draft[s].n_accesses; i++) {
-            f8_build_access *a = &b->draft[s].access[i];
+        for (uint32_t i = 0; i < b->builder[s].n_accesses; i++) {
+            f8_build_access *a = &b->builder[s].access[i];
             if (!a->temp)
                 continue;
             const f8_build_temp *t = &temp[a->temp - 1];

@@ -1,4 +1,4 @@
-/* Groups to steps: row programs, attention, scatter. GEMMs and copies have files of their own. */
+/* Row kernels, attention and scatter as steps. GEMMs and copies have their own files. */
 #include "codegen/plan/parts.h"
 
 #include <inttypes.h>
@@ -7,9 +7,10 @@
 
 #include "codegen/kernel/scatter.h"
 
-/* ---- row programs ---- */
+/* ---- row kernels ---- */
 
-/* Where in the text a phase comes from: its first written value that has a place there. */
+/* The line of the text that a phase comes from: that of its first result that has a line, else of
+ * its first node that has one. */
 static f8_loc phase_loc(const f8_build *b, const f8_phase *p)
 {
     const f8_loc *loc = b->func->graph->loc;
@@ -22,14 +23,14 @@ static f8_loc phase_loc(const f8_build *b, const f8_phase *p)
     return F8_NOWHERE;
 }
 
-/* A phase as a launch of the step made last. */
+/* Adds the phase as a launch of the last step. */
 static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_kernel *k,
                              const f8_binding *bound, uint32_t first_arg, uint32_t first_int)
 {
     f8_step *s = &b->out->step[b->out->n_steps - 1];
     uint32_t choice;
     F8_TRY(f8_build_choose_kernel(b, s->name, k, bound->ints[0], &k, &choice));
-    const f8_build_unit u = {.kind = F8_UNIT_ROWS,
+    const f8_kernel_source u = {.kind = F8_SOURCE_ROWS,
                              .text = k->text,
                              .hash = k->hash,
                              .kernel = k,
@@ -37,7 +38,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
                              .name = f8_arena_strdup(b->arena, g->name ? g->name : "")};
     f8_build_launch launch = {.first_arg = first_arg, .first_int = first_int,
                               .n_args = k->n_buffers, .n_ints = k->n_ints, .choice = choice};
-    F8_TRY(f8_build_intern(b, &u, &launch.unit));
+    F8_TRY(f8_build_intern(b, &u, &launch.source));
     for (uint32_t j = 0; j < k->n_buffers; j++) {
         const f8_place *p = &bound->place[j];
         s->arg[first_arg + j] = f8_build_arg(b, p);
@@ -49,7 +50,7 @@ static f8_status rows_launch(f8_build *b, const f8_group *g, uint32_t phase, f8_
     return f8_build_add_launch(b, &launch, b->target->rows_tasks(b, k, bound->ints[0]));
 }
 
-/* One step for phases [begin, end), with all their arguments in a row. */
+/* One step for phases [begin, end); the arguments of the phases follow one another. */
 static f8_status rows_step(f8_build *b, const f8_group *g, f8_kernel **k, const f8_binding *bound,
                            uint32_t begin, uint32_t end)
 {
@@ -90,7 +91,8 @@ static f8_status rows_steps(f8_build *b, const f8_group *g)
 
 /* ---- attention ---- */
 
-/* Result `index` of a multi-result node: where it lies, or room nobody reads. */
+/* The place of result `index` of a node with several results, or scratch memory if nothing reads
+ * the result. */
 static f8_place result_place(f8_build *b, f8_ref r, int64_t index, f8_type *t)
 {
     const f8_graph *graph = b->func->graph;
@@ -116,7 +118,7 @@ static f8_status attention_desc(f8_build *b, f8_ref r, f8_attention_desc *d)
                              .causal = f8_attr_i(graph, r, F8_A_CAUSAL) != 0,
                              .scale = (float)f8_attr_f(graph, r, F8_A_SCALE)};
     if (q->rank < 2 || d->H < 1)
-        return f8_build_broken(b, r, "queries without a time axis or heads");
+        return f8_build_broken(b, r, "the queries have no time axis, or there are no heads");
     if (!d->Hkv)
         d->Hkv = d->H;
     d->T = q->dim[q->rank - 2];
@@ -144,12 +146,12 @@ static const char *attention_text(f8_build *b, const f8_attention_desc *d, bool 
                            d->stride.dk, d->stride.dv);
 }
 
-/* Operands, then results, then room to work in. */
+/* Operands, then results, then the workspace. */
 typedef struct attention_values {
     f8_place place[10];
     f8_type type[10];
     int64_t workspace; /* bytes */
-    uint32_t n, first_result, n_typed; /* the room has no type */
+    uint32_t n, first_result, n_typed; /* the workspace has no type */
 } attention_values;
 
 static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, bool library,
@@ -174,7 +176,7 @@ static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, b
     v->n_typed = v->n;
     for (uint32_t i = 0; i < v->n; i++)
         if (v->place[i].space == F8_SPACE_NONE)
-            return f8_build_broken(b, r, "an operand that lies nowhere");
+            return f8_build_broken(b, r, "an operand has no place in memory");
     if (b->target->attention_workspace && !library) {
         v->workspace = b->target->attention_workspace(d, backward);
         if (v->workspace)
@@ -184,7 +186,8 @@ static f8_status attention_places(f8_build *b, f8_ref r, f8_attention_desc *d, b
     return F8_OK;
 }
 
-/* What the step just made reads and writes. */
+/* Sets the arguments of the step just made, its accesses, and the bytes that it reads and
+ * writes. */
 static f8_status attention_traffic(f8_build *b, f8_ref r, f8_step *s, const f8_attention_desc *d,
                                    const attention_values *v)
 {
@@ -193,8 +196,8 @@ static f8_status attention_traffic(f8_build *b, f8_ref r, f8_step *s, const f8_a
         s->arg[i] = f8_build_arg(b, &v->place[i]);
         const bool result = i >= v->first_result;
         if (i < v->n_typed)
-            F8_TRY(
-                f8_build_add_access_part(b, &v->place[i], result ? r : n->in[i], &v->type[i], result));
+            F8_TRY(f8_build_add_access_part(b, &v->place[i], result ? r : n->in[i], &v->type[i],
+                                            result));
         else if (v->workspace)
             F8_TRY(f8_build_add_access_some(b, &v->place[i], 0, v->workspace, true));
     }
@@ -225,24 +228,23 @@ static f8_status attention_step(f8_build *b, const f8_group *g)
         F8_TRY(b->target->library_attention(b, r, &d, backward, &problem));
         for (uint32_t i = 0; i < v.n; i++)
             if (v.place[i].offset % 16)
-                return f8_fail(
-                    b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
-                    "attention of '%s': cuDNN wants every operand at a multiple of 16 bytes",
-                    b->func->name);
+                return f8_fail(b->diag, F8_ERR_UNSUPPORTED, b->func->graph->loc[r],
+                               "attention of '%s': cuDNN needs operands at multiples of 16 bytes",
+                               b->func->name);
         f8_step *by_library = f8_build_step(b, F8_STEP_ATTENTION, g->name, v.n, 0);
         if (!by_library)
             return f8_build_memory(b);
         by_library->attention = problem;
         return attention_traffic(b, r, by_library, &d, &v);
     }
-    const f8_build_unit u = {.kind = F8_UNIT_ATTENTION,
+    const f8_kernel_source u = {.kind = F8_SOURCE_ATTENTION,
                              .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
                              .text = attention_text(b, &d, backward),
                              .loc = b->func->graph->loc[r],
                              .attention = d,
                              .backward = backward};
     f8_build_launch launch = {.n_args = v.n};
-    F8_TRY(f8_build_intern(b, &u, &launch.unit));
+    F8_TRY(f8_build_intern(b, &u, &launch.source));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, v.n, 0);
     if (!s)
         return f8_build_memory(b);
@@ -259,14 +261,14 @@ static f8_status scatter_step(f8_build *b, const f8_group *g)
     const f8_ref value[3] = {r, n->in[1], n->in[2]}; /* table, ids, dy */
     const f8_type *ids = f8_build_type(b, n->in[1]), *dy = f8_build_type(b, n->in[2]);
     F8_TRY(f8_build_copy_operand(b, g, n->in[0], r));
-    const f8_build_unit u = {
-        .kind = F8_UNIT_SCATTER,
+    const f8_kernel_source u = {
+        .kind = F8_SOURCE_SCATTER,
         .name = f8_arena_strdup(b->arena, g->name ? g->name : ""),
         .text = f8_arena_printf(b->arena, "scatter of %s", f8_dtype_name(dy->dtype)),
         .loc = b->func->graph->loc[r],
         .dtype = dy->dtype};
     f8_build_launch launch = {.n_args = 3, .n_ints = F8_SCATTER_INTS};
-    F8_TRY(f8_build_intern(b, &u, &launch.unit));
+    F8_TRY(f8_build_intern(b, &u, &launch.source));
     f8_step *s = f8_build_step(b, F8_STEP_KERNEL, g->name, 3, F8_SCATTER_INTS);
     if (!s)
         return f8_build_memory(b);
@@ -296,5 +298,5 @@ f8_status f8_build_group(f8_build *b, const f8_group *g)
     case F8_GROUP_SCATTER: return scatter_step(b, g);
     case F8_GROUP_COPY: return f8_build_copies(b, g);
     }
-    return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE, "a group of an unknown kind");
+    return f8_fail(b->diag, F8_ERR_INTERNAL, F8_NOWHERE, "a group has an unknown kind");
 }

@@ -1,13 +1,13 @@
-/* The reference interpreter: attention and its gradient, entirely in double, rounded once on the
- * way out. For every head (batch b, head h, its key head h / (heads / kv_heads)): s = scale q k^T
- * (masked to keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v dv = p^T
- * do,  dp = do v^T,  ds = p (dp - sum(do o)),  dq = scale ds k,  dk = scale ds^T q */
+/* The reference interpreter: attention and its gradient, computed in double and rounded once. For
+ * every batch b and head h, with its key head h / (heads / kv_heads):
+ *     s = scale q k^T (keys <= query when causal), lse = log sum exp s, p = exp(s - lse), o = p v
+ *     dv = p^T do, dp = do v^T, ds = p (dp - sum(do o)), dq = scale ds k, dk = scale ds^T q */
 #include <math.h>
 #include <string.h>
 
 #include "codegen/reference/interp.h"
 
-/* One problem: [T, D] slices of one head at a time, as doubles. */
+/* The sizes of the problem. Heads are handled one at a time, as [T, D] arrays of double. */
 typedef struct heads {
     f8_interp *x;
     int64_t T, D, H, KH;
@@ -15,7 +15,7 @@ typedef struct heads {
     bool causal;
 } heads;
 
-/* Head h of v [B, T, n_heads * D] into to [T, D], and back. */
+/* Loads head h of v [B, T, n_heads * D] into to [T, D]; store_head does the reverse. */
 static void load_head(const heads *a, const f8_rvalue *v, int64_t n_heads, int64_t b, int64_t h,
                       double *to)
 {
@@ -30,7 +30,7 @@ static void store_head(const heads *a, f8_rvalue *v, int64_t n_heads, int64_t b,
         f8_interp_store(a->x, v, ((b * a->T + t) * n_heads + h) * a->D, a->D, from + t * a->D);
 }
 
-/* In four sums, so that additions need not wait for one another. */
+/* Adds in four sums, so that an addition need not wait for the one before. */
 static double dot(const double *a, const double *b, int64_t n)
 {
     double sum[4] = {0};
@@ -49,13 +49,14 @@ static void add_scaled(double *to, double c, const double *from, int64_t n)
         to[i] += c * from[i];
 }
 
-/* Keys that query i sees: the first ones. */
+/* The number of keys that query i sees; they are the first ones. */
 static int64_t seen(const heads *a, int64_t i)
 {
     return a->causal ? i + 1 : a->T;
 }
 
-/* o [T, D] and lse [T] of one head; p [T] is scratch. NaN anywhere in a row makes the row NaN. */
+/* Computes o [T, D] and lse [T] of one head; p [T] is scratch. A NaN anywhere in a row makes the
+ * whole row NaN. */
 static void forward_head(const heads *a, const double *q, const double *k, const double *v,
                          double *p, double *o, double *lse)
 {
@@ -76,8 +77,8 @@ static void forward_head(const heads *a, const double *q, const double *k, const
 }
 
 typedef struct gradient {
-    const double *q, *k, *v, *o, *lse, *d_o; /* one head; k and v of its key head */
-    double *dq, *dk, *dv;                    /* dk and dv are added to */
+    const double *q, *k, *v, *o, *lse, *d_o; /* of one head; k and v of its key head */
+    double *dq, *dk, *dv;                    /* dk and dv are added to what is there */
 } gradient;
 
 static void backward_head(const heads *a, const gradient *g)

@@ -1,8 +1,8 @@
-/* The reference interpreter: composites and FP8 scales, when a graph still holds them.
+/* The reference interpreter: composites and FP8 scales, if a graph still has them.
  *
  * Each is the expression that passes/unit/formulas.c builds, evaluated array by array with the
- * primitives' own evaluators: so a graph gives the same bits before and after decompose (tested).
- */
+ * evaluators of the primitives. So a graph gives the same bits before and after decompose; a test
+ * checks this. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static value constant(f8_interp *x, double v)
     f8_rvalue *out = f8_interp_temp(x, &(f8_type){.dtype = F8_F32});
     if (!out)
         return NULL;
-    const double rounded = (double)(float)v; /* as an f32 constant of the graph is */
+    const double rounded = (double)(float)v; /* rounded as an f32 constant of the graph is */
     f8_interp_store(x, out, 0, 1, &rounded);
     return out;
 }
@@ -121,7 +121,7 @@ static value to_f32(f8_interp *x, value a)
     return a && a->type.dtype != F8_F32 ? one(x, F8_OP_CAST, a) : a;
 }
 
-/* The result of the node; a may have another shape of as many elements. */
+/* Stores the result of the node; `a` may have another shape with as many elements. */
 static void give(f8_interp *x, value a, f8_rvalue *out)
 {
     if (a)
@@ -171,7 +171,7 @@ static value gelu(f8_interp *x, value a, bool tanh_form)
 
 /* ---- rope ---- */
 
-/* The table [T, 1, D], or [T, D] rolled operands: everything as [batch, T, heads, D]. */
+/* The table of cosines or sines, [T, 1, D]. The operands are taken as [batch, T, heads, D]. */
 static value rope_table(f8_interp *x, f8_op op, int64_t time, int64_t size, double base)
 {
     f8_rvalue *out =
@@ -272,7 +272,7 @@ static value linear(f8_interp *x, const value *in, bool bias, bool transpose_b, 
 
 /* ---- FP8 scales ---- */
 
-/* No order shows in a maximum of bit patterns: element after element into its block's. */
+/* A maximum of bit patterns depends on no order, so each element goes straight into its block. */
 static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
 {
     f8_granularity grain = f8_per_tensor;
@@ -299,8 +299,8 @@ static value amax(f8_interp *x, const f8_graph *g, f8_ref r, value a)
     return out;
 }
 
-/* As f8_scale_of_amax (passes/unit/formulas.h) builds it of nodes, and ir/num/quantize.c has it for
- * hosts. */
+/* The scale, as f8_scale_of_amax (passes/unit/formulas.h) builds it of nodes and ir/num/quantize.c
+ * computes it on the host. */
 static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value previous)
 {
     const double max = f8_dtype_max((f8_dtype)f8_attr_i(g, r, F8_A_FORMAT));
@@ -314,7 +314,7 @@ static value fp8_scale(f8_interp *x, const f8_graph *g, f8_ref r, value a, value
     return select_(x, usable, scale, previous ? previous : constant(x, 1));
 }
 
-/* Newest first, the oldest falls out. */
+/* Adds the newest amax in front; the oldest is dropped. */
 static void history_push(const f8_interp *x, value history, value newest, f8_rvalue *out)
 {
     const size_t size = f8_interp_element(x, F8_F32);

@@ -1,8 +1,9 @@
 /* The reference interpreter: matrix products. Sums run over k from first to last in double and are
- * rounded once; products of two f32 are exact in double, so fused or not the bits are the same.
+ * rounded once. A product of two f32 is exact in double, so the bits are the same with and without
+ * fused multiply-adds.
  *
- * B is brought into panels of 8 columns and A into slivers of 4 rows, both as doubles, so that the
- * inner loop keeps a 4 x 8 tile in registers; a plain triple loop would take minutes for a training
+ * B is packed into panels of 8 columns and A into panels of 4 rows, both as doubles, so the inner
+ * loop keeps a 4 x 8 tile in registers. A plain triple loop would take minutes for a training
  * step. */
 #include <string.h>
 
@@ -12,15 +13,14 @@
 enum { TILE_M = 4, TILE_N = 8, LANES = 4, PANEL = 256, RUN = 512 };
 
 _Static_assert(TILE_M == 4 && TILE_N == 2 * LANES, "the tile below is written out");
-/* 4 doubles: one register of AVX2, two of SSE2; may alias double, needs no more than its alignment.
- */
+/* 4 doubles: one register of AVX2, two of SSE2. May alias double; needs only its alignment. */
 typedef double lanes
     __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
 
 /* ---- the tile ---- */
 
 /* acc[m][n] = sum over k of a[k][m] * b[k][n]. Every sum has a name and the body is a macro, not an
- * inlined function: else gcc keeps the sums in memory, at half the speed. */
+ * inlined function; otherwise gcc keeps the sums in memory, at half the speed. */
 #define TILE_BODY                                                                                  \
     lanes s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};  \
     for (int64_t i = 0; i < k; i++, a += TILE_M, b += TILE_N) {                                    \
@@ -70,7 +70,7 @@ typedef struct matrix {
     bool transpose, round;
 } matrix;
 
-/* Elements [first, first + n) of storage, rounded to bf16 if the op says so. */
+/* Loads elements [first, first + n) of the storage, rounded to bf16 if the op says so. */
 static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
 {
     f8_interp_load(m->x, m->v, first, n, to);
@@ -82,15 +82,15 @@ static void load_run(const matrix *m, int64_t first, int64_t n, double *to)
             to[i] = (double)f8_round_bf16((float)to[i]);
 }
 
-/* packed[j][i] = element (outer + i, j) of the matrix (transposed: (j, outer + i) as stored), i <
- * n, j < k; zeros up to `width`. */
+/* packed[j][i] = element (outer + i, j) of the matrix, for i < n and j < k; when transposed, (j,
+ * outer + i) as stored. Zeros up to `width`. */
 static void pack(const matrix *m, int64_t outer, int64_t n, int64_t k, int64_t width, bool by_rows,
                  double *to)
 {
     double run[RUN];
     if (n < width)
         memset(to, 0, (size_t)(k * width) * sizeof *to);
-    if (by_rows) { /* storage runs along k */
+    if (by_rows) { /* rows are contiguous along k */
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < k; j += RUN) {
                 const int64_t count = k - j < RUN ? k - j : RUN;
@@ -173,7 +173,7 @@ void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out)
         .cols = f8_type_columns(&out->type),
         .rows = f8_type_rows(&out->type),
     };
-    if (m->a_scale) /* one f32 factor, as the GEMM gets it */
+    if (m->a_scale) /* one f32 factor, as the GEMM of other targets gets it */
         p.alpha = (double)(*(const float *)m->a_scale->data * *(const float *)m->b_scale->data);
     const int64_t panel = f8_aligned(least(PANEL, p.cols), TILE_N);
     const size_t bytes_a = (size_t)(p.k * TILE_M) * sizeof(double);

@@ -1,12 +1,13 @@
-/* Inside the reference interpreter: values, and the evaluators that reference.c dispatches to.
+/* What the files of the reference interpreter share: values, and the evaluators that reference.c
+ * calls.
  *
  * Values are contiguous and row-major. In `wide` mode (f8_reference_run_f64) every f32, bf16 and
- * f16 value is an array of double and nothing rounds; else each value has its own dtype and every
- * operation goes through the scalar programs (ir/num/scalar.h).
+ * f16 value is an array of double and nothing rounds. Otherwise each value has its own dtype, and
+ * every operation uses the scalar functions (ir/num/scalar.h).
  *
- * Evaluators write an `out` whose type and memory are given. The first failure stays in `status`;
- * after it evaluators do nothing and f8_interp_* functions that return values return NULL, which
- * they accept. */
+ * An evaluator writes to `out`, whose type and memory are given. The first failure is kept in
+ * `status`. After it evaluators do nothing, and functions f8_interp_* that return values return
+ * NULL, which all of them accept. */
 #ifndef F8_INTERP_H
 #define F8_INTERP_H
 
@@ -25,25 +26,26 @@ typedef struct f8_interp {
     f8_diag *diag;
     f8_status status;
     bool wide;
-    f8_loc at;                       /* of the node being evaluated */
-    f8_rvalue temp[F8_INTERP_TEMPS]; /* of the composite being evaluated */
+    f8_loc at;                       /* where the node being evaluated stands in the text */
+    f8_rvalue temp[F8_INTERP_TEMPS]; /* temporaries of the composite being evaluated */
     int n_temps;
 } f8_interp;
 
-/* ---- reference_memory.c: memory ---- */
+/* ---- memory.c ---- */
 size_t f8_interp_element(const f8_interp *x, f8_dtype d); /* bytes */
 size_t f8_interp_bytes(const f8_interp *x, const f8_type *t);
-void *f8_interp_alloc(f8_interp *x, size_t bytes); /* NULL and a failure when there is none */
+void *f8_interp_alloc(f8_interp *x, size_t bytes); /* NULL and a failure if there is no memory */
 void f8_interp_free(f8_interp *x, void *data, size_t bytes);
-/* A value that lives until the node is evaluated. */
+/* A value that lives until the node has been evaluated. */
 f8_rvalue *f8_interp_temp(f8_interp *x, const f8_type *type);
 void f8_interp_free_temps(f8_interp *x);
-/* Elements [first, first + n) as double, whatever the dtype; back again with one rounding. */
+/* Loads elements [first, first + n) as double, whatever the dtype, and stores them with one
+ * rounding. */
 void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64_t n, double *to);
 void f8_interp_store(const f8_interp *x, f8_rvalue *v, int64_t first, int64_t n,
                      const double *from);
 
-/* ---- reference_pointwise.c: CLASS POINTWISE; operands broadcast to out's shape ---- */
+/* ---- pointwise.c: ops of class POINTWISE; operands broadcast to out's shape ---- */
 void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int n_in,
                          f8_rvalue *out);
 /* encode(v * scale) for `quantize`; its granularity is "broadcast" or blocks. */
@@ -52,36 +54,37 @@ void f8_interp_quantize(f8_interp *x, const f8_rvalue *v, const f8_rvalue *scale
 /* decode(q) * scale for `dequantize`. */
 void f8_interp_dequantize(f8_interp *x, const f8_rvalue *q, const f8_rvalue *scale,
                           const char *granularity, f8_rvalue *out);
-/* `scale` (f32 or E8M0), one number for each block of a value of type `like`, spread over its
- * elements: f32, alive until the node is evaluated. NULL after a failure. */
+/* `scale` (f32 or E8M0) has one number for each block of a value of type `like`. Returns these
+ * numbers spread over its elements: f32, alive until the node has been evaluated. NULL after a
+ * failure. */
 const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
                                   const f8_type *like);
 
-/* ---- reference_reduce.c: canonical orders (ir/README.md) ---- */
+/* ---- reduce.c: canonical orders (ir/README.md) ---- */
 void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const f8_rvalue *in,
                       f8_rvalue *out);
 
-/* ---- reference_shape.c: CLASS LEAF but INPUT, SHAPE and GATHER ---- */
+/* ---- shape.c: classes LEAF (except INPUT), SHAPE and GATHER ---- */
 void f8_interp_leaf(f8_interp *x, const f8_graph *g, f8_ref r, f8_rvalue *out);
 void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                      f8_rvalue *out);
 void f8_interp_gather(f8_interp *x, f8_op op, const f8_rvalue *const *in, f8_rvalue *out);
 
-/* ---- reference_gemm.c: sums in double, rounded once ---- */
+/* ---- gemm.c: sums in double, rounded once ---- */
 typedef struct f8_interp_gemm {
     const f8_rvalue *a, *b, *acc;       /* acc may be NULL */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
-    /* Else, as f32 of the operands' shapes; or NULL. */
+    /* else the scales as f32 in the shapes of the operands, or NULL */
     const f8_rvalue *a_spread, *b_spread;
     bool transpose_a, transpose_b, round_a, round_b;
 } f8_interp_gemm;
 void f8_interp_matmul(f8_interp *x, const f8_interp_gemm *m, f8_rvalue *out);
 
-/* ---- reference_attention.c ---- */
+/* ---- attention.c ---- */
 void f8_interp_attention(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                          f8_rvalue *out);
 
-/* ---- reference_composite.c: CLASS COMPOSITE and FP8 but quantize ---- */
+/* ---- composite.c: classes COMPOSITE and FP8, except quantize ---- */
 void f8_interp_composite(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                          f8_rvalue *out);
 

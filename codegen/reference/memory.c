@@ -1,5 +1,5 @@
-/* The reference interpreter's memory: values, temporaries, and elements as double and back. All
- * evaluators stand on it. */
+/* The memory of the reference interpreter: values, temporaries, and elements as double and back.
+ * All evaluators use it. */
 #include <string.h>
 
 #include "codegen/reference/interp.h"
@@ -57,7 +57,7 @@ void f8_interp_free_temps(f8_interp *x)
     }
 }
 
-/* f16, FP8 and E8M0, block by block. */
+/* Decodes f16, FP8 and E8M0 elements, block by block. */
 static void load_codes(const f8_rvalue *v, int64_t first, int64_t n, double *to)
 {
     enum { BLOCK = 256 };
@@ -68,7 +68,7 @@ static void load_codes(const f8_rvalue *v, int64_t first, int64_t n, double *to)
         for (int64_t i = 0; i < count; i++)
             word[i] = narrow ? ((const uint8_t *)v->data)[first + i]
                              : ((const uint16_t *)v->data)[first + i];
-        const bool few = count < 32; /* not worth the program's set-up */
+        const bool few = count < 32; /* too few to be worth the set-up of f8_scalar_eval */
         if (!few)
             f8_scalar_eval(f8_scalar_decode_fn(v->type.dtype), word, word, (size_t)count);
         for (int64_t i = 0; i < count; i++)
@@ -104,7 +104,7 @@ void f8_interp_load(const f8_interp *x, const f8_rvalue *v, int64_t first, int64
     }
 }
 
-/* double to i32 as f8_f32_to_i32 has it: towards zero, saturating, NaN gives 0. */
+/* double to i32 as in f8_f32_to_i32: towards zero, saturating, NaN gives 0. */
 static int32_t to_i32(double v)
 {
     if (v != v)

@@ -1,16 +1,17 @@
 /* The reference interpreter: pointwise ops, casts and quantize, with broadcasting.
  *
- * Operands are brought into blocks of 32-bit words (floats as their bits, truth values as 0 or 1)
- * and go through f8_scalar_form_eval: the form that ops.def names, which kernels are lowered from
- * too. So kernels against this interpreter do not test the table. What does, independently of it:
- * eval_double below, a second statement of every op over libm, of which
- * tests/passes/grad/check_gradients.c makes finite differences;
- * tests/codegen/reference/check_reference.c, which holds results to expected ones;
- * tests/shared/kernel_eval.c, a statement of every op in C that tests/codegen/kernel/check_kernel.c
- * holds lowered kernels to; and tests/ir/num/check_scalar.c, which holds operations and functions
- * to libm and exact results.
+ * Operands are loaded into blocks of 32-bit words (floats as their bits, truth values as 0 or 1)
+ * and evaluated by f8_scalar_form_eval: the form that ops.def names, from which kernels are
+ * lowered, too. So comparing kernels with this interpreter does not test that table. These tests
+ * do, independently of it:
+ *     - eval_double below states every op a second time, with libm;
+ *       tests/passes/grad/check_gradients.c computes finite differences of it;
+ *     - tests/codegen/reference/check_reference.c compares results with expected ones;
+ *     - tests/shared/kernel_eval.c states every op in C; tests/codegen/kernel/check_kernel.c
+ *       compares lowered kernels with it;
+ *     - tests/ir/num/check_scalar.c compares primitives and functions with libm and exact results.
  *
- * In wide mode blocks are doubles. Integer arithmetic is the first way in both. */
+ * In wide mode blocks are doubles. Integer arithmetic uses words in both modes. */
 #include <math.h>
 #include <string.h>
 
@@ -22,8 +23,8 @@ enum { BLOCK = 1024, MAX_OPERANDS = 3 };
 
 /* ---- walking a broadcast ---- */
 
-/* Axes of out, size-1 axes dropped and neighbours joined where every operand allows it: operand k
- * moves by stride[k][d] elements along axis d, and along the last axis by 1 or 0. */
+/* The axes of out, without axes of size 1; neighbouring axes are joined where every operand allows
+ * it. Operand k moves by stride[k][d] elements along axis d, and by 1 or 0 along the last axis. */
 typedef struct walk {
     int rank, n_in;
     int64_t dim[F8_MAX_RANK], stride[MAX_OPERANDS][F8_MAX_RANK];
@@ -62,7 +63,7 @@ static void walk_start(walk *w, const f8_type *out, const f8_rvalue *const *in, 
         w->dim[w->rank++] = 1;
 }
 
-/* After each run along the last axis: to the next one; false at the end. */
+/* Called after each run along the last axis: moves to the next run. False at the end. */
 static bool walk_next(walk *w)
 {
     w->done += w->dim[w->rank - 1];
@@ -80,8 +81,8 @@ static bool walk_next(walk *w)
 
 /* ---- narrow values as words ---- */
 
-/* n elements from `at` on; with stride 0, the same one n times. Returns buf or the value's own
- * memory. */
+/* Loads n elements from `at` on; with stride 0, the same element n times. Returns buf, or the
+ * memory of the value. */
 static const uint32_t *load_words(const f8_rvalue *v, int64_t at, int64_t stride, int64_t n,
                                   uint32_t *buf)
 {
@@ -124,7 +125,7 @@ static void call(f8_sfn fn, const words *w)
     f8_scalar_eval(fn, w->in[0], w->out, w->n);
 }
 
-/* Any dtype but i32 as an F; i32 and bool as they are. */
+/* Any dtype except i32 and bool as an F; those as they are. */
 static void decode(f8_dtype d, const words *w)
 {
     const f8_sfn fn = f8_scalar_decode_fn(d);
@@ -137,7 +138,7 @@ static void decode(f8_dtype d, const words *w)
 static void eval_cast(f8_dtype from, f8_dtype to, const words *w)
 {
     const bool from_int =
-        from == F8_I32 || from == F8_BOOL; /* a bool's 0 and 1 are integers already */
+        from == F8_I32 || from == F8_BOOL; /* the 0 and 1 of a bool are integers already */
     decode(from, w);
     if (to == F8_I32) {
         if (!from_int)
@@ -148,7 +149,7 @@ static void eval_cast(f8_dtype from, f8_dtype to, const words *w)
         f8_scalar_op_eval(F8_S_I2F, w->out, NULL, NULL, w->out, w->n);
     if (to != F8_F32 && to != from)
         f8_scalar_eval(f8_scalar_encode_fn(to, false), w->out, w->out, w->n);
-    else if (to == from && to != F8_F32) /* nothing was to be done */
+    else if (to == from && to != F8_F32) /* there is nothing to convert */
         memcpy(w->out, w->in[0], w->n * sizeof *w->out);
 }
 
@@ -231,7 +232,7 @@ static double eval_double(f8_op op, double a, double b, double c)
     case F8_OP_NOT: return a == 0;
     case F8_OP_ISFINITE: return isfinite(a);
     case F8_OP_SELECT: return a != 0 ? b : c;
-    default: return a; /* CAST: storing does what there is to do */
+    default: return a; /* CAST: storing the result converts it */
     }
 }
 
@@ -275,7 +276,7 @@ void f8_interp_pointwise(f8_interp *x, f8_op op, const f8_rvalue *const *in, int
         run_words(op, in, n_in, out);
 }
 
-/* `scale`, one number a block, as f32 of the shape of `like`. */
+/* `scale`, one number for each block, as f32 in the shape of `like`. */
 const f8_rvalue *f8_interp_spread(f8_interp *x, const f8_rvalue *scale, f8_granularity grain,
                                   const f8_type *like)
 {

@@ -42,7 +42,8 @@ static float amax_row(const float *v, int64_t n)
     return f8_from_bits(bits);
 }
 
-/* Each run of `block` columns of v [rows, n], the last perhaps short, to an element of out. */
+/* Reduces each run of `block` columns of v [rows, n] to an element of out; the last run may be
+ * short. */
 static void amax_runs(const float *v, int64_t rows, int64_t n, int64_t block, float *out)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -60,7 +61,8 @@ static void reduce_rows(f8_op op, const float *v, int64_t rows, int64_t n, float
 
 /* ---- columns ---- */
 
-/* Each block of `block` rows of v [rows, n] into a row of out, from its first row to its last. */
+/* Adds each block of `block` rows of v [rows, n] to a row of out, from its first row to its
+ * last. */
 static void sum_blocks(const float *v, int64_t rows, int64_t n, int64_t block, float *out)
 {
     for (int64_t first = 0; first < rows; first += block, out += n) {
@@ -72,7 +74,7 @@ static void sum_blocks(const float *v, int64_t rows, int64_t n, int64_t block, f
     }
 }
 
-/* Blocks of 64 rows, then the blocks' sums by the same rule. */
+/* Adds blocks of 64 rows, then the sums of the blocks by the same rule. */
 static void sum_columns(f8_interp *x, const float *v, int64_t rows, int64_t n, float *out)
 {
     if (rows <= ROWS) {
@@ -85,11 +87,11 @@ static void sum_columns(f8_interp *x, const float *v, int64_t rows, int64_t n, f
     if (!sums)
         return;
     sum_blocks(v, rows, n, ROWS, sums);
-    sum_columns(x, sums, blocks, n, out); /* at most 11 deep: rows < 2^63 */
+    sum_columns(x, sums, blocks, n, out); /* recursion at most 11 deep: rows < 2^63 */
     f8_interp_free(x, sums, bytes);
 }
 
-/* Each block of `block` rows of v [rows, n] into a row of out. */
+/* Reduces each block of `block` rows of v [rows, n] to a row of out. */
 static void max_columns(f8_op op, const float *v, int64_t rows, int64_t n, int64_t block,
                         float *out)
 {
@@ -114,12 +116,12 @@ static double join(f8_op op, double a, double b)
     return isnan(a) || isnan(b) ? NAN : b > a ? b : a;
 }
 
-/* Blocks of rows, or of the columns of each row. */
+/* Reduces blocks of rows, or blocks of columns of each row. */
 static void reduce_doubles(f8_op op, const double *v, int64_t rows, int64_t n, int64_t block,
                            bool columns, double *out)
 {
     const double start = op == F8_OP_REDUCE_MAX ? -INFINITY : 0;
-    const int64_t each = columns ? 0 : (n + block - 1) / block; /* results of a row */
+    const int64_t each = columns ? 0 : (n + block - 1) / block; /* results for each row */
     const int64_t results = columns ? (rows + block - 1) / block * n : rows * each;
     for (int64_t i = 0; i < results; i++)
         out[i] = start;
@@ -138,8 +140,8 @@ void f8_interp_reduce(f8_interp *x, f8_op op, int64_t axis, int64_t block, const
     if (x->status != F8_OK)
         return;
     const f8_type *t = &in->type;
-    const bool columns = axis != t->rank - 1; /* else axis 0, the only other one */
-    const bool runs = !columns && block > 0;  /* of an amax */
+    const bool columns = axis != t->rank - 1; /* else axis 0, the only other one allowed */
+    const bool runs = !columns && block > 0;  /* an amax of blocks */
     const int64_t rows = columns ? t->dim[0] : f8_type_rows(t);
     const int64_t n = f8_type_elements(t) / rows;
     if (x->wide)

@@ -1,5 +1,5 @@
-/* The reference interpreter: walks the live nodes in order, evaluates each by its class, frees each
- * value after its last use. See reference.h; the evaluators are in reference_*.c. */
+/* Runs a function: visits the live nodes in order, evaluates each by its class, and frees each
+ * value after its last use. See reference.h. */
 #include "codegen/reference/reference.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ---- one node ---- */
 
-/* Scales in a library's layout as the grid that they are of. */
+/* Turns scales in the layout of a library into the grid of scales that they stand for. */
 static const f8_rvalue *grid_of(f8_interp *x, const f8_rvalue *scale, f8_scale_layout layout,
                                 const f8_scales *s, const f8_type *codes)
 {
@@ -35,13 +35,13 @@ static const f8_rvalue *spread(f8_interp *x, const f8_graph *g, f8_ref r, f8_att
 {
     f8_scales s = {.dtype = scale->type.dtype, .k_is_rows = k_is_rows};
     f8_scale_layout layout = F8_SCALES_GRID;
-    f8_granularity_parse(f8_attr_s(g, r, key), &s.grain); /* inference has checked them */
+    f8_granularity_parse(f8_attr_s(g, r, key), &s.grain); /* inference has checked the texts */
     f8_scale_layout_parse(f8_attr_s(g, r, F8_A_SCALE_LAYOUT), &layout);
     const f8_rvalue *grid = grid_of(x, scale, layout, &s, &codes->type);
     return grid ? f8_interp_spread(x, grid, s.grain, &codes->type) : NULL;
 }
 
-/* Scales that are not one for each operand: spread over the operands' elements. */
+/* Spreads scales over the elements of the operands, unless each operand has a single scale. */
 static void spread_scales(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue *const *in,
                           f8_interp_gemm *m)
 {
@@ -127,15 +127,15 @@ static void eval_node(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue
 
 /* ---- a function ---- */
 
-/* The values of a run, by ref: those of multi-result ops have several. */
+/* The values of a run, by ref; an op with several results has several. */
 typedef struct run {
     f8_interp x;
     const f8_func *f;
     const f8_graph *g;
     f8_arena arena;
     f8_rvalue (*value)[F8_MAX_RESULTS];
-    uint32_t *last;            /* the last user, or n_nodes for results; 0 = dead */
-    uint32_t *expiring, *next; /* lists of the values whose last user a node is */
+    uint32_t *last;            /* by ref: the last user, or n_nodes for results; 0: dead */
+    uint32_t *expiring, *next; /* lists of the values whose last user is a node */
     const f8_rvalue **in;
     size_t in_room;
 } run;
@@ -162,7 +162,7 @@ static f8_status plan_lifetimes(run *s)
         most = n->n_in > most ? n->n_in : most;
         for (uint32_t i = 0; i < n->n_in; i++)
             if (!s->last[n->in[i]])
-                s->last[n->in[i]] = r; /* users descend: the first met is the last */
+                s->last[n->in[i]] = r; /* users are visited from the last */
     }
     s->in = f8_arena_array(&s->arena, most, sizeof *s->in);
     return f8_arena_status(&s->arena, s->x.diag);
@@ -171,7 +171,7 @@ static f8_status plan_lifetimes(run *s)
 static void drop(run *s, f8_ref r)
 {
     if (f8_at(s->g, r)->op == F8_OP_INPUT)
-        return; /* the caller's */
+        return; /* the caller owns these */
     for (int i = 0; i < F8_MAX_RESULTS; i++) {
         f8_rvalue *v = &s->value[r][i];
         f8_interp_free(&s->x, v->data, f8_interp_bytes(&s->x, &v->type));
@@ -197,7 +197,7 @@ static void run_node(run *s, f8_ref r)
         drop(s, e);
 }
 
-/* A result may be an input whose buffer another result is about to replace. */
+/* A result may be an input whose buffer another result replaces. Such inputs are copied first. */
 static void write_results(run *s, void *const *out)
 {
     for (size_t i = 0; i < s->f->n_out; i++) {
@@ -224,7 +224,7 @@ static f8_status run_all(run *s, const void *const *in, void *const *out)
 {
     F8_TRY(plan_lifetimes(s));
     for (size_t i = 0; i < s->f->n_in;
-         i++) /* inputs are only read: the cast is for the shared type */
+         i++) /* inputs are only read; the cast is needed for the shared type */
         s->value[s->f->in[i].ref][0] = (f8_rvalue){s->f->in[i].type, (void *)(uintptr_t)in[i]};
     for (f8_ref r = 1; r < s->g->n_nodes && s->x.status == F8_OK; r++)
         if (s->last[r] && f8_at(s->g, r)->op != F8_OP_INPUT)
@@ -273,7 +273,7 @@ f8_status f8_reference_node(const f8_graph *g, f8_ref r, const void *const *valu
     f8_status status = f8_arena_status(&arena, diag);
     for (uint32_t i = 0; status == F8_OK && i < n->n_in; i++) {
         f8_type type = *f8_type_of(g, n->in[i]);
-        if (n->op == F8_OP_PROJECT) /* value[0] is the result that is projected */
+        if (n->op == F8_OP_PROJECT) /* value[0] is the result that PROJECT takes */
             type = n->type;
         operand[i] = (f8_rvalue){type, (void *)(uintptr_t)value[i]};
         in[i] = &operand[i];

@@ -39,7 +39,7 @@ void f8_interp_leaf(f8_interp *x, const f8_graph *g, f8_ref r, f8_rvalue *out)
 
 typedef struct mover {
     int rank;
-    size_t size;                                                  /* of an element */
+    size_t size;                                                  /* bytes of an element */
     int64_t dim[F8_MAX_RANK], to[F8_MAX_RANK], from[F8_MAX_RANK]; /* strides in elements */
 } mover;
 
@@ -55,7 +55,7 @@ static void move_axis(const mover *m, int d, uint8_t *to, const uint8_t *from)
         memcpy(to, from, (size_t)m->dim[d] * m->size);
         return;
     }
-    if (d == m->rank - 1 && m->size == 4) { /* the case that is worth a loop of its own */
+    if (d == m->rank - 1 && m->size == 4) { /* the common case gets its own loop */
         for (int64_t i = 0; i < m->dim[d]; i++)
             ((uint32_t *)to)[i * m->to[d]] = ((const uint32_t *)from)[i * m->from[d]];
         return;
@@ -73,7 +73,7 @@ static void strides_of(const f8_type *t, int64_t *stride)
     }
 }
 
-/* out[i] = in at strides `from`, beginning at element `start`. */
+/* Copies elements of `in` to out, with strides `from`, from element `start` on. */
 static void gather_strided(f8_interp *x, const f8_rvalue *in, int64_t start, const int64_t *from,
                            f8_rvalue *out)
 {
@@ -151,7 +151,7 @@ void f8_interp_shape(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rvalue 
     case F8_OP_ROLL:
         roll(x, f8_attr_i(g, r, F8_A_SHIFT), f8_attr_i(g, r, F8_A_GROUP), in[0], out);
         break;
-    default: /* RESHAPE; PROJECT, whose operand is given as the result it names */
+    default: /* RESHAPE; and PROJECT, whose operand is the result that it names */
         memcpy(out->data, in[0]->data, f8_interp_bytes(x, &out->type));
     }
 }

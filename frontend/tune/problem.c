@@ -36,11 +36,11 @@ static void add_variants(fp8c_tuning *t, tune_problem *p, const f8_kernel *k,
                          const f8_target *target)
 {
     f8_kernel_config all[F8_KERNEL_CONFIGS];
-    char text[F8_VARIANT_TEXT];
+    char text[F8_KERNEL_CONFIG_TEXT];
     const bool wide = __builtin_cpu_supports("avx512f");
     const int n = f8_kernel_configs(k, target->kind == F8_TARGET_CPU ? NULL : target, wide, all);
     for (int i = 0; i < n; i++) {
-        f8_variant_text(&all[i], text);
+        f8_kernel_config_text(&all[i], text);
         add_candidate(t, p, text, NULL);
     }
 }

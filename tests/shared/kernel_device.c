@@ -49,7 +49,7 @@ static job *describe(kcase *c, const f8_target *to)
             const f8_build_problem problem = {.text = "", .kernel = r->k};
             f8_kernel_config v;
             const char *variant = kc_choices ? kc_choices->find(kc_choices->user, &problem) : NULL;
-            if (variant && f8_variant_parse(variant, &v))
+            if (variant && f8_kernel_config_parse(variant, &v))
                 OK(f8_kernel_with_config(r->k, &v, &c->arena, &r->k, diag));
             for (r->kernel = 0; r->kernel < j->n_kernels; r->kernel++)
                 if (j->hash[r->kernel] == r->k->hash)

@@ -174,12 +174,12 @@ static void point_at(const f8_plan *plan, const f8_plan_func *f, const f8_arg *a
 /* Of a step of the merged plan: from its arguments, and what is known of the steps it was made of.
  */
 static void add_step(list *l, const f8_plan *plan, const f8_plan_func *f, uint32_t step,
-                     const f8_plan_builder *d, const f8_plan_builder *unmerged, f8_arena *arena)
+                     const f8_step_builder *d, const f8_step_builder *unmerged, f8_arena *arena)
 {
     const f8_step *s = &f->step[step];
     for (uint32_t i = 0; i < d->n_origins; i++) {
         instance *to = &l->instance[l->n];
-        const f8_plan_builder *from = &unmerged[d->origin[i]];
+        const f8_step_builder *from = &unmerged[d->origin[i]];
         *to = (instance){.origin = d->origin[i], .n_accesses = from->n_accesses};
         to->access = F8_NEW_ARRAY(arena, f8_build_access, from->n_accesses + 1);
         ck_assert_ptr_nonnull(to->access);
@@ -192,7 +192,7 @@ static void add_step(list *l, const f8_plan *plan, const f8_plan_func *f, uint32
     }
 }
 
-static list list_of(const cuda_plan *p, uint32_t func, const f8_plan_builder *unmerged, uint32_t n,
+static list list_of(const cuda_plan *p, uint32_t func, const f8_step_builder *unmerged, uint32_t n,
                     f8_arena *arena)
 {
     list l = {.instance = F8_NEW_ARRAY(arena, instance, n + 1),
@@ -201,15 +201,15 @@ static list list_of(const cuda_plan *p, uint32_t func, const f8_plan_builder *un
     uint32_t instances = 0;
     ck_assert(l.instance && l.launch);
     for (uint32_t i = 0; i < f->n_steps; i++)
-        instances += p->stats.drafts[func][i].n_origins;
+        instances += p->stats.builders[func][i].n_origins;
     ck_assert_uint_eq(instances, n);
     for (uint32_t i = 0; i < f->n_steps; i++)
-        add_step(&l, &p->plan, f, i, &p->stats.drafts[func][i], unmerged, arena);
+        add_step(&l, &p->plan, f, i, &p->stats.builders[func][i], unmerged, arena);
     return l;
 }
 
-/* The list before merging, as its drafts have it. */
-static list list_before(const f8_plan_builder *d, uint32_t n, f8_arena *arena)
+/* The list before merging, as its builders have it. */
+static list list_before(const f8_step_builder *d, uint32_t n, f8_arena *arena)
 {
     list l = {.instance = F8_NEW_ARRAY(arena, instance, n + 1),
               .launch = F8_NEW_ARRAY(arena, uint32_t, n + 1),
@@ -318,7 +318,7 @@ static void same_launches(const cuda_plan *before, const cuda_plan *after, uint3
 {
     const f8_plan_func *f = &after->plan.func[func], *g = &before->plan.func[func];
     for (uint32_t s = 0; s < f->n_steps; s++) {
-        const f8_plan_builder *d = &after->stats.drafts[func][s];
+        const f8_step_builder *d = &after->stats.builders[func][s];
         const f8_step *x = &f->step[s];
         if (d->n_origins < 2)
             continue;
@@ -376,7 +376,7 @@ START_TEST(models_see_the_same)
         f8_arena arena;
         f8_arena_init(&arena, NULL);
         snprintf(what, sizeof what, "%s, %s, %s", model, recipe, y->name);
-        const f8_plan_builder *unmerged = before.stats.drafts[f];
+        const f8_step_builder *unmerged = before.stats.builders[f];
         const list a = list_before(unmerged, x->n_steps, &arena);
         const list b = list_of(&after, f, unmerged, x->n_steps, &arena);
         same_run(&a, &b, what, &arena);
@@ -392,11 +392,11 @@ END_TEST
 
 /* ---- random lists ---- */
 
-enum { N_SEEDS = 400, N_SLOTS = 24, N_UNITS = 4, MOST_STEPS = 90, BIG = 9 << 20 };
+enum { N_SEEDS = 400, N_SLOTS = 24, N_SOURCES = 4, MOST_STEPS = 90, BIG = 9 << 20 };
 
-static uint32_t few_instances(const f8_build_unit *u)
+static uint32_t few_instances(const f8_kernel_source *u)
 {
-    return u->kind == F8_UNIT_ROWS ? 7 : 1;
+    return u->kind == F8_SOURCE_ROWS ? 7 : 1;
 }
 
 /* Slots of memory: whole ones, or every other half of some. */
@@ -432,10 +432,10 @@ static bool share(const f8_build_access *a, const f8_build_access *b)
 /* So many reads and writes as the unit has, writes apart from each other. Kernels of rows add to
  * nothing. */
 static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *s,
-                        f8_plan_builder *d)
+                        f8_step_builder *d)
 {
-    const uint32_t unit = test_random(seed) % N_UNITS;
-    const uint32_t n_reads = unit % 3, n = n_reads + 1 + unit % 2;
+    const uint32_t source = test_random(seed) % N_SOURCES;
+    const uint32_t n_reads = source % 3, n = n_reads + 1 + source % 2;
     d->access = F8_NEW_ARRAY(arena, f8_build_access, n);
     d->launch = F8_NEW(arena, f8_build_launch);
     s->arg = F8_NEW_ARRAY(arena, f8_arg, n);
@@ -445,7 +445,7 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     *tasks = 1;
     while (d->n_accesses < n) {
         f8_build_access a = random_access(seed, slot, d->n_accesses >= n_reads);
-        a.adds = a.adds && unit == 0;
+        a.adds = a.adds && source == 0;
         if (d->n_accesses > n_reads && share(&a, &d->access[n_reads]))
             continue;
         s->arg[d->n_accesses] = (f8_arg){a.space, a.port, a.begin};
@@ -455,18 +455,19 @@ static void random_step(f8_arena *arena, uint32_t *seed, int64_t slot, f8_step *
     s->n_args = d->n_accesses;
     s->bytes_written = test_random(seed) % 6 ? 1 : BIG;
     *d->launch =
-        (f8_build_launch){.unit = unit, .n_args = s->n_args, .n_instances = 1, .n_tasks = tasks};
+        (f8_build_launch){
+            .source = source, .n_args = s->n_args, .n_instances = 1, .n_tasks = tasks};
     d->n_launches = 1;
 }
 
-/* From drafts alone, which the arguments must agree with. */
+/* From builders alone, which the arguments must agree with. */
 static list list_after(const f8_build *b, uint32_t n, f8_arena *arena)
 {
     list l = {.instance = F8_NEW_ARRAY(arena, instance, n + 1),
               .launch = F8_NEW_ARRAY(arena, uint32_t, n + 1)};
     ck_assert(l.instance && l.launch);
     for (uint32_t s = 0; s < b->out->n_steps; s++) {
-        const f8_plan_builder *d = &b->draft[s];
+        const f8_step_builder *d = &b->builder[s];
         const uint32_t each = d->n_accesses / d->n_origins;
         for (uint32_t i = 0; i < d->n_accesses; i++)
             ck_assert_int_eq(b->out->step[s].arg[i].offset, d->access[i].begin);
@@ -488,35 +489,35 @@ static void random_list(uint32_t seed, uint32_t *launches, uint32_t *steps, int6
     const int64_t slot = seed % 2 ? 64 : 1 << 19; /* the large ones don't all fit the budget */
     const uint32_t n = 2 + test_random(&at) % MOST_STEPS;
     f8_step *step = F8_NEW_ARRAY(&arena, f8_step, n);
-    f8_plan_builder *draft = F8_NEW_ARRAY(&arena, f8_plan_builder, n);
-    ck_assert(step && draft);
+    f8_step_builder *builder = F8_NEW_ARRAY(&arena, f8_step_builder, n);
+    ck_assert(step && builder);
     for (uint32_t i = 0; i < n; i++)
-        random_step(&arena, &at, slot, &step[i], &draft[i]);
+        random_step(&arena, &at, slot, &step[i], &builder[i]);
     const f8_build_target target = {.most_instances = few_instances};
     const f8_build_options options = {0};
-    f8_build_unit unit[N_UNITS] = {{.kind = F8_UNIT_ATTENTION}};
+    f8_kernel_source source[N_SOURCES] = {{.kind = F8_SOURCE_ATTENTION}};
     f8_lowered program = {.arena_bytes = N_SLOTS * slot};
     const f8_func func = {.lowered = &program};
     f8_plan_func out = {.step = step, .n_steps = n};
     f8_build b = {.target = &target,
                   .options = &options,
-                  .unit = unit,
-                  .n_units = N_UNITS,
+                  .source = source,
+                  .n_sources = N_SOURCES,
                   .func = &func,
                   .out = &out,
-                  .draft = draft,
+                  .builder = builder,
                   .arena = &arena,
                   .diag = &diag};
     char what[32];
     snprintf(what, sizeof what, "seed %u", seed);
     /* merging marks what it is given; the list as it was */
-    f8_plan_builder *was = F8_NEW_ARRAY(&arena, f8_plan_builder, n);
+    f8_step_builder *was = F8_NEW_ARRAY(&arena, f8_step_builder, n);
     ck_assert_ptr_nonnull(was);
     for (uint32_t i = 0; i < n; i++) {
-        was[i] = draft[i];
-        was[i].access = F8_NEW_ARRAY(&arena, f8_build_access, draft[i].n_accesses + 1);
+        was[i] = builder[i];
+        was[i].access = F8_NEW_ARRAY(&arena, f8_build_access, builder[i].n_accesses + 1);
         ck_assert_ptr_nonnull(was[i].access);
-        memcpy(was[i].access, draft[i].access, draft[i].n_accesses * sizeof *was[i].access);
+        memcpy(was[i].access, builder[i].access, builder[i].n_accesses * sizeof *was[i].access);
     }
     ck_assert_msg(f8_build_merge(&b) == F8_OK, "%s: %s", what, diag.text);
     const list before = list_before(was, n, &arena), after = list_after(&b, n, &arena);

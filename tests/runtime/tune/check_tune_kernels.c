@@ -60,15 +60,15 @@ START_TEST(texts_and_back)
         f8_kernel *k, *with[F8_KERNEL_CONFIGS];
         f8_binding bound;
         f8_kernel_config all[F8_KERNEL_CONFIGS], back;
-        char text[F8_KERNEL_CONFIGS][F8_VARIANT_TEXT];
+        char text[F8_KERNEL_CONFIGS][F8_KERNEL_CONFIG_TEXT];
         ck_assert_int_eq(f8_kernel_lower(c.f, &c.group[0], 0, t, &c.arena, &k, &bound, &c.diag),
                          F8_OK);
         const int n = f8_kernel_configs(k, t, true, all);
         ck_assert_int_ge(n, 6);
         ck_assert_int_le(n, F8_KERNEL_CONFIGS);
         for (int i = 0; i < n; i++) {
-            f8_variant_text(&all[i], text[i]);
-            ck_assert(f8_variant_parse(text[i], &back));
+            f8_kernel_config_text(&all[i], text[i]);
+            ck_assert(f8_kernel_config_parse(text[i], &back));
             ck_assert_msg(!memcmp(&back, &all[i], sizeof back), "%s", text[i]);
             ck_assert_int_eq(f8_kernel_with_config(k, &all[i], &c.arena, &with[i], &c.diag),
                              F8_OK);
@@ -94,7 +94,7 @@ START_TEST(texts_that_are_none)
                                       "unroll 99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f8_kernel_config v = {.lanes = 8, .grain = -1}, was = v;
-        ck_assert_msg(!f8_variant_parse(bad[i], &v), "'%s'", bad[i]);
+        ck_assert_msg(!f8_kernel_config_parse(bad[i], &v), "'%s'", bad[i]);
         ck_assert(!memcmp(&v, &was, sizeof v));
     }
 }
