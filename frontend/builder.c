@@ -56,8 +56,7 @@ fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type 
         return f8_api_done(m, diag->status);
     if ((unsigned)init > FP8C_INIT_UNIFORM)
         return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                      "'%s': %d is no way to initialize", name ? name : "",
-                                      (int)init));
+                                      "'%s': %d is not an fp8c_init", name ? name : "", (int)init));
     const f8_var var = {.name = name, .type = f8_api_type_in(type), .kind = F8_VAR_PARAM,
                         .init = (f8_init_kind)init, .init_arg = argument};
     return f8_api_done(m, f8_module_var(m->ir, &var) < 0 ? diag->status : F8_OK);

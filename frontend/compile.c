@@ -64,7 +64,7 @@ static f8_status read_attention(f8_compilation *c, const char *name, f8_diag *di
             return c->attention != F8_ATTENTION_CUDNN || c->program->cuda
                        ? F8_OK
                        : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                                 "attention by cuDNN is for CUDA targets");
+                                 "attention 'cudnn' needs a CUDA target");
         }
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                    "no attention '%s': there are table, own and cudnn", name);
@@ -80,9 +80,10 @@ static f8_status read_stored(f8_compilation *c, f8_diag *diag)
         return F8_OK;
     if (!o->inference)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "weights are stored in FP8 for inference alone");
+                       "weights can be stored in FP8 only with `inference`");
     if (o->stored && o->n_stored_weights)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored and stored_weights: one of the two");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "stored and stored_weights are both given: give one");
     if (o->stored) {
         out->stored = &c->stored;
         return f8_recipe_parse(o->stored, F8_NOWHERE, &c->stored, diag);
@@ -108,17 +109,18 @@ static f8_status read_budget(f8_compilation *c, f8_diag *diag)
     const fp8c_compile_options *o = c->o;
     f8_options *out = &c->unit.options;
     if (o->memory_bytes < 0)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: %lld bytes",
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: a budget of %lld bytes is negative",
                        (long long)o->memory_bytes);
     if (o->memory_share && !(o->memory_share > 0 && o->memory_share < 1))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "memory: a share of %g is not between 0 and 1", o->memory_share);
     if (o->memory_bytes && o->memory_share)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: bytes or a share, one of the two");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "memory: both bytes and a share are given: give one");
     if (out->target->kind == F8_TARGET_REFERENCE &&
         (o->memory_bytes || o->memory_share || o->checkpoint || o->recompute))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: the reference target interprets node by node and plans no memory");
+                       "memory: target reference takes no budget: it interprets node by node");
     out->memory = (f8_budget){o->memory_bytes, o->memory_share};
     out->code_bytes = f8_compilation_code_bytes;
     out->code_bytes_user = c;
@@ -156,7 +158,8 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     for (size_t i = 0; f8_pass_name(i); i++)
         if (!strcmp(f8_pass_name(i), o->print_after))
             return o->write ? F8_OK
-                            : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "print_after needs `write`");
+                            : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                      "print_after needs the callback `write`");
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no pass '%s'", o->print_after);
 }
 

@@ -15,21 +15,20 @@ static f8_status check_options(const fp8c_compile_options *o, size_t n, f8_diag 
 {
     if (!n)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "a file needs options of at least one target");
+                       "a file needs the options of at least one target");
     for (size_t i = 0; i < n; i++) {
         const char *name = plain_name(o[i].target);
         const f8_target *t = f8_target_by_name(name);
         if (t && t->kind == F8_TARGET_REFERENCE)
             return f8_fail(
                 diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                "target reference interprets the module: there is nothing to put into a file");
+                "target reference interprets the module: it has no code to write into a file");
         if (o[i].keep || o[i].print_after || o[i].plan_only || o[i].listings || o[i].text_only)
-            return f8_fail(
-                diag, F8_ERR_INPUT, F8_NOWHERE,
-                "keep, print_after, plan_only, listings and text_only are not for files");
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "a file can't have keep, print_after, plan_only, listings or text_only");
         for (size_t k = 0; k < i; k++)
             if (!strcmp(plain_name(o[k].target), name))
-                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is there twice", name);
+                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is given twice", name);
     }
     return F8_OK;
 }
@@ -98,7 +97,7 @@ static f8_status check_targets(fp8c_program **program, size_t n, f8_diag *diag)
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i; k++)
             if (!strcmp(program[i]->now->plan.target, program[k]->now->plan.target))
-                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is there twice",
+                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is given twice",
                                program[i]->now->plan.target);
     return F8_OK;
 }

@@ -38,7 +38,7 @@ f8_status f8_api_options(void *own, const void *given, const char *what, f8_diag
     memcpy(&size, given, sizeof size);
     if (size < sizeof size || size > MOST_STRUCT)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "%s has struct_size %zu: it is to be the struct's sizeof", what, size);
+                       "%s has struct_size %zu: set it to the sizeof of the struct", what, size);
     memcpy(own, given, size < room ? size : room);
     memcpy(own, &room, sizeof room);
     return F8_OK;
@@ -128,11 +128,11 @@ static int ask(void *user, const f8_progress_state *s)
 static const char *check(const fp8c_context_options *o)
 {
     if (!o->alloc != !o->free)
-        return "alloc and free: both or none";
+        return "alloc and free are a pair: give both or neither";
     if (o->parallel && (o->parallel_threads < 1 || o->parallel_threads > F8_POOL_MAX_THREADS))
-        return "parallel_threads is not 1 to 256";
+        return "parallel_threads is not from 1 to 256";
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
-        return "threads is not 0 to 256";
+        return "threads is not from 0 to 256";
     if (o->cache_bytes < 0)
         return "cache_bytes is negative";
     return NULL;

@@ -14,7 +14,7 @@ static void say(f8_dump *d, const char *path, int error)
 {
     if (!atomic_exchange(&d->failed, true))
         f8_log_say(d->log, F8_LOG_WARNING, "dump: %s: %s", path,
-                   error ? f8_errno_text(error) : "not all was written");
+                   error ? f8_errno_text(error) : "only a part was written");
 }
 
 /* ---- the folder ---- */

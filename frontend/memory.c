@@ -77,7 +77,7 @@ f8_status f8_compilation_check_budget(f8_compilation *c, f8_diag *diag)
         return F8_OK;
     return f8_fail(
         diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-        "memory: %lld bytes were asked for; with what the GPU's libraries take it is %lld",
+        "memory: the budget is %lld bytes, and with the GPU's libraries the program takes %lld",
         (long long)most, (long long)*planned);
 }
 

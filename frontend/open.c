@@ -86,10 +86,11 @@ static f8_status choose_any(fp8c_program *p, const f8_package_program **out, f8_
     if (*out)
         return F8_OK;
     if (status != F8_OK)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s alone: %s",
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code only for %s: %s",
                        p->package.program[0].target, why.text);
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s, the GPU here is %s",
-                   p->package.program[0].target, p->target->name);
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "it has code for %s, and the GPU here is %s", p->package.program[0].target,
+                   p->target->name);
 }
 
 static f8_status choose(fp8c_program *p, const char *target, const f8_package_program **out,
@@ -102,7 +103,7 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
         F8_TRY(choose_gpu(p, out, diag));
         if (!*out)
             return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                           "it has code for %s, the GPU here is %s",
+                           "it has code for %s, and the GPU here is %s",
                            list(&p->package, names, sizeof names), p->target->name);
     } else {
         *out = !strcmp(target, "cpu")          ? find_cpu(&p->package)

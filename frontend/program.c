@@ -75,7 +75,7 @@ const char *fp8c_program_function_name(const fp8c_program *p, int function)
 f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag)
 {
     if (threads < 0 || threads > F8_POOL_MAX_THREADS)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", threads,
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not from 0 to %d", threads,
                        F8_POOL_MAX_THREADS);
     p->run = run;
     p->threads = f8_api_threads(p->ctx, threads);
@@ -181,12 +181,12 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
         status =
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                     port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
-                                           : "no such port%s",
+                                           : "there is no such port%s",
                     port && port->var >= 0 ? port->name : "");
     else if ((uintptr_t)buffer % f8_dtype_size(port->type.dtype))
         status = f8_fail(
             &diag, F8_ERR_INPUT, F8_NOWHERE,
-            "the buffer for '%s': its address is no multiple of %zu, the size of its elements",
+            "the buffer for '%s' has an address that is no multiple of %zu, its element's size",
             port->name, f8_dtype_size(port->type.dtype));
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side,
@@ -314,7 +314,7 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
     if (status == F8_OK && scale && s->recipe.scaling != F8_SCALING_DELAYED)
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "variable %d: a scale is kept under `delayed` alone", variable);
+                         "variable %d takes no scale: only recipe `delayed` keeps one", variable);
     if (status == F8_OK)
         status = quantize(p, s, from, scale, &diag);
     return f8_api_result(p->ctx, &diag, status);
@@ -379,7 +379,8 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
     f8_diag diag = {0};
     if (!p->now->instance.cuda)
         return f8_api_result(
-            p->ctx, &diag, f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
+            p->ctx, &diag,
+            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program does not run on a GPU"));
     f8_cuda_facts facts;
     const f8_status status = f8_cuda_device_facts(p->cuda, &facts, &diag);
     if (status != F8_OK)

@@ -83,10 +83,11 @@ f8_status f8_target_choose(fp8c_program *p, const char *name, f8_diag *diag)
     if (t && t->kind != F8_TARGET_CUDA)
         return F8_OK;
     if (p->run.device < 0)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device: %d is no ordinal", p->run.device);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device %d: an ordinal is 0 or more",
+                       p->run.device);
     if (!p->run.device_alloc != !p->run.device_free)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "device_alloc and device_free: both or none");
+                       "device_alloc and device_free are a pair: give both or neither");
     F8_TRY(f8_api_take_gpu(p->ctx, p->run.device, &p->cuda, diag));
     return present || !p->run.no_device ? ask_device(p, t, diag) : F8_OK;
 }

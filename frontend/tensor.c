@@ -84,13 +84,14 @@ static f8_status check_dtype(const call *c, const given *g)
         return F8_OK;
     for (int d = 0; d < F8_DTYPE_COUNT; d++)
         if (is_dtype(v, (f8_dtype)d))
-            return wrong(c, g, "it is of %s, and %s is wanted", f8_dtype_name((f8_dtype)d),
+            return wrong(c, g, "it is of %s, and the port takes %s", f8_dtype_name((f8_dtype)d),
                          f8_dtype_name(want));
-    return wrong(c, g,
-                 "its dtype is code %d of %d bits and %d lanes, and %s is wanted: code %d of %d "
-                 "bits, one lane",
-                 v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want),
-                 codes[want].code, codes[want].bits);
+    return wrong(
+        c, g,
+        "its dtype is code %d of %d bits and %d lanes, and the port takes %s: code %d of %d "
+        "bits, one lane",
+        v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want), codes[want].code,
+        codes[want].bits);
 }
 
 static f8_status check_shape(const call *c, const given *g)
@@ -106,9 +107,9 @@ static f8_status check_shape(const call *c, const given *g)
     if (same)
         return F8_OK;
     if (v->ndim < 0 || v->ndim > 8)
-        return wrong(c, g, "it has %" PRId32 " axes, and %s are wanted", v->ndim,
+        return wrong(c, g, "it has %" PRId32 " axes, and the port's shape is %s", v->ndim,
                      list_text(want->dim, want->rank, here, sizeof here));
-    return wrong(c, g, "its shape is %s, and %s is wanted",
+    return wrong(c, g, "its shape is %s, and the port takes %s",
                  list_text(v->shape, v->ndim, there, sizeof there),
                  list_text(want->dim, want->rank, here, sizeof here));
 }
@@ -134,7 +135,7 @@ static f8_status check_strides(const call *c, const given *g)
     for (int32_t i = 0; i < t->rank; i++)
         same &= t->dim[i] == 1 || g->view->strides[i] == want[i];
     return same ? F8_OK
-                : wrong(c, g, "its strides are %s, and it must be contiguous: %s",
+                : wrong(c, g, "its strides are %s, and a contiguous tensor has %s",
                         list_text(g->view->strides, t->rank, there, sizeof there),
                         list_text(want, t->rank, here, sizeof here));
 }
@@ -169,7 +170,7 @@ static f8_status check_cuda(const call *c, const given *g, bool *on_device)
     if (type == DEVICE_CUDA && id != f8_cuda_exec_ordinal(x))
         return wrong(c, g, "it is on GPU %" PRId32 ", and the program runs on GPU %d", id,
                      f8_cuda_exec_ordinal(x));
-    return *on_device ? F8_OK : wrong(c, g, "the driver knows no memory of a GPU at its address");
+    return *on_device ? F8_OK : wrong(c, g, "the driver knows of no GPU memory at its address");
 }
 
 static f8_status check_memory(const call *c, const given *g)
@@ -183,7 +184,7 @@ static f8_status check_memory(const call *c, const given *g)
                      g->view->byte_offset);
     F8_TRY(c->p->now->instance.cuda ? check_cuda(c, g, &on_device) : check_host(c, g));
     if (on_device && (uintptr_t)address(g->view) % DEVICE_ALIGN)
-        return wrong(c, g, "its address is no multiple of %d, as in a GPU's memory it must be",
+        return wrong(c, g, "its address is no multiple of %d, which a GPU's memory needs",
                      DEVICE_ALIGN);
     if ((uintptr_t)address(g->view) % element)
         return wrong(c, g, "its address is no multiple of %zu, the size of its elements", element);
@@ -401,7 +402,7 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
     f8_status status = f8_program_has_memory(p, &diag);
     bool on_device = false;
     if (status == F8_OK && (index < 0 || (uint32_t)index >= n))
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "no such port");
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "there is no such port");
     void *at = status == F8_OK
                    ? instance->kind->port(instance, (uint32_t)function, side, (uint32_t)index)
                    : NULL;

@@ -96,7 +96,7 @@ f8_status f8_tuned_begin(f8_tuned_choices *t, const fp8c_program *p, f8_gemm_lib
     if (status == F8_ERR_MEMORY)
         return f8_fail(diag, status, F8_NOWHERE, "%s", why.text);
     if (status != F8_OK)
-        f8_log_say(&p->ctx->log, F8_LOG_WARNING, "%s%s%s; GEMMs and kernels are as without tuning",
+        f8_log_say(&p->ctx->log, F8_LOG_WARNING, "%s%s%s; the compile goes on without tuning",
                    why.file ? why.file : "", why.file ? ": " : "", why.text);
     if (status != F8_OK || !f8_tuned_count(t->tuned))
         return F8_OK;

@@ -91,10 +91,11 @@ static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag 
     print_values(&p->bounds, p->first->value, first, sizeof first);
     if (function)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "function '%s' is another than with %s", function, first);
+                       "function '%s' differs from the one with %s: all values share the functions",
+                       function, first);
     if (variable)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "variable '%s' is another than with %s: all values share the variables",
+                       "variable '%s' differs from the one with %s: all values share the variables",
                        variable, first);
     return F8_OK;
 }
@@ -127,7 +128,7 @@ static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_d
             there + n, sizeof there - n, "%s%s", n ? "; " : "",
             print_values(&p->bounds, p->opened->variant[i].value, one, sizeof one));
     return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "the file has no code for %s: it has it for %s", wanted, there);
+                   "the file has no plan for %s: it has plans for %s", wanted, there);
 }
 
 /* From the file that p was opened from. */
@@ -221,17 +222,17 @@ static f8_status take_axis(const f8_bounds *b, const f8_bound_axis *a, int64_t s
         (a->scale != -1 || from_zero != INT64_MIN) && from_zero % a->scale == 0)
         value = from_zero / a->scale;
     if (value < 1 || value > bound->most)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "input '%s': axis %d is %lld, but %lld * %s + %lld, and '%s' is 1 to %lld",
-                       a->port, (int)a->axis, (long long)size, (long long)a->scale, bound->name,
-                       (long long)a->offset, bound->name, (long long)bound->most);
-    const f8_bound_axis *before = from[a->bound];
-    if (before && values[a->bound] != value)
         return f8_fail(
             diag, F8_ERR_INPUT, F8_NOWHERE,
-            "axis %d of input '%s' says that '%s' is %lld, axis %d of '%s' that it is %lld",
-            (int)before->axis, before->port, bound->name, (long long)values[a->bound], (int)a->axis,
-            a->port, (long long)value);
+            "input '%s': axis %d is %lld, but it must be %lld * %s + %lld with '%s' from 1 to %lld",
+            a->port, (int)a->axis, (long long)size, (long long)a->scale, bound->name,
+            (long long)a->offset, bound->name, (long long)bound->most);
+    const f8_bound_axis *before = from[a->bound];
+    if (before && values[a->bound] != value)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "axis %d of input '%s' makes '%s' %lld, but axis %d of '%s' makes it %lld",
+                       (int)before->axis, before->port, bound->name, (long long)values[a->bound],
+                       (int)a->axis, a->port, (long long)value);
     values[a->bound] = value;
     from[a->bound] = a;
     return F8_OK;
@@ -247,8 +248,8 @@ static f8_status check_axis(const fp8c_program *p, const f8_variant *v, uint32_t
         return F8_OK;
     return f8_fail(
         diag, F8_ERR_INPUT, F8_NOWHERE,
-        "input '%s': axis %d is %lld, but %lld with %s; where shapes don't tell a value, "
-        "fp8c_program_set_dim gives it",
+        "input '%s': axis %d is %lld, but it must be %lld with %s; call fp8c_program_set_dim "
+        "for a dim that no shape determines",
         a->port, (int)a->axis, (long long)size, (long long)port->type.dim[a->axis],
         print_values(&p->bounds, v->value, values, sizeof values));
 }
@@ -307,13 +308,14 @@ static f8_status add_value(const f8_bounds *b, wanted *w, int32_t i, int64_t val
                            const char *text, f8_diag *diag)
 {
     if (value < 1 || value > b->bound[i].most)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': '%s' is 1 to %lld", text,
-                       b->bound[i].name, (long long)b->bound[i].most);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "values '%.200s': '%s' must be from 1 to %lld", text, b->bound[i].name,
+                       (long long)b->bound[i].most);
     for (int32_t k = 0; k < w->n[i]; k++)
         if (w->value[i][k] == value)
             return F8_OK;
     if (w->n[i] == F8_MAX_VALUES)
-        return bad_values(text, "more than 64 of one dim", diag);
+        return bad_values(text, "one dim has more than 64", diag);
     int32_t at = w->n[i]++;
     for (; at > 0 && w->value[i][at - 1] < value;
          at--) /* the largest first, in whatever order they are given */
@@ -333,7 +335,7 @@ static f8_status read_values(const f8_bounds *b, const char *text, wanted *w, f8
                (strlen(b->bound[i].name) != length || memcmp(b->bound[i].name, at, length)))
             i++;
         if (at[length] != '=')
-            return bad_values(text, "NAME=N,N,... is wanted, several with spaces between", diag);
+            return bad_values(text, "write NAME=N,N,..., and spaces between dims", diag);
         if (i == b->n)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                            "values '%.200s': no dim '%.*s' is a bound", text,
@@ -344,7 +346,7 @@ static f8_status read_values(const f8_bounds *b, const char *text, wanted *w, f8
             at++;
             const long long value = strtoll(at, &end, 10);
             if (end == at || (*end && *end != ',' && *end != ' '))
-                return bad_values(text, "a number is wanted after '=' and ','", diag);
+                return bad_values(text, "a number must follow '=' and ','", diag);
             F8_TRY(add_value(b, w, i, value, text, diag));
             at = end;
         } while (*at == ',');
@@ -362,9 +364,8 @@ static f8_status count_values(const f8_bounds *b, wanted *w, f8_diag *diag)
         const int64_t n = all ? b->bound[i].most : w->n[i];
         if (__builtin_mul_overflow(sets, n, &sets) || sets > F8_MAX_VALUES)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "a file holds code for at most %d sets of values of bounds, and '%s' "
-                           "alone has %lld here: say "
-                           "for which it shall be (--values %s=1,2,4)",
+                           "a file holds at most %d sets of values, and '%s' alone has %lld: "
+                           "name those that it shall have (--values %s=1,2,4)",
                            F8_MAX_VALUES, b->bound[i].name, (long long)n, b->bound[i].name);
         for (int64_t k = b->bound[i].most; all && k >= 1; k--)
             w->value[i][w->n[i]++] = k;
@@ -437,7 +438,7 @@ static f8_status check_value(const f8_bound *b, int64_t value, f8_diag *diag)
     return value >= 1 && value <= b->most
                ? F8_OK
                : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "dim '%s' can't be %lld: the program serves 1 to %lld", b->name,
+                         "dim '%s' can't be %lld: it must be from 1 to %lld", b->name,
                          (long long)value, (long long)b->most);
 }
 

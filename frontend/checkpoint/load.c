@@ -91,7 +91,7 @@ static f8_status match(loader *l)
     for (size_t i = 0; i < l->file.n; i++) {
         const f8_st_tensor *t = &l->file.tensor[i];
         if (!l->used[i] && strncmp(t->name, f8_checkpoint_prefix, prefix))
-            wrong(l, t->name, "is no variable of the program: ", "%s",
+            wrong(l, t->name, "is not a variable of the program: ", "%s",
                   f8_st_type_text(t, type, sizeof type));
     }
     if (!l->n_wrong)
@@ -162,8 +162,8 @@ static f8_status load(loader *l, const char *path)
         if (!plan->var[i].is_param && !f8_checkpoint_is_computed(l->program, (int)i))
             return f8_fail(
                 l->diag, F8_ERR_INPUT, F8_NOWHERE,
-                "the state '%s' has no value, and parameters alone were to be loaded: call "
-                "fp8c_program_initialize before",
+                "the state '%s' has no value, and only parameters are to be loaded: call "
+                "fp8c_program_initialize first",
                 plan->var[i].name);
     F8_TRY(f8_st_open(&l->file, path, &l->program->ctx->allocator, l->diag));
     F8_TRY(f8_checkpoint_read_metadata(&l->file, &l->elements, l->diag));

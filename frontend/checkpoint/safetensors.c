@@ -90,7 +90,7 @@ static f8_status read_dtype(const reader *r, f8_st_tensor *t, const json_t *fiel
     const char *name = json_string_value(field);
     char quoted[SHOWN];
     if (!name)
-        return fail_tensor(r, t->name, "'dtype' is missing or no string");
+        return fail_tensor(r, t->name, "'dtype' is missing or not a string");
     for (t->dtype = 0; t->dtype < F8_ST_N_DTYPES; t->dtype++)
         if (!strcmp(name, dtypes[t->dtype].name))
             return F8_OK;
@@ -108,7 +108,7 @@ static bool read_integer(const json_t *value, int64_t *to)
 static f8_status read_shape(const reader *r, f8_st_tensor *t, const json_t *field)
 {
     if (!json_is_array(field))
-        return fail_tensor(r, t->name, "'shape' is missing or no list");
+        return fail_tensor(r, t->name, "'shape' is missing or not a list");
     const size_t rank = json_array_size(field);
     if (rank > F8_ST_MAX_RANK)
         return fail_tensor(r, t->name, "has %zu axes; at most %d are read", rank, F8_ST_MAX_RANK);
@@ -116,7 +116,7 @@ static f8_status read_shape(const reader *r, f8_st_tensor *t, const json_t *fiel
     t->bytes = f8_st_dtype_bytes(t->dtype);
     for (size_t i = 0; i < rank; i++) {
         if (!read_integer(json_array_get(field, i), &t->dim[i]))
-            return fail_tensor(r, t->name, "'shape' holds what is no size");
+            return fail_tensor(r, t->name, "'shape' holds something that is not a size");
         if (__builtin_mul_overflow(t->bytes, (uint64_t)t->dim[i], &t->bytes))
             return fail_tensor(r, t->name, "'shape' has more bytes than can be counted");
     }
@@ -183,13 +183,13 @@ static f8_status read_metadata(const reader *r, json_t *entry)
     json_t *value;
     char quoted[SHOWN];
     if (!json_is_object(entry))
-        return FAIL(r, "'__metadata__' is no object");
+        return FAIL(r, "'__metadata__' is not an object");
     f->metadata = F8_NEW_ARRAY(&f->memory, f8_st_pair, json_object_size(entry) + 1);
     if (!f->metadata)
         return out_of_memory(r);
     json_object_foreach (entry, key, value) {
         if (!json_is_string(value))
-            return FAIL(r, "'__metadata__': the value of '%s' is no string",
+            return FAIL(r, "'__metadata__': the value of '%s' is not a string",
                         f8_st_shown(key, quoted, sizeof quoted));
         f->metadata[f->n_metadata++] = (f8_st_pair){key, json_string_value(value)};
     }
@@ -239,10 +239,10 @@ static f8_status parse_header(const reader *r, const char *text, size_t n, uint6
     json_t *entry;
     char quoted[SHOWN];
     if (n == 0 || text[0] != '{')
-        return FAIL(r, "the header does not begin with '{': this is no safetensors file");
+        return FAIL(r, "the header does not begin with '{': this is not a safetensors file");
     f->header = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (!f->header)
-        return FAIL(r, "the header is no valid JSON: %s (byte %d of it)",
+        return FAIL(r, "the header is not valid JSON: %s (byte %d of it)",
                     f8_st_shown(error.text, quoted, sizeof quoted), error.position);
     f->tensor = F8_NEW_ARRAY(&f->memory, f8_st_tensor, json_object_size(f->header) + 1);
     if (!f->tensor)
@@ -276,7 +276,7 @@ static f8_status read_length(const reader *r, uint64_t *n)
     if (*n > size - sizeof prefix)
         return FAIL(r,
                     "the header ends at byte %" PRIu64 ", but the file at %" PRIu64
-                    ": it is truncated, or no safetensors file",
+                    ": it is truncated, or it is not a safetensors file",
                     *n + sizeof prefix, size);
     r->f->data = *n + sizeof prefix;
     return F8_OK;

@@ -85,7 +85,7 @@ static json_t *make_header(writer *w, const f8_st_pair *metadata, size_t n_metad
     json_t *header = json_object(), *pairs = n_metadata ? json_object() : NULL;
     for (size_t i = 0; i < n_metadata; i++)
         if (!set_new(pairs, metadata[i].key, json_string(metadata[i].value))) {
-            FAIL(w, "metadata '%s' is given twice, or is no UTF-8", metadata[i].key);
+            FAIL(w, "metadata '%s' is given twice, or is not UTF-8", metadata[i].key);
             json_decref(pairs);
             json_decref(header);
             return NULL;
@@ -111,8 +111,7 @@ static f8_status put_header(writer *w, const f8_st_contents *c)
     char *text = json_dumps(header, JSON_COMPACT | JSON_PRESERVE_ORDER);
     json_decref(header);
     if (!text)
-        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path,
-                            "out of memory: the header was wanted");
+        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path, "out of memory for the header");
     const size_t n = strlen(text), padded = (n + 7) / 8 * 8;
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)

@@ -151,7 +151,7 @@ static fp8c_status expect(fp8c_doctor *d, fp8c_self_test *out)
     if (status == FP8C_OK)
         d->expected = probe;
     else
-        failed(d, out, "target reference, which it is compared with: ");
+        failed(d, out, "target reference, with which it is compared: ");
     return status;
 }
 

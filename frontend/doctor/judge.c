@@ -46,7 +46,7 @@ void f8_doctor_llvm(fp8c_doctor *d)
 
 /* X(variable, what it does where that is worth a word, or NULL) */
 #define VARIABLES(X)                                                                               \
-    X("FP8C_CUDA_PATH", "the GPU's libraries are looked for there alone")                          \
+    X("FP8C_CUDA_PATH", "fp8c looks for the GPU's libraries only there")                           \
     X("CUDA_HOME", NULL)                                                                           \
     X("CUDA_PATH", NULL)                                                                           \
     X("VIRTUAL_ENV", NULL)                                                                         \
@@ -88,11 +88,11 @@ static void cache(fp8c_doctor *d)
         f8_fact_add(
             &d->facts, "cache", "kernels",
             info.why_not ? f8_arena_printf(&d->arena, "none: %s", info.why_not) : "none is wanted",
-            info.why_not ? "every process compiles anew: FP8C_CACHE_DIR names a folder" : NULL);
+            info.why_not ? "every process compiles again: set FP8C_CACHE_DIR to a folder" : NULL);
         return;
     }
     f8_fact_add(&d->facts, "cache", "kernels", f8_arena_strdup(&d->arena, info.folder),
-                info.read_only ? "it is read, not written" : NULL);
+                info.read_only ? "it can be read, but not written" : NULL);
     f8_fact_add(&d->facts, "cache", "in it",
                 f8_arena_printf(&d->arena, "%lld kernels, %.1f MiB", (long long)info.entries,
                                 (double)info.bytes / (1 << 20)),
@@ -202,8 +202,7 @@ static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *t
     t->run_missing = foreign ? lacks(d, t->run_missing, "NVRTC") : t->run_missing;
     t->run_missing = lacks(d, t->run_missing, "cuBLASLt");
     if (gpu < 0 && !target && !t->compile_missing)
-        t->compile_missing =
-            "there is no GPU to compile for: its architecture may be named instead";
+        t->compile_missing = "there is no GPU to compile for: name an architecture instead";
     if (gpu < 0 && t->run_missing && f8_component_find(&d->components, "GPU"))
         return; /* without a driver none can be seen */
     if (gpu < 0) {
@@ -214,8 +213,7 @@ static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *t
                                    : lacks(d, NULL, "GPU 0");
         t->run_missing = f8_component_also(&d->arena, t->run_missing, why ? why : "no GPU");
         if (!target && !t->compile_missing)
-            t->compile_missing =
-                "there is no GPU to compile for: its architecture may be named instead";
+            t->compile_missing = "there is no GPU to compile for: name an architecture instead";
         return;
     }
     d->device[t - d->target] = gpu;

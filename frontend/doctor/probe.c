@@ -227,7 +227,7 @@ const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool
     static const char whose[] = "on target reference";
     const char *first = check_hidden(got, arena);
     if (!first && counted && got->fp8_gemms != 2)
-        first = f8_arena_printf(arena, "%lld FP8 GEMMs were run, and there are 2",
+        first = f8_arena_printf(arena, "%lld FP8 GEMMs ran, and the module has 2",
                                 (long long)got->fp8_gemms);
     if (!first)
         first = differs(arena, "the second GEMM's result", got->out, expected->out, N, F8_PROBE_OUT,

@@ -33,7 +33,7 @@ static void wire_recipe(f8_wire *w, f8_recipe *r)
         f8_recipe_print(r, text, sizeof text);
     f8_wire_name(w, &s);
     if (f8_wire_reads(w) && !w->wrong && f8_recipe_parse(s, F8_NOWHERE, r, NULL) != F8_OK)
-        f8_wire_refuse(w, "a recipe is none there is");
+        f8_wire_refuse(w, "it names a recipe that does not exist");
 }
 
 static void wire_stored(f8_wire *w, void *element)
@@ -178,20 +178,20 @@ f8_status f8_compile_report_check(const f8_compile_report *t, const f8_plan *pla
     for (size_t i = 0; i < t->n_elements; i++)
         if (!is_var(plan, t->elements[i].var))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "the report names elements of no variable");
+                           "the compile report names elements of a variable that does not exist");
     for (size_t i = 0; i < t->n_stored; i++)
         if (!fits(&t->stored[i], plan))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "the report stores a weight in variables that can't be");
+                           "the compile report names variables that can't hold a stored weight");
     if (t->n_funcs != plan->n_funcs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the report is of %zu functions, the plan has %u", t->n_funcs,
+                       "the compile report has %zu functions, and the plan has %u", t->n_funcs,
                        plan->n_funcs);
     bool fits = is_size(t->planned);
     for (size_t i = 0; i < t->n_funcs; i++)
         fits = fits && adds_up(&t->func[i]);
     if (!fits)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the compile report gives more bytes than there can be");
+                       "the compile report has sizes that no program can have");
     return F8_OK;
 }

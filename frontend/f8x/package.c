@@ -264,7 +264,7 @@ static f8_status write_all(writer *w, const f8_package *p, f8_package_put put, v
     F8_TRY(lay_out(w, &table, &h.size));
     if (h.size > F8_PACKAGE_MOST)
         return f8_fail(w->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "the file would be of %llu bytes: more than can be read",
+                       "the file would have %llu bytes, which is more than fp8c reads",
                        (unsigned long long)h.size);
     h.n_sections = (uint32_t)w->n_parts;
     strncpy(h.version, p->version, sizeof h.version - 1);

@@ -49,7 +49,7 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
     int runs = t->o.runs * MORE_RUNS < TUNE_RUNS ? t->o.runs * MORE_RUNS : TUNE_RUNS;
     fp8c_program *other;
     F8_TRY(f8_tune_compile(t, &other, diag));
-    const f8_status status = f8_tune_compare(t, other, &runs, false, "the fastest together", diag);
+    const f8_status status = f8_tune_compare(t, other, &runs, false, "all that were fastest", diag);
     fp8c_program_destroy(other);
     F8_TRY(status);
     t->untuned_seconds = f8_tune_least(t->wall[0], runs);
@@ -72,8 +72,9 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
         seconds[1] += drop ? model : now;
     }
     *slower = seconds[1] > seconds[0] || t->tuned_seconds > t->untuned_seconds;
-    f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d tried together, %d are faster; the step is %s",
-               tried, count_next(t), *slower ? "slower" : "faster");
+    f8_log_say(&t->ctx->log, F8_LOG_INFO,
+               "tune: of %d candidates tried in one program %d are faster; the step is %s", tried,
+               count_next(t), *slower ? "slower" : "faster");
     return F8_OK;
 }
 

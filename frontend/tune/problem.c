@@ -182,7 +182,7 @@ f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag)
     F8_TRY(f8_arena_status(&t->arena, diag));
     if (!t->base->now->instance.kind || !f8_tuning_device(t->base, &t->keys))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "target %s runs on no device here: there is nothing to time",
+                       "no device here runs target %s: there is nothing to time",
                        t->base->target->name);
     F8_TRY(f8_tuning_versions(t->base, &t->gemms, &t->keys, diag));
     choose_functions(t);

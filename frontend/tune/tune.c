@@ -31,12 +31,13 @@ static f8_status check(const fp8c_tuning *t, f8_diag *diag)
             "no tuning database: none was named, and the context has none (FP8C_TUNING)");
     if (c->target && !strcmp(c->target, "reference"))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "there is nothing to tune for target reference");
+                       "target reference has nothing to tune");
     if (c->no_device || c->text_only || c->plan_only)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "tuning needs the device: not with no_device, text_only or plan_only");
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "tuning needs the device: it can't be done with no_device, text_only or plan_only");
     if (t->o.runs < 0 || t->o.runs > TUNE_RUNS)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not 0 to %d", t->o.runs,
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not from 0 to %d", t->o.runs,
                        TUNE_RUNS);
     if (!(t->o.seconds >= 0))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "seconds: %g", t->o.seconds);
@@ -188,10 +189,9 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
     fp8c_compile_options compile = {.struct_size = sizeof compile};
     *out = NULL;
     if (!parse_gemm(gemm, &g)) {
-        f8_fail(
-            &diag, F8_ERR_INPUT, F8_NOWHERE,
-            "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (f32, bf16, f8e4m3, f8e5m2)",
-            gemm);
+        f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (or f32, bf16, f8e5m2)",
+                gemm);
         return f8_api_result(ctx, &diag, diag.status);
     }
     fp8c_compile_options given = compile;
