@@ -212,7 +212,7 @@ typedef struct fp8c_context_options {
      * folder that it can't write. It does not use a folder that it can't read or that belongs to
      * another user. The log says so in both cases. */
     const char *cache_dir;
-    int64_t cache_bytes; /* the most that it may hold: entries used longest ago go first. 0: 1 GiB */
+    int64_t cache_bytes; /* the most it may hold; entries used longest ago go first. 0: 1 GiB */
     const char *tuning; /* FP8C_TUNING: the file of the tuning database. NULL takes the variable,
                            else `tuning.db` in the cache's folder; "": none */
     fp8c_log_fn log;    /* NULL: no log. Any thread that works for a call may call it */
@@ -411,9 +411,9 @@ typedef struct fp8c_compile_options {
     const char *recompute;  /* name pattern: recompute the matching values in the backward. NULL:
                                none. A pattern that matches nothing is FP8C_ERR_INPUT */
     int32_t plan_only; /* stop before code is made: there are decisions, steps, memory and
-                          estimates, but nothing to run. It needs no LLVM, NVRTC or GPU, but "cuda" asks a GPU
-                          what it is. For a CPU it needs oneDNN, which knows how much scratch GEMMs
-                          take */
+                          estimates, but nothing to run. It needs no LLVM, NVRTC or GPU, but
+                          "cuda" asks a GPU what it is. For a CPU it needs oneDNN, which knows how
+                          much scratch GEMMs take */
     const char *values; /* fp8c_compile_file of a module with bounds: the values to put into the
                            file, "B=1,2,4,8", with spaces between dims. A dim that is not named has
                            every value from 1 to its bound. At most 64 sets of values. NULL: every
