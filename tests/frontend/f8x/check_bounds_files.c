@@ -135,7 +135,7 @@ static const struct {
     {"C=1", "values 'C=1': no dim 'C' is a bound"},
     {"B=1,", "values 'B=1,': a number must follow '=' and ','"},
     {"B=1;S=2", "a number must follow '=' and ','"},
-    {"B", "NAME=N,N,... is wanted"},
+    {"B", "write NAME=N,N,..., and spaces between dims"},
     {"=3", "no dim '' is a bound"},
 };
 
