@@ -227,21 +227,21 @@ static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1},
     CASE(t->x.data = NULL, "input 'x' of 'eval': it has no data")                                  \
     CASE(t->y.data = NULL, "output 'y' of 'eval': it has no data")                                 \
     CASE(t->x.dtype.code = kDLBfloat,                                                              \
-         "input 'x' of 'eval': its dtype is code 4 of 32 bits and 1 lanes, and f32 is "            \
-         "wanted: code 2 of 32 bits, one lane")                                                    \
+         "input 'x' of 'eval': its dtype is code 4 of 32 bits and 1 lanes, and the port "          \
+         "takes f32: code 2 of 32 bits, one lane")                                                 \
     CASE((t->x.dtype = (DLDataType){kDLBfloat, 16, 1}),                                            \
          "input 'x' of 'eval': it is of bf16, and the port takes f32")                             \
     CASE((t->h.dtype = (DLDataType){kDLFloat, 16, 1}),                                             \
          "input 'h' of 'eval': it is of f16, and the port takes bf16")                             \
     CASE((t->ids.dtype = (DLDataType){kDLInt, 64, 1}),                                             \
          "input 'ids' of 'eval': its dtype is code 0 of 64 bits and 1 "                            \
-         "lanes, and i32 is wanted: code 0 of 32 bits, one lane")                                  \
+         "lanes, and the port takes i32: code 0 of 32 bits, one lane")                             \
     CASE((t->ids.dtype = (DLDataType){kDLUInt, 32, 1}),                                            \
          "input 'ids' of 'eval': its dtype is code 1 of 32 bits and "                              \
-         "1 lanes, and i32 is wanted: code 0 of 32 bits, one lane")                                \
+         "1 lanes, and the port takes i32: code 0 of 32 bits, one lane")                           \
     CASE(t->y.dtype.lanes = 4,                                                                     \
-         "output 'y' of 'eval': its dtype is code 2 of 32 bits and 4 lanes, and f32 is "           \
-         "wanted: code 2 of 32 bits, one lane")                                                    \
+         "output 'y' of 'eval': its dtype is code 2 of 32 bits and 4 lanes, and the port "         \
+         "takes f32: code 2 of 32 bits, one lane")                                                 \
     CASE((t->on.dtype = (DLDataType){10, 8, 1}),                                                   \
          "input 'on' of 'eval': it is of f8e4m3, and the port takes bool")                         \
     CASE((t->on.dtype = (DLDataType){12, 8, 1}),                                                   \
@@ -253,7 +253,7 @@ static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1},
          "input 'x' of 'eval': its shape is [2, 4, 1], and the port takes [2, 1, 3]")              \
     CASE((t->y.shape = huge),                                                                      \
          "output 'y' of 'eval': its shape is [9223372036854775807, 9223372036854775807], and "     \
-         "[2, 4] is wanted")                                                                       \
+         "the port takes [2, 4]")                                                                  \
     CASE(t->x.ndim = -1, "input 'x' of 'eval': it has -1 axes, and the port's shape is [2, 1, 3]") \
     CASE(t->x.ndim = 1000000,                                                                      \
          "input 'x' of 'eval': it has 1000000 axes, and the port's shape is [2, 1, 3]")            \
