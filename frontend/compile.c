@@ -8,7 +8,7 @@
 #include "passes/unit/copy.h"
 #include "passes/pipeline.h"
 
-/* A copy that passes may rewrite, so that one module compiles many times. */
+/* Copy the module: passes rewrite the copy, so that one module compiles many times. */
 static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag, f8_module **out)
 {
     f8_module *c = f8_module_create(arena, diag, m->name, m->file);
@@ -70,7 +70,7 @@ static f8_status read_attention(f8_compilation *c, const char *name, f8_diag *di
                    "no attention '%s': there are table, own and cudnn", name);
 }
 
-/* What weights are stored as FP8, and how. */
+/* Read which weights are stored as FP8, and how. */
 static f8_status read_stored(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -103,7 +103,7 @@ static f8_status read_stored(f8_compilation *c, f8_diag *diag)
     return f8_arena_status(arena, diag);
 }
 
-/* How much memory the program may take. */
+/* Read the memory budget. */
 static f8_status read_budget(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -177,7 +177,8 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     f8_build_options build = {.target = c->program->target,
                               .cpu = level ? level->llvm : NULL,
                               .gemm_algorithm =
-                                  level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO, /* every CPU has it */
+                                  /* every CPU has this algorithm */
+                                  level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
                               .cuda = c->program->cuda,
                               .attention = c->attention,
                               .want_ptx = wants_listings(o),
@@ -199,11 +200,9 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     }
     if (!o->plan_only && !o->text_only)
         F8_TRY(f8_api_cache(ctx, &build.cache, diag));
-    if (c->program
-            ->cuda) /* on the CPU `threads` is of runs, and the count of compiling ones its own */
+    if (c->program->cuda) /* on a CPU these are for runs, and compiling has its own count */
         build.threads = c->program->threads;
-    if (ctx->parallel
-            .run) /* whoever lends threads wants no others; those take tasks of runs alone */
+    if (ctx->parallel.run) /* who lends threads wants no others; those only run programs */
         build.threads = 1;
     F8_TRY(f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag));
     if (c->program->target->kind == F8_TARGET_CPU)
@@ -233,7 +232,7 @@ static void say_summary(const f8_compilation *c)
                c->dump.folder[0] ? "; dumped into " : "", c->dump.folder);
 }
 
-/* From the source to a plan that runs, with its report. */
+/* Compile the source to a plan that runs, with its compile report. */
 static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_diag *diag)
 {
     const double start = f8_seconds_now();
@@ -255,7 +254,7 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     return F8_OK;
 }
 
-/* For the calibration that c compiled for, with the options it reads. */
+/* Keep what the calibration needs that c compiled for, with the options that it reads. */
 static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
 {
     f8_arena *graph = &c->variant->graph;
@@ -265,7 +264,7 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     if (!u || !recipe || !own)
         return f8_arena_status(graph, diag);
     *u = c->unit;
-    u->diag = u->module->diag = own; /* the compile's ends with it */
+    u->diag = u->module->diag = own; /* the compile's copy ends with it */
     for (size_t i = 0; i < u->module->n_funcs; i++)
         u->module->func[i].graph->diag = own;
     *recipe = c->recipe;
@@ -316,7 +315,7 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     if (f8_api_options(&request.o, options, "fp8c_compile_options", &diag) != F8_OK)
         return f8_api_result(ctx, &diag, diag.status);
     const fp8c_calibration *calibration = request.o.calibration;
-    if (calibration && calibration->batches) { /* before the first batch nothing is chosen */
+    if (calibration && calibration->batches) { /* before the first batch there is no choice */
         request.chosen = calibration->trial;
         request.n_chosen = calibration->n_trials;
     }

@@ -5,7 +5,7 @@
 
 /* ---- options ---- */
 
-/* What all names of one target are: fp8c_target_name's, "cpu:native" as "cpu". */
+/* One name for a target that has several: fp8c_target_name's, and "cpu" for "cpu:native". */
 static const char *plain_name(const char *target)
 {
     return !target || !strcmp(target, "cpu:native") ? "cpu" : target;
@@ -35,8 +35,8 @@ static f8_status check_options(const fp8c_compile_options *o, size_t n, f8_diag 
 
 /* ---- what a file fixes ---- */
 
-/* The algorithm of every GEMM of the CPU, which a program that runs where it was compiled chooses
- * as it starts. */
+/* Fix the algorithm of every GEMM of the CPU. A program that runs where it was compiled chooses
+ * them when it starts. */
 static f8_status settle_gemms(const fp8c_program *p, f8_variant *v, f8_diag *diag)
 {
     f8_gemm_lib *lib = NULL;
@@ -91,7 +91,7 @@ static f8_status describe(fp8c_program *p, f8_arena *arena, f8_package_program *
     return settle(p, diag);
 }
 
-/* "cuda" may be one of the others. */
+/* "cuda" may be the same as another one */
 static f8_status check_targets(fp8c_program **program, size_t n, f8_diag *diag)
 {
     for (size_t i = 0; i < n; i++)
@@ -128,7 +128,7 @@ static f8_status write_file(fp8c_context *ctx, fp8c_program **program, size_t n,
     return status;
 }
 
-/* A program for each of the options, whole as soon as one fails. */
+/* Compile a program for each of the options, until one fails. */
 static fp8c_status compile_all(const fp8c_module *module, const fp8c_compile_options *options,
                                size_t n, fp8c_program **program)
 {
@@ -157,7 +157,7 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     fp8c_program **program = F8_NEW_ARRAY(&arena, fp8c_program *, n_options);
     f8_status status = f8_arena_status(&arena, &diag);
     for (size_t i = 0; i < n_options && status == F8_OK; i++) {
-        const size_t step = options->struct_size; /* of all: the array is the caller's */
+        const size_t step = options->struct_size; /* all of them: the array is the caller's */
         own[i].struct_size = sizeof *own;
         status = f8_api_options(&own[i], (const char *)options + i * step, "fp8c_compile_options",
                                 &diag);
@@ -165,7 +165,7 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     if (status == F8_OK)
         status = check_options(own, n_options, &diag);
     if (status == F8_OK)
-        status = f8_file_writable(path, &diag); /* before the long part */
+        status = f8_file_writable(path, &diag); /* before the part that takes long */
     fp8c_status result =
         status == F8_OK ? compile_all(module, own, n_options, program) : (fp8c_status)status;
     if (result == FP8C_OK)

@@ -1,4 +1,4 @@
-/* Programs: run them, and say what was decided. See fp8c.h. */
+/* Programs: running them, and reporting what was decided. See fp8c.h. */
 #include <string.h>
 
 #include "frontend/program.h"
@@ -215,7 +215,7 @@ int fp8c_program_find_variable(const fp8c_program *p, const char *name)
     return -1;
 }
 
-/* Copy variable `index` out to `to`, or in from `from`: one of the two is NULL. */
+/* Copy variable `index` out to `to`, or in from `from`; the other one is NULL. */
 static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const void *from)
 {
     f8_diag diag = {0};
@@ -270,7 +270,7 @@ fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *o
     return FP8C_OK;
 }
 
-/* given: the scale of all of it, or NULL. */
+/* `given` is the scale of the whole weight, or NULL. */
 static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from,
                           const float *given, f8_diag *diag)
 {
@@ -293,7 +293,8 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
         }
         f8_matrix_encode(&s->quantizer, from, rows, cols, scale, codes);
         for (int64_t i = 0; i < n; i++)
-            e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* exact: inv is a power of two, or NaN */
+            e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* this is exact: inv is a power of two, or
+                                                        NaN */
         status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->var, codes, diag);
     }
     if (status == F8_OK)
@@ -366,7 +367,7 @@ const char *fp8c_program_algorithm(const fp8c_program *p, int function, int inde
     const f8_step *step = &p->now->plan.func[function].step[index];
     if (said || step->kind != F8_STEP_GEMM || step->gemm.algorithm == F8_GEMM_AUTO)
         return said;
-    return f8_gemm_algorithm_name(step->gemm.algorithm); /* a file says which */
+    return f8_gemm_algorithm_name(step->gemm.algorithm); /* the plan from a file names it */
 }
 
 const char *fp8c_program_target(const fp8c_program *p)

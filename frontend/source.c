@@ -20,7 +20,8 @@ static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
     }
     for (size_t i = 0; i < m->n_axes; i++) {
         const f8_axis *a = &m->axis[i];
-        if (strcmp(a->func, "forward")) /* whose inputs those of all functions are */
+        if (strcmp(a->func, "forward")) /* the inputs of every function are among those of
+                                           forward */
             continue;
         b->axis[b->n_axes++] =
             (f8_bound_axis){.port = f8_arena_strdup(&p->arena, a->port),
@@ -39,12 +40,12 @@ static void keep_rules(f8_source *to, const f8_module *m, f8_arena *arena)
         f8_recipe_rule r = m->rule[i];
         r.pattern = f8_arena_strdup(arena, r.pattern);
         r.recipe = f8_arena_strdup(arena, r.recipe);
-        r.origin = f8_arena_strdup(arena, r.origin); /* role and operand point into tables */
+        r.origin = f8_arena_strdup(arena, r.origin); /* role and operand point into static tables */
         to->rule[to->n_rules++] = r;
     }
 }
 
-/* The options' strings, all but print_after and values: f8_source_keep says why not these. */
+/* The strings of the options to copy. f8_source_keep drops print_after and values. */
 static const size_t option_string[] = {
     offsetof(fp8c_compile_options, target),    offsetof(fp8c_compile_options, recipe),
     offsetof(fp8c_compile_options, keep),      offsetof(fp8c_compile_options, attention),
@@ -52,8 +53,8 @@ static const size_t option_string[] = {
     offsetof(fp8c_compile_options, recompute),
 };
 
-/* Without what the caller may have freed by then, and what only a first compile needs: where to
- * print to, the calibration, the values of a file. */
+/* Copy the options without pointers that the caller may free later, and without what only a first
+ * compile needs: where to print to, the calibration, the values of a file. */
 static void keep_options(fp8c_compile_options *own, const fp8c_compile_options *o, f8_arena *arena)
 {
     *own = *o;

@@ -1,5 +1,5 @@
-/* A report as bytes, and what must hold of one that was read: see compile_report.h. No seconds that
- * a clock measured are written, so that equal compiles give equal bytes. */
+/* Compile reports as bytes, and the checks of one that was read: see compile_report.h. Seconds that
+ * a clock measured are not written, so equal compiles give equal bytes. */
 #include "frontend/f8x/compile_report.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static void wire_decision(f8_wire *w, void *element)
 static void wire_elements(f8_wire *w, void *element)
 {
     f8_elements *e = element;
-    const char **name = (const char **)e->name; /* read, it is made here */
+    const char **name = (const char **)e->name; /* when reading, it is made here */
     f8_wire_i32(w, &e->var);
     F8_WIRE_ARRAY(w, name, e->n, f8_wire_names);
     e->name = name;
@@ -144,7 +144,7 @@ static bool is_var(const f8_plan *plan, int32_t var)
     return var >= 0 && (uint32_t)var < plan->n_vars;
 }
 
-/* That quantizing writes the variables whole, and nothing else. */
+/* Check that quantizing writes the variables whole and nothing else. */
 static bool fits(const f8_stored *s, const f8_plan *plan)
 {
     if (!is_var(plan, s->var) || !is_var(plan, s->scale_var))
@@ -159,7 +159,7 @@ static bool fits(const f8_stored *s, const f8_plan *plan)
                f8_type_elements(scales);
 }
 
-/* That what reports add up stays within int64. */
+/* Check that sums over a report stay within int64. */
 static bool is_size(int64_t bytes)
 {
     return bytes >= 0 && bytes <= (int64_t)1 << 56;

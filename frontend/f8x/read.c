@@ -1,4 +1,4 @@
-/* Reading a .f8x: see package.h. Nothing is trusted but what was checked. */
+/* Reading a .f8x file: see package.h. No value of the file is used before it is checked. */
 #include "frontend/f8x/parts.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static f8_status damaged(f8_diag *diag, const char *what)
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the file is damaged: %s", what);
 }
 
-/* Of a file of `size` bytes, of which `n` are here. */
+/* `n` bytes of the file's `size` are here. */
 static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, const char *version,
                               f8_package_header *h, f8_diag *diag)
 {
@@ -185,7 +185,8 @@ f8_status f8_package_open(const void *bytes, size_t size, const char *version, f
 
 /* ---- a variant ---- */
 
-/* Where a plan's part of `size` bytes lies; NULL and false: not as the plan says. */
+/* Find a plan's part of `size` bytes; *out NULL: it has none. False: the section does not have the
+ * size that the plan says. */
 static bool find_part(const f8_package *p, uint32_t number, int64_t size, uint8_t **out)
 {
     const bool none = number == F8_PACKAGE_NONE;
@@ -208,8 +209,8 @@ static part_bytes section_bytes(const f8_package *p, uint32_t number)
                                (size_t)p->section[number].size};
 }
 
-/* What `delta` makes of the first variant's part. A delta of a few bytes can't ask for much memory:
- * no further value is much larger than the first. */
+/* Apply `delta` to the first variant's part. No further variant is much larger than the first, and
+ * the limit holds a delta of a few bytes to little memory. */
 static f8_status apply_delta(part_bytes first, part_bytes delta, f8_arena *arena, part_bytes *out,
                              f8_diag *diag)
 {
@@ -224,7 +225,8 @@ static f8_status apply_delta(part_bytes first, part_bytes delta, f8_arena *arena
                : damaged(diag, "a delta does not fit the first variant's part");
 }
 
-/* Where the CPU's code lies, or is made. */
+/* Find the CPU's code in the file, or make it from a delta. *whole: its size is what the plan
+ * says. */
 static f8_status find_blob(const f8_package *p, const f8_package_program *program,
                            const f8_package_variant *v, f8_arena *arena, f8_plan *plan, bool *whole,
                            f8_diag *diag)
