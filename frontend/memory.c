@@ -14,8 +14,8 @@ static f8_status plan_bytes(f8_compilation *c, const f8_plan *plan, int64_t *byt
     return F8_OK;
 }
 
-/* Variants share an arena. A variant whose ports have fewer bytes must not spend the difference on a
- * larger arena, or the program as a whole would exceed its budget. */
+/* Variants share an arena. A variant whose ports have fewer bytes must not spend the difference on
+ * a larger arena, or the program as a whole would exceed its budget. */
 static void hold_to_first(const f8_compilation *c, f8_code_bytes *bytes)
 {
     const f8_variant *first = c->program->first;

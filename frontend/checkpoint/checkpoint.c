@@ -1,4 +1,4 @@
-/* Checkpoints, what all readers and writers of them share: see checkpoint.h. */
+/* Checkpoints: what all their readers and writers share. See checkpoint.h. */
 #include "frontend/checkpoint/checkpoint.h"
 
 #include <stdio.h>
@@ -146,7 +146,7 @@ static f8_status read_variable(void *user, size_t index, void *to, f8_diag *diag
     return instance->kind->read(instance, (uint32_t)index, to, diag);
 }
 
-/* All variables as tensors under their names in a file; NULL: `memory` failed. */
+/* All variables as tensors under their names in a file. NULL: `memory` failed. */
 static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, size_t *n)
 {
     fp8c_variable v;

@@ -1,5 +1,5 @@
-/* Reading safetensors: see safetensors.h. Everything is checked when a file is opened, so that
- * reading a tensor can only fail with the disk. */
+/* Reading safetensors: see safetensors.h. Opening a file checks all of its header, so that reading
+ * a tensor can fail only with the disk. */
 #include "frontend/checkpoint/safetensors.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ const char *f8_st_type_text(const f8_st_tensor *t, char *to, size_t size)
 
 /* ---- messages ---- */
 
-/* What is being read: a file, and where to say what is wrong with it. */
+/* What is being read: a file, and the diag for what is wrong with it. */
 typedef struct reader {
     f8_st_file *f;
     f8_diag *diag;
@@ -98,7 +98,7 @@ static f8_status read_dtype(const reader *r, f8_st_tensor *t, const json_t *fiel
                        f8_st_shown(name, quoted, sizeof quoted));
 }
 
-/* A non-negative integer that is one in the text: 1.0 and 1e3 are none. */
+/* A non-negative number that the text writes as an integer: 1.0 and 1e3 are refused. */
 static bool read_integer(const json_t *value, int64_t *to)
 {
     *to = json_integer_value(value);
@@ -203,12 +203,12 @@ static int by_offset(const void *x, const void *y)
     const f8_st_tensor *a = x, *b = y;
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
-    if (a->bytes != b->bytes) /* empty ones before the one that begins there too */
+    if (a->bytes != b->bytes) /* empty tensors come before the one that begins at the same place */
         return a->bytes < b->bytes ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
-/* Every byte of the data belongs to one tensor. */
+/* Check that every byte of the data belongs to exactly one tensor. */
 static f8_status check_layout(const reader *r, uint64_t size)
 {
     const f8_st_file *f = r->f;
@@ -253,7 +253,7 @@ static f8_status parse_header(const reader *r, const char *text, size_t n, uint6
     return check_layout(r, size);
 }
 
-/* The header's length, checked against the file's. */
+/* Read the header's length, and check it against the file's. */
 static f8_status read_length(const reader *r, uint64_t *n)
 {
     const uint64_t size = r->f->in.size;
@@ -297,7 +297,7 @@ static f8_status read_header(const reader *r)
     return status;
 }
 
-/* `status`: of opening it. */
+/* `status` is that of opening the file. */
 static f8_status opened(f8_st_file *f, f8_status status, f8_diag *diag)
 {
     if (status == F8_OK)

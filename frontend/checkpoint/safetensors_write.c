@@ -1,6 +1,5 @@
-/* Writing safetensors: see safetensors.h. For one set of tensors there is one file, byte for
- * byte the one that the reference implementation writes (but for the order of metadata, which is
- * free there). */
+/* Writing safetensors: see safetensors.h. One set of tensors gives one file, byte for byte the
+ * reference implementation's, except for the order of metadata, which is free there. */
 #include "frontend/checkpoint/safetensors.h"
 
 #include <inttypes.h>
@@ -13,7 +12,7 @@ typedef struct writer {
     f8_file_out out;
     f8_arena memory;
     f8_st_tensor *tensor; /* in the file's order */
-    size_t *index;        /* what the caller calls each */
+    size_t *index;        /* the caller's index of each */
     size_t n;
     f8_diag *diag;
 } writer;
@@ -31,7 +30,7 @@ static int by_dtype_and_name(const void *x, const void *y, void *tensors)
     return strcmp(a->name, b->name);
 }
 
-/* Order, sizes and offsets. */
+/* Set order, sizes and offsets. */
 static f8_status lay_out(writer *w, const f8_st_tensor *given, size_t n)
 {
     uint64_t end = 0;
@@ -70,7 +69,8 @@ static json_t *describe(const f8_st_tensor *t)
                      "data_offsets", (json_int_t)t->begin, (json_int_t)(t->begin + t->bytes));
 }
 
-/* Fails where two have one name, and where a text is no UTF-8 or memory runs out. */
+/* Set a key that must be new. Fails if it is there already, if a text is not UTF-8, or if memory
+ * runs out. */
 static bool set_new(json_t *object, const char *key, json_t *value)
 {
     if (!json_object_get(object, key))

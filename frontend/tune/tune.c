@@ -40,11 +40,11 @@ static f8_status check(const fp8c_tuning *t, f8_diag *diag)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not from 0 to %d", t->o.runs,
                        TUNE_RUNS);
     if (!(t->o.seconds >= 0))
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "seconds: %g", t->o.seconds);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "seconds: %g is negative", t->o.seconds);
     return F8_OK;
 }
 
-/* What takes longest first. */
+/* Order problems by time, the longest first. */
 static int by_seconds(const void *a, const void *b)
 {
     const tune_problem *x = a, *y = b;
@@ -96,7 +96,7 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module,
         *out = t;
         return FP8C_OK;
     }
-    if (diag.status != F8_OK) /* else a compile has left its message */
+    if (diag.status != F8_OK) /* otherwise a compile has left its message */
         f8_api_fail(ctx, &diag, status, module->text, module->text_size);
     fp8c_tuning_destroy(t);
     return (fp8c_status)status;
@@ -138,7 +138,7 @@ static bool parse_gemm(const char *text, gemm_text *g)
     return false;
 }
 
-/* One product of the function, of operands of its own. */
+/* Add one product to the function, with operands of its own. */
 static void add_product(fp8c_module *m, const gemm_text *g, int copy)
 {
     const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}},
@@ -163,8 +163,8 @@ static void add_product(fp8c_module *m, const gemm_text *g, int copy)
                      fp8c_func_op(m, fp8 ? "scaled_matmul" : "matmul", in, (size_t)n, &turned, 1));
 }
 
-/* As many products as take more memory than caches have, within reason: a step finds its operands
- * there, too. */
+/* Make as many products as take more memory than the caches have, within reason, so that a step
+ * does not find its operands there. */
 static fp8c_status make_module(fp8c_context *ctx, const gemm_text *g, fp8c_module **out)
 {
     const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}};
@@ -203,7 +203,7 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
     compile.device = given.device;
     compile.inference = 1;
     compile.recipe =
-        g.dtype == FP8C_F32 ? "f32" : NULL; /* else its operands would be rounded to bf16 */
+        g.dtype == FP8C_F32 ? "f32" : NULL; /* otherwise its operands would be rounded to bf16 */
     own.compile = &compile;
     fp8c_status status = make_module(ctx, &g, &module);
     if (status == FP8C_OK)
