@@ -1,4 +1,5 @@
-/* Building a module by calls: see fp8c.h. The same builders the parser uses, so the same graph. */
+/* Building a module by calls: see fp8c.h. The parser uses the same builders, so it makes the same
+ * graph. */
 #include "frontend/api.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "frontend/text/parse.h"
 #include "ir/recipe.h"
 
-/* Start a declaration: between func_begin and func_end the first failure stays. */
+/* Start a declaration. Between func_begin and func_end the first failure stays. */
 static f8_diag *begin(fp8c_module *m)
 {
     if (!m->building)
@@ -14,8 +15,8 @@ static f8_diag *begin(fp8c_module *m)
     return &m->diag;
 }
 
-/* A module with bounds is made from its text again for each value: what is not in it would be lost.
- */
+/* Refuse calls on a module with bounds. It is parsed again for each value, so what is not in its
+ * text would be lost. */
 static bool from_text(fp8c_module *m)
 {
     if (m->ir->source)
@@ -56,8 +57,7 @@ fp8c_status fp8c_module_param(fp8c_module *m, const char *name, const fp8c_type 
         return f8_api_done(m, diag->status);
     if ((unsigned)init > FP8C_INIT_UNIFORM)
         return f8_api_done(m, f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                                      "'%s': %d is no way to initialize", name ? name : "",
-                                      (int)init));
+                                      "'%s': %d is not an fp8c_init", name ? name : "", (int)init));
     const f8_var var = {.name = name, .type = f8_api_type_in(type), .kind = F8_VAR_PARAM,
                         .init = (f8_init_kind)init, .init_arg = argument};
     return f8_api_done(m, f8_module_var(m->ir, &var) < 0 ? diag->status : F8_OK);
@@ -134,7 +134,7 @@ fp8c_status fp8c_module_rule(fp8c_module *m, const char *rule, const char *origi
     const char *file = diag->file;
     diag->file = origin = origin ? f8_intern(m->ir, origin) : NULL;
     const f8_status status = f8_parse_rule(rule, m->ir, diag, &parsed);
-    if (status != F8_OK) /* the place is in the rule, not in the module's text */
+    if (status != F8_OK) /* the place is in the rule's text, not in the module's */
         return f8_api_fail(m->ctx, diag, status, rule, strlen(rule));
     diag->file = file;
     parsed.origin = origin;
@@ -199,7 +199,7 @@ fp8c_value fp8c_func_const(fp8c_module *m, double value)
     return f ? f8_const(f->graph, value) : 0;
 }
 
-/* One attribute from the caller's form to the graph's. */
+/* Convert one attribute from the caller's form to the graph's. */
 static bool attr_in(fp8c_module *m, f8_op op, const fp8c_attr *a, f8_attr *out)
 {
     static const fp8c_attr_kind kinds[] = {
@@ -263,6 +263,7 @@ fp8c_status fp8c_func_end(fp8c_module *m)
     if (f && m->diag.status == F8_OK && f->n_out == 0)
         f8_fail(&m->diag, F8_ERR_INPUT, F8_NOWHERE, "function '%s' has no result", f->name);
     if (f && m->diag.status != F8_OK)
-        m->ir->n_funcs--; /* half a function is of no use, and its name is free for another try */
+        m->ir->n_funcs--; /* half a function is useless, and its name becomes free for another
+                             try */
     return f8_api_done(m, F8_OK);
 }

@@ -1,6 +1,6 @@
 /* Calibrations: run a few batches in high precision, measure every recipe on what the GEMMs read,
- * and choose. See fp8c.h; what is sampled, measured and weighed is in passes/scale/calibrate.c,
- * measure.c and choose.c. */
+ * and choose. See fp8c.h. passes/scale/ does the sampling, measuring and weighing (calibrate.c,
+ * measure.c, choose.c). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Room for the largest trial's parts. */
+/* Make room for the parts of the largest trial. */
 static f8_status make_room(fp8c_calibration *c, f8_diag *diag)
 {
     int64_t values[2] = {1, 1}, most_k = 1;
@@ -60,14 +60,14 @@ fp8c_status fp8c_calibration_create(const fp8c_module *module, const fp8c_compil
     if (target && target->kind == F8_TARGET_CUDA &&
         (own.no_device || own.text_only || own.plan_only))
         own = (fp8c_compile_options){.struct_size = sizeof own,
-                                     .threads = own.threads}; /* no GPU to run on */
+                                     .threads = own.threads}; /* there is no GPU to run on */
     if (own.no_device && own.target && f8_cpu_level_by_target(own.target))
-        own.target = NULL; /* code for a CPU that need not be this one */
+        own.target = NULL; /* the code is for a CPU that may be another than this one */
     own.no_device = 0;
     own.recipe = "bf16";
     own.inference = own.pair = 0;
     own.keep = own.print_after = own.checkpoint = own.recompute = NULL;
-    own.memory_bytes = own.plan_only = 0; /* the budget is the program's to come */
+    own.memory_bytes = own.plan_only = 0; /* the memory budget is for the program to come */
     own.memory_share = 0;
     if (!(error_budget >= 0) || error_budget > 1) {
         f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "an error budget of %g is not a share from 0 to 1",
@@ -110,16 +110,17 @@ fp8c_program *fp8c_calibration_program(fp8c_calibration *c)
 
 /* ---- samples as parts of operands ---- */
 
-/* A sampled operand or a parameter, [rows, cols] as stored; values are of its dtype. */
+/* A sampled operand, or a parameter: [rows, cols] as stored, with values of its dtype. */
 typedef struct stored {
     const void *data;
     f8_dtype dtype;
     int64_t rows, cols;
-    const float *column_max; /* over all rows of the operand; NULL where the rows here are all */
+    const float *column_max; /* each column's largest magnitude over all rows of the operand;
+                                NULL: the rows here are all rows */
     float most;
 } stored;
 
-/* A result of micro_step by name, with its amaxes. */
+/* Find a result of micro_step by name, with its amaxes. */
 static stored sampled(fp8c_calibration *c, const char *name)
 {
     char top[1100];
@@ -144,7 +145,7 @@ static f8_status parameter(fp8c_calibration *c, int32_t var, f8_arena *scratch, 
     const f8_type *t = &c->program->now->plan.var[var].type;
     f8_instance *instance = &c->program->now->instance;
     const float *data = instance->kind->var(instance, (uint32_t)var);
-    if (!data) { /* on a GPU */
+    if (!data) { /* copied from a GPU */
         float *copy = f8_arena_array(scratch, (size_t)f8_type_elements(t), sizeof *copy);
         if (!copy)
             return f8_arena_status(scratch, diag);
@@ -164,7 +165,8 @@ static float value(const stored *s, int64_t row, int64_t col)
                                : ((const float *)s->data)[i];
 }
 
-/* Row `r` of a part of `rows` that are whole tiles from all along an axis of `all`. */
+/* Row `r` of a part of `rows` rows. The part consists of whole tiles, spread over an axis of `all`
+ * rows. */
 static int64_t spread(int64_t r, int64_t all)
 {
     const int64_t tile = r / F8_SAMPLE_TILE, tiles = all / F8_SAMPLE_TILE;
@@ -173,7 +175,8 @@ static int64_t spread(int64_t r, int64_t all)
     return (2 * tile + 1) * tiles / (2 * F8_SAMPLE_TILES) * F8_SAMPLE_TILE + r % F8_SAMPLE_TILE;
 }
 
-/* Rows of an operand with k along columns, whatever way it is stored, into v and max. */
+/* Copy rows of an operand into v, and their bounds into max, with k along columns, however the
+ * operand is stored. */
 static f8_operand_part part_of(const stored *s, bool k_is_rows, float before, float *v, float *max)
 {
     const int64_t k = k_is_rows ? s->rows : s->cols, all = k_is_rows ? s->cols : s->rows;
@@ -236,8 +239,7 @@ static void observe_trial(fp8c_calibration *c, size_t i, const f8_sampled *s, si
         part[p] = part_of(&operand[kind[p]], k_is_rows(s, t->role, kind[p]),
                           kind[p] == F8_OPERAND_W ? 0 : c->before[linear][kind[p]], c->part[p],
                           c->max[p]);
-    for (int k = 0; k < F8_CANDIDATES;
-         k++) /* the first batch had no history: its own amax stood in */
+    for (int k = 0; k < F8_CANDIDATES; k++) /* the first batch's own amax was its history */
         if (c->batches == 1 && t->candidate[k].recipe.scaling == F8_SCALING_DELAYED)
             c->sum[i][k] = (f8_measured){0};
     f8_measure(t, part, c->workspace, c->sum[i]);
@@ -284,7 +286,7 @@ fp8c_status fp8c_calibration_observe(fp8c_calibration *c)
     return f8_api_result(c->ctx, &diag, status);
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 fp8c_status fp8c_calibration_trial(const fp8c_calibration *c, int index, fp8c_trial *out)
 {

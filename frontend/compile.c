@@ -8,7 +8,7 @@
 #include "passes/unit/copy.h"
 #include "passes/pipeline.h"
 
-/* A copy that passes may rewrite, so that one module compiles many times. */
+/* Copy the module: passes rewrite the copy, so that one module compiles many times. */
 static f8_status clone_module(const f8_module *m, f8_arena *arena, f8_diag *diag, f8_module **out)
 {
     f8_module *c = f8_module_create(arena, diag, m->name, m->file);
@@ -64,13 +64,13 @@ static f8_status read_attention(f8_compilation *c, const char *name, f8_diag *di
             return c->attention != F8_ATTENTION_CUDNN || c->program->cuda
                        ? F8_OK
                        : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                                 "attention by cuDNN is for CUDA targets");
+                                 "attention 'cudnn' needs a CUDA target");
         }
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                    "no attention '%s': there are table, own and cudnn", name);
 }
 
-/* What weights are stored as FP8, and how. */
+/* Read which weights are stored as FP8, and how. */
 static f8_status read_stored(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
@@ -80,9 +80,10 @@ static f8_status read_stored(f8_compilation *c, f8_diag *diag)
         return F8_OK;
     if (!o->inference)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "weights are stored in FP8 for inference alone");
+                       "weights can be stored in FP8 only with `inference`");
     if (o->stored && o->n_stored_weights)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "stored and stored_weights: one of the two");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "stored and stored_weights are both given: give one");
     if (o->stored) {
         out->stored = &c->stored;
         return f8_recipe_parse(o->stored, F8_NOWHERE, &c->stored, diag);
@@ -102,23 +103,24 @@ static f8_status read_stored(f8_compilation *c, f8_diag *diag)
     return f8_arena_status(arena, diag);
 }
 
-/* How much memory the program may take. */
+/* Read the memory budget. */
 static f8_status read_budget(f8_compilation *c, f8_diag *diag)
 {
     const fp8c_compile_options *o = c->o;
     f8_options *out = &c->unit.options;
     if (o->memory_bytes < 0)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: %lld bytes",
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: a budget of %lld bytes is negative",
                        (long long)o->memory_bytes);
     if (o->memory_share && !(o->memory_share > 0 && o->memory_share < 1))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "memory: a share of %g is not between 0 and 1", o->memory_share);
     if (o->memory_bytes && o->memory_share)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "memory: bytes or a share, one of the two");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "memory: both bytes and a share are given: give one");
     if (out->target->kind == F8_TARGET_REFERENCE &&
         (o->memory_bytes || o->memory_share || o->checkpoint || o->recompute))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: the reference target interprets node by node and plans no memory");
+                       "memory: target reference takes no budget: it interprets node by node");
     out->memory = (f8_budget){o->memory_bytes, o->memory_share};
     out->code_bytes = f8_compilation_code_bytes;
     out->code_bytes_user = c;
@@ -156,7 +158,8 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     for (size_t i = 0; f8_pass_name(i); i++)
         if (!strcmp(f8_pass_name(i), o->print_after))
             return o->write ? F8_OK
-                            : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "print_after needs `write`");
+                            : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                                      "print_after needs the callback `write`");
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no pass '%s'", o->print_after);
 }
 
@@ -174,7 +177,8 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     f8_build_options build = {.target = c->program->target,
                               .cpu = level ? level->llvm : NULL,
                               .gemm_algorithm =
-                                  level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO, /* every CPU has it */
+                                  /* every CPU has this algorithm */
+                                  level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
                               .cuda = c->program->cuda,
                               .attention = c->attention,
                               .want_ptx = wants_listings(o),
@@ -196,11 +200,9 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
     }
     if (!o->plan_only && !o->text_only)
         F8_TRY(f8_api_cache(ctx, &build.cache, diag));
-    if (c->program
-            ->cuda) /* on the CPU `threads` is of runs, and the count of compiling ones its own */
+    if (c->program->cuda) /* on a CPU these are for runs, and compiling has its own count */
         build.threads = c->program->threads;
-    if (ctx->parallel
-            .run) /* whoever lends threads wants no others; those take tasks of runs alone */
+    if (ctx->parallel.run) /* who lends threads wants no others; those only run programs */
         build.threads = 1;
     F8_TRY(f8_build_plan(c->unit.module, &build, &v->arena, &v->plan, diag));
     if (c->program->target->kind == F8_TARGET_CPU)
@@ -230,7 +232,7 @@ static void say_summary(const f8_compilation *c)
                c->dump.folder[0] ? "; dumped into " : "", c->dump.folder);
 }
 
-/* From the source to a plan that runs, with its report. */
+/* Compile the source to a plan that runs, with its compile report. */
 static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_diag *diag)
 {
     const double start = f8_seconds_now();
@@ -252,7 +254,7 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     return F8_OK;
 }
 
-/* For the calibration that c compiled for, with the options it reads. */
+/* Keep what the calibration needs that c compiled for, with the options that it reads. */
 static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
 {
     f8_arena *graph = &c->variant->graph;
@@ -262,7 +264,7 @@ static f8_status keep_unit(const f8_compilation *c, f8_diag *diag)
     if (!u || !recipe || !own)
         return f8_arena_status(graph, diag);
     *u = c->unit;
-    u->diag = u->module->diag = own; /* the compile's ends with it */
+    u->diag = u->module->diag = own; /* the compile's copy ends with it */
     for (size_t i = 0; i < u->module->n_funcs; i++)
         u->module->func[i].graph->diag = own;
     *recipe = c->recipe;
@@ -313,7 +315,7 @@ static fp8c_status compile(const fp8c_module *module, const fp8c_compile_options
     if (f8_api_options(&request.o, options, "fp8c_compile_options", &diag) != F8_OK)
         return f8_api_result(ctx, &diag, diag.status);
     const fp8c_calibration *calibration = request.o.calibration;
-    if (calibration && calibration->batches) { /* before the first batch nothing is chosen */
+    if (calibration && calibration->batches) { /* before the first batch there is no choice */
         request.chosen = calibration->trial;
         request.n_chosen = calibration->n_trials;
     }

@@ -5,7 +5,7 @@
 
 /* ---- options ---- */
 
-/* What all names of one target are: fp8c_target_name's, "cpu:native" as "cpu". */
+/* One name for a target that has several: fp8c_target_name's, and "cpu" for "cpu:native". */
 static const char *plain_name(const char *target)
 {
     return !target || !strcmp(target, "cpu:native") ? "cpu" : target;
@@ -15,29 +15,28 @@ static f8_status check_options(const fp8c_compile_options *o, size_t n, f8_diag 
 {
     if (!n)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "a file needs options of at least one target");
+                       "a file needs the options of at least one target");
     for (size_t i = 0; i < n; i++) {
         const char *name = plain_name(o[i].target);
         const f8_target *t = f8_target_by_name(name);
         if (t && t->kind == F8_TARGET_REFERENCE)
             return f8_fail(
                 diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                "target reference interprets the module: there is nothing to put into a file");
+                "target reference interprets the module: it has no code to write into a file");
         if (o[i].keep || o[i].print_after || o[i].plan_only || o[i].listings || o[i].text_only)
-            return f8_fail(
-                diag, F8_ERR_INPUT, F8_NOWHERE,
-                "keep, print_after, plan_only, listings and text_only are not for files");
+            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                           "a file can't have keep, print_after, plan_only, listings or text_only");
         for (size_t k = 0; k < i; k++)
             if (!strcmp(plain_name(o[k].target), name))
-                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is there twice", name);
+                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is given twice", name);
     }
     return F8_OK;
 }
 
 /* ---- what a file fixes ---- */
 
-/* The algorithm of every GEMM of the CPU, which a program that runs where it was compiled chooses
- * as it starts. */
+/* Fix the algorithm of every GEMM of the CPU. A program that runs where it was compiled chooses
+ * them when it starts. */
 static f8_status settle_gemms(const fp8c_program *p, f8_variant *v, f8_diag *diag)
 {
     f8_gemm_lib *lib = NULL;
@@ -92,13 +91,13 @@ static f8_status describe(fp8c_program *p, f8_arena *arena, f8_package_program *
     return settle(p, diag);
 }
 
-/* "cuda" may be one of the others. */
+/* "cuda" may be the same as another one */
 static f8_status check_targets(fp8c_program **program, size_t n, f8_diag *diag)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i; k++)
             if (!strcmp(program[i]->now->plan.target, program[k]->now->plan.target))
-                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is there twice",
+                return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "target %s is given twice",
                                program[i]->now->plan.target);
     return F8_OK;
 }
@@ -129,7 +128,7 @@ static f8_status write_file(fp8c_context *ctx, fp8c_program **program, size_t n,
     return status;
 }
 
-/* A program for each of the options, whole as soon as one fails. */
+/* Compile a program for each of the options, until one fails. */
 static fp8c_status compile_all(const fp8c_module *module, const fp8c_compile_options *options,
                                size_t n, fp8c_program **program)
 {
@@ -158,7 +157,7 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     fp8c_program **program = F8_NEW_ARRAY(&arena, fp8c_program *, n_options);
     f8_status status = f8_arena_status(&arena, &diag);
     for (size_t i = 0; i < n_options && status == F8_OK; i++) {
-        const size_t step = options->struct_size; /* of all: the array is the caller's */
+        const size_t step = options->struct_size; /* all of them: the array is the caller's */
         own[i].struct_size = sizeof *own;
         status = f8_api_options(&own[i], (const char *)options + i * step, "fp8c_compile_options",
                                 &diag);
@@ -166,7 +165,7 @@ fp8c_status fp8c_compile_file(const fp8c_module *module, const fp8c_compile_opti
     if (status == F8_OK)
         status = check_options(own, n_options, &diag);
     if (status == F8_OK)
-        status = f8_file_writable(path, &diag); /* before the long part */
+        status = f8_file_writable(path, &diag); /* before the part that takes long */
     fp8c_status result =
         status == F8_OK ? compile_all(module, own, n_options, program) : (fp8c_status)status;
     if (result == FP8C_OK)

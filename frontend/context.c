@@ -1,4 +1,4 @@
-/* Contexts: what calls on many threads share. See fp8c.h; messages are message.c's. */
+/* Contexts: what calls on many threads share. See fp8c.h. message.c has the messages. */
 #include <string.h>
 
 #include "frontend/api.h"
@@ -27,7 +27,7 @@ SAME(FP8C_LOG_DEBUG, F8_LOG_DEBUG);
 
 /* ---- structs of any version ---- */
 
-enum { MOST_STRUCT = 1 << 16 }; /* none will be so large: a size that was never set */
+enum { MOST_STRUCT = 1 << 16 }; /* no struct will be so large: the size was never set */
 
 f8_status f8_api_options(void *own, const void *given, const char *what, f8_diag *diag)
 {
@@ -38,7 +38,7 @@ f8_status f8_api_options(void *own, const void *given, const char *what, f8_diag
     memcpy(&size, given, sizeof size);
     if (size < sizeof size || size > MOST_STRUCT)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "%s has struct_size %zu: it is to be the struct's sizeof", what, size);
+                       "%s has struct_size %zu: set it to the sizeof of the struct", what, size);
     memcpy(own, given, size < room ? size : room);
     memcpy(own, &room, sizeof room);
     return F8_OK;
@@ -56,7 +56,8 @@ void f8_api_give(void *out, const void *own)
 
 /* ---- types ---- */
 
-/* A rank or dtype there is none of becomes one that every check of types refuses. */
+/* Copy a type. A rank or dtype that does not exist becomes one that every check of types
+ * refuses. */
 f8_type f8_api_type_in(const fp8c_type *t)
 {
     const bool valid =
@@ -124,21 +125,21 @@ static int ask(void *user, const f8_progress_state *s)
 
 /* ---- context ---- */
 
-/* What is wrong with the options, or NULL. */
+/* What is wrong with the options; NULL: nothing. */
 static const char *check(const fp8c_context_options *o)
 {
     if (!o->alloc != !o->free)
-        return "alloc and free: both or none";
+        return "alloc and free are a pair: give both or neither";
     if (o->parallel && (o->parallel_threads < 1 || o->parallel_threads > F8_POOL_MAX_THREADS))
-        return "parallel_threads is not 1 to 256";
+        return "parallel_threads is not from 1 to 256";
     if (o->threads < 0 || o->threads > F8_POOL_MAX_THREADS)
-        return "threads is not 0 to 256";
+        return "threads is not from 0 to 256";
     if (o->cache_bytes < 0)
         return "cache_bytes is negative";
     return NULL;
 }
 
-/* ctx is where it stays. */
+/* Fill the context at its final address. */
 static void fill(fp8c_context *ctx, const fp8c_context_options *o,
                  const f8_settings_source *settings)
 {
@@ -153,8 +154,8 @@ static void fill(fp8c_context *ctx, const fp8c_context_options *o,
     ctx->threads = o->threads;
 }
 
-/* Strings lie behind the context: with a second allocation, its failure would have no context to
- * keep its message in. */
+/* Create the context. Its strings lie behind it in one allocation: if a second one failed, there
+ * would be no context to hold the message. */
 fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_context **out)
 {
     *out = NULL;
@@ -163,7 +164,7 @@ fp8c_status fp8c_context_create(const fp8c_context_options *options, fp8c_contex
     const char *wrong = f8_api_options(&own, options, "fp8c_context_options", &diag) == F8_OK
                             ? check(&own)
                             : diag.text;
-    if (wrong) { /* there is no context to keep a message in */
+    if (wrong) { /* no context can hold a message */
         if (own.log)
             own.log(own.log_user, FP8C_LOG_WARNING, wrong);
         return FP8C_ERR_INPUT;
@@ -288,7 +289,7 @@ void f8_api_give_gpu(fp8c_context *ctx, f8_cuda *cuda)
 
 /* ---- the kernel cache ---- */
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static f8_status open_cache(fp8c_context *ctx, f8_diag *diag)
 {
     f8_diag why = {0};

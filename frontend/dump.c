@@ -14,12 +14,12 @@ static void say(f8_dump *d, const char *path, int error)
 {
     if (!atomic_exchange(&d->failed, true))
         f8_log_say(d->log, F8_LOG_WARNING, "dump: %s: %s", path,
-                   error ? f8_errno_text(error) : "not all was written");
+                   error ? f8_errno_text(error) : "only a part was written");
 }
 
 /* ---- the folder ---- */
 
-/* A name as part of a file's: nothing of it is a path. */
+/* A name as part of a file's name, without characters that make a path. */
 static void plain(const char *name, char out[NAME])
 {
     size_t n = 0;
@@ -32,7 +32,7 @@ static void plain(const char *name, char out[NAME])
     out[n] = 0;
 }
 
-/* The folder given, with those above it. */
+/* Make the folder given, with its parents. */
 static bool make_folders(char *path)
 {
     for (char *p = path + 1; *p; p++) {
@@ -64,7 +64,7 @@ void f8_dump_begin(f8_dump *d, const char *below, const char *module, const char
         snprintf(d->folder, sizeof d->folder, "%s/%s.%s.%d", below, name, kind, i);
         if (!mkdir(d->folder, 0777))
             return;
-        next = errno == EEXIST; /* another compile, of any process, was first */
+        next = errno == EEXIST; /* another compile, of any process, made it first */
     }
     say(d, d->folder, errno);
     d->folder[0] = 0;
@@ -109,7 +109,7 @@ void f8_dump_show(void *dump, const f8_unit *u, const char *pass)
     if (!f)
         return;
     const f8_writer writer = {put, f};
-    f8_print_module(u->module, &writer); /* only writing can fail, which finish sees */
+    f8_print_module(u->module, &writer); /* only writing can fail, and finish sees that */
     finish(d, f, path);
 }
 

@@ -1,7 +1,7 @@
-/* A compiled module with memory, whatever its target: what a program runs on.
+/* Instances: a compiled module with memory, on any target. A program runs on one.
  *
- * Three kinds behind one table of functions: the CPU's executor and the GPU's, each over a plan,
- * and the reference interpreter over the module's functions. */
+ * There are three kinds behind one table of functions: the CPU's executor and the GPU's, each over
+ * a plan, and the reference interpreter over the module's functions. */
 #ifndef F8_INSTANCE_H
 #define F8_INSTANCE_H
 
@@ -17,10 +17,10 @@ typedef struct f8_instance_info {
     int threads;
 } f8_instance_info;
 
-/* diag is filled where a status is returned. */
+/* diag is filled where a function returns a status. */
 typedef struct f8_instance_kind {
     void (*destroy)(f8_instance *i);
-    void *(*var)(f8_instance *i, uint32_t var); /* NULL: not in host memory */
+    void *(*var)(f8_instance *i, uint32_t var); /* NULL: it is not in host memory */
     f8_status (*read)(f8_instance *i, uint32_t var, void *to, f8_diag *diag);
     f8_status (*write)(f8_instance *i, uint32_t var, const void *from, f8_diag *diag);
     f8_status (*init)(f8_instance *i, uint64_t seed, f8_diag *diag);
@@ -38,25 +38,26 @@ typedef struct f8_instance_kind {
 struct f8_instance {
     const f8_instance_kind *kind; /* NULL: not created */
     const f8_plan *plan;     /* names and types of ports and variables */
-    const f8_module *module; /* reference: what is interpreted */
+    const f8_module *module; /* reference target: the module to interpret */
     f8_allocator allocator;
     f8_exec *cpu;
     f8_cuda_exec *cuda;
-    f8_arena memory; /* reference: everything below */
+    f8_arena memory; /* reference target: holds everything below */
     void **var;
     void ***own[2], ***bound[2]; /* [side][function][port] */
 };
 
-/* All borrow what they are given. After a failure there is nothing to destroy. like: NULL, or one
- * that stays longer, whose variables the reference has too; the others have it in their options. */
+/* All borrow their arguments. After a failure there is nothing to destroy. `like` is NULL or an
+ * instance that lives longer; the new one uses its variables. The other kinds have `like` in their
+ * options. */
 f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
                                  const f8_exec_options *options, f8_diag *diag);
 f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *cuda,
                                   const f8_cuda_exec_options *options, f8_diag *diag);
-/* The plan is the module's interface (f8_build_interface). */
+/* The plan has only the module's interface (f8_build_interface). */
 f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, const f8_plan *plan,
                                        const f8_instance *like, const f8_allocator *allocator,
                                        f8_diag *diag);
-void f8_instance_destroy(f8_instance *i); /* also one never created */
+void f8_instance_destroy(f8_instance *i); /* one that was never created is fine */
 
 #endif

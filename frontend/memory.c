@@ -14,8 +14,8 @@ static f8_status plan_bytes(f8_compilation *c, const f8_plan *plan, int64_t *byt
     return F8_OK;
 }
 
-/* Values of bounds share an arena: one that has fewer bytes of ports must not take them for a
- * larger one, or what was asked for in all would not hold for the program. */
+/* Variants share an arena. A variant whose ports have fewer bytes must not spend the difference on
+ * a larger arena, or the program as a whole would exceed its budget. */
 static void hold_to_first(const f8_compilation *c, f8_code_bytes *bytes)
 {
     const f8_variant *first = c->program->first;
@@ -60,7 +60,7 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
     return status;
 }
 
-/* On a GPU what the libraries take is known only now. */
+/* Only now is known what the GPU's libraries take. */
 f8_status f8_compilation_check_budget(f8_compilation *c, f8_diag *diag)
 {
     const int64_t most = c->o->memory_bytes;
@@ -77,7 +77,7 @@ f8_status f8_compilation_check_budget(f8_compilation *c, f8_diag *diag)
         return F8_OK;
     return f8_fail(
         diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-        "memory: %lld bytes were asked for; with what the GPU's libraries take it is %lld",
+        "memory: the budget is %lld bytes, and with the GPU's libraries the program takes %lld",
         (long long)most, (long long)*planned);
 }
 
@@ -105,7 +105,7 @@ fp8c_status fp8c_program_peak(const fp8c_program *p, int function, fp8c_peak *ou
     return FP8C_OK;
 }
 
-/* Bytes of the largest arena as passes laid it out, which functions share. */
+/* Bytes of the largest arena, as passes laid it out. All functions share it. */
 static int64_t largest_arena(const f8_compile_report *t)
 {
     int64_t most = 0;
@@ -123,7 +123,7 @@ fp8c_status fp8c_program_memory(const fp8c_program *p, int function, int index, 
         return FP8C_ERR_INPUT;
     const f8_memory_report *r = &f->memory;
     const int64_t arena = largest_arena(&p->now->report);
-    int64_t known = arena; /* of planned bytes */
+    int64_t known = arena; /* of the planned bytes: all but scratch */
     for (int i = 0; i < F8_MEMORY_ACTIVATIONS; i++)
         known += r->bytes[i];
     if (index == SCRATCH)

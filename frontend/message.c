@@ -1,7 +1,7 @@
 /* Messages, one for each thread that failed: see fp8c_context_message.
  *
- * A thread is known by the kernel's number for it; those that have ended leave theirs, and their
- * room, to others. */
+ * A thread is known by its number in the kernel. The number and the message's room of a thread that
+ * ended go to other threads. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "frontend/api.h"
 #include "frontend/text/diag.h"
 
-enum { MANY = 64 }; /* room of threads that ended is used again where there is so much */
+enum { MANY = 64 }; /* from so many on, the room of threads that ended is used again */
 
-/* The lock is held. NULL: the thread has none. */
+/* This thread's message; NULL: it has none. The caller holds the lock. */
 static f8_message *find(fp8c_context *ctx, pid_t thread)
 {
     for (f8_message *m = &ctx->first; m; m = m == &ctx->first ? ctx->messages : m->next)
@@ -26,7 +26,7 @@ static bool is_gone(const f8_message *m)
     return m->thread == 0 || (tgkill(getpid(), m->thread, 0) != 0 && errno == ESRCH);
 }
 
-/* The lock is held. Room of a thread that has ended; NULL: there is none. */
+/* The room of a thread that ended; NULL: there is none. The caller holds the lock. */
 static f8_message *left_behind(fp8c_context *ctx, pid_t thread)
 {
     f8_message *m = &ctx->first;
@@ -35,9 +35,9 @@ static f8_message *left_behind(fp8c_context *ctx, pid_t thread)
     return m;
 }
 
-/* The lock is held. Room for this thread, new if there is not much yet: nothing that
- * ThreadSanitizer could see orders the last look of a thread that ended before another's use of its
- * room. NULL: out of memory. */
+/* Room for this thread. While there is not much yet, it is new room: ThreadSanitizer sees nothing
+ * that orders the last look of a thread that ended before another thread's use of its room. NULL:
+ * out of memory. The caller holds the lock. */
 static f8_message *add(fp8c_context *ctx, pid_t thread)
 {
     f8_message *m = ctx->first.thread == 0 ? &ctx->first : NULL;
@@ -83,7 +83,7 @@ fp8c_status f8_api_fail(fp8c_context *ctx, const f8_diag *diag, f8_status status
         m = add(ctx, thread);
     ctx->lost |= !m;
     pthread_mutex_unlock(&ctx->lock);
-    if (m) /* this thread's alone from here on */
+    if (m) /* only this thread uses it from here on */
         render(diag, status, text, size, m);
     return (fp8c_status)status;
 }
@@ -104,7 +104,7 @@ const char *fp8c_context_message(const fp8c_context *ctx)
 {
     if (!ctx)
         return "no context";
-    fp8c_context *own = (fp8c_context *)ctx; /* for its lock, which is no part of the promise */
+    fp8c_context *own = (fp8c_context *)ctx; /* for its lock, which may change */
     pthread_mutex_lock(&own->lock);
     const f8_message *m = find(own, gettid());
     const bool lost = own->lost;

@@ -1,11 +1,10 @@
-/* Modules: from text, printed, and what they say of themselves. See fp8c.h; building them is
- * builder.c's. */
+/* Modules: parsing and printing them, and their figures. See fp8c.h. builder.c builds them. */
 #include <string.h>
 
 #include "frontend/api.h"
 #include "frontend/text/parse.h"
 
-/* NULL: *status says why. */
+/* NULL: *status has the failure. */
 static fp8c_module *new_module(fp8c_context *ctx, fp8c_status *status)
 {
     f8_diag diag = {0};
@@ -35,7 +34,7 @@ static f8_status parse_text(fp8c_module *m, const char *text, size_t size, const
                     &m->ir);
 }
 
-/* Hand a new module out, or destroy it with its message kept. */
+/* Give a new module to the caller, or destroy it and keep its message. */
 static fp8c_status give_module(fp8c_module *m, f8_status status, fp8c_module **out)
 {
     const fp8c_status result = f8_api_done(m, status);

@@ -5,7 +5,7 @@
 #include "frontend/target.h"
 #include "runtime/plan_file.h"
 
-/* ---- which of the file's targets ---- */
+/* ---- choosing one of the file's targets ---- */
 
 static const f8_package_program *find(const f8_package *package, const char *target)
 {
@@ -28,8 +28,8 @@ static int count(const f8_cpu_features *set)
     return n;
 }
 
-/* Of those for a CPU the one that uses most of what this CPU has, or where none can run, and for
- * looking, the one that wants least; NULL: the file has none. */
+/* Of the code for CPUs, the one that uses most of this CPU's features. If none can run, to look at:
+ * the one that needs least. NULL: the file has no code for a CPU. */
 static const f8_package_program *find_cpu(const f8_package *package)
 {
     const f8_cpu_features has = f8_cpu_detect();
@@ -59,8 +59,8 @@ static const char *list(const f8_package *package, char *text, size_t size)
     return text;
 }
 
-/* The code for the GPU present; p->target is then set. *out NULL without a failure: the file has
- * none for it. */
+/* Find the code for the GPU of this machine, and set p->target. *out NULL without a failure: the
+ * file has none for it. */
 static f8_status choose_gpu(fp8c_program *p, const f8_package_program **out, f8_diag *diag)
 {
     *out = NULL;
@@ -69,7 +69,7 @@ static f8_status choose_gpu(fp8c_program *p, const f8_package_program **out, f8_
     return F8_OK;
 }
 
-/* What runs best here. */
+/* Find what runs best here. */
 static f8_status choose_any(fp8c_program *p, const f8_package_program **out, f8_diag *diag)
 {
     bool for_gpu = false;
@@ -86,10 +86,11 @@ static f8_status choose_any(fp8c_program *p, const f8_package_program **out, f8_
     if (*out)
         return F8_OK;
     if (status != F8_OK)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s alone: %s",
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code only for %s: %s",
                        p->package.program[0].target, why.text);
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "it has code for %s, the GPU here is %s",
-                   p->package.program[0].target, p->target->name);
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "it has code for %s, and the GPU here is %s", p->package.program[0].target,
+                   p->target->name);
 }
 
 static f8_status choose(fp8c_program *p, const char *target, const f8_package_program **out,
@@ -102,7 +103,7 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
         F8_TRY(choose_gpu(p, out, diag));
         if (!*out)
             return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                           "it has code for %s, the GPU here is %s",
+                           "it has code for %s, and the GPU here is %s",
                            list(&p->package, names, sizeof names), p->target->name);
     } else {
         *out = !strcmp(target, "cpu")          ? find_cpu(&p->package)
@@ -113,7 +114,7 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
                            target, list(&p->package, names, sizeof names));
     }
     if (p->target && !strcmp(p->target->name, (*out)->target))
-        return F8_OK; /* the GPU was asked */
+        return F8_OK; /* the GPU was asked what it is */
     f8_api_give_gpu(p->ctx, p->cuda);
     p->cuda = NULL;
     return f8_target_choose(p, (*out)->target, diag);
@@ -121,7 +122,7 @@ static f8_status choose(fp8c_program *p, const char *target, const f8_package_pr
 
 /* ---- opening ---- */
 
-/* What the variant's own plan takes; the file has what is the same on every machine. */
+/* Set the report's figures that depend on this machine; the file has those that do not. */
 static void take_planned(f8_variant *v)
 {
     f8_instance_info info;
@@ -164,7 +165,7 @@ static f8_status open_program(fp8c_program *p, const fp8c_open_options *o, f8_di
     return f8_open_variant(p, 0, diag);
 }
 
-/* The file's bytes are p's from here on. */
+/* Open the package in the file's bytes, which belong to p from here on. */
 static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_status status,
                           f8_diag *diag, fp8c_program **out)
 {
@@ -182,7 +183,7 @@ static fp8c_status finish(fp8c_program *p, const fp8c_open_options *options, f8_
     return (fp8c_status)status;
 }
 
-/* All of a file, unless its header says that it is none of ours. */
+/* Read a whole file, unless its header shows that it is of another kind. */
 static f8_status read_file(const fp8c_context *ctx, const char *path, f8_file_bytes *out,
                            f8_diag *diag)
 {
@@ -210,7 +211,7 @@ fp8c_status fp8c_program_open(fp8c_context *ctx, const char *path, const fp8c_op
     return finish(p, options, read_file(ctx, path, &p->file, &diag), &diag, out);
 }
 
-/* A copy, aligned as a file that was read. */
+/* A copy of the bytes, aligned like a file that was read. */
 static f8_status copy_bytes(fp8c_program *p, const void *bytes, size_t size, f8_diag *diag)
 {
     const f8_allocator allocator = p->ctx->allocator;
@@ -238,7 +239,7 @@ fp8c_status fp8c_program_open_bytes(fp8c_context *ctx, const void *bytes, size_t
 
 /* ---- what a file holds ---- */
 
-/* What fp8c_file_info and fp8c_file_target share: a file open for one call. */
+/* For fp8c_file_read_info and fp8c_file_read_target: a file that is open for one call. */
 static f8_status look(fp8c_context *ctx, const char *path, f8_file_bytes *file, f8_arena *arena,
                       f8_package *package, f8_diag *diag)
 {

@@ -1,4 +1,4 @@
-/* Programs: run them, and say what was decided. See fp8c.h. */
+/* Programs: running them, and reporting what was decided. See fp8c.h. */
 #include <string.h>
 
 #include "frontend/program.h"
@@ -75,7 +75,7 @@ const char *fp8c_program_function_name(const fp8c_program *p, int function)
 f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag)
 {
     if (threads < 0 || threads > F8_POOL_MAX_THREADS)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not 0 to %d", threads,
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "threads: %d is not from 0 to %d", threads,
                        F8_POOL_MAX_THREADS);
     p->run = run;
     p->threads = f8_api_threads(p->ctx, threads);
@@ -181,12 +181,12 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
         status =
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
                     port && port->var >= 0 ? "port '%s' carries a variable: use fp8c_program_write"
-                                           : "no such port%s",
+                                           : "there is no such port%s",
                     port && port->var >= 0 ? port->name : "");
     else if ((uintptr_t)buffer % f8_dtype_size(port->type.dtype))
         status = f8_fail(
             &diag, F8_ERR_INPUT, F8_NOWHERE,
-            "the buffer for '%s': its address is no multiple of %zu, the size of its elements",
+            "the buffer for '%s' has an address that is no multiple of %zu, its element's size",
             port->name, f8_dtype_size(port->type.dtype));
     if (status == F8_OK)
         status = p->now->instance.kind->bind(&p->now->instance, (uint32_t)function, side,
@@ -215,7 +215,7 @@ int fp8c_program_find_variable(const fp8c_program *p, const char *name)
     return -1;
 }
 
-/* Copy variable `index` out to `to`, or in from `from`: one of the two is NULL. */
+/* Copy variable `index` out to `to`, or in from `from`; the other one is NULL. */
 static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const void *from)
 {
     f8_diag diag = {0};
@@ -270,7 +270,7 @@ fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *o
     return FP8C_OK;
 }
 
-/* given: the scale of all of it, or NULL. */
+/* `given` is the scale of the whole weight, or NULL. */
 static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from,
                           const float *given, f8_diag *diag)
 {
@@ -293,7 +293,8 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
         }
         f8_matrix_encode(&s->quantizer, from, rows, cols, scale, codes);
         for (int64_t i = 0; i < n; i++)
-            e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* exact: inv is a power of two, or NaN */
+            e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* this is exact: inv is a power of two, or
+                                                        NaN */
         status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->var, codes, diag);
     }
     if (status == F8_OK)
@@ -314,7 +315,7 @@ fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *fr
             f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8", variable);
     if (status == F8_OK && scale && s->recipe.scaling != F8_SCALING_DELAYED)
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "variable %d: a scale is kept under `delayed` alone", variable);
+                         "variable %d takes no scale: only recipe `delayed` keeps one", variable);
     if (status == F8_OK)
         status = quantize(p, s, from, scale, &diag);
     return f8_api_result(p->ctx, &diag, status);
@@ -366,7 +367,7 @@ const char *fp8c_program_algorithm(const fp8c_program *p, int function, int inde
     const f8_step *step = &p->now->plan.func[function].step[index];
     if (said || step->kind != F8_STEP_GEMM || step->gemm.algorithm == F8_GEMM_AUTO)
         return said;
-    return f8_gemm_algorithm_name(step->gemm.algorithm); /* a file says which */
+    return f8_gemm_algorithm_name(step->gemm.algorithm); /* the plan from a file names it */
 }
 
 const char *fp8c_program_target(const fp8c_program *p)
@@ -379,7 +380,8 @@ fp8c_status fp8c_program_device(fp8c_program *p, fp8c_device *out)
     f8_diag diag = {0};
     if (!p->now->instance.cuda)
         return f8_api_result(
-            p->ctx, &diag, f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program runs on no GPU"));
+            p->ctx, &diag,
+            f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program does not run on a GPU"));
     f8_cuda_facts facts;
     const f8_status status = f8_cuda_device_facts(p->cuda, &facts, &diag);
     if (status != F8_OK)

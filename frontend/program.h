@@ -1,4 +1,4 @@
-/* A program: plans, what they run on, and what was decided about them. Internal to frontend/. */
+/* Programs: plans, what they run on, and what was decided about them. Internal to frontend/. */
 #ifndef F8_PROGRAM_H
 #define F8_PROGRAM_H
 
@@ -9,24 +9,25 @@
 #include "ir/base/file.h"
 #include "frontend/variants.h"
 
-/* A program for one set of values of the dims that are bounds; most programs have no such dims, and
- * one variant. Plan and report are all there is to know of it: it was compiled here, or read from a
- * file. */
+/* A variant: the program for one set of values of the dims that are bounds. Most programs have no
+ * such dims, and one variant. Plan and compile report are all there is to know of it. It was
+ * compiled here, or read from a file. */
 typedef struct f8_variant {
     struct f8_variant *next;
-    int64_t *value; /* of the bounds; NULL: there are none */
-    f8_arena arena; /* of the plan and the report */
-    f8_plan plan;   /* of the reference target: variables, functions and ports alone */
+    int64_t *value; /* by bound; NULL: there are none */
+    f8_arena arena; /* holds the plan and the report */
+    f8_plan plan;   /* reference target: only variables, functions and ports */
     f8_compile_report report;
     f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
-    f8_arena graph; /* the module after the passes and all they made, where it is still needed: the
-                       reference target interprets it, a calibration reads its samples */
+    f8_arena graph; /* holds the module after the passes and what they made, if that is still
+                       needed: the reference target interprets it, and a calibration reads its
+                       samples */
 } f8_variant;
 
-/* What a program runs on, beside its target and its threads: the options' of compiling, or of
+/* How a program runs, apart from its target and its threads. From the options for compiling, or for
  * opening a file. */
 typedef struct f8_run_options {
-    bool no_device; /* on nothing: it was compiled, or opened, to be looked at */
+    bool no_device; /* it does not run: it was compiled, or opened, to be looked at */
     bool profile;
     int32_t device;
     void *stream;
@@ -35,14 +36,14 @@ typedef struct f8_run_options {
     void *device_user;
 } f8_run_options;
 
-/* A tuner's compile: its choices in place of the database's, and the program whose executors share
- * with this one's what they can (NULL: none). */
+/* A compile for a tuner. Its choices replace the database's. `like` is the program whose executors
+ * share what they can with this one's (NULL: none). */
 typedef struct f8_tuner_compile {
     const f8_build_choices *choices;
     const fp8c_program *like;
 } f8_tuner_compile;
 
-/* Strides that a view points to (tensor.c): one for all tensors of a shape. */
+/* Strides that a view points to (tensor.c). All tensors of one shape share them. */
 typedef struct f8_strides {
     struct f8_strides *next;
     int64_t axis[F8_MAX_RANK]; /* in elements; 0 from the rank on */
@@ -50,25 +51,26 @@ typedef struct f8_strides {
 
 struct fp8c_program {
     fp8c_context *ctx;
-    const f8_tuner_compile *tuner; /* NULL but while a tuner compiles */
-    f8_arena arena; /* what all variants share */
-    f8_variant *first, *now; /* all; the one that runs and is reported on */
+    const f8_tuner_compile *tuner; /* NULL, except while a tuner compiles */
+    f8_arena arena; /* holds what all variants share */
+    f8_variant *first, *now; /* all variants; the one that runs and is reported on */
     const f8_target *target;
-    const f8_cpu_level *level; /* of a CPU that code is for; NULL: this machine's, or no CPU's */
+    const f8_cpu_level *level; /* the CPU level that the code is for; NULL: this machine's, or no
+                                  CPU's */
     f8_run_options run;
-    f8_cuda *cuda;  /* CUDA targets: lent by the context */
+    f8_cuda *cuda;  /* CUDA targets; the context lends it */
     f8_bounds bounds;
-    f8_file_bytes file; /* of a program that was opened: what its plans lie in */
+    f8_file_bytes file; /* of a program that was opened; its plans point into it */
     f8_package package;
-    const f8_package_program *opened; /* of the package; NULL: it was compiled */
-    f8_unit *unit;  /* a calibration's, in now->graph; else NULL */
+    const f8_package_program *opened; /* its program in the package; NULL: it was compiled */
+    f8_unit *unit;  /* a calibration's, in the arena now->graph; else NULL */
     int32_t threads; /* of runs; 0: the CPUs this process may run on */
-    f8_strides *strides; /* in the arena: as long as the program */
+    f8_strides *strides; /* in the arena, so they live as long as the program */
     bool plan_only;
-    bool initialized; /* variables hold values */
+    bool initialized; /* the variables have values */
 };
 
-/* Of the options for compiling, or for opening a file: both structs have these fields. */
+/* From options for compiling or for opening a file: both structs have these fields. */
 #define F8_RUN_OPTIONS(o)                                                                          \
     ((f8_run_options){.no_device = (o)->no_device,                                                 \
                       .profile = (o)->profile,                                                     \
@@ -78,20 +80,20 @@ struct fp8c_program {
                       .device_free = (o)->device_free,                                             \
                       .device_user = (o)->device_user})
 
-/* A program of `ctx` without variants; NULL: out of memory, as diag says. */
+/* Make a program of `ctx` without variants. NULL: out of memory, as diag says. */
 fp8c_program *f8_program_create(fp8c_context *ctx, f8_diag *diag);
-/* A variant without plan, the last of p; likewise. p->now is the caller's to set. */
+/* Add a variant without a plan at the end of p's list. NULL as above. The caller sets p->now. */
 f8_variant *f8_program_add(fp8c_program *p, f8_diag *diag);
 
-/* Set p->run and p->threads from the options. F8_ERR_INPUT: there can't be so many threads. */
+/* Set p->run and p->threads from the options. F8_ERR_INPUT: `threads` is out of range. */
 f8_status f8_program_set_run(fp8c_program *p, f8_run_options run, int32_t threads, f8_diag *diag);
 
-/* F8_ERR_INPUT: it was compiled to be looked at alone; besides, there is no such function, or
- * variables have no values. */
+/* F8_ERR_INPUT: the program was compiled only to be looked at. The second also fails if there is no
+ * such function, or if the variables have no values. */
 f8_status f8_program_has_memory(const fp8c_program *p, f8_diag *diag);
 f8_status f8_program_can_run(const fp8c_program *p, int function, f8_diag *diag);
 
-/* fp8c_compile in high precision with samples of operands (f8_pass_calibrate). */
+/* fp8c_compile in high precision, with samples of operands (f8_pass_calibrate). */
 fp8c_status f8_compile_calibrating(const fp8c_module *module, const fp8c_compile_options *options,
                                    fp8c_program **out);
 /* fp8c_compile for a tuner. */

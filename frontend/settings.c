@@ -4,20 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The strings of the settings, in order of f8_settings_source.part. */
+/* The strings of the settings, in the order of f8_settings_source.part. */
 enum { CUDA_FOLDER, CUDA_HOME, CUDA_PATH, PYTHON, HOME, CACHE, TUNING, DUMP };
 _Static_assert(DUMP + 1 == F8_SETTINGS_STRINGS, "parts for each string");
 _Static_assert(sizeof(f8_cuda_paths) == 5 * sizeof(const char *), "a path without an option");
 
-/* NULL: what the environment says; "", of either: nothing. */
+/* The option, or if it is NULL the variable; an empty string counts as none. */
 static const char *choose(const char *option, const char *environment)
 {
     const char *value = option ? option : environment;
     return value && *value ? value : NULL;
 }
 
-/* Where XDG says that caches lie, or where it says they lie by default; a path that is not absolute
- * is no answer there. */
+/* The folder for caches by the XDG rules, given or by default. XDG ignores a path that is not
+ * absolute. */
 static void default_cache(const char *home, const char *part[])
 {
     const char *xdg = getenv("XDG_CACHE_HOME");
@@ -30,7 +30,7 @@ static void read_folders(const fp8c_context_options *o, f8_settings_source *s)
 {
     const char *cache = o->cache_dir ? o->cache_dir : getenv("FP8C_CACHE_DIR");
     const char *tuning = o->tuning ? o->tuning : getenv("FP8C_TUNING");
-    if (cache) /* "" is an answer too */
+    if (cache) /* "" counts: it turns the cache off */
         s->part[CACHE][0] = choose(cache, NULL);
     else
         default_cache(s->part[HOME][0], s->part[CACHE]);
@@ -72,7 +72,7 @@ f8_settings_source f8_settings_read(const fp8c_context_options *o)
     return s;
 }
 
-/* Copy a string's parts to *room, which advances; NULL: there is none. */
+/* Copy a string's parts to *room, which advances; NULL: there is no string. */
 static const char *join(const char *const *part, char **room)
 {
     char *const begin = *room;

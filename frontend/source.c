@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static const char *copy(f8_arena *arena, const char *s)
-{
-    return s ? f8_arena_strdup(arena, s) : NULL;
-}
-
 static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
 {
     f8_bounds *b = &p->bounds;
@@ -21,14 +16,15 @@ static f8_status keep_bounds(fp8c_program *p, const f8_module *m, f8_diag *diag)
             continue;
         index[i + 1] = b->n;
         p->first->value[b->n] = m->dim[i].value;
-        b->bound[b->n++] = (f8_bound){copy(&p->arena, m->dim[i].name), m->dim[i].value};
+        b->bound[b->n++] = (f8_bound){f8_arena_strdup(&p->arena, m->dim[i].name), m->dim[i].value};
     }
     for (size_t i = 0; i < m->n_axes; i++) {
         const f8_axis *a = &m->axis[i];
-        if (strcmp(a->func, "forward")) /* whose inputs those of all functions are */
+        if (strcmp(a->func, "forward")) /* the inputs of every function are among those of
+                                           forward */
             continue;
         b->axis[b->n_axes++] =
-            (f8_bound_axis){.port = copy(&p->arena, a->port),
+            (f8_bound_axis){.port = f8_arena_strdup(&p->arena, a->port),
                             .axis = a->axis,
                             .bound = a->form.dim > 0 && a->form.scale ? index[a->form.dim] : -1,
                             .scale = a->form.scale,
@@ -42,14 +38,14 @@ static void keep_rules(f8_source *to, const f8_module *m, f8_arena *arena)
     to->rule = F8_NEW_ARRAY(arena, f8_recipe_rule, m->n_rules);
     for (size_t i = m->source_rules; to->rule && i < m->n_rules; i++) {
         f8_recipe_rule r = m->rule[i];
-        r.pattern = copy(arena, r.pattern);
-        r.recipe = copy(arena, r.recipe);
-        r.origin = copy(arena, r.origin); /* role and operand point into tables */
+        r.pattern = f8_arena_strdup(arena, r.pattern);
+        r.recipe = f8_arena_strdup(arena, r.recipe);
+        r.origin = f8_arena_strdup(arena, r.origin); /* role and operand point into static tables */
         to->rule[to->n_rules++] = r;
     }
 }
 
-/* The options' strings, all but print_after and values: f8_source_keep says why not these. */
+/* The strings of the options to copy. f8_source_keep drops print_after and values. */
 static const size_t option_string[] = {
     offsetof(fp8c_compile_options, target),    offsetof(fp8c_compile_options, recipe),
     offsetof(fp8c_compile_options, keep),      offsetof(fp8c_compile_options, attention),
@@ -57,22 +53,22 @@ static const size_t option_string[] = {
     offsetof(fp8c_compile_options, recompute),
 };
 
-/* Without what the caller may have freed by then, and what only a first compile needs: where to
- * print to, the calibration, the values of a file. */
+/* Copy the options without pointers that the caller may free later, and without what only a first
+ * compile needs: where to print to, the calibration, the values of a file. */
 static void keep_options(fp8c_compile_options *own, const fp8c_compile_options *o, f8_arena *arena)
 {
     *own = *o;
     for (size_t i = 0; i < sizeof option_string / sizeof *option_string; i++) {
         const char **s = (const char **)((char *)own + option_string[i]);
-        *s = copy(arena, *s);
+        *s = f8_arena_strdup(arena, *s);
     }
     own->print_after = own->values = NULL;
     own->write = NULL;
     own->calibration = NULL;
     fp8c_stored_as *list = F8_NEW_ARRAY(arena, fp8c_stored_as, o->n_stored_weights);
     for (size_t i = 0; list && i < o->n_stored_weights; i++)
-        list[i] = (fp8c_stored_as){copy(arena, o->stored_weights[i].name),
-                                   copy(arena, o->stored_weights[i].recipe)};
+        list[i] = (fp8c_stored_as){f8_arena_strdup(arena, o->stored_weights[i].name),
+                                   f8_arena_strdup(arena, o->stored_weights[i].recipe)};
     own->stored_weights = list;
 }
 
@@ -83,11 +79,11 @@ static void keep_chosen(f8_compile_request *own, const f8_compile_request *from,
     for (size_t i = 0; i < own->n_chosen; i++) {
         f8_trial *t = &chosen[i];
         *t = from->chosen[i];
-        t->linear = copy(arena, t->linear);
-        t->fixed = copy(arena, t->fixed);
-        t->reason = copy(arena, t->reason);
+        t->linear = f8_arena_strdup(arena, t->linear);
+        t->fixed = f8_arena_strdup(arena, t->fixed);
+        t->reason = f8_arena_strdup(arena, t->reason);
         for (int k = 0; k < F8_CANDIDATES; k++)
-            t->candidate[k].excluded = copy(arena, t->candidate[k].excluded);
+            t->candidate[k].excluded = f8_arena_strdup(arena, t->candidate[k].excluded);
     }
     own->chosen = chosen;
 }
@@ -105,12 +101,12 @@ f8_status f8_source_keep(fp8c_program *p, const fp8c_module *m, const f8_compile
         return f8_arena_status(arena, diag);
     to->text = f8_arena_strndup(arena, m->text, m->text_size);
     to->size = m->text_size;
-    to->file = copy(arena, m->ir->file);
+    to->file = f8_arena_strdup(arena, m->ir->file);
     to->dim = dim;
     for (size_t i = 0; i < m->ir->n_dims; i++)
         if (m->ir->dim[i].given && !m->ir->dim[i].bound)
             dim[to->n_dims++] =
-                (f8_dim_override){copy(arena, m->ir->dim[i].name), m->ir->dim[i].value};
+                (f8_dim_override){f8_arena_strdup(arena, m->ir->dim[i].name), m->ir->dim[i].value};
     keep_rules(to, m->ir, arena);
     keep_options(&to->request.o, &request->o, arena);
     keep_chosen(&to->request, request, arena);

@@ -1,5 +1,5 @@
-/* What a program with dims that are bounds keeps of the text and the options it was compiled from,
- * so that variants for other values can be compiled from them later. Internal to frontend/. */
+/* What a program with bounds keeps of its text and options, so that variants for other values can
+ * be compiled later. Internal to frontend/. */
 #ifndef F8_SOURCE_H
 #define F8_SOURCE_H
 
@@ -12,21 +12,22 @@ typedef struct f8_compile_request {
     fp8c_compile_options o;
     const f8_trial *chosen; /* what a calibration chose, for recipe auto */
     size_t n_chosen;
-    bool calibrate; /* in high precision with samples of operands (f8_pass_calibrate) */
+    bool calibrate; /* in high precision, with samples of operands (f8_pass_calibrate) */
 } f8_compile_request;
 
 /* All of it lies in the program's arena. */
 typedef struct f8_source {
     const char *text, *file;
     size_t size;
-    f8_dim_override *dim; /* those given for the module */
+    f8_dim_override *dim; /* given to fp8c_module_parse */
     size_t n_dims;
-    f8_recipe_rule *rule; /* added to the text's */
+    f8_recipe_rule *rule; /* added by calls to those of the text */
     size_t n_rules;
     f8_compile_request request;
 } f8_source;
 
-/* After p's first variant was compiled from `m`: sets p->bounds. Nothing to do where m has none. */
+/* Keep what p needs, after its first variant was compiled from `m`. Sets p->bounds. Does nothing if
+ * m has no bounds. */
 f8_status f8_source_keep(fp8c_program *p, const fp8c_module *m, const f8_compile_request *request,
                          f8_diag *diag);
 

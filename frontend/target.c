@@ -6,7 +6,7 @@
 
 /* ---- names ---- */
 
-/* "cpu" and the one that is the same. */
+/* "cpu", and the name that means the same. */
 static const char native[] = "cpu:native";
 
 const char *fp8c_target_name(int index)
@@ -24,7 +24,7 @@ const char *fp8c_target_name(int index)
     return i > n + 1 && f8_cpu_level_at(i - n - 2) ? native : NULL;
 }
 
-/* The names of all targets, or of those for a device, into `names`, which is returned. */
+/* Write the names of all targets, or of those for a device, into `names`. Returns `names`. */
 static const char *list_targets(char *names, size_t size, bool devices)
 {
     size_t n = 0;
@@ -45,7 +45,7 @@ const char *f8_target_text(const fp8c_program *p)
 
 /* ---- devices ---- */
 
-/* What the GPU present is, and whether it can run `wanted` (NULL: whatever it is). */
+/* Ask the GPU what it is, and check that it can run `wanted` (NULL: any target). */
 static f8_status ask_device(fp8c_program *p, const f8_target *wanted, f8_diag *diag)
 {
     const int ordinal = p->run.device;
@@ -83,10 +83,11 @@ f8_status f8_target_choose(fp8c_program *p, const char *name, f8_diag *diag)
     if (t && t->kind != F8_TARGET_CUDA)
         return F8_OK;
     if (p->run.device < 0)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device: %d is no ordinal", p->run.device);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "device %d: an ordinal is 0 or more",
+                       p->run.device);
     if (!p->run.device_alloc != !p->run.device_free)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "device_alloc and device_free: both or none");
+                       "device_alloc and device_free are a pair: give both or neither");
     F8_TRY(f8_api_take_gpu(p->ctx, p->run.device, &p->cuda, diag));
     return present || !p->run.no_device ? ask_device(p, t, diag) : F8_OK;
 }
@@ -99,7 +100,8 @@ f8_status f8_variant_start(fp8c_program *p, f8_variant *v, const f8_module *modu
     const f8_parallel *parallel = p->ctx->parallel.run ? &p->ctx->parallel : NULL;
     const f8_run_options *o = &p->run;
     const fp8c_program *lender = p->tuner ? p->tuner->like : NULL;
-    const f8_instance *like = v != p->first ? &p->first->instance /* which was started first */
+    /* the first variant, which was started before */
+    const f8_instance *like = v != p->first ? &p->first->instance
                               : lender      ? &lender->first->instance
                                             : NULL;
     if (o->no_device)

@@ -1,4 +1,4 @@
-/* The caller's tensors: fp8c_program_call, and what a program has as tensors. See fp8c.h. */
+/* Tensors: fp8c_program_call with the caller's, and views of the program's. See fp8c.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "frontend/program.h"
 #include "ir/base/format.h"
 
-/* DLPack's codes. Those of FP8 are of DLPack 1.1 and later: kDLFloat8_e4m3fn, kDLFloat8_e5m2 and
+/* DLPack's codes. Those of FP8 are from DLPack 1.1 on: kDLFloat8_e4m3fn, kDLFloat8_e5m2 and
  * kDLFloat8_e8m0fnu of include/dlpack/dlpack.h in github.com/dmlc/dlpack. */
 enum {
     DEVICE_CPU = 1,
@@ -23,7 +23,8 @@ static const struct {
     [F8_BOOL] = {6, 8}, [F8_E4M3] = {10, 8}, [F8_E5M2] = {12, 8}, [F8_E8M0] = {14, 8},
 };
 
-enum { DEVICE_ALIGN = 16 }; /* of a GPU's memory, used in place (runtime/cuda/exec.h) */
+enum { DEVICE_ALIGN = 16 }; /* bytes, for a GPU's memory that is used in place
+                               (runtime/cuda/exec.h) */
 
 /* ---- messages ---- */
 
@@ -33,10 +34,10 @@ typedef struct call {
     f8_diag *diag;
 } call;
 
-/* A port that carries no variable, with what was given for it. */
+/* A port that carries no variable, with the tensor given for it. */
 typedef struct given {
     const f8_plan_port *port;
-    uint32_t index; /* among all ports of its side */
+    uint32_t index; /* index among all ports of its side */
     fp8c_side side;
     const fp8c_tensor_view *view;
 } given;
@@ -84,13 +85,14 @@ static f8_status check_dtype(const call *c, const given *g)
         return F8_OK;
     for (int d = 0; d < F8_DTYPE_COUNT; d++)
         if (is_dtype(v, (f8_dtype)d))
-            return wrong(c, g, "it is of %s, and %s is wanted", f8_dtype_name((f8_dtype)d),
+            return wrong(c, g, "it is of %s, and the port takes %s", f8_dtype_name((f8_dtype)d),
                          f8_dtype_name(want));
-    return wrong(c, g,
-                 "its dtype is code %d of %d bits and %d lanes, and %s is wanted: code %d of %d "
-                 "bits, one lane",
-                 v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want),
-                 codes[want].code, codes[want].bits);
+    return wrong(
+        c, g,
+        "its dtype is code %d of %d bits and %d lanes, and the port takes %s: code %d of %d "
+        "bits, one lane",
+        v->dtype.code, v->dtype.bits, v->dtype.lanes, f8_dtype_name(want), codes[want].code,
+        codes[want].bits);
 }
 
 static f8_status check_shape(const call *c, const given *g)
@@ -106,14 +108,14 @@ static f8_status check_shape(const call *c, const given *g)
     if (same)
         return F8_OK;
     if (v->ndim < 0 || v->ndim > 8)
-        return wrong(c, g, "it has %" PRId32 " axes, and %s are wanted", v->ndim,
+        return wrong(c, g, "it has %" PRId32 " axes, and the port's shape is %s", v->ndim,
                      list_text(want->dim, want->rank, here, sizeof here));
-    return wrong(c, g, "its shape is %s, and %s is wanted",
+    return wrong(c, g, "its shape is %s, and the port takes %s",
                  list_text(v->shape, v->ndim, there, sizeof there),
                  list_text(want->dim, want->rank, here, sizeof here));
 }
 
-/* The strides of a contiguous tensor, in elements. */
+/* Write the strides of a contiguous tensor, in elements. */
 static void contiguous(const f8_type *t, int64_t stride[F8_MAX_RANK])
 {
     int64_t n = 1;
@@ -121,7 +123,7 @@ static void contiguous(const f8_type *t, int64_t stride[F8_MAX_RANK])
         stride[i] = n;
 }
 
-/* The shape is the port's. */
+/* Check the strides, once the shape is known to be the port's. */
 static f8_status check_strides(const call *c, const given *g)
 {
     const f8_type *t = &g->port->type;
@@ -134,7 +136,7 @@ static f8_status check_strides(const call *c, const given *g)
     for (int32_t i = 0; i < t->rank; i++)
         same &= t->dim[i] == 1 || g->view->strides[i] == want[i];
     return same ? F8_OK
-                : wrong(c, g, "its strides are %s, and it must be contiguous: %s",
+                : wrong(c, g, "its strides are %s, and a contiguous tensor has %s",
                         list_text(g->view->strides, t->rank, there, sizeof there),
                         list_text(want, t->rank, here, sizeof here));
 }
@@ -153,7 +155,7 @@ static f8_status check_host(const call *c, const given *g)
                  type, g->view->device.id, type == DEVICE_CUDA ? " (CUDA)" : "");
 }
 
-/* *on_device: it is used in place. */
+/* *on_device: the tensor is in device memory, and used in place. */
 static f8_status check_cuda(const call *c, const given *g, bool *on_device)
 {
     f8_cuda_exec *x = c->p->now->instance.cuda;
@@ -169,7 +171,7 @@ static f8_status check_cuda(const call *c, const given *g, bool *on_device)
     if (type == DEVICE_CUDA && id != f8_cuda_exec_ordinal(x))
         return wrong(c, g, "it is on GPU %" PRId32 ", and the program runs on GPU %d", id,
                      f8_cuda_exec_ordinal(x));
-    return *on_device ? F8_OK : wrong(c, g, "the driver knows no memory of a GPU at its address");
+    return *on_device ? F8_OK : wrong(c, g, "the driver knows of no GPU memory at its address");
 }
 
 static f8_status check_memory(const call *c, const given *g)
@@ -183,7 +185,7 @@ static f8_status check_memory(const call *c, const given *g)
                      g->view->byte_offset);
     F8_TRY(c->p->now->instance.cuda ? check_cuda(c, g, &on_device) : check_host(c, g));
     if (on_device && (uintptr_t)address(g->view) % DEVICE_ALIGN)
-        return wrong(c, g, "its address is no multiple of %d, as in a GPU's memory it must be",
+        return wrong(c, g, "its address is no multiple of %d, which a GPU's memory needs",
                      DEVICE_ALIGN);
     if ((uintptr_t)address(g->view) % element)
         return wrong(c, g, "its address is no multiple of %zu, the size of its elements", element);
@@ -255,7 +257,7 @@ static f8_status wrong_number(const call *c, fp8c_side side, const fp8c_tensor_v
                    sides[side], names, n);
 }
 
-/* Pair the ports of a side with what is given; *n_given grows by their number. */
+/* Pair the ports of a side with the given tensors; *n_given grows by their number. */
 static f8_status pair(const call *c, fp8c_side side, const fp8c_tensor_view *const *view, size_t n,
                       given *to, size_t *n_given)
 {
@@ -350,10 +352,10 @@ fp8c_status fp8c_program_fit(fp8c_program *p, int function, const fp8c_tensor_vi
     return f8_api_result(p->ctx, &diag, status);
 }
 
-/* ---- what a program has ---- */
+/* ---- views of a program's tensors ---- */
 
-/* Those of contiguous tensors of t's shape; of rank 0, too: from 1.2 on DLPack wants them to be
- * there. NULL: out of memory. */
+/* The strides of contiguous tensors of t's shape, also for rank 0: DLPack 1.2 demands them. NULL:
+ * out of memory. */
 static int64_t *strides_of(fp8c_program *p, const f8_type *t, f8_diag *diag)
 {
     f8_strides want = {0};
@@ -364,7 +366,7 @@ static int64_t *strides_of(fp8c_program *p, const f8_type *t, f8_diag *diag)
     f8_strides *s = F8_NEW(&p->arena, f8_strides);
     if (!s) {
         f8_arena_status(&p->arena, diag);
-        p->arena.failed = 0; /* only the view wanted it */
+        p->arena.failed = 0; /* only the view needed it, so the program goes on */
         return NULL;
     }
     memcpy(s->axis, want.axis, sizeof s->axis);
@@ -373,7 +375,7 @@ static int64_t *strides_of(fp8c_program *p, const f8_type *t, f8_diag *diag)
     return s->axis;
 }
 
-/* `on_device`: as a device address, which the GPU of the program has. */
+/* `on_device`: `data` is a device address on the program's GPU. */
 static fp8c_tensor_view view_of(const fp8c_program *p, const f8_type *t, int64_t *strides,
                                 void *data, bool on_device)
 {
@@ -401,7 +403,7 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
     f8_status status = f8_program_has_memory(p, &diag);
     bool on_device = false;
     if (status == F8_OK && (index < 0 || (uint32_t)index >= n))
-        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "no such port");
+        status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "there is no such port");
     void *at = status == F8_OK
                    ? instance->kind->port(instance, (uint32_t)function, side, (uint32_t)index)
                    : NULL;

@@ -1,4 +1,4 @@
-/* What the tuning database has for a program: see tuned.h. */
+/* What a compile takes from the tuning database: see tuned.h. */
 #include "frontend/tuned.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { PATIENCE = 1000 /* milliseconds that a compile waits for a writer */ };
 
-/* The highest level that this CPU has: a name alone, as virtual machines give it, tells little. */
+/* The highest level of this CPU. The CPU's name alone says little: virtual machines choose it. */
 static const char *level(void)
 {
     const f8_cpu_features here = f8_cpu_detect();
@@ -51,7 +51,8 @@ f8_status f8_tuning_versions(const fp8c_program *p, f8_gemm_lib **gemms, f8_tuni
                              f8_diag *diag)
 {
     const char *compiler =
-        "LLVM 19"; /* no other is taken, and which it is its loading would tell */
+        "LLVM 19"; /* no other major version is used, and asking for the minor one would load the
+                      library */
     if (p->target->kind == F8_TARGET_CPU) {
         if (!*gemms)
             F8_TRY(f8_gemm_lib_create(&p->ctx->allocator, gemms, diag));
@@ -96,7 +97,7 @@ f8_status f8_tuned_begin(f8_tuned_choices *t, const fp8c_program *p, f8_gemm_lib
     if (status == F8_ERR_MEMORY)
         return f8_fail(diag, status, F8_NOWHERE, "%s", why.text);
     if (status != F8_OK)
-        f8_log_say(&p->ctx->log, F8_LOG_WARNING, "%s%s%s; GEMMs and kernels are as without tuning",
+        f8_log_say(&p->ctx->log, F8_LOG_WARNING, "%s%s%s; the compile goes on without tuning",
                    why.file ? why.file : "", why.file ? ": " : "", why.text);
     if (status != F8_OK || !f8_tuned_count(t->tuned))
         return F8_OK;

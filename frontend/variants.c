@@ -29,7 +29,7 @@ static f8_variant *find(const fp8c_program *p, const int64_t *value)
     return NULL;
 }
 
-/* End a variant that is not p->now. */
+/* Destroy a variant that is not p->now. */
 static void drop(fp8c_program *p, f8_variant *v)
 {
     f8_variant **link = &p->first;
@@ -49,7 +49,7 @@ static bool same_ports(const f8_plan_port *a, uint32_t n_a, const f8_plan_port *
     return same;
 }
 
-/* NULL: both have the same functions with the same ports; else one of them. */
+/* NULL: both have the same functions with the same ports; else the name of one that differs. */
 static const char *other_function(const f8_plan *a, const f8_plan *b)
 {
     for (uint32_t i = 0; i < a->n_funcs && i < b->n_funcs; i++) {
@@ -61,7 +61,7 @@ static const char *other_function(const f8_plan *a, const f8_plan *b)
     return a->n_funcs == b->n_funcs ? NULL : "the last";
 }
 
-/* The same for variables, where they lie, and what the elements of states stand for. */
+/* The same for variables, their places, and what the elements of states stand for. */
 static const char *other_variable(const f8_variant *a, const f8_variant *b)
 {
     const f8_plan *x = &a->plan, *y = &b->plan;
@@ -91,10 +91,11 @@ static f8_status check_same(const fp8c_program *p, const f8_variant *v, f8_diag 
     print_values(&p->bounds, p->first->value, first, sizeof first);
     if (function)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "function '%s' is another than with %s", function, first);
+                       "function '%s' differs from the one with %s: all values share the functions",
+                       function, first);
     if (variable)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "variable '%s' is another than with %s: all values share the variables",
+                       "variable '%s' differs from the one with %s: all values share the variables",
                        variable, first);
     return F8_OK;
 }
@@ -127,10 +128,10 @@ static f8_status no_such_value(const fp8c_program *p, const int64_t *value, f8_d
             there + n, sizeof there - n, "%s%s", n ? "; " : "",
             print_values(&p->bounds, p->opened->variant[i].value, one, sizeof one));
     return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "the file has no code for %s: it has it for %s", wanted, there);
+                   "the file has no plan for %s: it has plans for %s", wanted, there);
 }
 
-/* From the file that p was opened from. */
+/* Take the variant from the file that p was opened from. */
 static f8_status read_for(fp8c_program *p, const int64_t *value, f8_diag *diag)
 {
     for (uint32_t i = 0; i < p->opened->n_variants; i++)
@@ -139,7 +140,7 @@ static f8_status read_for(fp8c_program *p, const int64_t *value, f8_diag *diag)
     return no_such_value(p, value, diag);
 }
 
-/* Puts the values before a message. */
+/* Put the values before a message. */
 static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_status status,
                              f8_diag *diag)
 {
@@ -150,8 +151,8 @@ static f8_status with_values(const fp8c_program *p, const int64_t *value, f8_sta
     return status;
 }
 
-/* The variant for these values (by bound), compiled if it is not there. It is not p->now yet. After
- * a failure p is as it was. */
+/* Find the variant for these values (by bound), or compile it. It does not become p->now yet. After
+ * a failure p is unchanged. */
 static f8_status find_or_make(fp8c_program *p, const int64_t *value, f8_variant **out,
                               f8_diag *diag)
 {
@@ -183,7 +184,7 @@ static f8_status find_or_make(fp8c_program *p, const int64_t *value, f8_variant 
     return F8_OK;
 }
 
-/* Make v the current one, with buffers of its own bound to all ports. */
+/* Make v the current variant, and bind its own buffers to all ports. */
 static f8_status switch_to(fp8c_program *p, f8_variant *v, f8_diag *diag)
 {
     if (v == p->now)
@@ -200,7 +201,7 @@ static f8_status switch_to(fp8c_program *p, f8_variant *v, f8_diag *diag)
     return F8_OK;
 }
 
-/* ---- values that shapes tell ---- */
+/* ---- values that shapes determine ---- */
 
 static const f8_plan_port *caller_port(const f8_plan_func *f, size_t index)
 {
@@ -210,34 +211,34 @@ static const f8_plan_port *caller_port(const f8_plan_func *f, size_t index)
     return NULL;
 }
 
-/* The value that axis `a` tells when it is of size `size`, into values and from. */
+/* Put the value that axis `a` determines at size `size` into values, and the axis into from. */
 static f8_status take_axis(const f8_bounds *b, const f8_bound_axis *a, int64_t size,
                            int64_t *values, const f8_bound_axis **from, f8_diag *diag)
 {
     const f8_bound *bound = &b->bound[a->bound];
     int64_t value = 0, from_zero;
-    /* scales and offsets may be a file's */
+    /* scales and offsets may come from a file */
     if (!__builtin_sub_overflow(size, a->offset, &from_zero) &&
         (a->scale != -1 || from_zero != INT64_MIN) && from_zero % a->scale == 0)
         value = from_zero / a->scale;
     if (value < 1 || value > bound->most)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "input '%s': axis %d is %lld, but %lld * %s + %lld, and '%s' is 1 to %lld",
-                       a->port, (int)a->axis, (long long)size, (long long)a->scale, bound->name,
-                       (long long)a->offset, bound->name, (long long)bound->most);
-    const f8_bound_axis *before = from[a->bound];
-    if (before && values[a->bound] != value)
         return f8_fail(
             diag, F8_ERR_INPUT, F8_NOWHERE,
-            "axis %d of input '%s' says that '%s' is %lld, axis %d of '%s' that it is %lld",
-            (int)before->axis, before->port, bound->name, (long long)values[a->bound], (int)a->axis,
-            a->port, (long long)value);
+            "input '%s': axis %d is %lld, but it must be %lld * %s + %lld with '%s' from 1 to %lld",
+            a->port, (int)a->axis, (long long)size, (long long)a->scale, bound->name,
+            (long long)a->offset, bound->name, (long long)bound->most);
+    const f8_bound_axis *before = from[a->bound];
+    if (before && values[a->bound] != value)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "axis %d of input '%s' makes '%s' %lld, but axis %d of '%s' makes it %lld",
+                       (int)before->axis, before->port, bound->name, (long long)values[a->bound],
+                       (int)a->axis, a->port, (long long)value);
     values[a->bound] = value;
     from[a->bound] = a;
     return F8_OK;
 }
 
-/* A size that tells no value must be that of the values there are. */
+/* A size that determines no value must be the one that the chosen values give. */
 static f8_status check_axis(const fp8c_program *p, const f8_variant *v, uint32_t func,
                             const f8_bound_axis *a, size_t index, int64_t size, f8_diag *diag)
 {
@@ -247,15 +248,15 @@ static f8_status check_axis(const fp8c_program *p, const f8_variant *v, uint32_t
         return F8_OK;
     return f8_fail(
         diag, F8_ERR_INPUT, F8_NOWHERE,
-        "input '%s': axis %d is %lld, but %lld with %s; where shapes don't tell a value, "
-        "fp8c_program_set_dim gives it",
+        "input '%s': axis %d is %lld, but it must be %lld with %s; call fp8c_program_set_dim "
+        "for a dim that no shape determines",
         a->port, (int)a->axis, (long long)size, (long long)port->type.dim[a->axis],
         print_values(&p->bounds, v->value, values, sizeof values));
 }
 
 static bool fits(const fp8c_tensor_view *given, const f8_plan_port *port, const f8_bound_axis *a)
 {
-    /* axes may be a file's, which were checked beside no port */
+    /* axes may come from a file, which did not check them against ports */
     return given && given->shape && given->ndim == port->type.rank && a->axis < given->ndim &&
            !strcmp(a->port, port->name);
 }
@@ -292,7 +293,7 @@ f8_status f8_bounds_of_shapes(fp8c_program *p, uint32_t func, const fp8c_tensor_
 
 /* ---- values for a file ---- */
 
-/* The values asked for, by bound. */
+/* The values that the caller asked for, by bound. */
 typedef struct wanted {
     int64_t value[F8_MAX_BOUNDS][F8_MAX_VALUES];
     int32_t n[F8_MAX_BOUNDS];
@@ -307,16 +308,17 @@ static f8_status add_value(const f8_bounds *b, wanted *w, int32_t i, int64_t val
                            const char *text, f8_diag *diag)
 {
     if (value < 1 || value > b->bound[i].most)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "values '%.200s': '%s' is 1 to %lld", text,
-                       b->bound[i].name, (long long)b->bound[i].most);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "values '%.200s': '%s' must be from 1 to %lld", text, b->bound[i].name,
+                       (long long)b->bound[i].most);
     for (int32_t k = 0; k < w->n[i]; k++)
         if (w->value[i][k] == value)
             return F8_OK;
     if (w->n[i] == F8_MAX_VALUES)
-        return bad_values(text, "more than 64 of one dim", diag);
+        return bad_values(text, "one dim has more than 64", diag);
     int32_t at = w->n[i]++;
     for (; at > 0 && w->value[i][at - 1] < value;
-         at--) /* the largest first, in whatever order they are given */
+         at--) /* the largest value first, whatever the order given */
         w->value[i][at] = w->value[i][at - 1];
     w->value[i][at] = value;
     return F8_OK;
@@ -333,7 +335,7 @@ static f8_status read_values(const f8_bounds *b, const char *text, wanted *w, f8
                (strlen(b->bound[i].name) != length || memcmp(b->bound[i].name, at, length)))
             i++;
         if (at[length] != '=')
-            return bad_values(text, "NAME=N,N,... is wanted, several with spaces between", diag);
+            return bad_values(text, "write NAME=N,N,..., and spaces between dims", diag);
         if (i == b->n)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                            "values '%.200s': no dim '%.*s' is a bound", text,
@@ -344,7 +346,7 @@ static f8_status read_values(const f8_bounds *b, const char *text, wanted *w, f8
             at++;
             const long long value = strtoll(at, &end, 10);
             if (end == at || (*end && *end != ',' && *end != ' '))
-                return bad_values(text, "a number is wanted after '=' and ','", diag);
+                return bad_values(text, "a number must follow '=' and ','", diag);
             F8_TRY(add_value(b, w, i, value, text, diag));
             at = end;
         } while (*at == ',');
@@ -353,7 +355,7 @@ static f8_status read_values(const f8_bounds *b, const char *text, wanted *w, f8
     return F8_OK;
 }
 
-/* Those not named: all, if they are not too many. */
+/* The dims not named: every value, if these are not too many. */
 static f8_status count_values(const f8_bounds *b, wanted *w, f8_diag *diag)
 {
     int64_t sets = 1;
@@ -362,9 +364,8 @@ static f8_status count_values(const f8_bounds *b, wanted *w, f8_diag *diag)
         const int64_t n = all ? b->bound[i].most : w->n[i];
         if (__builtin_mul_overflow(sets, n, &sets) || sets > F8_MAX_VALUES)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "a file holds code for at most %d sets of values of bounds, and '%s' "
-                           "alone has %lld here: say "
-                           "for which it shall be (--values %s=1,2,4)",
+                           "a file holds at most %d sets of values, and '%s' alone has %lld: "
+                           "name those that it shall have (--values %s=1,2,4)",
                            F8_MAX_VALUES, b->bound[i].name, (long long)n, b->bound[i].name);
         for (int64_t k = b->bound[i].most; all && k >= 1; k--)
             w->value[i][w->n[i]++] = k;
@@ -437,7 +438,7 @@ static f8_status check_value(const f8_bound *b, int64_t value, f8_diag *diag)
     return value >= 1 && value <= b->most
                ? F8_OK
                : f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "dim '%s' can't be %lld: the program serves 1 to %lld", b->name,
+                         "dim '%s' can't be %lld: it must be from 1 to %lld", b->name,
                          (long long)value, (long long)b->most);
 }
 

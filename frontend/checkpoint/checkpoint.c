@@ -1,4 +1,4 @@
-/* Checkpoints, what all readers and writers of them share: see checkpoint.h. */
+/* Checkpoints: what all their readers and writers share. See checkpoint.h. */
 #include "frontend/checkpoint/checkpoint.h"
 
 #include <stdio.h>
@@ -130,11 +130,11 @@ f8_status f8_checkpoint_read_metadata(const f8_st_file *f, json_t **elements, f8
     *elements = NULL;
     if (version && strcmp(version, f8_checkpoint_version))
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "its 'fp8c.version' is '%s', and only %s is read",
+                            "its 'fp8c.version' is '%s', and this fp8c reads only %s",
                             f8_st_shown(version, shown, sizeof shown), f8_checkpoint_version);
     if (text && !(*elements = json_loads(text, JSON_REJECT_DUPLICATES, NULL)))
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "its metadata 'fp8c.elements' is no JSON");
+                            "its metadata 'fp8c.elements' is not JSON");
     return F8_OK;
 }
 
@@ -146,7 +146,7 @@ static f8_status read_variable(void *user, size_t index, void *to, f8_diag *diag
     return instance->kind->read(instance, (uint32_t)index, to, diag);
 }
 
-/* All variables as tensors under their names in a file; NULL: `memory` failed. */
+/* All variables as tensors under their names in a file. NULL: `memory` failed. */
 static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, size_t *n)
 {
     fp8c_variable v;
@@ -188,7 +188,7 @@ f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_
     char *elements = f8_checkpoint_elements(program, true);
     const f8_status status =
         elements ? write_all(program, path, more, n_more, elements, &memory, diag)
-                 : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory: metadata were wanted");
+                 : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory for the metadata");
     free(elements);
     f8_arena_end(&memory);
     return status;

@@ -5,9 +5,9 @@
 #include "frontend/program.h"
 #include "ir/base/format.h"
 
-enum { LIST = 640 }; /* of what is wrong: the rest is counted */
+enum { LIST = 640 }; /* bytes of the list of what is wrong; the rest is only counted */
 
-/* What is loaded: where each variable's value is in the file, and all of them in memory, so that a
+/* A load in progress: where each variable's value is in the file, and all values in memory. So a
  * file that can't be read changes nothing. */
 typedef struct loader {
     fp8c_program *program;
@@ -15,11 +15,11 @@ typedef struct loader {
     f8_st_file file;
     json_t *elements;
     f8_arena memory;
-    const f8_st_tensor **from; /* by variable; NULL: left as it is, or computed */
+    const f8_st_tensor **from; /* by variable; NULL: it keeps its value, or is computed */
     bool *used;                /* by tensor of the file */
     void **value;              /* by variable */
     int n;
-    bool compute;    /* a state that prepare makes is not in the file */
+    bool compute;    /* the file lacks a state that prepare computes */
     char text[LIST]; /* what is wrong, as "'w' is missing; ..." */
     size_t length;
     int n_wrong, n_shown;
@@ -49,7 +49,7 @@ static void wrong(loader *l, const char *name, const char *what, const char *for
 
 static const f8_st_tensor *find(loader *l, const fp8c_variable *v)
 {
-    char name[1024]; /* a module's have 511 bytes at most */
+    char name[1024]; /* names of a module have at most 511 bytes */
     snprintf(name, sizeof name, "%s%s", v->is_param ? "" : f8_checkpoint_prefix, v->name);
     return f8_st_find(&l->file, name);
 }
@@ -91,7 +91,7 @@ static f8_status match(loader *l)
     for (size_t i = 0; i < l->file.n; i++) {
         const f8_st_tensor *t = &l->file.tensor[i];
         if (!l->used[i] && strncmp(t->name, f8_checkpoint_prefix, prefix))
-            wrong(l, t->name, "is no variable of the program: ", "%s",
+            wrong(l, t->name, "is not a variable of the program: ", "%s",
                   f8_st_type_text(t, type, sizeof type));
     }
     if (!l->n_wrong)
@@ -142,7 +142,8 @@ static f8_status run_prepare(loader *l)
     return prepare < 0 ? F8_OK : instance->kind->run(instance, (uint32_t)prepare, l->diag);
 }
 
-/* Parameters, then what follows from them, then states, which prepare may only change in part. */
+/* Write the parameters, then run what follows from them, then write the states: prepare may change
+ * only a part of one. */
 static f8_status put_values(loader *l)
 {
     F8_TRY(write_values(l, true));
@@ -162,8 +163,8 @@ static f8_status load(loader *l, const char *path)
         if (!plan->var[i].is_param && !f8_checkpoint_is_computed(l->program, (int)i))
             return f8_fail(
                 l->diag, F8_ERR_INPUT, F8_NOWHERE,
-                "the state '%s' has no value, and parameters alone were to be loaded: call "
-                "fp8c_program_initialize before",
+                "the state '%s' has no value, and only parameters are to be loaded: call "
+                "fp8c_program_initialize first",
                 plan->var[i].name);
     F8_TRY(f8_st_open(&l->file, path, &l->program->ctx->allocator, l->diag));
     F8_TRY(f8_checkpoint_read_metadata(&l->file, &l->elements, l->diag));

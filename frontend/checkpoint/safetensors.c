@@ -1,5 +1,5 @@
-/* Reading safetensors: see safetensors.h. Everything is checked when a file is opened, so that
- * reading a tensor can only fail with the disk. */
+/* Reading safetensors: see safetensors.h. Opening a file checks all of its header, so that reading
+ * a tensor can fail only with the disk. */
 #include "frontend/checkpoint/safetensors.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ const char *f8_st_type_text(const f8_st_tensor *t, char *to, size_t size)
 
 /* ---- messages ---- */
 
-/* What is being read: a file, and where to say what is wrong with it. */
+/* What is being read: a file, and the diag for what is wrong with it. */
 typedef struct reader {
     f8_st_file *f;
     f8_diag *diag;
@@ -90,7 +90,7 @@ static f8_status read_dtype(const reader *r, f8_st_tensor *t, const json_t *fiel
     const char *name = json_string_value(field);
     char quoted[SHOWN];
     if (!name)
-        return fail_tensor(r, t->name, "'dtype' is missing or no string");
+        return fail_tensor(r, t->name, "'dtype' is missing or not a string");
     for (t->dtype = 0; t->dtype < F8_ST_N_DTYPES; t->dtype++)
         if (!strcmp(name, dtypes[t->dtype].name))
             return F8_OK;
@@ -98,7 +98,7 @@ static f8_status read_dtype(const reader *r, f8_st_tensor *t, const json_t *fiel
                        f8_st_shown(name, quoted, sizeof quoted));
 }
 
-/* A non-negative integer that is one in the text: 1.0 and 1e3 are none. */
+/* A non-negative number that the text writes as an integer: 1.0 and 1e3 are refused. */
 static bool read_integer(const json_t *value, int64_t *to)
 {
     *to = json_integer_value(value);
@@ -108,7 +108,7 @@ static bool read_integer(const json_t *value, int64_t *to)
 static f8_status read_shape(const reader *r, f8_st_tensor *t, const json_t *field)
 {
     if (!json_is_array(field))
-        return fail_tensor(r, t->name, "'shape' is missing or no list");
+        return fail_tensor(r, t->name, "'shape' is missing or not a list");
     const size_t rank = json_array_size(field);
     if (rank > F8_ST_MAX_RANK)
         return fail_tensor(r, t->name, "has %zu axes; at most %d are read", rank, F8_ST_MAX_RANK);
@@ -116,7 +116,7 @@ static f8_status read_shape(const reader *r, f8_st_tensor *t, const json_t *fiel
     t->bytes = f8_st_dtype_bytes(t->dtype);
     for (size_t i = 0; i < rank; i++) {
         if (!read_integer(json_array_get(field, i), &t->dim[i]))
-            return fail_tensor(r, t->name, "'shape' holds what is no size");
+            return fail_tensor(r, t->name, "'shape' holds something that is not a size");
         if (__builtin_mul_overflow(t->bytes, (uint64_t)t->dim[i], &t->bytes))
             return fail_tensor(r, t->name, "'shape' has more bytes than can be counted");
     }
@@ -183,13 +183,13 @@ static f8_status read_metadata(const reader *r, json_t *entry)
     json_t *value;
     char quoted[SHOWN];
     if (!json_is_object(entry))
-        return FAIL(r, "'__metadata__' is no object");
+        return FAIL(r, "'__metadata__' is not an object");
     f->metadata = F8_NEW_ARRAY(&f->memory, f8_st_pair, json_object_size(entry) + 1);
     if (!f->metadata)
         return out_of_memory(r);
     json_object_foreach (entry, key, value) {
         if (!json_is_string(value))
-            return FAIL(r, "'__metadata__': the value of '%s' is no string",
+            return FAIL(r, "'__metadata__': the value of '%s' is not a string",
                         f8_st_shown(key, quoted, sizeof quoted));
         f->metadata[f->n_metadata++] = (f8_st_pair){key, json_string_value(value)};
     }
@@ -203,12 +203,12 @@ static int by_offset(const void *x, const void *y)
     const f8_st_tensor *a = x, *b = y;
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
-    if (a->bytes != b->bytes) /* empty ones before the one that begins there too */
+    if (a->bytes != b->bytes) /* empty tensors come before the one that begins at the same place */
         return a->bytes < b->bytes ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
-/* Every byte of the data belongs to one tensor. */
+/* Check that every byte of the data belongs to exactly one tensor. */
 static f8_status check_layout(const reader *r, uint64_t size)
 {
     const f8_st_file *f = r->f;
@@ -239,10 +239,10 @@ static f8_status parse_header(const reader *r, const char *text, size_t n, uint6
     json_t *entry;
     char quoted[SHOWN];
     if (n == 0 || text[0] != '{')
-        return FAIL(r, "the header does not begin with '{': this is no safetensors file");
+        return FAIL(r, "the header does not begin with '{': this is not a safetensors file");
     f->header = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (!f->header)
-        return FAIL(r, "the header is no valid JSON: %s (byte %d of it)",
+        return FAIL(r, "the header is not valid JSON: %s (byte %d of it)",
                     f8_st_shown(error.text, quoted, sizeof quoted), error.position);
     f->tensor = F8_NEW_ARRAY(&f->memory, f8_st_tensor, json_object_size(f->header) + 1);
     if (!f->tensor)
@@ -253,7 +253,7 @@ static f8_status parse_header(const reader *r, const char *text, size_t n, uint6
     return check_layout(r, size);
 }
 
-/* The header's length, checked against the file's. */
+/* Read the header's length, and check it against the file's. */
 static f8_status read_length(const reader *r, uint64_t *n)
 {
     const uint64_t size = r->f->in.size;
@@ -276,7 +276,7 @@ static f8_status read_length(const reader *r, uint64_t *n)
     if (*n > size - sizeof prefix)
         return FAIL(r,
                     "the header ends at byte %" PRIu64 ", but the file at %" PRIu64
-                    ": it is truncated, or no safetensors file",
+                    ": it is truncated, or it is not a safetensors file",
                     *n + sizeof prefix, size);
     r->f->data = *n + sizeof prefix;
     return F8_OK;
@@ -297,7 +297,7 @@ static f8_status read_header(const reader *r)
     return status;
 }
 
-/* `status`: of opening it. */
+/* `status` is that of opening the file. */
 static f8_status opened(f8_st_file *f, f8_status status, f8_diag *diag)
 {
     if (status == F8_OK)

@@ -1,6 +1,5 @@
-/* Writing safetensors: see safetensors.h. For one set of tensors there is one file, byte for
- * byte the one that the reference implementation writes (but for the order of metadata, which is
- * free there). */
+/* Writing safetensors: see safetensors.h. One set of tensors gives one file, byte for byte the
+ * reference implementation's, except for the order of metadata, which is free there. */
 #include "frontend/checkpoint/safetensors.h"
 
 #include <inttypes.h>
@@ -13,7 +12,7 @@ typedef struct writer {
     f8_file_out out;
     f8_arena memory;
     f8_st_tensor *tensor; /* in the file's order */
-    size_t *index;        /* what the caller calls each */
+    size_t *index;        /* the caller's index of each */
     size_t n;
     f8_diag *diag;
 } writer;
@@ -31,7 +30,7 @@ static int by_dtype_and_name(const void *x, const void *y, void *tensors)
     return strcmp(a->name, b->name);
 }
 
-/* Order, sizes and offsets. */
+/* Set order, sizes and offsets. */
 static f8_status lay_out(writer *w, const f8_st_tensor *given, size_t n)
 {
     uint64_t end = 0;
@@ -70,7 +69,8 @@ static json_t *describe(const f8_st_tensor *t)
                      "data_offsets", (json_int_t)t->begin, (json_int_t)(t->begin + t->bytes));
 }
 
-/* Fails where two have one name, and where a text is no UTF-8 or memory runs out. */
+/* Set a key that must be new. Fails if it is there already, if a text is not UTF-8, or if memory
+ * runs out. */
 static bool set_new(json_t *object, const char *key, json_t *value)
 {
     if (!json_object_get(object, key))
@@ -85,7 +85,7 @@ static json_t *make_header(writer *w, const f8_st_pair *metadata, size_t n_metad
     json_t *header = json_object(), *pairs = n_metadata ? json_object() : NULL;
     for (size_t i = 0; i < n_metadata; i++)
         if (!set_new(pairs, metadata[i].key, json_string(metadata[i].value))) {
-            FAIL(w, "metadata '%s' is given twice, or is no UTF-8", metadata[i].key);
+            FAIL(w, "metadata '%s' is given twice, or is not UTF-8", metadata[i].key);
             json_decref(pairs);
             json_decref(header);
             return NULL;
@@ -111,8 +111,7 @@ static f8_status put_header(writer *w, const f8_st_contents *c)
     char *text = json_dumps(header, JSON_COMPACT | JSON_PRESERVE_ORDER);
     json_decref(header);
     if (!text)
-        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path,
-                            "out of memory: the header was wanted");
+        return f8_file_fail(w->diag, F8_ERR_MEMORY, w->out.path, "out of memory for the header");
     const size_t n = strlen(text), padded = (n + 7) / 8 * 8;
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)

@@ -1,4 +1,4 @@
-/* doctor: what is here, and a test of what it is good for. See fp8c.h. */
+/* doctor: the calls of fp8c.h, and running a test. */
 #include "frontend/doctor/doctor.h"
 
 #include <jansson.h>
@@ -139,7 +139,7 @@ static void failed(fp8c_doctor *d, fp8c_self_test *out, const char *where)
     out->detail = f8_arena_printf(&d->arena, "%s%s", where, message);
 }
 
-/* What every target must give: found once. */
+/* What every target must give. It is computed once. */
 static fp8c_status expect(fp8c_doctor *d, fp8c_self_test *out)
 {
     if (d->expected)
@@ -151,7 +151,7 @@ static fp8c_status expect(fp8c_doctor *d, fp8c_self_test *out)
     if (status == FP8C_OK)
         d->expected = probe;
     else
-        failed(d, out, "target reference, which it is compared with: ");
+        failed(d, out, "target reference, with which it is compared: ");
     return status;
 }
 
@@ -162,10 +162,10 @@ static void test(fp8c_doctor *d, const fp8c_target_report *t, fp8c_self_test *ou
         out->detail = "out of memory";
         return;
     }
-    if (out->detail) /* of expect */
+    if (out->detail) /* expect failed */
         return;
     const double start = f8_seconds_now();
-    /* "cuda" would ask a device that can't be had. */
+    /* "cuda" would ask a device that is not there */
     const char *name = !t->can_run && t->is ? t->is : t->name;
     const fp8c_status status =
         f8_probe_run(d->ctx, name, d->device[t - d->target], !t->can_run, got);

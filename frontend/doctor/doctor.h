@@ -1,5 +1,4 @@
-/* Inside `doctor` (fp8c.h): what was found, whether it serves a target, whether the target then
- * computes. */
+/* doctor: what its parts share. See fp8c.h. */
 #ifndef F8_DOCTOR_H
 #define F8_DOCTOR_H
 
@@ -11,27 +10,27 @@ enum { F8_DOCTOR_TARGETS = 32 };
 struct fp8c_doctor {
     fp8c_context *ctx;
     f8_arena arena;
-    f8_cuda *cuda; /* the doctor's own */
+    f8_cuda *cuda; /* belongs to the doctor */
     f8_components components;
     f8_facts facts;
     fp8c_target_report target[F8_DOCTOR_TARGETS];
-    int device[F8_DOCTOR_TARGETS]; /* the GPU that such code runs on */
+    int device[F8_DOCTOR_TARGETS]; /* the GPU that runs code for it */
     int n_targets;
     const char *cpu_refused; /* why LLVM makes no code for this CPU; NULL: it does */
     fp8c_doctor_options options;
-    struct f8_probe *expected; /* what `reference` gives; NULL: not run yet */
+    struct f8_probe *expected; /* the results of `reference`; NULL: it did not run yet */
 };
 
-/* What can be compiled and run, by the components found. */
+/* Fill what can be compiled and run, from the components found. */
 void f8_doctor_judge(fp8c_doctor *d);
-/* LLVM, the cache, the environment. */
+/* Add the component LLVM, and the facts of the cache and the environment. */
 void f8_doctor_llvm(fp8c_doctor *d);
 void f8_doctor_facts(fp8c_doctor *d);
 
 /* ---- the self-test ---- */
 
-/* Its inputs, weights and results: all are small integers, products of them, or made of such
- * exactly. */
+/* Its results. Inputs and weights are small integers, and results are products of them or are
+ * computed from them exactly. */
 enum { F8_PROBE_ROWS = 32, F8_PROBE_IN = 64, F8_PROBE_HIDDEN = 64, F8_PROBE_OUT = 32 };
 typedef struct f8_probe {
     float loss;
@@ -39,17 +38,17 @@ typedef struct f8_probe {
     float out[F8_PROBE_ROWS * F8_PROBE_OUT];       /* max(hidden, 0) down, in FP8 */
     float activated[F8_PROBE_ROWS * F8_PROBE_OUT]; /* gelu(out) */
     float normed[F8_PROBE_ROWS * F8_PROBE_OUT];    /* layernorm(out) */
-    float sums[F8_PROBE_ROWS];                     /* of out's rows */
-    int64_t fp8_gemms;                             /* that were run */
+    float sums[F8_PROBE_ROWS];                     /* sums of out's rows */
+    int64_t fp8_gemms;                             /* FP8 GEMMs that ran */
 } f8_probe;
 
-/* Compile for `target`, and unless `compile_only` run, on GPU `device`. FP8C_OK, or a status with
+/* Compile for `target`, and run on GPU `device` unless `compile_only`. FP8C_OK, or a status with
  * the message in ctx. */
 fp8c_status f8_probe_run(fp8c_context *ctx, const char *target, int device, bool compile_only,
                          f8_probe *out);
-/* NULL, or the first element of `got` that is not what integers (hidden) and `expected` say; with
- * `counted`, also that other than its FP8 GEMMs were run (the interpreter counts none). The
- * arena's. */
+/* The first element of `got` that differs from integer arithmetic (hidden) or from `expected`, as
+ * text in the arena; NULL: none. With `counted`, also when other than the module's FP8 GEMMs ran;
+ * the interpreter counts none. */
 const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool counted,
                              f8_arena *arena);
 

@@ -1,4 +1,4 @@
-/* doctor: LLVM, the facts that are the API's, and what all that was found is good for. See
+/* doctor: LLVM, the facts that the API knows, and what each target can do with what was found. See
  * doctor.h. */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "runtime/base/cpu.h"
 #include "runtime/tune/tuning.h"
 
-enum { PATIENCE = 200 }; /* milliseconds, for one who writes the tuning database */
+enum { PATIENCE = 200 }; /* milliseconds to wait for a process that writes the tuning database */
 
 static const char llvm_name[] = "LLVM 19", onednn_name[] = "oneDNN 2",
                   driver_name[] = "the CUDA driver";
@@ -34,7 +34,8 @@ void f8_doctor_llvm(fp8c_doctor *d)
         c->version = f8_arena_printf(&d->arena, "%s, for %s", llvm->version, llvm->cpu);
         c->major = atoi(llvm->version);
     } else if (status == F8_ERR_UNSUPPORTED) {
-        d->cpu_refused = f8_arena_strdup(&d->arena, diag.text); /* not LLVM's fault */
+        /* LLVM is fine: the CPU lacks features */
+        d->cpu_refused = f8_arena_strdup(&d->arena, diag.text);
     } else {
         f8_component_fail(c, F8_COMPONENT_REFUSED, f8_arena_strdup(&d->arena, diag.text));
     }
@@ -44,9 +45,9 @@ void f8_doctor_llvm(fp8c_doctor *d)
 
 /* ---- facts ---- */
 
-/* X(variable, what it does where that is worth a word, or NULL) */
+/* X(variable, what it does if that needs saying, or NULL) */
 #define VARIABLES(X)                                                                               \
-    X("FP8C_CUDA_PATH", "the GPU's libraries are looked for there alone")                          \
+    X("FP8C_CUDA_PATH", "fp8c looks for the GPU's libraries only there")                           \
     X("CUDA_HOME", NULL)                                                                           \
     X("CUDA_PATH", NULL)                                                                           \
     X("VIRTUAL_ENV", NULL)                                                                         \
@@ -67,8 +68,7 @@ void f8_doctor_llvm(fp8c_doctor *d)
     X("ONEDNN_VERBOSE", "oneDNN prints")                                                           \
     X("DNNL_VERBOSE", "oneDNN prints")
 
-/* Read here to be shown, as they are; what a context makes of its own it made when it was created.
- */
+/* These are read to be shown as they are. A context has read its own when it was created. */
 static void environment(fp8c_doctor *d)
 {
 #define X(variable, advice)                                                                        \
@@ -87,22 +87,22 @@ static void cache(fp8c_doctor *d)
     if (!info.folder) {
         f8_fact_add(
             &d->facts, "cache", "kernels",
-            info.why_not ? f8_arena_printf(&d->arena, "none: %s", info.why_not) : "none is wanted",
-            info.why_not ? "every process compiles anew: FP8C_CACHE_DIR names a folder" : NULL);
+            info.why_not ? f8_arena_printf(&d->arena, "none: %s", info.why_not) : "turned off",
+            info.why_not ? "every process compiles again: set FP8C_CACHE_DIR to a folder" : NULL);
         return;
     }
     f8_fact_add(&d->facts, "cache", "kernels", f8_arena_strdup(&d->arena, info.folder),
-                info.read_only ? "it is read, not written" : NULL);
+                info.read_only ? "it can be read, but not written" : NULL);
     f8_fact_add(&d->facts, "cache", "in it",
                 f8_arena_printf(&d->arena, "%lld kernels, %.1f MiB", (long long)info.entries,
                                 (double)info.bytes / (1 << 20)),
                 NULL);
 }
 
-/* A compile that can't use it goes on without, and only the log says so. */
+/* A compile that can't use the database goes on without it, and only the log says so. */
 static void tuning(fp8c_doctor *d)
 {
-    const char *path = d->ctx->settings.tuning, *value = "none is wanted";
+    const char *path = d->ctx->settings.tuning, *value = "turned off";
     struct stat st;
     f8_tuned *tuned;
     f8_diag diag = {0};
@@ -129,7 +129,7 @@ void f8_doctor_facts(fp8c_doctor *d)
 
 /* ---- targets ---- */
 
-/* Why a component is of no use, and where to get it, behind `text`; NULL when it is. */
+/* Append to `text` why a component can't be used, and where to get it. NULL: it can be used. */
 static const char *lacks(fp8c_doctor *d, const char *text, const char *name)
 {
     const f8_component *c = f8_component_find(&d->components, name);
@@ -162,8 +162,8 @@ static void judge_cpu(fp8c_doctor *d, fp8c_target_report *t)
     }
 }
 
-/* The GPU here that runs code for `target` (NULL: the first, whatever it is), or -1; its name in
- * *is. */
+/* The GPU of this machine that runs code for `target` (NULL: any, and the first), or -1. *is: its
+ * name. */
 static int find_gpu(fp8c_doctor *d, const f8_target *target, const char **is)
 {
     f8_cuda_facts facts;
@@ -191,7 +191,7 @@ static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *t
     const char *arch = target ? target->name : is;
     t->is = target ? NULL : is;
     const f8_component *nvrtc = f8_component_find(&d->components, "NVRTC");
-    /* Of a version that the driver does not serve it compiles all the same, for another machine. */
+    /* NVRTC of a version that the driver does not serve still compiles, for another machine. */
     const bool foreign = nvrtc && nvrtc->state == F8_COMPONENT_MISMATCHED;
     t->compile_missing = foreign ? NULL : lacks(d, NULL, "NVRTC");
     if (!t->compile_missing)
@@ -202,10 +202,9 @@ static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *t
     t->run_missing = foreign ? lacks(d, t->run_missing, "NVRTC") : t->run_missing;
     t->run_missing = lacks(d, t->run_missing, "cuBLASLt");
     if (gpu < 0 && !target && !t->compile_missing)
-        t->compile_missing =
-            "there is no GPU to compile for: its architecture may be named instead";
+        t->compile_missing = "there is no GPU to compile for: name an architecture instead";
     if (gpu < 0 && t->run_missing && f8_component_find(&d->components, "GPU"))
-        return; /* without a driver none can be seen */
+        return; /* without a driver no GPU can be seen */
     if (gpu < 0) {
         const f8_component *first = f8_component_find(&d->components, "GPU 0");
         const char *why = !first   ? lacks(d, NULL, "GPU")
@@ -214,8 +213,7 @@ static void judge_cuda(fp8c_doctor *d, fp8c_target_report *t, const f8_target *t
                                    : lacks(d, NULL, "GPU 0");
         t->run_missing = f8_component_also(&d->arena, t->run_missing, why ? why : "no GPU");
         if (!target && !t->compile_missing)
-            t->compile_missing =
-                "there is no GPU to compile for: its architecture may be named instead";
+            t->compile_missing = "there is no GPU to compile for: name an architecture instead";
         return;
     }
     d->device[t - d->target] = gpu;
@@ -235,7 +233,7 @@ static void judge(fp8c_doctor *d, const char *name)
     t->can_run = !t->run_missing;
 }
 
-/* Those of the CPU first. */
+/* CPU targets come first. */
 void f8_doctor_judge(fp8c_doctor *d)
 {
     const char *name;

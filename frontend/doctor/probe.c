@@ -1,12 +1,12 @@
 /* doctor's self-test: a small module whose results are known to the bit. See doctor.h.
  *
- * Why exact: inputs are integers of at most 4 in magnitude, weights -1, 0 or 1. `current {pow2 =
- * true}` scales by powers of two, so all of them are FP8 codes exactly. The first GEMM sums 64
- * products of at most 4: an integer of at most 256. Quantizing that for the second GEMM rounds it
- * to E4M3's 4 significant bits, and it stays an integer of at most 256, so that GEMM's sums, of 64
- * of them, are integers of at most 2^14. Both are exact in any order in f32, and in the 14 bits
- * that Hopper's tensor cores keep of a partial sum. What lies between and after GEMMs has the same
- * bits on every target (codegen/README.md). */
+ * Why results are exact: inputs are integers of magnitude 4 at most, and weights are -1, 0 or 1.
+ * `current {pow2 = true}` scales by powers of two, so all of them are FP8 codes exactly. The first
+ * GEMM sums 64 products of at most 4: an integer of at most 256. Quantizing it for the second GEMM
+ * rounds it to E4M3's 4 significant bits, and it stays an integer of at most 256. So the second
+ * GEMM's sums of 64 of them are integers of at most 2^14. Both are exact in any order in f32, and
+ * in the 14 bits that Hopper's tensor cores keep of a partial sum. What lies between and after the
+ * GEMMs has the same bits on every target (codegen/README.md). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +29,8 @@ static const char text[] =
     "         reduce_sum(%out)\n"
     "}\n";
 
-/* The same small integers every time: those of a multiplicative generator (Knuth's MMIX constants),
- * in
- * [-most, most], and of them only one in `every` is not 0. */
+/* The next of a fixed series of small integers in [-most, most], of which only one in `every` is
+ * not 0. They come from a multiplicative generator (Knuth's MMIX constants). */
 static int draw(uint64_t *state, int most, int every)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -110,8 +109,8 @@ static fp8c_status run(fp8c_program *p, const probe_data *data, f8_probe *out)
     return status;
 }
 
-/* The context's settings, without its cache, log and callbacks: what is tested is what compiles
- * now. */
+/* A context with the caller's settings, but without its cache, log and callbacks: the test must
+ * compile now. */
 static fp8c_status private_context(const fp8c_context *ctx, fp8c_context **out)
 {
     const f8_cuda_paths *paths = &ctx->settings.gpu;
@@ -135,7 +134,8 @@ static fp8c_status private_context(const fp8c_context *ctx, fp8c_context **out)
     return fp8c_context_create(&options, out);
 }
 
-/* The message of a private context, which is about to go, without its "error: ", as ctx's. */
+/* Pass the message of a private context, which is about to be destroyed, to ctx, without its
+ * "error: ". */
 static fp8c_status hand_on(fp8c_context *ctx, const fp8c_context *from, fp8c_status status)
 {
     static const char prefix[] = "error: ";
@@ -191,7 +191,7 @@ static uint32_t bits_of(float x)
     return bits;
 }
 
-/* Row by row; NULL: all bits are the same. */
+/* Compare row by row. NULL: all bits are the same. */
 static const char *differs(f8_arena *arena, const char *what, const float *got,
                            const float *expected, int n, int columns, const char *whose)
 {
@@ -227,7 +227,7 @@ const char *f8_probe_compare(const f8_probe *got, const f8_probe *expected, bool
     static const char whose[] = "on target reference";
     const char *first = check_hidden(got, arena);
     if (!first && counted && got->fp8_gemms != 2)
-        first = f8_arena_printf(arena, "%lld FP8 GEMMs were run, and there are 2",
+        first = f8_arena_printf(arena, "%lld FP8 GEMMs ran, and the module has 2",
                                 (long long)got->fp8_gemms);
     if (!first)
         first = differs(arena, "the second GEMM's result", got->out, expected->out, N, F8_PROBE_OUT,

@@ -3,12 +3,6 @@
 
 #include "passes/unit/cost.h"
 
-/* A string in the arena; NULL stays NULL. */
-static const char *keep(f8_arena *arena, const char *s)
-{
-    return s ? f8_arena_strdup(arena, s) : NULL;
-}
-
 /* ---- what was decided ---- */
 
 static void keep_decisions(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
@@ -16,12 +10,12 @@ static void keep_decisions(const f8_unit *u, f8_arena *arena, f8_compile_report 
     t->decision = F8_NEW_ARRAY(arena, f8_decision, u->n_decisions);
     for (; t->decision && t->n_decisions < u->n_decisions; t->n_decisions++) {
         f8_decision d = u->decision[t->n_decisions];
-        d.linear = keep(arena, d.linear);
-        d.role = keep(arena, d.role);
-        d.a = keep(arena, d.a);
-        d.b = keep(arena, d.b);
-        d.scaling = keep(arena, d.scaling);
-        d.reason = keep(arena, d.reason);
+        d.linear = f8_arena_strdup(arena, d.linear);
+        d.role = f8_arena_strdup(arena, d.role);
+        d.a = f8_arena_strdup(arena, d.a);
+        d.b = f8_arena_strdup(arena, d.b);
+        d.scaling = f8_arena_strdup(arena, d.scaling);
+        d.reason = f8_arena_strdup(arena, d.reason);
         t->decision[t->n_decisions] = d;
     }
 }
@@ -33,7 +27,7 @@ static void keep_elements(const f8_unit *u, f8_arena *arena, f8_compile_report *
         const f8_elements *from = &u->elements[t->n_elements];
         const char **name = F8_NEW_ARRAY(arena, const char *, (size_t)from->n);
         for (int64_t i = 0; name && i < from->n; i++)
-            name[i] = keep(arena, from->name[i]);
+            name[i] = f8_arena_strdup(arena, from->name[i]);
         t->elements[t->n_elements] = (f8_elements){from->var, from->n, name};
     }
 }
@@ -43,7 +37,7 @@ static void keep_stored(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
     t->stored = F8_NEW_ARRAY(arena, f8_stored, u->n_stored);
     for (; t->stored && t->n_stored < u->n_stored; t->n_stored++) {
         f8_stored s = u->stored[t->n_stored];
-        s.operand = keep(arena, s.operand);
+        s.operand = f8_arena_strdup(arena, s.operand);
         t->stored[t->n_stored] = s; /* the recipe's name is one of the table's */
     }
 }
@@ -53,7 +47,7 @@ static void keep_times(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
     t->time = F8_NEW_ARRAY(arena, f8_pass_time, u->n_times);
     for (; t->time && t->n_times < u->n_times; t->n_times++) {
         t->time[t->n_times] = u->time[t->n_times];
-        t->time[t->n_times].name = keep(arena, u->time[t->n_times].name);
+        t->time[t->n_times].name = f8_arena_strdup(arena, u->time[t->n_times].name);
     }
 }
 
@@ -61,12 +55,12 @@ static void keep_times(const f8_unit *u, f8_arena *arena, f8_compile_report *t)
 
 static void keep_report(f8_arena *arena, f8_memory_report *r)
 {
-    r->at = keep(arena, r->at);
+    r->at = f8_arena_strdup(arena, r->at);
     for (uint32_t i = 0; i < r->n_tensors; i++) {
         f8_memory_tensor *tensor = &r->tensor[i];
-        tensor->name = keep(arena, tensor->name);
-        tensor->made = keep(arena, tensor->made);
-        tensor->read = keep(arena, tensor->read);
+        tensor->name = f8_arena_strdup(arena, tensor->name);
+        tensor->made = f8_arena_strdup(arena, tensor->made);
+        tensor->read = f8_arena_strdup(arena, tensor->read);
     }
 }
 
@@ -96,8 +90,8 @@ static void keep_kernels(const f8_build_stats *stats, f8_arena *arena, f8_compil
     t->kernel = F8_NEW_ARRAY(arena, f8_build_kernel, stats->n_kernels);
     for (; t->kernel && t->n_kernels < stats->n_kernels; t->n_kernels++) {
         f8_build_kernel k = stats->kernel[t->n_kernels];
-        k.name = keep(arena, k.name);
-        k.symbol = keep(arena, k.symbol);
+        k.name = f8_arena_strdup(arena, k.name);
+        k.symbol = f8_arena_strdup(arena, k.symbol);
         k.text = k.cuda = NULL;
         t->kernel[t->n_kernels] = k;
     }
@@ -108,9 +102,9 @@ static void keep_images(const f8_build_stats *stats, f8_arena *arena, f8_compile
     t->image = F8_NEW_ARRAY(arena, f8_build_image, stats->n_images);
     for (; t->image && t->n_images < stats->n_images; t->n_images++) {
         const f8_build_image *from = &stats->image[t->n_images];
-        t->image[t->n_images] = (f8_build_image){.cuda = keep(arena, from->cuda),
-                                                 .ptx = keep(arena, from->ptx),
-                                                 .log = keep(arena, from->log)};
+        t->image[t->n_images] = (f8_build_image){.cuda = f8_arena_strdup(arena, from->cuda),
+                                                 .ptx = f8_arena_strdup(arena, from->ptx),
+                                                 .log = f8_arena_strdup(arena, from->log)};
     }
 }
 

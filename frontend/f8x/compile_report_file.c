@@ -1,5 +1,5 @@
-/* A report as bytes, and what must hold of one that was read: see compile_report.h. No seconds that
- * a clock measured are written, so that equal compiles give equal bytes. */
+/* Compile reports as bytes, and the checks of one that was read: see compile_report.h. Seconds that
+ * a clock measured are not written, so equal compiles give equal bytes. */
 #include "frontend/f8x/compile_report.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static void wire_decision(f8_wire *w, void *element)
 static void wire_elements(f8_wire *w, void *element)
 {
     f8_elements *e = element;
-    const char **name = (const char **)e->name; /* read, it is made here */
+    const char **name = (const char **)e->name; /* when reading, it is made here */
     f8_wire_i32(w, &e->var);
     F8_WIRE_ARRAY(w, name, e->n, f8_wire_names);
     e->name = name;
@@ -33,7 +33,7 @@ static void wire_recipe(f8_wire *w, f8_recipe *r)
         f8_recipe_print(r, text, sizeof text);
     f8_wire_name(w, &s);
     if (f8_wire_reads(w) && !w->wrong && f8_recipe_parse(s, F8_NOWHERE, r, NULL) != F8_OK)
-        f8_wire_refuse(w, "a recipe is none there is");
+        f8_wire_refuse(w, "it names a recipe that does not exist");
 }
 
 static void wire_stored(f8_wire *w, void *element)
@@ -144,7 +144,7 @@ static bool is_var(const f8_plan *plan, int32_t var)
     return var >= 0 && (uint32_t)var < plan->n_vars;
 }
 
-/* That quantizing writes the variables whole, and nothing else. */
+/* Check that quantizing writes the variables whole and nothing else. */
 static bool fits(const f8_stored *s, const f8_plan *plan)
 {
     if (!is_var(plan, s->var) || !is_var(plan, s->scale_var))
@@ -159,7 +159,7 @@ static bool fits(const f8_stored *s, const f8_plan *plan)
                f8_type_elements(scales);
 }
 
-/* That what reports add up stays within int64. */
+/* Check that sums over a report stay within int64. */
 static bool is_size(int64_t bytes)
 {
     return bytes >= 0 && bytes <= (int64_t)1 << 56;
@@ -178,20 +178,20 @@ f8_status f8_compile_report_check(const f8_compile_report *t, const f8_plan *pla
     for (size_t i = 0; i < t->n_elements; i++)
         if (!is_var(plan, t->elements[i].var))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "the report names elements of no variable");
+                           "the compile report names elements of a variable that does not exist");
     for (size_t i = 0; i < t->n_stored; i++)
         if (!fits(&t->stored[i], plan))
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "the report stores a weight in variables that can't be");
+                           "the compile report names variables that can't hold a stored weight");
     if (t->n_funcs != plan->n_funcs)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the report is of %zu functions, the plan has %u", t->n_funcs,
+                       "the compile report has %zu functions, and the plan has %u", t->n_funcs,
                        plan->n_funcs);
     bool fits = is_size(t->planned);
     for (size_t i = 0; i < t->n_funcs; i++)
         fits = fits && adds_up(&t->func[i]);
     if (!fits)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the compile report gives more bytes than there can be");
+                       "the compile report has sizes that no program can have");
     return F8_OK;
 }

@@ -1,11 +1,11 @@
-/* A .f8x's structs field by field, and writing one: see package.h. Reading is package_read.c. */
+/* The structs of a .f8x file field by field, and writing one: see package.h. read.c reads one. */
 #include "frontend/f8x/parts.h"
 
 #include <string.h>
 
 #include "ir/base/delta.h"
 
-/* 0x8F, F8X, CR LF, ^Z, LF: not text, and changed by whatever takes it for text. */
+/* 0x8F, F8X, CR LF, ^Z, LF: it is not text, and any conversion of line ends changes it. */
 const uint64_t f8_package_magic = 0x0a1a0a0d5838468f;
 
 enum { HASH_BYTES = 16, FIELDS_ALIGN = 8 };
@@ -97,7 +97,7 @@ void f8_package_wire_fields(f8_wire *w, f8_plan *plan, f8_compile_report *report
 
 /* ---- writing ---- */
 
-/* A section to be: fields are made in the arena, the rest lies where its plan has it. */
+/* A section to write. Fields are made in the arena, the rest lies where its plan has it. */
 typedef struct part {
     f8_section at;
     const void *bytes;
@@ -140,8 +140,9 @@ static f8_status add_part(writer *w, const void *bytes, size_t size, bool big, u
     return F8_OK;
 }
 
-/* A part, or what is new in it beside the first variant's, where that is less: *delta. */
-static f8_status add_beside(writer *w, const part_bytes *first, const void *bytes, size_t size,
+/* Add a part whole, or as a delta to the first variant's part if that is less than half as long.
+ * *delta says which. */
+static f8_status add_delta(writer *w, const part_bytes *first, const void *bytes, size_t size,
                             bool big, uint32_t *number, bool *delta)
 {
     uint8_t *encoded = NULL;
@@ -153,12 +154,12 @@ static f8_status add_beside(writer *w, const part_bytes *first, const void *byte
     return *delta ? add_part(w, encoded, n, false, number) : add_part(w, bytes, size, big, number);
 }
 
-/* fields: the variant's, written; `first` of its program's first, or NULL. */
+/* `fields` are the variant's as bytes. `first` is the first variant of its program, or NULL. */
 static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_variant *first,
                              part_bytes *fields, const part_bytes *first_fields)
 {
     f8_wire wire;
-    f8_plan plan = *v->plan; /* writing changes nothing, but takes what could be read */
+    f8_plan plan = *v->plan; /* writing changes nothing, but reading would */
     f8_compile_report report = *v->report;
     bool delta_fields, delta_blob;
     f8_wire_begin_write(&wire, w->arena);
@@ -167,11 +168,11 @@ static f8_status add_variant(writer *w, f8_package_variant *v, const f8_package_
     *fields = (part_bytes){wire.bytes, wire.size};
     const part_bytes blob = {first ? first->plan->blob : NULL,
                              first ? (size_t)first->plan->blob_bytes : 0};
-    F8_TRY(add_beside(w, first_fields, wire.bytes, wire.size, false, &v->fields, &delta_fields));
+    F8_TRY(add_delta(w, first_fields, wire.bytes, wire.size, false, &v->fields, &delta_fields));
     F8_TRY(add_part(w, plan.constants, (size_t)plan.constants_bytes, true, &v->constants));
     const bool same = first && blob.size == (size_t)plan.blob_bytes && blob.size &&
                       !memcmp(blob.bytes, plan.blob, blob.size);
-    F8_TRY(add_beside(w, same ? NULL : &blob, plan.blob, (size_t)plan.blob_bytes, true, &v->blob,
+    F8_TRY(add_delta(w, same ? NULL : &blob, plan.blob, (size_t)plan.blob_bytes, true, &v->blob,
                       &delta_blob));
     v->deltas =
         (delta_fields ? F8_PACKAGE_DELTA_FIELDS : 0u) | (delta_blob ? F8_PACKAGE_DELTA_BLOB : 0u);
@@ -204,7 +205,7 @@ static f8_status add_programs(writer *w, const f8_package *p)
     return F8_OK;
 }
 
-/* The table of sections, once all have their places. */
+/* Write the table of sections, once all have their places. */
 static f8_status lay_out(writer *w, f8_wire *table, uint64_t *size)
 {
     uint64_t at = F8_PACKAGE_HEADER + w->n_parts * 16;
@@ -224,9 +225,10 @@ static f8_status lay_out(writer *w, f8_wire *table, uint64_t *size)
     return f8_arena_status(w->arena, w->diag);
 }
 
-/* Bytes go through here in order: hashed first, put in a second round. */
+/* All bytes go through here in order, twice: the first round hashes them, the second writes
+ * them. */
 typedef struct sink {
-    f8_package_put put; /* NULL: into the hash */
+    f8_package_put put; /* NULL: only hash */
     void *user;
     f8_hasher hash;
     uint64_t at;
@@ -264,14 +266,14 @@ static f8_status write_all(writer *w, const f8_package *p, f8_package_put put, v
     F8_TRY(lay_out(w, &table, &h.size));
     if (h.size > F8_PACKAGE_MOST)
         return f8_fail(w->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "the file would be of %llu bytes: more than can be read",
+                       "the file would have %llu bytes, which is more than fp8c reads",
                        (unsigned long long)h.size);
     h.n_sections = (uint32_t)w->n_parts;
     strncpy(h.version, p->version, sizeof h.version - 1);
     f8_hasher_begin(&s.hash);
     F8_TRY(pour_body(w, &table, &s));
     h.body = f8_hasher_end(&s.hash);
-    for (int round = 0; round < 2; round++) { /* the second knows the first's hash */
+    for (int round = 0; round < 2; round++) { /* the second round knows the hash */
         f8_wire_begin_write(&header, w->arena);
         f8_package_wire_header(&header, &h);
         F8_TRY(f8_arena_status(w->arena, w->diag));

@@ -1,4 +1,4 @@
-/* What writing and reading a .f8x share. Internal to frontend/package*.c. */
+/* What writing and reading of a .f8x file share. Internal to frontend/f8x/. */
 #ifndef F8_PACKAGE_PARTS_H
 #define F8_PACKAGE_PARTS_H
 
@@ -11,15 +11,15 @@ typedef struct f8_section {
 
 enum { F8_PACKAGE_VERSION_TEXT = 24 };
 
-/* As it lies in the file, field by field; zeros up to header_hash. */
+/* As it lies in the file, field by field, with zeros up to header_hash. */
 typedef struct f8_package_header {
     uint64_t magic;
     uint32_t format, plan_format;
-    char version[F8_PACKAGE_VERSION_TEXT]; /* of fp8c, as fp8c_version(); zeros behind it */
+    char version[F8_PACKAGE_VERSION_TEXT]; /* fp8c_version(), then zeros */
     uint64_t size;                         /* of the file */
     uint32_t n_sections;
     f8_hash body;   /* of everything behind the header */
-    f8_hash header; /* of what is before this */
+    f8_hash header; /* of all header bytes before it */
 } f8_package_header;
 
 extern const uint64_t f8_package_magic;

@@ -1,4 +1,4 @@
-/* Reading a .f8x: see package.h. Nothing is trusted but what was checked. */
+/* Reading a .f8x file: see package.h. No value of the file is used before it is checked. */
 #include "frontend/f8x/parts.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static f8_status damaged(f8_diag *diag, const char *what)
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "the file is damaged: %s", what);
 }
 
-/* Of a file of `size` bytes, of which `n` are here. */
+/* `n` bytes of the file's `size` are here. */
 static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, const char *version,
                               f8_package_header *h, f8_diag *diag)
 {
@@ -30,12 +30,12 @@ static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, con
     for (int i = 0; i < 8; i++)
         magic[i] = (uint8_t)(f8_package_magic >> 8 * i);
     if (n < sizeof magic || memcmp(bytes, magic, sizeof magic))
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "this is no .f8x file");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "this is not a .f8x file");
     if (n < F8_PACKAGE_HEADER)
-        return damaged(diag, "it ends in its header");
+        return damaged(diag, "it ends within its header");
     read_header(bytes, h);
     if (!f8_hash_equal(h->header, f8_hash_bytes(bytes, F8_PACKAGE_HEADER - HASH_BYTES)))
-        return damaged(diag, "its header does not have the checksum it says");
+        return damaged(diag, "its header does not match its checksum");
     if (h->format != F8_PACKAGE_FORMAT || h->plan_format != F8_PLAN_FORMAT ||
         strcmp(h->version, version))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
@@ -45,7 +45,7 @@ static f8_status check_header(const uint8_t *bytes, size_t n, uint64_t size, con
                        (unsigned)F8_PLAN_FORMAT);
     if (h->size != size)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "the file is damaged: it has %llu bytes, and says %llu",
+                       "the file is damaged: it has %llu bytes, and its header says %llu",
                        (unsigned long long)size, (unsigned long long)h->size);
     return F8_OK;
 }
@@ -61,7 +61,7 @@ static f8_status check_body(const uint8_t *bytes, size_t size, const f8_package_
                             f8_diag *diag)
 {
     if (!f8_hash_equal(h->body, f8_hash_bytes(bytes + F8_PACKAGE_HEADER, size - F8_PACKAGE_HEADER)))
-        return damaged(diag, "its contents do not have the checksum it says");
+        return damaged(diag, "its contents do not match their checksum");
     return F8_OK;
 }
 
@@ -92,7 +92,7 @@ static f8_status read_sections(f8_package *p, uint32_t n, f8_arena *arena, f8_di
 {
     f8_wire w;
     if (n < 1 || n > (p->size - F8_PACKAGE_HEADER) / SECTION_BYTES)
-        return damaged(diag, "it says it has more sections than it has room for");
+        return damaged(diag, "its header says that it has more sections than fit into it");
     p->section = F8_NEW_ARRAY(arena, f8_section, n);
     F8_TRY(f8_arena_status(arena, diag));
     uint64_t end = F8_PACKAGE_HEADER + (uint64_t)n * SECTION_BYTES;
@@ -102,7 +102,7 @@ static f8_status read_sections(f8_package *p, uint32_t n, f8_arena *arena, f8_di
         f8_section *s = &p->section[p->n_sections];
         f8_package_wire_section(&w, s);
         if (s->offset < end || s->offset > p->size || s->size > p->size - s->offset)
-            return damaged(diag, "a section lies outside of it, or on another");
+            return damaged(diag, "a section lies outside the file or overlaps another");
         end = s->offset + s->size;
     }
     return F8_OK;
@@ -123,30 +123,30 @@ static f8_status check_variant(const f8_package *p, const f8_package_program *pr
 {
     if (v->deltas && (v == &program->variant[0] ||
                       v->deltas > (F8_PACKAGE_DELTA_FIELDS | F8_PACKAGE_DELTA_BLOB)))
-        return damaged(diag, "a part is beside one that there is not");
+        return damaged(diag, "a delta has no first variant to start from");
     if (v->n_values != program->n_dims)
-        return damaged(diag, "values are not of the dims there are");
+        return damaged(diag, "a variant does not have one value for each dim");
     for (uint32_t i = 0; i < v->n_values; i++)
         if (v->value[i] < 1 || v->value[i] > program->dim[i].most)
-            return damaged(diag, "a dim has a value beyond its bound");
+            return damaged(diag, "a variant has a value that its dim can't have");
     bool there = is_section(p, v->fields) &&
                  (v->constants == F8_PACKAGE_NONE || is_page(p, v->constants)) &&
                  (v->blob == F8_PACKAGE_NONE || is_page(p, v->blob) ||
                   (v->deltas & F8_PACKAGE_DELTA_BLOB && is_section(p, v->blob)));
     for (uint32_t i = 0; i < v->n_images; i++)
         there = there && is_page(p, v->image[i]);
-    return there ? F8_OK : damaged(diag, "the index names a section that there is not");
+    return there ? F8_OK : damaged(diag, "the index names a section that does not exist");
 }
 
 static f8_status check_dims(const f8_package_program *p, f8_diag *diag)
 {
     if (p->n_dims > F8_MAX_BOUNDS)
-        return damaged(diag, "it has more dims than there can be");
+        return damaged(diag, "it has more dims than a module can have");
     for (uint32_t i = 0; i < p->n_axes; i++) {
         const f8_bound_axis *a = &p->axis[i];
         if (a->axis < 0 || a->axis >= F8_MAX_RANK || a->bound >= (int32_t)p->n_dims ||
             (a->bound >= 0 && !a->scale))
-            return damaged(diag, "an axis is of no dim");
+            return damaged(diag, "an axis names a dim that does not exist");
     }
     return F8_OK;
 }
@@ -158,7 +158,7 @@ static f8_status check_index(const f8_package *p, f8_diag *diag)
     for (uint32_t i = 0; i < p->n_programs; i++) {
         const f8_package_program *program = &p->program[i];
         if (!program->n_variants)
-            return damaged(diag, "it holds a target without a program");
+            return damaged(diag, "it holds a target without a plan");
         F8_TRY(check_dims(program, diag));
         for (uint32_t k = 0; k < program->n_variants; k++)
             F8_TRY(check_variant(p, program, &program->variant[k], diag));
@@ -185,7 +185,8 @@ f8_status f8_package_open(const void *bytes, size_t size, const char *version, f
 
 /* ---- a variant ---- */
 
-/* Where a plan's part of `size` bytes lies; NULL and false: not as the plan says. */
+/* Find a plan's part of `size` bytes; *out NULL: it has none. False: the section does not have the
+ * size that the plan says. */
 static bool find_part(const f8_package *p, uint32_t number, int64_t size, uint8_t **out)
 {
     const bool none = number == F8_PACKAGE_NONE;
@@ -208,23 +209,24 @@ static part_bytes section_bytes(const f8_package *p, uint32_t number)
                                (size_t)p->section[number].size};
 }
 
-/* What `delta` makes of the first variant's part. A delta of a few bytes can't ask for much memory:
- * no further value is much larger than the first. */
+/* Apply `delta` to the first variant's part. No further variant is much larger than the first, and
+ * the limit holds a delta of a few bytes to little memory. */
 static f8_status apply_delta(part_bytes first, part_bytes delta, f8_arena *arena, part_bytes *out,
                              f8_diag *diag)
 {
     enum { LARGER = 4, MORE = 1 << 16 };
     if (!f8_delta_size(delta.bytes, delta.size, first.size * LARGER + delta.size + MORE,
                        &out->size))
-        return damaged(diag, "a part is larger than it can be");
+        return damaged(diag, "a delta gives a part that is too large");
     out->bytes = F8_NEW_ARRAY(arena, uint8_t, out->size);
     F8_TRY(f8_arena_status(arena, diag));
     return f8_delta_apply(first.bytes, first.size, delta.bytes, delta.size, out->bytes, out->size)
                ? F8_OK
-               : damaged(diag, "a part is not what it says beside the first");
+               : damaged(diag, "a delta does not fit the first variant's part");
 }
 
-/* Where the CPU's code lies, or is made. */
+/* Find the CPU's code in the file, or make it from a delta. *whole: its size is what the plan
+ * says. */
 static f8_status find_blob(const f8_package *p, const f8_package_program *program,
                            const f8_package_variant *v, f8_arena *arena, f8_plan *plan, bool *whole,
                            f8_diag *diag)
@@ -259,7 +261,7 @@ f8_status f8_package_load(const f8_package *p, const f8_package_program *program
     for (uint32_t i = 0; i < v->n_images && whole; i++)
         whole = find_part(p, v->image[i], plan->image[i].size, &plan->image[i].bytes);
     if (!whole)
-        return damaged(diag, "a plan's parts are not what it says");
+        return damaged(diag, "a plan's sections do not have the sizes that the plan says");
     F8_TRY(f8_plan_check(plan, diag));
     return f8_compile_report_check(report, plan, diag);
 }

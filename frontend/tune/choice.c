@@ -1,11 +1,11 @@
-/* The choice: see tune.h. What single rounds found faster is tried together, beside the model's
- * program; what then is not faster by more than noise, and all of it if the step is not, is done as
- * the model has it. */
+/* Choosing candidates: see tune.h. The candidates that were faster in their rounds are tried
+ * together in one program, in turns with the model's program. A candidate that is not faster there
+ * by more than noise is dropped. If the step is not faster, all are dropped. */
 #include "frontend/tune/tune.h"
 
-enum { TRIES = 4, MORE_RUNS = 3 /* times as many as of a single candidate: this decides */ };
+enum { TRIES = 4, MORE_RUNS = 3 /* times the runs of a single round: this decides */ };
 
-static const double worth = 1e-4; /* of a step: less is not looked for */
+static const double worth = 1e-4; /* a share of the step; a smaller gain does not count */
 
 static bool is_faster(const fp8c_tuning *t, const double *other, const double *model, int runs)
 {
@@ -14,7 +14,7 @@ static bool is_faster(const fp8c_tuning *t, const double *other, const double *m
            f8_tune_ratio(other, model, runs) < 1;
 }
 
-/* The candidate that was fastest when timed, if by more than noise. */
+/* The candidate that was fastest in its round, if by more than noise; 0: none. */
 static int fastest(const tune_problem *p)
 {
     int best = 0;
@@ -41,21 +41,21 @@ static int count_next(const fp8c_tuning *t)
     return n;
 }
 
-/* Try the `next` of all beside the model's; what is not faster falls back. *slower: the step is, as
- * it then is. */
+/* Try the `next` of all problems in one program, and drop each that is not faster. *slower: with
+ * the rest, the step is slower. */
 static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
 {
     const int tried = count_next(t);
     int runs = t->o.runs * MORE_RUNS < TUNE_RUNS ? t->o.runs * MORE_RUNS : TUNE_RUNS;
     fp8c_program *other;
     F8_TRY(f8_tune_compile(t, &other, diag));
-    const f8_status status = f8_tune_compare(t, other, &runs, false, "the fastest together", diag);
+    const f8_status status = f8_tune_compare(t, other, &runs, false, "all that were fastest", diag);
     fp8c_program_destroy(other);
     F8_TRY(status);
     t->untuned_seconds = f8_tune_least(t->wall[0], runs);
     t->tuned_seconds = f8_tune_least(t->wall[1], runs);
-    /* The step as it was, and as it will be, problem by problem: problems done alike count too, for
-     * they may suffer. */
+    /* The seconds of the step before and after, problem by problem. Problems with no new candidate
+     * count too, for the others may slow them down. */
     double seconds[2] = {0};
     for (size_t i = 0; i < t->n; i++) {
         tune_problem *p = &t->problem[i];
@@ -72,12 +72,13 @@ static f8_status confirm(fp8c_tuning *t, bool *slower, f8_diag *diag)
         seconds[1] += drop ? model : now;
     }
     *slower = seconds[1] > seconds[0] || t->tuned_seconds > t->untuned_seconds;
-    f8_log_say(&t->ctx->log, F8_LOG_INFO, "tune: %d tried together, %d are faster; the step is %s",
-               tried, count_next(t), *slower ? "slower" : "faster");
+    f8_log_say(&t->ctx->log, F8_LOG_INFO,
+               "tune: of %d candidates tried in one program %d are faster; the step is %s", tried,
+               count_next(t), *slower ? "slower" : "faster");
     return F8_OK;
 }
 
-/* Until what is left makes the step faster: `next` of each problem. */
+/* Try until the candidates that are left, the `next` of each problem, make the step faster. */
 static f8_status settle(fp8c_tuning *t, f8_diag *diag)
 {
     bool slower = true;

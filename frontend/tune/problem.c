@@ -1,4 +1,4 @@
-/* Which problems a program has, and which candidates: see tune.h. */
+/* The problems of a program, and the candidates of each: see tune.h. */
 #include <string.h>
 
 #include "codegen/kernel/config.h"
@@ -32,8 +32,8 @@ static void add_candidate(fp8c_tuning *t, tune_problem *p, const char *text,
         c->desc = *desc;
 }
 
-static void add_variants(fp8c_tuning *t, tune_problem *p, const f8_kernel *k,
-                         const f8_target *target)
+static void add_configs(fp8c_tuning *t, tune_problem *p, const f8_kernel *k,
+                        const f8_target *target)
 {
     f8_kernel_config all[F8_KERNEL_CONFIGS];
     char text[F8_KERNEL_CONFIG_TEXT];
@@ -57,7 +57,7 @@ static void add_gemms(fp8c_tuning *t, tune_problem *p)
     }
 }
 
-/* cuBLASLt's deterministic answers for the problem, the model's, which is the first, in front. */
+/* Add cuBLASLt's deterministic answers for the problem. The first is the model's. */
 static f8_status add_algorithms(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
 {
     f8_gemm_tuning all[F8_GEMM_CANDIDATES];
@@ -86,7 +86,7 @@ static const char *collect(void *user, const f8_build_problem *from)
         return NULL;
     tune_problem *grown =
         f8_arena_grow(&t->arena, t->problem, t->n, &t->room, t->n + 1, sizeof *grown);
-    if (!grown) /* found after the compile */
+    if (!grown) /* the arena reports this after the compile */
         return NULL;
     t->problem = grown;
     tune_problem *p = &grown[t->n];
@@ -100,11 +100,11 @@ static const char *collect(void *user, const f8_build_problem *from)
     if (p->gemm)
         p->desc = *from->gemm;
     else
-        add_variants(t, p, from->kernel, from->target);
+        add_configs(t, p, from->kernel, from->target);
     return NULL;
 }
 
-/* What the functions that a step runs have; others are not measured. */
+/* Count how often a step has each problem. Functions that a step does not run are not measured. */
 static void count_problems(fp8c_tuning *t)
 {
     const f8_plan *plan = &t->base->now->plan;
@@ -177,12 +177,12 @@ f8_status f8_tune_collect(fp8c_tuning *t, f8_diag *diag)
     const f8_build_choices choices = {collect, t};
     const f8_tuner_compile compile = {.choices = &choices};
     const fp8c_status status = f8_compile_tuning(t->module, &t->compile, &compile, &t->base);
-    if (status != FP8C_OK) /* its message is the context's already */
+    if (status != FP8C_OK) /* the context has its message already */
         return (f8_status)status;
     F8_TRY(f8_arena_status(&t->arena, diag));
     if (!t->base->now->instance.kind || !f8_tuning_device(t->base, &t->keys))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "target %s runs on no device here: there is nothing to time",
+                       "no device here runs target %s: there is nothing to time",
                        t->base->target->name);
     F8_TRY(f8_tuning_versions(t->base, &t->gemms, &t->keys, diag));
     choose_functions(t);

@@ -1,4 +1,4 @@
-/* Rows of the tuning database in and out of files: see fp8c.h. */
+/* Rows of the tuning database, to files and from files: see fp8c.h. */
 #include <string.h>
 
 #include "frontend/tuned.h"
@@ -7,7 +7,7 @@
 typedef f8_status (*move_fn)(f8_tuning *t, const char *path, const char *device,
                              f8_tuning_counts *counts, f8_diag *diag);
 
-/* Before anything is made: a name mistyped leaves no new database behind. */
+/* Check this before anything is made: a mistyped name must not leave a new database behind. */
 static f8_status check_there(const char *path, f8_diag *diag)
 {
     f8_file_in in;

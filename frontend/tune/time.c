@@ -1,4 +1,4 @@
-/* Programs run in turns with the model's: see tune.h. */
+/* Running programs in turns with the model's: see tune.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "frontend/tune/tune.h"
 #include "ir/base/clock.h"
 
-enum { WORTH_RUNS = 3 /* before a round is given up as slower */ };
+enum { WORTH_RUNS = 3 /* runs before a round may be given up as slower */ };
 
 /* ---- programs ---- */
 
@@ -27,7 +27,7 @@ f8_status f8_tune_compile(fp8c_tuning *t, fp8c_program **out, f8_diag *diag)
     return f8_fail(diag, (f8_status)status, F8_NOWHERE, "%s", fp8c_context_message(t->ctx));
 }
 
-/* Inputs that any program takes: small numbers, and ids that every table has. */
+/* Fill inputs with values that any program takes: small numbers, and ids that every table has. */
 static void fill_inputs(fp8c_tuning *t, fp8c_program *p)
 {
     for (int k = 0; k < t->n_functions; k++) {
@@ -49,7 +49,7 @@ static void fill_inputs(fp8c_tuning *t, fp8c_program *p)
                 case F8_E4M3: to[e] = (uint8_t)(0x30 | (x & 0x87)); break;
                 case F8_E5M2: to[e] = (uint8_t)(0x38 | (x & 0x83)); break;
                 case F8_E8M0: to[e] = 127; break;
-                default: break; /* zeros: an id */
+                default: break; /* zero: an id of every table */
                 }
             }
         }
@@ -72,7 +72,7 @@ static double phase_seconds(const f8_instance *i, uint32_t func, uint32_t step, 
                   : phase ? 0 : i->kind->step_seconds(i, func, step);
 }
 
-/* Add `sign` times what the program spent on each problem so far. */
+/* Add `sign` times the seconds that the program has spent on each problem so far. */
 static void add_seconds(fp8c_tuning *t, const fp8c_program *p, int side, int run, double sign)
 {
     const f8_plan *plan = &p->now->plan;
@@ -149,7 +149,8 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
                           const char *item, f8_diag *diag)
 {
     fp8c_program *const side[] = {t->base, other};
-    for (int s = 0; s < 2; s++) { /* one that does not count: pages, caches, clocks */
+    for (int s = 0; s < 2; s++) { /* a first run that does not count warms pages, caches and
+                                     clocks */
         F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
         fill_inputs(t, side[s]);
         F8_TRY(run_step(t, side[s], diag));
@@ -157,7 +158,7 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
     for (int run = 0; run < *runs; run++) {
         if (may_stop && run == WORTH_RUNS && all_slower(t, run))
             *runs = run;
-        for (int k = 0; k < 2 && run < *runs; k++) { /* by turns the one first and the other */
+        for (int k = 0; k < 2 && run < *runs; k++) { /* the two take turns in going first */
             const int s = k ^ (run & 1);
             F8_TRY(f8_progress_at(&t->progress, t->timed, item, diag));
             fill_inputs(t, side[s]);
@@ -169,7 +170,7 @@ f8_status f8_tune_compare(fp8c_tuning *t, fp8c_program *other, int *runs, bool m
 
 /* ---- rounds ---- */
 
-/* The next candidate of a problem that is to be timed; 0: none is left. */
+/* The next candidate of a problem to time; 0: none is left. */
 static int untimed(const tune_problem *p)
 {
     for (int c = 1; c < p->n; c++)
@@ -178,8 +179,8 @@ static int untimed(const tune_problem *p)
     return 0;
 }
 
-/* A way of cutting that changes bits (oneDNN may sum another shape in another order) is none.
- * Another algorithm is compared with itself as the model would cut it. */
+/* Drop candidates whose way of cutting changes bits: oneDNN may sum in another order for another
+ * shape. Another algorithm is compared with itself, cut as the model would. */
 static f8_status drop_other_bits(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
 {
     while (p->next && p->gemm && t->base->target->kind == F8_TARGET_CPU) {
@@ -201,7 +202,8 @@ static f8_status drop_other_bits(fp8c_tuning *t, tune_problem *p, f8_diag *diag)
     return F8_OK;
 }
 
-/* The samples of a problem's candidate, and of the model's beside it, to the database. */
+/* Put the samples of a problem's candidate, and those of the model in the same round, into the
+ * database. */
 static f8_status keep(fp8c_tuning *t, tune_problem *p, int runs, f8_diag *diag)
 {
     f8_timing timing[2];
@@ -254,7 +256,8 @@ f8_status f8_tune_time(fp8c_tuning *t, f8_diag *diag)
     for (size_t i = 0; i < t->n; i++)
         for (int c = 1; c < t->problem[i].n; c++)
             left += !t->problem[i].candidate[c].runs && !t->problem[i].candidate[c].other_bits;
-    t->progress = f8_progress_begin(&t->ctx->progress, "tune", left + 1); /* and the choice */
+    /* and the one to choose */
+    t->progress = f8_progress_begin(&t->ctx->progress, "tune", left + 1);
     for (bool any = left > 0; any;) {
         if (t->o.seconds > 0 && f8_seconds_now() - t->start > t->o.seconds) {
             t->finished = false;

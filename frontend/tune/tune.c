@@ -31,19 +31,20 @@ static f8_status check(const fp8c_tuning *t, f8_diag *diag)
             "no tuning database: none was named, and the context has none (FP8C_TUNING)");
     if (c->target && !strcmp(c->target, "reference"))
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "there is nothing to tune for target reference");
+                       "target reference has nothing to tune");
     if (c->no_device || c->text_only || c->plan_only)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "tuning needs the device: not with no_device, text_only or plan_only");
+        return f8_fail(
+            diag, F8_ERR_INPUT, F8_NOWHERE,
+            "tuning needs the device: it can't be done with no_device, text_only or plan_only");
     if (t->o.runs < 0 || t->o.runs > TUNE_RUNS)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not 0 to %d", t->o.runs,
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "runs: %d is not from 0 to %d", t->o.runs,
                        TUNE_RUNS);
     if (!(t->o.seconds >= 0))
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "seconds: %g", t->o.seconds);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "seconds: %g is negative", t->o.seconds);
     return F8_OK;
 }
 
-/* What takes longest first. */
+/* Order problems by time, the longest first. */
 static int by_seconds(const void *a, const void *b)
 {
     const tune_problem *x = a, *y = b;
@@ -95,7 +96,7 @@ static fp8c_status begin(fp8c_context *ctx, const fp8c_module *module,
         *out = t;
         return FP8C_OK;
     }
-    if (diag.status != F8_OK) /* else a compile has left its message */
+    if (diag.status != F8_OK) /* otherwise a compile has left its message */
         f8_api_fail(ctx, &diag, status, module->text, module->text_size);
     fp8c_tuning_destroy(t);
     return (fp8c_status)status;
@@ -137,7 +138,7 @@ static bool parse_gemm(const char *text, gemm_text *g)
     return false;
 }
 
-/* One product of the function, of operands of its own. */
+/* Add one product to the function, with operands of its own. */
 static void add_product(fp8c_module *m, const gemm_text *g, int copy)
 {
     const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}},
@@ -162,8 +163,8 @@ static void add_product(fp8c_module *m, const gemm_text *g, int copy)
                      fp8c_func_op(m, fp8 ? "scaled_matmul" : "matmul", in, (size_t)n, &turned, 1));
 }
 
-/* As many products as take more memory than caches have, within reason: a step finds its operands
- * there, too. */
+/* Make as many products as take more memory than the caches have, within reason, so that a step
+ * does not find its operands there. */
 static fp8c_status make_module(fp8c_context *ctx, const gemm_text *g, fp8c_module **out)
 {
     const fp8c_type a = {g->dtype, 2, {g->m, g->k}}, b = {g->dtype, 2, {g->n, g->k}};
@@ -188,10 +189,9 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
     fp8c_compile_options compile = {.struct_size = sizeof compile};
     *out = NULL;
     if (!parse_gemm(gemm, &g)) {
-        f8_fail(
-            &diag, F8_ERR_INPUT, F8_NOWHERE,
-            "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (f32, bf16, f8e4m3, f8e5m2)",
-            gemm);
+        f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE,
+                "GEMM '%s' is not MxNxK:FORMAT, as 2048x768x3072:f8e4m3 (or f32, bf16, f8e5m2)",
+                gemm);
         return f8_api_result(ctx, &diag, diag.status);
     }
     fp8c_compile_options given = compile;
@@ -203,7 +203,7 @@ fp8c_status fp8c_tune_gemm(fp8c_context *ctx, const char *gemm, const fp8c_tune_
     compile.device = given.device;
     compile.inference = 1;
     compile.recipe =
-        g.dtype == FP8C_F32 ? "f32" : NULL; /* else its operands would be rounded to bf16 */
+        g.dtype == FP8C_F32 ? "f32" : NULL; /* otherwise its operands would be rounded to bf16 */
     own.compile = &compile;
     fp8c_status status = make_module(ctx, &g, &module);
     if (status == FP8C_OK)

@@ -134,7 +134,7 @@ char *f8_arena_strndup(f8_arena *a, const char *s, size_t n)
 
 char *f8_arena_strdup(f8_arena *a, const char *s)
 {
-    return f8_arena_strndup(a, s, strlen(s));
+    return s ? f8_arena_strndup(a, s, strlen(s)) : NULL;
 }
 
 char *f8_arena_printf(f8_arena *a, const char *fmt, ...)

@@ -76,6 +76,7 @@ void *f8_arena_array(f8_arena *a, size_t count, size_t size);
 * NULL on failure and leaves the old array intact. */
 void *f8_arena_grow(f8_arena *a, void *old, size_t used, size_t *capacity, size_t need,
                     size_t size);
+/* A copy of the string in the arena; NULL gives NULL. */
 char *f8_arena_strdup(f8_arena *a, const char *s);
 char *f8_arena_strndup(f8_arena *a, const char *s, size_t n);
 char *f8_arena_printf(f8_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -132,14 +132,15 @@ static void bind_on(const char *target)
     static _Alignas(64) float out[16];
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, tokens, (char *)mine + 1),
                      FP8C_ERR_INPUT);
-    said(ctx, "the buffer for 'tokens': its address is no multiple of 4, the size of its elements");
+    said(ctx,
+         "the buffer for 'tokens' has an address that is no multiple of 4, its element's size");
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, wte, mine), FP8C_ERR_INPUT);
     said(ctx, "port 'wte' carries a variable");
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, 99, mine), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_bind(p, 99, FP8C_INPUT, 0, mine), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_bind(p, step, (fp8c_side)7, tokens, mine), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_bind(p, step, FP8C_INPUT, -1, mine), FP8C_ERR_INPUT);
-    said(ctx, "no such port");
+    said(ctx, "there is no such port");
 
     fill_batch(p, step);
     void *own = fp8c_program_buffer(p, step, FP8C_INPUT, tokens);

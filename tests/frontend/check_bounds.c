@@ -179,14 +179,14 @@ START_TEST(told_by_shapes)
     fp8c_program_destroy(q);
     /* what can't be, and the values stay */
     ck_assert_int_eq(call(p, 4, 7, 16, &loss), FP8C_ERR_INPUT);
-    said(ctx, "axis 0 of input 'x' says that 'B' is 4, axis 0 of 'y' that it is 3");
+    said(ctx, "axis 0 of input 'x' makes 'B' 4, but axis 0 of 'y' makes it 3");
     ck_assert_int_eq(call(p, 9, 19, 36, &loss), FP8C_ERR_INPUT);
-    said(ctx, "input 'x': axis 0 is 9, but 1 * B + 0, and 'B' is 1 to 8");
+    said(ctx, "input 'x': axis 0 is 9, but it must be 1 * B + 0 with 'B' from 1 to 8");
     ck_assert_int_eq(call(p, 3, 8, 12, &loss), FP8C_ERR_INPUT);
-    said(ctx, "input 'y': axis 0 is 8, but 2 * B + 1, and 'B' is 1 to 8");
+    said(ctx, "input 'y': axis 0 is 8, but it must be 2 * B + 1 with 'B' from 1 to 8");
     ck_assert_int_eq(call(p, 4, 9, 8, &loss), FP8C_ERR_INPUT);
-    said(ctx, "input 'z': axis 0 is 8, but 16 with B = 4, S = 4; where shapes don't tell a value, "
-              "fp8c_program_set_dim gives it");
+    said(ctx, "input 'z': axis 0 is 8, but it must be 16 with B = 4, S = 4; call "
+              "fp8c_program_set_dim for a dim that no shape determines");
     dims_are(p, 3, 4);
     ck_assert_int_eq(fp8c_program_set_dim(p, "S", 2), FP8C_OK);
     ck_assert_msg(call(p, 4, 9, 8, &loss) == FP8C_OK, "%s", fp8c_context_message(ctx));
@@ -207,9 +207,9 @@ START_TEST(refused)
     said(ctx, "the program has no dim 'C' that is a bound");
     ck_assert_int_eq(fp8c_program_set_dim(p, NULL, 1), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_set_dim(p, "B", 0), FP8C_ERR_INPUT);
-    said(ctx, "dim 'B' can't be 0: the program serves 1 to 8");
+    said(ctx, "dim 'B' can't be 0: it must be from 1 to 8");
     ck_assert_int_eq(fp8c_program_set_dim(p, "B", 9), FP8C_ERR_INPUT);
-    said(ctx, "dim 'B' can't be 9: the program serves 1 to 8");
+    said(ctx, "dim 'B' can't be 9: it must be from 1 to 8");
     dims_are(p, 8, 4);
     fp8c_program_destroy(p);
     /* a value that the text can't have: its place, and the program is as it was */

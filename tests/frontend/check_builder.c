@@ -337,10 +337,10 @@ START_TEST(compile_options)
         {{.recipe = "fp4"}, "no recipe 'fp4'"},
         {{.recipe = "block {pow2 = true"}, "recipe 'block': ',' or '}' is missing at the end"},
         {{.target = "tpu"}, "no target 'tpu'"},
-        {{.threads = -1}, "threads: -1 is not 0 to 256"},
-        {{.threads = 257}, "threads: 257 is not 0 to 256"},
+        {{.threads = -1}, "threads: -1 is not from 0 to 256"},
+        {{.threads = 257}, "threads: 257 is not from 0 to 256"},
         {{.print_after = "nonsense", .write = refuse}, "no pass 'nonsense'"},
-        {{.print_after = "autodiff"}, "print_after needs `write`"},
+        {{.print_after = "autodiff"}, "print_after needs the callback `write`"},
     };
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, model);

@@ -108,13 +108,13 @@ START_TEST(wrong_options)
         fp8c_context_options o;
         const char *why;
     } wrong[] = {
-        {{.alloc = count_alloc}, "alloc and free: both or none"},
-        {{.free = count_free}, "alloc and free: both or none"},
-        {{.parallel = (fp8c_parallel_fn)abort}, "parallel_threads is not 1 to 256"},
+        {{.alloc = count_alloc}, "alloc and free are a pair: give both or neither"},
+        {{.free = count_free}, "alloc and free are a pair: give both or neither"},
+        {{.parallel = (fp8c_parallel_fn)abort}, "parallel_threads is not from 1 to 256"},
         {{.parallel = (fp8c_parallel_fn)abort, .parallel_threads = 257},
-         "parallel_threads is not 1 to 256"},
-        {{.threads = -1}, "threads is not 0 to 256"},
-        {{.threads = 257}, "threads is not 0 to 256"},
+         "parallel_threads is not from 1 to 256"},
+        {{.threads = -1}, "threads is not from 0 to 256"},
+        {{.threads = 257}, "threads is not from 0 to 256"},
         {{.cache_bytes = -1}, "cache_bytes is negative"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

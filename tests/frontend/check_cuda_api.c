@@ -375,7 +375,7 @@ START_TEST(command_line)
     ck_assert_msg(emulated ? r.code == 0 && strstr(r.out, "\nattention ")
                            : r.code == 0 || strstr(r.err, "cuDNN"), "%s%s", r.err, r.out);
     r = F8_CLI("explain", GPT, "--target", "cpu", "--attention", "cudnn");
-    ck_assert(r.code == 1 && strstr(r.err, "attention by cuDNN is for CUDA targets"));
+    ck_assert(r.code == 1 && strstr(r.err, "attention 'cudnn' needs a CUDA target"));
     r = F8_CLI("explain", GPT, "--target", "sm_90a", "--attention", "mine");
     ck_assert(r.code == 1 && strstr(r.err, "no attention 'mine': there are table, own and cudnn"));
     r = F8_CLI("check", GPT, "--attention", "mine");

@@ -227,43 +227,43 @@ static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1},
     CASE(t->x.data = NULL, "input 'x' of 'eval': it has no data")                                  \
     CASE(t->y.data = NULL, "output 'y' of 'eval': it has no data")                                 \
     CASE(t->x.dtype.code = kDLBfloat,                                                              \
-         "input 'x' of 'eval': its dtype is code 4 of 32 bits and 1 lanes, and f32 is "            \
-         "wanted: code 2 of 32 bits, one lane")                                                    \
+         "input 'x' of 'eval': its dtype is code 4 of 32 bits and 1 lanes, and the port "          \
+         "takes f32: code 2 of 32 bits, one lane")                                                 \
     CASE((t->x.dtype = (DLDataType){kDLBfloat, 16, 1}),                                            \
-         "input 'x' of 'eval': it is of bf16, and f32 is wanted")                                  \
+         "input 'x' of 'eval': it is of bf16, and the port takes f32")                             \
     CASE((t->h.dtype = (DLDataType){kDLFloat, 16, 1}),                                             \
-         "input 'h' of 'eval': it is of f16, and bf16 is wanted")                                  \
+         "input 'h' of 'eval': it is of f16, and the port takes bf16")                             \
     CASE((t->ids.dtype = (DLDataType){kDLInt, 64, 1}),                                             \
          "input 'ids' of 'eval': its dtype is code 0 of 64 bits and 1 "                            \
-         "lanes, and i32 is wanted: code 0 of 32 bits, one lane")                                  \
+         "lanes, and the port takes i32: code 0 of 32 bits, one lane")                             \
     CASE((t->ids.dtype = (DLDataType){kDLUInt, 32, 1}),                                            \
          "input 'ids' of 'eval': its dtype is code 1 of 32 bits and "                              \
-         "1 lanes, and i32 is wanted: code 0 of 32 bits, one lane")                                \
+         "1 lanes, and the port takes i32: code 0 of 32 bits, one lane")                           \
     CASE(t->y.dtype.lanes = 4,                                                                     \
-         "output 'y' of 'eval': its dtype is code 2 of 32 bits and 4 lanes, and f32 is "           \
-         "wanted: code 2 of 32 bits, one lane")                                                    \
+         "output 'y' of 'eval': its dtype is code 2 of 32 bits and 4 lanes, and the port "         \
+         "takes f32: code 2 of 32 bits, one lane")                                                 \
     CASE((t->on.dtype = (DLDataType){10, 8, 1}),                                                   \
-         "input 'on' of 'eval': it is of f8e4m3, and bool is wanted")                              \
+         "input 'on' of 'eval': it is of f8e4m3, and the port takes bool")                         \
     CASE((t->on.dtype = (DLDataType){12, 8, 1}),                                                   \
-         "input 'on' of 'eval': it is of f8e5m2, and bool is wanted")                              \
+         "input 'on' of 'eval': it is of f8e5m2, and the port takes bool")                         \
     CASE((t->on.dtype = (DLDataType){14, 8, 1}),                                                   \
-         "input 'on' of 'eval': it is of f8e8m0, and bool is wanted")                              \
-    CASE(t->x.ndim = 2, "input 'x' of 'eval': its shape is [2, 1], and [2, 1, 3] is wanted")       \
+         "input 'on' of 'eval': it is of f8e8m0, and the port takes bool")                         \
+    CASE(t->x.ndim = 2, "input 'x' of 'eval': its shape is [2, 1], and the port takes [2, 1, 3]")  \
     CASE(t->x.shape = wide,                                                                        \
-         "input 'x' of 'eval': its shape is [2, 4, 1], and [2, 1, 3] is wanted")                   \
+         "input 'x' of 'eval': its shape is [2, 4, 1], and the port takes [2, 1, 3]")              \
     CASE((t->y.shape = huge),                                                                      \
          "output 'y' of 'eval': its shape is [9223372036854775807, 9223372036854775807], and "     \
-         "[2, 4] is wanted")                                                                       \
-    CASE(t->x.ndim = -1, "input 'x' of 'eval': it has -1 axes, and [2, 1, 3] are wanted")          \
+         "the port takes [2, 4]")                                                                  \
+    CASE(t->x.ndim = -1, "input 'x' of 'eval': it has -1 axes, and the port's shape is [2, 1, 3]") \
     CASE(t->x.ndim = 1000000,                                                                      \
-         "input 'x' of 'eval': it has 1000000 axes, and [2, 1, 3] are wanted")                     \
+         "input 'x' of 'eval': it has 1000000 axes, and the port's shape is [2, 1, 3]")            \
     CASE((t->s.ndim = 1), "output 's' of 'eval': its shape is missing")                            \
     CASE((t->s.ndim = 1, t->s.shape = wide),                                                       \
-         "output 's' of 'eval': its shape is [2], and [] is wanted")                               \
+         "output 's' of 'eval': its shape is [2], and the port takes []")                          \
     CASE(t->h.strides = transposed,                                                                \
-         "input 'h' of 'eval': its strides are [1, 2], and it must be contiguous: [4, 1]")         \
+         "input 'h' of 'eval': its strides are [1, 2], and a contiguous tensor has [4, 1]")        \
     CASE(t->y.strides = padded,                                                                    \
-         "output 'y' of 'eval': its strides are [5, 1], and it must be contiguous: [4, 1]")        \
+         "output 'y' of 'eval': its strides are [5, 1], and a contiguous tensor has [4, 1]")       \
     CASE(t->x.byte_offset = 2,                                                                     \
          "input 'x' of 'eval': its address is no multiple of 4, the size of its elements")         \
     CASE(t->h.byte_offset = 1,                                                                     \
@@ -430,7 +430,7 @@ START_TEST(views)
         ck_assert_int_eq(
             fp8c_program_port_view(l.p, bad[i][0], (fp8c_side)bad[i][1], bad[i][2], &v),
             FP8C_ERR_INPUT);
-        said(l.ctx, "no such port");
+        said(l.ctx, "there is no such port");
     }
     ck_assert_int_eq(fp8c_program_variable_view(l.p, 1, &v), FP8C_ERR_INPUT);
     said(l.ctx, "the program has no variable 1");
@@ -510,7 +510,7 @@ START_TEST(device_memory)
     x.byte_offset = 4;
     ck_assert_int_eq(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);
     said(l.ctx,
-         "input 'x' of 'eval': its address is no multiple of 16, as in a GPU's memory it must be");
+         "input 'x' of 'eval': its address is no multiple of 16, which a GPU's memory needs");
     x.byte_offset = 16;
     x.device.id = 1;
     ck_assert_int_eq(fp8c_program_call(l.p, l.eval, &in, 1, &out, 1), FP8C_ERR_INPUT);

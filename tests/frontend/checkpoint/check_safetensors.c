@@ -127,10 +127,10 @@ START_TEST(bad_sizes)
     refused("\x2\0\0\0\0\0\0", 7,
             "7 bytes are too few: a safetensors file begins with the 8-byte length of its header");
     refused("\0\0\0\0\0\0\0\0", 8,
-            "the header does not begin with '{': this is no safetensors file");
-    refused(
-        with, 9,
-        "the header ends at byte 10, but the file at 9: it is truncated, or no safetensors file");
+            "the header does not begin with '{': this is not a safetensors file");
+    refused(with, 9,
+            "the header ends at byte 10, but the file at 9: it is truncated, or it is not a "
+            "safetensors file");
     refused("\x1\xe1\xf5\x5\0\0\0\0{}", 10,
             "a header of 100000001 bytes is too long: at most 100000000 are read. Is this a "
             "safetensors file?");
@@ -138,10 +138,10 @@ START_TEST(bad_sizes)
             "a header of 18446744073709551615 bytes is too long: "
             "at most 100000000 are read. Is this a safetensors file?");
     refused("\x0\xe1\xf5\x5\0\0\0\0{}", 10,
-            "the header ends at byte 100000008, but the file at 10: it is truncated, or no "
-            "safetensors file");
+            "the header ends at byte 100000008, but the file at 10: it is truncated, or it is not "
+            "a safetensors file");
     refused("\x2\0\0\0\0\0\0\0 {}", 11,
-            "the header does not begin with '{': this is no safetensors file");
+            "the header does not begin with '{': this is not a safetensors file");
     refused("\x2\0\0\0\0\0\0\0{}x", 11, "the last 1 bytes belong to no tensor");
 }
 END_TEST
@@ -151,25 +151,25 @@ static const struct {
     const char *header, *message;
 } bad_headers[] = {
     {"{'a':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]},}",
-     "the header is no valid JSON: string or '}' expected near '}' (byte 58 of it)"},
+     "the header is not valid JSON: string or '}' expected near '}' (byte 58 of it)"},
     {"{'a':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]}}{",
-     "the header is no valid JSON: end of file expected near '{' (byte 58 of it)"},
+     "the header is not valid JSON: end of file expected near '{' (byte 58 of it)"},
     {"{'a':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]},'a':{'dtype':'F32','shape':[2,3],'"
      "data_offsets':[0,24]}}",
-     "the header is no valid JSON: duplicate object key near '\"a\"' (byte 60 of it)"},
+     "the header is not valid JSON: duplicate object key near '\"a\"' (byte 60 of it)"},
     {"{'a':{'dtype':'F32','dtype':'F32','shape':[2,3],'data_offsets':[0,24]}}",
-     "the header is no valid JSON: duplicate object key near '\"dtype\"' (byte 27 of it)"},
+     "the header is not valid JSON: duplicate object key near '\"dtype\"' (byte 27 of it)"},
     {"{'\xff':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]}}",
-     "the header is no valid JSON: unable to decode byte 0xff near '\"' (byte 2 of it)"},
+     "the header is not valid JSON: unable to decode byte 0xff near '\"' (byte 2 of it)"},
     {"{'a\\u0000':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]}}",
-     "the header is no valid JSON: NUL byte in object key not supported near '\"a\\u0000\"' (byte "
+     "the header is not valid JSON: NUL byte in object key not supported near '\"a\\u0000\"' (byte "
      "10 of it)"},
     {"{}", "the last 24 bytes belong to no tensor"},
     {"{'':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]}}", "a tensor has no name"},
     {"{'a':[]}", "tensor 'a': is not described by an object"},
-    {"{'a':{}}", "tensor 'a': 'dtype' is missing or no string"},
+    {"{'a':{}}", "tensor 'a': 'dtype' is missing or not a string"},
     {"{'a':{'dtype':1,'shape':[2,3],'data_offsets':[0,24]}}",
-     "tensor 'a': 'dtype' is missing or no string"},
+     "tensor 'a': 'dtype' is missing or not a string"},
     {"{'a':{'dtype':'f32','shape':[2,3],'data_offsets':[0,24]}}",
      "tensor 'a': its dtype 'f32' is unknown"},
     {"{'a':{'dtype':'F4','shape':[48],'data_offsets':[0,24]}}",
@@ -178,15 +178,15 @@ static const struct {
      "tensor 'a??2J': its dtype '\xc2\xa0' is unknown"},
     {"{'a\\u001b[2J\\n':{'dtype':'\\r','shape':[48],'data_offsets':[0,24]}}",
      "tensor 'a?[2J?': its dtype '?' is unknown"},
-    {"{'a':{'dtype':'F32','data_offsets':[0,24]}}", "tensor 'a': 'shape' is missing or no list"},
+    {"{'a':{'dtype':'F32','data_offsets':[0,24]}}", "tensor 'a': 'shape' is missing or not a list"},
     {"{'a':{'dtype':'F32','shape':6,'data_offsets':[0,24]}}",
-     "tensor 'a': 'shape' is missing or no list"},
+     "tensor 'a': 'shape' is missing or not a list"},
     {"{'a':{'dtype':'F32','shape':[2,3.0],'data_offsets':[0,24]}}",
-     "tensor 'a': 'shape' holds what is no size"},
+     "tensor 'a': 'shape' holds something that is not a size"},
     {"{'a':{'dtype':'F32','shape':[-2,-3],'data_offsets':[0,24]}}",
-     "tensor 'a': 'shape' holds what is no size"},
+     "tensor 'a': 'shape' holds something that is not a size"},
     {"{'a':{'dtype':'F32','shape':[true],'data_offsets':[0,24]}}",
-     "tensor 'a': 'shape' holds what is no size"},
+     "tensor 'a': 'shape' holds something that is not a size"},
     {"{'a':{'dtype':'F32','shape':[1,1,1,1,1,1,1,2,3],'data_offsets':[0,24]}}",
      "tensor 'a': has 9 axes; at most 8 are read"},
     {"{'a':{'dtype':'F32','shape':[4294967296,1073741824,4],'data_offsets':[0,24]}}",
@@ -194,7 +194,7 @@ static const struct {
     {"{'a':{'dtype':'F32','shape':[9223372036854775807,0],'data_offsets':[0,0]}}",
      "tensor 'a': 'shape' has more bytes than can be counted"},
     {"{'a':{'dtype':'F32','shape':[9223372036854775808],'data_offsets':[0,24]}}",
-     "the header is no valid JSON: too big integer near '9223372036854775808' (byte 48 of it)"},
+     "the header is not valid JSON: too big integer near '9223372036854775808' (byte 48 of it)"},
     {"{'a':{'dtype':'F32','shape':[2,3]}}",
      "tensor 'a': 'data_offsets' is missing or not two offsets"},
     {"{'a':{'dtype':'F32','shape':[2,3],'offsets':[0,24]}}",
@@ -231,9 +231,9 @@ static const struct {
      "offsets':[5,5]}}",
      "tensor 'e': its bytes overlap those of 'a'"},
     {"{'a':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]},'__metadata__':[]}",
-     "'__metadata__' is no object"},
+     "'__metadata__' is not an object"},
     {"{'a':{'dtype':'F32','shape':[2,3],'data_offsets':[0,24]},'__metadata__':{'steps':3}}",
-     "'__metadata__': the value of 'steps' is no string"},
+     "'__metadata__': the value of 'steps' is not a string"},
 };
 
 START_TEST(bad_header)
@@ -445,7 +445,7 @@ START_TEST(what_is_no_file)
         {{{.name = "a"}, {.name = "b"}}, {{"k", "v"}, {"k", "v"}}, "metadata 'k' is given twice"},
         {{{.name = "a"}, {.name = "b"}},
          {{"k", "v"}, {"l", "\xc0"}},
-         "metadata 'l' is given twice, or is no UTF-8"},
+         "metadata 'l' is given twice, or is not UTF-8"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         bytes_of b = two_bytes;

@@ -190,8 +190,8 @@ START_TEST(parameters_alone)
     train_step(a.p);
     OK(a, fp8c_program_save(a.p, path));
     ck_assert_int_eq(fp8c_program_load(b.p, path, 1), FP8C_ERR_INPUT);
-    said(b.ctx, "has no value, and parameters alone were to be loaded: call "
-                "fp8c_program_initialize before");
+    said(b.ctx, "has no value, and only parameters are to be loaded: call "
+                "fp8c_program_initialize first");
     OK(b, fp8c_program_initialize(b.p, 2));
     OK(b, fp8c_program_load(b.p, path, 1));
     fp8c_variable v;
@@ -305,15 +305,15 @@ static const struct {
     {a_dtype, "it does not fit the program: 'wte' is I32 [16, 32], not F32 [16, 32]"},
     {half, "it does not fit the program: 'wte' is BF16 [16, 32], not F32 [16, 32]"},
     {one_more,
-     "it does not fit the program: 'lm_head.weight' is no variable of the program: F32 [3]"},
+     "it does not fit the program: 'lm_head.weight' is not a variable of the program: F32 [3]"},
     {elements_none, "'fp8c.state.fp8.scale' is F32 ["},
     {elements_other, "'fc.x' is missing in fp8c.state.fp8."},
-    {elements_no_json, "its metadata 'fp8c.elements' is no JSON"},
-    {a_version, "its 'fp8c.version' is '2?', and only 1 is read"},
+    {elements_no_json, "its metadata 'fp8c.elements' is not JSON"},
+    {a_version, "its 'fp8c.version' is '2?', and this fp8c reads only 1"},
     {two_wrong, "it does not fit the program: 'wte' is missing: F32 [16, 32]; 'fc.weight' is F32 "
                 "[16, 64], not F32 [32, "
                 "32]"},
-    {many, "0002' is no variable of the program: F32 []; and 6 more"},
+    {many, "0002' is not a variable of the program: F32 []; and 6 more"},
 };
 
 START_TEST(does_not_fit)

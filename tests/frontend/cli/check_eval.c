@@ -346,11 +346,11 @@ START_TEST(wrong_scales)
     set_metadata(c, "fp8c.elements", "{\"fp8.scale\":");
     write_copy(c, "broken", false);
     REFUSED(eval_small("delayed", "broken"),
-            "broken: error: its metadata 'fp8c.elements' is no JSON\n");
+            "broken: error: its metadata 'fp8c.elements' is not JSON\n");
     set_metadata(c, "fp8c.version", "2");
     write_copy(c, "later", true);
     REFUSED(eval_small("delayed", "later"),
-            "later: error: its 'fp8c.version' is '2', and only 1 is read\n");
+            "later: error: its 'fp8c.version' is '2', and this fp8c reads only 1\n");
 }
 END_TEST
 

@@ -66,9 +66,10 @@ START_TEST(files)
     values_are(q, 2, 3, 4);
     ck_assert_int_eq(fp8c_program_values(q, 3, (int64_t[2]){0}), FP8C_ERR_INPUT);
     ck_assert_int_eq(fp8c_program_set_dim(p, "B", 4), FP8C_ERR_UNSUPPORTED);
-    said(ctx, "the file has no code for B = 4, S = 4: it has it for B = 8, S = 4; B = 8, S = 2; B "
-              "= 3, S = 4; "
-              "B = 3, S = 2; B = 2, S = 4; B = 2, S = 2");
+    said(ctx,
+         "the file has no plan for B = 4, S = 4: it has plans for B = 8, S = 4; B = 8, S = 2; B "
+         "= 3, S = 4; "
+         "B = 3, S = 2; B = 2, S = 4; B = 2, S = 2");
     dims_are(p, 8, 4);
     ck_assert_int_eq(fp8c_program_set_dim(p, "S", 2), FP8C_OK);
     fp8c_program_destroy(p);
@@ -121,7 +122,7 @@ START_TEST(changed_in_place)
         for (int change = 1; change < 3; change++)
             ck_assert(!memcmp(&loss[i][0], &loss[i][change], sizeof(float)));
     ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &(fp8c_program *){NULL}), FP8C_ERR_INPUT);
-    said(ctx, "this is no .f8x file");
+    said(ctx, "this is not a .f8x file");
     fp8c_context_destroy(ctx);
 }
 END_TEST
@@ -129,12 +130,12 @@ END_TEST
 static const struct {
     const char *values, *said;
 } bad_values[] = {
-    {"B=9", "values 'B=9': 'B' is 1 to 8"},
-    {"B=0", "values 'B=0': 'B' is 1 to 8"},
+    {"B=9", "values 'B=9': 'B' must be from 1 to 8"},
+    {"B=0", "values 'B=0': 'B' must be from 1 to 8"},
     {"C=1", "values 'C=1': no dim 'C' is a bound"},
-    {"B=1,", "values 'B=1,': a number is wanted after '=' and ','"},
-    {"B=1;S=2", "a number is wanted after '=' and ','"},
-    {"B", "NAME=N,N,... is wanted"},
+    {"B=1,", "values 'B=1,': a number must follow '=' and ','"},
+    {"B=1;S=2", "a number must follow '=' and ','"},
+    {"B", "write NAME=N,N,..., and spaces between dims"},
     {"=3", "no dim '' is a bound"},
 };
 
@@ -150,9 +151,8 @@ START_TEST(values)
     snprintf(many, sizeof many, "module shapes\ndim B <= 65, S <= 2%s",
              strchr(strstr(shapes, "S <= 4"), '\n'));
     ck_assert_int_eq(write_file(ctx, many, "S=1", path), FP8C_ERR_INPUT);
-    said(ctx, "a file holds code for at most 64 sets of values of bounds, and 'B' alone has 65 "
-              "here: say for which it "
-              "shall be (--values B=1,2,4)");
+    said(ctx, "a file holds at most 64 sets of values, and 'B' alone has 65: name those that it "
+              "shall have (--values B=1,2,4)");
     ck_assert_int_eq(write_file(ctx, model, "B=1", path), FP8C_ERR_INPUT);
     said(ctx, "values 'B=1': the module has no dims that are bounds");
     fp8c_context_destroy(ctx);
@@ -195,7 +195,7 @@ START_TEST(command)
         strstr(r.out, "\"variants\":8,\"values\":[{\"B\":3,\"S\":4},{\"B\":3,\"S\":3},") != NULL,
         "%s", r.out);
     f8_cli_fails(F8_CLI("compile", text, "-o", file, "--values", "B=2:3"), 1,
-                 "a number is wanted after");
+                 "a number must follow");
     snprintf(x, sizeof x, "x=%s", write_ones("x.npy", "(3, 4)", 12));
     snprintf(y, sizeof y, "y=%s", write_ones("y.npy", "(7,)", 7));
     snprintf(z, sizeof z, "z=%s", write_ones("z.npy", "(6,)", 6));
@@ -209,7 +209,7 @@ START_TEST(command)
     free(out);
     snprintf(y, sizeof y, "y=%s", write_ones("y.npy", "(9,)", 9));
     f8_cli_fails(F8_CLI("run", text, "--input", x, "--input", y, "--input", z), 1,
-                 "axis 0 of input 'x' says that 'B' is 3, axis 0 of 'y' that it is 4");
+                 "axis 0 of input 'x' makes 'B' 3, but axis 0 of 'y' makes it 4");
 }
 END_TEST
 

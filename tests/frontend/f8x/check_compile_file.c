@@ -118,15 +118,15 @@ START_TEST(refused)
     free(bytes);
     ck_assert(!truncate(large, (off_t)1 << 40));
     f8_cli_fails(F8_CLI("inspect", large), 1,
-                 "the file is damaged: it has 1099511627776 bytes, and says ");
+                 "the file is damaged: it has 1099511627776 bytes, and its header says ");
     large = f8_cli_write("large", MODEL, sizeof MODEL);
     ck_assert(!truncate(large, (off_t)1 << 40));
-    f8_cli_fails(F8_CLI("inspect", large), 1, "error: this is no .f8x file");
-    f8_cli_fails(F8_CLI("inspect", MODEL), 1, "error: this is no .f8x file");
+    f8_cli_fails(F8_CLI("inspect", large), 1, "error: this is not a .f8x file");
+    f8_cli_fails(F8_CLI("inspect", MODEL), 1, "error: this is not a .f8x file");
     f8_cli_fails(F8_CLI("inspect", f8_cli_temp("none.f8x")), 1, "No such file");
     f8_cli_fails(F8_CLI("inspect"), 2, "no file given");
     f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,cpu", "-o", path), 1,
-                 "target cpu is there twice");
+                 "target cpu is given twice");
     static const char *const empty[] = {"cpu,,", ",", ",cpu", "cpu,,cpu:x86-64-v3"};
     for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
         f8_cli_fails(F8_CLI("compile", MODEL, "--target", empty[i], "-o", path), 2,

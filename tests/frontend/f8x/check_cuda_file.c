@@ -157,7 +157,7 @@ START_TEST(no_gpu)
     setenv("FP8C_EMULATOR_DEVICES", "0", 1);
     ctx = new_context();
     ck_assert_int_eq(fp8c_program_open(ctx, path, NULL, &p), FP8C_ERR_UNSUPPORTED);
-    said(ctx, "it has code for sm_90a alone: ");
+    said(ctx, "it has code only for sm_90a: ");
     unsetenv("FP8C_EMULATOR_DEVICES");
     fp8c_context_destroy(ctx);
 }

@@ -402,9 +402,9 @@ START_TEST(refused_options)
         free(old);                                                                                 \
     } while (0)
     REFUSED(0, FP8C_ERR_INPUT, "at least one target");
-    REFUSED(2, FP8C_ERR_INPUT, "target cpu is there twice");
+    REFUSED(2, FP8C_ERR_INPUT, "target cpu is given twice");
     o[1].target = "cpu:native";
-    REFUSED(2, FP8C_ERR_INPUT, "target cpu is there twice");
+    REFUSED(2, FP8C_ERR_INPUT, "target cpu is given twice");
     o[1].target = "reference";
     REFUSED(2, FP8C_ERR_UNSUPPORTED, "target reference interprets");
     o[1].target = "cpu:x86-64-v2";
@@ -413,7 +413,7 @@ START_TEST(refused_options)
     o[1].target = "cpu:x86-64-v3";
     REFUSED(2, FP8C_ERR_INPUT, "nonsense"); /* when one target is compiled already */
     o[0].plan_only = 1;
-    REFUSED(1, FP8C_ERR_INPUT, "are not for files");
+    REFUSED(1, FP8C_ERR_INPUT, "a file can't have keep");
     o[0] = recipe("bf16");
     path = f8_cli_temp("no/such/folder.f8x");
     ck_assert_int_eq(fp8c_compile_file(m, o, 1, path), FP8C_ERR_IO);

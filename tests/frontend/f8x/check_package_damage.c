@@ -93,7 +93,7 @@ START_TEST(truncated)
     ck_assert_int_eq(look_at(bytes, n), FP8C_OK);
     for (size_t k = 0; k < n; k += k < 512 || k > n - 64 ? 1 : 509) {
         ck_assert_msg(look_at(bytes, k) == FP8C_ERR_INPUT, "%zu bytes of %zu are taken", k, n);
-        said(ctx, k < 8 ? "no .f8x file" : "damaged");
+        said(ctx, k < 8 ? "not a .f8x file" : "damaged");
     }
     uint8_t *more = calloc(1, n + 100);
     memcpy(more, bytes, n);

@@ -248,7 +248,7 @@ START_TEST(kept_scale)
     ck_assert_int_eq(
         fp8c_program_quantize(block.p, variable(block.p, "up.weight", &v), values, &ones),
         FP8C_ERR_INPUT);
-    said(ctx, "a scale is kept under `delayed` alone");
+    said(ctx, "only recipe `delayed` keeps one");
     fp8c_program_destroy(s.p);
     fp8c_program_destroy(block.p);
     fp8c_module_destroy(m);
@@ -344,7 +344,7 @@ START_TEST(refusals)
     fp8c_module *m = parse(ctx, text);
     fp8c_compile_options o = recipe("bf16");
     o.stored = "block";
-    refused(ctx, m, &o, "weights are stored in FP8 for inference alone");
+    refused(ctx, m, &o, "weights can be stored in FP8 only with `inference`");
     o.inference = 1;
     o.stored = "bf16";
     refused(ctx, m, &o, "no weight is stored in FP8");
@@ -364,14 +364,14 @@ START_TEST(refusals)
     };
     o.n_stored_weights = 1;
     o.stored_weights = &bad[0].as;
-    refused(ctx, m, &o, "stored and stored_weights: one of the two");
+    refused(ctx, m, &o, "stored and stored_weights are both given: give one");
     o.stored = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         o.stored_weights = &bad[i].as;
         refused(ctx, m, &o, bad[i].why);
     }
     o.inference = 0;
-    refused(ctx, m, &o, "weights are stored in FP8 for inference alone");
+    refused(ctx, m, &o, "weights can be stored in FP8 only with `inference`");
     const served s = serve(ctx, m, "block", "block");
     fp8c_variable v;
     const float one = 1;

@@ -83,11 +83,11 @@ START_TEST(ordinals)
     said(ctx, "no CUDA device 1");
     o.device = -1;
     ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_INPUT);
-    said(ctx, "device: -1 is no ordinal");
+    said(ctx, "device -1: an ordinal is 0 or more");
     o.device = 0;
     o.device_free = (void (*)(void *, void *, size_t))1;
     ck_assert_int_eq(fp8c_compile(m, &o, &p), FP8C_ERR_INPUT);
-    said(ctx, "device_alloc and device_free: both or none");
+    said(ctx, "device_alloc and device_free are a pair: give both or neither");
     fp8c_module_destroy(m);
     fp8c_context_destroy(ctx);
 }
