@@ -88,7 +88,7 @@ static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
     case INTEGER: F8_TRY(f8_p_int(p, at)); break;
     case TEXT: F8_TRY(f8_p_string(p, "a string", at)); break;
     }
-    F8_TRY(f8_p_is_fixed(p, "an optimizer's field", "one update follows whatever its values were"));
+    F8_TRY(f8_p_is_fixed(p, "an optimizer's field", "all values of a bound share one update"));
     double lr = o->lr;
     if (!(*seen & 1)) /* lr is still to come */
         o->lr = 1;

@@ -67,7 +67,7 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
 /* param = ("param" | "state") NAME ":" type init */
 static f8_status parse_param(f8_parser *p, f8_var_kind kind)
 {
-    static const char shared[] = "all its values share the variables";
+    static const char shared[] = "all values of a bound share the variables";
     F8_TRY(f8_p_advance(p));
     f8_var v = {.kind = kind, .loc = p->tok.loc};
     F8_TRY(f8_p_count_declaration(p, v.loc));
@@ -149,10 +149,10 @@ static f8_status parse_layers(f8_parser *p, f8_recipe_rule *rule)
     F8_TRY(f8_p_int(p, &rule->first));
     F8_TRY(f8_p_expect(p, ',', "',' and the number of last layers"));
     F8_TRY(f8_p_int(p, &rule->last));
-    F8_TRY(f8_p_is_fixed(p, "a recipe's rule", "all its values have the same states"));
+    F8_TRY(f8_p_is_fixed(p, "a recipe's rule", "all values of a bound share the states"));
     if (rule->first >= 0 && rule->last >= 0)
         return F8_OK;
-    return f8_p_fail(p, loc, "layers %lld, %lld: these count the first and the last ones, from 0",
+    return f8_p_fail(p, loc, "layers %lld, %lld: the number of layers must not be negative",
                      (long long)rule->first, (long long)rule->last);
 }
 
@@ -163,7 +163,7 @@ static f8_status parse_rule(f8_parser *p, f8_recipe_rule *rule)
     if (f8_p_at_word(p, "layers")) {
         F8_TRY(parse_layers(p, rule));
     } else {
-        F8_TRY(f8_p_string(p, "a pattern of names, as \"h.*\", or layers", &rule->pattern));
+        F8_TRY(f8_p_string(p, "a pattern of names, such as \"h.*\", or 'layers'", &rule->pattern));
         F8_TRY(take_one_of(p, f8_role_name, F8_ROLES, &rule->role));
         F8_TRY(take_one_of(p, f8_operand_name, F8_OPERANDS, &rule->operand));
         if (p->tok.kind == F8_T_NAME)
@@ -200,7 +200,7 @@ static f8_status parse_accumulate(f8_parser *p)
     f8_p_fixed(p);
     F8_TRY(f8_p_count(p, "the number of micro-steps", &p->m->accumulate));
     return f8_p_is_fixed(p, "the number of micro-steps",
-                         "one update follows whatever its values were");
+                         "all values of a bound share one update");
 }
 
 /* ---- modules ---- */

@@ -65,7 +65,7 @@ static f8_status parse_value(f8_parser *p, f8_dim *d, f8_loc *at, bool *found)
     *at = p->tok.loc;
     f8_p_fixed(p);
     F8_TRY(f8_p_int_form(p, &d->value, &d->form));
-    return d->bound ? f8_p_is_fixed(p, "a bound", "each has its values whatever the others are")
+    return d->bound ? f8_p_is_fixed(p, "a bound", "each bound takes its values independently")
                     : F8_OK;
 }
 
@@ -97,7 +97,7 @@ static f8_status parse_binding(f8_parser *p)
                                  : "dim '%s' is %lld: it must be positive",
                          d.name, (long long)d.value);
     if (d.bound && count_bounds(p->m) == F8_MAX_BOUNDS)
-        return f8_p_fail(p, d.loc, "more than %d bounds", F8_MAX_BOUNDS);
+        return f8_p_fail(p, d.loc, "a module has at most %d bounds", F8_MAX_BOUNDS);
     if (d.bound)
         d.form = (f8_form){.dim = (int32_t)p->m->n_dims + 1, .scale = 1};
     return add_dim(p, &d, from);

@@ -48,7 +48,7 @@ static f8_status named_value(f8_parser *p, number *v)
     }
     char hint[80], found[160];
     f8_p_suggest(t.text, t.length, dim_name, p->m, p->m->n_dims, "", hint, sizeof hint);
-    return f8_p_fail(p, t.loc, "%s is no dim or repeat variable%s",
+    return f8_p_fail(p, t.loc, "there is no dim or repeat variable %s%s",
                      f8_lex_quote(&t, found, sizeof found), hint);
 }
 
@@ -68,7 +68,7 @@ static f8_status parse_function(f8_parser *p, number *v, bool *found)
     f8_loc loc = p->tok.loc;
     F8_TRY(parse_sum(p, true, v));
     if (v->d < 0)
-        return f8_p_fail(p, loc, "sqrt of a negative number");
+        return f8_p_fail(p, loc, "sqrt is given a negative number");
     v->d = sqrt(v->d);
     return f8_p_expect(p, ')', "')'");
 }
@@ -108,7 +108,7 @@ static f8_status parse_atom(f8_parser *p, bool real, number *v)
 
 static f8_status overflow(f8_parser *p, f8_loc loc)
 {
-    return f8_p_fail(p, loc, "the result leaves 64 bits");
+    return f8_p_fail(p, loc, "the result does not fit into 64 bits");
 }
 
 /* How `a op b` depends on bounds, from the two before they are combined. */
@@ -164,7 +164,7 @@ static f8_status parse_unary(f8_parser *p, bool real, number *v)
 static f8_status apply(f8_parser *p, bool real, char op, f8_loc loc, number *a, const number *b)
 {
     if (op == '%' && real)
-        return f8_p_fail(p, loc, "'%%' is for integers");
+        return f8_p_fail(p, loc, "'%%' is only for integers");
     if ((op == '/' || op == '%') && (real ? b->d == 0 : b->i == 0))
         return f8_p_fail(p, loc, "division by zero");
     a->form = form_of(op, real, a, b);
@@ -272,8 +272,8 @@ f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why)
         return F8_OK;
     const f8_dim *d = &p->m->dim[p->bound_read - 1];
     return f8_p_fail(p, p->bound_loc, "%s can't depend on %s'%s', declared at %u:%u: %s", what,
-                     d->bound ? "the bound " : "a bound, as ", d->name, d->loc.line, d->loc.column,
-                     why);
+                     d->bound ? "the bound " : "a bound through ", d->name, d->loc.line,
+                     d->loc.column, why);
 }
 
 /* ---- counts ---- */
@@ -319,7 +319,7 @@ f8_status f8_p_type(f8_parser *p, f8_type *type)
     F8_TRY(f8_p_expect(p, '[', "'[' after the element type"));
     while (!f8_p_at(p, ']')) {
         if (type->rank == F8_MAX_RANK)
-            return f8_p_fail(p, p->tok.loc, "more than %d dimensions", F8_MAX_RANK);
+            return f8_p_fail(p, p->tok.loc, "a type has at most %d dimensions", F8_MAX_RANK);
         if (type->rank > 0)
             F8_TRY(f8_p_expect(p, ',', "',' or ']'"));
         const f8_loc at = p->tok.loc;

@@ -93,7 +93,7 @@ static f8_status parse_carry(f8_parser *p, size_t *first)
     do {
         F8_TRY(f8_p_advance(p));
         if (n == MOST)
-            return f8_p_fail(p, p->tok.loc, "more than %d carried values", MOST);
+            return f8_p_fail(p, p->tok.loc, "a repeat carries at most %d values", MOST);
         loc[n] = p->tok.loc;
         F8_TRY(f8_p_value_name(p, "a carried value's name", &name[n]));
         F8_TRY(f8_p_expect(p, '=', "'=' and its first value"));

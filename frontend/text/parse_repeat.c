@@ -25,15 +25,16 @@ f8_status f8_p_repeat_head(f8_parser *p, f8_repeat *r)
         return f8_p_fail(p, loc, "'%s' is already a dim, declared at %u:%u", r->name,
                          p->m->dim[dim - 1].loc.line, p->m->dim[dim - 1].loc.column);
     if (p->n_loops == F8_MAX_LOOPS)
-        return f8_p_fail(p, r->loc, "repeats nested deeper than %d", F8_MAX_LOOPS);
+        return f8_p_fail(p, r->loc, "repeats are nested deeper than %d levels", F8_MAX_LOOPS);
     F8_TRY(f8_p_expect(p, '<', "'<'"));
     loc = p->tok.loc;
     f8_p_fixed(p);
     F8_TRY(f8_p_int(p, &r->count));
     F8_TRY(f8_p_is_fixed(p, "a repeat's count",
-                         "what it makes would have other names for each value"));
+                         "the names that it makes are the same for all values of a bound"));
     if (r->count < 0)
-        return f8_p_fail(p, loc, "a repeat of %lld times", (long long)r->count);
+        return f8_p_fail(p, loc, "the count of this repeat is %lld: it must not be negative",
+                         (long long)r->count);
     return F8_OK;
 }
 
@@ -73,7 +74,7 @@ f8_status f8_p_repeat_next(f8_parser *p, f8_repeat *r, bool *more)
         p->unrolled += (uint64_t)(p->lex.at - r->start.at) + ITERATION_COST;
         if (p->unrolled > p->limits->unrolled)
             return f8_p_fail(
-                p, r->loc, "the repeats around here unroll to too much text: more than %llu bytes",
+                p, r->loc, "this repeat and those around it unroll to more than %llu bytes of text",
                 (unsigned long long)p->limits->unrolled);
         p->lex = r->start;
         p->tok = r->first;

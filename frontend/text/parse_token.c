@@ -66,7 +66,8 @@ f8_status f8_p_enter(f8_parser *p)
 f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc)
 {
     if (p->declarations >= p->limits->declarations)
-        return f8_p_fail(p, loc, "more than %u declarations", p->limits->declarations);
+        return f8_p_fail(p, loc, "the module has more than %u declarations",
+                         p->limits->declarations);
     p->declarations++;
     return F8_OK;
 }
