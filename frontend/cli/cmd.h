@@ -41,142 +41,157 @@ enum {
     ON_TUNE = 8192
 };
 
-/* COMMAND(name, bit, operand, "help"), in the order they are listed in; int cmd_NAME(const cli *)
- * runs it and gives the exit code. The operand: what `file` of cli is; in [] it may be left out,
- * NULL: there is none. Help, the man page and the shells' completions are made from this table and
- * the next. */
+/* COMMAND(name, bit, operand, "help"), in the order in which help lists them. The function
+ * int cmd_NAME(const cli *) runs the command and returns the exit code. The operand says what the
+ * `file` of cli is. An operand in [] may be left out; NULL means that the command takes none.
+ * The help, the man page and the shells' completions are made from this table and the next. */
 #define CLI_COMMANDS(COMMAND)                                                                      \
     COMMAND(check, ON_CHECK, "FILE.f8", "parse and verify a module")                               \
     COMMAND(print, ON_PRINT, "FILE.f8",                                                            \
-            "print a module in canonical form, or what a pass made of it")                         \
+            "print a module in canonical form, or as it is after a pass")                          \
     COMMAND(train, ON_TRAIN, "FILE.f8", "train a language model on the bytes of a text")           \
-    COMMAND(eval, ON_EVAL, "FILE.f8", "the held-out loss of a checkpoint under any recipe")        \
-    COMMAND(export, ON_EXPORT, "FILE.f8", "a checkpoint's weights as FP8 with their scales")       \
-    COMMAND(explain, ON_EXPLAIN, "FILE.f8", "what was decided for each GEMM, and the kernels")     \
+    COMMAND(eval, ON_EVAL, "FILE.f8",                                                              \
+            "compute the held-out loss of a checkpoint under one or more recipes")                 \
+    COMMAND(export, ON_EXPORT, "FILE.f8",                                                          \
+            "write a checkpoint's weights as FP8 with their scales")                               \
+    COMMAND(explain, ON_EXPLAIN, "FILE.f8",                                                        \
+            "show the recipe of each GEMM and where it comes from, and list the kernels")          \
     COMMAND(plan, ON_PLAN, "FILE.f8",                                                              \
-            "memory and time of a training step, and what a budget of memory costs")               \
-    COMMAND(                                                                                       \
-        compile, ON_COMPILE, "FILE.f8",                                                            \
-        "ahead of time, into FILE.f8x; or a GPU's kernels as text or code, and a report on them")  \
-    COMMAND(inspect, ON_INSPECT, "FILE.f8x", "what a compiled file holds, on any machine")         \
-    COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors of files")                  \
+            "show the memory and estimated time of a training step, and what less memory costs")   \
+    COMMAND(compile, ON_COMPILE, "FILE.f8",                                                        \
+            "compile ahead of time into FILE.f8x, or write or report on the kernels of a GPU")     \
+    COMMAND(inspect, ON_INSPECT, "FILE.f8x", "show what a compiled file holds, on any machine")    \
+    COMMAND(run, ON_RUN, "FILE.f8x|FILE.f8", "run functions on tensors from files")                \
     COMMAND(tune, ON_TUNE, "[FILE.f8]",                                                            \
-            "time the ways to do each GEMM and kernel here; compiles then take the fastest")       \
-    COMMAND(                                                                                       \
-        doctor, ON_DOCTOR, NULL,                                                                   \
-        "what this machine has for each target, what is missing, how to get it; a test of each")   \
-    COMMAND(completion, ON_COMPLETION, "SHELL", "what bash, zsh or fish completes a command with") \
-    COMMAND(help, ON_HELP, "[COMMAND]", "the commands, or the options of one")
+            "time the ways to compute each GEMM and kernel; later compiles take the fastest")      \
+    COMMAND(doctor, ON_DOCTOR, NULL,                                                               \
+            "show what this machine has and lacks for each target, and test each target")          \
+    COMMAND(completion, ON_COMPLETION, "SHELL",                                                    \
+            "print the completion script for a shell: bash, zsh or fish")                          \
+    COMMAND(help, ON_HELP, "[COMMAND]", "list the commands, or the options of one command")
 
 /* OPTION(field, "--name", "ARGUMENT" or NULL, kind, commands, "help")
- * kinds: TEXT const char *, TEXTS and RECIPES given any number of times, COUNT int64_t >= 1,
- * THREADS int32_t 1 to 256, ORDINAL int32_t >= 0, NUMBER double > 0, SEED uint64_t, FLAG bool,
- * LEVEL int32_t that counts, DIM NAME=N, RULE a recipe rule, LAYERS FIRST,LAST, MEMORY bytes (6G,
- * 512MiB) or a share (0.5) */
+ * The kinds of values:
+ *     TEXT             const char *, not empty
+ *     TEXTS, RECIPES   the same; the option may be given any number of times
+ *     COUNT, ORDINAL   int64_t of at least 1, int32_t of at least 0
+ *     THREADS          int32_t, 1 to 256
+ *     NUMBER, SEED     double above 0, uint64_t
+ *     FLAG, LEVEL      bool; int32_t that counts how often the option is given
+ *     DIM              NAME=N
+ *     RULE, LAYERS     a recipe rule; FIRST,LAST
+ *     MEMORY           bytes (6G, 512MiB) or a share (0.5) */
 #define CLI_OPTIONS(OPTION)                                                                        \
     OPTION(recipe, "--recipe", "RECIPE", TEXT, ON_ALL | ON_TUNE,                                   \
-           "%s, or with options: 'block {pow2 = true}'")                                           \
+           "%s; options go in braces: 'block {pow2 = true}'")                                      \
     OPTION(rules, "--rule", "RULE", RULE, ON_ALL | ON_TUNE,                                        \
-           "after the text's rules, what these have behind `recipe`: '\"h.*\" wgrad = bf16'")      \
+           "add a rule, written as in the text but without the word `recipe`: "                    \
+           "'\"h.*\" wgrad = bf16'; repeatable")                                                   \
     OPTION(target, "--target", "TARGET", TEXT, ON_TARGET | ON_TUNE,                                \
-           "cpu (default), cpu:x86-64-v3, cpu:x86-64-v4, reference, cuda (the GPU present), %s; "  \
-           "compile -o NAME.f8x: some of them, with commas between")                               \
+           "cpu (default), cpu:x86-64-v3, cpu:x86-64-v4, reference, cuda (this machine's GPU), "   \
+           "%s; compile -o NAME.f8x takes a list, with commas")                                    \
     OPTION(attention, "--attention", "NAME", TEXT, ON_TARGET | ON_TUNE,                            \
-           "on a GPU: table (default), own or cudnn")                                              \
-    OPTION(device, "--device", "N", ORDINAL, ON_TARGET | ON_TUNE, "which GPU (default 0)")         \
+           "what computes attention on a GPU: own (fp8c's kernels), cudnn, or table (default), "   \
+           "which takes cudnn where measurements say so")                                          \
+    OPTION(device, "--device", "N", ORDINAL, ON_TARGET | ON_TUNE,                                  \
+           "the number of the GPU to use (default 0)")                                             \
     OPTION(memory, "--memory", "SIZE", MEMORY, ON_STEP | ON_TUNE,                                  \
-           "what it may take in all (6G, 512M, 4096K, bytes), or of activation bytes at the peak " \
-           "(0.5):"                                                                                \
-           " activations are computed again until it fits")                                        \
+           "recompute activations until the memory in all fits SIZE (6G, 512M, 4096K or bytes) or "\
+           "the activations fit a share of their bytes at the peak (0.5)")                         \
     OPTION(checkpoint, "--checkpoint", "PATTERN", TEXT, ON_STEP | ON_TUNE,                         \
-           "keep only activations of these names for the backward: 'x.*' is one a layer")          \
+           "keep only activations with these names for the backward, and recompute the others: "   \
+           "'x.*' keeps one a layer")                                                              \
     OPTION(recompute, "--recompute", "PATTERN", TEXT, ON_STEP | ON_TUNE,                           \
-           "compute values of these names again in the backward")                                  \
+           "recompute values with these names in the backward")                                    \
     OPTION(data, "--data", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN | ON_EVAL,                          \
-           "the text; its last tenth is held out of training. explain: to calibrate auto on")      \
+           "the text to train on; its last tenth is held out. explain: recipe auto measures on it")\
     OPTION(weights, "--weights", "FILE", TEXT, ON_EVAL | ON_EXPORT | ON_RUN,                       \
-           "a checkpoint (safetensors) of train --save, or of others; eval, run: of export too")   \
-    OPTION(                                                                                        \
-        functions, "--function", "NAME", TEXTS, ON_RUN,                                            \
-        "what to run (default eval); repeatable: one after the other. What one gives out under a"  \
-        " name that a later one takes, that one takes")                                            \
+           "a checkpoint (safetensors) of train --save or of others; eval and run also take what " \
+           "export writes")                                                                        \
+    OPTION(functions, "--function", "NAME", TEXTS, ON_RUN,                                         \
+           "run this function (default eval); repeatable, in order: an output is the input of the "\
+           "same name of a later function")                                                        \
     OPTION(inputs, "--input", "NAME=FILE", TEXTS, ON_RUN,                                          \
-           "an input's tensor: a .npy, or FILE.safetensors[:TENSOR]; repeatable")                  \
+           "read an input from FILE.npy or FILE.safetensors[:TENSOR]; repeatable")                 \
     OPTION(outputs, "--output", "NAME=FILE", TEXTS, ON_RUN,                                        \
-           "where to write an output, the last of that name: as --input; repeatable")              \
+           "write an output to such a file, the last one of that name; repeatable")                \
     OPTION(repeat, "--repeat", "N", COUNT, ON_RUN,                                                 \
-           "all of it so many times, and what a time took")                                        \
+           "run all functions N times, and print how long one time takes")                         \
     OPTION(steps, "--steps", "N", COUNT, ON_TRAIN,                                                 \
-           "optimizer steps (default 100); the schedule's length")                                 \
+           "the number of optimizer steps (default 100); the schedule gets this length")           \
     OPTION(compare, "--compare", "RECIPE", RECIPES, ON_TRAIN | ON_EVAL,                            \
-           "the same again under this recipe; repeatable")                                         \
+           "do the same under this recipe too, and compare; repeatable")                           \
     OPTION(calibrate, "--calibrate", "N", COUNT, ON_TRAIN | ON_EXPLAIN,                            \
-           "auto: batches to learn from (default 2)")                                              \
+           "recipe auto: the number of batches to measure on (default 2)")                         \
     OPTION(budget, "--error-budget", "E", NUMBER, ON_TRAIN | ON_EXPLAIN,                           \
-           "auto: largest relative error of a GEMM's result (default 0.1)")                        \
+           "recipe auto: the largest relative error of a GEMM's result (default 0.1)")             \
     OPTION(write_rules, "--write-rules", "FILE", TEXT, ON_TRAIN | ON_EXPLAIN,                      \
-           "auto: the choice as lines of the text; - is stdout")                                   \
+           "recipe auto: write what was chosen as rules for the text; - is stdout")                \
     OPTION(seed, "--seed", "S", SEED, ON_TRAIN | ON_EXPLAIN | ON_RUN,                              \
-           "of initial values and batches (default 1)")                                            \
-    OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replaces the optimizer's learning rate")         \
+           "the seed of initial values and batches (default 1)")                                   \
+    OPTION(lr, "--lr", "RATE", NUMBER, ON_TRAIN, "replace the optimizer's learning rate")          \
     OPTION(threads, "--threads", "N", THREADS,                                                     \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_PLAN | ON_RUN | ON_TUNE,              \
-           "1 to 256 (default: all CPUs)")                                                         \
+           "the number of CPU threads, 1 to 256 (default: all CPUs)")                              \
     OPTION(json, "--json", "FILE", TEXT,                                                           \
            ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_EVAL | ON_EXPORT | ON_PLAN | ON_DOCTOR |        \
                ON_INSPECT | ON_RUN,                                                                \
-           "JSON Lines; - is stdout")                                                              \
+           "write JSON Lines; - is stdout")                                                        \
     OPTION(emit, "--emit", "WHAT", TEXT, ON_COMPILE,                                               \
-           "cuda, ptx, cubin or report (default report)")                                          \
+           "what to write: cuda, ptx, cubin or report (default)")                                  \
     OPTION(output, "-o", "FILE", TEXT, ON_COMPILE | ON_EXPORT,                                     \
-           "where to; compile: default stdout,"                                                    \
-           " NAME.f8x without --emit is compiled ahead of time for each --target")                 \
+           "where to write (compile: default stdout); compile -o NAME.f8x without --emit compiles "\
+           "ahead of time for each --target")                                                      \
     OPTION(values, "--values", "NAME=N,...", TEXT, ON_COMPILE,                                     \
-           "-o NAME.f8x: what dims that are bounds may be, 'B=1,2,4 T=64'; default every value, "  \
-           "64 sets at most")                                                                      \
+           "-o NAME.f8x: the values that dims with a bound may take, 'B=1,2,4 T=64' (default: "    \
+           "every value, at most 64 sets)")                                                        \
     OPTION(inference, "--inference", NULL, FLAG, ON_COMPILE,                                       \
-           "only eval; forward may then return anything, else the loss, f32[], comes first")       \
+           "compile only eval; forward need then not return a loss, f32[], first")                 \
     OPTION(dtype, "--dtype", "TYPE", TEXT, ON_EXPORT,                                              \
-           "f32 or bf16: of the parameters that stay high precision (default: the checkpoint's)")  \
+           "f32 or bf16: the dtype of parameters that stay out of FP8 (default: the checkpoint's)")\
     OPTION(save, "--save", "FILE", TEXT, ON_TRAIN | ON_RUN,                                        \
-           "write a checkpoint at the end (safetensors), of --recipe's run")                       \
+           "write a checkpoint (safetensors) at the end, of the run under --recipe")               \
     OPTION(save_state, "--save-state", "FILE", TEXT, ON_TRAIN,                                     \
-           "write all variables' bytes at the end")                                                \
+           "write the bytes of all variables at the end")                                          \
     OPTION(kernels, "--kernels", NULL, FLAG, ON_EXPLAIN | ON_INSPECT,                              \
-           "list each kernel with the bytes it moves")                                             \
-    OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN, "time by step of the plan, at the end")     \
+           "list each kernel with the bytes it reads and writes")                                  \
+    OPTION(profile, "--profile", NULL, FLAG, ON_TRAIN,                                             \
+           "print the time of each step of the plan at the end")                                   \
     OPTION(no_fuse, "--no-fuse", NULL, FLAG, ON_STEP | ON_EVAL | ON_TUNE,                          \
-           "one kernel per node: same bits, slower")                                               \
+           "make one kernel per node: the same bits, slower")                                      \
     OPTION(print_after, "--print-after", "PASS", TEXT, ON_PRINT,                                   \
-           "compile, and print after that pass")                                                   \
+           "compile, and print the module as it is after this pass")                               \
     OPTION(verbose, "-v", NULL, LEVEL, ON_ALL | ON_TUNE,                                           \
-           "say on stderr what is done; twice: each pass and kernel (FP8C_VERBOSE=1, 2)")          \
-    OPTION(man, "--man", NULL, FLAG, ON_HELP, "the man page, as roff")                             \
+           "log what is done on stderr; twice: also each pass and kernel (FP8C_VERBOSE=1, 2)")     \
+    OPTION(man, "--man", NULL, FLAG, ON_HELP, "print the man page, as roff")                       \
     OPTION(database, "--database", "FILE", TEXT, ON_TUNE,                                          \
-           "the tuning database (default: FP8C_TUNING, or in the cache)")                          \
+           "the tuning database (default: FP8C_TUNING, else tuning.db in the cache's folder)")     \
     OPTION(gemm, "--gemm", "MxNxK:FORMAT", TEXT, ON_TUNE,                                          \
-           "this GEMM alone: f32, bf16, f8e4m3 or f8e5m2 operands")                                \
-    OPTION(only, "--only", "PATTERN", TEXT, ON_TUNE, "only steps of these names")                  \
-    OPTION(time, "--time", "SECONDS", NUMBER, ON_TUNE, "begin to time nothing new after so long")  \
-    OPTION(runs, "--runs", "N", COUNT, ON_TUNE, "runs of each candidate (default 7)")              \
+           "tune this GEMM alone; its operands are f32, bf16, f8e4m3 or f8e5m2")                   \
+    OPTION(only, "--only", "PATTERN", TEXT, ON_TUNE, "tune only steps with these names")           \
+    OPTION(time, "--time", "SECONDS", NUMBER, ON_TUNE, "start no timing after this many seconds")  \
+    OPTION(runs, "--runs", "N", COUNT, ON_TUNE, "time each candidate N times (default 7)")         \
     OPTION(same_bits, "--same-bits", NULL, FLAG, ON_TUNE,                                          \
-           "leave out other algorithms: they change bits")                                         \
-    OPTION(again, "--again", NULL, FLAG, ON_TUNE, "time again what was timed before")              \
+           "leave out other algorithms, because they change the bits of results")                  \
+    OPTION(again, "--again", NULL, FLAG, ON_TUNE,                                                  \
+           "time again what the database has timings of")                                          \
     OPTION(rows_out, "--export", "FILE", TEXT, ON_TUNE, "write the database's rows as JSON Lines") \
-    OPTION(rows_in, "--import", "FILE", TEXT, ON_TUNE, "take over the rows of such a file")        \
+    OPTION(rows_in, "--import", "FILE", TEXT, ON_TUNE,                                             \
+           "add the rows of such a file to the database")                                          \
     OPTION(merge, "--merge", "FILE", RECIPES, ON_TUNE,                                             \
-           "take over the rows of another database; repeatable")                                   \
-    OPTION(dims, "-D", "NAME=N", DIM, ON_ALL | ON_TUNE, "replace the value of a dim")
+           "add the rows of another database; repeatable")                                         \
+    OPTION(dims, "-D", "NAME=N", DIM, ON_ALL | ON_TUNE,                                            \
+           "replace the value or the bound of a dim; repeatable")
 
-/* Those that add to the field of one above. */
+/* Options that set a field of the table above. */
 #define CLI_MORE_OPTIONS(OPTION)                                                                   \
     OPTION(verbose, "--verbose", NULL, LEVEL, ON_ALL | ON_TUNE, "the same as -v")                  \
     OPTION(rules, "--bf16-layers", "FIRST,LAST", LAYERS, ON_ALL,                                   \
-           "so many first and last layers in bf16: --rule 'layers FIRST, LAST = bf16'")            \
-    OPTION(target, "--target", "TARGET", TEXT, ON_INSPECT, "look at the code for this one alone")  \
-    OPTION(json, "--json", "FILE", TEXT, ON_TUNE, "JSON Lines; - is stdout")                       \
+           "keep this many first and last layers in bf16, as --rule 'layers FIRST, LAST = bf16'")  \
+    OPTION(target, "--target", "TARGET", TEXT, ON_INSPECT, "show only the code for this target")   \
+    OPTION(json, "--json", "FILE", TEXT, ON_TUNE, "write JSON Lines; - is stdout")                 \
     OPTION(target, "--target", "TARGET,...", TEXT, ON_DOCTOR,                                      \
-           "look at these alone, and end with 1 unless all of them work (default: look at all, "   \
+           "show and test only these, and exit with 1 unless all of them work (default: all, and " \
            "cpu must work)")
 
 typedef const char *cli_TEXT;

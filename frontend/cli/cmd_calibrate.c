@@ -17,9 +17,8 @@ bool cli_refuses_auto(const cli *c, const char *recipe)
     if (!cli_is_auto(recipe))
         return false;
     fprintf(stderr,
-            "fp8c %s: recipe auto is chosen by train or explain: put the lines that their "
-            "--write-rules gives into "
-            "the text, and ask for any other\n",
+            "fp8c %s: only train and explain take recipe auto: add the lines that they write with "
+            "--write-rules to the text, and give another recipe here\n",
             c->command);
     return true;
 }
@@ -89,7 +88,7 @@ static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const
                             bool won)
 {
     if (to && k->excluded)
-        fprintf(to, "    %-8s can't be had: %s\n", k->recipe, k->excluded);
+        fprintf(to, "    %-8s is excluded: %s\n", k->recipe, k->excluded);
     else if (to && k->error > 0)
         fprintf(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n",
                 won ? "*" : " ", k->recipe, 100 * k->error, k->sqnr[0], k->sqnr[1],

@@ -271,7 +271,7 @@ static bool check_finite(const loader *l, int i, const float *value, uint64_t n,
         if (isnan(value[k]) || (stored && isinf(value[k]))) {
             fprintf(stderr,
                     "%s: error: tensor '%s': element %" PRIu64
-                    " is %s: such weights are not exported\n",
+                    " is %s: fp8c does not export such weights\n",
                     l->f->in.path, f8_st_shown(l->from[i]->name, shown, sizeof shown), k,
                     isnan(value[k]) ? "NaN" : "infinite");
             return false;
@@ -358,13 +358,12 @@ static void report(const loader *l, const char *problems)
 {
     const char *trained = f8_st_metadata(l->f, "fp8c.recipe");
     char shown[200];
-    fprintf(stderr, "%s: error: these are not the weights of %s under %s:\n%s", l->f->in.path,
-            l->c->file, l->recipe, problems);
+    fprintf(stderr, "%s: error: the file does not hold the weights of %s under %s:\n%s",
+            l->f->in.path, l->c->file, l->recipe, problems);
     if (l->scales_missing)
         fprintf(stderr,
-                "the recipe asked for needs scales that training under it keeps, and the file "
-                "%s%s: serve it "
-                "under another, as current\n",
+                "this recipe needs the scales that training under it keeps, and the file %s%s: "
+                "give a recipe that needs none, such as current\n",
                 trained ? "was trained under " : "has none",
                 trained ? f8_st_shown(trained, shown, sizeof shown) : "");
 }
@@ -428,8 +427,8 @@ static bool read_stored(f8_st_file *f, fp8c_context *ctx, const char *name, cons
     char shown[NAME_ROOM], canonical[CLI_RECIPE];
     if (recipe && fp8c_recipe_canonical(ctx, recipe, canonical, sizeof canonical) == FP8C_OK)
         return true;
-    fprintf(stderr, "%s: error: its metadata 'fp8c.stored', of '%s': %s\n", f->in.path,
-            f8_st_shown(name, shown, sizeof shown), recipe ? "" : "no recipe");
+    fprintf(stderr, "%s: error: the metadata 'fp8c.stored' of '%s': %s\n", f->in.path,
+            f8_st_shown(name, shown, sizeof shown), recipe ? "" : "it has no recipe");
     return recipe ? cli_fail(ctx) == CLI_DONE : false;
 }
 
@@ -442,9 +441,10 @@ bool cli_stored_read(cli_stored *s, f8_st_file *f, fp8c_context *ctx)
         return true;
     s->owner = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(s->owner) || !json_object_size(s->owner)) {
-        fprintf(stderr,
-                "%s: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes\n",
-                f->in.path);
+        fprintf(
+            stderr,
+            "%s: error: the metadata 'fp8c.stored' is not a JSON object of weights and recipes\n",
+            f->in.path);
         return false;
     }
     s->weight = calloc(json_object_size(s->owner), sizeof *s->weight);

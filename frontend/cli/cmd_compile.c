@@ -42,11 +42,11 @@ static int check_options(const cli *c)
     if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
         return no_gpu();
     if (c->json && kind != EMIT_REPORT)
-        return wrong("--json goes with --emit report");
+        return wrong("--json needs --emit report");
     if (cli_json_to_stdout(c) && c->output)
-        return wrong("--json - and -o: the report would have two places");
+        return wrong("--json - and -o can't go together: the report goes to one place");
     if (kind == EMIT_CUBIN && !c->output && isatty(STDOUT_FILENO))
-        return wrong("machine code is not for a terminal: give -o FILE");
+        return wrong("a terminal can't show machine code: give -o FILE");
     return CLI_DONE;
 }
 
@@ -144,7 +144,7 @@ static int put(const cli *c, const fp8c_program *p, cli_json *json)
     if (to && finish_file(to, c->output != NULL))
         return CLI_DONE;
     fprintf(stderr, "%s: error: %s\n", c->output ? c->output : "stdout",
-            errno ? strerror(errno) : "not all was written");
+            errno ? strerror(errno) : "not everything was written");
     struct stat s;
     if (to && c->output && !stat(c->output, &s) && S_ISREG(s.st_mode))
         unlink(c->output); /* half a text compiles to something else, if at all */

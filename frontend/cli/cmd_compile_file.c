@@ -21,7 +21,7 @@ static int split(char *list, const char *name[MOST_TARGETS])
     for (char *at = list; at; n++) {
         char *comma = strchr(at, ',');
         if (n == MOST_TARGETS) {
-            fprintf(stderr, "fp8c compile: --target takes up to %d targets\n", MOST_TARGETS);
+            fprintf(stderr, "fp8c compile: --target takes at most %d targets\n", MOST_TARGETS);
             return -1;
         }
         if (!*at || at == comma) {

@@ -244,7 +244,7 @@ int cmd_completion(const cli *c)
     else if (!strcmp(c->file, "fish"))
         fish();
     else {
-        fprintf(stderr, "fp8c completion: no such shell '%s': bash, zsh and fish are\n", c->file);
+        fprintf(stderr, "fp8c completion: no such shell '%s': give bash, zsh or fish\n", c->file);
         return CLI_USAGE;
     }
     return CLI_DONE;

@@ -169,7 +169,7 @@ static bool check_names(const doctor *x)
         for (int i = 0; !found && fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
             found = (int)strlen(t.name) == n && !strncmp(at, t.name, (size_t)n);
         if (!found) {
-            fprintf(stderr, "fp8c doctor: no target '%.*s'; there are", n, at);
+            fprintf(stderr, "fp8c doctor: no target '%.*s'; the targets are", n, at);
             for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
                 fprintf(stderr, "%s %s", i ? "," : "", t.name);
             fputc('\n', stderr);
@@ -297,12 +297,12 @@ static int examine(doctor *x)
 
 static int died(const shared *s, int status)
 {
-    const char *at = *s->at ? s->at : "its beginning";
+    const char *at = *s->at ? s->at : "its own start";
     if (WIFSIGNALED(status))
-        fprintf(stderr, "error: signal %d (%s) ended the process at: %s\n", WTERMSIG(status),
-                strsignal(WTERMSIG(status)), at);
+        fprintf(stderr, "error: signal %d (%s) ended the process while it looked at: %s\n",
+                WTERMSIG(status), strsignal(WTERMSIG(status)), at);
     else
-        fprintf(stderr, "error: the process was ended, with exit code %d, at: %s\n",
+        fprintf(stderr, "error: the process ended with exit code %d while it looked at: %s\n",
                 WEXITSTATUS(status), at);
     return CLI_FAILED;
 }
@@ -326,7 +326,8 @@ int cmd_doctor(const cli *c)
         errno = 0;
         const bool written = !fflush(stdout) && !ferror(stdout);
         if (!written)
-            fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+            fprintf(stderr, "error: stdout: %s\n",
+                    errno ? strerror(errno) : "not everything was written");
         x.shared->done = true;
         exit(written ? code : CLI_FAILED);
     }

@@ -228,7 +228,7 @@ static bool open_files(export *e)
         cli_file_fail(&diag);
     else if (f8_st_metadata(&e->weights, "fp8c.stored"))
         fprintf(stderr,
-                "%s: error: its weights are stored in FP8 already: export from the checkpoint\n",
+                "%s: error: the weights are already FP8: export the checkpoint they came from\n",
                 e->c->weights);
     else if (f8_file_writable(e->c->output, &diag) != F8_OK)
         cli_file_fail(&diag);
@@ -258,11 +258,11 @@ int cmd_export(const cli *c)
     if (!c->weights || !c->output)
         return usage(c->weights ? "-o FILE is needed" : "--weights FILE is needed");
     if (c->recipe == cli_default_recipe)
-        return usage("--recipe RECIPE is needed: what to store the weights under");
+        return usage("--recipe RECIPE is needed: the recipe under which the weights are stored");
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;
     if (c->dtype && strcmp(c->dtype, "f32") && strcmp(c->dtype, "bf16"))
-        return usage("--dtype is f32 or bf16");
+        return usage("--dtype takes f32 or bf16");
     if (c->dtype)
         e.dtype = strcmp(c->dtype, "f32") ? F8_ST_BF16 : F8_ST_F32;
     if (!cli_load(c, &e.ctx, &e.module))

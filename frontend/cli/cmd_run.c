@@ -52,8 +52,8 @@ static int read_options(run *r)
     const cli *c = r->c;
     if (cli_is_package(c->file) &&
         (c->recipe != cli_default_recipe || c->rules.n || c->no_fuse || c->attention))
-        return usage("%s is compiled: --recipe, --rule, --bf16-layers, --no-fuse and --attention "
-                     "are for texts",
+        return usage("%s is already compiled: --recipe, --rule, --bf16-layers, --no-fuse and "
+                     "--attention apply to texts only",
                      c->file);
     for (size_t i = 0; i < c->inputs.n; i++) {
         if (!cli_tensor_file_parse(c->inputs.text[i], &r->input[i]))
@@ -218,13 +218,14 @@ static bool check_inputs(const run *r)
                          port.name, r->name[f], cli_type(&port.type, type));
         }
     if (*missing)
-        return fail(r, "inputs are not given: %s (--input NAME=FILE)", missing);
+        return fail(r, "inputs are missing: %s (give --input NAME=FILE)", missing);
     for (size_t k = 0; k < r->c->inputs.n; k++) {
         bool used = false;
         for (size_t f = 0; f < r->n; f++)
             used |= find_port(r, f, FP8C_INPUT, r->input[k].name, &port) >= 0;
         if (!used)
-            return fail(r, "--input %s: no function that runs has such an input", r->input[k].name);
+            return fail(r, "--input %s: none of the functions has an input of this name",
+                        r->input[k].name);
     }
     return true;
 }
@@ -244,7 +245,8 @@ static bool find_outputs(run *r)
             o->bytes = fp8c_program_buffer(r->program, r->function[f], FP8C_OUTPUT, i);
         }
         if (!o->bytes)
-            return fail(r, "--output %s: no function that runs has such an output", o->file.name);
+            return fail(r, "--output %s: none of the functions has an output of this name",
+                        o->file.name);
     }
     if (cli_tensor_files_writable(r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
@@ -403,7 +405,7 @@ static void report(run *r)
                               fp8c_program_target(r->program), "times", (json_int_t)n,
                               "seconds_median", r->seconds[n / 2], "seconds_min", r->seconds[0]));
     if (n > 1 && !cli_json_to_stdout(r->c))
-        printf("%" PRId64 " times on %s: %.6g ms in the median, %.6g ms at best\n", n,
+        printf("%" PRId64 " times on %s: median %.6g ms, least %.6g ms\n", n,
                fp8c_program_target(r->program), 1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
 }
 

@@ -86,7 +86,7 @@ static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const voi
     }
     return good == n ? F8_OK
                      : f8_file_fail(diag, F8_ERR_INPUT, f->path,
-                                    "for '%s': element %" PRIu64 " is no value of %s", f->name,
+                                    "for '%s': element %" PRIu64 " does not fit into %s", f->name,
                                     good, fp8c_dtype_name(type->dtype));
 }
 
@@ -98,7 +98,7 @@ static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8
     const bool right = t->dtype == want.dtype || becomes(t->dtype, type->dtype, !f->tensor);
     if (right && f8_checkpoint_same_shape(t, &want, 0))
         return F8_OK;
-    return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, and '%s' wants %s",
+    return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, but '%s' needs %s",
                         f->tensor ? "tensor '" : "", f->tensor ? f->tensor : "it",
                         f->tensor ? "'" : "", f8_st_type_text(t, here, sizeof here), f->name,
                         f8_st_type_text(&want, there, sizeof there));
@@ -126,7 +126,7 @@ static f8_status find_tensor(const cli_tensor_file *f, const f8_st_file *file,
     *out = f8_st_find(file, f->tensor);
     return *out ? F8_OK
                 : f8_file_fail(diag, F8_ERR_INPUT, f->path,
-                               "it has no tensor '%s'; FILE:TENSOR names another", f->tensor);
+                               "it has no tensor '%s'; FILE:TENSOR gives another name", f->tensor);
 }
 
 static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *type, void *to,
@@ -185,8 +185,8 @@ f8_status cli_tensor_files_writable(const cli_tensor_output *output, size_t n, f
                 (!output[i].file.tensor || !output[k].file.tensor ||
                  !strcmp(output[i].file.tensor, output[k].file.tensor)))
                 return f8_file_fail(diag, F8_ERR_INPUT, output[i].file.path,
-                                    "'%s' and '%s' would go to one place", output[k].file.name,
-                                    output[i].file.name);
+                                    "'%s' and '%s' would be written to the same place",
+                                    output[k].file.name, output[i].file.name);
     }
     return F8_OK;
 }

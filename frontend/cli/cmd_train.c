@@ -44,7 +44,7 @@ static bool find_functions(run *r)
     for (int i = 0; i < 3; i++) {
         *index[i] = fp8c_program_function(r->program, needed[i]);
         if (*index[i] < 0) {
-            fprintf(stderr, "%s: error: the module gives no '%s'%s\n", r->c->file, needed[i],
+            fprintf(stderr, "%s: error: the module has no '%s'%s\n", r->c->file, needed[i],
                     i == 1 ? ": it declares no optimizer" : "");
             return false;
         }
@@ -222,18 +222,18 @@ static void print_table(const cli *c, const result *results, const cli_corpus *c
     for (size_t i = 0; i <= c->compare.n; i++) {
         const fp8c_remat *m = &results[i].remat;
         if (m->arena_before)
-            printf("%s: %" PRId64 " values a micro_step computed again: arena %.1f MiB, not %.1f; "
-                   "estimated %+.2f%% time\n",
-                   results[i].recipe, m->recomputed, (double)m->arena_after / (1 << 20),
-                   (double)m->arena_before / (1 << 20), 100 * m->extra_seconds / m->seconds);
+            printf("%s: micro_step recomputes %" PRId64
+                   " values: this reduces the arena from %.1f to %.1f MiB and takes an estimated "
+                   "%.2f%% more time\n",
+                   results[i].recipe, m->recomputed, (double)m->arena_before / (1 << 20),
+                   (double)m->arena_after / (1 << 20), 100 * m->extra_seconds / m->seconds);
     }
     const fp8c_device *d = &results[0].device;
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
     printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's "
-           "unigram entropy "
-           "is %.4f\n",
+           "unigram entropy is %.4f\n",
            TAIL, corpus->unigram);
 }
 

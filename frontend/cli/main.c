@@ -207,22 +207,21 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
             if (status != CLI_DONE)
                 return status;
         } else if (!command->operand) {
-            return usage(c->command, "it takes no file; what is", argv[i]);
+            return usage(c->command, "this command takes no file, but is given", argv[i]);
         } else if (c->file) {
-            return usage(c->command, "one file only; what is", argv[i]);
+            return usage(c->command, "this command takes one file, but is also given", argv[i]);
         } else {
             c->file = argv[i];
         }
     }
     if (!c->file && command->operand && *command->operand != '[')
-        return usage(
-            c->command,
-            !strncmp(command->operand, "FILE", 4) ? "no file given" : "missing:", command->operand);
+        return usage(c->command, "an argument is missing:", command->operand);
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
     if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)
-        return usage(c->command, "no rule counts under bf16, the default: give --recipe with",
+        return usage(c->command,
+                     "the default recipe, bf16, overrides all rules: give --recipe with",
                      c->rules.rule[0].origin);
     return cli_read_recipes(c);
 }
@@ -232,7 +231,8 @@ static int flush_stdout(int status)
 {
     errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
-        fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+        fprintf(stderr, "error: stdout: %s\n",
+                errno ? strerror(errno) : "not everything was written");
         return CLI_FAILED;
     }
     return status;
