@@ -336,7 +336,7 @@ START_TEST(wrong_scales)
     write_copy(c, "renamed", false);
     REFUSED(eval_small("delayed", "renamed"),
             "under delayed:\n  missing     h.0.mlp.c_fc.x  in fp8.scale\n"
-            "the recipe asked for needs scales");
+            "this recipe needs the scales");
     set_metadata(c, "fp8c.elements", "{\"fp8.scale\":[\"h.0.mlp.c_fc.x\"]}");
     write_copy(c, "few", false);
     REFUSED(eval_small("delayed", "few"),
