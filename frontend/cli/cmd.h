@@ -1,4 +1,4 @@
-/* The command line: its one option table, and what sub-commands share. Uses only fp8c.h. */
+/* The command line: the tables of commands and options, and what the commands share. */
 #ifndef F8_CMD_H
 #define F8_CMD_H
 
@@ -12,7 +12,7 @@ enum {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_INTERRUPTED = 130, /* as shells have it for SIGINT */
+    CLI_INTERRUPTED = 130, /* the code of shells for SIGINT */
     CLI_MAX_DIMS = 32,
     CLI_MAX_RECIPES = 16,
     CLI_MAX_RULES = 64,
@@ -20,7 +20,7 @@ enum {
     CLI_RECIPE = 256 /* bytes of a recipe in canonical text */
 };
 
-/* Which sub-commands take an option: a bit for each. */
+/* The commands as bits: an option lists those that take it. */
 enum {
     ON_CHECK = 1,
     ON_PRINT = 2,
@@ -35,7 +35,7 @@ enum {
     ON_DOCTOR = 1024,
     ON_INSPECT = 2048,
     ON_RUN = 4096,
-    ON_ALL = 255 | ON_RUN, /* those that read a module */
+    ON_ALL = 255 | ON_RUN, /* the commands that read a module */
     ON_TARGET = ON_ALL & ~ON_EXPORT,
     ON_STEP = ON_PRINT | ON_TRAIN | ON_EXPLAIN | ON_COMPILE | ON_PLAN,
     ON_TUNE = 8192
@@ -204,7 +204,7 @@ typedef bool cli_FLAG;
 typedef int32_t cli_LEVEL;
 typedef struct cli_MEMORY {
     int64_t bytes;
-    double share; /* one of the two, or 0 */
+    double share; /* one of the two; the other is 0 */
 } cli_MEMORY;
 typedef struct cli_RECIPES {
     const char *text[CLI_MAX_RECIPES];
@@ -220,7 +220,7 @@ typedef struct cli_DIM {
 } cli_DIM;
 typedef struct cli_RULE {
     struct {
-        const char *origin, *text; /* text NULL: layers */
+        const char *origin, *text; /* text NULL: the rule is `layers first, last = bf16` */
         int64_t first, last;
     } rule[CLI_MAX_RULES];
     size_t n;
@@ -229,7 +229,7 @@ typedef cli_RULE cli_LAYERS;
 
 typedef struct cli {
     const char *command, *file;
-    char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* what recipe and compare point into */
+    char canonical[1 + CLI_MAX_RECIPES][CLI_RECIPE]; /* recipe and compare point into this */
 #define OPTION(field, name, argument, kind, on, help) cli_##kind field;
     CLI_OPTIONS(OPTION)
 #undef OPTION
@@ -244,81 +244,83 @@ typedef struct cli_command {
 
 typedef struct cli_option {
     const char *name, *argument, *help; /* argument: NULL for none; help: see cli_option_help */
-    int on;                             /* bits of the commands that take it */
+    int on;                             /* the bits of the commands that take it */
 } cli_option;
 
-/* Both end with a name that is NULL. */
+/* Both arrays end with an entry whose name is NULL. */
 extern const cli_command cli_commands[];
 extern const cli_option cli_options[];
 
-/* NULL where there is none of that name. */
+/* NULL if there is no command of that name. */
 const cli_command *cli_find_command(const char *name);
-/* The option's help, in `buf`: %s becomes the GPUs of --target or the names of all recipes. */
+/* The option's help. %s in it is replaced, in `buf`, by the GPUs of --target or by the names of all
+ * recipes. */
 enum { CLI_HELP_TEXT = 512 };
 const char *cli_option_help(const cli_option *option, char buf[CLI_HELP_TEXT]);
-/* "a, b (default) or c": the names that begin with `start`; `usual` is the default, or NULL. In
- * `buf`. */
+/* Writes the names that begin with `start` into `buf` as "a, b (default) or c", and returns it.
+ * `usual` is the default, or NULL. */
 const char *cli_names(const char *(*name)(int index), const char *start, const char *usual,
                       char buf[CLI_HELP_TEXT]);
-/* What `fp8c help` and `fp8c COMMAND --help` print (cmd_help.c). */
+/* Print what `fp8c help` and `fp8c COMMAND --help` show (cmd_help.c). */
 void cli_help(FILE *to);
 void cli_help_command(const cli_command *command);
-/* The man page, on stdout (cmd_man.c). */
+/* Prints the man page on stdout (cmd_man.c). */
 int cli_man(void);
 
-/* ---- sub-commands: exit codes ---- */
+/* ---- the commands: each returns an exit code ---- */
 #define COMMAND(name, bit, operand, help) int cmd_##name(const cli *c);
 CLI_COMMANDS(COMMAND)
 #undef COMMAND
 
 /* ---- shared (cmd_common.c) ---- */
 
-extern const char cli_default_recipe[]; /* what c->recipe points to when none was given */
-/* fp8c compile -o NAME.f8x: the module as a package (cmd_compile_file.c). */
+extern const char cli_default_recipe[]; /* c->recipe points here when --recipe is not given */
+/* Whether a path ends in .f8x, and fp8c compile -o NAME.f8x (cmd_compile_file.c). */
 bool cli_is_package(const char *path);
 int cli_compile_package(const cli *c);
-/* Read a whole file; NULL with a message on stderr. The caller frees. */
+/* Reads a whole file. The caller frees the result. NULL after a message on stderr. */
 char *cli_read_file(const char *path, size_t *size);
-/* Make the recipes of --recipe and --compare canonical; CLI_FAILED after a message on stderr where
- * one is none. */
+/* Makes the recipes of --recipe and --compare canonical. CLI_FAILED after a message on stderr if a
+ * text is not a recipe. */
 int cli_read_recipes(cli *c);
-/* Rule `index` of c->rules as text, in `buf` where it was given as numbers. */
+/* Rule `index` of c->rules as text. A rule given as numbers is written into `buf`. */
 const char *cli_rule(const cli *c, size_t index, char *buf, size_t size);
-/* Context and parsed module of c->file with c->rules behind its own, or a message on stderr and
- * false. */
+/* Creates a context and parses c->file. The rules of c->rules follow those of the text. false after
+ * a message on stderr; then there is nothing to destroy. */
 bool cli_load(const cli *c, fp8c_context **ctx, fp8c_module **module);
-/* Print the context's message on stderr, or that the call was interrupted, and give CLI_FAILED. */
+/* Prints the context's message on stderr, or "interrupted". Returns CLI_FAILED. */
 int cli_fail(const fp8c_context *ctx);
-/* For runs: a CUDA target takes its device. */
+/* The options for a program that runs: a CUDA target opens its device. */
 fp8c_compile_options cli_compile_options(const cli *c, const char *recipe);
-/* For listings: a CUDA target named by its architecture needs no device. */
+/* The options for a listing: a CUDA target that is named by its architecture needs no device. */
 fp8c_compile_options cli_listing_options(const cli *c, const char *recipe);
 int cli_write_stdout(void *user, const char *text, size_t size);
-/* A context as the environment and cli_context_options say, or NULL with a message on stderr. */
+/* Creates a context from the environment and cli_context_options. NULL after a message on stderr.
+ */
 fp8c_context *cli_context(void);
-/* Into `text`, "f32[8, 256]". Returns it. */
+/* Writes a type into `text` as "f32[8, 256]", and returns it. */
 enum { CLI_TYPE_TEXT = 160 };
 const char *cli_type(const fp8c_type *type, char text[CLI_TYPE_TEXT]);
 
-/* Of --recipe and each --compare, in their order, what a gap is against: bf16, else the first
- * --compare; 0 where there is none to compare with. */
+/* The recipe that gaps are relative to, as an index for cli_recipe: bf16 if it is there, else the
+ * first --compare; 0 if there is no --compare. */
 size_t cli_baseline(const cli *c);
-/* Recipe `index` of those, 0 for --recipe. */
+/* Index 0 is --recipe, index i the i-th --compare. */
 const char *cli_recipe(const cli *c, size_t index);
-/* How wide a table's column of them is, at least `least`. */
+/* The width of the longest recipe's text, and at least `least`. */
 int cli_recipe_width(const cli *c, int least);
 
 /* ---- progress, log and Ctrl-C (cmd_progress.c) ---- */
 
-/* Before the command runs: what contexts are created with from then on. bar: on a terminal, show
- * how far a long call is. */
+/* Called before the command runs. Sets what cli_context_options returns, and watches for Ctrl-C.
+ * bar: show the progress of a long call, if stderr is a terminal. */
 void cli_watch(int32_t verbose, bool bar);
 const fp8c_context_options *cli_context_options(void);
-/* Whether Ctrl-C stopped a call: main then gives CLI_INTERRUPTED. */
+/* Whether Ctrl-C stopped a call. main then returns CLI_INTERRUPTED. */
 bool cli_interrupted(void);
 
-/* JSON Lines. path NULL: nothing is written and every call succeeds. A failed write is remembered;
- * close reports it on stderr and returns false. */
+/* Writes JSON Lines. With path NULL nothing is written and every call succeeds. A failed write is
+ * remembered: cli_json_close reports it on stderr and returns false. */
 typedef struct cli_json {
     FILE *file;
     const char *path;
@@ -326,14 +328,14 @@ typedef struct cli_json {
     int error; /* errno of the write that failed */
 } cli_json;
 bool cli_json_open(cli_json *j, const char *path);
-void cli_json_record(cli_json *j,
-                     json_t *record); /* takes the reference; NULL counts as a failure */
+/* Takes over the reference. A record that is NULL counts as a failed write. */
+void cli_json_record(cli_json *j, json_t *record);
 bool cli_json_close(cli_json *j);
-bool cli_json_to_stdout(const cli *c); /* then stdout carries nothing but records */
-json_t *cli_json_number(double x);     /* JSON knows no NaN and no infinity: they are null */
+bool cli_json_to_stdout(const cli *c); /* if so, stdout carries nothing but records */
+json_t *cli_json_number(double x);     /* NaN and infinities become null: JSON has neither */
 
-/* What explain and inspect share (cmd_explain.c): a line for each GEMM of a linear, and for each
- * step; a table, but where `to` is NULL, and records. */
+/* Print a line for each GEMM of a linear, and for each step of a function, as a table to `to`
+ * (unless NULL) and as records. explain and inspect share them (cmd_explain.c). */
 void cli_print_decisions(const fp8c_program *p, FILE *to, cli_json *json);
 void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *json);
 

@@ -1,5 +1,5 @@
-/* Calibrating for recipe auto: a few batches of --data through the model in bf16
- * (fp8c_calibration_*). */
+/* Calibration for recipe auto: a few batches of --data run through the model in bf16, and
+ * fp8c_calibration_* observes them. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static int to_file(void *user, const char *text, size_t size)
     return fwrite(text, 1, size, user) != size;
 }
 
-/* The rules to --write-rules FILE; `-` is stdout. */
+/* Writes the rules to the FILE of --write-rules; `-` is stdout. */
 static bool write_rules(const cli *c, const fp8c_calibration *calibration)
 {
     if (!c->write_rules)
@@ -82,7 +82,7 @@ fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_modu
     return NULL;
 }
 
-/* ---- what explain shows of it ---- */
+/* ---- what explain shows of a calibration ---- */
 
 static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const fp8c_candidate *k,
                             bool won)

@@ -55,7 +55,8 @@ static bool cut(cli_corpus *c, const char *path, int64_t vocabulary)
     return true;
 }
 
-/* Whether `name` is a port of that type; where type.dim is 0, any size, which is then filled in. */
+/* Whether there is a port `name` of that type. A size of 0 in `type` stands for any size, and is
+ * replaced by the port's. */
 static bool has_port(const fp8c_program *program, int function, fp8c_side side, const char *name,
                      fp8c_type *type)
 {
@@ -86,7 +87,7 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
         return false;
     }
     const int64_t vocabulary = fp8c_module_dim(module, "V");
-    if (c->T != 0) /* cut for another recipe of the same module */
+    if (c->T != 0) /* already cut, for another recipe of the same module */
         return true;
     c->B = tokens.dim[0];
     c->T = tokens.dim[1];

@@ -169,7 +169,7 @@ static bool check_names(const doctor *x)
         for (int i = 0; !found && fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
             found = (int)strlen(t.name) == n && !strncmp(at, t.name, (size_t)n);
         if (!found) {
-            fprintf(stderr, "fp8c doctor: no target '%.*s'; the targets are", n, at);
+            fprintf(stderr, "fp8c doctor: no target '%.*s'; there are", n, at);
             for (int i = 0; fp8c_doctor_target(x->d, i, &t) == FP8C_OK; i++)
                 fprintf(stderr, "%s %s", i ? "," : "", t.name);
             fputc('\n', stderr);

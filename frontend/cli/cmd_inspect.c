@@ -242,7 +242,7 @@ static int print_file(inspect *x)
     }
     if (found)
         return CLI_DONE;
-    fprintf(stderr, "%s: error: the file has no code for '%s'\n", x->c->file, x->c->target);
+    fprintf(stderr, "%s: error: it has no code for '%s'\n", x->c->file, x->c->target);
     return CLI_FAILED;
 }
 

@@ -9,7 +9,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are taken as
 
 static const char magic[6] = "\x93NUMPY";
 
-/* ---- the header: a few of Python's literals ---- */
+/* ---- the header: a few Python literals ---- */
 
 typedef struct parser {
     const char *at, *end;
@@ -30,7 +30,7 @@ static void skip_spaces(parser *p)
         p->at++;
 }
 
-/* Whether the next thing is this character; then it is taken. */
+/* Takes this character, if it is the next one after spaces. */
 static bool take(parser *p, char c)
 {
     skip_spaces(p);
@@ -50,7 +50,7 @@ static bool take_word(parser *p, const char *word)
     return true;
 }
 
-/* 'text' or "text", of printable ASCII without a backslash, at most size - 1 bytes. */
+/* Takes 'text' or "text": printable ASCII without a backslash, at most size - 1 bytes. */
 static f8_status take_string(parser *p, char *to, size_t size)
 {
     skip_spaces(p);
@@ -104,11 +104,11 @@ static f8_status take_shape(parser *p)
     return F8_OK;
 }
 
-/* Elements of the types that there are ports for, or that become one exactly. */
+/* Known are the types of ports, and types whose values become those of a port exactly. */
 static f8_status take_descr(parser *p)
 {
     static const struct {
-        const char *descr; /* less the byte order */
+        const char *descr; /* without the byte order */
         f8_st_dtype dtype;
     } known[] = {{"f4", F8_ST_F32},  {"f2", F8_ST_F16}, {"i4", F8_ST_I32}, {"i8", F8_ST_I64},
                  {"b1", F8_ST_BOOL}, {"u1", F8_ST_U8},  {"V1", F8_ST_U8},  {"V2", F8_ST_U16},
@@ -181,7 +181,7 @@ static f8_status parse(parser *p)
 
 /* ---- reading ---- */
 
-/* The version and the header's length; *at: where it begins. */
+/* Reads the version and the header's length, *n. *at: where the header begins. */
 static f8_status read_length(cli_npy *f, uint64_t *at, uint64_t *n, f8_diag *diag)
 {
     unsigned char head[12] = {0};
@@ -279,7 +279,7 @@ f8_status cli_npy_read(const cli_npy *f, void *to, f8_diag *diag)
 
 /* ---- writing ---- */
 
-/* Version 1.0, the elements at a multiple of 64 bytes. */
+/* Version 1.0; the elements begin at a multiple of 64 bytes. Returns the length. */
 static size_t make_header(const fp8c_type *type, char to[256])
 {
     static const char *const descr[] = {
