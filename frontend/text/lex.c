@@ -74,7 +74,7 @@ static char peek(const f8_lexer *l, size_t ahead)
     return (size_t)(l->end - l->at) > ahead ? l->at[ahead] : 0;
 }
 
-/* Spaces, line ends and comments. */
+/* Skips spaces, line ends and comments. */
 static void skip_blank(f8_lexer *l)
 {
     for (; l->at < l->end; l->at++) {
@@ -103,8 +103,9 @@ static f8_status take(f8_lexer *l, f8_token *t, f8_token_kind kind, const char *
     return F8_OK;
 }
 
-/* name = (letter | "_") {letter | digit | "_" | "." | "{" expr "}"}, a brace only right after
- * "." "_" or "}": `h.{l}.w` is one name, `L {` and `L{` are a name and a block. */
+/* name = (letter | "_") {letter | digit | "_" | "." | "{" expr "}"}
+ * A brace must follow "." "_" or "}" directly: `h.{l}.w` is one name, but `L {` and `L{` are a name
+ * and the beginning of a block. */
 static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
 {
     const char *p = l->at, *limit = l->end - p > F8_MAX_NAME ? p + F8_MAX_NAME : l->end;
@@ -127,8 +128,9 @@ static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
     return take(l, t, F8_T_NAME, l->at, p, p);
 }
 
-/* value = "%" (letter | digit | "_") {letter | digit | "_" | "."}. `T %H` comes out as a name
- * and a value; where an operator may stand the parser takes the token apart again. */
+/* value = "%" (letter | digit | "_") {letter | digit | "_" | "."}
+ * `T %H` becomes a name and a value. Where an operator may stand, the parser splits such a value
+ * into "%" and a name (take_operator). */
 static f8_status lex_value(f8_lexer *l, f8_token *t, f8_diag *d)
 {
     const char *p = l->at + 1, *limit = l->end - p > F8_MAX_NAME ? p + F8_MAX_NAME : l->end;
@@ -185,7 +187,8 @@ static f8_status lex_string(f8_lexer *l, f8_token *t, f8_diag *d)
     return f8_fail(d, F8_ERR_INPUT, t->loc, "this string is not closed on the same line");
 }
 
-/* clone = "#" digits, only if "(" follows at once: `cast#2(%3)`; any other # begins a comment. */
+/* clone = "#" digits, directly after a name and directly before "(": `cast#2(%3)`. Any other #
+ * begins a comment. */
 static bool lex_clone(f8_lexer *l, f8_token *t)
 {
     const char *p = l->at;

@@ -129,7 +129,7 @@ static f8_status parse_spec(f8_parser *p, const char **text)
     return *text ? F8_OK : f8_p_memory(p);
 }
 
-/* One of `words`, as the table has it; NULL, and nothing taken, if none stands here. */
+/* Takes one of `words`, if one stands here, and sets *taken to the table's string. */
 static f8_status take_one_of(f8_parser *p, const char *const *words, int n, const char **taken)
 {
     for (int i = 0; i < n; i++)
@@ -205,7 +205,7 @@ static f8_status parse_accumulate(f8_parser *p)
 
 /* ---- modules ---- */
 
-/* repeat = "repeat" NAME "<" expr "{" {item} "}" of params, states, recipes and repeats */
+/* repeat = "repeat" NAME "<" expr "{" {item} "}"; items are params, states, recipes and repeats */
 static f8_status parse_repeated_items(f8_parser *p)
 {
     f8_repeat r;
@@ -309,7 +309,7 @@ f8_status f8_parse(const char *text, size_t n, const char *file, const f8_dim_ov
 
 /* ---- a rule alone ---- */
 
-/* The module's dims, for expressions in the rule. */
+/* Expressions in the rule may use the module's dims. */
 static f8_status know_dims(f8_parser *p)
 {
     for (size_t i = 0; i < p->m->n_dims; i++)

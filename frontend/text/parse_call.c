@@ -9,10 +9,10 @@
 static const char *binding_name(const void *user, size_t i)
 {
     const f8_parser *p = user;
-    return p->binding[p->n_bindings - 1 - i].name; /* the latest first */
+    return p->binding[p->n_bindings - 1 - i].name; /* newest first */
 }
 
-/* value = VALUE: a definition in scope */
+/* value = VALUE, which must be defined in scope */
 static f8_status parse_value(f8_parser *p, f8_operand *o)
 {
     const char *name;
@@ -35,7 +35,7 @@ static const char *var_name(const void *user, size_t i)
     return m->var[i].name;
 }
 
-/* variable = NAME: a param or state of the module */
+/* variable = NAME of a param or state */
 static f8_status parse_variable(f8_parser *p, f8_operand *o)
 {
     const char *name;
@@ -99,8 +99,8 @@ static f8_status parse_ints(f8_parser *p, f8_ints *v)
     return f8_p_advance(p);
 }
 
-/* attribute value = expr | real expr | "true" | "false" | dtype | STRING | ints, as the key has
- * it */
+/* attribute value = expr | real | "true" | "false" | dtype | STRING | ints; the key decides which
+ * of these */
 static f8_status parse_attr_value(f8_parser *p, f8_attr *a)
 {
     switch (f8_attr_kind_of(a->key)) {
@@ -208,7 +208,7 @@ enum { MAX_OPERANDS = 1024 };
 #include "ir/ops.def"
 #undef OP
 
-/* operands = "(" [operand {"," operand}] ")", pushed on the operand stack */
+/* operands = "(" [operand {"," operand}] ")". Pushes them on the operand stack. */
 static f8_status parse_operands(f8_parser *p)
 {
     F8_TRY(f8_p_expect(p, '(', "'('"));
@@ -230,7 +230,7 @@ static f8_status parse_operands(f8_parser *p)
     return f8_p_advance(p);
 }
 
-/* Not inlined into parse_call: its array would multiply by the depth of nesting. */
+/* Not inlined into parse_call, which recurses: each level would have a copy of the array `in`. */
 static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, size_t base,
                                                      const f8_attr *attr, int n_attrs,
                                                      uint32_t clone, f8_loc loc, f8_ref *ref)
@@ -275,7 +275,7 @@ static bool is_call(const f8_parser *p)
     return next.kind == F8_T_CLONE || (next.kind == F8_T_PUNCT && next.text[0] == '(');
 }
 
-/* operand = value | call | variable | real expr that begins with a number, "-" or "(" */
+/* operand = value | call | variable | real; a real begins with a number, "-" or "(" */
 f8_status f8_p_operand(f8_parser *p, f8_operand *o)
 {
     *o = (f8_operand){.kind = F8_OPERAND_REF, .loc = p->tok.loc};

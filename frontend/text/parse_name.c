@@ -1,4 +1,4 @@
-/* Names and strings, whose {expr} parts are replaced: see parser.h. */
+/* Names and strings, with their {expr} parts replaced: see parser.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,15 +19,15 @@ static f8_status append(f8_parser *p, text_buffer *b, f8_loc loc, const char *s,
     return F8_OK;
 }
 
-/* Evaluates the {expr} at text[at] of token `t`, which the current token is; *at moves past its
- * "}". */
+/* Evaluates the {expr} at text[*at] of token `t`, which is the current token, and appends the
+ * number. Moves *at past the "}". */
 static f8_status append_expr(f8_parser *p, const f8_token *t, size_t *at, text_buffer *b)
 {
     f8_lexer lex = p->lex;
     p->lex.at = t->text + *at + 1;
     F8_TRY(f8_p_advance(p));
     int64_t value;
-    const uint32_t read = p->bound_read; /* of an expression around this name */
+    const uint32_t read = p->bound_read; /* belongs to an expression around this name */
     f8_p_fixed(p);
     F8_TRY(f8_p_int(p, &value));
     F8_TRY(f8_p_is_fixed(p, "a name", "names are the same for all values of a bound"));

@@ -1,7 +1,8 @@
-/* `repeat`, unrolled by reading its body again: see parser.h. */
+/* `repeat`, which is unrolled by reading its body once for each iteration: see parser.h. */
 #include "frontend/text/parser.h"
 
-/* Work charged to an iteration beside the bytes of its body, so that empty bodies end too. */
+/* Each iteration counts as its bytes and this many more, so that the limit on unrolled text also
+ * ends repeats with empty bodies. */
 enum { ITERATION_COST = 16 };
 
 f8_status f8_p_unterminated(f8_parser *p, f8_loc open, const char *what)
@@ -38,7 +39,7 @@ f8_status f8_p_repeat_head(f8_parser *p, f8_repeat *r)
     return F8_OK;
 }
 
-/* Passes over the body of a repeat of no iterations, up to its "}". */
+/* Skips the body of a repeat with no iterations, up to its "}". */
 static f8_status skip_body(f8_parser *p, const f8_repeat *r)
 {
     for (uint32_t depth = 0; depth > 0 || !f8_p_at(p, '}');) {
