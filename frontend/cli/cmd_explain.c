@@ -1,11 +1,12 @@
-/* fp8c explain: what was decided for each GEMM of a linear, and the kernels. */
+/* fp8c explain: shows the recipe of each GEMM of a linear and where it comes from, and the kernels.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
 
-/* `to` is where the table goes: nowhere when the records have stdout. */
+/* Prints to the table. `to` is NULL if stdout is for the records. */
 static void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(FILE *to, const char *format, ...)
 {
@@ -18,7 +19,7 @@ static void say(FILE *to, const char *format, ...)
 
 enum { CELLS = 5 };
 
-/* A line of the table, less its reason: linear, role, formats, scaling, sizes. */
+/* A line of the table without its reason: linear, role, formats, scaling, sizes. */
 typedef struct line {
     char formats[40], size[80];
     const char *cell[CELLS];
@@ -99,7 +100,7 @@ void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *js
         (double)bytes / (1 << 20));
 }
 
-/* GEMMs of linears that a micro-step runs outside of FP8: the reasons stand in the lines above. */
+/* The number of GEMMs of linears that a micro-step does not run in FP8. */
 static int64_t count_excluded(const fp8c_program *p)
 {
     fp8c_decision d;
@@ -109,7 +110,7 @@ static int64_t count_excluded(const fp8c_program *p)
     return n;
 }
 
-/* What micro_step keeps for its backward, and what was done for a budget. */
+/* Prints what micro_step keeps for its backward, and what it recomputes for a budget. */
 static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
 {
     if (!peak->positions)
@@ -128,7 +129,8 @@ static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
             100 * r->extra_seconds / r->seconds);
 }
 
-/* Who chose how GEMMs and kernels are done, and what is done otherwise than the model would. */
+/* Prints whether timings or the cost model chose algorithms and configurations, and which timings
+ * chose something other than the model. */
 static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *to, cli_json *json)
 {
     int tuned[2] = {0}, all[2] = {0};

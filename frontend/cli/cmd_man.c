@@ -1,10 +1,10 @@
-/* The man page fp8c(1), as roff, made from the tables of commands and options. */
+/* The man page fp8c(1) as roff, made from the tables of commands and options. */
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
 
-/* Text where roff has no meaning: a backslash, a hyphen that is to be copied, a dot or a quote that
- * begins a line. */
+/* Prints text and escapes what has a meaning in roff: backslashes, hyphens, quotes, and a dot or a
+ * quote at the beginning of a line. */
 static void text(const char *s)
 {
     if (*s == '.' || *s == '\'')
@@ -27,7 +27,7 @@ static void line(const char *s)
     putchar('\n');
 }
 
-/* "--name" in bold, its argument in italics behind it. */
+/* "--name" in bold, followed by its argument in italics. */
 static void option_name(const cli_option *o)
 {
     fputs(o->argument ? ".BI \"" : ".B \"", stdout);
@@ -54,7 +54,7 @@ static void synopsis(void)
     }
 }
 
-/* Each with what it does and the names of its options. */
+/* Each command with what it does and the names of its options. */
 static void commands(void)
 {
     puts(".SH COMMANDS");

@@ -1,6 +1,6 @@
-/* fp8c plan: where a training step's memory goes, how long the step is estimated to take, and what
- * a budget of memory costs. Nothing is compiled: it needs no GPU, no LLVM and no NVRTC for any
- * target. */
+/* fp8c plan: shows where the memory of a training step goes, the estimated time of the step, and
+ * what a budget of memory costs. It compiles no kernels, so no target needs a GPU, LLVM or NVRTC.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct plan {
     const cli *c;
     fp8c_context *ctx;
     const fp8c_module *module;
-    FILE *to; /* NULL: the records have stdout */
+    FILE *to; /* NULL: stdout is for the records */
     cli_json json;
 } plan;
 
@@ -100,7 +100,7 @@ static void print_tensor(const plan *p, const fp8c_tensor *t)
     fputc('\n', p->to);
 }
 
-/* The biggest of the arena, or of what is there throughout: variables and buffers. */
+/* Prints the largest tensors: those in the arena, or the variables and buffers. */
 static void print_tensors(const plan *p, const fp8c_program *program, int function, bool arena,
                           int most)
 {
@@ -140,7 +140,7 @@ static void tensors(plan *p, const fp8c_program *program, int function)
 
 /* ---- time ---- */
 
-/* Of one optimizer step: its micro-steps and the update. */
+/* The seconds of an optimizer step: its micro-steps and the update. */
 static double step_seconds(const plan *p, const fp8c_program *program, fp8c_peak *micro,
                            fp8c_peak *update)
 {
@@ -162,7 +162,8 @@ static void print_time(const plan *p, const fp8c_program *program)
 
 /* ---- budgets ---- */
 
-/* Not an error: it says where the curve ends, and why. */
+/* A budget that cannot be met is not an error of `plan`: the curve ends there. Prints the reason.
+ */
 static void budget_failed(plan *p, double share)
 {
     static const char error[] = "error: memory: ";
@@ -174,8 +175,8 @@ static void budget_failed(plan *p, double share)
                     json_pack("{ss sf ss}", "event", "budget", "share", share, "error", message));
 }
 
-/* A line of the curve. `share` 1: without a budget, whose step takes *base seconds; that is noted.
- */
+/* Prints a line of the curve. share 1 is the line without a budget; it sets *base to the seconds of
+ * its step. */
 static void budget_line(plan *p, const fp8c_program *program, double share, double *base)
 {
     fp8c_info info = {.struct_size = sizeof info};
@@ -206,7 +207,7 @@ static void budget_line(plan *p, const fp8c_program *program, double share, doub
                               remat.extra_seconds, "extra", extra));
 }
 
-/* What shares of the activation bytes at the peak cost, down to the first that can't be met. */
+/* Prints what each budget costs, down to the first that cannot be met. */
 static void curve(plan *p)
 {
     static const double shares[] = {1,   0.9, 0.8, 0.7,  0.6,  0.5, 0.4,

@@ -1,5 +1,6 @@
-/* fp8c tune: time the ways to do each GEMM and kernel of a module, or of one GEMM, and keep them;
- * rows of the database in and out of files. */
+/* fp8c tune: times the ways to compute each GEMM and kernel of a module, or one GEMM, and saves the
+ * times and the fastest way in the database. It also moves rows of the database to and from files.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 enum { MOST_LINES = 20 };
 
-/* ---- what was found ---- */
+/* ---- the report ---- */
 
 static void print_problem(const fp8c_tuning *t, int index, const fp8c_tuned *x, FILE *to,
                           cli_json *json)

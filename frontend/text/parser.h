@@ -99,8 +99,8 @@ f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc);
 uint32_t f8_p_map_get(const f8_name_map *map, const char *name);
 f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value);
 
-/* For messages: " (did you mean 'PREFIXx'?)" with the candidate closest to `name`, or "". In buf.
- */
+/* For messages: writes " (did you mean 'PREFIXx'?)" with the candidate closest to `name`, or "",
+ * into buf, and returns it. */
 const char *f8_p_suggest(const char *name, size_t length,
                          const char *(*candidate)(const void *, size_t), const void *user, size_t n,
                          const char *prefix, char *buf, size_t size);
