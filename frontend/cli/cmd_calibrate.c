@@ -1,5 +1,5 @@
-/* Calibrating for recipe auto: a few batches of --data through the model in bf16
- * (fp8c_calibration_*). */
+/* Calibration for recipe auto: a few batches of --data run through the model in bf16, and
+ * fp8c_calibration_* observes them. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,9 +17,8 @@ bool cli_refuses_auto(const cli *c, const char *recipe)
     if (!cli_is_auto(recipe))
         return false;
     fprintf(stderr,
-            "fp8c %s: recipe auto is chosen by train or explain: put the lines that their "
-            "--write-rules gives into "
-            "the text, and ask for any other\n",
+            "fp8c %s: only train and explain take recipe auto: add the lines that they write with "
+            "--write-rules to the text, and give another recipe here\n",
             c->command);
     return true;
 }
@@ -47,7 +46,7 @@ static int to_file(void *user, const char *text, size_t size)
     return fwrite(text, 1, size, user) != size;
 }
 
-/* The rules to --write-rules FILE; `-` is stdout. */
+/* Writes the rules to the FILE of --write-rules; `-` is stdout. */
 static bool write_rules(const cli *c, const fp8c_calibration *calibration)
 {
     if (!c->write_rules)
@@ -83,13 +82,13 @@ fp8c_calibration *cli_calibrate(const cli *c, fp8c_context *ctx, const fp8c_modu
     return NULL;
 }
 
-/* ---- what explain shows of it ---- */
+/* ---- what explain shows of a calibration ---- */
 
 static void print_candidate(FILE *to, cli_json *json, const fp8c_trial *t, const fp8c_candidate *k,
                             bool won)
 {
     if (to && k->excluded)
-        fprintf(to, "    %-8s can't be had: %s\n", k->recipe, k->excluded);
+        fprintf(to, "    %-8s is excluded: %s\n", k->recipe, k->excluded);
     else if (to && k->error > 0)
         fprintf(to, "  %s %-8s %7.2f%% %8.1f %8.1f %9.2f%% %9.2f%% %10.2f %10.2f\n",
                 won ? "*" : " ", k->recipe, 100 * k->error, k->sqnr[0], k->sqnr[1],

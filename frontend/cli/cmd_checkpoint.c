@@ -1,4 +1,4 @@
-/* Checkpoints, written and loaded: see cmd_checkpoint.h. */
+/* Writes and loads checkpoints: see cmd_checkpoint.h. */
 #include "frontend/cli/cmd_checkpoint.h"
 
 #include <inttypes.h>
@@ -30,20 +30,20 @@ static const char others_prefix[] = "transformer.";
 
 enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
 
-/* ---- what a program needs, and where it is ---- */
+/* ---- what a program needs, and where the file has it ---- */
 
 typedef struct loader {
     const cli *c;
     f8_st_file *f;
     fp8c_context *ctx;
     fp8c_program *program;
-    const char *recipe, *prefix; /* prefix: of the weights' names */
-    bool quantize;               /* what the program stores in FP8 comes from values, not codes */
+    const char *recipe, *prefix; /* prefix: what weights' names begin with in the file */
+    bool quantize;               /* weights that the program stores as FP8 come from values */
     json_t *elements;
-    const f8_st_tensor **from; /* by variable; NULL: not from the file */
-    bool *used;                /* by tensor of the file */
-    int n;                     /* variables */
-    FILE *problems;            /* a line for each tensor that isn't as it should be */
+    const f8_st_tensor **from; /* of each variable; NULL: not from the file */
+    bool *used;                /* of each tensor of the file */
+    int n;                     /* the number of variables */
+    FILE *problems;            /* a line for each tensor that is missing, unexpected or different */
     int n_problems;
     bool scales_missing;
 } loader;
@@ -70,13 +70,13 @@ static const f8_st_tensor *find(const loader *l, const char *prefix, const char 
                : NULL;
 }
 
-/* Whether values of one dtype are values of the other as well. */
+/* Whether every value of one dtype is a value of the other. */
 static bool widens(f8_st_dtype from, f8_st_dtype to)
 {
     return from == to || (to == F8_ST_F32 && (from == F8_ST_BF16 || from == F8_ST_F16));
 }
 
-/* The weight stored in FP8 that has variable i as its codes, or its scales. */
+/* Finds the weight stored as FP8 whose codes or scales are variable i. */
 static bool find_stored(const loader *l, int i, fp8c_stored *to)
 {
     for (int k = 0; fp8c_program_stored(l->program, k, to) == FP8C_OK; k++)
@@ -85,7 +85,7 @@ static bool find_stored(const loader *l, int i, fp8c_stored *to)
     return false;
 }
 
-/* What variable i takes from the file. */
+/* The tensor that variable i needs from the file. */
 static f8_st_tensor wanted(const loader *l, int i, const fp8c_variable *v)
 {
     fp8c_stored stored;
@@ -97,7 +97,8 @@ static f8_st_tensor wanted(const loader *l, int i, const fp8c_variable *v)
     return t;
 }
 
-/* The file's scale of an element of fp8.scale, to *scale. A failure without a text: it has none. */
+/* Reads the file's scale of an element of fp8.scale. If the file has none, fails without a message.
+ */
 static f8_status read_kept(const loader *l, const char *element, float *scale, f8_diag *diag)
 {
     const json_t *list = json_object_get(l->elements, "fp8.scale");
@@ -123,7 +124,7 @@ static void match_parameter(loader *l, int i, const fp8c_variable *v)
     float scale;
     const f8_st_tensor want = wanted(l, i, v), *t = find(l, l->prefix, v->name);
     const bool is_stored = l->quantize && find_stored(l, i, &stored);
-    if (is_stored && stored.scale_variable == i) /* made with the codes */
+    if (is_stored && stored.scale_variable == i) /* is made together with the codes */
         return;
     f8_st_type_text(&want, here, sizeof here);
     if (is_stored && stored.kept && read_kept(l, stored.kept, &scale, NULL) != F8_OK) {
@@ -150,7 +151,7 @@ static void match_state(loader *l, int i, const fp8c_variable *v)
     const char *element;
     const f8_st_tensor want = f8_checkpoint_tensor(v), *t = find(l, f8_checkpoint_prefix, v->name);
     const bool named = fp8c_program_element(l->program, i, 0) != NULL;
-    if (!t) /* a buffer, as others save it */
+    if (!t) /* others save it as a buffer, without the prefix of states */
         t = find(l, l->prefix, v->name);
     f8_st_type_text(&want, here, sizeof here);
     if (t)
@@ -174,7 +175,7 @@ static void match_state(loader *l, int i, const fp8c_variable *v)
         }
 }
 
-/* ---- tensors nobody asked for ---- */
+/* ---- tensors that the program does not need ---- */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -182,7 +183,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= k && !strcmp(text + n - k, end);
 }
 
-/* A tied head that was written out: the same bytes as the embedding. */
+/* Whether a tensor is a tied head: it has the same bytes as the embedding. */
 static bool is_tied(loader *l, const f8_st_tensor *t)
 {
     const f8_st_tensor *wte = find(l, l->prefix, "wte.weight");
@@ -205,7 +206,7 @@ static bool is_passed_over(loader *l, const f8_st_tensor *t)
            (ends_with(t->name, ".attn.masked_bias") && t->rank == 0) || is_tied(l, t);
 }
 
-/* Find the source of every variable; problems are noted, not returned. */
+/* Finds the tensor of every variable. Notes problems in l->problems. */
 static void match(loader *l)
 {
     fp8c_variable v;
@@ -249,7 +250,7 @@ void cli_widen(f8_st_dtype dtype, const uint16_t *from, float *to, uint64_t n)
     }
 }
 
-/* The value of variable i at `to`, from the bytes of its tensor. */
+/* Converts the bytes of a tensor to the value of variable i at `to`. */
 static void convert(const loader *l, int i, const fp8c_variable *v, const void *bytes, void *to)
 {
     const f8_st_tensor want = wanted(l, i, v), *t = l->from[i];
@@ -262,8 +263,8 @@ static void convert(const loader *l, int i, const fp8c_variable *v, const void *
     }
 }
 
-/* NaN has no place in weights, Inf none in those that are scaled by their largest: codes would hide
- * which they were. */
+/* Refuses NaN in a weight, and Inf in a weight that is stored as FP8: its codes would not show
+ * which values were not finite. */
 static bool check_finite(const loader *l, int i, const float *value, uint64_t n, bool stored)
 {
     char shown[NAME_ROOM];
@@ -271,7 +272,7 @@ static bool check_finite(const loader *l, int i, const float *value, uint64_t n,
         if (isnan(value[k]) || (stored && isinf(value[k]))) {
             fprintf(stderr,
                     "%s: error: tensor '%s': element %" PRIu64
-                    " is %s: such weights are not exported\n",
+                    " is %s: fp8c does not export such weights\n",
                     l->f->in.path, f8_st_shown(l->from[i]->name, shown, sizeof shown), k,
                     isnan(value[k]) ? "NaN" : "infinite");
             return false;
@@ -297,8 +298,8 @@ static bool put_variable(const loader *l, int i, const fp8c_variable *v, const v
     return status == FP8C_OK || cli_fail(l->ctx) == CLI_DONE;
 }
 
-/* Where prepare found a scale to be NaN, of a weight that is not finite, the file's must not hide
- * it: codes saturate. */
+/* `prepare` sets the scale of a weight that is not finite to NaN. Keeps these NaN: with the finite
+ * scale of the file, the codes would saturate and hide that the weight is not finite. */
 static bool keep_nan(const loader *l, int i, const fp8c_variable *v, float *value)
 {
     const uint64_t n = wanted(l, i, v).bytes / sizeof *value;
@@ -337,7 +338,8 @@ static bool load_variable(loader *l, int i, const fp8c_variable *v)
     return ok;
 }
 
-/* Parameters, then what follows from them, then states that prepare would only change in part. */
+/* Loads the parameters, runs prepare, and then loads the states, of which prepare computes a part.
+ */
 static bool load(loader *l)
 {
     fp8c_variable v;
@@ -358,18 +360,17 @@ static void report(const loader *l, const char *problems)
 {
     const char *trained = f8_st_metadata(l->f, "fp8c.recipe");
     char shown[200];
-    fprintf(stderr, "%s: error: these are not the weights of %s under %s:\n%s", l->f->in.path,
-            l->c->file, l->recipe, problems);
+    fprintf(stderr, "%s: error: the file does not hold the weights of %s under %s:\n%s",
+            l->f->in.path, l->c->file, l->recipe, problems);
     if (l->scales_missing)
         fprintf(stderr,
-                "the recipe asked for needs scales that training under it keeps, and the file "
-                "%s%s: serve it "
-                "under another, as current\n",
+                "this recipe needs the scales that training under it keeps, and the file %s%s: "
+                "give a recipe that needs none, such as current\n",
                 trained ? "was trained under " : "has none",
                 trained ? f8_st_shown(trained, shown, sizeof shown) : "");
 }
 
-/* Match and load, with everything to free in `l`. */
+/* Matches and loads. Everything that must be freed is in `l`. */
 static bool match_and_load(loader *l)
 {
     f8_diag diag = {0};
@@ -420,16 +421,16 @@ bool cli_checkpoint_quantize(const cli *c, f8_st_file *f, fp8c_context *ctx, fp8
     return ok;
 }
 
-/* ---- how a file's weights are stored ---- */
+/* ---- the recipes under which a file stores weights ---- */
 
-/* One weight of the list; a message on stderr and false. */
+/* Checks one weight of the list. false after a message on stderr. */
 static bool read_stored(f8_st_file *f, fp8c_context *ctx, const char *name, const char *recipe)
 {
     char shown[NAME_ROOM], canonical[CLI_RECIPE];
     if (recipe && fp8c_recipe_canonical(ctx, recipe, canonical, sizeof canonical) == FP8C_OK)
         return true;
-    fprintf(stderr, "%s: error: its metadata 'fp8c.stored', of '%s': %s\n", f->in.path,
-            f8_st_shown(name, shown, sizeof shown), recipe ? "" : "no recipe");
+    fprintf(stderr, "%s: error: the metadata 'fp8c.stored' of '%s': %s\n", f->in.path,
+            f8_st_shown(name, shown, sizeof shown), recipe ? "" : "it has no recipe");
     return recipe ? cli_fail(ctx) == CLI_DONE : false;
 }
 
@@ -442,9 +443,10 @@ bool cli_stored_read(cli_stored *s, f8_st_file *f, fp8c_context *ctx)
         return true;
     s->owner = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(s->owner) || !json_object_size(s->owner)) {
-        fprintf(stderr,
-                "%s: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes\n",
-                f->in.path);
+        fprintf(
+            stderr,
+            "%s: error: the metadata 'fp8c.stored' is not a JSON object of weights and recipes\n",
+            f->in.path);
         return false;
     }
     s->weight = calloc(json_object_size(s->owner), sizeof *s->weight);

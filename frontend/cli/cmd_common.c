@@ -1,4 +1,4 @@
-/* What sub-commands share: the tables of commands and options, files, modules, JSON Lines. */
+/* What the commands share: the tables of commands and options, files, modules, JSON Lines. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

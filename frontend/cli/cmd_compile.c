@@ -1,5 +1,5 @@
-/* fp8c compile: ahead of time into a file (cmd_compile_file.c); or the kernels of a CUDA target as
- * CUDA C, PTX, machine code, or a report on them. No GPU need be there. */
+/* fp8c compile: writes the kernels of a CUDA target as CUDA C, PTX or machine code, or a report on
+ * them. It needs no GPU. cmd_compile_file.c compiles ahead of time into a file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static int no_gpu(void)
     return wrong(text);
 }
 
-/* CLI_DONE, or what is wrong with the options together. */
+/* Checks that the options go together. Returns CLI_DONE, or an exit code after a message. */
 static int check_options(const cli *c)
 {
     const emit_kind kind = emit_of(c);
@@ -42,11 +42,11 @@ static int check_options(const cli *c)
     if (!c->target || !strncmp(c->target, "cpu", 3) || !strcmp(c->target, "reference"))
         return no_gpu();
     if (c->json && kind != EMIT_REPORT)
-        return wrong("--json goes with --emit report");
+        return wrong("--json needs --emit report");
     if (cli_json_to_stdout(c) && c->output)
-        return wrong("--json - and -o: the report would have two places");
+        return wrong("--json - and -o can't go together: the report goes to one place");
     if (kind == EMIT_CUBIN && !c->output && isatty(STDOUT_FILENO))
-        return wrong("machine code is not for a terminal: give -o FILE");
+        return wrong("a terminal can't show machine code: give -o FILE");
     return CLI_DONE;
 }
 
@@ -100,7 +100,7 @@ static void print_summary(const fp8c_program *p, FILE *to, cli_json *json)
                                     "compile_seconds", info.compile_seconds));
 }
 
-/* ---- texts and code ---- */
+/* ---- source texts and machine code ---- */
 
 static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
 {
@@ -117,7 +117,8 @@ static void write_image(const fp8c_program *p, emit_kind kind, FILE *to)
     }
 }
 
-/* A write that failed is found here, also an early one that fclose would pass over. */
+/* Finds a failed write, also an early one that fclose does not report. errno is that of the first
+ * failure. */
 static bool finish_file(FILE *to, bool close)
 {
     const bool whole = !fflush(to) && !ferror(to);
@@ -133,7 +134,7 @@ static int put(const cli *c, const fp8c_program *p, cli_json *json)
     FILE *to = c->output ? fopen(c->output, "wb") : stdout;
     const emit_kind kind = emit_of(c);
     if (to)
-        errno = 0; /* the first write that fails says why */
+        errno = 0; /* the first failed write sets it */
     if (to && kind == EMIT_REPORT) {
         FILE *table = cli_json_to_stdout(c) ? NULL : to;
         print_kernels(p, table, json);
@@ -144,10 +145,10 @@ static int put(const cli *c, const fp8c_program *p, cli_json *json)
     if (to && finish_file(to, c->output != NULL))
         return CLI_DONE;
     fprintf(stderr, "%s: error: %s\n", c->output ? c->output : "stdout",
-            errno ? strerror(errno) : "not all was written");
+            errno ? strerror(errno) : "not everything was written");
     struct stat s;
     if (to && c->output && !stat(c->output, &s) && S_ISREG(s.st_mode))
-        unlink(c->output); /* half a text compiles to something else, if at all */
+        unlink(c->output); /* a part of a text may compile to something else */
     return CLI_FAILED;
 }
 

@@ -1,4 +1,4 @@
-/* fp8c compile -o NAME.f8x: a module compiled ahead of time for one or more targets. */
+/* fp8c compile -o NAME.f8x: compiles a module ahead of time for one or more targets. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +13,15 @@ bool cli_is_package(const char *path)
     return n > 4 && !strcmp(path + n - 4, ".f8x");
 }
 
-/* The names in a list with commas, which is changed; -1: too many, or one is empty, and that is
- * said. */
+/* Splits a list at its commas, in place, and returns the number of names. -1 after a message: there
+ * are too many, or one is empty. */
 static int split(char *list, const char *name[MOST_TARGETS])
 {
     int n = 0;
     for (char *at = list; at; n++) {
         char *comma = strchr(at, ',');
         if (n == MOST_TARGETS) {
-            fprintf(stderr, "fp8c compile: --target takes up to %d targets\n", MOST_TARGETS);
+            fprintf(stderr, "fp8c compile: --target takes at most %d targets\n", MOST_TARGETS);
             return -1;
         }
         if (!*at || at == comma) {

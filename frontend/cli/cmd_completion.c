@@ -1,6 +1,5 @@
-/* fp8c completion: what bash, zsh and fish complete a command line with, made from the tables of
- * commands and options. One list of words for each argument; the shells differ in how it is said.
- */
+/* fp8c completion: the completion scripts of bash, zsh and fish, made from the tables of commands
+ * and options. All shells offer the same words for an argument; only the syntax differs. */
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
@@ -23,7 +22,8 @@ static const char *command_name(int index)
     return cli_commands[index].name;
 }
 
-/* By the word that stands for it in the help. WORDS: they are in `words`, a space between two. */
+/* What may stand for an argument, by its name in the help. For WORDS, `words` gets the words with a
+ * space between two. */
 static values values_of(const char *argument, char *words, size_t size)
 {
     if (!argument)
@@ -47,7 +47,7 @@ enum { WORDS_ROOM = 1024 };
 
 /* ---- bash ---- */
 
-/* After which options of any command the next word is one of these. */
+/* What to offer after an option that takes an argument. */
 static void bash_argument(const char *name, const char *argument)
 {
     char words[WORDS_ROOM];
@@ -116,7 +116,7 @@ static void bash(void)
 
 /* ---- zsh ---- */
 
-/* Text inside '...' of a specification of _arguments: colons and brackets mean something there. */
+/* Text inside '...' of a specification of _arguments, where colons and brackets must be escaped. */
 static void zsh_text(const char *s)
 {
     for (; *s; s++)
@@ -244,7 +244,7 @@ int cmd_completion(const cli *c)
     else if (!strcmp(c->file, "fish"))
         fish();
     else {
-        fprintf(stderr, "fp8c completion: no such shell '%s': bash, zsh and fish are\n", c->file);
+        fprintf(stderr, "fp8c completion: no such shell '%s': give bash, zsh or fish\n", c->file);
         return CLI_USAGE;
     }
     return CLI_DONE;

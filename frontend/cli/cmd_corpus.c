@@ -38,15 +38,15 @@ static bool cut(cli_corpus *c, const char *path, int64_t vocabulary)
     if (c->train < window || c->size - c->train < window) {
         fprintf(
             stderr,
-            "%s: error: %zu bytes are too few: a sequence has %zu, and a tenth of the text is held "
-            "out, so at least %zu are needed\n",
+            "%s: error: the text has only %zu bytes: a sequence takes %zu, and a tenth of the text "
+            "is held out, so at least %zu are needed\n",
             path, c->size, window, 10 * window);
         return false;
     }
     for (size_t i = 0; i < c->size; i++)
         if (c->bytes[i] >= vocabulary) {
             fprintf(stderr,
-                    "%s: error: byte %d at offset %zu is not below the vocabulary's size %" PRId64
+                    "%s: error: byte %d at offset %zu is outside the model's vocabulary of %" PRId64
                     "\n",
                     path, c->bytes[i], i, vocabulary);
             return false;
@@ -55,7 +55,8 @@ static bool cut(cli_corpus *c, const char *path, int64_t vocabulary)
     return true;
 }
 
-/* Whether `name` is a port of that type; where type.dim is 0, any size, which is then filled in. */
+/* Whether there is a port `name` of that type. A size of 0 in `type` stands for any size, and is
+ * replaced by the port's. */
 static bool has_port(const fp8c_program *program, int function, fp8c_side side, const char *name,
                      fp8c_type *type)
 {
@@ -80,14 +81,13 @@ bool cli_corpus_cut(cli_corpus *c, const cli *options, const fp8c_module *module
         !has_port(program, function, FP8C_INPUT, "targets", &tokens) ||
         !has_port(program, function, FP8C_OUTPUT, "loss", &loss)) {
         fprintf(stderr,
-                "%s: error: %s needs `forward(%%tokens, %%targets)`, both i32[B, T], whose first "
-                "result is "
-                "the loss, f32[]\n",
+                "%s: error: %s needs a function forward(%%tokens, %%targets) with two inputs "
+                "i32[B, T], whose first result is the loss, f32[]\n",
                 options->file, options->command);
         return false;
     }
     const int64_t vocabulary = fp8c_module_dim(module, "V");
-    if (c->T != 0) /* cut for another recipe of the same module */
+    if (c->T != 0) /* already cut, for another recipe of the same module */
         return true;
     c->B = tokens.dim[0];
     c->T = tokens.dim[1];

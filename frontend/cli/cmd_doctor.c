@@ -1,8 +1,8 @@
-/* fp8c doctor: what this machine has, what each target lacks and where to get it, and a test of
- * each.
+/* fp8c doctor: shows what this machine has, what each target lacks and where to get it, and tests
+ * each target.
  *
- * The work is done by a child process: a library that kills the process as it is loaded, or code
- * that does as it runs, is then named by the parent, which knows what the child was at. */
+ * A child process does the work. If a library kills the process while it is loaded, or code kills
+ * it while it runs, the parent can still say what the child was looking at. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,20 +13,20 @@
 
 #include "frontend/cli/cmd.h"
 
-/* What the child tells its parent. */
+/* What the child writes for its parent, in shared memory. */
 enum { AT = 128 };
 typedef struct shared {
-    char at[AT]; /* what it looks at */
-    bool done;   /* it came to its end, and its exit code counts */
+    char at[AT]; /* what it is looking at */
+    bool done;   /* the child ended by itself, so its exit code is doctor's */
 } shared;
 
 typedef struct doctor {
     const cli *c;
     fp8c_doctor *d;
-    FILE *to; /* NULL: the records have stdout */
+    FILE *to; /* NULL: stdout is for the records */
     bool colour;
     cli_json json;
-    shared *shared; /* by the child, which writes, and its parent */
+    shared *shared; /* the child writes it, the parent reads it */
 } doctor;
 
 enum { WIDTH = 21 };
@@ -43,7 +43,7 @@ static void look_at(void *user, const char *what)
 
 typedef enum mood { GOOD, BAD, WARN, PLAIN } mood;
 
-/* A word in its colour, padded to `width` without it. */
+/* Prints a word in its colour and pads it to `width` columns. */
 static void word(const doctor *x, mood mood, const char *text, int width)
 {
     static const char *const codes[] = {
@@ -54,7 +54,7 @@ static void word(const doctor *x, mood mood, const char *text, int width)
             spaces > 0 ? spaces : 0, "");
 }
 
-/* A text under a row, broken at spaces so that it fits the width of a page. */
+/* Prints a text under a row, broken at spaces so that it fits a page. */
 static void below(const doctor *x, const char *label, const char *text)
 {
     enum { PAGE = 110, INDENT = 4 };
@@ -148,7 +148,7 @@ static void facts(doctor *x)
 
 /* ---- targets ---- */
 
-/* Whether `name` is one of --target's, a list with commas; where none was given, of the default. */
+/* Whether `name` is in the list of --target, or is the default if --target was not given. */
 static bool is_asked(const cli *c, const char *name)
 {
     const char *list = c->target ? c->target : default_target;
@@ -159,7 +159,7 @@ static bool is_asked(const cli *c, const char *name)
     return false;
 }
 
-/* Every name of --target is a target's; else a message. */
+/* Whether every name in the list of --target is a target. false after a message. */
 static bool check_names(const doctor *x)
 {
     for (const char *at = x->c->target; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
@@ -204,7 +204,7 @@ static bool same(const char *a, const char *b)
     return a && b && !strcmp(a, b);
 }
 
-/* `before` is the target printed last: what the two lack alike is not said twice. */
+/* `before` is the target that was printed last. If both lack the same, this prints "the same". */
 static void print_target(const doctor *x, const fp8c_target_report *t, const fp8c_self_test *s,
                          const fp8c_target_report *before)
 {
@@ -231,7 +231,8 @@ static void print_target(const doctor *x, const fp8c_target_report *t, const fp8
               same(t->run_missing, before->run_missing) ? "the same" : t->run_missing);
 }
 
-/* Whether all that were asked for work: they compile, they run, and what they compute is right. */
+/* Whether all targets that were asked for work: they compile and run, and their results are right.
+ */
 static bool targets(doctor *x)
 {
     fp8c_target_report t, before = {0};
@@ -297,12 +298,12 @@ static int examine(doctor *x)
 
 static int died(const shared *s, int status)
 {
-    const char *at = *s->at ? s->at : "its beginning";
+    const char *at = *s->at ? s->at : "its own start";
     if (WIFSIGNALED(status))
-        fprintf(stderr, "error: signal %d (%s) ended the process at: %s\n", WTERMSIG(status),
-                strsignal(WTERMSIG(status)), at);
+        fprintf(stderr, "error: signal %d (%s) ended the process while it looked at: %s\n",
+                WTERMSIG(status), strsignal(WTERMSIG(status)), at);
     else
-        fprintf(stderr, "error: the process was ended, with exit code %d, at: %s\n",
+        fprintf(stderr, "error: the process ended with exit code %d while it looked at: %s\n",
                 WEXITSTATUS(status), at);
     return CLI_FAILED;
 }
@@ -326,7 +327,8 @@ int cmd_doctor(const cli *c)
         errno = 0;
         const bool written = !fflush(stdout) && !ferror(stdout);
         if (!written)
-            fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+            fprintf(stderr, "error: stdout: %s\n",
+                    errno ? strerror(errno) : "not everything was written");
         x.shared->done = true;
         exit(written ? code : CLI_FAILED);
     }
@@ -334,7 +336,7 @@ int cmd_doctor(const cli *c)
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) {
-        /* whoever reads stdout has gone: no library's doing, and what other commands die of */
+        /* The reader of stdout is gone. This is no fault of a library; end as other commands do. */
         signal(SIGPIPE, SIG_DFL);
         raise(SIGPIPE);
         return CLI_FAILED;

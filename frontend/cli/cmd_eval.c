@@ -1,5 +1,5 @@
-/* fp8c eval: the held-out loss of a checkpoint under any recipe, so that what was trained in FP8
- * can be served in BF16 and in FP8 side by side. */
+/* fp8c eval: the held-out loss of a checkpoint under one or more recipes. It shows what a model
+ * loses if it is used in another precision than it was trained in. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 
 typedef struct result {
     double loss;
-    int64_t batches, fp8_gemms; /* executed by each batch */
-    int64_t weights_bytes;      /* of the parameters in memory, scales of those in FP8 included */
+    int64_t batches, fp8_gemms; /* fp8_gemms: executed by each batch */
+    int64_t weights_bytes;      /* the parameters in memory, with the scales of those in FP8 */
     fp8c_info info;
     char target[24];
 } result;
@@ -20,7 +20,7 @@ typedef struct eval {
     const fp8c_module *module;
     cli_corpus corpus;
     f8_st_file weights;
-    cli_stored stored; /* how the file has them */
+    cli_stored stored; /* the recipes under which the file stores them */
     cli_json json;
     result results[1 + CLI_MAX_RECIPES];
 } eval;
@@ -50,7 +50,7 @@ static int64_t weights_bytes(fp8c_program *program)
     return bytes;
 }
 
-/* A message on stderr and false on failure. */
+/* false after a message on stderr. */
 static bool eval_program(eval *e, fp8c_program *program, const char *recipe, result *r)
 {
     const int function = fp8c_program_function(program, "eval");

@@ -1,11 +1,12 @@
-/* fp8c explain: what was decided for each GEMM of a linear, and the kernels. */
+/* fp8c explain: shows the recipe of each GEMM of a linear and where it comes from, and the kernels.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "frontend/cli/cmd_calibrate.h"
 
-/* `to` is where the table goes: nowhere when the records have stdout. */
+/* Prints to the table. `to` is NULL if stdout is for the records. */
 static void say(FILE *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(FILE *to, const char *format, ...)
 {
@@ -18,7 +19,7 @@ static void say(FILE *to, const char *format, ...)
 
 enum { CELLS = 5 };
 
-/* A line of the table, less its reason: linear, role, formats, scaling, sizes. */
+/* A line of the table without its reason: linear, role, formats, scaling, sizes. */
 typedef struct line {
     char formats[40], size[80];
     const char *cell[CELLS];
@@ -99,7 +100,7 @@ void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *js
         (double)bytes / (1 << 20));
 }
 
-/* GEMMs of linears that a micro-step runs outside of FP8: the reasons stand in the lines above. */
+/* The number of GEMMs of linears that a micro-step does not run in FP8. */
 static int64_t count_excluded(const fp8c_program *p)
 {
     fp8c_decision d;
@@ -109,25 +110,27 @@ static int64_t count_excluded(const fp8c_program *p)
     return n;
 }
 
-/* What micro_step keeps for its backward, and what was done for a budget. */
+/* Prints what micro_step keeps for its backward, and what it recomputes for a budget. */
 static void print_remat(const fp8c_peak *peak, const fp8c_remat *r, FILE *to)
 {
     if (!peak->positions)
         return;
     say(to,
-        "micro_step: at the peak, '%s', %.1f MiB of the arena are activations and FP8 copies kept "
+        "micro_step: at the peak, step '%s', the arena holds %.1f MiB of activations and FP8 "
+        "copies "
         "for the backward\n",
         peak->step, (double)peak->activation_bytes / (1 << 20));
     if (r->arena_before)
         say(to,
-            "for the budget %" PRId64
-            " values are computed again: the arena is %.1f MiB, not %.1f, "
-            "a micro_step is estimated to take %.2f%% longer\n",
-            r->recomputed, (double)r->arena_after / (1 << 20), (double)r->arena_before / (1 << 20),
+            "for the budget, micro_step recomputes %" PRId64
+            " values: this reduces the arena from %.1f to %.1f MiB and takes an estimated %.2f%% "
+            "more time\n",
+            r->recomputed, (double)r->arena_before / (1 << 20), (double)r->arena_after / (1 << 20),
             100 * r->extra_seconds / r->seconds);
 }
 
-/* Who chose how GEMMs and kernels are done, and what is done otherwise than the model would. */
+/* Prints whether timings or the cost model chose algorithms and configurations, and which timings
+ * chose something other than the model. */
 static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *to, cli_json *json)
 {
     int tuned[2] = {0}, all[2] = {0};
@@ -140,12 +143,15 @@ static void print_choices(const fp8c_context *ctx, const fp8c_program *p, FILE *
                                         "count", (int)c.count, "tuned", (int)c.tuned));
     }
     if (!tuned[0] && !tuned[1]) {
-        say(to, "not tuned: the model chose how %d GEMMs and %d kernels are done\n", all[1],
-            all[0]);
+        say(to,
+            "not tuned: the cost model chose the algorithms of %d GEMMs and the configurations of "
+            "%d kernels\n",
+            all[1], all[0]);
         return;
     }
-    say(to, "tuned: %d GEMMs, %d kernels from %s; %d GEMMs, %d kernels from the model\n", tuned[1],
-        tuned[0], fp8c_context_tuning(ctx), all[1] - tuned[1], all[0] - tuned[0]);
+    say(to,
+        "tuned: timings in %s chose for %d GEMMs and %d kernels, the cost model for %d and %d\n",
+        fp8c_context_tuning(ctx), tuned[1], tuned[0], all[1] - tuned[1], all[0] - tuned[0]);
     for (int i = 0; fp8c_program_choice(p, i, &c) == FP8C_OK; i++)
         if (c.tuned && strcmp(c.candidate, "model"))
             say(to, "  %-24s %s (x%d)\n", c.candidate, c.problem, c.count);
@@ -166,7 +172,8 @@ static void print_counts(const fp8c_program *p, FILE *to, cli_json *json)
     say(to, "%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n",
         info.distinct_kernels, (double)info.code_bytes / 1024, info.compile_seconds);
     say(to,
-        "memory: %.1f MiB planned, of it arena %.1f MiB (least possible in this order: %.1f MiB)\n",
+        "memory: %.1f MiB planned, of which the arena takes %.1f MiB (with this order of steps at "
+        "least %.1f MiB)\n",
         (double)info.planned_bytes / (1 << 20), (double)info.arena_bytes / (1 << 20),
         (double)info.arena_lower_bound / (1 << 20));
     print_remat(&peak, &remat, to);
@@ -190,7 +197,7 @@ static fp8c_calibration *calibrate(const cli *c, fp8c_context *ctx, const fp8c_m
     cli_corpus corpus = {0};
     fp8c_calibration *calibration = NULL;
     if (!c->data)
-        fprintf(stderr, "fp8c explain: recipe auto is chosen on data: --data FILE is needed\n");
+        fprintf(stderr, "fp8c explain: recipe auto measures on data: --data FILE is needed\n");
     else if (cli_corpus_read(&corpus, c->data))
         calibration = cli_calibrate(c, ctx, module, options, &corpus);
     cli_corpus_free(&corpus);

@@ -1,6 +1,6 @@
-/* fp8c export: the weights of a checkpoint as FP8 codes with their scales, for serving. A program
- * for inference stores them as the recipe says (passes/scale/serve.c) and quantizes; what it then
- * holds is the file. */
+/* fp8c export: writes the weights of a checkpoint as FP8 codes with their scales, for inference. It
+ * compiles a program for inference that stores weights as the recipe says (passes/scale/serve.c),
+ * lets it quantize them, and writes the program's variables. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +14,19 @@ typedef struct export {
     fp8c_module *module;
     fp8c_program *program;
     f8_st_file weights;
-    const f8_st_tensor **from; /* by variable; NULL: the program made it */
-    f8_st_dtype dtype; /* of parameters not stored in FP8; F8_ST_N_DTYPES: the checkpoint's */
-    f8_st_tensor *tensor;      /* of the file */
-    int *variable;          /* of each */
+    const f8_st_tensor **from; /* of each variable; NULL: the program made the value */
+    f8_st_dtype dtype; /* of parameters that stay out of FP8; F8_ST_N_DTYPES: the checkpoint's */
+    f8_st_tensor *tensor;      /* of the file that is written */
+    int *variable;             /* of each tensor */
     size_t n;
-    char *names; /* of states, in the file */
+    char *names;               /* the names of states in the file */
     cli_json json;
 } export;
 
-/* ---- what the file has ---- */
+/* ---- the tensors of the file ---- */
 
-/* As the checkpoint has it, or in --dtype; `is_made`: scales, and codes in place of values. */
+/* The dtype in the file: --dtype or the checkpoint's, but `own` for what the program made (is_made:
+ * codes and scales). */
 static f8_st_dtype dtype_of(const export *e, int i, bool is_made, f8_st_dtype own)
 {
     if (is_made || !e->from[i] || own != F8_ST_F32)
@@ -42,7 +43,7 @@ static bool is_made(const export *e, int variable)
     return false;
 }
 
-/* Parameters, and the states that eval reads. */
+/* Lists the parameters, and the states that eval reads. */
 static bool list(export *e)
 {
     fp8c_variable v;
@@ -73,7 +74,7 @@ static bool list(export *e)
     return true;
 }
 
-/* To the nearest, ties to even; no NaN comes here. */
+/* Rounds to nearest, ties to even. x is never NaN. */
 static uint16_t to_bf16(float x)
 {
     uint32_t bits;
@@ -81,7 +82,8 @@ static uint16_t to_bf16(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* A tensor's bytes: the checkpoint's own where it stays as it was, else of the program's value. */
+/* Gives the bytes of a tensor: the checkpoint's own if the dtype stays, else the program's value.
+ */
 static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
 {
     export *e = user;
@@ -130,7 +132,7 @@ static json_t *rules(const cli *c)
     return all;
 }
 
-/* As text, to be freed; takes the reference. */
+/* The value as text, which the caller frees. Takes over the reference. */
 static char *dumped(json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_PRESERVE_ORDER);
@@ -176,7 +178,7 @@ static bool write_file(export *e)
 
 /* ---- the command ---- */
 
-/* What was written, in words or as a record. */
+/* Reports what was written, as a sentence or as a record. */
 static void report(export *e)
 {
     fp8c_stored s;
@@ -207,7 +209,7 @@ static void report(export *e)
                (double)before / (1 << 20), e->c->weights);
 }
 
-/* By the interpreter's target, which has every recipe and compiles nothing. */
+/* Uses the target reference, which has every recipe and compiles nothing. */
 static bool quantize(export *e)
 {
     const fp8c_compile_options options = {.struct_size = sizeof options,
@@ -220,7 +222,7 @@ static bool quantize(export *e)
            cli_checkpoint_quantize(e->c, &e->weights, e->ctx, e->program, e->c->recipe, &e->from);
 }
 
-/* Both files, before anything is computed. */
+/* Opens both files before anything is computed. */
 static bool open_files(export *e)
 {
     f8_diag diag = {0};
@@ -228,7 +230,7 @@ static bool open_files(export *e)
         cli_file_fail(&diag);
     else if (f8_st_metadata(&e->weights, "fp8c.stored"))
         fprintf(stderr,
-                "%s: error: its weights are stored in FP8 already: export from the checkpoint\n",
+                "%s: error: the weights are already FP8: export the checkpoint they came from\n",
                 e->c->weights);
     else if (f8_file_writable(e->c->output, &diag) != F8_OK)
         cli_file_fail(&diag);
@@ -258,11 +260,11 @@ int cmd_export(const cli *c)
     if (!c->weights || !c->output)
         return usage(c->weights ? "-o FILE is needed" : "--weights FILE is needed");
     if (c->recipe == cli_default_recipe)
-        return usage("--recipe RECIPE is needed: what to store the weights under");
+        return usage("--recipe RECIPE is needed: the recipe under which the weights are stored");
     if (cli_refuses_auto(c, c->recipe))
         return CLI_USAGE;
     if (c->dtype && strcmp(c->dtype, "f32") && strcmp(c->dtype, "bf16"))
-        return usage("--dtype is f32 or bf16");
+        return usage("--dtype takes f32 or bf16");
     if (c->dtype)
         e.dtype = strcmp(c->dtype, "f32") ? F8_ST_BF16 : F8_ST_F32;
     if (!cli_load(c, &e.ctx, &e.module))

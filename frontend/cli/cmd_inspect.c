@@ -1,4 +1,4 @@
-/* fp8c inspect: what a .f8x file holds, whether or not this machine can run it. */
+/* fp8c inspect: shows what a .f8x file holds, also on a machine that cannot run it. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 typedef struct inspect {
     const cli *c;
     fp8c_context *ctx;
-    FILE *to; /* NULL: the records have stdout */
+    FILE *to; /* NULL: stdout is for the records */
     cli_json json;
 } inspect;
 
@@ -39,7 +39,7 @@ static dims read_dims(const fp8c_program *p)
     return d;
 }
 
-/* The sets that there is a plan for, each as {"B": 8, "S": 4}. */
+/* The sets of values that have a plan, each as {"B": 8, "S": 4}. */
 static json_t *json_values(const fp8c_program *p)
 {
     int64_t value[FP8C_MAX_BOUNDS];
@@ -54,8 +54,7 @@ static json_t *json_values(const fp8c_program *p)
     return sets;
 }
 
-/* "dims B <= 8: 3 plans, for B = 8, 3, 2"; of several dims each set, one beside the other as there
- * is room. */
+/* Prints "dims B <= 8: 3 plans, for B = 8; B = 3; B = 2", with as many sets on a line as fit. */
 static void print_values(const inspect *x, const fp8c_program *p, const fp8c_file_target *t)
 {
     int64_t value[FP8C_MAX_BOUNDS];
@@ -117,7 +116,7 @@ static void print_ports(inspect *x, const fp8c_program *p, int function)
     }
 }
 
-/* GEMMs of a function by the algorithm that the file fixes, the first few. */
+/* Counts the GEMMs of a function by algorithm, for up to 8 algorithms. */
 typedef struct algorithms {
     const char *name[8];
     int64_t count[8];

@@ -1,10 +1,10 @@
-/* The man page fp8c(1), as roff, made from the tables of commands and options. */
+/* The man page fp8c(1) as roff, made from the tables of commands and options. */
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
 
-/* Text where roff has no meaning: a backslash, a hyphen that is to be copied, a dot or a quote that
- * begins a line. */
+/* Prints text and escapes what has a meaning in roff: backslashes, hyphens, quotes, and a dot or a
+ * quote at the beginning of a line. */
 static void text(const char *s)
 {
     if (*s == '.' || *s == '\'')
@@ -27,7 +27,7 @@ static void line(const char *s)
     putchar('\n');
 }
 
-/* "--name" in bold, its argument in italics behind it. */
+/* "--name" in bold, followed by its argument in italics. */
 static void option_name(const cli_option *o)
 {
     fputs(o->argument ? ".BI \"" : ".B \"", stdout);
@@ -54,7 +54,7 @@ static void synopsis(void)
     }
 }
 
-/* Each with what it does and the names of its options. */
+/* Each command with what it does and the names of its options. */
 static void commands(void)
 {
     puts(".SH COMMANDS");
@@ -77,7 +77,7 @@ static void commands(void)
 
 static void options(void)
 {
-    puts(".SH OPTIONS\nAn argument follows its option as the next word, or behind \\(lq=\\(rq.");
+    puts(".SH OPTIONS\nThe argument of an option is the next word, or follows \\(lq=\\(rq.");
     for (const cli_option *o = cli_options; o->name; o++) {
         puts(".TP");
         option_name(o);
@@ -100,16 +100,17 @@ static const struct {
     const char *name, *help;
 } environment[] = {
     {"FP8C_CACHE_DIR",
-     "where compiled kernels are kept (default: $XDG_CACHE_HOME/fp8c, else ~/.cache/fp8c);"
-     " empty: nowhere"},
+     "the folder of compiled kernels (default: $XDG_CACHE_HOME/fp8c, else ~/.cache/fp8c); "
+     "empty: no cache"},
     {"FP8C_TUNING",
-     "the tuning database's file (default: tuning.db in the cache's folder); empty: none"},
-    {"FP8C_VERBOSE", "0, 1 or 2: what is said beside warnings"},
+     "the file of the tuning database (default: tuning.db in the cache's folder); empty: none"},
+    {"FP8C_VERBOSE", "0, 1 or 2: log warnings only; also what is done; also each pass and kernel"},
     {"FP8C_DUMP",
      "a folder into which each compile writes the module after each pass, and the kernels"},
     {"FP8C_CUDA_PATH",
      "the folder of the CUDA libraries: they are looked for there and nowhere else"},
-    {"CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, HOME", "where they are looked for otherwise"},
+    {"CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, HOME",
+     "where the CUDA libraries are looked for without FP8C_CUDA_PATH"},
     {"NO_COLOR", "set: output to a terminal has no colors"},
 };
 
@@ -132,9 +133,9 @@ int cli_man(void)
         line(environment[i].name);
         line(environment[i].help);
     }
-    puts(".SH EXIT STATUS\n0: done. 1: it failed, and a message on stderr says why. 2: wrong "
-         "usage. 130: interrupted;\na command that compiles then stops by itself, with nothing "
-         "half written.");
+    puts(".SH EXIT STATUS\n0: done. 1: failed; a message on stderr says why. 2: wrong usage. "
+         "130: interrupted;\na command that compiles then stops by itself and leaves no file half "
+         "written.");
     puts(".SH EXAMPLES\n.nf");
     line("fp8c check gpt.f8");
     line("fp8c explain gpt.f8 --recipe delayed");

@@ -1,9 +1,9 @@
-/* fp8c check and fp8c print: modules as text. */
+/* fp8c check and fp8c print. */
 #include <inttypes.h>
 
 #include "frontend/cli/cmd_calibrate.h"
 
-/* What `work` makes of the module of c->file, as an exit code. */
+/* Parses c->file and returns the exit code of `work`. */
 static int on_module(const cli *c,
                      int (*work)(const cli *c, fp8c_context *ctx, fp8c_module *module))
 {
@@ -24,7 +24,7 @@ static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
     int64_t elements;
     const int64_t tensors = fp8c_module_parameters(module, &elements);
     if (c->target || c->attention ||
-        c->recipe != cli_default_recipe) { /* also whether they can have it */
+        c->recipe != cli_default_recipe) { /* also check that it compiles so */
         const fp8c_compile_options options = cli_listing_options(c, c->recipe);
         fp8c_program *program;
         if (fp8c_compile(module, &options, &program) != FP8C_OK)
@@ -46,7 +46,7 @@ static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
     fp8c_status status;
     if (c->print_after) {
         fp8c_compile_options options = cli_listing_options(c, c->recipe);
-        options.text_only = 1; /* what passes make needs no compiler */
+        options.text_only = 1; /* passes need no compiler of kernels */
         options.print_after = c->print_after;
         options.write = cli_write_stdout;
         fp8c_program *program;

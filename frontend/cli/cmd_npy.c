@@ -9,7 +9,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are taken as
 
 static const char magic[6] = "\x93NUMPY";
 
-/* ---- the header: a few of Python's literals ---- */
+/* ---- the header: a few Python literals ---- */
 
 typedef struct parser {
     const char *at, *end;
@@ -30,7 +30,7 @@ static void skip_spaces(parser *p)
         p->at++;
 }
 
-/* Whether the next thing is this character; then it is taken. */
+/* Takes this character, if it is the next one after spaces. */
 static bool take(parser *p, char c)
 {
     skip_spaces(p);
@@ -50,7 +50,7 @@ static bool take_word(parser *p, const char *word)
     return true;
 }
 
-/* 'text' or "text", of printable ASCII without a backslash, at most size - 1 bytes. */
+/* Takes 'text' or "text": printable ASCII without a backslash, at most size - 1 bytes. */
 static f8_status take_string(parser *p, char *to, size_t size)
 {
     skip_spaces(p);
@@ -60,7 +60,7 @@ static f8_status take_string(parser *p, char *to, size_t size)
         return fail(p, "a string was expected");
     for (p->at++; p->at < p->end && *p->at != quote; p->at++) {
         if (*p->at < 0x20 || *p->at > 0x7e || *p->at == '\\' || n + 1 >= size)
-            return fail(p, "a string in it is none of a .npy file's");
+            return fail(p, "it has a string that no .npy file has");
         to[n++] = *p->at;
     }
     if (p->at == p->end)
@@ -79,7 +79,7 @@ static f8_status take_size(parser *p, int64_t *to)
         if (__builtin_mul_overflow(*to, 10, to) || __builtin_add_overflow(*to, *p->at - '0', to))
             return fail(p, "a size in 'shape' is too large");
     if (p->at == begin || (*begin == '0' && p->at - begin > 1))
-        return fail(p, "'shape' holds what is no size");
+        return fail(p, "'shape' holds something that is not a size");
     return F8_OK;
 }
 
@@ -88,34 +88,34 @@ static f8_status take_shape(parser *p)
 {
     f8_st_tensor *t = &p->f->tensor;
     if (!take(p, '('))
-        return fail(p, "'shape' is no tuple");
+        return fail(p, "'shape' is not a tuple");
     while (!take(p, ')')) {
         if (t->rank == F8_ST_MAX_RANK)
             return fail(p, "'shape' has more than 8 axes");
         F8_TRY(take_size(p, &t->dim[t->rank++]));
         const bool comma = take(p, ',');
         if (!comma && t->rank == 1)
-            return fail(p, "'shape' is no tuple");
+            return fail(p, "'shape' is not a tuple");
         if (!comma && !take(p, ')'))
-            return fail(p, "'shape' is no tuple of sizes");
+            return fail(p, "'shape' is not a tuple of sizes");
         if (!comma)
             break;
     }
     return F8_OK;
 }
 
-/* Elements of the types that there are ports for, or that become one exactly. */
+/* Known are the types of ports, and types whose values become those of a port exactly. */
 static f8_status take_descr(parser *p)
 {
     static const struct {
-        const char *descr; /* less the byte order */
+        const char *descr; /* without the byte order */
         f8_st_dtype dtype;
     } known[] = {{"f4", F8_ST_F32},  {"f2", F8_ST_F16}, {"i4", F8_ST_I32}, {"i8", F8_ST_I64},
                  {"b1", F8_ST_BOOL}, {"u1", F8_ST_U8},  {"V1", F8_ST_U8},  {"V2", F8_ST_U16},
                  {"u2", F8_ST_U16},  {"f8", F8_ST_F64}};
     char *descr = p->f->descr;
     if (take(p, '['))
-        return fail(p, "'descr' is of a structure, and single elements are wanted");
+        return fail(p, "'descr' describes a structure; only single elements can be read");
     F8_TRY(take_string(p, descr, sizeof p->f->descr));
     const bool order = *descr && strchr("<>=|", *descr);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -127,8 +127,8 @@ static f8_status take_descr(parser *p)
                    : F8_OK;
     }
     return f8_file_fail(p->diag, F8_ERR_INPUT, p->f->in.path,
-                        "its elements are '%s'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) "
-                        "and FP8 (V1) are read",
+                        "its elements are '%s'; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 "
+                        "(V1) can be read",
                         descr);
 }
 
@@ -141,7 +141,7 @@ static f8_status take_entry(parser *p)
                 : !strcmp(key, "shape")         ? &p->has_shape
                                                 : NULL;
     if (!has || *has)
-        return fail(p, has ? "a key stands there twice"
+        return fail(p, has ? "a key is given twice"
                            : "it has a key other than descr, fortran_order and shape");
     *has = true;
     if (!take(p, ':'))
@@ -159,7 +159,7 @@ static f8_status take_entry(parser *p)
 static f8_status parse(parser *p)
 {
     if (!take(p, '{'))
-        return fail(p, "it is no dictionary");
+        return fail(p, "it is not a dictionary");
     while (!take(p, '}')) {
         F8_TRY(take_entry(p));
         if (take(p, ','))
@@ -170,18 +170,18 @@ static f8_status parse(parser *p)
     }
     skip_spaces(p);
     if (p->at != p->end || p->end[-1] != '\n')
-        return fail(p, p->at != p->end ? "there is more behind the dictionary"
+        return fail(p, p->at != p->end ? "more bytes follow the dictionary"
                                        : "it does not end with a newline");
     if (!p->has_descr || !p->has_order || !p->has_shape)
         return fail(p, "descr, fortran_order or shape is missing");
     if (p->fortran && p->f->tensor.rank > 1)
-        return fail(p, "its elements are in Fortran order: save numpy.ascontiguousarray of them");
+        return fail(p, "its elements are in Fortran order: save numpy.ascontiguousarray(array)");
     return F8_OK;
 }
 
 /* ---- reading ---- */
 
-/* The version and the header's length; *at: where it begins. */
+/* Reads the version and the header's length, *n. *at: where the header begins. */
 static f8_status read_length(cli_npy *f, uint64_t *at, uint64_t *n, f8_diag *diag)
 {
     unsigned char head[12] = {0};
@@ -192,22 +192,23 @@ static f8_status read_length(cli_npy *f, uint64_t *at, uint64_t *n, f8_diag *dia
     F8_TRY(f8_file_get(&f->in, head, size < sizeof head ? size : sizeof head, 0, diag));
     if (memcmp(head, magic, sizeof magic))
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "it does not begin as a .npy file does");
+                            "it does not begin like a .npy file");
     if (head[6] < 1 || head[6] > 3 || head[7] != 0)
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "its version is %d.%d; 1.0, 2.0 and 3.0 are read", head[6], head[7]);
+                            "its version is %d.%d; only 1.0, 2.0 and 3.0 can be read", head[6],
+                            head[7]);
     *at = head[6] == 1 ? 10 : 12;
     *n = head[8] | (uint64_t)head[9] << 8;
     if (head[6] > 1)
         *n |= (uint64_t)head[10] << 16 | (uint64_t)head[11] << 24;
     if (*n > CLI_NPY_HEADER)
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "a header of %" PRIu64 " bytes is too long: at most %d are read", *n,
+                            "a header of %" PRIu64 " bytes is too long: the limit is %d", *n,
                             CLI_NPY_HEADER);
     if (size < *at || *n > size - *at)
         return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                            "the header ends at byte %" PRIu64 ", but the file at %" PRIu64
-                            ": it is truncated",
+                            "the file is truncated: its header ends at byte %" PRIu64
+                            ", the file at %" PRIu64,
                             *at + *n, size);
     return F8_OK;
 }
@@ -220,13 +221,13 @@ static f8_status check_size(cli_npy *f, f8_diag *diag)
     for (int32_t i = 0; i < t->rank; i++)
         if (__builtin_mul_overflow(t->bytes, (uint64_t)t->dim[i], &t->bytes))
             return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                                "'shape' has more bytes than can be counted");
+                                "'shape' has more bytes than 64 bits can count");
     if (t->bytes == has)
         return F8_OK;
     return f8_file_fail(diag, F8_ERR_INPUT, f->in.path,
-                        "its shape takes %" PRIu64 " bytes, and %" PRIu64 " follow the header: %s",
+                        "its shape takes %" PRIu64 " bytes, but %" PRIu64 " follow the header: %s",
                         t->bytes, has,
-                        has < t->bytes ? "it is truncated" : "there is more behind them");
+                        has < t->bytes ? "it is truncated" : "the file is too long");
 }
 
 static f8_status read_header(cli_npy *f, f8_diag *diag)
@@ -278,7 +279,7 @@ f8_status cli_npy_read(const cli_npy *f, void *to, f8_diag *diag)
 
 /* ---- writing ---- */
 
-/* Version 1.0, the elements at a multiple of 64 bytes. */
+/* Version 1.0; the elements begin at a multiple of 64 bytes. Returns the length. */
 static size_t make_header(const fp8c_type *type, char to[256])
 {
     static const char *const descr[] = {

@@ -1,6 +1,6 @@
-/* fp8c plan: where a training step's memory goes, how long the step is estimated to take, and what
- * a budget of memory costs. Nothing is compiled: it needs no GPU, no LLVM and no NVRTC for any
- * target. */
+/* fp8c plan: shows where the memory of a training step goes, the estimated time of the step, and
+ * what a budget of memory costs. It compiles no kernels, so no target needs a GPU, LLVM or NVRTC.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct plan {
     const cli *c;
     fp8c_context *ctx;
     const fp8c_module *module;
-    FILE *to; /* NULL: the records have stdout */
+    FILE *to; /* NULL: stdout is for the records */
     cli_json json;
 } plan;
 
@@ -70,7 +70,7 @@ static void print_memory(const plan *p, const fp8c_program *program, int functio
     fp8c_memory m;
     fp8c_program_info(program, &info);
     fp8c_program_peak(program, function, &peak);
-    fprintf(p->to, "target %s, recipe %s: memory at the peak of %s, at '%s' (%d of %d)\n",
+    fprintf(p->to, "target %s, recipe %s: memory at the peak of %s, at '%s' (step %d of %d)\n",
             fp8c_program_target(program), p->c->recipe,
             fp8c_program_function_name(program, function), peak.step, peak.position,
             peak.positions);
@@ -100,7 +100,7 @@ static void print_tensor(const plan *p, const fp8c_tensor *t)
     fputc('\n', p->to);
 }
 
-/* The biggest of the arena, or of what is there throughout: variables and buffers. */
+/* Prints the largest tensors: those in the arena, or the variables and buffers. */
 static void print_tensors(const plan *p, const fp8c_program *program, int function, bool arena,
                           int most)
 {
@@ -132,15 +132,15 @@ static void tensors(plan *p, const fp8c_program *program, int function)
     record_tensors(p, program, function);
     if (!p->to)
         return;
-    fprintf(p->to, "\nthe biggest of the arena then: made by -> last read by\n");
+    fprintf(p->to, "\nthe largest tensors in the arena at the peak: made by -> last read by\n");
     print_tensors(p, program, function, true, ARENA_SHOWN);
-    fprintf(p->to, "and of what is there throughout\n");
+    fprintf(p->to, "the largest variables and buffers, which always take memory\n");
     print_tensors(p, program, function, false, OTHERS_SHOWN);
 }
 
 /* ---- time ---- */
 
-/* Of one optimizer step: its micro-steps and the update. */
+/* The seconds of an optimizer step: its micro-steps and the update. */
 static double step_seconds(const plan *p, const fp8c_program *program, fp8c_peak *micro,
                            fp8c_peak *update)
 {
@@ -156,13 +156,14 @@ static void print_time(const plan *p, const fp8c_program *program)
     const double step = step_seconds(p, program, &micro, &update);
     fprintf(
         p->to,
-        "\nestimated: %.3f ms a step, of %" PRId64 " micro_step of %.3f ms and update %.3f ms\n",
+        "\nestimated: %.3f ms a step: %" PRId64 " x micro_step of %.3f ms, and update of %.3f ms\n",
         1e3 * step, fp8c_module_accumulate(p->module), 1e3 * micro.seconds, 1e3 * update.seconds);
 }
 
 /* ---- budgets ---- */
 
-/* Not an error: it says where the curve ends, and why. */
+/* A budget that cannot be met is not an error of `plan`: the curve ends there. Prints the reason.
+ */
 static void budget_failed(plan *p, double share)
 {
     static const char error[] = "error: memory: ";
@@ -174,8 +175,8 @@ static void budget_failed(plan *p, double share)
                     json_pack("{ss sf ss}", "event", "budget", "share", share, "error", message));
 }
 
-/* A line of the curve. `share` 1: without a budget, whose step takes *base seconds; that is noted.
- */
+/* Prints a line of the curve. share 1 is the line without a budget; it sets *base to the seconds of
+ * its step. */
 static void budget_line(plan *p, const fp8c_program *program, double share, double *base)
 {
     fp8c_info info = {.struct_size = sizeof info};
@@ -192,7 +193,7 @@ static void budget_line(plan *p, const fp8c_program *program, double share, doub
     else if (p->to)
         fprintf(p->to, "%7.2f", share);
     if (p->to)
-        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %8" PRId64 "  %+8.2f%%\n",
+        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n",
                 mib(info.planned_bytes), mib(micro.arena_bytes), mib(micro.activation_bytes),
                 remat.recomputed, 100 * extra);
     cli_json_record(&p->json,
@@ -206,7 +207,7 @@ static void budget_line(plan *p, const fp8c_program *program, double share, doub
                               remat.extra_seconds, "extra", extra));
 }
 
-/* What shares of the activation bytes at the peak cost, down to the first that can't be met. */
+/* Prints what each budget costs, down to the first that cannot be met. */
 static void curve(plan *p)
 {
     static const double shares[] = {1,   0.9, 0.8, 0.7,  0.6,  0.5, 0.4,
@@ -214,9 +215,9 @@ static void curve(plan *p)
     double base = 0;
     if (p->to)
         fprintf(p->to,
-                "\na budget of memory: a share of the activation bytes at the peak\n"
-                "%7s  %11s  %11s  %15s  %8s  %9s\n",
-                "budget", "in all MiB", "arena MiB", "activations MiB", "again", "more time");
+                "\nwhat a budget costs, given as a share of the activation bytes at the peak\n"
+                "%7s  %11s  %11s  %15s  %10s  %9s\n",
+                "budget", "in all MiB", "arena MiB", "activations MiB", "recomputed", "more time");
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         const double share = shares[i];
         fp8c_program *program;
@@ -239,7 +240,7 @@ static int show(plan *p, const fp8c_program *program)
     fp8c_remat remat = {.struct_size = sizeof remat};
     fp8c_program_remat(program, &remat);
     if (step < 0) {
-        fprintf(stderr, "%s: error: the module gives no 'micro_step'\n", p->c->file);
+        fprintf(stderr, "%s: error: the module has no 'micro_step'\n", p->c->file);
         return CLI_FAILED;
     }
     for (int f = 0; fp8c_program_function_name(program, f); f++)
@@ -251,12 +252,12 @@ static int show(plan *p, const fp8c_program *program)
         print_time(p, program);
     if (p->to && remat.arena_before)
         fprintf(p->to,
-                "of that %+.3f ms for %" PRId64
-                " values computed again in each micro_step: its arena is %.1f MiB, "
-                "not %.1f, activations %.1f MiB, not %.1f\n",
-                1e3 * remat.extra_seconds, remat.recomputed, mib(remat.arena_after),
-                mib(remat.arena_before), mib(remat.activations_after),
-                mib(remat.activations_before));
+                "each micro_step recomputes %" PRId64
+                " values in %.3f ms: this reduces its arena from %.1f to %.1f MiB, and its "
+                "activations from %.1f to %.1f MiB\n",
+                remat.recomputed, 1e3 * remat.extra_seconds, mib(remat.arena_before),
+                mib(remat.arena_after), mib(remat.activations_before),
+                mib(remat.activations_after));
     return CLI_DONE;
 }
 
@@ -266,7 +267,7 @@ int cmd_plan(const cli *c)
     fp8c_module *module;
     fp8c_program *program;
     if (c->target && !strcmp(c->target, "reference")) {
-        fprintf(stderr, "fp8c plan: target reference has no plan: it interprets\n");
+        fprintf(stderr, "fp8c plan: target reference has no plan: it interprets the graph\n");
         return CLI_USAGE;
     }
     if (cli_refuses_auto(c, c->recipe))

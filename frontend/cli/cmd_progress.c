@@ -1,6 +1,8 @@
-/* What a long call shows on a terminal, the log on stderr, and Ctrl-C: while the library is in a
- * call that asks whether to go on, an interrupt makes it stop by itself, so that nothing is left
- * half done; a second one, and one at any other time, ends the process as usual. */
+/* The progress line of a long call, the log on stderr, and Ctrl-C.
+ *
+ * Some calls of the library ask whether to continue. During such a call an interrupt makes the
+ * library stop by itself, so that nothing is left half done. A second interrupt, and one at any
+ * other time, ends the process as usual. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,11 +14,11 @@
 #include "ir/base/clock.h"
 
 enum { WIDTH = 79, WIDEST = 200, BAR = 20 };
-static const double patience = 0.5, pace = 0.1; /* seconds before a line, and between two */
+static const double patience = 0.5, pace = 0.1; /* seconds before a line, between two lines */
 
 /* ---- interrupts ---- */
 
-static volatile sig_atomic_t interrupted, asking; /* asking: whether to go on */
+static volatile sig_atomic_t interrupted, asking; /* asking: in a call that can stop by itself */
 
 static void on_interrupt(int signal_number)
 {
@@ -37,11 +39,11 @@ bool cli_interrupted(void)
 
 static struct {
     bool wanted, tuning;
-    int shown;          /* columns of the line that stands there; 0: none */
-    double start, last; /* of the call; when a line was last shown */
+    int shown;          /* the columns of the line on the terminal; 0: there is none */
+    double start, last; /* when the call began; when the line was last drawn */
 } line;
 
-/* No colour, and no escape codes: spaces erase. */
+/* Erases with spaces, so that no escape codes are needed. */
 static void erase(void)
 {
     if (line.shown)
@@ -76,10 +78,10 @@ static int progress(void *user, const fp8c_progress *p)
     (void)user;
     const double time = f8_seconds_now();
     const bool tunes = !strcmp(p->phase, "tune");
-    if (line.tuning && !tunes) /* a compile within: the tuner's line stays */
+    if (line.tuning && !tunes) /* the tuner compiles: keep the tuner's line */
         return interrupted;
     line.tuning = tunes && p->done < p->total;
-    const bool passes = !strcmp(p->phase, "passes"); /* what a compile begins with */
+    const bool passes = !strcmp(p->phase, "passes"); /* a compile begins with this */
     asking = p->done < p->total;
     if (!line.start || (passes && p->done == 0))
         line.start = time;
@@ -107,14 +109,14 @@ static void say(void *user, fp8c_log_level level, const char *text)
     funlockfile(stderr);
 }
 
-/* ---- what contexts are created with ---- */
+/* ---- the options of contexts ---- */
 
 static fp8c_context_options options = {.struct_size = sizeof options};
 
 void cli_watch(int32_t verbose, bool bar)
 {
     struct sigaction before;
-    options.log = say; /* warnings always; more where -v or FP8C_VERBOSE asks */
+    options.log = say; /* always warnings; more with -v or FP8C_VERBOSE */
     options.verbose = verbose;
     options.progress = progress;
     line.wanted = bar && isatty(STDERR_FILENO);

@@ -1,5 +1,4 @@
-/* fp8c run: functions of a program on tensors of files. A .f8x file is opened; a text is compiled.
- */
+/* fp8c run: runs functions on tensors from files. It opens a .f8x file, or compiles a text. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,14 +14,14 @@ typedef struct run {
     fp8c_context *ctx;
     fp8c_program *program;
     f8_st_file weights;
-    cli_stored stored; /* how the file has them */
+    cli_stored stored; /* the recipes under which the file stores them */
     cli_json json;
-    const char *name[CLI_MAX_TEXTS]; /* of functions, in their order */
+    const char *name[CLI_MAX_TEXTS]; /* the functions, in the order in which they run */
     int function[CLI_MAX_TEXTS];
     size_t n;
     cli_tensor_file input[CLI_MAX_TEXTS];
     cli_tensor_output output[CLI_MAX_TEXTS];
-    double *seconds; /* of each time */
+    double *seconds; /* of each repetition */
 } run;
 
 static int usage(const char *format, const char *what)
@@ -45,15 +44,15 @@ static bool fail(const run *r, const char *format, ...)
     return false;
 }
 
-/* ---- what the options say ---- */
+/* ---- options ---- */
 
 static int read_options(run *r)
 {
     const cli *c = r->c;
     if (cli_is_package(c->file) &&
         (c->recipe != cli_default_recipe || c->rules.n || c->no_fuse || c->attention))
-        return usage("%s is compiled: --recipe, --rule, --bf16-layers, --no-fuse and --attention "
-                     "are for texts",
+        return usage("%s is already compiled: --recipe, --rule, --bf16-layers, --no-fuse and "
+                     "--attention apply to texts only",
                      c->file);
     for (size_t i = 0; i < c->inputs.n; i++) {
         if (!cli_tensor_file_parse(c->inputs.text[i], &r->input[i]))
@@ -146,7 +145,7 @@ static bool same_type(const fp8c_type *a, const fp8c_type *b)
     return same;
 }
 
-/* The caller's port of that name: its index, or -1. */
+/* The index of the port of that name, or -1. Variables are not the caller's ports. */
 static int find_port(const run *r, size_t at, fp8c_side side, const char *name, fp8c_port *port)
 {
     const int i = fp8c_program_find_port(r->program, r->function[at], side, name);
@@ -155,8 +154,8 @@ static int find_port(const run *r, size_t at, fp8c_side side, const char *name, 
     return port->variable < 0 ? i : -1;
 }
 
-/* The last output before function `at` that has the name and the type of an input: its buffer, or
- * NULL. */
+/* The buffer of the last output, of the functions before function `at`, that has the name and the
+ * type of `input`; or NULL. */
 static const void *earlier_output(const run *r, size_t at, const fp8c_port *input)
 {
     fp8c_port port;
@@ -168,10 +167,10 @@ static const void *earlier_output(const run *r, size_t at, const fp8c_port *inpu
     return NULL;
 }
 
-/* Dims that are bounds are what the files' shapes tell. */
+/* Sets the values of dims that are bounds from the shapes in the files. */
 static bool fit_function(const run *r, size_t at)
 {
-    enum { MOST = 64 }; /* of inputs whose shapes are looked at */
+    enum { MOST = 64 }; /* at most so many inputs give their shapes */
     fp8c_tensor_view view[MOST] = {{0}};
     const fp8c_tensor_view *views[MOST];
     int64_t dim[MOST][F8_ST_MAX_RANK];
@@ -204,7 +203,7 @@ static bool fit(const run *r)
     return true;
 }
 
-/* All inputs that have nowhere to come from, in one message. */
+/* Checks that each input has a source. One message names all that have none. */
 static bool check_inputs(const run *r)
 {
     char missing[800] = "", type[CLI_TYPE_TEXT];
@@ -218,18 +217,20 @@ static bool check_inputs(const run *r)
                          port.name, r->name[f], cli_type(&port.type, type));
         }
     if (*missing)
-        return fail(r, "inputs are not given: %s (--input NAME=FILE)", missing);
+        return fail(r, "inputs are missing: %s (give --input NAME=FILE)", missing);
     for (size_t k = 0; k < r->c->inputs.n; k++) {
         bool used = false;
         for (size_t f = 0; f < r->n; f++)
             used |= find_port(r, f, FP8C_INPUT, r->input[k].name, &port) >= 0;
         if (!used)
-            return fail(r, "--input %s: no function that runs has such an input", r->input[k].name);
+            return fail(r, "--input %s: none of the functions has an input of this name",
+                        r->input[k].name);
     }
     return true;
 }
 
-/* Where each output will be: the last of its name. */
+/* Finds the buffer of each output, which is that of the last output of its name, and checks that
+ * all files can be written. */
 static bool find_outputs(run *r)
 {
     f8_diag diag = {0};
@@ -244,7 +245,8 @@ static bool find_outputs(run *r)
             o->bytes = fp8c_program_buffer(r->program, r->function[f], FP8C_OUTPUT, i);
         }
         if (!o->bytes)
-            return fail(r, "--output %s: no function that runs has such an output", o->file.name);
+            return fail(r, "--output %s: none of the functions has an output of this name",
+                        o->file.name);
     }
     if (cli_tensor_files_writable(r->output, r->c->outputs.n, &diag) != F8_OK)
         return cli_file_fail(&diag);
@@ -277,8 +279,8 @@ static bool has_states(const f8_st_file *f)
     return false;
 }
 
-/* For inference as `fp8c eval` takes them; for training all of a checkpoint, or parameters alone.
- */
+/* Loads the weights. A program for inference takes them as `fp8c eval` does. A program that trains
+ * takes everything from a checkpoint that holds states, else the parameters alone. */
 static bool load(run *r)
 {
     const bool trains = fp8c_program_function(r->program, "eval") < 0 ||
@@ -319,14 +321,14 @@ static bool run_all(const run *r)
     return true;
 }
 
-/* ---- what came out ---- */
+/* ---- the report ---- */
 
 typedef struct figures {
     double min, max, mean;
     int64_t finite, n;
 } figures;
 
-/* Element i as a number; FP8 codes are their numbers. */
+/* Element i as a number. An FP8 code counts as its bits, 0 to 255. */
 static double element(fp8c_dtype dtype, const void *bytes, int64_t i)
 {
     float x;
@@ -403,7 +405,7 @@ static void report(run *r)
                               fp8c_program_target(r->program), "times", (json_int_t)n,
                               "seconds_median", r->seconds[n / 2], "seconds_min", r->seconds[0]));
     if (n > 1 && !cli_json_to_stdout(r->c))
-        printf("%" PRId64 " times on %s: %.6g ms in the median, %.6g ms at best\n", n,
+        printf("%" PRId64 " times on %s: median %.6g ms, least %.6g ms\n", n,
                fp8c_program_target(r->program), 1e3 * r->seconds[n / 2], 1e3 * r->seconds[0]);
 }
 
@@ -420,7 +422,7 @@ static bool finish(run *r)
     return true;
 }
 
-/* What can be known to be wrong is said before anything is computed. */
+/* Everything that can be checked is checked before anything is computed. */
 static bool run_program(run *r)
 {
     f8_diag diag = {0};

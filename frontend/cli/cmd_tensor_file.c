@@ -1,4 +1,4 @@
-/* Tensors of files: see cmd_tensor_file.h. */
+/* Tensors in files: see cmd_tensor_file.h. */
 #include "frontend/cli/cmd_tensor_file.h"
 
 #include <inttypes.h>
@@ -40,7 +40,7 @@ void cli_tensor_file_free(cli_tensor_file *f)
     *f = (cli_tensor_file){0};
 }
 
-/* A port's type as a file's. */
+/* The tensor of a file that has a port's type. */
 static f8_st_tensor tensor_of(const fp8c_type *type)
 {
     return f8_checkpoint_tensor(&(fp8c_variable){.type = *type});
@@ -48,7 +48,8 @@ static f8_st_tensor tensor_of(const fp8c_type *type)
 
 /* ---- reading ---- */
 
-/* Whether elements of `from` can become a port's; `raw`: of a .npy, which has no types for all. */
+/* Whether elements of `from` can become those of a port. raw: they are of a .npy file, which has no
+ * types for bf16 and FP8. */
 static bool becomes(f8_st_dtype from, fp8c_dtype to, bool raw)
 {
     if (from == F8_ST_U8)
@@ -57,7 +58,7 @@ static bool becomes(f8_st_dtype from, fp8c_dtype to, bool raw)
     return (from == F8_ST_I64 && to == FP8C_I32) || (raw && from == F8_ST_U16 && to == FP8C_BF16);
 }
 
-/* The first element that is no i32, or n. */
+/* Converts n elements. Returns the index of the first that does not fit into i32, or n. */
 static uint64_t to_i32(f8_st_dtype from, const void *raw, int32_t *to, uint64_t n)
 {
     const uint8_t *u8 = raw;
@@ -71,7 +72,7 @@ static uint64_t to_i32(f8_st_dtype from, const void *raw, int32_t *to, uint64_t 
     return n;
 }
 
-/* The bytes of a tensor `t` of file f at `raw`, which fits, as `type`, at `to`. */
+/* Converts the elements at `raw` of tensor `t`, which fits `type`, to values at `to`. */
 static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const void *raw,
                       const fp8c_type *type, void *to, f8_diag *diag)
 {
@@ -86,7 +87,7 @@ static f8_status take(const cli_tensor_file *f, const f8_st_tensor *t, const voi
     }
     return good == n ? F8_OK
                      : f8_file_fail(diag, F8_ERR_INPUT, f->path,
-                                    "for '%s': element %" PRIu64 " is no value of %s", f->name,
+                                    "for '%s': element %" PRIu64 " does not fit into %s", f->name,
                                     good, fp8c_dtype_name(type->dtype));
 }
 
@@ -98,7 +99,7 @@ static f8_status fits(const cli_tensor_file *f, const f8_st_tensor *t, const fp8
     const bool right = t->dtype == want.dtype || becomes(t->dtype, type->dtype, !f->tensor);
     if (right && f8_checkpoint_same_shape(t, &want, 0))
         return F8_OK;
-    return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, and '%s' wants %s",
+    return f8_file_fail(diag, F8_ERR_INPUT, f->path, "%s%s%s is %s, but '%s' needs %s",
                         f->tensor ? "tensor '" : "", f->tensor ? f->tensor : "it",
                         f->tensor ? "'" : "", f8_st_type_text(t, here, sizeof here), f->name,
                         f8_st_type_text(&want, there, sizeof there));
@@ -126,7 +127,7 @@ static f8_status find_tensor(const cli_tensor_file *f, const f8_st_file *file,
     *out = f8_st_find(file, f->tensor);
     return *out ? F8_OK
                 : f8_file_fail(diag, F8_ERR_INPUT, f->path,
-                               "it has no tensor '%s'; FILE:TENSOR names another", f->tensor);
+                               "it has no tensor '%s'; FILE:TENSOR gives another name", f->tensor);
 }
 
 static f8_status read_safetensors(const cli_tensor_file *f, const fp8c_type *type, void *to,
@@ -185,8 +186,8 @@ f8_status cli_tensor_files_writable(const cli_tensor_output *output, size_t n, f
                 (!output[i].file.tensor || !output[k].file.tensor ||
                  !strcmp(output[i].file.tensor, output[k].file.tensor)))
                 return f8_file_fail(diag, F8_ERR_INPUT, output[i].file.path,
-                                    "'%s' and '%s' would go to one place", output[k].file.name,
-                                    output[i].file.name);
+                                    "'%s' and '%s' would be written to the same place",
+                                    output[k].file.name, output[i].file.name);
     }
     return F8_OK;
 }
@@ -199,7 +200,7 @@ static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
     return F8_OK;
 }
 
-/* Those of the path of the first of them. */
+/* Writes those of the n outputs that have the same path as the first. */
 static f8_status write_safetensors(const cli_tensor_output *output, size_t n, f8_diag *diag)
 {
     const char *path = output->file.path;

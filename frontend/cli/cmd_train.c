@@ -1,4 +1,4 @@
-/* fp8c train: train a language model on the bytes of a text, alone or beside another recipe. */
+/* fp8c train: trains a language model on the bytes of a text, under one or more recipes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct result {
     fp8c_peak peak;                 /* of micro_step */
     fp8c_remat remat;
     char target[24];
-    fp8c_device device;             /* name "" when there is none */
+    fp8c_device device;             /* its name is "" if there is none */
     int64_t micro_steps, fp8_gemms; /* fp8_gemms: executed by the last micro-step */
 } result;
 
@@ -44,7 +44,7 @@ static bool find_functions(run *r)
     for (int i = 0; i < 3; i++) {
         *index[i] = fp8c_program_function(r->program, needed[i]);
         if (*index[i] < 0) {
-            fprintf(stderr, "%s: error: the module gives no '%s'%s\n", r->c->file, needed[i],
+            fprintf(stderr, "%s: error: the module has no '%s'%s\n", r->c->file, needed[i],
                     i == 1 ? ": it declares no optimizer" : "");
             return false;
         }
@@ -130,7 +130,7 @@ static fp8c_status train(run *r)
                         json_pack("{ss ss sI so sf}", "event", "step", "recipe", r->out->recipe,
                                   "step", (json_int_t)(step + 1), "loss", cli_json_number(loss),
                                   "tokens_per_second", (double)tokens / (end - begin)));
-        if (r->json->failed) /* whoever reads the records won't learn how this ends */
+        if (r->json->failed) /* nobody would read how this ends */
             return FP8C_ERR_IO;
         if (terminal && (end - last > 0.1 || step + 1 == r->c->steps)) {
             progress(r, step + 1, loss, end - start);
@@ -151,7 +151,8 @@ static fp8c_status train(run *r)
 
 /* ---- after a run ---- */
 
-/* A variable's bytes. A failure that leaves out->diag as it was is the program's. */
+/* Writes the bytes of a variable. If it fails without setting out->diag, the context has the
+ * message. */
 static bool put_variable(const run *r, f8_file_out *out, int index, const fp8c_variable *v)
 {
     const size_t bytes = (size_t)fp8c_type_bytes(&v->type);
@@ -165,7 +166,7 @@ static bool put_variable(const run *r, f8_file_out *out, int index, const fp8c_v
     return ok;
 }
 
-/* All of them, whole or not at all. */
+/* Writes all variables, whole or not at all. */
 static bool save_state(const run *r)
 {
     f8_file_out out;
@@ -201,7 +202,7 @@ static void print_profile(const run *r)
                 print_step(to, r, f, i, &s);
 }
 
-/* Non-finite losses are shown as they are: a diverged run must look like one. */
+/* Losses that are not finite are shown as they are: a diverged run must look like one. */
 static void print_table(const cli *c, const result *results, const cli_corpus *corpus)
 {
     const size_t base = cli_baseline(c);
@@ -222,24 +223,24 @@ static void print_table(const cli *c, const result *results, const cli_corpus *c
     for (size_t i = 0; i <= c->compare.n; i++) {
         const fp8c_remat *m = &results[i].remat;
         if (m->arena_before)
-            printf("%s: %" PRId64 " values a micro_step computed again: arena %.1f MiB, not %.1f; "
-                   "estimated %+.2f%% time\n",
-                   results[i].recipe, m->recomputed, (double)m->arena_after / (1 << 20),
-                   (double)m->arena_before / (1 << 20), 100 * m->extra_seconds / m->seconds);
+            printf("%s: micro_step recomputes %" PRId64
+                   " values: this reduces the arena from %.1f to %.1f MiB and takes an estimated "
+                   "%.2f%% more time\n",
+                   results[i].recipe, m->recomputed, (double)m->arena_before / (1 << 20),
+                   (double)m->arena_after / (1 << 20), 100 * m->extra_seconds / m->seconds);
     }
     const fp8c_device *d = &results[0].device;
     if (*d->name)
         printf("on %s (%s), %" PRId32 " multiprocessors, %.1f GiB\n", d->name, results[0].target,
                d->multiprocessors, (double)d->memory / (1 << 30));
     printf("losses in nats per byte; final loss is the mean of the last %d steps; the text's "
-           "unigram entropy "
-           "is %.4f\n",
+           "unigram entropy is %.4f\n",
            TAIL, corpus->unigram);
 }
 
 /* ---- the command ---- */
 
-/* `save`: where to write the checkpoint, or NULL. */
+/* Trains under out->recipe. save: where to write the checkpoint, or NULL. */
 static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *module,
                         cli_corpus *corpus, cli_json *json, const char *save, result *out)
 {
@@ -258,7 +259,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
         return cli_fail(ctx);
     snprintf(out->target, sizeof out->target, "%s", fp8c_program_target(r.program));
     out->device.struct_size = sizeof out->device;
-    fp8c_program_device(r.program, &out->device); /* a failure: there is none */
+    fp8c_program_device(r.program, &out->device); /* fails if there is no device */
     out->remat.struct_size = sizeof out->remat;
     fp8c_program_remat(r.program, &out->remat);
     fp8c_program_peak(r.program, fp8c_program_function(r.program, "micro_step"), &out->peak);
@@ -266,7 +267,7 @@ static int train_recipe(const cli *c, fp8c_context *ctx, const fp8c_module *modu
     if (!find_functions(&r) || !cli_corpus_cut(corpus, c, module, r.program, r.step))
         goto end;
     if (fp8c_program_initialize(r.program, c->seed) != FP8C_OK || train(&r) != FP8C_OK) {
-        if (!json->failed) /* that is said when the records are closed */
+        if (!json->failed) /* cli_json_close reports that */
             cli_fail(ctx);
         goto end;
     }
@@ -303,7 +304,7 @@ int cmd_train(const cli *c)
     cli_json json = {0};
     cli_corpus corpus = {0};
     result results[1 + CLI_MAX_RECIPES] = {{0}};
-    /* What can be known to be wrong is said before the first run, not after it. */
+    /* Everything that can be checked is checked before the first run. */
     const bool ready =
         can_save(c) && cli_corpus_read(&corpus, c->data) && cli_json_open(&json, c->json);
     int code = ready ? CLI_DONE : CLI_FAILED;

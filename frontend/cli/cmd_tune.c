@@ -1,5 +1,6 @@
-/* fp8c tune: time the ways to do each GEMM and kernel of a module, or of one GEMM, and keep them;
- * rows of the database in and out of files. */
+/* fp8c tune: times the ways to compute each GEMM and kernel of a module, or one GEMM, and saves the
+ * times and the fastest way in the database. It also moves rows of the database to and from files.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 enum { MOST_LINES = 20 };
 
-/* ---- what was found ---- */
+/* ---- the report ---- */
 
 static void print_problem(const fp8c_tuning *t, int index, const fp8c_tuned *x, FILE *to,
                           cli_json *json)
@@ -39,7 +40,8 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
     for (int i = 0; fp8c_tuning_problem(t, i, &x) == FP8C_OK; i++)
         print_problem(t, i, &x, i < MOST_LINES || strcmp(x.candidate, "model") ? to : NULL, json);
     if (to && info.problems > MOST_LINES)
-        fprintf(to, "... and those that take less and stay as they are (--json FILE has all)\n");
+        fprintf(to, "... and others that take less time and keep the model's choice (--json FILE "
+                    "lists all)\n");
     cli_json_record(json, json_pack("{ss ss ss si si sI sI sI sf sf sb}", "event", "tuned",
                                     "device", info.device, "database", info.database, "problems",
                                     (int)info.problems, "chosen", (int)info.chosen, "timed",
@@ -50,16 +52,16 @@ static void print_tuning(const fp8c_tuning *t, FILE *to, cli_json *json)
     if (!to)
         return;
     fprintf(to,
-            "\n%s\n%d problems: %d have something faster than the model's choice; %" PRId64
-            " candidates timed, %" PRId64 " known from before, %" PRId64
-            " dropped for other bits%s\n",
+            "\n%s\n%d problems: for %d a candidate is faster than the model's choice; %" PRId64
+            " candidates timed, %" PRId64 " timed earlier, %" PRId64
+            " dropped because they changed bits%s\n",
             info.device, info.problems, info.chosen, info.timed, info.kept, info.changed_bits,
-            info.finished ? "" : "; the time ran out: run it again to go on");
+            info.finished ? "" : "; the time ran out: run this again to continue");
     if (info.tuned_seconds > 0)
-        fprintf(to, "a step, in turns: %.3f ms untuned, %.3f ms tuned (%.1f%% less)\n",
+        fprintf(to, "a step, timed in turns: %.3f ms untuned, %.3f ms tuned (%.1f%% less)\n",
                 1e3 * info.untuned_seconds, 1e3 * info.tuned_seconds,
                 100 * (1 - info.tuned_seconds / info.untuned_seconds));
-    fprintf(to, "kept in %s\n", info.database);
+    fprintf(to, "saved in %s\n", info.database);
 }
 
 /* ---- the command ---- */
@@ -84,7 +86,7 @@ static int tune(const cli *c, fp8c_context *ctx, const fp8c_module *module)
     } else {
         code = cli_fail(ctx);
         if (cli_interrupted())
-            fprintf(stderr, "what was timed is kept; run it again to go on\n");
+            fprintf(stderr, "the timings so far are saved; run this again to continue\n");
     }
     fp8c_tuning_destroy(tuning);
     return cli_json_close(&json) || code != CLI_DONE ? code : CLI_FAILED;
@@ -99,10 +101,10 @@ static int move_rows(const cli *c, fp8c_context *ctx)
     } list[2 + CLI_MAX_RECIPES];
     int n = 0;
     if (c->rows_in)
-        list[n].fn = fp8c_tuning_import, list[n].path = c->rows_in, list[n++].what = "taken over";
+        list[n].fn = fp8c_tuning_import, list[n].path = c->rows_in, list[n++].what = "added";
     for (size_t i = 0; i < c->merge.n; i++)
         list[n].fn = fp8c_tuning_merge, list[n].path = c->merge.text[i],
-        list[n++].what = "taken over";
+        list[n++].what = "added";
     if (c->rows_out)
         list[n].fn = fp8c_tuning_export, list[n].path = c->rows_out, list[n++].what = "written";
     for (int i = 0; i < n; i++) {
@@ -110,7 +112,7 @@ static int move_rows(const cli *c, fp8c_context *ctx)
         if (list[i].fn(ctx, c->database, list[i].path, &rows) != FP8C_OK)
             return cli_fail(ctx);
         printf("%s: %" PRId64 " timings and %" PRId64 " choices %s, %" PRId64
-               " not: those here are as new; %" PRId64 " of all are of other devices\n",
+               " skipped as the database is not older; %" PRId64 " of all are for other devices\n",
                list[i].path, rows.timings, rows.choices, list[i].what, rows.older, rows.others);
     }
     return CLI_DONE;
@@ -128,7 +130,8 @@ int cmd_tune(const cli *c)
     fp8c_context *ctx;
     fp8c_module *module = NULL;
     if (!c->file + !c->gemm + !moves != 2)
-        return wrong("one of FILE.f8, --gemm, and --export, --import or --merge");
+        return wrong(
+            "give one of FILE.f8, --gemm, or a move of rows (--export, --import, --merge)");
     if (c->file ? !cli_load(c, &ctx, &module) : !(ctx = cli_context()))
         return CLI_FAILED;
     const int code = moves ? move_rows(c, ctx) : tune(c, ctx, module);

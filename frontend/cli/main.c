@@ -1,11 +1,11 @@
-/* fp8c: the command line. Parses options by the table in cmd.h and calls a sub-command. */
+/* fp8c: parses the command line by the tables in cmd.h and runs the command. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/cli/cmd.h"
 
-/* ---- option values: false when the text is no such value ---- */
+/* ---- values of options: false if the text is not such a value ---- */
 
 static bool set_TEXT(cli_TEXT *to, const char *text)
 {
@@ -72,8 +72,8 @@ static bool set_NUMBER(cli_NUMBER *to, const char *text)
     return !errno && end != text && !*end && *to > 0 && *to < 1e30;
 }
 
-/* The power of two that a size is counted in: K, M, G, T, each alone, or with B or iB; 0 for no
- * unit, -1 for what is none. */
+/* The exponent of a size's unit: K, M, G or T, each alone or with B or iB, is 2^10, 2^20, ...
+ * Returns 0 without a unit, -1 if the text is not a unit. */
 static int binary_unit(const char *text)
 {
     static const char units[] = "KMGT";
@@ -85,8 +85,8 @@ static int binary_unit(const char *text)
                : -1;
 }
 
-/* Bytes, with a unit or without; below 1 and without one a share. 1.0 is neither: nobody means a
- * byte by it. */
+/* A number of bytes, with or without a unit. Below 1 and without a unit it is a share. 1.0 is an
+ * error: whoever writes it does not mean one byte. */
 static bool set_MEMORY(cli_MEMORY *to, const char *text)
 {
     char *end;
@@ -117,7 +117,7 @@ static bool set_LEVEL(cli_LEVEL *to, const char *text)
     return true;
 }
 
-/* NAME=N; the name is cut out of argv in place. */
+/* NAME=N. Ends the name in argv with a NUL. */
 static bool set_DIM(cli_DIM *to, char *text)
 {
     char *equals = strchr(text, '='), *end;
@@ -166,7 +166,7 @@ static int usage(const char *command, const char *what, const char *word)
     return CLI_USAGE;
 }
 
-/* One option at argv[*i]; advances over its argument. */
+/* Reads one option at argv[*i]. Moves *i to its argument, if that is a word of its own. */
 static int parse_option(cli *c, int bit, char **argv, int argc, int *i)
 {
     char *word = argv[*i];
@@ -207,32 +207,32 @@ static int parse_command(cli *c, const cli_command *command, char **argv, int ar
             if (status != CLI_DONE)
                 return status;
         } else if (!command->operand) {
-            return usage(c->command, "it takes no file; what is", argv[i]);
+            return usage(c->command, "this command takes no file, but is given", argv[i]);
         } else if (c->file) {
-            return usage(c->command, "one file only; what is", argv[i]);
+            return usage(c->command, "this command takes one file, but is also given", argv[i]);
         } else {
             c->file = argv[i];
         }
     }
     if (!c->file && command->operand && *command->operand != '[')
-        return usage(
-            c->command,
-            !strncmp(command->operand, "FILE", 4) ? "no file given" : "missing:", command->operand);
+        return usage(c->command, "an argument is missing:", command->operand);
     if (!(command->bit & (ON_ALL | ON_TUNE)))
         return CLI_DONE;
     const bool compiles = !(command->bit & (ON_CHECK | ON_PRINT)) || c->print_after;
     if (compiles && c->rules.n && c->recipe == cli_default_recipe && !c->compare.n)
-        return usage(c->command, "no rule counts under bf16, the default: give --recipe with",
+        return usage(c->command,
+                     "the default recipe, bf16, overrides all rules: give --recipe with",
                      c->rules.rule[0].origin);
     return cli_read_recipes(c);
 }
 
-/* What a command left in stdout's buffer is written: its exit code, or what failed there. */
+/* Writes what is left in the buffer of stdout. Returns `status`, or CLI_FAILED if that fails. */
 static int flush_stdout(int status)
 {
     errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && status == CLI_DONE) {
-        fprintf(stderr, "error: stdout: %s\n", errno ? strerror(errno) : "not all was written");
+        fprintf(stderr, "error: stdout: %s\n",
+                errno ? strerror(errno) : "not everything was written");
         return CLI_FAILED;
     }
     return status;

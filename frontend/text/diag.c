@@ -6,7 +6,8 @@
 
 #include "ir/base/text.h"
 
-/* Lines up to WHOLE bytes are shown whole, of longer ones what is AROUND the place. */
+/* Lines of up to WHOLE bytes are shown whole. Of longer lines, AROUND bytes on either side of the
+ * place are shown. */
 enum { WHOLE = 120, AROUND = 60, TAB = 4 };
 
 /* ---- a buffer that counts past its end ---- */
@@ -30,7 +31,7 @@ static void put_text(out *o, const char *s)
 
 /* ---- the source line ---- */
 
-/* The bytes of line `line`, without its end; false if the text has fewer lines. */
+/* Finds the bytes of line `line`, without its end. false if the text has fewer lines. */
 static bool find_line(const char *text, size_t n, uint32_t line, const char **start, size_t *length)
 {
     const char *at = text, *end = text + n;
@@ -46,8 +47,8 @@ static bool find_line(const char *text, size_t n, uint32_t line, const char **st
     return true;
 }
 
-/* Writes one character of the source so that it is safe on a terminal; returns the bytes taken
- * and adds the columns it covers. */
+/* Writes one character of the source so that it is safe on a terminal. Returns how many bytes it
+ * has, and adds the columns that it covers. */
 static size_t put_source_char(out *o, const char *s, size_t n, size_t *columns)
 {
     unsigned char c = (unsigned char)s[0];
@@ -82,7 +83,7 @@ static void put_source(out *o, f8_loc loc, const char *line, size_t length)
         place = length;
     size_t from = length > WHOLE && place > AROUND ? place - AROUND : 0;
     while (from > 0 && from < place && ((unsigned char)line[from] & 0xC0) == 0x80)
-        from++; /* not into the middle of a character */
+        from++; /* do not begin in the middle of a character */
     size_t to = length > WHOLE && length - place > AROUND ? place + AROUND : length;
     size_t columns = 0, caret = 0;
     char gutter[32];
@@ -105,7 +106,7 @@ static void put_source(out *o, f8_loc loc, const char *line, size_t length)
     put_text(o, "^\n");
 }
 
-/* ---- all of it ---- */
+/* ---- the whole message ---- */
 
 size_t f8_diag_render(const f8_diag *d, const char *text, size_t n, char *buf, size_t size)
 {
@@ -120,7 +121,7 @@ size_t f8_diag_render(const f8_diag *d, const char *text, size_t n, char *buf, s
     put_text(&o, d->file || d->loc.line ? ": error: " : "error: ");
     size_t columns = 0;
     for (size_t i = 0, length = strlen(d->text); i < length;) {
-        if (d->text[i] == '\n') { /* messages of several lines say where each operand came from */
+        if (d->text[i] == '\n') { /* some messages have a line for each operand */
             put(&o, d->text + i++, 1);
             continue;
         }

@@ -39,8 +39,8 @@ f8_status f8_lex_check_text(const char *text, size_t n, f8_diag *d)
         if (length == 0) {
             f8_loc loc = {line, (uint32_t)(i - line_start) + 1};
             return f8_fail(d, F8_ERR_INPUT, loc,
-                           c ? "byte 0x%02X is not UTF-8: this is no text file"
-                             : "a NUL byte (0x%02X): this is no text file",
+                           c ? "byte 0x%02X is not UTF-8: this is not a text file"
+                             : "found a NUL byte (0x%02X): this is not a text file",
                            c);
         }
         if (c == '\n') {
@@ -74,7 +74,7 @@ static char peek(const f8_lexer *l, size_t ahead)
     return (size_t)(l->end - l->at) > ahead ? l->at[ahead] : 0;
 }
 
-/* Spaces, line ends and comments. */
+/* Skips spaces, line ends and comments. */
 static void skip_blank(f8_lexer *l)
 {
     for (; l->at < l->end; l->at++) {
@@ -103,8 +103,9 @@ static f8_status take(f8_lexer *l, f8_token *t, f8_token_kind kind, const char *
     return F8_OK;
 }
 
-/* name = (letter | "_") {letter | digit | "_" | "." | "{" expr "}"}, a brace only right after
- * "." "_" or "}": `h.{l}.w` is one name, `L {` and `L{` are a name and a block. */
+/* name = (letter | "_") {letter | digit | "_" | "." | "{" expr "}"}
+ * A brace must follow "." "_" or "}" directly: `h.{l}.w` is one name, but `L {` and `L{` are a name
+ * and the beginning of a block. */
 static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
 {
     const char *p = l->at, *limit = l->end - p > F8_MAX_NAME ? p + F8_MAX_NAME : l->end;
@@ -114,7 +115,7 @@ static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
                 p++;
             if (p == l->end || *p == '\n')
                 return f8_fail(d, F8_ERR_INPUT, t->loc,
-                               "a '{' in a name is never closed on its line");
+                               "a '{' in this name is not closed on the same line");
         } else if (!is_name_char(*p)) {
             break;
         }
@@ -122,19 +123,22 @@ static f8_status lex_name(f8_lexer *l, f8_token *t, f8_diag *d)
             p++;
     }
     if (p == limit && limit < l->end)
-        return f8_fail(d, F8_ERR_INPUT, t->loc, "a name longer than %d bytes", F8_MAX_NAME - 1);
+        return f8_fail(d, F8_ERR_INPUT, t->loc, "this name is longer than %d bytes",
+                       F8_MAX_NAME - 1);
     return take(l, t, F8_T_NAME, l->at, p, p);
 }
 
-/* value = "%" (letter | digit | "_") {letter | digit | "_" | "."}. `T %H` comes out as a name
- * and a value; where an operator may stand the parser takes the token apart again. */
+/* value = "%" (letter | digit | "_") {letter | digit | "_" | "."}
+ * `T %H` becomes a name and a value. Where an operator may stand, the parser splits such a value
+ * into "%" and a name (take_operator). */
 static f8_status lex_value(f8_lexer *l, f8_token *t, f8_diag *d)
 {
     const char *p = l->at + 1, *limit = l->end - p > F8_MAX_NAME ? p + F8_MAX_NAME : l->end;
     while (p < limit && is_name_char(*p))
         p++;
     if (p == limit && limit < l->end)
-        return f8_fail(d, F8_ERR_INPUT, t->loc, "a name longer than %d bytes", F8_MAX_NAME - 1);
+        return f8_fail(d, F8_ERR_INPUT, t->loc, "this name is longer than %d bytes",
+                       F8_MAX_NAME - 1);
     return take(l, t, F8_T_VALUE, l->at + 1, p, p);
 }
 
@@ -162,7 +166,8 @@ static f8_status lex_number(f8_lexer *l, f8_token *t, f8_diag *d)
         }
     }
     if (p < l->end && is_name_char(*p))
-        return f8_fail(d, F8_ERR_INPUT, t->loc, "a number runs into '%c'", *p);
+        return f8_fail(d, F8_ERR_INPUT, t->loc, "this number is followed by '%c' without a space",
+                       *p);
     return take(l, t, real ? F8_T_FLOAT : F8_T_INT, l->at, p, p);
 }
 
@@ -177,11 +182,13 @@ static f8_status lex_string(f8_lexer *l, f8_token *t, f8_diag *d)
             p++;
     }
     if (p >= limit && limit < l->end)
-        return f8_fail(d, F8_ERR_INPUT, t->loc, "a string longer than %d bytes", F8_MAX_STRING - 1);
-    return f8_fail(d, F8_ERR_INPUT, t->loc, "a string is never closed on its line");
+        return f8_fail(d, F8_ERR_INPUT, t->loc, "this string is longer than %d bytes",
+                       F8_MAX_STRING - 1);
+    return f8_fail(d, F8_ERR_INPUT, t->loc, "this string is not closed on the same line");
 }
 
-/* clone = "#" digits, only if "(" follows at once: `cast#2(%3)`; any other # begins a comment. */
+/* clone = "#" digits, directly after a name and directly before "(": `cast#2(%3)`. Any other #
+ * begins a comment. */
 static bool lex_clone(f8_lexer *l, f8_token *t)
 {
     const char *p = l->at;
@@ -200,9 +207,9 @@ static f8_status bad_character(const f8_lexer *l, f8_loc loc, f8_diag *d)
 {
     unsigned char c = (unsigned char)*l->at;
     if (c < 0x20 || c == 0x7F)
-        return f8_fail(d, F8_ERR_INPUT, loc, "a control character (0x%02X)", c);
+        return f8_fail(d, F8_ERR_INPUT, loc, "unexpected control character (0x%02X)", c);
     size_t n = f8_utf8_length(l->at, (size_t)(l->end - l->at));
-    return f8_fail(d, F8_ERR_INPUT, loc, "'%.*s' means nothing here", (int)(n ? n : 1), l->at);
+    return f8_fail(d, F8_ERR_INPUT, loc, "unexpected character '%.*s'", (int)(n ? n : 1), l->at);
 }
 
 f8_status f8_lex_next(f8_lexer *l, f8_token *t, f8_diag *d)
@@ -238,7 +245,7 @@ f8_status f8_lex_int(const f8_token *t, int64_t *value, f8_diag *d)
     int64_t v = 0;
     for (size_t i = 0; i < t->length; i++)
         if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, t->text[i] - '0', &v))
-            return f8_fail(d, F8_ERR_INPUT, t->loc, "an integer beyond 64 bits");
+            return f8_fail(d, F8_ERR_INPUT, t->loc, "this integer does not fit into 64 bits");
     *value = v;
     return F8_OK;
 }
@@ -247,13 +254,13 @@ f8_status f8_lex_float(const f8_token *t, double *value, f8_diag *d)
 {
     char digits[128];
     if (t->length >= sizeof digits)
-        return f8_fail(d, F8_ERR_INPUT, t->loc, "a number of %zu characters; the limit is %zu",
+        return f8_fail(d, F8_ERR_INPUT, t->loc, "this number has %zu characters; the limit is %zu",
                        t->length, sizeof digits - 1);
     memcpy(digits, t->text, t->length);
     digits[t->length] = 0;
     const double v = f8_number(digits);
     if (v > 1.7976931348623157e308)
-        return f8_fail(d, F8_ERR_INPUT, t->loc, "a number too large for a double");
+        return f8_fail(d, F8_ERR_INPUT, t->loc, "this number is too large for a double");
     *value = v;
     return F8_OK;
 }

@@ -1,4 +1,4 @@
-/* The optimizer's declaration: its fields, defaults and what they may be. */
+/* The declaration of the optimizer: its fields, their defaults and ranges. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static const char *field_name(const void *user, size_t i)
     return fields[i].name;
 }
 
-/* field = NAME "=" (real | expr | STRING), as the field has it */
+/* field = NAME "=" (real | expr | STRING); the field decides which of these */
 static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
 {
     size_t i = 0;
@@ -81,16 +81,16 @@ static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
     F8_TRY(f8_p_advance(p));
     F8_TRY(f8_p_expect(p, '=', "'=' after the field's name"));
     void *at = (char *)o + fields[i].offset;
-    o->loc = p->tok.loc; /* a value alone at fault is pointed at */
+    o->loc = p->tok.loc; /* messages point at the value that is wrong */
     f8_p_fixed(p);
     switch (fields[i].kind) {
     case REAL: F8_TRY(f8_p_real(p, at)); break;
     case INTEGER: F8_TRY(f8_p_int(p, at)); break;
     case TEXT: F8_TRY(f8_p_string(p, "a string", at)); break;
     }
-    F8_TRY(f8_p_is_fixed(p, "an optimizer's field", "one update follows whatever its values were"));
+    F8_TRY(f8_p_is_fixed(p, "an optimizer's field", "all values of a bound share one update"));
     double lr = o->lr;
-    if (!(*seen & 1)) /* lr is still to come */
+    if (!(*seen & 1)) /* lr may follow: check the others now */
         o->lr = 1;
     F8_TRY(f8_check_optimizer(o, p->diag));
     o->lr = *seen & 1 ? o->lr : lr;

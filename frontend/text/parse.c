@@ -67,7 +67,7 @@ static f8_status parse_init(f8_parser *p, f8_var *v)
 /* param = ("param" | "state") NAME ":" type init */
 static f8_status parse_param(f8_parser *p, f8_var_kind kind)
 {
-    static const char shared[] = "all its values share the variables";
+    static const char shared[] = "all values of a bound share the variables";
     F8_TRY(f8_p_advance(p));
     f8_var v = {.kind = kind, .loc = p->tok.loc};
     F8_TRY(f8_p_count_declaration(p, v.loc));
@@ -129,7 +129,7 @@ static f8_status parse_spec(f8_parser *p, const char **text)
     return *text ? F8_OK : f8_p_memory(p);
 }
 
-/* One of `words`, as the table has it; NULL, and nothing taken, if none stands here. */
+/* Takes one of `words`, if one stands here, and sets *taken to the table's string. */
 static f8_status take_one_of(f8_parser *p, const char *const *words, int n, const char **taken)
 {
     for (int i = 0; i < n; i++)
@@ -149,10 +149,10 @@ static f8_status parse_layers(f8_parser *p, f8_recipe_rule *rule)
     F8_TRY(f8_p_int(p, &rule->first));
     F8_TRY(f8_p_expect(p, ',', "',' and the number of last layers"));
     F8_TRY(f8_p_int(p, &rule->last));
-    F8_TRY(f8_p_is_fixed(p, "a recipe's rule", "all its values have the same states"));
+    F8_TRY(f8_p_is_fixed(p, "a recipe's rule", "all values of a bound share the states"));
     if (rule->first >= 0 && rule->last >= 0)
         return F8_OK;
-    return f8_p_fail(p, loc, "layers %lld, %lld: these count the first and the last ones, from 0",
+    return f8_p_fail(p, loc, "layers %lld, %lld: the number of layers must not be negative",
                      (long long)rule->first, (long long)rule->last);
 }
 
@@ -163,7 +163,7 @@ static f8_status parse_rule(f8_parser *p, f8_recipe_rule *rule)
     if (f8_p_at_word(p, "layers")) {
         F8_TRY(parse_layers(p, rule));
     } else {
-        F8_TRY(f8_p_string(p, "a pattern of names, as \"h.*\", or layers", &rule->pattern));
+        F8_TRY(f8_p_string(p, "a pattern of names, such as \"h.*\", or 'layers'", &rule->pattern));
         F8_TRY(take_one_of(p, f8_role_name, F8_ROLES, &rule->role));
         F8_TRY(take_one_of(p, f8_operand_name, F8_OPERANDS, &rule->operand));
         if (p->tok.kind == F8_T_NAME)
@@ -200,12 +200,12 @@ static f8_status parse_accumulate(f8_parser *p)
     f8_p_fixed(p);
     F8_TRY(f8_p_count(p, "the number of micro-steps", &p->m->accumulate));
     return f8_p_is_fixed(p, "the number of micro-steps",
-                         "one update follows whatever its values were");
+                         "all values of a bound share one update");
 }
 
 /* ---- modules ---- */
 
-/* repeat = "repeat" NAME "<" expr "{" {item} "}" of params, states, recipes and repeats */
+/* repeat = "repeat" NAME "<" expr "{" {item} "}"; items are params, states, recipes and repeats */
 static f8_status parse_repeated_items(f8_parser *p)
 {
     f8_repeat r;
@@ -309,7 +309,7 @@ f8_status f8_parse(const char *text, size_t n, const char *file, const f8_dim_ov
 
 /* ---- a rule alone ---- */
 
-/* The module's dims, for expressions in the rule. */
+/* Expressions in the rule may use the module's dims. */
 static f8_status know_dims(f8_parser *p)
 {
     for (size_t i = 0; i < p->m->n_dims; i++)

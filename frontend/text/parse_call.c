@@ -9,10 +9,10 @@
 static const char *binding_name(const void *user, size_t i)
 {
     const f8_parser *p = user;
-    return p->binding[p->n_bindings - 1 - i].name; /* the latest first */
+    return p->binding[p->n_bindings - 1 - i].name; /* newest first */
 }
 
-/* value = VALUE: a definition in scope */
+/* value = VALUE, which must be defined in scope */
 static f8_status parse_value(f8_parser *p, f8_operand *o)
 {
     const char *name;
@@ -35,7 +35,7 @@ static const char *var_name(const void *user, size_t i)
     return m->var[i].name;
 }
 
-/* variable = NAME: a param or state of the module */
+/* variable = NAME of a param or state */
 static f8_status parse_variable(f8_parser *p, f8_operand *o)
 {
     const char *name;
@@ -59,7 +59,7 @@ static f8_status check_graph(f8_parser *p, f8_ref ref, f8_loc loc)
     if (!ref)
         return p->diag->status ? p->diag->status : f8_p_memory(p);
     if (p->nodes_before + p->f->graph->n_nodes > p->limits->nodes)
-        return f8_p_fail(p, loc, "more than %u nodes", p->limits->nodes);
+        return f8_p_fail(p, loc, "the module has more than %u nodes", p->limits->nodes);
     return F8_OK;
 }
 
@@ -90,7 +90,7 @@ static f8_status parse_ints(f8_parser *p, f8_ints *v)
     F8_TRY(f8_p_expect(p, '[', "'[' and a list of integers"));
     while (!f8_p_at(p, ']')) {
         if (v->n == F8_MAX_RANK)
-            return f8_p_fail(p, p->tok.loc, "more than %d integers", F8_MAX_RANK);
+            return f8_p_fail(p, p->tok.loc, "a list has at most %d integers", F8_MAX_RANK);
         if (v->n > 0)
             F8_TRY(f8_p_expect(p, ',', "',' or ']'"));
         F8_TRY(f8_p_int(p, &v->v[v->n]));
@@ -99,8 +99,8 @@ static f8_status parse_ints(f8_parser *p, f8_ints *v)
     return f8_p_advance(p);
 }
 
-/* attribute value = expr | real expr | "true" | "false" | dtype | STRING | ints, as the key has
- * it */
+/* attribute value = expr | real | "true" | "false" | dtype | STRING | ints; the key decides which
+ * of these */
 static f8_status parse_attr_value(f8_parser *p, f8_attr *a)
 {
     switch (f8_attr_kind_of(a->key)) {
@@ -128,7 +128,7 @@ static f8_status unknown_attr(f8_parser *p, const f8_op_info *info)
     char found[160], list[256] = "";
     f8_lex_quote(&p->tok, found, sizeof found);
     if (info->n_attrs == 0)
-        return f8_p_fail(p, p->tok.loc, "%s takes no attributes, so not %s either", info->name,
+        return f8_p_fail(p, p->tok.loc, "%s takes no attributes, but is given %s", info->name,
                          found);
     for (int i = 0, at = 0; i < info->n_attrs && at < (int)sizeof list; i++)
         at += snprintf(list + at, sizeof list - (size_t)at, "%s%s", i ? ", " : "",
@@ -196,7 +196,7 @@ static f8_status parse_clone(f8_parser *p, uint32_t *clone)
     int64_t v;
     F8_TRY(f8_lex_int(&p->tok, &v, p->diag));
     if (v > UINT32_MAX)
-        return f8_p_fail(p, p->tok.loc, "a clone number beyond 32 bits");
+        return f8_p_fail(p, p->tok.loc, "this clone number does not fit into 32 bits");
     *clone = (uint32_t)v;
     return f8_p_advance(p);
 }
@@ -208,7 +208,7 @@ enum { MAX_OPERANDS = 1024 };
 #include "ir/ops.def"
 #undef OP
 
-/* operands = "(" [operand {"," operand}] ")", pushed on the operand stack */
+/* operands = "(" [operand {"," operand}] ")". Pushes them on the operand stack. */
 static f8_status parse_operands(f8_parser *p)
 {
     F8_TRY(f8_p_expect(p, '(', "'('"));
@@ -217,7 +217,7 @@ static f8_status parse_operands(f8_parser *p)
         if (p->n_operands > base)
             F8_TRY(f8_p_expect(p, ',', "',' or ')'"));
         if (p->n_operands - base == MAX_OPERANDS)
-            return f8_p_fail(p, p->tok.loc, "more than %d operands", MAX_OPERANDS);
+            return f8_p_fail(p, p->tok.loc, "a call has at most %d operands", MAX_OPERANDS);
         f8_operand o;
         F8_TRY(f8_p_operand(p, &o));
         f8_operand *stack = f8_arena_grow(&p->scratch, p->operand, p->n_operands, &p->operand_room,
@@ -230,7 +230,7 @@ static f8_status parse_operands(f8_parser *p)
     return f8_p_advance(p);
 }
 
-/* Not inlined into parse_call: its array would multiply by the depth of nesting. */
+/* Not inlined into parse_call, which recurses: each level would have a copy of the array `in`. */
 static __attribute__((noinline)) f8_status make_call(f8_parser *p, f8_op op, size_t base,
                                                      const f8_attr *attr, int n_attrs,
                                                      uint32_t clone, f8_loc loc, f8_ref *ref)
@@ -275,7 +275,7 @@ static bool is_call(const f8_parser *p)
     return next.kind == F8_T_CLONE || (next.kind == F8_T_PUNCT && next.text[0] == '(');
 }
 
-/* operand = value | call | variable | real expr that begins with a number, "-" or "(" */
+/* operand = value | call | variable | real; a real begins with a number, "-" or "(" */
 f8_status f8_p_operand(f8_parser *p, f8_operand *o)
 {
     *o = (f8_operand){.kind = F8_OPERAND_REF, .loc = p->tok.loc};

@@ -1,8 +1,8 @@
-/* Dims, and those that are bounds: see parser.h.
+/* Dims and bounds: see parser.h.
  *
- * A module with bounds stands for many, one for each set of their values: its text is parsed again
- * for each (frontend/variants.c). Here it is read for the bounds themselves, and what must be the
- * same for all of them is held to that. */
+ * A module with bounds stands for many modules, one for each set of values of the bounds. The text
+ * is parsed once for each set (frontend/variants.c); this file parses it with the bounds as values.
+ * What must be the same for all sets may not depend on a bound: f8_p_is_fixed checks that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const f8_dim_override *find_override(f8_parser *p, const char *name)
     const f8_dim_override *found = NULL;
     for (size_t i = 0; i < p->n_overrides; i++)
         if (!strcmp(p->override[i].name, name)) {
-            found = &p->override[i]; /* the last one counts */
+            found = &p->override[i]; /* the last override of a name counts */
             p->override_used[i] = true;
         }
     return found;
@@ -29,7 +29,7 @@ static size_t count_bounds(const f8_module *m)
     return n;
 }
 
-/* from: where its value begins in the text; it ends before the next token. */
+/* from: where the value of the dim begins in the text. It ends before the next token. */
 static f8_status add_dim(f8_parser *p, const f8_dim *dim, const char *from)
 {
     f8_module *m = p->m;
@@ -52,7 +52,7 @@ static f8_status add_dim(f8_parser *p, const f8_dim *dim, const char *from)
     return f8_p_map_set(p, &p->dims, dim->name, (uint32_t)m->n_dims);
 }
 
-/* ["=" expr | "<=" expr]: into d; *at: where the number stands; *found: there was one. */
+/* ["=" expr | "<=" expr], into d. *found: there is a value; *at: where it stands. */
 static f8_status parse_value(f8_parser *p, f8_dim *d, f8_loc *at, bool *found)
 {
     d->bound = f8_p_at(p, '<');
@@ -65,7 +65,7 @@ static f8_status parse_value(f8_parser *p, f8_dim *d, f8_loc *at, bool *found)
     *at = p->tok.loc;
     f8_p_fixed(p);
     F8_TRY(f8_p_int_form(p, &d->value, &d->form));
-    return d->bound ? f8_p_is_fixed(p, "a bound", "each has its values whatever the others are")
+    return d->bound ? f8_p_is_fixed(p, "a bound", "each bound takes its values independently")
                     : F8_OK;
 }
 
@@ -97,7 +97,7 @@ static f8_status parse_binding(f8_parser *p)
                                  : "dim '%s' is %lld: it must be positive",
                          d.name, (long long)d.value);
     if (d.bound && count_bounds(p->m) == F8_MAX_BOUNDS)
-        return f8_p_fail(p, d.loc, "more than %d bounds", F8_MAX_BOUNDS);
+        return f8_p_fail(p, d.loc, "a module has at most %d bounds", F8_MAX_BOUNDS);
     if (d.bound)
         d.form = (f8_form){.dim = (int32_t)p->m->n_dims + 1, .scale = 1};
     return add_dim(p, &d, from);
@@ -142,7 +142,7 @@ f8_status f8_p_axes(f8_parser *p, const char *port, const f8_type *type)
 
 /* ---- the text, printed ---- */
 
-/* Text being written: first counted, then stored. */
+/* The text is written twice: the first time only counts its bytes. */
 typedef struct output {
     char *to; /* NULL: count only */
     size_t n;
@@ -155,8 +155,8 @@ static void put(output *o, const char *text, size_t n)
     o->n += n;
 }
 
-/* What stands between two tokens: at most one empty line, no comments, the last line's indentation.
- */
+/* Writes what stands between two tokens: at most one empty line, no comments, and the indentation
+ * of the last line. Returns where the next token begins. */
 static const char *put_gap(output *o, const char *at, const char *end)
 {
     int lines = 0;
@@ -191,7 +191,7 @@ static void put_value(output *o, const f8_dim *d)
     put(o, text, (size_t)n);
 }
 
-/* All tokens, and in place of a dim's value what was given for it. */
+/* Writes all tokens. A dim whose value was overridden gets the new value. */
 static f8_status put_source(const f8_parser *p, const char *text, size_t n, output *o)
 {
     f8_lexer lex = f8_lex_begin(text, n);
@@ -212,7 +212,7 @@ static f8_status put_source(const f8_parser *p, const char *text, size_t n, outp
         }
         if (t.kind == F8_T_END)
             break;
-        if (t.kind != F8_T_CLONE) /* directly behind a name */
+        if (t.kind != F8_T_CLONE) /* a clone number follows the name directly */
             from = put_gap(o, from, lex.at);
         put(o, from, (size_t)(lex.at - from));
     }

@@ -1,7 +1,7 @@
 /* Numbers and types: see parser.h.
  *
- * One grammar serves integers and reals; where it stands decides which. In integers `/`
- * truncates and every overflow is an error; in reals everything is a double, so 1/2 is 0.5. */
+ * Integers and reals have one grammar; the place in the text decides which is read. For integers
+ * `/` truncates and every overflow is an error. Reals are doubles, so 1/2 is 0.5. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 typedef struct number {
     int64_t i;
     double d;
-    f8_form form; /* of an integer; of a real only whether it depends on a bound */
+    f8_form form; /* how an integer depends on a bound; for a real, only whether it does */
 } number;
 
-enum { OTHERWISE = -1 }; /* f8_form.dim: not linear in one bound */
+enum { OTHERWISE = -1 }; /* f8_form.dim: depends on bounds, but is not linear in one */
 
 static f8_status parse_sum(f8_parser *p, bool real, number *v);
 
@@ -24,7 +24,7 @@ static const char *dim_name(const void *user, size_t i)
     return m->dim[i].name;
 }
 
-/* The value of a repeat variable or a dim. */
+/* Takes the name of a repeat variable or a dim, and gives its value. */
 static f8_status named_value(f8_parser *p, number *v)
 {
     f8_token t = p->tok;
@@ -48,11 +48,11 @@ static f8_status named_value(f8_parser *p, number *v)
     }
     char hint[80], found[160];
     f8_p_suggest(t.text, t.length, dim_name, p->m, p->m->n_dims, "", hint, sizeof hint);
-    return f8_p_fail(p, t.loc, "%s is no dim or repeat variable%s",
+    return f8_p_fail(p, t.loc, "there is no dim or repeat variable %s%s",
                      f8_lex_quote(&t, found, sizeof found), hint);
 }
 
-/* function = "sqrt" "(" sum ")" | "inf" | "nan": reals only. */
+/* function = "sqrt" "(" sum ")" | "inf" | "nan", in reals only */
 static f8_status parse_function(f8_parser *p, number *v, bool *found)
 {
     *found = true;
@@ -68,7 +68,7 @@ static f8_status parse_function(f8_parser *p, number *v, bool *found)
     f8_loc loc = p->tok.loc;
     F8_TRY(parse_sum(p, true, v));
     if (v->d < 0)
-        return f8_p_fail(p, loc, "sqrt of a negative number");
+        return f8_p_fail(p, loc, "sqrt is given a negative number");
     v->d = sqrt(v->d);
     return f8_p_expect(p, ')', "')'");
 }
@@ -108,10 +108,10 @@ static f8_status parse_atom(f8_parser *p, bool real, number *v)
 
 static f8_status overflow(f8_parser *p, f8_loc loc)
 {
-    return f8_p_fail(p, loc, "the result leaves 64 bits");
+    return f8_p_fail(p, loc, "the result does not fit into 64 bits");
 }
 
-/* How `a op b` depends on bounds, from the two before they are combined. */
+/* How `a op b` depends on bounds. a and b are the operands before they are combined. */
 static f8_form form_of(char op, bool real, const number *a, const number *b)
 {
     const f8_form otherwise = {.dim = OTHERWISE}, *x = &a->form, *y = &b->form;
@@ -164,7 +164,7 @@ static f8_status parse_unary(f8_parser *p, bool real, number *v)
 static f8_status apply(f8_parser *p, bool real, char op, f8_loc loc, number *a, const number *b)
 {
     if (op == '%' && real)
-        return f8_p_fail(p, loc, "'%%' is for integers");
+        return f8_p_fail(p, loc, "'%%' is only for integers");
     if ((op == '/' || op == '%') && (real ? b->d == 0 : b->i == 0))
         return f8_p_fail(p, loc, "division by zero");
     a->form = form_of(op, real, a, b);
@@ -190,8 +190,8 @@ static f8_status apply(f8_parser *p, bool real, char op, f8_loc loc, number *a, 
     return bad ? overflow(p, loc) : F8_OK;
 }
 
-/* Takes one of `ops` if it stands here, else leaves *op 0. The lexer reads the `%H` of `T %H` as
- * a value; after an operand only the operator can be meant. */
+/* Takes one of `ops` if it stands here, else sets *op to 0. The lexer reads the `%H` of `T %H` as a
+ * value, but after an operand it must be the operator % and a name. */
 static f8_status take_operator(f8_parser *p, const char *ops, char *op, f8_loc *loc)
 {
     *op = 0;
@@ -207,7 +207,7 @@ static f8_status take_operator(f8_parser *p, const char *ops, char *op, f8_loc *
     return f8_p_advance(p);
 }
 
-/* Operands with any of the operators `ops` between them, from left to right. */
+/* Parses operands with operators of `ops` between them, and combines them from left to right. */
 static f8_status parse_chain(f8_parser *p, bool real, const char *ops,
                              f8_status (*operand)(f8_parser *p, bool real, number *v), number *v)
 {
@@ -259,7 +259,7 @@ f8_status f8_p_real(f8_parser *p, double *value)
     return F8_OK;
 }
 
-/* ---- what must not depend on a bound ---- */
+/* ---- values that must not depend on a bound ---- */
 
 void f8_p_fixed(f8_parser *p)
 {
@@ -272,8 +272,8 @@ f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why)
         return F8_OK;
     const f8_dim *d = &p->m->dim[p->bound_read - 1];
     return f8_p_fail(p, p->bound_loc, "%s can't depend on %s'%s', declared at %u:%u: %s", what,
-                     d->bound ? "the bound " : "a bound, as ", d->name, d->loc.line, d->loc.column,
-                     why);
+                     d->bound ? "the bound " : "a bound through ", d->name, d->loc.line,
+                     d->loc.column, why);
 }
 
 /* ---- counts ---- */
@@ -319,7 +319,7 @@ f8_status f8_p_type(f8_parser *p, f8_type *type)
     F8_TRY(f8_p_expect(p, '[', "'[' after the element type"));
     while (!f8_p_at(p, ']')) {
         if (type->rank == F8_MAX_RANK)
-            return f8_p_fail(p, p->tok.loc, "more than %d dimensions", F8_MAX_RANK);
+            return f8_p_fail(p, p->tok.loc, "a type has at most %d dimensions", F8_MAX_RANK);
         if (type->rank > 0)
             F8_TRY(f8_p_expect(p, ',', "',' or ']'"));
         const f8_loc at = p->tok.loc;

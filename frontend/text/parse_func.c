@@ -39,9 +39,9 @@ static f8_status leave_scope(f8_parser *p, size_t mark)
 
 /* ---- statements ---- */
 
-/* What messages and `keep` patterns call a node: the value's name, and in a repeat its
- * variables' values (%n in iteration 3 is n.3). Numbers, as canonical text has them, are no
- * names. */
+/* Gives a node the name by which messages and `keep` patterns know it: the value's name, and in a
+ * repeat also the values of the repeats' variables (%n in iteration 3 is n.3). The numbers that
+ * canonical text uses are not names. */
 static void name_node(f8_parser *p, f8_ref ref, const char *name)
 {
     char text[F8_MAX_NAME];
@@ -61,13 +61,13 @@ static f8_status parse_assignment(f8_parser *p)
     f8_loc loc = p->tok.loc;
     F8_TRY(f8_p_value_name(p, "a statement: '%name = ...', 'repeat' or 'return'", &name));
     uint32_t other = f8_p_map_get(&p->values, name);
-    /* Said before the right-hand side is read. */
+    /* The message about a second definition comes before messages about the right-hand side. */
     if (other && p->binding[other - 1].kind != F8_CARRIED)
         return bind(p, name, &value, loc);
     F8_TRY(f8_p_expect(p, '=', "'='"));
     const f8_ref fresh = p->f->graph->n_nodes;
     F8_TRY(f8_p_operand(p, &value));
-    /* A constant that older nodes use inline stays nameless: named, it would print before them. */
+    /* A constant that older nodes use gets no name: with a name it would be printed before them. */
     if (value.kind == F8_OPERAND_REF &&
         (value.ref >= fresh || f8_at(p->f->graph, value.ref)->op != F8_OP_CONST))
         name_node(p, value.ref, name);
@@ -78,8 +78,8 @@ static f8_status parse_assignment(f8_parser *p)
     return F8_OK;
 }
 
-/* carry = "carry" VALUE "=" operand {"," VALUE "=" operand}. All initial values are read before
- * a name is bound. */
+/* carry = "carry" VALUE "=" operand {"," VALUE "=" operand}
+ * All initial values are read before any name is bound. */
 static f8_status parse_carry(f8_parser *p, size_t *first)
 {
     enum { MOST = 32 };
@@ -93,7 +93,7 @@ static f8_status parse_carry(f8_parser *p, size_t *first)
     do {
         F8_TRY(f8_p_advance(p));
         if (n == MOST)
-            return f8_p_fail(p, p->tok.loc, "more than %d carried values", MOST);
+            return f8_p_fail(p, p->tok.loc, "a repeat carries at most %d values", MOST);
         loc[n] = p->tok.loc;
         F8_TRY(f8_p_value_name(p, "a carried value's name", &name[n]));
         F8_TRY(f8_p_expect(p, '=', "'=' and its first value"));
@@ -104,8 +104,8 @@ static f8_status parse_carry(f8_parser *p, size_t *first)
     return F8_OK;
 }
 
-/* Outer carried values can be read in an inner repeat but not assigned: its own head would not
- * say so. */
+/* An inner repeat can read the carried values of an outer one, but not assign them: it would carry
+ * them too, and its head does not say so. */
 static void set_carried(f8_parser *p, size_t from, size_t to, int kind)
 {
     for (size_t i = from; i < to; i++)
@@ -143,7 +143,7 @@ static f8_status parse_repeat(f8_parser *p, size_t outer_from, size_t outer_to)
         F8_TRY(parse_statements(p, first, mark));
         F8_TRY(leave_scope(p, mark));
         if (p->tok.kind == F8_T_END)
-            continue; /* `next` tells */
+            continue; /* f8_p_repeat_next fails */
         if (!f8_p_at(p, '}'))
             return f8_p_unexpected(p, "a statement or '}'");
         F8_TRY(check_carried(p, first, mark));
@@ -153,8 +153,8 @@ static f8_status parse_repeat(f8_parser *p, size_t outer_from, size_t outer_to)
     return f8_p_repeat_close(p, &r);
 }
 
-/* statement = assignment | repeat; the carried values of the repeat around are bindings [from,
- * to) */
+/* statement = assignment | repeat. Bindings [from, to) are the carried values of the repeat around
+ * these statements. */
 static f8_status parse_statements(f8_parser *p, size_t from, size_t to)
 {
     while (!f8_p_at(p, '}') && p->tok.kind != F8_T_END) {
@@ -171,7 +171,7 @@ static f8_status parse_statements(f8_parser *p, size_t from, size_t to)
 /* ---- heads ---- */
 
 typedef struct declared {
-    const char *name; /* NULL: not given */
+    const char *name; /* NULL: the result has no name */
     f8_type type;
     f8_loc loc;
     struct declared *next;
@@ -245,7 +245,7 @@ static f8_status check_result(f8_parser *p, f8_loc loc, f8_ref ref, const f8_typ
                      f8_type_print(type, is, sizeof is));
 }
 
-/* NAME "<-" operand: the variable's next value */
+/* replacement = NAME "<-" operand: the next value of the variable */
 static f8_status parse_replacement(f8_parser *p)
 {
     const char *name;

@@ -1,4 +1,4 @@
-/* Names and strings, whose {expr} parts are replaced: see parser.h. */
+/* Names and strings, with their {expr} parts replaced: see parser.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,25 +12,25 @@ typedef struct text_buffer {
 static f8_status append(f8_parser *p, text_buffer *b, f8_loc loc, const char *s, size_t n)
 {
     if (n > sizeof b->text - b->n)
-        return f8_p_fail(p, loc, "longer than %zu bytes once its braces are replaced",
+        return f8_p_fail(p, loc, "this is longer than %zu bytes after its braces are replaced",
                          sizeof b->text);
     memcpy(b->text + b->n, s, n);
     b->n += n;
     return F8_OK;
 }
 
-/* Evaluates the {expr} at text[at] of token `t`, which the current token is; *at moves past its
- * "}". */
+/* Evaluates the {expr} at text[*at] of token `t`, which is the current token, and appends the
+ * number. Moves *at past the "}". */
 static f8_status append_expr(f8_parser *p, const f8_token *t, size_t *at, text_buffer *b)
 {
     f8_lexer lex = p->lex;
     p->lex.at = t->text + *at + 1;
     F8_TRY(f8_p_advance(p));
     int64_t value;
-    const uint32_t read = p->bound_read; /* of an expression around this name */
+    const uint32_t read = p->bound_read; /* belongs to an expression around this name */
     f8_p_fixed(p);
     F8_TRY(f8_p_int(p, &value));
-    F8_TRY(f8_p_is_fixed(p, "a name", "all its values have the same names"));
+    F8_TRY(f8_p_is_fixed(p, "a name", "names are the same for all values of a bound"));
     p->bound_read = read;
     if (!f8_p_at(p, '}'))
         return f8_p_unexpected(p, "'}'");
@@ -96,8 +96,9 @@ f8_status f8_p_string(f8_parser *p, const char *what, const char **text)
         static const char escapes[] = "\"\\{}nt", meanings[] = "\"\\{}\n\t";
         const char *e = t.text[i + 1] ? strchr(escapes, t.text[i + 1]) : NULL;
         if (!e)
-            return f8_p_fail(p, t.loc,
-                             "an unknown escape in a string; there are \\\" \\\\ \\{ \\} \\n \\t");
+            return f8_p_fail(
+                p, t.loc,
+                "this string has an unknown escape; the escapes are \\\" \\\\ \\{ \\} \\n \\t");
         F8_TRY(append(p, &b, t.loc, &meanings[e - escapes], 1));
         i += 2;
     }

@@ -1,7 +1,8 @@
-/* `repeat`, unrolled by reading its body again: see parser.h. */
+/* `repeat`, which is unrolled by reading its body once for each iteration: see parser.h. */
 #include "frontend/text/parser.h"
 
-/* Work charged to an iteration beside the bytes of its body, so that empty bodies end too. */
+/* Each iteration counts as its bytes and this many more, so that the limit on unrolled text also
+ * ends repeats with empty bodies. */
 enum { ITERATION_COST = 16 };
 
 f8_status f8_p_unterminated(f8_parser *p, f8_loc open, const char *what)
@@ -25,19 +26,20 @@ f8_status f8_p_repeat_head(f8_parser *p, f8_repeat *r)
         return f8_p_fail(p, loc, "'%s' is already a dim, declared at %u:%u", r->name,
                          p->m->dim[dim - 1].loc.line, p->m->dim[dim - 1].loc.column);
     if (p->n_loops == F8_MAX_LOOPS)
-        return f8_p_fail(p, r->loc, "repeats nested deeper than %d", F8_MAX_LOOPS);
+        return f8_p_fail(p, r->loc, "repeats are nested deeper than %d levels", F8_MAX_LOOPS);
     F8_TRY(f8_p_expect(p, '<', "'<'"));
     loc = p->tok.loc;
     f8_p_fixed(p);
     F8_TRY(f8_p_int(p, &r->count));
     F8_TRY(f8_p_is_fixed(p, "a repeat's count",
-                         "what it makes would have other names for each value"));
+                         "the names that it makes are the same for all values of a bound"));
     if (r->count < 0)
-        return f8_p_fail(p, loc, "a repeat of %lld times", (long long)r->count);
+        return f8_p_fail(p, loc, "the count of this repeat is %lld: it must not be negative",
+                         (long long)r->count);
     return F8_OK;
 }
 
-/* Passes over the body of a repeat of no iterations, up to its "}". */
+/* Skips the body of a repeat with no iterations, up to its "}". */
 static f8_status skip_body(f8_parser *p, const f8_repeat *r)
 {
     for (uint32_t depth = 0; depth > 0 || !f8_p_at(p, '}');) {
@@ -73,7 +75,7 @@ f8_status f8_p_repeat_next(f8_parser *p, f8_repeat *r, bool *more)
         p->unrolled += (uint64_t)(p->lex.at - r->start.at) + ITERATION_COST;
         if (p->unrolled > p->limits->unrolled)
             return f8_p_fail(
-                p, r->loc, "the repeats around here unroll to too much text: more than %llu bytes",
+                p, r->loc, "this repeat and those around it unroll to more than %llu bytes of text",
                 (unsigned long long)p->limits->unrolled);
         p->lex = r->start;
         p->tok = r->first;

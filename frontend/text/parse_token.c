@@ -66,15 +66,16 @@ f8_status f8_p_enter(f8_parser *p)
 f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc)
 {
     if (p->declarations >= p->limits->declarations)
-        return f8_p_fail(p, loc, "more than %u declarations", p->limits->declarations);
+        return f8_p_fail(p, loc, "the module has more than %u declarations",
+                         p->limits->declarations);
     p->declarations++;
     return F8_OK;
 }
 
 /* ---- name maps ---- */
 
-/* Keys are interned, so their addresses are their identity. A value taken back stays as a key
- * with 0. */
+/* Keys are interned, so equal names have equal addresses. A name that goes out of scope remains as
+ * a key with value 0. */
 static uint32_t map_slot(const f8_name_map *map, const char *name)
 {
     uint64_t h = (uint64_t)(uintptr_t)name * 0x9E3779B97F4A7C15u;
@@ -98,7 +99,7 @@ static f8_status map_grow(f8_parser *p, f8_name_map *map)
         return f8_p_memory(p);
     for (uint32_t i = 0; i < map->size; i++) {
         if (!map->value[i])
-            continue; /* names gone out of scope are forgotten here */
+            continue; /* names that are out of scope are dropped here */
         uint32_t to = map_slot(&bigger, map->key[i]);
         bigger.key[to] = map->key[i];
         bigger.value[to] = map->value[i];
@@ -123,7 +124,7 @@ f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_
 
 enum { SUGGEST_LENGTH = 40 };
 
-/* Edits (insert, remove, replace) between two short names. */
+/* The number of edits (insert, remove, replace) between two short names. */
 static size_t distance(const char *a, size_t n, const char *b, size_t m)
 {
     size_t row[SUGGEST_LENGTH + 1];
@@ -146,7 +147,7 @@ const char *f8_p_suggest(const char *name, size_t length,
                          const char *(*candidate)(const void *, size_t), const void *user, size_t n,
                          const char *prefix, char *buf, size_t size)
 {
-    size_t best = length < 8 ? (length + 1) / 3 + 1 : 4; /* strictly fewer edits than this */
+    size_t best = length < 8 ? (length + 1) / 3 + 1 : 4; /* only candidates with fewer edits */
     const char *found = NULL;
     if (n > 1000)
         n = 1000;

@@ -1,8 +1,8 @@
-/* Internal to the parser's files: its state, and what they need from each other.
+/* The parser's state, and what its files need from each other. Nothing else includes this.
  *
- * Recursive descent, one token of look-ahead, one rule of the grammar a function. `repeat` is
- * unrolled by reading its body again, so the text needs no tree: values go straight into the
- * graph. */
+ * The parser is a recursive descent with one token of look-ahead; each function parses one rule of
+ * the grammar. There is no syntax tree: values go straight into the graph. A `repeat` is unrolled
+ * by reading the text of its body once for each iteration. */
 #ifndef F8_PARSER_H
 #define F8_PARSER_H
 
@@ -11,15 +11,15 @@
 
 enum { F8_MAX_LOOPS = 32 };
 
-/* Interned name -> index. */
+/* A map from interned names to indices. */
 typedef struct f8_name_map {
     const char **key;
-    uint32_t *value; /* 0 = absent */
+    uint32_t *value; /* 0: the name is not in the map */
     uint32_t size, used;
 } f8_name_map;
 
-/* An operand read but not yet a node. Variables and constants become nodes only when the call
- * they stand in is made, so that `f(w, g(%x))` and its canonical form number their nodes alike. */
+/* An operand that has been read. A variable or a constant becomes a node only when the call it
+ * stands in becomes one, so that `f(w, g(%x))` and its canonical form number their nodes alike. */
 typedef struct f8_operand {
     enum { F8_OPERAND_REF, F8_OPERAND_VAR, F8_OPERAND_CONST } kind;
     f8_ref ref;
@@ -28,14 +28,14 @@ typedef struct f8_operand {
     f8_loc loc;
 } f8_operand;
 
-/* A name visible now. `%w = wte` and `%half = 0.5` stay operands: they are no nodes until a call
- * uses them. */
+/* A name that is visible now. `%w = wte` and `%half = 0.5` remain operands, and become nodes when a
+ * call uses them. */
 typedef struct f8_binding {
     const char *name; /* interned */
     f8_operand value;
     f8_loc loc; /* of the definition */
     enum { F8_FIXED, F8_CARRIED, F8_CARRIED_OUTSIDE } kind; /* only F8_CARRIED may change */
-    bool assigned; /* was, in this iteration */
+    bool assigned; /* in this iteration */
 } f8_binding;
 
 typedef struct f8_loop {
@@ -44,40 +44,39 @@ typedef struct f8_loop {
     f8_loc loc;
 } f8_loop;
 
-/* Where a dim's "= expr" stands in the text, up to the next token; from == to: it has none. */
+/* Where the "= expr" of a dim stands in the text, up to the next token. from == to: it has none. */
 typedef struct f8_dim_text {
     const char *from, *to;
 } f8_dim_text;
 
 typedef struct f8_parser {
     f8_lexer lex;
-    f8_token tok; /* the next one to be taken */
+    f8_token tok; /* the next token */
     f8_diag *diag;
     f8_arena *arena;  /* of the module */
-    f8_arena scratch; /* ends with the parse */
+    f8_arena scratch; /* freed when the parse ends */
     const f8_parse_limits *limits;
     f8_module *m;
-    f8_func *f; /* being parsed, or NULL */
+    f8_func *f; /* the function that is being parsed, or NULL */
     const f8_dim_override *override;
     size_t n_overrides;
     bool *override_used;
-    f8_name_map dims, values; /* to indices + 1 of m->dim and of binding */
-    f8_binding *binding;      /* those in scope, oldest first */
+    f8_name_map dims, values; /* to indices + 1 into m->dim and into binding */
+    f8_binding *binding;      /* the names in scope, oldest first */
     size_t n_bindings, binding_room;
-    f8_operand *operand; /* a stack: the operands of the calls being read */
+    f8_operand *operand; /* a stack: the operands of the calls that are being read */
     size_t n_operands, operand_room;
-    f8_loop loop[F8_MAX_LOOPS]; /* repeats around this place */
+    f8_loop loop[F8_MAX_LOOPS]; /* the repeats around this place, outermost first */
     uint32_t n_loops;
-    f8_loc *func_loc; /* beside m->func */
+    f8_loc *func_loc; /* one for each of m->func */
     size_t func_loc_room;
     uint32_t depth, declarations;
-    f8_dim_text *dim_text;          /* beside m->dim */
+    f8_dim_text *dim_text;          /* one for each of m->dim */
     size_t dim_text_room;
-    uint32_t
-        bound_read; /* index + 1 of a bound that an expression read; 0: none since it was reset */
-    f8_loc bound_loc;               /* where */
-    f8_form axis_form[F8_MAX_RANK]; /* of the type read last */
-    uint64_t nodes_before; /* of the functions before this one */
+    uint32_t bound_read; /* index + 1 of a dim that depends on a bound, read since f8_p_fixed */
+    f8_loc bound_loc;    /* where it was read */
+    f8_form axis_form[F8_MAX_RANK]; /* of the type that was read last */
+    uint64_t nodes_before; /* the nodes of earlier functions */
     uint64_t unrolled;
     bool accumulate_seen;
     f8_loc accumulate_loc;
@@ -87,33 +86,35 @@ typedef struct f8_parser {
 
 f8_status f8_p_fail(f8_parser *p, f8_loc loc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-f8_status f8_p_memory(f8_parser *p); /* the arena's failure, for the diag */
+f8_status f8_p_memory(f8_parser *p); /* fails with the arena's failure */
 f8_status f8_p_advance(f8_parser *p);
 bool f8_p_at(const f8_parser *p, char punct);
 bool f8_p_at_word(const f8_parser *p, const char *word);
-/* Takes the token that must stand here; `what` continues "expected ... ". */
+/* Takes the token `punct`. If another stands here, fails with "expected WHAT, found ...". */
 f8_status f8_p_expect(f8_parser *p, char punct, const char *what);
 f8_status f8_p_unexpected(f8_parser *p, const char *expected);
-f8_status f8_p_enter(f8_parser *p); /* one level deeper; pair with p->depth-- */
+f8_status f8_p_enter(f8_parser *p); /* one level deeper; p->depth-- leaves it */
 f8_status f8_p_count_declaration(f8_parser *p, f8_loc loc);
 
 uint32_t f8_p_map_get(const f8_name_map *map, const char *name);
 f8_status f8_p_map_set(f8_parser *p, f8_name_map *map, const char *name, uint32_t value);
 
-/* The closest of `n` candidates to `name` as " (did you mean 'PREFIXx'?)", or "": for messages. */
+/* For messages: writes " (did you mean 'PREFIXx'?)" with the candidate closest to `name`, or "",
+ * into buf, and returns it. */
 const char *f8_p_suggest(const char *name, size_t length,
                          const char *(*candidate)(const void *, size_t), const void *user, size_t n,
                          const char *prefix, char *buf, size_t size);
 
 /* ---- parse_expr.c: numbers and types ---- */
 
-/* 64-bit integers of ints, dims and repeat variables; the same in double, with sqrt(), inf, nan. */
+/* An expr: a 64-bit integer, from integers, dims and repeat variables. A real: the same in double,
+ * with sqrt(), inf and nan. */
 f8_status f8_p_int(f8_parser *p, int64_t *value);
 f8_status f8_p_int_form(f8_parser *p, int64_t *value, f8_form *form);
 f8_status f8_p_real(f8_parser *p, double *value);
 f8_status f8_p_count(f8_parser *p, const char *what, int64_t *value); /* an integer above zero */
-/* What is read from here to f8_p_is_fixed must not depend on a bound; `what` begins the message,
- * `why` ends it. */
+/* What is read between these two calls must not depend on a bound. `what` begins the message, `why`
+ * ends it. */
 void f8_p_fixed(f8_parser *p);
 f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why);
 f8_status f8_p_dtype(f8_parser *p, f8_dtype *dtype);
@@ -121,35 +122,35 @@ f8_status f8_p_type(f8_parser *p, f8_type *type);
 
 /* ---- parse_name.c: names and strings ---- */
 
-/* A NAME with its {expr} parts replaced, interned. */
+/* Takes a NAME and replaces its {expr} parts. The result is interned. */
 f8_status f8_p_name(f8_parser *p, const char *what, const char **name);
-/* A NAME without dots and braces. */
+/* Takes a NAME that has no dots and braces. */
 f8_status f8_p_plain_name(f8_parser *p, const char *what, const char **name);
-/* A STRING with escapes and {expr} parts replaced, interned. */
+/* Takes a STRING and replaces escapes and {expr} parts. The result is interned. */
 f8_status f8_p_string(f8_parser *p, const char *what, const char **text);
-/* The %value here, interned. */
+/* Takes a VALUE. The result is interned. */
 f8_status f8_p_value_name(f8_parser *p, const char *what, const char **name);
 
 /* ---- parse_dims.c: dims, and those that are bounds ---- */
 
 f8_status f8_p_dim(f8_parser *p);
 f8_status f8_p_check_overrides(f8_parser *p);
-/* Note the axes of an input just read that depend on bounds. */
+/* Records which axes of the input that was just read depend on bounds. */
 f8_status f8_p_axes(f8_parser *p, const char *port, const f8_type *type);
-/* m->source, where the module has bounds. */
+/* Sets m->source if the module has bounds. */
 f8_status f8_p_source(f8_parser *p, const char *text, size_t n);
 
 /* ---- parse_call.c: operands and attributes ---- */
 
 f8_status f8_p_operand(f8_parser *p, f8_operand *o);
-/* The same as a node. */
+/* Takes an operand and makes it a node. */
 f8_status f8_p_value(f8_parser *p, f8_ref *ref);
 
 /* ---- parse_repeat.c: shared by declarations and statements ---- */
 
-/* repeat = "repeat" NAME "<" expr [carry] "{" body "}". head takes all before carry; open takes
- * "{"; then as long as `next` sets *more the caller reads the body up to its "}"; close takes
- * that. */
+/* repeat = "repeat" NAME "<" expr [carry] "{" body "}"
+ * `head` takes everything before carry, and `open` takes "{". As long as `next` sets *more, the
+ * caller reads the body up to its "}". `close` takes the "}". */
 typedef struct f8_repeat {
     f8_loc loc, open;
     const char *name;
@@ -163,7 +164,7 @@ f8_status f8_p_repeat_open(f8_parser *p, f8_repeat *r);
 f8_status f8_p_repeat_next(f8_parser *p, f8_repeat *r, bool *more);
 f8_status f8_p_repeat_close(f8_parser *p, f8_repeat *r);
 
-/* The failure for a block opened at `open` whose end the text never reaches. */
+/* Fails because the block that begins at `open` has no end. */
 f8_status f8_p_unterminated(f8_parser *p, f8_loc open, const char *what);
 
 /* ---- parse_func.c, optimizer.c ---- */

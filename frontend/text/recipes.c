@@ -1,4 +1,4 @@
-/* Recipe rules against the linears of a module: see parse.h. */
+/* Whether recipe rules match the linears of a module: see parse.h. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@ f8_status f8_add_rule(f8_module *m, const f8_recipe_rule *rule)
     return F8_OK;
 }
 
-/* How many of `shared` a pattern NAME.K wants there to be, for one of them to be called so; 0: it
- * is none. */
+/* A pattern NAME.K matches if there are at least K linears of the name `shared`. Returns this K, or
+ * 0 if `pattern` is not `shared` and such a number. */
 static long wanted(const char *pattern, const char *shared)
 {
     const size_t length = strlen(shared);
@@ -40,7 +40,7 @@ static bool matches_in(const f8_func *f, const f8_recipe_rule *rule)
         const bool named = f8_linear_name(f, r, name, sizeof name);
         if (!named && f8_at(f->graph, r)->op != F8_OP_LINEAR)
             continue;
-        if (!named) { /* as precision will name it */
+        if (!named) { /* the names that pass precision will give */
             snprintf(name, sizeof name, "linear");
             snprintf(numbered, sizeof numbered, "linear.%d", anonymous++);
         }
@@ -49,7 +49,7 @@ static bool matches_in(const f8_func *f, const f8_recipe_rule *rule)
         if (!named && rule->pattern && !strcmp(rule->pattern, numbered))
             return true;
         const long k = named && rule->pattern ? wanted(rule->pattern, name) : 0;
-        same += k > 0; /* a pattern has one name of which it is the K-th */
+        same += k > 0; /* only one name fits the pattern */
         if (k > 0 && same >= k)
             return true;
     }

@@ -32,7 +32,7 @@ START_TEST(wrong_options)
         {{"compile", MODEL, "--target", "cpu"}, "--target must name a GPU"},
         {{"compile", MODEL, "--target", "sm_90a", "--emit", "sass"}, "cuda, ptx, cubin or report"},
         {{"compile", MODEL, "--target=sm_90a", "--emit=cuda", "--json=-"},
-         "--json goes with --emit report"},
+         "--json needs --emit report"},
         {{"compile", MODEL, "--target=sm_90a", "--json=-", "-o", "x"}, "two places"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -427,13 +427,13 @@ START_TEST(wrong_files)
     free_copy(c);
     static const char *const stored[][2] = {
         {"{\"up.weight\":\"fp4\",\"down.weight\":\"block\"}",
-         "bad: error: its metadata 'fp8c.stored', of 'up.weight': \nerror: no recipe 'fp4'"},
+         "bad: error: the metadata 'fp8c.stored' of 'up.weight': \nerror: no recipe 'fp4'"},
         {"{\"up.weight\":8,\"down.weight\":\"block\"}",
-         "bad: error: its metadata 'fp8c.stored', of 'up.weight': no recipe\n"},
+         "bad: error: the metadata 'fp8c.stored' of 'up.weight': it has no recipe\n"},
         {"{\"up.weight\":\"block\"",
-         "bad: error: its metadata 'fp8c.stored' is no JSON object of weights and recipes"},
-        {"[\"block\"]", "'fp8c.stored' is no JSON object of weights and recipes"},
-        {"{}", "'fp8c.stored' is no JSON object of weights and recipes"},
+         "bad: error: the metadata 'fp8c.stored' is not a JSON object of weights and recipes"},
+        {"[\"block\"]", "'fp8c.stored' is not a JSON object of weights and recipes"},
+        {"{}", "'fp8c.stored' is not a JSON object of weights and recipes"},
         {"{\"up.weight\":\"block\"}",
          "  different   down.weight  F8_E4M3 [144, 272] can't become F32 [144, 272] exactly\n"},
         {"{\"up.weight\":\"block\",\"down.weight\":\"current\"}",
@@ -488,9 +488,10 @@ START_TEST(wrong_weights)
         const char *why;
     } bad[] = {
         {"up.weight", 7, NAN,
-         "bad: error: tensor 'up.weight': element 7 is NaN: such weights are not exported\n"},
+         "bad: error: tensor 'up.weight': element 7 is NaN: fp8c does not export such weights\n"},
         {"down.weight", 0, -INFINITY,
-         "bad: error: tensor 'down.weight': element 0 is infinite: such weights"},
+         "bad: error: tensor 'down.weight': element 0 is infinite: fp8c does not export such "
+         "weights"},
         {"norm", 143, NAN, "bad: error: tensor 'norm': element 143 is NaN"},
     };
     f8_cli_write("kept", "as it was", 9);
@@ -507,11 +508,11 @@ START_TEST(wrong_weights)
     ok(run_export("block", "infinite", "fine"));
     drop(c, at(c, "down.weight"));
     write_copy(c, "bad", true);
-    refuses("block", "bad", "bad: error: these are not the weights of ");
+    refuses("block", "bad", "bad: error: the file does not hold the weights of ");
     refuses("block", "bad", " under block:\n  missing     down.weight  F32 [144, 272]\n");
     refuses("delayed", "weights", "under delayed:\n  missing     up.w  in fp8.scale\n");
     refuses("delayed", "weights",
-            "and the file was trained under bf16: serve it under another, as current\n");
+            "and the file was trained under bf16: give a recipe that needs none, such as current\n");
     refuses("bf16", "weights",
             "error: no weight is stored in FP8: the recipe and its rules keep all linears in high");
     refuses("f32", "weights", "error: no weight is stored in FP8");
@@ -521,7 +522,7 @@ START_TEST(wrong_weights)
                  "error: no weight is stored in FP8");
     refuses("block", "nothing", "nothing: error: No such file or directory\n");
     refuses("block", "fine",
-            "fine: error: its weights are stored in FP8 already: export from the checkpoint\n");
+            "fine: error: the weights are already FP8: export the checkpoint they came from\n");
 }
 END_TEST
 
@@ -535,9 +536,9 @@ START_TEST(wrong_usage)
         {"export", model, "-o", "x", "--weights", "x", NULL,
          "fp8c export: --recipe RECIPE is needed"},
         {"export", model, "-o", "x", "--weights", "x", "--recipe", "auto", NULL,
-         "recipe auto is chosen by train"},
+         "only train and explain take recipe auto"},
         {"export", model, "-o", "x", "--weights", "x", "--recipe", "block", "--dtype", "f64", NULL,
-         "--dtype is f32 or bf16"},
+         "--dtype takes f32 or bf16"},
         {"export", model, "--target", "cpu", NULL, "fp8c export: no such option '--target'"},
     };
     for (size_t i = 0; i < sizeof usage / sizeof *usage; i++) {

@@ -74,8 +74,8 @@ START_TEST(wrong_usage)
 {
     f8_cli_fails(F8_CLI(NULL), 2, "usage: fp8c");
     f8_cli_fails(F8_CLI("chekc"), 2, "no such command 'chekc'");
-    f8_cli_fails(F8_CLI("check"), 2, "no file given");
-    f8_cli_fails(F8_CLI("check", GPT, GPT), 2, "one file only");
+    f8_cli_fails(F8_CLI("check"), 2, "an argument is missing: 'FILE.f8");
+    f8_cli_fails(F8_CLI("check", GPT, GPT), 2, "this command takes one file, but is also given '");
     f8_cli_fails(F8_CLI("check", GPT, "--nope"), 2, "no such option '--nope'");
     f8_cli_fails(F8_CLI("check", GPT, "--steps", "1"), 2, "no such option '--steps'");
     f8_cli_fails(F8_CLI("print", GPT, "--recipes=x"), 2, "no such option");
@@ -92,20 +92,20 @@ START_TEST(wrong_usage)
     f8_cli_fails(F8_CLI("eval", GPT, "--weights", "x"), 2, "fp8c eval: --data FILE is needed");
     f8_cli_fails(F8_CLI("eval", GPT, "--steps", "1"), 2, "no such option '--steps'");
     f8_cli_fails(F8_CLI("eval", GPT, "--weights", "x", "--data", GPT, "--recipe", "auto"), 2,
-                 "fp8c eval: recipe auto is chosen by train or explain");
+                 "fp8c eval: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("check", GPT, "--recipe", "auto"), 2,
-                 "fp8c check: recipe auto is chosen by train or explain");
+                 "fp8c check: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("print", GPT, "--recipe", "auto"), 2,
-                 "fp8c print: recipe auto is chosen by train or explain");
+                 "fp8c print: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("compile", GPT, "--recipe", "auto", "--target", "sm_90a"), 2,
-                 "fp8c compile: recipe auto is chosen by train or explain");
+                 "fp8c compile: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("train", GPT, "--save"), 2, "an argument is missing for '--save'");
     f8_cli_fails(F8_CLI("train", GPT, "--compare="), 2, "bad value for --compare");
     f8_cli_fails(F8_CLI("check", GPT, "--rule"), 2, "an argument is missing for '--rule'");
     f8_cli_fails(F8_CLI("check", GPT, "--rule="), 2, "bad value for --rule: ''");
     f8_cli_fails(
         F8_CLI("explain", GPT, "--rule", "\"h.*\" = block"), 2,
-        "fp8c explain: no rule counts under bf16, the default: give --recipe with '--rule'");
+        "fp8c explain: the default recipe, bf16, overrides all rules: give --recipe with '--rule'");
     f8_cli_fails(F8_CLI("compile", GPT, "--bf16-layers", "1,1"), 2,
                  "give --recipe with '--bf16-layers'");
     f8_cli_fails(F8_CLI("print", GPT, "--print-after", "scaling", "--bf16-layers", "1,1"), 2,

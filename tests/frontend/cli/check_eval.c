@@ -183,11 +183,11 @@ START_TEST(others_names)
     ck_assert(eval("bf16", "others") == want);
     ck_assert(eval("current", "others") == want8);
     REFUSED(RUN("eval", GPT, SMALL, "--recipe", "delayed", "--weights", f8_cli_temp("others")),
-            "others: error: these are not the weights of frontend/models/gpt.f8 under delayed:\n"
+            "others: error: the file does not hold the weights of frontend/models/gpt.f8 under "
+            "delayed:\n"
             "  missing     fp8.scale  F32 [8]\n"
-            "the recipe asked for needs scales that training under it keeps, and the file has "
-            "none: serve it "
-            "under another, as current\n");
+            "this recipe needs the scales that training under it keeps, and the file has "
+            "none: give a recipe that needs none, such as current\n");
     ((char *)c->bytes[head])[5] ^= 1;
     write_copy(c, "others", true);
     REFUSED(RUN("eval", GPT, SMALL, "--weights", f8_cli_temp("others")),
@@ -306,13 +306,13 @@ START_TEST(wrong_tensors)
     c->tensor[at(c, "wte.weight")].dim[1] *= 2;
     c->tensor[at(c, "ln_f.bias")].dtype = F8_ST_I32;
     write_copy(c, "wrong", true);
-    REFUSED(eval_small("bf16", "wrong"),
-            "wrong: error: these are not the weights of frontend/models/gpt.f8 under bf16:\n",
-            "\n  missing     wpe.weight  F32 [32, 32]\n",
-            "\n  missing     h.0.ln_2.bias  F32 [32]\n",
-            "\n  different   wte.weight  F32 [128, 64], not F32 [256, 32]\n",
-            "\n  different   ln_f.bias  I32 [32] can't become F32 [32] exactly\n",
-            "\n  unexpected  wpe?[2J  F32 [32, 32]\n");
+    REFUSED(
+        eval_small("bf16", "wrong"),
+        "wrong: error: the file does not hold the weights of frontend/models/gpt.f8 under bf16:\n",
+        "\n  missing     wpe.weight  F32 [32, 32]\n", "\n  missing     h.0.ln_2.bias  F32 [32]\n",
+        "\n  different   wte.weight  F32 [128, 64], not F32 [256, 32]\n",
+        "\n  different   ln_f.bias  I32 [32] can't become F32 [32] exactly\n",
+        "\n  unexpected  wpe?[2J  F32 [32, 32]\n");
 }
 END_TEST
 
@@ -320,8 +320,9 @@ END_TEST
 START_TEST(wrong_scales)
 {
     train("bf16", "plain", "1");
-    REFUSED(eval_small("delayed", "plain"), "under delayed:\n  missing     fp8.scale  F32 [8]\n",
-            "and the file was trained under bf16: serve it under another, as current\n");
+    REFUSED(
+        eval_small("delayed", "plain"), "under delayed:\n  missing     fp8.scale  F32 [8]\n",
+        "and the file was trained under bf16: give a recipe that needs none, such as current\n");
     train("delayed", "weights", "1");
     copy *c = read_copy("weights");
     char elements[4096] = "";
@@ -335,7 +336,7 @@ START_TEST(wrong_scales)
     write_copy(c, "renamed", false);
     REFUSED(eval_small("delayed", "renamed"),
             "under delayed:\n  missing     h.0.mlp.c_fc.x  in fp8.scale\n"
-            "the recipe asked for needs scales");
+            "this recipe needs the scales");
     set_metadata(c, "fp8c.elements", "{\"fp8.scale\":[\"h.0.mlp.c_fc.x\"]}");
     write_copy(c, "few", false);
     REFUSED(eval_small("delayed", "few"),
@@ -372,9 +373,8 @@ START_TEST(wrong_files)
         "  return embedding(wte.weight, %tokens)\n}\n";
     REFUSED(RUN("eval", f8_cli_write("no_loss.f8", no_loss, sizeof no_loss - 1), "--weights",
                 f8_cli_temp("weights")),
-            "no_loss.f8: error: eval needs `forward(%tokens, %targets)`, both i32[B, T], whose "
-            "first result is "
-            "the loss, f32[]\n");
+            "no_loss.f8: error: eval needs a function forward(%tokens, %targets) with two "
+            "inputs i32[B, T], whose first result is the loss, f32[]\n");
 }
 END_TEST
 

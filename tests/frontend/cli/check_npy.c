@@ -101,55 +101,58 @@ END_TEST
 /* ---- refused ---- */
 
 #define HEADER "the header of the .npy file: "
-#define NONE "'shape' holds what is no size"
+#define NONE "'shape' holds something that is not a size"
 
 /* With 24 bytes of elements. */
 static const struct {
     const char *header, *message;
 } bad[] = {
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }\n",
-     "its shape takes 32 bytes, and 24 follow the header: it is truncated"},
+     "its shape takes 32 bytes, but 24 follow the header: it is truncated"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }\n",
-     "its shape takes 20 bytes, and 24 follow the header: there is more behind them"},
+     "its shape takes 20 bytes, but 24 follow the header: the file is too long"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }\n",
-     "'shape' has more bytes than can be counted"},
+     "'shape' has more bytes than 64 bits can count"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,), }\n",
      HEADER "a size in 'shape' is too large"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (-6,), }\n", HEADER NONE},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (06,), }\n", HEADER NONE},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6.0,), }\n", HEADER "'shape' is no tuple"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6.0,), }\n",
+     HEADER "'shape' is not a tuple"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (,), }\n", HEADER NONE},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,,3), }\n", HEADER NONE},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6), }\n", HEADER "'shape' is no tuple"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3], }\n", HEADER "'shape' is no tuple"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6), }\n", HEADER "'shape' is not a tuple"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': [2, 3], }\n",
+     HEADER "'shape' is not a tuple"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3 }\n",
-     HEADER "'shape' is no tuple of sizes"},
+     HEADER "'shape' is not a tuple of sizes"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3\n",
-     HEADER "'shape' is no tuple of sizes"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6L,), }\n", HEADER "'shape' is no tuple"},
+     HEADER "'shape' is not a tuple of sizes"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6L,), }\n",
+     HEADER "'shape' is not a tuple"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,6), }\n",
      HEADER "'shape' has more than 8 axes"},
     {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n",
-     HEADER "its elements are in Fortran order: save numpy.ascontiguousarray of them"},
+     HEADER "its elements are in Fortran order: save numpy.ascontiguousarray(array)"},
     {"{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3), }\n",
      HEADER "'fortran_order' is neither True nor False"},
     {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }\n",
      HEADER "its elements are big-endian: save them as little-endian"},
     {"{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are '<c8'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are "
+     "its elements are '<c8'; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 (V1) can be "
      "read"},
     {"{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are '|O'; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are "
+     "its elements are '|O'; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 (V1) can be "
      "read"},
     {"{'descr': '', 'fortran_order': False, 'shape': (3,), }\n",
-     "its elements are ''; those of f4, f2, i4, i8, b1, u1, and of bf16 (V2) and FP8 (V1) are "
+     "its elements are ''; only f4, f2, i4, i8, b1, u1, bf16 (V2) and FP8 (V1) can be "
      "read"},
     {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3), }\n",
-     HEADER "'descr' is of a structure, and single elements are wanted"},
+     HEADER "'descr' describes a structure; only single elements can be read"},
     {"{'descr': '<f4\\x00', 'fortran_order': False, 'shape': (2, 3), }\n",
-     HEADER "a string in it is none of a .npy file's"},
+     HEADER "it has a string that no .npy file has"},
     {"{'descr': '0123456789abcdef', 'fortran_order': False, 'shape': (2, 3), }\n",
-     HEADER "a string in it is none of a .npy file's"},
+     HEADER "it has a string that no .npy file has"},
     {"{'descr': '<f4", HEADER "a string has no end"},
     {"{'descr': f4, 'fortran_order': False, 'shape': (2, 3), }\n", HEADER "a string was expected"},
     {"{'descr' '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", HEADER "a ':' was expected"},
@@ -158,16 +161,16 @@ static const struct {
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'more': 1}\n",
      HEADER "it has a key other than descr, fortran_order and shape"},
     {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}\n",
-     HEADER "a key stands there twice"},
+     HEADER "a key is given twice"},
     {"{'descr': '<f4', 'fortran_order': False}\n",
      HEADER "descr, fortran_order or shape is missing"},
     {"{}\n", HEADER "descr, fortran_order or shape is missing"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
      HEADER "it does not end with a newline"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }; import os\n",
-     HEADER "there is more behind the dictionary"},
-    {"dict()\n", HEADER "it is no dictionary"},
-    {"\n", HEADER "it is no dictionary"},
+     HEADER "more bytes follow the dictionary"},
+    {"dict()\n", HEADER "it is not a dictionary"},
+    {"\n", HEADER "it is not a dictionary"},
     {"", "its header is empty"},
 };
 
@@ -185,24 +188,24 @@ START_TEST(bad_files)
     const size_t n = make(bytes, 1, header, 24), whole = strlen(header) + 10;
     refused("", 0, "0 bytes are too few for a .npy file");
     refused(bytes, 9, "9 bytes are too few for a .npy file");
-    refused("PK\3\4 this is .npz", 17, "it does not begin as a .npy file does");
+    refused("PK\3\4 this is .npz", 17, "it does not begin like a .npy file");
     for (size_t cut = 10; cut < n; cut++) {
         cli_npy f;
-        ck_assert(!open_bytes(&f, bytes, cut) && strstr(diag.text, "it is truncated"));
+        ck_assert(!open_bytes(&f, bytes, cut) && strstr(diag.text, "is truncated"));
         ck_assert_msg(cut >= whole ||
-                          strstr(diag.text, "the header ends at byte 70, but the file at"),
+                          strstr(diag.text, "its header ends at byte 70, the file at"),
                       "%s", diag.text);
     }
     bytes[6] = 4;
-    refused(bytes, n, "its version is 4.0; 1.0, 2.0 and 3.0 are read");
+    refused(bytes, n, "its version is 4.0; only 1.0, 2.0 and 3.0 can be read");
     bytes[6] = 1, bytes[7] = 1;
-    refused(bytes, n, "its version is 1.1; 1.0, 2.0 and 3.0 are read");
+    refused(bytes, n, "its version is 1.1; only 1.0, 2.0 and 3.0 can be read");
     bytes[7] = 0, bytes[8] = (char)0xff, bytes[9] = (char)0xff;
-    refused(bytes, n, "a header of 65535 bytes is too long: at most 10000 are read");
+    refused(bytes, n, "a header of 65535 bytes is too long: the limit is 10000");
     bytes[6] = 2, bytes[10] = bytes[11] = (char)0xff;
-    refused(bytes, n, "a header of 4294967295 bytes is too long: at most 10000 are read");
+    refused(bytes, n, "a header of 4294967295 bytes is too long: the limit is 10000");
     bytes[8] = bytes[9] = bytes[10] = bytes[11] = 0;
-    refused(bytes, 11, "the header ends at byte 12, but the file at 11: it is truncated");
+    refused(bytes, 11, "the file is truncated: its header ends at byte 12, the file at 11");
 }
 END_TEST
 
@@ -313,16 +316,16 @@ START_TEST(conversions)
     ck_assert_int_eq(take(THREE("<i8"), wide, 24, i32, i), F8_OK);
     ck_assert(i[0] == INT32_MIN && i[1] == 7 && i[2] == INT32_MAX);
     ck_assert_int_eq(take(THREE("<i8"), high, 24, i32, i), F8_ERR_INPUT);
-    ck_assert_str_eq(diag.text, "for 'x': element 1 is no value of i32");
+    ck_assert_str_eq(diag.text, "for 'x': element 1 does not fit into i32");
     ck_assert_int_eq(take(THREE("<i8"), low, 24, i32, i), F8_ERR_INPUT);
-    ck_assert_str_eq(diag.text, "for 'x': element 2 is no value of i32");
+    ck_assert_str_eq(diag.text, "for 'x': element 2 does not fit into i32");
     ck_assert_int_eq(take(THREE("|u1"), bytes, 3, i32, i), F8_OK);
     ck_assert(i[0] == 0 && i[1] == 1 && i[2] == 200);
     ck_assert_int_eq(take(THREE("|b1"), "\0\1\1", 3, boolean, b), F8_OK);
     ck_assert_int_eq(take(THREE("|b1"), bytes, 3, boolean, b), F8_ERR_INPUT);
-    ck_assert_str_eq(diag.text, "for 'x': element 2 is no value of bool");
+    ck_assert_str_eq(diag.text, "for 'x': element 2 does not fit into bool");
     ck_assert_int_eq(take(THREE("|u1"), "\1\2\0", 3, boolean, b), F8_ERR_INPUT);
-    ck_assert_str_eq(diag.text, "for 'x': element 1 is no value of bool");
+    ck_assert_str_eq(diag.text, "for 'x': element 1 does not fit into bool");
     ck_assert_int_eq(take(THREE("|u1"), bytes, 3, (fp8c_type){FP8C_F8E4M3, 1, {3}}, b), F8_OK);
     ck_assert(!memcmp(b, bytes, 3));
     ck_assert_int_eq(take(THREE("<u2"), "\1\2\3\4\5\6", 6, (fp8c_type){FP8C_BF16, 1, {3}}, h),
@@ -339,16 +342,16 @@ START_TEST(misfits)
         fp8c_type type;
         const char *message;
     } wrong[] = {
-        {THREE("<f4"), 12, {FP8C_F32, 1, {4}}, "it is F32 [3], and 'x' wants F32 [4]"},
-        {THREE("<f4"), 12, {FP8C_F32, 2, {1, 3}}, "it is F32 [3], and 'x' wants F32 [1, 3]"},
-        {THREE("<f8"), 24, {FP8C_F32, 1, {3}}, "it is F64 [3], and 'x' wants F32 [3]"},
-        {THREE("<f4"), 12, {FP8C_I32, 1, {3}}, "it is F32 [3], and 'x' wants I32 [3]"},
-        {THREE("<i4"), 12, {FP8C_F32, 1, {3}}, "it is I32 [3], and 'x' wants F32 [3]"},
-        {THREE("<i4"), 12, {FP8C_BOOL, 1, {3}}, "it is I32 [3], and 'x' wants BOOL [3]"},
-        {THREE("<i8"), 24, {FP8C_BOOL, 1, {3}}, "it is I64 [3], and 'x' wants BOOL [3]"},
-        {THREE("<f2"), 6, {FP8C_BF16, 1, {3}}, "it is F16 [3], and 'x' wants BF16 [3]"},
-        {THREE("|V2"), 6, {FP8C_F16, 1, {3}}, "it is U16 [3], and 'x' wants F16 [3]"},
-        {THREE("|b1"), 3, {FP8C_F8E5M2, 1, {3}}, "it is BOOL [3], and 'x' wants F8_E5M2 [3]"},
+        {THREE("<f4"), 12, {FP8C_F32, 1, {4}}, "it is F32 [3], but 'x' needs F32 [4]"},
+        {THREE("<f4"), 12, {FP8C_F32, 2, {1, 3}}, "it is F32 [3], but 'x' needs F32 [1, 3]"},
+        {THREE("<f8"), 24, {FP8C_F32, 1, {3}}, "it is F64 [3], but 'x' needs F32 [3]"},
+        {THREE("<f4"), 12, {FP8C_I32, 1, {3}}, "it is F32 [3], but 'x' needs I32 [3]"},
+        {THREE("<i4"), 12, {FP8C_F32, 1, {3}}, "it is I32 [3], but 'x' needs F32 [3]"},
+        {THREE("<i4"), 12, {FP8C_BOOL, 1, {3}}, "it is I32 [3], but 'x' needs BOOL [3]"},
+        {THREE("<i8"), 24, {FP8C_BOOL, 1, {3}}, "it is I64 [3], but 'x' needs BOOL [3]"},
+        {THREE("<f2"), 6, {FP8C_BF16, 1, {3}}, "it is F16 [3], but 'x' needs BF16 [3]"},
+        {THREE("|V2"), 6, {FP8C_F16, 1, {3}}, "it is U16 [3], but 'x' needs F16 [3]"},
+        {THREE("|b1"), 3, {FP8C_F8E5M2, 1, {3}}, "it is BOOL [3], but 'x' needs F8_E5M2 [3]"},
     };
     char zeros[24] = {0}, to[64];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

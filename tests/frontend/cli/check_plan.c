@@ -173,11 +173,11 @@ START_TEST(plan_table)
         "MiB  FP8 copies (arena)\n",
         "MiB  recomputed (arena)\n",
         "MiB  in all\n",
-        "the biggest of the arena then: made by -> last read by\n",
-        "and of what is there throughout\n",
+        "the largest tensors in the arena at the peak: made by -> last read by\n",
+        "the largest variables and buffers, which always take memory\n",
         "estimated: ",
-        "values computed again in each micro_step: its arena is ",
-        "a budget of memory: a share of the activation bytes at the peak\n",
+        "this reduces its arena from ",
+        "what a budget costs, given as a share of the activation bytes at the peak\n",
         "\n   none  ",
         "\n   0.60  "};
     f8_cli_ok(r);
@@ -194,8 +194,8 @@ START_TEST(plan_to_a_file)
     const char *path = f8_cli_temp("plan.json");
     const f8_cli_result r = F8_CLI("plan", GPT, "--json", path, "--checkpoint", "x.*", SMALL);
     f8_cli_ok(r);
-    ck_assert_ptr_nonnull(strstr(r.out, "values computed again"));
-    ck_assert_ptr_null(strstr(r.out, "a budget of memory")); /* the patterns say what is kept */
+    ck_assert_ptr_nonnull(strstr(r.out, "each micro_step recomputes "));
+    ck_assert_ptr_null(strstr(r.out, "what a budget costs")); /* the patterns say what is kept */
     char *text = f8_cli_read(path, &n);
     parse(&all, text);
     free(text);
@@ -208,10 +208,10 @@ END_TEST
 
 START_TEST(plan_wrong_usage)
 {
-    f8_cli_fails(F8_CLI("plan"), 2, "no file given");
+    f8_cli_fails(F8_CLI("plan"), 2, "an argument is missing: 'FILE.f8");
     f8_cli_fails(F8_CLI("plan", GPT, "--steps", "1"), 2, "no such option '--steps'");
     f8_cli_fails(F8_CLI("plan", GPT, "--recipe", "auto"), 2,
-                 "fp8c plan: recipe auto is chosen by train or explain");
+                 "fp8c plan: only train and explain take recipe auto");
     f8_cli_fails(F8_CLI("plan", GPT, "--target", "reference"), 2, "target reference has no plan");
     f8_cli_fails(F8_CLI("plan", GPT, "--target", "sm_1"), 1, "no target 'sm_1'");
     f8_cli_fails(F8_CLI("plan", GPT, "--memory", "0.0001", SMALL), 1,
@@ -311,11 +311,11 @@ START_TEST(explain_within_a_budget)
     f8_cli_result r = F8_CLI("explain", GPT, "--recipe", "delayed", "--memory", "0.6", SMALL);
     f8_cli_ok(r);
     ck_assert_ptr_nonnull(
-        strstr(r.out, "of the arena are activations and FP8 copies kept for the backward\n"));
-    ck_assert_ptr_nonnull(strstr(r.out, "for the budget "));
+        strstr(r.out, "MiB of activations and FP8 copies for the backward\n"));
+    ck_assert_ptr_nonnull(strstr(r.out, "for the budget, micro_step recomputes "));
     r = F8_CLI("explain", GPT, "--recipe", "delayed", SMALL);
     f8_cli_ok(r);
-    ck_assert_ptr_null(strstr(r.out, "for the budget "));
+    ck_assert_ptr_null(strstr(r.out, "for the budget, micro_step recomputes "));
     records all;
     r = F8_CLI("explain", GPT, "--recompute", "up.*", "--json", "-", SMALL);
     f8_cli_ok(r);
@@ -330,7 +330,8 @@ START_TEST(explain_within_a_budget)
     f8_cli_ok(r);
     int clones = 0, number_of = 0;
     for (const char *at = r.out; (at = strchr(at, '#')); at++)
-        clones += sscanf(at, "#%d(", &number_of) == 1 && number_of >= 65536; /* F8_CLONE_RECOMPUTED */
+        clones +=
+            sscanf(at, "#%d(", &number_of) == 1 && number_of >= 65536; /* F8_CLONE_RECOMPUTED */
     ck_assert_int_gt(clones, 0);
 }
 END_TEST

@@ -161,7 +161,7 @@ START_TEST(a_package)
     ck_assert_ptr_nonnull(strstr(r.out, "{\"event\":\"run\",\"target\":\"cpu\",\"times\":1,"));
     r = F8_CLI("run", package, INPUTS(f), "--recipe", "delayed");
     ck_assert_int_eq(r.code, 2);
-    ck_assert_ptr_nonnull(strstr(r.err, "is compiled: --recipe, --rule"));
+    ck_assert_ptr_nonnull(strstr(r.err, "is already compiled: --recipe, --rule"));
 }
 END_TEST
 
@@ -348,7 +348,7 @@ START_TEST(one_after_the_other)
     r = F8_CLI("run", GPT, SMALL, "--input", tokens, "--input", targets, "--input", dloss,
                "--function", "backward");
     ck_assert_int_eq(r.code, 1);
-    ck_assert_ptr_nonnull(strstr(r.err, "inputs are not given: "));
+    ck_assert_ptr_nonnull(strstr(r.err, "inputs are missing: "));
     fp8c_program_destroy(p);
     fp8c_context_destroy(ctx);
 }
@@ -369,27 +369,27 @@ START_TEST(refused_runs)
 #define FAILS(code, message, ...)                                                                  \
     f8_cli_fails(F8_CLI("run", f->module, __VA_ARGS__, "--output", f->y), code, message)
     FAILS(1,
-          "inputs are not given: x of eval, f32[2, 3]; ids of eval, i32[2]; on of eval, bool[2, 4] "
-          "(--input NAME=FILE)",
+          "inputs are missing: x of eval, f32[2, 3]; ids of eval, i32[2]; on of eval, bool[2, 4] "
+          "(give --input NAME=FILE)",
           "--seed", "1");
-    FAILS(1, "inputs are not given: ids of eval, i32[2] (--input NAME=FILE)", "--input", f->x,
+    FAILS(1, "inputs are missing: ids of eval, i32[2] (give --input NAME=FILE)", "--input", f->x,
           "--input", f->on);
-    FAILS(1, "--input nobody: no function that runs has such an input", INPUTS(f), "--input",
-          other);
-    FAILS(1, "--output y2: no function that runs has such an output", INPUTS(f), "--output",
+    FAILS(1, "--input nobody: none of the functions has an input of this name", INPUTS(f),
+          "--input", other);
+    FAILS(1, "--output y2: none of the functions has an output of this name", INPUTS(f), "--output",
           "y2=a.npy");
     FAILS(1, "there is no function 'backwards'; there are: eval", INPUTS(f), "--function", "eval",
           "--function", "backwards");
-    FAILS(1, "it is F32 [3, 2], and 'x' wants F32 [2, 3]", "--input", wide, "--input", f->ids,
+    FAILS(1, "it is F32 [3, 2], but 'x' needs F32 [2, 3]", "--input", wide, "--input", f->ids,
           "--input", f->on);
-    FAILS(1, "for 'ids': element 1 is no value of i32", "--input", f->x, "--input", spare,
+    FAILS(1, "for 'ids': element 1 does not fit into i32", "--input", f->x, "--input", spare,
           "--input", f->on);
-    FAILS(1, "'z' and 'y' would go to one place", INPUTS(f), "--output", same);
+    FAILS(1, "'z' and 'y' would be written to the same place", INPUTS(f), "--output", same);
     FAILS(1, "no/such/y.npy: error: No such file or directory", INPUTS(f), "--output", there);
     FAILS(1, "no/such/w.safetensors: error: No such file or directory", INPUTS(f), "--weights",
           "no/such/w.safetensors");
     FAILS(1, "no/such/s: error: No such file or directory", INPUTS(f), "--save", "no/such/s");
-    FAILS(1, "it is F32 [2, 3], and 'x' wants F32 [3, 3]", INPUTS(f), "-D", "N=3");
+    FAILS(1, "it is F32 [2, 3], but 'x' needs F32 [3, 3]", INPUTS(f), "-D", "N=3");
     FAILS(2, "--input 'x' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]", "--input", "x");
     FAILS(2, "--output 'y=y.txt' is not NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]",
           "--output", "y=y.txt");

@@ -285,16 +285,16 @@ START_TEST(bad_data)
 {
     refused("no/such/text", NULL, NULL, "no/such/text: error: No such file or directory");
     refused("frontend", NULL, NULL, "frontend: error: Is a directory");
-    refused(f8_cli_write("empty", "", 0), NULL, NULL, "empty: error: 0 bytes are too few");
+    refused(f8_cli_write("empty", "", 0), NULL, NULL, "empty: error: the text has only 0 bytes");
     refused(
         f8_cli_write("short", "To be, or not to be", 19), NULL, NULL,
-        "short: error: 19 bytes are too few: a sequence has 33, and a tenth of the text is held "
-        "out, so at least 330 are needed");
+        "short: error: the text has only 19 bytes: a sequence takes 33, and a tenth of the text "
+        "is held out, so at least 330 are needed");
     char text[400];
     memset(text, 'a', sizeof text);
-    refused(f8_cli_write("329", text, 329), NULL, NULL, "329 bytes are too few");
+    refused(f8_cli_write("329", text, 329), NULL, NULL, "the text has only 329 bytes");
     refused(f8_cli_write("byte", text, 400), "-D", "V=64",
-            "byte: error: byte 97 at offset 0 is not below the vocabulary's size 64");
+            "byte: error: byte 97 at offset 0 is outside the model's vocabulary of 64");
     ck_assert_int_eq(
         F8_CLI("train", GPT, "--data", f8_cli_write("330", text, 330), "--steps", "1", SMALL).code,
         0);
@@ -327,15 +327,14 @@ START_TEST(bad_modules)
          "func forward(%words: i32[2, 8], %targets: i32[2, 8]) -> (%loss: f32[]) {\n"
          "  return cross_entropy(embedding(w, %words), %targets)\n}\n"
          "optimizer adamw { lr = 0.1 }\n",
-         "train needs `forward(%tokens, %targets)`"},
+         "train needs a function forward(%tokens, %targets)"},
         {"module t\nparam w: f32[8, 8] ones\n"
          "func forward(%tokens: i32[2, 16], %targets: i32[2, 8]) -> (%loss: f32[]) {\n"
          "  %x = slice(embedding(w, %tokens)) {axis = 1, start = 0, stop = 8}\n"
          "  return cross_entropy(%x, %targets)\n}\n"
          "optimizer adamw { lr = 0.1 }\n",
-         "bad.f8: error: train needs `forward(%tokens, %targets)`, both i32[B, T], whose first "
-         "result is "
-         "the loss"},
+         "bad.f8: error: train needs a function forward(%tokens, %targets) with two inputs "
+         "i32[B, T], whose first result is the loss"},
         {"module t\nparam w: f32[8] ones\n", "has no function 'forward'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -419,8 +419,8 @@ END_TEST
 static const struct {
     const char *does, *says;
 } endings[] = {
-    {"raise(SIGKILL)", "error: signal 9 (Killed) ended the process at: NCCL\n"},
-    {"_exit(0)", "error: the process was ended, with exit code 0, at: NCCL\n"},
+    {"raise(SIGKILL)", "error: signal 9 (Killed) ended the process while it looked at: NCCL\n"},
+    {"_exit(0)", "error: the process ended with exit code 0 while it looked at: NCCL\n"},
 };
 
 START_TEST(a_library_that_ends_the_process)

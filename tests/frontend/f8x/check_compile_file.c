@@ -124,7 +124,7 @@ START_TEST(refused)
     f8_cli_fails(F8_CLI("inspect", large), 1, "error: this is not a .f8x file");
     f8_cli_fails(F8_CLI("inspect", MODEL), 1, "error: this is not a .f8x file");
     f8_cli_fails(F8_CLI("inspect", f8_cli_temp("none.f8x")), 1, "No such file");
-    f8_cli_fails(F8_CLI("inspect"), 2, "no file given");
+    f8_cli_fails(F8_CLI("inspect"), 2, "an argument is missing: 'FILE.f8");
     f8_cli_fails(F8_CLI("compile", MODEL, "--target", "cpu,cpu", "-o", path), 1,
                  "target cpu is given twice");
     static const char *const empty[] = {"cpu,,", ",", ",cpu", "cpu,,cpu:x86-64-v3"};

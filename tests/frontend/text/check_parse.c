@@ -192,12 +192,12 @@ static f8_status parse_within(budget *b, const char *text, size_t n, f8_diag *di
 static const struct {
     const char *before, *repeated, *after, *message;
 } lines[] = {
-    {"module ", "a", "", "1:8: a name longer than 511 bytes"},
-    {"module t\nparam w: f32[", "9", "", "2:14: an integer beyond 64 bits"},
+    {"module ", "a", "", "1:8: this name is longer than 511 bytes"},
+    {"module t\nparam w: f32[", "9", "", "2:14: this integer does not fit into 64 bits"},
     {"module t\nparam w: f32[] const(", "9", "",
-     "2:22: a number of 100000000 characters; the limit is 127"},
-    {"module t\nrecipe \"", "*", "", "2:8: a string longer than 1023 bytes"},
-    {"module t\ndim A = 1", " + 1", " + x", "2:100000013: 'x' is no dim or repeat variable"},
+     "2:22: this number has 100000000 characters; the limit is 127"},
+    {"module t\nrecipe \"", "*", "", "2:8: this string is longer than 1023 bytes"},
+    {"module t\ndim A = 1", " + 1", " + x", "2:100000013: there is no dim or repeat variable 'x'"},
     {"module t # ", "x", "\nend",
      "2:1: expected dim, param, state, repeat, func, recipe, optimizer or "
      "accumulate, found 'end'"},
@@ -209,7 +209,7 @@ static const struct {
     {"module t\nfunc f(%x: f32[]) -> f32[] { return ", "neg(", "",
      "2:837: nested deeper than 200 levels"},
     {"module t\nfunc f(%x: f32[]) -> f32[] { return concat(", "%x,", "",
-     "2:3116: more than 1024 operands"},
+     "2:3116: a call has at most 1024 operands"},
     {"module t\nfunc f(%x: f32[]) -> f32[] {", "%y=%x ", "",
      "2:35: '%y' is already defined, at 2:29"},
     {"module t ", "accumulate 1 ", "", "1:23: 'accumulate' is already declared, at 1:10"},
@@ -282,7 +282,7 @@ START_TEST(nested_repeats_are_bounded)
         sprintf(text + strlen(text), "repeat v%d < 1 {", i);
     parsed p;
     parse(&p, text);
-    ck_assert_msg(strstr(p.diag.text, "repeats nested deeper than 32"), "%s", p.diag.text);
+    ck_assert_msg(strstr(p.diag.text, "repeats are nested deeper than 32"), "%s", p.diag.text);
     f8_arena_end(&p.arena);
     parse(&p, "module t\nfunc f(%x: f32[]) -> f32[] {\n"
               "  repeat i < 2000000 carry %y = %x { %y = add(%y, (i)) }\n  return %y\n}\n");
