@@ -50,7 +50,7 @@ LIB := $(filter-out $(CLI),$(call files,ir passes codegen runtime frontend,*.c))
 TEST_SOURCES := $(sort $(shell find tests -name 'check_*.c'))
 TESTS := $(sort $(basename $(notdir $(TEST_SOURCES))))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
-SHARED := $(wildcard tests/shared/*.c)
+SHARED := $(call files,tests/shared,*.c)
 # The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
 LANGUAGE := $(call files,ir frontend/text,*.c) $(wildcard frontend/checkpoint/safetensors*.c)
 PACKAGE := $(addprefix frontend/f8x/,package.c read.c compile_report_file.c) runtime/plan_file.c runtime/plan_check.c \
@@ -135,7 +135,7 @@ $(EMBEDDERS): $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,tests/sha
 	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(SO) -Wl,-rpath,'$$ORIGIN/..' $(CHECK) $(LDLIBS)
 $(call test_object,check_codecs_header): CFLAGS += -isystem $(CUDA_INCLUDE)
 # For tests/peers/codecs.py.
-$(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/num/fp8.c)
+$(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/num/codec_inputs.c ir/num/fp8.c)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -lm
@@ -201,7 +201,7 @@ bench: deps
 	@bench/run $(BUILD) $(BENCHES)
 
 # The text to train on is not ours to have; a run that is done is not repeated.
-$(BUILD)/bench/bench_recipes: $(call object,tests/shared/operand.c)
+$(BUILD)/bench/bench_recipes: $(call object,tests/shared/num/operand.c)
 bench-recipes: deps
 	@test -r "$(DATA)" || bench/recipes $(BUILD) "$(DATA)"
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_recipes
