@@ -1,18 +1,22 @@
-# fp8c. `make run` and `make check` install what is missing (.ci/packages), build and go.
+# fp8c's one build file. `make run` and every check or bench install missing Debian packages (.ci/packages) first.
 #
-#   make                 the library and build/fp8c; installs nothing
-#   make run             train a small GPT in FP8 beside BF16 on the CPU
-#   make check           all tests            make check TESTS="check_fp8 check_ir"   some of them
-#   make check-quick     a few of every folder: a minute and a half
-#   make check-codecs    conversions to FP8 of all 2^32 f32, beside ml_dtypes and CUDA's header: a quarter of an hour
-#   make bench           figures, also to build/bench.jsonl
-#   make bench-recipes DATA=FILE    trains under every recipe, beside BF16: half an hour; STEPS=1000 SEEDS=3
-#   make bench-memory    what budgets of memory cost: minutes; PARTS="cost measured bytes quick"
-#   make check-gpu       tests on the GPU of this machine     make bench-gpu    figures of it, and PyTorch's
-#   make gpu             only what those two run, into build-gpu/: to carry to where the GPU is
-#   make lint            clang-tidy
-#   make install         DESTDIR=... PREFIX=/usr/local LIBDIR=$PREFIX/lib    also install-strip, uninstall
-#   VARIANT=debug|asan|tsan|fuzz              builds beside the release one, in build-VARIANT/
+#   make                 builds the library and build/fp8c; installs nothing
+#   make run             trains a small GPT on the CPU, in FP8 and in BF16
+#   make check           runs all tests; make check TESTS="check_fp8 check_ir" runs these
+#   make check-quick     runs a few tests of every folder: a minute and a half
+#   make check-codecs    compares conversions to FP8 of all 2^32 f32 values: a quarter of an hour
+#   make check-gpu       runs the CUDA tests on the GPU of this machine
+#   make bench           measures, and writes build/bench.jsonl (bench/README.md)
+#   make bench-recipes DATA=FILE    trains under every recipe: half an hour; STEPS=1000 SEEDS=3
+#   make bench-memory    measures what budgets of memory cost: minutes; PARTS="cost measured bytes quick"
+#   make bench-gpu       measures on the GPU of this machine, and PyTorch next to it
+#   make gpu             builds what check-gpu and bench-gpu run into build-gpu/, to carry to another machine
+#   make lint            runs clang-tidy
+#   make install         DESTDIR=... PREFIX=/usr/local LIBDIR=$PREFIX/lib; also install-strip, uninstall
+#   make clean           removes everything that was built
+#   VARIANT=debug|asan|tsan|fuzz    with any of these: builds into build-VARIANT/ instead of build/
+
+# ---- settings ----
 
 VARIANT ?= release
 ifeq ($(origin CC),default)
@@ -20,7 +24,7 @@ CC := $(if $(filter fuzz,$(VARIANT)),clang-19,gcc)
 endif
 PREFIX ?= /usr/local
 LLVM_INCLUDE ?= /usr/lib/llvm-19/include
-# Only a test looks there, for what CUDA's own conversions give: cuda_fp8.h may be missing.
+# One test compares with cuda_fp8.h from here. Without the header it is skipped.
 CUDA_INCLUDE ?= /usr/local/cuda/include
 
 BUILD := $(if $(filter release,$(VARIANT)),build,build-$(VARIANT))
@@ -29,62 +33,68 @@ FLAGS_debug := -O0
 FLAGS_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -fsanitize=thread
 FLAGS_fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-# gcc's range analysis warns of nothing real in instrumented code.
+# In instrumented code gcc's range analysis gives false warnings.
 FLAGS_asan += -Wno-format-truncation -Wno-maybe-uninitialized
 FLAGS_tsan += -Wno-format-truncation -Wno-maybe-uninitialized
 
-# No contraction: what is rounded is decided by the IR (rule 2).
+# The IR decides what is rounded, so the compiler must not contract a multiplication and an addition.
 CFLAGS += -std=c17 -D_GNU_SOURCE -g -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden -fPIC \
           $(FLAGS_$(VARIANT)) -I. -isystem $(LLVM_INCLUDE) -MMD -MP
 LDLIBS += -ldl -lm -lpthread
 
-# fp8c.h says it, once.
-VERSION := $(shell awk '/define FP8C_VERSION_(MAJOR|MINOR|PATCH) / { v = v (v == "" ? "" : ".") $$3 } END { print v }' frontend/fp8c.h)
+# The version stands in fp8c.h alone.
+VERSION := $(shell awk '/define FP8C_VERSION_(MAJOR|MINOR|PATCH) / { v = v (v == "" ? "" : ".") $$3 } END { print v }' \
+                   frontend/fp8c.h)
 SONAME := libfp8c.so.$(firstword $(subst ., ,$(VERSION)))
-# The files of folders at any depth whose names match one of the patterns: $(call files,FOLDERS,PATTERNS).
+
+# ---- sources ----
+
+# $(call files,FOLDERS,PATTERNS): the files whose names match a pattern, in these folders and all below them.
 files = $(sort $(foreach f,$(1),$(foreach p,$(2),$(wildcard $(f)/$(p))) \
         $(call files,$(patsubst %/,%,$(wildcard $(f)/*/)),$(2))))
 CLI := $(call files,frontend/cli,*.c)
 LIB := $(filter-out $(CLI),$(call files,ir passes codegen runtime frontend,*.c))
-# A test program is named after its source, whichever folder of tests/ that is in.
+# A test program is named after its source, in whichever folder of tests/ that is.
 TEST_SOURCES := $(sort $(shell find tests -name 'check_*.c'))
 TESTS := $(sort $(basename $(notdir $(TEST_SOURCES))))
 BENCHES := $(filter-out bench_gpu bench_memory bench_recipes,$(patsubst bench/%.c,%,$(wildcard bench/bench_*.c)))
-SHARED := $(wildcard tests/shared/*.c)
-# The textual language alone, and what reads files: for the fuzz targets, which have the sanitizers in all they link.
+SHARED := $(call files,tests/shared,*.c)
+# Sources of the fuzz targets: the language and the readers of files. All of it is built with the sanitizers.
 LANGUAGE := $(call files,ir frontend/text,*.c) $(wildcard frontend/checkpoint/safetensors*.c)
 PACKAGE := $(addprefix frontend/f8x/,package.c read.c compile_report_file.c) runtime/plan_file.c runtime/plan_check.c \
            runtime/base/cpu.c
 PEERS := $(filter-out bench/bench_% bench/gpu_% bench/memory_%,$(wildcard bench/*.c))
 
 object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-# Check notes where it is at every assertion that holds, by a system call: half of the time of some tests.
-# tests/shared/main.c has a function that does nothing in its place; where an assertion fails is known without.
+# libcheck makes a system call at every assertion that holds, which took half of the time of some tests. The linker
+# puts an empty function of tests/shared/main.c in its place. Where an assertion fails is known without it.
 UNMARKED := -Wl,--wrap=_mark_point
 CHECK := $(UNMARKED) -lcheck -lsubunit
 test_object = $(call object,$(filter %/$(1).c,$(TEST_SOURCES)))
 LIBRARY := $(BUILD)/libfp8c.a
 SO := $(BUILD)/libfp8c.so.$(VERSION)
 STATIC := $(BUILD)/static/libfp8c.a
-# What the library takes from others, jansson, is linked into it and hidden there.
+# jansson is linked into the library and hidden there.
 SO_FLAGS := -shared -Wl,-soname,$(SONAME) -Wl,--version-script=frontend/fp8c.map -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
             -Wl,--as-needed -Wl,--exclude-libs,ALL
-# Debian's libjansson.a is not for shared libraries in one place: json_loadf, which nothing here calls, compares its
-# stream with libc's stdin. Any address of ours does in its place.
+# json_loadf in Debian's libjansson.a refers to libc's `stdin` in a way that a shared library cannot. Nothing here
+# calls it, so any address will do for the symbol.
 SO_FLAGS += -Wl,--defsym=stdin=f8_st_open
 
-# Plain `make` installs nothing: where a package is missing it prints the command that installs it.
+# ---- the library and the command ----
+
+# Plain `make` installs nothing. Where a package is missing, it prints the command that installs it.
 all:
 	@.ci/install --missing build
 	@$(MAKE) --no-print-directory build
 build: $(BUILD)/fp8c $(SO)
 
-# What installs by itself also builds with all cores, unless `make -j` has said how many.
+# Targets that install packages also build on all cores, unless -j says how many.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 deps:
 	@.ci/install
 
-# Under ASan a test program's own code takes longer to optimize than to run.
+# Under ASan, optimizing a test program's own code takes longer than running it without.
 ifeq ($(VARIANT),asan)
 $(call object,$(TEST_SOURCES)): CFLAGS += -O0
 endif
@@ -92,8 +102,8 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc   $<"
 	@$(CC) $(CFLAGS) -c $< -o $@
-# The sources that turn a kernel's description into code. Their hash is part of the keys of cached kernels, so an
-# edited emitter never takes a kernel that its older self made. `make code-id` prints it; tests/code_id tests it.
+# The sources that turn a kernel's description into code. The keys of cached kernels hold their hash, so that no
+# kernel is used that older sources made. `make code-id` prints it, tests/code_id tests it.
 CODE := $(call files,ir codegen,*.[ch] *.def *.cuh)
 CODE_ID = $(VERSION) $(shell cat $(CODE) | sha256sum | cut -c 1-32)
 $(BUILD)/obj/codegen/cache/code_id.o: CFLAGS += -DF8_CODE_ID='"$(CODE_ID)"'
@@ -109,7 +119,7 @@ $(SO): $(call object,$(LIB)) frontend/fp8c.map
 	@$(CC) $(CFLAGS) $(SO_FLAGS) -o $@ $(filter %.o,$^) -l:libjansson.a $(LDLIBS)
 	@ln -sf $(@F) $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $(BUILD)/libfp8c.so
-# To be linked into a program: one object that gives out fp8c_* alone, jansson inside.
+# The static library: one object that exports fp8c_* alone, with jansson inside.
 $(STATIC): $(call object,$(LIB))
 	@mkdir -p $(@D)
 	@echo "  link $@"
@@ -120,6 +130,9 @@ $(STATIC): $(call object,$(LIB))
 $(BUILD)/fp8c: $(call object,$(CLI)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
+
+# ---- test programs, fuzz targets, benchmarks ----
+
 .SECONDEXPANSION:
 $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
 	@mkdir -p $(@D)
@@ -127,15 +140,15 @@ $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,$(SHARED)) $(LIBRARY)
 	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson
 $(BUILD)/tests/check_npy $(BUILD)/tests/check_run: $(call object,frontend/cli/cmd_npy.c frontend/cli/cmd_tensor_file.c)
 $(BUILD)/fuzz_npy: $(call object,frontend/cli/cmd_npy.c)
-# As an embedder sees it: the public header and the shared library.
+# These tests see the library as an embedder does: by the public header and the shared library.
 EMBEDDERS := $(addprefix $(BUILD)/tests/check_,api auto builder cycles lifetime serve)
 $(EMBEDDERS): $(BUILD)/tests/%: $$(call test_object,$$*) $(call object,tests/shared/main.c) $(SO)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $(filter %.o,$^) $(SO) -Wl,-rpath,'$$ORIGIN/..' $(CHECK) $(LDLIBS)
 $(call test_object,check_codecs_header): CFLAGS += -isystem $(CUDA_INCLUDE)
-# For tests/peers/codecs.py.
-$(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/codec_inputs.c ir/num/fp8.c)
+# tests/peers/codecs.py loads this.
+$(BUILD)/tests/codecs.so: $(call object,tests/peers/codecs.c tests/shared/num/codec_inputs.c ir/num/fp8.c)
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -shared -o $@ $^ -lm
@@ -148,8 +161,8 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call object,$(PEERS)) $(LIBRARY)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS) -ljansson
 
-# Stand-ins for the driver, NVRTC, cuBLASLt and cuDNN (tests/emulator/README.md): the same plain build for every
-# VARIANT, since fibers and handled faults are nothing for sanitizers.
+# Stand-ins for the CUDA driver, NVRTC, cuBLASLt and cuDNN (tests/emulator/README.md). All variants share one build
+# without sanitizers, which cannot follow its fibers and the faults that it handles.
 EMULATOR := build/emulator
 EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra -Werror -fvisibility=hidden -fPIC -I. \
                   -MMD -MP
@@ -172,7 +185,9 @@ emulator $(EMULATOR): $(EMULATOR_LIBRARIES)
 	@mkdir -p $(BUILD)
 	@[ -e $(BUILD)/emulator ] || ln -s ../$(EMULATOR) $(BUILD)/emulator
 
-# The text trained on: this project's own sources and documents, which any clone has.
+# ---- targets that people call ----
+
+# `make run` trains on this project's own sources and READMEs.
 TEXT := $(BUILD)/run.txt
 $(TEXT): $(wildcard README.md tests/README.md bench/README.md) \
          $(call files,ir passes codegen runtime frontend,README.md *.[ch])
@@ -200,8 +215,8 @@ bench: deps
 	@$(MAKE) --no-print-directory build $(BENCHES:%=$(BUILD)/bench/%)
 	@bench/run $(BUILD) $(BENCHES)
 
-# The text to train on is not ours to have; a run that is done is not repeated.
-$(BUILD)/bench/bench_recipes: $(call object,tests/shared/operand.c)
+# The text to train on is not part of this project. Finished runs are kept and not repeated.
+$(BUILD)/bench/bench_recipes: $(call object,tests/shared/num/operand.c)
 bench-recipes: deps
 	@test -r "$(DATA)" || bench/recipes $(BUILD) "$(DATA)"
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_recipes
@@ -215,8 +230,8 @@ bench-memory: deps
 	@$(MAKE) --no-print-directory build $(BUILD)/bench/bench_memory
 	@$(BUILD)/bench/bench_memory --json $(PARTS) >$(BUILD)/bench_memory.jsonl
 
-# A folder to carry to a machine with a GPU, where nothing of ours is installed: programs stripped, what
-# Debian's packages give linked in. tests/gpu and bench/gpu run it there.
+# A folder to carry to a machine with a GPU that has none of our packages: stripped programs, with the libraries of
+# Debian's packages linked in. tests/gpu and bench/gpu run them there.
 GPU := build-gpu
 GPU_STATIC := $(UNMARKED) -l:libcheck_pic.a -l:libsubunit.a -l:libjansson.a -lrt
 GPU_TESTS := $(filter-out check_cuda_passes,$(filter check_cud%,$(TESTS)))
@@ -240,7 +255,9 @@ lint: deps
 	@command -v clang-tidy-19 >/dev/null || { echo "make lint needs the package clang-tidy-19"; exit 1; }
 	clang-tidy-19 --quiet $(LIB) $(CLI) -- -DF8_CODE_ID='""' -std=c17 -D_GNU_SOURCE -I. -isystem $(LLVM_INCLUDE)
 
-# LIBDIR for multiarch: make install LIBDIR=/usr/lib/x86_64-linux-gnu
+# ---- installation ----
+
+# For multiarch: make install LIBDIR=/usr/lib/x86_64-linux-gnu
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
@@ -252,7 +269,7 @@ INSTALLED = $(BINDIR)/fp8c $(LIBDIR)/$(notdir $(SO)) $(LIBDIR)/$(SONAME) $(LIBDI
             $(LIBDIR)/pkgconfig/fp8c.pc $(INCLUDEDIR)/fp8c.h $(MANDIR)/man1/fp8c.1 \
             $(DATADIR)/bash-completion/completions/fp8c $(DATADIR)/zsh/site-functions/_fp8c \
             $(DATADIR)/fish/vendor_completions.d/fp8c.fish
-# From the command and option tables of the program itself.
+# The program prints its man page and completions from its own tables of commands and options.
 $(MAN): $(BUILD)/fp8c
 	@mkdir -p $(@D)
 	@$< help --man >$@
@@ -280,18 +297,19 @@ install: installable
 	install -m 644 $(BUILD)/share/fp8c.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/fp8c
 	install -m 644 $(BUILD)/share/_fp8c $(DESTDIR)$(DATADIR)/zsh/site-functions/_fp8c
 	install -m 644 $(BUILD)/share/fp8c.fish $(DESTDIR)$(DATADIR)/fish/vendor_completions.d/fp8c.fish
-# Without debug information: a seventh of the size.
+# Without debug information the size is a seventh.
 install-strip: install
 	strip $(DESTDIR)$(BINDIR)/fp8c
 	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/$(notdir $(SO))
 	strip --strip-debug $(DESTDIR)$(LIBDIR)/libfp8c.a
-# The files alone: folders may be others' too.
+# Folders stay: others may have files there.
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 
 clean:
 	rm -rf build build-*
 
-.PHONY: all build code-id deps run check check-quick check-build installable check-codecs bench bench-memory bench-recipes lint install install-strip uninstall clean gpu check-gpu bench-gpu emulator $(EMULATOR)
+.PHONY: all build code-id deps run lint clean installable install install-strip uninstall emulator $(EMULATOR) \
+        check check-quick check-build check-codecs check-gpu gpu bench bench-memory bench-recipes bench-gpu
 .SECONDARY:
 -include $(shell find $(BUILD)/obj $(EMULATOR)/obj -name '*.d' 2>/dev/null)

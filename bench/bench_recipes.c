@@ -17,7 +17,7 @@
 
 #include "bench/figures.h"
 #include "frontend/fp8c.h"
-#include "tests/shared/operand.h"
+#include "tests/shared/num/operand.h"
 
 enum { BATCHES = 4 };
 

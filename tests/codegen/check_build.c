@@ -2,8 +2,8 @@
  * counts. What the plans compute is the business of the tests that run them. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
-#include "tests/shared/passes.h"
-#include "tests/shared/compile.h"
+#include "tests/shared/passes/passes.h"
+#include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
 
 #include <stdlib.h>

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "codegen/reference/reference.h"
-#include "tests/shared/passes.h"
-#include "tests/roundtrip.h"
-#include "tests/shared/compare.h"
-#include "tests/shared/graphgen.h"
+#include "tests/shared/passes/passes.h"
+#include "tests/shared/roundtrip.h"
+#include "tests/shared/graphs/compare.h"
+#include "tests/shared/graphs/graphgen.h"
 #include "tests/shared/suite.h"
 
 enum { GRAPHS = 400 };

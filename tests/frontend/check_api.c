@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 /* ---- versions ---- */

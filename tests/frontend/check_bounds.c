@@ -1,8 +1,8 @@
 /* Dims that are bounds: a program for every value has, for each, the bits of a program compiled for
  * it alone, whatever the order; its variables and memory are those of the bound; values that shapes
  * tell; what is refused. */
-#include "tests/bounds.h"
-#include "tests/shared/bounds_case.h"
+#include "tests/shared/api/bounds.h"
+#include "tests/shared/api/bounds_case.h"
 #include "tests/shared/suite.h"
 
 /* ---- bits ---- */

@@ -2,7 +2,7 @@
  * leave everything usable. */
 #include <stddef.h>
 
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 /* ---- text and calls build the same ---- */

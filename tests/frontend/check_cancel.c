@@ -2,8 +2,8 @@
 #include <dirent.h>
 #include <signal.h>
 
-#include "tests/api.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 typedef struct watch {

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/api.h"
-#include "tests/shared/cli.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"

@@ -2,10 +2,10 @@
  * problems and images, and each has the bits of a program for it alone, whatever ran before. */
 #include <stdlib.h>
 
-#include "tests/api.h"
-#include "tests/shared/bounds_case.h"
-#include "tests/shared/cli.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/api/bounds_case.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 static const fp8c_compile_options programs[] = {

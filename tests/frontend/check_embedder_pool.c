@@ -2,7 +2,7 @@
  * nothing allocated in a run, every byte given back whatever fails. */
 #include <dirent.h>
 
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 /* ---- a pool as an embedder might have it: started once, fed by a mutex ---- */

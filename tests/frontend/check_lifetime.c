@@ -3,7 +3,7 @@
  * all is given back, once. */
 #include <unistd.h>
 
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 enum { N_THREADS = 4 };

@@ -2,8 +2,8 @@
 #include <dlpack/dlpack.h>
 
 #include "frontend/program.h"
-#include "tests/api.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 /* ---- the layout is DLPack's ---- */

@@ -1,8 +1,8 @@
 /* The thread promise of fp8c.h: many threads on one context, each with a program of its own; one
  * module compiled by several at once; objects destroyed in any order that is legal, by any thread.
  * Contexts side by side are check_api.c's. Run under ThreadSanitizer too (tests/run). */
-#include "tests/api.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 enum { AT_ONCE = 4, STEPS = 3 };

@@ -8,7 +8,7 @@
 
 #include "frontend/text/diag.h"
 #include "ir/recipe.h"
-#include "tests/roundtrip.h"
+#include "tests/shared/roundtrip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

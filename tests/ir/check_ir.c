@@ -1,7 +1,7 @@
 /* The graph and the module: hash-consing, rewriting, uses, the verifier, and all of it with
  * memory running out. Type inference has check_infer.c, the printer check_print.c. */
 #include "ir/ir.h"
-#include "tests/shared/one_func.h"
+#include "tests/shared/passes/one_func.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The printer: canonical text of declarations and functions, and writers that fail. */
 #include "ir/ir.h"
-#include "tests/shared/one_func.h"
+#include "tests/shared/passes/one_func.h"
 #include "tests/shared/suite.h"
 
 #include <locale.h>

@@ -4,12 +4,12 @@
 #include "codegen/build.h"
 #include "codegen/reference/reference.h"
 #include "frontend/instance.h"
-#include "tests/shared/compare.h"
-#include "tests/shared/graphgen.h"
-#include "tests/shared/program_check.h"
-#include "tests/shared/program_run.h"
+#include "tests/shared/graphs/compare.h"
+#include "tests/shared/graphs/graphgen.h"
+#include "tests/shared/passes/program_check.h"
+#include "tests/shared/passes/program_run.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* What passes do for CUDA targets: TN operands of FP8 GEMMs, GEMM results in bf16, transposes made
  * by the kernels that compute the codes, padded rows; and that none of it changes a bit. */
-#include "tests/shared/compare.h"
-#include "tests/shared/compile.h"
-#include "tests/shared/graphgen.h"
-#include "tests/shared/program_check.h"
-#include "tests/shared/program_run.h"
+#include "tests/shared/graphs/compare.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/graphs/graphgen.h"
+#include "tests/shared/passes/program_check.h"
+#include "tests/shared/passes/program_run.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include "codegen/kernel/kernel.h"
 #include "codegen/reference/reference.h"

@@ -1,7 +1,7 @@
 /* precision, chunk, decompose and canonicalize: what they make of small texts, printed; and in
  * double, that what they make has the same value. */
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The codec and the inputs it is tested on, as a shared object for tests/peers/codecs.py. */
 #include "ir/num/fp8.h"
-#include "tests/shared/codec_inputs.h"
+#include "tests/shared/num/codec_inputs.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -1,5 +1,5 @@
 """The codec (ir/num/fp8.c, not saturating) beside ml_dtypes, over the inputs of
-tests/shared/codec_inputs.h: 2^24 structured f32, or all 2^32 with FP8C_CODECS=all; and every code
+tests/shared/num/codec_inputs.h: 2^24 structured f32, or all 2^32 with FP8C_CODECS=all; and every code
 decoded. ml_dtypes does not saturate. Where its rule is another one, the difference is checked,
 input by input:
 

@@ -1,7 +1,7 @@
 /* Plans as bytes: what is read is the plan that was written. What is refused: check_plan_refused.c.
  */
 #include "runtime/base/gemm_desc.h"
-#include "tests/plan_copy.h"
+#include "tests/shared/api/plan_copy.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -1,6 +1,6 @@
 /* Plans that were read and could make a run read or write outside of what it has: each is refused
  * in words. */
-#include "tests/plan_copy.h"
+#include "tests/shared/api/plan_copy.h"
 #include "tests/shared/suite.h"
 
 static f8_plan bad;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/shared/api_run.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api_run.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 enum { TIMEOUT = 1800, STEPS = 20, FEW = 3, V = 256 };

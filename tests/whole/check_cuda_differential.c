@@ -1,9 +1,9 @@
-/* A CUDA target against the reference interpreter, on random graphs: tests/shared/differential.h.
+/* A CUDA target against the reference interpreter, on random graphs: tests/shared/graphs/differential.h.
  * In the emulator, or with FP8C_TEST_GPU on the GPU that is there. */
 #include <stdlib.h>
 
-#include "tests/shared/differential.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/graphs/differential.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 /* In the emulator mostly Hopper; a share of Blackwell, whose FP8 GEMMs have MX scales and any

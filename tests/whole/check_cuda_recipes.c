@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/shared/cuda_device.h"
-#include "tests/shared/gpu.h"
-#include "tests/shared/recipe_check.h"
+#include "tests/shared/cuda/cuda_device.h"
+#include "tests/shared/cuda/gpu.h"
+#include "tests/shared/recipe/recipe_check.h"
 #include "tests/shared/suite.h"
 
 enum { TIMEOUT = 600 };

@@ -1,13 +1,13 @@
 /* What is computed again changes no bit on CUDA targets: models trained at budgets down to the
- * least there is, beside themselves without one (shared/remat_case.h). In the emulator, as Hopper
+ * least there is, beside themselves without one (shared/remat/remat_case.h). In the emulator, as Hopper
  * and as Blackwell; with FP8C_TEST_GPU on the GPU that is there, with the recipes it has, larger
  * and longer. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/shared/cuda_device.h"
-#include "tests/shared/gpu.h"
-#include "tests/shared/remat_case.h"
+#include "tests/shared/cuda/cuda_device.h"
+#include "tests/shared/cuda/gpu.h"
+#include "tests/shared/remat/remat_case.h"
 #include "tests/shared/suite.h"
 
 enum { TIMEOUT = 900 };

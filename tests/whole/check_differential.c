@@ -1,8 +1,8 @@
-/* The CPU target against the reference interpreter, on random graphs: tests/shared/differential.h.
+/* The CPU target against the reference interpreter, on random graphs: tests/shared/graphs/differential.h.
  */
 #include <stdlib.h>
 
-#include "tests/shared/differential.h"
+#include "tests/shared/graphs/differential.h"
 #include "tests/shared/suite.h"
 
 START_TEST(targets_agree)

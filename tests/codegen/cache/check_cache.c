@@ -1,7 +1,7 @@
 /* The kernel cache's store by itself: what is whole is found, what is not is not there; it stays
  * within its bound, and its folder is one that only this user can put code into. */
 #include "codegen/cache/cache.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 
 #include <dirent.h>

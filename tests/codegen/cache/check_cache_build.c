@@ -5,8 +5,8 @@
 #include "runtime/cuda/device.h"
 #include "runtime/base/dynlib.h"
 #include "runtime/plan_file.h"
-#include "tests/shared/cli.h"
-#include "tests/shared/cuda_plan.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

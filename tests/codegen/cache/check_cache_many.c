@@ -1,8 +1,8 @@
 /* The kernel cache among processes: those that compile the same at once share the work, and one
  * killed at any moment leaves nothing that another would trip over. */
 #include "codegen/cache/cache.h"
-#include "tests/shared/api_run.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/api_run.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

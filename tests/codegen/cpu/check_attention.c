@@ -1,8 +1,8 @@
 /* Attention kernels: against a double-precision reference with derived error bounds, over shapes
  * with ragged ends, grouped heads and strided views; the same bits however tasks are split;
  * nothing written outside; NaN and Inf where they belong and nowhere else. */
-#include "tests/shared/attention_case.h"
-#include "tests/shared/llvm_case.h"
+#include "tests/shared/kernel/attention_case.h"
+#include "tests/shared/kernel/llvm_case.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "codegen/cpu/link.h"
 #include "codegen/cpu/llvm.h"
 #include "runtime/base/blob.h"
-#include "tests/shared/llvm_case.h"
+#include "tests/shared/kernel/llvm_case.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

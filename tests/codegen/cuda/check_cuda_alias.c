@@ -2,10 +2,10 @@
  * targets are walked with what their kernels' descriptions say; and groups whose values share
  * memory as they must not are refused. */
 #include "codegen/build.h"
-#include "tests/shared/passes.h"
-#include "tests/shared/cuda_plan.h"
+#include "tests/shared/passes/passes.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include <inttypes.h>
 #include <stdio.h>

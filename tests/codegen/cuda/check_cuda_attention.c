@@ -4,8 +4,8 @@
  * grid; NaN and Inf where they belong and nowhere else. */
 #include "codegen/cuda/emit.h"
 #include "runtime/cuda/internal.h"
-#include "tests/shared/attention_case.h"
-#include "tests/shared/cuda_device.h"
+#include "tests/shared/kernel/attention_case.h"
+#include "tests/shared/cuda/cuda_device.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
  * check_cuda_update and the tests that run whole programs. */
 #include "codegen/cuda/report.h"
 #include "frontend/text/parse.h"
-#include "tests/shared/compile.h"
-#include "tests/shared/cuda_plan.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/suite.h"
 
 #include <inttypes.h>

@@ -1,14 +1,14 @@
 /* E4M3, E5M2 and E8M0 from f32 in generated CUDA kernels, saturating and not, on the emulator (or
  * with FP8C_TEST_GPU on a GPU, where the hardware's own conversions run), against the oracle of
- * shared/codec_oracle.h: 2^24 structured inputs, or all 2^32 with FP8C_CODECS=all. On a GPU NaNs
+ * shared/num/codec_oracle.h: 2^24 structured inputs, or all 2^32 with FP8C_CODECS=all. On a GPU NaNs
  * count by class; PTX promises no more. */
 #include <stdlib.h>
 
 #include "codegen/build.h"
 #include "runtime/cuda/exec.h"
-#include "tests/shared/codec_func.h"
-#include "tests/shared/codec_run.h"
-#include "tests/shared/cuda_device.h"
+#include "tests/shared/num/codec_func.h"
+#include "tests/shared/num/codec_run.h"
+#include "tests/shared/cuda/cuda_device.h"
 #include "tests/shared/suite.h"
 
 static bool is_nan(f8_dtype format, uint8_t code)

@@ -8,8 +8,8 @@
  */
 #include "codegen/cuda/report.h"
 #include "codegen/cuda/emit.h"
-#include "tests/shared/compile.h"
-#include "tests/shared/cuda_plan.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/suite.h"
 
 #include <inttypes.h>

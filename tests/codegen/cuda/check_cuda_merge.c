@@ -4,7 +4,7 @@
  * does whoever reads variables and results at the end; the instances of a launch touch memory
  * apart. And the same for random lists of steps on little memory, where nearly all conflict. */
 #include "codegen/plan/parts.h"
-#include "tests/shared/cuda_plan.h"
+#include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

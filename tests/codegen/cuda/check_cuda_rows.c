@@ -2,8 +2,8 @@
  * bit against the naive evaluator of kernel_eval.c: ragged shapes, all dtypes, aligned or not, any
  * grid, in the emulator any order of blocks and warps, one launch a tensor or many. What the real
  * NVRTC makes of their text: check_cuda_rows_text.c. */
-#include "tests/shared/kernel_bodies.h"
-#include "tests/shared/kernel_device.h"
+#include "tests/shared/kernel/kernel_bodies.h"
+#include "tests/shared/kernel/kernel_device.h"
 #include "tests/shared/suite.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* The text of row programs, compiled by the real NVRTC where it is found: no spills, no local
  * memory, 16-byte accesses, for all CUDA targets. What they compute: check_cuda_rows.c. */
 #include "codegen/cuda/emit.h"
-#include "tests/shared/cuda_plan.h"
-#include "tests/shared/kernel_bodies.h"
-#include "tests/shared/kernel_device.h"
+#include "tests/shared/cuda/cuda_plan.h"
+#include "tests/shared/kernel/kernel_bodies.h"
+#include "tests/shared/kernel/kernel_device.h"
 #include "tests/shared/suite.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "codegen/cuda/copy.h"
 #include "codegen/cuda/scatter.h"
 #include "runtime/cuda/exec.h"
-#include "tests/shared/cuda_device.h"
+#include "tests/shared/cuda/cuda_device.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

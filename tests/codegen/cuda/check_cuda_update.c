@@ -4,10 +4,10 @@
  * kernel that does not compile is named. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
-#include "tests/shared/passes.h"
+#include "tests/shared/passes/passes.h"
 #include "runtime/cuda/exec.h"
-#include "tests/shared/compile.h"
-#include "tests/shared/cuda_device.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/cuda/cuda_device.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -1,7 +1,7 @@
 /* Kernels: described, printed, compiled, run, and compared bit by bit with a naive evaluation, over
  * ragged sizes, all dtypes and any split into tasks. */
 #include "codegen/kernel/kernel.h"
-#include "tests/shared/kernel_bodies.h"
+#include "tests/shared/kernel/kernel_bodies.h"
 #include "tests/shared/suite.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/scalar.h"
-#include "tests/shared/graphgen.h"
+#include "tests/shared/graphs/graphgen.h"
 #include "tests/shared/suite.h"
 
 /* ---- functions from text ---- */

@@ -1,14 +1,14 @@
 /* `fp8c export`: weights as FP8 with their scales. Served under the recipe they were exported under
  * they give the bits of their checkpoint under it; codes and scales are those of a plain
- * implementation of the recipe (shared/recipe_oracle.h); files that are not what their metadata
+ * implementation of the recipe (shared/recipe/recipe_oracle.h); files that are not what their metadata
  * says are refused, and so are weights that FP8 can't hold. */
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "tests/checkpoint.h"
-#include "tests/shared/recipe_oracle.h"
+#include "tests/shared/api/checkpoint.h"
+#include "tests/shared/recipe/recipe_oracle.h"
 #include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"

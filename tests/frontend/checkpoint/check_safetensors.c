@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "frontend/checkpoint/safetensors.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

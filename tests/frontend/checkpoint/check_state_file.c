@@ -1,10 +1,10 @@
 /* fp8c_program_save and fp8c_program_load: a program goes on from a file with the bits it would
  * have had; the command line's checkpoints are the same files; what does not fit is named, and
  * nothing is changed. */
-#include "tests/checkpoint.h"
+#include "tests/shared/api/checkpoint.h"
 
-#include "tests/api.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "frontend/fp8c.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"

@@ -4,7 +4,7 @@
  * evaluated. */
 #include <math.h>
 
-#include "tests/checkpoint.h"
+#include "tests/shared/api/checkpoint.h"
 #include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"

@@ -8,7 +8,7 @@
 
 #include "frontend/cli/cmd_npy.h"
 #include "frontend/cli/cmd_tensor_file.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -1,11 +1,11 @@
 /* `fp8c run`: what it computes is what the API computes, bit for bit, from a text and from a .f8x
  * file; what is missing or wrong is named before anything runs, and then nothing is written. */
-#include "tests/checkpoint.h"
+#include "tests/shared/api/checkpoint.h"
 
 #include <unistd.h>
 
 #include "frontend/cli/cmd_npy.h"
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"

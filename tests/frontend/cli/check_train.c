@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tests/shared/cli.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 
 #define GPT "frontend/models/gpt.f8"

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "frontend/fp8c.h"
-#include "tests/shared/cli.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/stub_library.h"
 #include "tests/shared/suite.h"
 

@@ -1,8 +1,8 @@
 /* .f8x files of modules with bounds: the values they serve, and which those are. */
 #include <unistd.h>
 
-#include "tests/bounds.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/bounds.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 
 /* ---- files ---- */

@@ -9,7 +9,7 @@
 
 #include "frontend/fp8c.h"
 #include "ir/base/clock.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

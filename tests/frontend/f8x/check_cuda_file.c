@@ -1,14 +1,14 @@
 /* .f8x files for GPUs: what was compiled for an architecture without a device runs where there is
  * one, with the bits of a program compiled there, and is refused on another. On the emulator, or
  * with FP8C_TEST_GPU on the GPU. */
-#include "tests/api.h"
-#include "tests/shared/cli.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 static bool emulated;
 
-/* tests/api.h's of 16 rows: FP8 GEMMs want multiples of 16. */
+/* tests/shared/api/api.h's of 16 rows: FP8 GEMMs want multiples of 16. */
 static fp8c_module *parse_model(fp8c_context *ctx)
 {
     char text[sizeof model + 16];

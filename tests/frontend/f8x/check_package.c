@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "frontend/program.h"
-#include "tests/shared/compile.h"
-#include "tests/shared/package_case.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/api/package_case.h"
 #include "tests/shared/suite.h"
 
 static const fp8c_dim small[] = {{"L", 2}, {"B", 2}, {"T", 32}, {"C", 64}};

@@ -2,7 +2,7 @@
  * words, and nothing is lost. Without running them: what code does is its own affair. */
 #include "frontend/f8x/parts.h"
 #include "frontend/program.h"
-#include "tests/shared/package_case.h"
+#include "tests/shared/api/package_case.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "frontend/text/diag.h"
-#include "tests/shared/passes.h"
-#include "tests/roundtrip.h"
+#include "tests/shared/passes/passes.h"
+#include "tests/shared/roundtrip.h"
 #include "tests/shared/suite.h"
 
 typedef struct parsed {

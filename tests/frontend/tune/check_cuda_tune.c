@@ -4,9 +4,9 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "tests/api.h"
-#include "tests/shared/cli.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 static char database[128];

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/api.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 
 #include <jansson.h>

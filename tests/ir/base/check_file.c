@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "ir/base/file.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 
 enum { TIMEOUT = 120 };

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 
 #include "runtime/base/dynlib.h"
-#include "tests/api.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
 
 static const char locale_name[] = "comma";

@@ -1,13 +1,13 @@
 /* E4M3, E5M2 and E8M0 from f32, saturating and not, against an oracle made of the formats' values
- * alone (shared/codec_oracle.h), code for code: the codec (ir/num/fp8.c), the scalar programs
+ * alone (shared/num/codec_oracle.h), code for code: the codec (ir/num/fp8.c), the scalar programs
  * (ir/num/scalar.def) and what the CPU target compiles of these. Over 2^24 structured inputs, every
  * bf16 value among them; over all 2^32 with FP8C_CODECS=all, as `make check-codecs` does. */
 
 #include "codegen/build.h"
 #include "ir/num/scalar.h"
 #include "runtime/cpu/exec.h"
-#include "tests/shared/codec_func.h"
-#include "tests/shared/codec_run.h"
+#include "tests/shared/num/codec_func.h"
+#include "tests/shared/num/codec_run.h"
 #include "tests/shared/suite.h"
 
 /* ---- the oracle itself ---- */

@@ -1,5 +1,5 @@
 /* The codec beside CUDA's own conversions on the host (cuda_fp8.h), where that header is installed:
- * over the inputs of shared/codec_inputs.h, code for code, and every code decoded. The rules are
+ * over the inputs of shared/num/codec_inputs.h, code for code, and every code decoded. The rules are
  * the same throughout:
  *
  *                     ours                       the header's
@@ -9,7 +9,7 @@
  *   a NaN             7f, 7f, ff: no sign        the same from f32 (from double it keeps the sign)
  *   a NaN decoded     by class                   E4M3 and E5M2 7fff as f16, E8M0 7fff as bf16
  */
-#include "tests/shared/codec_run.h"
+#include "tests/shared/num/codec_run.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include "codegen/build.h"
 #include "codegen/reference/reference.h"
 #include "ir/num/fp8.h"
-#include "tests/shared/passes.h"
+#include "tests/shared/passes/passes.h"
 #include "runtime/cpu/exec.h"
 #include "tests/shared/suite.h"
 

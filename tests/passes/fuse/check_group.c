@@ -1,9 +1,9 @@
 /* legalize and group: which nodes share a kernel, what is stored between kernels, and the figures
  * the project promises of a GPT layer. */
-#include "tests/shared/compile.h"
-#include "tests/shared/program_check.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/passes/program_check.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include "codegen/kernel/kernel.h"
 #include "frontend/text/parse.h"

@@ -1,10 +1,10 @@
 /* group and schedule, for what is computed again (f8_is_recomputed): late, and inside its readers where
  * it can be. On random graphs: check_regroup_random.c. */
-#include "tests/shared/again.h"
-#include "tests/shared/compile.h"
-#include "tests/shared/program_check.h"
+#include "tests/shared/remat/recompute.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/passes/program_check.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include "codegen/kernel/kernel.h"
 #include "frontend/text/parse.h"
@@ -332,7 +332,7 @@ START_TEST(states_are_not_hurried)
     ck_assert_int_eq(position(f, "m") > position(f, "t"), _i == 0);
     ck_assert_uint_eq(f->lowered->n_copies, _i == 0);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(again_run(t.unit.module, 1, i ? f8_target_by_name("cpu") : NULL, out[i],
+        ck_assert_msg(recompute_run(t.unit.module, 1, i ? f8_target_by_name("cpu") : NULL, out[i],
                                 &t.diag) == F8_OK,
                       "%s", t.diag.text);
     for (int i = 0; i < 2; i++)

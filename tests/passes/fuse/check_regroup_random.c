@@ -1,14 +1,14 @@
-/* Random graphs with values computed again at random (shared/again.h): their programs hold, and
+/* Random graphs with values computed again at random (shared/remat/recompute.h): their programs hold, and
  * compute the same bits. */
-#include "tests/roundtrip.h"
-#include "tests/shared/again.h"
-#include "tests/shared/compare.h"
-#include "tests/shared/graphgen.h"
-#include "tests/shared/program_check.h"
+#include "tests/shared/roundtrip.h"
+#include "tests/shared/remat/recompute.h"
+#include "tests/shared/graphs/compare.h"
+#include "tests/shared/graphs/graphgen.h"
+#include "tests/shared/passes/program_check.h"
 #include "tests/shared/suite.h"
 
 #include "ir/lowered.h"
-#include "tests/shared/passes.h"
+#include "tests/shared/passes/passes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static uint64_t graphs(void)
 static void run(f8_module *m, uint64_t seed, const f8_target *target, void **out)
 {
     f8_diag diag = {0};
-    ck_assert_msg(again_run(m, seed, target, out, &diag) == F8_OK, "seed %llu: %s",
+    ck_assert_msg(recompute_run(m, seed, target, out, &diag) == F8_OK, "seed %llu: %s",
                   (unsigned long long)seed, diag.text);
 }
 
@@ -83,10 +83,10 @@ static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, c
     for (int p = 0; p < 3; p++)
         ck_assert_msg(passes[p](&u) == F8_OK, "seed %llu: %s", (unsigned long long)seed, diag.text);
     run(m, seed, NULL, out[0]);
-    again a = {.random = seed};
+    recompute a = {.random = seed};
     for (int round = 0; round < 2; round++) {
         place_again(&u, seed);
-        ck_assert_msg(again_some(&a, &m->func[0], round ? 12 : 5) == F8_OK, "seed %llu: %s",
+        ck_assert_msg(recompute_some(&a, &m->func[0], round ? 12 : 5) == F8_OK, "seed %llu: %s",
                       (unsigned long long)seed, diag.text);
     }
     place_again(&u, seed);

@@ -1,7 +1,7 @@
 /* Derivatives: every rule against central differences in double; then the entry points' structure,
  * the forward/backward pair against micro_step, and update against AdamW written out. */
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include <math.h>
 #include <stdio.h>

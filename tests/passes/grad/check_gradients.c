@@ -13,7 +13,7 @@
  * gradient may be off by a few times that of the largest one: 8. The sum of these must itself stay
  * below 1e-5 of the largest gradient, or the case proves nothing (a kink within h, say). */
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include <float.h>
 #include <math.h>

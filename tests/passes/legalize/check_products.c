@@ -1,7 +1,7 @@
 /* Products as targets' GEMMs take them, what legalize makes of each: operands, results, scales and
  * their arrays; and what it refuses. */
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include <stdio.h>
 

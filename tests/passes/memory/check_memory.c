@@ -1,10 +1,10 @@
 /* schedule and memory: orders, places in state, sharing of storage, packing; and the judge that the
  * other tests trust, shown to catch faults. */
-#include "tests/shared/compile.h"
-#include "tests/shared/program_check.h"
-#include "tests/shared/graphgen.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/passes/program_check.h"
+#include "tests/shared/graphs/graphgen.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include "frontend/text/parse.h"
 #include "ir/lowered.h"

@@ -1,6 +1,6 @@
 /* The bytes of a program in all: known without code, the same with it, and what runs then really
  * take; what budgets in bytes leave of them; a plan alone. */
-#include "tests/shared/compile.h"
+#include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
 
 #include "codegen/build.h"

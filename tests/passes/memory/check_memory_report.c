@@ -1,7 +1,7 @@
 /* Memory by category and by name: a case computed by hand, and what must hold of every report. */
-#include "tests/shared/compile.h"
+#include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include "ir/lowered.h"
 #include "passes/memory/report.h"

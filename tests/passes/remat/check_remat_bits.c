@@ -1,6 +1,6 @@
 /* What is computed again changes no bit: TransformerEngine's issue 1190 by name, and models trained
  * for 50 steps under every recipe, at budgets down to the least there is, beside themselves without
- * one (shared/remat_case.h).
+ * one (shared/remat/remat_case.h).
  *
  * FP8C_REMAT=all: every model and recipe with every budget, some 290 programs. Else what there is
  * time for: see `budgets`. */
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/shared/api_run.h"
-#include "tests/shared/cli.h"
-#include "tests/shared/remat_case.h"
+#include "tests/shared/api/api_run.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/remat/remat_case.h"
 #include "tests/shared/suite.h"
 
 enum { TIMEOUT = 900 };
@@ -196,7 +196,7 @@ END_TEST
 
 /* ---- broken: what would be wrong is seen ---- */
 
-static f8_status again_in_groups(f8_unit *u, f8_func *f, f8_rewrite_fn rewrite)
+static f8_status recompute_in_groups(f8_unit *u, f8_func *f, f8_rewrite_fn rewrite)
 {
     F8_TRY(f8_func_rewrite(f, rewrite, NULL));
     return f8_group_function(u, f, true);
@@ -218,7 +218,7 @@ static f8_status other_scales(void *user, f8_unit *u, const char *pass)
 {
     (void)user;
     f8_func *f = f8_module_find_func(u->module, "micro_step");
-    return strcmp(pass, "remat") ? F8_OK : again_in_groups(u, f, doubled_scale);
+    return strcmp(pass, "remat") ? F8_OK : recompute_in_groups(u, f, doubled_scale);
 }
 
 static f8_port *result_of(f8_unit *u, const char *func, const char *var)

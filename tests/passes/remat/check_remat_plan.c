@@ -3,7 +3,7 @@
  * of checkpoints, wrong input, no memory.
  */
 #include "passes/remat/cut.h"
-#include "tests/shared/remat_graphs.h"
+#include "tests/shared/remat/remat_graphs.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>
@@ -148,13 +148,13 @@ START_TEST(broken_plans)
 {
     remat_graph g;
     small_problem(&g);
-    const f8_remat_action again_a = {true, 0}, again_b = {true, 1}, again_c = {true, 2},
-                          again_d = {true, 3};
+    const f8_remat_action remake_a = {true, 0}, remake_b = {true, 1}, remake_c = {true, 2},
+                          remake_d = {true, 3};
     f8_remat_plan x = no_plan(&g.p);
     ck_assert_int_eq(x.peak, 100 + 10 + 5 + 1);
     ck_assert_uint_eq(x.peak_at, 4);
     ck_assert(x.seconds == 0);
-    insert(&x, 4, again_a); /* dropped before c is made */
+    insert(&x, 4, remake_a); /* dropped before c is made */
     ck_assert(f8_remat_plan_measure(&g.p, &arena, &x));
     ck_assert(x.seconds == 2 && x.peak == 116 && x.peak_at == 5);
 #define BROKEN(change)                                                                             \
@@ -163,10 +163,10 @@ START_TEST(broken_plans)
         change;                                                                                    \
         ck_assert_msg(!f8_remat_plan_measure(&g.p, &arena, &x), #change);                          \
     } while (0)
-    BROKEN(insert(&x, 0, again_a)); /* not made yet */
-    BROKEN(insert(&x, 3, again_c));
-    BROKEN(insert(&x, 4, again_b));                       /* written by two steps */
-    BROKEN(insert(&x, 5, again_d));                       /* can't be computed again */
+    BROKEN(insert(&x, 0, remake_a)); /* not made yet */
+    BROKEN(insert(&x, 3, remake_c));
+    BROKEN(insert(&x, 4, remake_b));                       /* written by two steps */
+    BROKEN(insert(&x, 5, remake_d));                       /* can't be computed again */
     BROKEN(insert(&x, 5, ((f8_remat_action){true, 4})));  /* no such value */
     BROKEN(insert(&x, 5, ((f8_remat_action){false, 5}))); /* no such step */
     BROKEN(insert(&x, 2, ((f8_remat_action){false, 1}))); /* twice */

@@ -2,7 +2,7 @@
  * is the program that the chosen rules, written out and pasted into the text, give. */
 #include <math.h>
 
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 /* Widths of 64, so that blocks of 32 are several; `out` makes some of x's channels huge and their

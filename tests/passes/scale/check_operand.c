@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ir/num/fp8.h"
-#include "tests/shared/operand.h"
+#include "tests/shared/num/operand.h"
 #include "tests/shared/suite.h"
 
 enum { ROWS = 130, COLUMNS = 160, N = ROWS * COLUMNS };

@@ -1,5 +1,5 @@
 /* Every recipe's scales and quantized tensors, bit for bit, against a slow plain implementation of
- * its published definition (shared/recipe_oracle.h, which says where the two differ and why), on
+ * its published definition (shared/recipe/recipe_oracle.h, which says where the two differ and why), on
  * the interpreter and the CPU; and no recipe launders: an Inf or a NaN in one element of an operand
  * shows in every product that has the operand. check_cuda_recipes.c has the same for GPUs. */
 #include <float.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/shared/random.h"
-#include "tests/shared/recipe_check.h"
+#include "tests/shared/recipe/recipe_check.h"
 #include "tests/shared/suite.h"
 
 enum { SEED = 20261121, TIMEOUT = 600 };

@@ -1,12 +1,12 @@
-/* FP8 truth: every recipe passes every gate (shared/gates.h), on a small GPT and on a stack of
+/* FP8 truth: every recipe passes every gate (shared/recipe/gates.h), on a small GPT and on a stack of
  * MLPs; and each negative control, a recipe broken on purpose, is caught by the gates named beside
  * it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/shared/compile.h"
-#include "tests/shared/gates.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/recipe/gates.h"
 #include "tests/shared/suite.h"
 
 /* Steps: until histories are full, until they have some entries, and of other recipes. */
@@ -131,7 +131,7 @@ START_TEST(other_recipes_are_caught)
 }
 END_TEST
 
-/* ---- negative controls: broken scaling (shared/broken.h) ---- */
+/* ---- negative controls: broken scaling (shared/recipe/broken.h) ---- */
 
 typedef struct control {
     const char *what;

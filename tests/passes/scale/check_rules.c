@@ -6,7 +6,7 @@
 
 #include "frontend/text/parse.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 /* ---- who wins ---- */
 

@@ -3,7 +3,7 @@
  * in bf16, those of the values that their codes stand for. */
 #include <math.h>
 
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 static const char text[] =

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/api.h"
+#include "tests/shared/api/api.h"
 #include "tests/shared/suite.h"
 
 enum { HISTORY = 16 };

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "frontend/fp8c.h"
-#include "tests/shared/compile.h"
+#include "tests/shared/passes/compile.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -1,7 +1,7 @@
 /* Costs: what must hold of any estimate, and a few worked out by hand from the target's figures. */
-#include "tests/shared/compile.h"
+#include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
-#include "tests/shared/unit.h"
+#include "tests/shared/passes/unit.h"
 
 #include "frontend/text/parse.h"
 #include "passes/unit/cost.h"

@@ -4,7 +4,7 @@
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_simd.h"
 
-#include "tests/shared/gemm_problem.h"
+#include "tests/shared/kernel/gemm_problem.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -2,7 +2,7 @@
  * plain double loop over the dequantized operands, DeepGEMM's measure, bits over threads, what is
  * not finite, and scales that are off by a block, which the same checks must not let pass. */
 #include "ir/num/fp8.h"
-#include "tests/shared/gemm_problem.h"
+#include "tests/shared/kernel/gemm_problem.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

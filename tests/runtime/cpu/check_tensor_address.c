@@ -1,8 +1,8 @@
 /* Where the caller's tensors lie changes no bit: kernels, GEMMs, attention and copies on memory
  * that is aligned to its elements alone, beside memory aligned to 64 bytes. Faults of code that
  * wants more end the test. */
-#include "tests/api.h"
-#include "tests/shared/cli.h"
+#include "tests/shared/api/api.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

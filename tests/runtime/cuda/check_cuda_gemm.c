@@ -11,7 +11,7 @@
 #include "ir/num/scalar.h"
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/cublaslt.h"
-#include "tests/shared/cuda_device.h"
+#include "tests/shared/cuda/cuda_device.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

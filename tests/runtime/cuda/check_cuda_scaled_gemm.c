@@ -14,7 +14,7 @@
 #include "ir/num/fp8.h"
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/cublaslt.h"
-#include "tests/shared/cuda_device.h"
+#include "tests/shared/cuda/cuda_device.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

@@ -2,8 +2,8 @@
  * every time, which engine is taken, what is refused and why, calls that fail. On the emulator's
  * device with the stand-in (tests/emulator/cudnn), or on a GPU with the library itself; and the
  * library itself without a device, where it is installed: its engines must know our graphs. */
-#include "tests/shared/cudnn_case.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/cuda/cudnn_case.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 #include <dlfcn.h>

@@ -1,14 +1,14 @@
 /* cuDNN's attention in plans: steps by hand against the reference, through the executor's graph and
  * after buffers are bound anew; a model compiled with either algorithm; what is refused when a plan
- * is made and when it is to run. On the emulator's device, or on a GPU (tests/shared/gpu.h). */
+ * is made and when it is to run. On the emulator's device, or on a GPU (tests/shared/cuda/gpu.h). */
 #include "codegen/build.h"
 #include "codegen/cuda/attention_choice.h"
 #include "frontend/text/parse.h"
-#include "tests/shared/passes.h"
+#include "tests/shared/passes/passes.h"
 #include "runtime/cuda/exec.h"
-#include "tests/shared/compile.h"
-#include "tests/shared/cudnn_case.h"
-#include "tests/shared/gpu.h"
+#include "tests/shared/passes/compile.h"
+#include "tests/shared/cuda/cudnn_case.h"
+#include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

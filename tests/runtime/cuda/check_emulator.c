@@ -1,7 +1,7 @@
 /* The emulator itself: kernels written by hand, what it must compute and what it must catch. GEMMs
  * are in check_emulator_gemm.c, calls and their errors in check_emulator_api.c. Sums and products
  * are chosen exact in f32 where no tolerance is named. */
-#include "tests/shared/emulator.h"
+#include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 
 #include "codegen/cuda/emit.h"

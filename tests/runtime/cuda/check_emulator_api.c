@@ -1,6 +1,6 @@
 /* The emulator's driver and NVRTC as libraries: limits of launches, architectures, options and
  * errors of compilation, streams and graphs, memory, failures on request. */
-#include "tests/shared/emulator.h"
+#include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The emulator's cuBLASLt: products of small integers, whose sums are exact, in every type, layout
  * and scale it takes; what it refuses. */
-#include "tests/shared/emulator.h"
+#include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 
 #include "ir/num/fp8.h"

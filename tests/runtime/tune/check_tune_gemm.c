@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/shared/gemm_problem.h"
+#include "tests/shared/kernel/gemm_problem.h"
 #include "tests/shared/random.h"
 #include "tests/shared/suite.h"
 

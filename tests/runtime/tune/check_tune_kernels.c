@@ -1,8 +1,8 @@
 /* Variants of kernels: no bit depends on one, on the CPU and on a CUDA device (the emulator, or
  * with FP8C_TEST_GPU the GPU that is there); texts there and back. */
 #include "codegen/kernel/config.h"
-#include "tests/shared/kernel_device.h"
-#include "tests/shared/kernel_variants.h"
+#include "tests/shared/kernel/kernel_device.h"
+#include "tests/shared/kernel/kernel_configs.h"
 #include "tests/shared/suite.h"
 
 #include <stdio.h>
@@ -17,10 +17,10 @@ static void plain(void)
 /* Against the naive evaluator, bit by bit, under any split into tasks. */
 START_TEST(cpu)
 {
-    for (int v = 0; kv_variant(false, v); v++) {
+    for (int v = 0; kv_config(false, v); v++) {
         kcase c;
         uint32_t marked = 0;
-        kv_use(kv_variant(false, v));
+        kv_use(kv_config(false, v));
         kc_begin(&c);
         c.specials = (v ^ _i) & 1;
         ck_assert(kv_body(&c, _i));
@@ -39,7 +39,7 @@ START_TEST(cuda)
     cuda_device device;
     cuda_device_open(&device);
     kcase c;
-    kv_use(kv_variant(true, _i));
+    kv_use(kv_config(true, _i));
     kc_begin(&c);
     for (int body = 0; body < 14; body++)
         ck_assert(kv_body(&c, body));

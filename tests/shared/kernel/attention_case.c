@@ -1,0 +1,461 @@
+/* Attention problems for tests: see attention_case.h. */
+#include "tests/shared/kernel/attention_case.h"
+
+#include "ir/num/fp8.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MARGIN = 256, CANARY = 0x5a };
+
+#define UNIT 0x1p-24 /* of f32 */
+#define SLACK 1.01
+
+const char *const att_name[T_COUNT] = {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv"};
+
+f8_attention_desc att_shape(f8_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t Hkv, int64_t D,
+                            bool causal)
+{
+    return (f8_attention_desc){.dtype = dtype,
+                               .B = B,
+                               .T = T,
+                               .H = H,
+                               .Hkv = Hkv,
+                               .D = D,
+                               .causal = causal,
+                               .scale = 1.0f / sqrtf((float)D)};
+}
+
+const char *att_describe(const f8_attention_desc *d)
+{
+    static _Thread_local char text[160];
+    snprintf(text, sizeof text, "%s B=%d T=%d H=%d Hkv=%d D=%d stride=%d %s",
+             f8_dtype_name(d->dtype), (int)d->B, (int)d->T, (int)d->H, (int)d->Hkv, (int)d->D,
+             (int)d->stride.q, d->causal ? "causal" : "full");
+    return text;
+}
+
+static void *must(void *p)
+{
+    if (!p) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double uniform(uint64_t *s) /* [-1, 1) */
+{
+    *s ^= *s << 13, *s ^= *s >> 7, *s ^= *s << 17;
+    return (double)(int64_t)*s * 0x1p-63;
+}
+
+/* ---- tensors ---- */
+
+static size_t element_size(const att_case *c, int tensor)
+{
+    return tensor == T_LSE ? 4 : f8_dtype_size(c->desc.dtype);
+}
+
+static uint8_t *element(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head,
+                        int64_t d)
+{
+    const f8_attention_desc *x = &c->desc;
+    int64_t at = (b * x->T + t) * c->t[tensor].stride + head * x->D + d;
+    if (tensor == T_LSE)
+        at = (b * x->H + head) * x->T + t;
+    return c->t[tensor].base + (size_t)at * element_size(c, tensor);
+}
+
+double att_get(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d)
+{
+    uint32_t u = 0;
+    size_t n = element_size(c, tensor);
+    memcpy(&u, element(c, tensor, b, t, head, d), n);
+    if (n == 2)
+        u <<= 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return (double)f;
+}
+
+void att_put(att_case *c, int tensor, int64_t b, int64_t t, int64_t head, int64_t d, double x)
+{
+    float f = (float)x;
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    size_t n = element_size(c, tensor);
+    if (n == 2) {
+        u = isnan(f) ? 0x7fc0 : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    }
+    memcpy(element(c, tensor, b, t, head, d), &u, n);
+}
+
+static void make_tensor(att_case *c, int tensor, int64_t gap)
+{
+    const f8_attention_desc *x = &c->desc;
+    att_tensor *t = &c->t[tensor];
+    t->heads = tensor == T_K || tensor == T_V || tensor == T_DK || tensor == T_DV ? x->Hkv : x->H;
+    t->stride = t->heads * x->D + gap;
+    int64_t count = tensor == T_LSE ? x->B * x->H * x->T : x->B * x->T * t->stride;
+    t->bytes = (size_t)count * element_size(c, tensor) + 2 * MARGIN;
+    t->memory = must(aligned_alloc(64, (t->bytes + 63) / 64 * 64));
+    t->base = t->memory + MARGIN;
+    memset(t->memory, CANARY, t->bytes);
+    int64_t values = tensor == T_LSE ? count : x->B * x->T * t->heads * x->D;
+    t->value = must(calloc((size_t)values, sizeof(double)));
+    t->bound = must(calloc((size_t)values, sizeof(double)));
+}
+
+void att_clear(att_case *c, int tensor)
+{
+    memset(c->t[tensor].memory, CANARY, c->t[tensor].bytes);
+}
+
+bool att_canary(const att_case *c, int tensor)
+{
+    const att_tensor *t = &c->t[tensor];
+    size_t size = element_size(c, tensor), data = t->bytes - 2 * MARGIN;
+    size_t row = (size_t)t->stride * size, used = (size_t)(t->heads * c->desc.D) * size;
+    for (size_t i = 0; i < t->bytes; i++) {
+        bool inside = i >= MARGIN && i < MARGIN + data &&
+                      (tensor == T_LSE || (i - MARGIN) % row < used);
+        if (!inside && t->memory[i] != CANARY)
+            return false;
+    }
+    return true;
+}
+
+/* ---- compiling and running ---- */
+
+static void compile(att_case *c, f8_llvm *llvm, bool backward)
+{
+    f8_diag d = {0};
+    f8_llvm_module *m;
+    f8_object o;
+    double start = seconds();
+    if (f8_llvm_module_begin(&m, llvm, "attention", &d) ||
+        f8_cpu_attention_emit(m, &c->desc, backward, "attention", c->phase[backward],
+                              &c->n_phases[backward], &d) ||
+        f8_llvm_module_compile(m, &c->arena, &o, &d) ||
+        f8_link(&o, 1, &c->arena, &c->image[backward], &d) ||
+        f8_blob_map(&c->blob[backward], c->image[backward].bytes, c->image[backward].size,
+                    c->image[backward].code_size, &d)) {
+        fprintf(stderr, "attention: %s\n", d.text);
+        exit(1);
+    }
+    c->compile_seconds[backward] = seconds() - start;
+    f8_llvm_module_end(m);
+}
+
+void att_make(att_case *c, f8_llvm *llvm, const f8_attention_desc *desc, int64_t gap,
+              uint64_t seed)
+{
+    *c = (att_case){.desc = *desc, .errors = {.term = UNIT, .exp = 8 * UNIT}};
+    f8_arena_init(&c->arena, NULL);
+    for (int i = 0; i < T_COUNT; i++)
+        make_tensor(c, i, gap);
+    int64_t *stride[] = {
+        &c->desc.stride.q,    &c->desc.stride.k,  &c->desc.stride.v,  &c->desc.stride.o, NULL,
+        &c->desc.stride.dout, &c->desc.stride.dq, &c->desc.stride.dk, &c->desc.stride.dv};
+    for (int i = 0; i < T_COUNT; i++)
+        if (stride[i])
+            *stride[i] = c->t[i].stride;
+    uint64_t s = seed * 0x9e3779b97f4a7c15u + 1;
+    static const int inputs[] = {T_Q, T_K, T_V, T_DO};
+    for (int k = 0; k < 4; k++)
+        for (int64_t b = 0; b < desc->B; b++)
+            for (int64_t t = 0; t < desc->T; t++)
+                for (int64_t h = 0; h < c->t[inputs[k]].heads; h++)
+                    for (int64_t e = 0; e < desc->D; e++)
+                        att_put(c, inputs[k], b, t, h, e, 2 * uniform(&s));
+    if (llvm) {
+        compile(c, llvm, false);
+        compile(c, llvm, true);
+    }
+}
+
+void att_free(att_case *c)
+{
+    for (int i = 0; i < T_COUNT; i++) {
+        free(c->t[i].memory);
+        free(c->t[i].value);
+        free(c->t[i].bound);
+    }
+    f8_blob_unmap(&c->blob[0]);
+    f8_blob_unmap(&c->blob[1]);
+    f8_arena_end(&c->arena);
+}
+
+void att_tasks(const att_case *c, bool backward, int phase, int64_t begin, int64_t end,
+               void *scratch)
+{
+    void *args[T_COUNT];
+    for (int i = 0; i < T_COUNT; i++)
+        args[i] = c->t[i].base;
+    const f8_link_symbol *s = f8_link_find(&c->image[backward], c->phase[backward][phase].symbol);
+    f8_blob_phase(&c->blob[backward], s->offset)(args, NULL, begin, end, scratch);
+}
+
+void att_run(att_case *c, bool backward, int parts, bool reverse)
+{
+    for (int p = 0; p < c->n_phases[backward]; p++) {
+        const f8_cpu_phase *ph = &c->phase[backward][p];
+        size_t size = (size_t)ph->scratch;
+        uint8_t *scratch = must(aligned_alloc(64, (size + 2 * MARGIN + 63) / 64 * 64));
+        for (int k = 0; k < parts; k++) {
+            int64_t part = reverse ? parts - 1 - k : k;
+            memset(scratch, 0xff, size + 2 * MARGIN); /* NaNs: nothing left over may be read */
+            att_tasks(c, backward, p, ph->n_tasks * part / parts, ph->n_tasks * (part + 1) / parts,
+                      scratch + MARGIN);
+            for (size_t i = 0; i < MARGIN; i++)
+                if (scratch[i] != 0xff || scratch[MARGIN + size + i] != 0xff) {
+                    fprintf(stderr, "attention: phase %d wrote outside its scratch\n", p);
+                    exit(1);
+                }
+        }
+        free(scratch);
+    }
+}
+
+/* ---- the reference ---- */
+
+/* Bounds are sums of worst cases, u = 2^-24 for each rounding of a chain in f32: a chain of n
+ * multiply-adds is off by at most n u sum |a b| (a little more; the factor SLACK covers
+ * second-order terms), exp by 2 ulp and by its argument's absolute error. A target may be allowed
+ * more (att_errors). */
+
+/* Read a tensor the reference starts from into its value array. */
+static void read_values(att_case *c, int tensor)
+{
+    const f8_attention_desc *x = &c->desc;
+    double *to = c->t[tensor].value;
+    if (tensor == T_LSE) {
+        for (int64_t n = 0; n < x->B * x->H * x->T; n++)
+            to[n] = att_get(c, tensor, n / x->T / x->H, n % x->T, n / x->T % x->H, 0);
+        return;
+    }
+    for (int64_t n = 0; n < x->B * x->T; n++)
+        for (int64_t h = 0; h < c->t[tensor].heads; h++)
+            for (int64_t d = 0; d < x->D; d++)
+                *to++ = att_get(c, tensor, n / x->T, n % x->T, h, d);
+}
+
+/* The D values of a token's head. */
+static const double *vector(const att_case *c, int tensor, int64_t b, int64_t t, int64_t head)
+{
+    return c->t[tensor].value + ((b * c->desc.T + t) * c->t[tensor].heads + head) * c->desc.D;
+}
+
+typedef struct row {
+    double *s, *p, *es; /* per key: scaled score, exp(s - lse), error of s */
+    int64_t keys;
+    double lse;
+} row;
+
+static double output_rounding(const att_case *c, double x)
+{
+    return fabs(x) * (c->desc.dtype == F8_BF16 ? 0x1p-8 : UNIT) + 0x1p-126;
+}
+
+static void scores(const att_case *c, row *r, int64_t b, int64_t i, int64_t h)
+{
+    const f8_attention_desc *x = &c->desc;
+    int64_t g = h / (x->H / x->Hkv);
+    double scale = (double)x->scale;
+    r->keys = x->causal ? i + 1 : x->T;
+    double max = -INFINITY;
+    for (int64_t j = 0; j < r->keys; j++) {
+        const double *q = vector(c, T_Q, b, i, h), *k = vector(c, T_K, b, j, g);
+        double dot = 0, abs = 0;
+        for (int64_t d = 0; d < x->D; d++) {
+            double a = q[d] * k[d];
+            dot += a;
+            abs += fabs(a);
+        }
+        r->s[j] = dot * scale;
+        r->es[j] = (c->errors.term * (double)x->D * abs + UNIT * 2 * fabs(dot)) * fabs(scale);
+        if (r->s[j] > max)
+            max = r->s[j];
+    }
+    double sum = 0;
+    for (int64_t j = 0; j < r->keys; j++)
+        sum += exp(r->s[j] - max);
+    r->lse = max + log(sum);
+    for (int64_t j = 0; j < r->keys; j++)
+        r->es[j] += c->errors.exp + UNIT * (2 * fabs(r->s[j]) + 2 * fabs(max)); /* and rescaling */
+}
+
+static row new_row(const att_case *c)
+{
+    size_t n = (size_t)c->desc.T * sizeof(double);
+    return (row){.s = must(malloc(n)), .p = must(malloc(n)), .es = must(malloc(n))};
+}
+
+static void free_row(row *r)
+{
+    free(r->s), free(r->p), free(r->es);
+}
+
+void att_reference_forward(att_case *c)
+{
+    const f8_attention_desc *x = &c->desc;
+    row r = new_row(c);
+    read_values(c, T_Q), read_values(c, T_K), read_values(c, T_V);
+    for (int64_t n = 0; n < x->B * x->H * x->T; n++) {
+        int64_t i = n % x->T, h = n / x->T % x->H, b = n / x->T / x->H, g = h / (x->H / x->Hkv);
+        scores(c, &r, b, i, h);
+        double worst = 0, chain = c->errors.term * (double)(r.keys + 8 + 3 * (r.keys / 48));
+        for (int64_t j = 0; j < r.keys; j++) {
+            worst = fmax(worst, r.es[j]);
+            r.p[j] = exp(r.s[j] - r.lse);
+        }
+        c->t[T_LSE].value[n] = r.lse;
+        c->t[T_LSE].bound[n] = SLACK * (worst + chain + UNIT * (4 + 4 * fabs(r.lse)));
+        for (int64_t d = 0; d < x->D; d++) {
+            double o = 0, abs = 0;
+            for (int64_t j = 0; j < r.keys; j++) {
+                double pv = r.p[j] * vector(c, T_V, b, j, g)[d];
+                o += pv;
+                abs += fabs(pv);
+            }
+            int64_t at = ((b * x->T + i) * x->H + h) * x->D + d;
+            c->t[T_O].value[at] = o;
+            c->t[T_O].bound[at] =
+                SLACK * (abs * (2 * worst + 2 * chain + c->errors.left) + output_rounding(c, o));
+        }
+    }
+    free_row(&r);
+}
+
+/* value += x, bound += e */
+static void add(att_case *c, int tensor, int64_t at, double x, double e)
+{
+    c->t[tensor].value[at] += x;
+    c->t[tensor].bound[at] += e;
+}
+
+static void backward_row(att_case *c, row *r, int64_t b, int64_t i, int64_t h)
+{
+    const f8_attention_desc *x = &c->desc;
+    const int64_t D = x->D, g = h / (x->H / x->Hkv);
+    const double *q = vector(c, T_Q, b, i, h), *o = vector(c, T_O, b, i, h);
+    const double *dout = vector(c, T_DO, b, i, h);
+    double scale = (double)x->scale, lse = c->t[T_LSE].value[(b * x->H + h) * x->T + i];
+    double delta = 0, delta_abs = 0;
+    /* the longest chain an element of dq, dk or dv sums in */
+    double chain = c->errors.term * ((double)(x->T * (x->H / x->Hkv)) + 4) + c->errors.left;
+    for (int64_t d = 0; d < D; d++) {
+        delta += dout[d] * o[d];
+        delta_abs += fabs(dout[d] * o[d]);
+    }
+    for (int64_t j = 0; j < r->keys; j++) {
+        const double *k = vector(c, T_K, b, j, g), *v = vector(c, T_V, b, j, g);
+        double p = exp(r->s[j] - lse), dp = 0, dp_abs = 0;
+        double ep = r->es[j] + UNIT * 2 * fabs(lse);
+        for (int64_t d = 0; d < D; d++) {
+            dp += dout[d] * v[d];
+            dp_abs += fabs(dout[d] * v[d]);
+        }
+        double ds = p * (dp - delta);
+        double eds =
+            fabs(ds) * (ep + 2 * UNIT) + p * c->errors.term * (double)D * (dp_abs + delta_abs);
+        const int64_t key = ((b * x->T + j) * x->Hkv + g) * D,
+                      query = ((b * x->T + i) * x->H + h) * D;
+        for (int64_t d = 0; d < D; d++) {
+            add(c, T_DV, key + d, p * dout[d], fabs(p * dout[d]) * (ep + chain));
+            add(c, T_DK, key + d, scale * ds * q[d], fabs(scale * q[d]) * (eds + chain * fabs(ds)));
+            add(c, T_DQ, query + d, scale * ds * k[d],
+                fabs(scale * k[d]) * (eds + chain * fabs(ds)));
+        }
+    }
+}
+
+void att_reference_backward(att_case *c)
+{
+    const f8_attention_desc *x = &c->desc;
+    row r = new_row(c);
+    for (int tensor = T_Q; tensor <= T_DO; tensor++)
+        read_values(c, tensor);
+    for (int tensor = T_DQ; tensor <= T_DV; tensor++) {
+        size_t n = (size_t)(x->B * x->T * c->t[tensor].heads * x->D) * sizeof(double);
+        memset(c->t[tensor].value, 0, n);
+        memset(c->t[tensor].bound, 0, n);
+    }
+    for (int64_t n = 0; n < x->B * x->H * x->T; n++) {
+        int64_t i = n % x->T, h = n / x->T % x->H, b = n / x->T / x->H;
+        scores(c, &r, b, i, h);
+        backward_row(c, &r, b, i, h);
+    }
+    for (int tensor = T_DQ; tensor <= T_DV; tensor++)
+        for (int64_t n = 0; n < x->B * x->T * c->t[tensor].heads * x->D; n++)
+            c->t[tensor].bound[n] =
+                SLACK * c->t[tensor].bound[n] + output_rounding(c, c->t[tensor].value[n]);
+    free_row(&r);
+}
+
+/* ---- asserting ---- */
+
+void att_check(const att_case *c, int tensor)
+{
+    const f8_attention_desc *d = &c->desc;
+    const att_tensor *t = &c->t[tensor];
+    int64_t D = tensor == T_LSE ? 1 : d->D;
+    for (int64_t b = 0; b < d->B; b++)
+        for (int64_t i = 0; i < d->T; i++)
+            for (int64_t h = 0; h < t->heads; h++)
+                for (int64_t e = 0; e < D; e++) {
+                    int64_t at = tensor == T_LSE ? (b * d->H + h) * d->T + i
+                                                 : ((b * d->T + i) * t->heads + h) * D + e;
+                    double got = att_get(c, tensor, b, i, h, e), off = fabs(got - t->value[at]);
+                    ck_assert_msg(
+                        off <= t->bound[at],
+                        "%s: %s[%d][%d][%d][%d] is %.9g, not %.9g (off by %.3g, allowed %.3g)",
+                        att_describe(d), att_name[tensor], (int)b, (int)i, (int)h, (int)e, got,
+                        t->value[at], off, t->bound[at]);
+                }
+    ck_assert_msg(att_canary(c, tensor), "%s: %s was written outside", att_describe(d),
+                  att_name[tensor]);
+}
+
+bool att_row_is_nan(const att_case *c, int tensor, int64_t t, int64_t h)
+{
+    int nans = 0;
+    for (int64_t e = 0; e < c->desc.D; e++)
+        nans += isnan(att_get(c, tensor, 0, t, h, e)) != 0;
+    ck_assert_msg(nans == 0 || nans == c->desc.D, "%s row %d is partly NaN", att_name[tensor],
+                  (int)t);
+    return nans != 0;
+}
+
+enum { INFINITE_KEY = 70 };
+
+void att_put_infinite_scores(att_case *c)
+{
+    for (int64_t t = 0; t < c->desc.T; t++)
+        for (int64_t e = 0; e < c->desc.D; e++)
+            att_put(c, T_Q, 0, t, 0, e, 1.0);
+    att_put(c, T_K, 0, 0, 0, 3, -INFINITY);           /* its score is -Inf: weight 0 */
+    att_put(c, T_K, 0, INFINITE_KEY, 0, 3, INFINITY); /* +Inf: no softmax from here on */
+}
+
+void att_check_infinite_scores(const att_case *c)
+{
+    ck_assert(att_row_is_nan(c, T_O, 0, 0)); /* only -Inf to see */
+    ck_assert(att_get(c, T_LSE, 0, 0, 0, 0) == -(double)INFINITY);
+    for (int64_t t = 1; t < c->desc.T; t++)
+        ck_assert_msg(att_row_is_nan(c, T_O, t, 0) == (t >= INFINITE_KEY), "row %d", (int)t);
+    for (int64_t e = 0; e < c->desc.D; e++) /* row 1 sees key 1 alone */
+        ck_assert(att_get(c, T_O, 0, 1, 0, e) == att_get(c, T_V, 0, 1, 0, e));
+}

@@ -1,0 +1,18 @@
+/* The row programs of a case (kernel_case.h) as CUDA text, and run on the device that cuda_device.h
+ * opens. */
+#ifndef F8_TESTS_KERNEL_DEVICE_H
+#define F8_TESTS_KERNEL_DEVICE_H
+
+#include "tests/shared/cuda/cuda_device.h"
+#include "tests/shared/kernel/kernel_case.h"
+
+/* All kernels of the case printed for `target`, each once for one tensor and once for many;
+ * n_kernels: how many there are. The text is the case's. */
+const char *kc_cuda_text(kcase *c, const f8_target *target, int *n_kernels);
+
+/* Compile the kernels for the device and run them: aligned or not, on grids of three sizes, in the
+ * emulator in any order of blocks and warps, one launch a tensor or many. Compares all results with
+ * the naive evaluation each time. FP8C_TEST_DUMP=FILE leaves the text there. */
+void kc_check_on_device(kcase *c, const cuda_device *device);
+
+#endif
