@@ -191,9 +191,9 @@ static bool is_elementwise(const f8_grouping *s, f8_ref r)
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_ref o = n->in[i];
         const f8_group_node *p = &s->node[o];
-        const bool again = f8_group_computed(p) && !f8_group_memory_edge(s, r, i) &&
-                           !(p->sources.n == 1 && p->sources.v[0] == s->view[o].base);
-        if (again && !p->elementwise)
+        const bool recompute = f8_group_computed(p) && !f8_group_memory_edge(s, r, i) &&
+                               !(p->sources.n == 1 && p->sources.v[0] == s->view[o].base);
+        if (recompute && !p->elementwise)
             return false;
     }
     return true;

@@ -54,7 +54,8 @@ typedef struct f8_part {
     f8_ref *node, *out;
     uint32_t n_nodes, n_out;
     uint32_t kernel; /* index into the kernels */
-    uint32_t again; /* the number (f8_group_recomputed) of what it computes again; 0: it does more */
+    uint32_t
+        recompute; /* the number (f8_group_recomputed) of what it computes again; 0: it does more */
 } f8_part;
 
 typedef struct f8_kernel_plan {
@@ -62,7 +63,7 @@ typedef struct f8_kernel_plan {
     uint32_t n_parts;
     size_t part_room;
     uint32_t n_nodes;
-    uint32_t again; /* as of its parts */
+    uint32_t recompute; /* as of its parts */
 } f8_kernel_plan;
 
 typedef struct f8_grouping {

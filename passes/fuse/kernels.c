@@ -62,7 +62,8 @@ static f8_status add_part(f8_grouping *s, uint32_t kernel, uint32_t part)
     k->part = grown;
     k->part[k->n_parts++] = part;
     k->n_nodes += s->part[part].n_nodes;
-    k->again = k->n_parts == 1 || k->again == s->part[part].again ? s->part[part].again : 0;
+    k->recompute =
+        k->n_parts == 1 || k->recompute == s->part[part].recompute ? s->part[part].recompute : 0;
     s->part[part].kernel = kernel;
     return F8_OK;
 }
@@ -94,7 +95,7 @@ static bool may_join(const f8_grouping *s, uint32_t kernel, const f8_part *p)
     const f8_kernel_plan *k = &s->kernel[kernel];
     const f8_part *first = &s->part[k->part[0]];
     /* what is computed again would run when the others do */
-    return (p->again == 0 || p->again == k->again) &&
+    return (p->recompute == 0 || p->recompute == k->recompute) &&
            first->rows * first->cols >= p->rows * p->cols && k->n_parts < MAX_PHASES &&
            k->n_nodes + p->n_nodes <= MAX_KERNEL_NODES;
 }
@@ -151,7 +152,7 @@ static f8_status merge_fills(f8_grouping *s)
         const f8_ref variable = filled_variable(s, p, uses);
         f8_part *to = variable && reader[variable] ? &s->part[reader[variable] - 1] : NULL;
         if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0 ||
-            to->again)
+            to->recompute)
             continue;
         to->node = united(&s->scratch, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
         to->out = united(&s->scratch, to->out, to->n_out, p->out, 1, &to->n_out);
@@ -188,7 +189,7 @@ f8_status f8_group_kernels(f8_grouping *s)
     uint32_t scalars = NO_KERNEL;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         f8_part *p = &s->part[i];
-        const bool scalar = p->rows * p->cols == 1 && p->when == 0 && p->again == 0;
+        const bool scalar = p->rows * p->cols == 1 && p->when == 0 && p->recompute == 0;
         uint32_t kernel = s->unit->options.no_fuse ? NO_KERNEL : kernel_before(s, p);
         if (kernel >= MANY_KERNELS || !may_join(s, kernel, p))
             kernel = NO_KERNEL;
@@ -271,14 +272,14 @@ static f8_ref *listed(f8_arena *arena, const f8_ref *list, uint32_t n)
 /* Originals first: `again` is for kernels that compute nothing else. */
 static const char *named_output(const f8_grouping *s, const f8_group *group)
 {
-    const char *again = NULL;
+    const char *recompute = NULL;
     for (uint32_t i = 0; i < group->n_out; i++) {
         const char *name = s->g->name[group->out[i]];
         if (name && !f8_is_recomputed(s->g, group->out[i]))
             return name;
-        again = again ? again : name;
+        recompute = recompute ? recompute : name;
     }
-    return again;
+    return recompute;
 }
 
 /* The variable that a kernel gives its next value: the parameter, if there are several. */
@@ -308,7 +309,7 @@ static const char *name_of(const f8_grouping *s, const f8_group *group)
 }
 
 /* A group that computes nothing new says so. */
-static const char *mark_again(const f8_grouping *s, const f8_group *group, const char *name)
+static const char *mark_recomputed(const f8_grouping *s, const f8_group *group, const char *name)
 {
     for (uint32_t i = 0; i < group->n_out; i++)
         if (!f8_is_recomputed(s->g, group->out[i]))
@@ -356,7 +357,7 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
     group->in = listed(arena, e->list, n_in);
     group->n_in = n_in;
     F8_TRY(f8_arena_status(arena, s->unit->diag));
-    group->name = mark_again(s, group, name_of(s, group));
+    group->name = mark_recomputed(s, group, name_of(s, group));
     return f8_arena_status(arena, s->unit->diag);
 }
 
@@ -396,7 +397,7 @@ static f8_status emit_whole(emitter *e, f8_ref r, f8_group *group, uint32_t numb
         group->name = *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;
     else
         group->name = name_of(s, group);
-    group->name = mark_again(s, group, group->name);
+    group->name = mark_recomputed(s, group, group->name);
     return f8_arena_status(arena, s->unit->diag);
 }
 

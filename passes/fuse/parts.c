@@ -22,7 +22,7 @@ typedef struct cell {
     f8_ref *node;   /* computed here; then sorted */
     uint32_t n_nodes;
     uint32_t *leader; /* by slot: union-find */
-    uint32_t *again;  /* by slot, of leaders: as f8_part has it */
+    uint32_t *recompute; /* by slot, of leaders: as f8_part has it */
     f8_ref *stack;
     uint8_t *seen; /* by slot */
 } cell;
@@ -120,17 +120,17 @@ static void number_parts(cell *c)
 {
     const f8_grouping *s = c->s;
     for (uint32_t i = 0; i < c->n_nodes; i++)
-        c->again[i] = UINT32_MAX;
+        c->recompute[i] = UINT32_MAX;
     for (uint32_t i = 0; i < c->n_nodes; i++) {
         const f8_ref r = c->node[i];
-        const uint32_t again = s->node[r].joins ? 0 : f8_group_recomputed(s, r);
-        uint32_t *to = &c->again[leader_of(c, i)];
-        if (s->node[r].stored && f8_group_same_home(s, r, c->home) && again < *to)
-            *to = again;
+        const uint32_t recompute = s->node[r].joins ? 0 : f8_group_recomputed(s, r);
+        uint32_t *to = &c->recompute[leader_of(c, i)];
+        if (s->node[r].stored && f8_group_same_home(s, r, c->home) && recompute < *to)
+            *to = recompute;
     }
     for (uint32_t i = 0; i < c->n_nodes; i++)
-        if (c->again[i] == UINT32_MAX) /* all it computes is for others to use */
-            c->again[i] = 0;
+        if (c->recompute[i] == UINT32_MAX) /* all it computes is for others to use */
+            c->recompute[i] = 0;
 }
 
 static void join_readers(cell *c, uint32_t slot, f8_ref o)
@@ -161,15 +161,16 @@ static void connect_readers(cell *c)
     const f8_grouping *s = c->s;
     uint32_t next = 0;
     while (next != UINT32_MAX) {
-        const uint32_t again = next;
+        const uint32_t recompute = next;
         next = UINT32_MAX;
         c->reading++;
         for (uint32_t i = 0; i < c->n_nodes; i++) {
             const f8_ref r = c->node[i];
-            const uint32_t own = c->again[leader_of(c, i)];
-            if (own > again && own < next)
+            const uint32_t own = c->recompute[leader_of(c, i)];
+            if (own > recompute && own < next)
                 next = own;
-            for (uint32_t k = 0; own == again && is_at_home(c, r) && k < s->g->node[r].n_in; k++)
+            for (uint32_t k = 0; own == recompute && is_at_home(c, r) && k < s->g->node[r].n_in;
+                 k++)
                 if (!computed_here(c, r, k))
                     join_readers(c, i, s->g->node[r].in[k]);
         }
@@ -217,7 +218,7 @@ static f8_status make_part(cell *c, uint32_t leader)
     if (!p->out)
         return f8_arena_status(&s->scratch, s->unit->diag);
     memcpy(p->out, c->stack, p->n_out * sizeof *p->out);
-    p->again = c->again[leader];
+    p->recompute = c->recompute[leader];
     for (uint32_t i = 0; i < p->n_out; i++)
         s->node[p->out[i]].part = (uint32_t)s->n_parts;
     while (depth > 0) {
@@ -283,7 +284,7 @@ static f8_status setup(cell *c, f8_grouping *s)
     c->read_slot = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     c->node = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     c->leader = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
-    c->again = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->recompute = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     c->stack = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     c->seen = F8_NEW_ARRAY(&s->scratch, uint8_t, n);
     return f8_arena_status(&s->scratch, s->unit->diag);

@@ -41,10 +41,10 @@ enum { LEAF = 1, OTHER = 2 };
 static bool computed_with(const f8_grouping *s, f8_ref r, f8_ref o)
 {
     const f8_group_node *home = &s->node[r], *n = &s->node[o];
-    const bool again = f8_is_recomputed(s->g, r);
+    const bool recompute = f8_is_recomputed(s->g, r);
     if (!f8_group_computed(n) || n->rows != home->rows || n->cols != home->cols)
         return false;
-    return (again ? f8_is_recomputed(s->g, o) : n->when == home->when) || n->sources.n != 1 ||
+    return (recompute ? f8_is_recomputed(s->g, o) : n->when == home->when) || n->sources.n != 1 ||
            n->sources.v[0] != s->view[o].base;
 }
 

@@ -96,13 +96,13 @@ static f8_status settle_fused(sinking *x, f8_ref r)
         sooner(&latest, u->other - 1);
     F8_TRY(move(x, r, latest));
     /* who has it otherwise than from memory or in its own phase makes it again */
-    f8_when again = u->other;
+    f8_when recompute = u->other;
     if (u->same != n->when)
-        sooner(&again, u->same);
-    if (!self && again != NEVER)
+        sooner(&recompute, u->same);
+    if (!self && recompute != NEVER)
         for (uint32_t k = 0; k < from->n; k++)
-            read_memory(x, s->view[from->v[k]].base, again, false);
-    if (n->must || u->memory != NEVER || u->same == n->when || (self && again != NEVER))
+            read_memory(x, s->view[from->v[k]].base, recompute, false);
+    if (n->must || u->memory != NEVER || u->same == n->when || (self && recompute != NEVER))
         read_operands(x, r);
     return F8_OK;
 }

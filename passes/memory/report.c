@@ -102,20 +102,20 @@ static void find_copies(reader *s)
 
 /* Whether a group writes `r` for the backward: in `late` ones copies of the forward's values too.
  */
-static bool is_for_backward(const reader *s, f8_ref r, bool late)
+static bool is_for_backward(const reader *s, f8_ref r, bool after_loss)
 {
-    return s->backward[r] && (late || !s->copy[r]);
+    return s->backward[r] && (after_loss || !s->copy[r]);
 }
 
 /* What a phase reads from memory for the backward's sake. A node of the forward may be computed
  * once more in a kernel of the backward: then what it is made from is what must be kept. */
-static void read_phase(reader *s, const f8_phase *p, bool late)
+static void read_phase(reader *s, const f8_phase *p, bool after_loss)
 {
     const f8_graph *g = s->f->graph;
     for (uint32_t i = 0; i < p->n_nodes; i++)
         s->inside[p->node[i]] = true;
     for (uint32_t i = 0; i < p->n_out; i++)
-        s->needed[p->out[i]] = is_for_backward(s, p->out[i], late);
+        s->needed[p->out[i]] = is_for_backward(s, p->out[i], after_loss);
     for (uint32_t i = p->n_nodes; i-- > 0;) {
         const f8_node *n = f8_at(g, p->node[i]);
         for (uint32_t k = 0; s->needed[p->node[i]] && k < n->n_in; k++)
@@ -125,7 +125,7 @@ static void read_phase(reader *s, const f8_phase *p, bool late)
         s->inside[p->node[i]] = s->needed[p->node[i]] = false;
 }
 
-static void read_group(reader *s, const f8_group *group, bool late)
+static void read_group(reader *s, const f8_group *group, bool after_loss)
 {
     bool backward = false;
     for (uint32_t i = 0; i < group->n_out; i++)
@@ -133,9 +133,9 @@ static void read_group(reader *s, const f8_group *group, bool late)
             return; /* what goes into the loss and into a gradient at once, as logits do, waits for
                        nothing */
     for (uint32_t i = 0; i < group->n_phases; i++)
-        read_phase(s, &group->phase[i], late);
+        read_phase(s, &group->phase[i], after_loss);
     for (uint32_t i = 0; i < group->n_out; i++)
-        backward |= is_for_backward(s, group->out[i], late);
+        backward |= is_for_backward(s, group->out[i], after_loss);
     for (uint32_t i = 0; group->kind != F8_GROUP_ROWS && backward && i < group->n_in; i++)
         s->kept[group->in[i]] = true;
 }
@@ -152,10 +152,10 @@ static bool begins_backward(const f8_graph *g, const f8_group *group)
 static void read_groups(reader *s)
 {
     const f8_lowered *p = s->f->lowered;
-    bool late = false;
+    bool after_loss = false;
     for (uint32_t i = 0; i < p->n_groups; i++) {
-        late |= begins_backward(s->f->graph, &p->group[p->order[i]]);
-        read_group(s, &p->group[p->order[i]], late);
+        after_loss |= begins_backward(s->f->graph, &p->group[p->order[i]]);
+        read_group(s, &p->group[p->order[i]], after_loss);
     }
 }
 
@@ -286,9 +286,9 @@ static int64_t ports_bytes(const f8_unit *u, const f8_func *f)
     return bytes;
 }
 
-f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out)
+f8_status f8_memory_fixed(f8_unit *u, f8_memory_outside *out)
 {
-    *out = (f8_memory_beside){.rest = f8_module_layout(u->module, NULL)};
+    *out = (f8_memory_outside){.rest = f8_module_layout(u->module, NULL)};
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         f8_func *f = &u->module->func[i];
         if (!f->lowered->order)
@@ -303,6 +303,6 @@ f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out)
         return F8_OK;
     f8_code_bytes code;
     F8_TRY(u->options.code_bytes(u->options.code_bytes_user, u, &code));
-    *out = (f8_memory_beside){code.total - code.arena, code.extra, code.others};
+    *out = (f8_memory_outside){code.total - code.arena, code.extra, code.others};
     return F8_OK;
 }

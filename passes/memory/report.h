@@ -69,12 +69,12 @@ const char *f8_memory_name(const f8_func *f, f8_ref r, f8_arena *arena);
 
 /* Exact for the program as it stands, with f8_options.code_bytes; it can change by a little when
  * micro_step does. Places functions that have no places yet. */
-typedef struct f8_memory_beside {
+typedef struct f8_memory_outside {
     int64_t rest;   /* variables, ports, constants, kernels' and GEMMs' room outside of the arena */
     int64_t extra;  /* what code adds to micro_step's arena */
     int64_t others; /* the largest arena of the other functions, all of it */
-} f8_memory_beside;
-f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out);
+} f8_memory_outside;
+f8_status f8_memory_fixed(f8_unit *u, f8_memory_outside *out);
 
 /* Whether `name` is `prefix` and the name of a parameter; bytes of the buffer of a port (0 for a
  * variable's). */

@@ -34,9 +34,9 @@ typedef struct scheduler {
     f8_diag *diag;
     edges *next;        /* by group */
     uint32_t *n_before; /* by group: edges into it */
-    bool *again;        /* by group: all it does is compute again what others read */
+    bool *recompute;    /* by group: all it does is compute again what others read */
     bool *inner;        /* by group: all it does is for others to read */
-    bool any_again;
+    bool any_recompute;
     uint32_t *stamp, *stack, mark;
 } scheduler;
 
@@ -95,10 +95,10 @@ static f8_status data_edges(scheduler *s)
                 F8_TRY(add_edge(s, maker(s, i, k), i, true));
     for (uint32_t i = 0; i < s->lowered->n_groups; i++) {
         const f8_group *group = &s->lowered->group[i];
-        s->again[i] = s->inner[i] = s->next[i].n > 0;
+        s->recompute[i] = s->inner[i] = s->next[i].n > 0;
         for (uint32_t k = 0; k < group->n_out; k++)
-            s->again[i] &= f8_is_recomputed(s->storage.g, group->out[k]);
-        s->any_again |= s->again[i];
+            s->recompute[i] &= f8_is_recomputed(s->storage.g, group->out[k]);
+        s->any_recompute |= s->recompute[i];
     }
     for (size_t i = 0; i < t->func->n_out; i++) {
         const uint32_t def = t->base[t->view[t->func->out[i].ref].base].def;
@@ -118,8 +118,9 @@ static f8_status readers_first(scheduler *s, f8_ref old, f8_ref next)
     const uint32_t writer = s->storage.base[next].def;
     for (uint32_t i = 0; i < from->n_readers; i++) {
         const uint32_t reader = from->reader[i].group;
-        if (reader == F8_NO_GROUP || (reader != writer && (reaches(s, writer, reader) ||
-                                                           (s->again[reader] && reader > writer))))
+        if (reader == F8_NO_GROUP ||
+            (reader != writer &&
+             (reaches(s, writer, reader) || (s->recompute[reader] && reader > writer))))
             return F8_OK;
     }
     for (uint32_t i = 0; i < from->n_readers; i++)
@@ -172,18 +173,18 @@ static f8_status write_after_read(scheduler *s)
 /* ---- orders ---- */
 
 /* A unit of storage while an order is played: it lives from its first write to its last read. */
-typedef struct unit {
+typedef struct allocation {
     int64_t bytes;
     uint32_t events; /* writes and reads of all its bases */
     uint32_t left;
     bool alive;
-} unit;
+} allocation;
 
 typedef struct play {
     scheduler *s;
-    unit *unit;       /* by root ref */
-    f8_ref **touched; /* by group: roots it writes or reads, once each event */
-    uint32_t *n_touched;
+    allocation *allocation; /* by root ref */
+    f8_ref **accessed;      /* by group: roots it writes or reads, once each event */
+    uint32_t *n_accessed;
     uint32_t *ready, n_ready;
     const bool *lazy; /* by group: runs when somebody else's turn comes who needs it */
     uint32_t *waits;  /* by group: edges still unmet */
@@ -201,9 +202,9 @@ static f8_status setup_play(play *p, scheduler *s)
     const f8_storage *t = &s->storage;
     const uint32_t n = s->lowered->n_groups;
     *p = (play){.s = s};
-    p->unit = F8_NEW_ARRAY(&s->scratch, unit, t->g->n_nodes);
-    p->touched = F8_NEW_ARRAY(&s->scratch, f8_ref *, n);
-    p->n_touched = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    p->allocation = F8_NEW_ARRAY(&s->scratch, allocation, t->g->n_nodes);
+    p->accessed = F8_NEW_ARRAY(&s->scratch, f8_ref *, n);
+    p->n_accessed = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->ready = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->waits = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->held = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
@@ -212,21 +213,21 @@ static f8_status setup_play(play *p, scheduler *s)
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
     for (uint32_t i = 0; i < n; i++) {
         const f8_group *group = &s->lowered->group[i];
-        p->touched[i] = F8_NEW_ARRAY(&s->scratch, f8_ref, group->n_in + group->n_out);
-        if (!p->touched[i])
+        p->accessed[i] = F8_NEW_ARRAY(&s->scratch, f8_ref, group->n_in + group->n_out);
+        if (!p->accessed[i])
             return f8_arena_status(&s->scratch, s->diag);
         for (uint32_t k = 0; k < group->n_in + group->n_out; k++) {
             const f8_ref r = k < group->n_out ? group->out[k] : group->in[k - group->n_out];
             const f8_base *b = &t->base[t->view[r].base], *root = &t->base[b->root];
             if (b->def == F8_NO_GROUP || root->place.space != F8_SPACE_NONE)
                 continue;
-            p->touched[i][p->n_touched[i]++] = b->root;
-            p->unit[b->root].bytes = f8_storage_bytes(t, b->root);
-            p->unit[b->root].events++;
+            p->accessed[i][p->n_accessed[i]++] = b->root;
+            p->allocation[b->root].bytes = f8_storage_bytes(t, b->root);
+            p->allocation[b->root].events++;
         }
     }
     for (size_t i = 0; i < t->func->n_out; i++) /* lives to the end */
-        p->unit[t->base[t->view[t->func->out[i].ref].base].root].events++;
+        p->allocation[t->base[t->view[t->func->out[i].ref].base].root].events++;
     return F8_OK;
 }
 
@@ -266,8 +267,8 @@ static int64_t growth(play *p, const uint64_t *run, uint32_t n, int64_t *allocat
     int64_t change = 0;
     *allocated = 0;
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_touched[at]; k++) {
-            unit *u = &p->unit[p->touched[at][k]];
+        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_accessed[at]; k++) {
+            allocation *u = &p->allocation[p->accessed[at][k]];
             if (!u->alive && u->left == u->events) {
                 change += u->bytes;
                 *allocated += u->bytes;
@@ -276,8 +277,8 @@ static int64_t growth(play *p, const uint64_t *run, uint32_t n, int64_t *allocat
                 change -= u->bytes;
         }
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_touched[at]; k++)
-            p->unit[p->touched[at][k]].left++;
+        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_accessed[at]; k++)
+            p->allocation[p->accessed[at][k]].left++;
     return change;
 }
 
@@ -309,8 +310,8 @@ static void run_group(play *p, uint32_t i)
     p->live += change;
     p->done[i] = true;
     p->order[p->n_order++] = i;
-    for (uint32_t k = 0; k < p->n_touched[i]; k++) {
-        unit *u = &p->unit[p->touched[i][k]];
+    for (uint32_t k = 0; k < p->n_accessed[i]; k++) {
+        allocation *u = &p->allocation[p->accessed[i][k]];
         u->alive = true;
         u->left--;
     }
@@ -361,9 +362,9 @@ static uint32_t choose(play *p, bool thrifty)
 static bool run_something(play *p)
 {
     const scheduler *s = p->s;
-    for (int again = 0; again < 2; again++)
+    for (int recompute = 0; recompute < 2; recompute++)
         for (uint32_t i = 0; i < s->lowered->n_groups; i++)
-            if (!p->done[i] && p->waits[i] == 0 && s->again[i] == again) {
+            if (!p->done[i] && p->waits[i] == 0 && s->recompute[i] == recompute) {
                 run_group(p, i);
                 return true;
             }
@@ -380,8 +381,8 @@ static int64_t make_order(play *p, const bool *lazy, bool thrifty, uint32_t *ord
     p->order = order;
     p->lazy = lazy;
     for (f8_ref r = 0; r < s->storage.g->n_nodes; r++) {
-        p->unit[r].left = p->unit[r].events;
-        p->unit[r].alive = false;
+        p->allocation[r].left = p->allocation[r].events;
+        p->allocation[r].alive = false;
     }
     for (uint32_t i = 0; i < n; i++) {
         p->done[i] = false;
@@ -417,7 +418,7 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
     play p;
     F8_TRY(setup_play(&p, s));
     p.turn = turn;
-    if (make_order(&p, s->again, false, order[0]) < 0)
+    if (make_order(&p, s->recompute, false, order[0]) < 0)
         return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
                        "schedule: the groups of '%s' form a cycle", s->storage.func->name);
     for (uint32_t i = 0; i < n; i++)
@@ -426,8 +427,8 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
     F8_TRY(setup_play(&p, s));
     p.turn = turn;
     int64_t least = INT64_MAX;
-    for (int i = 0; i < (s->any_again ? 3 : 2); i++) {
-        const int64_t peak = make_order(&p, i == 2 ? s->inner : s->again, i == 1, order[i]);
+    for (int i = 0; i < (s->any_recompute ? 3 : 2); i++) {
+        const int64_t peak = make_order(&p, i == 2 ? s->inner : s->recompute, i == 1, order[i]);
         best = peak < least ? order[i] : best;
         least = peak < least ? peak : least;
     }
@@ -443,7 +444,7 @@ f8_status f8_schedule_function(f8_unit *u, f8_func *f)
     f8_status status = f8_storage_build(&s.storage, f, f8_unit_target(u), &s.scratch, u->diag);
     s.next = F8_NEW_ARRAY(&s.scratch, edges, n);
     s.n_before = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
-    s.again = F8_NEW_ARRAY(&s.scratch, bool, n);
+    s.recompute = F8_NEW_ARRAY(&s.scratch, bool, n);
     s.inner = F8_NEW_ARRAY(&s.scratch, bool, n);
     s.stamp = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     s.stack = F8_NEW_ARRAY(&s.scratch, uint32_t, n);

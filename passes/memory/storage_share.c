@@ -102,7 +102,7 @@ static bool group_may_overwrite(const f8_storage *s, uint32_t index, f8_ref from
 
 /* ---- units ---- */
 
-static void own_unit(f8_storage *s, f8_ref r)
+static void own_allocation(f8_storage *s, f8_ref r)
 {
     f8_base *b = &s->base[r];
     b->root = r;
@@ -114,7 +114,7 @@ static void own_unit(f8_storage *s, f8_ref r)
 }
 
 /* Move root `r` and all in its unit to `offset` of the unit of `to`. */
-static void move_unit(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
+static void move_allocation(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
 {
     const f8_ref root = s->base[to].root;
     f8_ref last = r;
@@ -169,7 +169,7 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
     if (gaps)
         b->stride = whole->stride;
     b->inside = c;
-    move_unit(s, r, c, whole->offset + offset);
+    move_allocation(s, r, c, whole->offset + offset);
 }
 
 /* Users have higher refs, so the outermost concatenation is seen first, and a part that is itself a
@@ -250,7 +250,8 @@ static bool write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref 
     return true;
 }
 
-static bool unit_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref first)
+static bool allocation_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
+                               f8_ref first)
 {
     for (f8_ref m = first; m; m = s->base[m].next)
         if (!write_is_safe(s, position, old, m))
@@ -283,7 +284,7 @@ static void share_result(f8_storage *s, const uint32_t *position, size_t index, 
         return;
     }
     const f8_ref old = input[p->var];
-    if (old && !unit_is_safe(s, position, old, v->base))
+    if (old && !allocation_is_safe(s, position, old, v->base))
         return;
     b->place = (f8_place){.space = F8_SPACE_STATE, .port = p->var, .offset = s->var_offset[p->var]};
 }
@@ -318,7 +319,7 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
         if (!safe)
             return;
     }
-    move_unit(s, acc, r, to->offset);
+    move_allocation(s, acc, r, to->offset);
 }
 
 /* ---- rows that begin where GEMMs like them to ---- */
@@ -481,7 +482,7 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
     for (size_t i = 0; i < s->g->module->n_vars; i++)
         input[i] = input_of_var(s, (int32_t)i);
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
-        own_unit(s, r);
+        own_allocation(s, r);
     for (f8_ref r = s->g->n_nodes - 1; r > 0; r--)
         if (s->g->node[r].op == F8_OP_CONCAT && s->base[r].def != F8_NO_GROUP)
             share_concat(s, r);

@@ -75,7 +75,7 @@ const char *f8_memory_name(const f8_func *f, f8_ref r, f8_arena *arena)
 }
 
 /* Of the unit: its root's, else that of another value that fills it. */
-static const char *unit_name(const listing *l, f8_ref root)
+static const char *allocation_name(const listing *l, f8_ref root)
 {
     const f8_lowered *p = l->f->lowered;
     const char *name = own_name(l->f, root, l->arena);
@@ -168,7 +168,7 @@ static void add_arena(listing *l)
         const f8_allocation *h = &p->allocation[i];
         if (h->first > l->out->peak.at || h->last < l->out->peak.at)
             continue;
-        const char *name = unit_name(l, h->root);
+        const char *name = allocation_name(l, h->root);
         if (l->category[i] == F8_MEMORY_RECOMPUTED && name)
             name = f8_arena_printf(l->arena, "%s (again)", name);
         add(l, &(f8_memory_tensor){.name = name,

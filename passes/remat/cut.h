@@ -9,7 +9,7 @@ typedef struct f8_remat_cut {
     f8_remat_timeline *t;
     uint32_t moment; /* a step: values made before it are to be had by the steps after it that read
                         them */
-    bool *again;     /* by value: computed again */
+    bool *recompute; /* by value: computed again */
     double bytes,
         seconds; /* kept and read by nothing at the moment itself; of all that is computed again */
 

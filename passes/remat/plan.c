@@ -77,8 +77,8 @@ static bool walk_step(const f8_remat_problem *p, uint32_t s, uint32_t at, instan
 }
 
 /* One whose steps write it more than once, or that was never written, can't be computed again. */
-static bool walk_again(const f8_remat_problem *p, const uint32_t *n_writers, uint32_t v,
-                       uint32_t at, instances *x)
+static bool walk_recompute(const f8_remat_problem *p, const uint32_t *n_writers, uint32_t v,
+                           uint32_t at, instances *x)
 {
     if (v >= p->n_values || !(p->value[v].seconds >= 0) || n_writers[v] != 1 ||
         x->newest[v] == UINT32_MAX)
@@ -116,7 +116,7 @@ static void find_peak(const f8_remat_problem *p, const instances *x, int64_t *ch
     for (uint32_t at = 0; at < plan->n_actions; at++) {
         const f8_remat_action *a = &plan->action[at];
         live += change[at];
-        const int64_t bytes = live + (a->again ? 0 : p->step[a->index].bytes);
+        const int64_t bytes = live + (a->recompute ? 0 : p->step[a->index].bytes);
         if (bytes > plan->peak) {
             plan->peak = bytes;
             plan->peak_at = at;
@@ -145,12 +145,13 @@ bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_rema
     plan->seconds = 0;
     for (uint32_t at = 0; at < plan->n_actions; at++) {
         const f8_remat_action *a = &plan->action[at];
-        if (!a->again && (next >= p->n_steps || a->index != next))
+        if (!a->recompute && (next >= p->n_steps || a->index != next))
             return false;
-        if (a->again ? !walk_again(p, n_writers, a->index, at, &x) : !walk_step(p, next, at, &x))
+        if (a->recompute ? !walk_recompute(p, n_writers, a->index, at, &x)
+                         : !walk_step(p, next, at, &x))
             return false;
-        next += !a->again;
-        plan->seconds += a->again ? p->value[a->index].seconds : 0;
+        next += !a->recompute;
+        plan->seconds += a->recompute ? p->value[a->index].seconds : 0;
     }
     for (uint32_t v = 0; v < p->n_values; v++)
         if (p->value[v].result &&

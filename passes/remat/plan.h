@@ -38,7 +38,7 @@ typedef struct f8_remat_problem {
 } f8_remat_problem;
 
 typedef struct f8_remat_action {
-    bool again; /* value `index` is computed again; else step `index` runs */
+    bool recompute; /* value `index` is computed again; else step `index` runs */
     uint32_t index;
 } f8_remat_action;
 

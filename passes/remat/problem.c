@@ -35,19 +35,19 @@ static f8_status find_levels(f8_remat *s)
     return F8_OK;
 }
 
-static f8_status find_late(f8_remat *s, const bool *forward)
+static f8_status find_backward(f8_remat *s, const bool *forward)
 {
-    s->late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
-    s->read_late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    s->backward = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
+    s->read_backward = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < s->problem.n_steps; i++) {
         const f8_group *group = &s->lowered->group[s->lowered->order[i]];
         const f8_remat_step *step = &s->problem.step[i];
-        s->late[i] = true;
+        s->backward[i] = true;
         for (uint32_t k = 0; k < group->n_out; k++)
-            s->late[i] &= !forward[group->out[k]];
-        for (uint32_t k = 0; s->late[i] && k < step->n_read; k++)
-            s->read_late[step->read[k]] = true;
+            s->backward[i] &= !forward[group->out[k]];
+        for (uint32_t k = 0; s->backward[i] && k < step->n_read; k++)
+            s->read_backward[step->read[k]] = true;
     }
     return F8_OK;
 }
@@ -60,7 +60,7 @@ static f8_status find_activations(f8_remat *s)
                                         s->func->n_out > 0, s->scratch);
     s->activation = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    F8_TRY(find_late(s, forward));
+    F8_TRY(find_backward(s, forward));
     F8_TRY(f8_memory_categories(s->func, s->scratch, s->unit->diag, &category));
     for (uint32_t i = 0; i < s->lowered->n_allocations; i++) {
         const f8_ref r = s->lowered->allocation[i].root;
@@ -88,7 +88,7 @@ static const f8_phase *phase_of(const f8_group *group, f8_ref r)
 static bool passes_through(const f8_remat *s, f8_ref root, f8_ref o)
 {
     return s->g->node[root].op == F8_OP_TRANSPOSE && f8_dtype_is_fp8(f8_type_of(s->g, o)->dtype) &&
-           !s->read_late[s->value[o]];
+           !s->read_backward[s->value[o]];
 }
 
 /* Mark r and what its phase computes for it alone or beside others; `mark` is of the phase's nodes.

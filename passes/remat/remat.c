@@ -46,15 +46,15 @@ enum { NOTHING_FITS = -1 }; /* the other functions take more than there is */
 static f8_status arena_budget(f8_unit *u, int64_t *out)
 {
     const f8_budget *b = &u->options.memory;
-    f8_memory_beside beside;
+    f8_memory_outside outside;
     *out = INT64_MAX;
     if (b->share > 0)
         *out = u->remat.before - (int64_t)((1 - b->share) * (double)u->remat.activations_before);
     if (b->bytes <= 0)
         return F8_OK;
-    F8_TRY(f8_memory_fixed(u, &beside));
-    *out = beside.others <= b->bytes - beside.rest ? b->bytes - beside.rest - beside.extra
-                                                   : NOTHING_FITS;
+    F8_TRY(f8_memory_fixed(u, &outside));
+    *out = outside.others <= b->bytes - outside.rest ? b->bytes - outside.rest - outside.extra
+                                                     : NOTHING_FITS;
     return F8_OK;
 }
 
@@ -227,20 +227,20 @@ static f8_status peak_holders(const f8_remat *s, const char **group, const char 
 }
 
 /* Of the program with such an arena of micro_step: that beside the rest, or another function. */
-static int64_t all_bytes(const f8_memory_beside *beside, int64_t arena)
+static int64_t all_bytes(const f8_memory_outside *outside, int64_t arena)
 {
-    const int64_t own = beside->extra + arena;
-    return beside->rest + (own > beside->others ? own : beside->others);
+    const int64_t own = outside->extra + arena;
+    return outside->rest + (own > outside->others ? own : outside->others);
 }
 
 static f8_status too_few_bytes(const search *x)
 {
     f8_unit *u = x->s->unit;
     const char *group, *holders;
-    f8_memory_beside beside;
-    F8_TRY(f8_memory_fixed(u, &beside));
-    const int64_t bytes = all_bytes(&beside, x->lowest.arena);
-    if (bytes == beside.rest + beside.others)
+    f8_memory_outside outside;
+    F8_TRY(f8_memory_fixed(u, &outside));
+    const int64_t bytes = all_bytes(&outside, x->lowest.arena);
+    if (bytes == outside.rest + outside.others)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
                        " were asked for. Functions other than micro_step, which have nothing to "
@@ -281,7 +281,7 @@ static int64_t fp8_gemms(const f8_func *f)
 }
 
 /* Values in memory that a grouped function computes again. */
-static int64_t count_again(const f8_func *f)
+static int64_t count_recomputed(const f8_func *f)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < f->lowered->n_groups; i++)
@@ -299,7 +299,7 @@ static f8_status keep(f8_remat *s, const f8_remat_plan *plan, bool share_kernels
     u->remat.after = o->arena;
     u->remat.budget = o->allowed;
     u->remat.extra_seconds = o->seconds - u->remat.seconds;
-    u->remat.recomputed = count_again(s->func);
+    u->remat.recomputed = count_recomputed(s->func);
     u->remat.fp8_gemms = fp8_gemms(s->func) - gemms;
     u->fp8_gemms += u->remat.fp8_gemms;
     return f8_memory_activations(s->func, s->scratch, u->diag, &u->remat.activations_after);
@@ -316,9 +316,9 @@ static f8_status fit_names(f8_remat *s)
         return F8_OK;
     int64_t bytes = o.arena;
     if (u->options.memory.bytes > 0) {
-        f8_memory_beside beside;
-        F8_TRY(f8_memory_fixed(u, &beside));
-        bytes = all_bytes(&beside, o.arena);
+        f8_memory_outside outside;
+        F8_TRY(f8_memory_fixed(u, &outside));
+        bytes = all_bytes(&outside, o.arena);
     }
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                    "memory: computing again what the patterns name takes %" PRId64

@@ -29,8 +29,8 @@ typedef struct f8_remat {
     f8_cone *cone;    /* by value */
     uint32_t *level;  /* by ref: GEMMs and other whole groups on the longest path to it */
     uint32_t top;     /* the highest level of those: gradients are above */
-    bool *late;       /* by step: it makes nothing that the loss is computed from */
-    bool *read_late;  /* by value: a late step reads it */
+    bool *backward;   /* by step: it makes nothing that the loss is computed from */
+    bool *read_backward; /* by value: a late step reads it */
     bool *activation; /* by value: an activation, an FP8 copy or a weight copy (memory_report.h) */
 } f8_remat;
 

@@ -36,9 +36,9 @@ static bool may_insert(const f8_remat_timeline *t, uint32_t v, uint32_t position
 }
 
 /* The touch of v before `id`, which reads it: its position. */
-static uint32_t touch_before(const f8_remat_timeline *t, uint32_t v, uint32_t id)
+static uint32_t access_before(const f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     uint32_t i = x->n - 1;
     while (x->id[i] != id)
         i--;
@@ -48,7 +48,7 @@ static uint32_t touch_before(const f8_remat_timeline *t, uint32_t v, uint32_t id
 /* Is the newest instance before `id` read after it too? */
 static bool read_after(const f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     uint32_t i = x->n - 1;
     while (x->id[i] != id)
         i--;
@@ -73,13 +73,13 @@ enum { EARLY = 1, KEEP = 0, WHERE_IT_HELPS = 2, ALL = 4 };
  * last time before. */
 static uint32_t drop_position(const f8_remat_timeline *t, uint32_t v, uint32_t id, int reach)
 {
-    const uint32_t row = t->p->n_steps + 1 + v, late = t->position[id];
-    uint32_t at = touch_before(t, v, id) + 1;
+    const uint32_t row = t->p->n_steps + 1 + v, latest = t->position[id];
+    uint32_t at = access_before(t, v, id) + 1;
     if (!(reach & EARLY) || t->need_at[row] == t->need_at[row + 1])
-        return late;
+        return latest;
     for (uint32_t i = t->need_at[row]; i < t->need_at[row + 1]; i++) {
-        const uint32_t next = f8_remat_touch_from(t, t->need[i], late);
-        const uint32_t last = t->position[t->touch[t->need[i]].id[next - 1]] + 1;
+        const uint32_t next = f8_remat_access_from(t, t->need[i], latest);
+        const uint32_t last = t->position[t->access[t->need[i]].id[next - 1]] + 1;
         at = last > at ? last : at;
     }
     return at;
@@ -100,7 +100,7 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
         for (uint32_t i = 0; i < n && x->n < DEEP && !t->failed; i++) {
             const uint32_t u = need[i], at = t->position[reader];
             if (!may_insert(t, u, at) || read_after(t, u, reader) ||
-                touch_before(t, u, reader) + 1 >= at)
+                access_before(t, u, reader) + 1 >= at)
                 continue;
             x->id[x->n++] = f8_remat_insert(t, u, at);
             const double excess = f8_remat_excess(t);
@@ -170,7 +170,7 @@ static gap pop(heap *h)
 /* Gaps of v, with the most that dropping it there could give. */
 static void push_gaps(f8_remat_timeline *t, heap *h, const double *over, uint32_t v)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     const double bytes = (double)t->p->value[v].bytes, seconds = t->p->value[v].seconds;
     if (t->ready[v] > t->p->n_steps || t->p->value[v].bytes <= 0)
         return;
@@ -209,7 +209,7 @@ static void sum_excess(f8_remat_timeline *t)
 static bool can_early(const f8_remat_timeline *t, const gap *g)
 {
     const uint32_t at = drop_position(t, g->value, g->id, EARLY);
-    return at + 1 < t->position[g->id] && at > touch_before(t, g->value, g->id) + 1 &&
+    return at + 1 < t->position[g->id] && at > access_before(t, g->value, g->id) + 1 &&
            may_insert(t, g->value, at);
 }
 
@@ -237,7 +237,7 @@ static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
 static bool is_gap(const f8_remat_timeline *t, const gap *g)
 {
     const uint32_t at = t->position[g->id];
-    return touch_before(t, g->value, g->id) + 1 < at;
+    return access_before(t, g->value, g->id) + 1 < at;
 }
 
 /* Empty the heap: apply what is best while it helps. Gives the excess left. */
@@ -310,7 +310,7 @@ void f8_remat_trim(f8_remat_timeline *t)
             /* The next dearest; those of one price from the end on. */
             double dearest = -1;
             for (uint32_t at = 0; at < t->n; at++)
-                if (f8_remat_again(t, t->order[at])) {
+                if (f8_remat_is_recompute(t, t->order[at])) {
                     const double s = t->p->value[t->what[t->order[at]]].seconds;
                     if (s < limit && s > dearest)
                         dearest = s;
@@ -320,7 +320,7 @@ void f8_remat_trim(f8_remat_timeline *t)
                 break;
             for (uint32_t at = t->n; at-- > 0;) {
                 const uint32_t id = t->order[at], v = t->what[id];
-                if (!f8_remat_again(t, id) || t->p->value[v].seconds != dearest)
+                if (!f8_remat_is_recompute(t, id) || t->p->value[v].seconds != dearest)
                     continue;
                 f8_remat_remove(t, id);
                 const double now = f8_remat_excess(t);
@@ -352,7 +352,7 @@ bool f8_remat_keep(f8_remat_timeline *t, f8_remat_best *s)
     s->n = 0;
     for (uint32_t at = 0; at < t->n; at++) {
         const uint32_t id = t->order[at];
-        if (f8_remat_again(t, id))
+        if (f8_remat_is_recompute(t, id))
             s->action[s->n++] = (f8_remat_action){true, t->what[id]};
         else if (id < t->p->n_steps)
             s->action[s->n++] = (f8_remat_action){false, id};
@@ -368,7 +368,7 @@ static void clear(f8_remat_timeline *t)
     enum { STRETCH = 128 };
     const uint32_t begin = draw(t, t->n), most = t->n - begin < STRETCH ? t->n - begin : STRETCH;
     for (uint32_t at = begin + draw(t, most); at > 0 && at + 1 > begin; at--)
-        if (f8_remat_again(t, t->order[at]))
+        if (f8_remat_is_recompute(t, t->order[at]))
             f8_remat_remove(t, t->order[at]);
 }
 
@@ -378,10 +378,10 @@ static void shift(f8_remat_timeline *t)
 {
     enum { MOST = 16, FAR = 12 };
     uint32_t value[MOST], n = 0, at = draw(t, t->n);
-    for (uint32_t tries = t->n; tries > 0 && !f8_remat_again(t, t->order[at]); tries--)
+    for (uint32_t tries = t->n; tries > 0 && !f8_remat_is_recompute(t, t->order[at]); tries--)
         at = (at + 1) % t->n;
-    for (const uint32_t most = 1 + draw(t, MOST); n < most && f8_remat_again(t, t->order[at]);
-         n++) {
+    for (const uint32_t most = 1 + draw(t, MOST);
+         n < most && f8_remat_is_recompute(t, t->order[at]); n++) {
         value[n] = t->what[t->order[at]];
         f8_remat_remove(t, t->order[at]);
     }
@@ -397,7 +397,7 @@ static void change(f8_remat_timeline *t, uint32_t n)
 {
     for (; n > 0 && !t->failed; n--) {
         const uint32_t at = draw(t, t->n - 1) + 1, id = t->order[at], v = draw(t, t->p->n_values);
-        if (f8_remat_again(t, id) && draw(t, 4)) {
+        if (f8_remat_is_recompute(t, id) && draw(t, 4)) {
             const uint32_t moved = t->what[id];
             f8_remat_remove(t, id);
             const uint32_t to = draw(t, t->n - 1) + 1;

@@ -48,8 +48,8 @@ static void count_bytes(segments *s)
         if (first >= s->moment)
             continue;
         s->last[v] = first;
-        for (uint32_t i = 0; i < t->touch[v].n && t->touch[v].id[i] <= s->moment; i++)
-            s->last[v] = t->touch[v].id[i];
+        for (uint32_t i = 0; i < t->access[v].n && t->access[v].id[i] <= s->moment; i++)
+            s->last[v] = t->access[v].id[i];
         s->made[first] += (double)t->p->value[v].bytes;
         for (uint32_t at = first; at < s->last[v] && at < s->moment; at++)
             s->crossing[at] += (double)t->p->value[v].bytes;
@@ -136,10 +136,10 @@ static bool in_last(const segments *s, uint32_t coarse, uint32_t size, uint32_t 
  */
 static uint32_t reader(const segments *s, uint32_t v, uint32_t round_id)
 {
-    const struct f8_remat_touches *x = &s->t->touch[v];
+    const struct f8_remat_accesses *x = &s->t->access[v];
     for (uint32_t i = 0; i < x->n; i++)
         if (!f8_remat_makes(s->t, x->id[i], v) &&
-            (f8_remat_again(s->t, x->id[i]) ? x->id[i] >= round_id : x->id[i] > s->moment))
+            (f8_remat_is_recompute(s->t, x->id[i]) ? x->id[i] >= round_id : x->id[i] > s->moment))
             return x->id[i];
     return UINT32_MAX;
 }

@@ -36,11 +36,11 @@ typedef struct f8_remat_timeline {
     uint32_t n_ids, *free_id, n_free;
     size_t free_room;
 
-    struct f8_remat_touches {
+    struct f8_remat_accesses {
         uint32_t *id; /* actions that make or read it, in order */
         uint32_t n;
         size_t room;
-    } *touch; /* by value */
+    } * access; /* by value */
 
     double seconds;
     uint64_t work, limit; /* elementary operations, and when to come to an end: no clock, so that
@@ -55,14 +55,14 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
                                  f8_diag *diag, f8_remat_timeline *t);
 
 /* Which of the touches of v is the first at `position` or after. */
-uint32_t f8_remat_touch_from(const f8_remat_timeline *t, uint32_t v, uint32_t position);
+uint32_t f8_remat_access_from(const f8_remat_timeline *t, uint32_t v, uint32_t position);
 /* Compute `value` again at `position`; what is there moves up. Gives the id. */
 uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position);
 void f8_remat_remove(f8_remat_timeline *t, uint32_t id);
 /* Back to the steps alone, then these actions. */
 void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t n_actions);
 
-static inline bool f8_remat_again(const f8_remat_timeline *t, uint32_t id)
+static inline bool f8_remat_is_recompute(const f8_remat_timeline *t, uint32_t id)
 {
     return id > t->p->n_steps;
 }
@@ -75,14 +75,14 @@ static inline bool f8_remat_stop(const f8_remat_timeline *t)
 /* What action `id` reads. */
 static inline const uint32_t *f8_remat_needs(const f8_remat_timeline *t, uint32_t id, uint32_t *n)
 {
-    const uint32_t row = f8_remat_again(t, id) ? t->p->n_steps + 1 + t->what[id] : id;
+    const uint32_t row = f8_remat_is_recompute(t, id) ? t->p->n_steps + 1 + t->what[id] : id;
     *n = t->need_at[row + 1] - t->need_at[row];
     return t->need + t->need_at[row];
 }
 
 static inline bool f8_remat_makes(const f8_remat_timeline *t, uint32_t id, uint32_t value)
 {
-    return f8_remat_again(t, id) ? t->what[id] == value : t->first[value] == id;
+    return f8_remat_is_recompute(t, id) ? t->what[id] == value : t->first[value] == id;
 }
 
 /* Bytes over the budget, the most of each step and what is computed again before it, summed over

@@ -32,8 +32,8 @@ double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *n
 /* Seconds, 0 or more, that computing a value so adds to a kernel that computes phase `p` anyway:
  * `node` as above, without whole groups. What both compute, and read, is done once. F8_ERR_MEMORY.
  */
-f8_status f8_cost_beside(const f8_graph *g, const f8_target *target, const f8_phase *p,
-                         const f8_ref *node, uint32_t n, f8_arena *scratch, f8_diag *diag,
-                         double *seconds);
+f8_status f8_cost_added(const f8_graph *g, const f8_target *target, const f8_phase *p,
+                        const f8_ref *node, uint32_t n, f8_arena *scratch, f8_diag *diag,
+                        double *seconds);
 
 #endif

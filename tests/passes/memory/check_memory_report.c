@@ -81,7 +81,7 @@ END_TEST
 START_TEST(besides_by_hand)
 {
     test_unit t;
-    f8_memory_beside b;
+    f8_memory_outside b;
     test_unit_parse(&t, hand, "f32");
     ck_assert_int_eq(f8_run_passes(&t.unit), F8_OK);
     ck_assert_int_eq(f8_memory_fixed(&t.unit, &b), F8_OK);

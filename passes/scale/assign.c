@@ -18,7 +18,7 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
         return false;
     f8_role_operands(p->role, p->of);
     for (int i = 0; i < 2; i++)
-        p->choice[i] = f8_recipe_for(s->u, p->linear, p->role, p->of[i]);
+        p->assignment[i] = f8_recipe_for(s->u, p->linear, p->role, p->of[i]);
     return true;
 }
 
@@ -64,7 +64,7 @@ static bool is_per_tensor(const f8_recipe *r)
 /* Whether one GEMM can have both operands as the rules say; the failure says why not. */
 bool f8_scale_agree(f8_scaler *s, const f8_product *p)
 {
-    const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
+    const f8_recipe *a = &p->assignment[0].recipe, *b = &p->assignment[1].recipe;
     const bool fake = a->fake || b->fake;
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT], text[240];
     const char *why = NULL;
@@ -111,7 +111,7 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
 {
     f8_unit *u = s->u;
     const f8_node *n = f8_at(g, old);
-    const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
+    const f8_recipe *a = &p->assignment[0].recipe, *b = &p->assignment[1].recipe;
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
     f8_operand_kind of[2];
     f8_role_operands(p->role, of);
@@ -132,7 +132,7 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
         f8_dtype_name(f8_is_high(b) ? f8_type_of(g, n->in[1])->dtype : f8_recipe_format(b, of[1]));
     d.scaling = both(u->arena, f8_is_high(a) ? "none" : f8_recipe_print(a, ta, sizeof ta),
                      f8_is_high(b) ? "none" : f8_recipe_print(b, tb, sizeof tb));
-    d.reason = both(u->arena, p->choice[0].reason, p->choice[1].reason);
+    d.reason = both(u->arena, p->assignment[0].reason, p->assignment[1].reason);
     bool known = false;
     for (size_t i = 0; i < u->n_decisions; i++)
         known |= u->decision[i].linear == d.linear;
