@@ -192,7 +192,7 @@ static void budget_line(plan *p, const fp8c_program *program, double share, doub
     else if (p->to)
         fprintf(p->to, "%7.2f", share);
     if (p->to)
-        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %8" PRId64 "  %+8.2f%%\n",
+        fprintf(p->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n",
                 mib(info.planned_bytes), mib(micro.arena_bytes), mib(micro.activation_bytes),
                 remat.recomputed, 100 * extra);
     cli_json_record(&p->json,
@@ -215,8 +215,8 @@ static void curve(plan *p)
     if (p->to)
         fprintf(p->to,
                 "\na budget of memory: a share of the activation bytes at the peak\n"
-                "%7s  %11s  %11s  %15s  %8s  %9s\n",
-                "budget", "in all MiB", "arena MiB", "activations MiB", "again", "more time");
+                "%7s  %11s  %11s  %15s  %10s  %9s\n",
+                "budget", "in all MiB", "arena MiB", "activations MiB", "recomputed", "more time");
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         const double share = shares[i];
         fp8c_program *program;

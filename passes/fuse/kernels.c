@@ -314,7 +314,7 @@ static const char *mark_recomputed(const f8_grouping *s, const f8_group *group, 
     for (uint32_t i = 0; i < group->n_out; i++)
         if (!f8_is_recomputed(s->g, group->out[i]))
             return name;
-    return f8_arena_printf(s->unit->arena, "%s (again)", name);
+    return f8_arena_printf(s->unit->arena, "%s (recomputed)", name);
 }
 
 static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *group, uint32_t number)

@@ -76,7 +76,7 @@ static f8_status move(sinking *x, f8_ref r, f8_when latest)
     }
     if (latest < n->when)
         return f8_fail(x->s->unit->diag, F8_ERR_INTERNAL, x->s->g->loc[r],
-                       "group: '%s' is wanted before it can be computed",
+                       "group: '%s' is read before it can be computed",
                        f8_op_facts(x->s->g->node[r].op)->name);
     n->when = latest;
     return F8_OK;

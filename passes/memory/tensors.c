@@ -170,7 +170,7 @@ static void add_arena(listing *l)
             continue;
         const char *name = allocation_name(l, h->root);
         if (l->category[i] == F8_MEMORY_RECOMPUTED && name)
-            name = f8_arena_printf(l->arena, "%s (again)", name);
+            name = f8_arena_printf(l->arena, "%s (recomputed)", name);
         add(l, &(f8_memory_tensor){.name = name,
                                    .type = *f8_type_of(l->f->graph, h->root),
                                    .bytes = h->bytes,

@@ -122,7 +122,7 @@ static f8_status choose(planner *f)
                        "checkpoint: '%s' matches no value that lies in memory", o->checkpoint);
     if (o->recompute && !recompute)
         return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "recompute: '%s' matches no activation that can be computed again",
+                       "recompute: '%s' matches no activation that can be recomputed",
                        o->recompute);
     return F8_OK;
 }

@@ -247,9 +247,10 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena
             memcpy(out->action, best.action, best.n * sizeof *out->action);
             out->n_actions = best.n;
             if (!f8_remat_plan_measure(p, &scratch, out))
-                status = scratch.failed ? f8_arena_status(&scratch, diag)
-                                        : f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                                                  "remat: a plan that can't be carried out");
+                status = scratch.failed
+                             ? f8_arena_status(&scratch, diag)
+                             : f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                                       "remat: the planner made a plan that can't be carried out");
         }
     }
     f8_arena_end(&scratch);

@@ -243,8 +243,8 @@ static f8_status too_few_bytes(const search *x)
     if (bytes == outside.rest + outside.others)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
-                       " were asked for. Functions other than micro_step, which have nothing to "
-                       "compute again, need them",
+                       " were asked for. Functions other than micro_step need them, and only "
+                       "micro_step can recompute",
                        bytes, u->options.memory.bytes);
     F8_TRY(peak_holders(x->s, &group, &holders));
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
@@ -321,9 +321,9 @@ static f8_status fit_names(f8_remat *s)
         bytes = all_bytes(&outside, o.arena);
     }
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: computing again what the patterns name takes %" PRId64
-                   " bytes%s, more than the budget: "
-                   "without patterns the budget decides what is computed again",
+                   "memory: recomputing the values that the patterns name takes %" PRId64
+                   " bytes%s, more than the budget; without patterns the compiler chooses "
+                   "the values to recompute",
                    bytes, u->options.memory.bytes > 0 ? "" : " of the arena");
 }
 
@@ -382,10 +382,11 @@ f8_status f8_pass_remat(f8_unit *u)
     if (o->pair)
         return f8_fail(
             u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-            "memory: the activations of forward and backward as a pair are the caller's buffers");
+            "memory: a budget can't be met with 'forward' and 'backward' as a pair: their "
+            "activations lie in the caller's buffers");
     if (!f)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: a program for inference has no activations to compute again");
+                       "memory: a program for inference has no activations to recompute");
     f8_arena_init(&scratch, &u->arena->allocator);
     const f8_status status = remat_function(u, f, &scratch);
     f8_arena_end(&scratch);

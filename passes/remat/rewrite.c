@@ -188,7 +188,7 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
         if (!w->recompute && ++w->places > UINT32_MAX / F8_CLONE_RECOMPUTED)
             return f8_fail(
                 s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                "remat: things are computed again at more places than can be told apart");
+                "remat: the plan recomputes at more places than there are clone numbers");
         w->recompute = w->places * F8_CLONE_RECOMPUTED;
         recompute_value(w, a->index);
     }

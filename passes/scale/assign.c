@@ -70,22 +70,22 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
         why = s->u->options.n_chosen
-                  ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
+                  ? "auto chooses for both operands of a GEMM, but a rule decides one of them"
                   : "recipe auto needs a calibration that has observed a batch";
     else if ((f8_is_high(a) && a->activation != p->dtype) ||
              (f8_is_high(b) && b->activation != p->dtype))
-        why = "outside of FP8 a linear's GEMMs have the dtype of its fprop's x";
+        why = "a GEMM that is not FP8 must have the dtype of the linear's x in fprop";
     else if (f8_is_high(a) && f8_is_high(b))
         return true;
     else if (fake &&
              (!(a->fake || f8_is_high(a)) || !(b->fake || f8_is_high(b)) || p->dtype != F8_BF16))
-        why = "beside a fake operand the other is fake too, or bf16";
+        why = "where one operand is fake, the other must be fake or bf16";
     else if (!fake && f8_is_high(a) != f8_is_high(b))
-        why = "a GEMM has both operands in FP8 or neither";
+        why = "a GEMM must have both operands in FP8, or neither";
     else if (!fake && a->scaling != b->scaling && !(is_per_tensor(a) && is_per_tensor(b)))
-        why = "a GEMM has operands of one kind of scaling";
+        why = "both operands of a GEMM must have the same kind of scaling";
     else if (!fake && a->pow2 != b->pow2 && !is_per_tensor(a))
-        why = "a GEMM has powers of two for both operands or neither";
+        why = "a GEMM must have scales that are powers of two for both operands, or for neither";
     else if (!fake)
         why = refused(f8_unit_target(s->u), a, text, sizeof text);
     if (!why)

@@ -260,19 +260,31 @@ static double traffic(const f8_graph *g, const f8_node *n)
     return bytes;
 }
 
-/* 10^12 operations a second of a product of FP8 codes whose scales cover `text`. */
+double f8_cost_rate(const f8_rates *r, f8_scaling scaling)
+{
+    switch (scaling) {
+    case F8_SCALING_NONE: return r->bf16;
+    case F8_SCALING_ROWWISE: return r->fp8_rows;
+    case F8_SCALING_BLOCK: return r->fp8_blocks;
+    case F8_SCALING_MX: return r->fp8_mx;
+    default: return r->fp8;
+    }
+}
+
+/* The rate of a product of FP8 codes with such scales, which cover `text`. Where the target has no
+ * such GEMM, the rate is that of scales per tensor: earlier passes have refused it. */
 static double fp8_rate(const f8_target *t, const f8_type *scale, const char *text)
 {
-    const f8_rates *r = &t->rates;
     f8_granularity grain = f8_per_tensor;
-    double rate = r->fp8;
+    f8_scaling scaling = F8_SCALING_CURRENT;
     if (scale->dtype == F8_E8M0)
-        rate = r->fp8_mx;
+        scaling = F8_SCALING_MX;
     else if (f8_granularity_parse(text, &grain) && f8_granularity_has_blocks(grain))
-        rate = r->fp8_blocks * t->speeds.blocks;
+        scaling = F8_SCALING_BLOCK;
     else if (grain.rows == 1 || grain.cols == 1)
-        rate = r->fp8_rows;
-    return rate > 0 ? rate : r->fp8; /* passes refuse what the target lacks */
+        scaling = F8_SCALING_ROWWISE;
+    const double rate = f8_cost_rate(&t->rates, scaling);
+    return rate > 0 ? rate * (scaling == F8_SCALING_BLOCK ? t->speeds.blocks : 1) : t->rates.fp8;
 }
 
 static double gemm_rate(const f8_graph *g, const f8_target *t, f8_ref r)

@@ -9,6 +9,7 @@
 #define F8_COST_H
 
 #include "ir/lowered.h"
+#include "ir/recipe.h"
 #include "ir/target.h"
 
 /* Scalar operations an element of a pointwise op, from its f32 form (ir/ops.def). A function counts
@@ -16,6 +17,9 @@
  * form without any of these counts 1. So does an op without a form. */
 enum { F8_WORK_DIVISION = 8 }; /* what a division or a root counts */
 double f8_op_work(f8_op op);
+
+/* 10^12 operations a second of a GEMM whose operands are scaled so. 0: the target has none. */
+double f8_cost_rate(const f8_rates *r, f8_scaling scaling);
 
 /* Seconds of group `index` of func->lowered (neither places nor the order are needed). 0 for a
  * concatenation of parts that are made where it lies. */
