@@ -1,18 +1,20 @@
 /* Schedule: the order of groups.
  *
- * Data decides most of it. Beyond that, whoever reads a state's old value, or an accumulator's,
- * goes before the group that overwrites it (write-after-read) as long as that closes no cycle;
- * where it would, memory keeps the values apart. Then two orders are made and the one that needs
- * less memory is taken: that of the text, and one that at each step prefers a group that frees at
- * least as much as it allocates. The second runs a chunk of the head to its end before the next
- * chunk's logits appear, and a weight's gradient as soon as it can let go of its activation.
+ * Data dependences decide most of it. Beyond that, a group that reads a state's old value, or an
+ * accumulator's, runs before the group that overwrites it (write-after-read), as long as that
+ * closes no cycle. Where it would, memory keeps the two values apart. Then two orders are made, and
+ * the one that needs less memory is taken: the order of the text, and an order that at each step
+ * prefers a group that frees at least as much as it allocates. The second one finishes a chunk of
+ * the head before the next chunk's logits appear, and computes a weight's gradient as soon as that
+ * frees an activation.
  *
- * A group that only computes things again (f8_is_recomputed) has no turn of its own in either order: it
- * runs when the first group that reads what it makes waits for nothing else, right before that.
- * With such groups there is a third order, in which only results have a turn, in the text's order:
- * what a gradient needs computed again comes and goes before the next one is begun.
+ * A group that only recomputes (f8_is_recomputed) has no turn of its own in either order. It runs
+ * right before the first group that reads its results, when that group waits for nothing else. If
+ * there are such groups, a third order is made in which only groups with results have a turn, in
+ * the text's order: then what a gradient needs recomputed comes and goes before the next gradient
+ * is begun.
  *
- * Requires group. Gives program->order. */
+ * Requires group. Gives func->lowered->order. */
 #include "passes/memory/memory.h"
 #include "passes/memory/storage.h"
 
@@ -22,7 +24,7 @@
 /* ---- the graph of groups ---- */
 
 typedef struct edges {
-    uint32_t *to; /* twice the group, + 1 if that reads what this one makes */
+    uint32_t *to; /* twice the group, + 1 if that group reads what this one makes */
     uint32_t n;
     size_t room;
 } edges;
@@ -34,8 +36,8 @@ typedef struct scheduler {
     f8_diag *diag;
     edges *next;        /* by group */
     uint32_t *n_before; /* by group: edges into it */
-    bool *recompute;    /* by group: all it does is compute again what others read */
-    bool *inner;        /* by group: all it does is for others to read */
+    bool *recompute;    /* by group: it does nothing but recompute what others read */
+    bool *inner;        /* by group: all of its results are read by others */
     bool any_recompute;
     uint32_t *stamp, *stack, mark;
 } scheduler;
@@ -110,8 +112,8 @@ static f8_status data_edges(scheduler *s)
 
 /* ---- write after read ---- */
 
-/* Order the readers of `old` before the group that writes `next` over it; all of them or none. What
- * is computed again after that group, as the text has it, is not hurried for it. */
+/* Order the readers of `old` before the group that writes `next` over it: all of them or none. A
+ * recomputing group that the text has after the writer is not moved before it. */
 static f8_status readers_first(scheduler *s, f8_ref old, f8_ref next)
 {
     const f8_base *from = &s->storage.base[old];
@@ -172,7 +174,7 @@ static f8_status write_after_read(scheduler *s)
 
 /* ---- orders ---- */
 
-/* A unit of storage while an order is played: it lives from its first write to its last read. */
+/* An allocation while an order is simulated: it lives from its first write to its last read. */
 typedef struct allocation {
     int64_t bytes;
     uint32_t events; /* writes and reads of all its bases */
@@ -187,12 +189,13 @@ typedef struct play {
     uint32_t *n_accessed;
     uint32_t *ready, n_ready;
     const bool *lazy; /* by group: runs when somebody else's turn comes who needs it */
-    uint32_t *waits;  /* by group: edges still unmet */
-    uint32_t *held;   /* by group: those of them that running lazy groups would not meet */
+    uint32_t *waits;  /* by group: edges from groups that have not run */
+    uint32_t *held;   /* by group: those of them that running lazy groups would not satisfy */
     bool *done;       /* by group */
-    uint64_t *run; /* lazy groups that one needs, turn << 32 | group, ascending; then that one */
+    /* the lazy groups that one group needs, as turn << 32 | group, ascending; then that group */
+    uint64_t *run;
     uint32_t n_run;
-    const uint32_t *turn; /* by group: its place in the first order; 0 while that is made */
+    const uint32_t *turn; /* by group: its place in the first order; 0 while that order is made */
     uint32_t *order, n_order;
     int64_t live, peak;
 } play;
@@ -237,7 +240,7 @@ static int by_turn(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* run[]: group i, which nothing holds, after all the lazy ones it needs. */
+/* Fill run[] with group i, which nothing holds, after all the lazy groups that it needs. */
 static void collect(play *p, uint32_t i)
 {
     scheduler *s = p->s;
@@ -261,7 +264,7 @@ static void collect(play *p, uint32_t i)
     p->run[p->n_run++] = i;
 }
 
-/* Bytes that the arena grows by (shrinks, if negative) across groups run[0, n). */
+/* Bytes by which the arena grows (shrinks, if negative) over the groups run[0, n). */
 static int64_t growth(play *p, const uint64_t *run, uint32_t n, int64_t *allocated)
 {
     int64_t change = 0;
@@ -282,7 +285,7 @@ static int64_t growth(play *p, const uint64_t *run, uint32_t n, int64_t *allocat
     return change;
 }
 
-/* One edge less holds group i, which may be the last one. */
+/* One edge less holds group i. It may have been the last one. */
 static void release(play *p, uint32_t i)
 {
     scheduler *s = p->s;
@@ -318,12 +321,12 @@ static void run_group(play *p, uint32_t i)
     const edges *e = &p->s->next[i];
     for (uint32_t k = 0; k < e->n; k++) {
         p->waits[e->to[k] / 2]--;
-        if (!p->lazy[i] || !(e->to[k] & 1)) /* else it was released when this group was */
+        if (!p->lazy[i] || !(e->to[k] & 1)) /* else it was released together with this group */
             release(p, e->to[k] / 2);
     }
 }
 
-/* All of run[], each as soon as its turn comes and it waits for nothing. */
+/* Run all of run[], each as soon as its turn comes and it waits for nothing. */
 static void run_collected(play *p)
 {
     const uint32_t n = p->n_run, before = p->n_order;
@@ -335,7 +338,7 @@ static void run_collected(play *p)
         }
 }
 
-/* Index into ready[]: lowest group, or under `thrifty` the one that frees most, if any frees. */
+/* Index into ready[]: the lowest group; under `thrifty` the one that frees most, if any frees. */
 static uint32_t choose(play *p, bool thrifty)
 {
     uint32_t first = 0, best = UINT32_MAX;
@@ -357,8 +360,8 @@ static uint32_t choose(play *p, bool thrifty)
     return best == UINT32_MAX ? first : best;
 }
 
-/* Nobody's turn comes, as those left wait for lazy groups to have read what they overwrite: the
- * first group that can run does, one that computes something again if there is no other. */
+/* No group can have its turn, because those left wait for lazy groups to read what they overwrite.
+ * The first group that can run does; one that recomputes only if there is no other. */
 static bool run_something(play *p)
 {
     const scheduler *s = p->s;
@@ -413,7 +416,8 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
         order[i] = F8_NEW_ARRAY(arena, uint32_t, n);
     F8_TRY(f8_arena_status(arena, s->diag));
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
-    for (uint32_t i = 0; i < s->storage.g->n_nodes; i++) /* no unit yet: only an order is wanted */
+    /* no allocations yet: only an order is wanted */
+    for (uint32_t i = 0; i < s->storage.g->n_nodes; i++)
         s->storage.base[i].root = i;
     play p;
     F8_TRY(setup_play(&p, s));

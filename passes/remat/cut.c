@@ -1,12 +1,12 @@
-/* The minimum cut: see remat_cut.h.
+/* The minimum cut: see cut.h.
  *
- * Two nodes a value: `had` (after the moment) and `again` (computed again then). Those on the
- * sink's side are true.
+ * Each value has two nodes: `had` (it is in memory after the moment) and `recompute` (it is
+ * recomputed then). A node on the sink's side is true.
  *
- *   source -> again(v)   seconds         computing it again; no limit where it can't be
- *   again(v) -> had(v)   price * bytes   had but not computed again: kept
- *   had(u) -> again(v)   no limit        u is read to compute v again
- *   had(v) -> sink       no limit        v is read after the moment
+ *   source -> recompute(v)   seconds         recomputing v; no limit where it can't be recomputed
+ *   recompute(v) -> had(v)   price * bytes   had but not recomputed: v is kept
+ *   had(u) -> recompute(v)   no limit        u is read to recompute v
+ *   had(v) -> sink           no limit        v is read after the moment
  *
  * Dinic's algorithm (1970): shortest augmenting paths by levels. */
 #include "passes/remat/cut.h"
@@ -27,7 +27,7 @@ static uint32_t recompute(uint32_t v)
     return FIRST + 2 * v + 1;
 }
 
-/* Made before the moment, and so a matter of it. */
+/* Whether v is made before the moment, so that the cut decides about it. */
 static bool early(const f8_remat_cut *c, uint32_t v)
 {
     return c->t->first[v] < c->moment;
@@ -44,7 +44,7 @@ static bool read_after(const f8_remat_cut *c, uint32_t v)
     return x->n && c->t->position[x->id[x->n - 1]] > c->t->position[c->moment];
 }
 
-/* The first touch after the moment: an action that reads v, or UINT32_MAX. */
+/* The first access after the moment: an action that reads v, or UINT32_MAX. */
 static uint32_t first_read_after(const f8_remat_cut *c, uint32_t v)
 {
     const struct f8_remat_accesses *x = &c->t->access[v];
@@ -128,7 +128,7 @@ static int64_t amount(double x)
     return x < 0x1p58 ? (int64_t)x : (int64_t)1 << 58;
 }
 
-/* The first two edges of again(v) come from the source and go to had(v): each_edge's order. */
+/* The first two edges of recompute(v) come from the source and go to had(v): each_edge's order. */
 static void set_rooms(f8_remat_cut *c, double price)
 {
     const f8_remat_problem *p = c->t->p;

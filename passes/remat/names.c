@@ -1,24 +1,24 @@
-/* Plans by name: what the options' patterns want kept, or computed again. See remat.h. */
+/* Plans by name: what the options' patterns ask to keep or to recompute. See remat.h. */
 #include "passes/memory/report.h"
 #include "passes/remat/remat.h"
 
 typedef struct planner {
     f8_remat *s;
     f8_remat_plan *plan;
-    bool *kept;  /* by value: kept as long as somebody computes with it */
-    bool *recompute; /* by value: late steps read it computed again */
-    bool *made;  /* by value: it was */
+    bool *kept;  /* by value: kept as long as a step reads it */
+    bool *recompute; /* by value: backward steps read it recomputed */
+    bool *made;  /* by value: it was recomputed */
     uint32_t *stack;
 } planner;
 
-/* By the name that reports call it. */
+/* By the name that reports use. */
 static bool matches(const f8_remat *s, uint32_t value, const char *pattern)
 {
     const char *name = pattern ? f8_memory_name(s->func, s->root[value], s->scratch) : NULL;
     return name && f8_pattern_match(pattern, name);
 }
 
-/* Whether `v` has to be made before late step `at` can read it. */
+/* Whether `v` has to be recomputed before backward step `at` can read it. */
 static bool is_missing(const planner *f, uint32_t v, uint32_t at)
 {
     const f8_remat *s = f->s;
@@ -27,7 +27,7 @@ static bool is_missing(const planner *f, uint32_t v, uint32_t at)
     return f->recompute[v] || s->storage.base[s->root[v]].end < at;
 }
 
-/* Compute v again before step `at`, and before it what it needs. */
+/* Recompute v before step `at`, and before it what it needs. */
 static void recompute_before(planner *f, uint32_t v, uint32_t at)
 {
     uint32_t depth = 0;
@@ -55,7 +55,7 @@ static bool can_recompute(const f8_remat *s, uint32_t v)
     return s->activation[v] && s->cone[v].n > 0 && !s->problem.value[v].result;
 }
 
-/* Steps that make a value first, and that are not late and read it last (0: none). */
+/* The step that first makes a value, and the last forward step that reads it (0: none). */
 typedef struct span {
     uint32_t made, read;
 } span;
@@ -74,16 +74,16 @@ static f8_status find_spans(const f8_remat *s, span **out)
     return F8_OK;
 }
 
-/* By value: an activation that can be computed again, and some step that is not late runs between
- * the one that makes it and the first late one that reads it. What a late step makes, or reads at
- * once, is not kept from the forward. */
+/* By value: an activation that can be recomputed, with some forward step between the step that
+ * makes it and the first backward step that reads it. What a backward step makes, or reads at once,
+ * is not kept from the forward. */
 static f8_status find_waiting(const f8_remat *s, const span *of, bool **out)
 {
     const uint32_t n = s->problem.n_steps;
     bool *waiting = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     bool *read = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     uint32_t *forward =
-        F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* steps not late before */
+        F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* forward steps before */
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < n; i++)
         forward[i + 1] = forward[i] + !s->backward[i];
@@ -98,7 +98,7 @@ static f8_status find_waiting(const f8_remat *s, const span *of, bool **out)
     return F8_OK;
 }
 
-/* Which values are kept, and which of the activations computed again. */
+/* Decide which values are kept and which activations are recomputed. */
 static f8_status choose(planner *f)
 {
     const f8_remat *s = f->s;
@@ -162,7 +162,8 @@ f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out)
 
 /* ---- waists ---- */
 
-/* What the caller's inputs go into, and is not small beside the largest activation. */
+/* By value: depends on the caller's inputs, and is not small compared with the largest activation.
+ */
 static f8_status find_large(const f8_remat *s, bool **out)
 {
     enum { SMALL = 64 };

@@ -1,12 +1,15 @@
-/* A plan carried out: the function's graph made anew, action by action, so that refs ascend as
- * things are to run.
+/* Carries out a plan: makes the function's graph anew, action by action, so that refs ascend in the
+ * order in which things run.
  *
- * A step's nodes are made over the newest instances of what they read. Where nothing they read was
- * computed again, hash-consing gives the node there already is; so only what changes is new. What
- * is computed again has a clone number of its own for each place in the order, with all of its
- * cone: else grouping would take the cone's inner values from the kernel of the original. So has
- * what a kernel computes, beside values that are late by themselves, of nothing but clones and
- * early values: it would be early otherwise, and its clones with it. */
+ * The nodes of a step are made over the newest instances of what they read. Where none of those was
+ * recomputed, hash-consing gives the node that exists already; so only what changes is new.
+ *
+ * A recomputed value and the nodes of its cone get a clone number, one for each place in the order.
+ * Without it, grouping would take the cone's inner values from the kernel of the original.
+ *
+ * A kernel of the backward may also compute nodes that are made only from clones and from values of
+ * the forward. Such a node gets the clone number too. Without it, grouping would give the node its
+ * first possible moment, in the forward, and would move the clones that it reads there as well. */
 #include "passes/unit/copy.h"
 #include "passes/remat/remat.h"
 
@@ -14,24 +17,24 @@ typedef struct writer {
     f8_remat *s;
     f8_graph *to;
     f8_ref *now;     /* by base: its newest instance */
-    f8_ref *local;   /* by ref: in the kernel being made */
-    uint32_t *stamp; /* by ref: == kernel where local has it */
+    f8_ref *local;   /* by ref: the new node, within the kernel being made */
+    uint32_t *stamp; /* by ref: == kernel where local[] is valid */
     uint32_t kernel;
-    uint32_t recompute; /* clone number of what is being computed again; 0 while a step is made */
-    uint32_t places; /* between steps, at which something was computed again so far */
-    uint32_t latest; /* level of the latest step so far, gradients aside: what is below it could run
-                        sooner */
+    uint32_t recompute; /* clone number of what is being recomputed; 0 while a step is made */
+    uint32_t places; /* how many places between steps have recomputed something so far */
+    /* the highest level of the steps so far, gradients aside; nodes below it could run earlier */
+    uint32_t latest;
     f8_ref *in;      /* operands of one node */
 } writer;
 
-enum { MOST_VIEWS = 64 }; /* on top of each other */
+enum { MOST_VIEWS = 64 }; /* how many views may be stacked */
 
 static uint32_t recompute_of(const f8_graph *g, f8_ref r)
 {
     return g->node[r].clone - g->node[r].clone % F8_CLONE_RECOMPUTED;
 }
 
-/* Node `r` on new operands; again: 0 or a clone number to add to its own. */
+/* Node `r` on new operands. recompute: 0, or a clone number that is added to its own. */
 static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t recompute)
 {
     const f8_graph *from = w->s->g;
@@ -45,7 +48,8 @@ static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t recompute)
     return made;
 }
 
-/* The newest instance of what lies in memory, or of a leaf, through views. 0 on failure. */
+/* The newest instance of a leaf, or of a value that lies in memory, seen through the same views. 0
+ * on failure. */
 static f8_ref newest(writer *w, f8_ref r)
 {
     const f8_remat *s = w->s;
@@ -128,7 +132,7 @@ static void run_step(writer *w, uint32_t step)
         run_whole(w, group);
 }
 
-/* ---- what is computed again ---- */
+/* ---- recomputed values ---- */
 
 static void recompute_value(writer *w, uint32_t value)
 {
@@ -183,7 +187,7 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
             w->recompute = 0;
             continue;
         }
-        /* one number for all that is computed again between two steps, so that it may share kernels
+        /* All values recomputed between two steps share one number, so that they may share kernels.
          */
         if (!w->recompute && ++w->places > UINT32_MAX / F8_CLONE_RECOMPUTED)
             return f8_fail(
@@ -221,5 +225,5 @@ f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan)
     }
     s->func->graph = w.to;
     s->func->lowered = NULL;
-    return f8_func_rewrite(s->func, NULL, NULL); /* what no result needs goes */
+    return f8_func_rewrite(s->func, NULL, NULL); /* drops what no result needs */
 }

@@ -1,19 +1,20 @@
-/* What values cost that the backward computes in a kernel it runs anyway: see remat.h.
+/* The cost of values that the backward recomputes in a kernel it runs anyway: see remat.h.
  *
- * group_sibling.c lets a GEMM that only results read wait for a kernel that reads what its operand
- * is made from, and has the operand computed there. This file finds beforehand, in the program as
- * it is, the values for which that works. Such a value still costs its writing, and the arithmetic
- * that the kernel does not do for itself. */
+ * fuse/sibling.c lets a GEMM that only results read wait for a kernel that reads the values its
+ * operand is made from, and has that kernel compute the operand. This file finds in advance, in the
+ * lowered function as it is, the values for which that works. Such a value still costs its writing,
+ * and the arithmetic that the kernel does not do for itself. */
 #include "passes/unit/cost.h"
 #include "passes/remat/remat.h"
 
-enum { WINDOW = 32 }; /* steps looked at around a reader */
+enum { WINDOW = 32 }; /* steps that are examined around a reader */
 
 typedef struct siblings {
     f8_remat *s;
     bool *leaf;      /* by step: a GEMM whose result no step reads */
-    uint32_t *first; /* by value: the first late step that reads it; UINT32_MAX: none, or one that
-                        is no leaf */
+    /* by value: the first backward step that reads it; UINT32_MAX where there is none or it is no
+     * leaf */
+    uint32_t *first;
     f8_remat_value *out;
 } siblings;
 

@@ -1,13 +1,13 @@
-/* The timeline of a plan in the making: see remat_timeline.h. An insertion or removal costs the
- * length of the lifetimes it changes, in plain sweeps over arrays; with some thousand actions that
- * beats any tree. */
+/* The timeline of a plan: see timeline.h. An insertion or removal costs the length of the lifetimes
+ * that it changes, in plain sweeps over arrays. With some thousand actions that is faster than any
+ * tree. */
 #include "passes/remat/timeline.h"
 
 #include <string.h>
 
 /* ---- the problem without repetitions ---- */
 
-/* Append to `row` what of `list` it lacks. Rows are short. */
+/* Append to `row` those of `list` that it lacks. Rows are short. */
 static uint32_t append_unique(uint32_t *row, uint32_t n, const uint32_t *list, uint32_t n_list)
 {
     for (uint32_t i = 0; i < n_list; i++) {
@@ -162,8 +162,8 @@ static void drop_access(f8_remat_timeline *t, uint32_t v, uint32_t id)
     memmove(x->id + at, x->id + at + 1, (--x->n - at) * sizeof *x->id);
 }
 
-/* Bytes in memory both while the action before `position` runs and after it: what lies there
- * whatever runs next. */
+/* Bytes that are in memory across `position`, both while the action before it runs and after that.
+ */
 static int64_t crossing(const f8_remat_timeline *t, uint32_t position)
 {
     const uint32_t before = t->order[position - 1];
@@ -207,8 +207,7 @@ static uint32_t new_id(f8_remat_timeline *t)
     return t->n_ids++;
 }
 
-/* Take out (sign -1) or put back (1) the lifetimes of a value and of what computing it again reads.
- */
+/* Subtract (sign -1) or add (1) the lifetimes of a value and of what recomputing it reads. */
 static void cover_family(f8_remat_timeline *t, uint32_t value, int64_t sign)
 {
     uint32_t n;
@@ -225,8 +224,8 @@ uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position
     const uint32_t id = new_id(t);
     if (t->failed)
         return id;
-    /* Without those whose lifetimes change, what crosses here is what lies beside the new action.
-     */
+    /* The bytes at the new action: what is in memory across its position, without the values whose
+     * lifetimes change here; cover_family adds those. */
     int64_t others = crossing(t, position);
     uint32_t n;
     t->what[id] = value;
