@@ -35,14 +35,6 @@ static f8_op op_of(const made *m, uint32_t i)
     return operand(m, i)->op;
 }
 
-static f8_ints shape(const f8_type *t)
-{
-    f8_ints s = {.n = t->rank};
-    for (int i = 0; i < t->rank; i++)
-        s.v[i] = t->dim[i];
-    return s;
-}
-
 static int64_t axis_of(const f8_graph *g, f8_ref r, int rank)
 {
     int64_t axis = f8_attr_i(g, r, F8_A_AXIS);
@@ -251,7 +243,8 @@ static f8_ref skip_broadcast(const made *m) /* broadcast(broadcast x) */
     const f8_node *b = operand(m, 0);
     if (b->op != F8_OP_BROADCAST)
         return 0;
-    return f8_make(m->g, F8_OP_BROADCAST, b->in, 1, &F8_INTS(F8_A_SHAPE, shape(&m->n->type)), 1);
+    return f8_make(m->g, F8_OP_BROADCAST, b->in, 1, &F8_INTS(F8_A_SHAPE, f8_shape_of(&m->n->type)),
+                   1);
 }
 
 static f8_ref roll_nothing(const made *m)

@@ -112,7 +112,8 @@ f8_status f8_run_passes(f8_unit *u)
         F8_TRY(f8_unit_go_on(u));
         if ((facts & passes[i].needs) != passes[i].needs)
             return f8_fail(u->diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                           "pass '%s' needs what no earlier pass gave", passes[i].name);
+                           "pass '%s' requires a fact that no earlier pass establishes",
+                           passes[i].name);
         F8_TRY(run_one(u, i));
         facts = (facts & ~passes[i].breaks) | passes[i].gives;
     }

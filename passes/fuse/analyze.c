@@ -2,21 +2,21 @@
  * store.
  *
  * A moment is (level, stage). Values of one level never wait for each other through a GEMM, so any
- * of them may share a kernel without a cycle; values of one moment and one domain may share a
- * phase. That makes legality a matter of numbering, with no search for cycles.
+ * of them may share a kernel without a cycle. Values of one moment and one domain may share a
+ * phase. So whether fusion is legal is a matter of numbering, and no cycle has to be searched for.
  *
  * A value used at a later moment is either stored, or recomputed there from what is stored anyway
  * (its sources): an f32 copy of a bf16 activation, a normalized row, a derivative of GELU. Both
- * ways give the same bits, so the choice is by bytes: written and read once against what
- * recomputing reads. */
+ * ways give the same bits, so bytes decide: storing writes the value and reads it once; recomputing
+ * reads the sources. */
 #include "passes/fuse/group.h"
 
 #include "passes/unit/cost.h"
 
 /* ---- roles ---- */
 
-/* Whether a row program stores a transpose's elements: the one that computes its operand over the
- * same rows and columns, if there is one, and else one that reads it. */
+/* Whether a row kernel stores a transpose's elements: the one that computes its operand over the
+ * same rows and columns, if there is one, and else one that reads the operand. */
 static bool stored_transposed(const f8_grouping *s, f8_ref r)
 {
     return f8_unit_target(s->unit)->transposed_stores && !s->unit->options.no_fuse &&
@@ -67,7 +67,7 @@ bool f8_group_memory_edge(const f8_grouping *s, f8_ref r, uint32_t i)
     f8_granularity grain;
     if (s->node[r].role == F8_ROLE_WHOLE || s->node[r].role == F8_ROLE_VIEW)
         return true;
-    if (f8_has_block_scales(s->g, r, &grain)) /* a scale for several rows is no value of one */
+    if (f8_has_block_scales(s->g, r, &grain)) /* a scale for several rows is no value of one row */
         return i == 1 && grain.rows != 1;
     if (n->op == F8_OP_EMBEDDING || n->op == F8_OP_ROLL)
         return true;
@@ -124,14 +124,15 @@ static f8_when later(f8_when a, f8_when b)
     return a > b ? a : b;
 }
 
-/* Whether r finds its scales by the rows of its own matrix: in no domain but that one. */
+/* Whether r finds its scales by the rows of its own matrix. Then it can be computed in no other
+ * domain. */
 static bool has_rows_of_scales(const f8_grouping *s, f8_ref r)
 {
     f8_granularity grain;
     return f8_has_block_scales(s->g, r, &grain) && grain.rows != 1;
 }
 
-/* The first moment at which r, over its domain, has operand i. */
+/* The first moment at which operand i is available to r, over r's domain. */
 static f8_when operand_when(const f8_grouping *s, f8_ref r, uint32_t i)
 {
     const f8_ref o = s->g->node[r].in[i];
@@ -168,7 +169,7 @@ static f8_ref statistic_operand(const f8_grouping *s, f8_ref r)
         const f8_group_node *p = &s->node[o];
         const f8_type *t = f8_type_of(s->g, o);
         if (f8_is_recomputed(s->g, r) && !f8_is_recomputed(s->g, s->view[o].base))
-            continue; /* it has long been computed */
+            continue; /* it was computed at an earlier moment */
         if (!f8_group_computed(p) || f8_group_memory_edge(s, r, i) || p->rows != rows ||
             f8_type_columns(t) != cols || f8_type_rows(t) != rows ||
             (cols > 1 && p->cols == cols) || f8_group_output_only(s, s->view[o].base))
@@ -179,7 +180,7 @@ static f8_ref statistic_operand(const f8_grouping *s, f8_ref r)
     return best;
 }
 
-/* Whether r and what is made again with it go element by element. */
+/* Whether r, and what is recomputed with it, goes element by element. */
 static bool is_elementwise(const f8_grouping *s, f8_ref r)
 {
     const f8_node *n = f8_at(s->g, r);
@@ -191,9 +192,9 @@ static bool is_elementwise(const f8_grouping *s, f8_ref r)
     for (uint32_t i = 0; i < n->n_in; i++) {
         const f8_ref o = n->in[i];
         const f8_group_node *p = &s->node[o];
-        const bool again = f8_group_computed(p) && !f8_group_memory_edge(s, r, i) &&
-                           !(p->sources.n == 1 && p->sources.v[0] == s->view[o].base);
-        if (again && !p->elementwise)
+        const bool recompute = f8_group_computed(p) && !f8_group_memory_edge(s, r, i) &&
+                               !(p->sources.n == 1 && p->sources.v[0] == s->view[o].base);
+        if (recompute && !p->elementwise)
             return false;
     }
     return true;
@@ -203,7 +204,7 @@ static void place_in_time(f8_grouping *s, f8_ref r)
 {
     const f8_node *n = f8_at(s->g, r);
     f8_group_node *p = &s->node[r];
-    /* what is computed over its operand's shape, not its own */
+    /* nodes that are computed over their operand's shape, not over their own */
     const bool other = f8_is_reduce(n->op) || n->op == F8_OP_TRANSPOSE;
     const f8_type *shape = other ? f8_type_of(s->g, n->in[0]) : &n->type;
     const int64_t cols = f8_type_columns(shape);
@@ -229,7 +230,8 @@ static double bytes_of(const f8_grouping *s, f8_ref r)
     return (double)f8_type_bytes(f8_type_of(s->g, r));
 }
 
-/* What having `r` in memory costs: read once, and written once unless it is there anyway. */
+/* What having `r` in memory costs in bytes: it is read once, and written once unless it is there
+ * anyway. */
 static double memory_cost(const f8_grouping *s, f8_ref r)
 {
     const f8_group_node *base = &s->node[s->view[r].base];
@@ -267,7 +269,7 @@ static bool recomputable(const f8_grouping *s, f8_ref r)
            op == F8_OP_DEQUANTIZE;
 }
 
-/* What recomputing r reads. False when that is too much to follow. */
+/* Collect what recomputing r reads. False where that is too much to follow. */
 static bool collect(const f8_grouping *s, f8_ref r, f8_sources *set)
 {
     const f8_node *n = f8_at(s->g, r);
@@ -296,14 +298,14 @@ static bool collect(const f8_grouping *s, f8_ref r, f8_sources *set)
 static void choose_sources(f8_grouping *s, f8_ref r)
 {
     enum { WORK_MAX = 64, SCALAR_WORK_MAX = 4 };
-    const double bytes_per_op = 0.02; /* what an operation weighs against memory traffic */
+    const double bytes_per_op = 0.02; /* the weight of one operation in bytes of memory traffic */
     f8_sources made = {0};
     f8_sources *kept = &s->node[r].sources;
     *kept = (f8_sources){.n = 1, .v = {r}, .cost = memory_cost(s, r)};
     if (!recomputable(s, r) || !collect(s, r, &made))
         return;
     if (f8_type_elements(f8_type_of(s->g, r)) == 1 && made.work > SCALAR_WORK_MAX)
-        return; /* all bytes are few: keep the code short */
+        return; /* few bytes in any case: keep the code short */
     if (made.work > WORK_MAX)
         made.work = WORK_MAX;
     made.cost += made.work * bytes_per_op * (double)f8_type_elements(f8_type_of(s->g, r));
@@ -357,7 +359,7 @@ f8_status f8_group_analyze(f8_grouping *s)
             analyze_node(s, r);
             s->node[r].stored = s->node[r].must && s->node[r].role == F8_ROLE_FUSED;
         }
-    if (s->unit->options.no_fuse) /* one node, one moment */
+    if (s->unit->options.no_fuse) /* each node gets a moment of its own */
         for (f8_ref r = 1; r < s->g->n_nodes; r++)
             if (s->node[r].role == F8_ROLE_FUSED)
                 s->node[r].when = F8_WHEN(0, r);

@@ -1,18 +1,19 @@
 /* Group: which nodes share a kernel.
  *
- * Pointwise ops, reductions, quantization and gathers become row programs; a GEMM, an attention, a
- * scatter, a copy is a group of its own; views are nobody's work. group_analyze.c finds when and
- * where each value can be computed, and what is worth storing. group_sink.c moves what is computed
- * again to later moments, with group_sibling.c. group_parts.c finds what each phase computes, and
- * group_kernels.c which phases share a kernel.
+ * Pointwise ops, reductions, quantization and gathers become row kernels. A GEMM, an attention, a
+ * scatter or a copy is a group of its own. A view is computed by no group. analyze.c finds when and
+ * where each value can be computed, and what is worth storing. sink.c and sibling.c move recomputed
+ * values to later moments. parts.c finds what each phase computes, and kernels.c which phases share
+ * a kernel.
  *
- * Why not grow groups greedily along edges, asking each time whether a cycle appears: the question
- * is costly, the answer depends on the order of asking, and equal layers come out unequal.
+ * Why groups do not grow greedily along edges, with a check at each edge whether a cycle appears:
+ * the check is costly, its answers depend on the order of asking, and equal layers come out
+ * unequal.
  *
  * Requires legalize. Gives func->lowered with groups, without order or places. */
 #include "passes/fuse/group.h"
 
-/* Every result of an op with several has a node, so that each has a place. */
+/* Give every result of an op with several results a node, so that each has a place. */
 static f8_status add_projections(f8_graph *g)
 {
     const uint32_t n = g->n_nodes;

@@ -1,8 +1,9 @@
 /* Grouping, the end: parts into kernels, and kernels and whole groups into func->lowered.
  *
- * A part joins the kernel of the one kernel of its level that it reads from, as a further phase
- * behind a barrier: the end of a column sum, amax to scale to the second visit. With two or more it
- * starts a kernel of its own, so the merge can never close a cycle and equal layers stay equal. */
+ * A part that reads from exactly one kernel of its level joins it as a further phase behind a
+ * barrier: the end of a column sum, or the second pass from amax to codes. A part that reads from
+ * two or more starts a kernel of its own. So a merge can never close a cycle, and equal layers stay
+ * equal. */
 #include "passes/fuse/group.h"
 
 #include <stdlib.h>
@@ -62,14 +63,15 @@ static f8_status add_part(f8_grouping *s, uint32_t kernel, uint32_t part)
     k->part = grown;
     k->part[k->n_parts++] = part;
     k->n_nodes += s->part[part].n_nodes;
-    k->again = k->n_parts == 1 || k->again == s->part[part].again ? s->part[part].again : 0;
+    k->recompute =
+        k->n_parts == 1 || k->recompute == s->part[part].recompute ? s->part[part].recompute : 0;
     s->part[part].kernel = kernel;
     return F8_OK;
 }
 
 enum { NO_KERNEL = UINT32_MAX, MANY_KERNELS = UINT32_MAX - 1 };
 
-/* The kernel of this part's level that it reads from. */
+/* The one kernel of this part's level that it reads from. */
 static uint32_t kernel_before(const f8_grouping *s, const f8_part *p)
 {
     uint32_t found = NO_KERNEL;
@@ -93,8 +95,8 @@ static bool may_join(const f8_grouping *s, uint32_t kernel, const f8_part *p)
 {
     const f8_kernel_plan *k = &s->kernel[kernel];
     const f8_part *first = &s->part[k->part[0]];
-    /* what is computed again would run when the others do */
-    return (p->again == 0 || p->again == k->again) &&
+    /* recomputed values would otherwise run as early as the originals */
+    return (p->recompute == 0 || p->recompute == k->recompute) &&
            first->rows * first->cols >= p->rows * p->cols && k->n_parts < MAX_PHASES &&
            k->n_nodes + p->n_nodes <= MAX_KERNEL_NODES;
 }
@@ -133,7 +135,7 @@ static void note_readers(const f8_grouping *s, uint32_t *reader)
         }
 }
 
-/* A gradient is set to zero by the kernel that reads it last: its memory is at hand there. */
+/* A gradient is set to zero by the kernel that reads it last, which has its bytes at hand. */
 static f8_status merge_fills(f8_grouping *s)
 {
     uint32_t *reader = F8_NEW_ARRAY(&s->scratch, uint32_t, s->g->n_nodes);
@@ -151,12 +153,12 @@ static f8_status merge_fills(f8_grouping *s)
         const f8_ref variable = filled_variable(s, p, uses);
         f8_part *to = variable && reader[variable] ? &s->part[reader[variable] - 1] : NULL;
         if (!to || to == p || to->rows != p->rows || to->cols != p->cols || to->n_nodes == 0 ||
-            to->again)
+            to->recompute)
             continue;
         to->node = united(&s->scratch, to->node, to->n_nodes, p->node, p->n_nodes, &to->n_nodes);
         to->out = united(&s->scratch, to->out, to->n_out, p->out, 1, &to->n_out);
         F8_TRY(f8_arena_status(&s->scratch, s->unit->diag));
-        p->n_nodes = 0; /* gone */
+        p->n_nodes = 0; /* merged */
     }
     for (size_t i = 0; i < s->n_parts; i++)
         if (s->part[i].n_nodes > 0)
@@ -184,11 +186,11 @@ f8_status f8_group_kernels(f8_grouping *s)
     for (uint32_t i = 0; i < s->n_parts; i++)
         for (uint32_t k = 0; k < s->part[i].n_out; k++)
             s->node[s->part[i].out[k]].part = i + 1;
-    /* Scalars made before anything else (inverse scales, the schedule's) are one kernel. */
+    /* Scalars computed before anything else (inverse scales, the schedule's) are one kernel. */
     uint32_t scalars = NO_KERNEL;
     for (uint32_t i = 0; i < s->n_parts; i++) {
         f8_part *p = &s->part[i];
-        const bool scalar = p->rows * p->cols == 1 && p->when == 0 && p->again == 0;
+        const bool scalar = p->rows * p->cols == 1 && p->when == 0 && p->recompute == 0;
         uint32_t kernel = s->unit->options.no_fuse ? NO_KERNEL : kernel_before(s, p);
         if (kernel >= MANY_KERNELS || !may_join(s, kernel, p))
             kernel = NO_KERNEL;
@@ -212,7 +214,7 @@ static bool may_have_gaps(const f8_grouping *s, const uint8_t *in_columns, f8_re
     return in_columns[v->base] || !f8_view_contiguous(v, f8_type_of(s->g, r));
 }
 
-/* Whether a phase is elementwise on contiguous values alone, so that rows need not be kept apart.
+/* Whether a phase is elementwise on contiguous values alone, so that rows need not be told apart.
  */
 static bool is_flat(const f8_grouping *s, const uint8_t *in_columns, const f8_phase *p)
 {
@@ -239,7 +241,7 @@ static bool is_flat(const f8_grouping *s, const uint8_t *in_columns, const f8_ph
 static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *before, const f8_part *p)
 {
     f8_arena *arena = s->unit->arena;
-    /* Parts of one cell that ended up in one kernel are one phase. */
+    /* Parts of one cell that are in one kernel are one phase. */
     const bool same =
         before && before->when == p->when && before->rows == p->rows && before->cols == p->cols;
     f8_phase *to = &group->phase[same ? group->n_phases - 1 : group->n_phases++];
@@ -254,7 +256,7 @@ static f8_status add_phase(f8_grouping *s, f8_group *group, const f8_part *befor
 
 typedef struct emitter {
     f8_grouping *s;
-    uint32_t *seen;                   /* by ref: number of the last group that listed it */
+    uint32_t *seen;                   /* by ref: the last group that listed it */
     uint8_t *in_columns;              /* by ref: an operand of a concatenation of columns */
     f8_ref *list;                     /* scratch */
     f8_ref (*result)[F8_MAX_RESULTS]; /* by ref: PROJECT nodes */
@@ -268,20 +270,20 @@ static f8_ref *listed(f8_arena *arena, const f8_ref *list, uint32_t n)
     return copy;
 }
 
-/* Originals first: `again` is for kernels that compute nothing else. */
+/* Originals come first: only a kernel that computes nothing but clones is named after one. */
 static const char *named_output(const f8_grouping *s, const f8_group *group)
 {
-    const char *again = NULL;
+    const char *recompute = NULL;
     for (uint32_t i = 0; i < group->n_out; i++) {
         const char *name = s->g->name[group->out[i]];
         if (name && !f8_is_recomputed(s->g, group->out[i]))
             return name;
-        again = again ? again : name;
+        recompute = recompute ? recompute : name;
     }
-    return again;
+    return recompute;
 }
 
-/* The variable that a kernel gives its next value: the parameter, if there are several. */
+/* The variable that a kernel gives its next value; the parameter, if there are several. */
 static const char *replaced_variable(const f8_grouping *s, const f8_group *group)
 {
     const f8_port *best = NULL;
@@ -293,8 +295,8 @@ static const char *replaced_variable(const f8_grouping *s, const f8_group *group
     return best ? best->name : NULL;
 }
 
-/* What a reader of listings wants to know: the value made, the variable replaced, or else the op at
- * the end and something it works on. */
+/* The name in listings: the value that is made, the variable that is replaced, or else the last op
+ * and something that it works on. */
 static const char *name_of(const f8_grouping *s, const f8_group *group)
 {
     const char *name = named_output(s, group);
@@ -307,13 +309,13 @@ static const char *name_of(const f8_grouping *s, const f8_group *group)
     return op;
 }
 
-/* A group that computes nothing new says so. */
-static const char *mark_again(const f8_grouping *s, const f8_group *group, const char *name)
+/* Mark the name of a group that only recomputes. */
+static const char *mark_recomputed(const f8_grouping *s, const f8_group *group, const char *name)
 {
     for (uint32_t i = 0; i < group->n_out; i++)
         if (!f8_is_recomputed(s->g, group->out[i]))
             return name;
-    return f8_arena_printf(s->unit->arena, "%s (again)", name);
+    return f8_arena_printf(s->unit->arena, "%s (recomputed)", name);
 }
 
 static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *group, uint32_t number)
@@ -344,7 +346,7 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
             for (uint32_t m = 0; m < s->g->node[p->node[j]].n_in; m++) {
                 const f8_ref o = s->g->node[p->node[j]].in[m], base = s->view[o].base;
                 const bool calc = s->node[base].role == F8_ROLE_CALC && !s->node[base].must;
-                /* some reads are of memory even where the phase computes the value again */
+                /* a node may read memory even where the phase computes the value once more */
                 const bool here = f8_listed_ascending(p->node, p->n_nodes, o) &&
                                   !f8_group_memory_edge(s, p->node[j], m);
                 if (calc || e->seen[o] == number || e->seen[base] == number || here)
@@ -356,7 +358,7 @@ static f8_status emit_kernel(emitter *e, const f8_kernel_plan *k, f8_group *grou
     group->in = listed(arena, e->list, n_in);
     group->n_in = n_in;
     F8_TRY(f8_arena_status(arena, s->unit->diag));
-    group->name = mark_again(s, group, name_of(s, group));
+    group->name = mark_recomputed(s, group, name_of(s, group));
     return f8_arena_status(arena, s->unit->diag);
 }
 
@@ -396,7 +398,7 @@ static f8_status emit_whole(emitter *e, f8_ref r, f8_group *group, uint32_t numb
         group->name = *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;
     else
         group->name = name_of(s, group);
-    group->name = mark_again(s, group, group->name);
+    group->name = mark_recomputed(s, group, group->name);
     return f8_arena_status(arena, s->unit->diag);
 }
 

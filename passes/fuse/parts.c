@@ -2,8 +2,8 @@
  * parts.
  *
  * Cells are visited from the last moment to the first, so that all demands on a cell are known when
- * its turn comes: a demand for a value not at home in a cell becomes a read of a stored value, and
- * a demand on the cell that stores it, or a copy of the nodes that recompute it. */
+ * its turn comes. A demand for a value that is not at home in a cell becomes a read of a stored
+ * value and a demand on the cell that stores it, or a copy of the nodes that recompute it. */
 #include "passes/fuse/group.h"
 
 #include <stdlib.h>
@@ -12,17 +12,18 @@
 /* One cell under construction. Arrays by ref are shared by all cells and told apart by stamps. */
 typedef struct cell {
     f8_grouping *s;
-    f8_ref home; /* any node at home here: its domain and moment */
+    f8_ref home; /* any node at home here: it has the cell's domain and moment */
     uint32_t id;
     uint32_t *stamp; /* by ref: == id when the node is computed in this cell */
     uint32_t *slot;  /* by ref: index into node[] */
     uint32_t *read_stamp,
-        *read_slot; /* by ref: == reading, and the last node that reads this stored value in full */
+        /* by ref: == reading where valid, and the last node that reads this stored value in full */
+        *read_slot;
     uint32_t reading;
     f8_ref *node;   /* computed here; then sorted */
     uint32_t n_nodes;
     uint32_t *leader; /* by slot: union-find */
-    uint32_t *again;  /* by slot, of leaders: as f8_part has it */
+    uint32_t *recompute; /* by slot, of leaders: as f8_part has it */
     f8_ref *stack;
     uint8_t *seen; /* by slot */
 } cell;
@@ -36,7 +37,7 @@ static bool stored_source(const f8_grouping *s, f8_ref o)
     return s->node[base].role == F8_ROLE_FUSED && from->n == 1 && from->v[0] == base;
 }
 
-/* Whether operand i of r, computed in this cell, is computed here too; if not it is read from
+/* Whether operand i of r, which this cell computes, is computed here too; if not, it is read from
  * memory. */
 static bool computed_here(const cell *c, f8_ref r, uint32_t i)
 {
@@ -101,8 +102,8 @@ static void join(cell *c, uint32_t a, uint32_t b)
     c->leader[a > b ? a : b] = a > b ? b : a;
 }
 
-/* Whether sharing o makes two nodes belong together: not for scalars and vectors that any number of
- * unrelated parts may want; each of those recomputes them. */
+/* Whether two nodes that both need o belong to one part. Not for scalars and vectors, which any
+ * number of unrelated parts may need: each part recomputes those. */
 static bool connects(const cell *c, f8_ref o)
 {
     const f8_grouping *s = c->s;
@@ -115,22 +116,22 @@ static bool connects(const cell *c, f8_ref o)
     return f8_group_same_home(s, o, c->home);
 }
 
-/* What each connected part computes again: one number, or 0. */
+/* What each connected part recomputes: one number, or 0. */
 static void number_parts(cell *c)
 {
     const f8_grouping *s = c->s;
     for (uint32_t i = 0; i < c->n_nodes; i++)
-        c->again[i] = UINT32_MAX;
+        c->recompute[i] = UINT32_MAX;
     for (uint32_t i = 0; i < c->n_nodes; i++) {
         const f8_ref r = c->node[i];
-        const uint32_t again = s->node[r].joins ? 0 : f8_group_recomputed(s, r);
-        uint32_t *to = &c->again[leader_of(c, i)];
-        if (s->node[r].stored && f8_group_same_home(s, r, c->home) && again < *to)
-            *to = again;
+        const uint32_t recompute = s->node[r].joins ? 0 : f8_group_recomputed(s, r);
+        uint32_t *to = &c->recompute[leader_of(c, i)];
+        if (s->node[r].stored && f8_group_same_home(s, r, c->home) && recompute < *to)
+            *to = recompute;
     }
     for (uint32_t i = 0; i < c->n_nodes; i++)
-        if (c->again[i] == UINT32_MAX) /* all it computes is for others to use */
-            c->again[i] = 0;
+        if (c->recompute[i] == UINT32_MAX) /* it stores nothing of its own */
+            c->recompute[i] = 0;
 }
 
 static void join_readers(cell *c, uint32_t slot, f8_ref o)
@@ -154,22 +155,23 @@ static bool is_at_home(const cell *c, f8_ref r)
     return connects(c, r) || home->rows * home->cols == 1;
 }
 
-/* Parts that read a value in full belong together; but what is computed again, only with what is
- * computed again for the same reader: everything else would make it wait, or be made to wait. */
+/* Parts that read the same value in full belong together. But a recomputing part joins only what is
+ * recomputed for the same reader: any other part would make it wait, or be made to wait. */
 static void connect_readers(cell *c)
 {
     const f8_grouping *s = c->s;
     uint32_t next = 0;
     while (next != UINT32_MAX) {
-        const uint32_t again = next;
+        const uint32_t recompute = next;
         next = UINT32_MAX;
         c->reading++;
         for (uint32_t i = 0; i < c->n_nodes; i++) {
             const f8_ref r = c->node[i];
-            const uint32_t own = c->again[leader_of(c, i)];
-            if (own > again && own < next)
+            const uint32_t own = c->recompute[leader_of(c, i)];
+            if (own > recompute && own < next)
                 next = own;
-            for (uint32_t k = 0; own == again && is_at_home(c, r) && k < s->g->node[r].n_in; k++)
+            for (uint32_t k = 0; own == recompute && is_at_home(c, r) && k < s->g->node[r].n_in;
+                 k++)
                 if (!computed_here(c, r, k))
                     join_readers(c, i, s->g->node[r].in[k]);
         }
@@ -217,7 +219,7 @@ static f8_status make_part(cell *c, uint32_t leader)
     if (!p->out)
         return f8_arena_status(&s->scratch, s->unit->diag);
     memcpy(p->out, c->stack, p->n_out * sizeof *p->out);
-    p->again = c->again[leader];
+    p->recompute = c->recompute[leader];
     for (uint32_t i = 0; i < p->n_out; i++)
         s->node[p->out[i]].part = (uint32_t)s->n_parts;
     while (depth > 0) {
@@ -283,7 +285,7 @@ static f8_status setup(cell *c, f8_grouping *s)
     c->read_slot = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     c->node = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     c->leader = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
-    c->again = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    c->recompute = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     c->stack = F8_NEW_ARRAY(&s->scratch, f8_ref, n);
     c->seen = F8_NEW_ARRAY(&s->scratch, uint8_t, n);
     return f8_arena_status(&s->scratch, s->unit->diag);

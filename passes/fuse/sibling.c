@@ -1,12 +1,12 @@
-/* Grouping, for what is computed again: sibling fusion, into a kernel that reads the same.
+/* Grouping of recomputed values: sibling fusion, into a kernel that reads the same values.
  *
- * up' = gelu(pre), computed again for the weight's gradient up'^T dy, can be had from the kernel
- * that computes the derivative of gelu from pre, a GEMM later. Then only writing it costs anything.
- * The GEMM must wait for that kernel. Nothing else waits, since only results read it; but dy and
- * up' lie in memory longer. So for each clone that only such GEMMs read, this finds the next moment
- * at which an original over the same rows and columns reads what the clone is made from.
- * group_sink.c moves the clone there if all of its readers can have it so; remat.c decides whether
- * it pays. */
+ * up' = gelu(pre), recomputed for the weight's gradient up'^T dy, can be had from the kernel that
+ * computes the derivative of gelu from pre, a GEMM later. Then only its writing costs time. The
+ * GEMM must wait for that kernel. Nothing else waits, since only results read the GEMM; but dy and
+ * up' lie in memory longer. So for each clone that only such GEMMs read, this file finds the next
+ * moment at which an original over the same rows and columns reads what the clone is made from.
+ * sink.c moves the clone there if all of its readers can still have it; remat/remat.c decides
+ * whether that pays. */
 #include "passes/fuse/group.h"
 
 #include <string.h>
@@ -26,29 +26,30 @@ typedef struct reads {
 typedef struct siblings {
     f8_grouping *s;
     reads *of;       /* by base: when originals read it */
-    uint32_t *stamp; /* by ref: the walk that saw it last */
+    uint32_t *stamp; /* by ref: the last walk that visited it */
     uint32_t walk;
     f8_ref *stack;
-    f8_ref *base; /* of the latest walk: full-size bases that it ends at */
+    f8_ref *base; /* the full-size bases at which the latest walk ended */
     uint32_t n_bases;
     uint8_t *user; /* by base: LEAF, OTHER or both read it */
 } siblings;
 
 enum { LEAF = 1, OTHER = 2 };
 
-/* Whether a phase that computes r has o, which one of its nodes reads, by computing it. A clone is
- * at its first moment still, and will not be at that of the originals it is made from. */
+/* Whether a phase that computes r also computes o, which one of its nodes reads. A clone still has
+ * its first moment here, and will not keep the moment of the originals it is made from. */
 static bool computed_with(const f8_grouping *s, f8_ref r, f8_ref o)
 {
     const f8_group_node *home = &s->node[r], *n = &s->node[o];
-    const bool again = f8_is_recomputed(s->g, r);
+    const bool recompute = f8_is_recomputed(s->g, r);
     if (!f8_group_computed(n) || n->rows != home->rows || n->cols != home->cols)
         return false;
-    return (again ? f8_is_recomputed(s->g, o) : n->when == home->when) || n->sources.n != 1 ||
+    return (recompute ? f8_is_recomputed(s->g, o) : n->when == home->when) || n->sources.n != 1 ||
            n->sources.v[0] != s->view[o].base;
 }
 
-/* What a phase that computes r reads from memory over all its rows and columns, into t->base. */
+/* Collect into t->base what a phase that computes r reads from memory over all its rows and
+ * columns. */
 static void walk(siblings *t, f8_ref r)
 {
     const f8_grouping *s = t->s;
@@ -87,8 +88,8 @@ static void add_read(reads *set, const f8_group_node *n)
     set->at[i] = (read){n->when, n->rows, n->cols};
 }
 
-/* The first moment from `from` on at which an original reads what clone r is made from. 0: none in
- * time. */
+/* The first moment from `from` on at which an original reads what clone r is made from. 0: none
+ * early enough. */
 static f8_when find_sibling(siblings *t, f8_ref r, f8_when from)
 {
     const f8_group_node *n = &t->s->node[r];
@@ -123,8 +124,8 @@ static void wait_for_siblings(siblings *t, f8_ref r, f8_when *sibling)
         s->node[r].when = F8_WHEN(F8_LEVEL(last), 0);
 }
 
-/* By base, through views: who reads it. leaf[r]: a GEMM whose result nobody but the function's
- * results needs. */
+/* By base, through views: who reads it. leaf[r]: a GEMM whose result only the function's results
+ * need. */
 static void find_users(siblings *t, bool *leaf)
 {
     const f8_grouping *s = t->s;

@@ -1,28 +1,32 @@
-/* Grouping, for what is computed again (f8_is_recomputed): clones sink to the latest moment that their
+/* Grouping of recomputed values (f8_is_recomputed): clones sink to the latest moment that their
  * readers allow.
  *
- * group_analyze.c gives each value the first moment at which it can be had. For a clone that would
- * be the original's, in the original's kernel, and it would lie in memory all the while: just what
- * computing it again is to avoid. So from the last value to the first each clone moves to the
- * latest moment at which all that is computed from it still finds it: the very moment of a reader
- * over the same rows and columns, in whose phase it is then computed and perhaps never stored; in
- * memory before any other.
+ * analyze.c gives each value the first moment at which it can be had. For a clone that would be the
+ * original's moment, in the original's kernel, and the clone would lie in memory all the while:
+ * just what recomputing is to avoid. So, from the last value to the first, each clone moves to the
+ * latest moment at which all that is computed from it can still read it. That is the moment of a
+ * reader over the same rows and columns, in whose phase the clone is then computed and perhaps
+ * never stored; otherwise a moment early enough to have it in memory.
  *
- * A reader is wherever a value is really computed. A node that is made again inside later kernels,
- * and nowhere else, has a moment that says nothing; what those kernels read for it, its sources,
- * must be in memory before them.
+ * A reader is wherever a value is really computed. A node that is recomputed inside later kernels,
+ * and nowhere else, has a moment that means nothing. What those kernels read for it, its sources,
+ * must be in memory before they run.
  *
- * Nothing moves before its first moment and originals don't move, so the numbering keeps what makes
- * fusion legal: an operand is of the same moment, or in memory before it. */
+ * Nothing moves before its first moment, and originals do not move. So the numbering keeps what
+ * makes fusion legal: an operand is of the same moment, or in memory before it. */
 #include "passes/fuse/group.h"
 
 #define NEVER UINT64_MAX
 
 typedef struct use {
-    f8_when same; /* first moment of a reader over the same rows and columns, not through memory */
+    /* first moment of a reader over the same rows and columns that does not read memory */
+    f8_when same;
     f8_when
-        other; /* first moment of one over others: it has the value, or its sources, from memory */
-    f8_when memory; /* last moment at which it is in memory in time for who reads it there */
+        /* first moment of a reader over other rows or columns: it reads the value, or its sources,
+         * from memory */
+        other;
+    /* last moment at which it can be written in time for those who read it from memory */
+    f8_when memory;
 } use;
 
 typedef struct sinking {
@@ -36,7 +40,7 @@ static void sooner(f8_when *a, f8_when b)
     *a = b < *a ? b : *a;
 }
 
-/* Somebody at `when` reads `base` from memory: a row program, or a whole group. */
+/* Note that a row kernel or, if `whole`, a whole group at `when` reads `base` from memory. */
 static void read_memory(sinking *x, f8_ref base, f8_when when, bool whole)
 {
     const uint32_t level = F8_LEVEL(when);
@@ -76,13 +80,13 @@ static f8_status move(sinking *x, f8_ref r, f8_when latest)
     }
     if (latest < n->when)
         return f8_fail(x->s->unit->diag, F8_ERR_INTERNAL, x->s->g->loc[r],
-                       "group: '%s' is wanted before it can be computed",
+                       "group: '%s' is read before it can be computed",
                        f8_op_facts(x->s->g->node[r].op)->name);
     n->when = latest;
     return F8_OK;
 }
 
-/* All readers have their moments: r gets its own, and its operands a reader. */
+/* All readers have their moments: give r its own, and note r as a reader of its operands. */
 static f8_status settle_fused(sinking *x, f8_ref r)
 {
     const f8_grouping *s = x->s;
@@ -95,14 +99,14 @@ static f8_status settle_fused(sinking *x, f8_ref r)
     if (self && u->other != NEVER)
         sooner(&latest, u->other - 1);
     F8_TRY(move(x, r, latest));
-    /* who has it otherwise than from memory or in its own phase makes it again */
-    f8_when again = u->other;
+    /* readers that have it neither from memory nor in their own phase recompute it */
+    f8_when recompute = u->other;
     if (u->same != n->when)
-        sooner(&again, u->same);
-    if (!self && again != NEVER)
+        sooner(&recompute, u->same);
+    if (!self && recompute != NEVER)
         for (uint32_t k = 0; k < from->n; k++)
-            read_memory(x, s->view[from->v[k]].base, again, false);
-    if (n->must || u->memory != NEVER || u->same == n->when || (self && again != NEVER))
+            read_memory(x, s->view[from->v[k]].base, recompute, false);
+    if (n->must || u->memory != NEVER || u->same == n->when || (self && recompute != NEVER))
         read_operands(x, r);
     return F8_OK;
 }
@@ -119,7 +123,7 @@ static f8_status settle(sinking *x, f8_ref r)
     }
 }
 
-/* Whether what r is made of is computed at `when`, over the same rows and columns, for the same
+/* Whether the operands of r are computed at `when`, over the same rows and columns, for the same
  * reader. */
 static bool made_in_phase(const f8_grouping *s, f8_ref r, f8_when when)
 {
@@ -135,8 +139,8 @@ static bool made_in_phase(const f8_grouping *s, f8_ref r, f8_when when)
     return false;
 }
 
-/* What is read from memory at this level, and could have been written where its operands are made,
- * is: it takes no phase of its own. */
+/* A value that is read from memory at this level, and could be written in the phase that makes its
+ * operands, is written there: it takes no phase of its own. */
 static void hoist_into_phase(sinking *x, f8_ref r)
 {
     f8_group_node *n = &x->s->node[r];
@@ -171,7 +175,7 @@ f8_status f8_group_sink(f8_grouping *s)
         else if (s->node[r].role == F8_ROLE_ALIAS &&
                  s->node[s->g->node[r].in[0]].role != F8_ROLE_CALC)
             s->node[r].when =
-                s->node[s->g->node[r].in[0]].when; /* inside kernels, a view of that */
+                s->node[s->g->node[r].in[0]].when; /* inside kernels it is a view of its operand */
     }
     return F8_OK;
 }

@@ -18,7 +18,8 @@ static bool lies_in_memory(const f8_func *f, const f8_phase *p, f8_ref r)
            op != F8_OP_CONST && op != F8_OP_IOTA;
 }
 
-/* The first mention of operand k of node i in the phase, so that each value counts once. */
+/* Whether operand k of node i is mentioned here first in the phase, so that each value counts once.
+ */
 static bool first_mention(const f8_graph *g, const f8_phase *p, uint32_t i, uint32_t k)
 {
     const f8_ref r = g->node[p->node[i]].in[k];

@@ -94,9 +94,10 @@ static f8_status replace_states(f8_unit *u, f8_func *f, const f8_func *original,
             continue;
         const f8_var *v = &u->module->var[p->var];
         if (v->kind == F8_VAR_PARAM)
-            return f8_fail(u->diag, F8_ERR_INPUT, p->loc,
-                           "'forward' replaces parameter '%s', which is for 'update' to do",
-                           v->name);
+            return f8_fail(
+                u->diag, F8_ERR_INPUT, p->loc,
+                "'forward' replaces parameter '%s', but only 'update' may change parameters",
+                v->name);
         F8_TRY(f8_func_result(f, p->name, map[p->ref], p->var));
     }
     return F8_OK;

@@ -264,7 +264,8 @@ enum { MOST_RESULTS = 30000 };
 static f8_status own_results(f8_func *f)
 {
     f8_graph *g = f->graph;
-    _Static_assert(F8_COPY_CLONE + MOST_RESULTS <= F8_CLONE_RECOMPUTED, "no copy is computed again");
+    _Static_assert(F8_COPY_CLONE + MOST_RESULTS <= F8_CLONE_RECOMPUTED,
+                   "copies and recomputed nodes have distinct clone numbers");
     if (f->n_out > MOST_RESULTS)
         return f8_fail(g->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s: more than %d results", f->name,
                        MOST_RESULTS);

@@ -42,7 +42,7 @@ static const char *lacking(const f8_target *t, const f8_scale_kind kind[2])
 {
     const unsigned lacks = f8_target_lacks(t, is_spread(kind, 0) ? F8_SCALED_ROWS : kind[0],
                                            is_spread(kind, 1) ? F8_SCALED_ROWS : kind[1]);
-    return lacks & F8_LACKS_PAIR        ? "scales of these granularities beside each other"
+    return lacks & F8_LACKS_PAIR        ? "scales of these granularities in one GEMM"
            : lacks & F8_LACKS_ROWS      ? "scales of rows and columns of the result"
            : lacks & F8_LACKS_BLOCKS    ? "scales of blocks of 128"
            : lacks & F8_LACKS_TWO_TILED ? "scales of 128 x 128 blocks for both operands"

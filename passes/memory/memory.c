@@ -1,12 +1,12 @@
-/* Memory: where every value lies.
+/* Memory: gives every value a place.
  *
- * storage_share.c decides who shares whose storage under the order that schedule chose; what is
- * left are units with one lifetime each, packed into the arena by pack.c. Then views follow their
- * bases. Results that could not be computed in place (somebody still reads the old state
- * afterwards) are copied at the end.
+ * storage_share.c decides which values share an allocation under the order that schedule chose. The
+ * allocations that are left, one lifetime each, are packed into the arena by unit/pack.c. Then
+ * views follow their bases. A result that could not be computed in place, because somebody reads
+ * the old state afterwards, is copied at the end.
  *
- * Requires schedule. Gives program->place, copy, held, root, arena_bytes, lower_bound and
- * constants. */
+ * Requires schedule. Gives func->lowered its places, copies, allocations, arena_bytes, lower_bound
+ * and constants. */
 #include "passes/memory/memory.h"
 #include "ir/num/fp8.h"
 #include "ir/rope.h"
@@ -104,7 +104,7 @@ static f8_status pack_arena(f8_storage *s)
     return F8_OK;
 }
 
-/* What lies where in the arena, and how long: for reports. */
+/* Note the allocations of the arena with their lifetimes, for reports. */
 static f8_status note_held(f8_storage *s, f8_arena *arena)
 {
     f8_lowered *p = s->lowered;
@@ -119,7 +119,8 @@ static f8_status note_held(f8_storage *s, f8_arena *arena)
     for (f8_ref r = 1; r < s->g->n_nodes; r++) {
         const f8_base *b = &s->base[r];
         if (b->root == r && b->place.space == F8_SPACE_ARENA)
-            p->allocation[n++] = (f8_allocation){r, b->place.offset, f8_storage_bytes(s, r), b->start, b->end};
+            p->allocation[n++] = (f8_allocation){r, b->place.offset, f8_storage_bytes(s, r),
+                                                 b->start, b->end};
         const f8_base *of = &s->base[s->view[r].base];
         p->root[r] = p->place[r].space == F8_SPACE_ARENA ? of->root : 0;
     }
@@ -135,7 +136,7 @@ static f8_place place_of(const f8_storage *s, f8_ref r)
     f8_place place = s->base[b->root].place;
     if (place.space == F8_SPACE_NONE || (b->def == F8_NO_GROUP && b->place.space == F8_SPACE_NONE))
         return (f8_place){.space = F8_SPACE_NONE};
-    /* Who reads a base with gaps between its rows sees its own rows and columns. */
+    /* A view of a base with gaps between its rows sees its own rows and columns. */
     const int64_t size = (int64_t)f8_dtype_size(f8_type_of(s->g, r)->dtype);
     const bool gaps = b->stride != f8_type_columns(f8_type_of(s->g, v->base));
     place.offset += (b->offset + v->offset) * size;
@@ -150,7 +151,7 @@ static bool same_place(const f8_place *a, const f8_place *b)
     return a->space == b->space && a->port == b->port && a->offset == b->offset;
 }
 
-/* Results that do not lie where they belong yet. */
+/* Copy the results that do not lie where they belong. */
 static f8_status final_copies(f8_storage *s, f8_arena *arena)
 {
     f8_lowered *p = s->lowered;

@@ -1,4 +1,4 @@
-/* What lies in memory at a function's peak: see memory_report.h. */
+/* What lies in memory at a function's peak: see report.h. */
 #include "passes/memory/report.h"
 
 #include <string.h>
@@ -35,12 +35,16 @@ static bool is_gradient(const f8_module *m, const f8_port *p)
 typedef struct reader {
     const f8_func *f;
     bool *forward,
-        *backward; /* by ref: the loss was computed from it; gradients and not the loss were */
-    bool *copy; /* by ref: of those a value of the forward once more, in another format or order */
+        /* by ref: forward: the loss was computed from it; backward: gradients were, and the loss
+         * was not */
+        *backward;
+    /* by ref: of the backward's values, one of the forward's in another format or order */
+    bool *copy;
     bool *kept; /* by ref: the backward reads it from memory */
-    bool *needed; /* by ref, of the phase in hand: goes into what it writes for the backward */
-    bool *inside; /* by ref, of the phase in hand: computed in it */
-    bool *data;   /* by ref: depends on what the caller gives, not on variables alone */
+    /* by ref, in the current phase: what it writes for the backward depends on this node */
+    bool *needed;
+    bool *inside; /* by ref, in the current phase: computed in it */
+    bool *data;   /* by ref: depends on the caller's inputs, not on variables alone */
 } reader;
 
 /* *any: f has a loss, and a gradient. */
@@ -84,7 +88,7 @@ static void find_copies(reader *s)
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         const f8_node *n = f8_at(g, r);
         const bool scaled =
-            n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE; /* in[1]: the scales */
+            n->op == F8_OP_QUANTIZE || n->op == F8_OP_DEQUANTIZE; /* in[1] are the scales */
         if (s->forward[r] || f8_is_recomputed(g, r) ||
             !(scaled || n->op == F8_OP_CAST || n->op == F8_OP_TRANSPOSE || n->op == F8_OP_RESHAPE ||
               n->op == F8_OP_SLICE || n->op == F8_OP_CONCAT || n->op == F8_OP_BROADCAST))
@@ -93,29 +97,30 @@ static void find_copies(reader *s)
         for (uint32_t k = 0; k < (scaled ? 1 : n->n_in); k++)
             s->copy[r] &= s->forward[n->in[k]] || s->copy[n->in[k]];
     }
-    for (f8_ref r = 1; r < g->n_nodes; r++) { /* the scales of codes go with them */
+    for (f8_ref r = 1; r < g->n_nodes; r++) { /* scales belong to their codes */
         const f8_node *n = f8_at(g, r);
         for (uint32_t k = 0; n->op == F8_OP_SCALED_MATMUL && k < 4; k += 2)
             s->copy[n->in[k + 1]] |= s->copy[n->in[k]] && !s->forward[n->in[k + 1]];
     }
 }
 
-/* Whether a group writes `r` for the backward: in `late` ones copies of the forward's values too.
- */
-static bool is_for_backward(const reader *s, f8_ref r, bool late)
+/* Whether a group writes `r` for the backward. After the loss, copies of the forward's values count
+ * too. */
+static bool is_for_backward(const reader *s, f8_ref r, bool after_loss)
 {
-    return s->backward[r] && (late || !s->copy[r]);
+    return s->backward[r] && (after_loss || !s->copy[r]);
 }
 
-/* What a phase reads from memory for the backward's sake. A node of the forward may be computed
- * once more in a kernel of the backward: then what it is made from is what must be kept. */
-static void read_phase(reader *s, const f8_phase *p, bool late)
+/* Note what a phase reads from memory for the sake of the backward. A node of the forward may be
+ * computed once more in a kernel of the backward; then what it is made from is what must be kept.
+ */
+static void read_phase(reader *s, const f8_phase *p, bool after_loss)
 {
     const f8_graph *g = s->f->graph;
     for (uint32_t i = 0; i < p->n_nodes; i++)
         s->inside[p->node[i]] = true;
     for (uint32_t i = 0; i < p->n_out; i++)
-        s->needed[p->out[i]] = is_for_backward(s, p->out[i], late);
+        s->needed[p->out[i]] = is_for_backward(s, p->out[i], after_loss);
     for (uint32_t i = p->n_nodes; i-- > 0;) {
         const f8_node *n = f8_at(g, p->node[i]);
         for (uint32_t k = 0; s->needed[p->node[i]] && k < n->n_in; k++)
@@ -125,23 +130,23 @@ static void read_phase(reader *s, const f8_phase *p, bool late)
         s->inside[p->node[i]] = s->needed[p->node[i]] = false;
 }
 
-static void read_group(reader *s, const f8_group *group, bool late)
+static void read_group(reader *s, const f8_group *group, bool after_loss)
 {
     bool backward = false;
     for (uint32_t i = 0; i < group->n_out; i++)
         if (s->forward[group->out[i]])
-            return; /* what goes into the loss and into a gradient at once, as logits do, waits for
-                       nothing */
+            /* a value that goes into the loss and into a gradient in one phase, as logits do, is
+             * not kept */
+            return;
     for (uint32_t i = 0; i < group->n_phases; i++)
-        read_phase(s, &group->phase[i], late);
+        read_phase(s, &group->phase[i], after_loss);
     for (uint32_t i = 0; i < group->n_out; i++)
-        backward |= is_for_backward(s, group->out[i], late);
+        backward |= is_for_backward(s, group->out[i], after_loss);
     for (uint32_t i = 0; group->kind != F8_GROUP_ROWS && backward && i < group->n_in; i++)
         s->kept[group->in[i]] = true;
 }
 
-/* Whether the backward has begun with this group: a gradient goes through a linear or an attention.
- */
+/* Whether the backward begins with this group: a gradient goes through a linear or an attention. */
 static bool begins_backward(const f8_graph *g, const f8_group *group)
 {
     const char *role = group->kind == F8_GROUP_GEMM ? f8_attr_s(g, group->out[0], F8_A_ROLE) : "";
@@ -152,10 +157,10 @@ static bool begins_backward(const f8_graph *g, const f8_group *group)
 static void read_groups(reader *s)
 {
     const f8_lowered *p = s->f->lowered;
-    bool late = false;
+    bool after_loss = false;
     for (uint32_t i = 0; i < p->n_groups; i++) {
-        late |= begins_backward(s->f->graph, &p->group[p->order[i]]);
-        read_group(s, &p->group[p->order[i]], late);
+        after_loss |= begins_backward(s->f->graph, &p->group[p->order[i]]);
+        read_group(s, &p->group[p->order[i]], after_loss);
     }
 }
 
@@ -216,7 +221,7 @@ f8_status f8_memory_categories(const f8_func *f, f8_arena *arena, f8_diag *diag,
         if (!p->root[r])
             continue;
         f8_memory_category *c = &category[held_of(p, p->root[r])];
-        const f8_ref base = view[r].base; /* what a view shows, its base holds */
+        const f8_ref base = view[r].base; /* the bytes of a view are its base's */
         if (s.kept[r] && (s.forward[base] || s.copy[base])) {
             const bool fp8 = f8_dtype_is_fp8(g->node[base].type.dtype) || scales[r] || scales[base];
             if (*c != F8_MEMORY_ACTIVATIONS)
@@ -267,9 +272,9 @@ f8_status f8_memory_activations(const f8_func *f, f8_arena *scratch, f8_diag *di
     return F8_OK;
 }
 
-/* ---- everything besides the arena ---- */
+/* ---- everything outside of the arena ---- */
 
-/* As the executors lay buffers out: on a GPU at multiples of 256 bytes. */
+/* As the executors allocate buffers: on a GPU at multiples of 256 bytes. */
 int64_t f8_memory_port_bytes(const f8_unit *u, const f8_port *p)
 {
     const int64_t by = f8_unit_target(u)->kind == F8_TARGET_CUDA ? 256 : F8_ARENA_ALIGN;
@@ -286,9 +291,9 @@ static int64_t ports_bytes(const f8_unit *u, const f8_func *f)
     return bytes;
 }
 
-f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out)
+f8_status f8_memory_fixed(f8_unit *u, f8_memory_outside *out)
 {
-    *out = (f8_memory_beside){.rest = f8_module_layout(u->module, NULL)};
+    *out = (f8_memory_outside){.rest = f8_module_layout(u->module, NULL)};
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         f8_func *f = &u->module->func[i];
         if (!f->lowered->order)
@@ -303,6 +308,6 @@ f8_status f8_memory_fixed(f8_unit *u, f8_memory_beside *out)
         return F8_OK;
     f8_code_bytes code;
     F8_TRY(u->options.code_bytes(u->options.code_bytes_user, u, &code));
-    *out = (f8_memory_beside){code.total - code.arena, code.extra, code.others};
+    *out = (f8_memory_outside){code.total - code.arena, code.extra, code.others};
     return F8_OK;
 }

@@ -1,18 +1,20 @@
 /* Schedule: the order of groups.
  *
- * Data decides most of it. Beyond that, whoever reads a state's old value, or an accumulator's,
- * goes before the group that overwrites it (write-after-read) as long as that closes no cycle;
- * where it would, memory keeps the values apart. Then two orders are made and the one that needs
- * less memory is taken: that of the text, and one that at each step prefers a group that frees at
- * least as much as it allocates. The second runs a chunk of the head to its end before the next
- * chunk's logits appear, and a weight's gradient as soon as it can let go of its activation.
+ * Data dependences decide most of it. Beyond that, a group that reads a state's old value, or an
+ * accumulator's, runs before the group that overwrites it (write-after-read), as long as that
+ * closes no cycle. Where it would, memory keeps the two values apart. Then two orders are made, and
+ * the one that needs less memory is taken: the order of the text, and an order that at each step
+ * prefers a group that frees at least as much as it allocates. The second one finishes a chunk of
+ * the head before the next chunk's logits appear, and computes a weight's gradient as soon as that
+ * frees an activation.
  *
- * A group that only computes things again (f8_is_recomputed) has no turn of its own in either order: it
- * runs when the first group that reads what it makes waits for nothing else, right before that.
- * With such groups there is a third order, in which only results have a turn, in the text's order:
- * what a gradient needs computed again comes and goes before the next one is begun.
+ * A group that only recomputes (f8_is_recomputed) has no turn of its own in either order. It runs
+ * right before the first group that reads its results, when that group waits for nothing else. If
+ * there are such groups, a third order is made in which only groups with results have a turn, in
+ * the text's order: then what a gradient needs recomputed comes and goes before the next gradient
+ * is begun.
  *
- * Requires group. Gives program->order. */
+ * Requires group. Gives func->lowered->order. */
 #include "passes/memory/memory.h"
 #include "passes/memory/storage.h"
 
@@ -22,7 +24,7 @@
 /* ---- the graph of groups ---- */
 
 typedef struct edges {
-    uint32_t *to; /* twice the group, + 1 if that reads what this one makes */
+    uint32_t *to; /* twice the group, + 1 if that group reads what this one makes */
     uint32_t n;
     size_t room;
 } edges;
@@ -34,9 +36,9 @@ typedef struct scheduler {
     f8_diag *diag;
     edges *next;        /* by group */
     uint32_t *n_before; /* by group: edges into it */
-    bool *again;        /* by group: all it does is compute again what others read */
-    bool *inner;        /* by group: all it does is for others to read */
-    bool any_again;
+    bool *recompute;    /* by group: it does nothing but recompute what others read */
+    bool *inner;        /* by group: all of its results are read by others */
+    bool any_recompute;
     uint32_t *stamp, *stack, mark;
 } scheduler;
 
@@ -95,10 +97,10 @@ static f8_status data_edges(scheduler *s)
                 F8_TRY(add_edge(s, maker(s, i, k), i, true));
     for (uint32_t i = 0; i < s->lowered->n_groups; i++) {
         const f8_group *group = &s->lowered->group[i];
-        s->again[i] = s->inner[i] = s->next[i].n > 0;
+        s->recompute[i] = s->inner[i] = s->next[i].n > 0;
         for (uint32_t k = 0; k < group->n_out; k++)
-            s->again[i] &= f8_is_recomputed(s->storage.g, group->out[k]);
-        s->any_again |= s->again[i];
+            s->recompute[i] &= f8_is_recomputed(s->storage.g, group->out[k]);
+        s->any_recompute |= s->recompute[i];
     }
     for (size_t i = 0; i < t->func->n_out; i++) {
         const uint32_t def = t->base[t->view[t->func->out[i].ref].base].def;
@@ -110,16 +112,17 @@ static f8_status data_edges(scheduler *s)
 
 /* ---- write after read ---- */
 
-/* Order the readers of `old` before the group that writes `next` over it; all of them or none. What
- * is computed again after that group, as the text has it, is not hurried for it. */
+/* Order the readers of `old` before the group that writes `next` over it: all of them or none. A
+ * recomputing group that the text has after the writer is not moved before it. */
 static f8_status readers_first(scheduler *s, f8_ref old, f8_ref next)
 {
     const f8_base *from = &s->storage.base[old];
     const uint32_t writer = s->storage.base[next].def;
     for (uint32_t i = 0; i < from->n_readers; i++) {
         const uint32_t reader = from->reader[i].group;
-        if (reader == F8_NO_GROUP || (reader != writer && (reaches(s, writer, reader) ||
-                                                           (s->again[reader] && reader > writer))))
+        if (reader == F8_NO_GROUP ||
+            (reader != writer &&
+             (reaches(s, writer, reader) || (s->recompute[reader] && reader > writer))))
             return F8_OK;
     }
     for (uint32_t i = 0; i < from->n_readers; i++)
@@ -171,27 +174,28 @@ static f8_status write_after_read(scheduler *s)
 
 /* ---- orders ---- */
 
-/* A unit of storage while an order is played: it lives from its first write to its last read. */
-typedef struct unit {
+/* An allocation while an order is simulated: it lives from its first write to its last read. */
+typedef struct allocation {
     int64_t bytes;
     uint32_t events; /* writes and reads of all its bases */
     uint32_t left;
     bool alive;
-} unit;
+} allocation;
 
 typedef struct play {
     scheduler *s;
-    unit *unit;       /* by root ref */
-    f8_ref **touched; /* by group: roots it writes or reads, once each event */
-    uint32_t *n_touched;
+    allocation *allocation; /* by root ref */
+    f8_ref **accessed;      /* by group: roots it writes or reads, once each event */
+    uint32_t *n_accessed;
     uint32_t *ready, n_ready;
     const bool *lazy; /* by group: runs when somebody else's turn comes who needs it */
-    uint32_t *waits;  /* by group: edges still unmet */
-    uint32_t *held;   /* by group: those of them that running lazy groups would not meet */
+    uint32_t *waits;  /* by group: edges from groups that have not run */
+    uint32_t *held;   /* by group: those of them that running lazy groups would not satisfy */
     bool *done;       /* by group */
-    uint64_t *run; /* lazy groups that one needs, turn << 32 | group, ascending; then that one */
+    /* the lazy groups that one group needs, as turn << 32 | group, ascending; then that group */
+    uint64_t *run;
     uint32_t n_run;
-    const uint32_t *turn; /* by group: its place in the first order; 0 while that is made */
+    const uint32_t *turn; /* by group: its place in the first order; 0 while that order is made */
     uint32_t *order, n_order;
     int64_t live, peak;
 } play;
@@ -201,9 +205,9 @@ static f8_status setup_play(play *p, scheduler *s)
     const f8_storage *t = &s->storage;
     const uint32_t n = s->lowered->n_groups;
     *p = (play){.s = s};
-    p->unit = F8_NEW_ARRAY(&s->scratch, unit, t->g->n_nodes);
-    p->touched = F8_NEW_ARRAY(&s->scratch, f8_ref *, n);
-    p->n_touched = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
+    p->allocation = F8_NEW_ARRAY(&s->scratch, allocation, t->g->n_nodes);
+    p->accessed = F8_NEW_ARRAY(&s->scratch, f8_ref *, n);
+    p->n_accessed = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->ready = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->waits = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
     p->held = F8_NEW_ARRAY(&s->scratch, uint32_t, n);
@@ -212,21 +216,21 @@ static f8_status setup_play(play *p, scheduler *s)
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
     for (uint32_t i = 0; i < n; i++) {
         const f8_group *group = &s->lowered->group[i];
-        p->touched[i] = F8_NEW_ARRAY(&s->scratch, f8_ref, group->n_in + group->n_out);
-        if (!p->touched[i])
+        p->accessed[i] = F8_NEW_ARRAY(&s->scratch, f8_ref, group->n_in + group->n_out);
+        if (!p->accessed[i])
             return f8_arena_status(&s->scratch, s->diag);
         for (uint32_t k = 0; k < group->n_in + group->n_out; k++) {
             const f8_ref r = k < group->n_out ? group->out[k] : group->in[k - group->n_out];
             const f8_base *b = &t->base[t->view[r].base], *root = &t->base[b->root];
             if (b->def == F8_NO_GROUP || root->place.space != F8_SPACE_NONE)
                 continue;
-            p->touched[i][p->n_touched[i]++] = b->root;
-            p->unit[b->root].bytes = f8_storage_bytes(t, b->root);
-            p->unit[b->root].events++;
+            p->accessed[i][p->n_accessed[i]++] = b->root;
+            p->allocation[b->root].bytes = f8_storage_bytes(t, b->root);
+            p->allocation[b->root].events++;
         }
     }
     for (size_t i = 0; i < t->func->n_out; i++) /* lives to the end */
-        p->unit[t->base[t->view[t->func->out[i].ref].base].root].events++;
+        p->allocation[t->base[t->view[t->func->out[i].ref].base].root].events++;
     return F8_OK;
 }
 
@@ -236,7 +240,7 @@ static int by_turn(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* run[]: group i, which nothing holds, after all the lazy ones it needs. */
+/* Fill run[] with group i, which nothing holds, after all the lazy groups that it needs. */
 static void collect(play *p, uint32_t i)
 {
     scheduler *s = p->s;
@@ -260,14 +264,14 @@ static void collect(play *p, uint32_t i)
     p->run[p->n_run++] = i;
 }
 
-/* Bytes that the arena grows by (shrinks, if negative) across groups run[0, n). */
+/* Bytes by which the arena grows (shrinks, if negative) over the groups run[0, n). */
 static int64_t growth(play *p, const uint64_t *run, uint32_t n, int64_t *allocated)
 {
     int64_t change = 0;
     *allocated = 0;
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_touched[at]; k++) {
-            unit *u = &p->unit[p->touched[at][k]];
+        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_accessed[at]; k++) {
+            allocation *u = &p->allocation[p->accessed[at][k]];
             if (!u->alive && u->left == u->events) {
                 change += u->bytes;
                 *allocated += u->bytes;
@@ -276,12 +280,12 @@ static int64_t growth(play *p, const uint64_t *run, uint32_t n, int64_t *allocat
                 change -= u->bytes;
         }
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_touched[at]; k++)
-            p->unit[p->touched[at][k]].left++;
+        for (uint32_t k = 0, at = (uint32_t)run[i]; k < p->n_accessed[at]; k++)
+            p->allocation[p->accessed[at][k]].left++;
     return change;
 }
 
-/* One edge less holds group i, which may be the last one. */
+/* One edge less holds group i. It may have been the last one. */
 static void release(play *p, uint32_t i)
 {
     scheduler *s = p->s;
@@ -309,20 +313,20 @@ static void run_group(play *p, uint32_t i)
     p->live += change;
     p->done[i] = true;
     p->order[p->n_order++] = i;
-    for (uint32_t k = 0; k < p->n_touched[i]; k++) {
-        unit *u = &p->unit[p->touched[i][k]];
+    for (uint32_t k = 0; k < p->n_accessed[i]; k++) {
+        allocation *u = &p->allocation[p->accessed[i][k]];
         u->alive = true;
         u->left--;
     }
     const edges *e = &p->s->next[i];
     for (uint32_t k = 0; k < e->n; k++) {
         p->waits[e->to[k] / 2]--;
-        if (!p->lazy[i] || !(e->to[k] & 1)) /* else it was released when this group was */
+        if (!p->lazy[i] || !(e->to[k] & 1)) /* else it was released together with this group */
             release(p, e->to[k] / 2);
     }
 }
 
-/* All of run[], each as soon as its turn comes and it waits for nothing. */
+/* Run all of run[], each as soon as its turn comes and it waits for nothing. */
 static void run_collected(play *p)
 {
     const uint32_t n = p->n_run, before = p->n_order;
@@ -334,7 +338,7 @@ static void run_collected(play *p)
         }
 }
 
-/* Index into ready[]: lowest group, or under `thrifty` the one that frees most, if any frees. */
+/* Index into ready[]: the lowest group; under `thrifty` the one that frees most, if any frees. */
 static uint32_t choose(play *p, bool thrifty)
 {
     uint32_t first = 0, best = UINT32_MAX;
@@ -356,14 +360,14 @@ static uint32_t choose(play *p, bool thrifty)
     return best == UINT32_MAX ? first : best;
 }
 
-/* Nobody's turn comes, as those left wait for lazy groups to have read what they overwrite: the
- * first group that can run does, one that computes something again if there is no other. */
+/* No group can have its turn, because those left wait for lazy groups to read what they overwrite.
+ * The first group that can run does; one that recomputes only if there is no other. */
 static bool run_something(play *p)
 {
     const scheduler *s = p->s;
-    for (int again = 0; again < 2; again++)
+    for (int recompute = 0; recompute < 2; recompute++)
         for (uint32_t i = 0; i < s->lowered->n_groups; i++)
-            if (!p->done[i] && p->waits[i] == 0 && s->again[i] == again) {
+            if (!p->done[i] && p->waits[i] == 0 && s->recompute[i] == recompute) {
                 run_group(p, i);
                 return true;
             }
@@ -380,8 +384,8 @@ static int64_t make_order(play *p, const bool *lazy, bool thrifty, uint32_t *ord
     p->order = order;
     p->lazy = lazy;
     for (f8_ref r = 0; r < s->storage.g->n_nodes; r++) {
-        p->unit[r].left = p->unit[r].events;
-        p->unit[r].alive = false;
+        p->allocation[r].left = p->allocation[r].events;
+        p->allocation[r].alive = false;
     }
     for (uint32_t i = 0; i < n; i++) {
         p->done[i] = false;
@@ -412,12 +416,13 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
         order[i] = F8_NEW_ARRAY(arena, uint32_t, n);
     F8_TRY(f8_arena_status(arena, s->diag));
     F8_TRY(f8_arena_status(&s->scratch, s->diag));
-    for (uint32_t i = 0; i < s->storage.g->n_nodes; i++) /* no unit yet: only an order is wanted */
+    /* no allocations yet: only an order is wanted */
+    for (uint32_t i = 0; i < s->storage.g->n_nodes; i++)
         s->storage.base[i].root = i;
     play p;
     F8_TRY(setup_play(&p, s));
     p.turn = turn;
-    if (make_order(&p, s->again, false, order[0]) < 0)
+    if (make_order(&p, s->recompute, false, order[0]) < 0)
         return f8_fail(s->diag, F8_ERR_INTERNAL, F8_NOWHERE,
                        "schedule: the groups of '%s' form a cycle", s->storage.func->name);
     for (uint32_t i = 0; i < n; i++)
@@ -426,8 +431,8 @@ static f8_status best_order(scheduler *s, f8_arena *arena)
     F8_TRY(setup_play(&p, s));
     p.turn = turn;
     int64_t least = INT64_MAX;
-    for (int i = 0; i < (s->any_again ? 3 : 2); i++) {
-        const int64_t peak = make_order(&p, i == 2 ? s->inner : s->again, i == 1, order[i]);
+    for (int i = 0; i < (s->any_recompute ? 3 : 2); i++) {
+        const int64_t peak = make_order(&p, i == 2 ? s->inner : s->recompute, i == 1, order[i]);
         best = peak < least ? order[i] : best;
         least = peak < least ? peak : least;
     }
@@ -443,7 +448,7 @@ f8_status f8_schedule_function(f8_unit *u, f8_func *f)
     f8_status status = f8_storage_build(&s.storage, f, f8_unit_target(u), &s.scratch, u->diag);
     s.next = F8_NEW_ARRAY(&s.scratch, edges, n);
     s.n_before = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
-    s.again = F8_NEW_ARRAY(&s.scratch, bool, n);
+    s.recompute = F8_NEW_ARRAY(&s.scratch, bool, n);
     s.inner = F8_NEW_ARRAY(&s.scratch, bool, n);
     s.stamp = F8_NEW_ARRAY(&s.scratch, uint32_t, n);
     s.stack = F8_NEW_ARRAY(&s.scratch, uint32_t, n);

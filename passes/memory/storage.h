@@ -1,8 +1,8 @@
-/* Who shares whose storage: what schedule and memory both need to know.
+/* Which values share an allocation: what schedule and memory both need to know.
  *
- * A base is a value with storage of its own (rows.h has the views of it). Bases share a unit of
- * storage where one is a part of a concatenation, or where one is overwritten by another: a state
- * by its next value, an accumulator by the GEMM or scatter that adds to it. */
+ * A base is a value with storage of its own (unit/rows.h has the views of it). Bases share an
+ * allocation where one is a part of a concatenation, or where one is overwritten by another: a
+ * state by its next value, an accumulator by the GEMM or scatter that adds to it. */
 #ifndef F8_STORAGE_H
 #define F8_STORAGE_H
 
@@ -21,12 +21,13 @@ typedef struct f8_base {
     uint32_t def; /* the group that writes it, or F8_NO_GROUP */
     uint32_t n_readers;
     f8_reader *reader;
-    bool read; /* by somebody */
-    /* Where: `offset` elements into the unit of `root` (itself for a root), rows `stride` apart. */
+    bool read; /* whether a group reads it */
+    /* Its place: `offset` elements into the allocation of `root` (itself for a root), rows `stride`
+     * elements apart. */
     f8_ref root;
     int64_t offset, stride;
     f8_ref inside; /* the concatenation it is a part of, or 0 */
-    f8_ref next;   /* the next base of the same unit, from the root on; 0 ends */
+    f8_ref next;   /* the next base of the same allocation, from the root on; 0 ends the list */
     /* Of roots: a fixed place, or the arena (space NONE until packed). */
     f8_place place;
     uint32_t start, end; /* positions in the order, inclusive */
@@ -48,9 +49,9 @@ typedef struct f8_storage {
 f8_status f8_storage_build(f8_storage *s, const f8_func *f, const f8_target *target,
                            f8_arena *scratch, f8_diag *diag);
 
-/* Decide sharing under an order: position[group]. Fills root, offset, stride, place, start and end.
- * What GEMMs read or write and nothing else holds in shape gets rows that begin at multiples of
- * target->row_bytes; a product that is computed again lies as its original does. */
+/* Decide sharing under an order, position[group]. Fills root, offset, stride, place, start and end.
+ * Where a GEMM reads or writes a value and nothing else fixes its shape in memory, its rows begin
+ * at multiples of target->row_bytes. A recomputed product lies as its original does. */
 f8_status f8_storage_share(f8_storage *s, const uint32_t *position);
 
 /* The accumulator operand of a MATMUL, SCALED_MATMUL or EMBEDDING_GRAD node, or 0. */

@@ -3,8 +3,8 @@
 
 /* ---- writing over what the same group reads ---- */
 
-/* How many times a phase goes over its rows before it has each node: a value made from a row's
- * reduction needs another look at the row. */
+/* The pass over the phase's rows in which each node is known: a value made from a row's reduction
+ * needs another pass over the row. */
 static uint32_t pass_of(const f8_storage *s, const f8_phase *p, uint32_t *pass, uint32_t i)
 {
     const f8_node *n = f8_at(s->g, p->node[i]);
@@ -28,9 +28,9 @@ static bool reads_in_step(const f8_storage *s, const f8_node *n, uint32_t k, con
            (f8_is_reduce(n->op) || f8_type_elements(&n->type) == f8_type_elements(t));
 }
 
-/* Whether every read of `from` in this phase is of the element being written. A kernel stores such
- * values in its last pass over the row, where it loads before it stores; row statistics have no
- * such care taken, so for them the value must be known in that pass only. */
+/* Whether every read of `from` in this phase is of the element that is being written. A kernel
+ * stores such values in its last pass over the row, and loads before it stores. Row statistics are
+ * not handled with that care, so for them the value must be known in that pass only. */
 static bool phase_may_overwrite(const f8_storage *s, const f8_phase *p, f8_ref from, f8_ref to)
 {
     const f8_type *t = f8_type_of(s->g, to);
@@ -41,7 +41,7 @@ static bool phase_may_overwrite(const f8_storage *s, const f8_phase *p, f8_ref f
     if (!pass)
         return false;
     if (!full && f8_type_columns(t) != 1 && f8_type_columns(t) != p->cols)
-        return false; /* of blocks: all of a block's columns read what one of them writes */
+        return false; /* scales of blocks: all columns of a block read what one of them writes */
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const f8_ref r = p->node[i];
         const f8_node *n = f8_at(s->g, r);
@@ -72,8 +72,8 @@ static bool phase_reads(const f8_storage *s, const f8_phase *p, f8_ref base)
     return false;
 }
 
-/* Whether group `index` may write base `to` over base `from`, which it reads: never another element
- * of `from` after its place is written. Both cover the same bytes. */
+/* Whether group `index` may write base `to` over base `from`, which it reads: it must never read an
+ * element of `from` after that element's place is written. Both cover the same bytes. */
 static bool group_may_overwrite(const f8_storage *s, uint32_t index, f8_ref from, f8_ref to)
 {
     const f8_group *group = &s->lowered->group[index];
@@ -100,9 +100,9 @@ static bool group_may_overwrite(const f8_storage *s, uint32_t index, f8_ref from
     return true;
 }
 
-/* ---- units ---- */
+/* ---- allocations ---- */
 
-static void own_unit(f8_storage *s, f8_ref r)
+static void own_allocation(f8_storage *s, f8_ref r)
 {
     f8_base *b = &s->base[r];
     b->root = r;
@@ -113,8 +113,8 @@ static void own_unit(f8_storage *s, f8_ref r)
     b->end = 0;
 }
 
-/* Move root `r` and all in its unit to `offset` of the unit of `to`. */
-static void move_unit(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
+/* Move root `r` and all bases in its allocation to `offset` of the allocation of `to`. */
+static void move_allocation(f8_storage *s, f8_ref r, f8_ref to, int64_t offset)
 {
     const f8_ref root = s->base[to].root;
     f8_ref last = r;
@@ -154,7 +154,8 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
     const f8_ref r = s->view[part].base;
     f8_base *b = &s->base[r], *whole = &s->base[c];
     const f8_type *t = f8_type_of(s->g, r);
-    const f8_type *seen = f8_type_of(s->g, part); /* what is concatenated; t is what is written */
+    /* the type that is concatenated; t is the type that is written */
+    const f8_type *seen = f8_type_of(s->g, part);
     const bool gaps = (columns && f8_type_rows(seen) > 1) ||
                       whole->stride != f8_type_columns(f8_type_of(s->g, c));
     if (b->def == F8_NO_GROUP || b->root != r || b->next ||
@@ -169,7 +170,7 @@ static void put_inside(f8_storage *s, f8_ref c, f8_ref part, int64_t offset, boo
     if (gaps)
         b->stride = whole->stride;
     b->inside = c;
-    move_unit(s, r, c, whole->offset + offset);
+    move_allocation(s, r, c, whole->offset + offset);
 }
 
 /* Users have higher refs, so the outermost concatenation is seen first, and a part that is itself a
@@ -203,7 +204,8 @@ static void share_concat(f8_storage *s, f8_ref c)
 
 /* ---- writing over a state ---- */
 
-/* First and last + 1 element of root storage that rows of `t` at offset touch. */
+/* The first element, and one past the last, of the root's storage that rows of `t` at `offset`
+ * cover. */
 static void range_of(const f8_type *t, int64_t offset, int64_t stride, int64_t *low, int64_t *high)
 {
     *low = offset;
@@ -223,7 +225,7 @@ static bool writes_nothing(const f8_storage *s, f8_ref c)
     return true;
 }
 
-/* Whether the writes of `member`, which lies in the storage of variable input `old`, come after
+/* Whether all writes of `member`, which lies in the storage of variable input `old`, come after
  * every read of what they overwrite. */
 static bool write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
                               f8_ref member)
@@ -250,7 +252,8 @@ static bool write_is_safe(const f8_storage *s, const uint32_t *position, f8_ref 
     return true;
 }
 
-static bool unit_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old, f8_ref first)
+static bool allocation_is_safe(const f8_storage *s, const uint32_t *position, f8_ref old,
+                               f8_ref first)
 {
     for (f8_ref m = first; m; m = s->base[m].next)
         if (!write_is_safe(s, position, old, m))
@@ -283,7 +286,7 @@ static void share_result(f8_storage *s, const uint32_t *position, size_t index, 
         return;
     }
     const f8_ref old = input[p->var];
-    if (old && !unit_is_safe(s, position, old, v->base))
+    if (old && !allocation_is_safe(s, position, old, v->base))
         return;
     b->place = (f8_place){.space = F8_SPACE_STATE, .port = p->var, .offset = s->var_offset[p->var]};
 }
@@ -310,7 +313,7 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
     const f8_place *place = &s->base[to->root].place;
     if (place->space == F8_SPACE_STATE) {
         const f8_ref old = input[place->port];
-        if (b->next) /* parts of a concatenation would need their own look */
+        if (b->next) /* parts of a concatenation would each have to be checked */
             return;
         b->offset = to->offset;
         const bool safe = !old || write_is_safe(s, position, old, acc);
@@ -318,12 +321,12 @@ static void share_accumulator(f8_storage *s, const uint32_t *position, f8_ref r,
         if (!safe)
             return;
     }
-    move_unit(s, acc, r, to->offset);
+    move_allocation(s, acc, r, to->offset);
 }
 
-/* ---- rows that begin where GEMMs like them to ---- */
+/* ---- rows aligned for GEMMs ---- */
 
-/* Whether a row program reads base r row by row, as it is, wherever it does. */
+/* Whether a row kernel reads base r row by row, as it is, wherever it reads it. */
 static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
 {
     const f8_type *t = f8_type_of(s->g, r);
@@ -340,7 +343,7 @@ static bool rows_read_gaps(const f8_storage *s, const f8_group *group, f8_ref r)
     return true;
 }
 
-/* Whether a group reads base r, under the view `seen`, whatever lies between its rows. */
+/* Whether a group can read base r, under the view `seen`, with any gaps between its rows. */
 static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref seen)
 {
     if (index == F8_NO_GROUP || !f8_type_same_matrix(f8_type_of(s->g, seen), f8_type_of(s->g, r)) ||
@@ -359,8 +362,8 @@ static bool reads_gaps(const f8_storage *s, uint32_t index, f8_ref r, f8_ref see
     return !scales && (!acc || s->view[acc].base != r);
 }
 
-/* The row stride of base r, padded if a GEMM reads or writes it and everybody can take the gaps. A
- * GEMM that adds to its result works in the place of what it adds to. */
+/* The row stride of base r: padded if a GEMM reads or writes r and every other reader can take the
+ * gaps. A GEMM that adds to its result works in the place of what it adds to. */
 static int64_t padded_stride(const f8_storage *s, f8_ref r)
 {
     const f8_base *b = &s->base[r];
@@ -383,7 +386,7 @@ static int64_t padded_stride(const f8_storage *s, f8_ref r)
     return gemm ? wide / size : b->stride;
 }
 
-/* Whether two GEMMs are the same product, if of other values. */
+/* Whether two GEMMs are the same product, but perhaps of other values. */
 static bool same_product(const f8_graph *g, f8_ref x, f8_ref y)
 {
     const f8_node *a = f8_at(g, x), *b = f8_at(g, y);
@@ -398,7 +401,7 @@ static bool same_product(const f8_graph *g, f8_ref x, f8_ref y)
     return true;
 }
 
-/* Take the padding of x, or of y, if the other has none. Whether there was any to take. */
+/* Remove the padding of x or of y if the other has none. Whether any was removed. */
 static bool level(f8_storage *s, const bool *padded, f8_ref x, f8_ref y)
 {
     x = s->view[x].base;
@@ -413,8 +416,9 @@ static bool level(f8_storage *s, const bool *padded, f8_ref x, f8_ref y)
     return true;
 }
 
-/* A GPU's library may choose another algorithm, of other bits, for rows that begin elsewhere. What
- * is computed again must have its original's, so where one of them has no padding none has. */
+/* A GPU's library may choose another algorithm, with other bits, for rows that begin elsewhere. A
+ * recomputed product must have its original's bits, so where one of the two has no padding, neither
+ * has. */
 static void level_products(f8_storage *s, const bool *padded)
 {
     const f8_lowered *p = s->lowered;
@@ -481,7 +485,7 @@ f8_status f8_storage_share(f8_storage *s, const uint32_t *position)
     for (size_t i = 0; i < s->g->module->n_vars; i++)
         input[i] = input_of_var(s, (int32_t)i);
     for (f8_ref r = 1; r < s->g->n_nodes; r++)
-        own_unit(s, r);
+        own_allocation(s, r);
     for (f8_ref r = s->g->n_nodes - 1; r > 0; r--)
         if (s->g->node[r].op == F8_OP_CONCAT && s->base[r].def != F8_NO_GROUP)
             share_concat(s, r);

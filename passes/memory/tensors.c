@@ -1,4 +1,4 @@
-/* What lies in memory at a function's peak, by name: see memory_report.h. */
+/* What lies in memory at a function's peak, by name: see report.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +32,8 @@ static const char *own_name(const f8_func *f, f8_ref r, f8_arena *arena)
     return *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;
 }
 
-/* The operand that says most about r: of those that are no constants the first with the most
- * elements; 0: none. */
+/* The operand that says most about r: of those that are no constants, the first with the most
+ * elements. 0: none. */
 static f8_ref telling_operand(const f8_graph *g, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
@@ -74,8 +74,8 @@ const char *f8_memory_name(const f8_func *f, f8_ref r, f8_arena *arena)
     return name ? f8_arena_printf(arena, "%s of %s", what, name) : what;
 }
 
-/* Of the unit: its root's, else that of another value that fills it. */
-static const char *unit_name(const listing *l, f8_ref root)
+/* The name of an allocation: its root's, else that of another value that fills it. */
+static const char *allocation_name(const listing *l, f8_ref root)
 {
     const f8_lowered *p = l->f->lowered;
     const char *name = own_name(l->f, root, l->arena);
@@ -168,9 +168,9 @@ static void add_arena(listing *l)
         const f8_allocation *h = &p->allocation[i];
         if (h->first > l->out->peak.at || h->last < l->out->peak.at)
             continue;
-        const char *name = unit_name(l, h->root);
+        const char *name = allocation_name(l, h->root);
         if (l->category[i] == F8_MEMORY_RECOMPUTED && name)
-            name = f8_arena_printf(l->arena, "%s (again)", name);
+            name = f8_arena_printf(l->arena, "%s (recomputed)", name);
         add(l, &(f8_memory_tensor){.name = name,
                                    .type = *f8_type_of(l->f->graph, h->root),
                                    .bytes = h->bytes,

@@ -1,12 +1,12 @@
-/* The minimum cut: see remat_cut.h.
+/* The minimum cut: see cut.h.
  *
- * Two nodes a value: `had` (after the moment) and `again` (computed again then). Those on the
- * sink's side are true.
+ * Each value has two nodes: `had` (it is in memory after the moment) and `recompute` (it is
+ * recomputed then). A node on the sink's side is true.
  *
- *   source -> again(v)   seconds         computing it again; no limit where it can't be
- *   again(v) -> had(v)   price * bytes   had but not computed again: kept
- *   had(u) -> again(v)   no limit        u is read to compute v again
- *   had(v) -> sink       no limit        v is read after the moment
+ *   source -> recompute(v)   seconds         recomputing v; no limit where it can't be recomputed
+ *   recompute(v) -> had(v)   price * bytes   had but not recomputed: v is kept
+ *   had(u) -> recompute(v)   no limit        u is read to recompute v
+ *   had(v) -> sink           no limit        v is read after the moment
  *
  * Dinic's algorithm (1970): shortest augmenting paths by levels. */
 #include "passes/remat/cut.h"
@@ -22,12 +22,12 @@ static uint32_t had(uint32_t v)
     return FIRST + 2 * v;
 }
 
-static uint32_t again(uint32_t v)
+static uint32_t recompute(uint32_t v)
 {
     return FIRST + 2 * v + 1;
 }
 
-/* Made before the moment, and so a matter of it. */
+/* Whether v is made before the moment, so that the cut decides about it. */
 static bool early(const f8_remat_cut *c, uint32_t v)
 {
     return c->t->first[v] < c->moment;
@@ -38,16 +38,16 @@ static bool can(const f8_remat_cut *c, uint32_t v)
     return c->t->ready[v] <= c->moment;
 }
 
-static bool read_late(const f8_remat_cut *c, uint32_t v)
+static bool read_after(const f8_remat_cut *c, uint32_t v)
 {
-    const struct f8_remat_touches *x = &c->t->touch[v];
+    const struct f8_remat_accesses *x = &c->t->access[v];
     return x->n && c->t->position[x->id[x->n - 1]] > c->t->position[c->moment];
 }
 
-/* The first touch after the moment: an action that reads v, or UINT32_MAX. */
-static uint32_t first_late(const f8_remat_cut *c, uint32_t v)
+/* The first access after the moment: an action that reads v, or UINT32_MAX. */
+static uint32_t first_read_after(const f8_remat_cut *c, uint32_t v)
 {
-    const struct f8_remat_touches *x = &c->t->touch[v];
+    const struct f8_remat_accesses *x = &c->t->access[v];
     uint32_t found = UINT32_MAX;
     for (uint32_t i = x->n; i > 0; i--) {
         if (c->t->position[x->id[i - 1]] <= c->t->position[c->moment])
@@ -66,13 +66,13 @@ static void each_edge(const f8_remat_cut *c, void (*visit)(void *, uint32_t, uin
     for (uint32_t v = 0; v < t->p->n_values; v++) {
         if (!early(c, v))
             continue;
-        visit(user, SOURCE, again(v));
-        visit(user, again(v), had(v));
-        if (read_late(c, v))
+        visit(user, SOURCE, recompute(v));
+        visit(user, recompute(v), had(v));
+        if (read_after(c, v))
             visit(user, had(v), SINK);
         const uint32_t row = t->p->n_steps + 1 + v;
         for (uint32_t i = t->need_at[row]; can(c, v) && i < t->need_at[row + 1]; i++)
-            visit(user, had(t->need[i]), again(v));
+            visit(user, had(t->need[i]), recompute(v));
     }
 }
 
@@ -97,9 +97,9 @@ bool f8_remat_cut_make(f8_remat_timeline *t, uint32_t moment, f8_remat_cut *c)
 {
     *c = (f8_remat_cut){.t = t, .moment = moment, .n_nodes = FIRST + 2 * t->p->n_values};
     f8_arena *arena = t->arena;
-    c->again = F8_NEW_ARRAY(arena, bool, t->p->n_values);
+    c->recompute = F8_NEW_ARRAY(arena, bool, t->p->n_values);
     c->node_at = F8_NEW_ARRAY(arena, uint32_t, (size_t)c->n_nodes + 1);
-    if (!c->again || !c->node_at)
+    if (!c->recompute || !c->node_at)
         return false;
     each_edge(c, count_edge, c->node_at);
     for (uint32_t i = 0; i < c->n_nodes; i++)
@@ -128,14 +128,14 @@ static int64_t amount(double x)
     return x < 0x1p58 ? (int64_t)x : (int64_t)1 << 58;
 }
 
-/* The first two edges of again(v) come from the source and go to had(v): each_edge's order. */
+/* The first two edges of recompute(v) come from the source and go to had(v): each_edge's order. */
 static void set_rooms(f8_remat_cut *c, double price)
 {
     const f8_remat_problem *p = c->t->p;
     for (uint32_t v = 0; v < p->n_values; v++) {
         if (!early(c, v))
             continue;
-        const uint32_t *at = &c->node_at[again(v)];
+        const uint32_t *at = &c->node_at[recompute(v)];
         for (uint32_t e = at[0]; e < at[1]; e++) {
             const uint32_t back = c->edge_back[e], to = c->edge_to[e];
             if (to == SOURCE) {
@@ -234,8 +234,8 @@ void f8_remat_cut_solve(f8_remat_cut *c, double price)
     /* The sink's side: what still reaches it. */
     c->bytes = c->seconds = 0;
     for (uint32_t v = 0; v < p->n_values; v++) {
-        c->again[v] = early(c, v) && c->level[again(v)];
-        if (c->again[v])
+        c->recompute[v] = early(c, v) && c->level[recompute(v)];
+        if (c->recompute[v])
             c->seconds += p->value[v].seconds;
         else if (early(c, v) && c->level[had(v)])
             c->bytes += (double)p->value[v].bytes;
@@ -248,7 +248,7 @@ void f8_remat_cut_apply(const f8_remat_cut *c)
     for (uint32_t s = c->moment; s-- > 0;)
         for (uint32_t i = t->make_at[s + 1]; i-- > t->make_at[s];) {
             const uint32_t v = t->make[i];
-            const uint32_t reader = c->again[v] ? first_late(c, v) : UINT32_MAX;
+            const uint32_t reader = c->recompute[v] ? first_read_after(c, v) : UINT32_MAX;
             if (reader != UINT32_MAX && !t->failed)
                 f8_remat_insert(c->t, v, t->position[reader]);
         }

@@ -1,34 +1,34 @@
-/* Plans by name: what the options' patterns want kept, or computed again. See remat.h. */
+/* Plans by name: what the options' patterns ask to keep or to recompute. See remat.h. */
 #include "passes/memory/report.h"
 #include "passes/remat/remat.h"
 
 typedef struct planner {
     f8_remat *s;
     f8_remat_plan *plan;
-    bool *kept;  /* by value: kept as long as somebody computes with it */
-    bool *again; /* by value: late steps read it computed again */
-    bool *made;  /* by value: it was */
+    bool *kept;  /* by value: kept as long as a step reads it */
+    bool *recompute; /* by value: backward steps read it recomputed */
+    bool *made;  /* by value: it was recomputed */
     uint32_t *stack;
 } planner;
 
-/* By the name that reports call it. */
+/* By the name that reports use. */
 static bool matches(const f8_remat *s, uint32_t value, const char *pattern)
 {
     const char *name = pattern ? f8_memory_name(s->func, s->root[value], s->scratch) : NULL;
     return name && f8_pattern_match(pattern, name);
 }
 
-/* Whether `v` has to be made before late step `at` can read it. */
+/* Whether `v` has to be recomputed before backward step `at` can read it. */
 static bool is_missing(const planner *f, uint32_t v, uint32_t at)
 {
     const f8_remat *s = f->s;
     if (f->made[v] || f->kept[v] || s->cone[v].n == 0)
         return false;
-    return f->again[v] || s->storage.base[s->root[v]].end < at;
+    return f->recompute[v] || s->storage.base[s->root[v]].end < at;
 }
 
-/* Compute v again before step `at`, and before it what it needs. */
-static void make_again(planner *f, uint32_t v, uint32_t at)
+/* Recompute v before step `at`, and before it what it needs. */
+static void recompute_before(planner *f, uint32_t v, uint32_t at)
 {
     uint32_t depth = 0;
     f->stack[depth++] = v;
@@ -50,12 +50,12 @@ static void make_again(planner *f, uint32_t v, uint32_t at)
     }
 }
 
-static bool can_be_again(const f8_remat *s, uint32_t v)
+static bool can_recompute(const f8_remat *s, uint32_t v)
 {
     return s->activation[v] && s->cone[v].n > 0 && !s->problem.value[v].result;
 }
 
-/* Steps that make a value first, and that are not late and read it last (0: none). */
+/* The step that first makes a value, and the last forward step that reads it (0: none). */
 typedef struct span {
     uint32_t made, read;
 } span;
@@ -68,29 +68,29 @@ static f8_status find_spans(const f8_remat *s, span **out)
         for (uint32_t k = 0; k < s->problem.step[i].n_write; k++)
             of[s->problem.step[i].write[k]].made = i;
     for (uint32_t i = 0; i < s->problem.n_steps; i++)
-        for (uint32_t k = 0; !s->late[i] && k < s->problem.step[i].n_read; k++)
+        for (uint32_t k = 0; !s->backward[i] && k < s->problem.step[i].n_read; k++)
             of[s->problem.step[i].read[k]].read = i;
     *out = of;
     return F8_OK;
 }
 
-/* By value: an activation that can be computed again, and some step that is not late runs between
- * the one that makes it and the first late one that reads it. What a late step makes, or reads at
- * once, is not kept from the forward. */
+/* By value: an activation that can be recomputed, with some forward step between the step that
+ * makes it and the first backward step that reads it. What a backward step makes, or reads at once,
+ * is not kept from the forward. */
 static f8_status find_waiting(const f8_remat *s, const span *of, bool **out)
 {
     const uint32_t n = s->problem.n_steps;
     bool *waiting = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     bool *read = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     uint32_t *forward =
-        F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* steps not late before */
+        F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1); /* forward steps before */
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < n; i++)
-        forward[i + 1] = forward[i] + !s->late[i];
+        forward[i + 1] = forward[i] + !s->backward[i];
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; s->late[i] && k < s->problem.step[i].n_read; k++) {
+        for (uint32_t k = 0; s->backward[i] && k < s->problem.step[i].n_read; k++) {
             const uint32_t v = s->problem.step[i].read[k];
-            if (!read[v] && can_be_again(s, v))
+            if (!read[v] && can_recompute(s, v))
                 waiting[v] = forward[i] > forward[of[v].made + 1];
             read[v] = true;
         }
@@ -98,31 +98,31 @@ static f8_status find_waiting(const f8_remat *s, const span *of, bool **out)
     return F8_OK;
 }
 
-/* Which values are kept, and which of the activations computed again. */
+/* Decide which values are kept and which activations are recomputed. */
 static f8_status choose(planner *f)
 {
     const f8_remat *s = f->s;
     const f8_options *o = &s->unit->options;
-    bool kept = false, again = false, *waiting;
+    bool kept = false, recompute = false, *waiting;
     span *of;
     F8_TRY(find_spans(s, &of));
     F8_TRY(find_waiting(s, of, &waiting));
     for (uint32_t v = 0; v < s->problem.n_values; v++) {
         f->kept[v] = matches(s, v, o->checkpoint);
         kept |= f->kept[v];
-        if (!can_be_again(s, v))
+        if (!can_recompute(s, v))
             continue;
         const bool named = matches(s, v, o->recompute);
-        again |= named;
-        f->again[v] = waiting[v] && (named || (o->checkpoint && !f->kept[v]));
-        f->kept[v] &= !f->again[v];
+        recompute |= named;
+        f->recompute[v] = waiting[v] && (named || (o->checkpoint && !f->kept[v]));
+        f->kept[v] &= !f->recompute[v];
     }
     if (o->checkpoint && *o->checkpoint && !kept)
         return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE,
                        "checkpoint: '%s' matches no value that lies in memory", o->checkpoint);
-    if (o->recompute && !again)
+    if (o->recompute && !recompute)
         return f8_fail(s->unit->diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "recompute: '%s' matches no activation that can be computed again",
+                       "recompute: '%s' matches no activation that can be recomputed",
                        o->recompute);
     return F8_OK;
 }
@@ -132,7 +132,7 @@ static f8_status setup(planner *f, f8_remat *s, f8_remat_plan *out)
     const uint32_t n = s->problem.n_values, steps = s->problem.n_steps;
     *f = (planner){.s = s, .plan = out};
     f->kept = F8_NEW_ARRAY(s->scratch, bool, n);
-    f->again = F8_NEW_ARRAY(s->scratch, bool, n);
+    f->recompute = F8_NEW_ARRAY(s->scratch, bool, n);
     f->made = F8_NEW_ARRAY(s->scratch, bool, n);
     f->stack = F8_NEW_ARRAY(s->scratch, uint32_t, (size_t)n + 1);
     *out = (f8_remat_plan){.action = F8_NEW_ARRAY(s->scratch, f8_remat_action, (size_t)n + steps)};
@@ -144,9 +144,9 @@ static void list_actions(planner *f)
     const f8_remat *s = f->s;
     for (uint32_t i = 0; i < s->problem.n_steps; i++) {
         const f8_remat_step *step = &s->problem.step[i];
-        for (uint32_t k = 0; k < step->n_read && s->late[i]; k++)
+        for (uint32_t k = 0; k < step->n_read && s->backward[i]; k++)
             if (is_missing(f, step->read[k], i))
-                make_again(f, step->read[k], i);
+                recompute_before(f, step->read[k], i);
         f->plan->action[f->plan->n_actions++] = (f8_remat_action){false, i};
     }
 }
@@ -162,7 +162,8 @@ f8_status f8_remat_plan_by_name(f8_remat *s, f8_remat_plan *out)
 
 /* ---- waists ---- */
 
-/* What the caller's inputs go into, and is not small beside the largest activation. */
+/* By value: depends on the caller's inputs, and is not small compared with the largest activation.
+ */
 static f8_status find_large(const f8_remat *s, bool **out)
 {
     enum { SMALL = 64 };
@@ -197,7 +198,7 @@ f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *ou
             alive[i]++;
     *waists = 0;
     for (uint32_t i = 0; i < steps; i++) /* in the order they are made */
-        for (uint32_t k = 0; !s->late[i] && k < s->problem.step[i].n_write; k++) {
+        for (uint32_t k = 0; !s->backward[i] && k < s->problem.step[i].n_write; k++) {
             const uint32_t v = s->problem.step[i].write[k];
             bool waist = false;
             for (uint32_t at = i; of[v].made == i && large[v] && at < of[v].read; at++)
@@ -205,7 +206,7 @@ f8_status f8_remat_plan_by_waists(f8_remat *s, uint32_t every, f8_remat_plan *ou
             f.kept[v] = waist && (*waists)++ % every == 0;
         }
     for (uint32_t v = 0; v < n; v++)
-        f.again[v] = waiting[v] && !f.kept[v];
+        f.recompute[v] = waiting[v] && !f.kept[v];
     list_actions(&f);
     return F8_OK;
 }

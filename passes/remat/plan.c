@@ -1,36 +1,37 @@
-/* What to keep and what to compute again: see remat_plan.h.
+/* The planner: which values to keep and which to recompute. See plan.h.
  *
  * Plans within the budget are looked for in three ways, and the best of them is improved:
  *
- * - gaps (remat_search.c): while some step is over the budget, drop a value between two of its
- *   readers and compute it again before the second, with what that takes in turn where it helps:
- *   always the most bytes of excess a second. Then take back what turns out not to be needed.
- * - prices (remat_cut.c, remat_start.c): at a price per byte in memory at the fullest moment, what
- *   to keep and what to compute again after it is a minimum cut. Prices around the one that meets
- *   the budget, then as above.
- * - segments (remat_segments.c): checkpoints, in several levels, for budgets too small for even
- *   one value a layer.
- * - Iterated local search from the best: change a little by (repeatable) chance, repair, take back,
- *   keep what is no worse.
+ * - gaps (search.c): while some step is over the budget, drop a value between two of its readers
+ *   and recompute it before the second one, with what that needs in turn where it helps. The drop
+ *   that removes the most bytes of excess a second comes first. Then drops that turn out not to be
+ *   needed are taken back.
+ * - prices (cut.c, start.c): at a price per byte in memory at the fullest moment, what to keep and
+ *   what to recompute after it is a minimum cut. Prices around the one that meets the budget are
+ *   tried; then the search goes on as above.
+ * - segments (segments.c): checkpoints, in several levels, for budgets too small for even one value
+ *   a layer.
+ * - iterated local search from the best plan: change a little at random (with a fixed seed),
+ *   repair, take back, and keep what is no worse.
  *
- * Gaps see the memory of every action, with workspace and what is computed again, and drop that as
- * well (nesting), but one value after the other. A cut sees chains as a whole, and small values
- * that nobody reads late but that make large ones cheap, but one moment only, and no room for what
- * is computed again. Together they come within a few percent of the bound that the cut gives, for
- * transformers, and nearly always to the optimum of small graphs (tests/passes/remat/check_remat_plan.c).
+ * Gaps see the memory of every action, workspace and recomputed values included, and may drop
+ * recomputed values as well (nesting); but they drop one value at a time. A cut sees chains as a
+ * whole, and small values that the backward does not read but that make large ones cheap to
+ * recompute; but it sees one moment only, and no memory for recomputed values. Together they come
+ * within a few percent of the bound that the cut gives for transformers, and nearly always reach
+ * the optimum of small graphs (tests/passes/remat/check_remat_plan.c).
  *
- * What else there is, and why not that:
+ * What else there is, and why it was not taken:
  *
- * - Checkpoints every sqrt(n) layers (Chen et al. 2016, arXiv:1604.06174) compute everything
- * between them again: attention and GEMMs, where norms and activations alone would have done.
+ * - Checkpoints every sqrt(n) layers (Chen et al. 2016, arXiv:1604.06174) recompute everything
+ *   between them: attention and GEMMs, where norms and activations alone would do.
  * - DTR (Kirisame et al. 2021, arXiv:2006.09616) evicts by seconds / (bytes * staleness) while it
- *   runs, without a look at who reads a value next; we know all readers.
+ *   runs, and does not know who reads a value next; we know all readers.
  * - Checkmate (Jain et al. 2020, arXiv:1910.02653) solves a mixed-integer program over steps x
- *   values: optimal, but for hundreds of steps that takes minutes to hours and a solver.
+ *   values. That is optimal, but for hundreds of steps it takes minutes to hours and a solver.
  * - PyTorch's min-cut partitioner (He 2022, "Min-cut optimal recomputation with AOTAutograd")
- *   minimizes the bytes between forward and backward where rules say what may be computed again:
- *   it weighs no seconds and knows no budget, and nothing but that one moment.
- */
+ *   minimizes the bytes between forward and backward, where rules say what may be recomputed. It
+ *   weighs no seconds, knows no budget, and sees only that one moment. */
 #include "passes/remat/plan.h"
 #include "passes/remat/search.h"
 #include "passes/remat/start.h"
@@ -46,8 +47,8 @@ static bool read_instance(const f8_remat_problem *p, const uint32_t *newest, uin
     return true;
 }
 
-/* Instances are numbered as they are made; last[i] is the last action that instance i is in memory
- * at. */
+/* Instances are numbered as they are made. last[i] is the last action at which instance i is in
+ * memory. */
 typedef struct instances {
     uint32_t *newest, *value, *made, *last; /* newest by value, the others by instance */
     uint32_t n;
@@ -76,9 +77,9 @@ static bool walk_step(const f8_remat_problem *p, uint32_t s, uint32_t at, instan
     return true;
 }
 
-/* One whose steps write it more than once, or that was never written, can't be computed again. */
-static bool walk_again(const f8_remat_problem *p, const uint32_t *n_writers, uint32_t v,
-                       uint32_t at, instances *x)
+/* A value that several steps write, or that was never written, can't be recomputed. */
+static bool walk_recompute(const f8_remat_problem *p, const uint32_t *n_writers, uint32_t v,
+                           uint32_t at, instances *x)
 {
     if (v >= p->n_values || !(p->value[v].seconds >= 0) || n_writers[v] != 1 ||
         x->newest[v] == UINT32_MAX)
@@ -116,7 +117,7 @@ static void find_peak(const f8_remat_problem *p, const instances *x, int64_t *ch
     for (uint32_t at = 0; at < plan->n_actions; at++) {
         const f8_remat_action *a = &plan->action[at];
         live += change[at];
-        const int64_t bytes = live + (a->again ? 0 : p->step[a->index].bytes);
+        const int64_t bytes = live + (a->recompute ? 0 : p->step[a->index].bytes);
         if (bytes > plan->peak) {
             plan->peak = bytes;
             plan->peak_at = at;
@@ -145,12 +146,13 @@ bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_rema
     plan->seconds = 0;
     for (uint32_t at = 0; at < plan->n_actions; at++) {
         const f8_remat_action *a = &plan->action[at];
-        if (!a->again && (next >= p->n_steps || a->index != next))
+        if (!a->recompute && (next >= p->n_steps || a->index != next))
             return false;
-        if (a->again ? !walk_again(p, n_writers, a->index, at, &x) : !walk_step(p, next, at, &x))
+        if (a->recompute ? !walk_recompute(p, n_writers, a->index, at, &x)
+                         : !walk_step(p, next, at, &x))
             return false;
-        next += !a->again;
-        plan->seconds += a->again ? p->value[a->index].seconds : 0;
+        next += !a->recompute;
+        plan->seconds += a->recompute ? p->value[a->index].seconds : 0;
     }
     for (uint32_t v = 0; v < p->n_values; v++)
         if (p->value[v].result &&
@@ -162,9 +164,9 @@ bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_rema
 
 /* ---- planning ---- */
 
-/* Limits of work, in elementary operations (about a nanosecond each) a step or value: for each
- * start, for all of them, and for improving the best; and what small problems get besides, which
- * are searched well for it. */
+/* Limits of work, in elementary operations (about a nanosecond each) per step or value: for each
+ * start, for all starts, and for improving the best plan. Small problems get some more, so that
+ * they are searched well for their size. */
 enum { WORK_START = 10000, WORK_ALL = 100000, WORK_IMPROVE = 10000, WORK_SMALL = 2000000 };
 
 static void search(f8_remat_timeline *t, f8_remat_best *best)
@@ -184,7 +186,7 @@ static void search(f8_remat_timeline *t, f8_remat_best *best)
     f8_remat_improve(t, best, WORK_SMALL + WORK_IMPROVE * size);
 }
 
-/* What no plan takes less than: one step with what it reads and makes; the results. */
+/* A bound below every plan's peak: one step with what it reads and makes; the results. */
 static int64_t least_peak(const f8_remat_timeline *t)
 {
     int64_t most = 0;
@@ -208,8 +210,8 @@ static int64_t peak_of(f8_remat_timeline *t, const f8_remat_best *best)
     return peak;
 }
 
-/* A search for what can't be had brings the sum of all excess down, not the peak. So where nothing
- * fits, ask for more. */
+/* A search for a budget that can't be met lowers the sum of all excess, not the peak. So where
+ * nothing fits, ask for more bytes. */
 static void search_lower(f8_remat_timeline *t, f8_remat_best *best)
 {
     enum { TRIES = 2 };
@@ -246,9 +248,10 @@ f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena
             memcpy(out->action, best.action, best.n * sizeof *out->action);
             out->n_actions = best.n;
             if (!f8_remat_plan_measure(p, &scratch, out))
-                status = scratch.failed ? f8_arena_status(&scratch, diag)
-                                        : f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                                                  "remat: a plan that can't be carried out");
+                status = scratch.failed
+                             ? f8_arena_status(&scratch, diag)
+                             : f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
+                                       "remat: the planner made a plan that can't be carried out");
         }
     }
     f8_arena_end(&scratch);

@@ -1,11 +1,11 @@
-/* What to keep and what to compute again, as a problem of its own: steps in order, values with
- * their bytes, and what it costs to have a value once more. Knows nothing of graphs; remat.c makes
- * the problem and carries the plan out.
+/* Which values to keep and which to recompute, as a problem of its own: steps in order, values with
+ * their bytes, and the cost of computing a value once more. The planner knows nothing of graphs;
+ * remat.c makes the problem and carries the plan out.
  *
- * A plan is a list of actions: every step once, in the given order, and between them values
- * computed again. It alone says where a value lies when: an instance of a value is in memory from
- * the action that makes it to the last one that reads it before the value is made again. Whatever
- * is read must have been made and is the newest instance. */
+ * A plan is a list of actions: every step once, in the given order, and between them values to
+ * recompute. The list alone says when a value is in memory: an instance of a value is in memory
+ * from the action that makes it to the last action that reads it before the value is made again.
+ * Whatever an action reads must have been made, and the newest instance is read. */
 #ifndef F8_REMAT_PLAN_H
 #define F8_REMAT_PLAN_H
 
@@ -16,19 +16,20 @@
 
 typedef struct f8_remat_value {
     int64_t bytes;        /* in memory */
-    double seconds;       /* to compute it again; negative: it can't be */
-    const uint32_t *from; /* what computing it again reads; what always lies in memory (inputs,
-                             parameters) is no value */
+    double seconds;       /* to recompute it; negative: it can't be recomputed */
+    /* what recomputing it reads; inputs and parameters, which always lie in memory, are not listed
+     */
+    const uint32_t *from;
     uint32_t n_from;
     bool result; /* in memory to the end */
 } f8_remat_value;
 
-/* A value may be written by several steps (in parts, or added to): the later ones need what the
- * earlier ones left, and such a value can't be computed again. */
+/* A value may be written by several steps, in parts or by adding to it. The later ones need what
+ * the earlier ones left, so such a value can't be recomputed. */
 typedef struct f8_remat_step {
     const uint32_t *read, *write;
     uint32_t n_read, n_write;
-    int64_t bytes; /* beside its values, while it runs */
+    int64_t bytes; /* while it runs, in addition to its values */
 } f8_remat_step;
 
 typedef struct f8_remat_problem {
@@ -38,25 +39,26 @@ typedef struct f8_remat_problem {
 } f8_remat_problem;
 
 typedef struct f8_remat_action {
-    bool again; /* value `index` is computed again; else step `index` runs */
+    bool recompute; /* value `index` is recomputed; else step `index` runs */
     uint32_t index;
 } f8_remat_action;
 
 typedef struct f8_remat_plan {
     f8_remat_action *action;
     uint32_t n_actions;
-    double seconds;   /* of all that is computed again */
+    double seconds;   /* of all recomputed values */
     int64_t peak;     /* bytes */
-    uint32_t peak_at; /* the action that has it */
+    uint32_t peak_at; /* the action at which the peak is */
 } f8_remat_plan;
 
-/* The fastest plan found whose peak is within `budget` bytes, or, where none was found, the one
- * with the lowest peak (the caller compares). Deterministic. Lives in `arena`. F8_ERR_MEMORY. */
+/* The fastest plan found whose peak is within `budget` bytes or, where none was found, the one with
+ * the lowest peak; the caller compares. Deterministic. Lives in `arena`. F8_ERR_MEMORY. */
 f8_status f8_remat_plan_make(const f8_remat_problem *p, int64_t budget, f8_arena *arena,
                              f8_diag *diag, f8_remat_plan *out);
 
-/* Fill seconds, peak and peak_at from the actions. False where a value is read that was not made, a
- * step is missing or out of order, or a value is made again that can't be; or out of memory. */
+/* Fill seconds, peak and peak_at from the actions. False where a value is read before it is made, a
+ * step is missing or out of order, or a value is recomputed that can't be; also when out of memory.
+ */
 bool f8_remat_plan_measure(const f8_remat_problem *p, f8_arena *scratch, f8_remat_plan *plan);
 
 #endif

@@ -10,11 +10,11 @@
 
 bool f8_remat_reads_memory(const f8_group *group, const f8_phase *p, f8_ref o)
 {
-    /* a phase may compute again what one of its nodes can only read from memory */
+    /* a phase may compute a value that one of its nodes can only read from memory */
     return !f8_listed_ascending(p->node, p->n_nodes, o) || f8_listed(group->in, group->n_in, o);
 }
 
-/* ---- levels, and what is late ---- */
+/* ---- levels, and which steps are the backward's ---- */
 
 static f8_status find_levels(f8_remat *s)
 {
@@ -35,19 +35,19 @@ static f8_status find_levels(f8_remat *s)
     return F8_OK;
 }
 
-static f8_status find_late(f8_remat *s, const bool *forward)
+static f8_status find_backward(f8_remat *s, const bool *forward)
 {
-    s->late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
-    s->read_late = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
+    s->backward = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_steps);
+    s->read_backward = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
     for (uint32_t i = 0; i < s->problem.n_steps; i++) {
         const f8_group *group = &s->lowered->group[s->lowered->order[i]];
         const f8_remat_step *step = &s->problem.step[i];
-        s->late[i] = true;
+        s->backward[i] = true;
         for (uint32_t k = 0; k < group->n_out; k++)
-            s->late[i] &= !forward[group->out[k]];
-        for (uint32_t k = 0; s->late[i] && k < step->n_read; k++)
-            s->read_late[step->read[k]] = true;
+            s->backward[i] &= !forward[group->out[k]];
+        for (uint32_t k = 0; s->backward[i] && k < step->n_read; k++)
+            s->read_backward[step->read[k]] = true;
     }
     return F8_OK;
 }
@@ -60,7 +60,7 @@ static f8_status find_activations(f8_remat *s)
                                         s->func->n_out > 0, s->scratch);
     s->activation = F8_NEW_ARRAY(s->scratch, bool, s->problem.n_values);
     F8_TRY(f8_arena_status(s->scratch, s->unit->diag));
-    F8_TRY(find_late(s, forward));
+    F8_TRY(find_backward(s, forward));
     F8_TRY(f8_memory_categories(s->func, s->scratch, s->unit->diag, &category));
     for (uint32_t i = 0; i < s->lowered->n_allocations; i++) {
         const f8_ref r = s->lowered->allocation[i].root;
@@ -83,16 +83,16 @@ static const f8_phase *phase_of(const f8_group *group, f8_ref r)
     return NULL;
 }
 
-/* What else the phase writes is read from memory, where it may have been kept; but codes that only
- * their transpose outlives are made on the way to that. */
+/* Other results of the phase are read from memory, where they may have been kept. But codes of
+ * which only the transpose is read later are computed on the way to the transpose. */
 static bool passes_through(const f8_remat *s, f8_ref root, f8_ref o)
 {
     return s->g->node[root].op == F8_OP_TRANSPOSE && f8_dtype_is_fp8(f8_type_of(s->g, o)->dtype) &&
-           !s->read_late[s->value[o]];
+           !s->read_backward[s->value[o]];
 }
 
-/* Mark r and what its phase computes for it alone or beside others; `mark` is of the phase's nodes.
- */
+/* Mark r and what its phase computes for r, whether or not for other results as well. `mark` is by
+ * index of the phase's nodes. */
 static uint32_t mark_cone(const f8_remat *s, const f8_group *group, const f8_phase *p, f8_ref r,
                           bool *mark)
 {
@@ -133,7 +133,7 @@ static f8_status rows_cone(f8_remat *s, const f8_group *group, f8_ref r, f8_cone
     return F8_OK;
 }
 
-/* Left empty where a value can't be computed again. */
+/* The cone stays empty where a value can't be recomputed. */
 static f8_status make_cone(f8_remat *s, uint32_t value)
 {
     const f8_ref r = s->root[value];
@@ -185,7 +185,7 @@ static f8_status number_values(f8_remat *s)
     return F8_OK;
 }
 
-/* Distinct values under `ref`s, through views, into list (with room for n). */
+/* The distinct values of the `ref`s, through views, into `list` (with room for n). */
 static uint32_t values_of(const f8_remat *s, const f8_ref *ref, uint32_t n, uint32_t *list,
                           uint32_t have)
 {
@@ -227,7 +227,7 @@ static f8_status cone_reads(f8_remat *s, uint32_t value, f8_remat_value *out)
     return F8_OK;
 }
 
-/* What is too small to be worth a thought, beside the arena. */
+/* Bytes too small to matter in an arena. */
 enum { NOTHING = 4096 };
 
 static f8_status make_values(f8_remat *s)

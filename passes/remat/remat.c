@@ -1,21 +1,21 @@
-/* Rematerialization: micro_step within a budget of memory, some values computed again in place of
- * kept.
+/* Rematerialization: fits micro_step into a budget of memory by recomputing values that were kept.
  *
- * On whole groups, after fusion: so what is priced is what will lie in memory, an FP8 copy at a
- * quarter of its f32 value, and what lives inside a kernel is no question. The grouped and ordered
- * function becomes a problem of steps and values (remat_problem.c), the planner solves it
- * (remat_plan.c), and the graph is made anew with what is computed again as clones
- * (remat_rewrite.c). They then fuse with their readers, which can make a value cost nothing, and
- * others share storage: the arena that comes of it is not the planner's sum. So grouping, order and
- * places are made anew as well, and the planner is asked again with what it missed by, until the
- * real arena fits. That is done twice: with clones in kernels of their own or their readers', and
- * with values priced, and clones grouped, as parts of kernels that read the same (remat_sibling.c,
- * group_sibling.c). Of the plans that fit, the one whose groups take the least time is kept; where
+ * The pass works on groups, after fusion. So it prices what will lie in memory: an FP8 copy at a
+ * quarter of its f32 value, and nothing for what lives inside a kernel. The grouped and ordered
+ * function becomes a problem of steps and values (problem.c). The planner solves it (plan.c), and
+ * the graph is made anew, with recomputed values as clones (rewrite.c).
+ *
+ * The arena that follows is not the planner's sum: clones fuse with their readers, which can make a
+ * value cost nothing, and other values share allocations. So grouping, order and places are made
+ * anew as well, and the planner is asked again, corrected by what it missed, until the real arena
+ * fits. That is done twice: once with clones in kernels of their own or of their readers, and once
+ * with clones priced and grouped as parts of kernels that read the same values (sibling.c,
+ * fuse/sibling.c). Of the plans that fit, the one whose groups take the least time is kept. Where
  * none fits, the error names the lowest arena that find_least sees. Name patterns give a plan of
- * their own (remat_names.c), carried out whatever it costs and then held to the budget.
+ * their own (names.c): it is carried out whatever it costs, and then compared with the budget.
  *
- * Scales, amaxes and histories are values: a clone reads the very scale its original read, and what
- * `update` does is done once, whatever is computed how often.
+ * Scales, amaxes and histories are values: a clone reads the very scale that its original read.
+ * What `update` does is done once, however often a value is recomputed.
  *
  * Requires group. Gives groups of micro_step, and unit->remat; schedule and memory follow, as for
  * any other function. */
@@ -34,27 +34,28 @@ enum { MOST_ROUNDS = 8 };
 /* ---- one plan, carried out ---- */
 
 typedef struct outcome {
-    bool share_kernels;     /* grouped so (group_sibling.c) */
-    int64_t arena, allowed; /* what lies beside the arena depends on the plan by a little, so what
-                               is allowed does */
+    /* whether clones may join kernels that read the same values (fuse/sibling.c) */
+    bool share_kernels;
+    /* bytes; what lies outside the arena depends a little on the plan, so `allowed` does too */
+    int64_t arena, allowed;
     double seconds;         /* of all groups */
 } outcome;
 
-enum { NOTHING_FITS = -1 }; /* the other functions take more than there is */
+enum { NOTHING_FITS = -1 }; /* the other functions alone exceed the budget */
 
 /* What the arena of micro_step, as it stands, may take. */
 static f8_status arena_budget(f8_unit *u, int64_t *out)
 {
     const f8_budget *b = &u->options.memory;
-    f8_memory_beside beside;
+    f8_memory_outside outside;
     *out = INT64_MAX;
     if (b->share > 0)
         *out = u->remat.before - (int64_t)((1 - b->share) * (double)u->remat.activations_before);
     if (b->bytes <= 0)
         return F8_OK;
-    F8_TRY(f8_memory_fixed(u, &beside));
-    *out = beside.others <= b->bytes - beside.rest ? b->bytes - beside.rest - beside.extra
-                                                   : NOTHING_FITS;
+    F8_TRY(f8_memory_fixed(u, &outside));
+    *out = outside.others <= b->bytes - outside.rest ? b->bytes - outside.rest - outside.extra
+                                                     : NOTHING_FITS;
     return F8_OK;
 }
 
@@ -77,10 +78,11 @@ static f8_status realize(f8_remat *s, const f8_remat_plan *plan, bool share_kern
 
 typedef struct search {
     f8_remat *s;
-    f8_remat_problem shared; /* as it is where kernels are shared (remat_sibling.c) */
+    f8_remat_problem shared; /* the problem where clones may share kernels (sibling.c) */
     f8_remat_plan best, least;
-    outcome result, lowest; /* of best, the fastest that fits; of least, the lowest of all. arena
-                               INT64_MAX: none yet */
+    /* of `best`, the fastest plan that fits, and of `least`, the one with the lowest arena; arena
+     * is INT64_MAX while there is none */
+    outcome result, lowest;
 } search;
 
 static bool fits(const outcome *o)
@@ -111,13 +113,13 @@ static f8_status attempt(search *x, int64_t goal, bool share_kernels, f8_remat_p
     return try_plan(x, plan, share_kernels, o);
 }
 
-/* Ask the planner until the arena has at most `most` bytes (0: what is allowed), then for what room
- * is left. */
+/* Ask the planner until the arena has at most `most` bytes (0: what is allowed), then use up the
+ * bytes that are left. */
 static f8_status approach(search *x, int64_t most, int rounds, bool share_kernels)
 {
     const int64_t budget = most ? most : x->s->unit->remat.budget;
-    int64_t goal = budget, tight = -1; /* tight: the largest goal whose arena fitted */
-    int64_t loose = INT64_MAX;         /* the smallest whose did not */
+    int64_t goal = budget, tight = -1; /* the largest goal whose arena fitted */
+    int64_t loose = INT64_MAX;         /* the smallest goal whose arena did not fit */
     for (int i = 0; i < rounds && goal > 0; i++) {
         f8_remat_plan plan;
         outcome o;
@@ -129,7 +131,7 @@ static f8_status approach(search *x, int64_t most, int rounds, bool share_kernel
             goal = goal >= loose ? tight + (loose - tight) / 2 : goal;
         } else {
             if (plan.peak > goal)
-                return F8_OK; /* the planner has no better */
+                return F8_OK; /* the planner has no better plan */
             loose = goal < plan.peak ? goal : plan.peak;
             goal = loose + room;
             goal = tight >= goal ? tight + (loose - tight) / 2 : goal;
@@ -140,8 +142,8 @@ static f8_status approach(search *x, int64_t most, int rounds, bool share_kernel
     return F8_OK;
 }
 
-/* A tighter goal can end up faster, by what fuses: a few are tried, fewer where the program is
- * long. */
+/* A tighter goal can end up faster, because other values fuse. A few are tried, fewer where the
+ * function is long. */
 static f8_status descend(search *x)
 {
     static const double below[] = {0.95, 0.88, 0.8, 0.7, 0.6};
@@ -157,8 +159,8 @@ static f8_status descend(search *x)
     return F8_OK;
 }
 
-/* Plans of whole layers, which the planner, who knows nothing of fusion, may think larger than they
- * are. */
+/* Plans that keep whole layers. The planner, which knows nothing of fusion, may take them for
+ * larger than they are. */
 static f8_status try_waists(search *x)
 {
     uint32_t waists = 2;
@@ -173,9 +175,9 @@ static f8_status try_waists(search *x)
     return F8_OK;
 }
 
-/* The lowest arena there is: of the planner's lowest peak and some above it, which may share
- * storage better, then of a few steps down from there. The same whatever was asked for, so that
- * what is named as the least can be had. */
+/* The lowest arena there is: tries the planner's lowest peak and some goals above it, which may
+ * share storage better, then a few steps down from the best of them. The search does not depend on
+ * what was asked for, so the budget that is named as the least can be met. */
 static f8_status find_least(search *x)
 {
     static const double above[] = {1, 1.03, 1.1, 1.25};
@@ -203,9 +205,10 @@ static f8_status find_least(search *x)
     return F8_OK;
 }
 
-/* ---- what can't be met ---- */
+/* ---- budgets that can't be met ---- */
 
-/* The biggest of what the placed function holds at its peak, as text; *group is what runs then. */
+/* The biggest tensors that the placed function holds at its peak, as text. *group is the group that
+ * runs then. */
 static f8_status peak_holders(const f8_remat *s, const char **group, const char **holders)
 {
     enum { NAMED = 4 };
@@ -226,25 +229,26 @@ static f8_status peak_holders(const f8_remat *s, const char **group, const char 
     return f8_arena_status(s->scratch, s->unit->diag);
 }
 
-/* Of the program with such an arena of micro_step: that beside the rest, or another function. */
-static int64_t all_bytes(const f8_memory_beside *beside, int64_t arena)
+/* Bytes of the program if micro_step has such an arena. Functions share one arena, so another
+ * function may need more. */
+static int64_t all_bytes(const f8_memory_outside *outside, int64_t arena)
 {
-    const int64_t own = beside->extra + arena;
-    return beside->rest + (own > beside->others ? own : beside->others);
+    const int64_t own = outside->extra + arena;
+    return outside->rest + (own > outside->others ? own : outside->others);
 }
 
 static f8_status too_few_bytes(const search *x)
 {
     f8_unit *u = x->s->unit;
     const char *group, *holders;
-    f8_memory_beside beside;
-    F8_TRY(f8_memory_fixed(u, &beside));
-    const int64_t bytes = all_bytes(&beside, x->lowest.arena);
-    if (bytes == beside.rest + beside.others)
+    f8_memory_outside outside;
+    F8_TRY(f8_memory_fixed(u, &outside));
+    const int64_t bytes = all_bytes(&outside, x->lowest.arena);
+    if (bytes == outside.rest + outside.others)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "memory: the least possible budget is %" PRId64 " bytes, %" PRId64
-                       " were asked for. Functions other than micro_step, which have nothing to "
-                       "compute again, need them",
+                       " were asked for. Functions other than micro_step need them, and only "
+                       "micro_step can recompute",
                        bytes, u->options.memory.bytes);
     F8_TRY(peak_holders(x->s, &group, &holders));
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
@@ -271,7 +275,7 @@ static f8_status too_small_share(const search *x)
 
 /* ---- the pass ---- */
 
-/* FP8 products of a function. */
+/* The number of FP8 GEMMs of a function. */
 static int64_t fp8_gemms(const f8_func *f)
 {
     int64_t n = 0;
@@ -280,8 +284,8 @@ static int64_t fp8_gemms(const f8_func *f)
     return n;
 }
 
-/* Values in memory that a grouped function computes again. */
-static int64_t count_again(const f8_func *f)
+/* The number of values in memory that a grouped function recomputes. */
+static int64_t count_recomputed(const f8_func *f)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < f->lowered->n_groups; i++)
@@ -299,7 +303,7 @@ static f8_status keep(f8_remat *s, const f8_remat_plan *plan, bool share_kernels
     u->remat.after = o->arena;
     u->remat.budget = o->allowed;
     u->remat.extra_seconds = o->seconds - u->remat.seconds;
-    u->remat.recomputed = count_again(s->func);
+    u->remat.recomputed = count_recomputed(s->func);
     u->remat.fp8_gemms = fp8_gemms(s->func) - gemms;
     u->fp8_gemms += u->remat.fp8_gemms;
     return f8_memory_activations(s->func, s->scratch, u->diag, &u->remat.activations_after);
@@ -316,14 +320,14 @@ static f8_status fit_names(f8_remat *s)
         return F8_OK;
     int64_t bytes = o.arena;
     if (u->options.memory.bytes > 0) {
-        f8_memory_beside beside;
-        F8_TRY(f8_memory_fixed(u, &beside));
-        bytes = all_bytes(&beside, o.arena);
+        f8_memory_outside outside;
+        F8_TRY(f8_memory_fixed(u, &outside));
+        bytes = all_bytes(&outside, o.arena);
     }
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "memory: computing again what the patterns name takes %" PRId64
-                   " bytes%s, more than the budget: "
-                   "without patterns the budget decides what is computed again",
+                   "memory: recomputing the values that the patterns name takes %" PRId64
+                   " bytes%s, more than the budget; without patterns the compiler chooses "
+                   "the values to recompute",
                    bytes, u->options.memory.bytes > 0 ? "" : " of the arena");
 }
 
@@ -382,10 +386,11 @@ f8_status f8_pass_remat(f8_unit *u)
     if (o->pair)
         return f8_fail(
             u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-            "memory: the activations of forward and backward as a pair are the caller's buffers");
+            "memory: a budget can't be met with 'forward' and 'backward' as a pair: their "
+            "activations lie in the caller's buffers");
     if (!f)
         return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "memory: a program for inference has no activations to compute again");
+                       "memory: a program for inference has no activations to recompute");
     f8_arena_init(&scratch, &u->arena->allocator);
     const f8_status status = remat_function(u, f, &scratch);
     f8_arena_end(&scratch);

@@ -1,12 +1,15 @@
-/* A plan carried out: the function's graph made anew, action by action, so that refs ascend as
- * things are to run.
+/* Carries out a plan: makes the function's graph anew, action by action, so that refs ascend in the
+ * order in which things run.
  *
- * A step's nodes are made over the newest instances of what they read. Where nothing they read was
- * computed again, hash-consing gives the node there already is; so only what changes is new. What
- * is computed again has a clone number of its own for each place in the order, with all of its
- * cone: else grouping would take the cone's inner values from the kernel of the original. So has
- * what a kernel computes, beside values that are late by themselves, of nothing but clones and
- * early values: it would be early otherwise, and its clones with it. */
+ * The nodes of a step are made over the newest instances of what they read. Where none of those was
+ * recomputed, hash-consing gives the node that exists already; so only what changes is new.
+ *
+ * A recomputed value and the nodes of its cone get a clone number, one for each place in the order.
+ * Without it, grouping would take the cone's inner values from the kernel of the original.
+ *
+ * A kernel of the backward may also compute nodes that are made only from clones and from values of
+ * the forward. Such a node gets the clone number too. Without it, grouping would give the node its
+ * first possible moment, in the forward, and would move the clones that it reads there as well. */
 #include "passes/unit/copy.h"
 #include "passes/remat/remat.h"
 
@@ -14,38 +17,39 @@ typedef struct writer {
     f8_remat *s;
     f8_graph *to;
     f8_ref *now;     /* by base: its newest instance */
-    f8_ref *local;   /* by ref: in the kernel being made */
-    uint32_t *stamp; /* by ref: == kernel where local has it */
+    f8_ref *local;   /* by ref: the new node, within the kernel being made */
+    uint32_t *stamp; /* by ref: == kernel where local[] is valid */
     uint32_t kernel;
-    uint32_t again;  /* clone number of what is being computed again; 0 while a step is made */
-    uint32_t places; /* between steps, at which something was computed again so far */
-    uint32_t latest; /* level of the latest step so far, gradients aside: what is below it could run
-                        sooner */
+    uint32_t recompute; /* clone number of what is being recomputed; 0 while a step is made */
+    uint32_t places; /* how many places between steps have recomputed something so far */
+    /* the highest level of the steps so far, gradients aside; nodes below it could run earlier */
+    uint32_t latest;
     f8_ref *in;      /* operands of one node */
 } writer;
 
-enum { MOST_VIEWS = 64 }; /* on top of each other */
+enum { MOST_VIEWS = 64 }; /* how many views may be stacked */
 
-static uint32_t again_of(const f8_graph *g, f8_ref r)
+static uint32_t recompute_of(const f8_graph *g, f8_ref r)
 {
     return g->node[r].clone - g->node[r].clone % F8_CLONE_RECOMPUTED;
 }
 
-/* Node `r` on new operands; again: 0 or a clone number to add to its own. */
-static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t again)
+/* Node `r` on new operands. recompute: 0, or a clone number that is added to its own. */
+static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint32_t recompute)
 {
     const f8_graph *from = w->s->g;
     const f8_node *n = f8_at(from, r);
     w->to->at = from->loc[r];
     const f8_ref made =
         f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
-                      n->clone % F8_CLONE_RECOMPUTED + again);
+                      n->clone % F8_CLONE_RECOMPUTED + recompute);
     if (made && from->name[r])
         f8_set_name(w->to, made, from->name[r]);
     return made;
 }
 
-/* The newest instance of what lies in memory, or of a leaf, through views. 0 on failure. */
+/* The newest instance of a leaf, or of a value that lies in memory, seen through the same views. 0
+ * on failure. */
 static f8_ref newest(writer *w, f8_ref r)
 {
     const f8_remat *s = w->s;
@@ -64,7 +68,7 @@ static f8_ref newest(writer *w, f8_ref r)
         return 0;
     }
     while (n-- > 0 && made)
-        made = make(w, chain[n], &made, again_of(w->to, made));
+        made = make(w, chain[n], &made, recompute_of(w->to, made));
     return made;
 }
 
@@ -86,17 +90,17 @@ static uint32_t phase_level(const f8_remat *s, const f8_phase *p)
 static void run_phase(writer *w, const f8_group *group, const f8_phase *p)
 {
     const f8_remat *s = w->s;
-    const uint32_t level = phase_level(s, p), late = level < w->latest ? UINT32_MAX : level;
+    const uint32_t level = phase_level(s, p), own_level = level < w->latest ? UINT32_MAX : level;
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const f8_ref r = p->node[i];
         const f8_node *n = f8_at(s->g, r);
-        uint32_t again = 0;
+        uint32_t recompute = 0;
         for (uint32_t k = 0; k < n->n_in; k++) {
             w->in[k] = operand(w, group, p, n->in[k]);
-            const uint32_t of = again_of(w->to, w->in[k]);
-            again = of > again ? of : again;
+            const uint32_t of = recompute_of(w->to, w->in[k]);
+            recompute = of > recompute ? of : recompute;
         }
-        w->local[r] = make(w, r, w->in, s->level[r] < late ? again : 0);
+        w->local[r] = make(w, r, w->in, s->level[r] < own_level ? recompute : 0);
     }
     for (uint32_t i = 0; i < p->n_out; i++)
         w->now[p->out[i]] = w->local[p->out[i]];
@@ -128,9 +132,9 @@ static void run_step(writer *w, uint32_t step)
         run_whole(w, group);
 }
 
-/* ---- what is computed again ---- */
+/* ---- recomputed values ---- */
 
-static void compute_again(writer *w, uint32_t value)
+static void recompute_value(writer *w, uint32_t value)
 {
     const f8_remat *s = w->s;
     const f8_cone *cone = &s->cone[value];
@@ -140,7 +144,7 @@ static void compute_again(writer *w, uint32_t value)
         const f8_node *n = f8_at(s->g, r);
         for (uint32_t k = 0; k < n->n_in; k++)
             w->in[k] = w->stamp[n->in[k]] == w->kernel ? w->local[n->in[k]] : newest(w, n->in[k]);
-        w->local[r] = make(w, r, w->in, w->again);
+        w->local[r] = make(w, r, w->in, w->recompute);
         w->stamp[r] = w->kernel;
     }
     const f8_ref root = s->root[value];
@@ -178,19 +182,19 @@ static f8_status carry_out(writer *w, const f8_remat_plan *plan)
     f8_remat *s = w->s;
     for (uint32_t i = 0; i < plan->n_actions && w->to->diag->status == F8_OK; i++) {
         const f8_remat_action *a = &plan->action[i];
-        if (!a->again) {
+        if (!a->recompute) {
             run_step(w, a->index);
-            w->again = 0;
+            w->recompute = 0;
             continue;
         }
-        /* one number for all that is computed again between two steps, so that it may share kernels
+        /* All values recomputed between two steps share one number, so that they may share kernels.
          */
-        if (!w->again && ++w->places > UINT32_MAX / F8_CLONE_RECOMPUTED)
+        if (!w->recompute && ++w->places > UINT32_MAX / F8_CLONE_RECOMPUTED)
             return f8_fail(
                 s->unit->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                "remat: things are computed again at more places than can be told apart");
-        w->again = w->places * F8_CLONE_RECOMPUTED;
-        compute_again(w, a->index);
+                "remat: the plan recomputes at more places than there are clone numbers");
+        w->recompute = w->places * F8_CLONE_RECOMPUTED;
+        recompute_value(w, a->index);
     }
     for (size_t i = 0; i < s->func->n_out && w->to->diag->status == F8_OK; i++)
         s->func->out[i].ref = newest(w, s->out[i].ref);
@@ -221,5 +225,5 @@ f8_status f8_remat_rewrite(f8_remat *s, const f8_remat_plan *plan)
     }
     s->func->graph = w.to;
     s->func->lowered = NULL;
-    return f8_func_rewrite(s->func, NULL, NULL); /* what no result needs goes */
+    return f8_func_rewrite(s->func, NULL, NULL); /* drops what no result needs */
 }

@@ -1,4 +1,4 @@
-/* Local search: see remat_search.h. */
+/* Local search: see search.h. */
 #include "passes/remat/search.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ struct f8_remat_scratch {
     size_t gap_room, over_room;
 };
 
-/* ---- a move: value v is dropped after one touch and computed again just before the next ---- */
+/* ---- a move: value v is dropped after one access and recomputed just before the next ---- */
 
 typedef struct gap {
     uint32_t value, id; /* the action that reads it next */
@@ -35,20 +35,20 @@ static bool may_insert(const f8_remat_timeline *t, uint32_t v, uint32_t position
     return t->ready[v] <= t->p->n_steps && position > t->position[t->ready[v] - 1];
 }
 
-/* The touch of v before `id`, which reads it: its position. */
-static uint32_t touch_before(const f8_remat_timeline *t, uint32_t v, uint32_t id)
+/* The position of the access of v before `id`, which reads it. */
+static uint32_t access_before(const f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     uint32_t i = x->n - 1;
     while (x->id[i] != id)
         i--;
     return t->position[x->id[i - 1]];
 }
 
-/* Is the newest instance before `id` read after it too? */
+/* Whether the newest instance before `id` is also read after `id`. */
 static bool read_after(const f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     uint32_t i = x->n - 1;
     while (x->id[i] != id)
         i--;
@@ -66,26 +66,27 @@ static void undo(f8_remat_timeline *t, trial *x, uint32_t to)
         f8_remat_remove(t, x->id[--x->n]);
 }
 
-/* What a drop does about what it reads and would else have to be kept. */
+/* What a drop does about values that the recomputation reads and that would otherwise have to be
+ * kept. */
 enum { EARLY = 1, KEEP = 0, WHERE_IT_HELPS = 2, ALL = 4 };
 
-/* Just before `id` reads v; or early, as soon as what computing v again reads was touched for the
- * last time before. */
+/* Where to recompute v: just before `id` reads it; or, with EARLY, right after the last earlier
+ * access of what recomputing v reads. */
 static uint32_t drop_position(const f8_remat_timeline *t, uint32_t v, uint32_t id, int reach)
 {
-    const uint32_t row = t->p->n_steps + 1 + v, late = t->position[id];
-    uint32_t at = touch_before(t, v, id) + 1;
+    const uint32_t row = t->p->n_steps + 1 + v, latest = t->position[id];
+    uint32_t at = access_before(t, v, id) + 1;
     if (!(reach & EARLY) || t->need_at[row] == t->need_at[row + 1])
-        return late;
+        return latest;
     for (uint32_t i = t->need_at[row]; i < t->need_at[row + 1]; i++) {
-        const uint32_t next = f8_remat_touch_from(t, t->need[i], late);
-        const uint32_t last = t->position[t->touch[t->need[i]].id[next - 1]] + 1;
+        const uint32_t next = f8_remat_access_from(t, t->need[i], latest);
+        const uint32_t last = t->position[t->access[t->need[i]].id[next - 1]] + 1;
         at = last > at ? last : at;
     }
     return at;
 }
 
-/* Compute v again before action `id` and, by `reach`, what that reads as well, and so on. */
+/* Recompute v before action `id`; depending on `reach`, also what that reads, and so on. */
 static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, trial *x)
 {
     const uint32_t position = drop_position(t, v, id, reach);
@@ -100,7 +101,7 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
         for (uint32_t i = 0; i < n && x->n < DEEP && !t->failed; i++) {
             const uint32_t u = need[i], at = t->position[reader];
             if (!may_insert(t, u, at) || read_after(t, u, reader) ||
-                touch_before(t, u, reader) + 1 >= at)
+                access_before(t, u, reader) + 1 >= at)
                 continue;
             x->id[x->n++] = f8_remat_insert(t, u, at);
             const double excess = f8_remat_excess(t);
@@ -125,13 +126,12 @@ static void try_drop(f8_remat_timeline *t, uint32_t v, uint32_t id, int reach, t
 
 /* ---- repair ---- */
 
-/* Gaps by score, the best on top. What is known of one is an upper bound, as a rule: drops make
- * each other less worth. So only the top one is looked at again after a change (lazy greedy, Minoux
- * 1978). */
+/* Gaps by score, the best on top. A score is usually an upper bound, since drops reduce each
+ * other's worth. So after a change only the top gap is scored anew (lazy greedy, Minoux 1978). */
 typedef struct heap {
     gap *gap;
     uint32_t n;
-    double noise;     /* scores are up to this much higher, by chance */
+    double noise;     /* scores are raised at random by up to this much */
     uint32_t version; /* changes of the timeline */
 } heap;
 
@@ -167,10 +167,10 @@ static gap pop(heap *h)
     return top;
 }
 
-/* Gaps of v, with the most that dropping it there could give. */
+/* Push the gaps of v, each with the most that dropping v there could give. */
 static void push_gaps(f8_remat_timeline *t, heap *h, const double *over, uint32_t v)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     const double bytes = (double)t->p->value[v].bytes, seconds = t->p->value[v].seconds;
     if (t->ready[v] > t->p->n_steps || t->p->value[v].bytes <= 0)
         return;
@@ -209,11 +209,12 @@ static void sum_excess(f8_remat_timeline *t)
 static bool can_early(const f8_remat_timeline *t, const gap *g)
 {
     const uint32_t at = drop_position(t, g->value, g->id, EARLY);
-    return at + 1 < t->position[g->id] && at > touch_before(t, g->value, g->id) + 1 &&
+    return at + 1 < t->position[g->id] && at > access_before(t, g->value, g->id) + 1 &&
            may_insert(t, g->value, at);
 }
 
-/* Score a gap by trying it. The widest reach is the dearest to try: where nothing else helps. */
+/* Score a gap by trying it. The widest reach costs the most time, so it is tried only where nothing
+ * else helps. */
 static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
 {
     static const int reaches[] = {KEEP, KEEP | EARLY, WHERE_IT_HELPS, WHERE_IT_HELPS | EARLY,
@@ -237,10 +238,10 @@ static void look(f8_remat_timeline *t, double excess, gap *g, trial *x)
 static bool is_gap(const f8_remat_timeline *t, const gap *g)
 {
     const uint32_t at = t->position[g->id];
-    return touch_before(t, g->value, g->id) + 1 < at;
+    return access_before(t, g->value, g->id) + 1 < at;
 }
 
-/* Empty the heap: apply what is best while it helps. Gives the excess left. */
+/* Empty the heap: apply the best gap while it helps. Gives the excess that is left. */
 static double apply_best(f8_remat_timeline *t, heap *h, double excess, trial *x)
 {
     while (h->n && excess > 0 && !f8_remat_stop(t)) {
@@ -307,10 +308,10 @@ void f8_remat_trim(f8_remat_timeline *t)
         changed = false;
         double limit = 1e300;
         for (;;) {
-            /* The next dearest; those of one price from the end on. */
+            /* The next most expensive; those of one price from the end on. */
             double dearest = -1;
             for (uint32_t at = 0; at < t->n; at++)
-                if (f8_remat_again(t, t->order[at])) {
+                if (f8_remat_is_recompute(t, t->order[at])) {
                     const double s = t->p->value[t->what[t->order[at]]].seconds;
                     if (s < limit && s > dearest)
                         dearest = s;
@@ -320,7 +321,7 @@ void f8_remat_trim(f8_remat_timeline *t)
                 break;
             for (uint32_t at = t->n; at-- > 0;) {
                 const uint32_t id = t->order[at], v = t->what[id];
-                if (!f8_remat_again(t, id) || t->p->value[v].seconds != dearest)
+                if (!f8_remat_is_recompute(t, id) || t->p->value[v].seconds != dearest)
                     continue;
                 f8_remat_remove(t, id);
                 const double now = f8_remat_excess(t);
@@ -352,7 +353,7 @@ bool f8_remat_keep(f8_remat_timeline *t, f8_remat_best *s)
     s->n = 0;
     for (uint32_t at = 0; at < t->n; at++) {
         const uint32_t id = t->order[at];
-        if (f8_remat_again(t, id))
+        if (f8_remat_is_recompute(t, id))
             s->action[s->n++] = (f8_remat_action){true, t->what[id]};
         else if (id < t->p->n_steps)
             s->action[s->n++] = (f8_remat_action){false, id};
@@ -362,26 +363,26 @@ bool f8_remat_keep(f8_remat_timeline *t, f8_remat_best *s)
     return true;
 }
 
-/* Take back what a stretch of the timeline computes again. */
+/* Take back what a stretch of the timeline recomputes. */
 static void clear(f8_remat_timeline *t)
 {
     enum { STRETCH = 128 };
     const uint32_t begin = draw(t, t->n), most = t->n - begin < STRETCH ? t->n - begin : STRETCH;
     for (uint32_t at = begin + draw(t, most); at > 0 && at + 1 > begin; at--)
-        if (f8_remat_again(t, t->order[at]))
+        if (f8_remat_is_recompute(t, t->order[at]))
             f8_remat_remove(t, t->order[at]);
 }
 
-/* Compute a few values that are computed again one after the other earlier or later, where what
- * they need is in memory or more room is. */
+/* Move a few values that are recomputed one after another to an earlier or later position, where
+ * what they need is in memory or more bytes are free. */
 static void shift(f8_remat_timeline *t)
 {
     enum { MOST = 16, FAR = 12 };
     uint32_t value[MOST], n = 0, at = draw(t, t->n);
-    for (uint32_t tries = t->n; tries > 0 && !f8_remat_again(t, t->order[at]); tries--)
+    for (uint32_t tries = t->n; tries > 0 && !f8_remat_is_recompute(t, t->order[at]); tries--)
         at = (at + 1) % t->n;
-    for (const uint32_t most = 1 + draw(t, MOST); n < most && f8_remat_again(t, t->order[at]);
-         n++) {
+    for (const uint32_t most = 1 + draw(t, MOST);
+         n < most && f8_remat_is_recompute(t, t->order[at]); n++) {
         value[n] = t->what[t->order[at]];
         f8_remat_remove(t, t->order[at]);
     }
@@ -392,12 +393,12 @@ static void shift(f8_remat_timeline *t)
             f8_remat_insert(t, value[i], to++);
 }
 
-/* Compute a few values again, or not again, or elsewhere. */
+/* Insert, remove or move a few recomputations. */
 static void change(f8_remat_timeline *t, uint32_t n)
 {
     for (; n > 0 && !t->failed; n--) {
         const uint32_t at = draw(t, t->n - 1) + 1, id = t->order[at], v = draw(t, t->p->n_values);
-        if (f8_remat_again(t, id) && draw(t, 4)) {
+        if (f8_remat_is_recompute(t, id) && draw(t, 4)) {
             const uint32_t moved = t->what[id];
             f8_remat_remove(t, id);
             const uint32_t to = draw(t, t->n - 1) + 1;
@@ -424,7 +425,8 @@ static void kick(f8_remat_timeline *t)
     }
 }
 
-/* Kick and repair `from`, which takes what is no worse; what is best of all goes to `best`. */
+/* Change `from` at random and repair it. `from` takes the result if it is no worse; `best` keeps
+ * the best of all. */
 static void climb(f8_remat_timeline *t, f8_remat_best *from, f8_remat_best *best)
 {
     f8_remat_load(t, from->action, from->n);
@@ -438,8 +440,8 @@ static void climb(f8_remat_timeline *t, f8_remat_best *from, f8_remat_best *best
     }
 }
 
-/* Iterated local search: from the best plan, and by turns from a new one, since the best may be
- * where no few changes help. */
+/* Iterated local search, in turns from the best plan and from a new one: the best plan may be one
+ * that no few changes improve. */
 void f8_remat_improve(f8_remat_timeline *t, f8_remat_best *best, uint64_t work)
 {
     enum { PHASES = 6 };

@@ -1,16 +1,16 @@
-/* The planner's local search over a timeline (remat_timeline.h). */
+/* The planner's local search over a timeline (timeline.h). */
 #ifndef F8_REMAT_SEARCH_H
 #define F8_REMAT_SEARCH_H
 
 #include "passes/remat/timeline.h"
 
-/* Compute values again until all is within the budget or nothing helps. */
+/* Recompute values until every action is within the budget or nothing helps. */
 void f8_remat_repair(f8_remat_timeline *t);
-/* Take back what is computed again to no end, dearest first. */
+/* Take back what is recomputed without need, the most expensive first. */
 void f8_remat_trim(f8_remat_timeline *t);
 
-/* The best actions so far: those within the budget, then the fastest; else those with the least
- * excess. */
+/* The best actions so far. A plan within the budget is better than one that is not; then the faster
+ * one, or the one with less excess, is better. */
 typedef struct f8_remat_best {
     f8_remat_action *action;
     uint32_t n;

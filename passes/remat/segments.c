@@ -1,11 +1,11 @@
-/* Checkpoints between segments: for budgets that not even one value a layer fits.
+/* Checkpoints between segments: for budgets too small for even one value a layer.
  *
  * The steps before the moment with the most in memory (the forward) are divided into segments, and
- * only what crosses from one to the next is kept; the others are computed again when something
- * after the moment reads the first of a segment's values (Chen et al. 2016). A segment in turn may
- * keep only what crosses its own segments, and so on: d levels take about d times the forward's
- * time more and the d+1st root of its memory (Griewank and Walther 2000: revolve, for chains of
- * equal steps). */
+ * only what crosses from one segment to the next is kept. The other values are recomputed when
+ * something after the moment reads the first of a segment's values (Chen et al. 2016). A segment
+ * may in turn keep only what crosses its own segments, and so on. d levels take about d times the
+ * forward's time more, and the (d+1)-st root of its memory (Griewank and Walther 2000: revolve, for
+ * chains of equal steps). */
 #include "passes/remat/start.h"
 
 #include <math.h>
@@ -22,7 +22,8 @@ typedef struct segments {
     bool *end[SIZES];                /* by size and step: a segment ends after it */
     double kept[SIZES], most[SIZES]; /* bytes that cross; bytes of the largest segment */
     uint32_t n[SIZES];               /* segments */
-    uint32_t *level; /* by value: it crosses segments of this level, not of those before */
+    /* by value: it crosses segments of this level, and none of the levels before */
+    uint32_t *level;
 } segments;
 
 static bool make_segments(segments *s, f8_remat_timeline *t, uint32_t moment)
@@ -48,8 +49,8 @@ static void count_bytes(segments *s)
         if (first >= s->moment)
             continue;
         s->last[v] = first;
-        for (uint32_t i = 0; i < t->touch[v].n && t->touch[v].id[i] <= s->moment; i++)
-            s->last[v] = t->touch[v].id[i];
+        for (uint32_t i = 0; i < t->access[v].n && t->access[v].id[i] <= s->moment; i++)
+            s->last[v] = t->access[v].id[i];
         s->made[first] += (double)t->p->value[v].bytes;
         for (uint32_t at = first; at < s->last[v] && at < s->moment; at++)
             s->crossing[at] += (double)t->p->value[v].bytes;
@@ -68,8 +69,8 @@ static bool crosses(const segments *s, uint32_t size, uint32_t v)
     return false;
 }
 
-/* Segments of at most `bytes` where they can be; each ends where least crosses, in its second half.
- */
+/* Divide into segments of at most `bytes` where possible. Each ends where the least crosses, in its
+ * second half. */
 static void divide(segments *s, uint32_t size, double bytes)
 {
     double begin = 0;
@@ -120,7 +121,7 @@ static double choose(const segments *s, uint32_t depth, uint32_t *size)
     }
 }
 
-/* Is v in the last segment of `size` within its segment of the coarser size? */
+/* Whether v is in the last segment of `size` within its segment of the coarser size. */
 static bool in_last(const segments *s, uint32_t coarse, uint32_t size, uint32_t v)
 {
     uint32_t at = s->t->first[v];
@@ -132,14 +133,13 @@ static bool in_last(const segments *s, uint32_t coarse, uint32_t size, uint32_t 
     return true;
 }
 
-/* The first of what reads v after the moment, of the steps and of what this round computes again.
- */
+/* The first action after the moment that reads v: a step, or what this round recomputes. */
 static uint32_t reader(const segments *s, uint32_t v, uint32_t round_id)
 {
-    const struct f8_remat_touches *x = &s->t->touch[v];
+    const struct f8_remat_accesses *x = &s->t->access[v];
     for (uint32_t i = 0; i < x->n; i++)
         if (!f8_remat_makes(s->t, x->id[i], v) &&
-            (f8_remat_again(s->t, x->id[i]) ? x->id[i] >= round_id : x->id[i] > s->moment))
+            (f8_remat_is_recompute(s->t, x->id[i]) ? x->id[i] >= round_id : x->id[i] > s->moment))
             return x->id[i];
     return UINT32_MAX;
 }

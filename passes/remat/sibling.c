@@ -1,19 +1,20 @@
-/* What values cost that the backward computes in a kernel it runs anyway: see remat.h.
+/* The cost of values that the backward recomputes in a kernel it runs anyway: see remat.h.
  *
- * group_sibling.c lets a GEMM that only results read wait for a kernel that reads what its operand
- * is made from, and has the operand computed there. This file finds beforehand, in the program as
- * it is, the values for which that works. Such a value still costs its writing, and the arithmetic
- * that the kernel does not do for itself. */
+ * fuse/sibling.c lets a GEMM that only results read wait for a kernel that reads the values its
+ * operand is made from, and has that kernel compute the operand. This file finds in advance, in the
+ * lowered function as it is, the values for which that works. Such a value still costs its writing,
+ * and the arithmetic that the kernel does not do for itself. */
 #include "passes/unit/cost.h"
 #include "passes/remat/remat.h"
 
-enum { WINDOW = 32 }; /* steps looked at around a reader */
+enum { WINDOW = 32 }; /* steps that are examined around a reader */
 
 typedef struct siblings {
     f8_remat *s;
     bool *leaf;      /* by step: a GEMM whose result no step reads */
-    uint32_t *first; /* by value: the first late step that reads it; UINT32_MAX: none, or one that
-                        is no leaf */
+    /* by value: the first backward step that reads it; UINT32_MAX where there is none or it is no
+     * leaf */
+    uint32_t *first;
     f8_remat_value *out;
 } siblings;
 
@@ -37,9 +38,9 @@ static f8_status find_readers(siblings *b)
         for (uint32_t k = 0; k < p->step[i].n_read; k++)
             read[p->step[i].read[k]] = true;
     for (uint32_t i = 0; i < p->n_steps; i++) {
-        b->leaf[i] = s->late[i] && group_of(s, i)->kind == F8_GROUP_GEMM &&
+        b->leaf[i] = s->backward[i] && group_of(s, i)->kind == F8_GROUP_GEMM &&
                      p->step[i].n_write == 1 && !read[p->step[i].write[0]];
-        for (uint32_t k = 0; s->late[i] && k < p->step[i].n_read; k++) {
+        for (uint32_t k = 0; s->backward[i] && k < p->step[i].n_read; k++) {
             const uint32_t v = p->step[i].read[k];
             other[v] |= !b->leaf[i];
             b->first[v] = i < b->first[v] ? i : b->first[v];
@@ -82,15 +83,15 @@ static f8_status price(siblings *b, uint32_t v)
         reader + WINDOW < s->problem.n_steps ? reader + WINDOW : s->problem.n_steps;
     for (uint32_t i = begin; i < end; i++) {
         const f8_group *group = group_of(s, i);
-        for (uint32_t k = 0; s->late[i] && k < group->n_phases; k++) {
+        for (uint32_t k = 0; s->backward[i] && k < group->n_phases; k++) {
             const f8_phase *p = &group->phase[k];
             double seconds;
             const uint32_t at = p->n_out ? s->level[p->out[0]] : 0;
             if (p->rows * p->cols != elements || at < level || at > level + F8_MOST_WAIT ||
                 !reads_the_same(s, group, p, &b->out[v], elements))
                 continue;
-            F8_TRY(f8_cost_beside(s->g, f8_unit_target(s->unit), p, cone->node, cone->n, s->scratch,
-                                  s->unit->diag, &seconds));
+            F8_TRY(f8_cost_added(s->g, f8_unit_target(s->unit), p, cone->node, cone->n, s->scratch,
+                                 s->unit->diag, &seconds));
             b->out[v].seconds = seconds < b->out[v].seconds ? seconds : b->out[v].seconds;
         }
     }

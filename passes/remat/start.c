@@ -1,4 +1,4 @@
-/* Where the search starts from: see remat_start.h. */
+/* Where the search starts: see start.h. */
 #include "passes/remat/start.h"
 
 #include "passes/remat/cut.h"
@@ -28,7 +28,7 @@ void f8_remat_finish(f8_remat_timeline *t, uint64_t work, f8_remat_best *best)
 typedef struct price_search {
     f8_remat_cut cut;
     double all;       /* bytes at price 0 */
-    double low, high; /* prices: more than the wanted bytes are kept, and no more */
+    double low, high; /* prices: at `low` more than the wanted bytes are kept, at `high` no more */
 } price_search;
 
 enum { STEPS_OUT = 40, STEPS_IN = 8 };

@@ -1,13 +1,13 @@
-/* The timeline of a plan in the making: see remat_timeline.h. An insertion or removal costs the
- * length of the lifetimes it changes, in plain sweeps over arrays; with some thousand actions that
- * beats any tree. */
+/* The timeline of a plan: see timeline.h. An insertion or removal costs the length of the lifetimes
+ * that it changes, in plain sweeps over arrays. With some thousand actions that is faster than any
+ * tree. */
 #include "passes/remat/timeline.h"
 
 #include <string.h>
 
 /* ---- the problem without repetitions ---- */
 
-/* Append to `row` what of `list` it lacks. Rows are short. */
+/* Append to `row` those of `list` that it lacks. Rows are short. */
 static uint32_t append_unique(uint32_t *row, uint32_t n, const uint32_t *list, uint32_t n_list)
 {
     for (uint32_t i = 0; i < n_list; i++) {
@@ -67,15 +67,15 @@ static void step_row(f8_remat_timeline *t, uint32_t s)
 static f8_status make_rows(f8_remat_timeline *t, f8_diag *diag)
 {
     const f8_remat_problem *p = t->p;
-    size_t touches = p->n_values, rows = (size_t)p->n_steps + p->n_values;
+    size_t accesses = p->n_values, rows = (size_t)p->n_steps + p->n_values;
     for (uint32_t s = 0; s < p->n_steps; s++)
-        touches += (size_t)p->step[s].n_read + p->step[s].n_write;
+        accesses += (size_t)p->step[s].n_read + p->step[s].n_write;
     for (uint32_t v = 0; v < p->n_values; v++)
-        touches += p->value[v].n_from;
+        accesses += p->value[v].n_from;
     t->need_at = F8_NEW_ARRAY(t->arena, uint32_t, rows + 2);
     t->make_at = F8_NEW_ARRAY(t->arena, uint32_t, (size_t)p->n_steps + 1);
-    t->need = F8_NEW_ARRAY(t->arena, uint32_t, touches);
-    t->make = F8_NEW_ARRAY(t->arena, uint32_t, touches);
+    t->need = F8_NEW_ARRAY(t->arena, uint32_t, accesses);
+    t->make = F8_NEW_ARRAY(t->arena, uint32_t, accesses);
     t->first = F8_NEW_ARRAY(t->arena, uint32_t, p->n_values);
     t->ready = F8_NEW_ARRAY(t->arena, uint32_t, p->n_values);
     if (!t->need_at || !t->make_at || !t->need || !t->make || !t->first || !t->ready)
@@ -108,7 +108,7 @@ static f8_status make_rows(f8_remat_timeline *t, f8_diag *diag)
 /* Add `bytes` to every position where an instance of v lies in memory. */
 static void cover(f8_remat_timeline *t, uint32_t v, int64_t bytes)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     for (uint32_t i = 0; i < x->n;) {
         uint32_t last = i + 1;
         while (last < x->n && !f8_remat_makes(t, x->id[last], v))
@@ -121,9 +121,9 @@ static void cover(f8_remat_timeline *t, uint32_t v, int64_t bytes)
     }
 }
 
-uint32_t f8_remat_touch_from(const f8_remat_timeline *t, uint32_t v, uint32_t position)
+uint32_t f8_remat_access_from(const f8_remat_timeline *t, uint32_t v, uint32_t position)
 {
-    const struct f8_remat_touches *x = &t->touch[v];
+    const struct f8_remat_accesses *x = &t->access[v];
     uint32_t low = 0, high = x->n;
     while (low < high) {
         const uint32_t middle = (low + high) / 2;
@@ -137,33 +137,33 @@ uint32_t f8_remat_touch_from(const f8_remat_timeline *t, uint32_t v, uint32_t po
 
 static bool live_after(const f8_remat_timeline *t, uint32_t v, uint32_t position)
 {
-    const uint32_t next = f8_remat_touch_from(t, v, position + 1);
-    return next < t->touch[v].n && !f8_remat_makes(t, t->touch[v].id[next], v);
+    const uint32_t next = f8_remat_access_from(t, v, position + 1);
+    return next < t->access[v].n && !f8_remat_makes(t, t->access[v].id[next], v);
 }
 
-static void add_touch(f8_remat_timeline *t, uint32_t v, uint32_t id)
+static void add_access(f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
-    struct f8_remat_touches *x = &t->touch[v];
+    struct f8_remat_accesses *x = &t->access[v];
     uint32_t *grown = f8_arena_grow(t->arena, x->id, x->n, &x->room, x->n + 1, sizeof *grown);
     if (!grown) {
         t->failed = true;
         return;
     }
     x->id = grown;
-    const uint32_t at = f8_remat_touch_from(t, v, t->position[id]);
+    const uint32_t at = f8_remat_access_from(t, v, t->position[id]);
     memmove(x->id + at + 1, x->id + at, (x->n++ - at) * sizeof *x->id);
     x->id[at] = id;
 }
 
-static void drop_touch(f8_remat_timeline *t, uint32_t v, uint32_t id)
+static void drop_access(f8_remat_timeline *t, uint32_t v, uint32_t id)
 {
-    struct f8_remat_touches *x = &t->touch[v];
-    const uint32_t at = f8_remat_touch_from(t, v, t->position[id]);
+    struct f8_remat_accesses *x = &t->access[v];
+    const uint32_t at = f8_remat_access_from(t, v, t->position[id]);
     memmove(x->id + at, x->id + at + 1, (--x->n - at) * sizeof *x->id);
 }
 
-/* Bytes in memory both while the action before `position` runs and after it: what lies there
- * whatever runs next. */
+/* Bytes that are in memory across `position`, both while the action before it runs and after that.
+ */
 static int64_t crossing(const f8_remat_timeline *t, uint32_t position)
 {
     const uint32_t before = t->order[position - 1];
@@ -173,7 +173,7 @@ static int64_t crossing(const f8_remat_timeline *t, uint32_t position)
     for (uint32_t i = 0; i < n; i++)
         if (!live_after(t, need[i], position - 1))
             bytes -= t->p->value[need[i]].bytes;
-    if (f8_remat_again(t, before))
+    if (f8_remat_is_recompute(t, before))
         return live_after(t, t->what[before], position - 1)
                    ? bytes
                    : bytes - t->p->value[t->what[before]].bytes;
@@ -207,8 +207,7 @@ static uint32_t new_id(f8_remat_timeline *t)
     return t->n_ids++;
 }
 
-/* Take out (sign -1) or put back (1) the lifetimes of a value and of what computing it again reads.
- */
+/* Subtract (sign -1) or add (1) the lifetimes of a value and of what recomputing it reads. */
 static void cover_family(f8_remat_timeline *t, uint32_t value, int64_t sign)
 {
     uint32_t n;
@@ -225,29 +224,29 @@ uint32_t f8_remat_insert(f8_remat_timeline *t, uint32_t value, uint32_t position
     const uint32_t id = new_id(t);
     if (t->failed)
         return id;
-    /* Without those whose lifetimes change, what crosses here is what lies beside the new action.
-     */
-    int64_t beside = crossing(t, position);
+    /* The bytes at the new action: what is in memory across its position, without the values whose
+     * lifetimes change here; cover_family adds those. */
+    int64_t others = crossing(t, position);
     uint32_t n;
     t->what[id] = value;
     const uint32_t *from = f8_remat_needs(t, id, &n);
     if (live_after(t, value, position - 1))
-        beside -= t->p->value[value].bytes;
+        others -= t->p->value[value].bytes;
     for (uint32_t i = 0; i < n; i++)
         if (live_after(t, from[i], position - 1))
-            beside -= t->p->value[from[i]].bytes;
+            others -= t->p->value[from[i]].bytes;
     cover_family(t, value, -1);
     memmove(t->order + position + 1, t->order + position, (t->n - position) * sizeof *t->order);
     memmove(t->live + position + 1, t->live + position, (t->n - position) * sizeof *t->live);
     t->order[position] = id;
-    t->live[position] = beside;
+    t->live[position] = others;
     t->n++;
     for (uint32_t at = position; at < t->n; at++)
         t->position[t->order[at]] = at;
     t->work += 16 + (t->n - position) / 2;
-    add_touch(t, value, id);
+    add_access(t, value, id);
     for (uint32_t i = 0; i < n; i++)
-        add_touch(t, from[i], id);
+        add_access(t, from[i], id);
     if (!t->failed)
         cover_family(t, value, 1);
     t->seconds += t->p->value[value].seconds;
@@ -262,9 +261,9 @@ void f8_remat_remove(f8_remat_timeline *t, uint32_t id)
     uint32_t n;
     const uint32_t *from = f8_remat_needs(t, id, &n);
     cover_family(t, value, -1);
-    drop_touch(t, value, id);
+    drop_access(t, value, id);
     for (uint32_t i = 0; i < n; i++)
-        drop_touch(t, from[i], id);
+        drop_access(t, from[i], id);
     t->n--;
     memmove(t->order + position, t->order + position + 1, (t->n - position) * sizeof *t->order);
     memmove(t->live + position, t->live + position + 1, (t->n - position) * sizeof *t->live);
@@ -282,7 +281,7 @@ static void lay_out(f8_remat_timeline *t)
 {
     const f8_remat_problem *p = t->p;
     for (uint32_t v = 0; v < p->n_values; v++)
-        t->touch[v].n = 0;
+        t->access[v].n = 0;
     for (uint32_t at = 0; at < t->n; at++) {
         const uint32_t id = t->order[at];
         uint32_t n;
@@ -290,12 +289,12 @@ static void lay_out(f8_remat_timeline *t)
         t->position[id] = at;
         t->live[at] = id < p->n_steps ? p->step[id].bytes : 0;
         for (uint32_t i = 0; i < n; i++)
-            add_touch(t, need[i], id);
-        if (f8_remat_again(t, id))
-            add_touch(t, t->what[id], id);
+            add_access(t, need[i], id);
+        if (f8_remat_is_recompute(t, id))
+            add_access(t, t->what[id], id);
         else
             for (uint32_t i = t->make_at[id]; id < p->n_steps && i < t->make_at[id + 1]; i++)
-                add_touch(t, t->make[i], id);
+                add_access(t, t->make[i], id);
     }
     for (uint32_t v = 0; v < p->n_values && !t->failed; v++)
         cover(t, v, p->value[v].bytes);
@@ -310,7 +309,7 @@ void f8_remat_load(f8_remat_timeline *t, const f8_remat_action *action, uint32_t
     t->seconds = 0;
     for (uint32_t i = 0; i <= n_actions && !t->failed; i++) {
         uint32_t id = i == n_actions ? n_steps : action[i].index;
-        if (i < n_actions && action[i].again) {
+        if (i < n_actions && action[i].recompute) {
             id = new_id(t);
             if (t->failed)
                 return;
@@ -335,9 +334,9 @@ f8_status f8_remat_timeline_make(const f8_remat_problem *p, int64_t budget, f8_a
     t->position = F8_NEW_ARRAY(arena, uint32_t, room);
     t->what = F8_NEW_ARRAY(arena, uint32_t, room);
     t->free_id = F8_NEW_ARRAY(arena, uint32_t, room);
-    t->touch = f8_arena_array(arena, p->n_values, sizeof *t->touch);
+    t->access = f8_arena_array(arena, p->n_values, sizeof *t->access);
     t->steps = F8_NEW_ARRAY(arena, f8_remat_action, p->n_steps);
-    if (!t->steps || !t->order || !t->live || !t->position || !t->what || !t->free_id || !t->touch)
+    if (!t->steps || !t->order || !t->live || !t->position || !t->what || !t->free_id || !t->access)
         return f8_arena_status(arena, diag);
     t->order_room = t->live_room = t->position_room = t->what_room = t->free_room = room;
     t->n_ids = t->n = p->n_steps + 1;
@@ -356,7 +355,7 @@ double f8_remat_excess(f8_remat_timeline *t)
     for (uint32_t at = 0; at < t->n; at++) {
         if (t->live[at] > most)
             most = t->live[at];
-        if (!f8_remat_again(t, t->order[at])) {
+        if (!f8_remat_is_recompute(t, t->order[at])) {
             sum += (double)most - (double)t->budget;
             most = t->budget;
         }

@@ -1,5 +1,6 @@
 /* Choosing recipes: see choose.h. */
 #include "passes/scale/choose.h"
+#include "passes/unit/cost.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,23 +39,12 @@ static const struct {
     [F8_SCALING_MX] = {{3, 5}, {5, 9}},
 };
 
-static double rate(const f8_rates *r, f8_scaling scaling)
-{
-    switch (scaling) {
-    case F8_SCALING_NONE: return r->bf16;
-    case F8_SCALING_ROWWISE: return r->fp8_rows;
-    case F8_SCALING_BLOCK: return r->fp8_blocks;
-    case F8_SCALING_MX: return r->fp8_mx;
-    default: return r->fp8;
-    }
-}
-
 static void estimate(f8_candidate *c, const f8_target *target, const f8_trial *t)
 {
     const f8_scaling scaling = c->recipe.scaling;
     const double m = (double)t->m, n = (double)t->n, k = (double)t->k;
     const operand_bytes activation = moved[scaling].activation, weight = moved[scaling].weight;
-    c->gemm_seconds = 2 * m * n * k / (rate(&target->rates, scaling) * 1e12);
+    c->gemm_seconds = 2 * m * n * k / (f8_cost_rate(&target->rates, scaling) * 1e12);
     if (t->role == F8_WGRAD)
         c->bytes = (m * k + n * k) * activation.other;
     else
@@ -130,7 +120,7 @@ f8_trial *f8_trials(f8_unit *u, const f8_target *target, size_t *n)
                 f8_candidate *c = &t->candidate[k];
                 c->recipe = *f8_recipe_by_name(names[k]);
                 c->excluded = t->fixed ? t->fixed : missing(target, t, &c->recipe, u->arena);
-                if (rate(&target->rates, c->recipe.scaling) > 0)
+                if (f8_cost_rate(&target->rates, c->recipe.scaling) > 0)
                     estimate(c, target, t);
             }
         }

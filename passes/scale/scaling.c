@@ -63,7 +63,7 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
     bool fake = false;
     char grain[2][48];
     for (int i = 0; i < 2; i++) {
-        const f8_recipe *recipe = &p->choice[kind[0] == p->of[0] ? i : 1 - i].recipe;
+        const f8_recipe *recipe = &p->assignment[kind[0] == p->of[0] ? i : 1 - i].recipe;
         if (f8_is_high(recipe)) /* beside a fake one */
             continue;
         const f8_quantized *made = f8_scale_operand(
@@ -104,7 +104,7 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
     if (s->record)
         f8_scale_decide(s, from, old, &p);
     if (!f8_scale_agree(s, &p) ||
-        (f8_is_high(&p.choice[0].recipe) && f8_is_high(&p.choice[1].recipe)))
+        (f8_is_high(&p.assignment[0].recipe) && f8_is_high(&p.assignment[1].recipe)))
         return 0;
     /* wgrad has x on either side: the operand that fprop read. */
     const bool swapped = p.role == F8_WGRAD && !is_input(s, p.linear, f8_scale_source(to, in[0]));

@@ -45,7 +45,7 @@ typedef struct f8_product {
     const char *linear;
     f8_role role;
     f8_operand_kind of[2];    /* of its role */
-    f8_assignment choice[2]; /* of these */
+    f8_assignment assignment[2]; /* of these */
     f8_gemm_sizes size;
     f8_dtype dtype; /* of the operands, before any is quantized */
     f8_loc loc;

@@ -173,11 +173,12 @@ static f8_status check_stored(const server *s)
             is_stored |= !strcmp(u->module->var[u->stored[k].var].name, as->name);
         char text[F8_RECIPE_TEXT];
         if (!is_stored)
-            return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "'%.200s' can't be stored under %s: that takes an FP8 recipe, and a "
-                           "parameter, a matrix, "
-                           "that linears alone read, as w and in one layout",
-                           as->name, f8_recipe_print(&as->recipe, text, sizeof text));
+            return f8_fail(
+                u->diag, F8_ERR_INPUT, F8_NOWHERE,
+                "'%.200s' can't be stored under %s: the recipe must be an FP8 one, and the "
+                "name a parameter, a matrix, that only linears read, as w and in one "
+                "layout",
+                as->name, f8_recipe_print(&as->recipe, text, sizeof text));
     }
     return F8_OK;
 }

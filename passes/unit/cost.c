@@ -24,7 +24,7 @@ static double memory_seconds(const f8_target *t, double bytes)
 }
 
 /* Of a kernel that does `ops` seconds of arithmetic and moves `bytes` seconds of memory. */
-static double together(const f8_target *t, double ops, double bytes)
+static double kernel_seconds(const f8_target *t, double ops, double bytes)
 {
     return t->speeds.overlap ? fmax(ops, bytes) : ops + bytes;
 }
@@ -213,11 +213,11 @@ static bool are_twins(const row_nodes *p, const f8_ref *twin, uint32_t i, uint32
  * instructions. */
 static void find_twins(const row_nodes *p, f8_ref *twin)
 {
-    bool again = false;
+    bool recompute = false;
     for (uint32_t i = 0; i < p->n && i < MOST_TWINS; i++) {
         twin[i] = p->node[i];
-        again |= f8_is_recomputed(p->g, p->node[i]);
-        for (uint32_t j = 0; again && j < i && twin[i] == p->node[i]; j++)
+        recompute |= f8_is_recomputed(p->g, p->node[i]);
+        for (uint32_t j = 0; recompute && j < i && twin[i] == p->node[i]; j++)
             if (twin[j] == p->node[j] && are_twins(p, twin, i, j))
                 twin[i] = p->node[j];
     }
@@ -238,7 +238,7 @@ static double rows_seconds(const row_nodes *p, const f8_target *t, double writte
         for (uint32_t k = 0; k < n->n_in; k++)
             bytes += operand_bytes(p, &before, i, k);
     }
-    return together(t, work / (t->speeds.vector * TERA), memory_seconds(t, bytes));
+    return kernel_seconds(t, work / (t->speeds.vector * TERA), memory_seconds(t, bytes));
 }
 
 static double phase_seconds(const f8_graph *g, const f8_target *t, const f8_phase *phase)
@@ -260,19 +260,31 @@ static double traffic(const f8_graph *g, const f8_node *n)
     return bytes;
 }
 
-/* 10^12 operations a second of a product of FP8 codes whose scales cover `text`. */
+double f8_cost_rate(const f8_rates *r, f8_scaling scaling)
+{
+    switch (scaling) {
+    case F8_SCALING_NONE: return r->bf16;
+    case F8_SCALING_ROWWISE: return r->fp8_rows;
+    case F8_SCALING_BLOCK: return r->fp8_blocks;
+    case F8_SCALING_MX: return r->fp8_mx;
+    default: return r->fp8;
+    }
+}
+
+/* The rate of a product of FP8 codes with such scales, which cover `text`. Where the target has no
+ * such GEMM, the rate is that of scales per tensor: earlier passes have refused it. */
 static double fp8_rate(const f8_target *t, const f8_type *scale, const char *text)
 {
-    const f8_rates *r = &t->rates;
     f8_granularity grain = f8_per_tensor;
-    double rate = r->fp8;
+    f8_scaling scaling = F8_SCALING_CURRENT;
     if (scale->dtype == F8_E8M0)
-        rate = r->fp8_mx;
+        scaling = F8_SCALING_MX;
     else if (f8_granularity_parse(text, &grain) && f8_granularity_has_blocks(grain))
-        rate = r->fp8_blocks * t->speeds.blocks;
+        scaling = F8_SCALING_BLOCK;
     else if (grain.rows == 1 || grain.cols == 1)
-        rate = r->fp8_rows;
-    return rate > 0 ? rate : r->fp8; /* passes refuse what the target lacks */
+        scaling = F8_SCALING_ROWWISE;
+    const double rate = f8_cost_rate(&t->rates, scaling);
+    return rate > 0 ? rate * (scaling == F8_SCALING_BLOCK ? t->speeds.blocks : 1) : t->rates.fp8;
 }
 
 static double gemm_rate(const f8_graph *g, const f8_target *t, f8_ref r)
@@ -301,7 +313,7 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     double bytes = memory_seconds(t, all - packed);
     if (packed > 0)
         bytes += packed / (t->speeds.operands * TERA);
-    return together(t, ops / (gemm_rate(g, t, r) * TERA), bytes);
+    return kernel_seconds(t, ops / (gemm_rate(g, t, r) * TERA), bytes);
 }
 
 /* Two products forward, five backward, over the pairs of a query and a key it may see. */
@@ -325,7 +337,7 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
         bytes += (double)(f8_type_bytes(k) + f8_type_bytes(v));
     else
         bytes += 4 * (double)f8_type_rows(q) * heads; /* lse */
-    return together(t, ops / TERA, memory_seconds(t, bytes));
+    return kernel_seconds(t, ops / TERA, memory_seconds(t, bytes));
 }
 
 /* Rows of the table are read, added to and written. */
@@ -418,9 +430,9 @@ double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *n
     return seconds;
 }
 
-f8_status f8_cost_beside(const f8_graph *g, const f8_target *target, const f8_phase *p,
-                         const f8_ref *node, uint32_t n, f8_arena *scratch, f8_diag *diag,
-                         double *seconds)
+f8_status f8_cost_added(const f8_graph *g, const f8_target *target, const f8_phase *p,
+                        const f8_ref *node, uint32_t n, f8_arena *scratch, f8_diag *diag,
+                        double *seconds)
 {
     f8_ref *both = F8_NEW_ARRAY(scratch, f8_ref, p->n_nodes + n);
     uint32_t n_both = 0, i = 0, k = 0;

@@ -9,6 +9,7 @@
 #define F8_COST_H
 
 #include "ir/lowered.h"
+#include "ir/recipe.h"
 #include "ir/target.h"
 
 /* Scalar operations an element of a pointwise op, from its f32 form (ir/ops.def). A function counts
@@ -16,6 +17,9 @@
  * form without any of these counts 1. So does an op without a form. */
 enum { F8_WORK_DIVISION = 8 }; /* what a division or a root counts */
 double f8_op_work(f8_op op);
+
+/* 10^12 operations a second of a GEMM whose operands are scaled so. 0: the target has none. */
+double f8_cost_rate(const f8_rates *r, f8_scaling scaling);
 
 /* Seconds of group `index` of func->lowered (neither places nor the order are needed). 0 for a
  * concatenation of parts that are made where it lies. */
@@ -32,8 +36,8 @@ double f8_cost_nodes(const f8_graph *g, const f8_target *target, const f8_ref *n
 /* Seconds, 0 or more, that computing a value so adds to a kernel that computes phase `p` anyway:
  * `node` as above, without whole groups. What both compute, and read, is done once. F8_ERR_MEMORY.
  */
-f8_status f8_cost_beside(const f8_graph *g, const f8_target *target, const f8_phase *p,
-                         const f8_ref *node, uint32_t n, f8_arena *scratch, f8_diag *diag,
-                         double *seconds);
+f8_status f8_cost_added(const f8_graph *g, const f8_target *target, const f8_phase *p,
+                        const f8_ref *node, uint32_t n, f8_arena *scratch, f8_diag *diag,
+                        double *seconds);
 
 #endif

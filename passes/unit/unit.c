@@ -61,26 +61,27 @@ static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *li
 /* ---- choosing ---- */
 
 /* `auto` asked for: what the calibration chose for this linear's GEMM. */
-static void take_chosen(const f8_unit *u, const char *linear, f8_role role, f8_assignment *choice)
+static void take_chosen(const f8_unit *u, const char *linear, f8_role role,
+                        f8_assignment *assignment)
 {
     for (size_t i = 0; i < u->options.n_chosen; i++) {
         const f8_trial *t = &u->options.chosen[i];
         if (t->role != role || t->fixed || strcmp(t->linear, linear))
             continue;
-        choice->recipe = t->candidate[t->winner].recipe;
-        choice->reason = f8_arena_strdup(u->arena, t->reason);
-        if (!choice->reason)
-            choice->reason = "";
+        assignment->recipe = t->candidate[t->winner].recipe;
+        assignment->reason = f8_arena_strdup(u->arena, t->reason);
+        if (!assignment->reason)
+            assignment->reason = "";
     }
 }
 
 /* Beside who decided on it: rowwise_gw_hp keeps wgrad in high precision. */
-static f8_assignment without_wgrad(const f8_unit *u, f8_assignment choice, f8_role role)
+static f8_assignment without_wgrad(const f8_unit *u, f8_assignment assignment, f8_role role)
 {
-    if (!choice.recipe.wgrad_high || role != F8_WGRAD)
-        return choice;
-    const char *reason =
-        f8_arena_printf(u->arena, "%s: %s keeps wgrad in bf16", choice.reason, choice.recipe.name);
+    if (!assignment.recipe.wgrad_high || role != F8_WGRAD)
+        return assignment;
+    const char *reason = f8_arena_printf(u->arena, "%s: %s keeps wgrad in bf16", assignment.reason,
+                                         assignment.recipe.name);
     return (f8_assignment){*f8_recipe_by_name("bf16"), reason ? reason : ""};
 }
 
@@ -99,9 +100,9 @@ static const char *reason_of(const f8_unit *u, const f8_recipe_rule *rule)
 
 f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand)
 {
-    f8_assignment choice = {*u->options.recipe, "the recipe asked for"};
-    if (choice.recipe.scaling == F8_SCALING_NONE)
-        return choice; /* a high-precision run is so everywhere: it is what FP8 is compared with */
+    f8_assignment assignment = {*u->options.recipe, "the recipe asked for"};
+    if (assignment.recipe.scaling == F8_SCALING_NONE)
+        return assignment; /* a high-precision run is so everywhere: it is what FP8 is compared with */
     const f8_module *m = u->module;
     const f8_recipe_rule *last = NULL;
     for (size_t i = 0; i < m->n_rules; i++)
@@ -110,12 +111,12 @@ f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, 
     if (last) {
         f8_recipe named;
         if (f8_recipe_parse(last->recipe, last->loc, &named, u->diag) != F8_OK)
-            return choice;
+            return assignment;
         if (named.scaling != F8_SCALING_AUTO)
-            choice.recipe = named;
-        choice.reason = reason_of(u, last);
+            assignment.recipe = named;
+        assignment.reason = reason_of(u, last);
     }
-    if (choice.recipe.scaling == F8_SCALING_AUTO)
-        take_chosen(u, linear, role, &choice);
-    return without_wgrad(u, choice, role);
+    if (assignment.recipe.scaling == F8_SCALING_AUTO)
+        take_chosen(u, linear, role, &assignment);
+    return without_wgrad(u, assignment, role);
 }

@@ -200,7 +200,7 @@ START_TEST(without_a_loss)
     f8_cli_fails(F8_CLI("run", package, "--input", f->x, "--function", "micro_step"), 1,
                  "there is no function 'micro_step'; there are: eval");
     f8_cli_fails(F8_CLI("compile", module, "-o", package, "--inference", "--memory", "1M"), 1,
-                 "memory: a program for inference has no activations to compute again");
+                 "memory: a program for inference has no activations to recompute");
 }
 END_TEST
 

@@ -74,8 +74,8 @@ static bool computes(const f8_func *f, const f8_group *group, const char *name)
 
 static bool is_again(const f8_group *group)
 {
-    const char *mark = strstr(group->name, " (again)");
-    return mark && !mark[8];
+    const char *mark = strstr(group->name, " (recomputed)");
+    return mark && !mark[strlen(" (recomputed)")];
 }
 
 static int count_again(const f8_func *f)
@@ -109,7 +109,7 @@ START_TEST(late_for_a_gemm)
                               "cpu", _i);
     ck_assert_int_eq(position(f, "m") + 1, position(f, "g"));
     ck_assert_int_gt(position(f, "m"), position(f, "c"));
-    ck_assert_str_eq(writer(f, "m")->name, "m (again)");
+    ck_assert_str_eq(writer(f, "m")->name, "m (recomputed)");
     ck_assert(!is_again(writer(f, "n")) && !is_again(writer(f, "g")));
     ck_assert_int_eq(count_again(f), _i ? 6 : 1);
     ck_assert_uint_eq(writer(f, "m")->n_out, 1);
@@ -438,7 +438,7 @@ START_TEST(kernels_are_the_same)
             if (a->kind != F8_GROUP_ROWS || b->kind != F8_GROUP_ROWS ||
                 a->n_phases != b->n_phases || a->n_in != b->n_in || a->n_out != b->n_out ||
                 a->phase[0].n_nodes != b->phase[0].n_nodes || strncmp(a->name, b->name, length) ||
-                strcmp(a->name + length, " (again)"))
+                strcmp(a->name + length, " (recomputed)"))
                 continue;
             ck_assert_str_eq(kernel_text(f, i, &t), kernel_text(f, k, &t));
             same++;

@@ -214,12 +214,12 @@ static const struct {
            "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"",
            "FP8 GEMMs of sm_90a have no f8e8m0 scales: f8e8m0 block(1,32) and block(1,32)"),
     SCALED("sm_90a", "f32[128, 2]", "f32[]", "scale_a = \"block(1,128)\"",
-           "FP8 GEMMs of sm_90a have no scales of these granularities beside each other: f32 "
+           "FP8 GEMMs of sm_90a have no scales of these granularities in one GEMM: f32 "
            "block(1,128) "
            "and tensor"),
     SCALED("sm_90a", "f32[128, 8]", "f32[128, 8]",
            "scale_a = \"block(1,32)\", scale_b = \"block(1,32)\"",
-           "FP8 GEMMs of sm_90a have no scales of these granularities beside each other: f32 "
+           "FP8 GEMMs of sm_90a have no scales of these granularities in one GEMM: f32 "
            "block(1,32) "
            "and block(1,32)"),
     SCALED("cpu", "f32[2, 128]", "f32[2, 128]",

@@ -81,7 +81,7 @@ END_TEST
 START_TEST(besides_by_hand)
 {
     test_unit t;
-    f8_memory_beside b;
+    f8_memory_outside b;
     test_unit_parse(&t, hand, "f32");
     ck_assert_int_eq(f8_run_passes(&t.unit), F8_OK);
     ck_assert_int_eq(f8_memory_fixed(&t.unit, &b), F8_OK);
@@ -216,7 +216,7 @@ static void check_report(f8_unit *u, const f8_func *f, f8_arena *arena)
             continue;
         ck_assert(t->first <= r.peak.at && r.peak.at <= t->last);
         ck_assert_str_eq(t->made, p->group[p->order[t->first]].name);
-        ck_assert(t->category != F8_MEMORY_RECOMPUTED || strstr(t->name, " (again)"));
+        ck_assert(t->category != F8_MEMORY_RECOMPUTED || strstr(t->name, " (recomputed)"));
     }
     for (int c = 0; c < F8_MEMORY_CATEGORIES; c++) {
         ck_assert_int_eq(by[c], r.bytes[c]);

@@ -61,12 +61,12 @@ static void insert(f8_remat_plan *x, uint32_t at, f8_remat_action action)
 static bool reads(const f8_remat_problem *p, const f8_remat_action *a, uint32_t v,
                   const uint32_t *first)
 {
-    const uint32_t *list = a->again ? p->value[a->index].from : p->step[a->index].read;
-    const uint32_t n = a->again ? p->value[a->index].n_from : p->step[a->index].n_read;
+    const uint32_t *list = a->recompute ? p->value[a->index].from : p->step[a->index].read;
+    const uint32_t n = a->recompute ? p->value[a->index].n_from : p->step[a->index].n_read;
     for (uint32_t i = 0; i < n; i++)
         if (list[i] == v)
             return true;
-    for (uint32_t i = 0; !a->again && i < p->step[a->index].n_write; i++)
+    for (uint32_t i = 0; !a->recompute && i < p->step[a->index].n_write; i++)
         if (p->step[a->index].write[i] == v && first[v] != a->index)
             return true;
     return false;
@@ -76,13 +76,13 @@ static bool makes(const f8_remat_problem *p, const f8_remat_action *a, uint32_t 
                   const uint32_t *first)
 {
     (void)p;
-    return a->again ? a->index == v : first[v] == a->index;
+    return a->recompute ? a->index == v : first[v] == a->index;
 }
 
 static int64_t bytes_at(const f8_remat_problem *p, const f8_remat_plan *x, uint32_t at,
                         const uint32_t *first)
 {
-    int64_t sum = x->action[at].again ? 0 : p->step[x->action[at].index].bytes;
+    int64_t sum = x->action[at].recompute ? 0 : p->step[x->action[at].index].bytes;
     for (uint32_t v = 0; v < p->n_values; v++) {
         bool made = false, live = false;
         for (uint32_t i = 0; i <= at; i++)
@@ -413,7 +413,8 @@ START_TEST(plans_repeat)
     const f8_remat_plan b = plan(&g.p, 20 << 20);
     ck_assert_uint_eq(a.n_actions, b.n_actions);
     for (uint32_t i = 0; i < a.n_actions; i++)
-        ck_assert(a.action[i].again == b.action[i].again && a.action[i].index == b.action[i].index);
+        ck_assert(a.action[i].recompute == b.action[i].recompute &&
+                  a.action[i].index == b.action[i].index);
 }
 END_TEST
 

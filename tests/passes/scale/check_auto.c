@@ -389,7 +389,7 @@ START_TEST(odd_rules_and_names)
     fp8c_calibration *c = calibrate(ctx, m, &o, 0, 1);
     o.calibration = c;
     expect(ctx, fp8c_compile(m, &o, &p),
-           "a rule decides one operand alone, which leaves auto no choice of a GEMM");
+           "auto chooses for both operands of a GEMM, but a rule decides one of them");
     fp8c_calibration_destroy(c);
     fp8c_module_destroy(m);
     char text[4096];

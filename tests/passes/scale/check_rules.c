@@ -177,36 +177,35 @@ static const struct {
     const char *message; /* NULL: it can */
 } together[] = {
     {"cpu", "current", "recipe \"head\" x = bf16\n",
-     "'head', fprop: x is bf16 and w is current on cpu: a GEMM has both operands in FP8 or "
+     "'head', fprop: x is bf16 and w is current on cpu: a GEMM must have both operands in FP8, or "
      "neither"},
     {"cpu", "current", "recipe \"head\" dgrad w = bf16\n",
-     "'head', dgrad: dy is current and w is bf16 on cpu: a GEMM has both operands in FP8 or "
-     "neither"},
+     "'head', dgrad: dy is current and w is bf16 on cpu: a GEMM must have both operands in FP8, "
+     "or neither"},
     {"cpu", "current", "recipe \"head\" wgrad dy = rowwise\n",
-     "'head', wgrad: x is current and dy is rowwise on cpu: a GEMM has operands of one kind of "
-     "scaling"},
+     "'head', wgrad: x is current and dy is rowwise on cpu: both operands of a GEMM must have the "
+     "same kind of scaling"},
     {"cpu", "rowwise", "recipe \"head\" fprop w = block {pow2 = true}\n",
-     "'head', fprop: x is rowwise and w is block {pow2 = true} on cpu: a GEMM has operands of one "
-     "kind of scaling"},
+     "'head', fprop: x is rowwise and w is block {pow2 = true} on cpu: both operands of a GEMM "
+     "must have the same kind of scaling"},
     {"cpu", "mxfp8", "recipe \"head\" dgrad dy = block\n",
-     "'head', dgrad: dy is block and w is mxfp8 on cpu: a GEMM has operands of one kind of "
-     "scaling"},
+     "'head', dgrad: dy is block and w is mxfp8 on cpu: both operands of a GEMM must have the "
+     "same kind of scaling"},
     {"cpu", "block", "recipe \"head\" fprop w = block {pow2 = true}\n",
-     "'head', fprop: x is block and w is block {pow2 = true} on cpu: a GEMM has powers of two for "
-     "both operands or "
-     "neither"},
+     "'head', fprop: x is block and w is block {pow2 = true} on cpu: a GEMM must have scales that "
+     "are powers of two for both operands, or for neither"},
     {"cpu", "current", "recipe \"head\" fprop w = fake\n",
-     "'head', fprop: x is current and w is fake on cpu: beside a fake operand the other is fake "
-     "too, or bf16"},
+     "'head', fprop: x is current and w is fake on cpu: where one operand is fake, the other must "
+     "be fake or bf16"},
     {"cpu", "current", "recipe \"head\" wgrad = f32\n",
-     "'head', wgrad: x is f32 and dy is f32 on cpu: outside of FP8 a linear's GEMMs have the dtype "
-     "of its fprop's x"},
+     "'head', wgrad: x is f32 and dy is f32 on cpu: a GEMM that is not FP8 must have the dtype of "
+     "the linear's x in fprop"},
     {"cpu", "current", "recipe \"head\" fprop = f32\nrecipe \"head\" dgrad = bf16\n",
      "'head', dgrad: dy is bf16 "},
     {"cpu", "fake", "recipe \"head\" w = f32\n",
-     "'head', fprop: x is fake and w is f32 on cpu: outside of FP8 "},
+     "'head', fprop: x is fake and w is f32 on cpu: a GEMM that is not FP8 "},
     {"cpu", "fake", "recipe \"head\" x = f32\n",
-     "'head', fprop: x is f32 and w is fake on cpu: beside a fake "},
+     "'head', fprop: x is f32 and w is fake on cpu: where one operand is fake"},
     {"cpu", "current", "recipe \"head\" = f32\n", NULL},
     {"cpu", "current", "recipe \"head\" fprop = f32\n", NULL},
     {"cpu", "auto", "", "recipe auto needs a calibration that has observed a batch"},

@@ -355,7 +355,8 @@ START_TEST(refusals)
         const char *why;
     } bad[] = {
         {{"up.weight", "fp4"}, "no recipe 'fp4'"},
-        {{"up.weight", "bf16"}, "'up.weight' can't be stored under bf16: that takes an FP8 recipe"},
+        {{"up.weight", "bf16"},
+         "'up.weight' can't be stored under bf16: the recipe must be an FP8 one"},
         {{"up.weight", "auto"}, "'up.weight' can't be stored under auto"},
         {{"wte", "block"}, "'wte' can't be stored under block"}, /* an embedding reads it too */
         {{"side.weight", "block"}, "'side.weight' can't be stored under block"},

@@ -18,7 +18,7 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
         return false;
     f8_role_operands(p->role, p->of);
     for (int i = 0; i < 2; i++)
-        p->choice[i] = f8_recipe_for(s->u, p->linear, p->role, p->of[i]);
+        p->assignment[i] = f8_recipe_for(s->u, p->linear, p->role, p->of[i]);
     return true;
 }
 
@@ -64,28 +64,28 @@ static bool is_per_tensor(const f8_recipe *r)
 /* Whether one GEMM can have both operands as the rules say; the failure says why not. */
 bool f8_scale_agree(f8_scaler *s, const f8_product *p)
 {
-    const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
+    const f8_recipe *a = &p->assignment[0].recipe, *b = &p->assignment[1].recipe;
     const bool fake = a->fake || b->fake;
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT], text[240];
     const char *why = NULL;
     if (a->scaling == F8_SCALING_AUTO || b->scaling == F8_SCALING_AUTO)
         why = s->u->options.n_chosen
-                  ? "a rule decides one operand alone, which leaves auto no choice of a GEMM"
+                  ? "auto chooses for both operands of a GEMM, but a rule decides one of them"
                   : "recipe auto needs a calibration that has observed a batch";
     else if ((f8_is_high(a) && a->activation != p->dtype) ||
              (f8_is_high(b) && b->activation != p->dtype))
-        why = "outside of FP8 a linear's GEMMs have the dtype of its fprop's x";
+        why = "a GEMM that is not FP8 must have the dtype of the linear's x in fprop";
     else if (f8_is_high(a) && f8_is_high(b))
         return true;
     else if (fake &&
              (!(a->fake || f8_is_high(a)) || !(b->fake || f8_is_high(b)) || p->dtype != F8_BF16))
-        why = "beside a fake operand the other is fake too, or bf16";
+        why = "where one operand is fake, the other must be fake or bf16";
     else if (!fake && f8_is_high(a) != f8_is_high(b))
-        why = "a GEMM has both operands in FP8 or neither";
+        why = "a GEMM must have both operands in FP8, or neither";
     else if (!fake && a->scaling != b->scaling && !(is_per_tensor(a) && is_per_tensor(b)))
-        why = "a GEMM has operands of one kind of scaling";
+        why = "both operands of a GEMM must have the same kind of scaling";
     else if (!fake && a->pow2 != b->pow2 && !is_per_tensor(a))
-        why = "a GEMM has powers of two for both operands or neither";
+        why = "a GEMM must have scales that are powers of two for both operands, or for neither";
     else if (!fake)
         why = refused(f8_unit_target(s->u), a, text, sizeof text);
     if (!why)
@@ -111,7 +111,7 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
 {
     f8_unit *u = s->u;
     const f8_node *n = f8_at(g, old);
-    const f8_recipe *a = &p->choice[0].recipe, *b = &p->choice[1].recipe;
+    const f8_recipe *a = &p->assignment[0].recipe, *b = &p->assignment[1].recipe;
     char ta[F8_RECIPE_TEXT], tb[F8_RECIPE_TEXT];
     f8_operand_kind of[2];
     f8_role_operands(p->role, of);
@@ -132,7 +132,7 @@ void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_produ
         f8_dtype_name(f8_is_high(b) ? f8_type_of(g, n->in[1])->dtype : f8_recipe_format(b, of[1]));
     d.scaling = both(u->arena, f8_is_high(a) ? "none" : f8_recipe_print(a, ta, sizeof ta),
                      f8_is_high(b) ? "none" : f8_recipe_print(b, tb, sizeof tb));
-    d.reason = both(u->arena, p->choice[0].reason, p->choice[1].reason);
+    d.reason = both(u->arena, p->assignment[0].reason, p->assignment[1].reason);
     bool known = false;
     for (size_t i = 0; i < u->n_decisions; i++)
         known |= u->decision[i].linear == d.linear;
