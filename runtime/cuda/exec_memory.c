@@ -84,13 +84,14 @@ static f8_status device_alloc(f8_tenant *t, int64_t wanted, const char *what, ui
             return out_of_memory(x, bytes, what, diag);
         F8_TRY(f8_cuda_check(x->cuda, r, diag, "cuMemAlloc of %zu bytes for %s", bytes, what));
     }
+    if (p % F8_CUDA_ALIGN) {
+        device_free(t->home, (f8_block){p, wanted});
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "device memory for %s is not %d-byte aligned as it must be", what,
+                       F8_CUDA_ALIGN);
+    }
     *at = p;
-    if (p % F8_CUDA_ALIGN == 0)
-        return F8_OK;
-    device_free(t->home, (f8_block){p, wanted});
-    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                   "device memory for %s is not %d-byte aligned as it must be", what,
-                   F8_CUDA_ALIGN);
+    return F8_OK;
 }
 
 static f8_status clear_ports(f8_tenant *t, f8_port_block *ports, f8_diag *diag)
