@@ -24,19 +24,20 @@ bool f8_name_ok(const char *name);
 
 /* ---- graph.c ---- */
 
-/* The hash of a node: of its op, clone number, operands and attributes (of an INPUT its index
- * only). */
+/* The hash of a node's op, clone number, operands and attributes. */
 uint32_t f8_node_hash(const f8_node *n);
 /* The node equal to `n` (whose hash is set), or 0. */
 f8_ref f8_graph_lookup(const f8_graph *g, const f8_node *n);
 
 /* ---- infer.c ---- */
 
-/* Bring attributes to the one form that hashing and printing see: axes counted from the front, 0 or
- * 1 for booleans, kv_heads and roll's group filled in, constants rounded to their dtype. What is
- * out of range stays as it is, for f8_infer to refuse. */
+/* Bring attributes to the canonical form that hashing and printing see: axes count from the front,
+ * booleans are 0 or 1, kv_heads and roll's group are filled in, f32 constants are rounded to f32.
+ * A value that is out of range stays as it is, and f8_infer refuses it. */
 void f8_canonical_attrs(const f8_graph *g, f8_op op, const f8_ref *in, uint32_t n_in,
                         f8_attr *attr);
+
+/* ---- infer_fail.c ---- */
 
 /* Fails with "op: x f32[8] (from %h, line 3:7) and w f32[9] (from wte, line 1:1): message" at
  * g->at. `roles` names the operands, separated by spaces, or is NULL. */
@@ -48,7 +49,7 @@ static inline const f8_type *f8_in_type(const f8_graph *g, const f8_node *n, uin
     return &g->node[n->in[i]].type;
 }
 
-/* Operand `i` must have one of the dtypes in `mask` (1u << dtype, or'd). */
+/* Fails unless operand `i` has one of the dtypes in `mask`, a sum of 1 << dtype. */
 f8_status f8_need_dtype(f8_graph *g, const f8_node *n, const char *roles, uint32_t i,
                         unsigned mask);
 enum {
@@ -59,7 +60,8 @@ enum {
     F8_M_FP8 = 1 << F8_E4M3 | 1 << F8_E5M2,
 };
 
-/* One function per infer rule in ops.def, in infer.c or infer_nn.c. */
+/* ---- infer.c and infer_nn.c: one function for each infer rule in ops.def ---- */
+
 #define OP(ID, name, lo, hi, results, CLS, rule, ...)                                              \
     f8_status f8_infer_##rule(f8_graph *g, const f8_node *n, f8_type *out);
 #include "ir/ops.def"

@@ -1,15 +1,14 @@
-/* The graph IR: modules, functions, and a hash-consed SSA graph in an arena.
+/* The graph: modules, functions, and their nodes in SSA form, in an arena.
  *
- * A module declares dims, variables (parameters and states), recipes and an optimizer, and holds
- * functions. A function is a pure graph from its input ports to its result ports; a port whose
- * `var` is >= 0 reads or replaces that module variable, which is the only way state exists (rule
- * 1).
+ * A module declares dims, variables (parameters and states), recipe rules and an optimizer, and
+ * holds functions. A function is a pure graph from its input ports to its result ports. A port
+ * whose `var` is >= 0 reads or replaces that variable of the module; state exists in no other way.
  *
- * A node is {op, attributes, inputs, clone number}; making the same one twice gives the same ref.
- * Ref 0 is "no node": builders return it on failure and accept it as an operand (the failure
- * travels), and the graph's diag holds the first message, so that a pass may check once at its end.
- * Refs grow monotonically and operands come before users: ascending refs are a topological order.
- */
+ * A node is {op, attributes, operands, clone number}. Making the same node twice gives the same ref
+ * (hash-consing). Ref 0 means "no node": builders return it on failure and accept it as an operand,
+ * so that a failure is passed on. The graph's diag holds the first message, so a pass may check
+ * once at its end. Refs grow, and operands come before users: ascending refs are a topological
+ * order. */
 #ifndef F8_IR_H
 #define F8_IR_H
 
@@ -54,8 +53,8 @@ typedef struct f8_ints {
     int64_t v[F8_MAX_RANK];
 } f8_ints;
 
-/* An attribute's value: i for INT, BOOL and DTYPE, f for FLOAT, s (interned in the graph's module,
- * never NULL) for STR, ints for INTS. */
+/* An attribute and its value: i for INT, BOOL and DTYPE, f for FLOAT, ints for INTS, s for STR
+ * (interned in the graph's module, never NULL). */
 typedef struct f8_attr {
     f8_attr_key key;
     union {
@@ -73,8 +72,8 @@ typedef struct f8_op_info {
     uint16_t min_in, max_in;
     uint8_t results, n_attrs;
     f8_class cls;
-    uint8_t form[4]; /* f8_sform by f8_skind of the operands (ir/num/scalar.h); 0: none */
-    f8_attr attrs[F8_MAX_ATTRS]; /* keys with defaults, in table order */
+    uint8_t form[4]; /* the f8_sform for each f8_skind of operands (ir/num/scalar.h); 0: none */
+    f8_attr attrs[F8_MAX_ATTRS]; /* keys and defaults, in the order of the table */
 } f8_op_info;
 
 const f8_op_info *f8_op_facts(f8_op op);
@@ -90,12 +89,12 @@ typedef uint32_t f8_ref;
 typedef struct f8_node {
     f8_op op;
     uint32_t n_in;
-    uint32_t clone; /* copies for one use (below F8_CLONE_RECOMPUTED) or computed again (from it on)
-                     * differ here, so that hash-consing keeps them apart */
+    uint32_t clone; /* keeps copies apart: those for one use are numbered below
+                     * F8_CLONE_RECOMPUTED, recomputed ones from it on */
     uint32_t hash;
-    f8_type type;        /* of the first result; PROJECT nodes carry the others' types */
+    f8_type type;        /* of the first result; PROJECT nodes have the types of the others */
     const f8_ref *in;
-    const f8_attr *attr; /* all of the op's attributes, in table order */
+    const f8_attr *attr; /* all attributes of the op, in the order of the table */
 } f8_node;
 
 typedef struct f8_module f8_module;
@@ -105,20 +104,20 @@ typedef struct f8_graph {
     f8_module *module;   /* for interning */
     f8_diag *diag;       /* first failure */
     f8_node *node;       /* [1, n_nodes) */
-    f8_loc *loc;         /* beside: where each node comes from in the source text */
-    const char **name;   /* beside: what people call it, or NULL */
+    f8_loc *loc;         /* by ref: where the node comes from in the source text */
+    const char **name;   /* by ref: the node's name in the text, or NULL */
     uint32_t n_nodes;
     size_t node_room, loc_room, name_room;
     uint32_t *table;     /* hash-consing: open addressing of refs */
     uint32_t table_size;
-    f8_loc at;           /* location given to nodes made from now on (set by parser and passes) */
+    f8_loc at;           /* the location that new nodes get; the parser and passes set it */
 } f8_graph;
 
 f8_graph *f8_graph_create(f8_module *module, f8_diag *diag); /* diag is never NULL */
 
-/* Clone numbers of what remat computes again: n * F8_CLONE_RECOMPUTED + the original's number, n >= 1.
- * The others, one a result at the most (legalize.c), are below; n counts places between
- * groups: as many bits for each. */
+/* A node that remat recomputes has the clone number n * F8_CLONE_RECOMPUTED + the original's
+ * number, where n >= 1 counts the places between groups. Other clones (passes/legalize makes at
+ * most one for each result) have smaller numbers. Both parts have 16 bits. */
 enum { F8_CLONE_RECOMPUTED = 1 << 16 };
 
 static inline const f8_node *f8_at(const f8_graph *g, f8_ref r)
@@ -134,31 +133,32 @@ static inline const f8_type *f8_type_of(const f8_graph *g, f8_ref r)
     return &g->node[r].type;
 }
 
-/* Make (or find) a node. Attributes not given take their defaults and all are brought to one
- * canonical form (axes count from the front, kv_heads is filled in, ...), so that equal nodes are
- * one. The type is inferred; a shape or dtype error is reported with the operands' types and
- * places. INPUT takes its type from f8_input instead. Returns 0 on failure. */
+/* Make a node, or find the equal one. Attributes that are not given get their defaults, and all get
+ * one canonical form (axes count from the front, kv_heads is filled in, ...), so that equal nodes
+ * are one. The type is inferred. A shape or dtype error is reported with the operands' types and
+ * places. f8_input makes INPUT nodes, whose type is given. Returns 0 on failure. */
 f8_ref f8_make(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr, int n_attr);
 f8_ref f8_make_clone(f8_graph *g, f8_op op, const f8_ref *in, int n_in, const f8_attr *attr,
                      int n_attr, uint32_t clone);
 f8_ref f8_input(f8_graph *g, int64_t index, const f8_type *type);
 void f8_set_name(f8_graph *g, f8_ref r, const char *name); /* keeps an existing name */
 
-const f8_attr *f8_attr_get(const f8_graph *g, f8_ref r,
-                           f8_attr_key key); /* NULL if the op has no such key */
-int64_t f8_attr_i(const f8_graph *g, f8_ref r, f8_attr_key key);          /* 0 if absent */
+/* A node's attribute, or its value. If the op does not take it: NULL, 0 or "". */
+const f8_attr *f8_attr_get(const f8_graph *g, f8_ref r, f8_attr_key key);
+int64_t f8_attr_i(const f8_graph *g, f8_ref r, f8_attr_key key);
 double f8_attr_f(const f8_graph *g, f8_ref r, f8_attr_key key);
-const char *f8_attr_s(const f8_graph *g, f8_ref r, f8_attr_key key);      /* "" if absent */
+const char *f8_attr_s(const f8_graph *g, f8_ref r, f8_attr_key key);
 f8_ints f8_attr_ints(const f8_graph *g, f8_ref r, f8_attr_key key);
 
-/* Keys and values; floats are compared by their bits. */
+/* Whether keys and values are equal; floats are compared by their bits. */
 bool f8_attr_equal(const f8_attr *a, const f8_attr *b);
 
 /* Whether r is among n refs. */
 bool f8_listed(const f8_ref *list, uint32_t n, f8_ref r);
-uint32_t f8_index_ascending(const f8_ref *list, uint32_t n,
-                            f8_ref r); /* the list ascends; UINT32_MAX: not in it */
-bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r); /* the list ascends */
+/* For a list that ascends: the index of r, or UINT32_MAX if it is not in the list; whether it
+ * is. */
+uint32_t f8_index_ascending(const f8_ref *list, uint32_t n, f8_ref r);
+bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r);
 
 /* Attribute literals for f8_make. */
 #define F8_INT(k, v) ((f8_attr){.key = (k), .i = (v)})
@@ -166,30 +166,29 @@ bool f8_listed_ascending(const f8_ref *list, uint32_t n, f8_ref r); /* the list 
 #define F8_STR(k, v) ((f8_attr){.key = (k), .s = (v)})
 #define F8_INTS(k, v) ((f8_attr){.key = (k), .ints = (v)})
 
-/* Short builders (ir/build.c). */
+/* Short builders (ir/build.c). Those that would give `a` unchanged return a itself. */
 f8_ref f8_const(f8_graph *g, double value);                 /* f32 [] */
 f8_ref f8_unary(f8_graph *g, f8_op op, f8_ref a);
 f8_ref f8_binary(f8_graph *g, f8_op op, f8_ref a, f8_ref b);
 f8_ref f8_select(f8_graph *g, f8_ref cond, f8_ref a, f8_ref b);
-f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to);         /* a itself when it has that dtype */
+f8_ref f8_cast(f8_graph *g, f8_ref a, f8_dtype to);
 f8_ref f8_reduce(f8_graph *g, f8_op op, f8_ref a, int64_t axis);
 f8_ref f8_sum_all(f8_graph *g, f8_ref a);                   /* last axis, then the vector: f32 [] */
-f8_ref f8_sum_to(f8_graph *g, f8_ref a,
-                 const f8_type *to); /* undo broadcasting: sum a down to shape `to` */
+/* Undo broadcasting: sum a down to the shape `to`. */
+f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to);
 f8_ints f8_shape_of(const f8_type *t);                      /* for F8_A_SHAPE */
-f8_ref f8_reshape(f8_graph *g, f8_ref a,
-                  const f8_type *shape_of); /* a itself when the shape is the same */
+f8_ref f8_reshape(f8_graph *g, f8_ref a, const f8_type *shape_of);
 f8_ref f8_slice(f8_graph *g, f8_ref a, int64_t axis, int64_t start, int64_t stop);
 f8_ref f8_concat(f8_graph *g, const f8_ref *in, int n, int64_t axis);
 f8_ref f8_project(f8_graph *g, f8_ref a, int64_t index);
 f8_ref f8_broadcast(f8_graph *g, f8_ref a, const f8_type *shape_of);
 
-/* Internal to ir/: fills *out for a node about to be made; 0 or a status with the message in
+/* Only for ir/: infer the type of a node that is about to be made. A failure leaves its message in
  * g->diag. */
 f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
 
-/* The type of result `index` of node r, which is in the graph and whose op has more results than
- * that. Attention has lse beside its first result; its gradient has dk and dv, as k and v are. */
+/* The type of result `index` of node r, whose op must have such a result. Attention's result 1 is
+ * lse; those of its gradient are dk and dv, of the types of k and v. */
 f8_type f8_result_type(const f8_graph *g, f8_ref r, int64_t index);
 
 /* ---- module ---- */
@@ -215,7 +214,7 @@ typedef struct f8_var {
 typedef struct f8_port {
     const char *name;
     f8_type type;
-    int32_t var; /* >= 0: the module variable read or replaced; -1: the caller's */
+    int32_t var; /* >= 0: the module's variable that is read or replaced; -1: the caller's port */
     f8_ref ref;
     f8_loc loc;
 } f8_port;
@@ -232,17 +231,17 @@ enum { F8_MAX_BOUNDS = 8 }; /* of one module */
 
 /* How a number of the text depends on the dims that are bounds: scale * value + offset. */
 typedef struct f8_form {
-    int32_t
-        dim; /* index + 1 of the bound in module->dim; 0: on none; < 0: on several, or otherwise */
+    int32_t dim; /* index + 1 of the bound in module->dim; 0: it depends on none; negative: it
+                  * depends on several, or in another way */
     int64_t scale, offset;
 } f8_form;
 
 typedef struct f8_dim {
     const char *name;
-    int64_t value; /* of a bound the largest */
+    int64_t value; /* for a bound, the largest */
     f8_loc loc;
-    bool bound;    /* declared NAME <= N: the module stands for one for each value from 1 to N */
-    bool given;    /* the value is not the text's */
+    bool bound;    /* declared NAME <= N: the module stands for every value from 1 to N */
+    bool given;    /* the value was given from outside, and is not the text's */
     f8_form form;
 } f8_dim;
 
@@ -256,19 +255,20 @@ typedef struct f8_axis {
 /* recipe "h.*" = delayed;  recipe "h.*" wgrad dy = current {format = e4m3};  recipe layers 1, 1 =
  * bf16 */
 typedef struct f8_recipe_rule {
-    const char *pattern;  /* of linears' names; NULL: the `first` first and `last` last layers */
-    const char *recipe;   /* as ir/recipe.h writes it */
-    const char *role;     /* of its GEMMs: fprop, dgrad or wgrad; NULL: all */
-    const char *operand;  /* of those: x, w or dy; NULL: both */
-    int64_t first, last;
-    const char *origin;   /* who gave it, as "--rule"; NULL: the text, or nobody says */
+    const char *pattern;  /* of linears' names; NULL: the first and the last layers */
+    const char *recipe;   /* in the text form of ir/recipe.h */
+    const char *role;     /* the GEMM: fprop, dgrad or wgrad; NULL: all three */
+    const char *operand;  /* the GEMM's operand: x, w or dy; NULL: both */
+    int64_t first, last;  /* without a pattern: how many first and last layers */
+    const char *origin;   /* what gave the rule, as "--rule"; NULL: the text, or unknown */
     f8_loc loc;           /* in the text */
 } f8_recipe_rule;
 
 /* optimizer adamw(lr = 6e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1,
  *                 schedule = "cosine", warmup = 20, steps = 300, min_lr = 0.1)
- * clip 0 = none; schedule "constant", "linear" or "cosine": warm up linearly over `warmup` steps, then
- * fall to min_lr * lr at `steps`. weight_decay applies to parameters of rank >= 2. */
+ * clip 0 means no clipping. schedule is "constant", "linear" or "cosine": the rate grows linearly
+ * over `warmup` steps, then falls to min_lr * lr at `steps`. weight_decay applies to parameters of
+ * rank >= 2. */
 typedef struct f8_optimizer {
     bool declared;
     double lr, beta1, beta2, eps, weight_decay, clip, min_lr;
@@ -292,65 +292,66 @@ struct f8_module {
     size_t n_rules, rule_room;
     f8_axis *axis;
     size_t n_axes, axis_room;
-    /* With bounds: the text, less comments, with the values of dims as they are, and how many rules
-     * it has. Numbers of a graph are those of one value, so no print of graphs could give the
-     * module back. */
+    /* With bounds: the text without comments and with the dims' present values, and how many rules
+     * it has. The sizes in a graph are those of one value of each bound, so printing the graphs
+     * could not give the module back. */
     const char *source;
     size_t source_rules;
     f8_optimizer optimizer;
-    int64_t accumulate; /* micro_steps per update that `train` runs; 1 by default */
+    int64_t accumulate; /* how many micro_steps `train` runs for each update; 1 by default */
     struct f8_interner *strings;
 };
 
 f8_module *f8_module_create(f8_arena *arena, f8_diag *diag, const char *name, const char *file);
-const char *
-f8_intern(f8_module *m,
-          const char *s); /* equal strings give equal pointers; NULL when out of memory */
+/* The module's own copy of a string: equal strings give equal pointers. NULL when out of memory. */
+const char *f8_intern(f8_module *m, const char *s);
 const char *f8_intern_n(f8_module *m, const char *s, size_t n);
 
-/* All return NULL/-1 and fill the diag when the name is taken, the type is invalid or memory runs
- * out. Names are a letter or '_', then letters, digits, '_' and '.'. Ports of the caller (var < 0)
- * and ports of variables do not share names: an input %x may stand beside a variable x. */
+/* Add variables, functions and ports, or find them. When the name is taken, the type is invalid or
+ * memory runs out, those that add return NULL, -1 or 0 and fill the diag. A name is a letter or
+ * '_', then letters, digits, '_' and '.'. Ports of the caller (var < 0) and ports of variables have
+ * separate names: a function may have an input %x and a variable x. */
 int32_t f8_module_var(f8_module *m, const f8_var *var);
 int32_t f8_module_find_var(const f8_module *m, const char *name);
 f8_func *f8_module_func(f8_module *m, const char *name); /* pointer valid until the next is added */
 f8_func *f8_module_find_func(const f8_module *m, const char *name);
-f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type,
-                     int32_t var); /* adds the port */
-f8_ref f8_func_var(f8_func *f,
-                   int32_t var); /* the input port of that variable, added at first use */
+f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t var);
+/* The value of a variable; the first use adds its input port. */
+f8_ref f8_func_var(f8_func *f, int32_t var);
 f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var);
 
 /* ---- whole-graph helpers ---- */
 
-/* Copy what `f`'s results need into a fresh graph, dropping dead nodes; input ports all stay, in
- * place. rewrite(user, to, from, old, in) returns the replacement for node `old` of `from`, whose
- * operands' new refs are in[], or 0 to copy it as it is; it is called in ascending order, for live
- * nodes that are no INPUT. Names and places carry over. The way every rewriting pass works: no
- * in-place mutation. During the call f->graph is already `to`: the callback may add ports to f
- * (f8_func_var, f8_func_result), not functions to the module. On failure f keeps its old graph and
- * ports. */
+/* Copy what the results of `f` need into a new graph; dead nodes are dropped, and all input ports
+ * stay. rewrite(user, to, from, old, in) returns the replacement for node `old` of `from`, whose
+ * operands' new refs are in[], or 0 to copy the node as it is. It is called in ascending order, for
+ * live nodes other than INPUT. Names and locations carry over. Every rewriting pass works this way;
+ * none changes a graph in place. During the call f->graph is already `to`: the callback may add
+ * ports to f (f8_func_var, f8_func_result), but no functions to the module. On failure f keeps its
+ * old graph and ports. */
 typedef f8_ref (*f8_rewrite_fn)(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
                                 const f8_ref *in);
 f8_status f8_func_rewrite(f8_func *f, f8_rewrite_fn rewrite, void *user);
 
-/* Users of each node r: user[start[r]] to user[start[r + 1] - 1], in `arena`. One entry an operand
- * (add(x, x) is listed twice), ascending; then one entry 0 for each result port it feeds. */
+/* The users of each node r are user[start[r]] to user[start[r + 1] - 1]: ascending, one entry for
+ * each operand (add(x, x) is listed twice), then an entry 0 for each result port that r feeds. Both
+ * arrays are in `arena`. */
 typedef struct f8_uses {
     uint32_t *start, *user;
 } f8_uses;
 f8_status f8_compute_uses(const f8_func *f, f8_arena *arena, f8_uses *out, f8_diag *diag);
 
-f8_status f8_verify(const f8_module *m, f8_diag *diag); /* every invariant above, every function */
+/* Check every invariant of every function; diag may be NULL. */
+f8_status f8_verify(const f8_module *m, f8_diag *diag);
 
-/* Print in the textual language (frontend/text/README.md has the grammar). Re-parsing it gives the
- * identical module. */
+/* Print a module in the textual language (frontend/text/README.md has the grammar). Parsing that
+ * text gives the identical module. */
 typedef struct f8_writer {
     int (*write)(void *user, const char *text, size_t n); /* non-zero: stop, the writer failed */
     void *user;
 } f8_writer;
 f8_status f8_print_module(const f8_module *m, const f8_writer *w);
-/* A rule as the text has it, less the word `recipe`, into buf, cut to size. Returns buf. */
+/* Print a rule as in the text, without the word `recipe`, into buf, cut to size. Returns buf. */
 const char *f8_rule_print(const f8_recipe_rule *rule, char *buf, size_t size);
 
 #endif

@@ -1,27 +1,27 @@
-/* Where a value lives at run time. Decided by the memory pass, carried by the plan. */
+/* Where a value lies at run time. The memory pass decides it, and the plan holds it. */
 #ifndef F8_PLACE_H
 #define F8_PLACE_H
 
 #include <stdint.h>
 
 typedef enum f8_space {
-    F8_SPACE_NONE,   /* nowhere: lives inside its kernel */
-    F8_SPACE_ARENA,  /* offset bytes into the function's arena */
-    F8_SPACE_STATE,  /* offset bytes into the module's variables */
-    F8_SPACE_INPUT,  /* bytes into the caller's buffer of input port `port` */
-    F8_SPACE_OUTPUT, /* bytes into the caller's buffer of result port `port` */
-    F8_SPACE_CONST,  /* offset bytes into the plan's constants */
+    F8_SPACE_NONE,   /* nowhere: the value exists only inside its kernel */
+    F8_SPACE_ARENA,  /* in the function's arena */
+    F8_SPACE_STATE,  /* in the module's variables */
+    F8_SPACE_INPUT,  /* in the caller's buffer of input port `port` */
+    F8_SPACE_OUTPUT, /* in the caller's buffer of result port `port` */
+    F8_SPACE_CONST,  /* in the plan's constants */
 } f8_space;
 
-/* A value's elements: matrix view [rows, columns] (f8_type_rows/columns), row r at offset +
- * r * stride * sizeof(dtype). stride == columns when contiguous. */
+/* The place of a value, seen as a matrix [rows, columns] (f8_type_rows, f8_type_columns): row r is
+ * at offset + r * stride * f8_dtype_size. stride == columns when the value is contiguous. */
 typedef struct f8_place {
     f8_space space;
     int32_t port;   /* INPUT, OUTPUT */
-    int64_t offset; /* bytes */
+    int64_t offset; /* bytes from the start of the space or buffer */
     int64_t stride; /* elements */
 } f8_place;
 
-enum { F8_ARENA_ALIGN = 64 }; /* bytes, of every value's place in the arena */
+enum { F8_ARENA_ALIGN = 64 }; /* bytes: the alignment of every allocation of the arena */
 
 #endif

@@ -1,8 +1,8 @@
-/* Recipes: how the operands of a linear's GEMMs are scaled and in which format, and which linear gets
- * which.
+/* Recipes: how the operands of a linear's GEMMs are scaled and in which format, and which linear
+ * gets which.
  *
- * A recipe is written NAME or NAME {key = value, ...}, in a module's rules, on the command line and in the
- * API alike:
+ * A recipe is written NAME or NAME {key = value, ...}, in a module's rules, on the command line and
+ * in the API alike:
  *
  *     delayed {history = 16, amax = max, margin = 0}    per tensor, from a history of amaxes kept as state
  *     current {pow2 = false, margin = 0}                per tensor, from its own amax
@@ -15,9 +15,10 @@
  *     auto                                              in a rule: the recipe asked for; asked for: chosen
  *                                                       from a calibration
  *
- * format = e4m3 | hybrid (E5M2 for dy): hybrid by default for delayed and current, else e4m3.
- * amax = max | most_recent of the history. fake = true: the operands are quantized, dequantized and rounded to
- * bf16, and the GEMM is bf16's, which separates the error of quantization from that of FP8 GEMMs. */
+ * format = e4m3 | hybrid (E5M2 for dy): hybrid by default for delayed and current, else e4m3. amax
+ * = max | most_recent of the history. fake = true: the operands are quantized, dequantized and
+ * rounded to bf16, and the GEMM is bf16's, which separates the error of quantization from that of
+ * FP8 GEMMs. */
 #ifndef F8_RECIPE_H
 #define F8_RECIPE_H
 

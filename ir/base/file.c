@@ -42,8 +42,9 @@ static f8_status check_regular(const struct stat *s, const char *path, f8_diag *
 
 /* ---- writing ---- */
 
-/* Only a regular file is replaced: a rename would put a file in the place of a device or a pipe.
-*/ f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag) {
+/* Only a regular file is replaced: a rename would put a file in the place of a device or a pipe. */
+f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag)
+{
     struct stat s;
     out->path = path;
     out->diag = diag;

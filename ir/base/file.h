@@ -1,9 +1,9 @@
 /* Files: written whole or not at all, and read within bounds. Everything here that writes a file
-* uses these functions.
-*
-* Failures are F8_ERR_IO, or F8_ERR_MEMORY where memory ran out. The message is the system's and
-* diag->file is the path, so that it renders as "PATH: error: No such file or directory". The path
-* is borrowed: it must live until the diag is rendered. */
+ * uses these functions.
+ *
+ * Failures are F8_ERR_IO, or F8_ERR_MEMORY where memory ran out. The message is the system's and
+ * diag->file is the path, so that it renders as "PATH: error: No such file or directory". The path
+ * is borrowed: it must live until the diag is rendered. */
 #ifndef F8_FILE_H
 #define F8_FILE_H
 
@@ -18,13 +18,18 @@ f8_status f8_file_fail(f8_diag *diag, f8_status status, const char *path, const 
 /* ---- writing ---- */
 
 /* A file being written. The bytes go to a new file in the same folder, with a name of its own that
-* ends in ".tmp". Once all of it is on the disk, it is renamed over the old file. Until then, and *
-after a failure, the old file is as it was; only a process that is killed leaves the new one *
-behind. Links are followed, unless they lead nowhere. Only a regular file is replaced, and the new
-* one gets its mode. The caller owns the object (8 KB) and uses it so: * *     f8_status status =
-f8_file_begin(&out, path, false, diag); *     if (status == F8_OK) *         status =
-f8_file_put(&out, bytes, n);    (as often as there are bytes) *     if (status == F8_OK) *
-status = f8_file_commit(&out); *     f8_file_end(&out); */ typedef struct f8_file_out {
+ * ends in ".tmp". Once all of it is on the disk, it is renamed over the old file. Until then, and
+ * after a failure, the old file is as it was; only a process that is killed leaves the new one
+ * behind. Links are followed, unless they lead nowhere. Only a regular file is replaced, and the
+ * new one gets its mode. The caller owns the object (8 KB) and uses it so:
+ *
+ *     f8_status status = f8_file_begin(&out, path, false, diag);
+ *     if (status == F8_OK)
+ *         status = f8_file_put(&out, bytes, n);    (as often as there are bytes)
+ *     if (status == F8_OK)
+ *         status = f8_file_commit(&out);
+ *     f8_file_end(&out); */
+typedef struct f8_file_out {
     const char *path;
     f8_diag *diag;
     int fd;          /* -1: none is open */
@@ -38,7 +43,7 @@ status = f8_file_commit(&out); *     f8_file_end(&out); */ typedef struct f8_fil
 f8_status f8_file_begin(f8_file_out *out, const char *path, bool no_replace, f8_diag *diag);
 f8_status f8_file_put(f8_file_out *out, const void *from, uint64_t n);
 /* Flush the bytes to the disk, then give the file its name, then flush the folder. An error of the
-* last step is reported although the file is there by then. */
+ * last step is reported although the file is there by then. */
 f8_status f8_file_commit(f8_file_out *out);
 /* Remove the new file unless it was committed. */
 void f8_file_end(f8_file_out *out);
@@ -46,9 +51,9 @@ void f8_file_end(f8_file_out *out);
 /* Write a whole file in one call. */
 f8_status f8_file_write(const char *path, const void *bytes, size_t n, bool no_replace,
                         f8_diag *diag);
-/* Whether a file could be written, as far as that can be known before: its folder takes a new
-file, * and what has its name now may be replaced. */ f8_status f8_file_writable(const char *path,
-f8_diag *diag);
+/* Whether a file could be written, as far as that can be known before: its folder takes a new file,
+ * and what has its name now may be replaced. */
+f8_status f8_file_writable(const char *path, f8_diag *diag);
 
 /* ---- reading ---- */
 
@@ -62,14 +67,14 @@ typedef struct f8_file_in {
 /* After a failure nothing is left open; f8_file_close may be called all the same. */
 f8_status f8_file_open(f8_file_in *in, const char *path, f8_diag *diag);
 /* The same for a descriptor that is open already. It is closed with `in`, and after a failure. The
-* path is for messages. */
+ * path is for messages. */
 f8_status f8_file_open_fd(f8_file_in *in, const char *path, int fd, f8_diag *diag);
 void f8_file_close(f8_file_in *in);
 /* Read the n bytes at offset `at`. */
 f8_status f8_file_get(const f8_file_in *in, void *to, uint64_t n, uint64_t at, f8_diag *diag);
 
 /* A whole file in memory. It is read and not mapped: mapped bytes change with the file, even after
-* they were checked, and where the file is cut, reading a missing byte raises SIGBUS. */
+ * they were checked, and where the file is cut, reading a missing byte raises SIGBUS. */
 typedef struct f8_file_bytes {
     const uint8_t *bytes; /* never NULL, even for an empty file */
     size_t size;
@@ -79,7 +84,7 @@ typedef struct f8_file_bytes {
 enum { F8_FILE_ALIGN = 4096 }; /* alignment of `bytes`, as if the file were mapped */
 
 /* Read a whole file. One of more than `most` bytes is refused. f8_file_release frees it and may be
-* called after a failure. */
+ * called after a failure. */
 f8_status f8_file_read(const char *path, uint64_t most, const f8_allocator *allocator,
                        f8_file_bytes *out, f8_diag *diag);
 /* The same for a file that is open, and stays open. */

@@ -1,8 +1,8 @@
 /* 128-bit hashes of bytes: they name cached kernels, seal files and find equal parts of a file.
-*
-* This is XXH3's 128-bit hash (https://xxhash.com) with seed 0. It is the same on every machine, so
-* it may be stored. It protects against accidents, not against an adversary: whoever can write a
-* file can make it match. */
+ *
+ * This is XXH3's 128-bit hash (https://xxhash.com) with seed 0. It is the same on every machine, so
+ * it may be stored. It protects against accidents, not against an adversary: whoever can write a
+ * file can make it match. */
 #ifndef F8_HASH_H
 #define F8_HASH_H
 
@@ -14,9 +14,9 @@ typedef struct f8_hash {
     uint64_t lo, hi;
 } f8_hash;
 
-/* FNV-1a, 64 bits, of a NUL-terminated text: for tables, and for keys that are short texts. h is *
-F8_FNV, or the hash of the text before this one: the hash of parts one after the other is the hash
-* of the whole. */
+/* FNV-1a, 64 bits, of a NUL-terminated text: for tables, and for keys that are short texts. h is
+ * F8_FNV, or the hash of the text before this one: the hash of parts one after the other is the
+ * hash of the whole. */
 #define F8_FNV 0xcbf29ce484222325u
 uint64_t f8_fnv(uint64_t h, const char *text);
 

@@ -20,7 +20,7 @@ typedef struct f8_log {
 /* Whether lines of this level are passed on. log may be NULL. */
 bool f8_log_wants(const f8_log *log, f8_log_level level);
 /* Pass a line on, cut at 1000 bytes; line ends in it become spaces. May be called from any thread;
-* log may be NULL. */
+ * log may be NULL. */
 void f8_log_say(const f8_log *log, f8_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

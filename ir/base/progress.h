@@ -1,14 +1,14 @@
 /* How far a long call is, and whether to go on with it: fp8c_context_options.progress.
-*
-*     f8_progress_phase phase = f8_progress_begin(progress, "passes", n);
-*     for (i = 0; i < n; i++) {
-*         F8_TRY(f8_progress_at(&phase, i, name[i], diag));
-*         ...
-*     }
-*     return f8_progress_at(&phase, n, "", diag);
-*
-* The callback runs between items, and only on the thread that made the call, however many threads
-* work. */
+ *
+ *     f8_progress_phase phase = f8_progress_begin(progress, "passes", n);
+ *     for (i = 0; i < n; i++) {
+ *         F8_TRY(f8_progress_at(&phase, i, name[i], diag));
+ *         ...
+ *     }
+ *     return f8_progress_at(&phase, n, "", diag);
+ *
+ * The callback runs between items, and only on the thread that made the call, however many threads
+ * work. */
 #ifndef F8_PROGRESS_H
 #define F8_PROGRESS_H
 
@@ -34,10 +34,10 @@ typedef struct f8_progress_phase {
 } f8_progress_phase;
 
 /* `to` and `name` are borrowed for as long as the phase lasts; `to` may be NULL. */
-f8_progress_phase f8_progress_begin(const f8_progress *to, const char *name, int64_t total); /*
-Report that `done` items are done and `item` comes next ("" after the last). Returns F8_OK, or *
-F8_ERR_CANCELLED with a message that says where the call stopped. The time left is estimated from *
-the rate so far. */ f8_status f8_progress_at(const f8_progress_phase *p, int64_t done, const char
-*item, f8_diag *diag);
+f8_progress_phase f8_progress_begin(const f8_progress *to, const char *name, int64_t total);
+/* Report that `done` items are done and `item` comes next ("" after the last). Returns F8_OK, or
+ * F8_ERR_CANCELLED with a message that says where the call stopped. The time left is estimated from
+ * the rate so far. */
+f8_status f8_progress_at(const f8_progress_phase *p, int64_t done, const char *item, f8_diag *diag);
 
 #endif

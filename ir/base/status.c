@@ -108,8 +108,8 @@ void *f8_arena_array(f8_arena *a, size_t count, size_t size)
     return memset(p, 0, bytes);
 }
 
-void *f8_arena_grow(f8_arena *a, void *old, size_t used, size_t *capacity, size_t need, size_t
-size) {
+void *f8_arena_grow(f8_arena *a, void *old, size_t used, size_t *capacity, size_t need, size_t size)
+{
     if (need <= *capacity)
         return old;
     size_t room = *capacity ? *capacity * 2 : 16;

@@ -1,7 +1,7 @@
 /* Status codes, diagnostics, the allocator and the arena: what every folder builds on.
-*
-* A function that can fail returns f8_status and, when it has one to fill, leaves one message in
-* the f8_diag it was given. Nothing here prints, exits or keeps global state. */
+ *
+ * A function that can fail returns f8_status and, when it has one to fill, leaves one message in
+ * the f8_diag it was given. Nothing here prints, exits or keeps global state. */
 #ifndef F8_STATUS_H
 #define F8_STATUS_H
 
@@ -35,7 +35,7 @@ typedef struct f8_diag {
 } f8_diag;
 
 /* Record a failure (only the first is kept; d may be NULL) and return `status`, so that callers
-* write `return f8_fail(d, F8_ERR_INPUT, loc, "...", ...)`. */
+ * write `return f8_fail(d, F8_ERR_INPUT, loc, "...", ...)`. */
 f8_status f8_fail(f8_diag *d, f8_status status, f8_loc loc, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -59,9 +59,10 @@ typedef struct f8_allocator {
 /* aligned_alloc and free. */
 f8_allocator f8_default_allocator(void);
 
-/* An arena: its allocations live until the arena ends. After a failed allocation `failed` stays
-set * and holds the number of bytes wanted, so that a caller may check once after many allocations.
-*/ typedef struct f8_arena_chunk f8_arena_chunk; typedef struct f8_arena {
+/* An arena: its allocations live until the arena ends. After a failed allocation `failed` stays set
+ * and holds the number of bytes wanted, so that a caller may check once after many allocations. */
+typedef struct f8_arena_chunk f8_arena_chunk;
+typedef struct f8_arena {
     f8_allocator allocator;
     f8_arena_chunk *chunk;
     size_t failed;
@@ -72,8 +73,8 @@ void f8_arena_end(f8_arena *a);
 /* Zeroed memory, 16-byte aligned; NULL when the allocator failed or count * size overflows. */
 void *f8_arena_array(f8_arena *a, size_t count, size_t size);
 /* Make room for at least `need` elements in an arena array of which `used` are in use. Returns the
-* old pointer when there is room, else a copy with twice the room, zeroed beyond `used`. Returns
-* NULL on failure and leaves the old array intact. */
+ * old pointer when there is room, else a copy with twice the room, zeroed beyond `used`. Returns
+ * NULL on failure and leaves the old array intact. */
 void *f8_arena_grow(f8_arena *a, void *old, size_t used, size_t *capacity, size_t need,
                     size_t size);
 /* A copy of the string in the arena; NULL gives NULL. */

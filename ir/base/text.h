@@ -6,11 +6,11 @@
 #include <stddef.h>
 
 /* Length in bytes of the well-formed UTF-8 sequence at the start of text[0..n), or 0 if there is
-* none. NUL counts as malformed: no text file has one. */
+ * none. NUL counts as malformed: no text file has one. */
 size_t f8_utf8_length(const char *text, size_t n);
 
 /* Whether all n bytes are UTF-8 without control characters (U+0001 to U+001F, U+007F to U+009F).
-* With those the author of a file could control the terminal that shows it. */
+ * With those the author of a file could control the terminal that shows it. */
 bool f8_text_is_plain(const char *text, size_t n);
 
 #endif

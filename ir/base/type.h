@@ -26,8 +26,9 @@ typedef enum f8_dtype {
 
 enum { F8_MAX_RANK = 5 };
 
-/* An element type and a static shape: dim[0..rank), row-major. Rank 0 is a scalar of one element.
-*/ typedef struct f8_type {
+/* An element type and a static shape: dim[0..rank), row-major. Rank 0 is a scalar of one
+ * element. */
+typedef struct f8_type {
     f8_dtype dtype;
     uint8_t rank;
     int64_t dim[F8_MAX_RANK];
@@ -41,7 +42,7 @@ bool f8_dtype_is_float(f8_dtype d);
 bool f8_dtype_is_fp8(f8_dtype d); /* E4M3 or E5M2 */
 
 /* The number of elements, and of bytes; -1 when it does not fit int64, which is never so for types
-* that the library built. */
+ * that the library built. */
 int64_t f8_type_elements(const f8_type *t);
 int64_t f8_type_bytes(const f8_type *t);
 /* Whether there is such a dtype and rank, all sizes are positive and the bytes fit int64. */
@@ -49,12 +50,15 @@ bool f8_type_valid(const f8_type *t);
 bool f8_type_equal(const f8_type *a, const f8_type *b);
 bool f8_type_same_shape(const f8_type *a, const f8_type *b);
 
-/* A type as a matrix [rows, columns]: all leading axes flattened are the rows, the last axis is
-the * columns. A scalar is [1, 1]. */ int64_t f8_type_rows(const f8_type *t); int64_t
-f8_type_columns(const f8_type *t); bool f8_type_same_matrix(const f8_type *a, const f8_type *b);
+/* A type as a matrix [rows, columns]: all leading axes flattened are the rows, the last axis is the
+ * columns. A scalar is [1, 1]. */
+int64_t f8_type_rows(const f8_type *t);
+int64_t f8_type_columns(const f8_type *t);
+bool f8_type_same_matrix(const f8_type *a, const f8_type *b);
 
 /* The sizes of C [m, n] = A B, summed over k. As stored, A is [m, k] or, transposed, [k, m], and B
-is * [k, n] or, transposed, [n, k]. k is taken from A. */ typedef struct f8_gemm_sizes {
+ * is [k, n] or, transposed, [n, k]. k is taken from A. */
+typedef struct f8_gemm_sizes {
     int64_t m, n, k;
 } f8_gemm_sizes;
 f8_gemm_sizes f8_type_gemm(const f8_type *a, bool trans_a, const f8_type *b, bool trans_b);

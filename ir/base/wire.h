@@ -1,22 +1,22 @@
 /* Structs as bytes, and back. One function for each struct lists its fields in order, and both
-* writing and reading call it.
-*
-*     static void point(f8_wire *w, void *p)
-*     {
-*         struct point *o = p;
-*         f8_wire_i64(w, &o->x);
-*         f8_wire_text(w, &o->name);
-*     }
-*     f8_wire_begin_write(&w, &arena);
-*     point(&w, &o);                                         // w.bytes, w.size
-*     f8_wire_begin_read(&w, bytes, n, &arena, "points");
-*     point(&w, &o);
-*     status = f8_wire_end(&w, diag);
-*
-* Fields have fixed widths, are little-endian and follow each other without padding, so equal
-* structs give equal bytes. Reading trusts nothing: past the end, or after an invalid field, all
-* fields are zero and f8_wire_end says what was wrong. An array may have no more elements than the
-* bytes left can hold, so a few bytes can't ask for much memory. */
+ * writing and reading call it.
+ *
+ *     static void point(f8_wire *w, void *p)
+ *     {
+ *         struct point *o = p;
+ *         f8_wire_i64(w, &o->x);
+ *         f8_wire_text(w, &o->name);
+ *     }
+ *     f8_wire_begin_write(&w, &arena);
+ *     point(&w, &o);                                         // w.bytes, w.size
+ *     f8_wire_begin_read(&w, bytes, n, &arena, "points");
+ *     point(&w, &o);
+ *     status = f8_wire_end(&w, diag);
+ *
+ * Fields have fixed widths, are little-endian and follow each other without padding, so equal
+ * structs give equal bytes. Reading trusts nothing: past the end, or after an invalid field, all
+ * fields are zero and f8_wire_end says what was wrong. An array may have no more elements than the
+ * bytes left can hold, so a few bytes can't ask for much memory. */
 #ifndef F8_WIRE_H
 #define F8_WIRE_H
 
@@ -43,7 +43,7 @@ void f8_wire_begin_write(f8_wire *w, f8_arena *arena);
 void f8_wire_begin_read(f8_wire *w, const void *bytes, size_t size, f8_arena *arena,
                         const char *what);
 /* The outcome. F8_ERR_INPUT: what was read is invalid, or bytes are left. F8_ERR_UNSUPPORTED: what
-* was to be written can't be. F8_ERR_MEMORY. */
+ * was to be written can't be. F8_ERR_MEMORY. */
 f8_status f8_wire_end(const f8_wire *w, f8_diag *diag);
 
 static inline bool f8_wire_reads(const f8_wire *w)
@@ -65,7 +65,7 @@ void f8_wire_bool(f8_wire *w, bool *x);
 /* A size of 0 or more. */
 void f8_wire_size(f8_wire *w, int64_t *x);
 /* One of the values 0 to count - 1, in a byte. F8_WIRE_ENUM does the same for a field of an enum
-* type. */
+ * type. */
 void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count);
 #define F8_WIRE_ENUM(w, field, count)                                                              \
     do {                                                                                           \
@@ -76,7 +76,7 @@ void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count);
     } while (0)
 
 /* A NUL-terminated text, or NULL. It must be UTF-8 without control characters (ir/base/text.h);
-* other text is invalid, when read and when written. A text that is read is in the arena. */
+ * other text is invalid, when read and when written. A text that is read is in the arena. */
 void f8_wire_text(f8_wire *w, const char **s);
 /* The same, but reading NULL is invalid. */
 void f8_wire_name(f8_wire *w, const char **s);
@@ -84,10 +84,10 @@ void f8_wire_name(f8_wire *w, const char **s);
 void f8_wire_type(f8_wire *w, f8_type *t);
 
 /* *n elements of `size` bytes at *array, each by the function `element`. An array that is read is
-in * the arena; NULL when it has no elements. */ typedef void (*f8_wire_fn)(f8_wire *w, void
-*element); void f8_wire_array(f8_wire *w, void **array, size_t *n, size_t size, f8_wire_fn
-element); /* The same for fields: `array` is a pointer to elements, and `n` has any integer type.
-*/
+ * in the arena; NULL when it has no elements. */
+typedef void (*f8_wire_fn)(f8_wire *w, void *element);
+void f8_wire_array(f8_wire *w, void **array, size_t *n, size_t size, f8_wire_fn element);
+/* The same for fields: `array` is a pointer to elements, and `n` has any integer type. */
 #define F8_WIRE_ARRAY(w, array, n, element)                                                        \
     do {                                                                                           \
         void *f8_wire_a_ = (void *)(array);                                                        \
