@@ -440,8 +440,7 @@ FP8C_API fp8c_status fp8c_calibration_create(const fp8c_module *module,
                                              double error_budget, fp8c_calibration **out);
 FP8C_API void fp8c_calibration_destroy(fp8c_calibration *calibration);
 /* The program to run; it belongs to the calibration. */
-FP8C_API fp8c_program *
-fp8c_calibration_program(fp8c_calibration *calibration);
+FP8C_API fp8c_program *fp8c_calibration_program(fp8c_calibration *calibration);
 FP8C_API fp8c_status fp8c_calibration_observe(fp8c_calibration *calibration);
 
 typedef struct fp8c_trial {

@@ -291,7 +291,7 @@ static int64_t transposed[] = {1, 2}, padded[] = {5, 1}, wide[] = {2, 4, 1},
          "CPU")
 #define GPU_CASES(CASE)                                                                            \
     CASE((t->y.device = (DLDevice){kDLCUDA, 0}),                                                   \
-         "output 'y' of 'eval': the driver knows no memory of a GPU at its "                       \
+         "output 'y' of 'eval': the driver knows of no GPU memory at its "                         \
          "address")                                                                                \
     CASE((t->y.device = (DLDevice){kDLCUDA, 1}),                                                   \
          "output 'y' of 'eval': it is on GPU 1, and the program runs on GPU"                       \
