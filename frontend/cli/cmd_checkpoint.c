@@ -124,7 +124,7 @@ static void match_parameter(loader *l, int i, const fp8c_variable *v)
     float scale;
     const f8_st_tensor want = wanted(l, i, v), *t = find(l, l->prefix, v->name);
     const bool is_stored = l->quantize && find_stored(l, i, &stored);
-    if (is_stored && stored.scale_variable == i) /* is made together with the codes */
+    if (is_stored && stored.scale_variable == i) /* is made with the codes */
         return;
     f8_st_type_text(&want, here, sizeof here);
     if (is_stored && stored.kept && read_kept(l, stored.kept, &scale, NULL) != F8_OK) {

@@ -37,7 +37,7 @@ static int split(char *list, const char *name[MOST_TARGETS])
     return n;
 }
 
-static int say_what(const cli *c, fp8c_context *ctx, cli_json *json)
+static int report_file(const cli *c, fp8c_context *ctx, cli_json *json)
 {
     fp8c_file_info info = {.struct_size = sizeof info};
     fp8c_file_target target;
@@ -75,7 +75,7 @@ static int compile(const cli *c, fp8c_context *ctx, const fp8c_module *module,
         options[i].values = c->values;
     }
     int code = fp8c_compile_file(module, options, (size_t)n, c->output) == FP8C_OK
-                   ? say_what(c, ctx, &json)
+                   ? report_file(c, ctx, &json)
                    : cli_fail(ctx);
     if (!cli_json_close(&json))
         code = CLI_FAILED;

@@ -296,7 +296,7 @@ static int examine(doctor *x)
     return code;
 }
 
-static int died(const shared *s, int status)
+static int report_death(const shared *s, int status)
 {
     const char *at = *s->at ? s->at : "its own start";
     if (WIFSIGNALED(status))
@@ -341,5 +341,6 @@ int cmd_doctor(const cli *c)
         raise(SIGPIPE);
         return CLI_FAILED;
     }
-    return WIFEXITED(status) && x.shared->done ? WEXITSTATUS(status) : died(x.shared, status);
+    return WIFEXITED(status) && x.shared->done ? WEXITSTATUS(status)
+                                               : report_death(x.shared, status);
 }

@@ -4,7 +4,7 @@
 #include "frontend/cli/cmd_calibrate.h"
 
 /* Parses c->file and returns the exit code of `work`. */
-static int on_module(const cli *c,
+static int with_module(const cli *c,
                      int (*work)(const cli *c, fp8c_context *ctx, fp8c_module *module))
 {
     fp8c_context *ctx;
@@ -38,7 +38,7 @@ static int check(const cli *c, fp8c_context *ctx, fp8c_module *module)
 
 int cmd_check(const cli *c)
 {
-    return on_module(c, check);
+    return with_module(c, check);
 }
 
 static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
@@ -60,5 +60,5 @@ static int print(const cli *c, fp8c_context *ctx, fp8c_module *module)
 
 int cmd_print(const cli *c)
 {
-    return on_module(c, print);
+    return with_module(c, print);
 }

@@ -127,7 +127,7 @@ static void record_tensors(plan *p, const fp8c_program *program, int function)
                                   (int)t.first, "last", (int)t.last));
 }
 
-static void tensors(plan *p, const fp8c_program *program, int function)
+static void show_tensors(plan *p, const fp8c_program *program, int function)
 {
     record_tensors(p, program, function);
     if (!p->to)
@@ -164,7 +164,7 @@ static void print_time(const plan *p, const fp8c_program *program)
 
 /* A budget that cannot be met is not an error of `plan`: the curve ends there. Prints the reason.
  */
-static void budget_failed(plan *p, double share)
+static void print_failed_budget(plan *p, double share)
 {
     static const char error[] = "error: memory: ";
     const char *message = fp8c_context_message(p->ctx), *text = strstr(message, error);
@@ -177,7 +177,7 @@ static void budget_failed(plan *p, double share)
 
 /* Prints a line of the curve. share 1 is the line without a budget; it sets *base to the seconds of
  * its step. */
-static void budget_line(plan *p, const fp8c_program *program, double share, double *base)
+static void print_budget(plan *p, const fp8c_program *program, double share, double *base)
 {
     fp8c_info info = {.struct_size = sizeof info};
     fp8c_peak micro, update;
@@ -208,7 +208,7 @@ static void budget_line(plan *p, const fp8c_program *program, double share, doub
 }
 
 /* Prints what each budget costs, down to the first that cannot be met. */
-static void curve(plan *p)
+static void print_budgets(plan *p)
 {
     static const double shares[] = {1,   0.9, 0.8, 0.7,  0.6,  0.5, 0.4,
                                     0.3, 0.2, 0.1, 0.05, 0.02, 0.01};
@@ -223,9 +223,9 @@ static void curve(plan *p)
         fp8c_program *program;
         const fp8c_status status = compile(p, (cli_MEMORY){.share = i ? share : 0}, &program);
         if (status == FP8C_OK)
-            budget_line(p, program, share, &base);
+            print_budget(p, program, share, &base);
         else
-            budget_failed(p, share);
+            print_failed_budget(p, share);
         fp8c_program_destroy(program);
         if (status != FP8C_OK)
             return;
@@ -247,7 +247,7 @@ static int show(plan *p, const fp8c_program *program)
         record_function(p, program, f);
     if (p->to)
         print_memory(p, program, step);
-    tensors(p, program, step);
+    show_tensors(p, program, step);
     if (p->to)
         print_time(p, program);
     if (p->to && remat.arena_before)
@@ -280,7 +280,7 @@ int cmd_plan(const cli *c)
         code = compile(&p, c->memory, &program) == FP8C_OK ? show(&p, program) : cli_fail(p.ctx);
         fp8c_program_destroy(program);
         if (code == CLI_DONE && !c->checkpoint && !c->recompute)
-            curve(&p);
+            print_budgets(&p);
         if (!cli_json_close(&p.json))
             code = CLI_FAILED;
     }

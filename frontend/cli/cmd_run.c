@@ -341,7 +341,7 @@ static double element(fp8c_dtype dtype, const void *bytes, int64_t i)
     }
 }
 
-static figures look(const fp8c_type *type, const void *bytes)
+static figures summarize(const fp8c_type *type, const void *bytes)
 {
     figures f = {.min = INFINITY, .max = -INFINITY, .n = 1};
     for (int32_t i = 0; i < type->rank; i++)
@@ -362,7 +362,7 @@ static figures look(const fp8c_type *type, const void *bytes)
 static void report_output(run *r, size_t at, const fp8c_port *port, const void *bytes)
 {
     char type[CLI_TYPE_TEXT];
-    const figures f = look(&port->type, bytes);
+    const figures f = summarize(&port->type, bytes);
     const bool single = f.n == 1;
     cli_json_record(
         &r->json,

@@ -131,7 +131,7 @@ int cmd_tune(const cli *c)
     fp8c_module *module = NULL;
     if (!c->file + !c->gemm + !moves != 2)
         return wrong(
-            "give one of FILE.f8, --gemm, or a move of rows (--export, --import, --merge)");
+            "give either FILE.f8, or --gemm, or some of --export, --import and --merge");
     if (c->file ? !cli_load(c, &ctx, &module) : !(ctx = cli_context()))
         return CLI_FAILED;
     const int code = moves ? move_rows(c, ctx) : tune(c, ctx, module);

@@ -82,13 +82,13 @@ static f8_status parse_field(f8_parser *p, f8_optimizer *o, uint32_t *seen)
     F8_TRY(f8_p_expect(p, '=', "'=' after the field's name"));
     void *at = (char *)o + fields[i].offset;
     o->loc = p->tok.loc; /* messages point at the value that is wrong */
-    f8_p_fixed(p);
+    f8_p_begin_fixed(p);
     switch (fields[i].kind) {
     case REAL: F8_TRY(f8_p_real(p, at)); break;
     case INTEGER: F8_TRY(f8_p_int(p, at)); break;
     case TEXT: F8_TRY(f8_p_string(p, "a string", at)); break;
     }
-    F8_TRY(f8_p_is_fixed(p, "an optimizer's field", "all values of a bound share one update"));
+    F8_TRY(f8_p_check_fixed(p, "an optimizer's field", "all values of a bound share one update"));
     double lr = o->lr;
     if (!(*seen & 1)) /* lr may follow: check the others now */
         o->lr = 1;

@@ -77,11 +77,12 @@ static f8_status parse_param(f8_parser *p, f8_var_kind kind)
         return f8_p_fail(p, v.loc, "'%s' is already declared, at %u:%u", v.name,
                          p->m->var[other].loc.line, p->m->var[other].loc.column);
     F8_TRY(f8_p_expect(p, ':', "':' and a type"));
-    f8_p_fixed(p);
+    f8_p_begin_fixed(p);
     F8_TRY(f8_p_type(p, &v.type));
-    F8_TRY(f8_p_is_fixed(p, kind == F8_VAR_PARAM ? "a param's shape" : "a state's shape", shared));
+    F8_TRY(
+        f8_p_check_fixed(p, kind == F8_VAR_PARAM ? "a param's shape" : "a state's shape", shared));
     F8_TRY(parse_init(p, &v));
-    F8_TRY(f8_p_is_fixed(p, "an initial value", shared));
+    F8_TRY(f8_p_check_fixed(p, "an initial value", shared));
     return f8_module_var(p->m, &v) >= 0 ? F8_OK : p->diag->status;
 }
 
@@ -145,11 +146,11 @@ static f8_status parse_layers(f8_parser *p, f8_recipe_rule *rule)
 {
     F8_TRY(f8_p_advance(p));
     const f8_loc loc = p->tok.loc;
-    f8_p_fixed(p);
+    f8_p_begin_fixed(p);
     F8_TRY(f8_p_int(p, &rule->first));
     F8_TRY(f8_p_expect(p, ',', "',' and the number of last layers"));
     F8_TRY(f8_p_int(p, &rule->last));
-    F8_TRY(f8_p_is_fixed(p, "a recipe's rule", "all values of a bound share the states"));
+    F8_TRY(f8_p_check_fixed(p, "a recipe's rule", "all values of a bound share the states"));
     if (rule->first >= 0 && rule->last >= 0)
         return F8_OK;
     return f8_p_fail(p, loc, "layers %lld, %lld: the number of layers must not be negative",
@@ -197,9 +198,9 @@ static f8_status parse_accumulate(f8_parser *p)
     p->accumulate_seen = true;
     p->accumulate_loc = p->tok.loc;
     F8_TRY(f8_p_advance(p));
-    f8_p_fixed(p);
+    f8_p_begin_fixed(p);
     F8_TRY(f8_p_count(p, "the number of micro-steps", &p->m->accumulate));
-    return f8_p_is_fixed(p, "the number of micro-steps",
+    return f8_p_check_fixed(p, "the number of micro-steps",
                          "all values of a bound share one update");
 }
 

@@ -2,7 +2,7 @@
  *
  * A module with bounds stands for many modules, one for each set of values of the bounds. The text
  * is parsed once for each set (frontend/variants.c); this file parses it with the bounds as values.
- * What must be the same for all sets may not depend on a bound: f8_p_is_fixed checks that. */
+ * What must be the same for all sets may not depend on a bound: f8_p_check_fixed checks that. */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,9 +63,9 @@ static f8_status parse_value(f8_parser *p, f8_dim *d, f8_loc *at, bool *found)
     if (d->bound)
         F8_TRY(f8_p_expect(p, '=', "'<=' and a bound"));
     *at = p->tok.loc;
-    f8_p_fixed(p);
+    f8_p_begin_fixed(p);
     F8_TRY(f8_p_int_form(p, &d->value, &d->form));
-    return d->bound ? f8_p_is_fixed(p, "a bound", "each bound takes its values independently")
+    return d->bound ? f8_p_check_fixed(p, "a bound", "each bound takes its values independently")
                     : F8_OK;
 }
 

@@ -14,7 +14,7 @@ typedef struct number {
     f8_form form; /* how an integer depends on a bound; for a real, only whether it does */
 } number;
 
-enum { OTHERWISE = -1 }; /* f8_form.dim: depends on bounds, but is not linear in one */
+enum { NOT_LINEAR = -1 }; /* f8_form.dim: depends on bounds, but is not linear in one */
 
 static f8_status parse_sum(f8_parser *p, bool real, number *v);
 
@@ -114,15 +114,15 @@ static f8_status overflow(f8_parser *p, f8_loc loc)
 /* How `a op b` depends on bounds. a and b are the operands before they are combined. */
 static f8_form form_of(char op, bool real, const number *a, const number *b)
 {
-    const f8_form otherwise = {.dim = OTHERWISE}, *x = &a->form, *y = &b->form;
+    const f8_form not_linear = {.dim = NOT_LINEAR}, *x = &a->form, *y = &b->form;
     if (!x->dim && !y->dim)
         return (f8_form){0};
     if (real || op == '/' || op == '%' || (op == '*' && x->dim && y->dim) ||
         (x->dim && y->dim && x->dim != y->dim))
-        return otherwise;
+        return not_linear;
     f8_form f = {.dim = x->dim ? x->dim : y->dim};
     if (f.dim < 0)
-        return otherwise;
+        return not_linear;
     bool bad;
     if (op == '*') {
         const f8_form *linear = x->dim ? x : y;
@@ -136,7 +136,7 @@ static f8_form form_of(char op, bool real, const number *a, const number *b)
                         : __builtin_sub_overflow(x->scale, y->scale, &f.scale) ||
                               __builtin_sub_overflow(left, right, &f.offset);
     }
-    return bad ? otherwise : f;
+    return bad ? not_linear : f;
 }
 
 /* unary = ["-" | "+"] unary | atom */
@@ -261,12 +261,12 @@ f8_status f8_p_real(f8_parser *p, double *value)
 
 /* ---- values that must not depend on a bound ---- */
 
-void f8_p_fixed(f8_parser *p)
+void f8_p_begin_fixed(f8_parser *p)
 {
     p->bound_read = 0;
 }
 
-f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why)
+f8_status f8_p_check_fixed(f8_parser *p, const char *what, const char *why)
 {
     if (!p->bound_read)
         return F8_OK;

@@ -28,9 +28,9 @@ static f8_status append_expr(f8_parser *p, const f8_token *t, size_t *at, text_b
     F8_TRY(f8_p_advance(p));
     int64_t value;
     const uint32_t read = p->bound_read; /* belongs to an expression around this name */
-    f8_p_fixed(p);
+    f8_p_begin_fixed(p);
     F8_TRY(f8_p_int(p, &value));
-    F8_TRY(f8_p_is_fixed(p, "a name", "names are the same for all values of a bound"));
+    F8_TRY(f8_p_check_fixed(p, "a name", "names are the same for all values of a bound"));
     p->bound_read = read;
     if (!f8_p_at(p, '}'))
         return f8_p_unexpected(p, "'}'");

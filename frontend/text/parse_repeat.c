@@ -29,9 +29,9 @@ f8_status f8_p_repeat_head(f8_parser *p, f8_repeat *r)
         return f8_p_fail(p, r->loc, "repeats are nested deeper than %d levels", F8_MAX_LOOPS);
     F8_TRY(f8_p_expect(p, '<', "'<'"));
     loc = p->tok.loc;
-    f8_p_fixed(p);
+    f8_p_begin_fixed(p);
     F8_TRY(f8_p_int(p, &r->count));
-    F8_TRY(f8_p_is_fixed(p, "a repeat's count",
+    F8_TRY(f8_p_check_fixed(p, "a repeat's count",
                          "the names that it makes are the same for all values of a bound"));
     if (r->count < 0)
         return f8_p_fail(p, loc, "the count of this repeat is %lld: it must not be negative",

@@ -73,7 +73,7 @@ typedef struct f8_parser {
     uint32_t depth, declarations;
     f8_dim_text *dim_text;          /* one for each of m->dim */
     size_t dim_text_room;
-    uint32_t bound_read; /* index + 1 of a dim that depends on a bound, read since f8_p_fixed */
+    uint32_t bound_read; /* index + 1 of a dim that depends on a bound, read since begin_fixed */
     f8_loc bound_loc;    /* where it was read */
     f8_form axis_form[F8_MAX_RANK]; /* of the type that was read last */
     uint64_t nodes_before; /* the nodes of earlier functions */
@@ -115,8 +115,8 @@ f8_status f8_p_real(f8_parser *p, double *value);
 f8_status f8_p_count(f8_parser *p, const char *what, int64_t *value); /* an integer above zero */
 /* What is read between these two calls must not depend on a bound. `what` begins the message, `why`
  * ends it. */
-void f8_p_fixed(f8_parser *p);
-f8_status f8_p_is_fixed(f8_parser *p, const char *what, const char *why);
+void f8_p_begin_fixed(f8_parser *p);
+f8_status f8_p_check_fixed(f8_parser *p, const char *what, const char *why);
 f8_status f8_p_dtype(f8_parser *p, f8_dtype *dtype);
 f8_status f8_p_type(f8_parser *p, f8_type *type);
 

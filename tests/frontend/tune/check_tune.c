@@ -502,8 +502,8 @@ START_TEST(command_line)
     f8_cli_ok(
         F8_CLI("tune", "--merge", f8_cli_temp("second.db"), "--merge", f8_cli_temp("second.db")));
     f8_cli_fails(F8_CLI("tune"), 2,
-                 "give one of FILE.f8, --gemm, or a move of rows (--export, --import, --merge)");
-    f8_cli_fails(F8_CLI("tune", file, "--gemm", "1x1x1:f32"), 2, "give one of FILE.f8");
+                 "give either FILE.f8, or --gemm, or some of --export, --import and --merge");
+    f8_cli_fails(F8_CLI("tune", file, "--gemm", "1x1x1:f32"), 2, "give either FILE.f8");
     f8_cli_fails(F8_CLI("tune", "--gemm", "1x1:f32"), 1, "is not MxNxK:FORMAT");
     f8_cli_fails(F8_CLI("tune", "--import", f8_cli_temp("none")), 1, "No such file");
     f8_cli_write("tuning.db", "x", 1);
