@@ -1,7 +1,7 @@
-/* What is created, compiled, run and destroyed over and over leaves nothing behind: the memory in
- * use and the resident memory of the process do not grow with the cycles. 1000 of them
- * (FP8C_CYCLES=10000: a minute); under AddressSanitizer 200, and LeakSanitizer looks at the end
- * instead of us. */
+/* Creating, compiling, running and destroying over and over leaves nothing behind: neither the
+ * memory in use nor the process's resident memory grows. 1000 cycles, or FP8C_CYCLES=10000, which
+ * takes a minute. Under AddressSanitizer 200 cycles run, and LeakSanitizer looks for leaks at the
+ * end. */
 #include <malloc.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* Kernels: described, printed, compiled, run, and compared bit by bit with a naive evaluation, over
- * ragged sizes, all dtypes and any split into tasks. */
+/* Kernels of the CPU: described, printed, compiled, run, and compared bit for bit with a slow
+ * evaluation, over ragged sizes, all dtypes and any split into tasks. */
 #include "codegen/kernel/kernel.h"
 #include "tests/shared/kernel/kernel_bodies.h"
 #include "tests/shared/suite.h"

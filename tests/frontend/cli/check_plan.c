@@ -1,5 +1,5 @@
-/* fp8c plan, and --memory, --checkpoint and --recompute of the other commands, as a user meets
- * them. */
+/* `fp8c plan`, and the options --memory, --checkpoint and --recompute of the other commands, as a
+ * user meets them. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>

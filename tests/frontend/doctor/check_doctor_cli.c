@@ -1,7 +1,6 @@
 /* `fp8c doctor` as a user meets it: on this machine, on the emulator's GPU, and where what it tests
- * is wrong: a driver that flips a bit, launches that fail, libraries that end the process. Its JSON
- * has the fields that frontend/README.md lists. What it says of broken installations:
- * check_doctor.c. */
+ * is broken (a driver that flips a bit, launches that fail, libraries that end the process). Its
+ * JSON has the documented fields. check_doctor.c tests broken installations. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Files: written whole or not at all, and read within bounds. */
+/* Files are written whole or not at all, and read within bounds. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* legalize and group: which nodes share a kernel, what is stored between kernels, and the figures
- * the project promises of a GPT layer. */
+/* legalize and group: which nodes share a kernel, what is stored between kernels, and the number of
+ * kernels of a GPT layer. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/passes/program_check.h"
 #include "tests/shared/suite.h"

@@ -1,5 +1,5 @@
-/* Products as targets' GEMMs take them, what legalize makes of each: operands, results, scales and
- * their arrays; and what it refuses. */
+/* What legalize makes of products for each target's GEMMs (operands, results, arrays of scales),
+ * and what it refuses. */
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"
 

@@ -1,4 +1,4 @@
-/* Memory by category and by name: a case computed by hand, and what must hold of every report. */
+/* Memory by category and by name: one case computed by hand, and what must hold of every report. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"

@@ -1,7 +1,6 @@
-/* The planner of what to compute again: what a plan means, small graphs beside the exact optimum,
- * transformers beside a bound and beside checkpoints between layers, chains too long for one level
- * of checkpoints, wrong input, no memory.
- */
+/* The planner of recomputation: what a plan means; small graphs against the exact optimum;
+ * transformers against a bound and against checkpoints between layers; chains too long for one
+ * level of checkpoints; wrong input; no memory. */
 #include "passes/remat/cut.h"
 #include "tests/shared/remat/remat_graphs.h"
 #include "tests/shared/suite.h"

@@ -1,5 +1,5 @@
-/* The rules that give each GEMM's operands their recipes: who wins where several match, what one
- * GEMM can't have together, and what is decided and why. */
+/* The rules that give recipes to the operands of each GEMM: which wins where several match, which
+ * combinations one GEMM cannot have, what is decided and why. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

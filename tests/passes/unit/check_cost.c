@@ -1,4 +1,5 @@
-/* Costs: what must hold of any estimate, and a few worked out by hand from the target's figures. */
+/* Estimated costs: what must hold of every estimate, and a few computed by hand from the target's
+ * rates. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"
