@@ -1,5 +1,5 @@
-/* Where each byte goes at the peak, and FP8 recipes beside bf16, without recomputation and with.
- * See memory.h. */
+/* Where each byte goes at the peak, under FP8 recipes and bf16, with and without recomputation. See
+ * memory.h. */
 #include "bench/memory.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The device that tests of CUDA targets run on: the emulator of this build (tests/emulator), or
- * with FP8C_TEST_GPU in the environment the GPU that is there. */
+/* The device that CUDA tests run on: the emulator of this build (tests/emulator), or with
+ * FP8C_TEST_GPU in the environment this machine's GPU. */
 #ifndef F8_TEST_GPU_H
 #define F8_TEST_GPU_H
 

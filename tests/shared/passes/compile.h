@@ -1,4 +1,5 @@
-/* Compile and run a model with options the public API does not offer: a recipe made by the test. */
+/* Compiles and runs a model with what the public API does not offer: a recipe that the test made.
+ */
 #ifndef F8_TEST_COMPILE_H
 #define F8_TEST_COMPILE_H
 
