@@ -22,8 +22,8 @@ enum { WARM = 100 };
 /* What may be there at one look and not at the other. In use nothing is: the smallest block that
  * malloc gives takes 32 bytes, so half of that for each cycle finds one block lost in two cycles.
  * The heap's own end moves by 132 KiB: two such steps of address space, and a page mapped and lost
- * in each of 100 cycles is found. Resident are, beside that, pages of libraries that are first read
- * late and reserves that were never touched before. */
+ * in each of 100 cycles is found. Resident are, apart from that, pages of libraries that are first
+ * read late and reserves that were never touched before. */
 static const int64_t slack_block = 16, slack_mapped = 264 << 10, slack_resident = 1 << 20;
 
 static int cycles(void)

@@ -136,7 +136,7 @@ START_TEST(wide_columns)
 END_TEST
 
 /* Magnitudes of columns: held by threads or through tiles, blocks lower and taller than what a
- * block of threads has of rows at once, beside all else that goes over rows. */
+ * block of threads has of rows at once, with everything else that goes over rows. */
 START_TEST(maxima)
 {
     static const int heights[] = {2, 16, 64, 33, 65, 200};

@@ -114,7 +114,7 @@ START_TEST(compiled_columns)
 }
 END_TEST
 
-/* Magnitudes of columns, beside what comes with them; rows that are blocks. */
+/* Magnitudes of columns, with codes, sums and reductions. */
 START_TEST(compiled_maxima)
 {
     static const int wide[] = {128, 512, 768, 1024, 3072};

@@ -461,7 +461,7 @@ END_TEST
 
 /* ---- exports that are refused ---- */
 
-/* Nothing is left at or beside the place, and what is there stays. */
+/* No file is left at the place or in its folder, and what was there stays. */
 static void not_exported(f8_cli_result r, const char *why)
 {
     size_t n;

@@ -128,7 +128,7 @@ END_TEST
 /* ---- the file ---- */
 
 /* Parameters under their own names, states under a prefix; the same run gives the same file, also
- * beside another recipe, whose run is not the one saved. */
+ * next to another recipe, whose run is not the one saved. */
 START_TEST(checkpoint)
 {
     size_t n, m;

@@ -330,7 +330,8 @@ START_TEST(explain_within_a_budget)
     f8_cli_ok(r);
     int clones = 0, number_of = 0;
     for (const char *at = r.out; (at = strchr(at, '#')); at++)
-        clones += sscanf(at, "#%d(", &number_of) == 1 && number_of >= 65536; /* F8_CLONE_RECOMPUTED */
+        clones += sscanf(at, "#%d(", &number_of) == 1 &&
+                  number_of >= 65536; /* F8_CLONE_RECOMPUTED */
     ck_assert_int_gt(clones, 0);
 }
 END_TEST

@@ -186,7 +186,7 @@ START_TEST(error_everywhere)
 }
 END_TEST
 
-/* Every float beside the places where the programs switch pieces, saturate, overflow or reduce to
+/* Every float next to the places where the functions switch pieces, saturate, overflow or reduce to
  * something tiny. */
 START_TEST(error_at_edges)
 {

@@ -224,7 +224,7 @@ START_TEST(edges)
 }
 END_TEST
 
-/* ---- beside the optimum ---- */
+/* ---- against the optimum ---- */
 
 enum { N_GRAPHS = 200, FIRST_SEED = 1 };
 
@@ -281,7 +281,7 @@ START_TEST(small_graphs_near_the_optimum)
         worst = fmax(worst, x.seconds / seconds);
         worst_total = fmax(worst_total, (once + x.seconds) / (once + seconds));
     }
-    printf("plans of %d graphs (seeds from %d; %d need any), beside the optimum: %d equal; extra "
+    printf("plans of %d graphs (seeds from %d; %d need any), against the optimum: %d equal; extra "
            "time x%.4f mean, x%.4f "
            "worst; total time x%.5f mean, x%.4f worst\n",
            N_GRAPHS, FIRST_SEED, n, exact, sum / n, worst, sum_total / n, worst_total);

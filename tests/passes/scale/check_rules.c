@@ -147,7 +147,7 @@ START_TEST(no_name_no_layer)
 }
 END_TEST
 
-/* A rule given beside the text comes last and says who gave it. */
+/* A rule that is not in the text comes last and says who gave it. */
 START_TEST(rules_beside_the_text)
 {
     test_unit t;

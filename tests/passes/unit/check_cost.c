@@ -178,7 +178,7 @@ START_TEST(rows_are_cheaper_than_gemms)
     const double gemm =
         seconds(target->name, "func forward(%a: bf16[8192, 768], %b: bf16[768, 3072]) ->"
                               " (%y: f32[8192, 3072]) {\n  return matmul(%a, %b)\n}\n");
-    ck_assert_msg(rows < gemm / 3, "%s: %g s beside %g s", target->name, rows, gemm);
+    ck_assert_msg(rows < gemm / 3, "%s: %g s against %g s", target->name, rows, gemm);
 }
 END_TEST
 

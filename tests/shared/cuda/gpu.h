@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
-/* Points FP8C_CUDA_PATH at build/emulator, beside the build this program belongs to, unless it is
- * set or FP8C_TEST_GPU is; true when the device is the emulator's. Call it before anything else:
- * contexts read the environment when they are made. */
+/* Points FP8C_CUDA_PATH at build/emulator, next to the build that this program belongs to, unless
+ * it is set or FP8C_TEST_GPU is; true when the device is the emulator's. Call it before anything
+ * else: contexts read the environment when they are made. */
 bool f8_test_gpu_emulated(void);
 
 #endif
