@@ -1,6 +1,6 @@
-/* Time of the attention kernels on the CPU beside the machine's fused multiply-add peak,
- * measured in turn in the same run: milliseconds a layer, GFLOP/s (multiply-adds a causal mask
- * leaves, doubled), share of the peak. Records on stdout, text for people on stderr.
+/* Measures the attention kernels of the CPU against the machine's peak of fused multiply-adds, in
+ * turns in the same run: milliseconds a layer, GFLOP/s (twice the multiply-adds that a causal mask
+ * leaves), share of the peak. Prints records on stdout and text for people on stderr.
  *
  *     bench_attention [-B n] [-T n] [-H n] [-K n] [-D n] [-t threads] [-f]
  *

@@ -1,5 +1,5 @@
-/* Estimated costs (passes/unit/cost.h) beside measured ones: GPT-2 of three layers, B=2, T=512, on the
- * CPU.
+/* Compares estimated costs (passes/unit/cost.h) with measured ones: GPT-2 of three layers, B=2,
+ * T=512, on the CPU.
  *
  * Each group of micro_step and update is timed on its own in every round, and its least time
  * counts. Groups are put into classes (GEMMs by role, attention, row kernels by what they make),

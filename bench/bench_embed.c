@@ -1,9 +1,9 @@
-/* What it costs to embed the library, apart from the work it is given: its size, the time to load
- * it, what a call of a function adds to the function's kernel, and a whole life of a small program.
- * Each figure has its bar beside it where there is one; one that is not held is said, and fails
- * nothing.
+/* Measures what embedding the library costs, apart from the work it does: its size, the time to
+ * load it, what a call of a function adds to the function's kernel, and the whole life of a small
+ * program. Where a figure has a bar, it is printed next to it. A bar that does not hold is
+ * reported; the program does not fail.
  *
- *     bench_embed [--json] [LIBRARY]      LIBRARY: build/libfp8c.so.0 beside this program's folder
+ *     bench_embed [--json] [LIBRARY]      LIBRARY: libfp8c.so.0 in the folder above this program's
  */
 #include <dlfcn.h>
 #include <libgen.h>

@@ -1,14 +1,15 @@
-/* Training on a GPU: steps of GPT-2 124M and of a model of MPT-1B's size in bf16 and FP8, against the
- * device's own GEMM peak and the step's GEMMs alone; kernels against its copy bandwidth; losses.
+/* Measures training on a GPU: steps of GPT-2 124M and of a model of MPT-1B's size in bf16 and FP8,
+ * against the device's GEMM peak and against the step's GEMMs alone; kernels against the copy
+ * bandwidth; losses.
  *
  *     bench_gpu [--json] [--tiny] [--rounds N] [--steps N] [--peer FILE] PART...
  *
  * PARTS, each by itself so that a time limit can be kept:
- *     gpt2 mpt       tokens a second, MFU (of the bf16 peak measured in this run), the step over its GEMMs
+ *     gpt2 mpt       tokens a second; MFU (of the bf16 peak of this run); the step over its GEMMs
  *     kernels        of GPT-2 124M's step: bytes a second by kernel, of the device's copy bandwidth
- *     losses         of GPT-2 124M over N steps (200), B = 1; with --peer beside those another target left
- *     losses-cpu     those of the CPU target, for such a file (hours without an accelerator: B = 1)
- * --tiny takes models that the emulator can run: it is how this program is tested; its figures mean
+ *     losses         of GPT-2 124M over N steps (200), B = 1; --peer compares with FILE
+ *     losses-cpu     those of the CPU target, to write such a file (B = 1; takes hours)
+ * --tiny takes models that the emulator can run, to test this program; the figures mean
  * nothing. Rounds of a step and of the GEMMs alone take turns. */
 #include <math.h>
 #include <stdio.h>

@@ -1,16 +1,16 @@
-/* Memory budgets: what they cost, beside the ways to recompute that are in use; what is measured of
- * that; where the bytes go; how long planning takes.
+/* Memory budgets: what they cost, compared with other ways to recompute; the cost measured; where
+ * the bytes go; how long planning takes.
  *
  *     bench_memory [--json] [--rounds N] [--threads N] [PART...]
  *
- *     cost      predicted extra time against budgets, beside other ways to recompute
- *     measured  GPT-2 124M on this machine: time beside the prediction, bits, peaks
- *     bytes     what lies in memory at the peak by category, FP8 recipes beside bf16
+ *     cost      predicted extra time by budget, and that of other ways to recompute
+ *     measured  GPT-2 124M on this machine: time against the prediction, bits, peaks
+ *     bytes     what lies in memory at the peak by category, FP8 recipes and bf16
  *     quick     seconds of planning by layers
  *
- * Without PART all but `measured`, which wants 10 GB and minutes. Tables are Markdown, on stdout,
- * or with --json on stderr, and records on stdout. Exits with 0 whether or not bars hold: it says
- * which don't. */
+ * Without PART all but `measured`, which takes 10 GB and minutes. Tables are Markdown on stdout.
+ * With --json tables go to stderr and records to stdout. Bars that do not hold are reported; the
+ * exit code is 0. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

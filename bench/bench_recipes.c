@@ -1,13 +1,13 @@
-/* What bench/recipes needs of the library: the recipes there are, and how well each quantizes the
- * operands of a model that it has trained.
+/* For bench/recipes: lists the recipes, and measures how well each quantizes the operands of a
+ * model that was trained under it.
  *
  *     bench_recipes list                          the recipes' names, one a line
- *     bench_recipes record KEY MODEL TEXT STATE   one record on stdout, of the run of `fp8c train`
- * that left STATE and whose records are read from stdin
+ *     bench_recipes record KEY MODEL TEXT STATE   prints one record of a run of `fp8c train`, which
+ *                                             wrote STATE, and whose records come on stdin
  *
- * The state is put into a program that also gives its operands out (`keep`, which changes no bit of
- * what it computes), and micro-steps are run on windows spread evenly over the part of the text
- * that was trained on. The figures are the worst over them and over all linears. */
+ * The state is loaded into a program that also returns its operands (`keep`, which changes no bit
+ * of what it computes). Micro-steps run on windows spread evenly over the part of the text that was
+ * trained on. The figures are the worst over them and over all linears. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>

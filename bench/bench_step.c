@@ -1,9 +1,10 @@
-/* A training step of GPT-2 124M (B=1, T=1024; micro_step and update) against its linears' GEMMs alone.
+/* A training step of GPT-2 124M (B=1, T=1024; micro_step and update) against its linears' GEMMs
+ * alone.
  *
- * The GEMMs alone: every fprop, dgrad and wgrad of the step on f32 operands of its shape, each by the
- * best of oneDNN's matmul and sgemm with its own threading and oneDNN on our static tiles. In a round the
- * GEMMs and one step of each recipe take turns, so that a busy machine disturbs all alike; the
- * figure is the median of the rounds' ratios.
+ * The GEMMs alone: every fprop, dgrad and wgrad of the step on f32 operands of its shape, each by
+ * the best of oneDNN's matmul and sgemm with its own threading and oneDNN on our static tiles. In a
+ * round the GEMMs and one step of each recipe take turns, so that a busy machine disturbs all
+ * alike; the figure is the median of the rounds' ratios.
  *
  *     bench_step [--json] [ROUNDS [THREADS]] */
 #include <math.h>

@@ -1,11 +1,12 @@
-/* What tuning is worth: GPT-2 124M's step (micro_step and update) on the CPU, compiled with the model's choices and with
- * those of a database that the tuner filled just before. The two take turns; the figure is the median of the rounds'
- * ratios. Parameters of both are compared bit by bit at the end (with --same-bits; other algorithms change them).
+/* What tuning is worth: GPT-2 124M's step (micro_step and update) on the CPU, compiled with the
+ * model's choices and with those of a database that the tuner filled just before. The two take
+ * turns; the figure is the median of the rounds' ratios. Parameters of both are compared bit by bit
+ * at the end (with --same-bits; other algorithms change them).
  *
  *     bench_tune [--json] [SECONDS [T [ROUNDS [THREADS]]]]
  *
- * SECONDS is what the tuner may take before it begins nothing new (default 180), T the tokens of the step (128),
- * THREADS 0 for all CPUs. */
+ * SECONDS is what the tuner may take before it begins nothing new (default 180), T the tokens of
+ * the step (128), THREADS 0 for all CPUs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

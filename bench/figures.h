@@ -1,4 +1,4 @@
-/* What benchmarks say and how: their records, medians, and the end when something is amiss. */
+/* What benchmarks print, and how: records, medians, and ending the process with a message. */
 #ifndef BENCH_FIGURES_H
 #define BENCH_FIGURES_H
 

@@ -1,5 +1,5 @@
-/* What a GPU can do at best, measured in the run that quotes it: copies, and GEMMs alone. For
- * benchmarks, so a failure ends the process with a message. */
+/* The peaks of a GPU, measured in the run that quotes them: bandwidth of copies, and GEMMs alone.
+ * Used by benchmarks only, so a failure ends the process with a message. */
 #ifndef BENCH_GPU_DEVICE_H
 #define BENCH_GPU_DEVICE_H
 

@@ -1,5 +1,5 @@
-/* Private to bench_memory: training steps planned under budgets of memory, by the passes alone, and
- * how tables of them are printed. */
+/* Private to bench_memory: training steps planned by the passes alone under budgets of memory, and
+ * tables of them. */
 #ifndef BENCH_MEMORY_H
 #define BENCH_MEMORY_H
 

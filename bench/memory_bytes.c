@@ -1,5 +1,5 @@
-/* Where each byte goes at the peak, and FP8 recipes beside bf16, without recomputation and with.
- * See memory.h. */
+/* Where each byte goes at the peak, under FP8 recipes and bf16, with and without recomputation. See
+ * memory.h. */
 #include "bench/memory.h"
 
 #include <stdlib.h>
@@ -130,8 +130,8 @@ static const plan_result *fewest(column *x, double seconds)
     return best;
 }
 
-/* In percent, beside bf16: less than nothing is below it. */
-static double beside(int64_t bytes, int64_t bf16)
+/* How much more than bf16 takes, in percent; negative where it is less. */
+static double over_bf16(int64_t bytes, int64_t bf16)
 {
     return percent((double)(bytes - bf16), (double)bf16);
 }
@@ -144,8 +144,8 @@ static void print_time(output *o, column *x, double extra, bool own)
         mib(activations_left(bf16)), mib(bf16->activations_after));
     for (int i = 1; i < RECIPES; i++) {
         const plan_result *r = fewest(&x[i], extra / 100 * x[own ? i : BF16].base.seconds);
-        const double left = beside(activations_left(r), activations_left(bf16));
-        const double at_peak = beside(r->activations_after, bf16->activations_after);
+        const double left = over_bf16(activations_left(r), activations_left(bf16));
+        const double at_peak = over_bf16(r->activations_after, bf16->activations_after);
         say(o, " %.1f (%+.1f%%), %.1f (%+.1f%%): %s |", mib(activations_left(r)), left,
             mib(r->activations_after), at_peak, bar(o, left <= -25));
         record(o, left, "% beside bf16", "memory_bytes_left %s B=%d %s %s %g%% of %s step",

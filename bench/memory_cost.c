@@ -1,17 +1,17 @@
-/* Budgets against predicted extra time, beside what others do. See memory.h.
+/* Predicted extra time by budget, compared with other ways to recompute. See memory.h.
  *
  * Two baselines:
  *
  *     every layer  a checkpoint at every layer: the residual stream alone is kept
  *                  (Chen et al. 2016, arXiv 1604.06174)
- *     selective    attention alone is computed again, from what its GEMM gave
+ *     selective    attention alone is recomputed, from its GEMM's results
  *                  (Korthikanti et al. 2022, arXiv 2205.05198)
  *
- * and the best plan that layer boundaries can give for a budget: as many whole layers computed
- * again as it takes, the others kept. All but one of the layers save what the plan with all of them
- * does, because the one whose backward comes first is computed again at the peak: so n of L layers
- * save n / (L - 1) of that and take n / L of its time. It is priced, not made, in its favour: where
- * the peak is in the head, that layer can't be kept either. */
+ * A third is the best plan of whole layers for a budget: it recomputes as many layers as the budget
+ * needs and keeps the others. It is estimated, not planned. L - 1 of L layers save as much as all
+ * L, since the layer whose backward runs first is recomputed at the peak. So n of L layers save n /
+ * (L - 1) of the bytes and take n / L of the time. The estimate favours this baseline: where the
+ * peak is in the head, that layer cannot be kept either. */
 #include "bench/memory.h"
 
 #include <math.h>
@@ -65,7 +65,7 @@ static void record_plan(output *o, const compared *x, const char *what, const pl
 }
 
 /* Ours with the arena that a baseline has. */
-static void beside(output *o, const compared *x, const char *name, const plan_result *theirs)
+static void compare_with(output *o, const compared *x, const char *name, const plan_result *theirs)
 {
     char label[64];
     plan_result ours;
@@ -169,8 +169,8 @@ static void one_case(output *o, const plan_case *c)
     print_plan(o, &x, "least", &r);
     record_plan(o, &x, "least", &r);
     halve_at_peak(&x, &r);
-    beside(o, &x, "every layer", &x.checkpoint);
-    beside(o, &x, "selective", &x.selective);
+    compare_with(o, &x, "every layer", &x.checkpoint);
+    compare_with(o, &x, "selective", &x.selective);
     print_bars(o, &x, better, possible);
 }
 

@@ -209,7 +209,7 @@ static void print_race(race *x, int rounds)
 void part_measured(output *o, int rounds, int threads)
 {
     static const char *const recipe[] = {"bf16", "delayed"};
-    say(o, "\n## measured: extra time on this machine beside the prediction\n");
+    say(o, "\n## measured: extra time on this machine against the prediction\n");
     for (int r = 0; r < 2; r++) {
         race x = {.o = o, .recipe = recipe[r], .threads = threads, .same = true};
         make_programs(&x);

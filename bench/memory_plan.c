@@ -1,4 +1,4 @@
-/* Steps planned by the passes: see memory.h. */
+/* Steps planned by the passes. See memory.h. */
 #include "bench/memory.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* See peer_onednn.h. Loaded with dlopen, like the library does. */
+/* See peer_onednn.h. The library is opened with dlopen, as ours does it. */
 #include "bench/peer_onednn.h"
 
 #include <oneapi/dnnl/dnnl.h>

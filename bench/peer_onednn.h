@@ -1,4 +1,4 @@
-/* oneDNN as a peer: plain f32 GEMMs with its own threading, what ours are compared with. */
+/* oneDNN's plain f32 GEMMs with its own threading, to compare ours with. */
 #ifndef F8_BENCH_PEER_ONEDNN_H
 #define F8_BENCH_PEER_ONEDNN_H
 

@@ -1,5 +1,5 @@
-/* Whole plans: the same bytes whatever compiles them, code that does not grow with depth, honest
- * counts. What the plans compute is the business of the tests that run them. */
+/* Whole plans: the same bytes whoever compiles their kernels, code whose size does not grow with a
+ * model's depth, and statistics that are true. Other tests run the plans. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/passes/passes.h"

@@ -1,5 +1,5 @@
-/* Random graphs through the interpreter: the passes that promise to keep every bit do, and what is
- * printed parses to the same module. */
+/* Random graphs in the interpreter: passes that promise to change no bit change none, and printed
+ * text parses to the same module. */
 #include <stdlib.h>
 #include <string.h>
 

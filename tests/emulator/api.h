@@ -1,7 +1,7 @@
-/* What the stand-ins know of the libraries' interfaces: the product's declarations, and the values
- * and types that it has no use for. A wrong value that both share would hide from every test on the
- * emulator: check_cuda_libraries.c compares all of them with the toolkit's headers, where there are
- * such. */
+/* What the stand-ins know of the libraries' interfaces: the product's declarations, and types and
+ * values that the product does not need. A wrong value that both share would go unnoticed on the
+ * emulator, so check_cuda_libraries.c compares all of them with the toolkit's headers, where they
+ * are installed. */
 #ifndef F8_EMU_API_H
 #define F8_EMU_API_H
 

@@ -2,8 +2,7 @@
  *
  * A thread runs until it must wait for others (f8_sync, or a warp's operation until all 32 lanes
  * are at it) and then switches straight to the next that can run; the last to arrive does the work
- * for all. A thread that waits for nobody ends where it began, on a stack that the next one takes
- * over.
+ * for all. A thread that never waits leaves its stack to the next one.
  *
  * With a seed, blocks, warps and lanes run in a random order that changes at every wait, and an
  * asynchronous copy lands at a random one of the two ends of its time; without, all in order,

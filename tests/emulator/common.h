@@ -1,6 +1,5 @@
-/* What all stand-ins share: the environment they obey, failures on request, notes, a hash. Each
- * library has its own copy of this code (common.c). The environment is read at every call, so that
- * a test can change it as it goes. */
+/* What all stand-ins share: the environment, failures on request, notes, a hash. Each library has
+ * its own copy of common.c. The environment is read at every call, so that a test can change it. */
 #ifndef F8_EMU_COMMON_H
 #define F8_EMU_COMMON_H
 

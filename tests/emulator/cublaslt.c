@@ -1,6 +1,6 @@
-/* cuBLASLt's functions, as many as are used. What the real one refuses is refused here, by the same
- * status (cublaslt_limits.c). Where its answer depends on the kernels it happens to have, this one
- * has none. */
+/* The functions of cuBLASLt that the product uses. What the real library refuses is refused with
+ * the same status (cublaslt_limits.c). Where the real answer depends on which kernels the library
+ * has, this one behaves as if it had none. */
 #include "tests/emulator/common.h"
 #include "tests/emulator/cublaslt.h"
 #include "tests/emulator/gemm.h"

@@ -1,4 +1,4 @@
-/* What the cuBLASLt stand-in's descriptors hold, and which products it has. */
+/* The contents of the cuBLASLt stand-in's descriptors, and the products that it supports. */
 #ifndef F8_EMU_CUBLASLT_H
 #define F8_EMU_CUBLASLT_H
 

@@ -1,4 +1,4 @@
-/* Which products the cuBLASLt stand-in has: the documented limits of cublasLtMatmul. */
+/* The products that the cuBLASLt stand-in supports: the documented limits of cublasLtMatmul. */
 #include "tests/emulator/cublaslt.h"
 
 #include "tests/emulator/common.h"

@@ -1,4 +1,5 @@
-/* The one device and its primary context; how a call begins; errors' names; what lives. */
+/* The one device and its primary context; the start of every call; names of errors; counts of what
+ * is alive. */
 #include "tests/emulator/driver.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* The driver stand-in's own objects and the way every call of it begins. */
+/* The driver stand-in's objects, and the start of each of its calls. */
 #ifndef F8_EMU_DRIVER_H
 #define F8_EMU_DRIVER_H
 

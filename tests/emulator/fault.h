@@ -1,5 +1,5 @@
-/* Faults of a kernel turned into errors: the fiber that made one is left, the launch goes on to
- * fail. One launch at a time, under the driver's lock. */
+/* Turns a kernel's faults into errors. The fiber that faulted is abandoned, and the launch fails.
+ * One launch at a time, under the driver's lock. */
 #ifndef F8_EMU_FAULT_H
 #define F8_EMU_FAULT_H
 

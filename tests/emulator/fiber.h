@@ -1,5 +1,5 @@
-/* Fibers: a stack each, switched by a few instructions of x86-64 (the rest of the registers a call
- * may change anyway). */
+/* Fibers: each has a stack; a few instructions of x86-64 switch between them. Registers that a call
+ * may change are not saved. */
 #ifndef F8_EMU_FIBER_H
 #define F8_EMU_FIBER_H
 

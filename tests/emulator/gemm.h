@@ -1,7 +1,7 @@
 /* What the cuBLASLt stand-in computes with. Column-major, as the library is:
  *     D[m, n] = alpha * (scale_a op(A))[m, k] (scale_b op(B))[k, n] + beta * C[m, n] (+ bias[m])
- * Operands are decoded exactly, sums are f32 in an order that m, n and k alone decide, D is rounded once.
- * Scales that vary along k multiply the elements, the others the sums. */
+ * Operands are decoded exactly, sums are f32 in an order that m, n and k alone decide, D is rounded
+ * once. Scales that vary along k multiply the elements, the others the sums. */
 #ifndef F8_EMU_GEMM_H
 #define F8_EMU_GEMM_H
 

@@ -1,6 +1,6 @@
-/* Device memory: one range of addresses, handed out once and never again, so that what is freed
- * stays forbidden. An allocation ends where a forbidden page begins (but for 256-byte alignment).
- * Fresh memory is full of NaNs. And pinned host memory, which is host memory that we remember. */
+/* Device memory: one range of addresses. Each address is given out once, so that freed memory stays
+ * inaccessible. An allocation ends where an inaccessible page begins, up to 256-byte alignment.
+ * Fresh memory is full of NaNs. Pinned host memory is host memory that is recorded here. */
 #include "tests/emulator/driver.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* Modules: what the NVRTC stand-in made, loaded; kernels, their attributes and limits; launching.
- */
+/* Modules made by the NVRTC stand-in: loading, kernels, their attributes and limits, launching. */
 #include "tests/emulator/driver.h"
 
 #include <dlfcn.h>

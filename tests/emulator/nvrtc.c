@@ -1,5 +1,5 @@
-/* NVRTC's functions. Options are checked as NVRTC checks them, and beyond: those that our texts'
- * meaning rests on (--fmad=false) must be there. */
+/* NVRTC's functions. Options are checked as NVRTC checks them. In addition, options that the
+ * meaning of our texts depends on (--fmad=false) must be given. */
 #include "tests/emulator/nvrtc.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The NVRTC stand-in: a text is compiled for the host, with our fp8c.cuh in place of the one given.
- */
+/* The NVRTC stand-in: compiles a text for the host, with our own fp8c.cuh in place of the header
+ * that the caller gives. */
 #ifndef F8_EMU_NVRTC_H
 #define F8_EMU_NVRTC_H
 

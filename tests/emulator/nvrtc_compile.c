@@ -1,8 +1,10 @@
-/* Text to shared object: a C++ compiler in a folder of its own, and a cache of what it made.
+/* Compiles a text to a shared object with a C++ compiler, in a temporary folder, and caches the
+ * objects.
  *
- * The cache lies beside the library (build/emulator/cache). A file's name is the hash of all that
- * it depends on: text, headers, options, the compiler's own file. Files appear whole, by rename, so
- * any number of processes may share it; the least recently used go when there are too many. */
+ * The cache is in the library's folder (build/emulator/cache). A file's name is the hash of all
+ * that it depends on: text, headers, options, the compiler's own file. Files appear whole, by
+ * rename, so any number of processes may share the cache. Where there are too many files, the least
+ * recently used are removed. */
 #include "tests/emulator/nvrtc.h"
 
 #include <dirent.h>

@@ -1,7 +1,6 @@
-/* Streams, events and graphs. A stream that does not capture does everything at once, on the
- * calling thread; an error of a kernel is not the launch's answer but that of the calls after it,
- * as on a device. A capturing stream keeps what it is given; launching the graph does it in order.
- */
+/* Streams, events and graphs. A stream that does not capture does all work within the call, on the
+ * calling thread. As on a device, a kernel's error is returned by the calls after the launch. A
+ * stream that captures records its work, and launching the graph does it in order. */
 #include "tests/emulator/driver.h"
 
 #include <pthread.h>

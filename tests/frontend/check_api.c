@@ -1,6 +1,5 @@
-/* The public API: versions, programs and their ports, memory that runs out at any
- * allocation, and contexts on several threads at once. Building and misuse are check_builder.c's.
- */
+/* The public API: versions, programs and their ports, memory that runs out at any allocation, and
+ * contexts on several threads. check_builder.c tests building modules and misuse. */
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-/* Dims that are bounds: a program for every value has, for each, the bits of a program compiled for
- * it alone, whatever the order; its variables and memory are those of the bound; values that shapes
- * tell; what is refused. */
+/* Dims that are bounds. For each value, in any order, a program with a bound gives the bits of a
+ * program compiled for that value alone. Its variables and memory are those of the bound. Values
+ * can follow from the shapes of inputs. Wrong values are refused. */
 #include "tests/shared/api/bounds.h"
 #include "tests/shared/api/bounds_case.h"
 #include "tests/shared/suite.h"

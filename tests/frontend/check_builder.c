@@ -1,5 +1,5 @@
-/* Modules through the public API: calls build what text builds; failures say what and where, and
- * leave everything usable. */
+/* Modules built by calls of the public API are the modules that text gives. A failure says what is
+ * wrong and where, and leaves every object usable. */
 #include <stddef.h>
 
 #include "tests/shared/api/api.h"

@@ -1,4 +1,5 @@
-/* Progress of a compile, and stopping it: at every call of the callback, and all is as before. */
+/* Progress of a compile, and cancelling it at every call of the callback, after which everything is
+ * as before. */
 #include <dirent.h>
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-/* Contexts: options and older callers' structs, the environment, messages by thread, the log,
+/* Contexts: options, structs of older callers, the environment, each thread's messages, the log,
  * dumps. */
 #include <dirent.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* The public API on a CUDA target: buffers of host and device memory, the embedder's stream and
- * allocator, compiling without a device, listings; and the command line. In the emulator, or with
- * FP8C_TEST_GPU on the GPU that is there. */
+/* The public API and the command line on a CUDA target: buffers in host and device memory, the
+ * embedder's stream and allocator, compiling without a device, listings. On the emulator, or with
+ * FP8C_TEST_GPU on this machine's GPU. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Dims that are bounds on a CUDA target: values share the device's memory, the stream, prepared
- * problems and images, and each has the bits of a program for it alone, whatever ran before. */
+/* Dims that are bounds on a CUDA target. Plans for different values share the device's memory, the
+ * stream, prepared problems and images. Each gives the bits of a program for its value alone,
+ * whatever ran before. */
 #include <stdlib.h>
 
 #include "tests/shared/api/api.h"

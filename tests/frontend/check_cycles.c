@@ -1,7 +1,7 @@
-/* What is created, compiled, run and destroyed over and over leaves nothing behind: the memory in
- * use and the resident memory of the process do not grow with the cycles. 1000 of them
- * (FP8C_CYCLES=10000: a minute); under AddressSanitizer 200, and LeakSanitizer looks at the end
- * instead of us. */
+/* Creating, compiling, running and destroying over and over leaves nothing behind: neither the
+ * memory in use nor the process's resident memory grows. 1000 cycles, or FP8C_CYCLES=10000, which
+ * takes a minute. Under AddressSanitizer 200 cycles run, and LeakSanitizer looks for leaks at the
+ * end. */
 #include <malloc.h>
 #include <unistd.h>
 
@@ -22,8 +22,8 @@ enum { WARM = 100 };
 /* What may be there at one look and not at the other. In use nothing is: the smallest block that
  * malloc gives takes 32 bytes, so half of that for each cycle finds one block lost in two cycles.
  * The heap's own end moves by 132 KiB: two such steps of address space, and a page mapped and lost
- * in each of 100 cycles is found. Resident are, beside that, pages of libraries that are first read
- * late and reserves that were never touched before. */
+ * in each of 100 cycles is found. Resident are, apart from that, pages of libraries that are first
+ * read late and reserves that were never touched before. */
 static const int64_t slack_block = 16, slack_mapped = 264 << 10, slack_resident = 1 << 20;
 
 static int cycles(void)

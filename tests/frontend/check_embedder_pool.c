@@ -1,5 +1,6 @@
-/* The embedder's threads and allocator: the same bits as with our own, none of ours beside them,
- * nothing allocated in a run, every byte given back whatever fails. */
+/* The embedder's threads and allocator. The bits are the same as with the library's own threads,
+ * none of which are started. A run allocates nothing, and every byte is given back whatever fails.
+ */
 #include <dirent.h>
 
 #include "tests/shared/api/api.h"

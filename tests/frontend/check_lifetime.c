@@ -1,6 +1,6 @@
-/* Who keeps whom alive: a context that is destroyed while objects made with it are not, by one
- * thread and under others; what can still be asked of it; NULL to every destroy. Memory is counted:
- * all is given back, once. */
+/* Lifetimes of objects. A context may be destroyed before the objects made with it, by any thread;
+ * what those still offer is tested. Every destroy accepts NULL. Memory is counted: all of it is
+ * freed, once. */
 #include <unistd.h>
 
 #include "tests/shared/api/api.h"

@@ -1,4 +1,4 @@
-/* The caller's tensors: what is taken, what is refused with which words. */
+/* The caller's tensors: which are accepted, and with which message the others are refused. */
 #include <dlpack/dlpack.h>
 
 #include "frontend/program.h"

@@ -1,6 +1,6 @@
-/* The thread promise of fp8c.h: many threads on one context, each with a program of its own; one
- * module compiled by several at once; objects destroyed in any order that is legal, by any thread.
- * Contexts side by side are check_api.c's. Run under ThreadSanitizer too (tests/run). */
+/* What fp8c.h promises about threads: many threads on one context, each with its own program; one
+ * module compiled by several threads at once; objects destroyed by any thread in any legal order.
+ * check_api.c tests several contexts. tests/run also runs this under ThreadSanitizer. */
 #include "tests/shared/api/api.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"

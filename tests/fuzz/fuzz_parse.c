@@ -1,9 +1,12 @@
 /* Fuzz target of the textual language: any bytes give a message or a module; a module passes the
- * verifier, and its text parses again to the same module and prints the same. The same bytes as a recipe and
- * as a recipe rule, which the command line and the API take: what is read prints and reads back the same.
+ * verifier, and its text parses again to the same module and prints the same. The same bytes as a
+ * recipe and as a recipe rule, which the command line and the API take: what is read prints and
+ * reads back the same.
  *
- * usage: fuzz_parse -max_total_time=60 -timeout=5 -dict=tests/fuzz/parse.dict CORPUS tests/golden tests/bad \
- *                   tests/fuzz/parse frontend/models, where CORPUS is a folder of its own for what it finds. */
+ * usage: fuzz_parse -max_total_time=60 -timeout=5 -dict=tests/fuzz/parse.dict CORPUS tests/golden
+ * tests/bad \
+ *                   tests/fuzz/parse frontend/models
+ * CORPUS is a folder of its own, for the inputs that it finds. */
 #include <stdio.h>
 
 #include "frontend/text/diag.h"

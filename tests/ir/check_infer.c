@@ -1,5 +1,5 @@
-/* Type inference: every rule, what it gives and what it refuses, with the message's text. One row a
- * case. */
+/* Type inference: for every rule what it gives and what it refuses, with the message. One row of a
+ * table is one case. */
 #include "ir/ir.h"
 #include "tests/shared/suite.h"
 

@@ -1,5 +1,5 @@
-/* The graph and the module: hash-consing, rewriting, uses, the verifier, and all of it with
- * memory running out. Type inference has check_infer.c, the printer check_print.c. */
+/* The graph and the module: hash-consing, rewriting, uses, the verifier, and each of them with
+ * memory running out. check_infer.c tests type inference, check_print.c the printer. */
 #include "ir/ir.h"
 #include "tests/shared/passes/one_func.h"
 #include "tests/shared/suite.h"

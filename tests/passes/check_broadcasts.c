@@ -1,6 +1,6 @@
-/* Broadcasts of processed values, and transposes that move nothing, from text through all passes:
- * run on the CPU, and for the GPU targets by the descriptions of their kernels. Every bit is the
- * reference interpreter's, fused or not. */
+/* Broadcasts of computed values, and transposes that move nothing, from text through all passes.
+ * They run on the CPU, and for the GPU targets by the descriptions of their kernels. All bits are
+ * the interpreter's, fused or not. */
 #include "codegen/build.h"
 #include "codegen/reference/reference.h"
 #include "frontend/instance.h"

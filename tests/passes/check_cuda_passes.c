@@ -1,5 +1,5 @@
-/* What passes do for CUDA targets: TN operands of FP8 GEMMs, GEMM results in bf16, transposes made
- * by the kernels that compute the codes, padded rows; and that none of it changes a bit. */
+/* What passes do for CUDA targets: TN operands of FP8 GEMMs, bf16 results of GEMMs, transposes made
+ * by the kernels that compute the codes, padded rows. None of it changes a bit. */
 #include "tests/shared/graphs/compare.h"
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/graphs/graphgen.h"

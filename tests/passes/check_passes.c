@@ -1,5 +1,5 @@
-/* precision, chunk, decompose and canonicalize: what they make of small texts, printed; and in
- * double, that what they make has the same value. */
+/* The passes precision, chunk, decompose and canonicalize on small texts: what they print, and that
+ * the values do not change, computed in double. */
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"
 

@@ -1,4 +1,4 @@
-"""Checkpoints beside the reference implementation of safetensors, from PyPI, on demand.
+"""Compares checkpoints with the reference implementation of safetensors, from PyPI, on demand.
 
 usage: python3 tests/peers/checkpoint.py BUILD/fp8c      needs the packages safetensors, numpy, ml_dtypes
 

@@ -1,4 +1,4 @@
-"""The codec (ir/num/fp8.c, not saturating) beside ml_dtypes, over the inputs of
+"""Compares the codec (ir/num/fp8.c, not saturating) with ml_dtypes, over the inputs of
 tests/shared/num/codec_inputs.h: 2^24 structured f32, or all 2^32 with FP8C_CODECS=all; and every code
 decoded. ml_dtypes does not saturate. Where its rule is another one, the difference is checked,
 input by input:

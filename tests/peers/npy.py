@@ -1,4 +1,4 @@
-"""Arrays of `fp8c run` beside NumPy.
+"""Compares arrays of `fp8c run` with NumPy's.
 
 usage: python3 tests/peers/npy.py BUILD/fp8c      needs the package numpy
 
@@ -111,7 +111,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         taken = both_ways(sys.argv[1], folder, rng)
-        print(f"npy beside NumPy {np.__version__}, seed {SEED}: {taken} arrays both ways, "
+        print(f"npy against NumPy {np.__version__}, seed {SEED}: {taken} arrays both ways, "
               f"{refusals(sys.argv[1], folder)} refused, of {MUTATIONS} changed headers {changed(sys.argv[1], folder)}")
 
 

@@ -1,5 +1,5 @@
-/* Plans as bytes: what is read is the plan that was written. What is refused: check_plan_refused.c.
- */
+/* Plans as bytes: what is read is the plan that was written. check_plan_refused.c tests plans that
+ * are refused. */
 #include "runtime/base/gemm_desc.h"
 #include "tests/shared/api/plan_copy.h"
 #include "tests/shared/random.h"

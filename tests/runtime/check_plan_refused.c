@@ -1,5 +1,5 @@
-/* Plans that were read and could make a run read or write outside of what it has: each is refused
- * in words. */
+/* Plans that could make a run access memory outside of what it has: each is refused with a message.
+ */
 #include "tests/shared/api/plan_copy.h"
 #include "tests/shared/suite.h"
 

@@ -1,4 +1,4 @@
-/* A small generator for tests whose data need a seed and nothing more. */
+/* A small random number generator, for tests whose data need a seed and nothing more. */
 #ifndef F8_TESTS_RANDOM_H
 #define F8_TESTS_RANDOM_H
 

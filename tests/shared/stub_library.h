@@ -1,6 +1,6 @@
 /* Installations that a test makes up in a folder of its own: shared libraries with the functions of
- * one of the GPU libraries' tables (runtime/cuda/api.h, cudnn_api.h), and files that are none.
- * Needs a C compiler. */
+ * one of the tables of GPU libraries (runtime/cuda/api.h, cudnn_api.h), and files that are no
+ * libraries. Needs a C compiler. */
 #ifndef F8_TEST_STUB_LIBRARY_H
 #define F8_TEST_STUB_LIBRARY_H
 

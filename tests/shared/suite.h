@@ -1,4 +1,5 @@
-/* What every test program, tests/check_*.c, gives: its suite. main.c, linked into each, runs it. */
+/* What every test program defines: its suite. main.c, which is linked into each program, runs it.
+ */
 #ifndef F8_TEST_SUITE_H
 #define F8_TEST_SUITE_H
 

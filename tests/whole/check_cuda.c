@@ -1,8 +1,8 @@
-/* CUDA targets end to end through the public API: a small GPT trained beside the CPU target, FP8
- * operands bit for bit, the same bits whatever the order of blocks, the number of multiprocessors
- * and fusion. In the emulator, or with FP8C_TEST_GPU on the GPU that is there; where LLVM is not,
- * the interpreter stands in for the CPU target, whose bits outside GEMMs and attention are the
- * same. */
+/* CUDA targets from end to end through the public API. A small GPT is trained next to the CPU
+ * target, with FP8 operands compared bit for bit. The bits do not depend on the order of blocks,
+ * the number of multiprocessors, or fusion. On the emulator, or with FP8C_TEST_GPU on this
+ * machine's GPU. Without LLVM the interpreter takes the place of the CPU target: outside GEMMs and
+ * attention its bits are the same. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

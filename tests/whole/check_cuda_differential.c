@@ -1,5 +1,5 @@
-/* A CUDA target against the reference interpreter, on random graphs: tests/shared/graphs/differential.h.
- * In the emulator, or with FP8C_TEST_GPU on the GPU that is there. */
+/* A CUDA target against the interpreter on random graphs: see tests/shared/graphs/differential.h.
+ * On the emulator, or with FP8C_TEST_GPU on this machine's GPU. */
 #include <stdlib.h>
 
 #include "tests/shared/graphs/differential.h"

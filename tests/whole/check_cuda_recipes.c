@@ -1,6 +1,6 @@
-/* The recipes' scales and quantized tensors on CUDA targets, bit for bit as check_recipe_bits.c has
- * them on the others; and that nothing is laundered there. In the emulator, as each device that
- * differs in its recipes; with FP8C_TEST_GPU on the GPU that is there, with the recipes it has. */
+/* Scales and codes of every recipe on CUDA targets, bit for bit as check_recipe_bits.c tests them
+ * elsewhere; no Inf or NaN is hidden. The emulator runs as each device whose recipes differ; with
+ * FP8C_TEST_GPU this machine's GPU runs the recipes that it has. */
 #include <stdio.h>
 #include <stdlib.h>
 

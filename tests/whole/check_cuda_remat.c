@@ -1,7 +1,7 @@
-/* What is computed again changes no bit on CUDA targets: models trained at budgets down to the
- * least there is, beside themselves without one (shared/remat/remat_case.h). In the emulator, as Hopper
- * and as Blackwell; with FP8C_TEST_GPU on the GPU that is there, with the recipes it has, larger
- * and longer. */
+/* Recomputation changes no bit on CUDA targets. Models are trained at budgets down to the least
+ * possible and compared with themselves without a budget (shared/remat/remat_case.h). The emulator
+ * runs as Hopper and as Blackwell. With FP8C_TEST_GPU this machine's GPU runs the recipes that it
+ * has, with larger models and more steps. */
 #include <stdio.h>
 #include <stdlib.h>
 

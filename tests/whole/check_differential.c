@@ -1,4 +1,4 @@
-/* The CPU target against the reference interpreter, on random graphs: tests/shared/graphs/differential.h.
+/* The CPU target against the interpreter on random graphs: see tests/shared/graphs/differential.h.
  */
 #include <stdlib.h>
 

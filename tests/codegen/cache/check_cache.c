@@ -1,5 +1,6 @@
-/* The kernel cache's store by itself: what is whole is found, what is not is not there; it stays
- * within its bound, and its folder is one that only this user can put code into. */
+/* The store of the kernel cache by itself. Entries that are whole are found, damaged ones are
+ * misses. The store stays within its bound. It uses only a folder that no other user can put code
+ * into. */
 #include "codegen/cache/cache.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"

@@ -1,5 +1,6 @@
-/* Plans whose kernels come from the cache: the same bytes as without it, whatever of it was there;
- * nothing is compiled that is found; a kernel is found by all that decides its code. */
+/* Plans whose kernels come from the cache. They are the same bytes as without a cache, however much
+ * of it was there. A kernel that is found is not compiled. Everything that decides a kernel's code
+ * is part of its key. */
 #include "codegen/cache/cache.h"
 #include "codegen/cpu/llvm_known.h"
 #include "runtime/cuda/device.h"

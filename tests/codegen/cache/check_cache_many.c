@@ -1,5 +1,5 @@
-/* The kernel cache among processes: those that compile the same at once share the work, and one
- * killed at any moment leaves nothing that another would trip over. */
+/* The kernel cache shared by processes. Processes that compile the same kernels at the same time
+ * share the work. A process killed at any moment leaves nothing that breaks another. */
 #include "codegen/cache/cache.h"
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/cli.h"

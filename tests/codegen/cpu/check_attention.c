@@ -1,6 +1,7 @@
-/* Attention kernels: against a double-precision reference with derived error bounds, over shapes
- * with ragged ends, grouped heads and strided views; the same bits however tasks are split;
- * nothing written outside; NaN and Inf where they belong and nowhere else. */
+/* Attention kernels of the CPU, against a reference in double with derived error bounds. Shapes
+ * include ragged ends, grouped heads and strided views. The bits do not depend on the split into
+ * tasks, nothing is written outside the results, and NaN and Inf appear exactly where they belong.
+ */
 #include "tests/shared/kernel/attention_case.h"
 #include "tests/shared/kernel/llvm_case.h"
 #include "tests/shared/suite.h"

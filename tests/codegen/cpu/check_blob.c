@@ -1,5 +1,5 @@
-/* LLVM, the linker and the loader: IR compiles, links across objects to the same bytes every time,
- * runs, and what a kernel must not contain is refused with the reason. */
+/* LLVM, the linker and the loader. IR compiles, links across objects to the same bytes every time,
+ * and runs. What a kernel must not contain is refused with the reason. */
 #include "codegen/cpu/link.h"
 #include "codegen/cpu/llvm.h"
 #include "runtime/base/blob.h"

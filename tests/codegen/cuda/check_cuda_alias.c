@@ -1,6 +1,6 @@
-/* What a launch of CUDA writes, no other task of it touches: plans of all models, recipes and
- * targets are walked with what their kernels' descriptions say; and groups whose values share
- * memory as they must not are refused. */
+/* No other task of a CUDA launch accesses what one of its tasks writes. The test walks the plans of
+ * all models, recipes and targets by their kernels' descriptions. Groups whose values share memory
+ * wrongly are refused. */
 #include "codegen/build.h"
 #include "tests/shared/passes/passes.h"
 #include "tests/shared/cuda/cuda_plan.h"

@@ -1,7 +1,7 @@
-/* Attention kernels of the CUDA target: every shape compiles for every architecture without spills;
- * on the device there is (the emulator, or a GPU) against a double-precision reference with derived
- * error bounds, over ragged ends, grouped heads, views and alignments; the same bits whatever the
- * grid; NaN and Inf where they belong and nowhere else. */
+/* Attention kernels of the CUDA target. Every shape compiles for every architecture without spills.
+ * On the device (the emulator, or a GPU) results are compared with a reference in double, with
+ * derived error bounds, over ragged ends, grouped heads, views and alignments. The bits do not
+ * depend on the grid, and NaN and Inf appear exactly where they belong. */
 #include "codegen/cuda/emit.h"
 #include "runtime/cuda/internal.h"
 #include "tests/shared/kernel/attention_case.h"

@@ -1,7 +1,7 @@
-/* Plans of the CUDA target, without a GPU: the same plan gives the same bytes; launches are whole;
- * depth adds no kernels; an optimizer is a handful of launches; failures say what and where. That
- * kernels compile is the business of check_cuda_kernels; what they compute, of check_cuda_steps,
- * check_cuda_update and the tests that run whole programs. */
+/* Plans of the CUDA target, without a GPU. The same module gives the same bytes; every launch is
+ * complete; a deeper model needs no more kernels; an optimizer needs few launches; failures say
+ * what failed and where. check_cuda_kernels compiles the kernels. check_cuda_steps,
+ * check_cuda_update and the tests of whole programs run them. */
 #include "codegen/cuda/report.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/passes/compile.h"

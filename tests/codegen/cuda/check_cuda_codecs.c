@@ -1,7 +1,8 @@
-/* E4M3, E5M2 and E8M0 from f32 in generated CUDA kernels, saturating and not, on the emulator (or
- * with FP8C_TEST_GPU on a GPU, where the hardware's own conversions run), against the oracle of
- * shared/num/codec_oracle.h: 2^24 structured inputs, or all 2^32 with FP8C_CODECS=all. On a GPU NaNs
- * count by class; PTX promises no more. */
+/* Conversions from f32 to E4M3, E5M2 and E8M0 in generated CUDA kernels, saturating and not,
+ * against the oracle of shared/num/codec_oracle.h. They run on the emulator, or with FP8C_TEST_GPU
+ * on a GPU, whose own conversion instructions are then used. The inputs are 2^24 chosen ones, or
+ * all 2^32 with FP8C_CODECS=all. On a GPU NaNs are compared by class, since PTX promises no more.
+ */
 #include <stdlib.h>
 
 #include "codegen/build.h"

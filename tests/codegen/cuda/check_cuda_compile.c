@@ -1,5 +1,6 @@
-/* fp8c compile, as a user runs it: texts need no library, code and reports need NVRTC (where there
- * is none the tests of them say so), and what can't be asked for together is refused. */
+/* `fp8c compile` for CUDA targets, as a user runs it. Printing CUDA text needs no library. Code and
+ * reports need NVRTC; without it those tests are skipped. Options that contradict each other are
+ * refused. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,24 +1,21 @@
-/* Every kernel of the models compiles with the real NVRTC, for every recipe and architecture, keeps
- * to its registers and moves 16 bytes at a time. What the kernels compute is the business of other
- * tests.
+/* Every kernel of the models compiles with the real NVRTC, for every recipe and architecture,
+ * without spills, and with 16-byte accesses where rows allow it. Other tests run the kernels.
  *
- * NVRTC is looked for as runtime/cuda/device.h says. Where there is none, the tests say so and
- * check that the text is made. Compiling all takes minutes, so a text that passed is remembered, by
- * a hash of all that its passing depends on, in build/nvrtc; remove it to compile everything again.
- */
+ * runtime/cuda/device.h says where NVRTC is looked for. Where it is missing, only the texts are
+ * made. Compiling all takes minutes, so build/nvrtc remembers each text that passed, by a hash of
+ * all that this depends on (tests/shared/cuda/nvrtc_cache.h). Remove it to compile everything
+ * again. */
 #include "codegen/cuda/report.h"
 #include "codegen/cuda/emit.h"
-#include "tests/shared/passes/compile.h"
 #include "tests/shared/cuda/cuda_plan.h"
+#include "tests/shared/cuda/nvrtc_cache.h"
 #include "tests/shared/suite.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const models[] = {"gpt", "gpt2_124m", "llama_block"};
@@ -50,7 +47,7 @@ typedef struct texts {
     text *t;
     uint32_t n;
     f8_cuda *cuda;
-    uint64_t compiler; /* hash of what compiles: NVRTC's version, its options, the header */
+    nvrtc_cache cache;
     atomic_uint next, before;
     pthread_mutex_t lock;
     char failure[8192];
@@ -111,50 +108,6 @@ static bool note(texts *all, const text *t, const char *what, const char *more)
     return false;
 }
 
-#define CACHE "build/nvrtc"
-
-static uint64_t hash_of(uint64_t h, const char *s)
-{
-    for (; *s; s++)
-        h = (h ^ (uint8_t)*s) * 1099511628211u;
-    return (h ^ 0xff) * 1099511628211u;
-}
-
-/* The options stand in the file that calls NVRTC. */
-static uint64_t hash_compiler(f8_cuda *cuda)
-{
-    int version = 0;
-    f8_diag d = {0};
-    char number[32];
-    size_t size;
-    char *source = f8_test_read("runtime/cuda/nvrtc.c", &size);
-    ck_assert_ptr_nonnull(source);
-    source[size] = 0;
-    ck_assert_int_eq(f8_cuda_nvrtc(cuda, &version, &d), F8_OK);
-    snprintf(number, sizeof number, "%d", version);
-    const uint64_t h =
-        hash_of(hash_of(hash_of(14695981039346656037u, number), source), f8_cuda_header);
-    free(source);
-    return h;
-}
-
-static void cache_path(const texts *all, const text *t, char *path, size_t room)
-{
-    const uint64_t h =
-        hash_of(hash_of(hash_of(all->compiler, t->arch), t->wide ? "wide" : ""), t->cuda);
-    snprintf(path, room, CACHE "/%016" PRIx64, h);
-}
-
-/* Leaves a file that names the kernel. */
-static void remember(const char *path, const text *t)
-{
-    FILE *f = fopen(path, "w");
-    if (f) {
-        fprintf(f, "%s\n", t->from);
-        fclose(f);
-    }
-}
-
 static bool passes(texts *all, const text *t, f8_arena *arena)
 {
     f8_nvrtc_result r;
@@ -176,16 +129,16 @@ static bool passes(texts *all, const text *t, f8_arena *arena)
 
 static void compile_text(texts *all, const text *t)
 {
-    char path[64];
     f8_arena arena;
-    cache_path(all, t, path, sizeof path);
-    if (access(path, R_OK) == 0) {
+    const nvrtc_entry entry =
+        nvrtc_cache_entry(&all->cache, t->arch, t->wide ? "wide" : "", t->cuda);
+    if (nvrtc_cache_has(&entry)) {
         atomic_fetch_add(&all->before, 1);
         return;
     }
     f8_arena_init(&arena, NULL);
     if (passes(all, t, &arena))
-        remember(path, t);
+        nvrtc_cache_keep(&entry, t->from);
     f8_arena_end(&arena);
 }
 
@@ -200,9 +153,7 @@ static void *compile_some(void *user)
 static void compile_texts(texts *all)
 {
     pthread_t thread[MOST_THREADS];
-    all->compiler = hash_compiler(all->cuda);
-    mkdir("build", 0777);
-    mkdir(CACHE, 0777);
+    nvrtc_cache_open(&all->cache, all->cuda);
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     const int n = cpus < 1 ? 1 : cpus > MOST_THREADS ? MOST_THREADS : (int)cpus;
     for (int i = 0; i < n; i++)

@@ -1,8 +1,8 @@
-/* Merged launches of the CUDA target, without a GPU: every model's plan beside the one with a
- * launch for every step. Each step is in the merged plan once, with its own integers. Run over
- * bytes, in either order, every read sees what the same writes left there, byte for byte, and so
- * does whoever reads variables and results at the end; the instances of a launch touch memory
- * apart. And the same for random lists of steps on little memory, where nearly all conflict. */
+/* Merged launches of the CUDA target, without a GPU. Every model's plan is compared with the plan
+ * that has one launch for every step. Each step is in the merged plan once, with its own integers.
+ * Both plans are run over bytes, in either order: every read, and every variable and result at the
+ * end, sees the same writes. The instances of one launch access different memory. Random lists of
+ * steps on little memory, where nearly all steps conflict, are checked too. */
 #include "codegen/plan/parts.h"
 #include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/random.h"

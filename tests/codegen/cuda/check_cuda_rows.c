@@ -1,7 +1,7 @@
-/* Row programs on a CUDA device (the emulator, or with FP8C_TEST_GPU the GPU that is there), bit by
- * bit against the naive evaluator of kernel_eval.c: ragged shapes, all dtypes, aligned or not, any
- * grid, in the emulator any order of blocks and warps, one launch a tensor or many. What the real
- * NVRTC makes of their text: check_cuda_rows_text.c. */
+/* Row kernels on a CUDA device (the emulator, or with FP8C_TEST_GPU this machine's GPU), bit for
+ * bit against the slow evaluator of kernel_eval.c. Cases cover ragged shapes, all dtypes, any
+ * alignment, any grid, one tensor a launch or many, and in the emulator any order of blocks and
+ * warps. check_cuda_rows_text.c compiles the same text with the real NVRTC. */
 #include "tests/shared/kernel/kernel_bodies.h"
 #include "tests/shared/kernel/kernel_device.h"
 #include "tests/shared/suite.h"
@@ -136,7 +136,7 @@ START_TEST(wide_columns)
 END_TEST
 
 /* Magnitudes of columns: held by threads or through tiles, blocks lower and taller than what a
- * block of threads has of rows at once, beside all else that goes over rows. */
+ * block of threads has of rows at once, with everything else that goes over rows. */
 START_TEST(maxima)
 {
     static const int heights[] = {2, 16, 64, 33, 65, 200};

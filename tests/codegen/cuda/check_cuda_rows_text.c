@@ -1,11 +1,14 @@
-/* The text of row programs, compiled by the real NVRTC where it is found: no spills, no local
- * memory, 16-byte accesses, for all CUDA targets. What they compute: check_cuda_rows.c. */
+/* The text of row kernels compiles with the real NVRTC for all CUDA targets, without spills or
+ * local memory and with 16-byte accesses. check_cuda_rows.c tests what the kernels compute. A text
+ * that passed is remembered in build/nvrtc (tests/shared/cuda/nvrtc_cache.h). */
 #include "codegen/cuda/emit.h"
 #include "tests/shared/cuda/cuda_plan.h"
+#include "tests/shared/cuda/nvrtc_cache.h"
 #include "tests/shared/kernel/kernel_bodies.h"
 #include "tests/shared/kernel/kernel_device.h"
 #include "tests/shared/suite.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,41 +37,55 @@ static int count(const char *text, const char *what)
     return n;
 }
 
+/* Compiles a text of `n_kernels` row kernels, each in two forms, and checks it. */
+static void check_text(const char *text, int n_kernels, const char *arch, int vectors)
+{
+    f8_arena arena;
+    f8_nvrtc_result r;
+    f8_diag d = {0};
+    f8_arena_init(&arena, NULL);
+    ck_assert_msg(f8_cuda_compile(toolkit, text, "rows", f8_cuda_header, "fp8c.cuh", arch, true,
+                                  &arena, &r, &d) == F8_OK,
+                  "%s: %s\n%s", arch, d.text, r.log);
+    const int clean =
+        count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
+    ck_assert_msg(clean == 2 * n_kernels && count(r.log, "stack frame") == clean,
+                  "%s: local memory\n%s", arch, r.log);
+    ck_assert_msg(!strstr(r.ptx, "ld.local") && !strstr(r.ptx, "st.local"), "%s: local memory",
+                  arch);
+    for (char *entry = strstr(r.ptx, ".entry"); entry && vectors;) {
+        char *next = strstr(entry + 1, ".entry");
+        if (next)
+            *next = 0;
+        ck_assert_msg(count(entry, "ld.global.v4") >= vectors &&
+                          count(entry, "st.global.v4") >= vectors,
+                      "%s: no 16-byte accesses\n%s", arch, entry);
+        entry = next;
+        if (entry)
+            *entry = '.';
+    }
+    f8_arena_end(&arena);
+}
+
 /* Every kernel of the case for every CUDA target: nothing in local memory. `vectors`: the least
  * number of 16-byte loads and stores in a kernel's PTX. */
 static void check_compiled(kcase *c, int vectors)
 {
+    nvrtc_cache cache;
+    char checks[32];
+    nvrtc_cache_open(&cache, toolkit);
+    snprintf(checks, sizeof checks, "rows, %d", vectors);
     for (size_t i = 0; f8_target_at(i); i++) {
         const f8_target *to = f8_target_at(i);
-        f8_arena arena;
-        f8_nvrtc_result r;
-        f8_diag d = {0};
         if (to->kind != F8_TARGET_CUDA)
             continue;
-        f8_arena_init(&arena, NULL);
         int n_kernels;
         const char *text = kc_cuda_text(c, to, &n_kernels);
-        ck_assert_msg(f8_cuda_compile(toolkit, text, "rows", f8_cuda_header, "fp8c.cuh", to->name,
-                                      true, &arena, &r, &d) == F8_OK,
-                      "%s: %s\n%s", to->name, d.text, r.log);
-        const int clean =
-            count(r.log, " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
-        ck_assert_msg(clean == 2 * n_kernels && count(r.log, "stack frame") == clean,
-                      "%s: local memory\n%s", to->name, r.log);
-        ck_assert_msg(!strstr(r.ptx, "ld.local") && !strstr(r.ptx, "st.local"), "%s: local memory",
-                      to->name);
-        for (char *entry = strstr(r.ptx, ".entry"); entry && vectors;) {
-            char *next = strstr(entry + 1, ".entry");
-            if (next)
-                *next = 0;
-            ck_assert_msg(count(entry, "ld.global.v4") >= vectors &&
-                              count(entry, "st.global.v4") >= vectors,
-                          "%s: no 16-byte accesses\n%s", to->name, entry);
-            entry = next;
-            if (entry)
-                *entry = '.';
-        }
-        f8_arena_end(&arena);
+        const nvrtc_entry entry = nvrtc_cache_entry(&cache, to->name, checks, text);
+        if (nvrtc_cache_has(&entry))
+            continue;
+        check_text(text, n_kernels, to->name, vectors);
+        nvrtc_cache_keep(&entry, "check_cuda_rows_text");
     }
 }
 
@@ -97,7 +114,7 @@ START_TEST(compiled_columns)
 }
 END_TEST
 
-/* Magnitudes of columns, beside what comes with them; rows that are blocks. */
+/* Magnitudes of columns, with codes, sums and reductions. */
 START_TEST(compiled_maxima)
 {
     static const int wide[] = {128, 512, 768, 1024, 3072};

@@ -1,6 +1,6 @@
-/* Kernels of the CUDA target that are no row program, on the emulator (or with FP8C_TEST_GPU on a
- * GPU): copies of every kind against plain loops, scatter bit for bit with the additions in order
- * of position, both whatever the order of blocks. */
+/* The kernels of the CUDA target that are not row kernels, on the emulator or with FP8C_TEST_GPU on
+ * a GPU: copies of every kind against plain loops, and scatter bit for bit with additions in order
+ * of position. The result does not depend on the order of blocks. */
 #include "codegen/cuda/copy.h"
 #include "codegen/cuda/scatter.h"
 #include "runtime/cuda/exec.h"

@@ -1,7 +1,7 @@
-/* Merged launches, on the emulator (or with FP8C_TEST_GPU on a GPU): the whole `update` of a model,
- * where most launches are multi-tensor and temporaries have moved, bit for bit with the CPU target;
- * `micro_step`, whose small steps have moved too, bit for bit with a launch for every step; and a
- * kernel that does not compile is named. */
+/* Merged launches on the emulator, or with FP8C_TEST_GPU on a GPU. A model's `update`, where most
+ * launches are multi-tensor and temporaries have moved, has the bits of the CPU target.
+ * `micro_step`, whose small steps have moved, has the bits of a plan with one launch for every
+ * step. A kernel that does not compile is named in the message. */
 #include "codegen/build.h"
 #include "frontend/text/parse.h"
 #include "tests/shared/passes/passes.h"

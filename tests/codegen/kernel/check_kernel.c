@@ -1,5 +1,5 @@
-/* Kernels: described, printed, compiled, run, and compared bit by bit with a naive evaluation, over
- * ragged sizes, all dtypes and any split into tasks. */
+/* Kernels of the CPU: described, printed, compiled, run, and compared bit for bit with a slow
+ * evaluation, over ragged sizes, all dtypes and any split into tasks. */
 #include "codegen/kernel/kernel.h"
 #include "tests/shared/kernel/kernel_bodies.h"
 #include "tests/shared/suite.h"
@@ -109,7 +109,7 @@ START_TEST(column_sums)
 }
 END_TEST
 
-/* Magnitudes of columns: all blocks, alone, together and beside column sums. */
+/* Magnitudes of columns: all blocks, alone, in one kernel, and with column sums. */
 static const kc_blocks column_blocks[] = {
     {.block = {32}},
     {.block = {2}, .reduce = true},
@@ -284,7 +284,7 @@ START_TEST(copies)
 }
 END_TEST
 
-/* Strided views, and a reshape of what lies beside them. */
+/* Strided views, and a reshape of their neighbours in memory. */
 START_TEST(views)
 {
     kcase c;
@@ -376,7 +376,7 @@ END_TEST
 
 /* ---- descriptions for other targets ---- */
 
-/* Codes and their transpose from one read, beside row statistics, column sums and a padded row
+/* Codes and their transpose from one read, with row statistics, column sums and a padded row
  * stride; every dtype that is stored. */
 START_TEST(transposed_stores)
 {

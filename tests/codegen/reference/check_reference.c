@@ -1,4 +1,5 @@
-/* The reference interpreter against plain definitions written out here, and its memory. */
+/* The reference interpreter against plain definitions of every op that are written out here; and
+ * the memory that it takes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* Which graphs there are engines for, and the engines' notes, settings and workspaces: see cudnn.h.
- */
+/* The graphs that have engines, and the engines' notes, settings and workspaces: see cudnn.h. */
 #include "tests/emulator/cudnn/cudnn.h"
 
 #include <dlfcn.h>

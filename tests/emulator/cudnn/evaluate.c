@@ -1,5 +1,5 @@
-/* Plans run operation by operation, in double with every result rounded to its tensor's type: see
- * cudnn.h. The memory is the device's, which for the driver's stand-in is the host's. */
+/* Runs plans operation by operation, in double, and rounds every result to its tensor's type: see
+ * cudnn.h. Device memory is host memory in the emulator. */
 #include "tests/emulator/cudnn/cudnn.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
-/* `fp8c export`: weights as FP8 with their scales. Served under the recipe they were exported under
- * they give the bits of their checkpoint under it; codes and scales are those of a plain
- * implementation of the recipe (shared/recipe/recipe_oracle.h); files that are not what their metadata
- * says are refused, and so are weights that FP8 can't hold. */
+/* `fp8c export`: weights as FP8 with their scales. Under the recipe of the export an exported file
+ * gives the bits of its checkpoint. Its codes and scales are those of a plain implementation of the
+ * recipe (shared/recipe/recipe_oracle.h). Files that contradict their metadata are refused, and so
+ * are weights that FP8 cannot hold. */
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -461,7 +461,7 @@ END_TEST
 
 /* ---- exports that are refused ---- */
 
-/* Nothing is left at or beside the place, and what is there stays. */
+/* No file is left at the place or in its folder, and what was there stays. */
 static void not_exported(f8_cli_result r, const char *why)
 {
     size_t n;

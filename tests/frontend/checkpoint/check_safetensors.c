@@ -1,5 +1,5 @@
-/* Safetensors files: what is written, that it is read back, and that whatever is wrong with a file
- * is said before any tensor of it is read. */
+/* Safetensors files: what is written is read back. Whatever is wrong with a file is reported before
+ * any of its tensors is read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
-/* fp8c_program_save and fp8c_program_load: a program goes on from a file with the bits it would
- * have had; the command line's checkpoints are the same files; what does not fit is named, and
- * nothing is changed. */
+/* fp8c_program_save and fp8c_program_load. A program that is loaded continues with the bits it
+ * would have had. The command line's checkpoints are the same files. What does not fit is named,
+ * and nothing changes. */
 #include "tests/shared/api/checkpoint.h"
 
 #include "tests/shared/api/api.h"

@@ -1,6 +1,6 @@
-/* The command line as a user meets it: usage, the models, what `print` and `explain` say, and bad
- * input: one clear message with its place on stderr, exit code 1 (2: wrong usage), nothing half
- * done. `train` is check_train.c's. */
+/* The command line as a user meets it: usage, the models, the output of `print` and `explain`, and
+ * bad input, which gives one message with its place on stderr, exit code 1 (2 for wrong usage), and
+ * no partial result. check_train.c tests `train`. */
 #include <dirent.h>
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* What the command says while it works, and Ctrl-C: in a compile it stops by itself, with nothing
- * half written. */
+/* What the command prints while it works, and Ctrl-C: a compile stops in good order and leaves no
+ * partial file. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* `fp8c train --save` and `fp8c eval`: a checkpoint served under the recipe it was trained under
- * gives the held-out loss of its training, bit for bit; weights of others load by name, exactly;
- * and where a file and a model don't fit, each tensor that is wrong is named and nothing is
+/* `fp8c train --save` and `fp8c eval`. A checkpoint evaluated under the recipe of its training
+ * gives the held-out loss of that training, bit for bit. Weights from elsewhere load by name,
+ * exactly. Where a file does not fit the model, each wrong tensor is named and nothing is
  * evaluated. */
 #include <math.h>
 
@@ -128,7 +128,7 @@ END_TEST
 /* ---- the file ---- */
 
 /* Parameters under their own names, states under a prefix; the same run gives the same file, also
- * beside another recipe, whose run is not the one saved. */
+ * next to another recipe, whose run is not the one saved. */
 START_TEST(checkpoint)
 {
     size_t n, m;

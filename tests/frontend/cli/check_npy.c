@@ -1,5 +1,5 @@
-/* .npy files: what is written, that it is read back, and that whatever is wrong with one is said
- * before an element of it is taken. */
+/* .npy files: what is written is read back. Whatever is wrong with a file is reported before an
+ * element of it is used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fp8c plan, and --memory, --checkpoint and --recompute of the other commands, as a user meets
- * them. */
+/* `fp8c plan`, and the options --memory, --checkpoint and --recompute of the other commands, as a
+ * user meets them. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -330,8 +330,8 @@ START_TEST(explain_within_a_budget)
     f8_cli_ok(r);
     int clones = 0, number_of = 0;
     for (const char *at = r.out; (at = strchr(at, '#')); at++)
-        clones +=
-            sscanf(at, "#%d(", &number_of) == 1 && number_of >= 65536; /* F8_CLONE_RECOMPUTED */
+        clones += sscanf(at, "#%d(", &number_of) == 1 &&
+                  number_of >= 65536; /* F8_CLONE_RECOMPUTED */
     ck_assert_int_gt(clones, 0);
 }
 END_TEST

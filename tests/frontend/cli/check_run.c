@@ -1,5 +1,5 @@
-/* `fp8c run`: what it computes is what the API computes, bit for bit, from a text and from a .f8x
- * file; what is missing or wrong is named before anything runs, and then nothing is written. */
+/* `fp8c run` computes what the API computes, bit for bit, from a text and from a .f8x file. What is
+ * missing or wrong is named before anything runs; then nothing is written. */
 #include "tests/shared/api/checkpoint.h"
 
 #include <unistd.h>

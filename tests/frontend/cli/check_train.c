@@ -1,6 +1,6 @@
-/* `fp8c train` end to end on a GPT small enough for many runs: its records are the contract others
- * read, its bits depend on nothing but the module, the recipe, the seed and the text, and what is
- * wrong with the data is said before anything is written. */
+/* `fp8c train` from end to end, on a GPT small enough for many runs. Other programs rely on its
+ * records. Its bits depend only on the module, the recipe, the seed and the text. What is wrong
+ * with the data is reported before anything is written. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* `fp8c doctor` as a user meets it: on this machine, on the emulator's GPU, and where what it tests
- * is wrong: a driver that flips a bit, launches that fail, libraries that end the process. Its JSON
- * has the fields that frontend/doctor/README.md lists. What it says of broken installations:
- * check_doctor.c. */
+ * is broken (a driver that flips a bit, launches that fail, libraries that end the process). Its
+ * JSON has the fields that frontend/doctor/README.md lists. check_doctor.c tests broken
+ * installations. */
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>

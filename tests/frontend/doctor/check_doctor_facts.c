@@ -1,5 +1,5 @@
-/* The facts that doctor reports: limits of CPUs and memory, from files made up for it; the kernel
- * cache and the tuning database, usable and not. */
+/* The facts that doctor reports: limits of CPUs and memory, from files that the test makes up; the
+ * kernel cache and the tuning database, usable and not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* .f8x files of modules with bounds: the values they serve, and which those are. */
+/* .f8x files of modules with dims that are bounds: which values a file accepts, and their results.
+ */
 #include <unistd.h>
 
 #include "tests/shared/api/bounds.h"

@@ -1,5 +1,5 @@
-/* fp8c compile -o NAME.f8x and fp8c inspect, as a user runs them; that opening a file loads no
- * compiler, and that one is written whole or not at all. */
+/* `fp8c compile -o NAME.f8x` and `fp8c inspect`, as a user runs them. Opening a file loads no
+ * compiler. A file is written whole or not at all. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* .f8x files: what is opened is what was compiled, bit for bit; equal input gives equal bytes; what
- * can't be compiled into one, or opened here, is said. Damaged ones are check_package_damage's. */
+/* .f8x files. An opened file has the bits of the compiled program. Equal input gives equal bytes.
+ * What cannot be compiled into a file, or opened on this machine, is an error that says why.
+ * check_package_damage.c tests damaged files. */
 #include <unistd.h>
 
 #include "frontend/program.h"

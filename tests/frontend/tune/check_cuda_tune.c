@@ -1,6 +1,6 @@
-/* The tuner on a CUDA target (the emulator, or with FP8C_TEST_GPU the GPU that is there):
- * cuBLASLt's answers are its GEMMs' candidates, a recorded one is taken where the library offers
- * it, variants of kernels change no bit of a step. */
+/* The tuner on a CUDA target (the emulator, or with FP8C_TEST_GPU this machine's GPU). cuBLASLt's
+ * proposals are the candidates of a GEMM. A recorded algorithm is used where the library still
+ * proposes it. No configuration of a kernel changes a bit of a step. */
 #include <jansson.h>
 #include <unistd.h>
 

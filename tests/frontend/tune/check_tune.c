@@ -1,5 +1,6 @@
-/* The tuner, through the API and the command line: what is timed and what is not again, what
- * compiles then do and say, bits, cancelling, killing, and databases that can't be used. */
+/* The tuner through the API and the command line: what it times and what it does not time twice,
+ * what compiles then choose and report, equal bits, cancelling, killing, and databases that cannot
+ * be used. */
 #include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
-/* Deltas: what is made is read back byte for byte, whatever was put in, taken out or changed; it is
- * small where little is new; what is damaged is refused, and nothing beyond it is read (under
- * ASan). */
+/* Deltas between byte strings. A delta that is made reads back byte for byte, whatever was
+ * inserted, removed or changed. It is small where little is new. A damaged one is refused, and
+ * nothing outside it is read (under ASan). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

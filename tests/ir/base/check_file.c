@@ -1,4 +1,4 @@
-/* Files: written whole or not at all, and read within bounds. */
+/* Files are written whole or not at all, and read within bounds. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -148,7 +148,7 @@ START_TEST(unwritable)
 }
 END_TEST
 
-/* A disk that is full: the file is as it was, and nothing is left beside it. */
+/* A disk that is full: the file is as it was, and no other file is left. */
 START_TEST(too_large)
 {
     f8_diag diag = {0};

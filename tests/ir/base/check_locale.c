@@ -1,7 +1,7 @@
-/* Nothing the library writes follows the locale of the process: texts, compiled files, kernels of a
- * GPU and messages have the same bytes where decimals have a comma and libc's messages are
- * translated. The locale and the translations are made here, of a few bytes: no package with
- * locales is needed but libc's own localedef. */
+/* Nothing that the library writes depends on the process's locale. Texts, compiled files, CUDA
+ * kernels and messages have the same bytes where decimals have a comma and libc's messages are
+ * translated. The test makes such a locale with libc's localedef, so no package with locales is
+ * needed. */
 #include <ctype.h>
 #include <errno.h>
 #include <ftw.h>

@@ -1,5 +1,5 @@
-/* Structs as bytes: what is written is read back, fixed bytes, and nothing that can be read makes
- * reading go beyond its bytes or ask for memory that they don't justify. */
+/* Structs as bytes. What is written is read back, and its bytes are fixed. No input makes the
+ * reader go beyond it, or ask for more memory than its size justifies. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

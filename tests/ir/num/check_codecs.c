@@ -1,7 +1,8 @@
-/* E4M3, E5M2 and E8M0 from f32, saturating and not, against an oracle made of the formats' values
- * alone (shared/num/codec_oracle.h), code for code: the codec (ir/num/fp8.c), the scalar programs
- * (ir/num/scalar.def) and what the CPU target compiles of these. Over 2^24 structured inputs, every
- * bf16 value among them; over all 2^32 with FP8C_CODECS=all, as `make check-codecs` does. */
+/* Conversions from f32 to E4M3, E5M2 and E8M0, saturating and not, code for code against an oracle
+ * made from the formats' values alone (shared/num/codec_oracle.h). Three implementations are
+ * tested: the codec (ir/num/fp8.c), the scalar functions (ir/num/scalar.def), and what the CPU
+ * target compiles from those. The inputs are 2^24 chosen ones, among them every bf16 value; with
+ * FP8C_CODECS=all (`make check-codecs`) all 2^32. */
 
 #include "codegen/build.h"
 #include "ir/num/scalar.h"

@@ -1,6 +1,6 @@
-/* The codec beside CUDA's own conversions on the host (cuda_fp8.h), where that header is installed:
- * over the inputs of shared/num/codec_inputs.h, code for code, and every code decoded. The rules are
- * the same throughout:
+/* The codec against CUDA's own conversions on the host (cuda_fp8.h), where that header is
+ * installed: code for code over the inputs of shared/num/codec_inputs.h, and every code decoded.
+ * Both follow the same rules:
  *
  *                     ours                       the header's
  *   E4M3, E5M2        to nearest, ties to even   __nv_cvt_float_to_fp8
@@ -34,7 +34,7 @@ static void header(const codec_way *way, const uint32_t *in, uint8_t *code)
 
 START_TEST(encode)
 {
-    codec_compare("codec beside cuda_fp8.h", &codec_ways[_i], codec_of_ir, header);
+    codec_compare("codec against cuda_fp8.h", &codec_ways[_i], codec_of_ir, header);
 }
 END_TEST
 
@@ -59,7 +59,7 @@ END_TEST
 
 Suite *f8_suite(void)
 {
-    Suite *s = suite_create("codecs beside cuda_fp8.h");
+    Suite *s = suite_create("codecs against cuda_fp8.h");
     TCase *t = tcase_create("codecs");
     tcase_add_loop_test(t, encode, 0, CODEC_WAYS);
     tcase_add_loop_test(t, decode, 0, 3);
@@ -70,7 +70,7 @@ Suite *f8_suite(void)
 
 Suite *f8_suite(void)
 {
-    test_skip("the codec beside CUDA's own", "there is no cuda_fp8.h (CUDA_INCLUDE)");
+    test_skip("the codec against CUDA's own", "there is no cuda_fp8.h (CUDA_INCLUDE)");
     return NULL;
 }
 

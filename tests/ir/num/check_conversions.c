@@ -1,7 +1,6 @@
-/* E4M3, E5M2, E8M0 and BF16 conversions of all 65,536 bf16 values in three places: the codec
- * (ir/num/fp8.c), the compiled kernels and the reference interpreter, bit for bit. The codec itself
- * is held to the golden vectors in check_fp8.c and to an independent oracle in check_codecs.c. NaNs
- * included: a conversion says which NaN it gives. */
+/* Conversions of all 65,536 bf16 values to E4M3, E5M2, E8M0 and BF16 in three places, bit for bit,
+ * NaNs included: the codec (ir/num/fp8.c), compiled kernels, and the interpreter. check_fp8.c
+ * compares the codec with golden vectors, check_codecs.c with an independent oracle. */
 #include <string.h>
 
 #include "codegen/build.h"

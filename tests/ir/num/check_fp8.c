@@ -1,6 +1,6 @@
 /* The number formats: published golden vectors, the edges, every code decoded, and every encoder
- * against an oracle that knows nothing of bits: the nearest of all representable values, found by
- * search. For FP8 and E8M0 check_codecs.c goes further, as far as all inputs. */
+ * against an oracle that does not look at bits. The oracle searches all representable values for
+ * the nearest. check_codecs.c tests more inputs of FP8 and E8M0, up to all. */
 #include "ir/num/fp8.h"
 #include "tests/shared/suite.h"
 

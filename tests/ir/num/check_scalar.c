@@ -1,6 +1,6 @@
-/* Scalar programs: that they are well formed, that each conversion equals the codec of ir/num/fp8.h
- * bit for bit, that each function keeps the error its table row states, and that the evaluator
- * gives the same bits with and without the machine's fused multiply-add. */
+/* Scalar functions: they are well formed; each conversion has the bits of the codec of
+ * ir/num/fp8.h; each function stays within the error that its table row states; the evaluator gives
+ * the same bits with and without the machine's fused multiply-add. */
 #include "ir/num/scalar.h"
 #include "tests/shared/suite.h"
 
@@ -186,7 +186,7 @@ START_TEST(error_everywhere)
 }
 END_TEST
 
-/* Every float beside the places where the programs switch pieces, saturate, overflow or reduce to
+/* Every float next to the places where the functions switch pieces, saturate, overflow or reduce to
  * something tiny. */
 START_TEST(error_at_edges)
 {

@@ -1,5 +1,5 @@
-/* How arrays of scales lie for cuBLASLt, against its documentation's formulas, written out here
- * from memory offset to scale; and scaled_matmul over such arrays, in the interpreter. */
+/* Layouts of scales for cuBLASLt, against the formulas of its documentation, which are written out
+ * here from memory offset to scale; and scaled_matmul over such arrays, in the interpreter. */
 #include "codegen/reference/reference.h"
 #include "frontend/text/parse.h"
 #include "ir/num/fp8.h"

@@ -1,5 +1,5 @@
-/* legalize and group: which nodes share a kernel, what is stored between kernels, and the figures
- * the project promises of a GPT layer. */
+/* legalize and group: which nodes share a kernel, what is stored between kernels, and the number of
+ * kernels of a GPT layer. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/passes/program_check.h"
 #include "tests/shared/suite.h"
@@ -187,7 +187,7 @@ END_TEST
 
 /* An operand wanted along rows and along columns, as blocks have it, is visited twice: once for all
  * magnitudes and the codes along rows, once for those along columns; with statistics of the row and
- * sums of columns beside them. */
+ * sums of columns in the same kernel. */
 START_TEST(both_ways_are_two_visits)
 {
     static const char *const sizes[] = {"128", "32"};

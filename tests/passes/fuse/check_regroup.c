@@ -1,5 +1,6 @@
-/* group and schedule, for what is computed again (f8_is_recomputed): late, and inside its readers where
- * it can be. On random graphs: check_regroup_random.c. */
+/* group and schedule with recomputed values (f8_is_recomputed): they run last, and inside the
+ * kernels of their readers where that is possible. check_regroup_random.c does the same on random
+ * graphs. */
 #include "tests/shared/remat/recompute.h"
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/passes/program_check.h"

@@ -1,5 +1,5 @@
-/* Random graphs with values computed again at random (shared/remat/recompute.h): their programs hold, and
- * compute the same bits. */
+/* Random graphs with values recomputed at random (shared/remat/recompute.h): their lowered
+ * functions are valid and compute the same bits. */
 #include "tests/shared/roundtrip.h"
 #include "tests/shared/remat/recompute.h"
 #include "tests/shared/graphs/compare.h"

@@ -1,5 +1,5 @@
-/* Derivatives: every rule against central differences in double; then the entry points' structure,
- * the forward/backward pair against micro_step, and update against AdamW written out. */
+/* Derivatives: every rule against central differences in double; the structure of the entry points;
+ * the forward/backward pair against micro_step; update against AdamW written out. */
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"
 

@@ -1,5 +1,5 @@
-/* Products as targets' GEMMs take them, what legalize makes of each: operands, results, scales and
- * their arrays; and what it refuses. */
+/* What legalize makes of products for each target's GEMMs (operands, results, arrays of scales),
+ * and what it refuses. */
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"
 
@@ -107,7 +107,7 @@ static const struct {
      "  %3 = scaled_matmul(%a.t, %1, %b.t, %2) {transpose_b = true, scale_a = \"row\", scale_b = "
      "\"row\"}\n"
      "  return %3\n"},
-    /* one scale beside one a row: spread */
+    /* one scale for one operand, one a row for the other: spread */
     {"sm_90a",
      "func forward(%a: f8e4m3[2, 8, 32], %s: f32[2, 8, 1], %b: f8e4m3[48, 32], %t: f32[]) -> "
      "(%x: f32[2, 8, 48]) {\n  return scaled_matmul(%a, %s, %b, %t) "

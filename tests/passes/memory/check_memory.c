@@ -1,5 +1,5 @@
-/* schedule and memory: orders, places in state, sharing of storage, packing; and the judge that the
- * other tests trust, shown to catch faults. */
+/* schedule and memory: orders, places in states, sharing of allocations, packing. Also the judge of
+ * lowered functions that other tests trust: it finds the faults planted here. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/passes/program_check.h"
 #include "tests/shared/graphs/graphgen.h"

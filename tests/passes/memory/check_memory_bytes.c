@@ -1,5 +1,5 @@
-/* The bytes of a program in all: known without code, the same with it, and what runs then really
- * take; what budgets in bytes leave of them; a plan alone. */
+/* The bytes that a program takes in all: known without compiling code, the same with code, and
+ * equal to what a run takes; what budgets in bytes leave; planning alone. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
 

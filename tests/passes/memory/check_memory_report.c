@@ -1,4 +1,4 @@
-/* Memory by category and by name: a case computed by hand, and what must hold of every report. */
+/* Memory by category and by name: one case computed by hand, and what must hold of every report. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"
@@ -202,7 +202,9 @@ static void check_report(f8_unit *u, const f8_func *f, f8_arena *arena)
     for (uint32_t at = 0; at <= p->n_groups; at++) {
         int64_t sum = 0;
         for (uint32_t i = 0; i < p->n_allocations; i++)
-            sum += p->allocation[i].first <= at && at <= p->allocation[i].last ? p->allocation[i].bytes : 0;
+            sum += p->allocation[i].first <= at && at <= p->allocation[i].last
+                       ? p->allocation[i].bytes
+                       : 0;
         most = sum > most ? sum : most;
     }
     ck_assert_int_eq(r.peak.bytes, most);

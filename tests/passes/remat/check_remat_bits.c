@@ -1,9 +1,9 @@
-/* What is computed again changes no bit: TransformerEngine's issue 1190 by name, and models trained
- * for 50 steps under every recipe, at budgets down to the least there is, beside themselves without
- * one (shared/remat/remat_case.h).
+/* Recomputation changes no bit. TransformerEngine's issue 1190 is tested by name. Models are
+ * trained for 50 steps under every recipe, at budgets down to the least possible, and compared with
+ * themselves without a budget (shared/remat/remat_case.h).
  *
- * FP8C_REMAT=all: every model and recipe with every budget, some 290 programs. Else what there is
- * time for: see `budgets`. */
+ * FP8C_REMAT=all tries every budget of every model and recipe, some 290 programs. `budgets` has
+ * those that run otherwise. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
-/* The planner of what to compute again: what a plan means, small graphs beside the exact optimum,
- * transformers beside a bound and beside checkpoints between layers, chains too long for one level
- * of checkpoints, wrong input, no memory.
- */
+/* The planner of recomputation: what a plan means; small graphs against the exact optimum;
+ * transformers against a bound and against checkpoints between layers; chains too long for one
+ * level of checkpoints; wrong input; no memory. */
 #include "passes/remat/cut.h"
 #include "tests/shared/remat/remat_graphs.h"
 #include "tests/shared/suite.h"
@@ -225,7 +224,7 @@ START_TEST(edges)
 }
 END_TEST
 
-/* ---- beside the optimum ---- */
+/* ---- against the optimum ---- */
 
 enum { N_GRAPHS = 200, FIRST_SEED = 1 };
 
@@ -282,7 +281,7 @@ START_TEST(small_graphs_near_the_optimum)
         worst = fmax(worst, x.seconds / seconds);
         worst_total = fmax(worst_total, (once + x.seconds) / (once + seconds));
     }
-    printf("plans of %d graphs (seeds from %d; %d need any), beside the optimum: %d equal; extra "
+    printf("plans of %d graphs (seeds from %d; %d need any), against the optimum: %d equal; extra "
            "time x%.4f mean, x%.4f "
            "worst; total time x%.5f mean, x%.4f worst\n",
            N_GRAPHS, FIRST_SEED, n, exact, sum / n, worst, sum_total / n, worst_total);

@@ -1,5 +1,5 @@
-/* Recipe auto: what a calibration measures, what is chosen from it, and that a program compiled so
- * is the program that the chosen rules, written out and pasted into the text, give. */
+/* Recipe `auto`: what a calibration measures, what is chosen from it, and that the compiled program
+ * is the one that the chosen rules give when they are pasted into the text. */
 #include <math.h>
 
 #include "tests/shared/api/api.h"

@@ -1,5 +1,5 @@
-/* The measure other tests judge quantized operands by: on operands small enough to know the answer.
- */
+/* The measure by which other tests judge quantized operands, on operands small enough to know the
+ * answer. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* Every recipe's scales and quantized tensors, bit for bit, against a slow plain implementation of
- * its published definition (shared/recipe/recipe_oracle.h, which says where the two differ and why), on
- * the interpreter and the CPU; and no recipe launders: an Inf or a NaN in one element of an operand
- * shows in every product that has the operand. check_cuda_recipes.c has the same for GPUs. */
+/* Every recipe's scales and codes, bit for bit, on the interpreter and the CPU, against a slow
+ * plain implementation of the published definition (shared/recipe/recipe_oracle.h, which says where
+ * the two differ and why). An Inf or a NaN in one element of an operand shows in every product of
+ * that operand: no recipe hides it. check_cuda_recipes.c does the same for GPUs. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

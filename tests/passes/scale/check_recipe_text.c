@@ -1,4 +1,4 @@
-/* Recipes and rules as text: every option read and printed back, every message, what names and
+/* Recipes and rules as text: every option read and printed back, every message, and what names and
  * patterns match. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
-/* FP8 truth: every recipe passes every gate (shared/recipe/gates.h), on a small GPT and on a stack of
- * MLPs; and each negative control, a recipe broken on purpose, is caught by the gates named beside
- * it. */
+/* Every recipe passes every gate of shared/recipe/gates.h, on a small GPT and on a stack of MLPs.
+ * Each negative control, a recipe broken on purpose, fails the gates that are named next to it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

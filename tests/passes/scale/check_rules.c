@@ -1,5 +1,5 @@
-/* The rules that give each GEMM's operands their recipes: who wins where several match, what one
- * GEMM can't have together, and what is decided and why. */
+/* The rules that give recipes to the operands of each GEMM: which wins where several match, which
+ * combinations one GEMM cannot have, what is decided and why. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +147,7 @@ START_TEST(no_name_no_layer)
 }
 END_TEST
 
-/* A rule given beside the text comes last and says who gave it. */
+/* A rule that is not in the text comes last and says who gave it. */
 START_TEST(rules_beside_the_text)
 {
     test_unit t;

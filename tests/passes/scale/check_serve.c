@@ -1,6 +1,6 @@
-/* Weights stored as FP8 (fp8c_compile_options.stored, stored_weights): served under the recipe they
- * were quantized with they give the bits of a program that quantizes its f32 weights itself; served
- * in bf16, those of the values that their codes stand for. */
+/* Weights stored as FP8 (fp8c_compile_options.stored, stored_weights). Under the recipe that
+ * quantized them they give the bits of a program that quantizes its f32 weights itself. In bf16
+ * they give the bits of the values that their codes stand for. */
 #include <math.h>
 
 #include "tests/shared/api/api.h"

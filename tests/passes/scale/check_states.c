@@ -1,6 +1,6 @@
-/* What a training step keeps, through the public API alone: the variables of FP8 scaling after each
- * of its functions, under accumulation and after a step that is skipped; and that the
- * forward/backward pair computes the bits of micro_step. */
+/* The states of a training step, through the public API: the variables of FP8 scaling after each
+ * function, with accumulation and after a skipped step. The forward/backward pair computes the bits
+ * of micro_step. */
 #include <math.h>
 #include <stdlib.h>
 

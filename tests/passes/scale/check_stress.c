@@ -6,7 +6,7 @@
  * scale for a tensor makes of them shows twice:
  *   underflow  of some operand of the last step: three quarters of its elements are 2^22 smaller
  *              than the rest, which is further than E4M3 reaches. Above one half where it fails,
- *              below 5% where it does not. The SQNR of the whole operand says nothing of it: all its
+ *              below 5% where it does not. The SQNR of the whole operand hides it: all its
  *              energy is in the quarter that is left.
  *   gap        of the final loss (mean of the last TAIL steps) to BF16's: above 2% where it
  *              fails. Measured, 2 seeds: 10.7% to 11.1% for either factor and for both. Where a

@@ -1,4 +1,5 @@
-/* Costs: what must hold of any estimate, and a few worked out by hand from the target's figures. */
+/* Estimated costs: what must hold of every estimate, and a few computed by hand from the target's
+ * rates. */
 #include "tests/shared/passes/compile.h"
 #include "tests/shared/suite.h"
 #include "tests/shared/passes/unit.h"
@@ -177,7 +178,7 @@ START_TEST(rows_are_cheaper_than_gemms)
     const double gemm =
         seconds(target->name, "func forward(%a: bf16[8192, 768], %b: bf16[768, 3072]) ->"
                               " (%y: f32[8192, 3072]) {\n  return matmul(%a, %b)\n}\n");
-    ck_assert_msg(rows < gemm / 3, "%s: %g s beside %g s", target->name, rows, gemm);
+    ck_assert_msg(rows < gemm / 3, "%s: %g s against %g s", target->name, rows, gemm);
 }
 END_TEST
 

@@ -1,5 +1,5 @@
-/* The thread pool: every task once, uneven tasks, many short runs, the floating-point mode, limits.
- */
+/* The thread pool: every task runs once; uneven tasks, many short runs, the floating-point mode,
+ * limits. */
 #include "runtime/base/pool.h"
 #include "tests/shared/suite.h"
 

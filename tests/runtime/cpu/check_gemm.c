@@ -1,5 +1,5 @@
-/* GEMM: decoding, values against a double reference, bits over threads and operand forms, bounds of
- * the workspace, bad input. */
+/* GEMMs of the CPU: decoding, values against a reference in double, the same bits for any threads
+ * and operand forms, bounds of the workspace, bad input. */
 #include "ir/num/fp8.h"
 #include "runtime/cpu/gemm.h"
 #include "runtime/cpu/gemm_simd.h"

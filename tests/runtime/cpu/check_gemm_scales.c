@@ -1,6 +1,7 @@
-/* Scaled GEMMs on the CPU: every granularity of scales, f32 and E8M0, by each algorithm, against a
- * plain double loop over the dequantized operands, DeepGEMM's measure, bits over threads, what is
- * not finite, and scales that are off by a block, which the same checks must not let pass. */
+/* Scaled GEMMs of the CPU: every granularity of scales, f32 and E8M0, by each algorithm, against a
+ * plain loop in double over the dequantized operands. The test checks DeepGEMM's measure, equal
+ * bits for any threads, and operands that are not finite. Scales that are off by one block must
+ * fail the same checks. */
 #include "ir/num/fp8.h"
 #include "tests/shared/kernel/gemm_problem.h"
 #include "tests/shared/suite.h"

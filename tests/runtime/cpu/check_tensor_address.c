@@ -1,6 +1,6 @@
-/* Where the caller's tensors lie changes no bit: kernels, GEMMs, attention and copies on memory
- * that is aligned to its elements alone, beside memory aligned to 64 bytes. Faults of code that
- * wants more end the test. */
+/* The address of the caller's tensors changes no bit. Kernels, GEMMs, attention and copies run on
+ * memory that is aligned to its elements only, and on memory aligned to 64 bytes. Code that needs
+ * more alignment faults, which ends the test. */
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/random.h"

@@ -1,6 +1,6 @@
-/* What goes wrong on a CUDA target: each is a status with a message, the context still serves the
- * CPU and can be destroyed, and nothing leaks (this runs under ASan too). In the emulator only: a
- * GPU does not fail on request. */
+/* Failures on a CUDA target: each is a status with a message, the context still serves the CPU and
+ * can be destroyed, and nothing leaks (this runs under ASan too). On the emulator only: a GPU does
+ * not fail on request. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

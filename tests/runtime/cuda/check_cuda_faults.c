@@ -1,4 +1,4 @@
-/* What goes wrong on a device: plans that can't be, no memory, faults, calls that fail. On a GPU
+/* Failures on a device: impossible plans, no memory, kernels that fault, calls that fail. On a GPU
  * (FP8C_TEST_GPU) or on the emulator; only the emulator's calls fail on request. */
 #include "tests/shared/cuda/cuda_bench.h"
 #include "tests/shared/suite.h"

@@ -1,5 +1,5 @@
-/* The executor on a device: plans made by hand, run in every mode. On a GPU (FP8C_TEST_GPU) or on
- * the emulator. */
+/* The CUDA executor: plans made by hand, run in every mode. On a GPU (FP8C_TEST_GPU) or on the
+ * emulator. */
 #include "runtime/cuda/internal.h"
 #include "tests/shared/cuda/cuda_bench.h"
 #include "tests/shared/suite.h"

@@ -1,7 +1,7 @@
-/* Attention by cuDNN: numbers against a reference in double within derived bounds, the same bits
- * every time, which engine is taken, what is refused and why, calls that fail. On the emulator's
- * device with the stand-in (tests/emulator/cudnn), or on a GPU with the library itself; and the
- * library itself without a device, where it is installed: its engines must know our graphs. */
+/* Attention by cuDNN: values against a reference in double within derived bounds, the same bits
+ * every time, which engine is taken, what is refused and why, calls that fail. It runs on the
+ * emulator's device with the stand-in (tests/emulator/cudnn), or on a GPU with the library itself.
+ * Where the library is installed but there is no device, its engines must accept our graphs. */
 #include "tests/shared/cuda/cudnn_case.h"
 #include "tests/shared/cuda/gpu.h"
 #include "tests/shared/suite.h"
@@ -579,7 +579,7 @@ START_TEST(declarations_agree_with_the_toolkit)
     snprintf(include, sizeof include, "%s/include", home && *home ? home : "/usr/local/cuda");
     snprintf(path, sizeof path, "%s/cudnn.h", include);
     if (access(path, R_OK) != 0) {
-        test_skip("declarations beside cudnn.h", "it is not in %s", include);
+        test_skip("declarations against cudnn.h", "it is not in %s", include);
         return;
     }
     ck_assert(mkdtemp(temp) != NULL);

@@ -1,6 +1,7 @@
-/* cuDNN's attention in plans: steps by hand against the reference, through the executor's graph and
- * after buffers are bound anew; a model compiled with either algorithm; what is refused when a plan
- * is made and when it is to run. On the emulator's device, or on a GPU (tests/shared/cuda/gpu.h). */
+/* cuDNN's attention in plans: steps made by hand against the reference, through the executor's
+ * graph and after buffers are bound again; a model compiled with either algorithm; what is refused
+ * when a plan is made, and when it is to run. On the emulator's device, or on a GPU
+ * (tests/shared/cuda/gpu.h). */
 #include "codegen/build.h"
 #include "codegen/cuda/attention_choice.h"
 #include "frontend/text/parse.h"

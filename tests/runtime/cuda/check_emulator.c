@@ -1,6 +1,6 @@
-/* The emulator itself: kernels written by hand, what it must compute and what it must catch. GEMMs
- * are in check_emulator_gemm.c, calls and their errors in check_emulator_api.c. Sums and products
- * are chosen exact in f32 where no tolerance is named. */
+/* The emulator itself: what it must compute, and which mistakes it must catch, with kernels written
+ * by hand. check_emulator_gemm.c tests GEMMs, check_emulator_api.c calls and their errors. Sums and
+ * products are exact in f32 where no tolerance is named. */
 #include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 

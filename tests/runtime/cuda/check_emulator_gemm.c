@@ -1,5 +1,5 @@
 /* The emulator's cuBLASLt: products of small integers, whose sums are exact, in every type, layout
- * and scale it takes; what it refuses. */
+ * and scale that it accepts; and what it refuses. */
 #include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 

@@ -1,6 +1,6 @@
-/* The GPU's libraries without a GPU: our declarations against the toolkit's, where libraries are
- * looked for and what is said when they are not there, NVRTC. Needs a C
- * compiler; what needs the toolkit says so and is left out where there is none. */
+/* CUDA's libraries without a GPU: our declarations against the toolkit's headers, where libraries
+ * are looked for, the messages when they are missing, NVRTC. Needs a C compiler. Tests that need
+ * the toolkit are skipped where it is not installed. */
 #include "codegen/cuda/emit.h"
 #include "runtime/cuda/device.h"
 #include "tests/shared/stub_library.h"
@@ -57,7 +57,7 @@ START_TEST(declarations_agree_with_the_toolkit)
     char header[600];
     snprintf(header, sizeof header, "%s/cublasLt.h", include);
     if (access(header, R_OK) != 0) {
-        test_skip("declarations beside cublasLt.h", "it is not in %s", include);
+        test_skip("declarations against cublasLt.h", "it is not in %s", include);
         return;
     }
     f8_stub_file("agree.c", agreement);

@@ -1,4 +1,5 @@
-/* GEMMs as the tuner sees them: texts there and back, bits over all candidates, what is refused. */
+/* GEMMs as the tuner sees them: their texts are printed and read back, all candidates give the same
+ * bits, bad texts are refused. */
 #include "runtime/cpu/gemm.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Variants of kernels: no bit depends on one, on the CPU and on a CUDA device (the emulator, or
- * with FP8C_TEST_GPU the GPU that is there); texts there and back. */
+/* Configurations of kernels change no bit, on the CPU and on a CUDA device (the emulator, or with
+ * FP8C_TEST_GPU this machine's GPU). Their texts are printed and read back. */
 #include "codegen/kernel/config.h"
 #include "tests/shared/kernel/kernel_device.h"
 #include "tests/shared/kernel/kernel_configs.h"

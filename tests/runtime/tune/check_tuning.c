@@ -1,5 +1,5 @@
-/* The tuning database: rows, many processes, processes killed at any moment, files that are no such
- * database, export, import and merge. */
+/* The tuning database: rows, many processes, processes killed at any moment, files that are not
+ * such a database, export, import and merge. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* What the tests of the public API share: a small model, calls that must succeed, and a whole life
- * on an allocator that counts and fails. Includes fp8c.h alone; the programs that include this link
- * the shared library, as an embedder would. */
+/* For tests of the public API: a small model, calls that must succeed, and the whole life of a
+ * program on an allocator that counts and fails. Includes fp8c.h alone; programs that include this
+ * link the shared library, as an embedder does. */
 #ifndef TEST_API_H
 #define TEST_API_H
 

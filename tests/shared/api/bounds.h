@@ -1,5 +1,5 @@
-/* What the tests of dims that are bounds share: a module of two bounds, whose inputs tell one of
- * them, and calls of it. */
+/* For tests of dims that are bounds: a module of two bounds, one of which follows from its inputs,
+ * and calls of it. */
 #ifndef TEST_BOUNDS_H
 #define TEST_BOUNDS_H
 

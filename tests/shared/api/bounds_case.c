@@ -1,4 +1,4 @@
-/* Steps of changing sizes beside programs of one size: see bounds_case.h. */
+/* See bounds_case.h. */
 #include "tests/shared/api/bounds_case.h"
 
 #include <check.h>

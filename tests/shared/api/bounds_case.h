@@ -1,5 +1,5 @@
-/* A program for every value of a bound beside programs for one value each, on any target. Failures
- * fail the running Check test. */
+/* Compares a program for every value of a bound with programs for one value each, on any target.
+ * Failures fail the running test. */
 #ifndef F8_TEST_BOUNDS_CASE_H
 #define F8_TEST_BOUNDS_CASE_H
 

@@ -1,5 +1,5 @@
-/* What the tests of checkpoints share: runs of the command on a short text, with their records, and
- * copies of safetensors files to change and write again. */
+/* For tests of checkpoints: runs of the command on a short text, with their records, and copies of
+ * safetensors files to change and write again. */
 #ifndef TEST_CHECKPOINT_H
 #define TEST_CHECKPOINT_H
 

@@ -1,4 +1,4 @@
-/* A context and a folder for files, as a fixture of tests of .f8x files. */
+/* For tests of .f8x files: a context and a folder for files, as a fixture. */
 #ifndef F8_TEST_PACKAGE_CASE_H
 #define F8_TEST_PACKAGE_CASE_H
 

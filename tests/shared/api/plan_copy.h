@@ -1,4 +1,4 @@
-/* What the tests of plans as bytes share: a program's plan, and copies of it through bytes. */
+/* For tests of plans as bytes: a program's plan, and copies of it made through bytes. */
 #ifndef TEST_PLAN_COPY_H
 #define TEST_PLAN_COPY_H
 

@@ -1,5 +1,5 @@
-/* A plan made by hand for tests of the CUDA executor: kernels written as CUDA text, every kind of
- * step but GEMMs; and the same by plain loops. */
+/* A plan made by hand for tests of the CUDA executor: kernels written as CUDA text and every kind
+ * of step but GEMMs; and the same computation by plain loops. */
 #ifndef F8_TESTS_CUDA_BENCH_H
 #define F8_TESTS_CUDA_BENCH_H
 

@@ -1,6 +1,6 @@
-/* The device that tests of the CUDA runtime run on (tests/shared/cuda/gpu.h says which), what the
- * emulator says of leaks, failures on request, calls that must succeed, and a host allocator that
- * counts. */
+/* The device that tests of the CUDA runtime run on (tests/shared/cuda/gpu.h says which), the
+ * emulator's counts of leaks and failures on request, calls that must succeed, and a host allocator
+ * that counts. */
 #ifndef F8_TESTS_CUDA_DEVICE_H
 #define F8_TESTS_CUDA_DEVICE_H
 

@@ -1,5 +1,5 @@
-/* Comparing a target with the reference interpreter: values by their bits, and single products and
- * attentions within derived bounds. Messages go to buffers of F8_MESSAGE bytes. */
+/* Compares a target with the interpreter: values by their bits, single products and attentions
+ * within derived bounds. Messages go to buffers of F8_MESSAGE bytes. */
 #ifndef F8_TESTS_COMPARE_H
 #define F8_TESTS_COMPARE_H
 

@@ -1,13 +1,13 @@
-/* A target against the reference interpreter, on random graphs (graphgen.h).
+/* Compares a target with the reference interpreter, on random graphs (graphgen.h).
  *
- * Each graph is compiled twice, fused and not, and both must agree with each other bit for bit, and
- * with the interpreter bit for bit (NaNs by class) but for products and attention. Those are cut:
- * the target's own results of them are fed to the interpreter, so everything after them is still
- * compared exactly, and each of them is evaluated alone on the operands the target saw and compared
- * within a derived bound (compare.h). A product that is only ever cast to bf16 is cut after the cast:
- * a target may write the bf16 at once. States are carried over two runs; a share of the graphs runs
- * again under other circumstances (threads on the CPU, orders of blocks and warps in the emulator),
- * with the same bits.
+ * Each graph is compiled twice, fused and not. Both must give the same bits, and the interpreter's
+ * bits (NaNs by class), except for products and attention. Those are compared apart. The
+ * interpreter takes the target's results of them as given, so that everything after them is still
+ * compared exactly. Then each product or attention is evaluated alone, on the operands that the
+ * target saw, and compared within a derived bound (compare.h). Where a product is only cast to
+ * bf16, the result after the cast is taken, since a target may write bf16 directly. Each graph runs
+ * twice, and states carry over. A share of the graphs runs again with other threads (CPU) or other
+ * orders of blocks and warps (emulator), and must give the same bits.
  *
  *   FP8C_SEED=S     begin with that seed
  *   FP8C_GRAPHS=N   how many graphs: as the caller says, or 1 with a seed

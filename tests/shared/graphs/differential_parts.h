@@ -1,4 +1,4 @@
-/* Inside the differential test (differential.h): one graph, and all of them. */
+/* Private to the differential test (differential.h): the test of one graph, and of all of them. */
 #ifndef F8_TESTS_DIFFERENTIAL_PARTS_H
 #define F8_TESTS_DIFFERENTIAL_PARTS_H
 

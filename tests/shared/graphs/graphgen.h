@@ -1,8 +1,8 @@
-/* Random graphs: modules of one function "f" over states s0, s1, ..., made of a seed alone.
+/* Random graphs: modules of one function "f" over states s0, s1, ..., which a seed determines.
  *
- * Every op that a compiled function may hold can occur, on ragged shapes; every graph is valid. A
- * graph grows step by step and its first steps do not depend on how many follow, so a failure
- * shrinks by taking fewer steps and then by leaving results out. */
+ * Every op that a compiled function may hold can occur, on ragged shapes. Every graph is valid. A
+ * graph grows step by step, and its first steps do not depend on how many follow: a failing graph
+ * is made smaller by taking fewer steps, then by leaving out results. */
 #ifndef F8_TESTS_GRAPHGEN_H
 #define F8_TESTS_GRAPHGEN_H
 

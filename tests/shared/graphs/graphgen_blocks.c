@@ -12,7 +12,7 @@ static const char *const grains[] = {
     "block(1,32)", "block(32,1)", "block(1,5)", "block(3,1)",   "block(6,2)",   "block(64,1)",
     "block(16,7)", "block(96,1)", "block(1,1)", "tensor"};
 
-/* What a block holds beside numbers of its own size: nothing but zeros, a NaN, an infinity. */
+/* What a block may hold besides numbers of its own size: only zeros, a NaN, an infinity. */
 static f8_ref operand(f8_gen *t)
 {
     static const int64_t rows[] = {1, 2, 31, 33, 64, 65, 96, 128, 129, 200, 257, 400},

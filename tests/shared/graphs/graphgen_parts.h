@@ -1,4 +1,5 @@
-/* Inside the generator of random graphs (graphgen.h): its state, and what steps are made of. */
+/* Private to the generator of random graphs (graphgen.h): its state, and the steps that it takes.
+ */
 #ifndef F8_TESTS_GRAPHGEN_PARTS_H
 #define F8_TESTS_GRAPHGEN_PARTS_H
 

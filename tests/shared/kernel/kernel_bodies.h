@@ -1,6 +1,6 @@
-/* Phases that tests of kernels have in common, whatever the kernels are printed for: each adds its
- * inputs, its nodes and its results to the case, over values of [rows, cols], and ends the phase.
- * What lies between kc_begin and these (specials), and the check, are the caller's. */
+/* Phases that several tests of kernels use, for any target. Each function adds its inputs, nodes
+ * and results over values of [rows, cols] to the case, and ends the phase. The caller adds special
+ * values after kc_begin, and checks the case. */
 #ifndef F8_TESTS_KERNEL_BODIES_H
 #define F8_TESTS_KERNEL_BODIES_H
 

@@ -1,4 +1,4 @@
-/* Kernel tests' plumbing: see kernel_case.h. The naive evaluator is in kernel_eval.c. */
+/* Fixture of kernel tests: see kernel_case.h. The slow evaluator is in kernel_eval.c. */
 #include "tests/shared/kernel/kernel_case.h"
 #include "tests/shared/kernel/kernel_desc.h"
 #include "tests/shared/kernel/kernel_eval.h"

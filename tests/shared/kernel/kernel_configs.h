@@ -1,5 +1,5 @@
-/* All configurations of kernels, over the bodies of kernel_bodies.h: those that the tuner may choose
- * from, and a few that combine several of its options. */
+/* All configurations of kernels, over the bodies of kernel_bodies.h: those that the tuner may
+ * choose from, and a few that combine several of its options. */
 #ifndef F8_TESTS_KERNEL_CONFIGS_H
 #define F8_TESTS_KERNEL_CONFIGS_H
 

@@ -1,5 +1,5 @@
-/* An interpreter of kernel descriptions (codegen/kernel/kernel.h), one column at a time: the judge
- * of what kernel_lower makes for targets whose printer a test doesn't run. */
+/* An interpreter of kernel descriptions (codegen/kernel/kernel.h), one column at a time. It checks
+ * what lowering makes for targets whose code a test cannot run. */
 #ifndef F8_TESTS_KERNEL_DESC_H
 #define F8_TESTS_KERNEL_DESC_H
 

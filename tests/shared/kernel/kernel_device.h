@@ -1,5 +1,5 @@
-/* The row programs of a case (kernel_case.h) as CUDA text, and run on the device that cuda_device.h
- * opens. */
+/* The row kernels of a case (kernel_case.h) as CUDA text, and their run on the device that
+ * cuda_device.h opens. */
 #ifndef F8_TESTS_KERNEL_DEVICE_H
 #define F8_TESTS_KERNEL_DEVICE_H
 

@@ -1,5 +1,5 @@
-/* Ops as their definitions say, with C's own arithmetic and the scalar programs. Values are arrays
- * of 32-bit words: f32 bits (also for bf16), i32, 0 or 1, encodings of narrower floats. */
+/* Every op as its definition says, with C's own arithmetic and the scalar functions. Values are
+ * arrays of 32-bit words: f32 bits (also for bf16), i32, 0 or 1, encodings of narrower floats. */
 #include "tests/shared/kernel/kernel_eval.h"
 
 #include "ir/num/granularity.h"

@@ -1,4 +1,4 @@
-/* The naive evaluator behind kernel_case.h: one op at a time, one element at a time. */
+/* The slow evaluator of kernel_case.h: one op at a time, one element at a time. */
 #ifndef F8_TESTS_KERNEL_EVAL_H
 #define F8_TESTS_KERNEL_EVAL_H
 

@@ -1,4 +1,4 @@
-/* LLVM as a fixture of tests that make code by themselves. */
+/* LLVM as a fixture, for tests that make code themselves. */
 #ifndef F8_TEST_LLVM_CASE_H
 #define F8_TEST_LLVM_CASE_H
 

@@ -1,5 +1,5 @@
-/* The conversions as a program that targets compile: one chunk of f32 in, the codes of every way
- * out. */
+/* The conversions as a module that targets compile: a chunk of f32 in, the codes of every
+ * conversion out. */
 #ifndef F8_TESTS_CODEC_FUNC_H
 #define F8_TESTS_CODEC_FUNC_H
 

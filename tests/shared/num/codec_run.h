@@ -1,4 +1,4 @@
-/* Comparing codes, input by input, over all of codec_inputs.h. */
+/* Compares codes, input by input, over all inputs of codec_inputs.h. */
 #ifndef F8_TESTS_CODEC_RUN_H
 #define F8_TESTS_CODEC_RUN_H
 

@@ -1,4 +1,4 @@
-/* How well an operand of a GEMM was quantized: what was read back of an executed step (`keep`)
+/* How well an operand of a GEMM was quantized: what was read back from an executed step (`keep`)
  * against the value that was quantized. Tests and bench/bench_recipes.c use the same measure. */
 #ifndef F8_TEST_OPERAND_H
 #define F8_TEST_OPERAND_H

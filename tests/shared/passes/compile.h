@@ -1,4 +1,5 @@
-/* Compile and run a model with options the public API does not offer: a recipe made by the test. */
+/* Compiles and runs a model with what the public API does not offer: a recipe that the test made.
+ */
 #ifndef F8_TEST_COMPILE_H
 #define F8_TEST_COMPILE_H
 
@@ -58,7 +59,7 @@ void f8_compiled_batch(f8_compiled *c, int func, const char *text, size_t size, 
 /* One micro_step and update; the loss. NaN when a run failed (c->diag says why). */
 float f8_compiled_step(f8_compiled *c, const char *text, size_t size, uint64_t seed);
 
-/* A text to train on: tinyshakespeare where it lies beside the project, else the project's own
+/* A text to train on: tinyshakespeare where it lies next to the project, else the project's own
  * sources. The caller frees. */
 char *f8_test_text(size_t *size);
 char *f8_test_read(const char *path, size_t *size); /* NULL when it can't be read */

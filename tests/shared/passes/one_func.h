@@ -1,4 +1,4 @@
-/* A module with one function, "forward", as a fixture of tests that build graphs by calls. */
+/* A module with one function, "forward", as a fixture for tests that build graphs by calls. */
 #ifndef F8_TEST_ONE_FUNC_H
 #define F8_TEST_ONE_FUNC_H
 

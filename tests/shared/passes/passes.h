@@ -1,4 +1,4 @@
-/* Every pass, for tests that run them one by one. */
+/* Includes every pass, for tests that run passes one by one. */
 #ifndef TESTS_PASSES_H
 #define TESTS_PASSES_H
 

@@ -1,4 +1,4 @@
-/* An independent judge of programs: see program_check.h. */
+/* An independent judge of lowered functions: see program_check.h. */
 #include "tests/shared/passes/program_check.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* An independent judge of programs: plays the order and follows every byte. */
+/* An independent judge of lowered functions. It runs through their order and follows every byte. */
 #ifndef F8_TEST_PROGRAM_CHECK_H
 #define F8_TEST_PROGRAM_CHECK_H
 

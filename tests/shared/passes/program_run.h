@@ -1,7 +1,6 @@
-/* Runs a placed program as it stands: kernels by their descriptions (kernel_desc.h), every other
- * group by the reference interpreter's ops, all of it in one arena at the places that memory chose.
- * What it computes must be what the interpreter computes of the graph, bit by bit: GEMMs too, as
- * both sum alike. */
+/* Runs a lowered function: kernels by their descriptions (kernel_desc.h), every other group by the
+ * interpreter's ops, in one arena at the places that `memory` chose. The results have the
+ * interpreter's bits, also those of GEMMs, since both sum in the same order. */
 #ifndef F8_TESTS_PROGRAM_RUN_H
 #define F8_TESTS_PROGRAM_RUN_H
 

@@ -1,5 +1,5 @@
-/* Tests of passes: a module from text, some passes over it, its printing, and its value in double.
- * Every function fails the running Check test on an error. */
+/* For tests of passes: a module from text, some passes over it, its printed text, and its value in
+ * double. Every function fails the running test on an error. */
 #ifndef TEST_UNIT_H
 #define TEST_UNIT_H
 

@@ -1,6 +1,6 @@
 /* Scaling broken on purpose: what the scaling pass made of a micro_step, rewritten layer by layer.
- * Each way is a mistake that a compiler, a kernel or whoever schedules them can make, and that
- * training survives: tests show which gate (gates.h) sees it. */
+ * Each way is a mistake that a compiler, a kernel or its schedule could make and that training
+ * survives. Tests show which gate (gates.h) finds it. */
 #ifndef F8_TESTS_BROKEN_H
 #define F8_TESTS_BROKEN_H
 

@@ -1,6 +1,6 @@
 /* Linears under scaling recipes, as tests of the recipes run them: a module with one linear for
- * each recipe, operands made to measure, one micro_step, and what it quantized beside
- * recipe_oracle.h, bit for bit.
+ * each recipe, operands made to measure, one micro_step, and what it quantized
+ * compared with recipe_oracle.h, bit for bit.
  *
  *     y = linear(x * gain, w), loss = sum(y * g): so dy is g, and a gain of ones leaves x as it is
  *     but makes it a value that a gradient goes through, so that there is a dgrad. */
@@ -39,7 +39,7 @@ typedef enum recipe_data {
     DATA_DENORMAL, /* whole tensor */
     DATA_ANY,      /* any finite bit pattern */
     DATA_HUGE,     /* from 2^126, and FLT_MAX */
-    DATA_BORDERS, /* amaxes at 448 and 57344 times powers of two and an ulp beside, ties of codes */
+    DATA_BORDERS, /* amaxes at 448 and 57344 times powers of two, an ulp from these, ties */
     DATA_INF,     /* normal, but for one element */
     DATA_MINUS_INF,
     DATA_NAN,

@@ -1,6 +1,6 @@
-/* The checks of recipes that every target passes: scales and codes bit for bit as recipe_oracle.h
- * has them, after one step and over many, and nothing laundered. Sizes and recipes are those the
- * target has. Every function fails the running Check test on an error. */
+/* The checks of recipes that every target must pass: scales and codes bit for bit as in
+ * recipe_oracle.h, after one step and over many, and no Inf or NaN hidden. Sizes and recipes are
+ * those that the target supports. Every function fails the running test on an error. */
 #ifndef F8_TESTS_RECIPE_CHECK_H
 #define F8_TESTS_RECIPE_CHECK_H
 

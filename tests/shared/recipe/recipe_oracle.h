@@ -2,8 +2,8 @@
  * publication in plain loops over floats. Nothing here calls ir/ or passes/: the formats are
  * codec_oracle's, the rest is in recipe_oracle.c.
  *
- * Sources, and where fp8c says otherwise, mostly so that nothing that is not finite is laundered into
- * a finite number:
+ * Sources, and where fp8c says otherwise, mostly so that nothing that is not finite is laundered
+ * into a finite number:
  *
  *   every scale   Transformer Engine, common/recipe/recipe_common.cuh, compute_scale_from_amax:
  *                 scale = max / amax in f32; infinite: FLT_MAX; amax 0, Inf or NaN: 1; powers of

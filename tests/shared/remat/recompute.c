@@ -81,7 +81,8 @@ f8_status recompute_some(recompute *a, f8_func *f, int one_in)
     return f8_func_rewrite(f, redirect, &w);
 }
 
-f8_status recompute_run(f8_module *m, uint64_t seed, const f8_target *target, void **out, f8_diag *diag)
+f8_status recompute_run(f8_module *m, uint64_t seed, const f8_target *target, void **out,
+                        f8_diag *diag)
 {
     const f8_func *f = &m->func[0];
     void **in = F8_NEW_ARRAY(m->arena, void *, f->n_in);

@@ -1,5 +1,6 @@
 /* Random recomputation: some values of a placed function are computed a second time for some of
- * their readers. passes/remat/remat.c does the same by plan. The function's results do not change. */
+ * their readers. passes/remat/remat.c does the same by plan. The function's results do not change.
+ */
 #ifndef F8_TESTS_RECOMPUTE_H
 #define F8_TESTS_RECOMPUTE_H
 

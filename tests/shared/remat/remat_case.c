@@ -388,7 +388,8 @@ int remat_most_again(const f8_compiled *p, f8_op op)
     for (f8_ref r = 1; r < g->n_nodes; r++) {
         int n = 0;
         for (f8_ref k = 1; k < g->n_nodes && f8_is_recomputed(g, r) && *called(g, r); k++)
-            n += f8_is_recomputed(g, k) && g->node[k].op == op && !strcmp(called(g, k), called(g, r));
+            n += f8_is_recomputed(g, k) && g->node[k].op == op &&
+                 !strcmp(called(g, k), called(g, r));
         most = n > most ? n : most;
     }
     return most;

@@ -1,8 +1,8 @@
-/* A model trained under budgets of memory beside the same model without one: all in step, and every
- * loss, gradient, scale, amax, history, parameter and moment compared, byte by byte, after each
- * micro-step and each update.
+/* Trains a model under budgets of memory next to the same model without one. After each micro-step
+ * and update it compares every loss, gradient, scale, amax, history, parameter and moment, byte by
+ * byte.
  *
- * Failures to compile or to run fail the running Check test; differences are returned. */
+ * Failures to compile or to run fail the running test; differences are returned. */
 #ifndef F8_TEST_REMAT_CASE_H
 #define F8_TEST_REMAT_CASE_H
 

@@ -1,5 +1,5 @@
-/* Problems for the planner of what to compute again (passes/remat/plan.h), and the exact optimum of
- * small ones. */
+/* Problems for the planner of recomputation (passes/remat/plan.h), and the exact optimum of small
+ * ones. */
 #ifndef TESTS_REMAT_GRAPHS_H
 #define TESTS_REMAT_GRAPHS_H
 

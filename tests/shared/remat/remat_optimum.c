@@ -1,10 +1,11 @@
 /* The exact optimum of small problems: see remat_graphs.h.
  *
- * A state is the next step and the set of values in memory. From it: run the step; compute again a
- * value that is not in memory and whose `from` is; drop a value. While an action runs, all in
- * memory before it, all it makes and its workspace count: what f8_remat_plan_measure counts, for
- * what is in memory but read by nothing later is as well dropped before. Values are dropped only
- * where some action lacks room and would have it: any plan can wait that long. */
+ * A state is the next step and the set of values in memory. Three actions lead from it: run the
+ * step; recompute a value that is not in memory, whose `from` is; drop a value. While an action
+ * runs, everything in memory before it, everything it makes and its workspace count. This is what
+ * f8_remat_plan_measure counts, since a value that nothing reads later can be dropped before.
+ * Values are dropped only where an action lacks room and then has it: any plan can wait that long.
+ */
 #include "tests/shared/remat/remat_graphs.h"
 
 #include <stdlib.h>
@@ -171,13 +172,13 @@ static void expand(search *s, uint32_t e)
                       !(s->useful[step] >> v & 1))
             continue;
         const uint32_t in = run ? s->need[step] : s->from[v], out = run ? s->made[step] : 1u << v;
-        const int64_t beside = run ? p->step[step].bytes : 0;
+        const int64_t running = run ? p->step[step].bytes : 0;
         if (in & ~set)
             continue;
-        if (bytes + bytes_of(s, out) + beside <= s->budget)
+        if (bytes + bytes_of(s, out) + running <= s->budget)
             reach(s, step + run, (set | out) & s->useful[step + run],
                   seconds + (run ? 0 : p->value[v].seconds), e);
-        else if (bytes_of(s, in | out) + beside <= s->budget)
+        else if (bytes_of(s, in | out) + running <= s->budget)
             drop |= set & ~in;
     }
     for (; drop; drop &= drop - 1)

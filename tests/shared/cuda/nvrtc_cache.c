@@ -1,0 +1,63 @@
+/* See nvrtc_cache.h. */
+#include "tests/shared/cuda/nvrtc_cache.h"
+
+#include "codegen/cuda/emit.h"
+#include "tests/shared/passes/compile.h"
+
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FOLDER "build/nvrtc"
+
+static uint64_t hash_of(uint64_t h, const char *s)
+{
+    for (; *s; s++)
+        h = (h ^ (uint8_t)*s) * 1099511628211u;
+    return (h ^ 0xff) * 1099511628211u;
+}
+
+/* The options are in the source file that calls NVRTC, so that file is hashed. */
+void nvrtc_cache_open(nvrtc_cache *cache, f8_cuda *cuda)
+{
+    int version = 0;
+    f8_diag d = {0};
+    char number[32];
+    size_t size;
+    char *source = f8_test_read("runtime/cuda/nvrtc.c", &size);
+    ck_assert_ptr_nonnull(source);
+    source[size] = 0;
+    ck_assert_int_eq(f8_cuda_nvrtc(cuda, &version, &d), F8_OK);
+    snprintf(number, sizeof number, "%d", version);
+    cache->compiler =
+        hash_of(hash_of(hash_of(14695981039346656037u, number), source), f8_cuda_header);
+    free(source);
+    mkdir("build", 0777);
+    mkdir(FOLDER, 0777);
+}
+
+nvrtc_entry nvrtc_cache_entry(const nvrtc_cache *cache, const char *arch, const char *checks,
+                              const char *text)
+{
+    nvrtc_entry entry;
+    const uint64_t h = hash_of(hash_of(hash_of(cache->compiler, arch), checks), text);
+    snprintf(entry.path, sizeof entry.path, FOLDER "/%016" PRIx64, h);
+    return entry;
+}
+
+bool nvrtc_cache_has(const nvrtc_entry *entry)
+{
+    return access(entry->path, R_OK) == 0;
+}
+
+void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note)
+{
+    FILE *f = fopen(entry->path, "w");
+    if (f) {
+        fprintf(f, "%s\n", note);
+        fclose(f);
+    }
+}
