@@ -188,7 +188,7 @@ typedef struct play {
     f8_ref **accessed;      /* by group: roots it writes or reads, once each event */
     uint32_t *n_accessed;
     uint32_t *ready, n_ready;
-    const bool *lazy; /* by group: runs when somebody else's turn comes who needs it */
+    const bool *lazy; /* by group: it runs only when another group that needs it has its turn */
     uint32_t *waits;  /* by group: edges from groups that have not run */
     uint32_t *held;   /* by group: those of them that running lazy groups would not satisfy */
     bool *done;       /* by group */
