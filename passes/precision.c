@@ -97,7 +97,7 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
     return narrow(p, g, y, p->wide[old]);
 }
 
-/* The op on float operands cast to `operands`. */
+/* The op, with its float operands cast to dtype `operands`. */
 static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
                      f8_dtype operands)
 {

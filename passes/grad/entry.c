@@ -85,7 +85,7 @@ static f8_status build_eval(f8_unit *u, const f8_func *original)
     return F8_OK;
 }
 
-/* The states that the forward replaces are replaced by each of its runs with gradients. */
+/* Each run of the forward with gradients replaces the states that `forward` replaces. */
 static f8_status replace_states(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map)
 {
     for (size_t i = 0; i < original->n_out; i++) {

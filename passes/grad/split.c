@@ -45,7 +45,7 @@ static bool is_saved(const cut *c, f8_ref r)
     case F8_GATHER: return true;
     case F8_FP8: return n->op == F8_OP_QUANTIZE;
     case F8_SHAPE: return n->op == F8_OP_PROJECT;
-    case F8_REDUCE: /* an amax: its tensor stays behind */
+    case F8_REDUCE: /* an amax, or one element: saved, so that its tensor need not be */
         return n->op == F8_OP_REDUCE_AMAX || f8_type_elements(&n->type) == 1;
     case F8_POINTWISE:
         return n->op == F8_OP_CAST &&

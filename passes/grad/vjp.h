@@ -12,7 +12,8 @@
 
 void f8_vjp(f8_graph *g, f8_ref y, f8_ref dy, f8_ref *dx);
 
-/* Cotangent of a value of which `dy` is that of slice [start, stop) of `axis`: zeros around it. */
+/* The cotangent of a whole value, where `dy` is the cotangent of its slice [start, stop) of `axis`:
+ * dy with zeros around it. */
 f8_ref f8_vjp_pad(f8_graph *g, f8_ref dy, const f8_type *whole, int64_t axis, int64_t start,
                   int64_t stop);
 

@@ -169,7 +169,7 @@ static f8_attr *attr_of(f8_attr *attr, f8_attr_key key)
     return attr;
 }
 
-/* The scales of one operand, whose codes may have been exchanged for `exchanged` ones. */
+/* The scales of one operand as the target reads them. turned: its codes were transposed. */
 static f8_ref legal_array(const f8_legalizer *l, f8_graph *g, f8_ref array, f8_scales s,
                           bool spread, bool turned, const f8_type *codes, f8_attr *grain, bool grid)
 {

@@ -131,7 +131,8 @@ static f8_status readers_first(scheduler *s, f8_ref old, f8_ref next)
     return F8_OK;
 }
 
-/* The groups that compute the parts of a state's next value write it each on their own. */
+/* Each group that computes a part of a state's next value writes that part itself, so each must run
+ * after the readers of the old value. */
 static f8_status parts_after_readers(scheduler *s, f8_ref old, f8_ref concat)
 {
     const f8_node *n = f8_at(s->storage.g, concat);
@@ -374,7 +375,7 @@ static bool run_something(play *p)
     return false;
 }
 
-/* Returns the peak in bytes, or -1 if the groups hang in a cycle. */
+/* Returns the peak in bytes, or -1 if the groups form a cycle. */
 static int64_t make_order(play *p, const bool *lazy, bool thrifty, uint32_t *order)
 {
     const scheduler *s = p->s;

@@ -43,7 +43,7 @@ typedef struct outcome {
 
 enum { NOTHING_FITS = -1 }; /* the other functions alone exceed the budget */
 
-/* What the arena of micro_step, as it stands, may take. */
+/* The bytes that the arena of micro_step may take, given the rest of the program as it is. */
 static f8_status arena_budget(f8_unit *u, int64_t *out)
 {
     const f8_budget *b = &u->options.memory;

@@ -9,7 +9,7 @@
 
 #include "ir/ir.h"
 
-/* cast, but cast(cast(x -> f32) -> dtype of x) is x: the way up is exact. */
+/* A cast, except that cast(cast(x -> f32) -> dtype of x) is x, since widening is exact. */
 f8_ref f8_fold_cast(f8_graph *g, f8_ref x, f8_dtype to);
 f8_ref f8_mul_const(f8_graph *g, f8_ref x, double c);
 f8_ref f8_zeros(f8_graph *g, const f8_type *type); /* a broadcast constant */

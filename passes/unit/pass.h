@@ -212,7 +212,7 @@ struct f8_unit {
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
     f8_progress_phase phase; /* of the pipeline, while it runs */
-    const char *pass;        /* the name of the one that runs */
+    const char *pass;        /* the name of the pass that runs */
 };
 
 /* The recipe that an operand of a linear's GEMM gets, and why. Of the module's rules that match,
