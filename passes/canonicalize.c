@@ -1,24 +1,25 @@
 /* Canonicalize: local rewrites that keep every bit, until none applies.
  *
  * Rules are data: one row per op, tried on a node whose operands are already rewritten. A rule must
- * hold for every input, NaN, Inf and -0 included (NaNs by class); so x * 1 and x + (-0) go, x + 0
- * stays (it turns -0 into 0), and constants are folded by the functions the targets use. Common
- * subexpressions and dead nodes need no rule: hash-consing and f8_func_rewrite take care of them.
+ * hold for every input, NaN, Inf and -0 included (NaNs as a class, not by payload). So x * 1 and x
+ * + (-0) are simplified, x + 0 is kept (it turns -0 into 0), and constants are folded by the
+ * functions that the targets use. Common subexpressions and dead nodes need no rule: hash-consing
+ * and f8_func_rewrite take care of them.
  *
- * Requires: nothing. Breaks: nothing; a fixed number of rounds bounds the time (each makes a graph
- * no deeper, and chains longer than that do not occur). */
+ * Requires: nothing. Breaks: nothing. A fixed number of rounds bounds the time; each makes a graph
+ * no deeper, and longer chains do not occur. */
 #include "ir/num/scalar.h"
 #include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
 
 #include <math.h>
 
-/* A node about to be made: its op and attributes as in `from`, operands in `g`. */
+/* A node about to be made: its op and attributes are as in `from`, its operands are in `g`. */
 typedef struct made {
     f8_graph *g;
     const f8_graph *from;
     f8_ref old;
-    const f8_node *n; /* of old */
+    const f8_node *n; /* the node `old` */
     const f8_ref *in;
 } made;
 
@@ -52,15 +53,15 @@ static bool is_const(const f8_graph *g, f8_ref r, float *value)
     return true;
 }
 
-/* Whether operand i is the constant `c`, by its bits. */
+/* Whether operand i is the constant `c`, bit for bit. */
 static bool is_value(const made *m, uint32_t i, float c)
 {
     float v;
     return is_const(m->g, m->in[i], &v) && f8_bits(v) == f8_bits(c);
 }
 
-/* The op's f32 form of constants, as every target computes it. Finite results only: a text has no
- * way to write the others. */
+/* The op's f32 form applied to constants, as every target computes it. Only finite results are
+ * folded: a text has no way to write others. */
 static f8_ref fold_constants(const made *m)
 {
     const f8_sform form = f8_op_facts(m->n->op)->form[F8_KIND_F];
@@ -79,7 +80,7 @@ static f8_ref fold_constants(const made *m)
 
 /* ---- pointwise ---- */
 
-/* Operand i, if it alone already has the result's type. */
+/* Operand i, if it already has the result's type by itself. */
 static f8_ref only(const made *m, uint32_t i)
 {
     return f8_type_equal(&operand(m, i)->type, &m->n->type) ? m->in[i] : 0;
@@ -117,7 +118,7 @@ static f8_ref select_same(const made *m)
     return m->in[1] == m->in[2] ? only(m, 1) : 0;
 }
 
-/* Pointwise ops broadcast by themselves; the materialized broadcast goes if another operand still
+/* Pointwise ops broadcast by themselves. So a broadcast node is dropped if another operand still
  * gives the result its shape. */
 static f8_ref broadcast_operand(const made *m)
 {
@@ -151,7 +152,7 @@ static f8_ref cast_back(const made *m)
 
 /* ---- reductions ---- */
 
-/* One element along the axis: it starts the sum and nothing is added. */
+/* With one element along the axis, the result is that element. */
 static f8_ref reduce_one(const made *m)
 {
     return f8_type_same_shape(&operand(m, 0)->type, &m->n->type) ? m->in[0] : 0;
@@ -195,7 +196,7 @@ static f8_ref slice_of_slice(const made *m)
     return f8_slice(g, operand(m, 0)->in[0], axis, start, start + m->n->type.dim[axis]);
 }
 
-/* A slice of a concat that is exactly one of its operands, or a slice of one. */
+/* A slice of a concat that is exactly one of the operands, or lies within one. */
 static f8_ref slice_of_concat(const made *m)
 {
     f8_graph *g = m->g;
@@ -214,7 +215,7 @@ static f8_ref slice_of_concat(const made *m)
     return 0;
 }
 
-/* Adjacent slices of one value, in order: one slice of it, or the value. */
+/* Adjacent slices of one value, in order, are one slice of it, or the value itself. */
 static f8_ref concat_of_slices(const made *m)
 {
     f8_graph *g = m->g;

@@ -1,18 +1,19 @@
-/* Chunk: the head and its cross-entropy, some rows at a time, so that whole logits never exist.
+/* Chunk: computes the head and its cross-entropy some rows at a time, so that the whole logits
+ * never exist.
  *
  * logits = matmul(x, w) -> cross_entropy, and in micro_step cross_entropy_grad -> dgrad and wgrad,
- * become per chunk of rows: slices of x and targets, the matmul, losses, the logits' gradient, a
- * piece of dx, and one more term in dw's chain of accumulators. Nothing of a chunk is read by the
- * next but that sum, so their order in the graph, chunk after chunk, is the order that needs one
- * chunk's logits at a time.
+ * become for each chunk of rows: slices of x and targets, the matmul, losses, the logits' gradient,
+ * a piece of dx, and one more term in dw's chain of accumulators. A chunk reads nothing of the one
+ * before it but that sum. So their order in the graph, chunk after chunk, is the order that needs
+ * one chunk's logits at a time.
  *
- * Row losses are gathered and summed as the whole's would be: the loss does not depend on the
- * chunks (dw does: its sum over rows is cut at their bounds). The rows of a chunk depend on shapes
- * alone.
+ * The losses of rows are gathered and summed as the whole's would be, so the loss does not depend
+ * on the chunks. (dw does: its sum over rows is cut at their bounds.) The rows of a chunk depend on
+ * shapes alone.
  *
- * Only this exact pattern is rewritten: logits that anyone else reads, or that were changed on the
- * way (a bias, soft-capping), stay whole. The forward/backward pair is left alone: a framework
- * hands the loss's gradient in between, so logits would have to be saved or computed again.
+ * Only this exact pattern is rewritten. Logits that another node reads, or that are changed on the
+ * way (by a bias or soft-capping), stay whole. The pair of forward and backward is not rewritten: a
+ * framework passes the loss's gradient in between, so logits would have to be saved or recomputed.
  *
  * Requires: entry points. Breaks: nothing. */
 #include "passes/unit/copy.h"
@@ -27,7 +28,7 @@ enum { WHOLE_BYTES = 4 << 20, CHUNK_MIN = 16, CHUNKS_MAX = 1024 };
 typedef struct head {
     f8_ref logits, loss;  /* matmul(x, w), cross_entropy */
     f8_ref grad, rounded; /* cross_entropy_grad; the one cast of it to the GEMMs' dtype */
-    f8_ref dgrad, dx;     /* matmul; it, or the one cast that reads it */
+    f8_ref dgrad, dx;     /* the matmul; dx is its result, or the one cast of that */
     f8_ref wgrad;         /* matmul */
 } head;
 
@@ -40,8 +41,8 @@ typedef struct chunker {
     f8_ref *map;
 } chunker;
 
-/* Rows of a chunk of [rows, columns] f32 logits: all of them when they are few bytes, else a power
- * of two. */
+/* The rows of a chunk of [rows, columns] f32 logits: all rows when these are few bytes, else a
+ * power of two. */
 static int64_t chunk_rows(const chunker *c, int64_t rows, int64_t columns)
 {
     if (rows <= WHOLE_BYTES / 4 / columns)
@@ -71,7 +72,7 @@ static bool has_role(const f8_graph *g, f8_ref r, const char *role)
     return f8_at(g, r)->op == F8_OP_MATMUL && !strcmp(f8_attr_s(g, r, F8_A_ROLE), role);
 }
 
-/* The readers of the logits' gradient: at most one dgrad and one wgrad. */
+/* Match the readers of the logits' gradient: at most one dgrad and one wgrad. */
 static bool match_backward(const chunker *c, head *h)
 {
     const f8_graph *g = c->from;
@@ -114,7 +115,8 @@ static bool match(const chunker *c, f8_ref logits, head *h)
     }
     if (!h->loss || (h->grad && !match_backward(c, h)))
         return false;
-    /* All is made where the later of loss and grad stands: nobody may need the loss before. */
+    /* Everything is made at the position of loss or grad, whichever is later. So no node may need
+     * the loss before. */
     for (uint32_t i = 0; h->grad && i < n_uses(c, h->loss); i++)
         if (use(c, h->loss, i) && use(c, h->loss, i) < h->grad)
             return false;
@@ -128,7 +130,8 @@ static f8_ref mapped(const chunker *c, f8_ref r, uint32_t i)
     return c->map[f8_at(c->from, r)->in[i]];
 }
 
-/* MATMUL with the attributes and (for the n-th chunk) the name of old node `as`. */
+/* A MATMUL with the attributes of old node `as` and, for the n-th chunk, its name with n appended.
+ */
 static f8_ref product(const chunker *c, f8_ref as, int chunk, f8_ref a, f8_ref b, f8_ref acc)
 {
     const f8_node *n = f8_at(c->from, as);
@@ -175,7 +178,7 @@ static void make_chunk(const chunker *c, const head *h, pieces *p, f8_ref x, f8_
     p->n++;
 }
 
-/* dw's running sum starts the chain; sum_is_ready says that it exists by then. */
+/* dw's running sum starts the chain. sum_is_ready checks that it exists by then. */
 static f8_ref starting_sum(const chunker *c, const head *h)
 {
     return h->wgrad && f8_at(c->from, h->wgrad)->n_in > 2 ? mapped(c, h->wgrad, 2) : 0;
@@ -209,7 +212,7 @@ static f8_status make_chunks(chunker *c, const head *h)
     return c->u->diag->status;
 }
 
-/* dw's chain goes on from a sum that must be copied by the time the chunks are made. */
+/* Whether the sum from which dw's chain goes on is already copied when the chunks are made. */
 static bool sum_is_ready(const chunker *c, const head *h, f8_ref place)
 {
     return !h->wgrad || f8_at(c->from, h->wgrad)->n_in < 3 ||
@@ -228,7 +231,8 @@ static f8_status copy_ports(chunker *c)
     return c->u->diag->status;
 }
 
-/* f8_func_rewrite does not fit: a chunk is made of the operands of several nodes. */
+/* Copies f with the head in chunks. f8_func_rewrite does not fit here: a chunk is made of the
+ * operands of several nodes. */
 static f8_status rebuild(chunker *c, const head *h)
 {
     const f8_graph *g = c->from;
@@ -266,7 +270,7 @@ static f8_status rebuild(chunker *c, const head *h)
     return c->u->diag->status;
 }
 
-/* The first head of f that is worth it, rewritten; *found says whether there was one. */
+/* Rewrite the first head of f that is large enough; *found says whether there was one. */
 static f8_status chunk_one(f8_unit *u, f8_func *f, bool *found)
 {
     chunker c = {.u = u, .f = f, .from = f->graph};

@@ -1,10 +1,11 @@
-/* Decompose: composites to primitives, by the formulas in formulas.c.
+/* Decompose: expands composites to primitives, by the formulas in unit/formulas.c.
  *
- * Derivatives were made from the same formulas, so a statistic that forward and backward share
- * becomes one node here. Everything is f32; autodiff and precision already placed the roundings.
+ * Derivatives are made from the same formulas, so a statistic that forward and backward share
+ * becomes one node here. Everything is f32; autodiff and precision have already placed the
+ * roundings.
  *
  * Gives: no COMPOSITE op, no amax, fp8_scale or history_push is left, and no quantize or dequantize
- * by blocks that kernels don't know (blocks.h). */
+ * by blocks that kernels don't know (unit/blocks.h). */
 #include "passes/unit/blocks.h"
 #include "passes/unit/formulas.h"
 #include "passes/pipeline.h"
@@ -25,8 +26,8 @@ static f8_ref amax(f8_graph *to, const f8_graph *from, f8_ref old, f8_ref x)
     return f8_amax_of(to, x, grain);
 }
 
-/* One scale for each block; 0 where the scale broadcasts or kernels know the blocks: that is a
- * primitive. */
+/* A quantize with one scale for each block. 0 where the scale broadcasts or kernels know the
+ * blocks: that is a primitive. */
 static f8_ref quantize(f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in)
 {
     f8_granularity grain;

@@ -1,8 +1,9 @@
 /* The order of all passes, on one screen, and the runner. Read this first.
  *
- * Every pass rewrites the unit's functions; after each the runner verifies the module, notes time
- * and size, and prints it when asked. `needs` and `gives` are the contract: the runner refuses a
- * table in which a pass needs what no earlier one gave, or what a later one broke. */
+ * Every pass rewrites the unit's functions. After each pass the runner verifies the module, notes
+ * time and size, and prints the module when asked. `needs`, `gives` and `breaks` are the contract:
+ * the runner refuses a table in which a pass needs a fact that no earlier pass gave, or that a
+ * later one broke. */
 #include "passes/pipeline.h"
 
 #include <string.h>
@@ -66,7 +67,8 @@ static uint32_t count_nodes(const f8_module *m)
     return n;
 }
 
-/* The reference target interprets nodes one by one: it needs no kernels, so nothing after this. */
+/* The reference target interprets nodes one by one. It needs no kernels, so its pipeline ends
+ * before group. */
 static bool ends_here(const f8_unit *u, size_t next)
 {
     return f8_unit_target(u)->kind == F8_TARGET_REFERENCE && passes[next].gives == GROUPED;

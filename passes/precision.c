@@ -1,17 +1,19 @@
-/* Precision: which dtype every value of `forward` has, and linears as named GEMMs.
+/* Precision: decides the dtype of every value of `forward`, and makes linears named GEMMs.
  *
  * The text is f32 throughout. Under a recipe whose activations are bf16, each op computes in f32 on
- * operands cast up, and its result is rounded by a cast to bf16. What stays f32:
- *   - scalars and row statistics (last axis 1), operand 0 of cross_entropy, and the function's
- * results;
- *   - what an explicit `cast` in the text asks for.
- * Ops that only move elements stay in their operand's dtype (moving is exact), and attention takes
- * and gives bf16. `linear` becomes matmul {role = "fprop", name} (+ bias), its operands rounded to
- * the dtype of its recipe; a linear is known by that name from here on (recipe patterns, FP8 state,
- * explain).
+ * operands cast up, and its result is rounded by a cast to bf16. These stay f32:
  *
- * This runs before autodiff, so that the rounding of gradients falls out of the derivative of
- * `cast`; the other order would need a second set of rules for where gradients are rounded.
+ * - scalars and row statistics (last axis 1), operand 0 of cross_entropy, and the function's
+ *   results;
+ * - what an explicit `cast` in the text asks for.
+ *
+ * Ops that only move elements stay in their operand's dtype (moving is exact), and attention takes
+ * and gives bf16. `linear` becomes matmul {role = "fprop", name} (+ bias), with its operands
+ * rounded to the dtype of its recipe. From here on a linear is known by that name (recipe patterns,
+ * FP8 state, explain).
+ *
+ * This runs before autodiff, so that the rounding of gradients follows from the derivative of
+ * `cast`. The other order would need a second set of rules for where gradients are rounded.
  *
  * Requires: a function `forward`. Breaks: nothing; no `linear` is left. */
 #include "passes/unit/formulas.h"
@@ -61,7 +63,7 @@ static const char *linear_name(precision *p, f8_ref linear)
     name = name ? f8_arena_strdup(p->u->arena, name)
                 : f8_arena_printf(p->u->arena, "linear.%lld", (long long)p->anonymous++);
     name = name ? unique_name(p->u, name) : NULL;
-    if (name && anonymous) /* their number is no layer's */
+    if (name && anonymous) /* the number in such a name is no layer's */
         p->u->named[p->u->n_named - 1].shared = "linear";
     return name;
 }
@@ -95,7 +97,7 @@ static f8_ref lower_linear(precision *p, f8_graph *g, const f8_graph *from, f8_r
     return narrow(p, g, y, p->wide[old]);
 }
 
-/* The op on float operands cast to `operands`. */
+/* The op, with its float operands cast to dtype `operands`. */
 static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
                      f8_dtype operands)
 {
@@ -146,7 +148,7 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
 
 /* ---- the pass ---- */
 
-/* Marks what stays f32, where it is computed: moving ops in between are looked through. */
+/* Mark the node that computes what stays f32, looking through ops that only move elements. */
 static void mark_wide(const f8_graph *g, f8_ref r, bool *wide)
 {
     wide[r] = true;

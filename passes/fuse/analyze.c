@@ -217,7 +217,8 @@ static void place_in_time(f8_grouping *s, f8_ref r)
             p->when = f8_group_operands_when(s, r);
             if (p->when == s->node[o].when)
                 return;
-            p->cols = cols; /* it waits for something else: no need to redo the rows */
+            /* another operand makes it wait anyway, so the rows need not be recomputed */
+            p->cols = cols;
         }
     }
     p->when = f8_group_operands_when(s, r);

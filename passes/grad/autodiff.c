@@ -1,15 +1,17 @@
 /* Reverse-mode differentiation; the pass itself, f8_pass_autodiff, is in entry.c.
  *
- * Nodes are visited in descending order; each one's cotangent is finished from what its users
- * contributed, then its rule (vjp.h) contributes to its operands. All of it is plain nodes; that
- * the backward of a row statistic is the forward's own node is hash-consing's work.
+ * Nodes are visited in descending order. Each one's cotangent is finished from what its users
+ * contributed; then its rule (vjp.h) contributes to its operands. Everything is plain nodes. Where
+ * the backward of a row statistic is the forward's own node, hash-consing finds it.
  *
  * Contributions to one value are added in f32, in ascending order of the users that made them, and
  * rounded once if the value is narrower. Two kinds of contribution are not just added:
- *   - slices that tile a value (q, k and v of one projection) give one concat, not padded zeros;
- *   - a parameter's join a running sum at once, in the order the backward pass makes them (a tied
- *     embedding's head first, its scatter last), so that products accumulate into the gradient kept
- *     as state. They are f32 and never rounded, also through the parameter's cast to bf16. */
+ *
+ * - Slices that tile a value (q, k and v of one projection) give one concat, not padded zeros.
+ * - A parameter's contributions join a running sum at once, in the order in which the backward
+ *   makes them (a tied embedding's head first, its scatter last), so that products accumulate into
+ *   the gradient that is kept as state. They are f32 and never rounded, not even through the
+ *   parameter's cast to bf16. */
 #include "passes/grad/autodiff.h"
 
 #include "passes/unit/copy.h"
@@ -20,9 +22,9 @@
 
 /* ---- the tape ---- */
 
-/* One contribution; from a SLICE it is the slice's own cotangent, not padded yet. */
+/* One contribution. From a SLICE it is the slice's own cotangent, not padded yet. */
 typedef struct contribution {
-    f8_ref d, user; /* user 0 (an op that is none): no single one */
+    f8_ref d, user; /* user 0: no single one */
     struct contribution *next;
 } contribution;
 
@@ -33,7 +35,7 @@ typedef struct tape {
     const int32_t *state_of;
     f8_ref n;           /* nodes of the forward part: [1, n) */
     bool *needs;        /* by ref: depends on a parameter */
-    f8_ref *param;      /* by ref: the parameter that it is, or is the cast of; 0 for others */
+    f8_ref *param;      /* by ref: the parameter that it is, or is a cast of; 0 for others */
     int32_t *var;       /* by ref of a parameter */
     f8_ref *sum;        /* by ref of a parameter */
     contribution **to;  /* by ref: list, ascending users */
@@ -46,7 +48,8 @@ static f8_status no_memory(tape *t)
     return f8_arena_status(t->u->arena, t->u->diag);
 }
 
-/* acc + part; a product or scatter is made anew with acc as its operand (the old one dies). */
+/* acc + part. A product or scatter is made anew with acc as its operand; the old one is dead then.
+ */
 static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part)
 {
     if (!acc || !part)
@@ -181,7 +184,7 @@ static size_t join_slices(tape *t, size_t n, int64_t axis, int64_t size)
     return kept;
 }
 
-/* Every slice's part to the shape of the whole. */
+/* Pad every slice's part to the shape of the whole. */
 static size_t whole_parts(tape *t, f8_ref r, size_t n)
 {
     f8_graph *g = t->g;
@@ -230,7 +233,7 @@ static f8_status finish(tape *t, f8_ref r, f8_ref *out)
 
 /* ---- walking back ---- */
 
-/* What a parameter (or its cast) got from slices of it; all else is in the sum already. */
+/* Add what a parameter (or its cast) got from slices; everything else is in the sum already. */
 static f8_status join_sum(tape *t, f8_ref r)
 {
     size_t n;
@@ -243,7 +246,8 @@ static f8_status join_sum(tape *t, f8_ref r)
 static f8_status visit(tape *t, f8_ref r, f8_ref *dx)
 {
     f8_graph *g = t->g;
-    const f8_node n = *f8_at(g, r); /* its operands stay where they are while the graph grows */
+    /* a copy: the graph may grow below, but its operands stay where they are */
+    const f8_node n = *f8_at(g, r);
     if (t->param[r])
         return join_sum(t, r);
     f8_ref dy = 0;

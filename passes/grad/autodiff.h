@@ -19,12 +19,12 @@ typedef struct f8_gradient {
     f8_ref sum;
 } f8_gradient;
 
-/* Differentiate value `loss` of `f` (cotangent `seed`, same type) with respect to every parameter
- * that f reads: adds the backward nodes to f's graph. *out: one entry per such parameter, in the
- * order of f's ports. state_of, if not NULL, gives by variable the state that a parameter's sum
- * starts from (its port is added to f). Each contribution joins the sum as it is made, through the
- * acc operand of the op that makes it (matmul, embedding_grad) where there is one, so that no
- * gradient is stored twice. */
+/* Differentiate value `loss` of `f` (with cotangent `seed` of the same type) with respect to every
+ * parameter that f reads: adds the backward's nodes to f's graph. *out has one entry per such
+ * parameter, in the order of f's ports. state_of, if not NULL, gives by variable the state from
+ * which a parameter's sum starts (its port is added to f). Each contribution joins the sum as it is
+ * made, through the acc operand of the op that makes it (matmul, embedding_grad) where there is
+ * one, so that no gradient is stored twice. */
 f8_status f8_differentiate(f8_unit *u, f8_func *f, f8_ref loss, f8_ref seed,
                            const int32_t *state_of, f8_gradient **out, size_t *n_out);
 

@@ -85,7 +85,7 @@ static f8_status build_eval(f8_unit *u, const f8_func *original)
     return F8_OK;
 }
 
-/* The states that the forward replaces are replaced by each of its runs with gradients. */
+/* Each run of the forward with gradients replaces the states that `forward` replaces. */
 static f8_status replace_states(f8_unit *u, f8_func *f, const f8_func *original, const f8_ref *map)
 {
     for (size_t i = 0; i < original->n_out; i++) {
@@ -131,8 +131,8 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
 
 /* ---- the joint function of forward and backward ---- */
 
-/* Forward and backward in one: passes/grad/split.c cuts it in two, once the scaling pass has made
- * its operands FP8, so that the pair computes the very bits of micro_step. */
+/* Forward and backward in one function. split.c cuts it in two once the scaling pass has made its
+ * operands FP8, so that the pair computes the very bits of micro_step. */
 static f8_status build_joint(f8_unit *u, const f8_func *original)
 {
     f8_ref *map;
@@ -157,7 +157,7 @@ static f8_status build_joint(f8_unit *u, const f8_func *original)
 
 /* ---- the pass ---- */
 
-/* Take `forward` out of the module; its graph lives on in the arena. */
+/* Take `forward` out of the module. Its graph stays alive in the arena. */
 static f8_status take_forward(f8_module *m, f8_func *out)
 {
     f8_func *f = f8_module_find_func(m, "forward");
@@ -169,13 +169,17 @@ static f8_status take_forward(f8_module *m, f8_func *out)
     return F8_OK;
 }
 
-/* eval        inputs as forward -> loss; no state changes
- * micro_step  inputs as forward -> loss; grad.P += dP for every parameter P, opt.micro_steps += 1, and
- *             the states that forward replaces; its further results are eval's alone
- * update      (if an optimizer is declared, and not to calibrate) -> grad_norm, lr, skipped; see optimizer.c
- * joint       (if options.pair) inputs as forward, dloss -> loss, gradients by parameter name
+/* The entry points:
  *
- * Under options.inference only eval, and forward's results may be anything. */
+ *   eval        inputs as forward -> loss; no state changes
+ *   micro_step  inputs as forward -> loss; grad.P += dP for every parameter P,
+ *               opt.micro_steps += 1, and the states that forward replaces; its further results
+ *               are eval's alone
+ *   update      (if an optimizer is declared, and not to calibrate) -> grad_norm, lr, skipped; see
+ *               optimizer.c
+ *   joint       (if options.pair) inputs as forward, dloss -> loss, gradients by parameter name
+ *
+ * Under options.inference there is only eval, and forward's results may be anything. */
 f8_status f8_pass_autodiff(f8_unit *u)
 {
     f8_module *m = u->module;
@@ -203,6 +207,6 @@ f8_status f8_pass_autodiff(f8_unit *u)
     if (u->options.pair)
         F8_TRY(build_joint(u, &original));
     for (size_t i = 0; i < m->n_funcs; i++)
-        F8_TRY(f8_func_rewrite(&m->func[i], NULL, NULL)); /* drops what rules made in vain */
+        F8_TRY(f8_func_rewrite(&m->func[i], NULL, NULL)); /* drops what rules made without need */
     return F8_OK;
 }

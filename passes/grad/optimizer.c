@@ -145,8 +145,8 @@ static f8_status store(const update *s, int32_t var, f8_ref value, f8_ref old)
     return value ? f8_func_result(s->f, NULL, value, var) : s->u->diag->status;
 }
 
-/* Zeros that no other state shares: each is written in its place, beside what else is updated
- * there. */
+/* Zeros that no other state shares: each state is set to zero in place, in the kernel that updates
+ * what belongs to it. */
 static f8_ref own_zeros(f8_graph *g, const f8_type *type, uint32_t clone)
 {
     f8_ref zero = f8_const(g, 0);

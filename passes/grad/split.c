@@ -1,12 +1,13 @@
-/* Split: the joint function of forward and backward cut into the pair.
+/* Split: cuts the joint function of forward and backward into the pair.
  *
  * Requires primitives and applied recipes, so that what is saved is what a backward GEMM reads (an
- * FP8 operand, not the tensor it came from) and the pair gives the bits of micro_step. What does
- * not depend on `dloss` is the forward's. Of that, what the backward reads becomes results
- * `saved.K` of forward and inputs of backward, but only values that are dear or narrow: results of
- * GEMMs, attention and gathers, and values just rounded to fewer bits. Everything else (norms,
- * activations, casts up, views, what depends on parameters alone) the backward computes again from
- * those, which costs less than the f32 tensors that would have to be kept.
+ * FP8 operand, not the tensor it came from), and the pair gives the bits of micro_step.
+ *
+ * What does not depend on `dloss` is the forward's. Of that, what the backward reads becomes
+ * results `saved.K` of forward and inputs of backward, but only values that are expensive to
+ * compute or narrow: results of GEMMs, attention and gathers, and values just rounded to fewer
+ * bits. Everything else (norms, activations, casts up, views, what depends on parameters alone) the
+ * backward recomputes from those, which costs less than the f32 tensors that would have to be kept.
  *
  * A cut right after differentiation, the obvious place, would save high-precision operands and
  * quantize them a second time in the backward. */
@@ -44,7 +45,7 @@ static bool is_saved(const cut *c, f8_ref r)
     case F8_GATHER: return true;
     case F8_FP8: return n->op == F8_OP_QUANTIZE;
     case F8_SHAPE: return n->op == F8_OP_PROJECT;
-    case F8_REDUCE: /* an amax: its tensor stays behind */
+    case F8_REDUCE: /* an amax, or one element: saved, so that its tensor need not be */
         return n->op == F8_OP_REDUCE_AMAX || f8_type_elements(&n->type) == 1;
     case F8_POINTWISE:
         return n->op == F8_OP_CAST &&
@@ -119,7 +120,7 @@ static f8_status build_forward(cut *c)
     for (f8_ref r = 1; r < g->n_nodes; r++)
         if (c->needed[r] && is_saved(c, r))
             F8_TRY(f8_func_result(f, saved_name(c, k++), c->map[r], -1));
-    return f8_func_rewrite(f, NULL, NULL); /* drops what only the backward wanted */
+    return f8_func_rewrite(f, NULL, NULL); /* drops what only the backward needed */
 }
 
 static f8_status build_backward(cut *c)

@@ -78,14 +78,14 @@ static f8_ref product(f8_graph *g, f8_ref a, bool ta, f8_ref b, bool tb, const c
     return r;
 }
 
-/* y = A @ B, A = a or a', B = b or b', as matrices. Each gradient is one product in its operand's own
- * layout:
+/* y = A @ B, with A = a or a', B = b or b', as matrices. Each gradient is one product in its
+ * operand's own layout:
  *
  *     a: dy @ B'   or (a transposed)  B @ dy'
  *     b: A' @ dy   or (b transposed)  dy' @ A
  *
- * dy is rounded to the operands' dtype, as the operands were. The results are f32; autodiff rounds that
- * of an activation and keeps a weight's. An acc operand's derivative is dy. */
+ * dy is rounded to the operands' dtype, as the operands were. The results are f32; autodiff rounds
+ * that of an activation and keeps a weight's. An acc operand's derivative is dy. */
 RULE(matmul)
 {
     f8_node n = *f8_at(g, y);
@@ -320,7 +320,7 @@ f8_ref f8_vjp_pad(f8_graph *g, f8_ref dy, const f8_type *whole, int64_t axis, in
     return f8_concat(g, part, n, axis);
 }
 
-/* One slice alone; autodiff joins slices that tile their operand before it comes to this. */
+/* For a single slice; autodiff first joins slices that tile their operand. */
 RULE(slice)
 {
     f8_type t = type_of_input(g, y);

@@ -1,18 +1,18 @@
 /* Legalize, GEMMs: operands and results as the target's library takes and gives them.
  *
- *   target->gemm_rounds   matmul(a, cast(param, bf16)) rounds the f32 parameter on the way in, so that
- *                         no rounded copy of a weight exists; elsewhere roundings are casts
- *   target->gemm_bf16     cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}: the
- *                         f32 result never lies in memory; elsewhere, and with f32 operands, `to`
- *                         is a cast
- *   target->fp8_tn        a product of FP8 codes has k as the contiguous axis of both operands: transposed codes.
- *                         Their scales are transposed with them, so these are the operand's own numbers, no
- *                         second quantization; hash-consing makes one of a transpose wanted twice
- *   target->fp8_multiple  a part of a tensor of codes whose first byte or rows are not so aligned is copied */
+ * - target->gemm_rounds: matmul(a, cast(param, bf16)) rounds the f32 parameter as it reads it, so
+ *   that no rounded copy of a weight exists. Elsewhere roundings are casts.
+ * - target->gemm_bf16: cast(matmul(a, b), bf16), the product's only use, is matmul {to = bf16}, and
+ *   the f32 result never lies in memory. Elsewhere, and with f32 operands, `to` is a cast.
+ * - target->fp8_tn: in a product of FP8 codes, k is the contiguous axis of both operands. Codes are
+ *   transposed for that, and their scales with them: these are the operand's own numbers, and
+ *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
+ * - target->fp8_multiple: a part of a tensor of codes is copied where its first byte or its rows
+ *   are not so aligned. */
 #include "passes/legalize/legalize.h"
 #include "passes/unit/rows.h"
 
-/* ---- roundings on the way in ---- */
+/* ---- roundings of operands ---- */
 
 /* The f32 parameter that `r` rounds to bf16; 0 if it does not. */
 static f8_ref rounded_parameter(const f8_func *f, const f8_graph *g, f8_ref r)
@@ -66,8 +66,8 @@ static f8_ref exchanged(f8_graph *g, f8_ref r)
 }
 
 /* Whether r is a view that begins, or whose rows begin, where no FP8 GEMM can read them. Rows that
- * storage pads begin at multiples anyway, so this may ask for a copy too many, never for one too
- * few. */
+ * storage pads are aligned anyway, so this may ask for a copy that is not needed, but never misses
+ * one. */
 static bool is_misaligned(const f8_legalizer *l, const f8_graph *g, f8_ref r)
 {
     const int64_t by = l->target->fp8_multiple;
@@ -85,8 +85,9 @@ static bool is_misaligned(const f8_legalizer *l, const f8_graph *g, f8_ref r)
     return false;
 }
 
-/* Whether the target has this FP8 GEMM at all; else the message is written. A linear's sizes were
- * checked where its recipe was chosen (scaling), so this is for products written as such. */
+/* Whether the target has this FP8 GEMM at all; if not, the message is written. A linear's sizes
+ * were checked where its recipe was applied (scaling), so this is for products that a text has as
+ * such. */
 static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old)
 {
     const f8_node *n = f8_at(from, old);
@@ -113,8 +114,8 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
     return to->diag->status == F8_OK;
 }
 
-/* Whether the target's GEMM of operands of this dtype can write bf16: cuBLASLt's of f32 writes f32
- * only. */
+/* Whether the target's GEMM of operands of this dtype can write bf16. cuBLASLt's GEMM of f32 writes
+ * f32 only. */
 static bool writes_bf16(const f8_legalizer *l, f8_dtype operand)
 {
     return l->target->gemm_bf16 && operand != F8_F32;

@@ -1,6 +1,6 @@
-/* Legalize: rewrite what the target's kernels and GEMMs can't take as it stands. No bit changes.
+/* Legalize: rewrites what the target's kernels and GEMMs can't take as it stands. No bit changes.
  *
- *   products                          legalize_gemm.c
+ *   products                          gemm.c
  *   reduce over the first axis        of a matrix only: sums in blocks of 64 rows (ir/README.md),
  *                                     magnitudes in blocks of up to 64, then those
  *   reduce over one element           is that element
@@ -9,7 +9,7 @@
  *                                     reshape(cast(x, narrow)), reshape(cast(x, wide)) =
  *                                     cast(reshape(x), wide)
  *   slice of a widening cast          the cast of a slice, which is a view
- *   broadcast no row program reads    an explicit broadcast
+ *   broadcast no row kernel reads     an explicit broadcast
  *   result that is an input           a copy, so that state and ports never alias
  *
  * The reference target interprets any node, so only the rest of the compiler needs this. */
@@ -43,8 +43,8 @@ static f8_ref sum_rows(f8_graph *g, f8_ref x)
     return x ? reduce(g, F8_OP_REDUCE_SUM, x, 0, 0) : 0;
 }
 
-/* Maxima depend on no order, so rows become columns: one column by a reshape, which moves nothing.
- */
+/* Maxima do not depend on order, so rows become columns. One column becomes a row by a reshape,
+ * which moves nothing. */
 static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
 {
     const f8_ints perm = {2, {1, 0}};
@@ -56,8 +56,8 @@ static f8_ref max_rows(f8_graph *g, f8_op op, f8_ref x)
     return reduce(g, op, turned, -1, 0);
 }
 
-/* amax in blocks of rows whose number is odd, [R, C] to [blocks, C]: rows become columns, in which
- * a block is a row. */
+/* amax in blocks of an odd number of rows, [R, C] to [blocks, C]: rows become columns, where a
+ * block is a row. */
 static f8_ref amax_odd_blocks(f8_graph *g, f8_ref x, int64_t block)
 {
     if (!x)
@@ -81,8 +81,8 @@ static f8_ref amax_odd_blocks(f8_graph *g, f8_ref x, int64_t block)
     return f8_make(g, F8_OP_TRANSPOSE, &x, 1, &F8_INTS(F8_A_PERM, perm), 1);
 }
 
-/* The larger of each `count` neighbouring rows of x, magnitudes that lie in memory: element by
- * element, so that whoever wants them computes them from strided views. */
+/* The largest of each `count` neighbouring rows of x, magnitudes that lie in memory. It is computed
+ * element by element from strided views, so that its readers can compute it themselves. */
 static f8_ref larger_of_rows(f8_graph *g, f8_ref x, int64_t count)
 {
     const int64_t rows = f8_type_of(g, x)->dim[0] / count, cols = f8_type_of(g, x)->dim[1];
@@ -98,8 +98,8 @@ static f8_ref larger_of_rows(f8_graph *g, f8_ref x, int64_t count)
 }
 
 /* amax of x [R, C] in blocks of rows (0: one block), [blocks, C]. Kernels have blocks of powers of
- * two up to 64. The magnitudes of such parts of larger blocks are few, and theirs are taken in
- * turn; parts of 32 rows make enough tasks. `parts`: x is such magnitudes. */
+ * two up to 64. A larger block is taken in such parts; the magnitudes of the parts are few, and the
+ * amax of those follows. Parts of 32 rows make enough tasks. `parts`: x is such magnitudes. */
 static f8_ref amax_rows(f8_graph *g, f8_ref x, int64_t block, bool parts)
 {
     if (!x)
@@ -170,7 +170,7 @@ static bool moves_nothing(const f8_graph *g, const f8_node *n, const f8_ref *in)
     return true;
 }
 
-/* Regroup the narrower side of a cast, so that what must lie in memory is narrow. */
+/* Regroup the narrower side of a cast, so that the value that must lie in memory is narrow. */
 static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
 {
     const f8_node *below = f8_at(g, in[0]);
@@ -197,7 +197,7 @@ static f8_ref narrow_first(f8_graph *g, const f8_node *n, const f8_ref *in)
     return 0;
 }
 
-/* The node with explicit broadcasts for operands that no row program could read; 0 if there are
+/* The node with explicit broadcasts for operands that no row kernel could read; 0 if there are
  * none. */
 static f8_ref broadcast_operands(f8_graph *g, const f8_node *n, const f8_ref *in)
 {
@@ -259,8 +259,9 @@ static bool is_fill(const f8_graph *g, f8_ref r)
 
 enum { MOST_RESULTS = 30000 };
 
-/* Results must be computed, and each into its own storage: one that is an input, a constant or a
- * view of one is copied (but for a variable that stays what it was), and no two share a fill. */
+/* Results must be computed, each into its own storage. A result that is an input, a constant or a
+ * view of one is copied, except for a variable that stays what it was. No two results share a fill.
+ */
 static f8_status own_results(f8_func *f)
 {
     f8_graph *g = f->graph;
@@ -289,7 +290,7 @@ static f8_status legalize_function(f8_unit *u, f8_func *f)
 {
     f8_arena scratch;
     f8_legalizer l = {.unit = u, .target = f8_unit_target(u), .func = f};
-    F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* a dead user is none */
+    F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* so that dead users do not count */
     f8_arena_init(&scratch, &u->arena->allocator);
     f8_status status = f8_compute_uses(f, &scratch, &l.uses, u->diag);
     if (status == F8_OK)
@@ -297,7 +298,7 @@ static f8_status legalize_function(f8_unit *u, f8_func *f)
     f8_arena_end(&scratch);
     F8_TRY(status);
     F8_TRY(own_results(f));
-    return f8_func_rewrite(f, NULL, NULL); /* casts that nobody needs are dead now */
+    return f8_func_rewrite(f, NULL, NULL); /* drops casts that are dead now */
 }
 
 f8_status f8_pass_legalize(f8_unit *u)

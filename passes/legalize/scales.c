@@ -1,15 +1,15 @@
-/* Legalize, scales of FP8 products: which the target's GEMM has, and arrays of them as it reads
- * them.
+/* Legalize, scales of FP8 products: which scales the target's GEMM has, and arrays of them as it
+ * reads them.
  *
- *   CPU     the grid
- *   CUDA    cuBLASLt's layout (ir/num/scale_layout.h), made from the grid by transposes and by zeros
- *           beside it; the product's attribute says so. Where the codes are transposed, so that k
- *           is contiguous, the granularity is the transpose's. The layout knows only k and the other
- *           axis, so nothing more moves. One scale for an operand beside one for each row of the
- *           other is spread over the rows: the numbers are the same.
+ * - CPU: the grid.
+ * - CUDA: cuBLASLt's layout (ir/num/scale_layout.h), made from the grid by transposes and by zeros
+ *   that fill up an axis; the product's attribute says so. Where the codes are transposed, so that
+ *   k is contiguous, the granularity is the transpose's. The layout knows only k and the other
+ *   axis, so nothing more moves. Where one operand has one scale and the other a scale for each
+ *   row, the one scale is spread over the rows: the numbers are the same.
  *
- * Arrays are whole values: a part of another is copied, so that none has gaps or an odd beginning.
- */
+ * Arrays are whole values: a part of another value is copied, so that no array has gaps or begins
+ * at an unaligned byte. */
 #include "passes/legalize/legalize.h"
 
 /* ---- what the target has ---- */
@@ -21,7 +21,7 @@ static f8_scales scales_of(const f8_graph *g, f8_ref r, int which)
     s.k_is_rows =
         which ? !f8_attr_i(g, r, F8_A_TRANSPOSE_B) : f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0;
     f8_granularity_parse(f8_attr_s(g, r, which ? F8_A_SCALE_B : F8_A_SCALE_A), &s.grain);
-    return s; /* inference has checked the texts */
+    return s; /* shape inference has checked the texts */
 }
 
 static f8_scale_layout layout_of(const f8_graph *g, f8_ref r)
@@ -31,13 +31,14 @@ static f8_scale_layout layout_of(const f8_graph *g, f8_ref r)
     return layout;
 }
 
-/* One scale for operand i beside one for each row of the other is spread over the rows. */
+/* Whether operand i has one scale and the other operand one for each row: then the one scale is
+ * spread over the rows. */
 static bool is_spread(const f8_scale_kind kind[2], int i)
 {
     return kind[i] == F8_SCALED_TENSOR && kind[!i] == F8_SCALED_ROWS;
 }
 
-/* What the target lacks of these two, or NULL. */
+/* What the target lacks for these two kinds of scales, or NULL. */
 static const char *lacking(const f8_target *t, const f8_scale_kind kind[2])
 {
     const unsigned lacks = f8_target_lacks(t, is_spread(kind, 0) ? F8_SCALED_ROWS : kind[0],
@@ -76,12 +77,12 @@ static f8_ref zeros(f8_graph *g, const f8_type *t)
 {
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, F8_E8M0)};
     f8_ref zero = f8_const(g, 0);
-    if (t->dtype == F8_E8M0) /* no constant can be one; its smallest value is code 0 */
+    if (t->dtype == F8_E8M0) /* E8M0 has no zero; its smallest value is code 0 */
         zero = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){zero, f8_const(g, 1)}, 2, attr, 1);
     return f8_broadcast(g, zero, t);
 }
 
-/* A matrix with zeros after it along an axis, until that is a multiple of `by`. */
+/* A matrix with zeros appended along an axis, up to a multiple of `by`. */
 static f8_ref padded(f8_graph *g, f8_ref x, int axis, int64_t by)
 {
     if (!x)
@@ -91,7 +92,7 @@ static f8_ref padded(f8_graph *g, f8_ref x, int axis, int64_t by)
     return rest.dim[axis] ? f8_concat(g, (f8_ref[]){x, zeros(g, &rest)}, 2, axis) : x;
 }
 
-/* Axes in another order; a reshape where that moves nothing. */
+/* The axes in another order; a reshape where that moves nothing. */
 static f8_ref reordered(f8_graph *g, f8_ref x, f8_ints perm)
 {
     if (!x)
@@ -111,7 +112,7 @@ static f8_ref reordered(f8_graph *g, f8_ref x, f8_ints perm)
                  : f8_reshape(g, x, &out);
 }
 
-/* The grid as a matrix whose rows run along k or not. */
+/* The grid as a matrix whose rows run along k if `wanted`, else along the other axis. */
 static f8_ref grid_by(f8_graph *g, f8_ref grid, bool k_is_rows, bool wanted)
 {
     return k_is_rows == wanted ? grid : reordered(g, grid, (f8_ints){2, {1, 0}});
@@ -149,7 +150,8 @@ static f8_ref from_grid(f8_graph *g, f8_ref grid, const f8_scales *s, const f8_t
     }
 }
 
-/* An array that is a part of another value: its rows may lie apart, or begin anywhere. */
+/* An array that is a part of another value is copied: its rows may lie apart, or begin at any byte.
+ */
 static f8_ref whole(f8_graph *g, f8_ref array)
 {
     f8_ref r = array;
@@ -167,7 +169,7 @@ static f8_attr *attr_of(f8_attr *attr, f8_attr_key key)
     return attr;
 }
 
-/* The scales of one operand, whose codes may have been exchanged for `exchanged` ones. */
+/* The scales of one operand as the target reads them. turned: its codes were transposed. */
 static f8_ref legal_array(const f8_legalizer *l, f8_graph *g, f8_ref array, f8_scales s,
                           bool spread, bool turned, const f8_type *codes, f8_attr *grain, bool grid)
 {

@@ -131,7 +131,8 @@ static f8_status readers_first(scheduler *s, f8_ref old, f8_ref next)
     return F8_OK;
 }
 
-/* The groups that compute the parts of a state's next value write it each on their own. */
+/* Each group that computes a part of a state's next value writes that part itself, so each must run
+ * after the readers of the old value. */
 static f8_status parts_after_readers(scheduler *s, f8_ref old, f8_ref concat)
 {
     const f8_node *n = f8_at(s->storage.g, concat);
@@ -188,7 +189,7 @@ typedef struct play {
     f8_ref **accessed;      /* by group: roots it writes or reads, once each event */
     uint32_t *n_accessed;
     uint32_t *ready, n_ready;
-    const bool *lazy; /* by group: runs when somebody else's turn comes who needs it */
+    const bool *lazy; /* by group: it runs only when another group that needs it has its turn */
     uint32_t *waits;  /* by group: edges from groups that have not run */
     uint32_t *held;   /* by group: those of them that running lazy groups would not satisfy */
     bool *done;       /* by group */
@@ -374,7 +375,7 @@ static bool run_something(play *p)
     return false;
 }
 
-/* Returns the peak in bytes, or -1 if the groups hang in a cycle. */
+/* Returns the peak in bytes, or -1 if the groups form a cycle. */
 static int64_t make_order(play *p, const bool *lazy, bool thrifty, uint32_t *order)
 {
     const scheduler *s = p->s;

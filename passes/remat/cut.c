@@ -59,7 +59,8 @@ static uint32_t first_read_after(const f8_remat_cut *c, uint32_t v)
 
 /* ---- the network ---- */
 
-/* Visit every edge: by value source and keep, then what it reads, then the sink. */
+/* Visit every edge: for each value the edge from the source and the edge that keeps it, then the
+ * values it reads, then the sink. */
 static void each_edge(const f8_remat_cut *c, void (*visit)(void *, uint32_t, uint32_t), void *user)
 {
     const f8_remat_timeline *t = c->t;
@@ -231,7 +232,7 @@ void f8_remat_cut_solve(f8_remat_cut *c, double price)
     set_rooms(c, price);
     while (set_levels(c))
         block(c);
-    /* The sink's side: what still reaches it. */
+    /* The nodes on the sink's side are those that still reach the sink. */
     c->bytes = c->seconds = 0;
     for (uint32_t v = 0; v < p->n_values; v++) {
         c->recompute[v] = early(c, v) && c->level[recompute(v)];

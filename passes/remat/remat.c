@@ -43,7 +43,7 @@ typedef struct outcome {
 
 enum { NOTHING_FITS = -1 }; /* the other functions alone exceed the budget */
 
-/* What the arena of micro_step, as it stands, may take. */
+/* The bytes that the arena of micro_step may take, given the rest of the program as it is. */
 static f8_status arena_budget(f8_unit *u, int64_t *out)
 {
     const f8_budget *b = &u->options.memory;
@@ -220,8 +220,8 @@ static f8_status peak_holders(const f8_remat *s, const char **group, const char 
         const f8_memory_tensor *t = &report.tensor[i];
         if (t->category < F8_MEMORY_ACTIVATIONS)
             continue;
-        text = f8_arena_printf(s->scratch, "%s%s'%s' %" PRId64, text, n ? ", " : "", t->name,
-                               t->bytes);
+        text = f8_arena_printf(s->scratch, "%s%s%" PRId64 " bytes for '%s'", text, n ? ", " : "",
+                               t->bytes, t->name);
         n++;
     }
     *group = report.at;
@@ -253,8 +253,8 @@ static f8_status too_few_bytes(const search *x)
     F8_TRY(peak_holders(x->s, &group, &holders));
     return f8_fail(u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                    "memory: the least possible budget is %" PRId64 " bytes (%" PRId64
-                   " of them the arena), %" PRId64 " were asked for. %s needs them at '%s', for %s",
-                   bytes, x->lowest.arena, u->options.memory.bytes, x->s->func->name, group,
+                   " of them the arena), %" PRId64 " were asked for. At '%s' %s holds %s",
+                   bytes, x->lowest.arena, u->options.memory.bytes, group, x->s->func->name,
                    holders);
 }
 
@@ -269,8 +269,8 @@ static f8_status too_small_share(const search *x)
     return f8_fail(
         u->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
         "memory: the least possible share of activation bytes is %.4f (an arena of %" PRId64
-        " bytes), %g was asked for. %s needs them at '%s', for %s",
-        share, x->lowest.arena, u->options.memory.share, x->s->func->name, group, holders);
+        " bytes), %g was asked for. At '%s' %s holds %s",
+        share, x->lowest.arena, u->options.memory.share, group, x->s->func->name, holders);
 }
 
 /* ---- the pass ---- */

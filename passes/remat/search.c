@@ -17,7 +17,7 @@ struct f8_remat_scratch {
 
 typedef struct gap {
     uint32_t value, id; /* the action that reads it next */
-    uint32_t version;   /* of the timeline that reach and score are of */
+    uint32_t version;   /* the timeline's version when reach and score were computed */
     int reach;
     double score;
 } gap;

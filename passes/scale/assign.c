@@ -1,5 +1,5 @@
 /* Scaling, decisions: which recipe each operand of a GEMM has, whether the two agree with each
- * other and with the target, and the trail of it. See scaling.c's head. */
+ * other and with the target, and the record of it for `explain`. See scaling.c's head. */
 #include "passes/scale/scaling.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
     return true;
 }
 
-/* Whether the target has an FP8 GEMM of these sizes; nothing falls back to another recipe by
+/* Whether the target has an FP8 GEMM of these sizes. A linear never falls back to another recipe by
  * itself. */
 static bool has_sizes(f8_scaler *s, const f8_product *p)
 {
@@ -40,7 +40,7 @@ static bool has_sizes(f8_scaler *s, const f8_product *p)
     return false;
 }
 
-/* Why a target has no GEMM of operands scaled so, in `why`; NULL where it has. */
+/* Why a target has no GEMM of operands with this recipe, in `why`; NULL where it has one. */
 static const char *refused(const f8_target *t, const f8_recipe *a, char *why, size_t size)
 {
     const unsigned lacks = f8_recipe_lacks(a, t);
@@ -61,7 +61,7 @@ static bool is_per_tensor(const f8_recipe *r)
            r->scaling == F8_SCALING_UNIT;
 }
 
-/* Whether one GEMM can have both operands as the rules say; the failure says why not. */
+/* Whether one GEMM can have both operands as the rules say. If not, the message says why. */
 bool f8_scale_agree(f8_scaler *s, const f8_product *p)
 {
     const f8_recipe *a = &p->assignment[0].recipe, *b = &p->assignment[1].recipe;
@@ -99,7 +99,7 @@ bool f8_scale_agree(f8_scaler *s, const f8_product *p)
     return false;
 }
 
-/* One text for both operands, or each with its own. */
+/* One text where both operands have the same, else both texts. */
 static const char *both(f8_arena *arena, const char *a, const char *b)
 {
     const char *text =

@@ -1,20 +1,24 @@
 /* Calibrate: samples of what the linears' GEMMs read, as further results of micro_step.
  *
- * Only in the program that a calibration compiles (options.calibrate), in high precision, where micro_step then leaves
- * all variables as they are: for each linear its
- * operands x and dy (and w, where it is computed), each as two results (I is the linear's number: names of linears
- * may hold what those of results can't):
- *     calibrate.I.x             [S, C]  up to F8_SAMPLE_TILES times 128 rows, spread, in the operand's dtype
- *     calibrate.I.x.amax        [1, C]  max |x| of every column over all rows, f32
- * The rows show how values are spread along k and, being whole blocks of 128, across it; the amaxes
- * give the scales of the tensor and of its columns. What the compiler chooses from them is in choose.c.
+ * The pass does something only in the program that a calibration compiles (options.calibrate). That
+ * program runs in high precision, and its micro_step leaves all variables as they are. For each
+ * linear the operands x and dy, and w where it is computed, are given out as two results each. I is
+ * the linear's number: names of linears may hold characters that names of results can't.
+ *
+ *     calibrate.I.x        [S, C]  up to F8_SAMPLE_TILES times 128 rows, spread, in the
+ *                                  operand's dtype
+ *     calibrate.I.x.amax   [1, C]  max |x| of every column over all rows, f32
+ *
+ * The rows show how values are spread along k and, being whole blocks of 128, across it. The amaxes
+ * give the scales of the tensor and of its columns. choose.c says what the compiler chooses from
+ * them.
  *
  * Requires linears as MATMULs with a name and a role, and micro_step. */
 #include "passes/scale/scaling.h"
 
 #include <string.h>
 
-/* The linear's record, made at its first GEMM (a chunked head has several: the first is taken). */
+/* The linear's record, made at its first GEMM. (A chunked head has several; the first is taken.) */
 static f8_sampled *record(f8_unit *u, const char *linear)
 {
     for (size_t i = 0; i < u->n_sampled; i++)
@@ -63,7 +67,7 @@ static f8_status sample(f8_unit *u, f8_func *f, const f8_sampled *s, f8_operand_
     return f8_func_result(f, f8_intern(u->module, top), amax, -1);
 }
 
-/* The parameter that w is, through its rounding; -1 if it is computed. */
+/* The parameter that w is, or is rounded from; -1 if w is computed. */
 static int32_t parameter_of(const f8_func *f, f8_ref w)
 {
     const f8_graph *g = f->graph;
@@ -97,7 +101,7 @@ static f8_status sample_fprop(f8_unit *u, f8_func *f, f8_ref r)
     return sample(u, f, s, F8_OPERAND_X, n.in[0], &s->x);
 }
 
-/* dgrad reads dy; a linear whose input needs no gradient has it in wgrad alone. */
+/* dgrad reads dy. A linear whose input needs no gradient has dy in wgrad alone. */
 static f8_status sample_gradient(f8_unit *u, f8_func *f, f8_ref r, f8_role role)
 {
     const f8_graph *g = f->graph;
@@ -114,7 +118,7 @@ static f8_status sample_gradient(f8_unit *u, f8_func *f, f8_ref r, f8_role role)
     return sample(u, f, s, F8_OPERAND_DY, dy, &s->dy);
 }
 
-/* Nothing is trained: gradients are not added up, and what only they need is not computed. */
+/* Nothing is trained: gradients are not accumulated, and what only they need is not computed. */
 static f8_status drop_states(f8_func *f)
 {
     size_t kept = 0;

@@ -13,10 +13,10 @@ static const char *const names[F8_CANDIDATES] = {"bf16",    "delayed", "current"
 
 /* ---- cost ---- */
 
-/* Bytes an element that making one GEMM's operand moves. What two GEMMs of a linear share counts
- * half: a bf16 activation (2 bytes), the codes of a weight. `own` is the row where scales run along
- * the axis that values are computed in rows of, `other` along the other (wgrad; a weight in one of
- * fprop and dgrad). */
+/* The bytes per element that are moved to make one GEMM's operand. What two GEMMs of a linear share
+ * counts half: a bf16 activation (2 bytes), the codes of a weight. `own` is for scales that run
+ * along the rows in which values are computed, `other` for scales along the other axis (wgrad; a
+ * weight in one of fprop and dgrad). */
 typedef struct operand_bytes {
     double own, other;
 } operand_bytes;
@@ -24,16 +24,17 @@ typedef struct operand_bytes {
 static const struct {
     operand_bytes activation, weight;
 } moved[] = {
-    /* stored in bf16; a weight is read in f32 and stored in bf16 */
+    /* an activation is stored in bf16; a weight is read in f32 and stored in bf16 */
     [F8_SCALING_NONE] = {{1, 1}, {3, 3}},
-    /* codes as they are computed; a weight is read once for the codes of both */
+    /* codes are made as values are computed; a weight is read once for the codes of both GEMMs */
     [F8_SCALING_DELAYED] = {{1, 1}, {3, 3}},
-    /* stored in bf16 for its amax to be known, read again; a weight's amax is known from the update
-     */
+    /* an activation is stored in bf16 until its amax is known, and read again; a weight's amax is
+     * known from the update */
     [F8_SCALING_CURRENT] = {{3, 3}, {3, 3}},
-    /* a row is kept near; a column's amax needs all rows, so values are stored and read again */
+    /* a row stays in registers; a column's amax needs all rows, so values are stored and read again
+     */
     [F8_SCALING_ROWWISE] = {{1, 5}, {5, 9}},
-    /* runs of a row: the values are computed again from their source; of a column: as above. Tiles:
+    /* runs of a row: values are recomputed from their source; runs of a column: as above. Tiles:
      * amax, then codes, for both */
     [F8_SCALING_BLOCK] = {{3, 5}, {5, 5}},
     [F8_SCALING_MX] = {{3, 5}, {5, 9}},
@@ -53,7 +54,7 @@ static void estimate(f8_candidate *c, const f8_target *target, const f8_trial *t
     c->seconds = c->gemm_seconds + c->bytes / (target->rates.memory * 1e12);
 }
 
-/* ---- what can't be chosen ---- */
+/* ---- candidates that can't be chosen ---- */
 
 static const char *missing(const f8_target *t, const f8_trial *trial, const f8_recipe *r,
                            f8_arena *a)
@@ -76,7 +77,7 @@ static const char *missing(const f8_target *t, const f8_trial *trial, const f8_r
     return text ? text : "";
 }
 
-/* The rule that keeps a GEMM from auto, or NULL. */
+/* The rule that decides a GEMM instead of auto, or NULL. */
 static const char *fixed_by(const f8_unit *u, const char *linear, f8_role role)
 {
     static const f8_recipe plain_auto = {

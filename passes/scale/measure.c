@@ -7,8 +7,10 @@
 enum { LANES = 8 };
 
 typedef struct work {
-    float *picked[2], *back[2]; /* [F8_MEASURE_ROWS, k]: values, and after quantizing */
-    float *amax, *scale, *inv;  /* of one operand: at most one a block of 32 of the rows measured */
+    /* [F8_MEASURE_ROWS, k]: values, and the same after quantizing and dequantizing */
+    float *picked[2], *back[2];
+    /* of one operand: at most one per block of 32 of the measured rows */
+    float *amax, *scale, *inv;
 } work;
 
 static int64_t scales_room(int64_t k)
@@ -42,7 +44,7 @@ static int64_t picks(const f8_operand_part *p)
     return p->rows < F8_MEASURE_ROWS ? p->rows : F8_MEASURE_ROWS;
 }
 
-/* Row i of those measured: spread over the part. */
+/* The i-th measured row. Measured rows are spread over the part. */
 static int64_t pick(const f8_operand_part *p, int64_t i)
 {
     return i * p->rows / picks(p);
@@ -54,7 +56,7 @@ static void gather(const f8_operand_part *p, float *to)
         memcpy(to + i * p->k, p->v + pick(p, i) * p->k, (size_t)p->k * sizeof *to);
 }
 
-/* amax of row i of those measured, [blocks of a row]: the tensor's, the row's or its tile's. */
+/* The amaxes of the i-th measured row, [blocks of a row]: the tensor's, the row's or its tile's. */
 static void amax_of_row(const f8_quantizer *q, const f8_recipe *r, const f8_operand_part *p,
                         const float *row, int64_t i, float *amax)
 {
@@ -123,8 +125,8 @@ static void multiply(float *const operand[2], int64_t rows, int64_t cols, int64_
             out[i][j] = (double)dot(operand[0] + i * k, operand[1] + j * k, k);
 }
 
-/* Lines of a result, its rows or its columns: adds each one's share of error. One that is zero is
- * lost where it doesn't stay so; where it does it shows nothing, and isn't counted. */
+/* Add each line's share of error; lines are the rows or the columns of a result. A line that is
+ * zero counts as lost if it does not stay zero. If it does, it shows nothing and is not counted. */
 static void add_lines(const product exact, const product made, int64_t lines, int64_t n,
                       bool columns, double *sum, int64_t *count)
 {

@@ -25,9 +25,9 @@ f8_ref f8_scale_source(f8_graph *g, f8_ref r)
     return r;
 }
 
-/* Linears of one recipe that read one value (q, k and v of attention) share its codes: their amaxes
- * are the same, so slots of their own would hold the same scales, and the same codes would be made
- * again. So do GEMMs of one linear whose scales cover the same of it. */
+/* Linears of one recipe that read one value (q, k and v of attention) share its codes. Their amaxes
+ * are equal, so slots of their own would hold equal scales, and equal codes would be made several
+ * times. GEMMs of one linear share codes too where their scales cover the same of the operand. */
 static f8_quantized *find_operand(f8_scaler *s, const f8_quantized *want)
 {
     for (size_t i = 0; i < s->n_operands; i++) {
@@ -82,8 +82,8 @@ static f8_slot *get_slot(f8_scaler *s, f8_slots *t, const f8_quantized *q)
     return slot;
 }
 
-/* Element `index` of a vector variable, f32 []. While scanning there is none yet: any value will
- * do. */
+/* Element `index` of a vector variable, f32 []. While scanning, the variable does not exist yet,
+ * and any value will do. */
 static f8_ref element_of(f8_scaler *s, f8_graph *g, int32_t var, int64_t index)
 {
     const f8_type scalar = {.dtype = F8_F32};
@@ -151,10 +151,10 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
     return f8_make(g, F8_OP_FP8_SCALE, &q->amax, 1, attr, 3);
 }
 
-/* The inverse scale as E8M0: amax / max of the format, rounded up to a power of two (OCP MX 1.0
- * rounds down and clips; up: arXiv 2506.08027), the division a product with 1/max in f32, as
- * Transformer Engine has it. Not saturating: an Inf is no largest finite number, so its block is
- * NaN. */
+/* The inverse scale as E8M0: amax / max of the format, rounded up to a power of two. (OCP MX 1.0
+ * rounds down and clips; for rounding up see arXiv 2506.08027.) The division is a product with
+ * 1/max in f32, as in Transformer Engine. The conversion does not saturate: an Inf must not become
+ * the largest finite number, so its block becomes NaN. */
 static f8_ref mx_scale_inv(f8_graph *g, f8_ref amax, f8_dtype format)
 {
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, F8_E8M0), F8_INT(F8_A_SATURATE, 0)};
@@ -162,8 +162,8 @@ static f8_ref mx_scale_inv(f8_graph *g, f8_ref amax, f8_dtype format)
     return f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){amax, over_max}, 2, attr, 2);
 }
 
-/* A weight stored as codes (serve.c) under the same recipe: they and their scales are the operand.
- */
+/* A weight stored as codes (serve.c) under the same recipe: the codes and their scales are the
+ * operand. */
 static bool take_stored(f8_graph *g, f8_quantized *q)
 {
     const f8_node *n = f8_at(g, q->source);
@@ -204,9 +204,9 @@ static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
     } else {
         scale = scale_of(s, g, q, x);
         q->scale_inv = f8_binary(g, F8_OP_DIV, one, scale);
-        /* Saturation would make an Inf the format's maximum, and the step would go on as if nothing
-         * were wrong. Inf - Inf is NaN, which every product with the block then is; any other amax
-         * adds 0. */
+        /* Saturation would turn an Inf into the format's maximum, and the step would go on as if
+         * nothing were wrong. Inf - Inf is NaN, and every product with the block becomes NaN too.
+         * Any other amax adds 0. */
         if (q->amax)
             q->scale_inv =
                 f8_binary(g, F8_OP_ADD, q->scale_inv, f8_binary(g, F8_OP_SUB, q->amax, q->amax));

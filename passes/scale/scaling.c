@@ -1,27 +1,33 @@
-/* Scaling: the GEMMs of linears on FP8 operands.
+/* Scaling: the GEMMs of linears get FP8 operands.
  *
- * Requires linears as MATMULs with a name and a role, and the entry points. For each linear whose recipe
- * is an FP8 one, its operands x, w and dy are quantized and its matmuls become scaled_matmuls: x feeds
- * fprop and wgrad, w fprop and dgrad, dy dgrad and wgrad. With scales per tensor, or of the same tiles, both
- * read the same codes; scales along a sum are each GEMM's own, and so are the codes.
+ * Requires linears as MATMULs with a name and a role, and the entry points. For each linear with an
+ * FP8 recipe, its operands x, w and dy are quantized, and its matmuls become scaled_matmuls. x is
+ * read by fprop and wgrad, w by fprop and dgrad, dy by dgrad and wgrad. With scales per tensor, or
+ * of the same tiles, both GEMMs read the same codes. Scales along a sum belong to one GEMM, and so
+ * do the codes.
  *
- * An operand is quantized from the value before its rounding to bf16, never from the rounded one (f32 ->
- * bf16 -> FP8 rounds twice), so the operand's cast is looked through.
+ * An operand is quantized from the value before its rounding to bf16, never from the rounded one
+ * (f32 -> bf16 -> FP8 rounds twice). So the pass looks through the operand's cast.
  *
- * Scale state is plain values (rule 1). Each delayed operand owns a slot in three state vectors, ordered
- * by format so that one fp8_scale serves a run of slots:
+ * Scales kept between steps are plain values, as any state (ir/README.md). Each delayed operand
+ * owns a slot in three state vectors, ordered by format so that one fp8_scale serves a run of
+ * slots:
  *   fp8.scale [N]            what micro_step and eval quantize with
- *   fp8.amax [N]             the largest |x| seen by micro_steps since the last update
+ *   fp8.amax [N]             the largest |x| that micro_steps saw since the last update
  *   fp8.amax_history [N, H]  of past updates, newest first
- * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and backward)
- * pushes amax on the history, exactly once, and computes the next scales from its maximum. A
- * weight that is a bare parameter changes only in update, so its amax is taken there, of the new value:
- * its scale is never stale. (One computed from a parameter counts as a value of the step, like x.) `prepare` does that for the initial weights, or weights just loaded. Current scaling keeps its
- * weights' amax the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
- * What scales are at the edges (zeros, denormals, Inf, NaN, saturation): README.md, "Scales".
+ * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and
+ * backward) pushes amax on the history, exactly once, and computes the next scales from its
+ * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there, of
+ * the new value: its scale is never out of date. (A weight computed from a parameter counts as a
+ * value of the step, like x.) `prepare` does the same for initial weights, or for weights just
+ * loaded. Current scaling keeps its weights' amax in the same way, in fp8.weight_amax, instead of
+ * reading every weight twice a step.
  *
- * Why not hang the histories on the layers and update them as a side effect of the forward: recompute
+ * passes/scale/README.md, "Scales", says what scales are at the edges (zeros, denormals, Inf, NaN,
+ * saturation).
+ *
+ * Why the histories do not hang on layers and change as a side effect of the forward: recomputation
  * and accumulation would then update them twice or not at all (Transformer Engine #1190). */
 #include "passes/scale/scaling.h"
 
@@ -51,7 +57,7 @@ static void note_input(f8_scaler *s, const char *linear, f8_ref source)
 
 /* ---- one matmul ---- */
 
-/* Operands in FP8, and whether each is summed over its rows. */
+/* Node `old` as a GEMM of FP8 operands. */
 static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in,
                      const f8_product *p, const f8_operand_kind kind[2])
 {
@@ -64,7 +70,7 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
     char grain[2][48];
     for (int i = 0; i < 2; i++) {
         const f8_recipe *recipe = &p->assignment[kind[0] == p->of[0] ? i : 1 - i].recipe;
-        if (f8_is_high(recipe)) /* beside a fake one */
+        if (f8_is_high(recipe)) /* the other operand is a fake one */
             continue;
         const f8_quantized *made = f8_scale_operand(
             s, to, (f8_quantized){.linear = p->linear, .recipe = *recipe, .kind = kind[i],
@@ -72,7 +78,7 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
                                   .source = f8_scale_source(to, in[i])});
         if (!made)
             return 0;
-        q[i] = *made; /* the next may move the array */
+        q[i] = *made; /* the next call may move the array */
         fake |= recipe->fake;
         if (recipe->fake || q[i].dequantized)
             bf16[i] = q[i].dequantized;
@@ -106,7 +112,7 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
     if (!f8_scale_agree(s, &p) ||
         (f8_is_high(&p.assignment[0].recipe) && f8_is_high(&p.assignment[1].recipe)))
         return 0;
-    /* wgrad has x on either side: the operand that fprop read. */
+    /* wgrad may have x on either side: the operand that fprop read is x */
     const bool swapped = p.role == F8_WGRAD && !is_input(s, p.linear, f8_scale_source(to, in[0]));
     const f8_operand_kind kind[] = {p.of[swapped], p.of[!swapped]};
     return scaled(s, to, from, old, in, &p, kind);
@@ -146,7 +152,7 @@ static f8_status rewrite(f8_scaler *s, f8_func *f)
     return s->status;
 }
 
-/* Find the slots by a dry rewrite of the function that has all of a linear's GEMMs. */
+/* Find the slots by rewriting, without effect, the function that has all of a linear's GEMMs. */
 static f8_status find_slots(f8_scaler *s, f8_func *step)
 {
     f8_func copy = *step;
@@ -177,7 +183,7 @@ static f8_status scale_module(f8_scaler *s)
 {
     f8_module *m = s->u->module;
     f8_func *step = f8_module_find_func(m, "micro_step");
-    if (!step) /* inference: eval has every operand there is */
+    if (!step) /* for inference, eval has every operand */
         step = f8_module_find_func(m, "eval");
     F8_TRY(find_slots(s, step));
     F8_TRY(f8_scale_declare(s));

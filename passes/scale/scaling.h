@@ -1,13 +1,13 @@
-/* What the files of the scaling pass share: scaling.c (the pass, matmuls), scale_choice.c (which
- * recipe a GEMM's operands have), scale_operand.c (values to codes and scales) and scale_state.c
- * (the variables that scales are kept in, and the functions that renew them). */
+/* What the files of the scaling pass share: scaling.c (the pass, matmuls), assign.c (which recipe a
+ * GEMM's operands have), operand.c (values to codes and scales) and state.c (the variables that
+ * hold scales, and the functions that renew them). */
 #ifndef F8_SCALING_H
 #define F8_SCALING_H
 
 #include "passes/unit/pass.h"
 
-/* An operand whose scale comes from a variable. Ordinal: which of the linear's operands of this
- * kind (a chunked head has one x and one dy per chunk). */
+/* An operand whose scale comes from a variable. The ordinal says which of the linear's operands of
+ * this kind it is (a chunked head has one x and one dy per chunk). */
 typedef struct f8_slot {
     const char *linear;
     f8_operand_kind kind;
@@ -60,7 +60,7 @@ typedef struct f8_scaler {
     f8_linear_input *input; /* of the current function */
     size_t n_operands, operand_room, n_inputs, input_room;
     f8_func *func;
-    bool scan, record; /* scan: only find slots; record: write the decision trail */
+    bool scan, record; /* scan: only find slots; record: append to the unit's decisions */
     int32_t var_scale, var_amax, var_history, var_weights;
     f8_status status;
 } f8_scaler;
@@ -70,19 +70,20 @@ static inline bool f8_is_high(const f8_recipe *r)
     return r->scaling == F8_SCALING_NONE;
 }
 
-/* scale_choice.c */
+/* assign.c */
 
-/* What node `r` is as a GEMM of a linear, with its recipes; false if it is none. */
+/* What node `r` is as a GEMM of a linear, with its operands' recipes. False if it is none. */
 bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p);
-/* Whether one GEMM can have both operands as the rules say, and the target that GEMM; else
- * s->status says why not. */
+/* Whether one GEMM can have both operands as the rules say, and the target has that GEMM. If not,
+ * s->status is set and the message says why. */
 bool f8_scale_agree(f8_scaler *s, const f8_product *p);
 /* Append to the unit's decisions. */
 void f8_scale_decide(f8_scaler *s, const f8_graph *g, f8_ref old, const f8_product *p);
 
-/* scale_operand.c */
+/* operand.c */
 
-/* The value an operand is quantized from: before its cast to bf16, also under views of that. */
+/* The value that an operand is quantized from: the one before its cast to bf16, also under views of
+ * that. */
 f8_ref f8_scale_source(f8_graph *g, f8_ref r);
 /* The operand that `want` describes (linear, recipe, kind, grain, source), made once; NULL on
  * failure. Valid until the next. */
@@ -91,9 +92,9 @@ const f8_quantized *f8_scale_operand(f8_scaler *s, f8_graph *g, f8_quantized wan
  * then `suffix`. */
 char *f8_scale_operand_name(f8_arena *a, const f8_quantized *q, const char *suffix);
 
-/* scale_state.c */
+/* state.c */
 
-/* Number the slots and declare the variables that hold them; nothing when there is none. */
+/* Number the slots and declare the variables that hold them. Nothing happens when there is none. */
 f8_status f8_scale_declare(f8_scaler *s);
 /* The port of a variable that f8_func_var added to the function being rewritten: its new ref. */
 f8_ref f8_scale_port(const f8_scaler *s, int32_t var);

@@ -1,14 +1,16 @@
-/* Serve: a program for inference whose weights lie in memory as FP8 codes with their scales.
+/* Serve: stores the weights of a program for inference as FP8 codes with their scales.
  *
- * Only with options.stored, the recipe that weights were quantized under, or options.stored_as, a list of weights
- * with a recipe each, as a file of them has it. A parameter that linears alone read, as w, and whose linears that
- * recipe has in FP8 by the module's rules (a list asks no rules), changes its type: f32[N, K] becomes
+ * The pass does something only with options.stored, the recipe that weights were quantized under,
+ * or options.stored_as, a list of weights with a recipe each, as a file of them has it. A parameter
+ * is stored if linears alone read it, as w, and that recipe has those linears in FP8 by the
+ * module's rules. (A list asks no rules.) Its type changes: f32[N, K] becomes
  *     NAME        f8e4m3[N, K]   the codes
  *     NAME_scale  or NAME_scale_inv
- * and what read it reads dequantize(codes, scales). The scales multiply codes on the way back; their names are
- * the ecosystem's: `weight_scale_inv` for 128 x 128 blocks (DeepSeek-V3's checkpoints), `weight_scale` for a
- * tensor, rows and MX blocks (compressed-tensors). Served under the same recipe the scaling pass takes codes and
- * scales as they are; under another (bf16 too) the values are what they dequantize to.
+ * and its readers read dequantize(codes, scales). The scales multiply codes on the way back. Their
+ * names are the ecosystem's: `weight_scale_inv` for 128 x 128 blocks (DeepSeek-V3's checkpoints),
+ * `weight_scale` for a tensor, rows and MX blocks (compressed-tensors). Under the same recipe the
+ * scaling pass takes codes and scales as they are. Under another one, bf16 included, the values are
+ * what they dequantize to.
  *
  * Requires linears as MATMULs with a name and a role, in `forward`. */
 #include "passes/scale/scaling.h"
@@ -36,15 +38,15 @@ static f8_recipe stored_recipe(const f8_unit *u, const char *param, const char *
     return f8_recipe_for(&asking, linear, F8_FPROP, F8_OPERAND_W).recipe;
 }
 
-/* The one way all readers of a parameter want its codes, and the first of those. */
+/* The codes that all readers of a parameter agree on, and the first reader. */
 typedef struct wish {
     const char *name, *linear; /* linear NULL: no reader yet */
     f8_recipe recipe;
     f8_granularity grain;
 } wish;
 
-/* Node r reads `value`, the parameter or a cast of it: false where r is no linear, or wants other
- * codes. */
+/* Add node r, which reads `value`, the parameter or a cast of it. False where r is no linear, or
+ * needs other codes. */
 static bool add_reader(const server *s, wish *w, f8_ref value, f8_ref r)
 {
     const f8_graph *g = s->f->graph;
@@ -61,7 +63,7 @@ static bool add_reader(const server *s, wish *w, f8_ref value, f8_ref r)
     return mine.scaling != F8_SCALING_NONE && mine.scaling != F8_SCALING_AUTO;
 }
 
-/* In f32 linears read the parameter itself. */
+/* Whether the parameter can be stored. Under f32, linears read the parameter itself. */
 static bool storable(const server *s, f8_ref param, wish *w)
 {
     const f8_graph *g = s->f->graph;
@@ -120,7 +122,7 @@ static const f8_stored *stored_as(const f8_unit *u, int32_t var)
     return NULL;
 }
 
-/* What the codes of a parameter stand for, in f32; 0: `r` is no parameter stored. */
+/* The values that the codes of a parameter stand for, in f32. 0: `r` is no stored parameter. */
 static f8_ref values_of(const server *s, f8_graph *g, f8_ref r)
 {
     char text[48];
@@ -139,8 +141,8 @@ static f8_ref values_of(const server *s, f8_graph *g, f8_ref r)
     return f8_make(g, F8_OP_DEQUANTIZE, operands, 2, attr, 1);
 }
 
-/* A reader of a stored parameter, the cast to what its GEMM reads or the GEMM itself: of its
- * values. */
+/* A reader of a stored parameter, either the cast to what its GEMM reads or the GEMM itself, reads
+ * the dequantized values. */
 static f8_ref read_codes(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
                          const f8_ref *in)
 {
@@ -158,7 +160,7 @@ static f8_ref read_codes(void *user, f8_graph *to, const f8_graph *from, f8_ref 
                          n->clone);
 }
 
-/* All of a list, or something. */
+/* Every weight of the list must have been stored; without a list, at least one weight. */
 static f8_status check_stored(const server *s)
 {
     const f8_unit *u = s->u;

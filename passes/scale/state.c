@@ -15,7 +15,7 @@ static int32_t add_state(f8_scaler *s, const char *name, f8_type type, f8_init_k
                                                  .init = init});
 }
 
-/* Whether two slots' scales follow from their histories by one rule. */
+/* Whether one rule computes two slots' scales from their histories. */
 static bool one_rule(const f8_slot *a, const f8_slot *b)
 {
     return f8_recipe_format(&a->recipe, a->kind) == f8_recipe_format(&b->recipe, b->kind) &&
@@ -24,9 +24,9 @@ static bool one_rule(const f8_slot *a, const f8_slot *b)
            a->recipe.pow2 == b->recipe.pow2;
 }
 
-/* Slots are numbered rule by rule, so that one fp8_scale serves a run of them, and within a rule
- * values of the step before parameters, so that what a function has no amax for are runs of slots
- * too. */
+/* Slots are numbered rule by rule, so that one fp8_scale serves a run of them. Within a rule,
+ * values of the step come before parameters, so that slots for which a function has no amax are
+ * runs too. */
 static int64_t number(f8_slots *t)
 {
     int64_t next = 0;
@@ -47,8 +47,8 @@ static int64_t number(f8_slots *t)
     return next;
 }
 
-/* Note what the elements of the variables are, for whoever carries scales from one program to
- * another. */
+/* Note what the elements of the variables stand for. Callers use it to carry scales from one
+ * program to another. */
 static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *var, size_t n)
 {
     f8_unit *u = s->u;
@@ -139,8 +139,8 @@ f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
     return f8_func_result(f, "fp8.amax", f8_binary(g, F8_OP_MAX, before, now), s->var_amax);
 }
 
-/* amax of each slot's parameter as function `f` leaves it (its result) or, unchanged, finds it; 0
- * for slots that are none. */
+/* The amax of each slot's parameter as function `f` leaves it (its result) or, where f does not
+ * change it, finds it. 0 for slots that are no parameters. */
 static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
 {
     f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, t->n);
@@ -169,8 +169,8 @@ static const f8_slot *slot_at(const f8_slots *t, int64_t index)
     return &t->slot[i];
 }
 
-/* Scales of slots [lo, hi), all of one rule and all parameters or none, from seen [N, columns],
- * newest first. */
+/* The scales of slots [lo, hi), all of one rule and either all parameters or none, from seen [N,
+ * columns], newest first. */
 static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_ref previous,
                             int64_t lo, int64_t hi)
 {
@@ -190,11 +190,12 @@ static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, f8_ref seen, f8_re
     const f8_ref scale = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 3);
     if (rule->param < 0)
         return scale;
-    /* No step sees this amax: a parameter that is not finite must show, not saturate. */
+    /* No step reads this amax. So a parameter that is not finite must show here, and not saturate.
+     */
     return f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
 }
 
-/* Scales from the amaxes of each slot's history; a slot that has seen nothing keeps `previous`. */
+/* The scales from the amaxes of each slot's history. A slot without any keeps `previous`. */
 static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
 {
     const int64_t n = (int64_t)s->delayed.n;
@@ -216,8 +217,8 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, f8_ref seen, f8_ref previous)
 
 /* ---- update, update_scales, prepare ---- */
 
-/* bool []: `update` says so itself; update_scales, whose caller owns the optimizer, goes by what
- * was seen. */
+/* bool []: whether the update was applied. `update` computes that itself; for update_scales, whose
+ * caller owns the optimizer, it follows from the amaxes. */
 static f8_ref was_applied(const f8_func *f, f8_ref amax)
 {
     f8_graph *g = f->graph;
@@ -229,9 +230,9 @@ static f8_ref was_applied(const f8_func *f, f8_ref amax)
     return f8_unary(g, F8_OP_ISFINITE, f8_reshape(g, most, &scalar));
 }
 
-/* Histories pushed once, next scales; a skipped update (non-finite gradients) keeps all but forgets
- * the amax that came with them: an Inf in a history would freeze the scale for as long as it stays
- * there. */
+/* Push the histories once and compute the next scales. A skipped update (non-finite gradients)
+ * keeps everything but forgets the amax of that step: an Inf in a history would freeze the scale
+ * for as long as it stays there. */
 static f8_status push_histories(f8_scaler *s, f8_func *f)
 {
     f8_graph *g = f->graph;
@@ -249,7 +250,7 @@ static f8_status push_histories(f8_scaler *s, f8_func *f)
     return f8_func_result(f, "fp8.amax", zeros, s->var_amax);
 }
 
-/* What a step that changed the parameters leaves behind. */
+/* Renew scales in function `name`, which changes the parameters or runs after a change. */
 static f8_status renew(f8_scaler *s, const char *name, bool make)
 {
     f8_func *f =

@@ -1,19 +1,20 @@
 /* Blocks in primitives.
  *
- * Kernels know blocks of columns of some sizes and of any number of rows (f8_blocks_are_primitive):
- * amax is a reduction in blocks, quantize and dequantize stay as they are.
+ * Kernels know blocks of columns of some sizes, and of any number of rows
+ * (f8_blocks_are_primitive): there amax is a reduction in blocks, and quantize and dequantize stay
+ * as they are.
  *
- * Of other sizes a run of b columns becomes a row of its own: x [.., C] is seen as [.., C/b, b], so
- * that a block's amax is a row's and its scale a row's scale. The value is stored for that. What is
- * left over at an end is a block of its own, cut off by slices and put back by a concat; scales of
- * several rows are spread over them. */
+ * For other sizes a run of b columns becomes a row of its own: x [.., C] is seen as [.., C/b, b],
+ * so that a block's amax is a row's amax and its scale a row's scale. The value must be stored for
+ * that. What is left over at an end is a block of its own, cut off by slices and joined again by a
+ * concat. Scales of several rows are spread over them. */
 #include "passes/unit/blocks.h"
 
 #include "passes/unit/formulas.h"
 
 /* ---- shapes ---- */
 
-/* x [.., C] as [.., C / b, b]; b divides C and x has an axis to spare. */
+/* x [.., C] as [.., C / b, b]. b divides C, and x must have room for one more axis. */
 static f8_ref split_columns(f8_graph *g, f8_ref x, int64_t b)
 {
     if (!x)
@@ -33,13 +34,13 @@ static f8_ref as_matrix(f8_graph *g, f8_ref x)
     return f8_reshape_to(g, x, 2, (int64_t[]){f8_type_rows(t), f8_type_columns(t)});
 }
 
-/* Room for one more axis. */
+/* x with room for one more axis. */
 static f8_ref with_room(f8_graph *g, f8_ref x)
 {
     return x && f8_type_of(g, x)->rank >= F8_MAX_RANK ? as_matrix(g, x) : x;
 }
 
-/* Blocks of `b` that are whole: the length they cover; n where none or all are. */
+/* The length that whole blocks of `b` cover; n where none or all are whole. */
 static int64_t whole(int64_t n, int64_t b)
 {
     return n <= b ? n : n / b * b;

@@ -23,7 +23,7 @@ static double memory_seconds(const f8_target *t, double bytes)
     return bytes / (t->rates.memory * t->speeds.memory * TERA);
 }
 
-/* Of a kernel that does `ops` seconds of arithmetic and moves `bytes` seconds of memory. */
+/* Seconds of a kernel that does `ops` seconds of arithmetic and moves `bytes` seconds of memory. */
 static double kernel_seconds(const f8_target *t, double ops, double bytes)
 {
     return t->speeds.overlap ? fmax(ops, bytes) : ops + bytes;
@@ -71,7 +71,7 @@ double f8_op_work(f8_op op)
     return fmax(dear, 1);
 }
 
-/* From or to f32, of a dtype narrower than that. */
+/* Operations of a conversion from or to f32, of a narrower dtype. */
 static double conversion_work(const f8_target *t, f8_dtype dtype, bool encode)
 {
     if (dtype == F8_F32 || dtype == F8_I32 || dtype == F8_BOOL)
@@ -123,13 +123,14 @@ static bool is_whole(f8_op op)
     }
 }
 
-/* Whether a row program may compute it. */
+/* Whether a row kernel may compute it. */
 static bool is_row_op(f8_op op)
 {
     return !is_whole(op) && op != F8_OP_PROJECT;
 }
 
-/* Nodes that one row program computes: those of a list, ascending, that it may. */
+/* The nodes that one row kernel computes: those of an ascending list that a row kernel may compute.
+ */
 typedef struct row_nodes {
     const f8_graph *g;
     const f8_ref *node;
@@ -141,7 +142,7 @@ static bool computes(const row_nodes *p, f8_ref r)
     return is_row_op(f8_at(p->g, r)->op) && f8_listed_ascending(p->node, p->n, r);
 }
 
-/* The value that whoever reads r reads: what a reshape of it shows. */
+/* The value that a reader of r reads: under reshapes. */
 static f8_ref source_of(const row_nodes *p, f8_ref r)
 {
     while (!computes(p, r) && f8_at(p->g, r)->op == F8_OP_RESHAPE)
@@ -149,15 +150,14 @@ static f8_ref source_of(const row_nodes *p, f8_ref r)
     return r;
 }
 
-/* What was read already. Where it is full it knows no more, and what comes then is counted whenever
- * it is read. */
+/* The set of values read so far. Once it is full, further values count each time they are read. */
 enum { SEEN_ROOM = 4096, SEEN_MOST = SEEN_ROOM / 4 * 3 };
 typedef struct seen {
     f8_ref at[SEEN_ROOM]; /* open addressing; 0 is free */
     uint32_t n;
 } seen;
 
-/* Whether it was there before. */
+/* Add r. Whether it was there before. */
 static bool see(seen *s, f8_ref r)
 {
     uint32_t i = r * 2654435761u % SEEN_ROOM;
@@ -172,7 +172,8 @@ static bool see(seen *s, f8_ref r)
     return false;
 }
 
-/* What operand k of node i brings from memory: of a gather the rows it picks, of a slice itself. */
+/* Bytes that operand k of node i reads from memory: of a gather the rows that it picks, of a slice
+ * its own. */
 static double operand_bytes(const row_nodes *p, seen *before, uint32_t i, uint32_t k)
 {
     const f8_node *user = f8_at(p->g, p->node[i]);
@@ -185,9 +186,9 @@ static double operand_bytes(const row_nodes *p, seen *before, uint32_t i, uint32
     return bytes_of(p->g, r);
 }
 
-enum { MOST_TWINS = 1024 }; /* of a phase; what comes later counts, twin or not */
+enum { MOST_TWINS = 1024 }; /* per phase; later nodes count, twins or not */
 
-/* Of two nodes of a phase: the same but for their clone numbers, and so are the nodes under them.
+/* Whether two nodes of a phase differ only in their clone numbers, and so do the nodes under them.
  */
 static bool are_twins(const row_nodes *p, const f8_ref *twin, uint32_t i, uint32_t j)
 {
@@ -209,7 +210,7 @@ static bool are_twins(const row_nodes *p, const f8_ref *twin, uint32_t i, uint32
     return true;
 }
 
-/* What is computed again beside its original is computed once: kernels have no two equal
+/* A value recomputed in its original's kernel is computed once: kernels have no two equal
  * instructions. */
 static void find_twins(const row_nodes *p, f8_ref *twin)
 {
@@ -316,7 +317,8 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     return kernel_seconds(t, ops / (gemm_rate(g, t, r) * TERA), bytes);
 }
 
-/* Two products forward, five backward, over the pairs of a query and a key it may see. */
+/* Attention does two products forward and five backward, over the pairs of a query and a key that
+ * it may see. */
 static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
@@ -340,7 +342,7 @@ static double attention_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
     return kernel_seconds(t, ops / TERA, memory_seconds(t, bytes));
 }
 
-/* Rows of the table are read, added to and written. */
+/* A scatter reads rows of the table, adds to them and writes them. */
 static double scatter_seconds(const f8_graph *g, const f8_target *t, const f8_node *n)
 {
     const double ids = elements_of(g, n->in[1]), row = (double)f8_type_columns(&n->type);
@@ -348,8 +350,8 @@ static double scatter_seconds(const f8_graph *g, const f8_target *t, const f8_no
     return memory_seconds(t, bytes_of(g, n->in[1]) + bytes_of(g, n->in[2]) + 2 * table);
 }
 
-/* Parts that the function computes are written where the concatenation has them; others are copied
- * there. */
+/* Parts that the function computes are written in place in the concatenation; other parts are
+ * copied there. */
 static double concat_seconds(const f8_graph *g, const f8_target *t, const f8_node *n)
 {
     double bytes = 0;

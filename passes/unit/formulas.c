@@ -171,7 +171,7 @@ f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse)
     f8_type flat = *f8_type_of(g, x);
     int64_t size = f8_type_columns(&flat) / heads, time = flat.dim[flat.rank - 2];
     int64_t batch = f8_type_rows(&flat) / time;
-    /* Roll what is stored: a roll reads other columns, so a kernel can't roll what it only
+    /* Roll the stored value: a roll reads other columns, so a kernel can't roll what it only
      * computes. */
     const f8_node *n = f8_at(g, x);
     f8_ref stored = n->op == F8_OP_CAST ? n->in[0] : x;
@@ -205,8 +205,8 @@ static f8_ref target_hit(f8_graph *g, f8_ref logits, f8_ref targets)
     return f8_binary(g, F8_OP_EQ, index, f8_reshape(g, targets, &rows));
 }
 
-/* f32 [.., 1]: 1 where a row's target is a class, else 0. What is divided by it stays as it is or
- * is finite no longer: a target that is none shows in the loss, and the update is skipped. */
+/* f32 [.., 1]: 1 where a row's target is a class, else 0. Dividing by it keeps a value or makes it
+ * non-finite. So a target that is no class shows in the loss, and the update is skipped. */
 static f8_ref target_is_class(f8_graph *g, f8_ref logits, f8_ref targets)
 {
     if (!logits || !targets)
@@ -270,7 +270,8 @@ f8_ref f8_linear(f8_graph *g, f8_ref x, f8_ref w, f8_ref bias, bool transpose_b,
 f8_ref f8_amax_tensor(f8_graph *g, f8_ref x)
 {
     while (x &&
-           f8_at(g, x)->op == F8_OP_RESHAPE) /* a maximum knows no order: take the rows below */
+           /* a maximum does not depend on order: reduce the rows below the reshape */
+           f8_at(g, x)->op == F8_OP_RESHAPE)
         x = f8_at(g, x)->in[0];
     if (x && f8_type_of(g, x)->rank == 0) /* no axis to reduce */
         return f8_unary(g, F8_OP_ABS, f8_cast(g, x, F8_F32));

@@ -1,15 +1,15 @@
 /* The composites as expressions of primitives, in f32.
  *
- * Forward expansion (decompose.c, chunk.c) and derivatives (vjp_composite.c) both build from here,
+ * The forward's expansion (decompose.c, chunk.c) and the derivatives (grad/vjp.c) both use these,
  * so a statistic that both need (a norm's mean, the log of a softmax's sum) is one node:
- * hash-consing finds it. Operands are f32 unless said otherwise; "row" is the last axis, a row
- * statistic has shape [.., 1]. Every function returns 0 when its graph has failed (ir.h). */
+ * hash-consing finds it. Operands are f32 unless said otherwise. A "row" is the last axis; a row
+ * statistic has shape [.., 1]. Every function returns 0 when its graph has failed (ir/ir.h). */
 #ifndef F8_FORMULAS_H
 #define F8_FORMULAS_H
 
 #include "ir/ir.h"
 
-/* cast, but cast(cast(x -> f32) -> dtype of x) is x: the way up is exact. */
+/* A cast, except that cast(cast(x -> f32) -> dtype of x) is x, since widening is exact. */
 f8_ref f8_fold_cast(f8_graph *g, f8_ref x, f8_dtype to);
 f8_ref f8_mul_const(f8_graph *g, f8_ref x, double c);
 f8_ref f8_zeros(f8_graph *g, const f8_type *type); /* a broadcast constant */
@@ -35,13 +35,13 @@ f8_ref f8_silu_slope(f8_graph *g, f8_ref x);
 f8_ref f8_gelu(f8_graph *g, f8_ref x, bool tanh_form);
 f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form);
 
-/* x [.., T, heads * D], rotated by halves; x may be the cast of a stored value, which is then what
- * is rolled. */
+/* x [.., T, heads * D], rotated by halves. x may be the cast of a stored value; then the stored
+ * value is rolled. */
 f8_ref f8_rope(f8_graph *g, f8_ref x, int64_t heads, double base, bool inverse);
 
-/* Cross-entropy of logits [.., V] and targets i32 [..]. A target outside [0, V) hits no logit: its
- * row's loss is the log-sum-exp and its gradient plain softmax (nothing is ignored; mask the loss
- * instead). */
+/* Cross-entropy of logits [.., V] and targets i32 [..]. A target outside [0, V) equals no class:
+ * the loss and the gradient of its row are not finite, so it shows and the update is skipped.
+ * Nothing is ignored; mask the loss instead. */
 f8_ref f8_ce_losses(f8_graph *g, f8_ref logits, f8_ref targets); /* [.., 1] */
 f8_ref f8_ce_mean(f8_graph *g, f8_ref losses);                   /* all rows' mean, [] */
 f8_ref f8_ce_grad(f8_graph *g, f8_ref logits, f8_ref targets,
@@ -52,12 +52,12 @@ f8_ref f8_linear(f8_graph *g, f8_ref x, f8_ref w, f8_ref bias, bool transpose_b,
 
 /* amax over the whole of x -> []; x of any float dtype. */
 f8_ref f8_amax_tensor(f8_graph *g, f8_ref x);
-/* Multiply by the scale to quantize: (max of format * 2^-margin) / amax. An amax of 0, Inf or NaN
- * keeps `previous` (1 when there is none); an infinite scale (tiny amax) becomes FLT_MAX. amax of
- * any shape. pow2: then down to a power of two. This is Transformer Engine's definition
- * (common/recipe/recipe_common.cuh, compute_scale_from_amax), f32 throughout. More in README.md,
- * "Scales". The formula stands twice more, for hosts (ir/num/quantize.c) and in the interpreter
- * (codegen/reference/composite.c). */
+/* The scale, by which a value is multiplied to quantize it: (max of format * 2^-margin) / amax. An
+ * amax of 0, Inf or NaN keeps `previous` (1 when there is none); an infinite scale (tiny amax)
+ * becomes FLT_MAX. amax has any shape. pow2: the scale is then rounded down to a power of two. This
+ * is Transformer Engine's definition (common/recipe/recipe_common.cuh, compute_scale_from_amax),
+ * f32 throughout. More in passes/scale/README.md, "Scales". The formula stands twice more: for
+ * hosts (ir/num/quantize.c) and in the interpreter (codegen/reference/composite.c). */
 f8_ref f8_scale_of_amax(f8_graph *g, f8_ref amax, f8_ref previous, f8_dtype format, int64_t margin,
                         bool pow2);
 f8_ref f8_history_pushed(f8_graph *g, f8_ref history,

@@ -1,9 +1,9 @@
 /* Packing lifetimes into one arena: see pack.h.
  *
- * Blocks are placed one by one, each at the lowest gap between the placed blocks it overlaps in
- * time. How well that does depends on the order of placing, and no order is best for all graphs
- * (the problem is NP-hard), so a few are tried: by size, by lifetime, by their product, by start.
- */
+ * Blocks are placed one by one, each at the lowest gap between the placed blocks that it overlaps
+ * in time. How well that works depends on the order of placing, and no order is best for all graphs
+ * (the problem is NP-hard). So a few orders are tried: by size, by lifetime, by their product, by
+ * start. */
 #include "passes/unit/pack.h"
 
 #include <stdlib.h>

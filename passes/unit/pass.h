@@ -13,58 +13,60 @@
 #include "ir/recipe.h"
 #include "ir/target.h"
 
-/* ---- decisions: the trail `explain` prints ---- */
+/* ---- decisions: what `explain` prints ---- */
 
 typedef struct f8_decision {
     const char *linear;  /* the linear's name */
     const char *role;    /* fprop, dgrad or wgrad */
     const char *a, *b;   /* operand formats, by dtype name */
-    const char *scaling; /* none, or the recipe as written, of a and, if another, b */
+    const char *scaling; /* none, or the recipe as written: of a, and of b where that differs */
     const char *reason;
     int64_t m, n, k;     /* of one GEMM */
-    int64_t count;       /* how many of it a step runs (a chunked head: one a chunk) */
+    int64_t count;       /* how many of these a step runs (a chunked head: one per chunk) */
     bool fp8;
 } f8_decision;
 
 /* ---- memory: what remat was asked for, and did ---- */
 
 /* How much memory a program may take: bytes in all (variables, buffers and arena), or a share, in
- * (0, 1), of the activation bytes that it has at the peak without recomputation; one of the two,
- * the other 0. Both 0: as much as it likes. */
+ * (0, 1), of the activation bytes that it has at the peak without recomputation. One of the two is
+ * set and the other 0. Both 0: no limit. */
 typedef struct f8_budget {
     int64_t bytes;
     double share;
 } f8_budget;
 
-/* Of micro_step; zeros without one. Bytes are of the arena, seconds estimates (cost.h). */
+/* Of micro_step; zeros where there is none. Bytes are of the arena; seconds are estimates (cost.h).
+ */
 typedef struct f8_remat_summary {
     bool ran;       /* a budget or a pattern asked for it */
     int64_t before; /* arena bytes without recomputation */
     int64_t budget; /* arena bytes allowed; INT64_MAX: patterns alone */
     int64_t after;  /* arena bytes planned */
     int64_t activations_before,
-        activations_after; /* of them activations and FP8 copies at the peak */
-    int64_t recomputed; /* values computed again, each time counted */
+        activations_after; /* of these bytes, activations and FP8 copies at the peak */
+    int64_t recomputed; /* recomputed values, counted each time */
     int64_t fp8_gemms;  /* FP8 GEMMs among them */
     double seconds, extra_seconds; /* of a micro_step without recomputation; what that adds */
     int rounds; /* times that micro_step was grouped and placed to find the best plan */
 } f8_remat_summary;
 
-/* What a program takes in memory once it has code, in bytes, by whoever makes that. Functions share
- * one arena; code may want more of it than passes laid out. */
+/* The bytes that a program takes once it has code; codegen fills this in. Functions share one
+ * arena, and code may need more of it than passes laid out. */
 typedef struct f8_code_bytes {
     int64_t total;  /* all of it */
-    int64_t arena;  /* of that the arena: the largest of a function */
-    int64_t extra;  /* micro_step's arena beyond its program->arena_bytes */
+    int64_t arena;  /* of these, the arena: the largest of a function */
+    int64_t extra;  /* micro_step's arena beyond its lowered->arena_bytes */
     int64_t others; /* the largest arena of the other functions */
 } f8_code_bytes;
 
-/* ---- what `auto` chose: choose.h ---- */
+/* ---- what `auto` chose: scale/choose.h ---- */
 
 typedef struct f8_operand_error {
     double sqnr;                /* dB: 20 log10(|x| / |x - dequantized|) */
     double underflow,
-        overflow; /* shares of elements that became 0, and that exceed the format's maximum */
+        /* shares of elements: those that became 0, and those that exceed the format's maximum */
+        overflow;
 } f8_operand_error;
 
 typedef struct f8_candidate {
@@ -72,7 +74,8 @@ typedef struct f8_candidate {
     const char *excluded;          /* why it can't be chosen; NULL: it was measured */
     double error;                  /* of the result, relative; NaN: no batch showed any */
     f8_operand_error operand[2];   /* in the role's order */
-    double seconds, gemm_seconds;  /* estimates; seconds has gemm_seconds and the operands' bytes */
+    /* estimates; `seconds` is gemm_seconds and the time to move `bytes` */
+    double seconds, gemm_seconds;
     double bytes;                  /* moved to make the operands */
 } f8_candidate;
 
@@ -110,33 +113,36 @@ typedef struct f8_unit f8_unit;
 typedef struct f8_options {
     const f8_target *target; /* NULL: the CPU */
     const f8_recipe *recipe; /* where no rule of the module says otherwise */
-    const f8_trial *chosen; /* what `auto` stands for, by linear and role (choose.h); may be NULL */
+    /* what `auto` stands for, by linear and role (scale/choose.h); may be NULL */
+    const f8_trial *chosen;
     size_t n_chosen;
-    bool no_fuse;            /* one kernel per node: exists so that tests can compare bits */
+    bool no_fuse;            /* one kernel per node, so that tests can compare bits */
     const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the
                                 module's rules; NULL: as f32 */
     const f8_stored_as *stored_as; /* or exactly these */
     size_t n_stored_as;
     bool inference;          /* eval only: no backward, no optimizer */
-    bool calibrate; /* samples of the linears' operands as results of micro_step: calibrate.c */
+    /* give out samples of the linears' operands as results of micro_step: scale/calibrate.c */
+    bool calibrate;
     bool pair;      /* also forward and backward, for frameworks that own their optimizer */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep; /* a name pattern: matching values become extra outputs of micro_step */
     f8_budget memory;
     /* Name patterns, whatever the budget. */
-    const char *checkpoint; /* of activations only those matching are kept from forward to backward,
-                               all others computed again; NULL: no such wish */
-    const char *recompute;   /* those matching are computed again; NULL: none */
-    /* Bytes of the program as it stands, every function placed; NULL: only what passes lay out is
-     * known. */
+    /* only matching activations are kept from forward to backward, all others are recomputed; NULL:
+     * no such wish */
+    const char *checkpoint;
+    const char *recompute;   /* matching activations are recomputed; NULL: none */
+    /* The bytes of the program as it stands, with every function placed. NULL: only what passes lay
+     * out is known. */
     f8_status (*code_bytes)(void *user, const f8_unit *u, f8_code_bytes *out);
     void *code_bytes_user;
     /* After each pass named here (NULL = none): print the module to print_to. */
     const char *print_after;
     f8_writer print_to;
-    /* Called after each pass, before the module is verified: exists so that tests can break what
-     * one made. May be NULL. */
+    /* Called after each pass, before the module is verified, so that tests can break what a pass
+     * made. May be NULL. */
     f8_status (*after)(void *user, f8_unit *u, const char *pass);
     void *after_user;
     /* Shown the module before the first pass (pass NULL) and, once it is verified, after each. May
@@ -148,14 +154,14 @@ typedef struct f8_options {
 } f8_options;
 
 /* A linear as precision named it. Linears that share a weight share its name, which recipe rules
- * match, and are numbered: w, w.2, w.3. Those without a name are linear.0, linear.1 and share
- * `linear`. */
+ * match, and are numbered: w, w.2, w.3. Linears without a name are linear.0, linear.1, ... and
+ * share the name `linear`. */
 typedef struct f8_linear_name_pair {
     const char *name, *shared;
 } f8_linear_name_pair;
 
 /* What the elements along a state's first axis stand for: operands of linears, "LINEAR.x". A
- * program for inference has fewer of them than one that trains, in an order of its own. */
+ * program for inference has fewer of them than one that trains, in another order. */
 typedef struct f8_elements {
     int32_t var;
     int64_t n;
@@ -171,11 +177,11 @@ typedef struct f8_sampled {
     const char *x, *dy, *w;  /* names of results of micro_step; w NULL where it is a parameter */
     int32_t w_var;           /* the parameter, or -1 */
     bool w_is_nk;            /* w is stored [n, k] */
-    f8_ref fprop;            /* of the graph at the time */
+    f8_ref fprop;            /* in the graph at that time */
     f8_loc loc;
 } f8_sampled;
 
-/* A parameter that serve stores as codes, with its scales beside it. */
+/* A parameter that serve stores as codes, and the variable with its scales. */
 typedef struct f8_stored {
     int32_t var, scale_var;
     f8_recipe recipe;
@@ -183,7 +189,7 @@ typedef struct f8_stored {
     f8_quantizer quantizer;
 } f8_stored;
 
-enum { F8_MOST_WAIT = 2 }; /* levels that a GEMM waits at the most where kernels are shared */
+enum { F8_MOST_WAIT = 2 }; /* how many levels a GEMM may wait where kernels are shared */
 
 struct f8_unit {
     f8_module *module;
@@ -200,28 +206,29 @@ struct f8_unit {
     size_t n_sampled, sampled_room;
     f8_stored *stored; /* by serve */
     size_t n_stored, stored_room;
-    int64_t linears, fp8_gemms; /* found, planned for a micro_step, those computed again included */
+    /* linears found; FP8 GEMMs planned for a micro_step, recomputed ones included */
+    int64_t linears, fp8_gemms;
     f8_remat_summary remat;
     f8_pass_time time[F8_MAX_PASSES];
     size_t n_times;
     f8_progress_phase phase; /* of the pipeline, while it runs */
-    const char *pass;        /* the name of the one that runs */
+    const char *pass;        /* the name of the pass that runs */
 };
 
-/* The recipe an operand of a linear's GEMM gets, and why. Of the module's rules the last that
- * matches wins; `auto` stands for the options' recipe, and that, if `auto` too, for what was chosen
- * (AUTO comes back where nothing was). A high-precision recipe (f32, bf16) in the options overrides
- * all rules. */
+/* The recipe that an operand of a linear's GEMM gets, and why. Of the module's rules that match,
+ * the last wins. `auto` stands for the options' recipe and, if that is `auto` too, for what was
+ * chosen (AUTO is returned where nothing was). A high-precision recipe (f32, bf16) in the options
+ * overrides all rules. */
 typedef struct f8_assignment {
     f8_recipe recipe;
     const char *reason;
 } f8_assignment;
 f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
-                        f8_operand_kind operand);
+                            f8_operand_kind operand);
 
-/* For a pass that takes long: ask whether to go on with it. F8_ERR_CANCELLED. */
+/* A pass that takes long asks whether to go on. F8_ERR_CANCELLED if not. */
 f8_status f8_unit_go_on(f8_unit *u);
-/* The target passes work for: the options', or the CPU. */
+/* The target that passes work for: the options', or the CPU. */
 const f8_target *f8_unit_target(const f8_unit *u);
 
 #endif

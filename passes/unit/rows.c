@@ -3,7 +3,7 @@
 
 /* ---- broadcast classes ---- */
 
-/* The class of an operand of one row: of all columns if wide, else of one element. */
+/* The class of an operand with one row: of all columns if wide, else of one element. */
 static f8_read_kind one_row(bool wide, const f8_type *user)
 {
     if (f8_type_rows(user) == 1 && (wide || f8_type_elements(user) == 1))

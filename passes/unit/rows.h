@@ -1,4 +1,4 @@
-/* How row programs see values: broadcast classes and views. Shared by legalize, group, schedule and
+/* How row kernels see values: broadcast classes and views. Shared by legalize, group, schedule and
  * memory. */
 #ifndef F8_ROWS_H
 #define F8_ROWS_H
@@ -13,7 +13,7 @@ typedef enum f8_read_kind {
     F8_READ_COL,      /* [1, C]: at c */
     F8_READ_ONE,      /* a single element */
     F8_READ_PERIODIC, /* row (r / div) % mod, of one or C columns: from memory only */
-    F8_READ_NONE,     /* no row program can express it */
+    F8_READ_NONE,     /* no row kernel can express it */
 } f8_read_kind;
 
 typedef struct f8_read {
@@ -24,8 +24,9 @@ typedef struct f8_read {
 /* `operand` broadcasts to `user` as NumPy does. */
 f8_read f8_read_of(const f8_type *user, const f8_type *operand);
 
-/* Where a value lies relative to the value whose storage it shares: base == itself for one that has
- * its own. Element (r, c) of its matrix is at base element offset + r * stride + c. */
+/* Where a value lies relative to the value whose storage it shares. base is the value itself for
+ * one that has storage of its own. Element (r, c) of its matrix is at base element offset + r *
+ * stride + c. */
 typedef struct f8_view {
     f8_ref base;
     int64_t offset, stride; /* elements */

@@ -16,7 +16,7 @@ f8_status f8_unit_go_on(f8_unit *u)
 
 /* ---- rules ---- */
 
-/* What rules match: the name before linears that share it were numbered. */
+/* The name that rules match: the one before linears that share it were numbered. */
 static const char *shared_name(const f8_unit *u, const char *linear)
 {
     for (size_t i = 0; i < u->n_named; i++)
@@ -25,7 +25,8 @@ static const char *shared_name(const f8_unit *u, const char *linear)
     return linear;
 }
 
-/* The place of a layer among those of the module's linears, from either end: 0 is the outermost. */
+/* The place of a layer among the layers of the module's linears, counted from either end; 0 is the
+ * outermost. */
 static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64_t *from_last)
 {
     *from_first = *from_last = 0;
@@ -39,8 +40,8 @@ static void place_of(const f8_unit *u, int64_t layer, int64_t *from_first, int64
     }
 }
 
-/* A pattern is for linears that share a name together; one of them is meant where it is that one's
- * very name. */
+/* Whether a rule applies. A pattern matches the name that linears share, and so all of them; a
+ * pattern that is exactly one linear's numbered name matches that linear. */
 static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *linear, f8_role role,
                     f8_operand_kind operand)
 {
@@ -60,7 +61,7 @@ static bool applies(const f8_unit *u, const f8_recipe_rule *rule, const char *li
 
 /* ---- choosing ---- */
 
-/* `auto` asked for: what the calibration chose for this linear's GEMM. */
+/* Where `auto` is asked for: take what the calibration chose for this linear's GEMM. */
 static void take_chosen(const f8_unit *u, const char *linear, f8_role role,
                         f8_assignment *assignment)
 {
@@ -75,7 +76,7 @@ static void take_chosen(const f8_unit *u, const char *linear, f8_role role,
     }
 }
 
-/* Beside who decided on it: rowwise_gw_hp keeps wgrad in high precision. */
+/* rowwise_gw_hp keeps wgrad in high precision, whoever decided on that recipe. */
 static f8_assignment without_wgrad(const f8_unit *u, f8_assignment assignment, f8_role role)
 {
     if (!assignment.recipe.wgrad_high || role != F8_WGRAD)
@@ -85,7 +86,7 @@ static f8_assignment without_wgrad(const f8_unit *u, f8_assignment assignment, f
     return (f8_assignment){*f8_recipe_by_name("bf16"), reason ? reason : ""};
 }
 
-/* "recipe RULE", and the line or whoever gave it. */
+/* "recipe RULE", and its line or its origin. */
 static const char *reason_of(const f8_unit *u, const f8_recipe_rule *rule)
 {
     char text[512];
@@ -98,11 +99,12 @@ static const char *reason_of(const f8_unit *u, const f8_recipe_rule *rule)
     return reason ? reason : "";
 }
 
-f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role, f8_operand_kind operand)
+f8_assignment f8_recipe_for(const f8_unit *u, const char *linear, f8_role role,
+                            f8_operand_kind operand)
 {
     f8_assignment assignment = {*u->options.recipe, "the recipe asked for"};
     if (assignment.recipe.scaling == F8_SCALING_NONE)
-        return assignment; /* a high-precision run is so everywhere: it is what FP8 is compared with */
+        return assignment; /* a high-precision run is so everywhere: FP8 is compared with it */
     const f8_module *m = u->module;
     const f8_recipe_rule *last = NULL;
     for (size_t i = 0; i < m->n_rules; i++)
