@@ -78,12 +78,14 @@ struct f8_cuda_exec {
     f8_arena memory; /* the executor's own small structures */
     f8_live_func *func;
     f8_cuda_module **module; /* by image of the plan */
-    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these need */
+    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these
+                                need */
     CUstream own, stream;    /* own: for capture; stream: where everything runs */
 };
 
-/* cuda_exec_memory.c: a home for an executor alone, or the one that options.like lives in; then, images; last, when
- * all else is ready, memory for x, more for all where it needs more, and every place resolved. */
+/* cuda_exec_memory.c: a home for an executor alone, or the one that options.like lives in; then,
+ * images; last, when all else is ready, memory for x, more for all where it needs more, and every
+ * place resolved. */
 f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o, f8_diag *diag);
 f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
