@@ -55,7 +55,7 @@ typedef struct f8_step_phase {
     int64_t scratch;  /* CPU: bytes per thread */
     uint32_t first_arg, first_int; /* this phase's arguments, within the step's */
     f8_launch launch; /* CUDA */
-    uint32_t choice;  /* row programs: index + 1 into the plan's choices; 0: none */
+    uint32_t choice;  /* row kernels: index + 1 into the plan's choices; 0: none */
 } f8_step_phase;
 
 enum { F8_COPY_RANK = F8_MAX_RANK };

@@ -1,6 +1,6 @@
 /* What a GEMM is and how it is done: plain data that plans hold, and its texts.
  *
- * The meaning is C[m, n] = op(A)[m, k] x op(B)[k, n]; gemm.h and gemm_cublaslt.h say it in full.
+ * The meaning is C[m, n] = op(A)[m, k] x op(B)[k, n]; gemm.h and cublaslt.h say it in full.
  *
  * The tuner's database finds a GEMM by the text of its problem. The ways to do it, its candidates,
  * are texts too:

@@ -1,4 +1,4 @@
-/* GEMMs on cuBLASLt: see gemm_cublaslt.h. */
+/* GEMMs on cuBLASLt: see cublaslt.h. */
 #include "runtime/cuda/cublaslt.h"
 
 #include <stdio.h>

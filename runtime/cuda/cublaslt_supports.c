@@ -1,4 +1,4 @@
-/* What cuBLASLt can multiply, told before anything runs: see gemm_cublaslt.h. The rules are those
+/* What cuBLASLt can multiply, told before anything runs: see cublaslt.h. The rules are those
  * of its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
 #include "runtime/cuda/cublaslt.h"
 

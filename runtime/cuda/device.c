@@ -1,4 +1,4 @@
-/* The GPU's libraries and one device: see cuda.h. */
+/* The GPU's libraries and one device: see device.h. */
 #include "runtime/cuda/internal.h"
 
 #include <stdio.h>

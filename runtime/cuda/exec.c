@@ -1,4 +1,4 @@
-/* The executor on a GPU, its life: see cuda_exec.h. */
+/* The executor on a GPU, its life: see exec.h. */
 #include "runtime/cuda/exec_internal.h"
 
 #define CU(what, call, ...)                                                                        \

@@ -83,7 +83,7 @@ struct f8_cuda_exec {
     CUstream own, stream;    /* own: for capture; stream: where everything runs */
 };
 
-/* cuda_exec_memory.c: a home for an executor alone, or the one that options.like lives in; then,
+/* exec_memory.c: a home for an executor alone, or the one that options.like lives in; then,
  * images; last, when all else is ready, memory for x, more for all where it needs more, and every
  * place resolved. */
 f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o, f8_diag *diag);
@@ -91,20 +91,20 @@ f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 
-/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve.
+/* exec_steps.c: make one function's steps ready; then, whenever an address changes, resolve.
  */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
 
-/* cuda_exec_attention.c */
+/* exec_attention.c */
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
                                      CUstream stream, f8_diag *diag);
 void f8_cuda_exec_forget_arguments(f8_cuda_exec *x); /* before x->func ends */
 void f8_cuda_exec_release_attentions(f8_cuda_home *home);
 
-/* cuda_exec_run.c: forget the captured graph. */
+/* exec_run.c: forget the captured graph. */
 void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);
 
 /* Enqueue a copy and wait, in the executor's stream. */

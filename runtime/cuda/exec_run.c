@@ -1,4 +1,4 @@
-/* Running on a GPU: transfers, graphs, variables and ports. See cuda_exec.h. */
+/* Running on a GPU: transfers, graphs, variables and ports. See exec.h. */
 #include "runtime/cuda/exec_internal.h"
 
 #include "runtime/copy.h"
