@@ -1,4 +1,5 @@
-/* Strided copies and initial values: the two things the CPU does to memory outside kernels and GEMMs. */
+/* Strided copies and initial values: the two things the CPU does to memory outside kernels and
+ * GEMMs. */
 #ifndef F8_COPY_H
 #define F8_COPY_H
 

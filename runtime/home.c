@@ -153,7 +153,7 @@ f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_di
         F8_TRY(f8_block_alloc(t, plan->state_bytes, "variables", state, diag));
     else if (plan->state_bytes != state->bytes)
         return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                       "executors with variables of %lld and of %lld bytes",
+                       "executors that share variables need the same bytes of them: %lld and %lld",
                        (long long)plan->state_bytes, (long long)state->bytes);
     return grow(t, need, diag);
 }

@@ -1,8 +1,8 @@
 /* A home: what the executors of one program share, on the CPU and on CUDA alike.
  *
- * The executors have the same variables, and memory that one run at a time works in: as large as the
- * one that needs most. An executor that needs more gets it before anything is freed; the others then
- * resolve their places again. The home ends with its last executor. */
+ * The executors have the same variables, and memory that one run at a time works in: as large as
+ * the one that needs most. An executor that needs more gets it before anything is freed; the others
+ * then resolve their places again. The home ends with its last executor. */
 #ifndef F8_HOME_H
 #define F8_HOME_H
 
@@ -76,8 +76,8 @@ struct f8_tenant {
     int64_t planned;
 };
 
-/* The executor t, of t->plan, enters the home of `like`, or, when that is NULL, a new one. Its ports
- * are allocated in `memory`. */
+/* The executor t, of t->plan, enters the home of `like`, or, when that is NULL, a new one. Its
+ * ports are allocated in `memory`. */
 f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
                         const f8_allocator *allocator, f8_arena *memory, f8_diag *diag);
 
@@ -93,7 +93,8 @@ void f8_home_add(f8_home *home, int64_t bytes); /* to the home's account */
 
 uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a);
 
-/* The executor leaves. True when it was the last: then its kind ends what it added, and the home. */
+/* The executor leaves. True when it was the last: then its kind ends what it added, and the home.
+ */
 bool f8_home_leave(f8_tenant *t);
 void f8_home_end(f8_home *home);
 

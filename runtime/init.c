@@ -1,8 +1,8 @@
 /* Initial values of variables: see copy.h.
  *
- * Element pairs (2i, 2i+1) come from two 32-bit words of splitmix64(key + i): a counter-based stream, so
- * any block can be made by any thread. Normal values by Box and Muller (1958), with the scalar
- * programs' log, sin and cos, so that every machine starts from the same bits. */
+ * Element pairs (2i, 2i+1) come from two 32-bit words of splitmix64(key + i): a counter-based
+ * stream, so any block can be made by any thread. Normal values by Box and Muller (1958), with the
+ * scalar functions' log, sin and cos, so that every machine starts from the same bits. */
 #include "ir/base/hash.h"
 #include "ir/num/scalar.h"
 #include "runtime/copy.h"

@@ -1,8 +1,9 @@
-/* The plan: what the runtime executes. Flat lists of steps over places, kernels as one blob, no graph.
+/* The plan: what the runtime executes. Flat lists of steps over places, kernels as one blob, no
+ * graph.
  *
- * Plain data owned by one arena (the compile result's): it can be written to a file and mapped back.
- * Nothing in a step is looked up by name; the executor resolves places to pointers once, when a
- * program is created or a buffer is bound. */
+ * Plain data owned by one arena (the compile result's): it can be written to a file and mapped
+ * back. Nothing in a step is looked up by name; the executor resolves places to pointers once, when
+ * a program is created or a buffer is bound. */
 #ifndef F8_PLAN_H
 #define F8_PLAN_H
 
@@ -13,7 +14,12 @@
 #include "runtime/base/gemm_desc.h"
 
 /* ATTENTION: by cuDNN, on CUDA. Attention by our own kernels is a KERNEL. */
-typedef enum f8_step_kind { F8_STEP_KERNEL, F8_STEP_GEMM, F8_STEP_COPY, F8_STEP_ATTENTION } f8_step_kind;
+typedef enum f8_step_kind {
+    F8_STEP_KERNEL,
+    F8_STEP_GEMM,
+    F8_STEP_COPY,
+    F8_STEP_ATTENTION
+} f8_step_kind;
 
 typedef struct f8_arg {
     f8_space space; /* NONE: a null pointer */
@@ -35,11 +41,11 @@ typedef struct f8_launch {
     uint32_t shared;      /* bytes of dynamic shared memory */
     uint32_t n_instances; /* at least 1 */
     uint32_t n_args, n_ints; /* of one instance */
-    bool multi;           /* a multi-tensor kernel: many tensors of one shape of work in one launch */
-    /* 0: as many blocks as are resident at once, the rest of the tasks go round. < 0: a block for each
-     * task, handed out in order as others end: for tasks that differ in weight. > 0: resident blocks,
-     * but no more than this: kernels whose rows should stay in a cache from visit to visit. Never more
-     * than tasks. */
+    bool multi; /* a multi-tensor kernel: many tensors of one shape of work in one launch */
+    /* 0: as many blocks as are resident at once, the rest of the tasks go round. < 0: a block for
+     * each task, handed out in order as others end: for tasks that differ in weight. > 0: resident
+     * blocks, but no more than this: kernels whose rows should stay in a cache from visit to visit.
+     * Never more than tasks. */
     int64_t max_blocks;
 } f8_launch;
 
@@ -49,7 +55,7 @@ typedef struct f8_step_phase {
     int64_t scratch;  /* CPU: bytes per thread */
     uint32_t first_arg, first_int; /* this phase's arguments, within the step's */
     f8_launch launch; /* CUDA */
-    uint32_t choice;  /* row programs: index + 1 into the plan's choices; 0: none */
+    uint32_t choice;  /* row kernels: index + 1 into the plan's choices; 0: none */
 } f8_step_phase;
 
 enum { F8_COPY_RANK = F8_MAX_RANK };
@@ -57,8 +63,8 @@ enum { F8_COPY_RANK = F8_MAX_RANK };
 typedef struct f8_step {
     f8_step_kind kind;
     const char *name;
-    f8_arg *arg;      /* KERNEL: as the kernel wants; GEMM: a, b, c, a_scale, b_scale; COPY: from, to;
-                       * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv */
+    f8_arg *arg; /* KERNEL: as the kernel wants; GEMM: a, b, c, a_scale, b_scale; COPY: from, to;
+                  * ATTENTION: q, k, v, o, lse, and backward do, dq, dk, dv */
     uint32_t n_args, n_ints, n_phases;
     int64_t *ints;    /* KERNEL: run-time extents, phase by phase as arg */
     f8_step_phase *phase;
@@ -106,7 +112,8 @@ typedef struct f8_image {
 } f8_image;
 
 /* A problem that there are several ways to do, and the one chosen: texts of gemm_desc.h and of
- * codegen/kernel/config.h. What it amounts to stands in the step; this is for listings and the tuner. */
+ * codegen/kernel/config.h. What it amounts to stands in the step; this is for listings and the
+ * tuner. */
 typedef struct f8_plan_choice {
     const char *problem, *candidate;
     bool tuned; /* a tuning database had it; else the model chose */

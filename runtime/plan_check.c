@@ -70,7 +70,7 @@ static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t
     if (a->space == F8_SPACE_NONE)
         return may_be_none ? F8_OK : wrong(c, "argument %u has no place", i);
     if (room < 0)
-        return wrong(c, "argument %u is of port %d, and there is none", i, a->port);
+        return wrong(c, "argument %u names port %d, which the function does not have", i, a->port);
     if (a->offset < before || bytes < 0 || a->offset > room - bytes)
         return wrong(c, "argument %u lies at byte %lld of %lld, and %lld bytes from there are used",
                      i, (long long)a->offset, (long long)room, (long long)bytes);
@@ -91,15 +91,16 @@ static f8_status check_launch(const checker *c, const f8_step_phase *p)
     const f8_step *s = c->step;
     const uint64_t n = l->n_instances;
     if (!l->symbol || !*l->symbol || l->image >= c->plan->n_images)
-        return wrong(c, "its kernel is in no image");
+        return wrong(c, "its kernel names an image that the plan does not have");
     if (l->threads < 1 || l->threads > 1024 || n < 1 || (n > 1 && !l->multi))
-        return wrong(c, "a launch of %u threads and %u instances", l->threads, l->n_instances);
+        return wrong(c, "a launch can't have %u threads and %u instances", l->threads,
+                     l->n_instances);
     if (p->first_arg + n * l->n_args > s->n_args || p->first_int + n * l->n_ints > s->n_ints)
-        return wrong(c, "a launch takes arguments that there are not");
+        return wrong(c, "a launch takes more arguments than the step has");
     if (n * ((uint64_t)l->n_args + l->n_ints) + l->multi > F8_MULTI_WORDS)
         return wrong(c, "a launch's arguments take more than %d words", F8_MULTI_WORDS);
     if (n > 1 && l->n_ints < 1)
-        return wrong(c, "instances of a launch that do not say their tasks");
+        return wrong(c, "an instance of a launch has no integer for its tasks");
     return F8_OK;
 }
 
@@ -111,16 +112,16 @@ static f8_status check_kernel(const checker *c)
     for (uint32_t i = 0; i < s->n_phases; i++) {
         const f8_step_phase *p = &s->phase[i];
         if (p->first_arg > s->n_args || p->first_int > s->n_ints)
-            return wrong(c, "phase %u begins behind the arguments", i);
+            return wrong(c, "phase %u begins after the last argument", i);
         if (p->choice > c->plan->n_choices)
-            return wrong(c, "phase %u was done in a way that is not listed", i);
+            return wrong(c, "phase %u names a choice that the plan does not list", i);
         if (p->n_tasks > MOST * (int64_t)MOST || p->scratch > (int64_t)1 << 40)
-            return wrong(c, "phase %u has %lld tasks and %lld bytes of scratch", i,
+            return wrong(c, "phase %u can't have %lld tasks and %lld bytes of scratch", i,
                          (long long)p->n_tasks, (long long)p->scratch);
         if (!c->on_cpu)
             F8_TRY(check_launch(c, p));
         else if (p->entry >= (uint64_t)c->plan->blob_code_bytes)
-            return wrong(c, "phase %u begins outside of the code", i);
+            return wrong(c, "phase %u begins outside the code", i);
     }
     return F8_OK;
 }
@@ -149,8 +150,8 @@ static f8_status check_matrix(const checker *c, uint32_t i, int64_t rows, int64_
                               int64_t stride, f8_dtype dtype)
 {
     if (stride < cols || stride > MOST)
-        return wrong(c, "argument %u has rows of %lld elements, %lld apart", i, (long long)cols,
-                     (long long)stride);
+        return wrong(c, "argument %u can't have rows of %lld elements, %lld apart", i,
+                     (long long)cols, (long long)stride);
     int64_t bytes;
     if (__builtin_mul_overflow(rows - 1, stride, &bytes) ||
         __builtin_add_overflow(bytes, cols, &bytes) ||
@@ -168,14 +169,14 @@ static f8_status check_gemm(const checker *c)
 {
     const f8_gemm_desc *d = &c->step->gemm;
     if (d->m < 1 || d->n < 1 || d->k < 1 || d->m > MOST || d->n > MOST || d->k > MOST)
-        return wrong(c, "a GEMM of m = %lld, n = %lld, k = %lld", (long long)d->m, (long long)d->n,
-                     (long long)d->k);
+        return wrong(c, "a GEMM can't have m = %lld, n = %lld, k = %lld", (long long)d->m,
+                     (long long)d->n, (long long)d->k);
     if (!is_operand(d->a) || !is_operand(d->b) ||
         (d->c != F8_F32 && (d->c != F8_BF16 || c->on_cpu)))
-        return wrong(c, "a GEMM of %s by %s to %s", f8_dtype_name(d->a), f8_dtype_name(d->b),
-                     f8_dtype_name(d->c));
+        return wrong(c, "a GEMM can't multiply %s by %s to %s", f8_dtype_name(d->a),
+                     f8_dtype_name(d->b), f8_dtype_name(d->c));
     if (c->step->fp8 < 0 || c->step->fp8 > 1)
-        return wrong(c, "it counts for %lld FP8 GEMMs", (long long)c->step->fp8);
+        return wrong(c, "it counts as %lld FP8 GEMMs; a step is 0 or 1", (long long)c->step->fp8);
     F8_TRY(want_args(c, 5));
     F8_TRY(check_matrix(c, 0, d->trans_a ? d->k : d->m, d->trans_a ? d->m : d->k, d->lda, d->a));
     F8_TRY(check_matrix(c, 1, d->trans_b ? d->n : d->k, d->trans_b ? d->k : d->n, d->ldb, d->b));
@@ -184,7 +185,7 @@ static f8_status check_gemm(const checker *c)
         const int64_t bytes = c->step->arg[i].space == F8_SPACE_NONE ? 0 : scale_bytes(d, i == 3);
         if (bytes < 0 || (bytes && !d->has_alpha) ||
             (bytes && d->scale != F8_F32 && d->scale != F8_E8M0))
-            return wrong(c, "argument %u is scales of no kind there is", i);
+            return wrong(c, "argument %u has scales that the GEMM does not allow", i);
         F8_TRY(check_arg(c, i, 0, bytes, true));
     }
     return F8_OK;
@@ -216,10 +217,10 @@ static f8_status check_copy(const checker *c)
     int64_t before, behind;
     F8_TRY(want_args(c, 2));
     if (s->copy.element != 1 && s->copy.element != 2 && s->copy.element != 4)
-        return wrong(c, "a copy of elements of %u bytes", s->copy.element);
+        return wrong(c, "a copy can't have elements of %u bytes", s->copy.element);
     for (uint32_t i = 0; i < 2; i++) {
         if (!reach(s, i ? s->copy.to : s->copy.from, &before, &behind))
-            return wrong(c, "a copy of sizes that can't be");
+            return wrong(c, "a copy has sizes or strides out of range");
         F8_TRY(check_arg(c, i, before, behind, false));
     }
     return F8_OK;
@@ -233,7 +234,7 @@ static f8_status check_attention(const checker *c)
     const int64_t sizes[] = {d->B, d->T, d->H, d->Hkv, d->D};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i] < 1 || sizes[i] > 1 << 20)
-            return wrong(c, "attention of sizes that can't be");
+            return wrong(c, "an attention has sizes out of range");
     F8_TRY(want_args(c, f8_attention_args(d)));
     for (uint32_t i = 0; i < c->step->n_args; i++) {
         const bool of_keys =
@@ -251,18 +252,18 @@ static f8_status check_step(const checker *c)
 {
     const f8_step *s = c->step;
     if (s->choice > c->plan->n_choices)
-        return wrong(c, "it was done in a way that is not listed");
+        return wrong(c, "it names a choice that the plan does not list");
     if (s->bytes_read > (int64_t)1 << 44 || s->bytes_written > (int64_t)1 << 44)
-        return wrong(c, "it moves more bytes than can be");
+        return wrong(c, "it says that it moves too many bytes");
     if (s->n_phases && s->kind != F8_STEP_KERNEL)
-        return wrong(c, "it has phases, and it is no kernel");
+        return wrong(c, "it has phases, but it is not a kernel");
     switch (c->step->kind) {
     case F8_STEP_KERNEL: return check_kernel(c);
     case F8_STEP_GEMM: return check_gemm(c);
     case F8_STEP_COPY: return check_copy(c);
     case F8_STEP_ATTENTION: return check_attention(c);
     }
-    return wrong(c, "of no kind there is");
+    return wrong(c, "the kind of the step is unknown");
 }
 
 /* ---- the whole ---- */
@@ -275,10 +276,11 @@ static f8_status check_vars(const checker *c)
     for (uint32_t i = 0; i < p->n_vars; i++) {
         const f8_plan_var *v = &p->var[i];
         if (v->init < 0 || v->init >= INIT_KINDS)
-            return wrong(c, "variable '%s' begins with no value there is", v->name);
+            return wrong(c, "the initial value of variable '%s' is of an unknown kind", v->name);
         if (v->offset % 64 || v->offset < end || v->offset > p->state_bytes ||
             f8_type_bytes(&v->type) > p->state_bytes - v->offset)
-            return wrong(c, "variable '%s' lies outside of the state, or on another", v->name);
+            return wrong(c, "variable '%s' lies outside the state, or overlaps another variable",
+                         v->name);
         end = v->offset + f8_type_bytes(&v->type);
     }
     return F8_OK;
@@ -299,7 +301,8 @@ static f8_status check_traffic(const checker *c)
     int64_t bytes = 0;
     for (uint32_t i = 0; i < c->func->n_steps && bytes <= (int64_t)1 << 60; i++)
         bytes += c->func->step[i].bytes_read + c->func->step[i].bytes_written;
-    return bytes <= (int64_t)1 << 60 ? F8_OK : wrong(c, "its steps move more bytes than can be");
+    return bytes <= (int64_t)1 << 60 ? F8_OK
+                                     : wrong(c, "its steps say that they move too many bytes");
 }
 
 static f8_status check_target(checker *c)
@@ -343,7 +346,7 @@ static f8_status check_sizes(const checker *c)
             fits = bytes <= most && (ports += bytes) <= most;
         }
     }
-    return fits ? F8_OK : wrong(c, "it asks for more memory than an address can name");
+    return fits ? F8_OK : wrong(c, "it asks for more memory than there are addresses");
 }
 
 f8_status f8_plan_check(const f8_plan *plan, f8_diag *diag)

@@ -181,7 +181,7 @@ void f8_plan_wire_needs(f8_wire *w, f8_cpu_features *needs)
     for (uint32_t i = 0; f8_wire_reads(w) && i < n && !w->wrong; i++) {
         f8_wire_name(w, &name);
         if (!f8_cpu_add(needs, name))
-            f8_wire_refuse(w, "a CPU's feature has a name that is not known");
+            f8_wire_refuse(w, "a CPU feature has an unknown name");
     }
 }
 

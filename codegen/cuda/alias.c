@@ -8,14 +8,14 @@
  * threads wait for each other
  *
  * The memory pass shares storage by the same rules without knowing of tasks; nothing but this knows
- * both. What is no row program, a GEMM or a copy, shares nothing at all. */
+ * both. What is no row kernel, a GEMM or a copy, shares nothing at all. */
 #include "codegen/cuda/build.h"
 
 #include <inttypes.h>
 
 #include "codegen/cuda/print.h"
 
-/* Instance `instance` of a row program's launch. */
+/* Instance `instance` of a row kernel's launch. */
 typedef struct rows_launch {
     const f8_kernel *k;
     const int64_t *ints;

@@ -1,4 +1,4 @@
-/* Attention on CUDA (cuda.h): the algorithm is text (cuda_attention*.cuh), templates over a struct
+/* Attention on CUDA (emit.h): the algorithm is text (attention*.cuh), templates over a struct
  * of constants; here the constants are chosen and written out, and each kernel is named.
  *
  * bf16 runs on tensor cores. Products are sums in f32 of bf16 operands, in the order of the

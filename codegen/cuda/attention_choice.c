@@ -1,4 +1,4 @@
-/* Which algorithm does an attention on a GPU: see cuda_attention_choice.h. */
+/* Which algorithm does an attention on a GPU: see attention_choice.h. */
 #include "codegen/cuda/attention_choice.h"
 
 #include "ir/num/fp8.h"

@@ -1,4 +1,4 @@
-/* The CUDA target's part of building a plan: see cuda_build.h and build_parts.h. */
+/* The CUDA target's part of building a plan: see build.h and codegen/plan/parts.h. */
 #include "codegen/cuda/attention_choice.h"
 #include "codegen/cuda/build.h"
 

@@ -1,5 +1,5 @@
-/* Building plans for CUDA: units become CUDA C, batches of them cubins. cuda_build.c: the target's
- * part of steps; cuda_alias.c: what they may share; cuda_build_units.c: text and compiling.
+/* Building plans for CUDA: units become CUDA C, batches of them cubins. build.c: the target's
+ * part of steps; alias.c: what they may share; build_units.c: text and compiling.
  * Internal to codegen. */
 #ifndef F8_CODEGEN_CUDA_BUILD_H
 #define F8_CODEGEN_CUDA_BUILD_H
@@ -23,7 +23,7 @@ typedef struct f8_cuda_code {
 
 extern const f8_build_target f8_build_cuda;
 
-/* cuda_alias.c: refuse steps of the function just built in which one task could read, or write
+/* alias.c: refuse steps of the function just built in which one task could read, or write
  * over, what another has written. F8_ERR_INTERNAL with the group and both values. */
 f8_status f8_cuda_check_steps(f8_build *b);
 

@@ -1,4 +1,4 @@
-/* Units to CUDA C and cubins: see cuda_build.h.
+/* Units to CUDA C and cubins: see build.h.
  *
  * Texts are made in order, on one thread. A batch is a run of them, full when its text has a
  * certain length, and images come in batch order, so the plan's bytes depend neither on the number

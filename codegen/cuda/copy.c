@@ -1,4 +1,4 @@
-/* Strided and transposing copies as CUDA C: see cuda_copy.h. */
+/* Strided and transposing copies as CUDA C: see copy.h. */
 #include "codegen/cuda/copy.h"
 
 #include <stdio.h>

@@ -21,7 +21,7 @@ typedef struct f8_cuda_launch {
     int64_t max_blocks;       /* f8_launch; 0: what is resident at once */
 } f8_cuda_launch;
 
-/* Row programs (cuda_rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason.
+/* Row kernels (rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason.
  */
 f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel *k, bool multi,
                             const char *symbol, f8_cuda_launch *out, f8_diag *d);
@@ -30,10 +30,10 @@ int64_t f8_cuda_rows_tasks(const f8_target *target, const f8_kernel *k, int64_t 
 /* The most instances that one launch of the multi-tensor form takes. */
 uint32_t f8_cuda_rows_most_instances(const f8_kernel *k);
 
-/* Attention (cuda_attention.c): one or more kernels launched one after the other, SYMBOL_0,
+/* Attention (attention.c): one or more kernels launched one after the other, SYMBOL_0,
  * SYMBOL_1,
  * ...; out[i] and tasks[i] for each, *n of them, at most F8_CUDA_ATTENTION_PHASES. Every one gets
- * all arguments of kernel_attention.h and after them one more, `workspace` bytes of arena (0: none,
+ * all arguments of codegen/kernel/attention.h and after them one more, `workspace` bytes of arena (0: none,
  * NULL). */
 enum { F8_CUDA_ATTENTION_PHASES = 3 };
 typedef struct f8_cuda_attention {

@@ -1,4 +1,4 @@
-/* Scalar operations, scalar programs and single instructions as CUDA C: see cuda_print.h. */
+/* Scalar operations, scalar functions and single instructions as CUDA C: see print.h. */
 #include "codegen/cuda/print.h"
 
 #include <math.h>
@@ -158,7 +158,7 @@ static f8_cuda_name literal_i(uint32_t u)
     return name;
 }
 
-/* ---- scalar programs ---- */
+/* ---- scalar functions ---- */
 
 /* A program as the function f8_fn_<its name>. */
 static void print_program(f8_text *t, f8_sfn fn)

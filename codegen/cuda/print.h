@@ -1,5 +1,5 @@
 /* Printing kernel descriptions as CUDA C: how a kernel's work is laid over threads, and the pieces
- * its loops are filled with. Internal to the printer of row programs (cuda_rows.c).
+ * its loops are filled with. Internal to the printer of row kernels (rows.c).
  *
  * A thread works on vectors of `vector` neighbouring columns. Where rows are reduced (or rolled, or
  * summed over columns), `group` threads share a row: thread t of them has the columns whose number
@@ -104,7 +104,7 @@ void f8_cuda_open(f8_cuda_printer *p, const char *format, ...)
 void f8_cuda_scope(f8_cuda_printer *p);
 void f8_cuda_close(f8_cuda_printer *p);
 
-/* ---- cuda_print.c: functions and single instructions ---- */
+/* ---- print.c: functions and single instructions ---- */
 
 /* The functions a kernel needs that the text does not have yet. */
 void f8_cuda_print_functions(f8_cuda_printer *p);

@@ -1,4 +1,4 @@
-/* Reading ptxas' report: see cuda_report.h. For every kernel the log has
+/* Reading ptxas' report: see report.h. For every kernel the log has
  *
  *     ptxas info    : Compiling entry function 'k1' for 'sm_90a'
  *     ptxas info    : Function properties for k1

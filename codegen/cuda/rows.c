@@ -1,4 +1,4 @@
-/* Row programs as CUDA C: the loops over tasks, rows and columns of one kernel (cuda_print.h).
+/* Row kernels as CUDA C: the loops over tasks, rows and columns of one kernel (print.h).
  *
  *     values that vary over nothing
  *     for each task of this block

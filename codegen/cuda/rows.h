@@ -1,14 +1,14 @@
-/* Row programs as CUDA C, the parts of the printer: cuda_rows.c (tasks, elementwise kernels,
- * pointers), cuda_rows_vector.c (loads, arithmetic and stores of a vector of columns),
- * cuda_rows_group.c (rows shared by groups of threads: stages), cuda_rows_reduce.c (their
- * reductions) and cuda_rows_tiles.c (column reductions and transposed stores). Internal to the
+/* Row kernels as CUDA C, the parts of the printer: rows.c (tasks, elementwise kernels,
+ * pointers), rows_vector.c (loads, arithmetic and stores of a vector of columns),
+ * rows_group.c (rows shared by groups of threads: stages), rows_reduce.c (their
+ * reductions) and rows_tiles.c (column reductions and transposed stores). Internal to the
  * five. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
 #include "codegen/cuda/print.h"
 
-/* ---- cuda_rows_vector.c ---- */
+/* ---- rows_vector.c ---- */
 
 void f8_cuda_rows_u(f8_cuda_printer *p); /* opens the loop over a thread's vectors */
 int f8_cuda_rows_step(const f8_cuda_printer *p); /* columns of a vector of all threads of a row */
@@ -26,7 +26,7 @@ void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live);
 /* A STORE to columns or a column reduction of this stage whose elements are gathered in y<n>. */
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
 
-/* ---- cuda_rows_blocks.c: values of blocks of columns ---- */
+/* ---- rows_blocks.c: values of blocks of columns ---- */
 
 /* Something of blocks is stored in this stage. */
 bool f8_cuda_rows_stores_blocks(const f8_cuda_printer *p);
@@ -38,7 +38,7 @@ void f8_cuda_rows_block_begin(f8_cuda_printer *p);    /* maxima of this stage: n
 void f8_cuda_rows_block_elements(f8_cuda_printer *p); /* one element more */
 void f8_cuda_rows_block_join(f8_cuda_printer *p); /* after the loop over u: of a block's threads */
 
-/* ---- cuda_rows_group.c ---- */
+/* ---- rows_group.c ---- */
 
 void f8_cuda_rows_shared(f8_cuda_printer *p); /* shared memory of the kernel */
 void f8_cuda_rows_task(f8_cuda_printer *p);   /* `block` of rows and `begin` column of a task */
@@ -46,14 +46,14 @@ void f8_cuda_rows_begin(f8_cuda_printer *p);  /* what a row keeps */
 void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage);
 void f8_cuda_rows_end(f8_cuda_printer *p);      /* of a row */
 
-/* ---- cuda_rows_tiles.c ---- */
+/* ---- rows_tiles.c ---- */
 
 void f8_cuda_rows_tiles_begin(f8_cuda_printer *p); /* of a task: no rows yet */
 void f8_cuda_rows_tiles(f8_cuda_printer *p);       /* after a vector's stores */
 void f8_cuda_rows_batch_end(f8_cuda_printer *p);   /* of a row: what is complete to memory */
 void f8_cuda_rows_task_end(f8_cuda_printer *p);    /* column sums to memory */
 
-/* ---- cuda_rows_reduce.c: the reductions of the current stage ---- */
+/* ---- rows_reduce.c: the reductions of the current stage ---- */
 
 bool f8_cuda_rows_stage_reduces(const f8_kernel *k, int32_t stage);
 /* Reductions before this stage: in shared memory each has a part of its own. */

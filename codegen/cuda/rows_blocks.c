@@ -1,5 +1,5 @@
-/* Values of blocks of columns in rows shared by groups of threads: see cuda_rows.h and
- * cuda_print.h.
+/* Values of blocks of columns in rows shared by groups of threads: see rows.h and
+ * print.h.
  *
  * A block is a power of two of columns, at least a thread's vector and at most what 32 threads have
  * at once, so a vector lies in one block and a block's threads are neighbours in a warp. What

@@ -1,5 +1,5 @@
-/* Rows shared by groups of threads: see cuda_rows.h and cuda_print.h.
- * What goes over rows, column by column, is in cuda_rows_tiles.c. */
+/* Rows shared by groups of threads: see rows.h and print.h.
+ * What goes over rows, column by column, is in rows_tiles.c. */
 #include "codegen/cuda/rows.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* How a row program's work is laid over threads: see cuda_print.h. All of it follows from the
+/* How a row kernel's work is laid over threads: see print.h. All of it follows from the
  * description and the target, so equal descriptions are equal kernels; results depend on none of
  * it. */
 #include "codegen/cuda/print.h"

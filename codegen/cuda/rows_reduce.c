@@ -1,4 +1,4 @@
-/* Reductions of rows shared by groups of threads: see cuda_rows.h and cuda_print.h.
+/* Reductions of rows shared by groups of threads: see rows.h and print.h.
  *
  * A warp or part of one has a row and reduces it by shuffles; a whole block has a wide row and
  * reduces it through shared memory. Either way a thread's columns modulo 256 are fixed lanes of the

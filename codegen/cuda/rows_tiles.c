@@ -1,4 +1,4 @@
-/* What a kernel of rows does column by column, over the rows of a block: see cuda_rows.h.
+/* What a kernel of rows does column by column, over the rows of a block: see rows.h.
  *
  * Column reductions and transposed stores are staged. The rows of a block go hand in hand: for each
  * vector all of them put their values into a tile, one row each; then every thread takes columns of

@@ -1,5 +1,5 @@
-/* Row programs as CUDA C, one vector of columns at a time: loads, the elements' arithmetic, stores.
- * See cuda_rows.h. */
+/* Row kernels as CUDA C, one vector of columns at a time: loads, the elements' arithmetic, stores.
+ * See rows.h. */
 #include "codegen/cuda/rows.h"
 
 #include <stdio.h>

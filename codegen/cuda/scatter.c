@@ -1,4 +1,4 @@
-/* Rows added to a table by index, in order of position: see cuda_scatter.h. */
+/* Rows added to a table by index, in order of position: see scatter.h. */
 #include "codegen/cuda/scatter.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The scatter kernel of CUDA: EMBEDDING_GRAD, with the arguments and integers of kernel_scatter.h.
+/* The scatter kernel of CUDA: EMBEDDING_GRAD, with the arguments and integers of codegen/kernel/scatter.h.
  *
  * A row of the table gets its additions in order of position, so one block must do them all. A task
  * is F8_CUDA_SCATTER_POSITIONS positions: each warp finds out whether its position is the first of

@@ -1,4 +1,4 @@
-/* The files of text inside the library: see cuda_text.h. */
+/* The files of text inside the library: see text.h. */
 #include "codegen/cuda/text.h"
 
 /* The assembler takes in the file itself, so there is one copy. The Makefile knows that this object

@@ -4,8 +4,8 @@
 
 /* Files of this folder, each NUL-terminated. */
 extern const char f8_cuda_header[];    /* fp8c.cuh */
-extern const char f8_cuda_rows_text[]; /* cuda_rows.cuh */
-/* cuda_attention*.cuh. Each guards itself against being given twice. */
+extern const char f8_cuda_rows_text[]; /* rows.cuh */
+/* attention*.cuh. Each guards itself against being given twice. */
 extern const char f8_cuda_attention_common[], f8_cuda_attention_forward[],
     f8_cuda_attention_backward[], f8_cuda_attention_f32[];
 

@@ -1,13 +1,14 @@
-/* What an attention step of a CUDA plan does: plain data that plans hold. cuDNN does it (cudnn_attention.h). */
+/* What an attention step of a CUDA plan does: plain data that plans hold. cuDNN does it
+ * (cudnn_attention.h). */
 #ifndef F8_ATTENTION_DESC_H
 #define F8_ATTENTION_DESC_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One attention problem, in bf16. The meaning is codegen/kernel/attention.h's: element (b, t, head, d)
- * lies at base + (b * T + t) * stride + head * D + d; lse is f32[B, H, T]; head h reads key/value
- * head h / (H / Hkv). */
+/* One attention problem, in bf16. The meaning is codegen/kernel/attention.h's: element (b, t, head,
+ * d) lies at base + (b * T + t) * stride + head * D + d; lse is f32[B, H, T]; head h reads
+ * key/value head h / (H / Hkv). */
 typedef struct f8_cudnn_attention_desc {
     int64_t B, T, H, Hkv, D;
     bool causal, backward;

@@ -13,7 +13,7 @@ f8_status f8_blob_map(f8_blob *out, const void *bytes, size_t size, size_t code_
     *out = (f8_blob){0};
     if (code_size > size || code_size % F8_BLOB_PAGE || sysconf(_SC_PAGESIZE) != F8_BLOB_PAGE)
         return f8_fail(d, F8_ERR_INPUT, F8_NOWHERE,
-                       "compiled code of %zu bytes in an image of %zu can't be mapped", code_size,
+                       "can't map %zu bytes of compiled code in an image of %zu bytes", code_size,
                        size);
     if (size == 0)
         return F8_OK;

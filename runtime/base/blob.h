@@ -1,8 +1,8 @@
 /* Compiled kernels in memory: map an image of code and constants, call into it, unmap it.
  *
- * The image is what codegen/cpu/link.h makes and an AOT file stores: position-independent x86-64, no
- * imports, nothing to relocate. It is written while private and writable, then sealed: code pages
- * become read-execute, constant pages read-only, never writable and executable at once. */
+ * The image is what codegen/cpu/link.h makes and an AOT file stores: position-independent x86-64,
+ * no imports, nothing to relocate. It is written while private and writable, then sealed: code
+ * pages become read-execute, constant pages read-only, never writable and executable at once. */
 #ifndef F8_RUNTIME_BLOB_H
 #define F8_RUNTIME_BLOB_H
 

@@ -21,8 +21,8 @@
 typedef struct f8_dynlib {
     void *handle;
     const char *name; /* the file name that was found; borrowed from f8_dynlib_open's list */
-    const char *refused; /* of f8_dynlib_search: "; FILE does not load (reason)" of each file that is there
-                            and was passed over; NULL: none. The arena's */
+    const char *refused; /* of f8_dynlib_search: "; FILE does not load (reason)" of each file that
+                            is there and was passed over; NULL: none. The arena's */
 } f8_dynlib;
 
 /* Load the first of `names` (NULL-terminated; sonames or paths; the strings outlive the library)
@@ -30,16 +30,17 @@ typedef struct f8_dynlib {
  * loader's last reason. */
 f8_status f8_dynlib_open(const char *what, const char *const *names, f8_dynlib *out, f8_diag *diag);
 
-/* The same over a list of folders (NULL-terminated), each with every name in turn. A folder may be a
- * glob(3) pattern: then its matches, the last in alphabetical order first; "" is the loader's own path.
- * out->name is the file's full path. On F8_ERR_LIBRARY *why is the whole message, however long: the
- * names, every folder as given, and why a file that was there did not load. Both are the arena's. */
+/* The same over a list of folders (NULL-terminated), each with every name in turn. A folder may be
+ * a glob(3) pattern: then its matches, the last in alphabetical order first; "" is the loader's own
+ * path. out->name is the file's full path. On F8_ERR_LIBRARY *why is the whole message, however
+ * long: the names, every folder as given, and why a file that was there did not load. Both are the
+ * arena's. */
 f8_status f8_dynlib_search(const char *what, const char *const *names, const char *const *folders,
                            f8_arena *arena, f8_dynlib *out, const char **why, f8_diag *diag);
 
-/* The files of these names (glob(3) patterns, too) in these folders, loaded or not, in the order in which
- * f8_dynlib_search looks; each file once, whatever links lead to it. "" stands for the folders that the
- * loader would name (its cache aside). For reports: what else there is. */
+/* The files of these names (glob(3) patterns, too) in these folders, loaded or not, in the order in
+ * which f8_dynlib_search looks; each file once, whatever links lead to it. "" stands for the
+ * folders that the loader would name (its cache aside). For reports: what else there is. */
 typedef struct f8_dynlib_file {
     const char *path; /* as it was come upon; the arena's */
     const char *real; /* links followed: often has the whole version in its name */
@@ -50,8 +51,8 @@ f8_status f8_dynlib_files(const char *const *names, const char *const *folders, 
                           f8_dynlib_file **out, size_t *n, f8_diag *diag);
 /* Whether two paths lead to one file. */
 bool f8_dynlib_same(const char *a, const char *b);
-/* The path of a library that is mapped into this process: the first whose file name begins with `begins`
- * and which `known` (may be NULL) is not. NULL: none. The arena's. */
+/* The path of a library that is mapped into this process: the first whose file name begins with
+ * `begins` and which `known` (may be NULL) is not. NULL: none. The arena's. */
 const char *f8_dynlib_mapped(const char *begins, const char *known, f8_arena *arena);
 
 void f8_dynlib_close(f8_dynlib *lib);

@@ -33,8 +33,8 @@ void f8_gemm_problem_text(const f8_gemm_desc *d, char text[F8_GEMM_PROBLEM_TEXT]
 {
     char a[48], b[48];
     int n = snprintf(text, F8_GEMM_PROBLEM_TEXT,
-                     "gemm %" PRId64 "x%" PRId64 "x%" PRId64 " %s%s%s x %s%s%s -> %s%s strides %" PRId64
-                     " %" PRId64 " %" PRId64,
+                     "gemm %" PRId64 "x%" PRId64 "x%" PRId64
+                     " %s%s%s x %s%s%s -> %s%s strides %" PRId64 " %" PRId64 " %" PRId64,
                      d->m, d->n, d->k, f8_dtype_name(d->a), d->trans_a ? ".t" : "",
                      d->round_a ? ".round" : "", f8_dtype_name(d->b), d->trans_b ? ".t" : "",
                      d->round_b ? ".round" : "", f8_dtype_name(d->c), d->accumulate ? " add" : "",
@@ -108,7 +108,8 @@ static bool parse_lt(const char **at, f8_gemm_tuning *t)
     if (!next_number(at, INT32_MAX, &id))
         return false;
     for (int i = 0; i < 4; i++)
-        if (!next_word(at, word) || strcmp(word, names[i]) || !next_number(at, INT32_MAX, &value[i]))
+        if (!next_word(at, word) || strcmp(word, names[i]) ||
+            !next_number(at, INT32_MAX, &value[i]))
             return false;
     t->lt.id = (int32_t)id;
     t->lt.tile = value[0];

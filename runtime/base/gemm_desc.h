@@ -1,6 +1,6 @@
 /* What a GEMM is and how it is done: plain data that plans hold, and its texts.
  *
- * The meaning is C[m, n] = op(A)[m, k] x op(B)[k, n]; gemm.h and gemm_cublaslt.h say it in full.
+ * The meaning is C[m, n] = op(A)[m, k] x op(B)[k, n]; gemm.h and cublaslt.h say it in full.
  *
  * The tuner's database finds a GEMM by the text of its problem. The ways to do it, its candidates,
  * are texts too:
@@ -28,12 +28,14 @@ typedef enum f8_gemm_algorithm {
 #undef X
 } f8_gemm_algorithm;
 
-/* How a GEMM is done within its algorithm. All zeros: as the model has it (gemm.c's cutting; the first
- * answer of cuBLASLt's heuristic). No bit of a result depends on what is for the CPU, save where
- * oneDNN itself sums another shape of tile in another order: the tuner compares, and drops those. */
+/* How a GEMM is done within its algorithm. All zeros: as the model has it (gemm.c's cutting; the
+ * first answer of cuBLASLt's heuristic). No bit of a result depends on what is for the CPU, save
+ * where oneDNN itself sums another shape of tile in another order: the tuner compares, and drops
+ * those. */
 typedef struct f8_gemm_tuning {
     uint16_t m_block, n_block; /* CPU: the most rows and columns of a tile, multiples of 16 */
-    uint8_t algorithm; /* CPU, where the desc's is AUTO: taken instead of the model's, if it is possible */
+    uint8_t algorithm; /* CPU, where the desc's is AUTO: taken instead of the model's, if it is
+                          possible */
     uint8_t share;             /* CPU: f8_gemm_share */
     bool packed;               /* CPU: A is packed, even where it could be used in place */
     /* CUDA: the algorithm of cuBLASLt's that is taken where its heuristic offers it, by its
@@ -83,10 +85,12 @@ bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y);
 /* Everything of a desc that its time may depend on but the algorithm and the tuning. */
 void f8_gemm_problem_text(const f8_gemm_desc *desc, char text[F8_GEMM_PROBLEM_TEXT]);
 
-/* What `desc` does that it would not do by itself: its algorithm unless it is `model`, its tuning. */
+/* What `desc` does that it would not do by itself: its algorithm unless it is `model`, its tuning.
+ */
 void f8_gemm_candidate_text(const f8_gemm_desc *desc, uint32_t model, char text[F8_CANDIDATE_TEXT]);
 
-/* Make desc do so. False, and desc as it was: for a text that is none, as one of a later version. */
+/* Make desc do so. False, and desc as it was: for a text that is none, as one of a later version.
+ */
 bool f8_gemm_candidate_parse(const char *text, f8_gemm_desc *desc);
 
 #endif

@@ -303,7 +303,8 @@ f8_status f8_pool_create(const f8_pool_options *options, f8_pool **out, f8_diag 
     size_t size = header + sizeof(worker) * (lent ? 0 : (size_t)n);
     f8_pool *pool = al.alloc(al.user, size, CACHE_LINE);
     if (!pool)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "thread pool wanted %zu bytes", size);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted for a thread pool", size);
     memset(pool, 0, size);
     pool->allocator = al;
     pool->n_threads = n;

@@ -18,7 +18,8 @@ static f8_status make_step(f8_exec *x, const f8_step *s, f8_exec_step *l, f8_dia
     for (uint32_t p = 0; p < s->n_phases; p++) {
         l->entry[p] = f8_blob_phase(&x->code->blob, s->phase[p].entry);
         if (!l->entry[p])
-            return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "kernel '%s' lies outside the blob", s->name);
+            return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE, "kernel '%s' lies outside the blob",
+                           s->name);
     }
     if (s->kind == F8_STEP_GEMM)
         return f8_gemm_prepare(x->home->gemms, &s->gemm, f8_exec_threads(x), &l->gemm, diag);
@@ -44,8 +45,9 @@ static f8_status check_cpu(const f8_plan *plan, f8_diag *diag)
     char missing[160], name[F8_CPU_NAME];
     if (f8_cpu_suffices(&has, &plan->needs, missing, sizeof missing))
         return F8_OK;
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "code for %s needs %s, which this CPU, %s, lacks",
-                   plan->target, missing, f8_cpu_name(name));
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "code for %s needs %s, which this CPU, %s, lacks", plan->target, missing,
+                   f8_cpu_name(name));
 }
 
 static f8_status exec_build(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
@@ -60,13 +62,16 @@ static f8_status exec_build(f8_exec *x, const f8_exec_options *o, f8_diag *diag)
     return f8_exec_allocate(x, diag);
 }
 
-f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out, f8_diag *diag)
+f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out,
+                         f8_diag *diag)
 {
     *out = NULL;
-    const f8_allocator allocator = options->allocator ? *options->allocator : f8_default_allocator();
+    const f8_allocator allocator =
+        options->allocator ? *options->allocator : f8_default_allocator();
     f8_exec *x = allocator.alloc(allocator.user, sizeof *x, 16);
     if (!x)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", sizeof *x);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       sizeof *x);
     *x = (f8_exec){.plan = plan, .allocator = allocator, .profile = options->profile};
     f8_arena_init(&x->memory, &x->allocator);
     const f8_status status = exec_build(x, options, diag);
@@ -158,8 +163,8 @@ static f8_status run_step(f8_exec *x, const f8_exec_step *l)
     case F8_STEP_GEMM:
         home->home.count.gemms++;
         home->home.count.fp8_gemms += s->fp8;
-        return f8_gemm_run(l->gemm, home->pool, l->arg[0], l->arg[1], l->arg[2], l->arg[3], l->arg[4],
-                           (void *)home->home.workspace.at);
+        return f8_gemm_run(l->gemm, home->pool, l->arg[0], l->arg[1], l->arg[2], l->arg[3],
+                           l->arg[4], (void *)home->home.workspace.at);
     case F8_STEP_COPY:
         f8_copy_run(s, home->pool, l->arg[0], l->arg[1]);
         return F8_OK;
@@ -178,8 +183,8 @@ f8_status f8_exec_run(f8_exec *x, uint32_t func, f8_diag *diag)
         const double start = x->profile ? f8_seconds_now() : 0;
         const f8_status status = run_step(x, &f->step[i]);
         if (status != F8_OK)
-            return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed", f->step[i].step->name,
-                           x->plan->func[func].name);
+            return f8_fail(diag, status, F8_NOWHERE, "step '%s' of '%s' failed",
+                           f->step[i].step->name, x->plan->func[func].name);
         if (x->profile)
             f->step[i].seconds += f8_seconds_now() - start;
     }

@@ -1,8 +1,9 @@
 /* The executor: a plan with its memory, its threads and its libraries, ready to run.
  *
  * Creation does everything that can fail or take time: maps the blob, prepares the GEMMs, allocates
- * every byte and resolves every place to a pointer. A run then only walks the steps, once places of buffers bound
- * since are resolved: no allocation, no look-up, no environment. One thread at a time per executor. */
+ * every byte and resolves every place to a pointer. A run then only walks the steps, once places of
+ * buffers bound since are resolved: no allocation, no look-up, no environment. One thread at a time
+ * per executor. */
 #ifndef F8_EXEC_H
 #define F8_EXEC_H
 
@@ -17,16 +18,18 @@ typedef struct f8_exec_options {
     const f8_parallel *parallel;   /* the embedder's threads instead, or NULL; copied */
     const f8_allocator *allocator; /* NULL: the default; copied */
     bool profile;                  /* note the time of each step: f8_exec_step_seconds */
-    /* NULL, or an executor of a plan with the same variables, laid out alike: the two, and all others so made, share
-     * variables, threads, prepared GEMMs, code that is equal, counts, and the memory that runs work in: it is as
-     * large as the one that needs most, and one runs at a time. Threads and allocator are then its own. Buffers of
-     * ports share memory too: what is in them is gone once another has run. */
+    /* NULL, or an executor of a plan with the same variables, laid out alike: the two, and all
+     * others so made, share variables, threads, prepared GEMMs, code that is equal, counts, and the
+     * memory that runs work in: it is as large as the one that needs most, and one runs at a time.
+     * Threads and allocator are then its own. Buffers of ports share memory too: what is in them is
+     * gone once another has run. */
     f8_exec *like;
 } f8_exec_options;
 
-/* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were wanted; executors that
- * would have shared are as they were. */
-f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out, f8_diag *diag);
+/* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were
+ * wanted; executors that would have shared are as they were. */
+f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out,
+                         f8_diag *diag);
 void f8_exec_destroy(f8_exec *x); /* may be NULL */
 
 int f8_exec_threads(const f8_exec *x);
@@ -34,12 +37,13 @@ int f8_exec_threads(const f8_exec *x);
 /* Variables: contiguous, of the plan's type; the pointer stays valid for the executor's life. */
 void *f8_exec_var(f8_exec *x, uint32_t var);
 
-/* Give every variable its initial value, keyed by the seed and its name. Fails as f8_pool_check does. */
+/* Give every variable its initial value, keyed by the seed and its name. Fails as f8_pool_check
+ * does. */
 f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag);
 
-/* Buffers of a function's ports that carry no variable. Each has one of the executor's own until the
- * caller binds another (at least f8_type_bytes, aligned to its element, kept alive by the caller; NULL goes back to
- * the executor's). */
+/* Buffers of a function's ports that carry no variable. Each has one of the executor's own until
+ * the caller binds another (at least f8_type_bytes, aligned to its element, kept alive by the
+ * caller; NULL goes back to the executor's). */
 void *f8_exec_port(f8_exec *x, uint32_t func, bool output, uint32_t port);
 void f8_exec_bind(f8_exec *x, uint32_t func, bool output, uint32_t port, void *buffer);
 
@@ -58,7 +62,8 @@ int64_t f8_exec_peak_bytes(const f8_exec *x);
  * need, the caller's to destroy. */
 f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
                              f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag);
-/* Of these what the plan alone says, on any machine: on one thread, without the GEMMs' workspace. */
+/* Of these what the plan alone says, on any machine: on one thread, without the GEMMs' workspace.
+ */
 int64_t f8_exec_plan_least_bytes(const f8_plan *plan);
 
 f8_exec_counts f8_exec_count(const f8_exec *x);

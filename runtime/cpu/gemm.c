@@ -114,8 +114,8 @@ f8_status f8_gemm_lib_create(const f8_allocator *allocator, f8_gemm_lib **out, f
     f8_allocator al = allocator ? *allocator : f8_default_allocator();
     f8_gemm_lib *lib = al.alloc(al.user, sizeof *lib, _Alignof(f8_gemm_lib));
     if (!lib)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "GEMM library wanted %zu bytes",
-                       sizeof *lib);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted for the GEMM library", sizeof *lib);
     *lib = (f8_gemm_lib){.allocator = al};
     f8_status status = open_lib(lib, diag);
     if (status != F8_OK) {
@@ -332,11 +332,11 @@ static f8_status create_tiles(f8_gemm *g, f8_diag *diag)
 
 static bool desc_equal(const f8_gemm_desc *x, const f8_gemm_desc *y)
 {
-    return f8_gemm_tuning_equal(&x->tuning, &y->tuning) && x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
-           x->ldc == y->ldc && x->a == y->a && x->b == y->b && x->trans_a == y->trans_a &&
-           x->trans_b == y->trans_b && x->round_a == y->round_a && x->round_b == y->round_b &&
-           x->accumulate == y->accumulate && x->has_alpha == y->has_alpha &&
-           f8_granularity_equal(x->scale_a, y->scale_a) &&
+    return f8_gemm_tuning_equal(&x->tuning, &y->tuning) && x->m == y->m && x->n == y->n &&
+           x->k == y->k && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc &&
+           x->a == y->a && x->b == y->b && x->trans_a == y->trans_a && x->trans_b == y->trans_b &&
+           x->round_a == y->round_a && x->round_b == y->round_b && x->accumulate == y->accumulate &&
+           x->has_alpha == y->has_alpha && f8_granularity_equal(x->scale_a, y->scale_a) &&
            f8_granularity_equal(x->scale_b, y->scale_b) && x->scale == y->scale &&
            x->algorithm == y->algorithm;
 }
@@ -364,7 +364,8 @@ f8_status f8_gemm_prepare(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_thre
         }
     f8_gemm *g = lib->allocator.alloc(lib->allocator.user, sizeof *g, _Alignof(f8_gemm));
     if (!g)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "GEMM wanted %zu bytes", sizeof *g);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted for a GEMM", sizeof *g);
     *g = (f8_gemm){.lib = lib, .refs = 1, .desc = d, .n_threads = n_threads};
     choose_blocks(g);
     f8_onednn_threads threads = f8_onednn_enter(lib->dnn);

@@ -41,7 +41,8 @@ void f8_gemm_lib_destroy(f8_gemm_lib *lib); /* after all of its gemms; may be NU
 /* "oneDNN 2.6.3 (avx512)", for doctor; owned by lib. */
 const char *f8_gemm_lib_describe(const f8_gemm_lib *lib);
 
-/* The algorithm that AUTO stands for on this CPU: the tuning's, if it is possible, else the model's. */
+/* The algorithm that AUTO stands for on this CPU: the tuning's, if it is possible, else the
+ * model's. */
 f8_gemm_algorithm f8_gemm_choose(const f8_gemm_lib *lib, const f8_gemm_desc *desc);
 
 /* A problem made ready: primitives, tiles, workspace layout. Equal descs share one object: each
@@ -68,8 +69,8 @@ f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b
 
 /* ---- for the tuner: gemm_candidates.c ---- */
 
-/* The candidates of the CPU, `model` (desc with no tuning) first: each possible here and cut otherwise
- * than those before it. same_bits: without other algorithms. Returns how many. */
+/* The candidates of the CPU, `model` (desc with no tuning) first: each possible here and cut
+ * otherwise than those before it. same_bits: without other algorithms. Returns how many. */
 int f8_gemm_candidates(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_threads, bool same_bits,
                        f8_gemm_desc out[F8_GEMM_CANDIDATES]);
 

@@ -86,10 +86,11 @@ static f8_status find_openmp(f8_onednn *dnn, f8_diag *diag)
     if (runtime != DNNL_RUNTIME_OMP) {
         if (runtime == DNNL_RUNTIME_SEQ || runtime == DNNL_RUNTIME_THREADPOOL)
             return F8_OK; /* single-threaded unless a stream brings a pool */
-        return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
-                       "%s was built for a threading runtime fp8c can't hold to one thread (%u); "
-                       "an OpenMP or sequential build is needed",
-                       dnn->lib.name, runtime);
+        return f8_fail(
+            diag, F8_ERR_LIBRARY, F8_NOWHERE,
+            "%s was built for a threading runtime (%u) that fp8c can't hold to one thread; "
+            "an OpenMP or sequential build is needed",
+            dnn->lib.name, runtime);
     }
     void *scopes[MAX_OPENMP] = {RTLD_DEFAULT, dnn->lib.handle};
     for (int i = 0; i < MAX_OPENMP; i++) {
@@ -115,8 +116,8 @@ static f8_status open_library(f8_onednn *dnn, f8_diag *diag)
     const dnnl_version_t *v = dnn->api.dnnl_version();
     if (v->major != 2 || v->minor < 5)
         return f8_fail(diag, F8_ERR_LIBRARY, F8_NOWHERE,
-                       "%s is oneDNN %d.%d: 2.5 or later 2.x needed", dnn->lib.name, v->major,
-                       v->minor);
+                       "%s is oneDNN %d.%d: version 2.5 or a later 2.x is needed", dnn->lib.name,
+                       v->major, v->minor);
     F8_TRY(find_openmp(dnn, diag));
     dnnl_status_t status = dnn->api.dnnl_engine_create(&dnn->engine, dnnl_cpu, 0);
     if (status != dnnl_success)
@@ -173,7 +174,8 @@ f8_status f8_onednn_create(const f8_allocator *allocator, f8_onednn **out, f8_di
     *out = NULL;
     f8_onednn *dnn = allocator->alloc(allocator->user, sizeof *dnn, _Alignof(f8_onednn));
     if (!dnn)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "oneDNN wanted %zu bytes", sizeof *dnn);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted for oneDNN", sizeof *dnn);
     *dnn = (f8_onednn){.allocator = *allocator};
     f8_status status = open_library(dnn, diag);
     if (status != F8_OK) {
@@ -296,7 +298,8 @@ f8_status f8_onednn_tile_create(f8_onednn *dnn, const f8_onednn_shape *shape, in
         dnn->allocator.alloc(dnn->allocator.user, size, _Alignof(f8_onednn_tile));
     *out = NULL;
     if (!tile)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "GEMM tile wanted %zu bytes", size);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted for a GEMM tile", size);
     memset(tile, 0, size);
     tile->dnn = dnn;
     tile->n_threads = n_threads;

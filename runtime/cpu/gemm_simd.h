@@ -1,7 +1,7 @@
 /* The element work around a GEMM: decoding operands into panels and adding tiles to C.
  *
- * One table of functions per instruction set; all give the same bits, and those of ir/num/fp8.h (NaNs:
- * the same class). Lengths count elements; nothing is read or written beyond them. */
+ * One table of functions per instruction set; all give the same bits, and those of ir/num/fp8.h
+ * (NaNs: the same class). Lengths count elements; nothing is read or written beyond them. */
 #ifndef F8_GEMM_SIMD_H
 #define F8_GEMM_SIMD_H
 

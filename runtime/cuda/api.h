@@ -1,9 +1,10 @@
-/* What the project uses of NVIDIA's libraries: types, values and one table of functions each, in our own
- * declarations, so that it builds where no toolkit is. Names are the libraries' own.
+/* What the project uses of NVIDIA's libraries: types, values and one table of functions each, in
+ * our own declarations, so that it builds where no toolkit is. Names are the libraries' own.
  *
- * Functions are under the names the libraries export, which for many is a versioned one: cuMemAlloc is
- * cuMemAlloc_v2. Whoever includes the toolkit's headers defines F8_CUDA_API_TOOLKIT first and gets the
- * tables alone: that is how a test compares every prototype, value and size with the real ones.
+ * Functions are under the names the libraries export, which for many is a versioned one: cuMemAlloc
+ * is cuMemAlloc_v2. Whoever includes the toolkit's headers defines F8_CUDA_API_TOOLKIT first and
+ * gets the tables alone: that is how a test compares every prototype, value and size with the real
+ * ones.
  *
  * Kernels are launched with params = {pointer to the params struct}, extra = NULL.
  *
@@ -156,108 +157,115 @@ typedef int f8_nvml_return;
 
 /* ---- functions: X(result, name, (parameters)) ---- */
 
-#define F8_CUDA_SYMBOLS(X)                                                                        \
-    X(CUresult, cuInit, (unsigned flags))                                                         \
-    X(CUresult, cuDriverGetVersion, (int *version))                                               \
-    X(CUresult, cuGetErrorName, (CUresult error, const char **name))                              \
-    X(CUresult, cuGetErrorString, (CUresult error, const char **text))                            \
-    X(CUresult, cuDeviceGetCount, (int *count))                                                   \
-    X(CUresult, cuDeviceGet, (CUdevice *device, int ordinal))                                     \
-    X(CUresult, cuDeviceGetName, (char *name, int length, CUdevice device))                       \
-    X(CUresult, cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device))    \
-    X(CUresult, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device))                            \
-    X(CUresult, cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device))                  \
-    X(CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                  \
-    X(CUresult, cuCtxPushCurrent_v2, (CUcontext context))                                         \
-    X(CUresult, cuCtxPopCurrent_v2, (CUcontext *context))                                         \
-    X(CUresult, cuCtxGetCurrent, (CUcontext *context))                                            \
-    X(CUresult, cuMemGetInfo_v2, (size_t *free, size_t *total))                                   \
-    X(CUresult, cuMemAlloc_v2, (CUdeviceptr *ptr, size_t bytes))                                  \
-    X(CUresult, cuMemFree_v2, (CUdeviceptr ptr))                                                  \
-    X(CUresult, cuMemAllocHost_v2, (void **ptr, size_t bytes))                                    \
-    X(CUresult, cuMemFreeHost, (void *ptr))                                                       \
-    X(CUresult, cuPointerGetAttribute, (void *data, CUpointer_attribute which, CUdeviceptr ptr))  \
-    X(CUresult, cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t bytes, CUstream s)) \
-    X(CUresult, cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream s))     \
-    X(CUresult, cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)) \
-    X(CUresult, cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream s)) \
-    X(CUresult, cuStreamCreate, (CUstream *s, unsigned flags))                                    \
-    X(CUresult, cuStreamDestroy_v2, (CUstream s))                                                 \
-    X(CUresult, cuStreamSynchronize, (CUstream s))                                                \
-    X(CUresult, cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode mode))                  \
-    X(CUresult, cuStreamEndCapture, (CUstream s, CUgraph *graph))                                 \
-    X(CUresult, cuGraphInstantiateWithFlags, (CUgraphExec *exec, CUgraph graph, unsigned long long flags)) \
-    X(CUresult, cuGraphLaunch, (CUgraphExec exec, CUstream s))                                    \
-    X(CUresult, cuGraphExecDestroy, (CUgraphExec exec))                                           \
-    X(CUresult, cuGraphDestroy, (CUgraph graph))                                                  \
-    X(CUresult, cuEventCreate, (CUevent *event, unsigned flags))                                  \
-    X(CUresult, cuEventDestroy_v2, (CUevent event))                                               \
-    X(CUresult, cuEventRecord, (CUevent event, CUstream s))                                       \
-    X(CUresult, cuEventElapsedTime, (float *milliseconds, CUevent start, CUevent end))            \
-    X(CUresult, cuModuleLoadData, (CUmodule *module, const void *image))                          \
-    X(CUresult, cuModuleUnload, (CUmodule module))                                                \
-    X(CUresult, cuModuleGetFunction, (CUfunction *function, CUmodule module, const char *name))   \
+#define F8_CUDA_SYMBOLS(X)                                                                         \
+    X(CUresult, cuInit, (unsigned flags))                                                          \
+    X(CUresult, cuDriverGetVersion, (int *version))                                                \
+    X(CUresult, cuGetErrorName, (CUresult error, const char **name))                               \
+    X(CUresult, cuGetErrorString, (CUresult error, const char **text))                             \
+    X(CUresult, cuDeviceGetCount, (int *count))                                                    \
+    X(CUresult, cuDeviceGet, (CUdevice * device, int ordinal))                                     \
+    X(CUresult, cuDeviceGetName, (char *name, int length, CUdevice device))                        \
+    X(CUresult, cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device))     \
+    X(CUresult, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device))                             \
+    X(CUresult, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                  \
+    X(CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                   \
+    X(CUresult, cuCtxPushCurrent_v2, (CUcontext context))                                          \
+    X(CUresult, cuCtxPopCurrent_v2, (CUcontext * context))                                         \
+    X(CUresult, cuCtxGetCurrent, (CUcontext * context))                                            \
+    X(CUresult, cuMemGetInfo_v2, (size_t *free, size_t *total))                                    \
+    X(CUresult, cuMemAlloc_v2, (CUdeviceptr * ptr, size_t bytes))                                  \
+    X(CUresult, cuMemFree_v2, (CUdeviceptr ptr))                                                   \
+    X(CUresult, cuMemAllocHost_v2, (void **ptr, size_t bytes))                                     \
+    X(CUresult, cuMemFreeHost, (void *ptr))                                                        \
+    X(CUresult, cuPointerGetAttribute, (void *data, CUpointer_attribute which, CUdeviceptr ptr))   \
+    X(CUresult, cuMemcpyHtoDAsync_v2,                                                              \
+      (CUdeviceptr to, const void *from, size_t bytes, CUstream s))                                \
+    X(CUresult, cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream s))      \
+    X(CUresult, cuMemcpyDtoDAsync_v2,                                                              \
+      (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s))                                \
+    X(CUresult, cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream s))  \
+    X(CUresult, cuStreamCreate, (CUstream * s, unsigned flags))                                    \
+    X(CUresult, cuStreamDestroy_v2, (CUstream s))                                                  \
+    X(CUresult, cuStreamSynchronize, (CUstream s))                                                 \
+    X(CUresult, cuStreamBeginCapture_v2, (CUstream s, CUstreamCaptureMode mode))                   \
+    X(CUresult, cuStreamEndCapture, (CUstream s, CUgraph * graph))                                 \
+    X(CUresult, cuGraphInstantiateWithFlags,                                                       \
+      (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                               \
+    X(CUresult, cuGraphLaunch, (CUgraphExec exec, CUstream s))                                     \
+    X(CUresult, cuGraphExecDestroy, (CUgraphExec exec))                                            \
+    X(CUresult, cuGraphDestroy, (CUgraph graph))                                                   \
+    X(CUresult, cuEventCreate, (CUevent * event, unsigned flags))                                  \
+    X(CUresult, cuEventDestroy_v2, (CUevent event))                                                \
+    X(CUresult, cuEventRecord, (CUevent event, CUstream s))                                        \
+    X(CUresult, cuEventElapsedTime, (float *milliseconds, CUevent start, CUevent end))             \
+    X(CUresult, cuModuleLoadData, (CUmodule * module, const void *image))                          \
+    X(CUresult, cuModuleUnload, (CUmodule module))                                                 \
+    X(CUresult, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))   \
     X(CUresult, cuFuncGetAttribute, (int *value, CUfunction_attribute which, CUfunction function)) \
-    X(CUresult, cuFuncSetAttribute, (CUfunction function, CUfunction_attribute which, int value)) \
-    X(CUresult, cuOccupancyMaxActiveBlocksPerMultiprocessor,                                      \
-      (int *blocks, CUfunction function, int threads, size_t dynamic_shared))                     \
-    X(CUresult, cuLaunchKernel,                                                                   \
-      (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,  \
-       unsigned block_y, unsigned block_z, unsigned shared, CUstream s, void **params, void **extra))
+    X(CUresult, cuFuncSetAttribute, (CUfunction function, CUfunction_attribute which, int value))  \
+    X(CUresult, cuOccupancyMaxActiveBlocksPerMultiprocessor,                                       \
+      (int *blocks, CUfunction function, int threads, size_t dynamic_shared))                      \
+    X(CUresult, cuLaunchKernel,                                                                    \
+      (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,   \
+       unsigned block_y, unsigned block_z, unsigned shared, CUstream s, void **params,             \
+       void **extra))
 
-#define F8_NVRTC_SYMBOLS(X)                                                                       \
-    X(const char *, nvrtcGetErrorString, (nvrtcResult result))                                    \
-    X(nvrtcResult, nvrtcVersion, (int *major, int *minor))                                        \
-    X(nvrtcResult, nvrtcGetNumSupportedArchs, (int *count))                                       \
-    X(nvrtcResult, nvrtcGetSupportedArchs, (int *archs))                                          \
-    X(nvrtcResult, nvrtcCreateProgram,                                                            \
-      (nvrtcProgram *program, const char *text, const char *name, int n_headers,                  \
-       const char *const *headers, const char *const *header_names))                              \
-    X(nvrtcResult, nvrtcDestroyProgram, (nvrtcProgram *program))                                  \
-    X(nvrtcResult, nvrtcCompileProgram, (nvrtcProgram program, int n_options, const char *const *options)) \
-    X(nvrtcResult, nvrtcGetPTXSize, (nvrtcProgram program, size_t *bytes))                        \
-    X(nvrtcResult, nvrtcGetPTX, (nvrtcProgram program, char *ptx))                                \
-    X(nvrtcResult, nvrtcGetCUBINSize, (nvrtcProgram program, size_t *bytes))                      \
-    X(nvrtcResult, nvrtcGetCUBIN, (nvrtcProgram program, char *cubin))                            \
-    X(nvrtcResult, nvrtcGetProgramLogSize, (nvrtcProgram program, size_t *bytes))                 \
+#define F8_NVRTC_SYMBOLS(X)                                                                        \
+    X(const char *, nvrtcGetErrorString, (nvrtcResult result))                                     \
+    X(nvrtcResult, nvrtcVersion, (int *major, int *minor))                                         \
+    X(nvrtcResult, nvrtcGetNumSupportedArchs, (int *count))                                        \
+    X(nvrtcResult, nvrtcGetSupportedArchs, (int *archs))                                           \
+    X(nvrtcResult, nvrtcCreateProgram,                                                             \
+      (nvrtcProgram * program, const char *text, const char *name, int n_headers,                  \
+       const char *const *headers, const char *const *header_names))                               \
+    X(nvrtcResult, nvrtcDestroyProgram, (nvrtcProgram * program))                                  \
+    X(nvrtcResult, nvrtcCompileProgram,                                                            \
+      (nvrtcProgram program, int n_options, const char *const *options))                           \
+    X(nvrtcResult, nvrtcGetPTXSize, (nvrtcProgram program, size_t *bytes))                         \
+    X(nvrtcResult, nvrtcGetPTX, (nvrtcProgram program, char *ptx))                                 \
+    X(nvrtcResult, nvrtcGetCUBINSize, (nvrtcProgram program, size_t *bytes))                       \
+    X(nvrtcResult, nvrtcGetCUBIN, (nvrtcProgram program, char *cubin))                             \
+    X(nvrtcResult, nvrtcGetProgramLogSize, (nvrtcProgram program, size_t *bytes))                  \
     X(nvrtcResult, nvrtcGetProgramLog, (nvrtcProgram program, char *log))
 
-#define F8_CUBLASLT_SYMBOLS(X)                                                                    \
-    X(size_t, cublasLtGetVersion, (void))                                                         \
-    X(const char *, cublasLtGetStatusName, (cublasStatus_t status))                               \
-    X(const char *, cublasLtGetStatusString, (cublasStatus_t status))                             \
-    X(cublasStatus_t, cublasLtCreate, (cublasLtHandle_t *handle))                                 \
-    X(cublasStatus_t, cublasLtDestroy, (cublasLtHandle_t handle))                                 \
-    X(cublasStatus_t, cublasLtMatmulDescCreate,                                                   \
-      (cublasLtMatmulDesc_t *desc, cublasComputeType_t compute, cudaDataType scale))              \
-    X(cublasStatus_t, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t desc))                     \
-    X(cublasStatus_t, cublasLtMatmulDescSetAttribute,                                             \
-      (cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t which, const void *value, size_t bytes)) \
-    X(cublasStatus_t, cublasLtMatrixLayoutCreate,                                                 \
-      (cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows, uint64_t columns, int64_t stride)) \
-    X(cublasStatus_t, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t layout))               \
-    X(cublasStatus_t, cublasLtMatmulPreferenceCreate, (cublasLtMatmulPreference_t *preference))   \
-    X(cublasStatus_t, cublasLtMatmulPreferenceDestroy, (cublasLtMatmulPreference_t preference))   \
-    X(cublasStatus_t, cublasLtMatmulPreferenceSetAttribute,                                       \
-      (cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which,         \
-       const void *value, size_t bytes))                                                          \
-    X(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,                                             \
-      (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,              \
-       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,              \
-       cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t *results, \
-       int *found))                                                                               \
-    X(cublasStatus_t, cublasLtMatmulAlgoCheck,                                                    \
-      (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,              \
-       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,              \
-       const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result))                \
-    X(cublasStatus_t, cublasLtMatmulAlgoConfigGetAttribute,                                       \
-      (const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t which, void *value, \
-       size_t bytes, size_t *written))                                                            \
-    X(cublasStatus_t, cublasLtMatmul,                                                             \
-      (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,      \
-       cublasLtMatrixLayout_t layout_a, const void *b, cublasLtMatrixLayout_t layout_b,           \
-       const void *beta, const void *c, cublasLtMatrixLayout_t layout_c, void *d,                 \
-       cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo, void *workspace,        \
+#define F8_CUBLASLT_SYMBOLS(X)                                                                     \
+    X(size_t, cublasLtGetVersion, (void))                                                          \
+    X(const char *, cublasLtGetStatusName, (cublasStatus_t status))                                \
+    X(const char *, cublasLtGetStatusString, (cublasStatus_t status))                              \
+    X(cublasStatus_t, cublasLtCreate, (cublasLtHandle_t * handle))                                 \
+    X(cublasStatus_t, cublasLtDestroy, (cublasLtHandle_t handle))                                  \
+    X(cublasStatus_t, cublasLtMatmulDescCreate,                                                    \
+      (cublasLtMatmulDesc_t * desc, cublasComputeType_t compute, cudaDataType scale))              \
+    X(cublasStatus_t, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t desc))                      \
+    X(cublasStatus_t, cublasLtMatmulDescSetAttribute,                                              \
+      (cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t which, const void *value,         \
+       size_t bytes))                                                                              \
+    X(cublasStatus_t, cublasLtMatrixLayoutCreate,                                                  \
+      (cublasLtMatrixLayout_t * layout, cudaDataType type, uint64_t rows, uint64_t columns,        \
+       int64_t stride))                                                                            \
+    X(cublasStatus_t, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t layout))                \
+    X(cublasStatus_t, cublasLtMatmulPreferenceCreate, (cublasLtMatmulPreference_t * preference))   \
+    X(cublasStatus_t, cublasLtMatmulPreferenceDestroy, (cublasLtMatmulPreference_t preference))    \
+    X(cublasStatus_t, cublasLtMatmulPreferenceSetAttribute,                                        \
+      (cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which,          \
+       const void *value, size_t bytes))                                                           \
+    X(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,                                              \
+      (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,               \
+       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,               \
+       cublasLtMatmulPreference_t preference, int wanted,                                          \
+       cublasLtMatmulHeuristicResult_t *results, int *found))                                      \
+    X(cublasStatus_t, cublasLtMatmulAlgoCheck,                                                     \
+      (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,               \
+       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,               \
+       const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result))                 \
+    X(cublasStatus_t, cublasLtMatmulAlgoConfigGetAttribute,                                        \
+      (const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t which, void *value,  \
+       size_t bytes, size_t *written))                                                             \
+    X(cublasStatus_t, cublasLtMatmul,                                                              \
+      (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,       \
+       cublasLtMatrixLayout_t layout_a, const void *b, cublasLtMatrixLayout_t layout_b,            \
+       const void *beta, const void *c, cublasLtMatrixLayout_t layout_c, void *d,                  \
+       cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo, void *workspace,         \
        size_t workspace_bytes, cudaStream_t s))
 
 #define F8_NCCL_SYMBOLS(X) X(ncclResult_t, ncclGetVersion, (int *version))

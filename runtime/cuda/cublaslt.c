@@ -1,4 +1,4 @@
-/* GEMMs on cuBLASLt: see gemm_cublaslt.h. */
+/* GEMMs on cuBLASLt: see cublaslt.h. */
 #include "runtime/cuda/cublaslt.h"
 
 #include <stdio.h>
@@ -234,8 +234,8 @@ static bool wanted(const f8_cublaslt_gemm *g, const f8_gemm_tuning *offered)
            t->lt.scheme == offered->lt.scheme;
 }
 
-/* The first deterministic algorithm for those layouts, or the one that the tuning asks for if it is among them; `n`
- * counts those proposed. */
+/* The first deterministic algorithm for those layouts, or the one that the tuning asks for if it is
+ * among them; `n` counts those proposed. */
 static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
                             const cublasLtMatrixLayout_t *layout, bool *found, int *n,
                             const char *what, f8_diag *diag)
@@ -321,7 +321,7 @@ static f8_status make(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_d
 {
     const f8_target *target = f8_target_for_sm(cuda->facts.sm);
     if (!target)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "no target of ours is an sm_%d",
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "there is no target for sm_%d",
                        cuda->facts.sm);
     f8_diag why = {0};
     const f8_status supported = f8_cublaslt_supports(target, &g->desc, &why);
@@ -371,9 +371,9 @@ void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_al
     }
 }
 
-f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator, const f8_gemm_desc *desc,
-                                 int alignment, int64_t workspace, const char *what, f8_gemm_tuning *out, int *n,
-                                 f8_diag *diag)
+f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
+                                 const f8_gemm_desc *desc, int alignment, int64_t workspace,
+                                 const char *what, f8_gemm_tuning *out, int *n, f8_diag *diag)
 {
     f8_cublaslt_gemm *list = NULL, *g;
     f8_gemm_desc plain = *desc;

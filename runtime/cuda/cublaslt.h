@@ -46,11 +46,11 @@ f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_a
                               const char *what, f8_cublaslt_gemm **out, f8_diag *diag);
 void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator);
 
-/* The deterministic algorithms that cuBLASLt's heuristic offers for desc without a tuning, the model's choice
- * first, each as a tuning; at most 16. Arguments as f8_cublaslt_prepare's. */
-f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator, const f8_gemm_desc *desc,
-                                 int alignment, int64_t workspace, const char *what, f8_gemm_tuning *out, int *n,
-                                 f8_diag *diag);
+/* The deterministic algorithms that cuBLASLt's heuristic offers for desc without a tuning, the
+ * model's choice first, each as a tuning; at most 16. Arguments as f8_cublaslt_prepare's. */
+f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
+                                 const f8_gemm_desc *desc, int alignment, int64_t workspace,
+                                 const char *what, f8_gemm_tuning *out, int *n, f8_diag *diag);
 
 /* "algorithm 66, tile 15, stages 35, split-k 1, reduction none, workspace 0 bytes" */
 const char *f8_cublaslt_describe(const f8_cublaslt_gemm *gemm);

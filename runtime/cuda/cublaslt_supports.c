@@ -1,4 +1,4 @@
-/* What cuBLASLt can multiply, told before anything runs: see gemm_cublaslt.h. The rules are those
+/* What cuBLASLt can multiply, told before anything runs: see cublaslt.h. The rules are those
  * of its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
 #include "runtime/cuda/cublaslt.h"
 
@@ -10,12 +10,13 @@ static f8_status check_shape(const f8_gemm_desc *d, f8_diag *diag)
 {
     const int64_t columns_a = d->trans_a ? d->m : d->k, columns_b = d->trans_b ? d->k : d->n;
     if (d->m < 1 || d->n < 1 || d->k < 1)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "GEMM of m = %lld, n = %lld, k = %lld",
-                       (long long)d->m, (long long)d->n, (long long)d->k);
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "a GEMM can't have m = %lld, n = %lld, k = %lld", (long long)d->m,
+                       (long long)d->n, (long long)d->k);
     if (d->lda < columns_a || d->ldb < columns_b || d->ldc < d->n)
         return f8_fail(
             diag, F8_ERR_INPUT, F8_NOWHERE,
-            "GEMM's row strides %lld, %lld, %lld are less than its columns %lld, %lld, %lld",
+            "a GEMM's row strides %lld, %lld, %lld are less than its columns %lld, %lld, %lld",
             (long long)d->lda, (long long)d->ldb, (long long)d->ldc, (long long)columns_a,
             (long long)columns_b, (long long)d->n);
     if (d->m > INT32_MAX || d->n > INT32_MAX || d->k > INT32_MAX)

@@ -1,5 +1,5 @@
 /* What the project uses of cuDNN 9's backend API: values, types and the table of its functions, in
- * our own declarations (cuda_api.h says how they are used).
+ * our own declarations (api.h says how they are used).
  *
  * Attributes are passed as (descriptor, name, type, count, pointer to `count` elements). Elements:
  * int64_t for TYPE_INT64, int for every enumeration, bool for TYPE_BOOLEAN, a descriptor for

@@ -46,7 +46,9 @@ f8_status f8_cudnn_attention_supports(int version, int sm, const f8_cudnn_attent
     if (sm < 80)
         return no(diag, "compute capability 8.0 or later is needed");
     if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "cuDNN attention: sizes are wrong");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "cuDNN attention: sizes must be at least 1, and the number of query heads "
+                       "a multiple of that of key heads");
     if (x->D % 8)
         return no(diag, "a head's size must be a multiple of 8");
     if (x->D > (sm / 10 == 9 ? 256 : 128))
@@ -54,7 +56,9 @@ f8_status f8_cudnn_attention_supports(int version, int sm, const f8_cudnn_attent
                                      : "a head's size may be at most 128 on this device");
     for (int i = 0; i < (x->backward ? 8 : 4); i++) {
         if (tokens[i] < (kv[i] ? x->Hkv : x->H) * x->D)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "cuDNN attention: tokens overlap");
+            return f8_fail(
+                diag, F8_ERR_INPUT, F8_NOWHERE,
+                "cuDNN attention: the stride between tokens is less than all heads take");
         if (tokens[i] % 8)
             return no(diag, "the stride between tokens must be a multiple of 8 elements");
     }
@@ -377,8 +381,8 @@ f8_status f8_cudnn_attention_prepare(const f8_cudnn *c, const f8_cudnn_attention
     f8_allocator al = allocator ? *allocator : f8_default_allocator();
     f8_cudnn_attention *a = al.alloc(al.user, sizeof *a, 64);
     if (!a)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "cuDNN attention: no memory for %zu bytes",
-                       sizeof *a);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE,
+                       "out of memory: %zu bytes were wanted for a cuDNN attention", sizeof *a);
     *a = (f8_cudnn_attention){.allocator = al, .c = c, .desc = *desc};
     f8_status s = prepare(a, choice, diag);
     if (s) {
@@ -402,7 +406,8 @@ void f8_cudnn_attention_destroy(f8_cudnn_attention *a)
 int64_t f8_cudnn_attention_workspace(const f8_cudnn_attention *a)
 {
     const f8_cudnn_attention_desc *x = &a->desc;
-    return f8_aligned(a->plan_workspace, ALIGN) + (x->backward ? f8_aligned(x->B * x->H * x->T * 4, ALIGN) : 0);
+    return f8_aligned(a->plan_workspace, ALIGN) +
+           (x->backward ? f8_aligned(x->B * x->H * x->T * 4, ALIGN) : 0);
 }
 
 const f8_cudnn_engine *f8_cudnn_attention_engine(const f8_cudnn_attention *a)
@@ -456,7 +461,7 @@ f8_status f8_cudnn_attention_run(const f8_cudnn_attention *a, f8_cudnn_ref argum
     const f8_cudnn *c = a->c;
     if (!c->handle || !arguments)
         return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                       "cuDNN attention: run before start and bind");
+                       "cuDNN attention: a run needs f8_cudnn_start and bound arguments first");
     int rc = c->api.cudnnSetStream(c->handle, stream);
     if (rc)
         return f8_cudnn_refused(c, rc, "cudnnSetStream", diag);

@@ -12,10 +12,12 @@
 #include "runtime/base/attention_desc.h"
 
 /* The tensors a graph may have under fixed numbers. The first nine are the step's arguments, as
- * attention_desc.h numbers them. K is [B, Hkv, D, T]: cuDNN wants keys transposed, which strides say.
- * V is [B, Hkv, T, D] in forward and [B, Hkv, D, T] in backward. The values lie in host memory; delta is the caller's memory too. */
+ * attention_desc.h numbers them. K is [B, Hkv, D, T]: cuDNN wants keys transposed, which strides
+ * say. V is [B, Hkv, T, D] in forward and [B, Hkv, D, T] in backward. The values lie in host
+ * memory; delta is the caller's memory too. */
 enum {
-    F8_CUDNN_DELTA = F8_CUDNN_ARGS, /* f32[B, H, T]: sum of do * o, between the two parts of backward */
+    F8_CUDNN_DELTA =
+        F8_CUDNN_ARGS, /* f32[B, H, T]: sum of do * o, between the two parts of backward */
     F8_CUDNN_SCALE,
     F8_CUDNN_MINUS_INF,
     F8_CUDNN_ONE,

@@ -1,4 +1,4 @@
-/* The GPU's libraries and one device: see cuda.h. */
+/* The GPU's libraries and one device: see device.h. */
 #include "runtime/cuda/internal.h"
 
 #include <stdio.h>
@@ -401,7 +401,8 @@ f8_status f8_cuda_device_facts(f8_cuda *c, f8_cuda_facts *out, f8_diag *diag)
 {
     *out = (f8_cuda_facts){0};
     if (!c->context)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no CUDA device was taken");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "f8_cuda_device was not called: no CUDA device is open");
     F8_TRY(f8_cuda_enter(c, diag));
     size_t free_bytes = 0, total = 0;
     const f8_status status =

@@ -1,4 +1,4 @@
-/* The executor on a GPU, its life: see cuda_exec.h. */
+/* The executor on a GPU, its life: see exec.h. */
 #include "runtime/cuda/exec_internal.h"
 
 #define CU(what, call, ...)                                                                        \
@@ -61,7 +61,8 @@ f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
 {
     *out = NULL;
     if (!cuda->context)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "no CUDA device was taken");
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "f8_cuda_device was not called: no CUDA device is open");
     if (!options->device_alloc != !options->device_free)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "device_alloc and device_free: both or none");

@@ -1,8 +1,8 @@
 /* The executor on an NVIDIA GPU: a CUDA plan with its memory, its stream and its libraries.
  *
- * Creation does everything that can fail or take time: loads the images, prepares the GEMMs, allocates
- * every byte of the device, resolves every place. The first run of a function captures its steps as one
- * CUDA graph; later runs launch it. One thread at a time per executor. */
+ * Creation does everything that can fail or take time: loads the images, prepares the GEMMs,
+ * allocates every byte of the device, resolves every place. The first run of a function captures
+ * its steps as one CUDA graph; later runs launch it. One thread at a time per executor. */
 #ifndef F8_CUDA_EXEC_H
 #define F8_CUDA_EXEC_H
 
@@ -18,21 +18,27 @@ typedef struct f8_cuda_exec_options {
     void *(*device_alloc)(void *user, size_t bytes);
     void (*device_free)(void *user, void *ptr, size_t bytes);
     void *device_user;
-    void *stream;   /* the embedder's CUstream: runs are then only enqueued; NULL: our own, runs wait */
-    const f8_parallel *parallel; /* the embedder's threads, for initial values; NULL: our own, meanwhile */
+    void *
+        stream; /* the embedder's CUstream: runs are then only enqueued; NULL: our own, runs wait */
+    const f8_parallel
+        *parallel;  /* the embedder's threads, for initial values; NULL: our own, meanwhile */
     int threads;    /* of our own then; 0: the CPUs this process may run on */
     bool profile;   /* time each step, without a graph: f8_cuda_exec_step_seconds. Runs then wait */
-    bool blocking;  /* wait after each step, without a graph: a fault on the device then names its step */
-    /* NULL, or an executor, on the same device, of a plan with the same variables, laid out alike: as in
-     * f8_exec_options. Stream, device memory and host memory are then its own; a failure on the device is of all. */
+    bool blocking;  /* wait after each step, without a graph: a fault on the device then names its
+                       step */
+    /* NULL, or an executor, on the same device, of a plan with the same variables, laid out alike:
+     * as in f8_exec_options. Stream, device memory and host memory are then its own; a failure on
+     * the device is of all. */
     f8_cuda_exec *like;
 } f8_cuda_exec_options;
 
-/* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED when the plan is for another
- * architecture than the device's; F8_ERR_MEMORY with bytes wanted, bytes free and the biggest variables
- * by name; F8_ERR_LIBRARY when a call of the driver or of cuBLASLt fails, naming call and step. */
-f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda, const f8_cuda_exec_options *options,
-                              f8_cuda_exec **out, f8_diag *diag);
+/* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED when the plan is for
+ * another architecture than the device's; F8_ERR_MEMORY with bytes wanted, bytes free and the
+ * biggest variables by name; F8_ERR_LIBRARY when a call of the driver or of cuBLASLt fails, naming
+ * call and step. */
+f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
+                              const f8_cuda_exec_options *options, f8_cuda_exec **out,
+                              f8_diag *diag);
 void f8_cuda_exec_destroy(f8_cuda_exec *x); /* may be NULL; waits for the device */
 
 /* Where a variable is in the device's memory. */
@@ -43,21 +49,22 @@ f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8
 /* Every variable's initial value (runtime/copy.h), made on the host. */
 f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag);
 
-/* Ports that carry no variable have pinned host memory of the executor's own; a run copies inputs to the
- * device before its steps and outputs back after. Another host buffer, or device memory (used in place,
- * not copied, 16-byte aligned), may be bound; NULL goes back to the executor's own. With the embedder's
- * stream host buffers are in use until f8_cuda_exec_wait. Port: the buffer bound now; of a port that
- * carries a variable, the variable's device memory. */
+/* Ports that carry no variable have pinned host memory of the executor's own; a run copies inputs
+ * to the device before its steps and outputs back after. Another host buffer, or device memory
+ * (used in place, not copied, 16-byte aligned), may be bound; NULL goes back to the executor's own.
+ * With the embedder's stream host buffers are in use until f8_cuda_exec_wait. Port: the buffer
+ * bound now; of a port that carries a variable, the variable's device memory. */
 void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port);
-f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port, void *buffer,
-                            f8_diag *diag);
+f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port,
+                            void *buffer, f8_diag *diag);
 
-/* Whether memory is the device's, or managed: the driver's word. And which device, as the driver counts. */
+/* Whether memory is the device's, or managed: the driver's word. And which device, as the driver
+ * counts. */
 f8_status f8_cuda_exec_is_device(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag);
 int f8_cuda_exec_ordinal(const f8_cuda_exec *x);
 
-/* With the executor's own stream, waits for the end. After a failure on the device every later run fails
- * too, saying so. */
+/* With the executor's own stream, waits for the end. After a failure on the device every later run
+ * fails too, saying so. */
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag);
 
@@ -66,7 +73,8 @@ int64_t f8_cuda_exec_planned_bytes(const f8_cuda_exec *x); /* of device memory *
 int64_t f8_cuda_exec_peak_bytes(const f8_cuda_exec *x);
 f8_exec_counts f8_cuda_exec_count(const f8_cuda_exec *x);
 double f8_cuda_exec_step_seconds(const f8_cuda_exec *x, uint32_t func, uint32_t step);
-/* What cuBLASLt runs for a GEMM step (f8_cublaslt_describe), the executor's; NULL for other steps. */
+/* What cuBLASLt runs for a GEMM step (f8_cublaslt_describe), the executor's; NULL for other steps.
+ */
 const char *f8_cuda_exec_step_algorithm(const f8_cuda_exec *x, uint32_t func, uint32_t step);
 
 #endif

@@ -31,7 +31,8 @@ static f8_status prepare(f8_cuda_exec *x, const f8_cudnn_attention_desc *desc,
     }
     f8_live_attention *a = F8_NEW(&x->home->memory, f8_live_attention);
     F8_TRY(f8_arena_status(&x->home->memory, diag));
-    F8_TRY(f8_cudnn_attention_prepare(&x->home->cudnn, desc, NULL, &x->allocator, &a->problem, diag));
+    F8_TRY(
+        f8_cudnn_attention_prepare(&x->home->cudnn, desc, NULL, &x->allocator, &a->problem, diag));
     a->desc = *desc;
     a->next = x->home->attentions;
     x->home->attentions = a;
@@ -69,8 +70,8 @@ f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_
         void *pointers[F8_CUDNN_DV + 1] = {0};
         for (uint32_t i = 0; i < l->step->n_args && i <= F8_CUDNN_DV; i++)
             pointers[i] = (void *)(uintptr_t)l->arg[i];
-        s = f8_cudnn_attention_bind(a, pointers, (void *)(uintptr_t)x->home->home.workspace.at, &l->arguments,
-                                    &d);
+        s = f8_cudnn_attention_bind(a, pointers, (void *)(uintptr_t)x->home->home.workspace.at,
+                                    &l->arguments, &d);
     }
     if (s == F8_OK)
         s = f8_cudnn_attention_run(a, l->arguments, stream, &d);

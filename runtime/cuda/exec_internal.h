@@ -78,32 +78,34 @@ struct f8_cuda_exec {
     f8_arena memory; /* the executor's own small structures */
     f8_live_func *func;
     f8_cuda_module **module; /* by image of the plan */
-    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these need */
+    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these
+                                need */
     CUstream own, stream;    /* own: for capture; stream: where everything runs */
 };
 
-/* cuda_exec_memory.c: a home for an executor alone, or the one that options.like lives in; then, images; last, when
- * all else is ready, memory for x, more for all where it needs more, and every place resolved. */
+/* exec_memory.c: a home for an executor alone, or the one that options.like lives in; then,
+ * images; last, when all else is ready, memory for x, more for all where it needs more, and every
+ * place resolved. */
 f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o, f8_diag *diag);
 f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 
-/* cuda_exec_steps.c: make one function's steps ready; then, whenever an address changes,
+/* exec_steps.c: make one function's steps ready; then, whenever an address changes,
  * resolve its places and forget its captured graph. */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);
 void f8_cuda_exec_forget_graph(f8_cuda_exec *x, f8_live_func *f);
 
-/* cuda_exec_attention.c */
+/* exec_attention.c */
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_run_attention(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
                                      CUstream stream, f8_diag *diag);
 void f8_cuda_exec_forget_arguments(f8_cuda_exec *x); /* before x->func ends */
 void f8_cuda_exec_release_attentions(f8_cuda_home *home);
 
-/* cuda_exec_memory.c: enqueue a copy and wait, in the executor's stream. */
+/* exec_memory.c: enqueue a copy and wait, in the executor's stream. */
 f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
                               const char *what, f8_diag *diag);
 

@@ -1,5 +1,5 @@
 /* The CUDA executor's memory and modules, alone or shared by a program's executors: see
- * cuda_exec_internal.h. */
+ * exec_internal.h. */
 #include "runtime/cuda/exec_internal.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Running on a GPU: transfers, graphs, variables and ports. See cuda_exec.h. */
+/* Running on a GPU: transfers, graphs, variables and ports. See exec.h. */
 #include "runtime/cuda/exec_internal.h"
 
 #include "runtime/copy.h"
@@ -58,7 +58,8 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
     case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
     case F8_STEP_GEMM:
         return f8_cublaslt_run(x->cuda, l->gemm, AT(0), AT(1), AT(2), AT(3), AT(4),
-                               (void *)(uintptr_t)x->home->home.workspace.at, stream, l->what, diag);
+                               (void *)(uintptr_t)x->home->home.workspace.at, stream, l->what,
+                               diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
         if (l->bytes == 0)

@@ -59,13 +59,14 @@ struct f8_cuda {
     f8_cuda_facts facts; /* memory_free aside */
 };
 
-/* The folders of cuda.h's search order, in the arena; NULL-terminated. NULL: out of memory. */
+/* The folders of device.h's search order, in the arena; NULL-terminated. NULL: out of memory. */
 const char *const *f8_cuda_folders(const f8_cuda_paths *paths, f8_arena *arena);
 
 /* Load a library and fill its table, once. */
 f8_status f8_cuda_load(f8_cuda *cuda, f8_cuda_library_id id, f8_diag *diag);
-/* F8_ERR_LIBRARY when this library, if it is here, is of a newer major version of CUDA than the driver
- * serves: it would refuse at its first call, with a text that helps nobody. The driver is loaded. */
+/* F8_ERR_LIBRARY when this library, if it is here, is of a newer major version of CUDA than the
+ * driver serves: it would refuse at its first call, with a text that helps nobody. The driver is
+ * loaded. */
 f8_status f8_cuda_served(f8_cuda *cuda, f8_cuda_library_id id, f8_diag *diag);
 /* cuBLASLt with its handle; after f8_cuda_device. */
 f8_status f8_cuda_cublaslt(f8_cuda *cuda, f8_diag *diag);

@@ -1,4 +1,4 @@
-/* CUDA C text to machine code, in memory, without a device: see cuda.h. */
+/* CUDA C text to machine code, in memory, without a device: see device.h. */
 #include "runtime/cuda/internal.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What a machine has: libraries that can be loaded, GPUs, and facts of the machine itself; for
  * `fp8c doctor`.
  *
- * Everything is looked for at run time, by the search that a program uses (dynlib.h, cuda.h), and
+ * Everything is looked for at run time, by the search that a program uses (dynlib.h, device.h), and
  * asked for its version itself. Nothing fails but an allocation, which the arena remembers: what is
  * missing or broken is what is reported. All strings are the arena's, or constants. */
 #ifndef F8_COMPONENT_H

@@ -1,4 +1,4 @@
-/* What doctor asks NVML about a GPU, in our own declarations (cuda_api.h says how they are used).
+/* What doctor asks NVML about a GPU, in our own declarations (api.h says how they are used).
  * Beside the table there, which every NVML has, each of these is looked up alone: an older or
  * virtual GPU's library may lack one, and many boards answer "not supported". */
 #ifndef F8_NVML_API_H

@@ -10,14 +10,16 @@
 
 enum { PATIENCE = 30000 /* milliseconds that tune waits for another writer */ };
 
-f8_status f8_tuning_open(const char *path, const f8_allocator *allocator, f8_tuning **out, f8_diag *diag)
+f8_status f8_tuning_open(const char *path, const f8_allocator *allocator, f8_tuning **out,
+                         f8_diag *diag)
 {
     *out = NULL;
     const f8_allocator al = allocator ? *allocator : f8_default_allocator();
     const size_t size = sizeof(f8_tuning) + strlen(path) + 1;
     f8_tuning *t = al.alloc(al.user, size, 16);
     if (!t)
-        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted", size);
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       size);
     *t = (f8_tuning){.allocator = al, .size = size};
     char *own = strcpy((char *)(t + 1), path);
     const f8_status status = f8_db_open(&t->db, own, true, PATIENCE, diag);
@@ -51,10 +53,12 @@ const char *f8_tuning_describe(const f8_tuning *t)
 f8_status f8_tuning_take(f8_db *db, const f8_tuning_row *r, bool always, bool *taken, f8_diag *diag)
 {
     static const char *const newer[] = {
-        "SELECT 1 FROM timing WHERE device=?1 AND versions=?2 AND problem=?3 AND candidate=?4 AND at>=?6",
+        "SELECT 1 FROM timing WHERE device=?1 AND versions=?2 AND problem=?3 AND candidate=?4 AND "
+        "at>=?6",
         "SELECT 1 FROM choice WHERE device=?1 AND versions=?2 AND problem=?3 AND at>=?6"};
     static const char *const insert[] = {
-        "INSERT OR REPLACE INTO timing (device, versions, problem, candidate, name, at, seconds, median, runs)"
+        "INSERT OR REPLACE INTO timing (device, versions, problem, candidate, name, at, seconds, "
+        "median, runs)"
         " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         "INSERT OR REPLACE INTO choice (device, versions, problem, candidate, name, at, seconds,"
         " model_seconds) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"};
@@ -104,17 +108,21 @@ static f8_status put(f8_tuning *t, const f8_tuning_row *base, const f8_timing *t
     return f8_tuning_take(&t->db, &r, true, &taken, diag);
 }
 
-f8_status f8_tuning_put(f8_tuning *t, const f8_tuning_key *key, const char *problem, const char *name,
-                        const f8_timing *timing, size_t n, const f8_tuning_choice *choice, f8_diag *diag)
+f8_status f8_tuning_put(f8_tuning *t, const f8_tuning_key *key, const char *problem,
+                        const char *name, const f8_timing *timing, size_t n,
+                        const f8_tuning_choice *choice, f8_diag *diag)
 {
-    const f8_tuning_row base = {.device = key->device, .versions = key->versions, .problem = problem,
-                                .name = name, .at = (int64_t)time(NULL)};
+    const f8_tuning_row base = {.device = key->device,
+                                .versions = key->versions,
+                                .problem = problem,
+                                .name = name,
+                                .at = (int64_t)time(NULL)};
     F8_TRY(f8_db_begin(&t->db, diag));
     return f8_db_end(&t->db, put(t, &base, timing, n, choice, diag), diag);
 }
 
-f8_status f8_tuning_get(f8_tuning *t, const f8_tuning_key *key, const char *problem, f8_arena *arena,
-                        f8_timing **out, size_t *n, f8_diag *diag)
+f8_status f8_tuning_get(f8_tuning *t, const f8_tuning_key *key, const char *problem,
+                        f8_arena *arena, f8_timing **out, size_t *n, f8_diag *diag)
 {
     const char *text[] = {key->device, key->versions, problem};
     sqlite3_stmt *s;
@@ -134,16 +142,16 @@ f8_status f8_tuning_get(f8_tuning *t, const f8_tuning_key *key, const char *prob
             break;
         }
         *out = grown;
-        grown[(*n)++] = (f8_timing){f8_db_text(&t->db, s, 0, arena), t->db.api.sqlite3_column_double(s, 1),
-                                    t->db.api.sqlite3_column_double(s, 2),
-                                    t->db.api.sqlite3_column_int64(s, 3)};
+        grown[(*n)++] = (f8_timing){
+            f8_db_text(&t->db, s, 0, arena), t->db.api.sqlite3_column_double(s, 1),
+            t->db.api.sqlite3_column_double(s, 2), t->db.api.sqlite3_column_int64(s, 3)};
     }
     t->db.api.sqlite3_finalize(s);
     return status == F8_OK ? f8_arena_status(arena, diag) : status;
 }
 
-f8_status f8_tuning_chosen(f8_tuning *t, const f8_tuning_key *key, const char *problem, f8_arena *arena,
-                           f8_tuning_choice *out, bool *found, f8_diag *diag)
+f8_status f8_tuning_chosen(f8_tuning *t, const f8_tuning_key *key, const char *problem,
+                           f8_arena *arena, f8_tuning_choice *out, bool *found, f8_diag *diag)
 {
     const char *text[] = {key->device, key->versions, problem};
     sqlite3_stmt *s;
@@ -154,7 +162,8 @@ f8_status f8_tuning_chosen(f8_tuning *t, const f8_tuning_key *key, const char *p
                          3, text, &s, diag));
     const f8_status status = f8_db_step(&t->db, s, found, diag);
     if (status == F8_OK && *found)
-        *out = (f8_tuning_choice){f8_db_text(&t->db, s, 0, arena), t->db.api.sqlite3_column_double(s, 1),
+        *out = (f8_tuning_choice){f8_db_text(&t->db, s, 0, arena),
+                                  t->db.api.sqlite3_column_double(s, 1),
                                   t->db.api.sqlite3_column_double(s, 2)};
     t->db.api.sqlite3_finalize(s);
     return status == F8_OK ? f8_arena_status(arena, diag) : status;
@@ -164,12 +173,13 @@ static f8_status each_of(f8_db *db, bool choices, f8_tuning_row_fn fn, void *use
 {
     sqlite3_stmt *s;
     bool row;
-    F8_TRY(f8_db_prepare(db,
-                         choices ? "SELECT device, versions, problem, candidate, name, at, seconds,"
-                                   " model_seconds, 0 FROM choice ORDER BY device, versions, problem"
-                                 : "SELECT device, versions, problem, candidate, name, at, seconds, median,"
-                                   " runs FROM timing ORDER BY device, versions, problem, candidate",
-                         0, NULL, &s, diag));
+    F8_TRY(f8_db_prepare(
+        db,
+        choices ? "SELECT device, versions, problem, candidate, name, at, seconds,"
+                  " model_seconds, 0 FROM choice ORDER BY device, versions, problem"
+                : "SELECT device, versions, problem, candidate, name, at, seconds, median,"
+                  " runs FROM timing ORDER BY device, versions, problem, candidate",
+        0, NULL, &s, diag));
     f8_status status;
     while ((status = f8_db_step(db, s, &row, diag)) == F8_OK && row) {
         const char *text[5];
@@ -238,8 +248,8 @@ static f8_status keep(f8_tuned *t, f8_db *db, f8_diag *diag)
     return status;
 }
 
-f8_status f8_tuned_read(const char *path, const char *device, int patience, f8_arena *arena, f8_tuned **out,
-                        f8_diag *diag)
+f8_status f8_tuned_read(const char *path, const char *device, int patience, f8_arena *arena,
+                        f8_tuned **out, f8_diag *diag)
 {
     *out = NULL;
     if (access(path, F_OK) != 0)

@@ -24,7 +24,8 @@ static const char schema[] =
     " runs INTEGER NOT NULL, at INTEGER NOT NULL,"
     " PRIMARY KEY (device, versions, problem, candidate)) WITHOUT ROWID;"
     "CREATE TABLE choice (device TEXT NOT NULL, versions TEXT NOT NULL, problem TEXT NOT NULL,"
-    " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL, model_seconds REAL NOT NULL,"
+    " candidate TEXT NOT NULL, name TEXT NOT NULL, seconds REAL NOT NULL, model_seconds REAL NOT "
+    "NULL,"
     " at INTEGER NOT NULL, PRIMARY KEY (device, versions, problem)) WITHOUT ROWID;"
     "PRAGMA application_id = 1718630499;"
     "PRAGMA user_version = 1";
@@ -37,7 +38,8 @@ f8_status f8_db_fail(f8_db *db, f8_diag *diag)
     const char *why = db->handle ? db->api.sqlite3_errmsg(db->handle) : "out of memory";
     db->code = db->code ? db->code : code;
     switch (code & 0xff) {
-    case SQLITE_NOMEM: return f8_file_fail(diag, F8_ERR_MEMORY, db->path, "tuning database: %s", why);
+    case SQLITE_NOMEM:
+        return f8_file_fail(diag, F8_ERR_MEMORY, db->path, "tuning database: %s", why);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return f8_file_fail(diag, F8_ERR_IO, db->path,
@@ -46,7 +48,8 @@ f8_status f8_db_fail(f8_db *db, f8_diag *diag)
         return f8_file_fail(diag, F8_ERR_IO, db->path, "this is no tuning database");
     case SQLITE_CORRUPT:
         return f8_file_fail(diag, F8_ERR_IO, db->path,
-                            "tuning database: it is damaged (%s); move it away to start a new one", why);
+                            "tuning database: it is damaged (%s); move it away to start a new one",
+                            why);
     default: return f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: %s", why);
     }
 }
@@ -55,12 +58,13 @@ f8_status f8_db_fail(f8_db *db, f8_diag *diag)
 
 f8_status f8_db_do(f8_db *db, const char *sql, f8_diag *diag)
 {
-    return db->api.sqlite3_exec(db->handle, sql, NULL, NULL, NULL) == SQLITE_OK ? F8_OK
-                                                                              : f8_db_fail(db, diag);
+    return db->api.sqlite3_exec(db->handle, sql, NULL, NULL, NULL) == SQLITE_OK
+               ? F8_OK
+               : f8_db_fail(db, diag);
 }
 
-f8_status f8_db_prepare(f8_db *db, const char *sql, int n, const char *const *text, sqlite3_stmt **out,
-                        f8_diag *diag)
+f8_status f8_db_prepare(f8_db *db, const char *sql, int n, const char *const *text,
+                        sqlite3_stmt **out, f8_diag *diag)
 {
     *out = NULL;
     int code = db->api.sqlite3_prepare_v2(db->handle, sql, -1, out, NULL);
@@ -96,7 +100,8 @@ f8_status f8_db_end(f8_db *db, f8_status status, f8_diag *diag)
 {
     if (status == F8_OK)
         status = f8_db_do(db, "COMMIT", diag);
-    if (status != F8_OK) /* ends of itself where the failure was one of the disk: then this does nothing */
+    if (status !=
+        F8_OK) /* ends of itself where the failure was one of the disk: then this does nothing */
         db->api.sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
@@ -123,7 +128,8 @@ static f8_status check(f8_db *db, bool *empty, f8_diag *diag)
     F8_TRY(number(db, "SELECT count(*) FROM sqlite_master", &tables, diag));
     *empty = !application && !version && !tables;
     if (!*empty && application != APPLICATION)
-        return f8_file_fail(diag, F8_ERR_IO, db->path, "this is a database, but no tuning database");
+        return f8_file_fail(diag, F8_ERR_IO, db->path,
+                            "this is a database, but no tuning database");
     if (!*empty && version != F8_TUNING_SCHEMA)
         return f8_file_fail(diag, F8_ERR_UNSUPPORTED, db->path,
                             "tuning database: it has schema %lld; this version of fp8c knows %d",
@@ -160,15 +166,18 @@ static f8_status open_file(f8_db *db, bool write, int patience, f8_diag *diag)
     const int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
     bool empty;
     struct stat s;
-    if (stat(db->path, &s) == 0 && s.st_size > 0 && s.st_size < LEAST_BYTES) /* which SQLite takes for empty */
+    if (stat(db->path, &s) == 0 && s.st_size > 0 &&
+        s.st_size < LEAST_BYTES) /* which SQLite takes for empty */
         return f8_file_fail(diag, F8_ERR_IO, db->path, "this is no tuning database");
     if (db->api.sqlite3_open_v2(db->path, &db->handle, flags, NULL) != SQLITE_OK)
         return f8_db_fail(db, diag);
     db->api.sqlite3_busy_timeout(db->handle, patience);
-    F8_TRY(f8_db_do(db, "BEGIN", diag)); /* one state of the file: another process may be making it */
+    F8_TRY(
+        f8_db_do(db, "BEGIN", diag)); /* one state of the file: another process may be making it */
     F8_TRY(f8_db_end(db, check(db, &empty, diag), diag));
     if (!write)
-        return empty ? f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it is empty") : F8_OK;
+        return empty ? f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it is empty")
+                     : F8_OK;
     if (db->api.sqlite3_db_readonly(db->handle, "main"))
         return f8_file_fail(diag, F8_ERR_IO, db->path, "tuning database: it can't be written");
     F8_TRY(f8_db_do(db, "PRAGMA quick_check", diag));

@@ -1,4 +1,5 @@
-/* SQLite as the tuning database uses it: loading it, opening a file, statements. Internal to tuning*.c. */
+/* SQLite as the tuning database uses it: loading it, opening a file, statements. Internal to
+ * tuning*.c. */
 #ifndef F8_TUNING_DB_H
 #define F8_TUNING_DB_H
 
@@ -39,8 +40,8 @@ typedef struct f8_db {
     int code;         /* SQLite's extended one of the first failure */
 } f8_db;
 
-/* Open; `write`: for that too, made where it is missing. What is no tuning database, or one of a later schema, is
- * refused; a new file gets the schema. After a failure nothing is open. */
+/* Open; `write`: for that too, made where it is missing. What is no tuning database, or one of a
+ * later schema, is refused; a new file gets the schema. After a failure nothing is open. */
 f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_diag *diag);
 void f8_db_close(f8_db *db);
 
@@ -49,8 +50,8 @@ f8_status f8_db_fail(f8_db *db, f8_diag *diag);
 
 f8_status f8_db_do(f8_db *db, const char *sql, f8_diag *diag);
 /* A statement with texts bound to ?1, ?2, ... */
-f8_status f8_db_prepare(f8_db *db, const char *sql, int n, const char *const *text, sqlite3_stmt **out,
-                        f8_diag *diag);
+f8_status f8_db_prepare(f8_db *db, const char *sql, int n, const char *const *text,
+                        sqlite3_stmt **out, f8_diag *diag);
 /* The next row: *row is false past the last. */
 f8_status f8_db_step(f8_db *db, sqlite3_stmt *s, bool *row, f8_diag *diag);
 /* A column's text in the arena, "" for NULL. */
@@ -78,7 +79,9 @@ typedef struct f8_tuning_row {
 /* Each row of both tables in order; fn returns a failure to stop. */
 typedef f8_status (*f8_tuning_row_fn)(void *user, const f8_tuning_row *row, f8_diag *diag);
 f8_status f8_tuning_each(f8_db *db, f8_tuning_row_fn fn, void *user, f8_diag *diag);
-/* Within a transaction: *taken is false where the row there is as new. `always`: replaced anyway. */
-f8_status f8_tuning_take(f8_db *db, const f8_tuning_row *row, bool always, bool *taken, f8_diag *diag);
+/* Within a transaction: *taken is false where the row there is as new. `always`: replaced anyway.
+ */
+f8_status f8_tuning_take(f8_db *db, const f8_tuning_row *row, bool always, bool *taken,
+                         f8_diag *diag);
 
 #endif

@@ -1,5 +1,5 @@
-/* The tuning database's rows in files: JSON Lines, and other databases. See tuning.h. jansson allocates its own
- * memory. */
+/* The tuning database's rows in files: JSON Lines, and other databases. See tuning.h. jansson
+ * allocates its own memory. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -44,7 +44,8 @@ static f8_status check_no_database(const f8_tuning *t, const char *path, f8_diag
                     f8_file_get(&in, head, sizeof head, 0, &unread) == F8_OK &&
                     !memcmp(head, magic, sizeof magic);
     f8_file_close(&in);
-    return is ? f8_file_fail(diag, F8_ERR_INPUT, path, "it is a database, which an export would replace")
+    return is ? f8_file_fail(diag, F8_ERR_INPUT, path,
+                             "it is a database, which an export would replace")
               : F8_OK;
 }
 
@@ -70,25 +71,27 @@ static f8_status put_line(exporting *e, json_t *line, f8_diag *diag)
 static f8_status export_row(void *user, const f8_tuning_row *r, f8_diag *diag)
 {
     exporting *e = user;
-    json_t *line = json_pack("{ss ss ss ss ss ss sf sf sI}", "row", r->is_choice ? "choice" : "timing",
-                             "device", r->device, "versions", r->versions, "problem", r->problem, "candidate",
-                             r->candidate, "name", r->name, "seconds", r->seconds,
-                             r->is_choice ? "model_seconds" : "median", r->other, "at", (json_int_t)r->at);
+    json_t *line =
+        json_pack("{ss ss ss ss ss ss sf sf sI}", "row", r->is_choice ? "choice" : "timing",
+                  "device", r->device, "versions", r->versions, "problem", r->problem, "candidate",
+                  r->candidate, "name", r->name, "seconds", r->seconds,
+                  r->is_choice ? "model_seconds" : "median", r->other, "at", (json_int_t)r->at);
     if (line && !r->is_choice)
         json_object_set_new(line, "runs", json_integer(r->runs));
     count(e->counts, r, true, e->device);
     return put_line(e, line, diag);
 }
 
-f8_status f8_tuning_export(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
-                           f8_diag *diag)
+f8_status f8_tuning_export(f8_tuning *t, const char *path, const char *device,
+                           f8_tuning_counts *counts, f8_diag *diag)
 {
     exporting e = {.device = device, .counts = counts};
     *counts = (f8_tuning_counts){0};
     F8_TRY(check_no_database(t, path, diag));
     f8_status status = f8_file_begin(&e.out, path, false, diag);
     if (status == F8_OK)
-        status = put_line(&e, json_pack("{ss si}", "fp8c", "tuning", "schema", F8_TUNING_SCHEMA), diag);
+        status =
+            put_line(&e, json_pack("{ss si}", "fp8c", "tuning", "schema", F8_TUNING_SCHEMA), diag);
     if (status == F8_OK)
         status = f8_db_do(&t->db, "BEGIN", diag); /* one state of both tables */
     if (status == F8_OK)
@@ -130,7 +133,8 @@ static bool read_row(const json_t *line, f8_tuning_row *r)
     }
     return read_number(line, "seconds", &r->seconds) &&
            read_number(line, r->is_choice ? "model_seconds" : "median", &r->other) &&
-           read_integer(line, "at", &r->at) && (r->is_choice || read_integer(line, "runs", &r->runs));
+           read_integer(line, "at", &r->at) &&
+           (r->is_choice || read_integer(line, "runs", &r->runs));
 }
 
 /* The first line: whose file it is. */
@@ -147,8 +151,8 @@ static f8_status check_head(const json_t *line, const char *path, f8_diag *diag)
     return F8_OK;
 }
 
-static f8_status import_line(f8_tuning *t, const char *path, int64_t number, const char *text, size_t n,
-                             const char *device, f8_tuning_counts *counts, f8_diag *diag)
+static f8_status import_line(f8_tuning *t, const char *path, int64_t number, const char *text,
+                             size_t n, const char *device, f8_tuning_counts *counts, f8_diag *diag)
 {
     json_error_t error;
     json_t *line = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
@@ -158,7 +162,8 @@ static f8_status import_line(f8_tuning *t, const char *path, int64_t number, con
     if (number == 1)
         status = check_head(line, path, diag);
     else if (!line)
-        status = f8_file_fail(diag, F8_ERR_INPUT, path, "line %lld: %s", (long long)number, error.text);
+        status =
+            f8_file_fail(diag, F8_ERR_INPUT, path, "line %lld: %s", (long long)number, error.text);
     else if (!read_row(line, &r))
         status = f8_file_fail(diag, F8_ERR_INPUT, path, "line %lld is no row of a tuning database",
                               (long long)number);
@@ -168,8 +173,8 @@ static f8_status import_line(f8_tuning *t, const char *path, int64_t number, con
     return status;
 }
 
-static f8_status import_all(f8_tuning *t, const char *path, const f8_file_bytes *file, const char *device,
-                            f8_tuning_counts *counts, f8_diag *diag)
+static f8_status import_all(f8_tuning *t, const char *path, const f8_file_bytes *file,
+                            const char *device, f8_tuning_counts *counts, f8_diag *diag)
 {
     const char *at = (const char *)file->bytes, *end = at + file->size;
     if (at == end)
@@ -183,8 +188,8 @@ static f8_status import_all(f8_tuning *t, const char *path, const f8_file_bytes 
     return F8_OK;
 }
 
-f8_status f8_tuning_import(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
-                           f8_diag *diag)
+f8_status f8_tuning_import(f8_tuning *t, const char *path, const char *device,
+                           f8_tuning_counts *counts, f8_diag *diag)
 {
     f8_file_bytes file;
     *counts = (f8_tuning_counts){0};
@@ -214,8 +219,8 @@ static f8_status merge_row(void *user, const f8_tuning_row *r, f8_diag *diag)
     return F8_OK;
 }
 
-f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device, f8_tuning_counts *counts,
-                          f8_diag *diag)
+f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device,
+                          f8_tuning_counts *counts, f8_diag *diag)
 {
     f8_db from;
     merging m = {t, device, counts};
