@@ -31,8 +31,8 @@ static const struct {
     /* an activation is stored in bf16 until its amax is known, and read again; a weight's amax is
      * known from the update */
     [F8_SCALING_CURRENT] = {{3, 3}, {3, 3}},
-    /* a row stays in registers; a column's amax needs all rows, so values are stored and read again
-     */
+    /* a row is kept near; a column's amax needs all rows, so values are stored and read a second
+     * time */
     [F8_SCALING_ROWWISE] = {{1, 5}, {5, 9}},
     /* runs of a row: values are recomputed from their source; runs of a column: as above. Tiles:
      * amax, then codes, for both */
