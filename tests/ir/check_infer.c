@@ -150,7 +150,7 @@ static const row shapes[] = {
     {F8_OP_CONCAT, "f32[2,3] f32[3,3]",
      "!operand 2 must have operand 1's sizes on all axes but 1", NONE},
     {F8_OP_CONCAT, "f32[2] i32[2]", "!dtypes f32 and i32 differ", NONE},
-    {F8_OP_CONCAT, "f32[2] f32[2,2]", "!operand 2 differs", NONE},
+    {F8_OP_CONCAT, "f32[2] f32[2,2]", "!operand 2 must have operand 1", NONE},
     {F8_OP_CONCAT, "f32[]", "!there is no axis", NONE},
     {F8_OP_BROADCAST, "f32[3,1]", "f32[2, 3, 4]", ATTRS(AV(SHAPE, 2, 3, 4))},
     {F8_OP_BROADCAST, "f32[3]", "!does not broadcast to f32[2, 4]", ATTRS(AV(SHAPE, 2, 4))},
