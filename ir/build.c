@@ -97,8 +97,8 @@ f8_ref f8_sum_all(f8_graph *g, f8_ref a)
     return f8_reshape(g, sum, &(f8_type){.dtype = F8_F32});
 }
 
-/* Sum over the axes of `t` marked in `summed` that lie before the last one, of a value whose last
- * axis stays: bring them to the front (the only other axis that can be reduced) and sum that. */
+/* Sum `a`, of type t, over the axes marked in `summed`; the last axis is not one of them. They are
+ * transposed to the front, because only the first and the last axis can be reduced. */
 static f8_ref sum_leading(f8_graph *g, f8_ref a, const f8_type *t, const bool *summed)
 {
     f8_ints perm = {.n = t->rank};
@@ -136,7 +136,7 @@ f8_ref f8_sum_to(f8_graph *g, f8_ref a, const f8_type *to)
     if (f8_type_elements(to) == 1)
         return f8_reshape(g, f8_sum_all(g, a), to);
 
-    /* The trailing axes that vanish become one last axis. */
+    /* The trailing axes that are summed become one last axis. */
     int keep = t.rank;
     int64_t inner = 1;
     while (keep > 0 && (summed[keep - 1] || t.dim[keep - 1] == 1))

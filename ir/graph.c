@@ -155,7 +155,7 @@ static bool make_room(f8_graph *g)
     return true;
 }
 
-/* Append `n`, whose operands and attributes are still the caller's. */
+/* Append `n`; its operands and attributes belong to the caller and are copied. */
 static f8_ref add(f8_graph *g, f8_node *n)
 {
     if (g->n_nodes >= (uint32_t)1 << 30) {
@@ -183,7 +183,7 @@ static f8_ref add(f8_graph *g, f8_node *n)
 
 /* ---- making ---- */
 
-/* The op's defaults overlaid with what was given, strings interned. */
+/* The attributes given, and the op's defaults for the others; strings are interned. */
 static bool fill_attrs(f8_graph *g, f8_op op, const f8_attr *given, int n_given, f8_attr *attr)
 {
     const f8_op_info *info = f8_op_facts(op);
@@ -229,7 +229,7 @@ static bool operands_ok(f8_graph *g, f8_op op, const f8_ref *in, int n_in)
     for (int i = 0; i < n_in; i++) {
         if (in[i] && in[i] < g->n_nodes)
             continue;
-        f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: operand %d is no node of this graph",
+        f8_fail(g->diag, F8_ERR_INTERNAL, g->at, "%s: operand %d is not a node of this graph",
                 info->name, i);
         return false;
     }

@@ -16,7 +16,7 @@ static f8_attr *find_attr(f8_op op, f8_attr *attr, f8_attr_key key)
     return at < 0 ? NULL : &attr[at];
 }
 
-/* A literal as its dtype holds it: two spellings of one f32 make one node. */
+/* A constant as its dtype holds it, so that two spellings of one f32 make one node. */
 static double round_const(double v, f8_dtype to)
 {
     return to == F8_F32 ? (double)(float)v : v;
@@ -65,7 +65,7 @@ f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out)
     f8_type t = {.dtype = F8_F32};
     F8_TRY(rules[n->op](g, n, &t));
     if (f8_type_bytes(&t) < 0)
-        return f8_infer_fail(g, n, NULL, "the result's size in bytes leaves 64 bits");
+        return f8_infer_fail(g, n, NULL, "the result's size in bytes does not fit 64 bits");
     *out = t;
     return F8_OK;
 }
@@ -102,7 +102,7 @@ f8_status f8_infer_const(f8_graph *g, const f8_node *n, f8_type *out)
         return f8_infer_fail(g, n, NULL, "a constant can't be %s", f8_dtype_name(to));
     }
     if (!exact)
-        return f8_infer_fail(g, n, NULL, "%g is no value of %s", v, f8_dtype_name(to));
+        return f8_infer_fail(g, n, NULL, "%g can't be represented in %s", v, f8_dtype_name(to));
     *out = (f8_type){.dtype = to};
     return F8_OK;
 }
@@ -143,7 +143,7 @@ f8_status f8_infer_iota_f32(f8_graph *g, const f8_node *n, f8_type *out)
 
 /* ---- pointwise ---- */
 
-/* NumPy's broadcasting over all operands from `first` on; dtype is left alone. */
+/* The shape that all operands broadcast to, as in NumPy; out->dtype is not changed. */
 static f8_status broadcast_shapes(f8_graph *g, const f8_node *n, f8_type *out)
 {
     out->rank = 0;
@@ -186,7 +186,8 @@ static f8_status pointwise(f8_graph *g, const f8_node *n, unsigned mask, f8_dtyp
     return broadcast_shapes(g, n, out);
 }
 
-/* The dtypes that the op has forms for; a form whose result is a truth value gives bool. */
+/* The operands must have a dtype that the op has a form for. A form whose result is a truth value
+ * gives bool. */
 f8_status f8_infer_pointwise(f8_graph *g, const f8_node *n, f8_type *out)
 {
     const uint8_t *form = f8_op_facts(n->op)->form;
@@ -197,7 +198,7 @@ f8_status f8_infer_pointwise(f8_graph *g, const f8_node *n, f8_type *out)
     return pointwise(g, n, mask, truth ? F8_BOOL : f8_in_type(g, n, 0)->dtype, out);
 }
 
-/* Composites: f32 as the operand. */
+/* Composites of f32 that give f32 of the same shape. */
 f8_status f8_infer_same1(f8_graph *g, const f8_node *n, f8_type *out)
 {
     F8_TRY(pointwise(g, n, F8_M_F32, F8_F32, out));
@@ -228,7 +229,7 @@ f8_status f8_infer_cast(f8_graph *g, const f8_node *n, f8_type *out)
     if (to != F8_F32 && to != F8_BF16 && to != F8_F16 && to != F8_I32)
         return f8_infer_fail(g, n, NULL, "a cast to %s needs a scale: use quantize",
                              f8_dtype_name(to));
-    /* Two roundings in one node would hide one of them. */
+    /* One node must not round twice. */
     if (from == F8_I32 && (to == F8_BF16 || to == F8_F16))
         return f8_infer_fail(g, n, NULL, "a cast from i32 to %s rounds twice: cast to f32 first",
                              f8_dtype_name(to));
@@ -239,7 +240,7 @@ f8_status f8_infer_cast(f8_graph *g, const f8_node *n, f8_type *out)
 
 /* ---- reductions ---- */
 
-/* The attribute `axis`, which *out has: operand 0's type, where the rule begins. */
+/* *out is operand 0's type to begin with; the attribute `axis` must be one of its axes. */
 static f8_status axis_of(f8_graph *g, const f8_node *n, f8_type *out, int64_t *axis)
 {
     *out = *f8_in_type(g, n, 0);
@@ -266,8 +267,8 @@ f8_status f8_infer_reduce(f8_graph *g, const f8_node *n, f8_type *out)
                               : block->i < 0)
         return f8_infer_fail(
             g, n, NULL,
-            "blocks of %lld: rows, the first axis of at least two, come in blocks; columns in "
-            "blocks of a power of two from 16 to 256, and for reduce_amax only",
+            "block = %lld: along the first of several axes it must be positive; along the last "
+            "only reduce_amax has blocks, of a power of two from 16 to 256",
             (long long)block->i);
     out->dim[axis] = out->dim[axis] / block->i + (out->dim[axis] % block->i != 0);
     return F8_OK;
@@ -301,7 +302,7 @@ f8_status f8_infer_transpose(f8_graph *g, const f8_node *n, f8_type *out)
         }
     }
     if (!ok)
-        return f8_infer_fail(g, n, NULL, "perm does not name each of the %d axes once", t->rank);
+        return f8_infer_fail(g, n, NULL, "perm must name each of the %d axes once", t->rank);
     return F8_OK;
 }
 
@@ -310,7 +311,7 @@ f8_status f8_infer_slice(f8_graph *g, const f8_node *n, f8_type *out)
     int64_t start = f8_node_attr(n, F8_A_START)->i, stop = f8_node_attr(n, F8_A_STOP)->i, axis;
     F8_TRY(axis_of(g, n, out, &axis));
     if (start < 0 || stop > out->dim[axis] || start >= stop)
-        return f8_infer_fail(g, n, NULL, "[%lld, %lld) is no part of axis %lld of size %lld",
+        return f8_infer_fail(g, n, NULL, "[%lld, %lld) does not lie within axis %lld of size %lld",
                              (long long)start, (long long)stop, (long long)axis,
                              (long long)out->dim[axis]);
     out->dim[axis] = stop - start;
@@ -328,7 +329,9 @@ f8_status f8_infer_concat(f8_graph *g, const f8_node *n, f8_type *out)
         for (int d = 0; ok && d < t->rank; d++)
             ok = d == axis || t->dim[d] == out->dim[d];
         if (!ok || __builtin_add_overflow(out->dim[axis], t->dim[axis], &out->dim[axis]))
-            return f8_infer_fail(g, n, NULL, "operand %u differs in more than axis %lld", i + 1,
+            return f8_infer_fail(g, n, NULL,
+                                 "operand %u must have operand 1's sizes on all axes but %lld",
+                                 i + 1,
                                  (long long)axis);
     }
     return F8_OK;

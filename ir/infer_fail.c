@@ -1,5 +1,5 @@
-/* How a rule of inference refuses a node: the message with the operands' types and places. Both
- * infer.c and infer_nn.c use it. */
+/* The messages of infer rules, with the operands' types and places. infer.c and infer_nn.c use
+ * them. */
 #include "ir/internal.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "ir/base/format.h"
 
-/* "f32[8, 256] (from %x, line 12:3)" at buf + at; returns the new length, never beyond size. */
+/* Append "f32[8, 256] (from %x, line 12:3)" at buf + at. Returns the new length, less than size. */
 static size_t describe(const f8_graph *g, f8_ref r, char *buf, size_t size, size_t at)
 {
     char type[160], where[48] = "";

@@ -41,7 +41,7 @@ static f8_status need_acc(f8_graph *g, const f8_node *n, const char *roles, uint
                          f8_type_print(out, text, sizeof text));
 }
 
-/* The result's dtype; operand `acc` is the accumulator, if there is one. */
+/* Set the result's dtype. Operand `acc` is the accumulator, if the node has so many. */
 static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint32_t acc,
                          f8_type *out)
 {
@@ -49,7 +49,7 @@ static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint3
     if (to != F8_F32 && to != F8_BF16)
         return f8_infer_fail(g, n, roles, "the result is f32 or bf16, not %s", f8_dtype_name(to));
     if (to != F8_F32 && n->n_in > acc)
-        return f8_infer_fail(g, n, roles, "what is added to acc is f32: no 'to'");
+        return f8_infer_fail(g, n, roles, "a result that is added to acc is f32: leave out 'to'");
     out->dtype = to;
     return F8_OK;
 }
@@ -60,7 +60,7 @@ f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     f8_dtype a = f8_in_type(g, n, 0)->dtype, b = f8_in_type(g, n, 1)->dtype;
     F8_TRY(f8_need_dtype(g, n, roles, 0, M_ANY_GEMM));
     F8_TRY(f8_need_dtype(g, n, roles, 1, M_ANY_GEMM));
-    /* what the multiplication sees: an f32 operand may be rounded on the way in */
+    /* the dtypes that are multiplied: an f32 operand may be rounded as it is read */
     f8_dtype as = f8_node_attr(n, F8_A_ROUND_A)->i ? F8_BF16 : a;
     f8_dtype bs = f8_node_attr(n, F8_A_ROUND_B)->i ? F8_BF16 : b;
     if (as != bs && !(f8_dtype_is_fp8(a) && f8_dtype_is_fp8(b)))
@@ -101,7 +101,7 @@ static f8_status granularity_of(f8_graph *g, const f8_node *n, f8_attr_key key, 
                          f8_attr_name(key), text);
 }
 
-/* Operand `iq` of a scaled_matmul and the scales after it; k is the axis it sums over. */
+/* Check the scales of operand `iq` of a scaled_matmul, which are the operand after it. */
 static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uint32_t iq,
                            f8_attr_key key, bool k_is_rows)
 {
@@ -111,8 +111,8 @@ static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uin
     if (along_k == 1 || (along_k && !across))
         return f8_infer_fail(
             g, n, roles,
-            "%s = \"%s\": a product's scales are one for the tensor, one for each row "
-            "of its result, or one for each block along k",
+            "%s = \"%s\": a GEMM takes one scale for the tensor, one for each row of "
+            "its result, or one for each block along k",
             f8_attr_name(key), f8_node_attr(n, key)->s);
     const f8_dtype dtype = f8_in_type(g, n, iq + 1)->dtype;
     if (dtype != F8_F32 && dtype != F8_E8M0)
@@ -128,7 +128,7 @@ static f8_status scales_ok(f8_graph *g, const f8_node *n, const char *roles, uin
     if (!f8_scale_layout_type(layout, &scales, f8_in_type(g, n, iq), &want))
         return f8_infer_fail(
             g, n, roles,
-            "%s = \"%s\": scale_layout = \"cublaslt\" has f8e8m0 scales of runs along k only",
+            "%s = \"%s\": with scale_layout = \"cublaslt\" f8e8m0 scales must be runs along k",
             f8_attr_name(key), f8_node_attr(n, key)->s);
     return need_type(g, n, roles, iq + 1, &want);
 }
@@ -143,7 +143,7 @@ f8_status f8_infer_scaled_matmul(f8_graph *g, const f8_node *n, f8_type *out)
     F8_TRY(scales_ok(g, n, roles, 0, F8_A_SCALE_A, ta));
     F8_TRY(scales_ok(g, n, roles, 2, F8_A_SCALE_B, !tb));
     if (f8_in_type(g, n, 1)->dtype != f8_in_type(g, n, 3)->dtype)
-        return f8_infer_fail(g, n, roles, "scales of two dtypes");
+        return f8_infer_fail(g, n, roles, "a_inv and b_inv must have the same dtype");
     F8_TRY(need_acc(g, n, roles, 4, out));
     return rounded(g, n, roles, 4, out);
 }
@@ -196,7 +196,7 @@ static f8_status heads_ok(f8_graph *g, const f8_node *n, const char *roles)
                              (long long)q->dim[0], (long long)q->dim[1],
                              (long long)(q->dim[2] / heads * kv_heads));
     if (!isfinite(scale) || scale < 0)
-        return f8_infer_fail(g, n, roles, "scale = %g is no scale", scale);
+        return f8_infer_fail(g, n, roles, "scale = %g must be finite and not negative", scale);
     return F8_OK;
 }
 
@@ -300,11 +300,11 @@ f8_status f8_infer_fp8_scale(f8_graph *g, const f8_node *n, f8_type *out)
         F8_TRY(f8_need_dtype(g, n, roles, i, F8_M_F32));
     *out = *f8_in_type(g, n, 0);
     if (n->n_in == 2 && !f8_type_equal(f8_in_type(g, n, 1), out))
-        return f8_infer_fail(g, n, roles, "shapes differ");
+        return f8_infer_fail(g, n, roles, "amax and previous must have the same shape");
     return F8_OK;
 }
 
-/* Operand 1 has a number for each block of operand 0, or broadcasts to it. */
+/* Operand 1 must have a number for each block of operand 0, or broadcast to it. */
 static f8_status scale_fits(f8_graph *g, const f8_node *n, const char *roles)
 {
     const f8_type *x = f8_in_type(g, n, 0), *s = f8_in_type(g, n, 1);
@@ -313,8 +313,8 @@ static f8_status scale_fits(f8_graph *g, const f8_node *n, const char *roles)
         F8_TRY(granularity_of(g, n, F8_A_GRANULARITY, &grain));
         if (!f8_granularity_has_blocks(grain) || !x->rank)
             return f8_infer_fail(g, n, roles,
-                                 "only block(ROWS,COLUMNS) of a matrix needs a granularity: "
-                                 "other scales broadcast");
+                                 "granularity must be block(ROWS,COLUMNS) of a matrix: other "
+                                 "scales broadcast and need none");
         const f8_type want = f8_granularity_type(grain, x, s->dtype);
         return need_type(g, n, roles, 1, &want);
     }
@@ -374,7 +374,7 @@ f8_status f8_infer_norm(f8_graph *g, const f8_node *n, f8_type *out)
     for (uint32_t i = 1; i < n->n_in; i++)
         F8_TRY(need_vector(g, n, roles, i, f8_type_columns(out)));
     if (!isfinite(eps) || eps < 0)
-        return f8_infer_fail(g, n, roles, "eps = %g is negative or no number", eps);
+        return f8_infer_fail(g, n, roles, "eps = %g must be finite and not negative", eps);
     return F8_OK;
 }
 

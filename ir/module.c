@@ -33,7 +33,7 @@ static f8_status check_var(const f8_module *m, const f8_var *v)
 {
     if (!f8_name_ok(v->name))
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
-                       "'%s' is no name: a letter or '_', then letters, digits, '_' and '.'",
+                       "'%s' is not a name: a letter or '_', then letters, digits, '_' and '.'",
                        v->name ? v->name : "");
     int32_t other = f8_module_find_var(m, v->name);
     if (other >= 0)
@@ -48,8 +48,8 @@ static f8_status check_var(const f8_module *m, const f8_var *v)
                            "'%s': size %lld of axis %d is not positive", v->name,
                            (long long)v->type.dim[i], i);
     if (f8_type_bytes(&v->type) < 0)
-        return f8_fail(m->diag, F8_ERR_INPUT, v->loc, "'%s': its size in bytes leaves 64 bits",
-                       v->name);
+        return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
+                       "'%s': its size in bytes does not fit 64 bits", v->name);
     bool random = v->init == F8_INIT_NORMAL || v->init == F8_INIT_UNIFORM;
     if (random && v->type.dtype != F8_F32)
         return f8_fail(m->diag, F8_ERR_INPUT, v->loc,
@@ -84,7 +84,8 @@ f8_func *f8_module_func(f8_module *m, const char *name)
 {
     if (!f8_name_ok(name) || f8_module_find_func(m, name)) {
         f8_fail(m->diag, F8_ERR_INPUT, F8_NOWHERE,
-                f8_name_ok(name) ? "function '%s' is already defined" : "'%s' is no function name",
+                f8_name_ok(name) ? "function '%s' is already defined"
+                                 : "'%s' is not a name for a function",
                 name ? name : "");
         return NULL;
     }
@@ -136,7 +137,7 @@ static const char *port_name(f8_func *f, const char *name, int32_t var)
     if (var >= 0)
         return m->var[var].name;
     if (!f8_name_ok(name)) {
-        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is no name for an input or a result",
+        f8_fail(g->diag, F8_ERR_INPUT, g->at, "%s: '%s' is not a name for an input or a result",
                 f->name, name ? name : "");
         return NULL;
     }

@@ -15,7 +15,7 @@ static const struct {
 #undef ATTR
 };
 
-/* KIND_F8_A_AXIS and so on: the kinds again, as constants the table of defaults can choose by. */
+/* KIND_F8_A_AXIS and so on: the kinds as constants, by which the table of defaults chooses. */
 enum {
 #define ATTR(ID, name, KIND) KIND_##ID = F8_ATTR_##KIND,
 #include "ir/attrs.def"
@@ -52,8 +52,8 @@ enum {
 };
 #undef A
 
-/* A default is an int, a double or a string in the table; the attribute's kind says which member of
- * the union it goes to. Every branch must compile for every default, hence NUMBER and TEXT. */
+/* A default in the table is an int, a double or a string, and the attribute's kind says which
+ * member of the union it goes to. NUMBER and TEXT make every branch compile for every default. */
 #define NUMBER(v) _Generic((v), char *: 0, void *: 0, default: (v))
 #define TEXT(v) _Generic((v), char *: (v), default: "")
 #define CHOOSE __builtin_choose_expr

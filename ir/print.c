@@ -1,14 +1,13 @@
-/* The printer: canonical text, which frontend/parse*.c reads back to the same module.
+/* The printer: canonical text, which frontend/text/parse*.c reads back to the same module.
  *
- * Canonical means: dims as resolved, shapes as numbers, one statement a node in the order of the
- * graph, attributes only where they differ from what leaving them out gives, functions' variables
- * by their bare names. A node keeps its source name where that is unique in the function (and is a
- * letter or '_' followed by letters, digits, '_' and '.'), else it is numbered %1, %2, ... in order
- * of printing. Unnamed finite f32 constants stand where they are used. `cast#2(%x)` is clone number
- * 2 of a node. Doubles and constants print with the fewest digits that read back the same, whatever
- * the locale.
+ * Canonical means: dims have their values, shapes are numbers, and each node is one statement, in
+ * the order of the graph. An attribute is printed only if leaving it out would give another value.
+ * Variables are printed by their bare names. A node keeps its source name if that is unique in the
+ * function and a valid name; otherwise it is numbered %1, %2, ... in order of printing. Unnamed
+ * finite f32 constants stand where they are used. `cast#2(%x)` is clone number 2 of a node. Doubles
+ * and constants print with the fewest digits that read back the same, in any locale.
  *
- * Text goes out through a buffer; the first failure of the writer stops everything. */
+ * Text goes out through a buffer; after the first failure of the writer nothing more is written. */
 #include "ir/internal.h"
 
 #include <math.h>
@@ -90,7 +89,7 @@ static void put_string(printer *p, const char *s)
 
 /* ---- numbers ---- */
 
-/* `as_float`: enough digits for the f32 it is. */
+/* as_float: v is an f32, so fewer digits read back the same. */
 static void put_number(printer *p, double v, bool as_float)
 {
     char text[64];
@@ -210,7 +209,7 @@ static void put_rules(printer *p, size_t from)
 
 typedef struct named {
     const char *name; /* interned: equal strings are equal pointers */
-    f8_ref ref;       /* 0: a port or several nodes have the name */
+    f8_ref ref;       /* 0 if a port or several nodes have the name */
 } named;
 
 /* Enter a name into the open-addressing table of `mask` + 1 entries. */
@@ -368,7 +367,7 @@ static void put_node(printer *p, f8_ref r)
 
 /* ---- functions ---- */
 
-/* Ports of the caller, in parentheses: the variables' are implied by what the body names. */
+/* Ports of the caller, in parentheses. Those of variables follow from the names in the body. */
 static void put_ports(printer *p, const f8_port *port, size_t n)
 {
     bool any = false;
@@ -450,7 +449,7 @@ static bool put_module(printer *p)
     return true;
 }
 
-/* A module with bounds: its text, and the rules it got since. */
+/* A module with bounds: its text, and the rules added since. */
 static void put_source(printer *p)
 {
     put(p, p->m->source);

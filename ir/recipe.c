@@ -1,4 +1,4 @@
-/* Recipes as text, and what the rules that name them match: see recipe.h. */
+/* Recipes as text, and which linears a rule matches: see recipe.h. */
 #include "ir/recipe.h"
 
 #include <ctype.h>
@@ -11,10 +11,11 @@ const char *const f8_role_name[F8_ROLES] = {"fprop", "dgrad", "wgrad"};
 
 /* ---- the named recipes ---- */
 
-/* Histories of 16: shorter than Transformer Engine's 1024 they adapt faster and cost less. E4M3
- * forward, E5M2 gradients: arXiv 2209.05433 section 3; E4M3 for all where scales are fine: arXiv
- * 2412.19437 section 3.3. X(name, scaling, activation, format of x and w, of dy, what else differs)
- */
+/* X(name, scaling, activation, format of x and w, format of dy, what else differs)
+ *
+ * Histories have 16 steps: shorter than Transformer Engine's 1024, they adapt faster and cost less.
+ * E4M3 forward and E5M2 for gradients: arXiv 2209.05433 section 3. E4M3 for all where scales are
+ * fine: arXiv 2412.19437 section 3.3. */
 #define RECIPES(X)                                                                               \
     X("f32", NONE, F8_F32, F8_F32, F8_F32, )                                                     \
     X("bf16", NONE, F8_BF16, F8_BF16, F8_BF16, )                                                 \
@@ -62,13 +63,13 @@ const char *f8_recipe_name(size_t index)
 const char *f8_recipe_names(void)
 {
 #define X(n, ...) ", " n
-    return &(RECIPES(X))[2]; /* past the first comma */
+    return &(RECIPES(X))[2]; /* after the leading ", " */
 #undef X
 }
 
 /* ---- options ---- */
 
-/* Which scalings an option means something for. */
+/* The scalings that an option applies to. */
 #define ON(scaling) (1u << F8_SCALING_##scaling)
 enum {
     ON_DELAYED = ON(DELAYED),
@@ -78,7 +79,7 @@ enum {
 
 typedef enum option_kind { OPTION_INT, OPTION_CHOICE } option_kind;
 
-/* One row an option: `get` and `set` see it as a number, for CHOICE an index into `words`. */
+/* An option. `get` and `set` see it as a number; for CHOICE that is an index into `words`. */
 typedef struct option {
     const char *key;
     option_kind kind;
@@ -126,7 +127,7 @@ enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
 /* ---- setting options ---- */
 
-enum { SHOWN = 40 }; /* bytes of a wrong word that a message has */
+enum { SHOWN = 40 }; /* the most bytes of a wrong word that a message shows */
 #define SPACE " \t\r\n\v\f"
 
 static bool is_word(f8_word word, const char *text)
@@ -191,7 +192,7 @@ f8_status f8_recipe_set(f8_recipe *r, f8_word key, f8_word value, unsigned *seen
 
 /* ---- reading ---- */
 
-/* The words of a recipe. */
+/* Reads the words of a recipe. */
 typedef struct reader {
     const char *at;
     f8_loc loc;
@@ -207,7 +208,7 @@ static bool take(reader *r, char c)
     return true;
 }
 
-/* All up to a space or a sign of the grammar; empty if one stands here. */
+/* The characters up to a space or a sign of the grammar; empty if one of those comes first. */
 static f8_word take_word(reader *r)
 {
     r->at += strspn(r->at, SPACE);
@@ -260,7 +261,8 @@ f8_status f8_recipe_parse(const char *text, f8_loc loc, f8_recipe *out, f8_diag 
     r.at += strspn(r.at, SPACE);
     if (!*r.at)
         return F8_OK;
-    return f8_fail(diag, F8_ERR_INPUT, loc, "recipe '%s' ends before '%.20s'", out->name, r.at);
+    return f8_fail(diag, F8_ERR_INPUT, loc, "recipe '%s': nothing may follow it, but '%.20s' does",
+                   out->name, r.at);
 }
 
 /* ---- printing ---- */
@@ -396,8 +398,9 @@ f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag)
     if (!strcmp(rule->operand, f8_operand_name[of[0]]) ||
         !strcmp(rule->operand, f8_operand_name[of[1]]))
         return F8_OK;
-    return f8_fail(diag, F8_ERR_INPUT, rule->loc, "%s has no operand %s: it is of %s and %s",
-                   rule->role, rule->operand, f8_operand_name[of[0]], f8_operand_name[of[1]]);
+    return f8_fail(diag, F8_ERR_INPUT, rule->loc,
+                   "%s has no operand %s: its operands are %s and %s", rule->role, rule->operand,
+                   f8_operand_name[of[0]], f8_operand_name[of[1]]);
 }
 
 int64_t f8_layer_of(const char *linear)

@@ -1,24 +1,25 @@
 /* Recipes: how the operands of a linear's GEMMs are scaled and in which format, and which linear
- * gets which.
+ * gets which recipe.
  *
- * A recipe is written NAME or NAME {key = value, ...}, in a module's rules, on the command line and
- * in the API alike:
+ * A recipe is written NAME or NAME {key = value, ...}: in a module's rules, on the command line and
+ * in the API.
  *
- *     delayed {history = 16, amax = max, margin = 0}    per tensor, from a history of amaxes kept as state
- *     current {pow2 = false, margin = 0}                per tensor, from its own amax
- *     rowwise {pow2 = false, margin = 0}                per row across k, of each GEMM's operands
- *     rowwise_gw_hp                                     rowwise, wgrad in bf16
+ *     delayed {history = 16, amax = max, margin = 0}    one scale for the tensor, from a history of
+ *                                                       amaxes that is kept as a state
+ *     current {pow2 = false, margin = 0}                one for the tensor, from its own amax
+ *     rowwise {pow2 = false, margin = 0}                one for each row across k, of each operand
+ *     rowwise_gw_hp                                     rowwise, with wgrad in bf16
  *     block {pow2 = false, margin = 0}                  1x128 of x and dy along k, 128x128 of w
  *     mxfp8                                             1x32 along k, scales E8M0
  *     fake                                              current {fake = true}
  *     bf16, f32                                         no FP8
- *     auto                                              in a rule: the recipe asked for; asked for: chosen
- *                                                       from a calibration
+ *     auto                                              in a rule: the recipe of the options; as
+ *                                                       an option: chosen from a calibration
  *
- * format = e4m3 | hybrid (E5M2 for dy): hybrid by default for delayed and current, else e4m3. amax
+ * format = e4m3 | hybrid (E5M2 for dy); delayed and current default to hybrid, others to e4m3. amax
  * = max | most_recent of the history. fake = true: the operands are quantized, dequantized and
- * rounded to bf16, and the GEMM is bf16's, which separates the error of quantization from that of
- * FP8 GEMMs. */
+ * rounded to bf16, and the GEMM is a bf16 one, which separates the error of quantization from that
+ * of FP8 GEMMs. */
 #ifndef F8_RECIPE_H
 #define F8_RECIPE_H
 
@@ -27,13 +28,13 @@
 #include "ir/target.h"
 
 typedef enum f8_scaling {
-    F8_SCALING_NONE,    /* not FP8: operands are `activation` dtype */
+    F8_SCALING_NONE,    /* no FP8: operands have the dtype `activation` */
     F8_SCALING_DELAYED,
     F8_SCALING_CURRENT,
     F8_SCALING_ROWWISE,
     F8_SCALING_BLOCK,
     F8_SCALING_MX,
-    F8_SCALING_UNIT,    /* scale 1: a negative control for the tests */
+    F8_SCALING_UNIT,    /* every scale is 1: a negative control for the tests */
     F8_SCALING_AUTO,
 } f8_scaling;
 
@@ -47,9 +48,9 @@ extern const char *const f8_operand_name[F8_OPERANDS]; /* "x", "w", "dy" */
 
 typedef enum f8_role { F8_FPROP, F8_DGRAD, F8_WGRAD, F8_ROLES } f8_role;
 extern const char *const f8_role_name[F8_ROLES];
-/* F8_ROLES for any other text. */
+/* The role of that name; F8_ROLES for any other text. */
 f8_role f8_role_by_name(const char *name);
-/* The operands of a GEMM: x and w, dy and w, x and dy. */
+/* The operands of a role's GEMM: x and w of fprop, dy and w of dgrad, x and dy of wgrad. */
 void f8_role_operands(f8_role role, f8_operand_kind operand[2]);
 
 typedef struct f8_recipe {
@@ -57,10 +58,10 @@ typedef struct f8_recipe {
     f8_dtype activation; /* F8_F32 or F8_BF16: the residual stream and all stored activations */
     f8_scaling scaling;
     f8_dtype forward, gradient;  /* formats of x and w, and of dy */
-    int64_t history;             /* delayed: steps of amax kept */
+    int64_t history;             /* delayed: how many steps' amaxes are kept */
     int64_t margin;              /* scale = max * 2^-margin / amax */
     bool saturate;
-    bool most_recent; /* delayed: the newest amax of the history counts, not the largest */
+    bool most_recent;            /* delayed: scale by the newest amax, not by the largest */
     bool pow2;                   /* scales rounded down to a power of two */
     bool fake;
     bool wgrad_high;             /* wgrad stays in `activation` dtype */
@@ -68,16 +69,16 @@ typedef struct f8_recipe {
 
 enum { F8_MAX_HISTORY = 1024 };
 
-/* The recipe of that name with its defaults; NULL for any other name. */
+/* The recipe of that name with its default options; NULL for any other name. */
 const f8_recipe *f8_recipe_by_name(const char *name);
-/* The name of each in turn, `auto` last; NULL past it. */
+/* The name of recipe number `index`; `auto` is the last, and past it NULL. */
 const char *f8_recipe_name(size_t index);
 /* The names of all recipes, comma separated, for messages. */
 const char *f8_recipe_names(void);
 
-/* Set one option, as between the braces. `seen`, 0 before the first, has a bit for each given.
- * F8_ERR_INPUT at the word's place for a key that this recipe hasn't, one given twice, and a value
- * it can't have. */
+/* Set one option, as written between the braces. `seen` is 0 before the first and keeps a bit for
+ * each option given. F8_ERR_INPUT at the word's place for a key that this recipe does not have, a
+ * key given twice, and an invalid value. */
 typedef struct f8_word {
     const char *text;
     size_t length;
@@ -85,19 +86,20 @@ typedef struct f8_word {
 } f8_word;
 f8_status f8_recipe_set(f8_recipe *r, f8_word key, f8_word value, unsigned *seen, f8_diag *diag);
 
-/* Read NAME {key = value, ...}. F8_ERR_INPUT at `loc` for a text that is none. */
+/* Read NAME {key = value, ...}. F8_ERR_INPUT at `loc` for any other text. */
 f8_status f8_recipe_parse(const char *text, f8_loc loc, f8_recipe *out, f8_diag *diag);
-/* The text, with only what differs from the name's defaults, into buf (F8_RECIPE_TEXT suffices). */
+/* Print into buf (F8_RECIPE_TEXT bytes suffice), with only the options that differ from the
+ * defaults. Returns buf. */
 enum { F8_RECIPE_TEXT = 160 };
 const char *f8_recipe_print(const f8_recipe *r, char *buf, size_t size);
-/* Whether both make the same of an operand. */
+/* Whether both treat every operand the same way. */
 bool f8_recipe_equal(const f8_recipe *a, const f8_recipe *b);
 
-/* What one scale of an operand covers, the array being summed over its rows or its columns. */
+/* What one scale of an operand covers. k_is_rows: the GEMM sums over the rows of the array. */
 f8_granularity f8_recipe_granularity(const f8_recipe *r, f8_operand_kind operand, bool k_is_rows);
-/* What a target's GEMMs lack for operands scaled so: f8_target_lacks. */
+/* What a target's GEMMs lack for operands of this recipe: see f8_target_lacks. */
 unsigned f8_recipe_lacks(const f8_recipe *r, const f8_target *t);
-/* The CUDA targets whose GEMMs lack nothing for it, as "sm_100a and sm_120a": in `names`. */
+/* The CUDA targets whose GEMMs lack nothing for it, as "sm_100a and sm_120a", into `names`. */
 const char *f8_recipe_gpus(const f8_recipe *r, char *names, size_t size);
 static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind operand)
 {
@@ -106,19 +108,20 @@ static inline f8_dtype f8_recipe_format(const f8_recipe *r, f8_operand_kind oper
 
 /* ---- rules (f8_recipe_rule in ir/ir.h) ---- */
 
-/* Whether the GEMM named has the operand named; F8_ERR_INPUT at the rule's place. */
+/* F8_ERR_INPUT at the rule's place if the GEMM that it names does not have the operand it names. */
 f8_status f8_rule_check(const f8_recipe_rule *rule, f8_diag *diag);
 
-/* The name recipe patterns are matched against: a linear's (or GEMM's) `name` attribute or, if
- * empty, that of the parameter its weight comes from, through casts and views, less a trailing
- * ".weight". Copied into buf, cut to size; NULL if `r` is no linear or has no name. */
+/* The name that recipe patterns are matched against: the `name` attribute of a linear or GEMM. If
+ * that is empty, the name of the parameter that the weight comes from, through casts and views,
+ * without a trailing ".weight". Copied into buf, cut to size; NULL if `r` is neither a linear nor a
+ * GEMM, or has no name. */
 const char *f8_linear_name(const f8_func *f, f8_ref r, char *buf, size_t size);
 
-/* The layer a linear's name says it is in: the first part between dots that is a number; -1 if none
- * is. */
+/* The number of the layer that a linear is in, from its name: the first part between dots that is a
+ * number; -1 if there is none. */
 int64_t f8_layer_of(const char *linear);
 
-/* Whether `name` matches `pattern`: * any run of characters, ? one character. */
+/* Whether `name` matches `pattern`, where * stands for any run of characters and ? for one. */
 bool f8_pattern_match(const char *pattern, const char *name);
 
 #endif

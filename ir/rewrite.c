@@ -1,7 +1,7 @@
-/* Whole-graph helpers: rewriting by copying the live graph, and use lists. See ir.h.
+/* Rewriting a function by copying its live nodes, and lists of uses. See ir.h.
  *
- * Operands come before users, so one descending walk finds what lives and one ascending walk copies
- * it: no recursion, whatever the depth. */
+ * Operands come before users, so one descending walk finds the live nodes and one ascending walk
+ * copies them: there is no recursion, however deep the graph. */
 #include "ir/internal.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct rewriter {
     f8_ref *map;   /* old ref -> new */
     uint8_t *live; /* by old ref */
     f8_ref *in;    /* scratch: the mapped operands of one node */
-    f8_ref *port;  /* the old refs of the input ports, to put back after a failure */
+    f8_ref *port;  /* the old refs of the input ports, to restore after a failure */
 } rewriter;
 
 static f8_status setup(rewriter *w, const f8_func *f)
@@ -77,8 +77,7 @@ static f8_status copy_node(rewriter *w, f8_ref r, f8_rewrite_fn rewrite, void *u
     if (diag->status != F8_OK)
         return diag->status;
     if (!made) {
-        /* the callback may have used the scratch's values, never changed them; made again as it was
-         */
+        /* A copy: w->in still holds the operands, which the callback may read but not change. */
         made = f8_make_clone(w->to, n->op, w->in, (int)n->n_in, n->attr,
                              f8_op_facts(n->op)->n_attrs, n->clone);
         if (!made)

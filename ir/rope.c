@@ -1,5 +1,5 @@
-/* Rope tables: see rope.h. libm's double functions are within an ulp, so that the f32 they round to
- * is the nearest one but for about one case in 2^28; all targets of a process share the result. */
+/* Tables of rotary embeddings: see rope.h. libm's double functions are within an ulp, so all but
+ * about one value in 2^28 round to the nearest f32. All targets of a process share the result. */
 #include "ir/rope.h"
 
 #include <math.h>

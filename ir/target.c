@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* FP8 GEMMs of cuBLASLt are TN only on Ada, Hopper and consumer Blackwell; its documentation (13.0,
- * "cublasLtMatmul", FP8 rules) lifts that for compute capability 10.0. Scales of rows and of
- * 128-element blocks are Hopper's alone there, E8M0 scales Blackwell's. */
+/* FP8 GEMMs of cuBLASLt must be TN on Ada, Hopper and consumer Blackwell; its documentation (13.0,
+ * "cublasLtMatmul", FP8 rules) lifts that for compute capability 10.0. By the same documentation
+ * only Hopper has scales of rows and of 128-element blocks, and only Blackwell has E8M0 scales. */
 #define CUDA(text, number, device, tn, hopper, blackwell, rate, speed)                             \
     {.name = text,                                                                                 \
      .kind = F8_TARGET_CUDA,                                                                       \
@@ -42,30 +42,31 @@
 
 #define RATES(...) {__VA_ARGS__}
 
-/* The first driver of each architecture serves that CUDA version (NVIDIA's "CUDA Toolkit, Driver,
- * and Architecture Matrix"). */
+/* first_driver is the CUDA version of the first driver for the architecture (NVIDIA's "CUDA
+ * Toolkit, Driver, and Architecture Matrix"). */
 #define DEVICE(first_driver, large, processors, megabytes)                                         \
     .driver = first_driver, .shared_large = large, .multiprocessors = processors,                  \
     .cache_bytes = (int64_t)(megabytes) << 20
 
-/* Of GPUs; nothing is measured. From data sheets: FP32 TFLOP/s without tensor cores (L40S 91.6, H100
- * SXM 67, B200 75, RTX 5090 104.8); a multiply-add counts two, so half of it is scalar operations a
- * second. Assumed of all:
+/* Speeds of GPUs; nothing is measured. FP32 TFLOP/s without tensor cores come from data sheets
+ * (L40S 91.6, H100 SXM 67, B200 75, RTX 5090 104.8). A multiply-add counts as two, so half of that
+ * is scalar operations a second. These are assumed for all:
  *
- *     0.7     large GEMMs reach that much of the dense peak, f32's of FP32's
- *     0.85    row kernels reach that much of the memory's rate
- *     0.5     that many slots of the lanes hold an operation that counts; the others hold loads,
- *             stores, addresses
- *     2.5 us  the shortest kernel within a graph, the gap to the next included
- *     8       small kernels share a launch (codegen/plan/merge.c: GPT-2's update is 18 launches of
- *             349 kernels, its micro_step 149 of 328)
+ *     0.7     the part of the dense peak that large GEMMs reach; for f32, of the FP32 peak
+ *     0.85    the part of the memory's rate that row kernels reach
+ *     0.5     the part of the lanes' slots with an operation that counts; the others hold loads,
+ *             stores and addresses
+ *     2.5 us  the shortest kernel within a graph, with the gap to the next
+ *     8       how many small kernels share a launch (codegen/plan/merge.c: GPT-2's update is 18
+ *             launches of 349 kernels, its micro_step 149 of 328)
  *
- * Attention is our kernels', which follow FlashAttention-2. FlashAttention-3's paper (arXiv
- * 2407.08608) measured that on an H100 SXM at 2048 tokens, heads of 128: forward 298 TFLOP/s causal,
- * 362 without mask; backward 291 without mask, so 240 causal if the mask costs as much. Where
- * mma.sync reaches the peak (sm_89, sm_120), shares of it as on A100: 0.6 and 0.5 (FlashAttention-2,
- * arXiv 2307.08691: 0.5 to 0.73 and up to 0.63). B200: the H100's times 1.12, its multiprocessors.
- * Our backward computes seven products, counted as five: 5/7 of the rate. */
+ * Attention uses our own kernels, which follow FlashAttention-2. FlashAttention-3's paper (arXiv
+ * 2407.08608) measured FlashAttention-2 on an H100 SXM at 2048 tokens, with heads of 128: forward
+ * 298 TFLOP/s causal, 362 without mask; backward 291 without mask, so 240 causal if the mask costs
+ * as much. Where mma.sync reaches the peak (sm_89, sm_120), the shares of it are those on A100: 0.6
+ * and 0.5 (FlashAttention-2, arXiv 2307.08691: 0.5 to 0.73 and up to 0.63). B200: the H100's times
+ * 1.12, the ratio of multiprocessors. Our backward computes seven products that are counted as
+ * five, so it has 5/7 of the rate. */
 #define SPEEDS(fp32, forward, backward)                                                            \
     {.gemm = 0.7,                                                                                  \
      .gemm_f32 = 0.7 * (fp32),                                                                     \
@@ -79,11 +80,12 @@
      .conversions = true,                                                                          \
      .merged = 8}
 
-/* Of a host: fitted to the groups of bench/bench_cost.c on two cores of a Sapphire Rapids with AMX
- * (least of 25 rounds, a shared machine): GEMMs at 1.8 TFLOP/s, and their operands at 10 GB/s on
- * top, two thirds of it where blocks of scales cut k (runtime/README.md has the same ratio); f32
- * GEMMs by AVX-512, as bench/results has them; attention at heads of 16 to 64 (bench_attention),
- * whose softmax costs what its exp does; memory at 100 GB/s, which is cache for the most part. */
+/* Speeds of a host, fitted to the groups of bench/bench_cost.c on two cores of a Sapphire Rapids
+ * with AMX (the least of 25 rounds, a shared machine). GEMMs run at 1.8 TFLOP/s, and packing their
+ * operands takes 10 GB/s in addition; with blocks of scales along k GEMMs reach two thirds of that
+ * (runtime/cpu has the same ratio). f32 GEMMs run by AVX-512, as bench/results has them. Attention
+ * was timed at heads of 16 to 64 (bench_attention); its softmax costs what its exp does. Memory
+ * runs at 100 GB/s, which is mostly cache. */
 #define HOST_SPEEDS                                                                                \
     {.gemm = 4.5,                                                                                  \
      .gemm_f32 = 0.38,                                                                             \
@@ -97,10 +99,9 @@
      .launch = 0.5e-6,                                                                             \
      .merged = 1}
 
-/* Rates are dense peaks of data sheets (L40S, H100 SXM, B200, RTX 5090), nothing measured here; 0
- * where there is no such GEMM. Blocks on Hopper: DeepGEMM's 1550 TFLOP/s at 4096 x 7168 x 16384. On
- * a host FP8 is emulated: a GEMM takes as long in any format, so what is left to weigh is memory.
- */
+/* Rates are dense peaks of data sheets (L40S, H100 SXM, B200, RTX 5090), not measured here; 0 means
+ * that there is no such GEMM. Blocks on Hopper: DeepGEMM's 1550 TFLOP/s at 4096 x 7168 x 16384. A
+ * host emulates FP8, so a GEMM takes equally long in any format and only memory differs. */
 static const f8_target targets[] = {
     HOST("cpu", F8_TARGET_CPU),
     HOST("reference", F8_TARGET_REFERENCE),

@@ -1,7 +1,8 @@
 /* The verifier: every invariant that ir.h states, checked over the whole module.
  *
- * It trusts pointers, not values: a pass that writes a wrong type, operand, attribute or port is
- * found here, at the pass that did it. Types are checked by inferring them again. */
+ * It trusts pointers, not values. It runs after every pass, so a pass that writes a wrong type,
+ * operand, attribute or port is found at once. Types are checked by inferring them a second
+ * time. */
 #include "ir/internal.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@ typedef struct verifier {
     const f8_module *m;
     const f8_func *f;
     f8_diag *diag;
-    f8_graph view; /* of f's graph, with our own diag and place for inference */
+    f8_graph view; /* f's graph, with a diag and location of our own for inference */
 } verifier;
 
 static f8_status bad_node(const verifier *v, f8_ref r, const char *what)
@@ -39,7 +40,7 @@ static f8_status check_attrs(const verifier *v, f8_ref r)
             break;
         case F8_ATTR_DTYPE:
             if (a->i < 0 || a->i >= F8_DTYPE_COUNT)
-                return bad_node(v, r, "a dtype attribute is none");
+                return bad_node(v, r, "a dtype attribute has no valid dtype");
             break;
         case F8_ATTR_INTS:
             if (a->ints.n < 0 || a->ints.n > F8_MAX_RANK)
@@ -100,7 +101,7 @@ static f8_status bad_port(const verifier *v, const f8_port *p, const char *what)
                    p->name ? p->name : "", what);
 }
 
-/* marks: one byte per variable, zero before and after. */
+/* marks: one byte for each variable, set when one of the ports has it. */
 static f8_status check_port(const verifier *v, const f8_port *port, size_t i, uint8_t *marks)
 {
     const f8_port *p = &port[i];
@@ -108,13 +109,13 @@ static f8_status check_port(const verifier *v, const f8_port *port, size_t i, ui
     if (!f8_name_ok(p->name))
         return bad_port(v, p, "it has no valid name");
     if (p->ref == 0 || p->ref >= g->n_nodes)
-        return bad_port(v, p, "it is no node");
+        return bad_port(v, p, "its value is not a node of the graph");
     if (!f8_type_equal(&p->type, &g->node[p->ref].type))
         return bad_port(v, p, "its type is not its node's");
     if (p->var < 0) {
         for (size_t j = 0; j < i; j++)
             if (port[j].var < 0 && !strcmp(port[j].name, p->name))
-                return bad_port(v, p, "its name is taken");
+                return bad_port(v, p, "another port has its name");
         return F8_OK;
     }
     if ((size_t)p->var >= v->m->n_vars)
@@ -136,7 +137,7 @@ static f8_status check_ports(const verifier *v, uint8_t *marks)
         F8_TRY(check_port(v, f->in, i, marks));
         const f8_node *n = &g->node[f->in[i].ref];
         if (n->op != F8_OP_INPUT || f8_node_attr(n, F8_A_INDEX)->i != (int64_t)i)
-            return bad_port(v, &f->in[i], "its node is not its INPUT");
+            return bad_port(v, &f->in[i], "its node is not the INPUT of that port");
     }
     memset(marks, 0, v->m->n_vars);
     for (size_t i = 0; i < f->n_out; i++)
@@ -146,7 +147,7 @@ static f8_status check_ports(const verifier *v, uint8_t *marks)
             continue;
         int64_t index = f8_node_attr(&g->node[r], F8_A_INDEX)->i;
         if (index < 0 || index >= (int64_t)f->n_in || f->in[index].ref != r)
-            return bad_node(v, r, "no input port is its");
+            return bad_node(v, r, "no input port belongs to it");
     }
     return F8_OK;
 }
@@ -158,7 +159,7 @@ static f8_status check_func(verifier *v, uint8_t *marks)
     const f8_graph *g = v->f->graph;
     if (!f8_name_ok(v->f->name) || f8_module_find_func(v->m, v->f->name) != v->f)
         return f8_fail(v->diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                       "verify: function '%s': its name is taken", v->f->name);
+                       "verify: function '%s': its name is invalid or taken", v->f->name);
     v->view = *g;
     v->view.diag = v->diag;
     for (f8_ref r = 1; r < g->n_nodes; r++)

@@ -139,15 +139,15 @@ char *f8_arena_strdup(f8_arena *a, const char *s)
 
 char *f8_arena_printf(f8_arena *a, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args, second;
     va_start(args, fmt);
-    va_copy(again, args);
+    va_copy(second, args);
     int n = f8_vformat(NULL, 0, fmt, args);
     va_end(args);
     char *p = n < 0 ? NULL : f8_arena_array(a, (size_t)n + 1, 1);
     if (p)
-        f8_vformat(p, (size_t)n + 1, fmt, again);
-    va_end(again);
+        f8_vformat(p, (size_t)n + 1, fmt, second);
+    va_end(second);
     return p;
 }
 

@@ -34,11 +34,12 @@ f8_status f8_wire_end(const f8_wire *w, f8_diag *diag)
 {
     F8_TRY(f8_arena_status(w->arena, diag));
     if (w->wrong && w->mode == F8_WIRE_WRITE)
-        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s: no file can hold it", w->wrong);
+        return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s, so it can't be stored in a file",
+                       w->wrong);
     if (w->wrong)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %s", w->what, w->wrong);
     if (w->at != w->end)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %zu bytes are left at its end", w->what,
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s: %zu bytes follow its end", w->what,
                        (size_t)(w->end - w->at));
     return F8_OK;
 }
@@ -140,7 +141,7 @@ void f8_wire_choice(f8_wire *w, uint32_t *x, uint32_t count)
     if (w->mode != F8_WIRE_READ)
         return;
     if (byte >= count)
-        f8_wire_refuse(w, "a choice is none of those there are");
+        f8_wire_refuse(w, "a field has a value that is not defined");
     *x = byte < count ? byte : 0;
 }
 
@@ -152,7 +153,7 @@ static void text(f8_wire *w, const char **s, bool required)
     f8_wire_i32(w, &n);
     if (w->mode != F8_WIRE_READ) {
         if (n > 0 && !f8_text_is_plain(*s, (size_t)n) && !w->wrong)
-            w->wrong = "a name has a control character in it, or is no UTF-8";
+            w->wrong = "a name has a control character or is not UTF-8";
         if (n > 0)
             put(w, *s, (size_t)n);
         return;
@@ -161,13 +162,13 @@ static void text(f8_wire *w, const char **s, bool required)
     if (n == NO_TEXT && !required && !w->wrong)
         return;
     if (n < 0)
-        f8_wire_refuse(w, n == NO_TEXT ? "a name is missing" : "a text is shorter than empty");
+        f8_wire_refuse(w, n == NO_TEXT ? "a name is missing" : "a text has a negative length");
     else if (n > w->end - w->at)
         f8_wire_refuse(w, "a text ends too early");
     else if (memchr(w->at, 0, (size_t)n))
-        f8_wire_refuse(w, "a text has a NUL in it");
+        f8_wire_refuse(w, "a text has a NUL");
     else if (!f8_text_is_plain((const char *)w->at, (size_t)n))
-        f8_wire_refuse(w, "a text has a control character in it, or is no UTF-8");
+        f8_wire_refuse(w, "a text has a control character or is not UTF-8");
     if (w->wrong) {
         *s = "";
         return;
@@ -230,7 +231,7 @@ static void read_array(f8_wire *w, void **array, size_t *n, size_t size, f8_wire
         return;
     const size_t least = least_bytes(element, first);
     if (count > INT32_MAX || count > (size_t)(w->end - w->at) / (least ? least : 1)) {
-        f8_wire_refuse(w, "an array is longer than its bytes");
+        f8_wire_refuse(w, "an array is longer than the bytes left");
         return;
     }
     uint8_t *a = f8_arena_array(w->arena, count, size);

@@ -222,7 +222,7 @@ START_TEST(rules_that_fail)
     fp8c_compile_options o = recipe("delayed");
     ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" wgrad w = bf16", NULL), FP8C_ERR_INPUT);
     ck_assert_str_eq(fp8c_context_message(ctx),
-                     "1:1: error: wgrad has no operand w: it is of x and dy\n"
+                     "1:1: error: wgrad has no operand w: its operands are x and dy\n"
                      "    1 | \"fc\" wgrad w = bf16\n      | ^");
     ck_assert_int_eq(fp8c_module_rule(m, "\"fc\" = block {\n  pow2 = 2}", "a file"),
                      FP8C_ERR_INPUT);

@@ -198,17 +198,17 @@ START_TEST(module_errors)
     expect("'w' is already declared, at 3:1");
     v.name = "a b";
     f8_module_var(m, &v);
-    expect("'a b' is no name");
+    expect("'a b' is not a name");
     v.name = "3x";
     f8_module_var(m, &v);
-    expect("'3x' is no name");
+    expect("'3x' is not a name");
     v.name = "v";
     v.type.dim[1] = 0;
     f8_module_var(m, &v);
     expect("'v': size 0 of axis 1 is not positive");
     v.type = type2(F8_F32, INT64_MAX / 2, 2);
     f8_module_var(m, &v);
-    expect("'v': its size in bytes leaves 64 bits");
+    expect("'v': its size in bytes does not fit 64 bits");
     v.type.rank = 9;
     f8_module_var(m, &v);
     expect("'v': at most 5 axes");
@@ -219,7 +219,7 @@ START_TEST(module_errors)
     ck_assert_ptr_null(f8_module_func(m, "forward"));
     expect("function 'forward' is already defined");
     ck_assert_ptr_null(f8_module_func(m, ""));
-    expect("'' is no function name");
+    expect("'' is not a name for a function");
     f8_ref x = input("x", 4, 8);
     ck_assert_uint_eq(input("x", 4, 8), 0);
     expect("forward: there already is an input 'x'");
@@ -237,7 +237,7 @@ START_TEST(module_errors)
     f8_func_result(f, NULL, r, w);
     expect("'w' is replaced twice");
     f8_func_result(f, "a-b", r, -1);
-    expect("'a-b' is no name");
+    expect("'a-b' is not a name");
 }
 END_TEST
 
@@ -401,7 +401,7 @@ START_TEST(verify_catches)
     *node(r) = sum;
 
     f->in[0].ref = s;
-    corrupt("port 'x': its node is not its INPUT");
+    corrupt("port 'x': its node is not the INPUT of that port");
     f->in[0].ref = x;
     f->in[0].type.dim[0] = 1;
     corrupt("port 'x': its type is not its node's");
@@ -412,17 +412,17 @@ START_TEST(verify_catches)
     corrupt("port 'x': there is no such variable");
     f->in[0].var = -1;
     f->out[0].ref = 99;
-    corrupt("port 'y': it is no node");
+    corrupt("port 'y': its value is not a node");
     f->out[0].ref = r;
     f->out[1].var = -1;
     f->out[1].name = "y";
-    corrupt("port 'y': its name is taken");
+    corrupt("port 'y': another port has its name");
     f->out[1].var = w;
     m->var[w].type.dim[1] = 9;
     corrupt("its type is not its variable's");
     m->var[w].type.dim[1] = 8;
     f->n_in = 1;
-    corrupt("no input port is its");
+    corrupt("no input port belongs to it");
     f->n_in = 2;
     m->accumulate = 0;
     corrupt("accumulate is 0");

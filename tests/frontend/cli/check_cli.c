@@ -349,7 +349,7 @@ START_TEST(rules_on_the_command_line)
         f8_cli_fails(F8_CLI(c, GPT, "--target=sm_90a", "--recipe=block", "--rule",
                             "\"h.*\" wgrad w = bf16", data),
                      1,
-                     "--rule:1:1: error: wgrad has no operand w: it is of x and dy\n    1 | "
+                     "--rule:1:1: error: wgrad has no operand w: its operands are x and dy\n    1 | "
                      "\"h.*\" wgrad w = bf16\n      | ^\n");
     }
 }

@@ -282,14 +282,14 @@ START_TEST(control_characters)
     fp8c_module *m = parse(ctx, text);
     const fp8c_compile_options o = recipe("bf16");
     ck_assert_int_eq(fp8c_compile_file(m, &o, 1, f8_cli_temp("names.f8x")), FP8C_ERR_UNSUPPORTED);
-    said(ctx, "a name has a control character in it, or is no UTF-8: no file can hold it");
+    said(ctx, "a name has a control character or is not UTF-8, so it can't be stored in a file");
     fp8c_module_destroy(m);
     uint8_t *bytes = tiny_file(&n), *at = memmem(bytes, n, harmless, sizeof harmless - 1);
     ck_assert_ptr_nonnull(at);
     *at = 0x1b;
     f8_package_seal(bytes, n);
     ck_assert_int_eq(look_at(bytes, n), FP8C_ERR_INPUT);
-    said(ctx, "a text has a control character in it, or is no UTF-8");
+    said(ctx, "a text has a control character or is not UTF-8");
     free(bytes);
 }
 END_TEST

@@ -219,7 +219,8 @@ START_TEST(unwritable)
         f8_wire_name(&w, &s);
         ck_assert_int_eq(f8_wire_end(&w, &d), F8_ERR_UNSUPPORTED);
         ck_assert_str_eq(
-            d.text, "a name has a control character in it, or is no UTF-8: no file can hold it");
+            d.text,
+            "a name has a control character or is not UTF-8, so it can't be stored in a file");
     }
 }
 END_TEST
@@ -255,10 +256,10 @@ START_TEST(refused)
         void (*field)(f8_wire *);
         const char *says;
     } bad[] = {
-        {{2}, 1, a_bool, "none of those there are"},
+        {{2}, 1, a_bool, "a value that is not defined"},
         {{0, 0, 0, 0, 0, 0, 0, 0x80}, 8, a_size, "negative"},
         {{FF4}, 4, a_text, "a name is missing"},
-        {{0xfe, 0xff, 0xff, 0xff}, 4, a_text, "shorter than empty"},
+        {{0xfe, 0xff, 0xff, 0xff}, 4, a_text, "a text has a negative length"},
         {{5, 0, 0, 0, 'a'}, 5, a_text, "ends too early"},
         {{0xff, 0xff, 0xff, 0x7f}, 4, a_text, "ends too early"},
         {{2, 0, 0, 0, 'a', 0}, 6, a_text, "NUL"},
@@ -266,16 +267,16 @@ START_TEST(refused)
         {{1, 0, 0, 0, '\n'}, 5, a_text, "a control character"},
         {{1, 0, 0, 0, 0x7f}, 5, a_text, "a control character"},
         {{2, 0, 0, 0, 0xc2, 0x9b}, 6, a_text, "a control character"}, /* U+009B, CSI */
-        {{2, 0, 0, 0, 0xc0, 0x80}, 6, a_text, "no UTF-8"},
-        {{1, 0, 0, 0, 0xc3}, 5, a_text, "no UTF-8"},
-        {{99, 0}, 2, a_type, "none of those there are"},
-        {{0, 6}, 2, a_type, "none of those there are"},
+        {{2, 0, 0, 0, 0xc0, 0x80}, 6, a_text, "not UTF-8"},
+        {{1, 0, 0, 0, 0xc3}, 5, a_text, "not UTF-8"},
+        {{99, 0}, 2, a_type, "a value that is not defined"},
+        {{0, 6}, 2, a_type, "a value that is not defined"},
         {{0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 10, a_type, "not positive"},
         {{0, 1, FF4, FF4}, 10, a_type, "not positive"},
         {{0, 1, FF4, 0xff, 0xff, 0xff, 0x7f}, 10, a_type, "too large"},
-        {{FF4, FF4}, 8, an_array, "longer than its bytes"},
-        {{2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, FF4}, 16, an_array, "longer than its bytes"},
-        {{0, 0, 0, 0, 0, 0, 0, 0, 7}, 9, an_array, "1 bytes are left"},
+        {{FF4, FF4}, 8, an_array, "longer than the bytes left"},
+        {{2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, FF4}, 16, an_array, "longer than the bytes left"},
+        {{0, 0, 0, 0, 0, 0, 0, 0, 7}, 9, an_array, "1 bytes follow its end"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f8_diag d;

@@ -242,7 +242,7 @@ static const struct {
      "operand 2 must be f32[2, 32]"},
     {"%a: f8e4m3[32, 64], %s: f8e8m0[32, 1], %b: f8e4m3[64, 16], %t: f8e8m0[1, 16]",
      "scale_a = \"row\", scale_b = \"column\", scale_layout = \"cublaslt\"",
-     "scale_layout = \"cublaslt\" has f8e8m0 scales of runs along k only"},
+     "with scale_layout = \"cublaslt\" f8e8m0 scales must be runs along k"},
 };
 
 START_TEST(refusals)
