@@ -148,9 +148,9 @@ static void print_time(output *o, column *x, double extra, bool own)
         const double at_peak = over_bf16(r->activations_after, bf16->activations_after);
         say(o, " %.1f (%+.1f%%), %.1f (%+.1f%%): %s |", mib(activations_left(r)), left,
             mib(r->activations_after), at_peak, bar(o, left <= -25));
-        record(o, left, "% beside bf16", "memory_bytes_left %s B=%d %s %s %g%% of %s step",
+        record(o, left, "% against bf16", "memory_bytes_left %s B=%d %s %s %g%% of %s step",
                x->c.model, (int)x->c.batch, recipes[i], x->c.target, extra, own ? "own" : "bf16");
-        record(o, at_peak, "% beside bf16", "memory_bytes_at_peak %s B=%d %s %s %g%% of %s step",
+        record(o, at_peak, "% against bf16", "memory_bytes_at_peak %s B=%d %s %s %g%% of %s step",
                x->c.model, (int)x->c.batch, recipes[i], x->c.target, extra, own ? "own" : "bf16");
     }
     say(o, "\n");

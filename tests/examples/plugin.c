@@ -1,6 +1,6 @@
-/* A program that embeds fp8c as plug-ins are: it opens the library at run time, compiles and runs
- * something, and closes it again, several times. Nothing of the library stays mapped, no thread of
- * it goes on.
+/* A program that uses fp8c as a plug-in: it opens the library at run time, compiles and runs
+ * something, and closes the library, several times. Afterwards no part of the library is mapped and
+ * none of its threads runs.
  *
  *     plugin LIBFP8C */
 #include <dirent.h>

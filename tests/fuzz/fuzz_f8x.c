@@ -1,6 +1,6 @@
-/* Fuzz target of .f8x files: any bytes give a message, or a package whose variants load or give a
- * message; what loads is written again as it was. Checksums are made to fit first, or nothing
- * behind them would ever be reached.
+/* Fuzz target of .f8x files. Any bytes give a message, or a package; each of its variants loads or
+ * gives a message, and what loads is written with the same bytes. Checksums are corrected first,
+ * since otherwise the reader would stop at them.
  *
  * usage: fuzz_f8x -max_total_time=60 -timeout=5 CORPUS SEEDS, where CORPUS is a folder of its own
  * for what it finds and SEEDS has files of `fp8c compile` to start from. */

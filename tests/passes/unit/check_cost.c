@@ -162,7 +162,7 @@ START_TEST(fp8_gemms_are_cheaper)
 }
 END_TEST
 
-/* What remat asks first: a normalization and its cast, beside the product that made what is
+/* What remat asks first: a normalization and its cast, next to the product that made what is
  * normalized. */
 START_TEST(rows_are_cheaper_than_gemms)
 {

@@ -290,7 +290,7 @@ static void end(bench *t)
 }
 
 /* False when the device finds a fault itself, after which it does nothing more: the emulator looks
- * at what lies beside scales of MX blocks. */
+ * at the padding around scales of MX blocks. */
 static bool multiply(bench *t, fault wrong_a, fault wrong_b)
 {
     f8_diag why = {0};

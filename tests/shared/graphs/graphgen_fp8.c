@@ -1,6 +1,6 @@
-/* A step of a random graph that is an FP8 linear: x, w and dy quantized once each, or, with scales
- * finer than the tensor's, once for each product, along its k; and some of its three products, in
- * any layout of w, with sizes that GPUs take. */
+/* A step of a random graph that is an FP8 linear, with some of its three products, in any layout of
+ * w, with sizes that GPUs support. x, w and dy are quantized once each; with scales finer than the
+ * tensor, once for each product, along its k. */
 #include "ir/num/granularity.h"
 #include "tests/shared/graphs/graphgen_parts.h"
 

@@ -1,5 +1,5 @@
-/* A step of a random graph that spreads processed values: a few ops on a small shape, whose axes of
- * one element then broadcast over a larger one, leading, middle and last axes alike; and a vector
+/* A step of a random graph that broadcasts computed values: a few ops on a small shape, whose
+ * leading, middle or last axes of one element are then broadcast over a larger shape; and a vector
  * that is read along the columns and, reshaped, along the rows. */
 #include "tests/shared/graphs/graphgen_parts.h"
 

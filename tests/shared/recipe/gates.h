@@ -1,6 +1,6 @@
-/* FP8 truth: is a run that calls itself FP8 really one, and a good one?
+/* Gates for FP8: does a run that claims to use FP8 use it, and use it well?
  *
- * The loss of a short run hardly tells (almost any broken recipe trains), so the gates look at what
+ * The loss of a short run hardly tells: almost any broken recipe trains. So the gates look at what
  * was executed, after some steps of training:
  *
  * count    FP8 GEMMs executed in a step = planned = as many as the recipe has for each linear, and
@@ -23,8 +23,8 @@
  *          operand's SQNR need not show. Not asked of delayed scales, which may saturate
  *
  * scale    each scale is what its recipe makes of what was seen: of the block's own amax, or of the
- *          amaxes of past steps, by recipe_oracle.h, bit for bit. Sees scales that are late or a
- *          neighbour's where the codes happen to be as good
+ *          amaxes of past steps, by recipe_oracle.h, bit for bit. Finds scales of an earlier step,
+ *          or of a neighbour, even where the codes happen to be as good
  *
  * product  each product of the linears against the same in f64 of its operands before they were
  *          quantized. Were the errors of all elements independent, the mean square of the result's

@@ -1,9 +1,9 @@
-/* What each scaling recipe makes of a tensor: scales and codes, worked out slowly from its
- * publication in plain loops over floats. Nothing here calls ir/ or passes/: the formats are
+/* The scales and codes that each scaling recipe gives for a tensor, computed slowly, by plain loops
+ * over floats, from the recipe's publication. Nothing here calls ir/ or passes/: the formats are
  * codec_oracle's, the rest is in recipe_oracle.c.
  *
- * Sources, and where fp8c says otherwise, mostly so that nothing that is not finite is laundered
- * into a finite number:
+ * Sources, and where fp8c differs from them, mostly so that no Inf or NaN turns into a finite
+ * number:
  *
  *   every scale   Transformer Engine, common/recipe/recipe_common.cuh, compute_scale_from_amax:
  *                 scale = max / amax in f32; infinite: FLT_MAX; amax 0, Inf or NaN: 1; powers of
