@@ -9,7 +9,7 @@
  * (its sources): an f32 copy of a bf16 activation, a normalized row, a derivative of GELU. Both
  * ways give the same bits, so bytes decide: storing writes the value and reads it once; recomputing
  * reads the sources. */
-#include "passes/fuse/group.h"
+#include "passes/fuse/grouping.h"
 
 #include "passes/unit/cost.h"
 

@@ -12,6 +12,7 @@
  *
  * Requires legalize. Gives func->lowered with groups, without order or places. */
 #include "passes/fuse/group.h"
+#include "passes/fuse/grouping.h"
 
 /* Give every result of an op with several results a node, so that each has a place. */
 static f8_status add_projections(f8_graph *g)

@@ -4,7 +4,7 @@
  * barrier: the end of a column sum, or the second pass from amax to codes. A part that reads from
  * two or more starts a kernel of its own. So a merge can never close a cycle, and equal layers stay
  * equal. */
-#include "passes/fuse/group.h"
+#include "passes/fuse/grouping.h"
 
 #include <stdlib.h>
 #include <string.h>

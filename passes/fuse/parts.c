@@ -4,7 +4,7 @@
  * Cells are visited from the last moment to the first, so that all demands on a cell are known when
  * its turn comes. A demand for a value that is not at home in a cell becomes a read of a stored
  * value and a demand on the cell that stores it, or a copy of the nodes that recompute it. */
-#include "passes/fuse/group.h"
+#include "passes/fuse/grouping.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * moment at which an original over the same rows and columns reads what the clone is made from.
  * sink.c moves the clone there if all of its readers can still have it; remat/remat.c decides
  * whether that pays. */
-#include "passes/fuse/group.h"
+#include "passes/fuse/grouping.h"
 
 #include <string.h>
 

@@ -14,7 +14,7 @@
  *
  * Nothing moves before its first moment, and originals do not move. So the numbering keeps what
  * makes fusion legal: an operand is of the same moment, or in memory before it. */
-#include "passes/fuse/group.h"
+#include "passes/fuse/grouping.h"
 
 #define NEVER UINT64_MAX
 

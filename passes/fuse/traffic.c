@@ -1,5 +1,6 @@
 /* The bytes that a group moves: what its phases read and write. */
 #include "passes/fuse/group.h"
+#include "passes/unit/rows.h"
 
 /* A gather reads the rows it picks, not the table. */
 static int64_t bytes_read(const f8_graph *g, f8_ref user, uint32_t i)

@@ -9,7 +9,7 @@
  *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
  * - target->fp8_multiple: a part of a tensor of codes is copied where its first byte or its rows
  *   are not so aligned. */
-#include "passes/legalize/legalize.h"
+#include "passes/legalize/legalizer.h"
 #include "passes/unit/rows.h"
 
 /* ---- roundings of operands ---- */

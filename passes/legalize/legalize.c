@@ -14,6 +14,7 @@
  *
  * The reference target interprets any node, so only the rest of the compiler needs this. */
 #include "passes/legalize/legalize.h"
+#include "passes/legalize/legalizer.h"
 #include "passes/unit/rows.h"
 
 enum { BLOCK = 64, PART = 32, FEW = 8 };

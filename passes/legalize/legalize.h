@@ -1,41 +1,8 @@
-/* The pass `legalize`, and what its files share. */
+/* The pass `legalize`. */
 #ifndef F8_LEGALIZE_H
 #define F8_LEGALIZE_H
 
-#include "ir/num/scale_layout.h"
 #include "passes/unit/pass.h"
-
-typedef struct f8_legalizer {
-    const f8_unit *unit;
-    const f8_target *target;
-    const f8_func *func;
-    f8_uses uses; /* of the graph being rewritten */
-} f8_legalizer;
-
-/* gemm.c: node `old` (a MATMUL or SCALED_MATMUL; a CAST to bf16) as the target's GEMMs can take it;
- * 0 to leave it as it is. */
-f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
-                     const f8_ref *in);
-f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
-                             const f8_ref *in);
-
-/* scales.c: whether the target's GEMM has the scales of SCALED_MATMUL `old`; if not, the message is
- * written. The second function changes operand[1] and operand[3] to what that GEMM reads, and adds
- * the attributes that say so. turned: the operands whose codes were transposed. True if anything
- * changed. */
-bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old);
-bool f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
-                     const bool turned[2], f8_ref *operand, f8_attr *attr);
-
-enum { F8_COPY_CLONE = 0x6c67 };
-
-/* The same value in storage of its own. The clone number keeps canonicalize and hash-consing from
- * dropping the copy. */
-static inline f8_ref f8_legal_copy(f8_graph *g, f8_ref r)
-{
-    const f8_attr shape = F8_INTS(F8_A_SHAPE, f8_shape_of(f8_type_of(g, r)));
-    return f8_make_clone(g, F8_OP_BROADCAST, &r, 1, &shape, 1, F8_COPY_CLONE);
-}
 
 f8_status f8_pass_legalize(f8_unit *u); /* what the target's kernels and GEMMs need */
 

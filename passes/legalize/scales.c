@@ -10,7 +10,7 @@
  *
  * Arrays are whole values: a part of another value is copied, so that no array has gaps or begins
  * at an unaligned byte. */
-#include "passes/legalize/legalize.h"
+#include "passes/legalize/legalizer.h"
 
 /* ---- what the target has ---- */
 

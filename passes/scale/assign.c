@@ -1,6 +1,6 @@
 /* Scaling, decisions: which recipe each operand of a GEMM has, whether the two agree with each
  * other and with the target, and the record of it for `explain`. See scaling.c's head. */
-#include "passes/scale/scaling.h"
+#include "passes/scale/scaler.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Scaling, operands: from a value to its codes and scales, as the recipe says. See scaling.c's
  * head. */
-#include "passes/scale/scaling.h"
+#include "passes/scale/scaler.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -30,6 +30,7 @@
  * Why the histories do not hang on layers and change as a side effect of the forward: recomputation
  * and accumulation would then update them twice or not at all (Transformer Engine #1190). */
 #include "passes/scale/scaling.h"
+#include "passes/scale/scaler.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* The variables that scales are kept in, and the functions that renew them: see scaling.c's head.
  */
-#include "passes/scale/scaling.h"
+#include "passes/scale/scaler.h"
 
 #include <stdio.h>
 #include <string.h>
