@@ -17,8 +17,8 @@ typedef struct f8_cudnn {
     cudnnBackendDescriptor_t device; /* instead of a handle: a device that is only described */
 } f8_cudnn;
 
-/* Find the library by device.h's order, for the device taken; NVRTC before it, which it looks for by
- * soname. F8_ERR_LIBRARY names every place looked at. */
+/* Find the library by device.h's order, for the device taken; NVRTC before it, which it looks for
+ * by soname. F8_ERR_LIBRARY names every place looked at. */
 f8_status f8_cudnn_find(f8_cuda *cuda, f8_cudnn *out, f8_diag *diag);
 /* Fill `out` from a loaded library, which outlives it. F8_ERR_LIBRARY when a function is missing or
  * the version is older than 9.11. No device is needed yet. */
