@@ -108,7 +108,7 @@ uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a)
 
 /* ---- allocation ---- */
 
-/* The memory that one run at a time works in grows to what t needs; all or nothing. */
+/* The memory that a run works in grows to what t needs. On failure nothing has changed. */
 static f8_status grow(f8_tenant *t, const int64_t need[3], f8_diag *diag)
 {
     static const char *const what[] = {"the arena", "kernel scratch", "workspace"};
@@ -161,7 +161,7 @@ f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_di
 f8_status f8_home_allocate_ports(f8_tenant *t, f8_diag *diag)
 {
     const int64_t bytes = t->sizes.ports;
-    /* buffers of others have been handed out: they stay where they are */
+    /* buffers of other executors have been handed out, so they must stay where they are */
     if (alone(t) || bytes > t->home->ports.block.bytes) {
         f8_port_block *ports = alone(t) ? &t->home->ports : &t->ports;
         F8_TRY(f8_block_alloc(t, bytes, "inputs and outputs", &ports->block, diag));

@@ -1,14 +1,16 @@
 /* A home: what the executors of one program share, on the CPU and on CUDA alike.
  *
- * The executors have the same variables, and memory that one run at a time works in: as large as
- * the one that needs most. An executor that needs more gets it before anything is freed; the others
- * then resolve their places again. The home ends with its last executor. */
+ * The executors have the same variables. They also share the memory in which a run works, since one
+ * of them runs at a time; it is as large as the executor that needs most of it. If a new executor
+ * needs more, the new memory is allocated before the old is freed, and the other executors then
+ * resolve their places again. The home ends with its last executor (its tenant, here). */
 #ifndef F8_HOME_H
 #define F8_HOME_H
 
 #include "runtime/plan.h"
 
-/* GEMM calls made since creation, and those of them with both operands FP8; of all that share. */
+/* Calls made since creation by all executors of the home. fp8_gemms: GEMMs with both operands in
+ * FP8. */
 typedef struct f8_exec_counts {
     int64_t gemms, fp8_gemms, kernels;
 } f8_exec_counts;
@@ -76,25 +78,25 @@ struct f8_tenant {
     int64_t planned;
 };
 
-/* The executor t, of t->plan, enters the home of `like`, or, when that is NULL, a new one. Its
+/* The executor t enters the home of `like`, or a new home if `like` is NULL. t->plan is set. t's
  * ports are allocated in `memory`. */
 f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
                         const f8_allocator *allocator, f8_arena *memory, f8_diag *diag);
 
-/* The memory that executors share, then the ports' buffers, and every place resolved. The executor
- * sets t->constants in between, or before. */
+/* f8_home_allocate: the memory that executors share. f8_home_allocate_ports: the buffers of the
+ * ports; then every place is resolved. The executor sets t->constants before the second call. */
 f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_diag *diag);
 f8_status f8_home_allocate_ports(f8_tenant *t, f8_diag *diag);
 
 f8_status f8_block_alloc(f8_tenant *t, int64_t bytes, const char *what, f8_block *out,
                          f8_diag *diag);
 void f8_block_free(f8_home *home, f8_block *b);
-void f8_home_add(f8_home *home, int64_t bytes); /* to the home's account */
+void f8_home_add(f8_home *home, int64_t bytes); /* counts these bytes as the home's */
 
 uint64_t f8_home_address(const f8_tenant *t, uint32_t func, const f8_arg *a);
 
-/* The executor leaves. True when it was the last: then its kind ends what it added, and the home.
- */
+/* The executor leaves. True if it was the last one: its kind then releases what it added, and ends
+ * the home. */
 bool f8_home_leave(f8_tenant *t);
 void f8_home_end(f8_home *home);
 

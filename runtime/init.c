@@ -1,8 +1,9 @@
 /* Initial values of variables: see copy.h.
  *
- * Element pairs (2i, 2i+1) come from two 32-bit words of splitmix64(key + i): a counter-based
- * stream, so any block can be made by any thread. Normal values by Box and Muller (1958), with the
- * scalar functions' log, sin and cos, so that every machine starts from the same bits. */
+ * Element pairs (2i, 2i+1) come from the two 32-bit halves of splitmix64(key + i). So the stream is
+ * counter-based, and any thread can make any block of it. Normal values are by Box and Muller
+ * (1958), with the log, sin and cos of our scalar functions, so that every machine starts from the
+ * same bits. */
 #include "ir/base/hash.h"
 #include "ir/num/scalar.h"
 #include "runtime/copy.h"
@@ -10,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* As ir/ir.h numbers them; the plan carries the number. */
+/* The numbers of f8_init_kind in ir/ir.h, which the plan carries. */
 enum { INIT_ZEROS, INIT_ONES, INIT_CONST, INIT_NORMAL, INIT_UNIFORM };
 
 enum { BLOCK = 256 };

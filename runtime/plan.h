@@ -1,9 +1,9 @@
-/* The plan: what the runtime executes. Flat lists of steps over places, kernels as one blob, no
- * graph.
+/* The plan: what the runtime executes. It is flat lists of steps over places, and compiled kernels.
+ * It has no graph.
  *
- * Plain data owned by one arena (the compile result's): it can be written to a file and mapped
- * back. Nothing in a step is looked up by name; the executor resolves places to pointers once, when
- * a program is created or a buffer is bound. */
+ * A plan is plain data that one arena owns (the compile result's). It can be written to a file and
+ * read back. No step is looked up by name: the executor turns places into pointers once, when it is
+ * created or when a buffer is bound. */
 #ifndef F8_PLAN_H
 #define F8_PLAN_H
 
@@ -13,7 +13,7 @@
 #include "runtime/base/cpu.h"
 #include "runtime/base/gemm_desc.h"
 
-/* ATTENTION: by cuDNN, on CUDA. Attention by our own kernels is a KERNEL. */
+/* ATTENTION is cuDNN's, on CUDA alone. Attention by our own kernels is a KERNEL step. */
 typedef enum f8_step_kind {
     F8_STEP_KERNEL,
     F8_STEP_GEMM,
@@ -27,11 +27,14 @@ typedef struct f8_arg {
     int64_t offset; /* bytes */
 } f8_arg;
 
-/* How a phase is launched on CUDA. Its parameters are one block of 64-bit words, by value:
+/* How a phase is launched on CUDA. Its parameters are one block of 64-bit words, passed by value:
+ *
  *     one instance:  its n_args pointers, then its n_ints integers
- *     multi:         n_instances, then so for each instance in turn
- * An instance's last integer is its number of tasks; when multi, the running total of tasks up to and
- * with it. Blocks take tasks blockIdx, blockIdx + gridDim, ...: any grid gives the same bits. */
+ *     multi:         n_instances, then the same for each instance in turn
+ *
+ * The last integer of an instance is its number of tasks; in a multi-tensor launch it is the
+ * running total of tasks up to and including this instance. Blocks take tasks blockIdx, blockIdx +
+ * gridDim, ...: any grid gives the same bits. */
 enum { F8_MULTI_WORDS = 512 }; /* room of a multi kernel's parameters, used or not: 4096 bytes */
 
 typedef struct f8_launch {
@@ -42,10 +45,10 @@ typedef struct f8_launch {
     uint32_t n_instances; /* at least 1 */
     uint32_t n_args, n_ints; /* of one instance */
     bool multi; /* a multi-tensor kernel: many tensors of one shape of work in one launch */
-    /* 0: as many blocks as are resident at once, the rest of the tasks go round. < 0: a block for
-     * each task, handed out in order as others end: for tasks that differ in weight. > 0: resident
-     * blocks, but no more than this: kernels whose rows should stay in a cache from visit to visit.
-     * Never more than tasks. */
+    /* The number of blocks, never more than tasks. 0: as many as are resident at once; each takes
+     * several tasks in turn. Below 0: one block for each task, started in order as others end, for
+     * tasks that differ in weight. Above 0: resident blocks, but no more than this, for kernels
+     * whose rows should stay in a cache from visit to visit. */
     int64_t max_blocks;
 } f8_launch;
 
@@ -111,12 +114,12 @@ typedef struct f8_image {
     int64_t size;
 } f8_image;
 
-/* A problem that there are several ways to do, and the one chosen: texts of gemm_desc.h and of
- * codegen/kernel/config.h. What it amounts to stands in the step; this is for listings and the
- * tuner. */
+/* A problem that can be computed in several ways, and the way that was chosen: texts of gemm_desc.h
+ * and of codegen/kernel/config.h. The step itself holds what the choice means; this is for listings
+ * and the tuner. */
 typedef struct f8_plan_choice {
     const char *problem, *candidate;
-    bool tuned; /* a tuning database had it; else the model chose */
+    bool tuned; /* a tuning database had it; if false, the model chose */
 } f8_plan_choice;
 
 typedef struct f8_plan {

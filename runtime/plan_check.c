@@ -1,4 +1,4 @@
-/* What must hold of a plan that was read: see plan_file.h. */
+/* The checks of a plan that was read: see plan_file.h. */
 #include "runtime/plan_file.h"
 
 #include <stdio.h>
@@ -19,10 +19,10 @@ typedef struct checker {
     const f8_plan_func *func;
     const f8_step *step;
     f8_diag *diag;
-    bool on_cpu; /* what runs it: its target alone says so, whatever code the plan has */
+    bool on_cpu; /* whether a CPU runs it: the target decides, whatever code the plan has */
 } checker;
 
-/* Of the plan, a function, or a step: whatever is being looked at. */
+/* Fails, and names the step, function or plan that is being checked. */
 static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, const char *format,
                                                              ...)
 {
@@ -41,7 +41,7 @@ static f8_status __attribute__((format(printf, 2, 3))) wrong(const checker *c, c
 
 /* ---- places ---- */
 
-/* Bytes of the space that a place is in; -1: there is no such space. */
+/* The bytes of the space that a place is in; -1 if there is no such space. */
 static int64_t space_bytes(const checker *c, const f8_arg *a)
 {
     const f8_plan_func *f = c->func;
@@ -60,8 +60,8 @@ static int64_t space_bytes(const checker *c, const f8_arg *a)
     return -1;
 }
 
-/* That [offset - before, offset + bytes) of argument `i` is in its space; NONE only where it may
- * be. */
+/* Checks that bytes [offset - before, offset + bytes) of argument `i` lie in its space. A place may
+ * be NONE only if may_be_none. */
 static f8_status check_arg(const checker *c, uint32_t i, int64_t before, int64_t bytes,
                            bool may_be_none)
 {
@@ -128,7 +128,7 @@ static f8_status check_kernel(const checker *c)
 
 /* ---- GEMMs ---- */
 
-/* Bytes of the scales of one operand; -1: there are none such. */
+/* The bytes of one operand's scales; -1 if there can't be such scales. */
 static int64_t scale_bytes(const f8_gemm_desc *d, bool is_a)
 {
     const f8_scales s = {.grain = is_a ? d->scale_a : d->scale_b,
@@ -145,7 +145,7 @@ static int64_t scale_bytes(const f8_gemm_desc *d, bool is_a)
     return f8_type_bytes(&t);
 }
 
-/* That a matrix [rows, cols] with this stride is in its space. */
+/* Checks that a matrix [rows, cols] with this stride lies in its space. */
 static f8_status check_matrix(const checker *c, uint32_t i, int64_t rows, int64_t cols,
                               int64_t stride, f8_dtype dtype)
 {
@@ -193,7 +193,7 @@ static f8_status check_gemm(const checker *c)
 
 /* ---- copies and attention ---- */
 
-/* Bytes before and behind the first element that strides reach. False: too many. */
+/* The bytes before and after the first element that strides reach. False if there are too many. */
 static bool reach(const f8_step *s, const int64_t *stride, int64_t *before, int64_t *behind)
 {
     *before = *behind = 0;
@@ -268,7 +268,8 @@ static f8_status check_step(const checker *c)
 
 /* ---- the whole ---- */
 
-/* In order, none on another: so their bytes add up to no more than the state's. */
+/* Variables lie in order and none overlaps another, so their bytes add up to no more than the
+ * state's. */
 static f8_status check_vars(const checker *c)
 {
     const f8_plan *p = c->plan;
@@ -295,7 +296,7 @@ static f8_status check_ports(const checker *c, const f8_plan_port *port, uint32_
     return F8_OK;
 }
 
-/* That adding up what is listed of a function's steps stays within int64. */
+/* Checks that the sum of what the steps of a function say they move stays within int64. */
 static f8_status check_traffic(const checker *c)
 {
     int64_t bytes = 0;
@@ -329,7 +330,7 @@ static f8_status check_code(const checker *c)
     return F8_OK;
 }
 
-/* That adding up what an executor allocates stays within int64. */
+/* Checks that the sum of what an executor allocates stays within int64. */
 static f8_status check_sizes(const checker *c)
 {
     enum { MOST_BITS = 48 }; /* of an address */

@@ -1,4 +1,4 @@
-/* The fields of a plan: see plan_file.h. What must hold of them is in plan_check.c. */
+/* The fields of a plan as bytes: see plan_file.h. plan_check.c checks their values. */
 #include "runtime/plan_file.h"
 
 /* ---- steps ---- */

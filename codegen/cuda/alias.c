@@ -1,30 +1,36 @@
-/* Memory that a launch writes while other tasks of it still run. Tasks come in any order and side
- * by side, so what one writes no other may read or write:
+/* The check that no task of a launch accesses bytes that another task of it writes.
  *
- *     between instances of a multi-tensor launch: never
- *     elementwise: a value that each element of the domain reads and writes at its own place, both
- * ways at one address with one stride a value of the rows, in the same way, where all of a row is
- * one block's work (or one thread's) otherwise: only when the launch has a single task, whose
- * threads wait for each other
+ * Tasks run in any order and at the same time: steps whose tasks access the same bytes are refused,
+ * for they would not give the result of running the tasks in sequence. Two accesses of one launch,
+ * one of them a write, may share bytes only so:
  *
- * The memory pass shares storage by the same rules without knowing of tasks; nothing but this knows
- * both. What is no row kernel, a GEMM or a copy, shares nothing at all. */
+ * - Instances of a multi-tensor launch never share bytes.
+ * - In an elementwise access, each element of the domain is read and written at its own address:
+ *   both accesses have the same address and stride, and their element has the same size.
+ * - A value of the rows is allowed in the same way, if one block (or one thread) does all of a row.
+ * - Anything else is allowed only if the launch has a single task, whose threads wait for each
+ *   other.
+ *
+ * The memory pass shares storage by the same rules, but it does not know tasks; only this file
+ * knows both. A step that is no row kernel may not share bytes at all. */
 #include "codegen/cuda/build.h"
 
 #include <inttypes.h>
 
 #include "codegen/cuda/print.h"
 
-/* Instance `instance` of a row kernel's launch. */
+/* One instance of a row kernel's launch. */
 typedef struct rows_launch {
     const f8_kernel *k;
     const int64_t *ints;
     int64_t tasks;
     f8_extent domain;
-    bool own_rows; /* a row's values are loaded before they are stored, whoever else has the row */
+    bool
+        own_rows; /* every thread that has the row loads its values before any thread stores them */
 } rows_launch;
 
-/* Where one of the two repeats with a pitch, the other may lie between. */
+/* Whether x and y have bytes in common. Where one of them repeats with a pitch, the other may fit
+ * between its pieces. */
 static bool overlap(const f8_build_access *x, const f8_build_access *y)
 {
     if (x->space != y->space || x->port != y->port || x->begin >= y->end || y->begin >= x->end)
@@ -37,7 +43,8 @@ static bool overlap(const f8_build_access *x, const f8_build_access *y)
     return ahead < x->width || ahead + y->width > pitch;
 }
 
-/* Every [row, column] of its extent has its own element, in the order of the domain. */
+/* Whether each [row, column] of the buffer's extent has its own element, in the order of the
+ * domain. */
 static bool in_order(const f8_kernel *k, uint32_t buffer)
 {
     const f8_kbuffer *b = &k->buffer[buffer];
@@ -51,7 +58,7 @@ static bool in_order(const f8_kernel *k, uint32_t buffer)
     return true;
 }
 
-/* The same element is read and written where the two overlap, and by the same task. */
+/* Whether, where the two overlap, the same task reads and writes each element. */
 static bool in_place(const rows_launch *l, uint32_t i, uint32_t j)
 {
     const f8_kbuffer *x = &l->k->buffer[i], *y = &l->k->buffer[j];
@@ -86,7 +93,7 @@ static f8_status shared(f8_build *b, const f8_step *s, const f8_build_access *x,
                    other, y->begin, y->end, why);
 }
 
-/* Accesses x, that writes, and y. */
+/* Checks the accesses i, which writes, and j of a step. */
 static f8_status check_pair(f8_build *b, uint32_t step, const rows_launch *l, uint32_t n_args,
                             uint32_t i, uint32_t j)
 {

@@ -1,18 +1,19 @@
-/* Attention on CUDA (emit.h): the algorithm is text (attention*.cuh), templates over a struct
- * of constants; here the constants are chosen and written out, and each kernel is named.
+/* Attention on CUDA (emit.h). The algorithm is text (attention*.cuh): templates over a struct of
+ * constants. Here the constants are chosen and printed, and each kernel gets its name.
  *
  * bf16 runs on tensor cores. Products are sums in f32 of bf16 operands, in the order of the
- * hardware; P and dS are rounded to bf16 before they enter a product, everything else stays in f32
- * and is rounded once, on the way out. lse is f32. f32 uses plain multiply-adds in order of d, of
- * keys and of queries.
+ * hardware. P and dS are rounded to bf16 before they enter a product. Everything else stays in f32
+ * and is rounded once, on the way out. lse is f32. f32 uses plain multiply-adds in the order of d,
+ * of keys and of queries.
  *
- * A query's NaN or Inf reaches its own row and the keys it sees, a key's or value's the queries
- * that see it, and nothing else: also within the 16 x 16 blocks on the diagonal, where 0 * NaN is
- * kept out (f8_att_add_diagonal).
+ * A NaN or Inf of a query reaches its own row and the keys that it sees; one of a key or value
+ * reaches the queries that see it. It reaches nothing else, also within the 16 x 16 blocks on the
+ * diagonal, where 0 * NaN is kept out (f8_att_add_diagonal).
  *
- * Backward: delta and lse in units of log2 go to the workspace (_0), then dk and dv by blocks of
- * keys, the query heads of the group and their queries in order (_1), then dq by blocks of queries
- * (_2). The workspace is 16-byte aligned; tensors need no more than their element's alignment. */
+ * Backward: first delta, and lse in units of log2, go to the workspace (_0). Then dk and dv are
+ * computed by blocks of keys, with the query heads of the group and their queries in order (_1),
+ * then dq by blocks of queries (_2). The workspace is 16-byte aligned; tensors need only the
+ * alignment of their element. */
 #include "codegen/cuda/emit.h"
 
 #include <math.h>

@@ -1,14 +1,15 @@
-/* Which algorithm does an attention on a GPU: see attention_choice.h. */
+/* Which algorithm computes an attention on a GPU: see attention_choice.h. */
 #include "codegen/cuda/attention_choice.h"
 
 #include "ir/num/fp8.h"
 #include "runtime/cuda/cudnn_attention.h"
 
-/* A row holds for the architectures, head sizes, numbers of tokens and direction it names; the
- * first that fits wins, and where none does our own kernels do it. A row is put here only for what
- * was measured on that architecture (bench/results), and cuDNN's row only where its bits repeat and
- * its workspace, which for backward outside compute capability 10 is T * T for every head, is worth
- * it. Nothing has been measured yet, so the one row says what no row would. */
+/* A row holds for the architectures, head sizes, numbers of tokens and directions that it names.
+ * The first row that fits decides; if none fits, our own kernels are used. A row is added only for
+ * what was measured on that architecture (bench/results). cuDNN is chosen only where its bits
+ * repeat and its workspace is worth it: outside compute capability 10 the backward takes T * T
+ * values for every head. Nothing has been measured yet, so the one row says what no row would say.
+ */
 static const struct {
     int sm_from, sm_to;
     int64_t D_from, D_to, T_from, T_to;

@@ -30,7 +30,8 @@ static int64_t scatter_tasks(int64_t positions, int64_t columns)
     return f8_cuda_scatter_tasks(positions);
 }
 
-/* A failure that knows no place: say where in the text, and what for. */
+/* Reports a failure `why` that has no place in the text: adds the place of `r`, and what was being
+ * built. */
 static f8_status refuse(f8_build *b, f8_ref r, const char *what, const f8_diag *why)
 {
     return f8_fail(b->diag, why->status, b->func->graph->loc[r], "%s of '%s' on %s: %s", what,
@@ -66,8 +67,8 @@ static f8_status choose_gemm(f8_build *b, f8_ref r, f8_gemm_desc *d)
     const char *role = f8_attr_s(b->func->graph, r, F8_A_ROLE);
     f8_diag why = {0};
     d->algorithm = F8_GEMM_CUBLASLT;
-    /* Finer scales than the tensor's are there for accuracy; with blocks the library has no such
-     * sums. */
+    /* Scales finer than one for the tensor are chosen for accuracy, so fast accumulation would
+     * defeat them; with blocks the library does not offer it. */
     d->fast_accumulate = f8_dtype_is_fp8(d->a) && f8_dtype_is_fp8(d->b) && role &&
                          !strcmp(role, "fprop") &&
                          f8_granularity_equal(d->scale_a, f8_per_tensor) &&
@@ -104,7 +105,7 @@ static uint32_t most_instances(const f8_kernel_source *u)
 
 /* ---- steps ---- */
 
-/* Integers of a launch: its instances', each with its tasks (a running total) at the end. */
+/* The integers of a launch: those of each instance, followed by the running total of tasks. */
 static int64_t fill_ints(const f8_build_launch *l, const int64_t *from, int64_t own_tasks,
                          int64_t *to)
 {
@@ -223,7 +224,7 @@ const f8_build_target f8_build_cuda = {
     .copy = copy,
     .check_steps = f8_cuda_check_steps,
     .most_instances = most_instances,
-    .compile = f8_cuda_build_units,
+    .compile = f8_cuda_images,
     .finish = finish,
     .fill_stats = fill_stats,
 };

@@ -1,33 +1,35 @@
-/* Building plans for CUDA: units become CUDA C, batches of them cubins. build.c: the target's
- * part of steps; alias.c: what they may share; build_units.c: text and compiling.
- * Internal to codegen. */
+/* The CUDA target's part of a build: kernels become CUDA C, and several texts one image (a cubin).
+ * build.c has the target's functions for steps, alias.c the check of what steps access,
+ * images.c texts and compiling. Internal to codegen. */
 #ifndef F8_CODEGEN_CUDA_BUILD_H
 #define F8_CODEGEN_CUDA_BUILD_H
 
 #include "codegen/plan/parts.h"
 #include "codegen/cuda/emit.h"
 
-/* One form of a unit, for one tensor or for many, as code. */
+/* The text of one kernel, in its form for one tensor or its multi-tensor form, and what it became.
+ */
 typedef struct f8_cuda_code {
     uint32_t source;
     bool multi;
     uint32_t launches;
     uint32_t image;
-    size_t begin, end;    /* of its part of the image's text, */
-    uint32_t line, lines; /* and its first line, from 1 */
-    const char *text; /* a copy of that part, for statistics; functions shared with kernels before
-                       * it in the image are not in it */
-    f8_cuda_attention parts; /* its kernels; tasks: attention's alone */
+    size_t begin, end;    /* where its text begins and ends within the image's text, */
+    uint32_t line,
+        lines;        /* the number of its first line there, from 1, and how many lines it has */
+    const char *text; /* a copy of that text, for statistics. Functions that an earlier kernel of
+                         the image already printed are not in it */
+    f8_cuda_attention parts; /* its kernels; `tasks` is set for attention alone */
     double seconds;
 } f8_cuda_code;
 
 extern const f8_build_target f8_build_cuda;
 
-/* alias.c: refuse steps of the function just built in which one task could read, or write
- * over, what another has written. F8_ERR_INTERNAL with the group and both values. */
+/* Checks the steps of the function that was just built: no task of a launch may read or write what
+ * another task of it writes (alias.c). F8_ERR_INTERNAL names the group and both values. */
 f8_status f8_cuda_check_steps(f8_build *b);
 
-/* All forms that some step launches, in order of units: emitted, then compiled. */
-f8_status f8_cuda_build_units(f8_build *b);
+/* Prints and compiles every form of a kernel that some step launches. */
+f8_status f8_cuda_images(f8_build *b);
 
 #endif

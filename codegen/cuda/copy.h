@@ -1,12 +1,11 @@
-/* Copies that are not contiguous, as CUDA kernels: strided ones, and transposes through shared
- * memory.
+/* Copies as CUDA kernels: strided ones, short ones, and transposes through shared memory.
  *
- *     args: from, to (no overlap); ints: see f8_cuda_copy_describe
+ * The arguments are from and to, which may not overlap; f8_cuda_copy_describe gives the integers.
  *
- * Runs: contiguous, short ones; many of them may be one launch. Strided: threads walk all accesses
- * of `access` bytes in the order of `to`. Transposing: `from` runs on along one axis and `to` along
- * another; tiles of both go through shared memory, so that either side is read or written in whole
- * sectors. */
+ * - Runs are contiguous and short; one launch may have many of them.
+ * - Strided: threads walk all accesses of `access` bytes in the order of `to`.
+ * - Transposing: `from` is contiguous along one axis and `to` along another. Tiles of the two axes
+ *   go through shared memory, so that both sides are read and written in whole sectors. */
 #ifndef F8_CODEGEN_CUDA_COPY_H
 #define F8_CODEGEN_CUDA_COPY_H
 
@@ -23,13 +22,13 @@ typedef struct f8_copy_desc {
     int from_vector, to_vector; /* transposing: elements of one access on either side */
 } f8_copy_desc;
 
-/* Choose a kernel: desc, run-time integers and tasks. Offsets are where the two sides begin, in
- * bytes from something aligned to 16. */
+/* Chooses the kernel for a copy: the description, the run-time integers and the number of tasks.
+ * Offsets say where the two sides begin, in bytes from an address that is a multiple of 16. */
 void f8_cuda_copy_describe(const f8_copy_axes *axes, int64_t from_offset, int64_t to_offset,
                            f8_copy_desc *desc, f8_copy_kernel *out);
-/* The desc as a unit's text: equal text, equal kernel. */
+/* The description as text: kernels with equal text are equal. */
 const char *f8_cuda_copy_text(f8_arena *arena, const f8_copy_desc *desc);
-/* `multi`: the multi-tensor form, of runs only. */
+/* Prints the kernel. `multi`: the multi-tensor form, which only runs have. */
 void f8_cuda_copy_emit(f8_text *t, const f8_copy_desc *desc, bool multi, const char *symbol,
                        f8_cuda_launch *out);
 uint32_t f8_cuda_copy_most_instances(const f8_copy_desc *desc);

@@ -1,9 +1,9 @@
-/* Kernels as CUDA C: what each kind of unit becomes, and how it is launched.
+/* Kernels as CUDA C: what each kind of kernel becomes, and how it is launched.
  *
- * An emitter appends the text of one kernel, a params struct SYMBOL_params and F8_KERNEL(SYMBOL,
- * ...) (codegen/cuda/fp8c.cuh), and says how to launch it. The text depends on the description and
- * the target alone; results depend on neither grid nor block count. The params are laid out as
- * runtime/plan.h says (f8_launch). */
+ * An emitter appends the text of one kernel: a params struct SYMBOL_params and F8_KERNEL(SYMBOL,
+ * ...) (codegen/cuda/fp8c.cuh). It also says how to launch the kernel. The text depends on the
+ * description and the target alone. Results depend neither on the grid nor on the number of blocks.
+ * The params are laid out as f8_launch in runtime/plan.h says. */
 #ifndef F8_CODEGEN_CUDA_H
 #define F8_CODEGEN_CUDA_H
 
@@ -17,24 +17,22 @@
 typedef struct f8_cuda_launch {
     char symbol[40];
     uint32_t threads, shared; /* f8_launch */
-    uint32_t n_args, n_ints;  /* of an instance, the count of tasks not counted */
+    uint32_t n_args, n_ints;  /* of one instance, without its number of tasks */
     int64_t max_blocks;       /* f8_launch; 0: what is resident at once */
 } f8_cuda_launch;
 
-/* Row kernels (rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason.
- */
+/* A row kernel (rows.c). `multi`: the multi-tensor form. F8_ERR_UNSUPPORTED with the reason. */
 f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel *k, bool multi,
                             const char *symbol, f8_cuda_launch *out, f8_diag *d);
-/* Tasks of a launch over `extent` rows (flat: elements). */
+/* The number of tasks of a launch over `extent` rows (flat kernels: elements). */
 int64_t f8_cuda_rows_tasks(const f8_target *target, const f8_kernel *k, int64_t extent);
 /* The most instances that one launch of the multi-tensor form takes. */
 uint32_t f8_cuda_rows_most_instances(const f8_kernel *k);
 
-/* Attention (attention.c): one or more kernels launched one after the other, SYMBOL_0,
- * SYMBOL_1,
- * ...; out[i] and tasks[i] for each, *n of them, at most F8_CUDA_ATTENTION_PHASES. Every one gets
- * all arguments of codegen/kernel/attention.h and after them one more, `workspace` bytes of arena (0: none,
- * NULL). */
+/* Attention (attention.c): up to F8_CUDA_ATTENTION_PHASES kernels, SYMBOL_0, SYMBOL_1, ..., which
+ * are launched one after the other; out has a launch and a number of tasks for each. Every kernel
+ * gets all arguments of codegen/kernel/attention.h and after them `workspace` bytes of the arena
+ * (NULL if there are none). */
 enum { F8_CUDA_ATTENTION_PHASES = 3 };
 typedef struct f8_cuda_attention {
     f8_cuda_launch launch[F8_CUDA_ATTENTION_PHASES];
@@ -46,7 +44,8 @@ f8_status f8_cuda_attention_emit(f8_text *t, const f8_target *target, const f8_a
                                  bool backward, const char *symbol, f8_cuda_attention *out,
                                  f8_diag *d);
 
-/* Whether this target can do it, before anything is emitted: F8_ERR_UNSUPPORTED with the reason. */
+/* Whether this target has such an attention, before anything is printed: F8_ERR_UNSUPPORTED with
+ * the reason. */
 f8_status f8_cuda_attention_supports(const f8_target *target, const f8_attention_desc *desc,
                                      f8_diag *d);
 

@@ -1,18 +1,17 @@
 /* Printing kernel descriptions as CUDA C: how a kernel's work is laid over threads, and the pieces
- * its loops are filled with. Internal to the printer of row kernels (rows.c).
+ * that its loops are filled with. Internal to the printer of row kernels (rows.c).
  *
  * A thread works on vectors of `vector` neighbouring columns. Where rows are reduced (or rolled, or
- * summed over columns), `group` threads share a row: thread t of them has the columns whose number
- * modulo group * vector is vector * t and up, in `vectors` vectors; group * vector is 256 for all
- * but narrow rows, so a thread's columns are always the same lanes of a sum (where it is 1024, what
- * is summed is handed to the lane's thread). Elsewhere every thread takes any vector of the domain.
+ * summed over columns), `group` threads share a row. Thread t of them has the columns whose number
+ * modulo group * vector is vector * t and up, in `vectors` vectors. group * vector is 256 for all
+ * but narrow rows, so a thread's columns are always the same lanes of a sum. Where it is 1024, what
+ * is summed is passed to the lane's thread. Elsewhere every thread takes any vector of the domain.
  *
  *     v7    the value of instruction 7          w2[u]  what was loaded of buffer 2, as 32-bit words
  *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum
  *     i1    run-time integer 1                  k0     near slot 0         y7  what store 7 writes
- *     h7[u] the maximum 7 of the block that a thread's vector u lies in; j7  those of a row, by
- * block
- */
+ *     h7[u] maximum 7 of the block that vector u of a thread lies in
+ *     j7    the maxima 7 of a row, by block */
 #ifndef F8_CODEGEN_CUDA_PRINT_H
 #define F8_CODEGEN_CUDA_PRINT_H
 
@@ -20,24 +19,25 @@
 
 enum {
     F8_CUDA_WARP = 32,
-    F8_CUDA_NEAR_MAX = 64, /* more slots than this are computed again */
+    F8_CUDA_NEAR_MAX = 64, /* values beyond this many slots are recomputed */
     F8_CUDA_SPLIT = 256    /* columns of a task where rows are split */
 };
 
-/* How a value kept near is kept. AGAIN: it isn't, it is computed again, which gives the same bits.
- */
+/* How a value that the description keeps near is kept. AGAIN: it is not kept but recomputed, which
+ * gives the same bits. */
 typedef enum f8_cuda_near { F8_CUDA_AGAIN, F8_CUDA_REGISTERS, F8_CUDA_SHARED } f8_cuda_near;
 
 typedef struct f8_cuda_layout {
-    bool points;    /* elementwise: every thread takes any vector of any row; else rows by groups */
+    bool points;    /* elementwise: every thread takes any vector of any row; if false, groups of
+                       threads have rows */
     bool columns;   /* there is something to do for each column */
     bool staged;    /* column reductions or transposed stores: through tiles in shared memory */
-    bool split; /* a task has F8_CUDA_SPLIT columns, for no row is reduced, only blocks of columns
-                   are */
+    bool split;     /* a task has F8_CUDA_SPLIT columns, because no row is reduced, only blocks of
+                       columns are */
     bool whole;     /* a thread's vectors of a row are all in registers at once: sets == vectors */
     bool holds;     /* threads keep the maxima of their own columns (f8_cuda_layout_holds) */
     int vector;     /* columns a thread takes at once: 1, 2, 4 or 8 */
-    int sets;       /* vectors whose loads are under way together */
+    int sets;       /* vectors whose loads are in flight at once */
     int group;      /* threads of a row */
     int threads;    /* of a block */
     int rows;       /* of a block at once: threads / group */
@@ -58,16 +58,17 @@ typedef struct f8_cuda_layout {
     int64_t max_blocks; /* f8_launch */
 } f8_cuda_layout;
 
-/* A function of the description and the target alone. F8_ERR_UNSUPPORTED when shared memory won't
- * do. */
+/* Lays out a kernel. The result is a function of the description and the target alone.
+ * F8_ERR_UNSUPPORTED if the target has not enough shared memory. */
 f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
                               f8_diag *d);
 
-/* A COLAMAX that threads keep for their own columns, over the rows of a block. */
+/* Whether instruction i is a COLAMAX whose maxima threads keep for their own columns, over the rows
+ * of a block. */
 bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
 
-/* Staged: bytes from a row to the next in a tile of elements of so many. Bytes that are read in
- * squares have rows a few banks apart. */
+/* Staged kernels: the bytes from a row to the next in a tile of elements of `bytes` bytes. In tiles
+ * of bytes that are read in squares, rows begin a few banks apart. */
 int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes);
 
 typedef struct f8_cuda_printer {
@@ -86,7 +87,8 @@ typedef struct f8_cuda_printer {
     const char **put; /* by instruction: the function a STORE writes with */
 } f8_cuda_printer;
 
-/* A LOAD whose words stay in registers for the whole row, and one whose are there. */
+/* KEPT: the words of a LOAD stay in registers for the whole row. LOADED: they are in registers now.
+ */
 enum { F8_CUDA_RAW_KEPT = 1, F8_CUDA_RAW_LOADED = 2 };
 
 typedef struct f8_cuda_name {
@@ -106,7 +108,7 @@ void f8_cuda_close(f8_cuda_printer *p);
 
 /* ---- print.c: functions and single instructions ---- */
 
-/* The functions a kernel needs that the text does not have yet. */
+/* Prints the functions that the kernel needs and the text does not have yet. */
 void f8_cuda_print_functions(f8_cuda_printer *p);
 
 const char *f8_cuda_element(f8_dtype t); /* "float", "f8_u16", ... */
@@ -119,12 +121,13 @@ void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n);
 /* The same inside the loops over vectors u and elements e at column c. */
 void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);
 
-/* Which instruction a STORE reads and with what function it writes: conversions are packed into it.
- */
+/* Finds which instruction each STORE reads and with which function it writes: conversions become
+ * part of the store. */
 void f8_cuda_store_plan(f8_cuda_printer *p);
-/* needed[] for `stage`; how many. */
+/* Fills needed[] for `stage` and returns how many instructions it has. */
 uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage);
-/* Whether instruction n is read from its near slot in this stage, and whether it is put there. */
+/* is_kept: instruction n is read from its near slot in this stage. keeps: this stage puts it there.
+ */
 bool f8_cuda_is_kept(const f8_cuda_printer *p, uint32_t n);
 bool f8_cuda_keeps(const f8_cuda_printer *p, uint32_t n);
 

@@ -5,8 +5,9 @@
  *         0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
  *     ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem
  *
- * and "Function properties" of functions it calls before or after its own. Words are looked for,
- * not columns; what a later compiler adds between them is passed over. */
+ * Lines "Function properties" of the functions that the kernel calls come before or after its own.
+ * Words are searched, not columns, and words that a later compiler adds between them are ignored.
+ */
 #include "codegen/cuda/report.h"
 
 #include <ctype.h>

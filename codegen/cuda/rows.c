@@ -8,8 +8,9 @@
  *             for each stage: values of the row; the vectors of its columns; the reductions
  *             stores of the row
  *
- * What varies over rows alone is loaded before and stored after all stages, and what varies over
- * nothing likewise around all tasks: in place, all threads have then read it. */
+ * What varies over rows alone is loaded before all stages and stored after them; what varies over
+ * nothing is loaded and stored likewise around all tasks. So in place, all threads have read a
+ * value before one overwrites it. */
 #include "codegen/cuda/rows.h"
 
 #include "runtime/plan.h"

@@ -1,8 +1,8 @@
-/* Row kernels as CUDA C, the parts of the printer: rows.c (tasks, elementwise kernels,
- * pointers), rows_vector.c (loads, arithmetic and stores of a vector of columns),
- * rows_group.c (rows shared by groups of threads: stages), rows_reduce.c (their
- * reductions) and rows_tiles.c (column reductions and transposed stores). Internal to the
- * five. */
+/* Row kernels as CUDA C, the parts of the printer: rows.c (tasks, elementwise kernels, pointers),
+ * rows_vector.c (loads, arithmetic and stores of a vector of columns), rows_blocks.c (values of
+ * blocks of columns), rows_group.c (rows shared by groups of threads: stages), rows_reduce.c (their
+ * reductions) and rows_tiles.c (column reductions and transposed stores). Internal to these files.
+ */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
@@ -12,9 +12,9 @@
 
 void f8_cuda_rows_u(f8_cuda_printer *p); /* opens the loop over a thread's vectors */
 int f8_cuda_rows_step(const f8_cuda_printer *p); /* columns of a vector of all threads of a row */
-/* Some vectors lie past the row's end, wholly or in part. */
+/* Whether some vectors lie past the row's end, wholly or in part. */
 bool f8_cuda_rows_ragged(const f8_cuda_printer *p);
-/* c, the vector's first column, and n, how many columns there are from it on. */
+/* Prints c, the vector's first column, and n, the number of columns from it to the row's end. */
 void f8_cuda_rows_column(f8_cuda_printer *p);
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
 void f8_cuda_rows_loads(f8_cuda_printer *p);      /* for all vectors, before anything else */
@@ -23,18 +23,20 @@ void f8_cuda_rows_declare_taken(f8_cuda_printer *p);
 void f8_cuda_rows_elements(f8_cuda_printer *p);
 /* `live`: a condition under which the row is stored, or NULL. */
 void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live);
-/* A STORE to columns or a column reduction of this stage whose elements are gathered in y<n>. */
+/* Whether instruction n is a STORE to columns or a column reduction of this stage, whose elements
+ * are gathered in y<n>. */
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
 
 /* ---- rows_blocks.c: values of blocks of columns ---- */
 
-/* Something of blocks is stored in this stage. */
+/* Whether this stage stores a value of blocks. */
 bool f8_cuda_rows_stores_blocks(const f8_cuda_printer *p);
 void f8_cuda_rows_block_pointers(f8_cuda_printer *p); /* j<n> */
-/* What a vector's elements and the stores of this stage need of the block it lies in. */
+/* Prints the values of blocks that a vector's elements and the stores of this stage need. */
 void f8_cuda_rows_blocks(f8_cuda_printer *p);
 void f8_cuda_rows_block_stores(f8_cuda_printer *p, const char *live);
-void f8_cuda_rows_block_begin(f8_cuda_printer *p);    /* maxima of this stage: none yet */
+void f8_cuda_rows_block_begin(
+    f8_cuda_printer *p); /* before the elements: the maxima of this stage start at zero */
 void f8_cuda_rows_block_elements(f8_cuda_printer *p); /* one element more */
 void f8_cuda_rows_block_join(f8_cuda_printer *p); /* after the loop over u: of a block's threads */
 
@@ -56,11 +58,11 @@ void f8_cuda_rows_task_end(f8_cuda_printer *p);    /* column sums to memory */
 /* ---- rows_reduce.c: the reductions of the current stage ---- */
 
 bool f8_cuda_rows_stage_reduces(const f8_kernel *k, int32_t stage);
-/* Reductions before this stage: in shared memory each has a part of its own. */
+/* The number of reductions before this stage: in shared memory each has a part of its own. */
 int f8_cuda_rows_reduced_before(const f8_kernel *k, int32_t stage);
 void f8_cuda_rows_reduce_begin(f8_cuda_printer *p);
 void f8_cuda_rows_declare_handed(f8_cuda_printer *p); /* g<n>, inside the loop over u */
-/* One element more; `in`: unless it lies past the row's end. */
+/* Adds one element. `in`: false if it lies past the row's end. */
 void f8_cuda_rows_reduce(f8_cuda_printer *p, bool in);
 void f8_cuda_rows_hand(f8_cuda_printer *p);       /* after a vector's elements */
 void f8_cuda_rows_add_handed(f8_cuda_printer *p); /* after the loop over u */

@@ -1,10 +1,9 @@
-/* Values of blocks of columns in rows shared by groups of threads: see rows.h and
- * print.h.
+/* Values of blocks of columns, in rows that groups of threads share: see rows.h and print.h.
  *
- * A block is a power of two of columns, at least a thread's vector and at most what 32 threads have
- * at once, so a vector lies in one block and a block's threads are neighbours in a warp. What
- * varies over blocks is computed once a vector; maxima of blocks go by shuffles, and then stay with
- * the vector where all of a row's are unrolled, else in shared memory. */
+ * A block has a power of two of columns, at least a thread's vector and at most what 32 threads
+ * have at once. So a vector lies in one block, and a block's threads are neighbours in a warp. What
+ * varies over blocks is computed once for each vector. Maxima of blocks are joined by shuffles.
+ * They stay with the vector if all vectors of a row are unrolled, and else in shared memory. */
 #include "codegen/cuda/rows.h"
 
 #include <stdio.h>
@@ -20,7 +19,7 @@ bool f8_cuda_rows_stores_blocks(const f8_cuda_printer *p)
     return false;
 }
 
-/* Words of a row's maxima before those of instruction n. */
+/* The words of a row's maxima before those of instruction n. */
 static int64_t words_before(const f8_cuda_printer *p, uint32_t n)
 {
     int64_t words = 0;
@@ -42,8 +41,8 @@ void f8_cuda_rows_block_pointers(f8_cuda_printer *p)
 
 /* ---- values ---- */
 
-/* Values of blocks that this stage's elements take, or its stores of blocks, and what these are
- * made of: all are computed in each stage that wants them. */
+/* Marks the values of blocks that this stage's elements or its stores of blocks need, and what
+ * these are made of. Each stage that needs them computes them. */
 static void mark_wanted(const f8_cuda_printer *p, bool *wanted)
 {
     const f8_kernel *k = p->k;

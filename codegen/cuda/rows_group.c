@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-/* Registers for loads kept over stages; rows hand in hand have 128 a thread in all. */
+/* Registers for loads kept over stages; rows of a staged kernel have 128 registers a thread in all.
+ */
 enum { RAW_WORDS = 32, RAW_WORDS_STAGED = 16 };
 
 static bool is_alone(const f8_cuda_printer *p)
@@ -160,8 +161,9 @@ static void print_vectors(f8_cuda_printer *p)
     f8_cuda_rows_block_join(p);
 }
 
-/* The vectors of a row that are not in registers at once. Most need no test of bounds and alignment
- * and have a loop without; what is left, or the whole of a row that is not aligned, comes after. */
+/* Prints the vectors of a row that are not all in registers at once. Most need no test of bounds
+ * and alignment and have a loop without one. The rest, or the whole of an unaligned row, comes
+ * after. */
 static void print_wide_row(f8_cuda_printer *p)
 {
     const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;

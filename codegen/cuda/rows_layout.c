@@ -1,6 +1,5 @@
-/* How a row kernel's work is laid over threads: see print.h. All of it follows from the
- * description and the target, so equal descriptions are equal kernels; results depend on none of
- * it. */
+/* How a row kernel's work is laid over threads: see print.h. The description and the target decide
+ * all of it, so equal descriptions are equal kernels. No result depends on it. */
 #include "codegen/cuda/print.h"
 
 enum {
@@ -20,7 +19,7 @@ enum {
     WHOLE_COLUMNS = 32, /* a thread has all its columns of a row in registers up to this many */
     NEAR_REGISTERS = 64,
     HELD_COLUMNS = 24,      /* maxima of columns that a thread keeps over rows */
-    FLIGHT_BYTES = 64,      /* loads a thread should have under way */
+    FLIGHT_BYTES = 64,      /* bytes of loads that a thread should have in flight */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
     ROW_FLIGHT_COLUMNS = 16,
     SHARED_SMALL =
@@ -100,7 +99,7 @@ static int column_bytes(const f8_kernel *k, int *narrowest)
     return all;
 }
 
-/* Threads of a block, where nothing but the variant speaks for another number. */
+/* Threads of a block: what the configuration says, else `model`. */
 static int threads_of(const f8_kernel *k, int model)
 {
     return k->config.threads ? k->config.threads : model;
@@ -166,7 +165,7 @@ static int column_stages(const f8_kernel *k)
     return all;
 }
 
-/* Vectors whose loads are under way together, where they need not all be. */
+/* Vectors whose loads are in flight at once, if not all of them need to be. */
 static int sets_of(const f8_kernel *k, const f8_cuda_layout *l)
 {
     int narrowest, sets = 1;
@@ -187,8 +186,8 @@ static bool is_rolled(const f8_kernel *k, int32_t slot)
     return false;
 }
 
-/* What is kept, and where: rolled values in shared memory, as other threads read them; others in
- * registers while there are enough. */
+/* Decides what is kept, and where: rolled values in shared memory, because other threads read them;
+ * others in registers while there are enough. */
 static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
 {
     const int64_t words = l->vectors * l->vector;
@@ -264,8 +263,8 @@ static int64_t kept_values(const f8_kernel *k, const f8_cuda_layout *l)
     return kept * l->vectors * l->vector;
 }
 
-/* About how many registers a thread of a staged kernel takes: addresses and what is under way,
- * values kept, lanes of sums, and what a stage's stores and column sums gather. */
+/* About how many registers a thread of a staged kernel takes: addresses and loads in flight, values
+ * kept, lanes of sums, and what a stage's stores and column sums gather. */
 static int registers_of(const f8_kernel *k, const f8_cuda_layout *l)
 {
     int64_t most = 0;
@@ -306,8 +305,9 @@ static void widen(const f8_kernel *k, f8_cuda_layout *l)
     vectors_of(k, l);
 }
 
-/* A row that is visited several times should still be in the second level of cache. Not for rows so
- * wide that too few threads would wait for memory. */
+/* The number of blocks for which rows that are visited several times still fit the second level of
+ * cache; 0: no limit. It is never so small that too few threads would wait for memory, however wide
+ * the rows are. */
 static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     int64_t row = 0;
@@ -321,9 +321,9 @@ static int64_t blocks_in_cache(const f8_target *target, const f8_kernel *k, cons
     return !row ? 0 : blocks > least ? blocks : least;
 }
 
-/* Blocks of a staged kernel that should be resident, 1024 threads in all, so that some work while
- * others wait at a barrier: 64 registers a thread. Too few where column sums stay in registers, or
- * join long arithmetic. */
+/* The blocks of a staged kernel that should be resident, 1024 threads in all with 64 registers
+ * each, so that some work while others wait at a barrier. That is too few registers where column
+ * sums stay in registers or come with long arithmetic. */
 static int staged_blocks(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     const int blocks = STAGED_RESIDENT / l->threads;

@@ -1,10 +1,10 @@
-/* Reductions of rows shared by groups of threads: see rows.h and print.h.
+/* Reductions of rows that groups of threads share: see rows.h and print.h.
  *
- * A warp or part of one has a row and reduces it by shuffles; a whole block has a wide row and
- * reduces it through shared memory. Either way a thread's columns modulo 256 are fixed lanes of the
- * sum, which it adds to in order of columns, and the lanes are joined by the one tree of
- * ir/README.md. In the widest rows a thread computes four columns but adds up one lane: the values
- * to be summed are handed on in shared memory. */
+ * A warp, or a part of one, reduces its row by shuffles. A whole block reduces a wide row through
+ * shared memory. Either way a thread's columns modulo 256 are fixed lanes of the sum, to which it
+ * adds in the order of columns, and the lanes are joined by the one tree of ir/README.md. In the
+ * widest rows a thread computes four columns but adds up one lane: the values to be summed are
+ * passed on in shared memory. */
 #include "codegen/cuda/rows.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static bool is_reduced(const f8_cuda_printer *p, uint32_t n)
     return p->needed[n] && f8_kinstr_reduces(i) && i->stage == p->stage;
 }
 
-/* A sum whose values are handed on. */
+/* Whether the values of sum n are passed on in shared memory. */
 static bool is_handed(const f8_cuda_printer *p, uint32_t n)
 {
     return p->l.hand_words && is_reduced(p, n) && p->k->instr[n].op == F8_K_SUM;
@@ -76,9 +76,9 @@ void f8_cuda_rows_declare_handed(f8_cuda_printer *p)
             f8_cuda_line(p, "float g%u[%d];", n, p->l.vector);
 }
 
-/* The values to be summed of this stage's n-th such sum, as f32 by column of `sets` vectors, from
- * `hand` on. Where vectors are not all at once, in two halves: one is written while others still
- * read the other. */
+/* Prints the values of this stage's n-th such sum, as f32 by column of `sets` vectors, to shared
+ * memory from `hand` on. If not all vectors are in registers at once, there are two halves: one is
+ * written while other threads still read the other. */
 static void print_hand(f8_cuda_printer *p, uint32_t n)
 {
     const int64_t words = (int64_t)handed_before(p, n) * p->l.group * p->l.vector * p->l.sets;
@@ -124,7 +124,7 @@ void f8_cuda_rows_add_handed(f8_cuda_printer *p)
 
 /* ---- elements ---- */
 
-/* One element more, unless it lies past the row's end: -0.0 is the identity of addition. */
+/* Adds one element, unless it lies past the row's end: -0.0 is the identity of addition. */
 static void reduce_element(f8_cuda_printer *p, uint32_t n, bool in)
 {
     const f8_kinstr *i = &p->k->instr[n];

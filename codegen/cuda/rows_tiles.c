@@ -1,13 +1,14 @@
-/* What a kernel of rows does column by column, over the rows of a block: see rows.h.
+/* What a row kernel does column by column, over the rows of a block: see rows.h.
  *
- * Column reductions and transposed stores are staged. The rows of a block go hand in hand: for each
- * vector all of them put their values into a tile, one row each; then every thread takes columns of
- * the tile and adds a column's rows first to last, or stores them side by side. A thread keeps its
- * columns' sums over the batches of a task: in registers where a row's vectors are unrolled, else
- * in the result itself, which no other thread touches.
+ * Column reductions and transposed stores are staged. The rows of a block advance through the
+ * columns in step. For each vector, every row puts its values into its row of a tile. Then each
+ * thread takes columns of the tile and adds a column's rows from first to last, or stores them side
+ * by side. A thread keeps the sums of its columns over the batches of a task: in registers if a
+ * row's vectors are unrolled, else in the result itself, which no other thread accesses.
  *
- * A maximum knows no order. Where a row's vectors are unrolled and few, each thread keeps those of
- * the columns it computes, over the batches of a block, and only these go through a tile. */
+ * A maximum does not depend on the order. If a row's vectors are unrolled and few, each thread
+ * keeps the maxima of the columns that it computes over the batches of a block, and only these go
+ * through a tile. */
 #include "codegen/cuda/rows.h"
 
 #include <stdio.h>
@@ -18,14 +19,14 @@ static bool is_transposed(const f8_cuda_printer *p, uint32_t n)
     return i->op == F8_K_STORE && p->k->buffer[i->buffer].transposed;
 }
 
-/* What goes through a tile vector by vector. */
+/* Whether instruction n goes through a tile, vector by vector. */
 static bool is_tiled(const f8_cuda_printer *p, uint32_t n)
 {
     return f8_cuda_rows_takes(p, n) &&
            (f8_kinstr_is_partial(&p->k->instr[n]) || is_transposed(p, n));
 }
 
-/* COLSUMs of a stage: 0 when there are none. All of a kernel's count for `stage` < 0. */
+/* The number of COLSUMs of a stage; for `stage` < 0 all of the kernel. */
 static int column_sums(const f8_cuda_printer *p, int32_t stage)
 {
     int count = 0;
@@ -188,7 +189,7 @@ static void join_columns(f8_cuda_printer *p, uint32_t n)
     close_maxima(p);
 }
 
-/* Those of threads, at the end of a block. */
+/* Stores the maxima that threads kept, at the end of a block. */
 static void store_held(f8_cuda_printer *p, uint32_t n)
 {
     const int v = p->l.vector;
@@ -239,8 +240,8 @@ static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
     f8_cuda_close(p);
 }
 
-/* Bytes, in squares of 4 x 4: those of the same columns are neighbours, so that they write a column
- * together. */
+/* Stores bytes in squares of 4 x 4. Squares of the same columns belong to neighbouring threads,
+ * which so write a column together. */
 static void print_square_loop(f8_cuda_printer *p, uint32_t n)
 {
     const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Registers for loads under way together; rows hand in hand have 128 a thread in all. */
+/* Registers for loads in flight; rows of a staged kernel have 128 registers a thread in all. */
 enum { EARLY_WORDS = 48, EARLY_WORDS_STAGED = 32 };
 
 static int words_of(const f8_cuda_printer *p, f8_dtype t)
@@ -91,7 +91,7 @@ static void print_load(f8_cuda_printer *p, uint32_t n, bool parts)
         f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], q%d + %s);", bytes, v, n, i->buffer, at);
 }
 
-/* A LOAD that this stage has to do. */
+/* Whether this stage has to do LOAD n. */
 static bool is_due(const f8_cuda_printer *p, uint32_t n)
 {
     return p->needed[n] && is_column_load(&p->k->instr[n]) && !f8_cuda_is_kept(p, n) &&
@@ -104,8 +104,8 @@ void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n)
     f8_cuda_line(p, "f8_u32 w%u[%d][%d];", n, p->l.sets, words);
 }
 
-/* A load that may be under way with those of the thread's other vectors. Others find their line in
- * a near cache, and would only take registers; not so in wide rows. */
+/* Whether LOAD n may be in flight with those of the thread's other vectors. Other loads find their
+ * line in a near cache and would only take registers; in wide rows they do not. */
 static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
@@ -113,7 +113,7 @@ static bool is_first_touch(const f8_cuda_printer *p, uint32_t n)
 }
 
 /* Whether LOAD n is done for all vectors before anything else: what stays for the row, what reads
- * other columns, and first touches while there are registers. */
+ * other columns, and first accesses while there are registers. */
 static bool is_early(const f8_cuda_printer *p, uint32_t n)
 {
     int words = 0;
@@ -185,7 +185,7 @@ bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n)
            (i->op == F8_K_STORE || (f8_kinstr_is_partial(i) && !f8_cuda_layout_holds(&p->l, i)));
 }
 
-/* What stores and column sums take, gathered over a vector's elements. */
+/* Declares what stores and column sums gather over a vector's elements. */
 void f8_cuda_rows_declare_taken(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++)

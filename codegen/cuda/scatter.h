@@ -1,9 +1,10 @@
-/* The scatter kernel of CUDA: EMBEDDING_GRAD, with the arguments and integers of codegen/kernel/scatter.h.
+/* The scatter kernel of CUDA: EMBEDDING_GRAD, with the arguments and integers of
+ * codegen/kernel/scatter.h.
  *
- * A row of the table gets its additions in order of position, so one block must do them all. A task
- * is F8_CUDA_SCATTER_POSITIONS positions: each warp finds out whether its position is the first of
- * its id; for those that are, the whole block collects the later positions of that id, in order,
- * and adds their rows, holding the sums in registers. Rows of different ids never meet. */
+ * A row of the table gets its additions in the order of positions, so one block must make them all.
+ * A task is F8_CUDA_SCATTER_POSITIONS positions. Each warp finds out whether its position is the
+ * first one of its id. For each that is, the whole block collects the later positions of that id in
+ * order and adds their rows, with the sums in registers. Rows of different ids never meet. */
 #ifndef F8_CODEGEN_CUDA_SCATTER_H
 #define F8_CODEGEN_CUDA_SCATTER_H
 

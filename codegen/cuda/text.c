@@ -1,8 +1,8 @@
-/* The files of text inside the library: see text.h. */
+/* The .cuh files inside the library: see text.h. */
 #include "codegen/cuda/text.h"
 
-/* The assembler takes in the file itself, so there is one copy. The Makefile knows that this object
- * depends on all of these files. */
+/* The assembler includes the file itself, so there is one copy of it. The Makefile knows that this
+ * object depends on all of these files. */
 #define EMBED(NAME, FILE)                                                                          \
     __asm__(".section .rodata\n"                                                                   \
             ".global " #NAME "\n"                                                                  \

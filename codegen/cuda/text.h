@@ -1,11 +1,11 @@
-/* The files that the text of CUDA kernels is built on, inside the library. */
+/* The .cuh files, which the text of CUDA kernels is built on, inside the library. */
 #ifndef F8_CODEGEN_CUDA_TEXT_H
 #define F8_CODEGEN_CUDA_TEXT_H
 
 /* Files of this folder, each NUL-terminated. */
 extern const char f8_cuda_header[];    /* fp8c.cuh */
 extern const char f8_cuda_rows_text[]; /* rows.cuh */
-/* attention*.cuh. Each guards itself against being given twice. */
+/* attention*.cuh. Each has a guard, so a text may include it twice. */
 extern const char f8_cuda_attention_common[], f8_cuda_attention_forward[],
     f8_cuda_attention_backward[], f8_cuda_attention_f32[];
 

@@ -1,7 +1,7 @@
-/* What an x86-64 CPU has, and the levels that code is compiled for ahead of time.
+/* The features of an x86-64 CPU, and the levels that code is compiled for ahead of time.
  *
- * Features are named as LLVM names them, and hold when the CPU has them and the system saves the
- * registers they need. They are asked of the CPU when asked for; nothing is kept. */
+ * Features have LLVM's names. A feature counts if the CPU has it and the system saves the registers
+ * it needs. The CPU is asked at each call; nothing is cached. */
 #ifndef F8_CPU_H
 #define F8_CPU_H
 
@@ -20,12 +20,12 @@ f8_cpu_features f8_cpu_detect(void);
 enum { F8_CPU_NAME = 49 };
 char *f8_cpu_name(char name[F8_CPU_NAME]);
 
-/* Features in turn; NULL past the last. Adding one by name is false for a name there is none of. */
+/* The name of each feature in turn; NULL past the last. f8_cpu_add is false for an unknown name. */
 const char *f8_cpu_feature_name(size_t index);
 bool f8_cpu_has(const f8_cpu_features *set, size_t index);
 bool f8_cpu_add(f8_cpu_features *set, const char *name);
-/* What of `needs` this set lacks, as "avx512f, avx512bw and 3 more", into text. Returns whether it
- * lacks none. */
+/* Whether the set has all of `needs`. If not, what it lacks is written to text: "avx512f, avx512bw
+ * and 3 more". */
 bool f8_cpu_suffices(const f8_cpu_features *set, const f8_cpu_features *needs, char *text,
                      size_t size);
 
@@ -34,9 +34,9 @@ typedef struct f8_cpu_level {
     const char *target; /* "cpu:x86-64-v3" */
     const char *llvm;   /* what LLVM calls the CPU */
 } f8_cpu_level;
-/* In turn, each with all that the one before has; NULL past the last. */
+/* Each level in turn, with all features of the one before; NULL past the last. */
 const f8_cpu_level *f8_cpu_level_at(size_t index);
-/* NULL for another name. */
+/* NULL if no level has this name. */
 const f8_cpu_level *f8_cpu_level_by_target(const char *target);
 f8_cpu_features f8_cpu_level_features(const f8_cpu_level *level);
 

@@ -13,7 +13,7 @@
 /* A table of function pointers is filled as an array of void *: POSIX makes them alike. */
 _Static_assert(sizeof(void *) == sizeof(void (*)(void)), "dlsym returns function pointers");
 
-/* dlerror in libc's own words: below something looks for some of them. */
+/* dlerror in libc's untranslated words: code below searches the text. */
 static const char *last_error(void)
 {
     const locale_t before = f8_locale_c();
@@ -57,8 +57,8 @@ static bool try_load(search *s, const char *file)
     if (!handle) {
         const char *reason = last_error();
         const size_t n = strlen(file);
-        /* That a bare name is nowhere on the loader's path is no news; a dependency that is missing
-         * is, and there the reason begins with the dependency's name. */
+        /* If the loader just does not find a bare name, that is no news. A missing dependency is:
+         * then the reason begins with the dependency's name. */
         const bool absent = !strchr(file, '/') && reason && !strncmp(reason, file, n) &&
                             strstr(reason, "cannot open shared object file");
         if (!absent)

@@ -1,14 +1,15 @@
-/* What a GEMM is and how it is done: plain data that plans hold, and its texts.
+/* What a GEMM step computes and how, as plain data that plans hold, and as text.
  *
- * The meaning is C[m, n] = op(A)[m, k] x op(B)[k, n]; gemm.h and cublaslt.h say it in full.
+ * It computes C[m, n] = op(A)[m, k] x op(B)[k, n]; runtime/cpu/gemm.h and runtime/cuda/cublaslt.h
+ * say it in full.
  *
- * The tuner's database finds a GEMM by the text of its problem. The ways to do it, its candidates,
- * are texts too:
+ * The tuner's database finds a GEMM by the text of its problem. The candidates, the ways to compute
+ * it, are texts too:
+ *
  *     "gemm 2048x768x3072 f8e4m3.t x f8e5m2 -> f32 add ..."     a problem
  *     "model"                                                   as without a database
  *     "share b", "onednn-f32", "onednn-bf16 m 64 n 384 packed"  candidates
- *     "cublaslt 66 tile 15 stages 35 split 1 scheme 0"
- */
+ *     "cublaslt 66 tile 15 stages 35 split 1 scheme 0" */
 #ifndef F8_GEMM_DESC_H
 #define F8_GEMM_DESC_H
 
@@ -28,25 +29,25 @@ typedef enum f8_gemm_algorithm {
 #undef X
 } f8_gemm_algorithm;
 
-/* How a GEMM is done within its algorithm. All zeros: as the model has it (gemm.c's cutting; the
- * first answer of cuBLASLt's heuristic). No bit of a result depends on what is for the CPU, save
- * where oneDNN itself sums another shape of tile in another order: the tuner compares, and drops
- * those. */
+/* How a GEMM is computed within its algorithm. All zeros: as the model says (on the CPU gemm.c's
+ * split into blocks; on CUDA the first answer of cuBLASLt's heuristic). On the CPU no field changes
+ * a bit of the result, unless oneDNN itself sums a tile of another shape in another order: the
+ * tuner compares the bits and drops such candidates. */
 typedef struct f8_gemm_tuning {
     uint16_t m_block, n_block; /* CPU: the most rows and columns of a tile, multiples of 16 */
     uint8_t algorithm; /* CPU, where the desc's is AUTO: taken instead of the model's, if it is
                           possible */
     uint8_t share;             /* CPU: f8_gemm_share */
     bool packed;               /* CPU: A is packed, even where it could be used in place */
-    /* CUDA: the algorithm of cuBLASLt's that is taken where its heuristic offers it, by its
-     * configuration's numbers; id 0 with all others 0: the first it offers. */
+    /* CUDA: the configuration of the cuBLASLt algorithm that is taken if the heuristic offers it.
+     * id 0 with all others 0: the first one offered. */
     struct {
         int32_t id, split_k;
         uint32_t tile, stages, scheme;
     } lt;
 } f8_gemm_tuning;
 
-/* Which operand is packed once for all; the other's blocks are packed by each task. */
+/* Which operand is packed once for all tasks. Each task packs the other's blocks itself. */
 typedef enum f8_gemm_share { F8_GEMM_SHARE_MODEL, F8_GEMM_SHARE_A, F8_GEMM_SHARE_B } f8_gemm_share;
 
 enum { F8_GEMM_M_MOST = 256, F8_GEMM_N_MOST = 384 }; /* of m_block, n_block */
@@ -60,10 +61,10 @@ typedef struct f8_gemm_desc {
     bool round_a, round_b; /* f32 operands only */
     bool accumulate;       /* add to C instead of overwriting it */
     bool has_alpha;        /* the run is given scales of at least one operand */
-    /* With has_alpha: what each scale covers of the array as stored, and what they are, F8_F32 or
-     * F8_E8M0. One for the tensor, one for each row or block of rows of the result (A; columns: B),
-     * or blocks along k of any size but 1. The arrays of scales are contiguous, row-major, as
-     * ir/num/granularity.h has them. */
+    /* With has_alpha: what each scale covers of the array as stored, and the dtype of the scales,
+     * F8_F32 or F8_E8M0. There is one scale for the tensor, one for each row or block of rows of
+     * the result (for B: columns), or blocks along k of any size but 1. The arrays of scales are
+     * contiguous and row-major, as in ir/num/granularity.h. */
     f8_granularity scale_a, scale_b;
     f8_dtype scale;
     f8_scale_layout scale_layout; /* of both: on CUDA what cuBLASLt reads; the CPU takes the grid */
@@ -82,15 +83,15 @@ enum {
 
 bool f8_gemm_tuning_equal(const f8_gemm_tuning *x, const f8_gemm_tuning *y);
 
-/* Everything of a desc that its time may depend on but the algorithm and the tuning. */
+/* The problem's text: everything of a desc that its time may depend on, without algorithm and
+ * tuning. */
 void f8_gemm_problem_text(const f8_gemm_desc *desc, char text[F8_GEMM_PROBLEM_TEXT]);
 
-/* What `desc` does that it would not do by itself: its algorithm unless it is `model`, its tuning.
- */
+/* The candidate's text: the algorithm if it is not `model`, and the tuning. */
 void f8_gemm_candidate_text(const f8_gemm_desc *desc, uint32_t model, char text[F8_CANDIDATE_TEXT]);
 
-/* Make desc do so. False, and desc as it was: for a text that is none, as one of a later version.
- */
+/* Sets the algorithm and tuning of desc from a candidate's text. False, with desc unchanged, for a
+ * text that is no candidate, such as one of a later version. */
 bool f8_gemm_candidate_parse(const char *text, f8_gemm_desc *desc);
 
 #endif

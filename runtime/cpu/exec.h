@@ -1,9 +1,9 @@
 /* The executor: a plan with its memory, its threads and its libraries, ready to run.
  *
- * Creation does everything that can fail or take time: maps the blob, prepares the GEMMs, allocates
- * every byte and resolves every place to a pointer. A run then only walks the steps, once places of
- * buffers bound since are resolved: no allocation, no look-up, no environment. One thread at a time
- * per executor. */
+ * Creation does everything that can fail or take time: it maps the blob, prepares the GEMMs,
+ * allocates every byte and resolves every place to a pointer. A run resolves the places of buffers
+ * that were bound since, and then only walks the steps: no allocation, no look-up, no environment.
+ * One thread at a time per executor. */
 #ifndef F8_EXEC_H
 #define F8_EXEC_H
 
@@ -18,16 +18,16 @@ typedef struct f8_exec_options {
     const f8_parallel *parallel;   /* the embedder's threads instead, or NULL; copied */
     const f8_allocator *allocator; /* NULL: the default; copied */
     bool profile;                  /* note the time of each step: f8_exec_step_seconds */
-    /* NULL, or an executor of a plan with the same variables, laid out alike: the two, and all
-     * others so made, share variables, threads, prepared GEMMs, code that is equal, counts, and the
-     * memory that runs work in: it is as large as the one that needs most, and one runs at a time.
-     * Threads and allocator are then its own. Buffers of ports share memory too: what is in them is
-     * gone once another has run. */
+    /* NULL, or an executor of a plan with the same variables, laid out alike. The two, and all
+     * others made so, share variables, threads, prepared GEMMs, equal code, counts, and the memory
+     * in which a run works. That memory is as large as the executor that needs most of it; one
+     * executor runs at a time. Threads and allocator are those of `like`. Buffers of ports share
+     * memory too: their contents are lost once another executor has run. */
     f8_exec *like;
 } f8_exec_options;
 
 /* The plan is borrowed and must outlive the executor. F8_ERR_MEMORY says how many bytes were
- * wanted; executors that would have shared are as they were. */
+ * wanted; the executors that would have shared are unchanged. */
 f8_status f8_exec_create(const f8_plan *plan, const f8_exec_options *options, f8_exec **out,
                          f8_diag *diag);
 void f8_exec_destroy(f8_exec *x); /* may be NULL */
@@ -37,8 +37,8 @@ int f8_exec_threads(const f8_exec *x);
 /* Variables: contiguous, of the plan's type; the pointer stays valid for the executor's life. */
 void *f8_exec_var(f8_exec *x, uint32_t var);
 
-/* Give every variable its initial value, keyed by the seed and its name. Fails as f8_pool_check
- * does. */
+/* Gives every variable its initial value, which depends on the seed and its name. Fails as
+ * f8_pool_check does. */
 f8_status f8_exec_init(f8_exec *x, uint64_t seed, f8_diag *diag);
 
 /* Buffers of a function's ports that carry no variable. Each has one of the executor's own until
@@ -57,13 +57,13 @@ int64_t f8_exec_planned_bytes(const f8_exec *x);
 int64_t f8_exec_peak_bytes(const f8_exec *x);
 
 /* What an executor of this plan would plan, on n_threads threads (0: the CPUs this process may run
- * on): the plan may have been made without code (codegen/build.h). Loads oneDNN where there are
- * GEMMs, whose room it knows. `lib`: NULL, or one that is kept from call to call: made at the first
- * need, the caller's to destroy. */
+ * on). The plan may have been made without code (codegen/build.h). Loads oneDNN if there are GEMMs,
+ * to ask for their workspace. `lib`: NULL, or a library that is kept from call to call: made when
+ * first needed, destroyed by the caller. */
 f8_status f8_exec_plan_bytes(const f8_plan *plan, int n_threads, const f8_allocator *allocator,
                              f8_gemm_lib **lib, int64_t *bytes, f8_diag *diag);
-/* Of these what the plan alone says, on any machine: on one thread, without the GEMMs' workspace.
- */
+/* The part of these that the plan alone decides, on any machine: one thread, without the GEMMs'
+ * workspace. */
 int64_t f8_exec_plan_least_bytes(const f8_plan *plan);
 
 f8_exec_counts f8_exec_count(const f8_exec *x);

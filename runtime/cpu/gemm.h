@@ -2,35 +2,38 @@
  *
  *     C[m, n] = op(A)[m, k] x op(B)[k, n]   (+ C when accumulate)
  *
- * C is f32. A and B are f32, bf16, f8e4m3 or f8e5m2; narrow operands are decoded exactly, and an
- * f32 operand with `round` set is rounded to bf16 (to nearest, ties to even) element by element on
- * the way in. All are row-major with a row stride. op(X) is X, or its transpose when trans is set:
- * with trans_a the array holds [k, m], with trans_b [n, k].
+ * C is f32. A and B are f32, bf16, f8e4m3 or f8e5m2. Narrow operands are decoded exactly. An f32
+ * operand with `round` set is rounded to bf16 (to nearest, ties to even), element by element, while
+ * it is packed. All matrices are row-major with a row stride. op(X) is X, or its transpose if trans
+ * is set: with trans_a the array holds [k, m], with trans_b [n, k].
  *
  * With scales, element by element: C = sum over k of (a_scale op(A))[m, k] (b_scale op(B))[k, n].
- *   - Scales that are the same all along k: an f32 product of A's and B's, one for each element of
- *     C, multiplies the finished f32 sum over k, with one rounding; when accumulating, or in bf16,
- *     the sum of each chunk of k (a thousand or so), which is then added to C.
- *   - f32 blocks along k, in onednn-bf16: the same, in chunks that no end of a block cuts.
- *   - Other blocks along k multiply the operand's elements on the way in: E8M0 in onednn-bf16
- *     exactly (short of subnormals), any in onednn-f32 with one f32 rounding.
- * Nothing is skipped: a NaN or Inf, in an operand or a scale, leaves no element of C finite that it
- * is a factor of, be the others zero.
  *
- * Bits depend on the desc, the algorithm and the CPU alone: C is cut into tiles and k into chunks
- * by shape and granularity, each a single-threaded oneDNN call, so thread count and timing never
- * show. Where the algorithm is onednn-bf16, a subnormal factor counts as zero: AMX multiplies so.
+ * - Scales that do not change along k: the f32 product of A's and B's scale, one for each element
+ *   of C, multiplies the finished f32 sum over k, with one rounding. When accumulating, or in bf16,
+ *   it multiplies the sum of each chunk of k (a thousand or so), which is then added to C.
+ * - f32 blocks along k, in onednn-bf16: the same, in chunks that no end of a block cuts.
+ * - Other blocks along k multiply the operand's elements while these are packed: E8M0 in
+ *   onednn-bf16 exactly (except subnormals), any in onednn-f32 with one f32 rounding.
  *
- * Operands are packed through the workspace; a run allocates nothing itself, oneDNN does inside
- * (see gemm_onednn.h). */
+ * Nothing is skipped: if an operand or a scale is NaN or Inf, no element of C that it is a factor
+ * of is finite, even where the other factors are zero.
+ *
+ * The bits depend on the desc, the algorithm and the CPU alone. C is cut into tiles and k into
+ * chunks by shape and granularity, and each is a single-threaded oneDNN call; so the number of
+ * threads and the timing never show. In onednn-bf16 a subnormal factor counts as zero, because AMX
+ * multiplies so.
+ *
+ * Operands are packed through the workspace. A run allocates nothing itself; oneDNN does (see
+ * gemm_onednn.h). */
 #ifndef F8_GEMM_H
 #define F8_GEMM_H
 
 #include "runtime/base/gemm_desc.h"
 #include "runtime/base/pool.h"
 
-/* oneDNN, this CPU's row of the algorithm table, and a cache of prepared problems. One thread at a
- * time for everything but f8_gemm_run. */
+/* oneDNN, the algorithms of this CPU, and a cache of prepared problems. Everything but f8_gemm_run
+ * is for one thread at a time. */
 typedef struct f8_gemm_lib f8_gemm_lib;
 
 /* F8_ERR_LIBRARY when oneDNN cannot be loaded (the message names what was looked for);
@@ -55,7 +58,7 @@ f8_status f8_gemm_prepare(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_thre
                           f8_diag *diag);
 void f8_gemm_release(f8_gemm *gemm); /* may be NULL */
 
-/* What AUTO and the tuning came to. */
+/* The algorithm that AUTO and the tuning led to. */
 uint32_t f8_gemm_algorithm_of(const f8_gemm *gemm);
 size_t f8_gemm_workspace(const f8_gemm *gemm); /* bytes, 64-byte aligned */
 
@@ -69,13 +72,14 @@ f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b
 
 /* ---- for the tuner: gemm_candidates.c ---- */
 
-/* The candidates of the CPU, `model` (desc with no tuning) first: each possible here and cut
- * otherwise than those before it. same_bits: without other algorithms. Returns how many. */
+/* The candidates of the CPU, `model` (desc without a tuning) first. Each is possible here and cuts
+ * the problem otherwise than those before it. same_bits: without other algorithms. Returns how many
+ * there are. */
 int f8_gemm_candidates(f8_gemm_lib *lib, const f8_gemm_desc *desc, int n_threads, bool same_bits,
                        f8_gemm_desc out[F8_GEMM_CANDIDATES]);
 
-/* Whether two descs of one problem give the same bits on the same operands, by doing both once, on
- * operands that are random (the same ones each time). */
+/* Whether two descs of one problem give the same bits: computes both once on the same random
+ * operands, which are the same in every call. */
 f8_status f8_gemm_same_bits(f8_gemm_lib *lib, const f8_gemm_desc *x, const f8_gemm_desc *y,
                             f8_pool *pool, const f8_allocator *allocator, bool *out, f8_diag *diag);
 

@@ -1,18 +1,18 @@
-/* A prepared GEMM: how C is cut, what is packed when, where it lies. Shared by gemm.c (prepare) and
- * gemm_run.c (run).
+/* A prepared GEMM: how C is cut, what is packed when, where it lies. gemm.c (prepare) and
+ * gemm_run.c (run) share it.
  *
- * C is cut into tiles of m.block x n.block and k into chunks of k.block: one oneDNN call each. All
- * of that depends on the shape alone. f32 tiles are computed in place in C; what has to be scaled
- * before it is added, and all bf16 tiles, go by way of a dense T.
+ * C is cut into tiles of m.block x n.block and k into chunks of k.block; each is one oneDNN call.
+ * All of this depends on the shape alone. f32 tiles are computed in place in C. All bf16 tiles, and
+ * what has to be scaled before it is added, go through a dense matrix T.
  *
  * Chunks are short where scales come in blocks along k and are multiplied in after each chunk's
- * sums: a panel then holds `depth` chunks, and a tile runs all of them before the next one does, so
- * that C stays in a cache.
+ * sums. A panel then holds `depth` chunks, and a tile runs all of them before the next tile does,
+ * so that C stays in a cache.
  *
- * The operand on C's shorter side is *shared*: packed once into the workspace, `round` chunks of k
- * at a time, before the tiles of those chunks run. The other is the *panel*: each task packs one
- * block of it into its thread's scratch (sized for L2) and multiplies it with a group of the shared
- * operand's blocks. An operand that already has the form of a tile is used in place. */
+ * The operand on C's shorter side is *shared*: it is packed once into the workspace, `round` chunks
+ * of k at a time, before the tiles of those chunks run. The other operand is the *panel*: each task
+ * packs one block of it into its thread's scratch (sized for L2) and multiplies it with a group of
+ * the shared operand's blocks. An operand that already has the form of a tile is used in place. */
 #ifndef F8_GEMM_INTERNAL_H
 #define F8_GEMM_INTERNAL_H
 

@@ -1,11 +1,13 @@
-/* Scales of a GEMM's operands: which they are allowed to be, and where they are multiplied in.
+/* Scales of a GEMM's operands: which are allowed, and where they are multiplied in.
  *
- * An operand's scales are a grid over the array as stored (ir/num/granularity.h). Those that don't
- * change along k leave the sum alone and are multiplied in after it: a factor for each row of the
- * result from A, for each column from B. Blocks along k are multiplied in after the sums of chunks
- * of k that lie within one block of each operand (f32 scales in onednn-bf16, where codes are exact
- * and scaled codes would not be), or on the way into the panel (everything in onednn-f32: one
- * rounding of 2^-24 an element; E8M0 in onednn-bf16: a power of two moves no bit of a code). */
+ * An operand's scales are a grid over the array as stored (ir/num/granularity.h). Scales that do
+ * not change along k are multiplied in after the sum: A's are a factor for each row of the result,
+ * B's for each column.
+ *
+ * Blocks along k are multiplied in at one of two places. f32 scales in onednn-bf16: after the sums
+ * of chunks of k that lie within one block of each operand, because bf16 holds a code exactly but
+ * not a scaled code. All scales in onednn-f32, and E8M0 in onednn-bf16: while packing into the
+ * panel. The first rounds each element once (2^-24); a power of two changes no bit of a code. */
 #ifndef F8_GEMM_SCALES_H
 #define F8_GEMM_SCALES_H
 
@@ -20,18 +22,18 @@ typedef struct f8_gemm_scales {
     int64_t ld; /* columns of the grid */
 } f8_gemm_scales;
 
-/* F8_ERR_UNSUPPORTED for another layout than the grid, F8_ERR_INPUT for scales that a product can't
- * have: of another dtype, one for each k, blocks along k that span all of the other axis. */
+/* F8_ERR_UNSUPPORTED for another layout than the grid. F8_ERR_INPUT for scales that a product can't
+ * have: of another dtype, one for each k, or blocks along k that span all of the other axis. */
 f8_status f8_gemm_scales_check(const f8_gemm_desc *desc, f8_diag *diag);
 
 /* One operand's scales, A's or B's. */
 f8_gemm_scales f8_gemm_scales_of(const f8_gemm_desc *desc, bool is_a, const void *data);
 
-/* They come in blocks along k, more than one. */
+/* Whether they come in several blocks along k. */
 bool f8_gemm_scales_along_k(const f8_gemm_desc *desc, bool is_a);
 
-/* The longest chunk of k, `most` at most, whose multiples take in every end of a block of either
- * operand's scales; 0 when neither has blocks along k. */
+/* The longest chunk of k, at most `most`, such that every end of a block of either operand's scales
+ * is a multiple of it; 0 if neither has blocks along k. */
 int64_t f8_gemm_scales_chunk(const f8_gemm_desc *desc, int64_t most);
 
 /* factor[i] = the scale of stored element (first + i, at) when by_rows, else (at, first + i), for i

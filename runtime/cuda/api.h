@@ -1,10 +1,9 @@
-/* What the project uses of NVIDIA's libraries: types, values and one table of functions each, in
- * our own declarations, so that it builds where no toolkit is. Names are the libraries' own.
+/* What the project uses of NVIDIA's libraries: types, values and one table of functions for each,
+ * in our own declarations, so that it builds where no toolkit is. The names are the libraries' own.
  *
- * Functions are under the names the libraries export, which for many is a versioned one: cuMemAlloc
- * is cuMemAlloc_v2. Whoever includes the toolkit's headers defines F8_CUDA_API_TOOLKIT first and
- * gets the tables alone: that is how a test compares every prototype, value and size with the real
- * ones.
+ * Functions have the names that the libraries export, which are often versioned: cuMemAlloc is
+ * cuMemAlloc_v2. A file that includes the toolkit's headers defines F8_CUDA_API_TOOLKIT first and
+ * gets the tables alone. So a test compares every prototype, value and size with the real ones.
  *
  * Kernels are launched with params = {pointer to the params struct}, extra = NULL.
  *
@@ -152,7 +151,7 @@ typedef struct cublasLtMatmulHeuristicResult_t {
 typedef int ncclResult_t;
 #endif
 
-/* No header of NVML comes with the toolkit's minimal install: its parts are ours in either case. */
+/* The toolkit's minimal install has no header of NVML, so its parts are ours in either case. */
 typedef int f8_nvml_return;
 
 /* ---- functions: X(result, name, (parameters)) ---- */

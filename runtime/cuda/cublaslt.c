@@ -14,9 +14,9 @@ struct f8_cublaslt_gemm {
     int alignment;
     int64_t workspace; /* bytes allowed */
     cublasLtMatmulDesc_t matmul;
-    cublasLtMatrixLayout_t a, b, c; /* cuBLASLt's: its A is our B */
-    bool unusual;                   /* an operand's rows lie in more than they need */
-    cublasLtMatrixLayout_t usual[3]; /* then: as if not */
+    cublasLtMatrixLayout_t a, b, c; /* in cuBLASLt's order: its A is our B */
+    bool unusual;                   /* the strides of an operand are greater than its rows need */
+    cublasLtMatrixLayout_t usual[3]; /* if so: the layouts with usual strides */
     cublasLtMatmulAlgo_t algo;
     size_t used; /* workspace bytes the algorithm needs */
     f8_gemm_tuning offered[CANDIDATES]; /* the deterministic algorithms, as tunings */
@@ -72,7 +72,8 @@ static f8_status make_layout(f8_cuda *cuda, cublasLtMatrixLayout_t *out, f8_dtyp
     return F8_OK;
 }
 
-/* The least stride of rows that begin at 16 bytes, if these do. */
+/* The stride that rows would have alone: the least that keeps their beginning at 16 bytes, if these
+ * begin so. */
 static int64_t usual_stride(int64_t columns, f8_dtype type, int64_t stride)
 {
     const int64_t by = 16 / (int64_t)f8_dtype_size(type);
@@ -159,7 +160,7 @@ static f8_status ask(f8_cuda *cuda, f8_cublaslt_gemm *g, const cublasLtMatrixLay
        &schemes, sizeof schemes);
     for (int i = 0; i < 4; i++)
         LT(cublasLtMatmulPreferenceSetAttribute, p, alignments[i], &align, sizeof align);
-    /* "Not supported" is how the heuristic says that it knows none. */
+    /* "Not supported" means that the heuristic knows no algorithm. */
     const cublasStatus_t s =
         cuda->lt.cublasLtMatmulAlgoGetHeuristic(cuda->handle, g->matmul, layout[0], layout[1],
                                                 layout[2], layout[2], p, CANDIDATES, result, n);
@@ -193,8 +194,8 @@ static f8_status read_config(f8_cuda *cuda, const cublasLtMatmulAlgo_t *algo, al
     return F8_OK;
 }
 
-/* "In place" adds parts to C in the order they arrive; "output type" rounds each part to C's type.
- */
+/* The scheme "in place" adds parts to C in the order they arrive; "output type" rounds each part to
+ * C's type. */
 static bool deterministic(const algo_config *c)
 {
     return c->scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
@@ -211,7 +212,7 @@ static const char *scheme_name(uint32_t scheme)
     }
 }
 
-/* Whether an algorithm proposed for the usual strides does for these. */
+/* Checks that an algorithm proposed for the usual strides also works for these. */
 static f8_status fits(f8_cuda *cuda, const f8_cublaslt_gemm *g, cublasLtMatmulHeuristicResult_t *r,
                       bool *out, const char *what, f8_diag *diag)
 {
@@ -273,8 +274,8 @@ static f8_status choose_for(f8_cuda *cuda, f8_cublaslt_gemm *g,
     return F8_OK;
 }
 
-/* As if operands and result lay by themselves, though they may be parts of wider matrices: so equal
- * products have one algorithm, and the same bits. */
+/* Chooses the algorithm as if operands and result lay on their own, though they may be parts of
+ * wider matrices: so equal products have one algorithm, and the same bits. */
 static f8_status choose(f8_cuda *cuda, f8_cublaslt_gemm *g, const char *what, f8_diag *diag)
 {
     bool found = false;

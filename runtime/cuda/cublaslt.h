@@ -1,18 +1,19 @@
-/* Matrix multiplication on NVIDIA GPUs, through cuBLASLt: runtime/cpu/gemm.h's f8_gemm_desc.
+/* Matrix multiplication on NVIDIA GPUs, through cuBLASLt, of an f8_gemm_desc (gemm_desc.h).
  *
- * Ours is row-major, cuBLASLt's column-major: C = A B is handed over as C^T = B^T A^T, operands
- * swapped, nothing moved. Sums are f32 (never TF32). FP8 operands are multiplied by their scales by
- * the library; bf16 and f32 ones take none. C is rounded once, from the f32 sum with the old C
- * added.
+ * Our matrices are row-major, cuBLASLt's column-major. So C = A B is passed as C^T = B^T A^T, with
+ * the operands swapped and nothing moved. Sums are f32 (never TF32). The library multiplies FP8
+ * operands by their scales; bf16 and f32 operands take none. C is rounded once, from the f32 sum
+ * that includes the old C.
  *
  * Scales are one for the tensor, one for each row or column of C, or blocks along k of 128 (f32) or
- * 32 (E8M0): f8_cublaslt_scale_mode. Which target has which is in ir/target.h; arrays lie as
- * F8_SCALES_CUBLASLT of ir/num/scale_layout.h. What a mode lacks is refused, never done in another.
+ * 32 (E8M0): f8_cublaslt_scale_mode. ir/target.h says which target has which; arrays lie as
+ * F8_SCALES_CUBLASLT of ir/num/scale_layout.h says. A mode that the library lacks is refused, never
+ * replaced by another.
  *
- * The algorithm is the first of cuBLASLt's heuristic answers that is deterministic: either k is not
- * split or its parts are stored in f32 in the workspace and summed by a second kernel. It depends
- * on desc, device, library version and workspace size, and never on addresses beyond their
- * alignment, nor on strides of rows that begin at 16 bytes, as far as the library has it so
+ * The algorithm is the first of cuBLASLt's heuristic answers that is deterministic: k is not split,
+ * or its parts are stored in f32 in the workspace and summed by a second kernel. It depends on
+ * desc, device, library version and workspace size. It does not depend on addresses beyond their
+ * alignment, nor on strides of rows that begin at 16 bytes, as far as the library allows
  * (cublasLtMatmulAlgoCheck): the parts of a wider matrix have the bits they would have alone. */
 #ifndef F8_GEMM_CUBLASLT_H
 #define F8_GEMM_CUBLASLT_H
@@ -21,11 +22,11 @@
 #include "runtime/cuda/device.h"
 #include "runtime/base/gemm_desc.h"
 
-/* What cuBLASLt can do, as far as it is documented: needs no library and no device.
- * F8_ERR_UNSUPPORTED with the reason; F8_ERR_INPUT for a desc that contradicts itself. */
+/* Whether cuBLASLt can compute `desc`, as far as its documentation says; needs no library and no
+ * device. F8_ERR_UNSUPPORTED with the reason; F8_ERR_INPUT for a desc that contradicts itself. */
 f8_status f8_cublaslt_supports(const f8_target *target, const f8_gemm_desc *desc, f8_diag *diag);
 
-/* Load the library, if it isn't yet: its version, "13.0.1". */
+/* Loads the library if it is not loaded yet, and gives its version, "13.0.1". */
 f8_status f8_cublaslt_version(f8_cuda *cuda, const char **out, f8_diag *diag);
 
 /* The library's mode for scales over op(A), or op(B) when `second` (ours, before the swap); -1 for
@@ -35,19 +36,19 @@ int f8_cublaslt_scale_mode(const f8_gemm_desc *desc, bool second);
 /* A problem made ready: descriptors and the chosen algorithm. */
 typedef struct f8_cublaslt_gemm f8_cublaslt_gemm;
 
-/* After f8_cuda_device. alignment: bytes that every operand's address is a multiple of, 16 at best;
- * workspace: bytes a run may use. Equal problems of one list share one object: *list is the
- * owner's, NULL at first, and given to f8_cublaslt_release_all once. F8_ERR_UNSUPPORTED when
- * cuBLASLt has no deterministic algorithm; F8_ERR_LIBRARY with the failing call. `what` names the
- * step in messages:
- * "'fc' in micro_step". */
+/* Prepares a problem, after f8_cuda_device. alignment: the bytes that every operand's address is a
+ * multiple of, at most 16. workspace: the bytes that a run may use. Equal problems of one list
+ * share one object. *list belongs to the caller, is NULL at first, and is given to
+ * f8_cublaslt_release_all once. `what` names the step in messages: "'fc' in micro_step".
+ * F8_ERR_UNSUPPORTED if cuBLASLt has no deterministic algorithm; F8_ERR_LIBRARY with the failing
+ * call. */
 f8_status f8_cublaslt_prepare(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator,
                               const f8_gemm_desc *desc, int alignment, int64_t workspace,
                               const char *what, f8_cublaslt_gemm **out, f8_diag *diag);
 void f8_cublaslt_release_all(f8_cuda *cuda, f8_cublaslt_gemm **list, const f8_allocator *allocator);
 
-/* The deterministic algorithms that cuBLASLt's heuristic offers for desc without a tuning, the
- * model's choice first, each as a tuning; at most 16. Arguments as f8_cublaslt_prepare's. */
+/* The deterministic algorithms that cuBLASLt's heuristic offers for desc without a tuning, each as
+ * a tuning, the model's choice first; at most 16. Arguments as in f8_cublaslt_prepare. */
 f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
                                  const f8_gemm_desc *desc, int alignment, int64_t workspace,
                                  const char *what, f8_gemm_tuning *out, int *n, f8_diag *diag);
@@ -55,10 +56,10 @@ f8_status f8_cublaslt_candidates(f8_cuda *cuda, const f8_allocator *allocator,
 /* "algorithm 66, tile 15, stages 35, split-k 1, reduction none, workspace 0 bytes" */
 const char *f8_cublaslt_describe(const f8_cublaslt_gemm *gemm);
 
-/* Enqueue. All pointers are the device's; a_scale and b_scale are FP8's scales, 16-byte aligned
- * unless they are one for the tensor, which NULL makes 1. workspace is 256-byte aligned, of the
- * size given to prepare. The device's context is current. F8_ERR_INPUT for arrays of scales that
- * are missing or not so aligned. */
+/* Enqueues the product. All pointers are the device's. a_scale and b_scale are FP8's scales,
+ * 16-byte aligned unless they are one for the tensor; NULL means 1. workspace is 256-byte aligned,
+ * of the size given to prepare. The device's context is current. F8_ERR_INPUT if arrays of scales
+ * are missing or not aligned. */
 f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *gemm, const void *a, const void *b,
                           void *c, const void *a_scale, const void *b_scale, void *workspace,
                           void *stream, const char *what, f8_diag *diag);

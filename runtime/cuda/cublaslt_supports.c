@@ -1,5 +1,5 @@
-/* What cuBLASLt can multiply, told before anything runs: see cublaslt.h. The rules are those
- * of its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
+/* What cuBLASLt can multiply, known before anything runs: see cublaslt.h. The rules are those of
+ * its documentation for cublasLtMatmul (CUDA 13), read for swapped operands: our B is its A. */
 #include "runtime/cuda/cublaslt.h"
 
 #include "runtime/cuda/api.h"

@@ -17,17 +17,17 @@ typedef struct f8_cudnn {
     cudnnBackendDescriptor_t device; /* instead of a handle: a device that is only described */
 } f8_cudnn;
 
-/* Find the library by device.h's order, for the device taken; NVRTC before it, which it looks for by
- * soname. F8_ERR_LIBRARY names every place looked at. */
+/* Finds the library in device.h's order, for the open device. NVRTC is loaded before it, because
+ * cuDNN looks for NVRTC by soname. F8_ERR_LIBRARY names every place that was searched. */
 f8_status f8_cudnn_find(f8_cuda *cuda, f8_cudnn *out, f8_diag *diag);
-/* Fill `out` from a loaded library, which outlives it. F8_ERR_LIBRARY when a function is missing or
- * the version is older than 9.11. No device is needed yet. */
+/* Fills `out` from a loaded library, which outlives it. F8_ERR_LIBRARY if a function is missing or
+ * the version is older than 9.11. Needs no device yet. */
 f8_status f8_cudnn_open(const f8_dynlib *lib, int sm, f8_cudnn *out, f8_diag *diag);
-/* Make the handle, on the calling thread's current context: the same one is current in every call
- * from here on. F8_ERR_LIBRARY. */
+/* Makes the handle, on the calling thread's current context; the same context is current in every
+ * later call. F8_ERR_LIBRARY. */
 f8_status f8_cudnn_start(f8_cudnn *c, f8_diag *diag);
-/* Instead of f8_cudnn_start: prepare for a device that is not here, given cuDNN's own description
- * of it as JSON (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION of a device). Nothing can be run then.
+/* Instead of f8_cudnn_start: prepares for a device that is not here, from cuDNN's own description
+ * of it as JSON (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION of a device). Nothing can then be run.
  */
 f8_status f8_cudnn_describe(f8_cudnn *c, const char *json, f8_diag *diag);
 void f8_cudnn_close(f8_cudnn *c); /* after all that was prepared on it; zeroed is fine */

@@ -47,8 +47,7 @@ f8_status f8_cudnn_attention_supports(int version, int sm, const f8_cudnn_attent
         return no(diag, "compute capability 8.0 or later is needed");
     if (x->B < 1 || x->T < 1 || x->H < 1 || x->Hkv < 1 || x->D < 1 || x->H % x->Hkv)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "cuDNN attention: sizes must be at least 1, and the number of query heads "
-                       "a multiple of that of key heads");
+                       "cuDNN attention: sizes are out of range");
     if (x->D % 8)
         return no(diag, "a head's size must be a multiple of 8");
     if (x->D > (sm / 10 == 9 ? 256 : 128))
@@ -57,8 +56,7 @@ f8_status f8_cudnn_attention_supports(int version, int sm, const f8_cudnn_attent
     for (int i = 0; i < (x->backward ? 8 : 4); i++) {
         if (tokens[i] < (kv[i] ? x->Hkv : x->H) * x->D)
             return f8_fail(
-                diag, F8_ERR_INPUT, F8_NOWHERE,
-                "cuDNN attention: the stride between tokens is less than all heads take");
+                diag, F8_ERR_INPUT, F8_NOWHERE, "cuDNN attention: tokens overlap");
         if (tokens[i] % 8)
             return no(diag, "the stride between tokens must be a multiple of 8 elements");
     }

@@ -1,20 +1,21 @@
-/* Attention by cuDNN: the second algorithm beside our own kernels (codegen/cuda/emit.h).
+/* Attention by cuDNN, which a plan may choose in place of our own kernels (codegen/cuda/emit.h).
  *
- * The graph (cudnn_graph.h) is handed to cuDNN's backend API once, when a problem is prepared; an
- * engine is taken that gives the same bits every time; a run only enqueues.
+ * A problem's graph (cudnn_graph.h) is given to cuDNN's backend API once, when the problem is
+ * prepared. An engine is chosen that gives the same bits every time. A run only enqueues.
  *
- * Which engine: the one the caller fixes (a recorded choice), else the first of the library's own
- * list (heuristics mode A) that carries no note of being nondeterministic, accepts the problem and
- * stays within the workspace allowed. Nothing is timed. On compute capability 10.x one engine is
- * put before the list: the native one for backward, with the setting that makes it repeat its bits,
- * which the list leaves out.
+ * The engine is the one that the caller fixes (a recorded choice). Else it is the first of the
+ * library's own list (heuristics mode A) that carries no note of being nondeterministic, accepts
+ * the problem and stays within the workspace. Nothing is timed. On compute capability 10.x one
+ * engine is tried before the list: the native one for the backward, with the setting that makes its
+ * bits repeat, which the list leaves out.
  *
- * The note is no proof: with the graph that sums dq in any order no engine carries it either
- * (cuDNN 9.19). What makes results reproducible is the form of the graph. It costs memory: outside
- * compute capability 10.x backward then stores ds, B * H * T * T * 2 bytes, in the workspace.
+ * The absence of the note proves nothing: with the graph that sums dq in any order no engine
+ * carries it either (cuDNN 9.19). The form of the graph is what makes results reproducible. It
+ * costs memory: outside compute capability 10.x the backward stores ds, B * H * T * T * 2 bytes, in
+ * the workspace.
  *
- * Nothing here is shared between threads: one f8_cudnn, with what was prepared on it, per thread at
- * a time. */
+ * Nothing here is shared between threads: one thread at a time uses an f8_cudnn and what was
+ * prepared on it. */
 #ifndef F8_CUDNN_ATTENTION_H
 #define F8_CUDNN_ATTENTION_H
 
@@ -34,7 +35,7 @@ typedef struct f8_cudnn_engine {
     } knob[F8_CUDNN_MAX_KNOBS];
 } f8_cudnn_engine;
 
-/* How prepare chooses; zeroed (or NULL): freely. */
+/* What restricts the choice of an engine. Zeroed or NULL: nothing does. */
 typedef struct f8_cudnn_choice {
     const f8_cudnn_engine *fixed; /* take this one, or fail */
     int64_t workspace_limit;      /* bytes of f8_cudnn_attention_workspace; 0: any */
@@ -42,8 +43,8 @@ typedef struct f8_cudnn_choice {
 
 typedef struct f8_cudnn_attention f8_cudnn_attention;
 
-/* Whether this version on this device takes the problem at all, asked without a library:
- * F8_ERR_UNSUPPORTED with the reason. What it lets through may still be refused by every engine. */
+/* Whether this version of cuDNN takes the problem on this device; needs no library.
+ * F8_ERR_UNSUPPORTED with the reason. Every engine may still refuse what passes this check. */
 f8_status f8_cudnn_attention_supports(int version, int sm, const f8_cudnn_attention_desc *desc,
                                       f8_diag *diag);
 
@@ -61,10 +62,10 @@ const f8_cudnn_engine *f8_cudnn_attention_engine(const f8_cudnn_attention *a);
 enum { F8_CUDNN_TEXT = 256 };
 void f8_cudnn_attention_text(const f8_cudnn_attention *a, char text[F8_CUDNN_TEXT]);
 
-/* The arguments of runs, one of these for each place a prepared problem is used in: device pointers
- * q, k, v, o, lse (and do, dq, dk, dv: nine for backward), the tensors' bases 16-byte aligned, and
- * the workspace, 256-byte aligned. f8_cudnn_destroy ends it, before the problem. F8_ERR_INPUT,
- * F8_ERR_LIBRARY; *out is NULL then. */
+/* The arguments of runs, one object for each place that uses a prepared problem: device pointers q,
+ * k, v, o, lse (for the backward also do, dq, dk, dv: nine), 16-byte aligned, and the workspace,
+ * 256-byte aligned. f8_cudnn_destroy ends it, before the problem. F8_ERR_INPUT or F8_ERR_LIBRARY;
+ * *out is then NULL. */
 f8_status f8_cudnn_attention_bind(const f8_cudnn_attention *a, void *const *pointers,
                                   void *workspace, f8_cudnn_ref *out, f8_diag *diag);
 /* Enqueue on a CUstream, which may be capturing: the problem then lives as long as the graph.

@@ -1,11 +1,11 @@
 /* Attention as a graph of cuDNN's operations: plain data, no library.
  *
- * cuDNN recognises attention by its shape as a graph of matmul, pointwise, reduction and reshape
- * operations, so the graph below is the pattern its fused engines look for, operation by operation;
- * nothing of it but the tensors marked real is ever stored. A tensor's unique id is its index + 1.
+ * cuDNN recognises attention by the form of a graph of matmul, pointwise, reduction and reshape
+ * operations. So the graph here is, operation by operation, the pattern that its fused engines look
+ * for. Only the tensors marked real are ever stored. A tensor's unique id is its index + 1.
  *
- * The backward graph multiplies dS and K straight into dq. The other form cuDNN knows adds dq up in
- * an f32 tensor on the way, block by block in any order, and is not reproducible. */
+ * The backward graph multiplies dS and K straight into dq. The other form that cuDNN knows adds dq
+ * up in an f32 tensor, block by block in any order, and is not reproducible. */
 #ifndef F8_CUDNN_GRAPH_H
 #define F8_CUDNN_GRAPH_H
 

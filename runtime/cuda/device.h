@@ -1,12 +1,15 @@
-/* The GPU's libraries, found at run time, and one device of theirs.
+/* The GPU's libraries, found at run time, and one of its devices.
  *
- * Each library is looked for in this order, by soname:
- *   1. the folder in FP8C_CUDA_PATH (the folder itself, its lib64, its lib); when it is set, nowhere else
+ * Each library is searched by soname, in this order:
+ *
+ *   1. the folder in FP8C_CUDA_PATH (the folder itself, its lib64, its lib); if it is set, the
+ *      search ends here
  *   2. CUDA_HOME and CUDA_PATH: lib64, lib
  *   3. the loader's own path
  *   4. /usr/local/cuda, then /usr/local/cuda-*: lib64, lib
- *   5. Python wheels: nvidia/<name>/lib and nvidia/cu13/lib in the site-packages of VIRTUAL_ENV, of the user
- *      and of the system
+ *   5. Python wheels: nvidia/<name>/lib and nvidia/cu13/lib in the site-packages of VIRTUAL_ENV, of
+ *      the user and of the system
+ *
  * The environment is read when the object is created, never later. */
 #ifndef F8_CUDA_H
 #define F8_CUDA_H
@@ -27,9 +30,9 @@ f8_status f8_cuda_create(const f8_cuda_paths *paths, const f8_allocator *allocat
                          f8_diag *diag);
 void f8_cuda_destroy(f8_cuda *cuda); /* may be NULL; after all that uses it */
 
-/* Load the driver and take device `ordinal` (its primary context). Done once; later calls return
- * the first answer. F8_ERR_LIBRARY names the library and every place looked at, or the driver's own
- * error. */
+/* Loads the driver and opens device `ordinal` (its primary context). Done once: later calls return
+ * the first answer. F8_ERR_LIBRARY names the library and every place that was searched, or has the
+ * driver's own error. */
 f8_status f8_cuda_device(f8_cuda *cuda, int ordinal, f8_diag *diag);
 
 typedef struct f8_cuda_facts {
@@ -45,9 +48,9 @@ f8_status f8_cuda_device_facts(f8_cuda *cuda, f8_cuda_facts *out,
 
 /* ---- NVRTC: needs no device ---- */
 
-/* Compile one text. `arch` is "sm_90a". cubin, ptx (either may be NULL) and log are the arena's. On
- * F8_ERR_INTERNAL (the text does not compile) log has the compiler's messages; log also has ptxas'
- * report (registers, spills, stack) of every kernel. May be called from several threads at once. */
+/* Compiles one text. `arch` is "sm_90a". cubin, ptx (either may be NULL) and log are the arena's.
+ * On F8_ERR_INTERNAL (the text does not compile) log has the compiler's messages. It also has
+ * ptxas' report of every kernel (registers, spills, stack). Several threads may call it at once. */
 typedef struct f8_nvrtc_result {
     uint8_t *cubin;
     size_t cubin_size;
@@ -58,10 +61,10 @@ f8_status f8_cuda_compile(f8_cuda *cuda, const char *text, const char *name, con
                           f8_nvrtc_result *out, f8_diag *diag);
 /* F8_ERR_UNSUPPORTED when the NVRTC found is too old for an architecture, "sm_90a". */
 f8_status f8_cuda_knows(f8_cuda *cuda, const char *arch, f8_arena *arena, f8_diag *diag);
-/* Load NVRTC (f8_cuda_compile does it too): its version, 13000. */
+/* Loads NVRTC, as f8_cuda_compile does, and gives its version, 13000. */
 f8_status f8_cuda_nvrtc(f8_cuda *cuda, int *version, f8_diag *diag);
-/* What beside texts, architecture and want_ptx decides what f8_cuda_compile makes: NVRTC's version
- * and the options it is given, as text for a key. Loads NVRTC; NULL when the arena failed. */
+/* What else decides what f8_cuda_compile makes, apart from texts, architecture and want_ptx:
+ * NVRTC's version and options, as text for a cache key. Loads NVRTC. NULL if the arena failed. */
 f8_status f8_cuda_compiler(f8_cuda *cuda, f8_arena *arena, const char **out, f8_diag *diag);
 
 /* ---- what is here: for doctor and for the message of `--target cuda` ---- */
@@ -71,23 +74,25 @@ typedef struct f8_cuda_library {
     const char *path;    /* the file, or NULL: not loaded */
     const char *version; /* "13.0", or NULL: unknown */
     int major;           /* of the version; 0: unknown */
-    const char *why; /* when not usable: the whole message, with every place looked at; else NULL */
-    const char *refused; /* "; FILE does not load (reason)" of each file there that was passed over;
-                            or NULL */
+    const char
+        *why; /* NULL if usable; else the whole message, with every place that was searched */
+    const char *refused; /* "; FILE does not load (reason)" for each file that exists and was passed
+                            over; or NULL */
     const char *const *sonames; /* NULL-terminated */
 } f8_cuda_library;
 
-/* Library i, loading it; false past the last. Strings are the object's. Needs no device. */
+/* Describes library i and loads it to do so. False past the last. The strings are the object's.
+ * Needs no device. */
 bool f8_cuda_describe(f8_cuda *cuda, int i, f8_cuda_library *out);
-/* The folders looked in, in their order, NULL-terminated: patterns, and "" for the loader's own
+/* The folders that are searched, in order, NULL-terminated: patterns, and "" for the loader's own
  * path. */
 const char *const *f8_cuda_looked_in(const f8_cuda *cuda);
 
 /* How many devices the driver sees; 0 is no failure. F8_ERR_LIBRARY: there is no driver, or it
  * fails. */
 f8_status f8_cuda_count(f8_cuda *cuda, int *count, f8_diag *diag);
-/* What device `ordinal` is, its context neither made nor needed: memory_free stays 0. `pci` (40
- * bytes, may be NULL) is its address on the bus, "" where the driver does not tell. */
+/* The facts of device `ordinal`. Its context is neither made nor needed, so memory_free stays 0.
+ * `pci` (40 bytes, may be NULL) is its address on the bus, "" if the driver does not tell. */
 f8_status f8_cuda_inspect(f8_cuda *cuda, int ordinal, f8_cuda_facts *out, char *pci, f8_diag *diag);
 
 #endif

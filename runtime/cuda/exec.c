@@ -101,7 +101,7 @@ static void destroy_func(f8_cuda_exec *x, f8_live_func *f)
             x->cuda->cu.cuEventDestroy_v2(f->event[i]);
 }
 
-/* What the calls answer is not looked at: after a lost device they all fail, and the driver has
+/* The results of the calls are ignored: after the device is lost they all fail, and the driver has
  * freed everything itself. */
 void f8_cuda_exec_destroy(f8_cuda_exec *x)
 {

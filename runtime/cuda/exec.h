@@ -20,22 +20,23 @@ typedef struct f8_cuda_exec_options {
     void *device_user;
     void *
         stream; /* the embedder's CUstream: runs are then only enqueued; NULL: our own, runs wait */
-    const f8_parallel
-        *parallel;  /* the embedder's threads, for initial values; NULL: our own, meanwhile */
+    const f8_parallel *parallel; /* the embedder's threads, for initial values; NULL: threads of our
+                                    own, while values are made */
     int threads;    /* of our own then; 0: the CPUs this process may run on */
-    bool profile;   /* time each step, without a graph: f8_cuda_exec_step_seconds. Runs then wait */
-    bool blocking;  /* wait after each step, without a graph: a fault on the device then names its
-                       step */
-    /* NULL, or an executor, on the same device, of a plan with the same variables, laid out alike:
-     * as in f8_exec_options. Stream, device memory and host memory are then its own; a failure on
-     * the device is of all. */
+    bool profile; /* time each step (f8_cuda_exec_step_seconds). Steps then run without a graph, and
+                     runs wait */
+    bool blocking; /* wait after each step, without a graph, so that a fault on the device names its
+                      step */
+    /* NULL, or an executor on the same device of a plan with the same variables, laid out alike:
+     * they share as in f8_exec_options. This executor then uses the stream, device memory and host
+     * memory of `like`; a failure on the device concerns all. */
     f8_cuda_exec *like;
 } f8_cuda_exec_options;
 
-/* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED when the plan is for
- * another architecture than the device's; F8_ERR_MEMORY with bytes wanted, bytes free and the
- * biggest variables by name; F8_ERR_LIBRARY when a call of the driver or of cuBLASLt fails, naming
- * call and step. */
+/* plan and cuda are borrowed and outlive the executor. F8_ERR_UNSUPPORTED if the plan is for
+ * another architecture than the device's. F8_ERR_MEMORY has the bytes that were wanted and are
+ * free, and the biggest variables by name. F8_ERR_LIBRARY if a call of the driver or of cuBLASLt
+ * fails; it names the call and the step. */
 f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
                               const f8_cuda_exec_options *options, f8_cuda_exec **out,
                               f8_diag *diag);
@@ -49,22 +50,22 @@ f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8
 /* Every variable's initial value (runtime/copy.h), made on the host. */
 f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, f8_diag *diag);
 
-/* Ports that carry no variable have pinned host memory of the executor's own; a run copies inputs
- * to the device before its steps and outputs back after. Another host buffer, or device memory
- * (used in place, not copied, 16-byte aligned), may be bound; NULL goes back to the executor's own.
- * With the embedder's stream host buffers are in use until f8_cuda_exec_wait. Port: the buffer
- * bound now; of a port that carries a variable, the variable's device memory. */
+/* A port that carries no variable has pinned host memory of the executor's own. A run copies inputs
+ * to the device before its steps and outputs back after them. Another host buffer, or device
+ * memory, may be bound instead; device memory is used in place and must be 16-byte aligned. NULL
+ * goes back to the executor's own. On the embedder's stream host buffers are in use until
+ * f8_cuda_exec_wait. f8_cuda_exec_port returns the buffer that is bound now, or the device memory
+ * of the port's variable. */
 void *f8_cuda_exec_port(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port);
 f8_status f8_cuda_exec_bind(f8_cuda_exec *x, uint32_t func, bool output, uint32_t port,
                             void *buffer, f8_diag *diag);
 
-/* Whether memory is the device's, or managed: the driver's word. And which device, as the driver
- * counts. */
+/* Asks the driver whether `buffer` is device memory or managed memory, and of which device. */
 f8_status f8_cuda_exec_is_device(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag);
 int f8_cuda_exec_ordinal(const f8_cuda_exec *x);
 
-/* With the executor's own stream, waits for the end. After a failure on the device every later run
- * fails too, saying so. */
+/* Runs a function; on the executor's own stream it waits for the end. After a failure on the device
+ * every later run fails with the same message. */
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag);
 

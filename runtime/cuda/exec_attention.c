@@ -1,5 +1,5 @@
-/* The CUDA executor's attention steps, which cuDNN does: found and prepared only when a plan has
- * any. */
+/* The CUDA executor's ATTENTION steps, which cuDNN computes. cuDNN is searched and prepared only if
+ * a plan has any. */
 #include "runtime/cuda/exec_internal.h"
 
 #include <string.h>

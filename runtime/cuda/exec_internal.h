@@ -78,21 +78,20 @@ struct f8_cuda_exec {
     f8_arena memory; /* the executor's own small structures */
     f8_live_func *func;
     f8_cuda_module **module; /* by image of the plan */
-    int64_t workspace_bytes; /* of the one workspace GEMMs and attentions use in turn: what these
-                                need */
+    int64_t workspace_bytes; /* bytes that GEMMs and attentions need of the one workspace, which
+                                they use in turn */
     CUstream own, stream;    /* own: for capture; stream: where everything runs */
 };
 
-/* exec_memory.c: a home for an executor alone, or the one that options.like lives in; then,
- * images; last, when all else is ready, memory for x, more for all where it needs more, and every
- * place resolved. */
+/* exec_memory.c. In this order: enter a home, a new one or that of options.like; load the images;
+ * at last, when all else is ready, allocate memory and resolve every place. */
 f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o, f8_diag *diag);
 f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag);
 f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_leave_home(f8_cuda_exec *x);
 
-/* exec_steps.c: make one function's steps ready; then, whenever an address changes,
- * resolve its places and forget its captured graph. */
+/* exec_steps.c: make one function's steps ready; whenever an address changes, resolve the places
+ * and forget the captured graph. */
 f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_prepare_gemms(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_resolve(f8_cuda_exec *x, uint32_t func);

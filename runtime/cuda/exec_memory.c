@@ -200,7 +200,8 @@ f8_status f8_cuda_exec_load_images(f8_cuda_exec *x, f8_diag *diag)
     return F8_OK;
 }
 
-/* An image's bytes are a plan's: as long as others use the module, those of a plan that stays. */
+/* Other executors may go on using a module after the plan whose bytes it has: it then takes the
+ * bytes of a plan that stays. */
 static void hand_over(const f8_cuda_exec *x, f8_cuda_module *m)
 {
     for (const f8_tenant *t = x->home->home.first; t; t = t->next) {

@@ -8,8 +8,8 @@
 
 /* ---- failures ---- */
 
-/* A call failed that leaves nobody knowing what the device has done: the first message is the
- * reason of every later refusal. */
+/* Remembers the failure of a call after which nobody knows what the device has done. Its message is
+ * the reason of every later refusal. */
 static f8_status poison(f8_cuda_exec *x, f8_status status, const f8_diag *d, f8_diag *diag)
 {
     if (status == F8_OK)
@@ -80,7 +80,8 @@ static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, CUstream 
     return F8_OK;
 }
 
-/* One by one: between events when times are wanted, waiting after each when faults are hunted. */
+/* Enqueues steps one by one: between events if times are wanted, waiting after each if faults are
+ * hunted. */
 static f8_status run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     const char *name = f->func->name;
@@ -110,8 +111,8 @@ static f8_status add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 
 /* ---- graphs ---- */
 
-/* Captured in a stream of our own: the embedder's may be one that can't be captured. Relaxed mode:
- * what else this process does meanwhile is none of our business, and our steps only launch. */
+/* Captures in a stream of our own, since the embedder's may not allow it. The mode is relaxed: what
+ * other threads of this process do meanwhile does not matter, and our steps only launch. */
 static f8_status capture(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     CUgraph graph = NULL;
@@ -293,7 +294,7 @@ int f8_cuda_exec_ordinal(const f8_cuda_exec *x)
     return (int)x->cuda->device;
 }
 
-/* Host memory the driver has never seen is no error: it answers "invalid value". */
+/* Host memory that the driver has never seen is no error: it answers "invalid value". */
 f8_status f8_cuda_exec_is_device(f8_cuda_exec *x, const void *buffer, bool *device, f8_diag *diag)
 {
     unsigned type = 0;

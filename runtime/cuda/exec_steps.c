@@ -13,7 +13,7 @@ static f8_status broken(const f8_plan_func *func, const f8_step *s, const char *
                    why);
 }
 
-/* Blocks for `tasks` tasks where `resident` run at once: see f8_launch.max_blocks. */
+/* The number of blocks for `tasks` tasks if `resident` run at once: see f8_launch.max_blocks. */
 static unsigned grid_of(int64_t tasks, int64_t resident, int64_t max_blocks)
 {
     int64_t most = max_blocks < 0 ? INT32_MAX : resident; /* the driver takes no larger grid */
@@ -131,8 +131,9 @@ f8_status f8_cuda_exec_make_func(f8_cuda_exec *x, uint32_t func, f8_diag *diag)
     return F8_OK;
 }
 
-/* Bytes that all three operands' addresses are multiples of. Spaces begin at 256, bound ports at
- * 16, and places keep what their shapes give: no address decides an algorithm. */
+/* The bytes that all three operands' addresses are multiples of. Spaces begin at multiples of 256,
+ * bound ports at multiples of 16, and places keep what their shapes give. So no address decides an
+ * algorithm. */
 static int gemm_alignment(const f8_step *s)
 {
     int64_t low = 16;

@@ -25,7 +25,7 @@ typedef enum f8_cuda_library_id {
         F8_CUDA_N_LIBRARIES
 } f8_cuda_library_id;
 
-/* A piece that is made ready once: its first answer is every later one. */
+/* A piece that is made ready once: later calls return the first answer. */
 typedef struct f8_cuda_once {
     bool done;
     f8_status status;
@@ -35,7 +35,7 @@ typedef struct f8_cuda_once {
 struct f8_cuda {
     f8_allocator allocator;
     f8_arena memory;      /* paths, messages; under the lock */
-    pthread_mutex_t lock; /* over everything that is loaded lazily */
+    pthread_mutex_t lock; /* guards everything that is loaded at first use */
     const char *const *folders;
 
     struct {
@@ -64,22 +64,22 @@ const char *const *f8_cuda_folders(const f8_cuda_paths *paths, f8_arena *arena);
 
 /* Load a library and fill its table, once. */
 f8_status f8_cuda_load(f8_cuda *cuda, f8_cuda_library_id id, f8_diag *diag);
-/* F8_ERR_LIBRARY when this library, if it is here, is of a newer major version of CUDA than the
- * driver serves: it would refuse at its first call, with a text that helps nobody. The driver is
- * loaded. */
+/* F8_ERR_LIBRARY if this library is here but is of a newer major version of CUDA than the driver
+ * serves: its first call would fail with a text that does not say so. The driver is already loaded.
+ */
 f8_status f8_cuda_served(f8_cuda *cuda, f8_cuda_library_id id, f8_diag *diag);
 /* cuBLASLt with its handle; after f8_cuda_device. */
 f8_status f8_cuda_cublaslt(f8_cuda *cuda, f8_diag *diag);
 
-/* F8_OK, or F8_ERR_LIBRARY (out of memory: F8_ERR_MEMORY) with "CALL: NAME (text)". `call` may say
- * of what: "cuLaunchKernel of 'ln_1' in micro_step". */
+/* F8_OK, or F8_ERR_LIBRARY (F8_ERR_MEMORY if the device's memory is full) with "CALL: NAME (text)".
+ * `call` may name the step: "cuLaunchKernel of 'ln_1' in micro_step". */
 f8_status f8_cuda_check(const f8_cuda *cuda, CUresult result, f8_diag *diag, const char *call, ...)
     __attribute__((format(printf, 4, 5)));
 f8_status f8_cublaslt_check(const f8_cuda *cuda, cublasStatus_t result, f8_diag *diag,
                             const char *call, ...) __attribute__((format(printf, 4, 5)));
 
-/* Make the device's context current, and give back the thread's own. Every call that needs a
- * context stands between the two, so an embedder's context is untouched. */
+/* f8_cuda_enter makes the device's context current; f8_cuda_leave restores the thread's own. Every
+ * call that needs a context stands between the two, so the embedder's context is not disturbed. */
 f8_status f8_cuda_enter(f8_cuda *cuda, f8_diag *diag);
 void f8_cuda_leave(f8_cuda *cuda);
 

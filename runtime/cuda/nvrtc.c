@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* No contraction, no approximate division or root, no flushing: what is rounded, and how, is
- * decided by the IR. ptxas' report tells of registers, spills and stack. */
+/* No contraction, no approximate division or root, no flushing of subnormals: the IR decides what
+ * is rounded, and how. ptxas' report has registers, spills and stack. */
 static const char *const fixed_options[] = {
     "--fmad=false", "--ftz=false",     "--prec-div=true",    "--prec-sqrt=true",
     "--std=c++17",  "-default-device", "--ptxas-options=-v",
@@ -18,7 +18,8 @@ f8_status f8_cuda_compiler(f8_cuda *c, f8_arena *arena, const char **out, f8_dia
 {
     *out = NULL;
     F8_TRY(f8_cuda_load(c, F8_CUDA_NVRTC, diag));
-    struct stat s = {0}; /* of two that call themselves 13.0 the files differ */
+    struct stat s = {0}; /* two files may both call themselves 13.0 and differ, so the size of the
+                            file counts too */
     (void)stat(c->library[F8_CUDA_NVRTC].file.name, &s);
     const char *text = f8_arena_printf(arena, "nvrtc %s, a file of %lld bytes\n",
                                        c->library[F8_CUDA_NVRTC].version, (long long)s.st_size);
@@ -38,7 +39,8 @@ static f8_status rtc_check(const f8_cuda *c, nvrtcResult r, const char *call, co
                    F8_NOWHERE, "%s of '%s': %s", call, name, text ? text : "unknown error");
 }
 
-/* An older NVRTC says of an architecture it has not heard of only that an option is invalid. */
+/* Fails if NVRTC does not know the architecture; its own message would only call an option invalid.
+ */
 static f8_status check_arch(const f8_cuda *c, const char *arch, f8_arena *arena, f8_diag *diag)
 {
     const int wanted = strncmp(arch, "sm_", 3) ? 0 : atoi(arch + 3);
@@ -61,7 +63,7 @@ static f8_status check_arch(const f8_cuda *c, const char *arch, f8_arena *arena,
                    all ? all : "?");
 }
 
-/* The first error with the lines that show it; all of the log is in the result. */
+/* Fails with the first error and the lines that show it; the result has the whole log. */
 static f8_status report(const char *name, const char *arch, const char *log, f8_diag *diag)
 {
     enum { ROOM = 700, LINES = 6 };

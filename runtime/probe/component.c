@@ -1,4 +1,4 @@
-/* Components: what all have in common, and those that are no GPU's. See component.h. */
+/* Components: what all have in common, and those that no GPU needs. See component.h. */
 #include "runtime/probe/component.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -85,8 +85,8 @@ static void note_files(f8_components *all, f8_component *c, const f8_dynlib_file
     }
 }
 
-/* Two copies that are both mapped: each has state of its own, and which one serves a call is
- * chance. */
+/* Reports a second mapped copy: each copy has state of its own, and chance decides which one serves
+ * a call. */
 static void look_for_twins(f8_components *all, f8_component *c, const char *soname)
 {
     const char *so = strstr(soname, ".so");

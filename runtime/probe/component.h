@@ -1,9 +1,10 @@
 /* What a machine has: libraries that can be loaded, GPUs, and facts of the machine itself; for
  * `fp8c doctor`.
  *
- * Everything is looked for at run time, by the search that a program uses (dynlib.h, device.h), and
- * asked for its version itself. Nothing fails but an allocation, which the arena remembers: what is
- * missing or broken is what is reported. All strings are the arena's, or constants. */
+ * Everything is searched at run time, by the search that a program uses (dynlib.h,
+ * runtime/cuda/device.h), and is asked for its version itself. Nothing fails but an allocation,
+ * which the arena remembers: what is missing or broken is what is reported. All strings are the
+ * arena's, or constants. */
 #ifndef F8_COMPONENT_H
 #define F8_COMPONENT_H
 
@@ -12,62 +13,65 @@
 
 typedef enum f8_component_state {
     F8_COMPONENT_OK,
-    F8_COMPONENT_MISSING,   /* nowhere */
-    F8_COMPONENT_REFUSED,   /* there, but it does not load, lacks a function, or fails when asked */
-    F8_COMPONENT_VERSION,   /* there, but too old, or of another major version */
-    F8_COMPONENT_MISMATCHED /* fine alone, but not beside what else is here */
+    F8_COMPONENT_MISSING, /* nowhere */
+    F8_COMPONENT_REFUSED, /* it exists, but does not load, lacks a function, or fails when called */
+    F8_COMPONENT_VERSION, /* it exists, but is too old, or of another major version */
+    F8_COMPONENT_MISMATCHED /* it works alone, but does not fit another component that is here */
 } f8_component_state;
 
 typedef struct f8_component {
     const char *name, *kind; /* kind: "cpu", "cuda", "more" */
     f8_component_state state;
-    bool usable;         /* OK, or MISMATCHED in a way that need not show */
-    const char *version; /* as it says itself; NULL: it could not be asked */
+    bool usable;         /* OK, or MISMATCHED in a way that may do no harm */
+    const char *version; /* as the library itself says; NULL: it could not be asked */
     int major;           /* of the version; 0: unknown */
     const char *path;    /* the file that is mapped; NULL: none */
     const char *problem; /* NULL when OK */
-    const char *note;    /* of no harm, but worth knowing: other copies; or NULL */
+    const char *note;    /* does no harm, but is worth knowing: other copies; or NULL */
     const char *enables; /* what it is for */
-    const char *places;  /* names and folders looked for; "" where nothing is */
-    const char *get;     /* how to come by it */
+    const char *places;  /* names and folders that were searched; "" if nothing is searched */
+    const char *get;     /* how to get it */
 } f8_component;
 
 enum { F8_COMPONENTS_MAX = 64 };
 
 typedef struct f8_components {
     f8_arena *arena;
-    void (*before)(void *user, const char *what); /* told what is looked at next; may be NULL */
+    void (*before)(void *user,
+                   const char *what); /* called with what is examined next; may be NULL */
     void *user;
     size_t n;
     f8_component item[F8_COMPONENTS_MAX];
 } f8_components;
 
-/* One more, MISSING so far; beyond the most there can be the last is taken again. */
+/* Adds a component, MISSING so far. If there is no room, the last one is overwritten. */
 f8_component *f8_component_add(f8_components *all, const char *kind, const char *name,
                                const char *enables, const char *get);
 void f8_component_ok(f8_component *c);
 void f8_component_fail(f8_component *c, f8_component_state state, const char *problem);
 /* NULL: there is none of that name. */
 f8_component *f8_component_find(f8_components *all, const char *name);
-/* "libx.so.2, libx.so.1 in /a, the loader's path", as a search would look. */
+/* The places of a search, as "libx.so.2, libx.so.1 in /a, the loader's path". */
 const char *f8_component_places(f8_arena *arena, const char *const *names,
                                 const char *const *folders);
-/* Words appended to a text that may be NULL, after "; ". */
+/* Appends `more` to a text, which may be NULL, after "; ". */
 const char *f8_component_also(f8_arena *arena, const char *text, const char *more);
 
-/* Search for a library and note path, places, other copies, and why not. True: it is loaded, state
- * OK. `others`: patterns of its other versions, which tell a wrong version from none; NULL. */
+/* Searches for a library and records its path, the places, other copies, and why it was not found.
+ * True: it is loaded and its state is OK. `others` (may be NULL): patterns of its other versions,
+ * so that a wrong version is not reported as missing. */
 bool f8_component_search(f8_components *all, f8_component *c, const char *const *names,
                          const char *const *folders, const char *const *others, f8_dynlib *lib);
-/* The same notes on one that was loaded elsewhere, c->path being where; `refused` as f8_dynlib has
- * it. */
+/* Records the same of a library that was loaded elsewhere; c->path is its file, `refused` as in
+ * f8_dynlib. */
 void f8_component_copies(f8_components *all, f8_component *c, const char *const *names,
                          const char *const *folders, const char *const *others,
                          const char *refused);
 
 /* ---- what there is ---- */
 
-/* Driver to NVML, and how they go together. `trial` is compiled to see whether NVRTC can. */
+/* The libraries from the driver to NVML, and whether they fit together. `trial` is compiled to see
+ * whether NVRTC works. */
 typedef struct f8_cuda_trial {
     const char *text, *header, *header_name;
 } f8_cuda_trial;
@@ -79,7 +83,7 @@ void f8_components_more(f8_components *all); /* MPI, SQLite */
 
 typedef struct f8_fact {
     const char *group, *name, *value;
-    const char *advice; /* NULL: nothing to say of it */
+    const char *advice; /* NULL: there is no advice */
 } f8_fact;
 
 enum { F8_FACTS_MAX = 96 };

@@ -1,4 +1,4 @@
-/* The GPU's libraries as components, and whether they go together: see component.h. */
+/* The GPU's libraries as components, and whether they fit together: see component.h. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,15 +1,16 @@
-/* The tuning database: how long each way to do a problem took, and which was chosen.
+/* The tuning database: how long each way to compute a problem took, and which was chosen.
  *
- * One SQLite file (version 3, loaded at run time) of two tables, `timing` and `choice`. A row is
- * about a problem and a candidate (texts: gemm_desc.h, codegen/kernel/config.h) on a device, by
- * libraries of certain versions; rows of others do no harm and are not used. tune writes it; a
- * compile reads all the choices of its device once and closes it (f8_tuned_read).
+ * It is one SQLite file (version 3, loaded at run time) of two tables, `timing` and `choice`. A row
+ * is about a problem and a candidate (texts: gemm_desc.h, codegen/kernel/config.h), on a device,
+ * with certain versions of the libraries. Rows of other devices and versions stay and are not used.
+ * fp8c tune writes the file. A compile reads all choices of its device once and closes it
+ * (f8_tuned_read).
  *
  * Any number of processes may use one file. Each f8_tuning_put is one transaction, so a process
- * killed at any moment leaves the file as it was before or after it. The journal is SQLite's
- * rollback journal, never a write-ahead log, which network file systems can't have; nothing is
- * gained by one here. A file that is damaged, of a later version or no such database is an error,
- * and is not touched.
+ * that is killed at any moment leaves the file as it was before or after it. The journal is
+ * SQLite's rollback journal. A write-ahead log is not used: network file systems can't have one,
+ * and nothing would be gained by it. A file that is damaged, of a later version or no such database
+ * is an error, and is left as it is.
  *
  * SQLite allocates its own memory; the rest goes through the allocator. */
 #ifndef F8_TUNING_H
@@ -21,16 +22,17 @@ typedef struct f8_tuning f8_tuning;
 
 enum { F8_TUNING_SCHEMA = 1 };
 
-/* Open for writing; the file is made, and the folders it lies in, where they are missing.
- * F8_ERR_IO: it can't be made, read or written, is locked for half a minute, is damaged or no such
- * database; F8_ERR_UNSUPPORTED: it is of a later version; F8_ERR_LIBRARY: no SQLite. */
+/* Opens the file for writing, and makes it and the folders it lies in if they are missing.
+ * F8_ERR_IO: it can't be made, read or written, is locked for half a minute, is damaged, or is no
+ * such database. F8_ERR_UNSUPPORTED: it is of a later version. F8_ERR_LIBRARY: there is no SQLite.
+ */
 f8_status f8_tuning_open(const char *path, const f8_allocator *allocator, f8_tuning **out,
                          f8_diag *diag);
 void f8_tuning_close(f8_tuning *t); /* NULL is fine */
 /* "SQLite 3.40.1" */
 const char *f8_tuning_describe(const f8_tuning *t);
 
-/* What a row holds for, beside its problem. */
+/* What a row is valid for, apart from its problem. */
 typedef struct f8_tuning_key {
     const char
         *device; /* "cpu Intel(R) Xeon(R) Processor, 2 threads", "NVIDIA H100 80GB HBM3 sm_90" */
@@ -40,8 +42,8 @@ typedef struct f8_tuning_key {
 typedef struct f8_timing {
     const char *candidate;
     double seconds,
-        median;   /* the least of the runs, and the one in the middle; of the problem once */
-    int64_t runs; /* 0: it gave other bits though its algorithm is the same, and was not timed */
+        median;   /* the least and the median of the runs, for computing the problem once */
+    int64_t runs; /* 0: it gave other bits although its algorithm is the same, and was not timed */
 } f8_timing;
 
 /* The timings of a problem, in the arena, by candidate in alphabetical order. */
@@ -50,11 +52,11 @@ f8_status f8_tuning_get(f8_tuning *t, const f8_tuning_key *key, const char *prob
 
 typedef struct f8_tuning_choice {
     const char *candidate;
-    double seconds, model_seconds; /* measured beside each other */
+    double seconds, model_seconds; /* measured in turns */
 } f8_tuning_choice;
 
-/* Keep timings, in place of those of the same candidates, and, unless choice is NULL, the choice;
- * `name` is what a person knows the problem by: a step's. All or nothing. */
+/* Stores timings, which replace those of the same candidates, and the choice unless it is NULL.
+ * `name` is the name of a step, by which a person knows the problem. All or nothing. */
 f8_status f8_tuning_put(f8_tuning *t, const f8_tuning_key *key, const char *problem,
                         const char *name, const f8_timing *timing, size_t n,
                         const f8_tuning_choice *choice, f8_diag *diag);
@@ -67,18 +69,19 @@ f8_status f8_tuning_chosen(f8_tuning *t, const f8_tuning_key *key, const char *p
 
 typedef struct f8_tuning_counts {
     int64_t timings, choices; /* taken over, or written */
-    int64_t older;            /* left as they are: those here are as new or newer */
-    int64_t others; /* of them all: of other devices than `device`: kept, but of no use here */
+    int64_t older;            /* left as they are, because the rows here are as new or newer */
+    int64_t others; /* of all of them: rows of other devices than `device`, which are kept but not
+                       used here */
 } f8_tuning_counts;
 
-/* All rows as JSON Lines: a first line {"fp8c": "tuning", "schema": 1}, then one for each row.
- * Written whole or not at all; F8_ERR_INPUT where `path` is a database, this or another. `device`
- * (may be NULL) is what counts->others is about. */
+/* Writes all rows as JSON Lines: a first line {"fp8c": "tuning", "schema": 1}, then one line for
+ * each row. The file is written whole or not at all. F8_ERR_INPUT if `path` is a database, this or
+ * another. counts->others is about `device` (may be NULL). */
 f8_status f8_tuning_export(f8_tuning *t, const char *path, const char *device,
                            f8_tuning_counts *counts, f8_diag *diag);
-/* Take over the rows of such a file, or of another database, that are not here or newer than those
- * here. All or nothing; F8_ERR_INPUT names the line that is wrong, or the file is this database
- * itself. */
+/* Takes over the rows of such a file, or of another database, that are missing here or newer than
+ * those here. All or nothing. F8_ERR_INPUT names the line that is wrong, or says that the file is
+ * this database itself. */
 f8_status f8_tuning_import(f8_tuning *t, const char *path, const char *device,
                            f8_tuning_counts *counts, f8_diag *diag);
 f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device,
@@ -89,12 +92,12 @@ f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device,
 /* All choices of a device, in memory. */
 typedef struct f8_tuned f8_tuned;
 
-/* Read the choices; *out is NULL, and SQLite is not loaded, where there is no file. Waits
- * `patience` milliseconds for a writer. A failure says why; then nothing is known, and whoever
- * compiles goes on without. The arena holds all of it. */
+/* Reads the choices. If there is no file, *out is NULL and SQLite is not loaded. Waits `patience`
+ * milliseconds for a writer. After a failure, which says why, *out is NULL and a compile goes on
+ * without choices. The arena holds all of it. */
 f8_status f8_tuned_read(const char *path, const char *device, int patience, f8_arena *arena,
                         f8_tuned **out, f8_diag *diag);
-/* The candidate chosen; NULL: none. tuned may be NULL. */
+/* The candidate that was chosen; NULL if there is none. tuned may be NULL. */
 const char *f8_tuned_find(const f8_tuned *tuned, const char *versions, const char *problem);
 /* How many there are. */
 size_t f8_tuned_count(const f8_tuned *tuned);

@@ -13,7 +13,7 @@
 static const char *const names[] = {SQLITE_SYMBOLS(F8_DYNLIB_NAME)};
 static const char *const files[] = {"libsqlite3.so.0", NULL};
 
-/* "fp8c", in the file's header: what tells it from other databases. */
+/* "fp8c", in the file's header: it tells a tuning database from others. */
 #define APPLICATION 0x66703863
 
 enum { LEAST_BYTES = 512 /* SQLite's smallest page */ };
@@ -100,8 +100,8 @@ f8_status f8_db_end(f8_db *db, f8_status status, f8_diag *diag)
 {
     if (status == F8_OK)
         status = f8_db_do(db, "COMMIT", diag);
-    if (status !=
-        F8_OK) /* ends of itself where the failure was one of the disk: then this does nothing */
+    if (status != F8_OK) /* SQLite has ended the transaction itself if the disk failed: this then
+                            does nothing */
         db->api.sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
@@ -119,7 +119,7 @@ static f8_status number(f8_db *db, const char *sql, int64_t *out, f8_diag *diag)
     return status;
 }
 
-/* What the file is: *empty, or a tuning database of a schema that is known. */
+/* Finds out what the file is: empty (*empty), or a tuning database of a known schema. */
 static f8_status check(f8_db *db, bool *empty, f8_diag *diag)
 {
     int64_t application, version, tables;
@@ -147,7 +147,7 @@ static f8_status make_schema(f8_db *db, f8_diag *diag)
     return f8_db_end(db, status, diag);
 }
 
-/* The folders that the file lies in. A failure is found when the file is opened. */
+/* Makes the folders that the file lies in. A failure shows when the file is opened. */
 static void make_folders(const char *path)
 {
     char folder[PATH_MAX];
@@ -193,7 +193,7 @@ f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_d
         make_folders(path);
     f8_diag why = {0};
     f8_status status = open_file(db, write, patience, &why);
-    /* What a killed writer left half done is rolled back by the next who may write. */
+    /* Opening the file for writing rolls back what a killed writer left half done. */
     if (status != F8_OK && !write && db->code == SQLITE_READONLY_ROLLBACK) {
         db->api.sqlite3_close_v2(db->handle);
         db->handle = NULL;

@@ -1,5 +1,5 @@
-/* SQLite as the tuning database uses it: loading it, opening a file, statements. Internal to
- * tuning*.c. */
+/* SQLite as the tuning database uses it: loading it, opening a file, statements. Internal to this
+ * folder. */
 #ifndef F8_TUNING_DB_H
 #define F8_TUNING_DB_H
 
@@ -37,15 +37,16 @@ typedef struct f8_db {
     f8_dynlib lib;
     sqlite3 *handle;
     const char *path; /* borrowed */
-    int code;         /* SQLite's extended one of the first failure */
+    int code;         /* SQLite's extended code of the first failure */
 } f8_db;
 
-/* Open; `write`: for that too, made where it is missing. What is no tuning database, or one of a
- * later schema, is refused; a new file gets the schema. After a failure nothing is open. */
+/* Opens the file; `write`: for writing, and makes it if it is missing. What is no tuning database,
+ * or is one of a later schema, is refused. A new file gets the schema. After a failure nothing is
+ * open. */
 f8_status f8_db_open(f8_db *db, const char *path, bool write, int patience, f8_diag *diag);
 void f8_db_close(f8_db *db);
 
-/* The failure that SQLite reports last, as a status with "PATH: what SQLite says". */
+/* SQLite's last failure as a status, with "PATH: what SQLite says". */
 f8_status f8_db_fail(f8_db *db, f8_diag *diag);
 
 f8_status f8_db_do(f8_db *db, const char *sql, f8_diag *diag);
@@ -79,8 +80,8 @@ typedef struct f8_tuning_row {
 /* Each row of both tables in order; fn returns a failure to stop. */
 typedef f8_status (*f8_tuning_row_fn)(void *user, const f8_tuning_row *row, f8_diag *diag);
 f8_status f8_tuning_each(f8_db *db, f8_tuning_row_fn fn, void *user, f8_diag *diag);
-/* Within a transaction: *taken is false where the row there is as new. `always`: replaced anyway.
- */
+/* Stores a row, within a transaction. *taken is false if the row there is as new. `always`: it is
+ * replaced in any case. */
 f8_status f8_tuning_take(f8_db *db, const f8_tuning_row *row, bool always, bool *taken,
                          f8_diag *diag);
 

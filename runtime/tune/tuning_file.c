@@ -1,4 +1,4 @@
-/* The tuning database's rows in files: JSON Lines, and other databases. See tuning.h. jansson
+/* Rows of the tuning database in files: JSON Lines, and other databases. See tuning.h. jansson
  * allocates its own memory. */
 #include <jansson.h>
 #include <math.h>
@@ -18,7 +18,7 @@ static void count(f8_tuning_counts *c, const f8_tuning_row *r, bool taken, const
     c->others += device && strcmp(device, r->device) != 0;
 }
 
-/* That `path` is another file than the database, by whatever name, also through links. */
+/* Checks that `path` is not the database itself, by whatever name, also through links. */
 static f8_status check_other(const f8_tuning *t, const char *path, f8_diag *diag)
 {
     struct stat own, other;
@@ -30,13 +30,13 @@ static f8_status check_other(const f8_tuning *t, const char *path, f8_diag *diag
 
 /* ---- export ---- */
 
-/* An export replaces what has its name: but no database, this one or another. */
+/* An export replaces a file of its name, but never a database, this one or another. */
 static f8_status check_no_database(const f8_tuning *t, const char *path, f8_diag *diag)
 {
     static const char magic[16] = "SQLite format 3";
     char head[sizeof magic];
     f8_file_in in;
-    f8_diag unread = {0}; /* whether the file can be written is found out when it is */
+    f8_diag unread = {0}; /* ignored: whether the file can be written shows when it is written */
     F8_TRY(check_other(t, path, diag));
     if (f8_file_open(&in, path, &unread) != F8_OK)
         return F8_OK;
@@ -59,7 +59,7 @@ static f8_status put_line(exporting *e, json_t *line, f8_diag *diag)
 {
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(line);
-    if (!text) /* a text that is not UTF-8, as of a file that somebody edited, or no memory */
+    if (!text) /* no memory, or a text that is not UTF-8, as in a database that somebody edited */
         return f8_file_fail(diag, F8_ERR_IO, e->out.path, "a row of the database has no JSON form");
     f8_status status = f8_file_put(&e->out, text, strlen(text));
     if (status == F8_OK)
@@ -137,7 +137,7 @@ static bool read_row(const json_t *line, f8_tuning_row *r)
            (r->is_choice || read_integer(line, "runs", &r->runs));
 }
 
-/* The first line: whose file it is. */
+/* Checks the first line, which says what the file is. */
 static f8_status check_head(const json_t *line, const char *path, f8_diag *diag)
 {
     const char *what = json_string_value(json_object_get(line, "fp8c"));

@@ -1,10 +1,10 @@
-/* Units to CUDA C and cubins: see build.h.
+/* Kernels to CUDA C, texts to cubins: see build.h.
  *
- * Texts are made in order, on one thread. A batch is a run of them, full when its text has a
- * certain length, and images come in batch order, so the plan's bytes depend neither on the number
- * of threads or timing nor on which images the cache had. Kernels of one text share the functions
- * they need. A kernel's symbol is its description's hash: equal kernels have equal text, whatever
- * plan they are in. */
+ * Texts are printed in order, on one thread. A batch is a run of texts that are compiled as one
+ * image; it is full when it reaches a certain length. Images come in the order of batches. So the
+ * plan's bytes depend neither on the number of threads, nor on timing, nor on which images the
+ * cache had. The kernels of one batch share the functions they need. A kernel's symbol has the hash
+ * of its description: equal kernels have equal text in every plan. */
 #include "codegen/cuda/build.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 
 enum { BATCH_CHARACTERS = 24000 };
 
-/* Which codes an image is made of, and what came of compiling it. */
+/* The texts [begin, end) of one image, and the result of compiling it. */
 typedef struct batch {
     uint32_t begin, end;
     f8_text text;
@@ -33,14 +33,14 @@ typedef struct compilation {
     f8_cuda_code **code;
     uint32_t n_codes;
     batch *batch;
-    uint32_t *order; /* in which batches are taken up: what takes longest first */
+    uint32_t *order; /* the order in which batches are compiled: what takes longest comes first */
     uint32_t n_batches;
-    const char *compiler; /* what it is and how it is called: f8_cuda_compiler */
+    const char *compiler; /* the compiler's version and options, as f8_cuda_compiler gives them */
 } compilation;
 
 /* ---- texts ---- */
 
-/* A name in a comment: nothing that could end it. */
+/* The kernel's name as a comment. Characters that could end it become spaces. */
 static void add_comment(f8_text *t, const f8_kernel_source *u, bool multi)
 {
     f8_text_add(t, "\n/* ");
@@ -60,7 +60,8 @@ static f8_status emit_source(f8_build *b, const f8_kernel_source *u, f8_cuda_cod
     case F8_SOURCE_ATTENTION:
         F8_TRY(f8_cuda_attention_emit(t, b->facts, &u->attention, u->backward, symbol, &code->parts,
                                       d));
-        for (int i = 0; i < code->parts.n; i++) /* tasks are sorted, the heaviest first */
+        for (int i = 0; i < code->parts.n;
+             i++) /* tasks are sorted, the heaviest first: one block each */
             code->parts.launch[i].max_blocks = -1;
         return F8_OK;
     case F8_SOURCE_SCATTER:
@@ -89,7 +90,7 @@ static uint32_t lines_of(const char *s)
     return n;
 }
 
-/* Add a code to the text of its batch. */
+/* Prints a kernel at the end of its batch's text. */
 static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
 {
     const f8_kernel_source *u = &b->source[code->source];
@@ -116,8 +117,8 @@ static bool is_long(const compilation *p, uint32_t code)
     return p->b->source[p->code[code]->source].kind == F8_SOURCE_ATTENTION;
 }
 
-/* Whether code `next` is of another batch than `a`. Attention takes the compiler a second or two:
- * it is a batch of its own. */
+/* Whether batch `a` ends before text `next`. Attention takes the compiler a second or two, so it is
+ * a batch of its own. */
 static bool is_full(const compilation *p, const batch *a, uint32_t next)
 {
     const f8_build_options *o = p->b->options;
@@ -151,7 +152,7 @@ static f8_status emit_all(compilation *p)
     return F8_OK;
 }
 
-/* The forms that steps launch, and how often, in order of units. */
+/* Lists the forms that steps launch and how often, in order of kernels. */
 static f8_status list_codes(compilation *p)
 {
     f8_build *b = p->b;
@@ -189,7 +190,7 @@ static const char *batch_name(void *user, uint32_t index, uint32_t *n_kernels)
     return p->b->source[p->code[a->begin]->source].name;
 }
 
-/* Of every text: a name of its own would make other code of the same text. */
+/* The same name for every text: the name is part of the compiled code. */
 static const char text_name[] = "fp8c.cu";
 
 static f8_status compile_batch(void *user, uint32_t index, f8_arena *arena, f8_diag *d)
@@ -205,7 +206,8 @@ static f8_status compile_batch(void *user, uint32_t index, f8_arena *arena, f8_d
     return s;
 }
 
-/* The kernel whose text has this place of the compiler's first error, or that ptxas names. */
+/* The kernel to blame: the one whose text has the place of the compiler's first error, or the one
+ * that ptxas names. */
 static const f8_cuda_code *culprit(const compilation *p, const batch *a, const char *log)
 {
     const char *error = log ? strstr(log, "error") : NULL;
@@ -260,7 +262,8 @@ static f8_status take_images(compilation *p)
         return f8_build_memory(b);
     for (uint32_t i = 0; i < p->n_batches; i++) {
         F8_TRY(take_image(b, &p->batch[i], &b->plan->image[i], &b->image[i]));
-        for (uint32_t k = p->batch[i].begin; k < p->batch[i].end; k++) /* compiled as one */
+        /* They were compiled as one text: each counts an equal part of the time. */
+        for (uint32_t k = p->batch[i].begin; k < p->batch[i].end; k++)
             p->code[k]->seconds = p->batch[i].seconds / (p->batch[i].end - p->batch[i].begin);
     }
     b->plan->n_images = p->n_batches;
@@ -269,7 +272,7 @@ static f8_status take_images(compilation *p)
 
 /* ---- in the cache ---- */
 
-/* All that the compiler is given, and what it is. */
+/* The cache's key of an image: all that the compiler is given, and which compiler it is. */
 static const char *image_key(void *user, uint32_t i, f8_arena *arena)
 {
     const compilation *p = user;
@@ -280,9 +283,10 @@ static const char *image_key(void *user, uint32_t i, f8_arena *arena)
                            p->batch[i].text.s);
 }
 
-/* An entry's value: this, then the cubin, the log, the PTX, the last two with their NUL. */
+/* The value of an entry in the cache: this struct, then the cubin, the log and the PTX; the last
+ * two end with NUL. */
 typedef struct kept {
-    uint64_t cubin, log, ptx; /* bytes; ptx 0: none was wanted */
+    uint64_t cubin, log, ptx; /* bytes; ptx 0: PTX was not asked for */
 } kept;
 
 static bool take_batch(void *user, uint32_t i, const f8_cache_value *value)
@@ -361,7 +365,7 @@ static f8_status compile_all(compilation *p)
     return s;
 }
 
-/* What the images were made from, for listings. */
+/* Keeps the texts of the images, for listings. */
 static f8_status keep_texts(compilation *p)
 {
     f8_build *b = p->b;
@@ -384,7 +388,7 @@ static f8_status keep_texts(compilation *p)
     return f8_build_memory(b);
 }
 
-f8_status f8_cuda_build_units(f8_build *b)
+f8_status f8_cuda_images(f8_build *b)
 {
     compilation p = {.b = b};
     const double start = f8_seconds_now();
