@@ -459,7 +459,7 @@ f8_status f8_cudnn_attention_run(const f8_cudnn_attention *a, f8_cudnn_ref argum
     const f8_cudnn *c = a->c;
     if (!c->handle || !arguments)
         return f8_fail(diag, F8_ERR_INTERNAL, F8_NOWHERE,
-                       "cuDNN attention: a run needs f8_cudnn_start and bound arguments first");
+                       "cuDNN attention: run before start and bind");
     int rc = c->api.cudnnSetStream(c->handle, stream);
     if (rc)
         return f8_cudnn_refused(c, rc, "cudnnSetStream", diag);
