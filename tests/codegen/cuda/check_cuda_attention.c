@@ -495,7 +495,7 @@ START_TEST(impossible_shapes_are_refused)
     refused(x, false, F8_ERR_UNSUPPORTED, "scale");
     x = att_shape(F8_BF16, 1, 8, 2, 2, 16, true);
     x.D = 0;
-    refused(x, false, F8_ERR_INPUT, "2 of 0 elements");
+    refused(x, false, F8_ERR_INPUT, "2 heads of 0 elements");
     f8_diag d = {0};
     x.scale = 1;
     ck_assert_int_eq(f8_cuda_attention_supports(f8_target_by_name("cpu"), &x, &d),
