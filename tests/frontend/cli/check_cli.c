@@ -270,8 +270,8 @@ static void decided(const char *table, const char *linear, const char *role, con
     F8_CLI("explain", GPT, "--target", "reference", "-D", "B=2", "-D", "T=32", "-D", "C=32", "-D", \
            "H=2", "-D", "L=3", __VA_ARGS__)
 
-/* Rules by role, by operand and by layer, and of those that match the last: on the command line
- * behind all of the text's, in the order given. */
+/* Rules by role, by operand and by layer. The last rule that matches wins; those of the command
+ * line come after those of the text, in the order given. */
 START_TEST(explain_rules)
 {
     f8_cli_result r = EXPLAIN("--recipe", "current", "--rule", "\"h.*\" wgrad = bf16", "--rule",
