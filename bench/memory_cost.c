@@ -142,7 +142,7 @@ static void one_case(output *o, const plan_case *c)
         "%.4g s, predicted.\n\n",
         case_name(c, name, sizeof name), mib(x.base.before), mib(x.base.activations_before),
         x.base.seconds);
-    say(o, "| budget | arena MiB | activations left | at the peak MiB | computed again | extra "
+    say(o, "| budget | arena MiB | activations left | at the peak MiB | recomputed | extra "
            "time | whole layers |\n"
            "| --- | --- | --- | --- | --- | --- | --- |\n");
     int better = 0, possible = 0;

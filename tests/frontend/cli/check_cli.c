@@ -525,9 +525,9 @@ START_TEST(too_large_to_plan)
 }
 END_TEST
 
-/* Under a limit that leaves room for the libraries (which abort when they get none), but not for
- * the plan; and texts under limits that leave room for little beyond the program itself, whose
- * loader dies as it likes below that. */
+/* First a limit of memory with room for the libraries (which abort if they get none), but not for
+ * the plan. Then texts under limits with little room beyond the program itself; below that its
+ * loader may fail in any way. */
 START_TEST(little_memory)
 {
     if (f8_cli_sanitized()) {

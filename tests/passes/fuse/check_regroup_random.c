@@ -92,7 +92,7 @@ static void random_graph(uint64_t seed, const f8_target *target, bool no_fuse, c
     place_again(&u, seed);
     run(m, seed, target, out[1]);
     for (size_t i = 0; i < m->func[0].n_out; i++)
-        ck_assert_msg(f8_same_bits("computed again", m->func[0].out[i].name,
+        ck_assert_msg(f8_same_bits("recomputed", m->func[0].out[i].name,
                                    &m->func[0].out[i].type, out[1][i], out[0][i], message),
                       "seed %llu, %s%s, %s", (unsigned long long)seed, target->name,
                       no_fuse ? ", not fused" : "", message);

@@ -152,7 +152,7 @@ START_TEST(te_1190)
 }
 END_TEST
 
-/* Three linears: the last one's copies are made again from what is itself made again, twice. */
+/* Three linears: the last one's copies are recomputed from what is itself recomputed, twice. */
 START_TEST(te_1190_nested)
 {
     const remat_model model = te_model(scaled[_i], "N=96 L=3");

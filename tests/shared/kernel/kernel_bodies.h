@@ -70,8 +70,8 @@ void kc_targets(kcase *c, int cols);
 /* Results over their own operands: values along rows, of rows and, in a flat phase, of one operand
  * twice. */
 void kc_in_place(kcase *c, int rows, int cols);
-/* Columns of wider values, in and out, where the phase was taken for flat. Returns the f32[6, cols]
- * operand that lies by itself. */
+/* Reads and writes columns of wider values in a phase that would else be flat. Returns the f32[6,
+ * cols] operand that is a value of its own. */
 f8_ref kc_views(kcase *c, int cols);
 /* Scalars, [77, 1] columns, values of one element, a constant. `in_place`: the scalar is
  * overwritten where it lies, and what follows has the vector of one element for it. */
