@@ -219,8 +219,8 @@ END_TEST
 
 /* ---- budgets ---- */
 
-/* A budget holds for all that the program takes. A budget half way to the least possible one still
- * makes the arena smaller. */
+/* A budget in bytes holds for all that the program takes. If it leaves less than all of the
+ * activation bytes, values are recomputed. */
 START_TEST(budgets_in_bytes)
 {
     static const struct {
